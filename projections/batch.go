@@ -126,10 +126,7 @@ func (b *Batch) set(key, value []byte) { b.rows.Set(key, value) }
 func (b *Batch) changed() bool { return b.rows.Dirty() }
 
 // Holds reports whether the store has the partition of a user or item. A fold writes no rows of other partitions (I13).
-func (b *Batch) Holds(id string) bool {
-	parts := b.store.holding.parts
-	return parts == nil || parts.Has(events.ShardOf(id).Partition())
-}
+func (b *Batch) Holds(id string) bool { return b.store.holding.has(id) }
 
 // EachPartition calls do with every partition that is held, in ascending order, until it returns an error.
 func (b *Batch) EachPartition(do func(partition uint8) error) error {

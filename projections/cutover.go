@@ -235,7 +235,7 @@ func (l *Live) CutOver(ctx context.Context, next *Store) (pause time.Duration, e
 	}
 	before := *l.files.Load()
 	after := before
-	after.Live = next.generation
+	after.Live, after.Partitions = next.generation, next.print.Partitions
 	if !old.damaged() {
 		after.Previous = old.number
 	} else if after.Previous == next.generation {

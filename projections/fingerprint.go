@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // runtimeVersion is the version of what this package itself adds to a fold: the rows of the runtime, which
@@ -32,15 +34,12 @@ type Fingerprint struct {
 	Kinds []string `json:"kinds"`
 	// Settings are those of a [Configured] projection.
 	Settings map[string]string `json:"settings,omitempty"`
-	// Partitions are those that the store holds; empty means all.
+	// Partitions are those that the store holds, as [Partitions.String] has them; empty means all.
 	Partitions string `json:"partitions,omitempty"`
 }
 
 func fingerprintOf(p Projection, held *Partitions) Fingerprint {
-	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion}
-	if held != nil {
-		f.Partitions = held.String()
-	}
+	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion, Partitions: textOf(held)}
 	kinds := slices.Clone(p.Kinds())
 	slices.Sort(kinds)
 	for _, k := range slices.Compact(kinds) {
@@ -50,6 +49,26 @@ func fingerprintOf(p Projection, held *Partitions) Fingerprint {
 		f.Settings = c.Settings()
 	}
 	return f
+}
+
+// textOf returns a set as a fingerprint has it.
+func textOf(held *Partitions) string {
+	if held = partsOf(held); held == nil {
+		return ""
+	}
+	return held.String()
+}
+
+// heldOf returns the set of a fingerprint: nil for all partitions.
+func heldOf(text string) (*Partitions, error) {
+	if text == "" {
+		return nil, nil
+	}
+	held, err := ParsePartitions(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return partsOf(&held), nil
 }
 
 // encode gives equal bytes for equal fingerprints: the fields stand in order, the settings sorted.
@@ -118,6 +137,9 @@ func (s *Store) checkFingerprint() error {
 	if err := json.Unmarshal(row, &was); err != nil {
 		return fmt.Errorf("%w: fingerprint: %w", ErrCorrupt, err)
 	}
+	if err := s.hold(was.Partitions); err != nil {
+		return err
+	}
 	if bytes.Equal(row, s.print.encode()) {
 		return nil
 	}
@@ -136,6 +158,36 @@ func (s *Store) checkFingerprint() error {
 	}
 	return fmt.Errorf("%w: %s; to adopt the new, have it rebuilt: skein replay rebuild %s",
 		ErrFingerprint, was.differences(s.print), s.print.Name)
+}
+
+// hold has the store hold the set of its fingerprint, if it is to be opened as the one that it is.
+func (s *Store) hold(text string) error {
+	if s.opts.Partitioned {
+		held, err := heldOf(text)
+		if err != nil {
+			return err
+		}
+		s.holding.parts, s.print.Partitions = held, textOf(held)
+		return nil
+	}
+	if s.opts.Partitions == nil && text != "" {
+		return partialError(s.dir, text)
+	}
+	return nil
+}
+
+// partialError is the [ErrPartial] of a directory.
+func partialError(dir, text string) error {
+	held, err := heldOf(text)
+	if err != nil {
+		return err
+	}
+	n := 0
+	if held != nil {
+		n = held.Len()
+	}
+	return fmt.Errorf("%w: %s has %d of %d; start the process as that node of its cluster, or remove the directory to have all built",
+		ErrPartial, dir, n, events.NumPartitions)
 }
 
 // create writes the first rows. They are flushed before or with all others, so a store with rows always has them.

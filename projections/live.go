@@ -30,8 +30,8 @@ var (
 
 // LiveOptions say where the generations of a projection are and what folds into them.
 type LiveOptions struct {
-	// Options are those of the store of every generation. Generation and Projection are not used. The Listener hears of the
-	// generation that serves.
+	// Options are those of the store of every generation. Generation, Projection and Partitions are not used: a generation holds all
+	// partitions, or with Partitioned those that it was built for. The Listener hears of the generation that serves.
 	Options
 	// New makes a projection, for several goroutines at a time. A generation has an instance of its own. Required.
 	New func() Projection
@@ -57,6 +57,10 @@ type LiveOptions struct {
 //	Recover         stopped by a disk  a copy of its files  none            what stopped
 //
 // A generation that cannot be opened, or fails, does not fail the Live: its state says so, and it can be rebuilt.
+//
+// A node of a cluster opens its projections as [Options.Partitioned]. Then the set of partitions belongs to the generation and never
+// changes: other partitions are another generation, and a rollback goes back to the set of the previous one. The first generation of a
+// new node holds none.
 //
 // The methods are safe for concurrent use.
 type Live struct {
@@ -120,7 +124,8 @@ type report struct {
 
 // OpenLive opens the live generation of a projection, or makes the first. It removes generations that count no more.
 //
-// It fails if another process has the files open. Status reports all other errors of the generation.
+// It fails if another process has the files open, and with [ErrPartial] if it is to hold all partitions and the generation does not.
+// Status reports all other errors of the generation.
 func OpenLive(o LiveOptions) (*Live, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -135,12 +140,22 @@ func OpenLive(o LiveOptions) (*Live, error) {
 	l.life, l.endLife = context.WithCancel(context.Background())
 	l.told.changed, l.told.reports = make(chan struct{}), map[uint32]report{}
 	g, found, err := disk.ReadGenerations(o.FS, l.dir)
+	if err == nil {
+		_, err = heldOf(g.Partitions)
+	}
 	if err != nil {
-		l.files.Store(&disk.Generations{})
+		g = disk.Generations{}
+		if o.Partitioned {
+			g.Partitions = textOf(&Partitions{})
+		}
+		l.files.Store(&g)
 		l.unknown = true
 		l.logger().Error("which generation is live cannot be told", "error", err)
 		l.serve(&serving{err: stoppedBy(err), state: Failed})
 		return l, nil
+	}
+	if !o.Partitioned && g.Partitions != "" {
+		return nil, partialError(generationDir(l.storeDir(), g.Live), g.Partitions)
 	}
 	l.files.Store(&g)
 	if !o.ReadOnly {
@@ -150,8 +165,23 @@ func OpenLive(o LiveOptions) (*Live, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.store != nil && o.Partitioned && !o.ReadOnly {
+		l.noteHeld(g, found, s.store)
+	}
 	l.serve(s)
 	return l, nil
+}
+
+// noteHeld writes the set of the live generation to the file of generations, if it does not say it: a rebuild of files that cannot be
+// read goes by that.
+func (l *Live) noteHeld(g disk.Generations, found bool, s *Store) {
+	if found && g.Partitions == s.print.Partitions {
+		return
+	}
+	g.Partitions = s.print.Partitions
+	if err := l.write(g); err != nil {
+		l.logger().Warn("the set of partitions was not noted", "error", err)
+	}
 }
 
 func stoppedBy(err error) error {
@@ -205,7 +235,7 @@ func (l *Live) openServing(n uint32) (*serving, error) {
 	case err == nil:
 		return &serving{number: n, store: store}, nil
 	}
-	if errors.Is(err, ErrInUse) || o.ReadOnly && errors.Is(err, ErrNoStore) {
+	if errors.Is(err, ErrInUse) || errors.Is(err, ErrPartial) || o.ReadOnly && errors.Is(err, ErrNoStore) {
 		return nil, err
 	}
 	s := &serving{number: n, err: stoppedBy(err), state: Failed}
@@ -290,6 +320,25 @@ func (l *Live) Name() string { return l.name }
 
 // Projection returns an instance of the projection, as the program has it now. It folds nothing.
 func (l *Live) Projection() Projection { return l.projection }
+
+// Holds returns the partitions that the generation that serves holds. Where its files cannot be read, it returns those of which it had
+// rows, which a rebuild builds again. Questions go by [View.Partitions].
+func (l *Live) Holds() Partitions {
+	if s := l.Serving(); s != nil {
+		return s.Holds()
+	}
+	held, err := heldOf(l.files.Load().Partitions)
+	if held == nil && err == nil {
+		return AllPartitions()
+	}
+	if err != nil { // OpenLive has read it
+		return Partitions{}
+	}
+	return *held
+}
+
+// Partitioned reports whether a generation may hold less than all partitions.
+func (l *Live) Partitioned() bool { return l.opts.Partitioned }
 
 // Serving returns the store that serves at the moment; nil means the generation could not be opened. A cut-over closes it: who
 // works on it for longer continues with the next one when it says [ErrClosed].

@@ -45,8 +45,8 @@ func memoryStore(p Projection, parts *Partitions) *Store {
 	// A batch that is never full is never committed; overlay.MaxBatch bounds what it may hold.
 	bounds := Bounds{BatchBytes: math.MaxInt / 4, KeepBytes: 2 << 30}
 	return &Store{
-		opts: Options{Projection: p, Partitions: parts, Bounds: bounds}, print: fingerprintOf(p, parts),
-		merger: mergerOf(p), holding: holding{p, parts},
+		opts: Options{Projection: p, Partitions: partsOf(parts), Bounds: bounds}, print: fingerprintOf(p, parts),
+		merger: mergerOf(p), holding: holding{p, partsOf(parts)},
 	}
 }
 

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"iter"
 	"math/bits"
@@ -38,6 +39,21 @@ func (s *Partitions) AddSet(other *Partitions) {
 	for i := range s {
 		s[i] |= other[i]
 	}
+}
+
+// Intersect removes the partitions that are not in the other set.
+func (s *Partitions) Intersect(other *Partitions) {
+	for i := range s {
+		s[i] &= other[i]
+	}
+}
+
+// Without returns the partitions that are not in the other set.
+func (s *Partitions) Without(other *Partitions) (rest Partitions) {
+	for i := range s {
+		rest[i] = s[i] &^ other[i]
+	}
+	return rest
 }
 
 // Meets reports whether a partition is in both sets.
@@ -90,6 +106,18 @@ func (s *Partitions) String() string {
 		b = binary.BigEndian.AppendUint64(b, bits.Reverse64(word))
 	}
 	return fmt.Sprintf("%x", b)
+}
+
+// ParsePartitions returns the set that [Partitions.String] gives.
+func ParsePartitions(text string) (s Partitions, err error) {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != 8*len(s) {
+		return s, fmt.Errorf("projections: %q is no set of partitions: those are %d hexadecimal digits", text, 16*len(s))
+	}
+	for i := range s {
+		s[i] = bits.Reverse64(binary.BigEndian.Uint64(b[8*i:]))
+	}
+	return s, nil
 }
 
 // Dated is implemented by a projection that has rows which begin with a month or week, with the shard behind the tag.
@@ -148,6 +176,27 @@ type holding struct {
 	of Projection
 	// parts are nil where the store holds all partitions: then nothing is asked.
 	parts *Partitions
+}
+
+// partsOf returns nil for a set of all partitions.
+func partsOf(held *Partitions) *Partitions {
+	if held != nil && *held == AllPartitions() {
+		return nil
+	}
+	return held
+}
+
+// set returns the set that is held.
+func (h *holding) set() Partitions {
+	if h.parts == nil {
+		return AllPartitions()
+	}
+	return *h.parts
+}
+
+// has reports whether the partition of a user or item is held.
+func (h *holding) has(id string) bool {
+	return h.parts == nil || h.parts.Has(events.ShardOf(id).Partition())
 }
 
 // gets reports whether an event is delivered.

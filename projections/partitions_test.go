@@ -1,6 +1,7 @@
 package projections_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -25,6 +26,14 @@ func TestPartitions(t *testing.T) {
 	}
 	if some.Len() != 3 {
 		t.Errorf("%d partitions", some.Len())
+	}
+	if parsed, err := projections.ParsePartitions(some.String()); err != nil || parsed != some {
+		t.Errorf("%s, %v, want %s", &parsed, err, &some)
+	}
+	for _, text := range []string{"", "00", some.String() + "00", "x" + some.String()[1:]} {
+		if parsed, err := projections.ParsePartitions(text); err == nil {
+			t.Errorf("%q: %s", text, &parsed)
+		}
 	}
 	var other projections.Partitions
 	other.Add(1)
@@ -72,7 +81,13 @@ func TestOtherPartitions(t *testing.T) {
 	conformance.Close(t, open(t, projections.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
 	conformance.Close(t, open(t, projections.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
 	_, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: tally.New()})
-	if err == nil || !strings.Contains(err.Error(), "the set of partitions was "+ann.String()+", is all") {
+	if !errors.Is(err, projections.ErrPartial) {
+		t.Errorf("%v", err)
+	}
+	var bob projections.Partitions
+	bob.AddHome("bob")
+	_, err = projections.Open(projections.Options{FS: fs, Dir: "data", Projection: tally.New(), Partitions: &bob})
+	if err == nil || !strings.Contains(err.Error(), "the set of partitions was "+ann.String()+", is "+bob.String()) {
 		t.Errorf("%v", err)
 	}
 }

@@ -21,6 +21,7 @@ type Forgetful interface {
 type Repair struct {
 	rows []repairedRow
 	err  error
+	held Partitions
 }
 
 type repairedRow struct {
@@ -38,6 +39,9 @@ func (m *Repair) Set(key, value []byte) {
 
 // Delete removes a row, if there is one.
 func (m *Repair) Delete(key []byte) { m.add(repairedRow{key: bytes.Clone(key), gone: true}) }
+
+// Partitions returns the partitions that the store holds. Rows of others do not belong into it.
+func (m *Repair) Partitions() Partitions { return m.held }
 
 // Len is how many rows were set and deleted so far.
 func (m *Repair) Len() int { return len(m.rows) }
@@ -95,7 +99,7 @@ func (s *Store) heal(heal func(at events.Cursor, rows Reader, m *Repair) error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	m = &Repair{}
+	m = &Repair{held: s.Holds()}
 	err = heal(v.Cursor(), v, m)
 	return m, errors.Join(err, m.err)
 }

@@ -40,6 +40,8 @@ var (
 	ErrStopped = life.ErrStopped
 	// ErrClosed is the ErrStopped of a store that was closed.
 	ErrClosed = life.ErrClosed
+	// ErrPartial: the store holds only some partitions, as that of a node of a cluster does, and was to be opened as a whole one.
+	ErrPartial = errors.New("projections: the store holds only some of the partitions")
 	// ErrNotReady: an event that was cut by a crash is not finished yet, so there is no whole position to read at.
 	ErrNotReady = errors.New("projections: not ready")
 	// ErrNoStore: there is no store to be opened for reading only.
@@ -64,6 +66,8 @@ type Options struct {
 	Projection Projection
 	// Partitions are those whose rows the store holds; nil means all.
 	Partitions *Partitions
+	// Partitioned opens a store with the partitions that it has on disk, and makes a new one with none. Partitions is not used then.
+	Partitioned bool
 	// Cache is shared by several stores (see [NewCache]), for blocks of tables and for memtables. Without one, this store has
 	// its own, of 64 MiB for blocks.
 	Cache *Cache
@@ -161,7 +165,8 @@ type Store struct {
 
 // Open opens the store of a projection, or makes an empty one.
 //
-// It fails with [ErrFingerprint] if the store was built by another version of the fold or with other settings.
+// It fails with [ErrFingerprint] if the store was built by another version of the fold or with other settings, and with [ErrPartial] if
+// it is to hold all partitions and does not.
 func Open(opts Options) (*Store, error) {
 	opts.Bounds = opts.Bounds.withDefaults()
 	if opts.FS == nil {
@@ -174,6 +179,9 @@ func Open(opts Options) (*Store, error) {
 	if opts.Cache == nil {
 		opts.Cache = NewCache(int64(64<<20 + maxMemtables*opts.Bounds.FlushBytes))
 		defer opts.Cache.Unref() // Pebble has its own reference
+	}
+	if opts.Partitions = partsOf(opts.Partitions); opts.Partitioned {
+		opts.Partitions = &Partitions{}
 	}
 	s := &Store{
 		opts: opts, print: fingerprintOf(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
@@ -245,6 +253,9 @@ func (s *Store) Projection() Projection { return s.opts.Projection }
 
 // Dir returns the directory of the generation.
 func (s *Store) Dir() string { return s.dir }
+
+// Holds returns the partitions whose rows the store has. They never change.
+func (s *Store) Holds() Partitions { return s.holding.set() }
 
 // Cursor returns where the last whole envelope ends: a reader continues from there.
 func (s *Store) Cursor() events.Cursor {

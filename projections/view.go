@@ -30,8 +30,8 @@ type position struct {
 	// version is that of the rows, queryCache what queries keep of them.
 	version    uint64
 	queryCache QueryCache
-	// parts are the partitions of the store; nil means all.
-	parts *Partitions
+	// holding is that of the store.
+	holding *holding
 }
 
 // snapshot is a Pebble snapshot that several positions and any number of views share.
@@ -130,7 +130,7 @@ func (sn *snapshot) release() {
 // snapshot stays.
 func (s *Store) publish(newRows bool) {
 	last := s.current.Load()
-	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, queryCache: s.queryCache, parts: s.opts.Partitions}
+	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, queryCache: s.queryCache, holding: &s.holding}
 	if last != nil && !newRows {
 		next.rows = last.rows
 	} else {
@@ -197,16 +197,15 @@ func (v *View) Close() error {
 	return nil
 }
 
+// Holds reports whether the view has the rows of a user or item: whether the store holds its partition. A question about others has
+// no answer here.
+func (v *View) Holds(id string) bool { return v.at.holding.has(id) }
+
+// Partitions returns the partitions whose rows the view has: those of its generation, which never change.
+func (v *View) Partitions() Partitions { return v.at.holding.set() }
+
 // QueryCache returns what is kept beside the store; nil means nothing.
 func (v *View) QueryCache() QueryCache { return v.at.queryCache }
 
 // Version numbers the states of the rows that the open store has shown, from 1. Views of one version have the same rows.
 func (v *View) Version() uint64 { return v.at.version }
-
-// Partitions returns those whose rows the view has.
-func (v *View) Partitions() Partitions {
-	if v.at.parts == nil {
-		return AllPartitions()
-	}
-	return *v.at.parts
-}

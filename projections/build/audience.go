@@ -31,14 +31,16 @@ func (a *audiences) of(user string) *projections.Partitions {
 	return &a.sets[xxh3.HashString(user)%uint64(len(a.sets))]
 }
 
-// narrow removes from the partitions of an event those in which nothing leads to its user, and notes whom it concerns where.
-func (a *audiences) narrow(ev *events.Event, to *projections.Partitions) {
+// narrow removes from the partitions of an event those in which nothing leads to its user, and notes whom it concerns where. toAll says
+// that the event is delivered to all partitions, also to those that are not built.
+func (a *audiences) narrow(ev *events.Event, to *projections.Partitions, toAll bool) {
 	switch {
 	case a == nil:
 	case a.narrowed(ev):
-		*to = *a.of(ev.User)
-		to.AddHome(ev.User)
-	case *to == projections.AllPartitions(): // it is about its user alone, to whom it leads nobody
+		audience := *a.of(ev.User)
+		audience.AddHome(ev.User)
+		to.Intersect(&audience)
+	case toAll: // it is about its user alone, to whom it leads nobody
 	default:
 		a.of(ev.User).AddSet(to)
 		if ev.Peer != "" {

@@ -23,8 +23,9 @@ func TestAudience(t *testing.T) {
 			var to projections.Partitions
 			p.Route(&ev, &to)
 			routed, shared := to, to
-			wide.narrow(&ev, &to)
-			narrow.narrow(&ev, &shared)
+			toAll := routed == projections.AllPartitions()
+			wide.narrow(&ev, &to, toAll)
+			narrow.narrow(&ev, &shared, toAll)
 			if ev.Kind != events.PinCreated && ev.Kind != events.PinMoved {
 				if to != routed || shared != routed {
 					t.Fatalf("%v goes to %s, want %s", ev, &to, &routed)
@@ -54,7 +55,7 @@ func TestAudience(t *testing.T) {
 // TestAudienceOfOthers: what a projection does not narrow goes where it is routed.
 func TestAudienceOfOthers(t *testing.T) {
 	all := projections.AllPartitions()
-	newAudiences(graph.New(), 1<<20).narrow(&events.Event{Kind: events.PinCreated, User: "ann"}, &all)
+	newAudiences(graph.New(), 1<<20).narrow(&events.Event{Kind: events.PinCreated, User: "ann"}, &all, true)
 	if all != projections.AllPartitions() {
 		t.Errorf("it goes to %s", &all)
 	}

@@ -46,7 +46,9 @@ type Builder struct {
 	o Options
 	// projection is an instance that folds nothing: it answers for names, routes and partitions of keys.
 	projection projections.Projection
-	parts      string // the directory of temporary files
+	// held are the partitions to build.
+	held  projections.Partitions
+	parts string // the directory of temporary files
 	// sequencer accepts and rejects events in the order of the log, as a live fold does, before they are scattered.
 	sequencer *projections.Sequencer
 	scatter   *scatter
@@ -92,26 +94,30 @@ func prepare(o Options) *Builder {
 	if o.Merging == nil {
 		o.Merging = func(context.Context, int64, int64) error { return nil }
 	}
-	return &Builder{o: o, projection: o.New(), parts: o.Dir + ".parts"}
+	held := projections.AllPartitions()
+	if o.Partitions != nil {
+		held = *o.Partitions
+	}
+	return &Builder{o: o, projection: o.New(), held: held, parts: o.Dir + ".parts"}
 }
 
 func (b *Builder) eventsFile() string { return b.o.FS.PathJoin(b.parts, "events") }
 
-// accepted appends an event to the file of each partition to which it is delivered. The end of a backfill concerns every partition.
+// accepted appends an event to the file of each partition to build to which it is delivered. The end of a backfill concerns every
+// partition. An event that concerns no partition to build is dropped before anything is noted of it.
 func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
 	var to projections.Partitions
 	if ev.Kind == events.BackfillClosed {
-		to.AddAll()
+		to = b.held
 	} else {
 		b.projection.Route(ev, &to)
-		b.audiences.narrow(ev, &to)
-	}
-	return to.Each(func(partition uint8) error {
-		if b.o.Partitions != nil && !b.o.Partitions.Has(partition) {
+		toAll := to == projections.AllPartitions()
+		if to.Intersect(&b.held); to == (projections.Partitions{}) {
 			return nil
 		}
-		return b.scatter.add(partition, ev, logTime)
-	})
+		b.audiences.narrow(ev, &to, toAll)
+	}
+	return to.Each(func(partition uint8) error { return b.scatter.add(partition, ev, logTime) })
 }
 
 // Add adds envelopes. They must be consecutive in the log, and the first call must begin at the start of the log.
@@ -211,7 +217,7 @@ func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string,
 		if ctx.Err() != nil {
 			return nil, nil, errors.Join(ctx.Err(), t.close())
 		}
-		if b.o.Partitions != nil && !b.o.Partitions.Has(uint8(p)) {
+		if !b.held.Has(uint8(p)) {
 			continue
 		}
 		err := b.o.Around(ctx, func() error { return b.foldOne(&m, uint8(p), t, rest) })

@@ -81,3 +81,27 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("there are %v", names)
 	}
 }
+
+// TestScatterOfSome: what concerns other partitions is dropped at once.
+func TestScatterOfSome(t *testing.T) {
+	var none, bob projections.Partitions
+	bob.AddHome("bob")
+	for _, test := range []struct {
+		of   *projections.Partitions
+		want int64
+	}{{nil, 7}, {&bob, 2}, {&none, 0}} {
+		b, err := build.New(build.Options{FS: vfs.NewMem(), Dir: "data/seen/000001", New: newSeen, Partitions: test.of})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Add(someMonths()); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.Scattered(); n != test.want {
+			t.Errorf("%d events are kept, want %d", n, test.want)
+		}
+		if err := errors.Join(b.Finish(t.Context()), b.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

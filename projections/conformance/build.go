@@ -1,10 +1,14 @@
 package conformance
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
 )
@@ -29,6 +33,43 @@ func testBuild(t *testing.T, c Case, h History, straight Rows) {
 			rows.MustEqual(t, straight, "%s: build of the first %d envelopes, then a fold", name, until)
 		}
 	}
+}
+
+// testBuildOfSome holds that a build for some partitions makes the rows of a fold for them, the fingerprint among them (I13).
+func testBuildOfSome(t *testing.T, c Case, h History) {
+	none, all := projections.Partitions{}, projections.AllPartitions()
+	for _, s := range []projections.Partitions{setOf(1), setOf(2), none, all} {
+		if diff := buildDiffers(t, c.New, h.Envelopes, s); diff != "" {
+			t.Fatalf("partitions %s:\n%s", &s, diff)
+		}
+	}
+}
+
+// buildDiffers describes where a build for a set differs from a fold for it; empty means nowhere.
+func buildDiffers(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, s projections.Partitions) string {
+	t.Helper()
+	fs, name := vfs.NewMem(), newProjection().Name()
+	b, err := build.New(build.Options{FS: fs, Dir: "data/" + name + "/000001", New: newProjection, Partitions: &s})
+	if err == nil {
+		err = errors.Join(b.Add(envs), b.Finish(context.Background()), b.Close())
+	}
+	if err != nil {
+		t.Fatalf("build of %s: %v", &s, err)
+	}
+	// It says itself which partitions it has.
+	store, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: newProjection(), Partitioned: true})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	held := store.Holds()
+	rows, err := rowsOf(store)
+	if err := errors.Join(err, store.Close()); err != nil {
+		t.Fatalf("rows: %v", err)
+	}
+	if held != s {
+		return fmt.Sprintf("it holds %s, want %s", &held, &s)
+	}
+	return rows.Diff(fold(t, newProjection(), envs, projections.Bounds{}, &s))
 }
 
 // buildInto builds the store of a prefix of a history.

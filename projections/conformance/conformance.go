@@ -56,6 +56,7 @@ func Run(t *testing.T, c Case) {
 			t.Run("partitions", func(t *testing.T) { testPartitions(t, c, h, straight) })
 			t.Run("routes", func(t *testing.T) { testRoutes(t, c, h) })
 			t.Run("build", func(t *testing.T) { testBuild(t, c, h, straight) })
+			t.Run("build of some", func(t *testing.T) { testBuildOfSome(t, c, h) })
 			t.Run("powercut", func(t *testing.T) { testPowerCuts(t, c, h) })
 		})
 	}
@@ -99,6 +100,12 @@ func Straight(t testing.TB, p projections.Projection, envs []*events.Envelope) R
 	rows := RowsOf(t, s)
 	Close(t, s)
 	return rows
+}
+
+// StraightOf is Straight for a set of partitions; nil means all.
+func StraightOf(t testing.TB, p projections.Projection, held *projections.Partitions, envs []*events.Envelope) Rows {
+	t.Helper()
+	return fold(t, p, envs, projections.Bounds{}, held)
 }
 
 // Fold folds envelopes, which must go well.

@@ -27,6 +27,19 @@ func TestPartitions(t *testing.T) {
 	})
 }
 
+// TestBuildsOfSome: of every history, a build for any set of partitions is a fold for them, row for row (I13).
+func TestBuildsOfSome(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		envs, s, _ := drawPartitions(t)
+		for i, p := range all.All(smallSettings()) {
+			newProjection := func() projections.Projection { return all.All(smallSettings())[i] }
+			if diff := buildDiffers(t, newProjection, envs, s); diff != "" {
+				t.Fatalf("%s, partitions %s:\n%s", p.Name(), &s, diff)
+			}
+		}
+	})
+}
+
 func drawPartitions(t *rapid.T) ([]*events.Envelope, projections.Partitions, projections.Bounds) {
 	opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
 	envs := histories.Envelopes(histories.History(t, opt))

@@ -71,10 +71,12 @@ type Audit struct {
 	Checks uint64
 	Waited time.Duration
 
-	limits   Limits
-	stores   []Viewer
-	views    []*projections.View
-	opened   time.Time // of the views
+	limits Limits
+	stores []Viewer
+	views  []*projections.View
+	opened time.Time // of the views
+	// held are the partitions that all views have. Others are not audited, nor what is between them and these.
+	held     projections.Partitions
 	graph    *graph.Queries
 	inbox    *inbox.Queries
 	counters *counters.Queries
@@ -98,7 +100,11 @@ func (a *Audit) open(ctx context.Context) (err error) {
 	if a.views, err = Common(ctx, a.stores...); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	a.opened = time.Now()
+	a.opened, a.held = time.Now(), projections.AllPartitions()
+	for _, v := range a.views {
+		held := v.Partitions()
+		a.held.Intersect(&held)
+	}
 	// The queries are replaced in place: a walk over a list holds pointers to them, and continues at the new position.
 	*a.graph, *a.inbox, *a.counters = *graph.Query(a.views[0]), *inbox.Query(a.views[1]), *counters.Query(a.views[2])
 	return nil
@@ -118,6 +124,9 @@ func (a *Audit) move(ctx context.Context) error {
 	a.Waited += time.Since(began)
 	return err
 }
+
+// holds reports whether the stores have the rows of a user.
+func (a *Audit) holds(user string) bool { return a.held.Has(events.ShardOf(user).Partition()) }
 
 // Seq returns the sequence of the common position.
 func (a *Audit) Seq() uint64 {
@@ -142,11 +151,14 @@ func (a *Audit) Findings() []Finding {
 	return found
 }
 
-// Check checks an entity. A disagreement becomes a finding, and so does a corrupt row. Check returns only errors of the context and of
+// Check checks an entity, if the stores hold it. A disagreement becomes a finding, and so does a corrupt row. Check returns only errors of the context and of
 // stores that do not answer.
 func (a *Audit) Check(ctx context.Context, e Entity) error {
 	if err := a.move(ctx); err != nil {
 		return err
+	}
+	if !a.holds(e.User) {
+		return nil
 	}
 	a.entity = e
 	a.Checks++
@@ -183,17 +195,25 @@ func (a *Audit) find(check string, stores []string, format string, args ...any) 
 	a.findings = append(a.findings, Finding{a.entity, check, fmt.Sprintf(format, args...), stores})
 }
 
-// NextShard returns the first shard, at or after from, in which any of the stores has rows; events.NumShards means there is none.
+// NextShard returns the first shard of a partition that is held, at or after from, in which any of the stores has rows; events.NumShards
+// means there is none.
 func (a *Audit) NextShard(from events.Shard) (events.Shard, error) {
-	next := events.Shard(events.NumShards)
-	for _, v := range a.views {
-		shard, err := projections.NextShard(v, from, next)
-		if err != nil {
-			return from, err
+	for {
+		next := events.Shard(events.NumShards)
+		for _, v := range a.views {
+			shard, err := projections.NextShard(v, from, next)
+			if err != nil {
+				return from, err
+			}
+			next = min(next, shard)
 		}
-		next = min(next, shard)
+		if next == events.NumShards || a.held.Has(next.Partition()) {
+			return next, nil
+		}
+		// Rows of regions, whose homes are elsewhere: on to the next partition.
+		const shards = events.NumShards / events.NumPartitions
+		from = (next/shards + 1) * shards
 	}
-	return next, nil
 }
 
 // Shard checks every entity that has rows in a shard, in any of the stores.

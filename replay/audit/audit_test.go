@@ -50,10 +50,16 @@ type fixture struct {
 	fs     *vfs.MemFS
 	log    *memlog.Log
 	stores [4]*projections.Store
+	// held are the partitions of each store; nil means all.
+	held [4]*projections.Partitions
 }
 
 func newFixture(t testing.TB, envs []*events.Envelope) *fixture {
-	f := &fixture{t: t, fs: vfs.NewMem(), log: memlog.New(envs...)}
+	return newFixtureOf(t, envs, [4]*projections.Partitions{})
+}
+
+func newFixtureOf(t testing.TB, envs []*events.Envelope, held [4]*projections.Partitions) *fixture {
+	f := &fixture{t: t, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
 	for i := range f.stores {
 		f.open(i)
 		conformance.Fold(t, f.stores[i], envs)
@@ -67,7 +73,11 @@ func newFixture(t testing.TB, envs []*events.Envelope) *fixture {
 }
 
 func (f *fixture) open(i int) {
-	f.stores[i] = conformance.Open(f.t, f.fs, newProjection(i), projections.Bounds{})
+	var err error
+	f.stores[i], err = projections.Open(projections.Options{FS: f.fs, Dir: "data", Projection: newProjection(i), Partitions: f.held[i]})
+	if err != nil {
+		f.t.Fatal(err)
+	}
 }
 
 // damage changes the files of a store while it is closed.
@@ -159,26 +169,41 @@ func TestDisagree(t *testing.T) {
 		w.Envelope(events.Event{Kind: events.UserBlocked, User: "ann", Peer: "dan"}),
 		w.Envelope(events.Event{Kind: events.Liked, User: "eve", Item: "film"}),
 	}
-	for _, test := range []struct {
+	var whole, some [4]*projections.Partitions
+	var held projections.Partitions
+	for _, id := range []string{"ann", "bob", "cid", "dan", "eve", "film"} {
+		held.AddHome(id)
+	}
+	for i := range some {
+		some[i] = &held
+	}
+	type damage struct {
 		store       int
 		row, change string
 		check, of   string
-	}{
-		{graphStore, "user-counts A=bob", "set 00000102", "counts", "user bob"},
-		{graphStore, "follower B=bob", "drop", "mirror", "user ann"},
-		{graphStore, "following A=ann", "drop", "mirror", "user bob"},
-		{graphStore, "board-follower B=bob", "drop", "mirror", "user cid"},
-		{graphStore, "edge A=dan", "drop", "mirror", "user ann"},
-		{graphStore, "edge A=ann B=bob", "set ff", "rows", "user ann"},
-		{inboxStore, "entry week=2023-11-09 A=ann", "drop", "feed", "user ann"},
-		{inboxStore, "board-pin-count B=bob", "set 09", "counts", "board \"art\" of bob"},
-		{countersStore, "shown B=bob i=film p=1", "set 63", "items", "user bob"},
-		{countersStore, "shown B=bob i=film p=1", "drop", "items", "user bob"},
-		{countersStore, "user-doings A=bob", "drop", "counts", "user bob"},
-		{countersStore, "board-pins B=bob b=art", "drop", "counts", "board \"art\" of bob"},
-	} {
+		held        [4]*projections.Partitions
+	}
+	tests := []damage{
+		{graphStore, "user-counts A=bob", "set 00000102", "counts", "user bob", whole},
+		{graphStore, "follower B=bob", "drop", "mirror", "user ann", whole},
+		{graphStore, "following A=ann", "drop", "mirror", "user bob", whole},
+		{graphStore, "board-follower B=bob", "drop", "mirror", "user cid", whole},
+		{graphStore, "edge A=dan", "drop", "mirror", "user ann", whole},
+		{graphStore, "edge A=ann B=bob", "set ff", "rows", "user ann", whole},
+		{inboxStore, "entry week=2023-11-09 A=ann", "drop", "feed", "user ann", whole},
+		{inboxStore, "board-pin-count B=bob", "set 09", "counts", "board \"art\" of bob", whole},
+		{countersStore, "shown B=bob i=film p=1", "set 63", "items", "user bob", whole},
+		{countersStore, "shown B=bob i=film p=1", "drop", "items", "user bob", whole},
+		{countersStore, "user-doings A=bob", "drop", "counts", "user bob", whole},
+		{countersStore, "board-pins B=bob b=art", "drop", "counts", "board \"art\" of bob", whole},
+	}
+	for _, test := range tests[:len(tests):len(tests)] { // a node that holds them all finds the same
+		test.held = some
+		tests = append(tests, test)
+	}
+	for _, test := range tests {
 		t.Run(test.row+" "+test.change, func(t *testing.T) {
-			f := newFixture(t, envs)
+			f := newFixtureOf(t, envs, test.held)
 			f.damage(test.store, func(db *pebble.DB) error {
 				return change(t, db, newProjection(test.store).Name(), test.row, test.change)
 			})

@@ -8,6 +8,9 @@
 //	feeds    every inbox has the feed that follows from the graph and the outboxes by the definition of a feed (I8)
 //	items    an owner's pins show exactly the items, on the boards, that counters has
 //
+// Stores of some partitions are audited as far as they go: the users who are held, and of what is between two users what both ends have,
+// if both are held. Followers and feeds are compared without the users who are not.
+//
 // An [Audit] works at one common position. An [Auditor] makes one after the other:
 //
 //	log ──► queue of entities, each once ─┐

@@ -31,7 +31,8 @@ func (p feedEntry) compare(o feedEntry) int {
 }
 
 // feed compares the feed of a reader with its definition (I8): all living pins on the boards that the reader follows by the graph,
-// newest first, without the pins of muted users and without the re-pins of users whose re-pins the reader hides.
+// newest first, without the pins of muted users and without the re-pins of users whose re-pins the reader hides. Of a reader who follows
+// users that are not held, the feed is compared without their pins.
 func (a *Audit) feed(ctx context.Context, reader string) error {
 	want, err := a.defined(ctx, reader)
 	if err != nil {
@@ -46,6 +47,9 @@ func (a *Audit) feed(ctx context.Context, reader string) error {
 		for _, p := range page.Pins {
 			if a.limits.Feed > 0 && at == a.limits.Feed {
 				return nil
+			}
+			if !a.holds(p.Owner) {
+				continue // only the inbox has its home
 			}
 			got := feedEntry{p.Created, p.Owner, p.ID, p.Board}
 			if at >= len(want) || want[at] != got {
@@ -84,6 +88,9 @@ func (a *Audit) defined(ctx context.Context, reader string) ([]feedEntry, error)
 	}
 	var cut events.Micros // older pins are not among the newest
 	add := func(owner string, board *string) error {
+		if !a.holds(owner) {
+			return nil
+		}
 		relation, err := a.graph.Relationship(reader, owner)
 		if err != nil || relation.Muting || relation.Blocking || relation.BlockedBy {
 			return err

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/replay/internal/paced"
 )
 
-// build builds a store by partition in a directory, up to where the log ended when that was read.
-func (r *run) build(ctx context.Context, subscribe SubscribeFunc, dir string) (err error) {
+// build builds a store of some partitions in a directory, up to where the log ended when that was read.
+func (r *run) build(ctx context.Context, subscribe SubscribeFunc, dir string, held projections.Partitions) (err error) {
 	kinds := kindsOf(r.live.Projection())
 	sub, err := subscribe(events.Cursor{}, kinds)
 	if err != nil {
@@ -23,7 +24,7 @@ func (r *run) build(ctx context.Context, subscribe SubscribeFunc, dir string) (e
 	defer closed()
 	o := paced.Options{
 		Pace: r.o.Pace, Progress: r.o.Progress, Head: sub.Head(), Worker: r.o.Worker, Check: r.checkFree,
-		Options: build.Options{FS: r.live.FS(), Dir: dir, New: r.live.New, Memory: r.o.Memory},
+		Options: build.Options{FS: r.live.FS(), Dir: dir, New: r.live.New, Partitions: &held, Memory: r.o.Memory},
 	}
 	if r.o.Pace.Share > 0 && r.o.Pace.Share < 1 {
 		o.Workers = 1

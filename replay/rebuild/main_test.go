@@ -173,8 +173,9 @@ func (w *world) wantRows(l *projections.Live, seq uint64) {
 			fresh = p
 		}
 	}
-	straight := conformance.Straight(w.t, fresh, w.envelopes(seq))
-	conformance.RowsOf(w.t, l.Serving()).MustEqual(w.t, straight, "%s", l.Name())
+	held := l.Holds()
+	straight := conformance.StraightOf(w.t, fresh, &held, w.envelopes(seq))
+	conformance.RowsOf(w.t, l.Serving()).MustEqual(w.t, straight, "%s, partitions %s", l.Name(), &held)
 }
 
 // reading reads a projection all the time: no read may fail, and none may show an older position than the one before.

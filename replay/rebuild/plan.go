@@ -52,7 +52,7 @@ func Plan(lives []*projections.Live, log Log) (steps []Step, err error) {
 		if st.State != projections.Outdated && !st.Damaged {
 			continue
 		}
-		need, free, err := needed(live, log.Bytes)
+		need, free, err := needed(live, live.Holds(), log.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", live.Name(), err)
 		}

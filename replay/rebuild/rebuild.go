@@ -70,16 +70,16 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rebuild builds the next generation of a projection, beside the one that serves, and cuts over to it. [projections.Live.Run] must
+// Rebuild builds the next generation of a projection, beside the one that serves and with the same partitions, and cuts over to it. [projections.Live.Run] must
 // be running, so that the new generation follows the log to the moment of the cut-over and on. When it fails, or the context ends,
 // what was built is deleted: the next Rebuild begins anew. The report is for people.
 func Rebuild(ctx context.Context, live *projections.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
 	o = o.withDefaults()
-	if err := checkDisk(live, o); err != nil {
-		return "", err
+	if err := checkDisk(live, live.Holds(), o); err != nil {
+		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
 	}
 	r := run{live: live, o: o, began: time.Now()}
-	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.build(ctx, subscribe, dir) }); err != nil {
+	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.build(ctx, subscribe, dir, live.Holds()) }); err != nil {
 		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
 	}
 	if report, err = r.all(ctx, subscribe); err != nil {
@@ -213,21 +213,22 @@ func (r *run) shown(seq uint64) bool {
 }
 
 // checkDisk refuses what would fill the disk.
-func checkDisk(live *projections.Live, o Options) error {
-	need, free, err := needed(live, o.LogBytes)
+func checkDisk(live *projections.Live, held projections.Partitions, o Options) error {
+	need, free, err := needed(live, held, o.LogBytes)
 	if err != nil {
-		return fmt.Errorf("rebuild %s: free disk: %w", live.Name(), err)
+		return fmt.Errorf("free disk: %w", err)
 	}
 	return replay.CheckRoom("a rebuild of "+live.Name(), need+o.Margin, free)
 }
 
-// needed returns what a rebuild takes, and what is free.
-func needed(live *projections.Live, logBytes uint64) (need, free uint64, err error) {
+// needed returns what a generation of some partitions takes while it is built, and what is free.
+func needed(live *projections.Live, held projections.Partitions, logBytes uint64) (need, free uint64, err error) {
 	size, free, err := live.Disk()
-	need = replay.Room(size)
-	if st := live.Status(); st.Cursor.Seq == 0 || st.State == projections.Failed {
+	of, n := live.Holds(), uint64(held.Len())
+	need = replay.Room(size * n / max(1, uint64(of.Len())))
+	if st := live.Status(); st.Cursor.Seq == 0 || st.State == projections.Failed || of.Len() == 0 {
 		// What is there may be only a part of what the next generation will be.
-		need = max(need, perLogByte*logBytes)
+		need = max(need, perLogByte*logBytes*n/events.NumPartitions)
 	}
 	return need, free, err
 }

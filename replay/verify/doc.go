@@ -11,6 +11,8 @@
 //	          │
 //	          └──► compare again, since errors may have spread meanwhile
 //
+// The shadow of a store that holds some partitions is built for the same ones. A verification ends when the store is resized meanwhile.
+//
 // A repair writes only rows of a fold of the log, at the position of the commit that writes them (I1, I3). It never touches a row that
 // is equal. A shadow runs the same fold as the store, so it cannot find a bug of the fold: that is the task of package audit.
 //

@@ -34,6 +34,9 @@ func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) 
 		began := time.Now()
 		var done, changed int
 		err := live.Repair(ctx, func(at events.Cursor, rows projections.Reader, m *projections.Repair) (err error) {
+			if m.Partitions() != *shadow.opts.held {
+				return errResized
+			}
 			within, cancel := context.WithTimeout(ctx, holdMost)
 			defer cancel()
 			if err := shadow.FoldTo(within, at.Seq, replay.Pace{}); err != nil {

@@ -44,7 +44,8 @@ type Options struct {
 	Pace replay.Pace
 	// Progress gets the progress; nil disables it.
 	Progress *replay.Progress
-	// Partitions are the partitions to compare; nil means all, and the rows of the store as a whole.
+	// Partitions are the partitions to compare, which the live store must hold; nil means all that it holds, and the rows of the store as a
+	// whole.
 	Partitions *projections.Partitions
 	// Listed is the number of differences that a report lists; 0 means 100.
 	Listed int
@@ -53,6 +54,8 @@ type Options struct {
 
 	// projection is an instance of New that folds nothing.
 	projection projections.Projection
+	// held are the partitions of the live store; nil means all.
+	held *projections.Partitions
 	// compareTime estimates how long it takes to compare this many rows; nil means that no comparison follows.
 	compareTime func(ctx context.Context, rows int64) time.Duration
 }
@@ -77,6 +80,14 @@ func (o *Options) fill() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+}
+
+// shadowed returns the partitions of the shadow; nil means all.
+func (o *Options) shadowed() *projections.Partitions {
+	if o.Partitions != nil {
+		return o.Partitions
+	}
+	return o.held
 }
 
 const (
@@ -159,7 +170,7 @@ func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err e
 		Pace: pace, Progress: s.opts.Progress, Head: seq, Worker: s.opts.Worker,
 		Check: s.opts.checkFree, After: s.opts.compareTime, Options: build.Options{
 			FS: s.opts.FS, Dir: s.opts.FS.PathJoin(s.opts.Dir, s.opts.projection.Name(), "000001"), New: s.opts.New,
-			Partitions: s.opts.Partitions, Memory: s.opts.Memory, Workers: 1,
+			Partitions: s.opts.shadowed(), Memory: s.opts.Memory, Workers: 1,
 		},
 	}
 	if s.opts.LogSize != nil {
@@ -178,7 +189,7 @@ func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err e
 	}
 	s.rows, s.compare = b.Rows(), b.After()
 	s.store, err = projections.Open(projections.Options{
-		FS: s.opts.FS, Dir: s.opts.Dir, Projection: s.opts.New(), Partitions: s.opts.Partitions, Logger: s.opts.Logger,
+		FS: s.opts.FS, Dir: s.opts.Dir, Projection: s.opts.New(), Partitions: s.opts.shadowed(), Logger: s.opts.Logger,
 	})
 	return err
 }

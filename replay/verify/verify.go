@@ -114,6 +114,9 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 	o.fill()
 	o.compareTime = func(ctx context.Context, rows int64) time.Duration { return compareTime(ctx, live, o, rows) }
 	began := time.Now()
+	if err := o.hold(live); err != nil {
+		return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
+	}
 	shadow, err := OpenShadow(o)
 	if err != nil {
 		return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
@@ -147,6 +150,30 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 		}
 		o.Logger.Warn("rows were repaired", "projection", live.Name(), "rows", n, "round", r.Rounds)
 	}
+}
+
+// ErrNotHeld means that a partition that was to be compared is not held by the store.
+var ErrNotHeld = errors.New("the store does not hold the partition")
+
+// errResized means that the store was replaced by one of other partitions, so that the shadow is none of it.
+var errResized = errors.New("the store holds other partitions than when the verification began")
+
+// hold notes the partitions of the live store.
+func (o *Options) hold(live Store) error {
+	v, err := live.View()
+	if err != nil {
+		return err
+	}
+	held := v.Partitions()
+	if err := v.Close(); err != nil {
+		return err
+	}
+	o.held = &held
+	if o.Partitions == nil {
+		return nil
+	}
+	missing := o.Partitions.Without(&held)
+	return missing.Each(func(partition uint8) error { return fmt.Errorf("%w: %d", ErrNotHeld, partition) })
 }
 
 // checkFiles reads the files of the live store. It does not if only some partitions are wanted, because every table has rows of all.
@@ -191,6 +218,9 @@ func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *R
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
+	if v.Partitions() != *o.held {
+		return nil, errResized
+	}
 	r.At = v.Cursor().Seq
 	if err := shadow.FoldTo(ctx, r.At, replay.Pace{}); err != nil {
 		return nil, err

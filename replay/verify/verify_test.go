@@ -43,10 +43,16 @@ type fixture struct {
 	fs    *vfs.MemFS
 	log   *memlog.Log
 	store *projections.Store
+	// held are the partitions of the store; nil means all.
+	held *projections.Partitions
 }
 
 func newFixture(t testing.TB, i int, envs []*events.Envelope) *fixture {
-	f := &fixture{t: t, i: i, fs: vfs.NewMem(), log: memlog.New(envs...)}
+	return newFixtureOf(t, i, envs, nil)
+}
+
+func newFixtureOf(t testing.TB, i int, envs []*events.Envelope, held *projections.Partitions) *fixture {
+	f := &fixture{t: t, i: i, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
 	f.open()
 	conformance.Fold(t, f.store, envs)
 	t.Cleanup(func() { conformance.Close(t, f.store) })
@@ -54,7 +60,11 @@ func newFixture(t testing.TB, i int, envs []*events.Envelope) *fixture {
 }
 
 func (f *fixture) open() {
-	f.store = conformance.Open(f.t, f.fs, newProjection(f.i), projections.Bounds{})
+	var err error
+	f.store, err = projections.Open(projections.Options{FS: f.fs, Dir: "data", Projection: newProjection(f.i), Partitions: f.held})
+	if err != nil {
+		f.t.Fatal(err)
+	}
 }
 
 func (f *fixture) options() verify.Options {

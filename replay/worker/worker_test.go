@@ -3,7 +3,9 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,11 +44,14 @@ func command() *worker.Command {
 	return &worker.Command{Path: os.Args[0], Args: []string{os.Args[0], "work"}, Settings: settings()}
 }
 
-// begun returns a build of a projection in a directory, to which the log was added.
-func begun(t *testing.T, dir string, newProjection func() projections.Projection, envs []*events.Envelope) *build.Handover {
+// begun returns a build of a projection in a directory, for some partitions (nil: all), to which the log was added.
+func begun(
+	t *testing.T, dir string, newProjection func() projections.Projection, held *projections.Partitions, envs []*events.Envelope,
+) *build.Handover {
 	t.Helper()
 	b, err := build.New(build.Options{
-		FS: vfs.Default, Dir: dir + "/" + newProjection().Name() + "/000001", New: newProjection, Memory: 1 << 20, Workers: 2,
+		FS: vfs.Default, Dir: dir + "/" + newProjection().Name() + "/000001", New: newProjection, Partitions: held,
+		Memory: 1 << 20, Workers: 2,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -66,14 +71,19 @@ func begun(t *testing.T, dir string, newProjection func() projections.Projection
 	return h
 }
 
-// TestWorkerMakesTheRowsOfAFold holds for every projection, and of what is reported.
+// TestWorkerMakesTheRowsOfAFold holds for every projection, for all partitions and for some, and of what is reported.
 func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 	envs := memlog.NewWorld(1, 150).Envelopes(600)
-	for _, newProjection := range all.Makers(settings()) {
-		name := newProjection().Name()
-		t.Run(name, func(t *testing.T) {
+	everyone := projections.AllPartitions()
+	some := projections.Partitions{0xff00ff00, 3}
+	for n, newProjection := range slices.Repeat(all.Makers(settings()), 2) {
+		held := &everyone
+		if n < len(all.Makers(settings())) {
+			held = &some
+		}
+		t.Run(fmt.Sprint(newProjection().Name(), " of ", held.Len()), func(t *testing.T) {
 			dir := t.TempDir()
-			h := begun(t, dir, newProjection, envs)
+			h := begun(t, dir, newProjection, held, envs)
 			folded, partitions, want := uint64(0), 0, int64(0)
 			for _, part := range h.Parts {
 				want += part.Events
@@ -88,16 +98,16 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if partitions != events.NumPartitions || folded != uint64(want) {
+			if partitions != held.Len() || folded != uint64(want) {
 				t.Errorf("%d partitions and %d events were reported, want %d", partitions, folded, want)
 			}
-			s, err := projections.Open(projections.Options{FS: vfs.Default, Dir: dir, Projection: newProjection()})
+			s, err := projections.Open(projections.Options{FS: vfs.Default, Dir: dir, Projection: newProjection(), Partitioned: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := conformance.RowsOf(t, s)
 			conformance.Close(t, s)
-			got.MustEqual(t, conformance.Straight(t, newProjection(), envs), "built by a worker")
+			got.MustEqual(t, conformance.StraightOf(t, newProjection(), held, envs), "built by a worker")
 			if rows != int64(len(got)) {
 				t.Errorf("%d rows were reported, there are %d", rows, len(got))
 			}
@@ -107,7 +117,7 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 
 // TestWorkerEnds: a worker ends with the context, and when its reports are refused. Both are the errors that the caller gets.
 func TestWorkerEnds(t *testing.T) {
-	h := begun(t, t.TempDir(), all.Makers(settings())[0], memlog.NewWorld(1, 150).Envelopes(300))
+	h := begun(t, t.TempDir(), all.Makers(settings())[0], nil, memlog.NewWorld(1, 150).Envelopes(300))
 	full := errors.New("the disk is full")
 	if _, err := command().Finish(t.Context(), h, 0, func(worker.Report) error { return full }); !errors.Is(err, full) {
 		t.Errorf("refused: %v", err)
@@ -124,7 +134,7 @@ func TestWorkerEnds(t *testing.T) {
 
 // TestWorkerFails: what a worker cannot do is the error of the build.
 func TestWorkerFails(t *testing.T) {
-	h := begun(t, t.TempDir(), all.Makers(settings())[0], memlog.NewWorld(1, 20).Envelopes(30))
+	h := begun(t, t.TempDir(), all.Makers(settings())[0], nil, memlog.NewWorld(1, 20).Envelopes(30))
 	nothing := func(worker.Report) error { return nil }
 	other := *h
 	other.Version++

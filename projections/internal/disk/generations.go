@@ -29,6 +29,9 @@ type Generations struct {
 	Live uint32 `json:"live"`
 	// Previous is the generation that served before and is kept for a rollback; 0 means none.
 	Previous uint32 `json:"former,omitempty"`
+	// Partitions is the set that the live generation holds, as its fingerprint has it: what to build when its rows cannot be read. Empty
+	// means all.
+	Partitions string `json:"partitions,omitempty"`
 }
 
 func (g Generations) has(n uint32) bool { return n == g.Live || n == g.Previous }

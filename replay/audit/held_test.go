@@ -1,0 +1,77 @@
+package audit_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/replay/audit"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+)
+
+// TestStoresOfSomeAgree: stores of some partitions agree in what they have, also while each has others than the next.
+func TestStoresOfSomeAgree(t *testing.T) {
+	odd := func(n int) (s projections.Partitions) {
+		for p := range events.NumPartitions {
+			if p%n != 1 {
+				s.Add(uint8(p))
+			}
+		}
+		return s
+	}
+	none, two, three, seven := projections.Partitions{}, odd(2), odd(3), odd(7)
+	for name, envs := range map[string][]*events.Envelope{
+		"world": memlog.NewWorld(1, 150).Envelopes(1200),
+		"feeds": histories.Envelopes(histories.FixedFeeds(1, 300)),
+		"graph": histories.Envelopes(histories.Fixed(2, 300)),
+	} {
+		for _, held := range [][4]*projections.Partitions{
+			{&two, &two, &two, &two}, {&seven, &seven, &seven, &seven}, {nil, &two, &three, &seven}, {&seven, nil, nil, nil},
+			{&none, nil, nil, nil},
+		} {
+			f := newFixtureOf(t, envs, held)
+			for _, limits := range []audit.Limits{{}, {List: 2, Feed: 3}} {
+				for _, finding := range f.audit(limits) {
+					t.Errorf("%s, %v, %+v: %v", name, held, limits, finding)
+				}
+			}
+		}
+	}
+}
+
+// TestElsewhere: users who are not held are not audited, and what their ends say is not missed.
+func TestElsewhere(t *testing.T) {
+	w := memlog.NewWorld(1, 5)
+	envs := []*events.Envelope{w.Envelope(
+		events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
+		events.Event{Kind: events.UserFollowed, User: "cid", Peer: "bob"},
+		events.Event{Kind: events.UserBlocked, User: "ann", Peer: "dan"},
+		events.Event{Kind: events.BoardFollowed, User: "ann", Peer: "dee", Board: "art"},
+	)}
+	var held projections.Partitions
+	held.AddHome("ann")
+	f := newFixtureOf(t, envs, [4]*projections.Partitions{&held, &held, &held, &held})
+	if found := f.audit(audit.Limits{}); len(found) > 0 {
+		t.Errorf("%v", found)
+	}
+	a, err := audit.Open(t.Context(), f.stores[graphStore], f.stores[inboxStore], f.stores[countersStore], audit.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"bob", "ann"} {
+		err = errors.Join(err, a.Check(t.Context(), audit.Entity{User: user}))
+	}
+	if err := errors.Join(err, a.Close()); err != nil || a.Checks != 1 {
+		t.Errorf("%d users were checked, %v", a.Checks, err)
+	}
+	f.damage(graphStore, func(db *pebble.DB) error { return change(t, db, "graph", "following A=ann", "drop") })
+	found := f.audit(audit.Limits{})
+	if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == "counts" && f.Entity.User == "ann" }) {
+		t.Errorf("%v", found)
+	}
+}

@@ -1,0 +1,120 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay/rebuild"
+)
+
+// every returns every n-th partition from the first one on.
+func every(first, n int) (s projections.Partitions) {
+	for p := first; p < events.NumPartitions; p += n {
+		s.Add(uint8(p))
+	}
+	return s
+}
+
+// growingLog is the log, to which envelopes are added whenever a reading of it ends.
+func (w *world) growingLog(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+	sub, err := w.subscribeKinds(from, kinds)
+	return &growing{sub, func() { w.publish(20) }}, err
+}
+
+// TestResize: every projection of a node takes and gives partitions while the log grows and it is read. No read fails, and the rows are
+// those of a straight fold for the set.
+func TestResize(t *testing.T) {
+	w := newWorld(t)
+	first := w.publish(300)
+	lives := w.lives(projections.Options{Partitioned: true})
+	var stops []func() int
+	for _, l := range lives {
+		if held := l.Holds(); held.Len() != 0 {
+			t.Errorf("%s begins with %s", l.Name(), &held)
+		}
+		if err := l.WaitFor(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		stops = append(stops, w.reading(l))
+	}
+	for _, l := range lives {
+		for _, to := range []projections.Partitions{every(0, 3), every(0, 2), projections.AllPartitions(), every(1, 2), {}, every(1, 5)} {
+			report, err := rebuild.Resize(t.Context(), l, to, w.growingLog, rebuild.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(l.Name(), report)
+			if held := l.Holds(); held != to {
+				t.Errorf("%s holds %s, want %s", l.Name(), &held, &to)
+			}
+			w.wantRows(l, w.publish(1))
+		}
+		was := l.Status().Generation
+		if report, err := rebuild.Resize(t.Context(), l, every(1, 5), w.subscribeKinds, rebuild.Options{}); err != nil ||
+			report != "it holds these 51 partitions already" || l.Status().Generation != was {
+			t.Errorf("%s, %v", report, err)
+		}
+		if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil || l.Holds() != every(1, 5) {
+			t.Errorf("a rebuild: %v", err)
+		}
+	}
+	last := w.publish(1)
+	for i, l := range lives {
+		if stops[i]() == 0 {
+			t.Errorf("%s was not read", l.Name())
+		}
+		w.wantRows(l, last)
+	}
+}
+
+// TestResizeIsStopped: wherever it is interrupted, the generation that serves continues with its partitions, and nothing is left.
+func TestResizeIsStopped(t *testing.T) {
+	w := newWorld(t)
+	last := w.publish(2500)
+	fs := vfs.NewMem()
+	l := w.open(newGraph, projections.Options{FS: fs, Partitioned: true})
+	if _, err := rebuild.Resize(t.Context(), l, every(0, 2), w.subscribeKinds, rebuild.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.WaitFor(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rebuild.Resize(t.Context(), l, every(0, 2), w.subscribeKinds, rebuild.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []int{0, 100} {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := rebuild.Resize(ctx, l, every(0, 3), stopping(w.subscribeKinds, after, cancel), rebuild.Options{})
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "resize graph from 128 partitions to 86: ") {
+			t.Fatal(err)
+		}
+		names, _ := fs.List("data/graph")
+		slices.Sort(names)
+		if strings.Join(names, " ") != "000001 000002 GENERATIONS" || l.Holds() != every(0, 2) {
+			t.Errorf("left are %v", names)
+		}
+		w.wantRows(l, w.publish(1))
+	}
+	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil || l.Holds() != (projections.Partitions{}) {
+		t.Errorf("a way back: %v", err)
+	}
+	w.wantRows(l, w.publish(1))
+}
+
+// TestResizeOfAll: what holds all partitions, since it is no node of a cluster, does not lose any.
+func TestResizeOfAll(t *testing.T) {
+	w := newWorld(t)
+	l := w.open(newGraph, projections.Options{})
+	if _, err := rebuild.Resize(t.Context(), l, every(0, 2), w.subscribeKinds, rebuild.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "it holds all partitions") {
+		t.Errorf("%v", err)
+	}
+	w.wantRows(l, w.publish(1))
+}

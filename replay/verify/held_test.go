@@ -1,0 +1,112 @@
+package verify_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+// twoOfThree returns two thirds of the partitions.
+func twoOfThree() (s projections.Partitions) {
+	for p := range 256 {
+		if p%3 != 1 {
+			s.Add(uint8(p))
+		}
+	}
+	return s
+}
+
+// TestStoreOfSome: of a store that holds some partitions, exactly the damaged rows are found and repaired, and rows of other partitions are
+// removed.
+func TestStoreOfSome(t *testing.T) {
+	envs, held := memlog.NewWorld(1, 200).Envelopes(1500), twoOfThree()
+	each(t, func(t *testing.T, i int) {
+		f := newFixtureOf(t, i, envs, &held)
+		f.equal()
+		want := conformance.RowsOf(t, f.store)
+		n := len(f.corrupt(7, 6))
+		f.damage(func(db *pebble.DB) (err error) {
+			for _, row := range conformance.Straight(t, newProjection(i), envs) {
+				if p := projections.PartitionOf(newProjection(i), row.Key); p != projections.StoreWide && !held.Has(uint8(p)) {
+					err = errors.Join(err, db.Set(row.Key, row.Value, nil))
+					if n++; n%20 == 0 {
+						break
+					}
+				}
+			}
+			return err
+		})
+		r, err := verify.Repair(t.Context(), f.store, f.options())
+		if err != nil || !r.Equal || r.Differences != uint64(n) || r.Repaired != uint64(n) {
+			t.Fatalf("%v %v: %d rows are damaged, %d were repaired", r, err, n, r.Repaired)
+		}
+		conformance.RowsOf(t, f.store).MustEqual(t, want, "repaired")
+		if r.Rows > uint64(len(want)+n) {
+			t.Errorf("%d rows were compared", r.Rows)
+		}
+	})
+}
+
+// TestPartitionNotHeld: a partition that is not held is not taken for an empty one.
+func TestPartitionNotHeld(t *testing.T) {
+	held := twoOfThree()
+	f := newFixtureOf(t, 0, memlog.NewWorld(1, 20).Envelopes(50), &held)
+	o := f.options()
+	var partitions projections.Partitions
+	partitions.Add(3)
+	o.Partitions = &partitions
+	if r, err := verify.Verify(t.Context(), f.store, o); err != nil || !r.Equal {
+		t.Errorf("%v %v", r, err)
+	}
+	partitions.Add(4)
+	if _, err := verify.Verify(t.Context(), f.store, o); !errors.Is(err, verify.ErrNotHeld) || !strings.Contains(err.Error(), ": 4") {
+		t.Errorf("%v", err)
+	}
+}
+
+// resized is a store whose place another one takes after so many views.
+type resized struct {
+	*projections.Store
+	views *int
+	next  *projections.Store
+}
+
+func (s resized) View() (*projections.View, error) {
+	if *s.views--; *s.views < 0 {
+		return s.next.View()
+	}
+	return s.Store.View()
+}
+
+func (s resized) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *projections.Repair) error) error {
+	if *s.views < 0 {
+		return s.next.Repair(ctx, heal)
+	}
+	return s.Store.Repair(ctx, heal)
+}
+
+// TestResizedMeanwhile: a verification ends, and a repair writes nothing, when a generation of other partitions has taken the place of the
+// one that it began with.
+func TestResizedMeanwhile(t *testing.T) {
+	held, envs := twoOfThree(), memlog.NewWorld(1, 20).Envelopes(50)
+	next := newFixtureOf(t, 0, envs, &projections.Partitions{})
+	for views := 1; views < 5; views++ {
+		f := newFixtureOf(t, 0, envs, &held)
+		f.corrupt(3, 4)
+		before, n := conformance.RowsOf(t, next.store), views
+		_, err := verify.Repair(t.Context(), resized{f.store, &n, next.store}, f.options())
+		if err == nil || !strings.Contains(err.Error(), "the store holds other partitions than when the verification began") {
+			t.Errorf("after %d views: %v", views, err)
+		}
+		conformance.RowsOf(t, next.store).MustEqual(t, before, "not repaired")
+	}
+}
