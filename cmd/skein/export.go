@@ -139,7 +139,7 @@ func (c *exportRowsCmd) Run(ctx context.Context, std *command.Streams) (err erro
 	}
 	if c.Data != "" {
 		store, err := projections.Open(projections.Options{
-			Dir: filepath.Join(c.Data, service.StoresDir), Projection: list[i], ReadOnly: true,
+			Dir: filepath.Join(c.Data, service.StoresDir), Projection: list[i], Partitioned: true, ReadOnly: true,
 		})
 		if err != nil {
 			return fmt.Errorf("--data: %w (the service must not be running; --target exports a snapshot)", err)

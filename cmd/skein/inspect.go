@@ -55,7 +55,9 @@ func (c *inspectCmd) open() (*projections.Store, error) {
 	if _, err := os.Stat(filepath.Join(dir, service.StoresDir)); err == nil {
 		dir = filepath.Join(dir, service.StoresDir)
 	}
-	store, err := projections.Open(projections.Options{Dir: dir, Generation: c.Generation, Projection: list[i], ReadOnly: true})
+	store, err := projections.Open(projections.Options{
+		Dir: dir, Generation: c.Generation, Projection: list[i], Partitioned: true, ReadOnly: true,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w (the service must not be running)", err)
 	}

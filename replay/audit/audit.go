@@ -151,8 +151,8 @@ func (a *Audit) Findings() []Finding {
 	return found
 }
 
-// Check checks an entity, if the stores hold it. A disagreement becomes a finding, and so does a corrupt row. Check returns only errors of the context and of
-// stores that do not answer.
+// Check checks an entity, if the stores hold it. A disagreement becomes a finding, and so does a corrupt row. Check returns only errors of
+// the context and of stores that do not answer.
 func (a *Audit) Check(ctx context.Context, e Entity) error {
 	if err := a.move(ctx); err != nil {
 		return err

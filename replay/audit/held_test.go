@@ -31,7 +31,10 @@ func TestStoresOfSomeAgree(t *testing.T) {
 		"graph": histories.Envelopes(histories.Fixed(2, 300)),
 	} {
 		for _, held := range [][4]*projections.Partitions{
-			{&two, &two, &two, &two}, {&seven, &seven, &seven, &seven}, {nil, &two, &three, &seven}, {&seven, nil, nil, nil},
+			{&two, &two, &two, &two},
+			{&seven, &seven, &seven, &seven},
+			{nil, &two, &three, &seven},
+			{&seven, nil, nil, nil},
 			{&none, nil, nil, nil},
 		} {
 			f := newFixtureOf(t, envs, held)

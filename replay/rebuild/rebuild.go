@@ -70,9 +70,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rebuild builds the next generation of a projection, beside the one that serves and with the same partitions, and cuts over to it. [projections.Live.Run] must
-// be running, so that the new generation follows the log to the moment of the cut-over and on. When it fails, or the context ends,
-// what was built is deleted: the next Rebuild begins anew. The report is for people.
+// Rebuild builds the next generation of a projection, beside the one that serves and with the same partitions, and cuts over to it.
+// [projections.Live.Run] must be running, so that the new generation follows the log to the moment of the cut-over and on. When it fails,
+// or the context ends, what was built is deleted: the next Rebuild begins anew. The report is for people.
 func Rebuild(ctx context.Context, live *projections.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
 	o = o.withDefaults()
 	if err := checkDisk(live, live.Holds(), o); err != nil {
