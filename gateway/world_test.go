@@ -116,6 +116,8 @@ type worldOptions struct {
 	cache int64
 	// clientTLS is that of clients; nil means none is needed.
 	clientTLS *tls.Config
+	// partitions are those that the stores hold; nil means all.
+	partitions *projections.Partitions
 }
 
 func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
@@ -198,8 +200,17 @@ func (w *world) openStores(o *worldOptions) {
 	var stores []*projections.Live
 	open := func(p func() projections.Projection, changed func(projections.State, error)) *projections.Live {
 		stored := projections.LiveOptions{New: p, Options: projections.Options{
-			Dir: w.t.TempDir(), Listener: projections.Listener{StateChanged: changed},
+			Dir: w.t.TempDir(), Listener: projections.Listener{StateChanged: changed}, Partitioned: o.partitions != nil,
 		}}
+		if o.partitions != nil {
+			first, err := projections.Open(projections.Options{Dir: stored.Dir, Projection: p(), Partitions: o.partitions})
+			if err == nil {
+				err = first.Close()
+			}
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		}
 		if o.cache > 0 {
 			stored.Cache = projections.NewCache(o.cache)
 			defer stored.Cache.Unref()

@@ -58,6 +58,8 @@ type Elsewhere interface {
 	Board(owner, id string) (exists, known bool)
 	// FollowedBy is that of [Queries].
 	FollowedBy(user, follower string) (f Follow, known bool)
+	// Followees is that of [Queries].
+	Followees(user string) (n int64, known bool)
 }
 
 // Query returns the queries over a reader of a graph store.
@@ -92,6 +94,9 @@ func (q *Queries) key() []byte {
 
 // User reports how follower follows user, with at most one point read.
 func (q *Queries) User(follower, user string) (Follow, error) {
+	if q.elsewhere != nil && !q.elsewhere.Holds(follower) {
+		return q.FollowedBy(user, follower)
+	}
 	if v, ok := q.cachedEdge(follower, user); ok {
 		return v.follow(), nil
 	}
@@ -240,6 +245,16 @@ func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) 
 func (q *Queries) UserCounts(user string) (UserCounts, error) {
 	u, err := readUser(q.r, projections.AppendKey(q.key(), tagUserCounts, user))
 	return u.UserCounts, err
+}
+
+// Followees returns how many users a user follows, explicitly or implicitly.
+func (q *Queries) Followees(user string) (int64, error) {
+	if q.elsewhere != nil && !q.elsewhere.Holds(user) {
+		n, _ := q.elsewhere.Followees(user)
+		return n, nil
+	}
+	c, err := q.UserCounts(user)
+	return c.Following + c.FollowingImplicit, err
 }
 
 // BoardCounts returns the lengths of a board's lists, with at most three point reads.

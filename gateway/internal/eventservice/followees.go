@@ -52,15 +52,21 @@ func (s *Service) overLimit(ctx context.Context, evs []events.Checked) (refused 
 		return nil, err
 	}
 	defer r.Close()
+	err = views.Complete(ctx, func() (err error) {
+		refused, err = judgeAll(ctx, r, followers, limit)
+		return err
+	}, &r.Opened)
+	return refused, err
+}
+
+func judgeAll(ctx context.Context, r *views.Graph, followers []*followees, limit int64) (refused []events.Rejection, err error) {
 	for i, f := range followers {
 		if err := call.Poll(ctx, i); err != nil {
 			return nil, err
 		}
-		counts, err := r.UserCounts(f.user)
-		if err != nil {
+		if f.total, err = r.Followees(f.user); err != nil {
 			return nil, err
 		}
-		f.total = counts.Following + counts.FollowingImplicit
 		if f.total+int64(f.adds) <= limit {
 			continue // whichever of them are new
 		}

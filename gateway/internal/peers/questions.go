@@ -38,6 +38,7 @@ const (
 	ofLike
 	ofLiked
 	ofTrending
+	ofFollowees
 )
 
 func (q *question) message() *peerv1.Question {
@@ -63,6 +64,8 @@ func (q *question) message() *peerv1.Question {
 		m.Of = &peerv1.Question_Liked{Liked: &peerv1.Liked{User: q.a, After: []byte(q.c), Size: size}}
 	case ofTrending:
 		m.Of = &peerv1.Question_Trending{Trending: &peerv1.Trending{Owner: q.a, Seq: q.n, After: []byte(q.c), Size: size}}
+	case ofFollowees:
+		m.Of = &peerv1.Question_Followees{Followees: &peerv1.Followees{User: q.a}}
 	}
 	return m
 }
@@ -120,10 +123,16 @@ func (r *Round) FollowedBy(user, follower string) (graph.Follow, bool) {
 	return graph.Follow{Kind: graph.FollowKind(a.GetKind()), Since: events.Micros(a.GetSince())}, known
 }
 
+// Followees is part of [graph.Elsewhere].
+func (r *Round) Followees(user string) (n int64, known bool) {
+	a, known := r.about(user, question{kind: ofFollowees, a: user})
+	return a.GetNumber(), known
+}
+
 // Score is part of [counters.Elsewhere].
 func (r *Round) Score(item string, seq uint64) (score int64, scored, known bool) {
 	a, known := r.about(item, question{kind: ofScore, a: item, n: seq})
-	return a.GetScore(), a.GetYes(), known
+	return a.GetNumber(), a.GetYes(), known
 }
 
 // Likes is part of [counters.Elsewhere].

@@ -127,7 +127,7 @@ func (a *answering) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Ans
 			return nil, err
 		}
 		return a.ofInbox(ctx, q)
-	case *peerv1.Question_Board, *peerv1.Question_Follow:
+	case *peerv1.Question_Board, *peerv1.Question_Follow, *peerv1.Question_Followees:
 		if err := a.openGraph(ctx); err != nil {
 			return nil, err
 		}
@@ -167,6 +167,10 @@ func (a *answering) ofGraph(q *peerv1.Question) (*peerv1.Answer, error) {
 		exists, err := a.graph.BoardExists(b.GetOwner(), b.GetId())
 		return &peerv1.Answer{Yes: exists}, err
 	}
+	if f := q.GetFollowees(); f != nil {
+		n, err := a.graph.Followees(f.GetUser())
+		return &peerv1.Answer{Number: n}, err
+	}
 	f, err := a.graph.FollowedBy(q.GetFollow().GetUser(), q.GetFollow().GetFollower())
 	return &peerv1.Answer{Kind: uint32(f.Kind), Since: int64(f.Since)}, err
 }
@@ -177,7 +181,7 @@ func (a *answering) ofCounters(ctx context.Context, q *peerv1.Question) (*peerv1
 	case *peerv1.Question_Score:
 		scores := a.counters.ScoresAt(of.Score.GetSeq())
 		var err error
-		res.Score, res.Yes, err = scores.Of(of.Score.GetItem())
+		res.Number, res.Yes, err = scores.Of(of.Score.GetItem())
 		if cerr := scores.Close(); err == nil {
 			err = cerr
 		}

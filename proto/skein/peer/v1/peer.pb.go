@@ -103,6 +103,7 @@ type Question struct {
 	//	*Question_Like
 	//	*Question_Liked
 	//	*Question_Trending
+	//	*Question_Followees
 	Of            isQuestion_Of `protobuf_oneof:"of"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -217,6 +218,15 @@ func (x *Question) GetTrending() *Trending {
 	return nil
 }
 
+func (x *Question) GetFollowees() *Followees {
+	if x != nil {
+		if x, ok := x.Of.(*Question_Followees); ok {
+			return x.Followees
+		}
+	}
+	return nil
+}
+
 type isQuestion_Of interface {
 	isQuestion_Of()
 }
@@ -261,6 +271,11 @@ type Question_Trending struct {
 	Trending *Trending `protobuf:"bytes,8,opt,name=trending,proto3,oneof"`
 }
 
+type Question_Followees struct {
+	// How many users a user follows.
+	Followees *Followees `protobuf:"bytes,9,opt,name=followees,proto3,oneof"`
+}
+
 func (*Question_Pin) isQuestion_Of() {}
 
 func (*Question_Outbox) isQuestion_Of() {}
@@ -276,6 +291,8 @@ func (*Question_Like) isQuestion_Of() {}
 func (*Question_Liked) isQuestion_Of() {}
 
 func (*Question_Trending) isQuestion_Of() {}
+
+func (*Question_Followees) isQuestion_Of() {}
 
 // PinName names a pin.
 type PinName struct {
@@ -762,6 +779,52 @@ func (x *Trending) GetSize() uint32 {
 	return 0
 }
 
+// Followees names a user whom the node holds.
+type Followees struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user.
+	User          string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Followees) Reset() {
+	*x = Followees{}
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Followees) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Followees) ProtoMessage() {}
+
+func (x *Followees) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Followees.ProtoReflect.Descriptor instead.
+func (*Followees) Descriptor() ([]byte, []int) {
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Followees) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
 // AskResponse has the answers in the order of the questions.
 type AskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -775,7 +838,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +850,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +863,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AskResponse) GetNewest() string {
@@ -828,8 +891,8 @@ type Answer struct {
 	Kind uint32 `protobuf:"varint,3,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Of a follow: since when, in microseconds since 1970.
 	Since int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
-	// Of a score.
-	Score int64 `protobuf:"varint,5,opt,name=score,proto3" json:"score,omitempty"`
+	// Of a score: itself; of followees: how many.
+	Number int64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
 	// Of lists: their entries.
 	Entries []*Entry `protobuf:"bytes,6,rep,name=entries,proto3" json:"entries,omitempty"`
 	// Of an outbox that has more: the next sort key.
@@ -840,7 +903,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +915,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +928,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Answer) GetYes() bool {
@@ -896,9 +959,9 @@ func (x *Answer) GetSince() int64 {
 	return 0
 }
 
-func (x *Answer) GetScore() int64 {
+func (x *Answer) GetNumber() int64 {
 	if x != nil {
-		return x.Score
+		return x.Number
 	}
 	return 0
 }
@@ -938,7 +1001,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1013,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1026,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Pin) GetId() string {
@@ -1021,7 +1084,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1096,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1109,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Entry) GetItem() string {
@@ -1074,7 +1137,7 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\tquestions\x18\x02 \x03(\v2\x17.skein.peer.v1.QuestionR\tquestions\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x03 \x01(\fR\n" +
-	"partitions\"\x8a\x03\n" +
+	"partitions\"\xc4\x03\n" +
 	"\bQuestion\x12*\n" +
 	"\x03pin\x18\x01 \x01(\v2\x16.skein.peer.v1.PinNameH\x00R\x03pin\x12/\n" +
 	"\x06outbox\x18\x02 \x01(\v2\x15.skein.peer.v1.OutboxH\x00R\x06outbox\x12,\n" +
@@ -1083,7 +1146,8 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\x05score\x18\x05 \x01(\v2\x14.skein.peer.v1.ScoreH\x00R\x05score\x12)\n" +
 	"\x04like\x18\x06 \x01(\v2\x13.skein.peer.v1.LikeH\x00R\x04like\x12,\n" +
 	"\x05liked\x18\a \x01(\v2\x14.skein.peer.v1.LikedH\x00R\x05liked\x125\n" +
-	"\btrending\x18\b \x01(\v2\x17.skein.peer.v1.TrendingH\x00R\btrendingB\x04\n" +
+	"\btrending\x18\b \x01(\v2\x17.skein.peer.v1.TrendingH\x00R\btrending\x128\n" +
+	"\tfollowees\x18\t \x01(\v2\x18.skein.peer.v1.FolloweesH\x00R\tfolloweesB\x04\n" +
 	"\x02of\"/\n" +
 	"\aPinName\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x0e\n" +
@@ -1114,16 +1178,18 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\fR\x05after\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\rR\x04size\"V\n" +
+	"\x04size\x18\x04 \x01(\rR\x04size\"\x1f\n" +
+	"\tFollowees\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\"V\n" +
 	"\vAskResponse\x12\x16\n" +
 	"\x06newest\x18\x01 \x01(\tR\x06newest\x12/\n" +
-	"\aanswers\x18\x02 \x03(\v2\x15.skein.peer.v1.AnswerR\aanswers\"\xc6\x01\n" +
+	"\aanswers\x18\x02 \x03(\v2\x15.skein.peer.v1.AnswerR\aanswers\"\xc8\x01\n" +
 	"\x06Answer\x12\x10\n" +
 	"\x03yes\x18\x01 \x01(\bR\x03yes\x12&\n" +
 	"\x04pins\x18\x02 \x03(\v2\x12.skein.peer.v1.PinR\x04pins\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\rR\x04kind\x12\x14\n" +
-	"\x05since\x18\x04 \x01(\x03R\x05since\x12\x14\n" +
-	"\x05score\x18\x05 \x01(\x03R\x05score\x12.\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\x12\x16\n" +
+	"\x06number\x18\x05 \x01(\x03R\x06number\x12.\n" +
 	"\aentries\x18\x06 \x03(\v2\x14.skein.peer.v1.EntryR\aentries\x12\x12\n" +
 	"\x04next\x18\a \x01(\fR\x04next\"\x8f\x01\n" +
 	"\x03Pin\x12\x0e\n" +
@@ -1153,7 +1219,7 @@ func file_skein_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_skein_peer_v1_peer_proto_rawDescData
 }
 
-var file_skein_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_skein_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_skein_peer_v1_peer_proto_goTypes = []any{
 	(*AskRequest)(nil),  // 0: skein.peer.v1.AskRequest
 	(*Question)(nil),    // 1: skein.peer.v1.Question
@@ -1165,10 +1231,11 @@ var file_skein_peer_v1_peer_proto_goTypes = []any{
 	(*Like)(nil),        // 7: skein.peer.v1.Like
 	(*Liked)(nil),       // 8: skein.peer.v1.Liked
 	(*Trending)(nil),    // 9: skein.peer.v1.Trending
-	(*AskResponse)(nil), // 10: skein.peer.v1.AskResponse
-	(*Answer)(nil),      // 11: skein.peer.v1.Answer
-	(*Pin)(nil),         // 12: skein.peer.v1.Pin
-	(*Entry)(nil),       // 13: skein.peer.v1.Entry
+	(*Followees)(nil),   // 10: skein.peer.v1.Followees
+	(*AskResponse)(nil), // 11: skein.peer.v1.AskResponse
+	(*Answer)(nil),      // 12: skein.peer.v1.Answer
+	(*Pin)(nil),         // 13: skein.peer.v1.Pin
+	(*Entry)(nil),       // 14: skein.peer.v1.Entry
 }
 var file_skein_peer_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: skein.peer.v1.AskRequest.questions:type_name -> skein.peer.v1.Question
@@ -1180,16 +1247,17 @@ var file_skein_peer_v1_peer_proto_depIdxs = []int32{
 	7,  // 6: skein.peer.v1.Question.like:type_name -> skein.peer.v1.Like
 	8,  // 7: skein.peer.v1.Question.liked:type_name -> skein.peer.v1.Liked
 	9,  // 8: skein.peer.v1.Question.trending:type_name -> skein.peer.v1.Trending
-	11, // 9: skein.peer.v1.AskResponse.answers:type_name -> skein.peer.v1.Answer
-	12, // 10: skein.peer.v1.Answer.pins:type_name -> skein.peer.v1.Pin
-	13, // 11: skein.peer.v1.Answer.entries:type_name -> skein.peer.v1.Entry
-	0,  // 12: skein.peer.v1.PeerService.Ask:input_type -> skein.peer.v1.AskRequest
-	10, // 13: skein.peer.v1.PeerService.Ask:output_type -> skein.peer.v1.AskResponse
-	13, // [13:14] is the sub-list for method output_type
-	12, // [12:13] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	10, // 9: skein.peer.v1.Question.followees:type_name -> skein.peer.v1.Followees
+	12, // 10: skein.peer.v1.AskResponse.answers:type_name -> skein.peer.v1.Answer
+	13, // 11: skein.peer.v1.Answer.pins:type_name -> skein.peer.v1.Pin
+	14, // 12: skein.peer.v1.Answer.entries:type_name -> skein.peer.v1.Entry
+	0,  // 13: skein.peer.v1.PeerService.Ask:input_type -> skein.peer.v1.AskRequest
+	11, // 14: skein.peer.v1.PeerService.Ask:output_type -> skein.peer.v1.AskResponse
+	14, // [14:15] is the sub-list for method output_type
+	13, // [13:14] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_skein_peer_v1_peer_proto_init() }
@@ -1206,6 +1274,7 @@ func file_skein_peer_v1_peer_proto_init() {
 		(*Question_Like)(nil),
 		(*Question_Liked)(nil),
 		(*Question_Trending)(nil),
+		(*Question_Followees)(nil),
 	}
 	file_skein_peer_v1_peer_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
@@ -1214,7 +1283,7 @@ func file_skein_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_peer_v1_peer_proto_rawDesc), len(file_skein_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
