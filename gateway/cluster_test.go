@@ -174,7 +174,9 @@ func methodOf(req proto.Message) (found protoreflect.MethodDescriptor) {
 func someQuestion(rng *rand.Rand, at string) proto.Message {
 	user := func() string { return fmt.Sprintf("u%d", rng.IntN(14)) }
 	item := func() string { return fmt.Sprintf("i%d", rng.IntN(40)) }
-	board := func() *skeinv1.Board { return &skeinv1.Board{OwnerId: user(), BoardId: fmt.Sprintf("b%d", rng.IntN(3))} }
+	board := func() *skeinv1.Board {
+		return &skeinv1.Board{OwnerId: user(), BoardId: fmt.Sprintf("b%d", rng.IntN(3))}
+	}
 	pin := func() *skeinv1.Pin { return &skeinv1.Pin{OwnerId: user(), PinId: fmt.Sprintf("p%d", rng.IntN(30))} }
 	size := int32(1 + rng.IntN(9))
 	order := []skeinv1.FeedOrder{newestFirst, byHeat}[rng.IntN(2)]

@@ -34,6 +34,7 @@ type serveCmd struct {
 
 	accessFlags     `embed:""`
 	flags.NATSFlags `embed:""`
+	nodeFlags       `embed:""`
 
 	LogMaxBytes      flags.ByteSize `help:"Size at which the log refuses more; 0 means 80 % of the disk that is free at first." default:"0"`
 	DiskReserve      flags.ByteSize `help:"Disk kept free: with less, Publish is refused; 0 means a tenth of it, at most 1 GiB." default:"0"`
@@ -136,6 +137,9 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		if err := os.Remove(c.PortFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("--port-file: %w", err)
 		}
+	}
+	if o.Node, err = c.nodeFlags.node(ctx, c); err != nil {
+		return err
 	}
 	// The service listens before it opens the stores, so that a port that is taken fails at once.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)

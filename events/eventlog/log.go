@@ -175,6 +175,18 @@ func (l *Log) ID() events.LogID { return l.meta().id }
 // Epoch returns the epoch of the log: 1 for a log that was never restored, moved or scrubbed.
 func (l *Log) Epoch() uint32 { return l.meta().epoch }
 
+// JetStream is the connection to the servers of the log, for what is kept beside it. It ends with the log.
+func (l *Log) JetStream() jetstream.JetStream { return l.link.js }
+
+// Replicas returns how many servers have the log.
+func (l *Log) Replicas(ctx context.Context) (int, error) {
+	info, err := l.streamInfo(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return info.Config.Replicas, nil
+}
+
 // Start returns the cursor of a reader that has read nothing.
 func (l *Log) Start() events.Cursor { return events.Cursor{Log: l.meta().id, Epoch: l.meta().epoch} }
 

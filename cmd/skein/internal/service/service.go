@@ -59,6 +59,8 @@ type Options struct {
 	Tracer trace.Tracer
 	// Pprof is the listener on which profiles are served; nil disables them.
 	Pprof net.Listener
+	// Node makes the process a node of a cluster; nil means that it holds all partitions.
+	Node *NodeOptions
 	// Jobs returns the kinds of long work that the process offers; nil means all of them.
 	Jobs func(*Service) Jobs
 }
@@ -87,6 +89,7 @@ type Service struct {
 	server     *gateway.Server
 	disk       *diskGuard
 	pprof      net.Listener // may be nil
+	node       *node        // nil outside of a cluster
 	logger     *slog.Logger
 
 	dir      string
@@ -134,7 +137,8 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	for _, p := range all.Makers(serving) {
 		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
 			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.cache, Bounds: o.Memory.bounds(), Logger: o.Logger,
-			Listener: folds.attach(p().Name(), o.Tracer, a.listener()), //nolint:contextcheck // spans of folds outlive the opening
+			Listener:    folds.attach(p().Name(), o.Tracer, a.listener()), //nolint:contextcheck // spans of folds outlive the opening
+			Partitioned: o.Node != nil,
 		}})
 		if err != nil {
 			return nil, err
@@ -158,6 +162,11 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		return nil, err
 	}
 	a.openMaintenance()
+	if o.Node != nil {
+		if err := a.openNode(ctx, o.Node); err != nil {
+			return nil, err
+		}
+	}
 	if o.Jobs == nil {
 		o.Jobs = (*Service).Jobs
 	}
@@ -169,7 +178,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Registry: registry, Room: a.disk.room,
+		Nodes: a.nodes(), Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
 	})
@@ -219,6 +228,10 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	g.Go(func() error { return a.disk.run(folding) })
 	if a.pprof != nil {
 		g.Go(func() error { return servePprof(folding, a.pprof) })
+	}
+	if a.node != nil {
+		g.Go(func() error { return a.node.run(folding, failed) })
+		g.Go(func() error { return a.server.RunPeers(folding, a.node.Listener) })
 	}
 	// Operations are interrupted together with the projections. Some kinds continue in the next process.
 	g.Go(func() error { return a.Operations.Run(folding) })

@@ -1,0 +1,201 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/placement"
+	"github.com/skein-feed/skein/events/wait"
+	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay/rebuild"
+)
+
+// NodeOptions make the process a node of a cluster: its stores hold the partitions that the table of the cluster gives it.
+type NodeOptions struct {
+	// Name is the name of the node, which stays the same.
+	Name string
+	// Addr is host:port by which the other nodes reach it, and Listener listens there.
+	Addr     string
+	Listener net.Listener
+	// Zone is where it is: copies of a partition are in different zones. Weight is its share of the partitions beside others.
+	Zone   string
+	Weight int
+	// Copies is how many nodes hold each partition.
+	Copies int
+	// ReplaceAfter is how long a node may be away before others take over its partitions.
+	ReplaceAfter time.Duration
+}
+
+const (
+	// nodeRetry is the pause after an attempt to hold other partitions has failed.
+	nodeRetry = 5 * time.Second
+	// positionEvery is how often a node says how far it is.
+	positionEvery = 2 * time.Second
+)
+
+// node keeps the process what the table says.
+type node struct {
+	NodeOptions
+	a       *Service
+	cluster *placement.Cluster
+	// others are the other nodes that are alive, as the gateway asks them.
+	others atomic.Pointer[[]gateway.Node]
+	// stopped is set when the process takes no more calls.
+	stopped atomic.Bool
+}
+
+// openNode joins the cluster.
+func (a *Service) openNode(ctx context.Context, o *NodeOptions) (err error) {
+	n := &node{NodeOptions: *o, a: a}
+	n.others.Store(&[]gateway.Node{})
+	replicas, err := a.log.Replicas(ctx)
+	if err != nil {
+		return fmt.Errorf("join the cluster: %w", err)
+	}
+	n.cluster, err = placement.Open(ctx, placement.Options{
+		JS: a.log.JetStream(), LogID: fmt.Sprintf("%x", a.log.ID()), Replicas: o.Copies, ReplaceAfter: o.ReplaceAfter,
+		BucketReplicas: replicas, Logger: a.logger,
+		Self: &placement.Member{Name: o.Name, Addr: o.Addr, Zone: o.Zone, Weight: o.Weight},
+	})
+	if err != nil {
+		return fmt.Errorf("join the cluster: %w", err)
+	}
+	a.node = n
+	return nil
+}
+
+// nodes returns what the gateway asks; nil outside of a cluster.
+func (a *Service) nodes() func() []gateway.Node {
+	if a.node == nil {
+		return nil
+	}
+	return func() []gateway.Node { return *a.node.others.Load() }
+}
+
+// run is a node until ctx ends. From when stopping ends it tells the others not to ask it.
+func (n *node) run(ctx, stopping context.Context) error {
+	n.look()
+	ended := make(chan error, 2)
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { ended <- n.cluster.Run(within) }()
+	go func() { ended <- n.follow(within) }()
+	tick := time.NewTicker(positionEvery)
+	defer tick.Stop()
+	for {
+		changed := n.cluster.Changed()
+		n.look()
+		select {
+		case <-changed:
+		case <-stopping.Done():
+			n.stopped.Store(true)
+			n.say()
+			stopping = context.WithoutCancel(ctx)
+		case <-tick.C:
+			n.say()
+		case err := <-ended:
+			cancel()
+			return errors.Join(err, <-ended)
+		}
+	}
+}
+
+// look takes the members as the gateway asks them.
+func (n *node) look() {
+	var others []gateway.Node
+	for _, m := range n.cluster.Members() {
+		if m.Name != n.Name {
+			others = append(others, gateway.Node{Name: m.Name, Addr: m.Addr, Serves: projections.Partitions(m.Serves)})
+		}
+	}
+	n.others.Store(&others)
+}
+
+// say tells the others what this node serves, and how far its stores are.
+func (n *node) say() {
+	serves := n.a.server.Serves()
+	if n.stopped.Load() {
+		serves = projections.Partitions{}
+	}
+	least := n.a.Stores[0].Cursor()
+	for _, s := range n.a.Stores[1:] {
+		if c := s.Cursor(); c.Seq < least.Seq {
+			least = c
+		}
+	}
+	n.cluster.Say(placement.Set(serves), n.a.log.Position(least.Seq).String())
+}
+
+// follow makes the stores hold what the table gives to this node, whenever that changes. What it no longer gives to it is kept until the
+// nodes that it gives it to serve it.
+func (n *node) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		changed := n.cluster.Changed()
+		to := n.target()
+		if n.holds(to) {
+			n.say()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err := n.resize(ctx, to); err != nil && ctx.Err() == nil {
+			n.a.logger.Error("the partitions of this node could not be changed", "retry", nodeRetry, "error", err)
+			_ = wait.For(ctx, nodeRetry) // the loop ends with the context
+		}
+	}
+	return nil
+}
+
+// target is what this node should hold.
+func (n *node) target() projections.Partitions {
+	table, members := n.cluster.Table(), n.cluster.Members()
+	serves := func(name string, partition uint8) bool {
+		i := slices.IndexFunc(members, func(m placement.Member) bool { return m.Name == name })
+		return i >= 0 && members[i].Serves.Has(partition)
+	}
+	held := n.a.server.Serves()
+	var to projections.Partitions
+	for p := range events.NumPartitions {
+		partition, given := uint8(p), table.Nodes[p]
+		mine := slices.Contains(given, n.Name)
+		if !mine && held.Has(partition) {
+			mine = len(given) == 0 || slices.ContainsFunc(given, func(name string) bool { return !serves(name, partition) })
+		}
+		if mine {
+			to.Add(partition)
+		}
+	}
+	return to
+}
+
+// holds reports whether all stores hold a set.
+func (n *node) holds(set projections.Partitions) bool {
+	return !slices.ContainsFunc(n.a.Stores, func(s *projections.Live) bool { return s.Holds() != set })
+}
+
+// resize makes all stores hold a set, one after the other. Calls meanwhile go by what all of them have.
+func (n *node) resize(ctx context.Context, to projections.Partitions) error {
+	began := time.Now()
+	for _, s := range n.a.Stores {
+		if s.Holds() == to {
+			continue
+		}
+		report, err := rebuild.Resize(ctx, s, to, n.a.sourceOf, n.a.rebuildOptions(ctx, 0, nil))
+		if err != nil {
+			return err
+		}
+		n.a.logger.Debug("a store holds other partitions", "projection", s.Name(), "report", report)
+	}
+	n.say()
+	n.a.logger.Info("this node holds other partitions", "partitions", to.Len(), "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
+)
+
+// nodeFlags make the service a node of a cluster.
+type nodeFlags struct {
+	Node         string        `help:"The name of this node of a cluster, which holds a part of the partitions. It needs --nats." placeholder:"NAME"`
+	NodeAddr     string        `help:"Where the other nodes reach it: a private address, on which it listens, too." placeholder:"HOST:PORT"`
+	NodeZone     string        `help:"Its zone: the copies of a partition are in different ones." placeholder:"ZONE"`
+	NodeWeight   int           `help:"Its share of the partitions, beside the weights of other nodes." default:"1"`
+	Copies       int           `help:"How many nodes hold each partition. All nodes say the same." default:"2"`
+	ReplaceAfter time.Duration `help:"How long a node may be away before others take over its partitions." default:"1m"`
+}
+
+// node returns nil without --node.
+func (f *nodeFlags) node(ctx context.Context, c *serveCmd) (*service.NodeOptions, error) {
+	if f.Node == "" {
+		if f.NodeAddr != "" || f.NodeZone != "" {
+			return nil, command.Usagef("--node-addr and --node-zone need --node")
+		}
+		return nil, nil //nolint:nilnil // it is none
+	}
+	switch {
+	case c.NATS == "":
+		return nil, command.Usagef("--node needs --nats: the nodes of a cluster share one log")
+	case f.NodeAddr == "":
+		return nil, command.Usagef("--node needs --node-addr, where the other nodes reach it")
+	case f.NodeWeight < 1 || f.NodeWeight > 1000:
+		return nil, command.Usagef("--node-weight is %d, must be from 1 to 1000", f.NodeWeight)
+	case f.Copies < 1 || f.Copies > 10:
+		return nil, command.Usagef("--copies is %d, must be from 1 to 10", f.Copies)
+	case c.Snapshots != "":
+		return nil, command.Usagef("--snapshots is not for a node: it holds a part of the rows")
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.NodeAddr)
+	if err != nil {
+		return nil, fmt.Errorf("--node-addr: %w", err)
+	}
+	host, _, _ := net.SplitHostPort(f.NodeAddr)
+	_, port, _ := net.SplitHostPort(l.Addr().String()) // another one if 0 was asked for
+	return &service.NodeOptions{
+		Name: f.Node, Addr: net.JoinHostPort(host, port), Listener: l, Zone: f.NodeZone, Weight: f.NodeWeight, Copies: f.Copies, ReplaceAfter: f.ReplaceAfter,
+	}, nil
+}
