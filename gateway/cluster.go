@@ -116,7 +116,10 @@ func homed[Req, Res any, P request.Message[Req]](s *Server, procedure string, do
 	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
 		of := homeOf(req)
 		if s.holds(of) {
-			return do(ctx, req, x)
+			// What is given up while a call reads it is no answer. It comes back only by a build, which takes longer than a call.
+			if res, err := do(ctx, req, x); s.holds(of) {
+				return res, err
+			}
 		}
 		res, lag, err := peers.Forward[Req, Res](ctx, s.cluster.Peers, peers.PartitionOf(of), procedure, (*Req)(req))
 		x.Lag = lag
@@ -136,13 +139,28 @@ func homedStream[Req, Res any, P request.Message[Req]](
 			if !s.holds(homeOf(P(req.Msg))) {
 				return s.forPeer(procedure, peers.NotHere())
 			}
-			return s.forPeer(procedure, do(ctx, P(req.Msg), &parts[Res]{out: out}))
+			return s.forPeer(procedure, do(ctx, P(req.Msg), &heldParts[Res]{&parts[Res]{out: out}, s, homeOf(P(req.Msg))}))
 		}))
 	return func(ctx context.Context, req P, out call.Stream[Res]) error {
 		of := homeOf(req)
 		if s.holds(of) {
-			return do(ctx, req, out)
+			return do(ctx, req, &heldParts[Res]{out, s, of})
 		}
 		return peers.ForwardStream(ctx, s.cluster.Peers, peers.PartitionOf(of), procedure, (*Req)(req), out.SetLag, out.Send)
 	}
+}
+
+// heldParts ends a stream when the node gives up the home that it is about. The client opens another one, at a node that has it.
+type heldParts[Res any] struct {
+	call.Stream[Res]
+	s    *Server
+	home string
+}
+
+// Send is part of [call.Stream].
+func (p *heldParts[Res]) Send(part *Res) error {
+	if !p.s.holds(p.home) {
+		return peers.NotHere()
+	}
+	return p.Stream.Send(part)
 }

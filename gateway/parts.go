@@ -58,7 +58,9 @@ func parted[Req, Res any, P request.Message[Req]](
 	forPeers(s, procedure, holdsAll, do)
 	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
 		if holdsAll(req) {
-			return do(ctx, req, x)
+			if res, err := do(ctx, req, x); holdsAll(req) {
+				return res, err
+			}
 		}
 		var here, elsewhere []int
 		var partitions []uint8
@@ -77,7 +79,11 @@ func parted[Req, Res any, P request.Message[Req]](
 			return leastPosition(by.position(whole), *by.position(part))
 		}
 		if len(here) > 0 {
-			part, err := do(ctx, by.only(req, here), x)
+			mine := by.only(req, here)
+			part, err := do(ctx, mine, x)
+			if err == nil && !holdsAll(mine) {
+				err = peers.NotHere()
+			}
 			if err == nil {
 				err = keep(here, part, x.Lag)
 			}
