@@ -117,7 +117,7 @@ func homed[Req, Res any, P request.Message[Req]](s *Server, procedure string, do
 		of := homeOf(req)
 		if s.holds(of) {
 			// What is given up while a call reads it is no answer. It comes back only by a build, which takes longer than a call.
-			if res, err := do(ctx, req, x); s.holds(of) {
+			if res, err := do(ctx, req, x); s.holds(of) && !lagging(err) {
 				return res, err
 			}
 		}
@@ -125,6 +125,18 @@ func homed[Req, Res any, P request.Message[Req]](s *Server, procedure string, do
 		x.Lag = lag
 		return res, err
 	}
+}
+
+// lagging reports whether a node that is further than this one may answer: its store has stopped, or is too far behind.
+func lagging(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch apierror.Of(err).Reason {
+	case skeinv1.Reason_REASON_NOT_CAUGHT_UP, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE:
+		return true
+	}
+	return false
 }
 
 // homedStream is [homed] for a method that answers with a stream.

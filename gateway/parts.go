@@ -58,7 +58,7 @@ func parted[Req, Res any, P request.Message[Req]](
 	forPeers(s, procedure, holdsAll, do)
 	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
 		if holdsAll(req) {
-			if res, err := do(ctx, req, x); holdsAll(req) {
+			if res, err := do(ctx, req, x); holdsAll(req) && !lagging(err) {
 				return res, err
 			}
 		}
@@ -81,11 +81,13 @@ func parted[Req, Res any, P request.Message[Req]](
 		if len(here) > 0 {
 			mine := by.only(req, here)
 			part, err := do(ctx, mine, x)
-			if err == nil && !holdsAll(mine) {
-				err = peers.NotHere()
-			}
-			if err == nil {
+			if err == nil && holdsAll(mine) {
 				err = keep(here, part, x.Lag)
+			} else if err == nil || lagging(err) {
+				err = nil
+				for _, i := range here {
+					elsewhere, partitions = append(elsewhere, i), append(partitions, peers.PartitionOf(by.homes(req)[i]))
+				}
 			}
 			if err != nil {
 				return nil, err

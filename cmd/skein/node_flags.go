@@ -16,12 +16,21 @@ type nodeFlags struct {
 	NodeAddr     string        `help:"Where the other nodes reach it: a private address, on which it listens, too." placeholder:"HOST:PORT"`
 	NodeZone     string        `help:"Its zone: the copies of a partition are in different ones." placeholder:"ZONE"`
 	NodeWeight   int           `help:"Its share of the partitions, beside the weights of other nodes." default:"1"`
+	Router       bool          `help:"Take calls for a cluster, and hold none of its partitions. It needs --nats."`
 	Copies       int           `help:"How many nodes hold each partition. All nodes say the same." default:"2"`
 	ReplaceAfter time.Duration `help:"How long a node may be away before others take over its partitions." default:"1m"`
 }
 
-// node returns nil without --node.
+// node returns nil for a service that is no part of a cluster.
 func (f *nodeFlags) node(ctx context.Context, c *serveCmd) (*service.NodeOptions, error) {
+	switch {
+	case f.Router && (f.Node != "" || f.NodeAddr != "" || f.NodeZone != ""):
+		return nil, command.Usagef("--router holds no partitions, so it is no --node, and has no --node-addr or --node-zone")
+	case f.Router && c.NATS == "":
+		return nil, command.Usagef("--router needs --nats, where its cluster has the log")
+	case f.Router:
+		return &service.NodeOptions{Copies: f.Copies, ReplaceAfter: f.ReplaceAfter}, nil
+	}
 	if f.Node == "" {
 		if f.NodeAddr != "" || f.NodeZone != "" {
 			return nil, command.Usagef("--node-addr and --node-zone need --node")

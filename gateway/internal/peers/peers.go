@@ -33,10 +33,10 @@ type Node struct {
 const LagHeader = "Skein-Lag"
 
 const (
-	// attempt bounds how long one node is waited for while there is another.
-	attempt = 2 * time.Second
-	// suspicion is how long a node that did not answer is asked last.
-	suspicion = 2 * time.Second
+	// attempt bounds how long one node is waited for while there is another, and lastAttempt while there is none.
+	attempt, lastAttempt = time.Second, 30 * time.Second
+	// suspicion is how long a node that did not answer is asked last. It doubles each time, up to maxSuspicion, when others take it for dead.
+	suspicion, maxSuspicion = time.Second, 16 * time.Second
 	// connections bounds the calls under way to a node. More wait for one to end.
 	connections = 256
 )
@@ -48,15 +48,21 @@ type Peers struct {
 	authorization string
 
 	mu sync.Mutex
-	// silent has the nodes that did not answer lately, and when.
-	silent map[string]time.Time
+	// silent has the nodes that did not answer lately.
+	silent map[string]silence
+}
+
+// silence is that of a node: until when it is asked last, and for how long that is.
+type silence struct {
+	until time.Time
+	long  time.Duration
 }
 
 // New takes a function that returns the other nodes that are alive, and what each call to them bears in its Authorization header.
 func New(nodes func() []Node, authorization string) *Peers {
 	dialer := &net.Dialer{Timeout: time.Second}
 	return &Peers{
-		nodes: nodes, authorization: authorization, silent: map[string]time.Time{},
+		nodes: nodes, authorization: authorization, silent: map[string]silence{},
 		http: &http.Client{Transport: &http.Transport{
 			DialContext: dialer.DialContext, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections,
 			IdleConnTimeout: time.Minute, DisableCompression: true,
@@ -92,15 +98,39 @@ func (p *Peers) serving(partition uint8, tried map[string]bool) []Node {
 func (p *Peers) suspects(name string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if at, ok := p.silent[name]; ok && time.Since(at) < suspicion {
+	if s, ok := p.silent[name]; ok && time.Now().Before(s.until) {
 		return 1
 	}
 	return 0
 }
 
+// suspect has a node that did not answer be asked last for a while.
+func (p *Peers) suspect(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, now := p.silent[name], time.Now()
+	if now.Before(s.until) {
+		return // a call that was under way when the first one failed
+	}
+	s.long = min(max(2*s.long, suspicion), maxSuspicion)
+	s.until = now.Add(s.long)
+	p.silent[name] = s
+}
+
+// trust ends the suspicion of a node that answered.
+func (p *Peers) trust(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.silent, name)
+}
+
 // judge notes whether a node answered, and reports whether another one may answer better.
 func (p *Peers) judge(ctx context.Context, name string, err error) (again bool) {
-	if err == nil || ctx.Err() != nil {
+	if err == nil {
+		p.trust(name)
+		return false
+	}
+	if ctx.Err() != nil {
 		return false
 	}
 	f := apierror.Of(err)
@@ -109,9 +139,7 @@ func (p *Peers) judge(ctx context.Context, name string, err error) (again bool) 
 		return false
 	}
 	if f.Reason == skeinv1.Reason_REASON_UNSPECIFIED { // no node says so
-		p.mu.Lock()
-		p.silent[name] = time.Now()
-		p.mu.Unlock()
+		p.suspect(name)
 	}
 	return true
 }
@@ -179,10 +207,10 @@ func Forward[Req, Res any](
 	}
 }
 
-// patience bounds an attempt where there are others.
+// patience bounds an attempt, more so where there are others.
 func patience(ctx context.Context, others bool) (context.Context, context.CancelFunc) {
 	if !others {
-		return context.WithCancel(ctx)
+		return context.WithTimeout(ctx, lastAttempt)
 	}
 	limit := attempt
 	if deadline, ok := ctx.Deadline(); ok {

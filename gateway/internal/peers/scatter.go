@@ -37,13 +37,10 @@ func (p *Peers) Scatter(
 				if err == nil {
 					err = keep()
 				}
-				if err == nil {
-					return nil
-				}
-				tried[g.node.Name], last = true, err
 				if !p.judge(ctx, g.node.Name, err) {
 					return err
 				}
+				tried[g.node.Name], last = true, err
 				pending = append(pending, g.of...)
 				return nil
 			})

@@ -19,7 +19,7 @@ import (
 
 // NodeOptions make the process a node of a cluster: its stores hold the partitions that the table of the cluster gives it.
 type NodeOptions struct {
-	// Name is the name of the node, which stays the same.
+	// Name is the name of the node, which stays the same. It is empty for a router, which holds nothing.
 	Name string
 	// Addr is host:port by which the other nodes reach it, and Listener listens there.
 	Addr     string
@@ -49,20 +49,27 @@ type node struct {
 	others atomic.Pointer[[]gateway.Node]
 	// stopped is set when the process takes no more calls.
 	stopped atomic.Bool
+	// wasReady is set once ready was true. It belongs to the goroutine of run.
+	wasReady bool
+	// resized says that the stores hold other partitions.
+	resized chan struct{}
 }
 
 // openNode joins the cluster.
 func (a *Service) openNode(ctx context.Context, o *NodeOptions) (err error) {
-	n := &node{NodeOptions: *o, a: a}
+	n := &node{NodeOptions: *o, a: a, resized: make(chan struct{})}
 	n.others.Store(&[]gateway.Node{})
 	replicas, err := a.log.Replicas(ctx)
 	if err != nil {
 		return fmt.Errorf("join the cluster: %w", err)
 	}
+	var self *placement.Member
+	if o.Name != "" {
+		self = &placement.Member{Name: o.Name, Addr: o.Addr, Zone: o.Zone, Weight: o.Weight}
+	}
 	n.cluster, err = placement.Open(ctx, placement.Options{
 		JS: a.log.JetStream(), LogID: fmt.Sprintf("%x", a.log.ID()), Replicas: o.Copies, ReplaceAfter: o.ReplaceAfter,
-		BucketReplicas: replicas, Logger: a.logger,
-		Self: &placement.Member{Name: o.Name, Addr: o.Addr, Zone: o.Zone, Weight: o.Weight},
+		BucketReplicas: replicas, Logger: a.logger, Self: self,
 	})
 	if err != nil {
 		return fmt.Errorf("join the cluster: %w", err)
@@ -100,6 +107,8 @@ func (n *node) run(ctx, stopping context.Context) error {
 			stopping = context.WithoutCancel(ctx)
 		case <-tick.C:
 			n.say()
+		case <-n.resized:
+			n.say()
 		case err := <-ended:
 			cancel()
 			return errors.Join(err, <-ended)
@@ -121,7 +130,7 @@ func (n *node) look() {
 // say tells the others what this node serves, and how far its stores are.
 func (n *node) say() {
 	serves := n.a.server.Serves()
-	if n.stopped.Load() {
+	if n.stopped.Load() || !n.ready() {
 		serves = projections.Partitions{}
 	}
 	least := n.a.Stores[0].Cursor()
@@ -133,6 +142,22 @@ func (n *node) say() {
 	n.cluster.Say(placement.Set(serves), n.a.log.Position(least.Seq).String())
 }
 
+// ready reports whether the others may ask this node: its stores work, and have once been at the head of the log.
+func (n *node) ready() bool {
+	for _, s := range n.a.Stores {
+		switch s.Status().State {
+		case projections.Failed:
+			return false
+		case projections.Starting, projections.CatchingUp:
+			if !n.wasReady {
+				return false
+			}
+		}
+	}
+	n.wasReady = true
+	return true
+}
+
 // follow makes the stores hold what the table gives to this node, whenever that changes. What it no longer gives to it is kept until the
 // nodes that it gives it to serve it.
 func (n *node) follow(ctx context.Context) error {
@@ -140,7 +165,6 @@ func (n *node) follow(ctx context.Context) error {
 		changed := n.cluster.Changed()
 		to := n.target()
 		if n.holds(to) {
-			n.say()
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -195,7 +219,10 @@ func (n *node) resize(ctx context.Context, to projections.Partitions) error {
 		}
 		n.a.logger.Debug("a store holds other partitions", "projection", s.Name(), "report", report)
 	}
-	n.say()
+	select {
+	case n.resized <- struct{}{}:
+	case <-ctx.Done():
+	}
 	n.a.logger.Info("this node holds other partitions", "partitions", to.Len(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }

@@ -231,7 +231,9 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	}
 	if a.node != nil {
 		g.Go(func() error { return a.node.run(folding, failed) })
-		g.Go(func() error { return a.server.RunPeers(folding, a.node.Listener) })
+		if a.node.Listener != nil {
+			g.Go(func() error { return a.server.RunPeers(folding, a.node.Listener) })
+		}
 	}
 	// Operations are interrupted together with the projections. Some kinds continue in the next process.
 	g.Go(func() error { return a.Operations.Run(folding) })
