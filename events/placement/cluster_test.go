@@ -1,0 +1,540 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// rest lets time go by in a bubble.
+func rest(d time.Duration) { <-time.After(d) }
+
+// TestNodesAndTable: nodes that start one after the other get one table, and all processes know the same.
+func TestNodesAndTable(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w := start(t, ns, nil)
+		if w.Table().Revision != 0 || len(w.Members()) != 0 {
+			t.Errorf("an empty bucket has %v, table %d", w.names(), w.Table().Revision)
+		}
+		var nodes []*process
+		for _, name := range []string{"b", "a", "c"} {
+			nodes = append(nodes, start(t, ns, nodeOf(name, "zone-"+name)))
+			rest(DefaultEvery)
+		}
+		w.untilMembers(t, "a", "b", "c")
+		w.untilPlaced(t, "a", "b", "c")
+		rest(time.Minute)
+		want := Place(w.Members(), DefaultReplicas)
+		want.Revision = 1
+		for _, p := range append(nodes, w, openProcess(t, ns, nil)) {
+			if got := p.Table(); got.Revision != 1 || !sameNodes(&got, &want) || !slices.Equal(p.names(), []string{"a", "b", "c"}) {
+				t.Errorf("the table %d of %v is another, or its members %v are", got.Revision, p.placed(), p.names())
+			}
+		}
+		if m := w.member(t, "a"); m.Addr != "a:7411" || m.Zone != "zone-a" || m.Weight != 1 || time.Since(m.Seen) > DefaultEvery {
+			t.Errorf("a is %+v", m)
+		}
+	})
+}
+
+func sameNodes(a, b *Table) bool {
+	return slices.EqualFunc(a.Nodes[:], b.Nodes[:], slices.Equal)
+}
+
+// TestSay: the partitions of a node are known at once, its position with the next renewal.
+func TestSay(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w, a := start(t, ns, nil), start(t, ns, nodeOf("a", ""))
+		w.untilMembers(t, "a")
+		w.untilPlaced(t, "a")
+		rest(DefaultEvery / 4)
+		var serves Set
+		serves.Add(7)
+		said := time.Now()
+		a.Say(serves, "one")
+		w.until(t, "a serves it", func() bool { return w.member(t, "a").Serves == serves })
+		if took := time.Since(said); took >= DefaultEvery/4 || w.member(t, "a").Position != "one" {
+			t.Errorf("it was known after %v, with the position %q", took, w.member(t, "a").Position)
+		}
+		changed := w.Changed()
+		a.Say(serves, "two")
+		rest(2 * DefaultEvery)
+		if w.member(t, "a").Position != "two" {
+			t.Errorf("the position is %q", w.member(t, "a").Position)
+		}
+		select {
+		case <-changed:
+			t.Error("a position is a change")
+		default:
+		}
+	})
+}
+
+// TestSilentNodeIsReplaced: a node that stops is no member after a time, keeps its partitions for longer, and then loses them. If it
+// returns it gets the same ones.
+func TestSilentNodeIsReplaced(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w := start(t, ns, nil)
+		a, b, c := start(t, ns, nodeOf("a", "")), start(t, ns, nodeOf("b", "")), start(t, ns, nodeOf("c", ""))
+		w.untilPlaced(t, "a", "b", "c")
+		before := w.Table()
+		stopped := time.Now()
+		c.stop()
+		w.untilMembers(t, "a", "b")
+		if after := time.Since(stopped); after < DefaultExpire-DefaultEvery || after > DefaultExpire+DefaultEvery {
+			t.Errorf("it expired after %v", after)
+		}
+		if w.Table().Revision != before.Revision {
+			t.Error("it lost its partitions at once")
+		}
+		w.untilPlaced(t, "a", "b")
+		if after := time.Since(stopped); after < DefaultReplaceAfter || after > DefaultReplaceAfter+5*DefaultEvery {
+			t.Errorf("it was replaced after %v", after)
+		}
+		if got := openProcess(t, ns, nil).names(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("a process that opens then knows %v", got)
+		}
+		start(t, ns, nodeOf("c", ""))
+		w.untilPlaced(t, "a", "b", "c")
+		if after := w.Table(); !sameNodes(&before, &after) || after.Revision != before.Revision+2 {
+			t.Errorf("table %d is not the first one again", after.Revision)
+		}
+		for _, p := range []*process{a, b} {
+			if got := p.names(); !slices.Equal(got, []string{"a", "b", "c"}) {
+				t.Errorf("%v", got)
+			}
+		}
+	})
+}
+
+// TestDrain: a node that drains is a member without partitions, also after a restart, until it is to have some again.
+func TestDrain(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w := start(t, ns, nil)
+		start(t, ns, nodeOf("a", ""))
+		b := start(t, ns, nodeOf("b", ""))
+		w.untilPlaced(t, "a", "b")
+		first := w.Table()
+		command := openProcess(t, ns, nil)
+		if err := command.Drain(t.Context(), "c", true); !errors.Is(err, ErrUnknownNode) {
+			t.Errorf("an unknown node: %v", err)
+		}
+		if err := command.Drain(t.Context(), "*", false); err == nil {
+			t.Error("a malformed name")
+		}
+		if err := command.Drain(t.Context(), "b", true); err != nil {
+			t.Fatal(err)
+		}
+		w.untilPlaced(t, "a")
+		if !w.member(t, "b").Draining || w.member(t, "a").Draining {
+			t.Errorf("%+v", w.Members())
+		}
+		b.stop()
+		start(t, ns, nodeOf("b", ""))
+		rest(time.Minute)
+		if got := w.placed(); !slices.Equal(got, []string{"a"}) || !w.member(t, "b").Draining {
+			t.Errorf("after a restart %v have partitions", got)
+		}
+		// If all drain, the table is left as it is.
+		if err := command.Drain(t.Context(), "a", true); err != nil {
+			t.Fatal(err)
+		}
+		w.until(t, "a drains", func() bool { return w.member(t, "a").Draining })
+		rest(time.Minute)
+		if got := w.placed(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("when all drain, %v have partitions", got)
+		}
+		for _, name := range []string{"a", "b"} {
+			if err := command.Drain(t.Context(), name, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.untilPlaced(t, "a", "b")
+		if last := w.Table(); !sameNodes(&first, &last) {
+			t.Error("the table is not the first one again")
+		}
+	})
+}
+
+// TestNameTaken: of two processes with one name the newer one stays.
+func TestNameTaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w := start(t, ns, nil)
+		start(t, ns, nodeOf("b", ""))
+		older := start(t, ns, nodeOf("a", ""))
+		w.untilPlaced(t, "a", "b")
+		other := nodeOf("a", "")
+		other.Addr = "elsewhere:1"
+		newer := start(t, ns, other)
+		if err := <-older.ended; !errors.Is(err, ErrNameTaken) || !strings.Contains(err.Error(), other.Addr) {
+			t.Errorf("the older one: %v", err)
+		}
+		// It does not take its key away.
+		if err := older.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		rest(2 * DefaultReplaceAfter)
+		if got := w.member(t, "a").Addr; got != other.Addr || w.Table().Revision != 1 {
+			t.Errorf("a is at %s, the table is %d", got, w.Table().Revision)
+		}
+		newer.stop()
+		if err := <-newer.ended; err != nil {
+			t.Errorf("the newer one: %v", err)
+		}
+	})
+}
+
+// TestRestart: a node that is restarted is back at once, and neither members nor table change meanwhile.
+func TestRestart(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w := start(t, ns, nil)
+		start(t, ns, nodeOf("b", ""))
+		a := start(t, ns, nodeOf("a", ""))
+		w.untilPlaced(t, "a", "b")
+		for range 3 {
+			a.stop()
+			if err := <-a.ended; err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+			changed := w.Changed()
+			rest(DefaultExpire / 2)
+			began := time.Now()
+			a = openProcess(t, ns, nodeOf("a", ""))
+			var serves Set
+			serves.Add(uint8(began.Second()))
+			serves.Add(uint8(began.Minute()) + 64)
+			a.Say(serves, "")
+			select {
+			case <-changed:
+				t.Error("it expired")
+			default:
+			}
+			a.run(t)
+			w.until(t, "a serves it", func() bool { return w.member(t, "a").Serves == serves })
+			if took := time.Since(began); took > DefaultEvery {
+				t.Errorf("it was back after %v", took)
+			}
+		}
+		if got := w.Table().Revision; got != 1 {
+			t.Errorf("the table is %d", got)
+		}
+	})
+}
+
+// TestControllerTakeover: another node has the lease after the controller has stopped, within the time to expire; at once if it left.
+func TestControllerTakeover(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w := start(t, ns, nil)
+		all := []*process{start(t, ns, nodeOf("a", "")), start(t, ns, nodeOf("b", "")), start(t, ns, nodeOf("c", ""))}
+		w.untilPlaced(t, "a", "b", "c")
+		first := w.controller(all...)
+		first.stop()
+		stopped := time.Now()
+		for w.controller(all...) == first {
+			rest(DefaultEvery)
+		}
+		if after := time.Since(stopped); after < DefaultExpire-DefaultEvery || after > DefaultExpire+2*DefaultEvery {
+			t.Errorf("the lease was taken after %v", after)
+		}
+		second := w.controller(all...)
+		if second == nil {
+			t.Fatal("there is no controller")
+		}
+		second.stop()
+		if err := second.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		left := time.Now()
+		for w.controller(all...) == nil || w.controller(all...) == second {
+			rest(DefaultEvery)
+		}
+		if after := time.Since(left); after > 2*DefaultEvery {
+			t.Errorf("the lease that was given back was taken after %v", after)
+		}
+		w.untilPlaced(t, w.controller(all...).self.Name)
+	})
+}
+
+// TestTwoControllers: one that believes in a lease that another has taken writes nothing.
+func TestTwoControllers(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w := start(t, ns, nil)
+		a, b := start(t, ns, nodeOf("a", "")), start(t, ns, nodeOf("b", ""))
+		w.untilPlaced(t, "a", "b")
+		old := w.controller(a, b)
+		old.cut(true)
+		for w.controller(a, b) == old {
+			rest(DefaultEvery)
+		}
+		old.stop()
+		// The table changes, and the old controller has not seen it.
+		start(t, ns, nodeOf("c", ""))
+		w.until(t, "c has partitions", func() bool { return slices.Contains(w.placed(), "c") })
+		now := w.Table()
+		old.cut(false)
+		for old.nc.Status().String() != "CONNECTED" {
+			rest(time.Second)
+		}
+		old.Cluster.mu.Lock()
+		old.state.stored = false // it wants another one
+		old.Cluster.mu.Unlock()
+		if leads, err := old.lead(t.Context()); leads || err != nil {
+			t.Errorf("the old controller: %v, %v", leads, err)
+		}
+		if err := old.writeTable(t.Context()); err != nil {
+			t.Error(err)
+		}
+		rest(DefaultEvery)
+		if got := w.Table(); got.Revision != now.Revision || !sameNodes(&got, &now) {
+			t.Errorf("the table %d is replaced by %d", now.Revision, got.Revision)
+		}
+	})
+}
+
+// TestBucketOutOfReach: a process that cannot reach the bucket keeps what it knew, and so do all if none can.
+func TestBucketOutOfReach(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w, quiet := start(t, ns, nil), start(t, ns, nil)
+		a, b := start(t, ns, nodeOf("a", "")), start(t, ns, nodeOf("b", ""))
+		w.untilPlaced(t, "a", "b")
+		changed := w.Changed()
+		w.cut(true)
+		rest(5 * time.Minute)
+		if got := w.names(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("the members are %v", got)
+		}
+		for _, p := range []*process{a, b, quiet} {
+			p.cut(true)
+		}
+		rest(5 * time.Minute)
+		for _, p := range []*process{w, a, b, quiet} {
+			p.cut(false)
+		}
+		rest(5 * time.Minute)
+		select {
+		case <-changed:
+			t.Errorf("something has changed: %v, table %d", w.names(), w.Table().Revision)
+		default:
+		}
+		if got := w.member(t, "a").Seen; time.Since(got) > 2*DefaultEvery {
+			t.Errorf("a was seen %v ago", time.Since(got))
+		}
+		// What changes while a process is cut off, it knows afterwards.
+		w.cut(true)
+		if err := b.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		quiet.untilMembers(t, "a")
+		rest(time.Minute)
+		w.cut(false)
+		w.untilMembers(t, "a")
+		w.untilPlaced(t, "a")
+		rest(DefaultEvery)
+		for _, p := range []*process{w, a, quiet} {
+			p.stop()
+		}
+		for p, outages := range map[*process]int{w: 2, a: 1, quiet: 1} {
+			said := p.log.String()
+			if n, ends := strings.Count(said, "the bucket cannot be"), strings.Count(said, "in reach again"); n != outages || ends != outages {
+				t.Errorf("%d outages were logged as %d that began and %d that ended:\n%s", outages, n, ends, said)
+			}
+		}
+		w.cut(true)
+		if _, err := Open(t.Context(), Options{JS: w.js, LogID: testLog}); err == nil {
+			t.Error("opened without a server")
+		}
+	})
+}
+
+// TestLeave: a node that leaves is no member at once, and has no partitions soon after.
+func TestLeave(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w := start(t, ns, nil)
+		start(t, ns, nodeOf("a", ""))
+		b := start(t, ns, nodeOf("b", ""))
+		w.untilPlaced(t, "a", "b")
+		if err := openProcess(t, ns, nodeOf("a", "")).Leave(t.Context()); err != nil { // it never ran: the key is another's
+			t.Error(err)
+		}
+		rest(DefaultEvery / 2)
+		began := time.Now()
+		if err := b.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.untilMembers(t, "a")
+		if took := time.Since(began); took >= DefaultEvery {
+			t.Errorf("it was a member for %v", took)
+		}
+		w.untilPlaced(t, "a")
+		if took := time.Since(began); took > 5*DefaultEvery {
+			t.Errorf("it had partitions for %v", took)
+		}
+		rest(time.Minute) // its Run continues, and does not bring it back
+		if got := w.names(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("the members are %v", got)
+		}
+		b.stop()
+		if err := b.Leave(t.Context()); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	})
+}
+
+// TestLostAnswers: a node whose writes succeed without an answer finds them by the watch, and leaves nothing behind.
+func TestLostAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w, a := start(t, ns, nil), start(t, ns, nodeOf("a", ""))
+		w.untilPlaced(t, "a")
+		for _, key := range []string{nodePrefix + "a", leaseKey, tableKey} {
+			entry, err := a.kv.Get(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.kv.Put(t.Context(), key, entry.Value()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rest(DefaultReplaceAfter)
+		if m := w.member(t, "a"); time.Since(m.Seen) > DefaultEvery {
+			t.Errorf("a was seen %v ago", time.Since(m.Seen))
+		}
+		a.stop()
+		entry, err := a.kv.Get(t.Context(), nodePrefix+"a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.kv.Put(t.Context(), nodePrefix+"a", entry.Value()); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.untilMembers(t)
+	})
+}
+
+// TestBucketLost: a bucket that was deleted is made again, and has the same in it, under a later revision.
+func TestBucketLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w := start(t, ns, nil)
+		for _, p := range []*process{start(t, ns, nodeOf("a", "")), start(t, ns, nodeOf("b", "")), w} {
+			p.untilPlaced(t, "a", "b")
+		}
+		before := w.Table()
+		if err := w.js.DeleteKeyValue(t.Context(), w.bucketName()); err != nil {
+			t.Fatal(err)
+		}
+		w.until(t, "another table", func() bool { return w.Table().Revision > before.Revision })
+		rest(2 * DefaultEvery) // each node has written its key
+		if after := w.Table(); !sameNodes(&before, &after) || !slices.Equal(w.names(), []string{"a", "b"}) {
+			t.Errorf("the members are %v, and table %d has %v", w.names(), after.Revision, w.placed())
+		}
+		if got := openProcess(t, ns, nil); !slices.Equal(got.names(), []string{"a", "b"}) || got.Table().Revision != before.Revision+1 {
+			t.Errorf("the bucket has %v, table %d", got.names(), got.Table().Revision)
+		}
+		// So is a table that was deleted.
+		if err := w.kv.Delete(t.Context(), tableKey); err != nil {
+			t.Fatal(err)
+		}
+		w.until(t, "a table again", func() bool { return w.Table().Revision == before.Revision+2 })
+	})
+}
+
+// TestLaterVersion: what another version has written is refused by name. Nodes that run continue, and leave the table alone.
+func TestLaterVersion(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		w, a, leaver := start(t, ns, nil), start(t, ns, nodeOf("a", "")), start(t, ns, nodeOf("leaver", ""))
+		w.untilPlaced(t, "a", "leaver")
+		for _, key := range []string{nodePrefix + "b", drainPrefix + "b", tableKey, leaseKey} {
+			if _, err := w.kv.Put(t.Context(), key, []byte(`{"v":2}`)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(t.Context(), Options{JS: w.js, LogID: testLog})
+			if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "the value of "+key+" has version 2, this program reads version 1") {
+				t.Errorf("%v", err)
+			}
+			if err := leaver.Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
+			rest(time.Minute)
+			if w.Table().Revision != 1 && key == nodePrefix+"b" {
+				t.Error("a controller that cannot read a value has written a table")
+			}
+			if err := w.kv.Delete(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			rest(time.Minute)
+		}
+		if !slices.Equal(w.names(), []string{"a"}) || !slices.Equal(w.placed(), []string{"a"}) {
+			t.Errorf("%v, %v", w.names(), w.placed())
+		}
+		if _, err := w.kv.Put(t.Context(), nodePrefix+"a", []byte(`{"v":2}`)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-a.ended; !errors.Is(err, ErrNameTaken) {
+			t.Errorf("a node whose key a later version has taken: %v", err)
+		}
+	})
+}
+
+// TestOptions: what no cluster can be made of is refused.
+func TestOptions(t *testing.T) {
+	for _, o := range []Options{
+		{},
+		{LogID: "a.b"},
+		{LogID: "x", Replicas: -1},
+		{LogID: "x", Every: -1},
+		{LogID: "x", Every: 10 * time.Second},
+		{LogID: "x", ReplaceAfter: time.Second},
+		{LogID: "x", Self: &Member{Addr: "a:1"}},
+		{LogID: "x", Self: &Member{Name: strings.Repeat("a", 65), Addr: "a:1"}},
+		{LogID: "x", Self: &Member{Name: "a/b", Addr: "a:1"}},
+		{LogID: "x", Self: &Member{Name: "a", Addr: "a"}},
+		{LogID: "x", Self: &Member{Name: "a", Addr: "a:1", Weight: -1}},
+	} {
+		if _, err := Open(t.Context(), o); err == nil {
+			t.Errorf("%+v", o)
+		}
+	}
+}
+
+// TestOnDisk has nodes with short periods and the bucket that they make, by the clock of the machine.
+func TestOnDisk(t *testing.T) {
+	ns := startServer(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var all []*process
+	for _, self := range []*Member{nil, nodeOf("a", ""), nodeOf("b", ""), nodeOf("c", "")} {
+		p := &process{line: connect(t, ns), ended: make(chan error, 1)}
+		var err error
+		p.Cluster, err = Open(ctx, Options{
+			JS: p.js, LogID: testLog, Self: self, Every: 20 * time.Millisecond, Expire: 500 * time.Millisecond, ReplaceAfter: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.run(t)
+		all = append(all, p)
+	}
+	w := all[0]
+	info, err := w.js.Stream(ctx, "KV_skein-cluster-"+testLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.CachedInfo().Config; got.Storage != jetstream.FileStorage || got.MaxMsgsPerSubject != 1 || got.MaxAge != 0 {
+		t.Errorf("the bucket is %+v", got)
+	}
+	w.untilPlaced(t, "a", "b", "c")
+	all[3].stop()
+	w.untilPlaced(t, "a", "b")
+	if err := all[2].Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.untilPlaced(t, "a")
+}
