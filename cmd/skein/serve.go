@@ -132,14 +132,14 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if o.Maintenance, err = c.maintenanceFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
 		return err
 	}
+	if o.Node, err = c.nodeFlags.node(ctx, c); err != nil {
+		return err
+	}
 	if c.PortFile != "" {
 		// A script that waits for the file must not read the port of an earlier process.
 		if err := os.Remove(c.PortFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("--port-file: %w", err)
 		}
-	}
-	if o.Node, err = c.nodeFlags.node(ctx, c); err != nil {
-		return err
 	}
 	// The service listens before it opens the stores, so that a port that is taken fails at once.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
@@ -156,8 +156,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		return errors.Join(err, l.Close())
 	}
 	service.RaiseProcs()
-	// GOMEMLIMIT may set a lower limit.
-	debug.SetMemoryLimit(min(o.Memory.Limit, debug.SetMemoryLimit(-1)))
+	debug.SetMemoryLimit(min(o.Memory.Limit, debug.SetMemoryLimit(-1))) // GOMEMLIMIT may set a lower limit
 	go service.GiveBack(ctx)
 	a, err := service.OpenOn(ctx, l, o)
 	if err != nil {

@@ -127,7 +127,7 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Self != nil {
 		c.self = *o.Self
 	}
-	if err := c.read(ctx); err != nil {
+	if _, err := c.follow(ctx, requestTimeout, true); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -221,7 +221,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 		return nil
 	}
 	// A write of which Run did not get the answer may have succeeded.
-	if err := c.read(ctx); err != nil {
+	if err := c.refresh(ctx); err != nil {
 		return err
 	}
 	holds := func() bool { return c.state.lease.holder == c.instance }
@@ -243,7 +243,7 @@ func (c *Cluster) giveBack(ctx context.Context, key string, mine func() bool) er
 			return err
 		}
 		// The key was renewed, or is another's: read again which.
-		if err := c.read(ctx); err != nil {
+		if err := c.refresh(ctx); err != nil {
 			return err
 		}
 		if err := wait.For(ctx, c.opts.Every/8); err != nil {

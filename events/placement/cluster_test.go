@@ -449,8 +449,8 @@ func TestBucketLost(t *testing.T) {
 // TestLaterVersion: what another version has written is refused by name. Nodes that run continue, and leave the table alone.
 func TestLaterVersion(t *testing.T) {
 	inBubble(t, func(t *testing.T, ns *server.Server) {
-		w, a := start(t, ns, nil), start(t, ns, nodeOf("a", ""))
-		w.untilPlaced(t, "a")
+		w, a, leaver := start(t, ns, nil), start(t, ns, nodeOf("a", "")), start(t, ns, nodeOf("leaver", ""))
+		w.untilPlaced(t, "a", "leaver")
 		for _, key := range []string{nodePrefix + "b", drainPrefix + "b", tableKey, leaseKey} {
 			if _, err := w.kv.Put(t.Context(), key, []byte(`{"v":2}`)); err != nil {
 				t.Fatal(err)
@@ -459,7 +459,13 @@ func TestLaterVersion(t *testing.T) {
 			if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "the value of "+key+" has version 2, this program reads version 1") {
 				t.Errorf("%v", err)
 			}
+			if err := leaver.Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
 			rest(time.Minute)
+			if w.Table().Revision != 1 && key == nodePrefix+"b" {
+				t.Error("a controller that cannot read a value has written a table")
+			}
 			if err := w.kv.Delete(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}

@@ -106,8 +106,10 @@ func (s *state) take(e entry, now time.Time) (table bool, err error) {
 		if s.drains[name] == e.deleted {
 			s.altered = s.heard
 		}
-		if s.drains[name] = true; e.deleted {
+		if e.deleted {
 			delete(s.drains, name)
+		} else {
+			s.drains[name] = true
 		}
 	case e.key == leaseKey:
 		if e.deleted {

@@ -115,13 +115,13 @@ func TestWaitsForNodes(t *testing.T) {
 	due := func() bool { _, due := b.next(2); return due }
 	b.renew(0, "a")
 	for _, step := range []struct {
-		after time.Duration
-		name  string
-		due   bool
+		seconds int
+		name    string
+		due     bool
 	}{{2, "a", false}, {1, "b", false}, {1, "a", false}, {2, "b", false}, {1, "a", true}, {1, "c", false}} {
-		b.renew(step.after*time.Second, step.name)
+		b.renew(time.Duration(step.seconds)*time.Second, step.name)
 		if due() != step.due {
-			t.Errorf("%d s later, after a renewal of %s: due is %v", step.after, step.name, !step.due)
+			t.Errorf("%d s later, after a renewal of %s: due is %v", step.seconds, step.name, !step.due)
 		}
 	}
 }

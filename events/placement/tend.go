@@ -22,7 +22,7 @@ func (c *Cluster) tend(ctx context.Context) error {
 		overtaken := errors.Is(err, jetstream.ErrKeyRevisionMismatch)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the request was interrupted
 		case errors.Is(err, ErrNameTaken):
 			return err
 		case !overtaken: // otherwise the bucket is in reach, and the watch brings what stands there

@@ -24,7 +24,7 @@ func (c *Cluster) watch(ctx context.Context) error {
 		read, err := c.follow(ctx, 3*c.opts.Every, false)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the watch was interrupted
 		case read && errors.Is(err, errSilent):
 			failures = 0
 			continue
@@ -39,10 +39,12 @@ func (c *Cluster) watch(ctx context.Context) error {
 	}
 }
 
-// read reads what is in the bucket.
-func (c *Cluster) read(ctx context.Context) error {
-	_, err := c.follow(ctx, requestTimeout, true)
-	return err
+// refresh reads what is in the bucket. Values that cannot be read do not matter.
+func (c *Cluster) refresh(ctx context.Context) error {
+	if read, err := c.follow(ctx, requestTimeout, true); !read {
+		return err
+	}
+	return nil
 }
 
 // follow opens the bucket and applies its entries as they come. It returns [errSilent] when none came for a time; read is whether the

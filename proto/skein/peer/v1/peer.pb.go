@@ -26,7 +26,7 @@ const (
 // AskRequest has up to 10 000 questions.
 type AskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Every answer contains this position; empty: any.
+	// Every answer contains this position, or any if it is empty.
 	AtLeast string `protobuf:"bytes,1,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	// What is asked.
 	Questions []*Question `protobuf:"bytes,2,rep,name=questions,proto3" json:"questions,omitempty"`
@@ -356,7 +356,7 @@ type Outbox struct {
 	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
 	// The board whose outbox is asked for; absent: that of the owner.
 	Board *string `protobuf:"bytes,2,opt,name=board,proto3,oneof" json:"board,omitempty"`
-	// The first sort key that may be in the answer; empty: the newest.
+	// The first sort key that may be in the answer, or empty for the newest.
 	From []byte `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
 	// At most so many pins.
 	Size          uint32 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
@@ -647,7 +647,7 @@ type Liked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user.
 	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
-	// Entries after this cursor; empty: from the newest.
+	// Entries after this cursor, or from the newest if it is empty.
 	After []byte `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	// At most so many entries.
 	Size          uint32 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
@@ -709,11 +709,11 @@ func (x *Liked) GetSize() uint32 {
 // Trending names a part of a list by heat.
 type Trending struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The owner whose list it is; empty: everybody's.
+	// The owner whose list it is, or empty for everybody's.
 	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
 	// The sequence of the position of which scores are.
 	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Entries after this sort key; empty: from the top.
+	// Entries after this sort key, or from the top if it is empty.
 	After []byte `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
 	// At most so many entries.
 	Size          uint32 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
