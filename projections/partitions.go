@@ -130,6 +130,8 @@ type Dated interface {
 // home inside the key. A region row begins with the shard and the id by which it is found, such as the owner of a post, so that
 // one walk finds the rows of all homes.
 type Regional interface {
+	// Regions returns the tags of those rows.
+	Regions() []Tag
 	// RegionHome returns the partition of the home that a region's key names. It returns false for a key of another tag.
 	RegionHome(key []byte) (partition uint8, ok bool)
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -28,6 +29,13 @@ func setOf(seed uint64) (s projections.Partitions) {
 
 // testPartitions holds that a fold for some partitions leaves their rows of the fold for all, and no others (I13).
 func testPartitions(t *testing.T, c Case, h History, straight Rows) {
+	if r, ok := c.New().(projections.Regional); ok {
+		for _, row := range straight {
+			if _, of := r.RegionHome(row.Key); of != slices.Contains(r.Regions(), projections.Tag(row.Key[2])) {
+				t.Fatalf("%x is a row of a region: %v, by its tag %v", row.Key, of, !of)
+			}
+		}
+	}
 	for seed := range uint64(3) {
 		s := setOf(seed)
 		if diff := partitionsDiffer(t, c.New, h.Envelopes, &s, straight, allBounds["steps"]); diff != "" {

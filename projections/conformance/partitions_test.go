@@ -82,6 +82,9 @@ func (ends) Route(ev *events.Event, to *projections.Partitions) {
 	}
 }
 
+// Regions is part of [projections.Regional].
+func (ends) Regions() []projections.Tag { return []projections.Tag{endIndex} }
+
 // RegionHome is part of [projections.Regional].
 func (ends) RegionHome(key []byte) (uint8, bool) {
 	if projections.Tag(key[2]) != endIndex {

@@ -180,6 +180,11 @@ func (c *Counters) unlisted(owner, item string) error {
 	return nil
 }
 
+// Regions is part of [projections.Regional].
+func (*Counters) Regions() []projections.Tag {
+	return []projections.Tag{tagNamed, tagTop, tagOwnerTop, tagLiked}
+}
+
 // RegionHome is part of [projections.Regional]: lists, and what named or likes items, are at the homes of the items.
 func (*Counters) RegionHome(key []byte) (partition uint8, ok bool) {
 	tag := tagOf(key)

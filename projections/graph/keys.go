@@ -75,6 +75,9 @@ func (*Graph) Walked() []projections.Tag {
 	}
 }
 
+// Regions is part of [projections.Regional].
+func (*Graph) Regions() []projections.Tag { return []projections.Tag{tagRegion, tagBoardRegion} }
+
 // RegionHome is part of [projections.Regional].
 func (*Graph) RegionHome(key []byte) (partition uint8, ok bool) { return RegionHome(key) }
 

@@ -26,6 +26,9 @@ func (*Inbox) Narrowed(ev *events.Event) bool {
 	return ev.Kind == events.PinCreated || ev.Kind == events.PinMoved
 }
 
+// Regions is part of [projections.Regional].
+func (f *Inbox) Regions() []projections.Tag { return append(f.graph.Regions(), tagPulled) }
+
 // RegionHome is part of [projections.Regional]: the regions are those of the graph, and where owners are pulled.
 func (*Inbox) RegionHome(key []byte) (partition uint8, ok bool) {
 	if projections.Tag(key[2]) != tagPulled {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,8 +15,11 @@ import (
 	"github.com/skein-feed/skein/replay/internal/paced"
 )
 
-// build builds a store of some partitions in a directory, up to where the log ended when that was read.
-func (r *run) build(ctx context.Context, subscribe SubscribeFunc, dir string, held projections.Partitions) (err error) {
+// build builds a store of some partitions in a directory, up to where the log ended when that was read. With an until, which is then asked,
+// it continues to the position that until returns, and no further; that is not before the position that until is given.
+func (r *run) build(
+	ctx context.Context, subscribe SubscribeFunc, dir string, held projections.Partitions, until func(seq uint64) (last uint64, err error),
+) (err error) {
 	kinds := kindsOf(r.live.Projection())
 	sub, err := subscribe(events.Cursor{}, kinds)
 	if err != nil {
@@ -38,22 +43,39 @@ func (r *run) build(ctx context.Context, subscribe SubscribeFunc, dir string, he
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	for !r.isNear(b.Cursor().Seq, o.Head) {
-		envs, err := sub.Next(ctx, readBytes)
+		if _, err := r.add(ctx, b, sub, math.MaxUint64); err != nil {
+			return err
+		}
+	}
+	if until != nil {
+		last, err := until(b.Cursor().Seq)
+		for beyond := false; !beyond && err == nil && b.Cursor().Seq < last; {
+			beyond, err = r.add(ctx, b, sub, last)
+		}
 		if err != nil {
-			return err
-		}
-		began := time.Now()
-		if err := b.Add(ctx, envs); err != nil {
-			return err
-		}
-		r.envelopes += uint64(len(envs))
-		for _, env := range envs {
-			r.bytes += uint64(env.Bytes)
-		}
-		if err := r.o.Pace.Rest(ctx, time.Since(began)); err != nil {
 			return err
 		}
 	}
 	closed()
 	return b.Finish(ctx)
+}
+
+// add reads a piece of the log, adds it to a build up to a last sequence, and reports whether there was more.
+func (r *run) add(ctx context.Context, b *paced.Build, sub projections.Subscription, last uint64) (beyond bool, err error) {
+	envs, err := sub.Next(ctx, readBytes)
+	if err != nil {
+		return false, err
+	}
+	began := time.Now()
+	if n := slices.IndexFunc(envs, func(env *events.Envelope) bool { return env.Seq() > last }); n >= 0 {
+		envs, beyond = envs[:n], true
+	}
+	if err := b.Add(ctx, envs); err != nil {
+		return beyond, err
+	}
+	r.envelopes += uint64(len(envs))
+	for _, env := range envs {
+		r.bytes += uint64(env.Bytes)
+	}
+	return beyond, r.o.Pace.Rest(ctx, time.Since(began))
 }

@@ -79,7 +79,7 @@ func Rebuild(ctx context.Context, live *projections.Live, subscribe SubscribeFun
 		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
 	}
 	r := run{live: live, o: o, began: time.Now()}
-	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.build(ctx, subscribe, dir, live.Holds()) }); err != nil {
+	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.build(ctx, subscribe, dir, live.Holds(), nil) }); err != nil {
 		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
 	}
 	if report, err = r.all(ctx, subscribe); err != nil {
@@ -113,6 +113,8 @@ type run struct {
 	// began and from are the time and the sequence at which it began.
 	began time.Time
 	from  uint64
+	// copied reports that the next generation begins as a copy of the one that serves.
+	copied bool
 	// envelopes and bytes of the log were folded.
 	envelopes, bytes uint64
 }

@@ -16,6 +16,10 @@ var errWhole = errors.New("it is no projection of a node of a cluster, so it hol
 // over to it, as [Rebuild] does; [projections.Live.Run] must be running. Until then, and for ever if it fails or is interrupted, the
 // generation that serves continues with its partitions. Views that are open keep theirs. The report is for people.
 //
+// The next generation begins as a copy of the one that serves: of links to its files, in which rows of partitions that are not to be held
+// any more are deleted, and to which those are added that it lacks. Only these are built from the log, up to the position of the copy.
+// Where the copy would have none of the partitions that are to be held, or the projection does not continue, all of them are built.
+//
 // A projection that is new, and holds no partition, is resized like any other, and so is one that is to hold none. One that holds the
 // partitions already is left as it is.
 func Resize(ctx context.Context, live *projections.Live, to projections.Partitions, subscribe SubscribeFunc, o Options) (
@@ -38,11 +42,48 @@ func Resize(ctx context.Context, live *projections.Live, to projections.Partitio
 		return "", err
 	}
 	r := run{live: live, o: o, began: time.Now()}
-	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.build(ctx, subscribe, dir, to) }); err != nil {
+	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.resize(ctx, subscribe, dir, to) }); err != nil {
 		return "", err
+	}
+	if r.copied {
+		r.from = r.next.Cursor().Seq
 	}
 	if report, err = r.all(ctx, subscribe); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d partitions in place of %d: ", to.Len(), from.Len()) + report, nil
+}
+
+// resize makes a store of other partitions in a directory.
+func (r *run) resize(ctx context.Context, subscribe SubscribeFunc, dir string, to projections.Partitions) (err error) {
+	from, st := r.live.Holds(), r.live.Status()
+	kept, lacking := from, to.Without(&from)
+	kept.Intersect(&to)
+	if kept.Len() == 0 && lacking.Len() > 0 || st.Damaged || st.State == projections.Outdated {
+		return r.build(ctx, subscribe, dir, to, nil)
+	}
+	r.copied = true
+	// It copies what serves when that shows as much as was read of the log.
+	copied := func(seq uint64) (last uint64, err error) {
+		if err := r.live.WaitFor(ctx, seq); err != nil {
+			return 0, err
+		}
+		at, err := r.live.Serving().Checkpoint(ctx, dir)
+		return at.Seq, err
+	}
+	added := ""
+	if lacking.Len() > 0 {
+		added = dir + ".added"
+		if err := r.live.FS().RemoveAll(added); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, r.live.FS().RemoveAll(added)) }()
+		err = r.build(ctx, subscribe, added, lacking, copied)
+	} else {
+		_, err = copied(0)
+	}
+	if err != nil {
+		return err
+	}
+	return projections.ResizeCopy(ctx, r.live.FS(), dir, r.live.New(), to, added)
 }

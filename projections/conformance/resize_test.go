@@ -1,0 +1,130 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// resized folds a history for a set of partitions, resizes a copy of the store to another set, and returns the rows of that.
+func resized(t fataler, newProjection func() projections.Projection, envs, ofAdded []*events.Envelope, from, to projections.Partitions) (
+	rows Rows, err error,
+) {
+	t.Helper()
+	fs, name, ctx := vfs.NewMem(), newProjection().Name(), context.Background()
+	store, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: newProjection(), Partitions: &from})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	dir := "copy/" + name + "/000001"
+	if err = fs.MkdirAll("copy/"+name, 0o755); err == nil {
+		err = store.Fold(envs)
+	}
+	if err == nil {
+		_, err = store.Checkpoint(ctx, dir)
+	}
+	if err = errors.Join(err, store.Close()); err != nil {
+		t.Fatalf("copy: %v", err)
+	}
+	added := ""
+	if lacking := to.Without(&from); lacking.Len() > 0 {
+		added = "added"
+		b, err := build.New(build.Options{FS: fs, Dir: added, New: newProjection, Partitions: &lacking})
+		if err == nil {
+			err = errors.Join(b.Add(ofAdded), b.Finish(ctx), b.Close())
+		}
+		if err != nil {
+			t.Fatalf("build: %v", err)
+		}
+	}
+	if err := projections.ResizeCopy(ctx, fs, dir, newProjection(), to, added); err != nil {
+		return nil, err
+	}
+	if names, _ := fs.List("copy/" + name); len(names) != 1 {
+		t.Fatalf("there are %v", names)
+	}
+	store, err = projections.Open(projections.Options{FS: fs, Dir: "copy", Projection: newProjection(), Partitions: &to})
+	if err != nil {
+		t.Fatalf("open the copy: %v", err)
+	}
+	rows, err = rowsOf(store)
+	return rows, errors.Join(err, store.Close())
+}
+
+// homesOf returns the partitions of all users and items of a history.
+func homesOf(envs []*events.Envelope) (s projections.Partitions) {
+	for _, env := range envs {
+		for _, ev := range env.Events {
+			for _, id := range []string{ev.User, ev.Peer, ev.Item} {
+				if id != "" {
+					s.AddHome(id)
+				}
+			}
+		}
+	}
+	return s
+}
+
+func remove(s *projections.Partitions, partition uint8) {
+	var one projections.Partitions
+	one.Add(partition)
+	*s = s.Without(&one)
+}
+
+// TestResizedCopies: of every history, a store that is resized from any set of partitions to any other is the fold for that, row for row.
+func TestResizedCopies(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		envs, from, _ := drawPartitions(t)
+		to := rapid.SampledFrom([]projections.Partitions{
+			{}, projections.AllPartitions(), from, setOf(rapid.Uint64().Draw(t, "to")),
+		}).Draw(t, "of them")
+		homes := homesOf(envs)
+		_ = homes.Each(func(partition uint8) error { // a history has few
+			switch rapid.IntRange(0, 4).Draw(t, "home") {
+			case 0:
+				from.Add(partition)
+				to.Add(partition)
+			case 1:
+				from.Add(partition)
+				remove(&to, partition)
+			case 2:
+				remove(&from, partition)
+				to.Add(partition)
+			}
+			return nil
+		})
+		for i, p := range all.All(smallSettings()) {
+			newProjection := func() projections.Projection { return all.All(smallSettings())[i] }
+			rows, err := resized(t, newProjection, envs, envs, from, to)
+			if err != nil {
+				t.Fatalf("%s: %v", p.Name(), err)
+			}
+			if diff := rows.Diff(fold(t, p, envs, projections.Bounds{}, &to)); diff != "" {
+				t.Fatalf("%s, partitions %s to %s:\n%s", p.Name(), &from, &to, diff)
+			}
+		}
+	})
+}
+
+// TestResizedByOthers: what was built from another part of the log, or for other partitions, is not added.
+func TestResizedByOthers(t *testing.T) {
+	newGraph := all.Makers(smallSettings())[0]
+	envs := histories.Envelopes(histories.Fixed(1, 300))
+	from, to := setOf(1), setOf(2)
+	if _, err := resized(t, newGraph, envs[:200], envs, from, to); err == nil || !strings.Contains(err.Error(), "the added partitions do not go") {
+		t.Errorf("of a later position: %v", err)
+	}
+	if _, err := resized(t, newGraph, envs, envs[:1], from, to); err == nil || !strings.Contains(err.Error(), "of the store") {
+		t.Errorf("of an earlier position: %v", err)
+	}
+}

@@ -1,0 +1,375 @@
+package projections
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// errUnlike means that the rows to be added are not a fold of the same log up to the same position as those that are there.
+var errUnlike = errors.New("projections: the added partitions do not go with the store")
+
+// ResizeCopy makes the copy of a store in dir, which no one has open (see [Store.Checkpoint]), a store of other partitions at the same
+// position. It removes the rows of partitions that are not in to, and adds those of the store in the directory added, which was built for
+// the partitions that the copy lacks, up to the same position. An empty added means that it lacks none. By the law of partitions (I13) the
+// result is the fold for to, row for row.
+//
+// It fails if the rows of the store as a whole, which are equal for every set, differ between the two. After an error the copy is of no
+// use. A live store must never be changed so: what is ingested is on disk before older rows in memory are (I3).
+func ResizeCopy(ctx context.Context, fs FS, dir string, p Projection, to Partitions, added string) (err error) {
+	r := &resizing{ctx: ctx, fs: fs, p: p, scratch: dir + ".tables"}
+	if err := errors.Join(fs.RemoveAll(r.scratch), fs.MkdirAll(r.scratch, 0o700)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fs.RemoveAll(r.scratch)) }()
+	if r.db, err = openFiles(fs, dir, p, false); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.db.Close()) }()
+	from, err := r.heldBy(r.db)
+	if err != nil {
+		return err
+	}
+	r.dropped, r.added = from.Without(&to), to.Without(&from)
+	if r.added.Len() > 0 && added == "" {
+		return fmt.Errorf("%w: %d partitions are missing", errUnlike, r.added.Len())
+	}
+	if err := r.drop(); err != nil {
+		return err
+	}
+	if added != "" {
+		if err := r.add(added); err != nil {
+			return err
+		}
+	}
+	t := r.newTables(FirstLevel)
+	return r.ingest(t, t.write(func(w *sstable.Writer) error { return w.Set(fingerprintKey, fingerprintOf(p, &to).encode()) }))
+}
+
+// openFiles opens the files of a store that is not open.
+func openFiles(fs FS, dir string, p Projection, readOnly bool) (*pebble.DB, error) {
+	o := tableOptions(fs, p, mergerOf(p))
+	o.DisableWAL, o.DisableAutomaticCompactions, o.Logger = true, true, quietEngine{}
+	o.ErrorIfNotExists, o.ReadOnly = true, readOnly
+	db, err := pebble.Open(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open %s of %s: %w", dir, p.Name(), err)
+	}
+	return db, nil
+}
+
+// resizing is the change of one copy. Everything is written into tables that are ingested: nothing is ever in memory only, so an error of
+// the disk is returned at once.
+type resizing struct {
+	ctx            context.Context //nolint:containedctx // that of the call
+	fs             FS
+	db             *pebble.DB
+	p              Projection
+	scratch        string
+	files          int
+	dropped, added Partitions
+}
+
+// newTables are tables of sorted rows or deletions.
+type newTables struct {
+	r     *resizing
+	level TableLevel
+	w     *sstable.Writer // nil between two tables
+	names []string
+}
+
+// newTableBytes is about the size of a table, in bytes.
+const newTableBytes = 32 << 20
+
+func (r *resizing) newTables(level TableLevel) *newTables { return &newTables{r: r, level: level} }
+
+// write calls do with the table that is being written.
+func (t *newTables) write(do func(w *sstable.Writer) error) (err error) {
+	if t.w == nil {
+		name := t.r.fs.PathJoin(t.r.scratch, fmt.Sprintf("%06d", t.r.files))
+		if t.w, err = CreateTable(t.r.fs, name, t.r.p, t.level); err != nil {
+			return err
+		}
+		t.r.files++
+		t.names = append(t.names, name)
+	}
+	if err := do(t.w); err != nil {
+		return err
+	}
+	if t.w.Raw().EstimatedSize() < newTableBytes {
+		return nil
+	}
+	return t.cut()
+}
+
+// cut ends a table.
+func (t *newTables) cut() error {
+	if t.w == nil {
+		return nil
+	}
+	err := t.w.Close()
+	t.w = nil
+	return errors.Join(err, t.r.ctx.Err())
+}
+
+// ingest takes the tables into the copy, unless writing them has failed.
+func (r *resizing) ingest(t *newTables, err error) error {
+	if err = errors.Join(err, t.cut(), r.ctx.Err()); err != nil || len(t.names) == 0 {
+		return err
+	}
+	return r.db.Ingest(r.ctx, t.names)
+}
+
+// heldBy returns the partitions that files hold, which must be of this fold.
+func (r *resizing) heldBy(db *pebble.DB) (held Partitions, err error) {
+	row, err := rowOf(db, fingerprintKey)
+	if err != nil {
+		return held, err
+	}
+	var was Fingerprint
+	if err := json.Unmarshal(row, &was); err != nil {
+		return held, fmt.Errorf("%w: fingerprint: %w", ErrCorrupt, err)
+	}
+	parts, err := heldOf(was.Partitions)
+	if err != nil {
+		return held, err
+	}
+	of := holding{r.p, parts}
+	if now := fingerprintOf(r.p, parts); !bytes.Equal(row, now.encode()) {
+		return held, fmt.Errorf("%w: %s", ErrFingerprint, was.differences(now))
+	}
+	return of.set(), nil
+}
+
+// drop removes the rows of the dropped partitions.
+func (r *resizing) drop() error {
+	if r.dropped.Len() == 0 {
+		return nil
+	}
+	t := r.newTables(FirstLevel)
+	err := r.dropped.Each(func(partition uint8) error { return errors.Join(r.dropInPlace(t, partition), t.cut()) })
+	if err := r.ingest(t, err); err != nil {
+		return err
+	}
+	for _, tag := range r.regions() {
+		t := r.newTables(FirstLevel)
+		if err := r.ingest(t, r.dropOfRegion(t, tag)); err != nil {
+			return err
+		}
+	}
+	for _, tag := range r.dated() {
+		t := r.newTables(FirstLevel)
+		if err := r.ingest(t, r.dropDated(t, tag)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *resizing) regions() []Tag {
+	if of, ok := r.p.(Regional); ok {
+		return of.Regions()
+	}
+	return nil
+}
+
+func (r *resizing) dated() []Tag {
+	if of, ok := r.p.(Dated); ok {
+		return of.Dated()
+	}
+	return nil
+}
+
+// shardsOf returns the shards of a partition: the first, and the first of the next partition.
+func shardsOf(partition uint8) (first, end uint16) {
+	const shards = events.NumShards / events.NumPartitions
+	return uint16(partition) * shards, (uint16(partition) + 1) * shards
+}
+
+// dropInPlace drops the rows that stand in the shards of a partition because it is their home: all but those of regions, which are found
+// by an id of these shards, and those whose keys begin with a month or week, which may be the number of a shard.
+func (r *resizing) dropInPlace(t *newTables, partition uint8) error {
+	others := slices.Concat(r.regions(), r.dated())
+	slices.Sort(others)
+	return t.write(func(w *sstable.Writer) (err error) {
+		for shard, end := shardsOf(partition); shard < end; shard++ {
+			lower := AppendPrefix(nil, events.Shard(shard), 0)
+			for _, tag := range others {
+				upper := AppendPrefix(nil, events.Shard(shard), tag)
+				if bytes.Compare(lower, upper) < 0 {
+					err = errors.Join(err, w.DeleteRange(lower, upper))
+				}
+				lower = PrefixEnd(upper)
+			}
+			err = errors.Join(err, w.DeleteRange(lower, AppendPrefix(nil, events.Shard(shard+1), 0)))
+		}
+		return err
+	})
+}
+
+// eachOf calls do with the key of every row of a tag, which returns the key to go on from; nil means the next one.
+func (r *resizing) eachOf(tag Tag, do func(key []byte) (next []byte, err error)) (err error) {
+	it, err := r.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	var next []byte
+	for ok := it.SeekGE(AppendPrefix(nil, 0, tag)); ok && err == nil; {
+		key := it.Key()
+		if len(key) < prefixLen {
+			return RowError("key", key)
+		}
+		shard := binary.BigEndian.Uint16(key)
+		switch of := Tag(key[2]); {
+		case of < tag:
+			next = AppendPrefix(nil, events.Shard(shard), tag)
+		case of == tag:
+			if next, err = do(key); err != nil {
+				return err
+			}
+		case shard == uint16(StoreShard):
+			return nil
+		default:
+			next = AppendPrefix(nil, events.Shard(shard+1), tag)
+		}
+		if next == nil {
+			ok = it.Next()
+		} else {
+			ok = it.SeekGE(next)
+		}
+	}
+	return it.Error()
+}
+
+// dropOfRegion drops rows of a region, which stand among those of other homes.
+func (r *resizing) dropOfRegion(t *newTables, tag Tag) error {
+	return r.eachOf(tag, func(key []byte) ([]byte, error) {
+		if p := PartitionOf(r.p, key); p == StoreWide || !r.dropped.Has(uint8(p)) {
+			return nil, nil
+		}
+		return nil, t.write(func(w *sstable.Writer) error { return w.Delete(key) })
+	})
+}
+
+// dropDated drops rows that begin with a month or week. Those of one month and partition are neighbors.
+func (r *resizing) dropDated(t *newTables, tag Tag) error {
+	return r.eachOf(tag, func(key []byte) ([]byte, error) {
+		date := bytes.Clone(key[:prefixLen])
+		return PrefixEnd(date), r.dropped.Each(func(partition uint8) error {
+			first, end := shardsOf(partition)
+			lower, upper := binary.BigEndian.AppendUint16(slices.Clip(date), first), binary.BigEndian.AppendUint16(slices.Clip(date), end)
+			return t.write(func(w *sstable.Writer) error { return w.DeleteRange(lower, upper) })
+		})
+	})
+}
+
+// add takes the rows of a store of the added partitions.
+func (r *resizing) add(dir string) (err error) {
+	from, err := openFiles(r.fs, dir, r.p, true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	held, err := r.heldBy(from)
+	if err == nil && held != r.added {
+		err = fmt.Errorf("%w: there are %d partitions, not the %d that are missing", errUnlike, held.Len(), r.added.Len())
+	}
+	if err == nil {
+		err = r.samePosition(from)
+	}
+	if err == nil {
+		err = r.sameStoreRows(from)
+	}
+	if err != nil {
+		return err
+	}
+	t := r.newTables(LastLevel)
+	return r.ingest(t, r.copyRows(t, from))
+}
+
+// copyRows copies the rows of a store, except those of the store as a whole.
+func (r *resizing) copyRows(t *newTables, from *pebble.DB) error {
+	it, err := from.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok && err == nil; ok = it.Next() {
+		if PartitionOf(r.p, it.Key()) != StoreWide {
+			err = t.write(func(w *sstable.Writer) error { return w.Set(it.Key(), it.Value()) })
+		}
+	}
+	return errors.Join(err, it.Close())
+}
+
+// samePosition fails if the added rows are of another log, or beyond the position of the copy. They may have stopped before it where the
+// rest of the log has nothing for the projection.
+func (r *resizing) samePosition(db *pebble.DB) error {
+	var at [2]events.Cursor
+	for i, of := range []*pebble.DB{r.db, db} {
+		row, err := rowOf(of, checkpointKey)
+		if err != nil {
+			return err
+		}
+		if row == nil { // nothing is folded
+			continue
+		}
+		var part progress
+		if at[i], part, err = parseCheckpoint(row); err != nil {
+			return err
+		}
+		if part != (progress{}) {
+			return ErrNotReady
+		}
+	}
+	if at[1].Seq > at[0].Seq || at[1].Seq > 0 && at[0].Log != at[1].Log {
+		return fmt.Errorf("%w: they are at %d of log %x, it is at %d of log %x", errUnlike, at[1].Seq, at[1].Log, at[0].Seq, at[0].Log)
+	}
+	return nil
+}
+
+// sameStoreRows fails if the rows of the store as a whole differ, apart from the position and the fingerprint.
+func (r *resizing) sameStoreRows(db *pebble.DB) (err error) {
+	var rows [2]*pebble.Iterator
+	for i, of := range []*pebble.DB{r.db, db} {
+		if rows[i], err = of.NewIter(&pebble.IterOptions{LowerBound: AppendPrefix(nil, events.NumShards, 0)}); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, rows[i].Close()) }()
+		rows[i].First()
+	}
+	for r.ctx.Err() == nil {
+		for _, it := range rows {
+			for it.Valid() && !r.isStoreRow(it.Key()) {
+				it.Next()
+			}
+		}
+		it, theirs := rows[0], rows[1]
+		switch {
+		case !it.Valid() && !theirs.Valid():
+			return errors.Join(it.Error(), theirs.Error())
+		case !it.Valid():
+			return fmt.Errorf("%w: they have the row %x of the store", errUnlike, theirs.Key())
+		case !theirs.Valid():
+			return fmt.Errorf("%w: they lack the row %x of the store", errUnlike, it.Key())
+		case !bytes.Equal(it.Key(), theirs.Key()) || !bytes.Equal(it.Value(), theirs.Value()):
+			return fmt.Errorf("%w: the row %x = %x of the store, theirs is %x = %x", errUnlike, it.Key(), it.Value(), theirs.Key(), theirs.Value())
+		}
+		it.Next()
+		theirs.Next()
+	}
+	return r.ctx.Err()
+}
+
+func (r *resizing) isStoreRow(key []byte) bool {
+	return PartitionOf(r.p, key) == StoreWide && !bytes.Equal(key, fingerprintKey) && !IsCheckpoint(key)
+}
