@@ -97,7 +97,9 @@ func read[Req, Res any, P request.Message[Req]](s *Server, procedure string, che
 	unary(s, procedure, check, homed(s, procedure, do))
 }
 
-func readByHand[Req, Res any, P request.Message[Req]](s *Server, procedure string, check func(P) []apierror.Violation, do unaryDo[Req, Res, P]) {
+func readByHand[Req, Res any, P request.Message[Req]](
+	s *Server, procedure string, check func(P) []apierror.Violation, do unaryDo[Req, Res, P],
+) {
 	unaryByHand(s, procedure, check, homed(s, procedure, do))
 }
 

@@ -39,10 +39,11 @@ func (s *Server) mountEvents() {
 
 func (s *Server) mountGraph() {
 	g := graphservice.New(s.views)
-	readPartsByHand(s, connectv1.GraphServiceCheckFollowsProcedure, graphservice.ValidateCheckFollows, byCheckFollows, g.CheckFollows)
+	readPartsByHand(s, connectv1.GraphServiceCheckFollowsProcedure, graphservice.ValidateCheckFollows, byCheckFollows(), g.CheckFollows)
 	readByHand(s, connectv1.GraphServiceFilterFollowedProcedure, graphservice.ValidateFilterFollowed, g.FilterFollowed)
 	read(s, connectv1.GraphServiceBatchGetRelationshipsProcedure, graphservice.ValidateBatchGetRelationships, g.BatchGetRelationships)
-	readParts(s, connectv1.GraphServiceBatchGetFollowCountsProcedure, graphservice.ValidateBatchGetFollowCounts, byBatchGetFollowCounts, g.BatchGetFollowCounts)
+	readParts(s, connectv1.GraphServiceBatchGetFollowCountsProcedure, graphservice.ValidateBatchGetFollowCounts,
+		byBatchGetFollowCounts(), g.BatchGetFollowCounts)
 	read(s, connectv1.GraphServiceListFollowingProcedure, request.ValidateUser, g.ListFollowing)
 	read(s, connectv1.GraphServiceListFollowersProcedure, request.ValidateUser, g.ListFollowers)
 	read(s, connectv1.GraphServiceListBoardFollowersProcedure, graphservice.ValidateListBoardFollowers, g.ListBoardFollowers)
@@ -70,7 +71,7 @@ func (s *Server) mountFeed() error {
 	// It begins with the present number, which is not of before the last one.
 	forBrowsers(watch, func(req *skeinv1.WatchFeedRequest, position string) { req.AtLeast = position })
 	read(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
-	readPartsByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, byBatchGetPins, f.BatchGetPins)
+	readPartsByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, byBatchGetPins(), f.BatchGetPins)
 	read(s, connectv1.FeedServiceExplainPinProcedure, feedservice.ValidateExplainPin, f.ExplainPin)
 	if s.views.Counters != nil {
 		unary(s, connectv1.FeedServiceListLikesProcedure, request.ValidateUser, f.ListLikes)
@@ -95,7 +96,8 @@ func (s *Server) mountCounters() {
 		return
 	}
 	c := counterservice.New(s.views, s.metrics)
-	readPartsByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, counterservice.ValidateBatchGetCounters, byBatchGetCounters, c.BatchGetCounters)
+	readPartsByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, counterservice.ValidateBatchGetCounters,
+		byBatchGetCounters(), c.BatchGetCounters)
 	read(s, connectv1.CounterServiceListTrendingProcedure, counterservice.ValidateListTrending, c.ListTrending)
 }
 

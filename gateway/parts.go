@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
@@ -47,63 +48,80 @@ func parted[Req, Res any, P request.Message[Req]](
 	if s.cluster == nil {
 		return do
 	}
-	holdsAll := func(req P) bool {
-		for _, home := range by.homes(req) {
-			if !s.holds(home) {
-				return false
-			}
-		}
-		return true
-	}
-	forPeers(s, procedure, holdsAll, do)
+	forPeers(s, procedure, func(req P) bool { return s.holdsAll(by.homes(req)) }, do)
 	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
-		if holdsAll(req) {
-			if res, err := do(ctx, req, x); holdsAll(req) && !lagging(err) {
+		homes := by.homes(req)
+		if s.holdsAll(homes) {
+			if res, err := do(ctx, req, x); s.holdsAll(homes) && !lagging(err) {
 				return res, err
 			}
 		}
-		var here, elsewhere []int
-		var partitions []uint8
-		for i, home := range by.homes(req) {
-			if s.holds(home) {
-				here = append(here, i)
-			} else {
-				elsewhere, partitions = append(elsewhere, i), append(partitions, peers.PartitionOf(home))
-			}
+		d := &division[Req, Res, P]{s: s, by: by, req: req, homes: homes, whole: by.whole(req), lag: -1}
+		elsewhere, err := d.answerHere(ctx, do, x)
+		if err == nil {
+			err = d.ask(ctx, procedure, elsewhere)
 		}
-		whole := by.whole(req)
-		lag := int64(-1)
-		keep := func(of []int, part *Res, behind int64) error {
-			by.put(whole, of, part)
-			lag = max(lag, behind)
-			return leastPosition(by.position(whole), *by.position(part))
-		}
-		if len(here) > 0 {
-			mine := by.only(req, here)
-			part, err := do(ctx, mine, x)
-			if err == nil && holdsAll(mine) {
-				err = keep(here, part, x.Lag)
-			} else if err == nil || lagging(err) {
-				err = nil
-				for _, i := range here {
-					elsewhere, partitions = append(elsewhere, i), append(partitions, peers.PartitionOf(by.homes(req)[i]))
-				}
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		err := s.cluster.Scatter(ctx, partitions, func(ctx context.Context, n *Node, chosen []int) (func() error, error) {
-			of := make([]int, len(chosen))
-			for i, c := range chosen {
-				of[i] = elsewhere[c]
-			}
-			part, behind, err := peers.Call[Req, Res](ctx, s.cluster.Peers, n, procedure, (*Req)(by.only(req, of)))
-			return func() error { return keep(of, part, behind) }, err
-		})
-		x.Lag = lag
-		return whole, err
+		x.Lag = d.lag
+		return d.whole, err
 	}
+}
+
+// holdsAll is holds of some homes.
+func (s *Server) holdsAll(homes []string) bool {
+	return !slices.ContainsFunc(homes, func(home string) bool { return !s.holds(home) })
+}
+
+// division is a request that is divided, and what is known of its answer.
+type division[Req, Res any, P request.Message[Req]] struct {
+	s     *Server
+	by    partedBy[Req, Res, P]
+	req   P
+	homes []string
+	whole *Res
+	lag   int64
+}
+
+// answerHere answers the parts about homes that this node holds, and returns the others.
+func (d *division[Req, Res, P]) answerHere(ctx context.Context, do unaryDo[Req, Res, P], x *call.Info) (elsewhere []int, err error) {
+	var here []int
+	for i, home := range d.homes {
+		if d.s.holds(home) {
+			here = append(here, i)
+		} else {
+			elsewhere = append(elsewhere, i)
+		}
+	}
+	if len(here) == 0 {
+		return elsewhere, nil
+	}
+	part, err := do(ctx, d.by.only(d.req, here), x)
+	if err == nil && d.s.holdsAll(chosen(d.homes, here)) {
+		return elsewhere, d.keep(here, part, x.Lag)
+	}
+	if err == nil || lagging(err) {
+		return append(elsewhere, here...), nil
+	}
+	return nil, err
+}
+
+// ask has other nodes answer some parts.
+func (d *division[Req, Res, P]) ask(ctx context.Context, procedure string, elsewhere []int) error {
+	partitions := make([]uint8, len(elsewhere))
+	for i, of := range elsewhere {
+		partitions[i] = peers.PartitionOf(d.homes[of])
+	}
+	return d.s.cluster.Scatter(ctx, partitions, func(ctx context.Context, n *Node, some []int) (func() error, error) {
+		of := chosen(elsewhere, some)
+		part, behind, err := peers.Call[Req, Res](ctx, d.s.cluster.Peers, n, procedure, (*Req)(d.by.only(d.req, of)))
+		return func() error { return d.keep(of, part, behind) }, err
+	})
+}
+
+// keep puts the answer for some parts into the whole one.
+func (d *division[Req, Res, P]) keep(of []int, part *Res, behind int64) error {
+	d.by.put(d.whole, of, part)
+	d.lag = max(d.lag, behind)
+	return leastPosition(d.by.position(d.whole), *d.by.position(part))
 }
 
 // leastPosition lowers a position, unless it is empty.
@@ -136,68 +154,74 @@ func place[T any](all []T, of []int, some []T) {
 	}
 }
 
-var byCheckFollows = partedBy[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest]{
-	homes: func(req *skeinv1.CheckFollowsRequest) (homes []string) {
-		for _, p := range req.GetPairs() {
-			homes = append(homes, p.GetUserId())
-		}
-		return homes
-	},
-	only: func(req *skeinv1.CheckFollowsRequest, of []int) *skeinv1.CheckFollowsRequest {
-		return &skeinv1.CheckFollowsRequest{
-			Pairs: chosen(req.GetPairs(), of), AtLeast: req.GetAtLeast(), IncludeTimes: req.GetIncludeTimes(),
-		}
-	},
-	whole: func(req *skeinv1.CheckFollowsRequest) *skeinv1.CheckFollowsResponse {
-		res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(req.GetPairs()))}
-		if req.GetIncludeTimes() {
-			res.FollowTimes = make([]*skeinv1.FollowTime, len(req.GetPairs()))
-		}
-		return res
-	},
-	put: func(whole *skeinv1.CheckFollowsResponse, of []int, part *skeinv1.CheckFollowsResponse) {
-		place(whole.Kinds, of, part.GetKinds())
-		place(whole.FollowTimes, of, part.GetFollowTimes())
-	},
-	position: func(res *skeinv1.CheckFollowsResponse) *string { return &res.Position },
+func byCheckFollows() partedBy[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest] {
+	return partedBy[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest]{
+		homes: func(req *skeinv1.CheckFollowsRequest) (homes []string) {
+			for _, p := range req.GetPairs() {
+				homes = append(homes, p.GetUserId())
+			}
+			return homes
+		},
+		only: func(req *skeinv1.CheckFollowsRequest, of []int) *skeinv1.CheckFollowsRequest {
+			return &skeinv1.CheckFollowsRequest{
+				Pairs: chosen(req.GetPairs(), of), AtLeast: req.GetAtLeast(), IncludeTimes: req.GetIncludeTimes(),
+			}
+		},
+		whole: func(req *skeinv1.CheckFollowsRequest) *skeinv1.CheckFollowsResponse {
+			res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(req.GetPairs()))}
+			if req.GetIncludeTimes() {
+				res.FollowTimes = make([]*skeinv1.FollowTime, len(req.GetPairs()))
+			}
+			return res
+		},
+		put: func(whole *skeinv1.CheckFollowsResponse, of []int, part *skeinv1.CheckFollowsResponse) {
+			place(whole.Kinds, of, part.GetKinds())
+			place(whole.FollowTimes, of, part.GetFollowTimes())
+		},
+		position: func(res *skeinv1.CheckFollowsResponse) *string { return &res.Position },
+	}
 }
 
-var byBatchGetPins = partedBy[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPinsResponse, *skeinv1.BatchGetPinsRequest]{
-	homes: func(req *skeinv1.BatchGetPinsRequest) (homes []string) {
-		for _, p := range req.GetPins() {
-			homes = append(homes, p.GetOwnerId())
-		}
-		return homes
-	},
-	only: func(req *skeinv1.BatchGetPinsRequest, of []int) *skeinv1.BatchGetPinsRequest {
-		return &skeinv1.BatchGetPinsRequest{Pins: chosen(req.GetPins(), of), AtLeast: req.GetAtLeast()}
-	},
-	whole: func(req *skeinv1.BatchGetPinsRequest) *skeinv1.BatchGetPinsResponse {
-		return &skeinv1.BatchGetPinsResponse{Pins: make([]*skeinv1.PinState, len(req.GetPins()))}
-	},
-	put: func(whole *skeinv1.BatchGetPinsResponse, of []int, part *skeinv1.BatchGetPinsResponse) {
-		place(whole.Pins, of, part.GetPins())
-	},
-	position: func(res *skeinv1.BatchGetPinsResponse) *string { return &res.Position },
+func byBatchGetPins() partedBy[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPinsResponse, *skeinv1.BatchGetPinsRequest] {
+	return partedBy[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPinsResponse, *skeinv1.BatchGetPinsRequest]{
+		homes: func(req *skeinv1.BatchGetPinsRequest) (homes []string) {
+			for _, p := range req.GetPins() {
+				homes = append(homes, p.GetOwnerId())
+			}
+			return homes
+		},
+		only: func(req *skeinv1.BatchGetPinsRequest, of []int) *skeinv1.BatchGetPinsRequest {
+			return &skeinv1.BatchGetPinsRequest{Pins: chosen(req.GetPins(), of), AtLeast: req.GetAtLeast()}
+		},
+		whole: func(req *skeinv1.BatchGetPinsRequest) *skeinv1.BatchGetPinsResponse {
+			return &skeinv1.BatchGetPinsResponse{Pins: make([]*skeinv1.PinState, len(req.GetPins()))}
+		},
+		put: func(whole *skeinv1.BatchGetPinsResponse, of []int, part *skeinv1.BatchGetPinsResponse) {
+			place(whole.Pins, of, part.GetPins())
+		},
+		position: func(res *skeinv1.BatchGetPinsResponse) *string { return &res.Position },
+	}
 }
 
-var byBatchGetCounters = partedBy[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse, *skeinv1.BatchGetCountersRequest]{
-	homes: func(req *skeinv1.BatchGetCountersRequest) (homes []string) {
-		for _, k := range req.GetKeys() {
-			homes = append(homes, cmp.Or(k.GetUserId(), k.GetItemId(), k.GetBoard().GetOwnerId()))
-		}
-		return homes
-	},
-	only: func(req *skeinv1.BatchGetCountersRequest, of []int) *skeinv1.BatchGetCountersRequest {
-		return &skeinv1.BatchGetCountersRequest{Keys: chosen(req.GetKeys(), of), AtLeast: req.GetAtLeast()}
-	},
-	whole: func(req *skeinv1.BatchGetCountersRequest) *skeinv1.BatchGetCountersResponse {
-		return &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(req.GetKeys()))}
-	},
-	put: func(whole *skeinv1.BatchGetCountersResponse, of []int, part *skeinv1.BatchGetCountersResponse) {
-		place(whole.Counters, of, part.GetCounters())
-	},
-	position: func(res *skeinv1.BatchGetCountersResponse) *string { return &res.Position },
+func byBatchGetCounters() partedBy[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse, *skeinv1.BatchGetCountersRequest] {
+	return partedBy[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse, *skeinv1.BatchGetCountersRequest]{
+		homes: func(req *skeinv1.BatchGetCountersRequest) (homes []string) {
+			for _, k := range req.GetKeys() {
+				homes = append(homes, cmp.Or(k.GetUserId(), k.GetItemId(), k.GetBoard().GetOwnerId()))
+			}
+			return homes
+		},
+		only: func(req *skeinv1.BatchGetCountersRequest, of []int) *skeinv1.BatchGetCountersRequest {
+			return &skeinv1.BatchGetCountersRequest{Keys: chosen(req.GetKeys(), of), AtLeast: req.GetAtLeast()}
+		},
+		whole: func(req *skeinv1.BatchGetCountersRequest) *skeinv1.BatchGetCountersResponse {
+			return &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(req.GetKeys()))}
+		},
+		put: func(whole *skeinv1.BatchGetCountersResponse, of []int, part *skeinv1.BatchGetCountersResponse) {
+			place(whole.Counters, of, part.GetCounters())
+		},
+		position: func(res *skeinv1.BatchGetCountersResponse) *string { return &res.Position },
+	}
 }
 
 type (
@@ -206,31 +230,33 @@ type (
 )
 
 // The boards are the parts behind the users.
-var byBatchGetFollowCounts = partedBy[countsRequest, countsResponse, *countsRequest]{
-	homes: func(req *countsRequest) (homes []string) {
-		homes = append(homes, req.GetUserIds()...)
-		for _, b := range req.GetBoards() {
-			homes = append(homes, b.GetOwnerId())
-		}
-		return homes
-	},
-	only: func(req *countsRequest, of []int) *countsRequest {
-		users, boards := usersAndBoards(len(req.GetUserIds()), of)
-		return &countsRequest{
-			UserIds: chosen(req.GetUserIds(), users), Boards: chosen(req.GetBoards(), boards), AtLeast: req.GetAtLeast(),
-		}
-	},
-	whole: func(req *countsRequest) *countsResponse {
-		return &countsResponse{
-			Users: make([]*skeinv1.UserFollowCounts, len(req.GetUserIds())), Boards: make([]*skeinv1.BoardFollowCounts, len(req.GetBoards())),
-		}
-	},
-	put: func(whole *countsResponse, of []int, part *countsResponse) {
-		users, boards := usersAndBoards(len(whole.GetUsers()), of)
-		place(whole.Users, users, part.GetUsers())
-		place(whole.Boards, boards, part.GetBoards())
-	},
-	position: func(res *countsResponse) *string { return &res.Position },
+func byBatchGetFollowCounts() partedBy[countsRequest, countsResponse, *countsRequest] {
+	return partedBy[countsRequest, countsResponse, *countsRequest]{
+		homes: func(req *countsRequest) (homes []string) {
+			homes = append(homes, req.GetUserIds()...)
+			for _, b := range req.GetBoards() {
+				homes = append(homes, b.GetOwnerId())
+			}
+			return homes
+		},
+		only: func(req *countsRequest, of []int) *countsRequest {
+			users, boards := usersAndBoards(len(req.GetUserIds()), of)
+			return &countsRequest{
+				UserIds: chosen(req.GetUserIds(), users), Boards: chosen(req.GetBoards(), boards), AtLeast: req.GetAtLeast(),
+			}
+		},
+		whole: func(req *countsRequest) *countsResponse {
+			return &countsResponse{
+				Users: make([]*skeinv1.UserFollowCounts, len(req.GetUserIds())), Boards: make([]*skeinv1.BoardFollowCounts, len(req.GetBoards())),
+			}
+		},
+		put: func(whole *countsResponse, of []int, part *countsResponse) {
+			users, boards := usersAndBoards(len(whole.GetUsers()), of)
+			place(whole.Users, users, part.GetUsers())
+			place(whole.Boards, boards, part.GetBoards())
+		},
+		position: func(res *countsResponse) *string { return &res.Position },
+	}
 }
 
 // usersAndBoards divides the parts of a request with so many users.

@@ -12,7 +12,7 @@ import (
 
 // nodeFlags make the service a node of a cluster.
 type nodeFlags struct {
-	Node         string        `help:"The name of this node of a cluster, which holds a part of the partitions. It needs --nats." placeholder:"NAME"`
+	Node         string        `help:"The name of this node of a cluster, which holds some partitions. It needs --nats." placeholder:"NAME"`
 	NodeAddr     string        `help:"Where the other nodes reach it: a private address, on which it listens, too." placeholder:"HOST:PORT"`
 	NodeZone     string        `help:"Its zone: the copies of a partition are in different ones." placeholder:"ZONE"`
 	NodeWeight   int           `help:"Its share of the partitions, beside the weights of other nodes." default:"1"`
@@ -21,8 +21,8 @@ type nodeFlags struct {
 	ReplaceAfter time.Duration `help:"How long a node may be away before others take over its partitions." default:"1m"`
 }
 
-// node returns nil for a service that is no part of a cluster.
-func (f *nodeFlags) node(ctx context.Context, c *serveCmd) (*service.NodeOptions, error) {
+// member returns nil for a service that is no part of a cluster.
+func (f *nodeFlags) member(ctx context.Context, c *serveCmd) (*service.NodeOptions, error) {
 	switch {
 	case f.Router && (f.Node != "" || f.NodeAddr != "" || f.NodeZone != ""):
 		return nil, command.Usagef("--router holds no partitions, so it is no --node, and has no --node-addr or --node-zone")
@@ -56,6 +56,7 @@ func (f *nodeFlags) node(ctx context.Context, c *serveCmd) (*service.NodeOptions
 	host, _, _ := net.SplitHostPort(f.NodeAddr)
 	_, port, _ := net.SplitHostPort(l.Addr().String()) // another one if 0 was asked for
 	return &service.NodeOptions{
-		Name: f.Node, Addr: net.JoinHostPort(host, port), Listener: l, Zone: f.NodeZone, Weight: f.NodeWeight, Copies: f.Copies, ReplaceAfter: f.ReplaceAfter,
+		Name: f.Node, Addr: net.JoinHostPort(host, port), Listener: l, Zone: f.NodeZone, Weight: f.NodeWeight,
+		Copies: f.Copies, ReplaceAfter: f.ReplaceAfter,
 	}, nil
 }

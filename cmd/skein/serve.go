@@ -132,7 +132,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if o.Maintenance, err = c.maintenanceFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
 		return err
 	}
-	if o.Node, err = c.nodeFlags.node(ctx, c); err != nil {
+	if o.Node, err = c.member(ctx, c); err != nil {
 		return err
 	}
 	if c.PortFile != "" {

@@ -19,8 +19,8 @@ type CandidatePart struct {
 	More  bool
 }
 
-// Candidates returns at most n entries of the list of an owner, or everybody's, after a sort key (nil: from the top), that the state has, by
-// the scores as of a position.
+// Candidates returns at most n entries of the list of an owner, or everybody's, after a sort key (nil: from the top), that the state has,
+// by the scores as of a position.
 func (q *Queries) Candidates(ctx context.Context, owner string, seq uint64, after []byte, n int) (part CandidatePart, err error) {
 	w, err := q.newTrendingWalk(ctx, Scope{Owner: owner}, session{seq: seq}, after, 0)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 func (p *Peers) Scatter(
 	ctx context.Context, partitions []uint8, ask func(ctx context.Context, n *Node, of []int) (keep func() error, err error),
 ) error {
-	pending := make([]int, len(partitions))
-	for i := range pending {
-		pending[i] = i
+	var pending []int
+	for i := range partitions {
+		pending = append(pending, i)
 	}
 	tried := map[string]bool{}
 	var last error

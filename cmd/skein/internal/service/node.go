@@ -93,7 +93,8 @@ func (n *node) run(ctx, stopping context.Context) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { ended <- n.cluster.Run(within) }()
-	go func() { ended <- n.follow(within) }()
+	go func() { n.follow(within); ended <- nil }()
+	stops := stopping.Done()
 	tick := time.NewTicker(positionEvery)
 	defer tick.Stop()
 	for {
@@ -101,10 +102,10 @@ func (n *node) run(ctx, stopping context.Context) error {
 		n.look()
 		select {
 		case <-changed:
-		case <-stopping.Done():
+		case <-stops:
 			n.stopped.Store(true)
 			n.say()
-			stopping = context.WithoutCancel(ctx)
+			stops = nil
 		case <-tick.C:
 			n.say()
 		case <-n.resized:
@@ -146,7 +147,7 @@ func (n *node) say() {
 func (n *node) ready() bool {
 	for _, s := range n.a.Stores {
 		switch s.Status().State {
-		case projections.Failed:
+		case projections.Failed, projections.Stopped, projections.Outdated:
 			return false
 		case projections.Starting, projections.CatchingUp:
 			if !n.wasReady {
@@ -160,7 +161,7 @@ func (n *node) ready() bool {
 
 // follow makes the stores hold what the table gives to this node, whenever that changes. What it no longer gives to it is kept until the
 // nodes that it gives it to serve it.
-func (n *node) follow(ctx context.Context) error {
+func (n *node) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := n.cluster.Changed()
 		to := n.target()
@@ -176,7 +177,6 @@ func (n *node) follow(ctx context.Context) error {
 			_ = wait.For(ctx, nodeRetry) // the loop ends with the context
 		}
 	}
-	return nil
 }
 
 // target is what this node should hold.
