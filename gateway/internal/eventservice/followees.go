@@ -56,6 +56,9 @@ func (s *Service) overLimit(ctx context.Context, evs []events.Checked) (refused 
 		refused, err = judgeAll(ctx, r, followers, limit)
 		return err
 	}, &r.Opened)
+	if err != nil && s.Peers != nil && ctx.Err() == nil {
+		return nil, nil // no node can be reached that knows the followers: what cannot be checked refuses nobody
+	}
 	return refused, err
 }
 
