@@ -47,6 +47,9 @@ type Peers struct {
 	http          *http.Client
 	authorization string
 
+	// clients has one for each method of each node, by its URL.
+	clients sync.Map
+
 	mu sync.Mutex
 	// silent has the nodes that did not answer lately.
 	silent map[string]silence
@@ -167,11 +170,25 @@ func NotHere() error {
 func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string, req *Req) (res *Res, lag int64, err error) {
 	request := connect.NewRequest(req)
 	p.authorize(request.Header())
-	answer, err := connect.NewClient[Req, Res](p.http, "http://"+n.Addr+procedure).CallUnary(ctx, request)
+	answer, err := clientOf[Req, Res](p, n, procedure).CallUnary(ctx, request)
 	if err != nil {
 		return nil, 0, apierror.OfPeer(err)
 	}
 	return answer.Msg, lagOf(answer.Header()), nil
+}
+
+// clientOf returns the client of a method of a node. To make one costs as much as a call. Nothing is compressed: that would cost more than
+// to send it in a private network.
+func clientOf[Req, Res any](p *Peers, n *Node, procedure string) *connect.Client[Req, Res] {
+	url := "http://" + n.Addr + procedure
+	if known, ok := p.clients.Load(url); ok {
+		if client, ok := known.(*connect.Client[Req, Res]); ok {
+			return client
+		}
+	}
+	client := connect.NewClient[Req, Res](p.http, url, connect.WithAcceptCompression("gzip", nil, nil))
+	p.clients.Store(url, client)
+	return client
 }
 
 func (p *Peers) authorize(h http.Header) {
@@ -244,7 +261,7 @@ func stream[Req, Res any](
 ) (sent bool, err error) {
 	request := connect.NewRequest(req)
 	p.authorize(request.Header())
-	parts, err := connect.NewClient[Req, Res](p.http, "http://"+n.Addr+procedure).CallServerStream(ctx, request)
+	parts, err := clientOf[Req, Res](p, n, procedure).CallServerStream(ctx, request)
 	if err != nil {
 		return false, apierror.OfPeer(err)
 	}
