@@ -43,8 +43,8 @@ type drainCmd struct {
 
 // Help is shown below the flags.
 func (drainCmd) Help() string {
-	return "Other nodes take over the partitions, and it serves each of them until then. The command does not wait for that: `skein node list` " +
-		"shows how many the node still serves. It stays drained, also after a restart, until --undo."
+	return "Other nodes take over the partitions, and it serves each of them until then. The command does not wait for that: " +
+		"`skein node list` shows how many the node still serves. It stays drained, also after a restart, until --undo."
 }
 
 // Run drains a node, and waits for nothing.
