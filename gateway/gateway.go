@@ -68,6 +68,9 @@ type Options struct {
 	Nodes func() []Node
 	// Report adds to the answers of GetStatus what others do beside the server: archive, audit, snapshots. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
+	// Drain takes the partitions away from a node of the cluster, or (not on) gives it partitions again. Of a node that there is not it
+	// answers with [operator.ErrUnknownNode]. It is nil outside of a cluster.
+	Drain func(ctx context.Context, name string, on bool) error
 	// Room says why nothing may be published at the moment, with [ErrNoRoom], or is nil. Default: there is always room.
 	Room func() error
 	// Gate identifies callers. Without it every caller that reaches the port may do everything.
@@ -212,7 +215,9 @@ func New(o Options) (*Server, error) {
 		Publisher: o.Publisher, Room: o.Room, Metrics: s.metrics, Tracer: o.Tracer,
 		VisibleWait: limits.VisibleWait, Followees: limits.Followees,
 	})
-	s.admin = adminservice.New(stores, adminservice.Options{Operator: o.Operator, Report: o.Report, Metrics: s.metrics, Growth: &s.growth})
+	s.admin = adminservice.New(stores, adminservice.Options{
+		Operator: o.Operator, Report: o.Report, Drain: o.Drain, Metrics: s.metrics, Growth: &s.growth,
+	})
 	if err := s.mount(); err != nil {
 		return nil, err
 	}

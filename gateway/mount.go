@@ -35,6 +35,7 @@ func (s *Server) mountEvents() {
 	forBrowsers(watch, func(req *skeinv1.WatchRequest, position string) { req.After = position })
 	unary(s, connectv1.AdminServiceGetStatusProcedure, nil, a.GetStatus)
 	unary(s, connectv1.AdminServiceAcceptLogHoleProcedure, adminservice.ValidateAcceptLogHole, a.AcceptLogHole)
+	unary(s, connectv1.AdminServiceDrainNodeProcedure, nil, a.DrainNode)
 }
 
 func (s *Server) mountGraph() {

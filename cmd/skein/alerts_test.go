@@ -59,6 +59,7 @@ func TestAlertsFire(t *testing.T) {
 		{"a row is lost, and lost again", rowsLost},
 		{"bad tokens and an old certificate", badFiles},
 		{"too many streams", tooManyStreams},
+		{"a node is lost", nodeLost},
 	} {
 		t.Run(f.name, func(t *testing.T) { f.run(t, p) })
 	}
@@ -293,6 +294,36 @@ func logSlowThenGone(t *testing.T, p *prometheusServer) {
 	})
 	w.await(p, nil, "SkeinLogUnreachable", "SkeinPublishUnavailable")
 	calls.Wait()
+}
+
+// nodeLost: each partition is on one of two nodes, and one of them is killed. Until others take its partitions over, nobody serves them.
+func nodeLost(t *testing.T, p *prometheusServer) {
+	url := startNATS(t)
+	node := func(name string) []string {
+		return []string{"--nats", url, "--archive", "off", "--node", name, "--node-addr", "127.0.0.1:0", "--copies", "1"}
+	}
+	w := watch(t, p, t.TempDir(), node("a")...)
+	other := &server{t: t, dir: t.TempDir(), flags: node("b")}
+	if err := other.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.kill)
+	if err := eventually(t.Context(), func(ctx context.Context) error {
+		res, err := w.api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+		if err != nil {
+			return err
+		}
+		for _, n := range res.Msg.GetCluster().GetNodes() {
+			if n.GetName() == "b" && n.GetServes() > 0 {
+				return nil
+			}
+		}
+		return errors.New("the other node serves nothing yet")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	other.kill()
+	w.await(p, nil, "SkeinPartitionsUnserved", "SkeinPartitionsShort")
 }
 
 func logFull(t *testing.T, p *prometheusServer) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/skein-feed/skein/cmd/skein/internal/imports"
+	"github.com/skein-feed/skein/cmd/skein/internal/nodecmd"
 	"github.com/skein-feed/skein/cmd/skein/internal/query"
 	"github.com/skein-feed/skein/cmd/skein/internal/replaycmd"
 	"github.com/skein-feed/skein/cmd/skein/internal/snapshots"
@@ -21,6 +22,7 @@ type cli struct {
 	Watch       watchCmd           `cmd:"" help:"Print events of a running service as they come, or from any position on."`
 	Import      imports.Cmd        `cmd:"" help:"Import history from a file of delimited text, or from Redis."`
 	Status      statuscmd.Cmd      `cmd:"" help:"Show the state of a running service."`
+	Node        nodecmd.Cmd        `cmd:"" help:"List the nodes of a cluster, and drain them."`
 	Replay      replaycmd.Cmd      `cmd:"" help:"Look after the projections of a running service."`
 	Inspect     inspectCmd         `cmd:"" help:"Print the rows of a store with readable keys. The service must not be running."`
 	Snapshot    snapshots.Cmd      `cmd:"" help:"Copy the stores of a running service, and look after the copies."`

@@ -45,7 +45,7 @@ type line struct {
 var quiet = []string{
 	"skein_log_full_in_seconds", `state!="ready"`, `code!="ok"`, "skein_access_file_stale", "skein_certificate_expiry",
 	"skein_projection_verified_age", "skein_snapshot_age", "skein_publish_rejections",
-	"skein_rpc_refusals", "skein_rpc_internal_errors", "skein_operation_",
+	"skein_rpc_refusals", "skein_rpc_internal_errors", "skein_operation_", "skein_cluster_",
 }
 
 // TestDashboardShows: Prometheus answers every query of the dashboard with figures of a service under traffic. With SKEIN_PICTURES=DIR it

@@ -182,7 +182,7 @@ func (c *Cluster) Changed() <-chan struct{} {
 }
 
 // Drain has a node get no partitions any more, or partitions again. This stays so, also after a restart of the node. It fails with
-// [ErrUnknownNode] if a node that has no key is to be drained.
+// [ErrUnknownNode] if the node has no key; one that is drained may get partitions again without.
 func (c *Cluster) Drain(ctx context.Context, name string, on bool) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -190,16 +190,16 @@ func (c *Cluster) Drain(ctx context.Context, name string, on bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	c.mu.Lock()
-	kv, known := c.kv, c.state.nodes[name] != nil
+	kv, known := c.kv, c.state.nodes[name] != nil || !on && c.state.drains[name]
 	c.mu.Unlock()
+	if !known {
+		return fmt.Errorf("%w: %s", ErrUnknownNode, name)
+	}
 	if !on {
 		if err := kv.Delete(ctx, drainPrefix+name); err != nil {
 			return fmt.Errorf("placement: give %s partitions again: %w", name, err)
 		}
 		return nil
-	}
-	if !known {
-		return fmt.Errorf("%w: %s", ErrUnknownNode, name)
 	}
 	value, err := encode(drainValue{V: version})
 	if err != nil {

@@ -52,11 +52,13 @@ var (
 	ErrInTheWay = errors.New("gateway: another operation is in the way")
 	// ErrNotPossible: the state of the service does not allow it.
 	ErrNotPossible = errors.New("gateway: not possible as things are")
+	// ErrUnknownNode: the cluster has no such node.
+	ErrUnknownNode = errors.New("gateway: there is no such node")
 )
 
 // Refusal is why an [Operator] does not take an order.
 type Refusal struct {
-	// Why is ErrWorkAbsent, ErrInTheWay or ErrNotPossible.
+	// Why is ErrWorkAbsent, ErrInTheWay, ErrNotPossible or ErrUnknownNode.
 	Why error
 	// Text says it to people, and what to do.
 	Text string

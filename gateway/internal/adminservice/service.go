@@ -1,5 +1,5 @@
 // Package adminservice answers AdminService: the state of the log and of every projection (status.go), what was lost of the log
-// (accept_hole.go), and the long work that an [operator.Operator] does (admin.go).
+// (accept_hole.go), the nodes of a cluster (drain_node.go), and the long work that an [operator.Operator] does (admin.go).
 package adminservice
 
 import (
@@ -22,7 +22,9 @@ type Options struct {
 	// Operator does the long work; nil means those methods are not mounted.
 	Operator operator.Operator
 	// Report adds to the answers of GetStatus; it may be nil.
-	Report  func(context.Context, *skeinv1.GetStatusResponse)
+	Report func(context.Context, *skeinv1.GetStatusResponse)
+	// Drain takes the partitions away from a node of the cluster, or gives it partitions again; nil means there is no cluster.
+	Drain   func(ctx context.Context, name string, on bool) error
 	Metrics *metrics.Metrics
 	Growth  *metrics.Growth
 }

@@ -89,6 +89,7 @@ var sentinels = []sentinel{
 	{operator.ErrWorkAbsent, connect.CodeUnimplemented, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0, ""},
 	{operator.ErrInTheWay, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_CONFLICT, 0, ""},
 	{operator.ErrNotPossible, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_REFUSED, 0, ""},
+	{operator.ErrUnknownNode, connect.CodeNotFound, skeinv1.Reason_REASON_UNKNOWN_NODE, 0, ""},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded, 0, 0, "the deadline of the call has passed"},
 	{context.Canceled, connect.CodeCanceled, 0, 0, "the call was cancelled"},
 }

@@ -107,6 +107,7 @@ func New(reg prometheus.Registerer, o Observed) (*Metrics, error) {
 			Help: "Months of plays that were looked at to tell the seen from the unseen.",
 		}, &m.Seen.months),
 	}...)
+	collectors = append(collectors, peerCollectors(o.Views.Peers)...)
 	m.begin()
 	for _, c := range append(collectors, o.admissionCollectors()...) {
 		if err := reg.Register(c); err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -46,6 +47,8 @@ type Peers struct {
 	nodes         func() []Node
 	http          *http.Client
 	authorization string
+	// Calls counts the calls to other nodes.
+	Calls Calls
 
 	// clients has one for each method of each node, by its URL.
 	clients sync.Map
@@ -59,6 +62,14 @@ type Peers struct {
 type silence struct {
 	until time.Time
 	long  time.Duration
+}
+
+// Calls counts calls to other nodes by their result.
+type Calls struct {
+	// OK were answered, maybe with an error that is the caller's. Again were not, and another node was asked, if there was one.
+	OK, Again atomic.Uint64
+	// Failed are those for which no node was left, or the time of the caller.
+	Failed atomic.Uint64
 }
 
 // New takes a function that returns the other nodes that are alive, and what each call to them bears in its Authorization header.
@@ -129,26 +140,34 @@ func (p *Peers) trust(name string) {
 
 // judge notes whether a node answered, and reports whether another one may answer better.
 func (p *Peers) judge(ctx context.Context, name string, err error) (again bool) {
-	if err == nil {
+	switch {
+	case err == nil:
+		p.Calls.OK.Add(1)
 		p.trust(name)
 		return false
-	}
-	if ctx.Err() != nil {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		p.Calls.Failed.Add(1)
+		return false
+	case ctx.Err() != nil: // the caller does not want it any more
 		return false
 	}
 	f := apierror.Of(err)
 	switch f.Code {
 	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeFailedPrecondition, connect.CodeUnimplemented:
+		p.Calls.OK.Add(1)
+		p.trust(name)
 		return false
 	}
+	p.Calls.Again.Add(1)
 	if f.Reason == skeinv1.Reason_REASON_UNSPECIFIED { // no node says so
 		p.suspect(name)
 	}
 	return true
 }
 
-// errNobody is the error where no node serves a partition; cause is why the last one did not answer, if there was one.
-func errNobody(partition uint8, cause error) error {
+// nobody is the error where no node serves a partition; cause is why the last one did not answer, if there was one.
+func (p *Peers) nobody(partition uint8, cause error) error {
+	p.Calls.Failed.Add(1)
 	if f, ok := errors.AsType[*apierror.Failure](cause); ok && f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
 		return f
 	}
@@ -212,7 +231,7 @@ func Forward[Req, Res any](
 	for {
 		nodes := p.serving(partition, tried)
 		if len(nodes) == 0 {
-			return nil, 0, errNobody(partition, err)
+			return nil, 0, p.nobody(partition, err)
 		}
 		tried[nodes[0].Name] = true
 		within, cancel := patience(ctx, len(nodes) > 1)
@@ -245,7 +264,7 @@ func ForwardStream[Req, Res any](
 	for err := error(nil); ; {
 		nodes := p.serving(partition, tried)
 		if len(nodes) == 0 {
-			return errNobody(partition, err)
+			return p.nobody(partition, err)
 		}
 		tried[nodes[0].Name] = true
 		var sent bool

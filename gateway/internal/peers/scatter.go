@@ -68,7 +68,7 @@ func (p *Peers) group(partitions []uint8, pending []int, tried map[string]bool, 
 		if g == nil {
 			nodes := p.serving(partitions[i], tried)
 			if len(nodes) == 0 {
-				return nil, errNobody(partitions[i], last)
+				return nil, p.nobody(partitions[i], last)
 			}
 			if g = byName[nodes[0].Name]; g == nil {
 				g = &group{node: nodes[0]}

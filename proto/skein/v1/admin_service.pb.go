@@ -329,7 +329,9 @@ type GetStatusResponse struct {
 	// The snapshots of this process; absent means it has no place for them.
 	Snapshots *SnapshotStatus `protobuf:"bytes,10,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
 	// The operations that have not ended, the oldest first.
-	Operations    []*Operation `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"`
+	Operations []*Operation `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"`
+	// The cluster as this process sees it; absent means the process is no node of one.
+	Cluster       *ClusterStatus `protobuf:"bytes,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -441,6 +443,213 @@ func (x *GetStatusResponse) GetOperations() []*Operation {
 	return nil
 }
 
+func (x *GetStatusResponse) GetCluster() *ClusterStatus {
+	if x != nil {
+		return x.Cluster
+	}
+	return nil
+}
+
+// A cluster: nodes that share a log, each of which holds some of the 256 partitions.
+type ClusterStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The nodes that are alive, and those to which the table still gives partitions, by name.
+	Nodes []*NodeStatus `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// How many nodes should serve each partition.
+	Copies uint32 `protobuf:"varint,2,opt,name=copies,proto3" json:"copies,omitempty"`
+	// How many partitions fewer nodes than that serve, those that no node serves among them.
+	ShortPartitions uint32 `protobuf:"varint,3,opt,name=short_partitions,json=shortPartitions,proto3" json:"short_partitions,omitempty"`
+	// How many partitions no node serves: calls about them fail.
+	UnservedPartitions uint32 `protobuf:"varint,4,opt,name=unserved_partitions,json=unservedPartitions,proto3" json:"unserved_partitions,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *ClusterStatus) Reset() {
+	*x = ClusterStatus{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterStatus) ProtoMessage() {}
+
+func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
+func (*ClusterStatus) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ClusterStatus) GetNodes() []*NodeStatus {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ClusterStatus) GetCopies() uint32 {
+	if x != nil {
+		return x.Copies
+	}
+	return 0
+}
+
+func (x *ClusterStatus) GetShortPartitions() uint32 {
+	if x != nil {
+		return x.ShortPartitions
+	}
+	return 0
+}
+
+func (x *ClusterStatus) GetUnservedPartitions() uint32 {
+	if x != nil {
+		return x.UnservedPartitions
+	}
+	return 0
+}
+
+// A node of a cluster.
+type NodeStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Where the other nodes reach it, host:port; empty if it is away.
+	Addr string `protobuf:"bytes,2,opt,name=addr,proto3" json:"addr,omitempty"`
+	// Its zone; empty if it has none.
+	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Its share of the partitions, beside the weights of other nodes.
+	Weight uint32 `protobuf:"varint,4,opt,name=weight,proto3" json:"weight,omitempty"`
+	// Whether an operator has taken its partitions away (DrainNode).
+	Draining bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Whether nothing is heard of it though it has partitions: others get them soon.
+	Away bool `protobuf:"varint,6,opt,name=away,proto3" json:"away,omitempty"`
+	// How many partitions it serves.
+	Serves uint32 `protobuf:"varint,7,opt,name=serves,proto3" json:"serves,omitempty"`
+	// How many partitions it should hold by the table of the cluster.
+	Given uint32 `protobuf:"varint,8,opt,name=given,proto3" json:"given,omitempty"`
+	// The position of its slowest projection, a few seconds ago; empty if it is unknown.
+	Position string `protobuf:"bytes,9,opt,name=position,proto3" json:"position,omitempty"`
+	// Whether it is the process that answers.
+	Self          bool `protobuf:"varint,10,opt,name=self,proto3" json:"self,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeStatus) Reset() {
+	*x = NodeStatus{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeStatus) ProtoMessage() {}
+
+func (x *NodeStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
+func (*NodeStatus) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *NodeStatus) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *NodeStatus) GetAway() bool {
+	if x != nil {
+		return x.Away
+	}
+	return false
+}
+
+func (x *NodeStatus) GetServes() uint32 {
+	if x != nil {
+		return x.Serves
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetGiven() uint32 {
+	if x != nil {
+		return x.Given
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetSelf() bool {
+	if x != nil {
+		return x.Self
+	}
+	return false
+}
+
 // The archived part of the log, as this process knows it.
 type ArchiveStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -473,7 +682,7 @@ type ArchiveStatus struct {
 
 func (x *ArchiveStatus) Reset() {
 	*x = ArchiveStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +694,7 @@ func (x *ArchiveStatus) String() string {
 func (*ArchiveStatus) ProtoMessage() {}
 
 func (x *ArchiveStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +707,7 @@ func (x *ArchiveStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchiveStatus.ProtoReflect.Descriptor instead.
 func (*ArchiveStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{2}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ArchiveStatus) GetLocation() string {
@@ -611,7 +820,7 @@ type AuditStatus struct {
 
 func (x *AuditStatus) Reset() {
 	*x = AuditStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -623,7 +832,7 @@ func (x *AuditStatus) String() string {
 func (*AuditStatus) ProtoMessage() {}
 
 func (x *AuditStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -636,7 +845,7 @@ func (x *AuditStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditStatus.ProtoReflect.Descriptor instead.
 func (*AuditStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{3}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AuditStatus) GetChecks() uint64 {
@@ -746,7 +955,7 @@ type SnapshotStatus struct {
 
 func (x *SnapshotStatus) Reset() {
 	*x = SnapshotStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +967,7 @@ func (x *SnapshotStatus) String() string {
 func (*SnapshotStatus) ProtoMessage() {}
 
 func (x *SnapshotStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +980,7 @@ func (x *SnapshotStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotStatus.ProtoReflect.Descriptor instead.
 func (*SnapshotStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{4}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SnapshotStatus) GetLocation() string {
@@ -838,7 +1047,7 @@ type FeedStatus struct {
 
 func (x *FeedStatus) Reset() {
 	*x = FeedStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +1059,7 @@ func (x *FeedStatus) String() string {
 func (*FeedStatus) ProtoMessage() {}
 
 func (x *FeedStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +1072,7 @@ func (x *FeedStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedStatus.ProtoReflect.Descriptor instead.
 func (*FeedStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{5}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FeedStatus) GetInboxPages() uint64 {
@@ -919,7 +1128,7 @@ type LogStatus struct {
 
 func (x *LogStatus) Reset() {
 	*x = LogStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1140,7 @@ func (x *LogStatus) String() string {
 func (*LogStatus) ProtoMessage() {}
 
 func (x *LogStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1153,7 @@ func (x *LogStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
 func (*LogStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{6}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LogStatus) GetLogId() string {
@@ -1030,7 +1239,7 @@ type LogHole struct {
 
 func (x *LogHole) Reset() {
 	*x = LogHole{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1251,7 @@ func (x *LogHole) String() string {
 func (*LogHole) ProtoMessage() {}
 
 func (x *LogHole) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1264,7 @@ func (x *LogHole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogHole.ProtoReflect.Descriptor instead.
 func (*LogHole) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LogHole) GetFirstSequence() uint64 {
@@ -1107,7 +1316,7 @@ type ProjectionStatus struct {
 
 func (x *ProjectionStatus) Reset() {
 	*x = ProjectionStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1328,7 @@ func (x *ProjectionStatus) String() string {
 func (*ProjectionStatus) ProtoMessage() {}
 
 func (x *ProjectionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1341,7 @@ func (x *ProjectionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProjectionStatus.ProtoReflect.Descriptor instead.
 func (*ProjectionStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{8}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ProjectionStatus) GetName() string {
@@ -1249,7 +1458,7 @@ type RejectedEvent struct {
 
 func (x *RejectedEvent) Reset() {
 	*x = RejectedEvent{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1470,7 @@ func (x *RejectedEvent) String() string {
 func (*RejectedEvent) ProtoMessage() {}
 
 func (x *RejectedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1483,7 @@ func (x *RejectedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedEvent.ProtoReflect.Descriptor instead.
 func (*RejectedEvent) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{9}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RejectedEvent) GetPosition() string {
@@ -1369,7 +1578,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1590,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1603,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{10}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Operation) GetOperationId() string {
@@ -1532,7 +1741,7 @@ type StartRebuildRequest struct {
 
 func (x *StartRebuildRequest) Reset() {
 	*x = StartRebuildRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1753,7 @@ func (x *StartRebuildRequest) String() string {
 func (*StartRebuildRequest) ProtoMessage() {}
 
 func (x *StartRebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1766,7 @@ func (x *StartRebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRebuildRequest.ProtoReflect.Descriptor instead.
 func (*StartRebuildRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StartRebuildRequest) GetProjection() string {
@@ -1592,7 +1801,7 @@ type StartRebuildResponse struct {
 
 func (x *StartRebuildResponse) Reset() {
 	*x = StartRebuildResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1813,7 @@ func (x *StartRebuildResponse) String() string {
 func (*StartRebuildResponse) ProtoMessage() {}
 
 func (x *StartRebuildResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1826,7 @@ func (x *StartRebuildResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRebuildResponse.ProtoReflect.Descriptor instead.
 func (*StartRebuildResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StartRebuildResponse) GetOperation() *Operation {
@@ -1643,7 +1852,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1864,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1877,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *VerifyRequest) GetProjection() string {
@@ -1703,7 +1912,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +1924,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +1937,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *VerifyResponse) GetOperation() *Operation {
@@ -1754,7 +1963,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1975,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1988,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{15}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RepairRequest) GetProjection() string {
@@ -1814,7 +2023,7 @@ type RepairResponse struct {
 
 func (x *RepairResponse) Reset() {
 	*x = RepairResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +2035,7 @@ func (x *RepairResponse) String() string {
 func (*RepairResponse) ProtoMessage() {}
 
 func (x *RepairResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +2048,7 @@ func (x *RepairResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairResponse.ProtoReflect.Descriptor instead.
 func (*RepairResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RepairResponse) GetOperation() *Operation {
@@ -1860,7 +2069,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +2081,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +2094,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RollbackRequest) GetProjection() string {
@@ -1906,7 +2115,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +2127,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2140,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RollbackResponse) GetOperation() *Operation {
@@ -1955,7 +2164,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2176,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2189,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TakeSnapshotRequest) GetProjections() []string {
@@ -2008,7 +2217,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2229,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2242,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TakeSnapshotResponse) GetOperation() *Operation {
@@ -2054,7 +2263,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2275,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2288,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -2100,7 +2309,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2321,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2334,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EraseUserResponse) GetOperation() *Operation {
@@ -2148,7 +2357,7 @@ type AcceptLogHoleRequest struct {
 
 func (x *AcceptLogHoleRequest) Reset() {
 	*x = AcceptLogHoleRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2369,7 @@ func (x *AcceptLogHoleRequest) String() string {
 func (*AcceptLogHoleRequest) ProtoMessage() {}
 
 func (x *AcceptLogHoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2382,7 @@ func (x *AcceptLogHoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptLogHoleRequest.ProtoReflect.Descriptor instead.
 func (*AcceptLogHoleRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AcceptLogHoleRequest) GetFirstSequence() uint64 {
@@ -2203,7 +2412,7 @@ type AcceptLogHoleResponse struct {
 
 func (x *AcceptLogHoleResponse) Reset() {
 	*x = AcceptLogHoleResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2424,7 @@ func (x *AcceptLogHoleResponse) String() string {
 func (*AcceptLogHoleResponse) ProtoMessage() {}
 
 func (x *AcceptLogHoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2437,7 @@ func (x *AcceptLogHoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptLogHoleResponse.ProtoReflect.Descriptor instead.
 func (*AcceptLogHoleResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AcceptLogHoleResponse) GetAcceptedHoles() []*LogHole {
@@ -2243,6 +2452,98 @@ func (x *AcceptLogHoleResponse) GetHoles() []*LogHole {
 		return x.Holes
 	}
 	return nil
+}
+
+// A call of DrainNode.
+type DrainNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the node. 1 to 64 letters, digits, "-" and "_".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Whether it gets partitions again.
+	Undo          bool `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeRequest) Reset() {
+	*x = DrainNodeRequest{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeRequest) ProtoMessage() {}
+
+func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *DrainNodeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DrainNodeRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+// The answer to DrainNode.
+type DrainNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeResponse) Reset() {
+	*x = DrainNodeResponse{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeResponse) ProtoMessage() {}
+
+func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 // A call of ReportImport.
@@ -2268,7 +2569,7 @@ type ReportImportRequest struct {
 
 func (x *ReportImportRequest) Reset() {
 	*x = ReportImportRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2581,7 @@ func (x *ReportImportRequest) String() string {
 func (*ReportImportRequest) ProtoMessage() {}
 
 func (x *ReportImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2594,7 @@ func (x *ReportImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportImportRequest.ProtoReflect.Descriptor instead.
 func (*ReportImportRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReportImportRequest) GetSource() string {
@@ -2356,7 +2657,7 @@ type ReportImportResponse struct {
 
 func (x *ReportImportResponse) Reset() {
 	*x = ReportImportResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2669,7 @@ func (x *ReportImportResponse) String() string {
 func (*ReportImportResponse) ProtoMessage() {}
 
 func (x *ReportImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2682,7 @@ func (x *ReportImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportImportResponse.ProtoReflect.Descriptor instead.
 func (*ReportImportResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReportImportResponse) GetOperation() *Operation {
@@ -2402,7 +2703,7 @@ type GetOperationRequest struct {
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2715,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2728,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetOperationRequest) GetOperationId() string {
@@ -2448,7 +2749,7 @@ type GetOperationResponse struct {
 
 func (x *GetOperationResponse) Reset() {
 	*x = GetOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2761,7 @@ func (x *GetOperationResponse) String() string {
 func (*GetOperationResponse) ProtoMessage() {}
 
 func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2774,7 @@ func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationResponse.ProtoReflect.Descriptor instead.
 func (*GetOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetOperationResponse) GetOperation() *Operation {
@@ -2498,7 +2799,7 @@ type ListOperationsRequest struct {
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2811,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2824,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListOperationsRequest) GetKind() OperationKind {
@@ -2560,7 +2861,7 @@ type ListOperationsResponse struct {
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2873,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2886,7 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{30}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListOperationsResponse) GetOperations() []*Operation {
@@ -2613,7 +2914,7 @@ type CancelOperationRequest struct {
 
 func (x *CancelOperationRequest) Reset() {
 	*x = CancelOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +2926,7 @@ func (x *CancelOperationRequest) String() string {
 func (*CancelOperationRequest) ProtoMessage() {}
 
 func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +2939,7 @@ func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationRequest.ProtoReflect.Descriptor instead.
 func (*CancelOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CancelOperationRequest) GetOperationId() string {
@@ -2659,7 +2960,7 @@ type CancelOperationResponse struct {
 
 func (x *CancelOperationResponse) Reset() {
 	*x = CancelOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2972,7 @@ func (x *CancelOperationResponse) String() string {
 func (*CancelOperationResponse) ProtoMessage() {}
 
 func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2985,7 @@ func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationResponse.ProtoReflect.Descriptor instead.
 func (*CancelOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CancelOperationResponse) GetOperation() *Operation {
@@ -2705,7 +3006,7 @@ type WatchOperationRequest struct {
 
 func (x *WatchOperationRequest) Reset() {
 	*x = WatchOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[33]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +3018,7 @@ func (x *WatchOperationRequest) String() string {
 func (*WatchOperationRequest) ProtoMessage() {}
 
 func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[33]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +3031,7 @@ func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationRequest.ProtoReflect.Descriptor instead.
 func (*WatchOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{33}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchOperationRequest) GetOperationId() string {
@@ -2751,7 +3052,7 @@ type WatchOperationResponse struct {
 
 func (x *WatchOperationResponse) Reset() {
 	*x = WatchOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[34]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +3064,7 @@ func (x *WatchOperationResponse) String() string {
 func (*WatchOperationResponse) ProtoMessage() {}
 
 func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[34]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +3077,7 @@ func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationResponse.ProtoReflect.Descriptor instead.
 func (*WatchOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{34}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchOperationResponse) GetOperation() *Operation {
@@ -2795,7 +3096,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
-	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xa9\x04\n" +
+	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xdc\x04\n" +
 	"\x11GetStatusResponse\x12%\n" +
 	"\x03log\x18\x01 \x01(\v2\x13.skein.v1.LogStatusR\x03log\x12<\n" +
 	"\vprojections\x18\x02 \x03(\v2\x1a.skein.v1.ProjectionStatusR\vprojections\x120\n" +
@@ -2810,7 +3111,26 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\v2\x18.skein.v1.SnapshotStatusR\tsnapshots\x123\n" +
 	"\n" +
 	"operations\x18\v \x03(\v2\x13.skein.v1.OperationR\n" +
-	"operations\"\x93\x03\n" +
+	"operations\x121\n" +
+	"\acluster\x18\f \x01(\v2\x17.skein.v1.ClusterStatusR\acluster\"\xaf\x01\n" +
+	"\rClusterStatus\x12*\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x14.skein.v1.NodeStatusR\x05nodes\x12\x16\n" +
+	"\x06copies\x18\x02 \x01(\rR\x06copies\x12)\n" +
+	"\x10short_partitions\x18\x03 \x01(\rR\x0fshortPartitions\x12/\n" +
+	"\x13unserved_partitions\x18\x04 \x01(\rR\x12unservedPartitions\"\xee\x01\n" +
+	"\n" +
+	"NodeStatus\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04addr\x18\x02 \x01(\tR\x04addr\x12\x12\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x16\n" +
+	"\x06weight\x18\x04 \x01(\rR\x06weight\x12\x1a\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\x12\x12\n" +
+	"\x04away\x18\x06 \x01(\bR\x04away\x12\x16\n" +
+	"\x06serves\x18\a \x01(\rR\x06serves\x12\x14\n" +
+	"\x05given\x18\b \x01(\rR\x05given\x12\x1a\n" +
+	"\bposition\x18\t \x01(\tR\bposition\x12\x12\n" +
+	"\x04self\x18\n" +
+	" \x01(\bR\x04self\"\x93\x03\n" +
 	"\rArchiveStatus\x12\x1a\n" +
 	"\blocation\x18\x01 \x01(\tR\blocation\x12\x1c\n" +
 	"\tarchiving\x18\x02 \x01(\bR\tarchiving\x12#\n" +
@@ -2978,7 +3298,11 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\rlast_sequence\x18\x02 \x01(\x04R\flastSequence\"z\n" +
 	"\x15AcceptLogHoleResponse\x128\n" +
 	"\x0eaccepted_holes\x18\x01 \x03(\v2\x11.skein.v1.LogHoleR\racceptedHoles\x12'\n" +
-	"\x05holes\x18\x02 \x03(\v2\x11.skein.v1.LogHoleR\x05holes\"\xda\x01\n" +
+	"\x05holes\x18\x02 \x03(\v2\x11.skein.v1.LogHoleR\x05holes\"X\n" +
+	"\x10DrainNodeRequest\x120\n" +
+	"\x04name\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x04name\x12\x12\n" +
+	"\x04undo\x18\x02 \x01(\bR\x04undo\"\x13\n" +
+	"\x11DrainNodeResponse\"\xda\x01\n" +
 	"\x13ReportImportRequest\x12\"\n" +
 	"\x06source\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06source\x12\x12\n" +
@@ -3040,7 +3364,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x17OPERATION_STATE_RUNNING\x10\x02\x12\x1d\n" +
 	"\x19OPERATION_STATE_SUCCEEDED\x10\x03\x12\x1a\n" +
 	"\x16OPERATION_STATE_FAILED\x10\x04\x12\x1d\n" +
-	"\x19OPERATION_STATE_CANCELLED\x10\x052\x8c\b\n" +
+	"\x19OPERATION_STATE_CANCELLED\x10\x052\xd4\b\n" +
 	"\fAdminService\x12I\n" +
 	"\tGetStatus\x12\x1a.skein.v1.GetStatusRequest\x1a\x1b.skein.v1.GetStatusResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\fStartRebuild\x12\x1d.skein.v1.StartRebuildRequest\x1a\x1e.skein.v1.StartRebuildResponse\"\x00\x12=\n" +
@@ -3049,7 +3373,8 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\bRollback\x12\x19.skein.v1.RollbackRequest\x1a\x1a.skein.v1.RollbackResponse\"\x00\x12O\n" +
 	"\fTakeSnapshot\x12\x1d.skein.v1.TakeSnapshotRequest\x1a\x1e.skein.v1.TakeSnapshotResponse\"\x00\x12F\n" +
 	"\tEraseUser\x12\x1a.skein.v1.EraseUserRequest\x1a\x1b.skein.v1.EraseUserResponse\"\x00\x12R\n" +
-	"\rAcceptLogHole\x12\x1e.skein.v1.AcceptLogHoleRequest\x1a\x1f.skein.v1.AcceptLogHoleResponse\"\x00\x12O\n" +
+	"\rAcceptLogHole\x12\x1e.skein.v1.AcceptLogHoleRequest\x1a\x1f.skein.v1.AcceptLogHoleResponse\"\x00\x12F\n" +
+	"\tDrainNode\x12\x1a.skein.v1.DrainNodeRequest\x1a\x1b.skein.v1.DrainNodeResponse\"\x00\x12O\n" +
 	"\fReportImport\x12\x1d.skein.v1.ReportImportRequest\x1a\x1e.skein.v1.ReportImportResponse\"\x00\x12R\n" +
 	"\fGetOperation\x12\x1d.skein.v1.GetOperationRequest\x1a\x1e.skein.v1.GetOperationResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\x0eListOperations\x12\x1f.skein.v1.ListOperationsRequest\x1a .skein.v1.ListOperationsResponse\"\x03\x90\x02\x01\x12X\n" +
@@ -3069,115 +3394,123 @@ func file_skein_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_skein_v1_admin_service_proto_goTypes = []any{
 	(ProjectionState)(0),            // 0: skein.v1.ProjectionState
 	(OperationKind)(0),              // 1: skein.v1.OperationKind
 	(OperationState)(0),             // 2: skein.v1.OperationState
 	(*GetStatusRequest)(nil),        // 3: skein.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),       // 4: skein.v1.GetStatusResponse
-	(*ArchiveStatus)(nil),           // 5: skein.v1.ArchiveStatus
-	(*AuditStatus)(nil),             // 6: skein.v1.AuditStatus
-	(*SnapshotStatus)(nil),          // 7: skein.v1.SnapshotStatus
-	(*FeedStatus)(nil),              // 8: skein.v1.FeedStatus
-	(*LogStatus)(nil),               // 9: skein.v1.LogStatus
-	(*LogHole)(nil),                 // 10: skein.v1.LogHole
-	(*ProjectionStatus)(nil),        // 11: skein.v1.ProjectionStatus
-	(*RejectedEvent)(nil),           // 12: skein.v1.RejectedEvent
-	(*Operation)(nil),               // 13: skein.v1.Operation
-	(*StartRebuildRequest)(nil),     // 14: skein.v1.StartRebuildRequest
-	(*StartRebuildResponse)(nil),    // 15: skein.v1.StartRebuildResponse
-	(*VerifyRequest)(nil),           // 16: skein.v1.VerifyRequest
-	(*VerifyResponse)(nil),          // 17: skein.v1.VerifyResponse
-	(*RepairRequest)(nil),           // 18: skein.v1.RepairRequest
-	(*RepairResponse)(nil),          // 19: skein.v1.RepairResponse
-	(*RollbackRequest)(nil),         // 20: skein.v1.RollbackRequest
-	(*RollbackResponse)(nil),        // 21: skein.v1.RollbackResponse
-	(*TakeSnapshotRequest)(nil),     // 22: skein.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),    // 23: skein.v1.TakeSnapshotResponse
-	(*EraseUserRequest)(nil),        // 24: skein.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 25: skein.v1.EraseUserResponse
-	(*AcceptLogHoleRequest)(nil),    // 26: skein.v1.AcceptLogHoleRequest
-	(*AcceptLogHoleResponse)(nil),   // 27: skein.v1.AcceptLogHoleResponse
-	(*ReportImportRequest)(nil),     // 28: skein.v1.ReportImportRequest
-	(*ReportImportResponse)(nil),    // 29: skein.v1.ReportImportResponse
-	(*GetOperationRequest)(nil),     // 30: skein.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),    // 31: skein.v1.GetOperationResponse
-	(*ListOperationsRequest)(nil),   // 32: skein.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),  // 33: skein.v1.ListOperationsResponse
-	(*CancelOperationRequest)(nil),  // 34: skein.v1.CancelOperationRequest
-	(*CancelOperationResponse)(nil), // 35: skein.v1.CancelOperationResponse
-	(*WatchOperationRequest)(nil),   // 36: skein.v1.WatchOperationRequest
-	(*WatchOperationResponse)(nil),  // 37: skein.v1.WatchOperationResponse
-	(*timestamppb.Timestamp)(nil),   // 38: google.protobuf.Timestamp
-	(Reason)(0),                     // 39: skein.v1.Reason
+	(*ClusterStatus)(nil),           // 5: skein.v1.ClusterStatus
+	(*NodeStatus)(nil),              // 6: skein.v1.NodeStatus
+	(*ArchiveStatus)(nil),           // 7: skein.v1.ArchiveStatus
+	(*AuditStatus)(nil),             // 8: skein.v1.AuditStatus
+	(*SnapshotStatus)(nil),          // 9: skein.v1.SnapshotStatus
+	(*FeedStatus)(nil),              // 10: skein.v1.FeedStatus
+	(*LogStatus)(nil),               // 11: skein.v1.LogStatus
+	(*LogHole)(nil),                 // 12: skein.v1.LogHole
+	(*ProjectionStatus)(nil),        // 13: skein.v1.ProjectionStatus
+	(*RejectedEvent)(nil),           // 14: skein.v1.RejectedEvent
+	(*Operation)(nil),               // 15: skein.v1.Operation
+	(*StartRebuildRequest)(nil),     // 16: skein.v1.StartRebuildRequest
+	(*StartRebuildResponse)(nil),    // 17: skein.v1.StartRebuildResponse
+	(*VerifyRequest)(nil),           // 18: skein.v1.VerifyRequest
+	(*VerifyResponse)(nil),          // 19: skein.v1.VerifyResponse
+	(*RepairRequest)(nil),           // 20: skein.v1.RepairRequest
+	(*RepairResponse)(nil),          // 21: skein.v1.RepairResponse
+	(*RollbackRequest)(nil),         // 22: skein.v1.RollbackRequest
+	(*RollbackResponse)(nil),        // 23: skein.v1.RollbackResponse
+	(*TakeSnapshotRequest)(nil),     // 24: skein.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),    // 25: skein.v1.TakeSnapshotResponse
+	(*EraseUserRequest)(nil),        // 26: skein.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 27: skein.v1.EraseUserResponse
+	(*AcceptLogHoleRequest)(nil),    // 28: skein.v1.AcceptLogHoleRequest
+	(*AcceptLogHoleResponse)(nil),   // 29: skein.v1.AcceptLogHoleResponse
+	(*DrainNodeRequest)(nil),        // 30: skein.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 31: skein.v1.DrainNodeResponse
+	(*ReportImportRequest)(nil),     // 32: skein.v1.ReportImportRequest
+	(*ReportImportResponse)(nil),    // 33: skein.v1.ReportImportResponse
+	(*GetOperationRequest)(nil),     // 34: skein.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),    // 35: skein.v1.GetOperationResponse
+	(*ListOperationsRequest)(nil),   // 36: skein.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),  // 37: skein.v1.ListOperationsResponse
+	(*CancelOperationRequest)(nil),  // 38: skein.v1.CancelOperationRequest
+	(*CancelOperationResponse)(nil), // 39: skein.v1.CancelOperationResponse
+	(*WatchOperationRequest)(nil),   // 40: skein.v1.WatchOperationRequest
+	(*WatchOperationResponse)(nil),  // 41: skein.v1.WatchOperationResponse
+	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
+	(Reason)(0),                     // 43: skein.v1.Reason
 }
 var file_skein_v1_admin_service_proto_depIdxs = []int32{
-	9,  // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
-	11, // 1: skein.v1.GetStatusResponse.projections:type_name -> skein.v1.ProjectionStatus
-	12, // 2: skein.v1.GetStatusResponse.rejected_events:type_name -> skein.v1.RejectedEvent
-	8,  // 3: skein.v1.GetStatusResponse.feeds:type_name -> skein.v1.FeedStatus
-	5,  // 4: skein.v1.GetStatusResponse.archive:type_name -> skein.v1.ArchiveStatus
-	6,  // 5: skein.v1.GetStatusResponse.audit:type_name -> skein.v1.AuditStatus
-	7,  // 6: skein.v1.GetStatusResponse.snapshots:type_name -> skein.v1.SnapshotStatus
-	13, // 7: skein.v1.GetStatusResponse.operations:type_name -> skein.v1.Operation
-	38, // 8: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
-	38, // 9: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
-	38, // 10: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
-	10, // 11: skein.v1.LogStatus.holes:type_name -> skein.v1.LogHole
-	10, // 12: skein.v1.LogStatus.accepted_holes:type_name -> skein.v1.LogHole
-	0,  // 13: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
-	38, // 14: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
-	39, // 15: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
-	1,  // 16: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
-	2,  // 17: skein.v1.Operation.state:type_name -> skein.v1.OperationState
-	38, // 18: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	38, // 19: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
-	13, // 20: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
-	13, // 21: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
-	13, // 22: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
-	13, // 23: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
-	13, // 24: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
-	13, // 25: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
-	10, // 26: skein.v1.AcceptLogHoleResponse.accepted_holes:type_name -> skein.v1.LogHole
-	10, // 27: skein.v1.AcceptLogHoleResponse.holes:type_name -> skein.v1.LogHole
-	13, // 28: skein.v1.ReportImportResponse.operation:type_name -> skein.v1.Operation
-	13, // 29: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
-	1,  // 30: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
-	13, // 31: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
-	13, // 32: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
-	13, // 33: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
-	3,  // 34: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
-	14, // 35: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
-	16, // 36: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
-	18, // 37: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
-	20, // 38: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
-	22, // 39: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
-	24, // 40: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
-	26, // 41: skein.v1.AdminService.AcceptLogHole:input_type -> skein.v1.AcceptLogHoleRequest
-	28, // 42: skein.v1.AdminService.ReportImport:input_type -> skein.v1.ReportImportRequest
-	30, // 43: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
-	32, // 44: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
-	34, // 45: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
-	36, // 46: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
-	4,  // 47: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
-	15, // 48: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
-	17, // 49: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
-	19, // 50: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
-	21, // 51: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
-	23, // 52: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
-	25, // 53: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
-	27, // 54: skein.v1.AdminService.AcceptLogHole:output_type -> skein.v1.AcceptLogHoleResponse
-	29, // 55: skein.v1.AdminService.ReportImport:output_type -> skein.v1.ReportImportResponse
-	31, // 56: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
-	33, // 57: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
-	35, // 58: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
-	37, // 59: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
-	47, // [47:60] is the sub-list for method output_type
-	34, // [34:47] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	11, // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
+	13, // 1: skein.v1.GetStatusResponse.projections:type_name -> skein.v1.ProjectionStatus
+	14, // 2: skein.v1.GetStatusResponse.rejected_events:type_name -> skein.v1.RejectedEvent
+	10, // 3: skein.v1.GetStatusResponse.feeds:type_name -> skein.v1.FeedStatus
+	7,  // 4: skein.v1.GetStatusResponse.archive:type_name -> skein.v1.ArchiveStatus
+	8,  // 5: skein.v1.GetStatusResponse.audit:type_name -> skein.v1.AuditStatus
+	9,  // 6: skein.v1.GetStatusResponse.snapshots:type_name -> skein.v1.SnapshotStatus
+	15, // 7: skein.v1.GetStatusResponse.operations:type_name -> skein.v1.Operation
+	5,  // 8: skein.v1.GetStatusResponse.cluster:type_name -> skein.v1.ClusterStatus
+	6,  // 9: skein.v1.ClusterStatus.nodes:type_name -> skein.v1.NodeStatus
+	42, // 10: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
+	42, // 11: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
+	42, // 12: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
+	12, // 13: skein.v1.LogStatus.holes:type_name -> skein.v1.LogHole
+	12, // 14: skein.v1.LogStatus.accepted_holes:type_name -> skein.v1.LogHole
+	0,  // 15: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
+	42, // 16: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
+	43, // 17: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
+	1,  // 18: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
+	2,  // 19: skein.v1.Operation.state:type_name -> skein.v1.OperationState
+	42, // 20: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	42, // 21: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
+	15, // 22: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
+	15, // 23: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
+	15, // 24: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
+	15, // 25: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
+	15, // 26: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
+	15, // 27: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
+	12, // 28: skein.v1.AcceptLogHoleResponse.accepted_holes:type_name -> skein.v1.LogHole
+	12, // 29: skein.v1.AcceptLogHoleResponse.holes:type_name -> skein.v1.LogHole
+	15, // 30: skein.v1.ReportImportResponse.operation:type_name -> skein.v1.Operation
+	15, // 31: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
+	1,  // 32: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
+	15, // 33: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
+	15, // 34: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
+	15, // 35: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
+	3,  // 36: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
+	16, // 37: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
+	18, // 38: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
+	20, // 39: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
+	22, // 40: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
+	24, // 41: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
+	26, // 42: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
+	28, // 43: skein.v1.AdminService.AcceptLogHole:input_type -> skein.v1.AcceptLogHoleRequest
+	30, // 44: skein.v1.AdminService.DrainNode:input_type -> skein.v1.DrainNodeRequest
+	32, // 45: skein.v1.AdminService.ReportImport:input_type -> skein.v1.ReportImportRequest
+	34, // 46: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
+	36, // 47: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
+	38, // 48: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
+	40, // 49: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
+	4,  // 50: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
+	17, // 51: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
+	19, // 52: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
+	21, // 53: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
+	23, // 54: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
+	25, // 55: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
+	27, // 56: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
+	29, // 57: skein.v1.AdminService.AcceptLogHole:output_type -> skein.v1.AcceptLogHoleResponse
+	31, // 58: skein.v1.AdminService.DrainNode:output_type -> skein.v1.DrainNodeResponse
+	33, // 59: skein.v1.AdminService.ReportImport:output_type -> skein.v1.ReportImportResponse
+	35, // 60: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
+	37, // 61: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
+	39, // 62: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
+	41, // 63: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
+	50, // [50:64] is the sub-list for method output_type
+	36, // [36:50] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_admin_service_proto_init() }
@@ -3186,16 +3519,16 @@ func file_skein_v1_admin_service_proto_init() {
 		return
 	}
 	file_skein_v1_errors_proto_init()
-	file_skein_v1_admin_service_proto_msgTypes[2].OneofWrappers = []any{}
-	file_skein_v1_admin_service_proto_msgTypes[6].OneofWrappers = []any{}
-	file_skein_v1_admin_service_proto_msgTypes[10].OneofWrappers = []any{}
+	file_skein_v1_admin_service_proto_msgTypes[4].OneofWrappers = []any{}
+	file_skein_v1_admin_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_skein_v1_admin_service_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_admin_service_proto_rawDesc), len(file_skein_v1_admin_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   35,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

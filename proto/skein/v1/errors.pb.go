@@ -95,6 +95,8 @@ const (
 	// In a cluster: no node can be reached that serves the partition of a user or item that the call is about. Other calls go on. It passes
 	// when a node comes back, or others have taken its partitions over.
 	Reason_REASON_NOT_HERE Reason = 30
+	// The cluster has no node of this name; the message names those that it has.
+	Reason_REASON_UNKNOWN_NODE Reason = 31
 )
 
 // Enum value maps for Reason.
@@ -131,6 +133,7 @@ var (
 		28: "REASON_LOG_HOLE",
 		29: "REASON_EVENT_ID_REUSED",
 		30: "REASON_NOT_HERE",
+		31: "REASON_UNKNOWN_NODE",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -164,6 +167,7 @@ var (
 		"REASON_LOG_HOLE":               28,
 		"REASON_EVENT_ID_REUSED":        29,
 		"REASON_NOT_HERE":               30,
+		"REASON_UNKNOWN_NODE":           31,
 	}
 )
 
@@ -198,7 +202,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\xc9\x06\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\xe2\x06\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -231,7 +235,8 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x19REASON_ORIGIN_NOT_ALLOWED\x10\x1b\x12\x13\n" +
 	"\x0fREASON_LOG_HOLE\x10\x1c\x12\x1a\n" +
 	"\x16REASON_EVENT_ID_REUSED\x10\x1d\x12\x13\n" +
-	"\x0fREASON_NOT_HERE\x10\x1eB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x0fREASON_NOT_HERE\x10\x1e\x12\x17\n" +
+	"\x13REASON_UNKNOWN_NODE\x10\x1fB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

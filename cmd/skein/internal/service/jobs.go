@@ -70,6 +70,12 @@ func (a *Service) whole(ctx context.Context) error {
 
 // eraseWork erases a user from the log, its archive, the stores and the snapshots.
 func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
+	if a.node != nil {
+		return nil, &operator.Refusal{
+			Why: operator.ErrNotPossible, Text: "a cluster cannot erase yet: each node has a part of the user's rows, and an erasure reaches " +
+				"the stores of one process",
+		}
+	}
 	if !a.archiver.Status().Running {
 		return nil, &operator.Refusal{
 			Why: operator.ErrNotPossible, Text: "another process archives the log, or none does: erase there, " +

@@ -16,9 +16,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// report adds the state of the maintenance to a status.
+// report adds the state of the maintenance, and that of the cluster, to a status.
 func (a *Service) report(_ context.Context, res *skeinv1.GetStatusResponse) {
 	res.Archive, res.Snapshots, res.Audit = a.archiveStatus(), a.snapshotStatus(), a.auditStatus()
+	if a.node != nil {
+		res.Cluster = a.node.status()
+	}
 	for _, i := range a.Operations.UnderWay() {
 		res.Operations = append(res.Operations, protoOperation(i))
 	}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/placement"
 	"github.com/skein-feed/skein/events/wait"
@@ -56,7 +58,7 @@ type node struct {
 }
 
 // openNode joins the cluster.
-func (a *Service) openNode(ctx context.Context, o *NodeOptions) (err error) {
+func (a *Service) openNode(ctx context.Context, o *NodeOptions, registry prometheus.Registerer) (err error) {
 	n := &node{NodeOptions: *o, a: a, resized: make(chan struct{})}
 	n.others.Store(&[]gateway.Node{})
 	replicas, err := a.log.Replicas(ctx)
@@ -75,7 +77,7 @@ func (a *Service) openNode(ctx context.Context, o *NodeOptions) (err error) {
 		return fmt.Errorf("join the cluster: %w", err)
 	}
 	a.node = n
-	return nil
+	return registry.Register(newClusterCollector(n))
 }
 
 // nodes returns what the gateway asks; nil outside of a cluster.

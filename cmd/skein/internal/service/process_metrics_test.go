@@ -26,6 +26,7 @@ func TestMaintenanceMetricsAreDocumented(t *testing.T) {
 	newMaintenanceCollector(nil).Describe(descriptions)
 	newDiskGuard(t.TempDir(), 0, slog.New(slog.DiscardHandler)).Describe(descriptions)
 	newProcessCollector(nil, 0, Access{}).Describe(descriptions)
+	newClusterCollector(nil).Describe(descriptions)
 	folds, err := newFoldMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)

@@ -163,7 +163,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	}
 	a.openMaintenance()
 	if o.Node != nil {
-		if err := a.openNode(ctx, o.Node); err != nil {
+		if err := a.openNode(ctx, o.Node, registry); err != nil {
 			return nil, err
 		}
 	}
@@ -178,7 +178,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		Nodes: a.nodes(), Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Registry: registry, Room: a.disk.room,
+		Nodes: a.nodes(), Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Drain: a.drain(), Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
 	})

@@ -44,6 +44,12 @@ func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 	if err := printProjections(std, res); err != nil {
 		return err
 	}
+	if cluster := res.GetCluster(); cluster != nil {
+		fmt.Fprintln(std.Out)
+		if err := command.PrintCluster(std.Out, cluster); err != nil {
+			return err
+		}
+	}
 	for _, op := range res.GetOperations() {
 		fmt.Fprintf(std.Out, "%s: %s\n", command.OperationName(op), command.OperationProgress(op))
 	}

@@ -52,6 +52,8 @@ const (
 	// AdminServiceAcceptLogHoleProcedure is the fully-qualified name of the AdminService's
 	// AcceptLogHole RPC.
 	AdminServiceAcceptLogHoleProcedure = "/skein.v1.AdminService/AcceptLogHole"
+	// AdminServiceDrainNodeProcedure is the fully-qualified name of the AdminService's DrainNode RPC.
+	AdminServiceDrainNodeProcedure = "/skein.v1.AdminService/DrainNode"
 	// AdminServiceReportImportProcedure is the fully-qualified name of the AdminService's ReportImport
 	// RPC.
 	AdminServiceReportImportProcedure = "/skein.v1.AdminService/ReportImport"
@@ -88,6 +90,9 @@ type AdminServiceClient interface {
 	// AcceptLogHole records in the log that some of its envelopes are lost for good, and has every process go on over them.
 	// Stores that folded them before keep what they know until they are rebuilt. It cannot be taken back.
 	AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error)
+	// DrainNode takes the partitions away from a node of the cluster, and waits for nothing: GetStatus tells when it serves none. The node
+	// stays drained, also after a restart, until that is undone.
+	DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error)
 	// ReportImport says how far an import is that another program does, so that it is listed, watched and cancelled with the operations of
 	// the process that is called. An import of which nothing is heard for a minute has failed.
 	ReportImport(context.Context, *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error)
@@ -161,6 +166,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("AcceptLogHole")),
 			connect.WithClientOptions(opts...),
 		),
+		drainNode: connect.NewClient[v1.DrainNodeRequest, v1.DrainNodeResponse](
+			httpClient,
+			baseURL+AdminServiceDrainNodeProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("DrainNode")),
+			connect.WithClientOptions(opts...),
+		),
 		reportImport: connect.NewClient[v1.ReportImportRequest, v1.ReportImportResponse](
 			httpClient,
 			baseURL+AdminServiceReportImportProcedure,
@@ -206,6 +217,7 @@ type adminServiceClient struct {
 	takeSnapshot    *connect.Client[v1.TakeSnapshotRequest, v1.TakeSnapshotResponse]
 	eraseUser       *connect.Client[v1.EraseUserRequest, v1.EraseUserResponse]
 	acceptLogHole   *connect.Client[v1.AcceptLogHoleRequest, v1.AcceptLogHoleResponse]
+	drainNode       *connect.Client[v1.DrainNodeRequest, v1.DrainNodeResponse]
 	reportImport    *connect.Client[v1.ReportImportRequest, v1.ReportImportResponse]
 	getOperation    *connect.Client[v1.GetOperationRequest, v1.GetOperationResponse]
 	listOperations  *connect.Client[v1.ListOperationsRequest, v1.ListOperationsResponse]
@@ -253,6 +265,11 @@ func (c *adminServiceClient) AcceptLogHole(ctx context.Context, req *connect.Req
 	return c.acceptLogHole.CallUnary(ctx, req)
 }
 
+// DrainNode calls skein.v1.AdminService.DrainNode.
+func (c *adminServiceClient) DrainNode(ctx context.Context, req *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error) {
+	return c.drainNode.CallUnary(ctx, req)
+}
+
 // ReportImport calls skein.v1.AdminService.ReportImport.
 func (c *adminServiceClient) ReportImport(ctx context.Context, req *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error) {
 	return c.reportImport.CallUnary(ctx, req)
@@ -297,6 +314,9 @@ type AdminServiceHandler interface {
 	// AcceptLogHole records in the log that some of its envelopes are lost for good, and has every process go on over them.
 	// Stores that folded them before keep what they know until they are rebuilt. It cannot be taken back.
 	AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error)
+	// DrainNode takes the partitions away from a node of the cluster, and waits for nothing: GetStatus tells when it serves none. The node
+	// stays drained, also after a restart, until that is undone.
+	DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error)
 	// ReportImport says how far an import is that another program does, so that it is listed, watched and cancelled with the operations of
 	// the process that is called. An import of which nothing is heard for a minute has failed.
 	ReportImport(context.Context, *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error)
@@ -366,6 +386,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("AcceptLogHole")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceDrainNodeHandler := connect.NewUnaryHandler(
+		AdminServiceDrainNodeProcedure,
+		svc.DrainNode,
+		connect.WithSchema(adminServiceMethods.ByName("DrainNode")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceReportImportHandler := connect.NewUnaryHandler(
 		AdminServiceReportImportProcedure,
 		svc.ReportImport,
@@ -416,6 +442,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceEraseUserHandler.ServeHTTP(w, r)
 		case AdminServiceAcceptLogHoleProcedure:
 			adminServiceAcceptLogHoleHandler.ServeHTTP(w, r)
+		case AdminServiceDrainNodeProcedure:
+			adminServiceDrainNodeHandler.ServeHTTP(w, r)
 		case AdminServiceReportImportProcedure:
 			adminServiceReportImportHandler.ServeHTTP(w, r)
 		case AdminServiceGetOperationProcedure:
@@ -465,6 +493,10 @@ func (UnimplementedAdminServiceHandler) EraseUser(context.Context, *connect.Requ
 
 func (UnimplementedAdminServiceHandler) AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.AdminService.AcceptLogHole is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.AdminService.DrainNode is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) ReportImport(context.Context, *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error) {

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/admin_service.proto.
  */
 export const file_skein_v1_admin_service: GenFile = /*@__PURE__*/
-  fileDesc("Chxza2Vpbi92MS9hZG1pbl9zZXJ2aWNlLnByb3RvEghza2Vpbi52MSJLChBHZXRTdGF0dXNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEhAKCGF0X2xlYXN0GAMgASgJIqwDChFHZXRTdGF0dXNSZXNwb25zZRIgCgNsb2cYASABKAsyEy5za2Vpbi52MS5Mb2dTdGF0dXMSLwoLcHJvamVjdGlvbnMYAiADKAsyGi5za2Vpbi52MS5Qcm9qZWN0aW9uU3RhdHVzEhwKFHJlamVjdGVkX2V2ZW50X2NvdW50GAMgASgDEjAKD3JlamVjdGVkX2V2ZW50cxgEIAMoCzIXLnNrZWluLnYxLlJlamVjdGVkRXZlbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAUgASgJEhAKCHBvc2l0aW9uGAYgASgJEiMKBWZlZWRzGAcgASgLMhQuc2tlaW4udjEuRmVlZFN0YXR1cxIoCgdhcmNoaXZlGAggASgLMhcuc2tlaW4udjEuQXJjaGl2ZVN0YXR1cxIkCgVhdWRpdBgJIAEoCzIVLnNrZWluLnYxLkF1ZGl0U3RhdHVzEisKCXNuYXBzaG90cxgKIAEoCzIYLnNrZWluLnYxLlNuYXBzaG90U3RhdHVzEicKCm9wZXJhdGlvbnMYCyADKAsyEy5za2Vpbi52MS5PcGVyYXRpb24imgIKDUFyY2hpdmVTdGF0dXMSEAoIbG9jYXRpb24YASABKAkSEQoJYXJjaGl2aW5nGAIgASgIEhUKDWxhc3Rfc2VxdWVuY2UYAyABKAQSLQoJbGFzdF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCgllbnZlbG9wZXMYBSABKAQSEAoIc2VnbWVudHMYBiABKA0SDQoFYnl0ZXMYByABKAQSGQoRd2FpdGluZ19lbnZlbG9wZXMYCCABKAQSHAoPZGF5c191bnRpbF9mdWxsGAkgASgBSACIAQESDQoFZXJyb3IYCiABKAkSDgoGZXZlbnRzGAsgASgEQhIKEF9kYXlzX3VudGlsX2Z1bGwimwIKC0F1ZGl0U3RhdHVzEg4KBmNoZWNrcxgBIAEoBBIOCgZxdWV1ZWQYAiABKAQSDwoHZHJvcHBlZBgDIAEoBBIQCghmaW5kaW5ncxgEIAEoBBITCgt1bmV4cGxhaW5lZBgFIAEoBBITCgtkaWZmZXJlbmNlcxgGIAEoBBIVCg1yZXBhaXJlZF9yb3dzGAcgASgEEhEKCXBhcnRpdGlvbhgIIAEoDRIOCgZyb3VuZHMYCSABKA0SMwoPbGFzdF9yb3VuZF90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIaChJsYXN0X3JvdW5kX3NlY29uZHMYCyABKAESFAoMbGFzdF9maW5kaW5nGAwgASgJIqkBCg5TbmFwc2hvdFN0YXR1cxIQCghsb2NhdGlvbhgBIAEoCRINCgV0YWtlbhgCIAEoDRIOCgZmYWlsZWQYAyABKA0SLQoJbGFzdF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxsYXN0X3NlY29uZHMYBSABKAESEgoKbGFzdF9ieXRlcxgGIAEoBBINCgVlcnJvchgHIAEoCSJQCgpGZWVkU3RhdHVzEhMKC2luYm94X3BhZ2VzGAEgASgEEhQKDG1lcmdlZF9wYWdlcxgCIAEoBBIXCg9vdXRib3hlc19vcGVuZWQYAyABKAQiiQIKCUxvZ1N0YXR1cxIOCgZsb2dfaWQYASABKAkSDQoFZXBvY2gYAiABKA0SFgoOZmlyc3Rfc2VxdWVuY2UYAyABKAQSFQoNbGFzdF9zZXF1ZW5jZRgEIAEoBBINCgVieXRlcxgFIAEoBBIRCgltYXhfYnl0ZXMYBiABKAQSHAoPZGF5c191bnRpbF9mdWxsGAcgASgBSACIAQESDQoFZXJyb3IYCCABKAkSIAoFaG9sZXMYCSADKAsyES5za2Vpbi52MS5Mb2dIb2xlEikKDmFjY2VwdGVkX2hvbGVzGAogAygLMhEuc2tlaW4udjEuTG9nSG9sZUISChBfZGF5c191bnRpbF9mdWxsIjgKB0xvZ0hvbGUSFgoOZmlyc3Rfc2VxdWVuY2UYASABKAQSFQoNbGFzdF9zZXF1ZW5jZRgCIAEoBCLOAgoQUHJvamVjdGlvblN0YXR1cxIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKA0SEwoLZmluZ2VycHJpbnQYAyABKAkSEgoKZ2VuZXJhdGlvbhgEIAEoDRIoCgVzdGF0ZRgFIAEoDjIZLnNrZWluLnYxLlByb2plY3Rpb25TdGF0ZRIQCghwb3NpdGlvbhgGIAEoCRIVCg1sYWdfZW52ZWxvcGVzGAcgASgEEhMKC2xhZ19zZWNvbmRzGAggASgBEhIKCmRpc2tfYnl0ZXMYCSABKAQSNAoQbGFzdF92ZXJpZnlfdGltZRgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFZXJyb3IYCyABKAkSFAoMc3RvcmVfZm9ybWF0GAwgASgNEhsKE25ld2VzdF9zdG9yZV9mb3JtYXQYDSABKA0ikQEKDVJlamVjdGVkRXZlbnQSEAoIcG9zaXRpb24YASABKAkSEAoIc2VxdWVuY2UYAiABKAQSDAoEc2xvdBgDIAEoBRIgCgZyZWFzb24YBCABKA4yEC5za2Vpbi52MS5SZWFzb24SDQoFZmllbGQYBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIMCgRkYXRhGAcgASgMIscDCglPcGVyYXRpb24SFAoMb3BlcmF0aW9uX2lkGAEgASgJEiUKBGtpbmQYAiABKA4yFy5za2Vpbi52MS5PcGVyYXRpb25LaW5kEhIKCnByb2plY3Rpb24YAyABKAkSJwoFc3RhdGUYBCABKA4yGC5za2Vpbi52MS5PcGVyYXRpb25TdGF0ZRIvCgtjcmVhdGVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBGRvbmUYByABKAQSDQoFdG90YWwYCCABKAQSDAoEdW5pdBgJIAEoCRIMCgRyYXRlGAogASgBEh4KEXJlbWFpbmluZ19zZWNvbmRzGAsgASgBSACIAQESDQoFZXJyb3IYDCABKAkSDgoGcmVwb3J0GA0gASgJEhIKCmxvZ19ldmVudHMYDiABKAQSEQoJbG9nX2J5dGVzGA8gASgEEhIKCnBhcnRpdGlvbnMYECABKA0SGAoQdG90YWxfcGFydGl0aW9ucxgRIAEoDUIUChJfcmVtYWluaW5nX3NlY29uZHMiTAoTU3RhcnRSZWJ1aWxkUmVxdWVzdBISCgpwcm9qZWN0aW9uGAEgASgJEhIKCnBhcnRpdGlvbnMYAiADKA0SDQoFc2hhcmUYAyABKAEiPgoUU3RhcnRSZWJ1aWxkUmVzcG9uc2USJgoJb3BlcmF0aW9uGAEgASgLMhMuc2tlaW4udjEuT3BlcmF0aW9uIkYKDVZlcmlmeVJlcXVlc3QSEgoKcHJvamVjdGlvbhgBIAEoCRISCgpwYXJ0aXRpb25zGAIgAygNEg0KBXNoYXJlGAMgASgBIjgKDlZlcmlmeVJlc3BvbnNlEiYKCW9wZXJhdGlvbhgBIAEoCzITLnNrZWluLnYxLk9wZXJhdGlvbiJGCg1SZXBhaXJSZXF1ZXN0EhIKCnByb2plY3Rpb24YASABKAkSEgoKcGFydGl0aW9ucxgCIAMoDRINCgVzaGFyZRgDIAEoASI4Cg5SZXBhaXJSZXNwb25zZRImCglvcGVyYXRpb24YASABKAsyEy5za2Vpbi52MS5PcGVyYXRpb24iJQoPUm9sbGJhY2tSZXF1ZXN0EhIKCnByb2plY3Rpb24YASABKAkiOgoQUm9sbGJhY2tSZXNwb25zZRImCglvcGVyYXRpb24YASABKAsyEy5za2Vpbi52MS5PcGVyYXRpb24iOAoTVGFrZVNuYXBzaG90UmVxdWVzdBITCgtwcm9qZWN0aW9ucxgBIAMoCRIMCgRuYW1lGAIgASgJIj4KFFRha2VTbmFwc2hvdFJlc3BvbnNlEiYKCW9wZXJhdGlvbhgBIAEoCzITLnNrZWluLnYxLk9wZXJhdGlvbiIjChBFcmFzZVVzZXJSZXF1ZXN0Eg8KB3VzZXJfaWQYASABKAkiOwoRRXJhc2VVc2VyUmVzcG9uc2USJgoJb3BlcmF0aW9uGAEgASgLMhMuc2tlaW4udjEuT3BlcmF0aW9uIkUKFEFjY2VwdExvZ0hvbGVSZXF1ZXN0EhYKDmZpcnN0X3NlcXVlbmNlGAEgASgEEhUKDWxhc3Rfc2VxdWVuY2UYAiABKAQiZAoVQWNjZXB0TG9nSG9sZVJlc3BvbnNlEikKDmFjY2VwdGVkX2hvbGVzGAEgAygLMhEuc2tlaW4udjEuTG9nSG9sZRIgCgVob2xlcxgCIAMoCzIRLnNrZWluLnYxLkxvZ0hvbGUifgoTUmVwb3J0SW1wb3J0UmVxdWVzdBIOCgZzb3VyY2UYASABKAkSDAoEZG9uZRgCIAEoBBINCgV0b3RhbBgDIAEoBBIMCgR1bml0GAQgASgJEg0KBWVuZGVkGAUgASgIEg0KBWVycm9yGAYgASgJEg4KBnJlcG9ydBgHIAEoCSI+ChRSZXBvcnRJbXBvcnRSZXNwb25zZRImCglvcGVyYXRpb24YASABKAsyEy5za2Vpbi52MS5PcGVyYXRpb24iKwoTR2V0T3BlcmF0aW9uUmVxdWVzdBIUCgxvcGVyYXRpb25faWQYASABKAkiPgoUR2V0T3BlcmF0aW9uUmVzcG9uc2USJgoJb3BlcmF0aW9uGAEgASgLMhMuc2tlaW4udjEuT3BlcmF0aW9uImUKFUxpc3RPcGVyYXRpb25zUmVxdWVzdBIlCgRraW5kGAEgASgOMhcuc2tlaW4udjEuT3BlcmF0aW9uS2luZBIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCSJaChZMaXN0T3BlcmF0aW9uc1Jlc3BvbnNlEicKCm9wZXJhdGlvbnMYASADKAsyEy5za2Vpbi52MS5PcGVyYXRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIi4KFkNhbmNlbE9wZXJhdGlvblJlcXVlc3QSFAoMb3BlcmF0aW9uX2lkGAEgASgJIkEKF0NhbmNlbE9wZXJhdGlvblJlc3BvbnNlEiYKCW9wZXJhdGlvbhgBIAEoCzITLnNrZWluLnYxLk9wZXJhdGlvbiItChVXYXRjaE9wZXJhdGlvblJlcXVlc3QSFAoMb3BlcmF0aW9uX2lkGAEgASgJIkAKFldhdGNoT3BlcmF0aW9uUmVzcG9uc2USJgoJb3BlcmF0aW9uGAEgASgLMhMuc2tlaW4udjEuT3BlcmF0aW9uKqYCCg9Qcm9qZWN0aW9uU3RhdGUSIAocUFJPSkVDVElPTl9TVEFURV9VTlNQRUNJRklFRBAAEh0KGVBST0pFQ1RJT05fU1RBVEVfU1RBUlRJTkcQARIgChxQUk9KRUNUSU9OX1NUQVRFX0NBVENISU5HX1VQEAISGgoWUFJPSkVDVElPTl9TVEFURV9SRUFEWRADEh8KG1BST0pFQ1RJT05fU1RBVEVfUkVCVUlMRElORxAEEhsKF1BST0pFQ1RJT05fU1RBVEVfRkFJTEVEEAUSHAoYUFJPSkVDVElPTl9TVEFURV9TVE9QUEVEEAYSHQoZUFJPSkVDVElPTl9TVEFURV9PVVREQVRFRBAHEhkKFVBST0pFQ1RJT05fU1RBVEVfSEVMRBAIKvABCg1PcGVyYXRpb25LaW5kEh4KGk9QRVJBVElPTl9LSU5EX1VOU1BFQ0lGSUVEEAASGgoWT1BFUkFUSU9OX0tJTkRfUkVCVUlMRBABEhkKFU9QRVJBVElPTl9LSU5EX1ZFUklGWRACEhkKFU9QRVJBVElPTl9LSU5EX1JFUEFJUhADEhsKF09QRVJBVElPTl9LSU5EX1JPTExCQUNLEAQSGwoXT1BFUkFUSU9OX0tJTkRfU05BUFNIT1QQBRIYChRPUEVSQVRJT05fS0lORF9FUkFTRRAGEhkKFU9QRVJBVElPTl9LSU5EX0lNUE9SVBAHKsUBCg5PcGVyYXRpb25TdGF0ZRIfChtPUEVSQVRJT05fU1RBVEVfVU5TUEVDSUZJRUQQABIbChdPUEVSQVRJT05fU1RBVEVfUEVORElORxABEhsKF09QRVJBVElPTl9TVEFURV9SVU5OSU5HEAISHQoZT1BFUkFUSU9OX1NUQVRFX1NVQ0NFRURFRBADEhoKFk9QRVJBVElPTl9TVEFURV9GQUlMRUQQBBIdChlPUEVSQVRJT05fU1RBVEVfQ0FOQ0VMTEVEEAUy+AcKDEFkbWluU2VydmljZRJJCglHZXRTdGF0dXMSGi5za2Vpbi52MS5HZXRTdGF0dXNSZXF1ZXN0Ghsuc2tlaW4udjEuR2V0U3RhdHVzUmVzcG9uc2UiA5ACARJNCgxTdGFydFJlYnVpbGQSHS5za2Vpbi52MS5TdGFydFJlYnVpbGRSZXF1ZXN0Gh4uc2tlaW4udjEuU3RhcnRSZWJ1aWxkUmVzcG9uc2USOwoGVmVyaWZ5Ehcuc2tlaW4udjEuVmVyaWZ5UmVxdWVzdBoYLnNrZWluLnYxLlZlcmlmeVJlc3BvbnNlEjsKBlJlcGFpchIXLnNrZWluLnYxLlJlcGFpclJlcXVlc3QaGC5za2Vpbi52MS5SZXBhaXJSZXNwb25zZRJBCghSb2xsYmFjaxIZLnNrZWluLnYxLlJvbGxiYWNrUmVxdWVzdBoaLnNrZWluLnYxLlJvbGxiYWNrUmVzcG9uc2USTQoMVGFrZVNuYXBzaG90Eh0uc2tlaW4udjEuVGFrZVNuYXBzaG90UmVxdWVzdBoeLnNrZWluLnYxLlRha2VTbmFwc2hvdFJlc3BvbnNlEkQKCUVyYXNlVXNlchIaLnNrZWluLnYxLkVyYXNlVXNlclJlcXVlc3QaGy5za2Vpbi52MS5FcmFzZVVzZXJSZXNwb25zZRJQCg1BY2NlcHRMb2dIb2xlEh4uc2tlaW4udjEuQWNjZXB0TG9nSG9sZVJlcXVlc3QaHy5za2Vpbi52MS5BY2NlcHRMb2dIb2xlUmVzcG9uc2USTQoMUmVwb3J0SW1wb3J0Eh0uc2tlaW4udjEuUmVwb3J0SW1wb3J0UmVxdWVzdBoeLnNrZWluLnYxLlJlcG9ydEltcG9ydFJlc3BvbnNlElIKDEdldE9wZXJhdGlvbhIdLnNrZWluLnYxLkdldE9wZXJhdGlvblJlcXVlc3QaHi5za2Vpbi52MS5HZXRPcGVyYXRpb25SZXNwb25zZSIDkAIBElgKDkxpc3RPcGVyYXRpb25zEh8uc2tlaW4udjEuTGlzdE9wZXJhdGlvbnNSZXF1ZXN0GiAuc2tlaW4udjEuTGlzdE9wZXJhdGlvbnNSZXNwb25zZSIDkAIBElYKD0NhbmNlbE9wZXJhdGlvbhIgLnNrZWluLnYxLkNhbmNlbE9wZXJhdGlvblJlcXVlc3QaIS5za2Vpbi52MS5DYW5jZWxPcGVyYXRpb25SZXNwb25zZRJVCg5XYXRjaE9wZXJhdGlvbhIfLnNrZWluLnYxLldhdGNoT3BlcmF0aW9uUmVxdWVzdBogLnNrZWluLnYxLldhdGNoT3BlcmF0aW9uUmVzcG9uc2UwAUI0WjJnaXRodWIuY29tL3NrZWluLWZlZWQvc2tlaW4vcHJvdG8vc2tlaW4vdjE7c2tlaW52MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_skein_v1_errors]);
+  fileDesc("Chxza2Vpbi92MS9hZG1pbl9zZXJ2aWNlLnByb3RvEghza2Vpbi52MSJLChBHZXRTdGF0dXNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEhAKCGF0X2xlYXN0GAMgASgJItYDChFHZXRTdGF0dXNSZXNwb25zZRIgCgNsb2cYASABKAsyEy5za2Vpbi52MS5Mb2dTdGF0dXMSLwoLcHJvamVjdGlvbnMYAiADKAsyGi5za2Vpbi52MS5Qcm9qZWN0aW9uU3RhdHVzEhwKFHJlamVjdGVkX2V2ZW50X2NvdW50GAMgASgDEjAKD3JlamVjdGVkX2V2ZW50cxgEIAMoCzIXLnNrZWluLnYxLlJlamVjdGVkRXZlbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAUgASgJEhAKCHBvc2l0aW9uGAYgASgJEiMKBWZlZWRzGAcgASgLMhQuc2tlaW4udjEuRmVlZFN0YXR1cxIoCgdhcmNoaXZlGAggASgLMhcuc2tlaW4udjEuQXJjaGl2ZVN0YXR1cxIkCgVhdWRpdBgJIAEoCzIVLnNrZWluLnYxLkF1ZGl0U3RhdHVzEisKCXNuYXBzaG90cxgKIAEoCzIYLnNrZWluLnYxLlNuYXBzaG90U3RhdHVzEicKCm9wZXJhdGlvbnMYCyADKAsyEy5za2Vpbi52MS5PcGVyYXRpb24SKAoHY2x1c3RlchgMIAEoCzIXLnNrZWluLnYxLkNsdXN0ZXJTdGF0dXMiewoNQ2x1c3RlclN0YXR1cxIjCgVub2RlcxgBIAMoCzIULnNrZWluLnYxLk5vZGVTdGF0dXMSDgoGY29waWVzGAIgASgNEhgKEHNob3J0X3BhcnRpdGlvbnMYAyABKA0SGwoTdW5zZXJ2ZWRfcGFydGl0aW9ucxgEIAEoDSKlAQoKTm9kZVN0YXR1cxIMCgRuYW1lGAEgASgJEgwKBGFkZHIYAiABKAkSDAoEem9uZRgDIAEoCRIOCgZ3ZWlnaHQYBCABKA0SEAoIZHJhaW5pbmcYBSABKAgSDAoEYXdheRgGIAEoCBIOCgZzZXJ2ZXMYByABKA0SDQoFZ2l2ZW4YCCABKA0SEAoIcG9zaXRpb24YCSABKAkSDAoEc2VsZhgKIAEoCCKaAgoNQXJjaGl2ZVN0YXR1cxIQCghsb2NhdGlvbhgBIAEoCRIRCglhcmNoaXZpbmcYAiABKAgSFQoNbGFzdF9zZXF1ZW5jZRgDIAEoBBItCglsYXN0X3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWVudmVsb3BlcxgFIAEoBBIQCghzZWdtZW50cxgGIAEoDRINCgVieXRlcxgHIAEoBBIZChF3YWl0aW5nX2VudmVsb3BlcxgIIAEoBBIcCg9kYXlzX3VudGlsX2Z1bGwYCSABKAFIAIgBARINCgVlcnJvchgKIAEoCRIOCgZldmVudHMYCyABKARCEgoQX2RheXNfdW50aWxfZnVsbCKbAgoLQXVkaXRTdGF0dXMSDgoGY2hlY2tzGAEgASgEEg4KBnF1ZXVlZBgCIAEoBBIPCgdkcm9wcGVkGAMgASgEEhAKCGZpbmRpbmdzGAQgASgEEhMKC3VuZXhwbGFpbmVkGAUgASgEEhMKC2RpZmZlcmVuY2VzGAYgASgEEhUKDXJlcGFpcmVkX3Jvd3MYByABKAQSEQoJcGFydGl0aW9uGAggASgNEg4KBnJvdW5kcxgJIAEoDRIzCg9sYXN0X3JvdW5kX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhoKEmxhc3Rfcm91bmRfc2Vjb25kcxgLIAEoARIUCgxsYXN0X2ZpbmRpbmcYDCABKAkiqQEKDlNuYXBzaG90U3RhdHVzEhAKCGxvY2F0aW9uGAEgASgJEg0KBXRha2VuGAIgASgNEg4KBmZhaWxlZBgDIAEoDRItCglsYXN0X3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGxhc3Rfc2Vjb25kcxgFIAEoARISCgpsYXN0X2J5dGVzGAYgASgEEg0KBWVycm9yGAcgASgJIlAKCkZlZWRTdGF0dXMSEwoLaW5ib3hfcGFnZXMYASABKAQSFAoMbWVyZ2VkX3BhZ2VzGAIgASgEEhcKD291dGJveGVzX29wZW5lZBgDIAEoBCKJAgoJTG9nU3RhdHVzEg4KBmxvZ19pZBgBIAEoCRINCgVlcG9jaBgCIAEoDRIWCg5maXJzdF9zZXF1ZW5jZRgDIAEoBBIVCg1sYXN0X3NlcXVlbmNlGAQgASgEEg0KBWJ5dGVzGAUgASgEEhEKCW1heF9ieXRlcxgGIAEoBBIcCg9kYXlzX3VudGlsX2Z1bGwYByABKAFIAIgBARINCgVlcnJvchgIIAEoCRIgCgVob2xlcxgJIAMoCzIRLnNrZWluLnYxLkxvZ0hvbGUSKQoOYWNjZXB0ZWRfaG9sZXMYCiADKAsyES5za2Vpbi52MS5Mb2dIb2xlQhIKEF9kYXlzX3VudGlsX2Z1bGwiOAoHTG9nSG9sZRIWCg5maXJzdF9zZXF1ZW5jZRgBIAEoBBIVCg1sYXN0X3NlcXVlbmNlGAIgASgEIs4CChBQcm9qZWN0aW9uU3RhdHVzEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoDRITCgtmaW5nZXJwcmludBgDIAEoCRISCgpnZW5lcmF0aW9uGAQgASgNEigKBXN0YXRlGAUgASgOMhkuc2tlaW4udjEuUHJvamVjdGlvblN0YXRlEhAKCHBvc2l0aW9uGAYgASgJEhUKDWxhZ19lbnZlbG9wZXMYByABKAQSEwoLbGFnX3NlY29uZHMYCCABKAESEgoKZGlza19ieXRlcxgJIAEoBBI0ChBsYXN0X3ZlcmlmeV90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVlcnJvchgLIAEoCRIUCgxzdG9yZV9mb3JtYXQYDCABKA0SGwoTbmV3ZXN0X3N0b3JlX2Zvcm1hdBgNIAEoDSKRAQoNUmVqZWN0ZWRFdmVudBIQCghwb3NpdGlvbhgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBIMCgRzbG90GAMgASgFEiAKBnJlYXNvbhgEIAEoDjIQLnNrZWluLnYxLlJlYXNvbhINCgVmaWVsZBgFIAEoCRIPCgdtZXNzYWdlGAYgASgJEgwKBGRhdGEYByABKAwixwMKCU9wZXJhdGlvbhIUCgxvcGVyYXRpb25faWQYASABKAkSJQoEa2luZBgCIAEoDjIXLnNrZWluLnYxLk9wZXJhdGlvbktpbmQSEgoKcHJvamVjdGlvbhgDIAEoCRInCgVzdGF0ZRgEIAEoDjIYLnNrZWluLnYxLk9wZXJhdGlvblN0YXRlEi8KC2NyZWF0ZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEZG9uZRgHIAEoBBINCgV0b3RhbBgIIAEoBBIMCgR1bml0GAkgASgJEgwKBHJhdGUYCiABKAESHgoRcmVtYWluaW5nX3NlY29uZHMYCyABKAFIAIgBARINCgVlcnJvchgMIAEoCRIOCgZyZXBvcnQYDSABKAkSEgoKbG9nX2V2ZW50cxgOIAEoBBIRCglsb2dfYnl0ZXMYDyABKAQSEgoKcGFydGl0aW9ucxgQIAEoDRIYChB0b3RhbF9wYXJ0aXRpb25zGBEgASgNQhQKEl9yZW1haW5pbmdfc2Vjb25kcyJMChNTdGFydFJlYnVpbGRSZXF1ZXN0EhIKCnByb2plY3Rpb24YASABKAkSEgoKcGFydGl0aW9ucxgCIAMoDRINCgVzaGFyZRgDIAEoASI+ChRTdGFydFJlYnVpbGRSZXNwb25zZRImCglvcGVyYXRpb24YASABKAsyEy5za2Vpbi52MS5PcGVyYXRpb24iRgoNVmVyaWZ5UmVxdWVzdBISCgpwcm9qZWN0aW9uGAEgASgJEhIKCnBhcnRpdGlvbnMYAiADKA0SDQoFc2hhcmUYAyABKAEiOAoOVmVyaWZ5UmVzcG9uc2USJgoJb3BlcmF0aW9uGAEgASgLMhMuc2tlaW4udjEuT3BlcmF0aW9uIkYKDVJlcGFpclJlcXVlc3QSEgoKcHJvamVjdGlvbhgBIAEoCRISCgpwYXJ0aXRpb25zGAIgAygNEg0KBXNoYXJlGAMgASgBIjgKDlJlcGFpclJlc3BvbnNlEiYKCW9wZXJhdGlvbhgBIAEoCzITLnNrZWluLnYxLk9wZXJhdGlvbiIlCg9Sb2xsYmFja1JlcXVlc3QSEgoKcHJvamVjdGlvbhgBIAEoCSI6ChBSb2xsYmFja1Jlc3BvbnNlEiYKCW9wZXJhdGlvbhgBIAEoCzITLnNrZWluLnYxLk9wZXJhdGlvbiI4ChNUYWtlU25hcHNob3RSZXF1ZXN0EhMKC3Byb2plY3Rpb25zGAEgAygJEgwKBG5hbWUYAiABKAkiPgoUVGFrZVNuYXBzaG90UmVzcG9uc2USJgoJb3BlcmF0aW9uGAEgASgLMhMuc2tlaW4udjEuT3BlcmF0aW9uIiMKEEVyYXNlVXNlclJlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCSI7ChFFcmFzZVVzZXJSZXNwb25zZRImCglvcGVyYXRpb24YASABKAsyEy5za2Vpbi52MS5PcGVyYXRpb24iRQoUQWNjZXB0TG9nSG9sZVJlcXVlc3QSFgoOZmlyc3Rfc2VxdWVuY2UYASABKAQSFQoNbGFzdF9zZXF1ZW5jZRgCIAEoBCJkChVBY2NlcHRMb2dIb2xlUmVzcG9uc2USKQoOYWNjZXB0ZWRfaG9sZXMYASADKAsyES5za2Vpbi52MS5Mb2dIb2xlEiAKBWhvbGVzGAIgAygLMhEuc2tlaW4udjEuTG9nSG9sZSIuChBEcmFpbk5vZGVSZXF1ZXN0EgwKBG5hbWUYASABKAkSDAoEdW5kbxgCIAEoCCITChFEcmFpbk5vZGVSZXNwb25zZSJ+ChNSZXBvcnRJbXBvcnRSZXF1ZXN0Eg4KBnNvdXJjZRgBIAEoCRIMCgRkb25lGAIgASgEEg0KBXRvdGFsGAMgASgEEgwKBHVuaXQYBCABKAkSDQoFZW5kZWQYBSABKAgSDQoFZXJyb3IYBiABKAkSDgoGcmVwb3J0GAcgASgJIj4KFFJlcG9ydEltcG9ydFJlc3BvbnNlEiYKCW9wZXJhdGlvbhgBIAEoCzITLnNrZWluLnYxLk9wZXJhdGlvbiIrChNHZXRPcGVyYXRpb25SZXF1ZXN0EhQKDG9wZXJhdGlvbl9pZBgBIAEoCSI+ChRHZXRPcGVyYXRpb25SZXNwb25zZRImCglvcGVyYXRpb24YASABKAsyEy5za2Vpbi52MS5PcGVyYXRpb24iZQoVTGlzdE9wZXJhdGlvbnNSZXF1ZXN0EiUKBGtpbmQYASABKA4yFy5za2Vpbi52MS5PcGVyYXRpb25LaW5kEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJIloKFkxpc3RPcGVyYXRpb25zUmVzcG9uc2USJwoKb3BlcmF0aW9ucxgBIAMoCzITLnNrZWluLnYxLk9wZXJhdGlvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiLgoWQ2FuY2VsT3BlcmF0aW9uUmVxdWVzdBIUCgxvcGVyYXRpb25faWQYASABKAkiQQoXQ2FuY2VsT3BlcmF0aW9uUmVzcG9uc2USJgoJb3BlcmF0aW9uGAEgASgLMhMuc2tlaW4udjEuT3BlcmF0aW9uIi0KFVdhdGNoT3BlcmF0aW9uUmVxdWVzdBIUCgxvcGVyYXRpb25faWQYASABKAkiQAoWV2F0Y2hPcGVyYXRpb25SZXNwb25zZRImCglvcGVyYXRpb24YASABKAsyEy5za2Vpbi52MS5PcGVyYXRpb24qpgIKD1Byb2plY3Rpb25TdGF0ZRIgChxQUk9KRUNUSU9OX1NUQVRFX1VOU1BFQ0lGSUVEEAASHQoZUFJPSkVDVElPTl9TVEFURV9TVEFSVElORxABEiAKHFBST0pFQ1RJT05fU1RBVEVfQ0FUQ0hJTkdfVVAQAhIaChZQUk9KRUNUSU9OX1NUQVRFX1JFQURZEAMSHwobUFJPSkVDVElPTl9TVEFURV9SRUJVSUxESU5HEAQSGwoXUFJPSkVDVElPTl9TVEFURV9GQUlMRUQQBRIcChhQUk9KRUNUSU9OX1NUQVRFX1NUT1BQRUQQBhIdChlQUk9KRUNUSU9OX1NUQVRFX09VVERBVEVEEAcSGQoVUFJPSkVDVElPTl9TVEFURV9IRUxEEAgq8AEKDU9wZXJhdGlvbktpbmQSHgoaT1BFUkFUSU9OX0tJTkRfVU5TUEVDSUZJRUQQABIaChZPUEVSQVRJT05fS0lORF9SRUJVSUxEEAESGQoVT1BFUkFUSU9OX0tJTkRfVkVSSUZZEAISGQoVT1BFUkFUSU9OX0tJTkRfUkVQQUlSEAMSGwoXT1BFUkFUSU9OX0tJTkRfUk9MTEJBQ0sQBBIbChdPUEVSQVRJT05fS0lORF9TTkFQU0hPVBAFEhgKFE9QRVJBVElPTl9LSU5EX0VSQVNFEAYSGQoVT1BFUkFUSU9OX0tJTkRfSU1QT1JUEAcqxQEKDk9wZXJhdGlvblN0YXRlEh8KG09QRVJBVElPTl9TVEFURV9VTlNQRUNJRklFRBAAEhsKF09QRVJBVElPTl9TVEFURV9QRU5ESU5HEAESGwoXT1BFUkFUSU9OX1NUQVRFX1JVTk5JTkcQAhIdChlPUEVSQVRJT05fU1RBVEVfU1VDQ0VFREVEEAMSGgoWT1BFUkFUSU9OX1NUQVRFX0ZBSUxFRBAEEh0KGU9QRVJBVElPTl9TVEFURV9DQU5DRUxMRUQQBTK+CAoMQWRtaW5TZXJ2aWNlEkkKCUdldFN0YXR1cxIaLnNrZWluLnYxLkdldFN0YXR1c1JlcXVlc3QaGy5za2Vpbi52MS5HZXRTdGF0dXNSZXNwb25zZSIDkAIBEk0KDFN0YXJ0UmVidWlsZBIdLnNrZWluLnYxLlN0YXJ0UmVidWlsZFJlcXVlc3QaHi5za2Vpbi52MS5TdGFydFJlYnVpbGRSZXNwb25zZRI7CgZWZXJpZnkSFy5za2Vpbi52MS5WZXJpZnlSZXF1ZXN0Ghguc2tlaW4udjEuVmVyaWZ5UmVzcG9uc2USOwoGUmVwYWlyEhcuc2tlaW4udjEuUmVwYWlyUmVxdWVzdBoYLnNrZWluLnYxLlJlcGFpclJlc3BvbnNlEkEKCFJvbGxiYWNrEhkuc2tlaW4udjEuUm9sbGJhY2tSZXF1ZXN0Ghouc2tlaW4udjEuUm9sbGJhY2tSZXNwb25zZRJNCgxUYWtlU25hcHNob3QSHS5za2Vpbi52MS5UYWtlU25hcHNob3RSZXF1ZXN0Gh4uc2tlaW4udjEuVGFrZVNuYXBzaG90UmVzcG9uc2USRAoJRXJhc2VVc2VyEhouc2tlaW4udjEuRXJhc2VVc2VyUmVxdWVzdBobLnNrZWluLnYxLkVyYXNlVXNlclJlc3BvbnNlElAKDUFjY2VwdExvZ0hvbGUSHi5za2Vpbi52MS5BY2NlcHRMb2dIb2xlUmVxdWVzdBofLnNrZWluLnYxLkFjY2VwdExvZ0hvbGVSZXNwb25zZRJECglEcmFpbk5vZGUSGi5za2Vpbi52MS5EcmFpbk5vZGVSZXF1ZXN0Ghsuc2tlaW4udjEuRHJhaW5Ob2RlUmVzcG9uc2USTQoMUmVwb3J0SW1wb3J0Eh0uc2tlaW4udjEuUmVwb3J0SW1wb3J0UmVxdWVzdBoeLnNrZWluLnYxLlJlcG9ydEltcG9ydFJlc3BvbnNlElIKDEdldE9wZXJhdGlvbhIdLnNrZWluLnYxLkdldE9wZXJhdGlvblJlcXVlc3QaHi5za2Vpbi52MS5HZXRPcGVyYXRpb25SZXNwb25zZSIDkAIBElgKDkxpc3RPcGVyYXRpb25zEh8uc2tlaW4udjEuTGlzdE9wZXJhdGlvbnNSZXF1ZXN0GiAuc2tlaW4udjEuTGlzdE9wZXJhdGlvbnNSZXNwb25zZSIDkAIBElYKD0NhbmNlbE9wZXJhdGlvbhIgLnNrZWluLnYxLkNhbmNlbE9wZXJhdGlvblJlcXVlc3QaIS5za2Vpbi52MS5DYW5jZWxPcGVyYXRpb25SZXNwb25zZRJVCg5XYXRjaE9wZXJhdGlvbhIfLnNrZWluLnYxLldhdGNoT3BlcmF0aW9uUmVxdWVzdBogLnNrZWluLnYxLldhdGNoT3BlcmF0aW9uUmVzcG9uc2UwAUI0WjJnaXRodWIuY29tL3NrZWluLWZlZWQvc2tlaW4vcHJvdG8vc2tlaW4vdjE7c2tlaW52MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_skein_v1_errors]);
 
 /**
  * A call of GetStatus.
@@ -133,6 +133,13 @@ export type GetStatusResponse = Message<"skein.v1.GetStatusResponse"> & {
    * @generated from field: repeated skein.v1.Operation operations = 11;
    */
   operations: Operation[];
+
+  /**
+   * The cluster as this process sees it; absent means the process is no node of one.
+   *
+   * @generated from field: skein.v1.ClusterStatus cluster = 12;
+   */
+  cluster?: ClusterStatus | undefined;
 };
 
 /**
@@ -141,6 +148,132 @@ export type GetStatusResponse = Message<"skein.v1.GetStatusResponse"> & {
  */
 export const GetStatusResponseSchema: GenMessage<GetStatusResponse> = /*@__PURE__*/
   messageDesc(file_skein_v1_admin_service, 1);
+
+/**
+ * A cluster: nodes that share a log, each of which holds some of the 256 partitions.
+ *
+ * @generated from message skein.v1.ClusterStatus
+ */
+export type ClusterStatus = Message<"skein.v1.ClusterStatus"> & {
+  /**
+   * The nodes that are alive, and those to which the table still gives partitions, by name.
+   *
+   * @generated from field: repeated skein.v1.NodeStatus nodes = 1;
+   */
+  nodes: NodeStatus[];
+
+  /**
+   * How many nodes should serve each partition.
+   *
+   * @generated from field: uint32 copies = 2;
+   */
+  copies: number;
+
+  /**
+   * How many partitions fewer nodes than that serve, those that no node serves among them.
+   *
+   * @generated from field: uint32 short_partitions = 3;
+   */
+  shortPartitions: number;
+
+  /**
+   * How many partitions no node serves: calls about them fail.
+   *
+   * @generated from field: uint32 unserved_partitions = 4;
+   */
+  unservedPartitions: number;
+};
+
+/**
+ * Describes the message skein.v1.ClusterStatus.
+ * Use `create(ClusterStatusSchema)` to create a new message.
+ */
+export const ClusterStatusSchema: GenMessage<ClusterStatus> = /*@__PURE__*/
+  messageDesc(file_skein_v1_admin_service, 2);
+
+/**
+ * A node of a cluster.
+ *
+ * @generated from message skein.v1.NodeStatus
+ */
+export type NodeStatus = Message<"skein.v1.NodeStatus"> & {
+  /**
+   * Its name.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Where the other nodes reach it, host:port; empty if it is away.
+   *
+   * @generated from field: string addr = 2;
+   */
+  addr: string;
+
+  /**
+   * Its zone; empty if it has none.
+   *
+   * @generated from field: string zone = 3;
+   */
+  zone: string;
+
+  /**
+   * Its share of the partitions, beside the weights of other nodes.
+   *
+   * @generated from field: uint32 weight = 4;
+   */
+  weight: number;
+
+  /**
+   * Whether an operator has taken its partitions away (DrainNode).
+   *
+   * @generated from field: bool draining = 5;
+   */
+  draining: boolean;
+
+  /**
+   * Whether nothing is heard of it though it has partitions: others get them soon.
+   *
+   * @generated from field: bool away = 6;
+   */
+  away: boolean;
+
+  /**
+   * How many partitions it serves.
+   *
+   * @generated from field: uint32 serves = 7;
+   */
+  serves: number;
+
+  /**
+   * How many partitions it should hold by the table of the cluster.
+   *
+   * @generated from field: uint32 given = 8;
+   */
+  given: number;
+
+  /**
+   * The position of its slowest projection, a few seconds ago; empty if it is unknown.
+   *
+   * @generated from field: string position = 9;
+   */
+  position: string;
+
+  /**
+   * Whether it is the process that answers.
+   *
+   * @generated from field: bool self = 10;
+   */
+  self: boolean;
+};
+
+/**
+ * Describes the message skein.v1.NodeStatus.
+ * Use `create(NodeStatusSchema)` to create a new message.
+ */
+export const NodeStatusSchema: GenMessage<NodeStatus> = /*@__PURE__*/
+  messageDesc(file_skein_v1_admin_service, 3);
 
 /**
  * The archived part of the log, as this process knows it.
@@ -232,7 +365,7 @@ export type ArchiveStatus = Message<"skein.v1.ArchiveStatus"> & {
  * Use `create(ArchiveStatusSchema)` to create a new message.
  */
 export const ArchiveStatusSchema: GenMessage<ArchiveStatus> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 2);
+  messageDesc(file_skein_v1_admin_service, 4);
 
 /**
  * The work of the auditor since the process was started.
@@ -330,7 +463,7 @@ export type AuditStatus = Message<"skein.v1.AuditStatus"> & {
  * Use `create(AuditStatusSchema)` to create a new message.
  */
 export const AuditStatusSchema: GenMessage<AuditStatus> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 3);
+  messageDesc(file_skein_v1_admin_service, 5);
 
 /**
  * The snapshots that the process has taken since it was started.
@@ -393,7 +526,7 @@ export type SnapshotStatus = Message<"skein.v1.SnapshotStatus"> & {
  * Use `create(SnapshotStatusSchema)` to create a new message.
  */
 export const SnapshotStatusSchema: GenMessage<SnapshotStatus> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 4);
+  messageDesc(file_skein_v1_admin_service, 6);
 
 /**
  * The pages of feeds that a process has served since it started.
@@ -428,7 +561,7 @@ export type FeedStatus = Message<"skein.v1.FeedStatus"> & {
  * Use `create(FeedStatusSchema)` to create a new message.
  */
 export const FeedStatusSchema: GenMessage<FeedStatus> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 5);
+  messageDesc(file_skein_v1_admin_service, 7);
 
 /**
  * The log: its recent part, in the stream.
@@ -515,7 +648,7 @@ export type LogStatus = Message<"skein.v1.LogStatus"> & {
  * Use `create(LogStatusSchema)` to create a new message.
  */
 export const LogStatusSchema: GenMessage<LogStatus> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 6);
+  messageDesc(file_skein_v1_admin_service, 8);
 
 /**
  * Sequences of the log that are missing next to each other.
@@ -543,7 +676,7 @@ export type LogHole = Message<"skein.v1.LogHole"> & {
  * Use `create(LogHoleSchema)` to create a new message.
  */
 export const LogHoleSchema: GenMessage<LogHole> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 7);
+  messageDesc(file_skein_v1_admin_service, 9);
 
 /**
  * One projection.
@@ -648,7 +781,7 @@ export type ProjectionStatus = Message<"skein.v1.ProjectionStatus"> & {
  * Use `create(ProjectionStatusSchema)` to create a new message.
  */
 export const ProjectionStatusSchema: GenMessage<ProjectionStatus> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 8);
+  messageDesc(file_skein_v1_admin_service, 10);
 
 /**
  * One event of the log that was refused on reading, or a message that is no envelope.
@@ -711,7 +844,7 @@ export type RejectedEvent = Message<"skein.v1.RejectedEvent"> & {
  * Use `create(RejectedEventSchema)` to create a new message.
  */
 export const RejectedEventSchema: GenMessage<RejectedEvent> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 9);
+  messageDesc(file_skein_v1_admin_service, 11);
 
 /**
  * Long work.
@@ -844,7 +977,7 @@ export type Operation = Message<"skein.v1.Operation"> & {
  * Use `create(OperationSchema)` to create a new message.
  */
 export const OperationSchema: GenMessage<Operation> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 10);
+  messageDesc(file_skein_v1_admin_service, 12);
 
 /**
  * A call of StartRebuild.
@@ -880,7 +1013,7 @@ export type StartRebuildRequest = Message<"skein.v1.StartRebuildRequest"> & {
  * Use `create(StartRebuildRequestSchema)` to create a new message.
  */
 export const StartRebuildRequestSchema: GenMessage<StartRebuildRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 11);
+  messageDesc(file_skein_v1_admin_service, 13);
 
 /**
  * The answer of StartRebuild.
@@ -901,7 +1034,7 @@ export type StartRebuildResponse = Message<"skein.v1.StartRebuildResponse"> & {
  * Use `create(StartRebuildResponseSchema)` to create a new message.
  */
 export const StartRebuildResponseSchema: GenMessage<StartRebuildResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 12);
+  messageDesc(file_skein_v1_admin_service, 14);
 
 /**
  * A call of Verify.
@@ -937,7 +1070,7 @@ export type VerifyRequest = Message<"skein.v1.VerifyRequest"> & {
  * Use `create(VerifyRequestSchema)` to create a new message.
  */
 export const VerifyRequestSchema: GenMessage<VerifyRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 13);
+  messageDesc(file_skein_v1_admin_service, 15);
 
 /**
  * The answer of Verify.
@@ -958,7 +1091,7 @@ export type VerifyResponse = Message<"skein.v1.VerifyResponse"> & {
  * Use `create(VerifyResponseSchema)` to create a new message.
  */
 export const VerifyResponseSchema: GenMessage<VerifyResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 14);
+  messageDesc(file_skein_v1_admin_service, 16);
 
 /**
  * A call of Repair.
@@ -994,7 +1127,7 @@ export type RepairRequest = Message<"skein.v1.RepairRequest"> & {
  * Use `create(RepairRequestSchema)` to create a new message.
  */
 export const RepairRequestSchema: GenMessage<RepairRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 15);
+  messageDesc(file_skein_v1_admin_service, 17);
 
 /**
  * The answer of Repair.
@@ -1015,7 +1148,7 @@ export type RepairResponse = Message<"skein.v1.RepairResponse"> & {
  * Use `create(RepairResponseSchema)` to create a new message.
  */
 export const RepairResponseSchema: GenMessage<RepairResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 16);
+  messageDesc(file_skein_v1_admin_service, 18);
 
 /**
  * A call of Rollback.
@@ -1036,7 +1169,7 @@ export type RollbackRequest = Message<"skein.v1.RollbackRequest"> & {
  * Use `create(RollbackRequestSchema)` to create a new message.
  */
 export const RollbackRequestSchema: GenMessage<RollbackRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 17);
+  messageDesc(file_skein_v1_admin_service, 19);
 
 /**
  * The answer of Rollback.
@@ -1057,7 +1190,7 @@ export type RollbackResponse = Message<"skein.v1.RollbackResponse"> & {
  * Use `create(RollbackResponseSchema)` to create a new message.
  */
 export const RollbackResponseSchema: GenMessage<RollbackResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 18);
+  messageDesc(file_skein_v1_admin_service, 20);
 
 /**
  * A call of TakeSnapshot.
@@ -1086,7 +1219,7 @@ export type TakeSnapshotRequest = Message<"skein.v1.TakeSnapshotRequest"> & {
  * Use `create(TakeSnapshotRequestSchema)` to create a new message.
  */
 export const TakeSnapshotRequestSchema: GenMessage<TakeSnapshotRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 19);
+  messageDesc(file_skein_v1_admin_service, 21);
 
 /**
  * The answer of TakeSnapshot.
@@ -1107,7 +1240,7 @@ export type TakeSnapshotResponse = Message<"skein.v1.TakeSnapshotResponse"> & {
  * Use `create(TakeSnapshotResponseSchema)` to create a new message.
  */
 export const TakeSnapshotResponseSchema: GenMessage<TakeSnapshotResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 20);
+  messageDesc(file_skein_v1_admin_service, 22);
 
 /**
  * A call of EraseUser.
@@ -1128,7 +1261,7 @@ export type EraseUserRequest = Message<"skein.v1.EraseUserRequest"> & {
  * Use `create(EraseUserRequestSchema)` to create a new message.
  */
 export const EraseUserRequestSchema: GenMessage<EraseUserRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 21);
+  messageDesc(file_skein_v1_admin_service, 23);
 
 /**
  * The answer of EraseUser.
@@ -1149,7 +1282,7 @@ export type EraseUserResponse = Message<"skein.v1.EraseUserResponse"> & {
  * Use `create(EraseUserResponseSchema)` to create a new message.
  */
 export const EraseUserResponseSchema: GenMessage<EraseUserResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 22);
+  messageDesc(file_skein_v1_admin_service, 24);
 
 /**
  * A call of AcceptLogHole.
@@ -1177,7 +1310,7 @@ export type AcceptLogHoleRequest = Message<"skein.v1.AcceptLogHoleRequest"> & {
  * Use `create(AcceptLogHoleRequestSchema)` to create a new message.
  */
 export const AcceptLogHoleRequestSchema: GenMessage<AcceptLogHoleRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 23);
+  messageDesc(file_skein_v1_admin_service, 25);
 
 /**
  * The answer to AcceptLogHole.
@@ -1205,7 +1338,50 @@ export type AcceptLogHoleResponse = Message<"skein.v1.AcceptLogHoleResponse"> & 
  * Use `create(AcceptLogHoleResponseSchema)` to create a new message.
  */
 export const AcceptLogHoleResponseSchema: GenMessage<AcceptLogHoleResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 24);
+  messageDesc(file_skein_v1_admin_service, 26);
+
+/**
+ * A call of DrainNode.
+ *
+ * @generated from message skein.v1.DrainNodeRequest
+ */
+export type DrainNodeRequest = Message<"skein.v1.DrainNodeRequest"> & {
+  /**
+   * The name of the node. 1 to 64 letters, digits, "-" and "_".
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Whether it gets partitions again.
+   *
+   * @generated from field: bool undo = 2;
+   */
+  undo: boolean;
+};
+
+/**
+ * Describes the message skein.v1.DrainNodeRequest.
+ * Use `create(DrainNodeRequestSchema)` to create a new message.
+ */
+export const DrainNodeRequestSchema: GenMessage<DrainNodeRequest> = /*@__PURE__*/
+  messageDesc(file_skein_v1_admin_service, 27);
+
+/**
+ * The answer to DrainNode.
+ *
+ * @generated from message skein.v1.DrainNodeResponse
+ */
+export type DrainNodeResponse = Message<"skein.v1.DrainNodeResponse"> & {
+};
+
+/**
+ * Describes the message skein.v1.DrainNodeResponse.
+ * Use `create(DrainNodeResponseSchema)` to create a new message.
+ */
+export const DrainNodeResponseSchema: GenMessage<DrainNodeResponse> = /*@__PURE__*/
+  messageDesc(file_skein_v1_admin_service, 28);
 
 /**
  * A call of ReportImport.
@@ -1268,7 +1444,7 @@ export type ReportImportRequest = Message<"skein.v1.ReportImportRequest"> & {
  * Use `create(ReportImportRequestSchema)` to create a new message.
  */
 export const ReportImportRequestSchema: GenMessage<ReportImportRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 25);
+  messageDesc(file_skein_v1_admin_service, 29);
 
 /**
  * The answer of ReportImport.
@@ -1289,7 +1465,7 @@ export type ReportImportResponse = Message<"skein.v1.ReportImportResponse"> & {
  * Use `create(ReportImportResponseSchema)` to create a new message.
  */
 export const ReportImportResponseSchema: GenMessage<ReportImportResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 26);
+  messageDesc(file_skein_v1_admin_service, 30);
 
 /**
  * A call of GetOperation.
@@ -1310,7 +1486,7 @@ export type GetOperationRequest = Message<"skein.v1.GetOperationRequest"> & {
  * Use `create(GetOperationRequestSchema)` to create a new message.
  */
 export const GetOperationRequestSchema: GenMessage<GetOperationRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 27);
+  messageDesc(file_skein_v1_admin_service, 31);
 
 /**
  * The answer of GetOperation.
@@ -1331,7 +1507,7 @@ export type GetOperationResponse = Message<"skein.v1.GetOperationResponse"> & {
  * Use `create(GetOperationResponseSchema)` to create a new message.
  */
 export const GetOperationResponseSchema: GenMessage<GetOperationResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 28);
+  messageDesc(file_skein_v1_admin_service, 32);
 
 /**
  * A call of ListOperations.
@@ -1366,7 +1542,7 @@ export type ListOperationsRequest = Message<"skein.v1.ListOperationsRequest"> & 
  * Use `create(ListOperationsRequestSchema)` to create a new message.
  */
 export const ListOperationsRequestSchema: GenMessage<ListOperationsRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 29);
+  messageDesc(file_skein_v1_admin_service, 33);
 
 /**
  * A page of ListOperations.
@@ -1394,7 +1570,7 @@ export type ListOperationsResponse = Message<"skein.v1.ListOperationsResponse"> 
  * Use `create(ListOperationsResponseSchema)` to create a new message.
  */
 export const ListOperationsResponseSchema: GenMessage<ListOperationsResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 30);
+  messageDesc(file_skein_v1_admin_service, 34);
 
 /**
  * A call of CancelOperation.
@@ -1415,7 +1591,7 @@ export type CancelOperationRequest = Message<"skein.v1.CancelOperationRequest"> 
  * Use `create(CancelOperationRequestSchema)` to create a new message.
  */
 export const CancelOperationRequestSchema: GenMessage<CancelOperationRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 31);
+  messageDesc(file_skein_v1_admin_service, 35);
 
 /**
  * The answer of CancelOperation.
@@ -1436,7 +1612,7 @@ export type CancelOperationResponse = Message<"skein.v1.CancelOperationResponse"
  * Use `create(CancelOperationResponseSchema)` to create a new message.
  */
 export const CancelOperationResponseSchema: GenMessage<CancelOperationResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 32);
+  messageDesc(file_skein_v1_admin_service, 36);
 
 /**
  * A call of WatchOperation.
@@ -1457,7 +1633,7 @@ export type WatchOperationRequest = Message<"skein.v1.WatchOperationRequest"> & 
  * Use `create(WatchOperationRequestSchema)` to create a new message.
  */
 export const WatchOperationRequestSchema: GenMessage<WatchOperationRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 33);
+  messageDesc(file_skein_v1_admin_service, 37);
 
 /**
  * One step of WatchOperation.
@@ -1478,7 +1654,7 @@ export type WatchOperationResponse = Message<"skein.v1.WatchOperationResponse"> 
  * Use `create(WatchOperationResponseSchema)` to create a new message.
  */
 export const WatchOperationResponseSchema: GenMessage<WatchOperationResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_admin_service, 34);
+  messageDesc(file_skein_v1_admin_service, 38);
 
 /**
  * The state of a projection.
@@ -1770,6 +1946,17 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof AcceptLogHoleRequestSchema;
     output: typeof AcceptLogHoleResponseSchema;
+  },
+  /**
+   * DrainNode takes the partitions away from a node of the cluster, and waits for nothing: GetStatus tells when it serves none. The node
+   * stays drained, also after a restart, until that is undone.
+   *
+   * @generated from rpc skein.v1.AdminService.DrainNode
+   */
+  drainNode: {
+    methodKind: "unary";
+    input: typeof DrainNodeRequestSchema;
+    output: typeof DrainNodeResponseSchema;
   },
   /**
    * ReportImport says how far an import is that another program does, so that it is listed, watched and cancelled with the operations of

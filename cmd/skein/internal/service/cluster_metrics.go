@@ -1,0 +1,53 @@
+package service
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// clusterCollector collects the metrics of a node of a cluster. docs/metrics.md lists them.
+type clusterCollector struct {
+	n                                  *node
+	nodes, partitions, short, unserved *prometheus.Desc
+}
+
+func newClusterCollector(n *node) *clusterCollector {
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &clusterCollector{
+		n:     n,
+		nodes: describe("skein_cluster_nodes", "Nodes that are alive as this one sees it."),
+		partitions: describe("skein_cluster_partitions",
+			"Partitions that this node holds, and those that the table of the cluster gives it.", "state"),
+		short:    describe("skein_cluster_partitions_short", "Partitions that fewer nodes serve than should."),
+		unserved: describe("skein_cluster_partitions_unserved", "Partitions that no node serves."),
+	}
+}
+
+// Describe is part of prometheus.Collector.
+func (c *clusterCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.nodes, c.partitions, c.short, c.unserved} {
+		out <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	st := c.n.status()
+	alive, given := 0, 0
+	for _, s := range st.GetNodes() {
+		if !s.GetAway() {
+			alive++
+		}
+		if s.GetSelf() {
+			given = int(s.GetGiven())
+		}
+	}
+	held := c.n.a.server.Serves()
+	gauge(c.nodes, alive)
+	gauge(c.partitions, held.Len(), "held")
+	gauge(c.partitions, given, "given")
+	gauge(c.short, int(st.GetShortPartitions()))
+	gauge(c.unserved, int(st.GetUnservedPartitions()))
+}

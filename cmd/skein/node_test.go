@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"regexp"
+	"testing"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
+	"github.com/skein-feed/skein/events/eventlog"
+)
+
+// TestNodeCommands: an operator sees the nodes of a cluster, and that copies are missing, and drains one of them.
+func TestNodeCommands(t *testing.T) {
+	t.Parallel()
+	ns := newNATS(t)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
+		o.Log = eventlog.Config{URL: ns.ClientURL()}
+		o.Node = &service.NodeOptions{Name: "node-1", Addr: l.Addr().String(), Listener: l, Zone: "east", Weight: 1, Copies: 2}
+	})
+	defer stop()
+	skein := func(args ...string) (code int, out string) {
+		var text, trouble bytes.Buffer
+		code = run(append(args, "--server", api.URL), &command.Streams{Out: &text, Err: &trouble})
+		return code, text.String() + trouble.String()
+	}
+	demand := func(wantCode int, line string, args ...string) {
+		t.Helper()
+		if code, text := skein(args...); code != wantCode || !regexp.MustCompile("(?m)"+line).MatchString(text) {
+			t.Errorf("%q: exit code %d, and not %q in\n%s", args, code, line, text)
+		}
+	}
+	if err := eventually(t.Context(), func(context.Context) error {
+		_, text := skein("node", "list")
+		if !regexp.MustCompile(`(?m)^node-1 +127\.0\.0\.1:\d+ +east +1 +256 +256 +[A-Za-z0-9_-]+ +answers this$`).MatchString(text) {
+			return fmt.Errorf("it does not serve all:\n%s", text)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	demand(exitOK, `^LACKS COPIES: 256 partitions are served by fewer than 2 nodes$`, "status")
+	families := scraped(t, api)
+	for name, want := range map[string]float64{
+		"skein_cluster_nodes": 1, "skein_cluster_partitions": 256, "skein_cluster_partitions_short": 256, "skein_cluster_partitions_unserved": 0,
+	} {
+		for _, m := range families[name].GetMetric() {
+			if m.GetGauge().GetValue() != want {
+				t.Errorf("%s: %v, want %v", name, m, want)
+			}
+		}
+	}
+	demand(exitFailed, `the cluster has no node "node-2", only node-1`, "node", "drain", "node-2")
+	demand(exitOK, `^node-1 gets no partitions any more`, "node", "drain", "node-1")
+	if err := eventually(t.Context(), func(context.Context) error {
+		if _, text := skein("node", "list"); !regexp.MustCompile(`(?m)answers this, drained$`).MatchString(text) {
+			return fmt.Errorf("it is not drained:\n%s", text)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	demand(exitOK, `^node-1 gets partitions again$`, "node", "drain", "node-1", "--undo")
+}

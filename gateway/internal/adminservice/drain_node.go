@@ -1,0 +1,19 @@
+package adminservice
+
+import (
+	"context"
+
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/operator"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// DrainNode has a node of the cluster get no partitions any more, or partitions again.
+func (s *Service) DrainNode(ctx context.Context, req *skeinv1.DrainNodeRequest, _ *call.Info) (*skeinv1.DrainNodeResponse, error) {
+	if s.Drain == nil {
+		return nil, &operator.Refusal{
+			Why: operator.ErrNotPossible, Text: "this service is no node of a cluster (--node), so it holds all partitions and cannot be drained",
+		}
+	}
+	return &skeinv1.DrainNodeResponse{}, s.Drain(ctx, req.GetName(), !req.GetUndo())
+}

@@ -1,0 +1,25 @@
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/skein-feed/skein/gateway/internal/peers"
+)
+
+// peerCollectors count the calls to other nodes of the cluster. p is nil outside of one, where there are none.
+func peerCollectors(p *peers.Peers) []prometheus.Collector {
+	calls := &peers.Calls{}
+	if p != nil {
+		calls = &p.Calls
+	}
+	counter := func(result string, n *atomic.Uint64) prometheus.Collector {
+		return counterOf(prometheus.CounterOpts{
+			Name:        "skein_peer_calls_total",
+			Help:        "Calls to other nodes of the cluster by result: answered, not answered and asked again, or given up.",
+			ConstLabels: prometheus.Labels{"result": result},
+		}, n)
+	}
+	return []prometheus.Collector{counter("ok", &calls.OK), counter("again", &calls.Again), counter("failed", &calls.Failed)}
+}
