@@ -38,9 +38,10 @@ func smallFeeds(o *worldOptions) {
 }
 
 // newCluster starts so many nodes, each of which holds every partition that is its turn or that of the one before: two replicas.
-func newCluster(t *testing.T, nodes int) *cluster {
+func newCluster(t *testing.T, nodes int, options ...func(*worldOptions)) *cluster {
 	t.Helper()
-	c := &cluster{whole: newWorld(t, withFeeds, withSeen, smallFeeds)}
+	options = append([]func(*worldOptions){withFeeds, withSeen, smallFeeds}, options...)
+	c := &cluster{whole: newWorld(t, options...)}
 	c.alive.Store(&[]Node{})
 	for i := range nodes {
 		held := &projections.Partitions{}
@@ -50,12 +51,12 @@ func newCluster(t *testing.T, nodes int) *cluster {
 			}
 		}
 		name := fmt.Sprintf("node-%d", i)
-		n := c.whole.replica(withFeeds, withSeen, smallFeeds, func(o *worldOptions) {
+		n := c.whole.replica(append(slices.Clone(options), func(o *worldOptions) {
 			o.partitions = held
 			o.Nodes = func() []Node {
 				return slices.DeleteFunc(slices.Clone(*c.alive.Load()), func(n Node) bool { return n.Name == name })
 			}
-		})
+		})...)
 		if got := n.server.Serves(); got != *held {
 			t.Fatalf("%s serves %s", name, &got)
 		}
