@@ -113,7 +113,10 @@ func TestClusterNodes(t *testing.T) {
 // startNodes starts three nodes, and waits until each partition is served by two.
 func startNodes(ctx context.Context, t *testing.T) *nodes {
 	t.Helper()
-	c := &nodes{t: t, nats: startCluster(t), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}, running: map[string]*door{}, over: make(chan struct{})}
+	c := &nodes{
+		t: t, nats: startCluster(t), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}},
+		running: map[string]*door{}, over: make(chan struct{}),
+	}
 	t.Cleanup(c.http.CloseIdleConnections)
 	c.whole = &server{t: t, dir: t.TempDir(), flags: []string{"--nats", c.nats.url()}}
 	t.Cleanup(c.whole.kill)

@@ -21,6 +21,16 @@ func (r asking) users() []string {
 	return []string{r.user(), r.user(), r.user(), r.user(), r.user(), r.user()}
 }
 
+func (r asking) boards() []*skeinv1.Board {
+	return []*skeinv1.Board{r.board(r.user()), r.board(r.user()), r.board(r.user())}
+}
+
+func (r asking) pins() []*skeinv1.Pin {
+	return []*skeinv1.Pin{r.pin(r.user()), r.pin(r.user()), r.pin(r.user()), r.pin(r.user())}
+}
+
+func (r asking) direction() skeinv1.FollowDirection { return skeinv1.FollowDirection(r.IntN(4)) }
+
 func (r asking) order() skeinv1.FeedOrder {
 	return []skeinv1.FeedOrder{skeinv1.FeedOrder_FEED_ORDER_NEWEST, skeinv1.FeedOrder_FEED_ORDER_TRENDING}[r.IntN(2)]
 }
@@ -52,13 +62,13 @@ func (r asking) ofGraph(k int) proto.Message {
 		}
 		return req
 	case 1:
-		return &skeinv1.FilterFollowedRequest{ViewerId: r.user(), UserIds: r.users(), Direction: skeinv1.FollowDirection(r.IntN(4)), AtLeast: r.at}
+		return &skeinv1.FilterFollowedRequest{ViewerId: r.user(), UserIds: r.users(), Direction: r.direction(), AtLeast: r.at}
 	case 2:
-		return &skeinv1.FilterFollowedRequest{ViewerId: r.user(), Boards: []*skeinv1.Board{r.board(r.user()), r.board(r.user()), r.board(r.user())}, AtLeast: r.at}
+		return &skeinv1.FilterFollowedRequest{ViewerId: r.user(), Boards: r.boards(), AtLeast: r.at}
 	case 3:
 		return &skeinv1.BatchGetRelationshipsRequest{ViewerId: r.user(), UserIds: r.users(), AtLeast: r.at}
 	case 4:
-		return &skeinv1.BatchGetFollowCountsRequest{UserIds: r.users(), Boards: []*skeinv1.Board{r.board(r.user()), r.board(r.user())}, AtLeast: r.at}
+		return &skeinv1.BatchGetFollowCountsRequest{UserIds: r.users(), Boards: r.boards(), AtLeast: r.at}
 	case 5:
 		return &skeinv1.ListFollowingRequest{UserId: r.user(), PageSize: r.size(), AtLeast: r.at}
 	case 6:
@@ -86,7 +96,7 @@ func (r asking) ofFeed(k int) proto.Message {
 	case 14:
 		return &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: r.user()}, PageSize: r.size(), AtLeast: r.at}
 	case 15:
-		return &skeinv1.BatchGetPinsRequest{Pins: []*skeinv1.Pin{r.pin(r.user()), r.pin(r.user()), r.pin(r.user()), r.pin(r.user())}, AtLeast: r.at}
+		return &skeinv1.BatchGetPinsRequest{Pins: r.pins(), AtLeast: r.at}
 	case 16:
 		return &skeinv1.ExplainPinRequest{
 			ReaderId: r.user(), Pin: r.pin(r.user()), Order: r.order(), IncludeOwn: r.yes(), HideSeen: r.yes(), OnePerItem: r.yes(), AtLeast: r.at,

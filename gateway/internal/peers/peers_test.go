@@ -152,7 +152,7 @@ func serving(t *testing.T) {
 	if got := names(0); got != "cab" {
 		t.Errorf("with two silent ones: %s", got)
 	}
-	time.Sleep(suspicion)
+	<-time.After(suspicion)
 	if got := names(0); got != "abc" {
 		t.Errorf("later: %s", got)
 	}
