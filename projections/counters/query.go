@@ -135,7 +135,12 @@ func (q *Queries) likedAnywhere(here LikedPart, user string, after PageCursor, n
 	slices.SortFunc(items, func(a, b LikedItem) int {
 		return cmp.Or(cmp.Compare(b.Since, a.Since), bytes.Compare(events.AppendID(nil, a.Item), events.AppendID(nil, b.Item)))
 	})
-	items = slices.Compact(items)
+	seen := map[string]bool{}
+	items = slices.DeleteFunc(items, func(i LikedItem) bool { // of a state of a later position, it may have another time
+		again := seen[i.Item]
+		seen[i.Item] = true
+		return again
+	})
 	more = more || len(items) > n
 	return items[:min(n, len(items))], more
 }

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -48,6 +49,7 @@ func (p *Peers) Scatter(
 		if err := all.Wait(); err != nil {
 			return err
 		}
+		slices.Sort(pending) // of several nodes
 	}
 	return nil
 }

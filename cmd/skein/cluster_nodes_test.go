@@ -1,0 +1,411 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/placement"
+	"github.com/skein-feed/skein/gateway/gatewaytest"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// nodes are the nodes of a cluster over one log, and a process that holds everything.
+type nodes struct {
+	t     *testing.T
+	nats  *natsCluster
+	whole *server
+	http  *http.Client
+	// members is what a process that only watches knows of the cluster.
+	members *placement.Cluster
+
+	mu sync.Mutex
+	// running are the nodes that clients call.
+	running map[string]*door
+	asked   atomic.Int64
+	// over is closed when no more questions are wanted.
+	over chan struct{}
+}
+
+// door is a node that clients call.
+type door struct {
+	*server
+	calls   context.Context
+	breakUp context.CancelFunc // ends the calls that are under way
+}
+
+// TestClusterNodes demands that no read fails and that none is answered otherwise than by a process that holds everything, while nodes are
+// killed, stand still, join and leave, and the NATS servers are started again.
+func TestClusterNodes(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	c := startNodes(ctx, t)
+	ended := make(chan error, 1)
+	struck, failed := context.WithCancel(ctx)
+	t.Cleanup(failed)
+	go func() {
+		err := c.load(ctx)
+		if err != nil {
+			failed()
+		}
+		ended <- err
+	}()
+	type strike struct {
+		name string
+		run  func(context.Context) error
+	}
+	strikes := []strike{
+		{"a node is killed", c.killed},
+		{"a node stands still", c.still},
+		{"a node joins", func(ctx context.Context) error { return c.add(ctx, "n3") }},
+		{"a node leaves", c.leaves},
+		{"the NATS servers start again", c.natsRestart},
+		{"all nodes start again", c.allRestart},
+	}
+	if testing.Short() {
+		strikes = strikes[:2]
+	}
+	for _, strike := range strikes {
+		began := time.Now()
+		err := strike.run(struck)
+		if err == nil {
+			err = c.healed(struck)
+		}
+		if err == nil {
+			err = c.more(struck, 100)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", strike.name, err)
+			break
+		}
+		t.Logf("%s: %v", strike.name, time.Since(began))
+	}
+	close(c.over)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d questions", c.asked.Load())
+	for name, s := range c.running {
+		if out, err := exec.CommandContext(ctx, "skein", "replay", "verify", "--server", s.addr).CombinedOutput(); err != nil {
+			t.Errorf("verification of %s: %v: %s", name, err, out)
+		}
+	}
+}
+
+// startNodes starts three nodes, and waits until each partition is served by two.
+func startNodes(ctx context.Context, t *testing.T) *nodes {
+	t.Helper()
+	c := &nodes{
+		t: t, nats: startCluster(t), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}},
+		running: map[string]*door{}, over: make(chan struct{}),
+	}
+	t.Cleanup(c.http.CloseIdleConnections)
+	c.whole = &server{t: t, dir: t.TempDir(), flags: []string{"--nats", c.nats.url()}}
+	t.Cleanup(c.whole.kill)
+	if err := c.whole.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := c.add(ctx, fmt.Sprint("n", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.watch(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.healed(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// watch finds the members, as processes do that are none.
+func (c *nodes) watch(ctx context.Context) error {
+	const bucket = "skein-cluster-"
+	o := placement.Options{JS: c.nats.js}
+	names := c.nats.js.KeyValueStoreNames(ctx)
+	for name := range names.Name() {
+		if id, ok := strings.CutPrefix(name, bucket); ok {
+			o.LogID = id
+		}
+	}
+	if err := names.Error(); err != nil {
+		return err
+	}
+	var err error
+	if c.members, err = placement.Open(ctx, o); err != nil {
+		return err
+	}
+	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- c.members.Run(within) }()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			c.t.Error(err)
+		}
+	})
+	return nil
+}
+
+// add starts another node.
+func (c *nodes) add(ctx context.Context, name string) error {
+	s := &server{t: c.t, dir: c.t.TempDir(), flags: []string{
+		"--nats", c.nats.url(), "--node", name, "--node-addr", "127.0.0.1:0", "--replace-after", placement.DefaultExpire.String(),
+	}}
+	c.t.Cleanup(s.kill)
+	if err := s.start(ctx); err != nil {
+		return err
+	}
+	c.put(name, s)
+	return nil
+}
+
+func (c *nodes) put(name string, s *server) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	calls, cancel := context.WithCancel(context.Background())
+	c.t.Cleanup(cancel)
+	c.running[name] = &door{s, calls, cancel}
+}
+
+// take takes a node from those that clients call.
+func (c *nodes) take(name string) *door {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.running[name]
+	delete(c.running, name)
+	return s
+}
+
+// doors are the nodes that clients call, in a random order.
+func (c *nodes) doors(rng *rand.Rand) (doors []*door) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.running {
+		doors = append(doors, s)
+	}
+	rng.Shuffle(len(doors), func(i, j int) { doors[i], doors[j] = doors[j], doors[i] })
+	return doors
+}
+
+// healed waits until the members are the nodes that run, and two of them serve each partition.
+func (c *nodes) healed(ctx context.Context) error {
+	return eventually(ctx, func(context.Context) error {
+		var copies [events.NumPartitions]int
+		members := c.members.Members()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, m := range members {
+			if c.running[m.Name] == nil {
+				return fmt.Errorf("%s is still a member", m.Name)
+			}
+			for p := range copies {
+				if m.Serves.Has(uint8(p)) {
+					copies[p]++
+				}
+			}
+		}
+		if least := slices.Min(copies[:]); len(members) != len(c.running) || least < 2 {
+			return fmt.Errorf("%d members of %d, and a partition with %d", len(members), len(c.running), least)
+		}
+		return nil
+	})
+}
+
+// more waits until so many more questions are answered.
+func (c *nodes) more(ctx context.Context, n int64) error {
+	n += c.asked.Load()
+	return eventually(ctx, func(context.Context) error {
+		if got := c.asked.Load(); got < n {
+			return fmt.Errorf("%d questions of %d", got, n)
+		}
+		return nil
+	})
+}
+
+func (c *nodes) killed(ctx context.Context) error {
+	s := c.take("n0")
+	defer func() { c.put("n0", s.server) }()
+	s.kill()
+	if err := c.more(ctx, 200); err != nil {
+		return err
+	}
+	return s.start(ctx)
+}
+
+func (c *nodes) still(ctx context.Context) error {
+	s := c.take("n1")
+	defer func() { c.put("n1", s.server) }()
+	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	s.breakUp() // clients have waited long enough
+	return errors.Join(c.more(ctx, 100), s.cmd.Process.Signal(syscall.SIGCONT))
+}
+
+// leaves ends a node for good. Others take over its partitions.
+func (c *nodes) leaves(context.Context) error { return c.take("n2").stopInOrder() }
+
+func (c *nodes) natsRestart(ctx context.Context) error {
+	for i := range c.nats.servers {
+		c.nats.stop(i)
+		c.nats.start(i)
+		if _, err := c.nats.awaitWhole(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *nodes) allRestart(ctx context.Context) error {
+	for _, name := range []string{"n0", "n1", "n3"} {
+		s := c.take(name)
+		if err := s.stopInOrder(); err != nil {
+			return fmt.Errorf("%s ended with %w", name, err)
+		}
+		if err := s.start(ctx); err != nil {
+			return err
+		}
+		c.put(name, s.server)
+		if err := c.healed(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load publishes events and asks questions about them, in turn: whoever asks two processes can compare their answers only if the log does
+// not grow meanwhile.
+func (c *nodes) load(ctx context.Context) error {
+	for round := uint64(0); ; round++ {
+		select {
+		case <-c.over:
+			return nil
+		default:
+		}
+		rng := rand.New(rand.NewPCG(round, 0))
+		at, err := c.publish(ctx, rng)
+		if err != nil {
+			return err
+		}
+		var all errgroup.Group
+		for w := range uint64(4) {
+			all.Go(func() error {
+				rng := rand.New(rand.NewPCG(round, w+1))
+				for range 5 {
+					if err := c.compare(rng, gatewaytest.Question(rng, at)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err := all.Wait(); err != nil {
+			return err
+		}
+	}
+}
+
+// publish publishes some events, as often as it takes: while servers are elected no process can.
+func (c *nodes) publish(ctx context.Context, rng *rand.Rand) (at string, err error) {
+	for range 3 {
+		evs := gatewaytest.Events(rng, 20)
+		err := eventually(ctx, func(context.Context) error {
+			res, err := c.askAny(rng, &skeinv1.PublishRequest{Events: evs})
+			if err == nil {
+				at = res.(*skeinv1.PublishResponse).GetPosition()
+			}
+			return err
+		})
+		if err != nil {
+			return "", fmt.Errorf("publish: %w", err)
+		}
+	}
+	return at, nil
+}
+
+// compare puts a question to the process that holds everything, and each page of it to a random node.
+func (c *nodes) compare(rng *rand.Rand, req proto.Message) error {
+	want, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (proto.Message, error) {
+		return c.ask(context.Background(), c.whole.addr, req)
+	})
+	if err != nil {
+		return fmt.Errorf("the whole process: %T %v: %w", req, req, err)
+	}
+	got, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (proto.Message, error) { return c.askAny(rng, req) })
+	if err != nil {
+		return fmt.Errorf("%T %v: %w", req, req, err)
+	}
+	if !slices.EqualFunc(got, want, proto.Equal) {
+		return fmt.Errorf("%T %v:\n got %v\nwant %v", req, req, got, want)
+	}
+	c.asked.Add(1)
+	return nil
+}
+
+// errBroken is a connection that broke, or could not be made.
+var errBroken = errors.New("no answer")
+
+// askAny puts a request to a node, and to others if the connection breaks.
+func (c *nodes) askAny(rng *rand.Rand, req proto.Message) (res proto.Message, err error) {
+	for {
+		for _, d := range c.doors(rng) {
+			if res, err = c.ask(d.calls, d.addr, req); !errors.Is(err, errBroken) {
+				return res, err
+			}
+		}
+	}
+}
+
+// ask puts a request to one process.
+func (c *nodes) ask(ctx context.Context, addr string, req proto.Message) (proto.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	m := gatewaytest.Method(req)
+	body, err := proto.Marshal(req)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		fmt.Sprintf("http://%s/%s/%s", addr, m.Parent().FullName(), m.Name()), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/proto")
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errBroken, err)
+	}
+	defer answer.Body.Close()
+	if body, err = io.ReadAll(answer.Body); err != nil {
+		return nil, fmt.Errorf("%w: %w", errBroken, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s: %s", addr, answer.Status, body)
+	}
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
+	if err != nil {
+		return nil, err
+	}
+	res := kind.New().Interface()
+	return res, proto.Unmarshal(body, res)
+}

@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/peers"
+	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// without returns a node that does not hold a user.
+func (c *cluster) without(t *testing.T, user string) *world {
+	t.Helper()
+	for _, n := range c.nodes {
+		if !n.server.holds(user) {
+			return n
+		}
+	}
+	t.Fatalf("all nodes hold %s", user)
+	return nil
+}
+
+// TestClusterWatchFeed: a node that does not hold a reader passes on what one says that does.
+func TestClusterWatchFeed(t *testing.T) {
+	c := newCluster(t, 3)
+	n := c.without(t, "ann")
+	at := n.publish(follow("ann", "bob"), pinned("bob", "", "before"))
+	token := n.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at}).GetNewestToken()
+	f := n.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann", NewerThan: token, AtLeast: at})
+	if m := f.next(); m.GetCount() != 0 || m.GetCompleteness() != complete {
+		t.Errorf("it begins with %v", m)
+	}
+	for i := range 3 {
+		f.reach(n.publish(pinned("bob", "", fmt.Sprint(i))))
+	}
+}
+
+// TestClusterScanFollowers: likewise, of several messages.
+func TestClusterScanFollowers(t *testing.T) {
+	c := newCluster(t, 3)
+	n := c.without(t, "star")
+	at, want := n.fans("star", 2500)
+	got, _ := n.scan(scanUser("star", "", at), nil)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	piece, token := n.scan(scanUser("star", "", at), func(*skeinv1.ScanFollowersResponse) bool { return true })
+	rest, _ := n.scan(scanUser("star", token, at), nil)
+	if diff := cmp.Diff(want, append(piece, rest...)); diff != "" {
+		t.Errorf("in two pieces: %s", diff)
+	}
+}
+
+// TestClusterFolloweeLimit: any node knows how many a follower follows.
+func TestClusterFolloweeLimit(t *testing.T) {
+	c := newCluster(t, 3, func(o *worldOptions) { o.Limits.Followees = 2 })
+	n := c.without(t, "ann")
+	n.publish(follow("ann", "bob"), follow("ann", "cid"))
+	_, err := n.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("ann", "dan")}}))
+	wantError(t, err, connect.CodeFailedPrecondition, "FOLLOWEE_LIMIT", "events[0].user_followed")
+	n.publish(unfollow("ann", "bob"), follow("ann", "dan"))
+}
+
+// TestClusterNobodyServes: calls about a partition that no node serves fail, with its number; others are answered.
+func TestClusterNobodyServes(t *testing.T) {
+	c := newCluster(t, 3)
+	n := c.without(t, "ann")
+	at := n.publish(follow("ann", "bob"))
+	var here string
+	for i := 0; here == ""; i++ {
+		if user := fmt.Sprint("user", i); n.server.holds(user) {
+			here = user
+		}
+	}
+	c.alive.Store(&[]Node{})
+	partition := fmt.Sprintf("partition %d of", peers.PartitionOf("ann"))
+	nobody := func(what string, err error) {
+		t.Helper()
+		f := apierror.OfPeer(err)
+		if !strings.Contains(fmt.Sprint(f), partition) {
+			t.Errorf("%s: %v", what, f)
+		}
+		wantError(t, err, connect.CodeUnavailable, "NOT_HERE", "")
+	}
+	_, err := n.graph.ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann", AtLeast: at}))
+	nobody("a list", err)
+	_, err = n.graph.CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
+		Pairs: []*skeinv1.FollowPair{userPair("ann", "bob"), userPair(here, "bob")}, AtLeast: at,
+	}))
+	nobody("parts", err)
+	stream, err := n.feed.WatchFeed(t.Context(), connect.NewRequest(&skeinv1.WatchFeedRequest{ReaderId: "ann", AtLeast: at}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stream.Receive() {
+		t.Errorf("a stream says %v", stream.Msg())
+	}
+	nobody("a stream", stream.Err())
+	if err := stream.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.graph.ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: here, AtLeast: at})); err != nil {
+		t.Errorf("what is here: %v", err)
+	}
+}
+
+// TestClusterListener: who does not prove to be a node is not answered where nodes are.
+func TestClusterListener(t *testing.T) {
+	c := newCluster(t, 2)
+	for _, procedure := range []string{peerv1connect.PeerServiceAskProcedure, connectv1.GraphServiceListFollowingProcedure, "/"} {
+		for _, proof := range []string{"", "Bearer x", c.nodes[0].server.views.Keys.Proof("something else")} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+(*c.alive.Load())[0].Addr+procedure, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/proto")
+			req.Header.Set("Authorization", proof)
+			res, err := c.nodes[0].http.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s with %q: %s, %v", procedure, proof, res.Status, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package gatewaytest
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// The names that random events and questions are about: few, so that they meet.
+const users, items, boards, pins = 14, 40, 3, 30
+
+// some has random names.
+type some struct{ *rand.Rand }
+
+func (r some) user() string { return fmt.Sprintf("u%d", r.IntN(users)) }
+func (r some) item() string { return fmt.Sprintf("i%d", r.IntN(items)) }
+func (r some) yes() bool    { return r.IntN(2) == 0 }
+func (r some) size() int32  { return int32(1 + r.IntN(9)) }
+
+func (r some) board(owner string) *skeinv1.Board {
+	return &skeinv1.Board{OwnerId: owner, BoardId: fmt.Sprintf("b%d", r.IntN(boards))}
+}
+
+func (r some) pin(owner string) *skeinv1.Pin {
+	return &skeinv1.Pin{OwnerId: owner, PinId: fmt.Sprintf("p%d", r.IntN(pins))}
+}
+
+// Events are n events of all kinds, or one more, between few users.
+func Events(rng *rand.Rand, n int) (evs []*skeinv1.Event) {
+	r := some{rng}
+	for len(evs) < n {
+		a, b := r.user(), r.user()
+		switch k := r.IntN(22); {
+		case k < 8 && a != b:
+			evs = append(evs, r.relation(k, a, b))
+		case k >= 8 && k < 20:
+			evs = append(evs, r.doing(k, a))
+		case k == 20 && r.IntN(40) == 0:
+			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: a}}})
+		case k == 21:
+			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: a}}})
+		}
+	}
+	return evs
+}
+
+// relation is an event between two users.
+func (r some) relation(k int, a, b string) *skeinv1.Event {
+	ev := &skeinv1.Event{}
+	switch k {
+	case 5, 6:
+		ev.Kind = &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: a, Board: r.board(b)}}
+		return ev
+	case 7:
+		ev.Kind = &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: a, Board: r.board(b)}}
+		return ev
+	}
+	switch r.IntN(10) {
+	case 0:
+		ev.Kind = &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{UserId: a, TargetUserId: b}}
+	case 1:
+		ev.Kind = &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: a, TargetUserId: b}}
+	case 2:
+		ev.Kind = &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: a, TargetUserId: b}}
+	case 3:
+		ev.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b}}
+	case 4:
+		ev.Kind = &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{UserId: a, TargetUserId: b}}
+	case 5:
+		ev.Kind = &skeinv1.Event_RepinsShown{RepinsShown: &skeinv1.RepinsShown{UserId: a, TargetUserId: b}}
+	default:
+		ev.Kind = &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: a, TargetUserId: b}}
+	}
+	return ev
+}
+
+// doing is an event of one user.
+func (r some) doing(k int, a string) *skeinv1.Event {
+	ev := &skeinv1.Event{}
+	switch board := r.board(a); k {
+	case 8, 9, 10, 11:
+		ev.Kind = &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: r.pin(a), BoardId: board.GetBoardId(), ItemId: r.item()}}
+	case 12:
+		ev.Kind = &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: r.pin(a), BoardId: board.GetBoardId()}}
+	case 13:
+		ev.Kind = &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: r.pin(a)}}
+	case 14, 15:
+		ev.Kind = &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: a, ItemId: r.item()}}
+	case 16:
+		ev.Kind = &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: a, ItemId: r.item()}}
+	case 17:
+		ev.Kind = &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: a, ItemIds: []string{r.item(), "other-" + r.item()}}}
+	case 18:
+		ev.Kind = &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: a, ItemId: r.item()}}
+	default:
+		if ev.Kind = (&skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board, Title: "title"}}); r.IntN(8) == 0 {
+			ev.Kind = &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: board}}
+		}
+	}
+	return ev
+}

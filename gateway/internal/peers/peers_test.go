@@ -1,0 +1,293 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/projections"
+	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
+	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+const askProcedure = peerv1connect.PeerServiceAskProcedure
+
+type answerer = func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error)
+
+// listening is a node that answers with a function.
+func listening(t *testing.T, name string, serves projections.Partitions, answer answerer) Node {
+	t.Helper()
+	srv := httptest.NewServer(connect.NewUnaryHandler(askProcedure,
+		func(ctx context.Context, req *connect.Request[peerv1.AskRequest]) (*connect.Response[peerv1.AskResponse], error) {
+			res, err := answer(ctx, req.Msg)
+			if err != nil {
+				return nil, apierror.Of(err).ConnectError()
+			}
+			return connect.NewResponse(res), nil
+		}))
+	t.Cleanup(srv.Close)
+	return Node{Name: name, Addr: strings.TrimPrefix(srv.URL, "http://"), Serves: serves}
+}
+
+// position is one of some log.
+func position(seq uint64) events.Position {
+	return events.Position{Log: [4]byte{1}, Epoch: 1, Seq: seq}
+}
+
+// saying answers each question with an item that is named after the node.
+func saying(name string, seq uint64) answerer {
+	return func(_ context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+		res := &peerv1.AskResponse{Newest: position(seq).String()}
+		for range req.GetQuestions() {
+			res.Answers = append(res.Answers, &peerv1.Answer{Entries: []*peerv1.Entry{{Item: name}}})
+		}
+		return res, nil
+	}
+}
+
+func hanging(ctx context.Context, _ *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func refusing(err error) answerer {
+	return func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) { return nil, err }
+}
+
+func peersOf(t *testing.T, nodes ...Node) *Peers {
+	t.Helper()
+	p := New(func() []Node { return nodes }, "")
+	t.Cleanup(p.Close)
+	return p
+}
+
+func forward(t *testing.T, p *Peers) (string, error) {
+	t.Helper()
+	req := &peerv1.AskRequest{Questions: []*peerv1.Question{{}}}
+	res, _, err := Forward[peerv1.AskRequest, peerv1.AskResponse](t.Context(), p, 0, askProcedure, req)
+	if err != nil {
+		return "", err
+	}
+	return res.GetAnswers()[0].GetEntries()[0].GetItem(), nil
+}
+
+// TestPassedOver: where a node gives no answer, or has none, the next one that serves the partition is asked; a node that said nothing is
+// asked last from then on, one that answered that it has none is not.
+func TestPassedOver(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		first  answerer
+		silent bool
+	}{
+		{"hangs", hanging, true},
+		{"not here", refusing(NotHere()), false},
+		{"breaks", func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) { panic(http.ErrAbortHandler) }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			all := projections.AllPartitions()
+			p := peersOf(t, listening(t, "a", all, c.first), listening(t, "b", all, saying("b", 1)))
+			if got := p.serving(0, nil)[0].Name; got != "a" {
+				t.Fatalf("%s is asked first", got)
+			}
+			if got, err := forward(t, p); err != nil || got != "b" {
+				t.Fatalf("%q, %v", got, err)
+			}
+			p.mu.Lock()
+			_, silent := p.silent["a"]
+			p.mu.Unlock()
+			if silent != c.silent {
+				t.Errorf("it is among the silent ones: %v", silent)
+			}
+		})
+	}
+}
+
+// TestServing: nodes that serve a partition, each partition with its own first, and those last that were silent lately.
+func TestServing(t *testing.T) { synctest.Test(t, serving) }
+
+func serving(t *testing.T) {
+	var even projections.Partitions
+	for i := range events.NumPartitions / 2 {
+		even.Add(uint8(2 * i))
+	}
+	all := projections.AllPartitions()
+	p := peersOf(t, Node{Name: "c", Serves: all}, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: even})
+	names := func(partition uint8, tried ...string) (names string) {
+		set := map[string]bool{}
+		for _, name := range tried {
+			set[name] = true
+		}
+		for _, n := range p.serving(partition, set) {
+			names += n.Name
+		}
+		return names
+	}
+	for _, c := range []struct{ got, want string }{
+		{names(0), "abc"}, {names(4), "bca"}, {names(1), "ca"}, {names(0, "a"), "bc"}, {names(1, "a", "c"), ""},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s, not %s", c.got, c.want)
+		}
+	}
+	p.judge(t.Context(), "a", errors.New("no answer"))
+	if got := names(0); got != "bca" {
+		t.Errorf("with a silent one: %s", got)
+	}
+	p.judge(t.Context(), "b", errors.New("no answer"))
+	if got := names(0); got != "cab" {
+		t.Errorf("with two silent ones: %s", got)
+	}
+	<-time.After(suspicion)
+	if got := names(0); got != "abc" {
+		t.Errorf("later: %s", got)
+	}
+}
+
+// TestNobody: an error names a partition that no node serves. Where nodes have said why, it is what the last of them said.
+func TestNobody(t *testing.T) {
+	_, err := forward(t, peersOf(t))
+	f := apierror.Of(err)
+	if f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE || !strings.Contains(f.Text, "partition 0 of 256") {
+		t.Errorf("%v", err)
+	}
+	gone := listening(t, "gone", projections.AllPartitions(), hanging)
+	gone.Addr = "127.0.0.1:1" // nobody listens
+	if _, err = forward(t, peersOf(t, gone)); apierror.Of(err).Reason != skeinv1.Reason_REASON_NOT_HERE || errors.Unwrap(err) == nil {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestErrorsStay: what another node would refuse likewise is not asked again, and comes as it was.
+func TestErrorsStay(t *testing.T) {
+	want := &apierror.Failure{
+		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_INVALID_FIELD, Text: "bad",
+		Fields: []apierror.Violation{{Field: "page_token", Text: "is none", Reason: skeinv1.Reason_REASON_INVALID_FIELD}},
+	}
+	all := projections.AllPartitions()
+	p := peersOf(t, listening(t, "a", all, refusing(want)), listening(t, "b", all, saying("b", 1)))
+	_, err := forward(t, p)
+	if f := apierror.Of(err); f.Code != want.Code || f.Reason != want.Reason || f.Text != want.Text || !slices.Equal(f.Fields, want.Fields) {
+		t.Errorf("%+v", f)
+	}
+}
+
+// asked notes of each node the partitions that it is asked about, and how often.
+type asked struct {
+	mu sync.Mutex
+	by map[string][]*peerv1.AskRequest
+}
+
+func (a *asked) noted(name string, answer answerer) answerer {
+	return func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+		a.mu.Lock()
+		a.by[name] = append(a.by[name], req)
+		a.mu.Unlock()
+		return answer(ctx, req)
+	}
+}
+
+// TestRound: a question for all nodes is put to each once, for partitions that together are those that are not here. Those of nodes that
+// do not answer are put to others, one time each, whatever the order in which that is found.
+func TestRound(t *testing.T) {
+	var here, low, high projections.Partitions
+	for i := range events.NumPartitions {
+		switch {
+		case i < 100:
+			here.Add(uint8(i))
+		case i < 180:
+			low.Add(uint8(i))
+		default:
+			high.Add(uint8(i))
+		}
+	}
+	for _, broken := range []bool{false, true} {
+		t.Run(fmt.Sprint("broken ", broken), func(t *testing.T) {
+			a := asked{by: map[string][]*peerv1.AskRequest{}}
+			low1, high1 := saying("a-low", 7), saying("b-high", 9)
+			nodes := []Node{}
+			if broken {
+				low1, high1 = refusing(NotHere()), refusing(NotHere())
+				nodes = append(nodes, listening(t, "c", projections.AllPartitions(), a.noted("c", saying("c", 8))))
+			}
+			nodes = append(nodes, listening(t, "a-low", low, a.noted("a-low", low1)), listening(t, "b-high", high, a.noted("b-high", high1)))
+			p := peersOf(t, nodes...)
+			if broken {
+				p.silent["c"] = time.Now().Add(time.Hour) // it is asked after the others, however long the test takes
+			}
+			r := NewRound(p, here, position(3))
+			if parts, known := r.Candidates("ann", 1, nil, 5); known || len(parts) > 0 || !r.Wanting() {
+				t.Fatalf("%v, %v", parts, known)
+			}
+			if _, known := r.Liked("ann", nil, 5); known {
+				t.Fatal("known")
+			}
+			if err := r.Fetch(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			parts, known := r.Candidates("ann", 1, nil, 5)
+			if !known || r.Wanting() {
+				t.Errorf("known %v, wanting %v", known, r.Wanting())
+			}
+			want, newest := 2, uint64(9)
+			if broken {
+				want, newest = 1, 8
+			}
+			if len(parts) != want || r.Newest().Seq != newest {
+				t.Errorf("%d parts at %v", len(parts), r.Newest())
+			}
+			for name, reqs := range a.by {
+				if len(reqs) != 1 || len(reqs[0].GetQuestions()) != 2 || reqs[0].GetAtLeast() != position(3).String() {
+					t.Errorf("%s is asked %v", name, reqs)
+				}
+			}
+			var union projections.Partitions
+			count := 0
+			for name, reqs := range a.by {
+				if broken && name != "c" {
+					continue
+				}
+				of, ok := ParsePartitions(reqs[0].GetPartitions())
+				if !ok {
+					t.Fatal("no partitions")
+				}
+				count += of.Len()
+				union.AddSet(&of)
+			}
+			if count != events.NumPartitions-here.Len() || union.Len() != count {
+				t.Errorf("%d partitions, %d of them different", count, union.Len())
+			}
+		})
+	}
+}
+
+// TestBadAnswer: a node that answers other questions than it was asked is passed over.
+func TestBadAnswer(t *testing.T) {
+	all := projections.AllPartitions()
+	empty := func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+		return &peerv1.AskResponse{Newest: position(5).String()}, nil
+	}
+	p := peersOf(t, listening(t, "a", all, empty), listening(t, "b", all, saying("b", 4)))
+	r := NewRound(p, projections.Partitions{}, position(3))
+	r.Candidates("ann", 1, nil, 5)
+	if err := r.Fetch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if parts, known := r.Candidates("ann", 1, nil, 5); !known || r.Newest().Seq != 4 {
+		t.Errorf("%v, %v at %v", parts, known, r.Newest())
+	}
+}

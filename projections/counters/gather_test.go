@@ -1,0 +1,201 @@
+package counters
+
+import (
+	"context"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// part is a state of some partitions.
+type part struct {
+	held projections.Partitions
+	q    *Queries
+}
+
+// others answers of all other states than the one that is asked.
+type others struct {
+	t     failer
+	here  projections.Partitions
+	parts []part
+}
+
+func (o *others) Holds(home string) bool { return o.here.Has(events.ShardOf(home).Partition()) }
+func (*others) Wanting() bool            { return false }
+func (*others) Full() bool               { return false }
+
+// of returns a state that holds a home.
+func (o *others) of(home string) *Queries {
+	for _, p := range o.parts {
+		if p.held.Has(events.ShardOf(home).Partition()) {
+			return p.q
+		}
+	}
+	o.t.Fatalf("no state holds %s", home)
+	return nil
+}
+
+func (o *others) check(err error) {
+	if err != nil {
+		o.t.Helper()
+		o.t.Fatalf("elsewhere: %v", err)
+	}
+}
+
+func (o *others) Score(item string, seq uint64) (score int64, scored, known bool) {
+	scores := o.of(item).ScoresAt(seq)
+	score, scored, err := scores.Of(item)
+	o.check(err)
+	o.check(scores.Close())
+	return score, scored, true
+}
+
+func (o *others) Likes(user, item string) (likes, known bool) {
+	likes, err := o.of(item).Likes(user, item)
+	o.check(err)
+	return likes, true
+}
+
+func (o *others) Liked(user string, after PageCursor, n int) (parts []LikedPart, known bool) {
+	for _, p := range o.parts {
+		part, err := p.q.LikedHere(context.Background(), user, after, n)
+		o.check(err)
+		parts = append(parts, part)
+	}
+	return parts, true
+}
+
+func (o *others) Candidates(owner string, seq uint64, after []byte, n int) (parts []CandidatePart, known bool) {
+	for _, p := range o.parts {
+		part, err := p.q.Candidates(context.Background(), owner, seq, after, n)
+		o.check(err)
+		parts = append(parts, part)
+	}
+	return parts, true
+}
+
+// drawParts draws how many states there are, and which of them hold a partition: one or two.
+func drawParts(t *rapid.T, homes []string) []projections.Partitions {
+	sets := make([]projections.Partitions, rapid.IntRange(2, 4).Draw(t, "states"))
+	choice := map[uint8][2]int{}
+	for _, home := range homes {
+		p := events.ShardOf(home).Partition()
+		if _, ok := choice[p]; !ok {
+			choice[p] = [2]int{rapid.IntRange(0, len(sets)-1).Draw(t, "a"), rapid.IntRange(0, len(sets)-1).Draw(t, "b")}
+		}
+	}
+	for p := range events.NumPartitions {
+		for _, i := range choice[uint8(p)] { // those without a home are all in the first
+			sets[i].Add(uint8(p))
+		}
+	}
+	return sets
+}
+
+// TestGathered: whichever partitions states hold, one of them that asks the others answers each page of lists as a state of everything.
+func TestGathered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := drawHistory(t)
+		set := drawSizes(t)
+		want := model.New(history)
+		users := append(want.Users(), "stranger")
+		sets := drawParts(t, append(itemsIn(history), users...))
+		all := projections.AllPartitions()
+		var parts []part
+		for _, held := range append(sets, all) {
+			s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: set.projection(), Partitions: &held})
+			if err != nil {
+				t.Fatalf("open: %v", err)
+			}
+			defer s.Close()
+			for _, env := range histories.Envelopes(history) {
+				foldOne(t, s, env)
+			}
+			v := viewOf(t, s)
+			defer v.Close()
+			parts = append(parts, part{held, set.query(v)})
+		}
+		whole := parts[len(sets)].q
+		// asking is a state that holds a home, and asks the others; the first for everybody's.
+		asking := func(home string) *Queries {
+			for i, held := range sets {
+				if home == "" || held.Has(events.ShardOf(home).Partition()) {
+					rest := append(append([]part{}, parts[:i]...), parts[i+1:len(sets)]...)
+					q := *parts[i].q
+					return q.With(&others{t, held, rest})
+				}
+			}
+			t.Fatalf("no state holds %s", home)
+			return nil
+		}
+		size := rapid.IntRange(1, 3).Draw(t, "page size")
+		for _, user := range append(users, "") {
+			if user != "" {
+				samePages(t, "likes of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
+					return result(q.Liked(context.Background(), user, after, size))
+				}, whole, asking(user))
+			}
+			samePages(t, "list of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
+				return result(q.Trending(context.Background(), Scope{Owner: user}, after, size))
+			}, whole, asking(user))
+		}
+		for _, b := range want.BoardsMentioned() {
+			samePages(t, "list of a board of "+b.Owner, func(q *Queries, after PageCursor) (any, PageCursor, error) {
+				return result(q.Trending(context.Background(), Scope{b.Owner, &b.Board}, after, size))
+			}, whole, asking(b.Owner))
+		}
+	})
+}
+
+func result[T any](page []T, next PageCursor, err error) (any, PageCursor, error) {
+	return page, next, err
+}
+
+// samePages demands that both answer each page alike, and say alike where the next begins.
+func samePages(t failer, name string, page func(*Queries, PageCursor) (any, PageCursor, error), whole, split *Queries) {
+	t.Helper()
+	var after PageCursor
+	for {
+		want, next, err := page(whole, after)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got, gotNext, err := page(split, after)
+		if err != nil {
+			t.Fatalf("%s, asked of several: %v", name, err)
+		}
+		if diff := cmp.Diff(want, got) + cmp.Diff(next, gotNext); diff != "" {
+			t.Fatalf("%s: -whole +several\n%s", name, diff)
+		}
+		if after = next; after == nil {
+			return
+		}
+	}
+}
+
+// TestLikedAgain: states may be of different positions. An item that was liked again between them is in a page once, with the later time.
+func TestLikedAgain(t *testing.T) {
+	o := &others{t: t}
+	q := &Queries{elsewhere: likedParts{o, []LikedPart{
+		{Items: []LikedItem{{"a", 3}, {"b", 1}}}, {Items: []LikedItem{{"a", 2}, {"c", 1}}, More: true},
+	}}}
+	items, more := q.likedAnywhere(LikedPart{}, "ann", nil, 2)
+	if diff := cmp.Diff([]LikedItem{{"a", 3}, {"b", 1}}, items); diff != "" || !more {
+		t.Errorf("%v: %s", more, diff)
+	}
+}
+
+// likedParts has some parts of the likes of everybody.
+type likedParts struct {
+	*others
+	parts []LikedPart
+}
+
+func (l likedParts) Liked(string, PageCursor, int) ([]LikedPart, bool) { return l.parts, true }
