@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/peers"
 	"github.com/skein-feed/skein/gateway/internal/peerservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/projections"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
@@ -55,6 +56,19 @@ func (s *Server) holds(home string) bool {
 	for _, store := range s.views.All {
 		if held := store.Holds(); !held.Has(partition) {
 			return false
+		}
+	}
+	return true
+}
+
+// answers reports whether the server answers itself for a home that it holds: it has once been at the head of the log, or nobody else does.
+func (s *Server) answers(home string) bool {
+	if !s.holds(home) {
+		return false
+	}
+	for _, store := range []*views.Store{s.views.Graph, s.views.Inbox, s.views.Seen, s.views.Counters} {
+		if store != nil && store.Rebuilding() {
+			return !s.cluster.Served(peers.PartitionOf(home))
 		}
 	}
 	return true
@@ -123,7 +137,7 @@ func homed[Req, Res any, P request.Message[Req]](s *Server, procedure string, do
 	forPeers(s, procedure, func(req P) bool { return s.holds(homeOf(req)) }, do)
 	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
 		of := homeOf(req)
-		if s.holds(of) {
+		if s.answers(of) {
 			// What is given up while a call reads it is no answer. It comes back only by a build, which takes longer than a call.
 			if res, err := do(ctx, req, x); s.holds(of) && !lagging(err) {
 				return res, err
@@ -163,7 +177,7 @@ func homedStream[Req, Res any, P request.Message[Req]](
 		}))
 	return func(ctx context.Context, req P, out call.Stream[Res]) error {
 		of := homeOf(req)
-		if s.holds(of) {
+		if s.answers(of) {
 			return do(ctx, req, &heldParts[Res]{out, s, of})
 		}
 		return peers.ForwardStream(ctx, s.cluster.Peers, peers.PartitionOf(of), procedure, (*Req)(req), out.SetLag, out.Send)

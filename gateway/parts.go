@@ -51,7 +51,7 @@ func parted[Req, Res any, P request.Message[Req]](
 	forPeers(s, procedure, func(req P) bool { return s.holdsAll(by.homes(req)) }, do)
 	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
 		homes := by.homes(req)
-		if s.holdsAll(homes) {
+		if !slices.ContainsFunc(homes, func(home string) bool { return !s.answers(home) }) {
 			if res, err := do(ctx, req, x); s.holdsAll(homes) && !lagging(err) {
 				return res, err
 			}
@@ -85,7 +85,7 @@ type division[Req, Res any, P request.Message[Req]] struct {
 func (d *division[Req, Res, P]) answerHere(ctx context.Context, do unaryDo[Req, Res, P], x *call.Info) (elsewhere []int, err error) {
 	var here []int
 	for i, home := range d.homes {
-		if d.s.holds(home) {
+		if d.s.answers(home) {
 			here = append(here, i)
 		} else {
 			elsewhere = append(elsewhere, i)

@@ -108,6 +108,9 @@ func (p *Peers) serving(partition uint8, tried map[string]bool) []Node {
 	return found
 }
 
+// Served reports whether another node serves a partition.
+func (p *Peers) Served(partition uint8) bool { return len(p.serving(partition, nil)) > 0 }
+
 // suspects is 1 for a node that did not answer lately.
 func (p *Peers) suspects(name string) int {
 	p.mu.Lock()
