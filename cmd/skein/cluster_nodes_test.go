@@ -309,7 +309,7 @@ func (c *nodes) load(ctx context.Context) error {
 		}
 		var all errgroup.Group
 		for w := range uint64(4) {
-			all.Go(func() error {
+			all.Go(func() error { //nolint:contextcheck // a question ends with the node that it is put to
 				rng := rand.New(rand.NewPCG(round, w+1))
 				for range 5 {
 					if err := c.compare(rng, gatewaytest.Question(rng, at)); err != nil {
