@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/skein-feed/skein/gateway/gatewaytest"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
 // cluster is a service of several nodes over one log, and one process that holds everything.
@@ -147,4 +150,23 @@ func TestClusterAnswersAsOneProcess(t *testing.T) {
 	}
 	c.stopPeers[1]()
 	compare([]*world{c.nodes[0], c.nodes[2]}, 300)
+}
+
+// TestEveryReadFindsItsNode: other nodes can call every method that reads rows, so a node that lacks the rows finds one that has them.
+func TestEveryReadFindsItsNode(t *testing.T) {
+	c := newCluster(t, 1)
+	s := c.nodes[0].server
+	for procedure := range s.methods {
+		service, _, _ := strings.Cut(strings.TrimPrefix(procedure, "/skein.v1."), "/")
+		if !slices.Contains([]string{"GraphService", "FeedService", "SeenService", "CounterService"}, service) {
+			continue
+		}
+		if procedure == connectv1.FeedServiceListLikesProcedure {
+			continue // any node gathers what the homes of items have
+		}
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, procedure, nil)
+		if _, pattern := s.cluster.handler.Handler(req); pattern != procedure {
+			t.Errorf("%s is not mounted by read or the like (mount.go)", procedure)
+		}
+	}
 }
