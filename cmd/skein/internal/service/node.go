@@ -219,6 +219,10 @@ func (n *node) resize(ctx context.Context, to projections.Partitions) error {
 		if err != nil {
 			return err
 		}
+		// A rollback would bring back partitions that others hold now, and the files of those take disk.
+		if err := s.DeletePrevious(ctx); err != nil {
+			return err
+		}
 		n.a.logger.Debug("a store holds other partitions", "projection", s.Name(), "report", report)
 	}
 	select {
