@@ -41,18 +41,21 @@ func TestLatency(t *testing.T) {
 		if row.Load == nil {
 			continue
 		}
-		timed++
 		if row.Load.Saturated <= 0 || row.Load.Rate <= 0 || row.Load.Entries <= 0 || len(row.Series) != 5 || len(row.Comparisons) != 4 {
 			t.Errorf("%s: %+v, %d series", row.ID, *row.Load, len(row.Series))
 		}
 		for _, s := range row.Series {
+			if s.Void == 1 && len(s.P50) == 0 {
+				continue // on a busy machine, the calls of a slow method are so few that there may be none
+			}
+			timed++
 			if len(s.P50) != 1 || s.P50[0] <= 0 || s.P99[0] < s.P50[0] || s.P999[0] < s.P99[0] {
 				t.Errorf("%s: %s: %v, %v, %v", row.ID, s.Name, s.P50, s.P99, s.P999)
 			}
 		}
 	}
-	if timed < 20 {
-		t.Errorf("%d methods were timed", timed)
+	if timed < 5*20 {
+		t.Errorf("%d times were taken", timed)
 	}
 }
 
