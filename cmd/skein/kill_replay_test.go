@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,7 +68,8 @@ func (f *traffic) read(ctx context.Context) {
 		}
 		f.mu.Lock()
 		f.reads++
-		if connect.IsWireError(err) {
+		// On a busy machine a start takes so long that callers hear of it.
+		if connect.IsWireError(err) && !strings.Contains(err.Error(), "the service is starting") {
 			f.failed = append(f.failed, err)
 		}
 		f.mu.Unlock()
