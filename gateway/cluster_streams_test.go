@@ -63,7 +63,7 @@ func TestClusterScanFollowers(t *testing.T) {
 func TestClusterFolloweeLimit(t *testing.T) {
 	c := newCluster(t, 3, func(o *worldOptions) { o.Limits.Followees = 2 })
 	n := c.without(t, "ann")
-	n.publish(follow("ann", "bob"), follow("ann", "cid"))
+	n.caughtUp(n.publish(follow("ann", "bob"), follow("ann", "cid"))) // others are asked for a state that is not before this one's
 	_, err := n.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("ann", "dan")}}))
 	wantError(t, err, connect.CodeFailedPrecondition, "FOLLOWEE_LIMIT", "events[0].user_followed")
 	n.publish(unfollow("ann", "bob"), follow("ann", "dan"))

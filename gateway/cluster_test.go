@@ -118,38 +118,48 @@ func pages(req proto.Message, nodes ...*world) ([]proto.Message, error) {
 	return gatewaytest.Pages(req, func(page int, req proto.Message) (proto.Message, error) { return nodes[page%len(nodes)].answerTo(req) })
 }
 
+// compare puts random questions to nodes, each page to the next one, and demands the answers of the process that holds everything.
+func (c *cluster) compare(t *testing.T, rng *rand.Rand, at string, nodes []*world, questions int) {
+	t.Helper()
+	for range questions {
+		req := gatewaytest.Question(rng, at)
+		want, err := pages(req, c.whole)
+		if err != nil {
+			t.Fatalf("%T %v: %v", req, req, err)
+		}
+		turn := rng.IntN(len(nodes))
+		got, err := pages(req, slices.Concat(nodes[turn:], nodes[:turn])...)
+		if err != nil {
+			t.Fatalf("%T %v at node %d: %v", req, req, turn, err)
+		}
+		if !slices.EqualFunc(got, want, proto.Equal) {
+			t.Fatalf("%T %v at node %d:\n got %v\nwant %v", req, req, turn, got, want)
+		}
+	}
+}
+
 // TestClusterAnswersAsOneProcess: whichever node is asked, and whichever pages of a session it is asked for, it answers as a process
 // that holds everything, also when a node is gone.
 func TestClusterAnswersAsOneProcess(t *testing.T) {
 	c := newCluster(t, 3)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var at string
-	compare := func(nodes []*world, questions int) {
-		t.Helper()
-		for range questions {
-			req := gatewaytest.Question(rng, at)
-			want, err := pages(req, c.whole)
-			if err != nil {
-				t.Fatalf("%T %v: %v", req, req, err)
-			}
-			turn := rng.IntN(len(nodes))
-			got, err := pages(req, slices.Concat(nodes[turn:], nodes[:turn])...)
-			if err != nil {
-				t.Fatalf("%T %v at node %d: %v", req, req, turn, err)
-			}
-			if !slices.EqualFunc(got, want, proto.Equal) {
-				t.Fatalf("%T %v at node %d:\n got %v\nwant %v", req, req, turn, got, want)
-			}
-		}
-	}
 	for range 4 {
 		for range 8 {
 			at = c.nodes[rng.IntN(len(c.nodes))].publish(gatewaytest.Events(rng, 50)...)
 		}
-		compare(c.nodes, 300)
+		c.compare(t, rng, at, c.nodes, 300)
 	}
 	c.stopPeers[1]()
-	compare([]*world{c.nodes[0], c.nodes[2]}, 300)
+	c.compare(t, rng, at, []*world{c.nodes[0], c.nodes[2]}, 300)
+}
+
+// TestClusterOfNoMoreNodesThanCopies: each node holds everything, and has nobody to ask.
+func TestClusterOfNoMoreNodesThanCopies(t *testing.T) {
+	c := newCluster(t, 2)
+	rng := rand.New(rand.NewPCG(3, 4))
+	at := c.nodes[0].publish(gatewaytest.Events(rng, 200)...)
+	c.compare(t, rng, at, c.nodes, 200)
 }
 
 // TestEveryReadFindsItsNode: other nodes can call every method that reads rows, so a node that lacks the rows finds one that has them.

@@ -74,6 +74,9 @@ func (r *Round) ofAll(q question) ([]*peerv1.Answer, bool) {
 	for i := range need {
 		need[i] &^= r.here[i]
 	}
+	if need.Len() == 0 {
+		return nil, true // all is here, as where there are no more nodes than copies
+	}
 	r.wanted[q] = need
 	return nil, false
 }
