@@ -41,7 +41,7 @@ type method struct {
 
 // LagHeader is the response header of reads: by how many envelopes of the log the answering state was behind the end
 // of the log that the process knew.
-const LagHeader = "Skein-Lag"
+const LagHeader = call.LagHeader
 
 // unary mounts a request-response method. Requests are held against the rules in their proto, then against check,
 // which looks at ids; nil means there are none.

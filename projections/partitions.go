@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"iter"
 	"math/bits"
 	"slices"
 
@@ -76,19 +75,6 @@ func (s *Partitions) Each(do func(partition uint8) error) error {
 		}
 	}
 	return nil
-}
-
-// All iterates over the partitions of the set, in ascending order.
-func (s *Partitions) All() iter.Seq[uint8] {
-	return func(yield func(uint8) bool) {
-		for i, word := range s {
-			for ; word != 0; word &= word - 1 {
-				if !yield(uint8(64*i + bits.TrailingZeros64(word))) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // Len is the number of partitions in the set.

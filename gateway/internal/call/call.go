@@ -14,6 +14,9 @@ type Info struct {
 	acquired bool
 }
 
+// LagHeader is the response header with [Info.Lag].
+const LagHeader = "Skein-Lag"
+
 // Stream is an answer that is sent in parts.
 type Stream[Res any] interface {
 	// Send sends a part. It waits until its client takes it, for as long as parts may take.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -29,9 +30,6 @@ type Node struct {
 	// Serves are the partitions that it answers for.
 	Serves projections.Partitions
 }
-
-// LagHeader is the response header with [call.Info.Lag].
-const LagHeader = "Skein-Lag"
 
 const (
 	// attempt bounds how long one node is waited for while there is another, and lastAttempt while there is none.
@@ -168,7 +166,7 @@ func (p *Peers) judge(ctx context.Context, name string, err error) (again bool) 
 	return true
 }
 
-// nobody is the error where no node serves a partition; cause is why the last one did not answer, if there was one.
+// nobody returns the error of a partition that no node serves. The cause is the error of the last node that was asked, or nil.
 func (p *Peers) nobody(partition uint8, cause error) error {
 	p.Calls.Failed.Add(1)
 	if f, ok := errors.AsType[*apierror.Failure](cause); ok && f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
@@ -220,7 +218,7 @@ func (p *Peers) authorize(h http.Header) {
 }
 
 func lagOf(h http.Header) int64 {
-	if lag, err := strconv.ParseInt(h.Get(LagHeader), 10, 64); err == nil {
+	if lag, err := strconv.ParseInt(h.Get(call.LagHeader), 10, 64); err == nil {
 		return lag
 	}
 	return -1

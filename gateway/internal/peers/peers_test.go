@@ -264,9 +264,9 @@ func TestRound(t *testing.T) {
 				if broken && name != "c" {
 					continue
 				}
-				of, ok := ParsePartitions(reqs[0].GetPartitions())
-				if !ok {
-					t.Fatal("no partitions")
+				of, err := projections.ParsePartitions(reqs[0].GetPartitions())
+				if err != nil {
+					t.Fatal(err)
 				}
 				count += of.Len()
 				union.AddSet(&of)

@@ -1,10 +1,7 @@
 package peers
 
 import (
-	"encoding/binary"
-
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -165,23 +162,4 @@ func (r *Round) Candidates(owner string, seq uint64, after []byte, n int) (parts
 		parts = append(parts, p)
 	}
 	return parts, known
-}
-
-// AppendPartitions appends a set as AskRequest has it.
-func AppendPartitions(dst []byte, s *projections.Partitions) []byte {
-	for _, word := range s {
-		dst = binary.LittleEndian.AppendUint64(dst, word)
-	}
-	return dst
-}
-
-// ParsePartitions reads what AppendPartitions has written.
-func ParsePartitions(b []byte) (s projections.Partitions, ok bool) {
-	if len(b) != 8*len(s) {
-		return s, false
-	}
-	for i := range s {
-		s[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return s, true
 }

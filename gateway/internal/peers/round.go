@@ -70,10 +70,8 @@ func (r *Round) ofAll(q question) ([]*peerv1.Answer, bool) {
 	if known, ok := r.known[q]; ok {
 		return known, true
 	}
-	need := projections.AllPartitions()
-	for i := range need {
-		need[i] &^= r.here[i]
-	}
+	all := projections.AllPartitions()
+	need := all.Without(&r.here)
 	if need.Len() == 0 {
 		return nil, true // all is here, as where there are no more nodes than copies
 	}
@@ -86,9 +84,10 @@ func (r *Round) Fetch(ctx context.Context) error {
 	var units []unit
 	var partitions []uint8
 	for q, need := range r.wanted {
-		for partition := range need.All() {
+		_ = need.Each(func(partition uint8) error {
 			units, partitions = append(units, unit{q, partition}), append(partitions, partition)
-		}
+			return nil
+		})
 	}
 	err := r.peers.Scatter(ctx, partitions, func(ctx context.Context, n *Node, of []int) (keep func() error, err error) {
 		a := askOf(units, of)
@@ -133,7 +132,7 @@ func (a *ask) request(atLeast string) *peerv1.AskRequest {
 		req.Questions[i] = a.questions[i].message()
 		parts.AddSet(&a.parts[i])
 	}
-	req.Partitions = AppendPartitions(nil, &parts)
+	req.Partitions = parts.String()
 	return req
 }
 
@@ -149,11 +148,8 @@ func (r *Round) take(n *Node, a *ask, res *peerv1.AskResponse) error {
 	for i, q := range a.questions {
 		r.known[q] = append(r.known[q], res.GetAnswers()[i])
 		need := r.wanted[q]
-		for w := range need {
-			need[w] &^= a.parts[i][w]
-		}
-		if need.Len() > 0 {
-			r.wanted[q] = need
+		if rest := need.Without(&a.parts[i]); rest.Len() > 0 {
+			r.wanted[q] = rest
 		} else {
 			delete(r.wanted, q)
 		}

@@ -10,7 +10,7 @@ import (
 
 // Scatter asks other nodes about some partitions, each node once for all of which it is the first choice. ask is called for several nodes
 // at a time, with the indexes of the partitions; what it returns is called for one node at a time, and keeps the answer. What a node does
-// not answer is asked of another one, until nobody is left.
+// not answer is asked of another one, as long as there is one.
 func (p *Peers) Scatter(
 	ctx context.Context, partitions []uint8, ask func(ctx context.Context, n *Node, of []int) (keep func() error, err error),
 ) error {

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/peers"
 	"github.com/skein-feed/skein/gateway/internal/views"
@@ -30,9 +31,9 @@ const maxSize = 1000
 
 // Ask answers some questions.
 func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
-	need, ok := peers.ParsePartitions(req.GetPartitions())
-	if !ok {
-		return nil, peers.NotHere()
+	need, err := projections.ParsePartitions(req.GetPartitions())
+	if err != nil {
+		return nil, apierror.Invalid(apierror.InvalidField("partitions", "%s", err))
 	}
 	least, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
@@ -79,10 +80,8 @@ func (a *answering) close() {
 // opened refuses a store without all partitions that are needed.
 func (a *answering) opened(o *views.Opened) error {
 	here := o.View.Partitions()
-	for i := range here {
-		if a.need[i]&^here[i] != 0 {
-			return peers.NotHere()
-		}
+	if missing := a.need.Without(&here); missing.Len() > 0 {
+		return peers.NotHere()
 	}
 	if o.At.Seq >= a.newest.Seq {
 		a.newest = o.At

@@ -84,7 +84,7 @@ type Opened struct {
 	// At is the position of the view, and position its text.
 	At       events.Position
 	Position string
-	// round is what is asked of other nodes; nil means nothing.
+	// round has the questions to other nodes. It is nil outside of a cluster.
 	round *peers.Round
 }
 

@@ -28,11 +28,11 @@ type AskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Every answer contains this position, or any if it is empty.
 	AtLeast string `protobuf:"bytes,1,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
-	// What is asked.
+	// The questions, in any order.
 	Questions []*Question `protobuf:"bytes,2,rep,name=questions,proto3" json:"questions,omitempty"`
-	// The partitions that the caller takes the answers to be of, a bit each, in 32 bytes: the first byte has the partitions 0 to 7, of
-	// which 0 is the lowest bit. The node must serve them all.
-	Partitions    []byte `protobuf:"bytes,3,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	// The partitions that the caller takes the answers to be of, all of which the node must serve: 64 hexadecimal digits, of which the
+	// first four bits are those of the partitions 0 to 3.
+	Partitions    string `protobuf:"bytes,3,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -81,17 +81,17 @@ func (x *AskRequest) GetQuestions() []*Question {
 	return nil
 }
 
-func (x *AskRequest) GetPartitions() []byte {
+func (x *AskRequest) GetPartitions() string {
 	if x != nil {
 		return x.Partitions
 	}
-	return nil
+	return ""
 }
 
 // Question is one question.
 type Question struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is asked for.
+	// The thing that the question is about.
 	//
 	// Types that are valid to be assigned to Of:
 	//
@@ -1136,7 +1136,7 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\bat_least\x18\x01 \x01(\tR\aatLeast\x125\n" +
 	"\tquestions\x18\x02 \x03(\v2\x17.skein.peer.v1.QuestionR\tquestions\x12\x1e\n" +
 	"\n" +
-	"partitions\x18\x03 \x01(\fR\n" +
+	"partitions\x18\x03 \x01(\tR\n" +
 	"partitions\"\xc4\x03\n" +
 	"\bQuestion\x12*\n" +
 	"\x03pin\x18\x01 \x01(\v2\x16.skein.peer.v1.PinNameH\x00R\x03pin\x12/\n" +
