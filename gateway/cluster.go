@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,9 +80,7 @@ func (s *Server) Serves() projections.Partitions {
 	all := projections.AllPartitions()
 	for _, store := range s.views.All {
 		held := store.Holds()
-		for i := range all {
-			all[i] &= held[i]
-		}
+		all.Intersect(&held)
 	}
 	return all
 }
@@ -139,7 +138,7 @@ func homed[Req, Res any, P request.Message[Req]](s *Server, procedure string, do
 		of := homeOf(req)
 		if s.answers(of) {
 			// What is given up while a call reads it is no answer. It comes back only by a build, which takes longer than a call.
-			if res, err := do(ctx, req, x); s.holds(of) && !lagging(err) {
+			if res, err := do(ctx, req, x); s.holds(of) && !s.lagging(err, of) {
 				return res, err
 			}
 		}
@@ -149,9 +148,10 @@ func homed[Req, Res any, P request.Message[Req]](s *Server, procedure string, do
 	}
 }
 
-// lagging reports whether a node that is further than this one may answer: its store has stopped, or is too far behind.
-func lagging(err error) bool {
-	if err == nil {
+// lagging reports whether another node may answer, because the store of this one has stopped, or is too far behind.
+func (s *Server) lagging(err error, homes ...string) bool {
+	elsewhere := func(home string) bool { return s.cluster.Served(peers.PartitionOf(home)) }
+	if err == nil || !slices.ContainsFunc(homes, elsewhere) {
 		return false
 	}
 	switch apierror.Of(err).Reason {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
@@ -71,7 +72,7 @@ func TestClusterFolloweeLimit(t *testing.T) {
 
 // TestClusterNobodyServes: calls about a partition that no node serves fail, with its number; others are answered.
 func TestClusterNobodyServes(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCluster(t, 3, func(o *worldOptions) { o.Limits.Followees = 1 })
 	n := c.without(t, "ann")
 	at := n.publish(follow("ann", "bob"))
 	var here string
@@ -96,6 +97,7 @@ func TestClusterNobodyServes(t *testing.T) {
 		Pairs: []*skeinv1.FollowPair{userPair("ann", "bob"), userPair(here, "bob")}, AtLeast: at,
 	}))
 	nobody("parts", err)
+	n.publish(follow("ann", "cid")) // beyond a cap that nobody can check
 	stream, err := n.feed.WatchFeed(t.Context(), connect.NewRequest(&skeinv1.WatchFeedRequest{ReaderId: "ann", AtLeast: at}))
 	if err != nil {
 		t.Fatal(err)
@@ -132,4 +134,16 @@ func TestClusterListener(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestClusterOfOneLags: the only node that holds a user says itself why it cannot answer, as a process that holds everything does.
+func TestClusterOfOneLags(t *testing.T) {
+	c := newCluster(t, 1, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
+	at := c.whole.publish(follow("ann", "bob"))
+	_, err := c.nodes[0].graph.ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann", AtLeast: at}))
+	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
+	_, err = c.nodes[0].graph.CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
+		Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, AtLeast: at,
+	}))
+	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
 }

@@ -162,7 +162,7 @@ func TestClusterOfNoMoreNodesThanCopies(t *testing.T) {
 	c.compare(t, rng, at, c.nodes, 200)
 }
 
-// TestEveryReadFindsItsNode: other nodes can call every method that reads rows, so a node that lacks the rows finds one that has them.
+// TestEveryReadFindsItsNode demands that other nodes can call every method that reads rows.
 func TestEveryReadFindsItsNode(t *testing.T) {
 	c := newCluster(t, 1)
 	s := c.nodes[0].server

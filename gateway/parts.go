@@ -52,7 +52,7 @@ func parted[Req, Res any, P request.Message[Req]](
 	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
 		homes := by.homes(req)
 		if !slices.ContainsFunc(homes, func(home string) bool { return !s.answers(home) }) {
-			if res, err := do(ctx, req, x); s.holdsAll(homes) && !lagging(err) {
+			if res, err := do(ctx, req, x); s.holdsAll(homes) && !s.lagging(err, homes...) {
 				return res, err
 			}
 		}
@@ -98,7 +98,7 @@ func (d *division[Req, Res, P]) answerHere(ctx context.Context, do unaryDo[Req, 
 	if err == nil && d.s.holdsAll(chosen(d.homes, here)) {
 		return elsewhere, d.keep(here, part, x.Lag)
 	}
-	if err == nil || lagging(err) {
+	if err == nil || d.s.lagging(err, d.homes...) {
 		return append(elsewhere, here...), nil
 	}
 	return nil, err

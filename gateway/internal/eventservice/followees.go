@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/projections/graph"
@@ -56,7 +57,7 @@ func (s *Service) overLimit(ctx context.Context, evs []events.Checked) (refused 
 		refused, err = judgeAll(ctx, r, followers, limit)
 		return err
 	}, &r.Opened)
-	if err != nil && s.Peers != nil && ctx.Err() == nil {
+	if err != nil && apierror.Of(err).Reason == skeinv1.Reason_REASON_NOT_HERE {
 		return nil, nil // no node can be reached that knows the followers: what cannot be checked refuses nobody
 	}
 	return refused, err
