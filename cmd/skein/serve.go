@@ -100,10 +100,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 			c.Listen = "127.0.0.1:0"
 		}
 	}
-	if err := c.checkListen(ctx); err != nil {
-		return err
-	}
-	if err := c.checkLimits(); err != nil {
+	if err := cmp.Or(c.checkListen(ctx), c.checkLimits()); err != nil {
 		return err
 	}
 	logger := c.Logger(std.Err)

@@ -57,8 +57,11 @@ type node struct {
 	resized chan struct{}
 }
 
-// openNode joins the cluster.
+// openNode joins the cluster, if the process is a node.
 func (a *Service) openNode(ctx context.Context, o *NodeOptions, registry prometheus.Registerer) (err error) {
+	if o == nil {
+		return nil
+	}
 	n := &node{NodeOptions: *o, a: a, resized: make(chan struct{})}
 	n.others.Store(&[]gateway.Node{})
 	replicas, err := a.log.Replicas(ctx)

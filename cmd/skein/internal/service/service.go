@@ -162,10 +162,8 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		return nil, err
 	}
 	a.openMaintenance()
-	if o.Node != nil {
-		if err := a.openNode(ctx, o.Node, registry); err != nil {
-			return nil, err
-		}
+	if err = a.openNode(ctx, o.Node, registry); err != nil {
+		return nil, err
 	}
 	if o.Jobs == nil {
 		o.Jobs = (*Service).Jobs
