@@ -344,8 +344,11 @@ func (c *nodes) publish(ctx context.Context, rng *rand.Rand) (at string, err err
 
 // compare puts a question to the process that holds everything, and each page of it to a random node.
 func (c *nodes) compare(rng *rand.Rand, req proto.Message) error {
-	want, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (proto.Message, error) {
-		return c.ask(context.Background(), c.whole.addr, req)
+	want, err := gatewaytest.Pages(req, func(_ int, req proto.Message) (res proto.Message, err error) {
+		for res, err = c.ask(context.Background(), c.whole.addr, req); errors.Is(err, errBehind); {
+			res, err = c.ask(context.Background(), c.whole.addr, req)
+		}
+		return res, err
 	})
 	if err != nil {
 		return fmt.Errorf("the whole process: %T %v: %w", req, req, err)
@@ -361,14 +364,18 @@ func (c *nodes) compare(rng *rand.Rand, req proto.Message) error {
 	return nil
 }
 
-// errBroken is a connection that broke, or could not be made.
-var errBroken = errors.New("no answer")
+var (
+	// errBroken is a connection that broke, or could not be made.
+	errBroken = errors.New("no answer")
+	// errBehind: while the servers of the log elect a leader, a position may take longer to be read than a call waits (docs/faq.md, Limits).
+	errBehind = errors.New("not caught up")
+)
 
-// askAny puts a request to a node, and to others if the connection breaks.
+// askAny puts a request to a node, and to others if the connection breaks, or the node lags.
 func (c *nodes) askAny(rng *rand.Rand, req proto.Message) (res proto.Message, err error) {
 	for {
 		for _, d := range c.doors(rng) {
-			if res, err = c.ask(d.calls, d.addr, req); !errors.Is(err, errBroken) {
+			if res, err = c.ask(d.calls, d.addr, req); !errors.Is(err, errBroken) && !errors.Is(err, errBehind) {
 				return res, err
 			}
 		}
@@ -397,6 +404,9 @@ func (c *nodes) ask(ctx context.Context, addr string, req proto.Message) (proto.
 	defer answer.Body.Close()
 	if body, err = io.ReadAll(answer.Body); err != nil {
 		return nil, fmt.Errorf("%w: %w", errBroken, err)
+	}
+	if strings.Contains(string(body), "the state that contains the position was not reached in time") {
+		return nil, errBehind
 	}
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s: %s", addr, answer.Status, body)
