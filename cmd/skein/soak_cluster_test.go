@@ -24,9 +24,11 @@ import (
 type clustered struct {
 	*campaign
 
-	dir     string
-	servers [2]*process
-	datas   [2]string
+	dir string
+	// host is where the NATS servers listen.
+	host    string
+	servers []*process
+	datas   []string
 	apis    []*command.Client
 	nats    [3]*process
 	disks   [3]*loopDisk
@@ -36,41 +38,50 @@ type clustered struct {
 // TestSoakFaultsCluster torments two processes and the NATS servers that have their log.
 func TestSoakFaultsCluster(t *testing.T) {
 	dir := t.TempDir()
-	c := &clustered{campaign: newCampaign(t), dir: dir}
+	c := &clustered{campaign: newCampaign(t), dir: dir, host: "127.0.0.1"}
 	ports, err := freePorts(21000, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
 	urls := c.startNATS(ports[2:])
 	bin := buildProgram(t, dir, "skein", ".")
-	for i := range c.servers {
+	for i := range 2 {
 		listen := fmt.Sprintf("127.0.0.1:%d", ports[i])
-		c.datas[i] = filepath.Join(dir, fmt.Sprint("data", i))
-		c.servers[i] = &process{
-			name: fmt.Sprint("skein", i), bin: bin, log: filepath.Join(dir, fmt.Sprintf("skein%d.log", i)), ended: c.died,
-			args: []string{
-				"serve", "--data", c.datas[i], "--listen", listen, "--nats", urls, "--nats-replicas", "3",
-				"--archive", filepath.Join(dir, "archive"), "--archive-every", "10s", "--log-retention", "1m",
-			},
-		}
-		c.apis = append(c.apis, (&command.ClientFlags{Server: listen, Timeout: readTime}).Client())
-		if err := c.servers[i].start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = c.servers[i].kill() })
-		c.processes = append(c.processes, c.servers[i])
+		c.serve(&process{name: fmt.Sprint("skein", i), bin: bin}, filepath.Join(dir, fmt.Sprint("data", i)), listen, urls)
 	}
-	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	if c.js, err = jetstream.New(nc); err != nil {
-		t.Fatal(err)
-	}
+	c.connect(urls)
 	c.kinds = c.all()
 	c.begin(c.apis, 6)
 	c.end(c.torment(), c.verify)
+}
+
+// serve starts another process over the log.
+func (c *clustered) serve(p *process, data, listen, urls string, flags ...string) {
+	c.t.Helper()
+	p.log, p.ended = filepath.Join(c.dir, p.name+".log"), c.died
+	p.args = append([]string{
+		"serve", "--data", data, "--listen", listen, "--nats", urls, "--nats-replicas", "3",
+		"--archive", filepath.Join(c.dir, "archive"), "--archive-every", "10s", "--log-retention", "1m",
+	}, flags...)
+	if err := p.start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _, _ = p.kill() })
+	c.servers, c.datas, c.processes = append(c.servers, p), append(c.datas, data), append(c.processes, p)
+	c.apis = append(c.apis, (&command.ClientFlags{Server: listen, Timeout: readTime}).Client())
+}
+
+// connect connects the test itself to the log.
+func (c *clustered) connect(urls string) {
+	c.t.Helper()
+	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(nc.Close)
+	if c.js, err = jetstream.New(nc); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // startNATS builds and starts the real nats-server three times.
@@ -79,7 +90,7 @@ func (c *clustered) startNATS(ports []int) (urls string) {
 	bin := buildProgram(c.t, c.dir, "nats-server", "github.com/nats-io/nats-server/v2")
 	var clients, routes []string
 	for n := range c.nats {
-		clients = append(clients, fmt.Sprintf("nats://127.0.0.1:%d", ports[n]))
+		clients = append(clients, fmt.Sprintf("nats://%s:%d", c.host, ports[n]))
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[3+n]))
 	}
 	for n := range c.nats {
@@ -94,10 +105,10 @@ func (c *clustered) startNATS(ports []int) (urls string) {
 		})
 		config := filepath.Join(c.dir, fmt.Sprintf("nats%d.conf", n))
 		text := fmt.Sprintf(`server_name: n%d
-listen: 127.0.0.1:%d
+listen: %s:%d
 jetstream { store_dir: %q, sync_interval: always, max_file_store: 512MB, max_memory_store: 64MB }
 cluster { name: soak, listen: 127.0.0.1:%d, routes: [%s] }
-`, n, ports[n], filepath.Join(c.disks[n].dir, "js"), ports[3+n], strings.Join(routes, ", "))
+`, n, c.host, ports[n], filepath.Join(c.disks[n].dir, "js"), ports[3+n], strings.Join(routes, ", "))
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			c.t.Fatal(err)
 		}
@@ -115,11 +126,10 @@ cluster { name: soak, listen: 127.0.0.1:%d, routes: [%s] }
 }
 
 func (c *clustered) all() []faultKind {
-	process := func() *process { return c.servers[c.random.IntN(2)] }
 	return []faultKind{
-		{name: "process: kill -9", strike: func() (string, error) { return c.kill(process()) }},
-		{name: "process: stop and continue", strike: func() (string, error) { return process().stop(c.ctx, c.hold(20*time.Second)) }},
-		{name: "both processes: kill -9", strike: c.killBoth},
+		{name: "process: kill -9", strike: func() (string, error) { return c.kill(c.any()) }},
+		{name: "process: stop and continue", strike: func() (string, error) { return c.any().stop(c.ctx, c.hold(20*time.Second)) }},
+		{name: "all processes: kill -9", strike: c.killAll},
 		{name: "process: its directory lost", strike: c.loseDirectory},
 		{name: "process: table of a store damaged", strike: func() (string, error) { return c.damage(tables) }},
 		{name: "process: manifest of a store damaged", strike: func() (string, error) { return c.damage(manifests) }},
@@ -128,16 +138,22 @@ func (c *clustered) all() []faultKind {
 		{name: "NATS: all servers cut", strike: func() (string, error) { return c.cut(3, 40*time.Second) }},
 		{name: "NATS: the leader, kill -9", strike: c.killLeader},
 		{name: "NATS: all servers, kill -9", strike: c.killNATS},
-		{name: "NATS: power cut at a server", strike: func() (string, error) { return c.powerCut(c.one()) }},
-		{name: "NATS: power cut at all servers", strike: func() (string, error) { return c.powerCut([]int{0, 1, 2}) }},
+		{name: "NATS: power cut at a server", strike: func() (string, error) { return c.natsPowerCut(c.one()) }},
+		{name: "NATS: power cut at all servers", strike: func() (string, error) { return c.natsPowerCut([]int{0, 1, 2}) }},
 		{name: "NATS: disk of a server full", strike: func() (string, error) { return c.diskFull(c.one()) }},
 		{name: "NATS: disks of all servers full", strike: func() (string, error) { return c.diskFull([]int{0, 1, 2}) }},
-		{name: "NATS: disk of a server slow", strike: c.diskSlow},
+		{name: "NATS: disk of a server slow", strike: func() (string, error) {
+			n := c.one()[0]
+			return c.diskSlow(c.nats[n], c.disks[n])
+		}},
 		{name: "NATS: fsync of the leader slow", strike: c.fsyncSlow},
 		{name: "NATS: fsync of a server fails, then a power cut", strike: c.fsyncFails, ends: true},
 		{name: "NATS: disk of a server lost", strike: c.diskLost},
 	}
 }
+
+// any chooses one process.
+func (c *clustered) any() *process { return c.servers[c.random.IntN(len(c.servers))] }
 
 // one chooses one NATS server.
 func (c *clustered) one() []int { return []int{c.random.IntN(3)} }
@@ -178,7 +194,7 @@ func (c *clustered) wholeNow(ctx context.Context) (leader int, err error) {
 	return leader, err
 }
 
-func (c *clustered) killBoth() (string, error) {
+func (c *clustered) killAll() (string, error) {
 	var proofs []string
 	var errs []error
 	for _, p := range c.servers {
@@ -193,7 +209,7 @@ func (c *clustered) killBoth() (string, error) {
 }
 
 func (c *clustered) loseDirectory() (string, error) {
-	i := c.random.IntN(2)
+	i := c.random.IntN(len(c.servers))
 	if _, err := c.servers[i].kill(); err != nil {
 		return "", err
 	}
@@ -208,7 +224,7 @@ func (c *clustered) loseDirectory() (string, error) {
 }
 
 func (c *clustered) damage(pattern string) (string, error) {
-	i := c.random.IntN(2)
+	i := c.random.IntN(len(c.servers))
 	return c.damageStore(c.servers[i], c.datas[i], c.apis[i], pattern)
 }
 
@@ -260,14 +276,14 @@ func (c *clustered) killNATS() (string, error) {
 }
 
 // powerCut cuts the power of the disks of some servers, of all before any process can see it.
-func (c *clustered) powerCut(servers []int) (string, error) {
+func (c *clustered) natsPowerCut(servers []int) (string, error) {
 	if _, err := c.whole(); err != nil {
 		return "", err
 	}
-	return c.powerCutNow(servers)
+	return c.natsPowerCutNow(servers)
 }
 
-func (c *clustered) powerCutNow(servers []int) (string, error) {
+func (c *clustered) natsPowerCutNow(servers []int) (string, error) {
 	for _, n := range servers {
 		if err := c.nats[n].freeze(c.ctx); err != nil {
 			return "", err
@@ -329,16 +345,6 @@ func (c *clustered) diskFull(servers []int) (proof string, err error) {
 	return fmt.Sprintf("ENOSPC at %d, noticed by %d", len(servers), noticed), nil
 }
 
-func (c *clustered) diskSlow() (string, error) {
-	n := c.one()[0]
-	end, err := c.disks[n].slow(c.nats[n].pid(), 20_000+c.random.IntN(300_000))
-	if err != nil {
-		return "", err
-	}
-	pause(c.ctx, c.hold(20*time.Second))
-	return end()
-}
-
 func (c *clustered) fsyncSlow() (string, error) {
 	leader, err := c.whole()
 	if err != nil {
@@ -357,7 +363,7 @@ func (c *clustered) fsyncFails() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cut, err := c.powerCutNow([]int{leader})
+	cut, err := c.natsPowerCutNow([]int{leader})
 	return proof + ", " + cut, err
 }
 
@@ -382,7 +388,7 @@ func (c *clustered) diskLost() (string, error) {
 	return fmt.Sprintf("%d files of n%d removed, caught up", len(before), n), err
 }
 
-// verify demands that every projection of both processes is what the log says.
+// verify demands that every projection of all processes is what the log says.
 func (c *clustered) verify() (string, error) {
 	var all []string
 	var errs []error

@@ -77,10 +77,10 @@ func (e *embedded) all() []faultKind {
 	return []faultKind{
 		{name: "kill -9", strike: func() (string, error) { return e.kill(e.p) }},
 		{name: "stop and continue", strike: func() (string, error) { return e.p.stop(e.ctx, e.hold(20*time.Second)) }},
-		{name: "power cut", strike: e.powerCut},
+		{name: "power cut", strike: func() (string, error) { return e.powerCut(e.p, e.disk) }},
 		{name: "disk full", strike: e.diskFull},
 		{name: "disk full, killed and started there", strike: e.diskFullKilled},
-		{name: "disk slow", strike: e.diskSlow},
+		{name: "disk slow", strike: func() (string, error) { return e.diskSlow(e.p, e.disk) }},
 		{name: "fsync slow", strike: e.fsyncSlow},
 		{name: "fsync fails, then a power cut", strike: e.fsyncFails, ends: true},
 		{name: "table of a store damaged", strike: func() (string, error) { return e.damageStore(e.p, e.data, e.api, tables) }},
@@ -89,18 +89,6 @@ func (e *embedded) all() []faultKind {
 		{name: "message damaged before it is archived", strike: e.tailDamaged},
 		{name: "log damaged, restored from the archive", strike: e.logDamaged, ends: true},
 	}
-}
-
-func (e *embedded) powerCut() (string, error) {
-	if err := e.p.freeze(e.ctx); err != nil {
-		return "", err
-	}
-	proof, err := e.disk.cutPower()
-	if err != nil {
-		return "", err
-	}
-	killed, err := e.p.kill()
-	return proof + ", " + killed, errors.Join(err, e.disk.restorePower(), e.p.start())
 }
 
 // refused waits until a publish was refused for lack of room.
@@ -156,15 +144,6 @@ func (e *embedded) diskFullKilled() (proof string, err error) {
 	return killed + ", started with ENOSPC", nil
 }
 
-func (e *embedded) diskSlow() (string, error) {
-	end, err := e.disk.slow(e.p.pid(), 20_000+e.random.IntN(300_000))
-	if err != nil {
-		return "", err
-	}
-	pause(e.ctx, e.hold(20*time.Second))
-	return end()
-}
-
 func (e *embedded) fsyncSlow() (string, error) {
 	return e.injected(e.p, fmt.Sprintf("delay_enter=%d", 50_000+e.random.IntN(1_000_000)), "DELAYED", 15*time.Second)
 }
@@ -179,7 +158,7 @@ func (e *embedded) fsyncFails() (string, error) {
 	if e.random.IntN(2) == 0 {
 		e.rest(time.Second) // while it recovers
 	}
-	cut, err := e.powerCut()
+	cut, err := e.powerCut(e.p, e.disk)
 	return proof + ", " + cut, err
 }
 

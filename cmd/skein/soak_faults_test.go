@@ -30,6 +30,7 @@ type campaign struct {
 	length time.Duration
 	random *rand.Rand
 	soak   *soak
+	parted bool // see soak
 	cancel context.CancelFunc
 	gone   chan struct{} // closed when the traffic has ended
 
@@ -120,6 +121,7 @@ func tail(path string, n int) []string {
 // begin begins the traffic through these addresses.
 func (c *campaign) begin(doors []*command.Client, realms int) {
 	c.soak = newSoak(c.seed, realms, doors, c.t.Logf)
+	c.soak.parted = c.parted
 	c.began = time.Now()
 	go func() {
 		defer close(c.gone)

@@ -22,6 +22,8 @@ import (
 type process struct {
 	name, bin string
 	args      []string
+	// namespace is that of the network in which it runs, if not the test's.
+	namespace string
 	log       string // where it says what it does
 	ended     func(p *process, how string)
 
@@ -71,6 +73,10 @@ func (p *process) launch() error {
 	}
 	defer log.Close()
 	p.cmd = exec.CommandContext(context.Background(), p.bin, p.args...)
+	if p.namespace != "" {
+		p.cmd = exec.CommandContext(context.Background(), "nsenter",
+			append([]string{"--net=/run/netns/" + p.namespace, "--", p.bin}, p.args...)...)
+	}
 	p.cmd.Stderr, p.cmd.Stdout = log, log
 	if err := p.cmd.Start(); err != nil {
 		return err

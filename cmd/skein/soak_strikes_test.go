@@ -24,6 +24,29 @@ func (c *campaign) kill(p *process) (string, error) {
 	return proof, errors.Join(err, p.start())
 }
 
+// powerCut cuts the power of a process and of the disk that it alone uses.
+func (c *campaign) powerCut(p *process, disk *loopDisk) (string, error) {
+	if err := p.freeze(c.ctx); err != nil {
+		return "", err
+	}
+	proof, err := disk.cutPower()
+	if err != nil {
+		return "", err
+	}
+	killed, err := p.kill()
+	return proof + ", " + killed, errors.Join(err, disk.restorePower(), p.start())
+}
+
+// diskSlow slows what a process writes to its disk.
+func (c *campaign) diskSlow(p *process, disk *loopDisk) (string, error) {
+	end, err := disk.slow(p.pid(), 20_000+c.random.IntN(300_000))
+	if err != nil {
+		return "", err
+	}
+	pause(c.ctx, c.hold(20*time.Second))
+	return end()
+}
+
 // injected has strace inject something for a while, longer if a busy machine has not come to it by then.
 func (c *campaign) injected(p *process, what, mark string, most time.Duration) (string, error) {
 	log := p.log + ".strace"

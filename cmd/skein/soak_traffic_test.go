@@ -22,6 +22,8 @@ type soak struct {
 	doors  []*command.Client // any may be asked
 	realms []*realm
 	logf   func(format string, args ...any)
+	// parted says that parts of a batch may be of different positions, because different nodes answer them.
+	parted bool
 
 	// gate is held for reading while a batch is under way, so that who holds it for writing has all of them acknowledged.
 	gate sync.RWMutex

@@ -35,6 +35,9 @@ const (
 // requestTimeout bounds one request to the server.
 const requestTimeout = 5 * time.Second
 
+// openTimeout is how long a bucket is tried to be opened: servers that have just started elect leaders first.
+const openTimeout = time.Minute
+
 // Options say which cluster a process belongs to, and as what.
 type Options struct {
 	// JS is the connection. The package does not close it.
@@ -114,7 +117,7 @@ type Cluster struct {
 }
 
 // Open makes the bucket if it is missing, and reads it. Members and Table are then current; only Run keeps them so. It fails with
-// [ErrVersion] if another version of skein has written what this one cannot read.
+// [ErrVersion] if another version of skein has written what this one cannot read. A bucket that cannot be reached is tried for a minute.
 func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -127,10 +130,17 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Self != nil {
 		c.self = *o.Self
 	}
-	if _, err := c.follow(ctx, requestTimeout, true); err != nil {
-		return nil, err
+	tries, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	for failures := 0; ; failures++ {
+		read, err := c.follow(tries, requestTimeout, true)
+		if err == nil {
+			return c, nil
+		}
+		if read || wait.For(tries, c.pause(failures)) != nil {
+			return nil, err
+		}
 	}
-	return c, nil
 }
 
 // Run renews Self and watches the bucket, and is the controller when it holds the lease. It returns nil when the context ends, and

@@ -346,6 +346,17 @@ func TestBucketOutOfReach(t *testing.T) {
 			}
 		}
 		w.cut(true)
+		opened := make(chan error, 1)
+		go func() {
+			_, err := Open(t.Context(), Options{JS: w.js, LogID: testLog})
+			opened <- err
+		}()
+		rest(openTimeout / 2)
+		w.cut(false)
+		if err := <-opened; err != nil {
+			t.Error("it did not wait for the server:", err)
+		}
+		w.cut(true)
 		if _, err := Open(t.Context(), Options{JS: w.js, LogID: testLog}); err == nil {
 			t.Error("opened without a server")
 		}
