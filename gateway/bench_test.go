@@ -27,11 +27,17 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// benchWorld has 1000 users who follow 100 each, of whom one has played 3300 items.
+// benchWorld is a process with [world.benchFacts].
 func benchWorld(b *testing.B) *world {
 	b.Helper()
 	w := newWorld(b, withSeen, withCounters, func(o *worldOptions) { o.cache = 512 << 20 })
-	var at string
+	w.flushedAt(b, w.benchFacts(b))
+	return w
+}
+
+// benchFacts publishes 1000 users who follow 100 each, of whom one has played 3300 items.
+func (w *world) benchFacts(b *testing.B) (at string) {
+	b.Helper()
 	for batch := range 4 {
 		var evs []*skeinv1.Event
 		for i := range 825 {
@@ -52,6 +58,12 @@ func benchWorld(b *testing.B) *world {
 		}
 		at = res.GetPosition()
 	}
+	return at
+}
+
+// flushedAt waits until the stores have folded the log up to a position, and flushes them.
+func (w *world) flushedAt(b *testing.B, at string) {
+	b.Helper()
 	d, err := views.DemandOf(at)
 	if err != nil {
 		b.Fatal(err)
@@ -64,7 +76,6 @@ func benchWorld(b *testing.B) *world {
 			b.Fatal(err)
 		}
 	}
-	return w
 }
 
 func benchRequests() []struct {

@@ -41,7 +41,7 @@ func smallFeeds(o *worldOptions) {
 }
 
 // newCluster starts so many nodes, each of which holds every partition that is its turn or that of the one before: two replicas.
-func newCluster(t *testing.T, nodes int, options ...func(*worldOptions)) *cluster {
+func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluster {
 	t.Helper()
 	options = append([]func(*worldOptions){withFeeds, withSeen, smallFeeds}, options...)
 	c := &cluster{whole: newWorld(t, options...)}
@@ -70,9 +70,9 @@ func newCluster(t *testing.T, nodes int, options ...func(*worldOptions)) *cluste
 }
 
 // join lets the other nodes find a node.
-func (c *cluster) join(t *testing.T, name string, n *world, held *projections.Partitions) {
+func (c *cluster) join(t testing.TB, name string, n *world, held *projections.Partitions) {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,8 @@ type oldLog struct {
 	dir string
 	// all is what the log holds.
 	all acked
+	// made is when it was written.
+	made time.Time
 	// size is how many envelopes that are, and envs is what a reader gets of the whole.
 	size int
 	envs []*events.Envelope
@@ -58,16 +60,15 @@ func oldPlay(n int) *skeinv1.Event {
 // the minutes after it was made: each new envelope lets another old one be trimmed.
 func writeOldLog(t *testing.T) *oldLog {
 	t.Helper()
-	o := &oldLog{dir: t.TempDir()}
+	o := &oldLog{dir: t.TempDir(), made: time.Now()}
 	// The server has one clock for all its files, which must not be that of the bubble.
 	outside, err := eventlog.Open(t.Context(), eventlog.Config{Ephemeral: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer outside.Close(context.Background())
-	now := time.Now()
 	synctest.Test(t, func(t *testing.T) {
-		until := func(before time.Duration) { <-time.After(time.Until(now.Add(-before))) } // no time, in a bubble
+		until := func(before time.Duration) { <-time.After(time.Until(o.made.Add(-before))) } // no time, in a bubble
 		until(95 * time.Minute)
 		log, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(o.dir, service.LogDir)})
 		if err != nil {
@@ -285,6 +286,9 @@ func TestServerKilledDuringTrim(t *testing.T) {
 	addr, takes := o.undisturbed(ctx, t)
 	var before, archived, trimmed int
 	for n := range kills {
+		if time.Since(o.made) > 3*time.Minute { // what is within the horizon must stay there until the end of a round
+			o = writeOldLog(t)
+		}
 		r := trimRound{o: o, addr: addr, dir: t.TempDir()}
 		// A third at any moment, a third when the first segment was sealed, for trimming comes next, and a third while one
 		// envelope after the other is trimmed.

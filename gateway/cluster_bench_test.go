@@ -1,0 +1,53 @@
+package gateway
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/gateway/internal/peers"
+	"github.com/skein-feed/skein/projections"
+)
+
+// BenchmarkForwarded puts calls to a node that holds what they are about, and to one that asks it. Clients are as in [BenchmarkHTTP]. The
+// metric is the processor time of a call, of client and servers together.
+func BenchmarkForwarded(b *testing.B) {
+	c := newCluster(b, 1)
+	c.nodes[0].flushedAt(b, c.whole.benchFacts(b))
+	router := c.whole.replica(withFeeds, withSeen, func(o *worldOptions) {
+		o.partitions, o.Nodes = &projections.Partitions{}, func() []Node { return *c.alive.Load() }
+	})
+	if router.server.holds("17") || !c.nodes[0].server.holds("17") {
+		b.Fatalf("partition %d is at the wrong node", peers.PartitionOf("17"))
+	}
+	for _, call := range benchRequests() {
+		for _, to := range []struct {
+			name string
+			*world
+		}{{"direct", c.nodes[0]}, {"forwarded", router}} {
+			b.Run(call.name+" "+to.name, func(b *testing.B) {
+				body := marshal(b, call.req)
+				request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/proto\r\nContent-Length: %d\r\n\r\n%s",
+					call.procedure, len(body), body)
+				began := processorTime(b)
+				b.SetParallelism(4)
+				b.RunParallel(func(pb *testing.PB) {
+					if err := drive(to.url, request, pb.Next); err != nil {
+						b.Error(err)
+					}
+				})
+				b.ReportMetric(float64((processorTime(b)-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
