@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -109,7 +110,8 @@ func (b *boundary) stream(c events.Cursor) (o origin, ok bool) {
 // locate finds where a reader continues after a cursor, and checks that the log still holds the envelope that the cursor was taken
 // from.
 func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
-	for confirmed := false; ; {
+	began := time.Now()
+	for {
 		meta := l.meta()
 		o, err := l.look(ctx, c)
 		again := l.meta() != meta || errors.Is(err, errHole) // a new epoch has begun, or another gap is known
@@ -118,8 +120,8 @@ func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 			return origin{}, ctx.Err()
 		case again:
 			continue
-		case !confirmed && l.unsure(err):
-			if confirmed = true; wait.For(ctx, confirmAfter) != nil {
+		case time.Since(began) < l.doubt(err):
+			if wait.For(ctx, confirmAfter) != nil {
 				return origin{}, ctx.Err()
 			}
 			continue
@@ -128,12 +130,28 @@ func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 	}
 }
 
-// unsure reports whether an error may be transient. A leader that a cluster has just elected may lag behind what was acknowledged,
-// and another process may have trimmed the stream after writing archive files that this process has not read yet. Both errors would
-// stop a store for good, so they are confirmed by a second look.
-func (l *Log) unsure(err error) bool {
-	return l.server == nil && (errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrNoLog)) ||
-		l.past != nil && errors.Is(err, events.ErrTrimmed)
+// doubt returns for how long an error must last to be believed: it would stop a store for good. A leader that a cluster has just elected
+// answers before it has caught up with what was acknowledged, and another process may have trimmed the stream after writing archive files
+// that this process has not read yet.
+func (l *Log) doubt(err error) time.Duration {
+	switch {
+	case errors.Is(err, events.ErrLogShorter), errors.Is(err, events.ErrNoLog):
+		return l.catchUp()
+	case l.past != nil && errors.Is(err, events.ErrTrimmed):
+		return confirmAfter
+	}
+	return 0
+}
+
+// catchUp returns how long the servers may report less than they have.
+func (l *Log) catchUp() time.Duration {
+	switch {
+	case l.replicated.Load():
+		return catchUpReplicas
+	case l.server != nil:
+		return 0
+	}
+	return confirmAfter
 }
 
 // look locates a cursor once. It fails with [errHole] if it met a gap of the stream, which is noted by then: the caller looks

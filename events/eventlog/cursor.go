@@ -30,8 +30,13 @@ func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {
 	return nil
 }
 
-// confirmAfter is the pause before the second look that confirms that a log is gone or shorter. A new leader has caught up by then.
-const confirmAfter = time.Second
+const (
+	// confirmAfter is the pause before another look that confirms that a log is gone or shorter.
+	confirmAfter = time.Second
+	// catchUpReplicas is how long a stream with replicas must look shorter than it was to be so. A leader that was elected when servers
+	// came back was seen to need some seconds on a busy machine.
+	catchUpReplicas = 30 * time.Second
+)
 
 // checkMessage compares the message at a cursor with the cursor's checksum. It fails with [errHole] if only the archive has the
 // message, and with [ErrHole] if neither has it.
@@ -70,16 +75,18 @@ func (l *Log) CheckPosition(ctx context.Context, p events.Position) error {
 	if !l.meta().reaches(p.Epoch, p.Seq) {
 		return l.meta().otherEpoch("position", p.Epoch, p.Seq)
 	}
-	err := l.checkReached(ctx, p.Seq)
 	// A caller may hold a position that the leader does not report yet: in a cluster, any replica delivers an envelope once a
-	// quorum has it, and the leader may learn of that a moment later.
-	for pause := firstRetry; l.server == nil && errors.Is(err, events.ErrPositionAhead) && pause < confirmAfter; pause *= 4 {
+	// quorum has it, and the leader may learn of that later.
+	began := time.Now()
+	for pause := firstRetry; ; pause = min(4*pause, confirmAfter) {
+		err := l.checkReached(ctx, p.Seq)
+		if !errors.Is(err, events.ErrPositionAhead) || time.Since(began) >= l.catchUp() {
+			return err
+		}
 		if wait.For(ctx, pause) != nil {
 			return ctx.Err()
 		}
-		err = l.checkReached(ctx, p.Seq)
 	}
-	return err
 }
 
 // checkReached asks the log whether it goes to seq, unless that is known.

@@ -85,6 +85,8 @@ type Log struct {
 	creating bool
 	// last is the highest sequence known to be in the log. It never falls.
 	last atomic.Uint64
+	// replicated says that the stream has, or had, replicas.
+	replicated atomic.Bool
 	// holed is the highest sequence known to be in the archive and missing in the stream.
 	holed     atomic.Uint64
 	missingMu sync.Mutex
@@ -299,6 +301,12 @@ func (l *Log) disown(c closer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.closers, c)
+}
+
+func (l *Log) noteReplicas(info *jetstream.StreamInfo) {
+	if info.Config.Replicas > 1 {
+		l.replicated.Store(true)
+	}
 }
 
 // noteLast raises the highest sequence known to be in the log.

@@ -117,6 +117,7 @@ func (l *Log) findStream(outer context.Context, create bool) error {
 		if err == nil {
 			l.link.verify(state)
 			l.noteLast(info.State.LastSeq)
+			l.noteReplicas(info)
 			return l.adjustMaxBytes(ctx, info)
 		}
 		noPeers := apiError(err).ErrorCode == errCodeNoPeers
@@ -330,6 +331,7 @@ func (l *Log) stream(ctx context.Context) (stream jetstream.Stream, err error) {
 		return nil, err
 	}
 	l.noteLast(info.State.LastSeq)
+	l.noteReplicas(info)
 	return stream, nil
 }
 
