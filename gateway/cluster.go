@@ -3,15 +3,16 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
+	"errors"
 	"net"
 	"net/http"
 	"slices"
-	"sync"
-	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/peers"
@@ -33,8 +34,8 @@ type Node = peers.Node
 // joined is what a server in a cluster has besides.
 type joined struct {
 	*peers.Peers
-	// handler has the methods that other nodes call.
-	handler *http.ServeMux
+	// methods are those that other nodes call, by their paths.
+	methods map[string]http.Handler
 }
 
 // nodes is what a call proves that comes from another node.
@@ -45,7 +46,7 @@ func newJoined(o *Options) *joined {
 	if o.Nodes == nil {
 		return nil
 	}
-	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes)), http.NewServeMux()}
+	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes)), map[string]http.Handler{}}
 }
 
 // holds reports whether all stores have the rows of a home.
@@ -168,13 +169,13 @@ func homedStream[Req, Res any, P request.Message[Req]](
 	if s.cluster == nil {
 		return do
 	}
-	s.cluster.handler.Handle(procedure, connect.NewServerStreamHandler(procedure,
+	s.cluster.methods[procedure] = connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
 			if !s.holds(homeOf(P(req.Msg))) {
 				return s.forPeer(procedure, peers.NotHere())
 			}
 			return s.forPeer(procedure, do(ctx, P(req.Msg), &heldParts[Res]{&parts[Res]{out: out}, s, homeOf(P(req.Msg))}))
-		}))
+		})
 	return func(ctx context.Context, req P, out call.Stream[Res]) error {
 		of := homeOf(req)
 		if s.answers(of) {
@@ -202,71 +203,119 @@ func (p *heldParts[Res]) Send(part *Res) error {
 // Other nodes call a listener of its own, which no application needs to reach. A node that calls has checked its caller and the request,
 // and proves that it has the keys of page tokens.
 
-// forPeers mounts a method for other nodes, which have checked callers and requests. The node must hold what the request is about until it
-// is answered.
+// peerMethod is a method for other nodes, which have checked callers and requests. Those who call in Go's way are answered by the loop
+// (fastpath.go), all others by Connect's handler.
+type peerMethod[Req, Res any, P request.Message[Req]] struct {
+	s    *Server
+	name string
+	// holds reports whether the node holds what a request is about, which it must until the request is answered.
+	holds func(P) bool
+	do    unaryDo[Req, Res, P]
+	http.Handler
+}
+
+// forPeers mounts a method for other nodes.
 func forPeers[Req, Res any, P request.Message[Req]](s *Server, procedure string, holds func(P) bool, do unaryDo[Req, Res, P]) {
-	s.cluster.handler.Handle(procedure, connect.NewUnaryHandler(procedure,
-		func(ctx context.Context, req *connect.Request[Req]) (*connect.Response[Res], error) {
-			x := call.Info{Lag: -1, LongAnswers: s.longAnswers}
-			defer x.Made()
-			if !holds(P(req.Msg)) {
-				return nil, s.forPeer(procedure, peers.NotHere())
-			}
-			res, err := do(ctx, P(req.Msg), &x)
-			if err == nil && !holds(P(req.Msg)) {
-				err = peers.NotHere()
-			}
-			if err != nil {
-				return nil, s.forPeer(procedure, err)
-			}
-			answer := connect.NewResponse(res)
-			if x.Lag >= 0 {
-				answer.Header()[LagHeader] = lagValue(x.Lag)
-			}
-			return answer, nil
-		}))
+	m := &peerMethod[Req, Res, P]{s: s, name: procedure, holds: holds, do: do}
+	m.Handler = connect.NewUnaryHandler(procedure, func(ctx context.Context, req *connect.Request[Req]) (*connect.Response[Res], error) {
+		x := call.Info{Lag: -1, LongAnswers: s.longAnswers}
+		defer x.Made()
+		res, err := m.answer(ctx, P(req.Msg), &x)
+		if err != nil {
+			return nil, err
+		}
+		answer := connect.NewResponse(res)
+		if x.Lag >= 0 {
+			answer.Header()[LagHeader] = lagValue(x.Lag)
+		}
+		return answer, nil
+	})
+	s.cluster.methods[procedure] = m
+}
+
+func (m *peerMethod[Req, Res, P]) answer(ctx context.Context, req P, x *call.Info) (*Res, error) {
+	if !m.holds(req) {
+		return nil, m.s.forPeer(m.name, peers.NotHere())
+	}
+	res, err := m.do(ctx, req, x)
+	if err == nil && !m.holds(req) {
+		err = peers.NotHere()
+	}
+	return res, m.s.forPeer(m.name, err)
+}
+
+func (*peerMethod[Req, Res, P]) letsIn(from identity) bool { return from.denied == nil }
+
+func (m *peerMethod[Req, Res, P]) answerPlain(ctx context.Context, _ identity, body []byte, out *callBuffer) (lag int64, err error) {
+	x := call.Info{Lag: -1, LongAnswers: m.s.longAnswers}
+	defer x.Made()
+	req := P(new(Req))
+	if err := request.UnmarshalProto(body, req); err != nil {
+		return 0, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	res, err := m.answer(ctx, req, &x)
+	if err == nil {
+		err = out.encode(any(res))
+	}
+	return x.Lag, err
 }
 
 // RunPeers serves the other nodes of the cluster on a listener, until ctx ends. Calls under way are answered.
 func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{Handler: s.peersHandler(), ReadHeaderTimeout: 10 * time.Second}
-	var stopping sync.WaitGroup
-	defer stopping.Wait()
-	served, ended := context.WithCancel(ctx)
-	defer ended()
-	stopping.Go(func() {
-		<-served.Done()
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownTimeout)
-		defer cancel()
-		if err := srv.Shutdown(last); err != nil {
-			_ = srv.Close() // it has waited as long as it may
-		}
-		s.cluster.Close()
-	})
-	if err := srv.Serve(l); err != nil && ctx.Err() == nil {
-		return err
+	defer s.cluster.Close()
+	conns := &admission.Connections{}
+	rest := s.httpServer(s.peersHandler(), conns)
+	rest.WriteTimeout, rest.IdleTimeout = 0, 2*peers.IdleTimeout // streams are long, and who calls closes first
+	f := newFastPath(s, l, rest)
+	f.methods, f.who, f.allows, f.conns = s.cluster.methods, s.whichNode, nil, conns
+	defer f.end()
+	ended := make(chan error, 2)
+	go func() { _ = rest.Serve(f.handoff); ended <- nil }() // until it is shut down or closed
+	go func() { ended <- f.accept() }()                     //nolint:contextcheck // calls outlive the order to stop, which ctx is
+	var err error
+	stopped := 0
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+		stopped = 1
 	}
-	return nil
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownTimeout)
+	defer cancel()
+	if f.shutdown(last) != nil {
+		_ = f.close() // it has waited as long as it may
+	}
+	for ; stopped < 2; stopped++ {
+		err = errors.Join(err, <-ended)
+	}
+	return err
 }
 
-// peersHandler answers calls of nodes that have the keys of this one.
+// errNoNode is why a caller is not let in where nodes are.
+var errNoNode = errors.New("not a node of this cluster: all nodes have the same --page-token-keys")
+
+// whichNode authenticates another node.
+func (s *Server) whichNode(authorization string, _ *x509.Certificate) identity {
+	if !s.views.Keys.Proves(nodes, authorization) {
+		return identity{denied: errNoNode}
+	}
+	return identity{}
+}
+
+// peersHandler answers calls of other nodes that the loop does not.
 func (s *Server) peersHandler() http.Handler {
-	const procedure = peerv1connect.PeerServiceAskProcedure
 	asked := peerservice.New(s.views)
-	s.cluster.handler.Handle(procedure, connect.NewUnaryHandler(procedure,
-		func(ctx context.Context, req *connect.Request[peerv1.AskRequest]) (*connect.Response[peerv1.AskResponse], error) {
-			res, err := asked.Ask(ctx, req.Msg)
-			if err != nil {
-				return nil, s.forPeer(procedure, err)
-			}
-			return connect.NewResponse(res), nil
-		}))
+	forPeers(s, peerv1connect.PeerServiceAskProcedure, func(*peerv1.AskRequest) bool { return true },
+		func(ctx context.Context, req *peerv1.AskRequest, _ *call.Info) (*peerv1.AskResponse, error) {
+			return asked.Ask(ctx, req)
+		})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.views.Keys.Proves(nodes, r.Header.Get("Authorization")) {
-			http.Error(w, "not a node of this cluster: all nodes have the same --page-token-keys", http.StatusUnauthorized)
-			return
+		if a := s.whichNode(authorizationOf(r), nil); a.denied != nil {
+			http.Error(w, a.denied.Error(), http.StatusUnauthorized)
+		} else if h, ok := s.cluster.methods[r.URL.Path]; ok {
+			h.ServeHTTP(w, r)
+		} else {
+			http.NotFound(w, r)
 		}
-		s.cluster.handler.ServeHTTP(w, r)
 	})
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
@@ -27,6 +28,12 @@ import (
 type fastPath struct {
 	s *Server
 	l net.Listener
+	// methods are those that can be called, by their paths.
+	methods map[string]http.Handler
+	// who authenticates a caller.
+	who func(authorization string, cert *x509.Certificate) identity
+	// allows reports whether the service answers to a Host; nil means to any.
+	allows func(host string) bool
 	// deaf closes the listener, once: not every listener bears more.
 	deaf func()
 	// rest is the net/http server that serves the connections which are handed over.
@@ -48,8 +55,14 @@ type fastPath struct {
 	empty chan struct{}
 }
 
+// newFastPath is that for clients.
 func newFastPath(s *Server, l net.Listener, rest *http.Server) *fastPath {
-	f := &fastPath{s: s, l: l, rest: rest, handoff: newHandoff(l.Addr()), conns: &s.conns, open: map[*fastConn]struct{}{}}
+	f := &fastPath{
+		s: s, l: l, methods: s.methods, who: s.who, rest: rest, handoff: newHandoff(l.Addr()), conns: &s.conns, open: map[*fastConn]struct{}{},
+	}
+	if s.gate == nil { // who has a token was not sent by a page
+		f.allows = s.hosts.Allow
+	}
 	f.deaf = sync.OnceFunc(func() { l.Close() })
 	f.life, f.end = context.WithCancel(context.Background())
 	return f

@@ -224,15 +224,15 @@ func (c *fastConn) request() (m plainMethod, v verdict) {
 	if v != plainHead || c.head.bytes > c.maxHead() || c.head.body > c.f.s.limits.BodyBytes {
 		return nil, notPlain
 	}
-	m, ok := c.f.s.methods[string(c.head.path)].(plainMethod)
+	m, ok := c.f.methods[string(c.head.path)].(plainMethod)
 	if !ok {
 		return nil, notPlain
 	}
-	if c.f.s.gate == nil && !c.allowedHost() {
+	if !c.allowedHost() {
 		return nil, notPlain
 	}
 	// An unauthenticated caller is refused by net/http, before the body is read.
-	if c.caller = c.f.s.who(c.token(), c.certificate); !m.letsIn(c.caller) {
+	if c.caller = c.f.who(c.token(), c.certificate); !m.letsIn(c.caller) {
 		return nil, notPlain
 	}
 	if c.hold(admission.HeldPerByte*c.head.body) != nil {
@@ -274,9 +274,12 @@ func (c *fastConn) token() string {
 
 // allowedHost reports whether the service answers to the Host of the head. That of the next call is nearly always the same.
 func (c *fastConn) allowedHost() bool {
+	if c.f.allows == nil {
+		return true
+	}
 	if string(c.head.host) != c.host {
 		c.host = ""
-		if host := string(c.head.host); c.f.s.hosts.Allow(host) {
+		if host := string(c.head.host); c.f.allows(host) {
 			c.host = host
 		}
 	}

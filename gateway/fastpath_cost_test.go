@@ -83,7 +83,7 @@ func (*repeated) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 func loopCall(t testing.TB, s *Server, request []byte) func(times int) {
 	t.Helper()
 	s.hosts = anyHost()
-	f := newFastPath(s, newPipes(), s.httpServer())
+	f := newFastPath(s, newPipes(), s.httpServer(s, &s.conns))
 	conn := &repeated{request: request}
 	c := newFastConn(f, conn, &admission.Conn{})
 	return func(times int) {

@@ -166,8 +166,8 @@ func TestFrontAnswersAsNetHTTP(t *testing.T) {
 	w := newWorld(t)
 	w.caughtUp(w.publish(follow("ann", "bob")))
 	alone, both := newPipes(), newPipes()
-	rest := w.server.httpServer()
-	f := newFastPath(w.server, both, w.server.httpServer())
+	rest := w.server.httpServer(w.server, &w.server.conns)
+	f := newFastPath(w.server, both, w.server.httpServer(w.server, &w.server.conns))
 	ended := make(chan error, 3)
 	go func() { ended <- rest.Serve(framedListener{alone}) }()
 	go func() { ended <- f.rest.Serve(f.handoff) }()
@@ -243,7 +243,7 @@ func oddRequests() []string {
 func TestFrontBreaksOff(t *testing.T) {
 	w := newWorld(t)
 	alone := httptest.NewUnstartedServer(w.server)
-	alone.Config, alone.Listener = w.server.httpServer(), framedListener{alone.Listener}
+	alone.Config, alone.Listener = w.server.httpServer(w.server, &w.server.conns), framedListener{alone.Listener}
 	alone.Start()
 	t.Cleanup(alone.Close)
 	for _, request := range oddRequests() {

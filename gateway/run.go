@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/skein-feed/skein/gateway/internal/admission"
 )
 
 // Run serves on the listener until ctx ends, then stops in order:
@@ -31,7 +33,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if s.tls != nil {
 		l = tls.NewListener(l, s.tls.Config())
 	}
-	f := newFastPath(s, l, s.httpServer())
+	f := newFastPath(s, l, s.httpServer(s, &s.conns))
 	defer f.end()
 	var rest sync.WaitGroup
 	defer rest.Wait()
@@ -69,13 +71,14 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-func (s *Server) httpServer() *http.Server {
+// httpServer serves what the loop hands over, of connections that it knows.
+func (s *Server) httpServer(h http.Handler, conns *admission.Connections) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	srv := &http.Server{
-		Handler: s,
+		Handler: h,
 		// Nothing is answered past the handler, which sees to it that connections end.
 		DisableGeneralOptionsHandler: true,
 		Protocols:                    &protocols,
@@ -90,14 +93,14 @@ func (s *Server) httpServer() *http.Server {
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: unreadBytes, MaxReceiveBufferPerStream: unreadBytes},
 		ConnState: func(conn net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
-				s.conns.Ended(conn)
+				conns.Ended(conn)
 			}
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			if c, ok := conn.(interface{ framing() *framing }); ok {
 				ctx = context.WithValue(ctx, framingKey{}, c.framing())
 			}
-			if o := s.conns.Known(conn); o != nil {
+			if o := conns.Known(conn); o != nil {
 				ctx = context.WithValue(ctx, connectionKey{}, o)
 			}
 			return ctx

@@ -182,7 +182,6 @@ func (n *noded) ofNodes() []faultKind {
 		})},
 		{name: "node: power cut", strike: func() (string, error) { i := node(); return n.powerCut(n.servers[i], n.drives[i]) }},
 		{name: "node: disk full", strike: n.driveFull},
-		{name: "node: disk slow", strike: func() (string, error) { i := node(); return n.diskSlow(n.servers[i], n.drives[i]) }},
 		{name: "node: drained, and taken again", strike: n.drained},
 		{name: "node: stopped until others have replaced it", strike: n.replaced},
 		{name: "controller: kill -9 while partitions move", strike: n.controllerKilled},

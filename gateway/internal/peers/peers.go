@@ -38,6 +38,8 @@ const (
 	suspicion, maxSuspicion = time.Second, 16 * time.Second
 	// connections bounds the calls under way to a node. More wait for one to end.
 	connections = 256
+	// IdleTimeout is how long a connection without a call is kept.
+	IdleTimeout = time.Minute
 )
 
 // Peers are the other nodes. Its methods are safe for concurrent use.
@@ -77,7 +79,7 @@ func New(nodes func() []Node, authorization string) *Peers {
 		nodes: nodes, authorization: authorization, silent: map[string]silence{},
 		http: &http.Client{Transport: &http.Transport{
 			DialContext: dialer.DialContext, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections,
-			IdleConnTimeout: time.Minute, DisableCompression: true,
+			IdleConnTimeout: IdleTimeout, DisableCompression: true,
 		}},
 	}
 }
