@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// BenchmarkForwarded puts calls to a node that holds what they are about, and to one that asks it. Clients are as in [BenchmarkHTTP]. The
-// metric is the processor time of a call, of client and servers together.
+// BenchmarkForwarded puts calls to a node that holds what they are about, to the same node as other nodes do, and to a router, which
+// forwards them. Clients are as in [BenchmarkHTTP]. The metric is the processor time of a call, of client and servers together.
 func BenchmarkForwarded(b *testing.B) {
 	c := newCluster(b, 1)
 	c.nodes[0].flushedAt(b, c.whole.benchFacts(b))
@@ -22,14 +22,15 @@ func BenchmarkForwarded(b *testing.B) {
 		b.Fatalf("partition %d is at the wrong node", peers.PartitionOf("17"))
 	}
 	for _, call := range benchRequests() {
-		for _, to := range []struct {
-			name string
-			*world
-		}{{"direct", c.nodes[0]}, {"forwarded", router}} {
+		for _, to := range []struct{ name, url, head string }{
+			{"direct", c.nodes[0].url, ""},
+			{"as a node", "http://" + (*c.alive.Load())[0].Addr, "Authorization: " + router.server.views.Keys.Proof(nodes) + "\r\n"},
+			{"forwarded", router.url, ""},
+		} {
 			b.Run(call.name+" "+to.name, func(b *testing.B) {
 				body := marshal(b, call.req)
-				request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/proto\r\nContent-Length: %d\r\n\r\n%s",
-					call.procedure, len(body), body)
+				request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/proto\r\nContent-Length: %d\r\n\r\n%s",
+					call.procedure, to.head, len(body), body)
 				began := processorTime(b)
 				b.SetParallelism(4)
 				b.RunParallel(func(pb *testing.PB) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os/exec"
@@ -33,6 +34,8 @@ type nodes struct {
 	nats  *natsCluster
 	whole *server
 	http  *http.Client
+	// program is that of the nodes; empty means this one.
+	program string
 	// members is what a process that only watches knows of the cluster.
 	members *placement.Cluster
 
@@ -56,7 +59,55 @@ type door struct {
 func TestClusterNodes(t *testing.T) { // not parallel: it keeps all processors busy
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
-	c := startNodes(ctx, t)
+	c := startNodes(ctx, t, "")
+	c.underLoad(ctx, func(ctx context.Context) {
+		strikes := []strike{
+			{"a node is killed", c.killed},
+			{"a node stands still", c.still},
+			{"a node joins", func(ctx context.Context) error { return c.add(ctx, "n3") }},
+			{"a node leaves", c.leaves},
+			{"the NATS servers start again", c.natsRestart},
+			{"all nodes start again", func(ctx context.Context) error { return c.roll(ctx, "") }},
+		}
+		if testing.Short() {
+			strikes = strikes[:2]
+		}
+		for _, s := range strikes {
+			if !c.strike(ctx, s) {
+				break
+			}
+		}
+	})
+}
+
+// strike is something that happens to the nodes.
+type strike struct {
+	name string
+	run  func(context.Context) error
+}
+
+// strike does it, and demands that the nodes are whole again, and questions are answered.
+func (c *nodes) strike(ctx context.Context, s strike) bool {
+	began := time.Now()
+	err := s.run(ctx)
+	if err == nil {
+		err = c.healed(ctx)
+	}
+	if err == nil {
+		err = c.more(ctx, 100)
+	}
+	if err != nil {
+		c.t.Errorf("%s: %v", s.name, err)
+		return false
+	}
+	c.t.Logf("%s: %v", s.name, time.Since(began))
+	return true
+}
+
+// underLoad does something while questions are asked, and has every node verify its stores at the end. The context ends when a question
+// was answered wrongly.
+func (c *nodes) underLoad(ctx context.Context, do func(context.Context)) {
+	t := c.t
 	ended := make(chan error, 1)
 	struck, failed := context.WithCancel(ctx)
 	t.Cleanup(failed)
@@ -67,36 +118,7 @@ func TestClusterNodes(t *testing.T) { // not parallel: it keeps all processors b
 		}
 		ended <- err
 	}()
-	type strike struct {
-		name string
-		run  func(context.Context) error
-	}
-	strikes := []strike{
-		{"a node is killed", c.killed},
-		{"a node stands still", c.still},
-		{"a node joins", func(ctx context.Context) error { return c.add(ctx, "n3") }},
-		{"a node leaves", c.leaves},
-		{"the NATS servers start again", c.natsRestart},
-		{"all nodes start again", c.allRestart},
-	}
-	if testing.Short() {
-		strikes = strikes[:2]
-	}
-	for _, strike := range strikes {
-		began := time.Now()
-		err := strike.run(struck)
-		if err == nil {
-			err = c.healed(struck)
-		}
-		if err == nil {
-			err = c.more(struck, 100)
-		}
-		if err != nil {
-			t.Errorf("%s: %v", strike.name, err)
-			break
-		}
-		t.Logf("%s: %v", strike.name, time.Since(began))
-	}
+	do(struck)
 	close(c.over)
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -109,11 +131,11 @@ func TestClusterNodes(t *testing.T) { // not parallel: it keeps all processors b
 	}
 }
 
-// startNodes starts three nodes, and waits until each partition is served by two.
-func startNodes(ctx context.Context, t *testing.T) *nodes {
+// startNodes starts three nodes of a program (empty: this one), and waits until each partition is served by two.
+func startNodes(ctx context.Context, t *testing.T, program string) *nodes {
 	t.Helper()
 	c := &nodes{
-		t: t, nats: startCluster(t), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}},
+		t: t, program: program, nats: startCluster(t), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}},
 		running: map[string]*door{}, over: make(chan struct{}),
 	}
 	t.Cleanup(c.http.CloseIdleConnections)
@@ -167,7 +189,7 @@ func (c *nodes) watch(ctx context.Context) error {
 
 // add starts another node.
 func (c *nodes) add(ctx context.Context, name string) error {
-	s := &server{t: c.t, dir: c.t.TempDir(), flags: []string{
+	s := &server{t: c.t, dir: c.t.TempDir(), program: c.program, flags: []string{
 		"--nats", c.nats.url(), "--node", name, "--node-addr", "127.0.0.1:0", "--replace-after", placement.DefaultExpire.String(),
 	}}
 	c.t.Cleanup(s.kill)
@@ -275,12 +297,14 @@ func (c *nodes) natsRestart(ctx context.Context) error {
 	return nil
 }
 
-func (c *nodes) allRestart(ctx context.Context) error {
-	for _, name := range []string{"n0", "n1", "n3"} {
+// roll restarts all nodes with a program, one after the other.
+func (c *nodes) roll(ctx context.Context, program string) error {
+	for _, name := range slices.Sorted(maps.Keys(c.running)) {
 		s := c.take(name)
 		if err := s.stopInOrder(); err != nil {
 			return fmt.Errorf("%s ended with %w", name, err)
 		}
+		s.program = program
 		if err := s.start(ctx); err != nil {
 			return err
 		}

@@ -27,3 +27,19 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	r.demandQuietLogs(t)
 }
+
+// TestRollingNodes replaces the nodes of an older program, $SKEIN_OLD, by this one, one after the other, then back, then forth again, while
+// questions are asked: each is answered, as by a process that has all rows.
+func TestRollingNodes(t *testing.T) {
+	old := oldProgram(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	c := startNodes(ctx, t, old)
+	c.underLoad(ctx, func(ctx context.Context) {
+		for _, program := range []string{"skein", old, "skein"} {
+			if !c.strike(ctx, strike{"to " + program, func(ctx context.Context) error { return c.roll(ctx, program) }}) {
+				return
+			}
+		}
+	})
+}
