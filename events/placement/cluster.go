@@ -177,6 +177,15 @@ func (c *Cluster) Members() []Member {
 	return slices.Clone(c.state.shown)
 }
 
+// Silent returns the members that are not alive and still have a key, by name, as they were last heard of.
+func (c *Cluster) Silent() []Member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(c.state.known(), func(m Member) bool {
+		return slices.ContainsFunc(c.state.shown, func(alive Member) bool { return alive.Name == m.Name })
+	})
+}
+
 // Table returns the last table known. Its lists must not be changed.
 func (c *Cluster) Table() Table {
 	c.mu.Lock()

@@ -90,12 +90,18 @@ func TestSilentNodeIsReplaced(t *testing.T) {
 		if after := time.Since(stopped); after < DefaultExpire-DefaultEvery || after > DefaultExpire+DefaultEvery {
 			t.Errorf("it expired after %v", after)
 		}
+		if silent := w.Silent(); len(silent) != 1 || silent[0].Name != "c" || silent[0].Addr != "c:7411" || time.Since(silent[0].Seen) < DefaultExpire {
+			t.Errorf("silent are %+v", silent)
+		}
 		if w.Table().Revision != before.Revision {
 			t.Error("it lost its partitions at once")
 		}
 		w.untilPlaced(t, "a", "b")
 		if after := time.Since(stopped); after < DefaultReplaceAfter || after > DefaultReplaceAfter+5*DefaultEvery {
 			t.Errorf("it was replaced after %v", after)
+		}
+		if silent := w.Silent(); len(silent) != 0 {
+			t.Errorf("silent are still %+v", silent)
 		}
 		if got := openProcess(t, ns, nil).names(); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("a process that opens then knows %v", got)

@@ -528,7 +528,7 @@ type NodeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Where the other nodes reach it, host:port; empty if it is away.
+	// Where the other nodes reach it, host:port; empty if nothing is known of it any more.
 	Addr string `protobuf:"bytes,2,opt,name=addr,proto3" json:"addr,omitempty"`
 	// Its zone; empty if it has none.
 	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
@@ -545,7 +545,15 @@ type NodeStatus struct {
 	// The position of its slowest projection, a few seconds ago; empty if it is unknown.
 	Position string `protobuf:"bytes,9,opt,name=position,proto3" json:"position,omitempty"`
 	// Whether it is the process that answers.
-	Self          bool `protobuf:"varint,10,opt,name=self,proto3" json:"self,omitempty"`
+	Self bool `protobuf:"varint,10,opt,name=self,proto3" json:"self,omitempty"`
+	// The partitions that it serves: 64 hexadecimal digits, of which the first four bits are those of the partitions 0 to 3.
+	ServesPartitions string `protobuf:"bytes,11,opt,name=serves_partitions,json=servesPartitions,proto3" json:"serves_partitions,omitempty"`
+	// The partitions that it should hold by the table of the cluster, in the same form.
+	GivenPartitions string `protobuf:"bytes,12,opt,name=given_partitions,json=givenPartitions,proto3" json:"given_partitions,omitempty"`
+	// For how many seconds the process that answers has heard nothing of it; absent if nothing is known of it any more.
+	SilentSeconds *float64 `protobuf:"fixed64,13,opt,name=silent_seconds,json=silentSeconds,proto3,oneof" json:"silent_seconds,omitempty"`
+	// How many envelopes the log had, as the process that answers knows it, after that position; absent if the position is unknown.
+	LagEnvelopes  *uint64 `protobuf:"varint,14,opt,name=lag_envelopes,json=lagEnvelopes,proto3,oneof" json:"lag_envelopes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -648,6 +656,34 @@ func (x *NodeStatus) GetSelf() bool {
 		return x.Self
 	}
 	return false
+}
+
+func (x *NodeStatus) GetServesPartitions() string {
+	if x != nil {
+		return x.ServesPartitions
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetGivenPartitions() string {
+	if x != nil {
+		return x.GivenPartitions
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetSilentSeconds() float64 {
+	if x != nil && x.SilentSeconds != nil {
+		return *x.SilentSeconds
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetLagEnvelopes() uint64 {
+	if x != nil && x.LagEnvelopes != nil {
+		return *x.LagEnvelopes
+	}
+	return 0
 }
 
 // The archived part of the log, as this process knows it.
@@ -3117,7 +3153,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\v2\x14.skein.v1.NodeStatusR\x05nodes\x12\x16\n" +
 	"\x06copies\x18\x02 \x01(\rR\x06copies\x12)\n" +
 	"\x10short_partitions\x18\x03 \x01(\rR\x0fshortPartitions\x12/\n" +
-	"\x13unserved_partitions\x18\x04 \x01(\rR\x12unservedPartitions\"\xee\x01\n" +
+	"\x13unserved_partitions\x18\x04 \x01(\rR\x12unservedPartitions\"\xc1\x03\n" +
 	"\n" +
 	"NodeStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -3130,7 +3166,13 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x05given\x18\b \x01(\rR\x05given\x12\x1a\n" +
 	"\bposition\x18\t \x01(\tR\bposition\x12\x12\n" +
 	"\x04self\x18\n" +
-	" \x01(\bR\x04self\"\x93\x03\n" +
+	" \x01(\bR\x04self\x12+\n" +
+	"\x11serves_partitions\x18\v \x01(\tR\x10servesPartitions\x12)\n" +
+	"\x10given_partitions\x18\f \x01(\tR\x0fgivenPartitions\x12*\n" +
+	"\x0esilent_seconds\x18\r \x01(\x01H\x00R\rsilentSeconds\x88\x01\x01\x12(\n" +
+	"\rlag_envelopes\x18\x0e \x01(\x04H\x01R\flagEnvelopes\x88\x01\x01B\x11\n" +
+	"\x0f_silent_secondsB\x10\n" +
+	"\x0e_lag_envelopes\"\x93\x03\n" +
 	"\rArchiveStatus\x12\x1a\n" +
 	"\blocation\x18\x01 \x01(\tR\blocation\x12\x1c\n" +
 	"\tarchiving\x18\x02 \x01(\bR\tarchiving\x12#\n" +
@@ -3519,6 +3561,7 @@ func file_skein_v1_admin_service_proto_init() {
 		return
 	}
 	file_skein_v1_errors_proto_init()
+	file_skein_v1_admin_service_proto_msgTypes[3].OneofWrappers = []any{}
 	file_skein_v1_admin_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_skein_v1_admin_service_proto_msgTypes[8].OneofWrappers = []any{}
 	file_skein_v1_admin_service_proto_msgTypes[12].OneofWrappers = []any{}

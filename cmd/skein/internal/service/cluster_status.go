@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/placement"
@@ -14,34 +15,51 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// status is the cluster as this node sees it.
-func (n *node) status() *skeinv1.ClusterStatus {
-	return clusterStatus(n.cluster.Members(), n.cluster.Table(), n.Copies, n.Name)
+// clusterView is what a node knows of its cluster at one time.
+type clusterView struct {
+	// members are the nodes that are alive, silent those that are not and may still have partitions.
+	members, silent []placement.Member
+	table           placement.Table
+	// copies is the number that counts until there is a table.
+	copies int
+	// self is the name of the node that answers.
+	self string
+	// head is the last sequence of the log.
+	head uint64
+	now  time.Time
 }
 
-// clusterStatus counts the partitions of members and of the table. Copies is the number that counts until there is a table.
-func clusterStatus(members []placement.Member, table placement.Table, copies int, self string) *skeinv1.ClusterStatus {
-	c := &skeinv1.ClusterStatus{Copies: uint32(cmp.Or(table.Replicas, copies))}
+// status is the cluster as this node sees it.
+func (n *node) status() *skeinv1.ClusterStatus {
+	return clusterStatus(&clusterView{
+		members: n.cluster.Members(), silent: n.cluster.Silent(), table: n.cluster.Table(), copies: n.Copies, self: n.Name,
+		head: n.a.hub.Head(), now: time.Now(),
+	})
+}
+
+// clusterStatus counts the partitions of members and of the table.
+func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
+	c := &skeinv1.ClusterStatus{Copies: uint32(cmp.Or(v.table.Replicas, v.copies))}
 	known := map[string]*skeinv1.NodeStatus{}
+	given := map[string]*placement.Set{}
 	add := func(s *skeinv1.NodeStatus) {
-		s.Self = s.GetName() == self
-		known[s.GetName()], c.Nodes = s, append(c.Nodes, s)
+		s.Self = s.GetName() == v.self
+		known[s.GetName()], given[s.GetName()], c.Nodes = s, &placement.Set{}, append(c.Nodes, s)
 	}
-	for _, m := range members {
-		add(&skeinv1.NodeStatus{
-			Name: m.Name, Addr: m.Addr, Zone: m.Zone, Weight: uint32(max(m.Weight, 1)), Draining: m.Draining,
-			Serves: uint32(m.Serves.Len()), Position: m.Position,
-		})
+	for _, m := range v.members {
+		s := v.nodeStatus(m)
+		s.Serves, s.ServesPartitions = uint32(m.Serves.Len()), textOf(m.Serves)
+		add(s)
 	}
 	for p := range events.NumPartitions {
-		for _, name := range table.Nodes[p] {
+		for _, name := range v.table.Nodes[p] {
 			if known[name] == nil {
-				add(&skeinv1.NodeStatus{Name: name, Away: true})
+				add(v.away(name))
 			}
-			known[name].Given++
+			given[name].Add(uint8(p))
 		}
 		serving := uint32(0)
-		for _, m := range members {
+		for _, m := range v.members {
 			if m.Serves.Has(uint8(p)) {
 				serving++
 			}
@@ -53,8 +71,40 @@ func clusterStatus(members []placement.Member, table placement.Table, copies int
 			c.UnservedPartitions++
 		}
 	}
+	for _, s := range c.GetNodes() {
+		set := given[s.GetName()]
+		s.Given, s.GivenPartitions = uint32(set.Len()), textOf(*set)
+	}
 	slices.SortFunc(c.Nodes, func(a, b *skeinv1.NodeStatus) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return c
+}
+
+// nodeStatus is what a node last said of itself, without its partitions.
+func (v *clusterView) nodeStatus(m placement.Member) *skeinv1.NodeStatus {
+	s := &skeinv1.NodeStatus{
+		Name: m.Name, Addr: m.Addr, Zone: m.Zone, Weight: uint32(max(m.Weight, 1)), Draining: m.Draining, Position: m.Position,
+		SilentSeconds: new(max(0, v.now.Sub(m.Seen).Seconds())),
+	}
+	if at, err := events.ParsePosition(m.Position); err == nil {
+		s.LagEnvelopes = new(v.head - min(v.head, at.Seq))
+	}
+	return s
+}
+
+// away is a node that the table names and that is not alive: it serves nothing.
+func (v *clusterView) away(name string) *skeinv1.NodeStatus {
+	s := &skeinv1.NodeStatus{Name: name}
+	if i := slices.IndexFunc(v.silent, func(m placement.Member) bool { return m.Name == name }); i >= 0 {
+		s = v.nodeStatus(v.silent[i])
+	}
+	s.Away, s.ServesPartitions = true, textOf(placement.Set{})
+	return s
+}
+
+// textOf is a set as the API has it.
+func textOf(s placement.Set) string {
+	text, _ := s.MarshalText() // it never fails
+	return string(text)
 }
 
 // drain takes the partitions away from a node, or gives it partitions again.

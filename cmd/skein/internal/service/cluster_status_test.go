@@ -2,7 +2,9 @@ package service
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -13,15 +15,24 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Of 256 partitions the first ten are given to a and c, the others to a and b. c is away, b serves only what a serves too.
+// Of 256 partitions the first ten are given to a and c, the others to a and b, but for the last, which d is given alone. c is silent, d has
+// no key any more, b serves only what a serves too.
 func TestClusterStatus(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(seq uint64) string { return events.Position{Epoch: 1, Seq: seq}.String() }
 	table := placement.Table{Revision: 1, Replicas: 2}
-	a := placement.Member{Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Position: "1.7"}
-	b := placement.Member{Name: "b", Addr: "b:1", Draining: true}
+	a := placement.Member{Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Position: at(7), Seen: now.Add(-time.Second)}
+	b := placement.Member{Name: "b", Addr: "b:1", Draining: true, Position: at(12), Seen: now.Add(time.Hour)}
+	c := placement.Member{Name: "c", Addr: "c:1", Zone: "y", Weight: 1, Seen: now.Add(-30 * time.Second)}
+	c.Serves.Add(0) // as it said
 	for p := range events.NumPartitions {
-		table.Nodes[p] = []string{"a", "b"}
-		if p < 10 {
-			table.Nodes[p][1] = "c"
+		switch {
+		case p < 10:
+			table.Nodes[p] = []string{"a", "c"}
+		case p == 255:
+			table.Nodes[p] = []string{"d"}
+		default:
+			table.Nodes[p] = []string{"a", "b"}
 		}
 		if p != 0 {
 			a.Serves.Add(uint8(p))
@@ -30,19 +41,34 @@ func TestClusterStatus(t *testing.T) {
 			b.Serves.Add(uint8(p))
 		}
 	}
+	none, f61 := strings.Repeat("0", 64), strings.Repeat("f", 61)
 	want := &skeinv1.ClusterStatus{
 		Copies: 2, ShortPartitions: 20, UnservedPartitions: 1,
 		Nodes: []*skeinv1.NodeStatus{
-			{Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Serves: 255, Given: 256, Position: "1.7"},
-			{Name: "b", Addr: "b:1", Weight: 1, Draining: true, Serves: 236, Given: 246, Self: true},
-			{Name: "c", Away: true, Given: 10},
+			{
+				Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Serves: 255, Given: 255, Position: at(7),
+				ServesPartitions: "7ff" + f61, GivenPartitions: "fff" + f61[:60] + "e", SilentSeconds: new(1.0), LagEnvelopes: new(uint64(3)),
+			},
+			{
+				Name: "b", Addr: "b:1", Weight: 1, Draining: true, Serves: 236, Given: 245, Self: true, Position: at(12),
+				ServesPartitions: "00000" + f61[:59], GivenPartitions: "003" + f61[:60] + "e", SilentSeconds: new(0.0), LagEnvelopes: new(uint64(0)),
+			},
+			{
+				Name: "c", Addr: "c:1", Zone: "y", Weight: 1, Away: true, Given: 10,
+				ServesPartitions: none, GivenPartitions: "ffc" + none[3:], SilentSeconds: new(30.0),
+			},
+			{Name: "d", Away: true, Given: 1, ServesPartitions: none, GivenPartitions: none[1:] + "1"},
 		},
 	}
-	if diff := cmp.Diff(want, clusterStatus([]placement.Member{a, b}, table, 5, "b"), protocmp.Transform()); diff != "" {
+	view := clusterView{
+		members: []placement.Member{a, b}, silent: []placement.Member{c, {Name: "gone", Addr: "gone:1"}}, table: table,
+		copies: 5, self: "b", head: 10, now: now,
+	}
+	if diff := cmp.Diff(want, clusterStatus(&view), protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
 	// Before there is a table, what the node was started with counts.
-	if c := clusterStatus(nil, placement.Table{}, 2, "b"); c.GetCopies() != 2 || c.GetUnservedPartitions() != 256 || len(c.GetNodes()) != 0 {
+	if c := clusterStatus(&clusterView{copies: 2, self: "b"}); c.GetCopies() != 2 || c.GetUnservedPartitions() != 256 || len(c.GetNodes()) != 0 {
 		t.Error(c)
 	}
 }

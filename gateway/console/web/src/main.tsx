@@ -7,6 +7,7 @@ import { ago } from "./format.js";
 import { useAsked } from "./hooks.js";
 import { Confirmation, Field, Form } from "./parts.js";
 import { route, to } from "./route.js";
+import { Cluster } from "./screens/cluster.js";
 import { Events } from "./screens/events.js";
 import { Hot } from "./screens/hot.js";
 import { Operations } from "./screens/operations.js";
@@ -21,6 +22,7 @@ const screens: Record<string, [title: string, screen: ComponentType]> = {
   why: ["Why in my feed?", Why],
   user: ["User", UserScreen],
   operations: ["Operations", Operations],
+  cluster: ["Cluster", Cluster],
   events: ["Events", Events],
   try: ["Try it", Try],
   hot: ["Hot", Hot],

@@ -14,7 +14,7 @@ export interface Problem {
 
 /** Finds what is wrong in what the service says about itself. */
 export function problems(status: GetStatusResponse, figures?: Figures, lately?: Between): Problem[] {
-  return [...ofLog(status), ...ofProjections(status), ...ofMaintenance(status), ...(figures ? ofProcess(figures, lately) : [])];
+  return [...ofLog(status), ...ofCluster(status), ...ofProjections(status), ...ofMaintenance(status), ...(figures ? ofProcess(figures, lately) : [])];
 }
 
 function* ofLog({ log }: GetStatusResponse): Iterable<Problem> {
@@ -42,6 +42,28 @@ function* ofLog({ log }: GetStatusResponse): Iterable<Problem> {
       severe: full > 0.97,
       what: `The log has ${bytes(log.bytes)} of ${bytes(log.maxBytes)}. A full log refuses events.`,
       todo: "If it is archived, shorten --log-retention; otherwise see why archiving fails, or raise --log-max-bytes. Then restart.",
+    };
+  }
+}
+
+function* ofCluster({ cluster }: GetStatusResponse): Iterable<Problem> {
+  if (cluster === undefined) return;
+  const { copies, unservedPartitions: unserved } = cluster;
+  const short = cluster.shortPartitions - unserved;
+  if (unserved > 0) {
+    yield {
+      runbook: "SkeinPartitionsUnserved",
+      severe: true,
+      what: `No node serves ${plural(unserved, "partition")}: calls about their users and items fail.`,
+      todo: "The screen Cluster shows which, and which nodes are away: start them again.",
+    };
+  }
+  if (short > 0) {
+    yield {
+      runbook: "SkeinPartitionsShort",
+      severe: false,
+      what: `Fewer than ${plural(copies, "node")} serve ${plural(short, "partition")}: the next failure may take the last copy.`,
+      todo: "The screen Cluster shows whether a node is away or drained, or still builds what it is given.",
     };
   }
 }

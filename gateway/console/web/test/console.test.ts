@@ -215,6 +215,7 @@ describe("the world of the demo", () => {
       ["pipeline", "From the log to the stores"],
       ["why?reader=ada&owner=greta&pin=tomatoes", "Not in the feed"],
       ["operations", "succeeded"],
+      ["cluster", "no node of a cluster"],
       ["events", "EVENT_ID_REUSED"],
       ["try?method=FeedService/ReadFeed", "skein.v1.ReadFeedRequest"],
       ["hot", "frame-1952"],

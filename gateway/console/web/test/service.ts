@@ -1,16 +1,22 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
 export const folder = mkdtempSync(join(tmpdir(), "skein-console-"));
 export const program = join(folder, "skein");
+const natsProgram = join(folder, "nats-server");
 
 /** Builds skein. npm runs scripts in the folder of the package. */
 export function build(): void {
   execFileSync("go", ["build", "-o", program, "./cmd/skein"], { cwd: "../../..", env: { ...process.env, CGO_ENABLED: "0" }, stdio: "inherit" });
+}
+
+/** Builds the NATS server that skein is built with. */
+export function buildNATS(): void {
+  execFileSync("go", ["build", "-o", natsProgram, "github.com/nats-io/nats-server/v2"], { cwd: "../../..", env: { ...process.env, CGO_ENABLED: "0" }, stdio: "inherit" });
 }
 
 export function remove(): void {
@@ -23,16 +29,28 @@ export interface Service {
 }
 
 /** Starts a command of skein that serves, and resolves when it is ready. */
-export async function start(...args: string[]): Promise<Service> {
-  const service = spawn(program, args, { cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
+export function start(...args: string[]): Promise<Service> {
+  // A demo says on its output where it serves, `serve` in its log.
+  return args[0] === "demo" ? run(program, args, "stdout", /^Serving (\S+) until/) : run(program, args, "stderr", /msg=ready url=(\S+)/);
+}
+
+/** Starts a NATS server with JetStream. */
+export async function startNATS(): Promise<Service> {
+  const config = join(folder, "nats.conf");
+  writeFileSync(config, `listen: "127.0.0.1:-1"\njetstream { store_dir: ${JSON.stringify(join(folder, "nats"))}, sync_interval: always }\n`);
+  const service = await run(natsProgram, ["--config", config], "stderr", /Listening for client connections on (\S+)/);
+  return { ...service, url: `nats://${service.url}` };
+}
+
+/** Starts a program, and resolves when it has printed where it serves. */
+async function run(name: string, args: string[], where: "stdout" | "stderr", ready: RegExp): Promise<Service> {
+  const service = spawn(name, args, { cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
   const stop = async () => {
     service.kill();
     if (service.exitCode === null && service.signalCode === null) await once(service, "exit");
   };
-  // A demo says on its output where it serves, `serve` in its log.
-  const ready = args[0] === "demo" ? /^Serving (\S+) until/ : /msg=ready url=(\S+)/;
-  const [said, other] = args[0] === "demo" ? [service.stdout, service.stderr] : [service.stderr, service.stdout];
-  other.resume();
+  const said = service[where];
+  service[where === "stdout" ? "stderr" : "stdout"].resume();
   const printed: string[] = [];
   for await (const line of createInterface(said)) {
     printed.push(line);
@@ -43,7 +61,7 @@ export async function start(...args: string[]): Promise<Service> {
     }
   }
   await stop();
-  throw new Error(`skein ${args.join(" ")} ended:\n${printed.join("\n")}`);
+  throw new Error(`${name} ${args.join(" ")} ended:\n${printed.join("\n")}`);
 }
 
 /** Calls a method with JSON, as any program may. */
