@@ -30,11 +30,15 @@ import (
 // Node is a node of the cluster as the others see it.
 type Node = peers.Node
 
+// Eraser is what a node does when another one erases a user.
+type Eraser = peerservice.Eraser
+
 // joined is what a server in a cluster has besides.
 type joined struct {
 	*peers.Peers
 	// handler has the methods that other nodes call.
 	handler *http.ServeMux
+	eraser  Eraser // may be nil
 }
 
 // nodes is what a call proves that comes from another node.
@@ -45,7 +49,7 @@ func newJoined(o *Options) *joined {
 	if o.Nodes == nil {
 		return nil
 	}
-	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes)), http.NewServeMux()}
+	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes)), http.NewServeMux(), o.Eraser}
 }
 
 // holds reports whether all stores have the rows of a home.
@@ -251,16 +255,12 @@ func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 
 // peersHandler answers calls of nodes that have the keys of this one.
 func (s *Server) peersHandler() http.Handler {
-	const procedure = peerv1connect.PeerServiceAskProcedure
-	asked := peerservice.New(s.views)
-	s.cluster.handler.Handle(procedure, connect.NewUnaryHandler(procedure,
-		func(ctx context.Context, req *connect.Request[peerv1.AskRequest]) (*connect.Response[peerv1.AskResponse], error) {
-			res, err := asked.Ask(ctx, req.Msg)
-			if err != nil {
-				return nil, s.forPeer(procedure, err)
-			}
-			return connect.NewResponse(res), nil
-		}))
+	forNodes(s, peerv1connect.PeerServiceAskProcedure, peerservice.New(s.views).Ask)
+	if s.cluster.eraser != nil {
+		erasing := peerservice.Erasing{Eraser: s.cluster.eraser}
+		forNodes(s, peerv1connect.PeerServiceFlushProcedure, erasing.Flush)
+		forNodes(s, peerv1connect.PeerServiceCleanProcedure, erasing.Clean)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.views.Keys.Proves(nodes, r.Header.Get("Authorization")) {
 			http.Error(w, "not a node of this cluster: all nodes have the same --page-token-keys", http.StatusUnauthorized)
@@ -268,6 +268,33 @@ func (s *Server) peersHandler() http.Handler {
 		}
 		s.cluster.handler.ServeHTTP(w, r)
 	})
+}
+
+// forNodes mounts a method that only nodes call.
+func forNodes[Req, Res any](s *Server, procedure string, do func(context.Context, *Req) (*Res, error)) {
+	s.cluster.handler.Handle(procedure, connect.NewUnaryHandler(procedure,
+		func(ctx context.Context, req *connect.Request[Req]) (*connect.Response[Res], error) {
+			res, err := do(ctx, req.Msg)
+			if err != nil {
+				return nil, s.forPeer(procedure, err)
+			}
+			return connect.NewResponse(res), nil
+		}))
+}
+
+// FlushNode has a node fold and flush the log up to a deletion, for an erasure, see [Eraser]. Why is what the node objects to; an error is
+// one of reaching it.
+func (s *Server) FlushNode(ctx context.Context, n Node, epoch uint32, seq uint64) (done bool, why string, err error) {
+	res, _, err := peers.Call[peerv1.FlushRequest, peerv1.FlushResponse](ctx, s.cluster.Peers, &n,
+		peerv1connect.PeerServiceFlushProcedure, &peerv1.FlushRequest{Epoch: epoch, Seq: seq})
+	return res.GetDone(), res.GetWhy(), err
+}
+
+// CleanNode asks a node whether its stores were built from the log of an epoch, see [Eraser].
+func (s *Server) CleanNode(ctx context.Context, n Node, epoch uint32) (done bool, why string, err error) {
+	res, _, err := peers.Call[peerv1.CleanRequest, peerv1.CleanResponse](ctx, s.cluster.Peers, &n,
+		peerv1connect.PeerServiceCleanProcedure, &peerv1.CleanRequest{Epoch: epoch})
+	return res.GetDone(), res.GetWhy(), err
 }
 
 // forPeer is an error as another node gets it.
