@@ -31,11 +31,15 @@ import (
 // Node is a node of the cluster as the others see it.
 type Node = peers.Node
 
+// Eraser is what a node does when another one erases a user.
+type Eraser = peerservice.Eraser
+
 // joined is what a server in a cluster has besides.
 type joined struct {
 	*peers.Peers
 	// methods are those that other nodes call, by their paths.
 	methods map[string]http.Handler
+	eraser  Eraser // may be nil
 }
 
 // nodes is what a call proves that comes from another node.
@@ -46,7 +50,7 @@ func newJoined(o *Options) *joined {
 	if o.Nodes == nil {
 		return nil
 	}
-	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes)), map[string]http.Handler{}}
+	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes)), map[string]http.Handler{}, o.Eraser}
 }
 
 // holds reports whether all stores have the rows of a home.
@@ -303,11 +307,12 @@ func (s *Server) whichNode(authorization string, _ *x509.Certificate) identity {
 
 // peersHandler answers calls of other nodes that the loop does not.
 func (s *Server) peersHandler() http.Handler {
-	asked := peerservice.New(s.views)
-	forPeers(s, peerv1connect.PeerServiceAskProcedure, func(*peerv1.AskRequest) bool { return true },
-		func(ctx context.Context, req *peerv1.AskRequest, _ *call.Info) (*peerv1.AskResponse, error) {
-			return asked.Ask(ctx, req)
-		})
+	forNodes(s, peerv1connect.PeerServiceAskProcedure, peerservice.New(s.views).Ask)
+	if s.cluster.eraser != nil {
+		erasing := peerservice.Erasing{Eraser: s.cluster.eraser}
+		forNodes(s, peerv1connect.PeerServiceFlushProcedure, erasing.Flush)
+		forNodes(s, peerv1connect.PeerServiceCleanProcedure, erasing.Clean)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a := s.whichNode(authorizationOf(r), nil); a.denied != nil {
 			http.Error(w, a.denied.Error(), http.StatusUnauthorized)
@@ -317,6 +322,27 @@ func (s *Server) peersHandler() http.Handler {
 			http.NotFound(w, r)
 		}
 	})
+}
+
+// forNodes mounts a method that only nodes call.
+func forNodes[Req, Res any, P request.Message[Req]](s *Server, procedure string, do func(context.Context, P) (*Res, error)) {
+	forPeers(s, procedure, func(P) bool { return true },
+		func(ctx context.Context, req P, _ *call.Info) (*Res, error) { return do(ctx, req) })
+}
+
+// FlushNode has a node fold and flush the log up to a deletion, for an erasure, see [Eraser]. Why is what the node objects to; an error is
+// one of reaching it.
+func (s *Server) FlushNode(ctx context.Context, n Node, epoch uint32, seq uint64) (done bool, why string, err error) {
+	res, _, err := peers.Call[peerv1.FlushRequest, peerv1.FlushResponse](ctx, s.cluster.Peers, &n,
+		peerv1connect.PeerServiceFlushProcedure, &peerv1.FlushRequest{Epoch: epoch, Seq: seq})
+	return res.GetDone(), res.GetWhy(), err
+}
+
+// CleanNode asks a node whether its stores were built from the log of an epoch, see [Eraser].
+func (s *Server) CleanNode(ctx context.Context, n Node, epoch uint32) (done bool, why string, err error) {
+	res, _, err := peers.Call[peerv1.CleanRequest, peerv1.CleanResponse](ctx, s.cluster.Peers, &n,
+		peerv1connect.PeerServiceCleanProcedure, &peerv1.CleanRequest{Epoch: epoch})
+	return res.GetDone(), res.GetWhy(), err
 }
 
 // forPeer is an error as another node gets it.

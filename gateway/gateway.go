@@ -66,6 +66,8 @@ type Options struct {
 	// Nodes returns the other nodes of a cluster that are alive. Without it the stores hold all partitions. It is called for each call that
 	// needs another node.
 	Nodes func() []Node
+	// Eraser does what other nodes ask when they erase a user. It is nil outside of a cluster.
+	Eraser Eraser
 	// Report adds to the answers of GetStatus what others do beside the server: archive, audit, snapshots. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
 	// Drain takes the partitions away from a node of the cluster, or (not on) gives it partitions again. Of a node that there is not it

@@ -174,7 +174,7 @@ func TestUsersOfNATS(t *testing.T) {
 			as.work(t, as.user, slog.New(slog.NewTextHandler(&log, nil)))
 			text := log.String()
 			if as.user == "archiver" { // it also tries what it may not
-				text = strings.ReplaceAll(text, "$JS.API.STREAM.UPDATE.SKEIN", "")
+				text = strings.ReplaceAll(text, "$JS.API.STREAM.INFO.KV_skein-cluster-", "")
 			}
 			if strings.Contains(text, events.ErrForbidden.Error()+": to publish to $") || strings.Contains(text, "level=ERROR") {
 				t.Error("it lacks a permission")
@@ -311,7 +311,7 @@ func (n *natsOfUsers) archives(t *testing.T, user string, logger *slog.Logger, b
 	publish(t, api, userFollowed("dan", "bob"))
 	awaitArchiving(t, api)
 	code, _, said := skein("replay", "erase", "cid", "--server="+api.URL)
-	if code != 1 || !strings.Contains(said, "lacks a permission: to publish to $JS.API.STREAM.UPDATE.SKEIN") {
+	if code != 1 || !strings.Contains(said, "lacks a permission: to publish to $JS.API.STREAM.INFO.KV_skein-cluster-") {
 		t.Errorf("code %d: %s", code, said)
 	}
 }

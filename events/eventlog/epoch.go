@@ -23,6 +23,8 @@ const (
 	metaPredecessors = "skein-predecessors"
 	// metaLastTime is the last time given before this epoch, in decimal microseconds: with predecessors only.
 	metaLastTime = "skein-last-time"
+	// metaErased is the last epoch that ended with an erasure, and the sequence of the deletion, as EPOCH:SEQUENCE.
+	metaErased = "skein-erased"
 )
 
 // Predecessor is an epoch of the log before the present one.
@@ -43,8 +45,34 @@ type logMeta struct {
 	lastTime events.Micros
 	// predecessors rise by epoch, and do not fall by sequence.
 	predecessors []Predecessor
+	// erased is the last erasure.
+	erased Erased
 	// holes are those that an operator has accepted: disjoint, rising.
 	holes []SeqRange
+}
+
+// Erased is the last erasure from a log. The zero value means that there was none.
+type Erased struct {
+	// Epoch ended with it: from that epoch and those before it the log has only what was scrubbed. Seq is the sequence of the deletion, up
+	// to which it was scrubbed.
+	Epoch uint32
+	Seq   uint64
+}
+
+// Erased returns the last erasure. A log that was restored does not know which epochs before the one that it lost ended with an
+// erasure, so it returns the last of these, whole.
+func (l *Log) Erased() Erased { return l.meta().erased }
+
+func (e Erased) String() string { return fmt.Sprintf("%d:%d", e.Epoch, e.Seq) }
+
+func parseErased(text string) (e Erased, err error) {
+	if text == "" {
+		return e, nil
+	}
+	if n, err := fmt.Sscanf(text, "%d:%d", &e.Epoch, &e.Seq); err != nil || n != 2 || e.String() != text {
+		return e, fmt.Errorf("metadata %s is %q, must be an epoch and a sequence", metaErased, text)
+	}
+	return e, nil
 }
 
 // parseMeta reads the metadata of a stream.
@@ -61,6 +89,9 @@ func parseMeta(m map[string]string) (logMeta, error) {
 	}
 	meta.epoch = uint32(epoch)
 	if meta.holes, err = parseHoles(m[metaHoles]); err != nil {
+		return meta, err
+	}
+	if meta.erased, err = parseErased(m[metaErased]); err != nil {
 		return meta, err
 	}
 	list := m[metaPredecessors]
@@ -163,6 +194,16 @@ type Restored struct {
 	Predecessors []Predecessor
 	// Head is the cursor after the last envelope of the archive. The next envelope has the sequence after it, and later times.
 	Head events.Cursor
+	// Erased is the last erasure. The zero value means that it is not known.
+	Erased Erased
+}
+
+// erased returns the last erasure, or what may have been one: every epoch that was followed by another but the last, which was lost.
+func (r Restored) erased() Erased {
+	if n := len(r.Predecessors); r.Erased == (Erased{}) && n > 1 {
+		return Erased{r.Predecessors[n-2].Epoch, r.Predecessors[n-2].Last}
+	}
+	return r.Erased
 }
 
 func (r Restored) valid() error {
@@ -188,12 +229,16 @@ func (r Restored) metadata() (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}
-	return map[string]string{
+	m := map[string]string{
 		metaLogID:        hex.EncodeToString(r.ID[:]),
 		metaEpoch:        strconv.FormatUint(uint64(r.Epoch), 10),
 		metaPredecessors: string(list),
 		metaLastTime:     strconv.FormatInt(int64(r.Head.LastTime), 10),
-	}, nil
+	}
+	if erased := r.erased(); erased != (Erased{}) {
+		m[metaErased] = erased.String()
+	}
+	return m, nil
 }
 
 // Restore makes the stream of a log that continues in a new epoch after its archive: it begins at the sequence after the

@@ -242,6 +242,9 @@ func TestEpochWithoutArchive(t *testing.T) {
 	if err != nil || headNow.First != 101 || headNow.Last != 100 {
 		t.Errorf("the new stream goes from %d to %d, %v", headNow.First, headNow.Last, err)
 	}
+	if got := l.Erased(); got != (Erased{1, 60}) { // it may have been one
+		t.Errorf("the last erasure is %v", got)
+	}
 	if err := l.CheckPosition(ctx, head.Position()); err != nil {
 		t.Errorf("the position of the head: %v", err)
 	}

@@ -195,6 +195,7 @@ func TestStreamMismatch(t *testing.T) {
 		"metadata skein-log":   func(c *jetstream.StreamConfig) { c.Metadata = nil },
 		"skein-epoch is \"0\"": func(c *jetstream.StreamConfig) { c.Metadata[metaEpoch] = "0" },
 		"skein-predecessors":   func(c *jetstream.StreamConfig) { c.Metadata[metaPredecessors] = "x" },
+		"skein-erased":         func(c *jetstream.StreamConfig) { c.Metadata[metaErased] = "1:07" },
 		"from 1 to below": func(c *jetstream.StreamConfig) {
 			c.Metadata[metaPredecessors] = `[{"epoch":1,"last":5}]`
 		},

@@ -202,7 +202,7 @@ func TestAcceptedHoleStays(t *testing.T) {
 		}
 		past := &memoryArchive{envs: all}
 		l.past = past
-		if _, err := l.NextEpoch(ctx, func(_ context.Context, head uint64) (events.Cursor, error) {
+		if _, err := l.NextEpoch(ctx, 0, func(_ context.Context, head uint64) (events.Cursor, error) {
 			past.grow(int(head))
 			return past.End(), nil
 		}); err != nil {

@@ -66,9 +66,11 @@ func (l *Log) enter(meta logMeta) error {
 // end of the archive, which must be at that sequence. Readers of all processes begin again at their cursors. NextEpoch returns the
 // last cursor of the epoch that ended, or [ErrEpochNotBegun] with the cause; the log then continues as it was.
 //
+// Deleted is the sequence of the deletion up to which the archive was scrubbed; [Log.Erased] of all processes returns it from then on.
+//
 // A crash leaves a paused log, in the old epoch or the new one. The next process that opens it or publishes to it resumes it.
 func (l *Log) NextEpoch(
-	ctx context.Context, seal func(ctx context.Context, head uint64) (events.Cursor, error),
+	ctx context.Context, deleted uint64, seal func(ctx context.Context, head uint64) (events.Cursor, error),
 ) (_ events.Cursor, err error) {
 	if !l.switching.TryLock() {
 		return events.Cursor{}, fmt.Errorf("%w: another one is being begun", ErrEpochNotBegun)
@@ -100,7 +102,7 @@ func (l *Log) NextEpoch(
 	if err != nil {
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
-	if err := l.turn(within, end); err != nil {
+	if err := l.turn(within, end, deleted); err != nil {
 		return events.Cursor{}, err
 	}
 	return end, l.destroy(ctx, head)
@@ -188,8 +190,11 @@ func (l *Log) pausedHead(ctx context.Context) (uint64, error) {
 }
 
 // turn writes the new epoch into the metadata of the stream, which is still paused.
-func (l *Log) turn(ctx context.Context, end events.Cursor) error {
-	next := Restored{ID: l.ID(), Epoch: l.Epoch() + 1, Predecessors: append(l.Predecessors(), Predecessor{l.Epoch(), end.Seq}), Head: end}
+func (l *Log) turn(ctx context.Context, end events.Cursor, deleted uint64) error {
+	next := Restored{
+		ID: l.ID(), Epoch: l.Epoch() + 1, Predecessors: append(l.Predecessors(), Predecessor{l.Epoch(), end.Seq}), Head: end,
+		Erased: Erased{l.Epoch(), deleted},
+	}
 	if err := next.valid(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
 )
@@ -27,6 +28,7 @@ const (
 	askConsumerDelete = "$JS.API.CONSUMER.DELETE." + StreamName + "."
 	askNext           = "$JS.API.CONSUMER.MSG.NEXT." + StreamName + "."
 	askAccount        = "$JS.API.INFO" // the client does before it makes a bucket
+	askInfoOf         = "$JS.API.STREAM.INFO."
 	askBucketInfo     = "$JS.API.STREAM.INFO.KV_" + leaseBucket
 	askBucketCreate   = "$JS.API.STREAM.CREATE.KV_" + leaseBucket
 	askBucketGet      = "$JS.API.DIRECT.GET.KV_" + leaseBucket + "."
@@ -62,6 +64,19 @@ func forbidden(ctx context.Context, err error) error {
 		return cause
 	}
 	return err
+}
+
+// HasBucket reports whether the servers of the log have a key-value bucket.
+func (l *Log) HasBucket(ctx context.Context, name string) (bool, error) {
+	ctx, stop := l.link.heed(ctx, askInfoOf+"KV_"+name)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := l.link.js.KeyValue(ctx, name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return false, nil
+	}
+	return err == nil, unavailable(forbidden(ctx, err))
 }
 
 // violation matches the server's text of a permission error, the only place that names the subject.

@@ -88,7 +88,7 @@ func TestForbiddenQuestions(t *testing.T) {
 			past := &memoryArchive{envs: readLog(t, l), archived: 1}
 			bad := openLog(t, some)
 			bad.SetArchive(past)
-			_, err := bad.NextEpoch(testContext(t), func(context.Context, uint64) (events.Cursor, error) { return past.End(), nil })
+			_, err := bad.NextEpoch(testContext(t), 0, func(context.Context, uint64) (events.Cursor, error) { return past.End(), nil })
 			wantForbidden(t, "next epoch", err, subject)
 			// In whichever epoch: it continues.
 			mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(1, 2))

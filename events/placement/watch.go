@@ -127,7 +127,10 @@ func (c *Cluster) apply(e jetstream.KeyValueEntry, quiet bool) error {
 	return err
 }
 
-func (c *Cluster) bucketName() string { return "skein-cluster-" + c.opts.LogID }
+// BucketName returns the name of the bucket of the cluster that reads a log.
+func BucketName(logID string) string { return "skein-cluster-" + logID }
+
+func (c *Cluster) bucketName() string { return BucketName(c.opts.LogID) }
 
 // open finds the bucket or makes it.
 func (c *Cluster) open(ctx context.Context) (jetstream.KeyValue, error) {

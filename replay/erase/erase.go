@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -44,6 +45,9 @@ type Options struct {
 	Bucket bucket.Bucket
 	// Buckets are the buckets of the archive and of the snapshots. Files that a crash left half written there are removed.
 	Buckets []bucket.Bucket
+	// Part is that of this process, and Nodes are the others, if it is a node of a cluster; nil otherwise.
+	Part  *Part
+	Nodes *Nodes
 }
 
 // Report is the result of an erasure.
@@ -56,8 +60,8 @@ type Report struct {
 	Epoch uint32
 	Head  uint64
 	Pause time.Duration
-	// Rebuilt has a line for each store.
-	Rebuilt []string
+	// Rebuilt has a line for each store, Nodes for each other node.
+	Rebuilt, Nodes []string
 	// Snapshots are the names of the snapshots that were removed.
 	Snapshots []string
 	// Left has what an operator must still do, a line each.
@@ -71,7 +75,7 @@ func (r Report) String() string {
 	fmt.Fprintf(&b, "archive: %d events and %d rejects scrubbed, %d segments written anew\n", r.Scrubbed.Changed+r.Scrubbed.Dropped,
 		r.Scrubbed.Rejects, r.Scrubbed.Segments)
 	fmt.Fprintf(&b, "log: epoch %d after sequence %d; nobody could publish for %v\n", r.Epoch, r.Head, r.Pause.Round(time.Millisecond))
-	for _, line := range r.Rebuilt {
+	for _, line := range slices.Concat(r.Rebuilt, r.Nodes) {
 		fmt.Fprintf(&b, "%s\n", line)
 	}
 	if len(r.Snapshots) > 0 {
@@ -91,6 +95,9 @@ var ErrUser = errors.New("erase: not the id of a user")
 //
 // The order of the steps matters. The deletion is folded first, while the id is still in the log. The archive is scrubbed before the
 // stream, so that no moment loses events. Stores are rebuilt from the scrubbed log, and snapshots are taken from rebuilt stores.
+//
+// In a cluster, every node must have flushed the deletion before anything is scrubbed; [ErrNode] otherwise. When the epoch has begun,
+// each builds its stores anew by itself, also if this process does not see the end of it.
 func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r Report, err error) {
 	if err := events.ValidateID(user); err != nil {
 		return r, fmt.Errorf("%w: %w", ErrUser, err)
@@ -99,12 +106,20 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 		p = &replay.Progress{}
 	}
 	began := time.Now()
-	var slot uint16
-	if r.Deleted, slot, err = o.deleteUser(ctx, user); err != nil {
-		return r, fmt.Errorf("delete the user: %w", err)
+	release := func() {}
+	if o.Part != nil {
+		if release, err = o.Part.Hold(ctx); err != nil {
+			return r, err
+		}
+		release = sync.OnceFunc(release)
+		defer release()
 	}
-	if err := o.Archiver.Now(ctx, r.Deleted.Seq); err != nil {
-		return r, fmt.Errorf("archive the log: %w", err)
+	if err := o.Nodes.flush(ctx, o.Log.Epoch(), 0); err != nil {
+		return r, err
+	}
+	slot, err := o.prepare(ctx, user, &r)
+	if err != nil {
+		return r, err
 	}
 	s := newScrubber(o.Log.ID(), user, r.Deleted.Seq, slot)
 	p.Start("bytes", 0)
@@ -125,6 +140,10 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	if err := o.cleanStores(ctx, &r, p); err != nil {
 		return r, err
 	}
+	release()
+	if r.Nodes, err = o.Nodes.clean(ctx, r.Epoch); err != nil {
+		return r, err
+	}
 	if err := o.cleanSnapshots(ctx, &r, p); err != nil {
 		return r, fmt.Errorf("remove snapshots: %w", err)
 	}
@@ -132,6 +151,22 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 		return r, fmt.Errorf("remove what was being written: %w", err)
 	}
 	return r, nil
+}
+
+// prepare deletes the user, and archives the deletion. It returns the slot of the deletion when all stores of all nodes have flushed it.
+func (o *Options) prepare(ctx context.Context, user string, r *Report) (slot uint16, err error) {
+	if r.Deleted, slot, err = o.deleteUser(ctx, user); err != nil {
+		return slot, fmt.Errorf("delete the user: %w", err)
+	}
+	if err := o.Archiver.Now(ctx, r.Deleted.Seq); err != nil {
+		return slot, fmt.Errorf("archive the log: %w", err)
+	}
+	if o.Part != nil {
+		if err := o.Part.flushed(r.Deleted.Seq); err != nil {
+			return slot, err
+		}
+	}
+	return slot, o.Nodes.flush(ctx, o.Log.Epoch(), r.Deleted.Seq)
 }
 
 // deleteUser publishes the deletion and waits until every store has folded and flushed it. The flush is necessary: a store that
@@ -160,23 +195,14 @@ func (o *Options) deleteUser(ctx context.Context, user string) (at events.Positi
 			slot = uint16(i)
 		}
 	}
-	for _, s := range o.Stores {
-		err := s.WaitFor(ctx, at.Seq)
-		if err == nil {
-			err = s.Flush()
-		}
-		if err != nil {
-			return at, 0, fmt.Errorf("%s: %w", s.Name(), err)
-		}
-	}
-	return at, slot, nil
+	return at, slot, flush(ctx, o.Stores, at.Seq)
 }
 
 // nextEpoch begins a new epoch of the log, and destroys the messages of the old one in the stream. They are archived before, up to the
 // head at which publishing pauses.
 func (o *Options) nextEpoch(ctx context.Context, r *Report) error {
 	began := time.Now()
-	end, err := o.Log.NextEpoch(ctx, func(ctx context.Context, head uint64) (events.Cursor, error) {
+	end, err := o.Log.NextEpoch(ctx, r.Deleted.Seq, func(ctx context.Context, head uint64) (events.Cursor, error) {
 		err := o.Archiver.Now(ctx, head)
 		return o.Archive.End(), err
 	})
@@ -189,22 +215,15 @@ func (o *Options) nextEpoch(ctx context.Context, r *Report) error {
 	return o.Archiver.Now(ctx, end.Seq)
 }
 
-// cleanStores rebuilds the stores: tables and manifests of the old generations still have the keys of deleted rows.
-func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress) error {
+// cleanStores rebuilds the stores of this process.
+func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress) (err error) {
 	p.More(true)
-	for _, s := range o.Stores {
-		options := o.Rebuild
-		options.Progress = p
-		report, err := rebuild.Rebuild(ctx, s, o.Subscribe, options)
-		if err == nil {
-			err = s.DeletePrevious(ctx)
-		}
-		if err != nil {
-			return fmt.Errorf("build %s anew: %w", s.Name(), err)
-		}
-		r.Rebuilt = append(r.Rebuilt, s.Name()+": "+report)
+	options := o.Rebuild
+	options.Progress = p
+	if r.Rebuilt, err = buildAnew(ctx, o.Stores, o.Subscribe, options); err == nil && o.Part != nil {
+		err = o.Part.cleaned(r.Epoch)
 	}
-	return nil
+	return err
 }
 
 // cleanSnapshots takes a new snapshot first, so that there is always one, then removes all others, and the files that an interrupted

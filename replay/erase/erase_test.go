@@ -257,6 +257,9 @@ func TestErase(t *testing.T) {
 		if r.Epoch != uint32(epoch)+1 || s.o.Archive.Epoch() != r.Epoch || r.Scrubbed.Changed == 0 || r.Pause <= 0 {
 			t.Errorf("%+v", r)
 		}
+		if got := s.o.Log.Erased(); got != (eventlog.Erased{Epoch: uint32(epoch), Seq: r.Deleted.Seq}) {
+			t.Errorf("the log says that it was erased from at %v", got)
+		}
 		for i, rows := range s.rows(r.Head) {
 			timeless(rows).MustEqual(t, timeless(want[i]), "%s after erasing %s", s.o.Stores[i].Name(), user)
 		}
@@ -341,7 +344,7 @@ func TestEpochNotBegun(t *testing.T) {
 	s := serve(t, dir)
 	s.publish(memlog.NewWorld(4, 20).Envelopes(10), nil)
 	fault := errors.New("no archive today")
-	_, err := s.o.Log.NextEpoch(t.Context(), func(context.Context, uint64) (events.Cursor, error) { return events.Cursor{}, fault })
+	_, err := s.o.Log.NextEpoch(t.Context(), 0, func(context.Context, uint64) (events.Cursor, error) { return events.Cursor{}, fault })
 	if !errors.Is(err, eventlog.ErrEpochNotBegun) || !errors.Is(err, fault) || s.o.Log.Epoch() != 1 {
 		t.Errorf("%v, epoch %d", err, s.o.Log.Epoch())
 	}

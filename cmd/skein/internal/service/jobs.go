@@ -68,14 +68,8 @@ func (a *Service) whole(ctx context.Context) error {
 	return err
 }
 
-// eraseWork erases a user from the log, its archive, the stores and the snapshots.
+// eraseWork erases a user from the log, its archive, the stores of all nodes and the snapshots.
 func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
-	if a.node != nil {
-		return nil, &operator.Refusal{
-			Why: operator.ErrNotPossible, Text: "a cluster cannot erase yet: each node has a part of the user's rows, and an erasure reaches " +
-				"the stores of one process",
-		}
-	}
 	if !a.archiver.Status().Running {
 		return nil, &operator.Refusal{
 			Why: operator.ErrNotPossible, Text: "another process archives the log, or none does: erase there, " +
@@ -83,10 +77,16 @@ func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
 		}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
+		if a.node == nil {
+			if err := a.noCluster(ctx); err != nil {
+				return "", err
+			}
+		}
 		r, err := erase.Erase(ctx, erase.Options{
 			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Subscribe: a.sourceOf,
 			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), LogSize: a.logSize, Worker: a.worker(), Logger: a.logger},
 			Keeper:  a.snapshots, Bucket: a.opt.Snapshots, Buckets: []bucket.Bucket{a.opt.Archive, a.opt.Snapshots},
+			Part: a.part, Nodes: a.node.erasing(),
 		}, o.User, p)
 		// Nothing else removes the damaged log from which a log was restored.
 		if damaged, _ := filepath.Glob(filepath.Join(a.dir, LogDir+"-damaged-*")); len(damaged) > 0 {

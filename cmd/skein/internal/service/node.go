@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
@@ -61,6 +62,10 @@ type node struct {
 func (a *Service) openNode(ctx context.Context, o *NodeOptions, registry prometheus.Registerer) (err error) {
 	if o == nil {
 		return nil
+	}
+	a.part = &erase.Part{Log: a.log, Archive: a.archive, Stores: a.Stores}
+	if err := a.part.Open(a.dir); err != nil {
+		return err
 	}
 	n := &node{NodeOptions: *o, a: a, resized: make(chan struct{})}
 	n.others.Store(&[]gateway.Node{})
@@ -112,6 +117,10 @@ func (n *node) run(ctx, stopping context.Context) error {
 			n.say()
 			stops = nil
 		case <-tick.C:
+			if err := n.lookErased(); err != nil {
+				cancel()
+				return errors.Join(err, <-ended, <-ended)
+			}
 			n.say()
 		case <-n.resized:
 			n.say()
@@ -120,6 +129,18 @@ func (n *node) run(ctx, stopping context.Context) error {
 			return errors.Join(err, <-ended)
 		}
 	}
+}
+
+// lookErased looks whether a user was erased. It fails if this node did not take part, and has rows that are wrong.
+func (n *node) lookErased() error {
+	_, err := n.a.part.Look()
+	if errors.Is(err, erase.ErrMissed) {
+		return err
+	}
+	if err != nil {
+		n.a.logger.Error("the erasures in which this node took part cannot be noted", "error", err)
+	}
+	return nil
 }
 
 // look takes the members as the gateway asks them.
@@ -165,20 +186,24 @@ func (n *node) ready() bool {
 }
 
 // follow makes the stores hold what the table gives to this node, whenever that changes. What it no longer gives to it is kept until the
-// nodes that it gives it to serve it.
+// nodes that it gives it to serve it. After an erasure, it has the stores built anew.
 func (n *node) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := n.cluster.Changed()
-		to := n.target()
-		if n.holds(to) {
+		due, err := n.a.part.Look()
+		if to := n.target(); err == nil && due {
+			err = n.a.buildErased(ctx)
+		} else if err == nil && n.holds(to) {
 			select {
 			case <-changed:
+			case <-n.a.part.Wanted():
 			case <-ctx.Done():
 			}
-			continue
+		} else if err == nil {
+			err = n.resize(ctx, to)
 		}
-		if err := n.resize(ctx, to); err != nil && ctx.Err() == nil {
-			n.a.logger.Error("the partitions of this node could not be changed", "retry", nodeRetry, "error", err)
+		if err != nil && ctx.Err() == nil {
+			n.a.logger.Error("the stores of this node could not be built", "retry", nodeRetry, "error", err)
 			_ = wait.For(ctx, nodeRetry) // the loop ends with the context
 		}
 	}
@@ -213,6 +238,11 @@ func (n *node) holds(set projections.Partitions) bool {
 
 // resize makes all stores hold a set, one after the other. Calls meanwhile go by what all of them have.
 func (n *node) resize(ctx context.Context, to projections.Partitions) error {
+	release, err := n.a.part.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	began := time.Now()
 	for _, s := range n.a.Stores {
 		if s.Holds() == to {

@@ -23,6 +23,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/operation"
 )
 
@@ -90,6 +91,7 @@ type Service struct {
 	disk       *diskGuard
 	pprof      net.Listener // may be nil
 	node       *node        // nil outside of a cluster
+	part       *erase.Part  // nil outside of a cluster
 	logger     *slog.Logger
 
 	dir      string
@@ -126,24 +128,9 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	if err = a.disk.awaitLeast(ctx); err != nil {
 		return nil, err
 	}
-	a.cache = projections.NewCache(o.Memory.Cache)
-	serving := o.Settings // only stores that serve need caches for queries
-	serving.Cache = querycache.New(o.Memory.Queries)
 	registry := prometheus.NewRegistry()
-	folds, err := newFoldMetrics(registry)
-	if err != nil {
+	if err = a.openStores(&o, registry); err != nil { //nolint:contextcheck // spans of folds outlive the opening
 		return nil, err
-	}
-	for _, p := range all.Makers(serving) {
-		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
-			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.cache, Bounds: o.Memory.bounds(), Logger: o.Logger,
-			Listener:    folds.attach(p().Name(), o.Tracer, a.listener()), //nolint:contextcheck // spans of folds outlive the opening
-			Partitioned: o.Node != nil,
-		}})
-		if err != nil {
-			return nil, err
-		}
-		a.Stores = append(a.Stores, store)
 	}
 	a.hub = eventlog.NewHub(a.log, eventlog.HubOptions{RingBytes: int(o.Memory.Ring)})
 	appends, err := newAppendMetrics(registry)
@@ -176,11 +163,38 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		Nodes: a.nodes(), Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Drain: a.drain(), Registry: registry, Room: a.disk.room,
+		Nodes: a.nodes(), Eraser: a.eraser(), Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Drain: a.drain(),
+		Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
 	})
 	return a, err
+}
+
+// openStores opens the projections. Those of a node that must not continue are removed before.
+func (a *Service) openStores(o *Options, registry prometheus.Registerer) error {
+	if err := a.removeMissed(o.Node); err != nil {
+		return err
+	}
+	a.cache = projections.NewCache(o.Memory.Cache)
+	serving := o.Settings // only stores that serve need caches for queries
+	serving.Cache = querycache.New(o.Memory.Queries)
+	folds, err := newFoldMetrics(registry)
+	if err != nil {
+		return err
+	}
+	for _, p := range all.Makers(serving) {
+		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
+			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.cache, Bounds: o.Memory.bounds(), Logger: o.Logger,
+			Listener:    folds.attach(p().Name(), o.Tracer, a.listener()),
+			Partitioned: o.Node != nil,
+		}})
+		if err != nil {
+			return err
+		}
+		a.Stores = append(a.Stores, store)
+	}
+	return nil
 }
 
 // Store returns a projection by its name; nil means there is none.

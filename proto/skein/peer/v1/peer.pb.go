@@ -23,6 +23,217 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// FlushRequest names a deletion.
+type FlushRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The present epoch of the log.
+	Epoch uint32 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The sequence of the deletion; 0 asks only whether the node can take part.
+	Seq           uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FlushRequest) Reset() {
+	*x = FlushRequest{}
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FlushRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FlushRequest) ProtoMessage() {}
+
+func (x *FlushRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FlushRequest.ProtoReflect.Descriptor instead.
+func (*FlushRequest) Descriptor() ([]byte, []int) {
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *FlushRequest) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *FlushRequest) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// FlushResponse says how far a node is.
+type FlushResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It is done; if not, it is to be asked again.
+	Done bool `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
+	// Why it cannot be done.
+	Why           string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FlushResponse) Reset() {
+	*x = FlushResponse{}
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FlushResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FlushResponse) ProtoMessage() {}
+
+func (x *FlushResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FlushResponse.ProtoReflect.Descriptor instead.
+func (*FlushResponse) Descriptor() ([]byte, []int) {
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *FlushResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *FlushResponse) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// CleanRequest names the epoch that an erasure began.
+type CleanRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The epoch.
+	Epoch         uint32 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CleanRequest) Reset() {
+	*x = CleanRequest{}
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CleanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CleanRequest) ProtoMessage() {}
+
+func (x *CleanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CleanRequest.ProtoReflect.Descriptor instead.
+func (*CleanRequest) Descriptor() ([]byte, []int) {
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CleanRequest) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// CleanResponse says how far a node is.
+type CleanResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It is done; if not, it is to be asked again.
+	Done bool `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
+	// Why it was not done when the node tried last.
+	Why           string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CleanResponse) Reset() {
+	*x = CleanResponse{}
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CleanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CleanResponse) ProtoMessage() {}
+
+func (x *CleanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CleanResponse.ProtoReflect.Descriptor instead.
+func (*CleanResponse) Descriptor() ([]byte, []int) {
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CleanResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *CleanResponse) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // AskRequest has up to 10 000 questions.
 type AskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -39,7 +250,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -51,7 +262,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -64,7 +275,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AskRequest) GetAtLeast() string {
@@ -111,7 +322,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -123,7 +334,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -136,7 +347,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Question) GetOf() isQuestion_Of {
@@ -307,7 +518,7 @@ type PinName struct {
 
 func (x *PinName) Reset() {
 	*x = PinName{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -319,7 +530,7 @@ func (x *PinName) String() string {
 func (*PinName) ProtoMessage() {}
 
 func (x *PinName) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -332,7 +543,7 @@ func (x *PinName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinName.ProtoReflect.Descriptor instead.
 func (*PinName) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PinName) GetOwner() string {
@@ -366,7 +577,7 @@ type Outbox struct {
 
 func (x *Outbox) Reset() {
 	*x = Outbox{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +589,7 @@ func (x *Outbox) String() string {
 func (*Outbox) ProtoMessage() {}
 
 func (x *Outbox) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +602,7 @@ func (x *Outbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outbox.ProtoReflect.Descriptor instead.
 func (*Outbox) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Outbox) GetOwner() string {
@@ -435,7 +646,7 @@ type Board struct {
 
 func (x *Board) Reset() {
 	*x = Board{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +658,7 @@ func (x *Board) String() string {
 func (*Board) ProtoMessage() {}
 
 func (x *Board) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +671,7 @@ func (x *Board) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Board.ProtoReflect.Descriptor instead.
 func (*Board) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Board) GetOwner() string {
@@ -490,7 +701,7 @@ type Follow struct {
 
 func (x *Follow) Reset() {
 	*x = Follow{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -502,7 +713,7 @@ func (x *Follow) String() string {
 func (*Follow) ProtoMessage() {}
 
 func (x *Follow) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -515,7 +726,7 @@ func (x *Follow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Follow.ProtoReflect.Descriptor instead.
 func (*Follow) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Follow) GetUser() string {
@@ -545,7 +756,7 @@ type Score struct {
 
 func (x *Score) Reset() {
 	*x = Score{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +768,7 @@ func (x *Score) String() string {
 func (*Score) ProtoMessage() {}
 
 func (x *Score) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +781,7 @@ func (x *Score) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Score.ProtoReflect.Descriptor instead.
 func (*Score) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Score) GetItem() string {
@@ -600,7 +811,7 @@ type Like struct {
 
 func (x *Like) Reset() {
 	*x = Like{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +823,7 @@ func (x *Like) String() string {
 func (*Like) ProtoMessage() {}
 
 func (x *Like) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +836,7 @@ func (x *Like) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Like.ProtoReflect.Descriptor instead.
 func (*Like) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Like) GetUser() string {
@@ -657,7 +868,7 @@ type Liked struct {
 
 func (x *Liked) Reset() {
 	*x = Liked{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +880,7 @@ func (x *Liked) String() string {
 func (*Liked) ProtoMessage() {}
 
 func (x *Liked) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +893,7 @@ func (x *Liked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Liked.ProtoReflect.Descriptor instead.
 func (*Liked) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Liked) GetUser() string {
@@ -723,7 +934,7 @@ type Trending struct {
 
 func (x *Trending) Reset() {
 	*x = Trending{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +946,7 @@ func (x *Trending) String() string {
 func (*Trending) ProtoMessage() {}
 
 func (x *Trending) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +959,7 @@ func (x *Trending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trending.ProtoReflect.Descriptor instead.
 func (*Trending) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Trending) GetOwner() string {
@@ -790,7 +1001,7 @@ type Followees struct {
 
 func (x *Followees) Reset() {
 	*x = Followees{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +1013,7 @@ func (x *Followees) String() string {
 func (*Followees) ProtoMessage() {}
 
 func (x *Followees) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +1026,7 @@ func (x *Followees) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Followees.ProtoReflect.Descriptor instead.
 func (*Followees) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Followees) GetUser() string {
@@ -838,7 +1049,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +1061,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +1074,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AskResponse) GetNewest() string {
@@ -903,7 +1114,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1126,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1139,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Answer) GetYes() bool {
@@ -1001,7 +1212,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1224,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1237,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Pin) GetId() string {
@@ -1084,7 +1295,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1307,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1320,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Entry) GetItem() string {
@@ -1130,7 +1341,18 @@ var File_skein_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x18skein/peer/v1/peer.proto\x12\rskein.peer.v1\"~\n" +
+	"\x18skein/peer/v1/peer.proto\x12\rskein.peer.v1\"6\n" +
+	"\fFlushRequest\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\"5\n" +
+	"\rFlushResponse\x12\x12\n" +
+	"\x04done\x18\x01 \x01(\bR\x04done\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"$\n" +
+	"\fCleanRequest\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\rR\x05epoch\"5\n" +
+	"\rCleanResponse\x12\x12\n" +
+	"\x04done\x18\x01 \x01(\bR\x04done\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"~\n" +
 	"\n" +
 	"AskRequest\x12\x19\n" +
 	"\bat_least\x18\x01 \x01(\tR\aatLeast\x125\n" +
@@ -1203,9 +1425,11 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\acreated\x18\x06 \x01(\x03R\acreated\"1\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04item\x18\x01 \x01(\tR\x04item\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value2P\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value2\xd8\x01\n" +
 	"\vPeerService\x12A\n" +
-	"\x03Ask\x12\x19.skein.peer.v1.AskRequest\x1a\x1a.skein.peer.v1.AskResponse\"\x03\x90\x02\x01B8Z6github.com/skein-feed/skein/proto/skein/peer/v1;peerv1b\x06proto3"
+	"\x03Ask\x12\x19.skein.peer.v1.AskRequest\x1a\x1a.skein.peer.v1.AskResponse\"\x03\x90\x02\x01\x12B\n" +
+	"\x05Flush\x12\x1b.skein.peer.v1.FlushRequest\x1a\x1c.skein.peer.v1.FlushResponse\x12B\n" +
+	"\x05Clean\x12\x1b.skein.peer.v1.CleanRequest\x1a\x1c.skein.peer.v1.CleanResponseB8Z6github.com/skein-feed/skein/proto/skein/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_skein_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -1219,42 +1443,50 @@ func file_skein_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_skein_peer_v1_peer_proto_rawDescData
 }
 
-var file_skein_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_skein_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_skein_peer_v1_peer_proto_goTypes = []any{
-	(*AskRequest)(nil),  // 0: skein.peer.v1.AskRequest
-	(*Question)(nil),    // 1: skein.peer.v1.Question
-	(*PinName)(nil),     // 2: skein.peer.v1.PinName
-	(*Outbox)(nil),      // 3: skein.peer.v1.Outbox
-	(*Board)(nil),       // 4: skein.peer.v1.Board
-	(*Follow)(nil),      // 5: skein.peer.v1.Follow
-	(*Score)(nil),       // 6: skein.peer.v1.Score
-	(*Like)(nil),        // 7: skein.peer.v1.Like
-	(*Liked)(nil),       // 8: skein.peer.v1.Liked
-	(*Trending)(nil),    // 9: skein.peer.v1.Trending
-	(*Followees)(nil),   // 10: skein.peer.v1.Followees
-	(*AskResponse)(nil), // 11: skein.peer.v1.AskResponse
-	(*Answer)(nil),      // 12: skein.peer.v1.Answer
-	(*Pin)(nil),         // 13: skein.peer.v1.Pin
-	(*Entry)(nil),       // 14: skein.peer.v1.Entry
+	(*FlushRequest)(nil),  // 0: skein.peer.v1.FlushRequest
+	(*FlushResponse)(nil), // 1: skein.peer.v1.FlushResponse
+	(*CleanRequest)(nil),  // 2: skein.peer.v1.CleanRequest
+	(*CleanResponse)(nil), // 3: skein.peer.v1.CleanResponse
+	(*AskRequest)(nil),    // 4: skein.peer.v1.AskRequest
+	(*Question)(nil),      // 5: skein.peer.v1.Question
+	(*PinName)(nil),       // 6: skein.peer.v1.PinName
+	(*Outbox)(nil),        // 7: skein.peer.v1.Outbox
+	(*Board)(nil),         // 8: skein.peer.v1.Board
+	(*Follow)(nil),        // 9: skein.peer.v1.Follow
+	(*Score)(nil),         // 10: skein.peer.v1.Score
+	(*Like)(nil),          // 11: skein.peer.v1.Like
+	(*Liked)(nil),         // 12: skein.peer.v1.Liked
+	(*Trending)(nil),      // 13: skein.peer.v1.Trending
+	(*Followees)(nil),     // 14: skein.peer.v1.Followees
+	(*AskResponse)(nil),   // 15: skein.peer.v1.AskResponse
+	(*Answer)(nil),        // 16: skein.peer.v1.Answer
+	(*Pin)(nil),           // 17: skein.peer.v1.Pin
+	(*Entry)(nil),         // 18: skein.peer.v1.Entry
 }
 var file_skein_peer_v1_peer_proto_depIdxs = []int32{
-	1,  // 0: skein.peer.v1.AskRequest.questions:type_name -> skein.peer.v1.Question
-	2,  // 1: skein.peer.v1.Question.pin:type_name -> skein.peer.v1.PinName
-	3,  // 2: skein.peer.v1.Question.outbox:type_name -> skein.peer.v1.Outbox
-	4,  // 3: skein.peer.v1.Question.board:type_name -> skein.peer.v1.Board
-	5,  // 4: skein.peer.v1.Question.follow:type_name -> skein.peer.v1.Follow
-	6,  // 5: skein.peer.v1.Question.score:type_name -> skein.peer.v1.Score
-	7,  // 6: skein.peer.v1.Question.like:type_name -> skein.peer.v1.Like
-	8,  // 7: skein.peer.v1.Question.liked:type_name -> skein.peer.v1.Liked
-	9,  // 8: skein.peer.v1.Question.trending:type_name -> skein.peer.v1.Trending
-	10, // 9: skein.peer.v1.Question.followees:type_name -> skein.peer.v1.Followees
-	12, // 10: skein.peer.v1.AskResponse.answers:type_name -> skein.peer.v1.Answer
-	13, // 11: skein.peer.v1.Answer.pins:type_name -> skein.peer.v1.Pin
-	14, // 12: skein.peer.v1.Answer.entries:type_name -> skein.peer.v1.Entry
-	0,  // 13: skein.peer.v1.PeerService.Ask:input_type -> skein.peer.v1.AskRequest
-	11, // 14: skein.peer.v1.PeerService.Ask:output_type -> skein.peer.v1.AskResponse
-	14, // [14:15] is the sub-list for method output_type
-	13, // [13:14] is the sub-list for method input_type
+	5,  // 0: skein.peer.v1.AskRequest.questions:type_name -> skein.peer.v1.Question
+	6,  // 1: skein.peer.v1.Question.pin:type_name -> skein.peer.v1.PinName
+	7,  // 2: skein.peer.v1.Question.outbox:type_name -> skein.peer.v1.Outbox
+	8,  // 3: skein.peer.v1.Question.board:type_name -> skein.peer.v1.Board
+	9,  // 4: skein.peer.v1.Question.follow:type_name -> skein.peer.v1.Follow
+	10, // 5: skein.peer.v1.Question.score:type_name -> skein.peer.v1.Score
+	11, // 6: skein.peer.v1.Question.like:type_name -> skein.peer.v1.Like
+	12, // 7: skein.peer.v1.Question.liked:type_name -> skein.peer.v1.Liked
+	13, // 8: skein.peer.v1.Question.trending:type_name -> skein.peer.v1.Trending
+	14, // 9: skein.peer.v1.Question.followees:type_name -> skein.peer.v1.Followees
+	16, // 10: skein.peer.v1.AskResponse.answers:type_name -> skein.peer.v1.Answer
+	17, // 11: skein.peer.v1.Answer.pins:type_name -> skein.peer.v1.Pin
+	18, // 12: skein.peer.v1.Answer.entries:type_name -> skein.peer.v1.Entry
+	4,  // 13: skein.peer.v1.PeerService.Ask:input_type -> skein.peer.v1.AskRequest
+	0,  // 14: skein.peer.v1.PeerService.Flush:input_type -> skein.peer.v1.FlushRequest
+	2,  // 15: skein.peer.v1.PeerService.Clean:input_type -> skein.peer.v1.CleanRequest
+	15, // 16: skein.peer.v1.PeerService.Ask:output_type -> skein.peer.v1.AskResponse
+	1,  // 17: skein.peer.v1.PeerService.Flush:output_type -> skein.peer.v1.FlushResponse
+	3,  // 18: skein.peer.v1.PeerService.Clean:output_type -> skein.peer.v1.CleanResponse
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -1265,7 +1497,7 @@ func file_skein_peer_v1_peer_proto_init() {
 	if File_skein_peer_v1_peer_proto != nil {
 		return
 	}
-	file_skein_peer_v1_peer_proto_msgTypes[1].OneofWrappers = []any{
+	file_skein_peer_v1_peer_proto_msgTypes[5].OneofWrappers = []any{
 		(*Question_Pin)(nil),
 		(*Question_Outbox)(nil),
 		(*Question_Board)(nil),
@@ -1276,14 +1508,14 @@ func file_skein_peer_v1_peer_proto_init() {
 		(*Question_Trending)(nil),
 		(*Question_Followees)(nil),
 	}
-	file_skein_peer_v1_peer_proto_msgTypes[3].OneofWrappers = []any{}
+	file_skein_peer_v1_peer_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_peer_v1_peer_proto_rawDesc), len(file_skein_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

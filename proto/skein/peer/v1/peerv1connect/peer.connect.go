@@ -37,12 +37,20 @@ const (
 const (
 	// PeerServiceAskProcedure is the fully-qualified name of the PeerService's Ask RPC.
 	PeerServiceAskProcedure = "/skein.peer.v1.PeerService/Ask"
+	// PeerServiceFlushProcedure is the fully-qualified name of the PeerService's Flush RPC.
+	PeerServiceFlushProcedure = "/skein.peer.v1.PeerService/Flush"
+	// PeerServiceCleanProcedure is the fully-qualified name of the PeerService's Clean RPC.
+	PeerServiceCleanProcedure = "/skein.peer.v1.PeerService/Clean"
 )
 
 // PeerServiceClient is a client for the skein.peer.v1.PeerService service.
 type PeerServiceClient interface {
 	// Ask answers some questions, in order. It fails with NOT_HERE if the node does not serve all of the partitions asked for.
 	Ask(context.Context, *connect.Request[v1.AskRequest]) (*connect.Response[v1.AskResponse], error)
+	// Flush prepares for an erasure: it is done when the stores of the node have folded and flushed the log up to a deletion.
+	Flush(context.Context, *connect.Request[v1.FlushRequest]) (*connect.Response[v1.FlushResponse], error)
+	// Clean is done when the stores of the node were built from the scrubbed log, which a node begins by itself.
+	Clean(context.Context, *connect.Request[v1.CleanRequest]) (*connect.Response[v1.CleanResponse], error)
 }
 
 // NewPeerServiceClient constructs a client for the skein.peer.v1.PeerService service. By default,
@@ -63,12 +71,26 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		flush: connect.NewClient[v1.FlushRequest, v1.FlushResponse](
+			httpClient,
+			baseURL+PeerServiceFlushProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Flush")),
+			connect.WithClientOptions(opts...),
+		),
+		clean: connect.NewClient[v1.CleanRequest, v1.CleanResponse](
+			httpClient,
+			baseURL+PeerServiceCleanProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Clean")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // peerServiceClient implements PeerServiceClient.
 type peerServiceClient struct {
-	ask *connect.Client[v1.AskRequest, v1.AskResponse]
+	ask   *connect.Client[v1.AskRequest, v1.AskResponse]
+	flush *connect.Client[v1.FlushRequest, v1.FlushResponse]
+	clean *connect.Client[v1.CleanRequest, v1.CleanResponse]
 }
 
 // Ask calls skein.peer.v1.PeerService.Ask.
@@ -76,10 +98,24 @@ func (c *peerServiceClient) Ask(ctx context.Context, req *connect.Request[v1.Ask
 	return c.ask.CallUnary(ctx, req)
 }
 
+// Flush calls skein.peer.v1.PeerService.Flush.
+func (c *peerServiceClient) Flush(ctx context.Context, req *connect.Request[v1.FlushRequest]) (*connect.Response[v1.FlushResponse], error) {
+	return c.flush.CallUnary(ctx, req)
+}
+
+// Clean calls skein.peer.v1.PeerService.Clean.
+func (c *peerServiceClient) Clean(ctx context.Context, req *connect.Request[v1.CleanRequest]) (*connect.Response[v1.CleanResponse], error) {
+	return c.clean.CallUnary(ctx, req)
+}
+
 // PeerServiceHandler is an implementation of the skein.peer.v1.PeerService service.
 type PeerServiceHandler interface {
 	// Ask answers some questions, in order. It fails with NOT_HERE if the node does not serve all of the partitions asked for.
 	Ask(context.Context, *connect.Request[v1.AskRequest]) (*connect.Response[v1.AskResponse], error)
+	// Flush prepares for an erasure: it is done when the stores of the node have folded and flushed the log up to a deletion.
+	Flush(context.Context, *connect.Request[v1.FlushRequest]) (*connect.Response[v1.FlushResponse], error)
+	// Clean is done when the stores of the node were built from the scrubbed log, which a node begins by itself.
+	Clean(context.Context, *connect.Request[v1.CleanRequest]) (*connect.Response[v1.CleanResponse], error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -96,10 +132,26 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceFlushHandler := connect.NewUnaryHandler(
+		PeerServiceFlushProcedure,
+		svc.Flush,
+		connect.WithSchema(peerServiceMethods.ByName("Flush")),
+		connect.WithHandlerOptions(opts...),
+	)
+	peerServiceCleanHandler := connect.NewUnaryHandler(
+		PeerServiceCleanProcedure,
+		svc.Clean,
+		connect.WithSchema(peerServiceMethods.ByName("Clean")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skein.peer.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PeerServiceAskProcedure:
 			peerServiceAskHandler.ServeHTTP(w, r)
+		case PeerServiceFlushProcedure:
+			peerServiceFlushHandler.ServeHTTP(w, r)
+		case PeerServiceCleanProcedure:
+			peerServiceCleanHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -111,4 +163,12 @@ type UnimplementedPeerServiceHandler struct{}
 
 func (UnimplementedPeerServiceHandler) Ask(context.Context, *connect.Request[v1.AskRequest]) (*connect.Response[v1.AskResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.peer.v1.PeerService.Ask is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Flush(context.Context, *connect.Request[v1.FlushRequest]) (*connect.Response[v1.FlushResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.peer.v1.PeerService.Flush is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Clean(context.Context, *connect.Request[v1.CleanRequest]) (*connect.Response[v1.CleanResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.peer.v1.PeerService.Clean is not implemented"))
 }

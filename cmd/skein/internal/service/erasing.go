@@ -1,0 +1,147 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/events/placement"
+	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/gateway/operator"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/erase"
+	"github.com/skein-feed/skein/replay/operation"
+)
+
+// removeMissed removes the stores of a node that was away while a user was erased. They are built anew, as those of a new node are.
+func (a *Service) removeMissed(node *NodeOptions) error {
+	if node == nil {
+		return nil
+	}
+	stale, err := erase.Stale(a.dir, StoresDir, a.log)
+	if err != nil || !stale {
+		return err
+	}
+	for _, p := range all.Makers(a.settings) { // another process that has them open keeps them
+		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
+			Dir: filepath.Join(a.dir, StoresDir), Partitioned: true, ReadOnly: true,
+		}})
+		if errors.Is(err, projections.ErrNoStore) {
+			continue
+		}
+		if err == nil {
+			err = store.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	a.logger.Warn("a user was erased while this node was away: its stores are removed, and built anew", "dir", a.dir)
+	return erase.Forget(a.dir, StoresDir)
+}
+
+// eraser returns what answers other nodes; nil outside of a cluster.
+func (a *Service) eraser() gateway.Eraser {
+	if a.part == nil {
+		return nil
+	}
+	return a.part
+}
+
+// buildErased builds the stores anew after an erasure, as an operation, so that operators see it and nothing works on the stores beside
+// it. If another operation is in the way, as the erasure of this process, it waits for the end of that one; the caller looks again.
+func (a *Service) buildErased(ctx context.Context) error {
+	began := time.Now()
+	i, err := a.Operations.Do(operation.Erase, "", orderArgs{}, func(ctx context.Context, p *replay.Progress) (string, error) {
+		release, err := a.part.Hold(ctx)
+		if err != nil {
+			return "", err
+		}
+		defer release()
+		lines, err := a.part.Build(ctx, a.sourceOf, a.rebuildOptions(ctx, 0, p))
+		return strings.Join(lines, "\n"), err
+	})
+	id, another := i.ID, false
+	if conflict, ok := errors.AsType[*operation.ConflictError](err); ok {
+		id, another, err = conflict.With.ID, true, nil
+	}
+	if err != nil {
+		return err
+	}
+	var end operation.Info
+	if err := a.Operations.Watch(ctx, id, func(i operation.Info) error { end = i; return nil }); err != nil || another {
+		return err
+	}
+	if end.State != operation.Succeeded {
+		return errors.New(end.Error)
+	}
+	a.logger.Info("a user was erased: the stores were built anew", "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// erasing returns the other nodes as an erasure asks them; nil outside of a cluster.
+func (n *node) erasing() *erase.Nodes {
+	if n == nil {
+		return nil
+	}
+	return &erase.Nodes{
+		List: func() []erase.Node { return otherNodes(n.cluster.Members(), n.cluster.Table(), n.Name) },
+		Flush: func(ctx context.Context, name string, epoch uint32, seq uint64) (done bool, why string, err error) {
+			to, err := n.named(name)
+			if err != nil {
+				return false, "", err
+			}
+			return n.a.server.FlushNode(ctx, to, epoch, seq)
+		},
+		Clean: func(ctx context.Context, name string, epoch uint32) (done bool, why string, err error) {
+			to, err := n.named(name)
+			if err != nil {
+				return false, "", err
+			}
+			return n.a.server.CleanNode(ctx, to, epoch)
+		},
+	}
+}
+
+func (n *node) named(name string) (gateway.Node, error) {
+	for _, m := range n.cluster.Members() {
+		if m.Name == name {
+			return gateway.Node{Name: m.Name, Addr: m.Addr}, nil
+		}
+	}
+	return gateway.Node{}, errors.New("it is not among the members of the cluster")
+}
+
+// otherNodes returns the members but one, and those that the table names.
+func otherNodes(members []placement.Member, table placement.Table, self string) (nodes []erase.Node) {
+	add := func(name string, alive bool) {
+		if name != self && !slices.ContainsFunc(nodes, func(n erase.Node) bool { return n.Name == name }) {
+			nodes = append(nodes, erase.Node{Name: name, Alive: alive})
+		}
+	}
+	for _, m := range members {
+		add(m.Name, true)
+	}
+	for _, given := range table.Nodes {
+		for _, name := range given {
+			add(name, false)
+		}
+	}
+	return nodes
+}
+
+// noCluster refuses to erase in a process that is no node if the log has a cluster, whose nodes would not take part.
+func (a *Service) noCluster(ctx context.Context) error {
+	name := placement.BucketName(fmt.Sprintf("%x", a.log.ID()))
+	if has, err := a.log.HasBucket(ctx, name); err != nil || !has {
+		return err
+	}
+	return fmt.Errorf("%w: the log has a cluster, and this process is no node of it: erase at the node that archives; "+
+		"if there are no nodes any more, delete the bucket %s", operator.ErrNotPossible, name)
+}
