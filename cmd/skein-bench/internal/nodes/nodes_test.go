@@ -63,7 +63,7 @@ func TestPlaced(t *testing.T) {
 
 func TestNodes(t *testing.T) {
 	b := &measure.Bench{
-		Dir: t.TempDir(), Report: &measure.Report{}, Opts: measure.Options{Runs: 1, Replayed: 5000, LogEvents: 3000},
+		Dir: t.TempDir(), Report: &measure.Report{}, Opts: measure.Options{Runs: 1, Replayed: 2000, LogEvents: 1000},
 	}
 	if err := Nodes(t.Context(), b); err != nil {
 		t.Fatal(err)
