@@ -14,6 +14,8 @@ type fold struct {
 	reads   events.KindSet
 	applies events.KindSet
 	batch   Batch
+	// to is scratch.
+	to Partitions
 
 	// cursor is where the last whole envelope ends, progress how far the next one got.
 	cursor   events.Cursor
@@ -214,7 +216,7 @@ func (f *fold) apply(ev *events.Event) (err error) {
 			return err
 		}
 	}
-	if f.store.holding.gets(ev) {
+	if f.store.holding.gets(ev, &f.to) {
 		if err = f.store.opts.Projection.Apply(*ev, &f.batch); err != nil {
 			return err
 		}

@@ -187,15 +187,16 @@ func (h *holding) has(id string) bool {
 	return h.parts == nil || h.parts.Has(events.ShardOf(id).Partition())
 }
 
-// gets reports whether an event is delivered.
-func (h *holding) gets(ev *events.Event) bool {
+// gets reports whether an event is delivered. The set is scratch: one of its own would be allocated for every event, because a
+// projection is called through an interface.
+func (h *holding) gets(ev *events.Event, to *Partitions) bool {
 	if h.parts == nil {
 		return true
 	}
-	var to Partitions
-	h.of.Route(ev, &to)
+	*to = Partitions{}
+	h.of.Route(ev, to)
 	// What concerns every home also concerns rows of the store as a whole, which a store of no partition has, too.
-	return to == AllPartitions() || to.Meets(h.parts)
+	return to.Meets(h.parts) || *to == AllPartitions()
 }
 
 // may reports whether the fold may write a row.

@@ -84,6 +84,7 @@ type measureCmd struct {
 	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone"`
 	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0 means the default of skein serve." name:"rebuild-memory" default:"0"`
 	Log     byteSize      `help:"Length of the stream from whose start readers catch up." name:"log-bytes" default:"500MB"`
+	Events  int           `help:"Events of a large product that one of its nodes reads." name:"log-events" default:"20000000"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path"`
@@ -93,9 +94,9 @@ type measureCmd struct {
 // Run measures.
 func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	if c.Edges < 1000 || c.Users < 0 || c.Runs < 1 || c.Follows < 1000 || c.Big < 1000 || c.Readers < 1000 ||
-		c.Plays < 1000 || c.Items < 10_000 || c.Replay < 10_000 ||
+		c.Plays < 1000 || c.Items < 10_000 || c.Replay < 10_000 || c.Events < 10_000 ||
 		len(c.Growth) == 0 || slices.Min(c.Growth) < 10_000 {
-		return errors.New("less than 1000 follows, followers, readers or plays, less than 10000 items, replayed events or follows of " +
+		return errors.New("less than 1000 follows, followers, readers or plays, less than 10000 items, events of a log or follows of " +
 			"growth, or less than one run, says nothing")
 	}
 	if c.Users == 0 {
@@ -112,7 +113,7 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 		Self: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
 		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items,
 		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, RebuildMemory: int(c.Memory), LogBytes: int(c.Log),
-		Limit: c.Limit, Only: c.Only, Progress: std.err,
+		LogEvents: c.Events, Limit: c.Limit, Only: c.Only, Progress: std.err,
 	}
 	switch {
 	case c.Quick:

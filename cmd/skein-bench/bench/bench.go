@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/nodes"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/replays"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/serving"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/stores"
@@ -37,6 +38,7 @@ var rows = []rowGroup{
 	{name: "latency", apart: true, run: serving.UnderLoad},
 	{name: "growth", apart: true, run: replays.Grow},
 	{name: "log", apart: true, run: streams.Log},
+	{name: "nodes", apart: true, run: nodes.Nodes},
 }
 
 // RowNames returns the names that Only may hold.

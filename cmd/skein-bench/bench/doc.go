@@ -22,10 +22,11 @@
 //	stores         groups of one store in process: constant, inprocess, disk, feed, seen, counters
 //	replays        groups of stores that are built from the log: replay, growth
 //	streams        the group of a replicated log that many nodes read: log
+//	nodes          the group of nodes of a cluster, each by itself: nodes
 //	workload       the follow graph, its events, stores that are folded from them
 //	programs       what is started, and what drives it
 //	measure        a run, its report, and what measures
-//	../plot        a program that draws the growth
+//	../plot        a program that draws the growth, and the costs of nodes
 //
 // Imports go down this list, but that the logs of replays have events of stores. A new row is a function that adds to the
 // report; a new group is one more in [rows].

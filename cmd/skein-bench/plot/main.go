@@ -1,4 +1,5 @@
-// Plot draws the growth in a report of `skein-bench --only growth` as SVG files. In this module:
+// Plot draws the growth in a report of `skein-bench --only growth`, and the nodes in one of `skein-bench --only nodes`, as SVG files. In
+// this module:
 //
 //	go run ./plot report.json ../../docs/performance
 package main
@@ -8,11 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
@@ -37,10 +36,14 @@ func run(file, dir string) error {
 	if err := json.Unmarshal(data, &report); err != nil {
 		return err
 	}
-	if len(report.Growth) < 2 {
-		return errors.New("the report has no growth to be drawn: skein-bench --only growth --json FILE")
+	all := growthCharts(report.Growth)
+	if len(report.Nodes) > 1 {
+		all["nodes"] = nodesChart(report.Nodes)
 	}
-	for name, c := range charts(report.Growth) {
+	if len(all) == 0 {
+		return errors.New("the report has nothing to be drawn: skein-bench --only growth --json FILE, or --only nodes")
+	}
+	for name, c := range all {
 		if err := os.WriteFile(filepath.Join(dir, name+".svg"), []byte(c.svg()), 0o644); err != nil { //nolint:gosec // to be read
 			return err
 		}
@@ -48,28 +51,16 @@ func run(file, dir string) error {
 	return nil
 }
 
-// point is a number of follows and what it costs.
-type point struct{ x, y float64 }
-
-// chart is a set of lines over the number of follows, both axes by powers of ten.
-type chart struct {
-	title string
-	lines map[string][]point
-}
-
-func (c *chart) add(line string, x int, y float64) {
-	if y > 0 {
-		c.lines[line] = append(c.lines[line], point{float64(x), y})
-	}
-}
-
-func charts(growth []*measure.Growth) map[string]*chart {
+func growthCharts(growth []*measure.Growth) map[string]*chart {
 	all := map[string]*chart{}
+	if len(growth) < 2 {
+		return all
+	}
 	for name, title := range map[string]string{
 		"growth-operations": "Operations, p50, µs", "growth-bytes": "Bytes a follow", "growth-start": "From start to ready, s",
 		"growth-memory": "Resident memory, MB",
 	} {
-		all[name] = &chart{title: title, lines: map[string][]point{}}
+		all[name] = &chart{title: title, of: "follows", axis: decades, lines: map[string][]point{}}
 	}
 	for _, g := range growth {
 		for op, micros := range g.Micros {
@@ -89,67 +80,28 @@ func charts(growth []*measure.Growth) map[string]*chart {
 	return all
 }
 
-// The size of a chart, and where its lines are.
-const (
-	width, height            = 640, 360
-	left, right, top, bottom = 60, 150, 40, 40
-)
-
-// colors of lines, by their order.
-func colors() []string {
-	return []string{"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"}
-}
-
-// decades are the powers of ten that hold all values.
-func decades(values []float64) (from, to int) {
-	from = int(math.Floor(math.Log10(slices.Min(values))))
-	to = max(from+1, int(math.Ceil(math.Log10(slices.Max(values)))))
-	return from, to
-}
-
-func (c *chart) svg() string {
-	var xs, ys []float64
-	for _, line := range c.lines {
-		for _, p := range line {
-			xs, ys = append(xs, p.x), append(ys, p.y)
+// nodesChart draws lines through the median nodes of clusters, and the others as dots.
+func nodesChart(nodes []*measure.Node) *chart {
+	c := &chart{
+		title: "A node of N, two copies: its share of one that holds everything", of: "nodes", axis: linear,
+		lines: map[string][]point{}, dots: map[string][]point{},
+	}
+	clusters := map[int][]*measure.Node{}
+	for _, n := range nodes {
+		clusters[n.Nodes] = append(clusters[n.Nodes], n)
+	}
+	for _, size := range slices.Sorted(maps.Keys(clusters)) {
+		list := clusters[size] // from the smallest to the largest
+		for i, n := range list {
+			for name, share := range map[string]float64{"bytes": n.Bytes, "processor time": n.Fold} {
+				if i == len(list)/2 {
+					c.add(name, size, share)
+				} else {
+					c.dots[name] = append(c.dots[name], point{float64(size), share})
+				}
+			}
 		}
+		c.add("2/N", size, list[0].Ideal)
 	}
-	x0, x1 := decades(xs)
-	y0, y1 := decades(ys)
-	at := func(p point) (x, y float64) {
-		x = left + (math.Log10(p.x)-float64(x0))/float64(x1-x0)*(width-left-right)
-		return x, height - bottom - (math.Log10(p.y)-float64(y0))/float64(y1-y0)*(height-top-bottom)
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n",
-		width, height)
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="white"/><text x="%d" y="24" font-size="14">%s</text>`+"\n",
-		width, height, left, c.title)
-	for d := x0; d <= x1; d++ {
-		x, _ := at(point{math.Pow10(d), math.Pow10(y0)})
-		fmt.Fprintf(&b, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#ddd"/>`+
-			`<text x="%.1f" y="%d" text-anchor="middle">10<tspan dy="-5" font-size="9">%d</tspan></text>`+"\n",
-			x, top, x, height-bottom, x, height-bottom+18, d)
-	}
-	for d := y0; d <= y1; d++ {
-		_, y := at(point{math.Pow10(x0), math.Pow10(d)})
-		fmt.Fprintf(&b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%g</text>`+"\n",
-			left, y, width-right, y, left-8, y+4, math.Pow10(d))
-	}
-	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">follows</text>`+"\n", left+(width-left-right)/2, height-6)
-	for i, name := range slices.Sorted(maps.Keys(c.lines)) {
-		color := colors()[i%len(colors())]
-		var path []string
-		for _, p := range c.lines[name] {
-			x, y := at(p)
-			path = append(path, fmt.Sprintf("%.1f,%.1f", x, y))
-			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s: %.3g</title></circle>`+"\n", x, y, color, name, p.y)
-		}
-		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.Join(path, " "), color)
-		y := top + 10 + 18*i
-		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="12" height="4" fill="%s"/><text x="%d" y="%d">%s</text>`+"\n",
-			width-right+12, y-4, color, width-right+30, y+2, name)
-	}
-	b.WriteString("</svg>\n")
-	return b.String()
+	return c
 }

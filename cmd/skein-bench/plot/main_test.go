@@ -32,12 +32,14 @@ func TestPlot(t *testing.T) {
 	write(measure.Report{Growth: []*measure.Growth{
 		{Follows: 1000, Micros: map[string]float64{"check": 1, "list": 20}, BytesPerFollow: 40, ArchiveBytesPerFollow: 5, StartSeconds: 0.1, ReadyBytes: 8e7},
 		{Follows: 100_000, Micros: map[string]float64{"check": 1.5, "list": 30}, BytesPerFollow: 20, ArchiveBytesPerFollow: 5, StartSeconds: 0.2, ReadyBytes: 9e7},
+	}, Nodes: []*measure.Node{
+		{Nodes: 1, Ideal: 1, Bytes: 1, Fold: 1}, {Nodes: 3, Ideal: 0.67, Bytes: 0.65, Fold: 0.7}, {Nodes: 3, Ideal: 0.67, Bytes: 0.69, Fold: 0.71},
 	}})
 	if err := run(file, dir); err != nil {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.svg"))
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) != 5 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for _, f := range files {
@@ -58,7 +60,7 @@ func TestPlot(t *testing.T) {
 				lines++
 			}
 		}
-		if want := map[string]int{"growth-operations.svg": 2, "growth-bytes.svg": 2}[filepath.Base(f)]; lines != max(1, want) {
+		if want := map[string]int{"growth-operations.svg": 2, "growth-bytes.svg": 2, "nodes.svg": 3}[filepath.Base(f)]; lines != max(1, want) {
 			t.Errorf("%s has %d lines", f, lines)
 		}
 	}

@@ -55,6 +55,8 @@ type Options struct {
 	RebuildMemory int
 	// LogBytes is how long the stream is from whose start readers catch up.
 	LogBytes int
+	// LogEvents is how many events of a large product one of its nodes reads.
+	LogEvents int
 	// Limit bounds the whole run; 0 means nothing does.
 	Limit time.Duration
 	// Only names the groups of rows to measure; none given: all but those that take long.
@@ -69,7 +71,7 @@ type Options struct {
 func (o Options) Quickly() Options {
 	o.Users, o.Edges, o.Runs, o.Time, o.Follows, o.BigUser, o.Quick = 2000, 20_000, 1, time.Second, 2000, 10_000, true
 	o.Readers, o.Plays, o.Items, o.Replayed = 2000, 20_000, 10_000, 20_000
-	o.Growth, o.LogBytes = []int{10_000, 30_000}, 5_000_000
+	o.Growth, o.LogBytes, o.LogEvents = []int{10_000, 30_000}, 5_000_000, 100_000
 	return o
 }
 

@@ -15,6 +15,8 @@ type Report struct {
 	Rows     []*Row   `json:"rows"`
 	// Growth is what the plots show.
 	Growth []*Growth `json:"growth,omitempty"`
+	// Nodes are drawn, too.
+	Nodes []*Node `json:"nodes,omitempty"`
 }
 
 // Settings are what the figures depend on besides the machine.
@@ -281,4 +283,15 @@ type Growth struct {
 	// IdleBytes is after a while without calls, UnauditedBytes that of a service without an auditor.
 	IdleBytes      float64 `json:"idle_bytes,omitempty"`
 	UnauditedBytes float64 `json:"idle_bytes_without_auditor,omitempty"`
+}
+
+// Node is what a node of a cluster costs.
+type Node struct {
+	// Nodes is how many the cluster has, Partitions how many this one holds, Ideal its part of the rows if all nodes held equally much.
+	Nodes      int     `json:"nodes"`
+	Partitions int     `json:"partitions"`
+	Ideal      float64 `json:"ideal"`
+	// Bytes of its stores and Fold, processor time an event of the log, are shares of those of one node that holds everything.
+	Bytes float64 `json:"bytes"`
+	Fold  float64 `json:"fold"`
 }

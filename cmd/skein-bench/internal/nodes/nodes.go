@@ -1,0 +1,139 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// sizes are the numbers of nodes whose costs are compared: with the first, one node holds everything.
+func sizes() []int { return []int{1, 3, 5, 8} }
+
+const (
+	day = events.Micros(24 * 3600 * 1_000_000)
+	// logDays is over how long the log of the small clusters is spread.
+	logDays = 10
+	// flushes is how often the stores are flushed while the log is folded. A live node does so every minute.
+	flushes = 4
+	// within is how far the share of a node may be above that of its ideal part of the rows.
+	within = 0.05
+	// foldedAtMost3 and foldedAtMost8 are what a node of three and of eight may use of the processor time of one that holds everything.
+	foldedAtMost3, foldedAtMost8 = 0.75, 0.35
+)
+
+// Nodes measures what a node costs: in small clusters against one node that holds everything, and in a very large one.
+func Nodes(ctx context.Context, b *measure.Bench) error {
+	if err := large(ctx, b); err != nil {
+		return err
+	}
+	return small(ctx, b)
+}
+
+// smallNode is a node of a small cluster that is measured.
+type smallNode struct {
+	nodes int
+	name  string
+	parts projections.Partitions
+}
+
+// smallNodes are the smallest, the median and the largest node of each cluster.
+func smallNodes() (list []smallNode) {
+	for _, n := range sizes() {
+		sets := placed(n)
+		if n == 1 {
+			list = append(list, smallNode{n, "1 node", sets[0]})
+			continue
+		}
+		for _, which := range []struct {
+			name string
+			at   int
+		}{{"smallest", 0}, {"median", n / 2}, {"largest", n - 1}} {
+			list = append(list, smallNode{n, fmt.Sprintf("%s of %d", which.name, n), sets[which.at]})
+		}
+	}
+	return list
+}
+
+// small measures bytes and processor time of nodes of small clusters, on one log.
+func small(ctx context.Context, b *measure.Bench) error {
+	count := max(1, b.Opts.Replayed/envelopeEvents)
+	b.Say("a log of %d events", count*envelopeEvents)
+	g := product{
+		users: max(100, b.Opts.Replayed/10), items: max(100, b.Opts.Replayed/4),
+		mix: mix{plays: 45, likes: 15, follows: 20, pins: 8, scores: 5, active: 7},
+	}.generate(41)
+	log := make([][]byte, count)
+	for i := range log {
+		log[i] = g.envelope(envelopeEvents)
+	}
+	list := smallNodes()
+	bytes := b.Row("nodes-bytes", "bytes of a node, two copies", "MB", fmt.Sprintf("all four stores after a log of %d events, compacted. "+
+		"Of 100 events 45 are plays, 20 follows, 15 likes, 8 pins, 7 signs of activity and 5 scores, of %d users and %d items, over %d "+
+		"days.", count*envelopeEvents, g.users, g.items, logDays))
+	fold := b.Row("nodes-fold", "processor time of a node an event of the log", "µs", "the whole log is decoded, and folded live by the "+
+		"four stores; all threads, flushes, compactions and garbage collection included.")
+	var contenders []measure.Contender
+	for _, s := range list {
+		fold.SeriesOf(s.name)
+		contenders = append(contenders, measure.Contender{Name: s.name, Measure: func(ctx context.Context) (measure.Measurement, error) {
+			size, used, err := s.measure(ctx, b, log)
+			fold.SeriesOf(s.name).Add(measure.Measurement{Value: used})
+			return measure.Measurement{Value: size / 1e6}, err
+		}})
+	}
+	if err := b.Alternate(ctx, bytes, contenders...); err != nil {
+		return err
+	}
+	compare(b.Report, list, bytes, fold)
+	return nil
+}
+
+// measure folds a log, and returns the bytes of the stores and the microseconds of a core an event.
+func (s smallNode) measure(ctx context.Context, b *measure.Bench, log [][]byte) (size, used float64, err error) {
+	n, err := openNode(b.Dir, &s.parts)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	runtime.GC() // what the node before has left behind is no part of this one
+	step := logDays * day / events.Micros(len(log))
+	// The tables of one flush alone would be moved to the last level as they are, which is not how a store is in the long run.
+	for part := range slices.Chunk(log, (len(log)+flushes-1)/flushes) {
+		if err := errors.Join(n.read(ctx, workload.FirstFollow, step, part), n.flush()); err != nil {
+			return 0, 0, err
+		}
+	}
+	used = measure.Micros(n.used) / float64(len(log)*envelopeEvents)
+	bytes, err := n.bytes(ctx)
+	return float64(bytes), used, err
+}
+
+// compare compares nodes with one that holds everything, and notes what is to be drawn.
+func compare(r *measure.Report, list []smallNode, bytes, fold *measure.Row) {
+	one := list[0].name
+	bytes.Compare(one, "", 0, true)
+	fold.Compare(one, "", 0, true)
+	for i, s := range list {
+		if s.name != one {
+			target, folded := 0.0, 0.0
+			if i%3 == 2 { // the median
+				target = copies/float64(s.nodes) + within
+				folded = map[int]float64{3: foldedAtMost3, 8: foldedAtMost8}[s.nodes]
+			}
+			bytes.Compare(s.name, one, target, true)
+			fold.Compare(s.name, one, folded, true)
+		}
+		r.Nodes = append(r.Nodes, &measure.Node{
+			Nodes: s.nodes, Ideal: min(1, copies/float64(s.nodes)), Partitions: s.parts.Len(),
+			Bytes: bytes.SeriesOf(s.name).Median / bytes.SeriesOf(one).Median,
+			Fold:  fold.SeriesOf(s.name).Median / fold.SeriesOf(one).Median,
+		})
+	}
+}

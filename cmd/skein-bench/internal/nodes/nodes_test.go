@@ -1,0 +1,84 @@
+package nodes
+
+import (
+	"bytes"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// TestEnvelopes compares envelopes with what the encoder of the log makes of the same events.
+func TestEnvelopes(t *testing.T) {
+	p := product{users: 50, items: 30, mix: mix{1, 2, 3, 4, 5, 6}}
+	for _, p.ids = range []bool{false, true} {
+		g, again, d := p.generate(1), p.generate(1), events.NewDecoder(events.Cursor{})
+		for i := range 3 {
+			data := g.envelope(1000)
+			if !bytes.Equal(data, again.envelope(1000)) {
+				t.Fatal("the same seed gave another envelope")
+			}
+			var batch skeinv1.EventBatch
+			if err := proto.Unmarshal(data, &batch); err != nil {
+				t.Fatal(err)
+			}
+			if want, err := events.EncodeEnvelope(batch.Events); err != nil || !bytes.Equal(data, want) {
+				t.Fatalf("the encoding is not that of the log, %v", err)
+			}
+			env, err := d.Decode(uint64(i+1), 1, data)
+			if err != nil || len(env.Events) != 1000 || len(env.Rejects) > 0 {
+				t.Fatalf("%v, %v", env, err)
+			}
+			if want := events.Kinds(events.Played, events.Liked, events.UserFollowed, events.PinCreated, events.ItemScored,
+				events.ReaderActive); env.Kinds != want {
+				t.Errorf("kinds %v", env.Kinds.Slice())
+			}
+			if (env.Events[0].ID != "") != p.ids {
+				t.Errorf("event id %q", env.Events[0].ID)
+			}
+		}
+	}
+}
+
+func TestPlaced(t *testing.T) {
+	for _, n := range append(sizes(), largeNodes) {
+		sets, sum := placed(n), 0
+		var together projections.Partitions
+		for i := range sets {
+			sum += sets[i].Len()
+			together.AddSet(&sets[i])
+			if i > 0 && sets[i].Len() < sets[i-1].Len() {
+				t.Errorf("of %d nodes, one comes after a larger one", n)
+			}
+		}
+		if sum != min(n, copies)*events.NumPartitions || together != projections.AllPartitions() {
+			t.Errorf("%d nodes hold %d partitions", n, sum)
+		}
+	}
+}
+
+func TestNodes(t *testing.T) {
+	b := &measure.Bench{
+		Dir: t.TempDir(), Report: &measure.Report{}, Opts: measure.Options{Runs: 1, Replayed: 2000, LogEvents: 1000},
+	}
+	if err := Nodes(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Report.Nodes) != 10 || len(b.Report.Rows) != 8 {
+		t.Fatalf("%d nodes, %d rows", len(b.Report.Nodes), len(b.Report.Rows))
+	}
+	for i, n := range b.Report.Nodes {
+		if n.Bytes <= 0 || n.Fold <= 0 || i == 0 && (n.Bytes != 1 || n.Fold != 1 || n.Ideal != 1) {
+			t.Errorf("%+v", n)
+		}
+	}
+	for _, r := range b.Report.Rows {
+		if len(r.Comparisons) == 0 {
+			t.Errorf("%s compares nothing", r.ID)
+		}
+	}
+}
