@@ -164,7 +164,7 @@ func TestEraseInACluster(t *testing.T) {
 	e.start("a", a)
 	defer func() { e.stop("a") }()
 	if err := eventually(t.Context(), func(context.Context) error { // until it archives
-		if code, out := e.erase("nobody"); code != exitOK {
+		if code, out := e.erase("nobody"); code != exitOK { //nolint:contextcheck // a command makes its own
 			return errors.New(out)
 		}
 		return nil

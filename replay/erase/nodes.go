@@ -18,7 +18,7 @@ const (
 	callTime = 2 * flushWait
 )
 
-// ErrNode: a node cannot take part in an erasure. Nothing was scrubbed.
+// ErrNode means that a node cannot take part in an erasure. Nothing was scrubbed.
 var ErrNode = errors.New("erase: a node cannot take part")
 
 // Node is another node of the cluster.

@@ -25,7 +25,7 @@ const markName = "erased.json"
 // flushWait bounds how long one call of [Part.Flush] waits for the stores.
 const flushWait = 5 * time.Second
 
-// ErrMissed: a user was erased while this process did not take part. Its stores may have folded the scrubbed log from before the
+// ErrMissed means that a user was erased while this process did not take part. Its stores may have folded the scrubbed log from before the
 // deletion, and then still have the user's rows. They must be removed, and built anew.
 var ErrMissed = errors.New("erase: a user was erased from the log while this node did not take part: start it again, " +
 	"and it builds its stores anew")

@@ -55,7 +55,7 @@ func (s *service) with(peers map[string]*peer) {
 
 func answered(done bool, err error) (bool, string, error) {
 	if err != nil {
-		return done, err.Error(), nil
+		return done, err.Error(), nil //nolint:nilerr // a node answers with it
 	}
 	return done, "", nil
 }

@@ -128,7 +128,7 @@ func otherNodes(members []placement.Member, table placement.Table, self string) 
 	for _, m := range members {
 		add(m.Name, true)
 	}
-	for _, given := range table.Nodes {
+	for _, given := range &table.Nodes {
 		for _, name := range given {
 			add(name, false)
 		}
