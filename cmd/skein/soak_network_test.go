@@ -83,7 +83,7 @@ func (w *network) unreachable(i int, port string) (proof string, err error) {
 const nobody = "02:00:00:00:00:99"
 
 // deafen loses what one node sends to another one, until the end; what it gets arrives. With from < 0 it is what the test and the NATS
-// servers send; with to < 0 what they get. The proof is the neighbour that the kernel has.
+// servers send; with to < 0 what they get. The proof is the neighbor that the kernel has.
 func (w *network) deafen(from, to int) (end func() (string, error), err error) {
 	who, dev, target := "", w.bridge, w.host()
 	if from >= 0 {
@@ -96,7 +96,7 @@ func (w *network) deafen(from, to int) (end func() (string, error), err error) {
 	return func() (string, error) {
 		out, err := ip(fmt.Sprintf("%sneigh show %s dev %s", who, target, dev))
 		if err == nil && !strings.Contains(out, nobody) {
-			err = fmt.Errorf("the neighbour has come back: %s", out)
+			err = fmt.Errorf("the neighbor has come back: %s", out)
 		}
 		_, derr := ip(fmt.Sprintf("%sneigh del %s dev %s", who, target, dev))
 		return strings.TrimSpace(out), errors.Join(err, derr)
