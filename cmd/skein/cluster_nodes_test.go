@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -149,7 +150,8 @@ func startNodes(ctx context.Context, t *testing.T, program string) *nodes {
 			t.Fatal(err)
 		}
 	}
-	if err := c.watch(ctx); err != nil {
+	var err error
+	if c.members, err = watchMembers(ctx, t, c.nats.js); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.healed(ctx); err != nil {
@@ -158,33 +160,41 @@ func startNodes(ctx context.Context, t *testing.T, program string) *nodes {
 	return c
 }
 
-// watch finds the members, as processes do that are none.
-func (c *nodes) watch(ctx context.Context) error {
-	const bucket = "skein-cluster-"
-	o := placement.Options{JS: c.nats.js}
-	names := c.nats.js.KeyValueStoreNames(ctx)
+// clusterLog finds the id of the log that has a cluster.
+func clusterLog(ctx context.Context, js jetstream.JetStream) (id string, err error) {
+	names := js.KeyValueStoreNames(ctx)
 	for name := range names.Name() {
-		if id, ok := strings.CutPrefix(name, bucket); ok {
-			o.LogID = id
+		if log, ok := strings.CutPrefix(name, placement.BucketName("")); ok {
+			id = log
 		}
 	}
-	if err := names.Error(); err != nil {
-		return err
+	if err = names.Error(); err == nil && id == "" {
+		err = errors.New("no node has made a bucket")
 	}
-	var err error
-	if c.members, err = placement.Open(ctx, o); err != nil {
-		return err
+	return id, err
+}
+
+// watchMembers watches the members of a cluster, as processes do that are none, until the test ends.
+func watchMembers(ctx context.Context, t *testing.T, js jetstream.JetStream) (*placement.Cluster, error) {
+	t.Helper()
+	id, err := clusterLog(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	members, err := placement.Open(ctx, placement.Options{JS: js, LogID: id})
+	if err != nil {
+		return nil, err
 	}
 	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
-	go func() { ended <- c.members.Run(within) }()
-	c.t.Cleanup(func() {
+	go func() { ended <- members.Run(within) }()
+	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			c.t.Error(err)
+			t.Error(err)
 		}
 	})
-	return nil
+	return members, nil
 }
 
 // add starts another node.

@@ -10,7 +10,6 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -27,8 +26,6 @@ type noded struct {
 	drives  []*loopDisk // of the nodes
 	// members is what a process that only watches knows of the nodes.
 	members *placement.Cluster
-	// bucket has the nodes and the table.
-	bucket string
 	// longest is the longest time until each partition had two copies again, after the fault had ended.
 	longest time.Duration
 }
@@ -66,7 +63,10 @@ func TestSoakFaultsNodes(t *testing.T) {
 			"--replace-after", "20s", "--listen-anywhere", "--allowed-hosts", addr)
 	}
 	n.connect(urls)
-	if err := eventually(n.ctx, n.watch); err != nil {
+	if err := eventually(n.ctx, func(ctx context.Context) (err error) {
+		n.members, err = watchMembers(ctx, t, n.js)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	n.kinds = slices.Concat(n.all(), n.ofNodes())
@@ -82,37 +82,6 @@ func TestSoakFaultsNodes(t *testing.T) {
 }
 
 func nodeName(i int) string { return fmt.Sprint("node", i) }
-
-// watch finds the members of the cluster.
-func (n *noded) watch(ctx context.Context) error {
-	o := placement.Options{JS: n.js}
-	names := n.js.KeyValueStoreNames(ctx)
-	for name := range names.Name() {
-		if id, ok := strings.CutPrefix(name, "skein-cluster-"); ok {
-			n.bucket, o.LogID = name, id
-		}
-	}
-	if err := names.Error(); err != nil {
-		return err
-	}
-	if o.LogID == "" {
-		return errors.New("no node has made a bucket")
-	}
-	members, err := placement.Open(ctx, o)
-	if err != nil {
-		return err
-	}
-	n.members = members
-	ended := make(chan error, 1)
-	go func() { ended <- members.Run(n.ctx) }()
-	n.t.Cleanup(func() {
-		n.cancel()
-		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			n.t.Error(err)
-		}
-	})
-	return nil
-}
 
 // complete waits until all nodes are there, and each partition has two that have folded all that the log has now.
 func (n *noded) complete() error {
@@ -312,7 +281,11 @@ func (n *noded) controllerKilled() (string, error) {
 
 // controller is the node that has the lease.
 func (n *noded) controller() (i int, err error) {
-	bucket, err := n.js.KeyValue(n.ctx, n.bucket)
+	id, err := clusterLog(n.ctx, n.js)
+	if err != nil {
+		return 0, err
+	}
+	bucket, err := n.js.KeyValue(n.ctx, placement.BucketName(id))
 	if err != nil {
 		return 0, err
 	}
