@@ -1,7 +1,6 @@
 package service
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/placement"
-	"github.com/skein-feed/skein/gateway/operator"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -70,12 +68,5 @@ func TestClusterStatus(t *testing.T) {
 	// Before there is a table, what the node was started with counts.
 	if c := clusterStatus(&clusterView{copies: 2, self: "b"}); c.GetCopies() != 2 || c.GetUnservedPartitions() != 256 || len(c.GetNodes()) != 0 {
 		t.Error(c)
-	}
-}
-
-func TestNodeDoesNotErase(t *testing.T) {
-	a := &Service{node: &node{}}
-	if _, err := a.eraseWork(operator.Order{User: "ann"}); !errors.Is(err, operator.ErrNotPossible) {
-		t.Error(err)
 	}
 }
