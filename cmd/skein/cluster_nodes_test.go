@@ -197,10 +197,15 @@ func watchMembers(ctx context.Context, t *testing.T, js jetstream.JetStream) (*p
 	return members, nil
 }
 
-// add starts another node.
+// add starts another node. It keeps its address: others reach it there when it is back, before they have heard of that.
 func (c *nodes) add(ctx context.Context, name string) error {
+	ports, err := freePorts(25000, 1)
+	if err != nil {
+		return err
+	}
 	s := &server{t: c.t, dir: c.t.TempDir(), program: c.program, flags: []string{
-		"--nats", c.nats.url(), "--node", name, "--node-addr", "127.0.0.1:0", "--replace-after", placement.DefaultExpire.String(),
+		"--nats", c.nats.url(), "--node", name, "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]),
+		"--replace-after", placement.DefaultExpire.String(),
 	}}
 	c.t.Cleanup(s.kill)
 	if err := s.start(ctx); err != nil {

@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,6 +98,23 @@ func (s *server) launch(ctx context.Context) error {
 
 // kill ends the process as a power cut would, as far as the process can tell.
 func (s *server) kill() {
+	if s.cmd == nil || s.cmd.Process == nil {
+		return // it was not started
+	}
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait() // "signal: killed"
+}
+
+// freePorts finds ports, from one on, that no client of this machine is given by chance, so that a server can have them again.
+func freePorts(from, n int) (ports []int, err error) {
+	for port := from; port < 30000 && len(ports) < n; port++ {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			ports = append(ports, port)
+		}
+	}
+	if len(ports) < n {
+		return nil, errors.New("no free ports")
+	}
+	return ports, nil
 }

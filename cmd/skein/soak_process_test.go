@@ -4,9 +4,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,20 +40,6 @@ func buildProgram(t *testing.T, dir, name, pkg string) string {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return bin
-}
-
-// freePorts finds ports, from one on, that no client of this machine is given by chance, so that a server can have them again.
-func freePorts(from, n int) (ports []int, err error) {
-	for port := from; port < 30000 && len(ports) < n; port++ {
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = l.Close()
-			ports = append(ports, port)
-		}
-	}
-	if len(ports) < n {
-		return nil, errors.New("no free ports")
-	}
-	return ports, nil
 }
 
 // start starts the process.
