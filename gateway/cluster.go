@@ -305,14 +305,18 @@ func (s *Server) whichNode(authorization string, _ *x509.Certificate) identity {
 	return identity{}
 }
 
-// peersHandler answers calls of other nodes that the loop does not.
-func (s *Server) peersHandler() http.Handler {
+// mountPeers mounts what nodes ask each other.
+func (s *Server) mountPeers() {
 	forNodes(s, peerv1connect.PeerServiceAskProcedure, peerservice.New(s.views).Ask)
 	if s.cluster.eraser != nil {
 		erasing := peerservice.Erasing{Eraser: s.cluster.eraser}
 		forNodes(s, peerv1connect.PeerServiceFlushProcedure, erasing.Flush)
 		forNodes(s, peerv1connect.PeerServiceCleanProcedure, erasing.Clean)
 	}
+}
+
+// peersHandler answers calls of other nodes that the loop does not.
+func (s *Server) peersHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a := s.whichNode(authorizationOf(r), nil); a.denied != nil {
 			http.Error(w, a.denied.Error(), http.StatusUnauthorized)

@@ -24,6 +24,9 @@ func (s *Server) mount() error {
 	s.mountCounters()
 	s.mountOperations()
 	s.mountHealth()
+	if s.cluster != nil {
+		s.mountPeers()
+	}
 	s.mountMissing()
 	return nil
 }
