@@ -37,8 +37,8 @@ func large(ctx context.Context, b *measure.Bench) error {
 		{"node without partitions", &projections.Partitions{}},
 		{fmt.Sprintf("node of %d partitions", median.Len()), &median},
 	}
-	note := fmt.Sprintf("%d events in envelopes of %d, of %s users and %s items, at the proportions of docs/sizing.md, with times of a peak of "+
-		"%s events a second; %d nodes hold %d to %d partitions, this one the median. By processor time: all threads, flushes, "+
+	note := fmt.Sprintf("%d events in envelopes of %d, of %s users and %s items, at the proportions of docs/sizing.md, with times of a peak "+
+		"of %s events a second; %d nodes hold %d to %d partitions, this one the median. By processor time: all threads, flushes, "+
 		"compactions and garbage collection included, making the log excluded.", b.Opts.LogEvents, envelopeEvents,
 		measure.Figure(largeUsers), measure.Figure(largeItems), measure.Figure(largeRate), largeNodes, sets[0].Len(),
 		sets[largeNodes-1].Len())
@@ -97,7 +97,7 @@ func (l largeNode) measure(ctx context.Context, b *measure.Bench, ids bool) (m l
 	for done := 0; done < count; done += len(log) {
 		log = log[:min(len(log), count-done)]
 		for i := range log {
-			log[i] = g.envelope(envelopeEvents)
+			log[i] = g.envelope()
 		}
 		if err := n.read(ctx, workload.FirstFollow, envelopeEvents*1_000_000/largeRate, log); err != nil {
 			return m, err

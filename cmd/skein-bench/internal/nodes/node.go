@@ -36,7 +36,7 @@ func placed(n int) []projections.Partitions {
 		number[members[i].Name] = i
 	}
 	table := placement.Place(members, copies)
-	for p, names := range table.Nodes {
+	for p, names := range &table.Nodes {
 		for _, name := range names {
 			sets[number[name]].Add(uint8(p))
 		}

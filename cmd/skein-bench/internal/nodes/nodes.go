@@ -71,7 +71,7 @@ func small(ctx context.Context, b *measure.Bench) error {
 	}.generate(41)
 	log := make([][]byte, count)
 	for i := range log {
-		log[i] = g.envelope(envelopeEvents)
+		log[i] = g.envelope()
 	}
 	list := smallNodes()
 	bytes := b.Row("nodes-bytes", "bytes of a node, two copies", "MB", fmt.Sprintf("all four stores after a log of %d events, compacted. "+

@@ -18,8 +18,8 @@ func TestEnvelopes(t *testing.T) {
 	for _, p.ids = range []bool{false, true} {
 		g, again, d := p.generate(1), p.generate(1), events.NewDecoder(events.Cursor{})
 		for i := range 3 {
-			data := g.envelope(1000)
-			if !bytes.Equal(data, again.envelope(1000)) {
+			data := g.envelope()
+			if !bytes.Equal(data, again.envelope()) {
 				t.Fatal("the same seed gave another envelope")
 			}
 			var batch skeinv1.EventBatch
@@ -30,7 +30,7 @@ func TestEnvelopes(t *testing.T) {
 				t.Fatalf("the encoding is not that of the log, %v", err)
 			}
 			env, err := d.Decode(uint64(i+1), 1, data)
-			if err != nil || len(env.Events) != 1000 || len(env.Rejects) > 0 {
+			if err != nil || len(env.Events) != envelopeEvents || len(env.Rejects) > 0 {
 				t.Fatalf("%v, %v", env, err)
 			}
 			if want := events.Kinds(events.Played, events.Liked, events.UserFollowed, events.PinCreated, events.ItemScored,

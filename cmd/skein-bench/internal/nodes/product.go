@@ -58,17 +58,17 @@ func (p product) generate(seed uint64) *generator {
 	return g
 }
 
-// envelope makes the next envelope, of n events.
-func (g *generator) envelope(n int) []byte {
+// envelope makes the next envelope.
+func (g *generator) envelope() []byte {
 	var (
-		data  = make([]byte, 0, 64*n)
+		data  = make([]byte, 0, 64*envelopeEvents)
 		kinds events.KindSet
 	)
 	data = protowire.AppendVarint(protowire.AppendTag(data, 1, protowire.VarintType), events.EnvelopeVersion)
 	data = protowire.AppendTag(data, 2, protowire.Fixed64Type)
 	at := len(data)
 	data = append(data, make([]byte, 8)...)
-	for range n {
+	for range envelopeEvents {
 		kind := g.kinds[g.r.IntN(len(g.kinds))]
 		kinds |= events.Kinds(kind)
 		g.event(kind)
