@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -24,6 +23,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/events/placement"
 	"github.com/skein-feed/skein/gateway/gatewaytest"
+	"github.com/skein-feed/skein/projections/conformance"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -104,29 +104,6 @@ func (e *erasing) erase(user string) (code int, out string) {
 	return code, text.String() + trouble.String()
 }
 
-// with returns the files below a directory that have an id in them, as text or as keys have it.
-func (e *erasing) with(dir, id string) (found []string) {
-	e.t.Helper()
-	key := bytes.TrimRight(events.AppendID(nil, id)[1:], "\x00")
-	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		var data []byte
-		if err == nil && !d.IsDir() {
-			data, err = os.ReadFile(name)
-		}
-		if errors.Is(err, fs.ErrNotExist) { // a store that is open removes files
-			return nil
-		}
-		if bytes.Contains(data, []byte(id)) || bytes.Contains(data, key) {
-			found = append(found, name)
-		}
-		return err
-	})
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return found
-}
-
 // same puts questions to the nodes, which must answer as the process that holds everything.
 func (e *erasing) same(seed uint64, at string) {
 	e.t.Helper()
@@ -202,7 +179,7 @@ func TestEraseInACluster(t *testing.T) {
 	if err := os.CopyFS(before, os.DirFS(b)); err != nil {
 		t.Fatal(err)
 	}
-	if len(e.with(before, user)) == 0 {
+	if len(conformance.FilesWith(e.t, before, user)) == 0 {
 		t.Fatal("the id is nowhere before")
 	}
 	code, out := e.erase(user)
@@ -217,7 +194,7 @@ func TestEraseInACluster(t *testing.T) {
 	at = publish(t, whole, userFollowed("u1", "u2"))
 	e.same(2, at)
 	for _, dir := range []string{a, b, archived, ns.JetStreamConfig().StoreDir} {
-		if found := e.with(dir, user); len(found) > 0 {
+		if found := conformance.FilesWith(e.t, dir, user); len(found) > 0 {
 			t.Errorf("the id is still in %v", found)
 		}
 	}
@@ -225,7 +202,7 @@ func TestEraseInACluster(t *testing.T) {
 	e.start("b", before)
 	e.served()
 	e.same(3, at)
-	if found := e.with(before, user); len(found) > 0 {
+	if found := conformance.FilesWith(e.t, before, user); len(found) > 0 {
 		t.Errorf("the id is still in %v", found)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/projections/conformance"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/archiver"
 	"github.com/skein-feed/skein/replay/internal/memlog"
@@ -196,7 +197,7 @@ func eraseAgain(t *testing.T, s *service) {
 		t.Error(err)
 	}
 	s.stop()
-	if found := filesWith(t, s.dir, erased); len(found) > 0 {
+	if found := conformance.FilesWith(t, s.dir, erased); len(found) > 0 {
 		t.Errorf("the id is still in %v", found)
 	}
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -198,30 +196,6 @@ func timeless(rows conformance.Rows) conformance.Rows {
 	return slices.DeleteFunc(slices.Clone(rows), func(r conformance.Row) bool { return bytes.Equal(r.Key, tick) })
 }
 
-// filesWith returns the files below the directory that have an id in them, as text or as keys have it. A store that is open may
-// remove files meanwhile.
-func filesWith(t *testing.T, dir, id string) (found []string) {
-	t.Helper()
-	key := bytes.TrimRight(events.AppendID(nil, id)[1:], "\x00")
-	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		var data []byte
-		if err == nil && !d.IsDir() {
-			data, err = os.ReadFile(name)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if bytes.Contains(data, []byte(id)) || bytes.Contains(data, key) {
-			found = append(found, name)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
 // I12: after an erasure no file has the id; everything else is unchanged, also in stores that are rebuilt from the log; and readers,
 // publishers and the service continue.
 func TestErase(t *testing.T) {
@@ -239,7 +213,7 @@ func TestErase(t *testing.T) {
 		if epoch == 0 {
 			continue
 		}
-		if len(filesWith(t, dir, user)) == 0 {
+		if len(conformance.FilesWith(t, dir, user)) == 0 {
 			t.Fatalf("%s is nowhere before", user)
 		}
 		// What was deleted before the erasing, and rows of the moment before.
@@ -271,7 +245,7 @@ func TestErase(t *testing.T) {
 	}
 	s.stop()
 	for _, user := range names {
-		if found := filesWith(t, dir, user); len(found) > 0 {
+		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
 			t.Errorf("%s is still in %v", user, found)
 		}
 	}
