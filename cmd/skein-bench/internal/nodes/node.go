@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -125,23 +123,13 @@ func (n *node) flush() error {
 }
 
 // bytes compacts the stores, closes them and returns the size of their files.
-func (n *node) bytes(ctx context.Context) (bytes int64, err error) {
+func (n *node) bytes(ctx context.Context) (int64, error) {
 	for _, s := range n.stores {
 		if err := errors.Join(s.Compact(ctx), s.Close()); err != nil {
 			return 0, err
 		}
 	}
-	err = filepath.WalkDir(n.dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return err
-		}
-		info, err := entry.Info()
-		if err == nil {
-			bytes += info.Size()
-		}
-		return err
-	})
-	return bytes, err
+	return measure.TreeBytes(n.dir)
 }
 
 // close closes the stores and removes them.

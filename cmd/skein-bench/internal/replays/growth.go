@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -116,7 +115,7 @@ func grow(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) erro
 	if err := g.log.archive(ctx, g.data); err != nil {
 		return err
 	}
-	archived, err := treeBytes(filepath.Join(g.data, "archive"))
+	archived, err := measure.TreeBytes(filepath.Join(g.data, "archive"))
 	if err != nil {
 		return err
 	}
@@ -137,7 +136,7 @@ func grow(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) erro
 		if err != nil {
 			return err
 		}
-		size, err := treeBytes(filepath.Join(g.data, "stores", name))
+		size, err := measure.TreeBytes(filepath.Join(g.data, "stores", name))
 		if err != nil {
 			return err
 		}
@@ -233,19 +232,4 @@ func hasProbes(ctx context.Context, s *programs.Skein, l growthLog) error {
 		err = fmt.Errorf("a probe has %d followers", res.Msg.GetUsers()[0].GetFollowerCount())
 	}
 	return err
-}
-
-// treeBytes is the size of all files below a directory.
-func treeBytes(dir string) (n int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return err
-		}
-		info, err := entry.Info()
-		if err == nil {
-			n += info.Size()
-		}
-		return err
-	})
-	return n, err
 }

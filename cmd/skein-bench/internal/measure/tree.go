@@ -1,0 +1,21 @@
+package measure
+
+import (
+	"io/fs"
+	"path/filepath"
+)
+
+// TreeBytes is the size of all files below a directory.
+func TreeBytes(dir string) (n int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
+}
