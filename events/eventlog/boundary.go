@@ -110,7 +110,7 @@ func (b *boundary) stream(c events.Cursor) (o origin, ok bool) {
 // locate finds where a reader continues after a cursor, and checks that the log still holds the envelope that the cursor was taken
 // from.
 func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
-	began := time.Now()
+	var doubted doubt
 	for {
 		meta := l.meta()
 		o, err := l.look(ctx, c)
@@ -120,7 +120,7 @@ func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 			return origin{}, ctx.Err()
 		case again:
 			continue
-		case time.Since(began) < l.doubt(err):
+		case doubted.still(l.doubtful(err)):
 			if wait.For(ctx, confirmAfter) != nil {
 				return origin{}, ctx.Err()
 			}
@@ -130,12 +130,24 @@ func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 	}
 }
 
-// doubt returns for how long an error must last to be believed: it would stop a store for good. A leader that a cluster has just elected
-// answers before it has caught up with what was acknowledged, and another process may have trimmed the stream after writing archive files
-// that this process has not read yet.
-func (l *Log) doubt(err error) time.Duration {
+// doubt is of an answer that may be wrong for some time. The zero value has not met one.
+type doubt struct{ since time.Time }
+
+// still reports whether such an answer is to be asked for again: it has not lasted for so long yet.
+func (d *doubt) still(limit time.Duration) bool {
+	now := time.Now()
+	if d.since.IsZero() {
+		d.since = now
+	}
+	return now.Sub(d.since) < limit
+}
+
+// doubtful returns for how long an error must last to be believed: it would stop a store for good, or refuse a position that was
+// acknowledged. A leader that a cluster has just elected answers before it has caught up, and another process may have trimmed the stream
+// after writing archive files that this process has not read yet.
+func (l *Log) doubtful(err error) time.Duration {
 	switch {
-	case errors.Is(err, events.ErrLogShorter), errors.Is(err, events.ErrNoLog):
+	case errors.Is(err, events.ErrLogShorter), errors.Is(err, events.ErrNoLog), errors.Is(err, events.ErrPositionAhead):
 		return l.catchUp()
 	case l.past != nil && errors.Is(err, events.ErrTrimmed):
 		return confirmAfter

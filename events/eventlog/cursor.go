@@ -77,10 +77,10 @@ func (l *Log) CheckPosition(ctx context.Context, p events.Position) error {
 	}
 	// A caller may hold a position that the leader does not report yet: in a cluster, any replica delivers an envelope once a
 	// quorum has it, and the leader may learn of that later.
-	began := time.Now()
+	var doubted doubt
 	for pause := firstRetry; ; pause = min(4*pause, confirmAfter) {
 		err := l.checkReached(ctx, p.Seq)
-		if !errors.Is(err, events.ErrPositionAhead) || time.Since(began) >= l.catchUp() {
+		if err == nil || !doubted.still(l.doubtful(err)) {
 			return err
 		}
 		if wait.For(ctx, pause) != nil {

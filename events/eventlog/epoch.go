@@ -63,6 +63,7 @@ type Erased struct {
 // erasure, so it returns the last of these, whole.
 func (l *Log) Erased() Erased { return l.meta().erased }
 
+// String returns EPOCH:SEQUENCE, as the metadata of the stream has it.
 func (e Erased) String() string { return fmt.Sprintf("%d:%d", e.Epoch, e.Seq) }
 
 func parseErased(text string) (e Erased, err error) {
