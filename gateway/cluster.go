@@ -207,8 +207,8 @@ func (p *heldParts[Res]) Send(part *Res) error {
 // Other nodes call a listener of its own, which no application needs to reach. A node that calls has checked its caller and the request,
 // and proves that it has the keys of page tokens.
 
-// peerMethod is a method for other nodes, which have checked callers and requests. Those who call in Go's way are answered by the loop
-// (fastpath.go), all others by Connect's handler.
+// peerMethod is a method for other nodes, which have checked callers and requests. The loop answers plain calls (fastpath_call.go), and
+// Connect's handler all others.
 type peerMethod[Req, Res any, P request.Message[Req]] struct {
 	s    *Server
 	name string
@@ -269,7 +269,7 @@ func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 	defer s.cluster.Close()
 	conns := &admission.Connections{}
 	rest := s.httpServer(s.peersHandler(), conns)
-	rest.WriteTimeout, rest.IdleTimeout = 0, 2*peers.IdleTimeout // streams are long, and who calls closes first
+	rest.WriteTimeout, rest.IdleTimeout = 0, 2*peers.IdleTimeout // streams are long, and idle connections are closed by the caller
 	f := newFastPath(s, l, rest)
 	f.methods, f.who, f.allows, f.conns = s.cluster.methods, s.whichNode, nil, conns
 	defer f.end()

@@ -51,7 +51,7 @@ func TestSoakFaultsCluster(t *testing.T) {
 	}
 	c.connect(urls)
 	c.kinds = c.all()
-	c.begin(c.apis, 6)
+	c.begin(c.apis, false)
 	c.end(c.torment(), c.verify)
 }
 

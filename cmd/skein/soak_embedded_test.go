@@ -66,7 +66,7 @@ func TestSoakFaultsEmbedded(t *testing.T) {
 	t.Cleanup(func() { _, _ = e.p.kill() })
 	e.api = (&command.ClientFlags{Server: listen, Timeout: readTime}).Client()
 	e.kinds = e.all()
-	e.begin([]*command.Client{e.api}, 6)
+	e.begin([]*command.Client{e.api}, false)
 	if err := eventually(e.ctx, func(ctx context.Context) error { _, err := e.snapshot(ctx); return err }); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,6 @@ type campaign struct {
 	length time.Duration
 	random *rand.Rand
 	soak   *soak
-	parted bool // see soak
 	cancel context.CancelFunc
 	gone   chan struct{} // closed when the traffic has ended
 
@@ -118,10 +117,10 @@ func tail(path string, n int) []string {
 	return lines[max(0, len(lines)-n):]
 }
 
-// begin begins the traffic through these addresses.
-func (c *campaign) begin(doors []*command.Client, realms int) {
-	c.soak = newSoak(c.seed, realms, doors, c.t.Logf)
-	c.soak.parted = c.parted
+// begin begins the traffic through these addresses. Answers are parted as [soak] says.
+func (c *campaign) begin(doors []*command.Client, parted bool) {
+	c.soak = newSoak(c.seed, 6, doors, c.t.Logf)
+	c.soak.parted = parted
 	c.began = time.Now()
 	go func() {
 		defer close(c.gone)

@@ -79,7 +79,7 @@ func (w *network) unreachable(i int, port string) (proof string, err error) {
 	return err.Error(), nil
 }
 
-// nobody is the address of no interface: what is sent to it is lost without a word.
+// nobody is the address of no interface. Packets to it are lost, and their sender gets no error.
 const nobody = "02:00:00:00:00:99"
 
 // deafen loses what one node sends to another one, until the end; what it gets arrives. With from < 0 it is what the test and the NATS

@@ -39,7 +39,6 @@ const (
 func TestSoakFaultsNodes(t *testing.T) {
 	n := &noded{network: newNetwork(t, soakNodes)}
 	n.clustered = &clustered{campaign: newCampaign(t), dir: t.TempDir(), host: n.network.host()}
-	n.parted = true
 	ports, err := freePorts(21000, 6)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +75,7 @@ func TestSoakFaultsNodes(t *testing.T) {
 	if err := n.complete(); err != nil {
 		t.Fatal(err)
 	}
-	n.begin(n.apis, 6)
+	n.begin(n.apis, true)
 	n.end(n.torment(), n.verify)
 	t.Logf("the longest time until each partition had two copies again: %v", n.longest.Round(100*time.Millisecond))
 }
