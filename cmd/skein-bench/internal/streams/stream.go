@@ -165,16 +165,22 @@ func (s *stream) acknowledged(reply *nats.Msg) (seq uint64, err error) {
 	}
 }
 
-// publish appends a body and returns when the cluster has acknowledged it.
+// publish appends a body and returns when the cluster has acknowledged it. A server that has not yet heard of a new stream refuses it, and
+// is asked again.
 func (s *stream) publish(ctx context.Context, by int, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	reply, err := s.conns[by%len(s.conns)].RequestMsgWithContext(ctx, s.message(body))
-	if err != nil {
-		return err
+	msg := s.message(body)
+	for {
+		reply, err := s.conns[by%len(s.conns)].RequestMsgWithContext(ctx, msg)
+		switch {
+		case err == nil:
+			_, err = s.acknowledged(reply)
+			return err
+		case !errors.Is(err, nats.ErrNoResponders) || wait.For(ctx, programs.PollInterval) != nil:
+			return err
+		}
 	}
-	_, err = s.acknowledged(reply)
-	return err
 }
 
 // insist sends a message every 50 ms, with the same id, until the cluster acknowledges it.
