@@ -2,12 +2,18 @@ package gateway
 
 import (
 	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/gateway/internal/peers"
 	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // BenchmarkForwarded puts calls to a node that holds what they are about, to the same node as other nodes do, and to a router, which
@@ -41,6 +47,54 @@ func BenchmarkForwarded(b *testing.B) {
 				b.ReportMetric(float64((processorTime(b)-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
 			})
 		}
+	}
+}
+
+// BenchmarkHungNode is the second after a node of three has stood still: it takes calls and does not answer them. A router gets 500 checks
+// a second in an open loop, a third of them for that node first. Times are from when a call was due.
+func BenchmarkHungNode(b *testing.B) {
+	c := newCluster(b, 3)
+	at := c.whole.benchFacts(b)
+	for _, n := range c.nodes {
+		n.flushedAt(b, at)
+	}
+	all := slices.Clone(*c.alive.Load())
+	hung, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = hung.Close() })
+	all[1].Addr = hung.Addr().String()
+	const calls = 500
+	var times []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		router := c.whole.replica(withFeeds, withSeen, func(o *worldOptions) {
+			o.partitions, o.Nodes = &projections.Partitions{}, func() []Node { return all }
+		})
+		b.StartTimer()
+		began := time.Now()
+		took := make([]time.Duration, calls)
+		var under sync.WaitGroup
+		for i := range calls {
+			due := began.Add(time.Duration(i) * time.Second / calls)
+			if err := wait.For(b.Context(), time.Until(due)); err != nil {
+				b.Fatal(err)
+			}
+			under.Go(func() {
+				req := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair(strconv.Itoa(i), "1")}}
+				if _, err := router.answerTo(req); err != nil {
+					b.Error(err)
+				}
+				took[i] = time.Since(due)
+			})
+		}
+		under.Wait()
+		times = append(times, took...)
+	}
+	slices.Sort(times)
+	for _, q := range []float64{0.5, 0.99, 1} {
+		b.ReportMetric(float64(times[int(q*float64(len(times)-1))].Microseconds())/1000, fmt.Sprintf("p%g-ms", 100*q))
 	}
 }
 

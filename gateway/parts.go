@@ -78,7 +78,9 @@ type division[Req, Res any, P request.Message[Req]] struct {
 	req   P
 	homes []string
 	whole *Res
-	lag   int64
+	// at is the least position of the parts that are kept.
+	at  events.Position
+	lag int64
 }
 
 // answerHere answers the parts about homes that this node holds, and returns the others.
@@ -96,7 +98,11 @@ func (d *division[Req, Res, P]) answerHere(ctx context.Context, do unaryDo[Req, 
 	}
 	part, err := do(ctx, d.by.only(d.req, here), x)
 	if err == nil && d.s.holdsAll(chosen(d.homes, here)) {
-		return elsewhere, d.keep(here, part, x.Lag)
+		at, err := events.ParsePosition(*d.by.position(part))
+		if err == nil {
+			d.keep(here, part, at, x.Lag)
+		}
+		return elsewhere, err
 	}
 	if err == nil || d.s.lagging(err, d.homes...) {
 		return append(elsewhere, here...), nil
@@ -110,32 +116,28 @@ func (d *division[Req, Res, P]) ask(ctx context.Context, procedure string, elsew
 	for i, of := range elsewhere {
 		partitions[i] = peers.PartitionOf(d.homes[of])
 	}
-	return d.s.cluster.Scatter(ctx, partitions, func(ctx context.Context, n *Node, some []int) (func() error, error) {
+	return d.s.cluster.Scatter(ctx, partitions, func(ctx context.Context, n *Node, some []int) (keep func(), err error) {
 		of := chosen(elsewhere, some)
 		part, behind, err := peers.Call[Req, Res](ctx, d.s.cluster.Peers, n, procedure, (*Req)(d.by.only(d.req, of)))
-		return func() error { return d.keep(of, part, behind) }, err
+		if err != nil {
+			return nil, err
+		}
+		at, err := events.ParsePosition(*d.by.position(part))
+		if err != nil {
+			return nil, apierror.BadAnswer(n.Name)
+		}
+		return func() { d.keep(of, part, at, behind) }, nil
 	})
 }
 
 // keep puts the answer for some parts into the whole one.
-func (d *division[Req, Res, P]) keep(of []int, part *Res, behind int64) error {
+func (d *division[Req, Res, P]) keep(of []int, part *Res, at events.Position, behind int64) {
 	d.by.put(d.whole, of, part)
 	d.lag = max(d.lag, behind)
-	return leastPosition(d.by.position(d.whole), *d.by.position(part))
-}
-
-// leastPosition lowers a position, unless it is empty.
-func leastPosition(to *string, position string) error {
-	at, err := events.ParsePosition(position)
-	if err != nil || *to == "" {
-		*to = position
-		return err
+	if d.at == (events.Position{}) || at.Seq < d.at.Seq {
+		d.at = at
+		*d.by.position(d.whole) = *d.by.position(part)
 	}
-	before, err := events.ParsePosition(*to)
-	if err == nil && at.Seq < before.Seq {
-		*to = position
-	}
-	return err
 }
 
 // chosen returns some of the elements of a list.

@@ -16,10 +16,13 @@ func peerCollectors(p *peers.Peers) []prometheus.Collector {
 	}
 	counter := func(result string, n *atomic.Uint64) prometheus.Collector {
 		return counterOf(prometheus.CounterOpts{
-			Name:        "skein_peer_calls_total",
-			Help:        "Calls to other nodes of the cluster by result: answered, not answered and asked again, or given up.",
+			Name: "skein_peer_calls_total",
+			Help: "Calls to other nodes of the cluster by result: answered, not answered and asked again, asked as well because a node was " +
+				"slow, or given up.",
 			ConstLabels: prometheus.Labels{"result": result},
 		}, n)
 	}
-	return []prometheus.Collector{counter("ok", &calls.OK), counter("again", &calls.Again), counter("failed", &calls.Failed)}
+	return []prometheus.Collector{
+		counter("ok", &calls.OK), counter("again", &calls.Again), counter("hedged", &calls.Hedged), counter("failed", &calls.Failed),
+	}
 }

@@ -6,5 +6,6 @@
 //	        each node is asked once for all that it has; the query runs again, with more known, until it lacks nothing
 //
 // Nodes are asked for a state at or after the one that the answer begins with. One that does not answer, or no longer serves a partition,
-// is passed over for the next that does. Calls are reads, so to ask twice changes nothing.
+// is passed over for the next that does. While one is slow, the next is asked as well (scatter.go). Calls are reads, so asking twice
+// changes nothing.
 package peers

@@ -56,6 +56,8 @@ type Peers struct {
 	mu sync.Mutex
 	// silent has the nodes that did not answer lately.
 	silent map[string]silence
+	// spare counts the answered calls that were not spent on hedges, up to maxHedges*hedgeShare.
+	spare int
 }
 
 // silence is that of a node: until when it is asked last, and for how long that is.
@@ -66,8 +68,9 @@ type silence struct {
 
 // Calls counts calls to other nodes by their result.
 type Calls struct {
-	// OK were answered, maybe with an error that is the caller's. Again were not, and another node was asked, if there was one.
-	OK, Again atomic.Uint64
+	// OK were answered, maybe with an error that is the caller's. Again were not, and another node was asked, if there was one. Hedged were
+	// made while a slow node was asked.
+	OK, Again, Hedged atomic.Uint64
 	// Failed are those for which no node was left, or the time of the caller.
 	Failed atomic.Uint64
 }
@@ -76,7 +79,7 @@ type Calls struct {
 func New(nodes func() []Node, authorization string) *Peers {
 	dialer := &net.Dialer{Timeout: time.Second}
 	return &Peers{
-		nodes: nodes, authorization: authorization, silent: map[string]silence{},
+		nodes: nodes, authorization: authorization, silent: map[string]silence{}, spare: maxHedges * hedgeShare,
 		http: &http.Client{Transport: &http.Transport{
 			DialContext: dialer.DialContext, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections,
 			IdleConnTimeout: IdleTimeout, DisableCompression: true,
@@ -92,10 +95,10 @@ func PartitionOf(home string) uint8 { return events.ShardOf(home).Partition() }
 
 // serving returns the nodes that serve a partition and were not tried, the one to ask first in front. Calls about a partition go to the
 // same node as long as it answers, because that has in memory what was asked before.
-func (p *Peers) serving(partition uint8, tried map[string]bool) []Node {
+func (p *Peers) serving(partition uint8, tried []string) []Node {
 	var found []Node
 	for _, n := range p.nodes() {
-		if n.Serves.Has(partition) && !tried[n.Name] {
+		if n.Serves.Has(partition) && !slices.Contains(tried, n.Name) {
 			found = append(found, n)
 		}
 	}
@@ -139,38 +142,59 @@ func (p *Peers) trust(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.silent, name)
+	p.spare = min(p.spare+1, maxHedges*hedgeShare)
+}
+
+// mayHedge reports whether another node may be asked as well, and counts that it is.
+func (p *Peers) mayHedge() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spare < hedgeShare {
+		return false
+	}
+	p.spare -= hedgeShare
+	p.Calls.Hedged.Add(1)
+	return true
 }
 
 // judge notes whether a node answered, and reports whether another one may answer better.
 func (p *Peers) judge(ctx context.Context, name string, err error) (again bool) {
 	switch {
-	case err == nil:
+	case final(err):
 		p.Calls.OK.Add(1)
 		p.trust(name)
-		return false
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		p.Calls.Failed.Add(1)
 		return false
 	case ctx.Err() != nil: // the caller does not want it any more
 		return false
 	}
-	f := apierror.Of(err)
-	switch f.Code {
-	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeFailedPrecondition, connect.CodeUnimplemented:
-		p.Calls.OK.Add(1)
-		p.trust(name)
-		return false
-	}
 	p.Calls.Again.Add(1)
-	if f.Reason == skeinv1.Reason_REASON_UNSPECIFIED { // no node says so
+	if apierror.Of(err).Reason == skeinv1.Reason_REASON_UNSPECIFIED { // no node says so
 		p.suspect(name)
 	}
 	return true
 }
 
+// final reports whether any other node would answer likewise.
+func final(err error) bool {
+	if err == nil {
+		return true
+	}
+	switch apierror.Of(err).Code {
+	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeFailedPrecondition, connect.CodeUnimplemented:
+		return true
+	}
+	return false
+}
+
+// ended counts what has failed. A caller who went away has not waited for an answer.
+func (p *Peers) ended(ctx context.Context, err error) {
+	if !final(err) && !errors.Is(ctx.Err(), context.Canceled) {
+		p.Calls.Failed.Add(1)
+	}
+}
+
 // nobody returns the error of a partition that no node serves. The cause is the error of the last node that was asked, or nil.
-func (p *Peers) nobody(partition uint8, cause error) error {
-	p.Calls.Failed.Add(1)
+func nobody(partition uint8, cause error) error {
 	if f, ok := errors.AsType[*apierror.Failure](cause); ok && f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
 		return f
 	}
@@ -230,20 +254,11 @@ func lagOf(h http.Header) int64 {
 func Forward[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req,
 ) (res *Res, lag int64, err error) {
-	tried := map[string]bool{}
-	for {
-		nodes := p.serving(partition, tried)
-		if len(nodes) == 0 {
-			return nil, 0, p.nobody(partition, err)
-		}
-		tried[nodes[0].Name] = true
-		within, cancel := patience(ctx, len(nodes) > 1)
-		res, lag, err = Call[Req, Res](within, p, &nodes[0], procedure, req)
-		cancel()
-		if !p.judge(ctx, nodes[0].Name, err) {
-			return res, lag, err
-		}
-	}
+	err = p.Scatter(ctx, []uint8{partition}, func(ctx context.Context, n *Node, _ []int) (keep func(), err error) {
+		got, behind, err := Call[Req, Res](ctx, p, n, procedure, req)
+		return func() { res, lag = got, behind }, err
+	})
+	return res, lag, err
 }
 
 // patience bounds an attempt, more so where there are others.
@@ -262,14 +277,15 @@ func patience(ctx context.Context, others bool) (context.Context, context.Cancel
 // continues with a call of its own, where that one stopped.
 func ForwardStream[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
-) error {
-	tried := map[string]bool{}
-	for err := error(nil); ; {
+) (err error) {
+	for tried := []string(nil); ; {
 		nodes := p.serving(partition, tried)
 		if len(nodes) == 0 {
-			return p.nobody(partition, err)
+			err = nobody(partition, err)
+			p.ended(ctx, err)
+			return err
 		}
-		tried[nodes[0].Name] = true
+		tried = append(tried, nodes[0].Name)
 		var sent bool
 		sent, err = stream(ctx, p, &nodes[0], procedure, req, setLag, send)
 		if !p.judge(ctx, nodes[0].Name, err) || sent {

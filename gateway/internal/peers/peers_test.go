@@ -3,7 +3,6 @@ package peers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -101,6 +100,7 @@ func TestPassedOver(t *testing.T) {
 			t.Parallel()
 			all := projections.AllPartitions()
 			p := peersOf(t, listening(t, "a", all, c.first), listening(t, "b", all, saying("b", 1)))
+			p.spare = hedgeShare - 1 // see TestHedged
 			if got := p.serving(0, nil)[0].Name; got != "a" {
 				t.Fatalf("%s is asked first", got)
 			}
@@ -117,6 +117,39 @@ func TestPassedOver(t *testing.T) {
 	}
 }
 
+// TestHedged: while a node is slow another one is asked as well, and the first answer is taken. Where that is not the slow one's, the slow
+// one is asked last from then on.
+func TestHedged(t *testing.T) {
+	t.Parallel()
+	all := projections.AllPartitions()
+	for _, first := range []string{"a", "b"} {
+		asked := make(chan struct{})
+		slow := func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+			if <-asked; first == "a" {
+				return saying("a", 1)(ctx, req)
+			}
+			return hanging(ctx, req)
+		}
+		other := func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
+			if close(asked); first == "a" {
+				return hanging(ctx, req)
+			}
+			return saying("b", 1)(ctx, req)
+		}
+		p := peersOf(t, listening(t, "a", all, slow), listening(t, "b", all, other))
+		p.spare = hedgeShare
+		if got, err := forward(t, p); err != nil || got != first || p.Calls.Hedged.Load() != 1 || p.Calls.OK.Load()+p.Calls.Again.Load() > 2 {
+			t.Errorf("%q, %v, %d hedged", got, err, p.Calls.Hedged.Load())
+		}
+		if got := p.serving(0, nil)[0].Name; got != first || p.spare != 1 {
+			t.Errorf("%s is asked first, %d calls are spare", got, p.spare)
+		}
+		if p.Calls.Failed.Load() > 0 {
+			t.Error("a call has failed")
+		}
+	}
+}
+
 // TestServing: nodes that serve a partition, each partition with its own first, and those last that were silent lately.
 func TestServing(t *testing.T) { synctest.Test(t, serving) }
 
@@ -128,11 +161,7 @@ func serving(t *testing.T) {
 	all := projections.AllPartitions()
 	p := peersOf(t, Node{Name: "c", Serves: all}, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: even})
 	names := func(partition uint8, tried ...string) (names string) {
-		set := map[string]bool{}
-		for _, name := range tried {
-			set[name] = true
-		}
-		for _, n := range p.serving(partition, set) {
+		for _, n := range p.serving(partition, tried) {
 			names += n.Name
 		}
 		return names
@@ -205,7 +234,7 @@ func (a *asked) noted(name string, answer answerer) answerer {
 }
 
 // TestRound: a question for all nodes is put to each once, for partitions that together are those that are not here. Those of nodes that
-// do not answer are put to others, one time each, whatever the order in which that is found.
+// do not answer are put to others, each once.
 func TestRound(t *testing.T) {
 	var here, low, high projections.Partitions
 	for i := range events.NumPartitions {
@@ -218,13 +247,17 @@ func TestRound(t *testing.T) {
 			high.Add(uint8(i))
 		}
 	}
-	for _, broken := range []bool{false, true} {
-		t.Run(fmt.Sprint("broken ", broken), func(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		broken answerer
+	}{{"well", nil}, {"not here", refusing(NotHere())}, {"slow", hanging}} {
+		t.Run(c.name, func(t *testing.T) {
+			broken := c.broken != nil
 			a := asked{by: map[string][]*peerv1.AskRequest{}}
 			low1, high1 := saying("a-low", 7), saying("b-high", 9)
 			nodes := []Node{}
 			if broken {
-				low1, high1 = refusing(NotHere()), refusing(NotHere())
+				low1, high1 = c.broken, c.broken
 				nodes = append(nodes, listening(t, "c", projections.AllPartitions(), a.noted("c", saying("c", 8))))
 			}
 			nodes = append(nodes, listening(t, "a-low", low, a.noted("a-low", low1)), listening(t, "b-high", high, a.noted("b-high", high1)))
@@ -246,15 +279,19 @@ func TestRound(t *testing.T) {
 			if !known || r.Wanting() {
 				t.Errorf("known %v, wanting %v", known, r.Wanting())
 			}
-			want, newest := 2, uint64(9)
+			newest := uint64(9)
 			if broken {
-				want, newest = 1, 8
+				newest = 8
 			}
-			if len(parts) != want || r.Newest().Seq != newest {
+			if len(parts) != 2 || r.Newest().Seq != newest {
 				t.Errorf("%d parts at %v", len(parts), r.Newest())
 			}
 			for name, reqs := range a.by {
-				if len(reqs) != 1 || len(reqs[0].GetQuestions()) != 2 || reqs[0].GetAtLeast() != position(3).String() {
+				times := 1
+				if name == "c" {
+					times = 2 // for each of the others
+				}
+				if len(reqs) != times || len(reqs[0].GetQuestions()) != 2 || reqs[0].GetAtLeast() != position(3).String() {
 					t.Errorf("%s is asked %v", name, reqs)
 				}
 			}
@@ -264,12 +301,14 @@ func TestRound(t *testing.T) {
 				if broken && name != "c" {
 					continue
 				}
-				of, err := projections.ParsePartitions(reqs[0].GetPartitions())
-				if err != nil {
-					t.Fatal(err)
+				for _, req := range reqs {
+					of, err := projections.ParsePartitions(req.GetPartitions())
+					if err != nil {
+						t.Fatal(err)
+					}
+					count += of.Len()
+					union.AddSet(&of)
 				}
-				count += of.Len()
-				union.AddSet(&of)
 			}
 			if count != events.NumPartitions-here.Len() || union.Len() != count {
 				t.Errorf("%d partitions, %d of them different", count, union.Len())

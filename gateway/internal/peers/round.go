@@ -89,10 +89,17 @@ func (r *Round) Fetch(ctx context.Context) error {
 			return nil
 		})
 	}
-	err := r.peers.Scatter(ctx, partitions, func(ctx context.Context, n *Node, of []int) (keep func() error, err error) {
+	err := r.peers.Scatter(ctx, partitions, func(ctx context.Context, n *Node, of []int) (keep func(), err error) {
 		a := askOf(units, of)
 		res, _, err := Call[peerv1.AskRequest, peerv1.AskResponse](ctx, r.peers, n, peerv1connect.PeerServiceAskProcedure, a.request(r.atLeast))
-		return func() error { return r.take(n, a, res) }, err
+		if err != nil {
+			return nil, err
+		}
+		at, err := events.ParsePosition(res.GetNewest())
+		if err != nil || len(res.GetAnswers()) != len(a.questions) {
+			return nil, apierror.BadAnswer(n.Name)
+		}
+		return func() { r.take(a, res.GetAnswers(), at) }, nil
 	})
 	r.most = min(r.most*wantedGrowth, maxWanted)
 	return err
@@ -137,16 +144,12 @@ func (a *ask) request(atLeast string) *peerv1.AskRequest {
 }
 
 // take keeps the answers of a node.
-func (r *Round) take(n *Node, a *ask, res *peerv1.AskResponse) error {
-	at, err := events.ParsePosition(res.GetNewest())
-	if err != nil || len(res.GetAnswers()) != len(a.questions) {
-		return apierror.BadAnswer(n.Name)
-	}
+func (r *Round) take(a *ask, answers []*peerv1.Answer, at events.Position) {
 	if at.Seq > r.newest.Seq {
 		r.newest = at
 	}
 	for i, q := range a.questions {
-		r.known[q] = append(r.known[q], res.GetAnswers()[i])
+		r.known[q] = append(r.known[q], answers[i])
 		need := r.wanted[q]
 		if rest := need.Without(&a.parts[i]); rest.Len() > 0 {
 			r.wanted[q] = rest
@@ -154,5 +157,4 @@ func (r *Round) take(n *Node, a *ask, res *peerv1.AskResponse) error {
 			delete(r.wanted, q)
 		}
 	}
-	return nil
 }
