@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
@@ -19,7 +20,6 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/peerservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
-	"github.com/skein-feed/skein/projections"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -81,8 +81,8 @@ func (s *Server) answers(home string) bool {
 }
 
 // Serves returns the partitions that the server answers for: those that all stores have.
-func (s *Server) Serves() projections.Partitions {
-	all := projections.AllPartitions()
+func (s *Server) Serves() events.Partitions {
+	all := events.AllPartitions()
 	for _, store := range s.views.All {
 		held := store.Holds()
 		all.Intersect(&held)

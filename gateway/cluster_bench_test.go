@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/gateway/internal/peers"
-	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -22,7 +22,7 @@ func BenchmarkForwarded(b *testing.B) {
 	c := newCluster(b, 1)
 	c.nodes[0].flushedAt(b, c.whole.benchFacts(b))
 	router := c.whole.replica(withFeeds, withSeen, func(o *worldOptions) {
-		o.partitions, o.Nodes = &projections.Partitions{}, func() []Node { return *c.alive.Load() }
+		o.partitions, o.Nodes = &events.Partitions{}, func() []Node { return *c.alive.Load() }
 	})
 	if router.server.holds("17") || !c.nodes[0].server.holds("17") {
 		b.Fatalf("partition %d is at the wrong node", peers.PartitionOf("17"))
@@ -70,7 +70,7 @@ func BenchmarkHungNode(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		router := c.whole.replica(withFeeds, withSeen, func(o *worldOptions) {
-			o.partitions, o.Nodes = &projections.Partitions{}, func() []Node { return all }
+			o.partitions, o.Nodes = &events.Partitions{}, func() []Node { return all }
 		})
 		b.StartTimer()
 		began := time.Now()

@@ -17,7 +17,6 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/gatewaytest"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -46,7 +45,7 @@ func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluste
 	c := &cluster{whole: newWorld(t, options...)}
 	c.alive.Store(&[]Node{})
 	for i := range nodes {
-		held := &projections.Partitions{}
+		held := &events.Partitions{}
 		for p := range events.NumPartitions {
 			if p%nodes == i || (p+1)%nodes == i {
 				held.Add(uint8(p))
@@ -69,7 +68,7 @@ func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluste
 }
 
 // join lets the other nodes find a node.
-func (c *cluster) join(t testing.TB, name string, n *world, held *projections.Partitions) {
+func (c *cluster) join(t testing.TB, name string, n *world, held *events.Partitions) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {

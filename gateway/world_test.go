@@ -117,7 +117,7 @@ type worldOptions struct {
 	// clientTLS is that of clients; nil means none is needed.
 	clientTLS *tls.Config
 	// partitions are those that the stores hold; nil means all.
-	partitions *projections.Partitions
+	partitions *events.Partitions
 }
 
 func newWorld(t testing.TB, options ...func(*worldOptions)) *world {

@@ -34,11 +34,11 @@ type Fingerprint struct {
 	Kinds []string `json:"kinds"`
 	// Settings are those of a [Configured] projection.
 	Settings map[string]string `json:"settings,omitempty"`
-	// Partitions are those that the store holds, as [Partitions.String] has them; empty means all.
+	// Partitions are those that the store holds, as [events.Partitions.String] has them; empty means all.
 	Partitions string `json:"partitions,omitempty"`
 }
 
-func fingerprintOf(p Projection, held *Partitions) Fingerprint {
+func fingerprintOf(p Projection, held *events.Partitions) Fingerprint {
 	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion, Partitions: textOf(held)}
 	kinds := slices.Clone(p.Kinds())
 	slices.Sort(kinds)
@@ -52,7 +52,7 @@ func fingerprintOf(p Projection, held *Partitions) Fingerprint {
 }
 
 // textOf returns a set as a fingerprint has it.
-func textOf(held *Partitions) string {
+func textOf(held *events.Partitions) string {
 	if held = partsOf(held); held == nil {
 		return ""
 	}
@@ -60,11 +60,11 @@ func textOf(held *Partitions) string {
 }
 
 // heldOf returns the set of a fingerprint: nil for all partitions.
-func heldOf(text string) (*Partitions, error) {
+func heldOf(text string) (*events.Partitions, error) {
 	if text == "" {
 		return nil, nil
 	}
-	held, err := ParsePartitions(text)
+	held, err := events.ParsePartitions(text)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}

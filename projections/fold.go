@@ -15,7 +15,7 @@ type fold struct {
 	applies events.KindSet
 	batch   Batch
 	// to is scratch.
-	to Partitions
+	to events.Partitions
 
 	// cursor is where the last whole envelope ends, progress how far the next one got.
 	cursor   events.Cursor

@@ -146,7 +146,7 @@ func OpenLive(o LiveOptions) (*Live, error) {
 	if err != nil {
 		g = disk.Generations{}
 		if o.Partitioned {
-			g.Partitions = textOf(&Partitions{})
+			g.Partitions = textOf(&events.Partitions{})
 		}
 		l.files.Store(&g)
 		l.unknown = true
@@ -323,16 +323,16 @@ func (l *Live) Projection() Projection { return l.projection }
 
 // Holds returns the partitions that the generation that serves holds. Where its files cannot be read, it returns those of which it had
 // rows, which a rebuild builds again. Questions go by [View.Partitions].
-func (l *Live) Holds() Partitions {
+func (l *Live) Holds() events.Partitions {
 	if s := l.Serving(); s != nil {
 		return s.Holds()
 	}
 	held, err := heldOf(l.files.Load().Partitions)
 	if held == nil && err == nil {
-		return AllPartitions()
+		return events.AllPartitions()
 	}
 	if err != nil { // OpenLive has read it
-		return Partitions{}
+		return events.Partitions{}
 	}
 	return *held
 }

@@ -23,7 +23,7 @@ func nodeOn(fs projections.FS) projections.LiveOptions {
 }
 
 // buildHeld builds the next generation, for a set of partitions.
-func buildHeld(t testing.TB, l *projections.Live, envs []*events.Envelope, held projections.Partitions) *projections.Store {
+func buildHeld(t testing.TB, l *projections.Live, envs []*events.Envelope, held events.Partitions) *projections.Store {
 	t.Helper()
 	next, err := l.BuildNext(t.Context(), func(dir string) error {
 		b, err := build.New(build.Options{FS: l.FS(), Dir: dir, New: l.New, Partitions: &held})
@@ -38,7 +38,7 @@ func buildHeld(t testing.TB, l *projections.Live, envs []*events.Envelope, held 
 	return next
 }
 
-func wantHeld(t testing.TB, l *projections.Live, want projections.Partitions) {
+func wantHeld(t testing.TB, l *projections.Live, want events.Partitions) {
 	t.Helper()
 	if held := l.Holds(); held != want {
 		t.Errorf("it holds %s, want %s", &held, &want)
@@ -65,7 +65,7 @@ func wantHeld(t testing.TB, l *projections.Live, want projections.Partitions) {
 // TestLiveHolds: a set belongs to its generation, through starts, cut-overs and a way back, and views of the old one keep theirs.
 func TestLiveHolds(t *testing.T) {
 	envs, fs := tally.History(3, 60), vfs.NewMem()
-	var none, ann projections.Partitions
+	var none, ann events.Partitions
 	ann.AddHome("ann")
 	l := openLive(t, nodeOn(fs))
 	wantHeld(t, l, none)
@@ -92,13 +92,13 @@ func TestLiveHolds(t *testing.T) {
 	}
 	cutOver(t, l, previous)
 	wantHeld(t, l, none)
-	cutOver(t, l, buildHeld(t, l, envs, projections.AllPartitions()))
-	wantHeld(t, l, projections.AllPartitions())
+	cutOver(t, l, buildHeld(t, l, envs, events.AllPartitions()))
+	wantHeld(t, l, events.AllPartitions())
 	closeLive(t, l)
 
 	// A store of all partitions is a whole one, whoever has built it.
 	l = openLive(t, liveOn(fs))
-	wantHeld(t, l, projections.AllPartitions())
+	wantHeld(t, l, events.AllPartitions())
 	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "of all")
 }
 
@@ -124,13 +124,13 @@ func TestWholeAndPartial(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeLive(t, openLive(t, liveOn(fs)))
-	wantHeld(t, openLive(t, nodeOn(fs)), projections.AllPartitions())
+	wantHeld(t, openLive(t, nodeOn(fs)), events.AllPartitions())
 }
 
 // TestHeldOfDamaged: of a generation that cannot be read, the file of generations says what to build again.
 func TestHeldOfDamaged(t *testing.T) {
 	envs, fs := tally.History(3, 60), vfs.NewMem()
-	var ann projections.Partitions
+	var ann events.Partitions
 	ann.AddHome("ann")
 	l := openLive(t, nodeOn(fs))
 	cutOver(t, l, buildHeld(t, l, envs, ann))
@@ -157,7 +157,7 @@ func TestHeldOfDamaged(t *testing.T) {
 	if err := disk.WriteFile(fs, "data/tally/"+disk.GenerationsFile, []byte(`{"version":1,"live":3,"partitions":"no"}`)); err != nil {
 		t.Fatal(err)
 	}
-	if l = openLive(t, nodeOn(fs)); l.Holds() != (projections.Partitions{}) || !l.Status().Damaged {
+	if l = openLive(t, nodeOn(fs)); l.Holds() != (events.Partitions{}) || !l.Status().Damaged {
 		t.Errorf("%+v", l.Status())
 	}
 }

@@ -17,7 +17,7 @@ import (
 type MemoryFold struct{ store *Store }
 
 // Begin begins a fold into no rows, for the given partitions, of the log with this id. It forgets earlier rows, and reuses their memory.
-func (m *MemoryFold) Begin(p Projection, parts *Partitions, log events.LogID) error {
+func (m *MemoryFold) Begin(p Projection, parts *events.Partitions, log events.LogID) error {
 	var used overlay.Overlay
 	if m.store != nil {
 		used = m.store.fold.batch.rows
@@ -30,7 +30,7 @@ func (m *MemoryFold) Begin(p Projection, parts *Partitions, log events.LogID) er
 }
 
 // BeginOnDisk makes it a fold into a store of its own, in a directory that does not exist, as a live one folds. It must be closed.
-func (m *MemoryFold) BeginOnDisk(fs FS, dir string, p Projection, parts *Partitions, log events.LogID) (err error) {
+func (m *MemoryFold) BeginOnDisk(fs FS, dir string, p Projection, parts *events.Partitions, log events.LogID) (err error) {
 	m.store, err = Open(Options{FS: fs, Dir: dir, Projection: p, Partitions: parts})
 	if err == nil {
 		m.store.fold.batch.log = log
@@ -41,7 +41,7 @@ func (m *MemoryFold) BeginOnDisk(fs FS, dir string, p Projection, parts *Partiti
 // Close closes what [MemoryFold.BeginOnDisk] has opened. Its rows must be read by then.
 func (m *MemoryFold) Close() error { return m.store.Close() }
 
-func memoryStore(p Projection, parts *Partitions) *Store {
+func memoryStore(p Projection, parts *events.Partitions) *Store {
 	// A batch that is never full is never committed; overlay.MaxBatch bounds what it may hold.
 	bounds := Bounds{BatchBytes: math.MaxInt / 4, KeepBytes: 2 << 30}
 	return &Store{
@@ -95,8 +95,8 @@ type Sequencer struct {
 
 // NewSequencer returns the sequencer of a store of some partitions (nil: all) that calls accepted with every event that counts, of the
 // kinds that the projection reads and of those that end backfills, with the log time at the end of its envelope.
-func NewSequencer(p Projection, held *Partitions, accepted func(ev *events.Event, logTime events.Micros) error) (*Sequencer, error) {
-	s := &Sequencer{store: memoryStore(p, &Partitions{})}
+func NewSequencer(p Projection, held *events.Partitions, accepted func(ev *events.Event, logTime events.Micros) error) (*Sequencer, error) {
+	s := &Sequencer{store: memoryStore(p, &events.Partitions{})}
 	s.store.print = fingerprintOf(p, held)
 	f := &s.store.fold
 	if err := f.begin(s.store); err != nil {

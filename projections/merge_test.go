@@ -29,7 +29,7 @@ func (*merging) Name() string         { return "merging" }
 func (*merging) Version() uint32      { return 1 }
 func (*merging) Kinds() []events.Kind { return []events.Kind{events.Played} }
 
-func (*merging) Route(_ *events.Event, to *Partitions) { to.AddAll() }
+func (*merging) Route(_ *events.Event, to *events.Partitions) { to.AddAll() }
 
 func (p *merging) Merger() Merger {
 	return Merger{Name: p.merger, Merge: func(dst, key []byte, values [][]byte) ([]byte, error) {

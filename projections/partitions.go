@@ -2,109 +2,10 @@ package projections
 
 import (
 	"encoding/binary"
-	"encoding/hex"
-	"fmt"
-	"math/bits"
 	"slices"
 
 	"github.com/skein-feed/skein/events"
 )
-
-// Partitions is a set of partitions. The zero value is empty.
-type Partitions [events.NumPartitions / 64]uint64
-
-// AllPartitions returns the set of all partitions.
-func AllPartitions() (all Partitions) {
-	for i := range all {
-		all[i] = ^uint64(0)
-	}
-	return all
-}
-
-// Has reports whether a partition is in the set.
-func (s *Partitions) Has(partition uint8) bool { return s[partition/64]>>(partition%64)&1 != 0 }
-
-// Add adds a partition.
-func (s *Partitions) Add(partition uint8) { s[partition/64] |= 1 << (partition % 64) }
-
-// AddHome adds the partition of a user or item.
-func (s *Partitions) AddHome(id string) { s.Add(events.ShardOf(id).Partition()) }
-
-// AddAll adds all partitions.
-func (s *Partitions) AddAll() { *s = AllPartitions() }
-
-// AddSet adds the partitions of another set.
-func (s *Partitions) AddSet(other *Partitions) {
-	for i := range s {
-		s[i] |= other[i]
-	}
-}
-
-// Intersect removes the partitions that are not in the other set.
-func (s *Partitions) Intersect(other *Partitions) {
-	for i := range s {
-		s[i] &= other[i]
-	}
-}
-
-// Without returns the partitions that are not in the other set.
-func (s *Partitions) Without(other *Partitions) (rest Partitions) {
-	for i := range s {
-		rest[i] = s[i] &^ other[i]
-	}
-	return rest
-}
-
-// Meets reports whether a partition is in both sets.
-func (s *Partitions) Meets(other *Partitions) bool {
-	for i := range s {
-		if s[i]&other[i] != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// Each calls do with every partition of the set, in ascending order, until it returns an error.
-func (s *Partitions) Each(do func(partition uint8) error) error {
-	for i, word := range s {
-		for ; word != 0; word &= word - 1 {
-			if err := do(uint8(64*i + bits.TrailingZeros64(word))); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// Len is the number of partitions in the set.
-func (s *Partitions) Len() (n int) {
-	for _, word := range s {
-		n += bits.OnesCount64(word)
-	}
-	return n
-}
-
-// String returns the set as hexadecimal digits, of which the first four bits are those of the partitions 0 to 3.
-func (s *Partitions) String() string {
-	var b []byte
-	for _, word := range s {
-		b = binary.BigEndian.AppendUint64(b, bits.Reverse64(word))
-	}
-	return fmt.Sprintf("%x", b)
-}
-
-// ParsePartitions returns the set that [Partitions.String] gives.
-func ParsePartitions(text string) (s Partitions, err error) {
-	b, err := hex.DecodeString(text)
-	if err != nil || len(b) != 8*len(s) {
-		return s, fmt.Errorf("projections: %q is no set of partitions: those are %d hexadecimal digits", text, 16*len(s))
-	}
-	for i := range s {
-		s[i] = bits.Reverse64(binary.BigEndian.Uint64(b[8*i:]))
-	}
-	return s, nil
-}
 
 // Dated is implemented by a projection that has rows which begin with a month or week, with the shard behind the tag.
 type Dated interface {
@@ -163,21 +64,21 @@ func PartitionOf(p Projection, key []byte) int {
 type holding struct {
 	of Projection
 	// parts are nil where the store holds all partitions: then nothing is asked.
-	parts *Partitions
+	parts *events.Partitions
 }
 
 // partsOf returns nil for a set of all partitions.
-func partsOf(held *Partitions) *Partitions {
-	if held != nil && *held == AllPartitions() {
+func partsOf(held *events.Partitions) *events.Partitions {
+	if held != nil && *held == events.AllPartitions() {
 		return nil
 	}
 	return held
 }
 
 // set returns the set that is held.
-func (h *holding) set() Partitions {
+func (h *holding) set() events.Partitions {
 	if h.parts == nil {
-		return AllPartitions()
+		return events.AllPartitions()
 	}
 	return *h.parts
 }
@@ -189,14 +90,14 @@ func (h *holding) has(id string) bool {
 
 // gets reports whether an event is delivered. The set is scratch: one of its own would be allocated for every event, because a
 // projection is called through an interface.
-func (h *holding) gets(ev *events.Event, to *Partitions) bool {
+func (h *holding) gets(ev *events.Event, to *events.Partitions) bool {
 	if h.parts == nil {
 		return true
 	}
-	*to = Partitions{}
+	*to = events.Partitions{}
 	h.of.Route(ev, to)
 	// What concerns every home also concerns rows of the store as a whole, which a store of no partition has, too.
-	return to.Meets(h.parts) || *to == AllPartitions()
+	return to.Meets(h.parts) || *to == events.AllPartitions()
 }
 
 // may reports whether the fold may write a row.

@@ -17,7 +17,7 @@ type Projection interface {
 	Kinds() []events.Kind
 	// Route adds the partitions of the homes that an event concerns, from the event alone. Where none of them is held, the
 	// event is not applied.
-	Route(ev *events.Event, to *Partitions)
+	Route(ev *events.Event, to *events.Partitions)
 	// Apply folds one event. It is pure: it reads only ev and b, and writes only through b (I1, I4). It reads and writes
 	// rows of homes that b holds, and rows of the store as a whole (I13). It must give
 	// the same rows when it is run again over what a part of it, cut at a [Batch.Step], left behind.

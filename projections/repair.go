@@ -21,7 +21,7 @@ type Forgetful interface {
 type Repair struct {
 	rows []repairedRow
 	err  error
-	held Partitions
+	held events.Partitions
 }
 
 type repairedRow struct {
@@ -41,7 +41,7 @@ func (m *Repair) Set(key, value []byte) {
 func (m *Repair) Delete(key []byte) { m.add(repairedRow{key: bytes.Clone(key), gone: true}) }
 
 // Partitions returns the partitions that the store holds. Rows of others do not belong into it.
-func (m *Repair) Partitions() Partitions { return m.held }
+func (m *Repair) Partitions() events.Partitions { return m.held }
 
 // Len is how many rows were set and deleted so far.
 func (m *Repair) Len() int { return len(m.rows) }

@@ -25,7 +25,7 @@ var errUnlike = errors.New("projections: the added partitions do not go with the
 //
 // It fails if the rows of the store as a whole, which are equal for every set, differ between the two. After an error the copy is of no
 // use. A live store must never be changed so: what is ingested is on disk before older rows in memory are (I3).
-func ResizeCopy(ctx context.Context, fs FS, dir string, p Projection, to Partitions, added string) (err error) {
+func ResizeCopy(ctx context.Context, fs FS, dir string, p Projection, to events.Partitions, added string) (err error) {
 	r := &resizing{ctx: ctx, fs: fs, p: p, scratch: dir + ".tables"}
 	if err := errors.Join(fs.RemoveAll(r.scratch), fs.MkdirAll(r.scratch, 0o700)); err != nil {
 		return err
@@ -76,7 +76,7 @@ type resizing struct {
 	p              Projection
 	scratch        string
 	files          int
-	dropped, added Partitions
+	dropped, added events.Partitions
 }
 
 // newTables are tables of sorted rows or deletions.
@@ -130,7 +130,7 @@ func (r *resizing) ingest(t *newTables, err error) error {
 }
 
 // heldBy returns the partitions that files hold, which must be of this fold.
-func (r *resizing) heldBy(db *pebble.DB) (held Partitions, err error) {
+func (r *resizing) heldBy(db *pebble.DB) (held events.Partitions, err error) {
 	row, err := rowOf(db, fingerprintKey)
 	if err != nil {
 		return held, err

@@ -65,7 +65,7 @@ type Options struct {
 	// Projection is what folds. It belongs to this store alone while the store is open.
 	Projection Projection
 	// Partitions are those whose rows the store holds; nil means all.
-	Partitions *Partitions
+	Partitions *events.Partitions
 	// Partitioned opens a store with the partitions that it has on disk, and makes a new one with none. Partitions is not used then.
 	Partitioned bool
 	// Cache is shared by several stores (see [NewCache]), for blocks of tables and for memtables. Without one, this store has
@@ -181,7 +181,7 @@ func Open(opts Options) (*Store, error) {
 		defer opts.Cache.Unref() // Pebble has its own reference
 	}
 	if opts.Partitions = partsOf(opts.Partitions); opts.Partitioned {
-		opts.Partitions = &Partitions{}
+		opts.Partitions = &events.Partitions{}
 	}
 	s := &Store{
 		opts: opts, print: fingerprintOf(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
@@ -255,7 +255,7 @@ func (s *Store) Projection() Projection { return s.opts.Projection }
 func (s *Store) Dir() string { return s.dir }
 
 // Holds returns the partitions whose rows the store has. They never change.
-func (s *Store) Holds() Partitions { return s.holding.set() }
+func (s *Store) Holds() events.Partitions { return s.holding.set() }
 
 // Cursor returns where the last whole envelope ends: a reader continues from there.
 func (s *Store) Cursor() events.Cursor {

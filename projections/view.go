@@ -202,7 +202,7 @@ func (v *View) Close() error {
 func (v *View) Holds(id string) bool { return v.at.holding.has(id) }
 
 // Partitions returns the partitions whose rows the view has: those of its generation, which never change.
-func (v *View) Partitions() Partitions { return v.at.holding.set() }
+func (v *View) Partitions() events.Partitions { return v.at.holding.set() }
 
 // QueryCache returns what is kept beside the store; nil means nothing.
 func (v *View) QueryCache() QueryCache { return v.at.queryCache }

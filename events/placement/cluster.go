@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
 )
 
@@ -156,7 +157,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 }
 
 // Say changes what Self says of itself. If the partitions that it serves have changed, Run writes it at once.
-func (c *Cluster) Say(serves Set, position string) {
+func (c *Cluster) Say(serves events.Partitions, position string) {
 	c.mu.Lock()
 	news := c.self.Serves != serves
 	c.self.Serves, c.self.Position = serves, position

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // rest lets time go by in a bubble.
@@ -54,7 +56,7 @@ func TestSay(t *testing.T) {
 		w.untilMembers(t, "a")
 		w.untilPlaced(t, "a")
 		rest(DefaultEvery / 4)
-		var serves Set
+		var serves events.Partitions
 		serves.Add(7)
 		said := time.Now()
 		a.Say(serves, "one")
@@ -212,7 +214,7 @@ func TestRestart(t *testing.T) {
 			rest(DefaultExpire / 2)
 			began := time.Now()
 			a = openProcess(t, ns, nodeOf("a", ""))
-			var serves Set
+			var serves events.Partitions
 			serves.Add(uint8(began.Second()))
 			serves.Add(uint8(began.Minute()) + 64)
 			a.Say(serves, "")

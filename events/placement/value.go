@@ -22,7 +22,7 @@ type Member struct {
 	// Weight is its share of the partitions; 0 means 1.
 	Weight int `json:"weight"`
 	// Serves are the partitions that it answers for now, in all projections.
-	Serves Set `json:"serves"`
+	Serves events.Partitions `json:"serves"`
 	// Position is that of its slowest projection, as text.
 	Position string `json:"position,omitempty"`
 	// Draining means that an operator wants it to get no partitions.

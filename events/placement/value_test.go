@@ -9,9 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
-	"github.com/skein-feed/skein/events"
 )
 
 // golden is a value that nodes of this version write: when it changes, nodes of two versions in one cluster no longer agree.
@@ -90,35 +87,5 @@ func TestMalformedValues(t *testing.T) {
 		if _, err := decodeTable([]byte(c.value)); err == nil || errors.Is(err, ErrVersion) != c.version {
 			t.Errorf("a table %q: %v", c.value, err)
 		}
-	}
-}
-
-// TestSet: a set has what was added, and its text is that of projections.Partitions.
-func TestSet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var set Set
-		in := map[uint8]bool{}
-		for _, p := range rapid.SliceOf(rapid.Uint8()).Draw(t, "partitions") {
-			set.Add(p)
-			in[p] = true
-		}
-		for p := range events.NumPartitions {
-			if set.Has(uint8(p)) != in[uint8(p)] {
-				t.Fatalf("%d is in it: %v", p, set.Has(uint8(p)))
-			}
-		}
-		text, err := set.MarshalText()
-		var again Set
-		if err := errors.Join(err, again.UnmarshalText(text)); err != nil || again != set || set.Len() != len(in) {
-			t.Fatalf("%s: %v, %v", text, again, err)
-		}
-	})
-	var set Set
-	for _, p := range []uint8{0, 3, 4, 255} {
-		set.Add(p)
-	}
-	text, err := set.MarshalText()
-	if want := "98" + strings.Repeat("0", 61) + "1"; err != nil || string(text) != want {
-		t.Errorf("%s, %v", text, err)
 	}
 }

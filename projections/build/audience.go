@@ -15,7 +15,7 @@ import (
 // time, and is never too small.
 type audiences struct {
 	narrowed func(*events.Event) bool
-	sets     []projections.Partitions
+	sets     []events.Partitions
 }
 
 // newAudiences takes about so many bytes.
@@ -24,16 +24,16 @@ func newAudiences(p projections.Projection, bytes int) *audiences {
 	if !ok {
 		return nil
 	}
-	return &audiences{n.Narrowed, make([]projections.Partitions, max(1, bytes/(events.NumPartitions/8)))}
+	return &audiences{n.Narrowed, make([]events.Partitions, max(1, bytes/(events.NumPartitions/8)))}
 }
 
-func (a *audiences) of(user string) *projections.Partitions {
+func (a *audiences) of(user string) *events.Partitions {
 	return &a.sets[xxh3.HashString(user)%uint64(len(a.sets))]
 }
 
 // narrow removes from the partitions of an event those in which nothing leads to its user, and notes whom it concerns where. toAll says
 // that the event is delivered to all partitions, also to those that are not built.
-func (a *audiences) narrow(ev *events.Event, to *projections.Partitions, toAll bool) {
+func (a *audiences) narrow(ev *events.Event, to *events.Partitions, toAll bool) {
 	switch {
 	case a == nil:
 	case a.narrowed(ev):

@@ -6,7 +6,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/model/histories"
@@ -18,19 +17,19 @@ func TestAudience(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := inbox.New(inbox.DefaultSettings())
 		wide, narrow := newAudiences(p, 1<<20), newAudiences(p, 0)
-		want := map[string]projections.Partitions{}
+		want := map[string]events.Partitions{}
 		for _, ev := range histories.History(t, histories.Options{Feeds: true}) {
-			var to projections.Partitions
+			var to events.Partitions
 			p.Route(&ev, &to)
 			routed, shared := to, to
-			toAll := routed == projections.AllPartitions()
+			toAll := routed == events.AllPartitions()
 			wide.narrow(&ev, &to, toAll)
 			narrow.narrow(&ev, &shared, toAll)
 			if ev.Kind != events.PinCreated && ev.Kind != events.PinMoved {
 				if to != routed || shared != routed {
 					t.Fatalf("%v goes to %s, want %s", ev, &to, &routed)
 				}
-				if routed != projections.AllPartitions() {
+				if routed != events.AllPartitions() {
 					for _, user := range []string{ev.User, ev.Peer} {
 						set := want[user]
 						set.AddSet(&routed)
@@ -54,9 +53,9 @@ func TestAudience(t *testing.T) {
 
 // TestAudienceOfOthers: what a projection does not narrow goes where it is routed.
 func TestAudienceOfOthers(t *testing.T) {
-	all := projections.AllPartitions()
+	all := events.AllPartitions()
 	newAudiences(graph.New(), 1<<20).narrow(&events.Event{Kind: events.PinCreated, User: "ann"}, &all, true)
-	if all != projections.AllPartitions() {
+	if all != events.AllPartitions() {
 		t.Errorf("it goes to %s", &all)
 	}
 }

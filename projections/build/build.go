@@ -24,7 +24,7 @@ type Options struct {
 	// New returns a new instance of the projection. Several goroutines may call it at a time; each partition gets its own instance.
 	New func() projections.Projection
 	// Partitions are the partitions to build; nil means all.
-	Partitions *projections.Partitions
+	Partitions *events.Partitions
 	// Memory is about how many bytes of memory the build takes. A partition whose rows do not fit is folded on disk, which is slow.
 	// Default 512 MiB.
 	Memory int
@@ -47,7 +47,7 @@ type Builder struct {
 	// projection is an instance that folds nothing: it answers for names, routes and partitions of keys.
 	projection projections.Projection
 	// held are the partitions to build.
-	held  projections.Partitions
+	held  events.Partitions
 	parts string // the directory of temporary files
 	// sequencer accepts and rejects events in the order of the log, as a live fold does, before they are scattered.
 	sequencer *projections.Sequencer
@@ -94,7 +94,7 @@ func prepare(o Options) *Builder {
 	if o.Merging == nil {
 		o.Merging = func(context.Context, int64, int64) error { return nil }
 	}
-	held := projections.AllPartitions()
+	held := events.AllPartitions()
 	if o.Partitions != nil {
 		held = *o.Partitions
 	}
@@ -106,13 +106,13 @@ func (b *Builder) eventsFile() string { return b.o.FS.PathJoin(b.parts, "events"
 // accepted appends an event to the file of each partition to build to which it is delivered. The end of a backfill concerns every
 // partition. An event that concerns no partition to build is dropped before anything is noted of it.
 func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
-	var to projections.Partitions
+	var to events.Partitions
 	if ev.Kind == events.BackfillClosed {
 		to = b.held
 	} else {
 		b.projection.Route(ev, &to)
-		toAll := to == projections.AllPartitions()
-		if to.Intersect(&b.held); to == (projections.Partitions{}) {
+		toAll := to == events.AllPartitions()
+		if to.Intersect(&b.held); to == (events.Partitions{}) {
 			return nil
 		}
 		b.audiences.narrow(ev, &to, toAll)
@@ -230,7 +230,7 @@ func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string,
 
 // foldOne folds one partition: in the memory of m, or on disk if its rows would take too much memory.
 func (b *Builder) foldOne(m *projections.MemoryFold, partition uint8, t *tables, rest *runs) (err error) {
-	var parts projections.Partitions
+	var parts events.Partitions
 	parts.Add(partition)
 	p := b.o.New()
 	if b.scatter.parts[partition].raw*bytesPerByte > int64(min(b.o.Memory, 2<<30)) {

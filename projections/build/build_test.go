@@ -84,10 +84,10 @@ func TestInterrupted(t *testing.T) {
 
 // TestScatterOfSome: what concerns other partitions is dropped at once.
 func TestScatterOfSome(t *testing.T) {
-	var none, bob projections.Partitions
+	var none, bob events.Partitions
 	bob.AddHome("bob")
 	for _, test := range []struct {
-		of   *projections.Partitions
+		of   *events.Partitions
 		want int64
 	}{{nil, 7}, {&bob, 2}, {&none, 0}} {
 		b, err := build.New(build.Options{FS: vfs.NewMem(), Dir: "data/seen/000001", New: newSeen, Partitions: test.of})

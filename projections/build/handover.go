@@ -15,7 +15,7 @@ type Handover struct {
 	Projection      string
 	Version         uint32
 	Dir             string
-	Partitions      *projections.Partitions
+	Partitions      *events.Partitions
 	Memory, Workers int
 	// Log is the id of the log, Ticked the log time of its last event.
 	Log    events.LogID

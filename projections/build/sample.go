@@ -51,7 +51,7 @@ func (s *Sample) fold(partition uint8, t *tables) error {
 	if s.b.scatter.parts[partition].events == 0 {
 		return nil
 	}
-	var parts projections.Partitions
+	var parts events.Partitions
 	parts.Add(partition)
 	p, m, until := s.b.o.New(), &s.b.sampled, s.Events+maxSample
 	if err := m.Begin(p, &parts, s.b.log); err != nil {

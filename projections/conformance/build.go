@@ -37,8 +37,8 @@ func testBuild(t *testing.T, c Case, h History, straight Rows) {
 
 // testBuildOfSome holds that a build for some partitions makes the rows of a fold for them, the fingerprint among them (I13).
 func testBuildOfSome(t *testing.T, c Case, h History) {
-	none, all := projections.Partitions{}, projections.AllPartitions()
-	for _, s := range []projections.Partitions{setOf(1), setOf(2), none, all} {
+	none, all := events.Partitions{}, events.AllPartitions()
+	for _, s := range []events.Partitions{setOf(1), setOf(2), none, all} {
 		if diff := buildDiffers(t, c.New, h.Envelopes, s); diff != "" {
 			t.Fatalf("partitions %s:\n%s", &s, diff)
 		}
@@ -46,7 +46,7 @@ func testBuildOfSome(t *testing.T, c Case, h History) {
 }
 
 // buildDiffers describes where a build for a set differs from a fold for it; empty means nowhere.
-func buildDiffers(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, s projections.Partitions) string {
+func buildDiffers(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, s events.Partitions) string {
 	t.Helper()
 	fs, name := vfs.NewMem(), newProjection().Name()
 	b, err := build.New(build.Options{FS: fs, Dir: "data/" + name + "/000001", New: newProjection, Partitions: &s})

@@ -103,7 +103,7 @@ func Straight(t testing.TB, p projections.Projection, envs []*events.Envelope) R
 }
 
 // StraightOf is Straight for a set of partitions; nil means all.
-func StraightOf(t testing.TB, p projections.Projection, held *projections.Partitions, envs []*events.Envelope) Rows {
+func StraightOf(t testing.TB, p projections.Projection, held *events.Partitions, envs []*events.Envelope) Rows {
 	t.Helper()
 	return fold(t, p, envs, projections.Bounds{}, held)
 }

@@ -19,7 +19,7 @@ type fataler interface {
 }
 
 // setOf returns a set in which each partition is with a chance of one half.
-func setOf(seed uint64) (s projections.Partitions) {
+func setOf(seed uint64) (s events.Partitions) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	for i := range s {
 		s[i] = r.Uint64()
@@ -42,14 +42,14 @@ func testPartitions(t *testing.T, c Case, h History, straight Rows) {
 			t.Fatalf("set %d:\n%s", seed, diff)
 		}
 	}
-	none := projections.Partitions{}
+	none := events.Partitions{}
 	if diff := partitionsDiffer(t, c.New, h.Envelopes, &none, straight, projections.Bounds{}); diff != "" {
 		t.Fatalf("no partition:\n%s", diff)
 	}
 }
 
 // partitionsDiffer describes where a fold for a set differs from what the set has of the rows of all; empty means nowhere.
-func partitionsDiffer(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, s *projections.Partitions,
+func partitionsDiffer(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, s *events.Partitions,
 	all Rows, bounds projections.Bounds,
 ) string {
 	t.Helper()
@@ -58,7 +58,7 @@ func partitionsDiffer(t fataler, newProjection func() projections.Projection, en
 }
 
 // fold returns the rows of a fold in one call, for a set of partitions; nil means all.
-func fold(t fataler, p projections.Projection, envs []*events.Envelope, bounds projections.Bounds, s *projections.Partitions) Rows {
+func fold(t fataler, p projections.Projection, envs []*events.Envelope, bounds projections.Bounds, s *events.Partitions) Rows {
 	t.Helper()
 	store, err := projections.Open(projections.Options{
 		FS: vfs.NewMem(), Dir: "data", Projection: p, Bounds: bounds, Partitions: s,
@@ -95,7 +95,7 @@ func (rows Rows) without(tag projections.Tag) (rest Rows) {
 }
 
 // restrict returns the rows that a store which holds a set has: those whose homes are in it, and those of the store as a whole.
-func (rows Rows) restrict(p projections.Projection, s *projections.Partitions) (held Rows) {
+func (rows Rows) restrict(p projections.Projection, s *events.Partitions) (held Rows) {
 	for _, row := range rows {
 		part := projections.PartitionOf(p, row.Key)
 		if part == projections.StoreWide || s.Has(uint8(part)) {
@@ -122,7 +122,7 @@ func testRoutes(t *testing.T, c Case, h History) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var to projections.Partitions
+		var to events.Partitions
 		var kinds []events.Kind
 		for i := range env.Events {
 			if ev := &env.Events[i]; reads.Has(ev.Kind) {

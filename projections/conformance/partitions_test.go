@@ -40,10 +40,10 @@ func TestBuildsOfSome(t *testing.T) {
 	})
 }
 
-func drawPartitions(t *rapid.T) ([]*events.Envelope, projections.Partitions, projections.Bounds) {
+func drawPartitions(t *rapid.T) ([]*events.Envelope, events.Partitions, projections.Bounds) {
 	opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
 	envs := histories.Envelopes(histories.History(t, opt))
-	s := projections.AllPartitions()
+	s := events.AllPartitions()
 	if rapid.IntRange(0, 9).Draw(t, "all") > 0 {
 		s = setOf(rapid.Uint64().Draw(t, "set"))
 	}
@@ -70,7 +70,7 @@ func (ends) Kinds() []events.Kind {
 	return []events.Kind{events.UserFollowed, events.UserUnfollowed, events.Liked, events.UserDeleted}
 }
 
-func (ends) Route(ev *events.Event, to *projections.Partitions) {
+func (ends) Route(ev *events.Event, to *events.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted:
 		to.AddAll()

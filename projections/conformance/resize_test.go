@@ -17,7 +17,7 @@ import (
 )
 
 // resized folds a history for a set of partitions, resizes a copy of the store to another set, and returns the rows of that.
-func resized(t fataler, newProjection func() projections.Projection, envs, ofAdded []*events.Envelope, from, to projections.Partitions) (
+func resized(t fataler, newProjection func() projections.Projection, envs, ofAdded []*events.Envelope, from, to events.Partitions) (
 	rows Rows, err error,
 ) {
 	t.Helper()
@@ -62,7 +62,7 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 }
 
 // homesOf returns the partitions of all users and items of a history.
-func homesOf(envs []*events.Envelope) (s projections.Partitions) {
+func homesOf(envs []*events.Envelope) (s events.Partitions) {
 	for _, env := range envs {
 		for _, ev := range env.Events {
 			for _, id := range []string{ev.User, ev.Peer, ev.Item} {
@@ -75,8 +75,8 @@ func homesOf(envs []*events.Envelope) (s projections.Partitions) {
 	return s
 }
 
-func remove(s *projections.Partitions, partition uint8) {
-	var one projections.Partitions
+func remove(s *events.Partitions, partition uint8) {
+	var one events.Partitions
 	one.Add(partition)
 	*s = s.Without(&one)
 }
@@ -85,8 +85,8 @@ func remove(s *projections.Partitions, partition uint8) {
 func TestResizedCopies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, from, _ := drawPartitions(t)
-		to := rapid.SampledFrom([]projections.Partitions{
-			{}, projections.AllPartitions(), from, setOf(rapid.Uint64().Draw(t, "to")),
+		to := rapid.SampledFrom([]events.Partitions{
+			{}, events.AllPartitions(), from, setOf(rapid.Uint64().Draw(t, "to")),
 		}).Draw(t, "of them")
 		homes := homesOf(envs)
 		_ = homes.Each(func(partition uint8) error { // a history has few

@@ -16,14 +16,14 @@ import (
 
 // part is a state of some partitions.
 type part struct {
-	held projections.Partitions
+	held events.Partitions
 	q    *Queries
 }
 
 // others answers of all other states than the one that is asked.
 type others struct {
 	t     failer
-	here  projections.Partitions
+	here  events.Partitions
 	parts []part
 }
 
@@ -82,8 +82,8 @@ func (o *others) Candidates(owner string, seq uint64, after []byte, n int) (part
 }
 
 // drawParts draws how many states there are, and which of them hold a partition: one or two.
-func drawParts(t *rapid.T, homes []string) []projections.Partitions {
-	sets := make([]projections.Partitions, rapid.IntRange(2, 4).Draw(t, "states"))
+func drawParts(t *rapid.T, homes []string) []events.Partitions {
+	sets := make([]events.Partitions, rapid.IntRange(2, 4).Draw(t, "states"))
 	choice := map[uint8][2]int{}
 	for _, home := range homes {
 		p := events.ShardOf(home).Partition()
@@ -107,7 +107,7 @@ func TestGathered(t *testing.T) {
 		want := model.New(history)
 		users := append(want.Users(), "stranger")
 		sets := drawParts(t, append(itemsIn(history), users...))
-		all := projections.AllPartitions()
+		all := events.AllPartitions()
 		var parts []part
 		for _, held := range append(sets, all) {
 			s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: set.projection(), Partitions: &held})

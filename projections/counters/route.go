@@ -2,12 +2,11 @@ package counters
 
 import (
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 )
 
 // Route delivers an event to the homes of the users, pins and items that it names. Whatever a user or board has may be anywhere when it
 // ends, and every store has the lives of the boards that were deleted.
-func (*Counters) Route(ev *events.Event, to *projections.Partitions) {
+func (*Counters) Route(ev *events.Event, to *events.Partitions) {
 	switch ev.Kind {
 	case events.BoardCreated, events.BoardDeleted, events.UserDeleted:
 		to.AddAll()

@@ -22,7 +22,7 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-func openMem(t fataler, short int, parts *projections.Partitions) *projections.Store {
+func openMem(t fataler, short int, parts *events.Partitions) *projections.Store {
 	t.Helper()
 	s, err := projections.Open(projections.Options{
 		FS: vfs.NewMem(), Dir: "data", Projection: graph.New().WithShort(short), Partitions: parts,
@@ -80,7 +80,7 @@ func TestLongHistories(t *testing.T) {
 func TestPartitionAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
-		var parts projections.Partitions
+		var parts events.Partitions
 		for _, user := range model.New(history).Users() {
 			if rapid.Bool().Draw(t, "held") {
 				parts.AddHome(user)

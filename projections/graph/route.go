@@ -2,12 +2,11 @@ package graph
 
 import (
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 )
 
 // Route delivers an event to the ends of the edges that it is about. The end of a user or a board concerns all its followers, and the
 // event does not name them. So does the creation of a board, since it may have been deleted before.
-func (*Graph) Route(ev *events.Event, to *projections.Partitions) {
+func (*Graph) Route(ev *events.Event, to *events.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted, events.BoardDeleted, events.BoardCreated:
 		to.AddAll()

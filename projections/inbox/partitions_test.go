@@ -22,7 +22,7 @@ func TestPartitionsAlone(t *testing.T) {
 		envs := histories.Envelopes(history)
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
-		var some projections.Partitions
+		var some events.Partitions
 		for _, ev := range rapid.SliceOfN(rapid.SampledFrom(history), 0, 6).Draw(t, "held") {
 			some.AddHome(ev.User)
 		}
@@ -42,7 +42,7 @@ func TestPartitionsAlone(t *testing.T) {
 }
 
 // rowsOf returns the rows of the projection after a fold for some partitions; nil means all.
-func rowsOf(t fataler, set inbox.Settings, envs []*events.Envelope, of *projections.Partitions, bounds projections.Bounds) (rows conformance.Rows) {
+func rowsOf(t fataler, set inbox.Settings, envs []*events.Envelope, of *events.Partitions, bounds projections.Bounds) (rows conformance.Rows) {
 	t.Helper()
 	s, err := projections.Open(projections.Options{
 		FS: vfs.NewMem(), Dir: "data", Projection: inbox.New(set), Partitions: of, Bounds: bounds,

@@ -37,7 +37,7 @@ type regionWalk struct {
 	f     *Inbox
 	owner string
 	// pulled are those partitions. They are read once a partition is met where there are so many users that it may be one.
-	pulled projections.Partitions
+	pulled events.Partitions
 	read   bool
 	// boards is set once a user was met who follows or excludes boards of the owner.
 	boards bool

@@ -8,7 +8,7 @@ import (
 
 // Route delivers an event to the user whose relations it changes or who owns the pin. Pins that begin or move concern all
 // followers, whom the event does not name, and so does the end of a user or board.
-func (f *Inbox) Route(ev *events.Event, to *projections.Partitions) {
+func (f *Inbox) Route(ev *events.Event, to *events.Partitions) {
 	switch ev.Kind {
 	case events.PinCreated, events.PinMoved, events.BoardCreated, events.BoardDeleted, events.UserDeleted:
 		to.AddAll()

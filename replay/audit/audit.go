@@ -76,7 +76,7 @@ type Audit struct {
 	views  []*projections.View
 	opened time.Time // of the views
 	// held are the partitions that all views have. Others are not audited, nor what is between them and these.
-	held     projections.Partitions
+	held     events.Partitions
 	graph    *graph.Queries
 	inbox    *inbox.Queries
 	counters *counters.Queries
@@ -100,7 +100,7 @@ func (a *Audit) open(ctx context.Context) (err error) {
 	if a.views, err = Common(ctx, a.stores...); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	a.opened, a.held = time.Now(), projections.AllPartitions()
+	a.opened, a.held = time.Now(), events.AllPartitions()
 	for _, v := range a.views {
 		held := v.Partitions()
 		a.held.Intersect(&held)

@@ -51,14 +51,14 @@ type fixture struct {
 	log    *memlog.Log
 	stores [4]*projections.Store
 	// held are the partitions of each store; nil means all.
-	held [4]*projections.Partitions
+	held [4]*events.Partitions
 }
 
 func newFixture(t testing.TB, envs []*events.Envelope) *fixture {
-	return newFixtureOf(t, envs, [4]*projections.Partitions{})
+	return newFixtureOf(t, envs, [4]*events.Partitions{})
 }
 
-func newFixtureOf(t testing.TB, envs []*events.Envelope, held [4]*projections.Partitions) *fixture {
+func newFixtureOf(t testing.TB, envs []*events.Envelope, held [4]*events.Partitions) *fixture {
 	f := &fixture{t: t, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
 	for i := range f.stores {
 		f.open(i)
@@ -169,8 +169,8 @@ func TestDisagree(t *testing.T) {
 		w.Envelope(events.Event{Kind: events.UserBlocked, User: "ann", Peer: "dan"}),
 		w.Envelope(events.Event{Kind: events.Liked, User: "eve", Item: "film"}),
 	}
-	var whole, some [4]*projections.Partitions
-	var held projections.Partitions
+	var whole, some [4]*events.Partitions
+	var held events.Partitions
 	for _, id := range []string{"ann", "bob", "cid", "dan", "eve", "film"} {
 		held.AddHome(id)
 	}
@@ -181,7 +181,7 @@ func TestDisagree(t *testing.T) {
 		store       int
 		row, change string
 		check, of   string
-		held        [4]*projections.Partitions
+		held        [4]*events.Partitions
 	}
 	tests := []damage{
 		{graphStore, "user-counts A=bob", "set 00000102", "counts", "user bob", whole},

@@ -8,7 +8,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/model/histories"
 	"github.com/skein-feed/skein/replay/audit"
 	"github.com/skein-feed/skein/replay/internal/memlog"
@@ -16,7 +15,7 @@ import (
 
 // TestStoresOfSomeAgree: stores of some partitions agree in what they have, also while each has others than the next.
 func TestStoresOfSomeAgree(t *testing.T) {
-	odd := func(n int) (s projections.Partitions) {
+	odd := func(n int) (s events.Partitions) {
 		for p := range events.NumPartitions {
 			if p%n != 1 {
 				s.Add(uint8(p))
@@ -24,13 +23,13 @@ func TestStoresOfSomeAgree(t *testing.T) {
 		}
 		return s
 	}
-	none, two, three, seven := projections.Partitions{}, odd(2), odd(3), odd(7)
+	none, two, three, seven := events.Partitions{}, odd(2), odd(3), odd(7)
 	for name, envs := range map[string][]*events.Envelope{
 		"world": memlog.NewWorld(1, 150).Envelopes(1200),
 		"feeds": histories.Envelopes(histories.FixedFeeds(1, 300)),
 		"graph": histories.Envelopes(histories.Fixed(2, 300)),
 	} {
-		for _, held := range [][4]*projections.Partitions{
+		for _, held := range [][4]*events.Partitions{
 			{&two, &two, &two, &two},
 			{&seven, &seven, &seven, &seven},
 			{nil, &two, &three, &seven},
@@ -56,9 +55,9 @@ func TestElsewhere(t *testing.T) {
 		events.Event{Kind: events.UserBlocked, User: "ann", Peer: "dan"},
 		events.Event{Kind: events.BoardFollowed, User: "ann", Peer: "dee", Board: "art"},
 	)}
-	var held projections.Partitions
+	var held events.Partitions
 	held.AddHome("ann")
-	f := newFixtureOf(t, envs, [4]*projections.Partitions{&held, &held, &held, &held})
+	f := newFixtureOf(t, envs, [4]*events.Partitions{&held, &held, &held, &held})
 	if found := f.audit(audit.Limits{}); len(found) > 0 {
 		t.Errorf("%v", found)
 	}

@@ -18,7 +18,7 @@ import (
 // build builds a store of some partitions in a directory, up to where the log ended when that was read. With an until, which is then asked,
 // it continues to the position that until returns, and no further; that is not before the position that until is given.
 func (r *run) build(
-	ctx context.Context, subscribe SubscribeFunc, dir string, held projections.Partitions, until func(seq uint64) (last uint64, err error),
+	ctx context.Context, subscribe SubscribeFunc, dir string, held events.Partitions, until func(seq uint64) (last uint64, err error),
 ) (err error) {
 	kinds := kindsOf(r.live.Projection())
 	sub, err := subscribe(events.Cursor{}, kinds)

@@ -215,7 +215,7 @@ func (r *run) shown(seq uint64) bool {
 }
 
 // checkDisk refuses what would fill the disk.
-func checkDisk(live *projections.Live, held projections.Partitions, o Options) error {
+func checkDisk(live *projections.Live, held events.Partitions, o Options) error {
 	need, free, err := needed(live, held, o.LogBytes)
 	if err != nil {
 		return fmt.Errorf("free disk: %w", err)
@@ -224,7 +224,7 @@ func checkDisk(live *projections.Live, held projections.Partitions, o Options) e
 }
 
 // needed returns what a generation of some partitions takes while it is built, and what is free.
-func needed(live *projections.Live, held projections.Partitions, logBytes uint64) (need, free uint64, err error) {
+func needed(live *projections.Live, held events.Partitions, logBytes uint64) (need, free uint64, err error) {
 	size, free, err := live.Disk()
 	of, n := live.Holds(), uint64(held.Len())
 	need = replay.Room(size * n / max(1, uint64(of.Len())))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
 
@@ -22,7 +23,7 @@ var errWhole = errors.New("it is no projection of a node of a cluster, so it hol
 //
 // A projection that is new, and holds no partition, is resized like any other, and so is one that is to hold none. One that holds the
 // partitions already is left as it is.
-func Resize(ctx context.Context, live *projections.Live, to projections.Partitions, subscribe SubscribeFunc, o Options) (
+func Resize(ctx context.Context, live *projections.Live, to events.Partitions, subscribe SubscribeFunc, o Options) (
 	report string, err error,
 ) {
 	o = o.withDefaults()
@@ -55,7 +56,7 @@ func Resize(ctx context.Context, live *projections.Live, to projections.Partitio
 }
 
 // resize makes a store of other partitions in a directory.
-func (r *run) resize(ctx context.Context, subscribe SubscribeFunc, dir string, to projections.Partitions) (err error) {
+func (r *run) resize(ctx context.Context, subscribe SubscribeFunc, dir string, to events.Partitions) (err error) {
 	from, st := r.live.Holds(), r.live.Status()
 	kept, lacking := from, to.Without(&from)
 	kept.Intersect(&to)

@@ -15,7 +15,7 @@ import (
 )
 
 // every returns every n-th partition from the first one on.
-func every(first, n int) (s projections.Partitions) {
+func every(first, n int) (s events.Partitions) {
 	for p := first; p < events.NumPartitions; p += n {
 		s.Add(uint8(p))
 	}
@@ -45,7 +45,7 @@ func TestResize(t *testing.T) {
 		stops = append(stops, w.reading(l))
 	}
 	for _, l := range lives {
-		for _, to := range []projections.Partitions{every(0, 3), every(0, 2), projections.AllPartitions(), every(1, 2), {}, every(1, 5)} {
+		for _, to := range []events.Partitions{every(0, 3), every(0, 2), events.AllPartitions(), every(1, 2), {}, every(1, 5)} {
 			report, err := rebuild.Resize(t.Context(), l, to, w.growingLog, rebuild.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -102,7 +102,7 @@ func TestResizeIsStopped(t *testing.T) {
 		}
 		w.wantRows(l, w.publish(1))
 	}
-	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil || l.Holds() != (projections.Partitions{}) {
+	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil || l.Holds() != (events.Partitions{}) {
 		t.Errorf("a way back: %v", err)
 	}
 	w.wantRows(l, w.publish(1))

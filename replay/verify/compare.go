@@ -222,7 +222,7 @@ func (s *side) close() { _ = s.it.Close() }
 type rowFilter struct {
 	projection projections.Projection
 	// partitions are the wanted partitions; nil means all rows are wanted.
-	partitions *projections.Partitions
+	partitions *events.Partitions
 	dated      []projections.Tag
 	// regional: the rows of a partition are not contiguous, because of rows of regions.
 	regional bool

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/replay/internal/memlog"
@@ -57,7 +58,7 @@ func TestDamagedFilesBehindTheCache(t *testing.T) {
 	if !r.Damaged() || len(r.Files.Damaged) != r.Files.Tables || !strings.Contains(r.String(), "\ndamaged: "+store.Dir()) {
 		t.Error(r)
 	}
-	o.Partitions = new(projections.Partitions)
+	o.Partitions = new(events.Partitions)
 	o.Partitions.Add(1)
 	if r, err = verify.Verify(t.Context(), store, o); err != nil || !strings.Contains(r.String(), "were not read: only some partitions") {
 		t.Errorf("%v, %v", r, err)

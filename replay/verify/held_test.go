@@ -16,7 +16,7 @@ import (
 )
 
 // twoOfThree returns two thirds of the partitions.
-func twoOfThree() (s projections.Partitions) {
+func twoOfThree() (s events.Partitions) {
 	for p := range 256 {
 		if p%3 != 1 {
 			s.Add(uint8(p))
@@ -61,7 +61,7 @@ func TestPartitionNotHeld(t *testing.T) {
 	held := twoOfThree()
 	f := newFixtureOf(t, 0, memlog.NewWorld(1, 20).Envelopes(50), &held)
 	o := f.options()
-	var partitions projections.Partitions
+	var partitions events.Partitions
 	partitions.Add(3)
 	o.Partitions = &partitions
 	if r, err := verify.Verify(t.Context(), f.store, o); err != nil || !r.Equal {
@@ -98,7 +98,7 @@ func (s resized) Repair(ctx context.Context, heal func(events.Cursor, projection
 // one that it began with.
 func TestResizedMeanwhile(t *testing.T) {
 	held, envs := twoOfThree(), memlog.NewWorld(1, 20).Envelopes(50)
-	next := newFixtureOf(t, 0, envs, &projections.Partitions{})
+	next := newFixtureOf(t, 0, envs, &events.Partitions{})
 	for views := 1; views < 5; views++ {
 		f := newFixtureOf(t, 0, envs, &held)
 		f.corrupt(3, 4)

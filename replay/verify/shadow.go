@@ -46,7 +46,7 @@ type Options struct {
 	Progress *replay.Progress
 	// Partitions are the partitions to compare, which the live store must hold; nil means all that it holds, and the rows of the store as a
 	// whole.
-	Partitions *projections.Partitions
+	Partitions *events.Partitions
 	// Listed is the number of differences that a report lists; 0 means 100.
 	Listed int
 	// Logger gets messages for people; nil disables them.
@@ -55,7 +55,7 @@ type Options struct {
 	// projection is an instance of New that folds nothing.
 	projection projections.Projection
 	// held are the partitions of the live store; nil means all.
-	held *projections.Partitions
+	held *events.Partitions
 	// compareTime estimates how long it takes to compare this many rows; nil means that no comparison follows.
 	compareTime func(ctx context.Context, rows int64) time.Duration
 }
@@ -83,7 +83,7 @@ func (o *Options) fill() {
 }
 
 // shadowed returns the partitions of the shadow; nil means all.
-func (o *Options) shadowed() *projections.Partitions {
+func (o *Options) shadowed() *events.Partitions {
 	if o.Partitions != nil {
 		return o.Partitions
 	}

@@ -44,14 +44,14 @@ type fixture struct {
 	log   *memlog.Log
 	store *projections.Store
 	// held are the partitions of the store; nil means all.
-	held *projections.Partitions
+	held *events.Partitions
 }
 
 func newFixture(t testing.TB, i int, envs []*events.Envelope) *fixture {
 	return newFixtureOf(t, i, envs, nil)
 }
 
-func newFixtureOf(t testing.TB, i int, envs []*events.Envelope, held *projections.Partitions) *fixture {
+func newFixtureOf(t testing.TB, i int, envs []*events.Envelope, held *events.Partitions) *fixture {
 	f := &fixture{t: t, i: i, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
 	f.open()
 	conformance.Fold(t, f.store, envs)
@@ -252,7 +252,7 @@ func TestPartitions(t *testing.T) {
 		f := newFixture(t, i, envs)
 		done := f.corrupt(8, 12)
 		want := map[int]uint64{}
-		var partitions projections.Partitions
+		var partitions events.Partitions
 		left := uint64(0)
 		for key := range done {
 			if p := projections.PartitionOf(newProjection(i), []byte(key)); p%3 == 0 && p != projections.StoreWide {

@@ -46,7 +46,7 @@ func command() *worker.Command {
 
 // begun returns a build of a projection in a directory, for some partitions (nil: all), to which the log was added.
 func begun(
-	t *testing.T, dir string, newProjection func() projections.Projection, held *projections.Partitions, envs []*events.Envelope,
+	t *testing.T, dir string, newProjection func() projections.Projection, held *events.Partitions, envs []*events.Envelope,
 ) *build.Handover {
 	t.Helper()
 	b, err := build.New(build.Options{
@@ -74,8 +74,8 @@ func begun(
 // TestWorkerMakesTheRowsOfAFold holds for every projection, for all partitions and for some, and of what is reported.
 func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 	envs := memlog.NewWorld(1, 150).Envelopes(600)
-	everyone := projections.AllPartitions()
-	some := projections.Partitions{0xff00ff00, 3}
+	everyone := events.AllPartitions()
+	some := events.Partitions{0xff00ff00, 3}
 	for n, newProjection := range slices.Repeat(all.Makers(settings()), 2) {
 		held := &everyone
 		if n < len(all.Makers(settings())) {

@@ -18,7 +18,6 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
-	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -28,7 +27,7 @@ type Node struct {
 	// Addr is host:port of the listener for other nodes.
 	Addr string
 	// Serves are the partitions that it answers for.
-	Serves projections.Partitions
+	Serves events.Partitions
 }
 
 const (

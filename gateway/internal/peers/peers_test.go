@@ -16,7 +16,6 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
-	"github.com/skein-feed/skein/projections"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -27,7 +26,7 @@ const askProcedure = peerv1connect.PeerServiceAskProcedure
 type answerer = func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error)
 
 // listening is a node that answers with a function.
-func listening(t *testing.T, name string, serves projections.Partitions, answer answerer) Node {
+func listening(t *testing.T, name string, serves events.Partitions, answer answerer) Node {
 	t.Helper()
 	srv := httptest.NewServer(connect.NewUnaryHandler(askProcedure,
 		func(ctx context.Context, req *connect.Request[peerv1.AskRequest]) (*connect.Response[peerv1.AskResponse], error) {
@@ -98,7 +97,7 @@ func TestPassedOver(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			all := projections.AllPartitions()
+			all := events.AllPartitions()
 			p := peersOf(t, listening(t, "a", all, c.first), listening(t, "b", all, saying("b", 1)))
 			p.spare = hedgeShare - 1 // see TestHedged
 			if got := p.serving(0, nil)[0].Name; got != "a" {
@@ -121,7 +120,7 @@ func TestPassedOver(t *testing.T) {
 // one is asked last from then on.
 func TestHedged(t *testing.T) {
 	t.Parallel()
-	all := projections.AllPartitions()
+	all := events.AllPartitions()
 	for _, first := range []string{"a", "b"} {
 		asked := make(chan struct{})
 		slow := func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
@@ -154,11 +153,11 @@ func TestHedged(t *testing.T) {
 func TestServing(t *testing.T) { synctest.Test(t, serving) }
 
 func serving(t *testing.T) {
-	var even projections.Partitions
+	var even events.Partitions
 	for i := range events.NumPartitions / 2 {
 		even.Add(uint8(2 * i))
 	}
-	all := projections.AllPartitions()
+	all := events.AllPartitions()
 	p := peersOf(t, Node{Name: "c", Serves: all}, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: even})
 	names := func(partition uint8, tried ...string) (names string) {
 		for _, n := range p.serving(partition, tried) {
@@ -197,7 +196,7 @@ func TestNobody(t *testing.T) {
 	if f.Code != connect.CodeUnavailable || f.Reason != skeinv1.Reason_REASON_NOT_HERE || !strings.Contains(f.Text, "partition 0 of 256") {
 		t.Errorf("%v", err)
 	}
-	gone := listening(t, "gone", projections.AllPartitions(), hanging)
+	gone := listening(t, "gone", events.AllPartitions(), hanging)
 	gone.Addr = "127.0.0.1:1" // nobody listens
 	if _, err = forward(t, peersOf(t, gone)); apierror.Of(err).Reason != skeinv1.Reason_REASON_NOT_HERE || errors.Unwrap(err) == nil {
 		t.Errorf("%v", err)
@@ -210,7 +209,7 @@ func TestErrorsStay(t *testing.T) {
 		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_INVALID_FIELD, Text: "bad",
 		Fields: []apierror.Violation{{Field: "page_token", Text: "is none", Reason: skeinv1.Reason_REASON_INVALID_FIELD}},
 	}
-	all := projections.AllPartitions()
+	all := events.AllPartitions()
 	p := peersOf(t, listening(t, "a", all, refusing(want)), listening(t, "b", all, saying("b", 1)))
 	_, err := forward(t, p)
 	if f := apierror.Of(err); f.Code != want.Code || f.Reason != want.Reason || f.Text != want.Text || !slices.Equal(f.Fields, want.Fields) {
@@ -236,7 +235,7 @@ func (a *asked) noted(name string, answer answerer) answerer {
 // TestRound: a question for all nodes is put to each once, for partitions that together are those that are not here. Those of nodes that
 // do not answer are put to others, each once.
 func TestRound(t *testing.T) {
-	var here, low, high projections.Partitions
+	var here, low, high events.Partitions
 	for i := range events.NumPartitions {
 		switch {
 		case i < 100:
@@ -258,7 +257,7 @@ func TestRound(t *testing.T) {
 			nodes := []Node{}
 			if broken {
 				low1, high1 = c.broken, c.broken
-				nodes = append(nodes, listening(t, "c", projections.AllPartitions(), a.noted("c", saying("c", 8))))
+				nodes = append(nodes, listening(t, "c", events.AllPartitions(), a.noted("c", saying("c", 8))))
 			}
 			nodes = append(nodes, listening(t, "a-low", low, a.noted("a-low", low1)), listening(t, "b-high", high, a.noted("b-high", high1)))
 			p := peersOf(t, nodes...)
@@ -295,14 +294,14 @@ func TestRound(t *testing.T) {
 					t.Errorf("%s is asked %v", name, reqs)
 				}
 			}
-			var union projections.Partitions
+			var union events.Partitions
 			count := 0
 			for name, reqs := range a.by {
 				if broken && name != "c" {
 					continue
 				}
 				for _, req := range reqs {
-					of, err := projections.ParsePartitions(req.GetPartitions())
+					of, err := events.ParsePartitions(req.GetPartitions())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -319,12 +318,12 @@ func TestRound(t *testing.T) {
 
 // TestBadAnswer: a node that answers other questions than it was asked is passed over.
 func TestBadAnswer(t *testing.T) {
-	all := projections.AllPartitions()
+	all := events.AllPartitions()
 	empty := func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) {
 		return &peerv1.AskResponse{Newest: position(5).String()}, nil
 	}
 	p := peersOf(t, listening(t, "a", all, empty), listening(t, "b", all, saying("b", 4)))
-	r := NewRound(p, projections.Partitions{}, position(3))
+	r := NewRound(p, events.Partitions{}, position(3))
 	r.Candidates("ann", 1, nil, 5)
 	if err := r.Fetch(t.Context()); err != nil {
 		t.Fatal(err)

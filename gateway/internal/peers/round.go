@@ -5,7 +5,6 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
-	"github.com/skein-feed/skein/projections"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 )
@@ -14,23 +13,23 @@ import (
 // goroutine.
 type Round struct {
 	peers *Peers
-	here  projections.Partitions
+	here  events.Partitions
 	// atLeast is the position of the state, which every answer contains.
 	atLeast string
 	// newest is the greatest position that an answer was of.
 	newest events.Position
 	known  map[question][]*peerv1.Answer
 	// wanted has what is to be fetched, and of which partitions.
-	wanted map[question]projections.Partitions
+	wanted map[question]events.Partitions
 	// most is how much is wanted at a time.
 	most int
 }
 
 // NewRound begins with nothing known, over a state with some partitions.
-func NewRound(p *Peers, here projections.Partitions, at events.Position) *Round {
+func NewRound(p *Peers, here events.Partitions, at events.Position) *Round {
 	return &Round{
 		peers: p, here: here, atLeast: at.String(), newest: at, most: firstWanted,
-		known: map[question][]*peerv1.Answer{}, wanted: map[question]projections.Partitions{},
+		known: map[question][]*peerv1.Answer{}, wanted: map[question]events.Partitions{},
 	}
 }
 
@@ -59,7 +58,7 @@ func (r *Round) about(home string, q question) (*peerv1.Answer, bool) {
 	if known, ok := r.known[q]; ok {
 		return known[0], true
 	}
-	var need projections.Partitions
+	var need events.Partitions
 	need.AddHome(home)
 	r.wanted[q] = need
 	return nil, false
@@ -70,7 +69,7 @@ func (r *Round) ofAll(q question) ([]*peerv1.Answer, bool) {
 	if known, ok := r.known[q]; ok {
 		return known, true
 	}
-	all := projections.AllPartitions()
+	all := events.AllPartitions()
 	need := all.Without(&r.here)
 	if need.Len() == 0 {
 		return nil, true // all is here, as where there are no more nodes than copies
@@ -115,7 +114,7 @@ type unit struct {
 type ask struct {
 	questions []question
 	// parts are the partitions of each question.
-	parts []projections.Partitions
+	parts []events.Partitions
 }
 
 // askOf collects some units. Those of a question stand together.
@@ -124,7 +123,7 @@ func askOf(units []unit, of []int) *ask {
 	for _, i := range of {
 		last := len(a.questions) - 1
 		if last < 0 || a.questions[last] != units[i].q {
-			a.questions, a.parts = append(a.questions, units[i].q), append(a.parts, projections.Partitions{})
+			a.questions, a.parts = append(a.questions, units[i].q), append(a.parts, events.Partitions{})
 			last++
 		}
 		a.parts[last].Add(units[i].partition)
@@ -134,7 +133,7 @@ func askOf(units []unit, of []int) *ask {
 
 func (a *ask) request(atLeast string) *peerv1.AskRequest {
 	req := &peerv1.AskRequest{AtLeast: atLeast, Questions: make([]*peerv1.Question, len(a.questions))}
-	var parts projections.Partitions
+	var parts events.Partitions
 	for i := range a.questions {
 		req.Questions[i] = a.questions[i].message()
 		parts.AddSet(&a.parts[i])

@@ -12,7 +12,6 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/peers"
 	"github.com/skein-feed/skein/gateway/internal/views"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 )
@@ -31,7 +30,7 @@ const maxSize = 1000
 
 // Ask answers some questions.
 func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
-	need, err := projections.ParsePartitions(req.GetPartitions())
+	need, err := events.ParsePartitions(req.GetPartitions())
 	if err != nil {
 		return nil, apierror.Invalid(apierror.InvalidField("partitions", "%s", err))
 	}
@@ -57,7 +56,7 @@ func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskR
 // answering has the stores that the questions of a call need, each opened when the first of them is answered.
 type answering struct {
 	s        *Service
-	need     projections.Partitions
+	need     events.Partitions
 	least    views.Demand
 	graph    *views.Graph
 	inbox    *views.Inbox

@@ -45,7 +45,7 @@ func (*Ranks) Kinds() []events.Kind {
 }
 
 // Route delivers every event to all partitions.
-func (*Ranks) Route(_ *events.Event, to *projections.Partitions) { to.AddAll() }
+func (*Ranks) Route(_ *events.Event, to *events.Partitions) { to.AddAll() }
 
 // Apply folds one event. History of a deleted user no longer counts.
 func (c *Ranks) Apply(ev events.Event, b *projections.Batch) error {

@@ -57,7 +57,7 @@ func (*Tally) Kinds() []events.Kind {
 }
 
 // Route delivers a play to the home of its item, all other events to the home of their user.
-func (*Tally) Route(ev *events.Event, to *projections.Partitions) {
+func (*Tally) Route(ev *events.Event, to *events.Partitions) {
 	if ev.Kind == events.Played {
 		to.AddHome(ev.Item)
 		return

@@ -8,7 +8,7 @@ import (
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/events"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 type largeNode struct {
 	name string
 	// parts are nil for a reader that only decodes.
-	parts *projections.Partitions
+	parts *events.Partitions
 }
 
 // large measures one of many nodes. Nothing of the log is kept: it is made on the way.
@@ -34,7 +34,7 @@ func large(ctx context.Context, b *measure.Bench) error {
 	median := sets[largeNodes/2]
 	readers := []largeNode{
 		{"decoded only", nil},
-		{"node without partitions", &projections.Partitions{}},
+		{"node without partitions", &events.Partitions{}},
 		{fmt.Sprintf("node of %d partitions", median.Len()), &median},
 	}
 	note := fmt.Sprintf("%d events in envelopes of %d, of %s users and %s items, at the proportions of docs/sizing.md, with times of a peak "+

@@ -26,8 +26,8 @@ const (
 )
 
 // placed returns the partitions of the nodes of a cluster, those with the fewest first.
-func placed(n int) []projections.Partitions {
-	sets := make([]projections.Partitions, n)
+func placed(n int) []events.Partitions {
+	sets := make([]events.Partitions, n)
 	members, number := make([]placement.Member, n), make(map[string]int, n)
 	for i := range members {
 		members[i].Name = fmt.Sprintf("node-%d", i+1)
@@ -39,7 +39,7 @@ func placed(n int) []projections.Partitions {
 			sets[number[name]].Add(uint8(p))
 		}
 	}
-	slices.SortStableFunc(sets, func(a, b projections.Partitions) int { return cmp.Compare(a.Len(), b.Len()) })
+	slices.SortStableFunc(sets, func(a, b events.Partitions) int { return cmp.Compare(a.Len(), b.Len()) })
 	return sets
 }
 
@@ -56,7 +56,7 @@ type node struct {
 }
 
 // openNode opens an empty node with some partitions. A node without stores only decodes.
-func openNode(parent string, parts *projections.Partitions) (n *node, err error) {
+func openNode(parent string, parts *events.Partitions) (n *node, err error) {
 	n = &node{decoder: events.NewDecoder(events.Cursor{}), cache: projections.NewCache(cacheBytes)}
 	if n.dir, err = os.MkdirTemp(parent, "node-"); err != nil {
 		n.cache.Unref()

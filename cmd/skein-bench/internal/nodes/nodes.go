@@ -10,7 +10,6 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 )
 
 // sizes are the numbers of nodes whose costs are compared: with the first, one node holds everything.
@@ -40,7 +39,7 @@ func Nodes(ctx context.Context, b *measure.Bench) error {
 type smallNode struct {
 	nodes int
 	name  string
-	parts projections.Partitions
+	parts events.Partitions
 }
 
 // smallNodes are the smallest, the median and the largest node of each cluster.

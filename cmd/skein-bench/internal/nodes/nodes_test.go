@@ -8,7 +8,6 @@ import (
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -47,7 +46,7 @@ func TestEnvelopes(t *testing.T) {
 func TestPlaced(t *testing.T) {
 	for _, n := range append(sizes(), largeNodes) {
 		sets, sum := placed(n), 0
-		var together projections.Partitions
+		var together events.Partitions
 		for i := range sets {
 			sum += sets[i].Len()
 			together.AddSet(&sets[i])
@@ -55,7 +54,7 @@ func TestPlaced(t *testing.T) {
 				t.Errorf("of %d nodes, one comes after a larger one", n)
 			}
 		}
-		if sum != min(n, copies)*events.NumPartitions || together != projections.AllPartitions() {
+		if sum != min(n, copies)*events.NumPartitions || together != events.AllPartitions() {
 			t.Errorf("%d nodes hold %d partitions", n, sum)
 		}
 	}

@@ -41,10 +41,10 @@ func (n *node) status() *skeinv1.ClusterStatus {
 func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 	c := &skeinv1.ClusterStatus{Copies: uint32(cmp.Or(v.table.Replicas, v.copies))}
 	known := map[string]*skeinv1.NodeStatus{}
-	given := map[string]*placement.Set{}
+	given := map[string]*events.Partitions{}
 	add := func(s *skeinv1.NodeStatus) {
 		s.Self = s.GetName() == v.self
-		known[s.GetName()], given[s.GetName()], c.Nodes = s, &placement.Set{}, append(c.Nodes, s)
+		known[s.GetName()], given[s.GetName()], c.Nodes = s, &events.Partitions{}, append(c.Nodes, s)
 	}
 	for _, m := range v.members {
 		s := v.nodeStatus(m)
@@ -97,12 +97,12 @@ func (v *clusterView) away(name string) *skeinv1.NodeStatus {
 	if i := slices.IndexFunc(v.silent, func(m placement.Member) bool { return m.Name == name }); i >= 0 {
 		s = v.nodeStatus(v.silent[i])
 	}
-	s.Away, s.ServesPartitions = true, textOf(placement.Set{})
+	s.Away, s.ServesPartitions = true, textOf(events.Partitions{})
 	return s
 }
 
 // textOf is a set as the API has it.
-func textOf(s placement.Set) string {
+func textOf(s events.Partitions) string {
 	text, _ := s.MarshalText() // it never fails
 	return string(text)
 }

@@ -239,7 +239,7 @@ func (a *Service) compareWork(
 			opt := a.shadowOptions(live.Name(), "shadow-verify")
 			opt.Pace, opt.Progress = replay.Pace{Share: o.Share}, p
 			if len(o.Partitions) > 0 {
-				opt.Partitions = new(projections.Partitions)
+				opt.Partitions = new(events.Partitions)
 			}
 			for _, n := range o.Partitions {
 				opt.Partitions.Add(uint8(n)) // the gateway has checked that n is at most 255

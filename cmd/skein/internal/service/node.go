@@ -148,7 +148,7 @@ func (n *node) look() {
 	var others []gateway.Node
 	for _, m := range n.cluster.Members() {
 		if m.Name != n.Name {
-			others = append(others, gateway.Node{Name: m.Name, Addr: m.Addr, Serves: projections.Partitions(m.Serves)})
+			others = append(others, gateway.Node{Name: m.Name, Addr: m.Addr, Serves: m.Serves})
 		}
 	}
 	n.others.Store(&others)
@@ -158,7 +158,7 @@ func (n *node) look() {
 func (n *node) say() {
 	serves := n.a.server.Serves()
 	if n.stopped.Load() || !n.ready() {
-		serves = projections.Partitions{}
+		serves = events.Partitions{}
 	}
 	least := n.a.Stores[0].Cursor()
 	for _, s := range n.a.Stores[1:] {
@@ -166,7 +166,7 @@ func (n *node) say() {
 			least = c
 		}
 	}
-	n.cluster.Say(placement.Set(serves), n.a.log.Position(least.Seq).String())
+	n.cluster.Say(serves, n.a.log.Position(least.Seq).String())
 }
 
 // ready reports whether the others may ask this node: its stores work, and have once been at the head of the log.
@@ -210,14 +210,14 @@ func (n *node) follow(ctx context.Context) {
 }
 
 // target is what this node should hold.
-func (n *node) target() projections.Partitions {
+func (n *node) target() events.Partitions {
 	table, members := n.cluster.Table(), n.cluster.Members()
 	serves := func(name string, partition uint8) bool {
 		i := slices.IndexFunc(members, func(m placement.Member) bool { return m.Name == name })
 		return i >= 0 && members[i].Serves.Has(partition)
 	}
 	held := n.a.server.Serves()
-	var to projections.Partitions
+	var to events.Partitions
 	for p := range events.NumPartitions {
 		partition, given := uint8(p), table.Nodes[p]
 		mine := slices.Contains(given, n.Name)
@@ -232,12 +232,12 @@ func (n *node) target() projections.Partitions {
 }
 
 // holds reports whether all stores hold a set.
-func (n *node) holds(set projections.Partitions) bool {
+func (n *node) holds(set events.Partitions) bool {
 	return !slices.ContainsFunc(n.a.Stores, func(s *projections.Live) bool { return s.Holds() != set })
 }
 
 // resize makes all stores hold a set, one after the other. Calls meanwhile go by what all of them have.
-func (n *node) resize(ctx context.Context, to projections.Partitions) error {
+func (n *node) resize(ctx context.Context, to events.Partitions) error {
 	release, err := n.a.part.Hold(ctx)
 	if err != nil {
 		return err
