@@ -101,6 +101,16 @@ func writeOldLog(t *testing.T) *oldLog {
 	return o
 }
 
+// newOldLog makes an old log, and reads it before anyone serves it.
+func newOldLog(ctx context.Context, t *testing.T) *oldLog {
+	t.Helper()
+	o := writeOldLog(t) //nolint:contextcheck // it has a bubble of its own, with another clock
+	if end, first := o.demandWhole(ctx, t, o.dir); end != 0 || first != 1 {
+		t.Fatalf("a log that nobody has served is archived up to %d, and begins at %d", end, first)
+	}
+	return o
+}
+
 // demandWhole reads a log that was killed, archive and stream, in a copy, and demands that it is the old one and what came
 // after it, without a gap or a repetition. It returns how far it was archived, and where the stream begins.
 func (o *oldLog) demandWhole(ctx context.Context, t *testing.T, data string) (archived, first uint64) {
@@ -282,12 +292,12 @@ func TestServerKilledDuringTrim(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
-	o := writeOldLog(t)
+	o := newOldLog(ctx, t)
 	addr, takes := o.undisturbed(ctx, t)
 	var before, archived, trimmed int
 	for n := range kills {
 		if time.Since(o.made) > 3*time.Minute { // what is within the horizon must stay there until the end of a round
-			o = writeOldLog(t)
+			o = newOldLog(ctx, t)
 		}
 		r := trimRound{o: o, addr: addr, dir: t.TempDir()}
 		// A third at any moment, a third when the first segment was sealed, for trimming comes next, and a third while one
@@ -324,9 +334,6 @@ func (o *oldLog) undisturbed(ctx context.Context, t *testing.T) (addr string, ta
 	t.Helper()
 	r := trimRound{o: o, dir: t.TempDir()}
 	r.copyLog(t)
-	if end, first := o.demandWhole(ctx, t, o.dir); end != 0 || first != 1 {
-		t.Fatalf("a log that nobody has served is archived up to %d, and begins at %d", end, first)
-	}
 	s := r.server(t)
 	began := time.Now()
 	if err := s.start(ctx); err != nil {
