@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
@@ -40,6 +42,8 @@ type joined struct {
 	// methods are those that other nodes call, by their paths.
 	methods map[string]http.Handler
 	eraser  Eraser // may be nil
+	// tls is what nodes show each other; nil means nothing.
+	tls *access.Certificates
 }
 
 // nodes is what a call proves that comes from another node.
@@ -50,7 +54,11 @@ func newJoined(o *Options) *joined {
 	if o.Nodes == nil {
 		return nil
 	}
-	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes)), map[string]http.Handler{}, o.Eraser}
+	var secure peers.Dial
+	if o.NodeCertificates != nil {
+		secure = o.NodeCertificates.Dial
+	}
+	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes), secure), map[string]http.Handler{}, o.Eraser, o.NodeCertificates}
 }
 
 // holds reports whether all stores have the rows of a home.
@@ -267,6 +275,9 @@ func (m *peerMethod[Req, Res, P]) answerPlain(ctx context.Context, _ identity, b
 // RunPeers serves the other nodes of the cluster on a listener, until ctx ends. Calls under way are answered.
 func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 	defer s.cluster.Close()
+	if s.cluster.tls != nil {
+		l = tls.NewListener(l, s.cluster.tls.Config())
+	}
 	conns := &admission.Connections{}
 	rest := s.httpServer(s.peersHandler(), conns)
 	rest.WriteTimeout, rest.IdleTimeout = 0, 2*peers.IdleTimeout // streams are long, and idle connections are closed by the caller

@@ -16,8 +16,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/access/accesstest"
 	"github.com/skein-feed/skein/gateway/gatewaytest"
 	"github.com/skein-feed/skein/projections/inbox"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
@@ -158,6 +161,48 @@ func TestClusterOfNoMoreNodesThanCopies(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	at := c.nodes[0].publish(gatewaytest.Events(rng, 200)...)
 	c.compare(t, rng, at, c.nodes, 200)
+}
+
+// TestNodesWithCertificates: nodes with certificates of one authority answer each other, and nobody else.
+func TestNodesWithCertificates(t *testing.T) {
+	ca := accesstest.NewAuthority(t)
+	certified := func(o *worldOptions) {
+		cert, key := ca.Node(t.TempDir())
+		var err error
+		if o.NodeCertificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key, ClientCA: ca.File}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := newCluster(t, 3, certified)
+	rng := rand.New(rand.NewPCG(5, 6))
+	at := c.nodes[0].publish(gatewaytest.Events(rng, 200)...)
+	c.compare(t, rng, at, c.nodes, 100)
+
+	router := func(o *worldOptions) {
+		o.partitions, o.Nodes = &events.Partitions{}, func() []Node { return *c.alive.Load() }
+	}
+	stranger := accesstest.NewAuthority(t)
+	for name, options := range map[string][]func(*worldOptions){
+		"without": nil,
+		"of another authority": {func(o *worldOptions) {
+			cert, key := stranger.Node(t.TempDir())
+			var err error
+			if o.NodeCertificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key, ClientCA: ca.File}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		r := c.whole.replica(append(options, withFeeds, withSeen, router)...)
+		if res, err := r.answerTo(&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}}); err == nil ||
+			!strings.Contains(err.Error(), "no node that can be reached serves partition") {
+			t.Errorf("%s: %v, %v", name, res, err)
+		}
+	}
+	if res, err := c.whole.replica(withFeeds, withSeen, certified, router).answerTo(&skeinv1.CheckFollowsRequest{
+		Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")},
+	}); err != nil {
+		t.Errorf("%v, %v", res, err)
+	}
 }
 
 // TestEveryReadFindsItsNode demands that other nodes can call every method that reads rows.

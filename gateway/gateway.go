@@ -66,6 +66,8 @@ type Options struct {
 	// Nodes returns the other nodes of a cluster that are alive. Without it the stores hold all partitions. It is called for each call that
 	// needs another node.
 	Nodes func() []Node
+	// NodeCertificates are what nodes show each other. Without them calls between nodes are not encrypted.
+	NodeCertificates *access.Certificates
 	// Eraser does what other nodes ask when they erase a user. It is nil outside of a cluster.
 	Eraser Eraser
 	// Report adds to the answers of GetStatus what others do beside the server: archive, audit, snapshots. It may be nil.

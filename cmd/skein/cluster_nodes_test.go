@@ -25,6 +25,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/placement"
+	"github.com/skein-feed/skein/gateway/access/accesstest"
 	"github.com/skein-feed/skein/gateway/gatewaytest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -37,6 +38,8 @@ type nodes struct {
 	http  *http.Client
 	// program is that of the nodes; empty means this one.
 	program string
+	// ca signs the certificates that nodes show each other; nil means they show none.
+	ca *accesstest.Authority
 	// members is what a process that only watches knows of the cluster.
 	members *placement.Cluster
 
@@ -139,6 +142,9 @@ func startNodes(ctx context.Context, t *testing.T, program string) *nodes {
 		t: t, program: program, nats: startCluster(t), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}},
 		running: map[string]*door{}, over: make(chan struct{}),
 	}
+	if program == "" {
+		c.ca = accesstest.NewAuthority(t)
+	}
 	t.Cleanup(c.http.CloseIdleConnections)
 	c.whole = &server{t: t, dir: t.TempDir(), flags: []string{"--nats", c.nats.url()}}
 	t.Cleanup(c.whole.kill)
@@ -207,6 +213,10 @@ func (c *nodes) add(ctx context.Context, name string) error {
 		"--nats", c.nats.url(), "--node", name, "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]),
 		"--replace-after", placement.DefaultExpire.String(),
 	}}
+	if c.ca != nil {
+		cert, key := c.ca.Node(c.t.TempDir())
+		s.flags = append(s.flags, "--node-cert", cert, "--node-key", key, "--node-ca", c.ca.File)
+	}
 	c.t.Cleanup(s.kill)
 	if err := s.start(ctx); err != nil {
 		return err

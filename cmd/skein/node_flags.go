@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
+	"github.com/skein-feed/skein/gateway/access"
 )
 
 // nodeFlags make the service a node of a cluster.
@@ -16,9 +18,29 @@ type nodeFlags struct {
 	NodeAddr     string        `help:"Where the other nodes reach it: a private address, on which it listens, too." placeholder:"HOST:PORT"`
 	NodeZone     string        `help:"Its zone: the copies of a partition are in different ones." placeholder:"ZONE"`
 	NodeWeight   int           `help:"Its share of the partitions, beside the weights of other nodes." default:"1"`
+	NodeCert     string        `help:"Certificate for other nodes, PEM, for servers and clients." type:"path" placeholder:"FILE"`
+	NodeKey      string        `help:"Key of the certificate, PEM." type:"path" placeholder:"FILE"`
+	NodeCA       string        `name:"node-ca" help:"Authorities of the certificates of nodes, PEM." type:"path" placeholder:"FILE"`
 	Router       bool          `help:"Take calls for a cluster, and hold none of its partitions. It needs --nats."`
 	Copies       int           `help:"How many nodes hold each partition. All nodes say the same." default:"2"`
 	ReplaceAfter time.Duration `help:"How long a node may be away before others take over its partitions." default:"1m"`
+}
+
+// openNode reads the certificates for other nodes; without their flags it returns nil.
+func (f *nodeFlags) openNode(logger *slog.Logger) (*access.Certificates, error) {
+	if f.NodeCert == "" && f.NodeKey == "" && f.NodeCA == "" {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	if f.NodeCert == "" || f.NodeKey == "" || f.NodeCA == "" {
+		return nil, command.Usagef("--node-cert, --node-key and --node-ca need each other: nodes show certificates to each other, or none does")
+	}
+	certs, err := access.OpenCertificates(access.Files{
+		Name: "node_certificates", Cert: f.NodeCert, Key: f.NodeKey, ClientCA: f.NodeCA,
+	}, logger)
+	if err != nil {
+		return nil, fmt.Errorf("--node-cert, --node-key, --node-ca: %w", err)
+	}
+	return certs, nil
 }
 
 // member returns nil for a service that is no part of a cluster.
@@ -32,6 +54,9 @@ func (f *nodeFlags) member(ctx context.Context, c *serveCmd) (*service.NodeOptio
 		return &service.NodeOptions{Copies: f.Copies, ReplaceAfter: f.ReplaceAfter}, nil
 	}
 	if f.Node == "" {
+		if f.NodeCert != "" {
+			return nil, command.Usagef("--node-cert needs --node or --router")
+		}
 		if f.NodeAddr != "" || f.NodeZone != "" {
 			return nil, command.Usagef("--node-addr and --node-zone need --node")
 		}

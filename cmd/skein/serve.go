@@ -228,6 +228,9 @@ func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 	if o.Access, err = c.open(logger); err != nil {
 		return o, err
 	}
+	if o.Access.NodeCertificates, err = c.openNode(logger); err != nil {
+		return o, err
+	}
 	if c.PageTokenKeys != "" {
 		text, err := os.ReadFile(c.PageTokenKeys)
 		if err != nil {

@@ -1,17 +1,22 @@
 package access
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"time"
 )
 
 // Files are where a server's certificates are, in PEM.
 type Files struct {
+	// Name is how logs and metrics call them. Default: "certificates".
+	Name string
 	// Cert is the certificate with those that lead to its authority, Key its key. Both are required.
 	Cert, Key string
 	// ClientCA are the authorities that sign clients' certificates. With them every client must present a certificate; without them
@@ -35,7 +40,7 @@ func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 	if f.ClientCA != "" {
 		files = append(files, f.ClientCA)
 	}
-	config, err := keep("certificates", logger, func() (*tls.Config, error) { return f.load(logger) }, files...)
+	config, err := keep(cmp.Or(f.Name, "certificates"), logger, func() (*tls.Config, error) { return f.load(logger) }, files...)
 	if err != nil {
 		return nil, err
 	}
@@ -53,11 +58,26 @@ func (c *Certificates) Config() *tls.Config {
 	}
 }
 
+// dialTimeout bounds a connection with its handshake.
+const dialTimeout = time.Second
+
+// Dial connects to a server whose certificate is of the authorities of clients, too, and for the host of the address. It shows its own.
+func (c *Certificates) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	now := c.config.get(time.Now())
+	d := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: now.Certificates, RootCAs: now.ClientCAs}}
+	return d.DialContext(ctx, network, addr)
+}
+
 // Stale is as that of [Gate.Stale].
 func (c *Certificates) Stale(now time.Time) map[string]bool {
 	c.config.get(now)
 	return map[string]bool{c.config.what: c.config.stale.Load()}
 }
+
+// Name is that of [Files].
+func (c *Certificates) Name() string { return c.config.what }
 
 // Expiry is when the certificate of the server expires; zero: that is not known.
 func (c *Certificates) Expiry(now time.Time) time.Time {

@@ -56,6 +56,15 @@ func (a *Authority) Server(dir string) (cert, key string) {
 	return a.sign(template, dir)
 }
 
+// Node writes a certificate of a server for the loopback that is a client too.
+func (a *Authority) Node(dir string) (cert, key string) {
+	a.t.Helper()
+	template := template("a node")
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	return a.sign(template, dir)
+}
+
 // Client writes a certificate with a name to cert.pem and key.pem in a directory, and returns it as well.
 func (a *Authority) Client(dir, name string) (pair tls.Certificate, cert, key string) {
 	a.t.Helper()

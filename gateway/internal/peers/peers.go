@@ -45,6 +45,7 @@ const (
 type Peers struct {
 	nodes         func() []Node
 	http          *http.Client
+	scheme        string
 	authorization string
 	// Calls counts the calls to other nodes.
 	Calls Calls
@@ -74,13 +75,21 @@ type Calls struct {
 	Failed atomic.Uint64
 }
 
-// New takes a function that returns the other nodes that are alive, and what each call to them bears in its Authorization header.
-func New(nodes func() []Node, authorization string) *Peers {
+// Dial connects to an address.
+type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// New takes a function that returns the other nodes that are alive, and what each call to them bears in its Authorization header. Secure
+// connects to them by TLS; without it connections are not encrypted.
+func New(nodes func() []Node, authorization string, secure Dial) *Peers {
 	dialer := &net.Dialer{Timeout: time.Second}
+	scheme := "http://"
+	if secure != nil {
+		scheme = "https://"
+	}
 	return &Peers{
-		nodes: nodes, authorization: authorization, silent: map[string]silence{}, spare: maxHedges * hedgeShare,
+		nodes: nodes, scheme: scheme, authorization: authorization, silent: map[string]silence{}, spare: maxHedges * hedgeShare,
 		http: &http.Client{Transport: &http.Transport{
-			DialContext: dialer.DialContext, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections,
+			DialContext: dialer.DialContext, DialTLSContext: secure, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections,
 			IdleConnTimeout: IdleTimeout, DisableCompression: true,
 		}},
 	}
@@ -225,7 +234,7 @@ func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string
 // clientOf returns the client of a method of a node. To make one costs as much as a call. Nothing is compressed: that would cost more than
 // to send it in a private network.
 func clientOf[Req, Res any](p *Peers, n *Node, procedure string) *connect.Client[Req, Res] {
-	url := "http://" + n.Addr + procedure
+	url := p.scheme + n.Addr + procedure
 	if known, ok := p.clients.Load(url); ok {
 		if client, ok := known.(*connect.Client[Req, Res]); ok {
 			return client

@@ -67,7 +67,7 @@ func refusing(err error) answerer {
 
 func peersOf(t *testing.T, nodes ...Node) *Peers {
 	t.Helper()
-	p := New(func() []Node { return nodes }, "")
+	p := New(func() []Node { return nodes }, "", nil)
 	t.Cleanup(p.Close)
 	return p
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/projections"
 )
 
@@ -31,7 +32,7 @@ func newProcessCollector(cache *projections.Cache, most int64, access Access) *p
 		bytes:    describe("skein_block_cache_bytes", "Memory that blocks of tables take."),
 		maxBytes: describe("skein_block_cache_max_bytes", "Memory that they may take, memtables among them."),
 		stale:    describe("skein_access_file_stale", "1 while the file has changed and could not be read.", "file"),
-		expiry:   describe("skein_certificate_expiry_timestamp_seconds", "When the certificate of the service expires."),
+		expiry:   describe("skein_certificate_expiry_timestamp_seconds", "When a certificate of the service expires.", "file"),
 	}
 }
 
@@ -65,10 +66,13 @@ func (c *processCollector) Collect(out chan<- prometheus.Metric) {
 	if c.access.Gate != nil {
 		stale(c.access.Gate.Stale(now))
 	}
-	if c.access.Certificates != nil {
-		stale(c.access.Certificates.Stale(now))
-		if at := c.access.Certificates.Expiry(now); !at.IsZero() {
-			gauge(c.expiry, float64(at.Unix()))
+	for _, certs := range []*access.Certificates{c.access.Certificates, c.access.NodeCertificates} {
+		if certs == nil {
+			continue
+		}
+		stale(certs.Stale(now))
+		if at := certs.Expiry(now); !at.IsZero() {
+			gauge(c.expiry, float64(at.Unix()), certs.Name())
 		}
 	}
 }

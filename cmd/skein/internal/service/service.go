@@ -70,8 +70,10 @@ type Options struct {
 type Access struct {
 	Gate         *access.Gate
 	Certificates *access.Certificates
-	Origins      []string
-	Hosts        []string
+	// NodeCertificates are those of a node of a cluster for other nodes.
+	NodeCertificates *access.Certificates
+	Origins          []string
+	Hosts            []string
 }
 
 // Service is one process of the service. It is opened from the log upwards and closed in reverse order:
@@ -163,7 +165,8 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		Nodes: a.nodes(), Eraser: a.eraser(), Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Drain: a.drain(),
+		Nodes: a.nodes(), NodeCertificates: o.Access.NodeCertificates, Eraser: a.eraser(),
+		Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Drain: a.drain(),
 		Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
