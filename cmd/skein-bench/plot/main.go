@@ -58,7 +58,8 @@ func growthCharts(growth []*measure.Growth) map[string]*chart {
 	}
 	for name, title := range map[string]string{
 		"growth-operations": "Operations, p50, µs", "growth-bytes": "Bytes a follow", "growth-start": "From start to ready, s",
-		"growth-memory": "Resident memory, MB",
+		"growth-memory": "Resident memory, MB", "growth-build": "Built from the archive, thousand follows/s",
+		"growth-build-memory": "Greatest memory of a build, MB",
 	} {
 		all[name] = &chart{title: title, of: "follows", axis: decades, lines: map[string][]point{}}
 	}
@@ -66,10 +67,12 @@ func growthCharts(growth []*measure.Growth) map[string]*chart {
 		for op, micros := range g.Micros {
 			all["growth-operations"].add(op, g.Follows, micros)
 		}
-		all["growth-bytes"].add("graph, compacted", g.Follows, g.BytesPerFollow)
 		all["growth-bytes"].add("archive", g.Follows, g.ArchiveBytesPerFollow)
-		for _, store := range []string{"inbox", "counters"} { // what seen has of follows is nothing
-			all["growth-bytes"].add(store, g.Follows, g.OtherBytesPerFollow[store])
+		for _, store := range []string{"graph", "inbox"} { // seen and counters keep nothing of a follow
+			of := g.Stores[store]
+			all["growth-bytes"].add(store, g.Follows, of.BytesPerFollow)
+			all["growth-build"].add(store, g.Follows, of.FollowsPerSecond/1000)
+			all["growth-build-memory"].add(store, g.Follows, of.Memory/1e6)
 		}
 		all["growth-start"].add("start", g.Follows, g.StartSeconds)
 		all["growth-memory"].add("ready", g.Follows, g.ReadyBytes/1e6)

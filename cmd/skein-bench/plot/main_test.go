@@ -29,9 +29,18 @@ func TestPlot(t *testing.T) {
 	if err := run(file, dir); err == nil {
 		t.Error("drawn from nothing")
 	}
+	grown := func(bytes, rate float64) map[string]measure.GrownStore {
+		return map[string]measure.GrownStore{"graph": {BytesPerFollow: bytes, FollowsPerSecond: rate, Memory: 1e8}}
+	}
 	write(measure.Report{Growth: []*measure.Growth{
-		{Follows: 1000, Micros: map[string]float64{"check": 1, "list": 20}, BytesPerFollow: 40, ArchiveBytesPerFollow: 5, StartSeconds: 0.1, ReadyBytes: 8e7},
-		{Follows: 100_000, Micros: map[string]float64{"check": 1.5, "list": 30}, BytesPerFollow: 20, ArchiveBytesPerFollow: 5, StartSeconds: 0.2, ReadyBytes: 9e7},
+		{
+			Follows: 1000, Micros: map[string]float64{"check": 1, "list": 20}, Stores: grown(40, 1e5), ArchiveBytesPerFollow: 5,
+			StartSeconds: 0.1, ReadyBytes: 8e7,
+		},
+		{
+			Follows: 100_000, Micros: map[string]float64{"check": 1.5, "list": 30}, Stores: grown(20, 2e5), ArchiveBytesPerFollow: 5,
+			StartSeconds: 0.2, ReadyBytes: 9e7,
+		},
 	}, Nodes: []*measure.Node{
 		{Nodes: 1, Ideal: 1, Bytes: 1, Fold: 1}, {Nodes: 3, Ideal: 0.67, Bytes: 0.65, Fold: 0.7}, {Nodes: 3, Ideal: 0.67, Bytes: 0.69, Fold: 0.71},
 	}})
@@ -39,7 +48,7 @@ func TestPlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.svg"))
-	if err != nil || len(files) != 5 {
+	if err != nil || len(files) != 7 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for _, f := range files {

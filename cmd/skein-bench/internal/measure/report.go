@@ -269,20 +269,25 @@ type Growth struct {
 	Follows int `json:"follows"`
 	Users   int `json:"users"`
 	// Micros is what an operation takes, by its name: medians.
-	Micros map[string]float64 `json:"us,omitempty"`
-	// BytesPerFollow is the compacted graph store, ArchiveBytesPerFollow the archive.
-	BytesPerFollow        float64 `json:"bytes_per_follow"`
-	ArchiveBytesPerFollow float64 `json:"archive_bytes_per_follow"`
-	// OtherBytesPerFollow are those of the other stores, by name.
-	OtherBytesPerFollow map[string]float64 `json:"other_bytes_per_follow,omitempty"`
-	// BuildSeconds is how long the graph was built from the archive.
-	BuildSeconds float64 `json:"build_s"`
+	Micros                map[string]float64 `json:"us,omitempty"`
+	ArchiveBytesPerFollow float64            `json:"archive_bytes_per_follow"`
+	// Stores were built from the archive, by name.
+	Stores map[string]GrownStore `json:"stores"`
 	// StartSeconds is from the start of the process until it is ready; the memories are resident.
 	StartSeconds float64 `json:"start_s,omitempty"`
 	ReadyBytes   float64 `json:"ready_bytes,omitempty"`
 	// IdleBytes is after a while without calls, UnauditedBytes that of a service without an auditor.
 	IdleBytes      float64 `json:"idle_bytes,omitempty"`
 	UnauditedBytes float64 `json:"idle_bytes_without_auditor,omitempty"`
+}
+
+// GrownStore is a store of some follows, built in a process of its own.
+type GrownStore struct {
+	// BytesPerFollow are on disk.
+	BytesPerFollow   float64 `json:"bytes_per_follow"`
+	FollowsPerSecond float64 `json:"follows_per_s"`
+	// Memory is the greatest resident memory of the process, in bytes.
+	Memory float64 `json:"memory"`
 }
 
 // Node is what a node of a cluster costs.

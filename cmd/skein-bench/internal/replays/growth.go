@@ -55,7 +55,9 @@ func Grow(ctx context.Context, b *measure.Bench) (err error) {
 	rows := newGrowthRows(b)
 	for _, n := range sizes {
 		l := newGrowthLog(n)
-		g := &grown{log: l, name: measure.Figure(float64(n)) + " follows", found: &measure.Growth{Follows: n, Users: l.users}}
+		g := &grown{log: l, name: measure.Figure(float64(n)) + " follows", found: &measure.Growth{
+			Follows: n, Users: l.users, Stores: map[string]measure.GrownStore{},
+		}}
 		if g.data, err = os.MkdirTemp(b.Dir, "growth-"); err != nil {
 			return err
 		}
@@ -140,25 +142,17 @@ func grow(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) erro
 		if err != nil {
 			return err
 		}
-		b.Say("  %s built in %s s, with %s bytes of memory: %s bytes a follow", name, measure.Figure(r.Seconds), measure.Figure(r.Memory),
-			measure.Figure(float64(size)/n))
-		if name != "graph" {
-			if g.found.OtherBytesPerFollow == nil {
-				g.found.OtherBytesPerFollow = map[string]float64{}
-			}
-			g.found.OtherBytesPerFollow[name] = float64(size) / n
-			continue
-		}
-		g.found.BytesPerFollow = float64(size) / n
-		if r.Events != g.log.n {
+		if name == "graph" && r.Events != g.log.n {
 			return fmt.Errorf("%d events were read", r.Events)
 		}
-		g.found.BuildSeconds = r.Seconds
-		rows.build.SeriesOf(g.name).Add(measure.Measurement{Value: n / r.Seconds})
+		built := measure.GrownStore{BytesPerFollow: float64(size) / n, FollowsPerSecond: n / r.Seconds, Memory: r.Memory}
+		g.found.Stores[name] = built
+		b.Say("  %s built in %s s, with %s bytes of memory: %s bytes a follow", name, measure.Figure(r.Seconds), measure.Figure(r.Memory),
+			measure.Figure(built.BytesPerFollow))
 	}
-	rows.bytes.SeriesOf(g.name).Add(measure.Measurement{Value: g.found.BytesPerFollow})
-	b.Say("  %-18s %s bytes a follow, %s in the archive", rows.bytes.ID,
-		measure.Figure(g.found.BytesPerFollow), measure.Figure(g.found.ArchiveBytesPerFollow))
+	rows.build.SeriesOf(g.name).Add(measure.Measurement{Value: g.found.Stores["graph"].FollowsPerSecond})
+	rows.bytes.SeriesOf(g.name).Add(measure.Measurement{Value: g.found.Stores["graph"].BytesPerFollow})
+	b.Say("  %s bytes a follow in the archive", measure.Figure(g.found.ArchiveBytesPerFollow))
 	if b.Opts.GrowthAlone {
 		return nil
 	}

@@ -51,8 +51,9 @@ func TestGrowthAlone(t *testing.T) {
 		t.Fatalf("%d sizes", len(report.Growth))
 	}
 	for _, g := range report.Growth {
-		if g.BytesPerFollow < 10 || g.BytesPerFollow > 100 || g.ArchiveBytesPerFollow < 1 || g.ArchiveBytesPerFollow > 20 ||
-			g.BuildSeconds <= 0 || g.StartSeconds != 0 || len(g.Micros) != len(growthOps()) {
+		graph := g.Stores["graph"]
+		if graph.BytesPerFollow < 10 || graph.BytesPerFollow > 100 || g.ArchiveBytesPerFollow < 1 || g.ArchiveBytesPerFollow > 20 ||
+			graph.FollowsPerSecond <= 0 || graph.Memory < 1<<20 || g.StartSeconds != 0 || len(g.Micros) != len(growthOps()) {
 			t.Errorf("%+v", g)
 		}
 	}
