@@ -14,8 +14,8 @@ type point struct{ x, y float64 }
 // chart is a set of lines over a number of something.
 type chart struct {
 	title, of string
-	// axis makes both axes.
-	axis  func(values []float64) axis
+	// x and y make the axes.
+	x, y  func(values []float64) axis
 	lines map[string][]point
 	// dots are points of a line's color that the line does not pass through.
 	dots map[string][]point
@@ -54,11 +54,14 @@ func decades(values []float64) axis {
 	return a
 }
 
-// linear is an axis from 0 that holds all values, with a tick at every number, or at every tenth if they are small.
+// linear is an axis from 0 that holds all values, with a tick at every number, at every tenth if they are small, and at every tenth number
+// if they are large.
 func linear(values []float64) axis {
 	most, parts := slices.Max(values), 1.0
 	if most < 2 {
 		parts = 10
+	} else if most > 20 {
+		parts = 0.1
 	}
 	a := axis{by: func(v float64) float64 { return v }, label: func(v float64) string { return fmt.Sprintf("%g", v) }}
 	for i := 0; i <= int(math.Ceil(most*parts)); i++ {
@@ -87,7 +90,7 @@ func (c *chart) svg() string {
 			}
 		}
 	}
-	ax, ay := c.axis(xs), c.axis(ys)
+	ax, ay := c.x(xs), c.y(ys)
 	at := func(p point) (x, y float64) {
 		return left + ax.at(p.x)*(width-left-right), height - bottom - ay.at(p.y)*(height-top-bottom)
 	}

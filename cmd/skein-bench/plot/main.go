@@ -1,5 +1,5 @@
-// Plot draws the growth in a report of `skein-bench --only growth`, and the nodes in one of `skein-bench --only nodes`, as SVG files. In
-// this module:
+// Plot draws what a report of `skein-bench` has of growth, nodes and latencies by second as SVG files (--only growth,nodes,latency).
+// In this module:
 //
 //	go run ./plot report.json ../../docs/performance
 package main
@@ -40,8 +40,11 @@ func run(file, dir string) error {
 	if len(report.Nodes) > 1 {
 		all["nodes"] = nodesChart(report.Nodes)
 	}
+	if len(report.Seconds) > 0 {
+		all["latency"] = latencyChart(report.Seconds)
+	}
 	if len(all) == 0 {
-		return errors.New("the report has nothing to be drawn: skein-bench --only growth --json FILE, or --only nodes")
+		return errors.New("the report has nothing to be drawn: skein-bench --json FILE --only growth, nodes or latency")
 	}
 	for name, c := range all {
 		if err := os.WriteFile(filepath.Join(dir, name+".svg"), []byte(c.svg()), 0o644); err != nil { //nolint:gosec // to be read
@@ -61,7 +64,7 @@ func growthCharts(growth []*measure.Growth) map[string]*chart {
 		"growth-memory": "Resident memory, MB", "growth-build": "Built from the archive, thousand follows/s",
 		"growth-build-memory": "Greatest memory of a build, MB",
 	} {
-		all[name] = &chart{title: title, of: "follows", axis: decades, lines: map[string][]point{}}
+		all[name] = &chart{title: title, of: "follows", x: decades, y: decades, lines: map[string][]point{}}
 	}
 	for _, g := range growth {
 		for op, micros := range g.Micros {
@@ -83,10 +86,20 @@ func growthCharts(growth []*measure.Growth) map[string]*chart {
 	return all
 }
 
+// latencyChart draws the latencies of each second, by what went on beside the calls.
+func latencyChart(seconds []measure.Second) *chart {
+	c := &chart{title: "Latency of each second, ms", of: "seconds", x: linear, y: decades, lines: map[string][]point{}}
+	for i, s := range seconds {
+		c.add("p50, "+s.Beside, i+1, s.P50)
+		c.add("p99, "+s.Beside, i+1, s.P99)
+	}
+	return c
+}
+
 // nodesChart draws lines through the median nodes of clusters, and the others as dots.
 func nodesChart(nodes []*measure.Node) *chart {
 	c := &chart{
-		title: "A node of N, two copies: its share of one that holds everything", of: "nodes", axis: linear,
+		title: "A node of N, two copies: its share of one that holds everything", of: "nodes", x: linear, y: linear,
 		lines: map[string][]point{}, dots: map[string][]point{},
 	}
 	clusters := map[int][]*measure.Node{}

@@ -43,12 +43,12 @@ func TestPlot(t *testing.T) {
 		},
 	}, Nodes: []*measure.Node{
 		{Nodes: 1, Ideal: 1, Bytes: 1, Fold: 1}, {Nodes: 3, Ideal: 0.67, Bytes: 0.65, Fold: 0.7}, {Nodes: 3, Ideal: 0.67, Bytes: 0.69, Fold: 0.71},
-	}})
+	}, Seconds: []measure.Second{{Beside: "quiet", P50: 0.2, P99: 2}, {Beside: "quiet", P50: 0.2, P99: 3}, {Beside: "writes", P50: 0.3, P99: 5}}})
 	if err := run(file, dir); err != nil {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.svg"))
-	if err != nil || len(files) != 7 {
+	if err != nil || len(files) != 8 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for _, f := range files {
@@ -69,7 +69,7 @@ func TestPlot(t *testing.T) {
 				lines++
 			}
 		}
-		if want := map[string]int{"growth-operations.svg": 2, "growth-bytes.svg": 2, "nodes.svg": 3}[filepath.Base(f)]; lines != max(1, want) {
+		if want := map[string]int{"growth-operations.svg": 2, "growth-bytes.svg": 2, "nodes.svg": 3, "latency.svg": 4}[filepath.Base(f)]; lines != max(1, want) {
 			t.Errorf("%s has %d lines", f, lines)
 		}
 	}

@@ -15,8 +15,9 @@ type Report struct {
 	Rows     []*Row   `json:"rows"`
 	// Growth is what the plots show.
 	Growth []*Growth `json:"growth,omitempty"`
-	// Nodes are drawn, too.
-	Nodes []*Node `json:"nodes,omitempty"`
+	// Nodes are drawn, too, and the latencies of Seconds, one after the other.
+	Nodes   []*Node  `json:"nodes,omitempty"`
+	Seconds []Second `json:"latency_by_second,omitempty"`
 }
 
 // Settings are what the figures depend on besides the machine.
@@ -288,6 +289,14 @@ type GrownStore struct {
 	FollowsPerSecond float64 `json:"follows_per_s"`
 	// Memory is the greatest resident memory of the process, in bytes.
 	Memory float64 `json:"memory"`
+}
+
+// Second is how long calls took that were due in a second, in milliseconds.
+type Second struct {
+	// Beside is what went on beside them.
+	Beside string  `json:"beside"`
+	P50    float64 `json:"p50_ms"`
+	P99    float64 `json:"p99_ms"`
 }
 
 // Node is what a node of a cluster costs.

@@ -135,7 +135,7 @@ func UnderLoad(ctx context.Context, b *measure.Bench) (err error) {
 		}
 	}
 	l.tell()
-	return nil
+	return l.overTime(ctx)
 }
 
 func shuffled[T any](r *rand.Rand, all []T) []T {
