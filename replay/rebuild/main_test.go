@@ -8,12 +8,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/conformance"
@@ -178,7 +180,8 @@ func (w *world) wantRows(l *projections.Live, seq uint64) {
 	conformance.RowsOf(w.t, l.Serving()).MustEqual(w.t, straight, "%s, partitions %s", l.Name(), &held)
 }
 
-// reading reads a projection all the time: no read may fail, and none may show an older position than the one before.
+// reading reads a projection all the time, a thousand times a second at most, which leaves the processors to what is tested: no read may
+// fail, and none may show an older position than the one before.
 func (w *world) reading(l *projections.Live) (stop func() (reads int)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -186,7 +189,7 @@ func (w *world) reading(l *projections.Live) (stop func() (reads int)) {
 	go func() {
 		defer close(done)
 		var last uint64
-		for ; ctx.Err() == nil; n++ {
+		for ; wait.For(ctx, time.Millisecond) == nil; n++ {
 			if err := w.read(ctx, l, &last); err != nil && ctx.Err() == nil {
 				w.t.Errorf("%s, read %d: %v", l.Name(), n, err)
 				return

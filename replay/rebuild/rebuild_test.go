@@ -24,7 +24,10 @@ import (
 // it can be folded might stay out of the reach of a rebuild for ever.
 func (w *world) load(lives []*projections.Live) (more, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done, called := make(chan struct{}), make(chan struct{}, 100)
+	done, called, most := make(chan struct{}), make(chan struct{}, 100), 50
+	if testing.Short() {
+		most = 10
+	}
 	go func() {
 		defer close(done)
 		for {
@@ -33,7 +36,7 @@ func (w *world) load(lives []*projections.Live) (more, stop func()) {
 			case <-ctx.Done():
 				return
 			}
-			for n := 0; n < 50 && ctx.Err() == nil; n++ {
+			for n := 0; n < most && ctx.Err() == nil; n++ {
 				seq := w.publish(20) //nolint:contextcheck // what is being published is finished
 				for _, l := range lives {
 					if err := l.WaitFor(ctx, seq); err != nil && ctx.Err() == nil {
@@ -52,7 +55,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	n := 2500
 	if testing.Short() {
-		n = 500
+		n = 200
 	}
 	first := w.publish(n)
 	var mu sync.Mutex

@@ -25,14 +25,22 @@ func every(first, n int) (s events.Partitions) {
 // growingLog is the log, to which envelopes are added whenever a reading of it ends.
 func (w *world) growingLog(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
 	sub, err := w.subscribeKinds(from, kinds)
-	return &growing{sub, func() { w.publish(20) }}, err
+	n := 20
+	if testing.Short() {
+		n = 5
+	}
+	return &growing{sub, func() { w.publish(n) }}, err
 }
 
 // TestResize: every projection of a node takes and gives partitions while the log grows and it is read. No read fails, and the rows are
 // those of a straight fold for the set.
 func TestResize(t *testing.T) {
 	w := newWorld(t)
-	first := w.publish(300)
+	n := 300
+	if testing.Short() {
+		n = 100
+	}
+	first := w.publish(n)
 	lives := w.lives(projections.Options{Partitioned: true})
 	var stops []func() int
 	for _, l := range lives {
