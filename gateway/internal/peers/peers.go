@@ -201,8 +201,8 @@ func (p *Peers) ended(ctx context.Context, err error) {
 	}
 }
 
-// nobody returns the error of a partition that no node serves. The cause is the error of the last node that was asked, or nil.
-func nobody(partition uint8, cause error) error {
+// noNode returns the error of a partition that no node serves. The cause is the error of the last node that was asked, or nil.
+func noNode(partition uint8, cause error) error {
 	if f, ok := errors.AsType[*apierror.Failure](cause); ok && f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
 		return f
 	}
@@ -289,7 +289,7 @@ func ForwardStream[Req, Res any](
 	for tried := []string(nil); ; {
 		nodes := p.serving(partition, tried)
 		if len(nodes) == 0 {
-			err = nobody(partition, err)
+			err = noNode(partition, err)
 			p.ended(ctx, err)
 			return err
 		}

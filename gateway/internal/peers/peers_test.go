@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
@@ -116,36 +117,56 @@ func TestPassedOver(t *testing.T) {
 	}
 }
 
-// TestHedged: while a node is slow another one is asked as well, and the first answer is taken. Where that is not the slow one's, the slow
-// one is asked last from then on.
+// TestHedged: while a node is slow another one is asked as well, and the first answer, or error of the caller, ends the wait for the other. A
+// node that was overtaken is asked last from then on.
 func TestHedged(t *testing.T) {
-	t.Parallel()
-	all := events.AllPartitions()
-	for _, first := range []string{"a", "b"} {
-		asked := make(chan struct{})
-		slow := func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
-			if <-asked; first == "a" {
-				return saying("a", 1)(ctx, req)
-			}
-			return hanging(ctx, req)
-		}
-		other := func(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
-			if close(asked); first == "a" {
-				return hanging(ctx, req)
-			}
-			return saying("b", 1)(ctx, req)
-		}
-		p := peersOf(t, listening(t, "a", all, slow), listening(t, "b", all, other))
-		p.spare = hedgeShare
-		if got, err := forward(t, p); err != nil || got != first || p.Calls.Hedged.Load() != 1 || p.Calls.OK.Load()+p.Calls.Again.Load() > 2 {
-			t.Errorf("%q, %v, %d hedged", got, err, p.Calls.Hedged.Load())
-		}
-		if got := p.serving(0, nil)[0].Name; got != first || p.spare != 1 {
-			t.Errorf("%s is asked first, %d calls are spare", got, p.spare)
-		}
-		if p.Calls.Failed.Load() > 0 {
-			t.Error("a call has failed")
-		}
+	const never = time.Hour
+	bad := &apierror.Failure{Code: connect.CodeInvalidArgument, Text: "bad"}
+	type answer struct {
+		after time.Duration
+		err   error
+	}
+	for _, c := range []struct {
+		name   string
+		a, b   answer
+		spare  int // hedges
+		want   string
+		err    error
+		took   time.Duration
+		hedged uint64
+		last   string
+	}{
+		{"soon", answer{49 * time.Millisecond, nil}, answer{}, 1, "a", nil, 49 * time.Millisecond, 0, "b"},
+		{"overtaken", answer{never, nil}, answer{time.Millisecond, nil}, 1, "b", nil, 51 * time.Millisecond, 1, "a"},
+		{"not overtaken", answer{60 * time.Millisecond, nil}, answer{never, nil}, 1, "a", nil, 60 * time.Millisecond, 1, "b"},
+		{"the other has a caller's error", answer{never, nil}, answer{0, bad}, 1, "", bad, 50 * time.Millisecond, 1, "a"},
+		{"a late caller's error", answer{60 * time.Millisecond, bad}, answer{never, nil}, 1, "", bad, 60 * time.Millisecond, 1, "b"},
+		{"no hedge is left", answer{never, nil}, answer{time.Millisecond, nil}, 0, "b", nil, 1001 * time.Millisecond, 0, "a"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := events.AllPartitions()
+				p := peersOf(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
+				p.spare = c.spare * hedgeShare
+				got, began := "", time.Now()
+				err := p.Scatter(t.Context(), []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
+					of := c.a
+					if n.Name == "b" {
+						of = c.b
+					}
+					if err := wait.For(ctx, of.after); err != nil {
+						return nil, err
+					}
+					return func() { got += n.Name }, of.err
+				})
+				if got != c.want || !errors.Is(err, c.err) || time.Since(began) != c.took || p.Calls.Hedged.Load() != c.hedged {
+					t.Errorf("%q, %v after %v, %d hedged", got, err, time.Since(began), p.Calls.Hedged.Load())
+				}
+				if last := p.serving(0, nil)[1].Name; last != c.last || p.Calls.Failed.Load() > 0 {
+					t.Errorf("%s is asked last, %d failed", last, p.Calls.Failed.Load())
+				}
+			})
+		})
 	}
 }
 

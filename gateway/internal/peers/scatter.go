@@ -18,13 +18,13 @@ const (
 	hedgeShare, maxHedges = 20, 1000
 )
 
-// Ask puts a call to a node about some partitions, given by their indexes. It may be called for two nodes at a time about the same. What
-// it returns keeps the answer, and is called unless another node's answer is kept.
+// Ask puts a call to a node about some partitions, given by their indexes. Two nodes may be asked about the same partitions at a time. The
+// function that it returns keeps the answer. It is called only if no other node's answer about these partitions is kept.
 type Ask func(ctx context.Context, n *Node, of []int) (keep func(), err error)
 
-// Scatter asks other nodes about some partitions, each node once for all of which it is the first choice, several nodes at a time. What a
-// node does not answer is asked of another one, as long as there is one, and what it does not answer soon, of both. Answers are kept one
-// after another, when all are there.
+// Scatter asks other nodes about some partitions, several nodes at a time, each once for all partitions of which it is the first choice. If
+// a node does not answer, the next one is asked, as long as there is one; if it is slow, the next one is asked as well. Answers are kept
+// one after another, when all are there.
 func (p *Peers) Scatter(ctx context.Context, partitions []uint8, ask Ask) error {
 	of := make([]int, len(partitions))
 	for i := range of {
@@ -48,7 +48,7 @@ type scatter struct {
 	ask        Ask
 }
 
-// answers returns what keeps the answers about some partitions, of nodes that were not tried. The last error is of one that was.
+// answers returns functions that keep the answers about some partitions, of nodes that were not tried. The last error is of one that was.
 func (s *scatter) answers(ctx context.Context, of []int, tried []string, last error) ([]func(), error) {
 	groups, err := s.group(of, tried, last)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *scatter) group(of []int, tried []string, last error) (groups []*group, 
 		if g == nil {
 			nodes := s.serving(partition, tried)
 			if len(nodes) == 0 {
-				return nil, nobody(partition, last)
+				return nil, noNode(partition, last)
 			}
 			if g = byName[nodes[0].Name]; g == nil {
 				g = &group{node: nodes[0], others: true}
@@ -116,12 +116,12 @@ func (s *scatter) attempt(ctx context.Context, g *group, tried []string) ([]func
 		if hedged = g.others && s.mayHedge(); !hedged {
 			return
 		}
-		if kept, secondErr = s.answers(second, g.of, tried, nil); secondErr == nil {
+		if kept, secondErr = s.answers(second, g.of, tried, nil); final(secondErr) {
 			stopFirst()
 		}
 	})
 	keep, err := s.ask(first, &g.node, g.of)
-	if err == nil {
+	if final(err) {
 		stopSecond()
 	}
 	if !timer.Stop() {
