@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/gateway/internal/peers"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -21,9 +20,7 @@ import (
 func BenchmarkForwarded(b *testing.B) {
 	c := newCluster(b, 1)
 	c.nodes[0].flushedAt(b, c.whole.benchFacts(b))
-	router := c.whole.replica(withFeeds, withSeen, func(o *worldOptions) {
-		o.partitions, o.Nodes = &events.Partitions{}, func() []Node { return *c.alive.Load() }
-	})
+	router := c.router(func() []Node { return *c.alive.Load() })
 	if router.server.holds("17") || !c.nodes[0].server.holds("17") {
 		b.Fatalf("partition %d is at the wrong node", peers.PartitionOf("17"))
 	}
@@ -69,9 +66,7 @@ func BenchmarkHungNode(b *testing.B) {
 	var times []time.Duration
 	for b.Loop() {
 		b.StopTimer()
-		router := c.whole.replica(withFeeds, withSeen, func(o *worldOptions) {
-			o.partitions, o.Nodes = &events.Partitions{}, func() []Node { return all }
-		})
+		router := c.router(func() []Node { return all })
 		b.StartTimer()
 		began := time.Now()
 		took := make([]time.Duration, calls)

@@ -95,6 +95,13 @@ func (c *cluster) join(t testing.TB, name string, n *world, held *events.Partiti
 	c.alive.Store(&all)
 }
 
+// router starts a process that holds nothing, and asks these nodes.
+func (c *cluster) router(nodes func() []Node, options ...func(*worldOptions)) *world {
+	return c.whole.replica(append(options, withFeeds, withSeen, func(o *worldOptions) {
+		o.partitions, o.Nodes = &events.Partitions{}, nodes
+	})...)
+}
+
 // answerTo puts a request of any kind.
 func (w *world) answerTo(req proto.Message) (proto.Message, error) {
 	m := gatewaytest.Method(req)
@@ -165,43 +172,35 @@ func TestClusterOfNoMoreNodesThanCopies(t *testing.T) {
 
 // TestNodesWithCertificates: nodes with certificates of one authority answer each other, and nobody else.
 func TestNodesWithCertificates(t *testing.T) {
-	ca := accesstest.NewAuthority(t)
-	certified := func(o *worldOptions) {
-		cert, key := ca.Node(t.TempDir())
-		var err error
-		if o.NodeCertificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key, ClientCA: ca.File}, nil); err != nil {
-			t.Fatal(err)
+	ca, stranger := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
+	certified := func(by, trusts *accesstest.Authority) func(*worldOptions) {
+		return func(o *worldOptions) {
+			cert, key := by.Node(t.TempDir())
+			var err error
+			if o.NodeCertificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key, ClientCA: trusts.File}, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	c := newCluster(t, 3, certified)
+	c := newCluster(t, 3, certified(ca, ca))
 	rng := rand.New(rand.NewPCG(5, 6))
 	at := c.nodes[0].publish(gatewaytest.Events(rng, 200)...)
 	c.compare(t, rng, at, c.nodes, 100)
 
-	router := func(o *worldOptions) {
-		o.partitions, o.Nodes = &events.Partitions{}, func() []Node { return *c.alive.Load() }
-	}
-	stranger := accesstest.NewAuthority(t)
-	for name, options := range map[string][]func(*worldOptions){
-		"without": nil,
-		"of another authority": {func(o *worldOptions) {
-			cert, key := stranger.Node(t.TempDir())
-			var err error
-			if o.NodeCertificates, err = access.OpenCertificates(access.Files{Cert: cert, Key: key, ClientCA: ca.File}, nil); err != nil {
-				t.Fatal(err)
-			}
-		}},
-	} {
-		r := c.whole.replica(append(options, withFeeds, withSeen, router)...)
-		if res, err := r.answerTo(&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}}); err == nil ||
-			!strings.Contains(err.Error(), "no node that can be reached serves partition") {
-			t.Errorf("%s: %v, %v", name, res, err)
-		}
-	}
-	if res, err := c.whole.replica(withFeeds, withSeen, certified, router).answerTo(&skeinv1.CheckFollowsRequest{
-		Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")},
-	}); err != nil {
+	alive := func() []Node { return *c.alive.Load() }
+	check := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}}
+	if res, err := c.router(alive, certified(ca, ca)).answerTo(check); err != nil {
 		t.Errorf("%v, %v", res, err)
+	}
+	for name, option := range map[string]func(*worldOptions){
+		"shows none":                  func(*worldOptions) {},
+		"shows one that is not known": certified(stranger, ca),
+		"does not know those it sees": certified(ca, stranger),
+	} {
+		if res, err := c.router(alive, option).answerTo(check); err == nil ||
+			!strings.Contains(err.Error(), "no node that can be reached serves partition") {
+			t.Errorf("a router that %s: %v, %v", name, res, err)
+		}
 	}
 }
 
