@@ -26,8 +26,8 @@ type nodeFlags struct {
 	ReplaceAfter time.Duration `help:"How long a node may be away before others take over its partitions." default:"1m"`
 }
 
-// openNode reads the certificates for other nodes; without their flags it returns nil.
-func (f *nodeFlags) openNode(logger *slog.Logger) (*access.Certificates, error) {
+// nodeCertificates reads the certificates for other nodes; without their flags it returns nil.
+func (f *nodeFlags) nodeCertificates(logger *slog.Logger) (*access.Certificates, error) {
 	if f.NodeCert == "" && f.NodeKey == "" && f.NodeCA == "" {
 		return nil, nil //nolint:nilnil // there are none
 	}

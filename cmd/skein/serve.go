@@ -228,7 +228,7 @@ func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 	if o.Access, err = c.open(logger); err != nil {
 		return o, err
 	}
-	if o.Access.NodeCertificates, err = c.openNode(logger); err != nil {
+	if o.Access.NodeCertificates, err = c.nodeCertificates(logger); err != nil {
 		return o, err
 	}
 	if c.PageTokenKeys != "" {

@@ -79,8 +79,8 @@ func (w *network) unreachable(i int, port string) (proof string, err error) {
 	return err.Error(), nil
 }
 
-// nobody is the address of no interface. Packets to it are lost, and their sender gets no error.
-const nobody = "02:00:00:00:00:99"
+// unusedMAC is an Ethernet address that no interface has. Packets to it are lost, and the sender gets no error.
+const unusedMAC = "02:00:00:00:00:99"
 
 // deafen loses what one node sends to another one, until the end; what it gets arrives. With from < 0 it is what the test and the NATS
 // servers send; with to < 0 what they get. The proof is the neighbor that the kernel has.
@@ -92,10 +92,10 @@ func (w *network) deafen(from, to int) (end func() (string, error), err error) {
 	if to >= 0 {
 		target = w.addr(to)
 	}
-	_, err = ip(fmt.Sprintf("%sneigh replace %s lladdr %s dev %s nud permanent", who, target, nobody, dev))
+	_, err = ip(fmt.Sprintf("%sneigh replace %s lladdr %s dev %s nud permanent", who, target, unusedMAC, dev))
 	return func() (string, error) {
 		out, err := ip(fmt.Sprintf("%sneigh show %s dev %s", who, target, dev))
-		if err == nil && !strings.Contains(out, nobody) {
+		if err == nil && !strings.Contains(out, unusedMAC) {
 			err = fmt.Errorf("the neighbor has come back: %s", out)
 		}
 		_, derr := ip(fmt.Sprintf("%sneigh del %s dev %s", who, target, dev))
