@@ -56,5 +56,5 @@ func (l *latencyBench) overTime(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(timed(whileRebuilt), r.stop(ctx))
+	return errors.Join(timed(amongWrites+", "+whileRebuilt), r.stop(ctx))
 }
