@@ -39,12 +39,12 @@ type clustered struct {
 func TestSoakFaultsCluster(t *testing.T) {
 	dir := t.TempDir()
 	c := &clustered{campaign: newCampaign(t), dir: dir, host: "127.0.0.1"}
-	ports, err := freePorts(21000, 8)
+	ports, err := freePorts(21000, 11)
 	if err != nil {
 		t.Fatal(err)
 	}
 	urls := c.startNATS(ports[2:])
-	bin := buildProgram(t, dir, "skein", ".")
+	bin := buildWithClock(t, dir, "skein", ".")
 	for i := range 2 {
 		listen := fmt.Sprintf("127.0.0.1:%d", ports[i])
 		c.serve(&process{name: fmt.Sprint("skein", i), bin: bin}, filepath.Join(dir, fmt.Sprint("data", i)), listen, urls)
@@ -59,6 +59,7 @@ func TestSoakFaultsCluster(t *testing.T) {
 func (c *clustered) serve(p *process, data, listen, urls string, flags ...string) {
 	c.t.Helper()
 	p.log, p.ended = filepath.Join(c.dir, p.name+".log"), c.died
+	p.clock = newClock(c.t, filepath.Join(c.dir, p.name+".clock"), "http://"+listen+"/healthz")
 	p.args = append([]string{
 		"serve", "--data", data, "--listen", listen, "--nats", urls, "--nats-replicas", "3",
 		"--archive", filepath.Join(c.dir, "archive"), "--archive-every", "10s", "--log-retention", "1m",
@@ -87,7 +88,7 @@ func (c *clustered) connect(urls string) {
 // startNATS builds and starts the real nats-server three times.
 func (c *clustered) startNATS(ports []int) (urls string) {
 	c.t.Helper()
-	bin := buildProgram(c.t, c.dir, "nats-server", "github.com/nats-io/nats-server/v2")
+	bin := buildWithClock(c.t, c.dir, "nats-server", "github.com/nats-io/nats-server/v2")
 	var clients, routes []string
 	for n := range c.nats {
 		clients = append(clients, fmt.Sprintf("nats://%s:%d", c.host, ports[n]))
@@ -106,15 +107,17 @@ func (c *clustered) startNATS(ports []int) (urls string) {
 		config := filepath.Join(c.dir, fmt.Sprintf("nats%d.conf", n))
 		text := fmt.Sprintf(`server_name: n%d
 listen: %s:%d
+http: 127.0.0.1:%d
 jetstream { store_dir: %q, sync_interval: always, max_file_store: 512MB, max_memory_store: 64MB }
 cluster { name: soak, listen: 127.0.0.1:%d, routes: [%s] }
-`, n, c.host, ports[n], filepath.Join(c.disks[n].dir, "js"), ports[3+n], strings.Join(routes, ", "))
+`, n, c.host, ports[n], ports[6+n], filepath.Join(c.disks[n].dir, "js"), ports[3+n], strings.Join(routes, ", "))
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			c.t.Fatal(err)
 		}
 		c.nats[n] = &process{
 			name: fmt.Sprint("nats", n), bin: bin, args: []string{"-c", config},
 			log: filepath.Join(c.dir, fmt.Sprintf("nats%d.log", n)), ended: c.died,
+			clock: newClock(c.t, filepath.Join(c.dir, fmt.Sprintf("nats%d.clock", n)), fmt.Sprintf("http://127.0.0.1:%d/healthz", ports[6+n])),
 		}
 		if err := c.nats[n].start(); err != nil {
 			c.t.Fatal(err)
@@ -133,6 +136,8 @@ func (c *clustered) all() []faultKind {
 		{name: "process: its directory lost", strike: c.loseDirectory},
 		{name: "process: table of a store damaged", strike: func() (string, error) { return c.damage(tables) }},
 		{name: "process: manifest of a store damaged", strike: func() (string, error) { return c.damage(manifests) }},
+		{name: "process: its clock jumps", strike: func() (string, error) { return c.jump(c.any(), 1000*time.Hour) }},
+		{name: "NATS: the clock of a server jumps", strike: func() (string, error) { return c.jump(c.nats[c.one()[0]], natsClock) }},
 		{name: "NATS: a server cut (stop and continue)", strike: func() (string, error) { return c.cut(1, 20*time.Second) }},
 		{name: "NATS: two servers cut", strike: func() (string, error) { return c.cut(2, 30*time.Second) }},
 		{name: "NATS: all servers cut", strike: func() (string, error) { return c.cut(3, 40*time.Second) }},
@@ -151,6 +156,9 @@ func (c *clustered) all() []faultKind {
 		{name: "NATS: disk of a server lost", strike: c.diskLost},
 	}
 }
+
+// natsClock is how far the clock of a NATS server may be off: less than the horizon within which a repeat is known (I6).
+const natsClock = 14 * time.Minute
 
 // any chooses one process.
 func (c *clustered) any() *process { return c.servers[c.random.IntN(len(c.servers))] }

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,26 +29,40 @@ type noded struct {
 	drives  []*loopDisk // of the nodes
 	// members is what a process that only watches knows of the nodes.
 	members *placement.Cluster
+	// moves is how many partitions came to a node that did not have them.
+	moves atomic.Int64
 	// longest is the longest time until each partition had two copies again, after the fault had ended.
 	longest time.Duration
 }
 
-const (
-	soakNodes = 5
-	nodePort  = "7411"
-)
+const nodePort = "7411"
+
+// nodesFromEnv is how many nodes there are.
+func nodesFromEnv(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("SKEIN_FAULTS_NODES")
+	if text == "" {
+		return 5
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 3 {
+		t.Fatalf("SKEIN_FAULTS_NODES must be a number of nodes, 3 or more: %q", text)
+	}
+	return n
+}
 
 // TestSoakFaultsNodes torments a cluster of nodes.
 func TestSoakFaultsNodes(t *testing.T) {
-	n := &noded{network: newNetwork(t, soakNodes)}
+	count := nodesFromEnv(t)
+	n := &noded{network: newNetwork(t, count)}
 	n.clustered = &clustered{campaign: newCampaign(t), dir: t.TempDir(), host: n.network.host()}
-	ports, err := freePorts(21000, 6)
+	ports, err := freePorts(21000, 9)
 	if err != nil {
 		t.Fatal(err)
 	}
 	urls := n.startNATS(ports)
-	bin := buildProgram(t, n.dir, "skein", ".")
-	for i := range soakNodes {
+	bin := buildWithClock(t, n.dir, "skein", ".")
+	for i := range count {
 		drive, err := newLoopDisk(filepath.Join(n.dir, fmt.Sprint("drive", i)), 768)
 		if err != nil {
 			t.Fatal(err)
@@ -75,9 +92,32 @@ func TestSoakFaultsNodes(t *testing.T) {
 	if err := n.complete(); err != nil {
 		t.Fatal(err)
 	}
+	go n.countMoves()
 	n.begin(n.apis, true)
-	n.end(n.torment(), n.verify)
-	t.Logf("the longest time until each partition had two copies again: %v", n.longest.Round(100*time.Millisecond))
+	n.end(n.torment(), func() (string, error) {
+		out, err := n.verify()
+		return fmt.Sprintf("%s\n%d nodes; partitions were given to nodes %d times; two copies of each again after at most %v", out, count,
+			n.moves.Load(), n.longest.Round(100*time.Millisecond)), err
+	})
+}
+
+// countMoves counts the partitions that a table gives to a node that did not have them in the one before.
+func (n *noded) countMoves() {
+	for last := n.members.Table(); n.ctx.Err() == nil; {
+		changed, next := n.members.Changed(), n.members.Table()
+		for p, names := range next.Nodes {
+			for _, name := range names {
+				if !slices.Contains(last.Nodes[p], name) {
+					n.moves.Add(1)
+				}
+			}
+		}
+		last = next
+		select {
+		case <-changed:
+		case <-n.ctx.Done():
+		}
+	}
 }
 
 func nodeName(i int) string { return fmt.Sprint("node", i) }
@@ -93,8 +133,8 @@ func (n *noded) complete() error {
 			}
 			head = stream.CachedInfo().State.LastSeq
 		}
-		if there := len(n.members.Members()); there < soakNodes {
-			return fmt.Errorf("%d nodes of %d", there, soakNodes)
+		if there := len(n.members.Members()); there < len(n.servers) {
+			return fmt.Errorf("%d nodes of %d", there, len(n.servers))
 		}
 		return n.copies(head)
 	})
@@ -136,7 +176,7 @@ func (n *noded) thenWhole(strike func() (string, error)) func() (string, error) 
 }
 
 func (n *noded) ofNodes() []faultKind {
-	node := func() int { return n.random.IntN(soakNodes) }
+	node := func() int { return n.random.IntN(len(n.servers)) }
 	return []faultKind{
 		{name: "node: cut off", strike: func() (string, error) {
 			i := node()
@@ -146,7 +186,7 @@ func (n *noded) ofNodes() []faultKind {
 		{name: "node: what the log sends to it is lost", strike: n.deaf(func() (int, int) { return -1, node() })},
 		{name: "node: what it sends to another one is lost", strike: n.deaf(func() (int, int) {
 			i := node()
-			return i, (i + 1 + n.random.IntN(soakNodes-1)) % soakNodes
+			return i, (i + 1 + n.random.IntN(len(n.servers)-1)) % len(n.servers)
 		})},
 		{name: "node: power cut", strike: func() (string, error) { i := node(); return n.powerCut(n.servers[i], n.drives[i]) }},
 		{name: "node: disk full", strike: n.driveFull},
@@ -176,7 +216,7 @@ func (n *noded) deaf(ends func() (from, to int)) func() (string, error) {
 
 // driveFull fills the disk of a node, which folds nothing until there is room again.
 func (n *noded) driveFull() (proof string, err error) {
-	i := n.random.IntN(soakNodes)
+	i := n.random.IntN(len(n.servers))
 	defer func() { err = errors.Join(err, n.drives[i].empty()) }()
 	from := n.servers[i].logSize()
 	if err := n.drives[i].full(n.ctx); err != nil {
@@ -197,7 +237,7 @@ func (n *noded) driveFull() (proof string, err error) {
 // drain takes the partitions away from a node, or undoes that.
 func (n *noded) drain(i int, flags ...string) error {
 	return eventually(n.ctx, func(ctx context.Context) error {
-		j := (i + 1) % soakNodes
+		j := (i + 1) % len(n.servers)
 		_, err := tool(ctx, n.servers[j].bin, append([]string{"node", "drain", nodeName(i), "--server", n.apis[j].URL}, flags...)...)
 		return err
 	})
@@ -227,7 +267,7 @@ func (n *noded) until(holds func() error) error {
 }
 
 func (n *noded) drained() (string, error) {
-	i := n.random.IntN(soakNodes)
+	i := n.random.IntN(len(n.servers))
 	began := time.Now()
 	err := n.drain(i)
 	if err == nil {
@@ -252,7 +292,7 @@ func (n *noded) drained() (string, error) {
 }
 
 func (n *noded) replaced() (string, error) {
-	i := n.random.IntN(soakNodes)
+	i := n.random.IntN(len(n.servers))
 	if err := n.servers[i].terminate(); err != nil {
 		return "", err
 	}
@@ -264,7 +304,7 @@ func (n *noded) replaced() (string, error) {
 
 // controllerKilled drains a node, and kills the controller at a random moment of the moves.
 func (n *noded) controllerKilled() (string, error) {
-	i := n.random.IntN(soakNodes)
+	i := n.random.IntN(len(n.servers))
 	if err := n.drain(i); err != nil {
 		return "", err
 	}
@@ -311,5 +351,5 @@ func (n *noded) rolled() (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%d nodes in %.1f s", soakNodes, time.Since(began).Seconds()), nil
+	return fmt.Sprintf("%d nodes in %.1f s", len(n.servers), time.Since(began).Seconds()), nil
 }

@@ -23,6 +23,7 @@ type process struct {
 	// namespace is that of the network in which it runs, if not the test's.
 	namespace string
 	log       string // where it says what it does
+	clock     *clock // nil means the kernel's
 	ended     func(p *process, how string)
 
 	mu      sync.Mutex
@@ -33,10 +34,10 @@ type process struct {
 }
 
 // buildProgram builds a program without the race detector, as people run it.
-func buildProgram(t *testing.T, dir, name, pkg string) string {
+func buildProgram(t *testing.T, dir, name, pkg string, flags ...string) string {
 	t.Helper()
 	bin := dir + "/" + name
-	if out, err := tool(t.Context(), "go", "build", "-o", bin, pkg); err != nil {
+	if out, err := tool(t.Context(), "go", append(append([]string{"build", "-o", bin}, flags...), pkg)...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return bin
@@ -60,6 +61,9 @@ func (p *process) launch() error {
 	if p.namespace != "" {
 		p.cmd = exec.CommandContext(context.Background(), "nsenter",
 			append([]string{"--net=/run/netns/" + p.namespace, "--", p.bin}, p.args...)...)
+	}
+	if p.clock != nil {
+		p.cmd.Env = append(os.Environ(), clockEnv+"="+p.clock.file)
 	}
 	p.cmd.Stderr, p.cmd.Stdout = log, log
 	if err := p.cmd.Start(); err != nil {

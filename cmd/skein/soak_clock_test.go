@@ -1,0 +1,141 @@
+//go:build faults
+
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clock is that of one process: the kernel's, and what a file says to add. As where the clock of a machine is set, timers and the time
+// that has passed do not change.
+type clock struct {
+	file string
+	page string // what the process answers by HTTP, with its time
+}
+
+// clockEnv names the file to a program that [buildWithClock] has built.
+const clockEnv = "SKEIN_SOAK_CLOCK"
+
+// newClock makes a clock that is right.
+func newClock(t *testing.T, file, page string) *clock {
+	t.Helper()
+	if err := os.WriteFile(file, make([]byte, 8), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &clock{file, page}
+}
+
+// set sets it ahead, or back.
+func (c *clock) set(by time.Duration) error {
+	f, err := os.OpenFile(c.file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(int64(by/time.Second))), 0) // the process has mapped it
+	return err
+}
+
+// shows is how far ahead the clock is in what the process answers.
+func (c *clock) shows(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.page, nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	at, err := http.ParseTime(res.Header.Get("Date"))
+	return time.Until(at).Round(time.Second), err
+}
+
+// jump sets the clock of a process by up to so much, ahead or back, for a while. The proof is the date of its answers.
+func (c *campaign) jump(p *process, most time.Duration) (string, error) {
+	by := time.Minute + time.Duration(c.random.Int64N(int64(most-time.Minute))).Truncate(time.Second)
+	if c.random.IntN(2) == 0 {
+		by = -by
+	}
+	if err := p.clock.set(by); err != nil {
+		return "", err
+	}
+	pause(c.ctx, c.hold(20*time.Second))
+	shown, err := p.clock.shows(c.ctx)
+	if off := shown - by; err == nil && (off < -readTime || off > readTime) {
+		err = fmt.Errorf("the clock of %s is %v ahead, not %v", p.name, shown, by)
+	}
+	if back := p.clock.set(0); err == nil {
+		err = back
+	}
+	return fmt.Sprintf("%s: a date %v ahead", p.name, shown), err
+}
+
+// buildWithClock builds a program whose time.Now adds what the file of [clockEnv] holds: seconds, as an integer of 64 bits.
+func buildWithClock(t *testing.T, dir, name, pkg string) string {
+	t.Helper()
+	root, err := tool(t.Context(), "go", "env", "GOROOT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(strings.TrimSpace(root), "src", "time", "time.go")
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const reads = "\tsec, nsec, mono := runtimeNow()\n"
+	patched := strings.ReplaceAll(string(text), reads, reads+"\tsec += *clockAhead\n")
+	if strings.Count(patched, "*clockAhead") == 0 {
+		t.Fatalf("%s does not have %q", source, reads)
+	}
+	now, ahead, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "clock_ahead.go"), filepath.Join(dir, "overlay.json")
+	list, err := json.Marshal(map[string]map[string]string{
+		"Replace": {source: now, filepath.Join(filepath.Dir(source), "clock_ahead.go"): ahead},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string]string{now: patched, ahead: clockAhead, overlay: string(list)} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return buildProgram(t, dir, name, pkg, "-overlay", overlay)
+}
+
+const clockAhead = `package time
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+var clockAhead = mapClock()
+
+func mapClock() *int64 {
+	path, ok := syscall.Getenv("` + clockEnv + `")
+	if !ok {
+		return new(int64)
+	}
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		panic(err)
+	}
+	data, err := syscall.Mmap(fd, 0, 8, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		panic(err)
+	}
+	return (*int64)(unsafe.Pointer(&data[0]))
+}
+`
