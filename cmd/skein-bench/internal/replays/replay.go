@@ -236,7 +236,8 @@ func replayRound(ctx context.Context, b *measure.Bench, l *replayLog) error {
 	const audits, shadows = "audits of all partitions", "verification of all projections"
 	each := r.Shadows
 	row := b.Row("replay-round", "a full round of the auditor", "s of one core", fmt.Sprintf("over %d follows, in the stores of "+
-		"graph, inbox and counters: every entity audited (%d checks, in %.1f s), and each of the projections verified by a shadow. At the "+
+		"graph, inbox and counters: every entity audited (%d checks, in %.1f s), with feeds and other sides of a sixteenth of the users "+
+		"as in each round of the service, and each of the projections verified by a shadow. At the "+
 		"default share of %.2f of a core, half for either, a round takes %.0f s.", l.events, r.Checks, r.Seconds, auditShare,
 		max(r.Audits, each)/(auditShare/2)))
 	row.SeriesOf(audits).Add(measure.Measurement{Value: r.Audits})

@@ -48,10 +48,10 @@ func Ingest(ctx context.Context, b *measure.Bench) error {
 	if err != nil {
 		return err
 	}
-	row.Compare(overHTTP, aofEverysec, 1, false)
-	row.Compare(overHTTP, aofAlways, 1.5, false)
-	row.Compare(inProcess, aofEverysec, 1, false)
-	row.Compare(inProcess, aofAlways, 1.5, false)
+	row.Compare(overHTTP, aofEverysec, 0.45, false)
+	row.Compare(overHTTP, aofAlways, 0.8, false)
+	row.Compare(inProcess, aofEverysec, 0.7, false)
+	row.Compare(inProcess, aofAlways, 1.2, false)
 	return nil
 }
 
