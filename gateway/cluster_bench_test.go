@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events/wait"
+	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/peers"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -87,6 +88,69 @@ func BenchmarkHungNode(b *testing.B) {
 		under.Wait()
 		times = append(times, took...)
 	}
+	reportTimes(b, times)
+}
+
+// BenchmarkFeedOfNodes reads first pages of 20 of readers who follow 20 users each, one after the other: from one process, and from each of
+// some nodes in turn. The processor time is that of client and servers together.
+func BenchmarkFeedOfNodes(b *testing.B) {
+	for _, nodes := range []int{3, 8} {
+		c := newCluster(b, nodes, withFeeds) // with the default settings of feeds
+		at := c.whole.benchFeeds(b)
+		for _, to := range []struct {
+			name string
+			ask  []*world
+		}{{"one process", []*world{c.whole}}, {fmt.Sprint(nodes, " nodes"), c.nodes}} {
+			b.Run(to.name, func(b *testing.B) {
+				var times []time.Duration
+				used := processorTime(b)
+				for i := 0; b.Loop(); i++ {
+					began := time.Now()
+					res, err := to.ask[i%len(to.ask)].answerTo(&skeinv1.ReadFeedRequest{
+						ReaderId: fmt.Sprint("reader", i%benchReaders), PageSize: 20, AtLeast: at,
+					})
+					if err != nil || len(res.(*skeinv1.ReadFeedResponse).GetEntries()) != 20 {
+						b.Fatal(res, err)
+					}
+					times = append(times, time.Since(began))
+				}
+				b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/float64(b.N), "cpu-ns/op")
+				reportTimes(b, times)
+			})
+		}
+	}
+}
+
+const benchReaders = 500
+
+// benchFeeds publishes feeds of 20 of 200 users, each of whom has ten pins.
+func (w *world) benchFeeds(b *testing.B) (at string) {
+	b.Helper()
+	const owners, followed, pins = 200, 20, 10
+	var evs []*skeinv1.Event
+	for reader := range benchReaders {
+		for i := range followed {
+			evs = append(evs, follow(fmt.Sprint("reader", reader), fmt.Sprint("owner", (7*reader+11*i)%owners)))
+		}
+	}
+	for pin := range pins {
+		for owner := range owners {
+			evs = append(evs, pinned(fmt.Sprint("owner", owner), "", fmt.Sprint("pin", pin)))
+		}
+	}
+	for part := range slices.Chunk(evs, 1000) {
+		res, err := w.server.events.Publish(b.Context(), &skeinv1.PublishRequest{Events: part}, &call.Info{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		at = res.GetPosition()
+	}
+	return at
+}
+
+// reportTimes reports quantiles.
+func reportTimes(b *testing.B, times []time.Duration) {
+	b.Helper()
 	slices.Sort(times)
 	for _, q := range []float64{0.5, 0.99, 1} {
 		b.ReportMetric(float64(times[int(q*float64(len(times)-1))].Microseconds())/1000, fmt.Sprintf("p%g-ms", 100*q))

@@ -170,6 +170,51 @@ func TestHedged(t *testing.T) {
 	}
 }
 
+// TestFewNodes: of two nodes that serve a partition one is asked that is asked anyway, unless it did not answer lately.
+func TestFewNodes(t *testing.T) {
+	both, even, odd := events.Partitions{}, events.Partitions{}, events.Partitions{}
+	for p := range uint8(4) {
+		both.Add(p)
+	}
+	even.Add(0)
+	even.Add(2)
+	odd.Add(1)
+	odd.Add(3)
+	p := peersOf(t, Node{Name: "a", Serves: both}, Node{Name: "b", Serves: even}, Node{Name: "c", Serves: odd})
+	asks := func(partitions ...uint8) (names []string) {
+		s := &scatter{p, partitions, nil}
+		of := make([]int, len(partitions))
+		for i := range of {
+			of[i] = i
+		}
+		groups, err := s.group(of, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range groups {
+			names = append(names, g.node.Name)
+		}
+		return names
+	}
+	for _, c := range []struct {
+		partitions []uint8
+		want       []string
+	}{
+		{[]uint8{0}, []string{"a"}},
+		{[]uint8{1}, []string{"c"}},
+		{[]uint8{0, 1, 2, 3}, []string{"a"}},
+		{[]uint8{1, 0, 3, 2}, []string{"c", "a"}},
+	} {
+		if got := asks(c.partitions...); !slices.Equal(got, c.want) {
+			t.Errorf("partitions %v: asks %v, want %v", c.partitions, got, c.want)
+		}
+	}
+	p.suspect("a")
+	if got := asks(0, 1, 2, 3); !slices.Equal(got, []string{"b", "c"}) {
+		t.Errorf("asks %v while a is suspected", got)
+	}
+}
+
 // TestServing: nodes that serve a partition, each partition with its own first, and those last that were silent lately.
 func TestServing(t *testing.T) { synctest.Test(t, serving) }
 

@@ -22,7 +22,7 @@ const (
 // function that it returns keeps the answer. It is called only if no other node's answer about these partitions is kept.
 type Ask func(ctx context.Context, n *Node, of []int) (keep func(), err error)
 
-// Scatter asks other nodes about some partitions, several nodes at a time, each once for all partitions of which it is the first choice. If
+// Scatter asks other nodes about some partitions, few nodes, several at a time, each once for all partitions that fall to it. If
 // a node does not answer, the next one is asked, as long as there is one; if it is slow, the next one is asked as well. Answers are kept
 // one after another, when all are there.
 func (p *Peers) Scatter(ctx context.Context, partitions []uint8, ask Ask) error {
@@ -88,9 +88,16 @@ func (s *scatter) group(of []int, tried []string, last error) (groups []*group, 
 			if len(nodes) == 0 {
 				return nil, noNode(partition, last)
 			}
-			if g = byName[nodes[0].Name]; g == nil {
-				g = &group{node: nodes[0], others: true}
-				byName[nodes[0].Name], groups = g, append(groups, g)
+			node := nodes[0]
+			for _, n := range nodes { // rather one that is asked anyway, if it answered as well lately
+				if byName[n.Name] != nil && s.suspects(n.Name) <= s.suspects(node.Name) {
+					node = n
+					break
+				}
+			}
+			if g = byName[node.Name]; g == nil {
+				g = &group{node: node, others: true}
+				byName[node.Name], groups = g, append(groups, g)
 			}
 			g.others = g.others && len(nodes) > 1
 			choice[partition] = g
