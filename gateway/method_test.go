@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -113,8 +114,8 @@ func TestCallerGoesAway(t *testing.T) { //nolint:tparallel // its parts follow e
 			if err := w.stop(); err != nil {
 				t.Error(err)
 			}
-			if n := w.server.budgets.UnderWay(); n != 0 {
-				t.Errorf("%d calls under way", n)
+			for w.server.budgets.UnderWay() > 0 { // net/http does not wait for the end of a stream whose connection is gone
+				runtime.Gosched()
 			}
 		})
 	}
