@@ -223,7 +223,7 @@ func TestFloodOfLargeRequests(t *testing.T) {
 			req.Header.Set("Content-Encoding", encoding)
 			res, err := w.http.Do(req)
 			if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
-				return // refused; net/http closes half a second later, when a slow client still sends
+				return // refused: net/http closes half a second later, also if a slow client still sends; see TestFloodOfBodies for the answer
 			}
 			if err != nil {
 				t.Error(err)

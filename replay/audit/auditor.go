@@ -130,7 +130,7 @@ func NewAuditor(c Config) *Auditor {
 	}
 	return &Auditor{
 		cfg: c, repairs: make(chan repairOrder), written: make(chan struct{}, 1), queued: map[Entity]struct{}{},
-		unexplained: map[Entity]struct{}{}, repairStore: verify.Repair, firstTurn: rand.Uint64N(turns),
+		unexplained: map[Entity]struct{}{}, repairStore: verify.Repair, firstTurn: rand.Uint64N(Turns),
 		// Audits and shadows run side by side, each with one half.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
 		status: Status{

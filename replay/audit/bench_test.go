@@ -83,7 +83,7 @@ func BenchmarkRound(b *testing.B) {
 	b.Run("audit", func(b *testing.B) {
 		busy := cpu()
 		for b.Loop() {
-			a, err := audit.Open(b.Context(), stores[graphStore], stores[inboxStore], stores[countersStore], audit.Limits{Feed: 200, Turn: 3, Turns: 16})
+			a, err := audit.Open(b.Context(), stores[graphStore], stores[inboxStore], stores[countersStore], audit.Limits{Feed: 200, Turn: 3, Turns: audit.Turns})
 			if err != nil {
 				b.Fatal(err)
 			}

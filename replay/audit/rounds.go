@@ -125,16 +125,16 @@ func (a *Auditor) lately(ctx context.Context) error {
 // whole returns the limits of the round: only feeds are limited.
 func (a *Auditor) whole() Limits { return Limits{Feed: a.cfg.Limits.Feed} }
 
-// turns is the number of rounds in which every feed and the other side of every entry of a list are read: they are four fifths of a
+// Turns is the number of rounds in which every feed and the other side of every entry of a list are read: they are four fifths of a
 // round that reads all (BenchmarkRound).
-const turns = 16
+const Turns = 16
 
 // round are the limits of this round.
 func (a *Auditor) round() Limits {
 	l := a.whole()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l.Turn, l.Turns = (a.firstTurn+a.status.Rounds)%turns, turns
+	l.Turn, l.Turns = (a.firstTurn+a.status.Rounds)%Turns, Turns
 	return l
 }
 

@@ -89,11 +89,10 @@ func (s *scatter) group(of []int, tried []string, last error) (groups []*group, 
 				return nil, noNode(partition, last)
 			}
 			node := nodes[0]
-			for _, n := range nodes { // rather one that is asked anyway, if it answered as well lately
-				if byName[n.Name] != nil && s.suspects(n.Name) <= s.suspects(node.Name) {
-					node = n
-					break
-				}
+			if i := slices.IndexFunc(nodes, func(n Node) bool { // rather one that is asked anyway, if it answered as well lately
+				return byName[n.Name] != nil && s.suspects(n.Name) <= s.suspects(node.Name)
+			}); i >= 0 {
+				node = nodes[i]
 			}
 			if g = byName[node.Name]; g == nil {
 				g = &group{node: node, others: true}

@@ -1,7 +1,6 @@
 package programs
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -96,39 +94,21 @@ func ServeSkein(ctx context.Context, b *measure.Bench, data, portFile string, fl
 // settledTime is how long a service may flush and compact what was loaded.
 const settledTime = 5 * time.Minute
 
-// Settled waits until the service has flushed and compacted what was loaded: until it takes less than a tenth of a core.
+// Settled waits until the service has flushed and compacted what was loaded: until it takes less than a tenth of a core. Only Linux says
+// what it takes; elsewhere it waits for two seconds.
 func (s *Skein) Settled(ctx context.Context) error {
 	const period = 2 * time.Second
-	last, began := 0.0, time.Time{}
-	return s.untilWithin(ctx, settledTime, "at rest", func(ctx context.Context) bool {
-		if time.Since(began) < period {
+	used, since := 0.0, time.Time{}
+	return s.untilWithin(ctx, settledTime, "at rest", func(context.Context) bool {
+		took := time.Since(since)
+		if took < period {
 			return false
 		}
-		used, err := s.metric(ctx, "process_cpu_seconds_total")
-		rests := err == nil && !began.IsZero() && used-last < time.Since(began).Seconds()/10
-		last, began = used, time.Now()
-		return rests
+		before, first := used, since.IsZero()
+		used, _ = processUsage(s.cmd.Process.Pid)
+		since = time.Now()
+		return !first && used-before < took.Seconds()/10
 	})
-}
-
-// metric reads a metric without labels.
-func (s *Skein) metric(ctx context.Context, name string) (float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr.String()+"/metrics", http.NoBody)
-	if err != nil {
-		return 0, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	lines := bufio.NewScanner(res.Body)
-	for lines.Scan() {
-		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			return strconv.ParseFloat(value, 64)
-		}
-	}
-	return 0, errors.Join(fmt.Errorf("there is no metric %s", name), lines.Err())
 }
 
 // Close stops the service and removes its data.

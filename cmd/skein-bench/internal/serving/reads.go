@@ -75,7 +75,10 @@ func newWorld(ctx context.Context, b *measure.Bench) (_ *world, err error) {
 		return w, err
 	}
 	b.Say("loading it into skein")
-	if err := errors.Join(loadSkein(ctx, w.skein, w.graph), w.skein.Settled(ctx)); err != nil {
+	if err := loadSkein(ctx, w.skein, w.graph); err != nil {
+		return w, err
+	}
+	if err := w.skein.Settled(ctx); err != nil {
 		return w, err
 	}
 	w.pooled, w.pooledAddr, err = programs.StartService(ctx, b, w.redis, "pooled")
