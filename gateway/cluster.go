@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -33,15 +35,15 @@ import (
 // Node is a node of the cluster as the others see it.
 type Node = peers.Node
 
-// Eraser is what a node does when another one erases a user.
-type Eraser = peerservice.Eraser
+// Keeper keeps the stores of a node.
+type Keeper = peerservice.Keeper
 
 // joined is what a server in a cluster has besides.
 type joined struct {
 	*peers.Peers
 	// methods are those that other nodes call, by their paths.
 	methods map[string]http.Handler
-	eraser  Eraser // may be nil
+	keeper  Keeper // may be nil
 	// tls is what nodes show each other; nil means nothing.
 	tls *access.Certificates
 }
@@ -58,7 +60,7 @@ func newJoined(o *Options) *joined {
 	if o.NodeCertificates != nil {
 		secure = o.NodeCertificates.Dial
 	}
-	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes), secure), map[string]http.Handler{}, o.Eraser, o.NodeCertificates}
+	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes), secure), map[string]http.Handler{}, o.Keeper, o.NodeCertificates}
 }
 
 // holds reports whether all stores have the rows of a home.
@@ -319,10 +321,14 @@ func (s *Server) whichNode(authorization string, _ *x509.Certificate) identity {
 // mountPeers mounts what nodes ask each other.
 func (s *Server) mountPeers() {
 	forNodes(s, peerv1connect.PeerServiceAskProcedure, peerservice.New(s.views).Ask)
-	if s.cluster.eraser != nil {
-		erasing := peerservice.Erasing{Eraser: s.cluster.eraser}
-		forNodes(s, peerv1connect.PeerServiceFlushProcedure, erasing.Flush)
-		forNodes(s, peerv1connect.PeerServiceCleanProcedure, erasing.Clean)
+	if s.cluster.keeper != nil {
+		keeping := peerservice.Keeping{Keeper: s.cluster.keeper}
+		forNodes(s, peerv1connect.PeerServiceFlushProcedure, keeping.Flush)
+		forNodes(s, peerv1connect.PeerServiceCleanProcedure, keeping.Clean)
+		s.cluster.methods[peerv1connect.PeerServiceRowsProcedure] = connect.NewServerStreamHandler(peerv1connect.PeerServiceRowsProcedure,
+			func(ctx context.Context, req *connect.Request[peerv1.RowsRequest], out *connect.ServerStream[peerv1.RowsResponse]) error {
+				return keeping.Rows(ctx, req.Msg, out.Send)
+			})
 	}
 }
 
@@ -345,7 +351,7 @@ func forNodes[Req, Res any, P request.Message[Req]](s *Server, procedure string,
 		func(ctx context.Context, req P, _ *call.Info) (*Res, error) { return do(ctx, req) })
 }
 
-// FlushNode has a node fold and flush the log up to a deletion, for an erasure, see [Eraser]. Why is what the node objects to; an error is
+// FlushNode has a node fold and flush the log up to a deletion, for an erasure, see [Keeper]. Why is what the node objects to; an error is
 // one of reaching it.
 func (s *Server) FlushNode(ctx context.Context, n Node, epoch uint32, seq uint64) (done bool, why string, err error) {
 	res, _, err := peers.Call[peerv1.FlushRequest, peerv1.FlushResponse](ctx, s.cluster.Peers, &n,
@@ -353,11 +359,32 @@ func (s *Server) FlushNode(ctx context.Context, n Node, epoch uint32, seq uint64
 	return res.GetDone(), res.GetWhy(), err
 }
 
-// CleanNode asks a node whether its stores were built from the log of an epoch, see [Eraser].
+// CleanNode asks a node whether its stores were built from the log of an epoch, see [Keeper].
 func (s *Server) CleanNode(ctx context.Context, n Node, epoch uint32) (done bool, why string, err error) {
 	res, _, err := peers.Call[peerv1.CleanRequest, peerv1.CleanResponse](ctx, s.cluster.Peers, &n,
 		peerv1connect.PeerServiceCleanProcedure, &peerv1.CleanRequest{Epoch: epoch})
 	return res.GetDone(), res.GetWhy(), err
+}
+
+// rowsWait bounds how long a node is waited for that gives rows, from one part of them to the next.
+const rowsWait = 30 * time.Second
+
+// RowsOf has a node give rows, see [Keeper].
+func (s *Server) RowsOf(
+	ctx context.Context, n Node, projection, fold string, epoch uint32, of events.Partitions, do func(key, value []byte) error,
+) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(rowsWait, func() { cancel(fmt.Errorf("no rows came for %v", rowsWait)) })
+	defer silent.Stop()
+	req := &peerv1.RowsRequest{Projection: projection, Fold: fold, Epoch: epoch, Partitions: of.String()}
+	_, err := peers.Stream(ctx, s.cluster.Peers, &n, rowsWait, peerv1connect.PeerServiceRowsProcedure, req, func(int64) {},
+		func(part *peerv1.RowsResponse) error {
+			silent.Stop() // while do writes
+			defer silent.Reset(rowsWait)
+			return peerservice.EachRow(part, do)
+		})
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // forPeer is an error as another node gets it.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -48,47 +49,58 @@ func BenchmarkForwarded(b *testing.B) {
 	}
 }
 
-// BenchmarkHungNode is the second after a node of three has stood still: it takes calls and does not answer them. A router gets 500 checks
-// a second in an open loop, a third of them for that node first. Times are from when a call was due.
+// BenchmarkHungNode is the second before a node of three stands still, and the second after: it takes calls and does not answer them. A
+// router gets 500 checks a second in an open loop, a third of them for that node first. Times are from when a call was due.
 func BenchmarkHungNode(b *testing.B) {
 	c := newCluster(b, 3)
 	at := c.whole.benchFacts(b)
 	for _, n := range c.nodes {
 		n.flushedAt(b, at)
 	}
-	all := slices.Clone(*c.alive.Load())
+	well := *c.alive.Load()
 	hung, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = hung.Close() })
-	all[1].Addr = hung.Addr().String()
-	const calls = 500
-	var times []time.Duration
+	still := slices.Clone(well)
+	still[1].Addr = hung.Addr().String()
+	var before, after []time.Duration
 	for b.Loop() {
-		b.StopTimer()
-		router := c.router(func() []Node { return all })
-		b.StartTimer()
-		began := time.Now()
-		took := make([]time.Duration, calls)
-		var under sync.WaitGroup
-		for i := range calls {
-			due := began.Add(time.Duration(i) * time.Second / calls)
-			if err := wait.For(b.Context(), time.Until(due)); err != nil {
-				b.Fatal(err)
-			}
-			under.Go(func() {
-				req := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair(strconv.Itoa(i), "1")}}
-				if _, err := router.answerTo(req); err != nil {
-					b.Error(err)
-				}
-				took[i] = time.Since(due)
-			})
-		}
-		under.Wait()
-		times = append(times, took...)
+		var alive atomic.Pointer[[]Node]
+		alive.Store(&well)
+		router := c.router(func() []Node { return *alive.Load() })
+		checksOfSeconds(b, router, 2) // connections, and how long answers take
+		before = append(before, checksOfSeconds(b, router, 1)...)
+		alive.Store(&still)
+		after = append(after, checksOfSeconds(b, router, 1)...)
 	}
-	reportTimes(b, times)
+	reportTimes(b, before, "-before")
+	reportTimes(b, after, "-after")
+}
+
+// checksOfSeconds puts 500 checks a second.
+func checksOfSeconds(b *testing.B, to *world, seconds int) []time.Duration {
+	b.Helper()
+	const rate = 500
+	began := time.Now()
+	took := make([]time.Duration, seconds*rate)
+	var under sync.WaitGroup
+	for i := range took {
+		due := began.Add(time.Duration(i) * time.Second / rate)
+		if err := wait.For(b.Context(), time.Until(due)); err != nil {
+			b.Fatal(err)
+		}
+		under.Go(func() {
+			req := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair(strconv.Itoa(i), "1")}}
+			if _, err := to.answerTo(req); err != nil {
+				b.Error(err)
+			}
+			took[i] = time.Since(due)
+		})
+	}
+	under.Wait()
+	return took
 }
 
 // BenchmarkFeedOfNodes reads first pages of 20 of readers who follow 20 users each, one after the other: from one process, and from each of
@@ -115,7 +127,7 @@ func BenchmarkFeedOfNodes(b *testing.B) {
 					times = append(times, time.Since(began))
 				}
 				b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/float64(b.N), "cpu-ns/op")
-				reportTimes(b, times)
+				reportTimes(b, times, "")
 			})
 		}
 	}
@@ -149,11 +161,11 @@ func (w *world) benchFeeds(b *testing.B) (at string) {
 }
 
 // reportTimes reports quantiles.
-func reportTimes(b *testing.B, times []time.Duration) {
+func reportTimes(b *testing.B, times []time.Duration, when string) {
 	b.Helper()
 	slices.Sort(times)
 	for _, q := range []float64{0.5, 0.99, 1} {
-		b.ReportMetric(float64(times[int(q*float64(len(times)-1))].Microseconds())/1000, fmt.Sprintf("p%g-ms", 100*q))
+		b.ReportMetric(float64(times[int(q*float64(len(times)-1))].Microseconds())/1000, fmt.Sprintf("p%g-ms%s", 100*q, when))
 	}
 }
 

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +60,73 @@ func TestClusterScanFollowers(t *testing.T) {
 	if diff := cmp.Diff(want, append(piece, rest...)); diff != "" {
 		t.Errorf("in two pieces: %s", diff)
 	}
+}
+
+// TestClusterStreamsOfHungNode: where a node takes a stream and does not begin with it, the other one that holds the user answers.
+func TestClusterStreamsOfHungNode(t *testing.T) {
+	c := newCluster(t, 3)
+	at, want := c.whole.fans("star", 10)
+	well := *c.alive.Load()
+	hung, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hung.Close() })
+	var again uint64
+	for _, i := range c.holders("star") { // one of them is asked first
+		alive := slices.Clone(well)
+		alive[i].Addr = hung.Addr().String()
+		for _, stream := range []func(*world){
+			func(router *world) {
+				if got, _ := router.scan(scanUser("star", "", at), nil); !slices.Equal(got, want) {
+					t.Errorf("%v", got)
+				}
+			},
+			func(router *world) { router.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "star", AtLeast: at}).next() },
+		} {
+			router := c.router(func() []Node { return alive })
+			stream(router)
+			again += router.server.cluster.Calls.Again.Load()
+		}
+	}
+	if again != 2 {
+		t.Errorf("%d streams did not begin, not 2", again)
+	}
+}
+
+// TestClusterStreamsOfLostNode: a stream ends when its node, whose connections are open, is no longer alive; another one is answered.
+func TestClusterStreamsOfLostNode(t *testing.T) {
+	c := newCluster(t, 3)
+	n := c.without(t, "ann")
+	all, holders := *c.alive.Load(), c.holders("ann")
+	without := func(of ...int) *[]Node {
+		var rest []Node
+		for i, node := range all {
+			if !slices.Contains(of, i) {
+				rest = append(rest, node)
+			}
+		}
+		return &rest
+	}
+	for i, holder := range holders {
+		c.alive.Store(without(holders[1-i])) // so that the stream is of this one
+		f := n.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann", AtLeast: n.publish(follow("ann", fmt.Sprint("user", i)))})
+		f.next()
+		c.alive.Store(without(holder))
+		for f.Receive() {
+		}
+		wantError(t, f.Err(), connect.CodeUnavailable, "", "")
+	}
+}
+
+// holders returns the nodes that hold a user.
+func (c *cluster) holders(user string) (which []int) {
+	for i, n := range c.nodes {
+		if n.server.holds(user) {
+			which = append(which, i)
+		}
+	}
+	return which
 }
 
 // TestClusterFolloweeLimit: any node knows how many a follower follows.

@@ -68,8 +68,8 @@ type Options struct {
 	Nodes func() []Node
 	// NodeCertificates are what nodes show each other. Without them calls between nodes are not encrypted.
 	NodeCertificates *access.Certificates
-	// Eraser does what other nodes ask when they erase a user. It is nil outside of a cluster.
-	Eraser Eraser
+	// Keeper keeps the stores of a node. It is nil outside of a cluster.
+	Keeper Keeper
 	// Report adds to the answers of GetStatus what others do beside the server: archive, audit, snapshots. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
 	// Drain takes the partitions away from a node of the cluster, or (not on) gives it partitions again. Of a node that there is not it

@@ -116,7 +116,7 @@ func (d *division[Req, Res, P]) ask(ctx context.Context, procedure string, elsew
 	for i, of := range elsewhere {
 		partitions[i] = peers.PartitionOf(d.homes[of])
 	}
-	return d.s.cluster.Scatter(ctx, partitions, func(ctx context.Context, n *Node, some []int) (keep func(), err error) {
+	return d.s.cluster.Scatter(ctx, procedure, partitions, func(ctx context.Context, n *Node, some []int) (keep func(), err error) {
 		of := chosen(elsewhere, some)
 		part, behind, err := peers.Call[Req, Res](ctx, d.s.cluster.Peers, n, procedure, (*Req)(d.by.only(d.req, of)))
 		if err != nil {

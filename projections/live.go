@@ -80,6 +80,7 @@ type Live struct {
 	// building is set while a next generation has no store yet; next is one, or the previous one on its way back. They change under mu.
 	building atomic.Bool
 	next     atomic.Pointer[Store]
+	given    atomic.Int64 // numbers the copies of GiveRows
 	// mu guards what follows.
 	mu sync.Mutex
 	// run is set while Run is running.

@@ -39,7 +39,15 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	o.MemTableStopWritesThreshold, o.L0StopWritesThreshold = 1<<10, 1<<10
 	// Flushed tables span the key space and pile up in level 0, where every lookup asks each of them.
 	o.L0CompactionThreshold = 2
-	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
+	// Pebble opens a store only when compactions that it began meanwhile have ended. Those that are due begin with the first flush
+	// instead, or never in a store that is only read. Beyond ten sublevels Pebble begins one all the same, so that no fold waits for
+	// maxSublevels with none under way.
+	o.CompactionConcurrencyRange = func() (int, int) {
+		if !s.open.Load() {
+			return 0, 1
+		}
+		return 1, 2
+	}
 	// One size for all levels makes splits of a compaction, not more tables than needed.
 	o.LBaseMaxBytes = 64 << 20
 	o.MaxOpenFiles = 1000

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -181,6 +182,43 @@ func TestCorruptTable(t *testing.T) {
 		return
 	}
 	t.Logf("refused: %v", err)
+}
+
+// TestCompactionsWait: opening a store does not wait for compactions that are due, and they begin with the next flush. A store that is so
+// full that a fold would wait for them folds too.
+func TestCompactionsWait(t *testing.T) {
+	envs := tally.History(3, 60)
+	for _, flushes := range []int{5, 40} {
+		fs := vfs.NewMem()
+		s := open(t, projections.Options{FS: fs})
+		conformance.Fold(t, s, envs[:50])
+		row := conformance.RowsOf(t, s)[0]
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		damage(t, fs, func(db *pebble.DB) (err error) { // the same row again, in one table after the other
+			for range flushes {
+				err = errors.Join(err, db.Set(row.Key, row.Value, pebble.NoSync), db.Flush())
+			}
+			return err
+		})
+		compacted := make(chan struct{}, 1)
+		s = open(t, projections.Options{FS: fs, Listener: projections.Listener{Compacted: func(projections.FlushInfo) {
+			select {
+			case compacted <- struct{}{}:
+			default:
+			}
+		}}})
+		if e, _ := s.Engine(); flushes == 5 && (e.Compactions != 0 || e.Sublevels < flushes) {
+			t.Errorf("when it is open: %+v", e)
+		}
+		conformance.Fold(t, s, envs)
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		<-compacted
+		conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "compacted")
+	}
 }
 
 // TestStoreInUse: a store that is open is not opened again, and the error says so.

@@ -18,11 +18,12 @@ import (
 	"github.com/skein-feed/skein/projections/internal/tally"
 )
 
-// damage changes the files of a closed store of a tally.
+// damage changes the files of a closed store of a tally, and compacts nothing.
 func damage(t testing.TB, fs vfs.FS, change func(db *pebble.DB) error) {
 	t.Helper()
 	db, err := pebble.Open("data/tally/000001", &pebble.Options{
-		FS: fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{},
+		FS: fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{}, DisableAutomaticCompactions: true,
+		L0StopWritesThreshold: 1 << 10,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,19 +13,20 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
 // errUnlike means that the rows to be added are not a fold of the same log up to the same position as those that are there.
 var errUnlike = errors.New("projections: the added partitions do not go with the store")
 
 // ResizeCopy makes the copy of a store in dir, which no one has open (see [Store.Checkpoint]), a store of other partitions at the same
-// position. It removes the rows of partitions that are not in to, and adds those of the store in the directory added, which was built for
-// the partitions that the copy lacks, up to the same position. An empty added means that it lacks none. By the law of partitions (I13) the
-// result is the fold for to, row for row.
+// position. It removes the rows of partitions that are not in to, and adds those of the stores in the directories added, which have the
+// partitions that the copy lacks, each of them once, at the same position. By the law of partitions (I13) the result is the fold for
+// to, row for row.
 //
-// It fails if the rows of the store as a whole, which are equal for every set, differ between the two. After an error the copy is of no
-// use. A live store must never be changed so: what is ingested is on disk before older rows in memory are (I3).
-func ResizeCopy(ctx context.Context, fs FS, dir string, p Projection, to events.Partitions, added string) (err error) {
+// It fails if the rows of the store as a whole, which are equal for every set, differ between the stores. After an error the copy is of
+// no use. A live store must never be changed so: what is ingested is on disk before older rows in memory are (I3).
+func ResizeCopy(ctx context.Context, fs FS, dir string, p Projection, to events.Partitions, added ...string) (err error) {
 	r := &resizing{ctx: ctx, fs: fs, p: p, scratch: dir + ".tables"}
 	if err := errors.Join(fs.RemoveAll(r.scratch), fs.MkdirAll(r.scratch, 0o700)); err != nil {
 		return err
@@ -39,17 +40,17 @@ func ResizeCopy(ctx context.Context, fs FS, dir string, p Projection, to events.
 	if err != nil {
 		return err
 	}
-	r.dropped, r.added = from.Without(&to), to.Without(&from)
-	if r.added.Len() > 0 && added == "" {
-		return fmt.Errorf("%w: %d partitions are missing", errUnlike, r.added.Len())
-	}
+	r.dropped, r.missing = from.Without(&to), to.Without(&from)
 	if err := r.drop(); err != nil {
 		return err
 	}
-	if added != "" {
-		if err := r.add(added); err != nil {
+	for _, dir := range added {
+		if err := r.add(dir); err != nil {
 			return err
 		}
+	}
+	if n := r.missing.Len(); n > 0 {
+		return fmt.Errorf("%w: %d partitions are missing", errUnlike, n)
 	}
 	t := r.newTables(FirstLevel)
 	return r.ingest(t, t.write(func(w *sstable.Writer) error { return w.Set(fingerprintKey, fingerprintOf(p, &to).encode()) }))
@@ -70,13 +71,14 @@ func openFiles(fs FS, dir string, p Projection, readOnly bool) (*pebble.DB, erro
 // resizing is the change of one copy. Everything is written into tables that are ingested: nothing is ever in memory only, so an error of
 // the disk is returned at once.
 type resizing struct {
-	ctx            context.Context //nolint:containedctx // that of the call
-	fs             FS
-	db             *pebble.DB
-	p              Projection
-	scratch        string
-	files          int
-	dropped, added events.Partitions
+	ctx     context.Context //nolint:containedctx // that of the call
+	fs      FS
+	db      *pebble.DB
+	p       Projection
+	scratch string
+	files   int
+	// dropped are partitions that the copy has and is not to have; missing are those that it is to have and has not yet.
+	dropped, missing events.Partitions
 }
 
 // newTables are tables of sorted rows or deletions.
@@ -273,7 +275,7 @@ func (r *resizing) dropDated(t *newTables, tag Tag) error {
 	})
 }
 
-// add takes the rows of a store of the added partitions.
+// add takes the rows of a store of missing partitions.
 func (r *resizing) add(dir string) (err error) {
 	from, err := openFiles(r.fs, dir, r.p, true)
 	if err != nil {
@@ -281,8 +283,8 @@ func (r *resizing) add(dir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	held, err := r.heldBy(from)
-	if err == nil && held != r.added {
-		err = fmt.Errorf("%w: there are %d partitions, not the %d that are missing", errUnlike, held.Len(), r.added.Len())
+	if more := held.Without(&r.missing); err == nil && more.Len() > 0 {
+		err = fmt.Errorf("%w: %d partitions are there already, or not wanted", errUnlike, more.Len())
 	}
 	if err == nil {
 		err = r.samePosition(from)
@@ -293,6 +295,7 @@ func (r *resizing) add(dir string) (err error) {
 	if err != nil {
 		return err
 	}
+	r.missing = r.missing.Without(&held)
 	t := r.newTables(LastLevel)
 	return r.ingest(t, r.copyRows(t, from))
 }
@@ -373,3 +376,123 @@ func (r *resizing) sameStoreRows(db *pebble.DB) (err error) {
 func (r *resizing) isStoreRow(key []byte) bool {
 	return PartitionOf(r.p, key) == StoreWide && !bytes.Equal(key, fingerprintKey) && !IsCheckpoint(key)
 }
+
+// Fold names what rows depend on besides the log and the set of partitions: the hash of a fingerprint for all partitions.
+func (l *Live) Fold() string { return l.print.String() }
+
+// GiveRows calls do with the rows of some partitions, and with those of the store as a whole, as they are at one position, in the order of
+// their keys. Another process makes a store of them ([Live.TakeRows]), whose [Live.Fold] must be the same. It fails with
+// [ErrFingerprint] if that is another one, and with [ErrPartial] if the store does not hold all of the partitions.
+func (l *Live) GiveRows(ctx context.Context, fold string, of events.Partitions, do func(key, value []byte) error) (err error) {
+	s := l.Serving()
+	if s == nil || l.Status().Damaged {
+		return fmt.Errorf("%w: %s", ErrStopped, l.name)
+	}
+	if l.Fold() != fold {
+		return fmt.Errorf("%w: the fold of %s is %s, not %s", ErrFingerprint, l.name, l.Fold(), fold)
+	}
+	fs := l.opts.FS
+	dir := fs.PathJoin(l.dir, fmt.Sprint(disk.ShadowPrefix, "given-", l.given.Add(1)))
+	defer func() { err = errors.Join(err, fs.RemoveAll(dir)) }()
+	if _, err := s.Checkpoint(ctx, dir); err != nil {
+		return err
+	}
+	r := &resizing{ctx: ctx, fs: fs, p: l.opts.New()}
+	if r.db, err = openFiles(fs, dir, r.p, true); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.db.Close()) }()
+	held, err := r.heldBy(r.db)
+	if err != nil {
+		return err
+	}
+	if lacking := of.Without(&held); lacking.Len() > 0 {
+		return fmt.Errorf("%w: %s lacks %d of these partitions", ErrPartial, l.name, lacking.Len())
+	}
+	return r.give(&of, do)
+}
+
+// give walks over the rows of some partitions and of the store as a whole.
+func (r *resizing) give(of *events.Partitions, do func(key, value []byte) error) error {
+	it, err := r.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok && err == nil; {
+		key := it.Key()
+		partition := PartitionOf(r.p, key)
+		if partition == StoreWide || of.Has(uint8(partition)) {
+			err = do(key, it.Value())
+			ok = it.Next()
+		} else if next := r.beyond(key, partition, of); next != nil {
+			err = r.ctx.Err()
+			ok = it.SeekGE(next)
+		} else {
+			ok = it.Next()
+		}
+	}
+	return errors.Join(err, it.Close())
+}
+
+// beyond returns a key behind that of a row that is not wanted, before which there is no row of the partitions of. It returns nil for the
+// next row.
+func (r *resizing) beyond(key []byte, partition int, of *events.Partitions) []byte {
+	shard, tag := binary.BigEndian.Uint16(key), Tag(key[2])
+	switch regions, dated := r.regions(), r.dated(); {
+	case slices.Contains(regions, tag):
+		return nil // among rows of all homes
+	case slices.Contains(dated, tag):
+		for partition++; partition < events.NumPartitions; partition++ {
+			if of.Has(uint8(partition)) {
+				first, _ := shardsOf(uint8(partition))
+				return binary.BigEndian.AppendUint16(bytes.Clone(key[:prefixLen]), first)
+			}
+		}
+		return PrefixEnd(key[:prefixLen])
+	default:
+		// Rows of this shard that are wanted are of tags whose rows are elsewhere than their homes.
+		for tag++; tag != 0; tag++ {
+			if slices.Contains(regions, tag) || slices.Contains(dated, tag) {
+				return AppendPrefix(nil, events.Shard(shard), tag)
+			}
+		}
+		return AppendPrefix(nil, events.Shard(shard+1), 0)
+	}
+}
+
+// TakeRows makes a store of some partitions in a directory, which does not exist, of the rows that [Live.GiveRows] of another process
+// gives. The caller folds into it, closes it, and takes its files for [ResizeCopy].
+func (l *Live) TakeRows(
+	ctx context.Context, dir string, of events.Partitions, give func(do func(key, value []byte) error) error,
+) (s *Store, err error) {
+	o := l.storeOptions(1)
+	o.Dir, o.Partitions, o.Partitioned, o.Listener = dir, partsOf(&of), false, Listener{}
+	fs, files := o.FS, generationDir(o, 1)
+	r := &resizing{ctx: ctx, fs: fs, p: o.Projection, scratch: fs.PathJoin(dir, "tables")}
+	if err := errors.Join(fs.MkdirAll(r.scratch, 0o700), fs.MkdirAll(files, 0o700)); err != nil {
+		return nil, err
+	}
+	t, whole := r.newTables(LastLevel), false
+	err = give(func(key, value []byte) error {
+		switch p := PartitionOf(r.p, key); {
+		case bytes.Equal(key, fingerprintKey):
+			value, whole = fingerprintOf(r.p, o.Partitions).encode(), true
+		case p != StoreWide && !of.Has(uint8(p)):
+			return fmt.Errorf("%w: a row of partition %d was not asked for", errUnlike, p)
+		}
+		return t.write(func(w *sstable.Writer) error { return w.Set(key, value) })
+	})
+	if err = errors.Join(err, t.cut()); err == nil && !whole {
+		err = fmt.Errorf("%w: there is no fingerprint", errUnlike)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := CreateStore(ctx, fs, files, r.p, t.names); err != nil {
+		return nil, err
+	}
+	return Open(o)
+}
+
+// Files returns the directory of the store's files.
+func (s *Store) Files() string { return s.dir }

@@ -74,6 +74,9 @@ func OpenTable(ctx context.Context, fs FS, name string, p Projection) (*sstable.
 func CreateStore(ctx context.Context, fs FS, dir string, p Projection, sets ...[]string) (err error) {
 	o := tableOptions(fs, p, mergerOf(p))
 	o.DisableWAL, o.DisableAutomaticCompactions, o.Logger = true, true, quietEngine{}
+	// Whatever their size, tables of a later set are put into the level above those that they overlap. From level 0 they would soon be
+	// merged with all the others: the whole store would be written again.
+	o.LBaseMaxBytes = 1
 	db, err := pebble.Open(dir, o)
 	if err != nil {
 		return fmt.Errorf("create a store of %s: %w", p.Name(), err)

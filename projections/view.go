@@ -30,8 +30,9 @@ type position struct {
 	// version is that of the rows, queryCache what queries keep of them.
 	version    uint64
 	queryCache QueryCache
-	// holding is that of the store.
+	// holding and down are those of the store.
 	holding *holding
+	down    <-chan struct{}
 }
 
 // snapshot is a Pebble snapshot that several positions and any number of views share.
@@ -130,7 +131,7 @@ func (sn *snapshot) release() {
 // snapshot stays.
 func (s *Store) publish(newRows bool) {
 	last := s.current.Load()
-	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, queryCache: s.queryCache, holding: &s.holding}
+	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, queryCache: s.queryCache, holding: &s.holding, down: s.life.Down()}
 	if last != nil && !newRows {
 		next.rows = last.rows
 	} else {
@@ -196,6 +197,9 @@ func (v *View) Close() error {
 	}
 	return nil
 }
+
+// Down is closed when the store has failed, or is to be closed, as after a cut-over. That waits for the view, which is to be closed soon.
+func (v *View) Down() <-chan struct{} { return v.at.down }
 
 // Holds reports whether the view has the rows of a user or item: whether the store holds its partition. A question about others has
 // no answer here.

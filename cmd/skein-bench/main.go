@@ -82,7 +82,7 @@ type measureCmd struct {
 	Of      []string      `help:"Of the projections that are replayed, these only." name:"replay-of" placeholder:"NAME"`
 	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000"`
 	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone"`
-	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0 means the default of skein serve." name:"rebuild-memory" default:"0"`
+	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0 means 512 MiB." name:"rebuild-memory" default:"0"`
 	Log     byteSize      `help:"Length of the stream from whose start readers catch up." name:"log-bytes" default:"500MB"`
 	Events  int           `help:"Events of a large product that one of its nodes reads." name:"log-events" default:"20000000"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m"`

@@ -206,7 +206,7 @@ func (c *exportRowsCmd) restored(ctx context.Context, std *command.Streams, p pr
 	if err != nil {
 		return err
 	}
-	store, err := projections.Open(projections.Options{Dir: dir, Projection: p, ReadOnly: true})
+	store, err := projections.Open(projections.Options{Dir: dir, Projection: p, Partitioned: true, ReadOnly: true})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +32,10 @@ type erasing struct {
 
 	url     string
 	archive string
-	apis    map[string]*command.Client
-	stops   map[string]func()
+	// target has the snapshots of all nodes.
+	target string
+	apis   map[string]*command.Client
+	stops  map[string]func()
 }
 
 // start starts a node on a data directory.
@@ -45,17 +46,17 @@ func (e *erasing) start(name, dir string) {
 		e.t.Fatal(err)
 	}
 	api, stop := startApp(e.t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) {
-		o.Log, o.Maintenance.Archive = eventlog.Config{URL: e.url}, e.bucket()
+		o.Log, o.Maintenance.Archive, o.Maintenance.Snapshots = eventlog.Config{URL: e.url}, e.bucket(e.archive), e.bucket(e.target)
 		o.Node = &service.NodeOptions{Name: name, Addr: l.Addr().String(), Listener: l, Weight: 1, Copies: 1}
 	})
 	e.apis[name], e.stops[name] = api, stop
 	e.running[name] = &door{&server{addr: addressOf(api)}, e.t.Context(), func() {}}
 }
 
-// bucket returns that of the archive.
-func (e *erasing) bucket() bucket.Bucket {
+// bucket returns that of a directory.
+func (e *erasing) bucket(dir string) bucket.Bucket {
 	e.t.Helper()
-	b, err := bucket.NewDir(e.archive)
+	b, err := bucket.NewDir(dir)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -99,9 +100,35 @@ func (e *erasing) served() {
 
 // erase erases a user at the node that archives.
 func (e *erasing) erase(user string) (code int, out string) {
-	var text, trouble bytes.Buffer
-	code = run([]string{"replay", "erase", user, "--server", e.apis["a"].URL}, &command.Streams{Out: &text, Err: &trouble})
-	return code, text.String() + trouble.String()
+	code, text, trouble := skein("replay", "erase", user, "--server", e.apis["a"].URL)
+	return code, text + trouble
+}
+
+// snapshots has each node take a snapshot, and returns a copy of all that there are then, and of those of a node that is gone.
+func (e *erasing) snapshots() (copied string) {
+	e.t.Helper()
+	for _, api := range e.apis {
+		if code, out, said := skein("snapshot", "--name", "before", "--server", api.URL); code != exitOK {
+			e.t.Fatal(code, out, said)
+		}
+	}
+	copied = filepath.Join(e.t.TempDir(), "snapshots")
+	err := errors.Join(os.CopyFS(filepath.Join(e.target, "nodes", "gone"), os.DirFS(filepath.Join(e.target, "nodes", "b"))),
+		os.CopyFS(copied, os.DirFS(e.target)))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return copied
+}
+
+// restore returns a data directory with the latest snapshot of node b.
+func (e *erasing) restore(target string) (dir string) {
+	e.t.Helper()
+	dir = e.t.TempDir()
+	if code, out, said := skein("restore", "--data", dir, "--target", filepath.Join(target, "nodes", "b")); code != exitOK {
+		e.t.Fatal(code, out, said)
+	}
+	return dir
 }
 
 // same puts questions to the nodes, which must answer as the process that holds everything.
@@ -127,7 +154,7 @@ func ofNode(name string) string {
 }
 
 // TestEraseInACluster: a user who is erased at one node is in no file of any node, of the archive and of the log. Nothing is scrubbed while
-// a node is away, and one that comes back with what it had before is clean, too.
+// a node is away, and one that comes back with what it had before is clean, too, be it a copy or a snapshot. No snapshot has the user.
 func TestEraseInACluster(t *testing.T) {
 	t.Parallel()
 	user := ofNode("b")
@@ -135,7 +162,7 @@ func TestEraseInACluster(t *testing.T) {
 	a, b, archived := t.TempDir(), t.TempDir(), t.TempDir()
 	e := &erasing{
 		nodes: nodes{t: t, http: &http.Client{Transport: &http.Transport{}}, running: map[string]*door{}},
-		url:   ns.ClientURL(), archive: archived, apis: map[string]*command.Client{}, stops: map[string]func(){},
+		url:   ns.ClientURL(), archive: archived, target: t.TempDir(), apis: map[string]*command.Client{}, stops: map[string]func(){},
 	}
 	t.Cleanup(e.http.CloseIdleConnections)
 	e.start("a", a)
@@ -149,7 +176,7 @@ func TestEraseInACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
-		o.Log, o.Maintenance.Archive = eventlog.Config{URL: e.url}, e.bucket()
+		o.Log, o.Maintenance.Archive = eventlog.Config{URL: e.url}, e.bucket(archived)
 	})
 	defer stop()
 	e.whole = &server{addr: addressOf(whole)}
@@ -173,6 +200,7 @@ func TestEraseInACluster(t *testing.T) {
 	publish(t, whole, evs...)
 	at := publish(t, whole, gatewaytest.Events(rng, 200)...)
 	e.same(1, at)
+	snapshots := e.snapshots()
 
 	e.stop("b") // its stores are flushed
 	before := filepath.Join(t.TempDir(), "before")
@@ -193,16 +221,23 @@ func TestEraseInACluster(t *testing.T) {
 	}
 	at = publish(t, whole, userFollowed("u1", "u2"))
 	e.same(2, at)
-	for _, dir := range []string{a, b, archived, ns.JetStreamConfig().StoreDir} {
+	if code, out, said := skein("snapshot", "--name", "after", "--server", e.apis["b"].URL); code != exitOK {
+		t.Fatal(code, out, said)
+	}
+	for _, dir := range []string{a, b, archived, e.target, ns.JetStreamConfig().StoreDir} {
 		if found := conformance.FilesWith(e.t, dir, user); len(found) > 0 {
 			t.Errorf("the id is still in %v", found)
 		}
 	}
-	e.stop("b")
-	e.start("b", before)
-	e.served()
-	e.same(3, at)
-	if found := conformance.FilesWith(e.t, before, user); len(found) > 0 {
-		t.Errorf("the id is still in %v", found)
+	for i, dir := range []string{before, e.restore(snapshots), e.restore(e.target)} {
+		e.stop("b")
+		e.start("b", dir)
+		e.served()
+		e.same(uint64(3+i), at)
+		for _, dir := range []string{dir, e.target} {
+			if found := conformance.FilesWith(e.t, dir, user); len(found) > 0 {
+				t.Errorf("%d: the id is still in %v", i, found)
+			}
+		}
 	}
 }

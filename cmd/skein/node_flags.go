@@ -50,6 +50,8 @@ func (f *nodeFlags) member(ctx context.Context, c *serveCmd) (*service.NodeOptio
 		return nil, command.Usagef("--router holds no partitions, so it is no --node, and has no --node-addr or --node-zone")
 	case f.Router && c.NATS == "":
 		return nil, command.Usagef("--router needs --nats, where its cluster has the log")
+	case f.Router && c.Snapshots != "":
+		return nil, command.Usagef("--router has nothing of which --snapshots could be taken")
 	case f.Router:
 		return &service.NodeOptions{Copies: f.Copies, ReplaceAfter: f.ReplaceAfter}, nil
 	}
@@ -71,8 +73,6 @@ func (f *nodeFlags) member(ctx context.Context, c *serveCmd) (*service.NodeOptio
 		return nil, command.Usagef("--node-weight is %d, must be from 1 to 1000", f.NodeWeight)
 	case f.Copies < 1 || f.Copies > 10:
 		return nil, command.Usagef("--copies is %d, must be from 1 to 10", f.Copies)
-	case c.Snapshots != "":
-		return nil, command.Usagef("--snapshots is not for a node: it holds a part of the rows")
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.NodeAddr)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -105,12 +106,21 @@ func (s *server) kill() {
 	_ = s.cmd.Wait() // "signal: killed"
 }
 
-// freePorts finds ports, from one on, that no client of this machine is given by chance, so that a server can have them again.
+// givenPorts are the ports that [freePorts] has returned.
+var givenPorts sync.Map
+
+// freePorts finds ports, from one on, that no client of this machine is given by chance, so that a server can have them again. None is
+// returned twice: two tests may ask before either listens.
 func freePorts(from, n int) (ports []int, err error) {
 	for port := from; port < 30000 && len(ports) < n; port++ {
+		if _, given := givenPorts.Load(port); given {
+			continue
+		}
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
-			ports = append(ports, port)
+			if _, given := givenPorts.LoadOrStore(port, nil); !given {
+				ports = append(ports, port)
+			}
 		}
 	}
 	if len(ports) < n {

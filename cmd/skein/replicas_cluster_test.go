@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -34,26 +33,21 @@ func startCluster(t *testing.T) *natsCluster {
 	t.Helper()
 	const size = 3
 	c := &natsCluster{t: t, servers: make([]*natsserver.Server, size)}
-	var routes []*url.URL
-	var reserved []net.Listener
-	for range size { // all at once, so that they are different
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		reserved = append(reserved, l)
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+	ports, err := freePorts(27000, 2*size)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for n, l := range reserved {
+	var routes []*url.URL
+	for _, port := range ports[:size] {
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+	}
+	for n, port := range ports[:size] {
 		c.opts = append(c.opts, &natsserver.Options{
-			ServerName: fmt.Sprint("n", n), Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true,
+			ServerName: fmt.Sprint("n", n), Host: "127.0.0.1", Port: ports[size+n], NoSigs: true, NoLog: true,
 			JetStream: true, StoreDir: filepath.Join(t.TempDir(), fmt.Sprint(n)), SyncAlways: true, JetStreamMaxStore: 1 << 40,
-			Cluster: natsserver.ClusterOpts{Name: "replicas", Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port},
+			Cluster: natsserver.ClusterOpts{Name: "replicas", Host: "127.0.0.1", Port: port},
 			Routes:  routes,
 		})
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
 	}
 	for n := range size {
 		c.start(n)
@@ -82,7 +76,6 @@ func (c *natsCluster) start(n int) {
 	if !ns.ReadyForConnections(patience) {
 		c.t.Fatalf("server %d of the cluster is not ready", n)
 	}
-	c.opts[n].Port = ns.Addr().(*net.TCPAddr).Port
 }
 
 func (c *natsCluster) stop(n int) {

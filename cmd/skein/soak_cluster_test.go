@@ -401,7 +401,9 @@ func (c *clustered) verify() (string, error) {
 	var all []string
 	var errs []error
 	for i, p := range c.servers {
-		out, err := tool(c.ctx, p.bin, "replay", "verify", "--server", c.apis[i].URL)
+		out, err := verified(c.ctx, func(ctx context.Context) (string, error) {
+			return tool(ctx, p.bin, "replay", "verify", "--server", c.apis[i].URL)
+		})
 		all, errs = append(all, p.name+": "+out), append(errs, err)
 	}
 	return strings.Join(all, "\n"), errors.Join(errs...)

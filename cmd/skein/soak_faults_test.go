@@ -119,6 +119,7 @@ func tail(path string, n int) []string {
 
 // begin begins the traffic through these addresses. Answers are parted as [soak] says.
 func (c *campaign) begin(doors []*command.Client, parted bool) {
+	c.kinds = c.chosen()
 	c.soak = newSoak(c.seed, 6, doors, c.t.Logf)
 	c.soak.parted = parted
 	c.began = time.Now()
@@ -187,15 +188,25 @@ func (c *campaign) do(kind faultKind) bool {
 	return true
 }
 
+// chosen returns the kinds that SKEIN_FAULTS_ONLY names; all if it is empty.
+func (c *campaign) chosen() (kinds []faultKind) {
+	only, names := os.Getenv("SKEIN_FAULTS_ONLY"), []string(nil)
+	for _, k := range c.kinds {
+		if names = append(names, k.name); only == "" || slices.Contains(strings.Split(only, ";"), k.name) {
+			kinds = append(kinds, k)
+		}
+	}
+	if len(kinds) == 0 {
+		c.t.Fatalf("SKEIN_FAULTS_ONLY is %q, and names none of the kinds of faults: %s", only, strings.Join(names, ";"))
+	}
+	return kinds
+}
+
 // torment injects faults of all kinds, in rounds of another order each, until the time is up and every kind was there. It ends
 // early, and returns false, when something was found.
 func (c *campaign) torment() bool {
-	only := os.Getenv("SKEIN_FAULTS_ONLY")
 	for round := 0; round == 0 || time.Since(c.began) < c.length; round++ {
 		for _, i := range c.random.Perm(len(c.kinds)) {
-			if only != "" && !slices.Contains(strings.Split(only, ";"), c.kinds[i].name) {
-				continue
-			}
 			if round > 0 && time.Since(c.began) >= c.length {
 				return true
 			}

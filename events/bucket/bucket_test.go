@@ -265,3 +265,37 @@ func TestS3String(t *testing.T) {
 		t.Errorf("a prefix that is no name: %v", err)
 	}
 }
+
+// TestWithin: a part of a bucket is a bucket, and has its objects there.
+func TestWithin(t *testing.T) {
+	dir := t.TempDir()
+	b, err := bucket.NewDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := bucket.Within(b, "nodes/a")
+	if err != nil || part.String() != filepath.Join(dir, "nodes", "a") {
+		t.Fatal(part, err)
+	}
+	conform(t, part)
+	put(t.Context(), t, part, "x", "content")
+	if got, err := get(t.Context(), b, "nodes/a/x", 0, -1); err != nil || got != "content" {
+		t.Errorf("%q, %v", got, err)
+	}
+	for prefix, want := range map[string]string{
+		"": "s3://feeds/nodes/a?endpoint=localhost%3A1&region=eu", "b/c": "s3://feeds/b/c/nodes/a?endpoint=localhost%3A1&region=eu",
+	} {
+		b, err := bucket.NewS3(bucket.S3Config{Endpoint: "localhost:1", Bucket: "feeds", Prefix: prefix, Region: "eu"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if part, err := bucket.Within(b, "nodes/a"); err != nil || part.String() != want {
+			t.Errorf("%v of %v, %v", part, b, err)
+		}
+	}
+	for _, name := range []string{"", "..", "a/../../b", "/a", "-a"} {
+		if part, err := bucket.Within(b, name); !errors.Is(err, bucket.ErrName) {
+			t.Errorf("%q: %v, %v", name, part, err)
+		}
+	}
+}

@@ -85,6 +85,11 @@ func TestS3(t *testing.T) {
 				t.Fatal(err)
 			}
 			conform(t, b)
+			part, err := bucket.Within(b, "nodes/a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Run("within", func(t *testing.T) { conform(t, part) })
 			clean(t, b)
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,23 +16,35 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
+// routePorts counts the ports that [routePort] has tried, in all tests of the process.
+var routePorts atomic.Int32
+
+// routePort finds a free port for the routes of a server. It is given before the server listens, so it is none that the kernel gives to
+// clients, and none that another test of this package has got.
+func routePort(t *testing.T) int {
+	t.Helper()
+	const first, last = 30_000, 32_000
+	for {
+		port := first + int(routePorts.Add(1))
+		if port > last {
+			t.Fatal("no free ports")
+		}
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+}
+
 // testCluster starts servers that form a JetStream cluster, and returns them with the URL of all.
 func testCluster(t *testing.T, size int) (servers []*server.Server, clientURL string) {
 	t.Helper()
 	var ports []int
 	var routes []*url.URL
 	for range size {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		port := l.Addr().(*net.TCPAddr).Port
+		port := routePort(t)
 		ports = append(ports, port)
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
 	}
 	var urls []string
 	for n := range size {

@@ -65,6 +65,20 @@ func begin(t *testing.T, fs projections.FS, envs []*events.Envelope) *build.Buil
 	return b
 }
 
+// TestNothingToCompact: the last set of tables of a built store lies across the others, a level above them. From level 0 the engine would
+// merge it with all of them.
+func TestNothingToCompact(t *testing.T) {
+	envs, fs := someMonths(), vfs.NewMem()
+	if err := begin(t, fs, envs).Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := conformance.Open(t, fs, newSeen(), projections.Bounds{})
+	defer conformance.Close(t, s)
+	if e, ok := s.Engine(); !ok || e.Sublevels != 0 || e.ReadAmplification != 2 {
+		t.Errorf("%+v, %v", e, ok)
+	}
+}
+
 // TestInterrupted: a build that is ended leaves no store, and no other file once it is closed.
 func TestInterrupted(t *testing.T) {
 	fs := vfs.NewMem()

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -36,10 +37,10 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 	if err = errors.Join(err, store.Close()); err != nil {
 		t.Fatalf("copy: %v", err)
 	}
-	added := ""
-	if lacking := to.Without(&from); lacking.Len() > 0 {
-		added = "added"
-		b, err := build.New(build.Options{FS: fs, Dir: added, New: newProjection, Partitions: &lacking})
+	var added []string
+	for _, part := range halves(to.Without(&from)) {
+		added = append(added, fmt.Sprint("added", len(added)))
+		b, err := build.New(build.Options{FS: fs, Dir: added[len(added)-1], New: newProjection, Partitions: &part})
 		if err == nil {
 			err = errors.Join(b.Add(ofAdded), b.Finish(ctx), b.Close())
 		}
@@ -47,7 +48,7 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 			t.Fatalf("build: %v", err)
 		}
 	}
-	if err := projections.ResizeCopy(ctx, fs, dir, newProjection(), to, added); err != nil {
+	if err := projections.ResizeCopy(ctx, fs, dir, newProjection(), to, added...); err != nil {
 		return nil, err
 	}
 	if names, _ := fs.List("copy/" + name); len(names) != 1 {
@@ -59,6 +60,22 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 	}
 	rows, err = rowsOf(store)
 	return rows, errors.Join(err, store.Close())
+}
+
+// halves divides a set into at most two, none of which is empty.
+func halves(s events.Partitions) (parts []events.Partitions) {
+	var low events.Partitions
+	for p := range events.NumPartitions / 2 {
+		if s.Has(uint8(p)) {
+			low.Add(uint8(p))
+		}
+	}
+	for _, part := range []events.Partitions{low, s.Without(&low)} {
+		if part.Len() > 0 {
+			parts = append(parts, part)
+		}
+	}
+	return parts
 }
 
 // homesOf returns the partitions of all users and items of a history.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -65,7 +66,7 @@ type Audit struct {
 	// Rest is called after each check, and after each piece of a long one; nil disables it.
 	Rest func(context.Context) error
 	// Hold is the longest time for which one position is held, where the audit can continue at another: between two checks, and in the
-	// walk over the other sides of a long list. Default 10 s.
+	// walk over the other sides of a long list. It is given up there at once when a store is to be closed. Default 10 s.
 	Hold time.Duration
 	// Checks is the number of entities that were checked, Waited the time that the audit has waited for common positions.
 	Checks uint64
@@ -110,10 +111,10 @@ func (a *Audit) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// move goes to the next common position if this one was held for longer than Hold. The caller must not compare values from before with
-// values from after.
+// move goes to the next common position if this one was held for longer than Hold, or a store is to be closed. The caller must not compare
+// values from before with values from after.
 func (a *Audit) move(ctx context.Context) error {
-	if time.Since(a.opened) < a.Hold {
+	if time.Since(a.opened) < a.Hold && !a.down() {
 		return nil
 	}
 	began := time.Now()
@@ -184,6 +185,36 @@ func (a *Audit) rest(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return a.Rest(ctx)
+}
+
+// down reports whether a store is to be closed, which waits for its view.
+func (a *Audit) down() bool {
+	return slices.ContainsFunc(a.views, func(v *projections.View) bool {
+		select {
+		case <-v.Down():
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// pause waits, but for no store that is to be closed.
+func (a *Audit) pause(ctx context.Context, most time.Duration) error {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	var down [3]<-chan struct{} // nil blocks
+	for i, v := range a.views {
+		down[i] = v.Down()
+	}
+	select {
+	case <-timer.C:
+	case <-down[0]:
+	case <-down[1]:
+	case <-down[2]:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }
 
 // corrupt reports whether an error is about a row that no fold writes.

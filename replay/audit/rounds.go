@@ -27,7 +27,7 @@ func (a *Auditor) rester(audit *Audit) func(context.Context) error {
 		a.owed += time.Since(since) - (audit.Waited - waited)
 		err := ctx.Err()
 		if a.owed >= work {
-			err = a.pace.Rest(ctx, a.owed)
+			err = audit.pause(ctx, a.pace.Pause(a.owed))
 			a.owed = 0
 		}
 		since, waited = time.Now(), audit.Waited

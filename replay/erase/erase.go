@@ -45,9 +45,11 @@ type Options struct {
 	Bucket bucket.Bucket
 	// Buckets are the buckets of the archive and of the snapshots. Files that a crash left half written there are removed.
 	Buckets []bucket.Bucket
-	// Part is that of this process, and Nodes are the others, if it is a node of a cluster; nil otherwise.
-	Part  *Part
-	Nodes *Nodes
+	// Part is that of this process, and Nodes are the others, if it is a node of a cluster; nil otherwise. Shared is then the bucket in
+	// which all nodes have theirs ([snapshot.OfNode]).
+	Part   *Part
+	Nodes  *Nodes
+	Shared bucket.Bucket
 }
 
 // Report is the result of an erasure.
@@ -79,7 +81,7 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, "%s\n", line)
 	}
 	if len(r.Snapshots) > 0 {
-		fmt.Fprintf(&b, "snapshots removed: %s\n", strings.Join(r.Snapshots, ", "))
+		fmt.Fprintln(&b, removedLine(r.Snapshots))
 	}
 	for _, line := range r.Left {
 		fmt.Fprintf(&b, "left: %s\n", line)
@@ -145,7 +147,10 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 		return r, err
 	}
 	if err := o.cleanSnapshots(ctx, &r, p); err != nil {
-		return r, fmt.Errorf("remove snapshots: %w", err)
+		return r, err
+	}
+	if err := o.cleanShared(ctx, &r, began); err != nil {
+		return r, err
 	}
 	if err := o.cleanBuckets(began); err != nil {
 		return r, fmt.Errorf("remove what was being written: %w", err)
@@ -226,51 +231,18 @@ func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress
 	return err
 }
 
-// cleanSnapshots takes a new snapshot first, so that there is always one, then removes all others, and the files that an interrupted
-// snapshot has left.
-func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progress) error {
-	if o.Bucket == nil {
-		return nil
-	}
-	var after string
-	if o.Keeper != nil {
-		taken, err := o.Keeper.Take(ctx, "", nil, p)
-		if err != nil {
-			return err
-		}
-		after = taken.Name
-	}
-	return snapshot.WhenFree(ctx, func() error {
-		// The list has the snapshots that were under way during the rebuild too, because WhenFree waits for them.
-		old, err := snapshot.List(ctx, o.Bucket)
-		if err != nil {
-			return err
-		}
-		var names []string
-		for _, s := range old {
-			if s.Snapshot != after && !slices.Contains(names, s.Snapshot) {
-				names = append(names, s.Snapshot)
-			}
-		}
-		if len(names) == 0 {
-			// No snapshot is to be removed, but there may be files that none of them names.
-			_, err = snapshot.Prune(ctx, o.Bucket, 0)
-			return err
-		}
-		if _, err = snapshot.Remove(ctx, o.Bucket, names...); err == nil {
-			r.Snapshots = names
-		}
-		return err
-	})
-}
-
 // cleanBuckets removes the files that interrupted calls of Put have left behind.
 func (o *Options) cleanBuckets(began time.Time) error {
 	var errs []error
 	for _, b := range o.Buckets {
-		if c, ok := b.(bucket.Cleaner); ok {
-			errs = append(errs, c.Clean(began))
-		}
+		errs = append(errs, cleanBucket(b, began))
 	}
 	return errors.Join(errs...)
+}
+
+func cleanBucket(b bucket.Bucket, began time.Time) error {
+	if c, ok := b.(bucket.Cleaner); ok {
+		return c.Clean(began)
+	}
+	return nil
 }

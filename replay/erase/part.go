@@ -14,9 +14,11 @@ import (
 
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/atomicfile"
+	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/replay/rebuild"
+	"github.com/skein-feed/skein/replay/snapshot"
 )
 
 // markName is the name of the file of a [Part] in the data directory.
@@ -42,6 +44,8 @@ type Part struct {
 	Log     *eventlog.Log
 	Archive *archive.Archive
 	Stores  []*projections.Live
+	// Snapshots has the snapshots of the stores, whose keeper calls [Part.Erased]; nil means there are none.
+	Snapshots bucket.Bucket
 
 	path string
 	// builds has one element while somebody builds generations of the stores.
@@ -58,10 +62,7 @@ type Part struct {
 // mark is what the data directory says of its stores.
 type mark struct {
 	Version int `json:"version"`
-	// Epoch: no file of the stores has anything that was scrubbed from the epochs before it.
-	Epoch uint32 `json:"epoch"`
-	// Flushed: the stores have folded the deletions up to this sequence from the log as it was before these users were erased.
-	Flushed uint64 `json:"flushed"`
+	snapshot.Erased
 }
 
 const markVersion = 1
@@ -142,9 +143,26 @@ func (p *Part) Look() (due bool, err error) {
 		return true, nil
 	}
 	if p.mark.Epoch < epoch {
-		return false, p.writeLocked(mark{Epoch: epoch, Flushed: p.mark.Flushed})
+		return false, p.writeLocked(snapshot.Erased{Epoch: epoch, Flushed: p.mark.Flushed})
 	}
 	return false, nil
+}
+
+// Epoch returns the first epoch from which on the stores may have what was scrubbed from the log.
+func (p *Part) Epoch() uint32 {
+	_, _ = p.Look() // the log may have a new epoch; what else it finds is not of interest here
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mark.Epoch
+}
+
+// Gives fails if another node, whose stores have nothing of what was scrubbed from the log before an epoch, must not copy rows of this
+// one, which may have some.
+func (p *Part) Gives(epoch uint32) error {
+	if at := p.Epoch(); at < epoch {
+		return fmt.Errorf("its stores may have what was scrubbed from the log before epoch %d: they are of epoch %d", epoch, at)
+	}
+	return nil
 }
 
 // Wanted is sent to when Look has found that the stores are to be built anew.
@@ -158,16 +176,21 @@ func (p *Part) missedLocked() error {
 	return nil
 }
 
-func (p *Part) writeLocked(m mark) error {
-	m.Version = markVersion
-	data, err := json.Marshal(m)
-	if err == nil {
-		err = atomicfile.Write(p.path, append(data, '\n'))
-	}
+func (p *Part) writeLocked(e snapshot.Erased) error {
+	m := mark{markVersion, e}
+	err := writeMark(p.path, m)
 	if err == nil {
 		p.mark = m
 	}
 	return err
+}
+
+func writeMark(path string, m mark) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, append(data, '\n'))
 }
 
 // Hold waits until nobody builds generations of the stores, and keeps others from it until release is called.
@@ -237,7 +260,7 @@ func flush(ctx context.Context, stores []*projections.Live, seq uint64) error {
 func (p *Part) flushed(seq uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.writeLocked(mark{Epoch: p.mark.Epoch, Flushed: max(seq, p.mark.Flushed)})
+	return p.writeLocked(snapshot.Erased{Epoch: p.mark.Epoch, Flushed: max(seq, p.mark.Flushed)})
 }
 
 // cleaned notes that the stores were built from the log of an epoch.
@@ -245,7 +268,7 @@ func (p *Part) cleaned(epoch uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failed = nil
-	return p.writeLocked(mark{Epoch: max(epoch, p.mark.Epoch), Flushed: p.mark.Flushed})
+	return p.writeLocked(snapshot.Erased{Epoch: max(epoch, p.mark.Epoch), Flushed: p.mark.Flushed})
 }
 
 // Clean reports whether all stores were built from the log of an epoch or a later one. If they were not, they soon are to be, and the
@@ -266,8 +289,8 @@ func (p *Part) Clean(ctx context.Context, epoch uint32) (done bool, err error) {
 	return false, err
 }
 
-// Build builds the stores anew if files of them may have what was scrubbed from the log, and deletes their previous generations. The
-// caller holds the builds. The report has a line for each store.
+// Build builds the stores anew if files of them may have what was scrubbed from the log, and deletes their previous generations and the
+// snapshots of them. The caller holds the builds. The report has a line for each store.
 func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o rebuild.Options) (report []string, err error) {
 	p.mu.Lock()
 	due, epoch := p.mark.due(p.Log), p.Log.Epoch()
@@ -290,6 +313,15 @@ func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o reb
 	}
 	if report, err = buildAnew(ctx, p.Stores, subscribe, o); err != nil {
 		return report, err
+	}
+	if p.Snapshots != nil {
+		removed, err := removeSnapshots(ctx, p.Snapshots, "", takenBefore(epoch))
+		if err != nil {
+			return report, err
+		}
+		if len(removed) > 0 {
+			report = append(report, removedLine(removed))
+		}
 	}
 	return report, p.cleaned(epoch)
 }

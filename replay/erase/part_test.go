@@ -49,7 +49,12 @@ func (s *service) with(peers map[string]*peer) {
 			return answered(peers[name].Flush(ctx, epoch, seq))
 		},
 		Clean: func(ctx context.Context, name string, epoch uint32) (bool, string, error) {
-			return answered(peers[name].Clean(ctx, epoch))
+			given := peers[name].Gives(epoch)
+			done, err := peers[name].Clean(ctx, epoch)
+			if given == nil && !done {
+				s.t.Errorf("%s gives rows that may be erased", name)
+			}
+			return answered(done, err)
 		},
 	}
 }

@@ -20,6 +20,10 @@ import (
 func (r *run) build(
 	ctx context.Context, subscribe SubscribeFunc, dir string, held events.Partitions, until func(seq uint64) (last uint64, err error),
 ) (err error) {
+	if r.o.Turn != nil {
+		r.o.Turn.Lock()
+		defer r.o.Turn.Unlock()
+	}
 	kinds := kindsOf(r.live.Projection())
 	sub, err := subscribe(events.Cursor{}, kinds)
 	if err != nil {
@@ -42,15 +46,16 @@ func (r *run) build(
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
+	add := func(envs []*events.Envelope) error { return b.Add(ctx, envs) }
 	for !r.isNear(b.Cursor().Seq, o.Head) {
-		if _, err := r.add(ctx, b, sub, math.MaxUint64); err != nil {
+		if _, err := r.read(ctx, sub, math.MaxUint64, add); err != nil {
 			return err
 		}
 	}
 	if until != nil {
 		last, err := until(b.Cursor().Seq)
 		for beyond := false; !beyond && err == nil && b.Cursor().Seq < last; {
-			beyond, err = r.add(ctx, b, sub, last)
+			beyond, err = r.read(ctx, sub, last, add)
 		}
 		if err != nil {
 			return err
@@ -60,8 +65,10 @@ func (r *run) build(
 	return b.Finish(ctx)
 }
 
-// add reads a piece of the log, adds it to a build up to a last sequence, and reports whether there was more.
-func (r *run) add(ctx context.Context, b *paced.Build, sub projections.Subscription, last uint64) (beyond bool, err error) {
+// read reads a piece of the log up to a last sequence, gives it to fold, and reports whether there was more.
+func (r *run) read(
+	ctx context.Context, sub projections.Subscription, last uint64, fold func([]*events.Envelope) error,
+) (beyond bool, err error) {
 	envs, err := sub.Next(ctx, readBytes)
 	if err != nil {
 		return false, err
@@ -70,7 +77,7 @@ func (r *run) add(ctx context.Context, b *paced.Build, sub projections.Subscript
 	if n := slices.IndexFunc(envs, func(env *events.Envelope) bool { return env.Seq() > last }); n >= 0 {
 		envs, beyond = envs[:n], true
 	}
-	if err := b.Add(ctx, envs); err != nil {
+	if err := fold(envs); err != nil {
 		return beyond, err
 	}
 	r.envelopes += uint64(len(envs))

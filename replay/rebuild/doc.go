@@ -9,7 +9,7 @@
 // After a crash or a stop the next Rebuild begins anew.
 //
 // A node of a cluster holds some partitions. A rebuild keeps to them. [Resize] has the projection hold others, by the same way: the next
-// generation begins as a copy of the one that serves, and only the partitions that this one lacks are built.
+// generation begins as a copy of the one that serves. Partitions that this one lacks are copied from nodes that have them, or built.
 //
 // The previous generation stays, and [Rollback] goes back to it the same way: it folds what it has missed and is cut over to. So I1 and
 // I3 hold for every generation, and queries see nothing of it.

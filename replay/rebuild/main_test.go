@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // world is an embedded log with a hub, and projections that follow it.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	log       *eventlog.Log
 	hub       *eventlog.Hub
 	publisher *eventlog.Publisher
@@ -38,7 +38,7 @@ type world struct {
 	seed atomic.Uint64
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), eventlog.Config{Ephemeral: true})
 	if err != nil {
@@ -180,8 +180,8 @@ func (w *world) wantRows(l *projections.Live, seq uint64) {
 	conformance.RowsOf(w.t, l.Serving()).MustEqual(w.t, straight, "%s, partitions %s", l.Name(), &held)
 }
 
-// reading reads a projection all the time, a thousand times a second at most, which leaves the processors to what is tested: no read may
-// fail, and none may show an older position than the one before.
+// reading reads a projection all the time, a thousand times a second at most, and rests nine times as long as a read took, which leaves
+// the processors to what is tested: no read may fail, and none may show an older position than the one before.
 func (w *world) reading(l *projections.Live) (stop func() (reads int)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -189,11 +189,13 @@ func (w *world) reading(l *projections.Live) (stop func() (reads int)) {
 	go func() {
 		defer close(done)
 		var last uint64
-		for ; wait.For(ctx, time.Millisecond) == nil; n++ {
+		for rest := time.Millisecond; wait.For(ctx, rest) == nil; n++ {
+			began := time.Now()
 			if err := w.read(ctx, l, &last); err != nil && ctx.Err() == nil {
 				w.t.Errorf("%s, read %d: %v", l.Name(), n, err)
 				return
 			}
+			rest = max(time.Millisecond, 9*time.Since(began))
 		}
 	}()
 	return sync.OnceValue(func() int { cancel(); <-done; return n })

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/skein-feed/skein/events"
@@ -52,6 +53,11 @@ type Options struct {
 	LogBytes uint64
 	// LogSize returns the part of the log that a fold of these kinds reads; nil means that it is unknown.
 	LogSize func(context.Context, events.KindSet) replay.LogSize
+	// Turn is held while partitions are built from the log, so that projections that are resized at the same time share Memory; nil
+	// means that this one is alone.
+	Turn sync.Locker
+	// Sources returns the nodes that may have the rows of partitions that [Resize] adds; nil means that there are none.
+	Sources func() []Source
 	// Progress gets the progress; nil disables it.
 	Progress *replay.Progress
 	// Paused is called with the time for which the cut-over has stopped the fold; nil disables it.
@@ -113,6 +119,8 @@ type run struct {
 	// began and from are the time and the sequence at which it began.
 	began time.Time
 	from  uint64
+	// given is the number of partitions whose rows other nodes have given.
+	given int
 	// copied reports that the next generation begins as a copy of the one that serves.
 	copied bool
 	// envelopes and bytes of the log were folded.

@@ -18,8 +18,9 @@ var errWhole = errors.New("it is no projection of a node of a cluster, so it hol
 // generation that serves continues with its partitions. Views that are open keep theirs. The report is for people.
 //
 // The next generation begins as a copy of the one that serves: of links to its files, in which rows of partitions that are not to be held
-// any more are deleted, and to which those are added that it lacks. Only these are built from the log, up to the position of the copy.
-// Where the copy would have none of the partitions that are to be held, or the projection does not continue, all of them are built.
+// any more are deleted, and to which those are added that it lacks. These are copied from other nodes, and folded up to the position of
+// the copy; partitions that no node gives are built from the log. Where what serves has none of the partitions that are to be held, or
+// does not continue, the next generation begins without it.
 //
 // A projection that is new, and holds no partition, is resized like any other, and so is one that is to hold none. One that holds the
 // partitions already is left as it is.
@@ -52,39 +53,53 @@ func Resize(ctx context.Context, live *projections.Live, to events.Partitions, s
 	if report, err = r.all(ctx, subscribe); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d partitions in place of %d: ", to.Len(), from.Len()) + report, nil
+	return fmt.Sprintf("%d partitions in place of %d, %d of them copied from other nodes: ", to.Len(), from.Len(), r.given) + report, nil
 }
 
 // resize makes a store of other partitions in a directory.
 func (r *run) resize(ctx context.Context, subscribe SubscribeFunc, dir string, to events.Partitions) (err error) {
-	from, st := r.live.Holds(), r.live.Status()
+	from, st, fs := r.live.Holds(), r.live.Status(), r.live.FS()
 	kept, lacking := from, to.Without(&from)
 	kept.Intersect(&to)
-	if kept.Len() == 0 && lacking.Len() > 0 || st.Damaged || st.State == projections.Outdated {
+	anew := kept.Len() == 0 && lacking.Len() > 0 || st.Damaged || st.State == projections.Outdated
+	if anew {
+		lacking = to
+	}
+	copies := dir + ".copies"
+	if err := fs.RemoveAll(copies); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fs.RemoveAll(copies)) }()
+	c := &copying{run: r, subscribe: subscribe, dir: copies}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err := c.take(ctx, lacking); err != nil {
+		return err
+	}
+	if anew && len(c.stores) == 0 {
 		return r.build(ctx, subscribe, dir, to, nil)
 	}
 	r.copied = true
-	// It copies what serves when that shows as much as was read of the log.
-	copied := func(seq uint64) (last uint64, err error) {
+	// All parts go to one position, which none of them is beyond: that of a copy of what serves, if that is kept.
+	last := func(seq uint64) (uint64, error) {
+		seq = max(seq, c.newest())
+		if anew {
+			return seq, nil
+		}
 		if err := r.live.WaitFor(ctx, seq); err != nil {
 			return 0, err
 		}
 		at, err := r.live.Serving().Checkpoint(ctx, dir)
 		return at.Seq, err
 	}
-	added := ""
-	if lacking.Len() > 0 {
-		added = dir + ".added"
-		if err := r.live.FS().RemoveAll(added); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, r.live.FS().RemoveAll(added)) }()
-		err = r.build(ctx, subscribe, added, lacking, copied)
-	} else {
-		_, err = copied(0)
-	}
+	parts, err := c.upTo(ctx, last)
 	if err != nil {
 		return err
 	}
-	return projections.ResizeCopy(ctx, r.live.FS(), dir, r.live.New(), to, added)
+	if anew {
+		if err := fs.Rename(parts[0], dir); err != nil {
+			return err
+		}
+		parts = parts[1:]
+	}
+	return projections.ResizeCopy(ctx, fs, dir, r.live.New(), to, parts...)
 }

@@ -144,10 +144,10 @@ func (c *claim) renew(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil:
+		case err == nil && began.Sub(renewed) < claimLife:
 			renewed = began
-		case time.Since(renewed) > claimLife-2*claimRenewal:
-			c.cancel(fmt.Errorf("%w: %w", errClaimLost, err))
+		case err == nil || time.Since(renewed) > claimLife-2*claimRenewal: // a process that stood still may renew what was void
+			c.cancel(errors.Join(errClaimLost, err))
 			return
 		}
 	}

@@ -71,7 +71,7 @@ func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
 	if o.Tail == nil {
 		return done, nil
 	}
-	store, err := projections.Open(projections.Options{FS: o.FS, Dir: o.Dir, Projection: o.Projection})
+	store, err := projections.Open(projections.Options{FS: o.FS, Dir: o.Dir, Projection: o.Projection, Partitioned: true})
 	if err != nil {
 		return done, err
 	}
@@ -87,7 +87,9 @@ func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
 // read reads all rows, so that the storage engine checks the checksum of every block.
 func (d *Drilled) read(ctx context.Context, o *DrillOptions) (err error) {
 	began := time.Now()
-	store, err := projections.Open(projections.Options{FS: o.FS, Dir: o.Dir, Projection: o.Projection, ReadOnly: true})
+	store, err := projections.Open(projections.Options{
+		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Partitioned: true, ReadOnly: true,
+	})
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,9 @@ type Options struct {
 	// Whole returns an error if the log is known to have a hole, and then no snapshot is taken: the stores may have folded envelopes that
 	// a later fold would not find. nil disables the check.
 	Whole func(ctx context.Context) error
+	// Erased returns the [Erased] of a node. It is called before the stores are copied, and no snapshot is taken after an error. nil means
+	// that the process is no node of a cluster.
+	Erased func(ctx context.Context) (*Erased, error)
 	// Pace limits the hashing and reading of files.
 	Pace replay.Pace
 	// Logger gets messages for people; nil disables them.
@@ -127,6 +130,15 @@ func (k *Keeper) Take(ctx context.Context, name string, of []string, p *replay.P
 	return r, err
 }
 
+// TakeNow takes a snapshot of all stores as Take does, but as a scheduled one, which pruning may remove.
+func (k *Keeper) TakeNow(ctx context.Context, p *replay.Progress) (r Report, err error) {
+	err = WhenFree(ctx, func() (err error) {
+		r, err = k.take(ctx, "", nil, p, true)
+		return err
+	})
+	return r, err
+}
+
 func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.Progress, scheduled bool) (r Report, err error) {
 	if !k.working.TryLock() {
 		return r, fmt.Errorf("%w in this process", ErrBusy)
@@ -158,6 +170,12 @@ func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.P
 			name: r.Name, now: began.UTC(), scheduled: scheduled,
 		}
 		var err error
+		if k.opts.Erased != nil {
+			// Within the claim: a later removal of what was taken from stores before an erasure waits for this one.
+			if t.erased, err = k.opts.Erased(ctx); err != nil {
+				return err
+			}
+		}
 		if r.Taken, err = t.run(ctx, stores); err != nil || !scheduled {
 			return err
 		}

@@ -72,8 +72,18 @@ type Manifest struct {
 	// Fingerprint is that of the fold and settings that have built the store.
 	Fingerprint projections.Fingerprint `json:"fingerprint"`
 	Format      projections.StoreFormat `json:"store_format"`
+	// Erased is that of the node that took it; nil means that the process was no node of a cluster.
+	Erased *Erased `json:"erased,omitempty"`
 	// Files are the files of the store, sorted by name.
 	Files []File `json:"files"`
+}
+
+// Erased says which erasures of users the stores of a node have gone through (package erase).
+type Erased struct {
+	// Epoch: no file of the stores has anything that was scrubbed from the epochs before it.
+	Epoch uint32 `json:"epoch"`
+	// Flushed: the stores have folded the deletions up to this sequence from the log as it was before these users were erased.
+	Flushed uint64 `json:"flushed"`
 }
 
 // File is a file of a store.

@@ -66,6 +66,28 @@ func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done Pruned,
 	return done, err
 }
 
+// RemoveIf removes the snapshots of which gone returns true, and the files that no other snapshot names. Those that were being taken when
+// it was called are among them: it waits for them ([WhenFree]).
+func RemoveIf(ctx context.Context, b bucket.Bucket, gone func(Listed) bool) (done Pruned, err error) {
+	err = WhenFree(ctx, func() error {
+		return claimed(ctx, b, "remove", func(ctx context.Context) error {
+			list, err := List(ctx, b)
+			if err != nil {
+				return err
+			}
+			var manifests []string
+			for _, l := range list {
+				if gone(l) {
+					manifests = append(manifests, manifestName(l.Snapshot, l.Projection))
+				}
+			}
+			done, err = removeAll(ctx, b, manifests)
+			return err
+		})
+	})
+	return done, err
+}
+
 func prune(ctx context.Context, b bucket.Bucket, keep int) (Pruned, error) {
 	list, err := List(ctx, b)
 	if err != nil {

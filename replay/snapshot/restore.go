@@ -35,7 +35,9 @@ type RestoreOptions struct {
 	FS  projections.FS
 	Dir string
 	// Accept checks the position before anything is downloaded, as [events.Log.CheckCursor] does; nil accepts any.
-	Accept   func(context.Context, events.Cursor) error
+	Accept func(context.Context, events.Cursor) error
+	// Place is called before the store appears, which it does not after an error; nil does nothing.
+	Place    func(*Manifest) error
 	Pace     replay.Pace
 	Progress *replay.Progress
 
@@ -103,6 +105,11 @@ func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
 	if err := o.vacant(home); err != nil { // a service may have been started during the download
 		return Restored{}, err
 	}
+	if o.Place != nil {
+		if err := o.Place(m); err != nil {
+			return Restored{}, err
+		}
+	}
 	if err := o.FS.Rename(from, done.Dir); err != nil {
 		return Restored{}, err
 	}
@@ -151,6 +158,7 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 			m.Format.Rows, m.Format.Engine, have.Rows, have.Engine))
 	}
 	now := projections.FingerprintOf(o.Projection)
+	now.Partitions = m.Fingerprint.Partitions // any set can be restored: it belongs to the store
 	if o.AnySettings {
 		now.Settings = m.Fingerprint.Settings
 	}
@@ -225,7 +233,9 @@ func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string)
 
 // open opens the downloaded store for reading, and compares its position and fingerprint with the manifest.
 func (o *RestoreOptions) open(m *Manifest, scratch string) (*projections.Store, error) {
-	store, err := projections.Open(projections.Options{FS: o.FS, Dir: scratch, Projection: o.Projection, ReadOnly: true})
+	store, err := projections.Open(projections.Options{
+		FS: o.FS, Dir: scratch, Projection: o.Projection, Partitioned: true, ReadOnly: true,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("snapshot %s of %s: %w", m.Snapshot, m.Projection, err)
 	}

@@ -50,6 +50,7 @@ type taking struct {
 	name      string
 	now       time.Time
 	scheduled bool
+	erased    *Erased
 
 	// there has the files in the bucket, with their sizes in bytes.
 	there map[string]int64
@@ -163,7 +164,7 @@ func (t *taking) copy(ctx context.Context, s Store) (c copied, err error) {
 func (t *taking) upload(ctx context.Context, c copied) (Taken, error) {
 	m := &Manifest{
 		Snapshot: t.name, Projection: c.store.Name(), Time: t.now, Scheduled: t.scheduled, Cursor: cursorOf(c.cursor),
-		Fingerprint: c.store.Fingerprint(), Format: c.format,
+		Fingerprint: c.store.Fingerprint(), Format: c.format, Erased: t.erased,
 	}
 	var uploaded int64
 	for _, file := range c.files {

@@ -70,7 +70,7 @@ func (c *Comparison) from(ctx context.Context, live, shadow projections.Reader, 
 	defer want.close()
 	found.next()
 	want.next()
-	pace := pacer{pace: o.Pace}
+	pace := pacer{pace: o.Pace, down: o.down}
 	for (found.ok || want.ok) && err == nil {
 		order := 1
 		if found.ok {
@@ -99,7 +99,7 @@ func (c *Comparison) from(ctx context.Context, live, shadow projections.Reader, 
 			want.next()
 		}
 		if err = errors.Join(found.err, want.err); c.Rows%paceRows == 0 && err == nil {
-			if time.Since(began) >= o.Hold {
+			if time.Since(began) >= o.Hold || pace.isDown() {
 				next = first(found, want)
 				break
 			}
@@ -286,6 +286,8 @@ func (f *rowFilter) after(key []byte) []byte {
 type pacer struct {
 	pace  replay.Pace
 	since time.Time
+	// down ends the rests, see [Options].
+	down <-chan struct{}
 }
 
 const (
@@ -304,7 +306,22 @@ func (p *pacer) rest(ctx context.Context) error {
 	if worked < paceWork {
 		return ctx.Err()
 	}
-	err := p.pace.Rest(ctx, worked)
+	timer := time.NewTimer(p.pace.Pause(worked))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.down:
+	case <-ctx.Done():
+	}
 	p.since = time.Now()
-	return err
+	return ctx.Err()
+}
+
+func (p *pacer) isDown() bool {
+	select {
+	case <-p.down:
+		return true
+	default:
+		return false
+	}
 }

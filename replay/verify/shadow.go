@@ -56,6 +56,8 @@ type Options struct {
 	projection projections.Projection
 	// held are the partitions of the live store; nil means all.
 	held *events.Partitions
+	// down is closed when the live store is to be closed, which waits for the view that is compared.
+	down <-chan struct{}
 	// compareTime estimates how long it takes to compare this many rows; nil means that no comparison follows.
 	compareTime func(ctx context.Context, rows int64) time.Duration
 }
@@ -188,8 +190,13 @@ func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err e
 		return err
 	}
 	s.rows, s.compare = b.Rows(), b.After()
+	// The comparison reads each block once, so a cache is of use for the rest of the log alone.
+	memory := s.opts.Memory
+	cache := projections.NewCache(int64(memory / 4))
+	defer cache.Unref() // the store has its own reference
 	s.store, err = projections.Open(projections.Options{
-		FS: s.opts.FS, Dir: s.opts.Dir, Projection: s.opts.New(), Partitions: s.opts.shadowed(), Logger: s.opts.Logger,
+		FS: s.opts.FS, Dir: s.opts.Dir, Projection: s.opts.New(), Partitions: s.opts.shadowed(), Logger: s.opts.Logger, Cache: cache,
+		Bounds: projections.Bounds{FlushBytes: memory / 32, BatchBytes: memory / 256, KeepBytes: memory / 64},
 	})
 	return err
 }

@@ -156,7 +156,7 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 var ErrNotHeld = errors.New("the store does not hold the partition")
 
 // errResized means that the store was replaced by one of other partitions, so that the shadow is none of it.
-var errResized = errors.New("the store holds other partitions than when the verification began")
+var errResized = errors.New("the store holds other partitions than when the verification began: start it again")
 
 // hold notes the partitions of the live store.
 func (o *Options) hold(live Store) error {
@@ -221,7 +221,7 @@ func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *R
 	if v.Partitions() != *o.held {
 		return nil, errResized
 	}
-	r.At = v.Cursor().Seq
+	r.At, o.down = v.Cursor().Seq, v.Down()
 	if err := shadow.FoldTo(ctx, r.At, replay.Pace{}); err != nil {
 		return nil, err
 	}

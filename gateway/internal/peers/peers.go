@@ -35,16 +35,20 @@ const (
 	attempt, lastAttempt = time.Second, 30 * time.Second
 	// suspicion is how long a node that did not answer is asked last. It doubles each time, up to maxSuspicion, when others take it for dead.
 	suspicion, maxSuspicion = time.Second, 16 * time.Second
-	// connections bounds the calls under way to a node. More wait for one to end.
+	// connections bounds the calls, but not the streams, under way to a node. More wait for one to end.
 	connections = 256
+	// aliveEvery is how often a stream looks whether its node is alive. Nodes say so as often.
+	aliveEvery = 2 * time.Second
 	// IdleTimeout is how long a connection without a call is kept.
 	IdleTimeout = time.Minute
 )
 
 // Peers are the other nodes. Its methods are safe for concurrent use.
 type Peers struct {
-	nodes         func() []Node
-	http          *http.Client
+	nodes func() []Node
+	// calls and streams have connections of their own: each stream keeps one for as long as it lasts, and would take that of calls.
+	calls, streams *http.Client
+
 	scheme        string
 	authorization string
 	// Calls counts the calls to other nodes.
@@ -54,16 +58,23 @@ type Peers struct {
 	clients sync.Map
 
 	mu sync.Mutex
-	// silent has the nodes that did not answer lately.
+	// silent has the nodes that did not answer their last call.
 	silent map[string]silence
+	// usual is about the 95th percentile of the times in which a node answers a method. It is kept for each method, because long calls
+	// among short ones would always be hedged, and cost more than a twentieth of the work.
+	usual map[method]time.Duration
 	// spare counts the answered calls that were not spent on hedges, up to maxHedges*hedgeShare.
 	spare int
 }
 
-// silence is that of a node: until when it is asked last, and for how long that is.
+// method is one of a node.
+type method struct{ node, procedure string }
+
+// silence is that of a node: until when it is asked last, for how long that is, and how many calls were overtaken since it answered.
 type silence struct {
-	until time.Time
-	long  time.Duration
+	until     time.Time
+	long      time.Duration
+	overtaken int
 }
 
 // Calls counts calls to other nodes by their result.
@@ -86,17 +97,24 @@ func New(nodes func() []Node, authorization string, secure Dial) *Peers {
 	if secure != nil {
 		scheme = "https://"
 	}
+	forStreams := &http.Transport{
+		DialContext: dialer.DialContext, DialTLSContext: secure, MaxIdleConnsPerHost: connections, IdleConnTimeout: IdleTimeout,
+		DisableCompression: true,
+	}
+	forCalls := forStreams.Clone()
+	forCalls.MaxConnsPerHost = connections
 	return &Peers{
-		nodes: nodes, scheme: scheme, authorization: authorization, silent: map[string]silence{}, spare: maxHedges * hedgeShare,
-		http: &http.Client{Transport: &http.Transport{
-			DialContext: dialer.DialContext, DialTLSContext: secure, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections,
-			IdleConnTimeout: IdleTimeout, DisableCompression: true,
-		}},
+		nodes: nodes, calls: &http.Client{Transport: forCalls}, streams: &http.Client{Transport: forStreams},
+		scheme: scheme, authorization: authorization,
+		silent: map[string]silence{}, usual: map[method]time.Duration{}, spare: maxHedges * hedgeShare,
 	}
 }
 
 // Close closes the connections that are not in use.
-func (p *Peers) Close() { p.http.CloseIdleConnections() }
+func (p *Peers) Close() {
+	p.calls.CloseIdleConnections()
+	p.streams.CloseIdleConnections()
+}
 
 // PartitionOf returns the partition of a user or item.
 func PartitionOf(home string) uint8 { return events.ShardOf(home).Partition() }
@@ -136,6 +154,11 @@ func (p *Peers) suspects(name string) int {
 func (p *Peers) suspect(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.silence(name)
+}
+
+// silence is suspect, and is called with mu held.
+func (p *Peers) silence(name string) {
 	s, now := p.silent[name], time.Now()
 	if now.Before(s.until) {
 		return // a call that was under way when the first one failed
@@ -224,7 +247,7 @@ func NotHere() error {
 func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string, req *Req) (res *Res, lag int64, err error) {
 	request := connect.NewRequest(req)
 	p.authorize(request.Header())
-	answer, err := clientOf[Req, Res](p, n, procedure).CallUnary(ctx, request)
+	answer, err := clientOf[Req, Res](p, p.calls, n, procedure).CallUnary(ctx, request)
 	if err != nil {
 		return nil, 0, apierror.OfPeer(err)
 	}
@@ -233,14 +256,14 @@ func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string
 
 // clientOf returns the client of a method of a node. To make one costs as much as a call. Nothing is compressed: that would cost more than
 // to send it in a private network.
-func clientOf[Req, Res any](p *Peers, n *Node, procedure string) *connect.Client[Req, Res] {
+func clientOf[Req, Res any](p *Peers, by *http.Client, n *Node, procedure string) *connect.Client[Req, Res] {
 	url := p.scheme + n.Addr + procedure
 	if known, ok := p.clients.Load(url); ok {
 		if client, ok := known.(*connect.Client[Req, Res]); ok {
 			return client
 		}
 	}
-	client := connect.NewClient[Req, Res](p.http, url, connect.WithAcceptCompression("gzip", nil, nil))
+	client := connect.NewClient[Req, Res](by, url, connect.WithAcceptCompression("gzip", nil, nil))
 	p.clients.Store(url, client)
 	return client
 }
@@ -262,23 +285,22 @@ func lagOf(h http.Header) int64 {
 func Forward[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req,
 ) (res *Res, lag int64, err error) {
-	err = p.Scatter(ctx, []uint8{partition}, func(ctx context.Context, n *Node, _ []int) (keep func(), err error) {
+	err = p.Scatter(ctx, procedure, []uint8{partition}, func(ctx context.Context, n *Node, _ []int) (keep func(), err error) {
 		got, behind, err := Call[Req, Res](ctx, p, n, procedure, req)
 		return func() { res, lag = got, behind }, err
 	})
 	return res, lag, err
 }
 
-// patience bounds an attempt, more so where there are others.
-func patience(ctx context.Context, others bool) (context.Context, context.CancelFunc) {
+// limitOf bounds an attempt, more so where there are others.
+func limitOf(ctx context.Context, others bool) time.Duration {
 	if !others {
-		return context.WithTimeout(ctx, lastAttempt)
+		return lastAttempt
 	}
-	limit := attempt
 	if deadline, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(deadline)/2)
+		return min(attempt, time.Until(deadline)/2)
 	}
-	return context.WithTimeout(ctx, limit)
+	return attempt
 }
 
 // ForwardStream has a node that serves a partition answer a call with a stream. Once a part was sent, an error ends it: the caller
@@ -295,25 +317,41 @@ func ForwardStream[Req, Res any](
 		}
 		tried = append(tried, nodes[0].Name)
 		var sent bool
-		sent, err = stream(ctx, p, &nodes[0], procedure, req, setLag, send)
+		sent, err = Stream(ctx, p, &nodes[0], limitOf(ctx, len(nodes) > 1), procedure, req, setLag, send)
 		if !p.judge(ctx, nodes[0].Name, err) || sent {
 			return err
 		}
 	}
 }
 
-func stream[Req, Res any](
-	ctx context.Context, p *Peers, n *Node, procedure string, req *Req, setLag func(int64), send func(*Res) error,
+// errSilent ends the stream of a node that does not begin with it, or is no longer alive.
+var errSilent = &apierror.Failure{
+	Code: connect.CodeUnavailable, Retry: apierror.RetrySoon, Text: "the node that answers the stream has fallen silent",
+}
+
+// Stream passes on the stream of a node, which must begin within a limit, and reports whether a part of it was sent.
+func Stream[Req, Res any](
+	ctx context.Context, p *Peers, n *Node, limit time.Duration, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) (sent bool, err error) {
+	ctx, end := context.WithCancelCause(ctx)
+	begun := make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() { p.endSilent(ctx, n, limit, begun, end) })
+	defer ended.Wait()
+	defer end(nil)
 	request := connect.NewRequest(req)
 	p.authorize(request.Header())
-	parts, err := clientOf[Req, Res](p, n, procedure).CallServerStream(ctx, request)
+	parts, err := clientOf[Req, Res](p, p.streams, n, procedure).CallServerStream(ctx, request)
 	if err != nil {
-		return false, apierror.OfPeer(err)
+		return false, streamError(ctx, err)
 	}
-	defer func() { _ = parts.Close() }() // whatever is left of it is not wanted
+	defer func() {
+		end(nil)
+		_ = parts.Close() // whatever is left of it is not wanted
+	}()
 	for parts.Receive() {
 		if !sent {
+			close(begun)
 			if lag := lagOf(parts.ResponseHeader()); lag >= 0 {
 				setLag(lag)
 			}
@@ -324,7 +362,40 @@ func stream[Req, Res any](
 		}
 	}
 	if err := parts.Err(); err != nil {
-		return sent, apierror.OfPeer(err)
+		return sent, streamError(ctx, err)
 	}
 	return sent, nil
+}
+
+func streamError(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+		return cause
+	}
+	return apierror.OfPeer(err)
+}
+
+// endSilent ends the stream of a node that does not begin within a limit, or is no longer among those that are alive: a node that hangs
+// keeps its connections. It returns when ctx ends, which is that of the stream.
+func (p *Peers) endSilent(ctx context.Context, n *Node, limit time.Duration, begun <-chan struct{}, end context.CancelCauseFunc) {
+	look := time.NewTimer(limit)
+	defer look.Stop()
+	for {
+		select {
+		case <-begun:
+			begun = nil
+		case <-look.C:
+			if begun != nil || !p.alive(n) {
+				end(errSilent)
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+		look.Reset(aliveEvery)
+	}
+}
+
+// alive reports whether a node is among the others, by its address: a node that comes back elsewhere has not the streams that it had.
+func (p *Peers) alive(n *Node) bool {
+	return slices.ContainsFunc(p.nodes(), func(o Node) bool { return o.Name == n.Name && o.Addr == n.Addr })
 }

@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -29,16 +30,20 @@ type answerer = func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, 
 // listening is a node that answers with a function.
 func listening(t *testing.T, name string, serves events.Partitions, answer answerer) Node {
 	t.Helper()
-	srv := httptest.NewServer(connect.NewUnaryHandler(askProcedure,
+	srv := httptest.NewServer(answering(answer))
+	t.Cleanup(srv.Close)
+	return Node{Name: name, Addr: strings.TrimPrefix(srv.URL, "http://"), Serves: serves}
+}
+
+func answering(answer answerer) http.Handler {
+	return connect.NewUnaryHandler(askProcedure,
 		func(ctx context.Context, req *connect.Request[peerv1.AskRequest]) (*connect.Response[peerv1.AskResponse], error) {
 			res, err := answer(ctx, req.Msg)
 			if err != nil {
 				return nil, apierror.Of(err).ConnectError()
 			}
 			return connect.NewResponse(res), nil
-		}))
-	t.Cleanup(srv.Close)
-	return Node{Name: name, Addr: strings.TrimPrefix(srv.URL, "http://"), Serves: serves}
+		})
 }
 
 // position is one of some log.
@@ -117,10 +122,8 @@ func TestPassedOver(t *testing.T) {
 	}
 }
 
-// TestHedged: while a node is slow another one is asked as well, and the first answer, or error of the caller, ends the wait for the other. A
-// node that was overtaken is asked last from then on.
+// TestHedged: while a node is slow another one is asked as well, and the first answer, or error of the caller, ends the wait for the other.
 func TestHedged(t *testing.T) {
-	const never = time.Hour
 	bad := &apierror.Failure{Code: connect.CodeInvalidArgument, Text: "bad"}
 	type answer struct {
 		after time.Duration
@@ -137,10 +140,11 @@ func TestHedged(t *testing.T) {
 		last   string
 	}{
 		{"soon", answer{49 * time.Millisecond, nil}, answer{}, 1, "a", nil, 49 * time.Millisecond, 0, "b"},
-		{"overtaken", answer{never, nil}, answer{time.Millisecond, nil}, 1, "b", nil, 51 * time.Millisecond, 1, "a"},
+		{"overtaken", answer{never, nil}, answer{time.Millisecond, nil}, 1, "b", nil, 51 * time.Millisecond, 1, "b"},
 		{"not overtaken", answer{60 * time.Millisecond, nil}, answer{never, nil}, 1, "a", nil, 60 * time.Millisecond, 1, "b"},
-		{"the other has a caller's error", answer{never, nil}, answer{0, bad}, 1, "", bad, 50 * time.Millisecond, 1, "a"},
+		{"the other has a caller's error", answer{never, nil}, answer{0, bad}, 1, "", bad, 50 * time.Millisecond, 1, "b"},
 		{"a late caller's error", answer{60 * time.Millisecond, bad}, answer{never, nil}, 1, "", bad, 60 * time.Millisecond, 1, "b"},
+		{"the other one refuses", answer{2 * time.Second, nil}, answer{0, NotHere()}, 1, "a", nil, 2 * time.Second, 1, "b"},
 		{"no hedge is left", answer{never, nil}, answer{time.Millisecond, nil}, 0, "b", nil, 1001 * time.Millisecond, 0, "a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -149,7 +153,7 @@ func TestHedged(t *testing.T) {
 				p := peersOf(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
 				p.spare = c.spare * hedgeShare
 				got, began := "", time.Now()
-				err := p.Scatter(t.Context(), []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
+				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
 					of := c.a
 					if n.Name == "b" {
 						of = c.b
@@ -170,6 +174,140 @@ func TestHedged(t *testing.T) {
 	}
 }
 
+// paced has a node answer calls of a method after some time, which may be never; another one answers in a millisecond.
+type paced struct {
+	*Peers
+	a Node
+}
+
+func newPaced(t *testing.T) *paced {
+	all := events.AllPartitions()
+	a := Node{Name: "a", Serves: all}
+	return &paced{peersOf(t, a, Node{Name: "b", Serves: all}), a}
+}
+
+const never = time.Hour
+
+// call puts a call to a first, and returns how long it took.
+func (p *paced) call(t *testing.T, procedure string, after time.Duration) time.Duration {
+	t.Helper()
+	s := &scatter{p.Peers, procedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
+		if n.Name == "b" {
+			return func() {}, wait.For(ctx, time.Millisecond)
+		}
+		return func() {}, wait.For(ctx, after)
+	}}
+	began := time.Now()
+	if _, err := s.attempt(t.Context(), &group{p.a, []int{0}, true}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(began)
+}
+
+// TestHedgeAfterTheUsual: a hedge is sent after twice the time within which a node answers 19 of 20 calls of a method, within bounds. Calls
+// whose hedges answered first count as calls that took longer. In the long run a twentieth of calls has hedges at most.
+func TestHedgeAfterTheUsual(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		took        func(*rand.Rand) time.Duration
+		least, most time.Duration
+	}{
+		{"at once", func(*rand.Rand) time.Duration { return 0 }, leastWait, leastWait},
+		{"10 ms", func(*rand.Rand) time.Duration { return 10 * time.Millisecond }, 19 * time.Millisecond, 24 * time.Millisecond},
+		{"up to 10 ms", func(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(10 * time.Millisecond))) }, 16 * time.Millisecond, 22 * time.Millisecond},
+		{"too long", func(*rand.Rand) time.Duration { return 2 * mostWait }, mostWait, mostWait},
+		{"a tenth is long", func(r *rand.Rand) time.Duration {
+			if r.IntN(10) == 0 {
+				return 20 * time.Millisecond
+			}
+			return time.Millisecond
+		}, 30 * time.Millisecond, mostWait},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const calls = 3000
+				p, rng := newPaced(t), rand.New(rand.NewPCG(1, 2))
+				for range calls {
+					p.call(t, "often", c.took(rng))
+				}
+				before := p.Calls.Hedged.Load()
+				for range calls {
+					p.call(t, "often", c.took(rng))
+				}
+				if got := p.hedgeAfter("a", "often"); got < c.least || got > c.most {
+					t.Errorf("it is sent after %v", got)
+				}
+				if hedged := p.Calls.Hedged.Load() - before; hedged > calls/hedgeShare {
+					t.Errorf("%d hedges of %d calls", hedged, calls)
+				}
+				if got := p.hedgeAfter("a", "seldom"); got != mostWait {
+					t.Errorf("it is sent after %v for another method", got)
+				}
+			})
+		})
+	}
+}
+
+// TestNodeStandsStill: a node that answered well is asked last after three calls that another one answered first, each soon; then, until it
+// has answered, after one. An answer in between, which is one after more than the usual time, has the count begin anew.
+func TestNodeStandsStill(t *testing.T) { synctest.Test(t, nodeStandsStill) }
+
+func nodeStandsStill(t *testing.T) {
+	p := newPaced(t)
+	for range 500 {
+		p.call(t, askProcedure, time.Millisecond)
+	}
+	soon := p.hedgeAfter("a", askProcedure)
+	if soon != leastWait {
+		t.Fatalf("it is waited for, %v", soon)
+	}
+	first := func() string { return p.serving(0, nil)[0].Name }
+	for range 10 {
+		for range maxOvertaken - 1 {
+			if took := p.call(t, askProcedure, never); took > 3*soon || first() != "a" {
+				t.Fatalf("a call takes %v, %s is asked first", took, first())
+			}
+		}
+		p.call(t, askProcedure, time.Millisecond)
+		for range 100 {
+			p.call(t, askProcedure, time.Millisecond)
+		}
+	}
+	for i := range maxOvertaken {
+		if first() != "a" {
+			t.Fatalf("after %d calls: %s is asked first", i, first())
+		}
+		p.call(t, askProcedure, never)
+	}
+	if first() != "b" {
+		t.Fatal("it is still asked first")
+	}
+	for range 20 { // under way: 0.1 s
+		p.call(t, askProcedure, never)
+	}
+	if after := p.hedgeAfter("a", askProcedure); after > 2*soon {
+		t.Errorf("it is waited for, %v", after)
+	}
+	for _, long := range []time.Duration{suspicion, 2 * suspicion} {
+		time.Sleep(long - time.Second/2) //nolint:forbidigo // the clock is synctest's
+		if first() != "b" {
+			t.Errorf("it is asked first before %v are over", long)
+		}
+		time.Sleep(time.Second / 2) //nolint:forbidigo // the clock is synctest's
+		if first() != "a" {
+			t.Errorf("it is asked last after %v", long)
+		}
+		p.call(t, askProcedure, never)
+		if first() != "b" {
+			t.Errorf("it is asked first after %v", long)
+		}
+	}
+	p.call(t, askProcedure, time.Millisecond)
+	if first() != "a" {
+		t.Error("it has answered and is asked last")
+	}
+}
+
 // TestFewNodes: of two nodes that serve a partition one is asked that is asked anyway, unless it did not answer lately.
 func TestFewNodes(t *testing.T) {
 	both, even, odd := events.Partitions{}, events.Partitions{}, events.Partitions{}
@@ -182,7 +320,7 @@ func TestFewNodes(t *testing.T) {
 	odd.Add(3)
 	p := peersOf(t, Node{Name: "a", Serves: both}, Node{Name: "b", Serves: even}, Node{Name: "c", Serves: odd})
 	asks := func(partitions ...uint8) (names []string) {
-		s := &scatter{p, partitions, nil}
+		s := &scatter{p, askProcedure, partitions, nil}
 		of := make([]int, len(partitions))
 		for i := range of {
 			of[i] = i
@@ -253,6 +391,46 @@ func serving(t *testing.T) {
 	if got := names(0); got != "abc" {
 		t.Errorf("later: %s", got)
 	}
+}
+
+// TestStreamsBesideCalls: a node with as many streams as calls may be under way answers calls.
+func TestStreamsBesideCalls(t *testing.T) {
+	const procedure = "/stream"
+	mux := http.NewServeMux()
+	mux.Handle(askProcedure, answering(saying("a", 1)))
+	mux.Handle(procedure, connect.NewServerStreamHandler(procedure,
+		func(ctx context.Context, _ *connect.Request[peerv1.AskRequest], out *connect.ServerStream[peerv1.AskResponse]) error {
+			if err := out.Send(&peerv1.AskResponse{}); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		}))
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	p := peersOf(t, Node{Name: "a", Addr: strings.TrimPrefix(srv.URL, "http://"), Serves: events.AllPartitions()})
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := make(chan struct{}, connections)
+	var streams sync.WaitGroup
+	for range connections {
+		streams.Go(func() {
+			err := ForwardStream(ctx, p, 0, procedure, &peerv1.AskRequest{}, func(int64) {}, func(*peerv1.AskResponse) error {
+				begun <- struct{}{}
+				return nil
+			})
+			if apierror.Of(err).Code != connect.CodeCanceled {
+				t.Error(err)
+			}
+		})
+	}
+	for range connections {
+		<-begun
+	}
+	if got, err := forward(t, p); err != nil || got != "a" {
+		t.Errorf("%q, %v", got, err)
+	}
+	cancel()
+	streams.Wait()
 }
 
 // TestNobody: an error names a partition that no node serves. Where nodes have said why, it is what the last of them said.

@@ -88,9 +88,10 @@ func (r *Round) Fetch(ctx context.Context) error {
 			return nil
 		})
 	}
-	err := r.peers.Scatter(ctx, partitions, func(ctx context.Context, n *Node, of []int) (keep func(), err error) {
+	const procedure = peerv1connect.PeerServiceAskProcedure
+	err := r.peers.Scatter(ctx, procedure, partitions, func(ctx context.Context, n *Node, of []int) (keep func(), err error) {
 		a := askOf(units, of)
-		res, _, err := Call[peerv1.AskRequest, peerv1.AskResponse](ctx, r.peers, n, peerv1connect.PeerServiceAskProcedure, a.request(r.atLeast))
+		res, _, err := Call[peerv1.AskRequest, peerv1.AskResponse](ctx, r.peers, n, procedure, a.request(r.atLeast))
 		if err != nil {
 			return nil, err
 		}

@@ -9,13 +9,18 @@ import (
 )
 
 const (
-	// hedgeAfter is how long a node is waited for before another one is asked as well, and the first answer taken. Nodes that are well
-	// answer long before.
-	hedgeAfter = 50 * time.Millisecond
+	// leastWait and mostWait bound how long a node is waited for before another one is asked as well, and the first answer taken. Within
+	// them it is usualTimes the time within which the node answers 19 of 20 calls of the method (usual). That time alone would spend the
+	// share for hedges at all times, and leave nothing for when a node hangs. The least is above the times of short calls: processors that
+	// are busy for a moment cause no hedges.
+	leastWait, mostWait, usualTimes = 5 * time.Millisecond, 50 * time.Millisecond, 2
 	// hedgeShare bounds hedges to one in so many answered calls, so that they cannot double the load of a cluster that is slow because it is
 	// overloaded (Dean and Barroso, "The Tail at Scale", CACM 2013). maxHedges bounds what is saved up while none are needed: with it,
-	// 20 000 calls a second go on through the 50 ms until a node that stands still is asked last.
+	// 20 000 calls a second go on through the 50 ms, at most, until a node that stands still is asked last.
 	hedgeShare, maxHedges = 20, 1000
+	// maxOvertaken is how often in a row another node may have answered while one was asked, until that one is asked last. A single call
+	// may be slow by itself.
+	maxOvertaken = 3
 )
 
 // Ask puts a call to a node about some partitions, given by their indexes. Two nodes may be asked about the same partitions at a time. The
@@ -23,14 +28,14 @@ const (
 type Ask func(ctx context.Context, n *Node, of []int) (keep func(), err error)
 
 // Scatter asks other nodes about some partitions, few nodes, several at a time, each once for all partitions that fall to it. If
-// a node does not answer, the next one is asked, as long as there is one; if it is slow, the next one is asked as well. Answers are kept
-// one after another, when all are there.
-func (p *Peers) Scatter(ctx context.Context, partitions []uint8, ask Ask) error {
+// a node does not answer, the next one is asked, as long as there is one; if it is slow for the method, the next one is asked as well.
+// Answers are kept one after another, when all are there.
+func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint8, ask Ask) error {
 	of := make([]int, len(partitions))
 	for i := range of {
 		of[i] = i
 	}
-	s := &scatter{p, partitions, ask}
+	s := &scatter{p, procedure, partitions, ask}
 	kept, err := s.answers(ctx, of, nil, nil)
 	p.ended(ctx, err)
 	if err != nil {
@@ -44,6 +49,7 @@ func (p *Peers) Scatter(ctx context.Context, partitions []uint8, ask Ask) error 
 
 type scatter struct {
 	*Peers
+	procedure  string
 	partitions []uint8
 	ask        Ask
 }
@@ -109,35 +115,100 @@ func (s *scatter) group(of []int, tried []string, last error) (groups []*group, 
 // attempt has the node of a group answer. Others are asked when it did not, or when it is slow. Both calls have ended when attempt returns.
 func (s *scatter) attempt(ctx context.Context, g *group, tried []string) ([]func(), error) {
 	tried = append(slices.Clip(tried), g.node.Name)
-	first, stopFirst := patience(ctx, g.others)
+	first, stopFirst := context.WithTimeout(ctx, lastAttempt)
 	defer stopFirst()
+	// It is given up only while another node may answer instead. One that did not when it was asked, or is gone, may not.
+	giveUp := time.AfterFunc(limitOf(ctx, g.others), func() {
+		if _, err := s.group(g.of, tried, nil); err == nil {
+			stopFirst()
+		}
+	})
+	defer giveUp.Stop()
 	second, stopSecond := context.WithCancel(ctx)
 	defer stopSecond()
 	var hedged bool
 	var kept []func()
 	var secondErr error
 	ended := make(chan struct{})
-	timer := time.AfterFunc(hedgeAfter, func() {
+	timer := time.AfterFunc(s.hedgeAfter(g.node.Name, s.procedure), func() {
 		defer close(ended)
 		if hedged = g.others && s.mayHedge(); !hedged {
 			return
 		}
 		if kept, secondErr = s.answers(second, g.of, tried, nil); final(secondErr) {
 			stopFirst()
+		} else {
+			giveUp.Stop()
 		}
 	})
+	began := time.Now()
 	keep, err := s.ask(first, &g.node, g.of)
 	if final(err) {
 		stopSecond()
+		s.answered(g.node.Name, s.procedure, time.Since(began))
 	}
 	if !timer.Stop() {
 		<-ended
 	}
 	switch {
+	case hedged && final(secondErr) && !final(err):
+		s.overtaken(g.node.Name, s.procedure)
+		return kept, secondErr
 	case !s.judge(ctx, g.node.Name, err):
 		return []func(){keep}, err
 	case hedged:
 		return kept, secondErr
 	}
 	return s.answers(ctx, g.of, tried, err)
+}
+
+// hedgeAfter is how long a node is waited for before another one is asked as well.
+func (p *Peers) hedgeAfter(name, procedure string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if u, ok := p.usual[method{name, procedure}]; ok {
+		return usualTimes * u
+	}
+	return mostWait
+}
+
+// answered notes how long an answer took.
+func (p *Peers) answered(name, procedure string, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.learn(method{name, procedure}, took)
+}
+
+// learn has usual grow by 19 % if a call took longer, and shrink by 1 % otherwise: it comes to rest where about one in twenty takes longer
+// (Robbins and Monro, "A Stochastic Approximation Method", 1951).
+func (p *Peers) learn(m method, took time.Duration) {
+	u, ok := p.usual[m]
+	if !ok {
+		u = mostWait / usualTimes
+	}
+	if took > u {
+		u += u * 19 / 100
+	} else {
+		u -= u / 100
+	}
+	p.usual[m] = min(max(u, leastWait/usualTimes), mostWait/usualTimes)
+}
+
+// overtaken notes that another node has answered while one was still asked. That call is one that took longer: without those, usual would
+// become that of the short calls. Calls of a node that is asked last already are not counted, so that those which a node that hangs
+// never answers, however many are under way, move usual little.
+func (p *Peers) overtaken(name, procedure string) {
+	p.Calls.Again.Add(1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.silent[name]
+	if time.Now().Before(s.until) {
+		return
+	}
+	p.learn(method{name, procedure}, mostWait)
+	s.overtaken++
+	p.silent[name] = s
+	if s.overtaken >= maxOvertaken {
+		p.silence(name)
+	}
 }

@@ -28,8 +28,8 @@ type Skein struct {
 	Addr Address
 }
 
-// buildSkein builds the measured program as it is released, from the source around, and returns its path.
-func buildSkein(ctx context.Context, b *measure.Bench) (string, error) {
+// BuildSkein builds the measured program as it is released, from the source around, if it is not built yet, and returns its path.
+func BuildSkein(ctx context.Context, b *measure.Bench) (string, error) {
 	if b.Program != "" {
 		return b.Program, nil
 	}
@@ -68,7 +68,7 @@ func StartSkein(ctx context.Context, b *measure.Bench) (*Skein, error) {
 
 // ServeSkein starts the service with a data directory, and waits until it is ready.
 func ServeSkein(ctx context.Context, b *measure.Bench, data, portFile string, flags ...string) (*Skein, error) {
-	path, err := buildSkein(ctx, b)
+	path, err := BuildSkein(ctx, b)
 	if err != nil {
 		return nil, err
 	}

@@ -161,6 +161,9 @@ func grow(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) erro
 
 // growthStarts starts the service some times.
 func growthStarts(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) error {
+	if _, err := programs.BuildSkein(ctx, b); err != nil { // its time is not that of a start
+		return err
+	}
 	for range b.Opts.Runs {
 		begin := time.Now()
 		s, err := serveGrown(ctx, b, g)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/placement"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/gateway/operator"
@@ -46,12 +48,32 @@ func (a *Service) removeMissed(node *NodeOptions) error {
 	return erase.Forget(a.dir, StoresDir)
 }
 
-// eraser returns what answers other nodes; nil outside of a cluster.
-func (a *Service) eraser() gateway.Eraser {
+// keeper returns what answers other nodes; nil outside of a cluster.
+func (a *Service) keeper() gateway.Keeper {
 	if a.part == nil {
 		return nil
 	}
-	return a.part
+	return keeper{a.part, a}
+}
+
+// keeper is the [gateway.Keeper] of a node.
+type keeper struct {
+	*erase.Part
+	a *Service
+}
+
+// Rows is part of [gateway.Keeper].
+func (k keeper) Rows(
+	ctx context.Context, projection, fold string, epoch uint32, of events.Partitions, do func(key, value []byte) error,
+) error {
+	live, err := k.a.named(projection)
+	if err != nil {
+		return err
+	}
+	if err := k.Gives(epoch); err != nil {
+		return err
+	}
+	return live.GiveRows(ctx, fold, of, do)
 }
 
 // buildErased builds the stores anew after an erasure, as an operation, so that operators see it and nothing works on the stores beside
@@ -63,8 +85,13 @@ func (a *Service) buildErased(ctx context.Context) error {
 		if err != nil {
 			return "", err
 		}
-		defer release()
 		lines, err := a.part.Build(ctx, a.sourceOf, a.rebuildOptions(ctx, 0, p))
+		release()
+		if err == nil && len(lines) > 0 && a.snapshots != nil { // those that there were are removed
+			if _, failed := a.snapshots.TakeNow(ctx, p); failed != nil {
+				lines = append(lines, "no snapshot of them was taken: "+failed.Error())
+			}
+		}
 		return strings.Join(lines, "\n"), err
 	})
 	id, another := i.ID, false
@@ -107,6 +134,14 @@ func (n *node) erasing() *erase.Nodes {
 			return n.a.server.CleanNode(ctx, to, epoch)
 		},
 	}
+}
+
+// sharedSnapshots returns the bucket of the snapshots of all nodes; nil means that there is none, or that the process is no node.
+func (a *Service) sharedSnapshots() bucket.Bucket {
+	if a.node == nil {
+		return nil
+	}
+	return a.opt.Snapshots
 }
 
 func (n *node) named(name string) (gateway.Node, error) {

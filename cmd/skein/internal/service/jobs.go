@@ -85,8 +85,8 @@ func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
 		r, err := erase.Erase(ctx, erase.Options{
 			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Subscribe: a.sourceOf,
 			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), LogSize: a.logSize, Worker: a.worker(), Logger: a.logger},
-			Keeper:  a.snapshots, Bucket: a.opt.Snapshots, Buckets: []bucket.Bucket{a.opt.Archive, a.opt.Snapshots},
-			Part: a.part, Nodes: a.node.erasing(),
+			Keeper:  a.snapshots, Bucket: a.copies, Buckets: []bucket.Bucket{a.opt.Archive, a.copies},
+			Part: a.part, Nodes: a.node.erasing(), Shared: a.sharedSnapshots(),
 		}, o.User, p)
 		// Nothing else removes the damaged log from which a log was restored.
 		if damaged, _ := filepath.Glob(filepath.Join(a.dir, LogDir+"-damaged-*")); len(damaged) > 0 {

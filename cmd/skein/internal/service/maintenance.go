@@ -31,7 +31,7 @@ type MaintenanceOptions struct {
 	// ArchiveEvery is the longest time for which an envelope waits until it is archived. Retention is how long the stream keeps archived
 	// envelopes; a negative one means for ever.
 	ArchiveEvery, Retention time.Duration
-	// Snapshots is the bucket of snapshots; nil means that none are taken.
+	// Snapshots is the bucket of snapshots; nil means that none are taken. All nodes of a cluster share it.
 	Snapshots     bucket.Bucket
 	SnapshotEvery time.Duration
 	SnapshotKeep  int
@@ -49,7 +49,9 @@ type maintenance struct {
 	archive   *archive.Archive
 	archiver  *archiver.Archiver
 	snapshots *snapshot.Keeper
-	Auditor   *audit.Auditor
+	// copies is the bucket of the snapshots of this process.
+	copies  bucket.Bucket
+	Auditor *audit.Auditor
 
 	mu sync.Mutex
 	// verified is when each projection was last found equal to the log by an operation.
@@ -86,18 +88,26 @@ func (a *Service) examineLog(ctx context.Context) {
 }
 
 // openMaintenance creates the parts that work beside serving. None of them runs yet.
-func (a *Service) openMaintenance() {
+func (a *Service) openMaintenance(node *NodeOptions) (err error) {
 	if a.archive != nil {
 		a.archiver = archiver.New(archiver.Options{
 			Log: a.log, Hub: a.hub, Archive: a.archive, SegmentAge: a.opt.ArchiveEvery, Retention: a.opt.Retention,
 			Cursors: a.flushed, Logger: a.logger,
 		})
 	}
-	if a.opt.Snapshots != nil {
-		a.snapshots = snapshot.New(snapshot.Options{
-			Bucket: a.opt.Snapshots, Stores: a.copied, Scratch: filepath.Join(a.dir, StoresDir, "shadow-snapshots"),
+	if a.copies = a.opt.Snapshots; a.copies != nil {
+		o := snapshot.Options{
+			Stores: a.copied, Scratch: filepath.Join(a.dir, StoresDir, "shadow-snapshots"),
 			Every: a.opt.SnapshotEvery, Keep: a.opt.SnapshotKeep, Whole: a.whole, Logger: a.logger,
-		})
+		}
+		if node != nil {
+			if a.copies, err = snapshot.OfNode(a.opt.Snapshots, node.Name); err != nil {
+				return err
+			}
+			o.Erased = func(ctx context.Context) (*snapshot.Erased, error) { return a.part.Erased(ctx) }
+		}
+		o.Bucket = a.copies
+		a.snapshots = snapshot.New(o)
 	}
 	if a.opt.AuditShare > 0 {
 		all := map[string]audit.Store{}
@@ -110,6 +120,7 @@ func (a *Service) openMaintenance() {
 			Subscribe: a.source, Share: a.opt.AuditShare, Logger: a.logger,
 		})
 	}
+	return nil
 }
 
 // flushed returns the cursors from which the stores would continue after a crash. The stream must not be trimmed beyond them.
@@ -121,7 +132,7 @@ func (a *Service) flushed() (cursors []events.Cursor) {
 }
 
 // runMaintenance runs the maintenance until ctx ends. An error is logged, and does not end the process, which continues to serve. Snapshots
-// and audits wait until caughtUp is closed, that is, until the projections have caught up.
+// and audits wait until caughtUp is closed, that is, until the projections have caught up. Those of a node wait for its partitions.
 func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtUp <-chan struct{}) {
 	later := func(name string, run func(context.Context) error) {
 		g.Go(func() error {
@@ -151,7 +162,12 @@ func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 		g.Go(func() error { return a.recoverWhenRoom(ctx, live) })
 	}
 	if a.snapshots != nil {
-		later("taking snapshots", a.snapshots.Run)
+		later("taking snapshots", func(ctx context.Context) error {
+			if a.node != nil && !a.node.built(ctx) {
+				return nil
+			}
+			return a.snapshots.Run(ctx)
+		})
 	}
 	if a.Auditor != nil {
 		later("the auditor", a.Auditor.Run)

@@ -106,7 +106,7 @@ func (a *Service) snapshotStatus() *skeinv1.SnapshotStatus {
 	}
 	st := a.snapshots.Stats()
 	s := &skeinv1.SnapshotStatus{
-		Location: a.opt.Snapshots.String(), Taken: uint32(st.Taken), Failed: uint32(st.Failed), LastTime: timeOf(st.Last),
+		Location: a.copies.String(), Taken: uint32(st.Taken), Failed: uint32(st.Failed), LastTime: timeOf(st.Last),
 		LastSeconds: st.Took.Seconds(), LastBytes: uint64(max(0, st.Bytes)),
 	}
 	if st.Error != nil {

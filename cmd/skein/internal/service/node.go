@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/placement"
@@ -41,6 +43,9 @@ const (
 	nodeRetry = 5 * time.Second
 	// positionEvery is how often a node says how far it is.
 	positionEvery = 2 * time.Second
+	// dropAfter is how long a node still holds partitions after it has said that it does not serve them: calls that are under way, and
+	// nodes that have not heard of it, ask it meanwhile.
+	dropAfter = 10 * time.Second
 )
 
 // node keeps the process what the table says.
@@ -54,8 +59,12 @@ type node struct {
 	stopped atomic.Bool
 	// wasReady is set once ready was true. It belongs to the goroutine of run.
 	wasReady bool
-	// resized says that the stores hold other partitions.
-	resized chan struct{}
+	// keeps are the partitions that the node is to serve: it says nothing of others, which it will drop. nil means all that it holds.
+	keeps atomic.Pointer[events.Partitions]
+	// changes says that the node serves other partitions.
+	changes chan struct{}
+	// complete is closed when the stores hold what the table says for the first time.
+	complete chan struct{}
 }
 
 // openNode joins the cluster, if the process is a node.
@@ -63,11 +72,11 @@ func (a *Service) openNode(ctx context.Context, o *NodeOptions, registry prometh
 	if o == nil {
 		return nil
 	}
-	a.part = &erase.Part{Log: a.log, Archive: a.archive, Stores: a.Stores}
+	a.part = &erase.Part{Log: a.log, Archive: a.archive, Stores: a.Stores, Snapshots: a.copies}
 	if err := a.part.Open(a.dir); err != nil {
 		return err
 	}
-	n := &node{NodeOptions: *o, a: a, resized: make(chan struct{})}
+	n := &node{NodeOptions: *o, a: a, changes: make(chan struct{}), complete: make(chan struct{})}
 	n.others.Store(&[]gateway.Node{})
 	replicas, err := a.log.Replicas(ctx)
 	if err != nil {
@@ -122,7 +131,7 @@ func (n *node) run(ctx, stopping context.Context) error {
 				return errors.Join(err, <-ended, <-ended)
 			}
 			n.say()
-		case <-n.resized:
+		case <-n.changes:
 			n.say()
 		case err := <-ended:
 			cancel()
@@ -157,6 +166,9 @@ func (n *node) look() {
 // say tells the others what this node serves, and how far its stores are.
 func (n *node) say() {
 	serves := n.a.server.Serves()
+	if keeps := n.keeps.Load(); keeps != nil {
+		serves.Intersect(keeps)
+	}
 	if n.stopped.Load() || !n.ready() {
 		serves = events.Partitions{}
 	}
@@ -185,27 +197,76 @@ func (n *node) ready() bool {
 	return true
 }
 
-// follow makes the stores hold what the table gives to this node, whenever that changes. What it no longer gives to it is kept until the
-// nodes that it gives it to serve it. After an erasure, it has the stores built anew.
+// follow makes the stores hold what the table gives to this node, whenever that changes. What it no longer gives to it is served until the
+// nodes that it gives it to serve it, and dropped some time after. After an erasure, it has the stores built anew.
 func (n *node) follow(ctx context.Context) {
+	completed := sync.OnceFunc(func() { close(n.complete) })
+	var leaves events.Partitions // what is to be dropped, and since when
+	var since time.Time
 	for ctx.Err() == nil {
 		changed := n.cluster.Changed()
 		due, err := n.a.part.Look()
-		if to := n.target(); err == nil && due {
+		to, held := n.target(), n.a.server.Serves()
+		if last := n.keeps.Swap(&to); last == nil || *last != to {
+			n.tell(ctx)
+		}
+		if now := held.Without(&to); now != leaves {
+			leaves, since = now, time.Now()
+		}
+		held.AddSet(&to) // nothing is dropped together with what is added
+		left := time.Until(since.Add(dropAfter))
+		switch {
+		case err != nil:
+		case due:
 			err = n.a.buildErased(ctx)
-		} else if err == nil && n.holds(to) {
-			select {
-			case <-changed:
-			case <-n.a.part.Wanted():
-			case <-ctx.Done():
-			}
-		} else if err == nil {
+		case !n.holds(held):
+			err = n.resize(ctx, held)
+		case leaves.Len() > 0 && left <= 0:
 			err = n.resize(ctx, to)
+		default:
+			if to.Len() > 0 {
+				completed()
+			}
+			n.await(ctx, changed, leaves.Len() > 0, left)
 		}
 		if err != nil && ctx.Err() == nil {
 			n.a.logger.Error("the stores of this node could not be built", "retry", nodeRetry, "error", err)
 			_ = wait.For(ctx, nodeRetry) // the loop ends with the context
 		}
+	}
+}
+
+// await waits until the cluster changes or, if some partitions are to be dropped, so long at most.
+func (n *node) await(ctx context.Context, changed <-chan struct{}, drops bool, most time.Duration) {
+	var over <-chan time.Time
+	if drops {
+		timer := time.NewTimer(most)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-changed:
+	case <-n.a.part.Wanted():
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
+// tell has the others told what the node serves.
+func (n *node) tell(ctx context.Context) {
+	select {
+	case n.changes <- struct{}{}:
+	case <-ctx.Done():
+	}
+}
+
+// built waits until the stores hold what the table says, which is something. It returns false if the context ends before.
+func (n *node) built(ctx context.Context) bool {
+	select {
+	case <-n.complete:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -236,7 +297,7 @@ func (n *node) holds(set events.Partitions) bool {
 	return !slices.ContainsFunc(n.a.Stores, func(s *projections.Live) bool { return s.Holds() != set })
 }
 
-// resize makes all stores hold a set, one after the other. Calls meanwhile go by what all of them have.
+// resize makes all stores hold a set. Calls meanwhile go by what all of them have.
 func (n *node) resize(ctx context.Context, to events.Partitions) error {
 	release, err := n.a.part.Hold(ctx)
 	if err != nil {
@@ -244,24 +305,42 @@ func (n *node) resize(ctx context.Context, to events.Partitions) error {
 	}
 	defer release()
 	began := time.Now()
+	o := n.a.rebuildOptions(ctx, 0, nil)
+	o.Sources, o.Turn = n.sources, &sync.Mutex{}
+	all, within := errgroup.WithContext(ctx)
 	for _, s := range n.a.Stores {
-		if s.Holds() == to {
-			continue
+		if s.Holds() != to {
+			all.Go(func() error { return n.resizeOne(within, s, to, o) })
 		}
-		report, err := rebuild.Resize(ctx, s, to, n.a.sourceOf, n.a.rebuildOptions(ctx, 0, nil))
-		if err != nil {
-			return err
-		}
-		// A rollback would bring back partitions that others hold now, and the files of those take disk.
-		if err := s.DeletePrevious(ctx); err != nil {
-			return err
-		}
-		n.a.logger.Debug("a store holds other partitions", "projection", s.Name(), "report", report)
 	}
-	select {
-	case n.resized <- struct{}{}:
-	case <-ctx.Done():
+	if err := all.Wait(); err != nil {
+		return err
 	}
+	n.tell(ctx)
 	n.a.logger.Info("this node holds other partitions", "partitions", to.Len(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
+}
+
+func (n *node) resizeOne(ctx context.Context, s *projections.Live, to events.Partitions, o rebuild.Options) error {
+	report, err := rebuild.Resize(ctx, s, to, n.a.sourceOf, o)
+	if err != nil {
+		return err
+	}
+	n.a.logger.Debug("a store holds other partitions", "projection", s.Name(), "report", report)
+	// A rollback would bring back partitions that others hold now, and the files of those take disk.
+	return s.DeletePrevious(ctx)
+}
+
+// sources returns the other nodes, which have rows.
+func (n *node) sources() (sources []rebuild.Source) {
+	epoch := n.a.part.Epoch()
+	for _, other := range *n.others.Load() {
+		sources = append(sources, rebuild.Source{
+			Name: other.Name, Has: other.Serves,
+			Rows: func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error {
+				return n.a.server.RowsOf(ctx, other, projection, fold, epoch, of, do)
+			},
+		})
+	}
+	return sources
 }

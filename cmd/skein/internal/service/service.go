@@ -150,7 +150,9 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a.openMaintenance()
+	if err = a.openMaintenance(o.Node); err != nil {
+		return nil, err
+	}
 	if err = a.openNode(ctx, o.Node, registry); err != nil {
 		return nil, err
 	}
@@ -165,7 +167,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		Nodes: a.nodes(), NodeCertificates: o.Access.NodeCertificates, Eraser: a.eraser(),
+		Nodes: a.nodes(), NodeCertificates: o.Access.NodeCertificates, Keeper: a.keeper(),
 		Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Drain: a.drain(),
 		Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,

@@ -22,6 +22,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
@@ -42,6 +43,9 @@ type Restore struct {
 func (*Restore) Help() string {
 	return `A new node restores and then folds only what the log has after the snapshot. There must be no store where one is
 restored; every file is checked before it takes its place. Where DATA holds a log, the snapshot must be of that log.
+
+The snapshots of a node of a cluster are below TARGET/nodes/NAME. A store has the partitions that it had then; the node builds and
+drops what the cluster gives it otherwise.
 
 A snapshot of a store whose rows this program does not read is left out, unless it is asked for: the service builds that store from
 the log (--auto-rebuild).
@@ -153,6 +157,7 @@ func (c *Restore) one(
 	if c.Drill {
 		return c.drill(ctx, std, o, log)
 	}
+	o.Place = func(m *snapshot.Manifest) error { return erase.Restored(c.Data, service.StoresDir, m.Erased) }
 	done, err := c.latest(ctx, std, o)
 	if err != nil {
 		return err

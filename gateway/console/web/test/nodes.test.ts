@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { setTimeout } from "node:timers/promises";
 import type { Browser, Page } from "playwright-core";
 import { launch, open, picture, show } from "./browser.js";
 import { type Service, build, buildNATS, crowd, remove, start, startNATS } from "./service.js";
@@ -32,6 +33,19 @@ async function startNode(name: string): Promise<void> {
 async function counts(page: Page, n: number, state: string): Promise<void> {
   const line = page.getByRole("list", { name: "States of partitions" }).getByRole("listitem").filter({ hasText: new RegExp(`(^|\\D)${n} ?${state}`) });
   await line.waitFor({ timeout: 120_000 });
+}
+
+/** Waits until the first two nodes hold so many partitions, together. */
+async function held(want: number): Promise<void> {
+  const of = async (name: string) => {
+    const metrics = await (await fetch(`${nodes[name]!.url}/metrics`)).text();
+    return Number(/^skein_cluster_partitions\{state="held"\} (\d+)$/m.exec(metrics)?.[1]);
+  };
+  const until = Date.now() + 120_000;
+  for (let have = 0; have !== want; have = (await of("a")) + (await of("b"))) {
+    assert.ok(Date.now() < until, `${have} partitions are held, not ${want}`);
+    await setTimeout(100);
+  }
 }
 
 test("the map of a cluster, and what moves", async () => {
@@ -83,7 +97,10 @@ test("the map of a cluster, and what moves", async () => {
   await answer("Undo the drain of c", "Give partitions");
   await row("c").getByText("alive").waitFor();
   await page.waitForFunction((n) => document.querySelector(".nodes tbody tr:nth-child(3) td:nth-of-type(6)")?.textContent === `${n}`, given, { timeout: 120_000 });
-  await counts(page, 256, "served by all copies"); // so the others have dropped what it serves
+  await counts(page, 256, "served by all copies");
+
+  // The others drop what it serves, some time after: until then they would serve it again if it stopped.
+  await held(512 - given);
 
   // It stops: the partitions that it had lack a copy.
   await nodes["c"]!.stop();

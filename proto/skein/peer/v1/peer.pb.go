@@ -23,6 +23,125 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// RowsRequest names rows.
+type RowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the projection.
+	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
+	// The hash of what the caller's fold depends on besides the log. That of the node must be the same.
+	Fold string `protobuf:"bytes,2,opt,name=fold,proto3" json:"fold,omitempty"`
+	// Nothing that was scrubbed from the log before this epoch may be among the rows.
+	Epoch uint32 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The partitions, as AskRequest has them.
+	Partitions    string `protobuf:"bytes,4,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowsRequest) Reset() {
+	*x = RowsRequest{}
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowsRequest) ProtoMessage() {}
+
+func (x *RowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowsRequest.ProtoReflect.Descriptor instead.
+func (*RowsRequest) Descriptor() ([]byte, []int) {
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *RowsRequest) GetProjection() string {
+	if x != nil {
+		return x.Projection
+	}
+	return ""
+}
+
+func (x *RowsRequest) GetFold() string {
+	if x != nil {
+		return x.Fold
+	}
+	return ""
+}
+
+func (x *RowsRequest) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RowsRequest) GetPartitions() string {
+	if x != nil {
+		return x.Partitions
+	}
+	return ""
+}
+
+// RowsResponse has a part of the rows, which stand in the order of their keys.
+type RowsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Keys and values in turn, each with its length in front as a varint.
+	Rows          []byte `protobuf:"bytes,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowsResponse) Reset() {
+	*x = RowsResponse{}
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowsResponse) ProtoMessage() {}
+
+func (x *RowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowsResponse.ProtoReflect.Descriptor instead.
+func (*RowsResponse) Descriptor() ([]byte, []int) {
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RowsResponse) GetRows() []byte {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
 // FlushRequest names a deletion.
 type FlushRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -36,7 +155,7 @@ type FlushRequest struct {
 
 func (x *FlushRequest) Reset() {
 	*x = FlushRequest{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +167,7 @@ func (x *FlushRequest) String() string {
 func (*FlushRequest) ProtoMessage() {}
 
 func (x *FlushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +180,7 @@ func (x *FlushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushRequest.ProtoReflect.Descriptor instead.
 func (*FlushRequest) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *FlushRequest) GetEpoch() uint32 {
@@ -91,7 +210,7 @@ type FlushResponse struct {
 
 func (x *FlushResponse) Reset() {
 	*x = FlushResponse{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -103,7 +222,7 @@ func (x *FlushResponse) String() string {
 func (*FlushResponse) ProtoMessage() {}
 
 func (x *FlushResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -116,7 +235,7 @@ func (x *FlushResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushResponse.ProtoReflect.Descriptor instead.
 func (*FlushResponse) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FlushResponse) GetDone() bool {
@@ -144,7 +263,7 @@ type CleanRequest struct {
 
 func (x *CleanRequest) Reset() {
 	*x = CleanRequest{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -156,7 +275,7 @@ func (x *CleanRequest) String() string {
 func (*CleanRequest) ProtoMessage() {}
 
 func (x *CleanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -169,7 +288,7 @@ func (x *CleanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanRequest.ProtoReflect.Descriptor instead.
 func (*CleanRequest) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CleanRequest) GetEpoch() uint32 {
@@ -192,7 +311,7 @@ type CleanResponse struct {
 
 func (x *CleanResponse) Reset() {
 	*x = CleanResponse{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -204,7 +323,7 @@ func (x *CleanResponse) String() string {
 func (*CleanResponse) ProtoMessage() {}
 
 func (x *CleanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -217,7 +336,7 @@ func (x *CleanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanResponse.ProtoReflect.Descriptor instead.
 func (*CleanResponse) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CleanResponse) GetDone() bool {
@@ -250,7 +369,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -262,7 +381,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -275,7 +394,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AskRequest) GetAtLeast() string {
@@ -322,7 +441,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +453,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,7 +466,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Question) GetOf() isQuestion_Of {
@@ -518,7 +637,7 @@ type PinName struct {
 
 func (x *PinName) Reset() {
 	*x = PinName{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +649,7 @@ func (x *PinName) String() string {
 func (*PinName) ProtoMessage() {}
 
 func (x *PinName) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +662,7 @@ func (x *PinName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinName.ProtoReflect.Descriptor instead.
 func (*PinName) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PinName) GetOwner() string {
@@ -577,7 +696,7 @@ type Outbox struct {
 
 func (x *Outbox) Reset() {
 	*x = Outbox{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +708,7 @@ func (x *Outbox) String() string {
 func (*Outbox) ProtoMessage() {}
 
 func (x *Outbox) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +721,7 @@ func (x *Outbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outbox.ProtoReflect.Descriptor instead.
 func (*Outbox) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Outbox) GetOwner() string {
@@ -646,7 +765,7 @@ type Board struct {
 
 func (x *Board) Reset() {
 	*x = Board{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +777,7 @@ func (x *Board) String() string {
 func (*Board) ProtoMessage() {}
 
 func (x *Board) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +790,7 @@ func (x *Board) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Board.ProtoReflect.Descriptor instead.
 func (*Board) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Board) GetOwner() string {
@@ -701,7 +820,7 @@ type Follow struct {
 
 func (x *Follow) Reset() {
 	*x = Follow{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +832,7 @@ func (x *Follow) String() string {
 func (*Follow) ProtoMessage() {}
 
 func (x *Follow) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +845,7 @@ func (x *Follow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Follow.ProtoReflect.Descriptor instead.
 func (*Follow) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Follow) GetUser() string {
@@ -756,7 +875,7 @@ type Score struct {
 
 func (x *Score) Reset() {
 	*x = Score{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +887,7 @@ func (x *Score) String() string {
 func (*Score) ProtoMessage() {}
 
 func (x *Score) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +900,7 @@ func (x *Score) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Score.ProtoReflect.Descriptor instead.
 func (*Score) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Score) GetItem() string {
@@ -811,7 +930,7 @@ type Like struct {
 
 func (x *Like) Reset() {
 	*x = Like{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +942,7 @@ func (x *Like) String() string {
 func (*Like) ProtoMessage() {}
 
 func (x *Like) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +955,7 @@ func (x *Like) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Like.ProtoReflect.Descriptor instead.
 func (*Like) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Like) GetUser() string {
@@ -868,7 +987,7 @@ type Liked struct {
 
 func (x *Liked) Reset() {
 	*x = Liked{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +999,7 @@ func (x *Liked) String() string {
 func (*Liked) ProtoMessage() {}
 
 func (x *Liked) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +1012,7 @@ func (x *Liked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Liked.ProtoReflect.Descriptor instead.
 func (*Liked) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Liked) GetUser() string {
@@ -934,7 +1053,7 @@ type Trending struct {
 
 func (x *Trending) Reset() {
 	*x = Trending{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1065,7 @@ func (x *Trending) String() string {
 func (*Trending) ProtoMessage() {}
 
 func (x *Trending) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1078,7 @@ func (x *Trending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trending.ProtoReflect.Descriptor instead.
 func (*Trending) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Trending) GetOwner() string {
@@ -1001,7 +1120,7 @@ type Followees struct {
 
 func (x *Followees) Reset() {
 	*x = Followees{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1132,7 @@ func (x *Followees) String() string {
 func (*Followees) ProtoMessage() {}
 
 func (x *Followees) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1145,7 @@ func (x *Followees) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Followees.ProtoReflect.Descriptor instead.
 func (*Followees) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Followees) GetUser() string {
@@ -1049,7 +1168,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1180,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1193,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AskResponse) GetNewest() string {
@@ -1114,7 +1233,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1245,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1258,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Answer) GetYes() bool {
@@ -1212,7 +1331,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1343,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1356,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Pin) GetId() string {
@@ -1295,7 +1414,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1426,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1439,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Entry) GetItem() string {
@@ -1341,7 +1460,18 @@ var File_skein_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x18skein/peer/v1/peer.proto\x12\rskein.peer.v1\"6\n" +
+	"\x18skein/peer/v1/peer.proto\x12\rskein.peer.v1\"w\n" +
+	"\vRowsRequest\x12\x1e\n" +
+	"\n" +
+	"projection\x18\x01 \x01(\tR\n" +
+	"projection\x12\x12\n" +
+	"\x04fold\x18\x02 \x01(\tR\x04fold\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\rR\x05epoch\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x04 \x01(\tR\n" +
+	"partitions\"\"\n" +
+	"\fRowsResponse\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\fR\x04rows\"6\n" +
 	"\fFlushRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\"5\n" +
@@ -1425,11 +1555,12 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\acreated\x18\x06 \x01(\x03R\acreated\"1\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04item\x18\x01 \x01(\tR\x04item\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value2\xd8\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value2\x9b\x02\n" +
 	"\vPeerService\x12A\n" +
 	"\x03Ask\x12\x19.skein.peer.v1.AskRequest\x1a\x1a.skein.peer.v1.AskResponse\"\x03\x90\x02\x01\x12B\n" +
 	"\x05Flush\x12\x1b.skein.peer.v1.FlushRequest\x1a\x1c.skein.peer.v1.FlushResponse\x12B\n" +
-	"\x05Clean\x12\x1b.skein.peer.v1.CleanRequest\x1a\x1c.skein.peer.v1.CleanResponseB8Z6github.com/skein-feed/skein/proto/skein/peer/v1;peerv1b\x06proto3"
+	"\x05Clean\x12\x1b.skein.peer.v1.CleanRequest\x1a\x1c.skein.peer.v1.CleanResponse\x12A\n" +
+	"\x04Rows\x12\x1a.skein.peer.v1.RowsRequest\x1a\x1b.skein.peer.v1.RowsResponse0\x01B8Z6github.com/skein-feed/skein/proto/skein/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_skein_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -1443,50 +1574,54 @@ func file_skein_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_skein_peer_v1_peer_proto_rawDescData
 }
 
-var file_skein_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_skein_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_skein_peer_v1_peer_proto_goTypes = []any{
-	(*FlushRequest)(nil),  // 0: skein.peer.v1.FlushRequest
-	(*FlushResponse)(nil), // 1: skein.peer.v1.FlushResponse
-	(*CleanRequest)(nil),  // 2: skein.peer.v1.CleanRequest
-	(*CleanResponse)(nil), // 3: skein.peer.v1.CleanResponse
-	(*AskRequest)(nil),    // 4: skein.peer.v1.AskRequest
-	(*Question)(nil),      // 5: skein.peer.v1.Question
-	(*PinName)(nil),       // 6: skein.peer.v1.PinName
-	(*Outbox)(nil),        // 7: skein.peer.v1.Outbox
-	(*Board)(nil),         // 8: skein.peer.v1.Board
-	(*Follow)(nil),        // 9: skein.peer.v1.Follow
-	(*Score)(nil),         // 10: skein.peer.v1.Score
-	(*Like)(nil),          // 11: skein.peer.v1.Like
-	(*Liked)(nil),         // 12: skein.peer.v1.Liked
-	(*Trending)(nil),      // 13: skein.peer.v1.Trending
-	(*Followees)(nil),     // 14: skein.peer.v1.Followees
-	(*AskResponse)(nil),   // 15: skein.peer.v1.AskResponse
-	(*Answer)(nil),        // 16: skein.peer.v1.Answer
-	(*Pin)(nil),           // 17: skein.peer.v1.Pin
-	(*Entry)(nil),         // 18: skein.peer.v1.Entry
+	(*RowsRequest)(nil),   // 0: skein.peer.v1.RowsRequest
+	(*RowsResponse)(nil),  // 1: skein.peer.v1.RowsResponse
+	(*FlushRequest)(nil),  // 2: skein.peer.v1.FlushRequest
+	(*FlushResponse)(nil), // 3: skein.peer.v1.FlushResponse
+	(*CleanRequest)(nil),  // 4: skein.peer.v1.CleanRequest
+	(*CleanResponse)(nil), // 5: skein.peer.v1.CleanResponse
+	(*AskRequest)(nil),    // 6: skein.peer.v1.AskRequest
+	(*Question)(nil),      // 7: skein.peer.v1.Question
+	(*PinName)(nil),       // 8: skein.peer.v1.PinName
+	(*Outbox)(nil),        // 9: skein.peer.v1.Outbox
+	(*Board)(nil),         // 10: skein.peer.v1.Board
+	(*Follow)(nil),        // 11: skein.peer.v1.Follow
+	(*Score)(nil),         // 12: skein.peer.v1.Score
+	(*Like)(nil),          // 13: skein.peer.v1.Like
+	(*Liked)(nil),         // 14: skein.peer.v1.Liked
+	(*Trending)(nil),      // 15: skein.peer.v1.Trending
+	(*Followees)(nil),     // 16: skein.peer.v1.Followees
+	(*AskResponse)(nil),   // 17: skein.peer.v1.AskResponse
+	(*Answer)(nil),        // 18: skein.peer.v1.Answer
+	(*Pin)(nil),           // 19: skein.peer.v1.Pin
+	(*Entry)(nil),         // 20: skein.peer.v1.Entry
 }
 var file_skein_peer_v1_peer_proto_depIdxs = []int32{
-	5,  // 0: skein.peer.v1.AskRequest.questions:type_name -> skein.peer.v1.Question
-	6,  // 1: skein.peer.v1.Question.pin:type_name -> skein.peer.v1.PinName
-	7,  // 2: skein.peer.v1.Question.outbox:type_name -> skein.peer.v1.Outbox
-	8,  // 3: skein.peer.v1.Question.board:type_name -> skein.peer.v1.Board
-	9,  // 4: skein.peer.v1.Question.follow:type_name -> skein.peer.v1.Follow
-	10, // 5: skein.peer.v1.Question.score:type_name -> skein.peer.v1.Score
-	11, // 6: skein.peer.v1.Question.like:type_name -> skein.peer.v1.Like
-	12, // 7: skein.peer.v1.Question.liked:type_name -> skein.peer.v1.Liked
-	13, // 8: skein.peer.v1.Question.trending:type_name -> skein.peer.v1.Trending
-	14, // 9: skein.peer.v1.Question.followees:type_name -> skein.peer.v1.Followees
-	16, // 10: skein.peer.v1.AskResponse.answers:type_name -> skein.peer.v1.Answer
-	17, // 11: skein.peer.v1.Answer.pins:type_name -> skein.peer.v1.Pin
-	18, // 12: skein.peer.v1.Answer.entries:type_name -> skein.peer.v1.Entry
-	4,  // 13: skein.peer.v1.PeerService.Ask:input_type -> skein.peer.v1.AskRequest
-	0,  // 14: skein.peer.v1.PeerService.Flush:input_type -> skein.peer.v1.FlushRequest
-	2,  // 15: skein.peer.v1.PeerService.Clean:input_type -> skein.peer.v1.CleanRequest
-	15, // 16: skein.peer.v1.PeerService.Ask:output_type -> skein.peer.v1.AskResponse
-	1,  // 17: skein.peer.v1.PeerService.Flush:output_type -> skein.peer.v1.FlushResponse
-	3,  // 18: skein.peer.v1.PeerService.Clean:output_type -> skein.peer.v1.CleanResponse
-	16, // [16:19] is the sub-list for method output_type
-	13, // [13:16] is the sub-list for method input_type
+	7,  // 0: skein.peer.v1.AskRequest.questions:type_name -> skein.peer.v1.Question
+	8,  // 1: skein.peer.v1.Question.pin:type_name -> skein.peer.v1.PinName
+	9,  // 2: skein.peer.v1.Question.outbox:type_name -> skein.peer.v1.Outbox
+	10, // 3: skein.peer.v1.Question.board:type_name -> skein.peer.v1.Board
+	11, // 4: skein.peer.v1.Question.follow:type_name -> skein.peer.v1.Follow
+	12, // 5: skein.peer.v1.Question.score:type_name -> skein.peer.v1.Score
+	13, // 6: skein.peer.v1.Question.like:type_name -> skein.peer.v1.Like
+	14, // 7: skein.peer.v1.Question.liked:type_name -> skein.peer.v1.Liked
+	15, // 8: skein.peer.v1.Question.trending:type_name -> skein.peer.v1.Trending
+	16, // 9: skein.peer.v1.Question.followees:type_name -> skein.peer.v1.Followees
+	18, // 10: skein.peer.v1.AskResponse.answers:type_name -> skein.peer.v1.Answer
+	19, // 11: skein.peer.v1.Answer.pins:type_name -> skein.peer.v1.Pin
+	20, // 12: skein.peer.v1.Answer.entries:type_name -> skein.peer.v1.Entry
+	6,  // 13: skein.peer.v1.PeerService.Ask:input_type -> skein.peer.v1.AskRequest
+	2,  // 14: skein.peer.v1.PeerService.Flush:input_type -> skein.peer.v1.FlushRequest
+	4,  // 15: skein.peer.v1.PeerService.Clean:input_type -> skein.peer.v1.CleanRequest
+	0,  // 16: skein.peer.v1.PeerService.Rows:input_type -> skein.peer.v1.RowsRequest
+	17, // 17: skein.peer.v1.PeerService.Ask:output_type -> skein.peer.v1.AskResponse
+	3,  // 18: skein.peer.v1.PeerService.Flush:output_type -> skein.peer.v1.FlushResponse
+	5,  // 19: skein.peer.v1.PeerService.Clean:output_type -> skein.peer.v1.CleanResponse
+	1,  // 20: skein.peer.v1.PeerService.Rows:output_type -> skein.peer.v1.RowsResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -1497,7 +1632,7 @@ func file_skein_peer_v1_peer_proto_init() {
 	if File_skein_peer_v1_peer_proto != nil {
 		return
 	}
-	file_skein_peer_v1_peer_proto_msgTypes[5].OneofWrappers = []any{
+	file_skein_peer_v1_peer_proto_msgTypes[7].OneofWrappers = []any{
 		(*Question_Pin)(nil),
 		(*Question_Outbox)(nil),
 		(*Question_Board)(nil),
@@ -1508,14 +1643,14 @@ func file_skein_peer_v1_peer_proto_init() {
 		(*Question_Trending)(nil),
 		(*Question_Followees)(nil),
 	}
-	file_skein_peer_v1_peer_proto_msgTypes[7].OneofWrappers = []any{}
+	file_skein_peer_v1_peer_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_peer_v1_peer_proto_rawDesc), len(file_skein_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,6 +41,8 @@ const (
 	PeerServiceFlushProcedure = "/skein.peer.v1.PeerService/Flush"
 	// PeerServiceCleanProcedure is the fully-qualified name of the PeerService's Clean RPC.
 	PeerServiceCleanProcedure = "/skein.peer.v1.PeerService/Clean"
+	// PeerServiceRowsProcedure is the fully-qualified name of the PeerService's Rows RPC.
+	PeerServiceRowsProcedure = "/skein.peer.v1.PeerService/Rows"
 )
 
 // PeerServiceClient is a client for the skein.peer.v1.PeerService service.
@@ -51,6 +53,9 @@ type PeerServiceClient interface {
 	Flush(context.Context, *connect.Request[v1.FlushRequest]) (*connect.Response[v1.FlushResponse], error)
 	// Clean is done when the stores of the node were built from the scrubbed log, which a node begins by itself.
 	Clean(context.Context, *connect.Request[v1.CleanRequest]) (*connect.Response[v1.CleanResponse], error)
+	// Rows gives the rows of some partitions of a store, and those of the store as a whole, as they are at one position. It fails if the
+	// caller could not make a store of them.
+	Rows(context.Context, *connect.Request[v1.RowsRequest]) (*connect.ServerStreamForClient[v1.RowsResponse], error)
 }
 
 // NewPeerServiceClient constructs a client for the skein.peer.v1.PeerService service. By default,
@@ -83,6 +88,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Clean")),
 			connect.WithClientOptions(opts...),
 		),
+		rows: connect.NewClient[v1.RowsRequest, v1.RowsResponse](
+			httpClient,
+			baseURL+PeerServiceRowsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Rows")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -91,6 +102,7 @@ type peerServiceClient struct {
 	ask   *connect.Client[v1.AskRequest, v1.AskResponse]
 	flush *connect.Client[v1.FlushRequest, v1.FlushResponse]
 	clean *connect.Client[v1.CleanRequest, v1.CleanResponse]
+	rows  *connect.Client[v1.RowsRequest, v1.RowsResponse]
 }
 
 // Ask calls skein.peer.v1.PeerService.Ask.
@@ -108,6 +120,11 @@ func (c *peerServiceClient) Clean(ctx context.Context, req *connect.Request[v1.C
 	return c.clean.CallUnary(ctx, req)
 }
 
+// Rows calls skein.peer.v1.PeerService.Rows.
+func (c *peerServiceClient) Rows(ctx context.Context, req *connect.Request[v1.RowsRequest]) (*connect.ServerStreamForClient[v1.RowsResponse], error) {
+	return c.rows.CallServerStream(ctx, req)
+}
+
 // PeerServiceHandler is an implementation of the skein.peer.v1.PeerService service.
 type PeerServiceHandler interface {
 	// Ask answers some questions, in order. It fails with NOT_HERE if the node does not serve all of the partitions asked for.
@@ -116,6 +133,9 @@ type PeerServiceHandler interface {
 	Flush(context.Context, *connect.Request[v1.FlushRequest]) (*connect.Response[v1.FlushResponse], error)
 	// Clean is done when the stores of the node were built from the scrubbed log, which a node begins by itself.
 	Clean(context.Context, *connect.Request[v1.CleanRequest]) (*connect.Response[v1.CleanResponse], error)
+	// Rows gives the rows of some partitions of a store, and those of the store as a whole, as they are at one position. It fails if the
+	// caller could not make a store of them.
+	Rows(context.Context, *connect.Request[v1.RowsRequest], *connect.ServerStream[v1.RowsResponse]) error
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -144,6 +164,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Clean")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceRowsHandler := connect.NewServerStreamHandler(
+		PeerServiceRowsProcedure,
+		svc.Rows,
+		connect.WithSchema(peerServiceMethods.ByName("Rows")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skein.peer.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PeerServiceAskProcedure:
@@ -152,6 +178,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceFlushHandler.ServeHTTP(w, r)
 		case PeerServiceCleanProcedure:
 			peerServiceCleanHandler.ServeHTTP(w, r)
+		case PeerServiceRowsProcedure:
+			peerServiceRowsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -171,4 +199,8 @@ func (UnimplementedPeerServiceHandler) Flush(context.Context, *connect.Request[v
 
 func (UnimplementedPeerServiceHandler) Clean(context.Context, *connect.Request[v1.CleanRequest]) (*connect.Response[v1.CleanResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.peer.v1.PeerService.Clean is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Rows(context.Context, *connect.Request[v1.RowsRequest], *connect.ServerStream[v1.RowsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("skein.peer.v1.PeerService.Rows is not implemented"))
 }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/gateway/gatewaytest"
+)
+
+// TestNodeRestored: a node that has lost its data directory is restored from its snapshot, folds the rest of the log, and answers as before.
+// So does another process that is restored under its name, which then stops.
+func TestNodeRestored(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	target := t.TempDir()
+	c := startNodes(ctx, t, "", "--snapshots", target)
+	rng := rand.New(rand.NewPCG(1, 1))
+	demand := func(want string, args ...string) {
+		t.Helper()
+		if code, out, said := skein(args...); code != exitOK || !regexp.MustCompile("(?m)"+want).MatchString(out+said) {
+			t.Fatalf("%q: exit code %d, and not %q in\n%s%s", args, code, want, out, said)
+		}
+	}
+	publish := func() (at string) {
+		t.Helper()
+		for range 5 {
+			var err error
+			if at, err = c.publish(ctx, rng); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return at
+	}
+	same := func(at string) {
+		t.Helper()
+		for range 40 {
+			if err := c.compare(rng, gatewaytest.Question(rng, at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish()
+	own := filepath.Join(target, "nodes", "n0")
+	for name, s := range c.running {
+		demand("snapshot one in", "snapshot", "--name", "one", "--server", s.addr)
+		demand("^one +graph ", "snapshot", "list", "--server", s.addr)
+		demand("^snapshots "+regexp.QuoteMeta(filepath.Join(target, "nodes", name))+"$", "status", "--server", s.addr)
+	}
+	publish()
+	s := c.take("n0")
+	s.kill()
+	data := filepath.Join(s.dir, "data")
+	if err := os.RemoveAll(data); err != nil {
+		t.Fatal(err)
+	}
+	at := publish()
+	demand("0 snapshots cannot be restored", "snapshot", "check", "--target", own)
+	demand("graph from snapshot one .* read [1-9]", "restore", "--drill", "--data", data, "--target", own, "--snapshot", "one")
+	demand("graph: restored from snapshot one", "restore", "--data", data, "--target", own, "--snapshot", "one")
+	if code, _, said := skein("restore", "--data", data, "--target", own); code != exitFailed || !strings.Contains(said, "there is a store already") {
+		t.Errorf("a second time: exit code %d, %s", code, said)
+	}
+	if code, _, said := skein("serve", "--data", data, "--listen", "127.0.0.1:0", "--nats", c.nats.url()); code != exitFailed ||
+		!strings.Contains(said, "start the process as that node of its cluster") {
+		t.Errorf("as a process with all rows: exit code %d, %s", code, said)
+	}
+	if err := s.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c.put("n0", s.server)
+	if err := c.healed(ctx); err != nil {
+		t.Fatal(err)
+	}
+	others := []*door{c.take("n1"), c.take("n2")} // only the restored one is called
+	same(at)
+	c.put("n1", others[0].server)
+	c.put("n2", others[1].server)
+	same(publish())
+	for _, s := range c.running {
+		demand("", "replay", "verify", "--server", s.addr)
+	}
+
+	ports, err := freePorts(25000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin := &server{t: t, dir: t.TempDir(), flags: append(slices.Clone(s.flags), "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]))}
+	t.Cleanup(twin.kill)
+	demand("graph: restored from snapshot one", "restore", "--data", filepath.Join(twin.dir, "data"), "--target", own, "--snapshot", "one")
+	if err := twin.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err == nil {
+		t.Error("the older process of a name ended well")
+	}
+	c.put("n0", twin)
+	if err := c.healed(ctx); err != nil {
+		t.Fatal(err)
+	}
+	same(publish())
+	demand("snapshot two in", "snapshot", "--name", "two", "--server", twin.addr)
+	demand("removed 4 snapshots", "snapshot", "prune", "--target", own, "one")
+}
+
+// TestNamesOfNodesWithSnapshots: a name that is no folder is refused before anything is written, and a router has nothing to copy.
+func TestNamesOfNodesWithSnapshots(t *testing.T) {
+	t.Parallel()
+	ns, target := newNATS(t), t.TempDir()
+	args := []string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--nats", ns.ClientURL(), "--snapshots", target}
+	for _, name := range []string{"-a", "_a", "../a", "a/b"} {
+		code, _, said := skein(append(args, "--node="+name, "--node-addr", "127.0.0.1:0")...)
+		if code != exitFailed || !strings.Contains(said, "the name of a node that has snapshots") {
+			t.Errorf("%q: exit code %d, %s", name, code, said)
+		}
+	}
+	if code, _, said := skein(append(args, "--router")...); code != exitUsage || !strings.Contains(said, "--router has nothing") {
+		t.Errorf("a router: exit code %d, %s", code, said)
+	}
+	if left, err := os.ReadDir(target); err != nil || len(left) > 0 {
+		t.Errorf("there is %v, %v", left, err)
+	}
+}

@@ -1,0 +1,267 @@
+package erase
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+	"github.com/skein-feed/skein/replay/snapshot"
+)
+
+// share makes a service a node that has snapshots in a bucket that others share.
+func (s *service) share(dir string) bucket.Bucket {
+	s.t.Helper()
+	s.join()
+	shared, err := bucket.NewDir(dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.o.Shared, s.o.Bucket = shared, s.ofNode(shared, "a")
+	s.o.Keeper = snapshot.New(snapshot.Options{
+		Bucket: s.o.Bucket, Scratch: filepath.Join(s.dir, "stores", "shadow-snapshots"), Stores: s.serving, Erased: s.o.Part.Erased,
+	})
+	return shared
+}
+
+func (s *service) ofNode(shared bucket.Bucket, name string) bucket.Bucket {
+	s.t.Helper()
+	b, err := snapshot.OfNode(shared, name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return b
+}
+
+// keeper returns that of the snapshots of a node.
+func (p *peer) keeper(b bucket.Bucket) *snapshot.Keeper {
+	p.Snapshots = b
+	of := service{t: p.s.t, o: Options{Stores: p.Stores}}
+	return snapshot.New(snapshot.Options{
+		Bucket: b, Scratch: filepath.Join(p.dir, "stores", "shadow-snapshots"), Stores: of.serving, Erased: p.Erased,
+	})
+}
+
+func (s *service) takes(k *snapshot.Keeper, name string) {
+	s.t.Helper()
+	if _, err := k.Take(s.t.Context(), name, nil, nil); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// restored returns a data directory with the stores of a snapshot.
+func (s *service) restored(b bucket.Bucket, name string) (dir string) {
+	s.t.Helper()
+	dir = s.t.TempDir()
+	for _, p := range all.All(smallSettings()) {
+		if _, err := snapshot.Restore(s.t.Context(), snapshot.RestoreOptions{
+			Bucket: b, Snapshot: name, Projection: p, Dir: filepath.Join(dir, "stores"),
+			Place: func(m *snapshot.Manifest) error { return Restored(dir, "stores", m.Erased) },
+		}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func snapshotNames(t *testing.T, b bucket.Bucket) (names []string) {
+	t.Helper()
+	list, err := snapshot.List(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range list {
+		names = append(names, l.Snapshot)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// TestEraseSnapshotsOfNodes: after an erasure no snapshot at the target that the nodes share has the id: of this node, of another one, of one
+// that is gone, and of a process that was no node. A snapshot from before, which was kept elsewhere, does not bring the user back.
+func TestEraseSnapshotsOfNodes(t *testing.T) {
+	const user = "somebody-to-be-erased"
+	s, target := serve(t, t.TempDir()), t.TempDir()
+	defer func() { s.stop() }()
+	shared := s.share(target)
+	b, gone := s.start(t.TempDir()), s.start(t.TempDir())
+	defer func() { b.stop() }()
+	s.with(map[string]*peer{"b": b})
+	w := memlog.NewWorld(1, 30)
+	last := s.publish(w.Envelopes(100), map[string]string{"user1": user})
+	s.rows(last)
+	b.rows(last)
+	gone.rows(last)
+	ofB := b.keeper(s.ofNode(shared, "b"))
+	for _, k := range []*snapshot.Keeper{
+		s.o.Keeper, ofB, gone.keeper(s.ofNode(shared, "gone")),
+		snapshot.New(snapshot.Options{Bucket: shared, Scratch: filepath.Join(t.TempDir(), "scratch"), Stores: s.serving}),
+	} {
+		s.takes(k, "before")
+	}
+	gone.stop()
+	half := s.ofNode(shared, "half") // which had not named its files yet
+	if err := half.Put(t.Context(), "snapshot-files/"+strings.Repeat("0", 64), strings.NewReader(user), int64(len(user))); err != nil {
+		t.Fatal(err)
+	}
+	if found := conformance.FilesWith(t, target, user); len(found) < 5 {
+		t.Fatalf("before, the id is only in %v", found)
+	}
+	kept := filepath.Join(t.TempDir(), "kept")
+	if err := os.CopyFS(kept, os.DirFS(target)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Erase(t.Context(), s.o, user, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// b has removed its own.
+	if want := []string{"before", "before", "nodes/gone/before"}; !slices.Equal(r.Snapshots, want) || len(r.Left) > 0 {
+		t.Errorf("%v were removed, want %v; left: %v", r.Snapshots, want, r.Left)
+	}
+	if found := conformance.FilesWith(t, target, user); len(found) > 0 {
+		t.Errorf("the id is still in %v", found)
+	}
+	for name, n := range map[string]int{"a": 1, "b": 0, "gone": 0} {
+		if got := snapshotNames(t, s.ofNode(shared, name)); len(got) != n {
+			t.Errorf("%s has %v", name, got)
+		}
+	}
+	s.takes(ofB, "after")
+
+	old, err := bucket.NewDir(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{
+		s.restored(s.ofNode(old, "b"), "before"): true, s.restored(old, "before"): true, s.restored(s.ofNode(shared, "b"), "after"): false,
+	} {
+		if stale, err := Stale(dir, "stores", s.o.Log); err != nil || stale != want {
+			t.Errorf("stale: %v, %v; want %v", stale, err, want)
+		}
+		p := s.start(dir)
+		if due, err := p.Look(); due || err != nil {
+			t.Errorf("due: %v, %v", due, err)
+		}
+		at := s.rows(r.Head)
+		for i, rows := range p.rows(r.Head) {
+			timeless(rows).MustEqual(t, timeless(at[i]), "%s", p.Stores[i].Name())
+		}
+		p.stop()
+		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
+			t.Errorf("the id is in %v", found)
+		}
+	}
+}
+
+// TestSnapshotAcrossAnErasure: one that a node begins while its stores are old does not survive, and one is not begun until they are new. One
+// from after the deletion was flushed can be restored, and is built anew.
+func TestSnapshotAcrossAnErasure(t *testing.T) {
+	const user = "somebody-to-be-erased"
+	s, target := serve(t, t.TempDir()), t.TempDir()
+	defer func() { s.stop() }()
+	shared := s.share(target)
+	s.rows(s.publish(memlog.NewWorld(1, 30).Envelopes(100), map[string]string{"user1": user}))
+	b := s.start(t.TempDir())
+	s.with(map[string]*peer{"b": b})
+	kept := filepath.Join(t.TempDir(), "kept")
+	k := b.keeper(s.ofNode(shared, "b"))
+	clean := s.o.Nodes.Clean
+	flush, release := s.o.Nodes.Flush, func() {}
+	var flushed, built bool
+	s.o.Nodes.Flush = func(ctx context.Context, name string, epoch uint32, seq uint64) (bool, string, error) {
+		done, why, err := flush(ctx, name, epoch, seq)
+		if done && seq > 0 && !flushed {
+			flushed = true
+			if _, err := k.Take(ctx, "flushed", nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.CopyFS(kept, os.DirFS(target)); err != nil {
+				t.Fatal(err)
+			}
+			if release, err = b.Hold(ctx); err != nil { // its stores stay old for now
+				t.Fatal(err)
+			}
+		}
+		return done, why, err
+	}
+	s.o.Nodes.Clean = func(ctx context.Context, name string, epoch uint32) (bool, string, error) {
+		if !built {
+			if _, err := b.Erased(ctx); !errors.Is(err, snapshot.ErrBusy) || !strings.Contains(err.Error(), "a user was erased") {
+				t.Errorf("while its stores are old: %v", err)
+			}
+			built = true
+			release()
+		}
+		return clean(ctx, name, epoch)
+	}
+	if _, err := Erase(t.Context(), s.o, user, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := snapshotNames(t, s.ofNode(shared, "b")); len(got) > 0 {
+		t.Errorf("there is %v", got)
+	}
+	if got, err := b.Erased(t.Context()); err != nil || got.Epoch != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	b.stop()
+	old, err := bucket.NewDir(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := s.restored(s.ofNode(old, "b"), "flushed")
+	if stale, err := Stale(dir, "stores", s.o.Log); err != nil || stale {
+		t.Errorf("stale: %v, %v", stale, err)
+	}
+	again := s.start(dir)
+	s.with(map[string]*peer{"b": again})
+	if _, err := s.o.Nodes.clean(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	again.stop()
+	if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
+		t.Errorf("the id is still in %v", found)
+	}
+}
+
+// TestRestoredNotes: what a directory says holds for all stores in it.
+func TestRestoredNotes(t *testing.T) {
+	of := func(epoch uint32, seq uint64) *snapshot.Erased { return &snapshot.Erased{Epoch: epoch, Flushed: seq} }
+	for name, c := range map[string]struct {
+		store bool
+		notes []*snapshot.Erased
+		want  *snapshot.Erased
+	}{
+		"first":                   {notes: []*snapshot.Erased{of(2, 5)}, want: of(2, 5)},
+		"least of two":            {notes: []*snapshot.Erased{of(2, 5), of(1, 7)}, want: of(1, 5)},
+		"no node":                 {notes: []*snapshot.Erased{nil}},
+		"no node after a node":    {notes: []*snapshot.Erased{of(2, 5), nil, of(2, 5)}, want: of(0, 0)},
+		"beside an older store":   {store: true, notes: []*snapshot.Erased{of(2, 5)}},
+		"beside one of a process": {store: true, notes: []*snapshot.Erased{nil, of(2, 5)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if c.store {
+				if err := os.MkdirAll(filepath.Join(dir, "stores", "graph", "000001"), 0o750); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, e := range c.notes {
+				if err := Restored(dir, "stores", e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, found, err := readMark(filepath.Join(dir, markName))
+			if err != nil || found != (c.want != nil) || found && m.Erased != *c.want {
+				t.Errorf("%+v, %v, %v; want %+v", m, found, err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,68 @@
+package rebuild_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/rebuild"
+)
+
+// BenchmarkResizeCopies has a node of a third of the partitions get another third, of 200 000 follows: from another node, and from the log.
+func BenchmarkResizeCopies(b *testing.B) {
+	w := newWorld(b)
+	const follows, users = 200_000, 100_000
+	rng := rand.New(rand.NewPCG(1, 2))
+	var last uint64
+	for range follows / 1000 {
+		evs := make([]*skeinv1.Event, 1000)
+		for i := range evs {
+			evs[i] = &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
+				UserId: fmt.Sprint("u", rng.IntN(users)), TargetUserId: fmt.Sprint("v", rng.IntN(users)),
+			}}}
+		}
+		took, err := w.publisher.Publish(b.Context(), evs, eventlog.PublishOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		last = took.Position.Seq
+	}
+	first, second := every(0, 3), every(1, 3)
+	both := first
+	_ = second.Each(func(p uint8) error { both.Add(p); return nil })
+	for _, p := range all.Makers(all.Settings{}) {
+		from, l := w.open(p, projections.Options{Partitioned: true}), w.open(p, projections.Options{Partitioned: true})
+		for store, of := range map[*projections.Live]events.Partitions{from: second, l: first} {
+			if _, err := rebuild.Resize(b.Context(), store, of, w.subscribeKinds, rebuild.Options{}); err != nil {
+				b.Fatal(err)
+			}
+			if err := store.WaitFor(b.Context(), last); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for name, sources := range map[string]func() []rebuild.Source{
+			"copied": func() []rebuild.Source { return []rebuild.Source{w.sourceOf(from)} }, "built": nil,
+		} {
+			b.Run(fmt.Sprintf("%s/%s", l.Name(), name), func(b *testing.B) {
+				for b.Loop() {
+					if _, err := rebuild.Resize(b.Context(), l, both, w.subscribeKinds, rebuild.Options{Sources: sources}); err != nil {
+						b.Fatal(err)
+					}
+					b.StopTimer()
+					if _, err := rebuild.Resize(b.Context(), l, first, w.subscribeKinds, rebuild.Options{}); err != nil {
+						b.Fatal(err)
+					}
+					if err := l.DeletePrevious(b.Context()); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/replay/rebuild"
+)
+
+// sourceOf is a node that has a projection. The log goes on whenever it has given rows.
+func (w *world) sourceOf(l *projections.Live) rebuild.Source {
+	return rebuild.Source{
+		Name: "node", Has: l.Holds(),
+		Rows: func(ctx context.Context, _, fold string, of events.Partitions, do func(key, value []byte) error) error {
+			defer w.publish(3) //nolint:contextcheck // the log goes on whatever becomes of the call
+			return l.GiveRows(ctx, fold, of, do)
+		},
+	}
+}
+
+// tailOf is the growing log, which nothing may read from its start.
+func (w *world) tailOf(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+	if from == (events.Cursor{}) {
+		return nil, errors.New("the log is read from its start")
+	}
+	return w.growingLog(from, kinds)
+}
+
+// resize returns what was logged, and the report.
+func resize(
+	t *testing.T, l *projections.Live, to events.Partitions, subscribe rebuild.SubscribeFunc, sources ...rebuild.Source,
+) (logged, report string) {
+	t.Helper()
+	var b strings.Builder
+	report, err := rebuild.Resize(t.Context(), l, to, subscribe, rebuild.Options{
+		Sources: func() []rebuild.Source { return sources }, Logger: slog.New(slog.NewTextHandler(&b, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held := l.Holds(); held != to {
+		t.Errorf("%s holds %s, want %s: %s", l.Name(), &held, &to, report)
+	}
+	return b.String(), report
+}
+
+// TestResizeCopies: a node copies the partitions that it gets from several others, while the log grows, and reads only the tail of the
+// log. Its rows are those of a straight fold.
+func TestResizeCopies(t *testing.T) {
+	w := newWorld(t)
+	w.publish(100)
+	for _, p := range all.Makers(all.Settings{}) {
+		even, odd := w.open(p, projections.Options{Partitioned: true}), w.open(p, projections.Options{Partitioned: true})
+		resize(t, even, every(0, 2), w.growingLog)
+		resize(t, odd, every(1, 2), w.growingLog)
+		// New, it gets all from two nodes; then it has a part, and gets the rest.
+		l := w.open(p, projections.Options{Partitioned: true})
+		resize(t, l, every(0, 3), w.tailOf, w.sourceOf(even), w.sourceOf(odd))
+		w.wantRows(l, w.publish(1))
+		resize(t, l, every(0, 5), w.tailOf, w.sourceOf(odd), w.sourceOf(even))
+		w.wantRows(l, w.publish(1))
+		// Nodes that have the same partitions give a part each, and that of none is built.
+		resize(t, l, events.AllPartitions(), w.growingLog, w.sourceOf(odd), w.sourceOf(odd))
+		w.wantRows(l, w.publish(1))
+	}
+}
+
+// TestResizeOfBadCopies: what a node does not give, or gives wrongly, is built from the log.
+func TestResizeOfBadCopies(t *testing.T) {
+	w := newWorld(t)
+	w.publish(50)
+	from := w.open(newGraph, projections.Options{Partitioned: true})
+	resize(t, from, every(0, 2), w.subscribeKinds)
+	errCut := errors.New("cut")
+	type rows = func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error
+	good := w.sourceOf(from)
+	bad := map[string]rows{
+		"cut off": func(ctx context.Context, name, fold string, of events.Partitions, do func(key, value []byte) error) error {
+			n := 0
+			return good.Rows(ctx, name, fold, of, func(key, value []byte) error {
+				if n++; n > 20 {
+					return errCut
+				}
+				return do(key, value)
+			})
+		},
+		"of another fold": func(ctx context.Context, name, _ string, of events.Partitions, do func(key, value []byte) error) error {
+			return good.Rows(ctx, name, "another", of, do)
+		},
+		"of more partitions": func(ctx context.Context, name, fold string, _ events.Partitions, do func(key, value []byte) error) error {
+			return good.Rows(ctx, name, fold, every(0, 2), do)
+		},
+		"of too many partitions": func(ctx context.Context, name, fold string, _ events.Partitions, do func(key, value []byte) error) error {
+			return good.Rows(ctx, name, fold, events.AllPartitions(), do)
+		},
+		"nothing": func(context.Context, string, string, events.Partitions, func(key, value []byte) error) error {
+			return nil
+		},
+	}
+	for name, rows := range bad {
+		l := w.open(newGraph, projections.Options{Partitioned: true})
+		logged, report := resize(t, l, every(0, 4), w.growingLog, rebuild.Source{Name: name, Has: every(0, 4), Rows: rows})
+		if !strings.Contains(logged, "rows are built from the log") || !strings.Contains(report, ", 0 of them copied") {
+			t.Errorf("%s: taken", name)
+		}
+		w.wantRows(l, w.publish(1))
+	}
+}

@@ -1,0 +1,159 @@
+package snapshot_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/snapshot"
+)
+
+// keeperOf returns a keeper of the snapshots of a store.
+func keeperOf(s *projections.Store, fs projections.FS, b bucket.Bucket, erased func(context.Context) (*snapshot.Erased, error)) *snapshot.Keeper {
+	return snapshot.New(snapshot.Options{
+		Bucket: b, FS: fs, Scratch: "snapshots", Stores: func() []snapshot.Store { return []snapshot.Store{s} }, Erased: erased,
+	})
+}
+
+// TestStoreOfSome: a snapshot of a store of some partitions is checked, drilled and restored, and the store that was restored holds them.
+func TestStoreOfSome(t *testing.T) {
+	envs := logOf(histories.FixedPlays(0, 300))
+	var held events.Partitions
+	for p := range 256 {
+		if p%3 != 1 {
+			held.Add(uint8(p))
+		}
+	}
+	for _, p := range every() {
+		t.Run(p().Name(), func(t *testing.T) {
+			fs, b := vfs.NewMem(), newMemory()
+			s, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: p(), Partitions: &held})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conformance.Close(t, s)
+			conformance.Fold(t, s, envs[:200])
+			want := &snapshot.Erased{Epoch: 3, Flushed: 7}
+			if _, err := keeperOf(s, fs, b, func(context.Context) (*snapshot.Erased, error) { return want, nil }).
+				Take(t.Context(), "one", nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if c, err := snapshot.Check(t.Context(), b, false, replay.Pace{}, nil); err != nil || len(c.Damaged)+len(c.Broken) > 0 {
+				t.Errorf("%+v, %v", c, err)
+			}
+			o := snapshot.RestoreOptions{Bucket: b, Projection: p(), FS: vfs.NewMem(), Dir: "data"}
+			rows := conformance.StraightOf(t, p(), &held, envs)
+			d, err := snapshot.Drill(t.Context(), snapshot.DrillOptions{
+				RestoreOptions: o, Tail: func(_ context.Context, s *projections.Store) error {
+					conformance.Fold(t, s, envs[conformance.After(envs, s.Cursor()):])
+					conformance.RowsOf(t, s).MustEqual(t, rows, "drilled")
+					return nil
+				},
+			})
+			if err != nil || d.Manifest.Erased == nil || *d.Manifest.Erased != *want {
+				t.Fatalf("%+v, %v", d.Manifest, err)
+			}
+			failed := errors.New("it cannot be noted")
+			o.Place = func(*snapshot.Manifest) error { return failed }
+			if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, failed) {
+				t.Error(err)
+			}
+			o.Place = nil
+			if _, err := snapshot.Restore(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := projections.Open(projections.Options{FS: o.FS, Dir: "data", Projection: p()}); !errors.Is(err, projections.ErrPartial) {
+				t.Errorf("opened as a store of all partitions: %v", err)
+			}
+			again, err := projections.Open(projections.Options{FS: o.FS, Dir: "data", Projection: p(), Partitioned: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conformance.Close(t, again)
+			if again.Holds() != held {
+				t.Error("it holds other partitions")
+			}
+			conformance.Fold(t, again, envs[conformance.After(envs, again.Cursor()):])
+			conformance.RowsOf(t, again).MustEqual(t, rows, "restored")
+		})
+	}
+}
+
+// TestRemovedWhileTaken: a removal waits for a snapshot that is being taken, and removes it.
+func TestRemovedWhileTaken(t *testing.T) {
+	b := newMemory()
+	n := newNode(t, b, newGraph())
+	n.fold(t, follows(100))
+	removed := make(chan error, 1)
+	began := make(chan struct{}, 1)
+	b.fails(func(_ int, op, name string) outcome {
+		if op == "list" && name == "snapshot-claims/" { // of the removal, too
+			select {
+			case began <- struct{}{}:
+			default:
+			}
+		}
+		return done
+	})
+	busy := 0
+	k := keeperOf(n.stores[0], n.fs, b, func(ctx context.Context) (*snapshot.Erased, error) {
+		if busy++; busy == 1 {
+			return nil, snapshot.ErrBusy // it tries again
+		}
+		for len(began) > 0 {
+			<-began
+		}
+		go func() {
+			_, err := snapshot.RemoveIf(context.WithoutCancel(ctx), b, func(l snapshot.Listed) bool { return l.Manifest.Erased.Epoch < 2 })
+			removed <- err
+		}()
+		<-began
+		return &snapshot.Erased{Epoch: 1}, nil
+	})
+	if _, err := k.TakeNow(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-removed; err != nil || len(b.names("")) > 0 || busy != 2 || k.Stats().Failed > 0 {
+		t.Errorf("%v; there is %v; %d attempts, %+v", err, b.names(""), busy, k.Stats())
+	}
+}
+
+// TestBucketsOfNodes: nodes that share a bucket see only what is theirs, and no name of a node leads elsewhere.
+func TestBucketsOfNodes(t *testing.T) {
+	shared, err := bucket.NewDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", "..", ".", "a/b", "/a", "-a", "_a", "a.b", "a b", "ä", "a\x00"} {
+		if b, err := snapshot.OfNode(shared, name); err == nil {
+			t.Errorf("%q is at %s", name, b)
+		}
+	}
+	for _, name := range []string{"b", "A-1_x"} {
+		b, err := snapshot.OfNode(shared, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := newNode(t, b, newGraph())
+		n.fold(t, follows(10))
+		n.take(t, "one")
+		if list, err := snapshot.List(t.Context(), b); err != nil || len(list) != 1 {
+			t.Errorf("%v, %v", list, err)
+		}
+	}
+	if names, err := snapshot.Nodes(t.Context(), shared); err != nil || !slices.Equal(names, []string{"A-1_x", "b"}) {
+		t.Errorf("%v, %v", names, err)
+	}
+	if list, err := snapshot.List(t.Context(), shared); err != nil || len(list) > 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+}
