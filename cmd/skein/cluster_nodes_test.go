@@ -257,7 +257,12 @@ func (c *nodes) add(ctx context.Context, name string) error {
 		cert, key := c.ca.Node(c.t.TempDir())
 		s.flags = append(s.flags, "--node-cert", cert, "--node-key", key, "--node-ca", c.ca.File)
 	}
-	c.t.Cleanup(s.kill)
+	c.t.Cleanup(func() {
+		s.kill()
+		if text, err := os.ReadFile(filepath.Join(s.dir, "server.log")); c.t.Failed() {
+			c.t.Logf("the log of %s (%v):\n%s", name, err, text)
+		}
+	})
 	if err := s.start(ctx); err != nil {
 		return err
 	}

@@ -58,8 +58,8 @@ func (c *Certificates) Config() *tls.Config {
 	}
 }
 
-// dialTimeout bounds a connection with its handshake.
-const dialTimeout = time.Second
+// dialTimeout bounds a connection with its handshake, which takes processor time on both sides.
+const dialTimeout = 3 * time.Second
 
 // Dial connects to a server whose certificate is of the authorities of clients, too, and for the host of the address. It shows its own.
 func (c *Certificates) Dial(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -39,6 +39,9 @@ const (
 	connections = 256
 	// aliveEvery is how often a stream looks whether its node is alive. Nodes say so as often.
 	aliveEvery = 2 * time.Second
+	// DialTimeout bounds how long it takes to connect: enough for a first packet to be lost, which is sent again after a second (RFC 6298,
+	// section 2). While another node may answer, an attempt ends before.
+	DialTimeout = 3 * time.Second
 	// IdleTimeout is how long a connection without a call is kept.
 	IdleTimeout = time.Minute
 )
@@ -92,7 +95,7 @@ type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 // New takes a function that returns the other nodes that are alive, and what each call to them bears in its Authorization header. Secure
 // connects to them by TLS; without it connections are not encrypted.
 func New(nodes func() []Node, authorization string, secure Dial) *Peers {
-	dialer := &net.Dialer{Timeout: time.Second}
+	dialer := &net.Dialer{Timeout: DialTimeout}
 	scheme := "http://"
 	if secure != nil {
 		scheme = "https://"
@@ -308,10 +311,15 @@ func limitOf(ctx context.Context, others bool) time.Duration {
 func ForwardStream[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) (err error) {
+	again := false
 	for tried := []string(nil); ; {
 		nodes := p.serving(partition, tried)
 		if len(nodes) == 0 {
 			err = noNode(partition, err)
+			if !again && onceMore(ctx, err) {
+				again, tried = true, nil
+				continue
+			}
 			p.ended(ctx, err)
 			return err
 		}

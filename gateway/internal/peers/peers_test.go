@@ -174,6 +174,50 @@ func TestHedged(t *testing.T) {
 	}
 }
 
+// TestOnceMore: a node that is slow is waited for, and one that could not be reached asked once more, when no other one has answered.
+func TestOnceMore(t *testing.T) {
+	gone := errors.New("connection refused")
+	slow := func(ctx context.Context, _ int) error { return wait.For(ctx, 1500*time.Millisecond) }
+	breaks := func(times int) func(context.Context, int) error {
+		return func(_ context.Context, before int) error {
+			if before < times {
+				return gone
+			}
+			return nil
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		a     func(ctx context.Context, before int) error
+		want  string
+		asked int
+		took  time.Duration
+	}{
+		{"slow, and the other one is gone", slow, "a", 1, 1500 * time.Millisecond},
+		{"a broken connection", breaks(1), "a", 2, 100 * time.Millisecond},
+		{"gone as well", breaks(2), "", 2, 100 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := events.AllPartitions()
+				p := peersOf(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
+				p.spare = 0
+				got, asked, began := "", 0, time.Now()
+				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
+					if n.Name == "b" {
+						return nil, gone
+					}
+					asked++
+					return func() { got += n.Name }, c.a(ctx, asked-1)
+				})
+				if got != c.want || (err != nil) != (c.want == "") || asked != c.asked || time.Since(began) != c.took {
+					t.Errorf("%q, %v after %d calls and %v", got, err, asked, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
 // paced has a node answer calls of a method after some time, which may be never; another one answers in a millisecond.
 type paced struct {
 	*Peers

@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/skein-feed/skein/events/wait"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 const (
@@ -21,6 +25,8 @@ const (
 	// maxOvertaken is how often in a row another node may have answered while one was asked, until that one is asked last. A single call
 	// may be slow by itself.
 	maxOvertaken = 3
+	// askPause is the pause before nodes are asked once more.
+	askPause = 100 * time.Millisecond
 )
 
 // Ask puts a call to a node about some partitions, given by their indexes. Two nodes may be asked about the same partitions at a time. The
@@ -29,7 +35,7 @@ type Ask func(ctx context.Context, n *Node, of []int) (keep func(), err error)
 
 // Scatter asks other nodes about some partitions, few nodes, several at a time, each once for all partitions that fall to it. If
 // a node does not answer, the next one is asked, as long as there is one; if it is slow for the method, the next one is asked as well.
-// Answers are kept one after another, when all are there.
+// When none is left, all are asked once more. Answers are kept one after another, when all are there.
 func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint8, ask Ask) error {
 	of := make([]int, len(partitions))
 	for i := range of {
@@ -37,6 +43,9 @@ func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint
 	}
 	s := &scatter{p, procedure, partitions, ask}
 	kept, err := s.answers(ctx, of, nil, nil)
+	if onceMore(ctx, err) {
+		kept, err = s.answers(ctx, of, nil, nil)
+	}
 	p.ended(ctx, err)
 	if err != nil {
 		return err
@@ -45,6 +54,12 @@ func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint
 		keep()
 	}
 	return nil
+}
+
+// onceMore reports, after a pause, whether nodes are to be asked once more: none is left that could be reached. A connection to one that can
+// answer may have broken, or not been made in time.
+func onceMore(ctx context.Context, err error) bool {
+	return err != nil && apierror.Of(err).Reason == skeinv1.Reason_REASON_NOT_HERE && wait.For(ctx, askPause) == nil
 }
 
 type scatter struct {
@@ -112,37 +127,32 @@ func (s *scatter) group(of []int, tried []string, last error) (groups []*group, 
 	return groups, nil
 }
 
-// attempt has the node of a group answer. Others are asked when it did not, or when it is slow. Both calls have ended when attempt returns.
+// attempt has the node of a group answer. Others are asked when it did not, or when it is slow; it is still waited for until one of them has
+// answered, since they may be gone. Both calls have ended when attempt returns.
 func (s *scatter) attempt(ctx context.Context, g *group, tried []string) ([]func(), error) {
 	tried = append(slices.Clip(tried), g.node.Name)
 	first, stopFirst := context.WithTimeout(ctx, lastAttempt)
 	defer stopFirst()
-	// It is given up only while another node may answer instead. One that did not when it was asked, or is gone, may not.
-	giveUp := time.AfterFunc(limitOf(ctx, g.others), func() {
-		if _, err := s.group(g.of, tried, nil); err == nil {
-			stopFirst()
-		}
-	})
-	defer giveUp.Stop()
 	second, stopSecond := context.WithCancel(ctx)
 	defer stopSecond()
-	var hedged bool
+	waited, stopWaiting := context.WithCancel(second)
+	defer stopWaiting()
+	began, limit, hedge := time.Now(), limitOf(ctx, g.others), s.hedgeAfter(g.node.Name, s.procedure)
+	var asked bool // others were
 	var kept []func()
 	var secondErr error
 	ended := make(chan struct{})
-	timer := time.AfterFunc(s.hedgeAfter(g.node.Name, s.procedure), func() {
+	timer := time.AfterFunc(hedge, func() {
 		defer close(ended)
-		if hedged = g.others && s.mayHedge(); !hedged {
+		if asked = g.others && (s.mayHedge() || wait.For(waited, limit-hedge) == nil); !asked {
 			return
 		}
 		if kept, secondErr = s.answers(second, g.of, tried, nil); final(secondErr) {
 			stopFirst()
-		} else {
-			giveUp.Stop()
 		}
 	})
-	began := time.Now()
 	keep, err := s.ask(first, &g.node, g.of)
+	stopWaiting()
 	if final(err) {
 		stopSecond()
 		s.answered(g.node.Name, s.procedure, time.Since(began))
@@ -151,12 +161,12 @@ func (s *scatter) attempt(ctx context.Context, g *group, tried []string) ([]func
 		<-ended
 	}
 	switch {
-	case hedged && final(secondErr) && !final(err):
+	case asked && final(secondErr) && !final(err) && time.Since(began) < limit:
 		s.overtaken(g.node.Name, s.procedure)
 		return kept, secondErr
 	case !s.judge(ctx, g.node.Name, err):
 		return []func(){keep}, err
-	case hedged:
+	case asked:
 		return kept, secondErr
 	}
 	return s.answers(ctx, g.of, tried, err)
