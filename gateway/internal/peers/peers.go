@@ -39,9 +39,9 @@ const (
 	connections = 256
 	// aliveEvery is how often a stream looks whether its node is alive. Nodes say so as often.
 	aliveEvery = 2 * time.Second
-	// DialTimeout bounds how long it takes to connect: enough for a first packet to be lost, which is sent again after a second (RFC 6298,
+	// dialTimeout bounds how long it takes to connect: enough for a first packet to be lost, which is sent again after a second (RFC 6298,
 	// section 2). While another node may answer, an attempt ends before.
-	DialTimeout = 3 * time.Second
+	dialTimeout = 3 * time.Second
 	// IdleTimeout is how long a connection without a call is kept.
 	IdleTimeout = time.Minute
 )
@@ -95,7 +95,7 @@ type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 // New takes a function that returns the other nodes that are alive, and what each call to them bears in its Authorization header. Secure
 // connects to them by TLS; without it connections are not encrypted.
 func New(nodes func() []Node, authorization string, secure Dial) *Peers {
-	dialer := &net.Dialer{Timeout: DialTimeout}
+	dialer := &net.Dialer{Timeout: dialTimeout}
 	scheme := "http://"
 	if secure != nil {
 		scheme = "https://"
