@@ -44,6 +44,8 @@ type joined struct {
 	// methods are those that other nodes call, by their paths.
 	methods map[string]http.Handler
 	keeper  Keeper // may be nil
+	// known reports whether the other nodes can know what this one serves; nil means always.
+	known func() bool
 	// tls is what nodes show each other; nil means nothing.
 	tls *access.Certificates
 }
@@ -60,8 +62,11 @@ func newJoined(o *Options) *joined {
 	if o.NodeCertificates != nil {
 		secure = o.NodeCertificates.Dial
 	}
-	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes), secure), map[string]http.Handler{}, o.Keeper, o.NodeCertificates}
+	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes), secure), map[string]http.Handler{}, o.Keeper, o.Joined, o.NodeCertificates}
 }
+
+// isKnown reports whether the other nodes can know what this one serves. It is true outside of a cluster.
+func (j *joined) isKnown() bool { return j == nil || j.known == nil || j.known() }
 
 // holds reports whether all stores have the rows of a home.
 func (s *Server) holds(home string) bool {

@@ -66,6 +66,8 @@ type Options struct {
 	// Nodes returns the other nodes of a cluster that are alive. Without it the stores hold all partitions. It is called for each call that
 	// needs another node.
 	Nodes func() []Node
+	// Joined reports whether the other nodes can know what this one serves; until then it is not ready. Nil means always.
+	Joined func() bool
 	// NodeCertificates are what nodes show each other. Without them calls between nodes are not encrypted.
 	NodeCertificates *access.Certificates
 	// Keeper keeps the stores of a node. It is nil outside of a cluster.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -63,6 +64,21 @@ func (w *world) wantReady(when string, code int, status, state string) {
 	if got != code || page.Status != status || page.Projections["graph"].State != state {
 		w.t.Errorf("%s: %d %s, want %d %s %s", when, got, body, code, status, state)
 	}
+}
+
+// TestHealthOfNode: a node is not ready before other nodes can know what it serves.
+func TestHealthOfNode(t *testing.T) {
+	var known atomic.Bool
+	w := newWorld(t, func(o *worldOptions) {
+		o.Nodes, o.Joined = func() []Node { return nil }, known.Load
+	})
+	w.publish(follow("ann", "bob"))
+	w.fold()
+	w.wantReady("unknown", http.StatusServiceUnavailable, "joining", "ready")
+	w.wantHealth("unknown", map[string]healthv1.HealthCheckResponse_ServingStatus{"": notServing, connectv1.GraphServiceName: notServing})
+	known.Store(true)
+	w.wantReady("known", http.StatusOK, "ready", "ready")
+	w.wantHealth("known", map[string]healthv1.HealthCheckResponse_ServingStatus{"": serving, connectv1.GraphServiceName: serving})
 }
 
 func TestHealth(t *testing.T) {

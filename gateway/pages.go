@@ -92,6 +92,8 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		answer.Status = "failed"
 	case held != nil: // it answers, but another process may know more
 		answer.Status, answer.Error = "held", held.Error()
+	case s.ready() && !s.cluster.isKnown():
+		answer.Status = "joining"
 	case s.ready():
 		code, answer.Status = http.StatusOK, "ready"
 	default:

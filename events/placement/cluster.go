@@ -170,6 +170,14 @@ func (c *Cluster) Say(serves events.Partitions, position string) {
 	}
 }
 
+// Known reports whether the bucket, as this process has read it, has what Self serves.
+func (c *Cluster) Known() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.state.nodes[c.self.Name]
+	return n != nil && n.instance == c.instance && n.Serves == c.self.Serves
+}
+
 // Members returns the members that are alive, by name: those that this process has seen renewed within Expire. While the bucket is out
 // of reach they are the ones last known.
 func (c *Cluster) Members() []Member {

@@ -213,11 +213,16 @@ func TestRestart(t *testing.T) {
 			changed := w.Changed()
 			rest(DefaultExpire / 2)
 			began := time.Now()
+			serves := w.member(t, "a").Serves
 			a = openProcess(t, ns, nodeOf("a", ""))
-			var serves events.Partitions
+			if a.Say(serves, ""); a.Known() {
+				t.Error("it takes what it served before it was started for what it has said")
+			}
 			serves.Add(uint8(began.Second()))
 			serves.Add(uint8(began.Minute()) + 64)
-			a.Say(serves, "")
+			if a.Say(serves, ""); a.Known() {
+				t.Error("what it serves is known before it is written")
+			}
 			select {
 			case <-changed:
 				t.Error("it expired")
@@ -228,6 +233,7 @@ func TestRestart(t *testing.T) {
 			if took := time.Since(began); took > DefaultEvery {
 				t.Errorf("it was back after %v", took)
 			}
+			a.until(t, "it reads that itself", a.Known)
 		}
 		if got := w.Table().Revision; got != 1 {
 			t.Errorf("the table is %d", got)

@@ -310,24 +310,31 @@ func limitOf(ctx context.Context, others bool) time.Duration {
 // continues with a call of its own, where that one stopped.
 func ForwardStream[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
-) (err error) {
-	again := false
+) error {
+	var sent bool
+	err := untilReached(ctx, func() (again bool, err error) {
+		sent, err = forwardStream(ctx, p, partition, procedure, req, setLag, send)
+		return !sent, err
+	})
+	if !sent {
+		p.ended(ctx, err)
+	}
+	return err
+}
+
+// forwardStream is ForwardStream, with each node asked once, and reports whether a part was sent.
+func forwardStream[Req, Res any](
+	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
+) (sent bool, err error) {
 	for tried := []string(nil); ; {
 		nodes := p.serving(partition, tried)
 		if len(nodes) == 0 {
-			err = noNode(partition, err)
-			if !again && onceMore(ctx, err) {
-				again, tried = true, nil
-				continue
-			}
-			p.ended(ctx, err)
-			return err
+			return false, noNode(partition, err)
 		}
 		tried = append(tried, nodes[0].Name)
-		var sent bool
 		sent, err = Stream(ctx, p, &nodes[0], limitOf(ctx, len(nodes) > 1), procedure, req, setLag, send)
 		if !p.judge(ctx, nodes[0].Name, err) || sent {
-			return err
+			return sent, err
 		}
 	}
 }

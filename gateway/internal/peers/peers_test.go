@@ -174,8 +174,9 @@ func TestHedged(t *testing.T) {
 	}
 }
 
-// TestOnceMore: a node that is slow is waited for, and one that could not be reached asked once more, when no other one has answered.
-func TestOnceMore(t *testing.T) {
+// TestUntilReached: a node that is slow is waited for, and one that could not be reached asked again for a while, when no other one has
+// answered.
+func TestUntilReached(t *testing.T) {
 	gone := errors.New("connection refused")
 	slow := func(ctx context.Context, _ int) error { return wait.For(ctx, 1500*time.Millisecond) }
 	breaks := func(times int) func(context.Context, int) error {
@@ -195,7 +196,8 @@ func TestOnceMore(t *testing.T) {
 	}{
 		{"slow, and the other one is gone", slow, "a", 1, 1500 * time.Millisecond},
 		{"a broken connection", breaks(1), "a", 2, 100 * time.Millisecond},
-		{"gone as well", breaks(2), "", 2, 100 * time.Millisecond},
+		{"it comes back", breaks(3), "a", 4, 1300 * time.Millisecond},
+		{"gone as well", breaks(4), "", 4, 1300 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -25,8 +25,8 @@ const (
 	// maxOvertaken is how often in a row another node may have answered while one was asked, until that one is asked last. A single call
 	// may be slow by itself.
 	maxOvertaken = 3
-	// askPause is the pause before nodes are asked once more.
-	askPause = 100 * time.Millisecond
+	// leastPause and mostPause are the first and the last pause before all nodes are asked again. Each is pauseGrowth times the one before.
+	leastPause, mostPause, pauseGrowth = 100 * time.Millisecond, 900 * time.Millisecond, 3
 )
 
 // Ask puts a call to a node about some partitions, given by their indexes. Two nodes may be asked about the same partitions at a time. The
@@ -35,17 +35,18 @@ type Ask func(ctx context.Context, n *Node, of []int) (keep func(), err error)
 
 // Scatter asks other nodes about some partitions, few nodes, several at a time, each once for all partitions that fall to it. If
 // a node does not answer, the next one is asked, as long as there is one; if it is slow for the method, the next one is asked as well.
-// When none is left, all are asked once more. Answers are kept one after another, when all are there.
+// When none is left, all are asked again for a while. Answers are kept one after another, when all are there.
 func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint8, ask Ask) error {
 	of := make([]int, len(partitions))
 	for i := range of {
 		of[i] = i
 	}
 	s := &scatter{p, procedure, partitions, ask}
-	kept, err := s.answers(ctx, of, nil, nil)
-	if onceMore(ctx, err) {
+	var kept []func()
+	err := untilReached(ctx, func() (again bool, err error) {
 		kept, err = s.answers(ctx, of, nil, nil)
-	}
+		return true, err
+	})
 	p.ended(ctx, err)
 	if err != nil {
 		return err
@@ -56,10 +57,17 @@ func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint
 	return nil
 }
 
-// onceMore reports, after a pause, whether nodes are to be asked once more: none is left that could be reached. A connection to one that can
-// answer may have broken, or not been made in time.
-func onceMore(ctx context.Context, err error) bool {
-	return err != nil && apierror.Of(err).Reason == skeinv1.Reason_REASON_NOT_HERE && wait.For(ctx, askPause) == nil
+// untilReached calls ask until a node was reached, or it says that it must not be called again, three times more at most: a connection to
+// the only node that can answer may have broken, and the news of which nodes serve a partition takes some time to arrive.
+func untilReached(ctx context.Context, ask func() (again bool, err error)) error {
+	again, err := ask()
+	for pause := leastPause; again && err != nil && pause <= mostPause; pause *= pauseGrowth {
+		if apierror.Of(err).Reason != skeinv1.Reason_REASON_NOT_HERE || wait.For(ctx, pause) != nil {
+			break
+		}
+		again, err = ask()
+	}
+	return err
 }
 
 type scatter struct {
@@ -127,8 +135,8 @@ func (s *scatter) group(of []int, tried []string, last error) (groups []*group, 
 	return groups, nil
 }
 
-// attempt has the node of a group answer. Others are asked when it did not, or when it is slow; it is still waited for until one of them has
-// answered, since they may be gone. Both calls have ended when attempt returns.
+// attempt has the node of a group answer. Others are asked when it did not, or when it is slow; it is still waited for until one of them
+// has answered, since they may be gone. Both calls have ended when attempt returns.
 func (s *scatter) attempt(ctx context.Context, g *group, tried []string) ([]func(), error) {
 	tried = append(slices.Clip(tried), g.node.Name)
 	first, stopFirst := context.WithTimeout(ctx, lastAttempt)

@@ -63,6 +63,8 @@ type node struct {
 	keeps atomic.Pointer[events.Partitions]
 	// changes says that the node serves other partitions.
 	changes chan struct{}
+	// joined is closed when the others can know what this node serves, once its stores had caught up.
+	joined chan struct{}
 	// complete is closed when the stores hold what the table says for the first time.
 	complete chan struct{}
 }
@@ -76,7 +78,7 @@ func (a *Service) openNode(ctx context.Context, o *NodeOptions, registry prometh
 	if err := a.part.Open(a.dir); err != nil {
 		return err
 	}
-	n := &node{NodeOptions: *o, a: a, changes: make(chan struct{}), complete: make(chan struct{})}
+	n := &node{NodeOptions: *o, a: a, changes: make(chan struct{}), joined: make(chan struct{}), complete: make(chan struct{})}
 	n.others.Store(&[]gateway.Node{})
 	replicas, err := a.log.Replicas(ctx)
 	if err != nil {
@@ -105,9 +107,19 @@ func (a *Service) nodes() func() []gateway.Node {
 	return func() []gateway.Node { return *a.node.others.Load() }
 }
 
+// joined returns what reports whether other nodes can know what this one serves; nil outside of a cluster.
+func (a *Service) joined() func() bool {
+	if a.node == nil {
+		return nil
+	}
+	return a.node.hasJoined
+}
+
 // run is a node until ctx ends. From when stopping ends it tells the others not to ask it.
-func (n *node) run(ctx, stopping context.Context) error {
+func (n *node) run(ctx, stopping context.Context, caughtUp <-chan struct{}) error {
 	n.look()
+	joined := sync.OnceFunc(func() { close(n.joined) })
+	said := false // since the stores have caught up
 	ended := make(chan error, 2)
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,8 +131,14 @@ func (n *node) run(ctx, stopping context.Context) error {
 	for {
 		changed := n.cluster.Changed()
 		n.look()
+		if said && (n.Name == "" || n.cluster.Known()) {
+			joined()
+		}
 		select {
 		case <-changed:
+		case <-caughtUp:
+			n.say()
+			said, caughtUp = true, nil
 		case <-stops:
 			n.stopped.Store(true)
 			n.say()
@@ -137,6 +155,16 @@ func (n *node) run(ctx, stopping context.Context) error {
 			cancel()
 			return errors.Join(err, <-ended)
 		}
+	}
+}
+
+// hasJoined reports whether the others can know what this node serves.
+func (n *node) hasJoined() bool {
+	select {
+	case <-n.joined:
+		return true
+	default:
+		return false
 	}
 }
 

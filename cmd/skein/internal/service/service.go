@@ -167,7 +167,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		Nodes: a.nodes(), NodeCertificates: o.Access.NodeCertificates, Keeper: a.keeper(),
+		Nodes: a.nodes(), Joined: a.joined(), NodeCertificates: o.Access.NodeCertificates, Keeper: a.keeper(),
 		Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Drain: a.drain(),
 		Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
@@ -222,8 +222,8 @@ func (a *Service) listener() projections.Listener {
 	}}
 }
 
-// Run serves on the listener until ctx ends, and calls ready once the projections have caught up. It stops in an order in which no call
-// waits for a part that has stopped: first the calls, then the publisher, then the projections.
+// Run serves on the listener until ctx ends, and calls ready once the projections have caught up, and other nodes know of it. It stops in
+// an order in which no call waits for a part that has stopped: first the calls, then the publisher, then the projections.
 func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) error {
 	folding, stopFolding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFolding()
@@ -246,8 +246,12 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	if a.pprof != nil {
 		g.Go(func() error { return servePprof(folding, a.pprof) })
 	}
+	caughtUp := make(chan struct{})
+	go func() { a.caughtUp.Wait(); close(caughtUp) }() // ends when the projections end, at the latest
+	joined := caughtUp
 	if a.node != nil {
-		g.Go(func() error { return a.node.run(folding, failed) })
+		joined = a.node.joined
+		g.Go(func() error { return a.node.run(folding, failed, caughtUp) })
 		if a.node.Listener != nil {
 			g.Go(func() error { return a.server.RunPeers(folding, a.node.Listener) })
 		}
@@ -262,12 +266,10 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 		defer cancel()
 		return errors.Join(err, a.publisher.Close(last))
 	})
-	caughtUp := make(chan struct{})
-	go func() { a.caughtUp.Wait(); close(caughtUp) }() // ends when the projections end, at the latest
 	a.runMaintenance(folding, g, caughtUp)
 	g.Go(func() error {
 		select {
-		case <-caughtUp:
+		case <-joined:
 			return ready()
 		case <-failed.Done():
 			return nil
