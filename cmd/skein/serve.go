@@ -154,7 +154,6 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	}
 	service.RaiseProcs()
 	debug.SetMemoryLimit(min(o.Memory.Limit, debug.SetMemoryLimit(-1))) // GOMEMLIMIT may set a lower limit
-	go service.GiveBack(ctx)
 	a, err := service.OpenOn(ctx, l, o)
 	if err != nil {
 		return errors.Join(err, l.Close(), closePprof(o.Pprof))

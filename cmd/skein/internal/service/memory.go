@@ -36,9 +36,9 @@ const (
 	giveBackLeast = 64 << 20
 )
 
-// GiveBack returns unused memory to the system periodically, until the context ends. In an idle process the collector runs only every two
+// giveBack returns unused memory to the system periodically, until the context ends. In an idle process the collector runs only every two
 // minutes, and the runtime returns memory slowly. With a heap of half a gigabyte, a round takes a tenth of a second of one core.
-func GiveBack(ctx context.Context) {
+func giveBack(ctx context.Context) {
 	tick := time.NewTicker(giveBackEvery)
 	defer tick.Stop()
 	for last := uint64(0); ; {

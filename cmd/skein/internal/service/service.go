@@ -243,6 +243,7 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 		})
 	}
 	g.Go(func() error { return a.disk.run(folding) })
+	g.Go(func() error { giveBack(folding); return nil })
 	if a.pprof != nil {
 		g.Go(func() error { return servePprof(folding, a.pprof) })
 	}
