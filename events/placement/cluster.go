@@ -261,12 +261,12 @@ func (c *Cluster) Leave(ctx context.Context) error {
 func (c *Cluster) giveBack(ctx context.Context, key string, mine func() bool) error {
 	for {
 		c.mu.Lock()
-		stands := mine() || c.acked[key] > c.state.revisions[key]
+		at, stands := c.expect(key), mine() || c.acked[key] > c.state.revisions[key]
 		c.mu.Unlock()
 		if !stands {
 			return nil
 		}
-		err := c.remove(ctx, key)
+		err := c.remove(ctx, at)
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 			return err
 		}

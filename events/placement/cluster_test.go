@@ -198,6 +198,35 @@ func TestNameTaken(t *testing.T) {
 	})
 }
 
+// TestNewsBetween: what another process writes after this one has decided to write or delete a key makes that fail, even if this one has read
+// it by then.
+func TestNewsBetween(t *testing.T) {
+	inBubble(t, func(t *testing.T, ns *server.Server) {
+		a := start(t, ns, nodeOf("a", ""))
+		a.untilPlaced(t, "a")
+		put := func(addr string) {
+			value, err := encode(memberValue{V: version, Instance: "another", Member: Member{Name: "b", Addr: addr, Weight: 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.kv.Put(t.Context(), nodePrefix+"b", value); err != nil {
+				t.Fatal(err)
+			}
+			a.until(t, "b is there", func() bool { return slices.Contains(a.names(), "b") && a.member(t, "b").Addr == addr })
+		}
+		put("b:1")
+		a.Cluster.mu.Lock()
+		at := a.expect(nodePrefix + "b")
+		a.Cluster.mu.Unlock()
+		put("b:2")
+		for what, err := range map[string]error{"written": a.write(t.Context(), at, []byte("{}")), "deleted": a.remove(t.Context(), at)} {
+			if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+				t.Errorf("it is %s: %v", what, err)
+			}
+		}
+	})
+}
+
 // TestRestart: a node that is restarted is back at once, and neither members nor table change meanwhile.
 func TestRestart(t *testing.T) {
 	inBubble(t, func(t *testing.T, ns *server.Server) {

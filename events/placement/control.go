@@ -15,9 +15,13 @@ func (c *Cluster) control(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	lost := c.state.lost(c.opts.ReplaceAfter)
+	keys := make([]expected, len(lost))
+	for i, name := range lost {
+		keys[i] = c.expect(nodePrefix + name)
+	}
 	c.mu.Unlock()
-	for _, name := range lost {
-		err := c.remove(ctx, nodePrefix+name)
+	for i, name := range lost {
+		err := c.remove(ctx, keys[i])
 		if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 			continue // it is back
 		}
@@ -32,14 +36,14 @@ func (c *Cluster) control(ctx context.Context) error {
 // lead reports whether this node has the lease, after it has renewed it.
 func (c *Cluster) lead(ctx context.Context) (bool, error) {
 	c.mu.Lock()
-	may := c.state.mayControl(c.instance) && !c.left
+	at, may := c.expect(leaseKey), c.state.mayControl(c.instance) && !c.left
 	other := c.state.lease.holder != c.instance
 	value, err := encode(leaseValue{V: version, Holder: c.instance, Name: c.self.Name, Counter: c.state.lease.counter + 1})
 	c.mu.Unlock()
 	if err != nil || !may {
 		return false, err
 	}
-	err = c.write(ctx, leaseKey, value)
+	err = c.write(ctx, at, value)
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 		return false, nil // another was faster
 	}
@@ -56,6 +60,7 @@ func (c *Cluster) writeTable(ctx context.Context) error {
 		c.mu.Unlock()
 		return nil
 	}
+	at := c.expect(tableKey)
 	t, due := c.state.next(c.opts.Replicas)
 	c.mu.Unlock()
 	if !due {
@@ -65,7 +70,7 @@ func (c *Cluster) writeTable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = c.write(ctx, tableKey, value)
+	err = c.write(ctx, at, value)
 	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 		return nil // another controller was faster
 	}

@@ -50,14 +50,14 @@ func (c *Cluster) tend(ctx context.Context) error {
 func (c *Cluster) renew(ctx context.Context) error {
 	c.mu.Lock()
 	key := nodePrefix + c.self.Name
-	err := c.taken(key)
+	at, err := c.expect(key), c.taken(key)
 	left, first := c.left, !c.held
 	value, encodeErr := encode(memberValue{V: version, Instance: c.instance, Member: c.self})
 	c.mu.Unlock()
 	if err = errors.Join(err, encodeErr); err != nil || left {
 		return err
 	}
-	if err := c.write(ctx, key, value); err != nil {
+	if err := c.write(ctx, at, value); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -96,38 +96,43 @@ func encode(value any) ([]byte, error) {
 	return data, nil
 }
 
-// known returns the bucket, when it was made, and the last revision of a key that this process has seen or written.
-func (c *Cluster) known(key string) (kv jetstream.KeyValue, made time.Time, revision uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.kv, c.made, max(c.state.revisions[key], c.acked[key])
+// expected is what a process knows of a key when it decides to write it: the bucket, when that was made, and the last revision that it has
+// seen or written. It is read together with what the decision is about, so that news in between makes the write fail.
+type expected struct {
+	key      string
+	kv       jetstream.KeyValue
+	made     time.Time
+	revision uint64
 }
 
-// write writes a key if no other process has written it since this one last saw or wrote it: otherwise it fails with
-// [jetstream.ErrKeyRevisionMismatch]. That is also so if the answer to the last write was lost; the watch brings its revision.
-func (c *Cluster) write(ctx context.Context, key string, value []byte) error {
+// expect is called with mu held.
+func (c *Cluster) expect(key string) expected {
+	return expected{key, c.kv, c.made, max(c.state.revisions[key], c.acked[key])}
+}
+
+// write writes a key if it is as expected: otherwise it fails with [jetstream.ErrKeyRevisionMismatch]. That is also so if the
+// answer to the last write was lost; the watch brings its revision.
+func (c *Cluster) write(ctx context.Context, at expected, value []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	kv, made, revision := c.known(key)
-	revision, err := kv.Update(ctx, key, value, revision)
+	revision, err := at.kv.Update(ctx, at.key, value, at.revision)
 	if err != nil {
-		return fmt.Errorf("placement: write %s: %w", key, err)
+		return fmt.Errorf("placement: write %s: %w", at.key, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if made.Equal(c.made) {
-		c.acked[key] = revision
+	if at.made.Equal(c.made) {
+		c.acked[at.key] = revision
 	}
 	return nil
 }
 
 // remove deletes a key under the same condition.
-func (c *Cluster) remove(ctx context.Context, key string) error {
+func (*Cluster) remove(ctx context.Context, at expected) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	kv, _, revision := c.known(key)
-	if err := kv.Delete(ctx, key, jetstream.LastRevision(revision)); err != nil {
-		return fmt.Errorf("placement: delete %s: %w", key, err)
+	if err := at.kv.Delete(ctx, at.key, jetstream.LastRevision(at.revision)); err != nil {
+		return fmt.Errorf("placement: delete %s: %w", at.key, err)
 	}
 	return nil
 }
