@@ -180,7 +180,7 @@ func TestNameTaken(t *testing.T) {
 		other := nodeOf("a", "")
 		other.Addr = "elsewhere:1"
 		newer := start(t, ns, other)
-		if err := <-older.ended; !errors.Is(err, ErrNameTaken) || !strings.Contains(err.Error(), other.Addr) {
+		if err := older.end(t); !errors.Is(err, ErrNameTaken) || !strings.Contains(err.Error(), other.Addr) {
 			t.Errorf("the older one: %v", err)
 		}
 		// It does not take its key away.
@@ -192,7 +192,7 @@ func TestNameTaken(t *testing.T) {
 			t.Errorf("a is at %s, the table is %d", got, w.Table().Revision)
 		}
 		newer.stop()
-		if err := <-newer.ended; err != nil {
+		if err := newer.end(t); err != nil {
 			t.Errorf("the newer one: %v", err)
 		}
 	})
@@ -236,7 +236,7 @@ func TestRestart(t *testing.T) {
 		w.untilPlaced(t, "a", "b")
 		for range 3 {
 			a.stop()
-			if err := <-a.ended; err != nil {
+			if err := a.end(t); err != nil {
 				t.Errorf("it ended with %v", err)
 			}
 			changed := w.Changed()
@@ -531,7 +531,7 @@ func TestLaterVersion(t *testing.T) {
 		if _, err := w.kv.Put(t.Context(), nodePrefix+"a", []byte(`{"v":2}`)); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-a.ended; !errors.Is(err, ErrNameTaken) {
+		if err := a.end(t); !errors.Is(err, ErrNameTaken) {
 			t.Errorf("a node whose key a later version has taken: %v", err)
 		}
 	})

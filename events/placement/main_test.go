@@ -168,6 +168,18 @@ func (p *process) run(t *testing.T) {
 	t.Cleanup(p.stop)
 }
 
+// end waits until Run has ended, and returns its error.
+func (p *process) end(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-p.ended:
+		return err
+	case <-time.After(time.Hour):
+		t.Fatalf("it runs on; the members are %v", p.names())
+		return nil
+	}
+}
+
 // until waits until a condition holds that depends on members and table.
 func (p *process) until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
