@@ -14,8 +14,8 @@ type Batch struct {
 	store *Store
 	// rows are what was written since the last commit, over the rows of the store.
 	rows overlay.Overlay
-	// scans counts the open iterators.
-	scans int
+	// scans makes the iterators.
+	scans overlay.Scans
 	// err is the first misuse of the batch by the fold. It fails the event, because methods that write return no error.
 	err error
 
@@ -99,7 +99,7 @@ func (b *Batch) DeleteRange(lower, upper []byte) {
 
 func (b *Batch) writable(key []byte) bool {
 	switch {
-	case b.scans > 0:
+	case b.scans.Open() > 0:
 		b.fail(errWriteInScan)
 	case len(key) < 3 || Tag(key[2]) <= LastRuntimeTag:
 		b.fail(fmt.Errorf("%w: %x", errReservedKey, key))
@@ -145,7 +145,7 @@ func (b *Batch) EachPartition(do func(partition uint8) error) error {
 // is done and continue. If the batch is large, Step commits it, with the position and a step number, and empties it. No iterator may be
 // open. The fold must return the error.
 func (b *Batch) Step() error {
-	if b.scans > 0 {
+	if b.scans.Open() > 0 {
 		b.fail(errOpenScan)
 	}
 	if b.err != nil {

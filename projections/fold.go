@@ -221,7 +221,7 @@ func (f *fold) apply(ev *events.Event) (err error) {
 			return err
 		}
 	}
-	if f.batch.scans > 0 {
+	if f.batch.scans.Open() > 0 {
 		f.batch.fail(errOpenScan)
 	}
 	return f.batch.err

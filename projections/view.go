@@ -17,7 +17,7 @@ import (
 type View struct {
 	at     *position
 	finder overlay.Finder
-	scans  int
+	scans  overlay.Scans
 }
 
 var _ Reader = (*View)(nil)
@@ -53,6 +53,12 @@ func (sn *snapshot) give(f *overlay.Finder) {
 	}
 	f.Close()
 }
+
+// keptScans is how many iterators of closed scans a view keeps for later ones.
+const keptScans = 4
+
+// open returns a view of a position whose rows the caller has acquired.
+func (p *position) open() *View { return &View{at: p, scans: overlay.Scans{Keep: keptScans}} }
 
 // snapshots counts the snapshots of a store that are not closed.
 type snapshots struct {
@@ -163,7 +169,7 @@ func (s *Store) View() (*View, error) {
 			return nil, ErrNotReady
 		}
 		if p.rows.acquire() {
-			return &View{at: p}, nil
+			return p.open(), nil
 		}
 	}
 }
@@ -181,7 +187,7 @@ func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 
 // Iter returns an iterator over the keys k with lower <= k < upper; a nil bound is none.
 func (v *View) Iter(lower, upper []byte) Iterator {
-	return overlay.NewScan(v.at.rows, lower, upper, &v.scans)
+	return v.scans.Scan(v.at.rows, lower, upper)
 }
 
 // Close releases the view. It is an error if an iterator is open.
@@ -190,9 +196,10 @@ func (v *View) Close() error {
 		return nil
 	}
 	v.at.rows.give(&v.finder)
+	v.scans.Drop()
 	v.at.rows.release()
 	v.at = nil
-	if v.scans > 0 {
+	if v.scans.Open() > 0 {
 		return errOpenScan
 	}
 	return nil

@@ -31,6 +31,8 @@ type Options struct {
 	// Workers is the number of partitions that are folded at a time, if there is enough memory. Default: one for each core that the
 	// process may use.
 	Workers int
+	// Temporary is set for a store that is read once and then removed. Its tables are compressed less, which takes less time.
+	Temporary bool
 	// Around is called for every partition, from several goroutines. It must call fold once, and may wait before and after. Its error
 	// ends the build. nil means that the build calls fold itself.
 	Around func(ctx context.Context, fold func() error) error
@@ -210,7 +212,7 @@ func (b *Builder) ranges(n int) (ranges [][2]int) {
 // fold folds the partitions from, from+1, … to-1. It writes rows that are in place into tables, and collects all others in rest, which
 // keeps up to most bytes of them in memory.
 func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string, rest *runs, err error) {
-	t := &tables{b: b, level: projections.LastLevel}
+	t := b.newTables(b)
 	rest = &runs{b: b, most: most}
 	var m projections.MemoryFold // one for all partitions, which take about as much memory each
 	for p := from; p < to; p++ {
@@ -283,6 +285,15 @@ func (b *Builder) foldInto(
 	return errors.Join(err, it.Close())
 }
 
+// newTables returns what writes the tables of the store, as files of another Builder if its rows are thrown away.
+func (b *Builder) newTables(of *Builder) *tables {
+	level := projections.LastLevel
+	if b.o.Temporary {
+		level = projections.FirstLevel
+	}
+	return &tables{b: of, level: level}
+}
+
 // merge writes the rows that are not in place. The rows of the store as a whole take part in the merge, because rows of a region may
 // sort between them.
 func (b *Builder) merge(ctx context.Context, late []*runs) ([]string, error) {
@@ -304,7 +315,7 @@ func (b *Builder) merge(ctx context.Context, late []*runs) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tables{b: b, level: projections.LastLevel}
+	t := b.newTables(b)
 	merging := func(rows int64) error { return errors.Join(ctx.Err(), b.o.Merging(ctx, rows, all)) }
 	err = merge(append(sorted, rows), t.set, merging)
 	return t.names, errors.Join(err, t.close())

@@ -17,6 +17,7 @@ type Handover struct {
 	Dir             string
 	Partitions      *events.Partitions
 	Memory, Workers int
+	Temporary       bool
 	// Log is the id of the log, Ticked the log time of its last event.
 	Log    events.LogID
 	Ticked events.Micros
@@ -35,7 +36,7 @@ type HandoverPart struct {
 func (b *Builder) HandOver() (*Handover, error) {
 	h := &Handover{
 		Projection: b.projection.Name(), Version: b.projection.Version(), Dir: b.o.Dir, Partitions: b.o.Partitions, Memory: b.o.Memory,
-		Workers: b.o.Workers, Log: b.log, Ticked: b.ticked(),
+		Workers: b.o.Workers, Temporary: b.o.Temporary, Log: b.log, Ticked: b.ticked(),
 	}
 	for i := range b.scatter.parts {
 		p := &b.scatter.parts[i]
@@ -72,7 +73,7 @@ func (b *Builder) storeRowsFile() string { return b.o.FS.PathJoin(b.parts, "stor
 
 // TakeOver returns the Builder that finishes a build. Of the options it takes the file system, New and what is called.
 func TakeOver(o Options, h *Handover) *Builder {
-	o.Dir, o.Partitions, o.Memory, o.Workers = h.Dir, h.Partitions, h.Memory, h.Workers
+	o.Dir, o.Partitions, o.Memory, o.Workers, o.Temporary = h.Dir, h.Partitions, h.Memory, h.Workers, h.Temporary
 	b := prepare(o)
 	b.log, b.handed = h.Log, h
 	b.scatter = &scatter{fs: o.FS, name: b.eventsFile()}

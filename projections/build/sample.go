@@ -6,7 +6,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 )
 
 // Sample is a part of the events that were added so far. Its Fold and Merge do with them the same as Finish does with all events, so
@@ -35,7 +34,7 @@ func (b *Builder) Sample(most int64) *Sample {
 
 // Fold folds the sample.
 func (s *Sample) Fold() error {
-	t := &tables{b: s.rest.b, level: projections.LastLevel}
+	t := s.b.newTables(s.rest.b)
 	for n := range events.NumPartitions {
 		if s.Events >= s.most {
 			break
@@ -78,7 +77,7 @@ func (s *Sample) Rows() int64 { return s.rest.b.rows.Load() }
 // Merge merges those rows of the sample that are not in place. The caller calls it once, after Fold.
 func (s *Sample) Merge() error {
 	s.rest.sort()
-	t := &tables{b: s.rest.b, level: projections.LastLevel}
+	t := s.b.newTables(s.rest.b)
 	err := merge([]cursor{&inMemory{of: s.rest}}, t.set, func(int64) error { return nil })
 	return errors.Join(err, t.close())
 }

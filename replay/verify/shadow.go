@@ -172,7 +172,7 @@ func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err e
 		Pace: pace, Progress: s.opts.Progress, Head: seq, Worker: s.opts.Worker,
 		Check: s.opts.checkFree, After: s.opts.compareTime, Options: build.Options{
 			FS: s.opts.FS, Dir: s.opts.FS.PathJoin(s.opts.Dir, s.opts.projection.Name(), "000001"), New: s.opts.New,
-			Partitions: s.opts.shadowed(), Memory: s.opts.Memory, Workers: 1,
+			Partitions: s.opts.shadowed(), Memory: s.opts.Memory, Workers: 1, Temporary: true,
 		},
 	}
 	if s.opts.LogSize != nil {

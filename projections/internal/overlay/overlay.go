@@ -200,14 +200,14 @@ const MaxBatch = 1 << 30
 // Full reports whether more was written than allowed, so that the fold must fail.
 func (o *Overlay) Full() bool { return len(o.data) > MaxBatch+o.keep }
 
-// Iter returns an iterator over the keys k with lower <= k < upper, which counts itself in open while it is open. The caller must not
-// write before it is closed.
-func (o *Overlay) Iter(lower, upper []byte, open *int) Iterator {
+// Iter returns an iterator over the keys k with lower <= k < upper, of scans that keep none. The caller must not write before it is
+// closed.
+func (o *Overlay) Iter(lower, upper []byte, scans *Scans) Iterator {
 	var rows pebble.Reader // a nil *pebble.DB in it would not be nil
 	if o.db != nil {
 		rows = o.db
 	}
-	under := NewScan(rows, lower, upper, open)
+	under := scans.Scan(rows, lower, upper)
 	dirty, gone := o.within(lower, upper), o.deletedWithin(lower, upper)
 	if len(dirty) == 0 && len(gone) == 0 {
 		return under

@@ -195,8 +195,8 @@ func compareScans(t *testing.T, o *Overlay, batch *pebble.Batch, lower, upper, f
 	if upper != nil && bytes.Compare(lower, upper) > 0 {
 		lower, upper = upper, lower
 	}
-	open := 0
-	it := o.Iter(lower, upper, &open)
+	var scans Scans
+	it := o.Iter(lower, upper, &scans)
 	want, err := batch.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		t.Fatal(err)
@@ -215,8 +215,8 @@ func compareScans(t *testing.T, o *Overlay, batch *pebble.Batch, lower, upper, f
 	for want.Valid() {
 		same("next after seek", it.Next(), want.Next())
 	}
-	if err := errors.Join(it.Close(), want.Close()); err != nil || open != 0 {
-		t.Fatal(err, open)
+	if err := errors.Join(it.Close(), want.Close()); err != nil || scans.Open() != 0 {
+		t.Fatal(err, scans.Open())
 	}
 }
 

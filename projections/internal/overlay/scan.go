@@ -33,25 +33,49 @@ func (f *Finder) Close() {
 	}
 }
 
+// Scans makes the iterators of one reader. It belongs to one goroutine.
+type Scans struct {
+	// Keep is how many closed iterators are kept for the next scans, because making one costs as much as using it. They show the rows
+	// as they were when they were made, so a reader whose rows change keeps none.
+	Keep int
+	open int
+	kept []*pebble.Iterator
+}
+
+// Open returns the number of iterators that are not closed.
+func (s *Scans) Open() int { return s.open }
+
+// Drop closes the iterators that are kept. Later ones are not kept.
+func (s *Scans) Drop() {
+	for _, it := range s.kept {
+		_ = it.Close() // it was at no error
+	}
+	s.Keep, s.kept = 0, nil
+}
+
 // Scan is an iterator over rows of the database.
 type Scan struct {
 	it     *pebble.Iterator // nil means there is no database
-	open   *int             // the number of open iterators of the reader
+	of     *Scans
 	moved  bool
 	closed bool
 	err    error
 }
 
-// NewScan returns an iterator over the keys k with lower <= k < upper, which counts itself in open until Close. With nil rows it is
-// empty.
-func NewScan(rows pebble.Reader, lower, upper []byte, open *int) *Scan {
-	*open++
-	s := &Scan{open: open}
+// Scan returns an iterator over the keys k with lower <= k < upper. With nil rows it is empty. Every call must pass the same rows.
+func (s *Scans) Scan(rows pebble.Reader, lower, upper []byte) *Scan {
+	s.open++
+	scan := &Scan{of: s}
 	if rows == nil {
-		return s
+		return scan
 	}
-	s.it, s.err = rows.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	return s
+	if last := len(s.kept) - 1; last >= 0 {
+		scan.it, s.kept = s.kept[last], s.kept[:last]
+		scan.it.SetBounds(lower, upper)
+		return scan
+	}
+	scan.it, scan.err = rows.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	return scan
 }
 
 // Next moves to the next row, at first to the first one. It returns false at the end and after an error.
@@ -93,11 +117,16 @@ func (s *Scan) Close() error {
 		return s.err
 	}
 	s.closed = true
-	*s.open--
-	if s.it != nil {
-		if err := s.it.Close(); s.err == nil {
-			s.err = err
-		}
+	s.of.open--
+	if s.it == nil {
+		return s.err
+	}
+	if s.err == nil && s.it.Error() == nil && len(s.of.kept) < s.of.Keep {
+		s.of.kept = append(s.of.kept, s.it)
+		return nil
+	}
+	if err := s.it.Close(); s.err == nil {
+		s.err = err
 	}
 	return s.err
 }
