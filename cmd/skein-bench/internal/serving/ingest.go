@@ -19,7 +19,7 @@ const (
 	ingestPipeline    = 50
 )
 
-// Ingest measures follows a second from the first one sent until the last one is durable and visible. Every
+// Ingest measures follows and plays a second from the first one sent until the last one is durable and visible. Every
 // measurement has a fresh server and the same follows in the same order.
 func Ingest(ctx context.Context, b *measure.Bench) error {
 	g := workload.NewGraph(max(100, b.Opts.Follows/10), b.Opts.Follows, 4)
@@ -52,7 +52,7 @@ func Ingest(ctx context.Context, b *measure.Bench) error {
 	row.Compare(overHTTP, aofAlways, 0.8, false)
 	row.Compare(inProcess, aofEverysec, 0.7, false)
 	row.Compare(inProcess, aofAlways, 1.2, false)
-	return nil
+	return ingestPlays(ctx, b)
 }
 
 // sharesOf deals pipelines of follows out to the connections in turn.
