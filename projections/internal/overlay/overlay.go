@@ -26,7 +26,8 @@ type Overlay struct {
 	spare []byte
 	// table finds rows by hash, with open addressing: 1 + the index in rows, 0 means free. Its length is a power of two.
 	table []uint32
-	// dirty are the indexes of the rows that the next commit writes, in the order of their first write.
+	// dirty are the indexes of the rows that the next commit writes, in the order of their first write; dirtyBytes is what Pebble reckons
+	// that they take in a memtable.
 	dirty      []uint32
 	dirtyBytes int
 	// orders find dirty rows by the first bytes of their keys. They have the first ordered rows of dirty; a walk adds the rest.
@@ -85,6 +86,9 @@ const (
 )
 
 const (
+	// nodeBytes is what Pebble reckons for a row of a batch beside key and value, in bytes: a node of the skip list with its greatest
+	// height. A batch of half a memtable by this reckoning is flushed by itself, and the memtable before it, however empty that is.
+	nodeBytes = 200
 	// maxKept is the largest value, in bytes, that is kept when the fold has only read it.
 	maxKept = 1 << 10
 	// rowOverhead is about the memory of a row beside its key and value, in bytes.
@@ -330,10 +334,11 @@ func (o *Overlay) touch(row int) {
 	}
 	r.state |= rowDirty
 	o.dirty = append(o.dirty, uint32(row))
-	o.dirtyBytes += int(r.keyLen) + r.countedValue()
+	o.dirtyBytes += nodeBytes + int(r.keyLen) + r.countedValue()
 }
 
-// Size returns about the number of bytes that a commit frees: the bytes that it writes, or the memory beyond the limit, if that is more.
+// Size returns about the number of bytes that a commit frees: what Pebble reckons for the rows that it writes, or the memory beyond the
+// limit, if that is more.
 func (o *Overlay) Size() int { return max(o.dirtyBytes, o.Memory()-o.limit) }
 
 // Memory returns about the number of bytes that the rows take in memory.

@@ -19,14 +19,14 @@ type Memory struct {
 }
 
 // bounds returns the bounds of stores that serve. Memtables count against the cache. Each of the four stores has at most four that wait
-// for a flush, one for reuse, and those that open iterators hold. If they filled the cache, every lookup of a fold would read a table. A
-// commit as large as half a memtable would be flushed alone. Envelopes of the log take five times their size once they are decoded.
+// for a flush, one for reuse, and those that open iterators hold. The larger they are, the less compactions write; if they filled the cache,
+// every lookup of a fold would read a table. Envelopes of the log take five times their size once they are decoded.
 func (p Memory) bounds() projections.Bounds {
 	if p.Cache == 0 {
 		return projections.Bounds{}
 	}
-	flush, keep := min(max(p.Cache/32, 2<<20), 32<<20), min(max(p.Cache/16, 1<<20), 16<<20)
-	return projections.Bounds{FlushBytes: int(flush), BatchBytes: int(flush / 8), KeepBytes: int(keep), ReadBytes: 1 << 20}
+	flush, keep := min(max(p.Cache/16, 2<<20), 32<<20), min(max(p.Cache/16, 1<<20), 16<<20)
+	return projections.Bounds{FlushBytes: int(flush), KeepBytes: int(keep), ReadBytes: 1 << 20}
 }
 
 const (
