@@ -39,7 +39,7 @@ func TestEnvelopeIsCutOnlyWhereItIsLarge(t *testing.T) {
 	for i := range 100 {
 		list = append(list, follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
 	}
-	for _, test := range []struct{ bytes, commits int }{{1 << 20, 1}, {4 << 10, 1}, {1 << 10, 2}} {
+	for _, test := range []struct{ bytes, commits int }{{1 << 20, 1}, {16 << 10, 1}, {4 << 10, 2}} {
 		var info projections.FoldInfo
 		s := open(t, projections.Options{
 			Bounds:   projections.Bounds{BatchBytes: test.bytes},

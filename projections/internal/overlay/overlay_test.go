@@ -241,7 +241,7 @@ func TestOverlayWritesLittle(t *testing.T) {
 		o.Set(keys[2], []byte("here"))
 		o.Delete(keys[2])
 	}
-	if len(o.dirty) != 2 || o.dirtyBytes != len(keys[1])+len("99")+len(keys[2]) {
+	if len(o.dirty) != 2 || o.dirtyBytes != 2*nodeBytes+len(keys[1])+len("99")+len(keys[2]) {
 		t.Errorf("%d rows and %d bytes are dirty", len(o.dirty), o.dirtyBytes)
 	}
 	if err := o.Commit(); err != nil {
