@@ -27,7 +27,7 @@ func TestCommitsShareMemtables(t *testing.T) {
 	}()
 	var o Overlay
 	o.Init(db, 0, nil)
-	for n := uint64(0); n < commits; n++ {
+	for n := range uint64(commits) {
 		for row := uint64(0); o.Size() < memtable/2-1024; row++ {
 			key := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, n), row)
 			o.Set(key, nil)

@@ -19,8 +19,8 @@ type Memory struct {
 }
 
 // bounds returns the bounds of stores that serve. Memtables count against the cache. Each of the four stores has at most four that wait
-// for a flush, one for reuse, and those that open iterators hold. The larger they are, the less compactions write; if they filled the cache,
-// every lookup of a fold would read a table. Envelopes of the log take five times their size once they are decoded.
+// for a flush, one for reuse, and those that open iterators hold. The larger they are, the less compactions write; if they filled the
+// cache, every lookup of a fold would read a table. Envelopes of the log take five times their size once they are decoded.
 func (p Memory) bounds() projections.Bounds {
 	if p.Cache == 0 {
 		return projections.Bounds{}
