@@ -25,8 +25,8 @@ func ingestPlays(ctx context.Context, b *measure.Bench) error {
 	users := max(100, b.Opts.Plays/20)
 	row := b.Row("ingest-plays", fmt.Sprintf("plays until visible in every projection, %d connections × %d", playConnections, playsTogether),
 		"plays/s", fmt.Sprintf("%d plays of %d items, by a power law, by %d users, on an empty server each time, over HTTP: each connection "+
-			"sends Publish calls of %d plays, one after the other; each is answered when the log has fsynced, and the time ends when every projection "+
-			"shows the last.", b.Opts.Plays, b.Opts.Items, users, playsTogether))
+			"sends Publish calls of %d plays, one after the other; each is answered when the log has fsynced, and the time ends when every "+
+			"projection shows the last.", b.Opts.Plays, b.Opts.Items, users, playsTogether))
 	publish := func(ctx context.Context) (m measure.Measurement, err error) {
 		s, err := programs.StartSkein(ctx, b)
 		if err != nil {
