@@ -243,8 +243,18 @@ func TestPowerCutsWhileRepairing(t *testing.T) {
 			return err
 		}
 		defer s.Close()
-		rows := conformance.RowsOf(t, s)
-		switch at := conformance.After(envs, s.Cursor()); {
+		at := conformance.After(envs, s.Cursor())
+		rows, err := conformance.FlushedRows(s)
+		if errors.Is(err, projections.ErrNotReady) { // the power was cut in the middle of an envelope
+			if err := s.Fold(envs[at : at+1]); err != nil {
+				return err
+			}
+			at++
+			rows, err = conformance.FlushedRows(s)
+		}
+		switch {
+		case err != nil:
+			return err
 		case at == 30 && rows.Diff(damaged) == "":
 			seen["before"]++
 		case rows.Diff(straight(t, envs[:at])) == "":

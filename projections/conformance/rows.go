@@ -24,14 +24,20 @@ type Rows []Row
 // RowsOf returns all rows of a store, those of the runtime too. It makes the store flush the rows in memory first.
 func RowsOf(t testing.TB, s *projections.Store) Rows {
 	t.Helper()
-	if err := s.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := rowsOf(s)
+	rows, err := FlushedRows(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rows
+}
+
+// FlushedRows is [RowsOf] where a test must not end, as in a goroutine of the storage engine. Its error is
+// [projections.ErrNotReady] if the store is in the middle of an envelope.
+func FlushedRows(s *projections.Store) (Rows, error) {
+	if err := s.Flush(); err != nil {
+		return nil, err
+	}
+	return rowsOf(s)
 }
 
 func rowsOf(s *projections.Store) (rows Rows, err error) {
