@@ -84,7 +84,7 @@ type Options struct {
 // Bounds are sizes and times. They change no row, so they are no part of the fingerprint. Zero: the default.
 type Bounds struct {
 	// BatchBytes of a memtable are committed together; rows take some 200 bytes beside key and value there. An envelope is cut where it
-	// alone brings twice as much. Half of FlushBytes would be flushed by itself at once. Default 4 MiB.
+	// alone brings twice as much. Half of FlushBytes would be flushed by itself at once. Default: a fifth of FlushBytes.
 	BatchBytes int
 	// KeepBytes of rows that were folded last are kept in memory, so that folding them again reads no table: beyond it
 	// those that were asked for, and of them those that were asked for last. Default 16 MiB, at most 2 GiB.
@@ -111,7 +111,7 @@ func (b Bounds) withDefaults() Bounds {
 	def(&b.KeepBytes, 16<<20)
 	b.KeepBytes = min(b.KeepBytes, 2<<30)
 	def(&b.FlushBytes, 32<<20)
-	def(&b.BatchBytes, 4<<20)
+	def(&b.BatchBytes, b.FlushBytes/5)
 	def(&b.FlushEnvelopes, 1<<16)
 	def(&b.ReadBytes, 8<<20)
 	if b.FlushEvery <= 0 {

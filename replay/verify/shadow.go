@@ -196,7 +196,7 @@ func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err e
 	defer cache.Unref() // the store has its own reference
 	s.store, err = projections.Open(projections.Options{
 		FS: s.opts.FS, Dir: s.opts.Dir, Projection: s.opts.New(), Partitions: s.opts.shadowed(), Logger: s.opts.Logger, Cache: cache,
-		Bounds: projections.Bounds{FlushBytes: memory / 32, BatchBytes: memory / 160, KeepBytes: memory / 64},
+		Bounds: projections.Bounds{FlushBytes: memory / 32, KeepBytes: memory / 64},
 	})
 	return err
 }

@@ -26,7 +26,7 @@ func (p Memory) bounds() projections.Bounds {
 		return projections.Bounds{}
 	}
 	flush, keep := min(max(p.Cache/16, 2<<20), 32<<20), min(max(p.Cache/16, 1<<20), 16<<20)
-	return projections.Bounds{FlushBytes: int(flush), BatchBytes: int(flush / 5), KeepBytes: int(keep), ReadBytes: 1 << 20}
+	return projections.Bounds{FlushBytes: int(flush), KeepBytes: int(keep), ReadBytes: 1 << 20}
 }
 
 const (
