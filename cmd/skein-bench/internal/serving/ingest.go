@@ -37,7 +37,7 @@ func Ingest(ctx context.Context, b *measure.Bench) error {
 	}
 	err := b.Alternate(ctx, row,
 		measure.Contender{Name: overHTTP, Measure: func(ctx context.Context) (measure.Measurement, error) {
-			return ingestSkein(ctx, b, g)
+			return ingestSkein(ctx, b, callsOf(g), len(g.Edges))
 		}},
 		measure.Contender{Name: inProcess, Measure: func(ctx context.Context) (measure.Measurement, error) {
 			return ingestInProcess(ctx, b, g)
@@ -82,18 +82,18 @@ func callsOf(g *workload.Graph) [][]*skeinv1.PublishRequest {
 	return calls
 }
 
-func ingestSkein(ctx context.Context, b *measure.Bench, g *workload.Graph) (m measure.Measurement, err error) {
+// ingestSkein publishes n events to an empty service, as sequences of calls.
+func ingestSkein(ctx context.Context, b *measure.Bench, calls [][]*skeinv1.PublishRequest, n int) (m measure.Measurement, err error) {
 	s, err := programs.StartSkein(ctx, b)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	calls := callsOf(g)
 	begin := time.Now()
 	if err := s.Publish(ctx, calls); err != nil {
 		return m, err
 	}
-	return measure.Rate(len(g.Edges), begin), nil
+	return measure.Rate(n, begin), nil
 }
 
 func ingestRedis(ctx context.Context, b *measure.Bench, g *workload.Graph, d programs.Durability) (m measure.Measurement, err error) {

@@ -2,14 +2,11 @@ package serving
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"time"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
-	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -27,18 +24,8 @@ func ingestPlays(ctx context.Context, b *measure.Bench) error {
 		"plays/s", fmt.Sprintf("%d plays of %d items, by a power law, by %d users, on an empty server each time, over HTTP: each connection "+
 			"sends Publish calls of %d plays, one after the other; each is answered when the log has fsynced, and the time ends when every "+
 			"projection shows the last.", b.Opts.Plays, b.Opts.Items, users, playsTogether))
-	publish := func(ctx context.Context) (m measure.Measurement, err error) {
-		s, err := programs.StartSkein(ctx, b)
-		if err != nil {
-			return m, err
-		}
-		defer func() { err = errors.Join(err, s.Close()) }()
-		calls := playCalls(b.Opts.Plays, users, b.Opts.Items)
-		begin := time.Now()
-		if err := s.Publish(ctx, calls); err != nil {
-			return m, err
-		}
-		return measure.Rate(b.Opts.Plays, begin), nil
+	publish := func(ctx context.Context) (measure.Measurement, error) {
+		return ingestSkein(ctx, b, playCalls(b.Opts.Plays, users, b.Opts.Items), b.Opts.Plays)
 	}
 	if err := b.Alternate(ctx, row, measure.Contender{Name: measure.MySelf, Measure: publish}); err != nil {
 		return err
