@@ -16,7 +16,8 @@ import (
 // testBuild holds that a build makes the rows of a straight fold, and that the fold continues where it ends.
 func testBuild(t *testing.T, c Case, h History, straight Rows) {
 	for name, o := range map[string]build.Options{
-		"default": {},
+		"default":   {},
+		"temporary": {Temporary: true},
 		// Runs are of a few rows each.
 		"little memory": {Memory: 4 << 10, Workers: 2},
 	} {

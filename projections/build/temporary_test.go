@@ -1,0 +1,58 @@
+package build_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+// TestTemporary: the tables of a temporary store are compressed less, also by the process that finishes the build.
+func TestTemporary(t *testing.T) {
+	newGraph := func() projections.Projection { return graph.New() }
+	envs := some(20_000, 5000, func(user, other string) events.Event {
+		return events.Event{Kind: events.UserFollowed, User: user, Peer: other}
+	})
+	size := func(temporary bool) (size int64) {
+		fs := vfs.NewMem()
+		b, err := build.New(build.Options{FS: fs, Dir: "graph", New: newGraph, Temporary: temporary})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Add(envs); err != nil {
+			t.Fatal(err)
+		}
+		h, err := b.HandOver()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := build.TakeOver(build.Options{FS: fs, New: newGraph}, h).Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		names, err := fs.List("graph")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			info, err := fs.Stat(fs.PathJoin("graph", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(name, ".sst") {
+				size += info.Size()
+			}
+		}
+		return size
+	}
+	if stays, temporary := size(false), size(true); stays == 0 || temporary < stays*21/20 {
+		t.Errorf("a store that stays has %d bytes, a temporary one %d", stays, temporary)
+	}
+}
