@@ -55,6 +55,22 @@ func TestFolloweeLimit(t *testing.T) {
 	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[1].user_followed.target_user_id")
 }
 
+// TestFolloweeLimitOneByOne: what is remembered of the room that a follower has does not move the limit.
+func TestFolloweeLimitOneByOne(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Limits.Followees = 20 })
+	for i := range 22 {
+		_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
+			Events: []*skeinv1.Event{follow("ann", fmt.Sprint(i))}, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
+		}))
+		if i < 20 && err != nil {
+			t.Fatalf("follow %d: %v", i, err)
+		}
+		if i >= 20 {
+			wantError(t, err, connect.CodeFailedPrecondition, "FOLLOWEE_LIMIT", "events[0].user_followed")
+		}
+	}
+}
+
 func TestNoFolloweeLimit(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.Followees = -1 })
 	for n := range 11 {

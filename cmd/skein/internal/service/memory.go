@@ -20,12 +20,13 @@ type Memory struct {
 
 // bounds returns the bounds of stores that serve. Memtables count against the cache. Each of the four stores has at most four that wait
 // for a flush, one for reuse, and those that open iterators hold. The larger they are, the less compactions write; if they filled the
-// cache, every lookup of a fold would read a table. Envelopes of the log take five times their size once they are decoded.
+// cache, every lookup of a fold would read a table. Rows that folds keep take as much as a memtable: with more of the default, the
+// collector would run too often (docs/decisions/0039). Envelopes of the log take five times their size once they are decoded.
 func (p Memory) bounds() projections.Bounds {
 	if p.Cache == 0 {
 		return projections.Bounds{}
 	}
-	flush, keep := min(max(p.Cache/16, 2<<20), 32<<20), min(max(p.Cache/16, 1<<20), 16<<20)
+	flush, keep := min(max(p.Cache/16, 2<<20), 32<<20), min(max(p.Cache/16, 1<<20), 256<<20)
 	return projections.Bounds{FlushBytes: int(flush), KeepBytes: int(keep), ReadBytes: 1 << 20}
 }
 
