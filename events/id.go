@@ -142,28 +142,6 @@ func skipID(key []byte) (rest []byte, err error) {
 	return nil, ErrKeyID
 }
 
-// ShardOfKey returns the shard of an id by its key encoding.
-func ShardOfKey(key []byte) (Shard, error) {
-	rest, err := skipID(key)
-	if err != nil || len(rest) != 0 {
-		return 0, ErrKeyID
-	}
-	var text [36]byte
-	switch body := key[1:]; key[0] {
-	case tagNumber:
-		return shardOf(strconv.AppendUint(text[:0], binary.BigEndian.Uint64(body), 10)), nil
-	case tagUUID:
-		return shardOf(appendUUID(text[:0], body)), nil
-	default:
-		if body = body[:len(body)-1]; len(body) == pseudonymBytes && body[0] == pseudonymPrefix {
-			return ShardOf(string(body)), nil
-		}
-		return shardOf(body), nil
-	}
-}
-
-func shardOf(id []byte) Shard { return Shard(xxh3.Hash(id) >> (64 - 13)) }
-
 // CompareIDs orders ids as their key encodings do.
 func CompareIDs(a, b string) int {
 	if a == b {

@@ -51,16 +51,10 @@ func TestAppendID(t *testing.T) {
 		if err != nil || id != c.id || string(rest) != "rest" {
 			t.Errorf("CutID(%q) = %q, %q, %v", c.key, id, rest, err)
 		}
-		if shard, err := ShardOfKey([]byte(c.key)); err != nil || shard != ShardOf(c.id) {
-			t.Errorf("ShardOfKey(%q) = %d, %v, want %d", c.key, shard, err, ShardOf(c.id))
-		}
-		if _, err := ShardOfKey([]byte(c.key + "rest")); !errors.Is(err, ErrKeyID) {
-			t.Errorf("ShardOfKey of more than an id: %v", err)
-		}
 	}
 	hash := NewKeyedHash(LogID{1})
-	if shard, err := ShardOfKey(AppendID(nil, hash.Pseudonym("bob"))); err != nil || shard != ShardOf("bob") {
-		t.Errorf("ShardOfKey of a pseudonym = %d, %v, want %d", shard, err, ShardOf("bob"))
+	if shard := ShardOf(hash.Pseudonym("bob")); shard != ShardOf("bob") {
+		t.Errorf("the shard of a pseudonym is %d, want %d", shard, ShardOf("bob"))
 	}
 	for _, key := range []string{
 		"", "\x00", "\x04abc", "\x01short", "\x02short", "\x03open", "\x037\x00",

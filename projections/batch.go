@@ -83,7 +83,7 @@ func (b *Batch) Merge(key, value []byte) {
 	}
 }
 
-// DeleteRange removes the rows with lower <= k < upper, which must be of one tag and, if a month or week stands first, of one
+// DeleteRange removes the rows with lower <= k < upper, which must be of one tag and, if a month stands first, of one
 // such. It costs the same however many they are: their space comes back with the next compactions, of whole files at
 // once where the range covers them.
 func (b *Batch) DeleteRange(lower, upper []byte) {

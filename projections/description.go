@@ -23,8 +23,8 @@ type RowForm struct {
 	Parts string
 	// Remote: the key begins with the first shard of the partition of its second id, as [AppendPartition] has it.
 	Remote bool
-	// Dated: a month or week, both counted from January 1970, stands before the tag, the shard after it. 0: the shard stands there.
-	Dated Period
+	// Dated: a month, counted from January 1970, stands before the tag, where others have the shard, which stands after it.
+	Dated bool
 	// Value describes the value; nil means there is none.
 	Value func(d *Description, row []byte) error
 	// Special reads parts that no other projection has.
@@ -33,25 +33,6 @@ type RowForm struct {
 	Rest func(d *Description, rest, row []byte) error
 	// Store: the rows are the store's, whose shard their keys begin with, unless they have an id.
 	Store bool
-}
-
-// Period is a span of time by which rows are grouped: their keys begin with it, so that they expire together.
-type Period uint8
-
-// The periods.
-const (
-	// Month: 12 a year.
-	Month Period = iota + 1
-	// Week: of seven days from 1970-01-01.
-	Week
-)
-
-// field returns the name of a period, and the n-th of them as people read it.
-func (p Period) field(n int) (name, text string) {
-	if p == Week {
-		return "week", (events.Micros(n) * 7 * 24 * 3600 * 1_000_000).Time().UTC().Format("2006-01-02")
-	}
-	return "month", fmt.Sprintf("%04d-%02d", 1970+n/12, n%12+1)
 }
 
 // Description is one row in words: its kind, and named fields in the order in which key and value have them.
@@ -174,14 +155,14 @@ func describeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error
 
 // describeKey reads the parts of a key.
 func (d *Description) describeKey(form *RowForm) error {
-	if form.Dated != 0 {
-		name, text := form.Dated.field(int(d.Shard))
+	if form.Dated {
+		month := int(d.Shard)
 		b, err := d.Cut(2)
 		if err != nil {
 			return err
 		}
 		d.Shard = events.Shard(binary.BigEndian.Uint16(b))
-		d.Field(name, text)
+		d.Field("month", fmt.Sprintf("%04d-%02d", 1970+month/12, month%12+1))
 	}
 	parts := strings.Fields(form.Parts)
 	for i, part := range parts {

@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Dated is implemented by a projection that has rows which begin with a month or week, with the shard behind the tag.
+// Dated is implemented by a projection that has rows which begin with a month, with the shard behind the tag.
 type Dated interface {
 	// Dated returns the tags of those rows.
 	Dated() []Tag

@@ -37,8 +37,6 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	o.FormatMajorVersion = format
 	o.MemTableSize = uint64(b.FlushBytes)
 	o.MemTableStopWritesThreshold, o.L0StopWritesThreshold = 1<<10, 1<<10
-	// Flushed tables span the key space and pile up in level 0, where every lookup asks each of them.
-	o.L0CompactionThreshold = 2
 	// Pebble opens a store only when compactions that it began meanwhile have ended. Those that are due begin with the first flush
 	// instead, or never in a store that is only read. Beyond ten sublevels Pebble begins one all the same, so that no fold waits for
 	// maxSublevels with none under way.

@@ -198,7 +198,7 @@ func shardsOf(partition uint8) (first, end uint16) {
 }
 
 // dropInPlace drops the rows that stand in the shards of a partition because it is their home: all but those of regions, which are found
-// by an id of these shards, and those whose keys begin with a month or week, which may be the number of a shard.
+// by an id of these shards, and those whose keys begin with a month, which may be the number of a shard.
 func (r *resizing) dropInPlace(t *newTables, partition uint8) error {
 	others := slices.Concat(r.regions(), r.dated())
 	slices.Sort(others)
@@ -263,7 +263,7 @@ func (r *resizing) dropOfRegion(t *newTables, tag Tag) error {
 	})
 }
 
-// dropDated drops rows that begin with a month or week. Those of one month and partition are neighbors.
+// dropDated drops rows that begin with a month. Those of one month and partition are neighbors.
 func (r *resizing) dropDated(t *newTables, tag Tag) error {
 	return r.eachOf(tag, func(key []byte) ([]byte, error) {
 		date := bytes.Clone(key[:prefixLen])

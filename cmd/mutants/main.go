@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	root := flags.String("root", ".", "root of the module")
 	only := flags.String("only", "", "regular expression: only mutants whose path matches")
 	require := flags.String("require", "", "invariants that must have a mutant, as in I1,I2")
-	timeout := flags.Duration("timeout", 2*time.Minute, "limit of one run of one test")
+	timeout := flags.Duration("timeout", 5*time.Minute, "limit of one run of one test")
 	budget := flags.Duration("for", 0, "begin none after so long, and try them in random order; 0 means try all")
 	jobs := flags.Int("jobs", runtime.GOMAXPROCS(0), "how many packages are worked on at a time")
 	verbose := flags.Bool("v", false, "print what the tests print")

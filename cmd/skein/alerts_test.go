@@ -408,7 +408,7 @@ func messageLost(t *testing.T, p *prometheusServer) {
 func otherSettings(t *testing.T, p *prometheusServer) {
 	w := watch(t, p, t.TempDir(), "--archive", "off")
 	publish(t, w.api, userFollowed("ann", "bob"))
-	w.reopen("--archive", "off", "--feed-keep", "77")
+	w.reopen("--archive", "off", "--feed-threshold", "77")
 	w.await(p, nil, "SkeinProjectionOutdated")
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ func TestScrapeIsLinted(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"))
+	awaitFolded(t, api, 1)
 	families := scraped(t, api)
 	var list []*dto.MetricFamily
 	for name, f := range families {
@@ -40,10 +43,29 @@ func TestScrapeIsLinted(t *testing.T) {
 			t.Errorf("publish to visible: %v", m)
 		}
 	}
-	for _, m := range families["skein_fold_envelopes_total"].GetMetric() {
-		if m.GetCounter().GetValue() != 1 {
-			t.Errorf("folded: %v", m)
+}
+
+// awaitFolded waits until each projection has counted n envelopes. It does so after they are visible.
+func awaitFolded(t *testing.T, api *command.Client, n float64) {
+	t.Helper()
+	err := eventually(t.Context(), func(ctx context.Context) error {
+		f, err := statuscmd.Scrape(ctx, api)
+		if err != nil {
+			return err
 		}
+		folded := f.Families["skein_fold_envelopes_total"].GetMetric()
+		for _, m := range folded {
+			if got := m.GetCounter().GetValue(); got != n {
+				return fmt.Errorf("%v: %v envelopes folded, want %v", m.GetLabel(), got, n)
+			}
+		}
+		if len(folded) != 4 {
+			return fmt.Errorf("%d projections count envelopes, want 4", len(folded))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

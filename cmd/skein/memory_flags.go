@@ -93,7 +93,7 @@ func totalMemory(m memorySetting, available int64) (int64, error) {
 // Parts of --memory. The rest is for rows that are being folded, the log's server and the garbage collector.
 const (
 	cachePart   = 4
-	queryPart   = 32
+	queryPart   = 16
 	ringPart    = 16
 	rebuildPart = 8
 	shadowPart  = 16

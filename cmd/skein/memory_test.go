@@ -27,9 +27,9 @@ func TestMemoryIsSharedOut(t *testing.T) {
 		static                          bool
 		want                            service.Memory
 	}{
-		{"auto", "auto", "auto", "auto", 24 * gib, true, shared(gib-gib/10, 256*mib, 32*mib, 32*mib, 128*mib, 64*mib, 128*mib)},
-		{"auto", "auto", "auto", "auto", 0, true, shared(gib-gib/10, 256*mib, 32*mib, 32*mib, 128*mib, 64*mib, 128*mib)},
-		{"auto", "auto", "auto", "auto", gib, false, shared((512-64-128)*mib, 128*mib, 16*mib, 32*mib, 64*mib, 32*mib, 64*mib)},
+		{"auto", "auto", "auto", "auto", 24 * gib, true, shared(gib-gib/10, 256*mib, 64*mib, 32*mib, 128*mib, 64*mib, 128*mib)},
+		{"auto", "auto", "auto", "auto", 0, true, shared(gib-gib/10, 256*mib, 64*mib, 32*mib, 128*mib, 64*mib, 128*mib)},
+		{"auto", "auto", "auto", "auto", gib, false, shared((512-64-128)*mib, 128*mib, 32*mib, 32*mib, 64*mib, 32*mib, 64*mib)},
 		{"50%", "50%", "0", "16MiB", 4 * gib, true, shared(2*gib-2*gib/10, gib, 0, 32*mib, 16*mib, 128*mib, 256*mib)},
 		{"10%", "auto", "1MiB", "auto", gib, true, shared(192*mib, 64*mib, mib, 16*mib, 32*mib, 16*mib, 32*mib)},
 	} {

@@ -40,7 +40,7 @@ type serveCmd struct {
 	DiskReserve      flags.ByteSize `help:"Disk kept free: with less, Publish is refused; 0 means a tenth of it, at most 1 GiB." default:"0"`
 	Memory           memorySetting  `help:"Memory of the process: a size, a share of the machine, or auto: half, at most 1GiB." default:"auto"`
 	BlockCacheBytes  memorySetting  `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
-	FollowCacheBytes memorySetting  `help:"Memory for decoded follows and outbox heads: the same, or auto: 1/32; 0 means none." default:"auto"`
+	FollowCacheBytes memorySetting  `help:"Memory for follows, outboxes and inboxes: the same, or auto: 1/16; 0 means none." default:"auto"`
 	FolloweeCap      int            `help:"How many users one may follow; -1 means no limit. Imported history is not limited." default:"10000"`
 	MaxConnections   int            `help:"Connections that may be open together, and half as many from one address." default:"10000"`
 	ShedAfter        time.Duration  `help:"Refuse a part of the calls while they wait this long to begin; 0 disables it." default:"500ms"`

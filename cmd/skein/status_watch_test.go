@@ -18,6 +18,7 @@ func TestStatusScreen(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"))
+	awaitFolded(t, api, 1)
 	from, err := statuscmd.Scrape(t.Context(), api)
 	if err != nil {
 		t.Fatal(err)
@@ -29,6 +30,7 @@ func TestStatusScreen(t *testing.T) {
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Fatal(err)
 	}
+	awaitFolded(t, api, 11)
 	to, err := statuscmd.Scrape(t.Context(), api)
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
 )
 
@@ -92,7 +93,7 @@ func TestAllocationsOfFolds(t *testing.T) {
 				many(100, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: id(i), Peer: "star"} })...),
 			func(i int) events.Event {
 				return events.Event{Kind: events.PinCreated, User: "star", Pin: id(i), Item: id(i)}
-			}, 100, 4,
+			}, 100, 1,
 		},
 		{"seen", "play", nil, plays, 1, 1},
 		{"counters", "follow", nil, follows, 1, 4},
@@ -103,6 +104,11 @@ func TestAllocationsOfFolds(t *testing.T) {
 			l := &budgetLog{events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}}
 			s := openProjection(t, test.projection)
 			conformance.Fold(t, s, l.envelopes(test.before))
+			for i := range test.before {
+				if test.before[i].Kind == events.ReaderActive {
+					beginInbox(t, s, test.before[i].User)
+				}
+			}
 			count := n
 			if test.per > 1 {
 				count = n / int(test.per)
@@ -120,7 +126,7 @@ func TestAllocationsOfFolds(t *testing.T) {
 
 func openProjection(t *testing.T, name string) *projections.Store {
 	t.Helper()
-	for _, p := range all.All(all.Settings{}) {
+	for _, p := range all.All(all.Settings{Cache: querycache.New(querycache.DefaultBytes)}) {
 		if p.Name() == name {
 			s := conformance.Open(t, vfs.NewMem(), p, projections.Bounds{})
 			t.Cleanup(func() { conformance.Close(t, s) })
@@ -176,8 +182,8 @@ func TestAllocationsOfQueries(t *testing.T) {
 		}},
 		{"graph", "newest 50 followers", 75, func(v *projections.View) error { return list(v, graph.FollowersExplicit, "star", 50) }},
 		{"graph", "newest 50 of 200 followees", 100, func(v *projections.View) error { return list(v, graph.FollowingExplicit, "ann", 50) }},
-		{"inbox", "page of 20", 230, func(v *projections.View) error {
-			page, err := inbox.Query(v).Feed(t.Context(), inbox.Feed{Reader: id(3)}, nil, 20)
+		{"inbox", "page of 20", 160, func(v *projections.View) error {
+			page, err := inbox.CachedQuery(v).Feed(t.Context(), inbox.Feed{Reader: id(3)}, nil, 20)
 			return answered(len(page.Pins), 20, err)
 		}},
 		{"seen", "10 000 candidates", 3, func(v *projections.View) (err error) {

@@ -9,7 +9,7 @@ type TagRange struct {
 	Embeds string
 	// Hashed are tags of rows that name no user or item: a hash follows, not an id, or nothing, where a partition is the home.
 	Hashed []projections.Tag
-	// Dated are tags of rows that have a month or week before the tag and the shard behind it.
+	// Dated are tags of rows that have a month before the tag and the shard behind it.
 	Dated []projections.Tag
 	// Remote are tags of rows of a whole partition ([projections.AppendPartition]): another id comes before that of the home.
 	Remote []projections.Tag
@@ -21,7 +21,7 @@ var tagRanges = map[string]TagRange{
 		First: projections.FirstGraphTag, Last: projections.LastGraphTag, Hashed: []projections.Tag{0x22, 0x23},
 		Remote: []projections.Tag{0x25, 0x26},
 	},
-	"inbox": {First: projections.FirstInboxTag, Last: projections.LastInboxTag, Embeds: "graph", Dated: []projections.Tag{0x48}},
+	"inbox": {First: projections.FirstInboxTag, Last: projections.LastInboxTag, Embeds: "graph"},
 	"seen": {
 		First: projections.FirstSeenTag, Last: projections.LastSeenTag, Hashed: []projections.Tag{0x63, 0x64},
 		Dated: []projections.Tag{0x60, 0x61},

@@ -18,15 +18,16 @@
 // An inbox holds every pin above its floor that A sees, unless a pull row leads to it. It may hold more: pins that are gone, of whom A
 // does not follow any more, twice what an outbox has. An entry of an inbox or outbox is a candidate; whether A sees the
 // pin is decided when it is read, by the pin and the relation as they are. So a deletion, an unfollow, a mute, hidden re-pins, an exclusion
-// write nothing to inboxes, and what ends there is seen on the next page.
+// change no inbox, and what ends there is seen on the next page.
 //
-//   - A reader gets an inbox by a reader_active event, with the floor at that event: nothing is copied.
+//   - Inboxes are in memory, and made again from outboxes: the first page of a reader merges them, and the inbox learns what
+//     it has merged (package pushed). A floor in memory may be above that of the row, never below.
+//   - A reader may have an inbox from a reader_active event on, with the floor at that event.
 //   - What is older than [Settings.Window] is below every floor, and a reader who has not come for as long has no inbox. That is
-//     computed from the horizon, a row of the store, where it matters, and written to no reader. Entries stand in weeks, and weeks before
-//     the horizon are dropped in ranges (weeks.go).
+//     computed from the horizon, a row of the store, where it matters, and written to no reader (horizon.go).
 //   - Who begins to follow gets a pull row *until* now: what is older may be missing. A page opens the outbox when it gets there. So does
 //     who follows a board to which a pin is moved (pulls.go).
-//   - An inbox that has grown beyond [Settings.Keep] is trimmed, which raises its floor, and drops the pull rows below.
+//   - An inbox that has grown beyond [Settings.Keep] is trimmed, which raises its floor in memory.
 //   - A user with more followers than [Settings.Threshold] in a partition is pulled there: each of them gets a pull row for *always*, once,
 //     and posts cost the same for any number of followers. Back at half of it, pins are pushed again, and the rows are *until* then
 //     (regions.go).
@@ -58,11 +59,11 @@
 //
 //	keys.go      the rows, in one table
 //	pins.go      from what is kept of a pin (package pinfacts) to rows
-//	push.go      deliveries and trims; readers.go: who has an inbox; weeks.go: what is old
+//	push.go      deliveries; readers.go: who may have an inbox; horizon.go: what is old
 //	regions.go   whom a post concerns, and who is pulled; pulls.go: outboxes beside the inbox
 //	erase.go     the end of a user
 //	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, trending.go: the two orders
 //	explain.go   why a pin is in a feed, or not
-//	heads.go     the newest pins of outboxes in memory, exact at every position
+//	heads.go     the newest pins of outboxes in memory, exact at every position; package pushed: inboxes in memory
 //	keylist.go   keys that a fold walks over before it writes
 package inbox

@@ -33,11 +33,11 @@ func (f *Inbox) eraseOwn(user string) error {
 	if err != nil {
 		return err
 	}
-	prefixes := append(entryPrefixes(user, f.b.LogTime(), f.horizon), projections.AppendKey(nil, tagBoardDeleted, user))
-	for _, prefix := range prefixes {
-		if err := f.drop(prefix); err != nil {
-			return err
-		}
+	if err := f.drop(projections.AppendKey(nil, tagBoardDeleted, user)); err != nil {
+		return err
+	}
+	if k, ok := f.b.QueryCache().(*kept); ok {
+		k.inboxes.Drop(events.AppendID(nil, user))
 	}
 	f.key = projections.AppendKey(f.key[:0], tagReader, user)
 	f.b.Delete(f.key)

@@ -183,3 +183,17 @@ func feed(t testing.TB, s *projections.Store, f inbox.Feed, n int) []inbox.Pin {
 	defer v.Close()
 	return pages(t, inbox.CachedQuery(v), f, n)
 }
+
+// TestErasedLeavesInboxes: what an erased user has pinned leaves the inboxes of followers.
+func TestErasedLeavesInboxes(t *testing.T) {
+	s := newStory(t, inbox.DefaultSettings())
+	s.do(active("ann"), follows("ann", "bob"), follows("ann", "cid"))
+	s.do(posts("bob", "p"), posts("cid", "p"), posts("bob", "q"))
+	if n := entries(t, s.s, "ann"); n != 3 {
+		t.Fatalf("%d entries, want 3", n)
+	}
+	s.do(events.Event{Kind: events.UserDeleted, User: "bob"})
+	if n := entries(t, s.s, "ann"); n != 1 {
+		t.Errorf("%d entries, want that of cid", n)
+	}
+}

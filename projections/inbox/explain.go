@@ -3,8 +3,6 @@ package inbox
 import (
 	"bytes"
 	"context"
-
-	"github.com/skein-feed/skein/events"
 )
 
 // Absence is what keeps a pin out of a feed: all reasons that hold. A pin that none of them keeps out is in the feed. A walk over a feed
@@ -44,11 +42,11 @@ type Delivery uint8
 const (
 	// NotDelivered: the pin is not in the feed.
 	NotDelivered Delivery = iota
-	// Pushed: the inbox of the reader has it.
+	// Pushed: the inbox of the reader has it, once a page has begun one.
 	Pushed
 	// Pulled: the inbox lacks it, and an outbox is merged with it.
 	Pulled
-	// BelowFloor: it is older than what the inbox holds, or there is no inbox. All outboxes are merged there.
+	// BelowFloor: it is older than what an inbox may hold, or the reader has none. All outboxes are merged there.
 	BelowFloor
 )
 
@@ -168,7 +166,7 @@ func (q *Queries) rankTrending(ctx context.Context, f *Feed, x *Explanation) err
 	return nil
 }
 
-// delivery reports how a pin gets into a feed that has it.
+// delivery reports how a pin gets into a feed that has it: by what rows say, so that every process says the same.
 func (q *Queries) delivery(name string, p *Pin, sortKey []byte) (Delivery, error) {
 	r, err := q.reader(name)
 	if err != nil {
@@ -177,9 +175,17 @@ func (q *Queries) delivery(name string, p *Pin, sortKey []byte) (Delivery, error
 	if !r.ready || bytes.Compare(sortKey, r.floor[:]) >= 0 {
 		return BelowFloor, nil
 	}
-	key := entryPrefix(nil, weekOf(p.Created), events.ShardOf(name), events.AppendID(nil, name))
-	if _, ok, err := q.r.Get(append(key, sortKey...)); err != nil || !ok {
-		return Pulled, err
+	if p.Owner == name {
+		return Pulled, nil
+	}
+	for _, board := range []*string{nil, &p.Board} {
+		until, pulls, err := q.r.Get(pullKey(nil, name, p.Owner, board))
+		if err != nil {
+			return NotDelivered, err
+		}
+		if pulls && (len(until) == 0 || bytes.Compare(sortKey, until) >= 0) {
+			return Pulled, nil
+		}
 	}
 	return Pushed, nil
 }

@@ -183,7 +183,7 @@ func TestExplainReasons(t *testing.T) {
 	}
 }
 
-// TestExplainDelivery: an explanation says whether the inbox has a pin, or an outbox is read for it.
+// TestExplainDelivery: an explanation says whether a pin is pushed to inboxes, or an outbox is read for it.
 func TestExplainDelivery(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Threshold = 1
@@ -193,8 +193,9 @@ func TestExplainDelivery(t *testing.T) {
 	crowd := near("ann", 2)
 	l.add(follows("ann", "bob"), follows("ann", "star"), follows(crowd[0], "star"), follows(crowd[1], "star"), posts("bob", "old"))
 	l.add(active("ann"))
-	l.add(posts("bob", "new"), posts("star", "new"), posts("late", "new"), posts("ann", "own"))
-	l.add(follows("ann", "late"))
+	l.add(posts("bob", "new"), posts("star", "new"), posts("late", "new"), posts("ann", "own"), postsOn("eve", "art", "old"))
+	l.add(follows("ann", "late"), onBoard(events.BoardFollowed, "ann", "eve", "art"))
+	l.add(posts("late", "newer"), postsOn("eve", "art", "newer"))
 	v := view(t, s)
 	defer v.Close()
 	q := inbox.CachedQuery(v)
@@ -206,6 +207,9 @@ func TestExplainDelivery(t *testing.T) {
 		{"bob", "new", inbox.Pushed},
 		{"star", "new", inbox.Pulled},
 		{"late", "new", inbox.Pulled},
+		{"late", "newer", inbox.Pushed},
+		{"eve", "old", inbox.Pulled},
+		{"eve", "newer", inbox.Pushed},
 		{"ann", "own", inbox.Pulled},
 		{"bob", "none", inbox.NotDelivered},
 	} {

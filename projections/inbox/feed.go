@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox/internal/pushed"
 )
 
 // walk goes over the pins of a feed, newest first.
@@ -22,6 +24,13 @@ type walk struct {
 	feed   *Feed
 	merge  *merge
 	reader reader
+	// floor is the sort key at which the inbox ends; empty means there is none.
+	floor []byte
+	// learned are the first sort keys that were merged below the floor, from one on, as many as an inbox may have. learnedAll: there are no
+	// more above the floor of the reader.
+	learned     [][]byte
+	learnedFrom []byte
+	learnedAll  bool
 	// below is set once the walk has reached the floor, and merges all outboxes.
 	below bool
 	// later are the outboxes that are opened on the way to the floor. from is the sort key at which the walk began.
@@ -62,20 +71,30 @@ func (w *walk) begin(from []byte) (err error) {
 	if w.reader, err = w.q.reader(w.feed.Reader); err != nil {
 		return err
 	}
-	if !w.reader.ready || from != nil && bytes.Compare(from, w.reader.floor[:]) >= 0 {
+	entries := w.inbox()
+	if bytes.Compare(from, w.floor) >= 0 {
 		return w.descend(from)
 	}
 	streams, err := w.pulls()
 	if err != nil {
 		return err
 	}
-	entries, err := w.q.entryStream(w.feed.Reader, from, w.reader)
-	if err != nil {
-		return err
-	}
 	w.opened += len(streams)
-	w.open(append(streams, entries), from)
+	w.open(append(streams, &stream{entries: entries}), from)
 	return nil
+}
+
+// inbox returns what the inbox has, and finds its floor.
+func (w *walk) inbox() (entries pushed.List) {
+	if w.q.kept == nil || !w.reader.ready {
+		return entries
+	}
+	entries, floor := w.q.kept.inboxes.Read(events.AppendID(nil, w.feed.Reader), w.q.version)
+	w.floor = []byte(floor)
+	if bytes.Compare(w.reader.floor[:], w.floor) < 0 {
+		w.floor = w.reader.floor[:]
+	}
+	return entries
 }
 
 // open merges some streams, and the reader's own outbox.
@@ -89,7 +108,7 @@ func (w *walk) open(streams []*stream, from []byte) {
 
 // descend continues at or below the floor, where all outboxes are merged.
 func (w *walk) descend(from []byte) error {
-	w.below = true
+	w.below, w.learnedFrom = true, from
 	var streams []*stream
 	explicit := map[string]bool{}
 	relations := graph.Query(w.q.r)
@@ -147,12 +166,13 @@ func (w *walk) next(ctx context.Context) (*Pin, []byte, error) {
 		if w.merge.err != nil {
 			return nil, nil, w.merge.err
 		}
-		if !w.below && (sortKey == nil || bytes.Compare(sortKey, w.reader.floor[:]) >= 0) {
-			if err := w.descend(w.reader.floor[:]); err != nil {
+		if !w.below && (sortKey == nil || bytes.Compare(sortKey, w.floor) >= 0) {
+			if err := w.descend(w.floor); err != nil {
 				return nil, nil, err
 			}
 			continue
 		}
+		w.learn(sortKey)
 		if sortKey == nil {
 			return nil, nil, nil
 		}
@@ -243,4 +263,32 @@ func (w *walk) followsBoard(s visibility, owner string, p *Pin) (bool, error) {
 	return sees, nil
 }
 
-func (w *walk) close() error { return w.merge.close() }
+// learn notes a sort key that was merged, or that there is none, for the inbox.
+func (w *walk) learn(sortKey []byte) {
+	if !w.below || w.learnedAll || w.q.kept == nil || len(w.learned) == w.q.kept.inboxes.Most {
+		return
+	}
+	if w.learnedAll = sortKey == nil || bytes.Compare(sortKey, w.reader.floor[:]) >= 0; !w.learnedAll {
+		w.learned = append(w.learned, sortKey)
+	}
+}
+
+// close ends the walk. What it has merged below the floor, the inbox learns.
+func (w *walk) close() error {
+	err := w.merge.close()
+	if err != nil || !w.below || w.q.kept == nil || !w.reader.ready || w.q.elsewhere != nil && w.q.elsewhere.Wanting() {
+		return err
+	}
+	from, to := w.learnedFrom, w.reader.floor[:]
+	if bytes.Compare(from, appendNewestFirst(nil, w.q.r.Cursor().LastTime)) <= 0 {
+		from = nil // there is nothing newer
+	}
+	if n := len(w.learned); !w.learnedAll {
+		if n == 0 {
+			return nil
+		}
+		to = append(bytes.Clone(w.learned[n-1]), 0)
+	}
+	w.q.kept.inboxes.Learn(events.AppendID(nil, w.feed.Reader), w.q.version, from, w.learned, to)
+	return nil
+}

@@ -8,14 +8,16 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox/internal/pushed"
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// kept is the query cache of an open store: whom readers follow, and the heads of outboxes.
+// kept is the query cache of an open store: whom readers follow, the heads of outboxes, and inboxes.
 type kept struct {
 	// QueryCache is that of the relations, as the graph that the inbox embeds keeps them.
 	projections.QueryCache
-	heads *heads
+	heads   *heads
+	inboxes *pushed.Inboxes
 }
 
 var _ graph.Keeper = (*kept)(nil)
@@ -27,12 +29,14 @@ func (k *kept) Relations() projections.QueryCache { return k.QueryCache }
 func (k *kept) Repaired(version uint64) {
 	k.QueryCache.Repaired(version)
 	k.heads.Repaired(version)
+	k.inboxes.Repaired(version)
 }
 
 // Close is part of [projections.QueryCache].
 func (k *kept) Close() {
 	k.QueryCache.Close()
 	k.heads.Close()
+	k.inboxes.Close()
 }
 
 // heads are the heads of outboxes, by owner. They are worth keeping because the outboxes that many readers pull are merged into nearly
@@ -105,11 +109,12 @@ func (f *Inbox) outboxChanged(owner string) {
 // begin reads the first sort keys of a stream that are not before from (nil: all). Of an outbox that feeds were merged of lately, it
 // has them in memory.
 func (m *merge) begin(s *stream, from []byte) {
-	s.from = startOf(s, from)
 	if s.owner == nil {
+		s.entries.Skip(from)
 		m.fill(s, aheadMost)
 		return
 	}
+	s.from = startOf(s, from)
 	if s.elsewhere != nil {
 		m.fill(s, headKeys)
 		return

@@ -2,21 +2,21 @@ package inbox
 
 import (
 	"fmt"
-	"strconv"
 	"time" //nolint:depguard // for the durations of settings: no clock is read
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox/internal/pushed"
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// Settings are what the fold reads. They are part of the fingerprint (I4).
+// Settings are what the fold reads, which is part of the fingerprint (I4), and Keep, which pages read.
 type Settings struct {
 	// Threshold: the pins of a user are not pushed to inboxes but read from outboxes, in each partition where more follow the user
 	// or a board of the user. Negative: everything is pushed. Default 39: some 10 000 of all.
 	Threshold int64
-	// Keep is how many entries an inbox keeps when it is trimmed, and how many of a feed are ranked by heat. Default 1000.
+	// Keep is how many entries an inbox keeps in memory, and how many of a feed are ranked by heat. It changes no row. Default 1000.
 	Keep int
 	// Window is how far back an inbox reaches, and how long after a reader_active event a reader is pushed to. Default 14 days.
 	Window time.Duration
@@ -65,7 +65,6 @@ var (
 	_ projections.Configured  = (*Inbox)(nil)
 	_ projections.Walked      = (*Inbox)(nil)
 	_ projections.QueryCacher = (*Inbox)(nil)
-	_ projections.Dated       = (*Inbox)(nil)
 	_ projections.Clocked     = (*Inbox)(nil)
 	_ projections.Regional    = (*Inbox)(nil)
 )
@@ -80,12 +79,12 @@ func NewWith(s Settings, cache *querycache.Cache) *Inbox {
 	return f
 }
 
-// NewQueryCache is part of [projections.QueryCacher]: what is kept is whom readers follow, and the newest pins of outboxes.
+// NewQueryCache is part of [projections.QueryCacher]: what is kept is whom readers follow, the newest pins of outboxes, and inboxes.
 func (f *Inbox) NewQueryCache() projections.QueryCache {
 	if f.cache == nil {
 		return nil
 	}
-	return &kept{f.graph.NewQueryCache(), querycache.NewSet[head](f.cache)}
+	return &kept{f.graph.NewQueryCache(), querycache.NewSet[head](f.cache), pushed.New(f.cache, f.settings.Keep)}
 }
 
 // Name returns "inbox".
@@ -93,8 +92,9 @@ func (*Inbox) Name() string { return "inbox" }
 
 // Version is the version of the fold and its rows. Since 2 the rows of the graph are those of its version 2; since 3 a pin keeps what tells
 // when it left the board of its history; since 4 heat is left to counters; since 5 partitions fold alone; since 6 a pin keeps whether it is
-// a re-pin, and a reader the read marker; since 7 the position of an event decides whether growth is looked at.
-func (*Inbox) Version() uint32 { return 7 }
+// a re-pin, and a reader the read marker; since 7 the position of an event decides whether growth is looked at; since 8 no row is an entry
+// of an inbox.
+func (*Inbox) Version() uint32 { return 8 }
 
 // Config returns the settings.
 func (f *Inbox) Config() Settings { return f.settings }
@@ -104,7 +104,6 @@ func (f *Inbox) Settings() map[string]string {
 	s := f.settings
 	return map[string]string{
 		"threshold": fmt.Sprint(max(s.Threshold, -1)),
-		"keep":      strconv.Itoa(s.Keep),
 		"window":    s.Window.String(),
 	}
 }

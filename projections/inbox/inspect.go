@@ -35,7 +35,6 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagBoardPinCount: {Name: "board-pin-count", Parts: "B b", Value: describeCount},
 	tagBoardDeleted:  {Name: "board-deleted", Parts: "B b", Value: describeGone},
 	tagReader:        {Name: "reader", Parts: "A", Value: describeReader},
-	tagEntry:         {Name: "entry", Parts: "A ^created B p", Dated: projections.Week},
 	tagPull:          {Name: "pull", Parts: "A B", Rest: describePull},
 	tagPulled:        {Name: "pulled", Parts: "B in", Special: map[string]func(*projections.Description) error{"in": describePartition}},
 	tagHorizon:       {Name: "horizon", Store: true, Value: describeHorizon},

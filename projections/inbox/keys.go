@@ -23,11 +23,10 @@ func errRow(what string, row []byte) error { return projections.RowError(what, r
 //	0x45  B b         count       living pins on b
 //	0x46  B b         time        the first live deletion of b
 //	0x47  A           reader      when A was last active, the read marker, and the floor of the inbox
-//	0x48  A ^t B p    -           inbox of A; a week stands before the tag, the shard of A after it
-//	0x49  A B         until       A looks into the outbox of B: always, or from ^t on
+//	0x48  A B         until       A looks into the outbox of B: always, or from ^t on
 //	      A B b       until       the same for b, where A does not follow B explicitly
-//	0x4a  B part      -           B is pulled by all in a partition who are concerned: a region, its home is the partition
-//	0x4b  store |     time        the horizon: inboxes have nothing from before
+//	0x49  B part      -           B is pulled by all in a partition who are concerned: a region, its home is the partition
+//	0x4a  store |     time        the horizon: inboxes have nothing from before
 const (
 	tagPin projections.Tag = projections.FirstInboxTag + iota
 	tagOutbox
@@ -37,7 +36,6 @@ const (
 	tagBoardPinCount
 	tagBoardDeleted
 	tagReader
-	tagEntry
 	tagPull
 	tagPulled
 	tagHorizon
@@ -45,11 +43,8 @@ const (
 
 // Walked are the tags of lists, those of the graph among them.
 func (f *Inbox) Walked() []projections.Tag {
-	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagEntry, tagPull)
+	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagPull)
 }
-
-// Dated has the tag of the entries of inboxes. Their keys begin with a week, so that what grows old together stands together.
-func (*Inbox) Dated() []projections.Tag { return []projections.Tag{tagEntry} }
 
 // appendNewestFirst appends a time so that later ones sort first.
 func appendNewestFirst(dst []byte, at events.Micros) []byte {
@@ -64,8 +59,7 @@ func boardOutboxKey(dst []byte, owner, board string, created events.Micros, pin 
 	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tagBoardOutbox, owner, board), created), pin)
 }
 
-// A sort key is where a pin stands in every feed, newest first: ^time, owner, pin. It is what follows the prefix in the rows
-// of an inbox. Sort keys compare as bytes.
+// A sort key is where a pin stands in every feed, newest first: ^time, owner, pin. Sort keys compare as bytes.
 
 func sortKeyOf(created events.Micros, owner, pin string) []byte {
 	return events.AppendID(events.AppendID(appendNewestFirst(nil, created), owner), pin)

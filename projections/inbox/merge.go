@@ -6,16 +6,17 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox/internal/pushed"
 )
 
-// stream is a list of rows in the order of their sort keys: an inbox, whose rows are sort keys, or an outbox, whose rows become sort keys
-// when the owner is put in.
+// stream is a list in the order of sort keys: an inbox, whose entries are sort keys, or an outbox, whose rows become sort keys when the
+// owner is put in.
 type stream struct {
-	prefix []byte
+	// entries are those of an inbox.
+	entries pushed.List
+	prefix  []byte
 	// owner is the owner of an outbox, in the encoding of keys; nil means that the stream is an inbox.
 	owner []byte
-	// older are the prefixes that follow once the rows of prefix are read: those of the earlier weeks of an inbox.
-	older [][]byte
 	// ahead are the next sort keys, already read. from is the key of the row behind them; nil means that there is none.
 	ahead [][]byte
 	from  []byte
@@ -63,7 +64,11 @@ type merge struct {
 const aheadMost = 16
 
 func newMerge(q *Queries, keys *arena) *merge {
-	return &merge{it: q.r.Iter(nil, nil), keys: keys, heads: q.heads, version: q.version}
+	m := &merge{it: q.r.Iter(nil, nil), keys: keys, version: q.version}
+	if q.kept != nil {
+		m.heads = q.kept.heads
+	}
+	return m
 }
 
 // restart merges some streams from their first sort key that is not before from. from need not exist; nil means from the top.
@@ -90,7 +95,7 @@ func startOf(s *stream, from []byte) []byte {
 		return s.prefix
 	}
 	key := append([]byte(nil), s.prefix...)
-	if s.owner == nil || len(from) <= 8 {
+	if len(from) <= 8 {
 		return append(key, from...)
 	}
 	// The rows of an outbox lack the owner: of equal times all come if the owner sorts after that of the sort key, none if
@@ -107,8 +112,12 @@ func startOf(s *stream, from []byte) []byte {
 	return append(key, rest[n:]...)
 }
 
-// fill reads up to n rows of a stream.
+// fill reads up to n sort keys of a stream.
 func (m *merge) fill(s *stream, n int) {
+	if s.owner == nil {
+		m.fillEntries(s, n)
+		return
+	}
 	if s.from == nil || m.err != nil {
 		return
 	}
@@ -122,30 +131,30 @@ func (m *merge) fill(s *stream, n int) {
 	}
 	ok := m.it.SeekGE(s.from)
 	s.from = nil
-	for ; ; ok = m.it.Next() {
-		for !ok || !bytes.HasPrefix(m.it.Key(), s.prefix) {
-			if len(s.older) == 0 {
-				return
-			}
-			s.prefix, s.older = s.older[0], s.older[1:]
-			ok = m.it.SeekGE(s.prefix)
-		}
+	for ; ok && bytes.HasPrefix(m.it.Key(), s.prefix); ok = m.it.Next() {
 		if len(s.ahead) == n {
 			s.from = m.keys.clone(m.it.Key())
 			return
 		}
 		rest := m.it.Key()[len(s.prefix):]
-		sortKey := m.keys.room(len(rest) + len(s.owner))
-		switch {
-		case s.owner == nil:
-			sortKey = append(sortKey, rest...)
-		case len(rest) < 8:
+		if len(rest) < 8 {
 			m.err = errRow("outbox key", rest)
 			return
-		default:
-			sortKey = append(append(append(sortKey, rest[:8]...), s.owner...), rest[8:]...)
 		}
-		s.ahead = append(s.ahead, sortKey)
+		sortKey := m.keys.room(len(rest) + len(s.owner))
+		s.ahead = append(s.ahead, append(append(append(sortKey, rest[:8]...), s.owner...), rest[8:]...))
+	}
+}
+
+// fillEntries takes up to n entries of an inbox.
+func (m *merge) fillEntries(s *stream, n int) {
+	s.ahead = make([][]byte, 0, n)
+	for len(s.ahead) < n {
+		sortKey, ok := s.entries.Next()
+		if !ok {
+			return
+		}
+		s.ahead = append(s.ahead, append(m.keys.room(len(sortKey)), sortKey...))
 	}
 }
 
@@ -249,18 +258,4 @@ func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream
 		}
 	}
 	return s
-}
-
-// entryStream is the inbox of a reader, from the week of a sort key on.
-func (q *Queries) entryStream(reader string, from []byte, r reader) (*stream, error) {
-	first := q.r.Cursor().LastTime
-	if from != nil {
-		at, _, err := cutTime(from)
-		if err != nil {
-			return nil, err
-		}
-		first = min(first, at)
-	}
-	prefixes := entryPrefixes(reader, first, r.floorTime())
-	return &stream{prefix: prefixes[0], older: prefixes[1:]}, nil
 }

@@ -42,7 +42,12 @@ var relations = querycache.New(1 << 20)
 
 func openMem(t fataler, s inbox.Settings) *projections.Store {
 	t.Helper()
-	store, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: inbox.NewWith(s, relations)})
+	return openMemWith(t, s, relations)
+}
+
+func openMemWith(t fataler, s inbox.Settings, cache *querycache.Cache) *projections.Store {
+	t.Helper()
+	store, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: inbox.NewWith(s, cache)})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}

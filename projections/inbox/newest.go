@@ -78,11 +78,15 @@ func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]
 	for {
 		pins, sortKeys := make([]Pin, 0, min(n, mostAtOnce)), make([][]byte, 0, min(n, mostAtOnce))
 		for len(pins) < n {
+			if w.left == 0 { // the next pin may be below the floor
+				w.ended = true
+				break
+			}
 			p, sortKey, err := w.next(ctx)
 			if err != nil {
 				return nil, nil, err
 			}
-			if p == nil || bound != nil && bytes.Compare(sortKey, bound) >= 0 || w.left == 0 {
+			if p == nil || bound != nil && bytes.Compare(sortKey, bound) >= 0 {
 				w.ended = true
 				break
 			}

@@ -103,9 +103,7 @@ func (f *Inbox) relationChanged(c graph.Change) error {
 	}
 	if c.Gone {
 		// No row leads from the owner to this reader any more, so the deletion of the owner would not find these entries (I12).
-		if err := f.forget(c.Follower, c.Owner); err != nil {
-			return err
-		}
+		f.forget(c.Follower, c.Owner)
 	}
 	if f.ev.Kind == events.UserDeleted && f.ev.User == c.Owner {
 		return nil // the rows that say where the owner is pulled go at the end
@@ -213,7 +211,7 @@ func (w *walk) pulls() (always []*stream, err error) {
 	it := w.merge.it
 	for ok := it.SeekGE(prefix); ok && bytes.HasPrefix(it.Key(), prefix); ok = it.Next() {
 		row, until := it.Key()[len(prefix):], it.Value()
-		if len(until) > 0 && bytes.Compare(until, w.reader.floor[:]) >= 0 {
+		if len(until) > 0 && bytes.Compare(until, w.floor) >= 0 {
 			continue
 		}
 		if len(until) > 0 {

@@ -41,33 +41,17 @@ func BenchmarkPulls(b *testing.B) {
 	}
 }
 
-// BenchmarkQuiet reads pages of 20 of a reader to whom one or two pins a day are pushed, of the last 14 days.
-func BenchmarkQuiet(b *testing.B) {
-	const readers, day = 20, events.Micros(24 * 3600 * 1_000_000)
-	s := newBenchStore(b, inbox.NewWith(inbox.DefaultSettings(), querycache.New(querycache.DefaultBytes)))
-	reader := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919) }
-	for i := range readers {
-		s.add(events.Event{Kind: events.ReaderActive, User: reader(i)})
-		s.add(events.Event{Kind: events.UserFollowed, User: reader(i), Peer: "bob"})
-	}
-	for n := range 25 {
-		s.cursor.LastTime += day * 13 / 25
-		s.add(events.Event{Kind: events.PinCreated, User: "bob", Pin: fmt.Sprint(n)})
-	}
-	s.compact()
-	readPages(b, s.Store, func(n int) inbox.Feed { return inbox.Feed{Reader: reader(n % readers)} })
-}
-
 // BenchmarkPosts folds posts of an owner with 5, 200 or 10⁶ followers, all of them active readers: an operation is a post.
 func BenchmarkPosts(b *testing.B) {
 	for _, followers := range []int{5, 200, 1_000_000} {
 		b.Run(fmt.Sprint(followers), func(b *testing.B) {
-			s := newBenchStore(b, inbox.New(inbox.DefaultSettings()))
+			s := newBenchStore(b, inbox.NewWith(inbox.DefaultSettings(), querycache.New(1<<30)))
+			name := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919) }
 			for i := range followers {
-				name := fmt.Sprint(1_000_000_000_000 + i*7919)
-				s.add(events.Event{Kind: events.ReaderActive, User: name})
-				s.add(events.Event{Kind: events.UserFollowed, User: name, Peer: "bob"})
+				s.add(events.Event{Kind: events.ReaderActive, User: name(i)})
+				s.add(events.Event{Kind: events.UserFollowed, User: name(i), Peer: "bob"})
 			}
+			s.begin(followers, name)
 			s.flush()
 			b.ResetTimer()
 			b.ReportAllocs()

@@ -94,8 +94,8 @@ type Queries struct {
 	graph *graph.Queries
 	// scratch holds keys between reads.
 	scratch []byte
-	// heads are kept of outboxes, and version is that of the view; nil means nothing is kept.
-	heads   *heads
+	// kept is what the store keeps in memory, and version is that of the view; nil means nothing is kept.
+	kept    *kept
 	version uint64
 	// elsewhere knows what rows of other partitions say; nil means that all are here.
 	elsewhere Elsewhere
@@ -113,12 +113,12 @@ type Elsewhere interface {
 // Query returns the queries over a state of an inbox store.
 func Query(r State) *Queries { return &Queries{r: r, graph: graph.Query(r)} }
 
-// CachedQuery returns the queries over a view, which know from memory whom readers follow and what is new in outboxes where the store keeps
-// that: the same answers as those of [Query].
+// CachedQuery returns the queries over a view, which know from memory whom readers follow, what is new in outboxes, and what was pushed to
+// inboxes, where the store keeps that: the same answers as those of [Query].
 func CachedQuery(v *projections.View) *Queries {
 	q := &Queries{r: v, graph: graph.CachedQuery(v)}
 	if k, ok := v.QueryCache().(*kept); ok {
-		q.heads, q.version = k.heads, v.Version()
+		q.kept, q.version = k, v.Version()
 	}
 	return q
 }

@@ -14,10 +14,10 @@ type reader struct {
 	active events.Micros
 	// read is the read marker: the feed was read up to this time. 0 means never.
 	read events.Micros
-	// ready is set if the reader has an inbox. It holds every pin above the floor that is pushed to the reader, and perhaps some that do
-	// not exist any more. Without an inbox, all outboxes are merged for each page.
+	// ready is set if the reader may have an inbox: above the floor, pull rows lead to what has not been pushed since. Without one,
+	// all outboxes are merged for each page.
 	ready bool
-	// floor is a time as in a sort key, so newer pins compare less. The inbox is complete above it. It is set only while ready is.
+	// floor is a time as in a sort key, so newer pins compare less. It is set only while ready is.
 	floor [8]byte
 }
 
@@ -80,10 +80,7 @@ func (r reader) at(horizon events.Micros) reader {
 	return r
 }
 
-// floorTime is the time of the floor.
-func (r reader) floorTime() events.Micros { return events.Micros(^binary.BigEndian.Uint64(r.floor[:])) }
-
-// readerActive gives a reader an inbox, which is complete from this event on, or notes that the reader is still active. Once a day it
+// readerActive lets a reader have an inbox, which is complete from this event on, or notes that the reader is still active. Once a day it
 // drops the pull rows that are not needed any more.
 func (f *Inbox) readerActive() error {
 	name := f.ev.User

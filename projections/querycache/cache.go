@@ -57,6 +57,13 @@ func New(bytes int64) *Cache {
 	return c
 }
 
+// Bound returns what the entries of all sets may take, in bytes.
+func (c *Cache) Bound() int64 { return c.limit.Load() }
+
+// Charge counts bytes that the caller keeps beside the sets against the bound, or, if they are negative, no longer. The caller
+// bounds them; sets make room for them as they add entries.
+func (c *Cache) Charge(bytes int64) { c.used.Add(bytes) }
+
 // Stats returns the counts. Of a nil cache they are 0.
 func (c *Cache) Stats() (s Stats) {
 	if c == nil {

@@ -234,3 +234,21 @@ func TestCacheTooSmallForItsSets(t *testing.T) {
 		t.Error("it is none")
 	}
 }
+
+// TestChargedBytes: what is kept beside a set takes the room of its entries.
+func TestChargedBytes(t *testing.T) {
+	c := New(1 << 20)
+	s := NewSet[number](c)
+	add := func(from, to int) {
+		for i := from; i < to; i++ {
+			s.Make(hashOf(i), 1, func(n *number) bool { return n.owner == i }, func(n *number) int64 { n.owner = i; return 1000 })
+		}
+	}
+	add(0, 2000)
+	full := c.Stats().Bytes
+	c.Charge(c.Bound() / 2)
+	add(2000, 4000)
+	if n := c.Stats().Bytes; n > c.Bound() || full < c.Bound()*9/10 {
+		t.Errorf("%d bytes are kept of %d, and %d before others took half", n, c.Bound(), full)
+	}
+}

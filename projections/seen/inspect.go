@@ -17,8 +17,8 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
-	tagOpen:   {Name: "plays", Parts: "A", Dated: projections.Month, Value: describeFingerprints},
-	tagSealed: {Name: "sealed", Parts: "A", Dated: projections.Month, Value: describeSealed},
+	tagOpen:   {Name: "plays", Parts: "A", Dated: true, Value: describeFingerprints},
+	tagSealed: {Name: "sealed", Parts: "A", Dated: true, Value: describeSealed},
 	tagServed: {Name: "served", Parts: "A", Value: describeServed},
 	tagClosed: {Name: "closed", Parts: "hash"},
 	tagPlan:   {Name: "plan", Value: describePlan},

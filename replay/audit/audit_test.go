@@ -190,7 +190,7 @@ func TestDisagree(t *testing.T) {
 		{graphStore, "board-follower B=bob", "drop", "mirror", "user cid", whole},
 		{graphStore, "edge A=dan", "drop", "mirror", "user ann", whole},
 		{graphStore, "edge A=ann B=bob", "set ff", "rows", "user ann", whole},
-		{inboxStore, "entry week=2023-11-09 A=ann", "drop", "feed", "user ann", whole},
+		{inboxStore, "edge A=ann B=bob", "drop", "feed", "user ann", whole},
 		{inboxStore, "board-pin-count B=bob", "set 09", "counts", "board \"art\" of bob", whole},
 		{countersStore, "shown B=bob i=film p=1", "set 63", "items", "user bob", whole},
 		{countersStore, "shown B=bob i=film p=1", "drop", "items", "user bob", whole},

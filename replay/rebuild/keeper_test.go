@@ -19,7 +19,7 @@ func TestKeeper(t *testing.T) {
 	settings := inbox.DefaultSettings()
 	newInbox := func() projections.Projection { return inbox.New(settings) }
 	fs := vfs.NewMem()
-	settings.Keep = 500
+	settings.Threshold = 500
 	l := w.open(newInbox, projections.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)

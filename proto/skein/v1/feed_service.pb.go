@@ -232,13 +232,13 @@ type PinDelivery int32
 const (
 	// The pin is not in the feed.
 	PinDelivery_PIN_DELIVERY_UNSPECIFIED PinDelivery = 0
-	// It was pushed: the inbox of the reader has it.
+	// It is pushed: the inbox of the reader has it, once a page has begun one since the start.
 	PinDelivery_PIN_DELIVERY_PUSHED PinDelivery = 1
 	// It is pulled: the inbox lacks it, and a page merges the outbox of its owner or board. The owner has too many followers for pushes
 	// (--feed-threshold), the reader began to follow later, the pin was moved, or it is the reader's own.
 	PinDelivery_PIN_DELIVERY_PULLED PinDelivery = 2
-	// It is pulled because it is older than what the inbox holds (--feed-keep, --feed-window), or because the reader has no inbox. Pages
-	// merge all outboxes there.
+	// It is pulled because it is older than what an inbox may hold (--feed-window), or because the reader has none. Pages merge all outboxes
+	// there.
 	PinDelivery_PIN_DELIVERY_BELOW_FLOOR PinDelivery = 3
 )
 

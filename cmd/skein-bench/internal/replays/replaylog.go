@@ -63,12 +63,12 @@ func replayLogs(b *measure.Bench) []*replayLog {
 		},
 		{projection: "inbox", what: "a follow or pin", mix: "follows, readers and pins", make: stores.HomeEvents(n), threshold: threshold},
 		{
-			projection: "seen", what: "a play", mix: "plays", threshold: threshold, bytes: 12,
+			projection: "seen", what: "a play", mix: "plays", threshold: threshold, rate: 1_500_000, bytes: 12,
 			make: stores.PlayEvents(n, max(1, n/20), 31),
 		},
 		{
 			projection: "counters", what: "an event of all kinds", mix: "plays (a half), likes, follows and pins", make: countedEvents(n, n),
-			threshold: threshold, mixed: true,
+			threshold: threshold, mixed: true, rate: 300_000,
 		},
 	}
 }

@@ -100,9 +100,9 @@ func (w *feedWorld) classes() []feedClass {
 			bound:   0.5,
 		},
 		{
-			id: "feed-page-returning", title: fmt.Sprintf("of %d followees, without an inbox", follows),
-			note: fmt.Sprintf("Redis: one pipeline of LRANGE of the %d newest of each followee, merged in the client, then one "+
-				"of %d HMGET.", feedPage, feedPage),
+			id: "feed-page-returning", title: fmt.Sprintf("of %d followees, without an inbox, as after a start", follows),
+			note: fmt.Sprintf("all outboxes are merged for each page. Redis: one pipeline of LRANGE of the %d newest of each followee, "+
+				"merged in the client, then one of %d HMGET.", feedPage, feedPage),
 			readers: w.returning,
 			lists:   func(r feedReader) []string { return outs(r.boards) },
 		},

@@ -10,10 +10,10 @@ import (
 	"github.com/skein-feed/skein/projections/seen"
 )
 
-// FoldFlags are the settings of folds. A store continues only with the settings with which it was built.
+// FoldFlags are the settings of folds. A store continues only with the settings with which it was built, but for FeedKeep.
 type FoldFlags struct {
 	FeedThreshold int64         `help:"Followers in a partition beyond which pins are merged on reading; -1 means push all." default:"39"`
-	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed, and that are ranked by heat." default:"1000"`
+	FeedKeep      int           `help:"Entries of a feed that an inbox keeps in memory, and that are ranked by heat." default:"1000"`
 	FeedWindow    time.Duration `help:"How far back an inbox reaches, and how long after a sign of its reader it is kept." default:"336h"`
 	HeatHalfLife  time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
 	HeatPerPlay   uint32        `help:"The heat that a play adds to an item." default:"1"`

@@ -1307,7 +1307,7 @@ export enum PinDelivery {
   UNSPECIFIED = 0,
 
   /**
-   * It was pushed: the inbox of the reader has it.
+   * It is pushed: the inbox of the reader has it, once a page has begun one since the start.
    *
    * @generated from enum value: PIN_DELIVERY_PUSHED = 1;
    */
@@ -1322,8 +1322,8 @@ export enum PinDelivery {
   PULLED = 2,
 
   /**
-   * It is pulled because it is older than what the inbox holds (--feed-keep, --feed-window), or because the reader has no inbox. Pages
-   * merge all outboxes there.
+   * It is pulled because it is older than what an inbox may hold (--feed-window), or because the reader has none. Pages merge all outboxes
+   * there.
    *
    * @generated from enum value: PIN_DELIVERY_BELOW_FLOOR = 3;
    */

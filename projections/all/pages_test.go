@@ -1,0 +1,22 @@
+package all_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox"
+)
+
+// beginInbox reads a page of a feed, with which the inbox of its reader begins.
+func beginInbox(t testing.TB, s *projections.Store, reader string) {
+	t.Helper()
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = inbox.CachedQuery(v).Feed(t.Context(), inbox.Feed{Reader: reader}, nil, 20)
+	if err := errors.Join(err, v.Close()); err != nil {
+		t.Fatal(err)
+	}
+}

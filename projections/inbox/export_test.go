@@ -1,0 +1,26 @@
+package inbox
+
+import (
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// Entries counts what is in the inbox of a reader, in memory.
+func Entries(v *projections.View, reader string) (n int) {
+	k, ok := v.QueryCache().(*kept)
+	if !ok {
+		return 0
+	}
+	list, _ := k.inboxes.Read(events.AppendID(nil, reader), v.Version())
+	for _, more := list.Next(); more; _, more = list.Next() {
+		n++
+	}
+	return n
+}
+
+// CachedOver is [CachedQuery] over a state that reads a view.
+func CachedOver(r State, v *projections.View) *Queries {
+	q := CachedQuery(v)
+	q.r = r
+	return q
+}
