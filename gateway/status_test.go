@@ -103,6 +103,7 @@ func TestOneVocabularyOfStates(t *testing.T) {
 		}
 	}
 	w := newWorld(t)
+	ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{AtLeast: w.publish(follow("ann", "bob"))}) // it starts first
 	w.wantState("at first", "ready")
 	fault := errors.New("no build today")
 	_, err = w.store.BuildNext(t.Context(), func(string) error {
