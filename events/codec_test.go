@@ -99,7 +99,7 @@ func TestEncodeEnvelope(t *testing.T) {
 		t.Error("invalid UTF-8 is encoded")
 	}
 	var batch skeinv1.EventBatch
-	if err := proto.Unmarshal(mustEncode(t, everyKind()[20], one, one), &batch); err != nil {
+	if err := proto.Unmarshal(mustEncode(t, everyKind()[19], one, one), &batch); err != nil {
 		t.Fatal(err)
 	}
 	if batch.GetVersion() != 1 || batch.GetKinds() != uint64(Kinds(ItemScored, UserFollowed)) || len(batch.GetEvents()) != 3 {

@@ -126,8 +126,6 @@ func flattenItem(msg *skeinv1.Event, ev *Event) bool {
 	switch k := msg.GetKind().(type) {
 	case *skeinv1.Event_UserDeleted:
 		ev.Kind, ev.User = UserDeleted, k.UserDeleted.GetUserId()
-	case *skeinv1.Event_ReaderActive:
-		ev.Kind, ev.User = ReaderActive, k.ReaderActive.GetUserId()
 	case *skeinv1.Event_Liked:
 		ev.Kind, ev.User, ev.Item = Liked, k.Liked.GetUserId(), k.Liked.GetItemId()
 	case *skeinv1.Event_Unliked:
@@ -224,8 +222,6 @@ func (ev *Event) putItem(msg *skeinv1.Event) bool {
 	switch ev.Kind {
 	case UserDeleted:
 		msg.Kind = &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: ev.User}}
-	case ReaderActive:
-		msg.Kind = &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: ev.User}}
 	case Liked:
 		msg.Kind = &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: ev.User, ItemId: ev.Item}}
 	case Unliked:

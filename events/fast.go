@@ -122,7 +122,7 @@ func (b *body) fastKind(p span, ev *Event) bool {
 		return b.pair(p, &ev.User, &ev.Peer) && ev.User != "" && ev.Peer != "" && ev.User != ev.Peer
 	case Liked, Unliked, Played:
 		return b.pair(p, &ev.User, &ev.Item) && ev.User != "" && ev.Item != ""
-	case UserDeleted, ReaderActive, SeenCleared:
+	case UserDeleted, SeenCleared:
 		return b.pair(p, &ev.User, nil) && ev.User != ""
 	case BoardFollowed, BoardUnfollowed:
 		return b.fastBoardFollow(p, ev) && ev.User != "" && ev.Peer != "" && ev.User != ev.Peer

@@ -25,7 +25,6 @@ const (
 	UserMuted       Kind = 21
 	UserUnmuted     Kind = 22
 	UserDeleted     Kind = 23
-	ReaderActive    Kind = 24
 	Liked           Kind = 25
 	Unliked         Kind = 26
 	Played          Kind = 27
@@ -39,6 +38,8 @@ const (
 
 	firstKind = UserFollowed
 	lastKind  = FeedRead
+	// noKind is the number between them that no kind has.
+	noKind = 24
 )
 
 var kindNames = [...]string{
@@ -46,8 +47,8 @@ var kindNames = [...]string{
 	BoardUnfollowed: "board_unfollowed", BoardCreated: "board_created", BoardDeleted: "board_deleted",
 	PinCreated: "pin_created", PinMoved: "pin_moved", PinDeleted: "pin_deleted", UserBlocked: "user_blocked",
 	UserUnblocked: "user_unblocked", UserMuted: "user_muted", UserUnmuted: "user_unmuted",
-	UserDeleted: "user_deleted", ReaderActive: "reader_active", Liked: "liked", Unliked: "unliked",
-	Played: "played", Served: "served", SeenCleared: "seen_cleared", ItemScored: "item_scored",
+	UserDeleted: "user_deleted", Liked: "liked", Unliked: "unliked", Played: "played", Served: "served",
+	SeenCleared: "seen_cleared", ItemScored: "item_scored",
 	BackfillClosed: "backfill_closed", RepinsHidden: "repins_hidden", RepinsShown: "repins_shown",
 	FeedRead: "feed_read",
 }
@@ -61,14 +62,14 @@ func (k Kind) String() string {
 }
 
 // Valid reports whether this version knows the kind.
-func (k Kind) Valid() bool { return k >= firstKind && k <= lastKind }
+func (k Kind) Valid() bool { return AllKinds.Has(k) }
 
 // Backfillable reports whether events of the kind may be backfilled.
 func (k Kind) Backfillable() bool { return backfillable.Has(k) }
 
 // ParseKind returns the kind with the name that [Kind.String] gives.
 func ParseKind(name string) (Kind, bool) {
-	for k := firstKind; k <= lastKind; k++ {
+	for _, k := range AllKinds.Slice() {
 		if kindNames[k] == name {
 			return k, true
 		}
@@ -89,7 +90,7 @@ func Kinds(kinds ...Kind) KindSet {
 }
 
 // AllKinds is every kind that this version knows.
-const AllKinds KindSet = (1<<(lastKind+1) - 1) &^ (1<<firstKind - 1)
+const AllKinds KindSet = (1<<(lastKind+1) - 1) &^ (1<<firstKind - 1) &^ (1 << noKind)
 
 const backfillable KindSet = 1<<UserFollowed | 1<<UserUnfollowed | 1<<BoardFollowed | 1<<BoardUnfollowed |
 	1<<BoardCreated | 1<<PinCreated | 1<<UserBlocked | 1<<UserMuted | 1<<Liked | 1<<Played | 1<<Served | 1<<RepinsHidden

@@ -65,7 +65,6 @@ var shapes = [lastKind + 1]shape{
 	UserMuted:       {user: "user_id", peer: "target_user_id"},
 	UserUnmuted:     {user: "user_id", peer: "target_user_id"},
 	UserDeleted:     {user: "user_id"},
-	ReaderActive:    {user: "user_id"},
 	Liked:           {user: "user_id", item: "item_id"},
 	Unliked:         {user: "user_id", item: "item_id"},
 	Played:          {user: "user_id", item: "item_id"},

@@ -32,7 +32,6 @@ func everyKind() []*skeinv1.Event {
 		{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "ann", TargetUserId: "bob"}}},
 		{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: "ann", TargetUserId: "bob"}}},
 		{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: "ann"}}},
-		{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: "ann"}}},
 		{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: "ann", ItemId: "film"}}},
 		{Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "ann", ItemId: "film"}}},
 		{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: "ann", ItemId: "film"}}},

@@ -59,8 +59,7 @@
 // say so. A feed hides items that were seen at the page's position or later, and no later page
 // reads an older state of the seen items (package feedservice).
 //
-// Reads change nothing, with one exception: one that asks for it (mark_active) has a reader_active event appended, at most
-// one a reader and day, behind its answer (package feedservice).
+// Reads change nothing.
 //
 // I11, bad input stops no other caller: every malformed request gets an error that names the field and the limit.
 package gateway

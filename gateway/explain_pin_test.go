@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
@@ -90,21 +91,23 @@ func TestExplainPin(t *testing.T) {
 			res.GetInFeed() != (c.want == nil) || res.GetCompleteness() != complete || res.GetPosition() != at {
 			t.Errorf("%s/%s of %v: %v: %s", c.owner, c.pin, c.feed, res, diff)
 		}
-		if d := res.GetDelivery(); (d == skeinv1.PinDelivery_PIN_DELIVERY_BELOW_FLOOR) != res.GetInFeed() || d != 0 && !res.GetInFeed() {
-			t.Errorf("%s/%s is delivered %v to a reader without an inbox", c.owner, c.pin, d)
+		var delivery skeinv1.PinDelivery
+		switch {
+		case res.GetInFeed() && c.owner == "ann":
+			delivery = skeinv1.PinDelivery_PIN_DELIVERY_PULLED
+		case res.GetInFeed():
+			delivery = skeinv1.PinDelivery_PIN_DELIVERY_PUSHED
+		}
+		if res.GetDelivery() != delivery {
+			t.Errorf("%s/%s of %v is delivered %v, not %v", c.owner, c.pin, c.feed, res.GetDelivery(), delivery)
 		}
 		state := w.pinStates(at, pinNamed(c.owner, c.pin))[0]
 		if diff := cmp.Diff(state.String(), res.GetPin().String()); diff != "" {
 			t.Error(diff)
 		}
 	}
-	w.publish(&skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: "ann"}}})
-	feed := &skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: w.publish(pinned("bob", "", "pushed"))}
-	if res := w.explain(feed, "bob", "pushed"); res.GetDelivery() != skeinv1.PinDelivery_PIN_DELIVERY_PUSHED {
-		t.Error(res)
-	}
-	feed.AtLeast = w.publish(follow("ann", "cid"), pinned("cid", "", "c2"))
-	if res := w.explain(feed, "cid", "c"); res.GetDelivery() != skeinv1.PinDelivery_PIN_DELIVERY_BELOW_FLOOR || res.GetRank() == 0 {
+	feed := &skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: w.publish(follow("ann", "cid"), pinned("cid", "", "c2"))}
+	if res := w.explain(feed, "cid", "c"); res.GetDelivery() != skeinv1.PinDelivery_PIN_DELIVERY_PUSHED || res.GetRank() == 0 {
 		t.Error(res)
 	}
 }
@@ -146,7 +149,7 @@ func TestExplainPinIsReadFeed(t *testing.T) {
 					a.publish(unpinned(p.GetOwnerId(), p.GetPinId()))
 				}
 			case 7:
-				a.publish(&skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: a.reader}}})
+				a.publish(feedRead(a.reader, timestamppb.Now()))
 			case 8:
 				if len(items) > 0 {
 					a.something(t, items)

@@ -116,13 +116,13 @@ func (two *twoWays) canonical(procedure string, body []byte) []byte {
 	return data
 }
 
-// reads are the unary methods that may be called again: those that read.
+// reads are the unary methods without side effects.
 func (two *twoWays) reads() []string {
 	var found []string
 	for procedure := range two.server.methods {
 		d := descriptorOf(procedure)
 		if d != nil && strings.HasPrefix(procedure, "/skein.v1.") && !d.IsStreamingServer() &&
-			strings.Contains(fmt.Sprint(d.Options()), "idempotency_level") && !strings.Contains(procedure, "AdminService") {
+			strings.Contains(fmt.Sprint(d.Options()), "NO_SIDE_EFFECTS") && !strings.Contains(procedure, "AdminService") {
 			found = append(found, procedure)
 		}
 	}
@@ -171,8 +171,6 @@ func replaceTexts(r *rand.Rand, m protoreflect.Message, positions []string) {
 			if r.IntN(4) > 0 {
 				m.Clear(f)
 			}
-		case f.Name() == "mark_active":
-			m.Clear(f) // what is asked first would be told apart from what is asked second
 		case f.Kind() == protoreflect.StringKind:
 			m.Set(f, id())
 		case f.Kind() == protoreflect.EnumKind:

@@ -21,7 +21,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/gateway/internal/admission"
-	"github.com/skein-feed/skein/gateway/internal/feedservice"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -101,7 +100,6 @@ func echoing(ctx context.Context, l net.Listener, method http.Handler, limits ..
 	}
 	s.budgets = admission.NewBudgets(s.limits.budgets())
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.activity = feedservice.NewActivityRecorder(s.life, nil) //nolint:contextcheck // a server outlives the call that starts it
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, l) }()
 	return s, ended

@@ -364,7 +364,7 @@ func TestFeedTokensDemandTheirPosition(t *testing.T) {
 func TestFeedsOfTwoProcesses(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	other := w.replica(withFeeds, func(o *worldOptions) { o.inbox.Threshold, o.inbox.Keep = 0, 24 })
-	at := w.publish(&skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: "ann"}}})
+	var at string
 	for i := range 8 {
 		at = w.publish(
 			follow("ann", fmt.Sprint("star", i%3)), pinned("star0", "", fmt.Sprint("x", i)), pinned("star1", "", fmt.Sprint("y", i)),

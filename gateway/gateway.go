@@ -137,8 +137,7 @@ type Server struct {
 	absent  map[string]bool
 	pages   http.Handler
 
-	activity *feedservice.ActivityRecorder
-	growth   metrics.Growth
+	growth metrics.Growth
 
 	// healthPeriod is how often a watched health is looked at.
 	healthPeriod time.Duration
@@ -208,7 +207,6 @@ func New(o Options) (*Server, error) {
 	s.longAnswers = call.NewSemaphore()
 	s.quotas = admission.NewQuotas(s.limits.quotas())
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.activity = feedservice.NewActivityRecorder(s.life, o.Publisher)
 	if s.rules, err = request.NewRules(); err != nil {
 		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
 	}

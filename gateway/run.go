@@ -19,8 +19,7 @@ import (
 //  1. /readyz and health checks say so, for [Limits.DrainDelay]; every answer closes its connection.
 //  2. Clients have half a second, or less if no connection is left, to hear of that by an answer: who sends a call on
 //     a connection just when it is closed cannot know whether it was taken.
-//  3. The listener closes. Streams end with "unavailable". Every other call under way is answered. Notes of reads that are not in
-//     the log yet are dropped.
+//  3. The listener closes. Streams end with "unavailable". Every other call under way is answered.
 //
 // Then it returns nil. If calls are still under way after [Limits.ShutdownTimeout], it breaks them off and returns an
 // error. It closes the listener in every case, and closes neither log nor stores: who opened them closes them, after
@@ -29,7 +28,6 @@ import (
 // It speaks HTTP/1.1 and HTTP/2 on the one port: with TLS and nothing else if it has certificates, and without TLS if not. The
 // connections of the listener may have TLS of their own.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	defer s.activity.Close()
 	if s.tls != nil {
 		l = tls.NewListener(l, s.tls.Config())
 	}

@@ -23,11 +23,11 @@ type Regional interface {
 	RegionHome(key []byte) (partition uint8, ok bool)
 }
 
-// Narrowed is implemented by a projection that delivers some events to every partition because they do not name whom they concern.
-type Narrowed interface {
-	// Narrowed reports whether an event changes nothing in a partition unless it is the home of the event's User, or an event with
-	// that User or Peer was delivered to the partition before.
-	Narrowed(ev *events.Event) bool
+// Homed is implemented by a projection that delivers some events to every partition for what stores keep in memory.
+type Homed interface {
+	// RowsAtHome reports whether an event changes rows at the home of its User alone. A build keeps nothing in memory, and takes it
+	// nowhere else.
+	RowsAtHome(ev *events.Event) bool
 }
 
 // AppendPartition appends the prefix of the rows of a whole partition that are found by another id than their home: the first

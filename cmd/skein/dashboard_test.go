@@ -110,7 +110,7 @@ func readAll(ctx context.Context, api *command.Client, seed uint64) {
 		a, b := w.others()
 		switch w.random.IntN(6) {
 		case 0:
-			_, _ = api.Feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: a, MarkActive: true, HideSeen: true}))
+			_, _ = api.Feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: a, HideSeen: true}))
 		case 1:
 			_, _ = api.Seen().FilterSeen(ctx, connect.NewRequest(&skeinv1.FilterSeenRequest{
 				UserId: a, ItemIds: []string{w.item(), w.item(), w.item()},

@@ -59,7 +59,7 @@ func writeWorld(t *testing.T, s *server, program string) {
 		`{"userMuted":{"userId":"u1","targetUserId":"u3"}}`,
 		`{"userUnmuted":{"userId":"u1","targetUserId":"u3"}}`,
 		`{"userMuted":{"userId":"u1","targetUserId":"u4"}}`,
-		`{"readerActive":{"userId":"u1"}}`,
+		`{"feedRead":{"userId":"u1","readTime":"2026-01-02T03:04:05Z"}}`,
 		`{"unliked":{"userId":"u1","itemId":"i1"}}`,
 		`{"served":{"userId":"u1","itemIds":["i3","i4"]}}`,
 		`{"seenCleared":{"userId":"u2"}}`,
@@ -147,7 +147,8 @@ func record(t *testing.T, s *server, program string) string {
 	t.Helper()
 	var kept strings.Builder
 	var more, newer, eighth string
-	position := strings.TrimSpace(mustSkein(t, s, program, `{"readerActive":{"userId":"u2"}}`, "publish", "--visible"))
+	last := `{"feedRead":{"userId":"u2","readTime":"2026-01-02T03:04:05Z"}}`
+	position := strings.TrimSpace(mustSkein(t, s, program, last, "publish", "--visible"))
 	for _, read := range reads {
 		args := strings.Fields(read)
 		for i, arg := range args {

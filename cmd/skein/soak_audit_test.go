@@ -103,7 +103,8 @@ func (w soakWorld) event() *skeinv1.Event {
 	case n < 95 && w.random.IntN(5) == 0:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: a}}}
 	}
-	return &skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: a}}}
+	at := timestamppb.New(time.Unix(w.random.Int64N(2e9), 0))
+	return &skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: a, ReadTime: at}}}
 }
 
 // pinned is a pin of a's, perhaps one that b had.

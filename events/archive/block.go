@@ -43,7 +43,6 @@ var fieldsOf = [42]field{
 	events.UserMuted:       hasUser | hasPeer,
 	events.UserUnmuted:     hasUser | hasPeer,
 	events.UserDeleted:     hasUser,
-	events.ReaderActive:    hasUser,
 	events.Liked:           hasUser | hasItem,
 	events.Unliked:         hasUser | hasItem,
 	events.Played:          hasUser | hasItem,

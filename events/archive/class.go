@@ -18,7 +18,7 @@ const numClasses = 2
 
 // ActivityKinds are the kinds of class [Activity].
 const ActivityKinds events.KindSet = 1<<events.Played | 1<<events.Served | 1<<events.Liked | 1<<events.Unliked |
-	1<<events.ReaderActive | 1<<events.SeenCleared | 1<<events.ItemScored | 1<<events.FeedRead
+	1<<events.SeenCleared | 1<<events.ItemScored | 1<<events.FeedRead
 
 var classNames = [numClasses]string{Facts: "facts", Activity: "activity"}
 

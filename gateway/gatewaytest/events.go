@@ -3,6 +3,9 @@ package gatewaytest
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -39,7 +42,8 @@ func Events(rng *rand.Rand, n int) (evs []*skeinv1.Event) {
 		case k == 20 && r.IntN(40) == 0:
 			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: a}}})
 		case k == 21:
-			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: a}}})
+			at := timestamppb.New(time.Unix(r.Int64N(2e9), 0))
+			evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: a, ReadTime: at}}})
 		}
 	}
 	return evs

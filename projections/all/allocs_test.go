@@ -89,8 +89,7 @@ func TestAllocationsOfFolds(t *testing.T) {
 		{"inbox", "follow", nil, follows, 1, 8},
 		{
 			"inbox", "delivery of a pin to 100 readers",
-			append(many(100, func(i int) events.Event { return events.Event{Kind: events.ReaderActive, User: id(i)} }),
-				many(100, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: id(i), Peer: "star"} })...),
+			many(100, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: id(i), Peer: "star"} }),
 			func(i int) events.Event {
 				return events.Event{Kind: events.PinCreated, User: "star", Pin: id(i), Item: id(i)}
 			}, 100, 1,
@@ -105,9 +104,7 @@ func TestAllocationsOfFolds(t *testing.T) {
 			s := openProjection(t, test.projection)
 			conformance.Fold(t, s, l.envelopes(test.before))
 			for i := range test.before {
-				if test.before[i].Kind == events.ReaderActive {
-					beginInbox(t, s, test.before[i].User)
-				}
+				beginInbox(t, s, test.before[i].User)
 			}
 			count := n
 			if test.per > 1 {
@@ -141,7 +138,6 @@ func openProjection(t *testing.T, name string) *projections.Store {
 func TestAllocationsOfQueries(t *testing.T) {
 	l := &budgetLog{events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}}
 	var evs []events.Event
-	evs = append(evs, many(500, func(i int) events.Event { return events.Event{Kind: events.ReaderActive, User: id(i)} })...)
 	evs = append(evs, many(500, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: id(i), Peer: "star"} })...)
 	evs = append(evs, many(200, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: "ann", Peer: id(i)} })...)
 	evs = append(evs, many(1000, func(i int) events.Event {

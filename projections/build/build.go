@@ -54,7 +54,6 @@ type Builder struct {
 	// sequencer accepts and rejects events in the order of the log, as a live fold does, before they are scattered.
 	sequencer *projections.Sequencer
 	scatter   *scatter
-	audiences *audiences
 	files     atomic.Int64 // numbers the temporary files
 	// rows is the number of rows in finished tables.
 	rows atomic.Int64
@@ -68,7 +67,6 @@ type Builder struct {
 // New begins a build. It removes the temporary files that an earlier, interrupted one has left.
 func New(o Options) (*Builder, error) {
 	b := prepare(o)
-	b.audiences = newAudiences(b.projection, b.o.Memory/16)
 	if err := o.FS.RemoveAll(b.parts); err != nil {
 		return nil, err
 	}
@@ -112,12 +110,14 @@ func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
 	if ev.Kind == events.BackfillClosed {
 		to = b.held
 	} else {
-		b.projection.Route(ev, &to)
-		toAll := to == events.AllPartitions()
+		if homed, ok := b.projection.(projections.Homed); ok && homed.RowsAtHome(ev) {
+			to.AddHome(ev.User)
+		} else {
+			b.projection.Route(ev, &to)
+		}
 		if to.Intersect(&b.held); to == (events.Partitions{}) {
 			return nil
 		}
-		b.audiences.narrow(ev, &to, toAll)
 	}
 	return to.Each(func(partition uint8) error { return b.scatter.add(partition, ev, logTime) })
 }

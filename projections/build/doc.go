@@ -20,7 +20,6 @@
 //
 //	build.go    [Builder]: the three phases
 //	sample.go   [Sample]: measures how long the second and third phase will take
-//	audience.go which partitions a pin need not go to
 //	handover.go another process does the second and third phase
 //	scatter.go  the file of events by partition
 //	tables.go   writes rows into tables; writes sorted runs, and merges them

@@ -52,7 +52,7 @@ func (b *Builder) HandOver() (*Handover, error) {
 		}
 		h.Parts = append(h.Parts, part)
 	}
-	b.audiences, b.sampled = nil, projections.MemoryFold{}
+	b.sampled = projections.MemoryFold{}
 	return h, errors.Join(b.scatter.done(), b.writeStoreRows())
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) {
 // smallSettings have what happens in years or to millions happen in generated histories.
 func smallSettings() all.Settings {
 	small := inbox.DefaultSettings()
-	small.Threshold, small.Keep, small.Window = 0, 3, 40*time.Microsecond
+	small.Threshold, small.Keep = 0, 3
 	return all.Settings{Inbox: small}
 }
 

@@ -5,9 +5,9 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// EachUser calls do with every user who has pins or an inbox in a shard. A user may come several times.
+// EachUser calls do with every user who has pins or a read marker in a shard. A user may come several times.
 func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
-	for _, tag := range []projections.Tag{tagOutbox, tagPinCount, tagReader} {
+	for _, tag := range []projections.Tag{tagOutbox, tagPinCount, tagRead} {
 		if err := projections.EachID(r, shard, tag, do); err != nil {
 			return err
 		}

@@ -81,9 +81,6 @@ func BenchmarkFanOut(b *testing.B) {
 	const readers, authors, followers = 50_000, 200, 2000
 	s := newBenchStore(b, inbox.NewWith(inbox.DefaultSettings(), querycache.New(1<<30)))
 	name := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919%readers) }
-	for i := range readers {
-		s.add(events.Event{Kind: events.ReaderActive, User: name(i)})
-	}
 	for a := range authors {
 		for i := range followers {
 			s.add(events.Event{Kind: events.UserFollowed, User: name(a*977 + i*23), Peer: fmt.Sprint("author", a)})
@@ -103,9 +100,6 @@ func BenchmarkFollow(b *testing.B) {
 	const readers = 1000
 	s := newBenchStore(b, inbox.New(inbox.DefaultSettings()))
 	name := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919) }
-	for i := range readers {
-		s.add(events.Event{Kind: events.ReaderActive, User: name(i)})
-	}
 	s.send()
 	b.ResetTimer()
 	b.ReportAllocs()

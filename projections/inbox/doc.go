@@ -8,9 +8,9 @@
 //
 //	pin ──► facts of the pin ──► outbox of its owner, outbox of its board
 //	    (package pinfacts)           │
-//	                                 │ push: in each partition, followers who are active, unless there are too many
+//	                                 │ push: in each partition, to followers, unless there are too many
 //	                                 ▼
-//	           ┌──────────── inbox of A ────────────┐ floor
+//	           ┌──── inbox of A, in memory ─────────┐ floor
 //	  top ─────┤ pins that were pushed              ├──────────────────────────── end
 //	           │ + outboxes that pull rows name     │ all outboxes that A follows
 //	           └────────────────────────────────────┘
@@ -20,27 +20,23 @@
 // pin is decided when it is read, by the pin and the relation as they are. So a deletion, an unfollow, a mute, hidden re-pins, an exclusion
 // change no inbox, and what ends there is seen on the next page.
 //
-//   - Inboxes are in memory, and made again from outboxes: the first page of a reader merges them, and the inbox learns what
-//     it has merged (package pushed). A floor in memory may be above that of the row, never below.
-//   - A reader may have an inbox from a reader_active event on, with the floor at that event.
-//   - What is older than [Settings.Window] is below every floor, and a reader who has not come for as long has no inbox. That is
-//     computed from the horizon, a row of the store, where it matters, and written to no reader (horizon.go).
-//   - Who begins to follow gets a pull row *until* now: what is older may be missing. A page opens the outbox when it gets there. So does
-//     who follows a board to which a pin is moved (pulls.go).
-//   - An inbox that has grown beyond [Settings.Keep] is trimmed, which raises its floor in memory.
-//   - A user with more followers than [Settings.Threshold] in a partition is pulled there: each of them gets a pull row for *always*, once,
-//     and posts cost the same for any number of followers. Back at half of it, pins are pushed again, and the rows are *until* then
-//     (regions.go).
+//   - Inboxes are in memory, and made of outboxes: the first page of a reader merges them, and the inbox learns what it has merged
+//     (package pushed). Then pins are pushed to it for as long as it is read now and then.
+//   - Who begins to follow loses the inbox, which lacks what is older. So does who follows a board to which a pin is moved, or an owner of
+//     whose pins history tells. The next page begins another.
+//   - An inbox that has grown beyond [Settings.Keep] is trimmed, which raises its floor.
+//   - A user with more followers than [Settings.Threshold] in a partition is pulled there: each of them gets a pull row, once, and posts
+//     cost the same for any number of followers. Back at half of it, pins are pushed again (regions.go, pulls.go).
 //
-// All this follows from the log: two builds are equal row for row (I4).
+// The rows follow from the log: two builds are equal row for row (I4). No row says what is in memory.
 //
 // # Partitions
 //
-// Pins and outboxes stand with their owners; readers, inboxes and pull rows with the reader, and so do the relations to those whom the
+// Pins and outboxes stand with their owners; read markers, inboxes and pull rows with the reader, and so do the relations to those whom the
 // reader follows, which the out-half of the graph folds into this store ([graph.NewOut]), because a fold may read no other store. A
 // post is delivered to all partitions, and found there by the regions of its owner and board. It is pushed by what the event says
-// alone, since the facts about the pin stand elsewhere: a repeat of a living pin leaves a candidate that no read shows. History is
-// pushed to all with a relation to its owner, because a move that is known already may have brought the pin to any board. Each
+// alone, since the facts about the pin stand elsewhere: a repeat of a living pin leaves a candidate that no read shows. History drops
+// the inboxes of all with a relation to its owner, because it may have the pin stand on any board, at another time than its own. Each
 // partition decides alone (I13).
 //
 // # Pins and history
@@ -59,7 +55,7 @@
 //
 //	keys.go      the rows, in one table
 //	pins.go      from what is kept of a pin (package pinfacts) to rows
-//	push.go      deliveries; readers.go: who may have an inbox; horizon.go: what is old
+//	push.go      deliveries to inboxes; readmarker.go: what was read
 //	regions.go   whom a post concerns, and who is pulled; pulls.go: outboxes beside the inbox
 //	erase.go     the end of a user
 //	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, trending.go: the two orders

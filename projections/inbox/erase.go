@@ -36,10 +36,8 @@ func (f *Inbox) eraseOwn(user string) error {
 	if err := f.drop(projections.AppendKey(nil, tagBoardDeleted, user)); err != nil {
 		return err
 	}
-	if k, ok := f.b.QueryCache().(*kept); ok {
-		k.inboxes.Drop(events.AppendID(nil, user))
-	}
-	f.key = projections.AppendKey(f.key[:0], tagReader, user)
+	f.dropInbox(events.AppendID(nil, user))
+	f.key = projections.AppendKey(f.key[:0], tagRead, user)
 	f.b.Delete(f.key)
 	return nil
 }

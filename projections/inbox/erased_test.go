@@ -28,9 +28,6 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 		history := renamed(histories.History(t, histories.Options{Feeds: true}), longIDs)
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep") // most inboxes are trimmed
-		if rapid.Bool().Draw(t, "all stay active") {
-			set.Window = inbox.DefaultSettings().Window
-		}
 		s := openMem(t, set)
 		defer s.Close()
 		last := &history[len(history)-1]
@@ -81,7 +78,6 @@ func (l *tail) add(ev events.Event) {
 func (l *tail) popular(user string, n int) {
 	for _, other := range longIDs {
 		if other != user {
-			l.add(active(other))
 			l.add(follows(other, user))
 		}
 	}
@@ -141,13 +137,12 @@ func checkGone(t fataler, s *projections.Store, user string, history []events.Ev
 func TestErasedLargeInbox(t *testing.T) {
 	for _, threshold := range []int64{-1, 100} {
 		set := settings(threshold)
-		set.Window = inbox.DefaultSettings().Window
 		s := openMem(t, set)
 		l := newLog(t, s)
 		var history []events.Event
 		for i := range 300 {
 			reader := fmt.Sprint("reader", i)
-			history = append(history, active(reader), follows(reader, "bob-to-go"), follows("bob-to-go", reader))
+			history = append(history, follows(reader, "bob-to-go"), follows("bob-to-go", reader))
 			if i%2 == 0 {
 				history = append(history, follows(reader, "eve"), events.Event{Kind: events.Liked, User: "bob-to-go", Item: reader})
 			}
@@ -155,7 +150,7 @@ func TestErasedLargeInbox(t *testing.T) {
 		for i := range 30 {
 			history = append(history, postsOn("bob-to-go", fmt.Sprint("b", i%3), fmt.Sprint("p", i)), posts("eve", fmt.Sprint("e", i)))
 		}
-		history = append(history, events.Event{Kind: events.BoardDeleted, User: "bob-to-go", Board: "b1"}, active("bob-to-go"))
+		history = append(history, events.Event{Kind: events.BoardDeleted, User: "bob-to-go", Board: "b1"})
 		for part := range slices.Chunk(history, events.MaxEnvelopeEvents) {
 			l.add(part...)
 		}
@@ -187,7 +182,7 @@ func feed(t testing.TB, s *projections.Store, f inbox.Feed, n int) []inbox.Pin {
 // TestErasedLeavesInboxes: what an erased user has pinned leaves the inboxes of followers.
 func TestErasedLeavesInboxes(t *testing.T) {
 	s := newStory(t, inbox.DefaultSettings())
-	s.do(active("ann"), follows("ann", "bob"), follows("ann", "cid"))
+	s.do(follows("ann", "bob"), follows("ann", "cid"))
 	s.do(posts("bob", "p"), posts("cid", "p"), posts("bob", "q"))
 	if n := entries(t, s.s, "ann"); n != 3 {
 		t.Fatalf("%d entries, want 3", n)

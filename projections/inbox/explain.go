@@ -42,12 +42,10 @@ type Delivery uint8
 const (
 	// NotDelivered: the pin is not in the feed.
 	NotDelivered Delivery = iota
-	// Pushed: the inbox of the reader has it, once a page has begun one.
+	// Pushed: it is brought to the inbox of the reader, once a page has begun one.
 	Pushed
-	// Pulled: the inbox lacks it, and an outbox is merged with it.
+	// Pulled: an outbox is merged with the inbox.
 	Pulled
-	// BelowFloor: it is older than what an inbox may hold, or the reader has none. All outboxes are merged there.
-	BelowFloor
 )
 
 // Explanation is why a pin is in a feed, and where, or why it is not.
@@ -94,7 +92,7 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (x Expl
 		err = q.rankNewest(ctx, &f, sortKey, &x)
 	}
 	if err == nil && x.Rank > 0 {
-		x.Delivery, err = q.delivery(f.Reader, x.Pin, sortKey)
+		x.Delivery, err = q.delivery(f.Reader, x.Pin)
 	}
 	return x, err
 }
@@ -167,24 +165,13 @@ func (q *Queries) rankTrending(ctx context.Context, f *Feed, x *Explanation) err
 }
 
 // delivery reports how a pin gets into a feed that has it: by what rows say, so that every process says the same.
-func (q *Queries) delivery(name string, p *Pin, sortKey []byte) (Delivery, error) {
-	r, err := q.reader(name)
-	if err != nil {
-		return NotDelivered, err
-	}
-	if !r.ready || bytes.Compare(sortKey, r.floor[:]) >= 0 {
-		return BelowFloor, nil
-	}
+func (q *Queries) delivery(name string, p *Pin) (Delivery, error) {
 	if p.Owner == name {
 		return Pulled, nil
 	}
 	for _, board := range []*string{nil, &p.Board} {
-		until, pulls, err := q.r.Get(pullKey(nil, name, p.Owner, board))
-		if err != nil {
-			return NotDelivered, err
-		}
-		if pulls && (len(until) == 0 || bytes.Compare(sortKey, until) >= 0) {
-			return Pulled, nil
+		if _, pulls, err := q.r.Get(pullKey(nil, name, p.Owner, board)); err != nil || pulls {
+			return Pulled, err
 		}
 	}
 	return Pushed, nil

@@ -12,30 +12,25 @@ import (
 
 // walk goes over the pins of a feed, newest first.
 //
-//	          top ──────────── until ──── floor ──────────────────────────── end
+//	          top ─────────────────────── floor ──────────────────────────── end
 //	inbox      ███████████████████████████
-//	outboxes   pulled owners    followed   all that the reader follows
-//	                            lately
+//	outboxes   of pulled owners            all that the reader follows
 //
 // A sort key is only a candidate. Whether the reader sees the pin is decided by the pin and the relation in the same view, so an inbox may
 // hold too much, but not too little (I8).
 type walk struct {
-	q      *Queries
-	feed   *Feed
-	merge  *merge
-	reader reader
+	q     *Queries
+	feed  *Feed
+	merge *merge
 	// floor is the sort key at which the inbox ends; empty means there is none.
 	floor []byte
 	// learned are the first sort keys that were merged below the floor, from one on, as many as an inbox may have. learnedAll: there are no
-	// more above the floor of the reader.
+	// more.
 	learned     [][]byte
 	learnedFrom []byte
 	learnedAll  bool
 	// below is set once the walk has reached the floor, and merges all outboxes.
 	below bool
-	// later are the outboxes that are opened on the way to the floor. from is the sort key at which the walk began.
-	later pendings
-	from  []byte
 	keys  arena
 	// visibilities are the relations to the owners met so far, each read once.
 	visibilities map[string]visibility
@@ -59,7 +54,7 @@ func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
 		// Elsewhere may be ahead. A page has nothing newer than its state, from which a later one counts what is new.
 		from = appendNewestFirst(nil, q.r.Cursor().LastTime)
 	}
-	w := &walk{q: q, feed: f, from: from, left: -1, visibilities: make(map[string]visibility, 32)}
+	w := &walk{q: q, feed: f, left: -1, visibilities: make(map[string]visibility, 32)}
 	w.merge = newMerge(q, &w.keys)
 	if err := w.begin(from); err != nil {
 		return nil, errors.Join(err, w.close())
@@ -67,10 +62,7 @@ func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
 	return w, nil
 }
 
-func (w *walk) begin(from []byte) (err error) {
-	if w.reader, err = w.q.reader(w.feed.Reader); err != nil {
-		return err
-	}
+func (w *walk) begin(from []byte) error {
 	entries := w.inbox()
 	if bytes.Compare(from, w.floor) >= 0 {
 		return w.descend(from)
@@ -86,14 +78,11 @@ func (w *walk) begin(from []byte) (err error) {
 
 // inbox returns what the inbox has, and finds its floor.
 func (w *walk) inbox() (entries pushed.List) {
-	if w.q.kept == nil || !w.reader.ready {
+	if w.q.kept == nil {
 		return entries
 	}
 	entries, floor := w.q.kept.inboxes.Read(events.AppendID(nil, w.feed.Reader), w.q.version)
 	w.floor = []byte(floor)
-	if bytes.Compare(w.reader.floor[:], w.floor) < 0 {
-		w.floor = w.reader.floor[:]
-	}
 	return entries
 }
 
@@ -133,40 +122,17 @@ func (w *walk) descend(from []byte) error {
 	return nil
 }
 
-// openLater opens those outboxes whose time the walk is about to pass.
-func (w *walk) openLater() error {
-	for !w.below && len(w.later) > 0 {
-		at := w.later[0].until
-		if sortKey := w.merge.peek(); sortKey != nil && bytes.Compare(sortKey, at) < 0 {
-			return nil
-		}
-		owner, board, err := cutPull(w.later.take().row, at)
-		if err != nil {
-			return err
-		}
-		if bytes.Compare(at, w.from) < 0 {
-			at = w.from
-		}
-		w.merge.add(w.q.outboxStream(&w.keys, owner, board), at)
-		w.opened++
-	}
-	return nil
-}
-
 // next returns the next pin that the reader sees, with its sort key; nil means the feed has ended.
 func (w *walk) next(ctx context.Context) (*Pin, []byte, error) {
 	for step := 1; ; step++ {
 		if step%1024 == 0 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		if err := w.openLater(); err != nil {
-			return nil, nil, err
-		}
 		sortKey := w.merge.next()
 		if w.merge.err != nil {
 			return nil, nil, w.merge.err
 		}
-		if !w.below && (sortKey == nil || bytes.Compare(sortKey, w.floor) >= 0) {
+		if !w.below && string(w.floor) != pushed.End && (sortKey == nil || bytes.Compare(sortKey, w.floor) >= 0) {
 			if err := w.descend(w.floor); err != nil {
 				return nil, nil, err
 			}
@@ -268,7 +234,7 @@ func (w *walk) learn(sortKey []byte) {
 	if !w.below || w.learnedAll || w.q.kept == nil || len(w.learned) == w.q.kept.inboxes.Most {
 		return
 	}
-	if w.learnedAll = sortKey == nil || bytes.Compare(sortKey, w.reader.floor[:]) >= 0; !w.learnedAll {
+	if w.learnedAll = sortKey == nil; !w.learnedAll {
 		w.learned = append(w.learned, sortKey)
 	}
 }
@@ -276,10 +242,10 @@ func (w *walk) learn(sortKey []byte) {
 // close ends the walk. What it has merged below the floor, the inbox learns.
 func (w *walk) close() error {
 	err := w.merge.close()
-	if err != nil || !w.below || w.q.kept == nil || !w.reader.ready || w.q.elsewhere != nil && w.q.elsewhere.Wanting() {
+	if err != nil || !w.below || w.q.kept == nil || w.q.elsewhere != nil && w.q.elsewhere.Wanting() {
 		return err
 	}
-	from, to := w.learnedFrom, w.reader.floor[:]
+	from, to := w.learnedFrom, []byte(pushed.End)
 	if bytes.Compare(from, appendNewestFirst(nil, w.q.r.Cursor().LastTime)) <= 0 {
 		from = nil // there is nothing newer
 	}

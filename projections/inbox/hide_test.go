@@ -25,7 +25,7 @@ func shelf(t *testing.T) (*projections.Store, *log) {
 	l.add(follows("ann", "bob"), follows("ann", "cid"))
 	for i := range 60 {
 		if i == 20 {
-			l.add(active("ann")) // the floor lies in the midst
+			page(t, s, inbox.Feed{Reader: "ann"}, 1) // the floor lies in the midst
 		}
 		l.add(events.Event{
 			Kind: events.PinCreated, User: []string{"bob", "cid"}[i/30], Pin: fmt.Sprintf("p%02d", i), Item: fmt.Sprint("i", i%30),

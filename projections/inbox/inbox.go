@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"fmt"
-	"time" //nolint:depguard // for the durations of settings: no clock is read
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -18,22 +17,15 @@ type Settings struct {
 	Threshold int64
 	// Keep is how many entries an inbox keeps in memory, and how many of a feed are ranked by heat. It changes no row. Default 1000.
 	Keep int
-	// Window is how far back an inbox reaches, and how long after a reader_active event a reader is pushed to. Default 14 days.
-	Window time.Duration
 }
 
 // DefaultSettings returns the defaults.
-func DefaultSettings() Settings {
-	return Settings{Threshold: 39, Keep: 1000, Window: 14 * 24 * time.Hour}
-}
+func DefaultSettings() Settings { return Settings{Threshold: 39, Keep: 1000} }
 
 // Check reports which setting is out of its bounds.
 func (s Settings) Check() error {
-	switch {
-	case s.Keep < 1 || s.Keep > 1_000_000:
+	if s.Keep < 1 || s.Keep > 1_000_000 {
 		return fmt.Errorf("inbox: keep is %d, not 1 to 1000000 entries", s.Keep)
-	case s.Window < time.Second:
-		return fmt.Errorf("inbox: window is %v, less than a second", s.Window)
 	}
 	return nil
 }
@@ -49,9 +41,6 @@ type Inbox struct {
 	ev *events.Event
 	// event is that of ev: an allocation for each would cost more than the copy.
 	event events.Event
-	// horizon is a copy of the row, and horizonOf is the batch of which it was read.
-	horizon   events.Micros
-	horizonOf *projections.Batch
 	// queries are over the batch.
 	queries *graph.Queries
 	// key and value are scratch: the batch copies what it is given.
@@ -65,7 +54,6 @@ var (
 	_ projections.Configured  = (*Inbox)(nil)
 	_ projections.Walked      = (*Inbox)(nil)
 	_ projections.QueryCacher = (*Inbox)(nil)
-	_ projections.Clocked     = (*Inbox)(nil)
 	_ projections.Regional    = (*Inbox)(nil)
 )
 
@@ -93,24 +81,20 @@ func (*Inbox) Name() string { return "inbox" }
 // Version is the version of the fold and its rows. Since 2 the rows of the graph are those of its version 2; since 3 a pin keeps what tells
 // when it left the board of its history; since 4 heat is left to counters; since 5 partitions fold alone; since 6 a pin keeps whether it is
 // a re-pin, and a reader the read marker; since 7 the position of an event decides whether growth is looked at; since 8 no row is an entry
-// of an inbox.
-func (*Inbox) Version() uint32 { return 8 }
+// of an inbox; since 9 none says what an inbox lacks.
+func (*Inbox) Version() uint32 { return 9 }
 
 // Config returns the settings.
 func (f *Inbox) Config() Settings { return f.settings }
 
 // Settings is part of the fingerprint.
 func (f *Inbox) Settings() map[string]string {
-	s := f.settings
-	return map[string]string{
-		"threshold": fmt.Sprint(max(s.Threshold, -1)),
-		"window":    s.Window.String(),
-	}
+	return map[string]string{"threshold": fmt.Sprint(max(f.settings.Threshold, -1))}
 }
 
-// Kinds are those of the graph, and what makes pins and readers.
+// Kinds are those of the graph, and what makes pins and read markers.
 func (f *Inbox) Kinds() []events.Kind {
-	return append(f.graph.Kinds(), events.PinDeleted, events.ReaderActive, events.FeedRead)
+	return append(f.graph.Kinds(), events.PinDeleted, events.FeedRead)
 }
 
 // Apply folds one event.
@@ -132,8 +116,6 @@ func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 		}
 	case events.UserDeleted:
 		return f.userDeleted()
-	case events.ReaderActive:
-		return f.readerActive()
 	case events.FeedRead:
 		return f.feedRead()
 	}

@@ -34,10 +34,9 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagPinCount:      {Name: "pin-count", Parts: "B", Value: describeCount},
 	tagBoardPinCount: {Name: "board-pin-count", Parts: "B b", Value: describeCount},
 	tagBoardDeleted:  {Name: "board-deleted", Parts: "B b", Value: describeGone},
-	tagReader:        {Name: "reader", Parts: "A", Value: describeReader},
+	tagRead:          {Name: "read", Parts: "A", Value: describeRead},
 	tagPull:          {Name: "pull", Parts: "A B", Rest: describePull},
 	tagPulled:        {Name: "pulled", Parts: "B in", Special: map[string]func(*projections.Description) error{"in": describePartition}},
-	tagHorizon:       {Name: "horizon", Store: true, Value: describeHorizon},
 }
 
 func describeBoard(d *projections.Description, row []byte) error {
@@ -62,32 +61,10 @@ func describeGone(d *projections.Description, row []byte) error {
 	return nil
 }
 
-func describeReader(d *projections.Description, row []byte) error {
-	r, err := decodeReader(row)
-	if err != nil {
-		return err
-	}
-	if r.active > 0 {
-		d.Time("active", r.active)
-	}
-	if r.read > 0 {
-		d.Time("read", r.read)
-	}
-	if !r.ready {
-		d.Flag("no-inbox", true)
-		return nil
-	}
-	floor, _, err := cutTime(r.floor[:])
-	d.Time("floor", floor)
+func describeRead(d *projections.Description, row []byte) error {
+	read, err := decodeReadMarker(row)
+	d.Time("up-to", read)
 	return err
-}
-
-func describeHorizon(d *projections.Description, row []byte) error {
-	if len(row) != 8 {
-		return errRow("horizon", row)
-	}
-	d.Time("at", events.Micros(binary.BigEndian.Uint64(row)))
-	return nil
 }
 
 func describePull(d *projections.Description, rest, row []byte) error {
@@ -98,15 +75,7 @@ func describePull(d *projections.Description, rest, row []byte) error {
 		}
 		d.Name("b", board)
 	}
-	d.InValue()
-	switch len(row) {
-	case 0:
-		d.Flag("always", true)
-	case 8:
-		at, _, err := cutTime(row)
-		d.Time("until", at)
-		return err
-	default:
+	if len(row) != 0 {
 		return errRow("pull", row)
 	}
 	return nil

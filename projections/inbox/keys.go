@@ -22,11 +22,10 @@ func errRow(what string, row []byte) error { return projections.RowError(what, r
 //	0x44  B           count       living pins of B
 //	0x45  B b         count       living pins on b
 //	0x46  B b         time        the first live deletion of b
-//	0x47  A           reader      when A was last active, the read marker, and the floor of the inbox
-//	0x48  A B         until       A looks into the outbox of B: always, or from ^t on
-//	      A B b       until       the same for b, where A does not follow B explicitly
+//	0x47  A           time        the read marker: A has read the feed up to then
+//	0x48  A B         -           A looks into the outbox of B
+//	      A B b       -           the same for b, where A does not follow B explicitly
 //	0x49  B part      -           B is pulled by all in a partition who are concerned: a region, its home is the partition
-//	0x4a  store |     time        the horizon: inboxes have nothing from before
 const (
 	tagPin projections.Tag = projections.FirstInboxTag + iota
 	tagOutbox
@@ -35,10 +34,9 @@ const (
 	tagPinCount
 	tagBoardPinCount
 	tagBoardDeleted
-	tagReader
+	tagRead
 	tagPull
 	tagPulled
-	tagHorizon
 )
 
 // Walked are the tags of lists, those of the graph among them.

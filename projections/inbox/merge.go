@@ -82,13 +82,6 @@ func (m *merge) restart(streams []*stream, from []byte) {
 	heap.Init(m)
 }
 
-// add merges another stream from a sort key on. The walk must not have passed that sort key.
-func (m *merge) add(s *stream, from []byte) {
-	if m.begin(s, from); len(s.ahead) > 0 {
-		heap.Push(m, s)
-	}
-}
-
 // startOf returns the first key of a stream whose sort key is not before from.
 func startOf(s *stream, from []byte) []byte {
 	if len(from) == 0 {

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
@@ -26,11 +25,10 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// settings with which generated histories, of some hundred microseconds, reach everything: readers go idle, inboxes are
-// trimmed.
+// settings with which generated histories reach everything: inboxes are trimmed.
 func settings(threshold int64) inbox.Settings {
 	s := inbox.DefaultSettings()
-	s.Threshold, s.Keep, s.Window = threshold, 3, 40*time.Microsecond
+	s.Threshold, s.Keep = threshold, 3
 	return s
 }
 
@@ -81,8 +79,6 @@ func TestModel(t *testing.T) {
 		history := drawHistory(t)
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
-		// In some histories no reader goes idle: otherwise inboxes seldom fill.
-		set.Window = rapid.SampledFrom([]time.Duration{set.Window, time.Hour}).Draw(t, "window")
 		s := openMem(t, set)
 		defer s.Close()
 		folded := 0

@@ -31,7 +31,10 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after PageCursor, n int) 
 			err = cerr
 		}
 	}()
-	if page.Read = w.reader.read; f.Unread && page.Read > 0 {
+	if page.Read, err = readMarker(q.r, f.Reader); err != nil {
+		return Page{}, err
+	}
+	if f.Unread && page.Read > 0 {
 		bound = appendNewestFirst(nil, page.Read)
 	}
 	var last []byte

@@ -29,7 +29,6 @@ func feeds(b *testing.B) (*projections.Store, func(i int) string) {
 		}
 	}
 	for i := range readers {
-		s.add(events.Event{Kind: events.ReaderActive, User: reader(i)})
 		for n, a := range r.Perm(authors) {
 			if a < large || n < 1000 {
 				s.add(events.Event{Kind: events.UserFollowed, User: reader(i), Peer: author(a)})

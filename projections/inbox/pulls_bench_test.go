@@ -24,7 +24,6 @@ func BenchmarkPulls(b *testing.B) {
 			author := func(i, n int) string { return fmt.Sprint(2_000_000_000_000 + (i*followees+n)*104729) }
 			for i := range readers {
 				fan := near(reader(i), 1)[0]
-				s.add(events.Event{Kind: events.ReaderActive, User: reader(i)})
 				for n := range followees {
 					s.add(events.Event{Kind: events.UserFollowed, User: reader(i), Peer: author(i, n)})
 					if n < pulls {
@@ -48,7 +47,6 @@ func BenchmarkPosts(b *testing.B) {
 			s := newBenchStore(b, inbox.NewWith(inbox.DefaultSettings(), querycache.New(1<<30)))
 			name := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919) }
 			for i := range followers {
-				s.add(events.Event{Kind: events.ReaderActive, User: name(i)})
 				s.add(events.Event{Kind: events.UserFollowed, User: name(i), Peer: "bob"})
 			}
 			s.begin(followers, name)

@@ -1,69 +1,61 @@
 package inbox
 
 import (
-	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox/internal/pushed"
 )
 
+// inboxes returns those that the store keeps in memory; nil means that it keeps none, as in a build.
+func (f *Inbox) inboxes() *pushed.Inboxes {
+	if k, ok := f.b.QueryCache().(*kept); ok {
+		return k.inboxes
+	}
+	return nil
+}
+
 // pushCreated brings the pin of an event to the inboxes of those who follow its owner or its board. The event alone decides, since
 // facts about the pin stand with its owner: of a pin that lives already, inboxes get a candidate that no read shows. All explicit
-// followers get it, also those who exclude the board: a board that is no longer excluded costs nothing here. History goes to the followers
-// of every board of the owner: the pin may have been moved to any of them, even before the time that history gives it.
+// followers get it, also those who exclude the board: a board that is no longer excluded costs nothing here.
+//
+// History drops the inboxes of all followers, also of boards: with it the pin may stand elsewhere, on any board, at the time of a live
+// creation that counted for nothing before.
 //
 // It may be cut between chunks of followers. To deliver twice is to deliver once.
 func (f *Inbox) pushCreated() error {
-	ev := f.ev
-	if ev.Time <= f.horizon {
+	ev, inboxes := f.ev, f.inboxes()
+	if inboxes == nil {
 		return nil
 	}
 	c := pushed.NewCandidate(sortKeyOf(ev.Time, ev.User, ev.Pin), f.b.Version())
-	k, ok := f.b.QueryCache().(*kept)
-	deliver := func(r graph.Related) {
-		if ok {
-			k.inboxes.Deliver(&c, r.Key)
-		}
-	}
 	w := regionWalk{f: f, owner: ev.User}
-	err := w.each(graph.RegionPrefix(nil, ev.User), true, func(r graph.Related) error {
-		if r.Follows || ev.Backfill && r.Boards {
-			deliver(r)
+	err := w.each(graph.RegionPrefix(nil, ev.User), func(r graph.Related) {
+		switch {
+		case ev.Backfill:
+			inboxes.Drop(r.Key, f.b.Version())
+		case r.Follows:
+			inboxes.Deliver(&c, r.Key)
 		}
-		return nil
 	})
-	if err != nil || !w.boards {
+	if err != nil || !w.boards || ev.Backfill {
 		return err
 	}
-	return w.each(graph.BoardRegionPrefix(nil, ev.User, ev.Board), false, func(r graph.Related) error {
-		deliver(r)
-		return nil
-	})
+	return w.each(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.Deliver(&c, r.Key) })
 }
 
-// pushMoved has those who follow a board, and not its owner, look into its outbox for what was moved there: down from now, since
-// the event does not say when the pin was created.
+// pushMoved drops the inboxes of those who follow a board to which a pin is moved: the event does not say when the pin was created, and so
+// not where it belongs.
 func (f *Inbox) pushMoved() error {
-	ev := f.ev
+	ev, inboxes := f.ev, f.inboxes()
+	if inboxes == nil {
+		return nil
+	}
 	w := regionWalk{f: f, owner: ev.User}
-	return w.each(graph.BoardRegionPrefix(nil, ev.User, ev.Board), false, func(r graph.Related) error {
-		reader, _, err := events.CutID(r.Key)
-		if err != nil {
-			return err
-		}
-		s, err := f.queries.Visibility(reader, ev.User)
-		if err != nil || s.Explicit {
-			return err
-		}
-		return f.pull(reader, ev.User, &ev.Board)
-	})
+	return w.each(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.Drop(r.Key, f.b.Version()) })
 }
 
-// forget removes the pins of an owner from the inbox of a reader (I12).
-func (f *Inbox) forget(name, owner string) {
-	if k, ok := f.b.QueryCache().(*kept); ok {
-		k.inboxes.Forget(events.AppendID(nil, name), func(sortKey string) bool {
-			_, of, _, err := cutSortKey([]byte(sortKey))
-			return err == nil && of == owner
-		})
+// dropInbox drops the inbox of a reader, given by the encoding of keys: the next page begins another.
+func (f *Inbox) dropInbox(reader []byte) {
+	if inboxes := f.inboxes(); inboxes != nil {
+		inboxes.Drop(reader, f.b.Version())
 	}
 }

@@ -14,7 +14,7 @@ func TestMovedBeforeItWasCreated(t *testing.T) {
 		set := inbox.DefaultSettings()
 		set.Threshold = threshold
 		s := newStory(t, set)
-		s.do(active("ann"), onBoard(events.BoardFollowed, "ann", "bob", "b"))
+		s.do(onBoard(events.BoardFollowed, "ann", "bob", "b"))
 		s.do(events.Event{Kind: events.PinMoved, User: "bob", Pin: "p", Board: "b"}, posts("cid", "x"))
 		late := postsOn("bob", "a", "p")
 		late.Backfill, late.Source, late.Offset, late.Time = true, "old", 1, s.cursor.LastTime

@@ -248,9 +248,3 @@ func (q *Queries) PinCount(owner string, board *string) (int64, error) {
 	}
 	return readCount(q.r, projections.AppendKey(nil, tagPinCount, owner))
 }
-
-// LastActive reports when the reader was last said to be active; 0 means never.
-func (q *Queries) LastActive(reader string) (events.Micros, error) {
-	r, _, err := readReader(q.r, projections.AppendKey(nil, tagReader, reader))
-	return r.active, err
-}

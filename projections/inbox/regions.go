@@ -17,9 +17,8 @@ import (
 // the owner: all of them have rows that say so (pulls.go), and posts pass over the partition. Each partition decides by its own part
 // of the region (I13).
 //
-// Nothing counts followers. Whether an owner has become too large for a partition is seen by each post that walks over it, and by
-// a new relation now and then, so that about half as many as the threshold come between two looks: what crosses it is bounded.
-// That the owner has become small again is seen at once.
+// Nothing counts followers. Whether an owner has become too large for a partition is seen by a new relation now and then, so that about
+// half as many as the threshold come between two looks. That the owner has become small again is seen at once.
 //
 // Invariant: where an owner is pulled, more than half of the threshold are concerned. So a walk that meets fewer need not ask.
 
@@ -49,9 +48,8 @@ const (
 	metBoards
 )
 
-// each calls do with all who are concerned. do may write; the event may be cut between chunks. In the region of the owner
-// (look), partitions with too many are pulled from then on.
-func (w *regionWalk) each(prefix []byte, look bool, do func(graph.Related) error) error {
+// each calls do with all who are concerned. The event may be cut between chunks.
+func (w *regionWalk) each(prefix []byte, do func(graph.Related)) error {
 	met := w.f.takeKeys()
 	defer w.f.giveKeys(met)
 	for from := prefix; from != nil; {
@@ -60,18 +58,9 @@ func (w *regionWalk) each(prefix []byte, look bool, do func(graph.Related) error
 		if from, err = w.gather(prefix, from, met); err != nil {
 			return err
 		}
-		if look {
-			if err := w.look(met); err != nil {
-				return err
-			}
-		}
 		for i := range met.len() {
-			row := met.at(i)
-			if w.pulled.Has(row[1]) {
-				continue
-			}
-			if err := do(relatedOf(row)); err != nil {
-				return err
+			if row := met.at(i); !w.pulled.Has(row[1]) {
+				do(relatedOf(row))
 			}
 		}
 		if from == nil {
@@ -147,30 +136,6 @@ func (w *regionWalk) readPulled() error {
 	return it.Close()
 }
 
-// look pulls the owner in partitions where too many users were met.
-func (w *regionWalk) look(met *keyList) error {
-	limit := w.f.settings.Threshold
-	for from := 0; limit >= 0 && from < met.len(); {
-		partition := met.at(from)[1]
-		to := from + 1
-		for to < met.len() && met.at(to)[1] == partition {
-			to++
-		}
-		if int64(to-from) > limit && !w.pulled.Has(partition) {
-			w.pulled.Add(partition)
-			w.f.key = pulledKey(w.f.key[:0], w.owner, partition)
-			w.f.b.Set(w.f.key, nil)
-			for i := from; i < to; i++ {
-				if err := w.f.repull(relatedOf(met.at(i)), w.owner, nil); err != nil {
-					return err
-				}
-			}
-		}
-		from = to
-	}
-	return nil
-}
-
 // balance has an owner pulled or no longer pulled in the partition of a user whose relation to the owner has begun (grows) or
 // ended. Growth is looked at now and then, at random but by the position of the event alone: an erasure renames users, and nothing else.
 func (f *Inbox) balance(user, owner string, grows bool) error {
@@ -200,18 +165,17 @@ func (f *Inbox) balance(user, owner string, grows bool) error {
 	if err := it.Close(); err != nil {
 		return err
 	}
-	w := regionWalk{f: f, owner: owner}
-	switch n := int64(met.len()); {
-	case grows:
-		return w.look(met)
-	case n > limit/2:
+	if n := int64(met.len()); grows && n <= limit || !grows && n > limit/2 {
 		return nil
 	}
 	f.key = pulledKey(f.key[:0], owner, partition)
-	f.b.Delete(f.key)
-	now := untilNow(f.b.LogTime())
+	if grows {
+		f.b.Set(f.key, nil)
+	} else {
+		f.b.Delete(f.key)
+	}
 	for i := range met.len() {
-		if err := f.repull(relatedOf(met.at(i)), owner, now); err != nil {
+		if err := f.repull(relatedOf(met.at(i)), owner, grows); err != nil {
 			return err
 		}
 	}

@@ -20,9 +20,8 @@ func (f *Inbox) Route(ev *events.Event, to *events.Partitions) {
 	}
 }
 
-// Narrowed is part of [projections.Narrowed]: a pin is pushed to whom the regions of its owner and board lead to, and the rows of a region
-// are made by events that name the owner.
-func (*Inbox) Narrowed(ev *events.Event) bool {
+// RowsAtHome is part of [projections.Homed]: elsewhere a pin is pushed to inboxes, which are in memory.
+func (*Inbox) RowsAtHome(ev *events.Event) bool {
 	return ev.Kind == events.PinCreated || ev.Kind == events.PinMoved
 }
 

@@ -58,7 +58,10 @@ func (q *Queries) trending(ctx context.Context, f *Feed, after PageCursor, n int
 			err = cerr
 		}
 	}()
-	w.left, page.Read = f.Ranked, w.reader.read
+	w.left = f.Ranked
+	if page.Read, err = readMarker(q.r, f.Reader); err != nil {
+		return page, err
+	}
 	scores := f.Heat.Scores(s.seq)
 	defer func() {
 		if cerr := scores.Close(); err == nil {

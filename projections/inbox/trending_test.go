@@ -16,7 +16,7 @@ func TestHeatSession(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
 	l := newLog(t, s)
-	l.add(active("ann"), follows("ann", "bob"))
+	l.add(follows("ann", "bob"))
 	play := func(item int) events.Event {
 		return events.Event{Kind: events.Played, User: "zoe", Item: fmt.Sprint("i", item)}
 	}

@@ -32,7 +32,7 @@ func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
 	for _, name := range []string{
 		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin", "read in part", "read, but not as far as before", "read ahead of the log", "read marker ends with its user", "hidden by an exclusion", "by a board follow only",
 		"pins of one item", "user with 3 explicit followers", "board with 3 followers of its own", "equal times of two owners", "equal times of one owner", "pin of the past", "pin on the default board",
-		"pin moved", "attributes", "pins of a later life of a board", "pin of a deleted user's new life", "reader active",
+		"pin moved", "attributes", "pins of a later life of a board", "pin of a deleted user's new life",
 		"pin void", "creation ignored", "move ignored", "re-created", "pin dies with its board", "history dies with its board",
 		"late history is moved", "late history takes the place of a pin", "history saved by a move", "history revives a live creation",
 		"order by encoding", "large envelope", "large envelope of history",
@@ -94,7 +94,6 @@ func notePins(note func(name string, reached bool), history []events.Event) {
 	existed := map[[2]string]bool{}
 	for n, ev := range history {
 		deleted[ev.User] = deleted[ev.User] || ev.Kind == events.UserDeleted
-		note("reader active", ev.Kind == events.ReaderActive)
 		if before := New(history[:n]).Read(ev.User); ev.Kind == events.FeedRead {
 			note("read, but not as far as before", ev.Read < before)
 			note("read ahead of the log", ev.Read > ev.Time)

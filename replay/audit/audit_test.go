@@ -26,14 +26,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newProjection returns the i-th projection of the list, with inboxes so small that all that happens to them does. The graph
-// keeps every list; those of inboxes are sorted when they are read.
+// newProjection returns the i-th projection of the list, with a threshold so low that owners are pulled. The graph keeps every list;
+// those of inbox are sorted when they are read.
 func newProjection(i int) projections.Projection {
 	if i == graphStore {
 		return graph.New().WithShort(0)
 	}
 	small := inbox.DefaultSettings()
-	small.Threshold, small.Keep = 5, 4
+	small.Threshold = 5
 	return all.All(all.Settings{Inbox: small})[i]
 }
 
@@ -161,7 +161,6 @@ func TestDisagree(t *testing.T) {
 		return events.Event{Kind: events.PinCreated, User: "bob", Board: "art", Pin: p, Item: "film"}
 	}
 	envs := []*events.Envelope{
-		w.Envelope(events.Event{Kind: events.ReaderActive, User: "ann"}),
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
 		w.Envelope(events.Event{Kind: events.BoardFollowed, User: "cid", Peer: "bob", Board: "art"}),
 		w.Envelope(pin("1"), pin("2"), pin("3")),

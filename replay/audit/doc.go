@@ -5,7 +5,7 @@
 //
 //	counts   every count is the length of the list that another store has (I7)
 //	mirrors  every follow is in the lists of both sides, with the same time
-//	feeds    every inbox has the feed that follows from the graph and the outboxes by the definition of a feed (I8)
+//	feeds    every reader gets the feed that follows from the graph and the outboxes by the definition of a feed (I8)
 //	items    an owner's pins show exactly the items, on the boards, that counters has
 //
 // Stores of some partitions are audited as far as they go: the users who are held, and of what is between two users what both ends have,

@@ -19,10 +19,10 @@ import (
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )
 
-// smallSettings make a few events reach what else takes thousands: trimmed inboxes, pulled outboxes, spread items.
+// smallSettings make a few events reach what else takes thousands: owners are pulled.
 func smallSettings() all.Settings {
 	s := all.Settings{Inbox: inbox.DefaultSettings(), Counters: counters.DefaultSettings()}
-	s.Inbox.Threshold, s.Inbox.Keep = 1, 2
+	s.Inbox.Threshold = 1
 	return s
 }
 

@@ -29,10 +29,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newProjection returns the i-th projection of the list, with inboxes so small that all that happens to them does.
+// newProjection returns the i-th projection of the list, with a threshold so low that owners are pulled.
 func newProjection(i int) projections.Projection {
 	small := inbox.DefaultSettings()
-	small.Threshold, small.Keep = 5, 4
+	small.Threshold = 5
 	return all.All(all.Settings{Inbox: small})[i]
 }
 

@@ -122,9 +122,8 @@ var absences = []struct {
 }
 
 var deliveries = map[inbox.Delivery]skeinv1.PinDelivery{
-	inbox.Pushed:     skeinv1.PinDelivery_PIN_DELIVERY_PUSHED,
-	inbox.Pulled:     skeinv1.PinDelivery_PIN_DELIVERY_PULLED,
-	inbox.BelowFloor: skeinv1.PinDelivery_PIN_DELIVERY_BELOW_FLOOR,
+	inbox.Pushed: skeinv1.PinDelivery_PIN_DELIVERY_PUSHED,
+	inbox.Pulled: skeinv1.PinDelivery_PIN_DELIVERY_PULLED,
 }
 
 // reasons says why an item is hidden. One that was not played is hidden for what was served, whether or not the list has it: the filter

@@ -102,9 +102,6 @@ func (s *Service) ReadFeed(
 		return nil, start.since.TokenError(err)
 	}
 	s.metrics.Feeds.Count(page)
-	if req.GetMarkActive() {
-		s.recordActive(r, f.Reader)
-	}
 	res := &skeinv1.ReadFeedResponse{
 		Entries: feedEntries(page.Pins), Completeness: hidden.completeness(r), Position: position, ReadTime: readTime(page),
 	}

@@ -1,8 +1,7 @@
 // Package feedservice answers FeedService: pages of feeds (read_feed.go), less what their readers have seen (hide_seen.go), by time or by
 // heat (feed_heat.go), and the pins of an owner or board (list_pins.go). It counts what is above an earlier page (count_newer.go), streams
 // that number when it changes (watch_feed.go), and says why a pin is in a feed or not (explain_pin.go). It looks up pins by their names
-// (batch_get_pins.go), and what a viewer has to do with pins and items (viewer_state.go), and lists what a user likes (list_likes.go). A
-// page may note that its reader reads (active.go).
+// (batch_get_pins.go), and what a viewer has to do with pins and items (viewer_state.go), and lists what a user likes (list_likes.go).
 package feedservice
 
 import (
@@ -21,9 +20,8 @@ type Service struct {
 	*views.Views
 	metrics *metrics.Metrics
 	// heavy bounds the pages that read all that is ranked.
-	heavy    *admission.Heavy
-	activity *ActivityRecorder
-	logger   *slog.Logger
+	heavy  *admission.Heavy
+	logger *slog.Logger
 	// ranked is how many pins of a feed are ranked by heat.
 	ranked int
 
@@ -36,10 +34,10 @@ type Service struct {
 }
 
 // New fails if the inbox is of another projection.
-func New(v *views.Views, m *metrics.Metrics, heavy *admission.Heavy, activity *ActivityRecorder, logger *slog.Logger) (*Service, error) {
+func New(v *views.Views, m *metrics.Metrics, heavy *admission.Heavy, logger *slog.Logger) (*Service, error) {
 	ranked, err := ranked(v.Inbox.Live)
 	return &Service{
-		Views: v, metrics: m, heavy: heavy, activity: activity, logger: logger, ranked: ranked,
+		Views: v, metrics: m, heavy: heavy, logger: logger, ranked: ranked,
 		Watchers: feedwatch.New(v.Log, v.Hub, v.Inbox.Live), counts: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		Pace: watchPace, Silence: watchSilence,
 	}, err

@@ -33,7 +33,7 @@ const (
 	// ofMarkers move a read marker.
 	ofMarkers = events.KindSet(1 << events.FeedRead)
 	// ofNone change no number: the order is that of time, and likes and scores hide nothing.
-	ofNone = events.KindSet(1<<events.ReaderActive | 1<<events.Liked | 1<<events.Unliked | 1<<events.ItemScored)
+	ofNone = events.KindSet(1<<events.Liked | 1<<events.Unliked | 1<<events.ItemScored)
 )
 
 // follower reads the log for watchers, from its start until the last of them leaves.

@@ -11,7 +11,6 @@ var feedWeights = []weight{
 	{events.PinCreated, 26, true},
 	{events.UserFollowed, 10, true},
 	{events.BoardFollowed, 11, true},
-	{events.ReaderActive, 7, false},
 	{events.FeedRead, 6, false},
 	{events.PinMoved, 7, false},
 	{events.PinDeleted, 5, false},

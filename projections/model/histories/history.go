@@ -61,7 +61,6 @@ var weights = []weight{
 	{events.PinDeleted, 1, false},
 	{events.UserDeleted, 1, false},
 	{events.Liked, 1, false},
-	{events.ReaderActive, 1, false},
 	{events.BackfillClosed, 1, false},
 }
 

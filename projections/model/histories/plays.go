@@ -20,7 +20,6 @@ var playWeights = []weight{
 	{events.PinDeleted, 7, false},
 	{events.BoardDeleted, 3, false},
 	{events.BoardCreated, 2, false},
-	{events.ReaderActive, 1, false},
 	{events.UserDeleted, 1, false},
 	{events.BackfillClosed, 1, false},
 }

@@ -236,7 +236,6 @@ type Event struct {
 	//	*Event_UserMuted
 	//	*Event_UserUnmuted
 	//	*Event_UserDeleted
-	//	*Event_ReaderActive
 	//	*Event_Liked
 	//	*Event_Unliked
 	//	*Event_Played
@@ -443,15 +442,6 @@ func (x *Event) GetUserDeleted() *UserDeleted {
 	return nil
 }
 
-func (x *Event) GetReaderActive() *ReaderActive {
-	if x != nil {
-		if x, ok := x.Kind.(*Event_ReaderActive); ok {
-			return x.ReaderActive
-		}
-	}
-	return nil
-}
-
 func (x *Event) GetLiked() *Liked {
 	if x != nil {
 		if x, ok := x.Kind.(*Event_Liked); ok {
@@ -617,11 +607,6 @@ type Event_UserDeleted struct {
 	UserDeleted *UserDeleted `protobuf:"bytes,23,opt,name=user_deleted,json=userDeleted,proto3,oneof"`
 }
 
-type Event_ReaderActive struct {
-	// A user reads the feed again, or still. Written by the feed service, at most once a reader and day.
-	ReaderActive *ReaderActive `protobuf:"bytes,24,opt,name=reader_active,json=readerActive,proto3,oneof"`
-}
-
 type Event_Liked struct {
 	// A user likes an item. May be backfilled.
 	Liked *Liked `protobuf:"bytes,25,opt,name=liked,proto3,oneof"`
@@ -700,8 +685,6 @@ func (*Event_UserMuted) isEvent_Kind() {}
 func (*Event_UserUnmuted) isEvent_Kind() {}
 
 func (*Event_UserDeleted) isEvent_Kind() {}
-
-func (*Event_ReaderActive) isEvent_Kind() {}
 
 func (*Event_Liked) isEvent_Kind() {}
 
@@ -1603,52 +1586,6 @@ func (x *UserDeleted) GetUserId() string {
 	return ""
 }
 
-// A sign that a reader reads.
-type ReaderActive struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The reader. The acting user.
-	UserId        string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReaderActive) Reset() {
-	*x = ReaderActive{}
-	mi := &file_skein_v1_event_proto_msgTypes[20]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReaderActive) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReaderActive) ProtoMessage() {}
-
-func (x *ReaderActive) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[20]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReaderActive.ProtoReflect.Descriptor instead.
-func (*ReaderActive) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
-}
-
-func (x *ReaderActive) GetUserId() string {
-	if x != nil {
-		return x.UserId
-	}
-	return ""
-}
-
 // The read marker of a reader's feed.
 type FeedRead struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1663,7 +1600,7 @@ type FeedRead struct {
 
 func (x *FeedRead) Reset() {
 	*x = FeedRead{}
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1612,7 @@ func (x *FeedRead) String() string {
 func (*FeedRead) ProtoMessage() {}
 
 func (x *FeedRead) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1625,7 @@ func (x *FeedRead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRead.ProtoReflect.Descriptor instead.
 func (*FeedRead) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FeedRead) GetUserId() string {
@@ -1718,7 +1655,7 @@ type Liked struct {
 
 func (x *Liked) Reset() {
 	*x = Liked{}
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1667,7 @@ func (x *Liked) String() string {
 func (*Liked) ProtoMessage() {}
 
 func (x *Liked) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1680,7 @@ func (x *Liked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Liked.ProtoReflect.Descriptor instead.
 func (*Liked) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Liked) GetUserId() string {
@@ -1773,7 +1710,7 @@ type Unliked struct {
 
 func (x *Unliked) Reset() {
 	*x = Unliked{}
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1722,7 @@ func (x *Unliked) String() string {
 func (*Unliked) ProtoMessage() {}
 
 func (x *Unliked) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1735,7 @@ func (x *Unliked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unliked.ProtoReflect.Descriptor instead.
 func (*Unliked) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Unliked) GetUserId() string {
@@ -1828,7 +1765,7 @@ type Played struct {
 
 func (x *Played) Reset() {
 	*x = Played{}
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1777,7 @@ func (x *Played) String() string {
 func (*Played) ProtoMessage() {}
 
 func (x *Played) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1790,7 @@ func (x *Played) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Played.ProtoReflect.Descriptor instead.
 func (*Played) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Played) GetUserId() string {
@@ -1883,7 +1820,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +1832,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +1845,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Served) GetUserId() string {
@@ -1936,7 +1873,7 @@ type SeenCleared struct {
 
 func (x *SeenCleared) Reset() {
 	*x = SeenCleared{}
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +1885,7 @@ func (x *SeenCleared) String() string {
 func (*SeenCleared) ProtoMessage() {}
 
 func (x *SeenCleared) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +1898,7 @@ func (x *SeenCleared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenCleared.ProtoReflect.Descriptor instead.
 func (*SeenCleared) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SeenCleared) GetUserId() string {
@@ -1985,7 +1922,7 @@ type ItemScored struct {
 
 func (x *ItemScored) Reset() {
 	*x = ItemScored{}
-	mi := &file_skein_v1_event_proto_msgTypes[27]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +1934,7 @@ func (x *ItemScored) String() string {
 func (*ItemScored) ProtoMessage() {}
 
 func (x *ItemScored) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[27]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +1947,7 @@ func (x *ItemScored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemScored.ProtoReflect.Descriptor instead.
 func (*ItemScored) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ItemScored) GetItemId() string {
@@ -2038,7 +1975,7 @@ type BackfillClosed struct {
 
 func (x *BackfillClosed) Reset() {
 	*x = BackfillClosed{}
-	mi := &file_skein_v1_event_proto_msgTypes[28]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +1987,7 @@ func (x *BackfillClosed) String() string {
 func (*BackfillClosed) ProtoMessage() {}
 
 func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[28]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2000,7 @@ func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillClosed.ProtoReflect.Descriptor instead.
 func (*BackfillClosed) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BackfillClosed) GetSource() string {
@@ -2091,7 +2028,7 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"EventBatch\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05kinds\x18\x02 \x01(\x06R\x05kinds\x124\n" +
-	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xe4\f\n" +
+	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xab\f\n" +
 	"\x05Event\x12\"\n" +
 	"\bevent_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\aeventId\x12;\n" +
 	"\voccurred_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -2115,8 +2052,7 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"user_muted\x18\x15 \x01(\v2\x13.skein.v1.UserMutedH\x00R\tuserMuted\x12:\n" +
 	"\fuser_unmuted\x18\x16 \x01(\v2\x15.skein.v1.UserUnmutedH\x00R\vuserUnmuted\x12:\n" +
-	"\fuser_deleted\x18\x17 \x01(\v2\x15.skein.v1.UserDeletedH\x00R\vuserDeleted\x12=\n" +
-	"\rreader_active\x18\x18 \x01(\v2\x16.skein.v1.ReaderActiveH\x00R\freaderActive\x12'\n" +
+	"\fuser_deleted\x18\x17 \x01(\v2\x15.skein.v1.UserDeletedH\x00R\vuserDeleted\x12'\n" +
 	"\x05liked\x18\x19 \x01(\v2\x0f.skein.v1.LikedH\x00R\x05liked\x12-\n" +
 	"\aunliked\x18\x1a \x01(\v2\x11.skein.v1.UnlikedH\x00R\aunliked\x12*\n" +
 	"\x06played\x18\x1b \x01(\v2\x10.skein.v1.PlayedH\x00R\x06played\x12*\n" +
@@ -2128,7 +2064,7 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\rrepins_hidden\x18  \x01(\v2\x16.skein.v1.RepinsHiddenH\x00R\frepinsHidden\x12:\n" +
 	"\frepins_shown\x18! \x01(\v2\x15.skein.v1.RepinsShownH\x00R\vrepinsShown\x121\n" +
 	"\tfeed_read\x18\" \x01(\v2\x12.skein.v1.FeedReadH\x00R\bfeedReadB\r\n" +
-	"\x04kind\x12\x05\xbaH\x02\b\x01\"e\n" +
+	"\x04kind\x12\x05\xbaH\x02\b\x01J\x04\b\x18\x10\x19\"e\n" +
 	"\fUserFollowed\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
@@ -2199,9 +2135,6 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"2\n" +
 	"\vUserDeleted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"3\n" +
-	"\fReaderActive\x12#\n" +
-	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"p\n" +
 	"\bFeedRead\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -2249,7 +2182,7 @@ func file_skein_v1_event_proto_rawDescGZIP() []byte {
 	return file_skein_v1_event_proto_rawDescData
 }
 
-var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_skein_v1_event_proto_goTypes = []any{
 	(*Board)(nil),                 // 0: skein.v1.Board
 	(*Pin)(nil),                   // 1: skein.v1.Pin
@@ -2271,20 +2204,19 @@ var file_skein_v1_event_proto_goTypes = []any{
 	(*RepinsHidden)(nil),          // 17: skein.v1.RepinsHidden
 	(*RepinsShown)(nil),           // 18: skein.v1.RepinsShown
 	(*UserDeleted)(nil),           // 19: skein.v1.UserDeleted
-	(*ReaderActive)(nil),          // 20: skein.v1.ReaderActive
-	(*FeedRead)(nil),              // 21: skein.v1.FeedRead
-	(*Liked)(nil),                 // 22: skein.v1.Liked
-	(*Unliked)(nil),               // 23: skein.v1.Unliked
-	(*Played)(nil),                // 24: skein.v1.Played
-	(*Served)(nil),                // 25: skein.v1.Served
-	(*SeenCleared)(nil),           // 26: skein.v1.SeenCleared
-	(*ItemScored)(nil),            // 27: skein.v1.ItemScored
-	(*BackfillClosed)(nil),        // 28: skein.v1.BackfillClosed
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*FeedRead)(nil),              // 20: skein.v1.FeedRead
+	(*Liked)(nil),                 // 21: skein.v1.Liked
+	(*Unliked)(nil),               // 22: skein.v1.Unliked
+	(*Played)(nil),                // 23: skein.v1.Played
+	(*Served)(nil),                // 24: skein.v1.Served
+	(*SeenCleared)(nil),           // 25: skein.v1.SeenCleared
+	(*ItemScored)(nil),            // 26: skein.v1.ItemScored
+	(*BackfillClosed)(nil),        // 27: skein.v1.BackfillClosed
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
 }
 var file_skein_v1_event_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.EventBatch.events:type_name -> skein.v1.Event
-	29, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
+	28, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
 	4,  // 2: skein.v1.Event.user_followed:type_name -> skein.v1.UserFollowed
 	5,  // 3: skein.v1.Event.user_unfollowed:type_name -> skein.v1.UserUnfollowed
 	6,  // 4: skein.v1.Event.board_followed:type_name -> skein.v1.BoardFollowed
@@ -2299,31 +2231,30 @@ var file_skein_v1_event_proto_depIdxs = []int32{
 	15, // 13: skein.v1.Event.user_muted:type_name -> skein.v1.UserMuted
 	16, // 14: skein.v1.Event.user_unmuted:type_name -> skein.v1.UserUnmuted
 	19, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
-	20, // 16: skein.v1.Event.reader_active:type_name -> skein.v1.ReaderActive
-	22, // 17: skein.v1.Event.liked:type_name -> skein.v1.Liked
-	23, // 18: skein.v1.Event.unliked:type_name -> skein.v1.Unliked
-	24, // 19: skein.v1.Event.played:type_name -> skein.v1.Played
-	25, // 20: skein.v1.Event.served:type_name -> skein.v1.Served
-	26, // 21: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
-	27, // 22: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
-	28, // 23: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
-	17, // 24: skein.v1.Event.repins_hidden:type_name -> skein.v1.RepinsHidden
-	18, // 25: skein.v1.Event.repins_shown:type_name -> skein.v1.RepinsShown
-	21, // 26: skein.v1.Event.feed_read:type_name -> skein.v1.FeedRead
-	0,  // 27: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
-	0,  // 28: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
-	0,  // 29: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
-	0,  // 30: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
-	1,  // 31: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
-	1,  // 32: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
-	1,  // 33: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
-	1,  // 34: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
-	29, // 35: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	21, // 16: skein.v1.Event.liked:type_name -> skein.v1.Liked
+	22, // 17: skein.v1.Event.unliked:type_name -> skein.v1.Unliked
+	23, // 18: skein.v1.Event.played:type_name -> skein.v1.Played
+	24, // 19: skein.v1.Event.served:type_name -> skein.v1.Served
+	25, // 20: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
+	26, // 21: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
+	27, // 22: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
+	17, // 23: skein.v1.Event.repins_hidden:type_name -> skein.v1.RepinsHidden
+	18, // 24: skein.v1.Event.repins_shown:type_name -> skein.v1.RepinsShown
+	20, // 25: skein.v1.Event.feed_read:type_name -> skein.v1.FeedRead
+	0,  // 26: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
+	0,  // 27: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
+	0,  // 28: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
+	0,  // 29: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
+	1,  // 30: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
+	1,  // 31: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
+	1,  // 32: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
+	1,  // 33: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
+	28, // 34: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_event_proto_init() }
@@ -2346,7 +2277,6 @@ func file_skein_v1_event_proto_init() {
 		(*Event_UserMuted)(nil),
 		(*Event_UserUnmuted)(nil),
 		(*Event_UserDeleted)(nil),
-		(*Event_ReaderActive)(nil),
 		(*Event_Liked)(nil),
 		(*Event_Unliked)(nil),
 		(*Event_Played)(nil),
@@ -2364,7 +2294,7 @@ func file_skein_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_event_proto_rawDesc), len(file_skein_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

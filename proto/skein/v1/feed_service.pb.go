@@ -232,14 +232,11 @@ type PinDelivery int32
 const (
 	// The pin is not in the feed.
 	PinDelivery_PIN_DELIVERY_UNSPECIFIED PinDelivery = 0
-	// It is pushed: the inbox of the reader has it, once a page has begun one since the start.
+	// It is pushed: it is brought to the reader's inbox in memory, once a page has begun one.
 	PinDelivery_PIN_DELIVERY_PUSHED PinDelivery = 1
-	// It is pulled: the inbox lacks it, and a page merges the outbox of its owner or board. The owner has too many followers for pushes
-	// (--feed-threshold), the reader began to follow later, the pin was moved, or it is the reader's own.
+	// It is pulled: a page merges the outbox of its owner or board with the inbox. The owner has too many followers for pushes
+	// (--feed-threshold), or the pin is the reader's own.
 	PinDelivery_PIN_DELIVERY_PULLED PinDelivery = 2
-	// It is pulled because it is older than what an inbox may hold (--feed-window), or because the reader has none. Pages merge all outboxes
-	// there.
-	PinDelivery_PIN_DELIVERY_BELOW_FLOOR PinDelivery = 3
 )
 
 // Enum value maps for PinDelivery.
@@ -248,13 +245,11 @@ var (
 		0: "PIN_DELIVERY_UNSPECIFIED",
 		1: "PIN_DELIVERY_PUSHED",
 		2: "PIN_DELIVERY_PULLED",
-		3: "PIN_DELIVERY_BELOW_FLOOR",
 	}
 	PinDelivery_value = map[string]int32{
 		"PIN_DELIVERY_UNSPECIFIED": 0,
 		"PIN_DELIVERY_PUSHED":      1,
 		"PIN_DELIVERY_PULLED":      2,
-		"PIN_DELIVERY_BELOW_FLOOR": 3,
 	}
 )
 
@@ -310,8 +305,6 @@ type ReadFeedRequest struct {
 	HideSeen bool `protobuf:"varint,7,opt,name=hide_seen,json=hideSeen,proto3" json:"hide_seen,omitempty"`
 	// Show each item once a session, by the first of its pins in the order.
 	OnePerItem bool `protobuf:"varint,8,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`
-	// Note in the log that the reader reads, so that the feed is kept ready.
-	MarkActive bool `protobuf:"varint,9,opt,name=mark_active,json=markActive,proto3" json:"mark_active,omitempty"`
 	// A position that the answer must contain; empty means any.
 	AtLeast string `protobuf:"bytes,10,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	// With hide_seen: look at plays only, not at what was served, as in FilterSeen. All pages of a session have the same.
@@ -413,13 +406,6 @@ func (x *ReadFeedRequest) GetHideSeen() bool {
 func (x *ReadFeedRequest) GetOnePerItem() bool {
 	if x != nil {
 		return x.OnePerItem
-	}
-	return false
-}
-
-func (x *ReadFeedRequest) GetMarkActive() bool {
-	if x != nil {
-		return x.MarkActive
 	}
 	return false
 }
@@ -2158,7 +2144,7 @@ var File_skein_v1_feed_service_proto protoreflect.FileDescriptor
 
 const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1bskein/v1/feed_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\x1a\x1cskein/v1/graph_service.proto\"\xbf\x03\n" +
+	"\x1bskein/v1/feed_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\x1a\x1cskein/v1/graph_service.proto\"\xa4\x03\n" +
 	"\x0fReadFeedRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12$\n" +
@@ -2172,13 +2158,12 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"includeOwn\x12\x1b\n" +
 	"\thide_seen\x18\a \x01(\bR\bhideSeen\x12 \n" +
 	"\fone_per_item\x18\b \x01(\bR\n" +
-	"onePerItem\x12\x1f\n" +
-	"\vmark_active\x18\t \x01(\bR\n" +
-	"markActive\x12#\n" +
+	"onePerItem\x12#\n" +
 	"\bat_least\x18\n" +
 	" \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\x12#\n" +
 	"\rignore_served\x18\v \x01(\bR\fignoreServedB\a\n" +
-	"\x05start\"\xa1\x02\n" +
+	"\x05startJ\x04\b\t\x10\n" +
+	"\"\xa1\x02\n" +
 	"\x10ReadFeedResponse\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.skein.v1.FeedEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12!\n" +
@@ -2345,14 +2330,13 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x19ABSENCE_REASON_NOT_RANKED\x10\t\x12\x1d\n" +
 	"\x19ABSENCE_REASON_ITEM_SHOWN\x10\n" +
 	"\x12 \n" +
-	"\x1cABSENCE_REASON_REPINS_HIDDEN\x10\v*{\n" +
+	"\x1cABSENCE_REASON_REPINS_HIDDEN\x10\v*]\n" +
 	"\vPinDelivery\x12\x1c\n" +
 	"\x18PIN_DELIVERY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PIN_DELIVERY_PUSHED\x10\x01\x12\x17\n" +
-	"\x13PIN_DELIVERY_PULLED\x10\x02\x12\x1c\n" +
-	"\x18PIN_DELIVERY_BELOW_FLOOR\x10\x032\x8b\x05\n" +
+	"\x13PIN_DELIVERY_PULLED\x10\x022\x8b\x05\n" +
 	"\vFeedService\x12F\n" +
-	"\bReadFeed\x12\x19.skein.v1.ReadFeedRequest\x1a\x1a.skein.v1.ReadFeedResponse\"\x03\x90\x02\x02\x12L\n" +
+	"\bReadFeed\x12\x19.skein.v1.ReadFeedRequest\x1a\x1a.skein.v1.ReadFeedResponse\"\x03\x90\x02\x01\x12L\n" +
 	"\n" +
 	"CountNewer\x12\x1b.skein.v1.CountNewerRequest\x1a\x1c.skein.v1.CountNewerResponse\"\x03\x90\x02\x01\x12H\n" +
 	"\tWatchFeed\x12\x1a.skein.v1.WatchFeedRequest\x1a\x1b.skein.v1.WatchFeedResponse\"\x000\x01\x12F\n" +

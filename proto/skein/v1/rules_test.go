@@ -104,8 +104,8 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// TestReads demands of every method that only reads that it may be called by GET, but for one that may append, that it takes a position and says at
-// which it read; and of every list that it is paged alike.
+// TestReads demands of every method that only reads that it may be called by GET, that it takes a position and says at which it read; and
+// of every list that it is paged alike.
 func TestReads(t *testing.T) {
 	eachFile(func(file protoreflect.FileDescriptor) {
 		for i := range file.Services().Len() {
@@ -137,9 +137,6 @@ func checkMethod(t *testing.T, method protoreflect.MethodDescriptor) {
 		t.Fatalf("%s has no options", method.FullName())
 	}
 	isRead := options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
-	if method.Input().Fields().ByName("mark_active") != nil { // it may append
-		isRead = options.GetIdempotencyLevel() == descriptorpb.MethodOptions_IDEMPOTENT
-	}
 	for _, verb := range []string{"Check", "Filter", "BatchGet", "Get", "List", "Read"} {
 		if strings.HasPrefix(string(method.Name()), verb) && !isRead {
 			t.Errorf("%s is a read without NO_SIDE_EFFECTS", method.FullName())

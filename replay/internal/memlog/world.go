@@ -101,7 +101,6 @@ func (w *World) event() events.Event {
 		{1, events.UserUnblocked},
 		{2, events.UserMuted},
 		{2, events.RepinsHidden},
-		{10, events.ReaderActive},
 		{4, events.FeedRead},
 		{6, events.Liked},
 		{2, events.Unliked},

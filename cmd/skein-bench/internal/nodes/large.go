@@ -89,7 +89,7 @@ func (l largeNode) measure(ctx context.Context, b *measure.Bench, ids bool) (m l
 	defer func() { err = errors.Join(err, n.close()) }()
 	g := product{
 		users: largeUsers, items: largeItems, ids: ids,
-		mix: mix{plays: 500, likes: 50, follows: 10, pins: 1, active: 10},
+		mix: mix{plays: 500, likes: 50, follows: 10, pins: 1},
 	}.generate(43)
 	log := make([][]byte, readTogether)
 	debug.FreeOSMemory() // what came before is no part of this

@@ -16,7 +16,7 @@ import (
 const firstItem = 5 * workload.FirstID
 
 // mix is how many events of a log are of each kind, of their sum.
-type mix struct{ plays, likes, follows, pins, scores, active int }
+type mix struct{ plays, likes, follows, pins, scores int }
 
 // product is what a log is made up of. Plays, likes and followed users are drawn by power laws, items of pins and scores evenly.
 type product struct {
@@ -49,7 +49,6 @@ func (p product) generate(seed uint64) *generator {
 		{events.UserFollowed, p.mix.follows},
 		{events.PinCreated, p.mix.pins},
 		{events.ItemScored, p.mix.scores},
-		{events.ReaderActive, p.mix.active},
 	} {
 		for range k.n {
 			g.kinds = append(g.kinds, k.kind)

@@ -61,7 +61,7 @@ func replayLogs(b *measure.Bench) []*replayLog {
 				"with two ZADD and two HINCRBY, never rewritten.",
 			rate: 1_500_000, bytes: 20,
 		},
-		{projection: "inbox", what: "a follow or pin", mix: "follows, readers and pins", make: stores.HomeEvents(n), threshold: threshold},
+		{projection: "inbox", what: "a follow or pin", mix: "follows and pins", make: stores.HomeEvents(n), threshold: threshold},
 		{
 			projection: "seen", what: "a play", mix: "plays", threshold: threshold, rate: 1_500_000, bytes: 12,
 			make: stores.PlayEvents(n, max(1, n/20), 31),

@@ -170,7 +170,7 @@ func (w *loadWorld) feedMethods(r *rand.Rand) []readMethod {
 			procedure: skeinv1connect.FeedServiceReadFeedProcedure, answer: new(skeinv1.ReadFeedResponse),
 			requests: requests(r, func(r *rand.Rand) proto.Message {
 				return &skeinv1.ReadFeedRequest{
-					ReaderId: workload.UserID(w.follower(r)), PageSize: entriesRead, Order: order, HideSeen: hideSeen, MarkActive: true,
+					ReaderId: workload.UserID(w.follower(r)), PageSize: entriesRead, Order: order, HideSeen: hideSeen,
 				}
 			}),
 		}

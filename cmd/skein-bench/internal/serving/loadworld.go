@@ -70,7 +70,7 @@ func (w *loadWorld) items() int { return 2 * w.pins }
 func (w *loadWorld) load(ctx context.Context, s *programs.Skein) error {
 	for _, phase := range [][]iter.Seq[*skeinv1.Event]{
 		{w.graph.All()},
-		{w.readers(), w.lists()},
+		{w.lists()},
 		{w.posts(), w.activity(), w.history()},
 	} {
 		var sequences [][]*skeinv1.PublishRequest
@@ -106,17 +106,6 @@ func dealt(calls []*skeinv1.PublishRequest, n int) [][]*skeinv1.PublishRequest {
 		sequences[i%n] = append(sequences[i%n], call)
 	}
 	return sequences
-}
-
-// readers are all users, who read their feeds.
-func (w *loadWorld) readers() iter.Seq[*skeinv1.Event] {
-	return func(yield func(*skeinv1.Event) bool) {
-		for u := range w.graph.Users {
-			if !yield(workload.ReaderActive(uint32(u))) {
-				return
-			}
-		}
-	}
 }
 
 func board(owner uint32, id string) *skeinv1.Board {

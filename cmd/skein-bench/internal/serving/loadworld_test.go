@@ -39,14 +39,13 @@ func TestLoadWorld(t *testing.T) {
 		}
 	}
 	decode(inCalls(w.graph.All(), 1000))
-	decode(inCalls(w.readers(), 1000))
 	decode(inCalls(w.lists(), 1000))
 	decode(inCalls(w.posts(), 1000))
 	decode(inCalls(w.activity(), 1000))
 	decode(inCalls(w.history(), 1000))
 	decode(inCalls(w.writes(0, 500), 10))
 	for kind, want := range map[events.Kind]int{
-		events.UserFollowed: 5000 + 100, events.ReaderActive: 1000, events.PinCreated: 1000 + 50, events.Served: 1000,
+		events.UserFollowed: 5000 + 100, events.PinCreated: 1000 + 50, events.Served: 1000,
 		events.Played: 1000*watcherPlays + 250, events.Liked: 1000*watcherPlays/20 + 100,
 	} {
 		if kinds[kind] != want {

@@ -85,22 +85,19 @@ func openFeed(b *measure.Bench, w *feedWorld, threshold int64) (*feedStore, erro
 	return &feedStore{f, cache}, err
 }
 
-// loadFollows folds the follows, those of a large author (0: none), and then the activity of all who have an inbox.
+// loadFollows folds the follows, and those of a large author (0: none).
 func (f *feedStore) loadFollows(w *feedWorld, large int) error {
-	return f.Load(len(w.follows)+large+w.active(), func(i int) *skeinv1.Event {
+	return f.Load(len(w.follows)+large, func(i int) *skeinv1.Event {
 		if i < len(w.follows) {
 			return w.followed(w.follows[i])
 		}
-		if i -= len(w.follows); i < large {
-			return workload.UserFollowed(w.largeFollower(i), largeAuthor)
-		}
-		return workload.ReaderActive(uint32(i - large))
+		return workload.UserFollowed(w.largeFollower(i-len(w.follows)), largeAuthor)
 	})
 }
 
-// beginInboxes has all who have an inbox read a page, with which it begins.
+// beginInboxes has readers read a page, with which the inbox of each begins. All follows must be folded before: a follow drops it.
 func (f *feedStore) beginInboxes(ctx context.Context, w *feedWorld) error {
-	for reader := range w.active() {
+	for reader := range w.inboxes() {
 		if _, err := f.page(ctx, uint32(reader)); err != nil {
 			return err
 		}
@@ -183,12 +180,13 @@ func feedFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSi
 		return err
 	}
 	inMemory := f.cache.Stats().Bytes - begun
-	full, err := f.Compacted(ctx)
-	if err != nil {
+	pushed := w.posts[runs[0].from:]
+	// Before the store is compacted, which opens it anew, without inboxes.
+	if err := f.checkPages(ctx, w.light, func(r feedReader) []string { return w.namesOf(pushed, r.boards) }); err != nil {
 		return err
 	}
-	pushed := w.posts[runs[0].from:]
-	if err := f.checkPages(ctx, w.light, func(r feedReader) []string { return w.namesOf(pushed, r.boards) }); err != nil {
+	full, err := f.Compacted(ctx)
+	if err != nil {
 		return err
 	}
 	deliveries := float64(w.deliveries(pushed))
@@ -222,7 +220,7 @@ func fanOutRows(
 		"followers, %s deliveries a run; each run goes on where the one before ended, so inboxes grow. skein: decode and "+
 		"fold envelopes of %d posts until all are flushed, threshold infinite. Redis: the same deliveries in pipelines of "+
 		"%d over 2 connections, encoded by hand, AOF everysec, until the last reply. %d readers, all with an inbox, which skein has in memory.",
-		measure.Figure(float64(w.deliveries(w.of(runs[0])))), postsTogether, deliveriesTogether, w.active()))
+		measure.Figure(float64(w.deliveries(w.of(runs[0])))), postsTogether, deliveriesTogether, w.inboxes()))
 	core := b.Row("feed-fanout-core", "fan-out, durable, by processor time", "deliveries/s", "the same measurements, by "+
 		"seconds of one core: of skein all threads, flushes, compactions and garbage collection included; of Redis the "+
 		"server alone, without the program that sends.")

@@ -10,7 +10,9 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/inbox"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // feedPage is how many posts a page has.
@@ -27,6 +29,18 @@ func (f *feedStore) page(ctx context.Context, reader uint32) (page inbox.Page, e
 	}
 	page, err = inbox.CachedQuery(v).Feed(ctx, inbox.Feed{Reader: workload.UserID(reader)}, nil, feedPage)
 	return page, errors.Join(err, v.Close())
+}
+
+// plainUser pins nothing.
+const plainUser = "plain"
+
+// dropInbox has a reader follow a user and unfollow that user, which drops the inbox: all outboxes are merged for the next page.
+func (f *feedStore) dropInbox(reader uint32) error {
+	env, err := f.Envelope([]*skeinv1.Event{workload.UserFollowed(reader, plainUser), workload.UserUnfollowed(reader, plainUser)})
+	if err != nil {
+		return err
+	}
+	return f.Store.Fold([]*events.Envelope{env})
 }
 
 // name names a post for comparing.
@@ -68,6 +82,8 @@ func (f *feedStore) checkPages(ctx context.Context, readers []feedReader, want f
 type feedClass struct {
 	id, title, note string
 	readers         []feedReader
+	// returning: the readers have no inbox before each page.
+	returning bool
 	// lists are those that are merged in Redis.
 	lists func(feedReader) []string
 	// bound is what skein may take at most of the time of Redis; 0 means for information only.
@@ -100,11 +116,13 @@ func (w *feedWorld) classes() []feedClass {
 			bound:   0.5,
 		},
 		{
-			id: "feed-page-returning", title: fmt.Sprintf("of %d followees, without an inbox, as after a start", follows),
-			note: fmt.Sprintf("all outboxes are merged for each page. Redis: one pipeline of LRANGE of the %d newest of each followee, "+
+			id: "feed-page-returning", title: fmt.Sprintf("of %d followees, without an inbox, as after a follow", follows),
+			note: fmt.Sprintf("before each page, not timed, its reader follows a user and unfollows, so skein drops the inbox and "+
+				"merges all outboxes. Redis: one pipeline of LRANGE of the %d newest of each followee, "+
 				"merged in the client, then one of %d HMGET.", feedPage, feedPage),
-			readers: w.returning,
-			lists:   func(r feedReader) []string { return outs(r.boards) },
+			readers:   w.returning,
+			returning: true,
+			lists:     func(r feedReader) []string { return outs(r.boards) },
 		},
 	}
 }
@@ -137,12 +155,17 @@ func feedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore
 			}
 		}
 		row := b.Row(class.id, "page of 20, "+class.title+", p99", "µs", class.note)
+		prepare := func(feedReader) error { return nil }
+		mine := prepare
+		if class.returning {
+			mine = func(r feedReader) error { return f.dropInbox(r.number) }
+		}
 		err := b.Alternate(ctx, row,
-			measure.Contender{Name: measure.MySelf, Measure: timePages(b, class.readers, func(ctx context.Context, r feedReader) error {
+			measure.Contender{Name: measure.MySelf, Measure: timePages(b, class.readers, mine, func(ctx context.Context, r feedReader) error {
 				_, err := f.page(ctx, r.number)
 				return err
 			})},
-			measure.Contender{Name: peer, Measure: timePages(b, class.readers, func(ctx context.Context, r feedReader) error {
+			measure.Contender{Name: peer, Measure: timePages(b, class.readers, prepare, func(ctx context.Context, r feedReader) error {
 				_, err := s.page(ctx, class.lists(r)...)
 				return err
 			})})
@@ -154,15 +177,19 @@ func feedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore
 	return nil
 }
 
-// timePages reads pages of some readers in turn, for a third of the time of a measurement.
+// timePages reads pages of some readers in turn, for a third of the time of a measurement. What prepare does before each is not timed.
 func timePages(
-	b *measure.Bench, readers []feedReader, read func(context.Context, feedReader) error,
+	b *measure.Bench, readers []feedReader, prepare func(feedReader) error, read func(context.Context, feedReader) error,
 ) func(context.Context) (measure.Measurement, error) {
 	return func(ctx context.Context) (measure.Measurement, error) {
 		var times []float64
 		for end := time.Now().Add(b.Opts.Time / 3); len(times) < fewestPages || time.Now().Before(end); {
+			r := readers[len(times)%len(readers)]
+			if err := prepare(r); err != nil {
+				return measure.Measurement{}, err
+			}
 			begin := time.Now()
-			if err := read(ctx, readers[len(times)%len(readers)]); err != nil {
+			if err := read(ctx, r); err != nil {
 				return measure.Measurement{}, err
 			}
 			times = append(times, measure.Micros(time.Since(begin)))

@@ -69,7 +69,7 @@ func (k feedKind) appendDelivery(dst []byte, key, post, at string) []byte {
 
 // followers returns the home feeds that the posts on each board come to.
 func (w *feedWorld) followers() [][]string {
-	keys := make([]string, w.active())
+	keys := make([]string, w.inboxes())
 	for i := range keys {
 		keys[i] = homeKey(uint32(i))
 	}

@@ -53,13 +53,13 @@ type feedWorld struct {
 	boards []string
 	// posts are in the order of time.
 	posts []feedPost
-	// readers follow boards and have inboxes. Those whose pages are measured come after them.
+	// readers follow boards and read before the first post, so they have inboxes. Those whose pages are measured come after them.
 	readers int
 	// follows are in the order of time; the followee is a board.
 	follows []workload.Edge
 	// pushes is how many readers with an inbox follow each board.
 	pushes []int
-	// light, heavy and returning are the readers whose pages are measured. Those who return have no inbox.
+	// light, heavy and returning are the readers whose pages are measured. The returning ones do not read before the first post.
 	light, heavy, returning []feedReader
 }
 
@@ -75,7 +75,6 @@ func newFeedWorld(boards []string, posts []feedPost, readers int) (*feedWorld, e
 	if len(boards) < 2*celebrities+2*lightFollows || len(posts) == 0 {
 		return nil, fmt.Errorf("%d posts on %d boards are too few", len(posts), len(boards))
 	}
-	squeeze(posts)
 	w := &feedWorld{boards: boards, posts: posts, readers: readers, pushes: make([]int, len(boards))}
 	r := rand.New(rand.NewPCG(7, 0))
 	for board := range boards {
@@ -120,18 +119,6 @@ func newFeedWorld(boards []string, posts []feedPost, readers int) (*feedWorld, e
 	return w, nil
 }
 
-// postsSpan is less than the feed window, so that every reader who has an inbox keeps it.
-const postsSpan = events.Micros(10 * 24 * time.Hour / time.Microsecond)
-
-// squeeze makes the times of posts, which may be years apart, stand within postsSpan of the first, in their order.
-func squeeze(posts []feedPost) {
-	first := posts[0].at
-	span := max(1, posts[len(posts)-1].at-first)
-	for i := range posts {
-		posts[i].at = first + events.Micros(float64(posts[i].at-first)*float64(postsSpan)/float64(span))
-	}
-}
-
 func (w *feedWorld) follow(reader, board uint32) {
 	w.follows = append(w.follows, workload.Edge{Follower: reader, Followee: board})
 }
@@ -145,11 +132,11 @@ func boardFollowers(board, readers int) int {
 	return max(1, int(n))
 }
 
-// active returns the readers who have an inbox.
-func (w *feedWorld) active() int { return w.readers + len(w.light) + len(w.heavy) }
+// inboxes returns how many readers have an inbox before the first post. They are numbered from 0.
+func (w *feedWorld) inboxes() int { return w.readers + len(w.light) + len(w.heavy) }
 
 // users returns how many readers there are of all kinds.
-func (w *feedWorld) users() int { return w.active() + len(w.returning) }
+func (w *feedWorld) users() int { return w.inboxes() + len(w.returning) }
 
 // start is a time before the first post.
 func (w *feedWorld) start() events.Micros {
@@ -308,7 +295,7 @@ func (w *feedWorld) followed(e workload.Edge) *skeinv1.Event {
 	return workload.UserFollowed(e.Follower, w.boards[e.Followee])
 }
 
-// HomeEvents are about n events of home feeds: who follows which board, who reads, and then pins.
+// HomeEvents are about n events of home feeds: follows of boards, and then pins.
 func HomeEvents(n int) iter.Seq[*skeinv1.Event] {
 	return func(yield func(*skeinv1.Event) bool) {
 		boards, posts := makePosts(max(200, n/400), n/3)
@@ -318,11 +305,6 @@ func HomeEvents(n int) iter.Seq[*skeinv1.Event] {
 		}
 		for _, e := range w.follows {
 			if !yield(w.followed(e)) {
-				return
-			}
-		}
-		for i := range w.active() {
-			if !yield(workload.ReaderActive(uint32(i))) {
 				return
 			}
 		}

@@ -30,11 +30,6 @@ func UserUnfollowed(follower uint32, user string) *skeinv1.Event {
 	}}
 }
 
-// ReaderActive is the event that a reader reads the home feed.
-func ReaderActive(reader uint32) *skeinv1.Event {
-	return &skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: UserID(reader)}}}
-}
-
 // PinCreated is the event that an owner posts a pin.
 func PinCreated(owner, id string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{

@@ -14,7 +14,6 @@ import (
 type FoldFlags struct {
 	FeedThreshold int64         `help:"Followers in a partition beyond which pins are merged on reading; -1 means push all." default:"39"`
 	FeedKeep      int           `help:"Entries of a feed that an inbox keeps in memory, and that are ranked by heat." default:"1000"`
-	FeedWindow    time.Duration `help:"How far back an inbox reaches, and how long after a sign of its reader it is kept." default:"336h"`
 	HeatHalfLife  time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
 	HeatPerPlay   uint32        `help:"The heat that a play adds to an item." default:"1"`
 	HeatPerLike   uint32        `help:"The heat that a like adds." default:"4"`
@@ -35,7 +34,7 @@ func (f *FoldFlags) Settings() (all.Settings, error) {
 		},
 		Counters: counters.DefaultSettings(),
 	}
-	s.Inbox.Threshold, s.Inbox.Keep, s.Inbox.Window = f.FeedThreshold, f.FeedKeep, f.FeedWindow
+	s.Inbox.Threshold, s.Inbox.Keep = f.FeedThreshold, f.FeedKeep
 	s.Counters.HalfLife = f.HeatHalfLife
 	s.Counters.PlayWeight, s.Counters.LikeWeight, s.Counters.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
 	for _, c := range []struct {

@@ -14,7 +14,6 @@ type feedCmd struct {
 	HideSeen     bool   `help:"Leave out what the reader has played or was served, as query seen does."`
 	IgnoreServed bool   `help:"With --hide-seen, look at plays only."`
 	OnePerItem   bool   `help:"Each item once, by the first of its pins."`
-	MarkActive   bool   `help:"Note in the log that the reader reads, so that the feed is kept ready."`
 
 	PageSize  int32  `help:"Entries a page; 0 means 20, at most 200." default:"0"`
 	PageToken string `help:"Begin where an earlier page ended." placeholder:"TOKEN" xor:"start"`
@@ -56,7 +55,7 @@ func (c *feedCmd) request(q *Cmd) func(size int32, token string) *skeinv1.ReadFe
 	return func(size int32, token string) *skeinv1.ReadFeedRequest {
 		req := &skeinv1.ReadFeedRequest{
 			ReaderId: c.Reader, PageSize: size, Order: feedOrders[c.Order], IncludeOwn: c.IncludeOwn, HideSeen: c.HideSeen,
-			IgnoreServed: c.IgnoreServed, OnePerItem: c.OnePerItem, MarkActive: c.MarkActive, AtLeast: q.AtLeast,
+			IgnoreServed: c.IgnoreServed, OnePerItem: c.OnePerItem, AtLeast: q.AtLeast,
 		}
 		switch {
 		case token != "":

@@ -18,6 +18,7 @@
 //   - Deliver is called by the fold before there is a view with the pin. It adds the sort key if it is below the floor; another one
 //     is missed. While nothing is learned, all are added.
 //   - An older view may show a pin that was gone before the inbox learned of it. So pages of views below learned do without.
+//   - Whoever begins to follow needs what outboxes had before, so the inbox is dropped, and no view from before teaches another.
 //   - A repair changes rows without an event, so all inboxes are dropped, and no view from before teaches one.
 //
 // # What is kept

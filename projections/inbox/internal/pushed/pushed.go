@@ -24,6 +24,9 @@ type Inboxes struct {
 	closed bool
 }
 
+// End is a floor below every sort key: an inbox that reaches down to it has all.
+const End = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+
 // generation has some inboxes, and each sort key in them once.
 type generation struct {
 	inboxes map[string]*inbox
@@ -209,19 +212,11 @@ func (s *Inboxes) Learn(reader []byte, version uint64, from []byte, sortKeys [][
 	s.trim(g, box)
 }
 
-// Forget removes entries of a reader's inbox by their sort keys.
-func (s *Inboxes) Forget(reader []byte, forget func(sortKey string) bool) {
+// Drop removes the inbox of a reader. Only views from a version on may begin another.
+func (s *Inboxes) Drop(reader []byte, version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g, box := s.find(reader); box != nil {
-		box.entries = slices.DeleteFunc(box.entries, func(number uint32) bool { return forget(g.keys[number]) })
-	}
-}
-
-// Drop removes the inbox of a reader.
-func (s *Inboxes) Drop(reader []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.shown = max(s.shown, version)
 	s.remove(s.young, reader)
 	s.remove(s.old, reader)
 }

@@ -118,7 +118,15 @@ func TestPagesAreThoseOfOutboxes(t *testing.T) {
 				w.inboxes.Repaired(w.version() + 1)
 				w.outboxes = append(w.outboxes, []string{"10", "20"})
 			},
-			"drop": func(*rapid.T) { w.inboxes.Drop(reader) },
+			"follow": func(t *rapid.T) {
+				w.inboxes.Drop(reader, w.version()+1)
+				if rapid.Bool().Draw(t, "read before it shows") {
+					w.read(t, w.version(), "", rapid.IntRange(1, 9).Draw(t, "n"))
+				}
+				keys := rapid.SliceOfNDistinct(key, 0, 9, rapid.ID).Draw(t, "keys")
+				slices.Sort(keys)
+				w.outboxes = append(w.outboxes, keys)
+			},
 			"turn": func(*rapid.T) {
 				w.inboxes.mu.Lock()
 				defer w.inboxes.mu.Unlock()
@@ -198,19 +206,13 @@ func TestTrimmed(t *testing.T) {
 	}
 }
 
-// TestForget: what is forgotten leaves the inbox of the reader.
-func TestForget(t *testing.T) {
+// TestDrop: one inbox goes, and others stay.
+func TestDrop(t *testing.T) {
 	s := learned(querycache.New(1<<20), 2)
-	for _, key := range []string{"bob1", "cid1", "bob0"} {
-		c := NewCandidate([]byte(key), 1)
-		s.Deliver(&c, name(0))
-		s.Deliver(&c, name(1))
-	}
-	s.Forget(name(0), func(key string) bool { return key[:3] == "bob" })
-	for i, want := range []int{1, 3} {
-		list, _ := s.Read(name(i), 1)
-		if n := len(list.numbers); n != want {
-			t.Errorf("inbox %d has %d entries, want %d", i, n, want)
+	s.Drop(name(0), 1)
+	for i, want := range []string{"", end} {
+		if _, floor := s.Read(name(i), 1); floor != want {
+			t.Errorf("inbox %d reaches down to %q, want %q", i, floor, want)
 		}
 	}
 }

@@ -55,8 +55,7 @@ const (
 
 // FeedServiceClient is a client for the skein.v1.FeedService service.
 type FeedServiceClient interface {
-	// ReadFeed reads a page of a reader's home feed. With mark_active it may append a reader_active event, at most
-	// one a reader and day, which never delays or fails the read. It may be retried, but GET is not taken.
+	// ReadFeed reads a page of a reader's home feed.
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
 	// CountNewer counts the entries of a feed above the top of an earlier page or above the read marker, up to 100, as for a badge: those
 	// that ReadFeed returns with the same options and newer_than. The order is NEWEST.
@@ -97,7 +96,7 @@ func NewFeedServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+FeedServiceReadFeedProcedure,
 			connect.WithSchema(feedServiceMethods.ByName("ReadFeed")),
-			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		countNewer: connect.NewClient[v1.CountNewerRequest, v1.CountNewerResponse](
@@ -205,8 +204,7 @@ func (c *feedServiceClient) ExplainPin(ctx context.Context, req *connect.Request
 
 // FeedServiceHandler is an implementation of the skein.v1.FeedService service.
 type FeedServiceHandler interface {
-	// ReadFeed reads a page of a reader's home feed. With mark_active it may append a reader_active event, at most
-	// one a reader and day, which never delays or fails the read. It may be retried, but GET is not taken.
+	// ReadFeed reads a page of a reader's home feed.
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
 	// CountNewer counts the entries of a feed above the top of an earlier page or above the read marker, up to 100, as for a badge: those
 	// that ReadFeed returns with the same options and newer_than. The order is NEWEST.
@@ -243,7 +241,7 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 		FeedServiceReadFeedProcedure,
 		svc.ReadFeed,
 		connect.WithSchema(feedServiceMethods.ByName("ReadFeed")),
-		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	feedServiceCountNewerHandler := connect.NewUnaryHandler(

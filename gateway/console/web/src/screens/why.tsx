@@ -168,9 +168,8 @@ const reasons: Record<AbsenceReason, (q: Question) => string> = {
 
 const deliveries: Record<PinDelivery, string> = {
   [PinDelivery.UNSPECIFIED]: "",
-  [PinDelivery.PUSHED]: "It was pushed: the reader's inbox has it.",
-  [PinDelivery.PULLED]: "It is pulled: a page merges the owner's outbox. The owner has many followers, or the reader followed later.",
-  [PinDelivery.BELOW_FLOOR]: "It is older than what the inbox holds, so pages merge all outboxes there.",
+  [PinDelivery.PUSHED]: "It is pushed: it is brought to the reader's inbox in memory, once a page has begun one.",
+  [PinDelivery.PULLED]: "It is pulled: a page merges the owner's outbox with the inbox. The owner has many followers, or is the reader.",
 };
 
 function Explained({ of: q }: { of: Question }) {

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/event.proto.
  */
 export const file_skein_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQi7QkKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEi8KDXJlYWRlcl9hY3RpdmUYGCABKAsyFi5za2Vpbi52MS5SZWFkZXJBY3RpdmVIABIgCgVsaWtlZBgZIAEoCzIPLnNrZWluLnYxLkxpa2VkSAASJAoHdW5saWtlZBgaIAEoCzIRLnNrZWluLnYxLlVubGlrZWRIABIiCgZwbGF5ZWQYGyABKAsyEC5za2Vpbi52MS5QbGF5ZWRIABIiCgZzZXJ2ZWQYHCABKAsyEC5za2Vpbi52MS5TZXJ2ZWRIABItCgxzZWVuX2NsZWFyZWQYHSABKAsyFS5za2Vpbi52MS5TZWVuQ2xlYXJlZEgAEisKC2l0ZW1fc2NvcmVkGB4gASgLMhQuc2tlaW4udjEuSXRlbVNjb3JlZEgAEjMKD2JhY2tmaWxsX2Nsb3NlZBgfIAEoCzIYLnNrZWluLnYxLkJhY2tmaWxsQ2xvc2VkSAASLwoNcmVwaW5zX2hpZGRlbhggIAEoCzIWLnNrZWluLnYxLlJlcGluc0hpZGRlbkgAEi0KDHJlcGluc19zaG93bhghIAEoCzIVLnNrZWluLnYxLlJlcGluc1Nob3duSAASJwoJZmVlZF9yZWFkGCIgASgLMhIuc2tlaW4udjEuRmVlZFJlYWRIAEIGCgRraW5kIjcKDFVzZXJGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjkKDlVzZXJVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiQAoNQm9hcmRGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEh4KBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmQiQgoPQm9hcmRVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCI9CgxCb2FyZENyZWF0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZBINCgV0aXRsZRgCIAEoCSIuCgxCb2FyZERlbGV0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZCKAAQoKUGluQ3JlYXRlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4SEAoIYm9hcmRfaWQYAiABKAkSDwoHaXRlbV9pZBgDIAEoCRIfCghyZXBpbl9vZhgEIAEoCzINLnNrZWluLnYxLlBpbhISCgphdHRyaWJ1dGVzGAUgASgMIjgKCFBpbk1vdmVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCSIoCgpQaW5EZWxldGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbiI2CgtVc2VyQmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjgKDVVzZXJVbmJsb2NrZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI0CglVc2VyTXV0ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI2CgtVc2VyVW5tdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjcKDFJlcGluc0hpZGRlbhIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjYKC1JlcGluc1Nob3duEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSIfCgxSZWFkZXJBY3RpdmUSDwoHdXNlcl9pZBgBIAEoCSJKCghGZWVkUmVhZBIPCgd1c2VyX2lkGAEgASgJEi0KCXJlYWRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiKQoFTGlrZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIisKB1VubGlrZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIioKBlBsYXllZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKwoGU2VydmVkEg8KB3VzZXJfaWQYASABKAkSEAoIaXRlbV9pZHMYAiADKAkiHgoLU2VlbkNsZWFyZWQSDwoHdXNlcl9pZBgBIAEoCSIsCgpJdGVtU2NvcmVkEg8KB2l0ZW1faWQYASABKAkSDQoFc2NvcmUYAiABKBIiIAoOQmFja2ZpbGxDbG9zZWQSDgoGc291cmNlGAEgASgJQjRaMmdpdGh1Yi5jb20vc2tlaW4tZmVlZC9za2Vpbi9wcm90by9za2Vpbi92MTtza2VpbnYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
+  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQiwgkKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiAKBWxpa2VkGBkgASgLMg8uc2tlaW4udjEuTGlrZWRIABIkCgd1bmxpa2VkGBogASgLMhEuc2tlaW4udjEuVW5saWtlZEgAEiIKBnBsYXllZBgbIAEoCzIQLnNrZWluLnYxLlBsYXllZEgAEiIKBnNlcnZlZBgcIAEoCzIQLnNrZWluLnYxLlNlcnZlZEgAEi0KDHNlZW5fY2xlYXJlZBgdIAEoCzIVLnNrZWluLnYxLlNlZW5DbGVhcmVkSAASKwoLaXRlbV9zY29yZWQYHiABKAsyFC5za2Vpbi52MS5JdGVtU2NvcmVkSAASMwoPYmFja2ZpbGxfY2xvc2VkGB8gASgLMhguc2tlaW4udjEuQmFja2ZpbGxDbG9zZWRIABIvCg1yZXBpbnNfaGlkZGVuGCAgASgLMhYuc2tlaW4udjEuUmVwaW5zSGlkZGVuSAASLQoMcmVwaW5zX3Nob3duGCEgASgLMhUuc2tlaW4udjEuUmVwaW5zU2hvd25IABInCglmZWVkX3JlYWQYIiABKAsyEi5za2Vpbi52MS5GZWVkUmVhZEgAQgYKBGtpbmRKBAgYEBkiNwoMVXNlckZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOQoOVXNlclVuZm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSJACg1Cb2FyZEZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCJCCg9Cb2FyZFVuZm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIeCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkIj0KDEJvYXJkQ3JlYXRlZBIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkEg0KBXRpdGxlGAIgASgJIi4KDEJvYXJkRGVsZXRlZBIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkIoABCgpQaW5DcmVhdGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCRIPCgdpdGVtX2lkGAMgASgJEh8KCHJlcGluX29mGAQgASgLMg0uc2tlaW4udjEuUGluEhIKCmF0dHJpYnV0ZXMYBSABKAwiOAoIUGluTW92ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluEhAKCGJvYXJkX2lkGAIgASgJIigKClBpbkRlbGV0ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluIjYKC1VzZXJCbG9ja2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOAoNVXNlclVuYmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjQKCVVzZXJNdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjYKC1VzZXJVbm11dGVkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiNwoMUmVwaW5zSGlkZGVuEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiNgoLUmVwaW5zU2hvd24SDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSIeCgtVc2VyRGVsZXRlZBIPCgd1c2VyX2lkGAEgASgJIkoKCEZlZWRSZWFkEg8KB3VzZXJfaWQYASABKAkSLQoJcmVhZF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIpCgVMaWtlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKwoHVW5saWtlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKgoGUGxheWVkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIrCgZTZXJ2ZWQSDwoHdXNlcl9pZBgBIAEoCRIQCghpdGVtX2lkcxgCIAMoCSIeCgtTZWVuQ2xlYXJlZBIPCgd1c2VyX2lkGAEgASgJIiwKCkl0ZW1TY29yZWQSDwoHaXRlbV9pZBgBIAEoCRINCgVzY29yZRgCIAEoEiIgCg5CYWNrZmlsbENsb3NlZBIOCgZzb3VyY2UYASABKAlCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * A board: a channel, playlist or topic of one user.
@@ -267,14 +267,6 @@ export type Event = Message<"skein.v1.Event"> & {
      */
     value: UserDeleted;
     case: "userDeleted";
-  } | {
-    /**
-     * A user reads the feed again, or still. Written by the feed service, at most once a reader and day.
-     *
-     * @generated from field: skein.v1.ReaderActive reader_active = 24;
-     */
-    value: ReaderActive;
-    case: "readerActive";
   } | {
     /**
      * A user likes an item. May be backfilled.
@@ -815,27 +807,6 @@ export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 19);
 
 /**
- * A sign that a reader reads.
- *
- * @generated from message skein.v1.ReaderActive
- */
-export type ReaderActive = Message<"skein.v1.ReaderActive"> & {
-  /**
-   * The reader. The acting user.
-   *
-   * @generated from field: string user_id = 1;
-   */
-  userId: string;
-};
-
-/**
- * Describes the message skein.v1.ReaderActive.
- * Use `create(ReaderActiveSchema)` to create a new message.
- */
-export const ReaderActiveSchema: GenMessage<ReaderActive> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 20);
-
-/**
  * The read marker of a reader's feed.
  *
  * @generated from message skein.v1.FeedRead
@@ -862,7 +833,7 @@ export type FeedRead = Message<"skein.v1.FeedRead"> & {
  * Use `create(FeedReadSchema)` to create a new message.
  */
 export const FeedReadSchema: GenMessage<FeedRead> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 21);
+  messageDesc(file_skein_v1_event, 20);
 
 /**
  * A like.
@@ -890,7 +861,7 @@ export type Liked = Message<"skein.v1.Liked"> & {
  * Use `create(LikedSchema)` to create a new message.
  */
 export const LikedSchema: GenMessage<Liked> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 22);
+  messageDesc(file_skein_v1_event, 21);
 
 /**
  * The end of a like.
@@ -918,7 +889,7 @@ export type Unliked = Message<"skein.v1.Unliked"> & {
  * Use `create(UnlikedSchema)` to create a new message.
  */
 export const UnlikedSchema: GenMessage<Unliked> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 23);
+  messageDesc(file_skein_v1_event, 22);
 
 /**
  * A play: the user watched the item.
@@ -946,7 +917,7 @@ export type Played = Message<"skein.v1.Played"> & {
  * Use `create(PlayedSchema)` to create a new message.
  */
 export const PlayedSchema: GenMessage<Played> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 24);
+  messageDesc(file_skein_v1_event, 23);
 
 /**
  * A serve: items were sent to the user, perhaps unseen.
@@ -974,7 +945,7 @@ export type Served = Message<"skein.v1.Served"> & {
  * Use `create(ServedSchema)` to create a new message.
  */
 export const ServedSchema: GenMessage<Served> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 25);
+  messageDesc(file_skein_v1_event, 24);
 
 /**
  * The emptying of a user's play and serve history.
@@ -995,7 +966,7 @@ export type SeenCleared = Message<"skein.v1.SeenCleared"> & {
  * Use `create(SeenClearedSchema)` to create a new message.
  */
 export const SeenClearedSchema: GenMessage<SeenCleared> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 26);
+  messageDesc(file_skein_v1_event, 25);
 
 /**
  * A score from the adopter's own ranker.
@@ -1024,7 +995,7 @@ export type ItemScored = Message<"skein.v1.ItemScored"> & {
  * Use `create(ItemScoredSchema)` to create a new message.
  */
 export const ItemScoredSchema: GenMessage<ItemScored> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 27);
+  messageDesc(file_skein_v1_event, 26);
 
 /**
  * The end of an import.
@@ -1045,5 +1016,5 @@ export type BackfillClosed = Message<"skein.v1.BackfillClosed"> & {
  * Use `create(BackfillClosedSchema)` to create a new message.
  */
 export const BackfillClosedSchema: GenMessage<BackfillClosed> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 28);
+  messageDesc(file_skein_v1_event, 27);
 

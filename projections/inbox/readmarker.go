@@ -1,0 +1,37 @@
+package inbox
+
+import (
+	"encoding/binary"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// readMarker returns the time up to which a reader has read the feed; 0 means never.
+func readMarker(r projections.Reader, reader string) (events.Micros, error) {
+	row, ok, err := r.Get(projections.AppendKey(nil, tagRead, reader))
+	if err != nil || !ok {
+		return 0, err
+	}
+	return decodeReadMarker(row)
+}
+
+func decodeReadMarker(row []byte) (events.Micros, error) {
+	read, n := binary.Uvarint(row)
+	if n != len(row) || read == 0 {
+		return 0, errRow("read marker", row)
+	}
+	return events.Micros(read), nil
+}
+
+// feedRead moves the read marker of a reader forward. It never moves back, so a late event, or a repeated one, writes nothing.
+func (f *Inbox) feedRead() error {
+	before, err := readMarker(f.b, f.ev.User)
+	read := min(f.ev.Read, f.ev.Time)
+	if err != nil || read <= before {
+		return err
+	}
+	f.key = projections.AppendKey(f.key[:0], tagRead, f.ev.User)
+	f.b.Set(f.key, binary.AppendUvarint(f.value[:0], uint64(read)))
+	return nil
+}
