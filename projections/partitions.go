@@ -30,6 +30,15 @@ type Homed interface {
 	RowsAtHome(ev *events.Event) bool
 }
 
+// RouteRows adds the partitions whose rows an event may change: fewer than those of its route, where the others keep something in memory.
+func RouteRows(p Projection, ev *events.Event, to *events.Partitions) {
+	if homed, ok := p.(Homed); ok && homed.RowsAtHome(ev) {
+		to.AddHome(ev.User)
+		return
+	}
+	p.Route(ev, to)
+}
+
 // AppendPartition appends the prefix of the rows of a whole partition that are found by another id than their home: the first
 // shard of the partition, then the tag. The id by which they are found comes next, then the home.
 func AppendPartition(dst []byte, partition uint8, tag Tag) []byte {

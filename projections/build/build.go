@@ -110,11 +110,7 @@ func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
 	if ev.Kind == events.BackfillClosed {
 		to = b.held
 	} else {
-		if homed, ok := b.projection.(projections.Homed); ok && homed.RowsAtHome(ev) {
-			to.AddHome(ev.User)
-		} else {
-			b.projection.Route(ev, &to)
-		}
+		projections.RouteRows(b.projection, ev, &to)
 		if to.Intersect(&b.held); to == (events.Partitions{}) {
 			return nil
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/seen"
 )
 
@@ -117,5 +118,34 @@ func TestScatterOfSome(t *testing.T) {
 		if err := errors.Join(b.Finish(t.Context()), b.Close()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestPinsGoHome: a pin is delivered to all partitions, for the inboxes that a service has in memory. A build folds it at its owner's home
+// alone.
+func TestPinsGoHome(t *testing.T) {
+	b, err := build.New(build.Options{
+		FS: vfs.NewMem(), Dir: "new", New: func() projections.Projection { return inbox.New(inbox.DefaultSettings()) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, Seq: 1, LastTime: 1_700_000_000_000_000}
+	for _, ev := range []events.Event{
+		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
+		{Kind: events.PinCreated, User: "bob", Pin: "p", Item: "p"},
+		{Kind: events.PinMoved, User: "bob", Pin: "p", Board: "art"},
+	} {
+		ev.Time, ev.Seq = c.LastTime, c.Seq
+		env := &events.Envelope{Kinds: events.Kinds(ev.Kind), Cursor: c, Events: []events.Event{ev}}
+		if err := b.Add([]*events.Envelope{env}); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.Scattered(); n != int64(c.Seq) {
+			t.Errorf("after %d events %d are to be folded", c.Seq, n)
+		}
+		c.Seq++
+		c.LastTime++
 	}
 }

@@ -126,11 +126,7 @@ func testRoutes(t *testing.T, c Case, h History) {
 		var kinds []events.Kind
 		for i := range env.Events {
 			if ev := &env.Events[i]; reads.Has(ev.Kind) {
-				if homed, ok := p.(projections.Homed); ok && homed.RowsAtHome(ev) {
-					to.AddHome(ev.User)
-				} else {
-					p.Route(ev, &to)
-				}
+				projections.RouteRows(p, ev, &to)
 				kinds = append(kinds, ev.Kind)
 			}
 		}

@@ -16,7 +16,7 @@ const (
 	largeNodes = 96 * copies
 	// largeUsers and largeItems are those of the product, whose log has largeRate events a second at its peak: 500 million daily users of
 	// docs/sizing.md.
-	largeUsers, largeItems, largeRate = 1_000_000_000, 100_000_000, 1_650_000
+	largeUsers, largeItems, largeRate = 1_000_000_000, 100_000_000, 1_620_000
 	// readTogether is how many envelopes are made at once, before they are measured.
 	readTogether = 500
 )
