@@ -45,8 +45,8 @@ type Inbox struct {
 	queries *graph.Queries
 	// key and value are scratch: the batch copies what it is given.
 	key, value []byte
-	// idleKeys are lists to be used again.
-	idleKeys []*keyList
+	// met is scratch for what a walk over rows meets. No walk is made within another.
+	met keyList
 }
 
 var (
@@ -144,8 +144,7 @@ const drainChunk = 256
 // is done is not met again when the event is cut.
 func (f *Inbox) drain(prefix []byte, do func(rest []byte) error) error {
 	upper := projections.PrefixEnd(prefix)
-	keys := f.takeKeys()
-	defer f.giveKeys(keys)
+	keys := &f.met
 	for {
 		keys.reset()
 		it := f.b.Iter(prefix, upper)

@@ -29,7 +29,7 @@ func (l *keyList) addMet(r graph.Related, row []byte) {
 
 func (l *keyList) len() int { return len(l.ends) }
 
-// at returns the i-th key, good until the list is taken again.
+// at returns the i-th key, good until the list is reset.
 func (l *keyList) at(i int) []byte {
 	from := 0
 	if i > 0 {
@@ -38,18 +38,4 @@ func (l *keyList) at(i int) []byte {
 	return l.data[from:l.ends[i]:l.ends[i]]
 }
 
-// takeKeys returns an empty list, to be given back to giveKeys. Walks are made within walks, so there may be several.
-func (f *Inbox) takeKeys() *keyList {
-	n := len(f.idleKeys)
-	if n == 0 {
-		return new(keyList)
-	}
-	l := f.idleKeys[n-1]
-	f.idleKeys = f.idleKeys[:n-1]
-	l.reset()
-	return l
-}
-
 func (l *keyList) reset() { l.data, l.ends = l.data[:0], l.ends[:0] }
-
-func (f *Inbox) giveKeys(l *keyList) { f.idleKeys = append(f.idleKeys, l) }

@@ -170,22 +170,13 @@ func (m *merge) fillElsewhere(s *stream, n int) {
 
 // next returns the next sort key. nil means that there is none, or that there was an error, which err holds.
 func (m *merge) next() []byte {
-	sortKey := m.peek()
-	if sortKey != nil {
-		m.last = sortKey
-		m.drop()
-	}
-	return sortKey
-}
-
-// peek returns the next sort key and stays in front of it.
-func (m *merge) peek() []byte {
 	for len(m.streams) > 0 && m.err == nil {
 		sortKey := m.streams[0].ahead[0]
+		m.drop()
 		if !bytes.Equal(sortKey, m.last) {
+			m.last = sortKey
 			return sortKey
 		}
-		m.drop()
 	}
 	return nil
 }

@@ -50,8 +50,7 @@ const (
 
 // each calls do with all who are concerned. The event may be cut between chunks.
 func (w *regionWalk) each(prefix []byte, do func(graph.Related)) error {
-	met := w.f.takeKeys()
-	defer w.f.giveKeys(met)
+	met := &w.f.met
 	for from := prefix; from != nil; {
 		met.reset()
 		var err error
@@ -149,8 +148,8 @@ func (f *Inbox) balance(user, owner string, grows bool) error {
 		return err
 	}
 	prefix := append(graph.RegionPrefix(nil, owner), partition)
-	met := f.takeKeys()
-	defer f.giveKeys(met)
+	met := &f.met
+	met.reset()
 	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() && (grows || int64(met.len()) <= limit/2) {
 		row := it.Key()[len(prefix)-1:]
