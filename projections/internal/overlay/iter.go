@@ -67,6 +67,7 @@ func (m *merged) pick() bool {
 	m.skipGone()
 	m.onDirty, m.tied = false, false
 	for ; m.at < len(m.dirty) && m.err == nil; m.at++ {
+		m.over.lookAhead(m.dirty, m.at)
 		r := &m.over.rows[m.dirty[m.at].row]
 		order := -1
 		if m.valid {

@@ -24,8 +24,8 @@ type Overlay struct {
 	rows []cell
 	// spare is the memory into which forget copies data; the two are swapped.
 	spare []byte
-	// table finds rows by hash, with open addressing: 1 + the index in rows, 0 means free. Its length is a power of two.
-	table []uint32
+	// table finds rows by hash, with open addressing. Its length is a power of two.
+	table []entry
 	// dirty are the indexes of the rows that the next commit writes, in the order of their first write; dirtyBytes is what Pebble reckons
 	// that they take in a memtable.
 	dirty      []uint32
@@ -37,6 +37,8 @@ type Overlay struct {
 	keep, limit int
 	// order is scratch memory for sorting.
 	order []dirtyRow
+	// touched means nothing. It keeps the compiler from leaving out what lookAhead reads.
+	touched byte
 	// batch is reused by every commit.
 	batch *pebble.Batch
 	// under finds rows in the database as it was when under was last closed. That is enough: the overlay has every row that was written
@@ -52,6 +54,12 @@ type Overlay struct {
 	// deleted are the ranges that the next commit deletes, before it writes rows.
 	deleted []keyRange
 }
+
+// entry is where the table finds a row: 1 + the index in rows, and the upper half of the hash above it. 0 means free. A row whose half
+// differs is not looked at: with many rows, each look waits for memory.
+type entry uint64
+
+func entryOf(row int, hash uint64) entry { return entry(hash>>32<<32 | uint64(row+1)) }
 
 // cell is a row. Offsets of 32 bits keep it small; MaxBatch keeps data below 4 GiB.
 type cell struct {
@@ -116,7 +124,7 @@ func (o *Overlay) Reset() {
 	o.merges.reset()
 	o.data, o.rows = o.data[:0], o.rows[:0]
 	if len(o.table) != 1<<10 {
-		o.table = make([]uint32, 1<<10)
+		o.table = make([]entry, 1<<10)
 	} else {
 		clear(o.table)
 	}
@@ -140,8 +148,12 @@ func (o *Overlay) Reuse(used *Overlay) {
 func (o *Overlay) find(key []byte, hash uint64) (row, slot int) {
 	mask := len(o.table) - 1
 	for slot = int(hash) & mask; o.table[slot] != 0; slot = (slot + 1) & mask {
-		row = int(o.table[slot] - 1)
-		if r := &o.rows[row]; r.hash == hash && bytes.Equal(o.keyOf(r), key) {
+		e := o.table[slot]
+		if uint64(e)>>32 != hash>>32 {
+			continue
+		}
+		row = int(uint32(e)) - 1
+		if bytes.Equal(o.keyOf(&o.rows[row]), key) {
 			return row, slot
 		}
 	}
@@ -162,12 +174,12 @@ func (o *Overlay) add(key []byte, hash uint64, slot int) (row int) {
 	}
 	o.rows = append(o.rows, cell{hash: hash, key: uint32(len(o.data)), keyLen: uint32(len(key))})
 	o.data = append(o.data, key...)
-	o.table[slot] = uint32(len(o.rows))
+	o.table[slot] = entryOf(len(o.rows)-1, hash)
 	return len(o.rows) - 1
 }
 
 func (o *Overlay) grow() {
-	o.table = make([]uint32, 2*len(o.table))
+	o.table = make([]entry, 2*len(o.table))
 	o.index()
 }
 
@@ -179,7 +191,7 @@ func (o *Overlay) index() {
 		for o.table[slot] != 0 {
 			slot = (slot + 1) & mask
 		}
-		o.table[slot] = uint32(i + 1)
+		o.table[slot] = entryOf(i, o.rows[i].hash)
 	}
 }
 
@@ -192,6 +204,23 @@ func (o *Overlay) put(r *cell, value []byte) {
 		copy(o.data[r.value:], value)
 	}
 	r.valLen = uint32(len(value))
+}
+
+// lookAhead brings the rows that follow rows[at] into the caches of the processor, once every few rows. Rows that are in the order of
+// their keys lie anywhere in memory. Touched right after each other, the processor waits for many of them at a time.
+func (o *Overlay) lookAhead(rows []dirtyRow, at int) {
+	const few = 32
+	if at%few != 0 {
+		return
+	}
+	var keys [few]uint32
+	next := rows[at:min(at+few, len(rows))]
+	for i, d := range next {
+		keys[i] = o.rows[d.row].key
+	}
+	for i := range next {
+		o.touched += o.data[keys[i]]
+	}
 }
 
 // Dirty reports whether a commit would write anything.
@@ -354,7 +383,9 @@ func (o *Overlay) Commit() error {
 		o.unflushed.wroteRange(d)
 	}
 	merged := false
-	for _, d := range o.sorted(o.dirty) {
+	sorted := o.sorted(o.dirty)
+	for i, d := range sorted {
+		o.lookAhead(sorted, i)
 		r := &o.rows[d.row]
 		o.unflushed.wrote(o.keyOf(r), r.hash)
 		switch {
