@@ -116,7 +116,7 @@ func planMemory(total int64, static bool, cache, queries, rebuildMemory memorySe
 		return p, command.Usagef("--rebuild-memory must be from 16MiB to 4GiB, is %v", flags.ByteSize(p.Rebuild))
 	}
 	if sum := p.Cache + p.Queries + p.Ring + p.Rebuild; sum > total/4*3 {
-		return p, command.Usagef("--block-cache-bytes (%v), --follow-cache-bytes (%v) and --rebuild-memory (%v) must fit into "+
+		return p, command.Usagef("--block-cache-bytes (%v), --query-cache-bytes (%v) and --rebuild-memory (%v) must fit into "+
 			"three quarters of --memory (%v), less %v for the log",
 			flags.ByteSize(p.Cache), flags.ByteSize(p.Queries), flags.ByteSize(p.Rebuild), flags.ByteSize(total), flags.ByteSize(p.Ring))
 	}

@@ -36,20 +36,20 @@ type serveCmd struct {
 	flags.NATSFlags `embed:""`
 	nodeFlags       `embed:""`
 
-	LogMaxBytes      flags.ByteSize `help:"Size at which the log refuses more; 0 means 80 % of the disk that is free at first." default:"0"`
-	DiskReserve      flags.ByteSize `help:"Disk kept free: with less, Publish is refused; 0 means a tenth of it, at most 1 GiB." default:"0"`
-	Memory           memorySetting  `help:"Memory of the process: a size, a share of the machine, or auto: half, at most 1GiB." default:"auto"`
-	BlockCacheBytes  memorySetting  `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
-	FollowCacheBytes memorySetting  `help:"Memory for follows, outboxes and inboxes: the same, or auto: 1/16; 0 means none." default:"auto"`
-	FolloweeCap      int            `help:"How many users one may follow; -1 means no limit. Imported history is not limited." default:"10000"`
-	MaxConnections   int            `help:"Connections that may be open together, and half as many from one address." default:"10000"`
-	ShedAfter        time.Duration  `help:"Refuse a part of the calls while they wait this long to begin; 0 disables it." default:"500ms"`
-	CallerRate       float64        `help:"Calls that each caller may make a second, over time; 0 means any number." default:"0"`
-	CallerBurst      int            `help:"Calls that a caller who was silent may make at once; 0 means those of a second." default:"0"`
-	CallerInFlight   int            `help:"Calls that each caller may have under way, streams among them; 0 means any number." default:"0"`
-	PageTokenKeys    string         `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
-	DrainDelay       time.Duration  `help:"After the signal to stop, continue to take calls for so long while /readyz says no." default:"0s"`
-	ShutdownTimeout  time.Duration  `help:"How long calls under way may take after that." default:"30s"`
+	LogMaxBytes     flags.ByteSize `help:"Size at which the log refuses more; 0 means 80 % of the disk that is free at first." default:"0"`
+	DiskReserve     flags.ByteSize `help:"Disk kept free: with less, Publish is refused; 0 means a tenth of it, at most 1 GiB." default:"0"`
+	Memory          memorySetting  `help:"Memory of the process: a size, a share of the machine, or auto: half, at most 1GiB." default:"auto"`
+	BlockCacheBytes memorySetting  `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
+	QueryCacheBytes memorySetting  `help:"Memory for follows, outboxes and inboxes: the same, or auto: 1/16; 0 means none." default:"auto"`
+	FolloweeCap     int            `help:"How many users one may follow; -1 means no limit. Imported history is not limited." default:"10000"`
+	MaxConnections  int            `help:"Connections that may be open together, and half as many from one address." default:"10000"`
+	ShedAfter       time.Duration  `help:"Refuse a part of the calls while they wait this long to begin; 0 disables it." default:"500ms"`
+	CallerRate      float64        `help:"Calls that each caller may make a second, over time; 0 means any number." default:"0"`
+	CallerBurst     int            `help:"Calls that a caller who was silent may make at once; 0 means those of a second." default:"0"`
+	CallerInFlight  int            `help:"Calls that each caller may have under way, streams among them; 0 means any number." default:"0"`
+	PageTokenKeys   string         `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
+	DrainDelay      time.Duration  `help:"After the signal to stop, continue to take calls for so long while /readyz says no." default:"0s"`
+	ShutdownTimeout time.Duration  `help:"How long calls under way may take after that." default:"30s"`
 
 	Pprof string `help:"Serve profiles of the process at this address of this machine, as 127.0.0.1:6060." placeholder:"HOST:PORT"`
 
@@ -205,7 +205,7 @@ func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 	if err != nil {
 		return service.Options{}, err
 	}
-	memory, err := planMemory(total, version().Static, c.BlockCacheBytes, c.FollowCacheBytes, c.RebuildMemory)
+	memory, err := planMemory(total, version().Static, c.BlockCacheBytes, c.QueryCacheBytes, c.RebuildMemory)
 	if err != nil {
 		return service.Options{}, err
 	}

@@ -72,7 +72,7 @@ func cacheCollectors(p projections.Projection) []prometheus.Collector {
 	}
 	questions := func(answer string, of func() uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name:        "skein_follow_cache_lookups_total",
+			Name:        "skein_query_cache_lookups_total",
 			Help:        "Questions how one user follows others, pair by pair, by what answered: memory or the store.",
 			ConstLabels: prometheus.Labels{"answer": answer},
 		}, func() float64 { return float64(of()) })
@@ -81,12 +81,12 @@ func cacheCollectors(p projections.Projection) []prometheus.Collector {
 		questions("hit", func() uint64 { return stats().Hits }),
 		questions("miss", func() uint64 { return stats().Misses }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "skein_follow_cache_evictions_total",
+			Name: "skein_query_cache_evictions_total",
 			Help: "Users whose follows, and outboxes whose newest pins, made room for others.",
 		}, func() float64 { return float64(stats().Evictions) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "skein_follow_cache_bytes",
-			Help: "Memory that decoded follows and the newest pins of outboxes take.",
+			Name: "skein_query_cache_bytes",
+			Help: "Memory that decoded follows, the newest pins of outboxes and inboxes take.",
 		}, func() float64 { return float64(stats().Bytes) }),
 	}
 }

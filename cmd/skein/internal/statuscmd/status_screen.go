@@ -158,7 +158,7 @@ func (s *statusScreen) hits(what, name string) string {
 func (s *statusScreen) rest() {
 	s.say("\ncaches     %s in %s of %s; %s in %s\n", s.hits("blocks", "skein_block_cache_lookups_total"),
 		BytesText(s.gauge("skein_block_cache_bytes")), BytesText(s.gauge("skein_block_cache_max_bytes")),
-		s.hits("follows", "skein_follow_cache_lookups_total"), BytesText(s.gauge("skein_follow_cache_bytes")))
+		s.hits("follows", "skein_query_cache_lookups_total"), BytesText(s.gauge("skein_query_cache_bytes")))
 	pages := s.rate("skein_feed_pages_total")
 	s.say("feeds      %s pages/s, %.2f outboxes a page\n", rateText(pages), s.rate("skein_feed_outboxes_opened_total")/max(pages, 1e-9))
 	s.say("disk       %s free, %s kept free", BytesText(s.gauge("skein_disk_free_bytes")), BytesText(s.gauge("skein_disk_reserve_bytes")))
