@@ -37,35 +37,42 @@ const (
 	LastLevel TableLevel = 6
 )
 
-// CreateTable begins a table of rows of a projection, which are to be set in the order of their keys. The file is synced when the
-// writer is closed.
+// CreateTable begins a table of rows of a projection, which are to be set in the order of their keys. When the writer is closed, the file
+// of a table that stays is synced.
 func CreateTable(fs FS, name string, p Projection, level TableLevel) (*sstable.Writer, error) {
 	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
+	}
+	if level == FirstLevel {
+		f = unsynced{f}
 	}
 	o := tableOptions(fs, p, mergerOf(p))
 	o.EnsureDefaults()
 	return sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(int(level), newFormat.MaxTableFormat())), nil
 }
 
-// OpenTable opens a table of rows of a projection.
-func OpenTable(ctx context.Context, fs FS, name string, p Projection) (*sstable.Reader, error) {
-	f, err := fs.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	readable, err := sstable.NewSimpleReadable(f)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
+type unsynced struct{ vfs.File }
+
+func (unsynced) Sync() error { return nil }
+
+// MergeTables returns an iterator over the rows of tables of a projection, which have no key in common, with lower <= key < upper. A nil
+// bound means there is none.
+func MergeTables(ctx context.Context, fs FS, names []string, p Projection, lower, upper []byte) (*pebble.Iterator, error) {
+	var files [][]sstable.ReadableFile
+	for _, name := range names {
+		f, err := fs.Open(name)
+		if err != nil {
+			for _, opened := range files {
+				err = errors.Join(err, opened[0].Close())
+			}
+			return nil, err
+		}
+		files = append(files, []sstable.ReadableFile{f})
 	}
 	o := tableOptions(fs, p, mergerOf(p))
 	o.EnsureDefaults()
-	r, err := sstable.NewReader(ctx, readable, o.MakeReaderOptions())
-	if err != nil {
-		return nil, errors.Join(err, readable.Close())
-	}
-	return r, nil
+	return pebble.NewExternalIterWithContext(ctx, o, &pebble.IterOptions{LowerBound: lower, UpperBound: upper}, files)
 }
 
 // CreateStore makes a store in an empty directory out of sets of tables, whose files it takes. The tables of a set do not overlap.

@@ -111,7 +111,7 @@ func expect(b *testing.B, builder *build.Builder, part float64) time.Duration {
 	if err := s.Fold(); err != nil {
 		b.Fatal(err)
 	}
-	if err := s.Merge(); err != nil {
+	if err := s.Merge(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	return time.Duration(float64(cpu()-busy) / part * float64(builder.Scattered()) / float64(s.Events))

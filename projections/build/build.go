@@ -38,9 +38,9 @@ type Options struct {
 	Around func(ctx context.Context, fold func() error) error
 	// Folded is called from several goroutines with the number of events folded since its last call; nil disables it.
 	Folded func(events uint64)
-	// Merging is called before every few thousand rows of the merge, with the number of rows merged so far and of all rows to merge.
-	// It may wait, and its error ends the build. nil disables it.
-	Merging func(ctx context.Context, rows, all int64) error
+	// Merging is called for every few thousand rows of the merge, as Around is for every partition, with the number of all rows to
+	// merge. The function that it must call returns how many rows it has merged.
+	Merging func(ctx context.Context, all int64, merge func() (rows int64, err error)) error
 }
 
 // Builder makes a store. The caller adds the envelopes of a log from its start, then calls Finish. It must call Close in any case.
@@ -92,7 +92,7 @@ func prepare(o Options) *Builder {
 		o.Folded = func(uint64) {}
 	}
 	if o.Merging == nil {
-		o.Merging = func(context.Context, int64, int64) error { return nil }
+		o.Merging = func(_ context.Context, _ int64, merge func() (int64, error)) error { _, err := merge(); return err }
 	}
 	held := events.AllPartitions()
 	if o.Partitions != nil {
@@ -154,38 +154,41 @@ func (b *Builder) Workers(part float64) int {
 	return max(1, min(b.o.Workers, int(float64(b.o.Memory)*part/float64(largest*bytesPerByte))))
 }
 
+// perWorker is how many ranges of partitions there are for each worker, and how many pieces of the merge. One that is done early takes
+// another.
+const perWorker = 8
+
 // Finish folds the events that were added and makes the store, whose position is [Builder.Cursor].
 func (b *Builder) Finish(ctx context.Context) error {
 	if b.handed == nil {
-		if err := b.scatter.done(); err != nil {
+		if err := errors.Join(b.scatter.done(), b.writeStoreRows()); err != nil {
 			return err
 		}
 	}
 	workers := b.Workers(1)
-	ranges := b.ranges(8 * workers) // several for each worker: one that is done early takes another range
+	ranges := b.ranges(perWorker * workers)
 	var mu sync.Mutex
 	var tables []string
-	var late []*runs
+	var rest []*runs
 	group, folding := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
 	for _, r := range ranges {
 		group.Go(func() error {
-			// The last run of every range stays in memory until the merge, so all ranges share a quarter of the memory for them.
-			names, runs, err := b.fold(folding, r[0], r[1], b.o.Memory/4/len(ranges))
+			names, runs, err := b.fold(folding, r[0], r[1], b.o.Memory/4/workers)
 			mu.Lock()
 			defer mu.Unlock()
-			tables, late = append(tables, names...), append(late, runs)
+			tables, rest = append(tables, names...), append(rest, runs)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
 	}
-	rest, err := b.merge(ctx, late)
+	merged, err := b.merge(ctx, rest, workers)
 	if err != nil {
 		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
 	}
-	return projections.CreateStore(ctx, b.o.FS, b.o.Dir, b.projection, tables, rest)
+	return projections.CreateStore(ctx, b.o.FS, b.o.Dir, b.projection, tables, merged)
 }
 
 // ranges cuts the partitions into at most n ranges [from, to) of neighbors, which have about as many bytes of events each.
@@ -205,8 +208,8 @@ func (b *Builder) ranges(n int) (ranges [][2]int) {
 	return ranges
 }
 
-// fold folds the partitions from, from+1, … to-1. It writes rows that are in place into tables, and collects all others in rest, which
-// keeps up to most bytes of them in memory.
+// fold folds the partitions from, from+1, … to-1. It writes rows that are in place into tables, and all others into sorted runs of about
+// most bytes.
 func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string, rest *runs, err error) {
 	t := b.newTables(b)
 	rest = &runs{b: b, most: most}
@@ -223,7 +226,9 @@ func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string,
 			return nil, nil, errors.Join(fmt.Errorf("partition %d: %w", p, err), t.close())
 		}
 	}
-	return t.names, rest, t.close()
+	err = errors.Join(rest.flush(), t.close())
+	rest.data, rest.rows = nil, nil
+	return t.names, rest, err
 }
 
 // foldOne folds one partition: in the memory of m, or on disk if its rows would take too much memory.
@@ -290,31 +295,52 @@ func (b *Builder) newTables(of *Builder) *tables {
 	return &tables{b: of, level: level}
 }
 
-// merge writes the rows that are not in place. The rows of the store as a whole take part in the merge, because rows of a region may
-// sort between them.
-func (b *Builder) merge(ctx context.Context, late []*runs) ([]string, error) {
-	var sorted []cursor
-	all := int64(0)
-	for _, r := range late {
-		all += r.all
-		for _, name := range r.names {
-			f, err := b.openRun(ctx, name)
-			if err != nil {
-				return nil, err
-			}
-			sorted = append(sorted, f)
-		}
-		r.sort()
-		sorted = append(sorted, &inMemory{of: r})
+// merge writes the rows that are not in place, in pieces of about as many rows each, which follow each other in the order of keys. The
+// rows of the store as a whole take part in it, because rows of a region may sort between them.
+func (b *Builder) merge(ctx context.Context, rest []*runs, workers int) (names []string, err error) {
+	all := runs{names: []string{b.storeRowsFile()}}
+	for _, r := range rest {
+		all.names, all.samples, all.all = append(all.names, r.names...), append(all.samples, r.samples...), all.all+r.all
 	}
-	rows, err := b.storeRows(ctx)
+	var mu sync.Mutex
+	group, merging := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
+	for _, piece := range all.pieces(perWorker * workers) {
+		group.Go(func() error {
+			t := b.newTables(b)
+			err := b.mergePiece(merging, &all, piece, t)
+			mu.Lock()
+			defer mu.Unlock()
+			names = append(names, t.names...)
+			return errors.Join(err, t.close())
+		})
+	}
+	return names, group.Wait()
+}
+
+func (b *Builder) mergePiece(ctx context.Context, of *runs, p piece, t *tables) error {
+	it, err := projections.MergeTables(ctx, b.o.FS, of.names, b.projection, p.lower, p.upper)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	t := b.newTables(b)
-	merging := func(rows int64) error { return errors.Join(ctx.Err(), b.o.Merging(ctx, rows, all)) }
-	err = merge(append(sorted, rows), t.set, merging)
-	return t.names, errors.Join(err, t.close())
+	more := it.First()
+	some := func() (rows int64, err error) {
+		for ; more && rows < 4096; rows++ {
+			value, err := it.ValueAndErr()
+			if err != nil {
+				return rows, err
+			}
+			if err := t.set(it.Key(), value); err != nil {
+				return rows, err
+			}
+			more = it.Next()
+		}
+		return rows, nil
+	}
+	for more && err == nil {
+		err = errors.Join(ctx.Err(), b.o.Merging(ctx, of.all, some))
+	}
+	return errors.Join(err, it.Close())
 }
 
 func (b *Builder) newFile(kind string) string {

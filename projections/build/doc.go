@@ -13,8 +13,8 @@
 //
 // Rows whose keys begin with the shard of their home go straight into tables, because all rows of one partition sort before those of
 // the next. All other rows belong to regions or begin with a month, so those of several partitions interleave. They are collected in
-// sorted runs, which are merged at the end. The tables of both kinds become a new store, together with its position (I3): no reader
-// sees the store without a position.
+// sorted runs, which are merged at the end, piece by piece of the key space, on all processors. The tables of both kinds become a new
+// store, together with its position (I3): no reader sees the store without a position.
 //
 // # Files
 //
@@ -22,5 +22,5 @@
 //	sample.go   [Sample]: measures how long the second and third phase will take
 //	handover.go another process does the second and third phase
 //	scatter.go  the file of events by partition
-//	tables.go   writes rows into tables; writes sorted runs, and merges them
+//	tables.go   writes rows into tables, and those that are not in place into sorted runs
 package build

@@ -1,7 +1,6 @@
 package build
 
 import (
-	"context"
 	"errors"
 
 	"github.com/skein-feed/skein/events"
@@ -93,12 +92,4 @@ func (b *Builder) ticked() events.Micros {
 		return b.handed.Ticked
 	}
 	return b.sequencer.Ticked()
-}
-
-// storeRows returns the rows of the store as a whole.
-func (b *Builder) storeRows(ctx context.Context) (cursor, error) {
-	if b.handed != nil {
-		return b.openRun(ctx, b.storeRowsFile())
-	}
-	return ofStore{b.sequencer.Rows()}, nil
 }

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"context"
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -28,7 +29,8 @@ var errEnough = errors.New("build: the sample has enough")
 // Sample returns a sample of about most events, from as few partitions as that takes. The caller must be done with it before the next
 // Add.
 func (b *Builder) Sample(most int64) *Sample {
-	out := &Builder{o: Options{FS: vfs.NewMem()}, projection: b.projection}
+	out := prepare(Options{FS: vfs.NewMem(), New: b.o.New})
+	out.parts = "" // a directory that exists
 	return &Sample{b: b, most: most, rest: &runs{b: out, most: 1 << 30}}
 }
 
@@ -75,9 +77,11 @@ func (s *Sample) fold(partition uint8, t *tables) error {
 func (s *Sample) Rows() int64 { return s.rest.b.rows.Load() }
 
 // Merge merges those rows of the sample that are not in place. The caller calls it once, after Fold.
-func (s *Sample) Merge() error {
-	s.rest.sort()
+func (s *Sample) Merge(ctx context.Context) error {
+	if err := s.rest.flush(); err != nil {
+		return err
+	}
 	t := s.b.newTables(s.rest.b)
-	err := merge([]cursor{&inMemory{of: s.rest}}, t.set, func(int64) error { return nil })
+	err := s.rest.b.mergePiece(ctx, s.rest, piece{}, t)
 	return errors.Join(err, t.close())
 }

@@ -2,10 +2,8 @@ package build
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/sstable"
@@ -60,7 +58,7 @@ func inPlace(partition uint8, key []byte) bool {
 	return shard < events.NumShards && shard.Partition() == partition
 }
 
-// runs collects rows in any order, and writes them to files as sorted runs.
+// runs collects rows in any order, and writes them to files as sorted runs. No two rows have the same key.
 type runs struct {
 	b *Builder
 	// most is the number of bytes of rows that are collected in memory before they become a run.
@@ -69,8 +67,10 @@ type runs struct {
 	rows []row
 	// all is the number of rows, in memory and in files.
 	all int64
-	// names are the files of the runs. The last run stays in memory.
+	// names are the files of the runs.
 	names []string
+	// samples are the keys of one row in 4096.
+	samples [][]byte
 }
 
 // row is a row in data: its key is data[key:value], its value data[value:end].
@@ -86,21 +86,20 @@ func (r *runs) set(key, value []byte) error {
 		}
 	}
 	at := len(r.data)
-	r.all++
+	if r.all++; r.all%4096 == 0 {
+		r.samples = append(r.samples, bytes.Clone(key))
+	}
 	r.data = append(append(r.data, key...), value...)
 	r.rows = append(r.rows, row{at, at + len(key), len(r.data)})
 	return nil
 }
 
-func (r *runs) sort() {
-	slices.SortFunc(r.rows, func(a, b row) int { return bytes.Compare(r.keyOf(a), r.keyOf(b)) })
-}
-
+// flush writes the rows in memory to a file.
 func (r *runs) flush() error {
 	if len(r.rows) == 0 {
 		return nil
 	}
-	r.sort()
+	slices.SortFunc(r.rows, func(a, b row) int { return bytes.Compare(r.keyOf(a), r.keyOf(b)) })
 	name := r.b.newFile("run")
 	w, err := projections.CreateTable(r.b.o.FS, name, r.b.projection, projections.FirstLevel)
 	if err != nil {
@@ -116,153 +115,18 @@ func (r *runs) flush() error {
 	return w.Close()
 }
 
-// cursor reads a sorted run.
-type cursor interface {
-	// next moves to the next row, the first call to the first one. It returns false at the end.
-	next() (bool, error)
-	// key returns the key of the row, valid until next.
-	key() []byte
-	// value returns the value of the row, valid until next.
-	value() ([]byte, error)
-	close() error
-}
+// piece is a range of keys, lower <= key < upper. A nil bound means there is none.
+type piece struct{ lower, upper []byte }
 
-// inMemory reads the run that stayed in memory.
-type inMemory struct {
-	of *runs
-	at int
-}
-
-func (m *inMemory) next() (bool, error)    { m.at++; return m.at <= len(m.of.rows), nil }
-func (m *inMemory) key() []byte            { return m.of.keyOf(m.of.rows[m.at-1]) }
-func (m *inMemory) value() ([]byte, error) { return m.of.valueOf(m.of.rows[m.at-1]), nil }
-func (m *inMemory) close() error           { return nil }
-
-// ofStore reads the rows of the store as a whole.
-type ofStore struct{ it projections.Iterator }
-
-func (s ofStore) next() (bool, error)    { return s.it.Next(), nil } // close returns the error of the iterator
-func (s ofStore) key() []byte            { return s.it.Key() }
-func (s ofStore) value() ([]byte, error) { return s.it.Value(), nil }
-func (s ofStore) close() error           { return s.it.Close() }
-
-// inFile reads a run from its file.
-type inFile struct {
-	r       *sstable.Reader
-	it      sstable.Iterator
-	started bool
-	current []byte
-	val     func() ([]byte, error)
-}
-
-func (b *Builder) openRun(ctx context.Context, name string) (*inFile, error) {
-	r, err := projections.OpenTable(ctx, b.o.FS, name, b.projection)
-	if err != nil {
-		return nil, err
+// pieces cuts all keys into at most n pieces of about as many rows each.
+func (r *runs) pieces(n int) (cut []piece) {
+	slices.SortFunc(r.samples, bytes.Compare)
+	n = min(n, len(r.samples)+1)
+	var lower []byte
+	for i := 1; i < n; i++ {
+		upper := r.samples[i*len(r.samples)/n]
+		cut = append(cut, piece{lower, upper})
+		lower = upper
 	}
-	it, err := r.NewIter(sstable.NoTransforms, nil, nil, sstable.AssertNoBlobHandles)
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return &inFile{r: r, it: it}, nil
-}
-
-func (f *inFile) next() (bool, error) {
-	kv := f.it.Next
-	if !f.started {
-		f.started = true
-		kv = f.it.First
-	}
-	row := kv()
-	if row == nil {
-		return false, f.it.Error()
-	}
-	f.current = row.K.UserKey
-	f.val = func() ([]byte, error) {
-		v, _, err := row.Value(nil)
-		return v, err
-	}
-	return true, nil
-}
-
-func (f *inFile) key() []byte            { return f.current }
-func (f *inFile) value() ([]byte, error) { return f.val() }
-func (f *inFile) close() error           { return errors.Join(f.it.Close(), f.r.Close()) }
-
-// merge gives set the rows of all runs in the order of their keys. No two runs have a key in common: a key belongs to one partition. It
-// calls merging before every few thousand rows, and closes the runs.
-func merge(runs []cursor, set func(key, value []byte) error, merging func(rows int64) error) (err error) {
-	defer func() {
-		for _, r := range runs {
-			err = errors.Join(err, r.close())
-		}
-	}()
-	h := heap{}
-	for _, r := range runs {
-		ok, err := r.next()
-		if err != nil {
-			return err
-		}
-		if ok {
-			h.push(r)
-		}
-	}
-	for n := int64(0); len(h) > 0; n++ {
-		if n%4096 == 0 {
-			if err := merging(n); err != nil {
-				return err
-			}
-		}
-		value, err := h[0].value()
-		if err != nil {
-			return fmt.Errorf("merge runs: %w", err)
-		}
-		if err := set(h[0].key(), value); err != nil {
-			return err
-		}
-		ok, err := h[0].next()
-		if err != nil {
-			return fmt.Errorf("merge runs: %w", err)
-		}
-		if !ok {
-			h[0] = h[len(h)-1]
-			h = h[:len(h)-1]
-		}
-		h.down()
-	}
-	return nil
-}
-
-// heap is a binary heap of runs: the first one has the least key. It is not container/heap, because merge only replaces the first run
-// and calls down, once for each row.
-type heap []cursor
-
-func (h *heap) push(c cursor) {
-	*h = append(*h, c)
-	for i := len(*h) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !h.less(i, parent) {
-			return
-		}
-		(*h)[i], (*h)[parent] = (*h)[parent], (*h)[i]
-		i = parent
-	}
-}
-
-func (h *heap) less(i, j int) bool { return bytes.Compare((*h)[i].key(), (*h)[j].key()) < 0 }
-
-func (h *heap) down() {
-	for i := 0; ; {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(*h); child++ {
-			if h.less(child, least) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		(*h)[i], (*h)[least] = (*h)[least], (*h)[i]
-		i = least
-	}
+	return append(cut, piece{lower, nil})
 }

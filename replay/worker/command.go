@@ -36,7 +36,7 @@ type Report struct {
 	Events uint64 `json:",omitempty"`
 	// Partition reports that one more partition is folded.
 	Partition bool `json:",omitempty"`
-	// Merging reports that of All rows that are merged, Rows are.
+	// Merging reports that of All rows to merge Rows more are merged.
 	Merging   bool  `json:",omitempty"`
 	Rows, All int64 `json:",omitempty"`
 	// Done is the last report: the store is made, and has Rows.

@@ -22,18 +22,16 @@ func Paced(o build.Options, pace replay.Pace, told func(Report) error) build.Opt
 		}
 		return pace.Rest(ctx, time.Since(began))
 	}
-	var merged time.Time
-	o.Merging = func(ctx context.Context, rows, all int64) error {
+	o.Merging = func(ctx context.Context, all int64, merge func() (int64, error)) error {
+		began := time.Now()
+		rows, err := merge()
+		if err != nil {
+			return err
+		}
 		if err := told(Report{Merging: true, Rows: rows, All: all}); err != nil {
 			return err
 		}
-		if rows > 0 {
-			if err := pace.Rest(ctx, time.Since(merged)); err != nil {
-				return err
-			}
-		}
-		merged = time.Now()
-		return nil
+		return pace.Rest(ctx, time.Since(began))
 	}
 	return o
 }

@@ -7,6 +7,7 @@ package paced
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/skein-feed/skein/events"
@@ -48,6 +49,8 @@ type Build struct {
 	merge, after time.Duration
 	// rows are those of a store that a worker has made.
 	rows int64
+	// merging begins the last stage of the progress.
+	merging sync.Once
 }
 
 const (
@@ -137,7 +140,7 @@ func (b *Build) sample(ctx context.Context, part float64) error {
 		return err
 	}
 	folded := time.Now()
-	if err := s.Merge(); err != nil {
+	if err := s.Merge(ctx); err != nil {
 		return err
 	}
 	if s.Events == 0 {
@@ -147,8 +150,9 @@ func (b *Build) sample(ctx context.Context, part float64) error {
 	paced := func(worked time.Duration) time.Duration {
 		return time.Duration(all * float64(worked+b.o.Pace.Pause(worked)))
 	}
-	b.merge = paced(time.Since(folded))
-	fold := paced(folded.Sub(began)) / time.Duration(b.Workers(part))
+	workers := time.Duration(b.Workers(part))
+	b.merge = paced(time.Since(folded)) / workers
+	fold := paced(folded.Sub(began)) / workers
 	b.after = b.o.After(ctx, int64(all*float64(s.Rows())))
 	b.o.Progress.Ahead(fold + b.merge + b.after)
 	return ctx.Err()
@@ -178,11 +182,12 @@ func (b *Build) Finish(ctx context.Context) error {
 func (b *Build) reported(r worker.Report) error {
 	b.o.Progress.Add(r.Events)
 	switch {
-	case r.Merging && r.Rows == 0:
-		b.o.Progress.Start("rows", uint64(r.All))
-		b.o.Progress.Ahead(b.after)
 	case r.Merging:
-		b.o.Progress.Set(uint64(r.Rows))
+		b.merging.Do(func() {
+			b.o.Progress.Start("rows", uint64(r.All))
+			b.o.Progress.Ahead(b.after)
+		})
+		b.o.Progress.Add(uint64(r.Rows))
 	case r.Partition:
 		b.o.Progress.Folded()
 		return b.o.Check()
