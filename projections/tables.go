@@ -52,6 +52,7 @@ func CreateTable(fs FS, name string, p Projection, level TableLevel) (*sstable.W
 	return sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(int(level), newFormat.MaxTableFormat())), nil
 }
 
+// unsynced is a file that is never read after a crash: whoever writes it again removes it first.
 type unsynced struct{ vfs.File }
 
 func (unsynced) Sync() error { return nil }

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"context"
 	"encoding/binary"
 	"math/rand/v2"
 	"slices"
@@ -12,10 +13,21 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// TestPieces: together the pieces of a merge have every row of all runs once, in the order of keys, and each about as many.
+// TestPieces: a merge in pieces writes every row of all runs once, in tables that do not overlap, and tells how many.
 func TestPieces(t *testing.T) {
-	const rows, files, n = 100_000, 7, 5
-	b, err := New(Options{FS: vfs.NewMem(), Dir: "new", New: func() projections.Projection { return graph.New() }})
+	const rows, files = 100_000, 7
+	told := int64(0)
+	b, err := New(Options{
+		FS: vfs.NewMem(), Dir: "new", New: func() projections.Projection { return graph.New() },
+		Merging: func(_ context.Context, all int64, merge func() (int64, error)) error {
+			if all != rows {
+				t.Errorf("%d rows are to be merged", all)
+			}
+			merged, err := merge()
+			told += merged
+			return err
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,34 +42,50 @@ func TestPieces(t *testing.T) {
 	if err := r.flush(); err != nil {
 		t.Fatal(err)
 	}
-	pieces := r.pieces(n)
-	if len(pieces) != n || len(r.names) < files {
-		t.Fatalf("%d pieces of %d runs", len(pieces), len(r.names))
+	if err := b.writeStoreRows(); err != nil {
+		t.Fatal(err)
 	}
-	var merged []uint64
-	for _, p := range pieces {
-		it, err := projections.MergeTables(t.Context(), b.o.FS, r.names, b.projection, p.lower, p.upper)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := len(merged)
-		for ok := it.First(); ok; ok = it.Next() {
-			key := binary.BigEndian.Uint64(it.Key())
-			if value, err := it.ValueAndErr(); err != nil || len(value) != 1 || value[0] != byte(key) {
-				t.Fatalf("row %d has the value %x, %v", key, value, err)
-			}
-			merged = append(merged, key)
-		}
-		if err := it.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if got := len(merged) - before; got < rows/n/2 || got > rows/n*2 {
-			t.Errorf("%d of %d rows are in one of %d pieces", got, rows, n)
+	tables, err := b.merge(t.Context(), []*runs{r}, 1)
+	if err != nil || len(tables) != perWorker || len(r.names) < files {
+		t.Fatalf("%d tables of %d runs, %v", len(tables), len(r.names), err)
+	}
+	if all := rows + rowsOf(t, b, b.storeRowsFile()); told != all || b.Rows() != all {
+		t.Errorf("%d rows are told of and %d written, want %d", told, b.Rows(), all)
+	}
+	for _, name := range tables {
+		if got := rowsOf(t, b, name); got < rows/perWorker/3 || got > rows/perWorker*3 {
+			t.Errorf("%d of %d rows are in one of %d pieces", got, rows, perWorker)
 		}
 	}
-	if len(merged) != rows || !slices.IsSorted(merged) {
-		t.Errorf("%d rows were merged, in order: %v", len(merged), slices.IsSorted(merged))
+	if got := keysOf(t, b, tables...); !slices.IsSorted(got[:rows]) || got[0] != 0 || got[rows-1] != rows-1 {
+		t.Errorf("rows %d to %d are there", got[0], got[rows-1])
 	}
+	if err := projections.CreateStore(t.Context(), b.o.FS, b.o.Dir, b.projection, tables); err != nil {
+		t.Error(err) // tables of a set must not overlap
+	}
+}
+
+func rowsOf(t *testing.T, b *Builder, tables ...string) int64 {
+	t.Helper()
+	return int64(len(keysOf(t, b, tables...)))
+}
+
+// keysOf returns the first eight bytes of the keys of all rows.
+func keysOf(t *testing.T, b *Builder, tables ...string) (keys []uint64) {
+	t.Helper()
+	it, err := projections.MergeTables(t.Context(), b.o.FS, tables, b.projection, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		var head [8]byte
+		copy(head[:], it.Key())
+		keys = append(keys, binary.BigEndian.Uint64(head[:]))
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return keys
 }
 
 // TestFewRows: what is in no sample is one piece, without bounds.
