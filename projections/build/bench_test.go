@@ -71,6 +71,80 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
+// BenchmarkPartitions folds and writes 16 of the 256 partitions of 10⁷ and of 10⁸ follows. It reports what Finish takes, by the ends of
+// follows that it folds.
+func BenchmarkPartitions(b *testing.B) {
+	var held events.Partitions
+	for p := range uint8(16) {
+		held.Add(p)
+	}
+	for _, n := range []int{10_000_000, 100_000_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			var took, used time.Duration
+			ends := int64(0)
+			for b.Loop() {
+				builder, err := build.New(build.Options{
+					FS: vfs.Default, Dir: b.TempDir() + "/store", New: func() projections.Projection { return graph.New() },
+					Partitions: &held, Memory: 3 << 30,
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := addFollows(builder, n, &held); err != nil {
+					b.Fatal(err)
+				}
+				ends += builder.Scattered()
+				busy, began := cpu(), time.Now()
+				if err := builder.Finish(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				took, used = took+time.Since(began), used+cpu()-busy
+				if err := builder.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(ends)/took.Seconds(), "ends/s")
+			b.ReportMetric(used.Seconds()/float64(ends)*1e6, "cpu-s/M")
+		})
+	}
+}
+
+// addFollows adds n follows, ten by each user, but makes only those that concern the given partitions.
+func addFollows(builder *build.Builder, n int, held *events.Partitions) error {
+	users := n / 10
+	name := func(user int) string { return strconv.Itoa(1_000_000_000_000 + user) }
+	homes := make([]bool, users)
+	for user := range homes {
+		homes[user] = held.Has(events.ShardOf(name(user)).Partition())
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	popular := rand.NewZipf(r, 1.1, 50, uint64(users-1))
+	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
+	pause := events.Micros(30*24*time.Hour/time.Microsecond) / events.Micros(n)
+	for range n / 1000 {
+		c.Seq++
+		env := &events.Envelope{Kinds: events.Kinds(events.UserFollowed)}
+		for slot := range uint16(1000) {
+			c.LastTime += pause
+			user, peer := r.IntN(users), int(popular.Uint64())
+			if peer < 50 { // the most popular would be a partition's whole work
+				peer = r.IntN(users)
+			}
+			if user == peer || !homes[user] && !homes[peer] {
+				continue
+			}
+			env.Events = append(env.Events, events.Event{
+				Kind: events.UserFollowed, User: name(user), Peer: name(peer), Time: c.LastTime, Seq: c.Seq, Slot: slot,
+			})
+		}
+		env.Cursor = c
+		if err := builder.Add([]*events.Envelope{env}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func benchmarkBuild(b *testing.B, of func() projections.Projection, envs []*events.Envelope) {
 	var used, finishing, expected time.Duration
 	for b.Loop() {
