@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// TestPieces: a merge in pieces writes every row of all runs once, in tables that do not overlap, and tells how many.
+// TestPieces: a merge in pieces writes every row of all runs once, in tables that do not overlap, and reports how many.
 func TestPieces(t *testing.T) {
 	const rows, files = 100_000, 7
 	told := int64(0)
