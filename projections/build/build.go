@@ -74,7 +74,7 @@ func New(o Options) (*Builder, error) {
 		return nil, err
 	}
 	var err error
-	if b.scatter, err = newScatter(o.FS, b.eventsFile()); err != nil {
+	if b.scatter, err = newScatter(o.FS, b.eventsFile(), b.o.Workers > 1); err != nil {
 		return nil, err
 	}
 	b.sequencer, err = projections.NewSequencer(b.projection, o.Partitions, b.accepted)
@@ -115,10 +115,11 @@ func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
 			return nil
 		}
 	}
-	return to.Each(func(partition uint8) error { return b.scatter.add(partition, ev, logTime) })
+	return to.Each(func(partition uint8) error { return b.scatter.add(delivery{ev, logTime, partition}) })
 }
 
-// Add adds envelopes. They must be consecutive in the log, and the first call must begin at the start of the log.
+// Add adds envelopes, which must not change any more. They must be consecutive in the log, and the first call must begin at the start of
+// the log.
 func (b *Builder) Add(envs []*events.Envelope) error {
 	if len(envs) > 0 {
 		b.log = envs[0].Cursor.Log
@@ -135,6 +136,7 @@ const bytesPerByte = 14
 
 // Scattered returns the number of events to fold. An event that is delivered to several partitions counts once for each.
 func (b *Builder) Scattered() (events int64) {
+	_ = b.scatter.settle() // the next Add fails, too
 	for i := range b.scatter.parts {
 		events += b.scatter.parts[i].events
 	}
@@ -147,6 +149,7 @@ func (b *Builder) Rows() int64 { return b.rows.Load() }
 // Workers returns how many partitions Finish will fold at a time, if the events added so far are this part, above 0 and up to 1, of
 // the whole log.
 func (b *Builder) Workers(part float64) int {
+	_ = b.scatter.settle() // the next Add fails, too
 	largest := int64(1)
 	for i := range b.scatter.parts {
 		largest = max(largest, b.scatter.parts[i].raw)
@@ -348,4 +351,7 @@ func (b *Builder) newFile(kind string) string {
 }
 
 // Close removes all temporary files. The store stays.
-func (b *Builder) Close() error { return b.o.FS.RemoveAll(b.parts) }
+func (b *Builder) Close() error {
+	b.scatter.encoding.Wait()
+	return b.o.FS.RemoveAll(b.parts)
+}

@@ -7,6 +7,8 @@
 //     rows of the store       (a file)                               regions, merged of sorted runs
 //     as a whole
 //
+// With several workers, events are encoded for their partitions while the next ones are read.
+//
 // A live fold reads one row after the other from a store that is larger than the caches, and writes each row as often as it changes.
 // A build avoids both. By the law of partitions (I13), the rows of a partition depend only on the events that are delivered to it. So
 // each partition is folded by itself, by the same Apply, in memory that fits the caches better, and each row is written once.

@@ -33,6 +33,9 @@ type HandoverPart struct {
 
 // HandOver ends the adding, and gives the rest of the build away: [TakeOver] finishes it, and this Builder may only be closed.
 func (b *Builder) HandOver() (*Handover, error) {
+	if err := b.scatter.settle(); err != nil {
+		return nil, err
+	}
 	h := &Handover{
 		Projection: b.projection.Name(), Version: b.projection.Version(), Dir: b.o.Dir, Partitions: b.o.Partitions, Memory: b.o.Memory,
 		Workers: b.o.Workers, Temporary: b.o.Temporary, Log: b.log, Ticked: b.ticked(),

@@ -36,6 +36,9 @@ func (b *Builder) Sample(most int64) *Sample {
 
 // Fold folds the sample.
 func (s *Sample) Fold() error {
+	if err := s.b.scatter.settle(); err != nil {
+		return err
+	}
 	t := s.b.newTables(s.rest.b)
 	for n := range events.NumPartitions {
 		if s.Events >= s.most {

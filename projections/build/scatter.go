@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/klauspost/compress/s2"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // scatter holds events by partition. Each partition has a buffer in memory; a full buffer is compressed and appended, as a block, to
-// the one file of all partitions. First one goroutine writes, then any number of goroutines read, each a partition.
+// the one file of all partitions. First events are added, then any number of goroutines read, each a partition.
 type scatter struct {
 	fs    projections.FS
 	name  string
@@ -22,7 +23,25 @@ type scatter struct {
 	parts [events.NumPartitions]part
 	// space is the buffer for compressed blocks.
 	space []byte
+
+	// batch are the last events that were added, spare the memory of the batch before. If beside is set, that is encoded in a goroutine of
+	// its own: the one of encoding, to which all other fields belong until it ends.
+	batch, spare []delivery
+	beside       bool
+	encoding     sync.WaitGroup
+	// failed is the first error of encoding.
+	failed error
 }
+
+// delivery is an event for a partition.
+type delivery struct {
+	ev        *events.Event
+	logTime   events.Micros
+	partition uint8
+}
+
+// batchEvents is the number of events in a batch.
+const batchEvents = 1 << 13
 
 // part is the events of one partition.
 type part struct {
@@ -51,19 +70,57 @@ type block struct {
 // blockBytes is the size of a partition's buffer at which it becomes a block, in bytes before compression.
 const blockBytes = 32 << 10
 
-func newScatter(fs projections.FS, name string) (*scatter, error) {
+func newScatter(fs projections.FS, name string, beside bool) (*scatter, error) {
 	out, err := fs.Create(name, "build")
 	if err != nil {
 		return nil, err
 	}
-	return &scatter{fs: fs, name: name, out: out}, nil
+	return &scatter{fs: fs, name: name, out: out, beside: beside}, nil
 }
 
-// add appends an event to those of a partition.
-func (s *scatter) add(partition uint8, ev *events.Event, logTime events.Micros) error {
-	p := &s.parts[partition]
+// add adds an event, which must not change until settle has returned.
+func (s *scatter) add(d delivery) error {
+	if s.batch = append(s.batch, d); len(s.batch) < batchEvents {
+		return nil
+	}
+	return s.next()
+}
+
+// next begins to encode the batch, and begins a new one.
+func (s *scatter) next() error {
+	s.encoding.Wait()
+	if s.failed != nil {
+		return s.failed
+	}
+	batch := s.batch
+	s.batch, s.spare = s.spare[:0], batch
+	encode := func() {
+		for i := range batch {
+			if s.failed = s.encode(&batch[i]); s.failed != nil {
+				return
+			}
+		}
+	}
+	if s.beside {
+		s.encoding.Go(encode)
+		return nil
+	}
+	encode()
+	return s.failed
+}
+
+// settle encodes all events that were added. What reads the fields of a scatter calls it before.
+func (s *scatter) settle() error {
+	err := s.next()
+	s.encoding.Wait()
+	return errors.Join(err, s.failed)
+}
+
+// encode appends an event to those of its partition.
+func (s *scatter) encode(d *delivery) error {
+	p := &s.parts[d.partition]
 	n := len(p.buf)
-	p.buf = appendEvent(p.buf, ev, logTime, &p.last)
+	p.buf = appendEvent(p.buf, d.ev, d.logTime, &p.last)
 	p.raw += int64(len(p.buf) - n)
 	p.events++
 	if len(p.buf) < blockBytes {
@@ -85,6 +142,9 @@ func (s *scatter) flush(p *part) error {
 
 // done ends the writing. A partition that has blocks flushes its last events; one that never filled a buffer keeps it in memory.
 func (s *scatter) done() error {
+	if err := s.settle(); err != nil {
+		return err
+	}
 	for i := range s.parts {
 		if p := &s.parts[i]; len(p.blocks) > 0 && len(p.buf) > 0 {
 			if err := s.flush(p); err != nil {

@@ -19,7 +19,7 @@ type scattered struct {
 // TestScatter: each partition gets back what was added to it, in order, but what no fold needs.
 func TestScatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, err := newScatter(vfs.NewMem(), "events")
+		s, err := newScatter(vfs.NewMem(), "events", rapid.Bool().Draw(t, "beside"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,17 +31,23 @@ func TestScatter(t *testing.T) {
 			for i := range env.Events {
 				ev := &env.Events[i]
 				part := i % len(want)
-				if err := s.add(uint8(part), ev, env.Cursor.LastTime); err != nil {
+				if err := s.add(delivery{ev, env.Cursor.LastTime, uint8(part)}); err != nil {
 					t.Fatal(err)
-				}
-				if p := &s.parts[part]; flush && i%5 == 0 && len(p.buf) > 0 {
-					if err := s.flush(p); err != nil {
-						t.Fatal(err)
-					}
 				}
 				kept := *ev
 				kept.ID, kept.Offset = "", 0
 				want[part] = append(want[part], scattered{kept, env.Cursor.LastTime})
+				if !flush || i%5 != 0 {
+					continue
+				}
+				if err := s.settle(); err != nil {
+					t.Fatal(err)
+				}
+				if p := &s.parts[part]; len(p.buf) > 0 {
+					if err := s.flush(p); err != nil {
+						t.Fatal(err)
+					}
+				}
 			}
 		}
 		if err := s.done(); err != nil {
@@ -61,6 +67,42 @@ func TestScatter(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestBatches: events of many batches are in order, whether they are encoded beside the adding or not, and in a partition that had only one.
+func TestBatches(t *testing.T) {
+	for _, beside := range []bool{false, true} {
+		s, err := newScatter(vfs.NewMem(), "events", beside)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const all = 5*batchEvents + 7
+		for i := range all {
+			ev := &events.Event{Kind: events.Played, User: "ann", Item: "7", Seq: uint64(i), Time: events.Micros(i)}
+			if err := s.add(delivery{ev, events.Micros(2 * i), uint8(min(i, 1))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.done(); err != nil {
+			t.Fatal(err)
+		}
+		next := 0
+		for partition := range uint8(2) {
+			err := s.each(partition, func(ev *events.Event, logTime events.Micros) error {
+				if ev.Seq != uint64(next) || logTime != events.Micros(2*next) {
+					t.Fatalf("event %d with log time %d, want %d", ev.Seq, logTime, next)
+				}
+				next++
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if next != all || s.parts[0].events != 1 || s.parts[1].events != all-1 {
+			t.Errorf("%d events, %d and %d of the partitions", next, s.parts[0].events, s.parts[1].events)
+		}
+	}
 }
 
 // FuzzScattered: damaged bytes are an error, never a panic.
