@@ -5,9 +5,9 @@ import (
 	"github.com/skein-feed/skein/projections/inbox/internal/pushed"
 )
 
-// inboxes returns those that the store keeps in memory; nil means that it keeps none, as in a build.
+// inboxes returns those that the store keeps in memory; nil means that there are none for what the event brings or ends, as in a build.
 func (f *Inbox) inboxes() *pushed.Inboxes {
-	if k, ok := f.b.QueryCache().(*kept); ok {
+	if k, ok := f.b.QueryCache().(*kept); ok && !k.inboxes.None(f.b.Version()) {
 		return k.inboxes
 	}
 	return nil

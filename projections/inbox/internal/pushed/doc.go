@@ -17,6 +17,8 @@
 //     show the last sort key that the inbox has dropped, was not given, or that came before there was an inbox.
 //   - Deliver is called by the fold before there is a view with the pin. It adds the sort key if it is below the floor; another one
 //     is missed. While nothing is learned, all are added.
+//   - Where there are no inboxes at all, as during an import before the first reader, the fold only notes the version (None), and walks
+//     over no followers.
 //   - An older view may show a pin that was gone before the inbox learned of it. So pages of views below learned do without.
 //   - Whoever begins to follow needs what outboxes had before, so the inbox is dropped, and no view from before teaches another.
 //   - A repair changes rows without an event, so all inboxes are dropped, and no view from before teaches one.

@@ -101,6 +101,17 @@ func NewCandidate(sortKey []byte, version uint64) Candidate {
 	return Candidate{key: string(sortKey), version: version}
 }
 
+// None reports whether there are no inboxes, so that what views show from a version on needs no delivery. Only these views may begin one.
+func (s *Inboxes) None(version uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.young.inboxes)+len(s.old.inboxes) > 0 {
+		return false
+	}
+	s.shown = max(s.shown, version)
+	return true
+}
+
 // Deliver brings a candidate into the inbox of a reader, if there is one.
 func (s *Inboxes) Deliver(c *Candidate, reader []byte) {
 	s.mu.Lock()

@@ -34,10 +34,17 @@ func (w *world) next(come, goes string) {
 		keys = slices.Delete(keys, at, at+1)
 	}
 	if come != "" {
-		c := NewCandidate([]byte(come), w.version()+1)
-		w.inboxes.Deliver(&c, reader)
+		w.deliver(come)
 	}
 	w.outboxes = append(w.outboxes, keys)
+}
+
+// deliver delivers a sort key that the next version shows, as a fold does.
+func (w *world) deliver(come string) {
+	if version := w.version() + 1; !w.inboxes.None(version) {
+		c := NewCandidate([]byte(come), version)
+		w.inboxes.Deliver(&c, reader)
+	}
 }
 
 // read reads a page of n from a sort key on, at a view of a version, as a page does: of the inbox down to its floor, and then of outboxes.
@@ -105,8 +112,7 @@ func TestPagesAreThoseOfOutboxes(t *testing.T) {
 			},
 			"delivered, and not shown yet": func(t *rapid.T) {
 				come := key.Draw(t, "come")
-				c := NewCandidate([]byte(come), w.version()+1)
-				w.inboxes.Deliver(&c, reader)
+				w.deliver(come)
 				w.read(t, w.version(), "", rapid.IntRange(1, 9).Draw(t, "n"))
 				keys := slices.Clone(w.outboxes[w.version()])
 				if at, has := slices.BinarySearch(keys, come); !has {
@@ -127,6 +133,7 @@ func TestPagesAreThoseOfOutboxes(t *testing.T) {
 				slices.Sort(keys)
 				w.outboxes = append(w.outboxes, keys)
 			},
+			"another reader": func(*rapid.T) { w.inboxes.Learn([]byte("bob"), w.version(), nil, nil, []byte("10")) },
 			"turn": func(*rapid.T) {
 				w.inboxes.mu.Lock()
 				defer w.inboxes.mu.Unlock()
