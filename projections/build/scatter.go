@@ -24,13 +24,13 @@ type scatter struct {
 	// space is the buffer for compressed blocks.
 	space []byte
 
-	// batch are the last events that were added, spare the memory of the batch before. If beside is set, that is encoded in a goroutine of
-	// its own: the one of encoding, to which all other fields belong until it ends.
-	batch, spare []delivery
-	beside       bool
-	encoding     sync.WaitGroup
-	// failed is the first error of encoding.
+	// beside: events are encoded in a goroutine of their own, that of encoding. The fields above belong to it until it ends.
+	beside   bool
+	encoding sync.WaitGroup
+	// failed is its first error.
 	failed error
+	// batch are the last events that were added, spare the memory of the batch before, which is being encoded.
+	batch, spare []delivery
 }
 
 // delivery is an event for a partition.
@@ -80,6 +80,9 @@ func newScatter(fs projections.FS, name string, beside bool) (*scatter, error) {
 
 // add adds an event, which must not change until settle has returned.
 func (s *scatter) add(d delivery) error {
+	if !s.beside {
+		return s.encode(&d)
+	}
 	if s.batch = append(s.batch, d); len(s.batch) < batchEvents {
 		return nil
 	}
@@ -94,19 +97,14 @@ func (s *scatter) next() error {
 	}
 	batch := s.batch
 	s.batch, s.spare = s.spare[:0], batch
-	encode := func() {
+	s.encoding.Go(func() {
 		for i := range batch {
 			if s.failed = s.encode(&batch[i]); s.failed != nil {
 				return
 			}
 		}
-	}
-	if s.beside {
-		s.encoding.Go(encode)
-		return nil
-	}
-	encode()
-	return s.failed
+	})
+	return nil
 }
 
 // settle encodes all events that were added. What reads the fields of a scatter calls it before.
