@@ -136,7 +136,7 @@ const bytesPerByte = 14
 
 // Scattered returns the number of events to fold. An event that is delivered to several partitions counts once for each.
 func (b *Builder) Scattered() (events int64) {
-	_ = b.scatter.settle() // the next Add fails, too
+	_ = b.scatter.settle() // an error stays: Finish returns it, too
 	for i := range b.scatter.parts {
 		events += b.scatter.parts[i].events
 	}
@@ -149,7 +149,7 @@ func (b *Builder) Rows() int64 { return b.rows.Load() }
 // Workers returns how many partitions Finish will fold at a time, if the events added so far are this part, above 0 and up to 1, of
 // the whole log.
 func (b *Builder) Workers(part float64) int {
-	_ = b.scatter.settle() // the next Add fails, too
+	_ = b.scatter.settle() // an error stays: Finish returns it, too
 	largest := int64(1)
 	for i := range b.scatter.parts {
 		largest = max(largest, b.scatter.parts[i].raw)

@@ -24,10 +24,10 @@ type scatter struct {
 	// space is the buffer for compressed blocks.
 	space []byte
 
-	// beside: events are encoded in a goroutine of their own, that of encoding. The fields above belong to it until it ends.
+	// beside is set if a goroutine encodes events beside the adding. The fields above, and failed, belong to it until encoding is done.
 	beside   bool
 	encoding sync.WaitGroup
-	// failed is its first error.
+	// failed is the error that ended the encoding.
 	failed error
 	// batch are the last events that were added, spare the memory of the batch before, which is being encoded.
 	batch, spare []delivery
@@ -109,9 +109,11 @@ func (s *scatter) next() error {
 
 // settle encodes all events that were added. What reads the fields of a scatter calls it before.
 func (s *scatter) settle() error {
-	err := s.next()
+	if err := s.next(); err != nil {
+		return err
+	}
 	s.encoding.Wait()
-	return errors.Join(err, s.failed)
+	return s.failed
 }
 
 // encode appends an event to those of its partition.

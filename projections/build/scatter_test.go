@@ -1,9 +1,11 @@
 package build
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
@@ -101,6 +103,46 @@ func TestBatches(t *testing.T) {
 		}
 		if next != all || s.parts[0].events != 1 || s.parts[1].events != all-1 {
 			t.Errorf("%d events, %d and %d of the partitions", next, s.parts[0].events, s.parts[1].events)
+		}
+	}
+}
+
+// TestFailedWrites: whichever block cannot be written, the adding or its end fails.
+func TestFailedWrites(t *testing.T) {
+	add := func(fs vfs.FS, beside bool) error {
+		s, err := newScatter(fs, "events", beside)
+		if err != nil {
+			return err
+		}
+		for i := range 4*batchEvents - 1 {
+			ev := &events.Event{Kind: events.Played, User: "ann", Item: "7", Seq: uint64(i)}
+			if err := s.add(delivery{ev, 0, 0}); err != nil {
+				return errors.Join(err, s.settle())
+			}
+		}
+		return s.done()
+	}
+	for _, beside := range []bool{false, true} {
+		for fails := 0; ; fails++ {
+			writes := 0
+			err := add(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind != errorfs.OpFileWrite {
+					return nil
+				}
+				if writes++; writes == fails+1 {
+					return errorfs.ErrInjected
+				}
+				return nil
+			})), beside)
+			if writes <= fails { // no write was left to fail
+				if err != nil || fails < 5 {
+					t.Fatalf("%d blocks: %v", fails, err)
+				}
+				break
+			}
+			if !errors.Is(err, errorfs.ErrInjected) {
+				t.Fatalf("write %d: %v", fails, err)
+			}
 		}
 	}
 }
