@@ -71,6 +71,30 @@ func checkLaw(repo fs.FS) ([]string, error) {
 	return problems, nil
 }
 
+// firstMutants returns the base names of the mutants that come first in the list of each invariant, in the order of the law book. A mutant
+// that is the first of two invariants is returned once.
+func firstMutants(repo fs.FS) ([]string, error) {
+	book, err := fs.ReadFile(repo, lawBook)
+	if err != nil {
+		return nil, err
+	}
+
+	var names []string
+	for line := range strings.Lines(string(book)) {
+		list, ok := strings.CutPrefix(line, "- Mutant: ")
+		if !ok {
+			continue
+		}
+		if m := lawEvidence.FindStringSubmatch(list); m != nil && !slices.Contains(names, m[1]) {
+			names = append(names, m[1])
+		}
+	}
+	return names, nil
+}
+
+// mutantBaseName returns the name by which the law book knows the mutant of a file.
+func mutantBaseName(file string) string { return strings.TrimSuffix(path.Base(file), ".mutant") }
+
 // survey collects the names of all tests and mutants, and for each number that is cited one file that cites it.
 func survey(repo fs.FS) (tests, mutants map[string]bool, cited map[string]string, err error) {
 	tests, mutants, cited = map[string]bool{}, map[string]bool{}, map[string]string{}
@@ -94,7 +118,7 @@ func survey(repo fs.FS) (tests, mutants map[string]bool, cited map[string]string
 			return err
 		}
 		if extension == ".mutant" {
-			mutants[strings.TrimSuffix(path.Base(name), extension)] = true
+			mutants[mutantBaseName(name)] = true
 		}
 		if strings.HasSuffix(name, "_test.go") {
 			for _, m := range testName.FindAllSubmatch(text, -1) {

@@ -7,8 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,6 +24,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// defaultTimeout is the limit of one run of one test. Mutants that hang cost this long, so it is not longer than a busy machine needs.
+const defaultTimeout = 5 * time.Minute
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout)
@@ -38,9 +41,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	root := flags.String("root", ".", "root of the module")
 	only := flags.String("only", "", "regular expression: only mutants whose path matches")
-	require := flags.String("require", "", "invariants that must have a mutant, as in I1,I2")
-	timeout := flags.Duration("timeout", 5*time.Minute, "limit of one run of one test")
-	budget := flags.Duration("for", 0, "begin none after so long, and try them in random order; 0 means try all")
+	gate := flags.Bool("gate", false, "only the first mutant that docs/invariants.md names for each invariant")
+	timeout := flags.Duration("timeout", defaultTimeout, "limit of one run of one test with a mutant")
 	jobs := flags.Int("jobs", runtime.GOMAXPROCS(0), "how many packages are worked on at a time")
 	verbose := flags.Bool("v", false, "print what the tests print")
 	if err := flags.Parse(args); err != nil {
@@ -58,8 +60,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := demand(mutants, *require); err != nil {
-		return err
+	if *gate {
+		if mutants, err = gateMutants(os.DirFS(dir), mutants); err != nil {
+			return err
+		}
 	}
 	tmp, err := os.MkdirTemp("", "skein-mutants")
 	if err != nil {
@@ -68,12 +72,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	defer os.RemoveAll(tmp)
 
 	groups := byPackage(mutants)
-	ended := func() bool { return false }
-	if *budget > 0 {
-		shuffle(groups)
-		end := time.Now().Add(*budget)
-		ended = func() bool { return time.Now().After(end) }
-	}
 	verdicts := make([]*verdict, len(mutants))
 	var printing sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
@@ -85,9 +83,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 				plain: make(map[test]error), binaries: make(map[string]string),
 			}
 			for _, at := range group {
-				if ended() {
-					return nil
-				}
 				v := r.try(ctx, mutants[at])
 				if ctx.Err() != nil {
 					return ctx.Err()
@@ -104,14 +99,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	return report(out, verdicts)
-}
-
-// shuffle brings the groups, and what is in each, into random order.
-func shuffle(groups [][]int) {
-	rand.Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
-	for _, g := range groups {
-		rand.Shuffle(len(g), func(i, j int) { g[i], g[j] = g[j], g[i] })
-	}
 }
 
 // byPackage returns the indexes of mutants in groups whose tests are of one package: tests without any change are built and
@@ -136,34 +123,34 @@ func (v *verdict) print(out io.Writer, verbose bool) {
 	}
 }
 
-// demand reports which of the invariants in list, separated by commas, has no mutant.
-func demand(mutants []mutant, list string) error {
-	var missing []string
-	for want := range strings.SplitSeq(list, ",") {
-		has := func(m mutant) bool { return slices.Contains(m.invariants, want) }
-		if want != "" && !slices.ContainsFunc(mutants, has) {
-			missing = append(missing, want)
+// gateMutants returns the mutants that the merge gate tries: for each invariant the first one that the law book names. Mutants are
+// compared by their base names, which are unique.
+func gateMutants(repo fs.FS, mutants []mutant) ([]mutant, error) {
+	names, err := firstMutants(repo)
+	if err != nil {
+		return nil, err
+	}
+
+	var chosen []mutant
+	for _, m := range mutants {
+		if slices.Contains(names, mutantBaseName(m.name)) {
+			chosen = append(chosen, m)
 		}
 	}
-	if missing != nil {
-		return fmt.Errorf("no mutant for %s", strings.Join(missing, ", "))
+	if len(chosen) != len(names) {
+		return nil, fmt.Errorf("%s names %d first mutants, and %d files have their names", lawBook, len(names), len(chosen))
 	}
-	return nil
+	return chosen, nil
 }
 
-// report prints the table and returns an error unless every mutant that was tried was killed; nil are those that were not tried.
+// report prints the table and returns an error unless every mutant was killed.
 func report(out io.Writer, verdicts []*verdict) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\ninvariant\tmutant\tverdict\tseconds\ttest\n")
-	tried := 0
 	var alive []string
 	for _, v := range verdicts {
-		if v == nil {
-			continue
-		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%s\n",
 			strings.Join(v.mutant.invariants, ","), v.mutant.name, v, v.elapsed.Seconds(), v.mutant.test)
-		tried++
 		if !v.killed || v.err != nil {
 			alive = append(alive, v.mutant.name)
 		}
@@ -172,15 +159,11 @@ func report(out io.Writer, verdicts []*verdict) error {
 		return err
 	}
 	if alive != nil {
-		return fmt.Errorf("%d of %d mutants were not killed: %s", len(alive), tried, strings.Join(alive, ", "))
+		return fmt.Errorf("%d of %d mutants were not killed: %s", len(alive), len(verdicts), strings.Join(alive, ", "))
 	}
 	if len(verdicts) == 0 {
 		return errors.New("no mutants")
 	}
-	if tried < len(verdicts) {
-		_, err := fmt.Fprintf(out, "\nthe %d mutants that were tried, of %d, were killed\n", tried, len(verdicts))
-		return err
-	}
-	_, err := fmt.Fprintf(out, "\nall %d mutants were killed\n", tried)
+	_, err := fmt.Fprintf(out, "\nall %d mutants were killed\n", len(verdicts))
 	return err
 }

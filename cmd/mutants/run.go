@@ -21,7 +21,7 @@ const runs = 3
 type runner struct {
 	root    string         // absolute
 	tmp     string         // absolute, ours alone
-	timeout time.Duration  // of one run of one test
+	timeout time.Duration  // of one run of one test with a mutant
 	plain   map[test]error // what became of each test without any change
 	// binaries are the tests of packages without any change.
 	binaries map[string]string
@@ -73,7 +73,7 @@ func (r *runner) kill(ctx context.Context, m mutant) (killed bool, output string
 	// Over random histories even a test that sees the mutant may miss it once.
 	for range runs {
 		var passed bool
-		if passed, output, err = r.run(ctx, m.test, binary, overlay); err != nil || !passed {
+		if passed, output, err = r.run(ctx, m.test, binary, overlay, r.timeout); err != nil || !passed {
 			return err == nil, output, err
 		}
 	}
@@ -97,7 +97,8 @@ func (r *runner) runPlain(ctx context.Context, t test) error {
 		}
 		r.binaries[t.pkg] = binary
 	}
-	passed, output, err := r.run(ctx, t, binary, "")
+	// Whether a test passes must not depend on how short the limit for mutants is, nor on how busy the machine is.
+	passed, output, err := r.run(ctx, t, binary, "", max(r.timeout, defaultTimeout))
 	switch {
 	case err != nil:
 		return err
@@ -161,11 +162,11 @@ func (r *runner) build(ctx context.Context, t test, overlay string) (string, err
 }
 
 // run runs t from binary and reports whether it passed, with the end of what it printed.
-func (r *runner) run(ctx context.Context, t test, binary, overlay string) (passed bool, output string, err error) {
+func (r *runner) run(ctx context.Context, t test, binary, overlay string, timeout time.Duration) (passed bool, output string, err error) {
 	// The limit in the test prints where it hangs; ours comes later, for a process that does not react.
-	ctx, cancel := context.WithTimeout(ctx, r.timeout+10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
 	defer cancel()
-	args := []string{"-test.v", "-test.short=false", "-test.run", t.run, "-test.timeout", r.timeout.String()}
+	args := []string{"-test.v", "-test.short=false", "-test.run", t.run, "-test.timeout", timeout.String()}
 	for flag := range strings.FieldsSeq(t.flags) {
 		if flag == "-short" {
 			flag = "-test.short"

@@ -1,6 +1,6 @@
 // Repocheck is a tool for people who work on skein. It runs tests for the merge gate:
 //
-//	repocheck test [-label NAME] [-results DIR] [--] ARGUMENTS OF go test
+//	repocheck test [-C DIR] [-label NAME] [-results DIR] [--] ARGUMENTS OF go test
 //	repocheck slowest [-results DIR] [-n 10]
 //
 // The first runs go test and prints one line for each package, as go test does. It adds the durations of packages and
@@ -44,13 +44,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	switch command {
 	case "test":
 		label := flags.String("label", "test", "name of this run in the table of durations")
+		dir := flags.String("C", ".", "folder in which go test runs; results stay relative to the current folder")
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
 		if err := os.MkdirAll(*results, 0o755); err != nil {
 			return err
 		}
-		return runTests(ctx, flags.Args(), *label, *results, out)
+		return runTests(ctx, *dir, flags.Args(), *label, *results, out)
 
 	case "slowest":
 		n := flags.Int("n", 10, "how many packages and how many tests are printed")

@@ -53,9 +53,10 @@ type duration struct {
 	seconds float64
 }
 
-// runTests runs go test with the arguments. It returns an error if a test fails, if the packages do not build, or if no test ran.
-func runTests(ctx context.Context, args []string, label, results string, out io.Writer) error {
+// runTests runs go test with the arguments in dir. It returns an error if a test fails, if the packages do not build, or if no test ran.
+func runTests(ctx context.Context, dir string, args []string, label, results string, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd.Dir = dir
 	cmd.Stderr = out
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
