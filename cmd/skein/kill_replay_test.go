@@ -114,8 +114,7 @@ func TestServerKilledDuringReplay(t *testing.T) {
 	if testing.Short() {
 		kills = 3
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()

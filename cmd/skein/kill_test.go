@@ -60,8 +60,7 @@ func TestServerKilledDuringImport(t *testing.T) {
 	if testing.Short() {
 		kills, rows = 3, 30_000
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
 	path := filepath.Join(dir, "follows.csv")

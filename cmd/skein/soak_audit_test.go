@@ -206,9 +206,9 @@ func soakFor(t *testing.T) time.Duration {
 // under the same traffic if it still runs. It lasts for seconds, or for as long as SKEIN_SOAK says: task soak:audit.
 func TestAuditorUnderLoad(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
+	seed := testSeed(t)
 	duration := soakFor(t)
-	t.Logf("%v, seed %d", duration, seed)
+	t.Logf("it lasts %v", duration)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*duration+5*patience)
 	defer cancel()
 	small := inbox.DefaultSettings()

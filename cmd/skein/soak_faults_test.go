@@ -61,7 +61,7 @@ type faultRecord struct {
 
 func fromEnv(t *testing.T) (length time.Duration, seed uint64) {
 	t.Helper()
-	length, seed = 3*time.Minute, rand.Uint64()
+	length, seed = 3*time.Minute, testSeed(t)
 	var err error
 	if text := os.Getenv("SKEIN_FAULTS"); text != "" {
 		if length, err = time.ParseDuration(text); err != nil {

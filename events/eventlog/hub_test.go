@@ -260,8 +260,9 @@ func TestMalformedInTheLog(t *testing.T) {
 	js := plainClient(t, ns)
 	ctx := testContext(t)
 	garbage := make([]byte, 5000)
+	random := rand.New(rand.NewPCG(1, 0))
 	for i := range garbage {
-		garbage[i] = byte(rand.IntN(256))
+		garbage[i] = byte(random.IntN(256))
 	}
 	garbage[0] = 0xff // no field begins so
 	long := bytes.Repeat(mustEncode(t, followOf(1)), 50_000)
