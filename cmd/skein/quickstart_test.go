@@ -31,7 +31,7 @@ func TestQuickStarts(t *testing.T) {
 				t.Fatal(err)
 			}
 			// A command that called another service would prove nothing, and might do harm.
-			for _, port := range []string{"7411", "6391"} {
+			for _, port := range []string{"7411", "6391", "7420"} {
 				l, err := net.Listen("tcp", "127.0.0.1:"+port)
 				if err != nil {
 					t.Fatalf("the documents use port %s, which is taken: %v", port, err)
