@@ -1,0 +1,43 @@
+package measure
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestTableIsWrittenFromItsReport compares docs/performance/table.md with what its report gives, so that no figure in it is changed by hand.
+func TestTableIsWrittenFromItsReport(t *testing.T) {
+	// A link to docs/performance: go test repeats a cached test only if a file has changed that it reads by a path inside its module.
+	const folder = "testdata/performance/"
+
+	data, err := os.ReadFile(folder + "table.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report Report
+	if err := json.Unmarshal(data, &report); err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile(folder + "table.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var expected strings.Builder
+	if err := report.WriteMarkdown(&expected); err != nil {
+		t.Fatal(err)
+	}
+
+	// Title and introduction are written by hand.
+	at := strings.Index(string(table), report.Machine.CPU)
+	if at < 0 {
+		t.Fatalf("table.md does not name the processor of its report, %s", report.Machine.CPU)
+	}
+	if diff := cmp.Diff(strings.Split(expected.String(), "\n"), strings.Split(string(table[at:]), "\n")); diff != "" {
+		t.Errorf("table.md differs from table.json (-expected +found):\n%s", diff)
+	}
+}
