@@ -7,14 +7,22 @@ import { EventService, type PublishResponse, WatchRequestSchema, type WatchRespo
 import { FeedService, WatchFeedRequestSchema, type WatchFeedResponse } from "./gen/skein/v1/feed_service_pb.js";
 import { GraphService, ScanFollowersRequestSchema, type ScanFollowersResponse } from "./gen/skein/v1/graph_service_pb.js";
 import { SeenService } from "./gen/skein/v1/seen_service_pb.js";
-import { type Entry, type Listed, type Paged, pages } from "./pages.js";
+import { addToJSON } from "./json.js";
+import { explainNetworkError } from "./network.js";
+import { type Entry, type Listed, type Paged, pages, readEntries } from "./pages.js";
 import { type EventInit, type PublishOptions, publish } from "./publish.js";
 import { Session } from "./session.js";
 import { type StreamOptions, type WatchOptions, resumed } from "./streams.js";
+import { convertDates } from "./times.js";
 
 export interface SkeinOptions {
-  /** Where the service is: "http://127.0.0.1:7411". Calls are made with fetch, as Connect with JSON. */
+  /** Where the service is: "http://127.0.0.1:7411". Calls are made with fetch, by the Connect protocol. */
   baseUrl?: string;
+  /**
+   * Makes the calls of `baseUrl` with JSON, which people can read in the tools of a browser or in a proxy. Otherwise they are binary
+   * protobuf, which is smaller and takes the service less time.
+   */
+  json?: boolean;
   /** Makes the calls in place of fetch: createGrpcTransport of @connectrpc/connect-node, for example. */
   transport?: Transport;
   /** Says who calls, where the service wants to know; a function is asked before each call. Give the service an https URL. */
@@ -76,14 +84,12 @@ export class Skein {
   }
 
   /** Reads the entries of a list, page by page: each(FeedService.method.readFeed, { readerId: "ann" }). */
-  async *each<I extends DescMessage, O extends DescMessage>(
+  each<I extends DescMessage, O extends DescMessage>(
     method: Listed<I, O>,
     request: MessageInitShape<I>,
     options?: CallOptions,
   ): AsyncGenerator<Entry<O>, void, undefined> {
-    for await (const page of pages<I, O>(this.#transport, method, request, options)) {
-      yield* (page as unknown as { entries: Entry<O>[] }).entries;
-    }
+    return readEntries<I, O>(this.#transport, method, request, options);
   }
 
   /**
@@ -132,10 +138,12 @@ export class Skein {
   }
 }
 
-/** Returns the transport of the options, with token and deadline in every call. */
-function baseTransport({ baseUrl, transport, token, timeoutMs = transport ? undefined : 30_000 }: SkeinOptions): Transport {
+/** Returns the transport of the options. It adds token and deadline to every call, and what messages and errors lack to be usable. */
+function baseTransport({ baseUrl, json = false, transport, token, timeoutMs = transport ? undefined : 30_000 }: SkeinOptions): Transport {
   if ((baseUrl === undefined) === (transport === undefined)) throw new TypeError("give baseUrl or transport, one of the two");
-  const next = transport ?? createConnectTransport({ baseUrl: baseUrl! });
+  if (transport !== undefined && json) throw new TypeError("json belongs to baseUrl: a transport has its own format");
+  if (baseUrl !== undefined) checkBaseUrl(baseUrl);
+  const next = transport ?? createConnectTransport({ baseUrl: baseUrl!, useBinaryFormat: !json });
   const authorized = async (header: HeadersInit | undefined): Promise<Headers> => {
     const headers = new Headers(header);
     const bearer = typeof token === "function" ? await token() : token;
@@ -143,9 +151,46 @@ function baseTransport({ baseUrl, transport, token, timeoutMs = transport ? unde
     return headers;
   };
   return {
-    unary: async (method, signal, ms, header, input, values) =>
-      next.unary(method, signal, ms ?? timeoutMs, await authorized(header), input, values),
-    stream: async (method, signal, ms, header, input, values) =>
-      next.stream(method, signal, ms, await authorized(header), input, values),
+    unary: async (method, signal, ms, header, input, values) => {
+      const headers = await authorized(header);
+      const request = convertDates(method.input, input);
+      try {
+        const response = await next.unary(method, signal, ms ?? timeoutMs, headers, request, values);
+        addToJSON(method.output, response.message);
+        return response;
+      } catch (err) {
+        throw explainNetworkError(err, baseUrl);
+      }
+    },
+    stream: async (method, signal, ms, header, input, values) => {
+      const headers = await authorized(header);
+      try {
+        const response = await next.stream(method, signal, ms, headers, input, values);
+        return { ...response, message: completeMessages(method.output, response.message, baseUrl) };
+      } catch (err) {
+        throw explainNetworkError(err, baseUrl);
+      }
+    },
   };
+}
+
+/** Adds to the messages of a stream, and to the error that ends it, what those of single calls have. */
+async function* completeMessages<O extends DescMessage>(
+  schema: O,
+  messages: AsyncIterable<MessageShape<O>>,
+  baseUrl: string | undefined,
+): AsyncIterable<MessageShape<O>> {
+  try {
+    for await (const message of messages) yield addToJSON(schema, message);
+  } catch (err) {
+    throw explainNetworkError(err, baseUrl);
+  }
+}
+
+/** Refuses what fetch would refuse at the first call, without naming it. */
+function checkBaseUrl(baseUrl: string): void {
+  const page = (globalThis as { location?: { href: string } }).location?.href; // in a browser the address may be relative to the page
+  const url = URL.canParse(baseUrl, page) ? new URL(baseUrl, page) : undefined;
+  if (url?.protocol === "http:" || url?.protocol === "https:") return;
+  throw new TypeError(`baseUrl must begin with http:// or https://, as "http://127.0.0.1:7411" does; it is ${JSON.stringify(baseUrl)}`);
 }

@@ -1,20 +1,44 @@
 import assert from "node:assert/strict";
 import { execSync } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
+import type { DescMethod, DescMethodUnary } from "@bufbuild/protobuf";
+import { timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
-import { type Failure, FeedService, GraphService, PublishWait, Session, Skein, type WatchResponse, event, failure } from "@skein-feed/client";
-import { Network, serve } from "./service.js";
+import {
+  AdminService,
+  CounterService,
+  EventService,
+  type Failure,
+  FeedService,
+  GraphService,
+  PublishWait,
+  SeenService,
+  Session,
+  Skein,
+  type WatchResponse,
+  event,
+  failure,
+} from "@skein-feed/client";
+import { Network, type Service, build, remove, serve, serveDemo } from "./service.js";
 
+let service: Service | undefined;
 let url: string;
-let stop: () => Promise<void>;
 
 before(async () => {
-  ({ url, stop } = await serve());
+  build();
+  service = await serve();
+  url = service.url;
 });
 
-after(() => stop());
+after(async () => {
+  await service?.stop();
+  remove();
+});
 
 // A stream that does not continue would wait for ever.
 const stuck = { timeout: 60_000 };
@@ -126,6 +150,185 @@ test("the pages of a feed, whose token stands in a oneof, are read to their end"
   const found: string[] = [];
   for await (const entry of skein.each(FeedService.method.readFeed, { readerId: "reader", pageSize: 2 })) found.push(entry.pinId);
   assert.deepEqual(found, pins.toReversed());
+});
+
+test("each reads every list of the API to its end", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const ids = ["x1", "x2", "x3"];
+  await skein.publish(
+    ids.flatMap((id) => [
+      event("boardCreated", { board: { ownerId: id, boardId: "b" } }),
+      event("boardCreated", { board: { ownerId: "lists", boardId: id } }),
+      event("pinCreated", { pin: { ownerId: "lists", pinId: id } }),
+      event("pinCreated", { pin: { ownerId: id, pinId: id } }),
+      event("liked", { userId: "lists", itemId: id }),
+      follow("lists", id),
+      follow(id, "lists"),
+      follow(id, "shared"),
+      event("boardFollowed", { userId: "lists", board: { ownerId: id, boardId: "b" } }),
+      event("boardFollowed", { userId: id, board: { ownerId: "lists", boardId: "x1" } }),
+      event("userMuted", { userId: "mutes", targetUserId: id }),
+      event("userBlocked", { userId: "blocks", targetUserId: id }),
+      follow("excludes", id),
+      event("boardUnfollowed", { userId: "excludes", board: { ownerId: id, boardId: "b" } }),
+    ]),
+  );
+  for (const projection of ["graph", "seen", "counters"]) await skein.admin.verify({ projection });
+  const user = { userId: "lists" };
+  const requests: Record<string, object> = {
+    ListFollowing: user,
+    ListFollowers: user,
+    ListBoardFollowers: { board: { ownerId: "lists", boardId: "x1" } },
+    ListFollowedBoards: user,
+    ListExcludedBoards: { userId: "excludes" },
+    ListBoards: user,
+    ListBlocked: { userId: "blocks" },
+    ListMuted: { userId: "mutes" },
+    ListMutuals: { viewerId: "lists", userId: "shared" },
+    ReadFeed: { readerId: "lists" },
+    ListPins: { target: { case: "ownerId", value: "lists" } },
+    ListLikes: user,
+    ListTrending: { scope: { case: "ownerId", value: "lists" } },
+    ListOperations: {},
+  };
+
+  const methods: DescMethod[] = [EventService, GraphService, FeedService, SeenService, CounterService, AdminService].flatMap((s) => s.methods);
+  const paged = methods.filter((m) => m.input.fields.some((f) => f.name === "page_token"));
+  assert.deepEqual(paged.map((m) => m.name).filter((name) => !(name in requests)), ["GetStatus"]);
+  for (const method of paged.filter((m) => m.name in requests)) {
+    // The type of a method that is chosen at run time says nothing of its answer.
+    const each = skein.each.bind(skein) as (method: DescMethod, request: object) => AsyncGenerator<object>;
+    let count = 0;
+    for await (const entry of each(method, { ...requests[method.name], pageSize: 1 })) {
+      assert.ok("$typeName" in entry);
+      count++;
+    }
+    assert.equal(count, 3, method.name);
+  }
+});
+
+test("each and pages say why they do not read a method", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const refused = async (stream: AsyncGenerator<unknown>) => ((await thrown(stream.next())) as TypeError).message;
+  // @ts-expect-error: a page has projections, operations and rejected events
+  const ofLists = await refused(skein.each(AdminService.method.getStatus, {}));
+  assert.equal(ofLists, "GetStatus answers pages with several lists, projections, rejectedEvents, operations: read its pages with pages()");
+  // @ts-expect-error: it has no pages
+  const ofOne = await refused(skein.each(SeenService.method.listServed, { userId: "a" }));
+  assert.equal(ofOne, "ListServed has no pages: call it with the generated client");
+  // @ts-expect-error: it is a stream
+  const ofStream = await refused(skein.pages(GraphService.method.scanFollowers, {}));
+  assert.equal(ofStream, "ScanFollowers has no pages, and is a stream: call it with the generated client");
+  const ofFunction = await refused(skein.each(skein.counters.listTrending as unknown as DescMethodUnary as never, {}));
+  assert.equal(ofFunction, "a method is given by its description, such as GraphService.method.listFollowers, and not by a function of a generated client");
+  assert.match(await refused(skein.each(undefined as never, {})), /description.*not by undefined$/);
+});
+
+test("an error of the network says where no answer came from, and why", async () => {
+  const web = createServer((_, response) => response.writeHead(404, { "Content-Type": "text/html" }).end("<p>Not here</p>"));
+  web.listen(0, "127.0.0.1");
+  await once(web, "listening");
+  const address = `http://127.0.0.1:${(web.address() as AddressInfo).port}`;
+  const message = async (baseUrl: string) => ((await thrown(new Skein({ baseUrl }).graph.listFollowers({ userId: "a" }))) as ConnectError).message;
+  assert.equal(await message(address), `[unimplemented] HTTP 404 from ${address}: is this the address of skein?`);
+  web.close();
+  web.closeAllConnections();
+  await once(web, "close");
+  assert.equal(await message(address), `[unavailable] no answer from ${address}: connect ECONNREFUSED ${address.slice("http://".length)}`);
+  const unwatched = await thrown(new Skein({ baseUrl: address }).watch({}, { retryForMs: 0 }).next());
+  assert.match((unwatched as ConnectError).message, /^\[unavailable\] no answer from .*ECONNREFUSED/);
+  // localhost may be two addresses, and then there are two reasons.
+  const local = address.replace("127.0.0.1", "localhost");
+  assert.match(await message(local), /^\[unavailable\] no answer from http:\/\/localhost:\d+: connect ECONNREFUSED \S+:\d+/);
+});
+
+test("a stream that breaks says so", stuck, async () => {
+  const network = await Network.to(url);
+  const stream = new Skein({ baseUrl: network.url }).watch({}, { retryForMs: 0 });
+  await next(stream);
+  network.cut();
+  assert.match(((await thrown(stream.next())) as ConnectError).message, /^\[unavailable\] no answer from http:\S+: \S/);
+  network.close();
+});
+
+test("an address that fetch would not take is refused at once", () => {
+  for (const baseUrl of ["localhost:7411", "127.0.0.1:7411", "", "/api"]) {
+    assert.throws(() => new Skein({ baseUrl }), { name: "TypeError", message: /^baseUrl must begin with http:\/\/ or https:\/\/, .*; it is "/ }, baseUrl);
+  }
+});
+
+test("messages can be turned into JSON", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const created = event("pinCreated", { pin: { ownerId: "json", pinId: "p" }, attributes: new Uint8Array([1, 2]) });
+  assert.deepEqual(JSON.parse(JSON.stringify(created)).pinCreated.attributes, "AQI=");
+  const { position } = await skein.publish([follow("reads", "json"), created], { wait: PublishWait.VISIBLE });
+  const page = await skein.feed.readFeed({ readerId: "reads" });
+  const [entry] = page.entries;
+  const json = JSON.parse(JSON.stringify({ entry, at: entry!.createTime, position }));
+  assert.deepEqual([json.entry.pinId, json.entry.attributes, json.at, json.position], ["p", "AQI=", json.entry.createTime, position]);
+  assert.equal(Math.floor(Date.parse(json.at) / 1000), Number(entry!.createTime!.seconds));
+  const { counters } = await skein.counters.batchGetCounters({ keys: [{ target: { case: "userId", value: "json" } }] });
+  assert.equal(JSON.parse(JSON.stringify(counters))[0].pinCount, 1);
+  assert.deepEqual(JSON.parse(JSON.stringify(await skein.feed.readFeed({ readerId: "nobody" }))).entries, []);
+  const streamed = await nextEvent(skein.watch({ after: "EARLIEST" }));
+  assert.match(JSON.parse(JSON.stringify(streamed)).eventTime, /^2\d{3}-/);
+  // A message still is its fields alone.
+  assert.ok(!Object.keys(entry!).includes("toJSON"));
+  assert.equal(structuredClone(entry)!.pinId, "p");
+});
+
+test("a Date is a time, and what is none is refused", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const at = new Date(Date.now() - 60_000);
+  const read = event("feedRead", { userId: "dates", readTime: at });
+  assert.ok(read.kind.case === "feedRead");
+  assert.equal(timestampDate(read.kind.value.readTime!).getTime(), at.getTime());
+  const init = { occurredAt: at, source: "dates", offset: 1n, kind: { case: "played", value: { userId: "dates", itemId: "i" } } } as const;
+  await skein.publish([{ kind: { case: "feedRead", value: { userId: "dates", readTime: at } } }, init], { wait: PublishWait.VISIBLE });
+  assert.equal(init.occurredAt, at);
+  assert.equal(timestampDate((await skein.feed.readFeed({ readerId: "dates" })).readTime!).getTime(), at.getTime());
+  // The generated client takes the same in plain JavaScript.
+  const later = new Date(at.getTime() + 1000);
+  const request = { events: [{ eventId: "dates", kind: { case: "feedRead", value: { userId: "dates", readTime: later } } }], wait: PublishWait.VISIBLE };
+  await skein.events.publish(request as never);
+  assert.equal(timestampDate((await skein.feed.readFeed({ readerId: "dates" })).readTime!).getTime(), later.getTime());
+
+  for (const [readTime, message] of [
+    ["2026-01-01", 'feedRead.readTime must be a Date, or a Timestamp with seconds and nanos; it is "2026-01-01"'],
+    [1767225600000, "feedRead.readTime must be a Date, or a Timestamp with seconds and nanos; it is 1767225600000"],
+    [{}, "feedRead.readTime must be a Date, or a Timestamp with seconds and nanos; it is an object without them"],
+    [new Date(NaN), "feedRead.readTime is an invalid Date"],
+  ] as const) {
+    assert.throws(() => event("feedRead", { userId: "dates", readTime: readTime as Date }), { name: "TypeError", message });
+  }
+  const wrong = [init, { ...init, occurredAt: "now" as unknown as Date }];
+  assert.equal(((await thrown(skein.publish(wrong))) as TypeError).message.split(" ")[0], "events[1].occurredAt");
+  assert.deepEqual(event("feedRead", { readTime: timestampFromDate(at) }).kind, event("feedRead", { readTime: at }).kind);
+});
+
+test("calls are binary, or JSON where that is wanted", async () => {
+  const { fetch } = globalThis;
+  const types: string[] = [];
+  globalThis.fetch = async (input, init) => {
+    const response = await fetch(input, init);
+    types.push(`${new Headers(init?.headers).get("Content-Type")} ${response.headers.get("Content-Type")}`);
+    return response;
+  };
+  try {
+    for (const options of [{}, { json: true }]) {
+      const skein = new Skein({ baseUrl: url, ...options });
+      await skein.publish([follow("format", "star")]);
+      assert.equal((await skein.inSession(skein.session).graph.batchGetFollowCounts({ userIds: ["format"] })).users[0]!.followingCount, 1);
+      const stream = skein.watch();
+      await next(stream);
+      await stream.return();
+    }
+  } finally {
+    globalThis.fetch = fetch;
+  }
+  const pair = (type: string) => `application/${type} application/${type}`;
+  assert.deepEqual(types, ["proto", "proto", "connect+proto", "json", "json", "connect+json"].map(pair));
+  assert.throws(() => new Skein({ transport: createGrpcTransport({ baseUrl: url }), json: true }), /json belongs to baseUrl/);
 });
 
 test("an error has a reason, the fields at fault, and what belongs to the reason", async () => {
@@ -297,13 +500,12 @@ test("another transport carries the session, the token and the streams", async (
   assert.equal(asked, 3);
 });
 
-test("the example of the README does what it says", async () => {
+test("the example of the README prints with the demo what it says", async () => {
   const readme = readFileSync("README.md", "utf8");
   const [, shown] = /^```ts\n(.*?)^```$/ms.exec(readme)!;
   assert.equal(shown, readFileSync("test/readme.ts", "utf8"));
-  const skein = new Skein({ baseUrl: url });
-  await skein.publish(["crust", "tomatoes"].map((pinId) => event("pinCreated", { pin: { ownerId: "greta", pinId } })));
-  process.env.SKEIN_SERVER = url;
+  const demo = await serveDemo();
+  process.env.SKEIN_SERVER = demo.url;
   const lines: string[] = [];
   const log = console.log;
   console.log = (line: string) => lines.push(line);
@@ -311,6 +513,7 @@ test("the example of the README does what it says", async () => {
     await import("./readme.js");
   } finally {
     console.log = log;
+    await demo.stop();
   }
   const [, printed] = /^```text\n(.*?)^```$/ms.exec(readme)!;
   assert.equal(lines.join("\n") + "\n", printed);
@@ -318,7 +521,9 @@ test("the example of the README does what it says", async () => {
 
 test("what would be published is the client, its types, README and license", () => {
   const packed = execSync("npm pack --dry-run --json --ignore-scripts", { encoding: "utf8" });
-  const names = (JSON.parse(packed)[0].files as { path: string }[]).map((f) => f.path);
+  const { filename, files } = JSON.parse(packed)[0] as { filename: string; files: { path: string }[] };
+  assert.ok(readFileSync("README.md", "utf8").includes(`/${filename}\n`), `the README does not install ${filename}`);
+  const names = files.map((f) => f.path);
   for (const name of ["README.md", "LICENSE", "package.json", "dist/index.js", "dist/index.d.ts", "dist/gen/skein/v1/event_pb.js"]) {
     assert.ok(names.includes(name), `${name} is missing`);
   }

@@ -6,33 +6,56 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
-/** Builds skein and serves an empty store on a free port. Resolves when the service is ready. */
-export async function serve(): Promise<{ url: string; stop(): Promise<void> }> {
-  const folder = mkdtempSync(join(tmpdir(), "skein-client-"));
-  const program = join(folder, "skein");
-  // npm runs scripts in the folder of the package.
+const folder = mkdtempSync(join(tmpdir(), "skein-client-"));
+const program = join(folder, "skein");
+
+/** Builds skein. npm runs scripts in the folder of the package. */
+export function build(): void {
   execFileSync("go", ["build", "-o", program, "./cmd/skein"], {
     cwd: "../../..",
     env: { ...process.env, CGO_ENABLED: "0" },
     stdio: "inherit",
   });
-  const service = spawn(program, ["serve", "--ephemeral"], { cwd: folder, stdio: ["ignore", "inherit", "pipe"] });
+}
+
+export function remove(): void {
+  rmSync(folder, { recursive: true });
+}
+
+export interface Service {
+  url: string;
+  stop(): Promise<void>;
+}
+
+/** Serves an empty store on a free port. Resolves when the service is ready. */
+export function serve(): Promise<Service> {
+  return start(["serve", "--ephemeral"], "stderr", /msg=ready url=(\S+)/);
+}
+
+/** Serves the users of the demo. */
+export function serveDemo(): Promise<Service> {
+  return start(["demo", "--port", "0"], "stdout", /^Serving (\S+) until/);
+}
+
+/** Starts a command of skein, and resolves when it has printed where it serves. */
+async function start(args: string[], output: "stdout" | "stderr", ready: RegExp): Promise<Service> {
+  const service = spawn(program, args, { cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
   const stop = async () => {
     service.kill();
     if (service.exitCode === null && service.signalCode === null) await once(service, "exit");
-    rmSync(folder, { recursive: true });
   };
+  service[output === "stdout" ? "stderr" : "stdout"].resume();
   const printed: string[] = [];
-  for await (const line of createInterface(service.stderr)) {
+  for await (const line of createInterface(service[output])) {
     printed.push(line);
-    const url = /msg=ready url=(\S+)/.exec(line)?.[1];
+    const url = ready.exec(line)?.[1];
     if (url !== undefined) {
-      service.stderr.resume();
+      service[output].resume();
       return { url, stop };
     }
   }
   await stop();
-  throw new Error(`skein serve ended:\n${printed.join("\n")}`);
+  throw new Error(`skein ${args.join(" ")} ended:\n${printed.join("\n")}`);
 }
 
 /** A network between client and service that breaks when it is told to. */
