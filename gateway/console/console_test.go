@@ -2,11 +2,9 @@ package console_test
 
 import (
 	"bytes"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -121,28 +119,5 @@ func TestProblemsAreInTheRunbook(t *testing.T) {
 		if !bytes.Contains(runbook, []byte("\n### "+string(name[1])+"\n")) {
 			t.Errorf("docs/runbook.md has no part %s", name[1])
 		}
-	}
-}
-
-// The sources can be read in little more than an hour.
-func TestSourcesAreSmall(t *testing.T) {
-	lines := 0
-	err := filepath.WalkDir("web/src", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		text, err := os.ReadFile(name)
-		n := bytes.Count(text, []byte("\n"))
-		lines += n
-		if n > 300 && filepath.Ext(name) != ".css" {
-			t.Errorf("%s has %d lines: at most 300", name, n)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lines > 4000 {
-		t.Errorf("%d lines: at most 4000", lines)
 	}
 }

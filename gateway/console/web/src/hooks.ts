@@ -1,9 +1,11 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { observed, token } from "./api.js";
+import { token } from "./api.js";
 
 export interface Asked<T> {
   /** The last answer; it stays while a later one is awaited, and when that fails. */
   value?: T | undefined;
+  /** When that answer came, in milliseconds; 0: none did. */
+  at: number;
   error?: unknown;
   busy: boolean;
 }
@@ -13,28 +15,37 @@ export interface Asked<T> {
  * comes after `of` has changed is dropped.
  */
 export function useAsked<T>(ask: (signal: AbortSignal) => Promise<T>, everyMs: number, of: unknown[]): Asked<T> & { again: () => void } {
-  const [state, setState] = useState<Asked<T>>({ busy: true });
+  const [state, setState] = useState<Asked<T>>({ at: 0, busy: true });
   const [round, setRound] = useState(0);
   const latest = useRef(ask);
   latest.current = ask;
-  useEffect(() => setState({ busy: true }), of);
+  useEffect(() => setState({ at: 0, busy: true }), of);
   useEffect(() => {
     const end = new AbortController();
     let timer: number | undefined;
     const go = async () => {
+      timer = undefined;
       if (!document.hidden || everyMs === 0) {
         setState((s) => ({ ...s, busy: true }));
         try {
-          const value = await observed(latest.current(end.signal));
-          if (!end.signal.aborted) setState({ value, busy: false });
+          const value = await latest.current(end.signal);
+          if (!end.signal.aborted) setState({ value, at: Date.now(), busy: false });
         } catch (error) {
-          if (!end.signal.aborted) setState((s) => ({ value: s.value, error, busy: false }));
+          if (!end.signal.aborted) setState((s) => ({ value: s.value, at: s.at, error, busy: false }));
         }
       }
       if (everyMs > 0 && !end.signal.aborted) timer = window.setTimeout(go, everyMs);
     };
+    // A page that is shown again does not wait for its timer.
+    const wake = () => {
+      if (document.hidden || timer === undefined) return;
+      clearTimeout(timer);
+      void go();
+    };
+    document.addEventListener("visibilitychange", wake);
     void go();
     return () => {
+      document.removeEventListener("visibilitychange", wake);
       end.abort();
       clearTimeout(timer);
     };
@@ -55,7 +66,7 @@ export function usePaged<E>(page: (token: string, signal: AbortSignal) => Promis
   const readOn = async () => {
     const before = more?.entries ?? [];
     try {
-      const p = await observed(page(next, AbortSignal.timeout(15_000)));
+      const p = await page(next, AbortSignal.timeout(15_000));
       setMore({ entries: [...before, ...p.entries], next: p.next });
     } catch (err) {
       setError(err);
@@ -65,6 +76,7 @@ export function usePaged<E>(page: (token: string, signal: AbortSignal) => Promis
     entries: first.value && [...first.value.entries, ...(more?.entries ?? [])],
     total: first.value?.total,
     error: error ?? first.error,
+    at: first.at,
     busy: first.busy,
     more: next === "" ? undefined : readOn,
     again: first.again,

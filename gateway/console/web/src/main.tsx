@@ -2,10 +2,12 @@ import "@picocss/pico/css/pico.min.css";
 import "./style.css";
 import { type ComponentType, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { alive, enter, leave, lost, token, wanted } from "./api.js";
-import { ago } from "./format.js";
+import { alive, enter, isNode, leave, readStatus, token, wanted } from "./api.js";
+import { time } from "./format.js";
+import { silentSince } from "./freshness.js";
 import { useAsked } from "./hooks.js";
-import { Confirmation, Field, Form } from "./parts.js";
+import { Confirmation, Field, Form, NeedsRole } from "./parts.js";
+import type { Role } from "./roles.js";
 import { route, to } from "./route.js";
 import { Cluster } from "./screens/cluster.js";
 import { Events } from "./screens/events.js";
@@ -16,33 +18,37 @@ import { Try } from "./screens/try.js";
 import { UserScreen } from "./screens/user.js";
 import { Why } from "./screens/why.js";
 
-/** The screens, by name in the address, as the menu shows them. */
-const screens: Record<string, [title: string, screen: ComponentType]> = {
+/** The screens, by name in the address, as the menu shows them, and the role without which a screen shows nothing. */
+const screens: Record<string, [title: string, screen: ComponentType, role?: Role]> = {
   pipeline: ["Pipeline", Pipeline],
-  why: ["Why in my feed?", Why],
-  user: ["User", UserScreen],
-  operations: ["Operations", Operations],
+  why: ["Why in my feed?", Why, "read"],
+  user: ["User", UserScreen, "read"],
+  operations: ["Operations", Operations, "admin"],
   cluster: ["Cluster", Cluster],
   events: ["Events", Events],
   try: ["Try it", Try],
-  hot: ["Hot", Hot],
+  hot: ["Hot", Hot, "read"],
 };
 
 function App() {
-  const current = route.value.screen;
-  const [title, Screen] = screens[current] ?? screens["pipeline"]!;
+  const current = route.value.screen in screens ? route.value.screen : "pipeline";
+  const [title, Screen, role] = screens[current]!;
+  const isSilent = silentSince.value !== undefined;
   useEffect(() => {
     document.title = `${title} · skein console`;
   }, [title]);
+  // Only the status tells whether there is a cluster, and a service that comes back may be another one.
+  useAsked(readStatus, 0, [isSilent, wanted.value]);
+  const shown = Object.entries(screens).filter(([name]) => name !== "cluster" || isNode.value || current === "cluster");
   return (
-    <>
+    <div class={isSilent ? "stale" : ""}>
       <a class="skip" href="#main" onClick={skip}>
         Skip to content
       </a>
       <header class="top">
         <strong>skein</strong>
         <nav aria-label="Screens">
-          {Object.entries(screens).map(([name, [text]]) => (
+          {shown.map(([name, [text]]) => (
             <a key={name} href={to(name)} aria-current={name === current ? "page" : undefined}>
               {text}
             </a>
@@ -52,10 +58,18 @@ function App() {
       </header>
       <main id="main" tabIndex={-1}>
         <h1 class="hidden">{title}</h1>
-        {wanted.value ? <Token /> : <Screen />}
+        {wanted.value ? (
+          <Token />
+        ) : role ? (
+          <NeedsRole key={current} role={role} what={title}>
+            <Screen />
+          </NeedsRole>
+        ) : (
+          <Screen />
+        )}
       </main>
       <Confirmation />
-    </>
+    </div>
   );
 }
 
@@ -68,12 +82,10 @@ function skip(e: Event): void {
 function Connection() {
   useAsked(alive, 2000, []);
   return (
-    <div class="connection" role="status" aria-live="polite">
-      {lost.value ? (
-        <span class="state bad">No answer, since {ago(lost.value).replace(" ago", "")}</span>
-      ) : (
-        <span class="state good">{location.host}</span>
-      )}
+    <div class="connection">
+      <span role="status" aria-live="polite">
+        <ConnectionState since={silentSince.value} />
+      </span>
       {token.value && (
         <button type="button" class="quiet" onClick={leave}>
           Forget token
@@ -81,6 +93,12 @@ function Connection() {
       )}
     </div>
   );
+}
+
+function ConnectionState({ since }: { since: number | undefined }) {
+  if (since === undefined) return <span class="state good">{location.host}</span>;
+  if (since === 0) return <span class="state">Waiting for an answer</span>;
+  return <span class="state bad">No answer since {time(new Date(since)).slice(11)} UTC</span>;
 }
 
 /** Asks for the token that the service wants. */

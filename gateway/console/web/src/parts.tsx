@@ -1,9 +1,12 @@
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { explain } from "./api.js";
+import { explain, leave, wanted } from "./api.js";
 import { ago, count, time } from "./format.js";
-import { to } from "./route.js";
+import { isFresh } from "./freshness.js";
+import { useLacks } from "./lacks.js";
+import type { Role } from "./roles.js";
+import { route, to } from "./route.js";
 
 export function Panel(props: { title: string; side?: ComponentChildren; children?: ComponentChildren; class?: string }) {
   return (
@@ -51,9 +54,55 @@ export function User({ id }: { id: string }) {
 export function When({ at }: { at: Date | undefined }) {
   if (at === undefined) return <span class="dim">–</span>;
   return (
-    <time dateTime={at.toISOString()} title={`${time(at)} UTC`}>
-      {ago(at)}
+    <time class="when" dateTime={at.toISOString()}>
+      <span>{time(at)} UTC</span> <small>{ago(at)}</small>
     </time>
+  );
+}
+
+/** What an answer said that came at a time. When it is too old to tell the present state, nothing in it is shown as good. */
+export function AsOf({ at, children }: { at: number; children: ComponentChildren }) {
+  const fresh = isFresh(at);
+  return (
+    <div class={fresh ? "" : "stale"}>
+      {!fresh && (
+        <p class="failed" role="alert">
+          The present state is not known. What is shown here is of {time(new Date(at))} UTC.
+        </p>
+      )}
+      {children}
+    </div>
+  );
+}
+
+/** Says that the token lacks a role. */
+export function Lacking({ role, what }: { role: Role; what: string }) {
+  return (
+    <p class="failed">
+      {what} needs the role <code>{role}</code>, which your token does not have.{" "}
+      <button type="button" class="quiet" onClick={leave}>
+        Use another token
+      </button>
+    </p>
+  );
+}
+
+/** Shows something that needs a role, or says so. */
+export function NeedsRole({ role, what, children }: { role: Role; what: string; children: ComponentChildren }) {
+  if (!useLacks(role)) return <>{children}</>;
+  return (
+    <Panel title={what}>
+      <Lacking role={role} what="This screen" />
+    </Panel>
+  );
+}
+
+/** A cell of a table. On a narrow screen each row is a block of lines, and the label stands before the value. */
+export function TableCell({ label, class: of = "", children }: { label: string; class?: string; children?: ComponentChildren }) {
+  return (
+    <td class={of} data-label={label}>
+      {children}
+    </td>
   );
 }
 
@@ -149,6 +198,13 @@ interface Question {
 }
 
 const asked = signal<Question>();
+
+// A question belongs to the screen that asked it. On another one, and before the form for a token, nobody would know what it is about.
+effect(() => {
+  void route.value;
+  void wanted.value;
+  asked.value = undefined;
+});
 
 /** Has the reader confirm something before it is done. */
 export function confirmed(question: Question): void {

@@ -31,7 +31,7 @@ function* ofLog({ log }: GetStatusResponse): Iterable<Problem> {
     yield {
       runbook: "SkeinLogHole",
       severe: true,
-      what: `The log has lost ${plural(lost, "envelope")}, from ${hole.firstSequence} on. Nothing is folded past them.`,
+      what: `The log has lost ${plural(lost, "message")} of events, from ${hole.firstSequence} on. The stores stop before them.`,
       todo: "Bring them back from another replica, another archive or a copy of the damaged file. Rebuild nothing, and delete no store.",
     };
   }
@@ -75,7 +75,7 @@ function* ofProjections({ projections }: GetStatusResponse): Iterable<Problem> {
         runbook: "SkeinProjectionFailed",
         severe: true,
         what: `${p.name} has stopped, and its reads are unavailable: ${p.error}`,
-        todo: "Damaged files are rebuilt automatically; make room if disk is missing. A panic in a fold is a bug: report the line of the log.",
+        todo: "Damaged files are rebuilt automatically; make room if disk is missing. A panic is a bug: report its line of the process log.",
       };
     } else if (p.state === ProjectionState.OUTDATED) {
       yield {
@@ -88,7 +88,7 @@ function* ofProjections({ projections }: GetStatusResponse): Iterable<Problem> {
       yield {
         runbook: "SkeinProjectionLag",
         severe: false,
-        what: `${p.name} is ${seconds(p.lagSeconds)} behind the log, ${plural(p.lagEnvelopes, "envelope")}.`,
+        what: `${p.name} is ${seconds(p.lagSeconds)} behind the log, ${plural(p.lagEnvelopes, "message")}.`,
         todo: "After a start or during an import: wait while the lag shrinks. Otherwise its disk is too slow, or the processor is taken.",
       };
     }
@@ -118,7 +118,7 @@ function* ofMaintenance(status: GetStatusResponse): Iterable<Problem> {
       runbook: "SkeinAuditUnexplained",
       severe: true,
       what: `The stores equal the log and still disagree, ${plural(audit.unexplained, "time")}. ${audit.lastFinding}`,
-      todo: "A fold is wrong, or the disk loses rows as fast as they are repaired. Otherwise it is a bug: report the line of the log.",
+      todo: "The disk loses rows as fast as they are repaired, or skein has a bug: report the line of the process log.",
     };
   } else if (audit && audit.findings + audit.differences > 0n) {
     yield {
@@ -147,7 +147,7 @@ function* ofProcess(figures: Figures, lately?: Between): Iterable<Problem> {
     yield {
       runbook: paused ? "SkeinFoldsPaused" : refusing ? "SkeinDiskRefusing" : "SkeinDiskLow",
       severe: paused || refusing,
-      what: `${bytes(free)} of disk are free. ${paused ? "The projections stop folding" : refusing ? "Publishing is refused" : `Below ${bytes(reserve)} publishing is refused`}.`,
+      what: `${bytes(free)} of disk are free. ${paused ? "The stores take no more events" : refusing ? "Publishing is refused" : `Below ${bytes(reserve)} publishing is refused`}.`,
       todo: "Make room: use a larger disk, move snapshots and archive elsewhere, or shorten --log-retention.",
     };
   }

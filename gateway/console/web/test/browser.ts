@@ -17,10 +17,14 @@ export interface Watched {
   check(): void;
 }
 
-export async function open(browser: Browser, url: string, colorScheme: "light" | "dark" = "light", width = 1280): Promise<Watched> {
-  const context = await browser.newContext({ colorScheme, viewport: { width, height: 830 }, reducedMotion: "reduce" });
+/** For how long a test waits for what must come. It bounds a test that fails, and does not measure the machine. */
+export const patienceMs = 180_000;
+
+/** Opens the console of a service in a window of its own. */
+export async function open(browser: Browser, url: string, width = 1280): Promise<Watched> {
+  const context = await browser.newContext({ viewport: { width, height: 830 }, reducedMotion: "reduce" });
   const page = await context.newPage();
-  page.setDefaultTimeout(30_000);
+  page.setDefaultTimeout(patienceMs);
   const wrong: string[] = [];
   page.on("pageerror", (err) => wrong.push(err.stack ?? err.message));
   page.on("console", (m) => {
@@ -40,7 +44,7 @@ export async function show(page: Page, screen: string): Promise<void> {
 
 const pictures = process.env["SKEIN_PICTURES"];
 
-/** Takes a picture of the page, if pictures are wanted. */
+/** Takes pictures of the page, light and dark, if pictures are wanted. */
 export async function picture(page: Page, name: string): Promise<void> {
   if (pictures === undefined) return;
   mkdirSync(pictures, { recursive: true });
@@ -48,5 +52,9 @@ export async function picture(page: Page, name: string): Promise<void> {
   const end = await page.evaluate(() => Math.max(...[...document.querySelectorAll(".panel")].map((p) => p.getBoundingClientRect().bottom)));
   const { width, height } = page.viewportSize()!;
   const clip = { x: 0, y: 0, width, height: Math.min(height, Math.ceil(end) + 16) };
-  await page.screenshot({ path: join(pictures, `${name}.png`), clip });
+  for (const colorScheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme });
+    await page.screenshot({ path: join(pictures, `${name}-${colorScheme}.png`), clip });
+  }
+  await page.emulateMedia({ colorScheme: null });
 }

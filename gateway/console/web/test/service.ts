@@ -1,23 +1,13 @@
-import { execFileSync, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 
 export const folder = mkdtempSync(join(tmpdir(), "skein-console-"));
-export const program = join(folder, "skein");
-const natsProgram = join(folder, "nats-server");
-
-/** Builds skein. npm runs scripts in the folder of the package. */
-export function build(): void {
-  execFileSync("go", ["build", "-o", program, "./cmd/skein"], { cwd: "../../..", env: { ...process.env, CGO_ENABLED: "0" }, stdio: "inherit" });
-}
-
-/** Builds the NATS server that skein is built with. */
-export function buildNATS(): void {
-  execFileSync("go", ["build", "-o", natsProgram, "github.com/nats-io/nats-server/v2"], { cwd: "../../..", env: { ...process.env, CGO_ENABLED: "0" }, stdio: "inherit" });
-}
+export const program = resolve("build/bin/skein"); // npm runs scripts in the folder of the package
+const natsProgram = resolve("build/bin/nats-server");
 
 export function remove(): void {
   rmSync(folder, { recursive: true });
@@ -25,6 +15,8 @@ export function remove(): void {
 
 export interface Service {
   url: string;
+  /** Sends a signal to the process. */
+  kill(signal: NodeJS.Signals): void;
   stop(): Promise<void>;
 }
 
@@ -45,7 +37,9 @@ export async function startNATS(): Promise<Service> {
 /** Starts a program, and resolves when it has printed where it serves. */
 async function run(name: string, args: string[], where: "stdout" | "stderr", ready: RegExp): Promise<Service> {
   const service = spawn(name, args, { cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
+  const kill = (signal: NodeJS.Signals) => void service.kill(signal);
   const stop = async () => {
+    service.kill("SIGCONT"); // a process that is stopped would not see the next signal
     service.kill();
     if (service.exitCode === null && service.signalCode === null) await once(service, "exit");
   };
@@ -57,7 +51,7 @@ async function run(name: string, args: string[], where: "stdout" | "stderr", rea
     const url = ready.exec(line)?.[1];
     if (url !== undefined) {
       said.resume();
-      return { url, stop };
+      return { url, kill, stop };
     }
   }
   await stop();

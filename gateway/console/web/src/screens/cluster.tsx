@@ -1,22 +1,23 @@
 import type { ClusterStatus, NodeStatus } from "@skein-feed/client";
 import { useRef, useState } from "preact/hooks";
-import { observed, skein } from "../api.js";
+import { readStatus, skein } from "../api.js";
 import { type Cell, type CellState, cellsOf, concerns, countsOf, describe, movesOf, partitionOf, perRow, states, step } from "../cluster.js";
 import { count, seconds } from "../format.js";
 import { useAsked } from "../hooks.js";
-import { Failed, Panel, State, confirmed } from "../parts.js";
+import { useLacks } from "../lacks.js";
+import { AsOf, TableCell, Failed, Lacking, Panel, State, confirmed } from "../parts.js";
 import { go, route, to } from "../route.js";
 
 const everyMs = 1000;
 
 /** The nodes of the cluster, and the map of its partitions. */
 export function Cluster() {
-  const { value, error, again } = useAsked((signal) => skein.admin.getStatus({ pageSize: 1 }, { signal }), everyMs, []);
+  const { value, at, error, again } = useAsked(readStatus, everyMs, []);
   const [failed, setFailed] = useState<unknown>();
   const drain = async (name: string, undo: boolean) => {
     setFailed(undefined);
     try {
-      await observed(skein.admin.drainNode({ name, undo }));
+      await skein.admin.drainNode({ name, undo });
     } catch (err) {
       setFailed(err);
     }
@@ -26,7 +27,7 @@ export function Cluster() {
     <>
       <Failed error={error} />
       <Failed error={failed} />
-      {value && (value.cluster ? <Nodes of={value.cluster} drain={drain} /> : <Alone />)}
+      {value && <AsOf at={at}>{value.cluster ? <Nodes of={value.cluster} drain={drain} /> : <Alone />}</AsOf>}
     </>
   );
 }
@@ -34,7 +35,10 @@ export function Cluster() {
 function Alone() {
   return (
     <Panel title="Cluster">
-      <p class="dim">This process is no node of a cluster (--node): it holds all 256 partitions.</p>
+      <p class="dim">
+        This process is no node of a cluster (<code>--node</code>): it holds all 256 partitions, so there is nothing to distribute. With several nodes,
+        this screen shows them and which partitions each of them serves. docs/cluster.md says how to begin one.
+      </p>
     </Panel>
   );
 }
@@ -45,12 +49,14 @@ type Drain = (name: string, undo: boolean) => Promise<void>;
 function Nodes({ of: cluster, drain }: { of: ClusterStatus; drain: Drain }) {
   const [pointed, point] = useState<string>();
   const chosen = route.value.params.get("node") ?? undefined;
+  const lacksRole = useLacks("admin");
   const known = (name: string | undefined) => cluster.nodes.find((n) => n.name === name)?.name;
   return (
     <>
       <Panel title="Nodes" side={<span class="dim">{cluster.copies} copies of each partition</span>}>
+        {lacksRole && <Lacking role="admin" what="To drain a node" />}
         <div class="wide">
-          <table class="nodes" aria-label="Nodes">
+          <table class="nodes stack" aria-label="Nodes">
             <thead>
               <tr>
                 <th>Node</th>
@@ -60,14 +66,14 @@ function Nodes({ of: cluster, drain }: { of: ClusterStatus; drain: Drain }) {
                 <th class="number">Weight</th>
                 <th class="number">Given</th>
                 <th class="number">Serves</th>
-                <th class="number">Behind</th>
+                <th class="number">Messages behind</th>
                 <th class="number">Last heard</th>
                 <td />
               </tr>
             </thead>
             <tbody>
               {cluster.nodes.map((n) => (
-                <Node key={n.name} of={n} chosen={n.name === chosen} point={point} drain={drain} />
+                <Node key={n.name} of={n} chosen={n.name === chosen} point={point} drain={lacksRole ? undefined : drain} />
               ))}
             </tbody>
           </table>
@@ -82,7 +88,8 @@ interface NodeProps {
   of: NodeStatus;
   chosen: boolean;
   point: (name: string | undefined) => void;
-  drain: Drain;
+  /** Drains a node; undefined: the caller may not. */
+  drain: Drain | undefined;
 }
 
 function Node({ of: n, chosen, point, drain }: NodeProps) {
@@ -102,18 +109,28 @@ function Node({ of: n, chosen, point, drain }: NodeProps) {
           {n.name}
         </a>
       </th>
-      <td>
+      <TableCell label="State">
         <NodeState of={n} />
-      </td>
-      <td>{n.zone || "–"}</td>
-      <td class="id">{n.addr || "–"}</td>
-      <td class="number">{n.weight || "–"}</td>
-      <td class="number">{n.given}</td>
-      <td class="number">{n.serves}</td>
-      <td class="number" title={n.position && `position ${n.position}`}>
-        {n.lagEnvelopes === undefined ? "–" : count(n.lagEnvelopes)}
-      </td>
-      <td class="number">{n.silentSeconds === undefined ? "–" : n.self ? "" : n.silentSeconds < 2 ? "just now" : `${seconds(n.silentSeconds)} ago`}</td>
+      </TableCell>
+      <TableCell label="Zone">{n.zone || "–"}</TableCell>
+      <TableCell label="Address" class="id">
+        {n.addr || "–"}
+      </TableCell>
+      <TableCell label="Weight" class="number">
+        {n.weight || "–"}
+      </TableCell>
+      <TableCell label="Given" class="number">
+        {n.given}
+      </TableCell>
+      <TableCell label="Serves" class="number">
+        {n.serves}
+      </TableCell>
+      <TableCell label="Messages behind" class="number">
+        <span title={n.position && `position ${n.position}`}>{n.lagEnvelopes === undefined ? "–" : count(n.lagEnvelopes)}</span>
+      </TableCell>
+      <TableCell label="Last heard" class="number">
+        {n.silentSeconds === undefined ? "–" : n.self ? "" : n.silentSeconds < 2 ? "just now" : `${seconds(n.silentSeconds)} ago`}
+      </TableCell>
       <td class="number">
         <DrainButton of={n} drain={drain} />
       </td>
@@ -131,7 +148,7 @@ function NodeState({ of: n }: { of: NodeStatus }) {
   );
 }
 
-function DrainButton({ of: { name, draining }, drain }: { of: NodeStatus; drain: Drain }) {
+function DrainButton({ of: { name, draining }, drain }: { of: NodeStatus; drain: Drain | undefined }) {
   const ask = () =>
     confirmed({
       title: draining ? `Give ${name} partitions again?` : `Drain ${name}?`,
@@ -139,10 +156,10 @@ function DrainButton({ of: { name, draining }, drain }: { of: NodeStatus; drain:
         ? "It takes its share from all other nodes, and builds it."
         : "Other nodes take over its partitions, and it serves each of them until then. It stays drained, also after a restart, until that is undone.",
       verb: draining ? "Give partitions" : "Drain",
-      act: () => void drain(name, draining),
+      act: () => void drain?.(name, draining),
     });
   return (
-    <button type="button" class="quiet" onClick={ask} aria-label={draining ? `Undo the drain of ${name}` : `Drain ${name}`}>
+    <button type="button" class="quiet" disabled={drain === undefined} onClick={ask} aria-label={draining ? `Undo the drain of ${name}` : `Drain ${name}`}>
       {draining ? "Undo" : "Drain"}
     </button>
   );

@@ -1,11 +1,12 @@
 import { fromBinary, toJson } from "@bufbuild/protobuf";
 import { EventBatchSchema, EventSchema, Reason, type RejectedEvent, type WatchResponse } from "@skein-feed/client";
 import { useEffect, useState } from "preact/hooks";
-import { lost, skein } from "../api.js";
+import { skein } from "../api.js";
 import { count, date, plural, time } from "../format.js";
+import { silentSince } from "../freshness.js";
 import { usePaged } from "../hooks.js";
-import { Check, Failed, Field, Form, Panel, ReadOn, State, User } from "../parts.js";
-import { go, route } from "../route.js";
+import { TableCell, Check, Failed, Field, Form, Panel, ReadOn, State, User } from "../parts.js";
+import { go, route, to } from "../route.js";
 
 const kinds = EventSchema.oneofs[0]!.fields.map((f) => f.name);
 const kept = 200;
@@ -68,24 +69,27 @@ interface Shown extends WatchResponse {
 function Live({ of }: { of: Filter }) {
   const [shown, setShown] = useState<Shown[]>([]);
   const [total, setTotal] = useState(0);
+  const [connected, setConnected] = useState(false);
   const [paused, setPaused] = useState(false);
   const [error, setError] = useState<unknown>();
   useEffect(() => {
     if (paused) return undefined;
     const end = new AbortController();
-    void follow(of, end.signal, (batch, n) => {
+    setConnected(false);
+    void follow(of, end.signal, () => setConnected(true), (batch, n) => {
       setShown((before) => [...batch, ...before].slice(0, kept));
       setTotal(n);
     }).catch((err: unknown) => !end.signal.aborted && setError(err));
     return () => end.abort();
   }, [paused]);
-  const state = error ? "ended" : paused ? "paused" : lost.value ? "waits for the service" : "watching";
+  const waits = !connected || silentSince.value !== undefined;
+  const state = error ? "ended" : paused ? "paused" : waits ? "waits for the service" : "watching";
   return (
     <Panel
       title="Live"
       side={
         <>
-          <State tone={error ? "bad" : paused || lost.value ? "busy" : "good"}>
+          <State tone={error ? "bad" : paused || waits ? "busy" : "good"}>
             <span role="status">{state}</span>
           </State>
           <span class="dim">{plural(total, "event")}</span>
@@ -96,9 +100,26 @@ function Live({ of }: { of: Filter }) {
       }
     >
       <Failed error={error} />
-      {shown.length === 0 && <p class="dim">Events appear here as they are published.</p>}
-      <div class="wide">
-        <table aria-label="Live events">
+      {shown.length === 0 && (
+        <p class="dim">
+          Events appear here as they are published, the newest first. To see what the log has already, watch from the earliest event; to add one,{" "}
+          <a href={to("try", { method: "EventService/Publish" })}>publish an event</a>, which is a permanent fact.
+        </p>
+      )}
+      <div class="wide live">
+        <table class="stack" aria-label="Live events">
+          {shown.length > 0 && (
+            <thead>
+              <tr>
+                <th>Time, UTC</th>
+                <th>Kind</th>
+                <th>User</th>
+                <th>Target</th>
+                <th>Other fields</th>
+                <th>Source</th>
+              </tr>
+            </thead>
+          )}
           <tbody>
             {shown.map((e) => (
               <Line key={e.number} of={e} />
@@ -110,8 +131,8 @@ function Live({ of }: { of: Filter }) {
   );
 }
 
-/** Follows the log, and shows what came at most four times a second. */
-async function follow(of: Filter, signal: AbortSignal, show: (batch: Shown[], total: number) => void): Promise<void> {
+/** Follows the log. Reports when the stream stands, and shows what came at most four times a second. */
+async function follow(of: Filter, signal: AbortSignal, begun: () => void, show: (batch: Shown[], total: number) => void): Promise<void> {
   let batch: Shown[] = [];
   let total = 0;
   const timer = setInterval(() => {
@@ -121,6 +142,7 @@ async function follow(of: Filter, signal: AbortSignal, show: (batch: Shown[], to
   signal.addEventListener("abort", () => clearInterval(timer));
   const request = { kinds: of.kinds, userIds: of.users, after: of.earliest ? "EARLIEST" : "" };
   for await (const e of skein.watch(request, { signal, retryForMs: Infinity })) {
+    begun(); // the first message comes before any event
     if (e.event === undefined) continue;
     batch = [{ ...e, number: ++total }, ...batch].slice(0, kept);
   }
@@ -134,12 +156,18 @@ function Line({ of: e }: { of: Shown }) {
   const actor = typeof userId === "string" ? userId : owned?.ownerId;
   return (
     <tr>
-      <td class="dim time">{time(date(e.eventTime)).slice(5)}</td>
-      <td>{kind.case && EventSchema.oneofs[0]!.fields.find((f) => f.localName === kind.case)?.name}</td>
-      <td>{actor && <User id={actor} />}</td>
-      <td>{typeof targetUserId === "string" && <User id={targetUserId} />}</td>
-      <td class="id json">{Object.keys(rest).length > 0 && JSON.stringify(rest)}</td>
-      <td class="dim">{e.event!.source && `backfill of ${e.event!.source}, ${count(e.event!.offset)}`}</td>
+      <TableCell label="Time, UTC" class="dim time">
+        {time(date(e.eventTime))}
+      </TableCell>
+      <TableCell label="Kind">{kind.case && EventSchema.oneofs[0]!.fields.find((f) => f.localName === kind.case)?.name}</TableCell>
+      <TableCell label="User">{actor && <User id={actor} />}</TableCell>
+      <TableCell label="Target">{typeof targetUserId === "string" && <User id={targetUserId} />}</TableCell>
+      <TableCell label="Other fields" class="id json">
+        {Object.keys(rest).length > 0 && JSON.stringify(rest)}
+      </TableCell>
+      <TableCell label="Source" class="dim">
+        {e.event!.source && `import of ${e.event!.source}, number ${count(e.event!.offset)}`}
+      </TableCell>
     </tr>
   );
 }
@@ -163,13 +191,18 @@ function Rejected() {
       }
     >
       <Failed error={error} />
-      {entries?.length === 0 && <p class="dim">No event of the log was malformed.</p>}
+      {entries?.length === 0 && (
+        <p class="dim">
+          No event of the log was malformed. <code>Publish</code> refuses malformed events; one appears here if a program writes to the stream itself, or
+          uses an event id again for something else.
+        </p>
+      )}
       {entries && entries.length > 0 && (
-        <table>
+        <table class="stack" aria-label="Rejected events">
           <thead>
             <tr>
-              <th>Envelope</th>
-              <th>Event</th>
+              <th>Message of the log</th>
+              <th>Event in it</th>
               <th>Reason</th>
               <th>Why</th>
               <th>What it says</th>
@@ -178,18 +211,22 @@ function Rejected() {
           <tbody>
             {entries.map((r) => (
               <tr key={`${r.position} ${r.slot}`}>
-                <td class="number">{count(r.sequence)}</td>
-                <td class="number">{r.slot < 0 ? "all" : r.slot}</td>
-                <td>
+                <TableCell label="Message of the log" class="number">
+                  {count(r.sequence)}
+                </TableCell>
+                <TableCell label="Event in it" class="number">
+                  {r.slot < 0 ? "all" : r.slot}
+                </TableCell>
+                <TableCell label="Reason">
                   <code>{Reason[r.reason]}</code>
-                </td>
-                <td>{r.message}</td>
-                <td>
+                </TableCell>
+                <TableCell label="Why">{r.message}</TableCell>
+                <TableCell label="What it says">
                   <details>
                     <summary>{plural(r.data.length, "byte")}</summary>
                     <pre>{decoded(r)}</pre>
                   </details>
-                </td>
+                </TableCell>
               </tr>
             ))}
           </tbody>

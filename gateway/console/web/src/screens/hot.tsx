@@ -2,8 +2,8 @@ import { type Counters, type TrendingItem } from "@skein-feed/client";
 import { useState } from "preact/hooks";
 import { skein } from "../api.js";
 import { usePaged } from "../hooks.js";
-import { Failed, Field, Form, Panel, ReadOn } from "../parts.js";
-import { go, route } from "../route.js";
+import { TableCell, Failed, Field, Form, Panel, ReadOn } from "../parts.js";
+import { go, route, to } from "../route.js";
 
 interface Row {
   item: TrendingItem;
@@ -36,14 +36,17 @@ export function Hot() {
         }
       >
         <Failed error={error} />
-        {entries?.length === 0 && <p class="dim">No item has heat.</p>}
+        {entries?.length === 0 && <p class="dim">
+            No item here has heat yet. An item gets heat when it is played, liked or pinned again, and loses half of it in each half-life; a list of an
+            owner or a board has the items of its pins. To see one appear, <a href={to("try", { method: "EventService/Publish" })}>publish an event</a>.
+          </p>}
         {entries && entries.length > 0 && (
-          <table aria-busy={busy}>
+          <table class="stack" aria-label="Items by heat" aria-busy={busy}>
             <thead>
               <tr>
                 <th class="number">#</th>
                 <th>Item</th>
-                <th>Heat, of the hottest</th>
+                <th>Heat, compared with the hottest</th>
                 <th class="number">Score</th>
                 <th class="number">Plays</th>
                 <th class="number">Likes</th>
@@ -55,15 +58,27 @@ export function Hot() {
                 const part = 2 ** ((Number(item.score) - hottest) / 65536); // the score is a logarithm
                 return (
                   <tr key={item.itemId}>
-                    <td class="number dim">{i + 1}</td>
-                    <td class="id">{item.itemId}</td>
-                    <td>
+                    <TableCell label="#" class="number dim">
+                      {i + 1}
+                    </TableCell>
+                    <TableCell label="Item" class="id">
+                      {item.itemId}
+                    </TableCell>
+                    <TableCell label="Heat">
                       <meter min={0} max={1} value={part} aria-label={`Heat of ${item.itemId}`} /> {(100 * part).toFixed(part < 0.1 ? 1 : 0)} %
-                    </td>
-                    <td class="number">{(Number(item.score) / 65536).toFixed(2)}</td>
-                    <td class="number">{counters?.playCount.toLocaleString("en-US")}</td>
-                    <td class="number">{counters?.likeCount.toLocaleString("en-US")}</td>
-                    <td class="number">{counters?.repinCount.toLocaleString("en-US")}</td>
+                    </TableCell>
+                    <TableCell label="Score" class="number">
+                      {(Number(item.score) / 65536).toFixed(2)}
+                    </TableCell>
+                    <TableCell label="Plays" class="number">
+                      {counters?.playCount.toLocaleString("en-US")}
+                    </TableCell>
+                    <TableCell label="Likes" class="number">
+                      {counters?.likeCount.toLocaleString("en-US")}
+                    </TableCell>
+                    <TableCell label="Re-pins" class="number">
+                      {counters?.repinCount.toLocaleString("en-US")}
+                    </TableCell>
                   </tr>
                 );
               })}

@@ -38,6 +38,11 @@ interface Page {
 
 export interface List {
   title: string;
+  /** Says what would be in the list of a user that is empty. */
+  empty: (userId: string) => string;
+  /** What the kind and the time of a row are. */
+  kindLabel: string;
+  timeLabel: string;
   /** Whether the keys of its rows are users. */
   users?: boolean;
   read: (userId: string, pageToken: string, signal: AbortSignal) => Promise<Page>;
@@ -54,11 +59,11 @@ function paged<E>(
   title: string,
   ask: (request: { userId: string; pageToken: string; pageSize: number }, options: { signal: AbortSignal }) => Promise<Answer<E>>,
   row: (entry: E) => Row,
-  users = false,
+  words: Omit<List, "title" | "read">,
 ): List {
   return {
     title,
-    users,
+    ...words,
     read: async (userId, pageToken, signal) => {
       const page = await ask({ userId, pageToken, pageSize: 50 }, { signal });
       const total = page.totalSize === undefined ? {} : { total: page.totalSize };
@@ -69,11 +74,14 @@ function paged<E>(
 
 /** The lists of a user, by name in the address. */
 export const lists: Record<string, List> = {
-  following: paged("Following", (r, o) => skein.graph.listFollowing(r, o), followRow, true),
-  followers: paged("Followers", (r, o) => skein.graph.listFollowers(r, o), followRow, true),
-  boards: paged("Boards", (r, o) => skein.graph.listBoards(r, o), boardRow),
+  following: paged("Following", (r, o) => skein.graph.listFollowing(r, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} follows nobody yet. A follow appears here as soon as it is published.` }),
+  followers: paged("Followers", (r, o) => skein.graph.listFollowers(r, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Since", empty: (id) => `Nobody follows ${id} yet. A follower appears here as soon as the follow is published.` }),
+  boards: paged("Boards", (r, o) => skein.graph.listBoards(r, o), boardRow, { kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} has only the default board, which is not listed. A board appears here when it is created, or first mentioned.` }),
   pins: {
     title: "Pins",
+    kindLabel: "Board",
+    timeLabel: "Pinned",
+    empty: (id) => `${id} has no pins yet. A pin appears here when it is created, and leaves when it or its board is deleted.`,
     read: async (userId, pageToken, signal) => {
       const page = await skein.feed.listPins({ target: { case: "ownerId", value: userId }, pageToken, pageSize: 50 }, { signal });
       const rows = page.entries.map((e) => ({
@@ -85,17 +93,21 @@ export const lists: Record<string, List> = {
       return { entries: rows, next: page.nextPageToken, total: page.totalSize };
     },
   },
-  followedBoards: paged("Boards followed", (r, o) => skein.graph.listFollowedBoards(r, o), boardRow),
-  excludedBoards: paged("Boards excluded", (r, o) => skein.graph.listExcludedBoards(r, o), boardRow),
-  blocked: paged("Blocked", (r, o) => skein.graph.listBlocked(r, o), followRow, true),
-  muted: paged("Muted", (r, o) => skein.graph.listMuted(r, o), followRow, true),
+  followedBoards: paged("Boards followed", (r, o) => skein.graph.listFollowedBoards(r, o), boardRow, { kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} follows no single board. Boards appear here that ${id} follows without, or besides, their owner.` }),
+  excludedBoards: paged("Boards excluded", (r, o) => skein.graph.listExcludedBoards(r, o), boardRow, { kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} excludes no board. Boards appear here that ${id} unfollows while following their owner.` }),
+  blocked: paged("Blocked", (r, o) => skein.graph.listBlocked(r, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} blocks nobody. Whom ${id} blocks appears here; a block ends all follows between the two.` }),
+  muted: paged("Muted", (r, o) => skein.graph.listMuted(r, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} mutes nobody. Whom ${id} mutes appears here; a mute hides pins from the feed and changes no follow.` }),
   likes: paged(
     "Likes",
     (r, o) => skein.feed.listLikes(r, o),
     (e) => ({ key: e.itemId, what: <span class="id">{e.itemId}</span>, at: date(e.likeTime) }),
+    { kindLabel: "Kind", timeLabel: "Liked", empty: (id) => `${id} likes nothing yet. Items appear here that ${id} likes, newest first.` },
   ),
   served: {
     title: "Served",
+    kindLabel: "Kind",
+    timeLabel: "Served",
+    empty: (id) => `No item was served to ${id} yet. The latest 100 items appear here that a published event "served" names.`,
     read: async (userId, _, signal) => {
       const { itemIds } = await skein.seen.listServed({ userId }, { signal });
       return { entries: itemIds.map((id) => ({ key: id, what: <span class="id">{id}</span> })), next: "", total: itemIds.length };
@@ -103,6 +115,9 @@ export const lists: Record<string, List> = {
   },
   seen: {
     title: "Seen of the feed",
+    kindLabel: "Kind",
+    timeLabel: "Pinned",
+    empty: (id) => `${id} has seen nothing of the feed. Entries appear here whose item ${id} has played, or was served lately.`,
     read: async (userId, pageToken, signal) => {
       const start = pageToken ? ({ case: "pageToken", value: pageToken } as const) : { case: undefined };
       const feed = await skein.feed.readFeed({ readerId: userId, pageSize: 50, start }, { signal });

@@ -1,9 +1,9 @@
 import { type Operation, OperationKind, OperationKindSchema, OperationState, OperationStateSchema } from "@skein-feed/client";
 import { useEffect, useState } from "preact/hooks";
-import { observed, skein } from "../api.js";
+import { skein } from "../api.js";
 import { bytes, count, date, rate, seconds, words } from "../format.js";
 import { useAsked, usePaged } from "../hooks.js";
-import { Bar, Choice, Failed, Form, Panel, State, type Tone, When, confirmed } from "../parts.js";
+import { AsOf, Bar, Choice, Failed, Form, Panel, State, type Tone, When, confirmed } from "../parts.js";
 
 interface Work {
   title: string;
@@ -18,23 +18,23 @@ interface Work {
 const works: Record<string, Work> = {
   rebuild: {
     title: "Rebuild",
-    text: "It is built again from the log beside the live one, which answers meanwhile, and takes its place when it has caught up. It takes as much disk as the store.",
+    text: "The store of the projection is built again from the log. The present store answers meanwhile, and the new one takes its place when it has caught up. Until then it takes as much disk again.",
     start: (projection, share) => skein.admin.startRebuild({ projection, share }),
   },
   verify: {
     title: "Verify",
-    text: "Its rows are compared with a fresh fold of the log. Nothing is changed.",
+    text: "The rows of the projection are compared with what the log says. Nothing is changed.",
     all: true,
     start: (projection, share) => skein.admin.verify({ projection, share }),
   },
   repair: {
     title: "Repair",
-    text: "The partitions that the last verification found to differ are replaced by a fresh fold of the log.",
+    text: "The parts that the last verification found to differ are replaced by what the log says.",
     start: (projection, share) => skein.admin.repair({ projection, share }),
   },
   rollback: {
     title: "Roll back",
-    text: "The generation before the live one becomes live again, after it has caught up with the log.",
+    text: "The store before the present one becomes the present one again, after it has caught up with the log.",
     start: (projection) => skein.admin.rollback({ projection }),
   },
   snapshot: {
@@ -55,7 +55,7 @@ export function Operations() {
   const run = async (act: () => Promise<unknown>) => {
     setFailed(undefined);
     try {
-      await observed(act());
+      await act();
     } catch (err) {
       setFailed(err);
     }
@@ -67,12 +67,21 @@ export function Operations() {
       <Failed error={failed} />
       <Panel title="Operations" side={<span class="dim">the latest first</span>}>
         <Failed error={running.error} />
-        {running.value?.operations.length === 0 && <p class="dim">None was started.</p>}
-        <ul class="operations">
-          {running.value?.operations.map((o) => (
-            <Line key={o.operationId} of={o} run={run} />
-          ))}
-        </ul>
+        {running.value?.operations.length === 0 && (
+          <p class="dim">
+            No operation was started. One appears here as soon as it is, with its progress, and stays with its report. To try it, verify a projection:
+            that changes nothing.
+          </p>
+        )}
+        {running.value && (
+          <AsOf at={running.at}>
+            <ul class="operations">
+              {running.value.operations.map((o) => (
+                <Line key={o.operationId} of={o} run={run} />
+              ))}
+            </ul>
+          </AsOf>
+        )}
         {running.value?.nextPageToken && <Older after={running.value.nextPageToken} run={run} />}
       </Panel>
     </>
@@ -211,5 +220,5 @@ function progress(o: Operation): string {
   const of = o.total > 0n ? `${amount(o.done)} of ${amount(o.total)}` : amount(o.done);
   const lately = o.rate === 0 ? "" : `, ${o.unit === "bytes" ? bytes(o.rate) : rate(o.rate)}/s`;
   const left = o.remainingSeconds === undefined ? "" : `, ${seconds(o.remainingSeconds)} left`;
-  return `${of}${o.unit === "bytes" ? "" : ` ${o.unit}`}${lately}${left}`;
+  return `${of}${o.unit === "bytes" ? "" : ` ${o.unit === "envelopes" ? "messages of the log" : o.unit}`}${lately}${left}`;
 }

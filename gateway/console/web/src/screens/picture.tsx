@@ -63,8 +63,8 @@ function moving({ archive: a }: GetStatusResponse, lately: Between | undefined):
 }
 
 function describe({ log: l, projections }: GetStatusResponse, published: number | undefined): string {
-  const states = projections.map((p) => `${p.name} is ${words(ProjectionStateSchema, p.state)}, ${p.lagEnvelopes} envelopes behind`);
-  return `The log takes ${rate(published)} events a second and ends at envelope ${l?.lastSequence}. ${states.join("; ")}.`;
+  const states = projections.map((p) => `${p.name} is ${words(ProjectionStateSchema, p.state)}, ${plural(p.lagEnvelopes, "message")} behind`);
+  return `The log takes ${rate(published)} events a second and has ${plural(l?.lastSequence ?? 0n, "message")}. ${states.join("; ")}.`;
 }
 
 /** A line along which dots move, the faster the more there is. */
@@ -132,13 +132,13 @@ function Log({ status }: { status: GetStatusResponse }) {
   const part = l.maxBytes > 0n ? Number(l.bytes) / Number(l.maxBytes) : 0;
   const first = l.firstSequence > 0n ? count(l.firstSequence) : "–";
   return (
-    <Box {...log} title="Log" side={`epoch ${l.epoch}`} tone={l.error || l.holes.length > 0 ? "bad" : ""}>
+    <Box {...log} title="Log" side={l.epoch > 1 ? `restored or moved, epoch ${l.epoch}` : ""} tone={l.error || l.holes.length > 0 ? "bad" : ""}>
       <text class="figure" x="16" y="58">
         {count(l.lastSequence)}
-        <tspan class="note"> {l.lastSequence === 1n ? "envelope" : "envelopes"}</tspan>
+        <tspan class="note"> {l.lastSequence === 1n ? "message" : "messages"} of events</tspan>
       </text>
       <text class="note" x="16" y="80">
-        {l.error ? "does not answer" : l.holes.length > 0 ? plural(l.holes.length, "gap") : `in the stream from ${first} on`}
+        {l.error ? "does not answer" : l.holes.length > 0 ? plural(l.holes.length, "gap") : l.firstSequence > 1n ? `before ${first} in the archive alone` : "up to 1000 events each"}
       </text>
       <Meter x={16} y={98} w={log.w - 32} part={part} tone={part > 0.85 ? "bad" : ""} />
       <text class="note" x="16" y="124">
@@ -160,16 +160,17 @@ function Archive({ status: { archive: a, log: l } }: { status: GetStatusResponse
     );
   }
   const last = Number(l?.lastSequence ?? 0n);
+  const waiting = a.waitingEnvelopes === 0n ? "nothing waits" : `${count(a.waitingEnvelopes)} to come`;
   const side = a.error ? "stands still" : a.archiving ? "" : "of another process";
   return (
     <Box {...archive} title="Archive" side={side} tone={a.error ? "bad" : ""}>
       <text class="figure small" x="16" y="54">
         {count(a.lastSequence)}
-        <tspan class="note"> of {count(last)} envelopes</tspan>
+        <tspan class="note"> of {plural(last, "message")} archived</tspan>
       </text>
       <Meter x={16} y={68} w={archive.w - 32} part={last > 0 ? Number(a.lastSequence) / last : 0} tone={a.error ? "bad" : ""} />
       <text class="note" x="16" y="96">
-        {bytes(a.bytes)} in {plural(a.segments, "file")}, {count(a.waitingEnvelopes)} wait
+        {bytes(a.bytes)} in {plural(a.segments, "file")}, {waiting}
       </text>
     </Box>
   );
@@ -180,10 +181,10 @@ function Store(props: { of: ProjectionStatus; y: number; build: Operation | unde
   const tone = toneOf(p.state);
   const labels = { projection: p.name };
   const visible = lately?.quantile(0.99, "skein_publish_visible_seconds", labels);
-  const behind = p.lagEnvelopes === 0n ? "up to date" : `${count(p.lagEnvelopes)} behind, ${seconds(p.lagSeconds)}`;
+  const behind = p.lagEnvelopes === 0n ? "up to date" : `${plural(p.lagEnvelopes, "message")} behind, ${seconds(p.lagSeconds)}`;
   const ready = p.state === ProjectionState.READY;
   return (
-    <Box x={store.x} y={props.y} w={store.w} h={store.h} title={p.name} side={`generation ${p.generation} · ${bytes(p.diskBytes)}`} tone={tone}>
+    <Box x={store.x} y={props.y} w={store.w} h={store.h} title={p.name} side={`build ${p.generation} · ${bytes(p.diskBytes)}`} tone={tone}>
       <circle class={`dot ${tone}`} cx={16 + 5} cy="50" r="4.5" />
       <text x="34" y="54">
         {ready ? behind : `${words(ProjectionStateSchema, p.state)}, ${behind}`}
@@ -195,7 +196,7 @@ function Store(props: { of: ProjectionStatus; y: number; build: Operation | unde
         <>
           <Meter x={16} y={64} w={190} part={build.total > 0n ? Number(build.done) / Number(build.total) : 0} tone="busy" />
           <text class="note" x={store.w - 16} y="70" text-anchor="end">
-            builds the next generation{build.remainingSeconds === undefined ? "" : `, ${seconds(build.remainingSeconds)} left`}
+            builds the next store{build.remainingSeconds === undefined ? "" : `, ${seconds(build.remainingSeconds)} left`}
           </text>
         </>
       )}

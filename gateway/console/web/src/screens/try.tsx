@@ -2,10 +2,12 @@ import { type DescMethod, type Message, fromJson, toJson } from "@bufbuild/proto
 import { MethodOptions_IdempotencyLevel as Level } from "@bufbuild/protobuf/wkt";
 import { AdminService, CounterService, EventService, FeedService, GraphService, SeenService } from "@skein-feed/client";
 import { useState } from "preact/hooks";
-import { observed, root, skein, token } from "../api.js";
+import { root, skein, token } from "../api.js";
 import { example } from "../example.js";
 import { seconds } from "../format.js";
-import { Copy, Failed, Panel, State, confirmed } from "../parts.js";
+import { useLacks } from "../lacks.js";
+import { Copy, Failed, Lacking, Panel, State, confirmed } from "../parts.js";
+import { roleOf } from "../roles.js";
 import { go, route } from "../route.js";
 import { languages } from "../snippets.js";
 
@@ -80,7 +82,8 @@ function Method({ of: method }: { of: DescMethod }) {
     setAnswer({ messages });
     try {
       for await (const message of answers(method, json, end.signal)) {
-        messages.unshift(JSON.stringify(toJson(method.output, message), null, 2));
+        // Fields without a value are shown too: an empty feed has entries, and they are [].
+        messages.unshift(JSON.stringify(toJson(method.output, message, { alwaysEmitImplicit: true }), null, 2));
         setAnswer({ messages: messages.slice(0, shown) });
       }
       setAnswer({ messages, took: performance.now() - began });
@@ -93,17 +96,20 @@ function Method({ of: method }: { of: DescMethod }) {
   const submit = (e: Event) => {
     e.preventDefault();
     if (!changes) return void send();
-    return confirmed({ title: `${method.name}?`, text: "This call changes what the service has.", verb: "Send", act: () => void send() });
+    return confirmed({ title: `${method.name}?`, text: describeConsequence(method), verb: "Send", act: () => void send() });
   };
+  const role = roleOf(method);
+  const lacksRole = useLacks(role);
   return (
     <div class="columns">
       <Panel title="Request" side={changes && <State tone="busy">changes data</State>}>
+        {lacksRole && <Lacking role={role} what={method.name} />}
         <form onSubmit={submit}>
           <label>
             <code>{method.input.typeName}</code> as JSON
             <textarea class="code" rows={14} spellcheck={false} value={json} onInput={(e) => setJson(e.currentTarget.value)} />
           </label>
-          <button disabled={stop !== undefined}>Send</button>{" "}
+          <button disabled={stop !== undefined || lacksRole}>Send</button>{" "}
           {stop && (
             <button type="button" class="secondary" onClick={() => stop.abort()}>
               Stop
@@ -115,7 +121,12 @@ function Method({ of: method }: { of: DescMethod }) {
       <Panel title="Answer" side={answer?.took !== undefined && <span class="dim">{seconds(answer.took / 1000)}</span>}>
         <div aria-live="polite">
           <Failed error={answer?.error} />
-          {answer === undefined && <p class="dim">Nothing was sent.</p>}
+          {answer === undefined && (
+            <p class="dim">
+              Send the request, and the answer appears here. The request is an example with users of the demo: change it as you like.
+            </p>
+          )}
+          {answer?.messages.length ? <p class="dim">With every field: JSON over HTTP leaves out fields without a value, such as an empty list.</p> : null}
           {answer?.messages.map((m, i) => (
             <pre key={answer.messages.length - i}>{m}</pre>
           ))}
@@ -125,9 +136,22 @@ function Method({ of: method }: { of: DescMethod }) {
   );
 }
 
+/** What a call does that changes something. */
+function describeConsequence(method: DescMethod): string {
+  switch (method) {
+    case EventService.method.publish:
+      return "Each event is a permanent fact. It is written to the log, where it stays, and changes feeds and counts at once. A later event may say the opposite, but removes nothing from the log.";
+    case AdminService.method.eraseUser:
+      return "The user's data are removed from the log, its archive and all stores. That cannot be undone.";
+    case AdminService.method.acceptLogHole:
+      return "The events of the hole are given up, and everything continues without them. That cannot be undone.";
+  }
+  return "This call changes what the service does or has.";
+}
+
 async function* answers(method: DescMethod, json: string, signal: AbortSignal): AsyncGenerator<Message> {
   const request = fromJson(method.input, JSON.parse(json));
-  if (method.methodKind === "unary") yield await observed(asker(method)(request, { signal }));
+  if (method.methodKind === "unary") yield await asker(method)(request, { signal });
   else yield* asker(method)(request, { signal });
 }
 

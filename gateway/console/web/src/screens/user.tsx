@@ -1,9 +1,11 @@
 import { FollowKind, PublishWait, type Relationship, event } from "@skein-feed/client";
 import { useState } from "preact/hooks";
-import { observed, skein } from "../api.js";
+import { skein } from "../api.js";
+import { DemoUserLinks, DemoUsers } from "../examples.js";
 import { date } from "../format.js";
 import { useAsked, usePaged } from "../hooks.js";
-import { Failed, Field, Form, Panel, ReadOn, State, Strip, User, When } from "../parts.js";
+import { useLacks } from "../lacks.js";
+import { TableCell, Failed, Field, Form, Lacking, Panel, ReadOn, State, Strip, User, When, confirmed } from "../parts.js";
 import { go, route, to } from "../route.js";
 import { type Row, lists } from "./lists.js";
 
@@ -15,10 +17,25 @@ export function UserScreen() {
   return (
     <>
       <Ask key={`${id} ${other}`} id={id} other={other} />
+      {id === "" && <Introduction />}
       {id && other && <Between id={id} other={other} round={round} changed={() => setRound((n) => n + 1)} />}
       {id && <Counts id={id} round={round} />}
       {id && <Lists id={id} round={round} />}
     </>
+  );
+}
+
+function Introduction() {
+  return (
+    <Panel title="What this screen shows">
+      <p>
+        Name a user by the id that your application gives: the counts and the lists of the user appear here. Name another user as well: you see how
+        the two see each other, and may publish that one follows the other.
+      </p>
+      <DemoUsers>
+        <DemoUserLinks screen="user" name="id" />; <a href={to("user", { id: "ada", other: "greta" })}>ada and greta</a>.
+      </DemoUsers>
+    </Panel>
   );
 }
 
@@ -48,9 +65,15 @@ function Counts({ id, round }: { id: string; round: number }) {
     0,
     [id, round],
   );
+  const isUnknown = value && value.followerCount + value.followingCount + value.boardCount + value.mutedCount + value.blockedCount === 0 && !value.pins;
   return (
     <Panel title={id} side={<a href={to("why", { reader: id })}>Feed of {id}</a>}>
       <Failed error={error} />
+      {isUnknown && (
+        <p class="dim">
+          No relation, board or pin of <span class="id">{id}</span> is known. A user needs no registration: the first event that names the user is enough.
+        </p>
+      )}
       {value && (
         <Strip
           of={[
@@ -87,10 +110,21 @@ function Between(props: { id: string; other: string; round: number; changed: () 
     0,
     [id, other, props.round],
   );
+  const lacksRole = useLacks("publish");
+  const ask = (kind: Kind, userId: string, targetUserId: string) => {
+    const fact = `${userId} ${kind === "userFollowed" ? "follows" : "unfollows"} ${targetUserId}`;
+    const opposite = kind === "userFollowed" ? "unfollow" : "follow";
+    confirmed({
+      title: `Publish “${fact}”?`,
+      text: `This is a permanent fact. It is written to the log, where it stays, and changes feeds and counts at once. A later ${opposite} changes the relation again, but removes nothing from the log.`,
+      verb: "Publish",
+      act: () => void publish(kind, userId, targetUserId),
+    });
+  };
   const publish = async (kind: Kind, userId: string, targetUserId: string) => {
     setFailed(undefined);
     try {
-      await observed(skein.publish([event(kind, { userId, targetUserId })], { wait: PublishWait.VISIBLE, retryForMs: 0 }));
+      await skein.publish([event(kind, { userId, targetUserId })], { wait: PublishWait.VISIBLE, retryForMs: 0 });
       props.changed();
     } catch (err) {
       setFailed(err);
@@ -99,17 +133,26 @@ function Between(props: { id: string; other: string; round: number; changed: () 
   return (
     <Panel title={`${id} and ${other}`} side={<a href={to("user", { id: other, other: id })}>Turn around</a>}>
       <Failed error={failed ?? error} />
+      {lacksRole && <Lacking role="publish" what="To publish a follow or unfollow" />}
       {value && (
         <div class="columns" aria-live="polite">
-          <Side from={id} target={other} of={value.there} publish={publish} />
-          <Side from={other} target={id} of={value.back} publish={publish} />
+          <Side from={id} target={other} of={value.there} ask={ask} disabled={lacksRole} />
+          <Side from={other} target={id} of={value.back} ask={ask} disabled={lacksRole} />
         </div>
       )}
     </Panel>
   );
 }
 
-function Side(props: { from: string; target: string; of: Relationship; publish: (kind: Kind, from: string, target: string) => void }) {
+interface SideProps {
+  from: string;
+  target: string;
+  of: Relationship;
+  ask: (kind: Kind, from: string, target: string) => void;
+  disabled: boolean;
+}
+
+function Side(props: SideProps) {
   const { from, target, of: r } = props;
   const follows = r.following !== FollowKind.NONE;
   const kind: Kind = follows ? "userUnfollowed" : "userFollowed";
@@ -140,8 +183,8 @@ function Side(props: { from: string; target: string; of: Relationship; publish: 
         </p>
       )}
       <p>
-        <button type="button" class={follows ? "secondary" : ""} onClick={() => props.publish(kind, from, target)}>
-          {from} {follows ? "unfollows" : "follows"} {target}
+        <button type="button" class={follows ? "secondary" : ""} disabled={props.disabled} onClick={() => props.ask(kind, from, target)}>
+          Publish: {from} {follows ? "unfollows" : "follows"} {target}
         </button>{" "}
         <a href={to("why", { reader: from })}>Feed of {from}</a>
       </p>
@@ -165,15 +208,17 @@ function Lists({ id, round }: { id: string; round: number }) {
         ))}
       </nav>
       <Failed error={error} />
-      {entries?.length === 0 && <p class="dim">None.</p>}
+      {entries?.length === 0 && <p class="dim">{list.empty(id)}</p>}
       {entries && entries.length > 0 && (
-        <table aria-busy={busy} aria-label={list.title}>
+        <table class="stack" aria-busy={busy} aria-label={list.title}>
           <tbody>
             {entries.map((r) => (
               <tr key={r.key}>
                 <td>{r.what}</td>
-                <td class="dim">{r.kind}</td>
-                <td>{r.at && <When at={r.at} />}</td>
+                <TableCell label={list.kindLabel} class="dim">
+                  {r.kind}
+                </TableCell>
+                <TableCell label={list.timeLabel}>{r.at && <When at={r.at} />}</TableCell>
                 <td class="number">{r.key !== id && list.users && <a href={to("user", { id, other: r.key })}>compare</a>}</td>
               </tr>
             ))}

@@ -8,9 +8,10 @@ import {
 } from "@skein-feed/client";
 import { useState } from "preact/hooks";
 import { skein } from "../api.js";
+import { DemoUserLinks, DemoUsers } from "../examples.js";
 import { date } from "../format.js";
 import { useAsked, usePaged } from "../hooks.js";
-import { Check, Choice, Failed, Field, Form, Panel, ReadOn, State, User, When } from "../parts.js";
+import { TableCell, Check, Choice, Failed, Field, Form, Panel, ReadOn, State, User, When } from "../parts.js";
 import { go, route, to } from "../route.js";
 
 const flags = { own: "Own pins", seen: "Hide what was seen", once: "Once per item", plays: "Served does not count as seen" };
@@ -54,13 +55,29 @@ export function Why() {
   return (
     <>
       <Ask key={JSON.stringify(q)} of={q} />
+      {q.reader === "" && <Introduction />}
       {q.reader && (
         <div class="columns">
           <Feed of={q} />
-          {q.owner && q.pin ? <Explained of={q} /> : <Panel title="Why?"><p class="dim">Choose an entry, or name any pin above.</p></Panel>}
+          {q.owner && q.pin ? <Explained of={q} /> : <Panel title="Why?"><p class="dim">Choose “Why?” at an entry, or name any pin above with its owner. The reasons appear here.</p></Panel>}
         </div>
       )}
     </>
+  );
+}
+
+function Introduction() {
+  return (
+    <Panel title="What this screen shows">
+      <p>
+        Name a reader: the feed of the reader appears here, as <code>ReadFeed</code> answers it. Name a pin and its owner as well: you learn whether
+        that pin is in the feed, at which rank, or every reason why it is not.
+      </p>
+      <DemoUsers>
+        the feeds of <DemoUserLinks screen="why" name="reader" />; why{" "}
+        <a href={to("why", { reader: "ada", owner: "greta", pin: "tomatoes" })}>ada does not see a pin of greta, whom ada follows</a>.
+      </DemoUsers>
+    </Panel>
   );
 }
 
@@ -98,9 +115,12 @@ function Feed({ of: q }: { of: Question }) {
   return (
     <Panel title={`Feed of ${q.reader}`}>
       <Failed error={error} />
-      {entries?.length === 0 && <p class="dim">The feed is empty.</p>}
+      {entries?.length === 0 && <p class="dim">
+          The feed is empty. It shows the pins of those whom {q.reader} follows, less what the options hide:{" "}
+          <a href={to("user", { id: q.reader })}>whom {q.reader} follows</a>.
+        </p>}
       {entries && entries.length > 0 && (
-        <table aria-busy={busy}>
+        <table class="stack" aria-label="Feed" aria-busy={busy}>
           <thead>
             <tr>
               <th class="number">#</th>
@@ -129,18 +149,22 @@ function Entry({ of: e, rank, question: q }: { of: FeedEntry; rank: number; ques
   const chosen = q.owner === e.ownerId && q.pin === e.pinId;
   return (
     <tr class={chosen ? "chosen" : ""}>
-      <td class="number dim">{rank}</td>
-      <td class="id">
+      <TableCell label="#" class="number dim">
+        {rank}
+      </TableCell>
+      <TableCell label="Pin" class="id">
         {e.pinId}
         {e.itemId !== e.pinId && <small>shows {e.itemId}</small>}
-      </td>
-      <td>
+      </TableCell>
+      <TableCell label="Owner">
         <User id={e.ownerId} />
-      </td>
-      <td class="id">{e.boardId || <span class="dim">default</span>}</td>
-      <td>
+      </TableCell>
+      <TableCell label="Board" class="id">
+        {e.boardId || <span class="dim">default</span>}
+      </TableCell>
+      <TableCell label="Pinned">
         <When at={date(e.createTime)} />
-      </td>
+      </TableCell>
       <td class="number">
         <a href={to("why", link({ ...q, owner: e.ownerId, pin: e.pinId }))} aria-current={chosen ? "true" : undefined}>
           Why?
