@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"flag"
 	"log/slog"
 	"net"
 	"net/http"
@@ -33,6 +34,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -99,6 +101,9 @@ func withCounters(o *worldOptions) {
 	o.counters = &settings
 }
 
+// noCache is a size of [worldOptions.cache].
+const noCache = -1
+
 type worldOptions struct {
 	Options
 	asleep bool
@@ -112,7 +117,9 @@ type worldOptions struct {
 	counters *counters.Settings
 	// watchPeriod is that of the server; 0 means the default.
 	watchPeriod time.Duration
-	// cache of the store in bytes; 0 means the default.
+	// fs is the file system under the stores; nil means the disk.
+	fs projections.FS
+	// cache of the store in bytes; 0 means the default, noCache that every block is read from the file system.
 	cache int64
 	// clientTLS is that of clients; nil means none is needed.
 	clientTLS *tls.Config
@@ -200,7 +207,7 @@ func (w *world) openStores(o *worldOptions) {
 	var stores []*projections.Live
 	open := func(p func() projections.Projection, changed func(projections.State, error)) *projections.Live {
 		stored := projections.LiveOptions{New: p, Options: projections.Options{
-			Dir: w.t.TempDir(), Listener: projections.Listener{StateChanged: changed}, Partitioned: o.partitions != nil,
+			FS: o.fs, Dir: w.t.TempDir(), Listener: projections.Listener{StateChanged: changed}, Partitioned: o.partitions != nil,
 		}}
 		if o.partitions != nil {
 			first, err := projections.Open(projections.Options{Dir: stored.Dir, Projection: p(), Partitions: o.partitions})
@@ -211,8 +218,8 @@ func (w *world) openStores(o *worldOptions) {
 				w.t.Fatal(err)
 			}
 		}
-		if o.cache > 0 {
-			stored.Cache = projections.NewCache(o.cache)
+		if o.cache != 0 {
+			stored.Cache = projections.NewCache(max(o.cache, 0))
 			defer stored.Cache.Unref()
 		}
 		store, err := projections.OpenLive(stored)

@@ -118,13 +118,19 @@ type Reader interface {
 //	it := r.Iter(lower, upper)
 //	for it.Next() { use(it.Key(), it.Value()) }
 //	return it.Close()
+//
+// A row that cannot be read looks like the end of the rows. A walk must therefore look at Error before it concludes anything from the end
+// of one of several lists, or uses what it has collected, unless it looks at what Close returns.
 type Iterator interface {
-	// Next moves to the next row and reports whether there is one.
+	// Next moves to the next row and reports whether there is one. It returns false at the end, and after an error.
 	Next() bool
-	// SeekGE moves to the first row at or after key and reports whether there is one. Next continues from there.
+	// SeekGE moves to the first row at or after key and reports whether there is one. Next continues from there. It returns false after an
+	// error.
 	SeekGE(key []byte) bool
 	Key() []byte
 	Value() []byte
+	// Error returns the first error met. Once there is one, the iterator does not move any more.
+	Error() error
 	// Close returns the first error met. It must be called.
 	Close() error
 }

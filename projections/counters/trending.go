@@ -243,9 +243,8 @@ func (s *Scores) Of(item string) (score int64, ok bool, err error) {
 		return score, ok, nil
 	}
 	s.key = versionKey(s.key[:0], item, s.seq)
-	// A failed seek looks like the end of the rows. Close then returns the error.
 	if !s.it.SeekGE(s.key) || !bytes.HasPrefix(s.it.Key(), s.key[:len(s.key)-8]) {
-		return 0, false, nil
+		return 0, false, s.it.Error()
 	}
 	_, score, err = decodeVersion(s.it.Value())
 	return score, err == nil, err

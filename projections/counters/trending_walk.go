@@ -117,6 +117,9 @@ func (w *trendingWalk) shows(ctx context.Context, s Scope, sortKey []byte) (bool
 			return true, nil
 		}
 	}
+	if err := w.shown.Error(); err != nil {
+		return false, err
+	}
 	return false, w.q.count(ctx)
 }
 
@@ -140,7 +143,7 @@ func (w *trendingWalk) advance(ctx context.Context) error {
 			return nil
 		}
 	}
-	return nil
+	return w.it.Error()
 }
 
 // next returns the next sort key; nil means the list ends.

@@ -108,11 +108,13 @@ func (t *txn) dropFollowing(user string) error {
 	for it.Next() {
 		keys = append(keys, bytes.Clone(it.Key()))
 	}
-	err := it.Close()
+	if err := it.Close(); err != nil {
+		return err
+	}
 	for _, key := range keys {
 		t.b.Delete(key)
 	}
-	return err
+	return nil
 }
 
 // following returns the rows of whom a user follows explicitly, the newest first, as they are or would be.
@@ -173,6 +175,14 @@ func (s *sortedKeys) Next() bool {
 	return true
 }
 
+// Error is part of [projections.Iterator].
+func (s *sortedKeys) Error() error {
+	if s.err != nil {
+		return fmt.Errorf("read whom a user follows: %w", s.err)
+	}
+	return nil
+}
+
 // SeekGE is part of [projections.Iterator].
 func (s *sortedKeys) SeekGE(key []byte) bool {
 	s.next, _ = slices.BinarySearchFunc(s.keys, key, bytes.Compare)
@@ -186,9 +196,4 @@ func (s *sortedKeys) Key() []byte { return s.keys[s.next-1] }
 func (*sortedKeys) Value() []byte { return nil }
 
 // Close is part of [projections.Iterator].
-func (s *sortedKeys) Close() error {
-	if s.err != nil {
-		return fmt.Errorf("read whom a user follows: %w", s.err)
-	}
-	return nil
-}
+func (s *sortedKeys) Close() error { return s.Error() }

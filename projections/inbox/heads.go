@@ -58,8 +58,8 @@ const (
 	headBytes, sliceBytes = 72, 24
 )
 
-// madeHead is a head that was read from rows. It is kept only if the walk ends without an error: an iterator reports a failed read at its
-// end, and until then looks as if there were no more rows.
+// madeHead is a head that was read from rows. It is kept only if the walk ends without an error: a head whose reading has failed looks as
+// if the outbox had no more rows.
 type madeHead struct {
 	owner uint64
 	head  head

@@ -137,6 +137,8 @@ func (m *merge) fill(s *stream, n int) {
 		sortKey := m.keys.room(len(rest) + len(s.owner))
 		s.ahead = append(s.ahead, append(append(append(sortKey, rest[:8]...), s.owner...), rest[8:]...))
 	}
+	// Without this an outbox that cannot be read would look as if it ended here, and others would be merged without it.
+	m.err = m.it.Error()
 }
 
 // fillEntries takes up to n entries of an inbox.

@@ -145,5 +145,5 @@ func (w *walk) pulls() (streams []*stream, err error) {
 		}
 		streams = append(streams, w.q.outboxStream(&w.keys, owner, board))
 	}
-	return streams, nil
+	return streams, it.Error()
 }

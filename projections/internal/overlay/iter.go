@@ -15,7 +15,9 @@ type Iterator interface {
 	Key() []byte
 	// Value returns the value of the row.
 	Value() []byte
-	// Close ends the iterator. It returns the first error that the iterator has met.
+	// Error returns the first error that the iterator has met. After one, Next and SeekGE return false for ever.
+	Error() error
+	// Close ends the iterator, and returns the same error.
 	Close() error
 }
 
@@ -33,7 +35,8 @@ type merged struct {
 	valid, onDirty, tied, moved bool
 	// value is that of a dirty row with operands.
 	value []byte
-	err   error
+	// err is the first error of a merge; the scan keeps its own.
+	err error
 }
 
 func (m *merged) Next() bool {
@@ -66,7 +69,7 @@ func (m *merged) SeekGE(key []byte) bool {
 func (m *merged) pick() bool {
 	m.skipGone()
 	m.onDirty, m.tied = false, false
-	for ; m.at < len(m.dirty) && m.err == nil; m.at++ {
+	for ; m.at < len(m.dirty) && m.Error() == nil; m.at++ {
 		m.over.lookAhead(m.dirty, m.at)
 		r := &m.over.rows[m.dirty[m.at].row]
 		order := -1
@@ -80,17 +83,20 @@ func (m *merged) pick() bool {
 			m.onDirty, m.tied = true, order == 0
 			m.value, m.err = m.over.mergeOver(r, m.baseOf(r))
 			m.value = bytes.Clone(m.value)
-			return m.err == nil
+			return m.Error() == nil
 		case order == 0:
 			m.valid = m.scan.Next()
 			m.skipGone()
+			if m.Error() != nil {
+				return false
+			}
 		}
 		if r.state&rowLives != 0 {
 			m.onDirty = true
 			return true
 		}
 	}
-	return m.valid && m.err == nil
+	return m.valid && m.Error() == nil
 }
 
 // baseOf returns the value into which the operands of a row are merged; nil means there is none.
@@ -131,6 +137,13 @@ func (m *merged) Value() []byte {
 		return m.value
 	}
 	return m.over.valueOf(r)
+}
+
+func (m *merged) Error() error {
+	if m.err != nil {
+		return m.err
+	}
+	return m.scan.Error()
 }
 
 func (m *merged) Close() error {

@@ -18,11 +18,16 @@ func (f *Finder) Find(rows pebble.Reader, key []byte) (value []byte, ok bool, er
 		}
 	}
 	// For the filters, the prefix of a key is the whole key. So the iterator is at this key or nowhere.
-	if !f.It.SeekPrefixGE(key) {
-		return nil, false, f.It.Error()
+	if f.It.SeekPrefixGE(key) {
+		value, err = f.It.ValueAndErr()
+	} else if err = f.It.Error(); err == nil {
+		return nil, false, nil
 	}
-	value, err = f.It.ValueAndErr()
-	return value, err == nil, err
+	if err != nil {
+		f.Close() // the next lookup must not depend on where the failed one has left the iterator
+		return nil, false, err
+	}
+	return value, true, nil
 }
 
 // Close closes the iterator.
@@ -53,13 +58,15 @@ func (s *Scans) Drop() {
 	s.Keep, s.kept = 0, nil
 }
 
-// Scan is an iterator over rows of the database.
+// Scan is an iterator over rows of the database. It keeps its first error: Pebble's iterators forget theirs with the next seek, so a
+// walk that seeks from list to list on one iterator would take a list that cannot be read for an empty one.
 type Scan struct {
 	it     *pebble.Iterator // nil means there is no database
 	of     *Scans
 	moved  bool
 	closed bool
-	err    error
+	// err is the first error. The scan does not move any more once it is set.
+	err error
 }
 
 // Scan returns an iterator over the keys k with lower <= k < upper. With nil rows it is empty. Every call must pass the same rows.
@@ -84,10 +91,10 @@ func (s *Scan) Next() bool {
 	case s.err != nil || s.it == nil:
 		return false
 	case s.moved:
-		return s.it.Next()
+		return s.found(s.it.Next())
 	}
 	s.moved = true
-	return s.it.First()
+	return s.found(s.it.First())
 }
 
 // SeekGE moves to the first row whose key is at or after key. It returns false if there is none, and after an error.
@@ -96,13 +103,24 @@ func (s *Scan) SeekGE(key []byte) bool {
 		return false
 	}
 	s.moved = true
-	return s.it.SeekGE(key)
+	return s.found(s.it.SeekGE(key))
 }
+
+// found keeps the error of a move that has found no row.
+func (s *Scan) found(ok bool) bool {
+	if !ok {
+		s.err = s.it.Error()
+	}
+	return ok
+}
+
+// Error returns the first error.
+func (s *Scan) Error() error { return s.err }
 
 // Key returns the key of the row, valid until the iterator moves.
 func (s *Scan) Key() []byte { return s.it.Key() }
 
-// Value returns the value of the row, valid until the iterator moves. Close returns the error of one that cannot be read.
+// Value returns the value of the row, valid until the iterator moves. Error and Close return the error of one that cannot be read.
 func (s *Scan) Value() []byte {
 	value, err := s.it.ValueAndErr()
 	if err != nil && s.err == nil {
@@ -121,7 +139,7 @@ func (s *Scan) Close() error {
 	if s.it == nil {
 		return s.err
 	}
-	if s.err == nil && s.it.Error() == nil && len(s.of.kept) < s.of.Keep {
+	if s.err == nil && len(s.of.kept) < s.of.Keep {
 		s.of.kept = append(s.of.kept, s.it)
 		return nil
 	}

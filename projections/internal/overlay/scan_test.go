@@ -1,9 +1,15 @@
 package overlay
 
 import (
+	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // TestScansAreKept: the next scan has the iterator of one that was closed, with bounds of its own, and what is closed after Drop is not
@@ -43,5 +49,113 @@ func TestScansAreKept(t *testing.T) {
 	scans.Drop()
 	if err := open[2].Close(); err != nil || len(scans.kept) != 0 {
 		t.Error(err, len(scans.kept))
+	}
+}
+
+// TestScanKeepsItsFirstError: once a seek has failed, a scan finds no row any more, even where Pebble would find one again, and neither does
+// an iterator over the dirty rows above it.
+func TestScanKeepsItsFirstError(t *testing.T) {
+	var failing bool
+	db, err := pebble.Open("db", &pebble.Options{
+		FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if failing && op.Kind == errorfs.OpFileReadAt {
+				return errorfs.ErrInjected
+			}
+			return nil
+		})),
+		DisableWAL: true, CacheSize: 1, Logger: quiet{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	first, last, dirty := prefixOf(nil, 1, 1), prefixOf(nil, 3, 1), prefixOf(nil, 2, 1)
+	for _, key := range [][]byte{first, last} {
+		if err := db.Set(key, make([]byte, 64<<10), pebble.NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+
+	var o Overlay
+	o.Init(db, 0, nil)
+	defer o.Close()
+	o.Set(dirty, nil)
+	scans := Scans{Keep: 1}
+	for name, it := range map[string]Iterator{"scan": scans.Scan(db, nil, nil), "merged": o.Iter(nil, nil, &scans)} {
+		failing = true
+		if it.SeekGE(last) || !errors.Is(it.Error(), errorfs.ErrInjected) {
+			t.Errorf("%s: a seek that fails: %v", name, it.Error())
+		}
+		failing = false
+		if it.SeekGE(first) || it.Next() || it.SeekGE(dirty) {
+			t.Errorf("%s: it moves to %x after an error", name, it.Key())
+		}
+		if err := it.Close(); !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("%s: expected the error of the seek, got %v", name, err)
+		}
+	}
+	if len(scans.kept) > 0 {
+		t.Error("an iterator that has failed is kept")
+	}
+}
+
+// TestFinderAfterAFailedLookup: a lookup that fails is an error, and the next one is right.
+func TestFinderAfterAFailedLookup(t *testing.T) {
+	left := 0
+	db, err := pebble.Open("db", &pebble.Options{
+		FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileReadAt {
+				if left--; left == 0 {
+					return errorfs.ErrInjected
+				}
+			}
+			return nil
+		})),
+		DisableWAL: true, CacheSize: 1, Logger: quiet{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	const rows = 40
+	key := func(i int) []byte { return prefixOf(nil, events.Shard(i), 1) }
+	for i := range rows {
+		if err := db.Set(key(i), bytes.Repeat([]byte{byte(i)}, 4<<10), pebble.NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+
+	failed := 0
+	for n := 1; n < 2*rows; n++ {
+		var f Finder
+		left = n
+		for i := range rows {
+			value, ok, err := f.Find(db, key(i))
+			if err != nil {
+				failed++
+				value, ok, err = f.Find(db, key(i))
+			}
+			if err != nil || !ok || value[0] != byte(i) {
+				t.Errorf("read %d fails, row %d: %v, %v", n, i, ok, err)
+			}
+		}
+		f.Close()
+	}
+	if failed == 0 {
+		t.Error("no lookup has failed")
 	}
 }
