@@ -100,6 +100,9 @@ func (a *Audit) region(id string, followers checksum) (err error) {
 			other.add(r.Key)
 		}
 	}
+	if err := it.Error(); err != nil {
+		return err // what was not read is not missing
+	}
 	if other != followers {
 		a.find("mirror", []string{"graph"}, "followers: %d in the list, %d from the other side, and not the same", followers.n, other.n)
 	}

@@ -104,6 +104,9 @@ func Rows(ctx context.Context, w io.Writer, v *projections.View, o RowsOptions) 
 		}
 		n.add(d.Kind)
 	}
+	if err := it.Error(); err != nil {
+		return n, err // a file that is closed looks complete
+	}
 	return n, out.close()
 }
 

@@ -70,6 +70,7 @@ func (c *Comparison) from(ctx context.Context, live, shadow projections.Reader, 
 	defer want.close()
 	found.next()
 	want.next()
+	err = errors.Join(found.err, want.err)
 	pace := pacer{pace: o.Pace, down: o.down}
 	for (found.ok || want.ok) && err == nil {
 		order := 1

@@ -1,0 +1,65 @@
+package export_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/replay/export"
+)
+
+// TestFailedReadLeavesNoCompleteFile exports the rows of a store while one read after the other fails. The export must fail, and what it
+// has written until then must not be a complete file: a pipe gets it even if the export fails.
+func TestFailedReadLeavesNoCompleteFile(t *testing.T) {
+	faults, cache := &conformance.FailingRead{}, projections.NewCache(0)
+	defer cache.Unref()
+	p := every()[0]
+	s, err := projections.Open(projections.Options{FS: faults.FileSystem(vfs.NewMem()), Dir: "data", Projection: p, Cache: cache})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conformance.Close(t, s)
+	conformance.Fold(t, s, history(1, 300))
+	if err := s.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	exportRows := func() ([]byte, error) {
+		v, err := s.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := v.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		var out bytes.Buffer
+		_, err = export.Rows(t.Context(), &out, v, export.RowsOptions{
+			Format: export.Parquet, Projection: p, Fingerprint: s.Fingerprint(), Partition: export.AllPartitions,
+		})
+		return out.Bytes(), err
+	}
+	reads := faults.Count(func() {
+		if _, err := exportRows(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if reads == 0 {
+		t.Fatal("nothing was read")
+	}
+	for n := int64(1); n <= reads; n++ {
+		faults.FailAt(n)
+		out, err := exportRows()
+		if !faults.HasFailed() {
+			continue // the first export also reads what is in memory from then on
+		}
+		if _, open := parquet.OpenFile(bytes.NewReader(out), int64(len(out))); err == nil || open == nil {
+			t.Errorf("read %d of %d fails: expected an error and no complete file, got %v and %d bytes", n, reads, err, len(out))
+		}
+	}
+}
