@@ -307,8 +307,12 @@ func (r *resizing) copyRows(t *newTables, from *pebble.DB) error {
 		return err
 	}
 	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		if PartitionOf(r.p, it.Key()) != StoreWide {
-			err = t.write(func(w *sstable.Writer) error { return w.Set(it.Key(), it.Value()) })
+		if PartitionOf(r.p, it.Key()) == StoreWide {
+			continue
+		}
+		var value []byte
+		if value, err = it.ValueAndErr(); err == nil {
+			err = t.write(func(w *sstable.Writer) error { return w.Set(it.Key(), value) })
 		}
 	}
 	return errors.Join(err, it.Close())
@@ -357,9 +361,12 @@ func (r *resizing) sameStoreRows(db *pebble.DB) (err error) {
 			}
 		}
 		it, theirs := rows[0], rows[1]
+		if err := errors.Join(it.Error(), theirs.Error()); err != nil {
+			return err // a row that cannot be read is no difference
+		}
 		switch {
 		case !it.Valid() && !theirs.Valid():
-			return errors.Join(it.Error(), theirs.Error())
+			return nil
 		case !it.Valid():
 			return fmt.Errorf("%w: they have the row %x of the store", errUnlike, theirs.Key())
 		case !theirs.Valid():
@@ -422,7 +429,10 @@ func (r *resizing) give(of *events.Partitions, do func(key, value []byte) error)
 		key := it.Key()
 		partition := PartitionOf(r.p, key)
 		if partition == StoreWide || of.Has(uint8(partition)) {
-			err = do(key, it.Value())
+			var value []byte
+			if value, err = it.ValueAndErr(); err == nil {
+				err = do(key, value)
+			}
 			ok = it.Next()
 		} else if next := r.beyond(key, partition, of); next != nil {
 			err = r.ctx.Err()

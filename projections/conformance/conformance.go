@@ -4,6 +4,7 @@
 //	cuts        any cut of the log into batches gives the same rows, whatever the bounds (I3, I4)
 //	redelivery  what is delivered again, and any stop and start between, changes nothing (I3)
 //	powercut    a power cut at any write to the file system leaves a straight fold of a prefix (I3)
+//	reads       a read that fails while rows are folded, built or copied is an error, or changes no row (I11)
 //	rebuild     a second generation, built in one go, has the rows of the first (I4)
 //	partitions  a fold for some partitions leaves their rows of the fold for all (I13)
 //	routes      an event changes rows of those homes alone to which it is delivered (I13)
@@ -60,6 +61,7 @@ func Run(t *testing.T, c Case) {
 			t.Run("powercut", func(t *testing.T) { testPowerCuts(t, c, h) })
 		})
 	}
+	t.Run("reads", func(t *testing.T) { testReadFailures(t, c, c.Histories[c.Pinned]) })
 	// One history may leave no rows of a projection, all of them leave some.
 	t.Run("keys", func(t *testing.T) { CheckKeys(t, c, rows) })
 	if c.Golden != "" {
