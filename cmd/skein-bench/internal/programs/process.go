@@ -20,8 +20,8 @@ import (
 
 // How long a started program may take until it answers, and a stopped one until it is killed.
 const (
-	startTimeout = 30 * time.Second
-	StopTimeout  = 20 * time.Second
+	startTimeout = 2 * time.Minute
+	StopTimeout  = time.Minute
 	PollInterval = 10 * time.Millisecond
 )
 
