@@ -170,11 +170,11 @@ func (s *Skein) Publish(ctx context.Context, sequences [][]*skeinv1.PublishReque
 			last = p
 		}
 	}
-	return s.visible(ctx, last)
+	return s.WaitUntilVisible(ctx, last)
 }
 
-// visible waits until every projection of the service shows a position.
-func (s *Skein) visible(ctx context.Context, p events.Position) error {
+// WaitUntilVisible waits until every projection of the service shows a position.
+func (s *Skein) WaitUntilVisible(ctx context.Context, p events.Position) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	admin := skeinv1connect.NewAdminServiceClient(http.DefaultClient, "http://"+s.Addr.String())

@@ -10,7 +10,10 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
+	"sync/atomic"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
@@ -31,28 +34,48 @@ func dialWire(ctx context.Context, addr Address) (*Wire, error) {
 	return &Wire{conn: conn, in: bufio.NewReaderSize(conn, 16<<10)}, nil
 }
 
+// Encoding is how the messages of a call are encoded.
+type Encoding struct {
+	Name, ContentType string
+	Marshal           func(proto.Message) ([]byte, error)
+	Unmarshal         func([]byte, proto.Message) error
+}
+
+// Protobuf is the binary encoding.
+func Protobuf() Encoding {
+	return Encoding{Name: "protobuf", ContentType: "application/proto", Marshal: proto.Marshal, Unmarshal: proto.Unmarshal}
+}
+
+// JSON is the text encoding.
+func JSON() Encoding {
+	return Encoding{Name: "JSON", ContentType: "application/json", Marshal: protojson.Marshal, Unmarshal: protojson.Unmarshal}
+}
+
 // WireCalls are encoded calls of a method.
 type WireCalls struct {
 	head   []byte
 	bodies [][]byte
-	// atLeast is the number of the field that asks for a position.
+	// atLeast is the number of the field that asks for a position. It is 0 if the method has no such field, or if the calls are
+	// not in protobuf.
 	atLeast protowire.Number
 }
 
 // NewWireCalls encodes calls of a method.
-func NewWireCalls(addr Address, procedure string, requests []proto.Message) (*WireCalls, error) {
-	c := &WireCalls{head: fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/proto\r\n"+
-		"Connect-Protocol-Version: 1\r\nContent-Length: ", procedure, addr)}
+func NewWireCalls(addr Address, procedure string, encoding Encoding, requests []proto.Message) (*WireCalls, error) {
+	c := &WireCalls{head: fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\n"+
+		"Connect-Protocol-Version: 1\r\nContent-Length: ", procedure, addr, encoding.ContentType)}
+
 	for _, r := range requests {
-		body, err := proto.Marshal(r)
+		body, err := encoding.Marshal(r)
 		if err != nil {
 			return nil, err
 		}
+		c.bodies = append(c.bodies, body)
+
 		field := r.ProtoReflect().Descriptor().Fields().ByName("at_least")
-		if field == nil {
-			return nil, fmt.Errorf("%s cannot be asked for a position", procedure)
+		if field != nil && encoding.ContentType == Protobuf().ContentType {
+			c.atLeast = field.Number()
 		}
-		c.bodies, c.atLeast = append(c.bodies, body), field.Number()
 	}
 	if len(c.bodies) == 0 {
 		return nil, fmt.Errorf("%s is asked nothing", procedure)
@@ -66,6 +89,9 @@ func (w *Wire) Call(c *WireCalls, i int, atLeast string, body *bytes.Buffer) err
 	request := c.bodies[i%len(c.bodies)]
 	size := len(request)
 	if atLeast != "" {
+		if c.atLeast == 0 {
+			return errors.New("these calls cannot ask for a position")
+		}
 		size += protowire.SizeTag(c.atLeast) + protowire.SizeBytes(len(atLeast))
 	}
 	w.out = append(w.out[:0], c.head...)
@@ -97,6 +123,30 @@ func (w *Wire) Call(c *WireCalls, i int, atLeast string, body *bytes.Buffer) err
 
 // Wires are connections to the service.
 type Wires []*Wire
+
+// CallAll makes every call once, each over the next connection that is free, and returns the answers in the order of the calls.
+func (all Wires) CallAll(c *WireCalls) ([][]byte, error) {
+	var (
+		next atomic.Int64
+		wg   sync.WaitGroup
+	)
+	answers, errs := make([][]byte, len(c.bodies)), make([]error, len(all))
+	for worker, w := range all {
+		wg.Go(func() {
+			for errs[worker] == nil {
+				i := int(next.Add(1) - 1)
+				if i >= len(c.bodies) {
+					return
+				}
+				var body bytes.Buffer
+				errs[worker] = w.Call(c, i, "", &body)
+				answers[i] = body.Bytes()
+			}
+		})
+	}
+	wg.Wait()
+	return answers, errors.Join(errs...)
+}
 
 // DialWires opens n connections.
 func DialWires(ctx context.Context, addr Address, n int) (all Wires, err error) {

@@ -48,7 +48,7 @@ func TestWire(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	calls, err := NewWireCalls(addr, "/served", []proto.Message{
+	calls, err := NewWireCalls(addr, "/served", Protobuf(), []proto.Message{
 		&skeinv1.ListServedRequest{UserId: "a"}, &skeinv1.ListServedRequest{UserId: "b", AtLeast: "0"}, &skeinv1.ListServedRequest{UserId: "nobody"},
 	})
 	if err != nil {
@@ -77,7 +77,19 @@ func TestWire(t *testing.T) {
 			t.Error("the connection was not kept")
 		}
 	}
-	if _, err := NewWireCalls(addr, "/publish", []proto.Message{&skeinv1.PublishRequest{}}); err == nil {
-		t.Error("a method without at_least was accepted")
+	for name, calls := range map[string]struct {
+		encoding Encoding
+		request  proto.Message
+	}{
+		"a method without at_least": {Protobuf(), &skeinv1.PublishRequest{}},
+		"a call in JSON":            {JSON(), &skeinv1.ListServedRequest{}},
+	} {
+		c, err := NewWireCalls(addr, "/any", calls.encoding, []proto.Message{calls.request})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := all[0].Call(c, 0, "9", nil); err == nil || !strings.Contains(err.Error(), "cannot ask for a position") {
+			t.Errorf("%s asked for a position: %v", name, err)
+		}
 	}
 }

@@ -150,7 +150,7 @@ func (l *latencyBench) saturate(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, w.stop(l)) }()
 	for _, m := range l.world.methods() {
 		t := &timedMethod{readMethod: m}
-		if t.calls, err = programs.NewWireCalls(l.skein.Addr, m.procedure, m.requests); err != nil {
+		if t.calls, err = programs.NewWireCalls(l.skein.Addr, m.procedure, programs.Protobuf(), m.requests); err != nil {
 			return err
 		}
 		each, err := l.check(t)
