@@ -28,6 +28,7 @@ import (
 // cli is the grammar of the command line.
 type cli struct {
 	Measure measureCmd      `cmd:"" name:"run" default:"withargs" help:"Measure, and print the table (needs Redis and wrk)."`
+	Compare compareCmd      `cmd:"" name:"compare" help:"Measure two builds of skein in turn, and print their ratios (needs neither Redis nor wrk)."`
 	Service redisServiceCmd `cmd:"" name:"redis-service" hidden:"" help:"Run the service in front of Redis that the bench measures."`
 	Job     replayJobCmd    `cmd:"" name:"replay-job" hidden:"" help:"Do one measurement of a replay, in a process of its own."`
 	NATS    natsServerCmd   `cmd:"" name:"nats-server" hidden:"" help:"Run one of the NATS servers that the bench measures."`
@@ -119,8 +120,7 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	case c.Quick:
 		opts = opts.Quickly()
 	case !static():
-		return errors.New("this program was built with cgo, which changes what is measured; released ones are not: " +
-			"CGO_ENABLED=0 go run -C cmd/skein-bench ., or task bench")
+		return errCgo
 	}
 	report, err := bench.Run(ctx, opts)
 	if err != nil {
@@ -129,6 +129,52 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	return errors.Join(
 		report.WriteMarkdown(std.out), writeTo(c.MD, report.WriteMarkdown), writeTo(c.JSON, report.WriteJSON))
 }
+
+// fewestRounds is how many rounds of a comparison can show a difference: of so many, all are on one side of 1 by chance once in 16 rows.
+const fewestRounds = 5
+
+type compareCmd struct {
+	Base     string        `help:"Program that the head is compared with. Default: the head, which shows the noise." placeholder:"FILE" type:"existingfile"`
+	Head     string        `help:"Program that is compared. Default: built from this clone." placeholder:"FILE" type:"existingfile"`
+	BaseName string        `help:"Name of the base in the report." default:"the head"`
+	HeadName string        `help:"Name of the head in the report." default:"this clone"`
+	Quick    bool          `help:"A smoke test of about a minute: everything is cut short, the figures mean nothing."`
+	Runs     int           `help:"How often everything is measured with each program: rounds." default:"8"`
+	Time     time.Duration `help:"How long one measurement of reads takes." default:"2s"`
+	Edges    int           `help:"Follows of the graph; there is a tenth as many users." default:"300000"`
+	Follows  int           `help:"How many follows or other events are published for one measurement." default:"100000"`
+	Plays    int           `help:"How many plays are published for one measurement." default:"100000"`
+	Limit    time.Duration `help:"Give up after this time." default:"40m"`
+	Dir      string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir"`
+	JSON     string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path"`
+}
+
+// Run measures. A ratio, however bad, is no error.
+func (c *compareCmd) Run(ctx context.Context, std *streams) error {
+	if c.Runs < fewestRounds || c.Edges < 10_000 || c.Follows < 10_000 || c.Plays < 10_000 {
+		return fmt.Errorf("--runs must be at least %d, and --edges, --follows and --plays at least 10000 each: less says nothing", fewestRounds)
+	}
+	opts := measure.Options{
+		Dir: c.Dir, Users: c.Edges / 10, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows, Plays: c.Plays, Items: c.Plays,
+		Base: measure.ComparedProgram{Name: c.BaseName, Path: c.Base}, Head: measure.ComparedProgram{Name: c.HeadName, Path: c.Head},
+		Limit: c.Limit, Progress: std.err,
+	}
+	switch {
+	case c.Quick:
+		opts = opts.Quickly()
+	case !static():
+		return errCgo
+	}
+	report, err := bench.Compare(ctx, opts)
+	if err != nil {
+		return err
+	}
+	return errors.Join(report.WriteComparison(std.out), writeTo(c.JSON, report.WriteJSON))
+}
+
+// errCgo refuses to measure with a program that was built otherwise than released ones.
+var errCgo = errors.New("this program was built with cgo, which changes what is measured; released ones are not: " +
+	"CGO_ENABLED=0 go run -C cmd/skein-bench ., or task bench")
 
 // static reports whether this program was built without cgo.
 func static() bool {

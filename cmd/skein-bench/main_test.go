@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/bench"
@@ -74,6 +75,48 @@ func TestLatency(t *testing.T) {
 	}
 	if timed < 5*20 {
 		t.Errorf("%d times were taken", timed)
+	}
+}
+
+// TestComparisonMeasuresEveryRow compares a build of this clone with itself.
+func TestComparisonMeasuresEveryRow(t *testing.T) {
+	report, err := bench.Compare(t.Context(), measure.Options{
+		Dir: t.TempDir(), Users: 100, Edges: 1000, Runs: 1, Time: 20 * time.Millisecond, Follows: 1000, Plays: 1000, Items: 1000,
+		Base: measure.ComparedProgram{Name: "one"}, Head: measure.ComparedProgram{Name: "the same"},
+		Quick: true, Progress: t.Output(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var ids []string
+	for _, row := range report.Rows {
+		ids = append(ids, row.ID)
+		for _, side := range []string{"base", "head"} {
+			if values := row.SeriesOf(side).Values; len(values) != 1 || values[0] <= 0 {
+				t.Errorf("%s: %s has the values %v, want one above 0", row.ID, side, values)
+			}
+		}
+		if len(row.Series) != 2 || len(row.Comparisons) != 1 {
+			t.Errorf("%s: %d series, %d comparisons, want 2 and 1", row.ID, len(row.Series), len(row.Comparisons))
+		}
+	}
+	want := []string{
+		"compare-idle-memory", "compare-rebuild-graph", "compare-rebuild-inbox", "compare-rebuild-seen", "compare-rebuild-counters",
+		"compare-check-protobuf", "compare-check-JSON", "compare-filter-protobuf", "compare-filter-JSON", "compare-followers-protobuf",
+		"compare-followers-JSON", "compare-feed-newest-protobuf", "compare-fan-out", "compare-publish-protobuf", "compare-publish-JSON",
+		"compare-follows", "compare-plays",
+	}
+	if diff := cmp.Diff(want, ids); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
+
+// TestComparisonRefusesTooFewRounds demands that the error names the flag and the limit.
+func TestComparisonRefusesTooFewRounds(t *testing.T) {
+	err := run(t.Context(), []string{"compare", "--runs", "4"}, &streams{io.Discard, io.Discard})
+	if err == nil || !strings.Contains(err.Error(), "--runs must be at least 5") {
+		t.Errorf("--runs 4: %v", err)
 	}
 }
 

@@ -51,17 +51,26 @@ func RowNames() []string {
 }
 
 // Run measures and returns what it found.
-func Run(ctx context.Context, opts measure.Options) (_ *measure.Report, err error) {
+func Run(ctx context.Context, opts measure.Options) (*measure.Report, error) {
+	wanted, err := pick(opts.Only)
+	if err != nil {
+		return nil, err
+	}
+	return measureGroups(ctx, opts, wanted)
+}
+
+// Compare measures two programs in turn and returns what it found.
+func Compare(ctx context.Context, opts measure.Options) (*measure.Report, error) {
+	return measureGroups(ctx, opts, []rowGroup{{name: "compare", run: serving.Compare}})
+}
+
+func measureGroups(ctx context.Context, opts measure.Options, wanted []rowGroup) (_ *measure.Report, err error) {
 	if opts.Limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, opts.Limit, fmt.Errorf("it took longer than %v", opts.Limit))
 		defer cancel()
 	}
-	wanted, err := pick(opts.Only)
-	if err != nil {
-		return nil, err
-	}
-	b := &measure.Bench{Opts: opts}
+	b := &measure.Bench{Opts: opts, Program: opts.Head.Path}
 	b.Tools, err = measure.FindTools()
 	if err != nil && slices.ContainsFunc(wanted, func(r rowGroup) bool { return r.peers }) {
 		return nil, err
@@ -74,6 +83,7 @@ func Run(ctx context.Context, opts measure.Options) (_ *measure.Report, err erro
 		Users: opts.Users, Edges: opts.Edges, Runs: opts.Runs, Seconds: opts.Time.Seconds(),
 		IngestedFollows: opts.Follows, BigUser: opts.BigUser, Readers: opts.Readers, Plays: opts.Plays, Items: opts.Items,
 		Replayed: opts.Replayed, Quick: opts.Quick,
+		Base: opts.Base.Name, Head: opts.Head.Name,
 	}}
 	if opts.Posts != "" {
 		b.Report.Settings.Posts = filepath.Base(opts.Posts)

@@ -15,6 +15,8 @@
 // to the graph itself: all must give the same answers. Each row is measured several times, its contenders in turn, each time in
 // the opposite order; medians are compared.
 //
+// A comparison ([Compare]) has two builds of skein as contenders instead, each with a service of its own, and needs no other program.
+//
 // # Where things are
 //
 //	bench          options to a report: the groups of rows, in their order

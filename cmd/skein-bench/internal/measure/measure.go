@@ -57,6 +57,9 @@ type Options struct {
 	LogBytes int
 	// LogEvents is how many events of a large product one of its nodes reads.
 	LogEvents int
+	// Base and Head are the programs of a comparison. Without a path the head is built from the clone around, and the base is the head:
+	// then the ratios show the noise.
+	Base, Head ComparedProgram
 	// Limit bounds the whole run; 0 means nothing does.
 	Limit time.Duration
 	// Only names the groups of rows to measure; none given: all but those that take long.
@@ -66,6 +69,9 @@ type Options struct {
 	// Progress gets a line whenever something begins.
 	Progress io.Writer
 }
+
+// ComparedProgram is one of the two programs of a comparison: a file, and the name that the report has for it.
+type ComparedProgram struct{ Name, Path string }
 
 // Quickly returns the options with everything cut to a smoke test of about a minute.
 func (o Options) Quickly() Options {
@@ -126,11 +132,7 @@ func (b *Bench) AlternateTimes(ctx context.Context, runs int, row *Row, contende
 		row.SeriesOf(c.Name) // the order of the table
 	}
 	for run := range runs {
-		order := slices.Clone(contenders)
-		if run%2 == 1 {
-			slices.Reverse(order)
-		}
-		for _, c := range order {
+		for _, c := range InTurn(run, contenders) {
 			m, err := c.Measure(ctx)
 			if err != nil {
 				return fmt.Errorf("%s: %s: %w", row.ID, c.Name, err)
@@ -140,4 +142,13 @@ func (b *Bench) AlternateTimes(ctx context.Context, runs int, row *Row, contende
 		}
 	}
 	return nil
+}
+
+// InTurn returns in which order all are measured in a run: every other run has the opposite order.
+func InTurn[T any](run int, all []T) []T {
+	order := slices.Clone(all)
+	if run%2 == 1 {
+		slices.Reverse(order)
+	}
+	return order
 }

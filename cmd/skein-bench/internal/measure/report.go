@@ -34,6 +34,9 @@ type Settings struct {
 	Replayed        int     `json:"replayed_events,omitempty"`
 	Posts           string  `json:"posts,omitempty"`
 	Quick           bool    `json:"quick"`
+	// Base and Head name the programs of a comparison.
+	Base string `json:"base,omitempty"`
+	Head string `json:"head,omitempty"`
 }
 
 // Row is one thing that was measured, on skein and on what it is held against.

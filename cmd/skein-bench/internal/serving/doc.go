@@ -6,4 +6,5 @@
 //	latency.go    calls of all methods that read at a fifth of their saturation rates, also while events are written and while
 //	              projections are rebuilt; loadworld.go: what the service holds; loadmethods.go: what it is asked;
 //	              loadbeside.go: what continues meanwhile; overtime.go: calls of a home screen, second by second
+//	compare.go    two builds of skein in turn, over HTTP, with the same world in both; comparerows.go: what is compared
 package serving

@@ -51,14 +51,18 @@ func newLoadWorld(users, edges int, now time.Time) *loadWorld {
 	for range w.pins {
 		w.authors = append(w.authors, uint32(workload.PowerLaw(r, users, workload.FollowerSkew)))
 	}
-	// Those who follow most.
-	byFollowees := make([]uint32, users)
+	w.busy = mostFollowing(g, min(users/10, 200))
+	return w
+}
+
+// mostFollowing returns the n users who follow most others.
+func mostFollowing(g *workload.Graph, n int) []uint32 {
+	byFollowees := make([]uint32, g.Users)
 	for u := range byFollowees {
 		byFollowees[u] = uint32(u)
 	}
 	slices.SortStableFunc(byFollowees, func(a, b uint32) int { return len(g.Of(b)) - len(g.Of(a)) })
-	w.busy = byFollowees[:min(users/10, 200)]
-	return w
+	return byFollowees[:n]
 }
 
 func (w *loadWorld) itemID(item int) string { return strconv.Itoa(workload.FirstID + item) }

@@ -1,0 +1,77 @@
+package measure
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestRatiosOutsideTheNoiseAreMarked demands medians, ratios, the spread over rounds, and a mark only where all rounds agree.
+func TestRatiosOutsideTheNoiseAreMarked(t *testing.T) {
+	r := &Report{Settings: Settings{Base: "aaa", Head: "bbb", Users: 10, Edges: 100, Runs: 3}}
+	b := &Bench{Report: r}
+	add := func(title, unit string, lessIsBetter bool, base, head []float64) {
+		row := b.Row(title, title, unit, "")
+		for _, v := range base {
+			row.SeriesOf("base").Add(Measurement{Value: v})
+		}
+		for _, v := range head {
+			row.SeriesOf("head").Add(Measurement{Value: v})
+		}
+		row.Compare("head", "base", 0, lessIsBetter)
+	}
+	add("more in every round", "calls/s", false, []float64{100, 200, 400}, []float64{110, 250, 404})
+	add("more in most rounds", "calls/s", false, []float64{100, 200, 400}, []float64{110, 250, 399})
+	add("less in every round", "calls/s", false, []float64{100, 100, 100}, []float64{90, 80, 99})
+	add("less time", "s", true, []float64{2, 2, 2}, []float64{1, 1.5, 1.9})
+	add("more time", "s", true, []float64{1, 2, 4}, []float64{2, 3, 5})
+	add("the same", "bytes", true, []float64{7, 7, 7}, []float64{7, 7, 7})
+
+	var out bytes.Buffer
+	if err := r.WriteComparison(&out); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| row") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	want := []string{
+		"| more in every round | calls/s | 200 | 250 | **1.250** | 1.010 – 1.250 | better |",
+		"| more in most rounds | calls/s | 200 | 250 | **1.250** | 0.998 – 1.250 |  |",
+		"| less in every round | calls/s | 100 | 90.0 | **0.900** | 0.800 – 0.990 | worse |",
+		"| less time | s | 2.00 | 1.50 | **0.750** | 0.500 – 0.950 | better |",
+		"| more time | s | 2.00 | 3.00 | **1.500** | 1.250 – 2.000 | worse |",
+		"| the same | bytes | 7.00 | 7.00 | **1.000** | 1.000 – 1.000 |  |",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
+	}
+}
+
+// TestContendersAlternate demands that every other run has the opposite order.
+func TestContendersAlternate(t *testing.T) {
+	var order []string
+	contender := func(name string) Contender {
+		return Contender{Name: name, Measure: func(context.Context) (Measurement, error) {
+			order = append(order, name)
+			return Measurement{Value: float64(len(order))}, nil
+		}}
+	}
+	b := &Bench{Report: &Report{}}
+	row := b.Row("row", "row", "calls/s", "")
+	if err := b.AlternateTimes(t.Context(), 3, row, contender("A"), contender("B")); err != nil {
+		t.Fatal(err)
+	}
+
+	if diff := cmp.Diff([]string{"A", "B", "B", "A", "A", "B"}, order); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]float64{1, 4, 5}, row.SeriesOf("A").Values); diff != "" {
+		t.Errorf("values of A (-want +got):\n%s", diff)
+	}
+}
