@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	connectcors "connectrpc.com/cors"
@@ -12,6 +13,12 @@ import (
 
 // corsMaxAge is the time in seconds for which a browser may reuse the answer to a preflight. Chromium allows no longer one.
 const corsMaxAge = 7200
+
+// tracingHeaders are what tracing libraries add to the requests of a page: W3C Trace Context and Baggage, and Sentry. A page that has such a
+// library could otherwise not call at all.
+func tracingHeaders() []string {
+	return []string{traceParentHeader, "Tracestate", "Baggage", "Sentry-Trace"}
+}
 
 // newCORS lets pages of these origins call from a browser; nil means there are none. They may send and see what the protocols that
 // browsers speak need, credentials, and the lag. It never allows credentials that a browser sends by itself: the page must set the
@@ -29,7 +36,8 @@ func newCORS(origins []string) (*cors.Cors, error) {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
 		AllowedMethods: connectcors.AllowedMethods(),
-		AllowedHeaders: append(connectcors.AllowedHeaders(), "Authorization", "Last-Event-ID", RequestIDHeader),
+		AllowedHeaders: slices.Concat(connectcors.AllowedHeaders(), tracingHeaders(),
+			[]string{"Authorization", "Last-Event-ID", RequestIDHeader}),
 		ExposedHeaders: append(connectcors.ExposedHeaders(), "WWW-Authenticate", LagHeader, ErrorIDHeader),
 		MaxAge:         corsMaxAge,
 	}), nil

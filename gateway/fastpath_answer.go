@@ -8,7 +8,7 @@ import (
 )
 
 // answerRoom is left before a message for the head of its answer.
-const answerRoom = 256
+const answerRoom = 320
 
 // answer answers the request that was read, and reports whether another one may follow.
 func (c *fastConn) answer(m plainMethod) bool {
@@ -47,7 +47,7 @@ func (c *fastConn) answer(m plainMethod) bool {
 // send sends a message, with its head before it in one write.
 func (c *fastConn) send(out *callBuffer, compress bool, lag int64) bool {
 	b := c.answerHead[:0]
-	b = append(b, "HTTP/1.1 200 OK\r\nAccept-Encoding: gzip\r\nContent-Type: application/proto\r\n"...)
+	b = append(b, "HTTP/1.1 200 OK\r\nAccept-Encoding: gzip\r\nContent-Type: application/proto\r\nX-Content-Type-Options: nosniff\r\n"...)
 	if compress && out.packs() {
 		out = out.packed()
 		defer out.give()
@@ -90,7 +90,7 @@ var plainRequest = &http.Request{Method: http.MethodPost, Header: http.Header{"C
 func (c *fastConn) sendError(err error) bool {
 	body := takeBuffer(0)
 	defer body.give()
-	a := &errorAnswer{header: http.Header{"Accept-Encoding": gzipName}, body: body}
+	a := &errorAnswer{header: http.Header{"Accept-Encoding": gzipName, noSniffHeader: noSniff}, body: body}
 	if err := c.f.s.errorWriter.Write(a, plainRequest, err); err != nil {
 		c.f.s.logger.Debug("answer not sent", "error", err)
 		return false

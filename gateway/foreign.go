@@ -32,8 +32,11 @@ func (s *Server) foreignHost(r *http.Request) *apierror.Failure {
 // console, where it is served, is a page of the service's own origin.
 func (s *Server) foreignOrigin(r *http.Request) *apierror.Failure {
 	origins := r.Header["Origin"]
-	if s.gate != nil || len(origins) == 0 {
+	if s.gate != nil {
 		return nil
+	}
+	if len(origins) == 0 {
+		return s.foreignFetch(r)
 	}
 	if len(origins) == 1 && (s.cors != nil && s.cors.OriginAllowed(r) || s.ownPage(origins[0], r)) {
 		return nil
@@ -42,6 +45,24 @@ func (s *Server) foreignOrigin(r *http.Request) *apierror.Failure {
 		Code: connect.CodePermissionDenied, Reason: skeinv1.Reason_REASON_ORIGIN_NOT_ALLOWED,
 		Text: fmt.Sprintf("without access control the service answers only to pages of allowed origins, and %.80q is none: "+
 			"allow it with --cors-origin", strings.Join(origins, ", ")),
+	}
+}
+
+// foreignFetch refuses a request that a page of another site makes without an Origin, such as a GET for an image. Such a page could not read
+// the answer, but it could have the service work, and learn from the time that it takes. A link that a person follows to the console is let
+// in.
+func (s *Server) foreignFetch(r *http.Request) *apierror.Failure {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin": // no browser, a person, or the console
+		return nil
+	}
+	if _, ok := s.methods[r.URL.Path]; !ok && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+		return nil
+	}
+	return &apierror.Failure{
+		Code: connect.CodePermissionDenied, Reason: skeinv1.Reason_REASON_ORIGIN_NOT_ALLOWED,
+		Text: fmt.Sprintf("without access control the service answers no request that a page of another site makes without an Origin "+
+			"(Sec-Fetch-Site is %.20q): call it with fetch, and allow the origin of the page with --cors-origin", r.Header.Get("Sec-Fetch-Site")),
 	}
 }
 

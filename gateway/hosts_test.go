@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -186,6 +187,74 @@ func TestAllowedHosts(t *testing.T) {
 	req.Header.Set("Origin", "https://evil.example")
 	if status, _, text := g.as(g.tokens["reader"]).do(req); status != http.StatusOK {
 		t.Errorf("with a token: %d %s", status, text)
+	}
+}
+
+// TestPagesOfOtherSitesMakeNoRequests: a page of another site cannot have its browser ask for an image or a script, which has no Origin.
+// Programs, people and the console may ask.
+func TestPagesOfOtherSitesMakeNoRequests(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Console = true })
+	list := connectv1.GraphServiceListFollowersProcedure + "?connect=v1&encoding=json&message=" + url.QueryEscape(`{"userId":"ann"}`)
+	for _, c := range []struct {
+		name, path string
+		headers    []string
+		want       string
+	}{
+		{"a program", list, nil, "200"},
+		{"a person who types the address", list, []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate"}, "200"},
+		{"the console", list, []string{"Sec-Fetch-Site", "same-origin"}, "200"},
+		{"an image on a page of another site", list, []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, wrongOrigin},
+		{"an image on a page at another port", list, []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"}, wrongOrigin},
+		{"an image of metrics", "/metrics", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, wrongOrigin},
+		{
+			"a link to a method", list,
+			[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"},
+			wrongOrigin,
+		},
+		{
+			"a link to the console", "/console/",
+			[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"},
+			"200",
+		},
+		{
+			"a frame of the console", "/console/",
+			[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"},
+			wrongOrigin,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+c.path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := 0; i < len(c.headers); i += 2 {
+				req.Header.Set(c.headers[i], c.headers[i+1])
+			}
+			status, _, body := w.do(req)
+			got := fmt.Sprint(status)
+			if status != http.StatusOK {
+				got += " " + parseError(t, body).reason()
+			}
+			if got != c.want {
+				t.Errorf("expected %s, got %s", c.want, got)
+			}
+		})
+	}
+}
+
+// TestTracedPagesMayCall: the headers that tracing libraries add to every request pass the preflight.
+func TestTracedPagesMayCall(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Origins = []string{"https://app.example"} })
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, w.url+connectv1.GraphServiceCheckFollowsProcedure, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wanted = "baggage,connect-protocol-version,content-type,sentry-trace,traceparent,tracestate"
+	req.Header.Set("Origin", "https://app.example")
+	req.Header.Set("Access-Control-Request-Method", http.MethodPost)
+	req.Header.Set("Access-Control-Request-Headers", wanted)
+	if _, header, _ := w.do(req); header.Get("Access-Control-Allow-Headers") != wanted {
+		t.Errorf("expected %s to be allowed, got %q", wanted, header.Get("Access-Control-Allow-Headers"))
 	}
 }
 

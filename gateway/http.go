@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"path"
 	"time"
 
 	"connectrpc.com/connect"
@@ -19,6 +20,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if endsConnection(r) || s.draining.Load() && r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
+	// No browser may take an answer for another type than it says, such as JSON with markup in an id for a page.
+	w.Header()[noSniffHeader] = noSniff
 	if f := s.foreignHost(r); f != nil {
 		s.refuseForeign(w, r, f)
 		return
@@ -32,8 +35,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuseForeign(w, r, f)
 		return
 	}
-	if r.URL.RawPath != "" {
-		// Every path here is spelled in one way, so that a proxy that forbids one forbids all of it.
+	if r.URL.RawPath != "" || !isCleanPath(r.URL.Path) {
+		// Every path here is spelled in one way, so that a proxy that forbids one forbids all of it. net/http would answer the path
+		// //skein.v1.GraphService/CheckFollows with a redirect that no client of an RPC follows.
 		s.refuseStatus(w, r, http.StatusNotFound)
 		return
 	}
@@ -79,11 +83,26 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.streams[r.URL.Path] {
 		a.patience.renew()
 	}
+	if f := s.checkProtocol(r); f != nil {
+		s.turnAway(w, r, f)
+		return
+	}
 	if !s.understands(r) {
 		w = mediaType{w, s, r}
 	}
 	h.ServeHTTP(w, r)
 }
+
+// isCleanPath reports whether a path has no empty, "." or ".." element, besides an empty last one.
+func isCleanPath(p string) bool {
+	clean := path.Clean(p)
+	return p == clean || p == clean+"/" && clean != "/"
+}
+
+const noSniffHeader = "X-Content-Type-Options"
+
+// noSniff is the value of that header. All answers share it, so it must not be changed.
+var noSniff = []string{"nosniff"}
 
 // arrival is a call that came through net/http.
 type arrival struct {

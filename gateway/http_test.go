@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -405,18 +406,156 @@ func TestRefusedInGRPC(t *testing.T) {
 	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[0].user_followed.target_user_id")
 }
 
+// TestCallToUncleanPathGetsAnError: a base URL that ends with a slash makes such paths, and no client of an RPC follows a redirect.
+func TestCallToUncleanPathGetsAnError(t *testing.T) {
+	w := newWorld(t)
+	status, header, body := w.post("/"+connectv1.GraphServiceCheckFollowsProcedure, "application/json", strings.NewReader("{}"))
+	if e := parseError(t, body); status != http.StatusNotFound || !strings.Contains(e.Message, `it is "//skein.v1.GraphService/CheckFollows"`) {
+		t.Errorf("expected 404 and the path, got %d %v %s", status, header, body)
+	}
+}
+
+// TestMalformedProtocolHeadersAreNamed: an error from before a method runs has the reason and the field, as those of methods have.
+func TestMalformedProtocolHeadersAreNamed(t *testing.T) {
+	const (
+		jsonType, protoType = "application/json", "application/proto"
+		list, watch         = connectv1.GraphServiceListFollowersProcedure, connectv1.EventServiceWatchProcedure
+	)
+	w := newWorld(t)
+	for _, c := range []struct {
+		name, procedure, contentType string
+		headers                      []string
+		code, message                string
+	}{
+		{
+			"a timeout that is no number", list, jsonType,
+			[]string{"Connect-Timeout-Ms", "soon"},
+			"invalid_argument",
+			`Connect-Timeout-Ms must be a number of milliseconds of 1 to 10 digits, as in 500; it is "soon"`,
+		},
+		{
+			"a negative timeout", list, protoType,
+			[]string{"Connect-Timeout-Ms", "-1"},
+			"invalid_argument",
+			`Connect-Timeout-Ms must be a number of milliseconds of 1 to 10 digits, as in 500; it is "-1"`,
+		},
+		{
+			"a timeout of 11 digits", list, protoType,
+			[]string{"Connect-Timeout-Ms", "12345678901"},
+			"invalid_argument",
+			`Connect-Timeout-Ms must be a number of milliseconds of 1 to 10 digits, as in 500; it is "12345678901"`,
+		},
+		{
+			"an unknown compression", list, jsonType,
+			[]string{"Content-Encoding", "br"},
+			"unimplemented",
+			`Content-Encoding must be gzip or identity; it is "br"`,
+		},
+		{
+			"an unknown version", list, protoType,
+			[]string{"Connect-Protocol-Version", "2"},
+			"invalid_argument",
+			`Connect-Protocol-Version must be 1; it is "2"`,
+		},
+		{
+			"an unknown version of a stream", watch, "application/connect+json",
+			[]string{"Connect-Protocol-Version", "2"},
+			"invalid_argument",
+			`Connect-Protocol-Version must be 1; it is "2"`,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, _, body := w.post(c.procedure, c.contentType, strings.NewReader("{}"), c.headers...)
+			e := parseError(t, body)
+			if diff := cmp.Diff([]string{c.code, "INVALID_FIELD", c.message}, []string{e.Code, e.reason(), e.Message}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	for _, c := range []struct{ name, query, code, message string }{
+		{"a GET of an unknown version", "connect=v2&encoding=json&message=%7B%7D", "invalid_argument", `connect must be v1 in the query of a GET; it is "v2"`},
+		{
+			"a GET of an unknown compression", "connect=v1&encoding=json&compression=br&message=%7B%7D", "unimplemented",
+			`compression must be gzip or identity; it is "br"`,
+		},
+		{
+			"a GET without a message", "connect=v1&encoding=json", "invalid_argument",
+			"message must be given in the query of a GET, as in encoding=json&message=%7B%22userId%22%3A%22ann%22%7D",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, _, body := w.get(list + "?" + c.query)
+			e := parseError(t, body)
+			if diff := cmp.Diff([]string{c.code, "INVALID_FIELD", c.message}, []string{e.Code, e.reason(), e.Message}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	// The errors of a stream are in its last frame, and those of gRPC in headers.
+	for _, c := range []struct{ name, contentType, header, value, message string }{
+		{"a timeout of a stream", "application/connect+json", "Connect-Timeout-Ms", "soon", "Connect-Timeout-Ms must be a number"},
+		{"a compression of a stream", "application/connect+json", "Connect-Content-Encoding", "br", "Connect-Content-Encoding must be gzip or identity"},
+		{"a timeout of gRPC", "application/grpc-web+proto", "Grpc-Timeout", "500", "Grpc-Timeout must be 1 to 8 digits and a unit"},
+		{"a compression of gRPC", "application/grpc-web+proto", "Grpc-Encoding", "br", "Grpc-Encoding must be gzip or identity"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, header, body := w.post(watch, c.contentType, strings.NewReader("\x00\x00\x00\x00\x02{}"), c.header, c.value)
+			if text := fmt.Sprint(header) + string(body); !strings.Contains(text, c.message) {
+				t.Errorf("expected %q, got %q", c.message, text)
+			}
+		})
+	}
+}
+
+// TestGRPCWebTextIsRefused: the base64 form of gRPC-Web is not supported, and the error names the forms that are.
+func TestGRPCWebTextIsRefused(t *testing.T) {
+	w := newWorld(t)
+	for _, contentType := range []string{"application/grpc-web-text", "application/grpc-web-text+proto"} {
+		status, _, body := w.post(connectv1.GraphServiceListFollowersProcedure, contentType, strings.NewReader("AAAAAAA="))
+		e := parseError(t, body)
+		if status != http.StatusUnsupportedMediaType || !strings.Contains(e.Message, "application/grpc-web; it is") {
+			t.Errorf("%s: expected 415 and the supported types, got %d %s", contentType, status, body)
+		}
+	}
+}
+
+// TestEveryAnswerForbidsSniffing: also the answers of the loop, errors, and pages that are not there.
+func TestEveryAnswerForbidsSniffing(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Console = true })
+	w.publish(follow("ann", "bob"))
+	wantNoSniff := func(name string, header http.Header) {
+		t.Helper()
+		if got := header.Values("X-Content-Type-Options"); !slices.Equal(got, []string{"nosniff"}) {
+			t.Errorf("%s: expected one header X-Content-Type-Options: nosniff, got %q", name, got)
+		}
+	}
+	for _, path := range []string{"/", "/healthz", "/readyz", "/metrics", "/console/", "/nothing", "//healthz"} {
+		_, header, _ := w.get(path)
+		wantNoSniff(path, header)
+	}
+	list := connectv1.GraphServiceListFollowersProcedure
+	for contentType, body := range map[string][]byte{
+		"application/json": []byte(`{"userId":"bob"}`), "application/proto": marshal(t, &skeinv1.ListFollowersRequest{UserId: "bob"}), "text/plain": nil,
+	} {
+		_, header, _ := w.post(list, contentType, bytes.NewReader(body))
+		wantNoSniff(contentType, header)
+	}
+	_, header, _ := w.post(list, "application/proto", bytes.NewReader(marshal(t, &skeinv1.ListFollowersRequest{})))
+	wantNoSniff("an error of the loop", header)
+}
+
 func TestNoSuchPage(t *testing.T) {
 	w := newWorld(t)
-	for _, path := range []string{"/", "/skein.v1.GraphService/Nothing", "/metrics/x", "/skein.v1.GraphService", "/skein.v1.GraphService/Check%46ollows"} {
+	for _, path := range []string{
+		"/nothing", "/skein.v1.GraphService/Nothing", "/metrics/x", "/skein.v1.GraphService", "/skein.v1.GraphService/Check%46ollows",
+		"//", "//skein.v1.GraphService/CheckFollows", "/skein.v1.GraphService//CheckFollows", "/./healthz", "/console/../healthz", "/healthz//",
+	} {
 		const want = "path must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, /metrics; it is %q"
 		status, header, body := w.get(path)
 		if e := parseError(t, body); status != http.StatusNotFound || e.Message != fmt.Sprintf(want, path) || e.Code != "unimplemented" ||
 			header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %d %v %s", path, status, header, body)
 		}
-	}
-	if status, _, _ := w.get("//"); status != http.StatusNotFound && status != http.StatusMovedPermanently && status != http.StatusTemporaryRedirect {
-		t.Errorf("//: %d", status)
 	}
 	status, header, body := w.post("/healthz", "application/json", strings.NewReader("{}"))
 	if e := parseError(t, body); status != http.StatusMethodNotAllowed || e.Message != `method must be GET, HEAD; it is "POST"` ||

@@ -68,9 +68,7 @@ func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int
 		f = apierror.Invalid(apierror.InvalidField("method", "must be %s; it is %.16q", allowed, r.Method))
 	}
 	f.Code = connect.CodeUnimplemented
-	for _, name := range []string{"Content-Type", "X-Content-Type-Options"} { // of a text
-		w.Header().Del(name)
-	}
+	w.Header().Del("Content-Type") // of a text
 	if err := s.errorWriter.Write(withStatus{w, status}, plainRequest, withRequestID(r.Context(), f.ConnectError())); err != nil {
 		s.logger.DebugContext(r.Context(), "answer not sent", "error", err)
 	}

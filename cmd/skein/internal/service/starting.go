@@ -60,6 +60,7 @@ func answerStarting(l openingListener, certificates *access.Certificates, after 
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Cache-Control", "no-store")
 			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
 			body := `{"status":"starting"}`
 			switch r.URL.Path {
 			case "/healthz":
