@@ -105,6 +105,27 @@ func (s *Server) Serves() events.Partitions {
 	return all
 }
 
+// unservedPartitions returns how many partitions neither this node nor another one serves, as far as this node knows. A call about such a
+// partition fails with NOT_HERE. It is 0 outside of a cluster.
+func (s *Server) unservedPartitions() int {
+	if s.cluster == nil {
+		return 0
+	}
+	served, others := s.Serves(), s.cluster.ServedByOthers()
+	served.AddSet(&others)
+	return events.NumPartitions - served.Len()
+}
+
+// isAnswerable reports whether a node may get calls, given how many partitions nobody serves. At first that must be none. Later, after a
+// part of the cluster is lost, one that remains is enough: no other node could answer more, and if all of them refused calls, calls about
+// the other partitions would fail as well.
+func (s *Server) isAnswerable(unserved int) bool {
+	if unserved == 0 {
+		s.wasComplete.Store(true)
+	}
+	return unserved == 0 || s.wasComplete.Load() && unserved < events.NumPartitions
+}
+
 // homeOf returns the user whose rows a request is about. It is empty for what is about no user, as everybody's list by heat, which any node
 // gathers.
 func homeOf(req proto.Message) string {

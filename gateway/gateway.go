@@ -147,6 +147,8 @@ type Server struct {
 	conns admission.Connections
 	// caughtUp is set when every projection has once been at the head of the log, and stays.
 	caughtUp atomic.Bool
+	// wasComplete is set when this node has once known, for every partition, a node that serves it, and stays.
+	wasComplete atomic.Bool
 	// draining is set when the process is about to stop; life ends when it stops.
 	draining atomic.Bool
 	life     context.Context //nolint:containedctx // the life of the server, which no call passes in

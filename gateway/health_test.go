@@ -3,12 +3,14 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/events"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -79,6 +81,48 @@ func TestHealthOfNode(t *testing.T) {
 	known.Store(true)
 	w.wantReady("known", http.StatusOK, "ready", "ready")
 	w.wantHealth("known", map[string]healthv1.HealthCheckResponse_ServingStatus{"": serving, connectv1.GraphServiceName: serving})
+}
+
+// TestNodeIsReadyOnceEveryPartitionIsServed: a balancer that asks /readyz sends no call that fails because no node has the rows. A node that
+// was ready stays so while a part of the cluster is lost, because the calls about the other partitions are answered.
+func TestNodeIsReadyOnceEveryPartitionIsServed(t *testing.T) {
+	var half events.Partitions
+	for p := range events.NumPartitions / 2 {
+		half.Add(uint8(p))
+	}
+	all := events.AllPartitions()
+	otherHalf := all.Without(&half)
+	for _, c := range []struct {
+		name     string
+		own      events.Partitions
+		others   []events.Partitions // what another node serves, step by step
+		statuses []string
+	}{
+		{"a new node of a new cluster", events.Partitions{}, []events.Partitions{{}, half, all}, []string{"unserved", "unserved", "ready"}},
+		{"a node that holds a half", half, []events.Partitions{{}, otherHalf, {}}, []string{"unserved", "ready", "ready"}},
+		{"a router", events.Partitions{}, []events.Partitions{all, half, {}}, []string{"ready", "ready", "unserved"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var serves events.Partitions
+			w := newWorld(t, func(o *worldOptions) {
+				o.partitions = &c.own
+				o.Nodes = func() []Node { return []Node{{Name: "other", Addr: "127.0.0.1:1", Serves: serves}} }
+			})
+			w.publish(follow("ann", "bob"))
+			w.fold()
+			for i, status := range c.statuses {
+				serves = c.others[i]
+				code, health := http.StatusServiceUnavailable, notServing
+				if status == "ready" {
+					code, health = http.StatusOK, serving
+				}
+				w.wantReady(fmt.Sprintf("step %d", i), code, status, "ready")
+				w.wantHealth(fmt.Sprintf("step %d", i), map[string]healthv1.HealthCheckResponse_ServingStatus{
+					"": health, connectv1.GraphServiceName: health,
+				})
+			}
+		})
+	}
 }
 
 func TestHealth(t *testing.T) {

@@ -72,10 +72,12 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		LagEnvelopes uint64 `json:"lag_envelopes"`
 	}
 	answer := struct {
-		Status      string                `json:"status"`
-		Error       string                `json:"error,omitempty"`
-		Projections map[string]projection `json:"projections"`
-	}{Projections: map[string]projection{}}
+		Status string `json:"status"`
+		Error  string `json:"error,omitempty"`
+		// UnservedPartitions is absent outside of a cluster, and while all partitions are served.
+		UnservedPartitions int                   `json:"unserved_partitions,omitempty"`
+		Projections        map[string]projection `json:"projections"`
+	}{UnservedPartitions: s.unservedPartitions(), Projections: map[string]projection{}}
 	var held error
 	for _, store := range s.views.All {
 		st := s.views.StatusOf(store)
@@ -94,6 +96,8 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		answer.Status, answer.Error = "held", held.Error()
 	case s.ready() && !s.cluster.isKnown():
 		answer.Status = "joining"
+	case s.ready() && !s.isAnswerable(answer.UnservedPartitions):
+		answer.Status = "unserved"
 	case s.ready():
 		code, answer.Status = http.StatusOK, "ready"
 	default:

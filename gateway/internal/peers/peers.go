@@ -143,6 +143,14 @@ func (p *Peers) serving(partition uint8, tried []string) []Node {
 // Served reports whether another node serves a partition.
 func (p *Peers) Served(partition uint8) bool { return len(p.serving(partition, nil)) > 0 }
 
+// ServedByOthers returns the partitions that other nodes serve.
+func (p *Peers) ServedByOthers() (all events.Partitions) {
+	for _, n := range p.nodes() {
+		all.AddSet(&n.Serves)
+	}
+	return all
+}
+
 // suspects is 1 for a node that did not answer lately.
 func (p *Peers) suspects(name string) int {
 	p.mu.Lock()
