@@ -100,7 +100,7 @@ func (e *erasing) served() {
 
 // erase erases a user at the node that archives.
 func (e *erasing) erase(user string) (code int, out string) {
-	code, text, trouble := skein("replay", "erase", user, "--server", e.apis["a"].URL)
+	code, text, trouble := skein("replay", "erase", user, "--yes", "--server", e.apis["a"].URL)
 	return code, text + trouble
 }
 
@@ -168,7 +168,8 @@ func TestEraseInACluster(t *testing.T) {
 	e.start("a", a)
 	defer func() { e.stop("a") }()
 	if err := eventually(t.Context(), func(context.Context) error { // until it archives
-		if code, out := e.erase("nobody"); code != exitOK { //nolint:contextcheck // a command makes its own
+		code, out := e.erase("nobody") //nolint:contextcheck // a command makes its own
+		if code != exitFailed || !strings.Contains(out, "no event of the log names this user") {
 			return errors.New(out)
 		}
 		return nil
@@ -218,6 +219,11 @@ func TestEraseInACluster(t *testing.T) {
 	e.served()
 	if code, out := e.erase(user); code != exitOK || !strings.Contains(out, "node b: its stores were built anew") {
 		t.Fatalf("%d, %s", code, out)
+	}
+	for _, name := range []string{"a", "b", "gone"} { // those that were taken by hand are removed by name
+		if code, out, said := skein("snapshot", "prune", "before", "--target", filepath.Join(e.target, "nodes", name)); code != exitOK {
+			t.Fatal(code, out, said)
+		}
 	}
 	at = publish(t, whole, userFollowed("u1", "u2"))
 	e.same(2, at)

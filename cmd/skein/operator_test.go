@@ -162,7 +162,7 @@ func TestReplayCommands(t *testing.T) {
 	<-r.began
 	demand(1, "", "is no projection of this service: it has counters, graph, inbox, seen", "replay", "verify", "nothing")
 	demand(1, "", "graph has no previous generation (OPERATION_REFUSED)", "replay", "rollback", "graph")
-	demand(1, "", "--archive", "replay", "erase", "ann")
+	demand(1, "", "--archive", "replay", "erase", "ann", "--yes")
 	demand(1, "", "--snapshots", "snapshot")
 	demand(1, "", "share", "replay", "rebuild", "graph", "--share=2")
 

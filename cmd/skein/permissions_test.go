@@ -310,7 +310,7 @@ func (n *natsOfUsers) archives(t *testing.T, user string, logger *slog.Logger, b
 	defer stop()
 	publish(t, api, userFollowed("dan", "bob"))
 	awaitArchiving(t, api)
-	code, _, said := skein("replay", "erase", "cid", "--server="+api.URL)
+	code, _, said := skein("replay", "erase", "cid", "--yes", "--server="+api.URL)
 	if code != 1 || !strings.Contains(said, "lacks a permission: to publish to $JS.API.STREAM.INFO.KV_skein-cluster-") {
 		t.Errorf("code %d: %s", code, said)
 	}
@@ -321,7 +321,7 @@ func (n *natsOfUsers) erases(t *testing.T, user string, logger *slog.Logger, b b
 	api, stop := n.serve(t, user, logger, b)
 	defer stop()
 	awaitArchiving(t, api)
-	if code, out, said := skein("replay", "erase", "cid", "--server="+api.URL); code != 0 || !strings.Contains(out, "epoch 2 ") {
+	if code, out, said := skein("replay", "erase", "cid", "--yes", "--server="+api.URL); code != 0 || !strings.Contains(out, "epoch 2 ") {
 		t.Errorf("code %d: %s%s", code, out, said)
 	}
 }

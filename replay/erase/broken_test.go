@@ -153,7 +153,7 @@ func prepare(t *testing.T) (dir string) {
 		}
 	}
 	for range 2 {
-		if _, err := s.o.Keeper.Take(t.Context(), "", nil, nil); err != nil {
+		if _, err := s.o.Keeper.TakeNow(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		s.rows(s.publish(memlog.NewWorld(8, 20).Envelopes(10), map[string]string{"user1": erased}))

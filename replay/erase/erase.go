@@ -92,11 +92,65 @@ func (r Report) String() string {
 // ErrUser is returned for an id that no user can have.
 var ErrUser = errors.New("erase: not the id of a user")
 
+// ErrUnknownUser is returned for a user whom no event of the log names, such as one whose id was misspelled. Nothing was changed.
+var ErrUnknownUser = errors.New("erase: no event of the log names this user: nothing was erased")
+
+// checkBytes is how much of the log checkKnown decodes at a time.
+const checkBytes = 8 << 20
+
+// checkKnown returns [ErrUnknownUser] unless an event of the log names the user, or the pseudonym that an earlier erasure has left. It reads
+// the log from the beginning to the first such event; rows would not do, because a user may have none left and still be in the log.
+func (o *Options) checkKnown(ctx context.Context, user string, p *replay.Progress) error {
+	head, err := o.Log.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if head.Last == 0 {
+		return ErrUnknownUser
+	}
+	sub, err := o.Subscribe(events.Cursor{}, events.AllKinds)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+
+	p.Start("envelopes", head.Last)
+	pseudonym := events.NewKeyedHash(o.Log.ID()).Pseudonym(user)
+	names := func(ev *events.Event) bool {
+		return ev.User == user || ev.Peer == user || ev.RepinUser == user || ev.User == pseudonym || ev.Peer == pseudonym || ev.RepinUser == pseudonym
+	}
+	for {
+		envs, err := sub.Next(ctx, checkBytes)
+		if err != nil {
+			return err
+		}
+		for _, env := range envs {
+			for i := range env.Events {
+				if names(&env.Events[i]) {
+					return nil
+				}
+			}
+			for _, reject := range env.Rejects {
+				if _, named := reject.Without(user); named {
+					return nil
+				}
+			}
+			if env.Seq() >= head.Last {
+				return ErrUnknownUser
+			}
+			p.Set(env.Seq())
+		}
+	}
+}
+
 // Erase removes a user from the log, the archive, the stores and the snapshots. After an interruption the caller runs it again: it
 // repeats all steps, and those that are done cost little. An error names its step; the steps before it are done.
 //
 // The order of the steps matters. The deletion is folded first, while the id is still in the log. The archive is scrubbed before the
 // stream, so that no moment loses events. Stores are rebuilt from the scrubbed log, and snapshots are taken from rebuilt stores.
+//
+// It refuses a user whom no event names, with [ErrUnknownUser], before it changes anything. Snapshots that were taken by hand stay, as in
+// every other removal; the report names those that may have the user.
 //
 // In a cluster, every node must have flushed the deletion before anything is scrubbed; [ErrNode] otherwise. When the epoch has begun,
 // each builds its stores anew by itself, also if this process does not see the end of it.
@@ -108,6 +162,11 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 		p = &replay.Progress{}
 	}
 	began := time.Now()
+	if err := o.checkKnown(ctx, user, p); errors.Is(err, ErrUnknownUser) {
+		return r, err
+	} else if err != nil {
+		return r, fmt.Errorf("look for the user in the log: %w", err)
+	}
 	release := func() {}
 	if o.Part != nil {
 		if release, err = o.Part.Hold(ctx); err != nil {

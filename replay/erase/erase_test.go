@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
@@ -252,6 +254,37 @@ func TestErase(t *testing.T) {
 	s = serve(t, dir)
 	s.rows(s.publish(w.Envelopes(20), map[string]string{"user1": "other1"}))
 	s.stop()
+}
+
+// TestUnknownUserIsNotErased: an id that no event names, as a misspelled one, changes nothing. One that was erased before is known.
+func TestUnknownUserIsNotErased(t *testing.T) {
+	s := serve(t, t.TempDir())
+	defer func() { s.stop() }()
+	wantUnknown := func(user string) {
+		t.Helper()
+		before, err := s.o.Log.Head(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Erase(t.Context(), s.o, user, nil); !errors.Is(err, ErrUnknownUser) {
+			t.Errorf("expected ErrUnknownUser, got %v", err)
+		}
+		after, err := s.o.Log.Head(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(before, after); diff != "" || s.o.Log.Epoch() != 1 {
+			t.Errorf("the log has changed: epoch %d, head %s", s.o.Log.Epoch(), diff)
+		}
+	}
+	wantUnknown("somebody")
+	s.rows(s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": "somebody"}))
+	wantUnknown("somebodi")
+	for range 2 {
+		if _, err := Erase(t.Context(), s.o, "somebody", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestPublishWhileErasing: no caller that publishes, reads or waits gets an error, and every acknowledged event is there.

@@ -290,7 +290,7 @@ func (p *Part) Clean(ctx context.Context, epoch uint32) (done bool, err error) {
 }
 
 // Build builds the stores anew if files of them may have what was scrubbed from the log, and deletes their previous generations and the
-// snapshots of them. The caller holds the builds. The report has a line for each store.
+// scheduled snapshots of them. The caller holds the builds. The report has a line for each store.
 func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o rebuild.Options) (report []string, err error) {
 	p.mu.Lock()
 	due, epoch := p.mark.due(p.Log), p.Log.Epoch()
@@ -315,12 +315,15 @@ func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o reb
 		return report, err
 	}
 	if p.Snapshots != nil {
-		removed, err := removeSnapshots(ctx, p.Snapshots, "", takenBefore(epoch))
+		removed, staying, err := removeSnapshots(ctx, p.Snapshots, "", takenBefore(epoch))
 		if err != nil {
 			return report, err
 		}
 		if len(removed) > 0 {
 			report = append(report, removedLine(removed))
+		}
+		if len(staying) > 0 {
+			report = append(report, "left: "+stayingLine(p.Snapshots, staying))
 		}
 	}
 	return report, p.cleaned(epoch)

@@ -69,26 +69,46 @@ func takenBefore(epoch uint32) func(snapshot.Listed) bool {
 	}
 }
 
-// removeSnapshots removes snapshots, and files that an interrupted one has left. It returns their names, after the name of the bucket.
-func removeSnapshots(ctx context.Context, b bucket.Bucket, of string, gone func(snapshot.Listed) bool) (names []string, err error) {
-	done, err := snapshot.RemoveIf(ctx, b, gone)
+// removeSnapshots removes the scheduled snapshots that may have the user, and files that an interrupted one has left. A snapshot that was
+// taken by hand stays until an operator removes it by name. It returns the names of the removed ones, after the name of the bucket, and the
+// names of those that stay although they may have the user.
+func removeSnapshots(
+	ctx context.Context, b bucket.Bucket, of string, mayHaveUser func(snapshot.Listed) bool,
+) (removed, staying []string, err error) {
+	done, err := snapshot.RemoveIf(ctx, b, func(l snapshot.Listed) bool {
+		if !mayHaveUser(l) {
+			return false
+		}
+		if l.Manifest != nil && !l.Manifest.Scheduled {
+			staying = append(staying, l.Snapshot)
+			return false
+		}
+		return true
+	})
 	if err == nil && len(done.Unreadable) > 0 {
 		err = fmt.Errorf("%v cannot be read", done.Unreadable)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("remove snapshots: %w", err)
+		return nil, nil, fmt.Errorf("remove snapshots: %w", err)
 	}
 	for _, s := range done.Snapshots {
 		name, _, _ := strings.Cut(s, "/")
-		names = append(names, of+name)
+		removed = append(removed, of+name)
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	slices.Sort(removed)
+	slices.Sort(staying) // one that has several projections is there several times
+	return slices.Compact(removed), slices.Compact(staying), nil
+}
+
+// stayingLine says what an operator has to do about snapshots that stay.
+func stayingLine(b bucket.Bucket, names []string) string {
+	return fmt.Sprintf("snapshots that were taken by hand stay, and may have the user: %s; skein snapshot prune --target %s NAME removes one",
+		strings.Join(names, ", "), b)
 }
 
 func removedLine(names []string) string { return "snapshots removed: " + strings.Join(names, ", ") }
 
-// cleanSnapshots takes a new snapshot first, so that there is always one, then removes all others of this process.
+// cleanSnapshots takes a new snapshot first, so that there is always one, then removes all other scheduled ones of this process.
 func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progress) (err error) {
 	if o.Bucket == nil {
 		return nil
@@ -101,7 +121,11 @@ func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progr
 		}
 		after = taken.Name
 	}
-	r.Snapshots, err = removeSnapshots(ctx, o.Bucket, "", func(l snapshot.Listed) bool { return l.Snapshot != after })
+	var staying []string
+	r.Snapshots, staying, err = removeSnapshots(ctx, o.Bucket, "", func(l snapshot.Listed) bool { return l.Snapshot != after })
+	if len(staying) > 0 {
+		r.Left = append(r.Left, stayingLine(o.Bucket, staying))
+	}
 	return err
 }
 
@@ -119,8 +143,11 @@ func (o *Options) cleanShared(ctx context.Context, r *Report, began time.Time) e
 		return err
 	}
 	clean := func(b bucket.Bucket, of string) error {
-		removed, err := removeSnapshots(ctx, b, of, takenBefore(r.Epoch))
+		removed, staying, err := removeSnapshots(ctx, b, of, takenBefore(r.Epoch))
 		r.Snapshots = append(r.Snapshots, removed...)
+		if own := o.Bucket; len(staying) > 0 && (own == nil || b.String() != own.String()) { // cleanSnapshots has named those
+			r.Left = append(r.Left, stayingLine(b, staying))
+		}
 		return errors.Join(err, cleanBucket(b, began))
 	}
 	if err := clean(o.Shared, ""); err != nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/conformance"
@@ -49,11 +51,14 @@ func (p *peer) keeper(b bucket.Bucket) *snapshot.Keeper {
 	})
 }
 
-func (s *service) takes(k *snapshot.Keeper, name string) {
+// takeScheduled takes a snapshot as the schedule does, and returns its name.
+func (s *service) takeScheduled(k *snapshot.Keeper) (name string) {
 	s.t.Helper()
-	if _, err := k.Take(s.t.Context(), name, nil, nil); err != nil {
+	r, err := k.TakeNow(s.t.Context(), nil)
+	if err != nil {
 		s.t.Fatal(err)
 	}
+	return r.Name
 }
 
 // restored returns a data directory with the stores of a snapshot.
@@ -100,12 +105,11 @@ func TestEraseSnapshotsOfNodes(t *testing.T) {
 	b.rows(last)
 	gone.rows(last)
 	ofB := b.keeper(s.ofNode(shared, "b"))
-	for _, k := range []*snapshot.Keeper{
-		s.o.Keeper, ofB, gone.keeper(s.ofNode(shared, "gone")),
-		snapshot.New(snapshot.Options{Bucket: shared, Scratch: filepath.Join(t.TempDir(), "scratch"), Stores: s.serving}),
-	} {
-		s.takes(k, "before")
-	}
+	nameOfA, nameOfB := s.takeScheduled(s.o.Keeper), s.takeScheduled(ofB)
+	nameOfGone := s.takeScheduled(gone.keeper(s.ofNode(shared, "gone")))
+	nameOfWhole := s.takeScheduled(snapshot.New(snapshot.Options{
+		Bucket: shared, Scratch: filepath.Join(t.TempDir(), "scratch"), Stores: s.serving,
+	}))
 	gone.stop()
 	half := s.ofNode(shared, "half") // which had not named its files yet
 	if err := half.Put(t.Context(), "snapshot-files/"+strings.Repeat("0", 64), strings.NewReader(user), int64(len(user))); err != nil {
@@ -123,7 +127,7 @@ func TestEraseSnapshotsOfNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	// b has removed its own.
-	if want := []string{"before", "before", "nodes/gone/before"}; !slices.Equal(r.Snapshots, want) || len(r.Left) > 0 {
+	if want := []string{nameOfA, nameOfWhole, "nodes/gone/" + nameOfGone}; !slices.Equal(r.Snapshots, want) || len(r.Left) > 0 {
 		t.Errorf("%v were removed, want %v; left: %v", r.Snapshots, want, r.Left)
 	}
 	if found := conformance.FilesWith(t, target, user); len(found) > 0 {
@@ -134,14 +138,14 @@ func TestEraseSnapshotsOfNodes(t *testing.T) {
 			t.Errorf("%s has %v", name, got)
 		}
 	}
-	s.takes(ofB, "after")
+	after := s.takeScheduled(ofB)
 
 	old, err := bucket.NewDir(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]bool{
-		s.restored(s.ofNode(old, "b"), "before"): true, s.restored(old, "before"): true, s.restored(s.ofNode(shared, "b"), "after"): false,
+		s.restored(s.ofNode(old, "b"), nameOfB): true, s.restored(old, nameOfWhole): true, s.restored(s.ofNode(shared, "b"), after): false,
 	} {
 		if stale, err := Stale(dir, "stores", s.o.Log); err != nil || stale != want {
 			t.Errorf("stale: %v, %v; want %v", stale, err, want)
@@ -161,6 +165,44 @@ func TestEraseSnapshotsOfNodes(t *testing.T) {
 	}
 }
 
+// TestSnapshotsTakenByHandStayAfterErasure: they are removed by name only (docs/operations.md). The report names those that may have the user,
+// and where they are.
+func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
+	const user = "somebody-to-be-erased"
+	s := serve(t, t.TempDir())
+	defer func() { s.stop() }()
+	shared := s.share(t.TempDir())
+	gone := s.start(t.TempDir())
+	s.with(nil)
+	last := s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": user})
+	s.rows(last)
+	gone.rows(last)
+	ofGone := gone.keeper(s.ofNode(shared, "gone"))
+	for _, k := range []*snapshot.Keeper{s.o.Keeper, ofGone} {
+		s.takeScheduled(k)
+		if _, err := k.Take(t.Context(), "before-upgrade", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone.stop()
+
+	r, err := Erase(t.Context(), s.o, user, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if got := snapshotNames(t, s.o.Bucket); len(got) != 2 || !slices.Contains(got, "before-upgrade") {
+		t.Errorf("expected before-upgrade and the snapshot of after the erasure, got %v", got)
+	}
+	want := []string{stayingLine(s.o.Bucket, []string{"before-upgrade"}), stayingLine(s.ofNode(shared, "gone"), []string{"before-upgrade"})}
+	if diff := cmp.Diff(want, r.Left); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"before-upgrade"}, snapshotNames(t, s.ofNode(shared, "gone"))); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestSnapshotAcrossAnErasure: one that a node begins while its stores are old does not survive, and one is not begun until they are new. One
 // from after the deletion was flushed can be restored, and is built anew.
 func TestSnapshotAcrossAnErasure(t *testing.T) {
@@ -176,11 +218,12 @@ func TestSnapshotAcrossAnErasure(t *testing.T) {
 	clean := s.o.Nodes.Clean
 	flush, release := s.o.Nodes.Flush, func() {}
 	var flushed, built bool
+	var taken snapshot.Report
 	s.o.Nodes.Flush = func(ctx context.Context, name string, epoch uint32, seq uint64) (bool, string, error) {
 		done, why, err := flush(ctx, name, epoch, seq)
 		if done && seq > 0 && !flushed {
 			flushed = true
-			if _, err := k.Take(ctx, "flushed", nil, nil); err != nil {
+			if taken, err = k.TakeNow(ctx, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.CopyFS(kept, os.DirFS(target)); err != nil {
@@ -216,7 +259,7 @@ func TestSnapshotAcrossAnErasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := s.restored(s.ofNode(old, "b"), "flushed")
+	dir := s.restored(s.ofNode(old, "b"), taken.Name)
 	if stale, err := Stale(dir, "stores", s.o.Log); err != nil || stale {
 		t.Errorf("stale: %v, %v", stale, err)
 	}
