@@ -74,6 +74,9 @@ type Options struct {
 	Keeper Keeper
 	// Report adds to the answers of GetStatus what others do beside the server: archive, audit, snapshots. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
+	// Problems returns what an operator must repair, in a few words each, such as "the log cannot be archived". Calls are answered all the
+	// same: /healthz names the problems. It may be nil.
+	Problems func() []string
 	// Drain takes the partitions away from a node of the cluster, or (not on) gives it partitions again. Of a node that there is not it
 	// answers with [operator.ErrUnknownNode]. It is nil outside of a cluster.
 	Drain func(ctx context.Context, name string, on bool) error
@@ -120,6 +123,8 @@ type Server struct {
 	logger   *slog.Logger
 	tracer   trace.Tracer // may be nil
 	version  string
+	// problems may be nil.
+	problems func() []string
 
 	metrics     *metrics.Metrics
 	shed        admission.Shedder
@@ -198,7 +203,8 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		views: stores, operator: o.Operator, gate: o.Gate, tls: o.Certificates, cors: crossing, hosts: callable,
 		limits: limits, logger: slog.New(namingHandler{o.Logger.Handler()}), version: o.Version, tracer: o.Tracer,
-		rights: rights, methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
+		problems: o.Problems,
+		rights:   rights, methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
 	}
 	if s.cluster = newJoined(&o); s.cluster != nil {

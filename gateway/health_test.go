@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -122,6 +123,21 @@ func TestNodeIsReadyOnceEveryPartitionIsServed(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestHealthzNamesProblems: they do not change the status, because a restart repairs none of them.
+func TestHealthzNamesProblems(t *testing.T) {
+	var problems []string
+	w := newWorld(t, func(o *worldOptions) { o.Problems = func() []string { return problems } })
+	for _, want := range []string{
+		`{"status":"ok","version":"test"}`,
+		`{"status":"ok","version":"test","problems":["the log cannot be archived"]}`,
+	} {
+		if status, _, body := w.get("/healthz"); status != http.StatusOK || strings.TrimSpace(string(body)) != want {
+			t.Errorf("expected 200 %s, got %d %s", want, status, body)
+		}
+		problems = []string{"the log cannot be archived"}
 	}
 }
 

@@ -59,10 +59,23 @@ func (s *Server) few(h http.Handler) http.Handler {
 	})
 }
 
-// healthz reports that the process answers. Problems are reported by readyz, health checks and GetStatus: a restart does not
-// repair a process whose projection has failed.
+// healthz reports that the process answers. Its status is 200 also while there are problems, which it names: whoever restarts a process
+// that does not answer must not restart this one, since a restart repairs neither a failed projection nor an archive.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "version": s.version})
+	answer := struct {
+		Status   string   `json:"status"`
+		Version  string   `json:"version"`
+		Problems []string `json:"problems,omitempty"`
+	}{Status: "ok", Version: s.version}
+	for _, store := range s.views.All {
+		if st := store.Status(); st.State == projections.Failed {
+			answer.Problems = append(answer.Problems, "the projection "+store.Name()+" has failed")
+		}
+	}
+	if s.problems != nil {
+		answer.Problems = append(answer.Problems, s.problems()...)
+	}
+	writeJSON(w, http.StatusOK, answer)
 }
 
 // readyz says whether calls should come here, and what each projection is doing.

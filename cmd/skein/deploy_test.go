@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -53,12 +55,35 @@ func variables(t *testing.T) (names []string) {
 	return names
 }
 
+// wantOwnedVolumes demands that every named volume covers a directory of the image that belongs to the user of the service: Docker gives a
+// new volume to root otherwise.
+func wantOwnedVolumes(t *testing.T, service, image string, volumes []string) {
+	t.Helper()
+	dockerfile, ok := map[string]string{"skein": "Dockerfile", "skein-nats": "nats/Dockerfile"}[image]
+	if !ok {
+		t.Errorf("%s has the image %q, of which there is no Dockerfile here", service, image)
+		return
+	}
+	text := readDeployed(t, dockerfile)
+	for _, volume := range volumes {
+		source, path, _ := strings.Cut(volume, ":")
+		if strings.HasPrefix(source, ".") {
+			continue // a file of this folder
+		}
+		owned := regexp.MustCompile(`(?m)^COPY .*--chown=65532:65532 \S+ ` + regexp.QuoteMeta(path) + `$`)
+		if !owned.MatchString(text) {
+			t.Errorf("%s: the volume %s would belong to root, because %s makes no directory %s of user 65532", service, source, dockerfile, path)
+		}
+	}
+}
+
 // TestComposeFile: what the Compose file runs are commands of this program and of its environment, each process has a volume of its
 // own, nothing is open to other machines, and the NATS servers sync what they acknowledge.
 func TestComposeFile(t *testing.T) {
 	var file struct {
 		Services map[string]struct {
 			Image       string            `yaml:"image"`
+			Build       string            `yaml:"build"`
 			Command     []string          `yaml:"command"`
 			Environment map[string]string `yaml:"environment"`
 			Ports       []string          `yaml:"ports"`
@@ -71,7 +96,7 @@ func TestComposeFile(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(readDeployed(t, "compose.yaml")), &file); err != nil {
 		t.Fatal(err)
 	}
-	known, mod := variables(t), readDeployed(t, "../../go.mod")
+	known := variables(t)
 	servers, processes := 0, 0
 	for name, s := range file.Services {
 		if !s.ReadOnly || s.User != "65532:65532" {
@@ -82,6 +107,7 @@ func TestComposeFile(t *testing.T) {
 				t.Errorf("%s is open to other machines: %s", name, p)
 			}
 		}
+		wantOwnedVolumes(t, name, s.Image, s.Volumes)
 		data := slices.IndexFunc(s.Volumes, func(v string) bool { return strings.HasSuffix(v, ":/data") })
 		if data < 0 || strings.TrimSuffix(s.Volumes[data], ":/data") != name {
 			t.Errorf("%s has no volume of its own at /data: %v", name, s.Volumes)
@@ -90,8 +116,8 @@ func TestComposeFile(t *testing.T) {
 		}
 		if strings.HasPrefix(name, "nats-") {
 			servers++
-			if tested := strings.TrimPrefix(s.Image, "nats:"); !strings.Contains(mod, "nats-server/v2 v"+tested+"\n") {
-				t.Errorf("%s is %s, not the version of go.mod", name, s.Image)
+			if s.Build != "nats" {
+				t.Errorf("%s is built from %q, not from the folder that gives its volume to its user", name, s.Build)
 			}
 			continue
 		}
@@ -106,11 +132,43 @@ func TestComposeFile(t *testing.T) {
 	if servers != 3 || processes != 2 {
 		t.Errorf("%d servers, %d processes", servers, processes)
 	}
+	tested := regexp.MustCompile(`(?m)^ARG NATS=nats:(.*)$`).FindStringSubmatch(readDeployed(t, "nats/Dockerfile"))
+	if tested == nil || !strings.Contains(readDeployed(t, "../../go.mod"), "nats-server/v2 v"+tested[1]+"\n") {
+		t.Errorf("the NATS server is %q, not the version of go.mod", tested)
+	}
 	conf := readDeployed(t, "nats/nats.conf")
 	for _, line := range []string{"sync_interval: always", "store_dir: /data", "nats://nats-a:6222, nats://nats-b:6222, nats://nats-c:6222"} {
 		if !strings.Contains(conf, line) {
 			t.Errorf("nats.conf lacks %q", line)
 		}
+	}
+}
+
+// TestHealthcheckFailsOnProblems: a container that answers, but cannot archive its log, is not healthy.
+func TestHealthcheckFailsOnProblems(t *testing.T) {
+	const problem = `{"status":"ok","problems":["the log cannot be archived"]}`
+	for _, c := range []struct {
+		name, flag, answer string
+		code               int
+		says               string
+	}{
+		{"healthy", "--healthy", `{"status":"ok"}`, exitOK, "ok"},
+		{"with a problem", "--healthy", problem, exitFailed, "skein: the log cannot be archived"},
+		{"alive with a problem", "--alive", problem, exitOK, "problems"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/healthz" {
+					w.WriteHeader(http.StatusNotFound)
+				}
+				_, _ = w.Write([]byte(c.answer))
+			}))
+			defer server.Close()
+			code, out, said := skein("healthcheck", c.flag, "--server", server.URL)
+			if code != c.code || !strings.Contains(out+said, c.says) {
+				t.Errorf("expected exit code %d and %q, got %d %s%s", c.code, c.says, code, out, said)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,8 @@ import (
 type healthcheckCmd struct {
 	command.ClientFlags `embed:""`
 
-	Alive bool `help:"Ask only whether the process answers (/healthz), not whether it has caught up with the log (/readyz)."`
+	Alive   bool `help:"Ask only whether the process answers (/healthz), not whether it has caught up with the log (/readyz)." xor:"what"`
+	Healthy bool `help:"Like --alive, but fail also on problems that an operator must repair, as that the log cannot be archived." xor:"what"`
 }
 
 // Help is shown below the flags.
@@ -29,7 +31,7 @@ const maxHealthBytes = 64 << 10
 // Run queries the health once.
 func (c *healthcheckCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	path := "/readyz"
-	if c.Alive {
+	if c.Alive || c.Healthy {
 		path = "/healthz"
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
@@ -51,6 +53,19 @@ func (c *healthcheckCmd) Run(ctx context.Context, std *command.Streams) (err err
 	fmt.Fprintln(std.Out, strings.TrimSpace(string(text)))
 	if res.StatusCode != http.StatusOK {
 		std.Sayf("skein: %s: %s", path, res.Status)
+		return command.ErrSilent
+	}
+	if !c.Healthy {
+		return nil
+	}
+	var answer struct {
+		Problems []string `json:"problems"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if len(answer.Problems) > 0 {
+		std.Sayf("skein: %s", strings.Join(answer.Problems, "; "))
 		return command.ErrSilent
 	}
 	return nil

@@ -58,3 +58,15 @@ func (f *maintenanceFlags) options(ctx context.Context, dir string, external boo
 	}
 	return o, nil
 }
+
+// checkWritable returns an error if the process may not write where it is to archive the log or to put snapshots. Otherwise the first attempt
+// would come much later, and fail again and again.
+func checkWritable(o *service.MaintenanceOptions) error {
+	if err := bucket.CheckWritable(o.Archive); err != nil {
+		return fmt.Errorf("--archive: %w", err)
+	}
+	if err := bucket.CheckWritable(o.Snapshots); err != nil {
+		return fmt.Errorf("--snapshots: %w", err)
+	}
+	return nil
+}

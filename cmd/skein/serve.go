@@ -129,6 +129,9 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if o.Maintenance, err = c.maintenanceFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
 		return err
 	}
+	if err := checkWritable(&o.Maintenance); err != nil {
+		return err
+	}
 	if o.Node, err = c.member(ctx, c); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,30 @@ func TestDirectoryBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	conform(t, b)
+}
+
+// TestCheckWritable: a directory of another user is refused with its path and the id of the user who has to be able to write there.
+func TestCheckWritable(t *testing.T) {
+	dir := t.TempDir()
+	b, err := bucket.NewDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bucket.CheckWritable(b); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("the check left %v, %v", entries, err)
+	}
+	if os.Getuid() == 0 {
+		return // root may write everywhere; task deploy:try runs the service as another user
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if err := bucket.CheckWritable(b); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("expected that %s is refused, got %v", dir, err)
+	}
 }
 
 // conform is what every bucket does. The bucket is empty.

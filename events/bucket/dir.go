@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/skein-feed/skein/events/atomicfile"
@@ -41,6 +42,23 @@ func NewDir(path string) (Bucket, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// CheckWritable returns an error if the process lacks the permission to write to a bucket in a directory, as to a volume that belongs to
+// another user. It says nothing about other buckets, nor about a full disk: those may work later.
+func CheckWritable(b Bucket) error {
+	d, ok := b.(*dir)
+	if !ok {
+		return nil
+	}
+	probe, err := os.CreateTemp(d.path, tempPrefix+"*")
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("bucket: user %d of group %d must be able to write to the directory %s: %w", os.Getuid(), os.Getgid(), d.path, err)
+	}
+	if err != nil {
+		return nil //nolint:nilerr // it may work later
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // Clean implements [Cleaner].

@@ -77,6 +77,9 @@ type Archiver struct {
 
 	mu     sync.Mutex
 	status Status
+	// stuck is set while the last attempt to seal a segment has failed; stuckAt is where the archive ended then.
+	stuck   bool
+	stuckAt uint64
 }
 
 // request asks for everything up to a sequence to be archived.
@@ -95,7 +98,8 @@ type Status struct {
 	SealTime time.Time
 	// Trimmed is the highest sequence that this process has trimmed; 0 means it has not.
 	Trimmed uint64
-	// Err is why it last could not continue; nil once it did.
+	// Err is why it last could not continue; nil once it did. After a segment could not be sealed, that takes until one is: a new attempt
+	// gathers events for a while first, which proves nothing.
 	Err error
 }
 
@@ -119,6 +123,31 @@ func (a *Archiver) note(change func(*Status)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change(&a.status)
+}
+
+// noteStuck records that a segment could not be sealed.
+func (a *Archiver) noteStuck() {
+	end := a.opt.Archive.End().Seq
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stuck, a.stuckAt = true, end
+}
+
+// noteContinued clears the error, unless a segment could not be sealed and the archive has not grown since.
+func (a *Archiver) noteContinued() {
+	end := a.opt.Archive.End().Seq
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stuck && end <= a.stuckAt {
+		return
+	}
+	a.stuck, a.status.Err = false, nil
+}
+
+func (a *Archiver) isStuck() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stuck
 }
 
 // Now archives everything up to a sequence of the log, without waiting for more, and trims what may be trimmed. It fails with

@@ -303,6 +303,45 @@ func TestBucketFails(t *testing.T) {
 	})
 }
 
+// TestErrorStaysUntilSegmentIsSealed: a bucket that can be read but not written, such as a directory of another user, shows as an error all the
+// time, also while the archiver gathers the next segment.
+func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		b, err := bucket.NewDir(filepath.Join(dir, "bucket"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &failing{Bucket: b}
+		w := open(t, dir, f)
+		defer func() { w.stop() }()
+		f.left.Store(1 << 40)
+		w.publish(3, time.Second)
+		a, stop := w.archiver(Options{SegmentAge: 5 * time.Minute})
+		pass(6 * time.Minute)
+		running := false
+		for range 40 {
+			st := a.Status()
+			if !errors.Is(st.Err, errNoBucket) {
+				t.Fatalf("expected the error of the bucket, got %+v", st)
+			}
+			running = running || st.Running
+			pass(30 * time.Second)
+		}
+		if !running {
+			t.Error("the archiver did not try again")
+		}
+		f.left.Store(0)
+		pass(10 * time.Minute)
+		if st := a.Status(); st.Err != nil || w.archive.End().Seq != 3 {
+			t.Errorf("expected no error and an archive up to 3, got %+v and %d", st, w.archive.End().Seq)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOtherLog: an archive that does not fit the log stops the archiver for good.
 func TestOtherLog(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

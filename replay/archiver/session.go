@@ -35,8 +35,12 @@ const leaseName = "archive"
 // follow keeps the manifest up to date, and refuses what is asked, until the context ends.
 func (a *Archiver) follow(ctx context.Context) error {
 	for a.wait(ctx, lookEvery) {
-		if err := a.opt.Archive.Reload(ctx); err != nil && hopeless(err) {
+		err := a.opt.Archive.Reload(ctx)
+		if err != nil && hopeless(err) {
 			return err
+		}
+		if err == nil && a.isStuck() { // another process may have sealed what this one could not
+			a.noteContinued()
 		}
 	}
 	return nil
@@ -60,7 +64,8 @@ func (a *Archiver) lead(ctx context.Context) error {
 	merging.Go(func() { a.merge(ctx) })
 	defer merging.Wait()
 	defer cancel()
-	a.note(func(s *Status) { s.Running, s.Err = true, nil })
+	a.note(func(s *Status) { s.Running = true })
+	a.noteContinued()
 	defer a.note(func(s *Status) { s.Running, s.Waiting = false, 0 })
 	return s.run(ctx)
 }
@@ -215,8 +220,10 @@ func (s *session) seal(ctx context.Context) error {
 	if s.writer.Len() > 0 {
 		sealed, err := s.writer.Seal(ctx)
 		if err != nil {
+			s.noteStuck()
 			return fmt.Errorf("seal the segment from sequence %d on: %w", s.opt.Archive.End().Seq+1, err)
 		}
+		s.noteContinued()
 		s.writer, s.raw = s.opt.Archive.Writer(), 0
 		s.note(func(st *Status) { st.Waiting, st.SealTime = 0, time.Now() })
 		if told := s.opt.Sealed; told != nil {

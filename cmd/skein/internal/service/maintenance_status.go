@@ -31,6 +31,18 @@ func (a *Service) report(_ context.Context, res *skeinv1.GetStatusResponse) {
 	}
 }
 
+// problems returns what an operator must repair in the maintenance. The texts have no details, because /healthz needs no token: GetStatus and
+// the log of the process have them.
+func (a *Service) problems() (problems []string) {
+	if a.archiver != nil && a.archiver.Status().Err != nil {
+		problems = append(problems, "the log cannot be archived")
+	}
+	if a.snapshots != nil && a.snapshots.Stats().Error != nil {
+		problems = append(problems, "the last snapshot failed")
+	}
+	return problems
+}
+
 func timeOf(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil

@@ -168,7 +168,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
 		Nodes: a.nodes(), Joined: a.joined(), NodeCertificates: o.Access.NodeCertificates, Keeper: a.keeper(),
-		Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Drain: a.drain(),
+		Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Problems: a.problems, Drain: a.drain(),
 		Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
