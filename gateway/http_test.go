@@ -544,6 +544,36 @@ func TestEveryAnswerForbidsSniffing(t *testing.T) {
 	wantNoSniff("an error of the loop", header)
 }
 
+// TestFrontPageLeadsToConsole: a person who opens the address of the service finds the console, or reads what is there.
+func TestFrontPageLeadsToConsole(t *testing.T) {
+	for name, withConsole := range map[string]bool{"with a console": true, "without a console": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(o *worldOptions) { o.Console = withConsole })
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := w.http.Transport.RoundTrip(req) // a client would follow the redirect
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			text, err := io.ReadAll(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, location, says := http.StatusOK, "", "not served here"
+			if withConsole {
+				status, location, says = http.StatusFound, "console/", "/console/"
+			}
+			if res.StatusCode != status || res.Header.Get("Location") != location || !strings.Contains(string(text), says) ||
+				!strings.Contains(string(text), "/readyz") {
+				t.Errorf("expected %d to %q that says %q, got %d to %q: %s", status, location, says, res.StatusCode, res.Header.Get("Location"), text)
+			}
+		})
+	}
+}
+
 func TestNoSuchPage(t *testing.T) {
 	w := newWorld(t)
 	for _, path := range []string{

@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/console"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
@@ -61,9 +62,12 @@ func (m mediaType) refusal() *apierror.Failure {
 // refuseStatus answers a request for an unknown path, or with a method that is not allowed, like other errors. It is not
 // counted, because a client can invent any number of paths.
 func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int) {
+	pages := "/healthz, /readyz, /metrics"
+	if s.console != nil {
+		pages = console.Path + ", " + pages
+	}
 	f := apierror.Invalid(apierror.InvalidField("path",
-		"must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, /metrics; it is %.80q",
-		r.URL.EscapedPath()))
+		"must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: %s; it is %.80q", pages, r.URL.EscapedPath()))
 	if allowed := w.Header().Get("Allow"); status == http.StatusMethodNotAllowed {
 		f = apierror.Invalid(apierror.InvalidField("method", "must be %s; it is %.16q", allowed, r.Method))
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -37,6 +38,7 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 		mux.Handle("GET "+console.Path, s.console)
 		mux.Handle("GET "+strings.TrimSuffix(console.Path, "/"), s.console)
 	}
+	mux.HandleFunc("GET /{$}", s.front)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	s.pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,6 +47,29 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// front says what answers here, for a person who opens the address in a browser, and leads to the console.
+func (s *Server) front(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	status, consoleLine := http.StatusOK, "not served here (skein serve --help: --no-console)"
+	if s.console != nil {
+		// The location is relative, because a proxy may have put the service below another path.
+		h.Set("Location", strings.TrimPrefix(console.Path, "/"))
+		status, consoleLine = http.StatusFound, console.Path
+	}
+	w.WriteHeader(status)
+	// The client has gone away if this fails.
+	_, _ = fmt.Fprintf(w, `skein %s
+
+console        %s
+API            POST /skein.v1.SERVICE/METHOD, as /skein.v1.GraphService/CheckFollows
+health         /healthz, /readyz
+metrics        /metrics
+documentation  docs/README.md of https://github.com/skein-feed/skein
+`, s.version, consoleLine)
 }
 
 // few limits how many requests of a page beside the API are answered at a time, so that scrapers cannot take all processors.

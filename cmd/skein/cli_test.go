@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
@@ -38,6 +39,43 @@ func TestHelp(t *testing.T) {
 	own, connection := strings.Index(page, "--hide-seen"), strings.Index(page, "Connection:")
 	if own < 0 || connection < own || strings.Index(page, "--tls-ca") < connection {
 		t.Errorf("the flags of the connection are in front:\n%s", page)
+	}
+}
+
+// TestHelpFitsOnOneScreen: the first page has one line for each command, by group, the most used first.
+func TestHelpFitsOnOneScreen(t *testing.T) {
+	_, page := output("--help")
+	lines := strings.Split(strings.TrimSpace(page), "\n")
+	if len(lines) > 50 {
+		t.Errorf("expected at most 50 lines, got %d", len(lines))
+	}
+	var found []string
+	for _, line := range lines {
+		for _, start := range []string{"Most used:", "  demo ", "  serve ", "Data in and out:", "  import ", "Administration:", "  replay ", "Other:", "Flags:"} {
+			if strings.HasPrefix(line, start) {
+				found = append(found, strings.TrimSpace(start))
+			}
+		}
+	}
+	want := []string{"Most used:", "demo", "serve", "Data in and out:", "import", "Administration:", "replay", "Other:", "Flags:"}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("%s\n%s", diff, page)
+	}
+	if _, page := output("replay", "--help"); !strings.Contains(page, "rebuild") || !strings.Contains(page, "erase") {
+		t.Errorf("replay --help does not list its commands:\n%s", page)
+	}
+}
+
+// TestServingLine: a person who starts the service reads where it is.
+func TestServingLine(t *testing.T) {
+	const url = "http://127.0.0.1:7411"
+	for withConsole, want := range map[bool]string{
+		false: "skein serves at " + url,
+		true:  "skein serves at " + url + ", the console at " + url + "/console/",
+	} {
+		if got := servingLine(url, withConsole); got != want {
+			t.Errorf("expected %q, got %q", want, got)
+		}
 	}
 }
 

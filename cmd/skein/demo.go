@@ -103,6 +103,9 @@ func (c *demoCmd) show(ctx context.Context, std *command.Streams, url, dir strin
 // name.
 func selfCommand() string {
 	if path, err := os.Executable(); err == nil && strings.Contains(path, "go-build") {
+		if version().Static { // in another window Go would compile everything again, with cgo
+			return "CGO_ENABLED=0 go run ./cmd/skein"
+		}
 		return "go run ./cmd/skein"
 	}
 	return "skein"

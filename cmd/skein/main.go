@@ -51,7 +51,7 @@ func run(args []string, std *command.Streams, more ...kong.Option) (code int) {
 		kong.Name("skein"),
 		kong.Description("Who follows whom, what is new for me, what have I already seen: from one log of events."),
 		kong.UsageOnError(),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, NoExpandSubcommands: true}),
 		kong.DefaultEnvars("SKEIN"),
 		kong.Resolvers(&configFile{flag: "config"}),
 		kong.Writers(std.Out, std.Err),

@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/gateway/console"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 )
 
@@ -170,9 +171,21 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		} else {
 			logger.Info("ready", "url", url)
 		}
+		if c.LogFormat == "text" { // a line for people would disturb what reads JSON
+			std.Sayf("%s", servingLine(url, o.Console))
+		}
 		return c.writePort(l)
 	})
 	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
+}
+
+// servingLine tells a person where the service is.
+func servingLine(url string, withConsole bool) string {
+	line := "skein serves at " + url
+	if withConsole {
+		line += ", the console at " + url + console.Path
+	}
+	return line
 }
 
 // check reports what a start would do, and returns an error if it would rebuild a store.
