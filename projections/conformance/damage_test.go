@@ -1,0 +1,441 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/counters"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/seen"
+)
+
+// damageStep is the distance between two bytes that TestDamagedByteGivesNoWrongAnswer damages at full length. The short test damages
+// every shortDamageStep-th byte, and some of the last kilobyte of each table, which has its index, properties, filter and footer.
+const (
+	damageStep      = 16
+	shortDamageStep = 127 * damageStep
+	tableEndBytes   = 1 << 10
+)
+
+// TestDamagedByteGivesNoWrongAnswer damages one byte of a file of a store at a time, opens the store as the service does, asks
+// questions, folds more of the log, and asks again. Nothing may panic. Every answer must be that of the undamaged store, or an error. A
+// store that gave an error must say that it is damaged, so that the service rebuilds it, and a rebuild must make it answer again.
+func TestDamagedByteGivesNoWrongAnswer(t *testing.T) {
+	t.Parallel()
+	log := damageLog()
+	questions := map[string][]question{
+		"graph": graphQuestions(), "inbox": inboxQuestions(), "seen": seenQuestions(), "counters": countersQuestions(),
+	}
+	for _, newProjection := range all.Makers(all.Settings{}) {
+		name := newProjection().Name()
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sweep := newDamageSweep(t, newProjection, log, questions[name])
+			for _, file := range sweep.files() {
+				for _, at := range damagedBytes(file) {
+					sweep.damage(file.name, at)
+				}
+			}
+			t.Logf("%s: %s", name, sweep.outcomes)
+			if sweep.outcomes.refused == 0 || sweep.outcomes.failed == 0 || sweep.outcomes.unnoticed == 0 {
+				t.Error("damage of one kind did not occur: the sweep proves less than it says")
+			}
+		})
+	}
+}
+
+// damagedBytes returns the offsets of the bytes of a file to damage.
+func damagedBytes(file storeFile) (offsets []int) {
+	for at := 0; at < len(file.content); at += damageStep {
+		isTableEnd := strings.HasSuffix(file.name, ".sst") && at >= len(file.content)-tableEndBytes
+		if !testing.Short() || isTableEnd && at%(16*damageStep) == 0 || at%shortDamageStep == 0 {
+			offsets = append(offsets, at)
+		}
+	}
+	return offsets
+}
+
+// damageLog returns a log whose rows take several blocks of a table in every store.
+func damageLog() []*events.Envelope {
+	const users, envelopes = 40, 24
+	l := &tape{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
+	var log []*events.Envelope
+	for n := range envelopes {
+		var evs []events.Event
+		for i := range users {
+			user, item := damageUser(i), fmt.Sprintf("item-%d-%d", n, i)
+			evs = append(evs,
+				events.Event{Kind: events.UserFollowed, User: user, Peer: damageUser((i + 1 + n) % users)},
+				events.Event{Kind: events.PinCreated, User: user, Pin: item, Item: item},
+				events.Event{Kind: events.Played, User: user, Item: item},
+				events.Event{Kind: events.Liked, User: damageUser(0), Item: item},
+			)
+		}
+		log = append(log, l.envelope(evs...))
+	}
+	return log
+}
+
+func damageUser(i int) string { return fmt.Sprintf("user-%d", i) }
+
+// damageSweep damages copies of one store.
+type damageSweep struct {
+	t             *testing.T
+	newProjection func() projections.Projection
+	// log is the whole log, and folded how many of its envelopes the store on disk has folded.
+	log    []*events.Envelope
+	folded int
+	// questions are asked one after the other. Each damaged store is asked another one first: once one has failed, the store has stopped.
+	questions []question
+	// rebuilt has the files of which a damaged byte led to a rebuild. One each proves enough, and a rebuild takes longer than the rest.
+	rebuilt map[string]bool
+	// store is the undamaged file system, and rows are those of the store. before and after are the right answers at the position of the
+	// store and at the end of the log.
+	store         *vfs.MemFS
+	rows          Rows
+	before, after []answer
+
+	// at names the byte that is damaged.
+	at       string
+	outcomes damageOutcomes
+}
+
+// damageOutcomes counts what became of damaged stores.
+type damageOutcomes struct {
+	// flips is the number of bytes that were damaged one at a time.
+	flips int
+	// refused stores could not be opened; failed ones were opened, and an answer or the fold was an error; unnoticed damage changed
+	// nothing.
+	refused, failed, unnoticed int
+	// unreadable stores gave an error to a command that reads all rows of a store that is not open.
+	unreadable int
+	// right, wrong and errors count answers.
+	right, wrong, errors int
+}
+
+func (o damageOutcomes) String() string {
+	return fmt.Sprintf(
+		"%d bytes damaged: %d stores could not be opened, %d failed later, %d were not impaired, %d could not be read offline; "+
+			"%d answers were right, %d wrong, %d errors",
+		o.flips, o.refused, o.failed, o.unnoticed, o.unreadable, o.right, o.wrong, o.errors,
+	)
+}
+
+// newDamageSweep makes the undamaged store: tables of a build in the lowest levels, and above them one for each of two openings. There are
+// too few for a compaction, so the files are the same in every run.
+func newDamageSweep(
+	t *testing.T, newProjection func() projections.Projection, log []*events.Envelope, questions []question,
+) *damageSweep {
+	t.Helper()
+	d := &damageSweep{t: t, newProjection: newProjection, log: log, folded: len(log) - 4, questions: questions, store: vfs.NewMem(), rebuilt: map[string]bool{}}
+	const built, folded = 12, 16
+	buildInto(t, d.buildOptions(d.store, d.dir()), History{Envelopes: log}, built)
+	for _, part := range [][]*events.Envelope{log[built:folded], log[folded:d.folded]} {
+		live := d.open(d.store)
+		if err := errors.Join(live.Serving().Fold(part), live.Flush(), live.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live := d.open(d.clone())
+	d.rows = RowsOf(t, live.Serving())
+	d.before = d.answersOf(live)
+	if err := live.Serving().Fold(log[d.folded:]); err != nil {
+		t.Fatal(err)
+	}
+	d.after = d.answersOf(live)
+	if err := live.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range slices.Concat(d.before, d.after) {
+		if answer.err != nil {
+			t.Fatal(answer.err)
+		}
+	}
+	return d
+}
+
+// open opens the store as the service does.
+func (d *damageSweep) open(fs projections.FS) *projections.Live {
+	d.t.Helper()
+	live, err := projections.OpenLive(projections.LiveOptions{
+		New: d.newProjection, Options: projections.Options{FS: fs, Dir: "data", Bounds: projections.Bounds{FlushBytes: 256 << 10}},
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return live
+}
+
+// dir is the directory of the live generation.
+func (d *damageSweep) dir() string {
+	return d.store.PathJoin("data", d.newProjection().Name(), "000001")
+}
+
+func (d *damageSweep) buildOptions(fs projections.FS, dir string) build.Options {
+	return build.Options{FS: fs, Dir: dir, New: d.newProjection, Workers: 1}
+}
+
+func (d *damageSweep) clone() *vfs.MemFS {
+	d.t.Helper()
+	fs := vfs.NewMem()
+	if ok, err := vfs.Clone(d.store, fs, "data", "data"); err != nil || !ok {
+		d.t.Fatal(ok, err)
+	}
+	return fs
+}
+
+// storeFile is a file of the live generation.
+type storeFile struct {
+	name    string
+	content []byte
+}
+
+// files returns the files of the store that have content: tables, manifests and options.
+func (d *damageSweep) files() (files []storeFile) {
+	d.t.Helper()
+	names, err := d.store.List(d.dir())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, name := range names {
+		name = d.store.PathJoin(d.dir(), name)
+		f, err := d.store.Open(name)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		content, err := io.ReadAll(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			d.t.Fatal(err)
+		}
+		files = append(files, storeFile{name, content})
+	}
+	return files
+}
+
+// damage flips one bit of a file in a copy of the store, and checks what the copy answers.
+func (d *damageSweep) damage(name string, at int) {
+	d.t.Helper()
+	defer func() {
+		if r := recover(); r != nil {
+			d.t.Errorf("%s, byte %d: panic: %v", name, at, r)
+		}
+	}()
+	d.at = fmt.Sprintf("%s, byte %d", name, at)
+	fs := d.clone()
+	d.flip(fs, name, at)
+	d.outcomes.flips++
+	d.readOffline(fs)
+
+	live := d.open(fs)
+	defer func() {
+		_ = live.Close() // a store that failed may say so again
+	}()
+	store := live.Serving()
+	errorsBefore := d.outcomes.errors
+	d.check(d.answersOf(live), d.before)
+	var foldErr error
+	if store != nil {
+		if foldErr = errors.Join(store.Fold(d.log[d.folded:]), store.Flush()); foldErr == nil {
+			d.check(d.answersOf(live), d.after)
+		}
+	}
+
+	switch {
+	case store == nil:
+		d.outcomes.refused++
+	case foldErr != nil || d.outcomes.errors > errorsBefore:
+		d.outcomes.failed++
+	default:
+		d.outcomes.unnoticed++
+		return
+	}
+	if st := live.Status(); !st.Damaged {
+		d.t.Errorf("%s: the store is %v and not to be rebuilt: %v; fold: %v", d.at, st.State, st.Error, foldErr)
+		return
+	}
+	if !d.rebuilt[name] {
+		d.rebuilt[name] = true
+		d.rebuild(live)
+		d.check(d.answersOf(live), d.after)
+	}
+}
+
+// flip flips one bit of the byte, not the same one in all bytes.
+func (d *damageSweep) flip(fs projections.FS, name string, at int) {
+	d.t.Helper()
+	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var b [1]byte
+	_, err = f.ReadAt(b[:], int64(at))
+	b[0] ^= 1 << (at / damageStep % 8)
+	_, werr := f.WriteAt(b[:], int64(at))
+	if err := errors.Join(err, werr, f.Close()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// readOffline reads all rows of a store that no service has open, as commands such as inspect do. It must return the right rows or an
+// error.
+func (d *damageSweep) readOffline(fs projections.FS) {
+	d.t.Helper()
+	store, err := projections.Open(projections.Options{
+		FS: fs, Dir: "data", Projection: d.newProjection(), Partitioned: true, ReadOnly: true,
+	})
+	if err != nil {
+		d.outcomes.unreadable++
+		return
+	}
+	defer func() { _ = store.Close() }() // a store that failed may say so again
+	rows, err := rowsOf(store)
+	if err != nil {
+		d.outcomes.unreadable++
+		return
+	}
+	if diff := rows.Diff(d.rows); diff != "" {
+		d.t.Errorf("%s: the rows read offline differ:\n%s", d.at, diff)
+	}
+}
+
+// rebuild builds the next generation from the log, and has it serve.
+func (d *damageSweep) rebuild(live *projections.Live) {
+	d.t.Helper()
+	next, err := live.BuildNext(d.t.Context(), func(dir string) error {
+		b, err := build.New(d.buildOptions(live.FS(), dir))
+		if err != nil {
+			return err
+		}
+		return errors.Join(b.Add(d.log), b.Finish(d.t.Context()), b.Close())
+	})
+	if err == nil {
+		_, err = live.CutOver(d.t.Context(), next)
+	}
+	if err != nil {
+		d.t.Errorf("rebuild: %v", err)
+	}
+}
+
+// question is one that a method of the API asks of a view.
+type question struct {
+	text string
+	ask  func(*projections.View) (any, error)
+}
+
+type answer struct {
+	text string
+	err  error
+}
+
+// answersOf asks all questions, each of a view of its own, and returns the answers in the order of the questions.
+func (d *damageSweep) answersOf(live *projections.Live) []answer {
+	d.t.Helper()
+	answers := make([]answer, len(d.questions))
+	for i := range answers {
+		n := (d.outcomes.flips + i) % len(answers)
+		view, err := live.View()
+		if err != nil {
+			answers[n].err = err
+			continue
+		}
+		value, err := d.questions[n].ask(view)
+		answers[n] = answer{fmt.Sprintf("%+v", value), err}
+		if err := view.Close(); err != nil {
+			d.t.Errorf("%s: close the view after %s: %v", d.at, d.questions[n].text, err)
+		}
+	}
+	return answers
+}
+
+// check counts the answers, and fails the test for a wrong one.
+func (d *damageSweep) check(got, want []answer) {
+	d.t.Helper()
+	for i, expected := range want {
+		switch {
+		case got[i].err != nil:
+			d.outcomes.errors++
+		case got[i] != expected:
+			if d.outcomes.wrong++; d.outcomes.wrong > 3 {
+				continue // the log has their number
+			}
+			d.t.Errorf("%s: %s\nanswer:   %.400s\nexpected: %.400s", d.at, d.questions[i].text, got[i].text, expected.text)
+		default:
+			d.outcomes.right++
+		}
+	}
+}
+
+func graphQuestions() (questions []question) {
+	for _, i := range []int{0, 7, 23} {
+		user := damageUser(i)
+		for _, kind := range []graph.ListKind{graph.Following, graph.Followers, graph.Mutuals} {
+			questions = append(questions, question{fmt.Sprintf("list %d of %s", kind, user), func(v *projections.View) (any, error) {
+				list := graph.List{Kind: kind, User: user, Peer: damageUser(3)}
+				page, next, err := graph.Query(v).List(context.Background(), list, nil, 15)
+				return []any{page, next}, err
+			}})
+		}
+		questions = append(questions,
+			question{"counts of " + user, func(v *projections.View) (any, error) { return graph.Query(v).UserCounts(user) }},
+			question{"relationship of " + user, func(v *projections.View) (any, error) {
+				return graph.Query(v).Relationship(user, damageUser(i+5))
+			}},
+		)
+	}
+	return questions
+}
+
+func inboxQuestions() (questions []question) {
+	for _, i := range []int{0, 7, 23} {
+		user := damageUser(i)
+		questions = append(questions,
+			question{"pins of " + user, func(v *projections.View) (any, error) {
+				pins, next, err := inbox.Query(v).Pins(context.Background(), user, nil, nil, 10)
+				return []any{pins, next}, err
+			}},
+			question{"number of pins of " + user, func(v *projections.View) (any, error) { return inbox.Query(v).PinCount(user, nil) }},
+		)
+	}
+	return questions
+}
+
+func seenQuestions() (questions []question) {
+	for _, i := range []int{0, 7, 23} {
+		user := damageUser(i)
+		items := []string{"item-0-7", "item-1-0", "item-2-23", "item-19-7", "never"}
+		questions = append(questions, question{"unseen by " + user, func(v *projections.View) (any, error) {
+			unseen, months, err := seen.Query(v, seen.DefaultSettings()).Filter(seen.Question{User: user}, items, nil)
+			return []any{unseen, months}, err
+		}})
+	}
+	return questions
+}
+
+func countersQuestions() (questions []question) {
+	for _, i := range []int{0, 7, 23} {
+		user := damageUser(i)
+		questions = append(questions,
+			question{"counts of " + user, func(v *projections.View) (any, error) { return counters.Query(v).User(user) }},
+			question{"counts of an item of " + user, func(v *projections.View) (any, error) {
+				return counters.Query(v).Item(fmt.Sprintf("item-%d-%d", i%16, i))
+			}},
+		)
+	}
+	return append(questions, question{"liked", func(v *projections.View) (any, error) {
+		liked, next, err := counters.Query(v).Liked(context.Background(), damageUser(0), nil, 30)
+		return []any{liked, next}, err
+	}})
+}
