@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -199,6 +200,38 @@ func TestArchiveRestore(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(other, replaycmd.DamagedDir+"*")); len(left) > 0 {
 		t.Errorf("another log was moved to %v", left)
 	}
+}
+
+// TestArchiveRestoreRefusesDamagedArchive: with a damaged archive, a damaged log stays where it is and is restored once the archive is whole.
+func TestArchiveRestoreRefusesDamagedArchive(t *testing.T) {
+	t.Parallel()
+	dir := archivedService(t)
+	segments, err := filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "facts-*"))
+	if err != nil || len(segments) != 1 {
+		t.Fatal(segments, err)
+	}
+	whole, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := slices.Clone(whole)
+	flipped[len(flipped)/2] ^= 1
+	if err := os.WriteFile(segments[0], flipped, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	restore := []string{"replay", "archive", "restore", "--force", "--data", dir}
+	demandRun(t, 1, "", filepath.Base(segments[0]), restore...)
+	demandRun(t, 0, "epoch 1", "", "replay", "archive", "status", "--data", dir)
+	if moved, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDir+"*")); len(moved) > 0 {
+		t.Errorf("the log was moved to %v", moved)
+	}
+
+	// Bytes after the end of a segment are reported, but are not needed.
+	if err := os.WriteFile(segments[0], append(whole, 0), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	demandRun(t, 1, "bytes follow its end", "", "replay", "archive", "check", "--data", dir)
+	demandRun(t, 0, "continues in epoch 2 after sequence 3 ", "moved it", restore...)
 }
 
 // TestArchiveRestoreInterrupted: the log was moved away, and then the command was interrupted.

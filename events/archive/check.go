@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/skein-feed/skein/events/bucket"
 )
@@ -44,20 +45,48 @@ func (t *meter) add(n uint64) {
 }
 
 // Check reads and verifies every object that the manifest names: checksums match, every block decodes, sequences and times rise
-// through the segments of a class up to the end, and the files of event ids can be read. It continues after damage, and returns one
-// [ErrDamaged] for each damaged object, joined. progress, if not nil, is called with bytes.
+// through the segments of a class up to the end, nothing follows the end of a segment, and the files of event ids can be read. It
+// continues after damage, and returns one [ErrDamaged] for each damaged object, joined. progress, if not nil, is called with bytes.
 func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) error {
+	damage, err := a.checkSegments(ctx, a.checkEnd, progress)
+	if err != nil {
+		return errors.Join(append(damage, err)...)
+	}
+	ids, err := a.remembered(ctx, a.current())
+	if len(ids.Damaged) > 0 { // or removed, because another process sealed the next segment
+		if err = a.Reload(ctx); err == nil {
+			ids, err = a.remembered(ctx, a.current())
+		}
+	}
+	return errors.Join(append(append(damage, ids.Damaged...), err)...)
+}
+
+// CheckReadable reads and verifies all segments as Check does, and returns its errors. It ignores what does not keep a log from being made
+// of the archive: bytes after the end of a segment, and the files of event ids, which can be replaced.
+func (a *Archive) CheckReadable(ctx context.Context, progress func(done, total uint64)) error {
+	noCheck := func(context.Context, segment) error { return nil }
+	damage, err := a.checkSegments(ctx, noCheck, progress)
+	return errors.Join(append(damage, err)...)
+}
+
+// checkSegments reads and verifies all segments, and calls checkEnd with those that are whole. It returns one [ErrDamaged] for each
+// damaged segment.
+func (a *Archive) checkSegments(
+	ctx context.Context, checkEnd func(context.Context, segment) error, progress func(done, total uint64),
+) (damage []error, err error) {
 	if err := a.Reload(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	m := a.current()
 	meter := newMeter(m, progress)
 	var last [numClasses]record
-	var damage []error
 	for i := 0; i < len(m.segments); i++ {
 		s := m.segments[i]
 		done := meter.done
 		err := a.checkSegment(ctx, s, &last[s.class], meter)
+		if err == nil {
+			err = checkEnd(ctx, s)
+		}
 		if errors.Is(err, bucket.ErrNotFound) {
 			var next *manifest
 			if next, err = a.successor(ctx, s, err); next != nil { // merged meanwhile: the merged segment is checked instead
@@ -69,7 +98,7 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 			}
 		}
 		if err != nil && (!errors.Is(err, ErrDamaged) || ctx.Err() != nil) {
-			return errors.Join(append(damage, err)...)
+			return damage, err
 		}
 		if err != nil {
 			damage = append(damage, err)
@@ -82,13 +111,18 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 		s := m.segments[n-1]
 		damage = append(damage, s.damaged("it ends at sequence %d, the archive at %d", end, m.end.Seq))
 	}
-	ids, err := a.remembered(ctx, m)
-	if len(ids.Damaged) > 0 { // or removed, because another process sealed the next segment
-		if err = a.Reload(ctx); err == nil {
-			ids, err = a.remembered(ctx, a.current())
-		}
+	return damage, nil
+}
+
+// checkEnd returns an error if bytes follow the end of a segment. They are never read, but whoever wrote them may have changed more.
+func (a *Archive) checkEnd(ctx context.Context, s segment) error {
+	switch _, err := readRange(ctx, a.bucket, s.name, s.bytes, 1); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return s.failed(err)
 	}
-	return errors.Join(append(append(damage, ids.Damaged...), err)...)
+	return s.damaged("bytes follow its end, at byte %d", s.bytes)
 }
 
 // checkSegment reads a segment and checks that its records follow last, the last record of its class so far.

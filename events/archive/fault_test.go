@@ -231,6 +231,37 @@ func TestDamagedObjectIsNamed(t *testing.T) {
 	}
 }
 
+// TestBytesAfterSegmentAreReported appends to each segment. A check names it, and the log can still be read.
+func TestBytesAfterSegmentAreReported(t *testing.T) {
+	b := newMemory()
+	a := open(t, b)
+	seal(t, a, history()...)
+	for _, s := range a.current().segments {
+		whole, err := readObject(t.Context(), b, s.name, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		longer := append(bytes.Clone(whole), "more"...)
+		if err := b.Put(t.Context(), s.name, bytes.NewReader(longer), int64(len(longer))); err != nil {
+			t.Fatal(err)
+		}
+		err = a.Check(t.Context(), nil)
+		if expected := fmt.Sprintf("bytes follow its end, at byte %d", s.bytes); !errors.Is(err, ErrDamaged) ||
+			!strings.Contains(err.Error(), s.name) || !strings.Contains(err.Error(), expected) {
+			t.Errorf("check of %s: %v, expected %q", s.name, err, expected)
+		}
+		if err := a.CheckReadable(t.Context(), nil); err != nil {
+			t.Errorf("%s can be read: %v", s.name, err)
+		}
+		if err := b.Put(t.Context(), s.name, bytes.NewReader(whole), int64(len(whole))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Check(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
 func checkDamage(t *testing.T, a *Archive, name, what string) {
 	t.Helper()
 	// A byte of a version may be that of a newer one.

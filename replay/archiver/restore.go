@@ -21,10 +21,15 @@ type RestoreOptions struct {
 	Stream eventlog.Config
 	// Replace: what a damaged stream there still has is archived, and then it is deleted, with all that cannot be read of it.
 	Replace bool
-	// Damaged is what is left of the old stream, to be read as far as that goes; nil means nothing is.
+	// MakeRoom moves away what stands where the new stream is made. It is called once the archive is known to be whole, and before
+	// anything is changed; nil means that nothing is in the way.
+	MakeRoom func() error
+	// Damaged is what is left of the old stream after MakeRoom, to be read as far as that goes; nil means nothing is.
 	Damaged *eventlog.Config
 	// Stores are how far stores had come, by name: what they have and the log has not is lost.
 	Stores map[string]events.Cursor
+	// Checked, if not nil, is called with the bytes of the archive that were checked.
+	Checked func(done, total uint64)
 }
 
 // Restored reports how a log was restored, and what of it is missing.
@@ -85,7 +90,8 @@ func openArchive(ctx context.Context, b bucket.Bucket) (*archive.Archive, error)
 
 // Restore makes a new stream, in a new epoch, after the end of the archive. Envelopes that a damaged stream still has are archived first.
 // It may be run again after it was interrupted: every run begins an epoch of its own, so no two streams ever share one. Where there is a
-// stream nothing is changed, unless it is to be replaced: [events.ErrLogExists].
+// stream nothing is changed, unless it is to be replaced: [events.ErrLogExists]. Nothing is changed either if a segment of the archive is
+// damaged, since no store could be built from the new log: [archive.ErrDamaged].
 func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	a, err := openArchive(ctx, o.Bucket)
 	if err != nil {
@@ -93,6 +99,14 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	}
 	r.Archived = a.End()
 	r.Log = r.Archived.Log
+	if err := a.CheckReadable(ctx, o.Checked); err != nil {
+		return r, fmt.Errorf("nothing is restored from %s: %w", o.Bucket, err)
+	}
+	if o.MakeRoom != nil {
+		if err := o.MakeRoom(); err != nil {
+			return r, err
+		}
+	}
 	if o.Replace {
 		err = r.replace(ctx, a, o.Stream)
 		// Before anything is changed: once the archive is in a new epoch, a stream of the previous one is of no use.

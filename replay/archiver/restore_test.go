@@ -129,6 +129,59 @@ func restore(t *testing.T, o RestoreOptions) Restored {
 	return r
 }
 
+// TestRestoreRefusesDamagedArchive damages each segment of an archive, in the middle, at the end, or as a whole. A restore names it, and
+// leaves the archive and the log as they are.
+func TestRestoreRefusesDamagedArchive(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := open(t, t.TempDir(), nil)
+		w.publish(5, time.Minute)
+		w.archiveUpTo(3)
+		w.archiveUpTo(5)
+		end := w.archive.End()
+		w.stop()
+		w.lose()
+		segments, err := filepath.Glob(filepath.Join(w.dir, "bucket", "archive", "[fa]*"))
+		if err != nil || len(segments) != 4 {
+			t.Fatal(segments, err)
+		}
+		o := w.options(nil)
+		madeRoom := false
+		o.MakeRoom = func() error { madeRoom = true; return nil }
+
+		for _, segment := range segments {
+			whole, err := os.ReadFile(segment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			flipped := slices.Clone(whole)
+			flipped[len(whole)/2] ^= 1
+			for name, damage := range map[string]func() error{
+				"a flipped bit": func() error { return os.WriteFile(segment, flipped, 0o600) },
+				"cut":           func() error { return os.WriteFile(segment, whole[:len(whole)-1], 0o600) },
+				"missing":       func() error { return os.Remove(segment) },
+			} {
+				if err := damage(); err != nil {
+					t.Fatal(err)
+				}
+				_, err := Restore(t.Context(), o)
+				if !errors.Is(err, archive.ErrDamaged) || !strings.Contains(err.Error(), filepath.Base(segment)) || madeRoom {
+					t.Errorf("%s, %s: made room %v, %v", filepath.Base(segment), name, madeRoom, err)
+				}
+				if _, err := os.Stat(w.logDir()); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("%s, %s: there is a log: %v", filepath.Base(segment), name, err)
+				}
+			}
+			if err := os.WriteFile(segment, whole, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		if r := restore(t, o); r.Archived != end || r.Epoch != 2 || !madeRoom {
+			t.Errorf("with whole segments: %+v, expected epoch 2 after %+v", r, end)
+		}
+	})
+}
+
 // TestRestoreLostLog: of a log that is gone, what is archived is the log again, and continues; again, when it is lost again.
 func TestRestoreLostLog(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -15,10 +15,12 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/archiver"
 )
 
@@ -39,7 +41,9 @@ type archiveRestoreCmd struct {
 
 // Help is shown below the flags.
 func (*archiveRestoreCmd) Help() string {
-	return `A damaged DATA/log is moved to DATA/log-damaged-TIME and stays there; what can still be read of it is archived first. The new
+	return `The whole archive is read and checked first. If a segment of it is damaged, nothing is changed, and the error names the segment.
+
+A damaged DATA/log is moved to DATA/log-damaged-TIME and stays there; what can still be read of it is archived first. The new
 log begins after that, in a new epoch. The report says which sequences are missing, and which stores must be built again:
 those that had come further than the log now goes.
 
@@ -64,18 +68,21 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 	}
 	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.Config(filepath.Join(c.Data, service.LogDir))}
 	o.Stream.Logger = slog.New(slog.DiscardHandler)
-	makeRoom := c.onServers
+	prepare := c.onServers
 	if c.NATS == "" {
 		if c.ReplaceStream {
 			return command.Usagef("--replace-stream is for --nats: a damaged DATA/log is moved away")
 		}
-		makeRoom = c.makeRoom
+		prepare = c.inDirectory
 	}
-	if needed, err := makeRoom(ctx, std, &o); err != nil || !needed {
+	if needed, err := prepare(ctx, std, &o); err != nil || !needed {
 		return err
 	}
 	std.Sayf("restoring the log from %s", b)
-	r, err := archiver.Restore(ctx, o)
+	r, err := c.restore(ctx, std, o)
+	if errors.Is(err, archive.ErrDamaged) {
+		return fmt.Errorf("%w\nbring whole copies of these objects back, and give the command again", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -84,6 +91,19 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 	}
 	fmt.Fprint(std.Out, r)
 	return nil
+}
+
+// restore restores the log, and shows how much of the archive is checked.
+func (*archiveRestoreCmd) restore(ctx context.Context, std *command.Streams, o archiver.RestoreOptions) (archiver.Restored, error) {
+	var at replay.Progress
+	at.Start("bytes", 0)
+	stop := command.ShowProgress(std.Err, "check of the archive", &at)
+	defer stop()
+	o.Checked = func(done, total uint64) {
+		at.Total(total)
+		at.Set(done)
+	}
+	return archiver.Restore(ctx, o)
 }
 
 // wrong returns an error if a stream does not fit its archive or the stores beside it.
@@ -129,11 +149,10 @@ func (c *archiveRestoreCmd) onServers(ctx context.Context, std *command.Streams,
 	return true, nil
 }
 
-// makeRoom moves a damaged log away, and finds the log from which envelopes can be salvaged. It returns false if there is nothing to
-// restore.
-func (c *archiveRestoreCmd) makeRoom(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
+// inDirectory examines the log in the data directory, and has a damaged one moved away. It finds the log from which envelopes can be
+// salvaged, and returns false if there is nothing to restore.
+func (c *archiveRestoreCmd) inDirectory(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	dir := o.Stream.Dir
-	var moved string
 	switch left, err := holdsFiles(dir); {
 	case err != nil:
 		return false, err
@@ -156,20 +175,30 @@ func (c *archiveRestoreCmd) makeRoom(ctx context.Context, std *command.Streams, 
 		if why != nil {
 			std.Sayf("the log in %s is damaged: %v", dir, why)
 		}
-		moved = filepath.Join(c.Data, DamagedDir+time.Now().UTC().Format("20060102T150405.000000Z"))
-		if err := os.Rename(dir, moved); err != nil {
-			return false, err
+		moved := filepath.Join(c.Data, DamagedDir+time.Now().UTC().Format("20060102T150405.000000Z"))
+		o.MakeRoom = func() error {
+			if err := os.Rename(dir, moved); err != nil {
+				return err
+			}
+			std.Sayf("moved it to %s", moved)
+			return nil
 		}
-		std.Sayf("moved it to %s", moved)
+		o.Damaged = &eventlog.Config{Dir: moved, Logger: o.Stream.Logger}
+		if canSalvage(x) {
+			return true, nil
+		}
 	}
-	found, err := c.damaged(ctx, o.Bucket)
-	if found == "" {
-		found = moved // Restore reports why nothing can be salvaged from it
-	}
-	if found != "" {
-		o.Damaged = &eventlog.Config{Dir: found, Logger: o.Stream.Logger}
+	// An earlier run that was interrupted has moved a log away. Without one, Restore reports why nothing can be salvaged.
+	earlier, err := c.damaged(ctx, o.Bucket)
+	if earlier != "" {
+		o.Damaged = &eventlog.Config{Dir: earlier, Logger: o.Stream.Logger}
 	}
 	return true, err
+}
+
+// canSalvage reports whether a damaged log may have something that its archive lacks.
+func canSalvage(x archiver.Examined) bool {
+	return x.Last > 0 && !errors.Is(x.Wrong, events.ErrRewritten)
 }
 
 // heal replaces damaged files of event ids in the archive of a log that is whole. It returns false if there are none.
@@ -199,7 +228,7 @@ func (c *archiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) (strin
 		if err != nil {
 			return "", err
 		}
-		if x.Last > 0 && !errors.Is(x.Wrong, events.ErrRewritten) {
+		if canSalvage(x) {
 			return dir, nil
 		}
 	}
