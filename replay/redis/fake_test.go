@@ -25,8 +25,10 @@ type fakeKey struct {
 // fakeRedis has keys as Redis does, as far as scans go: their order changes with every run of the server, pages are small,
 // and what is returned may be returned again. fail is asked before each command.
 type fakeRedis struct {
-	keys     map[string]fakeKey
-	run      uint64
+	keys map[string]fakeKey
+	run  uint64
+	// unnamed makes the server not tell its runs apart.
+	unnamed  bool
 	commands int
 	fail     func(command int) error
 }
@@ -40,6 +42,9 @@ func (r *fakeRedis) command() error {
 }
 
 func (r *fakeRedis) runID(context.Context) (string, error) {
+	if r.unnamed {
+		return "", r.command()
+	}
 	return fmt.Sprint("run ", r.run), r.command()
 }
 

@@ -278,8 +278,12 @@ func (r *run) read(ctx context.Context) error {
 		return err
 	}
 	s := r.state
-	if s.RunID != "" && s.RunID != id {
+	switch {
+	case s.RunID != "" && s.RunID != id:
 		r.Notice("Redis was started again since: all keys are read again")
+		s.Cursor, s.Keys = 0, newKeyCounts(r.Mapping)
+	case id == "" && s.Cursor != 0:
+		r.Notice("the server does not say whether it was started again since (INFO has no run_id): all keys are read again")
 		s.Cursor, s.Keys = 0, newKeyCounts(r.Mapping)
 	}
 	s.RunID = id

@@ -209,6 +209,31 @@ func TestImportResumesAtItsCursor(t *testing.T) {
 	}
 }
 
+// TestImportRereadsServerWithoutRunID: a server that does not name its runs may have been started again, which makes a cursor worthless.
+func TestImportRereadsServerWithoutRunID(t *testing.T) {
+	r, l := large(), newFakeLog(t)
+	r.unnamed = true
+	imp := importing(t, r, l)
+	imp.maxRecords = 100
+	mustRun(t, imp)
+	whole := r.commands
+	imp.State, r.commands = t.TempDir(), 0
+	r.fail = func(command int) error {
+		if command == whole/2 {
+			return errBroken
+		}
+		return nil
+	}
+	if _, err := imp.again().run(t.Context()); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	r.run++
+	r.fail = nil
+	if report := mustRun(t, imp.again()); report.Found != 1500 {
+		t.Errorf("found %d facts, expected 1500", report.Found)
+	}
+}
+
 func onceEach(t *testing.T, l *fakeLog, n int) {
 	t.Helper()
 	if len(l.taken) != n {

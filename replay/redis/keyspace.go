@@ -17,7 +17,7 @@ import (
 
 // keyspace has the reads of a Redis server that an import needs.
 type keyspace interface {
-	// runID identifies this run of the server. A cursor of a scan is valid within one run only.
+	// runID identifies this run of the server; empty means that the server does not say. A cursor of a scan is valid within one run only.
 	runID(ctx context.Context) (string, error)
 	// size returns the number of keys in the database.
 	size(ctx context.Context) (int64, error)
@@ -75,6 +75,7 @@ func newServer(o *Options) (*server, error) {
 	}
 	// Only commands that old servers know, and that a user with few rights may call. try does the retries.
 	opt.Protocol, opt.DisableIdentity, opt.MaxRetries, opt.DialerRetries = 2, true, -1, 1
+	opt.Dialer = dialLimited(opt)
 	limit := rate.NewLimiter(rate.Inf, 0)
 	if o.Commands > 0 {
 		limit = rate.NewLimiter(rate.Limit(o.Commands), max(int(o.Commands), pipelined))
@@ -130,7 +131,7 @@ func (s *server) try(ctx context.Context, commands int, do func() error) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case refused(err):
+		case refused(err), isTooLarge(err):
 			return fmt.Errorf("redis: %w", err)
 		case !s.reached:
 			return fmt.Errorf("redis: %s does not answer: %w\nIs Redis running there? --redis or SKEIN_REDIS says where it is",
@@ -147,11 +148,22 @@ func (s *server) try(ctx context.Context, commands int, do func() error) error {
 
 func (s *server) runID(ctx context.Context) (id string, err error) {
 	err = s.try(ctx, 1, func() error {
-		info, err := s.client.InfoMap(ctx, "server").Result()
-		id = info["Server"]["run_id"]
+		// The client library's InfoMap panics at an answer without sections.
+		info, err := s.client.Info(ctx, "server").Result()
+		id = infoField(info, "run_id")
 		return err
 	})
 	return id, err
+}
+
+// infoField returns a field of the answer to INFO; empty means that it has no such field.
+func infoField(info, field string) string {
+	for line := range strings.Lines(info) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == field {
+			return value
+		}
+	}
+	return ""
 }
 
 func (s *server) size(ctx context.Context) (n int64, err error) {

@@ -1,0 +1,148 @@
+package redis
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// serveReplies accepts connections until the test ends. It answers every command with the reply, over and over if endless.
+func serveReplies(t *testing.T, reply string, endless bool) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			answerCommands(conn, reply, endless)
+			_ = conn.Close()
+		}
+	}()
+	s, err := newServer(&Options{URL: "redis://" + l.Addr().String(), PageSize: 10, Patience: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.close(), l.Close()); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+	return s
+}
+
+// answerCommands answers commands on a connection until the client closes it. Unless the answers are endless, it answers HELLO as a server that
+// does not know it.
+func answerCommands(conn net.Conn, reply string, endless bool) {
+	in := bufio.NewReader(conn)
+	for {
+		var arguments int
+		if _, err := fmt.Fscanf(in, "*%d\r\n", &arguments); err != nil {
+			return
+		}
+		command := ""
+		for range 2 * arguments {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			command += line
+		}
+		answer := reply
+		if !endless && strings.Contains(strings.ToLower(command), "hello") {
+			answer = "-ERR unknown command\r\n"
+		}
+		for {
+			if _, err := io.WriteString(conn, answer); err != nil {
+				return
+			}
+			if !endless {
+				break
+			}
+		}
+	}
+}
+
+// TestRunIDOfAnyInfo asks servers whose INFO has no sections, or not the field.
+func TestRunIDOfAnyInfo(t *testing.T) {
+	for name, test := range map[string]struct{ info, runID string }{
+		"Redis":          {"# Server\r\nredis_version:8.0\r\nrun_id:abc\r\n", "abc"},
+		"no sections":    {"redis_version:8.0\r\nrun_id:abc\r\n", "abc"},
+		"no run_id":      {"# Server\r\nredis_version:8.0\r\n", ""},
+		"nothing at all": {"", ""},
+		"no fields":      {"# Server\r\nrun_id\r\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serveReplies(t, fmt.Sprintf("$%d\r\n%s\r\n", len(test.info), test.info), false)
+			if id, err := s.runID(t.Context()); id != test.runID || err != nil {
+				t.Errorf("run id %q, %v; expected %q", id, err, test.runID)
+			}
+		})
+	}
+}
+
+// TestTooLargeReplyIsAnError: a server that answers without end, or announces more than any import needs, gets an error that names the
+// limit, without another attempt.
+func TestTooLargeReplyIsAnError(t *testing.T) {
+	for name, test := range map[string]struct {
+		reply, expected string
+		endless         bool // also to HELLO, the first command
+	}{
+		"an endless line":        {strings.Repeat("x", 4096), "a line of more than 65536 bytes", true},
+		"an endless status":      {"+" + strings.Repeat("x", 1<<17), "a line of more than 65536 bytes", false},
+		"a huge string":          {"$99999999999\r\n", "a string of 99999999999 bytes, at most 67108864", false},
+		"a string beyond 64 bit": {"$99999999999999999999999\r\n", "a string of 99999999999999999999999 bytes", false},
+		"a huge list":            {"*2\r\n$1\r\n0\r\n*2000000000\r\n", "a list of 2000000000 elements, at most 1048576", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serveReplies(t, test.reply, test.endless)
+			_, _, err := s.scan(t.Context(), 0, "")
+			if !isTooLarge(err) || !strings.Contains(err.Error(), test.expected) {
+				t.Errorf("%v, expected %q", err, test.expected)
+			}
+		})
+	}
+}
+
+// TestReplyLimitsFollowTheProtocol: strings have no line limit, whatever is in them and wherever they are cut, and every round trip has a
+// limit of its own.
+func TestReplyLimitsFollowTheProtocol(t *testing.T) {
+	long := strings.Repeat("*2000000000", maxReplyLine/8) // longer than a line may be
+	replies := fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$-1\r\n:1\r\n+OK\r\n-ERR no\r\n*-1\r\n$0\r\n\r\n", len(long), long)
+	for _, size := range []int{1, 2, 7, 4096, len(replies)} {
+		var c limitedConn
+		for rest := replies; len(rest) > 0; rest = rest[min(size, len(rest)):] {
+			if err := c.follow([]byte(rest[:min(size, len(rest))])); err != nil {
+				t.Fatalf("in pieces of %d bytes: %v", size, err)
+			}
+		}
+		if c.stringBytes != 0 || c.lineBytes != 0 {
+			t.Errorf("in pieces of %d bytes: %d bytes of a string and %d of a line are left", size, c.stringBytes, c.lineBytes)
+		}
+	}
+
+	s := serveReplies(t, fmt.Sprintf("*2\r\n$1\r\n0\r\n*1\r\n$%d\r\n%s\r\n", len(long), long), false)
+	for range 3 {
+		keys, _, err := s.scan(t.Context(), 0, "")
+		if err != nil || len(keys) != 1 || keys[0] != long {
+			t.Fatalf("%d keys, %v", len(keys), err)
+		}
+	}
+	var c limitedConn
+	c.read = maxReplyBytes
+	if err := c.follow([]byte("+OK\r\n")); !isTooLarge(err) {
+		t.Errorf("beyond %d bytes: %v", maxReplyBytes, err)
+	}
+}
