@@ -130,18 +130,13 @@ func planMemory(total int64, static bool, cache, queries, rebuildMemory memorySe
 }
 
 // availableMemory returns the memory that the process may use, in bytes: that of the machine, or the limit of its cgroup (version 1 or 2)
-// if that is less; 0 means that neither is known. root is / except in tests.
-func availableMemory(root string) int64 {
-	least := int64(math.MaxInt64)
-	text, _ := os.ReadFile(path.Join(root, "proc/meminfo"))
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == "MemTotal:" {
-			if kib, err := strconv.ParseInt(f[1], 10, 64); err == nil {
-				least = kib << 10
-			}
-		}
+// if that is less; 0 means that neither is known. A machine of 0 bytes is not known. root is / except in tests.
+func availableMemory(machine int64, root string) int64 {
+	least := machine
+	if least <= 0 {
+		least = math.MaxInt64
 	}
-	text, _ = os.ReadFile(path.Join(root, "proc/self/cgroup"))
+	text, _ := os.ReadFile(path.Join(root, "proc/self/cgroup"))
 	for line := range strings.Lines(string(text)) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(f) != 3 {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,22 +79,26 @@ func TestMemoryThatDoesNotFit(t *testing.T) {
 
 // TestAvailableMemory: the least of the machine and of all cgroups around the process, of either version.
 func TestAvailableMemory(t *testing.T) {
-	const machine = "MemFree: 1 kB\nMemTotal:       4096 kB\n"
+	const machine = 4 << 20
 	for name, c := range map[string]struct {
-		files map[string]string
-		want  int64
+		machine int64
+		files   map[string]string
+		want    int64
 	}{
-		"nothing known": {nil, 0},
-		"the machine":   {map[string]string{"proc/meminfo": machine}, 4 << 20},
-		"version 2": {map[string]string{
-			"proc/meminfo": machine, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "2097152\n",
+		"nothing known": {0, nil, 0},
+		"the machine":   {machine, nil, machine},
+		"version 2": {machine, map[string]string{
+			"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "2097152\n",
 		}, 2 << 20},
-		"version 1": {map[string]string{
-			"proc/meminfo": machine, "proc/self/cgroup": "9:name=systemd:/\n4:memory:/a\n0::/\n",
+		"version 1": {machine, map[string]string{
+			"proc/self/cgroup": "9:name=systemd:/\n4:memory:/a\n0::/\n",
 			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "1048576\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
 		}, 1 << 20},
-		"in a container": {map[string]string{
-			"proc/meminfo": machine, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "3145728\n",
+		"in a container": {machine, map[string]string{
+			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "3145728\n",
+		}, 3 << 20},
+		"a cgroup of an unknown machine": {0, map[string]string{
+			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "3145728\n",
 		}, 3 << 20},
 	} {
 		root := t.TempDir()
@@ -106,9 +111,27 @@ func TestAvailableMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := availableMemory(root); got != c.want {
+		if got := availableMemory(c.machine, root); got != c.want {
 			t.Error(name, fmt.Sprint(got), c.want)
 		}
+	}
+}
+
+// TestMachineMemoryNeedsNoProc compares the memory of the machine, which is read without /proc, with what /proc says.
+func TestMachineMemoryNeedsNoProc(t *testing.T) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		if got := machineMemory(); (got > 0) != (runtime.GOOS == "linux") {
+			t.Errorf("%d bytes on %s", got, runtime.GOOS)
+		}
+		return
+	}
+	var kib int64
+	if _, err := fmt.Sscanf(string(text), "MemTotal: %d kB", &kib); err != nil {
+		t.Fatal(err)
+	}
+	if got, expected := machineMemory(), kib<<10; got != expected {
+		t.Errorf("%d bytes, expected %d", got, expected)
 	}
 }
 

@@ -217,9 +217,13 @@ func (c *serveCmd) warn(logger *slog.Logger) {
 }
 
 func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
-	total, err := totalMemory(c.Memory, availableMemory("/"))
+	available := availableMemory(machineMemory(), "/")
+	total, err := totalMemory(c.Memory, available)
 	if err != nil {
 		return service.Options{}, err
+	}
+	if !c.Memory.given && available == 0 {
+		logger.Warn("the memory of this machine is not known: --memory sets how much to use", "memory", flags.ByteSize(total).String())
 	}
 	memory, err := planMemory(total, version().Static, c.BlockCacheBytes, c.QueryCacheBytes, c.RebuildMemory)
 	if err != nil {
