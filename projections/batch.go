@@ -49,6 +49,12 @@ func (b *Batch) init(s *Store) {
 	b.rows.Init(s.db, s.opts.Bounds.KeepBytes, s.merger.mergeFunc())
 }
 
+// close closes all iterators over the rows of the store, also those that a fold has left open. Pebble panics if it is closed before.
+func (b *Batch) close() {
+	b.scans.CloseOpen()
+	b.rows.Close()
+}
+
 // Get returns the value of a key, written before or in this batch. It may be kept only until the next call.
 func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) { return b.rows.Get(key) }
 

@@ -172,7 +172,7 @@ func TestFailingFold(t *testing.T) {
 			s := open(t, projections.Options{FS: fs, Projection: p, Listener: projections.Listener{
 				StateChanged: func(_ projections.State, err error) { told = err },
 			}})
-			if err := s.Fold(envs[:2]); err != nil {
+			if err := errors.Join(s.Fold(envs[:2]), s.Flush()); err != nil { // an iterator that is left open holds a table
 				t.Fatal(err)
 			}
 			err := s.Fold(envs[2:])

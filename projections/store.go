@@ -202,9 +202,8 @@ func Open(opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
 	}
 	if err = s.load(); err != nil {
-		// Loading has read rows through iterators of the batch. Pebble panics if it is closed while one of them is open.
-		s.fold.batch.rows.Close()
-		_ = s.db.Close() // the first error is the cause
+		s.fold.batch.close() // loading has read rows through it
+		_ = s.db.Close()     // the first error is the cause
 		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
 	}
 	s.open.Store(true)
@@ -305,7 +304,7 @@ func (s *Store) closeAfter(patience <-chan struct{}) error {
 	if s.broken.Load() {
 		return err
 	}
-	s.fold.batch.rows.Close()
+	s.fold.batch.close()
 	s.using.Lock()
 	defer s.using.Unlock()
 	closed := s.db.Close()

@@ -190,16 +190,17 @@ func (v *View) Iter(lower, upper []byte) Iterator {
 	return v.scans.Scan(v.at.rows, lower, upper)
 }
 
-// Close releases the view. It is an error if an iterator is open.
+// Close releases the view. It is an error if an iterator is open, which it closes.
 func (v *View) Close() error {
 	if v.at == nil {
 		return nil
 	}
 	v.at.rows.give(&v.finder)
+	leaked := v.scans.CloseOpen()
 	v.scans.Drop()
 	v.at.rows.release()
 	v.at = nil
-	if v.scans.Open() > 0 {
+	if leaked > 0 {
 		return errOpenScan
 	}
 	return nil

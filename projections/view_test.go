@@ -193,6 +193,29 @@ func TestViewMisuse(t *testing.T) {
 	}
 }
 
+// TestStoreClosesAfterViewLeftIteratorOpen: a query that panics may leave an iterator open that holds a table. The store can be closed.
+func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
+	s := open(t, projections.Options{})
+	if err := errors.Join(s.Fold(follows(3)), s.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if it := v.Iter(nil, nil); !it.Next() {
+			t.Fatal(it.Close())
+		}
+	}
+	if err := v.Close(); err == nil {
+		t.Error("the view was closed without an error")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestClosedStore(t *testing.T) {
 	s := open(t, projections.Options{})
 	v, err := s.View()

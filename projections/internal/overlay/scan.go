@@ -44,11 +44,22 @@ type Scans struct {
 	// as they were when they were made, so a reader whose rows change keeps none.
 	Keep int
 	open int
-	kept []*pebble.Iterator
+	// first is the newest iterator that is not closed. The others follow it, linked by older and newer.
+	first *Scan
+	kept  []*pebble.Iterator
 }
 
 // Open returns the number of iterators that are not closed.
 func (s *Scans) Open() int { return s.open }
+
+// CloseOpen closes the iterators that are not closed, as after a panic between opening one and closing it, and returns their number. An
+// open iterator holds tables of the database, which Pebble cannot close then.
+func (s *Scans) CloseOpen() (n int) {
+	for ; s.first != nil; n++ {
+		_ = s.first.Close() // whoever did not close it reads no row from it
+	}
+	return n
+}
 
 // Drop closes the iterators that are kept. Later ones are not kept.
 func (s *Scans) Drop() {
@@ -65,6 +76,8 @@ type Scan struct {
 	of     *Scans
 	moved  bool
 	closed bool
+	// older and newer are its neighbors among the open iterators.
+	older, newer *Scan
 	// err is the first error. The scan does not move any more once it is set.
 	err error
 }
@@ -72,7 +85,11 @@ type Scan struct {
 // Scan returns an iterator over the keys k with lower <= k < upper. With nil rows it is empty. Every call must pass the same rows.
 func (s *Scans) Scan(rows pebble.Reader, lower, upper []byte) *Scan {
 	s.open++
-	scan := &Scan{of: s}
+	scan := &Scan{of: s, older: s.first}
+	if s.first != nil {
+		s.first.newer = scan
+	}
+	s.first = scan
 	if rows == nil {
 		return scan
 	}
@@ -135,7 +152,7 @@ func (s *Scan) Close() error {
 		return s.err
 	}
 	s.closed = true
-	s.of.open--
+	s.unlink()
 	if s.it == nil {
 		return s.err
 	}
@@ -147,4 +164,18 @@ func (s *Scan) Close() error {
 		s.err = err
 	}
 	return s.err
+}
+
+// unlink takes the iterator out of the list of open ones.
+func (s *Scan) unlink() {
+	s.of.open--
+	if s.newer != nil {
+		s.newer.older = s.older
+	} else {
+		s.of.first = s.older
+	}
+	if s.older != nil {
+		s.older.newer = s.newer
+	}
+	s.older, s.newer = nil, nil
 }
