@@ -402,11 +402,18 @@ func inboxQuestions() (questions []question) {
 	for _, i := range []int{0, 7, 23} {
 		user := damageUser(i)
 		questions = append(questions,
+			question{"feed of " + user, func(v *projections.View) (any, error) {
+				return inbox.Query(v).Feed(context.Background(), inbox.Feed{Reader: user}, nil, 50)
+			}},
 			question{"pins of " + user, func(v *projections.View) (any, error) {
 				pins, next, err := inbox.Query(v).Pins(context.Background(), user, nil, nil, 10)
 				return []any{pins, next}, err
 			}},
 			question{"number of pins of " + user, func(v *projections.View) (any, error) { return inbox.Query(v).PinCount(user, nil) }},
+			question{"explanation for " + user, func(v *projections.View) (any, error) {
+				x, err := inbox.Query(v).Explain(context.Background(), inbox.Feed{Reader: user}, damageUser(i+1), fmt.Sprintf("item-0-%d", i+1))
+				return []any{x.Pin != nil, x.Absence, x.Rank, x.Delivery}, err
+			}},
 		)
 	}
 	return questions
@@ -431,6 +438,10 @@ func countersQuestions() (questions []question) {
 			question{"counts of " + user, func(v *projections.View) (any, error) { return counters.Query(v).User(user) }},
 			question{"counts of an item of " + user, func(v *projections.View) (any, error) {
 				return counters.Query(v).Item(fmt.Sprintf("item-%d-%d", i%16, i))
+			}},
+			question{"trending of " + user, func(v *projections.View) (any, error) {
+				list, next, err := counters.Query(v).Trending(context.Background(), counters.Scope{Owner: user}, nil, 10)
+				return []any{list, next}, err
 			}},
 		)
 	}
