@@ -9,11 +9,13 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/events"
 )
 
 // Exit codes.
@@ -117,6 +119,11 @@ func exitCode(ctx context.Context, err error, std *command.Streams) int {
 		std.Sayf("skein: interrupted by a signal")
 		return exitInterrupted
 	}
-	std.Sayf("skein: %s", command.Explain(err))
+	// An error may quote a file or a service. Only the ends of lines are ours.
+	lines := strings.Split(command.Explain(err), "\n")
+	for i, line := range lines {
+		lines[i] = events.EscapeControls(line)
+	}
+	std.Sayf("skein: %s", strings.Join(lines, "\n"))
 	return exitFailed
 }

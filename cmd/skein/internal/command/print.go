@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -48,8 +49,14 @@ func NewTable(w io.Writer, header ...string) *Table {
 	return t
 }
 
-// Row adds a row.
-func (t *Table) Row(cells ...string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+// Row adds a row. Cells may have what users wrote, so their control characters are escaped: a terminal would obey them.
+func (t *Table) Row(cells ...string) {
+	escaped := make([]string, len(cells))
+	for i, cell := range cells {
+		escaped[i] = events.EscapeControls(cell)
+	}
+	fmt.Fprintln(t.w, strings.Join(escaped, "\t"))
+}
 
 // Flush prints the table.
 func (t *Table) Flush() error { return t.w.Flush() }
