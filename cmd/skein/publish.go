@@ -28,7 +28,7 @@ import (
 type publishCmd struct {
 	command.ClientFlags `embed:""`
 
-	AllowPartial bool          `help:"Publish the good lines when others are refused, instead of ending at the first bad one."`
+	AllowPartial bool          `help:"Publish the good lines when others are refused, instead of ending at the first bad one; the exit code is 1 all the same."`
 	Visible      bool          `help:"Wait until every projection shows the events, not only until the log has them."`
 	Batch        int           `help:"Events in one call, at most." default:"1000"`
 	RetryFor     time.Duration `help:"How long a call is tried again while its outcome is not known." default:"30s"`
@@ -90,7 +90,10 @@ func (c *publishCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err := <-read; err != nil {
 		return p.stopped(err)
 	}
-	return p.print()
+	if err := p.print(); err != nil || p.result.Refused == 0 {
+		return err
+	}
+	return fmt.Errorf("%s refused", command.Plural(uint64(p.result.Refused), "line was", "lines were"))
 }
 
 func (p *publishing) read(ctx context.Context, lines chan<- parsedLine) error {
@@ -98,6 +101,9 @@ func (p *publishing) read(ctx context.Context, lines chan<- parsedLine) error {
 	in := bufio.NewReaderSize(p.std.In, 64<<10)
 	for number := 1; ; number++ {
 		line, err := in.ReadBytes('\n')
+		if number == 1 {
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")) // the byte order mark that some programs write
+		}
 		if len(bytes.TrimSpace(line)) > 0 {
 			l := parsedLine{number: number, event: &skeinv1.Event{}}
 			if err := protojson.Unmarshal(line, l.event); err != nil {
@@ -183,7 +189,7 @@ func (p *publishing) refuse(line int, why string) error {
 		return err
 	}
 	p.result.Refused++
-	p.std.Sayf("skein: %v", err)
+	p.std.Sayf("skein: %s", events.EscapeControls(err.Error()))
 	return nil
 }
 
