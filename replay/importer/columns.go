@@ -3,6 +3,7 @@ package importer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,16 @@ const (
 	Plays Kind = "plays"
 	// Likes have a user and an item, and may have a time.
 	Likes Kind = "likes"
+	// Unfollows have a follower and the user whom it no longer follows, and may have a time.
+	Unfollows Kind = "unfollows"
+	// BoardUnfollows have a follower, an owner and a board that the follower no longer follows, and may have a time.
+	BoardUnfollows Kind = "board_unfollows"
+	// Blocks have a user and the user whom it blocks, and may have a time.
+	Blocks Kind = "blocks"
+	// Mutes have a user and the user whom it mutes, and may have a time.
+	Mutes Kind = "mutes"
+	// HiddenRepins have a user and the user whose re-pins it hides, and may have a time.
+	HiddenRepins Kind = "hidden_repins"
 )
 
 // role is the meaning of a column.
@@ -41,6 +52,9 @@ const (
 	attributes
 	attributesBase64
 	when
+	blocked
+	muted
+	hidden
 	numRoles
 )
 
@@ -48,7 +62,7 @@ const (
 // anywhere, but old ones must keep their order. Otherwise an import that continues would have another name, and send everything again.
 var roleNames = [numRoles]string{
 	"follower", "user", "owner", "pin", "board", "title", "item", "repin_owner", "repin_pin", "attributes",
-	"attributes_base64", "time",
+	"attributes_base64", "time", "blocked", "muted", "hidden",
 }
 
 func (r role) String() string { return roleNames[r] }
@@ -93,6 +107,11 @@ var (
 	repinPinNames   = []string{"repinpin", "repinpinid", "repinofpin", "repinofpinid"}
 	viewerNames     = []string{"user", "userid", "viewer", "viewerid", "listener", "listenerid", "watcher", "watcherid"}
 	likerNames      = []string{"user", "userid", "liker", "likerid"}
+	blockerNames    = []string{"user", "userid", "blocker", "blockerid"}
+	blockedNames    = []string{"blocked", "blockedid", "blockeduser", "blockeduserid", "blockee", "blockeeid", "target", "targetid"}
+	muterNames      = []string{"user", "userid", "muter", "muterid"}
+	mutedNames      = []string{"muted", "mutedid", "muteduser", "muteduserid", "mutee", "muteeid", "target", "targetid"}
+	hiddenNames     = []string{"hidden", "hiddenid", "hiddenuser", "hiddenuserid", "reposter", "reposterid", "target", "targetid"}
 )
 
 var kinds = map[Kind]kindColumns{
@@ -131,7 +150,70 @@ var kinds = map[Kind]kindColumns{
 			user: likerNames, item: itemNames, when: slices.Concat(timeNames, []string{"likedat"}),
 		},
 	},
+	Unfollows: {
+		required: []role{follower, user}, optional: []role{when},
+		names: map[role][]string{
+			follower: followerNames, user: slices.Concat(userNames, []string{"unfollowed", "unfollowedid"}),
+			when: slices.Concat(timeNames, []string{"unfollowedat"}),
+		},
+	},
+	BoardUnfollows: {
+		required: []role{follower, owner, board}, optional: []role{when},
+		names: map[role][]string{
+			follower: boardFollowerNames, owner: ownerNames, board: boardNames,
+			when: slices.Concat(timeNames, []string{"unfollowedat"}),
+		},
+	},
+	Blocks: {
+		required: []role{user, blocked}, optional: []role{when},
+		names: map[role][]string{
+			user: blockerNames, blocked: blockedNames, when: slices.Concat(timeNames, []string{"blockedat"}),
+		},
+	},
+	Mutes: {
+		required: []role{user, muted}, optional: []role{when},
+		names: map[role][]string{
+			user: muterNames, muted: mutedNames, when: slices.Concat(timeNames, []string{"mutedat"}),
+		},
+	},
+	HiddenRepins: {
+		required: []role{user, hidden}, optional: []role{when},
+		names: map[role][]string{
+			user: viewerNames, hidden: hiddenNames, when: slices.Concat(timeNames, []string{"hiddenat"}),
+		},
+	},
 }
+
+// kindOf returns the columns of a kind that a file has beside the constants, and the values of the constants.
+func kindOf(kind Kind, constants map[string]string) (kindColumns, [numRoles]string, error) {
+	var values [numRoles]string
+	k, ok := kinds[kind]
+	if !ok {
+		return k, values, fmt.Errorf("cannot import %q", kind)
+	}
+	roles := slices.Concat(k.required, k.optional)
+	for name, value := range constants {
+		i := slices.IndexFunc(roles, func(r role) bool { return r.String() == name })
+		switch {
+		case i < 0:
+			return k, values, fmt.Errorf("%w: %q is none of %s", ErrConstant, name, k.describe())
+		case value == "":
+			return k, values, fmt.Errorf("%w: %s must have a value", ErrConstant, name)
+		}
+		values[roles[i]] = value
+	}
+
+	isConstant := func(r role) bool { return values[r] != "" }
+	k.required = slices.DeleteFunc(slices.Clone(k.required), isConstant)
+	k.optional = slices.DeleteFunc(slices.Clone(k.optional), isConstant)
+	k.positions = slices.DeleteFunc(slices.Clone(k.positions), isConstant)
+	k.names = maps.Clone(k.names)
+	maps.DeleteFunc(k.names, func(r role, _ []string) bool { return isConstant(r) })
+	return k, values, nil
+}
+
+// ErrConstant is returned for a constant of a role that the kind does not have.
+var ErrConstant = errors.New("bad --constant")
 
 // plain returns the name of a column in lower case, without spaces and punctuation.
 func plain(name string) string {
@@ -183,6 +265,15 @@ func (k kindColumns) byName(header []string) (columns, error) {
 		c[r] = i
 	}
 	return c, nil
+}
+
+// byPosition returns the usual order of the columns of a file without names.
+func (k kindColumns) byPosition(fields int) columns {
+	c := noColumns()
+	for i, r := range k.positions[:min(fields, len(k.positions))] {
+		c[r] = i
+	}
+	return c
 }
 
 // roleOf returns the role of a column with that name, or numRoles if there is none.
@@ -271,8 +362,13 @@ func (m *mapping) resolve(header []string) (columns, error) {
 		}
 	}
 	for r, name := range m.named {
-		i := slices.IndexFunc(header, func(h string) bool { return strings.EqualFold(h, name) })
-		if i < 0 {
+		isNamed := func(h string) bool { return strings.EqualFold(h, name) }
+		i := slices.IndexFunc(header, isNamed)
+		if i >= 0 {
+			if j := slices.IndexFunc(header[i+1:], isNamed); j >= 0 {
+				return c, fmt.Errorf("%w: columns %d and %d are both named %s: give the number of one", ErrColumns, i+1, i+j+2, name)
+			}
+		} else {
 			n, err := strconv.Atoi(name)
 			if err != nil || n < 1 {
 				return c, fmt.Errorf("%w: the file has no column %q (its columns: %s)",
@@ -283,6 +379,17 @@ func (m *mapping) resolve(header []string) (columns, error) {
 		c[r] = i
 	}
 	return c, nil
+}
+
+// fields returns the number of fields that a record must have.
+func (m *mapping) fields() int {
+	most := len(m.positions)
+	for _, name := range m.named {
+		if n, err := strconv.Atoi(name); err == nil {
+			most = max(most, n)
+		}
+	}
+	return most
 }
 
 // needsHeader reports whether the mapping needs the file's own names.

@@ -24,11 +24,13 @@ type CompareOptions struct {
 	Path   string
 	Format Format
 	First  bool
+	// MaxRejects is the number of bad records with which the file was imported.
+	MaxRejects MaxRejects
 	// StartedAt is the recorded start of the import, as its [Report] has it.
 	StartedAt time.Time
 	// AtLeast is a position that contains the import.
 	AtLeast string
-	// Graph answers for follows and boards, Feed for pins, Counters for plays and likes.
+	// Graph answers for follows, boards, blocks and mutes, Feed for pins, Counters for plays and likes.
 	Graph    skeinv1connect.GraphServiceClient
 	Feed     skeinv1connect.FeedServiceClient
 	Counters skeinv1connect.CounterServiceClient
@@ -74,18 +76,27 @@ type comparer struct {
 // ErrNothingToCompare is returned for a file without facts for which the service has an answer.
 var ErrNothingToCompare = errors.New("there is nothing to compare with")
 
+// IsComparable reports whether files of the kind can be compared with the service, which does not list follows that ended, and not whose
+// re-pins a user hides.
+func (k Kind) IsComparable() bool {
+	return k != Unfollows && k != BoardUnfollows && k != HiddenRepins
+}
+
 // Compare reads the file of an import again and compares all its facts with the answers of a running service. For follows and boards it
 // compares the lists of every user and board, in order and with times, every count, and random pairs; for pins the pins of every owner
 // and board; for plays and likes the counts of every item. Other facts about the same users and items, live or from another
 // import, appear as differences. It returns [ErrNothingToCompare] for a file without such facts.
 func Compare(ctx context.Context, o CompareOptions) (*Comparison, error) {
+	if !o.Kind.IsComparable() {
+		return nil, fmt.Errorf("%w: the service does not list %s", ErrNothingToCompare, o.Kind)
+	}
 	def(&o.Patience, DefaultPatience)
 	c := &comparer{CompareOptions: o, told: map[string]struct{}{}}
 	if o.Kind.tallied() {
 		err := c.tallies(ctx)
 		return &c.found, err
 	}
-	want, err := expect(o)
+	want, err := expect(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +110,7 @@ func Compare(ctx context.Context, o CompareOptions) (*Comparison, error) {
 	for boards := range slices.Chunk(want.boards, compareCountKeys) {
 		g.Go(func() error { return c.boards(ctx, boards) })
 	}
-	if len(want.users) > 0 && o.Kind != Pins {
+	if len(want.users) > 0 && (o.Kind == Follows || o.Kind == Boards) {
 		rng := rand.New(rand.NewPCG(o.Seed, 0))
 		for n := o.Checks; n > 0; n -= comparePage {
 			pairs := c.draw(rng, min(n, comparePage))
@@ -146,6 +157,10 @@ func (c *comparer) users(ctx context.Context, users []string) error {
 		lists = append(lists, ownBoards, followedBoards)
 	case Pins:
 		lists = []listName{userPins}
+	case Blocks:
+		lists = []listName{blockedUsers}
+	case Mutes:
+		lists = []listName{mutedUsers}
 	}
 	for _, u := range users {
 		for _, list := range lists {
@@ -154,7 +169,7 @@ func (c *comparer) users(ctx context.Context, users []string) error {
 			}
 		}
 	}
-	if c.Kind == Pins {
+	if c.Kind != Follows && c.Kind != Boards {
 		c.step(len(users))
 		return nil
 	}

@@ -87,12 +87,13 @@ func comparePins(t *testing.T, text string, feed *fakeFeed) (*Comparison, []stri
 	t.Helper()
 	l := newFakeLog(t)
 	o := options(t, l, text)
-	o.Kind = Pins
+	o.Kind, o.MaxRejects = Pins, mustAllow(t, "3")
 	report := mustRun(t, o)
 	feed.taken = l.taken
 	var told []string
 	found, err := Compare(t.Context(), CompareOptions{
 		Kind: Pins, Path: o.Path, StartedAt: report.StartedAt, AtLeast: report.Position, Feed: feed, Checks: 100,
+		MaxRejects: o.MaxRejects,
 		Difference: func(text string) { told = append(told, text) },
 	})
 	return found, told, err
@@ -103,7 +104,7 @@ const somePins = pinColumns + "ann,p1,bread,i1,bob,p9,a b,,2024-01-01\n" +
 	"ann,p2,bread,,,,,,2024-01-03\nann,10,,,,,,,2024-01-03\nann,9,,,,,,YQ==,2024-01-03\n" +
 	"bob,p1,z,,,,,,2024-01-01\nbob,p1,y,,,,,,2024-01-01\n" + // the smaller encoding was first
 	"bob,p2,y,p2,,,,,2024-01-01\nbob,p2,y,,,,,,2024-01-01\n" + // the same twice
-	"cid,p1,,,,,,,2030-01-01\ncid,bad id,,,,,,,2024-01-01\nann,half,,,bob,,,,2024-01-01\nann,p7,,,,,a,YQ,2024-01-01\n"
+	"cid,p1,,,,,,,2026-03-05\ncid,bad id,,,,,,,2024-01-01\nann,half,,,bob,,,,2024-01-01\nann,p7,,,,,a,YQ,2024-01-01\n"
 
 func TestComparePins(t *testing.T) {
 	found, told, err := comparePins(t, somePins, &fakeFeed{})

@@ -1,12 +1,18 @@
-// Package importer publishes history from delimited text files to the log: follows, boards, pins, plays and likes of an older system. It
-// is the loop
+// Package importer publishes history from delimited text files to the log: follows, boards, pins, plays, likes, unfollows, blocks, mutes
+// and hidden re-pins of an older system. It reads a file in passes over the same bytes:
 //
-//	file ── unpack ── lines ── records ── events ── calls of 1000 ── publish ── rejects, then state
-//	                             │                                  │
-//	                             └ bad records: beside the file        └ one call in flight, the same again until it is taken
+//	measure   once for each delimiter that the file may have: fields, times, absent values, quotes of all records
+//	decide    the shape of the file from the measurements, or an error that says what is not certain
+//	check     every record becomes events, which are validated and counted, but not published
+//	publish   file ── unpack ── lines ── records ── events ── calls of 1000 ── publish ── rejects, then state
+//	                                       │                                  │
+//	                                       └ bad records: beside the file     └ one call in flight, the same again until it is taken
 //
 // What must stay true:
 //
+//   - Nothing is published before the whole file was read, and nothing if it can be read in two ways or has more bad records than may
+//     be. An import cannot be undone.
+//   - Text within a field never becomes a record, whatever it contains: users wrote it.
 //   - Every event is a backfill with a source, the time of its record (or the import's recorded start, where the file
 //     has no times) and an offset: the number of its record, from 1. So history never undoes live events, and readers of the log ignore
 //     records that it has already: an import may be interrupted, repeated and run twice.

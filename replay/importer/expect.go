@@ -2,6 +2,7 @@ package importer
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,8 @@ const (
 	ownBoards      listName = "boards"
 	followedBoards listName = "followed boards"
 	boardFollowers listName = "followers of the board"
+	blockedUsers   listName = "blocked users"
+	mutedUsers     listName = "muted users"
 	userPins       listName = "pins"
 	boardPins      listName = "pins of the board"
 )
@@ -87,13 +90,18 @@ type expectation struct {
 // expect computes the expectation from the records of a file. It shares only the reading of records with an import, not the events, the
 // log and the projections, so it finds mistakes in those. Its rules: the latest follow of a pair counts; a board begins with its
 // earliest mention and has its latest title; the earliest record of a pin counts.
-func expect(o CompareOptions) (*expectation, error) {
+func expect(ctx context.Context, o CompareOptions) (*expectation, error) {
 	x := &expectation{kind: o.Kind, lists: map[listKey][]entry{}, follows: map[pair]events.Micros{}}
-	if o.Kind == Pins {
-		return x, x.pins(o)
+	switch o.Kind {
+	case Pins:
+		return x, x.pins(ctx, o)
+	case Blocks:
+		return x, x.usersOfUsers(ctx, o, blockedUsers, blocked)
+	case Mutes:
+		return x, x.usersOfUsers(ctx, o, mutedUsers, muted)
 	}
 	lives := map[boardID]life{}
-	err := eachRecord(o, func(r *record, at events.Micros) {
+	err := eachRecord(ctx, o, func(r *record, at events.Micros) {
 		p := pairOf(r)
 		if p.follower != "" {
 			x.follows[p] = max(x.follows[p], at)
@@ -106,17 +114,45 @@ func expect(o CompareOptions) (*expectation, error) {
 	return x, err
 }
 
+// usersOfUsers makes the lists of the users whom every user in the file blocks or mutes. The latest record of a pair counts.
+func (x *expectation) usersOfUsers(ctx context.Context, o CompareOptions, list listName, target role) error {
+	since := map[[2]string]events.Micros{}
+	err := eachRecord(ctx, o, func(r *record, at events.Micros) {
+		k := [2]string{r.fields[user], r.fields[target]}
+		since[k] = max(since[k], at)
+	})
+	users := map[string]struct{}{}
+	for k, at := range since {
+		users[k[0]] = struct{}{}
+		of := listKey{list, boardID{owner: k[0]}}
+		x.lists[of] = append(x.lists[of], entry{user: k[1], since: at})
+	}
+	x.sort(users)
+	return err
+}
+
 // eachRecord calls do for each valid record of a file, with its time.
-func eachRecord(o CompareOptions, do func(r *record, at events.Micros)) error {
+func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at events.Micros)) error {
+	reading := Options{Kind: o.Kind, Path: o.Path, Format: o.Format, MaxRejects: o.MaxRejects}
+	reading.setDefaults()
+	in, err := newInspection(reading, microsOf(o.StartedAt))
+	if err != nil {
+		return err
+	}
+	s, err := in.run(ctx)
+	if err != nil {
+		return err
+	}
 	f, err := openFile(o.Path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // nothing was written
-	records, err := newRecordReader(f, o.Kind, o.Format)
+	defer func() { _ = f.Close() }() // it was only read
+	records, err := newRecordReader(f, s)
 	if err != nil {
 		return err
 	}
+
 	seen := map[subject]struct{}{}
 	for {
 		r, err := records.next()
@@ -127,10 +163,8 @@ func eachRecord(o CompareOptions, do func(r *record, at events.Micros)) error {
 			return err
 		}
 		at := microsOf(o.StartedAt)
-		if records.shape.columns[when] >= 0 && r.err == nil {
-			var t events.Micros
-			t, r.err = ParseTime(r.fields[when])
-			at = min(t, at)
+		if s.hasTime() && r.err == nil {
+			at, _, r.err = s.timeUnit.parse(r.fields[when], at)
 		}
 		if r.err != nil || !o.Kind.good(&r) || (o.First && o.Kind.repeats(seen, &r)) {
 			continue
@@ -148,6 +182,16 @@ func (k Kind) good(r *record) bool {
 		return id(r, follower) && id(r, user) && a != r.fields[user]
 	case Plays, Likes:
 		return id(r, user) && id(r, item)
+	case Unfollows:
+		return id(r, follower) && id(r, user) && a != r.fields[user]
+	case BoardUnfollows:
+		return id(r, follower) && id(r, owner) && (r.fields[board] == "" || id(r, board)) && a != r.fields[owner]
+	case Blocks:
+		return id(r, user) && id(r, blocked) && r.fields[user] != r.fields[blocked]
+	case Mutes:
+		return id(r, user) && id(r, muted) && r.fields[user] != r.fields[muted]
+	case HiddenRepins:
+		return id(r, user) && id(r, hidden) && r.fields[user] != r.fields[hidden]
 	case Pins:
 		return goodPin(r)
 	}

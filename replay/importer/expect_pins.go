@@ -2,6 +2,7 @@ package importer
 
 import (
 	"cmp"
+	"context"
 
 	"google.golang.org/protobuf/proto"
 
@@ -51,9 +52,9 @@ func pinOf(r *record, at events.Micros) *madePin {
 }
 
 // pins makes the lists of the pins of every owner and board in the file.
-func (x *expectation) pins(o CompareOptions) error {
+func (x *expectation) pins(ctx context.Context, o CompareOptions) error {
 	made := map[[2]string]*madePin{}
-	err := eachRecord(o, func(r *record, at events.Micros) {
+	err := eachRecord(ctx, o, func(r *record, at events.Micros) {
 		m := pinOf(r, at)
 		if k := [2]string{m.user, m.pin}; made[k] == nil || m.before(made[k]) {
 			made[k] = m

@@ -20,54 +20,38 @@ type translator struct {
 	source string
 	// start is the recorded start of the import: the time of records without one, and the latest time that a record may
 	// have. The log would clamp a later time to its own, which differs in every run. Clamped here, it is the same in all runs.
-	start   events.Micros
-	columns columns
+	start events.Micros
+	shape *shape
 }
 
-// timed has the events of a record, and remarks on its time.
-type timed struct {
-	events []*skeinv1.Event
-	// clamped reports whether the time was after the start. early is the text of a time that is a number and before 1990: it may be a
-	// rank, a weight or an id.
-	clamped bool
-	early   string
-}
-
-// events returns the events of a record. Each is of a different kind, so that all can have the record's offset.
-func (t *translator) events(r *record) (timed, error) {
-	var of timed
+// events returns the events of a record, each of a different kind, so that all can have the record's offset. It reports whether the time of
+// the record was after the start and was replaced by it.
+func (t *translator) events(r *record) (evs []*skeinv1.Event, clamped bool, err error) {
 	if r.err != nil {
-		return of, r.err
+		return nil, false, r.err
 	}
 	at := t.start
-	if t.columns[when] >= 0 {
-		var err error
-		if at, err = ParseTime(r.fields[when]); err != nil {
-			return of, fmt.Errorf("the time %w", err)
-		}
-		if at < earliest && isNumber(r.fields[when]) {
-			of.early = r.fields[when]
+	if t.shape.hasTime() {
+		if at, clamped, err = t.shape.timeUnit.parse(r.fields[when], t.start); err != nil {
+			return nil, false, err
 		}
 	}
-	evs, err := t.say(r)
-	if err != nil {
-		return of, err
+	if evs, err = t.say(r); err != nil {
+		return nil, false, err
 	}
-	of.clamped = at > t.start
-	occurred := timestamppb.New(min(at, t.start).Time())
+	occurred := timestamppb.New(at.Time())
 	for _, ev := range evs {
 		ev.Source, ev.Offset, ev.OccurredAt = t.source, r.number, occurred
 		if refused := events.Validate(ev); refused != nil {
-			return of, errors.New(refused.Message)
+			return nil, false, errors.New(refused.Message)
 		}
 	}
-	of.events = evs
-	return of, nil
+	return evs, clamped, nil
 }
 
 // understood describes a record for people, with the time that its events get.
 func (t *translator) understood(r *record) string {
-	of, err := t.events(r)
+	evs, _, err := t.events(r)
 	if err != nil {
 		return "cannot be taken: " + err.Error()
 	}
@@ -91,9 +75,19 @@ func (t *translator) understood(r *record) string {
 		fmt.Fprintf(&b, "%s played %s", f[user], f[item])
 	case Likes:
 		fmt.Fprintf(&b, "%s likes %s", f[user], f[item])
+	case Unfollows:
+		fmt.Fprintf(&b, "%s no longer follows %s", f[follower], f[user])
+	case BoardUnfollows:
+		fmt.Fprintf(&b, "%s no longer follows board %q of %s", f[follower], f[board], f[owner])
+	case Blocks:
+		fmt.Fprintf(&b, "%s blocks %s", f[user], f[blocked])
+	case Mutes:
+		fmt.Fprintf(&b, "%s mutes %s", f[user], f[muted])
+	case HiddenRepins:
+		fmt.Fprintf(&b, "%s hides the re-pins of %s", f[user], f[hidden])
 	}
-	fmt.Fprintf(&b, ", %s", of.events[0].GetOccurredAt().AsTime().Format(time.RFC3339Nano))
-	if t.columns[when] < 0 {
+	fmt.Fprintf(&b, ", %s", evs[0].GetOccurredAt().AsTime().Format(time.RFC3339Nano))
+	if !t.shape.hasTime() {
 		b.WriteString(", the start of the import")
 	}
 	return b.String()
@@ -115,6 +109,26 @@ func (t *translator) say(r *record) ([]*skeinv1.Event, error) {
 	case Likes:
 		return []*skeinv1.Event{{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{
 			UserId: r.fields[user], ItemId: r.fields[item],
+		}}}}, nil
+	case Unfollows:
+		return []*skeinv1.Event{{Kind: &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{
+			UserId: r.fields[follower], TargetUserId: r.fields[user],
+		}}}}, nil
+	case BoardUnfollows:
+		return []*skeinv1.Event{{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{
+			UserId: r.fields[follower], Board: &skeinv1.Board{OwnerId: r.fields[owner], BoardId: r.fields[board]},
+		}}}}, nil
+	case Blocks:
+		return []*skeinv1.Event{{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{
+			UserId: r.fields[user], TargetUserId: r.fields[blocked],
+		}}}}, nil
+	case Mutes:
+		return []*skeinv1.Event{{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{
+			UserId: r.fields[user], TargetUserId: r.fields[muted],
+		}}}}, nil
+	case HiddenRepins:
+		return []*skeinv1.Event{{Kind: &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{
+			UserId: r.fields[user], TargetUserId: r.fields[hidden],
 		}}}}, nil
 	}
 	return nil, fmt.Errorf("cannot import %q", t.kind)
@@ -206,8 +220,14 @@ type subject [3]string
 func (k Kind) subjectOf(r *record) subject {
 	f := &r.fields
 	switch k {
-	case Boards:
+	case Boards, BoardUnfollows:
 		return subject{f[follower], f[owner], f[board]}
+	case Blocks:
+		return subject{f[user], f[blocked]}
+	case Mutes:
+		return subject{f[user], f[muted]}
+	case HiddenRepins:
+		return subject{f[user], f[hidden]}
 	case Pins:
 		return subject{f[owner], f[pin]}
 	case Plays, Likes:

@@ -1,9 +1,9 @@
 package importer
 
 import (
+	"errors"
+	"strings"
 	"time"
-
-	"github.com/skein-feed/skein/events"
 )
 
 // fileRecords reads the records of a file as events. It implements [Records].
@@ -16,14 +16,23 @@ type fileRecords struct {
 	seen map[subject]struct{}
 }
 
-func newFileRecords(o Options, f *file, reader *recordReader, source string, start time.Time) *fileRecords {
+func newFileRecords(o Options, s *shape, source string, start time.Time) (*fileRecords, error) {
+	f, err := openFile(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := newRecordReader(f, s)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return &fileRecords{
 		kind: o.Kind, first: o.First, file: f, reader: reader, seen: map[subject]struct{}{},
-		translator: &translator{
-			kind: o.Kind, source: source, start: events.Micros(start.UnixMicro()), columns: reader.shape.columns,
-		},
-	}
+		translator: &translator{kind: o.Kind, source: source, start: microsOf(start), shape: s},
+	}, nil
 }
+
+// Close closes the file.
+func (f *fileRecords) Close() error { return f.file.Close() }
 
 // Next implements [Records].
 func (f *fileRecords) Next() (Record, error) {
@@ -31,9 +40,9 @@ func (f *fileRecords) Next() (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	of, bad := f.events(&record)
+	evs, clamped, bad := f.events(&record)
 	return Record{
-		Number: record.number, Events: of.events, Bad: bad, Clamped: of.clamped, Early: of.early, Line: record.line,
+		Number: record.number, Events: evs, Bad: bad, Clamped: clamped, Line: strings.Clone(record.line[:min(len(record.line), keptLine)]),
 		Repeat: bad == nil && f.first && f.kind.repeats(f.seen, &record),
 	}, nil
 }

@@ -9,46 +9,71 @@ import (
 	"unicode"
 )
 
-// Header says whether the first line of a file names its columns.
+// Header says whether the first record of a file names its columns.
 type Header string
 
 // Whether there is a header.
 const (
-	// HeaderAuto: the first line is a header if its names are known, or if it has no valid time where the next line has one. A first line
-	// that could be a header or a record is an error.
+	// HeaderAuto: the first record is a header if its names are known, or if it has no time where all other records have one. A first record
+	// that could be a header or a row is an error.
 	HeaderAuto Header = "auto"
 	HeaderYes  Header = "yes"
 	HeaderNo   Header = "no"
 )
 
-// isHeader reports whether the first line names the columns. It returns an error where that is not clear: a header that is taken for a
+// isHeader reports whether the first record names the columns. It returns an error where that is not certain: a header that is taken for a
 // record becomes a false fact, and a record that is taken for a header is lost.
-func (k kindColumns) isHeader(h Header, m *mapping, first, second, comment []string) (bool, error) {
+func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []string) (bool, error) {
 	if h == HeaderYes || h == HeaderNo {
 		return h == HeaderYes, nil
 	}
 	if m != nil && m.needsHeader() {
 		return true, nil
 	}
+
+	// Names that are known make a header.
+	first := me.first
 	c, err := k.byName(first)
 	if err != nil || (m == nil && len(c.missing(k.required)) < len(k.required)) || len(c.missing(k.required)) == 0 {
 		return true, nil //nolint:nilerr // also when names clash or one is unknown: then placing the columns asks for help
 	}
+
+	// So does a column that has a time in every other record, and none in the first.
 	if m != nil {
-		if c, err = m.resolve(first); err == nil && c[when] >= 0 && c[when] < min(len(first), len(second)) {
-			_, firstErr := ParseTime(first[c[when]])
-			_, secondErr := ParseTime(second[c[when]])
-			if firstErr == nil || secondErr == nil {
-				return firstErr != nil, nil
-			}
+		if c, err = m.resolve(first); err != nil {
+			return false, nil //nolint:nilerr // placing the columns returns the error
 		}
-	} else if len(first) > len(k.positions) {
-		return false, nil // placing the columns asks for help
+	} else {
+		if len(first) > len(k.positions) {
+			return false, nil // placing the columns asks for help
+		}
+		c = k.byPosition(len(first))
 	}
+	if i := c[when]; m != nil && i >= 0 && i < len(first) {
+		others := &me.columns[i]
+		if _, err := ParseTime(first[i]); err == nil {
+			return false, nil
+		}
+		if others.values > 0 && others.times() == others.values {
+			return true, nil
+		}
+	}
+
+	// The first record is a row if the names stand in the comment before it, or if all rows have one of its ids in the same column.
 	if named, err := k.byName(comment); err == nil && len(comment) == len(first) && len(named.missing(k.required)) == 0 {
-		return false, nil // the names stand in the comment before it
+		return false, nil
 	}
-	if !couldBeHeader(first, second) {
+	aboveNumbers := false
+	for _, r := range k.required {
+		if i := c[r]; i >= 0 && i < len(first) {
+			others := &me.columns[i]
+			if me.others > 0 && others.likeFirst == others.values {
+				return false, nil
+			}
+			aboveNumbers = aboveNumbers || others.values > 0 && others.numbers == others.values && !isNumber(first[i])
+		}
+	}
+	if !couldBeHeader(first, me.second) && !aboveNumbers {
 		return false, nil
 	}
 	if m != nil {

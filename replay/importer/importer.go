@@ -1,10 +1,13 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -16,9 +19,13 @@ import (
 
 // Options say which file is imported, and how.
 type Options struct {
-	Kind   Kind
-	Path   string
+	Kind Kind
+	Path string
+	// Name is the name of the file for people and for the source of the import; empty means that of Path.
+	Name   string
 	Format Format
+	// MaxRejects is the number of records that may be rejected. If more are, nothing is published.
+	MaxRejects MaxRejects
 	// First takes only the first record of each follower and user (or board), owner and pin, or user and item in the file.
 	First bool
 	// Source names the import in the log; empty means a name made of the file's name, content and columns.
@@ -42,7 +49,8 @@ type Options struct {
 	MaxLag time.Duration
 	// Observe is called with the progress, from one goroutine; nil disables it.
 	Observe func(Progress)
-	// Notice is called once, with a remark for people on how the import begins or continues; nil disables it.
+	// Notice is called with remarks for people before anything is published: how the file is read, and how the import begins or continues.
+	// nil disables it.
 	Notice func(string)
 	// Now returns the time; nil means the clock.
 	Now func() time.Time
@@ -59,6 +67,8 @@ type Progress struct {
 	Read, Size int64
 	// Retrying is the error of the last attempt while a call is retried; otherwise nil.
 	Retrying error
+	// Checking reports whether the file is still checked, and nothing is published yet.
+	Checking bool
 	// Slowed is the lag of the projection for which the import waits, or has waited last; zero means that projections keep up.
 	Slowed Lag
 }
@@ -82,6 +92,9 @@ type Report struct {
 	Position string
 	// Rejects is the file of rejects; empty means there are none.
 	Rejects string
+	// Unpublished reports whether nothing was published: in a dry run, or because too many records were rejected. Events are then those that
+	// would have been.
+	Unpublished bool
 	// Sample has the first events and rejects of a dry run.
 	Sample        []*skeinv1.Event
 	SampleRejects []Reject
@@ -116,10 +129,8 @@ type call struct {
 	// records has the record of each event, in the form of a reject, for the case that the service refuses the event.
 	records []Reject
 	// rejects are the rejected records up to lastRecord, with what all records up to it add to the totals.
-	rejects []Reject
-	gained  Totals
-	// early is the first record whose time may not be a time.
-	early      Reject
+	rejects    []Reject
+	gained     Totals
 	lastRecord uint64
 	read       int64
 }
@@ -135,55 +146,97 @@ type run struct {
 	pacing  pacing
 }
 
-// Run imports a file. It may be interrupted at any time; the next run continues.
+// Run imports a file. Nothing is published before the whole file was read, and nothing if it can be read in two ways or has too many bad
+// records: then Run returns [ErrRejected] with a report. An import may be interrupted at any time; the next run continues.
 func Run(ctx context.Context, o Options) (*Report, error) {
+	o.setDefaults()
+	shownPath := cmp.Or(o.Name, o.Path)
+	def(&o.Name, filepath.Base(o.Path))
 	def(&o.State, o.Path+".skein-import.json")
 	def(&o.Rejects, o.Path+".rejects.tsv")
+	before, err := os.Stat(o.Path)
+	if err != nil {
+		return nil, err
+	}
 	digest, err := digestFile(o.Path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := openFile(o.Path)
+
+	// An import that continues decides by its first start, or it would be another import.
+	start := startOf(o.Now())
+	var old *state
+	if !o.Restart && !o.DryRun {
+		if old, err = loadState(o.State); err != nil {
+			return nil, err
+		}
+		if old != nil && old.Digest == digest {
+			start = old.StartedAt
+		}
+	}
+	in, err := newInspection(o, microsOf(start))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	reader, err := newRecordReader(f, o.Kind, o.Format)
+	s, err := in.run(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Path, err)
+		return nil, fmt.Errorf("%s: %w", shownPath, err)
 	}
-	shape := reader.shape.String()
 	if o.Source == "" {
 		// The columns are part of the source. With other columns and the same source, all records would be ignored as repeats.
-		names := xxh3.HashString(fmt.Sprintf("%s\n%s\n%s\n%t", digest, o.Kind, shape, o.First))
-		o.Source = SourceOf(o.Path, fmt.Sprintf("%016x", names))
+		names := xxh3.HashString(fmt.Sprintf("%s\n%s\n%s\n%t", digest, o.Kind, s, o.First))
+		o.Source = SourceOf(o.Name, fmt.Sprintf("%016x", names))
 	}
-	of := Origin{Digest: digest, Shape: shape, First: firstRecord(&o, reader)}
-	return RunRecords(ctx, o, of, func(source string, start time.Time) (Records, error) {
-		return newFileRecords(o, f, reader, source, start), nil
+
+	report, err := check(ctx, o, s, start)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", shownPath, err)
+	}
+	if err := o.MaxRejects.Check(report.Rejected, report.Events, report.Records); err != nil {
+		// An import that continues has its file of rejects, with those of the service.
+		if !o.DryRun && old == nil && report.Rejected > 0 {
+			report.Rejects = o.Rejects
+			err = errors.Join(err, writeRejects(ctx, o, s, start))
+		}
+		return report, fmt.Errorf("%w: %w", err, ErrRejected)
+	}
+	if o.DryRun {
+		return report, nil
+	}
+	if err := unchanged(o.Path, before); err != nil {
+		return nil, err
+	}
+
+	of := Origin{Digest: digest, Shape: s.String(), StartedAt: start}
+	var records *fileRecords
+	report, err = RunRecords(ctx, o, of, func(source string, start time.Time) (Records, error) {
+		records, err = newFileRecords(o, s, source, start)
+		return records, err
 	})
+	if records != nil {
+		err = errors.Join(err, records.Close(), unchanged(o.Path, before))
+	}
+	return report, err
 }
 
-// firstRecord describes the first record of a file for people.
-func firstRecord(o *Options, reader *recordReader) string {
-	if reader.shape.first == "" {
-		return ""
+// startOf returns the start of an import that begins now. It is rounded down to a second, because a service whose clock is slightly behind
+// would clamp the present time to its own.
+func startOf(now time.Time) time.Time { return now.UTC().Truncate(time.Second) }
+
+// unchanged returns an error if a file is not as it was before.
+func unchanged(path string, before os.FileInfo) error {
+	now, err := os.Stat(path)
+	if err != nil {
+		return err
 	}
-	r := record{number: 1, line: reader.shape.first}
-	reader.fill(&r)
-	now := time.Now
-	if o.Now != nil {
-		now = o.Now
+	if now.Size() != before.Size() || !now.ModTime().Equal(before.ModTime()) {
+		return fmt.Errorf("%s was changed while it was imported: what was published may be neither the old content nor the new", path)
 	}
-	t := &translator{kind: o.Kind, source: o.Source, start: microsOf(now().UTC().Truncate(time.Second)), columns: reader.shape.columns}
-	return t.understood(&r)
+	return nil
 }
 
 // openState loads the state of an interrupted import, or begins a new one.
 func (r *run) openState() error {
-	if r.DryRun {
-		return nil
-	}
 	if !r.Restart {
 		old, err := loadState(r.State)
 		if err != nil {
@@ -261,11 +314,6 @@ func (c *call) add(r *Record, size int) {
 	if r.Clamped {
 		c.gained.Clamped++
 	}
-	if r.Early != "" {
-		if c.gained.Early++; c.gained.Early == 1 {
-			c.early = Reject{Record: r.Number, Reason: r.Early, Line: r.Line}
-		}
-	}
 	switch {
 	case r.Bad != nil:
 		c.rejects = append(c.rejects, Reject{r.Number, r.Bad.Error(), r.Line})
@@ -284,10 +332,6 @@ func (c *call) add(r *Record, size int) {
 // publish makes the calls, one after the other: readers of the log would ignore a call that another one has overtaken.
 func (r *run) publish(ctx context.Context, calls <-chan *call) error {
 	for c := range calls {
-		if r.DryRun {
-			r.sample(c)
-			continue
-		}
 		if len(c.events) > 0 {
 			if err := r.pace(ctx, c.read); err != nil {
 				return err
@@ -344,12 +388,6 @@ func (r *run) done(c *call) {
 	s.Rejected += c.gained.Rejected
 	s.Skipped += c.gained.Skipped
 	s.Clamped += c.gained.Clamped
-	if s.Early == 0 && c.gained.Early > 0 {
-		at, _ := ParseTime(c.early.Reason) // it was read before
-		r.Notice(fmt.Sprintf("warning: the time %s in row %d was taken for %s: if that column holds no times, leave it out with --columns",
-			c.early.Reason, c.early.Record, at.Time().Format(time.RFC3339)))
-	}
-	s.Early += c.gained.Early
 	for i := range c.rejects {
 		s.Reasons.Add(c.rejects[i].Reason, c.rejects[i].Record, c.rejects[i].Line)
 	}
@@ -362,22 +400,6 @@ func (r *run) progress(read int64) Progress {
 	return Progress{
 		Source: r.state.Source, Record: r.state.RecordsDone, Totals: r.state.Totals,
 		Read: read, Size: size, Slowed: r.pacing.slowed,
-	}
-}
-
-// sample counts a call in a dry run, and keeps the first events and rejects.
-func (r *run) sample(c *call) {
-	c.gained.Events = uint64(len(c.events))
-	r.done(c)
-	for _, ev := range c.events {
-		if len(r.report.Sample) < sampleSize {
-			r.report.Sample = append(r.report.Sample, ev)
-		}
-	}
-	for _, rej := range c.rejects {
-		if len(r.report.SampleRejects) < sampleSize {
-			r.report.SampleRejects = append(r.report.SampleRejects, rej)
-		}
 	}
 }
 
@@ -400,7 +422,7 @@ func (r *run) finish() *Report {
 	p.Totals, p.Reasons, p.Source, p.StartedAt = r.state.Totals, r.state.Reasons, r.state.Source, r.state.StartedAt
 	p.Waited = r.pacing.waited
 	p.Shape, p.Position = r.state.Shape, r.state.Position
-	if p.Rejected > 0 && !r.DryRun {
+	if p.Rejected > 0 {
 		p.Rejects = r.Rejects
 	}
 	return p

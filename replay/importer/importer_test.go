@@ -91,6 +91,16 @@ func options(t *testing.T, l *fakeLog, text string) Options {
 	return Options{Kind: Follows, Path: path, LogID: "log", Publish: l.publish, Now: func() time.Time { return start }}
 }
 
+// mustAllow returns how many records may be rejected.
+func mustAllow(t *testing.T, text string) MaxRejects {
+	t.Helper()
+	var m MaxRejects
+	if err := m.UnmarshalText([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 func mustRun(t *testing.T, o Options) *Report {
 	t.Helper()
 	report, err := Run(t.Context(), o)
@@ -103,11 +113,12 @@ func mustRun(t *testing.T, o Options) *Report {
 func TestImportFollows(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "follower,user,time\nann,bob,2009-09-29\nann,ann,2009-09-29\nbad id,bob,2009-09-29\n"+
-		"ann,bob,yesterday\nrefused,bob,2009-09-30\ncid,bob,2030-01-01\nann,bob,2008-01-01\n")
+		"ann,bob,yesterday\nrefused,bob,2009-09-30\ncid,bob,2026-03-05\nann,bob,2008-01-01\n")
+	o.MaxRejects = mustAllow(t, "3")
 	report := mustRun(t, o)
 	if diff := cmp.Diff([]string{
 		`1 user_followed ann bob "" 2009-09-29 00:00:00`,
-		`6 user_followed cid bob "" 2026-03-04 05:06:07`, // the future is cut to the start
+		`6 user_followed cid bob "" 2026-03-04 05:06:07`, // a time within the next day is cut to the start
 		`7 user_followed ann bob "" 2008-01-01 00:00:00`,
 	}, l.counted); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
@@ -142,7 +153,7 @@ func TestImportBoards(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "owner,board,title,follower\nann,bread,Bread,\nann,bread,,bob\nann,cakes,Cakes,bob\nann,,,bob\n"+
 		"ann,,,\nann,,Main,bob\nann,tea,,ann\nann,tea,"+strings.Repeat("x", 257)+",\n")
-	o.Kind = Boards
+	o.Kind, o.MaxRejects = Boards, mustAllow(t, "4")
 	report := mustRun(t, o)
 	if diff := cmp.Diff([]string{
 		`1 board_created ann bread "Bread" 2026-03-04 05:06:07`,
@@ -198,7 +209,7 @@ func TestPackedFiles(t *testing.T) {
 func TestFirstRecordOfAPairCounts(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "1 2 1254192988\n2 1 1254192989\n1 2 1254192990\n3 3 1254192990\n1 3 1254192991\n")
-	o.First = true
+	o.First, o.MaxRejects = true, mustAllow(t, "1")
 	if report := mustRun(t, o); report.Skipped != 1 || report.Events != 3 || report.Rejected != 1 {
 		t.Errorf("report: %+v", report)
 	}
@@ -260,6 +271,7 @@ func TestResume(t *testing.T) {
 		l := newFakeLog(t)
 		text := numbered(3000) + "bad row\n" + numbered(3000) + "self,self\n" + numbered(3000)
 		o := options(t, l, text)
+		o.MaxRejects = mustAllow(t, "2")
 		var notices []string
 		o.Notice = func(s string) { notices = append(notices, s) }
 		// Saves come at most once a second: let every call take one.
@@ -374,11 +386,55 @@ func TestForeignRejects(t *testing.T) {
 	}
 }
 
+// A file with more bad rows than allowed leaves the list of these rows, and no state that a later run would continue.
+func TestRefusedImportKeepsItsRejects(t *testing.T) {
+	l := newFakeLog(t)
+	o := options(t, l, "owner,board,title\nann,b1,Bread\nann,b 2,\"two\nlines\t\x1b[2J\"\nann,b3,Cakes\n")
+	o.Kind = Boards
+
+	report, err := Run(t.Context(), o)
+	if !errors.Is(err, ErrRejected) || l.calls > 0 {
+		t.Fatalf("got %v after %d calls, want ErrRejected after none", err, l.calls)
+	}
+	if report.Rejected != 1 || report.Events != 2 || !report.Unpublished {
+		t.Errorf("report: %+v", report)
+	}
+	want := "row\treason\tline\n2\tboard_created.board.board_id must be 1 to 128 bytes of printable UTF-8 without spaces\t" +
+		"ann,b 2,\"two\\nlines\t\\x1b[2J\"\n"
+	got, err := os.ReadFile(o.Path + ".rejects.tsv")
+	if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {
+		t.Errorf("rejects (-want +got):\n%s%v", diff, err)
+	}
+	if _, err := os.Stat(o.Path + ".skein-import.json"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the state: %v, want none", err)
+	}
+
+	// More are allowed now.
+	o.MaxRejects = mustAllow(t, "1")
+	if report := mustRun(t, o); report.Events != 2 || report.Rejected != 1 || len(l.counted) != 2 {
+		t.Errorf("report: %+v, %d events counted", report, len(l.counted))
+	}
+}
+
+func TestFileThatChangesFailsTheImport(t *testing.T) {
+	l := newFakeLog(t)
+	o := options(t, l, numbered(10))
+	o.Publish = func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+		if err := os.WriteFile(o.Path, []byte(numbered(11)), 0o600); err != nil {
+			t.Error(err)
+		}
+		return l.publish(ctx, req)
+	}
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "was changed while it was imported") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestDryRun(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "ann,bob\nann,ann\nbob,ann\n")
 	o.Format.Header = HeaderNo
-	o.DryRun = true
+	o.DryRun, o.MaxRejects = true, mustAllow(t, "1")
 	report := mustRun(t, o)
 	if l.calls != 0 || report.Events != 2 || len(report.Sample) != 2 || len(report.SampleRejects) != 1 || report.Records != 3 {
 		t.Errorf("%d calls, report %+v", l.calls, report)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,48 +21,77 @@ import (
 
 // file is an open file, unpacked while it is read.
 type file struct {
-	io.Reader
+	*bufio.Reader
 	// size is the size of the file on disk, read the number of these bytes that were read.
 	size int64
 	read atomic.Int64
 
-	raw    *os.File
+	raw    io.Closer
 	unpack func()
 }
 
-// openFile opens a file. Whether it is compressed, and how, is decided by its first bytes, not by its name.
+// openFile opens a file. Whether it is compressed, and how, is decided by its first bytes, not by its name. A file that is not text is
+// refused with the name of its format.
 func openFile(path string) (*file, error) {
 	raw, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	f := &file{raw: raw, unpack: func() {}}
+	size := int64(0)
 	if info, err := raw.Stat(); err == nil {
-		f.size = info.Size()
+		size = info.Size()
 	}
-	r := bufio.NewReaderSize(io.TeeReader(raw, (*counter)(&f.read)), 32<<10)
-	f.Reader = r
-	magic, _ := r.Peek(4) // a shorter file is not compressed; another error comes again on reading
-	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		gz, err := gzip.NewReader(r)
-		if err != nil {
-			return nil, f.fail(path, err)
-		}
-		f.Reader = gz
-	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		zr, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			return nil, f.fail(path, err)
-		}
-		f.Reader, f.unpack = zr, zr.Close
+	return newFile(raw, size)
+}
+
+// newFile returns the content of a file that was opened.
+func newFile(raw io.ReadCloser, size int64) (*file, error) {
+	f := &file{raw: raw, size: size, unpack: func() {}}
+	f.Reader = bufio.NewReaderSize(io.TeeReader(raw, (*counter)(&f.read)), 32<<10)
+	if err := f.unpackText(); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-func (f *file) fail(path string, err error) error {
-	_ = f.Close()
-	return fmt.Errorf("%s: %w", path, err)
+// unpackText replaces the reader of a compressed file by one of its content, and skips a byte order mark.
+func (f *file) unpackText() error {
+	// A shorter file has no format that is recognized. Another error comes again when the file is read.
+	begin, _ := f.Peek(formatBytes)
+	switch {
+	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b}):
+		gz, err := gzip.NewReader(f.Reader)
+		if err != nil {
+			return err
+		}
+		f.Reader = bufio.NewReaderSize(gz, 32<<10)
+	case isZstd(begin):
+		zr, err := zstd.NewReader(f.Reader, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return err
+		}
+		f.Reader, f.unpack = bufio.NewReaderSize(zr, 32<<10), zr.Close
+	}
+
+	begin, err := f.Peek(formatBytes)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := refuseFormat(begin); err != nil {
+		return err
+	}
+	if mark := []byte("\xef\xbb\xbf"); bytes.HasPrefix(begin, mark) {
+		_, _ = f.Discard(len(mark)) // some exports begin with it; it is buffered
+	}
+	return nil
+}
+
+// isZstd reports whether a file begins with a frame of zstd, or with a skippable frame, as some parallel compressors write it.
+func isZstd(begin []byte) bool {
+	if len(begin) < 4 {
+		return false
+	}
+	return bytes.HasPrefix(begin, []byte{0x28, 0xb5, 0x2f, 0xfd}) || begin[0]&0xf0 == 0x50 && bytes.Equal(begin[1:4], []byte{0x2a, 0x4d, 0x18})
 }
 
 // Close closes the file.

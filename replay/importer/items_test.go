@@ -50,11 +50,33 @@ func TestImportItems(t *testing.T) {
 		},
 		{
 			"plays, one item several times", Plays,
-			"user_id,item_id,time\n" + strings.Repeat("ann,i1,2024-01-01\n", 2) + "bob,i1,2030-01-01\n",
+			"user_id,item_id,time\n" + strings.Repeat("ann,i1,2024-01-01\n", 2) + "bob,i1,2026-03-05\n",
 			[]string{
 				"1 played ann i1 2024-01-01 00:00:00", "2 played ann i1 2024-01-01 00:00:00",
-				"3 played bob i1 2026-03-04 05:06:07", // the future is cut to the start
+				"3 played bob i1 2026-03-04 05:06:07", // a time within the next day is cut to the start
 			},
+		},
+		{
+			"unfollows", Unfollows, "follower,unfollowed,unfollowed_at\nann,bob,2024-01-01\n",
+			[]string{`1 user_unfollowed ann bob "" 2024-01-01 00:00:00`},
+		},
+		{
+			"unfollows of boards, also of the default board", BoardUnfollows, "subscriber,owner,channel\nann,bob,bread\nann,bob,\n",
+			[]string{
+				`1 board_unfollowed ann bobbread "" 2026-03-04 05:06:07`, `2 board_unfollowed ann bob "" 2026-03-04 05:06:07`,
+			},
+		},
+		{
+			"blocks", Blocks, "blocked_at,blocker,blocked_user_id\n2024-01-01,ann,bob\n",
+			[]string{`1 user_blocked ann bob "" 2024-01-01 00:00:00`},
+		},
+		{
+			"mutes", Mutes, "user_id,muted_id\nann,bob\n",
+			[]string{`1 user_muted ann bob "" 2026-03-04 05:06:07`},
+		},
+		{
+			"hidden re-pins", HiddenRepins, "viewer;reposter\nann;bob\n",
+			[]string{`1 repins_hidden ann bob "" 2026-03-04 05:06:07`},
 		},
 		{
 			"likes without times", Likes, "user_id,item_id\nann,i1\nbob,i2\n",
@@ -89,35 +111,53 @@ func TestRejectedItems(t *testing.T) {
 		kind           Kind
 		record, reason string
 	}{
-		{Pins, ",p,,,,,,,1", "pin_created.pin.owner_id must be 1 to 128 bytes"},
-		{Pins, "ann,,,,,,,,1", "pin_created.pin.pin_id must be 1 to 128 bytes of printable UTF-8 without spaces and is empty"},
-		{Pins, "ann,p q,,,,,,,1", "pin_created.pin.pin_id must be 1 to 128 bytes"},
-		{Pins, "ann,p," + long + ",,,,,,1", "pin_created.board_id is too long: 129 bytes, at most 128"},
-		{Pins, "ann,p,,i j,,,,,1", "pin_created.item_id must be 1 to 128 bytes"},
-		{Pins, "ann,p,,,bob,,,,1", "pin_created.repin_of.pin_id must be 1 to 128 bytes"},
-		{Pins, "ann,p,,,,q,,,1", "pin_created.repin_of.owner_id must be 1 to 128 bytes"},
-		{Pins, "ann,p,,,,," + strings.Repeat("é", 129) + ",,1", "pin_created.attributes has 258 bytes: at most 256"},
-		{Pins, "ann,p,,,,,," + packed + ",1", "pin_created.attributes has 257 bytes: at most 256"},
-		{Pins, "ann,p,,,,,,?,1", "attributes_base64 must be base64 of at most 256 bytes"},
-		{Pins, "ann,p,,,,,,YQ=,1", "attributes_base64 must be base64 of at most 256 bytes"},
-		{Pins, "ann,p,,,,,a,YQ==,1", "attributes must be empty where attributes_base64 is given"},
+		{Pins, ",p,,,,,,,2001-01-01", "pin_created.pin.owner_id must be 1 to 128 bytes"},
+		{Pins, "ann,,,,,,,,2001-01-01", "pin_created.pin.pin_id must be 1 to 128 bytes of printable UTF-8 without spaces and is empty"},
+		{Pins, "ann,p q,,,,,,,2001-01-01", "pin_created.pin.pin_id must be 1 to 128 bytes"},
+		{Pins, "ann,p," + long + ",,,,,,2001-01-01", "pin_created.board_id is too long: 129 bytes, at most 128"},
+		{Pins, "ann,p,,i j,,,,,2001-01-01", "pin_created.item_id must be 1 to 128 bytes"},
+		{Pins, "ann,p,,,bob,,,,2001-01-01", "pin_created.repin_of.pin_id must be 1 to 128 bytes"},
+		{Pins, "ann,p,,,,q,,,2001-01-01", "pin_created.repin_of.owner_id must be 1 to 128 bytes"},
+		{Pins, "ann,p,,,,," + strings.Repeat("é", 129) + ",,2001-01-01", "pin_created.attributes has 258 bytes: at most 256"},
+		{Pins, "ann,p,,,,,," + packed + ",2001-01-01", "pin_created.attributes has 257 bytes: at most 256"},
+		{Pins, "ann,p,,,,,,?,2001-01-01", "attributes_base64 must be base64 of at most 256 bytes"},
+		{Pins, "ann,p,,,,,,YQ=,2001-01-01", "attributes_base64 must be base64 of at most 256 bytes"},
+		{Pins, "ann,p,,,,,a,YQ==,2001-01-01", "attributes must be empty where attributes_base64 is given"},
 		{Pins, "ann,p,,,,,,,soon", `the time "soon" is no time`},
-		{Plays, ",i,1", "played.user_id must be 1 to 128 bytes"},
-		{Plays, "ann,,1", "played.item_id must be 1 to 128 bytes"},
-		{Plays, "ann," + long + ",1", "played.item_id is too long: 129 bytes, at most 128"},
+		{Plays, ",i,2001-01-01", "played.user_id must be 1 to 128 bytes"},
+		{Plays, "ann,,2001-01-01", "played.item_id must be 1 to 128 bytes"},
+		{Plays, "ann," + long + ",2001-01-01", "played.item_id is too long: 129 bytes, at most 128"},
 		{Plays, "ann,i,", "is no time"},
 		{Plays, "ann,i", "it has 2 fields, not 3 as the first row"},
-		{Likes, "a b,i,1", "liked.user_id must be 1 to 128 bytes"},
-		{Likes, "ann," + long + ",1", "liked.item_id is too long: 129 bytes, at most 128"},
+		{Unfollows, "ann,ann,2001-01-01", "user_unfollowed.target_user_id must not be the acting user"},
+		{Unfollows, ",bob,2001-01-01", "user_unfollowed.user_id must be 1 to 128 bytes"},
+		{BoardUnfollows, "ann,ann,b,2001-01-01", "board_unfollowed.board.owner_id must not be the acting user"},
+		{BoardUnfollows, "ann,bob,b c,2001-01-01", "board_unfollowed.board.board_id must be 1 to 128 bytes"},
+		{Blocks, "ann,ann,2001-01-01", "user_blocked.target_user_id must not be the acting user"},
+		{Mutes, "ann,b c,2001-01-01", "user_muted.target_user_id must be 1 to 128 bytes"},
+		{HiddenRepins, "ann,ann,2001-01-01", "repins_hidden.target_user_id must not be the acting user"},
+		{Likes, "a b,i,2001-01-01", "liked.user_id must be 1 to 128 bytes"},
+		{Likes, "ann," + long + ",2001-01-01", "liked.item_id is too long: 129 bytes, at most 128"},
 	} {
 		t.Run(fmt.Sprintf("%s %.20s", tt.kind, tt.record), func(t *testing.T) {
-			header, good := "user,item,time\n", "good,i,1\n"
-			if tt.kind == Pins {
-				header, good = pinColumns, "good,p,,,,,,,1\n"
+			header, good := "user,item,time\n", "good,i,2001-01-01\n"
+			switch tt.kind {
+			case Pins:
+				header, good = pinColumns, "good,p,,,,,,,2001-01-01\n"
+			case Unfollows:
+				header = "follower,user,time\n"
+			case BoardUnfollows:
+				header, good = "follower,owner,board,time\n", "good,o,b,2001-01-01\n"
+			case Blocks:
+				header = "user,blocked,time\n"
+			case Mutes:
+				header = "user,muted,time\n"
+			case HiddenRepins:
+				header = "user,hidden,time\n"
 			}
 			l := newFakeLog(t)
 			o := options(t, l, header+good+tt.record+"\n"+good)
-			o.Kind = tt.kind
+			o.Kind, o.MaxRejects = tt.kind, mustAllow(t, "1")
 			report := mustRun(t, o)
 			if report.Rejected != 1 || report.Events != 2 {
 				t.Fatalf("report: %+v", report)
@@ -141,6 +181,12 @@ func TestFirstItems(t *testing.T) {
 		Pins:  "owner,pin,board\nann,p,b\nann,p,c\nann,q,b\nbob,p,b\n",
 		Plays: "ann,i,2024-01-01\nann,i,2024-01-02\nann,j,2024-01-01\nbob,i,2024-01-01\n",
 		Likes: "ann 7\nann 7\nann 8\nbob 7\n",
+
+		Unfollows:      "follower,user\nann,bob\nann,cid\nann,bob\nbob,cid\n",
+		BoardUnfollows: "follower,owner,board\nann,bob,b\nann,bob,\nann,bob,b\nann,cid,b\n",
+		Blocks:         "user,blocked\nann,bob\nann,cid\nann,bob\nbob,cid\n",
+		Mutes:          "user,muted\nann,bob\nann,cid\nann,bob\nbob,cid\n",
+		HiddenRepins:   "user,hidden\nann,bob\nann,cid\nann,bob\nbob,cid\n",
 	} {
 		l := newFakeLog(t)
 		o := options(t, l, text)
@@ -189,7 +235,7 @@ func TestResumeItems(t *testing.T) {
 	for _, kind := range []Kind{Pins, Plays, Likes} {
 		l := newFakeLog(t)
 		o := options(t, l, strings.ReplaceAll(numbered(2500), "u1499,", "bad id,"))
-		o.Kind, o.Format.Columns = kind, []string{"user", "item"}
+		o.Kind, o.Format.Columns, o.MaxRejects = kind, []string{"user", "item"}, mustAllow(t, "1")
 		if kind == Pins {
 			o.Format.Columns = []string{"owner", "pin"}
 		}

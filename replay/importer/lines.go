@@ -8,76 +8,89 @@ import (
 	"io"
 )
 
-// maxLine is the longest line, in bytes, that is read as a record. No record of ids, a title and a time is nearly as long.
+// maxLine is the longest record, in bytes, that is read. No record of ids, a title and a time is nearly as long.
 const maxLine = 1 << 20
 
-// keptLine is the number of bytes of a line that are kept for the rejects.
+// keptLine is the number of bytes of a record that are kept for the rejects.
 const keptLine = 4 << 10
-
-// peekBytes is the number of bytes of a file from which its shape is learned.
-const peekBytes = 64 << 10
-
-var errFirstLine = fmt.Errorf("the first line is longer than %d bytes", peekBytes)
 
 // lineReader reads lines without their ends.
 type lineReader struct {
-	r    *bufio.Reader
-	long []byte
+	r *bufio.Reader
+	// end is the last byte of a line: LF, or CR in files without LF.
+	end byte
+	// number is the number of the line that was read last, from 1.
+	number int
+	long   []byte
+	// unread reports whether next returns last, the last line, once more.
+	unread bool
+	last   []byte
 }
 
-func newLineReader(r io.Reader) *lineReader {
-	l := &lineReader{r: bufio.NewReaderSize(r, 4*peekBytes)}
-	if mark, err := l.r.Peek(3); err == nil && bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
-		_, _ = l.r.Discard(len(mark)) // the byte order mark that some exports begin with; it is buffered
-	}
-	return l
+func newLineReader(r io.Reader, end byte) *lineReader {
+	return &lineReader{r: bufio.NewReaderSize(r, 256<<10), end: end}
 }
 
-// peek returns the complete lines within the first 64 KiB; all lines, if the file is shorter.
-func (l *lineReader) peek() ([][]byte, error) {
-	head, err := l.r.Peek(peekBytes)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+// next returns the next line, valid until the next call, or io.EOF.
+func (l *lineReader) next() ([]byte, error) {
+	if l.unread {
+		l.unread = false
+		return l.last, nil
 	}
-	if err == nil { // the file continues: the last line may be incomplete
-		head = head[:bytes.LastIndexByte(head, '\n')+1]
-		if len(head) == 0 {
-			return nil, errFirstLine
-		}
-	}
-	var lines [][]byte
-	for len(head) > 0 {
-		line, rest, _ := bytes.Cut(head, []byte("\n"))
-		lines, head = append(lines, trimEnd(line)), rest
-	}
-	return lines, nil
-}
-
-// next returns the next line, valid until the next call. If the line is longer than maxLine, it returns the beginning, and tooLong is set.
-func (l *lineReader) next() (line []byte, tooLong bool, err error) {
-	line, err = l.r.ReadSlice('\n')
+	line, err := l.r.ReadSlice(l.end)
 	if err == nil {
-		return trimEnd(line[:len(line)-1]), false, nil
+		l.number++
+		l.last = l.trimEnd(line)
+		return l.last, nil
 	}
+
+	// The line is longer than the buffer, or the last one.
 	l.long = l.long[:0]
-	for errors.Is(err, bufio.ErrBufferFull) {
-		if len(l.long) <= maxLine {
-			l.long = append(l.long, line...)
-		}
-		line, err = l.r.ReadSlice('\n')
-	}
-	if len(l.long) <= maxLine {
+	for errors.Is(err, bufio.ErrBufferFull) && len(l.long) <= maxLine {
 		l.long = append(l.long, line...)
+		line, err = l.r.ReadSlice(l.end)
 	}
+	l.long = append(l.long, line...)
 	switch {
+	case len(l.long) > maxLine:
+		return nil, fmt.Errorf("line %d is longer than %d bytes", l.number+1, maxLine)
 	case err == nil, errors.Is(err, io.EOF) && len(l.long) > 0:
-	default:
-		return nil, false, err
+		l.number++
+		l.last = l.trimEnd(l.long)
+		return l.last, nil
 	}
-	if len(l.long) > maxLine {
-		return l.long[:keptLine], true, nil
-	}
-	return trimEnd(bytes.TrimSuffix(l.long, []byte("\n"))), false, nil
+	return nil, err
 }
 
-func trimEnd(line []byte) []byte { return bytes.TrimSuffix(line, []byte("\r")) }
+// back has next return the last line once more.
+func (l *lineReader) back() { l.unread = true }
+
+// trimEnd removes the end of a line, which is CR and LF in files from Windows.
+func (l *lineReader) trimEnd(line []byte) []byte {
+	if line[len(line)-1] == l.end {
+		line = line[:len(line)-1]
+	}
+	return bytes.TrimSuffix(line, []byte("\r"))
+}
+
+// findLineEnd returns the byte with which the lines of a file end: CR if there is one and no LF, otherwise LF.
+func findLineEnd(r *bufio.Reader) (byte, error) {
+	end := byte('\n')
+	for {
+		_, err := r.Peek(1)
+		chunk, _ := r.Peek(r.Buffered())
+		switch {
+		case bytes.IndexByte(chunk, '\n') >= 0:
+			return '\n', nil
+		case bytes.IndexByte(chunk, '\r') >= 0:
+			end = '\r'
+		}
+		_, _ = r.Discard(len(chunk)) // it is buffered
+		if errors.Is(err, io.EOF) {
+			return end, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}

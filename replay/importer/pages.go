@@ -53,6 +53,16 @@ func (c *comparer) page(ctx context.Context, k listKey, token string) (page, err
 			PageSize: comparePage, PageToken: token, AtLeast: c.AtLeast,
 		})
 		return userPage(res, res.GetEntries()), err
+	case blockedUsers:
+		res, err := ask(ctx, c, c.Graph.ListBlocked, &skeinv1.ListBlockedRequest{
+			UserId: of, PageSize: comparePage, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return plainUserPage(res, res.GetEntries()), err
+	case mutedUsers:
+		res, err := ask(ctx, c, c.Graph.ListMuted, &skeinv1.ListMutedRequest{
+			UserId: of, PageSize: comparePage, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return plainUserPage(res, res.GetEntries()), err
 	case userPins:
 		return c.pinPage(ctx, &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: of}}, token)
 	case boardPins:
@@ -78,6 +88,14 @@ func userPage(res listed, entries []*skeinv1.FollowEntry) page {
 	p := page{next: res.GetNextPageToken(), total: res.GetTotalSize()}
 	for _, e := range entries {
 		p.entries = append(p.entries, entry{user: e.GetUserId(), since: micros(e.GetFollowTime())})
+	}
+	return p
+}
+
+func plainUserPage(res listed, entries []*skeinv1.UserEntry) page {
+	p := page{next: res.GetNextPageToken(), total: res.GetTotalSize()}
+	for _, e := range entries {
+		p.entries = append(p.entries, entry{user: e.GetUserId(), since: micros(e.GetTime())})
 	}
 	return p
 }

@@ -1,11 +1,14 @@
 package importer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // Reason counts the records that were rejected for one reason.
@@ -23,7 +26,7 @@ func (r *Reason) String() string {
 	if r.FirstRecord > 0 {
 		at = fmt.Sprintf(" row %d", r.FirstRecord)
 	}
-	return fmt.Sprintf("%d rejected: %s; first%s: %s", r.Count, r.Reason, at, r.First)
+	return fmt.Sprintf("%d rejected: %s; first%s: %s", r.Count, events.EscapeControls(r.Reason), at, r.First)
 }
 
 // Reasons are the reasons for which records were rejected, in the order in which they were met.
@@ -62,9 +65,9 @@ func (rs *Reasons) Add(reason string, record uint64, line string) {
 
 func shown(line string) string {
 	if len(line) <= shownBytes {
-		return strings.ToValidUTF8(line, "\ufffd")
+		return events.EscapeControls(strings.ToValidUTF8(line, "\ufffd"))
 	}
-	return strings.ToValidUTF8(line[:shownBytes], "") + "…"
+	return events.EscapeControls(strings.ToValidUTF8(line[:shownBytes], "")) + "…"
 }
 
 // MaxRejects is the most records that may be rejected: a number, or a share of all records.
@@ -93,15 +96,21 @@ func (m *MaxRejects) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
+// allows reports whether so many of all records may be rejected.
+func (m *MaxRejects) allows(rejected, all uint64) bool {
+	return rejected <= m.number && m.percent == 0 || m.percent > 0 && float64(rejected)*100 <= m.percent*float64(all)
+}
+
 // Check returns an error if more records were rejected than allowed, or if there were records and none was accepted.
 func (m *MaxRejects) Check(rejected, taken, all uint64) error {
 	switch {
 	case taken == 0:
 		return fmt.Errorf("nothing was taken: %d of %d rejected", rejected, all)
-	case rejected <= m.number && m.percent == 0, m.percent > 0 && float64(rejected)*100 <= m.percent*float64(all):
+	case m.allows(rejected, all):
 		return nil
 	}
-	return fmt.Errorf("%d of %d rejected (%s), and --max-rejects allows %s", rejected, all, Percent(rejected, all), m.text)
+	return fmt.Errorf("%d of %d rejected (%s), and --max-rejects allows %s",
+		rejected, all, Percent(rejected, all), cmp.Or(m.text, "0"))
 }
 
 // Percent returns a share for people, with two significant digits, as in 3.8 % or 0.0021 %, and three for 100 %.

@@ -6,46 +6,60 @@ import (
 	"io"
 	"slices"
 	"strings"
-
-	"github.com/skein-feed/skein/events"
 )
 
-// Format says how a file is read. Its zero value detects everything from the first lines.
+// Format says how a file is read. Its zero value detects everything from the whole file.
 type Format struct {
 	// Delimiter is the delimiter between fields; 0 means that it is detected.
 	Delimiter Delimiter
 	// Columns maps roles to columns: names of roles by position ("-" for others), or role=column.
 	Columns []string
+	// Constants are the values of roles that are the same in all records, and for which the file has no column.
+	Constants map[string]string
 	// Header says whether the first line names the columns; empty means HeaderAuto.
 	Header Header
+	// Quotes says whether double quotes enclose fields; nil means that it is detected.
+	Quotes *bool
+	// Null are the texts that stand for an absent value beside the empty text; nil means that they are detected.
+	Null []string
+	// TimeUnit is the unit of times that are numbers.
+	TimeUnit TimeUnit
 }
-
-// shapeLines is the number of lines from which the shape of a file is learned.
-const shapeLines = 100
 
 // shape says how the lines of a file become records.
 type shape struct {
 	delimiter Delimiter
+	quotes    bool
+	lineEnd   byte
 	columns   columns
+	// constants has the values of roles that are the same in all records.
+	constants [numRoles]string
 	// fields is the number of fields of every record.
 	fields int
-	// skip is the number of lines before the first record: comments, blank lines, the header.
-	skip int
-	// header are the names of the columns; nil means the file has none.
+	// comments is the number of lines before the first record that begin with #.
+	comments int
+	// headed reports whether the first record names the columns. header are these names, or those in a comment; nil means that there are none.
+	headed bool
 	header []string
-	// first is the line of the first record; empty means there is none near the beginning.
-	first string
+	// absent are the texts that stand for an absent value beside the empty text.
+	absent   []string
+	timeUnit TimeUnit
 }
 
-// String describes the roles of the columns for people.
+// String describes the roles of the columns for people. It is part of the name of an import: a shape that an earlier version had must keep
+// its description.
 func (s *shape) String() string {
 	var b strings.Builder
 	for r, i := range s.columns {
-		if i < 0 {
+		if i < 0 && s.constants[r] == "" {
 			continue
 		}
 		if b.Len() > 0 {
 			b.WriteString(", ")
+		}
+		if i < 0 {
+			fmt.Fprintf(&b, "%s always %s", role(r), s.constants[r])
+			continue
 		}
 		fmt.Fprintf(&b, "%s from column %d", role(r), i+1)
 		if i < len(s.header) {
@@ -57,137 +71,43 @@ func (s *shape) String() string {
 			fmt.Fprintf(&b, ", nothing from column %d (%s)", i+1, name)
 		}
 	}
-	return b.String() + ", delimiter " + s.delimiter.String()
+	b.WriteString(", delimiter " + s.delimiter.String())
+	if !s.quotes && s.delimiter != Tab && s.delimiter != Space {
+		b.WriteString(", no quotes")
+	}
+	if s.lineEnd == '\r' {
+		b.WriteString(", lines that end with CR")
+	}
+	for _, text := range s.absent {
+		if text == "" {
+			continue
+		}
+		fmt.Fprintf(&b, ", %q for an absent value", text)
+	}
+	if s.timeUnit != UnitAuto {
+		fmt.Fprintf(&b, ", times in %s", s.timeUnit)
+	}
+	return b.String()
 }
 
-var errNoRecords = errors.New("the file has no rows")
+// hasTime reports whether records have a time.
+func (s *shape) hasTime() bool { return s.columns[when] >= 0 || s.constants[when] != "" }
 
-// learn detects the shape of a file from its first lines. Lines before the first record that begin with # are comments; the last of them
-// may name the columns.
-func learn(kind Kind, f Format, lines []string) (*shape, error) {
-	k, ok := kinds[kind]
-	if !ok {
-		return nil, fmt.Errorf("cannot import %q", kind)
+// columnName names a column for people, by its number and its name.
+func (s *shape) columnName(i int) string {
+	if i < len(s.header) {
+		return fmt.Sprintf("column %d (%s)", i+1, s.header[i])
 	}
-	m, err := k.parse(f.Columns)
-	if err != nil {
-		return nil, err
-	}
-	s := &shape{delimiter: f.Delimiter}
-	comment := ""
-	for s.skip < len(lines) && isComment(lines[s.skip]) {
-		if c := strings.TrimSpace(strings.TrimLeft(lines[s.skip], "# ")); c != "" {
-			comment = c
-		}
-		s.skip++
-	}
-	data := withoutBlank(lines[s.skip:])
-	if len(data) == 0 {
-		return nil, errNoRecords
-	}
-	if err := jsonShape(data[0]); err != nil {
-		return nil, err
-	}
-	if s.delimiter == 0 {
-		if s.delimiter, err = detectDelimiter(data); err != nil {
-			return nil, err
-		}
-	}
-	fields, err := s.delimiter.split(nil, data[0])
-	if err != nil {
-		return nil, fmt.Errorf("the first row: %w", err)
-	}
-	s.fields = len(fields)
-	var second []string
-	if len(data) > 1 {
-		second, _ = s.delimiter.split(nil, data[1])
-	}
-	names, _ := s.delimiter.split(nil, comment) // a comment that cannot be split names no columns
-	header, err := k.isHeader(f.Header, m, fields, second, names)
-	switch {
-	case err != nil:
-		return nil, err
-	case header:
-		s.header, data = fields, data[1:]
-		s.skip++
-	case len(names) == s.fields:
-		s.header = names
-	}
-	if len(data) > 0 {
-		s.first = data[0]
-	}
-	return s, k.resolve(s, m, data)
+	return fmt.Sprintf("column %d", i+1)
 }
 
 func isBlank(line string) bool { return strings.TrimSpace(line) == "" }
-
-func isComment(line string) bool { return isBlank(line) || strings.HasPrefix(line, "#") }
-
-func withoutBlank(lines []string) []string {
-	var kept []string
-	for _, line := range lines {
-		if !isBlank(line) && len(kept) < shapeLines {
-			kept = append(kept, line)
-		}
-	}
-	return kept
-}
-
-// resolve finds the columns: by --columns, by the names in the file, or by position where no other order fits.
-func (k kindColumns) resolve(s *shape, m *mapping, data []string) (err error) {
-	if m != nil {
-		s.columns, err = m.resolve(s.header)
-	} else if s.columns, err = k.byName(s.header); err == nil {
-		missing := s.columns.missing(k.required)
-		switch {
-		case len(missing) == 0:
-		case len(missing) == len(k.required) && s.byPosition(k.positions, data):
-		default:
-			return fmt.Errorf("cannot tell which of the %d columns is the %s: give --columns (%s)\n%s",
-				s.fields, strings.Join(missing, " or the "), k.describe(), k.understood())
-		}
-	}
-	if err != nil {
-		return err
-	}
-	for r, i := range s.columns {
-		if i >= s.fields {
-			return fmt.Errorf("%w: %s would be column %d, but the first row has %d", ErrColumns, role(r), i+1, s.fields)
-		}
-	}
-	return nil
-}
-
-// earliest is the earliest time that is recognized in a file without names of columns: smaller numbers may be weights, ranks or ids.
-const earliest events.Micros = 631_152_000_000_000 // 1990
-
-// byPosition assigns the usual order to the columns of a file without names. It reports whether the data fits.
-func (s *shape) byPosition(positions []role, data []string) bool {
-	if s.fields < 2 || s.fields > len(positions) {
-		return false
-	}
-	c := noColumns()
-	for i, r := range positions[:s.fields] {
-		c[r] = i
-	}
-	for _, line := range data {
-		fields, err := s.delimiter.split(nil, line)
-		if err != nil || c[when] < 0 || c[when] >= len(fields) {
-			continue
-		}
-		if at, err := ParseTime(fields[c[when]]); err != nil || at < earliest {
-			return false
-		}
-	}
-	s.columns = c
-	return true
-}
 
 // record is one data record.
 type record struct {
 	// number counts data records from 1; blank lines, comments and the header do not count. It is the record's offset.
 	number uint64
-	// line is the line of the record, or the beginning of a very long one.
+	// line is the text of the record, or the beginning of a very long one.
 	line string
 	// fields are the fields by role; the field of a role without a column is empty.
 	fields [numRoles]string
@@ -195,32 +115,99 @@ type record struct {
 	err error
 }
 
+// textReader reads the texts of records: a line each, or several lines if a field in quotes spans them.
+type textReader struct {
+	lines  *lineReader
+	quotes bool
+	quoteScanner
+	// line is the number of the line on which the last record begins, spans the number of records that span lines.
+	line  int
+	spans uint64
+}
+
+// errNUL is returned for a file with a NUL byte, which no text has.
+var errNUL = errors.New("has a NUL byte, so the file is no text in UTF-8")
+
+// next returns the text of the next record that is not blank, or io.EOF. Any other error means that it is not certain where later records
+// begin.
+func (t *textReader) next() (string, error) {
+	line := ""
+	for isBlank(line) {
+		next, err := t.readLine()
+		if err != nil {
+			return "", err
+		}
+		line = next
+	}
+	t.line = t.lines.number
+	if !t.quotes {
+		return line, nil
+	}
+
+	text := line
+	var joined strings.Builder
+	for {
+		continues, err := t.scan(line)
+		switch {
+		case err != nil:
+			return text, fmt.Errorf("line %d: %w", t.line, err)
+		case !continues && joined.Len() == 0:
+			return text, nil
+		case !continues:
+			t.spans++
+			return joined.String(), nil
+		}
+
+		if joined.Len() == 0 {
+			joined.WriteString(line)
+		}
+		line, err = t.readLine()
+		if errors.Is(err, io.EOF) || joined.Len()+len(line) > maxLine {
+			return text, fmt.Errorf("line %d: %w", t.line, errOpenQuote)
+		}
+		if err != nil {
+			return text, err
+		}
+		joined.WriteByte('\n')
+		joined.WriteString(line)
+	}
+}
+
+func (t *textReader) readLine() (string, error) {
+	line, err := t.lines.next()
+	if err != nil {
+		return "", err
+	}
+	text := string(line)
+	if strings.IndexByte(text, 0) >= 0 {
+		return "", fmt.Errorf("line %d %w", t.lines.number, errNUL)
+	}
+	return text, nil
+}
+
 // recordReader reads the records of a file.
 type recordReader struct {
 	shape *shape
-	lines *lineReader
+	texts *textReader
 	n     uint64
 	split []string
 }
 
-func newRecordReader(r io.Reader, kind Kind, f Format) (*recordReader, error) {
-	rr := &recordReader{lines: newLineReader(r)}
-	head, err := rr.lines.peek()
-	if err != nil {
-		return nil, err
+// newRecordReader returns a reader of the records of a file with this shape.
+func newRecordReader(f *file, s *shape) (*recordReader, error) {
+	lines := newLineReader(f, s.lineEnd)
+	for skipped := 0; skipped < s.comments; {
+		line, err := lines.next()
+		if err != nil {
+			return nil, err
+		}
+		if !isBlank(string(line)) {
+			skipped++
+		}
 	}
-	if len(head) == 0 {
-		return nil, errNoRecords
-	}
-	lines := make([]string, len(head))
-	for i, line := range head {
-		lines[i] = string(line)
-	}
-	if rr.shape, err = learn(kind, f, lines); err != nil {
-		return nil, err
-	}
-	for range rr.shape.skip {
-		if _, _, err := rr.lines.next(); err != nil {
+	rr := &recordReader{shape: s, texts: &textReader{lines: lines, quotes: s.quotes, quoteScanner: quoteScanner{d: s.delimiter}}}
+	if s.headed {
+		if _, err := rr.texts.next(); err != nil {
 			return nil, err
 		}
 	}
@@ -230,37 +217,35 @@ func newRecordReader(r io.Reader, kind Kind, f Format) (*recordReader, error) {
 // next returns the next record, or io.EOF. The err of a record says that this record is bad; a returned error means that the file cannot be
 // read.
 func (rr *recordReader) next() (record, error) {
-	for {
-		line, tooLong, err := rr.lines.next()
-		if err != nil {
-			return record{}, err
-		}
-		r := record{line: string(line)}
-		if !tooLong && isBlank(r.line) {
-			continue
-		}
-		rr.n++
-		r.number = rr.n
-		if tooLong {
-			r.err = fmt.Errorf("the line is longer than %d bytes", maxLine)
-			return r, nil
-		}
-		rr.fill(&r)
-		return r, nil
+	text, err := rr.texts.next()
+	if err != nil {
+		return record{}, err
 	}
+	rr.n++
+	r := record{number: rr.n, line: text}
+	rr.fill(&r)
+	return r, nil
 }
 
-// fill splits the line of a record into its fields.
+// fill splits the text of a record into its fields.
 func (rr *recordReader) fill(r *record) {
-	rr.split, r.err = rr.shape.delimiter.split(rr.split[:0], r.line)
+	rr.split, r.err = rr.shape.delimiter.split(rr.split[:0], r.line, rr.shape.quotes)
 	switch {
 	case r.err != nil:
+		return
 	case len(rr.split) != rr.shape.fields:
 		r.err = fmt.Errorf("it has %d fields, not %d as the first row", len(rr.split), rr.shape.fields)
-	default:
-		for role, i := range rr.shape.columns {
-			if i >= 0 {
-				r.fields[role] = rr.split[i]
+		return
+	case rr.shape.headed && slices.Equal(rr.split, rr.shape.header):
+		r.err = errors.New("it repeats the names of the columns")
+		return
+	}
+	r.fields = rr.shape.constants
+	for role, i := range rr.shape.columns {
+		if i >= 0 && !slices.Contains(rr.shape.absent, rr.split[i]) {
+			r.fields[role] = rr.split[i]
+			if len(r.line) > keptLine {
+				r.fields[role] = strings.Clone(rr.split[i]) // the events of a call must not keep long lines in memory
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/atomicfile"
 )
 
@@ -27,8 +28,16 @@ const rejectsHeader = "row\treason\tline\n"
 
 func (r *Reject) append(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, r.Record, 10)
-	dst = append(append(dst, '\t'), strings.Join(strings.Fields(r.Reason), " ")...)
-	dst = append(append(dst, '\t'), r.Line[:min(len(r.Line), keptLine)]...)
+	dst = append(append(dst, '\t'), events.EscapeControls(strings.Join(strings.Fields(r.Reason), " "))...)
+	dst = append(dst, '\t')
+	// Control characters are escaped, but for the tabs that may delimit fields: a record may span lines, and what others wrote must not reach
+	// a terminal as it is.
+	for i, field := range strings.Split(r.Line[:min(len(r.Line), keptLine)], "\t") {
+		if i > 0 {
+			dst = append(dst, '\t')
+		}
+		dst = append(dst, events.EscapeControls(field)...)
+	}
 	return append(dst, '\n')
 }
 
@@ -54,7 +63,7 @@ func openRejects(path string, done uint64) (*rejects, error) {
 	}
 	kept := []byte(rejectsHeader)
 	lines := bufio.NewScanner(bytes.NewReader(data[len(kept):]))
-	lines.Buffer(nil, 4*keptLine)
+	lines.Buffer(nil, 16*keptLine) // an escaped line has up to four times as many bytes
 	for lines.Scan() {
 		number, _, _ := strings.Cut(lines.Text(), "\t")
 		if n, err := strconv.ParseUint(number, 10, 64); err != nil || n > done {

@@ -44,54 +44,128 @@ func (d Delimiter) String() string {
 	return fmt.Sprintf("%q", byte(d))
 }
 
-// errQuote is the error for a field that begins with a quote and does not end with one. A quoted field must not continue on the next
-// line: otherwise a single lost quote would swallow the rest of the file.
-var errQuote = errors.New("a quoted field does not end")
+// The errors of a record whose quotes do not enclose fields. The quotes of all later records are then not certain either: text of one user
+// could be read as rows.
+var (
+	errOpenQuote  = errors.New("a quoted field does not end")
+	errAfterQuote = errors.New("a quoted field is followed by text")
+)
 
-// split appends the fields of a line to dst, without the spaces around them. A field may be in double quotes, with quotes inside doubled,
-// unless the delimiter is a tab or space: such files do not use quotes.
-func (d Delimiter) split(dst []string, line string) ([]string, error) {
-	if d == Space {
-		return appendWords(dst, line), nil
-	}
+// split appends the fields of a record to dst, without the spaces around them. With quotes, a field may be enclosed in double quotes, with
+// quotes inside doubled, and may then span lines.
+//
+// The package encoding/csv is not used: it reads a field whose quote is lost to the end of the file into memory, and it cannot tell such a
+// field from one that has a quote in its middle, as in 5" nails.
+func (d Delimiter) split(dst []string, text string, quotes bool) ([]string, error) {
 	for {
-		rest := strings.TrimLeft(line, " ")
-		if d != Tab && strings.HasPrefix(rest, `"`) {
-			field, after, err := cutQuoted(rest[1:])
+		text = strings.TrimLeft(text, d.blanks())
+		switch {
+		case d == Space && text == "":
+			return dst, nil
+		case quotes && strings.HasPrefix(text, `"`):
+			field, after, err := cutQuoted(text[1:])
 			if err != nil {
 				return dst, err
 			}
-			dst, line = append(dst, field), strings.TrimLeft(after, " ")
-			if line == "" {
+			dst = append(dst, field)
+			rest := strings.TrimLeft(after, d.blanks())
+			switch {
+			case rest == "":
 				return dst, nil
+			case d == Space && rest != after:
+				text = rest
+			case d != Space && rest[0] == byte(d):
+				text = rest[1:]
+			default:
+				return dst, errAfterQuote
 			}
-			if line[0] != byte(d) {
-				return dst, errQuote
+		default:
+			i := d.index(text)
+			if i < 0 {
+				return append(dst, strings.TrimRight(text, d.blanks())), nil
 			}
-			line = line[1:]
-			continue
+			dst, text = append(dst, strings.TrimRight(text[:i], d.blanks())), text[i+1:]
 		}
-		i := strings.IndexByte(line, byte(d))
-		if i < 0 {
-			return append(dst, strings.Trim(line, " ")), nil
-		}
-		dst, line = append(dst, strings.Trim(line[:i], " ")), line[i+1:]
 	}
 }
 
-func appendWords(dst []string, line string) []string {
-	start := -1
-	for i := range len(line) {
-		if space := line[i] == ' ' || line[i] == '\t'; space && start >= 0 {
-			dst, start = append(dst, line[start:i]), -1
-		} else if !space && start < 0 {
-			start = i
+// blanks are the characters around a field that do not count.
+func (d Delimiter) blanks() string {
+	if d == Space {
+		return " \t"
+	}
+	return " "
+}
+
+// index returns the index of the next delimiter in a text, or -1.
+func (d Delimiter) index(text string) int {
+	if d == Space {
+		return strings.IndexAny(text, " \t")
+	}
+	return strings.IndexByte(text, byte(d))
+}
+
+// quoteScanner finds out whether a record ends with its line, or continues on the next one within quotes.
+type quoteScanner struct {
+	d     Delimiter
+	place quotePlace
+	// fields is the number of quoted fields.
+	fields uint64
+}
+
+// quotePlace is a place in a record.
+type quotePlace uint8
+
+const (
+	fieldStart quotePlace = iota
+	insideField
+	insideQuotes
+	afterQuotes
+)
+
+// scan reads the next line of a record. It reports whether the record continues on the line after it.
+func (q *quoteScanner) scan(line string) (continues bool, err error) {
+	if q.place != insideQuotes {
+		q.place = fieldStart
+		if strings.IndexByte(line, '"') < 0 {
+			return false, nil
 		}
 	}
-	if start >= 0 {
-		dst = append(dst, line[start:])
+	for i := 0; i < len(line); i++ {
+		c := line[i]
+		delimits := c == byte(q.d) || q.d == Space && c == '\t'
+		switch q.place {
+		case fieldStart:
+			switch {
+			case delimits || c == ' ':
+			case c == '"':
+				q.place = insideQuotes
+				q.fields++
+			default:
+				q.place = insideField
+			}
+		case insideField:
+			if delimits {
+				q.place = fieldStart
+			}
+		case insideQuotes:
+			switch {
+			case c != '"':
+			case i+1 < len(line) && line[i+1] == '"':
+				i++
+			default:
+				q.place = afterQuotes
+			}
+		case afterQuotes:
+			switch {
+			case delimits:
+				q.place = fieldStart
+			case c != ' ':
+				return false, errAfterQuote
+			}
+		}
 	}
-	return dst
+	return q.place == insideQuotes, nil
 }
 
 // cutQuoted reads a field after its opening quote.
@@ -100,7 +174,7 @@ func cutQuoted(s string) (field, rest string, err error) {
 	for {
 		i := strings.IndexByte(s, '"')
 		if i < 0 {
-			return "", "", errQuote
+			return "", "", errOpenQuote
 		}
 		unquoted.WriteString(s[:i])
 		if s = s[i+1:]; !strings.HasPrefix(s, `"`) {
@@ -109,29 +183,4 @@ func cutQuoted(s string) (field, rest string, err error) {
 		unquoted.WriteByte('"')
 		s = s[1:]
 	}
-}
-
-// detectDelimiter returns the delimiter with which most lines have the same number of fields, at least two.
-func detectDelimiter(lines []string) (Delimiter, error) {
-	var best Delimiter
-	bestLines := 0
-	for _, d := range []Delimiter{Tab, Comma, Semicolon, Space} {
-		byCount := map[int]int{}
-		agree := 0
-		for _, line := range lines {
-			fields, err := d.split(nil, line)
-			if err != nil || len(fields) < 2 {
-				continue
-			}
-			byCount[len(fields)]++
-			agree = max(agree, byCount[len(fields)])
-		}
-		if agree > bestLines {
-			best, bestLines = d, agree
-		}
-	}
-	if bestLines == 0 || 2*bestLines < len(lines) {
-		return 0, errors.New("the first lines have no common delimiter (tab, comma, semicolon, space): give --delimiter")
-	}
-	return best, nil
 }

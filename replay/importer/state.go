@@ -49,8 +49,6 @@ type Totals struct {
 	Skipped uint64 `json:"skipped"`
 	// Clamped counts the records with a time after the import's start, which got the start instead.
 	Clamped uint64 `json:"clamped"`
-	// Early counts the records whose time is a number before 1990, which may not be a time.
-	Early uint64 `json:"early"`
 }
 
 // ErrState is returned when the state file belongs to another import.

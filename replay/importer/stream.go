@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -23,9 +24,7 @@ type Record struct {
 	Repeat bool
 	// Clamped reports whether the time of the record was in the future, and was replaced.
 	Clamped bool
-	// Early is the time in the record if it is a number and long ago, so that it may not be a time; otherwise empty.
-	Early string
-	// Line is the record as it was read, for the rejects.
+	// Line is the record as it was read, or its beginning, for the rejects.
 	Line string
 }
 
@@ -43,8 +42,6 @@ type Origin struct {
 	Digest string
 	// Shape describes how records are read, for people.
 	Shape string
-	// First describes the first record, for people; empty means that the notice does not mention it.
-	First string
 	// StartedAt is when the import began; zero means now.
 	StartedAt time.Time
 }
@@ -56,29 +53,14 @@ type Origin struct {
 func RunRecords(
 	ctx context.Context, o Options, of Origin, open func(source string, start time.Time) (Records, error),
 ) (*Report, error) {
-	def(&o.Patience, DefaultPatience)
-	def(&o.CallTimeout, defaultCallTimeout)
-	if o.Observe == nil {
-		o.Observe = func(Progress) {}
-	}
-	if o.Notice == nil {
-		o.Notice = func(string) {}
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
+	o.setDefaults()
 	if of.StartedAt.IsZero() {
-		// Rounded down to a second, because a service whose clock is slightly behind would clamp the present time to its own.
-		of.StartedAt = o.Now().UTC().Truncate(time.Second)
+		of.StartedAt = startOf(o.Now())
 	}
 	r := &run{Options: o, state: &state{
-		Version: stateVersion, Kind: o.Kind, File: filepath.Base(o.Path), Digest: of.Digest, Shape: of.Shape, First: o.First,
+		Version: stateVersion, Kind: o.Kind, File: cmp.Or(o.Name, filepath.Base(o.Path)), Digest: of.Digest, Shape: of.Shape, First: o.First,
 		LogID: o.LogID, Source: o.Source, StartedAt: of.StartedAt,
 	}}
-	r.Notice("reading " + of.Shape)
-	if of.First != "" {
-		r.Notice("first row: " + of.First)
-	}
 	if err := r.openState(); err != nil {
 		return nil, err
 	}
@@ -94,11 +76,24 @@ func RunRecords(
 	})
 	g.Go(func() error { return r.publish(gctx, calls) })
 	err = g.Wait()
-	if r.rejects != nil {
-		// An interrupted import saves too: the next run continues from here.
-		err = errors.Join(err, r.save(err == nil), r.rejects.close())
-	}
+	// An interrupted import saves too: the next run continues from here.
+	err = errors.Join(err, r.save(err == nil), r.rejects.close())
 	return r.finish(), err
+}
+
+// setDefaults replaces options that are not set.
+func (o *Options) setDefaults() {
+	def(&o.Patience, DefaultPatience)
+	def(&o.CallTimeout, defaultCallTimeout)
+	if o.Observe == nil {
+		o.Observe = func(Progress) {}
+	}
+	if o.Notice == nil {
+		o.Notice = func(string) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 }
 
 func def[T comparable](field *T, value T) {

@@ -40,9 +40,9 @@ func (t tally) key() *skeinv1.CounterKey {
 func (k Kind) tallied() bool { return k == Plays || k == Likes }
 
 // expectTallies counts the records of a file of plays or likes.
-func expectTallies(o CompareOptions) (map[tally]int64, error) {
+func expectTallies(ctx context.Context, o CompareOptions) (map[tally]int64, error) {
 	want, likes := map[tally]int64{}, map[[2]string]bool{}
-	err := eachRecord(o, func(r *record, _ events.Micros) {
+	err := eachRecord(ctx, o, func(r *record, _ events.Micros) {
 		u, i := r.fields[user], r.fields[item]
 		if o.Kind == Plays {
 			want[tally{item: i}]++
@@ -59,7 +59,7 @@ func expectTallies(o CompareOptions) (map[tally]int64, error) {
 
 // tallies compares all tallies of a file.
 func (c *comparer) tallies(ctx context.Context) error {
-	want, err := expectTallies(c.CompareOptions)
+	want, err := expectTallies(ctx, c.CompareOptions)
 	if err != nil {
 		return err
 	}

@@ -60,19 +60,20 @@ func compareTallies(t *testing.T, kind Kind, text string, counters *fakeCounters
 	t.Helper()
 	l := newFakeLog(t)
 	o := options(t, l, text)
-	o.Kind = kind
+	o.Kind, o.MaxRejects = kind, mustAllow(t, "2")
 	report := mustRun(t, o)
 	counters.taken = l.taken
 	var told []string
 	found, err := Compare(t.Context(), CompareOptions{
 		Kind: kind, Path: o.Path, StartedAt: report.StartedAt, AtLeast: report.Position, Counters: counters,
+		MaxRejects: o.MaxRejects,
 		Difference: func(text string) { told = append(told, text) },
 	})
 	slices.Sort(told)
 	return found, told, err
 }
 
-const somePlays = "user,item,time\nann,i1,2024-01-01\n" + "ann,i1,2024-01-01\nann,i2,2024-01-02\nbob,i1,2030-01-01\n" +
+const somePlays = "user,item,time\nann,i1,2024-01-01\n" + "ann,i1,2024-01-01\nann,i2,2024-01-02\nbob,i1,2026-03-05\n" +
 	"bob,bad id,2024-01-01\nbob,i3,soon\n"
 
 func TestCompareTallies(t *testing.T) {

@@ -1,8 +1,11 @@
 package importer
 
 import (
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/skein-feed/skein/events"
 )
 
 func TestParseTime(t *testing.T) {
@@ -48,6 +51,49 @@ func TestParseTimeRefuses(t *testing.T) {
 	} {
 		if got, err := ParseTime(in); err == nil {
 			t.Errorf("ParseTime(%q) = %v, want an error", in, got.Time())
+		}
+	}
+}
+
+func TestTimesOfAUnit(t *testing.T) {
+	begin := microsOf(start)
+	for _, c := range []struct {
+		unit TimeUnit
+		in   string
+		want events.Micros
+	}{
+		{UnitAuto, "1254192988.5", 1254192988_500000},
+		{UnitAuto, "2009-09-29", 1254182400_000000},
+		{"s", "11", 11_000000},
+		{"s", "0.1234567", 123456},
+		{"ms", "1254192988123", 1254192988_123000},
+		{"ms", "1254192988123.5", 1254192988_123500},
+		{"us", "1254192988123456", 1254192988_123456},
+		{"us", "5", 5},
+		{"ms", "2009-09-29", 1254182400_000000},
+	} {
+		got, clamped, err := c.unit.parse(c.in, begin)
+		if err != nil || got != c.want || clamped {
+			t.Errorf("%q in %q: got %d, %v, %v, want %d", c.in, c.unit, got, clamped, err, c.want)
+		}
+	}
+
+	for _, c := range []struct {
+		unit TimeUnit
+		in   string
+		want string
+	}{
+		{UnitAuto, "631151999", "before 1990"},
+		{UnitAuto, "20171121123000", "more than a day after the start"},
+		{"s", "1709251200000", "too large for unix seconds"},
+		{"s", "1900000000", "more than a day after the start"},
+		{"ms", "99999999999999999999", "is no time"},
+		{"s", "99999999999999", "too large for unix seconds"},
+		{"s", "1.2.3", "is no time"},
+		{"us", "soon", "is no time"},
+	} {
+		if got, _, err := c.unit.parse(c.in, begin); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q in %q: got %d, %v, want an error with %q", c.in, c.unit, got, err, c.want)
 		}
 	}
 }

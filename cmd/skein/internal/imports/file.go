@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 )
@@ -24,7 +25,14 @@ type Cmd struct {
 	Pins    pinsCmd    `cmd:"" help:"Import pins: an owner and a pin a row, perhaps with board, item, re-pinned pin, attributes, time."`
 	Plays   playsCmd   `cmd:"" help:"Import plays: a user and an item a row, perhaps with a time."`
 	Likes   likesCmd   `cmd:"" help:"Import likes: a user and an item a row, perhaps with a time."`
-	Redis   redisCmd   `cmd:"" help:"Import from a live Redis, by a mapping of what its keys mean."`
+
+	Unfollows      unfollowsCmd      `cmd:"" help:"Import ends of follows: a follower and a user a row, perhaps with a time."`
+	BoardUnfollows boardUnfollowsCmd `cmd:"" help:"Import ends of board follows: a follower, an owner and a board a row, perhaps with a time."`
+	Blocks         blocksCmd         `cmd:"" help:"Import blocks: a user and a blocked user a row, perhaps with a time."`
+	Mutes          mutesCmd          `cmd:"" help:"Import mutes: a user and a muted user a row, perhaps with a time."`
+	HiddenRepins   hiddenRepinsCmd   `cmd:"" help:"Import hidden re-pins: a user and the user whose re-pins it hides, perhaps with a time."`
+
+	Redis redisCmd `cmd:"" help:"Import from a live Redis, by a mapping of what its keys mean."`
 }
 
 type followsCmd struct {
@@ -101,10 +109,81 @@ func (c *likesCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Likes)
 }
 
+type unfollowsCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*unfollowsCmd) Help() string {
+	return `Columns: follower, user [, time]. An unfollow ends older follows of the user and of the user's boards. ` + importHelp
+}
+
+// Run imports unfollows.
+func (c *unfollowsCmd) Run(ctx context.Context, std *command.Streams) error {
+	return c.run(ctx, std, importer.Unfollows)
+}
+
+type boardUnfollowsCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*boardUnfollowsCmd) Help() string {
+	return `Columns: follower, owner, board [, time]. A follower of the owner no longer sees this board. ` + importHelp
+}
+
+// Run imports unfollows of boards.
+func (c *boardUnfollowsCmd) Run(ctx context.Context, std *command.Streams) error {
+	return c.run(ctx, std, importer.BoardUnfollows)
+}
+
+type blocksCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*blocksCmd) Help() string {
+	return `Columns: user, blocked [, time]. A block ends the follows between the two that are older. ` + importHelp
+}
+
+// Run imports blocks.
+func (c *blocksCmd) Run(ctx context.Context, std *command.Streams) error {
+	return c.run(ctx, std, importer.Blocks)
+}
+
+type mutesCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*mutesCmd) Help() string {
+	return `Columns: user, muted [, time]. ` + importHelp
+}
+
+// Run imports mutes.
+func (c *mutesCmd) Run(ctx context.Context, std *command.Streams) error {
+	return c.run(ctx, std, importer.Mutes)
+}
+
+type hiddenRepinsCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*hiddenRepinsCmd) Help() string {
+	return `Columns: user, hidden [, time]. The user no longer sees what the hidden user re-pins. ` + importHelp
+}
+
+// Run imports hidden re-pins.
+func (c *hiddenRepinsCmd) Run(ctx context.Context, std *command.Streams) error {
+	return c.run(ctx, std, importer.HiddenRepins)
+}
+
 const importHelp = `Columns are found by their names, or given by --columns. Files may be
-packed with gzip or zstd. Everything is history: it never undoes what happened live. An import can be interrupted and run
-again at any time: it continues where it was, and the log ignores what it has. Rows that cannot be taken are written beside
-the file with the reason.`
+packed with gzip or zstd. The whole file is read before anything is published, and nothing is published if it can be read in two
+ways or has more bad rows than --max-rejects allows. Everything is history: it never undoes what happened live. An import can
+be interrupted and run again at any time: it continues where it was, and the log ignores what it has. Bad rows are written
+beside the file with the reason.`
 
 // importLimits are the limits of all imports.
 type importLimits struct {
@@ -163,10 +242,13 @@ type importFlags struct {
 	command.ClientFlags `embed:""`
 	importLimits        `embed:""`
 
-	File      string        `arg:"" help:"The file." type:"existingfile"`
+	File      string        `arg:"" help:"The file; - is standard input." type:"existingfile"`
 	Columns   []string      `help:"The roles of the columns: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
 	Delimiter string        `help:"comma, tab, semicolon, space, or one character; by default found out." placeholder:"NAME"`
 	Header    *bool         `help:"The first line names the columns, or is a row (--no-header); by default found out." negatable:""`
+	Quotes    *bool         `help:"Double quotes enclose fields, or not (--no-quotes); by default found out." negatable:""`
+	Null      []string      `help:"Text of an absent value, such as NULL, or empty for none; by default found out." placeholder:"TEXT" sep:"none"`
+	TimeUnit  string        `help:"Unit of times that are numbers: s, ms or us; by default found out." placeholder:"UNIT"`
 	First     bool          `help:"Take only the first row of each follower and user (or board), owner and pin, or user and item."`
 	Source    string        `help:"Name of the import in the log; by default the file's name and a hash of it." placeholder:"NAME"`
 	State     string        `help:"Where the import keeps how far it is; by default FILE.skein-import.json." type:"path" placeholder:"PATH"`
@@ -178,14 +260,19 @@ type importFlags struct {
 	Compare       bool `help:"Afterwards compare every list and count of the users or items in the file with the service."`
 	CompareChecks int  `help:"How many random pairs --compare checks besides, for follows and boards." default:"100000"`
 
+	Constant map[string]string `help:"A role with the same value in all rows, such as follower=ann." placeholder:"ROLE=VALUE" mapsep:"none"`
+
 	JSON bool `help:"Print the report as JSON."`
 }
 
 func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	o := importer.Options{
-		Kind: kind, Path: c.File, First: c.First, Source: c.Source, State: c.State, Rejects: c.Rejects,
+		Kind: kind, First: c.First, Source: c.Source, MaxRejects: c.MaxRejects,
 		Restart: c.Restart, DryRun: c.DryRun, Patience: c.RetryFor, CallTimeout: c.Timeout,
-		Format: importer.Format{Columns: c.Columns, Header: importer.HeaderAuto}, MaxLag: c.MaxLag,
+		Format: importer.Format{
+			Columns: c.Columns, Constants: c.Constant, Header: importer.HeaderAuto, Quotes: c.Quotes, Null: c.Null,
+		},
+		MaxLag: c.MaxLag,
 	}
 	if c.Header != nil {
 		o.Format.Header = importer.HeaderNo
@@ -199,10 +286,19 @@ func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 			return o, command.Usagef("--delimiter: %w", err)
 		}
 	}
+	if c.TimeUnit != "" {
+		var err error
+		if o.Format.TimeUnit, err = importer.ParseTimeUnit(c.TimeUnit); err != nil {
+			return o, command.Usagef("--time-unit: %w", err)
+		}
+	}
 	return o, nil
 }
 
 func (c *importFlags) run(ctx context.Context, std *command.Streams, kind importer.Kind) error {
+	if c.Compare && !kind.IsComparable() {
+		return command.Usagef("--compare: the service does not list %s", kind)
+	}
 	o, err := c.options(kind)
 	if err != nil {
 		return err
@@ -216,12 +312,26 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 		o.LogID = status.GetLog().GetLogId()
 	}
 	o.Publish, o.Lag = c.publishing(api)
+	from, err := spool(ctx, c.File, std.In)
+	if err != nil {
+		return err
+	}
+	defer from.remove()
+	o.Path = from.path
+	if from.isCopy {
+		o.Name = from.name
+	}
+	o.State, o.Rejects = cmp.Or(c.State, from.beside+".skein-import.json"), cmp.Or(c.Rejects, from.beside+".rejects.tsv")
+
 	bar := command.NewProgress(std.Err, "import "+string(kind))
-	o.Notice = bar.Note
+	o.Notice = func(text string) { bar.Note(events.EscapeControls(text)) }
 	o.Observe = importedOn(bar)
 	began := time.Now()
 	report, err := c.importFile(ctx, api, o)
 	bar.End()
+	if errors.Is(err, importer.ErrRejected) {
+		return errors.Join(c.report(std, report, time.Since(began)), err)
+	}
 	if err != nil {
 		if (ctx.Err() != nil || errors.Is(err, errCancelled)) && report != nil {
 			std.Sayf("the same command continues from row %d", report.Record)
@@ -289,22 +399,19 @@ func (c *importFlags) report(std *command.Streams, r *importer.Report, took time
 		})
 	}
 	verb := "imported"
-	if c.DryRun {
+	if r.Unpublished {
 		verb = "would be imported"
 	}
 	std.Sayf("%d rows: %d events %s as %s, %d rows rejected (%s), %d skipped as repeats, %d with a time in the future",
 		r.Records, r.Events, verb, r.Source, r.Rejected, importer.Percent(r.Rejected, r.Records), r.Skipped, r.Clamped)
-	if r.Early > 0 {
-		std.Sayf("%d rows have a small number as their time, which became a time before 1990", r.Early)
-	}
 	sayReasons(std, r.Reasons)
 	for _, rej := range r.SampleRejects {
-		std.Sayf("row %d: %s: %s", rej.Record, rej.Reason, rej.Line)
+		std.Sayf("row %d: %s: %s", rej.Record, rej.Reason, events.EscapeControls(rej.Line))
 	}
 	if r.Rejects != "" {
 		std.Sayf("rejected rows: %s", r.Rejects)
 	}
-	if !c.DryRun {
+	if !r.Unpublished {
 		std.Sayf("%d events sent in %v: %.0f a second", r.Sent, took.Round(time.Millisecond), float64(r.Sent)/took.Seconds())
 	}
 	if r.Waited > 0 {
@@ -321,7 +428,7 @@ func (c *importFlags) compare(
 	bar := command.NewProgress(std.Err, "compare")
 	began := time.Now()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
-		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, StartedAt: r.StartedAt, AtLeast: r.Position,
+		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, MaxRejects: o.MaxRejects, StartedAt: r.StartedAt, AtLeast: r.Position,
 		Graph: api.Graph(), Feed: api.Feed(), Counters: api.Counters(), Checks: c.CompareChecks, Seed: rand.Uint64(), Patience: c.RetryFor,
 		Observe: func(done, total int) {
 			bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d users and boards", done, total))
@@ -337,6 +444,9 @@ func (c *importFlags) compare(
 	case importer.Plays, importer.Likes:
 		std.Sayf("compared the counts of %d items and %d users in %v: %d differences",
 			found.Items, found.Users, took, found.Differences)
+	case importer.Blocks, importer.Mutes:
+		std.Sayf("compared %d users: %d lists with %d entries in %v: %d differences",
+			found.Users, found.Lists, found.Entries, took, found.Differences)
 	case importer.Pins:
 		std.Sayf("compared %d users and %d boards: %d lists with %d entries, all totals in %v: %d differences",
 			found.Users, found.Boards, found.Lists, found.Entries, took, found.Differences)
@@ -356,6 +466,10 @@ func importedOn(bar *command.Progress) func(importer.Progress) {
 	// Events that an earlier run has sent do not count for the rate.
 	first, begun := uint64(0), false
 	return func(at importer.Progress) {
+		if at.Checking {
+			bar.Show(at.Read, at.Size, "checking the file, nothing is published yet")
+			return
+		}
 		if !begun {
 			begun, first = true, at.Events
 		}

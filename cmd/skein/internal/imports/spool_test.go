@@ -1,0 +1,79 @@
+//go:build unix
+
+package imports
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A pipe to which nobody writes does not keep the command from ending.
+func TestWaitingForAPipeCanBeInterrupted(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	if _, err := spool(ctx, pipe, strings.NewReader("")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	left, err := os.ReadDir(os.TempDir())
+	if err != nil || len(left) > 0 {
+		t.Errorf("left in TMPDIR: %v, %v", left, err)
+	}
+
+	// The goroutine that opens the pipe ends when a writer comes.
+	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRegularFileIsNotCopied(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "follows.csv")
+	if err := os.WriteFile(path, []byte("ann,bob\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	got, err := spool(t.Context(), path, strings.NewReader("stdin"))
+	if want := (spooled{path: path, name: "follows.csv", beside: path}); err != nil || *got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
+func TestStandardInputIsCopiedOnce(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var names []string
+	for _, path := range []string{"-", "/dev/stdin", "/dev/fd/0"} {
+		got, err := spool(t.Context(), path, strings.NewReader("ann,bob\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(got.path); string(text) != "ann,bob\n" || err != nil {
+			t.Errorf("%s: the copy is %q, %v", path, text, err)
+		}
+		names = append(names, got.name+" "+got.beside)
+		if got.remove(); exists(got.path) {
+			t.Errorf("%s: the copy is left", path)
+		}
+	}
+	if names[0] != names[1] || names[0] != names[2] || !strings.HasPrefix(names[0], "stdin stdin-") {
+		t.Errorf("got %q, want the same name three times", names)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

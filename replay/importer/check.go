@@ -1,0 +1,132 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// ErrRejected is returned when more records of a file are bad than may be.
+var ErrRejected = errors.New("nothing was published")
+
+// check reads a whole file as an import does, publishes nothing, and tells people how the file is read.
+func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, error) {
+	o.Notice("reading " + s.String())
+	if s.comments > 0 {
+		o.Notice(fmt.Sprintf("skipping %d lines before the first row that begin with #", s.comments))
+	}
+	if err := noticeFirst(o, s, start); err != nil {
+		return nil, err
+	}
+
+	report := &Report{Source: o.Source, StartedAt: start, Shape: s.String(), Unpublished: true}
+	var earliestTime, latestTime events.Micros
+	err := eachChecked(ctx, o, s, start, func(r *Record) error {
+		report.Records, report.Record = r.Number, r.Number
+		if r.Clamped {
+			report.Clamped++
+		}
+		switch {
+		case r.Bad != nil:
+			report.Rejected++
+			report.Reasons.Add(r.Bad.Error(), r.Number, r.Line)
+			if o.DryRun && len(report.SampleRejects) < sampleSize {
+				report.SampleRejects = append(report.SampleRejects, Reject{Record: r.Number, Reason: r.Bad.Error(), Line: r.Line})
+			}
+			return nil
+		case r.Repeat:
+			report.Skipped++
+			return nil
+		}
+
+		at := microsOf(r.Events[0].GetOccurredAt().AsTime())
+		if report.Events == 0 {
+			earliestTime, latestTime = at, at
+		}
+		earliestTime, latestTime = min(earliestTime, at), max(latestTime, at)
+		report.Events += uint64(len(r.Events))
+		for _, ev := range r.Events {
+			if o.DryRun && len(report.Sample) < sampleSize {
+				report.Sample = append(report.Sample, ev)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if report.Records == 0 {
+		return nil, errNoRecords
+	}
+	if s.hasTime() && report.Events > 0 {
+		o.Notice(fmt.Sprintf("times from %s to %s", stamp(earliestTime), stamp(latestTime)))
+	}
+	return report, nil
+}
+
+// noticeFirst tells people what the first record means.
+func noticeFirst(o Options, s *shape, start time.Time) error {
+	records, err := newFileRecords(o, s, o.Source, start)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = records.Close() }() // it was only read
+
+	first, err := records.reader.next()
+	if errors.Is(err, io.EOF) {
+		return errNoRecords
+	}
+	if err != nil {
+		return err
+	}
+	o.Notice("first row: " + records.understood(&first))
+	return nil
+}
+
+// eachChecked calls do for each record of a file.
+func eachChecked(ctx context.Context, o Options, s *shape, start time.Time, do func(*Record) error) error {
+	records, err := newFileRecords(o, s, o.Source, start)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = records.Close() }() // it was only read
+
+	for {
+		r, err := records.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if r.Number%observeEvery == 0 {
+			read, size := records.Extent()
+			o.Observe(Progress{Read: read, Size: size, Checking: true})
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+		if err := do(&r); err != nil {
+			return err
+		}
+	}
+}
+
+// writeRejects writes the rejected records of a file of which nothing is published.
+func writeRejects(ctx context.Context, o Options, s *shape, start time.Time) error {
+	rejects, err := openRejects(o.Rejects, 0)
+	if err != nil {
+		return fmt.Errorf("cannot keep rejects (--rejects places them): %w", err)
+	}
+	err = eachChecked(ctx, o, s, start, func(r *Record) error {
+		if r.Bad == nil {
+			return nil
+		}
+		return rejects.write([]Reject{{Record: r.Number, Reason: r.Bad.Error(), Line: r.Line}})
+	})
+	return errors.Join(err, rejects.sync(), rejects.close())
+}

@@ -1,0 +1,471 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// inspection decides how a file is read. An import cannot be undone, so it reads the whole file first, and returns an error where the file
+// can be read in more than one way.
+type inspection struct {
+	Options
+	open      func() (*file, error)
+	kind      kindColumns
+	mapping   *mapping
+	constants [numRoles]string
+	// start is the recorded start of the import.
+	start events.Micros
+}
+
+var errNoRecords = errors.New("the file has no rows")
+
+// newInspection checks the options before a file is read.
+func newInspection(o Options, start events.Micros) (*inspection, error) {
+	k, constants, err := kindOf(o.Kind, o.Format.Constants)
+	if err != nil {
+		return nil, err
+	}
+	m, err := k.parse(o.Format.Columns)
+	if err != nil {
+		return nil, err
+	}
+	if value := constants[when]; value != "" {
+		if _, _, err := o.Format.TimeUnit.parse(value, start); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConstant, err)
+		}
+	}
+	open := func() (*file, error) { return openFile(o.Path) }
+	return &inspection{Options: o, open: open, kind: k, mapping: m, constants: constants, start: start}, nil
+}
+
+// run reads the whole file, once for each delimiter that it may have, and decides its shape.
+func (in *inspection) run(ctx context.Context) (*shape, error) {
+	end, err := in.findLineEnd()
+	if err != nil {
+		return nil, err
+	}
+	delimiters := []Delimiter{Tab, Comma, Semicolon, Space}
+	if in.Format.Delimiter != 0 {
+		delimiters = []Delimiter{in.Format.Delimiter}
+	}
+	var all []*measurement
+	for _, d := range delimiters {
+		me, err := in.measure(ctx, shape{delimiter: d, lineEnd: end, quotes: in.Format.Quotes == nil || *in.Format.Quotes})
+		if err != nil {
+			return nil, err
+		}
+		if me != nil {
+			all = append(all, me)
+		}
+	}
+
+	me, err := in.choose(all)
+	if err != nil {
+		return nil, err
+	}
+	return in.decide(me, end)
+}
+
+func (in *inspection) findLineEnd() (byte, error) {
+	f, err := in.open()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return findLineEnd(f.Reader)
+}
+
+func (in *inspection) measure(ctx context.Context, s shape) (*measurement, error) {
+	f, err := in.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+
+	// With constants a file may have a single column, which no delimiter shows.
+	fewest := min(2, max(1, len(in.kind.required)))
+	if in.mapping != nil {
+		fewest = max(fewest, in.mapping.fields())
+	}
+	return measure(ctx, f, s, fewest, in.start, func() {
+		in.Observe(Progress{Read: f.read.Load(), Size: f.size, Checking: true})
+	})
+}
+
+// choose returns the measurement with the delimiter of the file.
+func (in *inspection) choose(all []*measurement) (*measurement, error) {
+	switch {
+	case len(all) == 0 && in.mapping != nil && in.mapping.fields() > 1:
+		return nil, fmt.Errorf("%w: there is no column %d in the first row with the delimiter %s: give --delimiter",
+			ErrColumns, in.mapping.fields(), in.delimiterNames())
+	case len(all) == 0:
+		return nil, fmt.Errorf("the first row has a single column with the delimiter %s: give --delimiter", in.delimiterNames())
+	case !slices.ContainsFunc(all, func(me *measurement) bool { return me.width() > 0 }):
+		return nil, errNoRecords
+	case in.Format.Delimiter != 0:
+		return all[0], nil
+	}
+
+	// A delimiter is possible if the number of rows with another number of fields is allowed, and most rows fit.
+	var possible, single []*measurement
+	for _, me := range all {
+		switch {
+		case !in.MaxRejects.allows(me.misfits, me.records) || 2*me.misfits >= max(me.records, 1):
+		case me.width() == 1:
+			single = append(single, me)
+		default:
+			possible = append(possible, me)
+		}
+	}
+	switch {
+	case len(possible) == 0 && len(single) > 0:
+		return single[0], nil
+	case len(possible) == 0:
+		return in.leastMisfits(all)
+	}
+
+	// Ids have no spaces and no tabs, but times and titles have. So if another delimiter is wrong, the ids have spaces and are refused, but
+	// if spaces are wrong, the ids may be valid.
+	withoutSpaces := slices.DeleteFunc(slices.Clone(possible), func(me *measurement) bool { return me.delimiter == Space })
+	if len(withoutSpaces) > 0 {
+		possible = withoutSpaces
+	}
+	named := slices.DeleteFunc(slices.Clone(possible), func(me *measurement) bool { return !in.isNamed(me) })
+	if len(named) > 0 {
+		possible = named
+	}
+	if len(possible) == 1 {
+		return possible[0], nil
+	}
+	readings := make([]string, 0, len(possible))
+	for _, me := range possible {
+		readings = append(readings, fmt.Sprintf("by %s (first row: %s)", me.delimiter, quoted(me.firstFields())))
+	}
+	return nil, fmt.Errorf("it could be delimited %s: give --delimiter", strings.Join(readings, " or "))
+}
+
+// leastMisfits returns the only measurement with the fewest rows that do not fit, for a report on these rows.
+func (in *inspection) leastMisfits(all []*measurement) (*measurement, error) {
+	var least []*measurement
+	for _, me := range all {
+		if len(least) > 0 && me.misfits < least[0].misfits {
+			least = nil
+		}
+		if len(least) == 0 || me.misfits == least[0].misfits {
+			least = append(least, me)
+		}
+	}
+	if len(least) != 1 || 2*least[0].misfits >= least[0].records {
+		return nil, fmt.Errorf("most rows have another number of fields than the first with the delimiter %s: give --delimiter",
+			in.delimiterNames())
+	}
+	return least[0], nil
+}
+
+// delimiterNames names the delimiters that the file may have.
+func (in *inspection) delimiterNames() string {
+	if in.Format.Delimiter != 0 {
+		return in.Format.Delimiter.String()
+	}
+	return "tab, comma, semicolon or space"
+}
+
+// isNamed reports whether the first record, or a comment before it, has the names of all columns that are needed.
+func (in *inspection) isNamed(me *measurement) bool {
+	for _, names := range [][]string{me.first, in.commentNames(me)} {
+		if in.mapping != nil {
+			if _, err := in.mapping.resolve(names); in.mapping.needsHeader() && err == nil {
+				return true
+			}
+			continue
+		}
+		if c, err := in.kind.byName(names); err == nil && len(c.missing(in.kind.required)) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// commentNames returns the fields of the last comment with text.
+func (in *inspection) commentNames(me *measurement) []string {
+	for _, c := range slices.Backward(me.comments) {
+		if c.names() != "" {
+			names, _ := me.delimiter.split(nil, c.names(), me.quotes) // a comment that cannot be split names no columns
+			return names
+		}
+	}
+	return nil
+}
+
+// decide turns what was measured into the shape of the file.
+func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
+	s := &shape{
+		delimiter: me.delimiter, quotes: me.quotes, lineEnd: end, columns: noColumns(), constants: in.constants,
+		absent: in.Format.Null, timeUnit: in.Format.TimeUnit,
+	}
+	if err := in.decideQuotes(me); err != nil {
+		return nil, err
+	}
+	rows, err := in.decideComments(s, me)
+	if err != nil {
+		return nil, err
+	}
+	if me.first == nil {
+		me.first = me.firstFields() // every line of the file begins with #
+		me.columns = make([]columnValues, len(me.first))
+	} else {
+		rows = append(rows, me.first)
+	}
+	s.fields = len(me.first)
+	if s.fields == 0 {
+		return nil, errNoRecords
+	}
+
+	// Lines that begin with # are decided already. If there are none, the first record may still name the columns.
+	if len(rows) == 1 && !s.headed {
+		if err := in.decideHeader(s, me); err != nil {
+			return nil, err
+		}
+		if s.headed {
+			rows = nil
+		}
+	}
+	for c := range me.columns {
+		me.columns[c].shift(len(rows) - 1) // the records were counted from the first one that does not begin with #
+	}
+	for i, fields := range rows {
+		if len(fields) == s.fields {
+			for c, value := range fields {
+				me.columns[c].add(value, uint64(i+1), in.start)
+			}
+		}
+	}
+	if err := in.decideColumns(s, me); err != nil {
+		return nil, err
+	}
+	if err := in.checkRemarks(s, me); err != nil {
+		return nil, err
+	}
+	if err := in.decideTimes(s, me); err != nil {
+		return nil, err
+	}
+	return s, in.decideAbsent(s, me)
+}
+
+// decideQuotes returns an error if it is not certain what double quotes mean.
+func (in *inspection) decideQuotes(me *measurement) error {
+	rarelyQuoted := me.delimiter == Tab || me.delimiter == Space
+	switch {
+	case me.broken != nil && in.Format.Quotes != nil:
+		return fmt.Errorf("%w, so it is not certain where later rows begin: repair the line", me.broken)
+	case me.broken != nil:
+		return fmt.Errorf("%w, so it is not certain where later rows begin: repair the line, or give --no-quotes if double quotes are "+
+			"characters like others in this file", me.broken)
+	case me.spans > 0 && rarelyQuoted && in.Format.Quotes == nil:
+		return fmt.Errorf("%d rows begin a field with a double quote that ends on a later line: give --quotes if fields are enclosed in double "+
+			"quotes, or --no-quotes if these are characters like others", me.spans)
+	}
+	return nil
+}
+
+// decideComments decides which lines before the first record that begin with # are comments. It returns the fields of those that are rows.
+func (in *inspection) decideComments(s *shape, me *measurement) ([][]string, error) {
+	fields := len(me.first)
+	rowsBegin := len(me.comments)
+	var rows [][]string
+	for i, c := range me.comments {
+		split, err := s.delimiter.split(nil, c.text, s.quotes)
+		if err != nil {
+			return nil, fmt.Errorf("line %d (%q) begins with # and has quotes that do not enclose a field (%w): remove it if it is a comment",
+				c.number, c.shown(), err)
+		}
+		if c.isRemark() && len(rows) == 0 {
+			continue
+		}
+		if fields == 0 {
+			fields = len(split) // every line of the file begins with #
+		}
+		if len(split) != fields && len(rows) == 0 {
+			continue
+		}
+		if len(rows) == 0 {
+			rowsBegin = i
+		}
+		rows = append(rows, split)
+	}
+	s.comments = rowsBegin
+	if len(rows) == 0 {
+		return nil, nil
+	}
+
+	line := me.comments[rowsBegin]
+	names, _ := s.delimiter.split(nil, line.names(), s.quotes) // it was split before
+	switch in.Format.Header {
+	case HeaderNo:
+	case HeaderYes:
+		s.header, s.headed, rows = names, true, rows[1:]
+	default:
+		c, err := in.kind.byName(names)
+		if len(rows) == 1 && err == nil && len(c.missing(in.kind.required)) == 0 && me.first != nil {
+			s.comments = len(me.comments)
+			return nil, nil
+		}
+		return nil, fmt.Errorf("line %d (%q) begins with # and could be a row, the names of the columns or a comment: give --no-header if it is "+
+			"a row, --header if it names the columns, or remove it if it is a comment", line.number, line.shown())
+	}
+
+	me.records += uint64(len(rows))
+	return rows, nil
+}
+
+// checkRemarks returns an error if a line that was taken for a comment could be a row. No id begins with "# ", but a title may.
+func (in *inspection) checkRemarks(s *shape, me *measurement) error {
+	isID := func(r role) bool { return r != title && r != attributes && r != when }
+	for r, i := range s.columns {
+		if i == 0 && isID(role(r)) {
+			return nil
+		}
+	}
+	if s.delimiter == Space {
+		return nil // # is a field of its own
+	}
+	for _, c := range me.comments[:s.comments] {
+		fields, err := s.delimiter.split(nil, c.text, s.quotes)
+		if err != nil || len(fields) != s.fields {
+			continue
+		}
+		names, _ := s.delimiter.split(nil, c.names(), s.quotes) // it was split before
+		if found, err := in.kind.byName(names); err == nil && len(found.missing(in.kind.required)) == 0 {
+			continue
+		}
+		return fmt.Errorf("line %d (%q) begins with # and could be a row or a comment: remove it if it is a comment, or move it below "+
+			"another row if it is a row", c.number, c.shown())
+	}
+	return nil
+}
+
+// decideHeader decides whether the first record names the columns.
+func (in *inspection) decideHeader(s *shape, me *measurement) error {
+	names := in.commentNames(me)
+	if s.comments == 0 {
+		names = nil
+	}
+	headed, err := in.kind.isHeader(in.Format.Header, in.mapping, me, names)
+	switch {
+	case err != nil:
+		return err
+	case headed:
+		s.header, s.headed = me.first, true
+	case len(names) == s.fields:
+		s.header = names
+	}
+	return nil
+}
+
+// decideColumns finds the columns: by --columns, by the names in the file, or by position where no other order fits.
+func (in *inspection) decideColumns(s *shape, me *measurement) (err error) {
+	k := in.kind
+	if in.mapping != nil {
+		s.columns, err = in.mapping.resolve(s.header)
+	} else if s.columns, err = k.byName(s.header); err == nil {
+		missing := s.columns.missing(k.required)
+		switch {
+		case len(missing) == 0:
+		case len(missing) == len(k.required) && s.fields >= len(k.required) && s.fields <= len(k.positions) && in.fitsPositions(me):
+			s.columns = k.byPosition(s.fields)
+		default:
+			return fmt.Errorf("cannot tell which of the %d columns is the %s: give --columns (%s)\n%s",
+				s.fields, strings.Join(missing, " or the "), k.describe(), k.understood())
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for r, i := range s.columns {
+		if i >= s.fields {
+			return fmt.Errorf("%w: %s would be column %d, but the first row has %d", ErrColumns, role(r), i+1, s.fields)
+		}
+	}
+	return nil
+}
+
+// fitsPositions reports whether the column at the usual position of the time has times.
+func (in *inspection) fitsPositions(me *measurement) bool {
+	i := in.kind.byPosition(len(me.first))[when]
+	if i < 0 {
+		return true
+	}
+	fitting := me.records - me.misfits
+	times := me.columns[i].times()
+	return 2*times > fitting && in.MaxRejects.allows(fitting-times, me.records)
+}
+
+// decideTimes returns an error if the unit of the times is not certain, or if a column that is not used seems to have the times.
+func (in *inspection) decideTimes(s *shape, me *measurement) error {
+	if i := s.columns[when]; i >= 0 && s.timeUnit == UnitAuto {
+		found := make([]string, 0, len(unitNames))
+		for u, e := range me.columns[i].units {
+			if e.count > 0 {
+				found = append(found, fmt.Sprintf("like %s (%s: %q)", unitNames[u].name, rowText(e), e.text))
+			}
+		}
+		if len(found) > 1 {
+			return fmt.Errorf("%s has numbers that look %s: give --time-unit, or write all times in one unit",
+				s.columnName(i), strings.Join(found, " and "))
+		}
+	}
+	if s.hasTime() || in.mapping != nil {
+		return nil // who gives --columns without a time has chosen
+	}
+	for i := range me.columns {
+		if me.columns[i].looksLikeTimes() && !slices.Contains(s.columns[:], i) {
+			return fmt.Errorf("%s has times, but it is not known as the time of the rows, and without a time every row gets that of the import: "+
+				"give --columns with time=%d, or without a time (%s)", s.columnName(i), i+1, in.example(s))
+		}
+	}
+	return nil
+}
+
+// example returns --columns with the columns that were found.
+func (in *inspection) example(s *shape) string {
+	var parts []string
+	for _, r := range slices.Concat(in.kind.required, in.kind.optional) {
+		if i := s.columns[r]; i >= 0 {
+			parts = append(parts, fmt.Sprintf("%s=%d", r, i+1))
+		}
+	}
+	return "--columns " + strings.Join(parts, ",")
+}
+
+// decideAbsent decides which texts stand for an absent value. COPY prints \N, which is certain.
+func (in *inspection) decideAbsent(s *shape, me *measurement) error {
+	if in.Format.Null != nil {
+		return nil
+	}
+	for r, i := range s.columns {
+		if i < 0 {
+			continue
+		}
+		free := role(r) == title || role(r) == attributes
+		for _, e := range me.columns[i].absent {
+			switch {
+			case e.text == `\N`:
+				if !slices.Contains(s.absent, e.text) {
+					s.absent = append(s.absent, e.text)
+				}
+			case free && e.text != "NULL": // a title may be any word
+			default:
+				return fmt.Errorf("%s, the %s, is %q in %d rows, first in %s: give --null %s if that stands for an absent value, or --null= if it "+
+					"does not", s.columnName(i), role(r), e.text, e.count, rowText(e), e.text)
+			}
+		}
+	}
+	return nil
+}
+
+func rowText(e example) string { return fmt.Sprintf("row %d", e.record) }

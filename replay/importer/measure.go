@@ -1,0 +1,315 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/skein-feed/skein/events"
+)
+
+const (
+	// maxColumns is the largest number of columns of a file.
+	maxColumns = 1000
+	// maxComments is the largest number of lines before the first record that begin with #.
+	maxComments = 1000
+	// observeEvery is the number of records between two reports of progress.
+	observeEvery = 1 << 12
+)
+
+// measurement is what a whole file shows when it is read with one delimiter.
+type measurement struct {
+	delimiter Delimiter
+	quotes    bool
+	// comments are the lines before the first record that begin with #. They may be records.
+	comments []commentLine
+	// first and second are the fields of the first two records. The first record may name the columns.
+	first, second []string
+	// records counts the records, the first included, misfits those with another number of fields than the first, and others those
+	// that fit and differ from the first.
+	records, misfits, others uint64
+	// columns has the values of each column in the records that fit, without the first.
+	columns []columnValues
+	// quoted is the number of fields in quotes, spans the number of records that span lines.
+	quoted, spans uint64
+	// broken is the error after which it is not certain where records begin; the rest of the file was not read.
+	broken error
+}
+
+// commentLine is a line before the first record that begins with #.
+type commentLine struct {
+	number int
+	text   string
+}
+
+// shown returns the line for a message.
+func (c commentLine) shown() string { return c.text[:min(len(c.text), shownBytes)] }
+
+// isRemark reports whether the line does not begin with an id: no id has a space, and two # begin no hashtag.
+func (c commentLine) isRemark() bool {
+	rest := c.text[1:]
+	return rest == "" || strings.ContainsAny(rest[:1], " \t#!")
+}
+
+// names returns the line without the # at its beginning.
+func (c commentLine) names() string { return strings.TrimSpace(strings.TrimLeft(c.text, "# ")) }
+
+// columnValues describes the values of a column. Values that may stand for an absent value are counted apart.
+type columnValues struct {
+	values, numbers uint64
+	// dates counts written times. unreadable counts values that look like a time in another form, compact those that are numbers, as in
+	// 20171121. units counts the numbers that give a time between 1990 and the import in each unit.
+	dates, unreadable, compact uint64
+	units                      [len(unitNames)]example
+	// absent has the texts that may stand for an absent value.
+	absent []example
+	// likeFirst counts the values that are those of the first record.
+	likeFirst uint64
+}
+
+// example is a value that occurs in a column: how often, and in which record first, from 1.
+type example struct {
+	count, record uint64
+	text          string
+}
+
+func (e *example) add(text string, record uint64) {
+	if e.count++; e.count == 1 || record < e.record {
+		e.text, e.record = strings.Clone(text), record
+	}
+}
+
+// shift adds n to the numbers of the records of all examples.
+func (c *columnValues) shift(n int) {
+	for i := range c.units {
+		c.units[i].record += uint64(n)
+	}
+	for i := range c.absent {
+		c.absent[i].record += uint64(n)
+	}
+}
+
+// times counts the values that are times.
+func (c *columnValues) times() uint64 {
+	n := c.dates
+	for i := range c.units {
+		n += c.units[i].count
+	}
+	return n
+}
+
+// looksLikeTimes reports whether a column that is not used seems to have the times of the records.
+func (c *columnValues) looksLikeTimes() bool {
+	if c.values == 0 {
+		return false
+	}
+	for i := range c.units {
+		if c.units[i].count == c.values {
+			return true
+		}
+	}
+	return 2*(c.dates+c.unreadable) > c.values || c.compact == c.values
+}
+
+// add counts the value of a record.
+func (c *columnValues) add(value string, record uint64, start events.Micros) {
+	if value == "" {
+		return
+	}
+	if slices.Contains(absentTexts, value) {
+		i := slices.IndexFunc(c.absent, func(e example) bool { return e.text == value })
+		if i < 0 {
+			i = len(c.absent)
+			c.absent = append(c.absent, example{})
+		}
+		c.absent[i].add(value, record)
+		return
+	}
+
+	c.values++
+	if !isNumber(value) {
+		if _, err := ParseTime(value); err == nil {
+			c.dates++
+		} else if looksLikeTime(value) {
+			c.unreadable++
+		}
+		return
+	}
+	c.numbers++
+	if isCompactDate(value) {
+		c.compact++
+	}
+	at, err := ParseTime(value)
+	if err != nil || at < earliest || at > start+latest {
+		return
+	}
+	unit := 0
+	switch whole, _, _ := strings.Cut(value, "."); {
+	case len(whole) >= len(strconv.Itoa(maxMillis)):
+		unit = 2
+	case len(whole) >= len(strconv.Itoa(maxSeconds)):
+		unit = 1
+	}
+	c.units[unit].add(value, record)
+}
+
+// absentTexts are texts that programs print for an absent value: mysql and COPY, JavaScript, Python and R.
+var absentTexts = []string{`\N`, "NULL", "null", "(null)", "<null>", "None", "undefined", "NaN"}
+
+// writtenTime matches the beginning of times that are not read here, such as 21.11.2017, 11/21/2017, Nov 21 2017 or Wed, 21 Nov 2017.
+var writtenTime = regexp.MustCompile(`^(?:\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|` +
+	`(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?(?:\d{1,2} )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? \d)`)
+
+// looksLikeTime reports whether a text that ParseTime refuses seems to be a time.
+func looksLikeTime(s string) bool {
+	if len(s) < len("1/1/17") || len(s) > 40 {
+		return false
+	}
+	if c := s[0]; (c < '0' || c > '9') && !strings.ContainsRune("MTWFSJAOND", rune(c)) {
+		return false // it is what most values are, and matching costs time
+	}
+	return writtenTime.MatchString(s)
+}
+
+// isCompactDate reports whether a number is a date such as 20171121, perhaps with a time such as 20171121123000.
+func isCompactDate(s string) bool {
+	if len(s) != 8 && len(s) != 14 {
+		return false
+	}
+	between := func(digits, low, high string) bool { return digits >= low && digits <= high }
+	return between(s[:4], "1990", "2099") && between(s[4:6], "01", "12") && between(s[6:8], "01", "31") &&
+		(len(s) == 8 || between(s[8:10], "00", "23") && between(s[10:12], "00", "59") && between(s[12:14], "00", "60"))
+}
+
+// measure reads a whole file with one delimiter. It returns nil if the first record has fewer fields than fewest.
+func measure(ctx context.Context, f *file, s shape, fewest int, start events.Micros, observe func()) (*measurement, error) {
+	me := &measurement{delimiter: s.delimiter, quotes: s.quotes}
+	lines := newLineReader(f, s.lineEnd)
+	if err := me.readComments(lines); err != nil {
+		return nil, err
+	}
+
+	texts := &textReader{lines: lines, quotes: s.quotes, quoteScanner: quoteScanner{d: s.delimiter}}
+	var fields []string
+	for {
+		if me.records%observeEvery == 0 {
+			observe()
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+		}
+		text, err := texts.next()
+		me.quoted, me.spans = texts.fields, texts.spans
+		switch {
+		case errors.Is(err, io.EOF):
+			if width := me.width(); width > 0 && width < fewest {
+				return nil, nil
+			}
+			return me, nil
+		case errors.Is(err, errOpenQuote) || errors.Is(err, errAfterQuote):
+			if me.records == 0 {
+				me.first, _ = s.delimiter.split(nil, text, false)
+				if err := jsonShape(text); err != nil {
+					return nil, err
+				}
+			}
+			me.broken = err
+			return me, nil
+		case err != nil:
+			return nil, err
+		}
+		if me.records == 0 {
+			if err := jsonShape(text); err != nil {
+				return nil, err
+			}
+		}
+
+		fields, err = s.delimiter.split(fields[:0], text, s.quotes)
+		if err != nil {
+			return nil, err
+		}
+		switch me.records++; me.records {
+		case 1:
+			if len(fields) < fewest {
+				return nil, nil
+			}
+			if len(fields) > maxColumns {
+				return nil, fmt.Errorf("the first row has %d fields with the delimiter %s: at most %d", len(fields), s.delimiter, maxColumns)
+			}
+			me.first, me.columns = cloneAll(fields), make([]columnValues, len(fields))
+			continue
+		case 2:
+			me.second = cloneAll(fields)
+		}
+		me.add(fields, start)
+	}
+}
+
+// readComments reads the lines before the first record that begin with #.
+func (me *measurement) readComments(lines *lineReader) error {
+	for {
+		line, err := lines.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		text := string(line)
+		switch {
+		case isBlank(text):
+		case text[0] == '#' && len(me.comments) < maxComments:
+			me.comments = append(me.comments, commentLine{number: lines.number, text: strings.Clone(text[:min(len(text), keptLine)])})
+		default:
+			lines.back()
+			return nil
+		}
+	}
+}
+
+// firstFields returns the fields of the first record, or, if every line of the file begins with #, of the first line that may be a row.
+func (me *measurement) firstFields() []string {
+	if me.first != nil {
+		return me.first
+	}
+	for _, c := range me.comments {
+		if !c.isRemark() {
+			fields, _ := me.delimiter.split(nil, c.text, me.quotes) // what cannot be split is no row
+			return fields
+		}
+	}
+	return nil
+}
+
+// width returns the number of fields of the first record.
+func (me *measurement) width() int { return len(me.firstFields()) }
+
+// add counts the fields of a record after the first.
+func (me *measurement) add(fields []string, start events.Micros) {
+	if len(fields) != len(me.first) {
+		me.misfits++
+		return
+	}
+	if !slices.Equal(fields, me.first) {
+		me.others++
+	}
+	for i, value := range fields {
+		me.columns[i].add(value, me.records, start)
+		if value != "" && value == me.first[i] {
+			me.columns[i].likeFirst++
+		}
+	}
+}
+
+func cloneAll(fields []string) []string {
+	all := make([]string, len(fields))
+	for i, f := range fields {
+		all[i] = strings.Clone(f)
+	}
+	return all
+}
