@@ -194,9 +194,9 @@ func (t *txn) boardEvent(h *half) error {
 		e.followBackfill = max(e.followBackfill, t.at)
 	case t.ev.Backfill:
 		e.unfollowBackfill = max(e.unfollowBackfill, t.at)
-	case follows && e.followLive <= max(e.unfollowLive, owner.unfollowLive):
+	case follows && e.followLive <= max(e.unfollowLive, owner.renewedAfter()):
 		e.followLive = t.at // else a repeat, which is not newer
-	case !follows && e.unfollowLive <= max(e.followLive, owner.followLive, owner.unfollowLive):
+	case !follows && e.unfollowLive <= max(e.followLive, owner.followLive, owner.renewedAfter()):
 		e.unfollowLive = t.at
 	}
 	if e == before {

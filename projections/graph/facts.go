@@ -42,7 +42,8 @@ func (s factOrder) orElse(other factOrder) factOrder {
 type standing struct {
 	// on is the first live fact that began what holds; 0 once a live fact ended it.
 	on factOrder
-	// off is the latest live end.
+	// off is the first live end after the latest live beginning, or the first of all. Once all backfills are closed, an end without a
+	// beginning is not recorded.
 	off factOrder
 	// backfill is the latest backfilled beginning; there are no backfilled ends.
 	backfill factOrder
@@ -57,7 +58,15 @@ func (s *standing) begin(at factOrder) {
 	}
 }
 
-func (s *standing) end(at factOrder) { s.on, s.off = 0, at }
+// end records a live end. Without a beginning that it ends, it is kept for a backfilled one that may still arrive.
+func (s *standing) end(at factOrder, backfillsClosed bool) {
+	ends := s.on != 0 || s.off == 0 && s.backfill != 0
+	repeats := s.on == 0 && s.off != 0
+	if repeats || !ends && backfillsClosed {
+		return
+	}
+	s.on, s.off = 0, at
+}
 
 // holds reports whether the latest fact is a beginning.
 func (s *standing) holds() bool { return s.on != 0 || (s.off == 0 && s.backfill != 0) }
@@ -73,7 +82,7 @@ func (s *standing) since() events.Micros {
 // edge holds the facts of user A about user B. In the terms of docs/semantics.md, F is followLive, or else
 // followBackfill; U is the later of unfollowLive and unfollowBackfill.
 type edge struct {
-	// followLive is the first live follow after the last live fact that ended one; 0 once unfollowLive is later.
+	// followLive is the first live follow after renewedAfter when it came; 0 once unfollowLive is later. It may be older than an unblock.
 	followLive factOrder
 	// unfollowLive is the latest live unfollow, or block in either direction.
 	unfollowLive factOrder
@@ -98,7 +107,23 @@ func (e *edge) blockedLive() bool { return e.blockedBy.on != 0 || e.block.on != 
 
 // follow is F and unfollow is U of docs/semantics.md: the latest follow, and the latest fact that ended one.
 func (e *edge) follow() factOrder   { return e.followLive.orElse(e.followBackfill) }
-func (e *edge) unfollow() factOrder { return max(e.unfollowLive, e.unfollowBackfill) }
+func (e *edge) unfollow() factOrder { return max(e.endedLive(), e.unfollowBackfill) }
+
+// endedLive is the latest live fact that ended a follow: an unfollow, a block, or the end of a backfilled block. A live block has ended
+// all follows already when it ends, and while it stood, live follows were ignored.
+func (e *edge) endedLive() factOrder {
+	ended := e.unfollowLive
+	for _, block := range []*standing{&e.block, &e.blockedBy} {
+		if block.backfill != 0 {
+			ended = max(ended, block.off)
+		}
+	}
+	return ended
+}
+
+// renewedAfter is the latest live fact after which a live follow is no repeat. It is later than endedLive if an unblock ended
+// nothing, because a backfilled block may still arrive that it ended.
+func (e *edge) renewedAfter() factOrder { return max(e.unfollowLive, e.block.off, e.blockedBy.off) }
 
 // explicit reports whether and since when A follows B explicitly.
 func (e *edge) explicit() (since events.Micros, ok bool) {
@@ -106,7 +131,7 @@ func (e *edge) explicit() (since events.Micros, ok bool) {
 	if f <= e.unfollow() || e.blocked() { // equal backfills: the removal is later
 		return 0, false
 	}
-	if e.unfollowLive == 0 && e.followBackfill > e.unfollowBackfill {
+	if e.endedLive() == 0 && e.followBackfill > e.unfollowBackfill {
 		return e.followBackfill.time(), true
 	}
 	return f.time(), true
@@ -171,8 +196,8 @@ func (e *edge) follows() Follow {
 // boardEdge holds the facts of a user about one board of another. In the terms of docs/semantics.md, f is followLive, or
 // else followBackfill; u likewise.
 type boardEdge struct {
-	// followLive is the first live follow after the last live fact that had ended one when it came; it may be older
-	// than what ended it since.
+	// followLive is the first live follow after the last live fact that had ended one when it came, or may have (edge.renewedAfter);
+	// it may be older than what ended it since.
 	followLive factOrder
 	// unfollowLive likewise, of the exclusion.
 	unfollowLive factOrder
@@ -203,7 +228,7 @@ func (b *boardEdge) relation(owner *edge) relation {
 	f, u := b.followLive.orElse(b.followBackfill), b.unfollowLive.orElse(b.unfollowBackfill)
 	U := owner.unfollow()
 	if f > u && f > U {
-		if b.unfollowLive == 0 && owner.unfollowLive == 0 &&
+		if b.unfollowLive == 0 && owner.endedLive() == 0 &&
 			b.followBackfill > b.unfollowBackfill && b.followBackfill > owner.unfollowBackfill {
 			return relation{relationFollow, b.followBackfill.time()}
 		}

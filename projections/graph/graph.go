@@ -43,8 +43,8 @@ func (g *Graph) NewQueryCache() projections.QueryCache {
 func (*Graph) Name() string { return "graph" }
 
 // Version is the version of the fold and its rows. Since 2 whom a user follows is not kept by time while it is short; since 3 edges are
-// kept at two ends.
-func (*Graph) Version() uint32 { return 3 }
+// kept at two ends; since 4 the end of a backfilled block ends follows.
+func (*Graph) Version() uint32 { return 4 }
 
 // Settings is part of the fingerprint.
 func (g *Graph) Settings() map[string]string {

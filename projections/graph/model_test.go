@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -93,6 +94,60 @@ func TestPartitionAnswers(t *testing.T) {
 		}
 		compare(t, s, model.New(history), func(user string) bool { return parts.Has(events.ShardOf(user).Partition()) })
 	})
+}
+
+// TestEndOfBackfilledBlockRestoresNothing: wherever a backfilled block and a backfilled follow arrive among live follows, an exclusion and
+// two unblocks, a store of all partitions, and the stores of each user alone, have the model's answers at every position.
+func TestEndOfBackfilledBlockRestoresNothing(t *testing.T) {
+	live := []events.Event{
+		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
+		{Kind: events.BoardUnfollowed, User: "ann", Peer: "bob", Board: "art"},
+		{Kind: events.BoardFollowed, User: "bob", Peer: "ann", Board: "art"},
+		{Kind: events.UserUnblocked, User: "ann", Peer: "bob"},
+		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
+		{Kind: events.BoardFollowed, User: "bob", Peer: "ann", Board: "art"},
+		{Kind: events.UserUnblocked, User: "ann", Peer: "bob"},
+	}
+	follow := events.Event{Kind: events.UserFollowed, User: "bob", Peer: "ann", Backfill: true, Source: "old", Offset: 1, Time: 7}
+	everyone := []string{"ann", "bob"}
+	for _, blocker := range everyone {
+		block := events.Event{Kind: events.UserBlocked, User: blocker, Backfill: true, Source: "old", Offset: 1, Time: 5}
+		block.Peer = everyone[1-slices.Index(everyone, blocker)]
+		for blockAt := range len(live) + 1 {
+			for followAt := range len(live) + 2 {
+				history := slices.Insert(slices.Insert(slices.Clone(live), blockAt, block), followAt, follow)
+				for i := range history {
+					history[i].Seq = uint64(i) + 1
+					if !history[i].Backfill {
+						history[i].Time = histories.Start + events.Micros(i)*1_000_000
+					}
+				}
+				compareAtEveryPosition(t, history, everyone)
+				for _, user := range everyone {
+					compareAtEveryPosition(t, history, []string{user})
+				}
+			}
+		}
+	}
+}
+
+// compareAtEveryPosition folds a history into a store of the partitions of some users, and compares it with the model.
+func compareAtEveryPosition(t *testing.T, history []events.Event, users []string) {
+	t.Helper()
+	var parts events.Partitions
+	for _, user := range users {
+		parts.AddHome(user)
+	}
+	s := openMem(t, graph.Short, &parts)
+	for i, env := range histories.Envelopes(history) {
+		if err := s.Fold([]*events.Envelope{env}); err != nil {
+			t.Fatalf("fold %d: %v", env.Seq(), err)
+		}
+		compare(t, s, model.New(history[:i+1]), func(user string) bool { return slices.Contains(users, user) })
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func everybody(string) bool { return true }

@@ -11,8 +11,8 @@ func (t *txn) userFollowed(h *half) error {
 			return nil
 		}
 		e.followBackfill = t.at
-	case e.blockedLive() || e.followLive != 0:
-		return nil // ignored while a block stands; a repeat is not newer
+	case e.blockedLive() || e.followLive > e.renewedAfter():
+		return nil // ignored while a live block stands; a repeat is not newer
 	default:
 		e.followLive = t.at
 	}
@@ -42,12 +42,16 @@ func (t *txn) block(h *half) error {
 	}
 	switch {
 	case t.ev.Kind == events.UserUnblocked:
-		b.end(t.at)
+		// No unfollow is recorded here. If a backfilled block is known or arrives later, edge.endedLive finds its end in block.off.
+		b.end(t.at, t.b.BackfillsClosed())
 	case !t.ev.Backfill && b.on != 0:
 		return nil // a repeat: no live follow can have come since
 	default:
 		b.begin(t.at)
 		t.unfollow(&h.after)
+	}
+	if h.after == h.before {
+		return nil
 	}
 	return t.rewrite(h)
 }
@@ -67,7 +71,7 @@ func (t *txn) stand(h *half, s *standing, begins bool) error {
 	if begins {
 		s.begin(t.at)
 	} else {
-		s.end(t.at)
+		s.end(t.at, t.b.BackfillsClosed())
 	}
 	if h.after == h.before {
 		return nil

@@ -81,8 +81,8 @@ func (*Inbox) Name() string { return "inbox" }
 // Version is the version of the fold and its rows. Since 2 the rows of the graph are those of its version 2; since 3 a pin keeps what tells
 // when it left the board of its history; since 4 heat is left to counters; since 5 partitions fold alone; since 6 a pin keeps whether it is
 // a re-pin, and a reader the read marker; since 7 the position of an event decides whether growth is looked at; since 8 no row is an entry
-// of an inbox; since 9 none says what an inbox lacks.
-func (*Inbox) Version() uint32 { return 9 }
+// of an inbox; since 9 none says what an inbox lacks; since 10 the rows of the graph are those of its version 4.
+func (*Inbox) Version() uint32 { return 10 }
 
 // Config returns the settings.
 func (f *Inbox) Config() Settings { return f.settings }

@@ -41,7 +41,7 @@ type Like struct {
 // Likes lists what a user likes, newest first, equal times by id.
 func (g *Graph) Likes(user string) (list []Like) {
 	for of, likes := range g.likes {
-		if since, likesIt := standing(likes.of(events.Liked), likes.of(events.Unliked)); of.user == user && likesIt {
+		if since, likesIt := standing(likes.of(events.Liked), likes.of(events.Unliked), nil); of.user == user && likesIt {
 			list = append(list, Like{of.item, since})
 		}
 	}

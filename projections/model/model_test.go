@@ -53,25 +53,7 @@ func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
 		opt := opt
 		opt.Feeds, opt.Plays = rapid.Bool().Draw(t, "feeds"), rapid.Bool().Draw(t, "plays")
 		history := histories.History(t, opt)
-		var live, past []events.Event
-		for _, ev := range history {
-			if ev.Backfill {
-				past = append(past, ev)
-			} else {
-				live = append(live, ev)
-			}
-		}
-		var moved []events.Event
-		past = rapid.Permutation(past).Draw(t, "past")
-		for len(live)+len(past) > 0 {
-			if len(live) == 0 || len(past) > 0 && rapid.Bool().Draw(t, "past next") {
-				ev := past[0]
-				ev.Offset = uint64(len(moved)) + 1
-				moved, past = append(moved, ev), past[1:]
-				continue
-			}
-			moved, live = append(moved, live[0]), live[1:]
-		}
+		moved := moveBackfills(t, history)
 		g := model.New(history)
 		want := dump(g, g.Users(), g.BoardsMentioned())
 		if got := dump(model.New(moved), g.Users(), g.BoardsMentioned()); got != want {
@@ -79,6 +61,83 @@ func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
 				want, got, tell(history), tell(moved))
 		}
 	})
+}
+
+// moveBackfills returns a history with its backfills in another order and at other places between the live events.
+func moveBackfills(t *rapid.T, history []events.Event) (moved []events.Event) {
+	var live, past []events.Event
+	for _, ev := range history {
+		if ev.Backfill {
+			past = append(past, ev)
+		} else {
+			live = append(live, ev)
+		}
+	}
+	past = rapid.Permutation(past).Draw(t, "past")
+	for len(live)+len(past) > 0 {
+		if len(live) == 0 || len(past) > 0 && rapid.Bool().Draw(t, "past next") {
+			ev := past[0]
+			ev.Offset = uint64(len(moved)) + 1
+			moved, past = append(moved, ev), past[1:]
+			continue
+		}
+		moved, live = append(moved, live[0]), live[1:]
+	}
+	return moved
+}
+
+// TestEndOfBlockRestoresNothing: after a block has ended, only what was followed or excluded after its end holds, in whatever order the
+// block, backfilled or live, its end and the follows arrived.
+func TestEndOfBlockRestoresNothing(t *testing.T) {
+	opt := histories.Options{Users: 3, Without: events.Kinds(events.UserDeleted, events.BackfillClosed), RisingOffsets: true}
+	rapid.Check(t, func(t *rapid.T) {
+		history := moveBackfills(t, histories.History(t, opt))
+		g := model.New(history)
+		for unblocker, ends := range blockEnds(history) {
+			a, b := unblocker.user, unblocker.peer
+			for _, since := range append(relationTimes(g, a, b), relationTimes(g, b, a)...) {
+				if since <= ends {
+					t.Fatalf("%s unblocked %s at %d, and a relation between them holds since %d\nlog %s",
+						a, b, ends-histories.Start, since-histories.Start, tell(history))
+				}
+			}
+		}
+	})
+}
+
+type direction struct{ user, peer string }
+
+// blockEnds returns when the latest block of one user by another ended that has ended, backfilled or live. All backfilled blocks end with
+// the first live unblock.
+func blockEnds(history []events.Event) map[direction]events.Micros {
+	blocked, ends := map[direction]bool{}, map[direction]events.Micros{}
+	for _, backfill := range []bool{true, false} {
+		for _, ev := range history {
+			of := direction{ev.User, ev.Peer}
+			switch {
+			case ev.Backfill != backfill:
+			case ev.Kind == events.UserBlocked:
+				blocked[of] = true
+			case ev.Kind == events.UserUnblocked && blocked[of]:
+				blocked[of], ends[of] = false, ev.Time
+			}
+		}
+	}
+	return ends
+}
+
+// relationTimes returns since when a user follows another, each board of the other that the user follows, and each that the user
+// excludes.
+func relationTimes(g *model.Graph, user, other string) (times []events.Micros) {
+	if f := g.User(user, other); f.Kind != model.None {
+		times = append(times, f.Since)
+	}
+	for _, e := range slices.Concat(g.FollowedBoards(user), g.ExcludedBoards(user)) {
+		if e.Owner == other {
+			times = append(times, e.Since)
+		}
+	}
+	return times
 }
 
 // An import that is run a second time changes nothing.

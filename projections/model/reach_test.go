@@ -28,6 +28,7 @@ func TestHistoriesReachTheHardCases(t *testing.T) {
 		"default board excluded", "mutuals", "equal times", "followers of a board in a later life", "title",
 		"block by backfills only", "hidden by a backfilled block", "muted", "blocked",
 		"exclusion older than a repeated follow", "board follow older than a repeat",
+		"follow ended by the end of a backfilled block", "follow repeated after an unblock",
 	} {
 		t.Logf("%3d of %d: %s", hits[name], seeds, name)
 		if hits[name] < seeds/50 {
@@ -98,8 +99,21 @@ func noteState(here map[string]bool, g *Graph) {
 			live := g.relations(a, b).by(a).of(events.UserBlocked).live()
 			_, blocks := g.blocks(a, b)
 			note("block by backfills only", blocks && len(live) == 0)
-			_, follows := standing(g.relations(a, b).by(a).of(events.UserFollowed), g.unfollows(a, b))
+			_, follows := standing(g.relations(a, b).by(a).of(events.UserFollowed), g.unfollows(a, b), nil)
 			note("hidden by a backfilled block", follows && g.barred(a, b))
+			noteUnblocks(note, g, a, b)
 		}
+	}
+}
+
+func noteUnblocks(note func(name string, reached bool), g *Graph, a, b string) {
+	follows := g.relations(a, b).of(events.UserFollowed).by(a).live()
+	for _, unblock := range g.unfollows(a, b).of(events.UserUnblocked) {
+		others := g.unfollows(a, b).live().where(func(f *fact) bool { return f.rank != unblock.rank })
+		note("follow ended by the end of a backfilled block", follows.before(unblock.rank).last().rank > others.last().rank)
+	}
+	for _, unblock := range g.possibleEnds(a, b) {
+		before := follows.before(unblock.rank).last().rank
+		note("follow repeated after an unblock", before > g.unfollows(a, b).last().rank && len(follows.after(unblock.rank)) > 0)
 	}
 }

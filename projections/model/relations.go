@@ -1,10 +1,14 @@
 package model
 
-import "github.com/skein-feed/skein/events"
+import (
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+)
 
 // standing is the rule that follows, board follows, blocks, mutes and hidden re-pins have in common: a state holds if it was begun
-// later than it was ended.
-func standing(begun, ended facts) (since events.Micros, holds bool) {
+// later than it was ended. A live fact that repeats what holds is not newer, unless one of the renewals lies between the two.
+func standing(begun, ended, renewals facts) (since events.Micros, holds bool) {
 	if begun.last().rank <= ended.last().rank {
 		return 0, false
 	}
@@ -13,17 +17,55 @@ func standing(begun, ended facts) (since events.Micros, holds bool) {
 	if len(ended.live()) == 0 && history.rank > ended.backfilled().last().rank {
 		return history.Time, true
 	}
-	// Else since the first live beginning after the last live end: what comes after it repeats what holds.
-	return begun.live().after(ended.live().last().rank).first().Time, true
+	// Else since the latest live fact that began it and was no repeat.
+	return beginnings(begun, union(ended, renewals)).last().Time, true
+}
+
+// beginnings returns the live facts that begin a state and do not repeat it: each is the first one after a boundary.
+func beginnings(begun, boundaries facts) facts {
+	live := begun.live()
+	return live.where(func(f *fact) bool {
+		return live.after(boundaries.before(f.rank).last().rank).first().rank == f.rank
+	})
 }
 
 // relations returns what happened between two users.
 func (g *Graph) relations(a, b string) facts { return g.between[pairOf(a, b)] }
 
-// unfollows is U: the unfollows of b by a, and every block by either, which counts as one.
+// unfollows is U: the unfollows of b by a, and every block by either and every end of one, which count as unfollows.
 func (g *Graph) unfollows(a, b string) facts {
 	return g.relations(a, b).where(func(f *fact) bool {
-		return f.Kind == events.UserBlocked || f.Kind == events.UserUnfollowed && f.User == a
+		switch f.Kind {
+		case events.UserUnfollowed:
+			return f.User == a
+		case events.UserBlocked:
+			return true
+		case events.UserUnblocked:
+			return g.blocksBefore(f).last().Kind == events.UserBlocked
+		}
+		return false
+	})
+}
+
+// possibleEnds is N: the unblocks between a and b that would end a block if a backfilled one arrived. They are the first unblocks of
+// one user by the other, or the first after a live block, as long as backfills may still arrive.
+func (g *Graph) possibleEnds(a, b string) facts {
+	return g.relations(a, b).of(events.UserUnblocked).where(func(f *fact) bool {
+		return g.blocksBefore(f).live().last().Kind != events.UserUnblocked && !g.allClosedBefore(f)
+	})
+}
+
+// blocksBefore returns the blocks and unblocks before an unblock, of the same user by the same user.
+func (g *Graph) blocksBefore(unblock *fact) facts {
+	return g.relations(unblock.User, unblock.Peer).by(unblock.User).before(unblock.rank).where(func(f *fact) bool {
+		return f.Kind == events.UserBlocked || f.Kind == events.UserUnblocked
+	})
+}
+
+// allClosedBefore reports whether all backfills were closed before a live fact.
+func (g *Graph) allClosedBefore(f *fact) bool {
+	return slices.ContainsFunc(g.log, func(ev arrival) bool {
+		return ev.Kind == events.BackfillClosed && ev.Source == "" && ev.Time < f.Time
 	})
 }
 
@@ -35,7 +77,7 @@ func (g *Graph) explicit(a, b string) (events.Micros, bool) {
 	if g.barred(a, b) {
 		return 0, false
 	}
-	return standing(g.relations(a, b).of(events.UserFollowed).by(a), g.unfollows(a, b))
+	return standing(g.relations(a, b).of(events.UserFollowed).by(a), g.unfollows(a, b), g.possibleEnds(a, b))
 }
 
 // onBoard reports whether and since when a follows the board itself: f > u, f > U, f > D.
@@ -45,7 +87,7 @@ func (g *Graph) onBoard(a string, board BoardID) (events.Micros, bool) {
 	}
 	own := g.relations(a, board.Owner).by(a).on(board.Board)
 	ended := union(own.of(events.BoardUnfollowed), g.unfollows(a, board.Owner), g.deletions(board))
-	return standing(own.of(events.BoardFollowed), ended)
+	return standing(own.of(events.BoardFollowed), ended, g.possibleEnds(a, board.Owner))
 }
 
 // excluded reports whether and since when a excludes the board: u > f, u > U, u > F, u > D, and its owner is followed
@@ -61,21 +103,17 @@ func (g *Graph) excluded(a string, board BoardID) (events.Micros, bool) {
 	if u.last().rank <= ended.last().rank {
 		return 0, false
 	}
-	// Since the first live one after the last live fact that ended an exclusion; without one, the latest backfilled.
-	if live := u.live().after(ended.live().last().rank); len(live) > 0 {
-		return live.first().Time, true
+	// Since the latest live one that was no repeat; without one, the latest backfilled.
+	if live := beginnings(u, union(ended, g.possibleEnds(a, board.Owner))); len(live) > 0 {
+		return live.last().Time, true
 	}
 	return u.backfilled().last().Time, true
 }
 
-// newFollows is the follows of b by a that may be F: of the live ones those that do not repeat what holds by live
-// facts, which are the first after a live unfollow.
+// newFollows is the follows of b by a that may be F: the backfilled ones, and the live ones that do not repeat what holds by live facts.
 func (g *Graph) newFollows(a, b string) facts {
 	follows := g.relations(a, b).of(events.UserFollowed).by(a)
-	ended := g.unfollows(a, b).live()
-	return follows.where(func(f *fact) bool {
-		return f.Backfill || follows.live().after(ended.before(f.rank).last().rank).first().rank == f.rank
-	})
+	return union(follows.backfilled(), beginnings(follows, union(g.unfollows(a, b), g.possibleEnds(a, b))))
 }
 
 // barred reports whether a block, by live facts or backfills, stands between two users in either direction.
@@ -88,19 +126,19 @@ func (g *Graph) barred(a, b string) bool {
 // blocks reports whether and since when a blocks b: the latest block fact is a block.
 func (g *Graph) blocks(a, b string) (events.Micros, bool) {
 	own := g.relations(a, b).by(a)
-	return standing(own.of(events.UserBlocked), own.of(events.UserUnblocked))
+	return standing(own.of(events.UserBlocked), own.of(events.UserUnblocked), nil)
 }
 
 // mutes reports whether and since when a mutes b.
 func (g *Graph) mutes(a, b string) (events.Micros, bool) {
 	own := g.relations(a, b).by(a)
-	return standing(own.of(events.UserMuted), own.of(events.UserUnmuted))
+	return standing(own.of(events.UserMuted), own.of(events.UserUnmuted), nil)
 }
 
 // hidesRepins reports whether and since when a hides the re-pins of b.
 func (g *Graph) hidesRepins(a, b string) (events.Micros, bool) {
 	own := g.relations(a, b).by(a)
-	return standing(own.of(events.RepinsHidden), own.of(events.RepinsShown))
+	return standing(own.of(events.RepinsHidden), own.of(events.RepinsShown), nil)
 }
 
 // implicit reports whether and since when a follows at least one board of b, whatever else.

@@ -89,8 +89,7 @@ func (c *Ranks) moveEdge(p *pair, board string, was, is edge) error {
 	return c.countBoard(p.to, board, d)
 }
 
-// forgettable reports whether an unfollow of a board has no effect and, since backfills are closed, never will have one. A follow is
-// never forgettable: a block may end, and the follows that it bars hold again.
+// forgettable reports whether an unfollow of a board has no effect and, since backfills are closed, never will have one.
 func (c *Ranks) forgettable(p *pair, at rank) bool {
 	return c.b.BackfillsClosed() && at.removes() && (p.followed <= p.unfollowed || at <= p.followed)
 }

@@ -20,7 +20,7 @@ const (
 func rankOf(ev *events.Event) rank {
 	r := (rank(ev.Time) + 1) << 1 // a time may be 0
 	switch ev.Kind {
-	case events.UserUnfollowed, events.BoardUnfollowed, events.UserBlocked:
+	case events.UserUnfollowed, events.BoardUnfollowed, events.UserBlocked, events.UserUnblocked:
 		r |= 1
 	}
 	if !ev.Backfill {
@@ -42,7 +42,7 @@ const (
 	blockNone block = iota
 	blockImported
 	blockLive
-	// blockEnded: the latest live fact is an unblock. History does not undo it.
+	// blockEnded: the latest live fact is an unblock. History does not undo it. Such an unblock may have ended nothing.
 	blockEnded
 )
 
@@ -52,8 +52,8 @@ func (b block) stands() bool { return b == blockImported || b == blockLive }
 type standing struct {
 	// followed is the rank of the latest follow that is no repeat. It is kept only while it is later than unfollowed.
 	followed rank
-	// unfollowed is the rank of the latest unfollow, or block by either. No edge of the pair has a lower rank: such a fact never holds
-	// again.
+	// unfollowed is the rank of the latest unfollow, block by either, or end of a block. No edge of the pair has a lower rank: such a fact
+	// never holds again.
 	unfollowed rank
 	// barred: one of the users blocks the other.
 	barred bool
@@ -111,10 +111,16 @@ type pairRow struct {
 	followed, unfollowed rank // see standing
 	// mine is from's block of to, theirs to's block of from. The rows of both directions have both.
 	mine, theirs block
+	// mineEnded and theirsEnded are the ranks of the first unblock after the latest live block, or of the first unblock of all: while
+	// the block is blockEnded, else 0. A backfilled block that arrives later ended with it.
+	mineEnded, theirsEnded rank
 	// edges is the number of boards of to that have an edge from from: with 0, sweep reads nothing. follows is the number of those
 	// that from follows.
 	edges, follows int64
 }
+
+// renewed is the rank above which a live follow is no repeat of an earlier one, even if no unfollow lies between the two.
+func (r *pairRow) renewed() rank { return max(r.mineEnded, r.theirsEnded) }
 
 func (r *pairRow) standing() standing {
 	return standing{r.followed, r.unfollowed, r.mine.stands() || r.theirs.stands()}
@@ -144,6 +150,12 @@ func (r *pairRow) append(dst []byte) []byte {
 		dst[at] |= pairUnfollowed
 		dst = binary.BigEndian.AppendUint64(dst, uint64(r.unfollowed))
 	}
+	if r.mine == blockEnded {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(r.mineEnded))
+	}
+	if r.theirs == blockEnded {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(r.theirsEnded))
+	}
 	if r.edges != 0 {
 		dst[at] |= pairEdges
 		dst = binary.AppendUvarint(binary.AppendUvarint(dst, uint64(r.edges)), uint64(r.follows))
@@ -159,11 +171,16 @@ func decodePair(row []byte) (r pairRow, err error) {
 	rest := row[1:]
 	r.mine, r.theirs = block(row[0]/pairMine&3), block(row[0]/pairTheirs&3)
 	for _, f := range []struct {
-		flag    byte
+		present bool
 		at      *rank
 		removes bool
-	}{{pairFollowed, &r.followed, false}, {pairUnfollowed, &r.unfollowed, true}} {
-		if row[0]&f.flag == 0 {
+	}{
+		{row[0]&pairFollowed != 0, &r.followed, false},
+		{row[0]&pairUnfollowed != 0, &r.unfollowed, true},
+		{r.mine == blockEnded, &r.mineEnded, true},
+		{r.theirs == blockEnded, &r.theirsEnded, true},
+	} {
+		if !f.present {
 			continue
 		}
 		if *f.at, rest, err = cutRank(rest); err != nil || f.at.removes() != f.removes {
@@ -210,7 +227,6 @@ func (c *Ranks) readPair(from, to string) (*pair, error) {
 		return nil, err
 	}
 	p.pairRow = p.was
-	p.forgetBlocks(c.b) // the other direction may have been written later, after backfills were closed
 	return p, nil
 }
 
@@ -263,18 +279,5 @@ func (r *pairRow) forget(b *projections.Batch) {
 	}
 	if b.BackfillsClosed() {
 		r.unfollowed = 0
-	}
-	r.forgetBlocks(b)
-}
-
-// forgetBlocks drops ended blocks once backfills are closed: they only matter for later history.
-func (r *pairRow) forgetBlocks(b *projections.Batch) {
-	if !b.BackfillsClosed() {
-		return
-	}
-	for _, of := range []*block{&r.mine, &r.theirs} {
-		if *of == blockEnded {
-			*of = blockNone
-		}
 	}
 }

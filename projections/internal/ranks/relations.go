@@ -18,7 +18,7 @@ func (c *Ranks) between() error {
 		p.unfollowed = max(p.unfollowed, rankOf(c.ev))
 		return c.updateEdges(p)
 	}
-	// A block is of both: each is unfollowed by the other.
+	// A block is of both, and so is its end: each is unfollowed by the other.
 	back, err := c.readPair(c.ev.Peer, c.ev.User)
 	if err != nil {
 		return err
@@ -26,23 +26,36 @@ func (c *Ranks) between() error {
 	if back.theirs != p.mine || back.mine != p.theirs {
 		return projections.RowError("blocks of one pair differ", c.key)
 	}
-	switch {
-	case c.ev.Kind == events.UserUnblocked:
-		p.mine = blockEnded
-	case !c.ev.Backfill:
-		p.mine = blockLive
-	case p.mine == blockNone:
-		p.mine = blockImported
-	}
-	back.theirs = p.mine
-	if c.ev.Kind == events.UserBlocked {
-		p.unfollowed = max(p.unfollowed, rankOf(c.ev))
-		back.unfollowed = max(back.unfollowed, rankOf(c.ev))
-	}
+	unfollowed := c.block(p)
+	back.theirs, back.theirsEnded = p.mine, p.mineEnded
+	p.unfollowed = max(p.unfollowed, unfollowed)
+	back.unfollowed = max(back.unfollowed, unfollowed)
 	if err := c.updateEdges(p); err != nil {
 		return err
 	}
 	return c.updateEdges(back)
+}
+
+// block begins or ends the block of a pair, and returns the rank of the unfollow that this is for both users; 0 means that it is none.
+func (c *Ranks) block(p *pair) (unfollowed rank) {
+	at := rankOf(c.ev)
+	switch {
+	case c.ev.Kind == events.UserBlocked && !c.ev.Backfill:
+		p.mine, p.mineEnded = blockLive, 0
+		return at
+	case c.ev.Kind == events.UserBlocked && p.mine == blockNone:
+		p.mine = blockImported
+		return at
+	case c.ev.Kind == events.UserBlocked:
+		return max(at, p.mineEnded) // it may have ended already
+	case p.mine == blockEnded || p.mine == blockNone && c.b.BackfillsClosed():
+		return 0 // there is and will be nothing to end
+	}
+	if p.mine != blockNone {
+		unfollowed = at
+	}
+	p.mine, p.mineEnded = blockEnded, at
+	return unfollowed
 }
 
 func (c *Ranks) userFollowed(p *pair) error {
@@ -50,7 +63,7 @@ func (c *Ranks) userFollowed(p *pair) error {
 		if p.mine == blockLive || p.theirs == blockLive {
 			return nil // void
 		}
-		if p.followed.live() && p.followed > p.unfollowed {
+		if p.followed.live() && p.followed > max(p.unfollowed, p.renewed()) {
 			return nil // a repeat of what holds by live facts is not newer
 		}
 	}
@@ -83,7 +96,7 @@ func (c *Ranks) ofBoard() error {
 	switch {
 	case now <= old, now <= p.unfollowed:
 		return nil // a later fact is known
-	case now.live() && old.live() && now.removes() == old.removes() && (!old.removes() || old > p.followed):
+	case now.live() && old.live() && now.removes() == old.removes() && old > p.renewed() && (!old.removes() || old > p.followed):
 		return nil // a repeat
 	}
 	if c.forgettable(p, now) {

@@ -587,7 +587,7 @@ type Event_UserBlocked struct {
 }
 
 type Event_UserUnblocked struct {
-	// A block ends. The follows that it ended stay ended.
+	// A block ends. The follows that it ended stay ended, and follows from while it stood do not hold either.
 	UserUnblocked *UserUnblocked `protobuf:"bytes,20,opt,name=user_unblocked,json=userUnblocked,proto3,oneof"`
 }
 

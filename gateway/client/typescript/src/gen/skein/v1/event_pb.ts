@@ -236,7 +236,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userBlocked";
   } | {
     /**
-     * A block ends. The follows that it ended stay ended.
+     * A block ends. The follows that it ended stay ended, and follows from while it stood do not hold either.
      *
      * @generated from field: skein.v1.UserUnblocked user_unblocked = 20;
      */
