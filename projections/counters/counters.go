@@ -59,8 +59,9 @@ func (*Counters) Name() string { return "counters" }
 
 // Version is the version of the fold and its rows. Since 2 an item names the boards that it is on, if they are few; since 3 a pin
 // keeps when it left the board of its history; since 4 rows stand with one home each, and a re-pin counts once; since 5 a
-// like has its time, and users have lists of what they like; since 6 a pin keeps whether it is a re-pin.
-func (*Counters) Version() uint32 { return 6 }
+// like has its time, and users have lists of what they like; since 6 a pin keeps whether it is a re-pin; since 7 a
+// live re-pin on a deleted board counts.
+func (*Counters) Version() uint32 { return 7 }
 
 // Settings is part of the fingerprint.
 func (c *Counters) Settings() map[string]string {
@@ -135,20 +136,26 @@ func (c *Counters) boardDeleted() error {
 	return c.boardDies(c.ev.User, c.ev.Board)
 }
 
-// pinned folds a pin that is created or moved, unless it is a live one to a board that is deleted.
+// pinned folds a pin that is created or moved. A live pin to a deleted board is void: only its re-pin counts.
 func (c *Counters) pinned() error {
 	ev := c.ev
+	void := false
 	if !ev.Backfill {
-		if life, err := c.boardLife(ev.User, ev.Board); err != nil || life.deleted {
+		life, err := c.boardLife(ev.User, ev.Board)
+		if err != nil {
 			return err
 		}
+		void = life.deleted
 	}
-	if ev.Kind == events.PinCreated && c.b.Holds(ev.Item) {
+
+	isRepin := ev.RepinUser != ""
+	if ev.Kind == events.PinCreated && c.b.Holds(ev.Item) && (isRepin || !void) {
 		if err := c.pinNames(); err != nil {
 			return err
 		}
 	}
-	if !c.b.Holds(ev.User) {
+
+	if void || !c.b.Holds(ev.User) {
 		return nil
 	}
 	if ev.Kind == events.PinMoved {

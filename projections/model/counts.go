@@ -55,15 +55,15 @@ func (g *Graph) Likes(user string) (list []Like) {
 func (g *Graph) Repins(item string) int {
 	n := 0
 	for at, ev := range g.log {
-		if ev.counts && ev.Item == item && repins(g.log, at) {
+		if ev.Item == item && repins(g.log, at) {
 			n++
 		}
 	}
 	return n
 }
 
-// repins reports whether the event at an index of the log, which counts, is a re-pin of an item that its pin had not re-pinned before,
-// or not since its owner was deleted.
+// repins reports whether the event at an index of the log is a re-pin of an item that its pin had not re-pinned before, or not since its
+// owner was deleted.
 func repins(log []arrival, at int) bool {
 	ev := log[at]
 	if !isRepin(ev) {
@@ -81,8 +81,11 @@ func repins(log []arrival, at int) bool {
 	return true
 }
 
-// isRepin reports whether an event counts and is a re-pin. Whether it creates a pin or repeats one that lives does not matter.
-func isRepin(ev arrival) bool { return ev.counts && ev.Kind == events.PinCreated && ev.RepinUser != "" }
+// isRepin reports whether an event is accepted and is a re-pin. Whether it creates a pin, repeats one that lives, or names a deleted board
+// does not matter.
+func isRepin(ev arrival) bool {
+	return ev.accepted && ev.Kind == events.PinCreated && ev.RepinUser != ""
+}
 
 // ItemCounts is what is counted of an item.
 type ItemCounts struct{ Plays, Likes, Repins int }

@@ -11,6 +11,9 @@ import (
 // arrival is an event of the log, and whether it counts.
 type arrival struct {
 	events.Event
+	// accepted is false only of a backfill that a repeat, the end of an import or a deletion of a user rules out.
+	accepted bool
+	// counts: it is accepted, and neither a block nor the deletion of a board makes it void.
 	counts bool
 }
 
@@ -19,7 +22,8 @@ func arrive(history []events.Event) []arrival {
 	all := make([]arrival, len(history))
 	for i, ev := range history {
 		before := history[:i]
-		all[i] = arrival{Event: ev, counts: accepted(before, ev) && !void(before, ev)}
+		taken := accepted(before, ev)
+		all[i] = arrival{Event: ev, accepted: taken, counts: taken && !void(before, ev)}
 	}
 	return all
 }

@@ -40,7 +40,7 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 	sums, scores, given := map[string]heat.Sum{}, map[string]int64{}, map[string]bool{}
 	log := arrive(history)
 	for i, ev := range log {
-		if !ev.counts {
+		if !ev.accepted {
 			continue
 		}
 		var weight uint32
