@@ -10,7 +10,8 @@ type Checked struct {
 
 // CheckCall validates the events of one call, once for all who handle it, and returns the good ones and the refusals, each in the
 // order of the call. It refuses what [Validate] does, and an event with the event id of an earlier one of the same acting user and
-// kind: readers would drop it as a repeat (I6), and a call that says something twice is a mistake.
+// kind: readers would drop it as a repeat (I6), and a call that says something twice is a mistake. So it refuses a backfill whose offset is
+// not above that of an earlier one of the same source and kind.
 func CheckCall(evs []*skeinv1.Event) (good []Checked, refused []Rejection) {
 	good = make([]Checked, 0, len(evs))
 	type key struct {
@@ -18,6 +19,7 @@ func CheckCall(evs []*skeinv1.Event) (good []Checked, refused []Rejection) {
 		kind     Kind
 	}
 	var first map[key]int
+	offsets := callOffsets{}
 	for i, msg := range evs {
 		ev, r := FromProto(msg)
 		if r == nil && ev.ID != "" {
@@ -32,6 +34,9 @@ func CheckCall(evs []*skeinv1.Event) (good []Checked, refused []Rejection) {
 				first[k] = i
 			}
 		}
+		if r == nil && ev.Backfill {
+			r = offsets.check(&ev, i)
+		}
 		if r != nil {
 			r.Index = i
 			refused = append(refused, *r)
@@ -40,4 +45,29 @@ func CheckCall(evs []*skeinv1.Event) (good []Checked, refused []Rejection) {
 		good = append(good, Checked{ev, i})
 	}
 	return good, refused
+}
+
+// callOffsets has the highest offset of the good backfills of one call so far, per source and kind.
+type callOffsets map[offsetKey]callOffset
+
+type offsetKey struct {
+	source string
+	kind   Kind
+}
+
+type callOffset struct {
+	offset uint64
+	index  int
+}
+
+// check refuses a backfill that the log would ignore because an earlier event of the call has its offset or a higher one.
+func (c callOffsets) check(ev *Event, index int) *Rejection {
+	key := offsetKey{ev.Source, ev.Kind}
+	highest, known := c[key]
+	if known && ev.Offset <= highest.offset {
+		return reject(skeinv1.Reason_REASON_INVALID_BACKFILL, "offset",
+			"is %d: it must be above %d, the offset of events[%d] of the same source and kind", ev.Offset, highest.offset, highest.index)
+	}
+	c[key] = callOffset{ev.Offset, index}
+	return nil
 }

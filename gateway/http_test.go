@@ -216,6 +216,11 @@ func TestBadInput(t *testing.T) {
 		return strings.TrimSuffix(strings.Repeat(item+",", 1001), ",")
 	}
 	publish, check := connectv1.EventServicePublishProcedure, connectv1.GraphServiceCheckFollowsProcedure
+	backfills := make([]string, 1000)
+	for i := range backfills {
+		backfills[i] = fmt.Sprintf(`{"userFollowed":{"userId":%q,"targetUserId":%q},"source":%q,"offset":%d,"occurredAt":"2001-01-01T00:00:00Z"}`,
+			long[:128], strings.Repeat("y", 128), long[:64], i+1)
+	}
 	for name, c := range map[string]struct {
 		procedure, body, reason, text string
 	}{
@@ -223,7 +228,7 @@ func TestBadInput(t *testing.T) {
 		"over-long id":    {publish, `{"events":[{"userFollowed":{"userId":"` + long + `","targetUserId":"a"}}]}`, "INVALID_FIELD", "129 bytes"},
 		"empty id":        {publish, `{"events":[{"userFollowed":{"userId":"","targetUserId":"a"}}]}`, "INVALID_FIELD", "events[0].user_followed.user_id must be 1 to 128 bytes"},
 		"1001 events":     {publish, `{"events":[` + thousandAndOne(`{"userFollowed":{"userId":"a","targetUserId":"b"}}`) + `]}`, "TOO_LARGE", "more than 1000 events: at most 1000"},
-		"call of 1 MB":    {publish, `{"events":[` + strings.TrimSuffix(strings.Repeat(`{"userFollowed":{"userId":"`+long[:128]+`","targetUserId":"`+strings.Repeat("y", 128)+`"},"source":"`+long[:64]+`","offset":1,"occurredAt":"2001-01-01T00:00:00Z"},`, 1000), ",") + `]}`, "", ""},
+		"call of 1 MB":    {publish, `{"events":[` + strings.Join(backfills, ",") + `]}`, "", ""},
 		"1001 pairs":      {check, `{"pairs":[` + thousandAndOne(`{"userId":"a","targetUserId":"b"}`) + `]}`, "INVALID_FIELD", "pairs has more than 1000 items: must have at most 1000"},
 		"no pairs":        {check, `{}`, "INVALID_FIELD", "pairs has 0 items"},
 		"pair of nobody":  {check, `{"pairs":[{"userId":"a"}]}`, "INVALID_FIELD", "pairs[0].target must be given"},

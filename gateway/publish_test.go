@@ -285,3 +285,93 @@ func TestPublishNamesRepeats(t *testing.T) {
 		})
 	}
 }
+
+// TestPublishRefusesBackfillsThatCannotCount: backfills of a closed source, of deleted users, and with the offset of another of the call are
+// refused. Backfills at or below the highest offset of their source and kind are named as repeats, whether the call waits or not.
+func TestPublishRefusesBackfillsThatCannotCount(t *testing.T) {
+	const visible = skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE
+	closed := func(source string) *skeinv1.Event {
+		return &skeinv1.Event{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: source}}}
+	}
+	from := func(source string, offset uint64, ev *skeinv1.Event) *skeinv1.Event {
+		ev = backfill(ev, offset)
+		ev.Source = source
+		return ev
+	}
+	like := func() *skeinv1.Event {
+		return &skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: "ann", ItemId: "i"}}}
+	}
+	served := func() *skeinv1.Event {
+		return &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: "ann", ItemIds: []string{"i"}}}}
+	}
+
+	w := newWorld(t, withSeen, withCounters)
+	for _, c := range []struct {
+		name     string
+		events   []*skeinv1.Event
+		wait     skeinv1.PublishWait
+		accepted int32
+		repeats  []int32
+		refused  []string
+	}{
+		{
+			name: "an import", wait: visible, accepted: 4,
+			events: []*skeinv1.Event{
+				from("old", 5, follow("ann", "bob")), from("old", 5, like()), from("old", 5, served()), from("gone", 1, follow("ann", "bob")),
+			},
+		},
+		{
+			name: "another with its source", accepted: 5, repeats: []int32{0, 1, 2},
+			events: []*skeinv1.Event{
+				from("old", 1, follow("ann", "cid")), from("old", 5, like()), from("old", 2, served()), from("other", 1, follow("ann", "cid")),
+				from("old", 6, follow("ann", "dan")),
+			},
+		},
+		{
+			name: "the same, waited for", wait: visible, accepted: 1, repeats: []int32{0},
+			events: []*skeinv1.Event{from("old", 1, follow("ann", "cid"))},
+		},
+		{
+			name: "one offset twice", accepted: 1,
+			events:  []*skeinv1.Event{from("old", 7, follow("ann", "eve")), from("old", 7, follow("ann", "fay"))},
+			refused: []string{"1 REASON_INVALID_BACKFILL offset is 7: it must be above 7, the offset of events[0] of the same source and kind"},
+		},
+		{name: "a deletion and the end of a source", wait: visible, accepted: 2, events: []*skeinv1.Event{deletedUser("dan"), closed("gone")}},
+		{
+			name: "after them", accepted: 2,
+			events: []*skeinv1.Event{
+				from("old", 8, follow("ann", "dan")), from("gone", 9, like()), from("other", 2, follow("ann", "eve")), follow("ann", "dan"),
+			},
+			refused: []string{
+				`0 REASON_INVALID_BACKFILL user_followed is a backfill about "dan", who was deleted: only live events about a deleted user count`,
+				`1 REASON_INVALID_BACKFILL source "gone" is closed: a backfill_closed ended its backfills, or all, and only live events count since`,
+			},
+		},
+		{name: "the end of all", wait: visible, accepted: 1, events: []*skeinv1.Event{closed("")}},
+		{
+			name: "after it", accepted: 0,
+			events:  []*skeinv1.Event{from("new", 1, follow("ann", "eve"))},
+			refused: []string{`0 REASON_INVALID_BACKFILL source "new" is closed: a backfill_closed ended its backfills, or all, and only live events count since`},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			res := ask(w, w.events.Publish, &skeinv1.PublishRequest{Events: c.events, Wait: c.wait, AllowPartial: true})
+			var refused []string
+			for _, r := range res.GetRejections() {
+				refused = append(refused, fmt.Sprint(r.GetIndex(), " ", r.GetReason(), " ", r.GetMessage()))
+			}
+			if diff := cmp.Diff(c.refused, refused); diff != "" {
+				t.Errorf("refusals (-expected +got):\n%s", diff)
+			}
+			if res.GetAcceptedCount() != c.accepted || !slices.Equal(res.GetRepeatedIndexes(), c.repeats) {
+				t.Errorf("accepted %d, repeats %v, expected %d, %v", res.GetAcceptedCount(), res.GetRepeatedIndexes(), c.accepted, c.repeats)
+			}
+		})
+	}
+
+	// Without allow_partial the call is refused, and names the field.
+	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
+		Events: []*skeinv1.Event{follow("ann", "gil"), from("new", 1, follow("ann", "eve"))},
+	}))
+	wantError(t, err, connect.CodeInvalidArgument, "INVALID_BACKFILL", "events[1].source")
+}

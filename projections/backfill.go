@@ -27,8 +27,8 @@ func (k importKey) append(dst []byte) []byte {
 	return append(dst, k.source...)
 }
 
-func closedKey(dst []byte, source string) []byte {
-	return append(AppendPrefix(dst, StoreShard, tagClosed), source...)
+func closedKey(source string) []byte {
+	return append(AppendPrefix(nil, StoreShard, tagClosed), source...)
 }
 
 // load reads the rows of earlier runs.
@@ -50,7 +50,7 @@ func (im *imports) load(rows Reader) error {
 	if err := it.Close(); err != nil {
 		return err
 	}
-	prefix = closedKey(nil, "")
+	prefix = closedKey("")
 	it = rows.Iter(prefix, PrefixEnd(prefix))
 	for it.Next() {
 		im.note(string(it.Key()[len(prefix):]))
@@ -86,7 +86,7 @@ func (im *imports) close(source string, b *Batch) {
 		return
 	}
 	im.note(source)
-	b.set(closedKey(nil, source), nil)
+	b.set(closedKey(source), nil)
 }
 
 // write puts the offsets that changed into the batch.
@@ -95,4 +95,27 @@ func (im *imports) write(b *Batch) {
 		b.set(key.append(nil), binary.BigEndian.AppendUint64(nil, im.offsets[key]))
 	}
 	clear(im.changed)
+}
+
+// BackfillsClosed reports whether the backfills of a source are closed, alone or with all others, so that every later one is ignored.
+func BackfillsClosed(rows Reader, source string) (bool, error) {
+	for _, closed := range []string{"", source} {
+		if _, ok, err := rows.Get(closedKey(closed)); err != nil || ok {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
+// HighestOffset returns the highest offset of the backfills of a source and kind that were folded; 0 means that there is none. A later
+// backfill with this offset or a lower one is ignored.
+func HighestOffset(rows Reader, kind events.Kind, source string) (uint64, error) {
+	row, ok, err := rows.Get(importKey{kind, source}.append(nil))
+	if err != nil || !ok {
+		return 0, err
+	}
+	if len(row) != 8 {
+		return 0, fmt.Errorf("%w: backfill offset", ErrCorrupt)
+	}
+	return binary.BigEndian.Uint64(row), nil
 }

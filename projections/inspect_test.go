@@ -33,7 +33,7 @@ func TestDescribeKey(t *testing.T) {
 			importKey{events.UserFollowed, "old"}.append(nil), binary.BigEndian.AppendUint64(nil, 9),
 			"ffff backfill kind=user_followed source=old highest-offset=9",
 		},
-		{closedKey(nil, ""), nil, `ffff backfill-closed source=""`},
+		{closedKey(""), nil, `ffff backfill-closed source=""`},
 		{rejectCountKey, binary.BigEndian.AppendUint64(nil, 3), "ffff rejects count=3"},
 		{rejectKey(3), reject.encode(), "ffff reject number=3 seq=5 slot=-1: is no envelope"},
 	} {

@@ -62,7 +62,7 @@ type publishResult struct {
 	Position string `json:"position"`
 	Accepted int    `json:"accepted_count"`
 	Refused  int    `json:"refused_count"`
-	// Repeated is the number of accepted events that the log had already. It is only known with --visible.
+	// Repeated is the number of accepted events that the log had already. Without --visible it counts backfills only.
 	Repeated int `json:"repeated_count,omitempty"`
 }
 

@@ -270,3 +270,27 @@ func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
 	c.Appears = u.Followers - c.Excluders + c.followersOnly
 	return c, err
 }
+
+// Deleted returns which of the users were deleted, so that no later backfill about them counts. It does not know all of them once all
+// backfills are closed.
+func Deleted(v *projections.View, users []string) (deleted map[string]bool, err error) {
+	prefix := projections.AppendPrefix(nil, projections.StoreShard, tagTombstone)
+	it := v.Iter(prefix, projections.PrefixEnd(prefix))
+	found := it.Next()
+	if err := it.Close(); err != nil || !found {
+		return nil, err
+	}
+
+	deleted = map[string]bool{}
+	hash := events.NewKeyedHash(v.Cursor().Log)
+	for _, user := range users {
+		_, ok, err := v.Get(hashedKey(nil, tagTombstone, hash.Of(user)))
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			deleted[user] = true
+		}
+	}
+	return deleted, nil
+}

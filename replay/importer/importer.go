@@ -54,6 +54,9 @@ type Options struct {
 	Notice func(string)
 	// Now returns the time; nil means the clock.
 	Now func() time.Time
+
+	// sourceOfContent is set when Source is made of the content of the file.
+	sourceOfContent bool
 }
 
 // Progress is the progress of an import.
@@ -82,6 +85,9 @@ type Report struct {
 	Reasons Reasons
 	// Sent is the number of events that this run has published.
 	Sent uint64
+	// OwnSource reports that no other records can have the source: it is made of them, or a state file says that they had it before. Then
+	// ignored events are in the log.
+	OwnSource bool
 	// Waited is how long calls have waited for projections.
 	Waited time.Duration
 	// Source, StartedAt and Shape are the same in all runs of the import: its source, its recorded start, and how records are read.
@@ -144,7 +150,14 @@ type run struct {
 	report  Report
 	saved   time.Time
 	pacing  pacing
+	// continues reports that this run continues an interrupted one, which may have sent the next records before.
+	continues bool
+	// acknowledged reports that the log has acknowledged a call of this run.
+	acknowledged bool
 }
+
+// ErrSourceUsed is returned when the log has later events of the source of an import that begins, so that it would ignore records.
+var ErrSourceUsed = errors.New("another import has used the source")
 
 // Run imports a file. Nothing is published before the whole file was read, and nothing if it can be read in two ways or has too many bad
 // records: then Run returns [ErrRejected] with a report. An import may be interrupted at any time; the next run continues.
@@ -186,6 +199,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		// The columns are part of the source. With other columns and the same source, all records would be ignored as repeats.
 		names := xxh3.HashString(fmt.Sprintf("%s\n%s\n%s\n%t", digest, o.Kind, s, o.First))
 		o.Source = SourceOf(o.Name, fmt.Sprintf("%016x", names))
+		o.sourceOfContent = true
 	}
 
 	report, err := check(ctx, o, s, start)
@@ -243,6 +257,8 @@ func (r *run) openState() error {
 			return err
 		}
 		if old != nil {
+			interrupted := old.LogID == r.state.LogID && !old.Complete
+			r.continues = interrupted && !old.Repeated
 			notice, err := old.resume(r.state, r.State)
 			if err != nil {
 				return err
@@ -277,6 +293,9 @@ func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 		next = &call{}
 		return nil
 	}
+	// A source that another import has used is noticed with the first record. The first call has no other, so that nothing is imported then.
+	probing := !r.DryRun && !r.continues && !r.hasOwnSource()
+
 	last := uint64(0)
 	for records := 0; ; records++ {
 		record, err := r.records.Next()
@@ -291,11 +310,12 @@ func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 			continue
 		}
 		size := sizeOf(record.Events)
-		if len(next.events)+len(record.Events) > callEvents || next.size+size > callBytes || records >= callRecords {
+		full := len(next.events)+len(record.Events) > callEvents || next.size+size > callBytes || records >= callRecords
+		if full || probing && len(next.events) > 0 {
 			if err := send(); err != nil {
 				return err
 			}
-			records = 0
+			records, probing = 0, false
 		}
 		next.add(&record, size)
 	}
@@ -356,7 +376,9 @@ func (r *run) publish(ctx context.Context, calls <-chan *call) error {
 // send makes one call. Records of events that the service refuses become rejects.
 func (r *run) send(ctx context.Context, c *call) error {
 	req := &skeinv1.PublishRequest{Events: c.events, AllowPartial: true}
+	retried := false
 	res, err := r.retrying(ctx, req, func(err error) {
+		retried = true
 		p := r.progress(c.read)
 		p.Retrying = err
 		r.Observe(p)
@@ -373,25 +395,38 @@ func (r *run) send(ctx context.Context, c *call) error {
 		c.rejects = append(c.rejects, c.records[i])
 		c.gained.Rejected++
 	}
-	c.gained.Events = uint64(res.GetAcceptedCount())
+	repeats := uint64(len(res.GetRepeatedIndexes()))
+	switch {
+	case retried || r.continues:
+		repeats = 0 // this import has sent them before
+	case repeats > 0 && !r.acknowledged && !r.hasOwnSource():
+		return fmt.Errorf("%w %q: the log has its rows up to %d or later, so it ignores those of this file; nothing was imported; "+
+			"import with another --source", ErrSourceUsed, r.state.Source, c.lastRecord)
+	}
+	r.acknowledged = true
+	c.gained.Events, c.gained.Ignored = uint64(res.GetAcceptedCount())-repeats, repeats
 	if res.GetPosition() != "" {
 		r.state.Position = res.GetPosition()
 	}
 	return nil
 }
 
+// hasOwnSource reports that no other records can have the source, so that ignored events are known to be in the log.
+func (r *run) hasOwnSource() bool { return r.sourceOfContent || r.state.Repeated }
+
 // done counts the records of a call, which are in the log or in the file of rejects.
 func (r *run) done(c *call) {
 	s := r.state
 	s.RecordsDone = max(s.RecordsDone, c.lastRecord)
 	s.Events += c.gained.Events
+	s.Ignored += c.gained.Ignored
 	s.Rejected += c.gained.Rejected
 	s.Skipped += c.gained.Skipped
 	s.Clamped += c.gained.Clamped
 	for i := range c.rejects {
 		s.Reasons.Add(c.rejects[i].Reason, c.rejects[i].Record, c.rejects[i].Line)
 	}
-	r.report.Sent += c.gained.Events
+	r.report.Sent += c.gained.Events + c.gained.Ignored
 	r.Observe(r.progress(c.read))
 }
 
@@ -420,7 +455,7 @@ func (r *run) finish() *Report {
 	p := &r.report
 	p.Record = r.state.RecordsDone
 	p.Totals, p.Reasons, p.Source, p.StartedAt = r.state.Totals, r.state.Reasons, r.state.Source, r.state.StartedAt
-	p.Waited = r.pacing.waited
+	p.Waited, p.OwnSource = r.pacing.waited, r.hasOwnSource()
 	p.Shape, p.Position = r.state.Shape, r.state.Position
 	if p.Rejected > 0 {
 		p.Rejects = r.Rejects

@@ -59,6 +59,8 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 		if flat.Offset > l.highest[key] {
 			l.highest[key] = flat.Offset
 			l.counted, l.taken = append(l.counted, tell(&flat)), append(l.taken, flat)
+		} else {
+			res.RepeatedIndexes = append(res.RepeatedIndexes, int32(i))
 		}
 	}
 	return res, after
@@ -319,7 +321,7 @@ func TestResume(t *testing.T) {
 
 		l.fail = nil
 		report := mustRun(t, o)
-		if report.Sent != 9000 || len(l.counted) != 9000 || report.Rejected != 2 {
+		if report.Sent != 9000 || report.Events != 0 || report.Ignored != 9000 || len(l.counted) != 9000 || report.Rejected != 2 {
 			t.Errorf("run again: %+v, %d counted", report, len(l.counted))
 		}
 		if last := notices[len(notices)-1]; !strings.Contains(last, "imported before") {
@@ -471,5 +473,42 @@ func TestSourceNames(t *testing.T) {
 		if got != want {
 			t.Errorf("SourceOf(%q) = %q, want %q", path, got, want)
 		}
+	}
+}
+
+// TestSourceOfAnotherFileImportsNothing: an import whose source the log has already ends with its first row, also when it is run again. No
+// row of the file counts, though the log would have taken the later ones.
+func TestSourceOfAnotherFileImportsNothing(t *testing.T) {
+	l := newFakeLog(t)
+	first := options(t, l, numbered(3))
+	first.Source = "mine"
+	mustRun(t, first)
+
+	second := options(t, l, numbered(2000))
+	second.Source = "mine"
+	for range 2 {
+		if _, err := Run(t.Context(), second); !errors.Is(err, ErrSourceUsed) || !strings.Contains(err.Error(), `"mine"`) {
+			t.Errorf("got %v, expected ErrSourceUsed with the name of the source", err)
+		}
+	}
+	if len(l.counted) != 3 {
+		t.Errorf("%d events counted, expected those of the first file: 3", len(l.counted))
+	}
+
+	second.Source = "another"
+	if report := mustRun(t, second); report.Events != 2000 || report.Ignored != 0 {
+		t.Errorf("with another source: %d events, %d ignored, expected 2000 and 0", report.Events, report.Ignored)
+	}
+}
+
+// TestIgnoredEventsAreNotCounted: when a file is imported again and its state is lost, the report says that no event counted.
+func TestIgnoredEventsAreNotCounted(t *testing.T) {
+	l := newFakeLog(t)
+	o := options(t, l, numbered(1500))
+	mustRun(t, o)
+	o.Restart = true
+	report := mustRun(t, o)
+	if report.Events != 0 || report.Ignored != 1500 || !report.OwnSource {
+		t.Errorf("got %d events, %d ignored, own source %v, expected 0, 1500, true", report.Events, report.Ignored, report.OwnSource)
 	}
 }

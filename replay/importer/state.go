@@ -33,6 +33,8 @@ type state struct {
 	// Totals count these records, Reasons the rejected ones.
 	Totals
 	Reasons Reasons `json:"reasons,omitempty"`
+	// Repeated reports whether an earlier run has sent all records to this log, so that it ignores them now.
+	Repeated bool `json:"repeated,omitempty"`
 	// Complete reports whether all records are done.
 	Complete bool `json:"complete"`
 	// Position is the position of the last acknowledged call.
@@ -41,8 +43,11 @@ type state struct {
 
 // Totals count the outcomes of records.
 type Totals struct {
-	// Events counts the events that the log has acknowledged.
+	// Events counts the events that the log has acknowledged, without the ignored ones.
 	Events uint64 `json:"events"`
+	// Ignored counts the events that changed nothing, because the log had an event of the same source and kind with their offset or a
+	// higher one.
+	Ignored uint64 `json:"ignored"`
 	// Rejected counts the records in the file of rejects.
 	Rejected uint64 `json:"rejected"`
 	// Skipped counts the records that repeat a subject, where only the first one counts.
@@ -105,6 +110,7 @@ func (s *state) resume(wanted *state, path string) (notice string, err error) {
 	default:
 		return fmt.Sprintf("going on after row %d with the import that began %s", s.RecordsDone, began), nil
 	}
+	s.Repeated = s.Complete && s.LogID == wanted.LogID
 	s.LogID, s.RecordsDone, s.Totals, s.Reasons, s.Complete, s.Position = wanted.LogID, 0, Totals{}, nil, false, ""
 	return notice, nil
 }

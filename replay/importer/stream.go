@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -78,6 +79,10 @@ func RunRecords(
 	err = g.Wait()
 	// An interrupted import saves too: the next run continues from here.
 	err = errors.Join(err, r.save(err == nil), r.rejects.close())
+	if errors.Is(err, ErrSourceUsed) {
+		// Nothing was imported. With a state, the next run would take the ignored records for its own.
+		err = errors.Join(err, os.Remove(r.State))
+	}
 	return r.finish(), err
 }
 

@@ -123,7 +123,7 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 		l.t.Errorf("a call of %d events, %d bytes", n, proto.Size(req))
 	}
 	res := &skeinv1.PublishResponse{Position: fmt.Sprint("after call ", l.calls)}
-	for _, ev := range req.GetEvents() {
+	for i, ev := range req.GetEvents() {
 		flat, refused := events.FromProto(ev)
 		if refused != nil {
 			l.t.Errorf("%v: %v", ev, refused)
@@ -134,6 +134,8 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 		if flat.Offset > l.highest[key] {
 			l.highest[key] = flat.Offset
 			l.taken[tell(&flat)]++
+		} else {
+			res.RepeatedIndexes = append(res.RepeatedIndexes, int32(i))
 		}
 	}
 	return res, after

@@ -193,6 +193,7 @@ func TestImportResumesAtItsCursor(t *testing.T) {
 	imp.maxRecords = 100
 	mustRun(t, imp)
 	whole := r.commands
+	clear(l.highest) // as in another log, because the second import begins at the same moment and so has the same source
 	imp.State, r.commands = t.TempDir(), 0
 	r.fail = func(command int) error {
 		if command == whole-10 {
@@ -211,13 +212,17 @@ func TestImportResumesAtItsCursor(t *testing.T) {
 
 // TestImportRereadsServerWithoutRunID: a server that does not name its runs may have been started again, which makes a cursor worthless.
 func TestImportRereadsServerWithoutRunID(t *testing.T) {
-	r, l := large(), newFakeLog(t)
+	r := large()
 	r.unnamed = true
-	imp := importing(t, r, l)
+	imp := importing(t, r, newFakeLog(t))
 	imp.maxRecords = 100
 	mustRun(t, imp)
 	whole := r.commands
-	imp.State, r.commands = t.TempDir(), 0
+
+	// The same import into another log, interrupted in the middle.
+	imp = importing(t, r, newFakeLog(t))
+	imp.maxRecords = 100
+	r.commands = 0
 	r.fail = func(command int) error {
 		if command == whole/2 {
 			return errBroken

@@ -47,7 +47,7 @@ func (s *Service) Publish(
 	if err := s.Room(); err != nil {
 		return nil, err
 	}
-	refused, err := s.judge(ctx, req.GetEvents())
+	refused, repeats, err := s.judge(ctx, req.GetEvents())
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +64,7 @@ func (s *Service) Publish(
 	if err != nil || res.GetAcceptedCount() == 0 {
 		return res, err
 	}
+	res.RepeatedIndexes = repeats
 	if req.GetWait() == skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE {
 		if err := s.awaitVisible(ctx, took.Position); err != nil {
 			return nil, err
@@ -73,22 +74,26 @@ func (s *Service) Publish(
 	return res, nil
 }
 
-// judge finds the events that must be refused, in order: malformed ones, those with the event id of another of the call, and
-// follows beyond the followee cap.
-func (s *Service) judge(ctx context.Context, evs []*skeinv1.Event) ([]events.Rejection, error) {
+// judge finds the events that must be refused, in order: malformed ones, those with the event id of another of the call, follows beyond
+// the followee cap, and backfills that cannot count. repeats are the indexes of backfills that the log has already.
+func (s *Service) judge(ctx context.Context, evs []*skeinv1.Event) (refused []events.Rejection, repeats []int32, err error) {
 	good, refused := events.CheckCall(evs)
 	over, err := s.overLimit(ctx, good)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if len(over) > 0 {
-		refused = append(refused, over...)
+	void, repeats, err := s.judgeBackfills(ctx, good)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(over)+len(void) > 0 {
+		refused = slices.Concat(refused, over, void)
 		slices.SortFunc(refused, func(a, b events.Rejection) int { return cmp.Compare(a.Index, b.Index) })
 	}
 	for _, r := range refused {
 		s.Metrics.Rejections.WithLabelValues(apierror.ReasonName(r.Reason)).Inc()
 	}
-	return refused, nil
+	return refused, repeats, nil
 }
 
 // appendGood appends the events that were not refused, and fills in what the log took. indexes are those of those events
@@ -147,9 +152,12 @@ func (s *Service) NameRepeats(took eventlog.Result, indexes []int, res *skeinv1.
 	for _, at := range repeats {
 		res.RepeatedIndexes = append(res.RepeatedIndexes, int32(indexes[at]))
 	}
+	slices.Sort(res.RepeatedIndexes)
+	res.RepeatedIndexes = slices.Compact(res.RepeatedIndexes) // a backfill may repeat an event id and an offset
 	for _, r := range reused {
 		i := indexes[r.Index]
 		res.AcceptedCount--
+		res.RepeatedIndexes = slices.DeleteFunc(res.RepeatedIndexes, func(repeat int32) bool { return int(repeat) == i })
 		res.EventIds[i] = ""
 		res.Rejections = append(res.Rejections, &skeinv1.Rejection{
 			Index: int32(i), Reason: r.Reason, Field: r.Field, Message: r.Message,

@@ -38,7 +38,9 @@ const (
 	Reason_REASON_TOO_LARGE Reason = 4
 	// The follower follows as many users and boards as the service allows.
 	Reason_REASON_FOLLOWEE_LIMIT Reason = 5
-	// A backfill lacks occurred_at or offset, or its kind cannot be backfilled, or a live event has backfill fields.
+	// A backfill lacks occurred_at or offset, or its kind cannot be backfilled, or a live event has backfill fields. Or the backfill can
+	// never count: its source is closed, a user that it names was deleted, or an earlier event of the call has its source and kind and an
+	// offset that is not lower.
 	Reason_REASON_INVALID_BACKFILL Reason = 6
 	// The page token is damaged, was signed with an unknown key, or belongs to another list.
 	Reason_REASON_INVALID_PAGE_TOKEN Reason = 7

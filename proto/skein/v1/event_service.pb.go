@@ -155,11 +155,12 @@ type PublishResponse struct {
 	// The events that were refused, with allow_partial. Where repeats_known is true, also without allow_partial, the events whose
 	// event id was used before for other content (EVENT_ID_REUSED): the log had them when that was found, and they change nothing.
 	Rejections []*Rejection `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
-	// The events that the log had already, by their index in the call: an event of the same acting user, kind, event id and
-	// content was there within the 15 minutes before. The repeat changes nothing. What was answered to the first one holds,
-	// also where that was EVENT_ID_REUSED. Empty where repeats_known is false.
+	// The events that the log had already, by their index in the call. They change nothing. Either an event of the same acting user,
+	// kind, event id and content was there within the 15 minutes before: what was answered to the first one holds, also where that was
+	// EVENT_ID_REUSED. Or the event is a backfill whose offset is not above the highest that was there of its source and kind, so it is a
+	// repeat, or another import has used the source. Where repeats_known is false, only such backfills are named.
 	RepeatedIndexes []int32 `protobuf:"varint,5,rep,packed,name=repeated_indexes,json=repeatedIndexes,proto3" json:"repeated_indexes,omitempty"`
-	// Whether this answer names all repeats and all reused event ids. False: there may be some. Only a call with
+	// Whether this answer names all repeats and all reused event ids. False: there may be more. Only a call with
 	// PUBLISH_WAIT_VISIBLE can be true. It is false, rarely, when the process no longer has the events in memory after the wait,
 	// or has just started; the events are visible all the same.
 	RepeatsKnown  bool `protobuf:"varint,6,opt,name=repeats_known,json=repeatsKnown,proto3" json:"repeats_known,omitempty"`

@@ -341,7 +341,11 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 	if err := c.report(std, report, time.Since(began)); err != nil {
 		return err
 	}
-	rejects := c.MaxRejects.Check(report.Rejected, report.Events, report.Records)
+	rejects := c.MaxRejects.Check(report.Rejected, report.Events+report.Ignored, report.Records)
+	if rejects == nil && report.Ignored > 0 && !report.OwnSource {
+		rejects = fmt.Errorf("the log ignored %d events: another import has used the source %q, so import with another --source",
+			report.Ignored, report.Source)
+	}
 	if !c.Compare || c.DryRun {
 		return rejects
 	}
@@ -365,7 +369,7 @@ func (c *importFlags) importFile(ctx context.Context, api *command.Client, o imp
 			r.progress(ctx, at.Source, "bytes", uint64(at.Read), uint64(at.Size))
 		}
 		if report, err = importer.Run(ctx, o); report != nil {
-			said = fmt.Sprintf("%d rows, %d events, %d rejected", report.Records, report.Events, report.Rejected)
+			said = fmt.Sprintf("%d rows, %d events, %d ignored, %d rejected", report.Records, report.Events, report.Ignored, report.Rejected)
 		}
 		return said, err
 	})
@@ -404,6 +408,9 @@ func (c *importFlags) report(std *command.Streams, r *importer.Report, took time
 	}
 	std.Sayf("%d rows: %d events %s as %s, %d rows rejected (%s), %d skipped as repeats, %d with a time in the future",
 		r.Records, r.Events, verb, r.Source, r.Rejected, importer.Percent(r.Rejected, r.Records), r.Skipped, r.Clamped)
+	if r.Ignored > 0 {
+		std.Sayf("%d more events changed nothing: the log had them, or later ones of the same source", r.Ignored)
+	}
 	sayReasons(std, r.Reasons)
 	for _, rej := range r.SampleRejects {
 		std.Sayf("row %d: %s: %s", rej.Record, rej.Reason, events.EscapeControls(rej.Line))

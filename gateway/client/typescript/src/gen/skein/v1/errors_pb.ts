@@ -61,7 +61,9 @@ export enum Reason {
   FOLLOWEE_LIMIT = 5,
 
   /**
-   * A backfill lacks occurred_at or offset, or its kind cannot be backfilled, or a live event has backfill fields.
+   * A backfill lacks occurred_at or offset, or its kind cannot be backfilled, or a live event has backfill fields. Or the backfill can
+   * never count: its source is closed, a user that it names was deleted, or an earlier event of the call has its source and kind and an
+   * offset that is not lower.
    *
    * @generated from enum value: REASON_INVALID_BACKFILL = 6;
    */

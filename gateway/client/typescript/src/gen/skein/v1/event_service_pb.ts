@@ -92,16 +92,17 @@ export type PublishResponse = Message<"skein.v1.PublishResponse"> & {
   rejections: Rejection[];
 
   /**
-   * The events that the log had already, by their index in the call: an event of the same acting user, kind, event id and
-   * content was there within the 15 minutes before. The repeat changes nothing. What was answered to the first one holds,
-   * also where that was EVENT_ID_REUSED. Empty where repeats_known is false.
+   * The events that the log had already, by their index in the call. They change nothing. Either an event of the same acting user,
+   * kind, event id and content was there within the 15 minutes before: what was answered to the first one holds, also where that was
+   * EVENT_ID_REUSED. Or the event is a backfill whose offset is not above the highest that was there of its source and kind, so it is a
+   * repeat, or another import has used the source. Where repeats_known is false, only such backfills are named.
    *
    * @generated from field: repeated int32 repeated_indexes = 5;
    */
   repeatedIndexes: number[];
 
   /**
-   * Whether this answer names all repeats and all reused event ids. False: there may be some. Only a call with
+   * Whether this answer names all repeats and all reused event ids. False: there may be more. Only a call with
    * PUBLISH_WAIT_VISIBLE can be true. It is false, rarely, when the process no longer has the events in memory after the wait,
    * or has just started; the events are visible all the same.
    *
