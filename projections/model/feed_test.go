@@ -122,7 +122,7 @@ func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 		sums, scored := map[string]heat.Sum{}, map[string]bool{}
 		backfilled, repinned := map[string]bool{}, repinned{}
 		for n, ev := range history {
-			before, after := model.New(history[:n]), model.New(history[:n+1])
+			before := model.New(history[:n])
 			if !counts(history, n) {
 				continue
 			}
@@ -138,7 +138,7 @@ func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 				}
 				backfilled[key] = backfilled[key] || ev.Backfill
 			case events.PinCreated:
-				if repinned.happens(ev, after) {
+				if repinned.happens(ev) {
 					weight = momentHeat.Repin
 				}
 			case events.UserDeleted:
@@ -169,13 +169,10 @@ func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 // repinned are pins and the items that they re-pinned, by owner.
 type repinned map[string]map[[2]string]bool
 
-// happens notes a pin_created that is accepted, and reports whether it is a re-pin that counts. On a deleted board, which does not exist
-// after it either, a live one does not.
-func (r repinned) happens(ev events.Event, after *model.Graph) bool {
-	isBoard := func(e model.Entry) bool { return e.Board == ev.Board }
-	void := !ev.Backfill && ev.Board != "" && !slices.ContainsFunc(after.Boards(ev.User), isBoard)
+// happens notes a pin_created that is accepted, and reports whether it is a re-pin that counts. Whether its board was deleted does not matter.
+func (r repinned) happens(ev events.Event) bool {
 	what := [2]string{ev.Pin, ev.Item}
-	if void || ev.RepinUser == "" || r[ev.User][what] {
+	if ev.RepinUser == "" || r[ev.User][what] {
 		return false
 	}
 	if r[ev.User] == nil {

@@ -125,7 +125,7 @@ func TestCountsFitTogether(t *testing.T) {
 			case ev.Kind == events.Played:
 				played[ev.Item]++
 				by[ev.User]++
-			case ev.Kind == events.PinCreated && repinned.happens(ev, g):
+			case ev.Kind == events.PinCreated && repinned.happens(ev):
 				repins[ev.Item]++
 			}
 			for _, item := range append(g.Items(), "nothing") {
