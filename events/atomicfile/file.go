@@ -10,7 +10,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 )
 
 // Suffix ends the names of files that are being written. The owner of a directory may remove those of a crash.
@@ -75,12 +74,8 @@ func Write(name string, data []byte) error {
 	return f.Commit()
 }
 
-// SyncDir makes durable which files a directory has. On Windows it does nothing: directories are in the journal there,
-// and cannot be flushed.
+// SyncDir makes durable which files a directory has.
 func SyncDir(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
 	dir, err := os.Open(path)
 	if err != nil {
 		return err

@@ -1,6 +1,0 @@
-//go:build !unix
-
-package main
-
-// keepPrivate does nothing: on this system files inherit the access of their directory.
-func keepPrivate() {}

@@ -1,9 +1,0 @@
-//go:build !unix
-
-package worker
-
-import "os/exec"
-
-func setApart(*exec.Cmd) {}
-
-func beNice() {}
