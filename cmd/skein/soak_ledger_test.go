@@ -13,18 +13,23 @@ type ledger struct {
 	clock   int
 	follows map[[2]string]int // follower and user, and when it began
 	blocks  map[[2]string]bool
-	mutes   map[[2]string]bool
-	boards  map[[2]string]bool // owner and board, without default boards
-	pins    map[string][]*skeinv1.PinCreated
-	born    map[string]int     // when a pin was made
-	likes   map[[2]string]bool // user and item
-	plays   map[[2]string]int  // user and item
-	served  map[string][]string
+	// unblocked has the pairs whose latest fact about a block is its end. The first such end may end a block that is imported later.
+	unblocked map[[2]string]bool
+	// renewable has the follows that such an end came after: a repeat of the follow is the newer one then.
+	renewable map[[2]string]bool
+	mutes     map[[2]string]bool
+	boards    map[[2]string]bool // owner and board, without default boards
+	pins      map[string][]*skeinv1.PinCreated
+	born      map[string]int     // when a pin was made
+	likes     map[[2]string]bool // user and item
+	plays     map[[2]string]int  // user and item
+	served    map[string][]string
 }
 
 func newLedger() *ledger {
 	return &ledger{
 		follows: map[[2]string]int{}, blocks: map[[2]string]bool{}, mutes: map[[2]string]bool{}, boards: map[[2]string]bool{},
+		unblocked: map[[2]string]bool{}, renewable: map[[2]string]bool{},
 		pins: map[string][]*skeinv1.PinCreated{}, born: map[string]int{}, likes: map[[2]string]bool{}, plays: map[[2]string]int{}, served: map[string][]string{},
 	}
 }
@@ -35,18 +40,28 @@ func (l *ledger) apply(ev *skeinv1.Event) {
 	switch k := ev.GetKind().(type) {
 	case *skeinv1.Event_UserFollowed:
 		a, b := k.UserFollowed.GetUserId(), k.UserFollowed.GetTargetUserId()
-		if _, already := l.follows[[2]string{a, b}]; !already && !l.blocks[[2]string{a, b}] && !l.blocks[[2]string{b, a}] {
+		_, already := l.follows[[2]string{a, b}]
+		isRepeat := already && !l.renewable[[2]string{a, b}]
+		if !isRepeat && !l.blocks[[2]string{a, b}] && !l.blocks[[2]string{b, a}] {
 			l.follows[[2]string{a, b}] = l.clock
+			delete(l.renewable, [2]string{a, b})
 		}
 	case *skeinv1.Event_UserUnfollowed:
 		delete(l.follows, [2]string{k.UserUnfollowed.GetUserId(), k.UserUnfollowed.GetTargetUserId()})
 	case *skeinv1.Event_UserBlocked:
 		a, b := k.UserBlocked.GetUserId(), k.UserBlocked.GetTargetUserId()
 		l.blocks[[2]string{a, b}] = true
+		delete(l.unblocked, [2]string{a, b})
 		delete(l.follows, [2]string{a, b})
 		delete(l.follows, [2]string{b, a})
 	case *skeinv1.Event_UserUnblocked:
-		delete(l.blocks, [2]string{k.UserUnblocked.GetUserId(), k.UserUnblocked.GetTargetUserId()})
+		a, b := k.UserUnblocked.GetUserId(), k.UserUnblocked.GetTargetUserId()
+		if !l.blocks[[2]string{a, b}] && !l.unblocked[[2]string{a, b}] {
+			l.renewable[[2]string{a, b}] = true
+			l.renewable[[2]string{b, a}] = true
+		}
+		l.unblocked[[2]string{a, b}] = true
+		delete(l.blocks, [2]string{a, b})
 	case *skeinv1.Event_UserMuted:
 		l.mutes[[2]string{k.UserMuted.GetUserId(), k.UserMuted.GetTargetUserId()}] = true
 	case *skeinv1.Event_UserUnmuted:
