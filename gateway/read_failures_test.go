@@ -181,7 +181,7 @@ func (w *world) publishBlocks() worldOfBlocks {
 	for i, item := range longIDs("other", 200) {
 		evs = append(evs, liked(b.star, item), played(b.star, item), history(played(b.reader, item), uint64(i+1), i%4))
 	}
-	w.settle(w.publishAll(append(evs, served(b.reader, b.items[1], b.items[2]))))
+	w.flushAndStopFolding(w.publishAll(append(evs, served(b.reader, b.items[1], b.items[2]))))
 	return b
 }
 
@@ -194,8 +194,8 @@ func (w *world) publishAll(evs []*skeinv1.Event) (at string) {
 	return at
 }
 
-// settle brings all that was published into tables, and stops the folding, so that all reads of tables are those of calls.
-func (w *world) settle(at string) {
+// flushAndStopFolding brings all that was published into tables, and stops the folding, so that all reads of tables are those of calls.
+func (w *world) flushAndStopFolding(at string) {
 	w.t.Helper()
 	position, err := events.ParsePosition(at)
 	if err != nil {

@@ -49,7 +49,7 @@ func TestNodeRestored(t *testing.T) {
 	}
 	publish()
 	// The node that joined last has never held all partitions, while the first one had them all before the others joined. Only a store
-	// that lacks some is refused to a process that is no node.
+	// with a part of the partitions is refused to a process that is not a node.
 	const lost = "n2"
 	own := filepath.Join(target, "nodes", lost)
 	for name, s := range c.running {

@@ -282,7 +282,7 @@ func (in *inspection) decideComments(s *shape, me *measurement) ([][]string, err
 		split, err := s.delimiter.split(nil, c.text, s.quotes)
 		if err != nil {
 			return nil, fmt.Errorf("line %d (%q) begins with # and has quotes that do not enclose a field (%w): remove it if it is a comment",
-				c.number, c.shown(), err)
+				c.number, c.excerpt(), err)
 		}
 		if c.isRemark() && len(rows) == 0 {
 			continue
@@ -316,7 +316,7 @@ func (in *inspection) decideComments(s *shape, me *measurement) ([][]string, err
 			return nil, nil
 		}
 		return nil, fmt.Errorf("line %d (%q) begins with # and could be a row, the names of the columns or a comment: give --no-header if it is "+
-			"a row, --header if it names the columns, or remove it if it is a comment", line.number, line.shown())
+			"a row, --header if it names the columns, or remove it if it is a comment", line.number, line.excerpt())
 	}
 
 	me.records += uint64(len(rows))
@@ -344,7 +344,7 @@ func (in *inspection) checkRemarks(s *shape, me *measurement) error {
 			continue
 		}
 		return fmt.Errorf("line %d (%q) begins with # and could be a row or a comment: remove it if it is a comment, or move it below "+
-			"another row if it is a row", c.number, c.shown())
+			"another row if it is a row", c.number, c.excerpt())
 	}
 	return nil
 }

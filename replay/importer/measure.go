@@ -47,8 +47,8 @@ type commentLine struct {
 	text   string
 }
 
-// shown returns the line for a message.
-func (c commentLine) shown() string { return c.text[:min(len(c.text), shownBytes)] }
+// excerpt returns the beginning of the line, for a message.
+func (c commentLine) excerpt() string { return c.text[:min(len(c.text), shownBytes)] }
 
 // isRemark reports whether the line does not begin with an id: no id has a space, and two # begin no hashtag.
 func (c commentLine) isRemark() bool {

@@ -99,13 +99,13 @@ func (s *comparedSide) makeWorld(ctx context.Context, w *loadWorld) error {
 	}
 	err = w.load(ctx, skein)
 	if err == nil {
-		err = s.settle(ctx, skein)
+		err = s.waitUntilCompacted(ctx, skein)
 	}
 	return errors.Join(err, skein.Stop())
 }
 
-// settle waits until the service has flushed and compacted what it was given. A smoke test does not wait.
-func (s *comparedSide) settle(ctx context.Context, skein *programs.Skein) error {
+// waitUntilCompacted waits until the service has flushed and compacted what it was given. A smoke test does not wait.
+func (s *comparedSide) waitUntilCompacted(ctx context.Context, skein *programs.Skein) error {
 	if s.bench.Opts.Quick {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (c *comparison) compareServices(ctx context.Context) (err error) {
 		return err
 	}
 	for _, s := range c.sides {
-		if err := s.settle(ctx, s.skein); err != nil {
+		if err := s.waitUntilCompacted(ctx, s.skein); err != nil {
 			return err
 		}
 	}
