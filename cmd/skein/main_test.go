@@ -43,7 +43,23 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("SKEIN_SHED_AFTER", "0s"); err != nil {
 		panic(err)
 	}
-	testscript.Main(leakChecked{m}, map[string]func(){"skein": main})
+	testscript.Main(leakChecked{m}, map[string]func(){"skein": runSkein})
+}
+
+// endsWithStdin is the environment variable with which a test asks runSkein to end the process as soon as its standard input is closed.
+const endsWithStdin = "SKEIN_TEST_ENDS_WITH_STDIN"
+
+// runSkein is the main function of the processes that tests start. A process that outlived a killed test binary would keep its ports and reach the
+// servers of the next run there, so it ends with the pipe that the test binary holds open.
+func runSkein() {
+	if os.Getenv(endsWithStdin) != "" {
+		_ = os.Unsetenv(endsWithStdin) // the worker process reads its operation from its own standard input
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(exitFailed)
+		}()
+	}
+	main()
 }
 
 // leakChecked runs the tests, and fails when one has left a goroutine behind.

@@ -94,6 +94,12 @@ func (s *server) launch(ctx context.Context) error {
 		"serve", "--data", filepath.Join(s.dir, "data"), "--listen", listen, "--port-file", portFile,
 	}, s.flags...)...)
 	s.cmd.Stderr = log
+
+	// Nothing is written to this pipe. It closes when the test binary ends, also when that is killed, and runSkein ends the process then.
+	s.cmd.Env = append(os.Environ(), endsWithStdin+"=1")
+	if _, err := s.cmd.StdinPipe(); err != nil {
+		return err
+	}
 	return s.cmd.Start()
 }
 
