@@ -1,11 +1,13 @@
-// Repocheck is a tool for people who work on skein. It runs tests for the merge gate:
+// Repocheck is a tool for people who work on skein. It runs tests for the merge gate, and counts code:
 //
 //	repocheck test [-C DIR] [-label NAME] [-results DIR] [--] ARGUMENTS OF go test
 //	repocheck slowest [-results DIR] [-n 10]
+//	repocheck tokens [COMMIT | BASE_DIR HEAD_DIR]
 //
 // The first runs go test and prints one line for each package, as go test does. It adds the durations of packages and
 // tests to DIR/durations.tsv, and writes what failed to DIR/failures.txt. The second prints the packages and the tests that
-// took longest, of all runs that used DIR.
+// took longest, of all runs that used DIR. The third prints the number of Go tokens of each package, which comments, blank lines and line
+// breaks do not change, and compares them with those of a commit or of another folder.
 package main
 
 import (
@@ -35,7 +37,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("want a command: test or slowest")
+		return errors.New("want a command: test, slowest or tokens")
 	}
 
 	command := args[0]
@@ -61,7 +63,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		return printSlowest(filepath.Join(*results, durationsFile), *n, out)
 
+	case "tokens":
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		return compareTokens(ctx, flags.Args(), out)
+
 	default:
-		return fmt.Errorf("unknown command %q: want test or slowest", command)
+		return fmt.Errorf("unknown command %q: want test, slowest or tokens", command)
 	}
 }

@@ -14,6 +14,14 @@ func writeModule(t *testing.T, files map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
 	files["go.mod"] = "module example.com/m\n\ngo 1.26\n"
+	writeFiles(t, dir, files)
+	t.Chdir(dir)
+	t.Setenv("GOFLAGS", "")
+}
+
+// writeFiles writes files, and the folders that they need, into dir.
+func writeFiles(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -23,8 +31,6 @@ func writeModule(t *testing.T, files map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	t.Chdir(dir)
-	t.Setenv("GOFLAGS", "")
 }
 
 // runHere runs go test over all packages, and returns what was printed and what was noted about failures.
