@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,7 +30,6 @@ type cli struct {
 	Compare compareCmd      `cmd:"" name:"compare" help:"Measure two builds of skein in turn, and print their ratios (needs neither Redis nor wrk)."`
 	Service redisServiceCmd `cmd:"" name:"redis-service" hidden:"" help:"Run the service in front of Redis that the bench measures."`
 	Job     replayJobCmd    `cmd:"" name:"replay-job" hidden:"" help:"Do one measurement of a replay, in a process of its own."`
-	NATS    natsServerCmd   `cmd:"" name:"nats-server" hidden:"" help:"Run one of the NATS servers that the bench measures."`
 }
 
 // streams are where the table goes, and what is said meanwhile.
@@ -84,7 +82,6 @@ type measureCmd struct {
 	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000"`
 	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone"`
 	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0 means 512 MiB." name:"rebuild-memory" default:"0"`
-	Log     byteSize      `help:"Length of the stream from whose start readers catch up." name:"log-bytes" default:"500MB"`
 	Events  int           `help:"Events of a large product that one of its nodes reads." name:"log-events" default:"20000000"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir"`
@@ -113,7 +110,7 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	opts := measure.Options{
 		Self: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
 		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items,
-		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, RebuildMemory: int(c.Memory), LogBytes: int(c.Log),
+		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, RebuildMemory: int(c.Memory),
 		LogEvents: c.Events, Limit: c.Limit, Only: c.Only, Progress: std.err,
 	}
 	switch {
@@ -222,17 +219,4 @@ type replayJobCmd struct {
 // Run does the job and prints what it found.
 func (c *replayJobCmd) Run(ctx context.Context, std *streams) error {
 	return replays.RunReplayJob(ctx, c.Job, std.out)
-}
-
-type natsServerCmd struct {
-	Options string `help:"Settings, as JSON." required:""`
-}
-
-// Run serves until the context ends.
-func (c *natsServerCmd) Run(ctx context.Context) error {
-	var opts programs.NATSOptions
-	if err := json.Unmarshal([]byte(c.Options), &opts); err != nil {
-		return err
-	}
-	return programs.ServeNATS(ctx, opts)
 }

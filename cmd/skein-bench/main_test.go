@@ -64,15 +64,6 @@ func TestLatency(t *testing.T) {
 			t.Errorf("%s: %d comparisons of %d series with times", row.ID, len(row.Comparisons), with)
 		}
 	}
-	beside := map[string]bool{}
-	for _, s := range report.Seconds {
-		if beside[s.Beside] = true; s.P99 < s.P50 {
-			t.Errorf("%+v", s)
-		}
-	}
-	if len(beside) != 3 {
-		t.Errorf("latencies by second are of %v", beside)
-	}
 	if timed < 5*20 {
 		t.Errorf("%d times were taken", timed)
 	}

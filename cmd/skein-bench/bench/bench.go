@@ -14,7 +14,6 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/replays"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/serving"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/stores"
-	"github.com/skein-feed/skein/cmd/skein-bench/internal/streams"
 )
 
 // rowGroup is a family of rows that are measured together.
@@ -37,7 +36,6 @@ var rows = []rowGroup{
 	{name: "replay", peers: true, run: replays.Replay},
 	{name: "latency", apart: true, run: serving.UnderLoad},
 	{name: "growth", apart: true, run: replays.Grow},
-	{name: "log", apart: true, run: streams.Log},
 	{name: "nodes", apart: true, run: nodes.Nodes},
 }
 

@@ -6,8 +6,7 @@
 //	bench ──┬── skein serve            the measured service, a process of its own; built for that as it is released
 //	        ├── redis-server           fresh, without a configuration file
 //	        ├── a Connect service in front of that Redis (hidden command of skein-bench, a process of its own)
-//	        ├── wrk, redis-benchmark   one at a time
-//	        └── three NATS servers     a cluster for the group log (hidden command of skein-bench, a process each)
+//	        └── wrk, redis-benchmark   one at a time
 //
 // # How it is measured
 //
@@ -23,12 +22,10 @@
 //	serving        groups of a service that runs: reads, ingest, latency
 //	stores         groups of one store in process: constant, inprocess, disk, feed, seen, counters
 //	replays        groups of stores that are built from the log: replay, growth
-//	streams        the group of a replicated log that many nodes read: log
 //	nodes          the group of nodes of a cluster, each by itself: nodes
 //	workload       the follow graph, its events, stores that are folded from them
 //	programs       what is started, and what drives it
 //	measure        a run, its report, and what measures
-//	../plot        a program that draws the growth, and the costs of nodes
 //
 // Imports go down this list, but that the logs of replays have events of stores. A new row is a function that adds to the
 // report; a new group is one more in [rows].

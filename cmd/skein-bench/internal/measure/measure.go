@@ -46,15 +46,13 @@ type Options struct {
 	Items int
 	// Replayed is about how many events each log has that is replayed.
 	Replayed int
-	// ReplayOf names the projections that are replayed; none given: all, and the cut-over.
+	// ReplayOf names the projections that are replayed; none given: all.
 	ReplayOf []string
 	// Growth are the numbers of follows whose costs are compared; GrowthAlone: of the graph alone, without starting a service.
 	Growth      []int
 	GrowthAlone bool
 	// RebuildMemory is what a rebuild of growth may take; 0 means the default.
 	RebuildMemory int
-	// LogBytes is how long the stream is from whose start readers catch up.
-	LogBytes int
 	// LogEvents is how many events of a large product one of its nodes reads.
 	LogEvents int
 	// Base and Head are the programs of a comparison. Without a path the head is built from the clone around, and the base is the head:
@@ -77,7 +75,7 @@ type ComparedProgram struct{ Name, Path string }
 func (o Options) Quickly() Options {
 	o.Users, o.Edges, o.Runs, o.Time, o.Follows, o.BigUser, o.Quick = 2000, 20_000, 1, time.Second, 2000, 10_000, true
 	o.Readers, o.Plays, o.Items, o.Replayed = 2000, 20_000, 10_000, 20_000
-	o.Growth, o.LogBytes, o.LogEvents = []int{10_000, 30_000}, 5_000_000, 100_000
+	o.Growth, o.LogEvents = []int{10_000, 30_000}, 100_000
 	return o
 }
 

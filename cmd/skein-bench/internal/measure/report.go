@@ -13,11 +13,8 @@ type Report struct {
 	Machine  Machine  `json:"machine"`
 	Settings Settings `json:"settings"`
 	Rows     []*Row   `json:"rows"`
-	// Growth is what the plots show.
+	// Growth is what each number of follows costs.
 	Growth []*Growth `json:"growth,omitempty"`
-	// Nodes are drawn, too, and the latencies of Seconds, one after the other.
-	Nodes   []*Node  `json:"nodes,omitempty"`
-	Seconds []Second `json:"latency_by_second,omitempty"`
 }
 
 // Settings are what the figures depend on besides the machine.
@@ -268,7 +265,7 @@ func (s *Settings) markdown(b *strings.Builder) {
 	b.WriteString(".\n\n")
 }
 
-// Growth is what a number of follows costs. Plots are made of these.
+// Growth is what a number of follows costs.
 type Growth struct {
 	Follows int `json:"follows"`
 	Users   int `json:"users"`
@@ -292,23 +289,4 @@ type GrownStore struct {
 	FollowsPerSecond float64 `json:"follows_per_s"`
 	// Memory is the greatest resident memory of the process, in bytes.
 	Memory float64 `json:"memory"`
-}
-
-// Second is how long calls took that were due in a second, in milliseconds.
-type Second struct {
-	// Beside is what went on beside them.
-	Beside string  `json:"beside"`
-	P50    float64 `json:"p50_ms"`
-	P99    float64 `json:"p99_ms"`
-}
-
-// Node is what a node of a cluster costs.
-type Node struct {
-	// Nodes is how many the cluster has, Partitions how many this one holds, Ideal its part of the rows if all nodes held equally much.
-	Nodes      int     `json:"nodes"`
-	Partitions int     `json:"partitions"`
-	Ideal      float64 `json:"ideal"`
-	// Bytes of its stores and Fold, processor time an event of the log, are shares of those of one node that holds everything.
-	Bytes float64 `json:"bytes"`
-	Fold  float64 `json:"fold"`
 }

@@ -90,7 +90,7 @@ func small(ctx context.Context, b *measure.Bench) error {
 	if err := b.Alternate(ctx, bytes, contenders...); err != nil {
 		return err
 	}
-	compare(b.Report, list, bytes, fold)
+	compare(list, bytes, fold)
 	return nil
 }
 
@@ -114,25 +114,21 @@ func (s smallNode) measure(ctx context.Context, b *measure.Bench, log [][]byte) 
 	return float64(bytes), used, err
 }
 
-// compare compares nodes with one that holds everything, and notes what is to be drawn.
-func compare(r *measure.Report, list []smallNode, bytes, fold *measure.Row) {
+// compare compares nodes with one that holds everything.
+func compare(list []smallNode, bytes, fold *measure.Row) {
 	one := list[0].name
 	bytes.Compare(one, "", 0, true)
 	fold.Compare(one, "", 0, true)
 	for i, s := range list {
-		if s.name != one {
-			target, folded := 0.0, 0.0
-			if i%3 == 2 { // the median
-				target = copies/float64(s.nodes) + within
-				folded = map[int]float64{3: foldedAtMost3, 8: foldedAtMost8}[s.nodes]
-			}
-			bytes.Compare(s.name, one, target, true)
-			fold.Compare(s.name, one, folded, true)
+		if s.name == one {
+			continue
 		}
-		r.Nodes = append(r.Nodes, &measure.Node{
-			Nodes: s.nodes, Ideal: min(1, copies/float64(s.nodes)), Partitions: s.parts.Len(),
-			Bytes: bytes.SeriesOf(s.name).Median / bytes.SeriesOf(one).Median,
-			Fold:  fold.SeriesOf(s.name).Median / fold.SeriesOf(one).Median,
-		})
+		target, folded := 0.0, 0.0
+		if i%3 == 2 { // the median
+			target = copies/float64(s.nodes) + within
+			folded = map[int]float64{3: foldedAtMost3, 8: foldedAtMost8}[s.nodes]
+		}
+		bytes.Compare(s.name, one, target, true)
+		fold.Compare(s.name, one, folded, true)
 	}
 }

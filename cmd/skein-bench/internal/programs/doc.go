@@ -5,7 +5,6 @@
 //	skein.go        skein serve, built as it is released
 //	redis.go        redis-server, fresh, without a configuration file; redisaof.go: one that loads an append-only file
 //	service.go      a Connect service in front of that Redis: a hidden command of skein-bench, a process of its own
-//	nats.go         a cluster of three NATS servers: a hidden command, a process each
 //	wrk.go, redisbench.go    the drivers of others
 //	wire.go, resp.go         those of our own: calls and pipelines over kept connections
 package programs

@@ -89,7 +89,7 @@ func TestGrowthArchive(t *testing.T) {
 	if err := a.Check(t.Context(), func(uint64, uint64) {}); err != nil {
 		t.Error(err)
 	}
-	r := replayJob{Work: workRead, Log: dir, Projection: "graph", Archive: true}
+	r := replayJob{Work: workRebuild, Log: dir, Projection: "graph", Archive: true}
 	found, err := r.run(t.Context())
 	if err != nil || found.Events != l.n {
 		t.Errorf("%d events, %v", found.Events, err)

@@ -22,8 +22,8 @@ const (
 	redisLoads              = "redis, loading the AOF"
 )
 
-// Replay measures how fast projections are built again, verified and audited, the bytes of the log, and how long a cut-over
-// stops the fold. Each projection has a log of its own, of events that it reads.
+// Replay measures how fast projections are built again, what a round of the auditor takes, and the bytes of the log. Each projection
+// has a log of its own, of events that it reads.
 func Replay(ctx context.Context, b *measure.Bench) error {
 	of, logs := b.Opts.ReplayOf, replayLogs(b)
 	for _, name := range of {
@@ -39,10 +39,7 @@ func Replay(ctx context.Context, b *measure.Bench) error {
 			return fmt.Errorf("%s: %w", l.projection, err)
 		}
 	}
-	if len(of) > 0 {
-		return nil
-	}
-	return replayCutOver(ctx, b)
+	return nil
 }
 
 // replayOf makes a log and measures with it.
@@ -56,12 +53,6 @@ func replayOf(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
 	}
 	replayBytes(b, l)
 	if err := replayRebuild(ctx, b, l); err != nil {
-		return err
-	}
-	if err := replayRead(ctx, b, l); err != nil {
-		return err
-	}
-	if err := replayVerify(ctx, b, l); err != nil {
 		return err
 	}
 	if l.follows == nil {
@@ -85,25 +76,16 @@ func replayBytes(b *measure.Bench, l *replayLog) {
 		measure.Figure(row.Series[0].Median), measure.Figure(row.Series[1].Median))
 }
 
-// replayRebuild measures rebuilds, and their memory.
+// replayRebuild measures rebuilds.
 func replayRebuild(ctx context.Context, b *measure.Bench, l *replayLog) error {
 	title := l.projection + " rebuilt"
 	row := b.Row("replay-"+l.projection, title+", reading and decoding included", "events/s", fmt.Sprintf("%d %s, a "+
 		"process of its own each time: from the first envelope asked for until all is folded with the bounds of a rebuild, on disk "+
 		"and compacted. %s", l.events, l.mix, l.peer))
-	folding := &measure.Row{
-		ID: row.ID + "-folded", Title: title + ", before the compaction", Unit: "events/s",
-		Note: "the same measurements, until the last event is folded.",
-	}
 	core := &measure.Row{
 		ID: row.ID + "-core", Title: title + ", by processor time", Unit: "events/s",
 		Note: "by seconds of one core, of the whole process: the log's server, flushes, compactions and garbage collection included. " +
 			"Redis: all that the server has used when it answers.",
-	}
-	memory := &measure.Row{
-		ID: row.ID + "-memory", Title: title + ": greatest memory", Unit: "bytes",
-		Note: "the greatest resident memory of the process, in which the log's server runs too, unless the archive is read. Redis: when " +
-			"it has loaded the file.",
 	}
 	rebuild := func(name string, archived bool) measure.Contender {
 		return measure.Contender{Name: name, Measure: func(ctx context.Context) (measure.Measurement, error) {
@@ -113,9 +95,7 @@ func replayRebuild(ctx context.Context, b *measure.Bench, l *replayLog) error {
 			if err != nil {
 				return measure.Measurement{}, err
 			}
-			folding.SeriesOf(name).Add(measure.Measurement{Value: float64(l.events) / r.Folding})
 			core.SeriesOf(name).Add(measure.Measurement{Value: float64(l.events) / r.Processor})
-			memory.SeriesOf(name).Add(measure.Measurement{Value: r.Memory})
 			return measure.Measurement{Value: float64(l.events) / r.Seconds}, l.holds(r)
 		}}
 	}
@@ -134,7 +114,6 @@ func replayRebuild(ctx context.Context, b *measure.Bench, l *replayLog) error {
 				return measure.Measurement{}, err
 			}
 			core.SeriesOf(redisLoads).Add(measure.Measurement{Value: float64(l.events) / loaded.Used.Seconds()})
-			memory.SeriesOf(redisLoads).Add(measure.Measurement{Value: loaded.Memory})
 			return measure.Measurement{Value: float64(l.events) / loaded.Took.Seconds()}, nil
 		}})
 	}
@@ -146,81 +125,11 @@ func replayRebuild(ctx context.Context, b *measure.Bench, l *replayLog) error {
 		if l.follows != nil {
 			row.Compare(name, redisLoads, 5, false)
 			core.Compare(name, redisLoads, 0, false)
-			memory.Compare(name, redisLoads, 0, true)
 		} else {
 			core.Compare(name, "", 0, false)
-			memory.Compare(name, "", 0, true)
 		}
-		folding.Compare(name, "", 0, false)
 	}
-	b.Report.Rows = append(b.Report.Rows, folding, core, memory)
-	return nil
-}
-
-// replayRead measures what of a rebuild is reading and decoding.
-func replayRead(ctx context.Context, b *measure.Bench, l *replayLog) error {
-	const archived, stream = "archive", "stream"
-	row := b.Row("replay-"+l.projection+"-read", l.projection+": reading and decoding alone", "events/s", "the same events, of "+
-		"which none is folded.")
-	memory := &measure.Row{ID: row.ID + "-memory", Title: row.Title + ": greatest memory", Unit: "bytes", Note: "as above."}
-	read := func(name string, job replayJob) measure.Contender {
-		job.Work, job.Log, job.Projection = workRead, l.dir, l.projection
-		return measure.Contender{Name: name, Measure: func(ctx context.Context) (measure.Measurement, error) {
-			r, err := do(ctx, b, job)
-			if err != nil {
-				return measure.Measurement{}, err
-			}
-			memory.SeriesOf(name).Add(measure.Measurement{Value: r.Memory})
-			return measure.Measurement{Value: float64(l.events) / r.Seconds}, l.holds(r)
-		}}
-	}
-	contenders := []measure.Contender{read(archived, replayJob{Archive: true}), read(stream, replayJob{})}
-	if err := b.AlternateTimes(ctx, min(b.Opts.Runs, replayRuns), row, contenders...); err != nil {
-		return err
-	}
-	row.Compare(archived, stream, 0, false)
-	for _, c := range contenders {
-		memory.Compare(c.Name, "", 0, true)
-	}
-	b.Report.Rows = append(b.Report.Rows, memory)
-	if !l.mixed {
-		return nil
-	}
-	return replaySkip(ctx, b, l)
-}
-
-// replaySkip measures what the graph, which reads no plays, saves in a log that is full of them.
-func replaySkip(ctx context.Context, b *measure.Bench, l *replayLog) error {
-	const skipping, whole = "archive, without plays and likes", "archive, all classes"
-	row := b.Row("replay-skip", "reading for the graph in a log of other events", "events/s", "the log of counters, by all of its "+
-		"events: what need not be read counts as read. The graph reads neither plays nor likes, and opens no segment of that class.")
-	read := func(name string, all bool) measure.Contender {
-		return measure.Contender{Name: name, Measure: func(ctx context.Context) (measure.Measurement, error) {
-			r, err := do(ctx, b, replayJob{Work: workRead, Log: l.dir, Projection: "graph", Archive: true, All: all})
-			return measure.Measurement{Value: float64(l.events) / r.Seconds}, err
-		}}
-	}
-	contenders := []measure.Contender{read(skipping, false), read(whole, true)}
-	if err := b.AlternateTimes(ctx, min(b.Opts.Runs, replayRuns), row, contenders...); err != nil {
-		return err
-	}
-	row.Compare(skipping, whole, 0, false)
-	return nil
-}
-
-// replayVerify measures a verification that nothing holds back.
-func replayVerify(ctx context.Context, b *measure.Bench, l *replayLog) error {
-	r, err := do(ctx, b, replayJob{Work: workVerify, Log: l.dir, Projection: l.projection, Threshold: l.threshold})
-	if err != nil {
-		return err
-	}
-	l.verified = r
-	row := b.Row("replay-"+l.projection+"-verify", l.projection+" verified", "events/s", fmt.Sprintf("the same %d events: from "+
-		"opening the shadow until all of its rows have been compared with those of the store, from the stream, a share of 1, once. It took "+
-		"%.1f s, and %.1f s of processor time.", l.events, r.Seconds, r.Processor))
-	row.SeriesOf(measure.MySelf).Add(measure.Measurement{Value: float64(l.events) / r.Seconds})
-	row.Compare(measure.MySelf, "", 0, false)
-	b.Say("  %-18s %s events/s", row.ID, measure.Figure(row.Series[0].Median))
+	b.Report.Rows = append(b.Report.Rows, core)
 	return nil
 }
 

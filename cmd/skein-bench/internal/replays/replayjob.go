@@ -32,8 +32,6 @@ import (
 // What a job does.
 const (
 	workRebuild = "rebuild"
-	workRead    = "read"
-	workVerify  = "verify"
 	workAudit   = "audit"
 )
 
@@ -42,10 +40,10 @@ type replayJob struct {
 	Work string
 	// Log is the directory that makeLog filled.
 	Log string
-	// Projection is rebuilt, read for or verified.
+	// Projection is rebuilt.
 	Projection string
-	// Archive: the archive is read, not the stream; All: every class of it.
-	Archive, All bool
+	// Archive: the archive is read, not the stream.
+	Archive bool
 	// Threshold is that of inbox.
 	Threshold int64
 	// Memory is what a rebuild may take; 0 means the default.
@@ -57,8 +55,8 @@ type replayJob struct {
 // replayResult is what a job found. Times are in seconds.
 type replayResult struct {
 	Events int
-	// Seconds is how long it took, of which Folding before the compaction; Processor the time of all processors meanwhile.
-	Seconds, Folding, Processor float64
+	// Seconds is how long it took, Processor the time of all processors meanwhile.
+	Seconds, Processor float64
 	// Memory is the greatest resident memory of the process, in bytes.
 	Memory float64
 	// Of the work audit: entities that were checked, and processor time of the audits and of the shadows.
@@ -112,10 +110,6 @@ func (j *replayJob) run(ctx context.Context) (r replayResult, err error) {
 			dir = j.Into
 		}
 		err = j.rebuild(ctx, dir, &r)
-	case workRead:
-		err = j.measure(ctx, &r, func([]*events.Envelope) error { return nil }, func() error { return nil })
-	case workVerify:
-		err = j.verify(ctx, dir, &r)
 	case workAudit:
 		err = j.audit(ctx, dir, &r)
 	default:
@@ -179,7 +173,6 @@ func (j *replayJob) measure(ctx context.Context, r *replayResult, fold func([]*e
 			r.Events += len(env.Events)
 		}
 	}
-	r.Folding, _ = clock.read()
 	if err := end(); err != nil {
 		return err
 	}
@@ -251,14 +244,11 @@ func (j *replayJob) openArchive(
 	if err != nil {
 		return nil, nil, err
 	}
-	kinds := events.AllKinds
-	if !j.All {
-		p, err := j.project(j.Projection)
-		if err != nil {
-			return nil, nil, err
-		}
-		kinds = events.Kinds(p().Kinds()...) | events.Kinds(events.BackfillClosed)
+	p, err := j.project(j.Projection)
+	if err != nil {
+		return nil, nil, err
 	}
+	kinds := events.Kinds(p().Kinds()...) | events.Kinds(events.BackfillClosed)
 	r, err := a.Read(ctx, events.Cursor{Log: id}, kinds)
 	if err != nil {
 		return nil, nil, err
@@ -325,15 +315,15 @@ func (s *replayStores) close(ctx context.Context) (err error) {
 	return err
 }
 
-// check verifies a store, and returns what that took. It must be equal to the log.
-func (j *replayJob) check(ctx context.Context, dir, name string, s *replayStores) (seconds, processor float64, err error) {
+// check verifies a store, and returns the processor time of that. The store must be equal to the log.
+func (j *replayJob) check(ctx context.Context, dir, name string, s *replayStores) (processor float64, err error) {
 	p, err := j.project(name)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	clock, err := startClock()
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	report, err := verify.Verify(ctx, s.byName[name], verify.Options{
 		Dir: filepath.Join(dir, "shadow"), New: p, Subscribe: workload.Follow(s.log, s.hub),
@@ -342,18 +332,8 @@ func (j *replayJob) check(ctx context.Context, dir, name string, s *replayStores
 	if err == nil && !report.Equal {
 		err = errors.New(report.String())
 	}
-	seconds, processor = clock.read()
-	return seconds, processor, err
-}
-
-func (j *replayJob) verify(ctx context.Context, dir string, r *replayResult) (err error) {
-	s, err := j.openStores(ctx, dir, j.Projection)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close(ctx)) }()
-	r.Seconds, r.Processor, err = j.check(ctx, dir, j.Projection, s)
-	return err
+	_, processor = clock.read()
+	return processor, err
 }
 
 // audit goes once round all shards, as the auditor does, and verifies each store.
@@ -375,7 +355,7 @@ func (j *replayJob) audit(ctx context.Context, dir string, r *replayResult) (err
 	}
 	r.Seconds, r.Audits = clock.read()
 	for _, name := range names {
-		_, processor, err := j.check(ctx, dir, name, s)
+		processor, err := j.check(ctx, dir, name, s)
 		if err != nil {
 			return err
 		}

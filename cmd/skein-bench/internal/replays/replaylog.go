@@ -35,8 +35,6 @@ type replayLog struct {
 	make            iter.Seq[*skeinv1.Event]
 	// follows are the events, where they are all follows: what Redis is given too.
 	follows *workload.Graph
-	// mixed: there are segments of both classes, and most events are in that which the graph does not read.
-	mixed bool
 	// threshold is that of inbox.
 	threshold int64
 	// rate and bytes are what must be reached; 0 means nothing need be.
@@ -45,7 +43,6 @@ type replayLog struct {
 	dir                       string
 	events                    int
 	archiveBytes, streamBytes uint64
-	verified                  replayResult
 }
 
 // replayLogs are the logs that are measured with, one for each projection.
@@ -68,7 +65,7 @@ func replayLogs(b *measure.Bench) []*replayLog {
 		},
 		{
 			projection: "counters", what: "an event of all kinds", mix: "plays (a half), likes, follows and pins", make: countedEvents(n, n),
-			threshold: threshold, mixed: true, rate: 300_000,
+			threshold: threshold, rate: 300_000,
 		},
 	}
 }

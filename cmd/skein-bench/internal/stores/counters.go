@@ -15,12 +15,11 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
-	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 const (
-	// trendingPage is how many items a page of a list by heat has; trendingPages pages are walked before the last one is timed.
-	trendingPage, trendingPages = 50, 100
+	// trendingPage is how many items a page of a list by heat has.
+	trendingPage = 50
 	// countedKeys is how many keys are asked for together.
 	countedKeys = 100
 	// playDays is over how long the plays are spread.
@@ -33,7 +32,7 @@ const players = 10_000
 // countersStore is a store of counters.
 type countersStore struct{ playStore }
 
-// Counters measures lists by heat, counts, and what a play or a pin costs where there are many already.
+// Counters measures lists by heat and counts.
 func Counters(ctx context.Context, b *measure.Bench) (err error) {
 	f, err := workload.OpenProjection(b.Dir, monthAt(0)+(playDays+1)*day, func() projections.Projection {
 		return counters.New(counters.DefaultSettings())
@@ -65,10 +64,7 @@ func Counters(ctx context.Context, b *measure.Bench) (err error) {
 	if err := countersTrending(ctx, b, c, s); err != nil {
 		return err
 	}
-	if err := countersBatch(ctx, b, c); err != nil {
-		return err
-	}
-	return countersConstant(ctx, b, c)
+	return countersBatch(ctx, b, c)
 }
 
 // spreadPlays are plays of so many items, each once and then as many again by a power law, evenly spread over [playDays].
@@ -99,94 +95,68 @@ func (c *countersStore) ask(question func(q *counters.Queries) error) error {
 
 // trending reads a page of everybody's list.
 func (c *countersStore) trending(ctx context.Context, after counters.PageCursor, n int) (
-	items []counters.TrendingItem, next counters.PageCursor, rows int, err error,
+	items []counters.TrendingItem, next counters.PageCursor, err error,
 ) {
 	err = c.ask(func(q *counters.Queries) error {
 		items, next, err = q.Trending(ctx, counters.Scope{}, after, n)
-		rows = q.RowsRead()
 		return err
 	})
-	return items, next, rows, err
+	return items, next, err
 }
 
-// checkTrending walks over everybody's list and returns the cursor behind some pages. It fails unless every item stands in the
-// list once, hotter ones first.
-func (c *countersStore) checkTrending(ctx context.Context, items, pages int) (behind counters.PageCursor, err error) {
+// checkTrending walks over everybody's list. It fails unless every item stands in the list once, hotter ones first.
+func (c *countersStore) checkTrending(ctx context.Context, items int) error {
 	var (
 		found  = make(map[string]bool, items)
 		cursor counters.PageCursor
 		last   *counters.TrendingItem
 	)
 	for page := 0; page == 0 || cursor != nil; page++ {
-		n := trendingPage
-		if page == pages {
-			behind = cursor
-		}
-		if page >= pages {
-			n = 20 * trendingPage
-		}
-		list, next, _, err := c.trending(ctx, cursor, n)
+		list, next, err := c.trending(ctx, cursor, 20*trendingPage)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range list {
 			it := &list[i]
 			if found[it.Item] || last != nil && last.Score < it.Score {
-				return nil, fmt.Errorf("the list by heat has %s twice, or behind a colder one", it.Item)
+				return fmt.Errorf("the list by heat has %s twice, or behind a colder one", it.Item)
 			}
 			found[it.Item], last = true, it
 		}
 		cursor = next
 	}
 	if len(found) != items {
-		return nil, fmt.Errorf("the list by heat has %d items, not %d", len(found), items)
+		return fmt.Errorf("the list by heat has %d items, not %d", len(found), items)
 	}
-	return behind, nil
+	return nil
 }
 
-// countersTrending measures pages of everybody's list by heat.
+// countersTrending measures the first page of everybody's list by heat.
 func countersTrending(ctx context.Context, b *measure.Bench, c *countersStore, s *programs.Redis) error {
-	behind, err := c.checkTrending(ctx, b.Opts.Items, trendingPages-1)
-	if err != nil {
+	if err := c.checkTrending(ctx, b.Opts.Items); err != nil {
 		return err
 	}
 	const peer = "redis ZREVRANGE"
-	read := b.Row("counters-hot-rows", "rows read for a page of 50 by heat", "rows", "")
-	for _, p := range []struct {
-		id, title string
-		after     counters.PageCursor
-		from      int
-	}{
-		{"counters-hot", "page 1 of 50", nil, 0},
-		{"counters-hot-100", fmt.Sprintf("page %d of 50", trendingPages), behind, (trendingPages - 1) * trendingPage},
-	} {
-		_, _, rows, err := c.trending(ctx, p.after, trendingPage)
-		if err != nil {
+	row := b.Row("counters-hot", fmt.Sprintf("page 1 of %d by heat, p50", trendingPage), "µs", fmt.Sprintf("in process, a new view of the "+
+		"store for each page, one goroutine; %d items with %d plays over %d days. Redis: go-redis, over the loopback; ZREVRANGE "+
+		"WITHSCORES of the set of all items, whose scores are plays (ZINCRBY), which neither fade nor hold still while somebody pages.",
+		b.Opts.Items, 2*b.Opts.Items, playDays))
+	err := b.Alternate(ctx, row,
+		measure.Contender{Name: measure.MySelf, Measure: timeCalls(b, func(ctx context.Context) error {
+			_, _, err := c.trending(ctx, nil, trendingPage)
 			return err
-		}
-		read.SeriesOf(p.title).Add(measure.Measurement{Value: float64(rows)})
-		read.Compare(p.title, "", 0, true)
-		row := b.Row(p.id, p.title+" by heat, p50", "µs", fmt.Sprintf("in process, a new view of the store for each page, one "+
-			"goroutine; %d items with %d plays over %d days. Redis: go-redis, over the loopback; ZREVRANGE WITHSCORES of the set "+
-			"of all items, whose scores are plays (ZINCRBY), which neither fade nor hold still while somebody pages.",
-			b.Opts.Items, 2*b.Opts.Items, playDays))
-		err = b.Alternate(ctx, row,
-			measure.Contender{Name: measure.MySelf, Measure: timeCalls(b, func(ctx context.Context) error {
-				_, _, _, err := c.trending(ctx, p.after, trendingPage)
-				return err
-			})},
-			measure.Contender{Name: peer, Measure: timeCalls(b, func(ctx context.Context) error {
-				list, err := s.Client.ZRevRangeWithScores(ctx, trendingKey, int64(p.from), int64(p.from+trendingPage-1)).Result()
-				if err == nil && len(list) != trendingPage {
-					err = fmt.Errorf("redis gives a page of %d", len(list))
-				}
-				return err
-			})})
-		if err != nil {
+		})},
+		measure.Contender{Name: peer, Measure: timeCalls(b, func(ctx context.Context) error {
+			list, err := s.Client.ZRevRangeWithScores(ctx, trendingKey, 0, trendingPage-1).Result()
+			if err == nil && len(list) != trendingPage {
+				err = fmt.Errorf("redis gives a page of %d", len(list))
+			}
 			return err
-		}
-		row.Compare(measure.MySelf, peer, 0, true)
+		})})
+	if err != nil {
+		return err
 	}
+	row.Compare(measure.MySelf, peer, 0, true)
 	return nil
 }
 
@@ -252,8 +222,4 @@ func countersBatch(ctx context.Context, b *measure.Bench, c *countersStore) erro
 	})})
 	row.Compare(measure.MySelf, "", 0, true)
 	return err
-}
-
-func playedEvent(user uint32, item uint64) *skeinv1.Event {
-	return play{user: user, item: item}.event()
 }

@@ -3,10 +3,9 @@
 //	constant.go     the cost of a user with many followers against one with few
 //	inprocess.go    checks against roaring bitmaps
 //	disk.go         bytes of a follow
-//	feed.go         the home feed: fan-out, loading, a large author between others; feedpages.go: pages of it;
-//	                feedworld.go: which boards post and which readers follow; feedredis.go: the same in Redis
+//	feed.go         the home feed: fan-out; feedpages.go: pages of it; feedworld.go: which boards post and which readers
+//	                follow; feedredis.go: the same in Redis
 //	seen.go         what users have seen: plays; seenfold.go: plays that are folded; seenbytes.go: their bytes at rest;
-//	                seenfilter.go: candidates; seenrate.go: false positives; seenexpiry.go: the end of a month;
-//	                seenredis.go: the same in Redis
-//	counters.go     lists by heat, counts; countersconstant.go: plays and pins where there are many
+//	                seenfilter.go: candidates; seenredis.go: the same in Redis
+//	counters.go     lists by heat, counts
 package stores

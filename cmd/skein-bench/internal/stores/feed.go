@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -33,8 +32,6 @@ type feedSize struct {
 	boards, posts int
 	// deliveries are those of one measurement of the fan-out.
 	deliveries int
-	// rounds is how often in a run an envelope of ordinary posts is timed.
-	rounds int
 	// threshold is that of the inbox, in one partition: so low that the celebrities are above it in each of them.
 	threshold int64
 }
@@ -42,9 +39,9 @@ type feedSize struct {
 func newFeedSize(b *measure.Bench) feedSize {
 	threshold := min(inbox.DefaultSettings().Threshold, int64(b.Opts.Readers/20/events.NumPartitions))
 	if b.Opts.Quick {
-		return feedSize{boards: 1200, posts: 20_000, deliveries: 50_000, rounds: 20, threshold: threshold}
+		return feedSize{boards: 1200, posts: 20_000, deliveries: 50_000, threshold: threshold}
 	}
-	return feedSize{boards: 2500, posts: 300_000, deliveries: 1_500_000, rounds: 300, threshold: threshold}
+	return feedSize{boards: 2500, posts: 300_000, deliveries: 1_500_000, threshold: threshold}
 }
 
 // Feed measures the home feed: posts that come to inboxes, and pages that are read.
@@ -85,14 +82,9 @@ func openFeed(b *measure.Bench, w *feedWorld, threshold int64) (*feedStore, erro
 	return &feedStore{f, cache}, err
 }
 
-// loadFollows folds the follows, and those of a large author (0: none).
-func (f *feedStore) loadFollows(w *feedWorld, large int) error {
-	return f.Load(len(w.follows)+large, func(i int) *skeinv1.Event {
-		if i < len(w.follows) {
-			return w.followed(w.follows[i])
-		}
-		return workload.UserFollowed(w.largeFollower(i-len(w.follows)), largeAuthor)
-	})
+// loadFollows folds the follows.
+func (f *feedStore) loadFollows(w *feedWorld) error {
+	return f.Load(len(w.follows), func(i int) *skeinv1.Event { return w.followed(w.follows[i]) })
 }
 
 // beginInboxes has readers read a page, with which the inbox of each begins. All follows must be folded before: a follow drops it.
@@ -156,7 +148,7 @@ func feedFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSi
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	b.Say("folding %d follows of %d boards", len(w.follows), len(w.boards))
-	if err := f.loadFollows(w, 0); err != nil {
+	if err := f.loadFollows(w); err != nil {
 		return err
 	}
 	empty, err := f.Compacted(ctx)
@@ -279,15 +271,15 @@ func inTurn[T any](
 	}
 }
 
-// feedHome loads all posts with the default threshold, reads pages, and lets a large author post.
+// feedHome loads all posts with the default threshold and reads pages.
 func feedHome(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize) (err error) {
 	f, err := openFeed(b, w, size.threshold)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	b.Say("folding %d follows, threshold %d", len(w.follows)+b.Opts.BigUser, size.threshold)
-	if err := f.loadFollows(w, b.Opts.BigUser); err != nil {
+	b.Say("folding %d follows, threshold %d", len(w.follows), size.threshold)
+	if err := f.loadFollows(w); err != nil {
 		return err
 	}
 	if err := f.beginInboxes(ctx, w); err != nil {
@@ -298,88 +290,8 @@ func feedHome(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize
 	if err != nil {
 		return err
 	}
-	begin := time.Now()
 	if err := f.foldSealed(ctx, log); err != nil {
 		return err
 	}
-	m := measure.Rate(len(w.posts), begin)
-	pushed := 0
-	for _, p := range w.posts {
-		if p.board >= celebrities {
-			pushed += w.pushes[p.board]
-		}
-	}
-	row := b.Row("feed-load", "loading posts, default threshold", "posts/s", fmt.Sprintf("%d posts on %d boards, of which "+
-		"the followers of the %d most popular pull: %s deliveries (%s/s). From the first envelope to the flush.",
-		len(w.posts), len(w.boards), celebrities, measure.Figure(float64(pushed)),
-		measure.Figure(float64(pushed)*m.Value/float64(len(w.posts)))))
-	row.SeriesOf(measure.MySelf).Add(m)
-	row.Compare(measure.MySelf, "", 0, false)
-	b.Say("  %-18s %s posts/s", row.ID, measure.Figure(m.Value))
-	if err := feedPages(ctx, b, w, f); err != nil {
-		return err
-	}
-	return feedDelay(ctx, b, w, f, size)
-}
-
-// largeAuthor is followed by [Options.BigUser] users.
-const largeAuthor = "large"
-
-// largeFollower numbers the followers of the large author: readers with an inbox first, but none whose pages are measured.
-func (w *feedWorld) largeFollower(i int) uint32 {
-	if i < w.readers {
-		return uint32(i)
-	}
-	return uint32(i + w.users() - w.readers)
-}
-
-// feedDelay measures whether a post of an author with many followers delays the posts behind it.
-func feedDelay(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore, size feedSize) error {
-	alone, behind := "ordinary posts alone", fmt.Sprintf("behind a post to %s followers", measure.Figure(float64(b.Opts.BigUser)))
-	row := b.Row("feed-delay", "no post delays anybody: envelope of posts until visible, p99", "µs", fmt.Sprintf("an "+
-		"envelope of %d posts on boards below the threshold, alone or folded together with an envelope before it that holds "+
-		"one post of the large author; %d of each a run, in turn. Default threshold.", postsTogether, size.rounds))
-	r, made := rand.New(rand.NewPCG(9, 0)), 0
-	post := func(owner string) *skeinv1.Event {
-		made++
-		return workload.PinCreated(owner, fmt.Sprintf("new%d", made))
-	}
-	for run := range min(b.Opts.Runs, feedRuns) {
-		times := map[string][]float64{}
-		for round := range 2 * size.rounds {
-			var evs []*skeinv1.Event
-			for range postsTogether {
-				evs = append(evs, post(w.boards[celebrities+r.IntN(len(w.boards)-celebrities)]))
-			}
-			var envs []*events.Envelope
-			name := alone
-			if round%2 == run%2 {
-				name = behind
-				env, err := f.Envelope([]*skeinv1.Event{post(largeAuthor)})
-				if err != nil {
-					return err
-				}
-				envs = append(envs, env)
-			}
-			env, err := f.Envelope(evs)
-			if err != nil {
-				return err
-			}
-			begin := time.Now()
-			if err := f.Store.Fold(append(envs, env)); err != nil {
-				return err
-			}
-			times[name] = append(times[name], measure.Micros(time.Since(begin)))
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-		}
-		for _, name := range []string{behind, alone} {
-			m := measure.Latency(times[name])
-			row.SeriesOf(name).Add(m)
-			b.Say("  %-18s run %d  %-44s %s µs", row.ID, run+1, name, measure.Figure(m.Value))
-		}
-	}
-	row.Compare(behind, alone, maxConstant, true)
-	return nil
+	return feedPages(ctx, b, w, f)
 }

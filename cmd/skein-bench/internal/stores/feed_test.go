@@ -69,17 +69,6 @@ func TestFeedWorld(t *testing.T) {
 	}
 }
 
-func TestLargeFollower(t *testing.T) {
-	w := newTestWorld(t)
-	for i, want := range map[int]int{
-		0: 0, w.readers - 1: w.readers - 1, w.readers: w.users(), w.readers + 5: w.users() + 5,
-	} {
-		if got := w.largeFollower(i); int(got) != want {
-			t.Errorf("follower %d of the large author is reader %d, not %d", i, got, want)
-		}
-	}
-}
-
 func TestCutPosts(t *testing.T) {
 	w := newTestWorld(t)
 	runs := w.cut(3, 10_000)
@@ -108,7 +97,7 @@ func TestFeedStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.loadFollows(w, 3000); err != nil {
+		if err := f.loadFollows(w); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.beginInboxes(t.Context(), w); err != nil {

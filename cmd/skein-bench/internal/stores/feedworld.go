@@ -135,9 +135,6 @@ func boardFollowers(board, readers int) int {
 // inboxes returns how many readers have an inbox before the first post. They are numbered from 0.
 func (w *feedWorld) inboxes() int { return w.readers + len(w.light) + len(w.heavy) }
 
-// users returns how many readers there are of all kinds.
-func (w *feedWorld) users() int { return w.inboxes() + len(w.returning) }
-
 // start is a time before the first post.
 func (w *feedWorld) start() events.Micros {
 	return w.posts[0].at - events.Micros((24 * time.Hour).Microseconds())

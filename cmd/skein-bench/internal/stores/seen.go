@@ -31,15 +31,10 @@ const (
 type seenSize struct {
 	// users and plays are those of one measurement of the fold.
 	users, plays int
-	// bytes are the densities at which the bytes of a play are measured.
-	bytes []seenDensity
+	// bytes is the density at which the bytes of a play are measured.
+	bytes seenDensity
 	// readers are asked for with candidates; each has monthPlays in each month of the window.
 	readers, monthPlays, candidates int
-	// rates are what false positives are counted with, each with so many probes.
-	rates  []seenDensity
-	probes int
-	// expiryUsers and dayPlays are those of the expiry.
-	expiryUsers, dayPlays int
 }
 
 // seenDensity is so many users with so many plays in each month.
@@ -48,23 +43,20 @@ type seenDensity struct{ users, plays int }
 func newSeenSize(b *measure.Bench) seenSize {
 	n := b.Opts.Readers
 	size := seenSize{
-		users: n, plays: b.Opts.Plays, bytes: []seenDensity{{n / 10, 200}, {n / 100, 3300}},
+		users: n, plays: b.Opts.Plays, bytes: seenDensity{n / 10, 200},
 		readers: 50, monthPlays: 3300, candidates: 10_000,
-		rates: []seenDensity{{1000, 10}, {100, 1000}, {10, 10_000}, {2, 100_000}}, probes: 2_500_000,
-		expiryUsers: n / 5, dayPlays: n,
 	}
 	if b.Opts.Quick {
-		size.readers, size.probes = 4, 100_000
-		size.rates = []seenDensity{{100, 10}, {10, 1000}, {2, 10_000}, {1, 100_000}}
+		size.readers = 4
 	}
 	return size
 }
 
-// Seen measures what users have seen: plays that are folded, the bytes that they take, filters, and months that end.
+// Seen measures what users have seen: plays that are folded, the bytes that they take, and filters.
 func Seen(ctx context.Context, b *measure.Bench) error {
 	size := newSeenSize(b)
 	for _, part := range []func(context.Context, *measure.Bench, seenSize) error{
-		seenFold, seenBytes, seenFilter, seenRates, seenExpiry,
+		seenFold, seenBytes, seenFilter,
 	} {
 		if err := part(ctx, b, size); err != nil {
 			return err

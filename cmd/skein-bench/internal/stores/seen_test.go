@@ -107,7 +107,6 @@ func TestSeenStore(t *testing.T) {
 		for _, then := range []func() (int64, error){
 			func() (int64, error) { return f.ClosedBytes() },
 			func() (int64, error) { return f.Compacted(t.Context()) },
-			func() (int64, error) { return f.Written.Load(), nil },
 		} {
 			if err := c.check(t.Context(), readers); err != nil {
 				t.Error(err)
@@ -120,36 +119,8 @@ func TestSeenStore(t *testing.T) {
 		if err := c.check(t.Context(), strangers); err == nil || !strings.Contains(err.Error(), "taken for unseen") {
 			t.Errorf("plays that were not folded: %v", err)
 		}
-		if n, err := f.countUnseen(t.Context(), 1, seenWindow*400, playedItem); err != nil || n != 0 {
-			t.Errorf("%d of the plays are unseen, %v", n, err)
-		}
-		if n, err := f.countUnseen(t.Context(), 1, 25_000, unplayedItem); err != nil || n < 25_000-mostMissing(25_000) || n > 25_000 {
-			t.Errorf("%d of 25000 are unseen, %v", n, err)
-		}
 		if err := f.Close(); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-func TestSeenRates(t *testing.T) {
-	b := &measure.Bench{Dir: t.TempDir(), Report: &measure.Report{}}
-	size := seenSize{rates: []seenDensity{{20, 10}, {2, 300}}, probes: 100_000}
-	if err := seenRates(t.Context(), b, size); err != nil {
-		t.Fatal(err)
-	}
-	if len(b.Report.Rows) != 2 {
-		t.Fatalf("%d rows", len(b.Report.Rows))
-	}
-	for _, row := range b.Report.Rows {
-		if len(row.Series) != 2 || len(row.Comparisons) != 2 {
-			t.Errorf("%s: %+v", row.ID, row)
-		}
-		for _, c := range row.Comparisons {
-			// What is allowed, and four times the scattering.
-			if c.Target != 1000 || c.Ratio > 1000+400 {
-				t.Errorf("%s: %+v", row.ID, c)
-			}
 		}
 	}
 }
@@ -225,19 +196,5 @@ func TestAppendPlay(t *testing.T) {
 		"*4\r\n$16\r\nZREMRANGEBYSCORE\r\n$15\r\ns:1000000000007\r\n$4\r\n-inf\r\n$16\r\n1756512000000000\r\n"
 	if got := string(appendPlay(nil, play{at: monthAt(0), item: 42, user: 7})); got != want {
 		t.Errorf("%q", got)
-	}
-}
-
-func TestFoldDay(t *testing.T) {
-	f, err := openSeen((&measure.Bench{Dir: t.TempDir()}), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	times, err := f.foldDay(t.Context(), playRun{monthAt(0), monthAt(0) + day, 2*playsTogether + 1, 7, 1})
-	if err != nil || len(times) != 3 || f.Written.Load() == 0 {
-		t.Errorf("%d envelopes, %d bytes, %v", len(times), f.Written.Load(), err)
-	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
 	}
 }

@@ -35,42 +35,41 @@ func theNextMonth(yield func(play) bool) {
 // seenBytes measures the bytes that a play takes in an open month and in a sealed one.
 func seenBytes(ctx context.Context, b *measure.Bench, size seenSize) error {
 	const openMonth, inRedis = "skein, open month", "redis sorted sets in memory"
-	for _, d := range size.bytes {
-		row := b.Row(fmt.Sprintf("seen-bytes-%d", d.plays),
-			fmt.Sprintf("bytes a play at rest, %d plays a user and month", d.plays), "bytes", fmt.Sprintf("%d users, one month. "+
-				"The directory of the store after it was closed, as the fold left it and compacted. Redis: used_memory, less that "+
-				"of an empty server; items stand in it as numbers, where sorted sets are small enough for that.", d.users))
-		n := float64(d.users * d.plays)
-		note := func(name string, bytes float64) {
-			row.SeriesOf(name).Add(measure.Measurement{Value: bytes / n})
-			b.Say("  %-18s %-44s %s bytes", row.ID, name, measure.Figure(bytes/n))
-		}
-		for _, fingerprints := range []bool{false, true} {
-			found, err := seenBytesOf(ctx, b, d, fingerprints)
-			if err != nil {
-				return err
-			}
-			if !fingerprints {
-				note(openMonth+", as folded", float64(found.open))
-				note(openMonth+", compacted", float64(found.openDense))
-			}
-			note("skein, sealed as "+kindOf(fingerprints)+", as folded", float64(found.sealed))
-			note("skein, sealed as "+kindOf(fingerprints)+", compacted", float64(found.sealedDense))
-		}
-		memory, err := redisSeenBytes(ctx, b, d)
+	d := size.bytes
+	row := b.Row(fmt.Sprintf("seen-bytes-%d", d.plays),
+		fmt.Sprintf("bytes a play at rest, %d plays a user and month", d.plays), "bytes", fmt.Sprintf("%d users, one month. "+
+			"The directory of the store after it was closed, as the fold left it and compacted. Redis: used_memory, less that "+
+			"of an empty server; items stand in it as numbers, where sorted sets are small enough for that.", d.users))
+	n := float64(d.users * d.plays)
+	note := func(name string, bytes float64) {
+		row.SeriesOf(name).Add(measure.Measurement{Value: bytes / n})
+		b.Say("  %-18s %-44s %s bytes", row.ID, name, measure.Figure(bytes/n))
+	}
+	for _, fingerprints := range []bool{false, true} {
+		found, err := seenBytesOf(ctx, b, d, fingerprints)
 		if err != nil {
 			return err
 		}
-		bounds := []float64{5, 5, 2.4, 2.4, 2.0, 2.0}
-		for i, s := range slices.Clone(row.Series) {
-			row.Compare(s.Name, "", bounds[i], true)
+		if !fingerprints {
+			note(openMonth+", as folded", float64(found.open))
+			note(openMonth+", compacted", float64(found.openDense))
 		}
-		mine := slices.Clone(row.Series)
-		note(inRedis, memory)
-		for i, s := range mine {
-			if i%2 == 1 { // compacted
-				row.Compare(s.Name, inRedis, 0, true)
-			}
+		note("skein, sealed as "+kindOf(fingerprints)+", as folded", float64(found.sealed))
+		note("skein, sealed as "+kindOf(fingerprints)+", compacted", float64(found.sealedDense))
+	}
+	memory, err := redisSeenBytes(ctx, b, d)
+	if err != nil {
+		return err
+	}
+	bounds := []float64{5, 5, 2.4, 2.4, 2.0, 2.0}
+	for i, s := range slices.Clone(row.Series) {
+		row.Compare(s.Name, "", bounds[i], true)
+	}
+	mine := slices.Clone(row.Series)
+	note(inRedis, memory)
+	for i, s := range mine {
+		if i%2 == 1 { // compacted
+			row.Compare(s.Name, inRedis, 0, true)
 		}
 	}
 	return nil

@@ -42,15 +42,12 @@ func seenFold(ctx context.Context, b *measure.Bench, size seenSize) (err error) 
 	s := seenRedis{server}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	open, later := size.runs(min(b.Opts.Runs, feedRuns))
-	written := &measure.Row{ID: "seen-written", Title: "bytes written a play", Unit: "bytes", Note: "the tables that flushes and " +
-		"compactions wrote, those under way at the end of the last run included. Nothing else is written by a store."}
-	before := f.Written.Load()
 	for _, part := range []struct {
-		id, title, written, note string
-		runs                     []playRun
+		id, title, note string
+		runs            []playRun
 	}{
 		{
-			"seen-fold", "plays, one month, nothing sealed", "skein, one month",
+			"seen-fold", "plays, one month, nothing sealed",
 			fmt.Sprintf("%d plays a run, of random items by random ones of %d users; each run goes on where the one before "+
 				"ended. skein: fold envelopes of %d plays, decoded beforehand, %d together, until all are flushed. Redis: the same "+
 				"plays in pipelines of %d over 2 connections, encoded beforehand, AOF everysec, until the last reply; what is older "+
@@ -58,7 +55,7 @@ func seenFold(ctx context.Context, b *measure.Bench, size seenSize) (err error) 
 				size.plays, size.users, playsTogether, playEnvelopes, playsPipelined, seenWindow), open,
 		},
 		{
-			"seen-fold-sealing", "plays, months that seal the one before", "skein, with sealing",
+			"seen-fold-sealing", "plays, months that seal the one before",
 			"as above, and after it in the same store and server: each run is one month, in the first week of which the month " +
 				"before is sealed, as Bloom filters.", later,
 		},
@@ -66,15 +63,7 @@ func seenFold(ctx context.Context, b *measure.Bench, size seenSize) (err error) 
 		if err := seenFoldRows(ctx, b, part.id, part.title, part.note, f, s, part.runs); err != nil {
 			return err
 		}
-		if _, err := f.ClosedBytes(); err != nil { // what is under way counts here
-			return err
-		}
-		n := f.Written.Load()
-		written.SeriesOf(part.written).Add(measure.Measurement{Value: float64(n-before) / float64(len(part.runs)*size.plays)})
-		written.Compare(part.written, "", 0, true)
-		before = n
 	}
-	b.Report.Rows = append(b.Report.Rows, written)
 	return checkFold(ctx, f, s, slices.Concat(open, later))
 }
 

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -27,8 +26,6 @@ type Folder struct {
 	// begin is the time of the first envelope.
 	begin events.Micros
 	seq   uint64
-	// Written are the bytes of tables that flushes and compactions wrote.
-	Written atomic.Int64
 }
 
 // OpenFolder opens an empty store of a graph, in a directory of its own below the parent.
@@ -54,11 +51,7 @@ func OpenProjection(parent string, begin events.Micros, project func() projectio
 }
 
 func (f *Folder) open() (err error) {
-	wrote := func(info projections.FlushInfo) { f.Written.Add(info.Bytes) }
-	f.Store, err = projections.Open(projections.Options{
-		Dir: f.dir, Projection: f.project(), Cache: f.cache,
-		Listener: projections.Listener{Flushed: wrote, Compacted: wrote},
-	})
+	f.Store, err = projections.Open(projections.Options{Dir: f.dir, Projection: f.project(), Cache: f.cache})
 	return err
 }
 
