@@ -83,14 +83,6 @@ func (l *OpenLoop) WorstSecond(percent float64) (worst float64) {
 	return worst
 }
 
-// BySecond are the values of a percentile in each second, in milliseconds; 0 means that no call was due.
-func (l *OpenLoop) BySecond(percent float64) (all []float64) {
-	for _, s := range l.seconds {
-		all = append(all, s.MS(percent))
-	}
-	return all
-}
-
 // note counts the time of a call.
 func (l *OpenLoop) note(due, took time.Duration) {
 	l.Took.note(took)
