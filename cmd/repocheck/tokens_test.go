@@ -47,7 +47,8 @@ func TestTokensAreComparedWithCommit(t *testing.T) {
 	files := smallProgram()
 	writeModule(t, files)
 	for _, args := range [][]string{
-		{"init", "-q"}, {"add", "."},
+		{"init", "-q"},
+		{"add", "."},
 		{"-c", "user.name=n", "-c", "user.email=e@example.com", "commit", "-q", "-m", "first"},
 	} {
 		if output, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput(); err != nil {
