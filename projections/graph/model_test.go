@@ -36,9 +36,16 @@ func openMem(t fataler, short int, parts *events.Partitions) *projections.Store 
 
 // TestModel: at every position of every history, every question has the model's answer, and every count is the
 // length of its list (I7), wherever lists are kept.
-func TestModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		history := histories.History(t, histories.Options{})
+func TestModel(t *testing.T) { rapid.Check(t, compareWithModel(histories.Options{})) }
+
+// TestModelInHistoriesOfFeeds does the same where most boards begin with a pin, and envelopes may be very large.
+func TestModelInHistoriesOfFeeds(t *testing.T) {
+	rapid.Check(t, compareWithModel(histories.Options{Feeds: true}))
+}
+
+func compareWithModel(opt histories.Options) func(*rapid.T) {
+	return func(t *rapid.T) {
+		history := histories.History(t, opt)
 		s := openMem(t, rapid.SampledFrom([]int{0, 1, 2, graph.Short}).Draw(t, "short"), nil)
 		defer s.Close()
 		folded := 0
@@ -49,18 +56,21 @@ func TestModel(t *testing.T) {
 			folded += len(env.Events)
 			compare(t, s, model.New(history[:folded]), everybody)
 		}
-	})
+	}
 }
 
-// TestLongHistories does the same at some positions of long seeded histories, in which states pile up.
+// TestLongHistories does the same at some positions of long seeded histories, in which states pile up. Half of them are of feeds.
 func TestLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {
 		n = 150
 	}
-	for seed := range uint64(4) {
+	for seed := range uint64(8) {
 		history := histories.Fixed(seed, n)
-		s := openMem(t, int(seed), nil)
+		if seed >= 4 {
+			history = histories.FixedFeeds(seed, n)
+		}
+		s := openMem(t, int(seed%4), nil)
 		folded := 0
 		for i, env := range histories.Envelopes(history) {
 			if err := s.Fold([]*events.Envelope{env}); err != nil {
@@ -129,6 +139,28 @@ func TestEndOfBackfilledBlockRestoresNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEndOfBlockAfterImportsRestoresNothing: what is followed and excluded while a backfilled block stands does not come back with its
+// end, also where no more history is to come.
+func TestEndOfBlockAfterImportsRestoresNothing(t *testing.T) {
+	history := []events.Event{
+		{Kind: events.UserBlocked, User: "bob", Peer: "ann", Backfill: true, Source: "old", Offset: 1, Time: 5},
+		{Kind: events.BackfillClosed},
+		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
+		{Kind: events.BoardUnfollowed, User: "ann", Peer: "bob", Board: "art"},
+		{Kind: events.BoardFollowed, User: "ann", Peer: "bob", Board: "9"},
+		{Kind: events.BoardUnfollowed, User: "ann", Peer: "bob", Board: ""},
+		{Kind: events.UserUnblocked, User: "bob", Peer: "ann"},
+	}
+	for i := range history {
+		history[i].Seq = uint64(i) + 1
+		if !history[i].Backfill {
+			history[i].Time = histories.Start + events.Micros(i)*1_000_000
+		}
+	}
+
+	compareAtEveryPosition(t, history, []string{"ann", "bob"})
 }
 
 // compareAtEveryPosition folds a history into a store of the partitions of some users, and compares it with the model.
