@@ -52,7 +52,7 @@ var avoidedHere = []avoidedPhrase{
 var avoidedInPages = []avoidedPhrase{
 	{" on", regexp.MustCompile(`\b(goes|went) on\b`), "continues"},
 	{"me", regexp.MustCompile(`\bc(omes|ame) to (be|have|this|that|its)\b`), "becomes, reaches"},
-	{"tops of outboxes", regexp.MustCompile(`\b[Tt]ops of outboxes\b`), "cached outbox heads"},
+	{"s of outboxes", regexp.MustCompile(`\b([Tt]op|[Hh]ead)s of outboxes\b`), "newest pins of outboxes"},
 	{"vitals", regexp.MustCompile(`\b[Vv]itals\b`), "health"},
 	{"asked", regexp.MustCompile(`\b[Ww]ithout being asked\b|\bunasked\b`), "automatically"},
 	{"where nobody", regexp.MustCompile(`\b[Ww]here nobody\b`), "without a caller"},

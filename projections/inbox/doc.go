@@ -21,7 +21,7 @@
 // change no inbox, and what ends there is seen on the next page.
 //
 //   - Inboxes are in memory, and made of outboxes: the first page of a reader merges them, and the inbox learns what it has merged
-//     (package pushed). Then pins are pushed to it for as long as it is read now and then.
+//     (package inboxcache). Then pins are pushed to it for as long as it is read now and then.
 //   - Who begins to follow loses the inbox, which lacks what is older. So does who follows a board to which a pin is moved, or an owner of
 //     whose pins history tells. The next page begins another.
 //   - An inbox that has grown beyond [Settings.Keep] is trimmed, which raises its floor.
@@ -60,6 +60,6 @@
 //	erase.go     the end of a user
 //	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, trending.go: the two orders
 //	explain.go   why a pin is in a feed, or not
-//	heads.go     the newest pins of outboxes in memory, exact at every position; package pushed: inboxes in memory
+//	package inboxcache: inboxes, and the newest pins of outboxes, in memory
 //	keylist.go   keys that a fold walks over before it writes
 package inbox

@@ -3,15 +3,16 @@ package inbox
 import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
 // Entries counts what is in the inbox of a reader, in memory.
 func Entries(v *projections.View, reader string) (n int) {
-	k, ok := v.QueryCache().(*kept)
+	c, ok := v.QueryCache().(*inboxcache.Cache)
 	if !ok {
 		return 0
 	}
-	list, _ := k.inboxes.Read(events.AppendID(nil, reader), v.Version())
+	list, _ := c.ReadInbox(events.AppendID(nil, reader), v.Version())
 	for _, more := list.Next(); more; _, more = list.Next() {
 		n++
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/graph"
-	"github.com/skein-feed/skein/projections/inbox/internal/pushed"
+	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
 // walk goes over the pins of a feed, newest first.
@@ -77,11 +77,11 @@ func (w *walk) begin(from []byte) error {
 }
 
 // inbox returns what the inbox has, and finds its floor.
-func (w *walk) inbox() (entries pushed.List) {
-	if w.q.kept == nil {
+func (w *walk) inbox() (entries inboxcache.List) {
+	if w.q.cache == nil {
 		return entries
 	}
-	entries, floor := w.q.kept.inboxes.Read(events.AppendID(nil, w.feed.Reader), w.q.version)
+	entries, floor := w.q.cache.ReadInbox(events.AppendID(nil, w.feed.Reader), w.q.version)
 	w.floor = []byte(floor)
 	return entries
 }
@@ -132,7 +132,7 @@ func (w *walk) next(ctx context.Context) (*Pin, []byte, error) {
 		if w.merge.err != nil {
 			return nil, nil, w.merge.err
 		}
-		if !w.below && string(w.floor) != pushed.End && (sortKey == nil || bytes.Compare(sortKey, w.floor) >= 0) {
+		if !w.below && string(w.floor) != inboxcache.End && (sortKey == nil || bytes.Compare(sortKey, w.floor) >= 0) {
 			if err := w.descend(w.floor); err != nil {
 				return nil, nil, err
 			}
@@ -231,7 +231,7 @@ func (w *walk) followsBoard(s visibility, owner string, p *Pin) (bool, error) {
 
 // learn notes a sort key that was merged, or that there is none, for the inbox.
 func (w *walk) learn(sortKey []byte) {
-	if !w.below || w.learnedAll || w.q.kept == nil || len(w.learned) == w.q.kept.inboxes.Most {
+	if !w.below || w.learnedAll || w.q.cache == nil || len(w.learned) == w.q.cache.MostEntries {
 		return
 	}
 	if w.learnedAll = sortKey == nil; !w.learnedAll {
@@ -242,10 +242,10 @@ func (w *walk) learn(sortKey []byte) {
 // close ends the walk. What it has merged below the floor, the inbox learns.
 func (w *walk) close() error {
 	err := w.merge.close()
-	if err != nil || !w.below || w.q.kept == nil || w.q.elsewhere != nil && w.q.elsewhere.Wanting() {
+	if err != nil || !w.below || w.q.cache == nil || w.q.elsewhere != nil && w.q.elsewhere.Wanting() {
 		return err
 	}
-	from, to := w.learnedFrom, []byte(pushed.End)
+	from, to := w.learnedFrom, []byte(inboxcache.End)
 	if bytes.Compare(from, appendNewestFirst(nil, w.q.r.Cursor().LastTime)) <= 0 {
 		from = nil // there is nothing newer
 	}
@@ -255,6 +255,6 @@ func (w *walk) close() error {
 		}
 		to = append(bytes.Clone(w.learned[n-1]), 0)
 	}
-	w.q.kept.inboxes.Learn(events.AppendID(nil, w.feed.Reader), w.q.version, from, w.learned, to)
+	w.q.cache.LearnInbox(events.AppendID(nil, w.feed.Reader), w.q.version, from, w.learned, to)
 	return nil
 }

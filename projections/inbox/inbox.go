@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
-	"github.com/skein-feed/skein/projections/inbox/internal/pushed"
+	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
@@ -72,7 +72,7 @@ func (f *Inbox) NewQueryCache() projections.QueryCache {
 	if f.cache == nil {
 		return nil
 	}
-	return &kept{f.graph.NewQueryCache(), querycache.NewSet[head](f.cache), pushed.New(f.cache, f.settings.Keep)}
+	return inboxcache.New(f.cache, f.graph.NewQueryCache(), f.settings.Keep)
 }
 
 // Name returns "inbox".

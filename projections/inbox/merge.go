@@ -6,14 +6,14 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/inbox/internal/pushed"
+	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
 // stream is a list in the order of sort keys: an inbox, whose entries are sort keys, or an outbox, whose rows become sort keys when the
 // owner is put in.
 type stream struct {
 	// entries are those of an inbox.
-	entries pushed.List
+	entries inboxcache.List
 	prefix  []byte
 	// owner is the owner of an outbox, in the encoding of keys; nil means that the stream is an inbox.
 	owner []byte
@@ -49,14 +49,20 @@ func (a *arena) clone(b []byte) []byte { return append(a.room(len(b)), b...) }
 type merge struct {
 	it   projections.Iterator
 	keys *arena
-	// heads is the cache of the heads of outboxes, nil if there is none, and version is that of the view. made are the heads that this
-	// merge has read from rows.
-	heads   *heads
+	// cache knows the newest sort keys of outboxes; nil means that there is none. version is that of the view.
+	cache   *inboxcache.Cache
 	version uint64
-	made    []madeHead
-	streams []*stream
-	last    []byte
-	err     error
+	// outboxesRead are what this merge has read from rows for the cache. The cache learns them only if the walk ends without an error: an
+	// outbox whose reading has failed looks as if it had no more rows.
+	outboxesRead []outboxRead
+	streams      []*stream
+	last         []byte
+	err          error
+}
+
+type outboxRead struct {
+	owner []byte
+	keys  inboxcache.NewestKeys
 }
 
 // aheadMost is the number of rows that are read at once from an inbox. From an outbox a single row is read first, because most outboxes
@@ -64,11 +70,7 @@ type merge struct {
 const aheadMost = 16
 
 func newMerge(q *Queries, keys *arena) *merge {
-	m := &merge{it: q.r.Iter(nil, nil), keys: keys, version: q.version}
-	if q.kept != nil {
-		m.heads = q.kept.heads
-	}
-	return m
+	return &merge{it: q.r.Iter(nil, nil), keys: keys, cache: q.cache, version: q.version}
 }
 
 // restart merges some streams from their first sort key that is not before from. from need not exist; nil means from the top.
@@ -80,6 +82,52 @@ func (m *merge) restart(streams []*stream, from []byte) {
 		}
 	}
 	heap.Init(m)
+}
+
+// begin reads the first sort keys of a stream that are not before from (nil: all), those of an outbox from the cache where it has them.
+func (m *merge) begin(s *stream, from []byte) {
+	if s.owner == nil {
+		s.entries.Skip(from)
+		m.fill(s, aheadMost)
+		return
+	}
+
+	s.from = startOf(s, from)
+	if s.elsewhere != nil {
+		m.fill(s, inboxcache.MostNewestKeys)
+		return
+	}
+	if m.cache == nil {
+		m.fill(s, 1)
+		return
+	}
+
+	cached, outdated := m.cache.ReadOutbox(s.owner, s.prefix, m.version)
+	if cached != nil {
+		m.beginCached(s, from, cached)
+		return
+	}
+
+	// Only a page from the top reads what the cache wants. An outbox that one page has asked for is not worth it.
+	if len(from) == 0 && (outdated || m.cache.OutboxAskedBefore(s.owner)) {
+		m.fill(s, inboxcache.MostNewestKeys)
+		m.outboxesRead = append(m.outboxesRead, outboxRead{s.owner, inboxcache.CopyNewestKeys(s.prefix, s.ahead, s.from)})
+		return
+	}
+	m.fill(s, 1)
+}
+
+// beginCached begins an outbox with the newest sort keys, of which those before from are skipped.
+func (m *merge) beginCached(s *stream, from []byte, cached *inboxcache.NewestKeys) {
+	s.ahead = cached.SortKeys
+	for len(s.ahead) > 0 && bytes.Compare(s.ahead[0], from) < 0 {
+		s.ahead = s.ahead[1:]
+	}
+	if len(s.ahead) == 0 && cached.Rest != nil {
+		m.fill(s, 1) // all of them are before from
+		return
+	}
+	s.from = cached.Rest
 }
 
 // startOf returns the first key of a stream whose sort key is not before from.
@@ -203,7 +251,9 @@ func (m *merge) close() error {
 		m.err = err
 	}
 	if m.err == nil {
-		m.keep()
+		for _, read := range m.outboxesRead {
+			m.cache.LearnOutbox(read.owner, read.keys, m.version)
+		}
 	}
 	return m.err
 }

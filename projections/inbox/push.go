@@ -1,16 +1,26 @@
 package inbox
 
 import (
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/graph"
-	"github.com/skein-feed/skein/projections/inbox/internal/pushed"
+	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
-// inboxes returns those that the store keeps in memory; nil means that there are none for what the event brings or ends, as in a build.
-func (f *Inbox) inboxes() *pushed.Inboxes {
-	if k, ok := f.b.QueryCache().(*kept); ok && !k.inboxes.None(f.b.Version()) {
-		return k.inboxes
+// inboxes returns the cache of the store if it has inboxes; nil means that there are none for what the event brings or ends, as in a
+// build.
+func (f *Inbox) inboxes() *inboxcache.Cache {
+	if c, ok := f.b.QueryCache().(*inboxcache.Cache); ok && !c.HasNoInboxes(f.b.Version()) {
+		return c
 	}
 	return nil
+}
+
+// outboxChanged says that the cache no longer knows the outboxes of an owner, for the views that will show the present write.
+func (f *Inbox) outboxChanged(owner string) {
+	if c, ok := f.b.QueryCache().(*inboxcache.Cache); ok {
+		f.key = events.AppendID(f.key[:0], owner)
+		c.OutboxChanged(f.key, f.b.Version())
+	}
 }
 
 // pushCreated brings the pin of an event to the inboxes of those who follow its owner or its board. The event alone decides, since
@@ -26,20 +36,20 @@ func (f *Inbox) pushCreated() error {
 	if inboxes == nil {
 		return nil
 	}
-	c := pushed.NewCandidate(sortKeyOf(ev.Time, ev.User, ev.Pin), f.b.Version())
+	c := inboxcache.NewCandidate(sortKeyOf(ev.Time, ev.User, ev.Pin), f.b.Version())
 	w := regionWalk{f: f, owner: ev.User}
 	err := w.each(graph.RegionPrefix(nil, ev.User), func(r graph.Related) {
 		switch {
 		case ev.Backfill:
-			inboxes.Drop(r.Key, f.b.Version())
+			inboxes.DropInbox(r.Key, f.b.Version())
 		case r.Follows:
-			inboxes.Deliver(&c, r.Key)
+			inboxes.DeliverToInbox(&c, r.Key)
 		}
 	})
 	if err != nil || !w.boards || ev.Backfill {
 		return err
 	}
-	return w.each(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.Deliver(&c, r.Key) })
+	return w.each(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.DeliverToInbox(&c, r.Key) })
 }
 
 // pushMoved drops the inboxes of those who follow a board to which a pin is moved: the event does not say when the pin was created, and so
@@ -50,12 +60,12 @@ func (f *Inbox) pushMoved() error {
 		return nil
 	}
 	w := regionWalk{f: f, owner: ev.User}
-	return w.each(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.Drop(r.Key, f.b.Version()) })
+	return w.each(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.DropInbox(r.Key, f.b.Version()) })
 }
 
 // dropInbox drops the inbox of a reader, given by the encoding of keys: the next page begins another.
 func (f *Inbox) dropInbox(reader []byte) {
 	if inboxes := f.inboxes(); inboxes != nil {
-		inboxes.Drop(reader, f.b.Version())
+		inboxes.DropInbox(reader, f.b.Version())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
 // ErrExpired is returned for a page cursor of a session by heat that is older than [SessionLife].
@@ -94,8 +95,8 @@ type Queries struct {
 	graph *graph.Queries
 	// scratch holds keys between reads.
 	scratch []byte
-	// kept is what the store keeps in memory, and version is that of the view; nil means nothing is kept.
-	kept    *kept
+	// cache is what the store keeps in memory; nil means nothing. version is that of the view.
+	cache   *inboxcache.Cache
 	version uint64
 	// elsewhere knows what rows of other partitions say; nil means that all are here.
 	elsewhere Elsewhere
@@ -117,8 +118,8 @@ func Query(r State) *Queries { return &Queries{r: r, graph: graph.Query(r)} }
 // inboxes, where the store keeps that: the same answers as those of [Query].
 func CachedQuery(v *projections.View) *Queries {
 	q := &Queries{r: v, graph: graph.CachedQuery(v)}
-	if k, ok := v.QueryCache().(*kept); ok {
-		q.kept, q.version = k, v.Version()
+	if c, ok := v.QueryCache().(*inboxcache.Cache); ok {
+		q.cache, q.version = c, v.Version()
 	}
 	return q
 }

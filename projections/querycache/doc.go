@@ -3,7 +3,7 @@
 //
 //	                      Cache: one bound of bytes, and counts
 //	          ┌──────────────────────┼──────────────────────┐
-//	Set of graph: edges     Set of inbox: edges     Set of inbox: outbox heads      … and those of a rebuild
+//	Set of graph: edges     Set of inbox: edges     Set of inbox: outboxes          … and those of a rebuild
 //
 //	fold ──Changed──► bucket ◄──Find── query         bucket: changed, and six entries with a byte of their hash each
 //	                     ▲                │

@@ -1,4 +1,4 @@
-package pushed
+package inboxcache
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 
 // world is outboxes that one reader merges, as they are at every version, and what a fold delivers.
 type world struct {
-	inboxes *Inboxes
+	cache *Cache
 	// outboxes are the sort keys of all outboxes, in order, by version.
 	outboxes [][]string
 	// held are versions of views that are still open.
@@ -41,9 +41,9 @@ func (w *world) next(come, goes string) {
 
 // deliver delivers a sort key that the next version shows, as a fold does.
 func (w *world) deliver(come string) {
-	if version := w.version() + 1; !w.inboxes.None(version) {
+	if version := w.version() + 1; !w.cache.HasNoInboxes(version) {
 		c := NewCandidate([]byte(come), version)
-		w.inboxes.Deliver(&c, reader)
+		w.cache.DeliverToInbox(&c, reader)
 	}
 }
 
@@ -52,7 +52,7 @@ func (w *world) read(t *rapid.T, version uint64, from string, n int) {
 	at, _ := slices.BinarySearch(w.outboxes[version], from)
 	want := w.outboxes[version][at:]
 	want = want[:min(n, len(want))]
-	list, floor := w.inboxes.Read(reader, version)
+	list, floor := w.cache.ReadInbox(reader, version)
 	var got []string
 	list.Skip([]byte(from))
 	for more := from < floor; more && len(got) < n; {
@@ -77,7 +77,7 @@ func (w *world) read(t *rapid.T, version uint64, from string, n int) {
 		for _, key := range below {
 			got, sortKeys = append(got, key), append(sortKeys, []byte(key))
 		}
-		w.inboxes.Learn(reader, version, []byte(begin), sortKeys, []byte(to))
+		w.cache.LearnInbox(reader, version, []byte(begin), sortKeys, []byte(to))
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("at %d of %d from %q with a floor of %q: %q, want %q", version, w.version(), from, floor, got, want)
@@ -86,12 +86,20 @@ func (w *world) read(t *rapid.T, version uint64, from string, n int) {
 
 const end = "~"
 
+// noRelations stands for the relations of readers, which the tests of package graph are about.
+type noRelations struct{}
+
+func (noRelations) Repaired(uint64) {}
+func (noRelations) Close()          {}
+
+func newCache(shared *querycache.Cache, keep int) *Cache { return New(shared, noRelations{}, keep) }
+
 // TestPagesAreThoseOfOutboxes: whatever comes and goes, in any order of time, whatever is trimmed, dropped or repaired, a page of a view
 // of any age is that of the outboxes (I8).
 func TestPagesAreThoseOfOutboxes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cache := querycache.New(1 << 20)
-		w := &world{New(cache, rapid.IntRange(1, 6).Draw(t, "keep")), [][]string{{}}, nil}
+		w := &world{newCache(cache, rapid.IntRange(1, 6).Draw(t, "keep")), [][]string{{}}, nil}
 		key := rapid.Custom(func(t *rapid.T) string { return fmt.Sprintf("%02d", rapid.IntRange(0, 40).Draw(t, "key")) })
 		t.Repeat(map[string]func(*rapid.T){
 			"come": func(t *rapid.T) { w.next(key.Draw(t, "come"), "") },
@@ -121,11 +129,11 @@ func TestPagesAreThoseOfOutboxes(t *testing.T) {
 				w.outboxes = append(w.outboxes, keys)
 			},
 			"repair": func(*rapid.T) {
-				w.inboxes.Repaired(w.version() + 1)
+				w.cache.Repaired(w.version() + 1)
 				w.outboxes = append(w.outboxes, []string{"10", "20"})
 			},
 			"follow": func(t *rapid.T) {
-				w.inboxes.Drop(reader, w.version()+1)
+				w.cache.DropInbox(reader, w.version()+1)
 				if rapid.Bool().Draw(t, "read before it shows") {
 					w.read(t, w.version(), "", rapid.IntRange(1, 9).Draw(t, "n"))
 				}
@@ -133,16 +141,16 @@ func TestPagesAreThoseOfOutboxes(t *testing.T) {
 				slices.Sort(keys)
 				w.outboxes = append(w.outboxes, keys)
 			},
-			"another reader": func(*rapid.T) { w.inboxes.Learn([]byte("bob"), w.version(), nil, nil, []byte("10")) },
+			"another reader": func(*rapid.T) { w.cache.LearnInbox([]byte("bob"), w.version(), nil, nil, []byte("10")) },
 			"turn": func(*rapid.T) {
-				w.inboxes.mu.Lock()
-				defer w.inboxes.mu.Unlock()
-				w.inboxes.charge(w.inboxes.young, cache.Bound())
-				w.inboxes.turn()
+				w.cache.mu.Lock()
+				defer w.cache.mu.Unlock()
+				w.cache.charge(w.cache.young, cache.Bound())
+				w.cache.turn()
 			},
 		})
-		w.inboxes.Close()
-		w.inboxes.Learn(reader, w.version(), nil, nil, []byte(end))
+		w.cache.Close()
+		w.cache.LearnInbox(reader, w.version(), nil, nil, []byte(end))
 		if left := cache.Stats().Bytes; left != 0 {
 			t.Fatalf("%d bytes are kept once the store is closed", left)
 		}
@@ -150,10 +158,10 @@ func TestPagesAreThoseOfOutboxes(t *testing.T) {
 }
 
 // learned are inboxes of some readers that have learned that outboxes are empty.
-func learned(cache *querycache.Cache, readers int) *Inboxes {
-	s := New(cache, 1000)
+func learned(cache *querycache.Cache, readers int) *Cache {
+	s := newCache(cache, 1000)
 	for i := range readers {
-		s.Learn(name(i), 0, nil, nil, []byte(end))
+		s.LearnInbox(name(i), 0, nil, nil, []byte(end))
 	}
 	return s
 }
@@ -166,11 +174,11 @@ func TestDeliveryMakesNoInbox(t *testing.T) {
 	s := learned(cache, 1)
 	before := cache.Stats().Bytes
 	c := NewCandidate([]byte("key"), 1)
-	s.Deliver(&c, name(1))
+	s.DeliverToInbox(&c, name(1))
 	if n := cache.Stats().Bytes - before; n != 0 {
 		t.Errorf("it takes %d bytes", n)
 	}
-	if _, floor := s.Read(name(1), 1); floor != "" {
+	if _, floor := s.ReadInbox(name(1), 1); floor != "" {
 		t.Errorf("there is an inbox down to %q", floor)
 	}
 }
@@ -180,30 +188,30 @@ func TestInboxesAreBounded(t *testing.T) {
 	cache := querycache.New(1 << 20)
 	s := learned(cache, 0)
 	for i := range 20_000 {
-		s.Learn(name(i), 0, nil, nil, []byte(end))
-		if _, floor := s.Read(name(0), 0); floor != end {
+		s.LearnInbox(name(i), 0, nil, nil, []byte(end))
+		if _, floor := s.ReadInbox(name(0), 0); floor != end {
 			t.Fatalf("after %d readers the inbox that is read is gone", i)
 		}
 		c := NewCandidate(fmt.Appendf(nil, "key%06d", 20_000-i), 1)
-		s.Deliver(&c, name(i))
+		s.DeliverToInbox(&c, name(i))
 		if n := cache.Stats().Bytes; n > cache.Bound()/2+1<<10 {
 			t.Fatalf("after %d readers they take %d bytes of %d", i, n, cache.Bound())
 		}
 	}
-	if _, floor := s.Read(name(1), 0); floor != "" {
+	if _, floor := s.ReadInbox(name(1), 0); floor != "" {
 		t.Error("an inbox that is not read stays")
 	}
 }
 
 // TestTrimmed: an inbox keeps the newest, and is complete down to the newest that it has not.
 func TestTrimmed(t *testing.T) {
-	s := New(querycache.New(1<<20), 4)
-	s.Learn(reader, 0, nil, nil, []byte(end))
+	s := newCache(querycache.New(1<<20), 4)
+	s.LearnInbox(reader, 0, nil, nil, []byte(end))
 	for i := range 6 {
 		c := NewCandidate([]byte{byte('9' - i)}, 1)
-		s.Deliver(&c, reader)
+		s.DeliverToInbox(&c, reader)
 	}
-	list, floor := s.Read(reader, 1)
+	list, floor := s.ReadInbox(reader, 1)
 	var got []string
 	for key, more := list.Next(); more; key, more = list.Next() {
 		got = append(got, key)
@@ -216,9 +224,9 @@ func TestTrimmed(t *testing.T) {
 // TestDrop: one inbox goes, and others stay.
 func TestDrop(t *testing.T) {
 	s := learned(querycache.New(1<<20), 2)
-	s.Drop(name(0), 1)
+	s.DropInbox(name(0), 1)
 	for i, want := range []string{"", end} {
-		if _, floor := s.Read(name(i), 1); floor != want {
+		if _, floor := s.ReadInbox(name(i), 1); floor != want {
 			t.Errorf("inbox %d reaches down to %q, want %q", i, floor, want)
 		}
 	}
@@ -231,7 +239,7 @@ func TestWhileReadersCome(t *testing.T) {
 	for i := range 3 {
 		readers.Go(func() {
 			for n := range 3000 {
-				list, _ := s.Read(name(n%7), uint64(n))
+				list, _ := s.ReadInbox(name(n%7), uint64(n))
 				last := ""
 				for key, more := list.Next(); more; key, more = list.Next() {
 					if key <= last {
@@ -240,14 +248,14 @@ func TestWhileReadersCome(t *testing.T) {
 					}
 					last = key
 				}
-				s.Learn(name(n%7), uint64(n), nil, [][]byte{[]byte("5"), []byte("7")}, []byte(end))
+				s.LearnInbox(name(n%7), uint64(n), nil, [][]byte{[]byte("5"), []byte("7")}, []byte(end))
 			}
 		})
 	}
 	for n := range 3000 {
 		c := NewCandidate(fmt.Appendf(nil, "%06d", (n*7919)%100_000), uint64(n))
 		for i := range 7 {
-			s.Deliver(&c, name(i))
+			s.DeliverToInbox(&c, name(i))
 		}
 	}
 	readers.Wait()
@@ -267,6 +275,6 @@ func BenchmarkDeliver(b *testing.B) {
 		if i%20 == 0 {
 			c = NewCandidate(fmt.Appendf(nil, "%012d", 1_000_000_000-i), 1)
 		}
-		s.Deliver(&c, names[i*7919%readers])
+		s.DeliverToInbox(&c, names[i*7919%readers])
 	}
 }

@@ -11,26 +11,26 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/zeebo/xxh3"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-const headOwners = 6
+const cacheOwners = 6
 
-func headOwner(i int) string { return fmt.Sprint("bob", i) }
+func cacheOwner(i int) string { return fmt.Sprint("bob", i) }
 
-// headWorld is a store that keeps heads of outboxes and inboxes. "ann" and "zoe" follow all owners, of whom all or none are pulled; ann
+// cacheWorld is a store with a cache. "ann" and "zoe" follow all owners, of whom all or none are pulled; ann
 // ceases to now and then, and begins again.
-type headWorld struct {
+type cacheWorld struct {
 	store  *projections.Store
 	cursor events.Cursor
 	pins   int
 }
 
-func newHeadWorld(t *testing.T, threshold int64) *headWorld {
+func newCacheWorld(t *testing.T, threshold int64) *cacheWorld {
 	t.Helper()
 	set := DefaultSettings()
 	set.Threshold = threshold
@@ -47,16 +47,16 @@ func newHeadWorld(t *testing.T, threshold int64) *headWorld {
 			t.Errorf("%d bytes are kept once the store is closed", left)
 		}
 	})
-	w := &headWorld{store: s, cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_790_000_000_000_000}}
-	for i := range headOwners {
+	w := &cacheWorld{store: s, cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_790_000_000_000_000}}
+	for i := range cacheOwners {
 		for _, reader := range []string{"ann", "zoe"} {
-			w.fold(t, events.Event{Kind: events.UserFollowed, User: reader, Peer: headOwner(i)})
+			w.fold(t, events.Event{Kind: events.UserFollowed, User: reader, Peer: cacheOwner(i)})
 		}
 	}
 	return w
 }
 
-func (w *headWorld) fold(t *testing.T, ev events.Event) {
+func (w *cacheWorld) fold(t *testing.T, ev events.Event) {
 	t.Helper()
 	w.cursor.Seq++
 	w.cursor.LastTime++
@@ -68,13 +68,13 @@ func (w *headWorld) fold(t *testing.T, ev events.Event) {
 }
 
 // change pins, or moves or deletes what was pinned.
-func (w *headWorld) change(t *testing.T, r *rand.Rand) {
+func (w *cacheWorld) change(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	ev := events.Event{Kind: events.PinCreated, Board: []string{"", "art"}[r.IntN(2)]}
 	n := w.pins
 	switch kind := r.IntN(7); {
 	case kind == 6:
-		owner := headOwner(r.IntN(headOwners))
+		owner := cacheOwner(r.IntN(cacheOwners))
 		for _, kind := range []events.Kind{events.UserUnfollowed, events.UserFollowed} {
 			w.fold(t, events.Event{Kind: kind, User: "ann", Peer: owner})
 		}
@@ -86,7 +86,7 @@ func (w *headWorld) change(t *testing.T, r *rand.Rand) {
 		n = max(0, w.pins-1-r.IntN(20))
 		ev.Kind = []events.Kind{events.PinMoved, events.PinDeleted}[kind-4]
 	}
-	ev.User, ev.Pin = headOwner(n%headOwners), fmt.Sprint("p", n)
+	ev.User, ev.Pin = cacheOwner(n%cacheOwners), fmt.Sprint("p", n)
 	if ev.Kind == events.PinDeleted {
 		ev.Board = ""
 	}
@@ -94,7 +94,7 @@ func (w *headWorld) change(t *testing.T, r *rand.Rand) {
 }
 
 // view returns a view of now.
-func (w *headWorld) view(t *testing.T) *projections.View {
+func (w *cacheWorld) view(t *testing.T) *projections.View {
 	t.Helper()
 	v, err := w.store.View()
 	if err != nil {
@@ -130,37 +130,36 @@ func compare(t *testing.T, r *rand.Rand, v *projections.View) {
 	}
 }
 
-// kept returns of how many owners the head answers at a view of now.
-func (w *headWorld) kept(t *testing.T) (n int) {
+// knownOutboxes returns of how many owners the cache knows the outbox at a view of now.
+func (w *cacheWorld) knownOutboxes(t *testing.T) (n int) {
 	t.Helper()
 	v := w.view(t)
 	defer v.Close()
-	k, ok := v.QueryCache().(*kept)
+	c, ok := v.QueryCache().(*inboxcache.Cache)
 	if !ok {
-		t.Fatal("nothing is kept")
+		t.Fatal("the store has no cache")
 	}
-	for i := range headOwners {
-		owner := xxh3.HashSeed(events.AppendID(nil, headOwner(i)), k.heads.Seed)
-		prefix := projections.AppendKey(nil, tagOutbox, headOwner(i))
-		if _, answers := k.heads.Find(owner, v.Version(), isHeadOf(prefix)); answers {
+	for i := range cacheOwners {
+		outbox := projections.AppendKey(nil, tagOutbox, cacheOwner(i))
+		if keys, _ := c.ReadOutbox(events.AppendID(nil, cacheOwner(i)), outbox, v.Version()); keys != nil {
 			n++
 		}
 	}
 	return n
 }
 
-// TestCachedOutboxHeads: pages are the same from memory as from rows, whatever is pinned, moved and deleted in between, and of views that are
+// TestPagesFromMemoryAreThoseOfRows: pages are the same from memory as from rows, whatever is pinned, moved and deleted in between, and of views that are
 // older than what is kept.
-func TestCachedOutboxHeads(t *testing.T) {
+func TestPagesFromMemoryAreThoseOfRows(t *testing.T) {
 	for _, threshold := range []int64{0, -1} {
-		w := newHeadWorld(t, threshold)
-		compareHeads(t, w)
+		w := newCacheWorld(t, threshold)
+		comparePages(t, w)
 		v := w.view(t)
 		if n := Entries(v, "zoe"); (n > 0) != (threshold < 0) {
 			t.Errorf("threshold %d: %d entries are in the inbox", threshold, n)
 		}
-		if n := w.kept(t); threshold == 0 && n != headOwners {
-			t.Errorf("of %d owners the heads of %d are kept", headOwners, n)
+		if n := w.knownOutboxes(t); threshold == 0 && n != cacheOwners {
+			t.Errorf("the outboxes of %d owners are known, want %d", n, cacheOwners)
 		}
 		if err := v.Close(); err != nil {
 			t.Error(err)
@@ -168,7 +167,7 @@ func TestCachedOutboxHeads(t *testing.T) {
 	}
 }
 
-func compareHeads(t *testing.T, w *headWorld) {
+func comparePages(t *testing.T, w *cacheWorld) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 600 {
@@ -185,16 +184,9 @@ func compareHeads(t *testing.T, w *headWorld) {
 	}
 }
 
-// TestHeadBytes: what is counted of a head beside the bytes of its keys is what it takes.
-func TestHeadBytes(t *testing.T) {
-	if head, slice := reflect.TypeFor[head]().Size(), reflect.TypeFor[[]byte]().Size(); head != headBytes || slice != sliceBytes {
-		t.Errorf("%d and %d bytes, %d and %d are counted", head, slice, headBytes, sliceBytes)
-	}
-}
-
-// TestHeadsRepaired: a repair of rows is seen at once, at the same position, and only by views that are taken after it.
-func TestHeadsRepaired(t *testing.T) {
-	w, r := newHeadWorld(t, 0), rand.New(rand.NewPCG(11, 12))
+// TestNewestKeysAfterRepair: a repair of rows is seen at once, at the same position, and only by views that are taken after it.
+func TestNewestKeysAfterRepair(t *testing.T) {
+	w, r := newCacheWorld(t, 0), rand.New(rand.NewPCG(11, 12))
 	for range 100 {
 		w.change(t, r)
 	}
@@ -226,14 +218,14 @@ func TestHeadsRepaired(t *testing.T) {
 	compare(t, r, before)
 }
 
-// TestCachedOutboxHeadsWhileFolding: pages are the same from memory as from rows while the fold continues.
-func TestCachedOutboxHeadsWhileFolding(t *testing.T) {
+// TestPagesFromMemoryWhileFolding: pages are the same from memory as from rows while the fold continues.
+func TestPagesFromMemoryWhileFolding(t *testing.T) {
 	for _, threshold := range []int64{0, -1} {
-		compareWhileFolding(t, newHeadWorld(t, threshold))
+		compareWhileFolding(t, newCacheWorld(t, threshold))
 	}
 }
 
-func compareWhileFolding(t *testing.T, w *headWorld) {
+func compareWhileFolding(t *testing.T, w *cacheWorld) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(7, 8))
 	over := make(chan struct{})
