@@ -90,7 +90,7 @@ func TestFilterSeen(t *testing.T) {
 
 // The settings of the store are those of the answers.
 func TestFilterSeenByTheSettingsOfTheStore(t *testing.T) {
-	w := newWorld(t, withSeen, func(o *worldOptions) { o.seen.Window, o.seen.Retention, o.seen.Fingerprints = 2, 3, true })
+	w := newWorld(t, withSeen, func(o *worldOptions) { o.seen.Window, o.seen.Retention = 2, 3 })
 	at := w.publish(history(played("ann", "1"), 1, 1), history(played("ann", "2"), 2, 2), history(played("ann", "3"), 3, 3))
 	for window, want := range map[int32][]uint32{0: {1, 2}, 1: {0, 1, 2}, 2: {1, 2}, 3: {2}, 1<<31 - 1: {2}} {
 		res := ask(w, w.seenClient.FilterSeen, &skeinv1.FilterSeenRequest{

@@ -147,7 +147,7 @@ func (s *Store) checkFingerprint() error {
 		// Settings decide what is folded, not how rows are read.
 		same := s.print
 		same.Settings = was.Settings
-		if c, ok := s.opts.Projection.(Compatible); ok && c.Reads(was.Version) {
+		if c, ok := s.opts.Projection.(Compatible); ok && c.Reads(was) {
 			same.Version, same.Kinds = was.Version, was.Kinds
 		}
 		if bytes.Equal(row, same.encode()) {

@@ -296,7 +296,7 @@ func (h *heardStates) add(s projections.State, err error) {
 // reads is a projection that reads the rows of version 1.
 type reads struct{ changed }
 
-func (reads) Reads(version uint32) bool { return version == 1 }
+func (reads) Reads(was projections.Fingerprint) bool { return was.Version == 1 }
 
 // TestDamagedStore: a store that cannot be opened is reported and rebuilt, and does not end the process.
 func TestDamagedStore(t *testing.T) {

@@ -43,8 +43,8 @@ type Clocked interface {
 // generation of such a version serves, frozen where it stands, until it is rebuilt. Without it a raised Version answers
 // nothing before that.
 type Compatible interface {
-	// Reads reports whether the queries read rows of a version.
-	Reads(version uint32) bool
+	// Reads reports whether the queries read the rows of a store with the fingerprint.
+	Reads(was Fingerprint) bool
 }
 
 // Merging is implemented by a projection that writes with [Batch.Merge].

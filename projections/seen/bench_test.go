@@ -44,46 +44,43 @@ func fourMonths(b *testing.B, s seen.Settings, plays int) *projections.Store {
 
 // BenchmarkFilter asks about 10 000 candidates over four months of 3300 plays each, and about a page of 20.
 func BenchmarkFilter(b *testing.B) {
-	for name, fingerprints := range map[string]bool{"bloom": false, "fingerprints": true} {
-		s := seen.DefaultSettings()
-		s.Fingerprints = fingerprints
-		store := fourMonths(b, s, 3300)
-		v, err := store.View()
-		if err != nil {
-			b.Fatal(err)
-		}
-		q := seen.Query(v, s)
-		for _, n := range []int{20, 10_000} {
-			numbers, texts := make([]uint64, n), make([]string, n)
-			r := rand.New(rand.NewPCG(2, 2))
-			for i := range numbers {
-				if numbers[i] = 1<<20 + r.Uint64N(1<<40); i%10 == 0 { // a tenth was played
-					numbers[i] = r.Uint64N(4 * 3300)
-				}
-				texts[i] = fmt.Sprintf("item-%d", numbers[i])
+	s := seen.DefaultSettings()
+	store := fourMonths(b, s, 3300)
+	v, err := store.View()
+	if err != nil {
+		b.Fatal(err)
+	}
+	q := seen.Query(v, s)
+	for _, n := range []int{20, 10_000} {
+		numbers, texts := make([]uint64, n), make([]string, n)
+		r := rand.New(rand.NewPCG(2, 2))
+		for i := range numbers {
+			if numbers[i] = 1<<20 + r.Uint64N(1<<40); i%10 == 0 { // a tenth was played
+				numbers[i] = r.Uint64N(4 * 3300)
 			}
-			var out []uint32
-			b.Run(fmt.Sprintf("%s/%d/numeric", name, n), func(b *testing.B) {
-				for b.Loop() {
-					if out, _, err = q.FilterNumeric(seen.Question{User: "reader"}, numbers, out[:0]); err != nil || len(out) < n*8/10 {
-						b.Fatal(len(out), err)
-					}
+			texts[i] = fmt.Sprintf("item-%d", numbers[i])
+		}
+		var out []uint32
+		b.Run(fmt.Sprintf("%d/numeric", n), func(b *testing.B) {
+			for b.Loop() {
+				if out, _, err = q.FilterNumeric(seen.Question{User: "reader"}, numbers, out[:0]); err != nil || len(out) < n*8/10 {
+					b.Fatal(len(out), err)
 				}
-			})
-			b.Run(fmt.Sprintf("%s/%d/texts", name, n), func(b *testing.B) {
-				for b.Loop() {
-					if out, _, err = q.Filter(seen.Question{User: "reader"}, texts, out[:0]); err != nil || len(out) < n*8/10 {
-						b.Fatal(len(out), err)
-					}
+			}
+		})
+		b.Run(fmt.Sprintf("%d/texts", n), func(b *testing.B) {
+			for b.Loop() {
+				if out, _, err = q.Filter(seen.Question{User: "reader"}, texts, out[:0]); err != nil || len(out) < n*8/10 {
+					b.Fatal(len(out), err)
 				}
-			})
-		}
-		if err := v.Close(); err != nil {
-			b.Fatal(err)
-		}
-		if err := store.Close(); err != nil {
-			b.Fatal(err)
-		}
+			}
+		})
+	}
+	if err := v.Close(); err != nil {
+		b.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		b.Fatal(err)
 	}
 }
 

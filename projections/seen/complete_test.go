@@ -34,54 +34,49 @@ func players(sizes ...int) (all []player) {
 // while months are sealed and late ones come in (I10). And no more of what was not played is taken for seen than may be,
 // over the default window, late ones included.
 func TestNoFalseNegative(t *testing.T) {
-	for _, fingerprints := range []bool{false, true} {
-		t.Run(map[bool]string{false: "bloom", true: "fingerprints"}[fingerprints], func(t *testing.T) {
-			s := seen.DefaultSettings()
-			s.Fingerprints = fingerprints
-			j := journalOf(t, s, projections.Options{})
-			defer j.close()
-			all := players(1, 10, 1000, 10_000, 100_000)
-			const months = 5
-			for m := range months {
-				j.at(monthStart(2026, 5+m))
-				for _, p := range all {
-					var evs []events.Event
-					for i := m; i < len(p.items); i += months {
-						evs = append(evs, plays(p.name, strconv.FormatUint(p.items[i], 10))...)
-					}
-					if m > 0 && m < months-1 {
-						// One play of ten comes when the month has long been sealed.
-						evs = evs[len(evs)/10:]
-					}
-					j.add(evs...)
-				}
-				for _, after := range []events.Micros{0, day, 3 * day, 8 * day} {
-					j.tick(monthStart(2026, 5+m) + day + after)
-					for _, p := range all {
-						j.mustHaveSeen(t, p, m, false)
-					}
-				}
+	s := seen.DefaultSettings()
+	j := journalOf(t, s, projections.Options{})
+	defer j.close()
+	all := players(1, 10, 1000, 10_000, 100_000)
+	const months = 5
+	for m := range months {
+		j.at(monthStart(2026, 5+m))
+		for _, p := range all {
+			var evs []events.Event
+			for i := m; i < len(p.items); i += months {
+				evs = append(evs, plays(p.name, strconv.FormatUint(p.items[i], 10))...)
 			}
-			j.tick(monthStart(2026, 9) + 2*week)
-			for m := 1; m < months-1; m++ {
-				for _, p := range all {
-					var items []string
-					for i := m; i < len(p.items); i += months {
-						items = append(items, strconv.FormatUint(p.items[i], 10))
-					}
-					j.add(backfills(monthStart(2026, 5+m), p.name, items[:len(items)/10]...)...)
-				}
+			if m > 0 && m < months-1 {
+				// One play of ten comes when the month has long been sealed.
+				evs = evs[len(evs)/10:]
 			}
-			for range 3 {
-				for _, p := range all {
-					j.mustHaveSeen(t, p, months-1, true)
-				}
-				j.tick(j.now + 4*day)
-			}
+			j.add(evs...)
+		}
+		for _, after := range []events.Micros{0, day, 3 * day, 8 * day} {
+			j.tick(monthStart(2026, 5+m) + day + after)
 			for _, p := range all {
-				j.falsePositives(t, p)
+				j.mustHaveSeen(t, p, m, false)
 			}
-		})
+		}
+	}
+	j.tick(monthStart(2026, 9) + 2*week)
+	for m := 1; m < months-1; m++ {
+		for _, p := range all {
+			var items []string
+			for i := m; i < len(p.items); i += months {
+				items = append(items, strconv.FormatUint(p.items[i], 10))
+			}
+			j.add(backfills(monthStart(2026, 5+m), p.name, items[:len(items)/10]...)...)
+		}
+	}
+	for range 3 {
+		for _, p := range all {
+			j.mustHaveSeen(t, p, months-1, true)
+		}
+		j.tick(j.now + 4*day)
+	}
+	for _, p := range all {
+		j.falsePositives(t, p)
 	}
 }
 

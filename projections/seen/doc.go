@@ -8,7 +8,7 @@
 //	open month:   fingerprints of all plays, sorted, Rice-coded        (0x60)
 //	              │ the month is over: a visit of the maintenance
 //	              ▼
-//	closed month: one Bloom filter of the right size, or truncated fingerprints (0x61)
+//	closed month: one Bloom filter of the right size                    (0x61)
 //	              beside it the fingerprints of plays that came later  (0x60)
 //	              │ no window reaches the month any more: a visit of the maintenance
 //	              ▼

@@ -49,7 +49,7 @@ func mix(x uint64) uint64 {
 
 // A row of fingerprints is a version byte, their number as a varint, and the fingerprints, sorted, as gaps in a Rice code: of each gap
 // the last r bits, of all of them together; then of each gap the quotient by 2^r in unary, as many 0 bits and a 1. Bits fill
-// bytes from the lowest on, r is so many less than the width as the number has bits: so about width - log2(n) + 1.5 bits
+// bytes from the lowest on, r is so many less than printBits as the number has bits: so about printBits - log2(n) + 1.5 bits
 // are spent on each print. Equal sets are equal bytes. That the two parts stand apart costs no bit, and lets a processor
 // decode several fingerprints at a time, since it need not have read one to know where the next begins. See R. Rice and J. Plaunt,
 // "Adaptive Variable-Length Coding for Efficient Compression of Spacecraft Television Data", IEEE Transactions on
@@ -57,12 +57,11 @@ func mix(x uint64) uint64 {
 const (
 	versionFingerprints = 1
 	versionBloom        = 2
-	versionCut          = 3
 )
 
 // appendFingerprints appends the row of a set, sorted and without repetitions.
 func appendFingerprints(dst []byte, fingerprints []uint64) []byte {
-	return appendRice(append(dst, versionFingerprints), fingerprints, printBits)
+	return appendRice(append(dst, versionFingerprints), fingerprints)
 }
 
 // appendFingerprint appends the row of a set of one.
@@ -76,7 +75,7 @@ func decodeFingerprints(dst []uint64, row []byte) ([]uint64, error) {
 	if len(row) == 0 || row[0] != versionFingerprints {
 		return dst, projections.RowError("fingerprints", row)
 	}
-	out, ok := decodeRice(dst, row[1:], printBits)
+	out, ok := decodeRice(dst, row[1:])
 	if !ok {
 		return dst, projections.RowError("fingerprints", row)
 	}
@@ -84,7 +83,7 @@ func decodeFingerprints(dst []uint64, row []byte) ([]uint64, error) {
 }
 
 // riceRest returns the number of bits of a gap that are written as they are, and not in unary.
-func riceRest(n uint64, width int) int { return max(0, width-bits.Len64(n)) }
+func riceRest(n uint64) int { return max(0, printBits-bits.Len64(n)) }
 
 // bitWriter fills bytes from the lowest bit on.
 type bitWriter struct {
@@ -112,10 +111,10 @@ func (w *bitWriter) end() {
 	w.word, w.used = 0, 0
 }
 
-// appendRice appends the number of some values of a width, and their gaps.
-func appendRice(dst []byte, values []uint64, width int) []byte {
+// appendRice appends the number of some fingerprints, and their gaps.
+func appendRice(dst []byte, values []uint64) []byte {
 	w := bitWriter{dst: binary.AppendUvarint(dst, uint64(len(values)))}
-	rest := riceRest(uint64(len(values)), width)
+	rest := riceRest(uint64(len(values)))
 	next := uint64(0) // the least value that may come
 	for _, v := range values {
 		w.write((v-next)&(1<<rest-1), rest)
@@ -136,13 +135,13 @@ func appendRice(dst []byte, values []uint64, width int) []byte {
 }
 
 // decodeRice appends the values that appendRice wrote, and refuses everything else.
-func decodeRice(dst []uint64, row []byte, width int) ([]uint64, bool) {
+func decodeRice(dst []uint64, row []byte) ([]uint64, bool) {
 	n, used := binary.Uvarint(row)
 	if used <= 0 || n == 0 || n > 8*uint64(len(row)) || used > 1 && n>>(7*(used-1)) == 0 {
 		return dst, false
 	}
 	row = row[used:]
-	rest := riceRest(n, width)
+	rest := riceRest(n)
 	lows := int(n) * rest
 	high := (lows + 7) / 8
 	if high >= len(row) || lows%8 != 0 && row[high-1]>>(lows%8) != 0 {
@@ -150,7 +149,7 @@ func decodeRice(dst []uint64, row []byte, width int) ([]uint64, bool) {
 	}
 	first := len(dst)
 	dst = slices.Grow(dst, int(n))[:first+int(n)]
-	ok := decodeGaps(dst[first:], row, high, rest, uint64(1)<<width)
+	ok := decodeGaps(dst[first:], row, high, rest, 1<<printBits)
 	return dst, ok
 }
 

@@ -10,11 +10,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// randomSet returns n values of a width, sorted and without repetitions: fewer where they cannot be n.
-func randomSet(r *rand.Rand, n, width int) []uint64 {
+// randomSet returns about n fingerprints, sorted and without repetitions.
+func randomSet(r *rand.Rand, n int) []uint64 {
 	values := make([]uint64, n)
 	for i := range values {
-		values[i] = r.Uint64() >> (64 - width)
+		values[i] = r.Uint64() >> (64 - printBits)
 	}
 	slices.Sort(values)
 	return slices.Compact(values)
@@ -23,21 +23,20 @@ func randomSet(r *rand.Rand, n, width int) []uint64 {
 func TestRiceIsCanonical(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
-		width := 1 + r.IntN(printBits)
 		n := 1 + r.IntN(1+r.IntN(300))
 		values := make([]uint64, n)
 		for i := range values {
-			values[i] = r.Uint64() >> (64 - width)
+			values[i] = r.Uint64() >> (64 - printBits)
 			if r.IntN(5) == 0 {
-				values[i] = (1<<width - 1) >> r.IntN(width)
+				values[i] = (1<<printBits - 1) >> r.IntN(printBits)
 			}
 		}
 		slices.Sort(values)
 		values = slices.Compact(values)
-		row := appendRice(nil, values, width)
-		got, ok := decodeRice(nil, row, width)
+		row := appendRice(nil, values)
+		got, ok := decodeRice(nil, row)
 		if !ok || !slices.Equal(got, values) {
-			t.Fatalf("width %d: %v, %v: %x", width, values, got, row)
+			t.Fatalf("%v, %v: %x", values, got, row)
 		}
 	}
 }
@@ -53,7 +52,7 @@ func TestFingerprintsAroundPowersOfTwo(t *testing.T) {
 			for i := range n {
 				low[i], high[i] = uint64(i), limit-uint64(n)+uint64(i)
 			}
-			for name, values := range map[string][]uint64{"spread": randomSet(r, n, printBits), "low": low, "high": high} {
+			for name, values := range map[string][]uint64{"spread": randomSet(r, n), "low": low, "high": high} {
 				if n == 0 {
 					continue // no row has none
 				}
@@ -63,29 +62,12 @@ func TestFingerprintsAroundPowersOfTwo(t *testing.T) {
 					t.Fatalf("%d fingerprints, %s: %d come back: %v", n, name, len(got), err)
 				}
 				// Besides the rest, a gap takes one bit and what is in unary, which is less than 2n bits in all.
-				most := 4 + (n*(riceRest(uint64(n), printBits)+1)+2*n)/8 + 1
+				most := 4 + (n*(riceRest(uint64(n))+1)+2*n)/8 + 1
 				if len(row) > most {
 					t.Errorf("%d fingerprints, %s: %d bytes, want at most %d", n, name, len(row), most)
 				}
 			}
 		}
-	}
-}
-
-// TestCutWidth: truncated fingerprints have so many bits that one of n is met with probability 2^-bits at most, and no bit more.
-func TestCutWidth(t *testing.T) {
-	for k := 1; k < 20; k++ {
-		for n, want := range map[int]int{1<<k - 1: k + 12, 1 << k: k + 12, 1<<k + 1: k + 13} {
-			if n == 1 {
-				want = 12
-			}
-			if got := cutWidth(n, 12); got != want {
-				t.Errorf("%d fingerprints are cut to %d bits, want %d", n, got, want)
-			}
-		}
-	}
-	if got := cutWidth(1<<20, 32); got != printBits {
-		t.Errorf("fingerprints are cut to %d bits, of which they have %d", got, printBits)
 	}
 }
 
@@ -109,7 +91,7 @@ func TestOtherFormsAreRefused(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	refused := 0
 	for range 400 {
-		values := randomSet(r, 1+r.IntN(1+r.IntN(40)), printBits)
+		values := randomSet(r, 1+r.IntN(1+r.IntN(40)))
 		row := appendFingerprints(nil, values)
 		var forms [][]byte
 		for i := range row {
@@ -183,7 +165,7 @@ func mergeAnyhow(t *rapid.T, rows [][]byte, merge func(dst []byte, rows [][]byte
 
 // TestUnionRefusesCorruptRows: a row that cannot be is not left out of a union.
 func TestUnionRefusesCorruptRows(t *testing.T) {
-	good, large := appendFingerprint(nil, 1), appendFingerprints(nil, randomSet(rand.New(rand.NewPCG(1, 1)), 100, printBits))
+	good, large := appendFingerprint(nil, 1), appendFingerprints(nil, randomSet(rand.New(rand.NewPCG(1, 1)), 100))
 	for _, rows := range [][][]byte{
 		{good, nil}, {good, {versionFingerprints}}, {good, good[:len(good)-1]}, {large, large[:len(large)-1]}, {large, {versionBloom, 1}},
 	} {

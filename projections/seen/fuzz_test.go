@@ -12,7 +12,7 @@ import (
 func FuzzFingerprints(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, n := range []int{1, 2, 15, 16, 17, 127, 128, 300} {
-		f.Add(appendFingerprints(nil, randomSet(r, n, printBits)))
+		f.Add(appendFingerprints(nil, randomSet(r, n)))
 	}
 	f.Add(appendFingerprints(nil, []uint64{0, 1, 2, 1<<printBits - 1}))
 	f.Add([]byte{versionFingerprints, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
@@ -24,7 +24,7 @@ func FuzzFingerprints(f *testing.F) {
 		if err != nil {
 			return
 		}
-		mustRise(t, got, printBits)
+		mustRise(t, got)
 		if again := appendFingerprints(nil, got); !bytes.Equal(again, row) {
 			t.Fatalf("%x is read as the set of %x", row, again)
 		}
@@ -34,43 +34,20 @@ func FuzzFingerprints(f *testing.F) {
 	})
 }
 
-func mustRise(t *testing.T, set []uint64, width int) {
+func mustRise(t *testing.T, set []uint64) {
 	t.Helper()
 	for i, p := range set {
-		if p >= 1<<width || i > 0 && p <= set[i-1] {
-			t.Fatalf("%x do not rise, or have more than %d bits", set, width)
+		if p >= 1<<printBits || i > 0 && p <= set[i-1] {
+			t.Fatalf("%x do not rise, or have more than %d bits", set, printBits)
 		}
 	}
-}
-
-// FuzzCut: bytes are no row of truncated fingerprints, or the only one of their set and width.
-func FuzzCut(f *testing.F) {
-	r := rand.New(rand.NewPCG(1, 1))
-	for _, n := range []int{1, 2, 100} {
-		f.Add(appendCut(nil, randomSet(r, n, printBits), 12))
-	}
-	f.Add(appendCut(nil, randomSet(r, 9, printBits), 40))
-	f.Add(append([]byte{versionCut, 1}, appendRice(nil, []uint64{0, 1}, 1)...))
-	f.Fuzz(func(t *testing.T, row []byte) {
-		got, width, err := decodeCut(nil, row)
-		if cap(got) > 16*len(row)+64 {
-			t.Fatalf("%d bytes take space for %d fingerprints", len(row), cap(got))
-		}
-		if err != nil {
-			return
-		}
-		mustRise(t, got, width)
-		if again := appendRice([]byte{versionCut, byte(width)}, got, width); !bytes.Equal(again, row) {
-			t.Fatalf("%x is read as the set of %x", row, again)
-		}
-	})
 }
 
 // FuzzBloom: bytes are no filter, or one that reports of each print whether it is in it.
 func FuzzBloom(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, n := range []int{1, 2, 100, 300} {
-		f.Add(appendBloom(nil, randomSet(r, n, printBits), 12), uint64(17))
+		f.Add(appendBloom(nil, randomSet(r, n), 12), uint64(17))
 	}
 	f.Add(appendBloom(nil, []uint64{17}, leastBits), uint64(17))
 	f.Add([]byte{versionBloom, 255, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f}, uint64(1))

@@ -35,15 +35,6 @@ func describeFingerprints(d *projections.Description, row []byte) error {
 }
 
 func describeSealed(d *projections.Description, row []byte) error {
-	if len(row) > 0 && row[0] == versionCut {
-		fingerprints, width, err := decodeCut(nil, row)
-		if err == nil {
-			d.Int("fingerprints", int64(len(fingerprints)))
-			d.Int("width", int64(width))
-			d.Int("bytes", int64(len(row)))
-		}
-		return err
-	}
 	b, err := decodeBloom(row)
 	if err == nil {
 		d.Int("bloom", int64(b.n))

@@ -17,9 +17,7 @@ import (
 func TestDescribeKey(t *testing.T) {
 	met := map[string]string{}
 	for seed := range uint64(6) {
-		set := DefaultSettings()
-		set.Fingerprints = seed%2 == 1
-		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(set)})
+		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(DefaultSettings())})
 		if err != nil {
 			t.Fatal(err)
 		}

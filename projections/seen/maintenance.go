@@ -261,7 +261,7 @@ func (f *Seen) sealRow(r row) error {
 	if f.fingerprints, err = decodeFingerprints(f.fingerprints[:0], r.value); err != nil {
 		return err
 	}
-	f.value = f.seal(f.value[:0], f.fingerprints)
+	f.value = appendBloom(f.value[:0], f.fingerprints, f.bits)
 	f.b.Set(f.key, f.value)
 	f.b.Delete(r.key)
 	return nil

@@ -133,47 +133,44 @@ func TestEveryShardIsVisitedOnceAWeek(t *testing.T) {
 	j.rebuilt(t)
 }
 
-// TestLateBackfills: plays of a month that is sealed stand beside the filter and are found, round after round, for both
-// kinds of filters. A user who comes late only is sealed like others.
+// TestLateBackfills: plays of a month that is sealed stand beside the filter and are found, round after round.
+// A user who comes late only is sealed like others.
 func TestLateBackfills(t *testing.T) {
-	for _, fingerprints := range []bool{false, true} {
-		s := exact()
-		s.Fingerprints = fingerprints
-		j := journalOf(t, s, projections.Options{})
-		j.at(monthStart(2026, 5)).add(plays("ann", numbers(0, 500)...)...)
-		j.tick(monthStart(2026, 6))
-		j.tick(monthStart(2026, 6) + week)
-		j.add(backfills(monthStart(2026, 5)+day, "ann", numbers(400, 300)...)...)
-		j.add(backfills(monthStart(2026, 5)+day, "bob", numbers(0, 10)...)...)
-		check := func(when string, open int) {
-			t.Helper()
-			if unseen := j.ask("ann", 2, numbers(0, 710)...); len(unseen) != 10 || unseen[0] != 700 {
-				t.Errorf("%s: ann has not seen %v", when, unseen)
-			}
-			if unseen := j.ask("bob", 2, numbers(0, 20)...); len(unseen) != 10 || unseen[0] != 10 {
-				t.Errorf("%s: bob has not seen %v", when, unseen)
-			}
-			if n := j.count(may2026, openRow); n != open {
-				t.Errorf("%s: %d open rows, want %d", when, n, open)
-			}
+	s := exact()
+	j := journalOf(t, s, projections.Options{})
+	j.at(monthStart(2026, 5)).add(plays("ann", numbers(0, 500)...)...)
+	j.tick(monthStart(2026, 6))
+	j.tick(monthStart(2026, 6) + week)
+	j.add(backfills(monthStart(2026, 5)+day, "ann", numbers(400, 300)...)...)
+	j.add(backfills(monthStart(2026, 5)+day, "bob", numbers(0, 10)...)...)
+	check := func(when string, open int) {
+		t.Helper()
+		if unseen := j.ask("ann", 2, numbers(0, 710)...); len(unseen) != 10 || unseen[0] != 700 {
+			t.Errorf("%s: ann has not seen %v", when, unseen)
 		}
-		check("at once", 2)
-		j.tick(j.now + week)
-		check("after a round", 1)
-		j.add(backfills(monthStart(2026, 5)+2*day, "ann", numbers(695, 5)...)...)
-		j.tick(j.now + week)
-		j.tick(j.now + week)
-		check("after two rounds more", 1)
-		if n := j.count(may2026, sealedRow); n != 2 {
-			t.Errorf("%d sealed rows", n)
+		if unseen := j.ask("bob", 2, numbers(0, 20)...); len(unseen) != 10 || unseen[0] != 10 {
+			t.Errorf("%s: bob has not seen %v", when, unseen)
 		}
-		// Another month has nothing of it.
-		if unseen := j.ask("ann", 1, numbers(0, 710)...); len(unseen) != 710 {
-			t.Errorf("%d items are unseen in the month in which they were imported", len(unseen))
+		if n := j.count(may2026, openRow); n != open {
+			t.Errorf("%s: %d open rows, want %d", when, n, open)
 		}
-		j.rebuilt(t)
-		j.close()
 	}
+	check("at once", 2)
+	j.tick(j.now + week)
+	check("after a round", 1)
+	j.add(backfills(monthStart(2026, 5)+2*day, "ann", numbers(695, 5)...)...)
+	j.tick(j.now + week)
+	j.tick(j.now + week)
+	check("after two rounds more", 1)
+	if n := j.count(may2026, sealedRow); n != 2 {
+		t.Errorf("%d sealed rows", n)
+	}
+	// Another month has nothing of it.
+	if unseen := j.ask("ann", 1, numbers(0, 710)...); len(unseen) != 710 {
+		t.Errorf("%d items are unseen in the month in which they were imported", len(unseen))
+	}
+	j.rebuilt(t)
+	j.close()
 }
 
 // TestEndsOfTime: what the calendar has no months for is of its first or last one, and is kept and found there.

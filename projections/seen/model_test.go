@@ -30,7 +30,6 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Plays: true})
 		s := exact()
-		s.Fingerprints = rapid.Bool().Draw(t, "fingerprints")
 		s.Retention = rapid.SampledFrom([]int{6, 1, 2, 3}).Draw(t, "retention")
 		s.Window = rapid.IntRange(1, s.Retention).Draw(t, "window")
 		bounds := rapid.SampledFrom([]projections.Bounds{{}, {BatchBytes: 1}, {BatchBytes: 200, FlushBytes: 8 << 10}}).Draw(t, "bounds")
@@ -60,7 +59,6 @@ func TestLongHistories(t *testing.T) {
 	}
 	for seed := range uint64(4) {
 		s := exact()
-		s.Fingerprints = seed%2 == 1
 		history := histories.FixedPlays(seed, n)
 		store := openMem(t, s)
 		envs := histories.Envelopes(history)

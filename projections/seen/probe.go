@@ -27,11 +27,8 @@ type probe struct {
 	key     []byte
 }
 
-// set is a set of fingerprints, all or the first bits of them.
-type set struct {
-	from, to int // in values
-	width    int
-}
+// set is a set of fingerprints.
+type set struct{ from, to int } // in values
 
 func (p *probe) reset(salt uint64, n int) {
 	p.salt = salt
@@ -47,9 +44,9 @@ func (p *probe) memory() int {
 // begin and end stand around the appending of a set to values.
 func (p *probe) begin() { p.sets = append(p.sets, set{from: len(p.values)}) }
 
-func (p *probe) end(width int, sorted bool) {
+func (p *probe) end(sorted bool) {
 	s := &p.sets[len(p.sets)-1]
-	s.to, s.width = len(p.values), width
+	s.to = len(p.values)
 	if !sorted {
 		slices.Sort(p.values[s.from:s.to])
 	}
@@ -58,15 +55,7 @@ func (p *probe) end(width int, sorted bool) {
 func (p *probe) addFingerprints(row []byte) (err error) {
 	p.begin()
 	p.values, err = decodeFingerprints(p.values, row)
-	p.end(printBits, true)
-	return err
-}
-
-func (p *probe) addCut(row []byte) (err error) {
-	p.begin()
-	var width int
-	p.values, width, err = decodeCut(p.values, row)
-	p.end(width, true)
+	p.end(true)
 	return err
 }
 
@@ -133,35 +122,27 @@ func (p *probe) siftSets() {
 func (p *probe) mark(i, size int) {
 	s, bit := &p.sets[i], uint8(1)<<(i%8)
 	for _, v := range p.values[s.from:s.to] {
-		if s.width >= size {
-			p.members[v>>(s.width-size)] |= bit
-			continue
-		}
-		// A short print stands for many entries.
-		first := v << (size - s.width)
-		for at := first; at < first+1<<(size-s.width); at++ {
-			p.members[at] |= bit
-		}
+		p.members[v>>(printBits-size)] |= bit
 	}
 }
 
 // inSets reports whether a print is in one of some sets, which are named as in members.
 func (p *probe) inSets(of uint64, sets uint8) bool {
 	for i := range p.sets {
-		if s := &p.sets[i]; sets>>(i%8)&1 == 1 && contains(p.values[s.from:s.to], of>>(printBits-s.width), s.width) {
+		if s := &p.sets[i]; sets>>(i%8)&1 == 1 && contains(p.values[s.from:s.to], of) {
 			return true
 		}
 	}
 	return false
 }
 
-// contains reports whether a value of a width is among sorted ones. They are hashes, spread evenly, so it stands near where
+// contains reports whether a fingerprint is among sorted ones. They are hashes, spread evenly, so it stands near where
 // it would if all gaps were equal: of n about √n / 2 away.
-func contains(values []uint64, v uint64, width int) bool {
+func contains(values []uint64, v uint64) bool {
 	if len(values) == 0 {
 		return false
 	}
-	guess, _ := bits.Mul64(v<<(64-width), uint64(len(values)))
+	guess, _ := bits.Mul64(v<<(64-printBits), uint64(len(values)))
 	i := int(guess)
 	for i > 0 && values[i] > v {
 		i--

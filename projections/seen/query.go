@@ -95,11 +95,8 @@ func (q *Queries) readMonth(p *probe, m month, user string) error {
 	}
 	p.key[2] = byte(tagSealed)
 	row, ok, err = q.r.Get(p.key)
-	switch {
-	case err != nil || !ok:
+	if err != nil || !ok {
 		return err
-	case len(row) > 0 && row[0] == versionCut:
-		return p.addCut(row)
 	}
 	return p.addBloom(row)
 }
@@ -113,7 +110,7 @@ func (q *Queries) readServed(p *probe, user string) error {
 	for _, s := range serves {
 		p.values = append(p.values, printOf(keyHash(s.item), p.salt))
 	}
-	p.end(printBits, false)
+	p.end(false)
 	return nil
 }
 

@@ -3,58 +3,17 @@ package seen
 import (
 	"encoding/binary"
 	"math/bits"
-	"slices"
 
 	"github.com/bits-and-blooms/bloom/v3"
 
 	"github.com/skein-feed/skein/projections"
 )
 
-// A closed month is sealed into a filter: a Bloom filter of the right size, or fingerprints that are cut to what the allowed
-// share of false positives needs. Either takes an unseen candidate for a seen one with probability 2^-bits or less,
-// however many plays there are: see B. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13 (7),
-// 1970.
+// A closed month is sealed into a Bloom filter of the right size. It takes an unseen candidate for a seen one with probability 2^-bits or
+// less, however many plays there are: see B. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13 (7), 1970.
 
-// leastBits is the least number of positions of a fingerprint in a Bloom filter. For cut fingerprints it is the least number of bits beyond
-// those that tell the members of the set apart.
+// leastBits is the least number of positions of a fingerprint in a Bloom filter.
 const leastBits = 3
-
-// seal appends the filter of a sorted set of fingerprints, at least one.
-func (f *Seen) seal(dst []byte, fingerprints []uint64) []byte {
-	if f.settings.Fingerprints {
-		return appendCut(dst, fingerprints, f.bits)
-	}
-	return appendBloom(dst, fingerprints, f.bits)
-}
-
-// cutWidth returns how wide fingerprints are when n of them are cut: an unseen candidate has one of n fingerprints of so many bits
-// with probability 2^-bits at most.
-func cutWidth(n, bits int) int { return min(printBits, log2Ceil(uint64(n))+bits) }
-
-func log2Ceil(n uint64) int { return bits.Len64(n - 1) }
-
-// The row of truncated fingerprints: a version byte, the width, and the fingerprints as in a row of fingerprints.
-func appendCut(dst []byte, fingerprints []uint64, bits int) []byte {
-	width := cutWidth(len(fingerprints), bits)
-	cut := make([]uint64, len(fingerprints))
-	for i, p := range fingerprints {
-		cut[i] = p >> (printBits - width)
-	}
-	return appendRice(append(dst, versionCut, byte(width)), slices.Compact(cut), width)
-}
-
-// decodeCut appends the truncated fingerprints of a row.
-func decodeCut(dst []uint64, row []byte) (cut []uint64, width int, err error) {
-	if len(row) < 2 || row[0] != versionCut || row[1] == 0 || row[1] > printBits {
-		return dst, 0, projections.RowError("truncated fingerprints", row)
-	}
-	width = int(row[1])
-	out, ok := decodeRice(dst, row[2:], width)
-	if !ok {
-		return dst, 0, projections.RowError("truncated fingerprints", row)
-	}
-	return out, width, nil
-}
 
 // The row of a Bloom filter: a version byte, the number of positions that a print has, the number of fingerprints as a varint,
 // and the bits, the lowest of each byte first.

@@ -18,9 +18,6 @@ type Settings struct {
 	// FalsePositives is the greatest share of unseen candidates that may be taken for seen over the default window.
 	// Default 0.001.
 	FalsePositives float64
-	// Fingerprints keeps closed months as truncated fingerprints instead of Bloom filters: smaller, and faster to ask with
-	// many candidates, slower with few.
-	Fingerprints bool
 }
 
 // DefaultSettings returns the defaults.
@@ -88,10 +85,13 @@ func New(s Settings) *Seen { return &Seen{settings: s, bits: s.bits()} }
 func (*Seen) Name() string { return "seen" }
 
 // Version is the version of the fold and its rows.
-func (*Seen) Version() uint32 { return 2 }
+func (*Seen) Version() uint32 { return 3 }
 
-// Reads reports that the queries read all versions: what differs is the plan of the maintenance, which they do not read.
-func (*Seen) Reads(version uint32) bool { return version >= 1 && version <= 2 }
+// Reads is part of [projections.Compatible]. The queries read what all versions wrote, but for the truncated fingerprints that versions 1
+// and 2 made of closed months where a setting said so.
+func (*Seen) Reads(was projections.Fingerprint) bool {
+	return was.Version >= 1 && was.Version <= 3 && was.Settings["fingerprints"] != "true"
+}
 
 // Config returns the settings.
 func (f *Seen) Config() Settings { return f.settings }
@@ -103,7 +103,6 @@ func (f *Seen) Settings() map[string]string {
 		"window":          strconv.Itoa(s.Window),
 		"retention":       strconv.Itoa(s.Retention),
 		"false-positives": strconv.FormatFloat(s.FalsePositives, 'g', -1, 64),
-		"fingerprints":    strconv.FormatBool(s.Fingerprints),
 	}
 }
 

@@ -18,7 +18,6 @@ func TestCheck(t *testing.T) {
 		want   string
 	}{
 		"defaults":              {func(*seen.Settings) {}, ""},
-		"fingerprints":          {func(s *seen.Settings) { s.Fingerprints = true }, ""},
 		"one month":             {func(s *seen.Settings) { s.Window, s.Retention = 1, 1 }, ""},
 		"ten years":             {func(s *seen.Settings) { s.Window, s.Retention = 120, 120 }, ""},
 		"least share":           {func(s *seen.Settings) { s.FalsePositives = 1e-9 }, ""},
@@ -54,7 +53,6 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 		"window":          {func(s *seen.Settings) { s.Window = 3 }, `setting window was "4", is "3"`},
 		"retention":       {func(s *seen.Settings) { s.Retention = 7 }, `setting retention was "6", is "7"`},
 		"false positives": {func(s *seen.Settings) { s.FalsePositives = 0.0011 }, `setting false-positives was "0.001", is "0.0011"`},
-		"fingerprints":    {func(s *seen.Settings) { s.Fingerprints = true }, `setting fingerprints was "false", is "true"`},
 	} {
 		fs := vfs.NewMem()
 		journalOf(t, seen.DefaultSettings(), projections.Options{FS: fs, Dir: "data"}).close()
@@ -73,5 +71,64 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 		if !errors.Is(err, projections.ErrFingerprint) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
+	}
+}
+
+// olderFold stands for a program of version 2, which could seal months as truncated fingerprints.
+type olderFold struct {
+	*seen.Seen
+	fingerprints string
+}
+
+func (olderFold) Version() uint32 { return 2 }
+
+func (f olderFold) Settings() map[string]string {
+	s := f.Seen.Settings()
+	s["fingerprints"] = f.fingerprints
+	return s
+}
+
+// TestStoreOfOlderVersion: a store that version 2 has built answers until it is rebuilt, unless its closed months are truncated
+// fingerprints. Neither is folded into, and both errors name the command that rebuilds the store.
+func TestStoreOfOlderVersion(t *testing.T) {
+	for _, test := range []struct{ name, fingerprints, refusal string }{
+		{"of Bloom filters", "false", ""},
+		{"of truncated fingerprints", "true", `setting fingerprints was "true", is not set`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := projections.Options{
+				FS: vfs.NewMem(), Dir: "data", Projection: olderFold{seen.New(seen.DefaultSettings()), test.fingerprints},
+			}
+			old, err := projections.Open(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := old.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			o.Projection = seen.New(seen.DefaultSettings())
+			mustRefuse(t, o, "skein replay rebuild seen")
+			o.ReadOnly = true
+			if test.refusal != "" {
+				mustRefuse(t, o, test.refusal)
+				return
+			}
+			store, err := projections.Open(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func mustRefuse(t *testing.T, o projections.Options, want string) {
+	t.Helper()
+	_, err := projections.Open(o)
+	if !errors.Is(err, projections.ErrFingerprint) || !strings.Contains(err.Error(), want) {
+		t.Errorf("expected a refusal with %q, got %v", want, err)
 	}
 }

@@ -162,7 +162,7 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 	if o.AnySettings {
 		now.Settings = m.Fingerprint.Settings
 	}
-	if c, ok := o.Projection.(projections.Compatible); ok && c.Reads(m.Fingerprint.Version) {
+	if c, ok := o.Projection.(projections.Compatible); ok && c.Reads(m.Fingerprint) {
 		// The program reads rows of that version: the store answers from them until it is rebuilt.
 		now.Version, now.Kinds = m.Fingerprint.Version, m.Fingerprint.Kinds
 		now.Settings = shared(now.Settings, m.Fingerprint.Settings)

@@ -144,18 +144,13 @@ type seenStore struct {
 	settings seen.Settings
 }
 
-func openSeen(b *measure.Bench, fingerprints bool) (*seenStore, error) {
+// bloomFilters names the series of skein.
+const bloomFilters = measure.MySelf + ", Bloom filters"
+
+func openSeen(b *measure.Bench) (*seenStore, error) {
 	settings := seen.DefaultSettings()
-	settings.Fingerprints = fingerprints
 	f, err := workload.OpenProjection(b.Dir, monthAt(0), func() projections.Projection { return seen.New(settings) })
 	return &seenStore{playStore{f}, settings}, err
-}
-
-func kindOf(fingerprints bool) string {
-	if fingerprints {
-		return "fingerprints"
-	}
-	return "Bloom filters"
 }
 
 // playStore is a store that plays are folded into.

@@ -95,33 +95,31 @@ func TestClassPlays(t *testing.T) {
 func TestSeenStore(t *testing.T) {
 	b := &measure.Bench{Dir: t.TempDir()}
 	readers := seenReaders(3, 400, 5000)
-	for _, fingerprints := range []bool{false, true} {
-		f, err := openSeen(b, fingerprints)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.foldPlays(t.Context(), classPlays(seenDensity{3, 400})); err != nil {
-			t.Fatal(err)
-		}
-		c := f.contender()
-		for _, then := range []func() (int64, error){
-			func() (int64, error) { return f.ClosedBytes() },
-			func() (int64, error) { return f.Compacted(t.Context()) },
-		} {
-			if err := c.check(t.Context(), readers); err != nil {
-				t.Error(err)
-			}
-			if n, err := then(); err != nil || n == 0 {
-				t.Errorf("%d bytes, %v", n, err)
-			}
-		}
-		strangers := seenReaders(3, 500, 5000)
-		if err := c.check(t.Context(), strangers); err == nil || !strings.Contains(err.Error(), "taken for unseen") {
-			t.Errorf("plays that were not folded: %v", err)
-		}
-		if err := f.Close(); err != nil {
+	f, err := openSeen(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.foldPlays(t.Context(), classPlays(seenDensity{3, 400})); err != nil {
+		t.Fatal(err)
+	}
+	c := f.contender()
+	for _, then := range []func() (int64, error){
+		func() (int64, error) { return f.ClosedBytes() },
+		func() (int64, error) { return f.Compacted(t.Context()) },
+	} {
+		if err := c.check(t.Context(), readers); err != nil {
 			t.Error(err)
 		}
+		if n, err := then(); err != nil || n == 0 {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+	}
+	strangers := seenReaders(3, 500, 5000)
+	if err := c.check(t.Context(), strangers); err == nil || !strings.Contains(err.Error(), "taken for unseen") {
+		t.Errorf("plays that were not folded: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -34,7 +34,10 @@ func theNextMonth(yield func(play) bool) {
 
 // seenBytes measures the bytes that a play takes in an open month and in a sealed one.
 func seenBytes(ctx context.Context, b *measure.Bench, size seenSize) error {
-	const openMonth, inRedis = "skein, open month", "redis sorted sets in memory"
+	const (
+		openMonth, sealedMonth = "skein, open month", "skein, sealed as Bloom filters"
+		inRedis                = "redis sorted sets in memory"
+	)
 	d := size.bytes
 	row := b.Row(fmt.Sprintf("seen-bytes-%d", d.plays),
 		fmt.Sprintf("bytes a play at rest, %d plays a user and month", d.plays), "bytes", fmt.Sprintf("%d users, one month. "+
@@ -45,29 +48,27 @@ func seenBytes(ctx context.Context, b *measure.Bench, size seenSize) error {
 		row.SeriesOf(name).Add(measure.Measurement{Value: bytes / n})
 		b.Say("  %-18s %-44s %s bytes", row.ID, name, measure.Figure(bytes/n))
 	}
-	for _, fingerprints := range []bool{false, true} {
-		found, err := seenBytesOf(ctx, b, d, fingerprints)
-		if err != nil {
-			return err
-		}
-		if !fingerprints {
-			note(openMonth+", as folded", float64(found.open))
-			note(openMonth+", compacted", float64(found.openDense))
-		}
-		note("skein, sealed as "+kindOf(fingerprints)+", as folded", float64(found.sealed))
-		note("skein, sealed as "+kindOf(fingerprints)+", compacted", float64(found.sealedDense))
+
+	found, err := seenBytesOf(ctx, b, d)
+	if err != nil {
+		return err
 	}
+	note(openMonth+", as folded", float64(found.open))
+	note(openMonth+", compacted", float64(found.openDense))
+	note(sealedMonth+", as folded", float64(found.sealed))
+	note(sealedMonth+", compacted", float64(found.sealedDense))
 	memory, err := redisSeenBytes(ctx, b, d)
 	if err != nil {
 		return err
 	}
-	bounds := []float64{5, 5, 2.4, 2.4, 2.0, 2.0}
+
+	bounds := []float64{5, 5, 2.4, 2.4}
 	for i, s := range slices.Clone(row.Series) {
 		row.Compare(s.Name, "", bounds[i], true)
 	}
-	mine := slices.Clone(row.Series)
+	ofSkein := slices.Clone(row.Series)
 	note(inRedis, memory)
-	for i, s := range mine {
+	for i, s := range ofSkein {
 		if i%2 == 1 { // compacted
 			row.Compare(s.Name, inRedis, 0, true)
 		}
@@ -78,8 +79,8 @@ func seenBytes(ctx context.Context, b *measure.Bench, size seenSize) error {
 // seenSizes are sizes of a store: with its month open and sealed, as folded and compacted.
 type seenSizes struct{ open, openDense, sealed, sealedDense int64 }
 
-func seenBytesOf(ctx context.Context, b *measure.Bench, d seenDensity, fingerprints bool) (found seenSizes, err error) {
-	f, err := openSeen(b, fingerprints)
+func seenBytesOf(ctx context.Context, b *measure.Bench, d seenDensity) (found seenSizes, err error) {
+	f, err := openSeen(b)
 	if err != nil {
 		return found, err
 	}

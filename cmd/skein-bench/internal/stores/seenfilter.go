@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"time"
 
@@ -90,7 +89,7 @@ type seenContender struct {
 
 func (s *seenStore) contender() seenContender {
 	return seenContender{
-		measure.MySelf + ", " + kindOf(s.settings.Fingerprints), false,
+		bloomFilters, false,
 		func(_ context.Context, r *seenReader, out []uint32) ([]uint32, error) {
 			return s.unseen(r.number, r.items, out)
 		},
@@ -141,17 +140,13 @@ func (c *seenContender) time(b *measure.Bench, readers []seenReader) func(contex
 
 // seenFilter measures which of some candidates readers have not seen.
 func seenFilter(ctx context.Context, b *measure.Bench, size seenSize) (err error) {
-	var contenders []seenContender
-	for _, fingerprints := range []bool{false, true} {
-		f, err := openSeen(b, fingerprints)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		if err := f.foldPlays(ctx, classPlays(seenDensity{size.readers, size.monthPlays})); err != nil {
-			return err
-		}
-		contenders = append(contenders, f.contender())
+	f, err := openSeen(b)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := f.foldPlays(ctx, classPlays(seenDensity{size.readers, size.monthPlays})); err != nil {
+		return err
 	}
 	server, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
 	if err != nil {
@@ -171,21 +166,21 @@ func seenFilter(ctx context.Context, b *measure.Bench, size seenSize) (err error
 			"%d readers in turn, a tenth of the candidates played. Three months are closed and sealed, one is open. Redis: go-redis, "+
 			"over the loopback: all plays of the reader, looked up in a map; the scores of all candidates; the bit strings of the four "+
 			"months, Bloom filters of the same size as skein's, probed in the client.", size.readers),
-			many, contenders, others, []float64{4, 10}),
+			many, f.contender(), others, 4),
 		seenFilterRow(ctx, b, "seen-filter-page", "as above; BITFIELD: one for each month, of all positions, in one pipeline.",
-			few, contenders, append(others, seenContender{"redis bit strings, BITFIELD", false, s.unseenBitField}), nil),
+			few, f.contender(), append(others, seenContender{"redis bit strings, BITFIELD", false, s.unseenBitField}), 0),
 	)
 }
 
-// seenFilterRow measures some contenders, ours and others. bounds are how many times faster than the first of the others
-// ours must be; none: for information only.
+// seenFilterRow measures our answers and those of others. bound is how many times faster than the first of the others ours must be; 0
+// means that the row is for information only.
 func seenFilterRow(
-	ctx context.Context, b *measure.Bench, id, note string, readers []seenReader, ours, others []seenContender, bounds []float64,
+	ctx context.Context, b *measure.Bench, id, note string, readers []seenReader, ours seenContender, others []seenContender, bound float64,
 ) error {
 	r := &readers[0]
 	row := b.Row(id, fmt.Sprintf("%d candidates against %d months of %d plays, p50", len(r.items), seenWindow, r.plays), "µs", note)
 	var all []measure.Contender
-	for _, c := range append(slices.Clip(ours), others...) {
+	for _, c := range append([]seenContender{ours}, others...) {
 		if err := c.check(ctx, readers); err != nil {
 			return err
 		}
@@ -194,14 +189,12 @@ func seenFilterRow(
 	if err := b.Alternate(ctx, row, all...); err != nil {
 		return err
 	}
-	for i, c := range ours {
-		for j, o := range others {
-			bound := 0.0
-			if j == 0 && i < len(bounds) {
-				bound = 1 / bounds[i]
-			}
-			row.Compare(c.name, o.name, bound, true)
+	for i, o := range others {
+		most := 0.0
+		if i == 0 && bound > 0 {
+			most = 1 / bound
 		}
+		row.Compare(ours.name, o.name, most, true)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (s seenSize) runs(n int) (open, later []playRun) {
 // seenFold measures how fast plays are folded: in the first month, in which nothing is closed, and in the months after it,
 // each of which seals the one before.
 func seenFold(ctx context.Context, b *measure.Bench, size seenSize) (err error) {
-	f, err := openSeen(b, false)
+	f, err := openSeen(b)
 	if err != nil {
 		return err
 	}

@@ -22,16 +22,13 @@ type FoldFlags struct {
 	SeenWindow         int     `help:"Months for which plays count as seen by default, the current one included." default:"4"`
 	SeenRetention      int     `help:"Months for which plays are kept, the current one included: the longest window." default:"6"`
 	SeenFalsePositives float64 `help:"The share of unseen candidates that may be taken for seen over --seen-window." default:"0.001"`
-	SeenFingerprints   bool    `help:"Keep closed months as fingerprints instead of Bloom filters: smaller, faster for many candidates."`
 }
 
 // Settings returns the settings of the flags.
 func (f *FoldFlags) Settings() (all.Settings, error) {
 	s := all.Settings{
-		Inbox: inbox.DefaultSettings(),
-		Seen: seen.Settings{
-			Window: f.SeenWindow, Retention: f.SeenRetention, FalsePositives: f.SeenFalsePositives, Fingerprints: f.SeenFingerprints,
-		},
+		Inbox:    inbox.DefaultSettings(),
+		Seen:     seen.Settings{Window: f.SeenWindow, Retention: f.SeenRetention, FalsePositives: f.SeenFalsePositives},
 		Counters: counters.DefaultSettings(),
 	}
 	s.Inbox.Threshold, s.Inbox.Keep = f.FeedThreshold, f.FeedKeep
