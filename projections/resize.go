@@ -503,6 +503,3 @@ func (l *Live) TakeRows(
 	}
 	return Open(o)
 }
-
-// Files returns the directory of the store's files.
-func (s *Store) Files() string { return s.dir }

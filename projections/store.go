@@ -252,7 +252,7 @@ func (s *Store) Name() string { return s.opts.Projection.Name() }
 // Projection returns what folds into the store.
 func (s *Store) Projection() Projection { return s.opts.Projection }
 
-// Dir returns the directory of the generation.
+// Dir returns the directory that has the files of the store.
 func (s *Store) Dir() string { return s.dir }
 
 // Holds returns the partitions whose rows the store has. They never change.

@@ -136,7 +136,7 @@ func (c *copying) upTo(ctx context.Context, last func(seq uint64) (uint64, error
 		if err := c.foldUpTo(ctx, s, seq); err != nil {
 			return nil, err
 		}
-		dirs = append(dirs, s.Files())
+		dirs = append(dirs, s.Dir())
 	}
 	return dirs, c.close()
 }
