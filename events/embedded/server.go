@@ -88,18 +88,18 @@ func (e *Server) Free() (uint64, error) { return freeBytes(e.dir) }
 func (e *Server) run(ctx context.Context) (err error) {
 	if e.dir == "" {
 		if e.dir, err = os.MkdirTemp("", "skein-log-"); err != nil {
-			return fmt.Errorf("events: make a temporary data directory: %w", err)
+			return fmt.Errorf("embedded: make a temporary data directory: %w", err)
 		}
 		e.remove = true
 	}
 	if err = os.MkdirAll(e.dir, 0o700); err != nil {
-		return fmt.Errorf("events: make the data directory: %w", err)
+		return fmt.Errorf("embedded: make the data directory: %w", err)
 	}
 	if e.lock, err = lockDir(filepath.Join(e.dir, lockFile)); err != nil {
 		if errors.Is(err, errLockHeld) {
 			return fmt.Errorf("%w: %s is open in another process: stop it, or choose another directory", events.ErrLocked, e.dir)
 		}
-		return fmt.Errorf("events: lock the data directory %s: %w", e.dir, err)
+		return fmt.Errorf("embedded: lock the data directory %s: %w", e.dir, err)
 	}
 	e.trace = e.opts.Logger.Enabled(ctx, slog.LevelDebug)
 	return e.start(ctx)
@@ -108,14 +108,14 @@ func (e *Server) run(ctx context.Context) (err error) {
 // start starts the server and waits until it has recovered what is on disk, however long that takes.
 func (e *Server) start(ctx context.Context) error {
 	if err := writeThrough(e.dir); err != nil {
-		return fmt.Errorf("events: the log in %s cannot be written through to the disk: %w", e.dir, err)
+		return fmt.Errorf("embedded: the log in %s cannot be written through to the disk: %w", e.dir, err)
 	}
 	if err := repairBlocks(e.opts, e.dir); err != nil {
-		return fmt.Errorf("events: the log in %s: %w", e.dir, err)
+		return fmt.Errorf("embedded: the log in %s: %w", e.dir, err)
 	}
 	ns, err := server.NewServer(serverOptions(e.dir))
 	if err != nil {
-		return fmt.Errorf("events: embedded server: %w", err)
+		return fmt.Errorf("embedded: configure the NATS server: %w", err)
 	}
 	ns.SetLoggerV2(e.log, e.trace, false, false)
 	started := make(chan struct{})
@@ -133,7 +133,7 @@ func (e *Server) start(ctx context.Context) error {
 	}
 	e.running.Store(ns)
 	if !ns.ReadyForConnections(readyTimeout) || !ns.JetStreamEnabled() {
-		return fmt.Errorf("events: the embedded server on %s did not start: %s", e.dir, e.log.worst())
+		return fmt.Errorf("embedded: the NATS server on %s did not start: %s", e.dir, e.log.worst())
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (e *Server) InProcessConn() (net.Conn, error) {
 	return nil, errNotRunning
 }
 
-var errNotRunning = errors.New("events: the embedded server is not running")
+var errNotRunning = errors.New("embedded: the NATS server is not running")
 
 // Healthy returns what the server itself finds wrong, disk errors included: after one the stream takes nothing
 // and answers no publisher.
@@ -228,7 +228,7 @@ func (e *Server) shutDown(ctx context.Context) error {
 		e.running.Store(nil)
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("events: the embedded server did not stop in time: %w", ctx.Err())
+		return fmt.Errorf("embedded: the NATS server did not stop in time: %w", ctx.Err())
 	}
 }
 

@@ -210,7 +210,7 @@ func (l *Log) confirm(ctx context.Context, stream jetstream.Stream, b *boundary,
 	}
 	if o.part == atBoundary || b.begins <= b.end.Seq { // else the stream lacks the end itself
 		if err := l.confirmAt(ctx, stream, b.end); err != nil {
-			return fmt.Errorf("events: the end of the archive: %w", err)
+			return fmt.Errorf("eventlog: the end of the archive: %w", err)
 		}
 	}
 	if o.cur.Seq == b.end.Seq || o.cur.Archival() { // the reader compares the time of one that it passes
@@ -260,7 +260,7 @@ func (l *Log) archiveEnd() (events.Cursor, error) {
 	}
 	end, err := l.Adopt(end)
 	if err != nil {
-		return end, fmt.Errorf("events: the end of the archive: %w", err)
+		return end, fmt.Errorf("eventlog: the end of the archive: %w", err)
 	}
 	return end, nil
 }
@@ -293,7 +293,7 @@ func (l *Log) decoder(ctx context.Context, o origin) (*events.Decoder, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("events: read the event ids seen before the epoch: %w", err)
+		return nil, fmt.Errorf("eventlog: read the event ids seen before the epoch: %w", err)
 	}
 	d.Seed(repeats)
 	return d, nil

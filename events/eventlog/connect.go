@@ -70,19 +70,19 @@ func (cfg Config) validExternal() error {
 			server = "nats://" + server
 		}
 		if u, err := url.Parse(server); err != nil || u.Hostname() == "" {
-			return fmt.Errorf("events: the URL of the log's server is malformed: %q", cfg.URL)
+			return fmt.Errorf("eventlog: the URL of the log's server is malformed: %q", cfg.URL)
 		}
 	}
 	if strings.ContainsAny(cfg.InboxPrefix, "*> \t\r\n") || strings.HasPrefix(cfg.InboxPrefix, ".") ||
 		strings.HasSuffix(cfg.InboxPrefix, ".") || strings.Contains(cfg.InboxPrefix, "..") {
-		return fmt.Errorf("events: the inbox prefix is malformed: %q", cfg.InboxPrefix)
+		return fmt.Errorf("eventlog: the inbox prefix is malformed: %q", cfg.InboxPrefix)
 	}
 	for _, file := range []string{cfg.CredsFile, cfg.TLS.CertFile, cfg.TLS.KeyFile, cfg.TLS.CAFile} {
 		if file == "" {
 			continue
 		}
 		if _, err := os.ReadFile(file); err != nil {
-			return fmt.Errorf("events: %w", err)
+			return fmt.Errorf("eventlog: %w", err)
 		}
 	}
 	return nil
@@ -159,7 +159,7 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 	c.nc = nc
 	if c.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
 		nc.Close()
-		return nil, fmt.Errorf("events: %w", err)
+		return nil, fmt.Errorf("eventlog: %w", err)
 	}
 	if limit := nc.MaxPayload(); limit < maxMsgSize {
 		nc.Close()

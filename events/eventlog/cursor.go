@@ -24,7 +24,7 @@ func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {
 	}
 	r, err := l.past.Read(ctx, o.cur, 0)
 	if err != nil {
-		return fmt.Errorf("events: read the archive after sequence %d: %w", o.cur.Seq, err)
+		return fmt.Errorf("eventlog: read the archive after sequence %d: %w", o.cur.Seq, err)
 	}
 	r.Close()
 	return nil

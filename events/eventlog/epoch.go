@@ -209,17 +209,17 @@ func (r Restored) erased() Erased {
 
 func (r Restored) valid() error {
 	if err := checkPredecessors(r.Epoch, r.Predecessors); err != nil {
-		return fmt.Errorf("events: restore epoch %d: %w", r.Epoch, err)
+		return fmt.Errorf("eventlog: restore epoch %d: %w", r.Epoch, err)
 	}
 	last := r.Predecessors[len(r.Predecessors)-1]
 	switch {
 	case r.ID == events.LogID{}, r.Head.Log != r.ID:
-		return fmt.Errorf("events: restore log %x: the head is of log %x", r.ID, r.Head.Log)
+		return fmt.Errorf("eventlog: restore log %x: the head is of log %x", r.ID, r.Head.Log)
 	case last.Last != r.Head.Seq:
-		return fmt.Errorf("events: restore epoch %d: its predecessor ends at sequence %d, the head is %d", r.Epoch,
+		return fmt.Errorf("eventlog: restore epoch %d: its predecessor ends at sequence %d, the head is %d", r.Epoch,
 			last.Last, r.Head.Seq)
 	case r.Head.LastTime < 0:
-		return fmt.Errorf("events: restore epoch %d: the last time of the head is negative", r.Epoch)
+		return fmt.Errorf("eventlog: restore epoch %d: the last time of the head is negative", r.Epoch)
 	}
 	return nil
 }
@@ -228,7 +228,7 @@ func (r Restored) valid() error {
 func (r Restored) metadata() (map[string]string, error) {
 	list, err := json.Marshal(r.Predecessors)
 	if err != nil {
-		return nil, fmt.Errorf("events: %w", err)
+		return nil, fmt.Errorf("eventlog: %w", err)
 	}
 	m := map[string]string{
 		metaLogID:        hex.EncodeToString(r.ID[:]),

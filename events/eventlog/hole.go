@@ -16,7 +16,7 @@ import (
 
 // errHole means that the stream has a hole that the archive covers. It never leaves the package: the hole is noted, and the caller
 // looks again.
-var errHole = errors.New("events: the stream lacks messages that are in the archive")
+var errHole = errors.New("eventlog: the stream lacks messages that are in the archive")
 
 // noteHole notes that the stream lacks a sequence, and reports whether the archive is to be read instead.
 func (l *Log) noteHole(seq uint64) (bool, error) {
@@ -59,7 +59,7 @@ type reloader interface {
 func (l *Log) relearn(ctx context.Context, end events.Cursor) (*events.Decoder, error) {
 	past, err := l.past.Read(ctx, events.Cursor{Log: end.Log, Epoch: end.Epoch, Seq: end.WarmSeq - 1}, events.AllKinds)
 	if err != nil {
-		return nil, fmt.Errorf("events: read the archive after sequence %d: %w", end.WarmSeq-1, err)
+		return nil, fmt.Errorf("eventlog: read the archive after sequence %d: %w", end.WarmSeq-1, err)
 	}
 	defer past.Close()
 	d := events.NewLearner(end)
@@ -69,7 +69,7 @@ func (l *Log) relearn(ctx context.Context, end events.Cursor) (*events.Decoder, 
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("events: read the archive after sequence %d: %w", d.Seq(), err)
+			return nil, fmt.Errorf("eventlog: read the archive after sequence %d: %w", d.Seq(), err)
 		}
 		for _, env := range envs {
 			d.Learn(env)
@@ -79,7 +79,7 @@ func (l *Log) relearn(ctx context.Context, end events.Cursor) (*events.Decoder, 
 	// archive's end.
 	repeats, err := l.past.Repeats(ctx, l.meta().epoch+1)
 	if err != nil {
-		return nil, fmt.Errorf("events: read the event ids seen before the end of the archive: %w", err)
+		return nil, fmt.Errorf("eventlog: read the event ids seen before the end of the archive: %w", err)
 	}
 	switch now, err := l.archiveEnd(); {
 	case err != nil:

@@ -103,7 +103,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	h.mu.Lock()
 	if h.running {
 		h.mu.Unlock()
-		return errors.New("events: a hub runs once")
+		return errors.New("eventlog: a hub runs once")
 	}
 	h.running = true
 	h.mu.Unlock()

@@ -31,7 +31,7 @@ const MinLease = time.Second
 //	renewed … renewed … believed until 2/3   others may take it
 func (l *Log) WhileLeased(ctx context.Context, name string, ttl time.Duration, run func(context.Context) error) error {
 	if ttl < MinLease {
-		return fmt.Errorf("events: a lease of %v is too short, at least %v", ttl, MinLease)
+		return fmt.Errorf("eventlog: a lease of %v is too short, at least %v", ttl, MinLease)
 	}
 	if l.server != nil {
 		return run(ctx)

@@ -68,7 +68,7 @@ type TLSFiles struct {
 func (f TLSFiles) any() bool { return f != TLSFiles{} }
 
 // ErrClosed is returned by methods of a log, publisher, hub or subscription after it was closed.
-var ErrClosed = errors.New("events: closed")
+var ErrClosed = errors.New("eventlog: closed")
 
 // Log is an open log. Its methods are safe for concurrent use.
 type Log struct {
@@ -154,17 +154,17 @@ func (cfg Config) connectTimeout() time.Duration {
 func (cfg Config) valid() error {
 	switch {
 	case cfg.URL != "" && (cfg.Dir != "" || cfg.Ephemeral):
-		return errors.New("events: a log is embedded (Dir, Ephemeral) or external (URL), not both")
+		return errors.New("eventlog: a log is embedded (Dir, Ephemeral) or external (URL), not both")
 	case cfg.URL == "" && cfg.Dir == "" && !cfg.Ephemeral:
-		return errors.New("events: a log needs Dir, Ephemeral or URL")
+		return errors.New("eventlog: a log needs Dir, Ephemeral or URL")
 	case cfg.Dir != "" && cfg.Ephemeral:
-		return errors.New("events: an ephemeral log chooses its own directory: leave Dir empty")
+		return errors.New("eventlog: an ephemeral log chooses its own directory: leave Dir empty")
 	case cfg.URL == "" && cfg.Replicas > 1:
-		return errors.New("events: an embedded log has one replica; several need an external cluster (URL)")
+		return errors.New("eventlog: an embedded log has one replica; several need an external cluster (URL)")
 	case cfg.URL == "" && (cfg.CredsFile != "" || cfg.InboxPrefix != "" || cfg.TLS.any()):
-		return errors.New("events: credentials, an inbox prefix and TLS are for an external server (URL)")
+		return errors.New("eventlog: credentials, an inbox prefix and TLS are for an external server (URL)")
 	case cfg.MaxBytes < 0 || cfg.Replicas < 0:
-		return errors.New("events: MaxBytes and Replicas must not be negative")
+		return errors.New("eventlog: MaxBytes and Replicas must not be negative")
 	case cfg.URL != "":
 		return cfg.validExternal()
 	}
@@ -331,7 +331,7 @@ type Message struct {
 }
 
 // ErrNoMessage is returned by [Log.ReadMessage] for a sequence that the stream does not hold.
-var ErrNoMessage = errors.New("events: the log holds no message at this sequence")
+var ErrNoMessage = errors.New("eventlog: the log holds no message at this sequence")
 
 // ReadMessage reads one message, for tools.
 func (l *Log) ReadMessage(ctx context.Context, seq uint64) (Message, error) {

@@ -22,10 +22,10 @@ import (
 
 // ErrHole means that the log has lost envelopes. The returned error is a [HoleError]. Reading continues when they come back or when
 // the hole is accepted.
-var ErrHole = errors.New("events: the log has a hole")
+var ErrHole = errors.New("eventlog: the log has a hole")
 
 // ErrNotMissing means that a sequence that was to be accepted as lost is not missing, or was never in the log.
-var ErrNotMissing = errors.New("events: not missing")
+var ErrNotMissing = errors.New("eventlog: not missing")
 
 // HoleError names the first and the last sequence that are missing next to each other.
 type HoleError struct{ First, Last uint64 }
@@ -197,7 +197,7 @@ func (l *Log) reloadedEnd(ctx context.Context, seq uint64) (uint64, error) {
 	}
 	if past, ok := l.past.(reloader); ok && end.Seq < seq {
 		if err := past.Reload(ctx); err != nil {
-			return 0, fmt.Errorf("events: look for sequence %d in the archive: %w", seq, err)
+			return 0, fmt.Errorf("eventlog: look for sequence %d in the archive: %w", seq, err)
 		}
 		if end, err = l.archiveEnd(); err != nil {
 			return 0, err

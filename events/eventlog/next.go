@@ -31,7 +31,7 @@ const (
 
 // ErrEpochNotBegun is returned if the log stays in its epoch, because archiving the rest of it took too long, or because another
 // process is beginning an epoch.
-var ErrEpochNotBegun = errors.New("events: the new epoch was not begun")
+var ErrEpochNotBegun = errors.New("eventlog: the new epoch was not begun")
 
 // meta returns the metadata of the stream as last read. The value is immutable: a new epoch replaces it, so pointers can be
 // compared to notice one.

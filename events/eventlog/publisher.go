@@ -228,7 +228,7 @@ func newCall(evs []*skeinv1.Event) (*call, error) {
 		c.records = protowire.AppendVarint(c.records, uint64(cached.Size(ev)))
 		var err error
 		if c.records, err = cached.MarshalAppend(c.records, ev); err != nil {
-			return nil, fmt.Errorf("events: encode: %w", err)
+			return nil, fmt.Errorf("eventlog: encode: %w", err)
 		}
 	}
 	return c, nil
@@ -309,6 +309,6 @@ func (p *Publisher) shut(ctx context.Context) error {
 	case <-ctx.Done():
 		p.stop()
 		<-p.stopped
-		return fmt.Errorf("events: close the publisher: %w", ctx.Err())
+		return fmt.Errorf("eventlog: close the publisher: %w", ctx.Err())
 	}
 }

@@ -63,7 +63,7 @@ func (r *reader) beginArchive(ctx context.Context, from events.Cursor) error {
 	}
 	if err != nil {
 		end()
-		return fmt.Errorf("events: read the archive after sequence %d: %w", from.Seq, err)
+		return fmt.Errorf("eventlog: read the archive after sequence %d: %w", from.Seq, err)
 	}
 	r.cur, r.dec, r.past, r.pastLife, r.endArchive, r.moved = from, nil, past, life, end, false
 	return nil
@@ -87,7 +87,7 @@ func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envel
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("events: read the archive after sequence %d: %w", r.cur.Seq, err)
+		return nil, fmt.Errorf("eventlog: read the archive after sequence %d: %w", r.cur.Seq, err)
 	}
 	envs, err = r.adoptAll(envs)
 	if err != nil {

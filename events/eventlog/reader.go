@@ -39,7 +39,7 @@ const (
 )
 
 // errLost makes a reader start anew: the connection, the consumer or a message was lost.
-var errLost = errors.New("events: reading was interrupted")
+var errLost = errors.New("eventlog: reading was interrupted")
 
 // reader reads the log in order from a cursor: the archive where the stream does not begin early enough, then the stream,
 // unfiltered, through one ordered consumer. After every interruption it checks its cursor and continues where it was. It is
@@ -281,7 +281,7 @@ type pullRequest struct {
 func (r *reader) pull() error {
 	req, err := json.Marshal(pullRequest{r.batch, pullBytes, pullExpires, pullHeartbeat})
 	if err != nil {
-		return fmt.Errorf("events: %w", err)
+		return fmt.Errorf("eventlog: %w", err)
 	}
 	r.pulls++
 	if err := r.log.link.nc.PublishRequest(askNext+r.consumer, r.pullInbox(), req); err != nil {

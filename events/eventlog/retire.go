@@ -21,7 +21,7 @@ func (l *Log) Retire(ctx context.Context, take func(ctx context.Context, last ui
 	within, cancel := context.WithDeadline(ctx, until.Add(-2*spread))
 	defer cancel()
 	if err := l.pause(within, until); err != nil {
-		return fmt.Errorf("events: pause the stream: %w", err)
+		return fmt.Errorf("eventlog: pause the stream: %w", err)
 	}
 	last, err := l.pausedHead(within)
 	if err == nil {

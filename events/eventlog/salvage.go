@@ -146,7 +146,7 @@ func (s *salvage) begin(ctx context.Context, after events.Cursor) (warm uint64, 
 	if from.Seq+1 == s.log.meta().first && len(s.log.meta().predecessors) > 0 && s.log.past != nil {
 		repeats, err := s.log.past.Repeats(ctx, s.log.meta().epoch)
 		if err != nil && !errors.Is(err, events.ErrArchiveDamaged) {
-			return 0, fmt.Errorf("events: read the event ids seen before the epoch: %w", err)
+			return 0, fmt.Errorf("eventlog: read the event ids seen before the epoch: %w", err)
 		}
 		s.cold = err != nil
 		s.dec.Seed(repeats)

@@ -184,7 +184,7 @@ func (l *Log) ensureStream(ctx context.Context, create, waited bool) (*jetstream
 func (l *Log) createStream(ctx context.Context, waited bool) (jetstream.Stream, error) {
 	var id events.LogID
 	if _, err := rand.Read(id[:]); err != nil {
-		return nil, fmt.Errorf("events: make a log id: %w", err)
+		return nil, fmt.Errorf("eventlog: make a log id: %w", err)
 	}
 	maxBytes := l.cfg.MaxBytes
 	if maxBytes == 0 {
@@ -192,7 +192,7 @@ func (l *Log) createStream(ctx context.Context, waited bool) (jetstream.Stream, 
 		if l.server != nil {
 			free, err := l.server.Free()
 			if err != nil {
-				return nil, fmt.Errorf("events: find the free space of %s (set MaxBytes to do without): %w",
+				return nil, fmt.Errorf("eventlog: find the free space of %s (set MaxBytes to do without): %w",
 					l.server.Dir(), err)
 			}
 			maxBytes = int64(float64(free) * defaultDiskShare)
@@ -274,12 +274,12 @@ func streamError(err error) error {
 	case api.ErrorCode == errCodeSubjectOverlap:
 		return fmt.Errorf("%w: another stream of the account takes the subject %s: %w", events.ErrStreamMismatch, Subject, err)
 	case api.ErrorCode == errCodeNoPeers:
-		return fmt.Errorf("events: the cluster cannot place the replicas of the log now: start or free the servers "+
+		return fmt.Errorf("eventlog: the cluster cannot place the replicas of the log now: start or free the servers "+
 			"that are missing, or choose the number of replicas: %w", err)
 	case api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabled,
 		api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabledForAccount,
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		return fmt.Errorf("events: the server has no JetStream, which the log needs: %w", err)
+		return fmt.Errorf("eventlog: the server has no JetStream, which the log needs: %w", err)
 	case errors.Is(err, events.ErrNoLog), errors.Is(err, events.ErrLogExists):
 		return err
 	}
@@ -300,7 +300,7 @@ func (l *Log) adjustMaxBytes(ctx context.Context, info *jetstream.StreamInfo) er
 	c := info.Config
 	c.MaxBytes = l.cfg.MaxBytes
 	if _, err := l.link.js.UpdateStream(ctx, c); err != nil {
-		return fmt.Errorf("events: set the bound of the log to %d bytes: %w", l.cfg.MaxBytes, err)
+		return fmt.Errorf("eventlog: set the bound of the log to %d bytes: %w", l.cfg.MaxBytes, err)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (l *Log) trimLimit(ctx context.Context) (uint64, error) {
 	o, err := l.locate(ctx, end)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("events: the end of the archive: %w", err)
+		return 0, fmt.Errorf("eventlog: the end of the archive: %w", err)
 	case end.WarmSeq == 0, o.part == inArchive: // nothing of this epoch is archived, or the archive grew meanwhile: the next call trims
 		return l.meta().first - 1, nil
 	}
