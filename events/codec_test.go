@@ -180,24 +180,3 @@ func TestDecodeRefusesLikeValidate(t *testing.T) {
 		}
 	}
 }
-
-func TestCompareBackfill(t *testing.T) {
-	rising := []Event{
-		{Kind: UserUnfollowed, Time: 1},
-		{Kind: UserFollowed, Time: 2},
-		{Kind: UserUnfollowed, Time: 2},
-		{Kind: BoardCreated, Time: 3, Encoded: []byte("a")},
-		{Kind: BoardCreated, Time: 3, Encoded: []byte("ab")},
-		{Kind: BoardFollowed, Time: 4},
-		{Kind: BoardUnfollowed, Time: 4},
-		{Kind: UserFollowed, Time: 5},
-		{Kind: UserBlocked, Time: 5},
-	}
-	for i := range rising {
-		for j := range rising {
-			if got := CompareBackfill(&rising[i], &rising[j]); (got < 0) != (i < j) || (got > 0) != (i > j) {
-				t.Errorf("%v and %v compare as %d", rising[i], rising[j], got)
-			}
-		}
-	}
-}

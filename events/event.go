@@ -58,7 +58,7 @@ type Event struct {
 	Read Micros
 	// Encoded is the canonical encoding of the kind's message (known fields only, by number), set for backfilled
 	// BoardCreated and PinCreated only: of two backfills at the same time the larger encoding counts as the later
-	// (see [CompareBackfill]). It follows from the other fields, so an archive need not store it.
+	// (docs/semantics.md). It follows from the other fields, so an archive need not store it.
 	Encoded []byte
 }
 

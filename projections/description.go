@@ -295,12 +295,6 @@ func (d *Description) Name(field, id string) {
 	d.add(field, id, " "+field+"="+text)
 }
 
-// Pair says two ids, which people read as one.
-func (d *Description) Pair(name, owner, id string) {
-	d.add(name+"-user", owner, " "+name+"="+owner+"/"+id)
-	d.add(name, id, "")
-}
-
 // Time says a time.
 func (d *Description) Time(name string, t events.Micros) {
 	d.add(name, t, " "+name+"="+t.Time().Format("2006-01-02T15:04:05.000000Z"))

@@ -27,9 +27,6 @@ func DescribeRow(key, value []byte) (*Description, error) {
 	return d, d.runtime(Tag(key[2]), value)
 }
 
-// DescribeKey is [DescribeRow] for people: in one line.
-func DescribeKey(key, value []byte) (string, error) { return Text(DescribeRow(key, value)) }
-
 func (d *Description) runtime(tag Tag, value []byte) error {
 	rest := d.rest
 	d.Kind = runtimeKinds[tag]

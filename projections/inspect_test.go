@@ -9,7 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-func TestDescribeKey(t *testing.T) {
+func TestDescribeRow(t *testing.T) {
 	cursor := events.Cursor{Log: events.LogID{1}, Epoch: 2, Seq: 7, LastTime: 1_700_000_000_000_001}
 	reject := KeptReject{Number: 3, Reject: events.Reject{
 		Seq: 5, Slot: -1, Rejection: events.Rejection{Message: "is no envelope"},
@@ -37,7 +37,7 @@ func TestDescribeKey(t *testing.T) {
 		{rejectCountKey, binary.BigEndian.AppendUint64(nil, 3), "ffff rejects count=3"},
 		{rejectKey(3), reject.encode(), "ffff reject number=3 seq=5 slot=-1: is no envelope"},
 	} {
-		if got, err := DescribeKey(tt.key, tt.value); got != tt.want || err != nil {
+		if got, err := Text(DescribeRow(tt.key, tt.value)); got != tt.want || err != nil {
 			t.Errorf("got  %s, %v\nwant %s", got, err, tt.want)
 		}
 	}
@@ -53,7 +53,7 @@ func TestDescribeKey(t *testing.T) {
 		{"\xff\xff\x05", ""},
 		{"\xff\xff\x06\x00\x00", "\x02"},
 	} {
-		if got, err := DescribeKey([]byte(row[0]), []byte(row[1])); !errors.Is(err, ErrCorrupt) {
+		if got, err := Text(DescribeRow([]byte(row[0]), []byte(row[1]))); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%x: %q, %v, want ErrCorrupt", strings.Join(row[:], " "), got, err)
 		}
 	}

@@ -79,9 +79,6 @@ func (m *MemoryFold) Tick(now events.Micros) error {
 	return b.err
 }
 
-// Bytes is about how much memory the rows take.
-func (m *MemoryFold) Bytes() int { return m.store.fold.batch.rows.Memory() }
-
 // Rows returns an iterator over all rows.
 func (m *MemoryFold) Rows() Iterator { return m.store.fold.batch.Iter(nil, nil) }
 

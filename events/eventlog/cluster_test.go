@@ -105,7 +105,7 @@ func TestCluster(t *testing.T) {
 		}
 		mustPublish(t, p, followsOf(n, n+1))
 	}
-	if err := l.Healthy(ctx); err != nil {
+	if _, err := l.Health(ctx); err != nil {
 		t.Errorf("with two servers of three: %v", err)
 	}
 	mustPublish(t, p, append(followsOf(0, 0), likedMsg(last, "item", "")))

@@ -15,7 +15,9 @@ type Health struct {
 	Consumers int
 }
 
-// Health asks the log for its extent, and fails if the log is not healthy: see [Log.Healthy].
+// Health asks the log for its extent. It fails if the log cannot be written and read, as far as this can be determined without
+// publishing: the connection is up, the stream is there and is the one that was opened, it has a leader, and the embedded server has met no
+// disk error.
 func (l *Log) Health(ctx context.Context) (Health, error) {
 	if l.server != nil {
 		if err := l.server.Healthy(); err != nil {

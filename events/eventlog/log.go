@@ -226,13 +226,6 @@ func headOf(info *jetstream.StreamInfo) Head {
 	}
 }
 
-// Healthy returns nil if the log can be written and read, as far as this can be determined without publishing: the connection is
-// up, the stream is there and is the one that was opened, it has a leader, and the embedded server has met no disk error.
-func (l *Log) Healthy(ctx context.Context) error {
-	_, err := l.Health(ctx)
-	return err
-}
-
 // Recover restarts the embedded server if it has met a disk error: after one it never accepts another message. Acknowledged
 // messages are on disk and are found again; publishers and readers continue by themselves. For an external server Recover does
 // nothing, because it is not ours to restart.

@@ -36,7 +36,7 @@ func TestOpenEmbedded(t *testing.T) {
 	if err != nil || float64(head.MaxBytes) > 0.9*float64(free) || float64(head.MaxBytes) < 0.6*float64(free) {
 		t.Errorf("the log may have %d bytes of %d (%v)", head.MaxBytes, free, err)
 	}
-	if err := l.Healthy(ctx); err != nil {
+	if _, err := l.Health(ctx); err != nil {
 		t.Error(err)
 	}
 	info, err := l.streamInfo(ctx)
@@ -45,7 +45,7 @@ func TestOpenEmbedded(t *testing.T) {
 	}
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 3))
 	closeLog(t, l)
-	if err := l.Healthy(ctx); err == nil {
+	if _, err := l.Health(ctx); err == nil {
 		t.Error("a closed log is healthy")
 	}
 	if _, err := l.NewPublisher(PublisherOptions{}); !errors.Is(err, ErrClosed) {

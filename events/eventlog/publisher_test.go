@@ -522,7 +522,7 @@ func TestServerGone(t *testing.T) {
 	if !errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrOutcomeUnknown) {
 		t.Errorf("without a server: %v", err)
 	}
-	if err := l.Healthy(testContext(t)); !errors.Is(err, events.ErrLogUnavailable) {
+	if _, err := l.Health(testContext(t)); !errors.Is(err, events.ErrLogUnavailable) {
 		t.Errorf("without a server it is healthy: %v", err)
 	}
 	// Closing does not wait for the server.
@@ -561,7 +561,7 @@ func TestRefusedForGood(t *testing.T) {
 	if !errors.Is(err, events.ErrLogUnavailable) {
 		t.Errorf("without a stream: %v", err)
 	}
-	if err := l.Healthy(testContext(t)); !errors.Is(err, events.ErrNoLog) {
+	if _, err := l.Health(testContext(t)); !errors.Is(err, events.ErrNoLog) {
 		t.Errorf("without a stream it is healthy: %v", err)
 	}
 }

@@ -81,7 +81,7 @@ func TestRestartedServer(t *testing.T) {
 			if err := l.server.Restart(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if err := l.Healthy(ctx); err != nil && !errors.Is(err, events.ErrLogUnavailable) { // the client may not be back yet
+			if _, err := l.Health(ctx); err != nil && !errors.Is(err, events.ErrLogUnavailable) { // the client may not be back yet
 				t.Fatal(err)
 			}
 		}

@@ -74,7 +74,7 @@ func checkGone(t failer, s *projections.Store, user string, history []events.Eve
 	has := func(b []byte) bool { return bytes.Contains(b, id) || bytes.Contains(b, []byte(user)) }
 	for key, value := range readRows(t, s) {
 		if has([]byte(key)) || has([]byte(value)) {
-			text, err := DescribeKey([]byte(key), []byte(value))
+			text, err := projections.Text(DescribeRow([]byte(key), []byte(value)))
 			t.Fatalf("%s was deleted and is named in the row\n%s %v\nafter\n%s", user, text, err, tell(history))
 		}
 	}

@@ -13,9 +13,6 @@ import (
 // RowKinds returns the kinds of rows that [DescribeRow] tells.
 func RowKinds() []string { return projections.RowKinds(itemForms, listForms) }
 
-// DescribeKey is [DescribeRow] for people: in one line.
-func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
-
 // DescribeRow says what a row of counters says. It returns [projections.ErrCorrupt] for a row that counters cannot have written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	forms := itemForms

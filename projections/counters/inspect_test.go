@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections/model/histories"
 )
 
-// TestDescribeKey describes every row that long histories make, and demands every kind of row about items among them.
-func TestDescribeKey(t *testing.T) {
+// TestDescribeRow describes every row that long histories make, and demands every kind of row about items among them.
+func TestDescribeRow(t *testing.T) {
 	seen := map[string]string{}
 	for seed := range uint64(6) {
 		set := usual()
@@ -25,7 +25,7 @@ func TestDescribeKey(t *testing.T) {
 			foldOne(t, s, env)
 		}
 		for key, value := range readRows(t, s) {
-			text, err := DescribeKey([]byte(key), []byte(value))
+			text, err := projections.Text(DescribeRow([]byte(key), []byte(value)))
 			if err != nil {
 				t.Errorf("%x = %x: %v", key, value, err)
 				continue
@@ -36,12 +36,12 @@ func TestDescribeKey(t *testing.T) {
 			}
 			seen[kind] = text
 			// A key that is cut, or stands in another shard, is none.
-			if _, err := DescribeKey([]byte(key[:len(key)-1]), []byte(value)); !errors.Is(err, projections.ErrCorrupt) {
+			if _, err := projections.Text(DescribeRow([]byte(key[:len(key)-1]), []byte(value))); !errors.Is(err, projections.ErrCorrupt) {
 				t.Errorf("a cut key of %q is described", text)
 			}
 			other := bytes.Clone([]byte(key))
 			other[1] ^= 1
-			if _, err := DescribeKey(other, []byte(value)); err == nil {
+			if _, err := projections.Text(DescribeRow(other, []byte(value))); err == nil {
 				t.Errorf("%q is described in a foreign shard", text)
 			}
 		}

@@ -112,6 +112,6 @@ func FuzzItemRows(f *testing.F) {
 		}
 		_, _ = decodeCount(row)
 		_, _ = decodeFirstEnded(row)
-		_, _ = DescribeKey(append(projections.AppendPrefix(nil, projections.StoreShard, tagTop), row...), nil)
+		_, _ = projections.Text(DescribeRow(append(projections.AppendPrefix(nil, projections.StoreShard, tagTop), row...), nil))
 	})
 }

@@ -9,9 +9,6 @@ import (
 // RowKinds returns the kinds of rows that [DescribeRow] tells.
 func RowKinds() []string { return projections.RowKinds(rowForms) }
 
-// DescribeKey is [DescribeRow] for people: in one line.
-func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
-
 // DescribeRow says what a row of the graph says. It returns [projections.ErrCorrupt] for a row that the graph
 // cannot have written: one that does not decode, or whose key begins with the shard of another user.
 func DescribeRow(key, value []byte) (*projections.Description, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-func TestDescribeKey(t *testing.T) {
+func TestDescribeRow(t *testing.T) {
 	const at = 1_700_000_000_000_001 // 2023-11-14T22:13:20.000001Z
 	live, history := liveOrder|factOrder(at+1), factOrder(at+1)
 	for _, tt := range []struct {
@@ -81,7 +81,7 @@ func TestDescribeKey(t *testing.T) {
 			shard = events.ShardOf(tt.of)
 		}
 		want := fmt.Sprintf("%04x %s", uint16(shard), replaceAt(tt.want))
-		if got, err := DescribeKey(tt.key, tt.value); got != want || err != nil {
+		if got, err := projections.Text(DescribeRow(tt.key, tt.value)); got != want || err != nil {
 			t.Errorf("got  %s, %v\nwant %s", got, err, want)
 		}
 		// Neither a part of the row nor more than it is a row.
@@ -93,7 +93,7 @@ func TestDescribeKey(t *testing.T) {
 			if projections.Tag(bad[0][2]) == tagBoard && len(bad[1]) > len(tt.value) {
 				continue // a title may have its encoding behind it
 			}
-			if got, err := DescribeKey(bad[0], bad[1]); !errors.Is(err, projections.ErrCorrupt) {
+			if got, err := projections.Text(DescribeRow(bad[0], bad[1])); !errors.Is(err, projections.ErrCorrupt) {
 				t.Errorf("key %x, value %x: %q, %v, want projections.ErrCorrupt", bad[0], bad[1], got, err)
 			}
 		}
@@ -103,7 +103,7 @@ func TestDescribeKey(t *testing.T) {
 func replaceAt(s string) string { return strings.ReplaceAll(s, "=AT", "=2023-11-14T22:13:20.000001Z") }
 
 // A row that another user's shard holds was never written by the fold.
-func TestDescribeKeyForeignShard(t *testing.T) {
+func TestDescribeRowForeignShard(t *testing.T) {
 	for _, key := range [][]byte{
 		projections.AppendKey(nil, tagUserCounts, "ann"), regionKey(nil, "bob", "ann"), inEnd.edgeKey(nil, tagInEdge, "ann", "bob"),
 		hashedKey(nil, tagTombstone, [16]byte{}),
@@ -115,23 +115,23 @@ func TestDescribeKeyForeignShard(t *testing.T) {
 		case tagInEdge:
 			value = (&edge{mute: standing{on: liveOrder | 1}}).append(nil)
 		}
-		if _, err := DescribeKey(key, value); err != nil {
+		if _, err := projections.Text(DescribeRow(key, value)); err != nil {
 			t.Errorf("%x: %v", key, err)
 		}
 		key[1]--
-		if got, err := DescribeKey(key, value); !errors.Is(err, projections.ErrCorrupt) {
+		if got, err := projections.Text(DescribeRow(key, value)); !errors.Is(err, projections.ErrCorrupt) {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
 	remote := regionKey(nil, "bob", "ann")
 	remote[len(remote)-len(appendRemote(nil, "ann"))]++
-	if got, err := DescribeKey(remote, nil); !errors.Is(err, projections.ErrCorrupt) {
+	if got, err := projections.Text(DescribeRow(remote, nil)); !errors.Is(err, projections.ErrCorrupt) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
 
 // Every kind of row that keys.go names can be described.
-func TestDescribeKeyKnowsAllTags(t *testing.T) {
+func TestDescribeRowKnowsAllTags(t *testing.T) {
 	for tag := projections.FirstGraphTag; tag <= tagBoardReverse; tag++ {
 		if _, ok := rowForms[tag]; !ok {
 			t.Errorf("tag %#x has no form", byte(tag))

@@ -16,11 +16,6 @@ func NewOut(cache *querycache.Cache) *Graph {
 	return &Graph{cache: cache, t: txn{outOnly: true}}
 }
 
-// OutTags are those of the rows of [NewOut].
-func OutTags() []projections.Tag {
-	return []projections.Tag{tagEdge, tagBoardEdge, tagRegion, tagTombstone, tagBoardLife, tagBoardRegion}
-}
-
 // Related is one row of a region: a user at the home of whom the store has an edge to the owner that the region is of.
 type Related struct {
 	// Key is the id in its key encoding. It shares the memory of the row.

@@ -19,9 +19,6 @@ import (
 // Short is up to how many edges of a user whom that user follows is sorted when it is read, by default.
 const Short = 256
 
-// MostShort is the most that Short can be.
-const MostShort = 10_000
-
 // WithShort sets what else is [Short]; 0 means every list is kept. It decides which rows there are, so it is part of the fingerprint.
 func (g *Graph) WithShort(edges int) *Graph {
 	g.t.short = int64(edges)

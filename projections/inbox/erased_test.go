@@ -122,7 +122,7 @@ func checkGone(t fataler, s *projections.Store, user string, history []events.Ev
 		if !in(k) && !in(v) {
 			return
 		}
-		text, err := inbox.DescribeKey(k, v)
+		text, err := projections.Text(inbox.DescribeRow(k, v))
 		if err != nil {
 			t.Fatalf("row %x: %v", k, err)
 		}

@@ -23,7 +23,7 @@ func TestGrowthIsBuiltAlike(t *testing.T) {
 	straight := conformance.Straight(t, newInbox(), envs)
 	pulled := 0
 	for _, row := range straight {
-		text, err := inbox.DescribeKey(row.Key, row.Value)
+		text, err := projections.Text(inbox.DescribeRow(row.Key, row.Value))
 		if strings.Contains(text, " pull A=") {
 			pulled++
 		} else if err != nil && projections.Tag(row.Key[2]) > projections.LastRuntimeTag {

@@ -12,9 +12,6 @@ import (
 // RowKinds returns the kinds of rows that [DescribeRow] tells.
 func RowKinds() []string { return append(graph.RowKinds(), projections.RowKinds(rowForms)...) }
 
-// DescribeKey is [DescribeRow] for people: in one line.
-func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
-
 // DescribeRow says what a row of the inbox says, those of the embedded graph included. It returns
 // [projections.ErrCorrupt] for a row that the inbox cannot have written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {

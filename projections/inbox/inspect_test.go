@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/model/histories"
 )
 
-// TestDescribeKey describes every row that long histories make, and demands every kind of row among them.
-func TestDescribeKey(t *testing.T) {
+// TestDescribeRow describes every row that long histories make, and demands every kind of row among them.
+func TestDescribeRow(t *testing.T) {
 	seen := map[string]string{}
 	for seed := range uint64(6) {
 		set := DefaultSettings()
@@ -34,14 +34,14 @@ func TestDescribeKey(t *testing.T) {
 			if projections.IsRuntimeKey(it.Key()) {
 				continue
 			}
-			text, err := DescribeKey(it.Key(), it.Value())
+			text, err := projections.Text(DescribeRow(it.Key(), it.Value()))
 			if err != nil {
 				t.Errorf("%x = %x: %v", it.Key(), it.Value(), err)
 				continue
 			}
 			seen[strings.Fields(text)[1]] = text
 			// A key that is cut, or stands in another shard, is none.
-			if _, err := DescribeKey(it.Key()[:len(it.Key())-1], it.Value()); err == nil {
+			if _, err := projections.Text(DescribeRow(it.Key()[:len(it.Key())-1], it.Value())); err == nil {
 				t.Errorf("a cut key of %q is described", text)
 			}
 			other := bytes.Clone(it.Key())
@@ -50,7 +50,7 @@ func TestDescribeKey(t *testing.T) {
 			} else {
 				other[1] ^= 1
 			}
-			if _, err := DescribeKey(other, it.Value()); err == nil {
+			if _, err := projections.Text(DescribeRow(other, it.Value())); err == nil {
 				t.Errorf("%q is described in a foreign shard", text)
 			}
 		}

@@ -8,9 +8,6 @@ import (
 // RowKinds returns the kinds of rows that [DescribeRow] tells.
 func RowKinds() []string { return projections.RowKinds(rowForms) }
 
-// DescribeKey is [DescribeRow] for people: in one line.
-func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
-
 // DescribeRow describes a row of the store, see [projections.DescribeForm].
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(rowForms, key, value)

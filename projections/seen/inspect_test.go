@@ -13,8 +13,8 @@ import (
 	"github.com/skein-feed/skein/projections/model/histories"
 )
 
-// TestDescribeKey describes every row that long histories make, and demands every kind of row among them.
-func TestDescribeKey(t *testing.T) {
+// TestDescribeRow describes every row that long histories make, and demands every kind of row among them.
+func TestDescribeRow(t *testing.T) {
 	met := map[string]string{}
 	for seed := range uint64(6) {
 		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(DefaultSettings())})
@@ -33,7 +33,7 @@ func TestDescribeKey(t *testing.T) {
 			if projections.IsRuntimeKey(it.Key()) {
 				continue
 			}
-			text, err := DescribeKey(it.Key(), it.Value())
+			text, err := projections.Text(DescribeRow(it.Key(), it.Value()))
 			if err != nil {
 				t.Errorf("%x = %x: %v", it.Key(), it.Value(), err)
 				continue
@@ -61,7 +61,7 @@ func mustRefuse(t *testing.T, text string, key, value []byte) {
 	t.Helper()
 	refuse := func(what string, key, value []byte) {
 		t.Helper()
-		if got, err := DescribeKey(key, value); !errors.Is(err, projections.ErrCorrupt) {
+		if got, err := projections.Text(DescribeRow(key, value)); !errors.Is(err, projections.ErrCorrupt) {
 			t.Errorf("%s: %s: %q, %v", text, what, got, err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestDescribeDates(t *testing.T) {
 	if binary.BigEndian.Uint16(key) != 671 {
 		t.Fatalf("%x", key)
 	}
-	text, err := DescribeKey(key, appendFingerprint(nil, 5))
+	text, err := projections.Text(DescribeRow(key, appendFingerprint(nil, 5)))
 	if want := " plays month=2025-12 A=ann fingerprints=1 bytes=8"; err != nil || !strings.HasSuffix(text, want) {
 		t.Errorf("%q (%v), want %q", text, err, want)
 	}
