@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/skein-feed/skein/proto/protoscan"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -20,46 +20,107 @@ const (
 // EnvelopeVersion is the version of the envelope's encoding. Zero is read as 1, more is not read.
 const EnvelopeVersion = 1
 
-// Errors of [EncodeEnvelope].
+// Errors of [EncodeCall].
 var (
 	ErrEnvelopeEmpty    = errors.New("events: an envelope needs an event")
 	ErrEnvelopeTooLarge = errors.New("events: the envelope is too large")
 )
 
-// EncodeEnvelope returns the body of a log message with the events, 1 to 1000 and at most 768 KiB encoded. It does
-// not [Validate] them.
-func EncodeEnvelope(evs []*skeinv1.Event) ([]byte, error) {
+// The fields of an EventBatch.
+const (
+	envelopeVersionField = 1
+	envelopeKindsField   = 2
+	envelopeEventsField  = 3
+	// envelopeHeadBytes is the encoded size of version and kinds: a tag and a varint of one byte each, a tag, and a fixed64.
+	envelopeHeadBytes = 1 + 1 + 1 + 8
+)
+
+// EncodedCall has the events of one call as they stand in an envelope.
+type EncodedCall struct {
+	// Events is the number of events.
+	Events  int
+	kinds   KindSet
+	records []byte
+}
+
+// EncodeCall encodes the events of one call, 1 to 1000 and at most 768 KiB. It does not [Validate] them. The publisher calls it on the
+// goroutine of the caller, and only copies bytes on its own.
+func EncodeCall(evs []*skeinv1.Event) (EncodedCall, error) {
 	if len(evs) == 0 {
-		return nil, ErrEnvelopeEmpty
+		return EncodedCall{}, ErrEnvelopeEmpty
 	}
 	if len(evs) > MaxEnvelopeEvents {
-		return nil, fmt.Errorf("%w: %d events, at most %d", ErrEnvelopeTooLarge, len(evs), MaxEnvelopeEvents)
-	}
-	batch := skeinv1.EventBatch{Version: EnvelopeVersion, Events: evs}
-	for _, ev := range evs {
-		batch.Kinds |= uint64(Kinds(KindOf(ev)) & AllKinds)
+		return EncodedCall{}, fmt.Errorf("%w: %d events, at most %d", ErrEnvelopeTooLarge, len(evs), MaxEnvelopeEvents)
 	}
 	opts := proto.MarshalOptions{Deterministic: true}
-	if n := opts.Size(&batch); n > MaxEnvelopeBytes {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrEnvelopeTooLarge, n, MaxEnvelopeBytes)
+	size := 0
+	for _, ev := range evs {
+		size += protowire.SizeTag(envelopeEventsField) + protowire.SizeBytes(opts.Size(ev))
 	}
-	data, err := opts.Marshal(&batch)
+	if n := envelopeHeadBytes + size; n > MaxEnvelopeBytes {
+		return EncodedCall{}, fmt.Errorf("%w: %d bytes, at most %d", ErrEnvelopeTooLarge, n, MaxEnvelopeBytes)
+	}
+
+	c := EncodedCall{Events: len(evs), records: make([]byte, 0, size)}
+	opts.UseCachedSize = true // the sizes were computed above
+	for _, ev := range evs {
+		c.kinds |= Kinds(KindOf(ev)) & AllKinds
+		c.records = protowire.AppendTag(c.records, envelopeEventsField, protowire.BytesType)
+		c.records = protowire.AppendVarint(c.records, uint64(opts.Size(ev)))
+		var err error
+		if c.records, err = opts.MarshalAppend(c.records, ev); err != nil {
+			return EncodedCall{}, fmt.Errorf("events: encode: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// Bytes is the size of the events in an envelope.
+func (c *EncodedCall) Bytes() int { return len(c.records) }
+
+// EnvelopeSize counts what an envelope of several calls has. The zero value is an envelope without a call.
+type EnvelopeSize struct{ events, records int }
+
+// Add adds a call. It returns false, and the envelope must go without the call, if together they exceed a bound.
+func (s *EnvelopeSize) Add(c *EncodedCall) bool {
+	s.events += c.Events
+	s.records += len(c.records)
+	return s.events <= MaxEnvelopeEvents && envelopeHeadBytes+s.records <= MaxEnvelopeBytes
+}
+
+// EncodeEnvelope returns the body of a log message with the events of one call. It is [EncodeCall] and [JoinCalls].
+func EncodeEnvelope(evs []*skeinv1.Event) ([]byte, error) {
+	c, err := EncodeCall(evs)
 	if err != nil {
-		return nil, fmt.Errorf("events: encode envelope: %w", err)
+		return nil, err
 	}
-	return data, nil
+	return JoinCalls(&c), nil
+}
+
+// JoinCalls returns the body of a log message with the events of calls, in order. The calls must fit into one envelope, as
+// [EnvelopeSize.Add] says.
+func JoinCalls(calls ...*EncodedCall) []byte {
+	size := envelopeHeadBytes
+	var kinds KindSet
+	for _, c := range calls {
+		size += len(c.records)
+		kinds |= c.kinds
+	}
+	data := make([]byte, 0, size)
+	data = protowire.AppendVarint(protowire.AppendTag(data, envelopeVersionField, protowire.VarintType), EnvelopeVersion)
+	data = protowire.AppendFixed64(protowire.AppendTag(data, envelopeKindsField, protowire.Fixed64Type), uint64(kinds))
+	for _, c := range calls {
+		data = append(data, c.records...)
+	}
+	return data
 }
 
 // KindOf returns the kind of a message, 0 for none.
 func KindOf(ev *skeinv1.Event) Kind {
-	if f := ev.ProtoReflect().WhichOneof(kindOneof()); f != nil {
+	if f := ev.ProtoReflect().WhichOneof(kindOneof); f != nil {
 		return Kind(f.Number())
 	}
 	return 0
-}
-
-func kindOneof() protoreflect.OneofDescriptor {
-	return (*skeinv1.Event)(nil).ProtoReflect().Descriptor().Oneofs().ByName("kind")
 }
 
 // span is a part of an envelope's body, by byte offsets.
@@ -74,28 +135,22 @@ func splitEnvelope(dst []span, data []byte) ([]span, *Rejection) {
 	}
 	var version uint32
 	for i := 0; i < len(data); {
-		num, typ, n := protowire.ConsumeTag(data[i:])
-		if n < 0 || num > protowire.MaxValidNumber {
+		f, next := protoscan.Next(data, i)
+		if next < 0 {
 			return dst, undecodable()
 		}
-		i += n
-		n = protowire.ConsumeFieldValue(num, typ, data[i:])
-		if n < 0 {
-			return dst, undecodable()
-		}
+		i = next
 		switch {
-		case num == 1 && typ == protowire.VarintType:
-			v, _ := protowire.ConsumeVarint(data[i:])
+		case f.Number == envelopeVersionField && f.Type == protowire.VarintType:
+			v, _ := protowire.ConsumeVarint(data[f.From:])
 			version = uint32(v)
-		case num == 3 && typ == protowire.BytesType:
+		case f.Number == envelopeEventsField && f.Type == protowire.BytesType:
 			if len(dst) == MaxEnvelopeEvents {
 				return dst, envelopeRejection(skeinv1.Reason_REASON_TOO_LARGE, "has more than %d events",
 					MaxEnvelopeEvents)
 			}
-			body, _ := protowire.ConsumeBytes(data[i:])
-			dst = append(dst, span{i + n - len(body), i + n})
+			dst = append(dst, span{f.From, f.To})
 		}
-		i += n
 	}
 	if version > EnvelopeVersion {
 		return dst, envelopeRejection(skeinv1.Reason_REASON_INVALID_FIELD, "has version %d: this reader knows %d",

@@ -110,6 +110,33 @@ func TestEncodeEnvelope(t *testing.T) {
 	}
 }
 
+// TestEnvelopeOfCallsIsThatOfTheLibrary: several calls in one envelope are the bytes that a protobuf library writes of all their events.
+func TestEnvelopeOfCallsIsThatOfTheLibrary(t *testing.T) {
+	all := everyKind()
+	var calls []*EncodedCall
+	var size EnvelopeSize
+	for _, evs := range [][]*skeinv1.Event{all[:3], all[3:4], all[4:]} {
+		c, err := EncodeCall(evs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !size.Add(&c) {
+			t.Fatal("the calls do not fit into one envelope")
+		}
+		calls = append(calls, &c)
+	}
+
+	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(&skeinv1.EventBatch{
+		Version: EnvelopeVersion, Kinds: uint64(AllKinds), Events: all,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := JoinCalls(calls...); !bytes.Equal(got, want) {
+		t.Errorf("expected %x, got %x", want, got)
+	}
+}
+
 // FromProto and Proto undo each other, and Encoded is what a protobuf library writes.
 func TestProtoRoundTrip(t *testing.T) {
 	for _, msg := range everyKind() {

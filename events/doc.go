@@ -7,8 +7,8 @@
 //	                                                         ▼
 //	           *Envelope, shared and never changed ◀── Decoder: checks again, gives times, drops repeats
 //
-// [CheckCall] and [FromProto] check a message and make it an [Event], [EncodeEnvelope] encodes, and [Decoder] returns a function of
-// the messages that it is fed.
+// [CheckCall] and [FromProto] check a message and make it an [Event], [EncodeCall] and [JoinCalls] encode, and [Decoder] returns a
+// function of the messages that it is fed. What all of them must know of a kind is its row in kindTable.
 //
 // # One reader's rules, for every fold alike
 //

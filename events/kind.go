@@ -42,21 +42,10 @@ const (
 	noKind = 24
 )
 
-var kindNames = [...]string{
-	UserFollowed: "user_followed", UserUnfollowed: "user_unfollowed", BoardFollowed: "board_followed",
-	BoardUnfollowed: "board_unfollowed", BoardCreated: "board_created", BoardDeleted: "board_deleted",
-	PinCreated: "pin_created", PinMoved: "pin_moved", PinDeleted: "pin_deleted", UserBlocked: "user_blocked",
-	UserUnblocked: "user_unblocked", UserMuted: "user_muted", UserUnmuted: "user_unmuted",
-	UserDeleted: "user_deleted", Liked: "liked", Unliked: "unliked", Played: "played", Served: "served",
-	SeenCleared: "seen_cleared", ItemScored: "item_scored",
-	BackfillClosed: "backfill_closed", RepinsHidden: "repins_hidden", RepinsShown: "repins_shown",
-	FeedRead: "feed_read",
-}
-
 // String returns the name of the kind as it stands in the Event message.
 func (k Kind) String() string {
 	if k.Valid() {
-		return kindNames[k]
+		return kindShapes[k].name
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
@@ -64,13 +53,10 @@ func (k Kind) String() string {
 // Valid reports whether this version knows the kind.
 func (k Kind) Valid() bool { return AllKinds.Has(k) }
 
-// Backfillable reports whether events of the kind may be backfilled.
-func (k Kind) Backfillable() bool { return backfillable.Has(k) }
-
 // ParseKind returns the kind with the name that [Kind.String] gives.
 func ParseKind(name string) (Kind, bool) {
 	for _, k := range AllKinds.Slice() {
-		if kindNames[k] == name {
+		if kindShapes[k].name == name {
 			return k, true
 		}
 	}
@@ -91,9 +77,6 @@ func Kinds(kinds ...Kind) KindSet {
 
 // AllKinds is every kind that this version knows.
 const AllKinds KindSet = (1<<(lastKind+1) - 1) &^ (1<<firstKind - 1) &^ (1 << noKind)
-
-const backfillable KindSet = 1<<UserFollowed | 1<<UserUnfollowed | 1<<BoardFollowed | 1<<BoardUnfollowed |
-	1<<BoardCreated | 1<<PinCreated | 1<<UserBlocked | 1<<UserMuted | 1<<Liked | 1<<Played | 1<<Served | 1<<RepinsHidden
 
 // Has reports whether the kind is in the set.
 func (s KindSet) Has(k Kind) bool { return s>>k&1 == 1 }

@@ -30,54 +30,12 @@ func (r Rejection) Error() string { return r.Message }
 // Validate refuses what can be refused by looking at one event alone, and returns nil for a good event. The
 // decoder refuses exactly the same on reading, for every fold alike (I11).
 func Validate(ev *skeinv1.Event) *Rejection {
-	flat, wire := flatten(ev)
-	return check(&flat, &wire)
-}
-
-// unflat is what [check] must know of a message beyond its flat form.
-type unflat struct {
-	occurred *timestamppb.Timestamp
-	repin    bool // repin_of is present, be it empty
-	read     *timestamppb.Timestamp
-}
-
-// shape names the fields of a kind inside its message. A named field holds an id.
-type shape struct {
-	user, peer, board, pin, item string
-	// namedBoard: the board may not be the default board.
-	namedBoard bool
-	// ownItem: an empty item stands for one with the pin's id.
-	ownItem bool
-}
-
-var shapes = [lastKind + 1]shape{
-	UserFollowed:    {user: "user_id", peer: "target_user_id"},
-	UserUnfollowed:  {user: "user_id", peer: "target_user_id"},
-	BoardFollowed:   {user: "user_id", peer: "board.owner_id", board: "board.board_id"},
-	BoardUnfollowed: {user: "user_id", peer: "board.owner_id", board: "board.board_id"},
-	BoardCreated:    {user: "board.owner_id", board: "board.board_id", namedBoard: true},
-	BoardDeleted:    {user: "board.owner_id", board: "board.board_id", namedBoard: true},
-	PinCreated:      {user: "pin.owner_id", pin: "pin.pin_id", board: "board_id", item: "item_id", ownItem: true},
-	PinMoved:        {user: "pin.owner_id", pin: "pin.pin_id", board: "board_id"},
-	PinDeleted:      {user: "pin.owner_id", pin: "pin.pin_id"},
-	UserBlocked:     {user: "user_id", peer: "target_user_id"},
-	UserUnblocked:   {user: "user_id", peer: "target_user_id"},
-	UserMuted:       {user: "user_id", peer: "target_user_id"},
-	UserUnmuted:     {user: "user_id", peer: "target_user_id"},
-	UserDeleted:     {user: "user_id"},
-	Liked:           {user: "user_id", item: "item_id"},
-	Unliked:         {user: "user_id", item: "item_id"},
-	Played:          {user: "user_id", item: "item_id"},
-	Served:          {user: "user_id"},
-	SeenCleared:     {user: "user_id"},
-	ItemScored:      {item: "item_id"},
-	RepinsHidden:    {user: "user_id", peer: "target_user_id"},
-	RepinsShown:     {user: "user_id", peer: "target_user_id"},
-	FeedRead:        {user: "user_id"},
+	flat, raw := flatten(ev)
+	return check(&flat, &raw)
 }
 
 // check judges a flat event. Item is as the client gave it: perhaps empty for a pin.
-func check(ev *Event, wire *unflat) *Rejection {
+func check(ev *Event, raw *rawFields) *Rejection {
 	if !ev.Kind.Valid() {
 		return reject(skeinv1.Reason_REASON_UNKNOWN_KIND, "kind",
 			"must be given by one field of Event that this version knows, such as user_followed")
@@ -85,70 +43,51 @@ func check(ev *Event, wire *unflat) *Rejection {
 	if r := checkText("event_id", ev.ID, MaxEventIDBytes, true); r != nil {
 		return r
 	}
-	if r := checkBackfill(ev, wire.occurred); r != nil {
+	if r := checkBackfill(ev, raw.occurred); r != nil {
 		return r
 	}
-	s := &shapes[ev.Kind]
-	for _, f := range [...]struct {
-		name, id string
-		empty    bool
-	}{
-		{s.user, ev.User, false},
-		{s.peer, ev.Peer, false},
-		{s.board, ev.Board, !s.namedBoard},
-		{s.pin, ev.Pin, false},
-		{s.item, ev.Item, s.ownItem},
-	} {
-		if f.name == "" {
-			continue
-		}
-		if r := checkID(ev.Kind, f.name, f.id, f.empty); r != nil {
+
+	kind := &kindShapes[ev.Kind]
+	for i := range kind.values {
+		if r := kind.values[i].check(ev, raw); r != nil {
 			return r
 		}
 	}
-	if s.peer != "" && ev.User == ev.Peer {
-		return reject(skeinv1.Reason_REASON_SELF_RELATION, ev.Kind.String()+"."+s.peer,
+	if kind.fields.Has(FieldPeer) && ev.User == ev.Peer {
+		return reject(skeinv1.Reason_REASON_SELF_RELATION, kind.peerPath,
 			"must not be the acting user: nobody follows, blocks or mutes themselves")
 	}
-	return checkContent(ev, wire)
+	return nil
 }
 
-// checkContent judges the fields that only one kind has.
-func checkContent(ev *Event, wire *unflat) *Rejection {
+// check judges one field of an event.
+func (f *fieldShape) check(ev *Event, raw *rawFields) *Rejection {
 	invalid := skeinv1.Reason_REASON_INVALID_FIELD
-	switch ev.Kind {
-	case BoardCreated:
+	mayBeEmpty := !raw.required.Has(f.field)
+	switch f.form {
+	case formID:
+		return checkText(f.path, *ev.Text(f.field), f.limit, mayBeEmpty)
+	case formTitle:
 		if len(ev.Title) > MaxTitleBytes || !utf8.ValidString(ev.Title) {
-			return reject(invalid, "board_created.title", "has %d bytes: at most %d bytes of valid UTF-8",
-				len(ev.Title), MaxTitleBytes)
+			return reject(invalid, f.path, "has %d bytes: at most %d bytes of valid UTF-8", len(ev.Title), MaxTitleBytes)
 		}
-	case PinCreated:
+	case formAttributes:
 		if len(ev.Attributes) > MaxAttributesBytes {
-			return reject(invalid, "pin_created.attributes", "has %d bytes: at most %d",
-				len(ev.Attributes), MaxAttributesBytes)
+			return reject(invalid, f.path, "has %d bytes: at most %d", len(ev.Attributes), MaxAttributesBytes)
 		}
-		if !wire.repin {
-			return nil
-		}
-		if r := checkID(PinCreated, "repin_of.owner_id", ev.RepinUser, false); r != nil {
-			return r
-		}
-		return checkID(PinCreated, "repin_of.pin_id", ev.RepinPin, false)
-	case Served:
+	case formItems:
 		if n := len(ev.Items); n < 1 || n > MaxServedItems {
-			return reject(invalid, "served.item_ids", "has %d items: 1 to %d", n, MaxServedItems)
+			return reject(invalid, f.path, "has %d items: 1 to %d", n, MaxServedItems)
 		}
 		for i, item := range ev.Items {
-			if r := checkID(Served, fmt.Sprintf("item_ids[%d]", i), item, false); r != nil {
-				return r
+			if ValidateID(item) != nil {
+				return checkText(fmt.Sprintf("%s[%d]", f.path, i), item, MaxIDBytes, false)
 			}
 		}
-	case FeedRead:
-		if !validTime(wire.read) {
-			return reject(invalid, "feed_read.read_time", timeBounds)
+	case formTime:
+		if !validTime(raw.read) {
+			return reject(invalid, f.path, timeBounds)
 		}
-	case BackfillClosed:
-		return checkText("backfill_closed.source", ev.Source, MaxSourceBytes, true)
 	}
 	return nil
 }
@@ -186,16 +125,6 @@ func checkBackfill(ev *Event, occurred *timestamppb.Timestamp) *Rejection {
 const timeBounds = "must be a time from 1970 to 9999 with 0 to 999999999 nanoseconds"
 
 func validTime(t *timestamppb.Timestamp) bool { return t.CheckValid() == nil && t.GetSeconds() >= 0 }
-
-func checkID(kind Kind, name, id string, empty bool) *Rejection {
-	if id == "" && empty {
-		return nil
-	}
-	if err := ValidateID(id); err != nil {
-		return textRejection(kind.String()+"."+name, err, MaxIDBytes)
-	}
-	return nil
-}
 
 func checkText(field, s string, limit int, empty bool) *Rejection {
 	if s == "" && empty {

@@ -7,53 +7,23 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// field is a set of fields of an event.
-type field uint16
-
+// The fields that have columns. A re-pinned pin has two columns, of its owner and of its id.
 const (
-	hasUser field = 1 << iota
-	hasPeer
-	hasBoard
-	hasPin
-	hasItem
-	hasItems
-	hasRepin
-	hasTitle
-	hasAttributes
-	hasScore
-	hasSource // of kinds that are not backfilled; a backfill has it whatever its kind
+	hasUser       events.FieldSet = 1 << events.FieldUser
+	hasPeer       events.FieldSet = 1 << events.FieldPeer
+	hasBoard      events.FieldSet = 1 << events.FieldBoard
+	hasPin        events.FieldSet = 1 << events.FieldPin
+	hasItem       events.FieldSet = 1 << events.FieldItem
+	hasItems      events.FieldSet = 1 << events.FieldItems
+	hasRepin      events.FieldSet = 1 << events.FieldRepinUser
+	hasTitle      events.FieldSet = 1 << events.FieldTitle
+	hasAttributes events.FieldSet = 1 << events.FieldAttributes
+	// hasScore and hasRead share a column. Of a read marker it holds the event's time minus the marker, which is a small number.
+	hasScore events.FieldSet = 1 << events.FieldScore
+	hasRead  events.FieldSet = 1 << events.FieldRead
+	// hasSource is of kinds that are not backfilled; a backfill has a source whatever its kind.
+	hasSource events.FieldSet = 1 << events.FieldSource
 )
-
-// numFields is how many fields there are.
-const numFields = 11
-
-// fieldsOf reports which fields a kind has.
-var fieldsOf = [42]field{
-	events.UserFollowed:    hasUser | hasPeer,
-	events.UserUnfollowed:  hasUser | hasPeer,
-	events.BoardFollowed:   hasUser | hasPeer | hasBoard,
-	events.BoardUnfollowed: hasUser | hasPeer | hasBoard,
-	events.BoardCreated:    hasUser | hasBoard | hasTitle,
-	events.BoardDeleted:    hasUser | hasBoard,
-	events.PinCreated:      hasUser | hasPin | hasBoard | hasItem | hasRepin | hasAttributes,
-	events.PinMoved:        hasUser | hasPin | hasBoard,
-	events.PinDeleted:      hasUser | hasPin,
-	events.UserBlocked:     hasUser | hasPeer,
-	events.UserUnblocked:   hasUser | hasPeer,
-	events.UserMuted:       hasUser | hasPeer,
-	events.UserUnmuted:     hasUser | hasPeer,
-	events.UserDeleted:     hasUser,
-	events.Liked:           hasUser | hasItem,
-	events.Unliked:         hasUser | hasItem,
-	events.Played:          hasUser | hasItem,
-	events.Served:          hasUser | hasItems,
-	events.SeenCleared:     hasUser,
-	events.ItemScored:      hasItem | hasScore,
-	events.BackfillClosed:  hasSource,
-	events.RepinsHidden:    hasUser | hasPeer,
-	events.RepinsShown:     hasUser | hasPeer,
-	events.FeedRead:        hasUser | hasScore, // the column holds the event's time minus the time up to which was read: a small number
-}
 
 // The form of an event is one byte: its kind, and flags that say which columns have a value for it.
 const (
@@ -62,6 +32,23 @@ const (
 	formTimed    = 0x40 // the time is in a column, because it does not follow from the slot
 	formOwnItem  = 0x80 // the item is the pin
 )
+
+// fieldsOfForm says which fields an event of a form has columns for. Forms of unknown kinds have none.
+//
+//nolint:gochecknoglobals // computed once from the kinds, and immutable from then on
+var fieldsOfForm = func() (fields [256]events.FieldSet) {
+	for i := range fields {
+		form := uint8(i)
+		fields[form] = kindOf(form).Fields()
+		if form&formOwnItem != 0 {
+			fields[form] &^= hasItem
+		}
+		if form&formBackfill != 0 {
+			fields[form] |= hasSource
+		}
+	}
+	return fields
+}()
 
 // kindOf returns the kind of a form.
 func kindOf(form uint8) events.Kind {
@@ -168,14 +155,11 @@ func baseOf(r *record) (base events.Micros, span uint64) {
 }
 
 func (b *blockBuilder) addEvent(ev *events.Event, follows bool) {
-	form, fields := uint64(ev.Kind&formKind), fieldsOf[ev.Kind]
+	form := uint8(ev.Kind & formKind)
 	if ev.Backfill {
 		form |= formBackfill
 		b.offsets = append(b.offsets, zigzag(int64(ev.Offset-b.offset)))
 		b.offset = ev.Offset
-	}
-	if ev.Backfill || fields&hasSource != 0 {
-		b.source = append(b.source, b.names.number(ev.Source))
 	}
 	if ev.Backfill || !follows {
 		form |= formTimed
@@ -183,11 +167,14 @@ func (b *blockBuilder) addEvent(ev *events.Event, follows bool) {
 		b.timed = ev.Time
 		b.weight += 8
 	}
-	if fields&hasPin != 0 && fields&hasItem != 0 && ev.Item == ev.Pin {
+	if ev.Item == ev.Pin && fieldsOfForm[form]&(hasPin|hasItem) == hasPin|hasItem {
 		form |= formOwnItem
-		fields &^= hasItem
 	}
-	b.forms = append(b.forms, form)
+	b.forms = append(b.forms, uint64(form))
+	fields := fieldsOfForm[form]
+	if fields&hasSource != 0 {
+		b.source = append(b.source, b.names.number(ev.Source))
+	}
 	if fields&hasUser != 0 {
 		b.user = append(b.user, b.users.number(ev.User))
 	}
@@ -207,7 +194,7 @@ func (b *blockBuilder) addEvent(ev *events.Event, follows bool) {
 }
 
 // addContent appends the fields that few kinds have, apart from the hot path.
-func (b *blockBuilder) addContent(ev *events.Event, fields field) {
+func (b *blockBuilder) addContent(ev *events.Event, fields events.FieldSet) {
 	if fields&hasItems != 0 {
 		b.served = append(b.served, uint64(len(ev.Items)))
 		for _, item := range ev.Items {
@@ -227,10 +214,10 @@ func (b *blockBuilder) addContent(ev *events.Event, fields field) {
 		b.attributes = append(b.attributes, string(ev.Attributes))
 		b.weight += len(ev.Attributes)
 	}
-	switch {
-	case ev.Kind == events.FeedRead:
+	if fields&hasRead != 0 {
 		b.score = append(b.score, zigzag(int64(ev.Time-ev.Read)))
-	case fields&hasScore != 0:
+	}
+	if fields&hasScore != 0 {
 		b.score = append(b.score, zigzag(ev.Score))
 	}
 }

@@ -85,25 +85,13 @@ func sum(values []uint32) (total uint64) {
 	return total
 }
 
-// fieldsOfForm returns which fields an event of the form has columns for.
-func fieldsOfForm(form uint8) field {
-	f := fieldsOf[kindOf(form)]
-	if form&formOwnItem != 0 {
-		f &^= hasItem
-	}
-	if form&formBackfill != 0 {
-		f |= hasSource
-	}
-	return f
-}
-
 // tally counts, for each field, the events of a block that have it. These are the lengths of the columns, which are not stored.
 type tally struct {
-	fields         [numFields]int
+	fields         [16]int // for each bit of a FieldSet
 	timed, offsets int
 }
 
-func (t *tally) of(f field) int { return t.fields[bits.TrailingZeros16(uint16(f))] }
+func (t *tally) of(f events.FieldSet) int { return t.fields[bits.TrailingZeros16(uint16(f))] }
 
 // count counts the fields of all events. It returns false if an event has an invalid kind.
 func (b *block) count() (t tally, ok bool) {
@@ -119,7 +107,7 @@ func (b *block) count() (t tally, ok bool) {
 		if !kindOf(uint8(form)).Valid() {
 			return t, false
 		}
-		f := fieldsOfForm(uint8(form))
+		f := fieldsOfForm[form]
 		for bit := range t.fields {
 			if f>>bit&1 == 1 {
 				t.fields[bit] += n
@@ -140,7 +128,7 @@ func (b *block) cutFields(c *cutter, t tally, served int) {
 	b.times = cutColumn[uint64](c, t.timed, 0)
 	b.offsets = cutColumn[uint64](c, t.offsets, 0)
 	b.served = cutColumn[uint32](c, t.of(hasItems), maxColumn)
-	b.score = cutColumn[uint64](c, t.of(hasScore), 0)
+	b.score = cutColumn[uint64](c, t.of(hasScore)+t.of(hasRead), 0)
 	refs := func(n int, ids []string) []uint32 { return cutColumn[uint32](c, n, uint64(len(ids))) }
 	b.user = refs(t.of(hasUser), b.users)
 	b.peer = refs(t.of(hasPeer), b.users)
@@ -194,7 +182,7 @@ func (b *block) cutEvents(n int, base events.Micros) []events.Event {
 		if form&(formBackfill|formTimed) != 0 {
 			b.cutHistory(ev, form)
 		}
-		fields := fieldsOfForm(form)
+		fields := fieldsOfForm[form]
 		if fields&hasUser != 0 {
 			ev.User, b.user = b.users[b.user[0]], b.user[1:]
 		}
@@ -225,7 +213,7 @@ func (b *block) cutHistory(ev *events.Event, form uint8) {
 }
 
 // cutContent reads the fields that few kinds have.
-func (b *block) cutContent(ev *events.Event, form uint8, fields field) {
+func (b *block) cutContent(ev *events.Event, form uint8, fields events.FieldSet) {
 	if fields&hasSource != 0 {
 		ev.Source, b.source = b.names[b.source[0]], b.source[1:]
 	}
@@ -259,17 +247,13 @@ func (b *block) cutContent(ev *events.Event, form uint8, fields field) {
 		}
 		b.attributes = b.attributes[1:]
 	}
+	if fields&hasRead != 0 {
+		ev.Read, b.score = ev.Time-events.Micros(unzigzag(b.score[0])), b.score[1:]
+	}
 	if fields&hasScore != 0 {
-		n := unzigzag(b.score[0])
-		if b.score = b.score[1:]; ev.Kind == events.FeedRead {
-			ev.Read = ev.Time - events.Micros(n)
-		} else {
-			ev.Score = n
-		}
+		ev.Score, b.score = unzigzag(b.score[0]), b.score[1:]
 	}
-	if ev.Backfill && (ev.Kind == events.BoardCreated || ev.Kind == events.PinCreated) {
-		ev.Encoded = ev.Canonical()
-	}
+	ev.Complete()
 }
 
 func (b *block) cutRejects(n int) []events.Reject {

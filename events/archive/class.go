@@ -17,8 +17,9 @@ const (
 const numClasses = 2
 
 // ActivityKinds are the kinds of class [Activity].
-const ActivityKinds events.KindSet = 1<<events.Played | 1<<events.Served | 1<<events.Liked | 1<<events.Unliked |
-	1<<events.SeenCleared | 1<<events.ItemScored | 1<<events.FeedRead
+//
+//nolint:gochecknoglobals // computed once from the kinds, and immutable from then on
+var ActivityKinds = events.KindsAbout(events.TopicSeen, events.TopicItems, events.TopicMarkers)
 
 var classNames = [numClasses]string{Facts: "facts", Activity: "activity"}
 

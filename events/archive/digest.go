@@ -60,7 +60,7 @@ func (d *digest) add(r *record) {
 		d.text(string(ev.Attributes))
 		d.number(uint64(ev.Score))
 		d.text(string(ev.Encoded))
-		if ev.Kind == events.FeedRead {
+		if ev.Kind.Fields().Has(events.FieldRead) {
 			d.number(uint64(ev.Read))
 		}
 	}

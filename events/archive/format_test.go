@@ -33,9 +33,9 @@ func everyKindOf(kinds events.KindSet) *events.Envelope {
 	add := func(k events.Kind, backfill bool) {
 		i := len(env.Events)
 		slot := uint16(2*i + i%2) // with holes
-		fields := fieldsOf[k]
+		fields := k.Fields()
 		ev := events.Event{Kind: k, Seq: 7, Slot: slot, Time: start + events.Micros(slot), Backfill: backfill}
-		set := func(f field, at *string, value string) {
+		set := func(f events.FieldSet, at *string, value string) {
 			if fields&f != 0 {
 				*at = value
 			}
@@ -63,9 +63,7 @@ func everyKindOf(kinds events.KindSet) *events.Envelope {
 		}
 		if backfill {
 			ev.Source, ev.Offset, ev.Time = "old", uint64(1000-slot), start-events.Micros(slot)*1e9
-			if k == events.BoardCreated || k == events.PinCreated {
-				ev.Encoded = ev.Canonical()
-			}
+			ev.Complete()
 		}
 		env.Events = append(env.Events, ev)
 	}

@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -10,16 +9,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/skein-feed/skein/events"
 )
 
 const (
-	envelopeEventsField = 3
-	// envelopeHeadBytes is the encoded size of version and kinds: a tag and a varint of one byte each, a tag, and a fixed64.
-	envelopeHeadBytes = 1 + 1 + 1 + 8
-
 	// attemptTimeout bounds the wait for one acknowledgement. An fsync takes milliseconds; a server whose disk failed
 	// never answers.
 	attemptTimeout = 5 * time.Second
@@ -30,13 +24,6 @@ const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
 )
-
-// appendEnvelopeHead appends the fields of an EventBatch before its events.
-func appendEnvelopeHead(dst []byte, kinds events.KindSet) []byte {
-	dst = protowire.AppendVarint(protowire.AppendTag(dst, 1, protowire.VarintType), events.EnvelopeVersion)
-	dst = protowire.AppendTag(dst, 2, protowire.Fixed64Type)
-	return binary.LittleEndian.AppendUint64(dst, uint64(kinds&events.AllKinds))
-}
 
 // run publishes until the publisher is closed and the queue is empty. There is one envelope in flight at a time:
 // that keeps the order of calls through every retry, and costs nothing, because the log takes one after the other
@@ -86,11 +73,9 @@ func (p *Publisher) take(ctx context.Context) []*call {
 
 // fit returns how many calls from the start of a queue go into one envelope, whole.
 func fit(queue []*call) int {
-	n, bytes := 0, envelopeHeadBytes
+	var size events.EnvelopeSize
 	for i, c := range queue {
-		n += c.events
-		bytes += len(c.records)
-		if n > events.MaxEnvelopeEvents || bytes > events.MaxEnvelopeBytes {
+		if !size.Add(&c.encoded) {
 			return i
 		}
 	}
@@ -127,18 +112,15 @@ func (p *Publisher) expire() {
 
 // publish makes one envelope of the calls, appends it and reports the outcome to each call.
 func (p *Publisher) publish(ctx context.Context, calls []*call) error {
-	info := AppendInfo{Calls: len(calls), Bytes: envelopeHeadBytes}
-	var kinds events.KindSet
-	for _, c := range calls {
+	info := AppendInfo{Calls: len(calls)}
+	encoded := make([]*events.EncodedCall, len(calls))
+	for i, c := range calls {
 		c.slot = info.Events
-		info.Events += c.events
-		info.Bytes += len(c.records)
-		kinds |= c.kinds
+		info.Events += c.encoded.Events
+		encoded[i] = &c.encoded
 	}
-	data := appendEnvelopeHead(make([]byte, 0, info.Bytes), kinds)
-	for _, c := range calls {
-		data = append(data, c.records...)
-	}
+	data := events.JoinCalls(encoded...)
+	info.Bytes = len(data)
 	start := time.Now()
 	p.append(ctx, data, calls, &info)
 	info.Latency = time.Since(start)

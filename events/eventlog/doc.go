@@ -1,8 +1,8 @@
 // Package eventlog implements the log of skein on NATS JetStream: it appends facts, and reads them back so that every reader
 // sees the same. Package events defines what a fact is.
 //
-//	clients ──▶ gateway ──Validate──▶ publisher                 NATS clients in any language
-//	                                     │ EncodeEnvelope: all that waits        │
+//	clients ──▶ gateway ──CheckCall─▶ publisher: EncodeCall     NATS clients in any language
+//	                                     │ JoinCalls: all that waits             │
 //	                                     ▼ while the last fsync is under way     │
 //	       ┌──────────────────────────────────────────────────────────┐         │
 //	       │ stream: the recent part, one subject, fsynced appends      │ ◀───────┘

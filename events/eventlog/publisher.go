@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -78,9 +76,7 @@ type Publisher struct {
 
 // call is one Publish call that waits or is in flight.
 type call struct {
-	records []byte // the events as they stand in an envelope
-	events  int
-	kinds   events.KindSet
+	encoded events.EncodedCall
 	trace   string // of PublishOptions
 	since   time.Time
 
@@ -158,17 +154,11 @@ func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, er
 // [events.ErrLogUnavailable], [events.ErrRefused], [ErrClosed], or the context's: nothing was taken.
 // [events.ErrOutcomeUnknown], which may wrap the context's: retry with the same event ids.
 func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt PublishOptions) (Result, error) {
-	switch {
-	case len(evs) == 0:
-		return Result{}, events.ErrEnvelopeEmpty
-	case len(evs) > events.MaxEnvelopeEvents:
-		return Result{}, fmt.Errorf("%w: %d events, at most %d", events.ErrEnvelopeTooLarge, len(evs), events.MaxEnvelopeEvents)
-	}
-	c, err := newCall(evs)
+	encoded, err := events.EncodeCall(evs)
 	if err != nil {
 		return Result{}, err
 	}
-	c.trace = opt.Trace
+	c := &call{encoded: encoded, trace: opt.Trace, done: make(chan struct{})}
 	if err := p.submit(ctx, c); err != nil {
 		return Result{}, err
 	}
@@ -207,34 +197,7 @@ func eventName(seq uint64, slot int) string {
 	return string(strconv.AppendInt(append(b, '-'), int64(slot), 10))
 }
 
-// newCall encodes events on the caller's goroutine. The publishing goroutine is the bottleneck of all callers, and has only bytes
-// to copy.
-func newCall(evs []*skeinv1.Event) (*call, error) {
-	c := &call{events: len(evs), done: make(chan struct{})}
-	opts := proto.MarshalOptions{Deterministic: true}
-	size := 0
-	for _, ev := range evs {
-		n := opts.Size(ev)
-		size += protowire.SizeTag(envelopeEventsField) + protowire.SizeBytes(n)
-	}
-	if n := envelopeHeadBytes + size; n > events.MaxEnvelopeBytes {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d", events.ErrEnvelopeTooLarge, n, events.MaxEnvelopeBytes)
-	}
-	cached := proto.MarshalOptions{Deterministic: true, UseCachedSize: true}
-	c.records = make([]byte, 0, size)
-	for _, ev := range evs {
-		c.kinds |= events.Kinds(events.KindOf(ev))
-		c.records = protowire.AppendTag(c.records, envelopeEventsField, protowire.BytesType)
-		c.records = protowire.AppendVarint(c.records, uint64(cached.Size(ev)))
-		var err error
-		if c.records, err = cached.MarshalAppend(c.records, ev); err != nil {
-			return nil, fmt.Errorf("eventlog: encode: %w", err)
-		}
-	}
-	return c, nil
-}
-
-func (c *call) cost() int64 { return int64(len(c.records) + callOverhead) }
+func (c *call) cost() int64 { return int64(c.encoded.Bytes() + callOverhead) }
 
 // submit puts the call into the queue, when there is room.
 func (p *Publisher) submit(ctx context.Context, c *call) error {

@@ -154,28 +154,6 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
-// TestEnvelopeOfCalls: what the publisher puts together is what EncodeEnvelope makes of all events at once.
-func TestEnvelopeOfCalls(t *testing.T) {
-	all := everyKind()
-	var data []byte
-	var kinds events.KindSet
-	for _, evs := range [][]*skeinv1.Event{all[:3], all[3:4], all[4:]} {
-		c, err := newCall(evs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data = append(data, c.records...)
-		kinds |= c.kinds
-	}
-	got := append(appendEnvelopeHead(nil, kinds), data...)
-	if want := mustEncode(t, all...); !bytes.Equal(got, want) {
-		t.Errorf("the envelope is\n%x, want\n%x", got, want)
-	}
-	if n := len(appendEnvelopeHead(nil, events.AllKinds)); n != envelopeHeadBytes {
-		t.Errorf("the head has %d bytes, not %d", n, envelopeHeadBytes)
-	}
-}
-
 // Events keep their ids; those without one are named after their position in the log.
 func TestPublishNamesEvents(t *testing.T) {
 	l := openLog(t, Config{})
@@ -330,7 +308,7 @@ func TestBackPressure(t *testing.T) {
 			defer p.mu.Unlock()
 			held := 0
 			for _, c := range p.queue {
-				held += len(c.records) + callOverhead
+				held += c.encoded.Bytes() + callOverhead
 			}
 			if held > p.opt.QueueBytes {
 				t.Errorf("the queue holds %d bytes of %d", held, p.opt.QueueBytes)
