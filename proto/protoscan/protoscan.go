@@ -3,10 +3,15 @@
 //
 // [Next] accepts every encoding that a protobuf library accepts. [Tag], [Bytes] and [Varint] are for code that must be fast: they accept
 // the encodings that libraries write, and fail on the rest, which the caller then leaves to a library. All work on a range of one slice,
-// by offsets, so that a caller can cut strings out of one copy of the message instead of allocating each.
+// by offsets, so that a caller can cut strings out of one copy of the message instead of allocating each. [Cursor] is those three with
+// the offsets kept, for messages whose fields are all known.
 package protoscan
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
 
 // Field is a field of an encoded message.
 type Field struct {
@@ -76,4 +81,85 @@ func Varint(data []byte, i, end int) (v uint64, next int) {
 		return 0, -1
 	}
 	return v, i + n
+}
+
+// Cursor reads an encoded message from its beginning to its end. After something malformed it returns only zero values, so a caller checks
+// [Cursor.OK] once, at the end.
+type Cursor struct {
+	data    []byte
+	text    string // the same bytes, of which all strings are parts
+	at, end int
+	failed  bool
+}
+
+// NewCursor returns a cursor at the beginning of a message.
+func NewCursor(data []byte) Cursor { return Cursor{data: data, text: string(data), end: len(data)} }
+
+// More reports whether there is another field.
+func (c *Cursor) More() bool { return c.at < c.end && !c.failed }
+
+// OK reports whether everything so far was well formed.
+func (c *Cursor) OK() bool { return !c.failed }
+
+// Tag reads a tag, which the value must follow.
+func (c *Cursor) Tag() uint32 {
+	if !c.More() {
+		c.failed = true
+		return 0
+	}
+	tag, next := Tag(c.data, c.at, c.end)
+	c.moveTo(next)
+	return tag
+}
+
+// Varint reads a number.
+func (c *Cursor) Varint() uint64 {
+	v, next := Varint(c.data, c.at, c.end)
+	c.moveTo(next)
+	return v
+}
+
+// Message reads a message behind its tag, and returns a cursor at its beginning.
+func (c *Cursor) Message(tag uint32) Cursor {
+	from, to := Bytes(c.data, tag, c.at, c.end)
+	c.moveTo(to)
+	inner := *c
+	inner.at, inner.end = from, to
+	return inner
+}
+
+// Text reads a text behind its tag. One that is no UTF-8 is malformed.
+func (c *Cursor) Text(tag uint32) string {
+	from, to := Bytes(c.data, tag, c.at, c.end)
+	if c.moveTo(to); c.failed {
+		return ""
+	}
+	s := c.text[from:to]
+	c.failed = !utf8.ValidString(s)
+	return s
+}
+
+// Count returns how many fields of the rest have a tag, if every field is a number or has its length before it.
+func (c Cursor) Count(tag uint32) (n int) {
+	for c.More() {
+		t := c.Tag()
+		if t == tag {
+			n++
+		}
+		if t&7 == uint32(protowire.VarintType) {
+			c.Varint()
+		} else {
+			c.Message(t)
+		}
+	}
+	return n
+}
+
+// moveTo continues at an offset that a read returned.
+func (c *Cursor) moveTo(next int) {
+	if next < 0 {
+		c.failed = true
+		return
+	}
+	c.at = next
 }

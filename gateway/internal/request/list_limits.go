@@ -13,6 +13,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/proto/protoscan"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -140,33 +141,27 @@ func countProto(data []byte, m proto.Message) error {
 
 // message counts in a message. Malformed input ends it, as it will end decoding.
 func (c *listCounter) message(data []byte, shape *listShape) *apierror.Failure {
-	for len(data) > 0 {
-		number, kind, n := protowire.ConsumeTag(data)
-		if n < 0 {
+	for at := 0; at < len(data); {
+		field, next := protoscan.Next(data, at)
+		if next < 0 {
 			return nil
 		}
-		data = data[n:]
-		f := shape.byNumber[number]
-		if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
-			return nil
-		}
-		value := data[:n]
-		if data = data[n:]; f == nil {
+		at = next
+		f := shape.byNumber[field.Number]
+		if f == nil {
 			continue
 		}
-		if kind == protowire.BytesType {
-			value, _ = protowire.ConsumeBytes(value)
-		}
+		value, sized := data[field.From:field.To], field.Type == protowire.BytesType
 		if f.at >= 0 {
 			items := 1
-			if kind == protowire.BytesType && f.packs {
+			if sized && f.packs {
 				items = packedItems(value, f.packed)
 			}
 			if bad := c.add(f, items); bad != nil {
 				return bad
 			}
 		}
-		if f.message != nil && kind == protowire.BytesType {
+		if f.message != nil && sized {
 			if bad := c.message(value, f.message); bad != nil {
 				return bad
 			}

@@ -1,10 +1,9 @@
 package request
 
 import (
-	"unicode/utf8"
-
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/proto/protoscan"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -18,11 +17,11 @@ import (
 func UnmarshalProto(data []byte, m proto.Message) error {
 	switch m := m.(type) {
 	case *skeinv1.CheckFollowsRequest:
-		if decodeCheckFollows(string(data), m) {
+		if decodeCheckFollows(data, m) {
 			return nil
 		}
 	case *skeinv1.FilterFollowedRequest:
-		if decodeFilterFollowed(string(data), m) {
+		if decodeFilterFollowed(data, m) {
 			return nil
 		}
 	}
@@ -51,13 +50,6 @@ func AppendProto(dst []byte, m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// wireReader reads an encoded message. All its strings are parts of one.
-type wireReader struct {
-	data string
-	// bad is set by what is not well formed. Whatever is read then means nothing.
-	bad bool
-}
-
 // The tags of fields: eight times the number, and 2 for what has its length before it.
 const (
 	tagVarint1, tagText1 = 1 << 3, 1<<3 | 2
@@ -67,61 +59,6 @@ const (
 	tagText5             = 5<<3 | 2
 )
 
-func (r *wireReader) more() bool { return len(r.data) > 0 && !r.bad }
-
-func (r *wireReader) varint() uint64 {
-	if len(r.data) > 0 && r.data[0] < 0x80 {
-		v := uint64(r.data[0])
-		r.data = r.data[1:]
-		return v
-	}
-	var v uint64
-	for i := 0; i < len(r.data) && i < 9; i++ {
-		c := r.data[i]
-		v |= uint64(c&0x7f) << (7 * i)
-		if c < 0x80 {
-			r.data = r.data[i+1:]
-			return v
-		}
-	}
-	r.bad = true
-	return 0
-}
-
-// part reads what has its length before it.
-func (r *wireReader) part() string {
-	n := r.varint()
-	if n > uint64(len(r.data)) {
-		r.bad = true
-		return ""
-	}
-	p := r.data[:n]
-	r.data = r.data[n:]
-	return p
-}
-
-func (r *wireReader) text() string {
-	s := r.part()
-	r.bad = r.bad || !utf8.ValidString(s)
-	return s
-}
-
-// count returns how many fields have a tag, in a message in which every field is a varint or has its length before it.
-func (r wireReader) count(tag uint64) (n int) {
-	for r.more() {
-		t := r.varint()
-		if t == tag {
-			n++
-		}
-		if t&7 == tagText1&7 {
-			r.part()
-		} else {
-			r.varint()
-		}
-	}
-	return n
-}
-
 // pairRoom is a pair of a follower and a user, in one allocation for all.
 type pairRoom struct {
 	pair skeinv1.FollowPair
@@ -129,31 +66,31 @@ type pairRoom struct {
 }
 
 // decodeCheckFollows decodes a request of good shape, and reports whether it is one.
-func decodeCheckFollows(data string, m *skeinv1.CheckFollowsRequest) bool {
-	r := wireReader{data: data}
-	n := r.count(tagText1)
+func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
+	r := protoscan.NewCursor(data)
+	n := r.Count(tagText1)
 	if n > maxItems {
 		return false
 	}
 	rooms, pairs := make([]pairRoom, n), make([]*skeinv1.FollowPair, 0, n)
 	var times bool
 	var least string
-	for r.more() {
-		switch r.varint() {
+	for r.More() {
+		switch tag := r.Tag(); tag {
 		case tagText1:
 			room := &rooms[len(pairs)]
-			if pairs = append(pairs, &room.pair); !room.decode(r.part()) {
+			if pairs = append(pairs, &room.pair); !room.decode(r.Message(tag)) {
 				return false
 			}
 		case tagVarint2:
-			times = r.varint() != 0
+			times = r.Varint() != 0
 		case tagText3:
-			least = r.text()
+			least = r.Text(tag)
 		default:
 			return false
 		}
 	}
-	if r.bad {
+	if !r.OK() {
 		return false
 	}
 	if n > 0 {
@@ -163,18 +100,17 @@ func decodeCheckFollows(data string, m *skeinv1.CheckFollowsRequest) bool {
 	return true
 }
 
-func (p *pairRoom) decode(data string) bool {
-	r := wireReader{data: data}
-	for r.more() {
-		switch tag := r.varint(); {
+func (p *pairRoom) decode(r protoscan.Cursor) bool {
+	for r.More() {
+		switch tag := r.Tag(); {
 		case tag == tagText1:
-			p.pair.UserId = r.text()
+			p.pair.UserId = r.Text(tag)
 		case tag == tagText2:
-			p.user.TargetUserId = r.text()
+			p.user.TargetUserId = r.Text(tag)
 			p.pair.Target = &p.user
 		case tag == tagText3 && p.pair.Target == nil:
 			b := &skeinv1.Board{}
-			if !decodeBoard(r.part(), b) {
+			if !decodeBoard(r.Message(tag), b) {
 				return false
 			}
 			p.pair.Target = &skeinv1.FollowPair_Board{Board: b}
@@ -182,28 +118,27 @@ func (p *pairRoom) decode(data string) bool {
 			return false
 		}
 	}
-	return !r.bad
+	return r.OK()
 }
 
-func decodeBoard(data string, b *skeinv1.Board) bool {
-	r := wireReader{data: data}
-	for r.more() {
-		switch r.varint() {
+func decodeBoard(r protoscan.Cursor, b *skeinv1.Board) bool {
+	for r.More() {
+		switch tag := r.Tag(); tag {
 		case tagText1:
-			b.OwnerId = r.text()
+			b.OwnerId = r.Text(tag)
 		case tagText2:
-			b.BoardId = r.text()
+			b.BoardId = r.Text(tag)
 		default:
 			return false
 		}
 	}
-	return !r.bad
+	return r.OK()
 }
 
 // decodeFilterFollowed decodes a request of good shape about users, and reports whether it is one.
-func decodeFilterFollowed(data string, m *skeinv1.FilterFollowedRequest) bool {
-	r := wireReader{data: data}
-	n := r.count(tagText2)
+func decodeFilterFollowed(data []byte, m *skeinv1.FilterFollowedRequest) bool {
+	r := protoscan.NewCursor(data)
+	n := r.Count(tagText2)
 	if n > maxItems {
 		return false
 	}
@@ -212,21 +147,21 @@ func decodeFilterFollowed(data string, m *skeinv1.FilterFollowedRequest) bool {
 		direction     skeinv1.FollowDirection
 	)
 	users := make([]string, 0, n)
-	for r.more() {
-		switch r.varint() {
+	for r.More() {
+		switch tag := r.Tag(); tag {
 		case tagText1:
-			viewer = r.text()
+			viewer = r.Text(tag)
 		case tagText2:
-			users = append(users, r.text())
+			users = append(users, r.Text(tag))
 		case tagVarint4:
-			direction = skeinv1.FollowDirection(r.varint())
+			direction = skeinv1.FollowDirection(r.Varint())
 		case tagText5:
-			least = r.text()
+			least = r.Text(tag)
 		default:
 			return false
 		}
 	}
-	if r.bad {
+	if !r.OK() {
 		return false
 	}
 	if n > 0 {

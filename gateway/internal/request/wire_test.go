@@ -101,9 +101,9 @@ func TestWireDecodesFrequentRequests(t *testing.T) {
 		var taken bool
 		switch m := proto.Clone(m).(type) {
 		case *skeinv1.CheckFollowsRequest:
-			taken = decodeCheckFollows(string(data), &skeinv1.CheckFollowsRequest{})
+			taken = decodeCheckFollows(data, &skeinv1.CheckFollowsRequest{})
 		case *skeinv1.FilterFollowedRequest:
-			taken = decodeFilterFollowed(string(data), &skeinv1.FilterFollowedRequest{})
+			taken = decodeFilterFollowed(data, &skeinv1.FilterFollowedRequest{})
 		default:
 			t.Fatalf("%T", m)
 		}
