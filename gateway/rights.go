@@ -166,13 +166,13 @@ func noExcluders() binding {
 
 // ownEvents lets pass live events that the user does. A backfill chooses its time and takes offsets of its source, which keeps
 // every lower one out for ever. So imports are for callers that are not bound to a user. A malformed event is refused later, with all
-// its errors.
+// its errors. Only an event that would be refused here is checked for that: the others are checked once, by the method.
 func ownEvents() binding {
 	return binding{text: "the acting user of every event is U; no backfills", other: func(user string, req proto.Message) string {
 		call, _ := req.(*skeinv1.PublishRequest)
 		for i, msg := range call.GetEvents() {
-			ev, malformed := events.FromProto(msg)
-			if malformed == nil && (ev.User != user || ev.Backfill) {
+			ev, _ := events.FromLog(msg)
+			if (ev.User != user || ev.Backfill) && events.Validate(msg) == nil {
 				return fmt.Sprintf("events[%d]", i)
 			}
 		}
