@@ -256,7 +256,7 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 
 // ofItems reports whether events of a kind change only rows that a single store has, so that there is nothing to compare.
 func ofItems(k events.Kind) bool {
-	return events.Kinds(events.Played, events.Served, events.SeenCleared, events.Liked, events.Unliked, events.ItemScored).Has(k)
+	return k.Topic() == events.TopicSeen || k.Topic() == events.TopicItems
 }
 
 // take removes up to n entities from the queue.

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/skein-feed/skein/events"
 )
 
-// Kind is the kind of facts in the records of a file.
+// Kind is the kind of facts in the records of a file: a name that [events.ParseRecords] knows.
 type Kind string
 
 // The kinds of files.
@@ -35,6 +37,12 @@ const (
 	// HiddenRepins have a user and the user whose re-pins it hides, and may have a time.
 	HiddenRepins Kind = "hidden_repins"
 )
+
+// event returns the kind of the events of records. A record of a board may have an event of another kind, too.
+func (k Kind) event() events.Kind {
+	kind, _ := events.ParseRecords(string(k))
+	return kind
+}
 
 // role is the meaning of a column.
 type role uint8
@@ -74,6 +82,13 @@ type kindColumns struct {
 	positions []role
 	// names are the names by which a column of each role is recognized.
 	names map[role][]string
+	// fields say where the event of a record has the columns.
+	fields map[role]events.Field
+	// sentence says for people what a record says, with the columns of inSentence.
+	sentence   string
+	inSentence []role
+	// subject are the columns that identify the fact of a record, if not the required ones do.
+	subject []role
 }
 
 // Names of columns, in lower case, without anything but letters and digits.
@@ -117,13 +132,18 @@ var (
 var kinds = map[Kind]kindColumns{
 	Follows: {
 		required: []role{follower, user}, optional: []role{when}, positions: []role{follower, user, when},
-		names: map[role][]string{follower: followerNames, user: userNames, when: timeNames},
+		names:    map[role][]string{follower: followerNames, user: userNames, when: timeNames},
+		fields:   map[role]events.Field{follower: events.FieldUser, user: events.FieldPeer},
+		sentence: "%s follows %s", inSentence: []role{follower, user},
 	},
 	Boards: {
 		required: []role{owner, board}, optional: []role{title, follower, when},
 		names: map[role][]string{
 			owner: ownerNames, board: boardNames, title: titleNames, follower: boardFollowerNames, when: timeNames,
 		},
+		fields:   map[role]events.Field{owner: events.FieldUser, board: events.FieldBoard, title: events.FieldTitle},
+		sentence: "%s has board %q", inSentence: []role{owner, board},
+		subject: []role{follower, owner, board},
 	},
 	Pins: {
 		required: []role{owner, pin},
@@ -136,6 +156,10 @@ var kinds = map[Kind]kindColumns{
 			repinPin: repinPinNames, attributes: {"attributes"}, attributesBase64: {"attributesbase64"},
 			when: slices.Concat(timeNames, []string{"pinnedat", "postedat", "publishedat", "uploadedat"}),
 		},
+		fields: map[role]events.Field{
+			owner: events.FieldUser, pin: events.FieldPin, board: events.FieldBoard, item: events.FieldItem, repinOwner: events.FieldRepinUser, repinPin: events.FieldRepinPin,
+		},
+		sentence: "%s made pin %s on board %q, which shows item %s", inSentence: []role{owner, pin, board, item},
 	},
 	Plays: {
 		required: []role{user, item}, optional: []role{when}, positions: []role{user, item, when},
@@ -143,12 +167,16 @@ var kinds = map[Kind]kindColumns{
 			user: viewerNames, item: itemNames,
 			when: slices.Concat(timeNames, []string{"playedat", "watchedat", "viewedat", "listenedat"}),
 		},
+		fields:   map[role]events.Field{user: events.FieldUser, item: events.FieldItem},
+		sentence: "%s played %s", inSentence: []role{user, item},
 	},
 	Likes: {
 		required: []role{user, item}, optional: []role{when}, positions: []role{user, item, when},
 		names: map[role][]string{
 			user: likerNames, item: itemNames, when: slices.Concat(timeNames, []string{"likedat"}),
 		},
+		fields:   map[role]events.Field{user: events.FieldUser, item: events.FieldItem},
+		sentence: "%s likes %s", inSentence: []role{user, item},
 	},
 	Unfollows: {
 		required: []role{follower, user}, optional: []role{when},
@@ -156,6 +184,8 @@ var kinds = map[Kind]kindColumns{
 			follower: followerNames, user: slices.Concat(userNames, []string{"unfollowed", "unfollowedid"}),
 			when: slices.Concat(timeNames, []string{"unfollowedat"}),
 		},
+		fields:   map[role]events.Field{follower: events.FieldUser, user: events.FieldPeer},
+		sentence: "%s no longer follows %s", inSentence: []role{follower, user},
 	},
 	BoardUnfollows: {
 		required: []role{follower, owner, board}, optional: []role{when},
@@ -163,24 +193,32 @@ var kinds = map[Kind]kindColumns{
 			follower: boardFollowerNames, owner: ownerNames, board: boardNames,
 			when: slices.Concat(timeNames, []string{"unfollowedat"}),
 		},
+		fields:   map[role]events.Field{follower: events.FieldUser, owner: events.FieldPeer, board: events.FieldBoard},
+		sentence: "%s no longer follows board %q of %s", inSentence: []role{follower, board, owner},
 	},
 	Blocks: {
 		required: []role{user, blocked}, optional: []role{when},
 		names: map[role][]string{
 			user: blockerNames, blocked: blockedNames, when: slices.Concat(timeNames, []string{"blockedat"}),
 		},
+		fields:   map[role]events.Field{user: events.FieldUser, blocked: events.FieldPeer},
+		sentence: "%s blocks %s", inSentence: []role{user, blocked},
 	},
 	Mutes: {
 		required: []role{user, muted}, optional: []role{when},
 		names: map[role][]string{
 			user: muterNames, muted: mutedNames, when: slices.Concat(timeNames, []string{"mutedat"}),
 		},
+		fields:   map[role]events.Field{user: events.FieldUser, muted: events.FieldPeer},
+		sentence: "%s mutes %s", inSentence: []role{user, muted},
 	},
 	HiddenRepins: {
 		required: []role{user, hidden}, optional: []role{when},
 		names: map[role][]string{
 			user: viewerNames, hidden: hiddenNames, when: slices.Concat(timeNames, []string{"hiddenat"}),
 		},
+		fields:   map[role]events.Field{user: events.FieldUser, hidden: events.FieldPeer},
+		sentence: "%s hides the re-pins of %s", inSentence: []role{user, hidden},
 	},
 }
 

@@ -55,36 +55,21 @@ func (t *translator) understood(r *record) string {
 	if err != nil {
 		return "cannot be taken: " + err.Error()
 	}
-	f := &r.fields
+	f := r.fields
+	f[item] = cmp.Or(f[item], f[pin])
+	columns := kinds[t.kind]
+	var values []any
+	for _, as := range columns.inSentence {
+		values = append(values, f[as])
+	}
+
 	var b strings.Builder
-	switch t.kind {
-	case Follows:
-		fmt.Fprintf(&b, "%s follows %s", f[follower], f[user])
-	case Boards:
-		fmt.Fprintf(&b, "%s has board %q", f[owner], f[board])
-		if f[title] != "" {
-			fmt.Fprintf(&b, " titled %q", f[title])
-		}
-		if f[follower] != "" {
-			fmt.Fprintf(&b, ", which %s follows", f[follower])
-		}
-	case Pins:
-		fmt.Fprintf(&b, "%s made pin %s on board %q, which shows item %s",
-			f[owner], f[pin], f[board], cmp.Or(f[item], f[pin]))
-	case Plays:
-		fmt.Fprintf(&b, "%s played %s", f[user], f[item])
-	case Likes:
-		fmt.Fprintf(&b, "%s likes %s", f[user], f[item])
-	case Unfollows:
-		fmt.Fprintf(&b, "%s no longer follows %s", f[follower], f[user])
-	case BoardUnfollows:
-		fmt.Fprintf(&b, "%s no longer follows board %q of %s", f[follower], f[board], f[owner])
-	case Blocks:
-		fmt.Fprintf(&b, "%s blocks %s", f[user], f[blocked])
-	case Mutes:
-		fmt.Fprintf(&b, "%s mutes %s", f[user], f[muted])
-	case HiddenRepins:
-		fmt.Fprintf(&b, "%s hides the re-pins of %s", f[user], f[hidden])
+	fmt.Fprintf(&b, columns.sentence, values...)
+	if f[title] != "" {
+		fmt.Fprintf(&b, " titled %q", f[title])
+	}
+	if t.kind == Boards && f[follower] != "" {
+		fmt.Fprintf(&b, ", which %s follows", f[follower])
 	}
 	fmt.Fprintf(&b, ", %s", evs[0].GetOccurredAt().AsTime().Format(time.RFC3339Nano))
 	if !t.shape.hasTime() {
@@ -93,86 +78,28 @@ func (t *translator) understood(r *record) string {
 	return b.String()
 }
 
-// say returns the facts of a record as events, without time, source and offset.
-func (t *translator) say(r *record) ([]*skeinv1.Event, error) {
-	switch t.kind {
-	case Follows:
-		return t.follows(r), nil
-	case Boards:
-		return t.boards(r), nil
-	case Pins:
-		return t.pins(r)
-	case Plays:
-		return []*skeinv1.Event{{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{
-			UserId: r.fields[user], ItemId: r.fields[item],
-		}}}}, nil
-	case Likes:
-		return []*skeinv1.Event{{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{
-			UserId: r.fields[user], ItemId: r.fields[item],
-		}}}}, nil
-	case Unfollows:
-		return []*skeinv1.Event{{Kind: &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{
-			UserId: r.fields[follower], TargetUserId: r.fields[user],
-		}}}}, nil
-	case BoardUnfollows:
-		return []*skeinv1.Event{{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{
-			UserId: r.fields[follower], Board: &skeinv1.Board{OwnerId: r.fields[owner], BoardId: r.fields[board]},
-		}}}}, nil
-	case Blocks:
-		return []*skeinv1.Event{{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{
-			UserId: r.fields[user], TargetUserId: r.fields[blocked],
-		}}}}, nil
-	case Mutes:
-		return []*skeinv1.Event{{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{
-			UserId: r.fields[user], TargetUserId: r.fields[muted],
-		}}}}, nil
-	case HiddenRepins:
-		return []*skeinv1.Event{{Kind: &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{
-			UserId: r.fields[user], TargetUserId: r.fields[hidden],
-		}}}}, nil
+// say returns the facts of a record as events, without time, source and offset. It does not check their fields: the validation of the
+// event rejects, for example, the owner of a re-pinned pin without the pin.
+//
+// A record of a board may have two facts: with a follower it says that the board is followed; with a title, or without a follower, it
+// says that the board exists.
+func (t *translator) say(r *record) (evs []*skeinv1.Event, err error) {
+	f := &r.fields
+	if t.kind != Boards || f[follower] == "" || f[title] != "" {
+		ev := events.Event{Kind: t.kind.event()}
+		for as, field := range kinds[t.kind].fields {
+			*ev.Text(field) = f[as]
+		}
+		if ev.Attributes, err = attachedTo(r); err != nil {
+			return nil, err
+		}
+		evs = append(evs, ev.Proto())
 	}
-	return nil, fmt.Errorf("cannot import %q", t.kind)
-}
-
-func (t *translator) follows(r *record) []*skeinv1.Event {
-	return []*skeinv1.Event{{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
-		UserId: r.fields[follower], TargetUserId: r.fields[user],
-	}}}}
-}
-
-// boards returns up to two events: a record with a follower says that the board is followed; a record with a title, or without a
-// follower, says that the board exists.
-func (t *translator) boards(r *record) []*skeinv1.Event {
-	b := &skeinv1.Board{OwnerId: r.fields[owner], BoardId: r.fields[board]}
-	var evs []*skeinv1.Event
-	if r.fields[follower] == "" || r.fields[title] != "" {
-		evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_BoardCreated{
-			BoardCreated: &skeinv1.BoardCreated{Board: b, Title: r.fields[title]},
-		}})
+	if t.kind == Boards && f[follower] != "" {
+		follow := events.Event{Kind: events.BoardFollowed, User: f[follower], Peer: f[owner], Board: f[board]}
+		evs = append(evs, follow.Proto())
 	}
-	if r.fields[follower] != "" {
-		evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{
-			BoardFollowed: &skeinv1.BoardFollowed{UserId: r.fields[follower], Board: b},
-		}})
-	}
-	return evs
-}
-
-// pins returns the event of a pin. It does not check its fields: the validation of the event rejects, for example, the owner of a
-// re-pinned pin without the pin.
-func (t *translator) pins(r *record) ([]*skeinv1.Event, error) {
-	attached, err := attachedTo(r)
-	if err != nil {
-		return nil, err
-	}
-	made := &skeinv1.PinCreated{
-		Pin:     &skeinv1.Pin{OwnerId: r.fields[owner], PinId: r.fields[pin]},
-		BoardId: r.fields[board], ItemId: r.fields[item], Attributes: attached,
-	}
-	if r.fields[repinOwner] != "" || r.fields[repinPin] != "" {
-		made.RepinOf = &skeinv1.Pin{OwnerId: r.fields[repinOwner], PinId: r.fields[repinPin]}
-	}
-	return []*skeinv1.Event{{Kind: &skeinv1.Event_PinCreated{PinCreated: made}}}, nil
+	return evs, nil
 }
 
 // attachedTo reads the attributes of a record. It does not check their length.
@@ -217,23 +144,15 @@ func pairOf(r *record) pair {
 // pin, a user played or likes an item.
 type subject [3]string
 
-func (k Kind) subjectOf(r *record) subject {
-	f := &r.fields
-	switch k {
-	case Boards, BoardUnfollows:
-		return subject{f[follower], f[owner], f[board]}
-	case Blocks:
-		return subject{f[user], f[blocked]}
-	case Mutes:
-		return subject{f[user], f[muted]}
-	case HiddenRepins:
-		return subject{f[user], f[hidden]}
-	case Pins:
-		return subject{f[owner], f[pin]}
-	case Plays, Likes:
-		return subject{f[user], f[item]}
+func (k Kind) subjectOf(r *record) (s subject) {
+	columns := kinds[k]
+	if columns.subject == nil {
+		columns.subject = columns.required
 	}
-	return subject{f[follower], f[user]}
+	for i, as := range columns.subject {
+		s[i] = r.fields[as]
+	}
+	return s
 }
 
 func microsOf(t time.Time) events.Micros { return events.Micros(t.UnixMicro()) }

@@ -7,8 +7,6 @@ import (
 	"math"
 	"strings"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
@@ -30,26 +28,14 @@ type fact struct {
 
 // factOf makes a fact of the captured texts. It returns an error for one that the service would refuse.
 func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, error) {
-	f := fact{kind: r.meaning.kind, at: timeless}
-	switch f.kind {
-	case events.UserFollowed:
-		f.user, f.peer = c[roleFollower], c[roleUser]
-	case events.BoardFollowed:
-		f.user, f.peer, f.board = c[roleFollower], c[roleOwner], c[roleBoard]
-	case events.BoardCreated:
-		f.user, f.board, f.text = c[roleOwner], c[roleBoard], c[roleTitle]
-	case events.PinCreated:
-		f.user, f.pin, f.board, f.item = c[roleOwner], c[rolePin], c[roleBoard], c[roleItem]
-		f.text = c[roleAttributes]
-		if f.item == f.pin {
-			f.item = ""
+	f := fact{kind: r.kind, at: timeless}
+	for _, captures := range []captures{r.meaning.needs, r.meaning.mayAlsoBe} {
+		for as, field := range captures {
+			*f.field(field) = c[as]
 		}
-	case events.UserBlocked:
-		f.user, f.peer = c[roleUser], c[roleBlocked]
-	case events.UserMuted:
-		f.user, f.peer = c[roleUser], c[roleMuted]
-	default:
-		f.user, f.item = c[roleUser], c[roleItem]
+	}
+	if f.item == f.pin {
+		f.item = "" // the item of a pin that names none
 	}
 	if r.timed() {
 		text := score
@@ -67,34 +53,33 @@ func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, err
 	return f, nil
 }
 
+// field returns where the fact has a field of its event.
+func (f *fact) field(field events.Field) *string {
+	switch field {
+	case events.FieldUser:
+		return &f.user
+	case events.FieldPeer:
+		return &f.peer
+	case events.FieldBoard:
+		return &f.board
+	case events.FieldPin:
+		return &f.pin
+	case events.FieldItem, events.FieldItems:
+		return &f.item
+	default:
+		return &f.text
+	}
+}
+
 // event returns the fact as a backfill. A time after the start of the import is clamped to it.
 func (f *fact) event(source string, offset uint64, start events.Micros) *skeinv1.Event {
-	ev := &skeinv1.Event{Source: source, Offset: offset, OccurredAt: timestamppb.New(min(f.at, start).Time())}
-	board := &skeinv1.Board{OwnerId: f.peer, BoardId: f.board}
-	switch f.kind {
-	case events.UserFollowed:
-		ev.Kind = &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: f.user, TargetUserId: f.peer}}
-	case events.BoardFollowed:
-		ev.Kind = &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: f.user, Board: board}}
-	case events.BoardCreated:
-		board.OwnerId = f.user
-		ev.Kind = &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board, Title: f.text}}
-	case events.PinCreated:
-		ev.Kind = &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
-			Pin: &skeinv1.Pin{OwnerId: f.user, PinId: f.pin}, BoardId: f.board, ItemId: f.item, Attributes: []byte(f.text),
-		}}
-	case events.UserBlocked:
-		ev.Kind = &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: f.user, TargetUserId: f.peer}}
-	case events.UserMuted:
-		ev.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: f.user, TargetUserId: f.peer}}
-	case events.Liked:
-		ev.Kind = &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: f.user, ItemId: f.item}}
-	case events.Played:
-		ev.Kind = &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: f.user, ItemId: f.item}}
-	case events.Served:
-		ev.Kind = &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: f.user, ItemIds: []string{f.item}}}
+	ev := events.Event{
+		Kind: f.kind, Backfill: true, Source: source, Offset: offset, Time: min(f.at, start),
+		User: f.user, Peer: f.peer, Board: f.board, Pin: f.pin, Item: f.item,
 	}
-	return ev
+	// The message of a kind has only the fields of the kind.
+	ev.Items, ev.Title, ev.Attributes = []string{f.item}, f.text, []byte(f.text)
+	return ev.Proto()
 }
 
 // String returns the fact for people.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -68,6 +69,8 @@ func roleList(set roleSet) string {
 // roleSet is a set of roles.
 type roleSet uint32
 
+func (c captures) roles() roleSet { return rolesOf(slices.Collect(maps.Keys(c))...) }
+
 func rolesOf(list ...role) (s roleSet) {
 	for _, as := range list {
 		s |= 1 << as
@@ -77,22 +80,32 @@ func rolesOf(list ...role) (s roleSet) {
 
 func (s roleSet) has(as role) bool { return s&(1<<as) != 0 }
 
-// meaning is the kind of fact in the elements of a rule's keys.
-type meaning struct {
-	kind             events.Kind
-	needs, mayAlsoBe roleSet
-}
+// captures are roles, and where an event has what a role captures. Of an event that has several items, a role captures one.
+type captures map[role]events.Field
 
+// meaning is what the elements of a rule's keys must and may capture.
+type meaning struct{ needs, mayAlsoBe captures }
+
+// meanings are the kinds of facts in Redis, by the names that importers have for records of a kind ([events.ParseRecords]).
 var meanings = map[string]meaning{
-	"follows":       {events.UserFollowed, rolesOf(roleFollower, roleUser), 0},
-	"board_follows": {events.BoardFollowed, rolesOf(roleFollower, roleOwner), rolesOf(roleBoard)},
-	"boards":        {events.BoardCreated, rolesOf(roleOwner, roleBoard), rolesOf(roleTitle)},
-	"pins":          {events.PinCreated, rolesOf(roleOwner, rolePin), rolesOf(roleBoard, roleItem, roleAttributes)},
-	"blocks":        {events.UserBlocked, rolesOf(roleUser, roleBlocked), 0},
-	"mutes":         {events.UserMuted, rolesOf(roleUser, roleMuted), 0},
-	"likes":         {events.Liked, rolesOf(roleUser, roleItem), 0},
-	"plays":         {events.Played, rolesOf(roleUser, roleItem), 0},
-	"served":        {events.Served, rolesOf(roleUser, roleItem), 0},
+	"follows": {needs: captures{roleFollower: events.FieldUser, roleUser: events.FieldPeer}},
+	"board_follows": {
+		needs:     captures{roleFollower: events.FieldUser, roleOwner: events.FieldPeer},
+		mayAlsoBe: captures{roleBoard: events.FieldBoard},
+	},
+	"boards": {
+		needs:     captures{roleOwner: events.FieldUser, roleBoard: events.FieldBoard},
+		mayAlsoBe: captures{roleTitle: events.FieldTitle},
+	},
+	"pins": {
+		needs:     captures{roleOwner: events.FieldUser, rolePin: events.FieldPin},
+		mayAlsoBe: captures{roleBoard: events.FieldBoard, roleItem: events.FieldItem, roleAttributes: events.FieldAttributes},
+	},
+	"blocks": {needs: captures{roleUser: events.FieldUser, roleBlocked: events.FieldPeer}},
+	"mutes":  {needs: captures{roleUser: events.FieldUser, roleMuted: events.FieldPeer}},
+	"likes":  {needs: captures{roleUser: events.FieldUser, roleItem: events.FieldItem}},
+	"plays":  {needs: captures{roleUser: events.FieldUser, roleItem: events.FieldItem}},
+	"served": {needs: captures{roleUser: events.FieldUser, roleItem: events.FieldItems}},
 }
 
 // structure is a type of Redis, by its name in the answers of the TYPE command.
@@ -127,6 +140,7 @@ type Rule struct {
 	number    int
 	structure structure
 	meaning   meaning
+	kind      events.Kind
 	unit      unit
 	key       *pattern
 	// first and second are the patterns of the two parts of an element: a member alone, or a field and a value.
@@ -183,6 +197,7 @@ func (r *Rule) compile() error {
 	if r.meaning, ok = meanings[r.Means]; !ok {
 		return fmt.Errorf("means must be one of follows, board_follows, boards, pins, blocks, mutes, likes, plays, served, not %q", r.Means)
 	}
+	r.kind, _ = events.ParseRecords(r.Means)
 	if r.Key == "" {
 		return errors.New(`key is missing: the pattern of the keys, such as "followers:{user}"`)
 	}
@@ -257,7 +272,7 @@ func (r *Rule) checkRoles() error {
 			continue
 		}
 		for _, as := range p.roles {
-			allowed := r.meaning.needs | r.meaning.mayAlsoBe | rolesOf(roleTime, roleNothing)
+			allowed := r.meaning.needs.roles() | r.meaning.mayAlsoBe.roles() | rolesOf(roleTime, roleNothing)
 			switch {
 			case !allowed.has(as):
 				return fmt.Errorf("%s has no {%s}: it has %s", r.Means, as, roleList(allowed))
@@ -273,7 +288,7 @@ func (r *Rule) checkRoles() error {
 			has |= rolesOf(as)
 		}
 	}
-	if missing := r.meaning.needs &^ has; missing != 0 {
+	if missing := r.meaning.needs.roles() &^ has; missing != 0 {
 		return fmt.Errorf("%s needs {%s}: write it where the key, member, field, value or element has it",
 			r.Means, roleList(missing))
 	}

@@ -3,6 +3,7 @@ package eventservice
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/views"
@@ -106,18 +107,12 @@ func highestOffset(store *views.Store, key sourceAndKind) (offset, seq uint64, e
 
 // storeOf returns a store that folds a kind of backfill, or nil.
 func (c *backfillChecker) storeOf(kind events.Kind) *views.Store {
-	switch kind {
-	case events.Liked:
-		return c.Counters
-	case events.Played:
-		if c.Counters != nil {
-			return c.Counters
+	for _, store := range []*views.Store{c.Graph, c.Counters, c.Seen} {
+		if store != nil && slices.Contains(store.Projection().Kinds(), kind) {
+			return store
 		}
-		return c.Seen
-	case events.Served:
-		return c.Seen
 	}
-	return c.Graph
+	return nil
 }
 
 // readGraph reads which sources are closed and which users were deleted. The graph knows that for all kinds.

@@ -21,12 +21,12 @@ import (
 
 // adds reports whether an event may add a followee.
 func adds(ev *events.Event) bool {
-	return !ev.Backfill && (ev.Kind == events.UserFollowed || ev.Kind == events.BoardFollowed)
+	return !ev.Backfill && ev.Kind.BeginsFollow()
 }
 
 // ends reports whether an event ends a followee for sure. The end of a board follow may leave others.
 func ends(ev *events.Event) bool {
-	return !ev.Backfill && (ev.Kind == events.UserUnfollowed || ev.Kind == events.UserBlocked)
+	return !ev.Backfill && ev.Kind.EndsFollow()
 }
 
 // followees is what one call makes of one follower's followees.

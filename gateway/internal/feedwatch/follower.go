@@ -18,24 +18,6 @@ const (
 	pause = 200 * time.Millisecond
 )
 
-const (
-	// ofSeen change what a reader has seen.
-	ofSeen = events.KindSet(1<<events.Played | 1<<events.Served | 1<<events.SeenCleared)
-	// ofRelations change what is between the reader and another user.
-	ofRelations = events.KindSet(1<<events.UserFollowed | 1<<events.UserUnfollowed | 1<<events.BoardFollowed | 1<<events.BoardUnfollowed |
-		1<<events.UserBlocked | 1<<events.UserUnblocked | 1<<events.UserMuted | 1<<events.UserUnmuted | 1<<events.RepinsHidden |
-		1<<events.RepinsShown)
-	// ofBlocks change it for both users.
-	ofBlocks = events.KindSet(1<<events.UserBlocked | 1<<events.UserUnblocked)
-	// ofOwners change the pins or boards of an owner.
-	ofOwners = events.KindSet(1<<events.PinCreated | 1<<events.PinMoved | 1<<events.PinDeleted | 1<<events.BoardCreated |
-		1<<events.BoardDeleted | 1<<events.UserDeleted)
-	// ofMarkers move a read marker.
-	ofMarkers = events.KindSet(1 << events.FeedRead)
-	// ofNone change no number: the order is that of time, and likes and scores hide nothing.
-	ofNone = events.KindSet(1<<events.Liked | 1<<events.Unliked | 1<<events.ItemScored)
-)
-
 // follower reads the log for watchers, from its start until the last of them leaves.
 type follower struct {
 	all    *Watchers
@@ -116,30 +98,30 @@ func (f *follower) step(envs []*events.Envelope) {
 
 // look wakes the watchers of the users of an event, and notes what else has changed. a.mu is held.
 func (a *Watchers) look(ev *events.Event, c *changes) {
-	switch {
-	case ofSeen.Has(ev.Kind):
+	switch ev.Kind.Topic() {
+	case events.TopicSeen:
 		for _, w := range a.of[ev.User] {
 			if w.hides {
 				w.changed()
 			}
 		}
-	case ofMarkers.Has(ev.Kind):
+	case events.TopicMarkers:
 		for _, w := range a.of[ev.User] {
 			if w.unread {
 				w.changed()
 			}
 		}
-	case ofRelations.Has(ev.Kind):
+	case events.TopicRelations:
 		a.related(ev.User, ev.Peer)
-		if ofBlocks.Has(ev.Kind) {
+		if ev.Kind.IsMutual() {
 			a.related(ev.Peer, ev.User)
 		}
-	case ofOwners.Has(ev.Kind):
+	case events.TopicContent:
 		for _, w := range a.of[ev.User] {
 			w.changed()
 		}
 		c.owner(a.hash(ev.User))
-	case ofNone.Has(ev.Kind):
+	case events.TopicItems: // no number changes: the order is that of time, and likes and scores hide nothing
 	default: // the end of an import, and what a later version adds
 		c.everything = true
 	}

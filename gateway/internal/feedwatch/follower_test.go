@@ -106,18 +106,3 @@ func TestOwnersGrow(t *testing.T) {
 		}
 	}
 }
-
-// Every kind of events is listed, with the users that it concerns or with none.
-func TestEveryKindConcerns(t *testing.T) {
-	sets := []events.KindSet{ofSeen, ofMarkers, ofRelations, ofOwners, ofNone, events.Kinds(events.BackfillClosed)}
-	var all events.KindSet
-	for _, set := range sets {
-		if all&set != 0 {
-			t.Errorf("%v are in two sets", (all & set).Slice())
-		}
-		all |= set
-	}
-	if all != events.AllKinds {
-		t.Errorf("%v are in no set", (events.AllKinds &^ all).Slice())
-	}
-}
