@@ -1,6 +1,9 @@
 package events
 
 import (
+	"encoding/binary"
+	"slices"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -179,7 +182,11 @@ func (ev *Event) messageText(f Field) string {
 // number, and nothing unknown. Every protobuf library writes that, but it depends on the flat event alone, however its producer spelled
 // it. The owner of a pin that is re-pinned is left out: nothing depends on it, and a fold that compares by it would have to keep the id of
 // a user in a row that is not about them.
-func (ev *Event) Canonical() []byte { return kindShapes[ev.Kind].appendCanonical(nil, ev) }
+func (ev *Event) Canonical() []byte {
+	const tagsAndLengths = 24 // and more than the largest message has of both
+	size := len(ev.User) + len(ev.Board) + len(ev.Pin) + len(ev.Item) + len(ev.RepinPin) + len(ev.Title) + len(ev.Attributes)
+	return kindShapes[ev.Kind].appendCanonical(make([]byte, 0, size+tagsAndLengths), ev)
+}
 
 func (shape *messageShape) appendCanonical(b []byte, ev *Event) []byte {
 	for i := range shape.byNumber {
@@ -188,11 +195,21 @@ func (shape *messageShape) appendCanonical(b []byte, ev *Event) []byte {
 		switch {
 		case f.tag == 0 || f.field == FieldRepinUser:
 		case f.form == formMessage:
-			if inner := f.message.appendCanonical(nil, ev); len(inner) > 0 || !f.optional {
-				b = protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), inner)
+			begin := len(b)
+			b = f.message.appendCanonical(protowire.AppendTag(b, number, protowire.BytesType), ev)
+			content := begin + protowire.SizeTag(number)
+			if len(b) == content && f.optional {
+				b = b[:begin]
+				continue
 			}
+			// The length stands before the content.
+			var length [binary.MaxVarintLen64]byte
+			n := binary.PutUvarint(length[:], uint64(len(b)-content))
+			b = slices.Insert(b, content, length[:n]...)
 		case f.form == formAttributes:
-			b = appendText(b, number, string(ev.Attributes))
+			if len(ev.Attributes) > 0 {
+				b = protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), ev.Attributes)
+			}
 		case f.form == formID, f.form == formTitle:
 			b = appendText(b, number, ev.messageText(f.field))
 		}

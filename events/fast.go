@@ -136,17 +136,17 @@ func (b *body) fastFields(p span, shape *messageShape, ev *Event) (filled FieldS
 			return 0, false
 		}
 		f := &shape.byNumber[tag>>3&maxFieldNumber]
-		if tag == f.tag && f.form == formScore {
+		from, to := protoscan.Bytes(b.data, tag, at, p.to)
+		if from < 0 {
+			if tag != f.tag || f.form != formScore {
+				return 0, false
+			}
 			var v uint64
 			if v, i = protoscan.Varint(b.data, at, p.to); i < 0 {
 				return 0, false
 			}
 			ev.Score = protowire.DecodeZigZag(v)
 			continue
-		}
-		from, to := protoscan.Bytes(b.data, tag, at, p.to)
-		if from < 0 {
-			return 0, false
 		}
 		i = to
 		if tag != f.tag {

@@ -2,6 +2,8 @@ package events
 
 import (
 	"cmp"
+	"iter"
+	"math/bits"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -154,7 +156,18 @@ type FieldSet uint16
 // Has reports whether the field is in the set.
 func (s FieldSet) Has(f Field) bool { return s>>f&1 == 1 }
 
-// Fields returns which fields events of the kind have.
+// All returns the fields of the set, in order.
+func (s FieldSet) All() iter.Seq[Field] {
+	return func(yield func(Field) bool) {
+		for rest := s; rest != 0; rest &= rest - 1 {
+			if !yield(Field(bits.TrailingZeros16(uint16(rest)))) {
+				return
+			}
+		}
+	}
+}
+
+// Fields returns which fields events of the kind have. A backfill has a source, too.
 func (k Kind) Fields() FieldSet {
 	if k > lastKind {
 		return 0
