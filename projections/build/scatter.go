@@ -183,87 +183,54 @@ func (s *scatter) each(partition uint8, do func(ev *events.Event, logTime events
 	return nil
 }
 
-// An encoded event is: the kind (1 byte); a varint of bits that say which fields follow; sequence, slot, time and log time as varints,
-// all but the slot as differences from the event before; then the fields that are not empty. Offset and event id are left out: they
-// only decide whether an event is accepted, which happens before it is scattered.
-const (
-	hasBackfill = 1 << iota
-	hasUser
-	hasPeer
-	hasBoard
-	hasPin
-	hasItem
-	hasItems
-	hasRepin
-	hasTitle
-	hasAttributes
-	hasScore
-	hasEncoded
-	hasSource
-	hasRead
-)
+// An encoded event is: the kind, with isBackfill for a backfill (1 byte); sequence, slot, time and log time as varints, all but the slot as
+// differences from the event before; then the fields of the kind and, of a backfill, its source. Offset and event id are left out: they
+// only decide whether an event is accepted, which happens before it is scattered. All kinds are below 64, as [events.KindSet] needs.
+const isBackfill = 0x80
+
+// fieldsOf returns which fields are encoded.
+func fieldsOf(ev *events.Event) events.FieldSet {
+	fields := ev.Kind.Fields()
+	if ev.Backfill {
+		fields |= 1 << events.FieldSource
+	}
+	return fields
+}
 
 func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *base) []byte {
-	bits := uint64(0)
-	for _, f := range []struct {
-		set bool
-		bit uint64
-	}{
-		{ev.Backfill, hasBackfill},
-		{ev.User != "", hasUser},
-		{ev.Peer != "", hasPeer},
-		{ev.Board != "", hasBoard},
-		{ev.Pin != "", hasPin},
-		{ev.Item != "", hasItem},
-		{len(ev.Items) > 0, hasItems},
-		{ev.RepinUser != "" || ev.RepinPin != "", hasRepin},
-		{ev.Title != "", hasTitle},
-		{len(ev.Attributes) > 0, hasAttributes},
-		{ev.Score != 0, hasScore},
-		{len(ev.Encoded) > 0, hasEncoded},
-		{ev.Source != "", hasSource},
-		{ev.Read != 0, hasRead},
-	} {
-		if f.set {
-			bits |= f.bit
-		}
+	head := byte(ev.Kind)
+	if ev.Backfill {
+		head |= isBackfill
 	}
-	dst = append(dst, byte(ev.Kind))
-	dst = binary.AppendUvarint(dst, bits)
+	dst = append(dst, head)
 	dst = binary.AppendUvarint(dst, ev.Seq-last.seq)
 	dst = binary.AppendUvarint(dst, uint64(ev.Slot))
 	dst = binary.AppendVarint(dst, int64(ev.Time-last.time))
 	dst = binary.AppendVarint(dst, int64(logTime-last.logTime))
 	*last = base{ev.Seq, ev.Time, logTime}
-	text := func(bit uint64, s string) {
-		if bits&bit != 0 {
-			dst = append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+
+	for f := range fieldsOf(ev).All() {
+		switch f {
+		case events.FieldItems:
+			dst = binary.AppendUvarint(dst, uint64(len(ev.Items)))
+			for _, item := range ev.Items {
+				dst = appendText(dst, item)
+			}
+		case events.FieldAttributes:
+			dst = append(binary.AppendUvarint(dst, uint64(len(ev.Attributes))), ev.Attributes...)
+		case events.FieldScore:
+			dst = binary.AppendVarint(dst, ev.Score)
+		case events.FieldRead:
+			dst = binary.AppendVarint(dst, int64(ev.Read))
+		default:
+			dst = appendText(dst, *ev.Text(f))
 		}
-	}
-	text(hasUser, ev.User)
-	text(hasPeer, ev.Peer)
-	text(hasBoard, ev.Board)
-	text(hasPin, ev.Pin)
-	text(hasItem, ev.Item)
-	if bits&hasItems != 0 {
-		dst = binary.AppendUvarint(dst, uint64(len(ev.Items)))
-		for _, item := range ev.Items {
-			text(hasItems, item)
-		}
-	}
-	text(hasRepin, ev.RepinUser)
-	text(hasRepin, ev.RepinPin)
-	text(hasTitle, ev.Title)
-	text(hasAttributes, string(ev.Attributes))
-	if bits&hasScore != 0 {
-		dst = binary.AppendVarint(dst, ev.Score)
-	}
-	text(hasEncoded, string(ev.Encoded))
-	text(hasSource, ev.Source)
-	if bits&hasRead != 0 {
-		dst = binary.AppendVarint(dst, int64(ev.Read))
 	}
 	return dst
+}
+
+func appendText(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
 var errScattered = errors.New("build: the file of scattered events is damaged")
@@ -297,10 +264,7 @@ func (c *cutter) varint() int64 {
 	return v
 }
 
-func (c *cutter) string(has bool) string {
-	if !has {
-		return ""
-	}
+func (c *cutter) string() string {
 	n := c.uvarint()
 	if n > uint64(len(c.raw)-c.at) {
 		c.failed, c.at = true, len(c.raw)
@@ -328,35 +292,32 @@ func eachEvent(raw []byte, do func(ev *events.Event, logTime events.Micros) erro
 }
 
 func (c *cutter) event(ev *events.Event, last *base) {
-	ev.Kind = events.Kind(c.raw[c.at])
+	head := c.raw[c.at]
 	c.at++
-	bits := c.uvarint()
-	has := func(bit uint64) bool { return bits&bit != 0 }
+	ev.Kind, ev.Backfill = events.Kind(head&^isBackfill), head&isBackfill != 0
 	last.seq += c.uvarint()
-	ev.Seq, ev.Slot, ev.Backfill = last.seq, uint16(c.uvarint()), has(hasBackfill)
+	ev.Seq, ev.Slot = last.seq, uint16(c.uvarint())
 	last.time += events.Micros(c.varint())
 	last.logTime += events.Micros(c.varint())
 	ev.Time = last.time
-	ev.User, ev.Peer, ev.Board = c.string(has(hasUser)), c.string(has(hasPeer)), c.string(has(hasBoard))
-	ev.Pin, ev.Item = c.string(has(hasPin)), c.string(has(hasItem))
-	if has(hasItems) {
-		for n := c.uvarint(); n > 0 && !c.failed; n-- {
-			ev.Items = append(ev.Items, c.string(true))
+
+	for f := range fieldsOf(ev).All() {
+		switch f {
+		case events.FieldItems:
+			for n := c.uvarint(); n > 0 && !c.failed; n-- {
+				ev.Items = append(ev.Items, c.string())
+			}
+		case events.FieldAttributes:
+			if data := c.string(); data != "" {
+				ev.Attributes = []byte(data)
+			}
+		case events.FieldScore:
+			ev.Score = c.varint()
+		case events.FieldRead:
+			ev.Read = events.Micros(c.varint())
+		default:
+			*ev.Text(f) = c.string()
 		}
 	}
-	ev.RepinUser, ev.RepinPin = c.string(has(hasRepin)), c.string(has(hasRepin))
-	ev.Title = c.string(has(hasTitle))
-	if has(hasAttributes) {
-		ev.Attributes = []byte(c.string(true))
-	}
-	if has(hasScore) {
-		ev.Score = c.varint()
-	}
-	if has(hasEncoded) {
-		ev.Encoded = []byte(c.string(true))
-	}
-	ev.Source = c.string(has(hasSource))
-	if has(hasRead) {
-		ev.Read = events.Micros(c.varint())
-	}
+	ev.Complete()
 }

@@ -126,6 +126,7 @@ func (w *World) event() events.Event {
 		w.offset++
 		ev.Backfill, ev.Source, ev.Offset = true, "old", w.offset
 	}
+	ev.Complete()
 	return ev
 }
 
@@ -140,7 +141,6 @@ func (w *World) fill(ev *events.Event) {
 		ev.Board, ev.Title = "art", ""
 	case events.PinCreated:
 		ev.Board, ev.Pin, ev.Item = w.board(), w.pin(), w.item()
-		ev.Encoded = []byte(ev.Board + ev.Pin + ev.Item)
 	case events.PinMoved:
 		ev.Board, ev.Pin = w.board(), w.pin()
 	case events.PinDeleted:
