@@ -3,7 +3,7 @@ package gateway
 import (
 	"bytes"
 
-	"github.com/skein-feed/skein/gateway/internal/admission"
+	"github.com/skein-feed/skein/gateway/access"
 )
 
 // header is a header that decides whether a call is plain.
@@ -195,7 +195,7 @@ func (h *head) take(name header, value []byte) bool {
 		return h.call.first(authorization)
 	case host:
 		h.host = value
-		return h.call.first(host) && admission.PlainHost(value)
+		return h.call.first(host) && access.PlainHost(value)
 	case contentLength:
 		// One way to write a number: no sign, no zero before it, nothing beside it.
 		n, ok := number(string(value), 5)

@@ -20,6 +20,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -106,8 +107,8 @@ func echoing(ctx context.Context, l net.Listener, method http.Handler, limits ..
 }
 
 // anyHost lets any host be named.
-func anyHost() admission.Hosts {
-	h, err := admission.NewHosts([]string{"*"})
+func anyHost() access.Hosts {
+	h, err := access.NewHosts([]string{"*"})
 	if err != nil {
 		panic(err)
 	}

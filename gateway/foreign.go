@@ -7,14 +7,9 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
-
-// IsLoopbackHost reports whether the Host of a request, with or without a port, means loopback whatever any DNS server answers:
-// localhost, 127.0.0.0/8 or ::1.
-func IsLoopbackHost(host string) bool { return admission.IsLoopbackHost(host) }
 
 // foreignHost refuses a request for another Host, if the service has no access control. nil: it may be answered.
 func (s *Server) foreignHost(r *http.Request) *apierror.Failure {

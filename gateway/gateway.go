@@ -117,7 +117,7 @@ type Server struct {
 	gate     *access.Gate         // may be nil
 	tls      *access.Certificates // may be nil
 	cors     *cors.Cors           // may be nil
-	hosts    admission.Hosts
+	hosts    access.Hosts
 	console  http.Handler // may be nil
 	limits   Limits
 	logger   *slog.Logger
@@ -169,7 +169,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	callable, err := admission.NewHosts(o.AllowedHosts)
+	callable, err := access.NewHosts(o.AllowedHosts)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,8 @@
 //	                                 ▼
 //	                     Caller{Name, Roles, User}, or why not
 //
+// A service without a Gate cannot tell callers apart. It answers only to the [Hosts] that no page of the web can have as its own.
+//
 // # What must stay true
 //
 // An unauthenticated caller has no role: the zero [Caller] may do nothing. A call without credentials is refused with

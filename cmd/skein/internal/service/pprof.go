@@ -8,7 +8,7 @@ import (
 	"net/http/pprof"
 	"time"
 
-	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/gateway/access"
 )
 
 // servePprof serves profiles until the context ends. It closes the listener.
@@ -32,7 +32,7 @@ func servePprof(ctx context.Context, l net.Listener) error {
 // read profiles through the browser.
 func ofThisMachine(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !gateway.IsLoopbackHost(r.Host) || r.Header.Get("Origin") != "" {
+		if !access.IsLoopbackHost(r.Host) || r.Header.Get("Origin") != "" {
 			http.Error(w, "profiles are for this machine: ask for them at 127.0.0.1 or localhost", http.StatusForbidden)
 			return
 		}

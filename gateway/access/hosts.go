@@ -1,4 +1,4 @@
-package admission
+package access
 
 import (
 	"fmt"
@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Hosts are the names by which a service without access control may be called: those that mean loopback, and some more. A page of the
-// web can have its own name mean 127.0.0.1 (DNS rebinding), and its browser then lets it call the service as its own origin. Such a call
-// bears the name of the page.
+// Hosts are the names by which a service without access control may be called: those that mean loopback, and those that
+// --allowed-hosts names. A page of the web can have its own name resolve to 127.0.0.1 (DNS rebinding), and the browser then lets the
+// page call the service as its own origin. Such a call carries the name of the page in its Host header, so it is refused.
 type Hosts struct {
 	any   bool
 	named map[string]bool
 }
 
-// NewHosts allows names and addresses beside those that mean loopback; "*" allows all.
+// NewHosts allows names and addresses in addition to those that mean loopback. "*" allows all.
 func NewHosts(allowed []string) (Hosts, error) {
 	h := Hosts{named: map[string]bool{}}
 	for _, name := range allowed {
@@ -23,7 +23,7 @@ func NewHosts(allowed []string) (Hosts, error) {
 		case name == "*":
 			h.any = true
 		case !PlainHost(name), strings.ContainsAny(name, ":[]") && net.ParseIP(strings.Trim(name, "[]")) == nil:
-			return Hosts{}, fmt.Errorf("gateway: %q is no host: want a name or an address without a port, or *", name)
+			return Hosts{}, fmt.Errorf("access: %q is no host: want a name or an address without a port, or *", name)
 		default:
 			h.named[hostName(name)] = true
 		}
@@ -36,7 +36,7 @@ func (h Hosts) Allow(host string) bool {
 	return h.any || h.Known(host)
 }
 
-// Known reports whether a Host means loopback or was named: no page of the web has it for its own.
+// Known reports whether a Host means loopback or was named. No page of the web can have such a Host as its own.
 func (h Hosts) Known(host string) bool { return IsLoopbackHost(host) || h.named[hostName(host)] }
 
 // IsLoopbackHost reports whether the Host of a request, with or without a port, means loopback whatever any DNS server answers:
@@ -47,7 +47,7 @@ func IsLoopbackHost(host string) bool {
 	return name == "localhost" || err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
 }
 
-// hostName is a Host without its port, as names are compared.
+// hostName returns a Host without its port, in the form in which names are compared.
 func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -57,7 +57,7 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// PlainHost reports whether a value is a name or an address, perhaps with a port. net/http takes more than these.
+// PlainHost reports whether a value consists of the characters of a name or an address, perhaps with a port. net/http accepts other values too.
 func PlainHost[T string | []byte](v T) bool {
 	for i := range len(v) {
 		switch c := v[i]; {
