@@ -31,13 +31,13 @@ type identity struct {
 	conn *admission.Conn
 }
 
-// party names the caller whose quota a call counts against: the name of an authenticated caller, or else the address.
-func (a identity) party(s *Server, open bool) string {
+// budgetCaller names the caller for whom a budget counts: an authenticated caller by name, or else the address.
+func (a identity) budgetCaller(s *Server, open bool) string {
 	switch {
 	case s.gate != nil && !open && a.denied == nil:
 		return "caller " + a.caller.Name
 	case a.conn != nil:
-		return a.conn.Party
+		return a.conn.Caller
 	}
 	return ""
 }

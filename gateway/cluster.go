@@ -258,7 +258,7 @@ type peerMethod[Req, Res any, P request.Message[Req]] struct {
 func forPeers[Req, Res any, P request.Message[Req]](s *Server, procedure string, holds func(P) bool, do unaryDo[Req, Res, P]) {
 	m := &peerMethod[Req, Res, P]{s: s, name: procedure, holds: holds, do: do}
 	m.Handler = connect.NewUnaryHandler(procedure, func(ctx context.Context, req *connect.Request[Req]) (*connect.Response[Res], error) {
-		x := call.Info{Lag: -1, LongAnswers: s.longAnswers}
+		x := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
 		defer x.Made()
 		res, err := m.answer(ctx, P(req.Msg), &x)
 		if err != nil {
@@ -287,7 +287,7 @@ func (m *peerMethod[Req, Res, P]) answer(ctx context.Context, req P, x *call.Inf
 func (*peerMethod[Req, Res, P]) letsIn(from identity) bool { return from.denied == nil }
 
 func (m *peerMethod[Req, Res, P]) answerPlain(ctx context.Context, _ identity, body []byte, out *callBuffer) (lag int64, err error) {
-	x := call.Info{Lag: -1, LongAnswers: m.s.longAnswers}
+	x := call.Info{Lag: -1, LongPages: m.s.budgets.LongPages}
 	defer x.Made()
 	req := P(new(Req))
 	if err := request.UnmarshalProto(body, req); err != nil {

@@ -102,7 +102,7 @@ func (u *unaryMethod[Req, Res, P]) answerPlain(
 	in := &struct {
 		req request.Received[Req, P]
 		x   call.Info
-	}{x: call.Info{Lag: -1, LongAnswers: u.s.longAnswers}}
+	}{x: call.Info{Lag: -1, LongPages: u.s.budgets.LongPages}}
 	defer in.x.Made()
 	if err := request.UnmarshalProto(body, in.req.Message()); err != nil {
 		in.req.Undecoded(err)

@@ -260,7 +260,7 @@ func (c *fastConn) hold(n int) *apierror.Failure {
 	}
 	a := c.caller
 	a.conn = c.known
-	c.held.Of(c.f.s.budgets.Bytes, a.party(c.f.s, false))
+	c.held.ChargeTo(c.f.s.budgets.Bytes, a.budgetCaller(c.f.s, false))
 	return c.held.Hold(int64(n))
 }
 

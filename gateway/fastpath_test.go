@@ -95,6 +95,7 @@ func echoing(ctx context.Context, l net.Listener, method http.Handler, limits ..
 	for _, f := range limits {
 		f(&set)
 	}
+	set.ShedAfter = -1
 	s := &Server{
 		limits: set.withDefaults(), logger: slog.New(slog.DiscardHandler), methods: map[string]http.Handler{checkPath: method},
 		pages: http.NotFoundHandler(), hosts: anyHost(), errorWriter: connect.NewErrorWriter(),

@@ -20,7 +20,6 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/adminservice"
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
-	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/eventservice"
 	"github.com/skein-feed/skein/gateway/internal/feedservice"
 	"github.com/skein-feed/skein/gateway/internal/metrics"
@@ -127,10 +126,8 @@ type Server struct {
 	problems func() []string
 
 	metrics     *metrics.Metrics
-	shed        admission.Shedder
 	budgets     admission.Budgets
-	longAnswers call.Semaphore
-	quotas      *admission.Quotas // nil: no caller is limited
+	callerRates *admission.CallerRates // nil: callers may make any number of calls a second
 	rules       request.Rules
 	errorWriter *connect.ErrorWriter
 	// rights are those of every method, by path.
@@ -210,16 +207,14 @@ func New(o Options) (*Server, error) {
 	if s.cluster = newJoined(&o); s.cluster != nil {
 		stores.Peers = s.cluster.Peers
 	}
-	s.shed.Limit = s.limits.ShedAfter
-	s.budgets = admission.NewBudgets(s.limits.budgets())
-	s.longAnswers = call.NewSemaphore()
-	s.quotas = admission.NewQuotas(s.limits.quotas())
+	s.budgets = admission.NewBudgets(limits.budgets())
+	s.callerRates = admission.NewCallerRates(limits.CallerRate, limits.CallerBurst)
 	s.life, s.endLife = context.WithCancel(context.Background())
 	if s.rules, err = request.NewRules(); err != nil {
 		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
 	}
 	if s.metrics, err = metrics.New(o.Registry, metrics.Observed{
-		Views: stores, Growth: &s.growth, Budgets: &s.budgets, Connections: &s.conns, Shed: &s.shed, Life: s.life, Version: o.Version,
+		Views: stores, Growth: &s.growth, Budgets: &s.budgets, Connections: &s.conns, Life: s.life, Version: o.Version,
 	}); err != nil {
 		return nil, fmt.Errorf("gateway: metrics: %w", err)
 	}

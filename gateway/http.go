@@ -56,18 +56,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.turnAway(w, r, unknownCaller(a.denied))
 		return
 	}
-	arriving := s.budgets.Arriving
+	requests := s.budgets.Requests
 	switch {
 	case a.open:
-		arriving = s.budgets.OpenArriving
+		requests = s.budgets.HealthRequests
 	case s.streams[r.URL.Path]:
-		arriving = s.budgets.StreamsArriving
+		requests = s.budgets.StreamRequests
 	}
-	if f := arriving.Take(a.held.Party, 1); f != nil {
+	if f := requests.Take(a.held.Caller(), 1); f != nil {
 		s.turnAway(w, r, f)
 		return
 	}
-	defer arriving.Give(a.held.Party, 1)
+	defer requests.Give(a.held.Caller(), 1)
 	defer a.held.Release()
 	if r.ContentLength > int64(s.limits.BodyBytes) {
 		s.turnAway(w, r, s.tooLarge(""))
@@ -121,7 +121,7 @@ func (s *Server) arrived(w http.ResponseWriter, r *http.Request) *arrival {
 	if s.gate != nil && a.denied == nil && s.streams[r.URL.Path] {
 		a.again = func() identity { return s.who(authorization, cert) }
 	}
-	a.held = admission.NewHolding(s.budgets.Bytes, a.party(s, a.open))
+	a.held = admission.NewHolding(s.budgets.Bytes, a.budgetCaller(s, a.open))
 	return a
 }
 

@@ -96,7 +96,7 @@ func TestRapidResets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := w.server.budgets.Arriving.Used()
+	before := w.server.budgets.Requests.Used()
 	f, h := w.h2Client(t), h2Head(connectv1.GraphServiceListFollowersProcedure)
 	for i := range uint32(20_000) {
 		if !f.call(2*i+1, h, body) || f.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
@@ -105,10 +105,10 @@ func TestRapidResets(t *testing.T) {
 	}
 	w.publish(follow("ann", "cid"))
 	f.conn.Close()
-	for w.server.budgets.Arriving.Used() > before || w.server.budgets.UnderWay() > 0 {
+	for w.server.budgets.Requests.Used() > before || w.server.budgets.UnderWay() > 0 {
 		runtime.Gosched()
 	}
-	b := w.server.budgets.Arriving
+	b := w.server.budgets.Requests
 	// net/http runs 250 of one connection at a time, cancelled or not; two are the publishers'.
 	if b.Highest() > 252 {
 		t.Errorf("%d calls were under way", b.Highest())
@@ -160,7 +160,7 @@ func TestSlowReadersOfHTTP2(t *testing.T) {
 	for range calls {
 		<-f.reset
 	}
-	for w.server.budgets.Arriving.Used() > 0 || w.server.budgets.Bytes.Used() > 0 {
+	for w.server.budgets.Requests.Used() > 0 || w.server.budgets.Bytes.Used() > 0 {
 		runtime.Gosched()
 	}
 	w.callsOfEachKind()

@@ -269,14 +269,14 @@ func TestLargeBodiesOfTheLoop(t *testing.T) {
 	for b.Used() > 0 { // an answer that has arrived is released just after
 		runtime.Gosched()
 	}
-	if f := b.Take("127.0.0.1/32", b.LimitEach()); f != nil {
+	if f := b.Take("127.0.0.1/32", b.CallerLimit); f != nil {
 		t.Fatal(f)
 	}
 	_, err := w.graph.CheckFollows(t.Context(), connect.NewRequest(req))
 	if d := detailsOf(t, err); d.reason != "CALLER_LIMIT" {
 		t.Error(err)
 	}
-	b.Give("127.0.0.1/32", b.LimitEach())
+	b.Give("127.0.0.1/32", b.CallerLimit)
 	ask(w, w.graph.CheckFollows, req)
 	for b.Used() > 0 {
 		runtime.Gosched()
@@ -326,7 +326,7 @@ func TestSlowReaders(t *testing.T) {
 	}
 	w.callsOfEachKind()
 	all.Wait()
-	for w.server.budgets.Arriving.Used() > 0 || w.server.budgets.Bytes.Used() > 0 {
+	for w.server.budgets.Requests.Used() > 0 || w.server.budgets.Bytes.Used() > 0 {
 		runtime.Gosched()
 	}
 	w.callsOfEachKind()

@@ -18,16 +18,16 @@ type Limits struct {
 	BodyBytes int
 	// HeaderBytes is the largest request header. Default 64 KiB. A GET has its message in there.
 	HeaderBytes int
-	// InFlight is how many calls may be under way together; more are refused as OVERLOADED. Default 4096. Streams, health checks
-	// and the calls of operators do not count: they have budgets of their own.
+	// InFlight is how many reads may be in work together, and how many writes; more are refused as OVERLOADED. Default 4096. Streams,
+	// health checks and the calls of operators have budgets of their own.
 	InFlight int
-	// Heavy is how many expensive calls may run together. Default: three of four processors, at least one.
-	Heavy int
+	// ExpensiveReads is how many reads that keep a processor busy may run together. Default: three of four processors, at least one.
+	ExpensiveReads int
 	// RequestBytes is how many bytes of requests, as they came and decoded, and of answers that wait for their clients, all
 	// calls together may hold; one caller may hold a quarter. Default 256 MiB. It should be an eighth of what the process may have.
 	RequestBytes int
-	// ShedAfter is how long calls that have come may wait until they are begun, for lack of processors; above it a part of them is
-	// refused as OVERLOADED. Default 500 ms; negative: nothing is refused for that.
+	// ShedAfter is how long calls may wait for a processor. While they wait longer, a part of the reads, writes and streams is refused
+	// as OVERLOADED. Default 500 ms; negative: nothing is refused for that.
 	ShedAfter time.Duration
 	// Connections is how many may be open together, and half of them from one address. Beyond it one on which no call is worked
 	// on is closed for each that comes, and if there is none the new one is refused. Default 10 000: some 100 MB.
@@ -69,7 +69,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.BodyBytes, 4<<20)
 	def(&l.HeaderBytes, 64<<10)
 	def(&l.InFlight, 4096)
-	def(&l.Heavy, max(1, 3*runtime.GOMAXPROCS(0)/4))
+	def(&l.ExpensiveReads, max(1, 3*runtime.GOMAXPROCS(0)/4))
 	def(&l.RequestBytes, 256<<20)
 	def(&l.ShedAfter, 500*time.Millisecond)
 	def(&l.Connections, 10_000)
@@ -89,18 +89,15 @@ func (l Limits) withDefaults() Limits {
 // healthStreams is how many health checks may be watched together.
 const healthStreams = 256
 
-func (l Limits) budgets() admission.BudgetLimits {
-	return admission.BudgetLimits{
-		Calls: l.InFlight, Heavy: l.Heavy, Bytes: l.RequestBytes, Body: l.BodyBytes,
+func (l Limits) budgets() admission.Limits {
+	return admission.Limits{
+		Calls: l.InFlight, ExpensiveReads: l.ExpensiveReads, CallerInFlight: l.CallerInFlight, Bytes: l.RequestBytes, Body: l.BodyBytes,
+		ShedAfter: l.ShedAfter,
 		Streams: map[string]int{
 			healthv1connect.HealthWatchProcedure: healthStreams, connectv1.EventServiceWatchProcedure: l.Watches,
 			connectv1.FeedServiceWatchFeedProcedure: l.FeedWatches,
 		},
 	}
-}
-
-func (l Limits) quotas() admission.QuotaLimits {
-	return admission.QuotaLimits{Rate: l.CallerRate, Burst: l.CallerBurst, InFlight: l.CallerInFlight}
 }
 
 func def[T comparable](field *T, value T) {

@@ -60,14 +60,17 @@ func (w *world) askLong(size int32, patience time.Duration) map[string]error {
 	return errs
 }
 
-// TestLongAnswers: a page that is long is made when the semaphore admits it, and releases that; short ones wait for nothing.
+// TestLongAnswers: a long page is made when there is a place for it in the budget, and gives the place back; short pages wait for nothing.
 func TestLongAnswers(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen, withCounters)
 	w.caughtUp(w.publish(follow("ann", "bob"), pinned("bob", "", "p")))
+	pages := w.server.budgets.LongPages
 	for way, options := range map[string][]connect.ClientOption{"binary": nil, "JSON": {connect.WithProtoJSON()}, "gRPC": {connect.WithGRPC()}} {
 		w.connect(options...)
-		for range cap(w.server.longAnswers) {
-			w.server.longAnswers <- struct{}{}
+		for range pages.Limit {
+			if err := pages.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
 		for name, err := range w.askLong(call.ShortPage, patienceOfTests) {
 			if err != nil {
@@ -76,19 +79,19 @@ func TestLongAnswers(t *testing.T) {
 		}
 		for name, err := range w.askLong(call.ShortPage+1, 50*time.Millisecond) {
 			if err == nil {
-				t.Errorf("%s: a long page of %s was made without the semaphore", way, name)
+				t.Errorf("%s: a long page of %s was made without a place", way, name)
 			}
 		}
-		for range cap(w.server.longAnswers) {
-			<-w.server.longAnswers
+		for range pages.Limit {
+			pages.Done()
 		}
 		for name, err := range w.askLong(call.ShortPage+1, patienceOfTests) {
 			if err != nil {
 				t.Errorf("%s: a long page of %s: %v", way, name, err)
 			}
 		}
-		if n := len(w.server.longAnswers); n > 0 {
-			t.Errorf("%s: %d are not released", way, n)
+		if n := pages.Used(); n > 0 {
+			t.Errorf("%s: %d places are not given back", way, n)
 		}
 	}
 }

@@ -34,7 +34,7 @@ type method struct {
 	name string
 	// right is who may call it.
 	right right
-	// budget is for how many calls of its kind may be under way.
+	// budget is that of the class of the method: how many of its calls may be in work.
 	budget *admission.Budget
 	seen   metrics.RPC
 }
@@ -65,10 +65,10 @@ func unaryByHand[Req, Res any, P request.Message[Req]](
 	do func(context.Context, P, *call.Info) (*Res, error),
 ) {
 	u := &unaryMethod[Req, Res, P]{method: s.newMethod(procedure), check: check, do: do}
-	u.budget = s.budgets.OfCalls(u.right.open, u.right.roles.Any(access.Admin))
+	u.budget = s.budgetOf(u.right)
 	u.Handler = connect.NewUnaryHandler(procedure,
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]]) (*connect.Response[Res], error) {
-			x := call.Info{Lag: -1, LongAnswers: s.longAnswers}
+			x := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
 			defer x.Made()
 			msg, err := u.answer(ctx, identityOf(ctx), req.Msg, &x)
 			if err != nil {
@@ -116,44 +116,54 @@ func (u *unaryMethod[Req, Res, P]) answer(
 	return res, err
 }
 
-// enter counts a call against the budget of its kind and its caller's quota, or refuses it, as it does a part of all when there
-// are too many. The caller must leave what it has entered.
+// budgetOf returns the budget for the calls of a method with such a right.
+func (s *Server) budgetOf(r right) *admission.Budget {
+	switch {
+	case r.open:
+		return s.budgets.Health
+	case r.roles.Any(access.Admin):
+		return s.budgets.Operators
+	case r.roles.Any(access.Publish):
+		return s.budgets.Writes
+	}
+	return s.budgets.Reads
+}
+
+// enter takes a call's place in the budget of its class, and counts it for its caller, or refuses it. The caller of enter must call
+// leave when the call has ended. Calls that need no token count for nobody.
 func (m *method) enter(a identity, now time.Time) error {
 	if f := m.budget.Take("", 1); f != nil {
 		return f
 	}
-	if f := m.quota(a, now); f != nil {
-		m.budget.Give("", 1)
-		return f
+	if !m.right.open {
+		if f := m.s.enterCaller(a.caller.Name, now); f != nil {
+			m.budget.Give("", 1)
+			return f
+		}
 	}
 	a.conn.Begin(now)
 	return nil
 }
 
-// leave ends a call.
+// enterCaller counts a call for its caller, or refuses it.
+func (s *Server) enterCaller(caller string, now time.Time) *apierror.Failure {
+	if f := s.budgets.Callers.Take(caller, 1); f != nil {
+		return f
+	}
+	f := s.callerRates.Take(caller, now)
+	if f != nil {
+		s.budgets.Callers.Give(caller, 1)
+	}
+	return f
+}
+
+// leave gives back what enter has taken.
 func (m *method) leave(a identity) {
 	a.conn.End()
 	m.budget.Give("", 1)
-	if q := m.s.quotas; q != nil && !m.right.open {
-		q.Give(a.caller.Name)
+	if !m.right.open {
+		m.s.budgets.Callers.Give(a.caller.Name, 1)
 	}
-}
-
-// quota refuses what is too much now, or too much of one caller.
-func (m *method) quota(a identity, now time.Time) *apierror.Failure {
-	if m.right.open {
-		return nil
-	}
-	if !m.right.roles.Any(access.Admin) {
-		// Operators are let in even when calls are shed, so that they can find out why.
-		if f := m.s.shed.Admit(); f != nil {
-			return f
-		}
-	}
-	if q := m.s.quotas; q != nil {
-		return q.Take(a.caller.Name, now)
-	}
-	return nil
 }
 
 // streamMethod is a method that answers with a stream. Its requests are checked as those of [unary].
@@ -171,7 +181,7 @@ func stream[Req, Res any, P request.Message[Req]](
 	do func(context.Context, P, call.Stream[Res]) error,
 ) *streamMethod[Req, Res, P] {
 	m := &streamMethod[Req, Res, P]{s.newMethod(procedure), procedure, ruled(s, check), do}
-	m.budget = s.budgets.OfStream(procedure)
+	m.budget = s.budgets.NewStream(procedure, !m.right.open && !m.right.roles.Any(access.Admin))
 	s.streams[procedure] = true
 	s.methods[procedure] = connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]], out *connect.ServerStream[Res]) error {

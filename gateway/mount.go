@@ -64,7 +64,7 @@ func (s *Server) mountFeed() error {
 	if s.views.Inbox == nil {
 		return nil
 	}
-	f, err := feedservice.New(s.views, s.metrics, s.budgets.Heavy, s.logger)
+	f, err := feedservice.New(s.views, s.metrics, s.budgets.ExpensiveReads, s.logger)
 	if err != nil {
 		return err
 	}

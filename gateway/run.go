@@ -36,7 +36,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	var rest sync.WaitGroup
 	defer rest.Wait()
 	rest.Go(func() { _ = f.rest.Serve(f.handoff) }) // until it is shut down or closed
-	rest.Go(func() { s.shed.Run(s.life, s.logger) })
+	rest.Go(func() { s.budgets.Processors.Run(s.life) })
 	ended := make(chan error, 1)
 	go func() { ended <- f.accept() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is
 	failed := func(err error) error {

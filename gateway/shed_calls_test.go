@@ -21,7 +21,7 @@ func TestShedCalls(t *testing.T) {
 			t.Fatalf("of %d calls %d were refused", calls, refused)
 		}
 		for range 10 {
-			g.server.shed.Observe(time.Second)
+			g.server.budgets.Processors.Observe(time.Second)
 		}
 		_, err := reader.graph.CheckFollows(t.Context(), connect.NewRequest(check))
 		if err == nil {
@@ -33,8 +33,8 @@ func TestShedCalls(t *testing.T) {
 			t.Fatalf("%v: %+v", err, d)
 		}
 	}
-	if got := g.server.shed.Refused.Load(); got != uint64(refused) {
-		t.Errorf("%d are counted, %d were refused", got, refused)
+	if got := g.server.budgets.Reads.Refused(); got != uint64(refused) {
+		t.Errorf("expected %d refusals to be counted, got %d", refused, got)
 	}
 	for range 100 {
 		ask(reader, reader.health.Check, &healthv1.HealthCheckRequest{})

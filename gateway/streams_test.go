@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/internal/admission"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -95,11 +96,11 @@ func TestFloodOfStreams(t *testing.T) {
 		return w.events.Watch(t.Context(), connect.NewRequest(&skeinv1.WatchRequest{}))
 	}, w.server.limits.Watches)
 	refusedAt("events", letIn, w.server.limits.Watches, err)
-	if n := w.server.budgets.Calls.Used(); n != 0 {
+	if n := w.server.budgets.Reads.Used() + w.server.budgets.Writes.Used(); n != 0 {
 		t.Errorf("%d calls of the budget are taken", n)
 	}
 	w.callsOfEachKind()
-	if got := w.server.budgets.Streams["/"+healthv1connect.HealthName+"/Watch"].Limit(); got != healthStreams {
+	if got := w.server.budgets.Streams["/"+healthv1connect.HealthName+"/Watch"].Limit; got != healthStreams {
 		t.Errorf("the budget of health is %d", got)
 	}
 }
@@ -109,32 +110,76 @@ func TestEveryStreamHasABudget(t *testing.T) {
 	w := newWorld(t)
 	for procedure := range w.server.streams {
 		b := w.server.budgets.Streams[procedure]
-		if b == nil || b.Limit() > int64(max(healthStreams, w.server.limits.FeedWatches)) || b.Limit() < 1 {
+		if b == nil || b.Limit > int64(max(healthStreams, w.server.limits.FeedWatches)) || b.Limit < 1 {
 			t.Errorf("%s: %+v", procedure, b)
 		}
 	}
 }
 
-// TestCallsOfOperators: when the budget of calls is used up, operators are still answered.
+// TestCallsOfOperators: when the budgets of reads and writes are used up, operators are still answered.
 func TestCallsOfOperators(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
-	if f := w.server.budgets.Calls.Take("", 1); f != nil {
-		t.Fatal(f)
+	for _, b := range []*admission.Budget{w.server.budgets.Reads, w.server.budgets.Writes} {
+		if f := b.Take("", 1); f != nil {
+			t.Fatal(f)
+		}
 	}
 	_, err := w.followers("bob", anyKind)(1, "", "")
 	wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
 	ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
 	ask(w, w.health.Check, &healthv1.HealthCheckRequest{})
-	w.server.budgets.Calls.Give("", 1)
+	w.server.budgets.Reads.Give("", 1)
+	w.server.budgets.Writes.Give("", 1)
 	w.callsOfEachKind()
+}
+
+// TestWritesTakeNoPlaceOfReads: while writes hold all their places, because the log does not take them, reads are answered; and writes
+// are while reads hold all of theirs.
+func TestWritesTakeNoPlaceOfReads(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
+	read := func() error {
+		_, err := w.followers("bob", anyKind)(1, "", "")
+		return err
+	}
+	write := func() error {
+		_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("ann", "bob")}}))
+		return err
+	}
+	for _, c := range []struct {
+		name           string
+		full           *admission.Budget
+		refused, taken func() error
+	}{
+		{"writes", w.server.budgets.Writes, write, read},
+		{"reads", w.server.budgets.Reads, read, write},
+	} {
+		t.Run(c.name+" are full", func(t *testing.T) {
+			if f := c.full.Take("", 1); f != nil {
+				t.Fatal(f)
+			}
+			defer c.full.Give("", 1)
+			before := c.full.Refused()
+			err := c.refused()
+			wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
+			if want := "the service allows 1 " + c.name + " at a time"; !strings.Contains(err.Error(), want) {
+				t.Errorf("expected an error with %q, got %v", want, err)
+			}
+			if got := c.full.Refused() - before; got != 1 {
+				t.Errorf("expected 1 refusal to be counted, got %d", got)
+			}
+			if err := c.taken(); err != nil {
+				t.Errorf("expected the other class to be answered, got %v", err)
+			}
+		})
+	}
 }
 
 // TestFloodOfExpensiveReads: reads by heat run so many at once, some wait for a moment, and the rest is refused. Others are
 // answered all the while.
 func TestFloodOfExpensiveReads(t *testing.T) {
-	w := newWorld(t, withFeeds, func(o *worldOptions) { o.Limits.Heavy, o.Limits.InFlight = 1, 16 })
-	h := w.server.budgets.Heavy
-	h.Patience = time.Millisecond
+	w := newWorld(t, withFeeds, func(o *worldOptions) { o.Limits.ExpensiveReads, o.Limits.InFlight = 1, 16 })
+	b := w.server.budgets.ExpensiveReads
+	b.Patience = time.Millisecond
 	byHeat := func() error {
 		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{
 			ReaderId: "ann", Order: skeinv1.FeedOrder_FEED_ORDER_TRENDING,
@@ -144,28 +189,30 @@ func TestFloodOfExpensiveReads(t *testing.T) {
 	if err := byHeat(); err != nil {
 		t.Fatal(err)
 	}
-	leave, err := h.Enter(t.Context())
-	if err != nil {
+	if err := b.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "")
-	h.Patience = time.Hour
+	b.Patience = time.Hour
 	waits := make(chan error)
 	go func() { waits <- byHeat() }()
-	for h.Used() < 2 {
+	for b.Waiting() < 1 {
 		runtime.Gosched()
 	}
 	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "") // 16 calls, of which two may be expensive
 	ask(w, w.feed.ReadFeed, &skeinv1.ReadFeedRequest{ReaderId: "ann"})
 	w.callsOfEachKind()
-	leave()
+	b.Done()
 	if err := <-waits; err != nil {
 		t.Error(err)
 	}
 	if err := byHeat(); err != nil {
 		t.Error(err)
 	}
-	if n := h.Used(); n != 0 {
+	if n := b.Used(); n != 0 {
 		t.Errorf("%d expensive reads are under way", n)
+	}
+	if n := b.Refused(); n != 2 {
+		t.Errorf("expected 2 refusals to be counted, got %d", n)
 	}
 }

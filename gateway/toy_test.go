@@ -88,12 +88,12 @@ func TestToyMethod(t *testing.T) {
 					wantError(t, err, c.code, c.reason, c.field)
 				})
 			}
-			calls := s.budgets.Calls
-			taken := calls.Limit()
-			if f := calls.Take("", taken); f != nil {
+			reads := s.budgets.Reads
+			taken := reads.Limit
+			if f := reads.Take("", taken); f != nil {
 				t.Fatal(f)
 			}
-			defer calls.Give("", taken)
+			defer reads.Give("", taken)
 			_, err = ask("reader", &skeinv1.ListFollowingRequest{UserId: "ann"})
 			wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
 		})

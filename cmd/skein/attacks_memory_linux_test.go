@@ -275,7 +275,7 @@ func (a *attacker) worked(ctx context.Context) {
 		}
 		defer res.Body.Close()
 		text, err := io.ReadAll(res.Body)
-		if err == nil && !strings.Contains(string(text), "\nskein_budget_used{of=\"calls\"} 0\n") {
+		if err == nil && !strings.Contains(string(text), "\nskein_budget_used{of=\"reads\"} 0\n") {
 			err = errors.New("calls are under way")
 		}
 		return err

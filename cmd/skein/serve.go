@@ -44,7 +44,7 @@ type serveCmd struct {
 	QueryCacheBytes memorySetting  `help:"Memory for follows, outboxes and inboxes: the same, or auto: 1/16; 0 means none." default:"auto"`
 	FolloweeCap     int            `help:"How many users one may follow; -1 means no limit. Imported history is not limited." default:"10000"`
 	MaxConnections  int            `help:"Connections that may be open together, and half as many from one address." default:"10000"`
-	ShedAfter       time.Duration  `help:"Refuse a part of the calls while they wait this long to begin; 0 disables it." default:"500ms"`
+	ShedAfter       time.Duration  `help:"Refuse a part of the calls while calls wait longer than this for a processor; 0 disables it." default:"500ms"`
 	CallerRate      float64        `help:"Calls that each caller may make a second, over time; 0 means any number." default:"0"`
 	CallerBurst     int            `help:"Calls that a caller who was silent may make at once; 0 means those of a second." default:"0"`
 	CallerInFlight  int            `help:"Calls that each caller may have under way, streams among them; 0 means any number." default:"0"`

@@ -24,4 +24,3 @@ func TestLoopbackHosts(t *testing.T) {
 		}
 	}
 }
-

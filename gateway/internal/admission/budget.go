@@ -1,199 +1,238 @@
 package admission
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"strings"
+	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Budget bounds how much of one thing is taken at any time: calls of a kind, streams of a kind, bytes of requests. Each thing has a
-// budget of its own, so a flood of one takes nothing from the others (docs/access.md, "More than there is room for").
+// Unlimited is the limit of a class that only each caller is bounded by.
+const Unlimited = math.MaxInt64
+
+// Class describes what a budget bounds: one class of calls, of streams, of pages, or bytes of memory.
+type Class struct {
+	// Name is a plural noun for errors and for the label "of" of the metrics: "reads".
+	Name string
+	// Limit is how much all callers together may hold.
+	Limit int64
+	// CallerLimit is how much one caller may hold. 0 means as much as all together.
+	CallerLimit int64
+	// Flag names the flag by which an operator changes these limits, for errors; empty means that there is none.
+	Flag string
+	// Queue is how many callers of [Budget.Wait] may wait at a time, and Patience how long each of them waits; 0 means without a limit.
+	Queue    int64
+	Patience time.Duration
+	// Processors, if it is set, also refuses a part of what is taken while calls wait long for a processor.
+	Processors *Processors
+}
+
+// Budget bounds how much of one class is held at a time, by all callers together and by each of them. What is beyond the limit is
+// refused at once ([Budget.Take]), or waits for its turn ([Budget.Wait]). Each class has a budget of its own, so that a flood of one
+// class takes nothing from the others. A Budget is safe for concurrent use.
 type Budget struct {
-	// what names the thing in errors and metrics: "calls".
-	what string
-	// most is how much may be taken by all together, and each by one party; each = 0: as much as all.
-	most, each int64
-	// taken may exceed most for a moment, while something is refused.
-	taken atomic.Int64
+	Class
 
-	// mu guards by and peak, which are only kept if each is set: what each party has taken, and the most that all had.
-	mu   sync.Mutex
-	by   map[string]int64
-	peak int64
+	// used may exceed the limit for a moment, while something is refused.
+	used    atomic.Int64
+	refused atomic.Uint64
+
+	// turns gives those who wait their turns, in the order in which they came. Only Wait uses it.
+	turns   *semaphore.Weighted
+	waiting atomic.Int64
+
+	// mu guards byCaller and highest, which are kept only if there is a limit per caller.
+	mu       sync.Mutex
+	byCaller map[string]int64
+	// highest is the largest value that used has had.
+	highest int64
 }
 
-func newBudget(what string, most, each int64) *Budget {
-	return &Budget{what: what, most: most, each: each, by: map[string]int64{}}
+// NewBudget returns a budget of which nothing is held.
+func NewBudget(class Class) *Budget {
+	return &Budget{Class: class, turns: semaphore.NewWeighted(class.Limit), byCaller: map[string]int64{}}
 }
 
-// Take takes n for a party, or refuses it. The caller must give back what it has taken.
-func (b *Budget) Take(party string, n int64) *apierror.Failure {
-	if b.taken.Add(n) > b.most {
-		b.taken.Add(-n)
-		return &apierror.Failure{
-			Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_OVERLOADED, Retry: apierror.RetrySoon,
-			Text: fmt.Sprintf("the service allows %d %s at a time, and others have taken them; nothing was done", b.most, b.what),
+// Take takes n for a caller, or refuses it. The caller of Take must give back what it has taken, with [Budget.Give].
+func (b *Budget) Take(caller string, n int64) *apierror.Failure {
+	f := b.take(caller, n)
+	if f != nil {
+		b.refused.Add(1)
+	}
+	return f
+}
+
+func (b *Budget) take(caller string, n int64) *apierror.Failure {
+	if p := b.Processors; p != nil {
+		if f := p.admit(); f != nil {
+			return f
 		}
 	}
-	if b.each == 0 {
+	if b.used.Add(n) > b.Limit {
+		b.used.Add(-n)
+		return b.overloaded()
+	}
+	if b.CallerLimit == 0 {
 		return nil
 	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.by[party]+n > b.each {
-		b.taken.Add(-n)
+	if b.byCaller[caller]+n > b.CallerLimit {
+		b.used.Add(-n)
 		return &apierror.Failure{
 			Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_CALLER_LIMIT, Retry: apierror.RetrySoon,
-			Text: fmt.Sprintf("one caller may take %d %s at a time; nothing was done", b.each, b.what),
+			Text: fmt.Sprintf("one caller may have %d %s at a time%s; nothing was done", b.CallerLimit, b.Name, b.byFlag()),
 		}
 	}
-	b.by[party] += n
-	b.peak = max(b.peak, b.taken.Load())
+	b.byCaller[caller] += n
+	b.highest = max(b.highest, b.used.Load())
 	return nil
 }
 
-// Give gives back what a party has taken.
-func (b *Budget) Give(party string, n int64) {
-	b.taken.Add(-n)
-	if b.each == 0 {
+// Give gives back what Take has taken for a caller.
+func (b *Budget) Give(caller string, n int64) {
+	b.used.Add(-n)
+	if b.CallerLimit == 0 {
 		return
 	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.by[party] -= n; b.by[party] <= 0 {
-		delete(b.by, party)
+	if b.byCaller[caller] -= n; b.byCaller[caller] <= 0 {
+		delete(b.byCaller, caller)
 	}
 }
 
-// Used returns how much is taken.
-func (b *Budget) Used() int64 { return b.taken.Load() }
+// Wait takes 1 of the budget, and waits for it while others hold all. It fails at once if too many wait already, and later if the
+// patience of the class or the context ends first. Otherwise the caller must call [Budget.Done]. The callers of one budget either
+// all wait, or all use Take.
+func (b *Budget) Wait(ctx context.Context) error {
+	if !b.turns.TryAcquire(1) {
+		if err := b.waitForTurn(ctx); err != nil {
+			return err
+		}
+	}
+	b.used.Add(1)
+	return nil
+}
 
-// Name names the thing in errors and metrics.
-func (b *Budget) Name() string { return b.what }
+func (b *Budget) waitForTurn(ctx context.Context) error {
+	refusal := b.overloaded()
+	defer b.waiting.Add(-1)
+	if waiting := b.waiting.Add(1); b.Queue > 0 && waiting > b.Queue {
+		b.refused.Add(1)
+		return refusal
+	}
+	if b.Patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, b.Patience, refusal)
+		defer cancel()
+	}
+	if b.turns.Acquire(ctx, 1) == nil {
+		return nil
+	}
 
-// Limit is how much may be taken by all together.
-func (b *Budget) Limit() int64 { return b.most }
+	// Either the patience has ended, or the call itself.
+	cause := context.Cause(ctx)
+	if errors.Is(cause, refusal) {
+		b.refused.Add(1)
+	}
+	return cause
+}
 
-// LimitEach is how much one party may take; 0 means as much as all.
-func (b *Budget) LimitEach() int64 { return b.each }
+// Done gives back what Wait has taken.
+func (b *Budget) Done() {
+	b.used.Add(-1)
+	b.turns.Release(1)
+}
 
-// Highest is the most that all had taken at a time, if parties are bounded.
+// overloaded is the refusal of what exceeds the limit for all callers together.
+func (b *Budget) overloaded() *apierror.Failure {
+	return &apierror.Failure{
+		Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_OVERLOADED, Retry: apierror.RetrySoon,
+		Text: fmt.Sprintf("the service allows %d %s at a time%s, and others have taken them; nothing was done", b.Limit, b.Name, b.byFlag()),
+	}
+}
+
+// byFlag returns the flag as a part of an error.
+func (b *Budget) byFlag() string {
+	if b.Flag == "" {
+		return ""
+	}
+	return " (set by " + b.Flag + ")"
+}
+
+// Used returns how much is held.
+func (b *Budget) Used() int64 { return b.used.Load() }
+
+// Waiting returns how many callers wait.
+func (b *Budget) Waiting() int64 { return b.waiting.Load() }
+
+// Refused returns how often something was refused.
+func (b *Budget) Refused() uint64 { return b.refused.Load() }
+
+// Highest returns the most that was held at a time, if there is a limit per caller.
 func (b *Budget) Highest() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.peak
+	return b.highest
 }
 
-// Budgets are those of a server.
-type Budgets struct {
-	// Calls is for ordinary calls, admin for those that an operator needs to see what is wrong, health for health checks.
-	Calls, admin, health *Budget
-	// Heavy is for calls that read much more than they answer, heavyRunning for those of them that have begun.
-	Heavy *Heavy
-	// Streams has one for each method that answers with a stream, by procedure.
-	Streams map[string]*Budget
-	// mostStreams are the limits of some of them.
-	mostStreams map[string]int
-	// Arriving is for requests in net/http from their head to the end of their answer: what is above the calls waits for its
-	// client. openArriving is for those of methods that anyone may call, streamsArriving for those of streams.
-	Arriving, OpenArriving, StreamsArriving *Budget
-	// Pages is for metrics and reflection.
-	Pages *Budget
-	// Bytes is for the bodies of requests and for answers that wait for their clients.
-	Bytes *Budget
-}
-
-// Budgets that no limit sets.
 const (
-	adminCalls   = 64
-	healthCalls  = 256
-	otherStreams = 32
-	pageCalls    = 32
-	// arrivalBytes of the bytes there are for each request that arrives or waits for its client: a stream of HTTP/2 without a body
-	// costs somewhat more.
-	arrivalBytes = 16 << 10
-	// partOfBytes is the part of all bytes that one caller may take: one of so many.
-	partOfBytes = 4
-	// partOfCalls is the part of calls that may be heavy, those that wait to begin among them: one of so many.
-	partOfCalls = 8
+	// FreeBytes of each body and of each answer are not counted: the limits of connections and of calls bound these.
+	FreeBytes = 4 << 10
+	// HeldPerByte is how often a byte of a body is held: as it came, and decoded.
+	HeldPerByte = 2
 )
 
-// BudgetLimits are what budgets may be set to.
-type BudgetLimits struct {
-	// Calls is how many may be under way together, Heavy how many expensive ones of them may run.
-	Calls, Heavy int
-	// Bytes is how many bytes of requests and answers may be held, Body the largest request body.
-	Bytes, Body int
-	// Streams is how many streams of some methods may be under way, by procedure. Of each other method it is otherStreams.
-	Streams map[string]int
+// Holding is what one call holds of a budget of bytes. It belongs to one goroutine.
+type Holding struct {
+	budget *Budget
+	caller string
+	// free is how many bytes may still be held without being counted.
+	free int64
+	held int64
 }
 
-// NewBudgets makes the budgets of a server.
-func NewBudgets(l BudgetLimits) Budgets {
-	calls, bytes := int64(l.Calls), int64(l.Bytes)
-	// The largest body must always fit.
-	own := min(bytes, max(bytes/partOfBytes, HeldPerByte*int64(l.Body)))
-	streams := 0
-	for _, n := range l.Streams {
-		streams += n
-	}
-	arriving := min(4*calls, max(adminCalls, bytes/arrivalBytes))
-	return Budgets{
-		Calls:           newBudget("calls", calls, 0),
-		admin:           newBudget("calls of operators", adminCalls, 0),
-		health:          newBudget("health checks", healthCalls, 0),
-		Heavy:           newHeavy(max(1, calls/partOfCalls), l.Heavy),
-		Streams:         map[string]*Budget{},
-		mostStreams:     l.Streams,
-		Arriving:        newBudget("requests", arriving, arriving/2),
-		OpenArriving:    newBudget("requests about health", 4*healthCalls, 2*healthCalls),
-		StreamsArriving: newBudget("requests for streams", int64(32*otherStreams+streams), int64(16*otherStreams+streams)),
-		Pages:           newBudget("pages", pageCalls, 0),
-		Bytes:           newBudget("bytes of requests and answers", bytes, own),
-	}
+// NewHolding returns the holding of a call of which the first [FreeBytes] are not counted.
+func NewHolding(budget *Budget, caller string) Holding {
+	return Holding{budget: budget, caller: caller, free: FreeBytes}
 }
 
-// OfCalls is for the calls of a method: one that anyone may call, one that operators need, or another one.
-func (b *Budgets) OfCalls(open, operators bool) *Budget {
-	switch {
-	case open:
-		return b.health
-	case operators:
-		return b.admin
+// ChargeTo sets the budget and the caller of a holding that holds nothing. A zero Holding counts every byte.
+func (h *Holding) ChargeTo(budget *Budget, caller string) { h.budget, h.caller = budget, caller }
+
+// Caller returns the caller for whom bytes are held.
+func (h *Holding) Caller() string { return h.caller }
+
+// Hold takes n bytes, or refuses them.
+func (h *Holding) Hold(n int64) *apierror.Failure {
+	free := min(n, h.free)
+	h.free -= free
+	if n -= free; n == 0 {
+		return nil
 	}
-	return b.Calls
+	if f := h.budget.Take(h.caller, n); f != nil {
+		return f
+	}
+	h.held += n
+	return nil
 }
 
-// OfStream is for the streams of a method, which are those of no other.
-func (b *Budgets) OfStream(procedure string) *Budget {
-	most := otherStreams
-	if n, ok := b.mostStreams[procedure]; ok {
-		most = n
+// Release gives everything back.
+func (h *Holding) Release() {
+	if h.held > 0 {
+		h.budget.Give(h.caller, h.held)
+		h.held = 0
 	}
-	b.Streams[procedure] = newBudget("streams of "+strings.TrimPrefix(procedure, "/"), int64(most), 0)
-	return b.Streams[procedure]
-}
-
-// UnderWay returns how many calls and streams are.
-func (b *Budgets) UnderWay() int64 {
-	n := b.Calls.Used() + b.admin.Used() + b.health.Used()
-	for _, stream := range b.Streams {
-		n += stream.Used()
-	}
-	return n
-}
-
-// All returns every budget, for metrics.
-func (b *Budgets) All() []*Budget {
-	all := []*Budget{b.Calls, b.admin, b.health, b.Heavy.Budget, b.Arriving, b.OpenArriving, b.StreamsArriving, b.Pages, b.Bytes}
-	for _, stream := range b.Streams {
-		all = append(all, stream)
-	}
-	return all
 }

@@ -9,22 +9,23 @@ import (
 	"time"
 )
 
-// Connections are the open ones, those that were handed to net/http among them. There are at most so many, and half as many from
-// one address. One that comes above that closes another one on which no call is worked on: idle or silent since it was opened,
-// with half a request, or with an answer that is not taken. So a client cannot keep others out by holding connections.
+// Connections are the open connections of a server, including those that were handed to net/http. Their number is limited, and that of
+// one client address to half of it. A new connection above the limit closes another one on which no call is worked on: one that is
+// idle, that has sent nothing or half a request, or that does not take its answer. So a client cannot keep others out by holding
+// connections.
 type Connections struct {
 	mu   sync.Mutex
 	open map[*Conn]struct{}
-	// byAddress counts them.
+	// byAddress counts the open connections of each address.
 	byAddress map[netip.Prefix]int
-	// handed are those in net/http, as it knows them.
+	// handed are the connections that net/http serves, by the values that net/http knows.
 	handed map[net.Conn]*Conn
-	// none is closed when the last connection ends. It is made by the caller who waits for that.
+	// none is closed when the last connection ends. The caller who waits for that makes it.
 	none chan struct{}
 
-	// Accepted counts the connections that came, handedOver those of them that were left to net/http.
+	// Accepted counts the connections that came, and HandedOver those of them that were handed to net/http.
 	Accepted, HandedOver atomic.Uint64
-	// Evicted counts idle connections that made room for others, refused those for which there was none.
+	// Evicted counts connections that were closed for new ones, and Refused new ones for which none could be closed.
 	Evicted, Refused atomic.Uint64
 }
 
@@ -32,53 +33,57 @@ type Connections struct {
 type Conn struct {
 	conn    net.Conn
 	address netip.Prefix
-	// Party identifies the other end where the caller has no name.
-	Party string
-	// working counts the calls that are worked on, from when their request is whole until their answer is made.
-	working atomic.Int32
-	// last is when such a call last began, or the connection was opened, in nanoseconds.
-	last atomic.Int64
+	// Caller names the other end where the caller has no name: it is the address.
+	Caller string
+	// callsInWork counts the calls from when their request is whole until their answer is made.
+	callsInWork atomic.Int32
+	// lastBegin is when such a call last began, or the connection was opened, in nanoseconds.
+	lastBegin atomic.Int64
 }
 
-// evictTries is the number of connections that are searched for idle ones. The first evictChoice idle ones are compared.
+// evictTries is how many connections are looked at to find idle ones. Of the first evictChoice idle ones, the one that has been idle
+// longest is closed. A complete search would take too long under the lock.
 const evictTries, evictChoice = 1024, 64
 
-// Enter takes a connection of at most so many, and returns nil if there is no room for it.
-func (c *Connections) Enter(conn net.Conn, most int) *Conn {
+// Enter adds a new connection. With limit connections open, or half of them from its address, it closes another one for it. If every
+// other one has a call in work, Enter returns nil, and the caller must close the new one.
+func (c *Connections) Enter(conn net.Conn, limit int) *Conn {
 	c.Accepted.Add(1)
 	in := &Conn{conn: conn, address: addressOf(conn)}
-	in.Party = in.address.String()
-	in.last.Store(time.Now().UnixNano())
+	in.Caller = in.address.String()
+	in.lastBegin.Store(time.Now().UnixNano())
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil {
 		c.open, c.byAddress, c.handed = map[*Conn]struct{}{}, map[netip.Prefix]int{}, map[net.Conn]*Conn{}
 	}
-	if own := c.byAddress[in.address] >= max(1, most/2); own || len(c.open) >= most {
+	if own := c.byAddress[in.address] >= max(1, limit/2); own || len(c.open) >= limit {
 		if !c.evict(in.address, own) {
 			c.Refused.Add(1)
 			return nil
 		}
 		c.Evicted.Add(1)
 	}
+
 	c.open[in] = struct{}{}
 	c.byAddress[in.address]++
 	return in
 }
 
-// evict closes the connection that has been quiet for the longest time, of a sample, and reports whether there was one. With own
-// it must be of the address.
+// evict closes the connection of a sample on which no call has begun for the longest time, and reports whether there was one. With
+// own set, only connections of the address count.
 func (c *Connections) evict(address netip.Prefix, own bool) bool {
 	var victim *Conn
 	tries, found := 0, 0
-	for o := range c.open { // in an order that is another one each time
+	for o := range c.open { // a map has another order each time, so the sample is a random one
 		if tries++; tries > evictTries || found == evictChoice {
 			break
 		}
-		if o.working.Load() > 0 || own && o.address != address {
+		if o.callsInWork.Load() > 0 || own && o.address != address {
 			continue
 		}
-		if found++; victim == nil || o.last.Load() < victim.last.Load() {
+		if found++; victim == nil || o.lastBegin.Load() < victim.lastBegin.Load() {
 			victim = o
 		}
 	}
@@ -86,7 +91,8 @@ func (c *Connections) evict(address netip.Prefix, own bool) bool {
 		return false
 	}
 	c.remove(victim)
-	// The connection below TLS: to say goodbye could take a while.
+
+	// Closes the connection below TLS, because the close message of TLS could block.
 	conn := victim.conn
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -111,10 +117,10 @@ func (c *Connections) remove(o *Conn) {
 	if c.byAddress[o.address]--; c.byAddress[o.address] == 0 {
 		delete(c.byAddress, o.address)
 	}
-	c.tell()
+	c.notifyIfNone()
 }
 
-// Hand notes that net/http knows a connection by another name.
+// Hand records that net/http serves a connection, and knows it as another value.
 func (c *Connections) Hand(o *Conn, as net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +128,7 @@ func (c *Connections) Hand(o *Conn, as net.Conn) {
 	c.HandedOver.Add(1)
 }
 
-// Known returns a connection that net/http has; nil means it came another way.
+// Known returns the connection that net/http knows as this value, or nil if it was not handed over.
 func (c *Connections) Known(as net.Conn) *Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,14 +152,15 @@ func (c *Connections) Count() int {
 	return len(c.open)
 }
 
-func (c *Connections) tell() {
+// notifyIfNone closes the channel of the caller who waits for the end of all connections.
+func (c *Connections) notifyIfNone() {
 	if c.none != nil && len(c.open) == 0 {
 		close(c.none)
 		c.none = nil
 	}
 }
 
-// Drained returns a channel that closes after the delay and, then, when no connection is open or the grace is over.
+// Drained returns a channel that is closed when, after the delay, either no connection is open or the grace has passed.
 func (c *Connections) Drained(delay, grace time.Duration) <-chan struct{} {
 	over := make(chan struct{})
 	go func() {
@@ -164,7 +171,7 @@ func (c *Connections) Drained(delay, grace time.Duration) <-chan struct{} {
 		none := make(chan struct{})
 		c.mu.Lock()
 		c.none = none
-		c.tell()
+		c.notifyIfNone()
 		c.mu.Unlock()
 		select {
 		case <-none:
@@ -174,22 +181,22 @@ func (c *Connections) Drained(delay, grace time.Duration) <-chan struct{} {
 	return over
 }
 
-// Begin is before the work on a call, which [Conn.End] ends. Of no connection both do nothing.
+// Begin marks the connection as one with a call in work until [Conn.End]. Both do nothing on a nil Conn.
 func (o *Conn) Begin(now time.Time) {
 	if o != nil {
-		o.last.Store(now.UnixNano())
-		o.working.Add(1)
+		o.lastBegin.Store(now.UnixNano())
+		o.callsInWork.Add(1)
 	}
 }
 
-// End is after the work on a call.
+// End follows the work on a call.
 func (o *Conn) End() {
 	if o != nil {
-		o.working.Add(-1)
+		o.callsInWork.Add(-1)
 	}
 }
 
-// addressOf returns the address of a client, or the network of 64 bits that it may choose its address from.
+// addressOf returns the IPv4 address of a client, or the network of 64 bits from which a client of IPv6 can choose its address.
 func addressOf(conn net.Conn) netip.Prefix {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {

@@ -1,13 +1,31 @@
-// Package admission bounds the resources that callers may take of a process. A caller that takes too much is refused before the others
-// feel it:
+// Package admission bounds what callers may take of a process, so that a caller who takes too much is refused before the others
+// feel it. It has three concepts.
 //
-//	connection ─▶ Connections: at most so many, half of them of one address; an idle one makes room
-//	           ─▶ Hosts: without access control, only the names that mean this service
-//	call ──────▶ Budgets: how many of each kind at a time; bytes that are held for them (Holding)
-//	           ─▶ Shedder: a part of all calls, while they wait long for a processor
-//	           ─▶ Quotas: how many a second, and at a time, of each caller
-//	           ─▶ Heavy: expensive reads run a few at a time
+//  1. [Connections]: how many connections are open, and how many of them come from one client address. A new connection closes one
+//     on which nothing is worked on, so that a client cannot keep others out by holding connections.
+//  2. [Budget]: how much of one class is held at a time, by all callers together and by each caller. A class is a kind of call
+//     (reads, writes, calls of operators, health checks), the streams of one method, or the bytes of requests and answers; classes.go
+//     lists all of them. What exceeds a budget is refused at once; only expensive reads and long pages wait for their turn. The
+//     budgets of reads, writes and streams also refuse a part of what comes while calls wait long for a processor ([Processors]):
+//     then the processors are used up before any limit is reached.
+//  3. [CallerRates]: how many calls a second each caller may make.
 //
-// Nothing here knows of requests. A refusal is an [apierror.Failure] that names the limit. The caller must give back what it has
-// taken.
+// # What a request passes
+//
+// Package gateway takes a place in each of these, from top to bottom, and gives each back when the time ends that is named beside it. If
+// one refuses, those above are given back, and nothing has been done for the request.
+//
+//	connection   Connections                              until it is closed
+//	head         Requests, HealthRequests,                until the client has taken the answer; only for requests that
+//	             StreamRequests                           net/http reads, since they may arrive as slowly as their client wants
+//	body         Bytes, beyond 4 KiB                      until the client has taken the answer
+//	call         Health, Operators, Writes, Reads,        until the answer is made, or the stream ends
+//	             or the streams of the method
+//	caller       Callers, CallerRates                     the same; not for methods that need no token
+//	query        ExpensiveReads, LongPages                until the page is made; only for such reads, which wait for a place
+//	answer       Bytes, beyond 4 KiB                      until the client has taken the answer
+//
+// Requests for /metrics and for reflection pass Pages instead of all that follows the connection.
+//
+// Nothing here knows what a request is. A refusal is an [apierror.Failure] that names the limit, its value, and the flag that sets it.
 package admission

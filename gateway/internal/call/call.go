@@ -2,16 +2,18 @@ package call
 
 import (
 	"context"
+
+	"github.com/skein-feed/skein/gateway/internal/admission"
 )
 
 // Info is what a unary answer carries beside its message.
 type Info struct {
 	// Lag is how many envelopes the answering state is behind the log; negative: does not apply.
 	Lag int64
-	// LongAnswers bounds the long answers of the server; nil means no bound.
-	LongAnswers Semaphore
-	// acquired reports whether the call holds LongAnswers.
-	acquired bool
+	// LongPages bounds how many long pages the server makes at a time; nil means no bound.
+	LongPages *admission.Budget
+	// makesLong reports whether the call has a place in LongPages.
+	makesLong bool
 }
 
 // LagHeader is the response header with [Info.Lag].

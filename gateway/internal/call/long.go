@@ -2,39 +2,26 @@ package call
 
 import "context"
 
-const (
-	// longAnswers is how many long answers are made at a time. One of them takes up to half a megabyte until it is counted as an
-	// answer that waits for its client. Thousands of calls may be at it, each of which has made a part when its turn ends.
-	longAnswers = 32
-	// ShortPage is the largest page that is not such an answer.
-	ShortPage = defaultPageSize
-)
+// ShortPage is the largest page that counts as no long page.
+const ShortPage = defaultPageSize
 
-// Semaphore bounds how many calls make a long answer at a time.
-type Semaphore chan struct{}
-
-// NewSemaphore returns that of a server.
-func NewSemaphore() Semaphore { return make(Semaphore, longAnswers) }
-
-// MakeLong acquires the semaphore of long answers, if a page of so many entries is one. The call has its views by then, and waits for
-// nothing else until [Info.Made] releases it.
+// MakeLong waits for a place among the long pages, if a page of so many entries is one. The call has its views by then, and waits for
+// nothing else until [Info.Made] gives the place back.
 func (i *Info) MakeLong(ctx context.Context, entries int) error {
-	if entries <= ShortPage || i.LongAnswers == nil || i.acquired {
+	if entries <= ShortPage || i.LongPages == nil || i.makesLong {
 		return nil
 	}
-	select {
-	case i.LongAnswers <- struct{}{}:
-		i.acquired = true
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := i.LongPages.Wait(ctx); err != nil {
+		return err
 	}
+	i.makesLong = true
+	return nil
 }
 
-// Made releases the semaphore when an answer is made, and counted or dropped.
+// Made gives back the place of a long page when the answer is made, and counted or dropped.
 func (i *Info) Made() {
-	if i.acquired {
-		<-i.LongAnswers
-		i.acquired = false
+	if i.makesLong {
+		i.LongPages.Done()
+		i.makesLong = false
 	}
 }

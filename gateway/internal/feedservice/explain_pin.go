@@ -30,11 +30,10 @@ func ValidateExplainPin(c *request.Checker, req *skeinv1.ExplainPinRequest) {
 
 // ExplainPin returns why a pin is, or is not, in a feed, from views opened as those of a first page.
 func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest, x *call.Info) (*skeinv1.ExplainPinResponse, error) {
-	leave, err := s.heavy.Enter(ctx)
-	if err != nil {
+	if err := s.expensiveReads.Wait(ctx); err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer s.expensiveReads.Done()
 	least, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err

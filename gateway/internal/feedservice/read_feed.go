@@ -63,11 +63,11 @@ func (s *Service) ReadFeed(
 ) (*skeinv1.ReadFeedResponse, error) {
 	f := feedOf(req)
 	if f.Order == inbox.Trending {
-		leave, err := s.heavy.Enter(ctx) // it reads all that is ranked
-		if err != nil {
+		// A page by heat reads all that is ranked.
+		if err := s.expensiveReads.Wait(ctx); err != nil {
 			return nil, err
 		}
-		defer leave()
+		defer s.expensiveReads.Done()
 	}
 	id, newest := FeedListID(FeedList, f, req), FeedListID(newestList, f, req)
 	start, err := s.startOf(req, id, newest)

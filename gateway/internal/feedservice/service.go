@@ -19,9 +19,9 @@ import (
 type Service struct {
 	*views.Views
 	metrics *metrics.Metrics
-	// heavy bounds the pages that read all that is ranked.
-	heavy  *admission.Heavy
-	logger *slog.Logger
+	// expensiveReads bounds how many pages that read all that is ranked are made at a time.
+	expensiveReads *admission.Budget
+	logger         *slog.Logger
 	// ranked is how many pins of a feed are ranked by heat.
 	ranked int
 
@@ -34,10 +34,10 @@ type Service struct {
 }
 
 // New fails if the inbox is of another projection.
-func New(v *views.Views, m *metrics.Metrics, heavy *admission.Heavy, logger *slog.Logger) (*Service, error) {
+func New(v *views.Views, m *metrics.Metrics, expensiveReads *admission.Budget, logger *slog.Logger) (*Service, error) {
 	ranked, err := ranked(v.Inbox.Live)
 	return &Service{
-		Views: v, metrics: m, heavy: heavy, logger: logger, ranked: ranked,
+		Views: v, metrics: m, expensiveReads: expensiveReads, logger: logger, ranked: ranked,
 		Watchers: feedwatch.New(v.Log, v.Hub, v.Inbox.Live), counts: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		Pace: watchPace, Silence: watchSilence,
 	}, err

@@ -1,32 +1,46 @@
 package metrics
 
 import (
+	"math"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/skein-feed/skein/gateway/internal/admission"
 )
 
-// underWay collects how much of each budget is taken.
-type underWay struct{ budgets *admission.Budgets }
+// budgetCollector collects how much of each budget is held.
+type budgetCollector struct{ budgets *admission.Budgets }
 
 //nolint:gochecknoglobals // constants
 var (
-	budgetTaken = prometheus.NewDesc("skein_budget_used",
-		"The part of each budget in use: calls under way, streams of each kind, bytes of requests and answers.", []string{"of"}, nil)
-	budgetLimit = prometheus.NewDesc("skein_budget_limit", "How much of it may be taken at a time.", []string{"of"}, nil)
+	budgetUsed = prometheus.NewDesc("skein_budget_used",
+		"How much of each budget is held: calls in work, streams of each kind, bytes of requests and answers.", []string{"of"}, nil)
+	budgetLimit = prometheus.NewDesc("skein_budget_limit",
+		"How much of it may be held at a time; +Inf if only each caller is bounded.", []string{"of"}, nil)
+	budgetRefusals = prometheus.NewDesc("skein_budget_refusals_total",
+		"How often the budget refused a call, or bytes of one.", []string{"of"}, nil)
+	budgetWaiting = prometheus.NewDesc("skein_budget_waiting", "Calls that wait for their turn.", []string{"of"}, nil)
 )
 
 // Describe is part of prometheus.Collector.
-func (underWay) Describe(to chan<- *prometheus.Desc) {
-	to <- budgetTaken
+func (budgetCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- budgetUsed
 	to <- budgetLimit
+	to <- budgetRefusals
+	to <- budgetWaiting
 }
 
 // Collect is part of prometheus.Collector.
-func (u underWay) Collect(to chan<- prometheus.Metric) {
-	for _, b := range u.budgets.All() {
-		to <- prometheus.MustNewConstMetric(budgetTaken, prometheus.GaugeValue, float64(b.Used()), b.Name())
-		to <- prometheus.MustNewConstMetric(budgetLimit, prometheus.GaugeValue, float64(b.Limit()), b.Name())
+func (c budgetCollector) Collect(to chan<- prometheus.Metric) {
+	for _, b := range c.budgets.All() {
+		limit := float64(b.Limit)
+		if b.Limit == admission.Unlimited {
+			limit = math.Inf(1)
+		}
+		to <- prometheus.MustNewConstMetric(budgetUsed, prometheus.GaugeValue, float64(b.Used()), b.Name)
+		to <- prometheus.MustNewConstMetric(budgetLimit, prometheus.GaugeValue, limit, b.Name)
+		to <- prometheus.MustNewConstMetric(budgetRefusals, prometheus.CounterValue, float64(b.Refused()), b.Name)
+		to <- prometheus.MustNewConstMetric(budgetWaiting, prometheus.GaugeValue, float64(b.Waiting()), b.Name)
 	}
 }
 
@@ -49,14 +63,10 @@ func (o Observed) admissionCollectors() []prometheus.Collector {
 			Name: "skein_connections_refused_total",
 			Help: "Connections that were closed at once, because there were too many and each had a call that was worked on.",
 		}, &o.Connections.Refused),
-		counterOf(prometheus.CounterOpts{
-			Name: "skein_shed_calls_total",
-			Help: "Calls that were refused because those before them waited long for a processor.",
-		}, &o.Shed.Refused),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skein_shed_ratio",
-			Help: "The part of calls that is refused at present for that reason.",
-		}, o.Shed.Part),
+			Help: "The part of reads, writes and streams that is refused at present because calls wait long for a processor.",
+		}, o.Budgets.Processors.RefusedPart),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skein_connections",
 			Help: "Connections that are open.",

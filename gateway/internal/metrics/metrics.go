@@ -34,7 +34,6 @@ type Observed struct {
 	Growth      *Growth
 	Budgets     *admission.Budgets
 	Connections *admission.Connections
-	Shed        *admission.Shedder
 	// Life is for how long the log is asked.
 	Life context.Context //nolint:containedctx // the life of the server, which no scrape passes in
 	// Version is that of the program.
@@ -88,7 +87,7 @@ func New(reg prometheus.Registerer, o Observed) (*Metrics, error) {
 	info.Set(1)
 	collectors := append(cacheCollectors(o.Views.Graph.Projection()), []prometheus.Collector{
 		m.rpcs, m.Accepted, m.Rejections, m.refusals, m.Internal, inFlight,
-		underWay{o.Budgets},
+		budgetCollector{o.Budgets},
 		watching, info,
 		newStateCollector(o.Views), newLogCollector(o), newEngineCollector(o.Views), pagesCounter("inbox", &m.Feeds.Inbox),
 		pagesCounter("merged", &m.Feeds.Merged), counterOf(prometheus.CounterOpts{
