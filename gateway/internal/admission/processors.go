@@ -95,7 +95,7 @@ func (p *Processors) admit() *apierror.Failure {
 	}
 	return &apierror.Failure{
 		Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_OVERLOADED, Retry: apierror.RetrySoon,
-		Text: fmt.Sprintf("calls wait longer than %v (--shed-after) for a processor of the service, so a part of them is refused; "+
+		Text: fmt.Sprintf("calls wait longer than %v (set by --shed-after) for a processor of the service, so a part of them is refused; "+
 			"nothing was done", p.limit),
 	}
 }

@@ -50,7 +50,7 @@ func (c *CallerRates) Take(caller string, now time.Time) *apierror.Failure {
 	r.CancelAt(now)
 	return &apierror.Failure{
 		Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_CALLER_LIMIT, Retry: max(wait, time.Millisecond),
-		Text: fmt.Sprintf("the caller makes more than %v calls a second (--caller-rate); nothing was done", c.perSecond),
+		Text: fmt.Sprintf("the caller makes more than %v calls a second (set by --caller-rate); nothing was done", c.perSecond),
 	}
 }
 

@@ -26,7 +26,7 @@ func TestEachCallerHasItsRate(t *testing.T) {
 		if f == nil {
 			t.Fatalf("%s: expected the call to be refused", caller)
 		}
-		if want := "the caller makes more than 2 calls a second (--caller-rate); nothing was done"; f.Text != want {
+		if want := "the caller makes more than 2 calls a second (set by --caller-rate); nothing was done"; f.Text != want {
 			t.Errorf("expected the error %q, got %q", want, f.Text)
 		}
 		return f.Retry
