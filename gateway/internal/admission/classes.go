@@ -30,15 +30,15 @@ const (
 	// longPages is how many pages of many entries are made at a time. Until such an answer is counted as bytes that wait for their
 	// client, it takes up to half a megabyte, and thousands of calls may be in work.
 	longPages = 32
-	// expensivePart of the reads may be expensive ones, those that wait to begin among them: one of so many.
-	expensivePart = 8
+	// At most 1/expensiveDivisor of the reads may be expensive ones, including those that wait to begin.
+	expensiveDivisor = 8
 	// expensivePatience is how long an expensive read waits until it begins.
 	expensivePatience = time.Second
-	// callerPart of all bytes may be held by one caller: one of so many.
-	callerPart = 4
-	// arrivingBytes of the bytes that there are for each request that arrives or waits for its client. A stream of HTTP/2
-	// without a body costs somewhat more.
-	arrivingBytes = 16 << 10
+	// One caller may hold at most 1/callerDivisor of all bytes.
+	callerDivisor = 4
+	// bytesPerRequest of the limit of bytes allow one request that arrives or waits for its client. A stream of HTTP/2 without a body
+	// takes somewhat more memory.
+	bytesPerRequest = 16 << 10
 )
 
 // Budgets are the budgets of a server, one for each class.
@@ -51,7 +51,7 @@ type Budgets struct {
 	ExpensiveReads, LongPages *Budget
 	// Streams has one budget for each method that answers with a stream, by procedure.
 	Streams map[string]*Budget
-	// Callers is for all calls and streams that need a caller, and bounds those of each caller but not all together.
+	// Callers is for calls and streams of all methods but those that need no token. It bounds those of each caller, and not all together.
 	Callers *Budget
 	// Requests, HealthRequests and StreamRequests are for requests in net/http from their head to the end of their answer. Those that
 	// are not in work wait for their client.
@@ -61,7 +61,7 @@ type Budgets struct {
 	// Bytes is for the bodies of requests, and for answers that wait for their clients ([Holding]).
 	Bytes *Budget
 
-	// Processors refuses a part of reads, writes and streams while they wait for a processor.
+	// Processors has the budgets of reads, writes and streams refuse a part while calls wait long for a processor.
 	Processors *Processors
 	// streamLimits are the limits of some streams, by procedure.
 	streamLimits map[string]int
@@ -71,14 +71,15 @@ type Budgets struct {
 // NewBudgets returns the budgets of a server.
 func NewBudgets(l Limits) Budgets {
 	calls, bytes, expensive := int64(l.Calls), int64(l.Bytes), int64(l.ExpensiveReads)
-	expensiveOrWaiting := max(1, calls/expensivePart)
-	requests := min(4*calls, max(operatorCalls, bytes/arrivingBytes))
+	expensiveOrWaiting := max(1, calls/expensiveDivisor)
+	requests := min(4*calls, max(operatorCalls, bytes/bytesPerRequest))
+	// All streams fit: those of methods with a limit of their own, and those of up to 32 other methods.
 	streamRequests := int64(32 * defaultStreams)
 	for _, n := range l.Streams {
 		streamRequests += int64(n)
 	}
 	// The largest body must always fit.
-	bytesOfCaller := min(bytes, max(bytes/callerPart, HeldPerByte*int64(l.Body)))
+	bytesOfCaller := min(bytes, max(bytes/callerDivisor, HeldPerByte*int64(l.Body)))
 
 	b := Budgets{Streams: map[string]*Budget{}, Processors: NewProcessors(l.ShedAfter), streamLimits: l.Streams}
 	b.Reads = b.add(Class{Name: "reads", Limit: calls, Processors: b.Processors})
