@@ -194,9 +194,12 @@ func TestFloodOfExpensiveReads(t *testing.T) {
 	}
 	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "")
 	b.Patience = time.Hour
-	waits := make(chan error)
+	waits := make(chan error, 1)
 	go func() { waits <- byHeat() }()
 	for b.Waiting() < 1 {
+		if len(waits) > 0 {
+			t.Fatalf("expected a read to wait for its turn, and it ended with %v", <-waits)
+		}
 		runtime.Gosched()
 	}
 	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "") // 16 calls, of which two may be expensive
