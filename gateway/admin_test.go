@@ -45,11 +45,6 @@ func (n *notebook) Start(_ context.Context, o operator.Order) (*skeinv1.Operatio
 	return op, nil
 }
 
-// ReportImport notes the report.
-func (n *notebook) ReportImport(ctx context.Context, r *skeinv1.ReportImportRequest) (*skeinv1.Operation, error) {
-	return n.Start(ctx, operator.Order{Kind: skeinv1.OperationKind_OPERATION_KIND_IMPORT, Projection: r.GetSource()})
-}
-
 // Get finds an operation.
 func (n *notebook) Get(_ context.Context, id string) (*skeinv1.Operation, error) {
 	n.mu.Lock()
@@ -124,16 +119,14 @@ func TestOrders(t *testing.T) {
 	ask(w, w.admin.StartRebuild, &skeinv1.StartRebuildRequest{Projection: "graph", Partitions: []uint32{0, 255}, Share: 0.5})
 	ask(w, w.admin.Verify, &skeinv1.VerifyRequest{Share: 1})
 	ask(w, w.admin.Repair, &skeinv1.RepairRequest{Projection: "inbox", Partitions: []uint32{7}})
-	ask(w, w.admin.ReportImport, &skeinv1.ReportImportRequest{Source: "follows.csv", Unit: "bytes", Done: 1})
 	res := ask(w, w.admin.EraseUser, &skeinv1.EraseUserRequest{UserId: "ann"})
-	if res.GetOperation().GetOperationId() != "004" {
+	if res.GetOperation().GetOperationId() != "003" {
 		t.Error(res)
 	}
 	want := []operator.Order{
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: "graph", Partitions: []uint32{0, 255}, Share: 0.5},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_VERIFY, Share: 1},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_REPAIR, Projection: "inbox", Partitions: []uint32{7}},
-		{Kind: skeinv1.OperationKind_OPERATION_KIND_IMPORT, Projection: "follows.csv"},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, User: "ann"},
 	}
 	if diff := cmp.Diff(want, n.orders); diff != "" {

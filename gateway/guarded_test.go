@@ -137,11 +137,6 @@ func (idle) Get(context.Context, string) (*skeinv1.Operation, error) {
 	return nil, operator.ErrUnknownOperation
 }
 
-// ReportImport is part of Operator.
-func (idle) ReportImport(context.Context, *skeinv1.ReportImportRequest) (*skeinv1.Operation, error) {
-	return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: "there is nothing to do"}
-}
-
 // List is part of Operator.
 func (idle) List(context.Context, skeinv1.OperationKind, string, int) ([]*skeinv1.Operation, bool, error) {
 	return nil, false, nil

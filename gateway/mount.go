@@ -116,7 +116,6 @@ func (s *Server) mountOperations() {
 	unary(s, connectv1.AdminServiceRollbackProcedure, nil, a.Rollback)
 	unary(s, connectv1.AdminServiceTakeSnapshotProcedure, nil, a.TakeSnapshot)
 	unary(s, connectv1.AdminServiceEraseUserProcedure, request.ValidateUser, a.EraseUser)
-	unary(s, connectv1.AdminServiceReportImportProcedure, nil, a.ReportImport)
 	unary(s, connectv1.AdminServiceGetOperationProcedure, nil, a.GetOperation)
 	unary(s, connectv1.AdminServiceListOperationsProcedure, nil, a.ListOperations)
 	unary(s, connectv1.AdminServiceCancelOperationProcedure, nil, a.CancelOperation)

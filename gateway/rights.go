@@ -81,7 +81,6 @@ var rights = map[string]right{
 	connectv1.AdminServiceEraseUserProcedure:       {roles: access.Admin},
 	connectv1.AdminServiceAcceptLogHoleProcedure:   {roles: access.Admin},
 	connectv1.AdminServiceDrainNodeProcedure:       {roles: access.Admin},
-	connectv1.AdminServiceReportImportProcedure:    {roles: access.Publish},
 	connectv1.AdminServiceGetOperationProcedure:    {roles: access.Admin},
 	connectv1.AdminServiceListOperationsProcedure:  {roles: access.Admin},
 	connectv1.AdminServiceCancelOperationProcedure: {roles: access.Admin},

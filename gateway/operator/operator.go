@@ -12,8 +12,6 @@ import (
 type Operator interface {
 	// Start begins an operation, or refuses to. It does not wait for the work.
 	Start(ctx context.Context, o Order) (*skeinv1.Operation, error)
-	// ReportImport notes how far an import is that another program does, and returns it as an operation.
-	ReportImport(ctx context.Context, report *skeinv1.ReportImportRequest) (*skeinv1.Operation, error)
 	// Get returns an operation as it is.
 	Get(ctx context.Context, id string) (*skeinv1.Operation, error)
 	// List returns at most n operations of a kind (unspecified: any), the latest first, from the one before an id on;

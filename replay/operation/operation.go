@@ -21,7 +21,6 @@ const (
 	Rollback Kind = "rollback"
 	Snapshot Kind = "snapshot"
 	Erase    Kind = "erase"
-	Import   Kind = "import"
 )
 
 // State is how far an operation is. Its text stands in files and never changes.
@@ -44,7 +43,7 @@ type Info struct {
 	// ID names the operation for ever. Ids sort by the order in which operations were accepted.
 	ID   string
 	Kind Kind
-	// Projection is what the operation is about, of an import its source; empty means all, or none.
+	// Projection is what the operation is about; empty means all, or none.
 	Projection string
 	// Args are what the work was asked for, for [Resume]. They are forgotten when the operation ends.
 	Args json.RawMessage
@@ -107,11 +106,8 @@ func (e *ConflictError) Error() string {
 var builds = map[Kind]bool{Rebuild: true, Verify: true, Repair: true, Rollback: true}
 
 // conflict reports whether two operations cannot continue beside each other: erasing with anything, the same twice, and two
-// that work on the generations of one projection. A snapshot reads a state that nothing else changes. An import only publishes.
+// that work on the generations of one projection. A snapshot reads a state that nothing else changes.
 func conflict(a, b Info) bool {
-	if a.Kind == Import || b.Kind == Import {
-		return a.Kind == b.Kind && a.Projection == b.Projection
-	}
 	if a.Kind == Erase || b.Kind == Erase {
 		return true
 	}

@@ -100,14 +100,6 @@ func (s *Service) EraseUser(
 	return &skeinv1.EraseUserResponse{Operation: op}, err
 }
 
-// ReportImport notes how far an import is.
-func (s *Service) ReportImport(
-	ctx context.Context, req *skeinv1.ReportImportRequest, _ *call.Info,
-) (*skeinv1.ReportImportResponse, error) {
-	op, err := s.Operator.ReportImport(ctx, req)
-	return &skeinv1.ReportImportResponse{Operation: op}, err
-}
-
 // GetOperation returns an operation as it is.
 func (s *Service) GetOperation(
 	ctx context.Context, req *skeinv1.GetOperationRequest, _ *call.Info,

@@ -121,8 +121,6 @@ const (
 	OperationKind_OPERATION_KIND_SNAPSHOT OperationKind = 5
 	// EraseUser.
 	OperationKind_OPERATION_KIND_ERASE OperationKind = 6
-	// ReportImport.
-	OperationKind_OPERATION_KIND_IMPORT OperationKind = 7
 )
 
 // Enum value maps for OperationKind.
@@ -135,7 +133,6 @@ var (
 		4: "OPERATION_KIND_ROLLBACK",
 		5: "OPERATION_KIND_SNAPSHOT",
 		6: "OPERATION_KIND_ERASE",
-		7: "OPERATION_KIND_IMPORT",
 	}
 	OperationKind_value = map[string]int32{
 		"OPERATION_KIND_UNSPECIFIED": 0,
@@ -145,7 +142,6 @@ var (
 		"OPERATION_KIND_ROLLBACK":    4,
 		"OPERATION_KIND_SNAPSHOT":    5,
 		"OPERATION_KIND_ERASE":       6,
-		"OPERATION_KIND_IMPORT":      7,
 	}
 )
 
@@ -1578,7 +1574,7 @@ type Operation struct {
 	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	// Its kind.
 	Kind OperationKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.OperationKind" json:"kind,omitempty"`
-	// The projection that it is about, or the source of an import; empty means all projections, or none.
+	// The projection that it is about; empty means all projections, or none.
 	Projection string `protobuf:"bytes,3,opt,name=projection,proto3" json:"projection,omitempty"`
 	// How far it is.
 	State OperationState `protobuf:"varint,4,opt,name=state,proto3,enum=skein.v1.OperationState" json:"state,omitempty"`
@@ -2582,152 +2578,6 @@ func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
 	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
-// A call of ReportImport.
-type ReportImportRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The source of the import's events. 1 to 128 bytes.
-	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Units of work done.
-	Done uint64 `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
-	// Units of work in all; 0 means unknown.
-	Total uint64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
-	// The unit of done and total.
-	Unit string `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"`
-	// The import has ended.
-	Ended bool `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`
-	// Why it failed; empty when it did not.
-	Error string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
-	// A report for people.
-	Report        string `protobuf:"bytes,7,opt,name=report,proto3" json:"report,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReportImportRequest) Reset() {
-	*x = ReportImportRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReportImportRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReportImportRequest) ProtoMessage() {}
-
-func (x *ReportImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReportImportRequest.ProtoReflect.Descriptor instead.
-func (*ReportImportRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{29}
-}
-
-func (x *ReportImportRequest) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-func (x *ReportImportRequest) GetDone() uint64 {
-	if x != nil {
-		return x.Done
-	}
-	return 0
-}
-
-func (x *ReportImportRequest) GetTotal() uint64 {
-	if x != nil {
-		return x.Total
-	}
-	return 0
-}
-
-func (x *ReportImportRequest) GetUnit() string {
-	if x != nil {
-		return x.Unit
-	}
-	return ""
-}
-
-func (x *ReportImportRequest) GetEnded() bool {
-	if x != nil {
-		return x.Ended
-	}
-	return false
-}
-
-func (x *ReportImportRequest) GetError() string {
-	if x != nil {
-		return x.Error
-	}
-	return ""
-}
-
-func (x *ReportImportRequest) GetReport() string {
-	if x != nil {
-		return x.Report
-	}
-	return ""
-}
-
-// The answer of ReportImport.
-type ReportImportResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The import. If it is cancelled, the caller ends it.
-	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReportImportResponse) Reset() {
-	*x = ReportImportResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReportImportResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReportImportResponse) ProtoMessage() {}
-
-func (x *ReportImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReportImportResponse.ProtoReflect.Descriptor instead.
-func (*ReportImportResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{30}
-}
-
-func (x *ReportImportResponse) GetOperation() *Operation {
-	if x != nil {
-		return x.Operation
-	}
-	return nil
-}
-
 // A call of GetOperation.
 type GetOperationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2739,7 +2589,7 @@ type GetOperationRequest struct {
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +2601,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +2614,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetOperationRequest) GetOperationId() string {
@@ -2785,7 +2635,7 @@ type GetOperationResponse struct {
 
 func (x *GetOperationResponse) Reset() {
 	*x = GetOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +2647,7 @@ func (x *GetOperationResponse) String() string {
 func (*GetOperationResponse) ProtoMessage() {}
 
 func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +2660,7 @@ func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationResponse.ProtoReflect.Descriptor instead.
 func (*GetOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetOperationResponse) GetOperation() *Operation {
@@ -2835,7 +2685,7 @@ type ListOperationsRequest struct {
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[33]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +2697,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[33]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +2710,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{33}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListOperationsRequest) GetKind() OperationKind {
@@ -2897,7 +2747,7 @@ type ListOperationsResponse struct {
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[34]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2909,7 +2759,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[34]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2922,7 +2772,7 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{34}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListOperationsResponse) GetOperations() []*Operation {
@@ -2950,7 +2800,7 @@ type CancelOperationRequest struct {
 
 func (x *CancelOperationRequest) Reset() {
 	*x = CancelOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[35]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2962,7 +2812,7 @@ func (x *CancelOperationRequest) String() string {
 func (*CancelOperationRequest) ProtoMessage() {}
 
 func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[35]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2975,7 +2825,7 @@ func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationRequest.ProtoReflect.Descriptor instead.
 func (*CancelOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{35}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CancelOperationRequest) GetOperationId() string {
@@ -2996,7 +2846,7 @@ type CancelOperationResponse struct {
 
 func (x *CancelOperationResponse) Reset() {
 	*x = CancelOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[36]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3008,7 +2858,7 @@ func (x *CancelOperationResponse) String() string {
 func (*CancelOperationResponse) ProtoMessage() {}
 
 func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[36]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3021,7 +2871,7 @@ func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationResponse.ProtoReflect.Descriptor instead.
 func (*CancelOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{36}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CancelOperationResponse) GetOperation() *Operation {
@@ -3042,7 +2892,7 @@ type WatchOperationRequest struct {
 
 func (x *WatchOperationRequest) Reset() {
 	*x = WatchOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[37]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +2904,7 @@ func (x *WatchOperationRequest) String() string {
 func (*WatchOperationRequest) ProtoMessage() {}
 
 func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[37]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +2917,7 @@ func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationRequest.ProtoReflect.Descriptor instead.
 func (*WatchOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{37}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchOperationRequest) GetOperationId() string {
@@ -3088,7 +2938,7 @@ type WatchOperationResponse struct {
 
 func (x *WatchOperationResponse) Reset() {
 	*x = WatchOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[38]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +2950,7 @@ func (x *WatchOperationResponse) String() string {
 func (*WatchOperationResponse) ProtoMessage() {}
 
 func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[38]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +2963,7 @@ func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationResponse.ProtoReflect.Descriptor instead.
 func (*WatchOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{38}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchOperationResponse) GetOperation() *Operation {
@@ -3344,18 +3194,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x10DrainNodeRequest\x120\n" +
 	"\x04name\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x04name\x12\x12\n" +
 	"\x04undo\x18\x02 \x01(\bR\x04undo\"\x13\n" +
-	"\x11DrainNodeResponse\"\xda\x01\n" +
-	"\x13ReportImportRequest\x12\"\n" +
-	"\x06source\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06source\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\x04R\x04done\x12\x14\n" +
-	"\x05total\x18\x03 \x01(\x04R\x05total\x12\x1d\n" +
-	"\x04unit\x18\x04 \x01(\tB\t\xbaH\x06r\x04 \x01( R\x04unit\x12\x14\n" +
-	"\x05ended\x18\x05 \x01(\bR\x05ended\x12\x1e\n" +
-	"\x05error\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80 R\x05error\x12 \n" +
-	"\x06report\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80 R\x06report\"I\n" +
-	"\x14ReportImportResponse\x121\n" +
-	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"D\n" +
+	"\x11DrainNodeResponse\"D\n" +
 	"\x13GetOperationRequest\x12-\n" +
 	"\foperation_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\voperationId\"I\n" +
@@ -3390,7 +3229,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x17PROJECTION_STATE_FAILED\x10\x05\x12\x1c\n" +
 	"\x18PROJECTION_STATE_STOPPED\x10\x06\x12\x1d\n" +
 	"\x19PROJECTION_STATE_OUTDATED\x10\a\x12\x19\n" +
-	"\x15PROJECTION_STATE_HELD\x10\b*\xf0\x01\n" +
+	"\x15PROJECTION_STATE_HELD\x10\b*\xd5\x01\n" +
 	"\rOperationKind\x12\x1e\n" +
 	"\x1aOPERATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OPERATION_KIND_REBUILD\x10\x01\x12\x19\n" +
@@ -3398,15 +3237,14 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x15OPERATION_KIND_REPAIR\x10\x03\x12\x1b\n" +
 	"\x17OPERATION_KIND_ROLLBACK\x10\x04\x12\x1b\n" +
 	"\x17OPERATION_KIND_SNAPSHOT\x10\x05\x12\x18\n" +
-	"\x14OPERATION_KIND_ERASE\x10\x06\x12\x19\n" +
-	"\x15OPERATION_KIND_IMPORT\x10\a*\xc5\x01\n" +
+	"\x14OPERATION_KIND_ERASE\x10\x06*\xc5\x01\n" +
 	"\x0eOperationState\x12\x1f\n" +
 	"\x1bOPERATION_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17OPERATION_STATE_PENDING\x10\x01\x12\x1b\n" +
 	"\x17OPERATION_STATE_RUNNING\x10\x02\x12\x1d\n" +
 	"\x19OPERATION_STATE_SUCCEEDED\x10\x03\x12\x1a\n" +
 	"\x16OPERATION_STATE_FAILED\x10\x04\x12\x1d\n" +
-	"\x19OPERATION_STATE_CANCELLED\x10\x052\xd4\b\n" +
+	"\x19OPERATION_STATE_CANCELLED\x10\x052\x83\b\n" +
 	"\fAdminService\x12I\n" +
 	"\tGetStatus\x12\x1a.skein.v1.GetStatusRequest\x1a\x1b.skein.v1.GetStatusResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\fStartRebuild\x12\x1d.skein.v1.StartRebuildRequest\x1a\x1e.skein.v1.StartRebuildResponse\"\x00\x12=\n" +
@@ -3416,8 +3254,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\fTakeSnapshot\x12\x1d.skein.v1.TakeSnapshotRequest\x1a\x1e.skein.v1.TakeSnapshotResponse\"\x00\x12F\n" +
 	"\tEraseUser\x12\x1a.skein.v1.EraseUserRequest\x1a\x1b.skein.v1.EraseUserResponse\"\x00\x12R\n" +
 	"\rAcceptLogHole\x12\x1e.skein.v1.AcceptLogHoleRequest\x1a\x1f.skein.v1.AcceptLogHoleResponse\"\x00\x12F\n" +
-	"\tDrainNode\x12\x1a.skein.v1.DrainNodeRequest\x1a\x1b.skein.v1.DrainNodeResponse\"\x00\x12O\n" +
-	"\fReportImport\x12\x1d.skein.v1.ReportImportRequest\x1a\x1e.skein.v1.ReportImportResponse\"\x00\x12R\n" +
+	"\tDrainNode\x12\x1a.skein.v1.DrainNodeRequest\x1a\x1b.skein.v1.DrainNodeResponse\"\x00\x12R\n" +
 	"\fGetOperation\x12\x1d.skein.v1.GetOperationRequest\x1a\x1e.skein.v1.GetOperationResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\x0eListOperations\x12\x1f.skein.v1.ListOperationsRequest\x1a .skein.v1.ListOperationsResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\x0fCancelOperation\x12 .skein.v1.CancelOperationRequest\x1a!.skein.v1.CancelOperationResponse\"\x00\x12W\n" +
@@ -3436,7 +3273,7 @@ func file_skein_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_skein_v1_admin_service_proto_goTypes = []any{
 	(ProjectionState)(0),            // 0: skein.v1.ProjectionState
 	(OperationKind)(0),              // 1: skein.v1.OperationKind
@@ -3470,18 +3307,16 @@ var file_skein_v1_admin_service_proto_goTypes = []any{
 	(*AcceptLogHoleResponse)(nil),   // 29: skein.v1.AcceptLogHoleResponse
 	(*DrainNodeRequest)(nil),        // 30: skein.v1.DrainNodeRequest
 	(*DrainNodeResponse)(nil),       // 31: skein.v1.DrainNodeResponse
-	(*ReportImportRequest)(nil),     // 32: skein.v1.ReportImportRequest
-	(*ReportImportResponse)(nil),    // 33: skein.v1.ReportImportResponse
-	(*GetOperationRequest)(nil),     // 34: skein.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),    // 35: skein.v1.GetOperationResponse
-	(*ListOperationsRequest)(nil),   // 36: skein.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),  // 37: skein.v1.ListOperationsResponse
-	(*CancelOperationRequest)(nil),  // 38: skein.v1.CancelOperationRequest
-	(*CancelOperationResponse)(nil), // 39: skein.v1.CancelOperationResponse
-	(*WatchOperationRequest)(nil),   // 40: skein.v1.WatchOperationRequest
-	(*WatchOperationResponse)(nil),  // 41: skein.v1.WatchOperationResponse
-	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
-	(Reason)(0),                     // 43: skein.v1.Reason
+	(*GetOperationRequest)(nil),     // 32: skein.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),    // 33: skein.v1.GetOperationResponse
+	(*ListOperationsRequest)(nil),   // 34: skein.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),  // 35: skein.v1.ListOperationsResponse
+	(*CancelOperationRequest)(nil),  // 36: skein.v1.CancelOperationRequest
+	(*CancelOperationResponse)(nil), // 37: skein.v1.CancelOperationResponse
+	(*WatchOperationRequest)(nil),   // 38: skein.v1.WatchOperationRequest
+	(*WatchOperationResponse)(nil),  // 39: skein.v1.WatchOperationResponse
+	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
+	(Reason)(0),                     // 41: skein.v1.Reason
 }
 var file_skein_v1_admin_service_proto_depIdxs = []int32{
 	11, // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
@@ -3494,18 +3329,18 @@ var file_skein_v1_admin_service_proto_depIdxs = []int32{
 	15, // 7: skein.v1.GetStatusResponse.operations:type_name -> skein.v1.Operation
 	5,  // 8: skein.v1.GetStatusResponse.cluster:type_name -> skein.v1.ClusterStatus
 	6,  // 9: skein.v1.ClusterStatus.nodes:type_name -> skein.v1.NodeStatus
-	42, // 10: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
-	42, // 11: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
-	42, // 12: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
+	40, // 10: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
+	40, // 11: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
+	40, // 12: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
 	12, // 13: skein.v1.LogStatus.holes:type_name -> skein.v1.LogHole
 	12, // 14: skein.v1.LogStatus.accepted_holes:type_name -> skein.v1.LogHole
 	0,  // 15: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
-	42, // 16: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
-	43, // 17: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
+	40, // 16: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
+	41, // 17: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
 	1,  // 18: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
 	2,  // 19: skein.v1.Operation.state:type_name -> skein.v1.OperationState
-	42, // 20: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	42, // 21: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
+	40, // 20: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	40, // 21: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
 	15, // 22: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
 	15, // 23: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
 	15, // 24: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
@@ -3514,45 +3349,42 @@ var file_skein_v1_admin_service_proto_depIdxs = []int32{
 	15, // 27: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
 	12, // 28: skein.v1.AcceptLogHoleResponse.accepted_holes:type_name -> skein.v1.LogHole
 	12, // 29: skein.v1.AcceptLogHoleResponse.holes:type_name -> skein.v1.LogHole
-	15, // 30: skein.v1.ReportImportResponse.operation:type_name -> skein.v1.Operation
-	15, // 31: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
-	1,  // 32: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
-	15, // 33: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
-	15, // 34: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
-	15, // 35: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
-	3,  // 36: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
-	16, // 37: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
-	18, // 38: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
-	20, // 39: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
-	22, // 40: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
-	24, // 41: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
-	26, // 42: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
-	28, // 43: skein.v1.AdminService.AcceptLogHole:input_type -> skein.v1.AcceptLogHoleRequest
-	30, // 44: skein.v1.AdminService.DrainNode:input_type -> skein.v1.DrainNodeRequest
-	32, // 45: skein.v1.AdminService.ReportImport:input_type -> skein.v1.ReportImportRequest
-	34, // 46: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
-	36, // 47: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
-	38, // 48: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
-	40, // 49: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
-	4,  // 50: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
-	17, // 51: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
-	19, // 52: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
-	21, // 53: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
-	23, // 54: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
-	25, // 55: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
-	27, // 56: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
-	29, // 57: skein.v1.AdminService.AcceptLogHole:output_type -> skein.v1.AcceptLogHoleResponse
-	31, // 58: skein.v1.AdminService.DrainNode:output_type -> skein.v1.DrainNodeResponse
-	33, // 59: skein.v1.AdminService.ReportImport:output_type -> skein.v1.ReportImportResponse
-	35, // 60: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
-	37, // 61: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
-	39, // 62: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
-	41, // 63: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
-	50, // [50:64] is the sub-list for method output_type
-	36, // [36:50] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	15, // 30: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
+	1,  // 31: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
+	15, // 32: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
+	15, // 33: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
+	15, // 34: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
+	3,  // 35: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
+	16, // 36: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
+	18, // 37: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
+	20, // 38: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
+	22, // 39: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
+	24, // 40: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
+	26, // 41: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
+	28, // 42: skein.v1.AdminService.AcceptLogHole:input_type -> skein.v1.AcceptLogHoleRequest
+	30, // 43: skein.v1.AdminService.DrainNode:input_type -> skein.v1.DrainNodeRequest
+	32, // 44: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
+	34, // 45: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
+	36, // 46: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
+	38, // 47: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
+	4,  // 48: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
+	17, // 49: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
+	19, // 50: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
+	21, // 51: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
+	23, // 52: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
+	25, // 53: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
+	27, // 54: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
+	29, // 55: skein.v1.AdminService.AcceptLogHole:output_type -> skein.v1.AcceptLogHoleResponse
+	31, // 56: skein.v1.AdminService.DrainNode:output_type -> skein.v1.DrainNodeResponse
+	33, // 57: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
+	35, // 58: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
+	37, // 59: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
+	39, // 60: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
+	48, // [48:61] is the sub-list for method output_type
+	35, // [35:48] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_admin_service_proto_init() }
@@ -3571,7 +3403,7 @@ func file_skein_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_admin_service_proto_rawDesc), len(file_skein_v1_admin_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   39,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -327,13 +327,13 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 	o.Notice = func(text string) { bar.Note(events.EscapeControls(text)) }
 	o.Observe = importedOn(bar)
 	began := time.Now()
-	report, err := c.importFile(ctx, api, o)
+	report, err := importer.Run(ctx, o)
 	bar.End()
 	if errors.Is(err, importer.ErrRejected) {
 		return errors.Join(c.report(std, report, time.Since(began)), err)
 	}
 	if err != nil {
-		if (ctx.Err() != nil || errors.Is(err, errCancelled)) && report != nil {
+		if ctx.Err() != nil && report != nil {
 			std.Sayf("the same command continues from row %d", report.Record)
 		}
 		return err
@@ -354,26 +354,6 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 		return rejects
 	}
 	return err
-}
-
-// importFile imports a file, and reports its progress to the service.
-func (c *importFlags) importFile(ctx context.Context, api *command.Client, o importer.Options) (*importer.Report, error) {
-	if c.DryRun {
-		return importer.Run(ctx, o)
-	}
-	var report *importer.Report
-	err := reported(ctx, api, func(ctx context.Context, r *reporter) (said string, err error) {
-		show := o.Observe
-		o.Observe = func(at importer.Progress) {
-			show(at)
-			r.progress(ctx, at.Source, "bytes", uint64(at.Read), uint64(at.Size))
-		}
-		if report, err = importer.Run(ctx, o); report != nil {
-			said = fmt.Sprintf("%d rows, %d events, %d ignored, %d rejected", report.Records, report.Events, report.Ignored, report.Rejected)
-		}
-		return said, err
-	})
-	return report, err
 }
 
 // Report is the report for programs.

@@ -97,10 +97,10 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	position, rejects := "", error(nil)
 	if !c.CompareOnly {
 		began := time.Now()
-		report, err := runRedis(ctx, api, o)
+		report, err := redis.Run(ctx, o)
 		bar.End()
 		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, errCancelled) {
+			if ctx.Err() != nil {
 				std.Sayf("the same command continues where this one was")
 			}
 			return misused(err)
@@ -118,27 +118,6 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 		return rejects
 	}
 	return err
-}
-
-// runRedis imports from a Redis, and reports its progress to the service.
-func runRedis(ctx context.Context, api *command.Client, o redis.Options) (*redis.Report, error) {
-	var report *redis.Report
-	err := reported(ctx, api, func(ctx context.Context, r *reporter) (said string, err error) {
-		show := o.Observe
-		o.Observe = func(at redis.Progress) {
-			show(at)
-			if at.New > 0 {
-				r.progress(ctx, o.Name, "facts", at.Published, at.New)
-			} else {
-				r.progress(ctx, o.Name, "keys", at.Keys, at.Total)
-			}
-		}
-		if report, err = redis.Run(ctx, o); report != nil {
-			said = fmt.Sprintf("%d facts found, %d rejected", report.Found, report.Rejected)
-		}
-		return said, err
-	})
-	return report, err
 }
 
 // check returns an error if too many elements were rejected, or none was found.

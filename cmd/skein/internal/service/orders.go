@@ -42,7 +42,6 @@ var operationKinds = map[skeinv1.OperationKind]operation.Kind{
 	skeinv1.OperationKind_OPERATION_KIND_ROLLBACK: operation.Rollback,
 	skeinv1.OperationKind_OPERATION_KIND_SNAPSHOT: operation.Snapshot,
 	skeinv1.OperationKind_OPERATION_KIND_ERASE:    operation.Erase,
-	skeinv1.OperationKind_OPERATION_KIND_IMPORT:   operation.Import,
 }
 
 var operationStates = map[operation.State]skeinv1.OperationState{
@@ -55,9 +54,8 @@ var operationStates = map[operation.State]skeinv1.OperationState{
 
 // orders gives the gateway the operations of the process.
 type orders struct {
-	ops     *operation.Manager
-	jobs    Jobs
-	imports imports
+	ops  *operation.Manager
+	jobs Jobs
 }
 
 // newOrders returns the orders of a process, and sets how operations continue after a restart. It must be called before they run.
@@ -74,7 +72,7 @@ func newOrders(ops *operation.Manager, w Jobs) *orders {
 			return one.Do(a.order(i))
 		})
 	}
-	return &orders{ops: ops, jobs: w, imports: imports{of: map[string]*reportedImport{}}}
+	return &orders{ops: ops, jobs: w}
 }
 
 // orderArgs is the encoding of an order in the file of its operation, beside kind and projection. Fields may be added, never removed.

@@ -6,7 +6,6 @@ export type Role = "read" | "publish" | "offline" | "admin";
 
 const otherRoles = new Map<DescMethod, Role>([
   [EventService.method.publish, "publish"],
-  [AdminService.method.reportImport, "publish"],
   [EventService.method.watch, "offline"],
   [GraphService.method.scanFollowers, "offline"],
   [AdminService.method.getStatus, "read"], // or admin

@@ -54,9 +54,6 @@ const (
 	AdminServiceAcceptLogHoleProcedure = "/skein.v1.AdminService/AcceptLogHole"
 	// AdminServiceDrainNodeProcedure is the fully-qualified name of the AdminService's DrainNode RPC.
 	AdminServiceDrainNodeProcedure = "/skein.v1.AdminService/DrainNode"
-	// AdminServiceReportImportProcedure is the fully-qualified name of the AdminService's ReportImport
-	// RPC.
-	AdminServiceReportImportProcedure = "/skein.v1.AdminService/ReportImport"
 	// AdminServiceGetOperationProcedure is the fully-qualified name of the AdminService's GetOperation
 	// RPC.
 	AdminServiceGetOperationProcedure = "/skein.v1.AdminService/GetOperation"
@@ -93,9 +90,6 @@ type AdminServiceClient interface {
 	// DrainNode takes the partitions away from a node of the cluster, and waits for nothing: GetStatus tells when it serves none. The node
 	// stays drained, also after a restart, until that is undone.
 	DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error)
-	// ReportImport says how far an import is that another program does, so that it is listed, watched and cancelled with the operations of
-	// the process that is called. An import of which nothing is heard for a minute has failed.
-	ReportImport(context.Context, *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error)
 	// GetOperation tells how far an operation is.
 	GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error)
 	// ListOperations lists operations, the latest first.
@@ -172,12 +166,6 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("DrainNode")),
 			connect.WithClientOptions(opts...),
 		),
-		reportImport: connect.NewClient[v1.ReportImportRequest, v1.ReportImportResponse](
-			httpClient,
-			baseURL+AdminServiceReportImportProcedure,
-			connect.WithSchema(adminServiceMethods.ByName("ReportImport")),
-			connect.WithClientOptions(opts...),
-		),
 		getOperation: connect.NewClient[v1.GetOperationRequest, v1.GetOperationResponse](
 			httpClient,
 			baseURL+AdminServiceGetOperationProcedure,
@@ -218,7 +206,6 @@ type adminServiceClient struct {
 	eraseUser       *connect.Client[v1.EraseUserRequest, v1.EraseUserResponse]
 	acceptLogHole   *connect.Client[v1.AcceptLogHoleRequest, v1.AcceptLogHoleResponse]
 	drainNode       *connect.Client[v1.DrainNodeRequest, v1.DrainNodeResponse]
-	reportImport    *connect.Client[v1.ReportImportRequest, v1.ReportImportResponse]
 	getOperation    *connect.Client[v1.GetOperationRequest, v1.GetOperationResponse]
 	listOperations  *connect.Client[v1.ListOperationsRequest, v1.ListOperationsResponse]
 	cancelOperation *connect.Client[v1.CancelOperationRequest, v1.CancelOperationResponse]
@@ -270,11 +257,6 @@ func (c *adminServiceClient) DrainNode(ctx context.Context, req *connect.Request
 	return c.drainNode.CallUnary(ctx, req)
 }
 
-// ReportImport calls skein.v1.AdminService.ReportImport.
-func (c *adminServiceClient) ReportImport(ctx context.Context, req *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error) {
-	return c.reportImport.CallUnary(ctx, req)
-}
-
 // GetOperation calls skein.v1.AdminService.GetOperation.
 func (c *adminServiceClient) GetOperation(ctx context.Context, req *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error) {
 	return c.getOperation.CallUnary(ctx, req)
@@ -317,9 +299,6 @@ type AdminServiceHandler interface {
 	// DrainNode takes the partitions away from a node of the cluster, and waits for nothing: GetStatus tells when it serves none. The node
 	// stays drained, also after a restart, until that is undone.
 	DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error)
-	// ReportImport says how far an import is that another program does, so that it is listed, watched and cancelled with the operations of
-	// the process that is called. An import of which nothing is heard for a minute has failed.
-	ReportImport(context.Context, *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error)
 	// GetOperation tells how far an operation is.
 	GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error)
 	// ListOperations lists operations, the latest first.
@@ -392,12 +371,6 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("DrainNode")),
 		connect.WithHandlerOptions(opts...),
 	)
-	adminServiceReportImportHandler := connect.NewUnaryHandler(
-		AdminServiceReportImportProcedure,
-		svc.ReportImport,
-		connect.WithSchema(adminServiceMethods.ByName("ReportImport")),
-		connect.WithHandlerOptions(opts...),
-	)
 	adminServiceGetOperationHandler := connect.NewUnaryHandler(
 		AdminServiceGetOperationProcedure,
 		svc.GetOperation,
@@ -444,8 +417,6 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceAcceptLogHoleHandler.ServeHTTP(w, r)
 		case AdminServiceDrainNodeProcedure:
 			adminServiceDrainNodeHandler.ServeHTTP(w, r)
-		case AdminServiceReportImportProcedure:
-			adminServiceReportImportHandler.ServeHTTP(w, r)
 		case AdminServiceGetOperationProcedure:
 			adminServiceGetOperationHandler.ServeHTTP(w, r)
 		case AdminServiceListOperationsProcedure:
@@ -497,10 +468,6 @@ func (UnimplementedAdminServiceHandler) AcceptLogHole(context.Context, *connect.
 
 func (UnimplementedAdminServiceHandler) DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.AdminService.DrainNode is not implemented"))
-}
-
-func (UnimplementedAdminServiceHandler) ReportImport(context.Context, *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.AdminService.ReportImport is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error) {
