@@ -189,12 +189,12 @@ func compareAll(ctx context.Context, t *testing.T, api *command.Client, path str
 	t.Helper()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: importer.Follows, Path: path, StartedAt: report.StartedAt, AtLeast: report.Position, Graph: api.Graph(),
-		Checks: 10_000, Difference: func(text string) { t.Error(text) },
+		Pairs: 10_000, Difference: func(text string) { t.Error(text) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found.Differences > 0 || found.Users == 0 || found.Entries == 0 {
+	if found.Differences() > 0 || found.Lists == 0 || found.Entries == 0 {
 		t.Errorf("compared: %+v", found)
 	}
 }

@@ -117,7 +117,7 @@ type imported struct {
 	Code        int
 }
 
-var differences = regexp.MustCompile(`: (\d+) differences \((\d+) missing, (\d+) extra, (\d+) other times, (\d+) other texts, (\d+) other counts\)`)
+var differences = regexp.MustCompile(`: (\d+) differences \((\d+) missing, (\d+) extra, (\d+) other times, (\d+) other texts, (\d+) other counts, 0 out of order\)`)
 
 // anyCode stands for any exit code.
 const anyCode = -1

@@ -125,21 +125,6 @@ func attachedTo(r *record) ([]byte, error) {
 	return data, nil
 }
 
-// pair is a follower and the followed user or board.
-type pair struct{ follower, user, owner, board string }
-
-// String returns the pair for people.
-func (p pair) String() string {
-	if p.user != "" {
-		return p.follower + " → " + p.user
-	}
-	return fmt.Sprintf("%s → board %q of %s", p.follower, p.board, p.owner)
-}
-
-func pairOf(r *record) pair {
-	return pair{r.fields[follower], r.fields[user], r.fields[owner], r.fields[board]}
-}
-
 // subject identifies the fact of a record for --first, which takes each fact once: a follower follows a user or board, an owner has a
 // pin, a user played or likes an item.
 type subject [3]string

@@ -77,7 +77,7 @@ const somePlays = "user,item,time\nann,i1,2024-01-01\n" + "ann,i1,2024-01-01\nan
 	"bob,bad id,2024-01-01\nbob,i3,soon\n"
 
 func TestCompareTallies(t *testing.T) {
-	for kind, want := range map[Kind]Comparison{Plays: {Users: 2, Items: 2}, Likes: {Items: 2}} {
+	for kind, want := range map[Kind]Comparison{Plays: {Counts: 4, Entries: 6}, Likes: {Counts: 2, Entries: 3}} {
 		found, told, err := compareTallies(t, kind, somePlays, &fakeCounters{})
 		if err != nil || len(told) > 0 || *found != want {
 			t.Errorf("%s: %+v, %v, %v", kind, found, told, err)
@@ -89,7 +89,7 @@ func TestCompareTallies(t *testing.T) {
 		fmt.Fprintf(&many, "u%d,i%d\n", i%7, i)
 	}
 	found, told, err := compareTallies(t, Plays, many.String(), &fakeCounters{})
-	if want := (Comparison{Users: 7, Items: 2500}); err != nil || len(told) > 0 || *found != want {
+	if want := (Comparison{Counts: 2507, Entries: 5000}); err != nil || len(told) > 0 || *found != want {
 		t.Errorf("many: %+v, %v, %v", found, told, err)
 	}
 }
@@ -102,11 +102,11 @@ func TestCompareTalliesTells(t *testing.T) {
 		}
 	}
 	for kind, want := range map[Kind][]string{
-		Plays: {"plays by bob: got 2, want 1", "plays of i1: got 4, want 3"},
-		Likes: {"likes of i1: got 1, want 2"},
+		Plays: {"plays by bob: the file has 1, skein has 2", "plays of i1: the file has 3, skein has 4"},
+		Likes: {"likes of i1: the file has 2, skein has 1"},
 	} {
 		found, told, err := compareTallies(t, kind, somePlays, &fakeCounters{spoil: more})
-		if diff := cmp.Diff(want, told); diff != "" || err != nil || found.Differences != len(want) {
+		if diff := cmp.Diff(want, told); diff != "" || err != nil || found.Differences() != uint64(len(want)) {
 			t.Errorf("%s: %s, %+v, %v", kind, diff, found, err)
 		}
 	}

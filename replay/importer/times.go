@@ -158,3 +158,5 @@ func parseUnix(s string) (events.Micros, error) {
 	}
 	return events.Micros(n), nil
 }
+
+func stamp(t events.Micros) string { return t.Time().Format("2006-01-02T15:04:05.999999Z") }

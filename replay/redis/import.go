@@ -2,9 +2,7 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
+	"github.com/skein-feed/skein/replay/internal/recordfile"
 )
 
 // Options say which Redis is imported, and how.
@@ -291,26 +290,26 @@ func (r *run) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sorted := &sorter{dir: r.State, files: s.Files, number: s.NextFile, maxRecords: r.maxRecords}
+	sorted := &recordfile.Sorter{Dir: r.State, Files: s.Files, Number: s.NextFile, MaxRecords: r.maxRecords}
 	var buf []byte
 	rd := &reading{
 		from: r.from, mapping: r.Mapping, start: r.start(), counts: &s.Keys,
 		fact: func(f *fact) error {
 			buf = f.append(buf[:0])
-			return sorted.add(buf)
+			return sorted.Add(buf)
 		},
 		reject: func(rej *reject) error {
 			buf = rej.append(buf[:0])
-			return sorted.add(buf)
+			return sorted.Add(buf)
 		},
 	}
 	// The records are flushed before the cursor is saved: the state on disk must never have a cursor without all records before it.
 	saved := r.Now()
 	save := func(cursor uint64) error {
-		if err := sorted.flush(); err != nil {
+		if err := sorted.Flush(); err != nil {
 			return fmt.Errorf("cannot keep what was read (--state places it): %w", err)
 		}
-		s.Cursor, s.Files, s.NextFile = cursor, sorted.files, sorted.number
+		s.Cursor, s.Files, s.NextFile = cursor, sorted.Files, sorted.Number
 		saved = r.Now()
 		return r.save()
 	}
@@ -322,7 +321,7 @@ func (r *run) read(ctx context.Context) error {
 		if cursor == 0 {
 			return save(0)
 		}
-		if r.Now().Sub(saved) >= saveEvery || len(sorted.ends) > sorted.bound()/2 {
+		if r.Now().Sub(saved) >= saveEvery || sorted.HalfFull() {
 			if err := save(cursor); err != nil {
 				return err
 			}
@@ -380,19 +379,19 @@ func (r *run) conclude() error {
 			paths = append(paths, filepath.Join(r.State, file))
 		}
 	}
-	all, err := mergeFiles(paths)
+	all, err := recordfile.Merge(paths)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = all.Close() }() // it was only read
-	w, err := newRecordWriter(filepath.Join(r.State, name))
+	w, err := recordfile.Create(filepath.Join(r.State, name))
 	if err != nil {
 		return err
 	}
-	if err := writeAll(w, all); err != nil {
+	if err := recordfile.WriteAll(w, all); err != nil {
 		return err
 	}
-	s.Phase, s.Known, s.KnownSize, s.Offset = phaseDone, name, w.count, s.Offset+s.NewSize
+	s.Phase, s.Known, s.KnownSize, s.Offset = phaseDone, name, w.Count, s.Offset+s.NewSize
 	s.New, s.Files = "", nil
 	if err := r.save(); err != nil {
 		return err
@@ -465,11 +464,4 @@ func (r *run) dryRun(ctx context.Context) (*Report, error) {
 	}
 	p.Held = r.heldBack()
 	return p, nil
-}
-
-// removeAll removes a temporary directory of this process.
-func removeAll(dir string, err *error) {
-	if rerr := os.RemoveAll(dir); *err == nil && rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
-		*err = rerr
-	}
 }

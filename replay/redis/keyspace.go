@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/skein-feed/skein/events/wait"
+	"github.com/skein-feed/skein/replay/internal/retry"
 )
 
 // keyspace has the reads of a Redis server that an import needs.
@@ -48,9 +49,7 @@ type page struct {
 // Sizes of the reads.
 const (
 	// pipelined is the number of keys that are read in one round trip.
-	pipelined  = 50
-	firstPause = 50 * time.Millisecond
-	maxPause   = 5 * time.Second
+	pipelined = 50
 )
 
 // server reads a Redis server no faster than the limit, and retries commands that it does not answer.
@@ -121,7 +120,7 @@ func (s *server) try(ctx context.Context, commands int, do func() error) error {
 	}
 	s.held += time.Since(asked)
 	deadline := time.Now().Add(s.patience)
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	for pause := retry.FirstPause; ; pause = min(2*pause, retry.LongestPause) {
 		err := do()
 		var said goredis.Error
 		s.reached = s.reached || err == nil || errors.As(err, &said)

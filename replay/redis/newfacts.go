@@ -14,14 +14,15 @@ import (
 	"github.com/skein-feed/skein/events/atomicfile"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
+	"github.com/skein-feed/skein/replay/internal/recordfile"
 )
 
 // selectNew decides which facts are new, after everything was read. It writes them to a file, in the order of their offsets, and the
 // rejects to another. From then on this run publishes exactly these facts, whatever happens to Redis.
 func (r *run) selectNew() error {
 	s := r.state
-	sorted := &sorter{dir: r.State, files: s.Files}
-	found, err := sorted.merge()
+	sorted := &recordfile.Sorter{Dir: r.State, Files: s.Files}
+	found, err := sorted.Merge()
 	if err != nil {
 		return err
 	}
@@ -30,26 +31,26 @@ func (r *run) selectNew() error {
 	if s.Known != "" {
 		knownPaths = append(knownPaths, filepath.Join(r.State, s.Known))
 	}
-	known, err := mergeFiles(knownPaths)
+	known, err := recordfile.Merge(knownPaths)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = known.Close() }() // it was only read
 	name := fmt.Sprintf("new-%04d", s.Run)
-	w, err := newRecordWriter(filepath.Join(r.State, name))
+	w, err := recordfile.Create(filepath.Join(r.State, name))
 	if err != nil {
 		return err
 	}
 	x := &selection{found: found, known: known, fresh: w}
 	if err := x.run(filepath.Join(r.State, rejectsName)); err != nil {
-		w.drop()
+		w.Discard()
 		return err
 	}
-	sum, err := w.close()
+	sum, err := w.Close()
 	if err != nil {
 		return err
 	}
-	s.Phase, s.New, s.NewSize, s.Digest = phasePublishing, name, w.count, fmt.Sprintf("%016x", sum)
+	s.Phase, s.New, s.NewSize, s.Digest = phasePublishing, name, w.Count, fmt.Sprintf("%016x", sum)
 	s.Found, s.Rejected, s.Reasons, s.Gone, s.Files = x.facts, x.rejected, x.reasons, x.gone, nil
 	if err := r.save(); err != nil {
 		return err
@@ -59,8 +60,8 @@ func (r *run) selectNew() error {
 
 // selection compares the found facts with the known ones, in one pass: both are sorted.
 type selection struct {
-	found, known records
-	fresh        *recordWriter
+	found, known recordfile.Records
+	fresh        *recordfile.Writer
 	// at is the next known record; nil means there is none.
 	at []byte
 	// timed are the ids of the last fact with a time, found or known.
@@ -77,7 +78,7 @@ func (x *selection) run(rejectsPath string) error {
 	rejects := &rejectsFile{path: rejectsPath}
 	defer rejects.drop()
 	for {
-		record, err := x.found.next()
+		record, err := x.found.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -111,7 +112,7 @@ func (x *selection) run(rejectsPath string) error {
 
 // advance moves to the next known record.
 func (x *selection) advance() error {
-	record, err := x.known.next()
+	record, err := x.known.Next()
 	if errors.Is(err, io.EOF) {
 		x.at = nil
 		return nil
@@ -143,7 +144,7 @@ func (x *selection) fact(record []byte) error {
 	}
 	x.facts++
 	x.note(record)
-	return x.fresh.add(record)
+	return x.fresh.Add(record)
 }
 
 // note remembers the ids of a fact with a time.
@@ -215,7 +216,7 @@ func (f *rejectsFile) drop() {
 
 // newRecords reads the new facts of a run as records of an import. Their numbers follow those of earlier runs.
 type newRecords struct {
-	from   *recordReader
+	from   *recordfile.Reader
 	source string
 	start  events.Micros
 	number uint64
@@ -224,7 +225,7 @@ type newRecords struct {
 
 func (r *run) openNew() (*newRecords, error) {
 	s := r.state
-	from, err := openRecords(filepath.Join(r.State, s.New))
+	from, err := recordfile.Open(filepath.Join(r.State, s.New))
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +234,7 @@ func (r *run) openNew() (*newRecords, error) {
 
 // Next implements [importer.Records].
 func (n *newRecords) Next() (importer.Record, error) {
-	record, err := n.from.next()
+	record, err := n.from.Next()
 	if err != nil {
 		return importer.Record{}, err
 	}
@@ -242,7 +243,7 @@ func (n *newRecords) Next() (importer.Record, error) {
 		return importer.Record{}, err
 	}
 	n.number++
-	n.read.Store(n.from.read)
+	n.read.Store(n.from.Read())
 	return importer.Record{
 		Number: n.number, Line: f.String(), Clamped: f.at != timeless && f.at > n.start,
 		Events: []*skeinv1.Event{f.event(n.source, n.number, n.start)},
@@ -250,4 +251,4 @@ func (n *newRecords) Next() (importer.Record, error) {
 }
 
 // Extent implements [importer.Records].
-func (n *newRecords) Extent() (read, size int64) { return n.read.Load(), n.from.size }
+func (n *newRecords) Extent() (read, size int64) { return n.read.Load(), n.from.Size() }

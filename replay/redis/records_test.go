@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/replay/internal/recordfile"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -48,10 +47,10 @@ func someRecords() (list [][]byte) {
 	return append(list, someReject.append(nil))
 }
 
-func readAll(t *testing.T, from records) (list [][]byte) {
+func readAll(t *testing.T, from recordfile.Records) (list [][]byte) {
 	t.Helper()
 	for {
-		record, err := from.next()
+		record, err := from.Next()
 		if errors.Is(err, io.EOF) {
 			return list
 		}
@@ -64,16 +63,16 @@ func readAll(t *testing.T, from records) (list [][]byte) {
 
 func writeRecords(t *testing.T, path string, list [][]byte) {
 	t.Helper()
-	w, err := newRecordWriter(path)
+	w, err := recordfile.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, record := range list {
-		if err := w.add(record); err != nil {
+		if err := w.Add(record); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.close(); err != nil {
+	if _, err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -100,7 +99,7 @@ func TestRecordsGolden(t *testing.T) {
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the format changed (%v): got\n%q, want\n%q", err, got, want)
 	}
-	r, err := openRecords(golden)
+	r, err := recordfile.Open(golden)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,80 +116,6 @@ func TestRecordsGolden(t *testing.T) {
 	}
 }
 
-// A file that is cut anywhere, or has another bit anywhere, is never taken for whole.
-func TestDamagedRecords(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "records")
-	writeRecords(t, path, someRecords())
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reads := func(data []byte) error {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		r, err := openRecords(path)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		for {
-			if _, err := r.next(); errors.Is(err, io.EOF) {
-				return nil
-			} else if err != nil {
-				return err
-			}
-		}
-	}
-	if err := reads(whole); err != nil {
-		t.Fatal(err)
-	}
-	for i := range whole {
-		if err := reads(whole[:i]); !errors.Is(err, ErrSpool) {
-			t.Errorf("cut at %d: %v", i, err)
-		}
-		other := bytes.Clone(whole)
-		other[i] ^= 1 << (i % 8)
-		if err := reads(other); !errors.Is(err, ErrSpool) {
-			t.Errorf("another bit at %d: %v", i, err)
-		}
-	}
-}
-
-// Whatever fits in memory, the sorter gives every record once, in order.
-func TestSorter(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	s := &sorter{dir: t.TempDir(), maxRecords: 20}
-	want := map[string]bool{}
-	for range 3000 { // 150 files: they are merged in between
-		record := fmt.Sprint("record ", rng.IntN(1000))
-		want[record] = true
-		if err := s.add([]byte(record)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.flush(); err != nil {
-		t.Fatal(err)
-	}
-	if len(s.files) >= sortFiles {
-		t.Errorf("%d files", len(s.files))
-	}
-	m, err := s.merge()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	got := readAll(t, m)
-	if !slices.IsSortedFunc(got, bytes.Compare) || len(got) != len(want) {
-		t.Errorf("%d records, want %d", len(got), len(want))
-	}
-	for _, record := range got {
-		if !want[string(record)] {
-			t.Errorf("%q was never added", record)
-		}
-	}
-}
-
 // What a decoder takes, it gives back.
 func FuzzDecodeFact(f *testing.F) {
 	for _, record := range someRecords() {
@@ -199,9 +124,6 @@ func FuzzDecodeFact(f *testing.F) {
 	f.Fuzz(func(t *testing.T, record []byte) {
 		if r, err := decodeReject(record); err == nil && len(r.append(nil)) > len(record) {
 			t.Errorf("%q: %+v", record, r)
-		}
-		if e, err := decodeEntry(record); err == nil && e.id != "" && !bytes.Equal(e.record(), record) {
-			t.Errorf("%q: %+v", record, e)
 		}
 		x, err := decodeFact(record)
 		if err != nil {

@@ -416,35 +416,34 @@ func (c *importFlags) compare(
 	began := time.Now()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, MaxRejects: o.MaxRejects, StartedAt: r.StartedAt, AtLeast: r.Position,
-		Graph: api.Graph(), Feed: api.Feed(), Counters: api.Counters(), Checks: c.CompareChecks, Seed: rand.Uint64(), Patience: c.RetryFor,
-		Observe: func(done, total int) {
-			bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d users and boards", done, total))
-		},
+		Graph: api.Graph(), Feed: api.Feed(), Counters: api.Counters(), Pairs: c.CompareChecks, Seed: rand.Uint64(), Patience: c.RetryFor,
+		Observe:    comparedOn(bar),
 		Difference: func(text string) { bar.Clear(); fmt.Fprintln(std.Out, "difference: "+text) },
 	})
 	bar.End()
 	if err != nil {
 		return err
 	}
-	took := time.Since(began).Round(time.Millisecond)
-	switch o.Kind {
-	case importer.Plays, importer.Likes:
-		std.Sayf("compared the counts of %d items and %d users in %v: %d differences",
-			found.Items, found.Users, took, found.Differences)
-	case importer.Blocks, importer.Mutes:
-		std.Sayf("compared %d users: %d lists with %d entries in %v: %d differences",
-			found.Users, found.Lists, found.Entries, took, found.Differences)
-	case importer.Pins:
-		std.Sayf("compared %d users and %d boards: %d lists with %d entries, all totals in %v: %d differences",
-			found.Users, found.Boards, found.Lists, found.Entries, took, found.Differences)
-	default:
-		std.Sayf("compared %d users and %d boards: %d lists with %d entries, all counts, %d checks in %v: %d differences",
-			found.Users, found.Boards, found.Lists, found.Entries, found.Checks, took, found.Differences)
-	}
-	if found.Differences > 0 {
+	std.Sayf("%s", compared(found, time.Since(began)))
+	if found.Differences() > 0 {
 		return command.ErrSilent
 	}
 	return nil
+}
+
+// comparedOn shows the progress of a comparison.
+func comparedOn(bar *command.Progress) func(done, total int) {
+	return func(done, total int) {
+		bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d lists, counts and checks", done, total))
+	}
+}
+
+// compared returns the result of a comparison for people.
+func compared(found *importer.Comparison, took time.Duration) string {
+	return fmt.Sprintf("compared %d lists with %d entries, %d counts of plays and likes, %d checks in %v: %d differences "+
+		"(%d missing, %d extra, %d other times, %d other texts, %d other counts, %d out of order)",
+		found.Lists, found.Entries, found.Counts, found.Pairs, took.Round(time.Millisecond), found.Differences(),
+		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Unordered)
 }
 
 // importedOn shows the progress of an import in bytes of its file, because the number of its rows is unknown.

@@ -239,20 +239,15 @@ func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Op
 	began := time.Now()
 	found, err := redis.Compare(ctx, redis.CompareOptions{
 		Options: o, AtLeast: position, Graph: api.Graph(), Feed: api.Feed(), Seen: api.Seen(), Counters: api.Counters(),
-		Tolerance: c.CompareTolerance,
-		Asked: func(done, total int) {
-			bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d lists and counts", done, total))
-		},
+		Tolerance:  c.CompareTolerance,
+		Asked:      comparedOn(bar),
 		Difference: func(text string) { bar.Clear(); fmt.Fprintln(std.Out, "difference: "+text) },
 	})
 	bar.End()
 	if err != nil {
 		return misused(err)
 	}
-	std.Sayf("compared %d lists with %d entries and %d counts in %v: %d differences "+
-		"(%d missing, %d extra, %d other times, %d other texts, %d other counts); %d elements or keys of Redis rejected",
-		found.Lists, found.Entries, found.Counts, time.Since(began).Round(time.Millisecond), found.Differences(),
-		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Rejected)
+	std.Sayf("%s; %d elements or keys of Redis rejected", compared(&found.Comparison, time.Since(began)), found.Rejected)
 	c.sayHeld(std, found.Held)
 	if found.Differences() > 0 {
 		return command.ErrSilent

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+	"github.com/skein-feed/skein/replay/importer"
+)
+
+// changeAnswers returns an interceptor that changes each answer before the comparison sees it.
+func changeAnswers(change func(answer any)) connect.Interceptor {
+	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			res, err := next(ctx, req)
+			if err == nil {
+				change(res.Any())
+			}
+			return res, err
+		}
+	})
+}
+
+// change returns a function that changes answers of one type.
+func change[T any](do func(T)) func(any) {
+	return func(answer any) {
+		if typed, ok := answer.(T); ok {
+			do(typed)
+		}
+	}
+}
+
+// A comparison names every kind of wrong answer about a file of follows or boards, and nothing if all answers are right.
+func TestComparisonFindsEveryWrongAnswer(t *testing.T) {
+	t.Parallel()
+	s := &server{t: t, dir: t.TempDir()}
+	t.Cleanup(s.kill)
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	api := (&command.ClientFlags{Server: s.addr}).Client()
+	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+		res, err := api.Events().Publish(ctx, connect.NewRequest(req))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	}
+	files := map[importer.Kind]string{
+		importer.Follows: "follower,user,time\nann,bob,2024-01-01\nann,cid,2024-01-02\ndan,bob,2024-01-03\nann,bob,2024-01-04\n",
+		importer.Boards: "owner,board,title,follower,time\ngus,bread,Bread,,2024-01-02\ngus,bread,,hal,2024-01-01\ngus,,,hal,2024-01-03\n" +
+			"gus,tea,,ivy,2024-01-04\ngus,empty,,,2024-01-05\n",
+	}
+	options := map[importer.Kind]importer.CompareOptions{}
+	for kind, text := range files {
+		path := filepath.Join(t.TempDir(), string(kind)+".csv")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		report, err := importer.Run(t.Context(), importer.Options{Kind: kind, Path: path, LogID: "log", Publish: publish})
+		if err != nil {
+			t.Fatal(err)
+		}
+		options[kind] = importer.CompareOptions{
+			Kind: kind, Path: path, StartedAt: report.StartedAt, AtLeast: report.Position, Pairs: 50, Seed: 1, Patience: time.Minute,
+		}
+	}
+	later := func(at *timestamppb.Timestamp) *timestamppb.Timestamp {
+		return timestamppb.New(at.AsTime().Add(time.Microsecond))
+	}
+
+	for _, tt := range []struct {
+		name   string
+		kind   importer.Kind
+		change func(any)
+		want   string
+	}{
+		{"right answers about follows", importer.Follows, func(any) {}, ""},
+		{"right answers about boards", importer.Boards, func(any) {}, ""},
+		{"other user", importer.Follows, change(func(r *skeinv1.ListFollowingResponse) {
+			for _, e := range r.GetEntries() {
+				e.UserId = strings.Replace(e.GetUserId(), "cid", "cyd", 1)
+			}
+		}), "following of ann: cid is missing: the file has it, since 2024-01-02T00:00:00Z"},
+		{"other time", importer.Follows, change(func(r *skeinv1.ListFollowersResponse) {
+			for _, e := range r.GetEntries() {
+				e.FollowTime = later(e.GetFollowTime())
+			}
+		}), "followers of bob: ann has another time: the file has 2024-01-04T00:00:00Z, skein has 2024-01-04T00:00:00.000001Z"},
+		{"other order", importer.Follows, change(func(r *skeinv1.ListFollowingResponse) { slices.Reverse(r.GetEntries()) }),
+			"following of ann: bob, since 2024-01-04T00:00:00Z, comes after cid, since 2024-01-02T00:00:00Z"},
+		{"repeated entry", importer.Follows, change(func(r *skeinv1.ListFollowingResponse) {
+			if len(r.GetEntries()) > 0 {
+				r.Entries, r.TotalSize = append(r.GetEntries(), r.GetEntries()[len(r.GetEntries())-1]), r.GetTotalSize()+1
+			}
+		}), "following of ann: cid, since 2024-01-02T00:00:00Z, comes after cid, since 2024-01-02T00:00:00Z"},
+		{"total size", importer.Follows, change(func(r *skeinv1.ListFollowersResponse) { r.TotalSize++ }),
+			"followers of ann: skein lists 0 and says that there are 1"},
+		{"list that must be empty", importer.Follows, change(func(r *skeinv1.ListFollowersResponse) {
+			if len(r.GetEntries()) == 0 {
+				r.Entries = []*skeinv1.FollowEntry{{UserId: "eve", FollowTime: timestamppb.Now()}}
+			}
+		}), "followers of ann: eve is extra: the file does not have it"},
+		{"count of explicit follows", importer.Follows, change(func(r *skeinv1.BatchGetFollowCountsResponse) {
+			r.GetUsers()[0].ExplicitFollowingCount++
+		}), "counts of ann: skein lists 2 following and counts 3"},
+		{"count of all followers", importer.Follows, change(func(r *skeinv1.BatchGetFollowCountsResponse) {
+			r.GetUsers()[0].FollowerCount++
+		}), "counts of ann: skein lists 0 followers in all and counts 1"},
+		{"count of a list that the file has not", importer.Follows, change(func(r *skeinv1.BatchGetFollowCountsResponse) {
+			r.GetUsers()[0].MutedCount++
+		}), "counts of ann: skein lists 0 muted and counts 1"},
+		{"count of excluded boards", importer.Follows, change(func(r *skeinv1.BatchGetFollowCountsResponse) {
+			r.GetUsers()[0].ExcludedBoardCount++
+		}), "counts of ann: skein lists 0 excluded boards and counts 1"},
+		{"check that misses a follow", importer.Follows, change(func(r *skeinv1.CheckFollowsResponse) {
+			for i := range r.GetKinds() {
+				r.Kinds[i] = skeinv1.FollowKind_FOLLOW_KIND_NONE
+			}
+		}), "check ann → cid: FOLLOW_KIND_EXPLICIT is missing: the file has it, since 2024-01-02T00:00:00Z"},
+		{"check that finds too much", importer.Follows, change(func(r *skeinv1.CheckFollowsResponse) {
+			for i := range r.GetKinds() {
+				r.Kinds[i] = skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
+			}
+		}), "check bob → ann: FOLLOW_KIND_EXPLICIT is extra: the file does not have it"},
+		{"check with another time", importer.Follows, change(func(r *skeinv1.CheckFollowsResponse) {
+			for _, e := range r.GetFollowTimes() {
+				e.Time = later(e.GetTime())
+			}
+		}), "check ann → cid has another time"},
+		{"title", importer.Boards, change(func(r *skeinv1.ListBoardsResponse) {
+			for _, e := range r.GetEntries() {
+				e.Title = strings.ToUpper(e.GetTitle())
+			}
+		}), `boards of gus: board "bread" of gus: the file has "Bread", skein has "BREAD"`},
+		{"title of a board that has none", importer.Boards, change(func(r *skeinv1.ListBoardsResponse) {
+			for _, e := range r.GetEntries() {
+				e.Title = e.GetBoard().GetBoardId()
+			}
+		}), `boards of gus: board "tea" of gus: the file has "", skein has "tea"`},
+		{"begin of a board", importer.Boards, change(func(r *skeinv1.ListBoardsResponse) {
+			for _, e := range r.GetEntries() {
+				e.Time = later(e.GetTime())
+			}
+		}), `board "bread" of gus has another time: the file has 2024-01-01T00:00:00Z`},
+		{"followed board", importer.Boards, change(func(r *skeinv1.ListFollowedBoardsResponse) {
+			r.Entries, r.TotalSize = nil, 0
+		}), `followed boards of hal: board "" of gus is missing`},
+		{"begin of following by boards", importer.Boards, change(func(r *skeinv1.ListFollowingResponse) {
+			for _, e := range r.GetEntries() {
+				e.FollowTime = later(e.GetFollowTime())
+			}
+		}), "following by boards of hal: gus has another time: the file has 2024-01-01T00:00:00Z"},
+		{"followers of a board without any", importer.Boards, change(func(r *skeinv1.ListBoardFollowersResponse) {
+			if len(r.GetEntries()) == 0 {
+				r.Entries = []*skeinv1.FollowEntry{{UserId: "eve", FollowTime: timestamppb.Now()}}
+			}
+		}), `followers of the board "empty" of gus: eve is extra`},
+		{"count of followers of a board", importer.Boards, change(func(r *skeinv1.BatchGetFollowCountsResponse) {
+			for _, n := range r.GetBoards() {
+				n.FollowerCount++
+			}
+		}), `counts of the board "tea" of gus: skein lists 1 followers and counts [1 2 0]`},
+		{"check of a board", importer.Boards, change(func(r *skeinv1.CheckFollowsResponse) {
+			for i := range r.GetKinds() {
+				r.Kinds[i] = skeinv1.FollowKind_FOLLOW_KIND_NONE
+			}
+		}), `check ivy → board "tea" of gus: FOLLOW_KIND_BOARD is missing`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := options[tt.kind]
+			o.Graph = skeinv1connect.NewGraphServiceClient(http.DefaultClient, "http://"+s.addr, connect.WithInterceptors(changeAnswers(tt.change)))
+			var got []string
+			o.Difference = func(text string) { got = append(got, text) }
+			found, err := importer.Compare(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if tt.want == "" && (found.Differences() != 0 || found.Entries == 0 || found.Pairs == 0) {
+				t.Errorf("got %+v: %q, expected no differences", found, got)
+			}
+			expected := func(text string) bool {
+				return strings.HasPrefix(text, tt.want) || strings.Contains(text, ": "+tt.want)
+			}
+			if tt.want != "" && !slices.ContainsFunc(got, expected) {
+				t.Errorf("got %+v: %q, expected %q", found, got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,346 @@
+package comparison
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/internal/retry"
+)
+
+// page is a page of any list.
+type page struct {
+	entries []Entry
+	next    string
+	total   int
+}
+
+// listPage has the methods that the responses of all list methods share.
+type listPage interface {
+	GetNextPageToken() string
+	GetTotalSize() uint32
+}
+
+// call repeats a read until the service answers it.
+func call[Req, Res any](ctx context.Context, c *Comparer,
+	method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,
+) (*Res, error) {
+	return retry.Read(ctx, c.Patience, method, req)
+}
+
+// queryList queries all pages of a list, and checks their order and total size.
+func (c *Comparer) queryList(ctx context.Context, list List) error {
+	if list.Kind == Served {
+		return c.queryServed(ctx, list)
+	}
+	listed := 0
+	var last *Entry
+	for token := ""; ; {
+		p, err := c.queryPage(ctx, list, token)
+		if err != nil {
+			return fmt.Errorf("%s: %w", list, err)
+		}
+		for i := range p.entries {
+			e := &p.entries[i]
+			e.List = list
+			if last != nil && newestFirst(last, e) >= 0 {
+				c.Differ(&c.result.Unordered, "%s: %s, since %s, comes after %s, since %s",
+					list, e.name(), stamp(e.At), last.name(), stamp(last.At))
+			}
+			last = e
+		}
+		listed += len(p.entries)
+
+		queries := 0
+		if p.next == "" {
+			queries = 1
+		}
+		if err := c.addAnswer(queries, p.entries); err != nil {
+			return err
+		}
+		if p.next == "" {
+			if listed != p.total {
+				c.Differ(&c.result.OtherCounts, "%s: skein lists %d and says that there are %d", list, listed, p.total)
+			}
+			return nil
+		}
+		token = p.next
+	}
+}
+
+// newestFirst is the order of every list.
+func newestFirst(a, b *Entry) int {
+	return cmp.Or(cmp.Compare(b.At, a.At), events.CompareIDs(a.ID, b.ID), events.CompareIDs(a.Board, b.Board))
+}
+
+// queryPage queries a page of a list; an empty token means the first.
+func (c *Comparer) queryPage(ctx context.Context, list List, token string) (page, error) {
+	explicit, implicit := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT.Enum(), skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT.Enum()
+	of := list.Owner
+	switch list.Kind {
+	case Following, ImplicitFollowing:
+		kind := explicit
+		if list.Kind == ImplicitFollowing {
+			kind = implicit
+		}
+		res, err := call(ctx, c, c.Graph.ListFollowing, &skeinv1.ListFollowingRequest{
+			UserId: of, Kind: kind, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return followPage(res, res.GetEntries()), err
+	case Followers, ImplicitFollowers:
+		kind := explicit
+		if list.Kind == ImplicitFollowers {
+			kind = implicit
+		}
+		res, err := call(ctx, c, c.Graph.ListFollowers, &skeinv1.ListFollowersRequest{
+			UserId: of, Kind: kind, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return followPage(res, res.GetEntries()), err
+	case BoardFollowers:
+		res, err := call(ctx, c, c.Graph.ListBoardFollowers, &skeinv1.ListBoardFollowersRequest{
+			Board: list.board(), Kind: skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXPLICIT,
+			PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return followPage(res, res.GetEntries()), err
+	case FollowedBoards:
+		res, err := call(ctx, c, c.Graph.ListFollowedBoards, &skeinv1.ListFollowedBoardsRequest{
+			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return boardPage(res, res.GetEntries()), err
+	case Boards:
+		res, err := call(ctx, c, c.Graph.ListBoards, &skeinv1.ListBoardsRequest{
+			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return boardPage(res, res.GetEntries()), err
+	case Blocked:
+		res, err := call(ctx, c, c.Graph.ListBlocked, &skeinv1.ListBlockedRequest{
+			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return userPage(res, res.GetEntries()), err
+	case Muted:
+		res, err := call(ctx, c, c.Graph.ListMuted, &skeinv1.ListMutedRequest{
+			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return userPage(res, res.GetEntries()), err
+	case Pins:
+		return c.queryPins(ctx, &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: of}}, token)
+	case BoardPins:
+		return c.queryPins(ctx, &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_Board{Board: list.board()}}, token)
+	}
+	return page{}, fmt.Errorf("no list %v", list.Kind)
+}
+
+func (l List) board() *skeinv1.Board { return &skeinv1.Board{OwnerId: l.Owner, BoardId: l.Board} }
+
+func newPage(res listPage) page {
+	return page{next: res.GetNextPageToken(), total: int(res.GetTotalSize())}
+}
+
+func micros(t *timestamppb.Timestamp) events.Micros { return events.Micros(t.AsTime().UnixMicro()) }
+
+func stamp(t events.Micros) string {
+	if t == Timeless {
+		return "an unknown time"
+	}
+	return t.Time().Format("2006-01-02T15:04:05.999999Z")
+}
+
+func followPage(res listPage, list []*skeinv1.FollowEntry) page {
+	p := newPage(res)
+	for _, e := range list {
+		p.entries = append(p.entries, Entry{ID: e.GetUserId(), At: micros(e.GetFollowTime())})
+	}
+	return p
+}
+
+func userPage(res listPage, list []*skeinv1.UserEntry) page {
+	p := newPage(res)
+	for _, e := range list {
+		p.entries = append(p.entries, Entry{ID: e.GetUserId(), At: micros(e.GetTime())})
+	}
+	return p
+}
+
+func boardPage(res listPage, list []*skeinv1.BoardEntry) page {
+	p := newPage(res)
+	for _, e := range list {
+		p.entries = append(p.entries, Entry{
+			ID: e.GetBoard().GetOwnerId(), Board: e.GetBoard().GetBoardId(), At: micros(e.GetTime()), Text: TitleText(e.GetTitle()),
+		})
+	}
+	return p
+}
+
+func (c *Comparer) queryPins(ctx context.Context, req *skeinv1.ListPinsRequest, token string) (page, error) {
+	req.PageSize, req.PageToken, req.AtLeast = pageSize, token, c.AtLeast
+	res, err := call(ctx, c, c.Feed.ListPins, req)
+	p := newPage(res)
+	for _, e := range res.GetEntries() {
+		text := PinText(&skeinv1.PinCreated{
+			Pin: &skeinv1.Pin{OwnerId: e.GetOwnerId(), PinId: e.GetPinId()}, BoardId: e.GetBoardId(), ItemId: e.GetItemId(),
+			Attributes: e.GetAttributes(),
+		})
+		p.entries = append(p.entries, Entry{ID: e.GetPinId(), At: micros(e.GetCreateTime()), Text: text})
+	}
+	return p, err
+}
+
+// queryServed queries the last items that were served to a user. They have no times.
+func (c *Comparer) queryServed(ctx context.Context, list List) error {
+	res, err := call(ctx, c, c.Seen.ListServed, &skeinv1.ListServedRequest{UserId: list.Owner, AtLeast: c.AtLeast})
+	if err != nil {
+		return fmt.Errorf("%s: %w", list, err)
+	}
+	entries := make([]Entry, 0, len(res.GetItemIds()))
+	for _, item := range res.GetItemIds() {
+		entries = append(entries, Entry{List: list, ID: item, At: Timeless})
+	}
+	return c.addAnswer(1, entries)
+}
+
+// queryCounters queries counts of plays and likes, in one call.
+func (c *Comparer) queryCounters(ctx context.Context, lists []List) error {
+	req := &skeinv1.BatchGetCountersRequest{AtLeast: c.AtLeast}
+	for _, l := range lists {
+		key := &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: l.Owner}}
+		if l.Kind == PlaysBy {
+			key.Target = &skeinv1.CounterKey_UserId{UserId: l.Owner}
+		}
+		req.Keys = append(req.Keys, key)
+	}
+	res, err := call(ctx, c, c.Counters.BatchGetCounters, req)
+	if err != nil {
+		return fmt.Errorf("counts: %w", err)
+	}
+	if len(res.GetCounters()) != len(lists) {
+		return fmt.Errorf("%d counters for %d keys", len(res.GetCounters()), len(lists))
+	}
+	entries := make([]Entry, len(lists))
+	for i, l := range lists {
+		n := res.GetCounters()[i].GetPlayCount()
+		if l.Kind == LikesOf {
+			n = int64(res.GetCounters()[i].GetLikeCount())
+		}
+		entries[i] = Entry{List: l, Text: strconv.FormatInt(n, 10)}
+	}
+	return c.addAnswer(len(lists), entries)
+}
+
+// queryUserCounts queries the counts of users, in one call.
+func (c *Comparer) queryUserCounts(ctx context.Context, lists []List) error {
+	req := &skeinv1.BatchGetFollowCountsRequest{AtLeast: c.AtLeast}
+	for _, l := range lists {
+		req.UserIds = append(req.UserIds, l.Owner)
+	}
+	res, err := call(ctx, c, c.Graph.BatchGetFollowCounts, req)
+	if err != nil {
+		return fmt.Errorf("counts: %w", err)
+	}
+	if len(res.GetUsers()) != len(lists) {
+		return fmt.Errorf("%d counts for %d users", len(res.GetUsers()), len(lists))
+	}
+	entries := make([]Entry, len(lists))
+	for i, l := range lists {
+		n := res.GetUsers()[i]
+		if n.GetUserId() != l.Owner {
+			return fmt.Errorf("counts of %s for %s", n.GetUserId(), l.Owner)
+		}
+		entries[i] = Entry{List: l, Text: encodeCounts(
+			n.GetExplicitFollowingCount(), n.GetExplicitFollowerCount(), n.GetImplicitFollowingCount(), n.GetImplicitFollowerCount(),
+			n.GetFollowedBoardCount(), n.GetBoardCount(), n.GetBlockedCount(), n.GetMutedCount(),
+			n.GetFollowingCount(), n.GetFollowerCount(), n.GetExcludedBoardCount(),
+		)}
+	}
+	return c.addAnswer(0, entries)
+}
+
+// queryBoardCounts queries the counts of boards, in one call.
+func (c *Comparer) queryBoardCounts(ctx context.Context, lists []List) error {
+	req := &skeinv1.BatchGetFollowCountsRequest{AtLeast: c.AtLeast}
+	for _, l := range lists {
+		req.Boards = append(req.Boards, l.board())
+	}
+	res, err := call(ctx, c, c.Graph.BatchGetFollowCounts, req)
+	if err != nil {
+		return fmt.Errorf("counts: %w", err)
+	}
+	if len(res.GetBoards()) != len(lists) {
+		return fmt.Errorf("%d counts for %d boards", len(res.GetBoards()), len(lists))
+	}
+	entries := make([]Entry, len(lists))
+	for i, l := range lists {
+		n := res.GetBoards()[i]
+		entries[i] = Entry{List: l, Text: encodeCounts(n.GetExplicitFollowerCount(), n.GetFollowerCount(), n.GetExcluderCount())}
+	}
+	return c.addAnswer(0, entries)
+}
+
+// encodeCounts returns the text of an entry for counts.
+func encodeCounts(counts ...uint32) string {
+	return strings.Trim(fmt.Sprint(counts), "[]")
+}
+
+func decodeCounts(text string) ([]int, error) {
+	var counts []int
+	for _, field := range strings.Fields(text) {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errRecord, err)
+		}
+		counts = append(counts, n)
+	}
+	return counts, nil
+}
+
+// queryPairs checks whether followers follow users or boards, in one call.
+func (c *Comparer) queryPairs(ctx context.Context, pairs []pair) error {
+	req := &skeinv1.CheckFollowsRequest{IncludeTimes: true, AtLeast: c.AtLeast}
+	for _, p := range pairs {
+		q := &skeinv1.FollowPair{UserId: p.follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: p.user}}
+		if p.user == "" {
+			q.Target = &skeinv1.FollowPair_Board{Board: p.board.board()}
+		}
+		req.Pairs = append(req.Pairs, q)
+	}
+	res, err := call(ctx, c, c.Graph.CheckFollows, req)
+	if err != nil {
+		return fmt.Errorf("pairs: %w", err)
+	}
+	if len(res.GetKinds()) != len(pairs) || len(res.GetFollowTimes()) != len(pairs) {
+		return fmt.Errorf("%d kinds and %d times for %d pairs", len(res.GetKinds()), len(res.GetFollowTimes()), len(pairs))
+	}
+
+	for i := range pairs {
+		p := &pairs[i]
+		kind := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
+		if p.user == "" {
+			kind = skeinv1.FollowKind_FOLLOW_KIND_BOARD
+		}
+		got, since := res.GetKinds()[i], micros(res.GetFollowTimes()[i].GetTime())
+		switch {
+		case p.follows && got != kind:
+			c.Differ(&c.result.Missing, "check %s: %v is missing: %s has it, since %s; skein says %v", p, kind, c.Origin, stamp(p.since), got)
+		case !p.follows && got != skeinv1.FollowKind_FOLLOW_KIND_NONE:
+			c.Differ(&c.result.Extra, "check %s: %v is extra: %s does not have it, skein has, since %s", p, got, c.Origin, stamp(since))
+		case p.follows && c.timesDiffer(p.since, since):
+			c.Differ(&c.result.OtherTimes, "check %s has another time: %s has %s, skein has %s", p, c.Origin, stamp(p.since), stamp(since))
+		}
+	}
+	c.mu.Lock()
+	c.result.Pairs += uint64(len(pairs))
+	c.mu.Unlock()
+	return c.addAnswer(len(pairs), nil)
+}
+
+// timesDiffer reports whether an entry has another time than it must have.
+func (c *Comparer) timesDiffer(want, got events.Micros) bool {
+	apart := want - got
+	return want != Timeless && want <= c.Latest && max(apart, -apart) > events.Micros(c.Tolerance.Microseconds())
+}
