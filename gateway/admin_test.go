@@ -17,7 +17,7 @@ import (
 // notebook is an operator that notes orders, and whose operations end when the test says so.
 type notebook struct {
 	mu      sync.Mutex
-	orders  []operator.Order
+	orders  []operator.OperationRequest
 	ops     []*skeinv1.Operation
 	changed chan struct{}
 }
@@ -28,7 +28,7 @@ func withOperator(n *notebook) func(*worldOptions) {
 }
 
 // Start notes the order. Of the kinds it lacks one, and one is always in the way.
-func (n *notebook) Start(_ context.Context, o operator.Order) (*skeinv1.Operation, error) {
+func (n *notebook) Start(_ context.Context, o operator.OperationRequest) (*skeinv1.Operation, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch o.Kind {
@@ -123,7 +123,7 @@ func TestOrders(t *testing.T) {
 	if res.GetOperation().GetOperationId() != "003" {
 		t.Error(res)
 	}
-	want := []operator.Order{
+	want := []operator.OperationRequest{
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: "graph", Partitions: []uint32{0, 255}, Share: 0.5},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_VERIFY, Share: 1},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_REPAIR, Projection: "inbox", Partitions: []uint32{7}},

@@ -35,7 +35,7 @@ import (
 var (
 	// ErrNoRoom means that the disk has no room for more facts ([Options.Room]). It arrives wrapped, with figures.
 	ErrNoRoom = apierror.ErrNoRoom
-	// ErrStopping means that the process stops: an operator takes no more orders.
+	// ErrStopping means that the process stops: an operator starts no more operations.
 	ErrStopping = apierror.ErrStopping
 )
 
@@ -60,7 +60,7 @@ type Options struct {
 	// Stores are all projections of the process, those above among them: readiness, status, metrics and Publish with VISIBLE
 	// are about all of them. Default: those above.
 	Stores []*projections.Live
-	// Operator does long work. Without it AdminService answers "unimplemented" but for GetStatus.
+	// Operator does operations. Without it AdminService answers "unimplemented" but for GetStatus.
 	Operator operator.Operator
 	// Nodes returns the other nodes of a cluster that are alive. Without it the stores hold all partitions. It is called for each call that
 	// needs another node.

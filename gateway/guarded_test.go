@@ -128,7 +128,7 @@ func newGuarded(t testing.TB, options ...func(*worldOptions)) *guarded {
 type idle struct{}
 
 // Start is part of Operator.
-func (idle) Start(context.Context, operator.Order) (*skeinv1.Operation, error) {
+func (idle) Start(context.Context, operator.OperationRequest) (*skeinv1.Operation, error) {
 	return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: "there is nothing to do"}
 }
 

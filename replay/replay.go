@@ -2,23 +2,51 @@ package replay
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// Progress is the progress of a long piece of work. The zero value is ready for use, and a nil Progress ignores all calls. It is safe
-// for concurrent use.
-type Progress struct {
-	done, total atomic.Uint64
-	unit        atomic.Pointer[string]
-	ahead       atomic.Int64
-	more        atomic.Bool
+// Phase is a step of an operation.
+type Phase string
 
-	events, bytes             atomic.Uint64
-	partitions, allPartitions atomic.Uint32
+// The phases of operations. An operation has some of them, one after the other.
+const (
+	// Reading reads the log, its archive or a store.
+	Reading Phase = "reading"
+	// Folding applies the events that were read.
+	Folding Phase = "folding"
+	// Writing writes the tables of a store, or files of a snapshot or archive.
+	Writing Phase = "writing"
+	// CatchingUp folds what the log got meanwhile.
+	CatchingUp Phase = "catching up"
+	// Comparing compares two stores row by row.
+	Comparing Phase = "comparing"
+	// Checking reads files and compares their checksums.
+	Checking Phase = "checking"
+)
+
+// PhaseProgress is how far an operation is in its present phase.
+type PhaseProgress struct {
+	Phase Phase `json:"phase,omitempty"`
+	// Unit is the unit of Done and Total: "envelopes", "events", "rows" or "bytes".
+	Unit string `json:"unit,omitempty"`
+	Done uint64 `json:"done,omitempty"`
+	// Total is how much there is to do in this phase, as far as known; 0 means unknown.
+	Total uint64 `json:"total,omitempty"`
+}
+
+// Progress is the progress of an operation while it runs. The zero value is ready for use, and a nil Progress ignores all calls. It is
+// safe for concurrent use.
+type Progress struct {
+	mu sync.Mutex
+	at PhaseProgress
+	// afterPhase is the estimated time for the phases after the present one.
+	afterPhase time.Duration
+	// more reports that phases follow for which there is no estimate.
+	more bool
 }
 
 // LogSize is the size of a log, for estimates of the time to read it. Envelopes would be a bad unit: they differ too much in size.
@@ -30,125 +58,67 @@ type LogSize struct {
 	Bytes uint64
 }
 
-// Build is the progress of the build of a store: events and bytes of the log that were read for it, and how many of its partitions are
-// folded.
-type Build struct {
-	Events        uint64 `json:"events"`
-	Bytes         uint64 `json:"bytes"`
-	Partitions    uint32 `json:"partitions"`
-	AllPartitions uint32 `json:"all_partitions"`
+// StartPhase begins a phase, of which this amount is to be done, in this unit; 0 means unknown. The phase begins at zero, and no phase is
+// known to follow it.
+func (p *Progress) StartPhase(phase Phase, unit string, total uint64) {
+	p.update(func() {
+		p.at = PhaseProgress{Phase: phase, Unit: unit, Total: total}
+		p.afterPhase = 0
+	})
 }
 
-// Start begins a stage of the work. unit is "envelopes", "rows" or "bytes", and total the amount in this unit; 0 means unknown. The
-// stage begins at zero, and no stage is known to follow it.
-func (p *Progress) Start(unit string, total uint64) {
+// update changes the progress, if there is one.
+func (p *Progress) update(change func()) {
 	if p == nil {
 		return
 	}
-	p.unit.Store(&unit)
-	p.done.Store(0)
-	p.total.Store(total)
-	p.ahead.Store(0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
 }
 
 // Unknown stands for a time that cannot be estimated.
 const Unknown time.Duration = -1
 
-// Ahead notes how long the later stages take; [Unknown] is allowed.
-func (p *Progress) Ahead(d time.Duration) {
-	if p != nil {
-		p.ahead.Store(int64(d))
-	}
+// SetAfterPhase notes how long the later phases take; [Unknown] is allowed.
+func (p *Progress) SetAfterPhase(d time.Duration) { p.update(func() { p.afterPhase = d }) }
+
+// SetMore notes whether further phases follow for which there is no estimate.
+func (p *Progress) SetMore(more bool) { p.update(func() { p.more = more }) }
+
+// AfterPhase returns how long the later phases take, or [Unknown].
+func (p *Progress) AfterPhase() (d time.Duration) {
+	d = Unknown
+	p.update(func() {
+		if !p.more {
+			d = p.afterPhase
+		}
+	})
+	return d
 }
 
-// More notes whether further stages follow for which there is no estimate.
-func (p *Progress) More(more bool) {
-	if p != nil {
-		p.more.Store(more)
-	}
+// Add adds n units to what is done.
+func (p *Progress) Add(n uint64) { p.update(func() { p.at.Done += n }) }
+
+// SetDone sets the number of units that are done.
+func (p *Progress) SetDone(done uint64) { p.update(func() { p.at.Done = done }) }
+
+// SetTotal corrects the number of units in all.
+func (p *Progress) SetTotal(total uint64) { p.update(func() { p.at.Total = total }) }
+
+// Now returns the present phase, and how much of it is done.
+func (p *Progress) Now() (at PhaseProgress) {
+	p.update(func() { at = p.at })
+	return at
 }
 
-// Left returns how long the later stages take, or [Unknown].
-func (p *Progress) Left() time.Duration {
-	if p == nil || p.more.Load() {
-		return Unknown
-	}
-	return time.Duration(p.ahead.Load())
-}
-
-// StartBuild notes the begin of the build of a store with this many partitions.
-func (p *Progress) StartBuild(partitions int) {
-	if p == nil {
-		return
-	}
-	p.events.Store(0)
-	p.bytes.Store(0)
-	p.partitions.Store(0)
-	p.allPartitions.Store(uint32(partitions))
-}
-
-// Read adds to the events and bytes of the log that the build has read.
-func (p *Progress) Read(events, bytes int) {
-	if p != nil {
-		p.events.Add(uint64(events))
-		p.bytes.Add(uint64(bytes))
-	}
-}
-
-// Folded notes that the build has folded one more partition.
-func (p *Progress) Folded() {
-	if p != nil {
-		p.partitions.Add(1)
-	}
-}
-
-// Build returns the progress of the build; zero means there is none.
-func (p *Progress) Build() Build {
-	if p == nil {
-		return Build{}
-	}
-	return Build{p.events.Load(), p.bytes.Load(), p.partitions.Load(), p.allPartitions.Load()}
-}
-
-// Add adds n units to the work that is done.
-func (p *Progress) Add(n uint64) {
-	if p != nil {
-		p.done.Add(n)
-	}
-}
-
-// Set sets the number of units that are done.
-func (p *Progress) Set(done uint64) {
-	if p != nil {
-		p.done.Store(done)
-	}
-}
-
-// Total corrects the number of units in all.
-func (p *Progress) Total(total uint64) {
-	if p != nil {
-		p.total.Store(total)
-	}
-}
-
-// Now returns the unit of the stage, how much is done, and how much there is in all; a total of 0 means unknown.
-func (p *Progress) Now() (unit string, done, total uint64) {
-	if p == nil {
-		return "", 0, 0
-	}
-	if u := p.unit.Load(); u != nil {
-		unit = *u
-	}
-	return unit, p.done.Load(), p.total.Load()
-}
-
-// Pace limits long work to a share of one core's time, so that it does not slow down the service beside it. The zero value is no limit.
+// Pace limits an operation to a share of one core's time, so that it does not slow down the service beside it. The zero value is no limit.
 type Pace struct {
-	// Share is the part of the time that the work may take, above 0 and up to 1; 0 means all of it.
+	// Share is the part of the time that the operation may take, above 0 and up to 1; 0 means all of it.
 	Share float64
 }
 
-// Pause returns how long the work must rest after a piece that took this long.
+// Pause returns how long the operation must rest after a piece that took this long.
 func (p Pace) Pause(worked time.Duration) time.Duration {
 	if p.Share <= 0 || p.Share >= 1 || worked <= 0 {
 		return 0

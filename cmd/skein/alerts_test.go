@@ -457,7 +457,7 @@ func rowsLost(t *testing.T, p *prometheusServer) {
 	var running *service.Service
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
 		o.Maintenance.AuditShare = 1
-		o.Jobs = func(a *service.Service) service.Jobs { running = a; return a.Jobs() }
+		o.OfferedOperations = func(a *service.Service) service.OfferedOperations { running = a; return a.OfferedOperations() }
 	})
 	defer stop()
 	publish(t, api, userFollowed("quiet", "silent"))

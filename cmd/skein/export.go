@@ -88,10 +88,11 @@ func (f *exportFlags) file(do func(io.Writer, export.Format) (export.Counts, err
 // showExport shows the progress of an export until stop is called. stop may be called again.
 func showExport(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return command.ShowEvery(w, what, func(p *command.Progress) {
-		unit, done, total := at.Now()
-		if total == 0 {
+		now := at.Now()
+		if now.Total == 0 {
 			return
 		}
+		done, total, unit := now.Done, now.Total, now.Unit
 		switch unit {
 		case export.Bytes:
 			p.Show(int64(done), int64(total), fmt.Sprintf("%s of about %s", events.SizeText(done), events.SizeText(total)))

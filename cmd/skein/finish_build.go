@@ -11,7 +11,7 @@ import (
 // finishBuildCmd is the worker that skein serve starts for a build.
 type finishBuildCmd struct{}
 
-// Run does one job.
+// Run finishes one build.
 func (*finishBuildCmd) Run(ctx context.Context, std *command.Streams) error {
 	return worker.Serve(ctx, std.In, std.Out)
 }

@@ -83,8 +83,8 @@ func (f *traffic) lately(n int) []acked {
 	return append([]acked(nil), f.acked[max(0, len(f.acked)-n):]...)
 }
 
-// orders are the long work that is begun before a kill.
-func orders(api *command.Client) []func(context.Context) error {
+// startOperations are calls that start operations before a kill.
+func startOperations(api *command.Client) []func(context.Context) error {
 	var all []func(context.Context) error
 	for _, name := range []string{"graph", "inbox", "seen", "counters"} {
 		all = append(all, func(ctx context.Context) error {
@@ -134,11 +134,11 @@ func TestServerKilledDuringReplay(t *testing.T) {
 		wg.Go(func() { f.write(working, writer) })
 	}
 	wg.Go(func() { f.read(working) })
-	work := orders(f.api)
+	calls := startOperations(f.api)
 	begun := 0
 	for range kills {
 		for range 3 {
-			err := work[rng.IntN(len(work))](ctx)
+			err := calls[rng.IntN(len(calls))](ctx)
 			switch connect.CodeOf(err) {
 			case connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeAlreadyExists: // something else is in the way
 			default:

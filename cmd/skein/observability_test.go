@@ -140,11 +140,11 @@ func TestObservabilityAsksForWhatThereIs(t *testing.T) {
 			}
 		}
 	}
-	// Sequences, versions, times of rounds and the progress of builds are for readers who look at one process.
+	// Sequences, versions, and times of rounds are for readers who look at one process.
 	for _, metric := range []string{
 		"skein_build_info", "skein_projection_position", "skein_log_last_sequence", "skein_archive_position",
 		"skein_audit_rounds_total", "skein_audit_round_seconds", "skein_audit_no_disk", "skein_fold_envelopes_total",
-		"skein_fold_commits_total", "skein_operation_log_events", "skein_operation_partitions",
+		"skein_fold_commits_total",
 	} {
 		used[metric] = true
 	}

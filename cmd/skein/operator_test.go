@@ -20,19 +20,19 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// rehearsal is long work that the test controls.
+// rehearsal is an operation that the test controls.
 type rehearsal struct {
-	began chan operator.Order
+	began chan operator.OperationRequest
 	let   chan error
 }
 
 func rehearse() *rehearsal {
-	return &rehearsal{began: make(chan operator.Order, 16), let: make(chan error, 16)}
+	return &rehearsal{began: make(chan operator.OperationRequest, 16), let: make(chan error, 16)}
 }
 
-func (r *rehearsal) work(o operator.Order) (operation.Work, error) {
+func (r *rehearsal) prepare(o operator.OperationRequest) (operation.Func, error) {
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		p.Start("rows", 10)
+		p.StartPhase(replay.Comparing, "rows", 10)
 		p.Add(4)
 		r.began <- o
 		select {
@@ -44,11 +44,11 @@ func (r *rehearsal) work(o operator.Order) (operation.Work, error) {
 	}, nil
 }
 
-func (r *rehearsal) jobs(*service.Service) service.Jobs {
-	return service.Jobs{
-		operation.Rebuild: {Do: r.work, Resumes: true},
-		operation.Verify:  {Do: r.work},
-		operation.Rollback: {Do: func(operator.Order) (operation.Work, error) {
+func (r *rehearsal) offered(*service.Service) service.OfferedOperations {
+	return service.OfferedOperations{
+		operation.Rebuild: {Prepare: r.prepare, Resumes: true},
+		operation.Verify:  {Prepare: r.prepare},
+		operation.Rollback: {Prepare: func(operator.OperationRequest) (operation.Func, error) {
 			return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: "graph has no previous generation"}
 		}},
 	}
@@ -74,8 +74,8 @@ func reasonAndOperation(t *testing.T, err error) (reason, id string) {
 func TestOperationsOfAService(t *testing.T) {
 	t.Parallel()
 	dir, logger, r := t.TempDir(), slog.New(slog.DiscardHandler), rehearse()
-	withJobs := func(o *service.Options) { o.Jobs = r.jobs }
-	api, stop := startApp(t, dir, logger, withJobs)
+	withRehearsal := func(o *service.Options) { o.OfferedOperations = r.offered }
+	api, stop := startApp(t, dir, logger, withRehearsal)
 	admin := api.Admin()
 	started, err := admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{
 		Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
@@ -83,7 +83,7 @@ func TestOperationsOfAService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := operator.Order{
+	want := operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
 	}
 	if diff := cmp.Diff(want, <-r.began); diff != "" {
@@ -106,7 +106,7 @@ func TestOperationsOfAService(t *testing.T) {
 	stop()
 
 	// The next process continues with the same order.
-	api, stop = startApp(t, dir, logger, withJobs)
+	api, stop = startApp(t, dir, logger, withRehearsal)
 	defer stop()
 	if diff := cmp.Diff(want, <-r.began); diff != "" {
 		t.Error(diff)
@@ -137,7 +137,7 @@ func skein(args ...string) (code int, out, said string) {
 func TestReplayCommands(t *testing.T) {
 	t.Parallel()
 	r := rehearse()
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.Jobs = r.jobs })
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.OfferedOperations = r.offered })
 	defer stop()
 	server := "--server=" + api.URL
 	demand := func(wantCode int, wantOut, wantSaid string, args ...string) (out string) {

@@ -227,7 +227,7 @@ func TestAuditorUnderLoad(t *testing.T) {
 		func(o *service.Options) {
 			o.Settings = all.Settings{Inbox: small}
 			o.Maintenance.AuditShare = 1
-			o.Jobs = func(a *service.Service) service.Jobs { running = a; return a.Jobs() }
+			o.OfferedOperations = func(a *service.Service) service.OfferedOperations { running = a; return a.OfferedOperations() }
 		})
 	defer stop()
 	publish(t, api, userFollowed("quiet", "silent"))

@@ -56,12 +56,12 @@ func TestStatusShowsOperations(t *testing.T) {
 	t.Parallel()
 	var running *service.Service
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
-		o.Jobs = func(a *service.Service) service.Jobs { running = a; return a.Jobs() }
+		o.OfferedOperations = func(a *service.Service) service.OfferedOperations { running = a; return a.OfferedOperations() }
 	})
 	defer stop()
 	began, let := make(chan struct{}), make(chan struct{})
-	op, err := running.Operations.Do(operation.Rebuild, "graph", nil, func(_ context.Context, p *replay.Progress) (string, error) {
-		p.Start("envelopes", 40)
+	op, err := running.Operations.Start(operation.Rebuild, "graph", nil, func(_ context.Context, p *replay.Progress) (string, error) {
+		p.StartPhase(replay.Reading, "envelopes", 40)
 		p.Add(10)
 		close(began)
 		<-let
@@ -73,7 +73,7 @@ func TestStatusShowsOperations(t *testing.T) {
 	<-began
 	line := `^rebuild of graph \(operation ` + regexp.QuoteMeta(op.ID) + `\): `
 	_, text := statusOf(api)
-	demandLines(t, text, line+"running, 10 of 40 envelopes")
+	demandLines(t, text, line+"running, reading 10 of 40 envelopes")
 	close(let)
 	if err := running.Operations.Watch(t.Context(), op.ID, func(operation.Info) error { return nil }); err != nil {
 		t.Fatal(err)

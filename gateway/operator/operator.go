@@ -7,11 +7,11 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Operator does the long work that AdminService is asked for. It knows operations by id; its methods are safe for
-// concurrent use. It refuses orders with a [*Refusal], and answers [ErrUnknownOperation] for an id that it does not know.
+// Operator does the operations, the long-running tasks, that AdminService is asked for. It knows operations by id; its methods are safe for
+// concurrent use. It refuses requests with a [*Refusal], and answers [ErrUnknownOperation] for an id that it does not know.
 type Operator interface {
-	// Start begins an operation, or refuses to. It does not wait for the work.
-	Start(ctx context.Context, o Order) (*skeinv1.Operation, error)
+	// Start begins an operation, or refuses to. It does not wait for its end.
+	Start(ctx context.Context, o OperationRequest) (*skeinv1.Operation, error)
 	// Get returns an operation as it is.
 	Get(ctx context.Context, id string) (*skeinv1.Operation, error)
 	// List returns at most n operations of a kind (unspecified: any), the latest first, from the one before an id on;
@@ -23,8 +23,8 @@ type Operator interface {
 	Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error
 }
 
-// Order says what an operation must do. Names of projections are those of stores of the process.
-type Order struct {
+// OperationRequest says what an operation must do. Names of projections are those of stores of the process.
+type OperationRequest struct {
 	Kind skeinv1.OperationKind
 	// Projection is what it is about; empty means all, or none.
 	Projection string
@@ -44,7 +44,7 @@ type Order struct {
 var (
 	// ErrUnknownOperation: there is no such operation.
 	ErrUnknownOperation = errors.New("gateway: there is no such operation")
-	// ErrWorkAbsent: this process cannot do work of the kind.
+	// ErrOperationAbsent: this process cannot do operations of the kind.
 	ErrWorkAbsent = errors.New("gateway: there is no such work")
 	// ErrInTheWay: another operation has to end first.
 	ErrInTheWay = errors.New("gateway: another operation is in the way")
@@ -54,7 +54,7 @@ var (
 	ErrUnknownNode = errors.New("gateway: there is no such node")
 )
 
-// Refusal is why an [Operator] does not take an order.
+// Refusal is why an [Operator] does not take a request.
 type Refusal struct {
 	// Why is ErrWorkAbsent, ErrInTheWay, ErrNotPossible or ErrUnknownNode.
 	Why error

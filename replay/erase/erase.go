@@ -114,7 +114,7 @@ func (o *Options) checkKnown(ctx context.Context, user string, p *replay.Progres
 	}
 	defer sub.Close()
 
-	p.Start("envelopes", head.Last)
+	p.StartPhase(replay.Reading, "envelopes", head.Last)
 	pseudonym := events.NewKeyedHash(o.Log.ID()).Pseudonym(user)
 	names := func(ev *events.Event) bool {
 		return ev.User == user || ev.Peer == user || ev.RepinUser == user || ev.User == pseudonym || ev.Peer == pseudonym || ev.RepinUser == pseudonym
@@ -138,7 +138,7 @@ func (o *Options) checkKnown(ctx context.Context, user string, p *replay.Progres
 			if env.Seq() >= head.Last {
 				return ErrUnknownUser
 			}
-			p.Set(env.Seq())
+			p.SetDone(env.Seq())
 		}
 	}
 }
@@ -183,10 +183,10 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 		return r, err
 	}
 	s := newScrubber(o.Log.ID(), user, r.Deleted.Seq, slot)
-	p.Start("bytes", 0)
+	p.StartPhase(replay.Writing, "bytes", 0)
 	r.Scrubbed, err = o.Archive.Scrub(ctx, s.event, s.reject, func(done, total uint64) {
-		p.Total(total)
-		p.Set(done)
+		p.SetTotal(total)
+		p.SetDone(done)
 	})
 	if err != nil {
 		return r, fmt.Errorf("scrub the archive: %w", err)
@@ -281,7 +281,7 @@ func (o *Options) nextEpoch(ctx context.Context, r *Report) error {
 
 // cleanStores rebuilds the stores of this process.
 func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress) (err error) {
-	p.More(true)
+	p.SetMore(true)
 	options := o.Rebuild
 	options.Progress = p
 	if r.Rebuilt, err = buildAnew(ctx, o.Stores, o.Subscribe, options); err == nil && o.Part != nil {

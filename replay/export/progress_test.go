@@ -42,9 +42,9 @@ func TestProgressOfUnevenEnvelopes(t *testing.T) {
 	run := func(r export.Range) (unit string, half float64, end float64) {
 		var at replay.Progress
 		share := func() float64 {
-			name, done, total := at.Now()
-			unit = name
-			return float64(done) / float64(total)
+			now := at.Now()
+			unit = now.Unit
+			return float64(now.Done) / float64(now.Total)
 		}
 		r.After, r.Progress = export.Earliest, &at
 		from, n := export.FromLog(p.log, p.hub, r), 0

@@ -70,14 +70,14 @@ func Rows(ctx context.Context, w io.Writer, v *projections.View, o RowsOptions) 
 	if err != nil {
 		return n, err
 	}
-	o.Progress.Start("shards", 1<<16)
+	o.Progress.StartPhase(replay.Reading, "shards", 1<<16)
 	position := v.Cursor().Position().String()
 	it := v.Iter(o.bounds())
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for seen := uint64(0); it.Next(); seen++ {
 		key := it.Key()
 		if seen%1024 == 0 {
-			o.Progress.Set(uint64(binary.BigEndian.Uint16(key)))
+			o.Progress.SetDone(uint64(binary.BigEndian.Uint16(key)))
 			if err := ctx.Err(); err != nil {
 				return n, err
 			}

@@ -71,7 +71,7 @@ func (r *Range) gauge(after, until uint64) *gauge {
 	default:
 		g.unit = Envelopes
 	}
-	g.p.Start(g.unit, total)
+	g.p.StartPhase(replay.Reading, g.unit, total)
 	return g
 }
 
@@ -97,7 +97,7 @@ func (g *gauge) saw(ev *skeinv1.Event, at events.EventPosition) {
 			g.done += messageBytes
 		}
 	}
-	g.p.Set(g.done)
+	g.p.SetDone(g.done)
 }
 
 // covers reports whether a slot of an envelope is in the range.

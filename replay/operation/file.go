@@ -28,15 +28,12 @@ type record struct {
 	Args       json.RawMessage `json:"args,omitempty"`
 	State      State           `json:"state"`
 	// Cancelling is set once an operator has cancelled the operation. A restart does not continue it then.
-	Cancelling bool         `json:"cancelling,omitempty"`
-	Created    time.Time    `json:"created"`
-	Ended      time.Time    `json:"ended,omitzero"`
-	Unit       string       `json:"unit,omitempty"`
-	Done       uint64       `json:"done,omitempty"`
-	Total      uint64       `json:"total,omitempty"`
-	Build      replay.Build `json:"build,omitzero"`
-	Error      string       `json:"error,omitempty"`
-	Report     string       `json:"report,omitempty"`
+	Cancelling bool      `json:"cancelling,omitempty"`
+	Created    time.Time `json:"created"`
+	Ended      time.Time `json:"ended,omitzero"`
+	replay.PhaseProgress
+	Error  string `json:"error,omitempty"`
+	Report string `json:"report,omitempty"`
 }
 
 func (r *record) encode() ([]byte, error) {

@@ -49,15 +49,15 @@ type Manager struct {
 // entry is an operation. It is guarded by the manager's mutex.
 type entry struct {
 	record
-	work      Work
+	run       Func
 	progress  *replay.Progress
 	meter     meter
-	cancel    context.CancelCauseFunc // nil while the work does not run
+	cancel    context.CancelCauseFunc // nil while the operation does not run
 	changed   chan struct{}           // closed at the next change
 	restarted bool                    // loaded, and Run has not decided what becomes of it
 }
 
-// Open reads what is known of earlier operations. Work is done while [Manager.Run] runs.
+// Open reads what is known of earlier operations. Operations are done while [Manager.Run] runs.
 func Open(o Options) (*Manager, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -96,9 +96,9 @@ func (m *Manager) add(e *entry) {
 	m.order = append(m.order, e.ID)
 }
 
-// Do accepts an operation, which begins at once if [Manager.Run] runs, and else with it. Args are kept for [Resume] until
+// Start accepts an operation, which begins at once if [Manager.Run] runs, and else with it. Args are kept for [Resume] until
 // the operation ends; nil means none. Another operation in its way refuses it: [*ConflictError].
-func (m *Manager) Do(k Kind, projection string, args any, w Work) (Info, error) {
+func (m *Manager) Start(k Kind, projection string, args any, run Func) (Info, error) {
 	var encoded json.RawMessage
 	if args != nil {
 		data, err := json.Marshal(args)
@@ -119,7 +119,7 @@ func (m *Manager) Do(k Kind, projection string, args any, w Work) (Info, error) 
 		}
 	}
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	e := &entry{work: w, record: record{
+	e := &entry{run: run, record: record{
 		ID: m.nextID(now), Kind: k, Projection: projection, Args: encoded, State: Pending, Created: now,
 	}}
 	if err := m.folder.write(&e.record); err != nil {
@@ -127,7 +127,7 @@ func (m *Manager) Do(k Kind, projection string, args any, w Work) (Info, error) 
 	}
 	m.add(e)
 	m.forget()
-	m.start(e)
+	m.enqueue(e)
 	return e.info(), nil
 }
 
@@ -140,8 +140,8 @@ func (m *Manager) nextID(now time.Time) string {
 	return now.Format(idLayout)
 }
 
-// start hands an operation to Run. m.mu is held.
-func (m *Manager) start(e *entry) {
+// enqueue hands an operation to Run. m.mu is held.
+func (m *Manager) enqueue(e *entry) {
 	m.queue = append(m.queue, e)
 	select {
 	case m.wake <- struct{}{}:
@@ -257,23 +257,18 @@ func (m *Manager) Watch(ctx context.Context, id string, f func(Info) error) erro
 func (e *entry) info() Info {
 	i := Info{
 		ID: e.ID, Kind: e.Kind, Projection: e.Projection, Args: e.Args, State: e.State,
-		Created: e.Created, Ended: e.Ended, Unit: e.Unit, Done: e.Done, Total: e.Total, Remaining: -1,
-		Build: e.Build, Error: e.Error, Report: e.Report,
+		Created: e.Created, Ended: e.Ended, PhaseProgress: e.PhaseProgress, Remaining: -1, Error: e.Error, Report: e.Report,
 	}
 	if e.progress != nil && !e.State.Ended() {
-		i.Unit, i.Done, i.Total = e.progress.Now()
-		i.Build = e.progress.Build()
+		i.PhaseProgress = e.progress.Now()
 		i.Rate = e.meter.rate()
 		i.Remaining = e.meter.remaining(time.Now(), i.Done, i.Total)
 	}
 	return i
 }
 
-// note notes how far the work is. m.mu is held.
-func (e *entry) note() {
-	e.Unit, e.Done, e.Total = e.progress.Now()
-	e.Build = e.progress.Build()
-}
+// keepProgress copies the progress to the record. m.mu is held.
+func (e *entry) keepProgress() { e.PhaseProgress = e.progress.Now() }
 
 // tell wakes the watchers of an entry. m.mu is held.
 func (e *entry) tell() {
@@ -292,11 +287,11 @@ func (m *Manager) save(e *entry) {
 // end gives an entry its last state. m.mu is held.
 func (m *Manager) end(e *entry, st State, report, failure string) {
 	if e.progress != nil {
-		e.note()
+		e.keepProgress()
 	}
 	e.State, e.Ended = st, time.Now().UTC().Truncate(time.Microsecond)
 	e.Report, e.Error = bounded(report), bounded(failure)
-	e.Args, e.work, e.cancel = nil, nil, nil
+	e.Args, e.run, e.cancel = nil, nil, nil
 	m.save(e)
 	e.tell()
 	m.log.Info("operation ended", "operation", e.ID, "what", e.info().name(), "state", e.State, "error", e.Error,

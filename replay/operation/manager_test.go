@@ -46,9 +46,9 @@ func run(t *testing.T, m *Manager) (stop func()) {
 	return stop
 }
 
-func do(t *testing.T, m *Manager, k Kind, projection string, w Work) Info {
+func do(t *testing.T, m *Manager, k Kind, projection string, run Func) Info {
 	t.Helper()
-	i, err := m.Do(k, projection, nil, w)
+	i, err := m.Start(k, projection, nil, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +66,10 @@ func wait(t *testing.T, m *Manager, id string) (last Info) {
 }
 
 // held is work that continues until it is let go, or its context ends.
-func held(report string) (w Work, began chan struct{}, let chan error) {
+func held(report string) (run Func, began chan struct{}, let chan error) {
 	began, let = make(chan struct{}), make(chan error, 1)
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		p.Start("rows", 10)
+		p.StartPhase(replay.Comparing, "rows", 10)
 		p.Add(3)
 		close(began)
 		select {
@@ -143,7 +143,7 @@ func TestCancel(t *testing.T) {
 	if _, err := m.Cancel("x"); !errors.Is(err, ErrNotFound) {
 		t.Error(err)
 	}
-	// Work that cannot stop any more ends well.
+	// A function that cannot stop any more ends well.
 	late := do(t, m, Rebuild, "graph", func(ctx context.Context, _ *replay.Progress) (string, error) {
 		<-ctx.Done()
 		if !errors.Is(context.Cause(ctx), ErrCancelled) {
@@ -181,7 +181,7 @@ func TestConflictingOperations(t *testing.T) {
 	} {
 		m := open(t, t.TempDir())
 		first := do(t, m, c.first, c.of, nil)
-		_, err := m.Do(c.second, c.other, nil, nil)
+		_, err := m.Start(c.second, c.other, nil, nil)
 		var conflict *ConflictError
 		switch {
 		case !c.conflict && err != nil:
@@ -207,7 +207,7 @@ func TestRateAndRemainingTime(t *testing.T) {
 		m := open(t, dir)
 		run(t, m)
 		id := do(t, m, Rebuild, "graph", func(_ context.Context, p *replay.Progress) (string, error) {
-			p.Start("envelopes", 100_000)
+			p.StartPhase(replay.Reading, "envelopes", 100_000)
 			pass(500 * time.Millisecond) // out of step with who looks
 			for range 60 {
 				p.Add(1000)
@@ -217,7 +217,7 @@ func TestRateAndRemainingTime(t *testing.T) {
 				p.Add(100)
 				pass(time.Second)
 			}
-			p.Start("rows", 10) // another unit begins anew
+			p.StartPhase(replay.Comparing, "rows", 10) // another phase begins anew
 			pass(2 * time.Second)
 			return "", nil
 		}).ID
@@ -251,7 +251,7 @@ func TestRestart(t *testing.T) {
 	rebuild, rebuilding, _ := held("")
 	verify, verifying, _ := held("")
 	repair, repairing, _ := held("")
-	if _, err := m.Do(Rebuild, "graph", map[string]any{"partitions": []int{1, 2}}, rebuild); err != nil {
+	if _, err := m.Start(Rebuild, "graph", map[string]any{"partitions": []int{1, 2}}, rebuild); err != nil {
 		t.Fatal(err)
 	}
 	do(t, m, Verify, "inbox", verify)
@@ -278,7 +278,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 	}
-	if _, err := m.Do(Verify, "seen", nil, verify); !errors.Is(err, ErrClosed) {
+	if _, err := m.Start(Verify, "seen", nil, verify); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 	for name, dir := range map[string]string{"stopped": dir, "killed": killed} {
@@ -289,13 +289,16 @@ func TestRestart(t *testing.T) {
 func afterRestart(t *testing.T, dir string) {
 	m := open(t, dir)
 	var resumed Info
-	m.OnRestart(Rebuild, func(i Info) (Work, error) {
+	m.OnRestart(Rebuild, func(i Info) (Func, error) {
 		resumed = i
-		return func(_ context.Context, p *replay.Progress) (string, error) { p.Start("rows", 4); return "went on", nil }, nil
+		return func(_ context.Context, p *replay.Progress) (string, error) {
+			p.StartPhase(replay.Comparing, "rows", 4)
+			return "went on", nil
+		}, nil
 	})
 	rebuilt := mustList(t, m, Rebuild)[0]
 	// What is still to continue is in the way of others.
-	if _, err := m.Do(Rollback, "graph", nil, nil); err == nil {
+	if _, err := m.Start(Rollback, "graph", nil, nil); err == nil {
 		t.Error("a rollback beside a rebuild")
 	}
 	run(t, m)
@@ -341,7 +344,7 @@ func TestAcceptedSurvivesAKill(t *testing.T) {
 	other := t.TempDir()
 	accepted = do(t, open(t, other), Rebuild, "graph", nil)
 	next = open(t, other)
-	next.OnRestart(Rebuild, func(Info) (Work, error) { return nil, errors.New("no such projection") })
+	next.OnRestart(Rebuild, func(Info) (Func, error) { return nil, errors.New("no such projection") })
 	run(t, next)
 	if got := wait(t, next, accepted.ID); got.State != Failed || !strings.HasSuffix(got.Error, "no such projection") {
 		t.Errorf("%+v", got)
@@ -398,13 +401,13 @@ func TestGolden(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		m := open(t, dir)
-		if _, err := m.Do(Rebuild, "graph", map[string]any{"partitions": []int{7}, "share": 0.5}, nil); err != nil {
+		if _, err := m.Start(Rebuild, "graph", map[string]any{"partitions": []int{7}, "share": 0.5}, nil); err != nil {
 			t.Fatal(err)
 		}
 		run(t, m)
 		wait(t, m, do(t, m, Verify, "inbox", func(_ context.Context, p *replay.Progress) (string, error) {
-			p.Start("rows", 1000)
-			p.Set(990)
+			p.StartPhase(replay.Comparing, "rows", 1000)
+			p.SetDone(990)
 			pass(90 * time.Second)
 			return "2 rows of partition 7 differ", errors.New("inbox differs")
 		}).ID)

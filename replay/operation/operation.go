@@ -45,20 +45,16 @@ type Info struct {
 	Kind Kind
 	// Projection is what the operation is about; empty means all, or none.
 	Projection string
-	// Args are what the work was asked for, for [Resume]. They are forgotten when the operation ends.
+	// Args are what the operation was asked for, for [Resume]. They are forgotten when the operation ends.
 	Args json.RawMessage
 	State
 	// Created is when the operation was accepted, Ended when it ended; zero before.
 	Created, Ended time.Time
-	// Done and Total count units of the present stage of the work, Total as far as known; 0 means unknown.
-	Unit        string
-	Done, Total uint64
+	replay.PhaseProgress
 	// Rate is how many units were done a second, lately.
 	Rate float64
-	// Remaining is the estimated time to the end of all stages; negative: unknown.
+	// Remaining is the estimated time to the end of all phases; negative: unknown.
 	Remaining time.Duration
-	// Build is how far the build of a store is that is part of the work.
-	Build replay.Build
 	// Error is why the operation failed.
 	Error string
 	// Report is what was done and found, for people, at most 64 KiB.
@@ -73,12 +69,12 @@ func (i Info) name() string {
 	return string(i.Kind) + " of " + i.Projection
 }
 
-// Work is what an operation does. It ends soon after the context does, and leaves a state that is whole: that before, or
+// Func does an operation. It ends soon after the context does, and leaves a state that is whole: that before, or
 // that after. The report is kept also when there is an error, as of a comparison that found differences.
-type Work func(ctx context.Context, p *replay.Progress) (report string, err error)
+type Func func(ctx context.Context, p *replay.Progress) (report string, err error)
 
-// Resume returns the work that continues with an operation which a restart interrupted.
-type Resume func(Info) (Work, error)
+// Resume returns a function that continues an operation which a restart interrupted.
+type Resume func(Info) (Func, error)
 
 // Errors of a [Manager].
 var (
@@ -86,7 +82,7 @@ var (
 	ErrNotFound = errors.New("operation: there is no such operation")
 	// ErrClosed: the process is stopping.
 	ErrClosed = errors.New("operation: the process is stopping")
-	// ErrCancelled is the cause of the end of the context of work that was cancelled.
+	// ErrCancelled is the cause of the end of the context of an operation that was cancelled.
 	ErrCancelled = errors.New("operation: cancelled")
 )
 

@@ -15,10 +15,10 @@ import (
 // interrupted is the error of an operation that a restart has interrupted and that cannot be continued.
 const interrupted = "interrupted by a restart"
 
-// errStopping is the cause of the end of the context of work when the process stops.
+// errStopping is the cause of the end of the context of an operation when the process stops.
 var errStopping = errors.New("operation: the process is stopping")
 
-// Run does the work until ctx ends, then interrupts it, waits for it and returns nil. First it continues with what an
+// Run does the operations until ctx ends, then interrupts them, waits for them and returns nil. First it continues with what an
 // earlier process had begun. It is called once.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
@@ -47,7 +47,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.sample(time.Now())
 		case <-m.wake:
 			for _, e := range m.take() {
-				all.Go(func() { m.work(working, e) })
+				all.Go(func() { m.do(working, e) })
 			}
 		}
 	}
@@ -69,14 +69,14 @@ func (m *Manager) recover() {
 		case resume == nil:
 			m.end(e, Failed, "", interrupted)
 		default:
-			work, err := resume(e.info())
+			resumed, err := resume(e.info())
 			if err != nil {
 				m.end(e, Failed, "", interrupted+"; it cannot go on: "+err.Error())
 				continue
 			}
-			e.work = work
+			e.run = resumed
 			m.log.Info("operation goes on after a restart", "operation", e.ID, "what", e.info().name())
-			m.start(e)
+			m.enqueue(e)
 		}
 	}
 }
@@ -106,27 +106,27 @@ func (m *Manager) tellAll() {
 	}
 }
 
-// sample looks how far all work is.
+// sample takes a sample of the progress of all operations.
 func (m *Manager) sample(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range m.order {
 		e := m.entries[id]
-		if e.progress != nil && !e.State.Ended() && e.meter.look(e.progress, now) {
+		if e.progress != nil && !e.State.Ended() && e.meter.takeSample(e.progress, now) {
 			e.tell()
 		}
 	}
 }
 
-// work does the work of one operation.
-func (m *Manager) work(ctx context.Context, e *entry) {
+// do does one operation.
+func (m *Manager) do(ctx context.Context, e *entry) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	work, p := m.begin(e, cancel)
-	if work == nil {
+	run, p := m.begin(e, cancel)
+	if run == nil {
 		return
 	}
-	report, err := m.protected(ctx, e.ID, work, p)
+	report, err := m.protected(ctx, e.ID, run, p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -140,15 +140,15 @@ func (m *Manager) work(ctx context.Context, e *entry) {
 		m.end(e, Cancelled, report, failure)
 	case errors.Is(context.Cause(ctx), errStopping):
 		// It stays as it is: the next process continues with it, or says that it was interrupted.
-		e.note()
+		e.keepProgress()
 		m.save(e)
 	default:
 		m.end(e, Failed, report, err.Error())
 	}
 }
 
-// begin marks an operation as running. It returns no work if the operation was cancelled before.
-func (m *Manager) begin(e *entry, cancel context.CancelCauseFunc) (Work, *replay.Progress) {
+// begin marks an operation as running. It returns nil if the operation was cancelled before.
+func (m *Manager) begin(e *entry, cancel context.CancelCauseFunc) (Func, *replay.Progress) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e.State.Ended() || m.closed {
@@ -158,18 +158,18 @@ func (m *Manager) begin(e *entry, cancel context.CancelCauseFunc) (Work, *replay
 	m.save(e)
 	e.tell()
 	m.log.Info("operation begins", "operation", e.ID, "what", e.info().name())
-	return e.work, e.progress
+	return e.run, e.progress
 }
 
-// protected does work and turns a panic into its failure, so that the process continues to serve.
-func (m *Manager) protected(ctx context.Context, id string, w Work, p *replay.Progress) (report string, err error) {
+// protected does an operation and turns a panic into its failure, so that the process continues to serve.
+func (m *Manager) protected(ctx context.Context, id string, run Func, p *replay.Progress) (report string, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			m.log.Error("an operation panicked", "operation", id, "panic", panicked, "stack", string(debug.Stack()))
 			report, err = "", fmt.Errorf("panic: %v; the log of the service says more", panicked)
 		}
 	}()
-	return w(ctx, p)
+	return run(ctx, p)
 }
 
 // bounded cuts a text for people to what a file may hold.

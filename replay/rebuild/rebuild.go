@@ -170,12 +170,12 @@ func (r *run) catchUp(ctx context.Context, subscribe SubscribeFunc) error {
 		return fmt.Errorf("subscribe to the log: %w", err)
 	}
 	defer sub.Close()
-	r.o.Progress.Start("envelopes", sub.Head())
-	r.o.Progress.Set(at.Seq)
+	r.o.Progress.StartPhase(replay.CatchingUp, "envelopes", sub.Head())
+	r.o.Progress.SetDone(at.Seq)
 	unlooked, flushed := 0, time.Now()
 	for {
 		head := sub.Head()
-		r.o.Progress.Total(head)
+		r.o.Progress.SetTotal(head)
 		if r.isNear(at.Seq, head) && r.shown(at.Seq) {
 			return ctx.Err()
 		}
@@ -188,7 +188,7 @@ func (r *run) catchUp(ctx context.Context, subscribe SubscribeFunc) error {
 			return err
 		}
 		at = envs[len(envs)-1].Cursor
-		r.o.Progress.Set(at.Seq)
+		r.o.Progress.SetDone(at.Seq)
 		r.envelopes += uint64(len(envs))
 		for _, env := range envs {
 			r.bytes += uint64(env.Bytes)

@@ -83,8 +83,9 @@ func TestRebuildUnderLoad(t *testing.T) {
 		}
 		t.Log(l.Name(), report)
 		mustCountAll(t, report)
-		if unit, done, total := p.Now(); unit != "envelopes" || done == 0 || done > total || total < first {
-			t.Errorf("%d of %d %s", done, total, unit)
+		at := p.Now()
+		if at.Phase != replay.CatchingUp || at.Unit != "envelopes" || at.Done == 0 || at.Done > at.Total || at.Total < first {
+			t.Errorf("got %+v, expected to have caught up with %d envelopes or more", at, first)
 		}
 		if st := l.Status(); st.Generation != 2 || st.Previous != 1 || st.State == projections.Rebuilding {
 			t.Errorf("%+v", st)

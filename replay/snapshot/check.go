@@ -64,7 +64,7 @@ func check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, 
 	for _, o := range files {
 		total += o.Size
 	}
-	p.Start("bytes", uint64(total))
+	p.StartPhase(replay.Checking, "bytes", uint64(total))
 	good := make(map[string]int64, len(files))
 	for _, o := range files {
 		n, err := sound(ctx, b, o.Name, pace, p)

@@ -28,8 +28,8 @@ func TestCheckRepairs(t *testing.T) {
 	if err != nil || len(c.Damaged)+len(c.Broken) > 0 || c.Removed || c.Files != len(b.names("snapshot-files/")) {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if _, done, total := p.Now(); done != total || done != uint64(c.Bytes) {
-		t.Errorf("progress %d of %d, %d bytes", done, total, c.Bytes)
+	if at := p.Now(); at.Done != at.Total || at.Done != uint64(c.Bytes) {
+		t.Errorf("got %+v, expected %d bytes", at, c.Bytes)
 	}
 	two := list[slices.IndexFunc(list, func(l snapshot.Listed) bool { return l.Snapshot == last })].Manifest
 	// One that stays as it is while the store is open; which tables do is a matter of compactions.

@@ -203,7 +203,7 @@ func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string)
 	if err := o.FS.MkdirAll(done.Dir, 0o700); err != nil {
 		return done, err
 	}
-	o.Progress.Start("bytes", uint64(m.Bytes()))
+	o.Progress.StartPhase(replay.Writing, "bytes", uint64(m.Bytes()))
 	began := time.Now()
 	g, within := errgroup.WithContext(ctx)
 	g.SetLimit(streams)

@@ -80,7 +80,7 @@ func (t *taking) run(ctx context.Context, stores []Store) (done []Taken, err err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.fs.RemoveAll(t.scratch)) }()
-	t.p.Start("bytes", 0)
+	t.p.StartPhase(replay.Writing, "bytes", 0)
 	var copies []copied
 	var total uint64
 	for _, s := range stores {
@@ -96,7 +96,7 @@ func (t *taking) run(ctx context.Context, stores []Store) (done []Taken, err err
 		}
 		copies = append(copies, c)
 	}
-	t.p.Total(total)
+	t.p.SetTotal(total)
 	for _, c := range copies {
 		one, err := t.upload(ctx, c)
 		if err != nil {

@@ -59,8 +59,8 @@ func TestUnderASteadyFold(t *testing.T) {
 		}
 		t.Log(r)
 		bytes, _ := r.Bytes()
-		if unit, done, total := p.Now(); unit != "bytes" || done != total || done != uint64(bytes) || done == 0 {
-			t.Errorf("progress: %d of %d %s, the snapshot has %d", done, total, unit, bytes)
+		if at := p.Now(); at.Unit != "bytes" || at.Done != at.Total || at.Done != uint64(bytes) || at.Done == 0 {
+			t.Errorf("got %+v, the snapshot has %d bytes", at, bytes)
 		}
 	}
 	for _, gate := range gates {

@@ -230,8 +230,8 @@ func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *R
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	o.Progress.Start("rows", max(c.Rows, uint64(shadow.rows)))
-	o.Progress.Set(c.Rows)
+	o.Progress.StartPhase(replay.Comparing, "rows", max(c.Rows, uint64(shadow.rows)))
+	o.Progress.SetDone(c.Rows)
 	return c.from(ctx, v, s, o, key)
 }
 
@@ -255,8 +255,8 @@ func approach(ctx context.Context, live Store, shadow *Shadow, o *Options) error
 		if seq <= at+nearby {
 			return nil
 		}
-		o.Progress.Start("envelopes", seq-at)
-		o.Progress.Ahead(shadow.compare)
+		o.Progress.StartPhase(replay.CatchingUp, "envelopes", seq-at)
+		o.Progress.SetAfterPhase(shadow.compare)
 		if err := shadow.FoldTo(ctx, seq, pace); err != nil {
 			return err
 		}

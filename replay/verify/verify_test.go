@@ -539,8 +539,8 @@ func TestReportInWords(t *testing.T) {
 			t.Errorf("%q is not in\n%s", part, text)
 		}
 	}
-	if unit, done, _ := progress.Now(); unit != "rows" || done != r.Rows {
-		t.Error(unit, done, r.Rows)
+	if at := progress.Now(); at.Phase != replay.Comparing || at.Unit != "rows" || at.Done != r.Rows {
+		t.Errorf("got %+v, expected that %d rows are compared", at, r.Rows)
 	}
 }
 

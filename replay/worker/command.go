@@ -11,6 +11,7 @@ import (
 
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/replay"
 )
 
 // Command starts workers.
@@ -22,42 +23,40 @@ type Command struct {
 	Settings all.Settings
 }
 
-// job is what a worker is to do. It is one JSON object.
-type job struct {
+// operation is what a worker does: it finishes a build. It is one JSON object.
+type operation struct {
 	Settings all.Settings
 	// Share is the part of one core's time that the worker may take; 0 means all of every core.
 	Share float64
 	Build *build.Handover
 }
 
-// Report is something that a worker has done since the last one. It is one JSON object.
-type Report struct {
-	// Events were folded.
-	Events uint64 `json:",omitempty"`
-	// Partition reports that one more partition is folded.
-	Partition bool `json:",omitempty"`
-	// Merging reports that of All rows to merge Rows more are merged.
-	Merging   bool  `json:",omitempty"`
-	Rows, All int64 `json:",omitempty"`
-	// Done is the last report: the store is made, and has Rows.
-	Done bool `json:",omitempty"`
-	// Error is why it is not made.
+// message is what a worker says: its progress, and last its result. It is one JSON object.
+type message struct {
+	Progress *replay.PhaseProgress `json:",omitempty"`
+	// Done reports that the store is made, and has Rows.
+	Done bool  `json:",omitempty"`
+	Rows int64 `json:",omitempty"`
+	// Error is why the store is not made.
 	Error string `json:",omitempty"`
 }
 
-// Finish has a worker make the store, and returns how many rows that has. What told returns, if it is no nil, ends the worker.
-func (c *Command) Finish(ctx context.Context, h *build.Handover, share float64, told func(Report) error) (rows int64, err error) {
+// Finish has a worker make the store, and returns how many rows the store has. It calls report with the progress, as [Paced] does. An error
+// of report ends the worker.
+func (c *Command) Finish(
+	ctx context.Context, h *build.Handover, share float64, report func(replay.PhaseProgress) error,
+) (rows int64, err error) {
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(running, c.Path)
 	cmd.Args = c.Args
 	cmd.Stderr = os.Stderr // a panic belongs into the log of the service
-	setApart(cmd)
-	jobs, err := cmd.StdinPipe()
+	isolate(cmd)
+	operations, err := cmd.StdinPipe()
 	if err != nil {
 		return 0, err
 	}
-	reports, err := cmd.StdoutPipe()
+	messages, err := cmd.StdoutPipe()
 	if err != nil {
 		return 0, err
 	}
@@ -66,8 +65,8 @@ func (c *Command) Finish(ctx context.Context, h *build.Handover, share float64, 
 	}
 	settings := c.Settings
 	settings.Cache = nil
-	sent := json.NewEncoder(jobs).Encode(job{settings, share, h})
-	rows, err = receive(reports, told)
+	sent := json.NewEncoder(operations).Encode(operation{settings, share, h})
+	rows, err = receive(messages, report)
 	cancel() // it has ended, or is to
 	waited := cmd.Wait()
 	switch {
@@ -84,19 +83,21 @@ func (c *Command) Finish(ctx context.Context, h *build.Handover, share float64, 
 // errEnded is of a worker that was killed, or has crashed.
 var errEnded = errors.New("the worker ended before the build was finished")
 
-// receive reads reports up to the last.
-func receive(reports io.Reader, told func(Report) error) (rows int64, err error) {
-	for in := json.NewDecoder(reports); ; {
-		var r Report
-		switch err := in.Decode(&r); {
+// receive reads messages up to the last.
+func receive(messages io.Reader, report func(replay.PhaseProgress) error) (rows int64, err error) {
+	for in := json.NewDecoder(messages); ; {
+		var m message
+		switch err := in.Decode(&m); {
 		case err != nil:
 			return 0, errEnded
-		case r.Error != "":
-			return 0, errors.New(r.Error)
-		case r.Done:
-			return r.Rows, nil
+		case m.Error != "":
+			return 0, errors.New(m.Error)
+		case m.Done:
+			return m.Rows, nil
+		case m.Progress == nil:
+			return 0, errors.New("a worker sent a message without progress")
 		}
-		if err := told(r); err != nil {
+		if err := report(*m.Progress); err != nil {
 			return 0, err
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/worker"
 )
@@ -84,22 +85,26 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 		t.Run(fmt.Sprint(newProjection().Name(), " of ", held.Len()), func(t *testing.T) {
 			dir := t.TempDir()
 			h := begun(t, dir, newProjection, held, envs)
-			folded, partitions, want := uint64(0), 0, int64(0)
+			folded, written, want := replay.PhaseProgress{}, replay.PhaseProgress{}, int64(0)
 			for _, part := range h.Parts {
 				want += part.Events
 			}
-			rows, err := command().Finish(t.Context(), h, 0, func(r worker.Report) error {
-				folded += r.Events
-				if r.Partition {
-					partitions++
+			rows, err := command().Finish(t.Context(), h, 0, func(at replay.PhaseProgress) error {
+				if at.Phase == replay.Folding {
+					folded = at
+				} else {
+					written = at
 				}
 				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if partitions != held.Len() || folded != uint64(want) {
-				t.Errorf("%d partitions and %d events were reported, want %d", partitions, folded, want)
+			if expected := (replay.PhaseProgress{Phase: replay.Folding, Unit: "events", Done: uint64(want)}); folded != expected {
+				t.Errorf("got %+v, expected %+v", folded, expected)
+			}
+			if written.Done != written.Total {
+				t.Errorf("got %+v, expected that all rows are written", written)
 			}
 			s, err := projections.Open(projections.Options{FS: vfs.Default, Dir: dir, Projection: newProjection(), Partitioned: true})
 			if err != nil {
@@ -119,11 +124,11 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 func TestWorkerEnds(t *testing.T) {
 	h := begun(t, t.TempDir(), all.Makers(settings())[0], nil, memlog.NewWorld(1, 150).Envelopes(300))
 	full := errors.New("the disk is full")
-	if _, err := command().Finish(t.Context(), h, 0, func(worker.Report) error { return full }); !errors.Is(err, full) {
+	if _, err := command().Finish(t.Context(), h, 0, func(replay.PhaseProgress) error { return full }); !errors.Is(err, full) {
 		t.Errorf("refused: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := command().Finish(ctx, h, 0, func(worker.Report) error {
+	_, err := command().Finish(ctx, h, 0, func(replay.PhaseProgress) error {
 		cancel()
 		return nil
 	})
@@ -135,7 +140,7 @@ func TestWorkerEnds(t *testing.T) {
 // TestWorkerFails: what a worker cannot do is the error of the build.
 func TestWorkerFails(t *testing.T) {
 	h := begun(t, t.TempDir(), all.Makers(settings())[0], nil, memlog.NewWorld(1, 20).Envelopes(30))
-	nothing := func(worker.Report) error { return nil }
+	nothing := func(replay.PhaseProgress) error { return nil }
 	other := *h
 	other.Version++
 	if _, err := command().Finish(t.Context(), &other, 0, nothing); err == nil || !strings.Contains(err.Error(), "of version") {

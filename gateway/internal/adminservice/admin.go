@@ -16,8 +16,8 @@ import (
 // operationsList is the kind of the list of operations in its page tokens.
 const operationsList = 0xfa
 
-// order starts an operation about projections that the process has.
-func (s *Service) order(ctx context.Context, o operator.Order) (*skeinv1.Operation, error) {
+// start starts an operation about projections that the process has.
+func (s *Service) start(ctx context.Context, o operator.OperationRequest) (*skeinv1.Operation, error) {
 	var found []apierror.Violation
 	if o.Projection != "" {
 		found = s.known(found, "projection", o.Projection)
@@ -48,7 +48,7 @@ func (s *Service) known(found []apierror.Violation, field, name string) []apierr
 func (s *Service) StartRebuild(
 	ctx context.Context, req *skeinv1.StartRebuildRequest, _ *call.Info,
 ) (*skeinv1.StartRebuildResponse, error) {
-	op, err := s.order(ctx, operator.Order{
+	op, err := s.start(ctx, operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: req.GetProjection(),
 		Partitions: req.GetPartitions(), Share: req.GetShare(),
 	})
@@ -57,7 +57,7 @@ func (s *Service) StartRebuild(
 
 // Verify starts to compare a projection with what the log makes of it.
 func (s *Service) Verify(ctx context.Context, req *skeinv1.VerifyRequest, _ *call.Info) (*skeinv1.VerifyResponse, error) {
-	op, err := s.order(ctx, operator.Order{
+	op, err := s.start(ctx, operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_VERIFY, Projection: req.GetProjection(),
 		Partitions: req.GetPartitions(), Share: req.GetShare(),
 	})
@@ -66,7 +66,7 @@ func (s *Service) Verify(ctx context.Context, req *skeinv1.VerifyRequest, _ *cal
 
 // Repair starts to replace partitions of a projection.
 func (s *Service) Repair(ctx context.Context, req *skeinv1.RepairRequest, _ *call.Info) (*skeinv1.RepairResponse, error) {
-	op, err := s.order(ctx, operator.Order{
+	op, err := s.start(ctx, operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REPAIR, Projection: req.GetProjection(),
 		Partitions: req.GetPartitions(), Share: req.GetShare(),
 	})
@@ -77,7 +77,7 @@ func (s *Service) Repair(ctx context.Context, req *skeinv1.RepairRequest, _ *cal
 func (s *Service) Rollback(
 	ctx context.Context, req *skeinv1.RollbackRequest, _ *call.Info,
 ) (*skeinv1.RollbackResponse, error) {
-	op, err := s.order(ctx, operator.Order{Kind: skeinv1.OperationKind_OPERATION_KIND_ROLLBACK, Projection: req.GetProjection()})
+	op, err := s.start(ctx, operator.OperationRequest{Kind: skeinv1.OperationKind_OPERATION_KIND_ROLLBACK, Projection: req.GetProjection()})
 	return &skeinv1.RollbackResponse{Operation: op}, err
 }
 
@@ -85,10 +85,10 @@ func (s *Service) Rollback(
 func (s *Service) TakeSnapshot(
 	ctx context.Context, req *skeinv1.TakeSnapshotRequest, _ *call.Info,
 ) (*skeinv1.TakeSnapshotResponse, error) {
-	o := operator.Order{
+	o := operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_SNAPSHOT, Projections: req.GetProjections(), Name: req.GetName(),
 	}
-	op, err := s.order(ctx, o)
+	op, err := s.start(ctx, o)
 	return &skeinv1.TakeSnapshotResponse{Operation: op}, err
 }
 
@@ -96,7 +96,7 @@ func (s *Service) TakeSnapshot(
 func (s *Service) EraseUser(
 	ctx context.Context, req *skeinv1.EraseUserRequest, _ *call.Info,
 ) (*skeinv1.EraseUserResponse, error) {
-	op, err := s.order(ctx, operator.Order{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, User: req.GetUserId()})
+	op, err := s.start(ctx, operator.OperationRequest{Kind: skeinv1.OperationKind_OPERATION_KIND_ERASE, User: req.GetUserId()})
 	return &skeinv1.EraseUserResponse{Operation: op}, err
 }
 

@@ -1,5 +1,5 @@
 // Package adminservice answers AdminService: the state of the log and of every projection (status.go), what was lost of the log
-// (accept_hole.go), the nodes of a cluster (drain_node.go), and the long work that an [operator.Operator] does (admin.go).
+// (accept_hole.go), the nodes of a cluster (drain_node.go), and the operations that an [operator.Operator] does (admin.go).
 package adminservice
 
 import (
@@ -19,7 +19,7 @@ type Service struct {
 
 // Options are what AdminService has beside the stores.
 type Options struct {
-	// Operator does the long work; nil means those methods are not mounted.
+	// Operator does the operations; nil means those methods are not mounted.
 	Operator operator.Operator
 	// Report adds to the answers of GetStatus; it may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)

@@ -20,7 +20,7 @@ var (
 	ErrNoRoom = errors.New("gateway: the disk is nearly full")
 	// ErrNotCaughtUp ends a wait for a position.
 	ErrNotCaughtUp = errors.New("the state that contains the position was not reached in time")
-	// ErrStopping ends streams when the process stops, and refuses orders.
+	// ErrStopping ends streams when the process stops, and refuses operations.
 	ErrStopping = errors.New("the service is stopping; go on with another one")
 )
 

@@ -1567,7 +1567,7 @@ func (x *RejectedEvent) GetData() []byte {
 	return nil
 }
 
-// Long work.
+// An operation: a long-running task.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the operation in this process and its successors.
@@ -1582,30 +1582,25 @@ type Operation struct {
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When it ended; absent before.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Units of work done in the present stage, of the unit named.
+	// Units done in the present phase.
 	Done uint64 `protobuf:"varint,7,opt,name=done,proto3" json:"done,omitempty"`
-	// Units of work of the present stage in all, as far as known; it may rise. 0: unknown.
+	// Units of the present phase in all, as far as known; it may rise. 0: unknown.
 	Total uint64 `protobuf:"varint,8,opt,name=total,proto3" json:"total,omitempty"`
 	// The unit of done, total and rate: "envelopes", "events", "rows" or "bytes".
 	Unit string `protobuf:"bytes,9,opt,name=unit,proto3" json:"unit,omitempty"`
-	// Units of work a second, lately.
+	// Units done a second, lately.
 	Rate float64 `protobuf:"fixed64,10,opt,name=rate,proto3" json:"rate,omitempty"`
-	// Estimated time to the end of all stages, in seconds; absent while unknown and after the end.
+	// Estimated time to the end of all phases, in seconds; absent while unknown and after the end.
 	RemainingSeconds *float64 `protobuf:"fixed64,11,opt,name=remaining_seconds,json=remainingSeconds,proto3,oneof" json:"remaining_seconds,omitempty"`
 	// Why it failed; empty when it did not.
 	Error string `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
 	// A report for people, at most 64 KiB; empty before the end.
 	Report string `protobuf:"bytes,13,opt,name=report,proto3" json:"report,omitempty"`
-	// Events of the log that were read to build the store at hand. 0: none is built.
-	LogEvents uint64 `protobuf:"varint,14,opt,name=log_events,json=logEvents,proto3" json:"log_events,omitempty"`
-	// Bytes of the log that were read for it.
-	LogBytes uint64 `protobuf:"varint,15,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
-	// Partitions of it that are folded.
-	Partitions uint32 `protobuf:"varint,16,opt,name=partitions,proto3" json:"partitions,omitempty"`
-	// Partitions of it in all.
-	TotalPartitions uint32 `protobuf:"varint,17,opt,name=total_partitions,json=totalPartitions,proto3" json:"total_partitions,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The present phase: "reading" the log, "folding" its events, "writing" tables or files, "catching up" with the log, "comparing" rows, or
+	// "checking" files. Empty before the first. An operation goes through some of them, some more than once.
+	Phase         string `protobuf:"bytes,14,opt,name=phase,proto3" json:"phase,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Operation) Reset() {
@@ -1729,32 +1724,11 @@ func (x *Operation) GetReport() string {
 	return ""
 }
 
-func (x *Operation) GetLogEvents() uint64 {
+func (x *Operation) GetPhase() string {
 	if x != nil {
-		return x.LogEvents
+		return x.Phase
 	}
-	return 0
-}
-
-func (x *Operation) GetLogBytes() uint64 {
-	if x != nil {
-		return x.LogBytes
-	}
-	return 0
-}
-
-func (x *Operation) GetPartitions() uint32 {
-	if x != nil {
-		return x.Partitions
-	}
-	return 0
-}
-
-func (x *Operation) GetTotalPartitions() uint32 {
-	if x != nil {
-		return x.TotalPartitions
-	}
-	return 0
+	return ""
 }
 
 // A call of StartRebuild.
@@ -3108,7 +3082,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\x0e2\x10.skein.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05field\x18\x05 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x06 \x01(\tR\amessage\x12\x12\n" +
-	"\x04data\x18\a \x01(\fR\x04data\"\xee\x04\n" +
+	"\x04data\x18\a \x01(\fR\x04data\"\xfd\x03\n" +
 	"\tOperation\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12+\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x17.skein.v1.OperationKindR\x04kind\x12\x1e\n" +
@@ -3126,14 +3100,8 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\x01R\x04rate\x120\n" +
 	"\x11remaining_seconds\x18\v \x01(\x01H\x00R\x10remainingSeconds\x88\x01\x01\x12\x14\n" +
 	"\x05error\x18\f \x01(\tR\x05error\x12\x16\n" +
-	"\x06report\x18\r \x01(\tR\x06report\x12\x1d\n" +
-	"\n" +
-	"log_events\x18\x0e \x01(\x04R\tlogEvents\x12\x1b\n" +
-	"\tlog_bytes\x18\x0f \x01(\x04R\blogBytes\x12\x1e\n" +
-	"\n" +
-	"partitions\x18\x10 \x01(\rR\n" +
-	"partitions\x12)\n" +
-	"\x10total_partitions\x18\x11 \x01(\rR\x0ftotalPartitionsB\x14\n" +
+	"\x06report\x18\r \x01(\tR\x06report\x12\x14\n" +
+	"\x05phase\x18\x0e \x01(\tR\x05phaseB\x14\n" +
 	"\x12_remaining_seconds\"\xa1\x01\n" +
 	"\x13StartRebuildRequest\x12)\n" +
 	"\n" +

@@ -28,7 +28,7 @@ type Options struct {
 	Log  replay.LogSize
 	// Worker finishes the build. If it is nil, this process does.
 	Worker *worker.Command
-	// Check is called after every [replay.DiskPeriod] bytes of the log, and after each partition. Its error ends the build.
+	// Check is called after every [replay.DiskPeriod] bytes of the log, and after every few thousand folded events. Its error ends the build.
 	Check func() error
 	// After estimates how long the caller's work after the build takes, for this many rows in the store; nil means there is none.
 	After func(ctx context.Context, rows int64) time.Duration
@@ -45,12 +45,12 @@ type Build struct {
 	unlooked int
 	// due is the part of the log, from 0 to 1, at which the next sample is taken.
 	due float64
-	// merge and after are the latest estimates of how long these stages take.
+	// merge and after are the latest estimates of how long writing and the caller's work after the build take.
 	merge, after time.Duration
 	// rows are those of a store that a worker has made.
 	rows int64
-	// merging begins the last stage of the progress.
-	merging sync.Once
+	// writing begins the last phase.
+	writing sync.Once
 }
 
 const (
@@ -79,14 +79,9 @@ func New(o Options) (b *Build, err error) {
 	case o.Log.Bytes > 0:
 		unit, total = "bytes", o.Log.Bytes
 	}
-	partitions := events.NumPartitions
-	if o.Partitions != nil {
-		partitions = o.Partitions.Len()
-	}
 	b.total = total
-	o.Progress.StartBuild(partitions)
-	o.Progress.Start(unit, total)
-	o.Progress.Ahead(replay.Unknown)
+	o.Progress.StartPhase(replay.Reading, unit, total)
+	o.Progress.SetAfterPhase(replay.Unknown)
 	return b, nil
 }
 
@@ -104,7 +99,6 @@ func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
 				b.events++
 			}
 		}
-		b.o.Progress.Read(len(env.Events), env.Bytes)
 	}
 	done := b.seq
 	switch {
@@ -114,8 +108,8 @@ func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
 		done = b.bytes
 	}
 	b.total = max(b.total, done) // the log may have grown since its size was asked
-	b.o.Progress.Total(b.total)
-	b.o.Progress.Set(done)
+	b.o.Progress.SetTotal(b.total)
+	b.o.Progress.SetDone(done)
 	if part := float64(done) / float64(b.total); part >= b.due && b.o.Progress != nil {
 		b.due = 2 * part
 		if err := b.sample(ctx, part); err != nil {
@@ -154,7 +148,7 @@ func (b *Build) sample(ctx context.Context, part float64) error {
 	b.merge = paced(time.Since(folded)) / workers
 	fold := paced(folded.Sub(began)) / workers
 	b.after = b.o.After(ctx, int64(all*float64(s.Rows())))
-	b.o.Progress.Ahead(fold + b.merge + b.after)
+	b.o.Progress.SetAfterPhase(fold + b.merge + b.after)
 	return ctx.Err()
 }
 
@@ -166,8 +160,8 @@ func (b *Build) Finish(ctx context.Context) error {
 			return err
 		}
 	}
-	b.o.Progress.Start("events", uint64(b.Scattered()))
-	b.o.Progress.Ahead(b.merge + b.after)
+	b.o.Progress.StartPhase(replay.Folding, "events", uint64(b.Scattered()))
+	b.o.Progress.SetAfterPhase(b.merge + b.after)
 	if b.o.Worker == nil {
 		return b.Builder.Finish(ctx)
 	}
@@ -178,20 +172,18 @@ func (b *Build) Finish(ctx context.Context) error {
 	return err
 }
 
-// reported notes what the build has done since Finish began.
-func (b *Build) reported(r worker.Report) error {
-	b.o.Progress.Add(r.Events)
-	switch {
-	case r.Merging:
-		b.merging.Do(func() {
-			b.o.Progress.Start("rows", uint64(r.All))
-			b.o.Progress.Ahead(b.after)
-		})
-		b.o.Progress.Add(uint64(r.Rows))
-	case r.Partition:
-		b.o.Progress.Folded()
+// reported notes the progress since Finish began.
+func (b *Build) reported(at replay.PhaseProgress) error {
+	if at.Phase == replay.Folding {
+		b.o.Progress.SetDone(at.Done)
 		return b.o.Check()
 	}
+	b.writing.Do(func() {
+		b.o.Progress.StartPhase(at.Phase, at.Unit, at.Total)
+		b.o.Progress.SetAfterPhase(b.after)
+	})
+	b.o.Progress.SetTotal(at.Total)
+	b.o.Progress.SetDone(at.Done)
 	return nil
 }
 

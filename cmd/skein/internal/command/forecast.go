@@ -9,7 +9,7 @@ const (
 	forecastAfter = 2 * time.Second
 )
 
-// forecast estimates the time left of long work, from its recent rate.
+// forecast estimates the time left of a long task, from its recent rate.
 type forecast struct {
 	seen []progressAt // by time, a second apart
 }

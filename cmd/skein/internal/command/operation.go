@@ -11,7 +11,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
 )
 
@@ -129,16 +128,11 @@ func OperationName(op *skeinv1.Operation) string {
 	return name + " (operation " + op.GetOperationId() + ")"
 }
 
-// OperationProgress returns the state of an operation, its progress, that of a build within it, and the service's estimate of the time
-// left, for people.
+// OperationProgress returns the state of an operation, its progress, and the service's estimate of the time left, for people.
 func OperationProgress(op *skeinv1.Operation) string {
 	text := OperationStateText(op)
 	if done := OperationDone(op); done != "" {
 		text += fmt.Sprintf(", %s, %.0f %s/s", done, op.GetRate(), op.GetUnit())
-	}
-	if op.GetTotalPartitions() > 0 {
-		text += fmt.Sprintf(", %d events (%s) of the log read, %d of %d partitions folded", op.GetLogEvents(),
-			events.SizeText(op.GetLogBytes()), op.GetPartitions(), op.GetTotalPartitions())
 	}
 	if op.RemainingSeconds != nil {
 		left := time.Duration(op.GetRemainingSeconds() * float64(time.Second)).Round(time.Second)
@@ -147,13 +141,14 @@ func OperationProgress(op *skeinv1.Operation) string {
 	return text
 }
 
-// OperationDone returns the progress of an operation's present stage, in the unit of the stage.
+// OperationDone returns an operation's present phase, and how much of it is done.
 func OperationDone(op *skeinv1.Operation) string {
-	switch {
-	case op.GetUnit() == "":
+	if op.GetUnit() == "" {
 		return ""
-	case op.GetTotal() == 0:
-		return fmt.Sprintf("%d %s", op.GetDone(), op.GetUnit())
 	}
-	return fmt.Sprintf("%d of %d %s", op.GetDone(), op.GetTotal(), op.GetUnit())
+	done := fmt.Sprintf("%d %s", op.GetDone(), op.GetUnit())
+	if op.GetTotal() > 0 {
+		done = fmt.Sprintf("%d of %d %s", op.GetDone(), op.GetTotal(), op.GetUnit())
+	}
+	return strings.TrimSpace(op.GetPhase() + " " + done)
 }

@@ -17,7 +17,7 @@ import (
 // logEvery is the time between two lines of progress if the output is no terminal.
 const logEvery = 5 * time.Second
 
-// Progress shows the progress of long work: as a bar on a terminal, as occasional lines elsewhere.
+// Progress shows the progress of a long task: as a bar on a terminal, as occasional lines elsewhere.
 type Progress struct {
 	w    io.Writer
 	what string
@@ -131,8 +131,8 @@ func (p *Progress) End() {
 // ShowProgress shows the progress of work on bytes until stop is called. stop may be called again.
 func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return ShowEvery(w, what, func(p *Progress) {
-		if unit, done, total := at.Now(); total > 0 {
-			p.Show(int64(done), int64(total), fmt.Sprintf("%s of %s %s", events.SizeText(done), events.SizeText(total), unit))
+		if now := at.Now(); now.Total > 0 {
+			p.Show(int64(now.Done), int64(now.Total), fmt.Sprintf("%s of %s %s", events.SizeText(now.Done), events.SizeText(now.Total), now.Unit))
 		}
 	})
 }

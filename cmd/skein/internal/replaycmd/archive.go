@@ -154,13 +154,13 @@ func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 		return err
 	}
 	var at replay.Progress
-	at.Start("bytes", 0)
+	at.StartPhase(replay.Checking, "bytes", 0)
 	shown := command.ShowProgress(std.Err, "check", &at)
 	defer shown()
 	done := ArchiveCheck{Archive: a.Info().Location, Damaged: []string{}}
 	err = a.Check(ctx, func(read, total uint64) {
-		at.Total(total)
-		at.Set(read)
+		at.SetTotal(total)
+		at.SetDone(read)
 		done.Bytes = read
 	})
 	shown()

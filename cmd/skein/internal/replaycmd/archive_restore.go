@@ -96,12 +96,12 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 // restore restores the log, and shows how much of the archive is checked.
 func (*archiveRestoreCmd) restore(ctx context.Context, std *command.Streams, o archiver.RestoreOptions) (archiver.Restored, error) {
 	var at replay.Progress
-	at.Start("bytes", 0)
+	at.StartPhase(replay.Checking, "bytes", 0)
 	stop := command.ShowProgress(std.Err, "check of the archive", &at)
 	defer stop()
 	o.Checked = func(done, total uint64) {
-		at.Total(total)
-		at.Set(done)
+		at.SetTotal(total)
+		at.SetDone(done)
 	}
 	return archiver.Restore(ctx, o)
 }

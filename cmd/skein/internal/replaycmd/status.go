@@ -17,7 +17,7 @@ type Cmd struct {
 	Repair     repairCmd     `cmd:"" help:"Replace the rows of a projection that differ from a fresh fold of the log."`
 	Rollback   rollbackCmd   `cmd:"" help:"Answer from the generation before the last rebuild again."`
 	Erase      eraseCmd      `cmd:"" help:"Take a user out of stores, archive, log and scheduled snapshots, for good. Rebuilds every projection."`
-	Operations operationsCmd `cmd:"" help:"List rebuilds and other long work, the latest first."`
+	Operations operationsCmd `cmd:"" help:"List rebuilds and other operations, the latest first."`
 	Watch      watchCmd      `cmd:"" help:"Show an operation until it ends."`
 	Cancel     cancelCmd     `cmd:"" help:"Ask an operation to end."`
 	Log        logCmd        `cmd:"" help:"Accept that the log has lost envelopes."`

@@ -80,7 +80,7 @@ func (k keeper) Rows(
 // it. If another operation is in the way, as the erasure of this process, it waits for the end of that one; the caller looks again.
 func (a *Service) buildErased(ctx context.Context) error {
 	began := time.Now()
-	i, err := a.Operations.Do(operation.Erase, "", orderArgs{}, func(ctx context.Context, p *replay.Progress) (string, error) {
+	i, err := a.Operations.Start(operation.Erase, "", requestArgs{}, func(ctx context.Context, p *replay.Progress) (string, error) {
 		release, err := a.part.Hold(ctx)
 		if err != nil {
 			return "", err

@@ -178,13 +178,13 @@ func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 // under way already, it waits for that one. If another operation is in the way, such as a verification, it waits for its end and
 // returns nil; the caller then looks again whether a rebuild is needed.
 func (a *Service) rebuildUnasked(ctx context.Context, live *projections.Live) error {
-	work, err := a.rebuildWork(operator.Order{
+	run, err := a.prepareRebuild(operator.OperationRequest{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: live.Name(),
 	})
 	if err != nil {
 		return err
 	}
-	i, err := a.Operations.Do(operation.Rebuild, live.Name(), orderArgs{}, work)
+	i, err := a.Operations.Start(operation.Rebuild, live.Name(), requestArgs{}, run)
 	id, another := i.ID, false
 	if conflict, ok := errors.AsType[*operation.ConflictError](err); ok {
 		id, another, err = conflict.With.ID, conflict.With.Kind != operation.Rebuild, nil

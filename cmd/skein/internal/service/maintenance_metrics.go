@@ -14,7 +14,7 @@ type maintenanceCollector struct {
 	checks, queued, findings, unexplained, differences, repaired, rounds, roundOf    *prometheus.Desc
 	waiting, noDisk                                                                  *prometheus.Desc
 	snapshots, snapshotFailures, snapshotAge, verifiedAge                            *prometheus.Desc
-	opEvents, opBytes, opPartitions, opRemaining                                     *prometheus.Desc
+	opDone, opTotal, opRemaining                                                     *prometheus.Desc
 }
 
 func newMaintenanceCollector(a *Service) *maintenanceCollector {
@@ -43,9 +43,8 @@ func newMaintenanceCollector(a *Service) *maintenanceCollector {
 		snapshotFailures: describe("skein_snapshot_failures_total", "Snapshots that failed."),
 		snapshotAge:      describe("skein_snapshot_age_seconds", "Age of the last snapshot that this process took."),
 		verifiedAge:      describe("skein_projection_verified_age_seconds", "Since the projection was found equal to the log.", "projection"),
-		opEvents:         describe("skein_operation_log_events", "Events of the log that were read for the build.", "kind", "projection"),
-		opBytes:          describe("skein_operation_log_bytes", "Bytes of the log that were read for the build.", "kind", "projection"),
-		opPartitions:     describe("skein_operation_partitions", "Partitions of the build that are folded.", "kind", "projection"),
+		opDone:           describe("skein_operation_done", "Units done in the present phase.", "kind", "projection", "phase", "unit"),
+		opTotal:          describe("skein_operation_total", "Units of the present phase in all.", "kind", "projection", "phase", "unit"),
 		opRemaining:      describe("skein_operation_remaining_seconds", "Estimated time to the end.", "kind", "projection"),
 	}
 }
@@ -55,7 +54,7 @@ func (c *maintenanceCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.archived, c.archiveBytes, c.archiveFiles, c.archiveLag, c.archiveWaiting, c.archiveFailing, c.checks, c.queued,
 		c.findings, c.unexplained, c.differences, c.repaired, c.rounds, c.roundOf, c.waiting, c.noDisk, c.snapshots, c.snapshotFailures,
-		c.snapshotAge, c.verifiedAge, c.opEvents, c.opBytes, c.opPartitions, c.opRemaining,
+		c.snapshotAge, c.verifiedAge, c.opDone, c.opTotal, c.opRemaining,
 	} {
 		out <- d
 	}
@@ -104,10 +103,11 @@ func (c *maintenanceCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.verifiedAge, now.Sub(at).Seconds(), name)
 	}
 	for _, i := range c.a.Operations.UnderWay() { // never two of a kind and a projection
-		if i.Build.AllPartitions > 0 {
-			gauge(c.opEvents, float64(i.Build.Events), string(i.Kind), i.Projection)
-			gauge(c.opBytes, float64(i.Build.Bytes), string(i.Kind), i.Projection)
-			gauge(c.opPartitions, float64(i.Build.Partitions), string(i.Kind), i.Projection)
+		if i.Phase != "" {
+			gauge(c.opDone, float64(i.Done), string(i.Kind), i.Projection, string(i.Phase), i.Unit)
+		}
+		if i.Total > 0 {
+			gauge(c.opTotal, float64(i.Total), string(i.Kind), i.Projection, string(i.Phase), i.Unit)
 		}
 		if i.Remaining >= 0 {
 			gauge(c.opRemaining, i.Remaining.Seconds(), string(i.Kind), i.Projection)

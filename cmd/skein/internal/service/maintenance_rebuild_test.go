@@ -20,12 +20,12 @@ func TestRebuildBehindVerification(t *testing.T) {
 	service := running(t, t.TempDir())
 	for range 20 {
 		began, let := make(chan struct{}), make(chan struct{})
-		work := func(context.Context, *replay.Progress) (string, error) {
+		verification := func(context.Context, *replay.Progress) (string, error) {
 			close(began)
 			<-let
 			return "", errors.New("it is damaged")
 		}
-		if _, err := service.Operations.Do(operation.Verify, "graph", nil, work); err != nil {
+		if _, err := service.Operations.Start(operation.Verify, "graph", nil, verification); err != nil {
 			t.Fatal(err)
 		}
 		<-began

@@ -62,8 +62,8 @@ type Options struct {
 	Pprof net.Listener
 	// Node makes the process a node of a cluster; nil means that it holds all partitions.
 	Node *NodeOptions
-	// Jobs returns the kinds of long work that the process offers; nil means all of them.
-	Jobs func(*Service) Jobs
+	// OfferedOperations returns the kinds of operations that the process offers; nil means all of them.
+	OfferedOperations func(*Service) OfferedOperations
 }
 
 // Access configures authentication and permissions.
@@ -87,7 +87,7 @@ type Service struct {
 	hub       *eventlog.Hub
 	Stores    []*projections.Live
 	publisher *eventlog.Publisher
-	// Operations are the long work on the stores and the log.
+	// Operations are the long-running tasks on the stores and the log.
 	Operations *operation.Manager
 	server     *gateway.Server
 	disk       *diskGuard
@@ -156,8 +156,8 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	if err = a.openNode(ctx, o.Node, registry); err != nil {
 		return nil, err
 	}
-	if o.Jobs == nil {
-		o.Jobs = (*Service).Jobs
+	if o.OfferedOperations == nil {
+		o.OfferedOperations = (*Service).OfferedOperations
 	}
 	err = errors.Join(registry.Register(newMaintenanceCollector(a)), registry.Register(a.disk),
 		registerProcess(registry, newProcessCollector(a.cache, o.Memory.Cache, o.Access)))
@@ -168,7 +168,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
 		Nodes: a.nodes(), Joined: a.joined(), NodeCertificates: o.Access.NodeCertificates, Keeper: a.keeper(),
-		Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Problems: a.problems, Drain: a.drain(),
+		Operator: newOperator(a.Operations, o.OfferedOperations(a)), Report: a.report, Problems: a.problems, Drain: a.drain(),
 		Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,

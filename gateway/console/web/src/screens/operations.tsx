@@ -5,7 +5,7 @@ import { bytes, count, date, rate, seconds, words } from "../format.js";
 import { useAsked, usePaged } from "../hooks.js";
 import { AsOf, Bar, Choice, Failed, Form, Panel, State, type Tone, When, confirmed } from "../parts.js";
 
-interface Work {
+interface Choosable {
   title: string;
   /** What it does, and what it costs. */
   text: string;
@@ -14,8 +14,8 @@ interface Work {
   all?: boolean;
 }
 
-/** The long work that can be started here. To erase a user is left to the command line. */
-const works: Record<string, Work> = {
+/** The operations that can be started here. To erase a user is left to the command line. */
+const choosable: Record<string, Choosable> = {
   rebuild: {
     title: "Rebuild",
     text: "The store of the projection is built again from the log. The present store answers meanwhile, and the new one takes its place when it has caught up. Until then it takes as much disk again.",
@@ -45,7 +45,7 @@ const works: Record<string, Work> = {
   },
 };
 
-/** Long work: started, watched and cancelled. */
+/** Operations: started, watched and cancelled. */
 export function Operations() {
   const [failed, setFailed] = useState<unknown>();
   const [everyMs, setEveryMs] = useState(1000);
@@ -91,12 +91,12 @@ export function Operations() {
 type Run = (act: () => Promise<unknown>) => Promise<void>;
 
 function Start({ run }: { run: Run }) {
-  const [work, setWork] = useState("rebuild");
+  const [kind, setKind] = useState("rebuild");
   const [projection, setProjection] = useState("");
   const [share, setShare] = useState("0");
   const status = useAsked((signal) => skein.admin.getStatus({ pageSize: 1 }, { signal }), 0, []);
   const names = status.value?.projections.map((p) => p.name) ?? [];
-  const chosen = works[work]!;
+  const chosen = choosable[kind]!;
   const of = projection || (chosen.all ? "" : (names[0] ?? ""));
   const begin = () =>
     confirmed({
@@ -109,7 +109,7 @@ function Start({ run }: { run: Run }) {
     <Panel title="Start">
       <Failed error={status.error} />
       <Form label="Start an operation" submit={begin}>
-        <Choice label="What" value={work} set={setWork} of={Object.entries(works).map(([name, w]) => [name, w.title])} />
+        <Choice label="What" value={kind} set={setKind} of={Object.entries(choosable).map(([name, c]) => [name, c.title])} />
         <Choice
           label="Projection"
           value={of}
@@ -220,5 +220,6 @@ function progress(o: Operation): string {
   const of = o.total > 0n ? `${amount(o.done)} of ${amount(o.total)}` : amount(o.done);
   const lately = o.rate === 0 ? "" : `, ${o.unit === "bytes" ? bytes(o.rate) : rate(o.rate)}/s`;
   const left = o.remainingSeconds === undefined ? "" : `, ${seconds(o.remainingSeconds)} left`;
-  return `${of}${o.unit === "bytes" ? "" : ` ${o.unit === "envelopes" ? "messages of the log" : o.unit}`}${lately}${left}`;
+  const phase = o.phase ? `${o.phase}: ` : "";
+  return `${phase}${of}${o.unit === "bytes" ? "" : ` ${o.unit === "envelopes" ? "messages of the log" : o.unit}`}${lately}${left}`;
 }

@@ -17,20 +17,20 @@ import (
 // operationsDir is the directory of operations below the data directory.
 const operationsDir = "operations"
 
-// Job is one kind of long work.
-type Job struct {
-	// Do checks an order and returns its work. It must be quick. It returns a [*gateway.Refusal] for an order that is not possible at
-	// present.
-	Do func(o operator.Order) (operation.Work, error)
-	// Resumes reports whether the same order continues after a restart of the process. Other work fails then.
+// OfferedOperation is a kind of operation that this process can do.
+type OfferedOperation struct {
+	// Prepare checks a request and returns the function that does the operation. It must be quick. It returns a [*operator.Refusal] for a
+	// request that is not possible at present.
+	Prepare func(r operator.OperationRequest) (operation.Func, error)
+	// Resumes reports whether the same request continues after a restart of the process. Other operations fail then.
 	Resumes bool
 }
 
-// Jobs are the kinds that this process can do.
-type Jobs map[operation.Kind]Job
+// OfferedOperations are the kinds that this process can do.
+type OfferedOperations map[operation.Kind]OfferedOperation
 
-// absentJobs has, for kinds that not every process offers, what they require.
-var absentJobs = map[operation.Kind]string{
+// absentOperations has, for kinds that not every process offers, what they require.
+var absentOperations = map[operation.Kind]string{
 	operation.Snapshot: "TakeSnapshot needs a place for snapshots, which this process does not have: start it with --snapshots",
 	operation.Erase:    "EraseUser needs the archive of the log, which this process does not have: start it with --archive",
 }
@@ -52,31 +52,31 @@ var operationStates = map[operation.State]skeinv1.OperationState{
 	operation.Cancelled: skeinv1.OperationState_OPERATION_STATE_CANCELLED,
 }
 
-// orders gives the gateway the operations of the process.
-type orders struct {
-	ops  *operation.Manager
-	jobs Jobs
+// processOperator gives the gateway the operations of the process. It implements [operator.Operator].
+type processOperator struct {
+	manager *operation.Manager
+	offered OfferedOperations
 }
 
-// newOrders returns the orders of a process, and sets how operations continue after a restart. It must be called before they run.
-func newOrders(ops *operation.Manager, w Jobs) *orders {
-	for kind, one := range w {
-		if !one.Resumes {
+// newOperator returns the operator of a process, and sets how operations continue after a restart. It must be called before they run.
+func newOperator(manager *operation.Manager, offered OfferedOperations) *processOperator {
+	for kind, offer := range offered {
+		if !offer.Resumes {
 			continue
 		}
-		ops.OnRestart(kind, func(i operation.Info) (operation.Work, error) {
-			var a orderArgs
+		manager.OnRestart(kind, func(i operation.Info) (operation.Func, error) {
+			var a requestArgs
 			if err := json.Unmarshal(i.Args, &a); err != nil {
-				return nil, fmt.Errorf("its order: %w", err)
+				return nil, fmt.Errorf("its request: %w", err)
 			}
-			return one.Do(a.order(i))
+			return offer.Prepare(a.request(i))
 		})
 	}
-	return &orders{ops: ops, jobs: w}
+	return &processOperator{manager: manager, offered: offered}
 }
 
-// orderArgs is the encoding of an order in the file of its operation, beside kind and projection. Fields may be added, never removed.
-type orderArgs struct {
+// requestArgs is the encoding of a request in the file of its operation, beside kind and projection. Fields may be added, never removed.
+type requestArgs struct {
 	Projections []string `json:"projections,omitempty"`
 	Partitions  []uint32 `json:"partitions,omitempty"`
 	Share       float64  `json:"share,omitempty"`
@@ -84,8 +84,8 @@ type orderArgs struct {
 	User        string   `json:"user,omitempty"`
 }
 
-func (a orderArgs) order(i operation.Info) operator.Order {
-	return operator.Order{
+func (a requestArgs) request(i operation.Info) operator.OperationRequest {
+	return operator.OperationRequest{
 		Kind: protoKind(i.Kind), Projection: i.Projection, Projections: a.Projections, Partitions: a.Partitions,
 		Share: a.Share, Name: a.Name, User: a.User,
 	}
@@ -101,40 +101,40 @@ func protoKind(k operation.Kind) skeinv1.OperationKind {
 }
 
 // Start is part of gateway.Operator.
-func (o *orders) Start(_ context.Context, order operator.Order) (*skeinv1.Operation, error) {
-	kind := operationKinds[order.Kind]
-	one, ok := o.jobs[kind]
+func (o *processOperator) Start(_ context.Context, r operator.OperationRequest) (*skeinv1.Operation, error) {
+	kind := operationKinds[r.Kind]
+	offer, ok := o.offered[kind]
 	if !ok {
-		return nil, &operator.Refusal{Why: operator.ErrWorkAbsent, Text: absentJobs[kind]}
+		return nil, &operator.Refusal{Why: operator.ErrWorkAbsent, Text: absentOperations[kind]}
 	}
-	if order.Projection == "" && len(order.Projections) == 1 {
-		order.Projection = order.Projections[0]
+	if r.Projection == "" && len(r.Projections) == 1 {
+		r.Projection = r.Projections[0]
 	}
-	do, err := one.Do(order)
+	run, err := offer.Prepare(r)
 	if err != nil {
 		return nil, err
 	}
-	i, err := o.ops.Do(kind, order.Projection, orderArgs{
-		Projections: order.Projections, Partitions: order.Partitions, Share: order.Share, Name: order.Name, User: order.User,
-	}, do)
+	i, err := o.manager.Start(kind, r.Projection, requestArgs{
+		Projections: r.Projections, Partitions: r.Partitions, Share: r.Share, Name: r.Name, User: r.User,
+	}, run)
 	return answered(i, err)
 }
 
 // Get is part of gateway.Operator.
-func (o *orders) Get(_ context.Context, id string) (*skeinv1.Operation, error) {
-	return answered(o.ops.Get(id))
+func (o *processOperator) Get(_ context.Context, id string) (*skeinv1.Operation, error) {
+	return answered(o.manager.Get(id))
 }
 
 // Cancel is part of gateway.Operator.
-func (o *orders) Cancel(_ context.Context, id string) (*skeinv1.Operation, error) {
-	return answered(o.ops.Cancel(id))
+func (o *processOperator) Cancel(_ context.Context, id string) (*skeinv1.Operation, error) {
+	return answered(o.manager.Cancel(id))
 }
 
 // List is part of gateway.Operator.
-func (o *orders) List(
+func (o *processOperator) List(
 	_ context.Context, kind skeinv1.OperationKind, before string, n int,
 ) (ops []*skeinv1.Operation, more bool, err error) {
-	found, more := o.ops.List(operationKinds[kind], before, n)
+	found, more := o.manager.List(operationKinds[kind], before, n)
 	for _, i := range found {
 		ops = append(ops, protoOperation(i))
 	}
@@ -142,8 +142,8 @@ func (o *orders) List(
 }
 
 // Watch is part of gateway.Operator.
-func (o *orders) Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error {
-	return refused(o.ops.Watch(ctx, id, func(i operation.Info) error { return f(protoOperation(i)) }))
+func (o *processOperator) Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error {
+	return refused(o.manager.Watch(ctx, id, func(i operation.Info) error { return f(protoOperation(i)) }))
 }
 
 func answered(i operation.Info, err error) (*skeinv1.Operation, error) {
@@ -170,9 +170,8 @@ func refused(err error) error {
 func protoOperation(i operation.Info) *skeinv1.Operation {
 	op := &skeinv1.Operation{
 		OperationId: i.ID, Kind: protoKind(i.Kind), Projection: i.Projection, State: operationStates[i.State],
-		CreateTime: timestamppb.New(i.Created), Done: i.Done, Total: i.Total, Unit: i.Unit, Rate: i.Rate,
-		Error: i.Error, Report: i.Report, LogEvents: i.Build.Events, LogBytes: i.Build.Bytes, Partitions: i.Build.Partitions,
-		TotalPartitions: i.Build.AllPartitions,
+		CreateTime: timestamppb.New(i.Created), Phase: string(i.Phase), Done: i.Done, Total: i.Total, Unit: i.Unit, Rate: i.Rate,
+		Error: i.Error, Report: i.Report,
 	}
 	if !i.Ended.IsZero() {
 		op.EndTime = timestamppb.New(i.Ended)

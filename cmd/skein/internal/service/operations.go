@@ -23,30 +23,32 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// Jobs returns the kinds of long work that this process offers.
-func (a *Service) Jobs() Jobs {
-	w := Jobs{
-		operation.Rebuild:  {Do: a.rebuildWork, Resumes: true},
-		operation.Rollback: {Do: a.rollbackWork, Resumes: true},
-		operation.Verify:   {Do: a.verifyWork},
-		operation.Repair:   {Do: a.repairWork},
+// OfferedOperations returns the kinds of operations that this process can do.
+func (a *Service) OfferedOperations() OfferedOperations {
+	offered := OfferedOperations{
+		operation.Rebuild:  {Prepare: a.prepareRebuild, Resumes: true},
+		operation.Rollback: {Prepare: a.prepareRollback, Resumes: true},
+		operation.Verify:   {Prepare: a.prepareVerification},
+		operation.Repair:   {Prepare: a.prepareRepair},
 	}
 	if a.snapshots != nil {
-		w[operation.Snapshot] = Job{Do: a.snapshotWork}
+		offered[operation.Snapshot] = OfferedOperation{Prepare: a.prepareSnapshot}
 	}
 	if a.archiver != nil {
-		w[operation.Erase] = Job{Do: a.eraseWork}
+		offered[operation.Erase] = OfferedOperation{Prepare: a.prepareErasure}
 	}
-	for kind, one := range w {
-		w[kind] = Job{Do: a.acrossNoHole(one.Do), Resumes: one.Resumes}
+	for kind, offer := range offered {
+		offered[kind] = OfferedOperation{Prepare: a.acrossNoHole(offer.Prepare), Resumes: offer.Resumes}
 	}
-	return w
+	return offered
 }
 
-// acrossNoHole makes work fail while the log has a hole: a store that has folded the lost envelopes has more facts than the log.
-func (a *Service) acrossNoHole(do func(operator.Order) (operation.Work, error)) func(operator.Order) (operation.Work, error) {
-	return func(o operator.Order) (operation.Work, error) {
-		work, err := do(o)
+// acrossNoHole makes operations fail while the log has a hole: a store that has folded the lost envelopes has more facts than the log.
+func (a *Service) acrossNoHole(
+	prepare func(operator.OperationRequest) (operation.Func, error),
+) func(operator.OperationRequest) (operation.Func, error) {
+	return func(r operator.OperationRequest) (operation.Func, error) {
+		run, err := prepare(r)
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +56,7 @@ func (a *Service) acrossNoHole(do func(operator.Order) (operation.Work, error)) 
 			if err := a.whole(ctx); err != nil {
 				return "", err
 			}
-			return work(ctx, p)
+			return run(ctx, p)
 		}, nil
 	}
 }
@@ -68,8 +70,8 @@ func (a *Service) whole(ctx context.Context) error {
 	return err
 }
 
-// eraseWork erases a user from the log, its archive, the stores of all nodes and the snapshots.
-func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
+// prepareErasure returns the operation that erases a user from the log, its archive, the stores of all nodes and the snapshots.
+func (a *Service) prepareErasure(req operator.OperationRequest) (operation.Func, error) {
 	if !a.archiver.Status().Running {
 		return nil, &operator.Refusal{
 			Why: operator.ErrNotPossible, Text: "another process archives the log, or none does: erase there, " +
@@ -87,7 +89,7 @@ func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
 			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), LogSize: a.logSize, Worker: a.worker(), Logger: a.logger},
 			Keeper:  a.snapshots, Bucket: a.copies, Buckets: []bucket.Bucket{a.opt.Archive, a.copies},
 			Part: a.part, Nodes: a.node.erasing(), Shared: a.sharedSnapshots(),
-		}, o.User, p)
+		}, req.User, p)
 		// Nothing else removes the damaged log from which a log was restored.
 		if damaged, _ := filepath.Glob(filepath.Join(a.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
 			r.Left = append(r.Left, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
@@ -118,23 +120,23 @@ func foundBy(r *verify.Report) error {
 	return nil
 }
 
-// rebuildWork builds the next generation of a projection. An order for only some partitions repairs them in the live store instead,
+// prepareRebuild returns the operation that builds the next generation of a projection. A request for only some partitions repairs them in the live store instead,
 // because a generation is a fold of the whole log.
-func (a *Service) rebuildWork(o operator.Order) (operation.Work, error) {
-	if len(o.Partitions) > 0 {
-		return a.repairWork(o)
+func (a *Service) prepareRebuild(req operator.OperationRequest) (operation.Func, error) {
+	if len(req.Partitions) > 0 {
+		return a.prepareRepair(req)
 	}
-	live, err := a.named(o.Projection)
+	live, err := a.named(req.Projection)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		return rebuild.Rebuild(ctx, live, a.sourceOf, a.rebuildOptions(ctx, o.Share, p))
+		return rebuild.Rebuild(ctx, live, a.sourceOf, a.rebuildOptions(ctx, req.Share, p))
 	}, nil
 }
 
-func (a *Service) rollbackWork(o operator.Order) (operation.Work, error) {
-	live, err := a.named(o.Projection)
+func (a *Service) prepareRollback(req operator.OperationRequest) (operation.Func, error) {
+	live, err := a.named(req.Projection)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +144,7 @@ func (a *Service) rollbackWork(o operator.Order) (operation.Work, error) {
 		return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", live.Name())}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		return rebuild.Rollback(ctx, live, a.sourceOf, a.rebuildOptions(ctx, o.Share, p))
+		return rebuild.Rollback(ctx, live, a.sourceOf, a.rebuildOptions(ctx, req.Share, p))
 	}, nil
 }
 
@@ -199,8 +201,8 @@ func (a *Service) logSize(ctx context.Context, kinds events.KindSet) (size repla
 // archiveRatio is the largest measured ratio of the stream's size to that of its archive.
 const archiveRatio = 8
 
-func (a *Service) verifyWork(o operator.Order) (operation.Work, error) {
-	return a.compareWork(o, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
+func (a *Service) prepareVerification(req operator.OperationRequest) (operation.Func, error) {
+	return a.prepareComparison(req, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
 		r, err := verify.Verify(ctx, live, opt)
 		if err == nil {
 			err = foundBy(r)
@@ -209,8 +211,8 @@ func (a *Service) verifyWork(o operator.Order) (operation.Work, error) {
 	})
 }
 
-func (a *Service) repairWork(o operator.Order) (operation.Work, error) {
-	return a.compareWork(o, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
+func (a *Service) prepareRepair(req operator.OperationRequest) (operation.Func, error) {
+	return a.prepareComparison(req, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
 		r, err := verify.Repair(ctx, live, opt)
 		if err == nil {
 			err = foundBy(r)
@@ -219,13 +221,13 @@ func (a *Service) repairWork(o operator.Order) (operation.Work, error) {
 	})
 }
 
-// compareWork compares one projection after the other with the log. After one that differs it continues with the others.
-func (a *Service) compareWork(
-	o operator.Order, compare func(context.Context, *projections.Live, verify.Options) (*verify.Report, error),
-) (operation.Work, error) {
+// prepareComparison returns the operation that compares one projection after the other with the log. After one that differs it continues with the others.
+func (a *Service) prepareComparison(
+	req operator.OperationRequest, compare func(context.Context, *projections.Live, verify.Options) (*verify.Report, error),
+) (operation.Func, error) {
 	lives := a.Stores
-	if o.Projection != "" {
-		live, err := a.named(o.Projection)
+	if req.Projection != "" {
+		live, err := a.named(req.Projection)
 		if err != nil {
 			return nil, err
 		}
@@ -235,13 +237,13 @@ func (a *Service) compareWork(
 		var text string
 		var errs error
 		for i, live := range lives {
-			p.More(i < len(lives)-1)
+			p.SetMore(i < len(lives)-1)
 			opt := a.shadowOptions(live.Name(), "shadow-verify")
-			opt.Pace, opt.Progress = replay.Pace{Share: o.Share}, p
-			if len(o.Partitions) > 0 {
+			opt.Pace, opt.Progress = replay.Pace{Share: req.Share}, p
+			if len(req.Partitions) > 0 {
 				opt.Partitions = new(events.Partitions)
 			}
-			for _, n := range o.Partitions {
+			for _, n := range req.Partitions {
 				opt.Partitions.Add(uint8(n)) // the gateway has checked that n is at most 255
 			}
 			r, err := compare(ctx, live, opt)
@@ -283,13 +285,13 @@ func (a *Service) shadowOptions(projection, name string) verify.Options {
 	return o
 }
 
-func (a *Service) snapshotWork(o operator.Order) (operation.Work, error) {
-	of := o.Projections
-	if len(of) == 0 && o.Projection != "" {
-		of = []string{o.Projection}
+func (a *Service) prepareSnapshot(req operator.OperationRequest) (operation.Func, error) {
+	of := req.Projections
+	if len(of) == 0 && req.Projection != "" {
+		of = []string{req.Projection}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		r, err := a.snapshots.Take(ctx, o.Name, of, p)
+		r, err := a.snapshots.Take(ctx, req.Name, of, p)
 		if err != nil {
 			return "", err
 		}
