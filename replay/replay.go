@@ -24,8 +24,10 @@ const (
 	CatchingUp Phase = "catching up"
 	// Comparing compares two stores row by row.
 	Comparing Phase = "comparing"
-	// Checking reads files and compares their checksums.
+	// Checking reads files, and publishes and changes nothing.
 	Checking Phase = "checking"
+	// Publishing publishes events. Only imports do, which are not operations of the service.
+	Publishing Phase = "publishing"
 )
 
 // PhaseProgress is how far an operation is in its present phase.

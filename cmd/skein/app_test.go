@@ -209,13 +209,16 @@ func TestHistoryLosesToLive(t *testing.T) {
 	order := append(rng.Perm(pieces), rng.Perm(pieces)...)
 	for _, i := range order {
 		if _, err := importer.Run(t.Context(), importer.Options{
-			Kind: importer.Follows, Path: files[i], LogID: "log",
-			Publish: func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
-				res, err := api.Events().Publish(ctx, connect.NewRequest(req))
-				if err != nil {
-					return nil, err
-				}
-				return res.Msg, nil
+			Kind: importer.Follows, Path: files[i],
+			Publishing: importer.Publishing{
+				LogID: "log",
+				Publish: func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+					res, err := api.Events().Publish(ctx, connect.NewRequest(req))
+					if err != nil {
+						return nil, err
+					}
+					return res.Msg, nil
+				},
 			},
 		}); err != nil {
 			t.Fatal(err)

@@ -68,7 +68,9 @@ func TestComparisonFindsEveryWrongAnswer(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		report, err := importer.Run(t.Context(), importer.Options{Kind: kind, Path: path, LogID: "log", Publish: publish})
+		report, err := importer.Run(t.Context(), importer.Options{
+			Kind: kind, Path: path, Publishing: importer.Publishing{LogID: "log", Publish: publish},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

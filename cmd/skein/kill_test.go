@@ -84,20 +84,23 @@ func TestServerKilledDuringImport(t *testing.T) {
 	ended := make(chan outcome, 1)
 	go func() {
 		report, err := importer.Run(ctx, importer.Options{
-			Kind: importer.Follows, Path: path, LogID: "log",
-			Publish: func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
-				select {
-				case <-permits:
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				}
-				res, err := api.Events().Publish(ctx, connect.NewRequest(req))
-				if err != nil {
-					permits <- struct{}{} // for the next try
-					return nil, err
-				}
-				acks <- acked{res.Msg.GetPosition(), req.GetEvents()}
-				return res.Msg, nil
+			Kind: importer.Follows, Path: path,
+			Publishing: importer.Publishing{
+				LogID: "log",
+				Publish: func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+					select {
+					case <-permits:
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+					res, err := api.Events().Publish(ctx, connect.NewRequest(req))
+					if err != nil {
+						permits <- struct{}{} // for the next try
+						return nil, err
+					}
+					acks <- acked{res.Msg.GetPosition(), req.GetEvents()}
+					return res.Msg, nil
+				},
 			},
 		})
 		ended <- outcome{report, err}

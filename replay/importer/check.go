@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/replay"
 )
 
 // ErrRejected is returned when more records of a file are bad than may be.
@@ -104,8 +105,7 @@ func eachChecked(ctx context.Context, o Options, s *shape, start time.Time, do f
 			return err
 		}
 		if r.Number%observeEvery == 0 {
-			read, size := records.Extent()
-			o.Observe(Progress{Read: read, Size: size, Checking: true})
+			o.Observe(Progress{PhaseProgress: records.file.progress(replay.Checking)})
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/replay"
 )
 
 // inspection decides how a file is read. An import cannot be undone, so it reads the whole file first, and returns an error where the file
@@ -93,7 +94,7 @@ func (in *inspection) measure(ctx context.Context, s shape) (*measurement, error
 		fewest = max(fewest, in.mapping.fields())
 	}
 	return measure(ctx, f, s, fewest, in.start, func() {
-		in.Observe(Progress{Read: f.read.Load(), Size: f.size, Checking: true})
+		in.Observe(Progress{PhaseProgress: f.progress(replay.Checking)})
 	})
 }
 

@@ -111,7 +111,7 @@ func pinOf(r *record) *skeinv1.PinCreated {
 // eachRecord calls do for each valid record of a file, with its time.
 func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at events.Micros) error) error {
 	reading := Options{Kind: o.Kind, Path: o.Path, Format: o.Format, MaxRejects: o.MaxRejects}
-	reading.setDefaults()
+	reading.SetDefaults()
 	in, err := newInspection(reading, microsOf(o.StartedAt))
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"github.com/skein-feed/skein/replay"
 )
 
 // fileRecords reads the records of a file as events. It implements [Records].
@@ -47,8 +49,13 @@ func (f *fileRecords) Next() (Record, error) {
 	}, nil
 }
 
-// Extent implements [Records].
-func (f *fileRecords) Extent() (read, size int64) { return f.file.read.Load(), f.file.size }
+// Progress implements [Records].
+func (f *fileRecords) Progress() replay.PhaseProgress { return f.file.progress(replay.Publishing) }
+
+// progress returns how much of the file was read.
+func (f *file) progress(phase replay.Phase) replay.PhaseProgress {
+	return replay.PhaseProgress{Phase: phase, Unit: "bytes", Done: uint64(f.read.Load()), Total: uint64(f.size)}
+}
 
 // repeats reports whether an earlier record had the same subject, and adds the subject to seen.
 func (k Kind) repeats(seen map[subject]struct{}, r *record) bool {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay"
 )
 
 // Options say which file is imported, and how.
@@ -36,24 +37,7 @@ type Options struct {
 	Restart bool
 	// DryRun reads the whole file, but publishes and writes nothing.
 	DryRun bool
-	// LogID identifies the log. An import into another log does not continue an old state.
-	LogID string
-	// Publish makes one call. The importer makes one call at a time.
-	Publish PublishFunc
-	// Patience is how long a call is retried while the service does not answer. Default 5 min.
-	Patience time.Duration
-	// CallTimeout is how long one attempt of a call may take. Default 30 s.
-	CallTimeout time.Duration
-	// Lag returns the lag of the slowest projection. Calls wait while it is more than MaxLag. A nil Lag or a MaxLag of 0 disables this.
-	Lag    LagFunc
-	MaxLag time.Duration
-	// Observe is called with the progress, from one goroutine; nil disables it.
-	Observe func(Progress)
-	// Notice is called with remarks for people before anything is published: how the file is read, and how the import begins or continues.
-	// nil disables it.
-	Notice func(string)
-	// Now returns the time; nil means the clock.
-	Now func() time.Time
+	Publishing
 
 	// sourceOfContent is set when Source is made of the content of the file.
 	sourceOfContent bool
@@ -61,17 +45,15 @@ type Options struct {
 
 // Progress is the progress of an import.
 type Progress struct {
-	// Source is the source of the import's events.
-	Source string
+	// PhaseProgress has the phase. A file is checked, then published, in bytes. A Redis is read in keys, then facts are published.
+	replay.PhaseProgress
+	// Elements is the number of elements that were read in the keys of a Redis.
+	Elements uint64
 	// Record is the number of the last record that was acknowledged.
 	Record uint64
 	Totals
-	// Read is the number of bytes of the file that were read, Size the number of all.
-	Read, Size int64
 	// Retrying is the error of the last attempt while a call is retried; otherwise nil.
 	Retrying error
-	// Checking reports whether the file is still checked, and nothing is published yet.
-	Checking bool
 	// Slowed is the lag of the projection for which the import waits, or has waited last; zero means that projections keep up.
 	Slowed Lag
 }
@@ -138,7 +120,8 @@ type call struct {
 	rejects    []Reject
 	gained     Totals
 	lastRecord uint64
-	read       int64
+	// at is the progress when these records were read.
+	at replay.PhaseProgress
 }
 
 // run is one import under way.
@@ -162,7 +145,7 @@ var ErrSourceUsed = errors.New("another import has used the source")
 // Run imports a file. Nothing is published before the whole file was read, and nothing if it can be read in two ways or has too many bad
 // records: then Run returns [ErrRejected] with a report. An import may be interrupted at any time; the next run continues.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	o.setDefaults()
+	o.SetDefaults()
 	shownPath := cmp.Or(o.Name, o.Path)
 	def(&o.Name, filepath.Base(o.Path))
 	def(&o.State, o.Path+".skein-import.json")
@@ -177,7 +160,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 
 	// An import that continues decides by its first start, or it would be another import.
-	start := startOf(o.Now())
+	start := StartOf(o.Now())
 	var old *state
 	if !o.Restart && !o.DryRun {
 		if old, err = loadState(o.State); err != nil {
@@ -233,9 +216,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return report, err
 }
 
-// startOf returns the start of an import that begins now. It is rounded down to a second, because a service whose clock is slightly behind
+// StartOf returns the start of an import that begins now. It is rounded down to a second, because a service whose clock is slightly behind
 // would clamp the present time to its own.
-func startOf(now time.Time) time.Time { return now.UTC().Truncate(time.Second) }
+func StartOf(now time.Time) time.Time { return now.UTC().Truncate(time.Second) }
 
 // unchanged returns an error if a file is not as it was before.
 func unchanged(path string, before os.FileInfo) error {
@@ -284,7 +267,7 @@ func (r *run) openState() error {
 func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 	next := &call{}
 	send := func() error {
-		next.read, _ = r.records.Extent()
+		next.at = r.records.Progress()
 		select {
 		case calls <- next:
 		case <-ctx.Done():
@@ -353,7 +336,7 @@ func (c *call) add(r *Record, size int) {
 func (r *run) publish(ctx context.Context, calls <-chan *call) error {
 	for c := range calls {
 		if len(c.events) > 0 {
-			if err := r.pace(ctx, c.read); err != nil {
+			if err := r.pace(ctx, c.at); err != nil {
 				return err
 			}
 			if err := r.send(ctx, c); err != nil {
@@ -379,7 +362,7 @@ func (r *run) send(ctx context.Context, c *call) error {
 	retried := false
 	res, err := r.retrying(ctx, req, func(err error) {
 		retried = true
-		p := r.progress(c.read)
+		p := r.progress(c.at)
 		p.Retrying = err
 		r.Observe(p)
 	})
@@ -427,15 +410,11 @@ func (r *run) done(c *call) {
 		s.Reasons.Add(c.rejects[i].Reason, c.rejects[i].Record, c.rejects[i].Line)
 	}
 	r.report.Sent += c.gained.Events + c.gained.Ignored
-	r.Observe(r.progress(c.read))
+	r.Observe(r.progress(c.at))
 }
 
-func (r *run) progress(read int64) Progress {
-	_, size := r.records.Extent()
-	return Progress{
-		Source: r.state.Source, Record: r.state.RecordsDone, Totals: r.state.Totals,
-		Read: read, Size: size, Slowed: r.pacing.slowed,
-	}
+func (r *run) progress(at replay.PhaseProgress) Progress {
+	return Progress{PhaseProgress: at, Record: r.state.RecordsDone, Totals: r.state.Totals, Slowed: r.pacing.slowed}
 }
 
 // save writes the state. The rejects are synced first: the state says that their records are done.

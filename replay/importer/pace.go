@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events/wait"
+	"github.com/skein-feed/skein/replay"
 )
 
 // Lag is how far the slowest projection is behind the log.
@@ -36,7 +37,7 @@ type pacing struct {
 
 // pace waits until the slowest projection is at most MaxLag behind. Without it, an import that publishes faster than projections fold
 // would delay live events more and more. If the lag is not known, pace returns: the call after it meets the same error, and is retried.
-func (r *run) pace(ctx context.Context, read int64) error {
+func (r *run) pace(ctx context.Context, at replay.PhaseProgress) error {
 	if r.Lag == nil || r.MaxLag <= 0 || time.Since(r.pacing.asked) < lagEvery {
 		return nil
 	}
@@ -62,7 +63,7 @@ func (r *run) pace(ctx context.Context, read int64) error {
 			return nil
 		}
 		waiting, r.pacing.slowed = true, lag
-		r.Observe(r.progress(read))
+		r.Observe(r.progress(at))
 		if wait.For(ctx, lagPause) != nil {
 			return context.Cause(ctx)
 		}

@@ -16,7 +16,7 @@ import (
 // readAll reads a file as far as the fields of its records.
 func readAll(t *testing.T, kind Kind, f Format, text string) (*shape, []record, error) {
 	o := Options{Kind: kind, Format: f, MaxRejects: mustAllow(t, "100%")}
-	o.setDefaults()
+	o.SetDefaults()
 	in, err := newInspection(o, microsOf(start))
 	if err != nil {
 		return nil, nil, err

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay"
 )
 
 // Record is the unit of an import, which is accepted or rejected as a whole.
@@ -33,8 +34,45 @@ type Record struct {
 type Records interface {
 	// Next returns the next record, or [io.EOF] after the last. One goroutine calls it.
 	Next() (Record, error)
-	// Extent returns the number of bytes that were read, and of all. Any goroutine may call it.
-	Extent() (read, size int64)
+	// Progress returns how much of the input was read. Any goroutine may call it.
+	Progress() replay.PhaseProgress
+}
+
+// Publishing says to which log an import publishes, and how. All importers have it in common.
+type Publishing struct {
+	// LogID identifies the log. An import into another log does not continue an old state.
+	LogID string
+	// Publish makes one call. The importer makes one call at a time.
+	Publish PublishFunc
+	// Patience is how long a call or a command is retried while the service, or a Redis, does not answer. Default 5 min.
+	Patience time.Duration
+	// CallTimeout is how long one attempt of Publish may take. Default 30 s.
+	CallTimeout time.Duration
+	// Lag returns the lag of the slowest projection. Calls wait while it is more than MaxLag. A nil Lag or a MaxLag of 0 disables this.
+	Lag    LagFunc
+	MaxLag time.Duration
+	// Observe is called with the progress, from one goroutine at a time; nil disables it.
+	Observe func(Progress)
+	// Notice is called with remarks for people before anything is published: how the input is read, and how the import begins or continues.
+	// nil disables it.
+	Notice func(string)
+	// Now returns the time; nil means the clock.
+	Now func() time.Time
+}
+
+// SetDefaults replaces what is not set.
+func (p *Publishing) SetDefaults() {
+	def(&p.Patience, DefaultPatience)
+	def(&p.CallTimeout, defaultCallTimeout)
+	if p.Observe == nil {
+		p.Observe = func(Progress) {}
+	}
+	if p.Notice == nil {
+		p.Notice = func(string) {}
+	}
+	if p.Now == nil {
+		p.Now = time.Now
+	}
 }
 
 // Origin has the properties that must be the same when an import continues, beside its kind and source.
@@ -54,9 +92,9 @@ type Origin struct {
 func RunRecords(
 	ctx context.Context, o Options, of Origin, open func(source string, start time.Time) (Records, error),
 ) (*Report, error) {
-	o.setDefaults()
+	o.SetDefaults()
 	if of.StartedAt.IsZero() {
-		of.StartedAt = startOf(o.Now())
+		of.StartedAt = StartOf(o.Now())
 	}
 	r := &run{Options: o, state: &state{
 		Version: stateVersion, Kind: o.Kind, File: cmp.Or(o.Name, filepath.Base(o.Path)), Digest: of.Digest, Shape: of.Shape, First: o.First,
@@ -84,21 +122,6 @@ func RunRecords(
 		err = errors.Join(err, os.Remove(r.State))
 	}
 	return r.finish(), err
-}
-
-// setDefaults replaces options that are not set.
-func (o *Options) setDefaults() {
-	def(&o.Patience, DefaultPatience)
-	def(&o.CallTimeout, defaultCallTimeout)
-	if o.Observe == nil {
-		o.Observe = func(Progress) {}
-	}
-	if o.Notice == nil {
-		o.Notice = func(string) {}
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 }
 
 func def[T comparable](field *T, value T) {

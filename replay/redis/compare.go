@@ -132,7 +132,7 @@ func expectRedis(
 		if cursor, err = rd.step(ctx, cursor); err != nil {
 			return err
 		}
-		o.Observe(Progress{Keys: found.Scanned, Total: uint64(total), Elements: found.elements()})
+		o.Observe(found.progress(total))
 	}
 	return nil
 }

@@ -25,6 +25,6 @@
 //     record, and published history cannot be withdrawn.
 //   - Memory is bounded, whatever the size of a key, of the database and of the import.
 //
-// A comparison reads Redis again, and queries the service for every list that the facts make. It sorts both by list and entry, and
-// compares them in one pass.
+// What is common to all imports is not here: publishing, its state and its progress are in replay/importer, sorted files in
+// replay/internal/recordfile, and the comparison with a service in replay/internal/comparison.
 package redis

@@ -14,6 +14,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/importer"
 )
 
 // fakeKey is a key of a fakeRedis: pairs of members and scores or fields and values, or members or elements.
@@ -163,8 +164,10 @@ const plainMapping = `rules:
 func importing(t *testing.T, r *fakeRedis, l *fakeLog) *run {
 	t.Helper()
 	o := Options{
-		Mapping: mustParse(t, plainMapping), Name: "m.yaml", State: t.TempDir(), LogID: "log", Publish: l.publish,
-		Patience: time.Minute, Now: func() time.Time { return start },
+		Mapping: mustParse(t, plainMapping), Name: "m.yaml", State: t.TempDir(),
+		Publishing: importer.Publishing{
+			LogID: "log", Publish: l.publish, Patience: time.Minute, Now: func() time.Time { return start },
+		},
 	}
 	if err := o.complete(); err != nil {
 		t.Fatal(err)

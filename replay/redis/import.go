@@ -11,6 +11,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/importer"
 	"github.com/skein-feed/skein/replay/internal/recordfile"
 )
@@ -31,34 +32,7 @@ type Options struct {
 	PageSize int
 	// Restart forgets everything that earlier runs have read and published.
 	Restart bool
-	// LogID identifies the log. An import into another log does not continue an old state.
-	LogID string
-	// Publish makes one call. Calls are made one at a time, and wait while Lag reports that a projection is more than MaxLag behind.
-	Publish importer.PublishFunc
-	Lag     importer.LagFunc
-	MaxLag  time.Duration
-	// Patience is how long a call is retried while Redis or the service does not answer. Default 5 min.
-	Patience time.Duration
-	// CallTimeout is how long one attempt of Publish may take. Default 30 s.
-	CallTimeout time.Duration
-	// Observe is called with the progress, from one goroutine at a time; nil disables it.
-	Observe func(Progress)
-	// Notice is called with remarks for people; nil disables it.
-	Notice func(string)
-	// Now returns the time; nil means the clock.
-	Now func() time.Time
-}
-
-// Progress is how far an import is.
-type Progress struct {
-	// Keys is the number of keys that were scanned, Total the number that the server has, Elements the number of elements in those keys.
-	Keys, Total, Elements uint64
-	// Published is the number of facts that were published, of New ones; New is 0 while keys are read.
-	Published, New uint64
-	// Retrying is the error of the last attempt while a call or command is retried; otherwise nil.
-	Retrying error
-	// Slowed is the lag of the projection for which publishing waits, or has waited last; zero means that projections keep up.
-	Slowed importer.Lag
+	importer.Publishing
 }
 
 // Report is what an import did.
@@ -93,7 +67,6 @@ type Report struct {
 
 const (
 	defaultPageSize = 1000
-	defaultTimeout  = 30 * time.Second
 	// saveEvery is the time between two saves, which bounds the reading to repeat after a crash.
 	saveEvery  = 30 * time.Second
 	sampleSize = 10
@@ -113,12 +86,7 @@ type run struct {
 }
 
 func (o *Options) complete() error {
-	if o.Patience == 0 {
-		o.Patience = importer.DefaultPatience
-	}
-	if o.CallTimeout == 0 {
-		o.CallTimeout = defaultTimeout
-	}
+	o.SetDefaults()
 	if o.PageSize == 0 {
 		o.PageSize = defaultPageSize
 	}
@@ -127,15 +95,6 @@ func (o *Options) complete() error {
 	}
 	if o.Commands < 0 {
 		return fmt.Errorf("--commands must be at least 0 a second, not %v", o.Commands)
-	}
-	if o.Observe == nil {
-		o.Observe = func(Progress) {}
-	}
-	if o.Notice == nil {
-		o.Notice = func(string) {}
-	}
-	if o.Now == nil {
-		o.Now = time.Now
 	}
 	return nil
 }
@@ -155,7 +114,7 @@ func dial(o Options) (*run, func(), error) {
 	}
 	s.waiting = func(err error) {
 		if err != nil {
-			o.Observe(Progress{Retrying: err})
+			o.Observe(importer.Progress{PhaseProgress: replay.PhaseProgress{Phase: replay.Reading, Unit: "keys"}, Retrying: err})
 		}
 	}
 	return r, func() { _ = s.close() }, nil // nothing was written to Redis
@@ -208,8 +167,7 @@ func (r *run) openState() error {
 		r.Notice("earlier runs went to another log: everything is published to this one")
 		old = nil
 	}
-	// Rounded down to a second, because a service whose clock is slightly behind would clamp the present time to its own.
-	start := r.Now().UTC().Truncate(time.Second)
+	start := importer.StartOf(r.Now())
 	began := func(s *state) string { return s.StartedAt.Format(time.DateTime) }
 	switch {
 	case old == nil:
@@ -317,7 +275,7 @@ func (r *run) read(ctx context.Context) error {
 		if cursor, err = rd.step(ctx, cursor); err != nil {
 			return err
 		}
-		r.Observe(Progress{Keys: s.Keys.Scanned, Total: uint64(total), Elements: s.Keys.elements()})
+		r.Observe(s.Keys.progress(total))
 		if cursor == 0 {
 			return save(0)
 		}
@@ -339,18 +297,7 @@ func (r *run) publish(ctx context.Context) error {
 	defer func() { _ = records.from.Close() }() // it was only read
 	report, err := importer.RunRecords(ctx, importer.Options{
 		Kind: "redis", Path: r.Name, Source: s.Source, State: filepath.Join(r.State, s.publishState()),
-		Rejects: filepath.Join(r.State, refusedName), LogID: r.LogID, Publish: r.Publish, Patience: r.Patience,
-		CallTimeout: r.CallTimeout, Lag: r.Lag, MaxLag: r.MaxLag,
-		Observe: func(p importer.Progress) {
-			done := uint64(0)
-			if p.Record > s.Offset {
-				done = p.Record - s.Offset
-			}
-			r.Observe(Progress{
-				Keys: s.Keys.Scanned, Total: s.Keys.Scanned, Elements: s.Keys.elements(), Published: done, New: s.NewSize,
-				Retrying: p.Retrying, Slowed: p.Slowed,
-			})
-		},
+		Rejects: filepath.Join(r.State, refusedName), Publishing: r.Publishing,
 	}, importer.Origin{Digest: s.Digest, Shape: s.New, StartedAt: s.StartedAt}, func(string, time.Time) (importer.Records, error) {
 		return records, nil
 	})
@@ -431,7 +378,7 @@ func DryRun(ctx context.Context, o Options) (*Report, error) {
 }
 
 func (r *run) dryRun(ctx context.Context) (*Report, error) {
-	start := r.Now().UTC().Truncate(time.Second)
+	start := importer.StartOf(r.Now())
 	p := &r.report
 	p.KeyCounts, p.StartedAt = newKeyCounts(r.Mapping), start
 	total, err := r.from.size(ctx)
@@ -460,7 +407,7 @@ func (r *run) dryRun(ctx context.Context) (*Report, error) {
 		if cursor, err = rd.step(ctx, cursor); err != nil {
 			return p, err
 		}
-		r.Observe(Progress{Keys: p.Scanned, Total: uint64(total), Elements: p.elements()})
+		r.Observe(p.progress(total))
 	}
 	p.Held = r.heldBack()
 	return p, nil

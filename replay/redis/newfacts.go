@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/atomicfile"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/importer"
 	"github.com/skein-feed/skein/replay/internal/recordfile"
 )
@@ -219,8 +220,9 @@ type newRecords struct {
 	from   *recordfile.Reader
 	source string
 	start  events.Micros
-	number uint64
-	read   atomic.Int64
+	// number is that of the last record, before that of the record before the first, and all the number of records.
+	number, before, all uint64
+	read                atomic.Uint64
 }
 
 func (r *run) openNew() (*newRecords, error) {
@@ -229,7 +231,7 @@ func (r *run) openNew() (*newRecords, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &newRecords{from: from, source: s.Source, start: r.start(), number: s.Offset}, nil
+	return &newRecords{from: from, source: s.Source, start: r.start(), number: s.Offset, before: s.Offset, all: s.NewSize}, nil
 }
 
 // Next implements [importer.Records].
@@ -243,12 +245,14 @@ func (n *newRecords) Next() (importer.Record, error) {
 		return importer.Record{}, err
 	}
 	n.number++
-	n.read.Store(n.from.Read())
+	n.read.Store(n.number - n.before)
 	return importer.Record{
 		Number: n.number, Line: f.String(), Clamped: f.at != timeless && f.at > n.start,
 		Events: []*skeinv1.Event{f.event(n.source, n.number, n.start)},
 	}, nil
 }
 
-// Extent implements [importer.Records].
-func (n *newRecords) Extent() (read, size int64) { return n.read.Load(), n.from.Size() }
+// Progress implements [importer.Records].
+func (n *newRecords) Progress() replay.PhaseProgress {
+	return replay.PhaseProgress{Phase: replay.Publishing, Unit: "facts", Done: n.read.Load(), Total: n.all}
+}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/importer"
 )
 
 // RuleCounts counts the keys and facts of a rule.
@@ -50,6 +52,13 @@ func newKeyCounts(m *Mapping) KeyCounts {
 		c.Rules = append(c.Rules, RuleCounts{Rule: r.String()})
 	}
 	return c
+}
+
+// progress returns the progress of reading the keys of a server that has so many.
+func (c *KeyCounts) progress(total int64) importer.Progress {
+	return importer.Progress{
+		PhaseProgress: replay.PhaseProgress{Phase: replay.Reading, Unit: "keys", Done: c.Scanned, Total: uint64(total)}, Elements: c.elements(),
+	}
 }
 
 func (c *KeyCounts) elements() (n uint64) {

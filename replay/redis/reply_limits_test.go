@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skein-feed/skein/replay/importer"
 )
 
 // serveReplies accepts connections until the test ends. It answers every command with the reply, over and over if endless.
@@ -30,7 +32,7 @@ func serveReplies(t *testing.T, reply string, endless bool) *server {
 			_ = conn.Close()
 		}
 	}()
-	s, err := newServer(&Options{URL: "redis://" + l.Addr().String(), PageSize: 10, Patience: time.Hour})
+	s, err := newServer(&Options{URL: "redis://" + l.Addr().String(), PageSize: 10, Publishing: importer.Publishing{Patience: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,8 +108,6 @@ type Reader struct {
 	record []byte
 	count  uint64
 	ended  bool
-	size   int64
-	read   int64
 }
 
 func Open(path string) (*Reader, error) {
@@ -118,24 +116,14 @@ func Open(path string) (*Reader, error) {
 		return nil, err
 	}
 	r := &Reader{path: path, file: f, r: bufio.NewReaderSize(f, 64<<10), hash: xxh3.New()}
-	if info, err := f.Stat(); err == nil {
-		r.size = info.Size()
-	}
 	magic := make([]byte, len(magicLine))
 	if _, err := io.ReadFull(r.r, magic); err != nil || string(magic) != magicLine {
 		_ = f.Close() // it was only read
 		return nil, fmt.Errorf("%w: %s does not begin with %q", ErrDamaged, path, magicLine)
 	}
 	_, _ = r.hash.Write(magic) // a hash takes everything
-	r.read = int64(len(magic))
 	return r, nil
 }
-
-// Read returns the number of bytes that were read.
-func (r *Reader) Read() int64 { return r.read }
-
-// Size returns the size of the file in bytes.
-func (r *Reader) Size() int64 { return r.size }
 
 // Close closes the file.
 func (r *Reader) Close() error { return r.file.Close() }
@@ -144,7 +132,6 @@ func (r *Reader) Close() error { return r.file.Close() }
 func (r *Reader) ReadByte() (byte, error) {
 	c, err := r.r.ReadByte()
 	if err == nil {
-		r.read++
 		_, _ = r.hash.Write([]byte{c}) // a hash takes everything
 	}
 	return c, err
@@ -180,7 +167,6 @@ func (r *Reader) Next() ([]byte, error) {
 		return nil, r.damaged(noEOF(err))
 	}
 	_, _ = r.hash.Write(r.record[shared:])
-	r.read += int64(n)
 	r.count++
 	return r.record, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/importer"
 )
 
@@ -268,11 +269,10 @@ type importFlags struct {
 func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	o := importer.Options{
 		Kind: kind, First: c.First, Source: c.Source, MaxRejects: c.MaxRejects,
-		Restart: c.Restart, DryRun: c.DryRun, Patience: c.RetryFor, CallTimeout: c.Timeout,
+		Restart: c.Restart, DryRun: c.DryRun, Publishing: importer.Publishing{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
 		Format: importer.Format{
 			Columns: c.Columns, Constants: c.Constant, Header: importer.HeaderAuto, Quotes: c.Quotes, Null: c.Null,
 		},
-		MaxLag: c.MaxLag,
 	}
 	if c.Header != nil {
 		o.Format.Header = importer.HeaderNo
@@ -446,28 +446,36 @@ func compared(found *importer.Comparison, took time.Duration) string {
 		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Unordered)
 }
 
-// importedOn shows the progress of an import in bytes of its file, because the number of its rows is unknown.
+// importedOn shows the progress of an import.
 func importedOn(bar *command.Progress) func(importer.Progress) {
 	began := time.Now()
 	// Events that an earlier run has sent do not count for the rate.
 	first, begun := uint64(0), false
 	return func(at importer.Progress) {
-		if at.Checking {
-			bar.Show(at.Read, at.Size, "checking the file, nothing is published yet")
-			return
-		}
-		if !begun {
-			begun, first = true, at.Events
-		}
 		if bar.Retrying(at.Retrying) {
 			return
 		}
-		rate := float64(at.Events-first) / max(time.Since(began).Seconds(), 0.001)
-		rejected := ""
-		if at.Rejected > 0 {
-			rejected = fmt.Sprintf(", %d rejected", at.Rejected)
+		show := func(format string, args ...any) {
+			bar.Show(int64(at.Done), int64(at.Total), fmt.Sprintf(format, args...))
 		}
-		bar.Show(at.Read, at.Size, fmt.Sprintf("row %d, %.0f events/s%s%s", at.Record, rate, rejected, slowedText(at.Slowed)))
+		switch {
+		case at.Phase == replay.Checking:
+			show("checking the file, nothing is published yet")
+		case at.Phase == replay.Reading:
+			show("%d %s, %d elements read", at.Done, at.Unit, at.Elements)
+		case at.Unit == "bytes": // the number of rows of a file is unknown
+			if !begun {
+				begun, first = true, at.Events
+			}
+			rate := float64(at.Events-first) / max(time.Since(began).Seconds(), 0.001)
+			rejected := ""
+			if at.Rejected > 0 {
+				rejected = fmt.Sprintf(", %d rejected", at.Rejected)
+			}
+			show("row %d, %.0f events/s%s%s", at.Record, rate, rejected, slowedText(at.Slowed))
+		default:
+			show("%d of %d %s published%s", at.Done, at.Total, at.Unit, slowedText(at.Slowed))
+		}
 	}
 }
 

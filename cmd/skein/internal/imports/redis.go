@@ -62,7 +62,7 @@ func (c *redisCmd) options() (redis.Options, error) {
 	}
 	return redis.Options{
 		URL: c.Redis, Mapping: m, Name: filepath.Base(c.Mapping), State: c.State, Commands: c.Commands, PageSize: c.Page,
-		Restart: c.Restart, Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag,
+		Restart: c.Restart, Publishing: importer.Publishing{Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag},
 	}, nil
 }
 
@@ -77,7 +77,7 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	}
 	logging.Disable() // its messages would disturb the progress, and the import reports errors itself
 	bar := command.NewProgress(std.Err, "import redis")
-	o.Notice, o.Observe = bar.Note, readOn(bar)
+	o.Notice, o.Observe = bar.Note, importedOn(bar)
 	if c.DryRun {
 		began := time.Now()
 		report, err := redis.DryRun(ctx, o)
@@ -235,7 +235,7 @@ func (c *redisCmd) dryReport(std *command.Streams, r *redis.Report, took time.Du
 // compare compares Redis with the answers of the service.
 func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Options, api *command.Client, position string) error {
 	bar := command.NewProgress(std.Err, "compare")
-	o.Observe = readOn(bar)
+	o.Observe = importedOn(bar)
 	began := time.Now()
 	found, err := redis.Compare(ctx, redis.CompareOptions{
 		Options: o, AtLeast: position, Graph: api.Graph(), Feed: api.Feed(), Seen: api.Seen(), Counters: api.Counters(),
@@ -256,17 +256,4 @@ func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Op
 		return errNothingFound
 	}
 	return c.MaxRejects.Check(found.Rejected, found.Entries, found.Entries+found.Rejected)
-}
-
-// readOn shows the progress of an import from Redis: first in keys that are read, then in facts that are published.
-func readOn(bar *command.Progress) func(redis.Progress) {
-	return func(at redis.Progress) {
-		switch {
-		case bar.Retrying(at.Retrying):
-		case at.New > 0:
-			bar.Show(int64(at.Published), int64(at.New), fmt.Sprintf("%d of %d facts published%s", at.Published, at.New, slowedText(at.Slowed)))
-		default:
-			bar.Show(int64(at.Keys), int64(at.Total), fmt.Sprintf("%d keys, %d elements read", at.Keys, at.Elements))
-		}
-	}
 }
