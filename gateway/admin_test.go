@@ -33,7 +33,7 @@ func (n *notebook) Start(_ context.Context, o operator.OperationRequest) (*skein
 	defer n.mu.Unlock()
 	switch o.Kind {
 	case skeinv1.OperationKind_OPERATION_KIND_SNAPSHOT:
-		return nil, &operator.Refusal{Why: operator.ErrWorkAbsent, Text: "TakeSnapshot needs a place for snapshots"}
+		return nil, &operator.Refusal{Why: operator.ErrOperationAbsent, Text: "TakeSnapshot needs a place for snapshots"}
 	case skeinv1.OperationKind_OPERATION_KIND_ROLLBACK:
 		return nil, fmt.Errorf("wrapped: %w", &operator.Refusal{Why: operator.ErrInTheWay, Text: "7 is in the way", Operation: "7"})
 	}

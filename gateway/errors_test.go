@@ -94,7 +94,7 @@ func TestErrorsOfPackagesBelow(t *testing.T) {
 		{apierror.ErrNotCaughtUp, connect.CodeUnavailable, "NOT_CAUGHT_UP", true},
 		{apierror.ErrStopping, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", true},
 		{operator.ErrUnknownOperation, connect.CodeNotFound, "UNKNOWN_OPERATION", false},
-		{&operator.Refusal{Why: operator.ErrWorkAbsent}, connect.CodeUnimplemented, "PROJECTION_UNAVAILABLE", false},
+		{&operator.Refusal{Why: operator.ErrOperationAbsent}, connect.CodeUnimplemented, "PROJECTION_UNAVAILABLE", false},
 		{&operator.Refusal{Why: operator.ErrInTheWay}, connect.CodeFailedPrecondition, "OPERATION_CONFLICT", false},
 		{&operator.Refusal{Why: operator.ErrNotPossible}, connect.CodeFailedPrecondition, "OPERATION_REFUSED", false},
 		{context.Canceled, connect.CodeCanceled, "", false},

@@ -45,7 +45,7 @@ var (
 	// ErrUnknownOperation: there is no such operation.
 	ErrUnknownOperation = errors.New("gateway: there is no such operation")
 	// ErrOperationAbsent: this process cannot do operations of the kind.
-	ErrWorkAbsent = errors.New("gateway: there is no such work")
+	ErrOperationAbsent = errors.New("gateway: there is no such work")
 	// ErrInTheWay: another operation has to end first.
 	ErrInTheWay = errors.New("gateway: another operation is in the way")
 	// ErrNotPossible: the state of the service does not allow it.
@@ -56,7 +56,7 @@ var (
 
 // Refusal is why an [Operator] does not take a request.
 type Refusal struct {
-	// Why is ErrWorkAbsent, ErrInTheWay, ErrNotPossible or ErrUnknownNode.
+	// Why is ErrOperationAbsent, ErrInTheWay, ErrNotPossible or ErrUnknownNode.
 	Why error
 	// Text says it to people, and what to do.
 	Text string

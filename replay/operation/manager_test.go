@@ -65,8 +65,8 @@ func wait(t *testing.T, m *Manager, id string) (last Info) {
 	return last
 }
 
-// held is work that continues until it is let go, or its context ends.
-func held(report string) (run Func, began chan struct{}, let chan error) {
+// held is an operation that continues until it is let go, or its context ends.
+func held(report string) (blocking Func, began chan struct{}, let chan error) {
 	began, let = make(chan struct{}), make(chan error, 1)
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		p.StartPhase(replay.Comparing, "rows", 10)
@@ -93,8 +93,8 @@ func TestOperationEnds(t *testing.T) {
 		{"bad", "2 of 7 rows differ", "graph differs", errors.New("graph differs"), Failed},
 		{"cancelled by itself is a failure", "", "context canceled", context.Canceled, Failed},
 	} {
-		work, began, let := held(c.report)
-		id := do(t, m, Verify, "graph", work).ID
+		blocking, began, let := held(c.report)
+		id := do(t, m, Verify, "graph", blocking).ID
 		<-began
 		if now, err := m.Get(id); err != nil || now.State != Running || now.Done != 3 || now.Total != 10 || now.Unit != "rows" {
 			t.Errorf("%s: %+v, %v", c.name, now, err)
@@ -120,15 +120,15 @@ func TestCancel(t *testing.T) {
 	m := open(t, t.TempDir())
 	// Before it begins: it never does.
 	early := do(t, m, Rebuild, "graph", func(context.Context, *replay.Progress) (string, error) {
-		t.Error("cancelled work began")
+		t.Error("a cancelled operation began")
 		return "", nil
 	})
 	if got, err := m.Cancel(early.ID); err != nil || got.State != Cancelled {
 		t.Errorf("%+v, %v", got, err)
 	}
 	run(t, m)
-	work, began, _ := held("")
-	id := do(t, m, Rebuild, "graph", work).ID
+	blocking, began, _ := held("")
+	id := do(t, m, Rebuild, "graph", blocking).ID
 	<-began
 	if _, err := m.Cancel(id); err != nil {
 		t.Fatal(err)

@@ -86,7 +86,7 @@ var sentinels = []sentinel{
 		"there is no such operation; if there was, it was so long ago that it is forgotten",
 	},
 	// The text of these is that of the refusal.
-	{operator.ErrWorkAbsent, connect.CodeUnimplemented, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0, ""},
+	{operator.ErrOperationAbsent, connect.CodeUnimplemented, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0, ""},
 	{operator.ErrInTheWay, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_CONFLICT, 0, ""},
 	{operator.ErrNotPossible, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_REFUSED, 0, ""},
 	{operator.ErrUnknownNode, connect.CodeNotFound, skeinv1.Reason_REASON_UNKNOWN_NODE, 0, ""},

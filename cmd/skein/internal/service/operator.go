@@ -105,7 +105,7 @@ func (o *processOperator) Start(_ context.Context, r operator.OperationRequest) 
 	kind := operationKinds[r.Kind]
 	offer, ok := o.offered[kind]
 	if !ok {
-		return nil, &operator.Refusal{Why: operator.ErrWorkAbsent, Text: absentOperations[kind]}
+		return nil, &operator.Refusal{Why: operator.ErrOperationAbsent, Text: absentOperations[kind]}
 	}
 	if r.Projection == "" && len(r.Projections) == 1 {
 		r.Projection = r.Projections[0]
