@@ -23,7 +23,8 @@ type page struct {
 }
 
 // listPage has the methods that the responses of all list methods share.
-type listPage interface {
+type listPage[E any] interface {
+	GetEntries() []E
 	GetNextPageToken() string
 	GetTotalSize() uint32
 }
@@ -82,65 +83,92 @@ func newestFirst(a, b *Entry) int {
 
 // queryPage queries a page of a list; an empty token means the first.
 func (c *Comparer) queryPage(ctx context.Context, list List, token string) (page, error) {
-	explicit, implicit := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT.Enum(), skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT.Enum()
 	of := list.Owner
+	kind := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT.Enum()
+	if list.Kind == ImplicitFollowing || list.Kind == ImplicitFollowers {
+		kind = skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT.Enum()
+	}
+	pins := &skeinv1.ListPinsRequest{PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast}
+
 	switch list.Kind {
 	case Following, ImplicitFollowing:
-		kind := explicit
-		if list.Kind == ImplicitFollowing {
-			kind = implicit
-		}
 		res, err := call(ctx, c, c.Graph.ListFollowing, &skeinv1.ListFollowingRequest{
 			UserId: of, Kind: kind, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
-		return followPage(res, res.GetEntries()), err
+		return pageOf(res, followEntry), err
 	case Followers, ImplicitFollowers:
-		kind := explicit
-		if list.Kind == ImplicitFollowers {
-			kind = implicit
-		}
 		res, err := call(ctx, c, c.Graph.ListFollowers, &skeinv1.ListFollowersRequest{
 			UserId: of, Kind: kind, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
-		return followPage(res, res.GetEntries()), err
+		return pageOf(res, followEntry), err
 	case BoardFollowers:
 		res, err := call(ctx, c, c.Graph.ListBoardFollowers, &skeinv1.ListBoardFollowersRequest{
 			Board: list.board(), Kind: skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXPLICIT,
 			PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
-		return followPage(res, res.GetEntries()), err
+		return pageOf(res, followEntry), err
 	case FollowedBoards:
 		res, err := call(ctx, c, c.Graph.ListFollowedBoards, &skeinv1.ListFollowedBoardsRequest{
 			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
-		return boardPage(res, res.GetEntries()), err
+		return pageOf(res, boardEntry), err
 	case Boards:
 		res, err := call(ctx, c, c.Graph.ListBoards, &skeinv1.ListBoardsRequest{
 			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
-		return boardPage(res, res.GetEntries()), err
+		return pageOf(res, boardEntry), err
 	case Blocked:
 		res, err := call(ctx, c, c.Graph.ListBlocked, &skeinv1.ListBlockedRequest{
 			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
-		return userPage(res, res.GetEntries()), err
+		return pageOf(res, userEntry), err
 	case Muted:
 		res, err := call(ctx, c, c.Graph.ListMuted, &skeinv1.ListMutedRequest{
 			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
-		return userPage(res, res.GetEntries()), err
+		return pageOf(res, userEntry), err
 	case Pins:
-		return c.queryPins(ctx, &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: of}}, token)
+		pins.Target = &skeinv1.ListPinsRequest_OwnerId{OwnerId: of}
 	case BoardPins:
-		return c.queryPins(ctx, &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_Board{Board: list.board()}}, token)
+		pins.Target = &skeinv1.ListPinsRequest_Board{Board: list.board()}
+	default:
+		return page{}, fmt.Errorf("no list %v", list.Kind)
 	}
-	return page{}, fmt.Errorf("no list %v", list.Kind)
+	res, err := call(ctx, c, c.Feed.ListPins, pins)
+	return pageOf(res, pinEntry), err
 }
 
 func (l List) board() *skeinv1.Board { return &skeinv1.Board{OwnerId: l.Owner, BoardId: l.Board} }
 
-func newPage(res listPage) page {
-	return page{next: res.GetNextPageToken(), total: int(res.GetTotalSize())}
+// pageOf returns a page of a response, with an entry for each of the response.
+func pageOf[E any](res listPage[E], entry func(E) Entry) page {
+	p := page{next: res.GetNextPageToken(), total: int(res.GetTotalSize())}
+	for _, e := range res.GetEntries() {
+		p.entries = append(p.entries, entry(e))
+	}
+	return p
+}
+
+func followEntry(e *skeinv1.FollowEntry) Entry {
+	return Entry{ID: e.GetUserId(), At: micros(e.GetFollowTime())}
+}
+
+func userEntry(e *skeinv1.UserEntry) Entry {
+	return Entry{ID: e.GetUserId(), At: micros(e.GetTime())}
+}
+
+func boardEntry(e *skeinv1.BoardEntry) Entry {
+	return Entry{
+		ID: e.GetBoard().GetOwnerId(), Board: e.GetBoard().GetBoardId(), At: micros(e.GetTime()), Text: TitleText(e.GetTitle()),
+	}
+}
+
+func pinEntry(e *skeinv1.FeedEntry) Entry {
+	text := PinText(&skeinv1.PinCreated{
+		Pin: &skeinv1.Pin{OwnerId: e.GetOwnerId(), PinId: e.GetPinId()}, BoardId: e.GetBoardId(), ItemId: e.GetItemId(),
+		Attributes: e.GetAttributes(),
+	})
+	return Entry{ID: e.GetPinId(), At: micros(e.GetCreateTime()), Text: text}
 }
 
 func micros(t *timestamppb.Timestamp) events.Micros { return events.Micros(t.AsTime().UnixMicro()) }
@@ -150,46 +178,6 @@ func stamp(t events.Micros) string {
 		return "an unknown time"
 	}
 	return t.Time().Format("2006-01-02T15:04:05.999999Z")
-}
-
-func followPage(res listPage, list []*skeinv1.FollowEntry) page {
-	p := newPage(res)
-	for _, e := range list {
-		p.entries = append(p.entries, Entry{ID: e.GetUserId(), At: micros(e.GetFollowTime())})
-	}
-	return p
-}
-
-func userPage(res listPage, list []*skeinv1.UserEntry) page {
-	p := newPage(res)
-	for _, e := range list {
-		p.entries = append(p.entries, Entry{ID: e.GetUserId(), At: micros(e.GetTime())})
-	}
-	return p
-}
-
-func boardPage(res listPage, list []*skeinv1.BoardEntry) page {
-	p := newPage(res)
-	for _, e := range list {
-		p.entries = append(p.entries, Entry{
-			ID: e.GetBoard().GetOwnerId(), Board: e.GetBoard().GetBoardId(), At: micros(e.GetTime()), Text: TitleText(e.GetTitle()),
-		})
-	}
-	return p
-}
-
-func (c *Comparer) queryPins(ctx context.Context, req *skeinv1.ListPinsRequest, token string) (page, error) {
-	req.PageSize, req.PageToken, req.AtLeast = pageSize, token, c.AtLeast
-	res, err := call(ctx, c, c.Feed.ListPins, req)
-	p := newPage(res)
-	for _, e := range res.GetEntries() {
-		text := PinText(&skeinv1.PinCreated{
-			Pin: &skeinv1.Pin{OwnerId: e.GetOwnerId(), PinId: e.GetPinId()}, BoardId: e.GetBoardId(), ItemId: e.GetItemId(),
-			Attributes: e.GetAttributes(),
-		})
-		p.entries = append(p.entries, Entry{ID: e.GetPinId(), At: micros(e.GetCreateTime()), Text: text})
-	}
-	return p, err
 }
 
 // queryServed queries the last items that were served to a user. They have no times.
