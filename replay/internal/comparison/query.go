@@ -277,7 +277,7 @@ func encodeCounts(counts ...uint32) string {
 
 func decodeCounts(text string) ([]int, error) {
 	var counts []int
-	for _, field := range strings.Fields(text) {
+	for field := range strings.FieldsSeq(text) {
 		n, err := strconv.Atoi(field)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errRecord, err)

@@ -101,8 +101,8 @@ func followOf(g *group) (pair, bool) {
 	return p, true
 }
 
-// draw draws n pairs, of which those that were drawn before count only once. Half of them are follows of the source; few of the others are. Pairs of users and boards are drawn if there are boards,
-// otherwise pairs of users.
+// draw draws n pairs, of which those that were drawn before count only once. Half of them are follows of the source; few of the others
+// are. Pairs of users and boards are drawn if there are boards, otherwise pairs of users.
 func (s *sample) draw(n int) {
 	if len(s.users.kept) == 0 {
 		return

@@ -43,6 +43,7 @@ type Writer struct {
 	buf   []byte
 }
 
+// Create begins a file of records.
 func Create(path string) (*Writer, error) {
 	f, err := atomicfile.Create(path)
 	if err != nil {
@@ -110,6 +111,7 @@ type Reader struct {
 	ended  bool
 }
 
+// Open opens a file of records.
 func Open(path string) (*Reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -144,6 +146,7 @@ func (r *Reader) damaged(err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrDamaged, r.path, err)
 }
 
+// Next implements [Records].
 func (r *Reader) Next() ([]byte, error) {
 	if r.ended {
 		return nil, io.EOF
@@ -250,6 +253,7 @@ func Merge(paths []string) (_ *Merged, err error) {
 	return m, nil
 }
 
+// Next implements [Records].
 func (m *Merged) Next() ([]byte, error) {
 	for len(m.heap) > 0 {
 		top := &m.heap[0]
@@ -307,6 +311,7 @@ type Sorter struct {
 	ends  []int
 }
 
+// Add adds a record, in any order.
 func (s *Sorter) Add(record []byte) error {
 	s.arena = append(s.arena, record...)
 	s.ends = append(s.ends, len(s.arena))

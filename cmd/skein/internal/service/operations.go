@@ -120,8 +120,8 @@ func foundBy(r *verify.Report) error {
 	return nil
 }
 
-// prepareRebuild returns the operation that builds the next generation of a projection. A request for only some partitions repairs them in the live store instead,
-// because a generation is a fold of the whole log.
+// prepareRebuild returns the operation that builds the next generation of a projection. A request for only some partitions repairs them in
+// the live store instead, because a generation is a fold of the whole log.
 func (a *Service) prepareRebuild(req operator.OperationRequest) (operation.Func, error) {
 	if len(req.Partitions) > 0 {
 		return a.prepareRepair(req)
