@@ -81,8 +81,8 @@ func (raw *rawFields) flatten(m protoreflect.Message, shape *messageShape, ev *E
 			}
 		case formItems:
 			items := m.Get(f.descriptor).List()
-			for i := range items.Len() {
-				ev.Items = append(ev.Items, items.Get(i).String())
+			for at := range items.Len() {
+				ev.Items = append(ev.Items, items.Get(at).String())
 			}
 		case formScore:
 			ev.Score = m.Get(f.descriptor).Int()

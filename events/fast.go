@@ -173,11 +173,11 @@ func (b *body) fastFields(p span, shape *messageShape, ev *Event) (filled FieldS
 			}
 			messages |= 1 << (tag >> 3)
 		}
-		more, ok := b.fastValue(span{from, to}, p.to, f, ev)
-		if !ok {
+		inValue, isGood := b.fastValue(span{from, to}, p.to, f, ev)
+		if !isGood {
 			return 0, false
 		}
-		filled |= more
+		filled |= inValue
 	}
 	return filled, true
 }

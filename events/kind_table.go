@@ -343,13 +343,13 @@ func shapesOfKinds() (shapes [lastKind + 1]kindShape) {
 
 // valuesOf returns the fields of a message and of those in it, without the messages themselves.
 func (m *messageShape) valuesOf() (values []fieldShape) {
-	for _, f := range m.byNumber {
-		switch {
+	for i := range m.byNumber {
+		switch f := &m.byNumber[i]; {
 		case f.tag == 0:
 		case f.form == formMessage:
 			values = append(values, f.message.valuesOf()...)
 		default:
-			values = append(values, f)
+			values = append(values, *f)
 		}
 	}
 	return values
