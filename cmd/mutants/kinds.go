@@ -24,7 +24,6 @@ var kindLists = map[string]string{
 	"replay/redis": "says in which lists of the service the facts of Redis stand, for the kinds that Redis may hold",
 
 	"gateway/gatewaytest":         "makes events for tests",
-	"projections/internal/ranks":  "makes answers for tests",
 	"projections/internal/tally":  "is a fold of tests",
 	"projections/model/histories": "makes events for tests",
 	"replay/internal/memlog":      "makes events for tests",
