@@ -42,9 +42,9 @@ func (a identity) budgetCaller(s *Server, open bool) string {
 	return ""
 }
 
-// who authenticates the caller of a call. Every way into the server does so before it reads a body. Authorization has one place for all:
+// authenticate authenticates the caller of a call. Every way into the server does so before it reads a body. Authorization has one place for all:
 // [method.permit], then [method.about].
-func (s *Server) who(authorization string, cert *x509.Certificate) identity {
+func (s *Server) authenticate(authorization string, cert *x509.Certificate) identity {
 	if s.gate == nil {
 		return identity{caller: access.Anyone()}
 	}
@@ -67,8 +67,8 @@ func (m *method) permit(a identity) error {
 	return nil
 }
 
-// letsIn is part of plainMethod.
-func (m *method) letsIn(from identity) bool { return from.denied == nil || m.right.open }
+// admitBeforeBody is part of plainMethod.
+func (m *method) admitBeforeBody(caller identity) bool { return caller.denied == nil || m.right.open }
 
 // about refuses a well-formed request about another user, if the caller is bound to one user.
 func (m *method) about(ctx context.Context, a identity, req proto.Message) error {
@@ -137,7 +137,7 @@ const admitPeriod = 5 * time.Second
 
 // authorizationOf returns the header Authorization. Two of them are taken as none, because proxies and servers disagree on which counts.
 func authorizationOf(r *http.Request) string {
-	return strings.Join(r.Header[headerNames[authorization]], ", ")
+	return strings.Join(r.Header["Authorization"], ", ")
 }
 
 // certificateOf is the client certificate of a connection, if it was verified; nil means there is none.
@@ -151,7 +151,7 @@ func certificateOf(state *tls.ConnectionState) *x509.Certificate {
 // guarded has a page beside the API answer callers with one of some roles who are bound to no user.
 func (s *Server) guarded(roles access.Roles, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := s.who(authorizationOf(r), certificateOf(r.TLS))
+		a := s.authenticate(authorizationOf(r), certificateOf(r.TLS))
 		var f *apierror.Failure
 		switch {
 		case a.denied != nil:

@@ -243,7 +243,7 @@ func (p *heldParts[Res]) Send(part *Res) error {
 // Other nodes call a listener of its own, which no application needs to reach. A node that calls has checked its caller and the request,
 // and proves that it has the keys of page tokens.
 
-// peerMethod is a method for other nodes, which have checked callers and requests. The loop answers plain calls (fastpath_call.go), and
+// peerMethod is a method for other nodes, which have checked callers and requests. The loop answers plain calls (plain.go), and
 // Connect's handler all others.
 type peerMethod[Req, Res any, P request.Message[Req]] struct {
 	s    *Server
@@ -284,20 +284,23 @@ func (m *peerMethod[Req, Res, P]) answer(ctx context.Context, req P, x *call.Inf
 	return res, m.s.forPeer(m.name, err)
 }
 
-func (*peerMethod[Req, Res, P]) letsIn(from identity) bool { return from.denied == nil }
+func (*peerMethod[Req, Res, P]) admitBeforeBody(caller identity) bool { return caller.denied == nil }
 
-func (m *peerMethod[Req, Res, P]) answerPlain(ctx context.Context, _ identity, body []byte, out *callBuffer) (lag int64, err error) {
+func (m *peerMethod[Req, Res, P]) answerPlain(
+	ctx context.Context, _ identity, body, dst []byte,
+) (answer []byte, lag int64, err error) {
 	x := call.Info{Lag: -1, LongPages: m.s.budgets.LongPages}
 	defer x.Made()
 	req := P(new(Req))
 	if err := request.UnmarshalProto(body, req); err != nil {
-		return 0, connect.NewError(connect.CodeInvalidArgument, err)
+		return nil, 0, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	res, err := m.answer(ctx, req, &x)
-	if err == nil {
-		err = out.encode(any(res))
+	if err != nil {
+		return nil, x.Lag, err
 	}
-	return x.Lag, err
+	answer, err = appendMessage(dst, any(res))
+	return answer, x.Lag, err
 }
 
 // RunPeers serves the other nodes of the cluster on a listener, until ctx ends. Calls under way are answered.
@@ -309,26 +312,26 @@ func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 	conns := &admission.Connections{}
 	rest := s.httpServer(s.peersHandler(), conns)
 	rest.WriteTimeout, rest.IdleTimeout = 0, 2*peers.IdleTimeout // streams are long, and idle connections are closed by the caller
-	f := newFastPath(s, l, rest)
-	f.methods, f.who, f.allows, f.conns = s.cluster.methods, s.whichNode, nil, conns
-	defer f.end()
-	ended := make(chan error, 2)
-	go func() { _ = rest.Serve(f.handoff); ended <- nil }() // until it is shut down or closed
-	go func() { ended <- f.accept() }()                     //nolint:contextcheck // calls outlive the order to stop, which ctx is
+	e := &endpoint{s: s, methods: s.cluster.methods, authenticate: s.whichNode, conns: conns}
+	loop := e.loop(l, rest)
+	ended := make(chan error, 1)
+	go func() { ended <- loop.Serve() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is
+
+	// A listener that fails ends Serve with an error. What is under way is answered all the same.
 	var err error
-	stopped := 0
+	stopped := false
 	select {
 	case <-ctx.Done():
 	case err = <-ended:
-		stopped = 1
+		stopped = true
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownTimeout)
 	defer cancel()
-	if f.shutdown(last) != nil {
-		_ = f.close() // it has waited as long as it may
+	if loop.Shutdown(last) != nil {
+		_ = loop.Close() // it has waited as long as it may
 	}
-	for ; stopped < 2; stopped++ {
-		err = errors.Join(err, <-ended)
+	if !stopped {
+		err = <-ended
 	}
 	return err
 }

@@ -6,47 +6,82 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/internal/admission"
+	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// from is a connection of a client with an address.
-type from struct {
-	net.Conn
-	address netip.Addr
+// echo is a method that answers what it is asked.
+type echo struct{}
+
+func (echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/proto")
+	_, _ = io.Copy(w, r.Body)
 }
 
-// RemoteAddr is part of net.Conn.
-func (f from) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.AddrPortFrom(f.address, 1)) }
+func (echo) admitBeforeBody(identity) bool { return true }
 
-// dialFrom connects from an address. A connection that the server does not accept is closed.
-func (p *pipes) dialFrom(address string) net.Conn {
-	client, server := net.Pipe()
-	p.conns <- from{server, netip.MustParseAddr(address)}
-	return client
+func (echo) answerPlain(_ context.Context, _ identity, body, dst []byte) ([]byte, int64, error) {
+	return append(dst, body...), 3, nil
+}
+
+// waiting is a method that answers when it is let.
+type waiting struct {
+	echo
+	begun chan struct{}
+	end   chan struct{}
+}
+
+var _ plainMethod = waiting{}
+
+func (w waiting) answerPlain(ctx context.Context, caller identity, body, dst []byte) ([]byte, int64, error) {
+	w.begun <- struct{}{}
+	select {
+	case <-w.end:
+		return w.echo.answerPlain(ctx, caller, body, dst)
+	case <-ctx.Done():
+		return nil, -1, ctx.Err()
+	}
+}
+
+// anyHost lets any host be named.
+func anyHost() access.Hosts {
+	h, err := access.NewHosts([]string{"*"})
+	if err != nil {
+		panic(err)
+	}
+	return h
 }
 
 // crowd is a server in memory with few connections.
 type crowd struct {
 	*Server
 	t *testing.T
-	l *pipes
+	l *http1test.Pipes
 }
 
 func newCrowd(t *testing.T, connections int, method http.Handler) *crowd {
 	t.Helper()
-	c := &crowd{t: t, l: newPipes()}
+	s := &Server{
+		limits: Limits{Connections: connections, ShedAfter: -1}.withDefaults(), logger: slog.New(slog.DiscardHandler),
+		methods: map[string]http.Handler{http1test.MethodPath: method}, pages: http.NotFoundHandler(), hosts: anyHost(), errorWriter: connect.NewErrorWriter(),
+	}
+	s.budgets = admission.NewBudgets(s.limits.budgets())
+	s.life, s.endLife = context.WithCancel(context.Background())
+	c := &crowd{Server: s, t: t, l: http1test.NewPipes()}
 	ctx, cancel := context.WithCancel(context.Background())
-	var ended <-chan error
-	c.Server, ended = echoing(ctx, c.l, method, func(l *Limits) { l.Connections = connections })
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, c.l) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -64,7 +99,7 @@ func (c *crowd) send(conn net.Conn, text string) {
 
 // call makes a call and reads the answer.
 func (c *crowd) call(conn net.Conn) error {
-	go func() { _, _ = io.WriteString(conn, requestText(checkPath, "", "abc")) }()
+	go func() { _, _ = io.WriteString(conn, http1test.Request(http1test.MethodPath, "", "abc")) }()
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		return err
@@ -75,15 +110,15 @@ func (c *crowd) call(conn net.Conn) error {
 
 // heldConnections are ways to hold a connection without a call that is worked on.
 func heldConnections() map[string]string {
-	request := requestText(checkPath, "", "abc")
-	posted := "POST " + checkPath + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+	request := http1test.Request(http1test.MethodPath, "", "abc")
+	posted := "POST " + http1test.MethodPath + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
 	preface := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 	return map[string]string{
 		"nothing is sent":                   "",
 		"half a head":                       request[:70],
 		"half a body":                       request[:len(request)-1],
 		"an answer that is not taken":       request,
-		"half a GET":                        lastOf[:20],
+		"half a GET":                        http1test.LastRequest[:20],
 		"half a body for net/http":          posted + "{",
 		"an answer of net/http not taken":   posted + `{"a":"b"}`,
 		"GET /healthz, then nothing":        "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -100,7 +135,7 @@ func TestHeldConnections(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCrowd(t, 8, echo{})
 				for i := range 20 {
-					held := c.l.dialFrom(fmt.Sprint("10.0.0.", i))
+					held := c.l.DialFrom(fmt.Sprint("10.0.0.", i))
 					defer held.Close()
 					c.send(held, sent)
 					if name == "GET /healthz, then nothing" {
@@ -117,7 +152,7 @@ func TestHeldConnections(t *testing.T) {
 					t.Errorf("%d connections are open", n)
 				}
 				begun := time.Now()
-				honest := c.l.dialFrom("10.0.1.1")
+				honest := c.l.DialFrom("10.0.1.1")
 				defer honest.Close()
 				if err := c.call(honest); err != nil || time.Since(begun) > 0 {
 					t.Errorf("answered with %v after %v", err, time.Since(begun))
@@ -135,14 +170,14 @@ func TestHeldConnections(t *testing.T) {
 func TestConnectionsOfOneAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 8, echo{})
-		honest := c.l.dialFrom("10.0.1.1")
+		honest := c.l.DialFrom("10.0.1.1")
 		defer honest.Close()
 		if err := c.call(honest); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 20 {
 			<-time.After(time.Millisecond) // of synctest: the honest one has been quiet for longest
-			held := c.l.dialFrom(fmt.Sprint("2001:db8::", i))
+			held := c.l.DialFrom(fmt.Sprint("2001:db8::", i))
 			defer held.Close()
 			synctest.Wait()
 		}
@@ -161,7 +196,7 @@ func TestOldestConnectionIsClosed(t *testing.T) {
 		c := newCrowd(t, 4, echo{})
 		var conns []net.Conn
 		for i := range 4 {
-			conns = append(conns, c.l.dialFrom(fmt.Sprint("10.0.0.", i)))
+			conns = append(conns, c.l.DialFrom(fmt.Sprint("10.0.0.", i)))
 			defer conns[i].Close()
 			<-time.After(time.Millisecond)
 		}
@@ -169,7 +204,7 @@ func TestOldestConnectionIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(time.Millisecond)
-		fifth := c.l.dialFrom("10.0.0.5")
+		fifth := c.l.DialFrom("10.0.0.5")
 		defer fifth.Close()
 		synctest.Wait()
 		for i, conn := range append(conns, fifth) {
@@ -187,12 +222,12 @@ func TestWorkingConnectionsStay(t *testing.T) {
 		c := newCrowd(t, 2, method)
 		answered := make(chan error, 2)
 		for i := range 2 {
-			conn := c.l.dialFrom(fmt.Sprint("10.0.0.", i))
+			conn := c.l.DialFrom(fmt.Sprint("10.0.0.", i))
 			defer conn.Close()
 			go func() { answered <- c.call(conn) }()
 			<-method.begun
 		}
-		third := c.l.dialFrom("10.0.0.3")
+		third := c.l.DialFrom("10.0.0.3")
 		if err := c.call(third); err == nil || c.conns.Refused.Load() != 1 {
 			t.Errorf("the third is answered with %v, %d were refused", err, c.conns.Refused.Load())
 		}
@@ -203,7 +238,7 @@ func TestWorkingConnectionsStay(t *testing.T) {
 			}
 		}
 		synctest.Wait() // the two are quiet
-		fourth := c.l.dialFrom("10.0.0.4")
+		fourth := c.l.DialFrom("10.0.0.4")
 		defer fourth.Close()
 		synctest.Wait()
 		if err := c.call(fourth); err != nil {
@@ -231,14 +266,14 @@ func TestWorkingCallsOfNetHTTP(t *testing.T) {
 			answered <- err
 		}()
 		w.awaitInFlight(1)
-		if answer := sendAll(t, w.url, lastOf); answer != "" {
+		if answer := http1test.ExchangeTCP(t, w.url, http1test.LastRequest); answer != "" {
 			t.Errorf("%s: a connection was taken for which there is no room: %s", way, answer)
 		}
 		w.fold()
 		if err := <-answered; err != nil {
 			t.Error(way, err)
 		}
-		if answer := sendAll(t, w.url, lastOf); answer == "" {
+		if answer := http1test.ExchangeTCP(t, w.url, http1test.LastRequest); answer == "" {
 			t.Errorf("%s: a quiet connection keeps others out", way)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	connectcors "connectrpc.com/cors"
 	"github.com/rs/cors"
+
+	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
 // corsMaxAge is the time in seconds for which a browser may reuse the answer to a preflight. Chromium allows no longer one.
@@ -17,7 +19,7 @@ const corsMaxAge = 7200
 // tracingHeaders are what tracing libraries add to the requests of a page: W3C Trace Context and Baggage, and Sentry. A page that has such a
 // library could otherwise not call at all.
 func tracingHeaders() []string {
-	return []string{traceParentHeader, "Tracestate", "Baggage", "Sentry-Trace"}
+	return []string{http1.TraceParentHeader, "Tracestate", "Baggage", "Sentry-Trace"}
 }
 
 // newCORS lets pages of these origins call from a browser; nil means there are none. They may send and see what the protocols that

@@ -28,14 +28,14 @@
 // Every method goes the same way (method.go), and what is of one method alone stands in its file.
 //
 //  1. A connection begins in a loop that reads plain calls, and goes to net/http with the first request that is not one
-//     (fastpath.go, docs/decisions/0017-http-loop.md). How many there are, and which makes room for another one, is in
+//     (package http1, docs/decisions/0017-http-loop.md). How many there are, and which makes room for another one, is in
 //     package admission. The size of a call is bounded before anything is read, inflated or decoded: header, body, bytes of
 //     all callers and of each, the lengths of lists (http.go, inbound.go, package request). Each kind of call and of stream
 //     has a budget of its own, and reads that keep a processor busy run a few at a time. Package admission has the order in which a
 //     request passes all of these.
 //  2. The codec decodes. A message that does not decode is answered like every other error (package request). The codec decodes
 //     and encodes frequent messages by hand. A unary call in binary Connect over HTTP/1.1 gets here by the fast path, from that
-//     loop, every other one through Connect's handler; all get the same answers (fastpath_call.go,
+//     loop, every other one through Connect's handler; all get the same answers (plain.go,
 //     docs/decisions/0013-unary-fast-path.md).
 //  3. The caller is identified before a body is read (package access). A caller without the permission is refused before the request
 //     is looked at, and so is a caller who is bound to one user, if the request is about another (access.go; the table of all methods

@@ -14,20 +14,10 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
-
-// framedListener has its connections know the lines that they read, as those have that the loop hands over.
-type framedListener struct{ net.Listener }
-
-func (l framedListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &readAgain{Conn: conn}, nil
-}
 
 // sender sends requests by sockets of its own.
 type sender struct {
@@ -48,8 +38,8 @@ func newSender(t *testing.T) *sender {
 		t.Fatal(err)
 	}
 	s := &sender{world: w, t: t, bodies: map[string]string{"application/proto": string(marshal(t, req)), "application/json": string(text)}}
-	s.loop = requestText(checkPath, "", s.bodies["application/proto"])
-	s.rest = strings.Replace(requestText(checkPath, "", s.bodies["application/json"]), "/proto", "/json", 1)
+	s.loop = http1test.Request(http1test.MethodPath, "", s.bodies["application/proto"])
+	s.rest = strings.Replace(http1test.Request(http1test.MethodPath, "", s.bodies["application/json"]), "/proto", "/json", 1)
 	return s
 }
 
@@ -70,7 +60,7 @@ func (s *sender) ends(name string, before int, data []string, want ...string) {
 	for _, part := range data {
 		parts = append(parts, []byte(part))
 	}
-	said := saidBy(converse(s.t, s.dial(), parts...))
+	said := http1test.ParseAnswers(http1test.Exchange(s.t, s.dial(), parts...))
 	bad := len(said) != before+1
 	for i, answer := range said {
 		if i < before {
@@ -112,7 +102,7 @@ func TestMalformedChunks(t *testing.T) {
 		} {
 			for _, keep := range keeping {
 				for _, before := range s.befores() {
-					s.ends(contentType, strings.Count(before, "POST"), []string{before + chunked(checkPath, contentType, keep, malformed) + s.rest + s.loop},
+					s.ends(contentType, strings.Count(before, "POST"), []string{before + chunked(http1test.MethodPath, contentType, keep, malformed) + s.rest + s.loop},
 						"400 Bad Request", `"invalid_argument"`, "INVALID_FIELD", "the body is not framed as the header says")
 				}
 			}
@@ -123,7 +113,7 @@ func TestMalformedChunks(t *testing.T) {
 	_, _ = io.WriteString(z, s.bodies["application/json"])
 	_ = z.Close()
 	half := packed.String()[:packed.Len()/2]
-	s.ends("packed", 0, []string{chunked(checkPath, "application/json", "Content-Encoding: gzip\r\n", fmt.Sprintf("%x\r\n%s!!", len(half), half)) + s.loop},
+	s.ends("packed", 0, []string{chunked(http1test.MethodPath, "application/json", "Content-Encoding: gzip\r\n", fmt.Sprintf("%x\r\n%s!!", len(half), half)) + s.loop},
 		"400 Bad Request", `"invalid_argument"`, "malformed chunked encoding")
 	s.ends("a stream", 0, []string{chunked(connectv1.EventServiceWatchProcedure, "application/connect+json", "", "5\r\n\x00\x00\x00\x00\x02!!") + s.loop},
 		"200 OK", `"invalid_argument"`, "malformed chunked encoding")
@@ -134,31 +124,14 @@ func TestBodyEndsEarly(t *testing.T) {
 	s := newSender(t)
 	for contentType := range s.bodies {
 		for _, request := range []string{
-			chunked(checkPath, contentType, "", "5\r\nab"), chunked(checkPath, contentType, "", "5"),
-			strings.Replace(requestText(checkPath, "", "abcde")[:len(requestText(checkPath, "", "abcde"))-1], "application/proto", contentType, 1),
+			chunked(http1test.MethodPath, contentType, "", "5\r\nab"), chunked(http1test.MethodPath, contentType, "", "5"),
+			strings.Replace(http1test.Request(http1test.MethodPath, "", "abcde")[:len(http1test.Request(http1test.MethodPath, "", "abcde"))-1], "application/proto", contentType, 1),
 		} {
 			for _, before := range s.befores() {
-				said := saidBy(sendAll(t, s.url, before+request))
+				said := http1test.ParseAnswers(http1test.ExchangeTCP(t, s.url, before+request))
 				if len(said) == 0 || !strings.HasPrefix(said[len(said)-1], "400 Bad Request") || !strings.Contains(said[len(said)-1], "unexpected EOF") {
 					t.Errorf("%q: %q", before+request, said)
 				}
-			}
-		}
-	}
-}
-
-// Lines are counted wherever they are cut.
-func TestFramingLines(t *testing.T) {
-	text := "POST / HTTP/1.1\r\nContent-Length: 3\r\nX: Content-Length: 3\r\n" +
-		"transfer-ENCODING:chunked\r\nX-Content-Length: 3\r\n\r\n\ncontent-length:\n"
-	for i := range len(text) + 1 {
-		for j := i; j <= len(text); j++ {
-			var f framing
-			for _, part := range []string{text[:i], text[i:j], text[j:]} {
-				f.read([]byte(part))
-			}
-			if lengths, encodings := f.lengths.Load(), f.encodings.Load(); lengths != 2 || encodings != 1 {
-				t.Fatalf("cut at %d and %d: %d lengths, %d encodings", i, j, lengths, encodings)
 			}
 		}
 	}
@@ -168,15 +141,15 @@ func TestFramingLines(t *testing.T) {
 // read.
 func TestLengthAndEncoding(t *testing.T) {
 	s := newSender(t)
-	behind := requestText(connectv1.EventServicePublishProcedure, "", string(marshal(t, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("eve", "bob")}}))) + lastOf
+	behind := http1test.Request(connectv1.EventServicePublishProcedure, "", string(marshal(t, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("eve", "bob")}}))) + http1test.LastRequest
 	for contentType, body := range s.bodies {
 		for _, length := range []string{
 			fmt.Sprint("Content-Length: ", len(body)), "Content-Length: 0", "content-length:3", "CONTENT-LENGTH: \t99 ", "Content-Length: 3\r\nContent-Length: 3",
 		} {
 			for _, keep := range keeping {
 				for _, before := range s.befores() {
-					first := chunked(checkPath, contentType, keep+length+"\r\n", chunks(body))
-					second := strings.Replace(chunked(checkPath, contentType, keep, chunks(body)), ": chunked\r\n", ": chunked\r\n"+length+"\r\n", 1)
+					first := chunked(http1test.MethodPath, contentType, keep+length+"\r\n", chunks(body))
+					second := strings.Replace(chunked(http1test.MethodPath, contentType, keep, chunks(body)), ": chunked\r\n", ": chunked\r\n"+length+"\r\n", 1)
 					for _, request := range []string{first, second} {
 						s.ends(contentType, strings.Count(before, "POST"), []string{before + request + behind}, "200 OK")
 					}
@@ -186,7 +159,7 @@ func TestLengthAndEncoding(t *testing.T) {
 	}
 	both := "Host: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n"
 	for request, want := range map[string]string{
-		"POST " + checkPath + " HTTP/1.0\r\nContent-Type: application/json\r\n" + strings.Replace(both, ": 3", ": 2", 1) + "{}": "400 Bad Request",
+		"POST " + http1test.MethodPath + " HTTP/1.0\r\nContent-Type: application/json\r\n" + strings.Replace(both, ": 3", ": 2", 1) + "{}": "400 Bad Request",
 		"GET /healthz HTTP/1.0\r\n" + both + "abc":                                                         "200 OK",
 		"GET /healthz HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n": "200 OK",
 		"GET /healthz HTTP/1.1\r\n" + both + chunks("abc"):                                                 "200 OK",
@@ -207,10 +180,10 @@ func TestChunksKeepTheConnection(t *testing.T) {
 	defer conn.Close()
 	r := bufio.NewReader(conn)
 	for i, request := range []string{
-		s.loop, chunked(checkPath, "application/proto", "", chunks(s.bodies["application/proto"])), s.rest, s.loop,
-		chunked(checkPath, "application/json", "X-Content-Length: 3\r\nContent-Lengths: 3\r\n", chunks(s.bodies["application/json"])),
-		chunked(checkPath, "application/json", "", "5\r\nhello\r\n0\r\n\r\n"), s.rest,
-		chunked(checkPath, "application/proto", "", chunks(s.bodies["application/proto"])),
+		s.loop, chunked(http1test.MethodPath, "application/proto", "", chunks(s.bodies["application/proto"])), s.rest, s.loop,
+		chunked(http1test.MethodPath, "application/json", "X-Content-Length: 3\r\nContent-Lengths: 3\r\n", chunks(s.bodies["application/json"])),
+		chunked(http1test.MethodPath, "application/json", "", "5\r\nhello\r\n0\r\n\r\n"), s.rest,
+		chunked(http1test.MethodPath, "application/proto", "", chunks(s.bodies["application/proto"])),
 	} {
 		if _, err := io.WriteString(conn, request); err != nil {
 			t.Fatal(err)
@@ -244,11 +217,11 @@ func TestEncodedPaths(t *testing.T) {
 		} {
 			for _, before := range s.befores() {
 				for _, keep := range keeping[:2] {
-					request := strings.Replace(requestText(path, keep, body), "application/proto", contentType, 1)
+					request := strings.Replace(http1test.Request(path, keep, body), "application/proto", contentType, 1)
 					if strings.Contains(path, "metric") || strings.Contains(path, "health%") {
 						request = strings.Replace(request, "POST", "GET", 1)
 					}
-					said := saidBy(converse(t, s.dial(), []byte(before+request+s.loop+lastOf)))
+					said := http1test.ParseAnswers(http1test.Exchange(t, s.dial(), []byte(before+request+s.loop+http1test.LastRequest)))
 					n := strings.Count(before, "POST")
 					if len(said) != n+3 || !strings.HasPrefix(said[n], "404 Not Found") || !strings.HasPrefix(said[n+1], "200 OK") {
 						t.Errorf("%s: %q", path, said)

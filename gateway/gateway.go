@@ -238,7 +238,7 @@ func New(o Options) (*Server, error) {
 }
 
 // Handler returns the server as an HTTP handler, for a caller that does not use [Server.Run], and needs no fast path
-// for plain calls (fastpath.go). It closes each connection of HTTP/1.0, and each with a chunked request, after the answer: it cannot know
+// for plain calls (package http1). It closes each connection of HTTP/1.0, and each with a chunked request, after the answer: it cannot know
 // whether the request had a Content-Length besides.
 func (s *Server) Handler() http.Handler { return s }
 

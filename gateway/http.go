@@ -11,13 +11,14 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/http1"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // ServeHTTP finds the method, or one of the few other pages. It bounds what a call may send before anything is read.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The next call should go to a process that stays.
-	if endsConnection(r) || s.draining.Load() && r.ProtoMajor == 1 {
+	if http1.EndsConnection(r) || s.draining.Load() && r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
 	// No browser may take an answer for another type than it says, such as JSON with markup in an id for a page.
@@ -116,10 +117,10 @@ type arrival struct {
 
 func (s *Server) arrived(w http.ResponseWriter, r *http.Request) *arrival {
 	authorization, cert := authorizationOf(r), certificateOf(r.TLS)
-	a := &arrival{identity: s.who(authorization, cert), open: s.rights[r.URL.Path].open, patience: patience{w, s.limits.IOTimeout}}
+	a := &arrival{identity: s.authenticate(authorization, cert), open: s.rights[r.URL.Path].open, patience: patience{w, s.limits.IOTimeout}}
 	a.conn = connectionOf(r.Context())
 	if s.gate != nil && a.denied == nil && s.streams[r.URL.Path] {
-		a.again = func() identity { return s.who(authorization, cert) }
+		a.again = func() identity { return s.authenticate(authorization, cert) }
 	}
 	a.held = admission.NewHolding(s.budgets.Bytes, a.budgetCaller(s, a.open))
 	return a

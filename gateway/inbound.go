@@ -93,7 +93,7 @@ func encodingHeader(r *http.Request) (header string, prefixed bool) {
 	case strings.HasPrefix(kind, "application/connect+"):
 		return "Connect-Content-Encoding", true
 	}
-	return headerNames[contentEncoding], false
+	return "Content-Encoding", false
 }
 
 // flagPacked is set in the prefix of a message that is compressed.
@@ -103,14 +103,14 @@ const flagPacked = 1
 // gzip stays as it is.
 func (s *Server) unpack(r *http.Request, held *admission.Holding) *apierror.Failure {
 	if r.Method == http.MethodGet {
-		if q := r.URL.Query(); q.Get("compression") == gzipName[0] {
+		if q := r.URL.Query(); q.Get("compression") == gzipEncoding {
 			// A short one, of which no more can come than this.
 			return held.Hold(admission.HeldPerByte * min(int64(s.limits.BodyBytes), deflateRatio*int64(len(q.Get("message")))))
 		}
 		return nil
 	}
 	header, prefixed := encodingHeader(r)
-	if r.Header.Get(header) != gzipName[0] {
+	if r.Header.Get(header) != gzipEncoding {
 		return nil
 	}
 	body := &replayed{ReadCloser: r.Body}
@@ -198,7 +198,7 @@ func (s *sourceErrors) Read(p []byte) (int, error) {
 
 // compression is gzip for what is not unpacked here: it inflates up to the limit, and does not read the rest to tell its size.
 func (s *Server) compression() connect.HandlerOption {
-	return connect.WithCompression(gzipName[0],
+	return connect.WithCompression(gzipEncoding,
 		func() connect.Decompressor { return &boundedGzip{s: s} },
 		func() connect.Compressor { return gzip.NewWriter(io.Discard) })
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/skein-feed/skein/gateway/console"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
 // mediaType answers a call in an encoding, or by an HTTP method, that no handler understands. Connect's handler sends a bare 415 or
@@ -36,7 +37,7 @@ func (m mediaType) WriteHeader(status int) {
 	f := m.refusal()
 	m.s.logger.DebugContext(m.r.Context(), "call turned away", "method", m.r.URL.Path[1:], "code", f.Code.String(), "error", f)
 	answer := withStatus{m.ResponseWriter, status}
-	if err := m.s.errorWriter.Write(answer, plainRequest, m.s.turnedAway(m.r.Context(), m.r.URL.Path[1:], f)); err != nil {
+	if err := http1.WriteError(answer, m.s.turnedAway(m.r.Context(), m.r.URL.Path[1:], f)); err != nil {
 		m.s.logger.DebugContext(m.r.Context(), "answer not sent", "error", err)
 	}
 }
@@ -73,7 +74,7 @@ func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int
 	}
 	f.Code = connect.CodeUnimplemented
 	w.Header().Del("Content-Type") // of a text
-	if err := s.errorWriter.Write(withStatus{w, status}, plainRequest, withRequestID(r.Context(), f.ConnectError())); err != nil {
+	if err := http1.WriteError(withStatus{w, status}, withRequestID(r.Context(), f.ConnectError())); err != nil {
 		s.logger.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/http1"
 	"github.com/skein-feed/skein/gateway/internal/metrics"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -265,7 +266,7 @@ func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
 		request.Codecs(),
 		connect.WithReadMaxBytes(s.limits.BodyBytes),
 		s.compression(),
-		connect.WithCompressMinBytes(compressMinBytes),
+		connect.WithCompressMinBytes(http1.CompressMinBytes),
 	}
 	if d := descriptorOf(procedure); d != nil {
 		options = append(options, connect.WithSchema(d))
@@ -281,9 +282,6 @@ func freeOfSideEffects(d protoreflect.MethodDescriptor) bool {
 	o, ok := d.Options().(*descriptorpb.MethodOptions)
 	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
-
-// compressMinBytes is the size from which answers are compressed, for clients that accept it. A smaller one fits into a packet anyway.
-const compressMinBytes = 1024
 
 func descriptorOf(procedure string) protoreflect.MethodDescriptor {
 	name := strings.ReplaceAll(strings.TrimPrefix(procedure, "/"), "/", ".")

@@ -31,6 +31,13 @@ func isGRPC(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
+// Headers of the Connect protocol, and the one compression that the server knows.
+const (
+	timeoutHeader = "Connect-Timeout-Ms"
+	versionHeader = "Connect-Protocol-Version"
+	gzipEncoding  = "gzip"
+)
+
 const (
 	// maxTimeoutBytes is the longest Connect-Timeout-Ms, and maxGRPCTimeout the largest number in a Grpc-Timeout, as the protocols say.
 	maxTimeoutBytes = 10
@@ -51,12 +58,12 @@ func checkTimeout(r *http.Request) *apierror.Failure {
 		}
 		return nil
 	}
-	value := r.Header.Get(headerNames[timeoutMillis])
+	value := r.Header.Get(timeoutHeader)
 	if value == "" {
 		return nil
 	}
 	if millis, err := strconv.ParseInt(value, 10, 64); err != nil || millis < 0 || len(value) > maxTimeoutBytes {
-		return apierror.Invalid(apierror.InvalidField(headerNames[timeoutMillis],
+		return apierror.Invalid(apierror.InvalidField(timeoutHeader,
 			"must be a number of milliseconds of 1 to 10 digits, as in 500; it is %.80q", value))
 	}
 	return nil
@@ -71,7 +78,7 @@ func checkCompression(r *http.Request) *apierror.Failure {
 		value = r.URL.Query().Get(field)
 	}
 	switch value {
-	case "", "identity", gzipName[0]:
+	case "", "identity", gzipEncoding:
 		return nil
 	}
 	f := apierror.Invalid(apierror.InvalidField(field, "must be gzip or identity; it is %.80q", value))
@@ -95,8 +102,8 @@ func checkVersion(r *http.Request) *apierror.Failure {
 		}
 		return nil
 	}
-	if version := r.Header.Get(headerNames[protocolVersion]); version != "" && version != "1" {
-		return apierror.Invalid(apierror.InvalidField(headerNames[protocolVersion], "must be 1; it is %.80q", version))
+	if version := r.Header.Get(versionHeader); version != "" && version != "1" {
+		return apierror.Invalid(apierror.InvalidField(versionHeader, "must be 1; it is %.80q", version))
 	}
 	return nil
 }

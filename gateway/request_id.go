@@ -7,11 +7,13 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
 const (
 	// RequestIDHeader is the header by which a caller may name a call. The name stands beside all that is logged of it.
-	RequestIDHeader = "X-Request-Id"
+	RequestIDHeader = http1.RequestIDHeader
 	// ErrorIDHeader is the header of an error by which it is found in the log of the service. A call that its caller has not
 	// named gets a name when something is logged of it, and only then.
 	ErrorIDHeader = "Skein-Request-Id"
@@ -25,7 +27,9 @@ func saneRequestID[T string | []byte](id T) bool {
 		return false
 	}
 	for i := range len(id) {
-		if c := id[i]; !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' && c != ':' && c != '/' && c != '+' && c != '=' {
+		c := id[i]
+		isAlphanumeric := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !isAlphanumeric && c != '-' && c != '_' && c != '.' && c != ':' && c != '/' && c != '+' && c != '=' {
 			return false
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/gateway/internal/admission"
+	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
 // Run serves on the listener until ctx ends, then stops in order:
@@ -31,17 +32,15 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if s.tls != nil {
 		l = tls.NewListener(l, s.tls.Config())
 	}
-	f := newFastPath(s, l, s.httpServer(s, &s.conns))
-	defer f.end()
+	loop := s.clientEndpoint().loop(l, s.httpServer(s, &s.conns))
 	var rest sync.WaitGroup
 	defer rest.Wait()
-	rest.Go(func() { _ = f.rest.Serve(f.handoff) }) // until it is shut down or closed
 	rest.Go(func() { s.budgets.Processors.Run(s.life) })
 	ended := make(chan error, 1)
-	go func() { ended <- f.accept() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is
+	go func() { ended <- loop.Serve() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is
 	failed := func(err error) error {
 		s.stop()
-		return errors.Join(fmt.Errorf("gateway: serving %s: %w", l.Addr(), err), f.close())
+		return errors.Join(fmt.Errorf("gateway: serving %s: %w", l.Addr(), err), loop.Close())
 	}
 	select {
 	case err := <-ended:
@@ -50,7 +49,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 	s.draining.Store(true)
 	select {
-	case <-f.conns.Drained(s.limits.DrainDelay, drainGrace):
+	case <-s.conns.Drained(s.limits.DrainDelay, drainGrace):
 	case err := <-ended:
 		return failed(err)
 	}
@@ -58,10 +57,10 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	// The order to stop has been given: what is left has its own time.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownTimeout)
 	defer cancel()
-	err := f.shutdown(last)
+	err := loop.Shutdown(last)
 	if err != nil {
 		err = fmt.Errorf("gateway: calls still under way %v after the order to stop: %w",
-			s.limits.ShutdownTimeout, errors.Join(err, f.close()))
+			s.limits.ShutdownTimeout, errors.Join(err, loop.Close()))
 	}
 	if aerr := <-ended; err == nil && aerr != nil {
 		err = fmt.Errorf("gateway: serving %s: %w", l.Addr(), aerr)
@@ -95,9 +94,7 @@ func (s *Server) httpServer(h http.Handler, conns *admission.Connections) *http.
 			}
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			if c, ok := conn.(interface{ framing() *framing }); ok {
-				ctx = context.WithValue(ctx, framingKey{}, c.framing())
-			}
+			ctx = http1.ConnContext(ctx, conn)
 			if o := conns.Known(conn); o != nil {
 				ctx = context.WithValue(ctx, connectionKey{}, o)
 			}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/http1"
 	"github.com/skein-feed/skein/gateway/internal/request"
 )
 
@@ -41,7 +43,7 @@ func forBrowsers[Req, Res any, P request.Message[Req]](m *streamMethod[Req, Res,
 		}
 		out := &eventParts[Res]{w: w, patience: patienceOf(r.Context())}
 		if err := m.answer(r.Context(), &req, out); err != nil {
-			out.fail(err, m.s.errorWriter)
+			out.fail(err)
 		}
 	})
 }
@@ -109,15 +111,28 @@ func (p *eventParts[Res]) send(event []byte) error {
 }
 
 // fail says why the stream cannot begin, as every error is said, or why it ended, by an event "end" with the same JSON.
-func (p *eventParts[Res]) fail(err error, errorWriter *connect.ErrorWriter) {
+func (p *eventParts[Res]) fail(err error) {
 	if !p.begun {
-		_ = errorWriter.Write(p.w, plainRequest, err) // the client has gone
+		_ = http1.WriteError(p.w, err) // the client has gone
 		return
 	}
-	body := takeBuffer(0)
-	defer body.give()
-	text := &errorAnswer{header: http.Header{}, body: body}
-	if werr := errorWriter.Write(text, plainRequest, err); werr == nil && errors.As(err, new(*connect.Error)) {
-		_ = p.send(fmt.Appendf(nil, "event: end\ndata: %s\n\n", body.held()))
+	text := &writtenError{header: http.Header{}}
+	if werr := http1.WriteError(text, err); werr == nil && errors.As(err, new(*connect.Error)) {
+		_ = p.send(fmt.Appendf(nil, "event: end\ndata: %s\n\n", text.body.Bytes()))
 	}
 }
+
+// writtenError keeps the body of an error that is written to it.
+type writtenError struct {
+	header http.Header
+	body   bytes.Buffer
+}
+
+// Header is part of [http.ResponseWriter], as are the next two.
+func (e *writtenError) Header() http.Header { return e.header }
+
+// WriteHeader ignores the status: the stream has begun with one.
+func (*writtenError) WriteHeader(int) {}
+
+// Write keeps the body.
+func (e *writtenError) Write(p []byte) (int, error) { return e.body.Write(p) }

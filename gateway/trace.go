@@ -11,14 +11,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
 // Traces: a call that is followed has a span, and so has its append to the log; the folds that make it visible have theirs by the
 // traceparent that goes beside the envelope. Without a tracer none of this is done, and a call that is not sampled costs what its
 // tracer takes to decide that.
-
-// traceParentHeader is that of W3C's trace context.
-const traceParentHeader = "Traceparent"
 
 // traced returns a context for a call that its caller follows, perhaps.
 func (s *Server) traced(ctx context.Context, parent string) context.Context {
@@ -30,10 +28,10 @@ func (s *Server) traced(ctx context.Context, parent string) context.Context {
 
 // requestTraced is traced for a request of net/http.
 func (s *Server) requestTraced(r *http.Request) *http.Request {
-	if s.tracer == nil || len(r.Header[traceParentHeader]) == 0 {
+	if s.tracer == nil || len(r.Header[http1.TraceParentHeader]) == 0 {
 		return r
 	}
-	return r.WithContext(s.traced(r.Context(), r.Header[traceParentHeader][0]))
+	return r.WithContext(s.traced(r.Context(), r.Header[http1.TraceParentHeader][0]))
 }
 
 // beginSpan begins the span of a call. finish ends it.

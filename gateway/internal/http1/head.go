@@ -1,9 +1,8 @@
-package gateway
+package http1
 
 import (
 	"bytes"
-
-	"github.com/skein-feed/skein/gateway/access"
+	"time"
 )
 
 // header is a header that decides whether a call is plain.
@@ -53,8 +52,14 @@ var headerNames = [...]string{
 	trailer:          "Trailer",
 	origin:           "Origin",
 	callID:           RequestIDHeader,
-	traceParent:      traceParentHeader,
+	traceParent:      TraceParentHeader,
 }
+
+// Headers that only say how a call is named in the log, and of which trace it is.
+const (
+	RequestIDHeader   = "X-Request-Id"
+	TraceParentHeader = "Traceparent"
+)
 
 // verdict is what the parser says of the bytes that have come.
 type verdict int
@@ -68,19 +73,80 @@ const (
 	notPlain
 )
 
-// head is the head of a plain request. The slices are parts of what was parsed.
-type head struct {
-	path          []byte
-	host          []byte
-	authorization []byte
-	// requestID is how the caller has named the call, the first time that it says so.
-	requestID []byte
-	// traceParent is the trace that the call is of, for its caller.
-	traceParent []byte
+// Head is the head of a plain request. The slices are parts of what was parsed.
+type Head struct {
+	Path          []byte
+	Host          []byte
+	Authorization []byte
+	// RequestID is how the caller has named the call, the first time that it says so.
+	RequestID []byte
+	// TraceParent is the trace that the call is of, for its caller.
+	TraceParent []byte
 	call        plainCall
-	// bytes is the length of the head, body that of the body behind it.
-	bytes, body int
+	// bytes is the length of the head.
+	bytes int
+	// BodyBytes is the length of the body behind it.
+	BodyBytes int
 }
+
+// A plain call is a unary call as nearly all of them are: the Connect protocol over HTTP/1.1, binary, not compressed, of
+// a known and small length. It is answered here, in the way that Connect's own handler would, which costs more than a point
+// read (docs/decisions/0017). Whatever is not plain goes to that handler as it came, and so does a plain call that
+// fails before its method was asked: what is answered here is a result, or an error of the method itself.
+type plainCall struct {
+	// timeout is that of the caller.
+	timeout time.Duration
+	// gzip reports that the caller takes compressed answers.
+	gzip bool
+	// seen has a bit for each header that was there.
+	seen uint16
+}
+
+const (
+	noTimeout time.Duration = -1
+	// maxPlainBody bounds the memory that is allocated for a body before any of it has arrived.
+	maxPlainBody = 64 << 10
+	// maxKeptBuffer bounds the buffers that are reused. A page of a thousand entries fits; a larger one must not stay in the pool.
+	maxKeptBuffer = 256 << 10
+)
+
+// take judges a header: the place for the rules of what is plain. It knows every header that Connect's handler looks at for
+// a POST, and lets pass the values that it knows; other headers change nothing there either. None may be there twice.
+func (c *plainCall) take(h header, v string) bool {
+	if !c.first(h) {
+		return false
+	}
+	switch h {
+	case contentType:
+		return v == "application/proto"
+	case contentEncoding:
+		return v == ""
+	case protocolVersion:
+		return v == "" || v == "1"
+	case acceptEncoding:
+		c.gzip = v == "gzip"
+		return c.gzip || v == "" || v == "identity"
+	case timeoutMillis:
+		if v == "" {
+			return true
+		}
+		millis, ok := number(v, 10)
+		c.timeout = time.Duration(millis) * time.Millisecond
+		return ok
+	}
+	return true
+}
+
+// first notes a header, and reports whether it was not there before.
+func (c *plainCall) first(h header) bool {
+	if c.has(h) {
+		return false
+	}
+	c.seen |= 1 << h
+	return true
+}
+
+func (c *plainCall) has(h header) bool { return c.seen&(1<<h) != 0 }
 
 const (
 	beforePath = "POST "
@@ -90,8 +156,8 @@ const (
 // parse reads the head of a request. It takes one way of writing a request only, and knows no tolerance: each line ends
 // with CR LF, a name is a token and stands directly before its colon, a value is printable ASCII. Of a request that it
 // takes net/http reads the same, byte for byte (FuzzHead), so nothing depends on who has read it.
-func (h *head) parse(b []byte) verdict {
-	*h = head{call: plainCall{timeout: noTimeout}, body: -1}
+func (h *Head) parse(b []byte) verdict {
+	*h = Head{call: plainCall{timeout: noTimeout}, BodyBytes: -1}
 	line, n, v := lineOf(b)
 	if v != plainHead {
 		if !startsPlain(b) {
@@ -102,7 +168,7 @@ func (h *head) parse(b []byte) verdict {
 	if !startsPlain(line) || !bytes.HasSuffix(line, []byte(afterPath)) || len(line) < len(beforePath)+len(afterPath) {
 		return notPlain
 	}
-	h.path = line[len(beforePath) : len(line)-len(afterPath)]
+	h.Path = line[len(beforePath) : len(line)-len(afterPath)]
 	for h.bytes = n; ; h.bytes += n {
 		if line, n, v = lineOf(b[h.bytes:]); v != plainHead {
 			return v
@@ -136,16 +202,16 @@ func lineOf(b []byte) (line []byte, n int, v verdict) {
 }
 
 // whole judges the head when all of it has come.
-func (h *head) whole() verdict {
+func (h *Head) whole() verdict {
 	c := &h.call
-	if !c.has(contentType) || !c.has(host) || h.body < 0 || c.timeout == 0 {
+	if !c.has(contentType) || !c.has(host) || h.BodyBytes < 0 || c.timeout == 0 {
 		return notPlain
 	}
 	return plainHead
 }
 
 // line takes the line of a header, and reports whether it is plain.
-func (h *head) line(line []byte) bool {
+func (h *Head) line(line []byte) bool {
 	colon := bytes.IndexByte(line, ':')
 	if colon <= 0 {
 		return false
@@ -176,33 +242,33 @@ func trimmed(v []byte) []byte {
 }
 
 // take judges a header.
-func (h *head) take(name header, value []byte) bool {
+func (h *Head) take(name header, value []byte) bool {
 	switch name {
 	case anyHeader:
 		return true
 	case callID:
-		if h.requestID == nil {
-			h.requestID = value
+		if h.RequestID == nil {
+			h.RequestID = value
 		}
 		return true
 	case traceParent:
-		if h.traceParent == nil {
-			h.traceParent = value
+		if h.TraceParent == nil {
+			h.TraceParent = value
 		}
 		return true
 	case authorization:
-		h.authorization = value
+		h.Authorization = value
 		return h.call.first(authorization)
 	case host:
-		h.host = value
-		return h.call.first(host) && access.PlainHost(value)
+		h.Host = value
+		return h.call.first(host) && isHost(value)
 	case contentLength:
 		// One way to write a number: no sign, no zero before it, nothing beside it.
 		n, ok := number(string(value), 5)
 		if !ok || n > maxPlainBody || len(value) > 1 && value[0] == '0' || !h.call.first(contentLength) {
 			return false
 		}
-		h.body = int(n)
+		h.BodyBytes = int(n)
 		return true
 	case connection:
 		return h.call.first(connection) && isName(value, "keep-alive")
@@ -243,6 +309,20 @@ func lower(c byte) byte {
 
 func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// isHost reports whether a value is a name or an address, perhaps with a port. net/http takes more than these.
+func isHost(v []byte) bool {
+	for _, c := range v {
+		switch c {
+		case '.', '-', '_', ':', '[', ']':
+		default:
+			if !isAlphanumeric(c) {
+				return false
+			}
+		}
+	}
+	return len(v) > 0
 }
 
 func isToken(c byte) bool {

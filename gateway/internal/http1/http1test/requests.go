@@ -1,23 +1,17 @@
-package gateway
+package http1test
 
-import (
-	"bufio"
-	"bytes"
-	"io"
-	"net/http"
-	"strings"
-	"testing"
-)
+import "strings"
 
 const (
-	checkPath = "/skein.v1.GraphService/CheckFollows"
-	// plainLines are the headers of a plain request.
+	// MethodPath is the path of the method that the requests call.
+	MethodPath = "/skein.v1.GraphService/CheckFollows"
+
 	plainLines = "Host: x\r\nContent-Type: application/proto\r\nContent-Length: 3\r\n"
-	plainStart = "POST " + checkPath + " HTTP/1.1\r\n" + plainLines
+	plainStart = "POST " + MethodPath + " HTTP/1.1\r\n" + plainLines
 )
 
-// plainHeads are taken.
-var plainHeads = []string{
+// PlainRequests are requests that the loop answers. The first four call [MethodPath].
+var PlainRequests = []string{ //nolint:gochecknoglobals // constant
 	plainStart + "\r\nabc",
 	plainStart + "Connect-Protocol-Version: 1\r\nConnect-Timeout-Ms: 10000\r\nAccept-Encoding: gzip\r\nUser-Agent: a (b; c) \"d\"\r\n\r\nabc",
 	plainStart + "Authorization: Bearer abc.def\r\nAccept-Encoding: identity\r\nConnection: Keep-Alive\r\n\r\nabcPOST ",
@@ -26,8 +20,8 @@ var plainHeads = []string{
 	"POST /x HTTP/1.1\r\nContent-Length: 0\r\nContent-Type: application/proto\r\nHost: a-b_c.d:1\r\nTE: trailers\r\nKeep-Alive: 5\r\n\r\n",
 }
 
-// oddHeads are left to net/http, which refuses some and takes others.
-var oddHeads = []string{
+// OddRequests are left to net/http, which refuses some and answers others.
+var OddRequests = []string{ //nolint:gochecknoglobals // constant
 	// Where the body ends, said twice or not plainly.
 	plainStart + "Content-Length: 3\r\n\r\nabc",
 	plainStart + "Content-Length: 30\r\n\r\nabc",
@@ -79,19 +73,19 @@ var oddHeads = []string{
 	"\n" + plainStart + "\r\nabc",
 	" " + plainStart + "\r\nabc",
 	// The first line.
-	"POST " + checkPath + " HTTP/1.0\r\n" + plainLines + "\r\nabc",
-	"POST " + checkPath + " HTTP/1.10\r\n" + plainLines + "\r\nabc",
-	"POST " + checkPath + " HTTP/2.0\r\n" + plainLines + "\r\nabc",
-	"POST " + checkPath + " HTTP/0.9\r\n" + plainLines + "\r\nabc",
-	"POST " + checkPath + " http/1.1\r\n" + plainLines + "\r\nabc",
-	"POST " + checkPath + " HTTP/1.1 \r\n" + plainLines + "\r\nabc",
-	"POST " + checkPath + "\r\n" + plainLines + "\r\nabc",
+	"POST " + MethodPath + " HTTP/1.0\r\n" + plainLines + "\r\nabc",
+	"POST " + MethodPath + " HTTP/1.10\r\n" + plainLines + "\r\nabc",
+	"POST " + MethodPath + " HTTP/2.0\r\n" + plainLines + "\r\nabc",
+	"POST " + MethodPath + " HTTP/0.9\r\n" + plainLines + "\r\nabc",
+	"POST " + MethodPath + " http/1.1\r\n" + plainLines + "\r\nabc",
+	"POST " + MethodPath + " HTTP/1.1 \r\n" + plainLines + "\r\nabc",
+	"POST " + MethodPath + "\r\n" + plainLines + "\r\nabc",
 	"POST HTTP/1.1\r\n" + plainLines + "\r\nabc",
 	"POST\r\n" + plainLines + "\r\nabc",
-	"post " + checkPath + " HTTP/1.1\r\n" + plainLines + "\r\nabc",
-	"POSTS " + checkPath + " HTTP/1.1\r\n" + plainLines + "\r\nabc",
-	"POST\t" + checkPath + " HTTP/1.1\r\n" + plainLines + "\r\nabc",
-	"GET " + checkPath + "?connect=v1&encoding=json&message=%7B%7D HTTP/1.1\r\nHost: x\r\n\r\n",
+	"post " + MethodPath + " HTTP/1.1\r\n" + plainLines + "\r\nabc",
+	"POSTS " + MethodPath + " HTTP/1.1\r\n" + plainLines + "\r\nabc",
+	"POST\t" + MethodPath + " HTTP/1.1\r\n" + plainLines + "\r\nabc",
+	"GET " + MethodPath + "?connect=v1&encoding=json&message=%7B%7D HTTP/1.1\r\nHost: x\r\n\r\n",
 	"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
 	"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
 	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
@@ -117,87 +111,4 @@ var oddHeads = []string{
 	plainStart + "Connect-Timeout-Ms: +10000\r\n\r\nabc",
 	plainStart + "Connect-Timeout-Ms: 12345678901\r\n\r\nabc",
 	plainStart + "Authorization: a\r\nAuthorization: b\r\n\r\nabc",
-}
-
-// What is plain is known by its head, and by each part of it that may come first.
-func TestHead(t *testing.T) {
-	for _, text := range plainHeads {
-		var h head
-		if v := h.parse([]byte(text)); v != plainHead {
-			t.Errorf("%q is left to net/http", text)
-		}
-		readsTheSame(t, []byte(text), &h)
-	}
-	for _, text := range oddHeads {
-		var h head
-		if v := h.parse([]byte(text)); v != notPlain {
-			t.Errorf("%q: %v", text, v)
-		}
-	}
-}
-
-// plainOf reports whether a call that net/http has read is plain.
-func plainOf(r *http.Request) (c plainCall, ok bool) {
-	if r.Method != http.MethodPost || r.ProtoMajor != 1 || r.ContentLength < 0 || r.ContentLength > maxPlainBody {
-		return c, false
-	}
-	c.timeout = noTimeout
-	for h := contentType; h <= authorization; h++ {
-		for _, v := range r.Header[headerNames[h]] {
-			if !c.take(h, v) {
-				return c, false
-			}
-		}
-	}
-	return c, c.has(contentType)
-}
-
-// readsTheSame demands that net/http reads of a request what was read of it.
-func readsTheSame(t *testing.T, data []byte, h *head) {
-	t.Helper()
-	in := bufio.NewReader(bytes.NewReader(data))
-	r, err := http.ReadRequest(in)
-	if err != nil {
-		t.Fatalf("%q: %v", data, err)
-	}
-	c, ok := plainOf(r)
-	// Headers that say where the request ends are net/http's alone.
-	h.call.seen &= 1<<(authorization+1) - 1
-	if !ok || c != h.call || authorizationOf(r) != string(h.authorization) {
-		t.Fatalf("%q: %+v, net/http: %+v %v", data, h.call, c, ok)
-	}
-	if r.RequestURI != string(h.path) || r.URL.Path != string(h.path) && !bytes.ContainsAny(h.path, "%?") ||
-		r.Proto != "HTTP/1.1" || r.Close || r.Host == "" ||
-		len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 || r.Header.Get("Expect") != "" {
-		t.Fatalf("%q: %+v", data, r)
-	}
-	body, err := io.ReadAll(r.Body)
-	if r.ContentLength != int64(h.body) || len(body) != min(h.body, len(data)-h.bytes) || err == nil != (len(body) == h.body) {
-		t.Fatalf("%q: a body of %d: %d %v", data, h.body, len(body), err)
-	}
-	rest, _ := io.ReadAll(in)
-	if want := data[h.bytes+len(body):]; !bytes.Equal(rest, want) {
-		t.Fatalf("%q: goes on with %q, want %q", data, rest, want)
-	}
-	for i := range h.bytes {
-		var half head
-		if v := half.parse(data[:i]); v != halfHead {
-			t.Fatalf("%q: %v", data[:i], v)
-		}
-	}
-}
-
-// Of what is taken, net/http reads the same, to the byte.
-func FuzzHead(f *testing.F) {
-	for _, text := range append(plainHeads, oddHeads...) {
-		f.Add([]byte(text))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var h head
-		// A path is one of ours, letter by letter, before anything is answered.
-		if h.parse(data) == plainHead && strings.Trim(string(h.path), "/.abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == "" &&
-			strings.HasPrefix(string(h.path), "/") {
-			readsTheSame(t, data, &h)
-		}
-	})
 }

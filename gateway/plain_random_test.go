@@ -325,7 +325,7 @@ func notPlainOnes(t *testing.T, two *twoWays, at string) {
 		}
 	}
 	// As long as a request may be, and more than is set aside for a plain one.
-	long := marshal(t, &skeinv1.ListFollowersRequest{UserId: strings.Repeat("x", maxPlainBody)})
+	long := marshal(t, &skeinv1.ListFollowersRequest{UserId: strings.Repeat("x", 64<<10)})
 	if a, plain := two.ask(connectv1.GraphServiceListFollowersProcedure, long); plain || a.status != http.StatusBadRequest {
 		t.Errorf("a long body: %d %s, plain: %v", a.status, a.body, plain)
 	}

@@ -1,22 +1,23 @@
-package gateway
+package http1
 
 import (
 	"context"
 	"net/http"
 	"strconv"
 	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/gateway/internal/call"
 )
 
 // answerRoom is left before a message for the head of its answer.
 const answerRoom = 320
 
 // answer answers the request that was read, and reports whether another one may follow.
-func (c *fastConn) answer(m plainMethod) bool {
-	s, h := c.f.s, &c.head
-	ctx := callNamed(c.ctx, h.requestID)
-	if s.tracer != nil {
-		ctx = s.traced(ctx, string(h.traceParent))
-	}
+func (c *fastConn) answer() bool {
+	h := &c.head
+	ctx := c.ctx
 	call := &h.call
 	if call.timeout >= 0 {
 		var cancel context.CancelFunc
@@ -25,22 +26,14 @@ func (c *fastConn) answer(m plainMethod) bool {
 	}
 	out := takeBuffer(answerRoom)
 	defer out.give()
-	body := c.buf[c.from+h.bytes : c.from+h.bytes+h.body]
-	c.from += h.bytes + h.body
-	c.known.Begin(time.Now())
-	lag, err := func() (int64, error) {
-		defer c.known.End()
-		return m.answerPlain(ctx, c.caller, body, out)
-	}()
-	defer c.held.Release()
-	if err == nil {
-		if f := c.hold(len(out.held())); f != nil {
-			err = s.answerRefused(ctx, f)
-		}
-	}
+	body := c.buf[c.from+h.bytes : c.from+h.bytes+h.BodyBytes]
+	c.from += h.bytes + h.BodyBytes
+	defer c.session.Release()
+	answer, lag, err := c.session.Answer(ctx, h, body, out.bytes)
 	if err != nil {
 		return c.sendError(err)
 	}
+	out.bytes = answer
 	return c.send(out, call.gzip, lag)
 }
 
@@ -54,7 +47,7 @@ func (c *fastConn) send(out *callBuffer, compress bool, lag int64) bool {
 		b = append(b, "Content-Encoding: gzip\r\n"...)
 	}
 	if lag >= 0 {
-		b = append(b, LagHeader+": "...)
+		b = append(b, call.LagHeader+": "...)
 		b = append(strconv.AppendInt(b, lag, 10), "\r\n"...)
 	}
 	b, last := c.endHead(b, len(out.held()))
@@ -70,7 +63,7 @@ func (c *fastConn) endHead(b []byte, body int) (head []byte, last bool) {
 	b = append(append(b, "Date: "...), c.f.dateOf(now)...)
 	b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(body), 10)
 	// This process is about to stop. A client that must connect again reaches one that stays.
-	if last = c.f.s.draining.Load(); last {
+	if last = c.session.IsDraining(); last {
 		b = append(b, "\r\nConnection: close"...)
 	}
 	return append(b, "\r\n\r\n"...), last
@@ -86,13 +79,20 @@ func (c *fastConn) write(data []byte, last bool) bool {
 //nolint:gochecknoglobals // constant
 var plainRequest = &http.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": protoName}}
 
+var errorWriter = connect.NewErrorWriter() //nolint:gochecknoglobals // constant
+
+// WriteError answers a unary call of Connect with an error.
+func WriteError(w http.ResponseWriter, err error) error {
+	return errorWriter.Write(w, plainRequest, err)
+}
+
 // sendError sends an error, as it is written for any other call.
 func (c *fastConn) sendError(err error) bool {
 	body := takeBuffer(0)
 	defer body.give()
-	a := &errorAnswer{header: http.Header{"Accept-Encoding": gzipName, noSniffHeader: noSniff}, body: body}
-	if err := c.f.s.errorWriter.Write(a, plainRequest, err); err != nil {
-		c.f.s.logger.Debug("answer not sent", "error", err)
+	a := &errorAnswer{header: http.Header{"Accept-Encoding": gzipName, "X-Content-Type-Options": noSniff}, body: body}
+	if err := WriteError(a, err); err != nil {
+		c.f.Logger.Debug("answer not sent", "error", err)
 		return false
 	}
 	out := takeBuffer(0)

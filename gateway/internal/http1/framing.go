@@ -1,8 +1,9 @@
-package gateway
+package http1
 
 import (
 	"bytes"
 	"context"
+	"net"
 	"net/http"
 	"sync/atomic"
 )
@@ -62,9 +63,17 @@ func (f *framing) ends(r *http.Request) bool {
 
 type framingKey struct{}
 
-// endsConnection reports whether the connection of a request must end with its answer, for how the request is framed. If the
-// connection is not one of [Server.Run], that holds for every request that may have had both headers.
-func endsConnection(r *http.Request) bool {
+// ConnContext is that of a connection which net/http serves, for [EndsConnection].
+func ConnContext(ctx context.Context, conn net.Conn) context.Context {
+	if c, ok := conn.(interface{ framing() *framing }); ok {
+		return context.WithValue(ctx, framingKey{}, c.framing())
+	}
+	return ctx
+}
+
+// EndsConnection reports whether the connection of a request must end with its answer, for how the request is framed. If the
+// connection is not one of a [Loop], that holds for every request that may have had both headers.
+func EndsConnection(r *http.Request) bool {
 	if r.ProtoMajor != 1 {
 		return false
 	}

@@ -1,19 +1,16 @@
-package gateway
+package http1
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/skein-feed/skein/gateway/internal/admission"
 )
 
-// fastPath has all connections of a server. It answers the plain calls on them by itself, for what net/http costs more than a
+// Loop has all connections of a server. It answers the plain calls on them by itself, for what net/http costs more than a
 // point read (docs/decisions/0017), and hands every connection on which anything else comes to net/http, for good and
 // with all that was read and not answered:
 //
@@ -25,22 +22,14 @@ import (
 //
 // So a request is either answered whole by the loop, or read from its first byte by net/http: nothing is understood once
 // by each. It does not matter which connections there are beside, or what they carry: TLS is done before the loop.
-type fastPath struct {
-	s *Server
+type Loop struct {
+	Options
 	l net.Listener
-	// methods are those that can be called, by their paths.
-	methods map[string]http.Handler
-	// who authenticates a caller.
-	who func(authorization string, cert *x509.Certificate) identity
-	// allows reports whether the service answers to a Host; nil means to any.
-	allows func(host string) bool
 	// deaf closes the listener, once: not every listener bears more.
-	deaf func()
-	// rest is the net/http server that serves the connections which are handed over.
-	rest    *http.Server
+	deaf    func()
 	handoff *handoff
-	// conns has all connections, those that were handed over among them.
-	conns *admission.Connections
+	// rest is done when net/http no longer accepts connections that are handed over.
+	rest sync.WaitGroup
 	// life is the parent of the contexts of calls in the loop. It ends when a shutdown interrupts them.
 	life context.Context //nolint:containedctx // the life of the connections, none of which began with a call
 	end  context.CancelFunc
@@ -55,21 +44,23 @@ type fastPath struct {
 	empty chan struct{}
 }
 
-// newFastPath is that for clients.
-func newFastPath(s *Server, l net.Listener, rest *http.Server) *fastPath {
-	f := &fastPath{
-		s: s, l: l, methods: s.methods, who: s.who, rest: rest, handoff: newHandoff(l.Addr()), conns: &s.conns, open: map[*fastConn]struct{}{},
-	}
-	if s.gate == nil { // who has a token was not sent by a page
-		f.allows = s.hosts.Allow
-	}
+// New returns a loop for the connections of a listener. [Loop.Serve] starts it.
+func New(l net.Listener, o Options) *Loop {
+	f := &Loop{Options: o, l: l, handoff: newHandoff(l.Addr()), open: map[*fastConn]struct{}{}}
 	f.deaf = sync.OnceFunc(func() { l.Close() })
 	f.life, f.end = context.WithCancel(context.Background())
 	return f
 }
 
-// accept takes connections until the listener fails or the fast path closes.
-func (f *fastPath) accept() error {
+// Serve takes connections until the listener fails, or the loop is shut down or closed: then it returns nil. It is called once.
+func (f *Loop) Serve() error {
+	f.mu.Lock()
+	if f.closing.Load() {
+		f.mu.Unlock()
+		return nil
+	}
+	f.rest.Go(func() { _ = f.NetHTTP.Serve(f.handoff) }) // until it is shut down or closed
+	f.mu.Unlock()
 	var pause time.Duration
 	for {
 		conn, err := f.l.Accept()
@@ -86,7 +77,7 @@ func (f *fastPath) accept() error {
 			}
 			// Too many open files, or a client that went away at once: the next one may come through.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			f.s.logger.Warn("a connection was not accepted", "error", err, "next", pause.String())
+			f.Logger.Warn("a connection was not accepted", "error", err, "next", pause.String())
 			select {
 			case <-time.After(pause):
 			case <-f.life.Done():
@@ -94,22 +85,22 @@ func (f *fastPath) accept() error {
 			continue
 		}
 		pause = 0
-		known := f.conns.Enter(conn, f.s.limits.Connections)
-		if known == nil {
+		session := f.OpenSession(conn)
+		if session == nil {
 			conn.Close()
 			continue
 		}
-		c := newFastConn(f, conn, known)
+		c := newFastConn(f, conn, session)
 		if !f.enter(c) {
 			conn.Close()
-			f.conns.Leave(known)
+			session.Close()
 			continue
 		}
 		go c.serve()
 	}
 }
 
-func (f *fastPath) enter(c *fastConn) bool {
+func (f *Loop) enter(c *fastConn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closing.Load() {
@@ -119,23 +110,23 @@ func (f *fastPath) enter(c *fastConn) bool {
 	return true
 }
 
-func (f *fastPath) leave(c *fastConn) {
+func (f *Loop) leave(c *fastConn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.open, c)
 	f.tell()
 }
 
-func (f *fastPath) tell() {
+func (f *Loop) tell() {
 	if f.empty != nil && len(f.open) == 0 {
 		close(f.empty)
 		f.empty = nil
 	}
 }
 
-// shutdown closes the listener and the connections without a call, lets each call under way be answered, and closes its
+// Shutdown closes the listener and the connections without a call, lets each call under way be answered, and closes its
 // connection then. It returns the error of ctx if that ends first.
-func (f *fastPath) shutdown(ctx context.Context) error {
+func (f *Loop) Shutdown(ctx context.Context) error {
 	empty := make(chan struct{})
 	f.mu.Lock()
 	f.closing.Store(true)
@@ -147,17 +138,22 @@ func (f *fastPath) shutdown(ctx context.Context) error {
 	f.mu.Unlock()
 	f.deaf()
 	// net/http must continue to serve connections that the loop still hands over, but each only for one call.
-	f.rest.SetKeepAlivesEnabled(false)
+	f.NetHTTP.SetKeepAlivesEnabled(false)
 	select {
 	case <-empty:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return f.rest.Shutdown(ctx)
+	if err := f.NetHTTP.Shutdown(ctx); err != nil {
+		return err
+	}
+	f.end()
+	f.rest.Wait()
+	return nil
 }
 
-// close interrupts whatever is under way.
-func (f *fastPath) close() error {
+// Close interrupts whatever is under way.
+func (f *Loop) Close() error {
 	f.mu.Lock()
 	f.closing.Store(true)
 	for c := range f.open {
@@ -166,7 +162,9 @@ func (f *fastPath) close() error {
 	f.mu.Unlock()
 	f.end()
 	f.deaf()
-	return f.rest.Close()
+	err := f.NetHTTP.Close()
+	f.rest.Wait()
+	return err
 }
 
 // dateText is the header Date for the answers of one second.
@@ -175,7 +173,7 @@ type dateText struct {
 	text   string
 }
 
-func (f *fastPath) dateOf(now time.Time) string {
+func (f *Loop) dateOf(now time.Time) string {
 	second := now.Unix()
 	if d := f.date.Load(); d != nil && d.second == second {
 		return d.text

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -48,7 +49,7 @@ func TestFrontCallersOfOneConnection(t *testing.T) {
 		if name != "" {
 			header = "Authorization: Bearer " + tokens[name] + "\r\n"
 		}
-		return requestText(connectv1.GraphServiceCheckFollowsProcedure, header, body)
+		return http1test.Request(connectv1.GraphServiceCheckFollowsProcedure, header, body)
 	}
 	for _, c := range []struct {
 		callers, said []string

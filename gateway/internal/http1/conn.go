@@ -1,9 +1,8 @@
-package gateway
+package http1
 
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -11,9 +10,6 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
-
-	"github.com/skein-feed/skein/gateway/internal/admission"
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
 const (
@@ -32,10 +28,9 @@ const (
 
 // fastConn is a connection in the loop. All of it but its state belongs to one goroutine.
 type fastConn struct {
-	f    *fastPath
-	conn net.Conn
-	// known is the connection as the server counts it.
-	known *admission.Conn
+	f       *Loop
+	conn    net.Conn
+	session Session
 	// ctx is that of its calls. It ends with the connection, not when the client goes away during a call: to hear of that
 	// net/http reads in the background, which is much of its cost. Waits in a call have their own bounds.
 	ctx context.Context //nolint:containedctx // of the connection, as net/http has one
@@ -48,20 +43,13 @@ type fastConn struct {
 	err      error
 	// readBy and writeBy are the deadlines that the connection has.
 	readBy, writeBy time.Time
-	head            head
+	head            Head
 	// answered is set once a request was answered on the connection.
 	answered bool
 	// answerHead is where heads of answers are made.
 	answerHead []byte
-	// authorization is that of the last call, which is nearly always that of the next, and certificate the client's; nil means
-	// there is none. caller makes the call that was read.
-	authorization string
-	certificate   *x509.Certificate
-	caller        identity
-	// host is the last Host that was allowed.
-	host string
-	// held are the bytes of the call that was read, and of its answer.
-	held admission.Holding
+	// tls is nil for a connection without TLS.
+	tls *tls.ConnectionState
 }
 
 type connState = int32
@@ -77,11 +65,11 @@ const (
 	retired
 )
 
-func newFastConn(f *fastPath, conn net.Conn, known *admission.Conn) *fastConn {
-	c := &fastConn{f: f, conn: conn, known: known, buf: make([]byte, fastBuffer), answerHead: make([]byte, 0, answerRoom)}
+func newFastConn(f *Loop, conn net.Conn, session Session) *fastConn {
+	c := &fastConn{f: f, conn: conn, session: session, buf: make([]byte, fastBuffer), answerHead: make([]byte, 0, answerRoom)}
 	c.ctx, c.end = context.WithCancel(f.life)
 	// As net/http does, the time for the first head begins here.
-	c.setRead(time.Now().Add(f.rest.ReadHeaderTimeout), 0)
+	c.setRead(time.Now().Add(f.NetHTTP.ReadHeaderTimeout), 0)
 	return c
 }
 
@@ -102,13 +90,13 @@ func (c *fastConn) retire() bool {
 func (c *fastConn) serve() {
 	defer c.f.leave(c)
 	defer c.end()
-	defer c.held.Release()
+	defer c.session.Release()
 	if c.converse() {
 		c.handOver()
 		return
 	}
 	c.conn.Close()
-	c.f.conns.Leave(c.known)
+	c.session.Close()
 }
 
 // converse reports whether the connection is to be handed over. If not, it has come to its end.
@@ -117,7 +105,7 @@ func (c *fastConn) converse() (elsewhere bool) {
 		if p := recover(); p != nil {
 			elsewhere = false
 			if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-				c.f.s.logger.Error("a call panicked", "client", c.conn.RemoteAddr().String(), "panic", p, "stack", string(debug.Stack()))
+				c.f.Logger.Error("a call panicked", "client", c.conn.RemoteAddr().String(), "panic", p, "stack", string(debug.Stack()))
 			}
 		}
 	}()
@@ -128,12 +116,11 @@ func (c *fastConn) converse() (elsewhere bool) {
 		if c.from == c.to && !c.awaitRequest() {
 			return false
 		}
-		m, v := c.request()
-		if v != plainHead {
+		if !c.request() {
 			return !c.refused()
 		}
 		c.answered = true
-		if !c.answer(m) {
+		if !c.answer() {
 			return false
 		}
 	}
@@ -150,7 +137,7 @@ func (c *fastConn) secured() bool {
 		return false
 	}
 	state := conn.ConnectionState()
-	c.certificate = certificateOf(&state)
+	c.tls = &state
 	return state.NegotiatedProtocol == "" || state.NegotiatedProtocol == "http/1.1"
 }
 
@@ -180,10 +167,10 @@ func (c *fastConn) handOver() {
 			conn = again
 		}
 	}
-	c.f.conns.Hand(c.known, conn)
+	c.session.PassToNetHTTP(conn)
 	if !c.f.handoff.give(conn) {
 		conn.Close()
-		c.f.conns.Ended(conn)
+		c.session.Close()
 	}
 }
 
@@ -206,87 +193,44 @@ func (c *fastConn) awaitRequest() bool {
 	return c.state.CompareAndSwap(was, busy) && (n > 0 || err == nil)
 }
 
-// request reads a request to its end, and judges it.
-func (c *fastConn) request() (m plainMethod, v verdict) {
+// request reads a request to its end, and reports whether the loop is to answer it.
+func (c *fastConn) request() bool {
 	begun := time.Time{}
+	var v verdict
 	for parts := 0; ; parts++ {
 		if v = c.head.parse(c.buf[c.from:c.to]); v != halfHead {
 			break
 		}
 		if begun.IsZero() {
 			begun = time.Now()
-			c.setRead(begun.Add(c.f.rest.ReadHeaderTimeout), 0)
+			c.setRead(begun.Add(c.f.NetHTTP.ReadHeaderTimeout), 0)
 		}
 		if c.to-c.from >= c.maxHead() || parts == maxParts || !c.more(c.to-c.from+1) {
-			return nil, notPlain
+			return false
 		}
 	}
-	if v != plainHead || c.head.bytes > c.maxHead() || c.head.body > c.f.s.limits.BodyBytes {
-		return nil, notPlain
+	if v != plainHead || c.head.bytes > c.maxHead() || c.head.BodyBytes > c.f.BodyBytes {
+		return false
 	}
-	m, ok := c.f.methods[string(c.head.path)].(plainMethod)
-	if !ok {
-		return nil, notPlain
+	if !c.session.Admit(&c.head, c.tls) {
+		return false
 	}
-	if !c.allowedHost() {
-		return nil, notPlain
-	}
-	// An unauthenticated caller is refused by net/http, before the body is read.
-	if c.caller = c.f.who(c.token(), c.certificate); !m.letsIn(c.caller) {
-		return nil, notPlain
-	}
-	if c.hold(admission.HeldPerByte*c.head.body) != nil {
-		return nil, notPlain // net/http says so, or has room by then
-	}
-	whole := c.head.bytes + c.head.body
+	whole := c.head.bytes + c.head.BodyBytes
 	for c.to-c.from < whole {
 		if begun.IsZero() {
 			begun = time.Now()
 		}
-		c.setRead(begun.Add(c.f.rest.ReadTimeout), 0)
+		c.setRead(begun.Add(c.f.NetHTTP.ReadTimeout), 0)
 		if !c.more(whole) {
-			return nil, notPlain
+			return false
 		}
 		// Reading may have moved the buffer, and head has slices of it.
 		c.head.parse(c.buf[c.from:c.to])
 	}
-	return m, plainHead
+	return true
 }
 
-// hold takes bytes for the call that was read, unless they are few.
-func (c *fastConn) hold(n int) *apierror.Failure {
-	if n <= admission.FreeBytes {
-		return nil
-	}
-	a := c.caller
-	a.conn = c.known
-	c.held.ChargeTo(c.f.s.budgets.Bytes, a.budgetCaller(c.f.s, false))
-	return c.held.Hold(int64(n))
-}
-
-// token is what the head says of who calls.
-func (c *fastConn) token() string {
-	if string(c.head.authorization) != c.authorization {
-		c.authorization = string(c.head.authorization)
-	}
-	return c.authorization
-}
-
-// allowedHost reports whether the service answers to the Host of the head. That of the next call is nearly always the same.
-func (c *fastConn) allowedHost() bool {
-	if c.f.allows == nil {
-		return true
-	}
-	if string(c.head.host) != c.host {
-		c.host = ""
-		if host := string(c.head.host); c.f.allows(host) {
-			c.host = host
-		}
-	}
-	return c.host != ""
-}
-
-func (c *fastConn) maxHead() int { return min(maxFastHead, c.f.s.limits.HeaderBytes) }
+func (c *fastConn) maxHead() int { return min(maxFastHead, c.f.NetHTTP.MaxHeaderBytes) }
 
 // more reads more of a request that has at least so many bytes, which are more than have come. It reports whether that went well.
 func (c *fastConn) more(whole int) bool {
@@ -325,7 +269,7 @@ func (c *fastConn) setRead(by time.Time, slack time.Duration) {
 // renew sets the deadline for the next request, and that for taking the answer to the last one. They are early by up to the
 // slack, for what it would cost to move them after every call.
 func (c *fastConn) renew(now time.Time) {
-	idle, write := c.f.rest.IdleTimeout, c.f.s.limits.IOTimeout
+	idle, write := c.f.NetHTTP.IdleTimeout, c.f.WriteTimeout
 	c.setRead(now.Add(idle), min(time.Second, idle/8))
 	if by := now.Add(write); by.Sub(c.writeBy) > min(time.Second, write/8) {
 		c.writeBy = by
