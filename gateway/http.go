@@ -18,7 +18,7 @@ import (
 // ServeHTTP finds the method, or one of the few other pages. It bounds what a call may send before anything is read.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The next call should go to a process that stays.
-	if http1.EndsConnection(r) || s.draining.Load() && r.ProtoMajor == 1 {
+	if http1.MustClose(r) || s.draining.Load() && r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
 	// No browser may take an answer for another type than it says, such as JSON with markup in an id for a page.

@@ -11,117 +11,131 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/call"
 )
 
-// answerRoom is left before a message for the head of its answer.
-const answerRoom = 320
+// headSpace is the number of bytes that are left in front of a message for the head of the answer.
+const headSpace = 320
 
-// answer answers the request that was read, and reports whether another one may follow.
-func (c *fastConn) answer() bool {
-	h := &c.head
+// The values of headers that all answers share. They must not be changed.
+//
+//nolint:gochecknoglobals // constants
+var (
+	gzipValue    = []string{"gzip"}
+	nosniffValue = []string{"nosniff"}
+)
+
+// answer answers the request that was read. It returns false if the connection has ended.
+func (c *conn) answer() bool {
+	defer c.session.Release()
+
 	ctx := c.ctx
-	call := &h.call
-	if call.timeout >= 0 {
+	if c.head.timeout >= 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, call.timeout)
+		ctx, cancel = context.WithTimeout(ctx, c.head.timeout)
 		defer cancel()
 	}
-	out := takeBuffer(answerRoom)
-	defer out.give()
-	body := c.buf[c.from+h.bytes : c.from+h.bytes+h.BodyBytes]
-	c.from += h.bytes + h.BodyBytes
-	defer c.session.Release()
-	answer, lag, err := c.session.Answer(ctx, h, body, out.bytes)
+
+	// The bytes of the request stay valid until the next read.
+	bodyStart := c.start + c.head.bytes
+	body := c.buf[bodyStart : bodyStart+c.head.BodyBytes]
+	c.start = bodyStart + c.head.BodyBytes
+
+	out := newAnswerBuffer(headSpace)
+	defer out.free()
+	message, lag, err := c.session.Answer(ctx, &c.head, body, out.bytes)
 	if err != nil {
 		return c.sendError(err)
 	}
-	out.bytes = answer
-	return c.send(out, call.gzip, lag)
+	out.bytes = message
+	return c.sendMessage(out, lag)
 }
 
-// send sends a message, with its head before it in one write.
-func (c *fastConn) send(out *callBuffer, compress bool, lag int64) bool {
-	b := c.answerHead[:0]
-	b = append(b, "HTTP/1.1 200 OK\r\nAccept-Encoding: gzip\r\nContent-Type: application/proto\r\nX-Content-Type-Options: nosniff\r\n"...)
-	if compress && out.packs() {
-		out = out.packed()
-		defer out.give()
-		b = append(b, "Content-Encoding: gzip\r\n"...)
+// sendMessage writes a message and its head in one write. It returns false if the connection has ended.
+func (c *conn) sendMessage(out *answerBuffer, lag int64) bool {
+	head := c.answerHead[:0]
+	head = append(head, "HTTP/1.1 200 OK\r\nAccept-Encoding: gzip\r\nContent-Type: application/proto\r\nX-Content-Type-Options: nosniff\r\n"...)
+	if c.head.acceptsGzip && len(out.message()) >= CompressMinBytes {
+		out = out.compressed()
+		defer out.free()
+		head = append(head, "Content-Encoding: gzip\r\n"...)
 	}
 	if lag >= 0 {
-		b = append(b, call.LagHeader+": "...)
-		b = append(strconv.AppendInt(b, lag, 10), "\r\n"...)
+		head = append(head, call.LagHeader+": "...)
+		head = append(strconv.AppendInt(head, lag, 10), "\r\n"...)
 	}
-	b, last := c.endHead(b, len(out.held()))
-	at := answerRoom - len(b)
-	copy(out.bytes[at:], b)
-	return c.write(out.bytes[at:], last)
+	head, isLast := c.appendCommonHeaders(head, len(out.message()))
+
+	// The head ends where the message begins.
+	headStart := headSpace - len(head)
+	copy(out.bytes[headStart:], head)
+	return c.write(out.bytes[headStart:], isLast)
 }
 
-// endHead appends what stands at the end of each head, and reports whether the answer is the last one of its connection.
-func (c *fastConn) endHead(b []byte, body int) (head []byte, last bool) {
+// appendCommonHeaders appends what ends the head of each answer. isLast says that the answer closes its connection.
+func (c *conn) appendCommonHeaders(head []byte, bodyBytes int) (_ []byte, isLast bool) {
 	now := time.Now()
-	c.renew(now)
-	b = append(append(b, "Date: "...), c.f.dateOf(now)...)
-	b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(body), 10)
-	// This process is about to stop. A client that must connect again reaches one that stays.
-	if last = c.session.IsDraining(); last {
-		b = append(b, "\r\nConnection: close"...)
+	c.renewDeadlines(now)
+	head = append(append(head, "Date: "...), c.loop.formatDate(now)...)
+	head = strconv.AppendInt(append(head, "\r\nContent-Length: "...), int64(bodyBytes), 10)
+	// A client that must connect again reaches a process that does not stop.
+	if isLast = c.session.IsDraining(); isLast {
+		head = append(head, "\r\nConnection: close"...)
 	}
-	return append(b, "\r\n\r\n"...), last
+	return append(head, "\r\n\r\n"...), isLast
 }
 
-func (c *fastConn) write(data []byte, last bool) bool {
-	_, err := c.conn.Write(data)
-	return err == nil && !last
+// write writes an answer. It returns false if the connection has ended.
+func (c *conn) write(answer []byte, isLast bool) bool {
+	_, err := c.netConn.Write(answer)
+	return err == nil && !isLast
 }
 
-// plainRequest is what the writer of errors has to know of a plain call: that it is a unary one of Connect.
-//
-//nolint:gochecknoglobals // constant
-var plainRequest = &http.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": protoName}}
+//nolint:gochecknoglobals // constants
+var (
+	errorWriter = connect.NewErrorWriter()
+	// unaryRequest has what the error writer must know of a call: that it is a unary one of Connect.
+	unaryRequest = &http.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/proto"}}}
+)
 
-var errorWriter = connect.NewErrorWriter() //nolint:gochecknoglobals // constant
-
-// WriteError answers a unary call of Connect with an error.
+// WriteError writes an error as the answer to a unary call of Connect.
 func WriteError(w http.ResponseWriter, err error) error {
-	return errorWriter.Write(w, plainRequest, err)
+	return errorWriter.Write(w, unaryRequest, err)
 }
 
-// sendError sends an error, as it is written for any other call.
-func (c *fastConn) sendError(err error) bool {
-	body := takeBuffer(0)
-	defer body.give()
-	a := &errorAnswer{header: http.Header{"Accept-Encoding": gzipName, "X-Content-Type-Options": noSniff}, body: body}
-	if err := WriteError(a, err); err != nil {
-		c.f.Logger.Debug("answer not sent", "error", err)
+// sendError writes an error as the answer, as Connect's handlers do. It returns false if the connection has ended.
+func (c *conn) sendError(err error) bool {
+	body := newAnswerBuffer(0)
+	defer body.free()
+	recorded := &recordedError{header: http.Header{"Accept-Encoding": gzipValue, "X-Content-Type-Options": nosniffValue}, body: body}
+	if err := WriteError(recorded, err); err != nil {
+		c.loop.Logger.Debug("answer not sent", "error", err)
 		return false
 	}
-	out := takeBuffer(0)
-	defer out.give()
-	text := http.StatusText(a.status)
+
+	text := http.StatusText(recorded.status)
 	if text == "" {
-		text = "status code " + strconv.Itoa(a.status)
+		text = "status code " + strconv.Itoa(recorded.status)
 	}
-	out.bytes = append(out.bytes, "HTTP/1.1 "+strconv.Itoa(a.status)+" "+text+"\r\n"...)
-	// A buffer in memory takes everything.
-	_ = a.header.Write(out)
-	var last bool
-	out.bytes, last = c.endHead(out.bytes, len(body.held()))
-	out.bytes = append(out.bytes, body.held()...)
-	return c.write(out.bytes, last)
+	out := newAnswerBuffer(0)
+	defer out.free()
+	out.bytes = append(out.bytes, "HTTP/1.1 "+strconv.Itoa(recorded.status)+" "+text+"\r\n"...)
+	_ = recorded.header.Write(out) // writing to a buffer in memory never fails
+	var isLast bool
+	out.bytes, isLast = c.appendCommonHeaders(out.bytes, len(body.message()))
+	out.bytes = append(out.bytes, body.message()...)
+	return c.write(out.bytes, isLast)
 }
 
-// errorAnswer keeps an error that is written.
-type errorAnswer struct {
+// recordedError is an [http.ResponseWriter] that keeps what an error writer writes.
+type recordedError struct {
 	header http.Header
 	status int
-	body   *callBuffer
+	body   *answerBuffer
 }
 
 // Header is part of [http.ResponseWriter], as are the next two.
-func (a *errorAnswer) Header() http.Header { return a.header }
+func (r *recordedError) Header() http.Header { return r.header }
 
 // WriteHeader keeps the status.
-func (a *errorAnswer) WriteHeader(status int) { a.status = status }
+func (r *recordedError) WriteHeader(status int) { r.status = status }
 
 // Write keeps the body.
-func (a *errorAnswer) Write(p []byte) (int, error) { return a.body.Write(p) }
+func (r *recordedError) Write(p []byte) (int, error) { return r.body.Write(p) }

@@ -6,60 +6,55 @@ import (
 	"sync"
 )
 
-// CompressMinBytes is the size from which answers are compressed, for clients that accept it. A smaller one fits into a packet anyway.
-const CompressMinBytes = 1024
-
-// Values of headers. All answers share them, so they must not be changed.
-var (
-	protoName = []string{"application/proto"}
-	gzipName  = []string{"gzip"}
-	noSniff   = []string{"nosniff"}
+const (
+	// CompressMinBytes is the size from which answers are compressed, for clients that accept it. A smaller answer fits into one packet anyway.
+	CompressMinBytes = 1024
+	// maxPooledBuffer is the largest buffer that is used again. A page of a thousand entries fits.
+	maxPooledBuffer = 256 << 10
 )
 
-// callBuffer holds the body of a call, then that of its answer: a decoded message shares nothing with what it was decoded
-// from.
-type callBuffer struct {
+// answerBuffer holds the message of an answer, with space in front for the head of the answer, so that both go out in one write.
+type answerBuffer struct {
 	bytes []byte
-	// room is the number of bytes left free at the beginning, where the head of the answer is written, so that both go out in one write.
-	room int
+	// headSpace is the number of bytes in front of the message.
+	headSpace int
 }
 
-var callBuffers = sync.Pool{New: func() any { return &callBuffer{bytes: make([]byte, 0, 4096)} }} //nolint:gochecknoglobals // memory only
+var answerBuffers = sync.Pool{New: func() any { return &answerBuffer{bytes: make([]byte, 0, 4096)} }} //nolint:gochecknoglobals // memory only
 
-func takeBuffer(room int) *callBuffer {
-	b, _ := callBuffers.Get().(*callBuffer)
-	b.room, b.bytes = room, b.bytes[:room]
+// newAnswerBuffer returns a buffer without a message. The caller must call free.
+func newAnswerBuffer(headSpace int) *answerBuffer {
+	b, _ := answerBuffers.Get().(*answerBuffer)
+	b.headSpace, b.bytes = headSpace, b.bytes[:headSpace]
 	return b
 }
 
-func (b *callBuffer) give() {
-	if cap(b.bytes) <= maxKeptBuffer {
-		callBuffers.Put(b)
+// free makes the buffer available to other answers.
+func (b *answerBuffer) free() {
+	if cap(b.bytes) <= maxPooledBuffer {
+		answerBuffers.Put(b)
 	}
 }
 
-// held is what is held, without the room before it.
-func (b *callBuffer) held() []byte { return b.bytes[b.room:] }
+// message returns the bytes behind the head space.
+func (b *answerBuffer) message() []byte { return b.bytes[b.headSpace:] }
 
-// packs reports whether the message is large enough to be compressed.
-func (b *callBuffer) packs() bool { return len(b.held()) >= CompressMinBytes }
-
-// packed returns what is held, compressed, with as much room before it. It is to be given back, too.
-func (b *callBuffer) packed() *callBuffer {
-	small := takeBuffer(b.room)
-	z, _ := gzips.Get().(*gzip.Writer)
-	defer gzips.Put(z)
-	z.Reset(small)
-	// A buffer in memory takes everything.
-	_, _ = z.Write(b.held())
-	_ = z.Close()
-	return small
-}
-
-var gzips = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }} //nolint:gochecknoglobals // memory only
-
-// Write appends. It is part of io.Writer.
-func (b *callBuffer) Write(p []byte) (int, error) {
+// Write appends to the message. It is part of [io.Writer], and never fails.
+func (b *answerBuffer) Write(p []byte) (int, error) {
 	b.bytes = append(b.bytes, p...)
 	return len(p), nil
+}
+
+var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }} //nolint:gochecknoglobals // memory only
+
+// compressed returns a second buffer with the compressed message, and as much head space. The caller must call free for both.
+func (b *answerBuffer) compressed() *answerBuffer {
+	packed := newAnswerBuffer(b.headSpace)
+	z, _ := gzipWriters.Get().(*gzip.Writer)
+	defer gzipWriters.Put(z)
+	z.Reset(packed)
+	// Writing to a buffer in memory never fails.
+	_, _ = z.Write(b.message())
+	_ = z.Close()
+	return packed
 }

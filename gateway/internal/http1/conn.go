@@ -13,266 +13,281 @@ import (
 )
 
 const (
-	// fastBuffer is the initial size of the read buffer of a connection. It holds the head and body of a small request.
-	fastBuffer = 4 << 10
-	// keptFastBuffer is the size up to which a buffer that has grown is kept for the next request.
-	keptFastBuffer = 16 << 10
-	// maxFastHead is the largest head that is read in the loop.
-	maxFastHead = 8 << 10
-	// maxParts is the number of reads in which a head may arrive. A head that arrives more slowly is left to net/http, so that it is not
-	// parsed from its start again and again.
-	maxParts = 16
-	// freshPatience is how long a connection on which nothing has come may stay once the server stops, as with net/http.
+	// initialBuffer is the first size of the read buffer of a connection. It holds the head and body of a small request.
+	initialBuffer = 4 << 10
+	// maxIdleBuffer is the largest read buffer that an idle connection keeps.
+	maxIdleBuffer = 16 << 10
+	// maxHeadBytes is the largest head that the loop reads.
+	maxHeadBytes = 8 << 10
+	// maxHeadReads is the number of reads in which a head may arrive. The head is parsed from its start after each read, so one that comes in
+	// more parts would cost too much, and goes to net/http.
+	maxHeadReads = 16
+	// freshPatience is how long a connection on which nothing has come yet stays open during a shutdown. net/http has the same value.
 	freshPatience = 5 * time.Second
 )
 
-// fastConn is a connection in the loop. All of it but its state belongs to one goroutine.
-type fastConn struct {
-	f       *Loop
-	conn    net.Conn
+// conn is a connection in the loop. All fields but state belong to the goroutine of run.
+type conn struct {
+	loop    *Loop
+	netConn net.Conn
 	session Session
-	// ctx is that of its calls. It ends with the connection, not when the client goes away during a call: to hear of that
-	// net/http reads in the background, which is much of its cost. Waits in a call have their own bounds.
-	ctx context.Context //nolint:containedctx // of the connection, as net/http has one
-	end context.CancelFunc
-	// state is a connState.
-	state atomic.Int32
-	// buf[from:to] was read and is not answered. err ended reading.
-	buf      []byte
-	from, to int
-	err      error
-	// readBy and writeBy are the deadlines that the connection has.
-	readBy, writeBy time.Time
-	head            Head
-	// answered is set once a request was answered on the connection.
-	answered bool
-	// answerHead is where heads of answers are made.
-	answerHead []byte
 	// tls is nil for a connection without TLS.
 	tls *tls.ConnectionState
+	// ctx is the parent of the contexts of the calls. It ends with the connection, but not when a client goes away during a call.
+	ctx    context.Context //nolint:containedctx // it belongs to the connection, as in net/http
+	cancel context.CancelFunc
+	state  atomic.Int32
+
+	// buf[start:end] are the bytes that were read and not answered yet.
+	buf        []byte
+	start, end int
+	// readErr is the error that ended reading.
+	readErr error
+	// head is the head of the current request. Its slices are parts of buf.
+	head Head
+	// hasAnswered is set once a request of the connection was answered.
+	hasAnswered bool
+	// answerHead is the buffer in which heads of answers are made.
+	answerHead []byte
+
+	// readDeadline and writeDeadline are those that were set last.
+	readDeadline, writeDeadline time.Time
 }
 
-type connState = int32
-
+// The states of a connection. A shutdown may close a connection that is stateIdle, and moves it to stateClosed before. The goroutine of the
+// connection makes all other changes.
 const (
-	// fresh is a connection on which nothing has come yet.
-	fresh connState = iota
-	// quiet is one that waits for the next request.
-	quiet
-	// busy is one with a request, or a part of one.
-	busy
-	// retired is one that is closed by who stops the server.
-	retired
+	// stateNew is a connection on which nothing has come yet.
+	stateNew int32 = iota
+	// stateIdle is a connection that waits for its next request.
+	stateIdle
+	// stateBusy is a connection with a request, or a part of one.
+	stateBusy
+	// stateClosed is a connection that a shutdown has closed.
+	stateClosed
 )
 
-func newFastConn(f *Loop, conn net.Conn, session Session) *fastConn {
-	c := &fastConn{f: f, conn: conn, session: session, buf: make([]byte, fastBuffer), answerHead: make([]byte, 0, answerRoom)}
-	c.ctx, c.end = context.WithCancel(f.life)
-	// As net/http does, the time for the first head begins here.
-	c.setRead(time.Now().Add(f.NetHTTP.ReadHeaderTimeout), 0)
+func newConn(l *Loop, netConn net.Conn, session Session) *conn {
+	c := &conn{
+		loop: l, netConn: netConn, session: session, buf: make([]byte, initialBuffer), answerHead: make([]byte, 0, headSpace),
+	}
+	c.ctx, c.cancel = context.WithCancel(l.ctx)
+	// The time for the first head, and for the TLS handshake before it, begins here, as in net/http.
+	c.setReadDeadline(time.Now().Add(l.NetHTTP.ReadHeaderTimeout), 0)
 	return c
 }
 
-// retire ends a connection without a call, and reports whether it was one. One that has just been opened may have a request under
-// way to us.
-func (c *fastConn) retire() bool {
-	switch {
-	case c.state.CompareAndSwap(quiet, retired):
-		c.conn.Close()
-		return true
-	case c.state.Load() == fresh:
-		_ = c.conn.SetReadDeadline(time.Now().Add(freshPatience))
+// closeIfIdle closes the connection if it has no request. A new connection gets [freshPatience] instead, because its client may have sent a
+// request that has not arrived. Any goroutine may call it.
+func (c *conn) closeIfIdle() {
+	if c.state.CompareAndSwap(stateIdle, stateClosed) {
+		c.netConn.Close()
+	} else if c.state.Load() == stateNew {
+		_ = c.netConn.SetReadDeadline(time.Now().Add(freshPatience))
 	}
-	return false
 }
 
-// serve answers the requests of the connection, one after the other, until it ends or has to be handed over.
-func (c *fastConn) serve() {
-	defer c.f.leave(c)
-	defer c.end()
+// run serves the connection until it ends or leaves the loop.
+func (c *conn) run() {
+	defer c.loop.remove(c)
+	defer c.cancel()
 	defer c.session.Release()
-	if c.converse() {
-		c.handOver()
+	if c.serve() {
+		c.passToNetHTTP()
 		return
 	}
-	c.conn.Close()
+	c.netConn.Close()
 	c.session.Close()
 }
 
-// converse reports whether the connection is to be handed over. If not, it has come to its end.
-func (c *fastConn) converse() (elsewhere bool) {
+// serve answers the requests of the connection, one after the other. It returns true if net/http must continue, and false if the connection
+// has ended.
+func (c *conn) serve() (pass bool) {
+	// A panic ends the connection: what was written of the answer is not known.
 	defer func() {
-		if p := recover(); p != nil {
-			elsewhere = false
-			if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-				c.f.Logger.Error("a call panicked", "client", c.conn.RemoteAddr().String(), "panic", p, "stack", string(debug.Stack()))
-			}
+		p := recover()
+		if p == nil {
+			return
+		}
+		pass = false
+		if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+			c.loop.Logger.Error("a call panicked", "client", c.netConn.RemoteAddr().String(), "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	if !c.secured() {
+
+	if !c.handshake() {
 		return true
 	}
 	for {
-		if c.from == c.to && !c.awaitRequest() {
+		// The next request may have arrived together with the last one.
+		if c.start == c.end && !c.awaitRequest() {
 			return false
 		}
-		if !c.request() {
-			return !c.refused()
+		if !c.readRequest() {
+			return !c.rejectHTTP2Preface()
 		}
-		c.answered = true
+		c.hasAnswered = true
 		if !c.answer() {
 			return false
 		}
 	}
 }
 
-// secured does the handshake of TLS, and reports whether the loop may continue: who speaks HTTP/2, or failed, is one for net/http.
-func (c *fastConn) secured() bool {
-	conn, ok := c.conn.(*tls.Conn)
+// handshake does the handshake of TLS, if the connection has TLS. It returns false if net/http must continue: for a client that speaks
+// HTTP/2, and for a handshake that failed, which net/http logs and answers.
+func (c *conn) handshake() bool {
+	tlsConn, ok := c.netConn.(*tls.Conn)
 	if !ok {
 		return true
 	}
-	_ = conn.SetWriteDeadline(c.readBy)
-	if conn.HandshakeContext(c.ctx) != nil {
+	_ = tlsConn.SetWriteDeadline(c.readDeadline)
+	if tlsConn.HandshakeContext(c.ctx) != nil {
 		return false
 	}
-	state := conn.ConnectionState()
+	state := tlsConn.ConnectionState()
 	c.tls = &state
 	return state.NegotiatedProtocol == "" || state.NegotiatedProtocol == "http/1.1"
 }
 
-// refused refuses what net/http would understand otherwise at the beginning of a connection, as it will see it, than behind
-// a request that was answered here: the preface of HTTP/2.
-func (c *fastConn) refused() bool {
+// rejectHTTP2Preface rejects a request that begins like the preface of HTTP/2, if it follows a call that the loop has answered. net/http
+// would take it for the beginning of a connection of HTTP/2, because it has not seen the call. A proxy that shares the connection among
+// clients would then give them the answers of others. It returns true if it has rejected the request.
+func (c *conn) rejectHTTP2Preface() bool {
 	const preface = "PRI"
-	n := min(c.to-c.from, len(preface))
-	if !c.answered || n == 0 || string(c.buf[c.from:c.from+n]) != preface[:n] {
+	n := min(c.end-c.start, len(preface))
+	if !c.hasAnswered || n == 0 || string(c.buf[c.start:c.start+n]) != preface[:n] {
 		return false
 	}
-	c.renew(time.Now())
-	_, _ = io.WriteString(c.conn, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"+
+	c.renewDeadlines(time.Now())
+	_, _ = io.WriteString(c.netConn, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"+
 		"Connection: close\r\n\r\n400 Bad Request")
 	return true
 }
 
-// handOver gives the connection to net/http, with what was read of it.
-func (c *fastConn) handOver() {
-	_ = c.conn.SetDeadline(time.Time{})
-	conn := c.conn
-	if c.from < c.to || c.err != nil {
-		again := &readAgain{Conn: conn, first: c.buf[c.from:c.to], err: c.err}
-		if t, ok := conn.(*tls.Conn); ok {
-			conn = &readAgainTLS{readAgain: again, tls: t}
-		} else {
-			conn = again
-		}
+// passToNetHTTP gives the connection to net/http, with the bytes that were read and not answered in front.
+func (c *conn) passToNetHTTP() {
+	_ = c.netConn.SetDeadline(time.Time{}) // net/http sets deadlines of its own
+	passed := c.netConn
+	// net/http needs the *tls.Conn itself for HTTP/2. Nothing was read of that.
+	if c.start < c.end || c.readErr != nil {
+		passed = newReplayedConn(c.netConn, c.buf[c.start:c.end], c.readErr)
 	}
-	c.session.PassToNetHTTP(conn)
-	if !c.f.handoff.give(conn) {
-		conn.Close()
+
+	c.session.PassToNetHTTP(passed)
+	if !c.loop.handoff.pass(passed) {
+		passed.Close()
 		c.session.Close()
 	}
 }
 
-// awaitRequest waits for the first bytes of a request, and reports whether they came. The buffer is empty.
-func (c *fastConn) awaitRequest() bool {
-	c.from, c.to = 0, 0
-	if len(c.buf) > keptFastBuffer {
-		c.buf = make([]byte, fastBuffer)
+// awaitRequest waits for the first bytes of a request. It returns false if the connection has ended. The buffer must be empty.
+func (c *conn) awaitRequest() bool {
+	c.start, c.end = 0, 0
+	if len(c.buf) > maxIdleBuffer {
+		c.buf = make([]byte, initialBuffer)
 	}
-	was := c.state.Load()
-	if was == busy {
-		was = quiet
-		c.state.Store(quiet)
-		if c.f.closing.Load() {
+
+	// A shutdown closes each connection that it finds idle. One that becomes idle after that finds isClosing set.
+	before := c.state.Load()
+	if before == stateBusy {
+		before = stateIdle
+		c.state.Store(stateIdle)
+		if c.loop.isClosing.Load() {
 			return false
 		}
 	}
-	n, err := c.conn.Read(c.buf)
-	c.to, c.err = n, err
-	return c.state.CompareAndSwap(was, busy) && (n > 0 || err == nil)
+
+	n, err := c.netConn.Read(c.buf)
+	c.end, c.readErr = n, err
+	return c.state.CompareAndSwap(before, stateBusy) && (n > 0 || err == nil)
 }
 
-// request reads a request to its end, and reports whether the loop is to answer it.
-func (c *fastConn) request() bool {
-	begun := time.Time{}
-	var v verdict
-	for parts := 0; ; parts++ {
-		if v = c.head.parse(c.buf[c.from:c.to]); v != halfHead {
-			break
-		}
-		if begun.IsZero() {
-			begun = time.Now()
-			c.setRead(begun.Add(c.f.NetHTTP.ReadHeaderTimeout), 0)
-		}
-		if c.to-c.from >= c.maxHead() || parts == maxParts || !c.more(c.to-c.from+1) {
-			return false
-		}
-	}
-	if v != plainHead || c.head.bytes > c.maxHead() || c.head.BodyBytes > c.f.BodyBytes {
+// readRequest reads the current request to its end. It returns false if the loop cannot or must not answer the request.
+func (c *conn) readRequest() bool {
+	began, ok := c.readHead()
+	if !ok || c.head.BodyBytes > c.loop.BodyBytes {
 		return false
 	}
+	// A call that is refused must not send its body first.
 	if !c.session.Admit(&c.head, c.tls) {
 		return false
 	}
+
 	whole := c.head.bytes + c.head.BodyBytes
-	for c.to-c.from < whole {
-		if begun.IsZero() {
-			begun = time.Now()
+	for c.end-c.start < whole {
+		if began.IsZero() {
+			began = time.Now()
 		}
-		c.setRead(begun.Add(c.f.NetHTTP.ReadTimeout), 0)
-		if !c.more(whole) {
+		c.setReadDeadline(began.Add(c.loop.NetHTTP.ReadTimeout), 0)
+		if !c.readMore(whole) {
 			return false
 		}
-		// Reading may have moved the buffer, and head has slices of it.
-		c.head.parse(c.buf[c.from:c.to])
+		// readMore may have moved the bytes to which the slices of the head point.
+		c.head.parse(c.buf[c.start:c.end])
 	}
 	return true
 }
 
-func (c *fastConn) maxHead() int { return min(maxFastHead, c.f.NetHTTP.MaxHeaderBytes) }
+// readHead reads the head of the current request. began is when the first part of a head that came in parts had arrived; otherwise it is
+// zero. ok is false if the head is not plain, too long, or does not come.
+func (c *conn) readHead() (began time.Time, ok bool) {
+	maxBytes := min(maxHeadBytes, c.loop.NetHTTP.MaxHeaderBytes)
+	for reads := 0; ; reads++ {
+		v := c.head.parse(c.buf[c.start:c.end])
+		if v != incompleteHead {
+			return began, v == plainHead && c.head.bytes <= maxBytes
+		}
+		if began.IsZero() {
+			began = time.Now()
+			c.setReadDeadline(began.Add(c.loop.NetHTTP.ReadHeaderTimeout), 0)
+		}
+		length := c.end - c.start
+		if length >= maxBytes || reads == maxHeadReads || !c.readMore(length+1) {
+			return began, false
+		}
+	}
+}
 
-// more reads more of a request that has at least so many bytes, which are more than have come. It reports whether that went well.
-func (c *fastConn) more(whole int) bool {
-	if c.err != nil {
+// readMore reads more of a request that has at least so many bytes, which must be more than have arrived. It returns false if nothing came.
+func (c *conn) readMore(atLeast int) bool {
+	if c.readErr != nil {
 		return false
 	}
-	if len(c.buf) < whole {
-		grown := make([]byte, max(whole, 2*len(c.buf)))
-		copy(grown, c.buf[c.from:c.to])
-		c.buf, c.from, c.to = grown, 0, c.to-c.from
-	} else if c.from > 0 && len(c.buf) < c.from+whole {
-		c.from, c.to = 0, copy(c.buf, c.buf[c.from:c.to])
+
+	// Make room, by a larger buffer or by moving the bytes to the beginning of this one.
+	if len(c.buf) < atLeast {
+		grown := make([]byte, max(atLeast, 2*len(c.buf)))
+		copy(grown, c.buf[c.start:c.end])
+		c.buf, c.start, c.end = grown, 0, c.end-c.start
+	} else if c.start > 0 && len(c.buf) < c.start+atLeast {
+		c.start, c.end = 0, copy(c.buf, c.buf[c.start:c.end])
 	}
-	n, err := c.conn.Read(c.buf[c.to:])
-	c.to += n
-	if n > 0 {
-		// It comes again, after what has come.
-		c.err = err
-		return true
-	}
-	if err == nil {
+
+	// An error that comes with bytes counts once those bytes are used.
+	n, err := c.netConn.Read(c.buf[c.end:])
+	c.end += n
+	if n == 0 && err == nil {
 		err = io.ErrNoProgress
 	}
-	c.err = err
-	return false
+	c.readErr = err
+	return n > 0
 }
 
-// setRead sets the deadline for reading, if the one that there is differs by more than the slack.
-func (c *fastConn) setRead(by time.Time, slack time.Duration) {
-	if d := by.Sub(c.readBy); d > slack || d < 0 {
-		c.readBy = by
-		_ = c.conn.SetReadDeadline(by)
+// setReadDeadline sets the deadline for reading. It leaves a deadline that is earlier by no more than the slack.
+func (c *conn) setReadDeadline(deadline time.Time, slack time.Duration) {
+	if d := deadline.Sub(c.readDeadline); d > slack || d < 0 {
+		c.readDeadline = deadline
+		_ = c.netConn.SetReadDeadline(deadline)
 	}
 }
 
-// renew sets the deadline for the next request, and that for taking the answer to the last one. They are early by up to the
-// slack, for what it would cost to move them after every call.
-func (c *fastConn) renew(now time.Time) {
-	idle, write := c.f.NetHTTP.IdleTimeout, c.f.WriteTimeout
-	c.setRead(now.Add(idle), min(time.Second, idle/8))
-	if by := now.Add(write); by.Sub(c.writeBy) > min(time.Second, write/8) {
-		c.writeBy = by
-		_ = c.conn.SetWriteDeadline(by)
+// renewDeadlines sets the deadlines for the next request, and for reading the answer to this one. They may be early by a second, or an
+// eighth for short timeouts: setting them after each call would cost more than the call's parsing.
+func (c *conn) renewDeadlines(now time.Time) {
+	idle, write := c.loop.NetHTTP.IdleTimeout, c.loop.WriteTimeout
+	c.setReadDeadline(now.Add(idle), min(time.Second, idle/8))
+	if deadline := now.Add(write); deadline.Sub(c.writeDeadline) > min(time.Second, write/8) {
+		c.writeDeadline = deadline
+		_ = c.netConn.SetWriteDeadline(deadline)
 	}
 }

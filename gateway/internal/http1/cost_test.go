@@ -38,11 +38,11 @@ func TestLoopAllocatesNothing(t *testing.T) {
 	s := &echoServer{}
 	conn := &repeatedRequest{request: []byte(http1test.Request(http1test.MethodPath, "Authorization: Bearer "+strings.Repeat("x", 500)+
 		"\r\nUser-Agent: connect-go/1.21.1 (go1.26)\r\nAccept-Encoding: identity\r\nConnect-Protocol-Version: 1\r\n", "abc"))}
-	c := newFastConn(New(http1test.NewPipes(), s.options()), conn, echoSession{s})
+	c := newConn(New(http1test.NewPipes(), s.options()), conn, echoSession{s})
 	call := func(times int) {
 		conn.left = times
-		c.state.Store(fresh)
-		if c.converse() || conn.left != 0 {
+		c.state.Store(stateNew)
+		if c.serve() || conn.left != 0 {
 			t.Fatal("the loop gave up")
 		}
 	}

@@ -8,82 +8,78 @@ import (
 	"sync/atomic"
 )
 
-// framing counts the header lines on a connection that say where a message ends. A message with both a Content-Length and a
-// Transfer-Encoding has to end its connection (RFC 9112, 6.1 and 6.3): a proxy that goes by the other one takes the bytes behind the
-// message for something else. net/http goes by the Transfer-Encoding and deletes the Content-Length before a handler can see it,
-// so the lines are counted as they are read, and compared with what the handler sees.
+// framing counts the header lines of a connection that say where a message ends. A message with both a Content-Length and a
+// Transfer-Encoding must end its connection (RFC 9112, 6.1 and 6.3): a proxy that goes by the other header takes the bytes behind the
+// message for something else. net/http goes by the Transfer-Encoding, and deletes the Content-Length before a handler can see it. So the
+// lines are counted as they are read, and compared with what the handler sees.
 //
-// Every line that starts like such a header counts, also one in a body or in a message that was read ahead. So a chunked message
-// may end its connection without need, but a message with both headers never keeps it.
+// Each line that begins like such a header counts, also a line of a body, or of a message that was read ahead. So a chunked message may end
+// its connection without need, but a message with both headers never keeps it.
 type framing struct {
-	// start is what has come of the current line: n bytes of it.
-	start [len("Transfer-Encoding:")]byte
-	n     int
-	// lengths and encodings were read.
-	lengths, encodings atomic.Uint64
-	// knownLengths and knownEncodings were seen by the handlers, which take turns.
-	knownLengths, knownEncodings uint64
+	// lineStart[:lineBytes] is the beginning of the current line.
+	lineStart [len("Transfer-Encoding:")]byte
+	lineBytes int
+	// lengthLines and encodingLines count the lines that were read. net/http may read ahead while a handler runs.
+	lengthLines, encodingLines atomic.Uint64
+	// handledLengths and handledEncodings count the headers that handlers have seen. The handlers of a connection take turns.
+	handledLengths, handledEncodings uint64
 }
 
-// read counts the lines in bytes that were read.
-func (f *framing) read(p []byte) {
+// countLines counts the lines of bytes that were read.
+func (f *framing) countLines(p []byte) {
 	for len(p) > 0 {
-		line, rest, ended := bytes.Cut(p, []byte{'\n'})
-		f.n += copy(f.start[f.n:], line)
-		if !ended {
+		line, rest, hasEnd := bytes.Cut(p, []byte{'\n'})
+		f.lineBytes += copy(f.lineStart[f.lineBytes:], line)
+		if !hasEnd {
 			return
 		}
-		if name, _, ok := bytes.Cut(f.start[:f.n], []byte{':'}); ok {
+		if name, _, ok := bytes.Cut(f.lineStart[:f.lineBytes], []byte{':'}); ok {
 			switch {
-			case isName(name, headerNames[contentLength]):
-				f.lengths.Add(1)
-			case isName(name, headerNames[transferEncoding]):
-				f.encodings.Add(1)
+			case equalFold(name, headerNames[contentLength]):
+				f.lengthLines.Add(1)
+			case equalFold(name, headerNames[transferEncoding]):
+				f.encodingLines.Add(1)
 			}
 		}
-		f.n, p = 0, rest
+		f.lineBytes, p = 0, rest
 	}
 }
 
-// ends reports whether the connection of a request must end with its answer. It is called once for each request.
-func (f *framing) ends(r *http.Request) bool {
-	chunked := len(r.TransferEncoding) > 0
-	if chunked {
-		f.knownEncodings++
+// mustClose is [MustClose] for a connection whose lines were counted. It must be called once per request.
+func (f *framing) mustClose(r *http.Request) bool {
+	isChunked := len(r.TransferEncoding) > 0
+	if isChunked {
+		f.handledEncodings++
 	}
 	if r.Header[headerNames[contentLength]] != nil {
-		f.knownLengths++
+		f.handledLengths++
 	}
-	if chunked {
-		return f.lengths.Load() > f.knownLengths
+	if isChunked {
+		return f.lengthLines.Load() > f.handledLengths
 	}
 	// net/http ignores the Transfer-Encoding of HTTP/1.0.
-	return !r.ProtoAtLeast(1, 1) && f.encodings.Load() > f.knownEncodings
+	return !r.ProtoAtLeast(1, 1) && f.encodingLines.Load() > f.handledEncodings
 }
 
 type framingKey struct{}
 
-// ConnContext is that of a connection which net/http serves, for [EndsConnection].
+// ConnContext returns a context for a connection that net/http serves, from which [MustClose] gets the counts of the connection.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
-	if c, ok := conn.(interface{ framing() *framing }); ok {
-		return context.WithValue(ctx, framingKey{}, c.framing())
+	if c, ok := conn.(interface{ lineCounts() *framing }); ok {
+		return context.WithValue(ctx, framingKey{}, c.lineCounts())
 	}
 	return ctx
 }
 
-// EndsConnection reports whether the connection of a request must end with its answer, for how the request is framed. If the
-// connection is not one of a [Loop], that holds for every request that may have had both headers.
-func EndsConnection(r *http.Request) bool {
+// MustClose reports whether the connection of a request must close after the answer, because the request may have had both a Content-Length
+// and a Transfer-Encoding. A handler must call it once per request. Without the context of [ConnContext] nothing was counted: then each
+// request of HTTP/1.0, and each chunked request, closes its connection.
+func MustClose(r *http.Request) bool {
 	if r.ProtoMajor != 1 {
 		return false
 	}
-	if f := framingOf(r.Context()); f != nil {
-		return f.ends(r)
+	if f, ok := r.Context().Value(framingKey{}).(*framing); ok {
+		return f.mustClose(r)
 	}
 	return len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1)
-}
-
-func framingOf(ctx context.Context) *framing {
-	f, _ := ctx.Value(framingKey{}).(*framing)
-	return f
 }

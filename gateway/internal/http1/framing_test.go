@@ -10,9 +10,9 @@ func TestFramingLinesAreCounted(t *testing.T) {
 		for j := i; j <= len(text); j++ {
 			var f framing
 			for _, part := range []string{text[:i], text[i:j], text[j:]} {
-				f.read([]byte(part))
+				f.countLines([]byte(part))
 			}
-			if lengths, encodings := f.lengths.Load(), f.encodings.Load(); lengths != 2 || encodings != 1 {
+			if lengths, encodings := f.lengthLines.Load(), f.encodingLines.Load(); lengths != 2 || encodings != 1 {
 				t.Fatalf("cut at %d and %d: got %d lengths and %d encodings, expected 2 and 1", i, j, lengths, encodings)
 			}
 		}

@@ -5,18 +5,31 @@ import (
 	"time"
 )
 
-// header is a header that decides whether a call is plain.
+// Names of headers that only say how a call is named in the log, and to which trace it belongs.
+const (
+	RequestIDHeader   = "X-Request-Id"
+	TraceParentHeader = "Traceparent"
+)
+
+const (
+	// noTimeout says that the caller gives no timeout.
+	noTimeout time.Duration = -1
+	// maxBodyBytes is the largest body of a plain call. It bounds the memory that a client can have allocated by a head alone.
+	maxBodyBytes = 64 << 10
+)
+
+// header is a header that the parser knows.
 type header int
 
-// The headers up to authorization decide how a plain call is answered, whichever way it came. Those after it say where a
-// request ends and what becomes of its connection, which net/http sees to for what it has read.
 const (
+	// The headers up to authorization decide how a call is answered. Connect's handler looks at the same ones.
 	contentType header = iota
 	contentEncoding
 	acceptEncoding
 	protocolVersion
 	timeoutMillis
 	authorization
+	// The headers up to origin decide where a request ends, what becomes of its connection, and whether net/http must see the request.
 	host
 	contentLength
 	connection
@@ -26,15 +39,14 @@ const (
 	http2Settings
 	trailer
 	origin
-	// callID only says how the call is named in the log.
-	callID
-	// traceParent is the trace of who follows the call.
+	// The next two change nothing in the answer.
+	requestID
 	traceParent
-	// anyHeader is any other header. It changes nothing.
-	anyHeader
+	// otherHeader is any other header. It changes nothing.
+	otherHeader
 )
 
-// headerNames are as net/http spells them.
+// headerNames are the names as net/http spells them.
 var headerNames = [...]string{
 	contentType:      "Content-Type",
 	contentEncoding:  "Content-Encoding",
@@ -51,149 +63,90 @@ var headerNames = [...]string{
 	http2Settings:    "Http2-Settings",
 	trailer:          "Trailer",
 	origin:           "Origin",
-	callID:           RequestIDHeader,
+	requestID:        RequestIDHeader,
 	traceParent:      TraceParentHeader,
 }
 
-// Headers that only say how a call is named in the log, and of which trace it is.
-const (
-	RequestIDHeader   = "X-Request-Id"
-	TraceParentHeader = "Traceparent"
-)
-
-// verdict is what the parser says of the bytes that have come.
+// verdict is what the parser says of the bytes that have arrived.
 type verdict int
 
 const (
-	// plainHead is a whole head of a plain request.
+	// plainHead means that the bytes begin with the whole head of a plain call.
 	plainHead verdict = iota
-	// halfHead may become one.
-	halfHead
-	// notPlain is everything else: what is wrong as well as what is only not known here.
+	// incompleteHead means that the bytes may become one.
+	incompleteHead
+	// notPlain means anything else: a malformed request, and a good one that the loop does not answer.
 	notPlain
 )
 
-// Head is the head of a plain request. The slices are parts of what was parsed.
+// Head is the head of a plain call. The slices are parts of the bytes that were parsed, and only valid as long as those.
 type Head struct {
-	Path          []byte
-	Host          []byte
-	Authorization []byte
-	// RequestID is how the caller has named the call, the first time that it says so.
-	RequestID []byte
-	// TraceParent is the trace that the call is of, for its caller.
-	TraceParent []byte
-	call        plainCall
+	Path, Host, Authorization []byte
+	// RequestID and TraceParent are the first values of these headers, or nil.
+	RequestID, TraceParent []byte
+	// BodyBytes is the length of the body.
+	BodyBytes int
+
 	// bytes is the length of the head.
 	bytes int
-	// BodyBytes is the length of the body behind it.
-	BodyBytes int
-}
-
-// A plain call is a unary call as nearly all of them are: the Connect protocol over HTTP/1.1, binary, not compressed, of
-// a known and small length. It is answered here, in the way that Connect's own handler would, which costs more than a point
-// read (docs/decisions/0017). Whatever is not plain goes to that handler as it came, and so does a plain call that
-// fails before its method was asked: what is answered here is a result, or an error of the method itself.
-type plainCall struct {
-	// timeout is that of the caller.
+	// timeout is that of the caller, or noTimeout.
 	timeout time.Duration
-	// gzip reports that the caller takes compressed answers.
-	gzip bool
-	// seen has a bit for each header that was there.
+	// acceptsGzip says that the answer may be compressed.
+	acceptsGzip bool
+	// seen has bit 1<<h for each header h that occurred.
 	seen uint16
 }
 
 const (
-	noTimeout time.Duration = -1
-	// maxPlainBody bounds the memory that is allocated for a body before any of it has arrived.
-	maxPlainBody = 64 << 10
-	// maxKeptBuffer bounds the buffers that are reused. A page of a thousand entries fits; a larger one must not stay in the pool.
-	maxKeptBuffer = 256 << 10
+	linePrefix = "POST "
+	lineSuffix = " HTTP/1.1"
 )
 
-// take judges a header: the place for the rules of what is plain. It knows every header that Connect's handler looks at for
-// a POST, and lets pass the values that it knows; other headers change nothing there either. None may be there twice.
-func (c *plainCall) take(h header, v string) bool {
-	if !c.first(h) {
-		return false
-	}
-	switch h {
-	case contentType:
-		return v == "application/proto"
-	case contentEncoding:
-		return v == ""
-	case protocolVersion:
-		return v == "" || v == "1"
-	case acceptEncoding:
-		c.gzip = v == "gzip"
-		return c.gzip || v == "" || v == "identity"
-	case timeoutMillis:
-		if v == "" {
-			return true
-		}
-		millis, ok := number(v, 10)
-		c.timeout = time.Duration(millis) * time.Millisecond
-		return ok
-	}
-	return true
-}
-
-// first notes a header, and reports whether it was not there before.
-func (c *plainCall) first(h header) bool {
-	if c.has(h) {
-		return false
-	}
-	c.seen |= 1 << h
-	return true
-}
-
-func (c *plainCall) has(h header) bool { return c.seen&(1<<h) != 0 }
-
-const (
-	beforePath = "POST "
-	afterPath  = " HTTP/1.1"
-)
-
-// parse reads the head of a request. It takes one way of writing a request only, and knows no tolerance: each line ends
-// with CR LF, a name is a token and stands directly before its colon, a value is printable ASCII. Of a request that it
-// takes net/http reads the same, byte for byte (FuzzHead), so nothing depends on who has read it.
+// parse parses the head of a request. It accepts one spelling only, see the package documentation. net/http reads each request that parse
+// accepts in the same way, byte for byte (FuzzHead), so it does not matter which of the two has read a request.
 func (h *Head) parse(b []byte) verdict {
-	*h = Head{call: plainCall{timeout: noTimeout}, BodyBytes: -1}
-	line, n, v := lineOf(b)
-	if v != plainHead {
-		if !startsPlain(b) {
-			return notPlain
-		}
-		return v
-	}
-	if !startsPlain(line) || !bytes.HasSuffix(line, []byte(afterPath)) || len(line) < len(beforePath)+len(afterPath) {
+	*h = Head{timeout: noTimeout, BodyBytes: -1}
+
+	// A request that can no longer become plain is passed on at once, and not when its first line is complete.
+	line, length, v := cutLine(b)
+	if !hasLinePrefix(b) {
 		return notPlain
 	}
-	h.Path = line[len(beforePath) : len(line)-len(afterPath)]
-	for h.bytes = n; ; h.bytes += n {
-		if line, n, v = lineOf(b[h.bytes:]); v != plainHead {
+	if v != plainHead {
+		return v
+	}
+	if !bytes.HasSuffix(line, []byte(lineSuffix)) || len(line) < len(linePrefix)+len(lineSuffix) {
+		return notPlain
+	}
+	h.Path = line[len(linePrefix) : len(line)-len(lineSuffix)]
+
+	for h.bytes = length; ; h.bytes += length {
+		line, length, v = cutLine(b[h.bytes:])
+		if v != plainHead {
 			return v
 		}
 		if len(line) == 0 {
-			h.bytes += n
-			return h.whole()
+			h.bytes += length
+			return h.checkComplete()
 		}
-		if !h.line(line) {
+		if !h.parseHeader(line) {
 			return notPlain
 		}
 	}
 }
 
-// startsPlain reports whether bytes are, or may become, the first line of a plain request.
-func startsPlain(b []byte) bool {
-	n := min(len(b), len(beforePath))
-	return string(b[:n]) == beforePath[:n]
+// hasLinePrefix reports whether b begins with linePrefix, or is the beginning of it.
+func hasLinePrefix(b []byte) bool {
+	n := min(len(b), len(linePrefix))
+	return string(b[:n]) == linePrefix[:n]
 }
 
-// lineOf returns the first line without its end, and its length with it.
-func lineOf(b []byte) (line []byte, n int, v verdict) {
+// cutLine returns the first line without its CR LF, and the length of the line with it. v is notPlain if the line ends otherwise, and
+// incompleteHead if it does not end.
+func cutLine(b []byte) (line []byte, length int, v verdict) {
 	switch i := bytes.IndexByte(b, '\n'); {
 	case i < 0:
-		return nil, 0, halfHead
+		return nil, 0, incompleteHead
 	case i == 0 || b[i-1] != '\r':
 		return nil, 0, notPlain
 	default:
@@ -201,24 +154,24 @@ func lineOf(b []byte) (line []byte, n int, v verdict) {
 	}
 }
 
-// whole judges the head when all of it has come.
-func (h *Head) whole() verdict {
-	c := &h.call
-	if !c.has(contentType) || !c.has(host) || h.BodyBytes < 0 || c.timeout == 0 {
+// checkComplete judges the head when all of it was parsed.
+func (h *Head) checkComplete() verdict {
+	// A timeout of 0 has passed already, and Connect's handler says so.
+	if !h.has(contentType) || !h.has(host) || h.BodyBytes < 0 || h.timeout == 0 {
 		return notPlain
 	}
 	return plainHead
 }
 
-// line takes the line of a header, and reports whether it is plain.
-func (h *Head) line(line []byte) bool {
+// parseHeader parses the line of a header. It returns false if the header is malformed, or makes the request not plain.
+func (h *Head) parseHeader(line []byte) bool {
 	colon := bytes.IndexByte(line, ':')
 	if colon <= 0 {
 		return false
 	}
-	name, value := line[:colon], trimmed(line[colon+1:])
+	name, value := line[:colon], trimSpace(line[colon+1:])
 	for _, c := range name {
-		if !isToken(c) {
+		if !isTokenByte(c) {
 			return false
 		}
 	}
@@ -227,26 +180,15 @@ func (h *Head) line(line []byte) bool {
 			return false
 		}
 	}
-	return h.take(headerOf(name), value)
+	return h.applyHeader(lookUpHeader(name), value)
 }
 
-// trimmed is a value without the white space around it.
-func trimmed(v []byte) []byte {
-	for len(v) > 0 && (v[0] == ' ' || v[0] == '\t') {
-		v = v[1:]
-	}
-	for len(v) > 0 && (v[len(v)-1] == ' ' || v[len(v)-1] == '\t') {
-		v = v[:len(v)-1]
-	}
-	return v
-}
-
-// take judges a header.
-func (h *Head) take(name header, value []byte) bool {
+// applyHeader takes a header into account. It returns false if the header makes the request not plain.
+func (h *Head) applyHeader(name header, value []byte) bool {
 	switch name {
-	case anyHeader:
+	case otherHeader:
 		return true
-	case callID:
+	case requestID:
 		if h.RequestID == nil {
 			h.RequestID = value
 		}
@@ -256,51 +198,101 @@ func (h *Head) take(name header, value []byte) bool {
 			h.TraceParent = value
 		}
 		return true
-	case authorization:
-		h.Authorization = value
-		return h.call.first(authorization)
 	case host:
 		h.Host = value
-		return h.call.first(host) && isHost(value)
+		return h.markSeen(host) && isHost(value)
 	case contentLength:
-		// One way to write a number: no sign, no zero before it, nothing beside it.
-		n, ok := number(string(value), 5)
-		if !ok || n > maxPlainBody || len(value) > 1 && value[0] == '0' || !h.call.first(contentLength) {
+		// There is one spelling of a number: no sign, no leading zero, no second number.
+		n, ok := parseDecimal(string(value), 5)
+		if !ok || n > maxBodyBytes || len(value) > 1 && value[0] == '0' || !h.markSeen(contentLength) {
 			return false
 		}
 		h.BodyBytes = int(n)
 		return true
 	case connection:
-		return h.call.first(connection) && isName(value, "keep-alive")
+		return h.markSeen(connection) && equalFold(value, "keep-alive")
 	case transferEncoding, expect, upgrade, http2Settings, trailer, origin:
 		return false
+	case authorization:
+		h.Authorization = value
+		return h.markSeen(authorization) // not below: a string of a token would be allocated
 	}
-	return h.call.take(name, string(value))
+	return h.applyCallHeader(name, string(value))
 }
 
-func headerOf(name []byte) header {
+// applyCallHeader takes a header up to authorization into account. Connect's handler looks at no other headers of a POST. None of them may
+// occur twice.
+func (h *Head) applyCallHeader(name header, value string) bool {
+	if !h.markSeen(name) {
+		return false
+	}
+	switch name {
+	case contentType:
+		return value == "application/proto"
+	case contentEncoding:
+		return value == ""
+	case protocolVersion:
+		return value == "" || value == "1"
+	case acceptEncoding:
+		h.acceptsGzip = value == "gzip"
+		return h.acceptsGzip || value == "" || value == "identity"
+	case timeoutMillis:
+		if value == "" {
+			return true
+		}
+		millis, ok := parseDecimal(value, 10)
+		h.timeout = time.Duration(millis) * time.Millisecond
+		return ok
+	}
+	return true
+}
+
+// markSeen notes that a header occurred. It returns false if the header occurred before.
+func (h *Head) markSeen(name header) bool {
+	if h.has(name) {
+		return false
+	}
+	h.seen |= 1 << name
+	return true
+}
+
+func (h *Head) has(name header) bool { return h.seen&(1<<name) != 0 }
+
+// lookUpHeader returns the header of a name.
+func lookUpHeader(name []byte) header {
 	for h, known := range headerNames {
-		if isName(name, known) {
+		if equalFold(name, known) {
 			return header(h)
 		}
 	}
-	return anyHeader
+	return otherHeader
 }
 
-// isName compares without regard to case. The name has letters, digits and hyphens only, and b no control characters.
-func isName(b []byte, name string) bool {
-	if len(b) != len(name) {
+// trimSpace returns a value without the spaces and tabs around it. Unlike bytes.TrimSpace it leaves all other characters.
+func trimSpace(v []byte) []byte {
+	for len(v) > 0 && (v[0] == ' ' || v[0] == '\t') {
+		v = v[1:]
+	}
+	for len(v) > 0 && (v[len(v)-1] == ' ' || v[len(v)-1] == '\t') {
+		v = v[:len(v)-1]
+	}
+	return v
+}
+
+// equalFold compares ASCII without regard to case. Unlike bytes.EqualFold it knows no letters beyond ASCII.
+func equalFold(b []byte, s string) bool {
+	if len(b) != len(s) {
 		return false
 	}
 	for i, c := range b {
-		if c != name[i] && (lower(c) != lower(name[i])) {
+		if c != s[i] && toLower(c) != toLower(s[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-func lower(c byte) byte {
+func toLower(c byte) byte {
 	if 'A' <= c && c <= 'Z' {
 		return c + 'a' - 'A'
 	}
@@ -311,7 +303,16 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// isHost reports whether a value is a name or an address, perhaps with a port. net/http takes more than these.
+// isTokenByte reports whether a byte may be part of the name of a header.
+func isTokenByte(c byte) bool {
+	switch c {
+	case '-', '!', '#', '$', '%', '&', '\'', '*', '+', '.', '^', '_', '`', '|', '~':
+		return true
+	}
+	return isAlphanumeric(c)
+}
+
+// isHost reports whether a value is a name or an address, with or without a port. net/http takes more than these.
 func isHost(v []byte) bool {
 	for _, c := range v {
 		switch c {
@@ -325,17 +326,9 @@ func isHost(v []byte) bool {
 	return len(v) > 0
 }
 
-func isToken(c byte) bool {
-	switch c {
-	case '-', '!', '#', '$', '%', '&', '\'', '*', '+', '.', '^', '_', '`', '|', '~':
-		return true
-	}
-	return isAlphanumeric(c)
-}
-
-// number reads decimal digits, and nothing else, at most so many.
-func number(v string, most int) (n uint64, ok bool) {
-	if v == "" || len(v) > most {
+// parseDecimal parses a number of at most maxDigits decimal digits, and nothing else.
+func parseDecimal(v string, maxDigits int) (n uint64, ok bool) {
+	if v == "" || len(v) > maxDigits {
 		return 0, false
 	}
 	for i := range len(v) {

@@ -12,85 +12,89 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1/http1test"
 )
 
-// What is plain is known by its head, and by each part of it that may come first.
+// TestHead: the head of a plain call is accepted, each part of it that may come first is incomplete, and everything else is not plain.
 func TestHead(t *testing.T) {
 	for _, text := range http1test.PlainRequests {
 		var h Head
-		if v := h.parse([]byte(text)); v != plainHead {
-			t.Errorf("%q is left to net/http", text)
+		if got := h.parse([]byte(text)); got != plainHead {
+			t.Errorf("%q: got %v, expected plainHead", text, got)
 		}
-		readsTheSame(t, []byte(text), &h)
+		demandSameAsNetHTTP(t, []byte(text), &h)
 	}
 	for _, text := range http1test.OddRequests {
 		var h Head
-		if v := h.parse([]byte(text)); v != notPlain {
-			t.Errorf("%q: %v", text, v)
+		if got := h.parse([]byte(text)); got != notPlain {
+			t.Errorf("%q: got %v, expected notPlain", text, got)
 		}
 	}
 }
 
-// plainOf reports whether a call that net/http has read is plain.
-func plainOf(r *http.Request) (c plainCall, ok bool) {
-	if r.Method != http.MethodPost || r.ProtoMajor != 1 || r.ContentLength < 0 || r.ContentLength > maxPlainBody {
-		return c, false
+// headOf returns what a request that net/http has read says of its call. ok is false if the call is not plain.
+func headOf(r *http.Request) (h Head, ok bool) {
+	h.timeout = noTimeout
+	if r.Method != http.MethodPost || r.ProtoMajor != 1 || r.ContentLength < 0 || r.ContentLength > maxBodyBytes {
+		return h, false
 	}
-	c.timeout = noTimeout
-	for h := contentType; h <= authorization; h++ {
-		for _, v := range r.Header[headerNames[h]] {
-			if !c.take(h, v) {
-				return c, false
+	for name := contentType; name <= authorization; name++ {
+		for _, v := range r.Header[headerNames[name]] {
+			if !h.applyCallHeader(name, v) {
+				return h, false
 			}
 		}
 	}
-	return c, c.has(contentType)
+	return h, h.has(contentType)
 }
 
-// readsTheSame demands that net/http reads of a request what was read of it.
-func readsTheSame(t *testing.T, data []byte, h *Head) {
+// demandSameAsNetHTTP fails unless net/http reads a request as the parser did.
+func demandSameAsNetHTTP(t *testing.T, data []byte, h *Head) {
 	t.Helper()
 	in := bufio.NewReader(bytes.NewReader(data))
 	r, err := http.ReadRequest(in)
 	if err != nil {
-		t.Fatalf("%q: %v", data, err)
+		t.Fatalf("%q: net/http: %v", data, err)
 	}
-	c, ok := plainOf(r)
-	// Headers that say where the request ends are net/http's alone.
-	h.call.seen &= 1<<(authorization+1) - 1
-	if !ok || c != h.call || strings.Join(r.Header["Authorization"], ", ") != string(h.Authorization) {
-		t.Fatalf("%q: %+v, net/http: %+v %v", data, h.call, c, ok)
+
+	// Headers behind authorization are not of the call, but of the request.
+	seen := h.seen & (1<<(authorization+1) - 1)
+	expected, ok := headOf(r)
+	if !ok || expected.timeout != h.timeout || expected.acceptsGzip != h.acceptsGzip || expected.seen != seen ||
+		strings.Join(r.Header["Authorization"], ", ") != string(h.Authorization) {
+		t.Fatalf("%q: got %+v, expected %+v, which is plain: %v", data, h, expected, ok)
 	}
 	if r.RequestURI != string(h.Path) || r.URL.Path != string(h.Path) && !bytes.ContainsAny(h.Path, "%?") ||
 		r.Proto != "HTTP/1.1" || r.Close || r.Host == "" ||
 		len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 || r.Header.Get("Expect") != "" {
-		t.Fatalf("%q: %+v", data, r)
+		t.Fatalf("%q: net/http reads %+v", data, r)
 	}
+
+	// The request ends at the same byte.
 	body, err := io.ReadAll(r.Body)
 	if r.ContentLength != int64(h.BodyBytes) || len(body) != min(h.BodyBytes, len(data)-h.bytes) || err == nil != (len(body) == h.BodyBytes) {
-		t.Fatalf("%q: a body of %d: %d %v", data, h.BodyBytes, len(body), err)
+		t.Fatalf("%q: got a body of %d bytes, net/http reads %d: %v", data, h.BodyBytes, len(body), err)
 	}
 	rest, _ := io.ReadAll(in)
-	if want := data[h.bytes+len(body):]; !bytes.Equal(rest, want) {
-		t.Fatalf("%q: goes on with %q, want %q", data, rest, want)
+	if expected := data[h.bytes+len(body):]; !bytes.Equal(rest, expected) {
+		t.Fatalf("%q: net/http continues with %q, expected %q", data, rest, expected)
 	}
 	for i := range h.bytes {
-		var half Head
-		if v := half.parse(data[:i]); v != halfHead {
-			t.Fatalf("%q: %v", data[:i], v)
+		var part Head
+		if got := part.parse(data[:i]); got != incompleteHead {
+			t.Fatalf("%q: got %v, expected incompleteHead", data[:i], got)
 		}
 	}
 }
 
-// Of what is taken, net/http reads the same, to the byte.
+// FuzzHead: net/http reads each request that the parser accepts in the same way, to the byte.
 func FuzzHead(f *testing.F) {
 	for _, text := range slices.Concat(http1test.PlainRequests, http1test.OddRequests) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var h Head
-		// A path is one of ours, letter by letter, before anything is answered.
+		// Nothing is answered unless the path is one of the server's, letter by letter.
 		if h.parse(data) == plainHead && strings.Trim(string(h.Path), "/.abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == "" &&
 			strings.HasPrefix(string(h.Path), "/") {
-			readsTheSame(t, data, &h)
+			demandSameAsNetHTTP(t, data, &h)
 		}
 	})
 }

@@ -10,175 +10,184 @@ import (
 	"time"
 )
 
-// Loop has all connections of a server. It answers the plain calls on them by itself, for what net/http costs more than a
-// point read (docs/decisions/0017), and hands every connection on which anything else comes to net/http, for good and
-// with all that was read and not answered:
-//
-//	accept ─▶ read ─▶ plain? ─ yes ─▶ answerPlain ─▶ write ─┐     fastpath_conn.go, fastpath_head.go, fastpath_answer.go
-//	           ▲         │ no, or in doubt                  │
-//	           │         ▼                                  │
-//	           │    hand-off ─▶ net/http                    │     fastpath_handoff.go
-//	           └────────────────────────────────────────────┘
-//
-// So a request is either answered whole by the loop, or read from its first byte by net/http: nothing is understood once
-// by each. It does not matter which connections there are beside, or what they carry: TLS is done before the loop.
+// Loop serves the connections of one listener. [New] makes one, [Loop.Serve] runs it, and [Loop.Shutdown] or [Loop.Close] ends it.
 type Loop struct {
 	Options
-	l net.Listener
-	// deaf closes the listener, once: not every listener bears more.
-	deaf    func()
-	handoff *handoff
-	// rest is done when net/http no longer accepts connections that are handed over.
-	rest sync.WaitGroup
-	// life is the parent of the contexts of calls in the loop. It ends when a shutdown interrupts them.
-	life context.Context //nolint:containedctx // the life of the connections, none of which began with a call
-	end  context.CancelFunc
+	listener net.Listener
+	// closeListener closes the listener once. Some listeners fail when they are closed again.
+	closeListener func()
+	// handoff is the listener from which net/http accepts the connections that leave the loop.
+	handoff *handoffListener
+	// netHTTP is done when net/http has stopped to accept from handoff.
+	netHTTP sync.WaitGroup
+	// ctx is the parent of the contexts of all calls in the loop. It ends when the loop is closed.
+	ctx    context.Context //nolint:containedctx // it belongs to connections, none of which began with a call
+	cancel context.CancelFunc
+	// date is the header Date of the current second.
 	date atomic.Pointer[dateText]
 
-	// closing is set when no connection is to be kept after its answer.
-	closing atomic.Bool
-	mu      sync.Mutex
-	// open are the connections in the loop.
-	open map[*fastConn]struct{}
-	// empty is closed when open has become empty. It is made by the shutdown that waits for it.
-	empty chan struct{}
+	// isClosing is set when connections must end after their current call.
+	isClosing atomic.Bool
+	mu        sync.Mutex
+	// conns are the connections in the loop, without those that net/http serves.
+	conns map[*conn]struct{}
+	// noConns is closed when conns becomes empty. It is nil unless a shutdown waits for that.
+	noConns chan struct{}
 }
 
-// New returns a loop for the connections of a listener. [Loop.Serve] starts it.
+// New returns a loop for the connections of a listener. It starts nothing.
 func New(l net.Listener, o Options) *Loop {
-	f := &Loop{Options: o, l: l, handoff: newHandoff(l.Addr()), open: map[*fastConn]struct{}{}}
-	f.deaf = sync.OnceFunc(func() { l.Close() })
-	f.life, f.end = context.WithCancel(context.Background())
-	return f
+	loop := &Loop{Options: o, listener: l, handoff: newHandoffListener(l.Addr()), conns: map[*conn]struct{}{}}
+	loop.closeListener = sync.OnceFunc(func() { l.Close() })
+	loop.ctx, loop.cancel = context.WithCancel(context.Background())
+	return loop
 }
 
-// Serve takes connections until the listener fails, or the loop is shut down or closed: then it returns nil. It is called once.
-func (f *Loop) Serve() error {
-	f.mu.Lock()
-	if f.closing.Load() {
-		f.mu.Unlock()
+// Serve accepts connections until the loop is shut down or closed, and then returns nil. It returns the error of a listener that fails for
+// good. Serve may be called once.
+func (l *Loop) Serve() error {
+	// A loop that was shut down before must not start net/http, for which Shutdown and Close would not wait.
+	l.mu.Lock()
+	if l.isClosing.Load() {
+		l.mu.Unlock()
 		return nil
 	}
-	f.rest.Go(func() { _ = f.NetHTTP.Serve(f.handoff) }) // until it is shut down or closed
-	f.mu.Unlock()
+	l.netHTTP.Go(func() { _ = l.NetHTTP.Serve(l.handoff) }) // the error only says that it was shut down or closed
+	l.mu.Unlock()
+
 	var pause time.Duration
 	for {
-		conn, err := f.l.Accept()
-		if f.closing.Load() {
+		netConn, err := l.listener.Accept()
+		if l.isClosing.Load() {
 			if err == nil {
-				conn.Close()
+				netConn.Close()
 			}
 			return nil
 		}
-		if err != nil {
-			var passing interface{ Temporary() bool }
-			if !errors.As(err, &passing) || !passing.Temporary() {
-				return err
-			}
-			// Too many open files, or a client that went away at once: the next one may come through.
-			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			f.Logger.Warn("a connection was not accepted", "error", err, "next", pause.String())
-			select {
-			case <-time.After(pause):
-			case <-f.life.Done():
-			}
+		if err == nil {
+			pause = 0
+			l.start(netConn)
 			continue
 		}
-		pause = 0
-		session := f.OpenSession(conn)
-		if session == nil {
-			conn.Close()
-			continue
+
+		// There are too many open files, or a client went away at once. The listener may work again after a pause.
+		var temporary interface{ Temporary() bool }
+		if !errors.As(err, &temporary) || !temporary.Temporary() {
+			return err
 		}
-		c := newFastConn(f, conn, session)
-		if !f.enter(c) {
-			conn.Close()
-			session.Close()
-			continue
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		l.Logger.Warn("a connection was not accepted", "error", err, "next", pause.String())
+		select {
+		case <-time.After(pause):
+		case <-l.ctx.Done():
 		}
-		go c.serve()
 	}
 }
 
-func (f *Loop) enter(c *fastConn) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closing.Load() {
+// start serves a new connection in a goroutine of its own, or closes the connection if there may be no further one.
+func (l *Loop) start(netConn net.Conn) {
+	session := l.OpenSession(netConn)
+	if session == nil {
+		netConn.Close()
+		return
+	}
+	c := newConn(l, netConn, session)
+	if !l.add(c) {
+		netConn.Close()
+		session.Close()
+		return
+	}
+	go c.run()
+}
+
+// add notes a connection of the loop. It returns false if the loop is closing.
+func (l *Loop) add(c *conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosing.Load() {
 		return false
 	}
-	f.open[c] = struct{}{}
+	l.conns[c] = struct{}{}
 	return true
 }
 
-func (f *Loop) leave(c *fastConn) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.open, c)
-	f.tell()
+// remove forgets a connection that has left the loop.
+func (l *Loop) remove(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c)
+	l.notifyIfEmpty()
 }
 
-func (f *Loop) tell() {
-	if f.empty != nil && len(f.open) == 0 {
-		close(f.empty)
-		f.empty = nil
+// notifyIfEmpty wakes a waiting shutdown if no connection is left. The caller holds mu.
+func (l *Loop) notifyIfEmpty() {
+	if l.noConns != nil && len(l.conns) == 0 {
+		close(l.noConns)
+		l.noConns = nil
 	}
 }
 
-// Shutdown closes the listener and the connections without a call, lets each call under way be answered, and closes its
-// connection then. It returns the error of ctx if that ends first.
-func (f *Loop) Shutdown(ctx context.Context) error {
-	empty := make(chan struct{})
-	f.mu.Lock()
-	f.closing.Store(true)
-	f.empty = empty
-	for c := range f.open {
-		c.retire()
+// Shutdown closes the listener and all idle connections. It waits until each call that has begun is answered, by the loop or by net/http,
+// and closes its connection then. If ctx ends before, Shutdown returns its error, and the caller should call [Loop.Close].
+func (l *Loop) Shutdown(ctx context.Context) error {
+	// isClosing is set before the idle connections are closed: a connection that becomes idle later sees it, and closes itself.
+	noConns := make(chan struct{})
+	l.mu.Lock()
+	l.isClosing.Store(true)
+	l.noConns = noConns
+	for c := range l.conns {
+		c.closeIfIdle()
 	}
-	f.tell()
-	f.mu.Unlock()
-	f.deaf()
-	// net/http must continue to serve connections that the loop still hands over, but each only for one call.
-	f.NetHTTP.SetKeepAlivesEnabled(false)
+	l.notifyIfEmpty()
+	l.mu.Unlock()
+	l.closeListener()
+
+	// net/http must still accept the connections that leave the loop from now on, but answer only one call on each.
+	l.NetHTTP.SetKeepAlivesEnabled(false)
 	select {
-	case <-empty:
+	case <-noConns:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := f.NetHTTP.Shutdown(ctx); err != nil {
+
+	// No connection comes from the loop any more, so net/http can stop, too.
+	if err := l.NetHTTP.Shutdown(ctx); err != nil {
 		return err
 	}
-	f.end()
-	f.rest.Wait()
+	l.cancel()
+	l.netHTTP.Wait()
 	return nil
 }
 
-// Close interrupts whatever is under way.
-func (f *Loop) Close() error {
-	f.mu.Lock()
-	f.closing.Store(true)
-	for c := range f.open {
-		c.conn.Close()
+// Close closes the listener and all connections, and ends the contexts of their calls. It does not wait for the calls.
+func (l *Loop) Close() error {
+	l.mu.Lock()
+	l.isClosing.Store(true)
+	for c := range l.conns {
+		c.netConn.Close()
 	}
-	f.mu.Unlock()
-	f.end()
-	f.deaf()
-	err := f.NetHTTP.Close()
-	f.rest.Wait()
+	l.mu.Unlock()
+
+	l.cancel()
+	l.closeListener()
+	err := l.NetHTTP.Close()
+	l.netHTTP.Wait()
 	return err
 }
 
-// dateText is the header Date for the answers of one second.
+// dateText is the value of the header Date for one second.
 type dateText struct {
 	second int64
 	text   string
 }
 
-func (f *Loop) dateOf(now time.Time) string {
+// formatDate returns the value of the header Date. All answers of a second share it, because formatting costs more than parsing a head.
+func (l *Loop) formatDate(now time.Time) string {
 	second := now.Unix()
-	if d := f.date.Load(); d != nil && d.second == second {
+	if d := l.date.Load(); d != nil && d.second == second {
 		return d.text
 	}
 	d := &dateText{second, now.UTC().Format(http.TimeFormat)}
-	f.date.Store(d)
+	l.date.Store(d)
 	return d.text
 }

@@ -63,8 +63,8 @@ func (s *echoServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.handler != nil {
 		s.handler(r)
 	}
-	w.Header()["Accept-Encoding"], w.Header()["Content-Type"] = gzipName, protoName
-	w.Header()[call.LagHeader], w.Header()["X-Content-Type-Options"] = []string{"3"}, noSniff
+	w.Header()["Accept-Encoding"], w.Header()["Content-Type"] = gzipValue, []string{"application/proto"}
+	w.Header()[call.LagHeader], w.Header()["X-Content-Type-Options"] = []string{"3"}, nosniffValue
 	_, _ = io.Copy(w, r.Body)
 }
 
@@ -175,7 +175,7 @@ func TestBufferGrowsForLargeRequests(t *testing.T) {
 	var requests string
 	var bodies []string
 	for i := range 40 {
-		body := strings.Repeat(string(rune('a'+i%26)), []int{0, 1, 4000, 4096, 60_000, maxPlainBody}[i%6])
+		body := strings.Repeat(string(rune('a'+i%26)), []int{0, 1, 4000, 4096, 60_000, maxBodyBytes}[i%6])
 		bodies = append(bodies, body)
 		requests += http1test.Request(http1test.MethodPath, "X: "+strings.Repeat("y", 1500*(i%4))+"\r\n", body)
 	}
