@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/skein-feed/skein/gateway/internal/http1"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -287,7 +288,7 @@ func FuzzCallBytes(f *testing.F) {
 	})
 }
 
-// A request that is well formed means the same in every encoding.
+// A request that is well formed means the same in every encoding, and in the loop.
 func FuzzCallFields(f *testing.F) {
 	w := newFuzzWorld(f)
 	for i := range w.methods {
@@ -315,6 +316,7 @@ func FuzzCallFields(f *testing.F) {
 			return res
 		}
 		first := call(asProto, data)
+		w.demandPlainAnswer(t, procedure, data)
 		others := map[string]proto.Message{"gRPC-Web": call(asGRPCWeb, framed(data)), "gRPC": call(asGRPC, framed(data))}
 		if freeOfSideEffects(descriptorOf(procedure)) {
 			others["GET"] = call(asGET, data)
@@ -329,6 +331,37 @@ func FuzzCallFields(f *testing.F) {
 			}
 		}
 	})
+}
+
+// demandPlainAnswer fails unless a method answers a plain call of the loop as Connect's handler does, errors included.
+func (w *fuzzWorld) demandPlainAnswer(t *testing.T, procedure string, body []byte) {
+	t.Helper()
+	method, ok := w.server.methods[procedure].(plainMethod)
+	if !ok {
+		return
+	}
+	expected, got := httptest.NewRecorder(), httptest.NewRecorder()
+	w.server.ServeHTTP(expected, requestBy(t, asProto, procedure, body))
+	answer, _, err := method.answerPlain(t.Context(), w.server.authenticate("", nil), body, nil)
+	if err != nil {
+		if err := http1.WriteError(got, err); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		_, _ = got.Write(answer)
+	}
+
+	_, out := typesOf(t, procedure)
+	if expected.Code == http.StatusOK && got.Code == http.StatusOK {
+		a, b := demandAnswer(t, asProto, expected, out), demandAnswer(t, asProto, got, out)
+		forget(a.ProtoReflect())
+		forget(b.ProtoReflect())
+		if !proto.Equal(a, b) {
+			t.Fatalf("%s %x: net/http answers %v, the loop %v", procedure, body, a, b)
+		}
+	} else if expected.Code != got.Code || expected.Body.String() != got.Body.String() {
+		t.Fatalf("%s %x: net/http answers %d %s, the loop %d %s", procedure, body, expected.Code, expected.Body, got.Code, got.Body)
+	}
 }
 
 // forget removes what is different in two answers to the same question: tokens hold the time, a status tells of it.

@@ -302,12 +302,15 @@ func (w *world) slowReader(contentType, body string) error {
 // TestSlowReaders: who does not take an answer is cut off in time, by HTTP/1.1 and by net/http, and holds nothing after that.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(o *worldOptions) { o.Limits.IOTimeout = 5 * time.Second })
+	fast := newWorld(t)
 	var evs []*skeinv1.Event
 	for i := range 1000 {
 		evs = append(evs, follow(fmt.Sprint(strings.Repeat("x", 100), i), "bob"))
 	}
-	w.caughtUp(w.publish(evs...))
+	at := fast.publish(evs...)
+	// Honest calls to this server are made again if the machine is too slow for the limit.
+	w := fast.replica(func(o *worldOptions) { o.Limits.IOTimeout = time.Second })
+	w.caughtUp(at)
 	inBinary, err := proto.Marshal(&skeinv1.ListFollowersRequest{UserId: "bob", PageSize: 1000})
 	if err != nil {
 		t.Fatal(err)

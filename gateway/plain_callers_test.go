@@ -18,9 +18,9 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// Callers take turns on one connection: each call is judged by its own token, in the loop as long as the callers are known,
-// and by net/http from the first unknown one on.
-func TestFrontCallersOfOneConnection(t *testing.T) {
+// TestEachCallIsJudgedByItsOwnToken: callers take turns on one connection. The loop answers as long as the callers are known, and net/http
+// from the first unknown one on.
+func TestEachCallIsJudgedByItsOwnToken(t *testing.T) {
 	tokens, text := map[string]string{}, ""
 	for _, c := range []access.Caller{
 		{Name: "reader", Roles: access.Read},

@@ -49,7 +49,12 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 	s.draining.Store(true)
 	select {
-	case <-s.conns.Drained(s.limits.DrainDelay, drainGrace):
+	case <-time.After(s.limits.DrainDelay):
+	case err := <-ended:
+		return failed(err)
+	}
+	select {
+	case <-s.conns.Drained(0, drainGrace):
 	case err := <-ended:
 		return failed(err)
 	}

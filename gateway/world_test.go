@@ -17,10 +17,12 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
@@ -73,6 +75,8 @@ type world struct {
 
 	// stop stops the server as an operator would, and returns what Run returned.
 	stop func() error
+	// closeListener closes the server's listener, which ends Run with an error.
+	closeListener func()
 	// fold starts folding; start has done so unless the world began asleep.
 	fold func()
 	// unfold ends folding and waits for it.
@@ -317,6 +321,7 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.closeListener = func() { l.Close() }
 	w.url = "http://" + l.Addr().String()
 	if o.Certificates != nil {
 		w.url = "https://" + l.Addr().String()
@@ -462,4 +467,27 @@ func ring(t testing.TB, text string) pagetoken.KeyRing {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// caughtUp waits until all stores contain a position.
+func (w *world) caughtUp(at string) {
+	w.t.Helper()
+	d, err := views.DemandOf(at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, store := range w.server.views.All {
+		if err := store.WaitFor(context.Background(), d.Position.Seq); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func marshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
