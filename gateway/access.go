@@ -42,7 +42,7 @@ func (a identity) budgetCaller(s *Server, open bool) string {
 	return ""
 }
 
-// authenticate authenticates the caller of a call. Every way into the server does so before it reads a body. Authorization has one place for all:
+// authenticate identifies the caller of a call. Every way into the server does so before it reads a body. Authorization has one place for all:
 // [method.permit], then [method.about].
 func (s *Server) authenticate(authorization string, cert *x509.Certificate) identity {
 	if s.gate == nil {

@@ -14,9 +14,10 @@
 //
 // # Where things are
 //
-//	gateway            options, New, Run, the table of rights, the way of a call, the loop beside net/http
+//	gateway            options, New, Run, the table of rights, the way of a call
 //	  ├─ mount.go ────▶ internal/{event,graph,feed,seen,counter,admin}service   one package a service: its methods
 //	  │                   └─▶ internal/views   stores at one position;  internal/call   what a method knows of its call
+//	  ├─ internal/http1       the loop beside net/http that answers plain calls; plain.go is its way into the server
 //	  ├─ internal/admission   connections, budgets, rates of callers: what callers may take
 //	  ├─ internal/request     codecs and rules of requests
 //	  ├─ internal/apierror    errors as the API tells them, and the one table of them
@@ -34,9 +35,8 @@
 //     has a budget of its own, and reads that keep a processor busy run a few at a time. Package admission has the order in which a
 //     request passes all of these.
 //  2. The codec decodes. A message that does not decode is answered like every other error (package request). The codec decodes
-//     and encodes frequent messages by hand. A unary call in binary Connect over HTTP/1.1 gets here by the fast path, from that
-//     loop, every other one through Connect's handler; all get the same answers (plain.go,
-//     docs/decisions/0013-unary-fast-path.md).
+//     and encodes frequent messages by hand. A unary call in binary Connect over HTTP/1.1 gets here from that loop (plain.go), every other
+//     one through Connect's handler; all get the same answers.
 //  3. The caller is identified before a body is read (package access). A caller without the permission is refused before the request
 //     is looked at, and so is a caller who is bound to one user, if the request is about another (access.go; the table of all methods
 //     is rights.go).

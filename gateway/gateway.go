@@ -237,7 +237,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the server as an HTTP handler, for a caller that does not use [Server.Run], and needs no fast path
+// Handler returns the server as an HTTP handler, for a caller that does not use [Server.Run], and does not need the loop
 // for plain calls (package http1). It closes each connection of HTTP/1.0, and each with a chunked request, after the answer: it cannot know
 // whether the request had a Content-Length besides.
 func (s *Server) Handler() http.Handler { return s }

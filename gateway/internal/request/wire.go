@@ -8,7 +8,7 @@ import (
 )
 
 // The messages of the frequent calls are decoded and encoded by hand, for what reflection and an allocation for each of their
-// strings would cost (docs/decisions/0013). The code here knows the plain shape of a message: the fields that it
+// strings would cost (docs/decisions/0017). The code here knows the plain shape of a message: the fields that it
 // names, in any order, each of its type. A message with anything else in it (unknown fields, text that is no UTF-8, half a field)
 // goes to the general decoder, which reports the error or accepts it; so a field that is added to a proto and
 // forgotten here costs time, and loses nothing, in a request. In an answer it would be lost: TestWireKnowsAllFields fails.
