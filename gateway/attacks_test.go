@@ -151,7 +151,7 @@ func (a *attacker) raw(config *tls.Config, text string) string {
 // which then answers less than want.
 func (a *attacker) fallSilent(config *tls.Config, text, want string) (got string) {
 	a.t.Helper()
-	impatient := *a.guarded.world
+	impatient := *a.world
 	impatient.url = a.impatientURL
 	client := &attacker{guarded: &guarded{world: &impatient}, t: a.t}
 	for deadline := time.Now().Add(patienceOfTests); time.Now().Before(deadline); {

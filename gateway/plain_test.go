@@ -76,7 +76,6 @@ func (e *twoEndpoints) demandSame(t *testing.T, requests string) []string {
 // TestLoopAnswersLikeNetHTTP: whatever comes, and whatever comes before and behind it on the connection, is answered as if there were
 // net/http alone.
 func TestLoopAnswersLikeNetHTTP(t *testing.T) {
-	t.Parallel()
 	anyName := func(o *worldOptions) { o.AllowedHosts = []string{"x"} }
 	w := newWorld(t, withSeen, anyName)
 	evs := []*skeinv1.Event{follow("ann", "bob")}

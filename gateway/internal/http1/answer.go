@@ -15,8 +15,6 @@ import (
 const headSpace = 320
 
 // The values of headers that all answers share. They must not be changed.
-//
-//nolint:gochecknoglobals // constants
 var (
 	gzipValue    = []string{"gzip"}
 	nosniffValue = []string{"nosniff"}

@@ -88,9 +88,9 @@ func (s *echoServer) options() Options {
 }
 
 // startLoop serves a listener. stop shuts the loop down, and fails the test if that, or serving, fails.
-func startLoop(t *testing.T, l net.Listener, s *echoServer) (loop *Loop, stop func()) {
+func startLoop(t *testing.T, l net.Listener, s *echoServer) (_ *Loop, stop func()) {
 	t.Helper()
-	loop = New(l, s.options())
+	loop := New(l, s.options())
 	served := make(chan error, 1)
 	go func() { served <- loop.Serve() }()
 	return loop, func() {

@@ -134,7 +134,9 @@ func ExchangeTCP(t testing.TB, url, request string) string {
 		answers <- string(all)
 	}()
 	if _, err = io.WriteString(conn, request); err == nil {
-		_ = conn.(*net.TCPConn).CloseWrite()
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.CloseWrite()
+		}
 	}
 	return <-answers
 }

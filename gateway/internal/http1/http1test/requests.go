@@ -11,7 +11,7 @@ const (
 )
 
 // PlainRequests are requests that the loop answers. The first four call [MethodPath].
-var PlainRequests = []string{ //nolint:gochecknoglobals // constant
+var PlainRequests = []string{
 	plainStart + "\r\nabc",
 	plainStart + "Connect-Protocol-Version: 1\r\nConnect-Timeout-Ms: 10000\r\nAccept-Encoding: gzip\r\nUser-Agent: a (b; c) \"d\"\r\n\r\nabc",
 	plainStart + "Authorization: Bearer abc.def\r\nAccept-Encoding: identity\r\nConnection: Keep-Alive\r\n\r\nabcPOST ",
@@ -21,7 +21,7 @@ var PlainRequests = []string{ //nolint:gochecknoglobals // constant
 }
 
 // OddRequests are left to net/http, which refuses some and answers others.
-var OddRequests = []string{ //nolint:gochecknoglobals // constant
+var OddRequests = []string{
 	// Where the body ends, said twice or not plainly.
 	plainStart + "Content-Length: 3\r\n\r\nabc",
 	plainStart + "Content-Length: 30\r\n\r\nabc",
