@@ -108,9 +108,13 @@ func (b *Budgets) add(class Class) *Budget {
 	return budget
 }
 
-// NewStream adds the budget of a method that answers with a stream. With shed, a part of its streams is refused while calls wait for
-// a processor.
+// NewStream adds the budget of a method that answers with a stream, unless the method has one already. With shed, a part of its streams
+// is refused while calls wait for a processor.
 func (b *Budgets) NewStream(procedure string, shed bool) *Budget {
+	if budget, ok := b.Streams[procedure]; ok {
+		return budget
+	}
+
 	limit := defaultStreams
 	if n, ok := b.streamLimits[procedure]; ok {
 		limit = n
