@@ -146,8 +146,6 @@ const (
 	FieldRead
 	FieldSource
 	FieldScore
-
-	numFields
 )
 
 // FieldSet is a set of fields: bit n is field n.
@@ -342,9 +340,9 @@ func shapesOfKinds() (shapes [lastKind + 1]kindShape) {
 }
 
 // valuesOf returns the fields of a message and of those in it, without the messages themselves.
-func (m *messageShape) valuesOf() (values []fieldShape) {
-	for i := range m.byNumber {
-		switch f := &m.byNumber[i]; {
+func (shape *messageShape) valuesOf() (values []fieldShape) {
+	for i := range shape.byNumber {
+		switch f := &shape.byNumber[i]; {
 		case f.tag == 0:
 		case f.form == formMessage:
 			values = append(values, f.message.valuesOf()...)

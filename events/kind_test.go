@@ -164,7 +164,7 @@ func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 					want[field] = name
 				case fd.Kind() == protoreflect.BytesKind:
 					m.Set(fd, protoreflect.ValueOfBytes([]byte(name)))
-					want[field] = fmt.Sprint([]byte(name))
+					want[field] = fmt.Sprintf("%d", []byte(name))
 				case fd.Kind() == protoreflect.Sint64Kind:
 					m.Set(fd, protoreflect.ValueOfInt64(-7))
 					want[field] = "-7"

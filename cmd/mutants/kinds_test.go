@@ -25,8 +25,10 @@ func TestListsOfKindsAreFound(t *testing.T) {
 		found            string // the beginning of the problem
 	}{
 		{"switch", "a/a.go", "func f(k events.Kind) {\n\tswitch k {\n\tcase events.Liked:\n\t}\n}", "a/a.go:9:2 has a switch over kinds"},
-		{"switch over messages", "a/a.go", "func f(m *skeinv1.Event) {\n\tswitch m.GetKind().(type) {\n\tcase *skeinv1.Event_Liked:\n\t}\n}",
-			"a/a.go:9:2 has a switch over kinds"},
+		{
+			"switch over messages", "a/a.go", "func f(m *skeinv1.Event) {\n\tswitch m.GetKind().(type) {\n\tcase *skeinv1.Event_Liked:\n\t}\n}",
+			"a/a.go:9:2 has a switch over kinds",
+		},
 		{"switch without a value", "a/a.go", "func f(k events.Kind) bool {\n\treturn k == events.Liked || k == events.Played\n}", "a/a.go:9:9 lists kinds"},
 		{"set", "a/a.go", "const set = 1<<events.Liked | 1<<events.Played", "a/a.go:8:13 lists kinds"},
 		{"call", "a/a.go", "var set = events.Kinds(events.Liked, events.Played)", "a/a.go:8:11 lists kinds"},

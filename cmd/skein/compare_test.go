@@ -42,6 +42,8 @@ func change[T any](do func(T)) func(any) {
 }
 
 // A comparison names every kind of wrong answer about a file of follows or boards, and nothing if all answers are right.
+//
+//nolint:tparallel // the subtests share one server and take milliseconds
 func TestComparisonFindsEveryWrongAnswer(t *testing.T) {
 	t.Parallel()
 	s := &server{t: t, dir: t.TempDir()}
@@ -100,15 +102,19 @@ func TestComparisonFindsEveryWrongAnswer(t *testing.T) {
 				e.FollowTime = later(e.GetFollowTime())
 			}
 		}), "followers of bob: ann has another time: the file has 2024-01-04T00:00:00Z, skein has 2024-01-04T00:00:00.000001Z"},
-		{"other order", importer.Follows, change(func(r *skeinv1.ListFollowingResponse) { slices.Reverse(r.GetEntries()) }),
-			"following of ann: bob, since 2024-01-04T00:00:00Z, comes after cid, since 2024-01-02T00:00:00Z"},
+		{
+			"other order", importer.Follows, change(func(r *skeinv1.ListFollowingResponse) { slices.Reverse(r.GetEntries()) }),
+			"following of ann: bob, since 2024-01-04T00:00:00Z, comes after cid, since 2024-01-02T00:00:00Z",
+		},
 		{"repeated entry", importer.Follows, change(func(r *skeinv1.ListFollowingResponse) {
 			if len(r.GetEntries()) > 0 {
 				r.Entries, r.TotalSize = append(r.GetEntries(), r.GetEntries()[len(r.GetEntries())-1]), r.GetTotalSize()+1
 			}
 		}), "following of ann: cid, since 2024-01-02T00:00:00Z, comes after cid, since 2024-01-02T00:00:00Z"},
-		{"total size", importer.Follows, change(func(r *skeinv1.ListFollowersResponse) { r.TotalSize++ }),
-			"followers of ann: skein lists 0 and says that there are 1"},
+		{
+			"total size", importer.Follows, change(func(r *skeinv1.ListFollowersResponse) { r.TotalSize++ }),
+			"followers of ann: skein lists 0 and says that there are 1",
+		},
 		{"list that must be empty", importer.Follows, change(func(r *skeinv1.ListFollowersResponse) {
 			if len(r.GetEntries()) == 0 {
 				r.Entries = []*skeinv1.FollowEntry{{UserId: "eve", FollowTime: timestamppb.Now()}}

@@ -1,13 +1,11 @@
 package eventlog
 
 import (
-	"fmt"
 	"reflect"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skein-feed/skein/events"
@@ -45,54 +43,6 @@ func backfilled(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
 	msg.Source, msg.Offset = "old-redis", offset
 	msg.OccurredAt = timestamppb.New(time.Date(2019, 5, 17, 8, 30, 0, 123_456_789, time.UTC))
 	return msg
-}
-
-// everyKind returns an event of each kind, with a value in each field.
-func everyKind() (evs []*skeinv1.Event) {
-	kinds := (&skeinv1.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
-	for i := range kinds.Len() {
-		msg := &skeinv1.Event{EventId: fmt.Sprint("event", i), Source: "old-redis", Offset: uint64(i + 1), OccurredAt: timestamppb.New(time.Unix(1e9, 0))}
-		fill(msg.ProtoReflect().Mutable(kinds.Get(i)).Message())
-		evs = append(evs, msg)
-	}
-	return evs
-}
-
-// fill gives every field of a message a value.
-func fill(m protoreflect.Message) {
-	fields := m.Descriptor().Fields()
-	for i := range fields.Len() {
-		switch f := fields.Get(i); f.Kind() {
-		case protoreflect.MessageKind:
-			if f.IsList() {
-				fill(m.Mutable(f).List().AppendMutable().Message())
-			} else {
-				fill(m.Mutable(f).Message())
-			}
-		case protoreflect.StringKind:
-			if f.IsList() {
-				m.Mutable(f).List().Append(protoreflect.ValueOfString("x"))
-			} else {
-				m.Set(f, protoreflect.ValueOfString("x"))
-			}
-		case protoreflect.BytesKind:
-			m.Set(f, protoreflect.ValueOfBytes([]byte("x")))
-		case protoreflect.EnumKind:
-			m.Set(f, protoreflect.ValueOfEnum(1))
-		case protoreflect.BoolKind:
-			m.Set(f, protoreflect.ValueOfBool(true))
-		case protoreflect.Int32Kind:
-			m.Set(f, protoreflect.ValueOfInt32(7))
-		case protoreflect.Uint32Kind:
-			m.Set(f, protoreflect.ValueOfUint32(7))
-		case protoreflect.Int64Kind, protoreflect.Sint64Kind:
-			m.Set(f, protoreflect.ValueOfInt64(7))
-		case protoreflect.Uint64Kind:
-			m.Set(f, protoreflect.ValueOfUint64(7))
-		default:
-			panic(fmt.Sprintf("%s is of kind %v: give it a value here", f.FullName(), f.Kind()))
-		}
-	}
 }
 
 func reportEvents(b *testing.B, perOp int) {

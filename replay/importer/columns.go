@@ -157,7 +157,8 @@ var kinds = map[Kind]kindColumns{
 			when: slices.Concat(timeNames, []string{"pinnedat", "postedat", "publishedat", "uploadedat"}),
 		},
 		fields: map[role]events.Field{
-			owner: events.FieldUser, pin: events.FieldPin, board: events.FieldBoard, item: events.FieldItem, repinOwner: events.FieldRepinUser, repinPin: events.FieldRepinPin,
+			owner: events.FieldUser, pin: events.FieldPin, board: events.FieldBoard, item: events.FieldItem,
+			repinOwner: events.FieldRepinUser, repinPin: events.FieldRepinPin,
 		},
 		sentence: "%s made pin %s on board %q, which shows item %s", inSentence: []role{owner, pin, board, item},
 	},
