@@ -22,7 +22,7 @@
 //	  ├─ internal/request     codecs and rules of requests
 //	  ├─ internal/apierror    errors as the API tells them, and the one table of them
 //	  ├─ internal/metrics     what /metrics says
-//	  └─ access, pagetoken, operator   who calls; page tokens; who does operations: what programs give to [New]
+//	  └─ access, pagetoken, operator   the rights of callers, page tokens, and operations: what programs give to [New]
 //
 // # The way of a call
 //

@@ -43,7 +43,7 @@ const (
 
 	schedulerWaits = "/sched/latencies:seconds"
 	// observedQuantile of the waits stands for all. Most waits are hand-overs within the process that take microseconds, however
-	// long the calls that come from outside queue, so the median stays low (docs/decisions/0041-admission.md).
+	// long the calls that come from outside queue, so the median stays low (docs/decisions/0042-admission.md).
 	observedQuantile = 0.99
 )
 
