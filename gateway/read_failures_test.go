@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )

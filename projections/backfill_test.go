@@ -7,7 +7,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 )
 
 func backfill(kind events.Kind, subscribe string, offset uint64) events.Event {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 )
 
 // cutOverCuts looks at the disk as it would be after a power cut at every write.

@@ -10,9 +10,9 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/internal/disk"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 )
 
 // nodeOn are the options of a node of a cluster.

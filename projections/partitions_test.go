@@ -9,8 +9,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 )
 
 // careless is a tally that delivers every event to the partition of "ann".

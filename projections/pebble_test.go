@@ -14,8 +14,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 )
 
 // TestDiskFails: a disk that fails stops the projection for those who fold, read and wait, and the store can still be

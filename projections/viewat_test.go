@@ -12,8 +12,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 )
 
 // rowsAt returns the rows of a view but the checkpoint, and closes it.

@@ -22,7 +22,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/events/placement"
 	"github.com/skein-feed/skein/gateway/gatewaytest"
-	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 

@@ -15,10 +15,10 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/seen"
 )
 

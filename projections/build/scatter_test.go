@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
 type scattered struct {

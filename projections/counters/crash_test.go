@@ -6,8 +6,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/conformance"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
 // TestPowerCutInADeletion: the deletion of a board or user of hundreds of pins that show items which stand in lists is cut anywhere, while there

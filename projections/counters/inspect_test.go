@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
 // TestDescribeRow describes every row that long histories make, and demands every kind of row about items among them.

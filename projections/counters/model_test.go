@@ -16,8 +16,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/model"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
 // sizes are settings, and bounds instead of the constants, with which small histories reach everything.

@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
 // follows returns envelopes of 100 live follows: n follows among n/10 users, followees by a power law.

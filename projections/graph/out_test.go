@@ -10,10 +10,10 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/graph"
-	"github.com/skein-feed/skein/projections/model"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
 // TestOutEndsAlone: a fold of the out-ends alone has those rows of the whole graph, and they say what a reader sees and whom a post

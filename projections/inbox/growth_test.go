@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 )
 
 // TestGrowthIsBuiltAlike: owners who grow beyond the threshold of a partition by an import are pulled from the same event on in a

@@ -5,7 +5,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/inbox"
-	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
 // secondHeat is how items gain heat in histories of some seconds.

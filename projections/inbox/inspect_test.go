@@ -9,7 +9,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
 // TestDescribeRow describes every row that long histories make, and demands every kind of row among them.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/model"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/model"
 	"github.com/skein-feed/skein/projections/seen"
 )
 

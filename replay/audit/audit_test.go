@@ -16,10 +16,10 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/replay/audit"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/replay/audit"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )

@@ -20,7 +20,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/archiver"
 	"github.com/skein-feed/skein/replay/internal/memlog"

@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/rebuild"
 )

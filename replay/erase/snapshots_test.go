@@ -13,7 +13,7 @@ import (
 
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/snapshot"
 )

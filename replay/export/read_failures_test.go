@@ -8,7 +8,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/replay/export"
 )
 

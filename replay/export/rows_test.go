@@ -15,7 +15,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/replay/export"
 )
 

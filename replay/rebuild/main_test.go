@@ -18,8 +18,8 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/conformance"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 

@@ -20,9 +20,9 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/graph"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
-	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 

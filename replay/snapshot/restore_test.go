@@ -11,8 +11,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/snapshot"

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
 // The same as [TestHistoriesReachTheHardCases], of histories with plays.

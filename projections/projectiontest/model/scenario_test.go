@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
 // The scenarios of testdata/script are small stories with answers worked out by hand. "# name" begins one. A line

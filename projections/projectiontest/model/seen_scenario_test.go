@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
 // parseTime reads the time of a scenario: a number of microseconds, or a date in UTC.

@@ -14,7 +14,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/build"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
 // resized folds a history for a set of partitions, resizes a copy of the store to another set, and returns the rows of that.

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/model"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
 // dump is every answer of a graph about some users and boards.

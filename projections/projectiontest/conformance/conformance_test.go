@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/inbox"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
 func TestMain(m *testing.M) {

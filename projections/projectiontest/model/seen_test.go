@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/model"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
 // watched is what one user has seen, carried along event by event: what the model says must be the same, though it takes

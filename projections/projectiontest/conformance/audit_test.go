@@ -17,7 +17,7 @@ import (
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
 // stores are those whose counts and lists must agree.

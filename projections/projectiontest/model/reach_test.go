@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
 // The generated histories must meet the hard cases often, or the tests that use them prove little.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/projectiontest/model"
 )
 
 // scenarioRanked is how many pins are ranked by heat.
