@@ -45,3 +45,12 @@ var (
 	// ErrRefused: the server refused the envelope for a reason that no retry will change.
 	ErrRefused = errors.New("events: the server refused the envelope")
 )
+
+// Errors of reading and using a log.
+var (
+	// ErrHole means that the log has lost envelopes. The returned error is an eventlog.HoleError. Reading continues when they come back
+	// or when the hole is accepted.
+	ErrHole = errors.New("eventlog: the log has a hole")
+	// ErrClosed is returned by methods of a log, publisher, hub or subscription after it was closed.
+	ErrClosed = errors.New("eventlog: closed")
+)

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/internal/adminservice"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/graphservice"
@@ -86,7 +85,7 @@ func TestErrorsOfPackagesBelow(t *testing.T) {
 		{events.ErrLogFull, connect.CodeResourceExhausted, "DISK_FULL", true},
 		{apierror.ErrNoRoom, connect.CodeResourceExhausted, "DISK_FULL", true},
 		{events.ErrLogUnavailable, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
-		{eventlog.ErrClosed, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
+		{events.ErrClosed, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
 		{events.ErrRefused, connect.CodeInternal, "LOG_UNAVAILABLE", false},
 		{projections.ErrNotReady, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", true},
 		{projections.ErrStopped, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", false},

@@ -7,7 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
@@ -33,7 +33,7 @@ func (s *toyService) countFollowing(
 		return nil, err
 	}
 	if counts.Following > 1 {
-		return nil, eventlog.ErrClosed // as an error from below
+		return nil, events.ErrClosed // as an error from below
 	}
 	return &skeinv1.ListFollowingResponse{TotalSize: call.Count(counts.Following), Position: r.Position}, nil
 }

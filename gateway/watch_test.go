@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -267,7 +266,7 @@ func TestWatchOfWhatIsTrimmed(t *testing.T) {
 	if got := detailsOf(t, err).info.GetMetadata()["earliest"]; got != w.log.Position(0).String() {
 		t.Error(got)
 	}
-	wantError(t, apierror.Of(w.server.events.WatchFailure(t.Context(), eventlog.ErrClosed)).ConnectError(),
+	wantError(t, apierror.Of(w.server.events.WatchFailure(t.Context(), events.ErrClosed)).ConnectError(),
 		connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
 }
 

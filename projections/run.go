@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // SubscribeFunc subscribes to the log after a cursor. It fails if the log is not the one that the cursor is of.
@@ -35,7 +34,7 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	s.life.Set(CatchingUp)
 	defer func() {
 		switch {
-		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+		case errors.Is(err, events.ErrClosed), ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
 			// This process has closed the log, perhaps by the end of a context of which this one is still to hear.
 			err = nil
 			s.life.Set(Stopped)
@@ -56,7 +55,7 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	for {
 		s.life.Observe(start, sub.Head())
 		envs, err := s.next(ctx, sub)
-		if errors.Is(err, eventlog.ErrHole) { // it passes, and the next call looks again, after a pause
+		if errors.Is(err, events.ErrHole) { // it passes, and the next call looks again, after a pause
 			s.life.Hold(err)
 			continue
 		}

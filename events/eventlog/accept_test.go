@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // A hole of a log on servers that one process accepts is accepted for the others, also for a reader that waits in front of it.
@@ -22,7 +24,7 @@ func TestAcceptHoleOnServers(t *testing.T) {
 	read := uint64(0)
 	for {
 		envs, err := s.Next(ctx, 1<<20)
-		if errors.Is(err, ErrHole) {
+		if errors.Is(err, events.ErrHole) {
 			break
 		}
 		if err != nil {

@@ -243,8 +243,8 @@ func outcome(err error, mayHaveCommitted bool) error {
 	switch {
 	case mayHaveCommitted:
 		return fmt.Errorf("%w: %w", events.ErrOutcomeUnknown, err)
-	case errors.Is(err, ErrClosed), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, context.Canceled):
-		return ErrClosed
+	case errors.Is(err, events.ErrClosed), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, context.Canceled):
+		return events.ErrClosed
 	case final(err):
 		return fmt.Errorf("%w: %w", events.ErrLogUnavailable, err)
 	case api.ErrorCode == errCodeStoreFailed, api.ErrorCode == errCodeAccountFull,

@@ -251,7 +251,7 @@ func (c *link) await(ctx context.Context) (linkState, error) {
 			return s, nil
 		}
 		if c.nc.IsClosed() {
-			return s, ErrClosed
+			return s, events.ErrClosed
 		}
 		select {
 		case <-s.ctx.Done():

@@ -15,7 +15,7 @@ import (
 
 // CheckCursor returns nil if a reader can continue after the cursor, in the stream or in the archive. [events.ErrOtherLog],
 // [events.ErrOtherEpoch], [events.ErrLogShorter], [events.ErrRewritten], [events.ErrTrimmed] and [events.ErrArchiveDamaged] mean that
-// it never can. [ErrHole] means that it cannot while the log lacks envelopes. Other errors mean that the log or the archive did not
+// it never can. [events.ErrHole] means that it cannot while the log lacks envelopes. Other errors mean that the log or the archive did not
 // answer.
 func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {
 	o, err := l.locate(ctx, c)
@@ -39,7 +39,7 @@ const (
 )
 
 // checkMessage compares the message at a cursor with the cursor's checksum. It fails with [errHole] if only the archive has the
-// message, and with [ErrHole] if neither has it.
+// message, and with [events.ErrHole] if neither has it.
 func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c events.Cursor) error {
 	if _, lost := l.meta().accepted(c.Seq); lost {
 		return nil // a reader at this cursor has folded the message before it was lost, or passed over it

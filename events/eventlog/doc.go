@@ -50,11 +50,11 @@
 //	            the archive: its end was lost   before it; up to c it is passed over  the envelope at c when it is passed
 //	atGap       else, e < c or c = e; s ≤ e+1   the same, but the decoder learns      the message at e, if it is there, and
 //	                                            from the archive what it warms up by  at c
-//	no state    else                            [ErrHole] if s > e+1: what lies between is lost; else [events.ErrTrimmed]
+//	no state    else                            [events.ErrHole] if s > e+1: what lies between is lost; else [events.ErrTrimmed]
 //
 // # Holes
 //
-// A hole ([ErrHole]) is a sequence that neither the stream nor the archive has, and that was never trimmed. Every reader stops in
+// A hole ([events.ErrHole]) is a sequence that neither the stream nor the archive has, and that was never trimmed. Every reader stops in
 // front of it (I11, I14): a fold that passed over it would differ from one that read the lost envelope. A reader
 // also stops if its warm-up would cross a hole, because it could not recognize repeats (I6). [Log.Examine] finds holes before readers
 // do. Messages that come back close a hole. [Log.AcceptHole] records it in the metadata of the stream: each lost sequence is

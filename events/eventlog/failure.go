@@ -27,7 +27,7 @@ func unavailable(err error) error {
 func final(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,
-		events.ErrNotRising, ErrClosed,
+		events.ErrNotRising, events.ErrClosed,
 		events.ErrArchiveDamaged,
 	} {
 		if errors.Is(err, target) {

@@ -31,7 +31,7 @@ func (r *reader) ahead(ctx context.Context) error {
 }
 
 // gap handles a stream that continues at a later sequence than the next one. It passes over holes that an operator has accepted,
-// and fails with [ErrHole] if anything else is lost.
+// and fails with [events.ErrHole] if anything else is lost.
 func (r *reader) gap(ctx context.Context, seq uint64) error {
 	for r.fed+1 < seq {
 		if accepted, ok := r.log.meta().accepted(r.fed + 1); ok {
@@ -70,7 +70,7 @@ func (r *reader) passLost(to uint64) error {
 }
 
 // missing returns the reason why the stream delivered a later sequence than the next one. Trimming, a lagging replica and a gap
-// that the archive covers interrupt the reader, which then begins again; only a loss is [ErrHole].
+// that the archive covers interrupt the reader, which then begins again; only a loss is [events.ErrHole].
 func (r *reader) missing(ctx context.Context, seq uint64) error {
 	next := r.fed + 1
 	stream, err := r.log.stream(ctx)

@@ -135,11 +135,11 @@ func TestHoleBeforeReader(t *testing.T) {
 		deleteMessages(t, l, 5)
 		l.holed.Store(0)
 		lost := newReader(l, all[3].Cursor)
-		if got, err := lost.next(testContext(t), 1<<20); !errors.Is(err, ErrHole) {
+		if got, err := lost.next(testContext(t), 1<<20); !errors.Is(err, events.ErrHole) {
 			t.Errorf("without 5 it reads %d envelopes, %v", len(got), err)
 		}
 		lost.close()
-		if err := l.CheckCursor(testContext(t), all[4].Cursor); !errors.Is(err, ErrHole) {
+		if err := l.CheckCursor(testContext(t), all[4].Cursor); !errors.Is(err, events.ErrHole) {
 			t.Errorf("at what is lost: %v", err)
 		}
 	})

@@ -128,7 +128,7 @@ func (h *Hub) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	h.fail(ErrClosed)
+	h.fail(events.ErrClosed)
 	return nil
 }
 
@@ -190,7 +190,7 @@ func (h *Hub) follow(ctx context.Context, r *reader) error {
 			return err
 		}
 		envs, err := r.next(ctx, readBytes)
-		if errors.Is(err, ErrHole) || err == nil && len(envs) == 0 {
+		if errors.Is(err, events.ErrHole) || err == nil && len(envs) == 0 {
 			h.hold(ctx, err)
 			continue
 		}
@@ -301,7 +301,7 @@ func (h *Hub) failLocked(err error) {
 // Close ends Run and every subscription.
 func (h *Hub) Close() {
 	h.stop()
-	h.fail(ErrClosed)
+	h.fail(events.ErrClosed)
 	h.mu.Lock()
 	running := h.running
 	h.mu.Unlock()

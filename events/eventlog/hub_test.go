@@ -199,10 +199,10 @@ func TestHubContexts(t *testing.T) {
 		ended <- err
 	}()
 	other.Close()
-	if err := <-ended; !errors.Is(err, ErrClosed) {
+	if err := <-ended; !errors.Is(err, events.ErrClosed) {
 		t.Errorf("the subscription closed: %v", err)
 	}
-	if _, err := other.Next(testContext(t), 1); !errors.Is(err, ErrClosed) {
+	if _, err := other.Next(testContext(t), 1); !errors.Is(err, events.ErrClosed) {
 		t.Errorf("after its end: %v", err)
 	}
 	go func() {
@@ -210,13 +210,13 @@ func TestHubContexts(t *testing.T) {
 		ended <- err
 	}()
 	h.Close()
-	if err := <-ended; !errors.Is(err, ErrClosed) {
+	if err := <-ended; !errors.Is(err, events.ErrClosed) {
 		t.Errorf("the hub closed: %v", err)
 	}
 	if err := <-result; err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if _, err := h.Subscribe(l.Start()); !errors.Is(err, ErrClosed) {
+	if _, err := h.Subscribe(l.Start()); !errors.Is(err, events.ErrClosed) {
 		t.Errorf("Subscribe to a closed hub: %v", err)
 	}
 	if err := h.Run(testContext(t)); err == nil {
@@ -245,7 +245,7 @@ func TestLogCloseEndsReaders(t *testing.T) {
 		ended <- err
 	}()
 	closeLog(t, l)
-	if err := <-ended; !errors.Is(err, ErrClosed) {
+	if err := <-ended; !errors.Is(err, events.ErrClosed) {
 		t.Errorf("Next: %v", err)
 	}
 	if err := <-result; err != nil {
@@ -320,7 +320,7 @@ func TestHolesInSequences(t *testing.T) {
 	wantHole := func(first, last uint64) {
 		t.Helper()
 		_, err := s.Next(ctx, 1<<20)
-		if hole, ok := errors.AsType[*HoleError](err); !ok || *hole != (HoleError{first, last}) || !errors.Is(err, ErrHole) {
+		if hole, ok := errors.AsType[*HoleError](err); !ok || *hole != (HoleError{first, last}) || !errors.Is(err, events.ErrHole) {
 			t.Fatalf("in front of %d to %d: %v", first, last, err)
 		}
 	}
@@ -356,7 +356,7 @@ func readOver(t *testing.T, s *Subscription, to uint64) (envs []*events.Envelope
 	t.Helper()
 	for len(envs) == 0 || envs[len(envs)-1].Seq() < to {
 		more, err := s.Next(testContext(t), 1<<20)
-		if err != nil && !errors.Is(err, ErrHole) {
+		if err != nil && !errors.Is(err, events.ErrHole) {
 			t.Fatal(err)
 		}
 		envs = append(envs, more...)

@@ -67,9 +67,6 @@ type TLSFiles struct {
 
 func (f TLSFiles) any() bool { return f != TLSFiles{} }
 
-// ErrClosed is returned by methods of a log, publisher, hub or subscription after it was closed.
-var ErrClosed = errors.New("eventlog: closed")
-
 // Log is an open log. Its methods are safe for concurrent use.
 type Log struct {
 	cfg    Config
@@ -284,7 +281,7 @@ func (l *Log) adopt(c closer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return ErrClosed
+		return events.ErrClosed
 	}
 	l.closers[c] = struct{}{}
 	return nil

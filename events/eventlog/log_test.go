@@ -48,7 +48,7 @@ func TestOpenEmbedded(t *testing.T) {
 	if _, err := l.Health(ctx); err == nil {
 		t.Error("a closed log is healthy")
 	}
-	if _, err := l.NewPublisher(PublisherOptions{}); !errors.Is(err, ErrClosed) {
+	if _, err := l.NewPublisher(PublisherOptions{}); !errors.Is(err, events.ErrClosed) {
 		t.Errorf("a publisher of a closed log: %v", err)
 	}
 
@@ -296,7 +296,7 @@ func TestCheckCursor(t *testing.T) {
 	if err := stream.DeleteMsg(ctx, 15); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.CheckCursor(ctx, all[15]); !errors.Is(err, ErrHole) {
+	if err := l.CheckCursor(ctx, all[15]); !errors.Is(err, events.ErrHole) {
 		t.Errorf("the message at the cursor was deleted: %v", err)
 	}
 	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(10)); err != nil {

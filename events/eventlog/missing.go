@@ -20,10 +20,6 @@ import (
 // before it reads on: each lost sequence is then an envelope without events, that takes no time and leaves one [events.Reject]. As
 // such it is archived, restored and carried into new epochs as all envelopes are.
 
-// ErrHole means that the log has lost envelopes. The returned error is a [HoleError]. Reading continues when they come back or when
-// the hole is accepted.
-var ErrHole = errors.New("eventlog: the log has a hole")
-
 // ErrNotMissing means that a sequence that was to be accepted as lost is not missing, or was never in the log.
 var ErrNotMissing = errors.New("eventlog: not missing")
 
@@ -37,7 +33,7 @@ func (e *HoleError) Error() string {
 		what = fmt.Sprintf("sequences %d to %d are", e.First, e.Last)
 	}
 	return fmt.Sprintf("%v: %s neither in the stream nor in the archive, and nothing is folded, archived or repaired across it: "+
-		"bring the messages back, or accept the loss with `%s`", ErrHole, what, AcceptCommand(SeqRange{e.First, e.Last}))
+		"bring the messages back, or accept the loss with `%s`", events.ErrHole, what, AcceptCommand(SeqRange{e.First, e.Last}))
 }
 
 // AcceptCommand is the command by which an operator accepts a hole.
@@ -48,8 +44,8 @@ func AcceptCommand(r SeqRange) string {
 	return fmt.Sprintf("skein replay log accept-hole %d %d", r.From, r.To)
 }
 
-// Is reports that it is an ErrHole.
-func (e *HoleError) Is(target error) bool { return target == ErrHole }
+// Is reports that it is an events.ErrHole.
+func (e *HoleError) Is(target error) bool { return target == events.ErrHole }
 
 // metaHoles lists the holes that an operator has accepted as JSON: [{"from":2,"to":7}].
 const metaHoles = "skein-accepted-holes"

@@ -228,7 +228,7 @@ func TestHoleCloses(t *testing.T) {
 	began := time.Now()
 	for range 3 {
 		envs, err := s.Next(testContext(t), 1<<20)
-		if len(envs) == 0 && !errors.Is(err, ErrHole) {
+		if len(envs) == 0 && !errors.Is(err, events.ErrHole) {
 			t.Fatal(err)
 		}
 	}
@@ -254,7 +254,7 @@ func TestHoleBehindAtTheHead(t *testing.T) {
 	ctx := testContext(t)
 	shared, alone := subscribe(t, h, all[9].Cursor), subscribe(t, h, all[5].Cursor)
 	for _, s := range []*Subscription{shared, alone} {
-		if _, err := s.Next(ctx, 1<<20); !errors.Is(err, ErrHole) {
+		if _, err := s.Next(ctx, 1<<20); !errors.Is(err, events.ErrHole) {
 			t.Fatal(err)
 		}
 	}
@@ -263,7 +263,7 @@ func TestHoleBehindAtTheHead(t *testing.T) {
 	}
 	for _, s := range []*Subscription{shared, alone} {
 		envs, err := s.Next(ctx, 1<<20)
-		for errors.Is(err, ErrHole) {
+		for errors.Is(err, events.ErrHole) {
 			envs, err = s.Next(ctx, 1<<20)
 		}
 		if err != nil || len(envs) > 0 && s == shared {

@@ -151,7 +151,7 @@ func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, er
 // The events must have passed [events.CheckCall]. One that has not is appended all the same, and dropped by every reader (I11).
 //
 // Errors: [events.ErrEnvelopeEmpty], [events.ErrEnvelopeTooLarge], [events.ErrOverloaded], [events.ErrLogFull],
-// [events.ErrLogUnavailable], [events.ErrRefused], [ErrClosed], or the context's: nothing was taken.
+// [events.ErrLogUnavailable], [events.ErrRefused], [events.ErrClosed], or the context's: nothing was taken.
 // [events.ErrOutcomeUnknown], which may wrap the context's: retry with the same event ids.
 func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt PublishOptions) (Result, error) {
 	encoded, err := events.EncodeCall(evs)
@@ -212,7 +212,7 @@ func (p *Publisher) submit(ctx context.Context, c *call) error {
 	defer p.mu.Unlock()
 	if p.closed {
 		p.room.Release(c.cost())
-		return ErrClosed
+		return events.ErrClosed
 	}
 	c.since = time.Now()
 	p.queue = append(p.queue, c)

@@ -358,7 +358,7 @@ func TestCloseWaitsForAccepted(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	if _, err := p.Publish(ctx, followsOf(3, 4), PublishOptions{}); !errors.Is(err, ErrClosed) {
+	if _, err := p.Publish(ctx, followsOf(3, 4), PublishOptions{}); !errors.Is(err, events.ErrClosed) {
 		t.Errorf("a call after Close: %v", err)
 	}
 	release()
@@ -372,7 +372,7 @@ func TestCloseWaitsForAccepted(t *testing.T) {
 	if err := p.Close(ctx); err != nil {
 		t.Errorf("closed twice: %v", err)
 	}
-	if _, err := p.Publish(ctx, followsOf(3, 4), PublishOptions{}); !errors.Is(err, ErrClosed) {
+	if _, err := p.Publish(ctx, followsOf(3, 4), PublishOptions{}); !errors.Is(err, events.ErrClosed) {
 		t.Errorf("a call after the end: %v", err)
 	}
 }

@@ -91,7 +91,7 @@ func newReader(l *Log, from events.Cursor) *reader {
 func (r *reader) inArchive() bool { return r.dec == nil }
 
 // next returns the next envelopes, at least one, of together about maxBytes undecoded. It waits for them as long as the context
-// allows. In front of a hole it fails with [ErrHole]; the next call tries again, after a pause that grows up to lastHold. The call
+// allows. In front of a hole it fails with [events.ErrHole]; the next call tries again, after a pause that grows up to lastHold. The call
 // that first gets past the hole may return nothing, so that the caller learns of it even if no envelope follows. Other errors are
 // final.
 func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
@@ -127,7 +127,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 		if r.failed != nil {
 			return nil, err
 		}
-		if errors.Is(err, ErrHole) {
+		if errors.Is(err, events.ErrHole) {
 			r.hold = min(max(2*r.hold, firstRetry), lastHold)
 			return nil, err
 		}

@@ -31,9 +31,9 @@ type Subscription struct {
 
 // Next returns the next envelopes, at least one, and together at most maxBytes as they stand in the log unless a
 // single one is larger. It waits for them as long as the context allows. The envelopes are shared: they must not
-// be changed. In front of a hole of the log it fails with [ErrHole], and so does each further call that finds it there still,
+// be changed. In front of a hole of the log it fails with [events.ErrHole], and so does each further call that finds it there still,
 // after a pause; one that finds it behind may return nothing. Other errors than that and the context's are final:
-// [ErrClosed], or that the log is not the one that the cursor was taken from, see [Log.CheckCursor].
+// [events.ErrClosed], or that the log is not the one that the cursor was taken from, see [Log.CheckCursor].
 func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -70,7 +70,7 @@ func (s *Subscription) shared(maxBytes int) (envs []*events.Envelope, grown chan
 	case s.failed != nil:
 		return nil, nil, s.failed
 	case s.ctx.Err() != nil:
-		return nil, nil, ErrClosed
+		return nil, nil, events.ErrClosed
 	case s.own != nil:
 		return nil, nil, nil
 	case !h.seated || s.cur.Seq < h.ring.base.Seq:
@@ -117,7 +117,7 @@ func (s *Subscription) alone(ctx context.Context, maxBytes int) ([]*events.Envel
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // the reading ends with either
 	envs, err := s.own.next(ctx, min(maxBytes, readBytes))
-	if s.held = errors.Is(err, ErrHole); err == nil && len(envs) == 0 {
+	if s.held = errors.Is(err, events.ErrHole); err == nil && len(envs) == 0 {
 		return nil, nil
 	}
 	if err != nil {
@@ -167,10 +167,10 @@ func (h *Hub) ending() error {
 	if h.err != nil {
 		return h.err
 	}
-	return ErrClosed
+	return events.ErrClosed
 }
 
-// Close ends the subscription. A Next under way returns [ErrClosed].
+// Close ends the subscription. A Next under way returns [events.ErrClosed].
 func (s *Subscription) Close() {
 	s.stop()
 	s.turn.Lock()

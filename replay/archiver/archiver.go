@@ -219,7 +219,7 @@ func (a *Archiver) wait(ctx context.Context, d time.Duration) bool {
 func hopeless(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,
-		eventlog.ErrClosed, archive.ErrDamaged, archive.ErrVersion,
+		events.ErrClosed, archive.ErrDamaged, archive.ErrVersion,
 	} {
 		if errors.Is(err, target) {
 			return true

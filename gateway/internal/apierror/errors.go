@@ -8,7 +8,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/operator"
 	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -62,7 +61,7 @@ var sentinels = []sentinel{
 		"the log refused the events for a reason that no retry will change; nothing was taken",
 	},
 	{
-		eventlog.ErrHole, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_HOLE, RetryLater,
+		events.ErrHole, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_HOLE, RetryLater,
 		"the log has lost envelopes, and what is demanded comes after them; reads without a position continue",
 	},
 	{
@@ -70,7 +69,7 @@ var sentinels = []sentinel{
 		"the log cannot be reached",
 	},
 	{
-		eventlog.ErrClosed, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, RetrySoon,
+		events.ErrClosed, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, RetrySoon,
 		"the log is closed",
 	},
 	{

@@ -121,7 +121,7 @@ func (s *Service) appendGood(
 			Text: "are together larger than the " + events.SizeText(events.MaxEnvelopeBytes) + " that one call takes",
 		})
 	}
-	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, eventlog.ErrClosed) {
+	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrClosed) {
 		f := apierror.Of(err)
 		f.Text += "; nothing was taken"
 		return took, nil, f
@@ -178,7 +178,7 @@ func (s *Service) awaitVisible(ctx context.Context, pos events.Position) error {
 		}
 		reason := skeinv1.Reason_REASON_NOT_CAUGHT_UP
 		switch {
-		case errors.Is(err, eventlog.ErrHole):
+		case errors.Is(err, events.ErrHole):
 			reason = skeinv1.Reason_REASON_LOG_HOLE
 		case ctx.Err() == nil:
 			reason = skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE

@@ -252,7 +252,7 @@ func (s *Service) WatchFailure(ctx context.Context, err error) error {
 		Text: "the log cannot be read at the moment",
 	}
 	switch {
-	case errors.Is(err, events.ErrLogUnavailable), errors.Is(err, eventlog.ErrClosed):
+	case errors.Is(err, events.ErrLogUnavailable), errors.Is(err, events.ErrClosed):
 		return f
 	case !errors.Is(err, events.ErrTrimmed):
 		return err

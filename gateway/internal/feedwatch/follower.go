@@ -48,7 +48,7 @@ func (f *follower) run(ctx context.Context) {
 func (f *follower) follow(ctx context.Context) error {
 	for {
 		envs, err := f.sub.Next(ctx, stepBytes)
-		if errors.Is(err, eventlog.ErrHole) || err == nil && len(envs) == 0 {
+		if errors.Is(err, events.ErrHole) || err == nil && len(envs) == 0 {
 			continue // the inbox is in front of it, too
 		}
 		if err != nil {
