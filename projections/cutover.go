@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
@@ -42,7 +40,7 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*St
 		err = ErrClosed
 	}
 	if err == nil {
-		err = errors.Join(o.FS.Rename(scratch, generationDir(o, o.Generation)), disk.SyncDir(o.FS, l.dir))
+		err = errors.Join(o.FS.Rename(scratch, GenerationDir(o, o.Generation)), disk.SyncDir(o.FS, l.dir))
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.FS.RemoveAll(scratch))
@@ -86,7 +84,7 @@ func (l *Live) OpenPrevious(ctx context.Context) (*Store, error) {
 		return nil, fmt.Errorf("%w of %s", ErrNoPrevious, l.name)
 	}
 	o := l.storeOptions(g.Previous)
-	if _, err := o.FS.Stat(generationDir(o, g.Previous)); err != nil {
+	if _, err := o.FS.Stat(GenerationDir(o, g.Previous)); err != nil {
 		return nil, fmt.Errorf("%w of %s: %w", ErrNoPrevious, l.name, err)
 	}
 	return l.openNext(o)
@@ -186,8 +184,8 @@ func (l *Live) CloseNext(next *Store) error {
 	}
 	l.next.Store(nil)
 	err := next.Close()
-	if next.generation != l.files.Load().Previous {
-		err = errors.Join(err, l.opts.FS.RemoveAll(next.dir))
+	if next.Generation() != l.files.Load().Previous {
+		err = errors.Join(err, l.opts.FS.RemoveAll(next.Dir()))
 	}
 	return err
 }
@@ -231,21 +229,21 @@ func (l *Live) CutOver(ctx context.Context, next *Store) (pause time.Duration, e
 	follower := l.followNext(next) //nolint:contextcheck // it follows for as long as Run runs
 	old := l.serving.Load()
 	if err := l.approach(ctx, old, next, follower); err != nil {
-		return 0, fmt.Errorf("cut over to generation %d of %s: %w", next.generation, l.name, err)
+		return 0, fmt.Errorf("cut over to generation %d of %s: %w", next.Generation(), l.name, err)
 	}
 	before := *l.files.Load()
 	after := before
-	after.Live, after.Partitions = next.generation, next.print.Partitions
+	after.Live, after.Partitions = next.Generation(), next.Fingerprint().Partitions
 	if !old.damaged() {
 		after.Previous = old.number
-	} else if after.Previous == next.generation {
+	} else if after.Previous == next.Generation() {
 		after.Previous = 0
 	}
 	if err := l.write(after); err != nil {
 		return 0, err
 	}
 	if pause, err = l.swap(ctx, old, next); err != nil {
-		err = fmt.Errorf("cut over to generation %d of %s: %w", next.generation, l.name, err)
+		err = fmt.Errorf("cut over to generation %d of %s: %w", next.Generation(), l.name, err)
 		if before.Live != 0 {
 			err = errors.Join(err, l.write(before))
 		}
@@ -253,7 +251,7 @@ func (l *Live) CutOver(ctx context.Context, next *Store) (pause time.Duration, e
 	}
 	l.retire(old, next) //nolint:contextcheck // likewise, and it ends with Close
 	if f := l.opts.Listener.CutOver; f != nil {
-		f(CutOverInfo{From: old.number, To: next.generation, Seq: next.life.Visible(), Pause: pause})
+		f(CutOverInfo{From: old.number, To: next.Generation(), Seq: next.Visible(), Pause: pause})
 	}
 	return pause, nil
 }
@@ -263,8 +261,7 @@ func (s *serving) damaged() bool {
 	if s.err != nil || s.store == nil {
 		return s.state == Failed
 	}
-	err := s.store.life.Failure()
-	return errors.Is(err, ErrCorrupt) || pebble.IsCorruptionError(err)
+	return s.store.Damaged()
 }
 
 // followNext has the next generation follow the log, if Run is running.
@@ -282,7 +279,7 @@ func (s *serving) shown() uint64 {
 	if s.store == nil {
 		return 0
 	}
-	return s.store.life.Visible()
+	return s.store.Visible()
 }
 
 // approach waits until the next generation has caught up, and has on disk what the old one has.
@@ -293,13 +290,13 @@ func (l *Live) approach(ctx context.Context, old *serving, next *Store, f *follo
 		}
 	}
 	for {
-		if err := next.reach(ctx, old.shown(), f != nil); err != nil {
+		if err := reach(ctx, next, old.shown(), f != nil); err != nil {
 			return err
 		}
 		if err := next.Flush(); err != nil {
 			return err
 		}
-		if old.store == nil || next.flush.flushed.Load().Seq >= old.store.flush.flushed.Load().Seq {
+		if old.store == nil || next.Flushed().Seq >= old.store.Flushed().Seq {
 			return nil
 		}
 	}
@@ -309,7 +306,7 @@ func (l *Live) approach(ctx context.Context, old *serving, next *Store, f *follo
 func (l *Live) awaitReady(ctx context.Context, next *Store, f *follower) error {
 	for {
 		l.told.mu.Lock()
-		changed, last := l.told.changed, l.told.reports[next.generation]
+		changed, last := l.told.changed, l.told.reports[next.Generation()]
 		l.told.mu.Unlock()
 		if last.state == Ready {
 			return nil
@@ -317,7 +314,7 @@ func (l *Live) awaitReady(ctx context.Context, next *Store, f *follower) error {
 		select {
 		case <-changed:
 		case <-f.done:
-			return errors.Join(ctx.Err(), ErrStopped, next.life.Failure())
+			return errors.Join(ctx.Err(), ErrStopped, next.Failure())
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -325,9 +322,9 @@ func (l *Live) awaitReady(ctx context.Context, next *Store, f *follower) error {
 }
 
 // reach waits until queries would see seq.
-func (s *Store) reach(ctx context.Context, seq uint64, following bool) error {
-	if !following && !s.life.Has(seq) {
-		return fmt.Errorf("%w: at %d, not at %d", ErrBehind, s.life.Visible(), seq)
+func reach(ctx context.Context, s *Store, seq uint64, following bool) error {
+	if !following && !s.Shows(seq) {
+		return fmt.Errorf("%w: at %d, not at %d", ErrBehind, s.Visible(), seq)
 	}
 	return s.WaitFor(ctx, seq)
 }
@@ -349,15 +346,14 @@ func (l *Live) swap(ctx context.Context, old *serving, next *Store) (pause time.
 // hold holds the old fold, and swaps if the next one gets there in time.
 func (l *Live) hold(ctx context.Context, old *serving, next *Store) (held time.Duration, swapped bool, err error) {
 	if old.store != nil {
-		old.store.folding.Lock()
-		defer old.store.folding.Unlock()
+		defer old.store.HoldFold()()
 	}
 	began := time.Now()
 	within, cancel := context.WithTimeout(ctx, maxHold)
 	defer cancel()
 	err = next.WaitFor(within, old.shown())
 	if err == nil {
-		l.serve(&serving{number: next.generation, store: next})
+		l.serve(&serving{number: next.Generation(), store: next})
 		swapped = true
 	} else if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		err = nil
@@ -380,7 +376,7 @@ func (l *Live) retire(old *serving, next *Store) {
 		defer close(done)
 		if old.store != nil {
 			l.unfollow(old.store)
-			if err := old.store.closeAfter(l.life.Done()); err != nil {
+			if err := old.store.CloseAfter(l.life.Done()); err != nil {
 				l.logger().Warn("the previous generation was not closed well", "generation", old.number, "error", err)
 			}
 		}

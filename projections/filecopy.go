@@ -263,14 +263,3 @@ func (s *Store) checkTable(ctx context.Context, name string) (size uint64, err e
 	}
 	return size, errors.Join(r.ValidateBlockChecksums(), r.Close())
 }
-
-// CheckFiles checks the files of the generation that serves, see [Store.CheckFiles].
-func (l *Live) CheckFiles(
-	ctx context.Context, dir string, rest func(context.Context, time.Duration) error,
-) (c FileCheck, err error) {
-	err = l.onStore(func(s *Store) (err error) {
-		c, err = s.CheckFiles(ctx, dir, rest)
-		return err
-	})
-	return c, err
-}

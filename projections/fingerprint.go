@@ -39,7 +39,7 @@ type Fingerprint struct {
 }
 
 func fingerprintOf(p Projection, held *events.Partitions) Fingerprint {
-	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion, Partitions: textOf(held)}
+	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion, Partitions: HeldText(held)}
 	kinds := slices.Clone(p.Kinds())
 	slices.Sort(kinds)
 	for _, k := range slices.Compact(kinds) {
@@ -51,16 +51,16 @@ func fingerprintOf(p Projection, held *events.Partitions) Fingerprint {
 	return f
 }
 
-// textOf returns a set as a fingerprint has it.
-func textOf(held *events.Partitions) string {
+// HeldText returns a set of partitions as a fingerprint has it; nil means all partitions.
+func HeldText(held *events.Partitions) string {
 	if held = partsOf(held); held == nil {
 		return ""
 	}
 	return held.String()
 }
 
-// heldOf returns the set of a fingerprint: nil for all partitions.
-func heldOf(text string) (*events.Partitions, error) {
+// ParseHeld parses the set of partitions of a fingerprint; nil means all partitions.
+func ParseHeld(text string) (*events.Partitions, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -163,22 +163,22 @@ func (s *Store) checkFingerprint() error {
 // hold has the store hold the set of its fingerprint, if it is to be opened as the one that it is.
 func (s *Store) hold(text string) error {
 	if s.opts.Partitioned {
-		held, err := heldOf(text)
+		held, err := ParseHeld(text)
 		if err != nil {
 			return err
 		}
-		s.holding.parts, s.print.Partitions = held, textOf(held)
+		s.holding.parts, s.print.Partitions = held, HeldText(held)
 		return nil
 	}
 	if s.opts.Partitions == nil && text != "" {
-		return partialError(s.dir, text)
+		return PartialError(s.dir, text)
 	}
 	return nil
 }
 
-// partialError is the [ErrPartial] of a directory.
-func partialError(dir, text string) error {
-	held, err := heldOf(text)
+// PartialError returns an [ErrPartial] about a directory whose store holds a set of partitions, as [HeldText] writes it.
+func PartialError(dir, text string) error {
+	held, err := ParseHeld(text)
 	if err != nil {
 		return err
 	}

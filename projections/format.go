@@ -108,7 +108,7 @@ func FinalizeFormat(fs FS, dir string, list []Projection, look bool) (done []Fin
 	for _, p := range list {
 		home := fs.PathJoin(dir, p.Name())
 		for _, n := range disk.ListGenerations(fs, home) {
-			found := generationDir(Options{FS: fs, Dir: dir, Projection: p}, n)
+			found := GenerationDir(Options{FS: fs, Dir: dir, Projection: p}, n)
 			from, err := engineFormat(fs, found)
 			if err != nil {
 				return nil, fmt.Errorf("the store of %s in %s: %w", p.Name(), found, err)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -80,7 +81,7 @@ type Live struct {
 	// building is set while a next generation has no store yet; next is one, or the previous one on its way back. They change under mu.
 	building atomic.Bool
 	next     atomic.Pointer[Store]
-	given    atomic.Int64 // numbers the copies of GiveRows
+	given    atomic.Int64 // numbers the copies of ExportPartitions
 	// mu guards what follows.
 	mu sync.Mutex
 	// run is set while Run is running.
@@ -136,18 +137,18 @@ func OpenLive(o LiveOptions) (*Live, error) {
 	}
 	p := o.New()
 	l := &Live{
-		opts: o, projection: p, name: p.Name(), print: fingerprintOf(p, nil), dir: o.FS.PathJoin(o.Dir, p.Name()),
+		opts: o, projection: p, name: p.Name(), print: FingerprintOf(p), dir: o.FS.PathJoin(o.Dir, p.Name()),
 	}
 	l.life, l.endLife = context.WithCancel(context.Background())
 	l.told.changed, l.told.reports = make(chan struct{}), map[uint32]report{}
 	g, found, err := disk.ReadGenerations(o.FS, l.dir)
 	if err == nil {
-		_, err = heldOf(g.Partitions)
+		_, err = ParseHeld(g.Partitions)
 	}
 	if err != nil {
 		g = disk.Generations{}
 		if o.Partitioned {
-			g.Partitions = textOf(&events.Partitions{})
+			g.Partitions = HeldText(&events.Partitions{})
 		}
 		l.files.Store(&g)
 		l.unknown = true
@@ -156,7 +157,7 @@ func OpenLive(o LiveOptions) (*Live, error) {
 		return l, nil
 	}
 	if !o.Partitioned && g.Partitions != "" {
-		return nil, partialError(generationDir(l.storeDir(), g.Live), g.Partitions)
+		return nil, PartialError(GenerationDir(l.storeDir(), g.Live), g.Partitions)
 	}
 	l.files.Store(&g)
 	if !o.ReadOnly {
@@ -176,10 +177,10 @@ func OpenLive(o LiveOptions) (*Live, error) {
 // noteHeld writes the set of the live generation to the file of generations, if it does not say it: a rebuild of files that cannot be
 // read goes by that.
 func (l *Live) noteHeld(g disk.Generations, found bool, s *Store) {
-	if found && g.Partitions == s.print.Partitions {
+	if found && g.Partitions == s.Fingerprint().Partitions {
 		return
 	}
-	g.Partitions = s.print.Partitions
+	g.Partitions = s.Fingerprint().Partitions
 	if err := l.write(g); err != nil {
 		l.logger().Warn("the set of partitions was not noted", "error", err)
 	}
@@ -230,8 +231,8 @@ func (l *Live) openServing(n uint32) (*serving, error) {
 	o := l.storeOptions(n)
 	store, err := Open(o)
 	switch {
-	case err == nil && store.outdated != "":
-		err = fmt.Errorf("%w: %w: %s", ErrOutdated, ErrFingerprint, store.outdated)
+	case err == nil && store.Outdated() != "":
+		err = fmt.Errorf("%w: %w: %s", ErrOutdated, ErrFingerprint, store.Outdated())
 		return &serving{number: n, store: store, err: err, state: Outdated}, nil
 	case err == nil:
 		return &serving{number: n, store: store}, nil
@@ -328,7 +329,7 @@ func (l *Live) Holds() events.Partitions {
 	if s := l.Serving(); s != nil {
 		return s.Holds()
 	}
-	held, err := heldOf(l.files.Load().Partitions)
+	held, err := ParseHeld(l.files.Load().Partitions)
 	if held == nil && err == nil {
 		return events.AllPartitions()
 	}
@@ -380,7 +381,7 @@ func (l *Live) View() (v *View, err error) {
 func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
 	return l.on(func(s *serving) error {
 		if s.err != nil {
-			if s.store != nil && s.store.life.Has(seq) {
+			if s.store != nil && s.store.Shows(seq) {
 				return nil
 			}
 			return s.err
@@ -398,6 +399,25 @@ func (l *Live) ViewAt(ctx context.Context, seq uint64) (v *View, err error) {
 	return v, err
 }
 
+// CheckFiles checks the files of the generation that serves, see [Store.CheckFiles].
+func (l *Live) CheckFiles(
+	ctx context.Context, dir string, rest func(context.Context, time.Duration) error,
+) (c FileCheck, err error) {
+	err = l.onStore(func(s *Store) (err error) {
+		c, err = s.CheckFiles(ctx, dir, rest)
+		return err
+	})
+	return c, err
+}
+
+// Engine reports how the storage engine of the generation that serves is.
+func (l *Live) Engine() (e Engine, ok bool) {
+	if s := l.Serving(); s != nil {
+		return s.Engine()
+	}
+	return Engine{}, false
+}
+
 // Repair writes repaired rows inside the fold of the live generation, see [Store.Repair].
 func (l *Live) Repair(ctx context.Context, f func(at events.Cursor, rows Reader, m *Repair) error) error {
 	return l.onStore(func(s *Store) error { return s.Repair(ctx, f) })
@@ -412,10 +432,7 @@ func (l *Live) Cursor() events.Cursor {
 	if s.store == nil {
 		return events.Cursor{}
 	}
-	if p := s.store.current.Load(); p != nil {
-		return p.cursor
-	}
-	return s.store.Cursor()
+	return s.store.ShownCursor()
 }
 
 // Rejects lists kept rejects as [Store.Rejects] does.
@@ -435,8 +452,8 @@ func (l *Live) Status() Status {
 		st = s.store.Status()
 	} else {
 		st = Status{Name: l.name, Version: l.print.Version, Fingerprint: l.print.String(), Generation: s.number}
-		st.DiskBytes = disk.DirectoryBytes(l.opts.FS, generationDir(l.storeDir(), s.number))
-		format, _ := FormatOf(l.opts.FS, generationDir(l.storeDir(), s.number)) // what is wrong with it is in the state
+		st.DiskBytes = disk.DirectoryBytes(l.opts.FS, GenerationDir(l.storeDir(), s.number))
+		format, _ := FormatOf(l.opts.FS, GenerationDir(l.storeDir(), s.number)) // what is wrong with it is in the state
 		st.Format = format.Engine
 	}
 	if s.err != nil && st.State != Failed && st.State != Stopped {
@@ -464,18 +481,12 @@ func (l *Live) Changed() <-chan struct{} {
 
 // Disk returns what the generation that serves takes on disk, and how much is free there.
 func (l *Live) Disk() (live, free uint64, err error) {
-	live = disk.DirectoryBytes(l.opts.FS, generationDir(l.storeDir(), l.serving.Load().number))
+	live = disk.DirectoryBytes(l.opts.FS, GenerationDir(l.storeDir(), l.serving.Load().number))
 	usage, err := l.opts.FS.GetDiskUsage(l.dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return live, math.MaxUint64, nil // a file system in memory
 	}
 	return live, usage.AvailBytes, err
-}
-
-// FreeDisk returns how many bytes are free where a directory is, and how many there are.
-func FreeDisk(dir string) (free, total uint64, err error) {
-	usage, err := vfs.Default.GetDiskUsage(dir)
-	return usage.AvailBytes, usage.TotalBytes, err
 }
 
 // storeDir are options that say where generations are.
@@ -512,7 +523,7 @@ func (l *Live) Run(ctx context.Context, subscribe SubscribeFunc) error {
 	if s.err != nil {
 		return s.err
 	}
-	if err := s.store.life.Failure(); err != nil {
+	if err := s.store.Failure(); err != nil {
 		return stoppedBy(err)
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
 // errUnlike means that the rows to be added are not a fold of the same log up to the same position as those that are there.
@@ -141,7 +140,7 @@ func (r *resizing) heldBy(db *pebble.DB) (held events.Partitions, err error) {
 	if err := json.Unmarshal(row, &was); err != nil {
 		return held, fmt.Errorf("%w: fingerprint: %w", ErrCorrupt, err)
 	}
-	parts, err := heldOf(was.Partitions)
+	parts, err := ParseHeld(was.Partitions)
 	if err != nil {
 		return held, err
 	}
@@ -384,41 +383,6 @@ func (r *resizing) isStoreRow(key []byte) bool {
 	return PartitionOf(r.p, key) == StoreWide && !bytes.Equal(key, fingerprintKey) && !IsCheckpoint(key)
 }
 
-// Fold names what rows depend on besides the log and the set of partitions: the hash of a fingerprint for all partitions.
-func (l *Live) Fold() string { return l.print.String() }
-
-// GiveRows calls do with the rows of some partitions, and with those of the store as a whole, as they are at one position, in the order of
-// their keys. Another process makes a store of them ([Live.TakeRows]), whose [Live.Fold] must be the same. It fails with
-// [ErrFingerprint] if that is another one, and with [ErrPartial] if the store does not hold all of the partitions.
-func (l *Live) GiveRows(ctx context.Context, fold string, of events.Partitions, do func(key, value []byte) error) (err error) {
-	s := l.Serving()
-	if s == nil || l.Status().Damaged {
-		return fmt.Errorf("%w: %s", ErrStopped, l.name)
-	}
-	if l.Fold() != fold {
-		return fmt.Errorf("%w: the fold of %s is %s, not %s", ErrFingerprint, l.name, l.Fold(), fold)
-	}
-	fs := l.opts.FS
-	dir := fs.PathJoin(l.dir, fmt.Sprint(disk.ShadowPrefix, "given-", l.given.Add(1)))
-	defer func() { err = errors.Join(err, fs.RemoveAll(dir)) }()
-	if _, err := s.Checkpoint(ctx, dir); err != nil {
-		return err
-	}
-	r := &resizing{ctx: ctx, fs: fs, p: l.opts.New()}
-	if r.db, err = openFiles(fs, dir, r.p, true); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.db.Close()) }()
-	held, err := r.heldBy(r.db)
-	if err != nil {
-		return err
-	}
-	if lacking := of.Without(&held); lacking.Len() > 0 {
-		return fmt.Errorf("%w: %s lacks %d of these partitions", ErrPartial, l.name, lacking.Len())
-	}
-	return r.give(&of, do)
-}
-
 // give walks over the rows of some partitions and of the store as a whole.
 func (r *resizing) give(of *events.Partitions, do func(key, value []byte) error) error {
 	it, err := r.db.NewIter(nil)
@@ -470,15 +434,31 @@ func (r *resizing) beyond(key []byte, partition int, of *events.Partitions) []by
 	}
 }
 
-// TakeRows makes a store of some partitions in a directory, which does not exist, of the rows that [Live.GiveRows] of another process
-// gives. The caller folds into it, closes it, and takes its files for [ResizeCopy].
-func (l *Live) TakeRows(
-	ctx context.Context, dir string, of events.Partitions, give func(do func(key, value []byte) error) error,
-) (s *Store, err error) {
-	o := l.storeOptions(1)
-	o.Dir, o.Partitions, o.Partitioned, o.Listener = dir, partsOf(&of), false, Listener{}
-	fs, files := o.FS, generationDir(o, 1)
-	r := &resizing{ctx: ctx, fs: fs, p: o.Projection, scratch: fs.PathJoin(dir, "tables")}
+// ExportRows calls do with the rows of some partitions, and with those of the store as a whole, in the order of their keys. The rows are
+// those of a copy in dir, which no one has open (see [Store.Checkpoint]). It fails with [ErrPartial] if the copy does not hold all of the
+// partitions.
+func ExportRows(ctx context.Context, fs FS, dir string, p Projection, of events.Partitions, do func(key, value []byte) error) (err error) {
+	r := &resizing{ctx: ctx, fs: fs, p: p}
+	if r.db, err = openFiles(fs, dir, r.p, true); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.db.Close()) }()
+	held, err := r.heldBy(r.db)
+	if err != nil {
+		return err
+	}
+	if lacking := of.Without(&held); lacking.Len() > 0 {
+		return fmt.Errorf("%w: %s lacks %d of these partitions", ErrPartial, p.Name(), lacking.Len())
+	}
+	return r.give(&of, do)
+}
+
+// ImportRows makes a store of some partitions, which does not exist, of the rows that [ExportRows] of another process gives, and opens it.
+// The options say where.
+func ImportRows(ctx context.Context, o Options, of events.Partitions, give func(do func(key, value []byte) error) error) (s *Store, err error) {
+	o.Generation, o.Partitions, o.Partitioned = 1, partsOf(&of), false
+	fs, files := o.FS, GenerationDir(o, 1)
+	r := &resizing{ctx: ctx, fs: fs, p: o.Projection, scratch: fs.PathJoin(o.Dir, "tables")}
 	if err := errors.Join(fs.MkdirAll(r.scratch, 0o700), fs.MkdirAll(files, 0o700)); err != nil {
 		return nil, err
 	}

@@ -200,11 +200,3 @@ func (s *Store) Engine() (e Engine, ok bool) {
 	}
 	return e, true
 }
-
-// Engine reports how the storage engine of the generation that serves is.
-func (l *Live) Engine() (e Engine, ok bool) {
-	if s := l.Serving(); s != nil {
-		return s.Engine()
-	}
-	return Engine{}, false
-}

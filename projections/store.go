@@ -194,7 +194,7 @@ func Open(opts Options) (*Store, error) {
 	if s.generation, err = pickGeneration(opts); err != nil {
 		return nil, err
 	}
-	s.dir = generationDir(opts, s.generation)
+	s.dir = GenerationDir(opts, s.generation)
 	if err := disk.CheckWhole(opts.FS, s.dir); err != nil {
 		return nil, fmt.Errorf("open the store of %s: %w", opts.Projection.Name(), err)
 	}
@@ -210,7 +210,8 @@ func Open(opts Options) (*Store, error) {
 	return s, nil
 }
 
-func generationDir(opts Options, generation uint32) string {
+// GenerationDir returns the directory of a generation of the projection of some options.
+func GenerationDir(opts Options, generation uint32) string {
 	return opts.FS.PathJoin(opts.Dir, opts.Projection.Name(), fmt.Sprintf("%06d", generation))
 }
 
@@ -225,7 +226,7 @@ func pickGeneration(opts Options) (uint32, error) {
 		pick = g.Live
 	}
 	if opts.ReadOnly {
-		if _, err := opts.FS.Stat(generationDir(opts, pick)); err != nil {
+		if _, err := opts.FS.Stat(GenerationDir(opts, pick)); err != nil {
 			return 0, fmt.Errorf("%w: %s in %s", ErrNoStore, opts.Projection.Name(), opts.Dir)
 		}
 	}
@@ -276,10 +277,11 @@ func (s *Store) WaitFor(ctx context.Context, seq uint64) error { return s.life.W
 // Close writes rows that are only in memory to disk, and closes the store. A failed store drops its rows in memory: they are
 // folded again; if the storage engine broke down, its memory and files are given up until the process ends. Close waits
 // for open views; those that stay open for ten seconds more are an error, and keep the files open.
-func (s *Store) Close() error { return s.closeAfter(nil) }
+func (s *Store) Close() error { return s.CloseAfter(nil) }
 
-// closeAfter is Close with views that may stay open until the channel is closed, and ten seconds more; nil means it is.
-func (s *Store) closeAfter(patience <-chan struct{}) error {
+// CloseAfter closes the store as [Store.Close] does, but lets views stay open until patience is closed, and ten seconds more. A nil patience counts
+// as closed.
+func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	s.folding.Lock()
 	if !s.life.Close() {
 		s.folding.Unlock()
@@ -320,4 +322,10 @@ func queryCacheOf(p Projection) QueryCache {
 		return w.NewQueryCache()
 	}
 	return nil
+}
+
+// FreeDisk returns how many bytes are free where a directory is, and how many there are.
+func FreeDisk(dir string) (free, total uint64, err error) {
+	usage, err := vfs.Default.GetDiskUsage(dir)
+	return usage.AvailBytes, usage.TotalBytes, err
 }

@@ -19,7 +19,7 @@ type Source struct {
 	Name string
 	// Has are the partitions whose rows it has.
 	Has events.Partitions
-	// Rows calls do with the rows of some partitions of a projection, see [projections.Live.GiveRows].
+	// Rows calls do with the rows of some partitions of a projection, see [projections.Live.ExportPartitions].
 	Rows func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error
 }
 
@@ -51,8 +51,8 @@ func (c *copying) take(ctx context.Context, wanted events.Partitions) error {
 		all.Go(func() error {
 			var err error
 			dir := c.live.FS().PathJoin(c.dir, fmt.Sprint(i))
-			stores[i], err = c.live.TakeRows(ctx, dir, from[i], func(do func(key, value []byte) error) error {
-				return s.Rows(ctx, c.live.Name(), c.live.Fold(), from[i], c.pacing(ctx, do))
+			stores[i], err = c.live.ImportPartitions(ctx, dir, from[i], func(do func(key, value []byte) error) error {
+				return s.Rows(ctx, c.live.Name(), c.live.FoldHash(), from[i], c.pacing(ctx, do))
 			})
 			if err != nil && ctx.Err() == nil {
 				c.o.Logger.Warn("rows are built from the log, since a node does not give them", "projection", c.live.Name(), "node", s.Name,

@@ -19,7 +19,7 @@ func (w *world) sourceOf(l *projections.Live) rebuild.Source {
 		Name: "node", Has: l.Holds(),
 		Rows: func(ctx context.Context, _, fold string, of events.Partitions, do func(key, value []byte) error) error {
 			defer w.publish(3) //nolint:contextcheck // the log goes on whatever becomes of the call
-			return l.GiveRows(ctx, fold, of, do)
+			return l.ExportPartitions(ctx, fold, of, do)
 		},
 	}
 }

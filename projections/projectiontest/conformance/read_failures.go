@@ -161,7 +161,7 @@ func takeRows(ctx context.Context, fs projections.FS, newProjection func() proje
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	taken, err := l.TakeRows(ctx, "taken", of, func(do func(key, value []byte) error) error { return l.GiveRows(ctx, l.Fold(), of, do) })
+	taken, err := l.ImportPartitions(ctx, "taken", of, func(do func(key, value []byte) error) error { return l.ExportPartitions(ctx, l.FoldHash(), of, do) })
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func (k keeper) Rows(
 	if err := k.Gives(epoch); err != nil {
 		return err
 	}
-	return live.GiveRows(ctx, fold, of, do)
+	return live.ExportPartitions(ctx, fold, of, do)
 }
 
 // buildErased builds the stores anew after an erasure, as an operation, so that operators see it and nothing works on the stores beside
