@@ -22,7 +22,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/seenservice"
 	"github.com/skein-feed/skein/gateway/internal/views"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -68,7 +68,7 @@ func (w *world) flushedAt(b *testing.B, at string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, store := range []*projections.Live{w.store, w.seen, w.counters} {
+	for _, store := range []*live.Live{w.store, w.seen, w.counters} {
 		if err := store.WaitFor(context.Background(), d.Position.Seq); err != nil {
 			b.Fatal(err)
 		}

@@ -27,7 +27,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/operator"
 	"github.com/skein-feed/skein/gateway/pagetoken"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -49,17 +49,17 @@ type Options struct {
 	// Hub reads the log for the stores, and knows how long it is. Required.
 	Hub *eventlog.Hub
 	// Graph is the graph projection. Required.
-	Graph *projections.Live
+	Graph *live.Live
 	// Inbox is the inbox projection. Without it FeedService answers "unimplemented".
-	Inbox *projections.Live
+	Inbox *live.Live
 	// Seen is the seen projection. Without it SeenService answers "unimplemented", and feeds hide nothing
 	// that was seen.
-	Seen *projections.Live
+	Seen *live.Live
 	// Counters is the counters projection. Without it CounterService answers "unimplemented".
-	Counters *projections.Live
+	Counters *live.Live
 	// Stores are all projections of the process, those above among them: readiness, status, metrics and Publish with VISIBLE
 	// are about all of them. Default: those above.
-	Stores []*projections.Live
+	Stores []*live.Live
 	// Operator does operations. Without it AdminService answers "unimplemented" but for GetStatus.
 	Operator operator.Operator
 	// Nodes returns the other nodes of a cluster that are alive. Without it the stores hold all partitions. It is called for each call that
@@ -171,7 +171,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	if len(o.Stores) == 0 {
-		for _, store := range []*projections.Live{o.Graph, o.Inbox, o.Seen, o.Counters} {
+		for _, store := range []*live.Live{o.Graph, o.Inbox, o.Seen, o.Counters} {
 			if store != nil {
 				o.Stores = append(o.Stores, store)
 			}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -91,6 +91,6 @@ func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingSt
 }
 
 // answers reports whether a projection has not stopped, and can be read.
-func answers(store *projections.Live) bool {
+func answers(store *live.Live) bool {
 	return store.Status().Answers()
 }

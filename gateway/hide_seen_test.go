@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/seen"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -213,7 +214,7 @@ func TestHideSeenAhead(t *testing.T) {
 		w.server.views.Seen.CaughtUp.Store(true)
 		w.server.views.Inbox.CaughtUp.Store(true)
 	}
-	fold := func(store *projections.Live, envelopes []*events.Envelope) {
+	fold := func(store *live.Live, envelopes []*events.Envelope) {
 		t.Helper()
 		if err := store.Serving().Fold(envelopes); err != nil {
 			t.Fatal(err)
@@ -298,7 +299,7 @@ func (c corrupt) Apply(ev events.Event, b *projections.Batch) error {
 func TestHideSeenThatIsCorrupt(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), played("ann", "1"))
-	store, err := projections.OpenLive(projections.LiveOptions{
+	store, err := live.Open(live.Options{
 		Options: projections.Options{Dir: t.TempDir()},
 		New:     func() projections.Projection { return corrupt{seen.New(seen.DefaultSettings())} },
 	})

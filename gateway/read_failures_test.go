@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -214,8 +215,8 @@ func (w *world) flushAndStopFolding(at string) {
 	}
 }
 
-func (w *world) stores() []*projections.Live {
-	return []*projections.Live{w.store, w.inbox, w.seen, w.counters}
+func (w *world) stores() []*live.Live {
+	return []*live.Live{w.store, w.inbox, w.seen, w.counters}
 }
 
 // dropCaches drops all that the stores keep in memory of rows. A repair does that, also one of a row that is right.

@@ -28,6 +28,7 @@ import (
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
@@ -53,10 +54,10 @@ type world struct {
 	log       *eventlog.Log
 	publisher *eventlog.Publisher
 	hub       *eventlog.Hub
-	store     *projections.Live
+	store     *live.Live
 	// inbox is nil in a world without feeds, seen and counters in one without those. The channels close when the store
 	// has caught up with the log.
-	inbox, seen, counters                *projections.Live
+	inbox, seen, counters                *live.Live
 	inboxReady, seenReady, countersReady <-chan struct{}
 	registry                             *prometheus.Registry
 	server                               *Server
@@ -208,9 +209,9 @@ func (w *world) begin(o worldOptions) {
 // openStores opens the stores, and closes them at the end of the test.
 func (w *world) openStores(o *worldOptions) {
 	w.t.Helper()
-	var stores []*projections.Live
-	open := func(p func() projections.Projection, changed func(projections.State, error)) *projections.Live {
-		stored := projections.LiveOptions{New: p, Options: projections.Options{
+	var stores []*live.Live
+	open := func(p func() projections.Projection, changed func(projections.State, error)) *live.Live {
+		stored := live.Options{New: p, Options: projections.Options{
 			FS: o.fs, Dir: w.t.TempDir(), Listener: projections.Listener{StateChanged: changed}, Partitioned: o.partitions != nil,
 		}}
 		if o.partitions != nil {
@@ -226,14 +227,14 @@ func (w *world) openStores(o *worldOptions) {
 			stored.Cache = projections.NewCache(max(o.cache, 0))
 			defer stored.Cache.Unref()
 		}
-		store, err := projections.OpenLive(stored)
+		store, err := live.Open(stored)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		stores = append(stores, store)
 		return store
 	}
-	watched := func(p func() projections.Projection) (*projections.Live, <-chan struct{}) {
+	watched := func(p func() projections.Projection) (*live.Live, <-chan struct{}) {
 		ready := make(chan struct{})
 		once := sync.OnceFunc(func() { close(ready) })
 		return open(p, func(st projections.State, _ error) {

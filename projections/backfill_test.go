@@ -8,6 +8,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 func backfill(kind events.Kind, subscribe string, offset uint64) events.Event {
@@ -47,9 +48,9 @@ func TestBackfillAcceptance(t *testing.T) {
 	}
 	var lists [][]events.Event
 	for _, step := range steps {
-		lists = append(lists, one(step.ev))
+		lists = append(lists, storetest.One(step.ev))
 	}
-	envs := logOf(lists...)
+	envs := storetest.Envelopes(lists...)
 	for name, restart := range map[string]bool{"running": false, "restarted each time": true} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
@@ -57,13 +58,13 @@ func TestBackfillAcceptance(t *testing.T) {
 			opts := projections.Options{FS: fs, Listener: projections.Listener{
 				Folded: func(i projections.FoldInfo) { info = i },
 			}}
-			s := open(t, opts)
+			s := storetest.OpenTally(t, opts)
 			for i, step := range steps {
 				if restart {
 					if err := s.Close(); err != nil {
 						t.Fatal(err)
 					}
-					s = open(t, opts)
+					s = storetest.OpenTally(t, opts)
 				}
 				if err := s.Fold(envs[i : i+1]); err != nil {
 					t.Fatal(err)
@@ -80,7 +81,7 @@ func TestBackfillAcceptance(t *testing.T) {
 // TestBackfillsClosed: a fold learns when no backfill can come any more.
 func TestBackfillsClosed(t *testing.T) {
 	play := events.Event{Kind: events.Played, User: "ann", Item: "x"}
-	envs := logOf([]events.Event{play, closed("old"), play}, []events.Event{closed(""), play}, one(play))
+	envs := storetest.Envelopes([]events.Event{play, closed("old"), play}, []events.Event{closed(""), play}, storetest.One(play))
 	rows := straight(t, envs).Own()
 	if len(rows) != 1 || rows[0].Value[7] != 4 || rows[0].Value[15] != 2 {
 		t.Errorf("want 4 plays, 2 of them after the closing:\n%v", rows)

@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // randomFollows returns envelopes of 100 follows each between so many users, of whom some have most followers.
@@ -20,11 +21,11 @@ func randomFollows(seed uint64, n, users int) []*events.Envelope {
 		for range 100 {
 			user, peer := strconv.Itoa(r.IntN(users)), strconv.FormatUint(popular.Uint64(), 10)
 			if user != peer {
-				lists[i] = append(lists[i], follow(user, peer))
+				lists[i] = append(lists[i], storetest.Follow(user, peer))
 			}
 		}
 	}
-	return logOf(lists...)
+	return storetest.Envelopes(lists...)
 }
 
 func benchStore(b *testing.B, p projections.Projection, cacheBytes int64) *projections.Store {

@@ -7,6 +7,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // TestPowerCuts cuts the power at every write to the file system: Pebble's log is off, so what survives is what was
@@ -39,9 +40,9 @@ func TestPowerCutsInLargeEvent(t *testing.T) {
 		{
 			{Kind: events.Played, User: "ann", Item: "x"}, // folded twice, it would count twice
 			{Kind: events.Served, User: "ann", Items: items},
-			follow("ann", "cid"),
+			storetest.Follow("ann", "cid"),
 		},
-		one(events.Event{Kind: events.Liked, User: "ann", Item: "x"}),
+		storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"}),
 		{
 			{Kind: events.Played, User: "ann", Item: "x"},
 			{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 3},
@@ -49,10 +50,10 @@ func TestPowerCutsInLargeEvent(t *testing.T) {
 			{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 4},
 			{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 4},
 		},
-		{{Kind: events.UserDeleted, User: "ann"}, follow("ann", "dan")},
+		{{Kind: events.UserDeleted, User: "ann"}, storetest.Follow("ann", "dan")},
 	}
 	bounds := projections.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10}
-	cuts := conformance.PowerCuts(t, newTally, logOf(lists...), bounds)
+	cuts := conformance.PowerCuts(t, newTally, storetest.Envelopes(lists...), bounds)
 	t.Logf("%+v", cuts)
 	if cuts.Partial == 0 || cuts.Fresh == 0 {
 		t.Errorf("%+v: no crash came before the first flush, or none into an event", cuts)

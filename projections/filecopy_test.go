@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // openCopy opens a copy that was made in DIR/tally/000001.
@@ -35,7 +36,7 @@ func TestCheckpointWhileFolding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
-			s := open(t, projections.Options{FS: fs, Bounds: bounds})
+			s := storetest.OpenTally(t, projections.Options{FS: fs, Bounds: bounds})
 			envs := tally.History(5, 500)
 			folded := make(chan error, 1)
 			steps := make(chan struct{})
@@ -95,11 +96,11 @@ func TestCheckpointInsideOfAnEvent(t *testing.T) {
 	}
 	var lists [][]events.Event
 	for range 100 {
-		lists = append(lists, one(events.Event{Kind: events.Served, User: "ann", Items: items}))
+		lists = append(lists, storetest.One(events.Event{Kind: events.Served, User: "ann", Items: items}))
 	}
-	envs := logOf(lists...)
+	envs := storetest.Envelopes(lists...)
 	fs := vfs.NewMem()
-	s := open(t, projections.Options{FS: fs, Bounds: projections.Bounds{BatchBytes: 1, FlushBytes: 4 << 10}})
+	s := storetest.OpenTally(t, projections.Options{FS: fs, Bounds: projections.Bounds{BatchBytes: 1, FlushBytes: 4 << 10}})
 	ctx, stop := context.WithCancel(t.Context())
 	folded := make(chan error, 1)
 	go func() {
@@ -138,7 +139,7 @@ func TestCheckpointInsideOfAnEvent(t *testing.T) {
 
 func TestCheckpointRefusals(t *testing.T) {
 	fs := vfs.NewMem()
-	s := open(t, projections.Options{FS: fs})
+	s := storetest.OpenTally(t, projections.Options{FS: fs})
 	envs := tally.History(2, 20)
 	conformance.Fold(t, s, envs)
 	t.Run("a cancelled call", func(t *testing.T) {
@@ -179,7 +180,7 @@ func TestCheckpointRefusals(t *testing.T) {
 
 func TestCheckpointOfAnEmptyStore(t *testing.T) {
 	fs := vfs.NewMem()
-	s := open(t, projections.Options{FS: fs})
+	s := storetest.OpenTally(t, projections.Options{FS: fs})
 	cursor, err := s.Checkpoint(t.Context(), "copy/tally/000001")
 	if err != nil || cursor != (events.Cursor{}) {
 		t.Fatalf("%+v, %v", cursor, err)

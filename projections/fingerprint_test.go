@@ -12,35 +12,23 @@ import (
 	"github.com/skein-feed/skein/projections/internal/tally"
 )
 
-// changed is a tally that differs in what the fingerprint is of.
-type changed struct {
-	*tally.Tally
-	version  uint32
-	kinds    []events.Kind
-	settings map[string]string
-}
-
-func (c changed) Version() uint32             { return c.version }
-func (c changed) Kinds() []events.Kind        { return c.kinds }
-func (c changed) Settings() map[string]string { return c.settings }
-
 func TestFingerprint(t *testing.T) {
 	kinds := tally.New().Kinds()
-	base := changed{tally.New(), 1, kinds, map[string]string{"copies": "5", "cap": "10"}}
+	base := tally.Variant{Tally: tally.New(), FoldVersion: 1, ReadKinds: kinds, FoldSettings: map[string]string{"copies": "5", "cap": "10"}}
 	for name, test := range map[string]struct {
-		change func(c *changed)
+		change func(c *tally.Variant)
 		want   string
 	}{
-		"same": {func(*changed) {}, ""},
-		"kinds in another order": {func(c *changed) {
-			c.kinds = append([]events.Kind{kinds[4]}, kinds[:4]...)
+		"same": {func(*tally.Variant) {}, ""},
+		"kinds in another order": {func(c *tally.Variant) {
+			c.ReadKinds = append([]events.Kind{kinds[4]}, kinds[:4]...)
 		}, ""},
-		"version":         {func(c *changed) { c.version = 2 }, "version was 1, is 2"},
-		"setting":         {func(c *changed) { c.settings = map[string]string{"copies": "6", "cap": "10"} }, `setting copies was "5", is "6"`},
-		"setting gone":    {func(c *changed) { c.settings = map[string]string{"copies": "5"} }, `setting cap was "10", is not set`},
-		"new setting":     {func(c *changed) { c.settings = map[string]string{"copies": "5", "cap": "10", "x": ""} }, `setting x was not set, is ""`},
-		"fewer kinds":     {func(c *changed) { c.kinds = kinds[:1] }, "is user_followed"},
-		"two differences": {func(c *changed) { c.version, c.settings = 7, nil }, `version was 1, is 7; setting cap was "10"`},
+		"version":         {func(c *tally.Variant) { c.FoldVersion = 2 }, "version was 1, is 2"},
+		"setting":         {func(c *tally.Variant) { c.FoldSettings = map[string]string{"copies": "6", "cap": "10"} }, `setting copies was "5", is "6"`},
+		"setting gone":    {func(c *tally.Variant) { c.FoldSettings = map[string]string{"copies": "5"} }, `setting cap was "10", is not set`},
+		"new setting":     {func(c *tally.Variant) { c.FoldSettings = map[string]string{"copies": "5", "cap": "10", "x": ""} }, `setting x was not set, is ""`},
+		"fewer kinds":     {func(c *tally.Variant) { c.ReadKinds = kinds[:1] }, "is user_followed"},
+		"two differences": {func(c *tally.Variant) { c.FoldVersion, c.FoldSettings = 7, nil }, `version was 1, is 7; setting cap was "10"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()

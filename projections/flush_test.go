@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // applying is a tally that reports whether it is folding an event.
@@ -33,7 +34,7 @@ func TestLargeEventWaitsForTheDisk(t *testing.T) {
 	for i := range items {
 		items[i] = "item" + string(rune('0'+i/10)) + string(rune('0'+i%10))
 	}
-	envs := logOf([]events.Event{{Kind: events.Served, User: "ann", Items: items}})
+	envs := storetest.Envelopes([]events.Event{{Kind: events.Served, User: "ann", Items: items}})
 	waits := make(chan struct{})
 	folded := make(chan struct{})
 	// The first table is written only when the fold waits, or has ended without.
@@ -48,7 +49,7 @@ func TestLargeEventWaitsForTheDisk(t *testing.T) {
 	}))
 	p := &applying{Tally: &tally.Tally{Copies: 50, Chunk: 7}}
 	inside := false
-	s := open(t, projections.Options{
+	s := storetest.OpenTally(t, projections.Options{
 		FS: fs, Projection: p, Bounds: projections.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10},
 		Listener: projections.Listener{Waited: sync.OnceFunc(func() {
 			inside = p.now

@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // TestFold runs the suite for all projections over a history with what is hard for the runtime. The golden file has
@@ -37,15 +38,15 @@ func TestFold(t *testing.T) {
 func TestEnvelopeIsCutOnlyWhereItIsLarge(t *testing.T) {
 	var list []events.Event
 	for i := range 100 {
-		list = append(list, follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
+		list = append(list, storetest.Follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
 	}
 	for _, test := range []struct{ bytes, commits int }{{1 << 20, 1}, {16 << 10, 1}, {4 << 10, 2}} {
 		var info projections.FoldInfo
-		s := open(t, projections.Options{
+		s := storetest.OpenTally(t, projections.Options{
 			Bounds:   projections.Bounds{BatchBytes: test.bytes},
 			Listener: projections.Listener{Folded: func(i projections.FoldInfo) { info = i }},
 		})
-		if err := s.Fold(logOf(list)); err != nil {
+		if err := s.Fold(storetest.Envelopes(list)); err != nil {
 			t.Fatal(err)
 		}
 		if info.Events != 100 || info.Envelopes != 1 || (info.Commits > 1) != (test.commits > 1) {
@@ -69,12 +70,12 @@ func (w *watched) Apply(ev events.Event, b *projections.Batch) error {
 func TestEnvelopeIsSeenWhole(t *testing.T) {
 	var list []events.Event
 	for i := range 100 {
-		list = append(list, follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
+		list = append(list, storetest.Follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
 	}
-	envs := logOf(one(follow("ann", "bob")), list)
+	envs := storetest.Envelopes(storetest.One(storetest.Follow("ann", "bob")), list)
 	w := &watched{tally.New(), func() {}}
 	var commits int
-	s := open(t, projections.Options{
+	s := storetest.OpenTally(t, projections.Options{
 		Projection: w, Bounds: projections.Bounds{BatchBytes: 1 << 10},
 		Listener: projections.Listener{Folded: func(i projections.FoldInfo) { commits = i.Commits }},
 	})
@@ -103,8 +104,8 @@ func TestFoldAnotherLog(t *testing.T) {
 		"without a log":   func(c *events.Cursor) { c.Log = events.LogID{} },
 		"but a new epoch": func(c *events.Cursor) { c.Epoch++ },
 	} {
-		s := open(t, projections.Options{})
-		envs := follows(2)
+		s := storetest.OpenTally(t, projections.Options{})
+		envs := storetest.Follows(2)
 		change(&envs[1].Cursor)
 		err := s.Fold(envs)
 		if name == "but a new epoch" {
@@ -122,7 +123,7 @@ func TestFoldAnotherLog(t *testing.T) {
 // TestFoldMissesTheEnvelopeInProgress: after a crash inside an event the log must still have it.
 func TestFoldMissesTheEnvelopeInProgress(t *testing.T) {
 	envs, fs := crashInside(t)
-	s := open(t, projections.Options{FS: fs, Bounds: projections.Bounds{BatchBytes: 1}})
+	s := storetest.OpenTally(t, projections.Options{FS: fs, Bounds: projections.Bounds{BatchBytes: 1}})
 	if _, err := s.View(); !errors.Is(err, projections.ErrNotReady) {
 		t.Fatalf("view inside an event: %v", err)
 	}
@@ -138,16 +139,16 @@ func crashInside(t *testing.T) ([]*events.Envelope, projections.FS) {
 	for i := range items {
 		items[i] = "item" + string(rune('0'+i/10)) + string(rune('0'+i%10))
 	}
-	envs := logOf(
-		one(follow("ann", "bob")),
-		[]events.Event{{Kind: events.Served, User: "ann", Items: items}, follow("ann", "dan")},
-		one(follow("ann", "cid")))
+	envs := storetest.Envelopes(
+		storetest.One(storetest.Follow("ann", "bob")),
+		[]events.Event{{Kind: events.Served, User: "ann", Items: items}, storetest.Follow("ann", "dan")},
+		storetest.One(storetest.Follow("ann", "cid")))
 	broken := tally.New()
 	broken.FailAt, broken.FailSlot = envs[1].Seq(), 1
 	fs := vfs.NewCrashableMem()
 	flushed := make(chan struct{}, 1000)
 	// The rows of the event fill several memtables, so the first that is flushed ends inside it.
-	s := open(t, projections.Options{
+	s := storetest.OpenTally(t, projections.Options{
 		FS: fs, Projection: broken, Bounds: projections.Bounds{BatchBytes: 1, FlushBytes: 8 << 10},
 		Listener: projections.Listener{Flushed: func(projections.FlushInfo) { flushed <- struct{}{} }},
 	})
@@ -159,7 +160,7 @@ func crashInside(t *testing.T) ([]*events.Envelope, projections.FS) {
 }
 
 func TestFailingFold(t *testing.T) {
-	envs := follows(5)
+	envs := storetest.Follows(5)
 	for name, p := range map[string]*tally.Tally{
 		"error": {Copies: 5, Chunk: 7, FailAt: envs[3].Seq()},
 		"panic": {Copies: 5, Chunk: 7, PanicAt: envs[3].Seq()},
@@ -169,7 +170,7 @@ func TestFailingFold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var told error
 			fs := vfs.NewMem()
-			s := open(t, projections.Options{FS: fs, Projection: p, Listener: projections.Listener{
+			s := storetest.OpenTally(t, projections.Options{FS: fs, Projection: p, Listener: projections.Listener{
 				StateChanged: func(_ projections.State, err error) { told = err },
 			}})
 			if err := errors.Join(s.Fold(envs[:2]), s.Flush()); err != nil { // an iterator that is left open holds a table
@@ -195,7 +196,7 @@ func TestFailingFold(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Opened with a fold that is right again, it continues where it was.
-			s = open(t, projections.Options{FS: fs})
+			s = storetest.OpenTally(t, projections.Options{FS: fs})
 			if err := s.Fold(envs); err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 const tallyDir = "data/tally/000001"
@@ -106,7 +107,7 @@ func TestNewStoresHavePinnedFormat(t *testing.T) {
 // TestFinalizeAllOrNothing: a store that is open keeps every other from being moved, and says so.
 func TestFinalizeAllOrNothing(t *testing.T) {
 	fs := vfs.NewMem()
-	s := open(t, projections.Options{FS: fs})
+	s := storetest.OpenTally(t, projections.Options{FS: fs})
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)
 	}

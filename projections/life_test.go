@@ -9,11 +9,12 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 func TestWaitFor(t *testing.T) {
-	envs := follows(40)
-	s := open(t, projections.Options{})
+	envs := storetest.Follows(40)
+	s := storetest.OpenTally(t, projections.Options{})
 	if err := s.WaitFor(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestWaitFor(t *testing.T) {
 }
 
 func TestWaitForNoLongerThanAsked(t *testing.T) {
-	s := open(t, projections.Options{})
+	s := storetest.OpenTally(t, projections.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := s.WaitFor(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {

@@ -11,6 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // careless is a tally that delivers every event to the partition of "ann".
@@ -22,12 +23,12 @@ func (careless) Route(_ *events.Event, to *events.Partitions) { to.AddHome("ann"
 func TestNotHeld(t *testing.T) {
 	var ann events.Partitions
 	ann.AddHome("ann")
-	s := open(t, projections.Options{FS: vfs.NewMem(), Projection: careless{tally.New()}, Partitions: &ann})
+	s := storetest.OpenTally(t, projections.Options{FS: vfs.NewMem(), Projection: careless{tally.New()}, Partitions: &ann})
 	defer conformance.Close(t, s)
 	follow := func(user string) []events.Event {
 		return []events.Event{{Kind: events.UserFollowed, User: user, Peer: "dee"}}
 	}
-	envs := logOf(follow("ann"), follow("bob"))
+	envs := storetest.Envelopes(follow("ann"), follow("bob"))
 	if err := s.Fold(envs[:1]); err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +42,8 @@ func TestOtherPartitions(t *testing.T) {
 	fs := vfs.NewMem()
 	var ann events.Partitions
 	ann.AddHome("ann")
-	conformance.Close(t, open(t, projections.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
-	conformance.Close(t, open(t, projections.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
+	conformance.Close(t, storetest.OpenTally(t, projections.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
+	conformance.Close(t, storetest.OpenTally(t, projections.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
 	_, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: tally.New()})
 	if !errors.Is(err, projections.ErrPartial) {
 		t.Errorf("%v", err)

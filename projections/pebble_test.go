@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // TestDiskFails: a disk that fails stops the projection for those who fold, read and wait, and the store can still be
@@ -75,7 +76,7 @@ func TestOpeningFails(t *testing.T) {
 			}
 			return nil
 		}))
-		s := open(t, projections.Options{FS: fs})
+		s := storetest.OpenTally(t, projections.Options{FS: fs})
 		conformance.Fold(t, s, envs[:50])
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -94,7 +95,7 @@ func TestOpeningFails(t *testing.T) {
 			}
 			return
 		}
-		s = open(t, projections.Options{FS: copied(t, disk)})
+		s = storetest.OpenTally(t, projections.Options{FS: copied(t, disk)})
 		conformance.Fold(t, s, envs)
 		conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "healed")
 	}
@@ -110,7 +111,7 @@ func testDiskFails(t *testing.T, hits func(op errorfs.Op) bool) {
 		}
 		return nil
 	}))
-	s := open(t, projections.Options{FS: fs, Bounds: projections.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}})
+	s := storetest.OpenTally(t, projections.Options{FS: fs, Bounds: projections.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}})
 	conformance.Fold(t, s, envs[:50])
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)
@@ -137,7 +138,7 @@ func testDiskFails(t *testing.T, hits func(op errorfs.Op) bool) {
 	if err := s.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	s = open(t, projections.Options{FS: disk.CrashClone(vfs.CrashCloneCfg{})})
+	s = storetest.OpenTally(t, projections.Options{FS: disk.CrashClone(vfs.CrashCloneCfg{})})
 	if c := s.Cursor(); c.Seq < envs[49].Seq() {
 		t.Errorf("at %d, %d was flushed", c.Seq, envs[49].Seq())
 	}
@@ -148,7 +149,7 @@ func testDiskFails(t *testing.T, hits func(op errorfs.Op) bool) {
 // TestCorruptTable: rows that cannot be read stop the projection (I11).
 func TestCorruptTable(t *testing.T) {
 	disk := vfs.NewMem()
-	s := open(t, projections.Options{FS: disk})
+	s := storetest.OpenTally(t, projections.Options{FS: disk})
 	conformance.Fold(t, s, tally.History(3, 200))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -190,7 +191,7 @@ func TestCompactionsWait(t *testing.T) {
 	envs := tally.History(3, 60)
 	for _, flushes := range []int{5, 40} {
 		fs := vfs.NewMem()
-		s := open(t, projections.Options{FS: fs})
+		s := storetest.OpenTally(t, projections.Options{FS: fs})
 		conformance.Fold(t, s, envs[:50])
 		row := conformance.RowsOf(t, s)[0]
 		if err := s.Close(); err != nil {
@@ -203,7 +204,7 @@ func TestCompactionsWait(t *testing.T) {
 			return err
 		})
 		compacted := make(chan struct{}, 1)
-		s = open(t, projections.Options{FS: fs, Listener: projections.Listener{Compacted: func(projections.FlushInfo) {
+		s = storetest.OpenTally(t, projections.Options{FS: fs, Listener: projections.Listener{Compacted: func(projections.FlushInfo) {
 			select {
 			case compacted <- struct{}{}:
 			default:

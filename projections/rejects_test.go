@@ -8,6 +8,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -19,11 +20,11 @@ func rejected(seq uint64, slot int) events.Reject {
 
 func TestRejects(t *testing.T) {
 	const n = projections.KeptRejects + 100
-	envs := logOf(make([][]events.Event, n)...)
+	envs := storetest.Envelopes(make([][]events.Event, n)...)
 	for i, env := range envs {
 		env.Rejects = []events.Reject{rejected(env.Seq(), i%5-1)}
 	}
-	s := open(t, projections.Options{})
+	s := storetest.OpenTally(t, projections.Options{})
 	list := func(after uint64, n int) ([]projections.KeptReject, uint64) {
 		t.Helper()
 		kept, total, err := s.Rejects(after, n)

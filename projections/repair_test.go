@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // damage changes the files of a closed store of a tally, and compacts nothing.
@@ -86,11 +87,11 @@ func damageSome(t testing.TB, fs vfs.FS) {
 func TestRepair(t *testing.T) {
 	envs := tally.History(13, 400)
 	fs := vfs.NewMem()
-	s := open(t, projections.Options{FS: fs})
+	s := storetest.OpenTally(t, projections.Options{FS: fs})
 	conformance.Fold(t, s, envs[:200])
 	conformance.Close(t, s)
 	damageSome(t, fs)
-	s = open(t, projections.Options{FS: fs})
+	s = storetest.OpenTally(t, projections.Options{FS: fs})
 	want := straight(t, envs[:200])
 	heard, err := s.View()
 	if err != nil {
@@ -121,13 +122,13 @@ func TestRepair(t *testing.T) {
 // TestRepairWhatIsInMemory: a row that the fold keeps a copy of is read anew, also where the copy is right and the disk is
 // not, and where it is the other way about.
 func TestRepairWhatIsInMemory(t *testing.T) {
-	envs := logOf(
-		one(follow("ann", "bob")), one(follow("ann", "cid")), one(follow("ann", "dan")),
-		one(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 5}),
-		one(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 6}),
-		one(follow("ann", "eve")), one(follow("zoe", "eve")),
+	envs := storetest.Envelopes(
+		storetest.One(storetest.Follow("ann", "bob")), storetest.One(storetest.Follow("ann", "cid")), storetest.One(storetest.Follow("ann", "dan")),
+		storetest.One(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 5}),
+		storetest.One(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 6}),
+		storetest.One(storetest.Follow("ann", "eve")), storetest.One(storetest.Follow("zoe", "eve")),
 	)
-	s := open(t, projections.Options{})
+	s := storetest.OpenTally(t, projections.Options{})
 	conformance.Fold(t, s, envs[:3])
 	// The count and the offset are wrong on purpose: what is folded next shows whether the fold has read them.
 	repair := func(heal func(m *projections.Repair)) error {
@@ -190,8 +191,8 @@ func rowsOfTag(t testing.TB, r projections.Reader, tag byte) (rows conformance.R
 
 func TestRepairRefuses(t *testing.T) {
 	fs := vfs.NewMem()
-	s := open(t, projections.Options{FS: fs})
-	conformance.Fold(t, s, follows(3))
+	s := storetest.OpenTally(t, projections.Options{FS: fs})
+	conformance.Fold(t, s, storetest.Follows(3))
 	before := conformance.RowsOf(t, s)
 	for _, key := range []string{"\xff\xff\x00", "\xff\xff\x01", "\xff\xff\x02"} {
 		err := s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *projections.Repair) error {
@@ -216,7 +217,7 @@ func TestRepairRefuses(t *testing.T) {
 	if err := s.Repair(t.Context(), nil); !errors.Is(err, projections.ErrClosed) {
 		t.Error(err)
 	}
-	s = open(t, projections.Options{FS: fs, ReadOnly: true})
+	s = storetest.OpenTally(t, projections.Options{FS: fs, ReadOnly: true})
 	if err := s.Repair(t.Context(), nil); !errors.Is(err, projections.ErrStopped) {
 		t.Error(err)
 	}
@@ -227,11 +228,11 @@ func TestRepairRefuses(t *testing.T) {
 func TestPowerCutsWhileRepairing(t *testing.T) {
 	envs := tally.History(14, 60)
 	disk := vfs.NewCrashableMem()
-	s := open(t, projections.Options{FS: disk})
+	s := storetest.OpenTally(t, projections.Options{FS: disk})
 	conformance.Fold(t, s, envs[:30])
 	conformance.Close(t, s)
 	damageSome(t, disk)
-	s = open(t, projections.Options{FS: disk})
+	s = storetest.OpenTally(t, projections.Options{FS: disk})
 	damaged := conformance.RowsOf(t, s)
 	conformance.Close(t, s)
 	healed := straight(t, envs[:30])
@@ -264,7 +265,7 @@ func TestPowerCutsWhileRepairing(t *testing.T) {
 		}
 		return nil
 	}}
-	s = open(t, projections.Options{FS: errorfs.Wrap(disk, cuts), Bounds: projections.Bounds{FlushBytes: 8 << 10}})
+	s = storetest.OpenTally(t, projections.Options{FS: errorfs.Wrap(disk, cuts), Bounds: projections.Bounds{FlushBytes: 8 << 10}})
 	if n, err := healAll(t, s, healed); err != nil || n == 0 {
 		t.Fatal(n, err)
 	}

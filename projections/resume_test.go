@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // TestResumeInsideEnvelope: a crash after a large event was committed in part, and some of that flushed. The events of
@@ -18,10 +19,10 @@ func TestResumeInsideEnvelope(t *testing.T) {
 	for i := range items {
 		items[i] = "item" + string(rune('a'+i%26)) + string(rune('a'+i/26))
 	}
-	envs := logOf([]events.Event{
+	envs := storetest.Envelopes([]events.Event{
 		{Kind: events.Played, User: "ann", Item: "x"},
 		{Kind: events.Served, User: "ann", Items: items},
-		follow("ann", "cid"),
+		storetest.Follow("ann", "cid"),
 	})
 	fs := vfs.NewCrashableMem()
 	// The fold has written some ten memtables, commit by commit, when it reaches the last event: whatever the first

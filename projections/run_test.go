@@ -17,119 +17,14 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
-// sliceLog is a log of envelopes in memory that grows.
-type sliceLog struct {
-	mu    sync.Mutex
-	envs  []*events.Envelope
-	grown chan struct{}
-	// most is how many envelopes are delivered at once.
-	most int
-	// err is what every subscription fails with; from are the cursors of all subscriptions, open how many are.
-	err  error
-	from []events.Cursor
-	open int
-	// subscribed gets each subscription, if a test waits for one.
-	subscribed chan struct{}
-}
-
-func newLog(envs ...*events.Envelope) *sliceLog {
-	return &sliceLog{envs: envs, grown: make(chan struct{}), subscribed: make(chan struct{}, 10), most: 50}
-}
-
-func (l *sliceLog) append(envs ...*events.Envelope) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.envs = append(l.envs, envs...)
-	close(l.grown)
-	l.grown = make(chan struct{})
-}
-
-func (l *sliceLog) subscribe(from events.Cursor) (projections.Subscription, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil {
-		return nil, l.err
-	}
-	l.from = append(l.from, from)
-	l.open++
-	l.subscribed <- struct{}{}
-	return &sliceReader{log: l, next: conformance.After(l.envs, from)}, nil
-}
-
-type sliceReader struct {
-	log  *sliceLog
-	next int
-}
-
-func (r *sliceReader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
-	for {
-		r.log.mu.Lock()
-		rest, grown, err := r.log.envs[r.next:], r.log.grown, r.log.err
-		r.log.mu.Unlock()
-		if err != nil {
-			return nil, err
-		}
-		n, bytes := 0, 0
-		for n < min(len(rest), r.log.most) && (n == 0 || bytes+rest[n].Bytes <= maxBytes) {
-			bytes += rest[n].Bytes
-			n++
-		}
-		if n > 0 {
-			r.next += n
-			return rest[:n], nil
-		}
-		select {
-		case <-grown:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-func (r *sliceReader) Head() uint64 {
-	r.log.mu.Lock()
-	defer r.log.mu.Unlock()
-	if len(r.log.envs) == 0 {
-		return 0
-	}
-	return r.log.envs[len(r.log.envs)-1].Seq()
-}
-
-func (r *sliceReader) Close() {
-	r.log.mu.Lock()
-	defer r.log.mu.Unlock()
-	r.log.open--
-}
-
-// states notes what a listener hears.
-type states struct {
-	mu   sync.Mutex
-	seen []projections.State
-}
-
-func (s *states) add(state projections.State, _ error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.seen = append(s.seen, state)
-}
-
-func (s *states) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var names []string
-	for _, state := range s.seen {
-		names = append(names, state.String())
-	}
-	return strings.Join(names, " ")
-}
-
 // start runs a store until the returned function is called, which returns what Run returned.
-func start(t *testing.T, s *projections.Store, log *sliceLog) (stop func() error) {
+func start(t *testing.T, s *projections.Store, log *storetest.Log) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, log.subscribe) }()
+	go func() { done <- s.Run(ctx, log.Subscribe) }()
 	var once sync.Once
 	var err error
 	stop = func() error {
@@ -145,11 +40,11 @@ func start(t *testing.T, s *projections.Store, log *sliceLog) (stop func() error
 
 func TestFoldRun(t *testing.T) {
 	envs := tally.History(5, 400)
-	log := newLog(envs[:200]...)
-	heard := &states{}
+	log := storetest.NewLog(envs[:200]...)
+	heard := &storetest.States{}
 	fs := vfs.NewMem()
-	opts := projections.Options{FS: fs, Listener: projections.Listener{StateChanged: heard.add}}
-	s := open(t, opts)
+	opts := projections.Options{FS: fs, Listener: projections.Listener{StateChanged: heard.Add}}
+	s := storetest.OpenTally(t, opts)
 	if st := s.Status(); st.State != projections.Starting {
 		t.Errorf("state %s before Run", st.State)
 	}
@@ -158,7 +53,7 @@ func TestFoldRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, env := range envs[200:300] {
-		log.append(env)
+		log.Append(env)
 		if err := s.WaitFor(t.Context(), env.Seq()); err != nil {
 			t.Fatal(err)
 		}
@@ -178,10 +73,10 @@ func TestFoldRun(t *testing.T) {
 	view(t, s) // rows are shown until the store is closed
 
 	// It continues where it was, from where it was.
-	log.append(envs[300:]...)
-	<-log.subscribed
+	log.Append(envs[300:]...)
+	<-log.Subscribed
 	stop = start(t, s, log)
-	<-log.subscribed
+	<-log.Subscribed
 	if err := s.WaitFor(t.Context(), envs[399].Seq()); err != nil {
 		t.Fatal(err)
 	}
@@ -192,15 +87,15 @@ func TestFoldRun(t *testing.T) {
 	if heard.String() != "catching_up ready stopped catching_up ready stopped" {
 		t.Errorf("states: %s", heard)
 	}
-	if log.open != 0 || len(log.from) != 2 || log.from[0] != (events.Cursor{}) || log.from[1] != envs[299].Cursor {
-		t.Errorf("%d subscriptions open, all from %+v", log.open, log.from)
+	if log.Open != 0 || len(log.From) != 2 || log.From[0] != (events.Cursor{}) || log.From[1] != envs[299].Cursor {
+		t.Errorf("%d subscriptions open, all from %+v", log.Open, log.From)
 	}
 }
 
 func TestReadyAtOnceOnAnEmptyLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, projections.Options{})
-		stop := start(t, s, newLog())
+		s := storetest.OpenTally(t, projections.Options{})
+		stop := start(t, s, storetest.NewLog())
 		synctest.Wait()
 		if st := s.Status(); st.State != projections.Ready || st.Behind != 0 || st.Lag(time.Now()) != 0 {
 			t.Errorf("%+v", st)
@@ -234,21 +129,21 @@ func (o *outrun) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		envs := tally.History(5, 100)
-		log := newLog(envs[:60]...)
-		s := open(t, projections.Options{})
+		log := storetest.NewLog(envs[:60]...)
+		s := storetest.OpenTally(t, projections.Options{})
 		var seen []string
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
 			done <- s.Run(ctx, func(from events.Cursor) (projections.Subscription, error) {
-				sub, err := log.subscribe(from)
+				sub, err := log.Subscribe(from)
 				return &outrun{Subscription: sub, asked: func(at uint64) {
 					seen = append(seen, fmt.Sprint(at, " ", s.Status().State))
 				}}, err
 			})
 		}()
 		synctest.Wait()
-		log.append(envs[60:]...)
+		log.Append(envs[60:]...)
 		synctest.Wait()
 		if st := s.Status(); st.Behind != envs[99].Seq() {
 			t.Errorf("%d behind, at %d", st.Behind, st.Cursor.Seq)
@@ -267,8 +162,8 @@ func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 // TestNotReadyInsideAnEvent: after a crash inside an event there is nothing to show before it is finished (I3).
 func TestNotReadyInsideAnEvent(t *testing.T) {
 	envs, fs := crashInside(t)
-	s := open(t, projections.Options{FS: fs})
-	log := newLog(envs[0])
+	s := storetest.OpenTally(t, projections.Options{FS: fs})
+	log := storetest.NewLog(envs[0])
 	stop := start(t, s, log)
 	if _, err := s.View(); !errors.Is(err, projections.ErrNotReady) {
 		t.Errorf("view: %v", err)
@@ -281,7 +176,7 @@ func TestNotReadyInsideAnEvent(t *testing.T) {
 	if st := s.Status(); st.State == projections.Ready {
 		t.Errorf("%+v", st)
 	}
-	log.append(envs[1:]...)
+	log.Append(envs[1:]...)
 	if err := s.WaitFor(t.Context(), envs[2].Seq()); err != nil {
 		t.Fatal(err)
 	}
@@ -294,11 +189,11 @@ func TestNotReadyInsideAnEvent(t *testing.T) {
 // TestRunFlushesInTime: rows within a minute, a position without rows within ten, and nothing when nothing is new.
 func TestRunFlushesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unread := one(events.Event{Kind: events.Liked, User: "ann", Item: "x"})
-		envs := logOf(one(follow("ann", "bob")), unread, unread, one(follow("ann", "cid")))
-		log := newLog()
+		unread := storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"})
+		envs := storetest.Envelopes(storetest.One(storetest.Follow("ann", "bob")), unread, unread, storetest.One(storetest.Follow("ann", "cid")))
+		log := storetest.NewLog()
 		var flushes atomic.Int64
-		s := open(t, projections.Options{Listener: projections.Listener{
+		s := storetest.OpenTally(t, projections.Options{Listener: projections.Listener{
 			Flushed: func(projections.FlushInfo) { flushes.Add(1) },
 		}})
 		stop := start(t, s, log)
@@ -312,15 +207,15 @@ func TestRunFlushesInTime(t *testing.T) {
 		}
 		check(61*time.Second, 0, 1) // the fingerprint
 		check(time.Hour, 0, 1)
-		log.append(envs[0])
+		log.Append(envs[0])
 		check(59*time.Second, 0, 1)
 		check(2*time.Second, 1, 2)
-		log.append(envs[1])
+		log.Append(envs[1])
 		check(5*time.Minute, 1, 2)
-		log.append(envs[2])
+		log.Append(envs[2])
 		check(6*time.Minute, 3, 3)
 		check(time.Hour, 3, 3)
-		log.append(envs[3])
+		log.Append(envs[3])
 		check(2*time.Minute, 4, 4)
 		if err := stop(); err != nil {
 			t.Fatal(err)
@@ -331,14 +226,14 @@ func TestRunFlushesInTime(t *testing.T) {
 // TestPositionIsFlushedByCount: many envelopes without a row for this store do not wait for the time.
 func TestPositionIsFlushedByCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unread := one(events.Event{Kind: events.Liked, User: "ann", Item: "x"})
-		envs := logOf(unread, unread, unread, unread, unread)
-		log := newLog(envs...)
-		s := open(t, projections.Options{Bounds: projections.Bounds{FlushEnvelopes: 3, FlushEvery: time.Second}})
+		unread := storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"})
+		envs := storetest.Envelopes(unread, unread, unread, unread, unread)
+		log := storetest.NewLog(envs...)
+		s := storetest.OpenTally(t, projections.Options{Bounds: projections.Bounds{FlushEnvelopes: 3, FlushEvery: time.Second}})
 		stop := start(t, s, log)
 		time.Sleep(3 * time.Second) //nolint:forbidigo // the clock is synctest's
 		synctest.Wait()
-		log.append(logOf(unread, unread, unread, unread, unread, unread)[5]) // to look again
+		log.Append(storetest.Envelopes(unread, unread, unread, unread, unread, unread)[5]) // to look again
 		synctest.Wait()
 		if got := s.Status().Flushed.Seq; got != 5 {
 			t.Errorf("position %d is on disk", got)
@@ -351,21 +246,21 @@ func TestPositionIsFlushedByCount(t *testing.T) {
 
 func TestRunFails(t *testing.T) {
 	boom := errors.New("boom")
-	envs := follows(4)
+	envs := storetest.Follows(4)
 	for name, test := range map[string]struct {
-		sabotage func(p *tally.Tally, l *sliceLog)
+		sabotage func(p *tally.Tally, l *storetest.Log)
 		want     error
 		seq      uint64
 	}{
-		"fold":      {func(p *tally.Tally, _ *sliceLog) { p.FailAt = 3 }, tally.ErrFails, 2},
-		"subscribe": {func(_ *tally.Tally, l *sliceLog) { l.err = boom }, boom, 0},
+		"fold":      {func(p *tally.Tally, _ *storetest.Log) { p.FailAt = 3 }, tally.ErrFails, 2},
+		"subscribe": {func(_ *tally.Tally, l *storetest.Log) { l.Err = boom }, boom, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, log := tally.New(), newLog(envs...)
-			log.most = 1
+			p, log := tally.New(), storetest.NewLog(envs...)
+			log.Most = 1
 			test.sabotage(p, log)
-			s := open(t, projections.Options{Projection: p})
-			err := s.Run(t.Context(), log.subscribe)
+			s := storetest.OpenTally(t, projections.Options{Projection: p})
+			err := s.Run(t.Context(), log.Subscribe)
 			if !errors.Is(err, test.want) || !errors.Is(err, projections.ErrStopped) {
 				t.Fatalf("%v, want %v", err, test.want)
 			}
@@ -373,8 +268,8 @@ func TestRunFails(t *testing.T) {
 				t.Errorf("wait: %v", err)
 			}
 			st := s.Status()
-			if st.State != projections.Failed || !errors.Is(st.Error, test.want) || st.Cursor.Seq != test.seq || log.open != 0 {
-				t.Errorf("%+v, %d subscriptions open", st, log.open)
+			if st.State != projections.Failed || !errors.Is(st.Error, test.want) || st.Cursor.Seq != test.seq || log.Open != 0 {
+				t.Errorf("%+v, %d subscriptions open", st, log.Open)
 			}
 		})
 	}
@@ -383,19 +278,16 @@ func TestRunFails(t *testing.T) {
 // TestRunFailsWhileWaiting: a log that fails under a quiet projection stops it and all who wait for it.
 func TestRunFailsWhileWaiting(t *testing.T) {
 	boom := errors.New("boom")
-	log := newLog(follows(1)...)
-	s := open(t, projections.Options{})
+	log := storetest.NewLog(storetest.Follows(1)...)
+	s := storetest.OpenTally(t, projections.Options{})
 	done := make(chan error)
-	go func() { done <- s.Run(t.Context(), log.subscribe) }()
+	go func() { done <- s.Run(t.Context(), log.Subscribe) }()
 	waited := make(chan error)
 	go func() { waited <- s.WaitFor(t.Context(), 2) }()
 	if err := s.WaitFor(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	log.mu.Lock()
-	log.err = boom
-	log.mu.Unlock()
-	log.append()
+	log.Fail(boom)
 	if err := <-done; !errors.Is(err, boom) {
 		t.Errorf("run: %v", err)
 	}

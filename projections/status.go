@@ -15,11 +15,11 @@ const (
 	Starting   = life.Starting
 	CatchingUp = life.CatchingUp
 	Ready      = life.Ready
-	// Rebuilding is a [Live] that is Ready while another generation is folded beside it: a rebuild, or a rollback.
+	// Rebuilding is a [live.Live] that is Ready while another generation is folded beside it: a rebuild, or a rollback.
 	Rebuilding = life.Rebuilding
 	Failed     = life.Failed
 	Stopped    = life.Stopped
-	// Outdated is a [Live] whose generation was built by another fold, or with other settings, than the program has: it does
+	// Outdated is a [live.Live] whose generation was built by another fold, or with other settings, than the program has: it does
 	// not continue, and answers from its last position, if its rows can be read, until it is rebuilt.
 	Outdated = life.Outdated
 	// Held is in front of a hole of the log ([events.ErrHole]): queries are answered from there, and the fold continues by
@@ -37,7 +37,7 @@ type Status struct {
 	Unreadable bool
 	// Damaged tells of a Failed one that its files or rows are, and not the log: a rebuild heals it.
 	Damaged bool
-	// Previous is the generation that a rollback would restore; 0 means none. Only a [Live] has it, as well as the states
+	// Previous is the generation that a rollback would restore; 0 means none. Only a [live.Live] has it, as well as the states
 	// Rebuilding and Outdated.
 	Previous uint32
 	State    State
@@ -104,7 +104,7 @@ type Listener struct {
 	Flushed, Compacted func(FlushInfo)
 	// Waited is called each time the fold begins to wait for flushes and compactions.
 	Waited func()
-	// CutOver is called when a [Live] has cut over to another generation.
+	// CutOver is called when a [live.Live] has cut over to another generation.
 	CutOver func(CutOverInfo)
 }
 

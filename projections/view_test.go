@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 func view(t testing.TB, s *projections.Store) *projections.View {
@@ -30,8 +31,8 @@ func view(t testing.TB, s *projections.Store) *projections.View {
 }
 
 func TestReaders(t *testing.T) {
-	envs := follows(10)
-	s := open(t, projections.Options{})
+	envs := storetest.Follows(10)
+	s := storetest.OpenTally(t, projections.Options{})
 	if err := s.Fold(envs); err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +84,8 @@ func TestReaders(t *testing.T) {
 
 // TestViewKeepsItsPosition: what is folded later is not seen, nor what is folded in part.
 func TestViewKeepsItsPosition(t *testing.T) {
-	envs := follows(3)
-	s := open(t, projections.Options{})
+	envs := storetest.Follows(3)
+	s := storetest.OpenTally(t, projections.Options{})
 	old := view(t, s)
 	if old.Cursor() != (events.Cursor{}) {
 		t.Errorf("an empty store is at %+v", old.Cursor())
@@ -112,7 +113,7 @@ func TestViewsWhileFolding(t *testing.T) {
 		n = 500
 	}
 	envs := tally.History(11, n)
-	s := open(t, projections.Options{Bounds: projections.Bounds{BatchBytes: 100, FlushBytes: 64 << 10}})
+	s := storetest.OpenTally(t, projections.Options{Bounds: projections.Bounds{BatchBytes: 100, FlushBytes: 64 << 10}})
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 3 {
@@ -179,7 +180,7 @@ func checkCounts(s *projections.Store) (seq uint64, err error) {
 }
 
 func TestViewMisuse(t *testing.T) {
-	s := open(t, projections.Options{})
+	s := storetest.OpenTally(t, projections.Options{})
 	v, err := s.View()
 	if err != nil {
 		t.Fatal(err)
@@ -195,8 +196,8 @@ func TestViewMisuse(t *testing.T) {
 
 // TestStoreClosesAfterViewLeftIteratorOpen: a query that panics may leave an iterator open that holds a table. The store can be closed.
 func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
-	s := open(t, projections.Options{})
-	if err := errors.Join(s.Fold(follows(3)), s.Flush()); err != nil {
+	s := storetest.OpenTally(t, projections.Options{})
+	if err := errors.Join(s.Fold(storetest.Follows(3)), s.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	v, err := s.View()
@@ -217,7 +218,7 @@ func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
 }
 
 func TestClosedStore(t *testing.T) {
-	s := open(t, projections.Options{})
+	s := storetest.OpenTally(t, projections.Options{})
 	v, err := s.View()
 	if err != nil {
 		t.Fatal(err)
@@ -245,13 +246,13 @@ func TestClosedStore(t *testing.T) {
 	if _, err := s.View(); !errors.Is(err, projections.ErrClosed) {
 		t.Errorf("view: %v", err)
 	}
-	if err := s.Fold(follows(1)); !errors.Is(err, projections.ErrClosed) {
+	if err := s.Fold(storetest.Follows(1)); !errors.Is(err, projections.ErrClosed) {
 		t.Errorf("fold: %v", err)
 	}
 	if err := s.Flush(); !errors.Is(err, projections.ErrClosed) {
 		t.Errorf("flush: %v", err)
 	}
-	if err := s.Run(t.Context(), newLog().subscribe); !errors.Is(err, projections.ErrClosed) {
+	if err := s.Run(t.Context(), storetest.NewLog().Subscribe); !errors.Is(err, projections.ErrClosed) {
 		t.Errorf("run: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -268,19 +269,19 @@ func TestReadOnly(t *testing.T) {
 		t.Fatalf("no store: %v", err)
 	}
 	opts.ReadOnly = false
-	s := open(t, opts)
-	if err := s.Fold(follows(2)); err != nil {
+	s := storetest.OpenTally(t, opts)
+	if err := s.Fold(storetest.Follows(2)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	opts.ReadOnly = true
-	s = open(t, opts)
+	s = storetest.OpenTally(t, opts)
 	if c := s.Status().Cursor; c.Seq != 2 {
 		t.Errorf("at %+v", c)
 	}
-	if err := s.Fold(follows(3)); !errors.Is(err, projections.ErrStopped) {
+	if err := s.Fold(storetest.Follows(3)); !errors.Is(err, projections.ErrStopped) {
 		t.Errorf("fold: %v", err)
 	}
 	if err := s.Flush(); err != nil {
@@ -314,7 +315,7 @@ func TestGenerations(t *testing.T) {
 		if g == 0 {
 			want = 1
 		}
-		s := open(t, projections.Options{FS: fs, Generation: g})
+		s := storetest.OpenTally(t, projections.Options{FS: fs, Generation: g})
 		if st := s.Status(); st.Generation != want && (g != 0 || st.Generation != 3) {
 			t.Errorf("generation %d, asked for %d", st.Generation, g)
 		}
@@ -322,7 +323,7 @@ func TestGenerations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := open(t, projections.Options{FS: fs})
+	s := storetest.OpenTally(t, projections.Options{FS: fs})
 	if st := s.Status(); st.Generation != 3 || s.Dir() != "data/tally/000003" {
 		t.Errorf("generation %d in %s, want the highest", st.Generation, s.Dir())
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // rowsAt returns the rows of a view but the checkpoint, and closes it.
@@ -38,7 +39,7 @@ func TestViewAt(t *testing.T) {
 	for name, bounds := range map[string]projections.Bounds{"default": {}, "steps": {BatchBytes: 1}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := open(t, projections.Options{Bounds: bounds})
+				s := storetest.OpenTally(t, projections.Options{Bounds: bounds})
 				var wg sync.WaitGroup
 				for seq := uint64(1); seq <= envs[len(envs)-1].Seq(); seq += 7 { // some have no envelope
 					wg.Go(func() {
@@ -65,8 +66,8 @@ func TestViewAt(t *testing.T) {
 }
 
 func TestViewAtOnce(t *testing.T) {
-	envs := follows(20)
-	s := open(t, projections.Options{})
+	envs := storetest.Follows(20)
+	s := storetest.OpenTally(t, projections.Options{})
 	conformance.Fold(t, s, envs[:10])
 	v, err := s.ViewAt(t.Context(), 10)
 	if err != nil || v.Cursor() != envs[9].Cursor {
@@ -83,9 +84,9 @@ func TestViewAtOnce(t *testing.T) {
 // TestViewAtEnds: a caller that gives up or is released leaves no view behind, or the store could not be closed.
 func TestViewAtEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		envs := follows(20)
+		envs := storetest.Follows(20)
 		fs := vfs.NewMem()
-		s := open(t, projections.Options{FS: fs})
+		s := storetest.OpenTally(t, projections.Options{FS: fs})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		expect := func(ctx context.Context, seq uint64, want error) {
@@ -106,10 +107,10 @@ func TestViewAtEnds(t *testing.T) {
 		conformance.Close(t, s)
 		wg.Wait()
 
-		s = open(t, projections.Options{FS: fs, Projection: &tally.Tally{Copies: 5, Chunk: 7, FailAt: 21}})
+		s = storetest.OpenTally(t, projections.Options{FS: fs, Projection: &tally.Tally{Copies: 5, Chunk: 7, FailAt: 21}})
 		expect(t.Context(), 32, tally.ErrFails)
 		synctest.Wait()
-		more := follows(21)
+		more := storetest.Follows(21)
 		if err := s.Fold(more[20:]); !errors.Is(err, tally.ErrFails) {
 			t.Error(err)
 		}
@@ -120,8 +121,8 @@ func TestViewAtEnds(t *testing.T) {
 // TestViewAtOfRun: a store whose Run has ended goes nowhere.
 func TestViewAtOfRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := newLog(follows(5)...)
-		s := open(t, projections.Options{})
+		log := storetest.NewLog(storetest.Follows(5)...)
+		s := storetest.OpenTally(t, projections.Options{})
 		stop := start(t, s, log)
 		var wg sync.WaitGroup
 		wg.Go(func() {

@@ -15,6 +15,7 @@ import (
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/live"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +30,7 @@ func service() (url string, stop func()) {
 	publisher, err := log.NewPublisher(eventlog.PublisherOptions{FailWhenFull: true})
 	must(err)
 	hub := eventlog.NewHub(log, eventlog.HubOptions{})
-	store, err := projections.OpenLive(projections.LiveOptions{
+	store, err := live.Open(live.Options{
 		Options: projections.Options{Dir: dir}, New: func() projections.Projection { return graph.New() },
 	})
 	must(err)

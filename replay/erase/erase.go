@@ -16,7 +16,7 @@ import (
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/rebuild"
@@ -36,7 +36,7 @@ type Options struct {
 	Archive   *archive.Archive
 	Archiver  Archiver
 	// Stores are all projections of the process. They are rebuilt from the scrubbed log, which Subscribe reads.
-	Stores    []*projections.Live
+	Stores    []*live.Live
 	Subscribe rebuild.SubscribeFunc
 	Rebuild   rebuild.Options
 	// Keeper takes a new snapshot, and all older ones in Bucket are removed. A nil Bucket means there are no snapshots; a nil Keeper

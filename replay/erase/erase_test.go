@@ -20,6 +20,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/archiver"
@@ -105,7 +106,7 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 	run(s.hub.Run)
 	run(arch.Run)
 	for _, p := range all.Makers(smallSettings()) {
-		l, err := projections.OpenLive(projections.LiveOptions{Options: projections.Options{Dir: filepath.Join(dir, "stores")}, New: p})
+		l, err := live.Open(live.Options{Options: projections.Options{Dir: filepath.Join(dir, "stores")}, New: p})
 		must(err)
 		s.o.Stores = append(s.o.Stores, l)
 		run(func(ctx context.Context) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/skein-feed/skein/events/atomicfile"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay/rebuild"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
@@ -43,7 +43,7 @@ type Part struct {
 	// Log, Archive and Stores are those of the process. Archive may be nil.
 	Log     *eventlog.Log
 	Archive *archive.Archive
-	Stores  []*projections.Live
+	Stores  []*live.Live
 	// Snapshots has the snapshots of the stores, whose keeper calls [Part.Erased]; nil means there are none.
 	Snapshots bucket.Bucket
 
@@ -74,7 +74,7 @@ func (p *Part) Open(dir string) error {
 	if err != nil {
 		return err
 	}
-	if p.mark = m; !found && !slices.ContainsFunc(p.Stores, func(s *projections.Live) bool { return s.Cursor().Seq > 0 }) {
+	if p.mark = m; !found && !slices.ContainsFunc(p.Stores, func(s *live.Live) bool { return s.Cursor().Seq > 0 }) {
 		if err := p.cleaned(p.Log.Epoch()); err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (p *Part) Gives(epoch uint32) error {
 func (p *Part) Wanted() <-chan struct{} { return p.wanted }
 
 func (p *Part) missedLocked() error {
-	holds := func(s *projections.Live) bool { held := s.Holds(); return held.Len() > 0 }
+	holds := func(s *live.Live) bool { held := s.Holds(); return held.Len() > 0 }
 	if p.mark.missed(p.Log) && slices.ContainsFunc(p.Stores, holds) {
 		return ErrMissed
 	}
@@ -243,7 +243,7 @@ func (p *Part) Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, 
 }
 
 // flush waits until every store has folded the log up to a sequence, and flushes them.
-func flush(ctx context.Context, stores []*projections.Live, seq uint64) error {
+func flush(ctx context.Context, stores []*live.Live, seq uint64) error {
 	for _, s := range stores {
 		err := s.WaitFor(ctx, seq)
 		if err == nil {
@@ -331,7 +331,7 @@ func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o reb
 
 // buildAnew rebuilds stores: tables and manifests of the old generations still have the keys of deleted rows.
 func buildAnew(
-	ctx context.Context, stores []*projections.Live, subscribe rebuild.SubscribeFunc, o rebuild.Options,
+	ctx context.Context, stores []*live.Live, subscribe rebuild.SubscribeFunc, o rebuild.Options,
 ) (lines []string, err error) {
 	for _, s := range stores {
 		report, err := rebuild.Rebuild(ctx, s, subscribe, o)

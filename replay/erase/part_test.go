@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/rebuild"
@@ -84,7 +85,7 @@ func (s *service) start(dir string) *peer {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for _, makes := range all.Makers(smallSettings()) {
-		l, err := projections.OpenLive(projections.LiveOptions{Options: projections.Options{Dir: filepath.Join(dir, "stores")}, New: makes})
+		l, err := live.Open(live.Options{Options: projections.Options{Dir: filepath.Join(dir, "stores")}, New: makes})
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ type Source struct {
 	Name string
 	// Has are the partitions whose rows it has.
 	Has events.Partitions
-	// Rows calls do with the rows of some partitions of a projection, see [projections.Live.ExportPartitions].
+	// Rows calls do with the rows of some partitions of a projection, see [live.Live.ExportPartitions].
 	Rows func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error
 }
 

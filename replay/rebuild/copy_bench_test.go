@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
@@ -37,7 +38,7 @@ func BenchmarkResizeCopies(b *testing.B) {
 	_ = second.Each(func(p uint8) error { both.Add(p); return nil })
 	for _, p := range all.Makers(all.Settings{}) {
 		from, l := w.open(p, projections.Options{Partitioned: true}), w.open(p, projections.Options{Partitioned: true})
-		for store, of := range map[*projections.Live]events.Partitions{from: second, l: first} {
+		for store, of := range map[*live.Live]events.Partitions{from: second, l: first} {
 			if _, err := rebuild.Resize(b.Context(), store, of, w.subscribeKinds, rebuild.Options{}); err != nil {
 				b.Fatal(err)
 			}

@@ -10,11 +10,12 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
 // sourceOf is a node that has a projection. The log goes on whenever it has given rows.
-func (w *world) sourceOf(l *projections.Live) rebuild.Source {
+func (w *world) sourceOf(l *live.Live) rebuild.Source {
 	return rebuild.Source{
 		Name: "node", Has: l.Holds(),
 		Rows: func(ctx context.Context, _, fold string, of events.Partitions, do func(key, value []byte) error) error {
@@ -34,7 +35,7 @@ func (w *world) tailOf(from events.Cursor, kinds events.KindSet) (projections.Su
 
 // resize returns what was logged, and the report.
 func resize(
-	t *testing.T, l *projections.Live, to events.Partitions, subscribe rebuild.SubscribeFunc, sources ...rebuild.Source,
+	t *testing.T, l *live.Live, to events.Partitions, subscribe rebuild.SubscribeFunc, sources ...rebuild.Source,
 ) (logged, report string) {
 	t.Helper()
 	var b strings.Builder

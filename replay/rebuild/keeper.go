@@ -7,6 +7,7 @@ import (
 
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 )
 
 const (
@@ -17,7 +18,7 @@ const (
 
 // Keeper rebuilds a projection that cannot continue: it is damaged, or outdated.
 type Keeper struct {
-	Live *projections.Live
+	Live *live.Live
 	// Heal rebuilds what is damaged: files that cannot be opened or read, rows that cannot be.
 	Heal bool
 	// Adopt rebuilds what was built by another version or with other settings than the program has.

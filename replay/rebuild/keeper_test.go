@@ -9,6 +9,7 @@ import (
 
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
@@ -51,7 +52,7 @@ func TestKeeper(t *testing.T) {
 	}
 	stopReading()
 	cancel()
-	if err := <-done; err != nil || !errors.Is(why, projections.ErrOutdated) {
+	if err := <-done; err != nil || !errors.Is(why, live.ErrOutdated) {
 		t.Errorf("%v, for %v", err, why)
 	}
 	w.wantRows(l, w.publish(1))

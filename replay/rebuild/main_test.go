@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -126,7 +127,7 @@ func (w *world) envelopes(seq uint64) (envs []*events.Envelope) {
 }
 
 // lives opens every projection, each on a file system of its own, and has them follow the log.
-func (w *world) lives(o projections.Options) (lives []*projections.Live) {
+func (w *world) lives(o projections.Options) (lives []*live.Live) {
 	w.t.Helper()
 	for _, p := range all.Makers(all.Settings{}) {
 		lives = append(lives, w.open(p, o))
@@ -134,13 +135,13 @@ func (w *world) lives(o projections.Options) (lives []*projections.Live) {
 	return lives
 }
 
-func (w *world) open(p func() projections.Projection, o projections.Options) *projections.Live {
+func (w *world) open(p func() projections.Projection, o projections.Options) *live.Live {
 	w.t.Helper()
 	if o.FS == nil {
 		o.FS = vfs.NewMem()
 	}
 	o.Dir = "data"
-	l, err := projections.OpenLive(projections.LiveOptions{Options: o, New: p})
+	l, err := live.Open(live.Options{Options: o, New: p})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func (w *world) open(p func() projections.Projection, o projections.Options) *pr
 }
 
 // run has a projection follow the log until it is closed, with the test at the latest.
-func (w *world) run(l *projections.Live) {
+func (w *world) run(l *live.Live) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -164,7 +165,7 @@ func (w *world) run(l *projections.Live) {
 }
 
 // wantRows compares a projection with a straight fold of the log up to a sequence that it has reached.
-func (w *world) wantRows(l *projections.Live, seq uint64) {
+func (w *world) wantRows(l *live.Live, seq uint64) {
 	w.t.Helper()
 	if err := l.WaitFor(w.t.Context(), seq); err != nil {
 		w.t.Fatal(l.Name(), err)
@@ -182,7 +183,7 @@ func (w *world) wantRows(l *projections.Live, seq uint64) {
 
 // reading reads a projection all the time, a thousand times a second at most, and rests nine times as long as a read took, which leaves
 // the processors to what is tested: no read may fail, and none may show an older position than the one before.
-func (w *world) reading(l *projections.Live) (stop func() (reads int)) {
+func (w *world) reading(l *live.Live) (stop func() (reads int)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	n := 0
@@ -203,7 +204,7 @@ func (w *world) reading(l *projections.Live) (stop func() (reads int)) {
 
 var errBack = errors.New("the position went back")
 
-func (w *world) read(ctx context.Context, l *projections.Live, last *uint64) (err error) {
+func (w *world) read(ctx context.Context, l *live.Live, last *uint64) (err error) {
 	if err := l.WaitFor(ctx, *last); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay"
 )
 
@@ -39,7 +40,7 @@ type Step struct {
 }
 
 // Plan lists the projections that do not continue and would be rebuilt.
-func Plan(lives []*projections.Live, log Log) (steps []Step, err error) {
+func Plan(lives []*live.Live, log Log) (steps []Step, err error) {
 	rate := log.Rate
 	if rate <= 0 {
 		rate = assumedRate
@@ -47,17 +48,17 @@ func Plan(lives []*projections.Live, log Log) (steps []Step, err error) {
 	if share := log.Pace.Share; share > 0 && share < 1 {
 		rate *= share
 	}
-	for _, live := range lives {
-		st := live.Status()
+	for _, serving := range lives {
+		st := serving.Status()
 		if st.State != projections.Outdated && !st.Damaged {
 			continue
 		}
-		need, free, err := needed(live, live.Holds(), log.Bytes)
+		need, free, err := needed(serving, serving.Holds(), log.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", live.Name(), err)
+			return nil, fmt.Errorf("%s: %w", serving.Name(), err)
 		}
 		s := Step{
-			Name: live.Name(), Generation: st.Generation, Answers: st.Answers(), Envelopes: log.Head,
+			Name: serving.Name(), Generation: st.Generation, Answers: st.Answers(), Envelopes: log.Head,
 			Time: time.Duration(float64(log.Bytes) / rate * float64(time.Second)).Round(time.Second),
 			Need: need, Free: free,
 		}

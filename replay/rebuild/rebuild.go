@@ -10,6 +10,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/worker"
 )
@@ -77,43 +78,43 @@ func (o Options) withDefaults() Options {
 }
 
 // Rebuild builds the next generation of a projection, beside the one that serves and with the same partitions, and cuts over to it.
-// [projections.Live.Run] must be running, so that the new generation follows the log to the moment of the cut-over and on. When it fails,
+// [live.Live.Run] must be running, so that the new generation follows the log to the moment of the cut-over and on. When it fails,
 // or the context ends, what was built is deleted: the next Rebuild begins anew. The report is for people.
-func Rebuild(ctx context.Context, live *projections.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
+func Rebuild(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
 	o = o.withDefaults()
-	if err := checkDisk(live, live.Holds(), o); err != nil {
-		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
+	if err := checkDisk(serving, serving.Holds(), o); err != nil {
+		return "", fmt.Errorf("rebuild %s: %w", serving.Name(), err)
 	}
-	r := run{live: live, o: o, began: time.Now()}
-	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.build(ctx, subscribe, dir, live.Holds(), nil) }); err != nil {
-		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
+	r := run{live: serving, o: o, began: time.Now()}
+	if r.next, err = serving.BuildNext(ctx, func(dir string) error { return r.build(ctx, subscribe, dir, serving.Holds(), nil) }); err != nil {
+		return "", fmt.Errorf("rebuild %s: %w", serving.Name(), err)
 	}
 	if report, err = r.all(ctx, subscribe); err != nil {
-		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
+		return "", fmt.Errorf("rebuild %s: %w", serving.Name(), err)
 	}
 	return report, nil
 }
 
 // Rollback goes back to the previous generation: it folds what that has missed, and cuts over to it. The generation that
-// served until then becomes the previous one. It fails with [projections.ErrNoPrevious] if there is none, and with
+// served until then becomes the previous one. It fails with [live.ErrNoPrevious] if there is none, and with
 // [projections.ErrFingerprint] if the previous one is of another version of the program, or has other settings: then that
 // version, or those settings, are to be started first.
-func Rollback(ctx context.Context, live *projections.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
+func Rollback(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
 	o = o.withDefaults()
-	next, err := live.OpenPrevious(ctx)
+	next, err := serving.OpenPrevious(ctx)
 	if err != nil {
-		return "", fmt.Errorf("roll back %s: %w", live.Name(), err)
+		return "", fmt.Errorf("roll back %s: %w", serving.Name(), err)
 	}
-	r := run{live: live, next: next, o: o, began: time.Now(), from: next.Cursor().Seq}
+	r := run{live: serving, next: next, o: o, began: time.Now(), from: next.Cursor().Seq}
 	if report, err = r.all(ctx, subscribe); err != nil {
-		return "", fmt.Errorf("roll back %s: %w", live.Name(), err)
+		return "", fmt.Errorf("roll back %s: %w", serving.Name(), err)
 	}
 	return report, nil
 }
 
 // run is one rebuild or rollback.
 type run struct {
-	live *projections.Live
+	live *live.Live
 	next *projections.Store
 	o    Options
 	// began and from are the time and the sequence at which it began.
@@ -223,20 +224,20 @@ func (r *run) shown(seq uint64) bool {
 }
 
 // checkDisk refuses what would fill the disk.
-func checkDisk(live *projections.Live, held events.Partitions, o Options) error {
-	need, free, err := needed(live, held, o.LogBytes)
+func checkDisk(serving *live.Live, held events.Partitions, o Options) error {
+	need, free, err := needed(serving, held, o.LogBytes)
 	if err != nil {
 		return fmt.Errorf("free disk: %w", err)
 	}
-	return replay.CheckRoom("a rebuild of "+live.Name(), need+o.Margin, free)
+	return replay.CheckRoom("a rebuild of "+serving.Name(), need+o.Margin, free)
 }
 
 // needed returns what a generation of some partitions takes while it is built, and what is free.
-func needed(live *projections.Live, held events.Partitions, logBytes uint64) (need, free uint64, err error) {
-	size, free, err := live.Disk()
-	of, n := live.Holds(), uint64(held.Len())
+func needed(serving *live.Live, held events.Partitions, logBytes uint64) (need, free uint64, err error) {
+	size, free, err := serving.Disk()
+	of, n := serving.Holds(), uint64(held.Len())
 	need = replay.Room(size * n / max(1, uint64(of.Len())))
-	if st := live.Status(); st.Cursor.Seq == 0 || st.State == projections.Failed || of.Len() == 0 {
+	if st := serving.Status(); st.Cursor.Seq == 0 || st.State == projections.Failed || of.Len() == 0 {
 		// What is there may be only a part of what the next generation will be.
 		need = max(need, perLogByte*logBytes*n/events.NumPartitions)
 	}

@@ -16,13 +16,14 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
 // load publishes as fast as projections follow, a thousand envelopes whenever more is called. A log that grew without end as fast as
 // it can be folded might stay out of the reach of a rebuild for ever.
-func (w *world) load(lives []*projections.Live) (more, stop func()) {
+func (w *world) load(lives []*live.Live) (more, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done, called, most := make(chan struct{}), make(chan struct{}, 100), 50
 	if testing.Short() {
@@ -277,7 +278,7 @@ func TestBrokenStore(t *testing.T) {
 func TestRollbackWithoutPrevious(t *testing.T) {
 	w := newWorld(t)
 	l := w.open(newGraph, projections.Options{})
-	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, projections.ErrNoPrevious) {
+	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, live.ErrNoPrevious) {
 		t.Errorf("%v", err)
 	}
 }

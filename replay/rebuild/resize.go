@@ -8,13 +8,14 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 )
 
 // errWhole is of a projection whose generations hold all partitions.
 var errWhole = errors.New("it is no projection of a node of a cluster, so it holds all partitions")
 
 // Resize makes a projection hold other partitions. It makes the next generation, which holds them, beside the one that serves, and cuts
-// over to it, as [Rebuild] does; [projections.Live.Run] must be running. Until then, and for ever if it fails or is interrupted, the
+// over to it, as [Rebuild] does; [live.Live.Run] must be running. Until then, and for ever if it fails or is interrupted, the
 // generation that serves continues with its partitions. Views that are open keep theirs. The report is for people.
 //
 // The next generation begins as a copy of the one that serves: of links to its files, in which rows of partitions that are not to be held
@@ -24,27 +25,27 @@ var errWhole = errors.New("it is no projection of a node of a cluster, so it hol
 //
 // A projection that is new, and holds no partition, is resized like any other, and so is one that is to hold none. One that holds the
 // partitions already is left as it is.
-func Resize(ctx context.Context, live *projections.Live, to events.Partitions, subscribe SubscribeFunc, o Options) (
+func Resize(ctx context.Context, serving *live.Live, to events.Partitions, subscribe SubscribeFunc, o Options) (
 	report string, err error,
 ) {
 	o = o.withDefaults()
-	from := live.Holds()
+	from := serving.Holds()
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("resize %s from %d partitions to %d: %w", live.Name(), from.Len(), to.Len(), err)
+			err = fmt.Errorf("resize %s from %d partitions to %d: %w", serving.Name(), from.Len(), to.Len(), err)
 		}
 	}()
-	if !live.Partitioned() {
+	if !serving.Partitioned() {
 		return "", errWhole
 	}
 	if from == to {
 		return fmt.Sprintf("it holds these %d partitions already", to.Len()), nil
 	}
-	if err := checkDisk(live, to, o); err != nil {
+	if err := checkDisk(serving, to, o); err != nil {
 		return "", err
 	}
-	r := run{live: live, o: o, began: time.Now()}
-	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.resize(ctx, subscribe, dir, to) }); err != nil {
+	r := run{live: serving, o: o, began: time.Now()}
+	if r.next, err = serving.BuildNext(ctx, func(dir string) error { return r.resize(ctx, subscribe, dir, to) }); err != nil {
 		return "", err
 	}
 	if r.copied {

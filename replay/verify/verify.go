@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Store is the live store: a [projections.Store], or a [projections.Live] with several generations.
+// Store is the live store: a [projections.Store], or a [live.Live] with several generations.
 type Store interface {
 	Name() string
 	View() (*projections.View, error)

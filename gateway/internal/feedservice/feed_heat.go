@@ -8,15 +8,15 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/gateway/internal/views"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/live"
 )
 
 var errNoCounters = connect.NewError(connect.CodeUnimplemented,
 	errors.New("feeds by heat need the projection counters, which this service does not have"))
 
 // ranked is how many pins of a feed are ranked by heat: as many as the store keeps in an inbox.
-func ranked(store *projections.Live) (int, error) {
+func ranked(store *live.Live) (int, error) {
 	p, ok := store.Projection().(*inbox.Inbox)
 	if !ok {
 		return 0, fmt.Errorf("gateway: the store of %s is not that of inbox", store.Name())

@@ -9,14 +9,14 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 )
 
 // Watchers are those of a process. The methods are safe for concurrent use.
 type Watchers struct {
 	log   *eventlog.Log
 	hub   *eventlog.Hub
-	inbox *projections.Live
+	inbox *live.Live
 	seed  maphash.Seed
 	// Pause is the least time between two steps of the log. It is set before the first watcher enters.
 	Pause time.Duration
@@ -29,7 +29,7 @@ type Watchers struct {
 }
 
 // New returns no watchers yet.
-func New(log *eventlog.Log, hub *eventlog.Hub, inbox *projections.Live) *Watchers {
+func New(log *eventlog.Log, hub *eventlog.Hub, inbox *live.Live) *Watchers {
 	return &Watchers{log: log, hub: hub, inbox: inbox, seed: maphash.MakeSeed(), Pause: pause, of: map[string][]*Watcher{}}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -54,7 +55,7 @@ func (s *Views) contains(v *projections.View, p events.Position) bool {
 }
 
 // Await waits until a store contains a position.
-func (s *Views) Await(ctx context.Context, store *projections.Live, d Demand) error {
+func (s *Views) Await(ctx context.Context, store *live.Live, d Demand) error {
 	if d.none() {
 		return nil
 	}

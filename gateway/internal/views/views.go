@@ -15,6 +15,7 @@ import (
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/seen"
 )
 
@@ -26,7 +27,7 @@ type Views struct {
 	// Graph is the graph; inbox, seen and counters may be nil.
 	Graph, Inbox, Seen, Counters *Store
 	// All are all projections of the process.
-	All []*projections.Live
+	All []*live.Live
 	// Keys sign page tokens.
 	Keys pagetoken.KeyRing
 	// Wait is how long a read waits for a position that it demands.
@@ -48,18 +49,18 @@ func New(v Views) (*Views, error) {
 
 // Store is a projection, and what the process remembers of it between calls.
 type Store struct {
-	*projections.Live
+	*live.Live
 	names Positions
 	// CaughtUp is set when the store has once been at the head of the log, and stays.
 	CaughtUp atomic.Bool
 }
 
 // NewStore is nil for nil.
-func NewStore(live *projections.Live) *Store {
-	if live == nil {
+func NewStore(serving *live.Live) *Store {
+	if serving == nil {
 		return nil
 	}
-	return &Store{Live: live}
+	return &Store{Live: serving}
 }
 
 // Rebuilding reports whether the store has not caught up with the log for the first time.
@@ -71,7 +72,7 @@ func (s *Store) Rebuilding() bool {
 }
 
 // StatusOf reports how a projection is. One that waits, as for disk, has not heard lately how long the log is: this process has.
-func (s *Views) StatusOf(store *projections.Live) projections.Status {
+func (s *Views) StatusOf(store *live.Live) projections.Status {
 	st := store.Status()
 	st.Head = max(st.Head, s.Hub.Head())
 	st.Behind = st.Head - st.Cursor.Seq
@@ -196,7 +197,7 @@ func (s *Views) OpenSeen(ctx context.Context, x *call.Info, demands ...Demand) (
 }
 
 // settingsOfSeen are those that a store was folded with.
-func settingsOfSeen(store *projections.Live) (seen.Settings, error) {
+func settingsOfSeen(store *live.Live) (seen.Settings, error) {
 	p, ok := store.Projection().(*seen.Seen)
 	if !ok {
 		return seen.Settings{}, fmt.Errorf("gateway: the store of %s is not that of seen", store.Name())

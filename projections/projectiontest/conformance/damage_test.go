@@ -19,6 +19,7 @@ import (
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/seen"
 )
 
@@ -144,19 +145,19 @@ func newDamageSweep(
 	const built, folded = 12, 16
 	buildInto(t, d.buildOptions(d.store, d.dir()), History{Envelopes: log}, built)
 	for _, part := range [][]*events.Envelope{log[built:folded], log[folded:d.folded]} {
-		live := d.open(d.store)
-		if err := errors.Join(live.Serving().Fold(part), live.Flush(), live.Close()); err != nil {
+		serving := d.open(d.store)
+		if err := errors.Join(serving.Serving().Fold(part), serving.Flush(), serving.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	live := d.open(d.clone())
-	d.rows = RowsOf(t, live.Serving())
-	d.before = d.answersOf(live)
-	if err := live.Serving().Fold(log[d.folded:]); err != nil {
+	serving := d.open(d.clone())
+	d.rows = RowsOf(t, serving.Serving())
+	d.before = d.answersOf(serving)
+	if err := serving.Serving().Fold(log[d.folded:]); err != nil {
 		t.Fatal(err)
 	}
-	d.after = d.answersOf(live)
-	if err := live.Close(); err != nil {
+	d.after = d.answersOf(serving)
+	if err := serving.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, answer := range slices.Concat(d.before, d.after) {
@@ -168,15 +169,15 @@ func newDamageSweep(
 }
 
 // open opens the store as the service does.
-func (d *damageSweep) open(fs projections.FS) *projections.Live {
+func (d *damageSweep) open(fs projections.FS) *live.Live {
 	d.t.Helper()
-	live, err := projections.OpenLive(projections.LiveOptions{
+	serving, err := live.Open(live.Options{
 		New: d.newProjection, Options: projections.Options{FS: fs, Dir: "data", Bounds: projections.Bounds{FlushBytes: 256 << 10}},
 	})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return live
+	return serving
 }
 
 // dir is the directory of the live generation.
@@ -239,17 +240,17 @@ func (d *damageSweep) damage(name string, at int) {
 	d.outcomes.flips++
 	d.readOffline(fs)
 
-	live := d.open(fs)
+	serving := d.open(fs)
 	defer func() {
-		_ = live.Close() // a store that failed may say so again
+		_ = serving.Close() // a store that failed may say so again
 	}()
-	store := live.Serving()
+	store := serving.Serving()
 	errorsBefore := d.outcomes.errors
-	d.check(d.answersOf(live), d.before)
+	d.check(d.answersOf(serving), d.before)
 	var foldErr error
 	if store != nil {
 		if foldErr = errors.Join(store.Fold(d.log[d.folded:]), store.Flush()); foldErr == nil {
-			d.check(d.answersOf(live), d.after)
+			d.check(d.answersOf(serving), d.after)
 		}
 	}
 
@@ -262,14 +263,14 @@ func (d *damageSweep) damage(name string, at int) {
 		d.outcomes.unnoticed++
 		return
 	}
-	if st := live.Status(); !st.Damaged {
+	if st := serving.Status(); !st.Damaged {
 		d.t.Errorf("%s: the store is %v and not to be rebuilt: %v; fold: %v", d.at, st.State, st.Error, foldErr)
 		return
 	}
 	if !d.rebuilt[name] {
 		d.rebuilt[name] = true
-		d.rebuild(live)
-		d.check(d.answersOf(live), d.after)
+		d.rebuild(serving)
+		d.check(d.answersOf(serving), d.after)
 	}
 }
 
@@ -312,17 +313,17 @@ func (d *damageSweep) readOffline(fs projections.FS) {
 }
 
 // rebuild builds the next generation from the log, and has it serve.
-func (d *damageSweep) rebuild(live *projections.Live) {
+func (d *damageSweep) rebuild(serving *live.Live) {
 	d.t.Helper()
-	next, err := live.BuildNext(d.t.Context(), func(dir string) error {
-		b, err := build.New(d.buildOptions(live.FS(), dir))
+	next, err := serving.BuildNext(d.t.Context(), func(dir string) error {
+		b, err := build.New(d.buildOptions(serving.FS(), dir))
 		if err != nil {
 			return err
 		}
 		return errors.Join(b.Add(d.log), b.Finish(d.t.Context()), b.Close())
 	})
 	if err == nil {
-		_, err = live.CutOver(d.t.Context(), next)
+		_, err = serving.CutOver(d.t.Context(), next)
 	}
 	if err != nil {
 		d.t.Errorf("rebuild: %v", err)
@@ -341,12 +342,12 @@ type answer struct {
 }
 
 // answersOf asks all questions, each of a view of its own, and returns the answers in the order of the questions.
-func (d *damageSweep) answersOf(live *projections.Live) []answer {
+func (d *damageSweep) answersOf(serving *live.Live) []answer {
 	d.t.Helper()
 	answers := make([]answer, len(d.questions))
 	for i := range answers {
 		n := (d.outcomes.flips + i) % len(answers)
-		view, err := live.View()
+		view, err := serving.View()
 		if err != nil {
 			answers[n].err = err
 			continue

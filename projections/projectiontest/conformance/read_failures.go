@@ -11,6 +11,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/live"
 )
 
 // mostReadFailures is about how many reads of an operation fail, one at a time, at full length, and mostReadFailuresShort in the merge
@@ -156,7 +157,7 @@ func rowsOfDirectory(t testing.TB, fs projections.FS, p projections.Projection, 
 
 // takeRows returns the rows of some partitions of the store in the directory "data" as another process gets them.
 func takeRows(ctx context.Context, fs projections.FS, newProjection func() projections.Projection, of events.Partitions) (rows Rows, err error) {
-	l, err := projections.OpenLive(projections.LiveOptions{New: newProjection, Options: projections.Options{FS: fs, Dir: "data"}})
+	l, err := live.Open(live.Options{New: newProjection, Options: projections.Options{FS: fs, Dir: "data"}})
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/archiver"
 )
@@ -259,7 +260,7 @@ func (c *archiveRestoreCmd) stores() (map[string]events.Cursor, error) {
 	at := map[string]events.Cursor{}
 	for _, p := range all.Makers(settings) {
 		name := p().Name()
-		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
+		store, err := live.Open(live.Options{New: p, Options: projections.Options{
 			Dir: filepath.Join(c.Data, service.StoresDir), ReadOnly: true,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {

@@ -11,6 +11,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
@@ -42,14 +43,14 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 	if err != nil {
 		return 0, err
 	}
-	var lives []*projections.Live
+	var lives []*live.Live
 	defer func() {
-		for _, live := range lives {
-			err = errors.Join(err, live.Close())
+		for _, serving := range lives {
+			err = errors.Join(err, serving.Close())
 		}
 	}()
 	for _, fold := range all.Makers(o.Settings) {
-		live, err := projections.OpenLive(projections.LiveOptions{New: fold, Options: projections.Options{
+		serving, err := live.Open(live.Options{New: fold, Options: projections.Options{
 			Dir: filepath.Join(o.Dir, StoresDir), ReadOnly: true, Logger: o.Logger,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {
@@ -59,8 +60,8 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 		if err != nil {
 			return 0, err
 		}
-		lives = append(lives, live)
-		if st := live.Status(); st.Error == nil {
+		lives = append(lives, serving)
+		if st := serving.Status(); st.Error == nil {
 			fmt.Fprintf(out, "%s generation %d: continues at sequence %d of %d\n", st.Name, st.Generation, st.Cursor.Seq, head.Last)
 		}
 	}

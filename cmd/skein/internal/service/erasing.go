@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/gateway/operator"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/operation"
@@ -31,7 +32,7 @@ func (a *Service) removeMissed(node *NodeOptions) error {
 		return err
 	}
 	for _, p := range all.Makers(a.settings) { // another process that has them open keeps them
-		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
+		store, err := live.Open(live.Options{New: p, Options: projections.Options{
 			Dir: filepath.Join(a.dir, StoresDir), Partitioned: true, ReadOnly: true,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {
@@ -66,14 +67,14 @@ type keeper struct {
 func (k keeper) Rows(
 	ctx context.Context, projection, fold string, epoch uint32, of events.Partitions, do func(key, value []byte) error,
 ) error {
-	live, err := k.a.named(projection)
+	serving, err := k.a.named(projection)
 	if err != nil {
 		return err
 	}
 	if err := k.Gives(epoch); err != nil {
 		return err
 	}
-	return live.ExportPartitions(ctx, fold, of, do)
+	return serving.ExportPartitions(ctx, fold, of, do)
 }
 
 // buildErased builds the stores anew after an erasure, as an operation, so that operators see it and nothing works on the stores beside

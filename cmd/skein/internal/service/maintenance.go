@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/gateway/operator"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/archiver"
 	"github.com/skein-feed/skein/replay/audit"
@@ -125,8 +125,8 @@ func (a *Service) openMaintenance(node *NodeOptions) (err error) {
 
 // flushed returns the cursors from which the stores would continue after a crash. The stream must not be trimmed beyond them.
 func (a *Service) flushed() (cursors []events.Cursor) {
-	for _, live := range a.Stores {
-		cursors = append(cursors, live.Status().Flushed)
+	for _, serving := range a.Stores {
+		cursors = append(cursors, serving.Status().Flushed)
 	}
 	return cursors
 }
@@ -155,11 +155,11 @@ func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 			return nil
 		})
 	}
-	for _, live := range a.Stores {
-		k := rebuild.Keeper{Live: live, Heal: true, Adopt: a.opt.Adopt, Logger: a.logger}
-		k.Rebuild = func(ctx context.Context, _ error) error { return a.rebuildUnasked(ctx, live) }
+	for _, serving := range a.Stores {
+		k := rebuild.Keeper{Live: serving, Heal: true, Adopt: a.opt.Adopt, Logger: a.logger}
+		k.Rebuild = func(ctx context.Context, _ error) error { return a.rebuildUnasked(ctx, serving) }
 		g.Go(func() error { return k.Run(ctx) })
-		g.Go(func() error { return a.recoverWhenRoom(ctx, live) })
+		g.Go(func() error { return a.recoverWhenRoom(ctx, serving) })
 	}
 	if a.snapshots != nil {
 		later("taking snapshots", func(ctx context.Context) error {
@@ -177,14 +177,14 @@ func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 // rebuildUnasked rebuilds a projection as an operation, so that operators see it, and waits for its end. If a rebuild of the projection is
 // under way already, it waits for that one. If another operation is in the way, such as a verification, it waits for its end and
 // returns nil; the caller then looks again whether a rebuild is needed.
-func (a *Service) rebuildUnasked(ctx context.Context, live *projections.Live) error {
+func (a *Service) rebuildUnasked(ctx context.Context, serving *live.Live) error {
 	run, err := a.prepareRebuild(operator.OperationRequest{
-		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: live.Name(),
+		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: serving.Name(),
 	})
 	if err != nil {
 		return err
 	}
-	i, err := a.Operations.Start(operation.Rebuild, live.Name(), requestArgs{}, run)
+	i, err := a.Operations.Start(operation.Rebuild, serving.Name(), requestArgs{}, run)
 	id, another := i.ID, false
 	if conflict, ok := errors.AsType[*operation.ConflictError](err); ok {
 		id, another, err = conflict.With.ID, conflict.With.Kind != operation.Rebuild, nil

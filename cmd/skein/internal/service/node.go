@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
@@ -322,7 +323,7 @@ func (n *node) target() events.Partitions {
 
 // holds reports whether all stores hold a set.
 func (n *node) holds(set events.Partitions) bool {
-	return !slices.ContainsFunc(n.a.Stores, func(s *projections.Live) bool { return s.Holds() != set })
+	return !slices.ContainsFunc(n.a.Stores, func(s *live.Live) bool { return s.Holds() != set })
 }
 
 // resize makes all stores hold a set. Calls meanwhile go by what all of them have.
@@ -349,7 +350,7 @@ func (n *node) resize(ctx context.Context, to events.Partitions) error {
 	return nil
 }
 
-func (n *node) resizeOne(ctx context.Context, s *projections.Live, to events.Partitions, o rebuild.Options) error {
+func (n *node) resizeOne(ctx context.Context, s *live.Live, to events.Partitions, o rebuild.Options) error {
 	report, err := rebuild.Resize(ctx, s, to, n.a.sourceOf, o)
 	if err != nil {
 		return err

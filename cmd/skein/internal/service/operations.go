@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/gateway/operator"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/operation"
@@ -126,25 +127,25 @@ func (a *Service) prepareRebuild(req operator.OperationRequest) (operation.Func,
 	if len(req.Partitions) > 0 {
 		return a.prepareRepair(req)
 	}
-	live, err := a.named(req.Projection)
+	serving, err := a.named(req.Projection)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		return rebuild.Rebuild(ctx, live, a.sourceOf, a.rebuildOptions(ctx, req.Share, p))
+		return rebuild.Rebuild(ctx, serving, a.sourceOf, a.rebuildOptions(ctx, req.Share, p))
 	}, nil
 }
 
 func (a *Service) prepareRollback(req operator.OperationRequest) (operation.Func, error) {
-	live, err := a.named(req.Projection)
+	serving, err := a.named(req.Projection)
 	if err != nil {
 		return nil, err
 	}
-	if live.Status().Previous == 0 {
-		return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", live.Name())}
+	if serving.Status().Previous == 0 {
+		return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", serving.Name())}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
-		return rebuild.Rollback(ctx, live, a.sourceOf, a.rebuildOptions(ctx, req.Share, p))
+		return rebuild.Rollback(ctx, serving, a.sourceOf, a.rebuildOptions(ctx, req.Share, p))
 	}, nil
 }
 
@@ -202,8 +203,8 @@ func (a *Service) logSize(ctx context.Context, kinds events.KindSet) (size repla
 const archiveRatio = 8
 
 func (a *Service) prepareVerification(req operator.OperationRequest) (operation.Func, error) {
-	return a.prepareComparison(req, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
-		r, err := verify.Verify(ctx, live, opt)
+	return a.prepareComparison(req, func(ctx context.Context, serving *live.Live, opt verify.Options) (*verify.Report, error) {
+		r, err := verify.Verify(ctx, serving, opt)
 		if err == nil {
 			err = foundBy(r)
 		}
@@ -212,8 +213,8 @@ func (a *Service) prepareVerification(req operator.OperationRequest) (operation.
 }
 
 func (a *Service) prepareRepair(req operator.OperationRequest) (operation.Func, error) {
-	return a.prepareComparison(req, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
-		r, err := verify.Repair(ctx, live, opt)
+	return a.prepareComparison(req, func(ctx context.Context, serving *live.Live, opt verify.Options) (*verify.Report, error) {
+		r, err := verify.Repair(ctx, serving, opt)
 		if err == nil {
 			err = foundBy(r)
 		}
@@ -223,22 +224,22 @@ func (a *Service) prepareRepair(req operator.OperationRequest) (operation.Func, 
 
 // prepareComparison returns the operation that compares one projection after the other with the log. After one that differs it continues with the others.
 func (a *Service) prepareComparison(
-	req operator.OperationRequest, compare func(context.Context, *projections.Live, verify.Options) (*verify.Report, error),
+	req operator.OperationRequest, compare func(context.Context, *live.Live, verify.Options) (*verify.Report, error),
 ) (operation.Func, error) {
 	lives := a.Stores
 	if req.Projection != "" {
-		live, err := a.named(req.Projection)
+		serving, err := a.named(req.Projection)
 		if err != nil {
 			return nil, err
 		}
-		lives = []*projections.Live{live}
+		lives = []*live.Live{serving}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		var text string
 		var errs error
-		for i, live := range lives {
+		for i, serving := range lives {
 			p.SetMore(i < len(lives)-1)
-			opt := a.shadowOptions(live.Name(), "shadow-verify")
+			opt := a.shadowOptions(serving.Name(), "shadow-verify")
 			opt.Pace, opt.Progress = replay.Pace{Share: req.Share}, p
 			if len(req.Partitions) > 0 {
 				opt.Partitions = new(events.Partitions)
@@ -246,7 +247,7 @@ func (a *Service) prepareComparison(
 			for _, n := range req.Partitions {
 				opt.Partitions.Add(uint8(n)) // the gateway has checked that n is at most 255
 			}
-			r, err := compare(ctx, live, opt)
+			r, err := compare(ctx, serving, opt)
 			if r != nil {
 				a.noteVerified(r)
 				if text != "" {
@@ -271,8 +272,8 @@ func (a *Service) shadowOptions(projection, name string) verify.Options {
 		Dir: filepath.Join(a.dir, StoresDir, projection, name), Memory: int(a.memory.Shadow), Worker: a.worker(), Logger: a.logger,
 		Subscribe: func(from events.Cursor) (projections.Subscription, error) { return a.source(from) },
 	}
-	if live := a.Store(projection); live != nil {
-		o.Disk = live.Disk
+	if serving := a.Store(projection); serving != nil {
+		o.Disk = serving.Disk
 	}
 	for _, newProjection := range all.Makers(a.settings) {
 		if p := newProjection(); p.Name() == projection {
@@ -301,17 +302,17 @@ func (a *Service) prepareSnapshot(req operator.OperationRequest) (operation.Func
 
 // copied returns the stores of which snapshots are taken: the generations that serve.
 func (a *Service) copied() (stores []snapshot.Store) {
-	for _, live := range a.Stores {
-		if s := live.Serving(); s != nil {
+	for _, serving := range a.Stores {
+		if s := serving.Serving(); s != nil {
 			stores = append(stores, s)
 		}
 	}
 	return stores
 }
 
-func (a *Service) named(projection string) (*projections.Live, error) {
-	if live := a.Store(projection); live != nil {
-		return live, nil
+func (a *Service) named(projection string) (*live.Live, error) {
+	if serving := a.Store(projection); serving != nil {
+		return serving, nil
 	}
 	var names []string
 	for _, s := range a.Stores {

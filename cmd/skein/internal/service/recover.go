@@ -8,17 +8,18 @@ import (
 
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/live"
 )
 
 // recoverRetry is the pause after an attempt to recover a projection has failed.
 const recoverRetry = 5 * time.Second
 
 // recoverWhenRoom recovers a projection that a full disk has stopped, whenever there is room again, until ctx ends.
-func (a *Service) recoverWhenRoom(ctx context.Context, live *projections.Live) error {
-	logger := a.logger.With("projection", live.Name())
+func (a *Service) recoverWhenRoom(ctx context.Context, serving *live.Live) error {
+	logger := a.logger.With("projection", serving.Name())
 	for ctx.Err() == nil {
-		changed := live.Changed()
-		st := live.Status()
+		changed := serving.Changed()
+		st := serving.Status()
 		if st.State != projections.Failed || st.Damaged || !errors.Is(st.Error, syscall.ENOSPC) {
 			select {
 			case <-changed:
@@ -29,12 +30,12 @@ func (a *Service) recoverWhenRoom(ctx context.Context, live *projections.Live) e
 		if wait.For(ctx, diskPeriod) != nil || a.disk.refusing.Load() {
 			continue
 		}
-		if err := live.Recover(ctx); err != nil {
+		if err := serving.Recover(ctx); err != nil {
 			logger.Error("the projection, which a full disk has stopped, does not continue yet", "retry", recoverRetry, "error", err)
 			_ = wait.For(ctx, recoverRetry) // the loop ends with the context
 			continue
 		}
-		logger.Warn("the projection, which a full disk had stopped, continues", "generation", live.Status().Generation)
+		logger.Warn("the projection, which a full disk had stopped, continues", "generation", serving.Status().Generation)
 	}
 	return nil
 }

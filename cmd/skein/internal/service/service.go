@@ -22,6 +22,7 @@ import (
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/operation"
@@ -85,7 +86,7 @@ type Service struct {
 	log       *eventlog.Log
 	cache     *projections.Cache
 	hub       *eventlog.Hub
-	Stores    []*projections.Live
+	Stores    []*live.Live
 	publisher *eventlog.Publisher
 	// Operations are the long-running tasks on the stores and the log.
 	Operations *operation.Manager
@@ -189,7 +190,7 @@ func (a *Service) openStores(o *Options, registry prometheus.Registerer) error {
 		return err
 	}
 	for _, p := range all.Makers(serving) {
-		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
+		store, err := live.Open(live.Options{New: p, Options: projections.Options{
 			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.cache, Bounds: o.Memory.bounds(), Logger: o.Logger,
 			Listener:    folds.attach(p().Name(), o.Tracer, a.listener()),
 			Partitioned: o.Node != nil,
@@ -203,8 +204,8 @@ func (a *Service) openStores(o *Options, registry prometheus.Registerer) error {
 }
 
 // Store returns a projection by its name; nil means there is none.
-func (a *Service) Store(name string) *projections.Live {
-	i := slices.IndexFunc(a.Stores, func(s *projections.Live) bool { return s.Name() == name })
+func (a *Service) Store(name string) *live.Live {
+	i := slices.IndexFunc(a.Stores, func(s *live.Live) bool { return s.Name() == name })
 	if i < 0 {
 		return nil
 	}

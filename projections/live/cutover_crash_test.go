@@ -1,4 +1,4 @@
-package projections_test
+package live_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 )
 
@@ -61,7 +62,7 @@ func (c *cutOverCuts) MaybeError(op errorfs.Op) error {
 // check starts again: one whole generation serves, at a position that was on disk or a later one; it folds the rest, another is
 // built, and both have the rows of a straight fold.
 func (c *cutOverCuts) check(disk *vfs.MemFS) error {
-	l, err := projections.OpenLive(projections.LiveOptions{Options: projections.Options{FS: disk, Dir: "data"}, New: newTally})
+	l, err := live.Open(live.Options{Options: projections.Options{FS: disk, Dir: "data"}, New: newTally})
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func TestPowerCutsInCutOver(t *testing.T) {
 		t: t, envs: envs, want: straight(t, envs), disk: vfs.NewCrashableMem(), random: rand.New(rand.NewPCG(9, 10)),
 		lives: map[uint32]int{},
 	}
-	o := projections.LiveOptions{Options: projections.Options{
+	o := live.Options{Options: projections.Options{
 		FS: errorfs.Wrap(c.disk, c), Bounds: projections.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10},
 	}}
 	l := openLive(t, o)

@@ -1,4 +1,4 @@
-package projections_test
+package live_test
 
 import (
 	"errors"
@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // TestRecover: a projection that a full disk has stopped continues when there is room, from what is on disk, while it runs; also where
@@ -49,8 +50,8 @@ func testRecover(t *testing.T, part string) {
 	if err := l.Recover(t.Context()); err == nil || !strings.Contains(err.Error(), "not stopped") {
 		t.Errorf("one that is well: %v", err)
 	}
-	log := newLog(envs[:200]...)
-	stop := runLive(t, l, log.subscribe)
+	log := storetest.NewLog(envs[:200]...)
+	stop := runLive(t, l, log.Subscribe)
 	if err := l.WaitFor(t.Context(), envs[199].Seq()); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func testRecover(t *testing.T, part string) {
 	for round := range 2 {
 		changed := l.Changed()
 		full.Store(true)
-		log.append(envs[200+200*round : 400+200*round]...)
+		log.Append(envs[200+200*round : 400+200*round]...)
 		for l.Status().State != projections.Failed {
 			<-changed
 			changed = l.Changed()

@@ -1,4 +1,4 @@
-package projections
+package live
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
@@ -20,7 +21,7 @@ import (
 var (
 	// ErrOutdated is the ErrStopped of a generation that was built by another fold, or with other settings, than the
 	// program has: it does not continue. A rebuild adopts the present ones.
-	ErrOutdated = fmt.Errorf("%w: the generation is outdated", ErrStopped)
+	ErrOutdated = fmt.Errorf("%w: the generation is outdated", projections.ErrStopped)
 	// ErrBuilding: a next generation is open already.
 	ErrBuilding = errors.New("projections: a next generation is open already")
 	// ErrBehind: the next generation does not show all that the live one has shown.
@@ -29,46 +30,23 @@ var (
 	ErrNoPrevious = errors.New("projections: there is no previous generation")
 )
 
-// LiveOptions say where the generations of a projection are and what folds into them.
-type LiveOptions struct {
+// Options say where the generations of a projection are and what folds into them.
+type Options struct {
 	// Options are those of the store of every generation. Generation, Projection and Partitions are not used: a generation holds all
 	// partitions, or with Partitioned those that it was built for. The Listener hears of the generation that serves.
-	Options
+	projections.Options
 	// New makes a projection, for several goroutines at a time. A generation has an instance of its own. Required.
-	New func() Projection
+	New func() projections.Projection
 }
 
-// Live is a projection that serves, whichever generation it serves from: a next one is built beside it, and takes its place
-// at one moment. Positions never go back for a reader, and no read fails for a cut-over.
-//
-//	             Run: the fold of the live generation
-//	log ──► live generation N ◄── views, waiting
-//	 │                │ CutOver: N+1 shows at least what N shows
-//	 └───► BuildNext: N+1 ──► live; N is kept as the previous one, for a rollback; older ones are removed
-//
-// The file of generations names the one that serves and the previous one; what it does not name is removed. One generation at most
-// is open as the next ([ErrBuilding]): one that was built, or the previous one.
-//
-//	call            in state           serves               the next        previous
-//	BuildNext       no next open       as before            what was built  as before
-//	OpenPrevious    no next open       as before            the previous    open, to be folded up to the present
-//	CloseNext       next open          as before            none: deleted   as before, closed
-//	CutOver         next open          the next             none            what served; none if that is damaged
-//	DeletePrevious  no next open       as before            none            deleted
-//	Recover         stopped by a disk  a copy of its files  none            what stopped
-//
-// A generation that cannot be opened, or fails, does not fail the Live: its state says so, and it can be rebuilt.
-//
-// A node of a cluster opens its projections as [Options.Partitioned]. Then the set of partitions belongs to the generation and never
-// changes: other partitions are another generation, and a rollback goes back to the set of the previous one. The first generation of a
-// new node holds none.
+// Live is a projection that serves, whichever generation it serves from. The package doc says how generations replace each other.
 //
 // The methods are safe for concurrent use.
 type Live struct {
-	opts       LiveOptions
+	opts       Options
 	name, dir  string
-	projection Projection
-	print      Fingerprint
+	projection projections.Projection
+	print      projections.Fingerprint
 
 	// serving is what queries are answered from; never nil.
 	serving atomic.Pointer[serving]
@@ -80,7 +58,7 @@ type Live struct {
 	cutting sync.Mutex
 	// building is set while a next generation has no store yet; next is one, or the previous one on its way back. They change under mu.
 	building atomic.Bool
-	next     atomic.Pointer[Store]
+	next     atomic.Pointer[projections.Store]
 	given    atomic.Int64 // numbers the copies of ExportPartitions
 	// mu guards what follows.
 	mu sync.Mutex
@@ -100,11 +78,11 @@ type Live struct {
 type serving struct {
 	number uint32
 	// store is nil if the generation could not be opened.
-	store *Store
+	store *projections.Store
 	// err says why the generation does not continue: it could not be opened, or is outdated; nil means it does. An ErrStopped.
 	err error
 	// state is that of a generation with an err.
-	state State
+	state projections.State
 }
 
 // told is what the listener has heard of the state. Stores report while they are locked, so under mu none is asked.
@@ -112,7 +90,7 @@ type told struct {
 	mu sync.Mutex
 	// of is the generation that serves, state what was told last.
 	of    uint32
-	state State
+	state projections.State
 	// reports are the last states of all generations.
 	reports map[uint32]report
 	// changed is closed when any of them has a new state.
@@ -120,15 +98,15 @@ type told struct {
 }
 
 type report struct {
-	state State
+	state projections.State
 	err   error
 }
 
-// OpenLive opens the live generation of a projection, or makes the first. It removes generations that count no more.
+// Open opens the live generation of a projection, or makes the first. It removes generations that count no more.
 //
-// It fails if another process has the files open, and with [ErrPartial] if it is to hold all partitions and the generation does not.
+// It fails if another process has the files open, and with [projections.ErrPartial] if it is to hold all partitions and the generation does not.
 // Status reports all other errors of the generation.
-func OpenLive(o LiveOptions) (*Live, error) {
+func Open(o Options) (*Live, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
@@ -137,27 +115,27 @@ func OpenLive(o LiveOptions) (*Live, error) {
 	}
 	p := o.New()
 	l := &Live{
-		opts: o, projection: p, name: p.Name(), print: FingerprintOf(p), dir: o.FS.PathJoin(o.Dir, p.Name()),
+		opts: o, projection: p, name: p.Name(), print: projections.FingerprintOf(p), dir: o.FS.PathJoin(o.Dir, p.Name()),
 	}
 	l.life, l.endLife = context.WithCancel(context.Background())
 	l.told.changed, l.told.reports = make(chan struct{}), map[uint32]report{}
 	g, found, err := disk.ReadGenerations(o.FS, l.dir)
 	if err == nil {
-		_, err = ParseHeld(g.Partitions)
+		_, err = projections.ParseHeld(g.Partitions)
 	}
 	if err != nil {
 		g = disk.Generations{}
 		if o.Partitioned {
-			g.Partitions = HeldText(&events.Partitions{})
+			g.Partitions = projections.HeldText(&events.Partitions{})
 		}
 		l.files.Store(&g)
 		l.unknown = true
 		l.logger().Error("which generation is live cannot be told", "error", err)
-		l.serve(&serving{err: stoppedBy(err), state: Failed})
+		l.serve(&serving{err: stoppedBy(err), state: projections.Failed})
 		return l, nil
 	}
 	if !o.Partitioned && g.Partitions != "" {
-		return nil, PartialError(GenerationDir(l.storeDir(), g.Live), g.Partitions)
+		return nil, projections.PartialError(projections.GenerationDir(l.storeDir(), g.Live), g.Partitions)
 	}
 	l.files.Store(&g)
 	if !o.ReadOnly {
@@ -176,7 +154,7 @@ func OpenLive(o LiveOptions) (*Live, error) {
 
 // noteHeld writes the set of the live generation to the file of generations, if it does not say it: a rebuild of files that cannot be
 // read goes by that.
-func (l *Live) noteHeld(g disk.Generations, found bool, s *Store) {
+func (l *Live) noteHeld(g disk.Generations, found bool, s *projections.Store) {
 	if found && g.Partitions == s.Fingerprint().Partitions {
 		return
 	}
@@ -187,10 +165,10 @@ func (l *Live) noteHeld(g disk.Generations, found bool, s *Store) {
 }
 
 func stoppedBy(err error) error {
-	if errors.Is(err, ErrStopped) {
+	if errors.Is(err, projections.ErrStopped) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrStopped, err)
+	return fmt.Errorf("%w: %w", projections.ErrStopped, err)
 }
 
 // clean removes what a crash has left over: shadows, and generations that the file, if there is one, does not name.
@@ -219,7 +197,7 @@ func (l *Live) removeStale(g disk.Generations, scratch bool) {
 func (l *Live) logger() *slog.Logger { return l.opts.Logger.With("projection", l.name) }
 
 // storeOptions are those of the store of a generation.
-func (l *Live) storeOptions(n uint32) Options {
+func (l *Live) storeOptions(n uint32) projections.Options {
 	o := l.opts.Options
 	o.Generation, o.Projection = n, l.opts.New()
 	o.Listener = l.listener(n)
@@ -229,30 +207,30 @@ func (l *Live) storeOptions(n uint32) Options {
 // openServing opens the live generation as well as it can be.
 func (l *Live) openServing(n uint32) (*serving, error) {
 	o := l.storeOptions(n)
-	store, err := Open(o)
+	store, err := projections.Open(o)
 	switch {
 	case err == nil && store.Outdated() != "":
-		err = fmt.Errorf("%w: %w: %s", ErrOutdated, ErrFingerprint, store.Outdated())
-		return &serving{number: n, store: store, err: err, state: Outdated}, nil
+		err = fmt.Errorf("%w: %w: %s", ErrOutdated, projections.ErrFingerprint, store.Outdated())
+		return &serving{number: n, store: store, err: err, state: projections.Outdated}, nil
 	case err == nil:
 		return &serving{number: n, store: store}, nil
 	}
-	if errors.Is(err, ErrInUse) || errors.Is(err, ErrPartial) || o.ReadOnly && errors.Is(err, ErrNoStore) {
+	if errors.Is(err, projections.ErrInUse) || errors.Is(err, projections.ErrPartial) || o.ReadOnly && errors.Is(err, projections.ErrNoStore) {
 		return nil, err
 	}
-	s := &serving{number: n, err: stoppedBy(err), state: Failed}
-	if errors.Is(err, ErrFingerprint) {
-		s.err, s.state = fmt.Errorf("%w: %w", ErrOutdated, err), Outdated
+	s := &serving{number: n, err: stoppedBy(err), state: projections.Failed}
+	if errors.Is(err, projections.ErrFingerprint) {
+		s.err, s.state = fmt.Errorf("%w: %w", ErrOutdated, err), projections.Outdated
 		o = l.storeOptions(n)
 		o.ReadOnly = true
 		var frozen error
-		if s.store, frozen = Open(o); errors.Is(frozen, ErrFingerprint) {
+		if s.store, frozen = projections.Open(o); errors.Is(frozen, projections.ErrFingerprint) {
 			s.err = fmt.Errorf("%w; this version cannot read its rows, so it answers nothing until then", s.err)
 		} else if frozen != nil {
-			s.err, s.state = stoppedBy(frozen), Failed
+			s.err, s.state = stoppedBy(frozen), projections.Failed
 		}
 	}
-	if s.state == Failed {
+	if s.state == projections.Failed {
 		l.logger().Error("the projection answers nothing until it is rebuilt", "generation", n, "error", s.err)
 	} else {
 		l.logger().Warn("the projection goes no further until it is rebuilt", "generation", n, "answers", s.store != nil,
@@ -281,13 +259,13 @@ func (t *told) changeLocked() {
 }
 
 // listener is that of the store of a generation.
-func (l *Live) listener(n uint32) Listener {
+func (l *Live) listener(n uint32) projections.Listener {
 	to, t := l.opts.Listener, &l.told
 	serves := func() bool {
 		s := l.serving.Load()
 		return s == nil || s.number == n
 	}
-	listener := Listener{StateChanged: func(s State, err error) {
+	listener := projections.Listener{StateChanged: func(s projections.State, err error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.reports[n] = report{s, err}
@@ -297,7 +275,7 @@ func (l *Live) listener(n uint32) Listener {
 		t.changeLocked()
 	}}
 	if to.Folded != nil {
-		listener.Folded = func(i FoldInfo) {
+		listener.Folded = func(i projections.FoldInfo) {
 			if serves() {
 				to.Folded(i)
 			}
@@ -321,19 +299,19 @@ func (l *Live) tellLocked(r report) {
 func (l *Live) Name() string { return l.name }
 
 // Projection returns an instance of the projection, as the program has it now. It folds nothing.
-func (l *Live) Projection() Projection { return l.projection }
+func (l *Live) Projection() projections.Projection { return l.projection }
 
 // Holds returns the partitions that the generation that serves holds. Where its files cannot be read, it returns those of which it had
-// rows, which a rebuild builds again. Questions go by [View.Partitions].
+// rows, which a rebuild builds again. Questions go by [projections.View.Partitions].
 func (l *Live) Holds() events.Partitions {
 	if s := l.Serving(); s != nil {
 		return s.Holds()
 	}
-	held, err := ParseHeld(l.files.Load().Partitions)
+	held, err := projections.ParseHeld(l.files.Load().Partitions)
 	if held == nil && err == nil {
 		return events.AllPartitions()
 	}
-	if err != nil { // OpenLive has read it
+	if err != nil { // Open has read it
 		return events.Partitions{}
 	}
 	return *held
@@ -343,8 +321,8 @@ func (l *Live) Holds() events.Partitions {
 func (l *Live) Partitioned() bool { return l.opts.Partitioned }
 
 // Serving returns the store that serves at the moment; nil means the generation could not be opened. A cut-over closes it: who
-// works on it for longer continues with the next one when it says [ErrClosed].
-func (l *Live) Serving() *Store { return l.serving.Load().store }
+// works on it for longer continues with the next one when it says [projections.ErrClosed].
+func (l *Live) Serving() *projections.Store { return l.serving.Load().store }
 
 // on calls f with the generation that serves, and again if f fails and another serves by then.
 func (l *Live) on(f func(*serving) error) error {
@@ -357,7 +335,7 @@ func (l *Live) on(f func(*serving) error) error {
 }
 
 // onStore is on for what needs a store that can be read.
-func (l *Live) onStore(f func(*Store) error) error {
+func (l *Live) onStore(f func(*projections.Store) error) error {
 	return l.on(func(s *serving) error {
 		if s.store == nil {
 			return s.err
@@ -366,17 +344,17 @@ func (l *Live) onStore(f func(*Store) error) error {
 	})
 }
 
-// View returns the projection at its last whole position. It fails as [Store.View] does, and with [ErrOutdated] if the
+// View returns the projection at its last whole position. It fails as [projections.Store.View] does, and with [ErrOutdated] if the
 // generation cannot be read by this program.
-func (l *Live) View() (v *View, err error) {
-	err = l.onStore(func(s *Store) (err error) {
+func (l *Live) View() (v *projections.View, err error) {
+	err = l.onStore(func(s *projections.Store) (err error) {
 		v, err = s.View()
 		return err
 	})
 	return v, err
 }
 
-// WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with [ErrStopped]
+// WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with [projections.ErrStopped]
 // when the projection will not get there as it is: it failed, is outdated, or Run has ended.
 func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
 	return l.on(func(s *serving) error {
@@ -390,20 +368,20 @@ func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
 	})
 }
 
-// ViewAt returns the projection at exactly a sequence, see [Store.ViewAt].
-func (l *Live) ViewAt(ctx context.Context, seq uint64) (v *View, err error) {
-	err = l.onStore(func(s *Store) (err error) {
+// ViewAt returns the projection at exactly a sequence, see [projections.Store.ViewAt].
+func (l *Live) ViewAt(ctx context.Context, seq uint64) (v *projections.View, err error) {
+	err = l.onStore(func(s *projections.Store) (err error) {
 		v, err = s.ViewAt(ctx, seq)
 		return err
 	})
 	return v, err
 }
 
-// CheckFiles checks the files of the generation that serves, see [Store.CheckFiles].
+// CheckFiles checks the files of the generation that serves, see [projections.Store.CheckFiles].
 func (l *Live) CheckFiles(
 	ctx context.Context, dir string, rest func(context.Context, time.Duration) error,
-) (c FileCheck, err error) {
-	err = l.onStore(func(s *Store) (err error) {
+) (c projections.FileCheck, err error) {
+	err = l.onStore(func(s *projections.Store) (err error) {
 		c, err = s.CheckFiles(ctx, dir, rest)
 		return err
 	})
@@ -411,20 +389,20 @@ func (l *Live) CheckFiles(
 }
 
 // Engine reports how the storage engine of the generation that serves is.
-func (l *Live) Engine() (e Engine, ok bool) {
+func (l *Live) Engine() (e projections.Engine, ok bool) {
 	if s := l.Serving(); s != nil {
 		return s.Engine()
 	}
-	return Engine{}, false
+	return projections.Engine{}, false
 }
 
-// Repair writes repaired rows inside the fold of the live generation, see [Store.Repair].
-func (l *Live) Repair(ctx context.Context, f func(at events.Cursor, rows Reader, m *Repair) error) error {
-	return l.onStore(func(s *Store) error { return s.Repair(ctx, f) })
+// Repair writes repaired rows inside the fold of the live generation, see [projections.Store.Repair].
+func (l *Live) Repair(ctx context.Context, f func(at events.Cursor, rows projections.Reader, m *projections.Repair) error) error {
+	return l.onStore(func(s *projections.Store) error { return s.Repair(ctx, f) })
 }
 
 // Flush brings everything that the live generation has folded to disk.
-func (l *Live) Flush() error { return l.onStore((*Store).Flush) }
+func (l *Live) Flush() error { return l.onStore((*projections.Store).Flush) }
 
 // Cursor returns the last whole position that queries see.
 func (l *Live) Cursor() events.Cursor {
@@ -435,9 +413,9 @@ func (l *Live) Cursor() events.Cursor {
 	return s.store.ShownCursor()
 }
 
-// Rejects lists kept rejects as [Store.Rejects] does.
-func (l *Live) Rejects(after uint64, n int) (rejects []KeptReject, total uint64, err error) {
-	err = l.onStore(func(s *Store) (err error) {
+// Rejects lists kept rejects as [projections.Store.Rejects] does.
+func (l *Live) Rejects(after uint64, n int) (rejects []projections.KeptReject, total uint64, err error) {
+	err = l.onStore(func(s *projections.Store) (err error) {
 		rejects, total, err = s.Rejects(after, n)
 		return err
 	})
@@ -445,26 +423,26 @@ func (l *Live) Rejects(after uint64, n int) (rejects []KeptReject, total uint64,
 }
 
 // Status reports how the projection is. It is for people and metrics: not for every query.
-func (l *Live) Status() Status {
+func (l *Live) Status() projections.Status {
 	s := l.serving.Load()
-	var st Status
+	var st projections.Status
 	if s.store != nil {
 		st = s.store.Status()
 	} else {
-		st = Status{Name: l.name, Version: l.print.Version, Fingerprint: l.print.String(), Generation: s.number}
-		st.DiskBytes = disk.DirectoryBytes(l.opts.FS, GenerationDir(l.storeDir(), s.number))
-		format, _ := FormatOf(l.opts.FS, GenerationDir(l.storeDir(), s.number)) // what is wrong with it is in the state
+		st = projections.Status{Name: l.name, Version: l.print.Version, Fingerprint: l.print.String(), Generation: s.number}
+		st.DiskBytes = disk.DirectoryBytes(l.opts.FS, projections.GenerationDir(l.storeDir(), s.number))
+		format, _ := projections.FormatOf(l.opts.FS, projections.GenerationDir(l.storeDir(), s.number)) // what is wrong with it is in the state
 		st.Format = format.Engine
 	}
-	if s.err != nil && st.State != Failed && st.State != Stopped {
+	if s.err != nil && st.State != projections.Failed && st.State != projections.Stopped {
 		st.State, st.Error = s.state, s.err
 	}
 	st.Previous = l.files.Load().Previous
-	if st.State == Ready && (l.building.Load() || l.next.Load() != nil) {
-		st.State = Rebuilding
+	if st.State == projections.Ready && (l.building.Load() || l.next.Load() != nil) {
+		st.State = projections.Rebuilding
 	}
-	st.Damaged = st.State == Failed && s.damaged()
-	st.Unreadable = st.State == Outdated && s.store == nil
+	st.Damaged = st.State == projections.Failed && s.damaged()
+	st.Unreadable = st.State == projections.Outdated && s.store == nil
 	if now := l.serving.Load(); now != s {
 		return l.Status()
 	}
@@ -481,7 +459,7 @@ func (l *Live) Changed() <-chan struct{} {
 
 // Disk returns what the generation that serves takes on disk, and how much is free there.
 func (l *Live) Disk() (live, free uint64, err error) {
-	live = disk.DirectoryBytes(l.opts.FS, GenerationDir(l.storeDir(), l.serving.Load().number))
+	live = disk.DirectoryBytes(l.opts.FS, projections.GenerationDir(l.storeDir(), l.serving.Load().number))
 	usage, err := l.opts.FS.GetDiskUsage(l.dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return live, math.MaxUint64, nil // a file system in memory
@@ -490,22 +468,22 @@ func (l *Live) Disk() (live, free uint64, err error) {
 }
 
 // storeDir are options that say where generations are.
-func (l *Live) storeDir() Options {
-	return Options{FS: l.opts.FS, Dir: l.opts.Dir, Projection: l.projection}
+func (l *Live) storeDir() projections.Options {
+	return projections.Options{FS: l.opts.FS, Dir: l.opts.Dir, Projection: l.projection}
 }
 
 // Run folds the log into the generation that serves, whichever it is, until the context ends or the Live is closed. A
 // generation that fails leaves it waiting for a cut-over to another. It returns why the last generation stopped, if it did
 // so by itself.
-func (l *Live) Run(ctx context.Context, subscribe SubscribeFunc) error {
+func (l *Live) Run(ctx context.Context, subscribe projections.SubscribeFunc) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	r := &running{ctx: ctx, subscribe: subscribe, followers: map[*Store]*follower{}}
+	r := &running{ctx: ctx, subscribe: subscribe, followers: map[*projections.Store]*follower{}}
 	l.mu.Lock()
 	if l.closed || l.run != nil {
 		defer l.mu.Unlock()
 		if l.closed {
-			return ErrClosed
+			return projections.ErrClosed
 		}
 		return errRunning
 	}
@@ -541,9 +519,9 @@ func (l *Live) within(ctx context.Context) (context.Context, context.CancelFunc)
 // running is one call of Run.
 type running struct {
 	ctx       context.Context //nolint:containedctx // that of the call
-	subscribe SubscribeFunc
+	subscribe projections.SubscribeFunc
 	all       sync.WaitGroup
-	followers map[*Store]*follower
+	followers map[*projections.Store]*follower
 }
 
 // follower is a generation that follows the log.
@@ -553,7 +531,7 @@ type follower struct {
 }
 
 // follow has a generation follow the log. Live.mu is held.
-func (r *running) follow(s *Store) *follower {
+func (r *running) follow(s *projections.Store) *follower {
 	ctx, cancel := context.WithCancel(r.ctx)
 	f := &follower{cancel: cancel, done: make(chan struct{})}
 	r.followers[s] = f
@@ -565,7 +543,7 @@ func (r *running) follow(s *Store) *follower {
 }
 
 // unfollow ends the following of a generation, if it follows, and waits for it.
-func (l *Live) unfollow(s *Store) {
+func (l *Live) unfollow(s *projections.Store) {
 	l.mu.Lock()
 	var f *follower
 	if l.run != nil {
@@ -579,7 +557,7 @@ func (l *Live) unfollow(s *Store) {
 	}
 }
 
-// Close closes every open generation, as [Store.Close] does. The next start removes a generation that was being built. The caller must
+// Close closes every open generation, as [projections.Store.Close] does. The next start removes a generation that was being built. The caller must
 // stop the fold first.
 func (l *Live) Close() error {
 	l.mu.Lock()

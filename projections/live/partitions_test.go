@@ -1,4 +1,4 @@
-package projections_test
+package live_test
 
 import (
 	"errors"
@@ -12,18 +12,19 @@ import (
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/internal/disk"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 )
 
 // nodeOn are the options of a node of a cluster.
-func nodeOn(fs projections.FS) projections.LiveOptions {
+func nodeOn(fs projections.FS) live.Options {
 	o := liveOn(fs)
 	o.Partitioned = true
 	return o
 }
 
 // buildHeld builds the next generation, for a set of partitions.
-func buildHeld(t testing.TB, l *projections.Live, envs []*events.Envelope, held events.Partitions) *projections.Store {
+func buildHeld(t testing.TB, l *live.Live, envs []*events.Envelope, held events.Partitions) *projections.Store {
 	t.Helper()
 	next, err := l.BuildNext(t.Context(), func(dir string) error {
 		b, err := build.New(build.Options{FS: l.FS(), Dir: dir, New: l.New, Partitions: &held})
@@ -38,7 +39,7 @@ func buildHeld(t testing.TB, l *projections.Live, envs []*events.Envelope, held 
 	return next
 }
 
-func wantHeld(t testing.TB, l *projections.Live, want events.Partitions) {
+func wantHeld(t testing.TB, l *live.Live, want events.Partitions) {
 	t.Helper()
 	if held := l.Holds(); held != want {
 		t.Errorf("it holds %s, want %s", &held, &want)
@@ -110,7 +111,7 @@ func TestWholeAndPartial(t *testing.T) {
 		t.Helper()
 		o := liveOn(fs)
 		o.New, o.Dir = newTally, "data"
-		_, err := projections.OpenLive(o)
+		_, err := live.Open(o)
 		if !errors.Is(err, projections.ErrPartial) || !strings.Contains(err.Error(), "data/tally/000001 has 0 of 256; start the process as") {
 			t.Errorf("%v", err)
 		}

@@ -1,4 +1,4 @@
-package projections_test
+package live_test
 
 import (
 	"bytes"
@@ -18,11 +18,13 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
 )
 
 // openLive opens a tally that serves, to be closed with the test.
-func openLive(t testing.TB, o projections.LiveOptions) *projections.Live {
+func openLive(t testing.TB, o live.Options) *live.Live {
 	t.Helper()
 	if o.FS == nil {
 		o.FS = vfs.NewMem()
@@ -31,7 +33,7 @@ func openLive(t testing.TB, o projections.LiveOptions) *projections.Live {
 		o.New = newTally
 	}
 	o.Dir = "data"
-	l, err := projections.OpenLive(o)
+	l, err := live.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,19 +41,19 @@ func openLive(t testing.TB, o projections.LiveOptions) *projections.Live {
 	return l
 }
 
-func closeLive(t testing.TB, l *projections.Live) {
+func closeLive(t testing.TB, l *live.Live) {
 	t.Helper()
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-func liveOn(fs projections.FS) projections.LiveOptions {
-	return projections.LiveOptions{Options: projections.Options{FS: fs}}
+func liveOn(fs projections.FS) live.Options {
+	return live.Options{Options: projections.Options{FS: fs}}
 }
 
 // runLive runs it until the returned function is called.
-func runLive(t testing.TB, l *projections.Live, subscribe projections.SubscribeFunc) (stop func()) {
+func runLive(t testing.TB, l *live.Live, subscribe projections.SubscribeFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -64,7 +66,7 @@ func runLive(t testing.TB, l *projections.Live, subscribe projections.SubscribeF
 }
 
 // buildNext builds the next generation.
-func buildNext(t testing.TB, l *projections.Live, envs []*events.Envelope) *projections.Store {
+func buildNext(t testing.TB, l *live.Live, envs []*events.Envelope) *projections.Store {
 	t.Helper()
 	next, err := l.BuildNext(t.Context(), func(dir string) error {
 		b, err := build.New(build.Options{FS: l.FS(), Dir: dir, New: l.New})
@@ -79,7 +81,7 @@ func buildNext(t testing.TB, l *projections.Live, envs []*events.Envelope) *proj
 	return next
 }
 
-func cutOver(t testing.TB, l *projections.Live, next *projections.Store) {
+func cutOver(t testing.TB, l *live.Live, next *projections.Store) {
 	t.Helper()
 	if _, err := l.CutOver(t.Context(), next); err != nil {
 		t.Fatal(err)
@@ -96,7 +98,7 @@ func directories(fs projections.FS) string {
 	return strings.Join(names, " ")
 }
 
-func wantStatus(t testing.TB, l *projections.Live, generation, previous uint32) {
+func wantStatus(t testing.TB, l *live.Live, generation, previous uint32) {
 	t.Helper()
 	if st := l.Status(); st.Generation != generation || st.Previous != previous {
 		t.Errorf("generation %d, previous %d, want %d, %d", st.Generation, st.Previous, generation, previous)
@@ -114,10 +116,10 @@ func TestCutOver(t *testing.T) {
 	wantStatus(t, l, 1, 0)
 	next := buildNext(t, l, envs[:99])
 	wantStatus(t, l, 1, 0)
-	if _, err := l.BuildNext(t.Context(), nil); !errors.Is(err, projections.ErrBuilding) {
+	if _, err := l.BuildNext(t.Context(), nil); !errors.Is(err, live.ErrBuilding) {
 		t.Errorf("a second build: %v", err)
 	}
-	if _, err := l.CutOver(t.Context(), next); !errors.Is(err, projections.ErrBehind) {
+	if _, err := l.CutOver(t.Context(), next); !errors.Is(err, live.ErrBehind) {
 		t.Errorf("cut over to what is behind: %v", err)
 	}
 	wantStatus(t, l, 1, 0)
@@ -156,7 +158,7 @@ func TestCutOver(t *testing.T) {
 		t.Errorf("left are %s", got)
 	}
 	// A tool that opens the store finds the one that is live.
-	s := open(t, projections.Options{FS: fs})
+	s := storetest.OpenTally(t, projections.Options{FS: fs})
 	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "gone back to")
 }
 
@@ -176,7 +178,7 @@ func TestBuildIsBegunAnew(t *testing.T) {
 	}
 	o := liveOn(fs)
 	o.New = func() projections.Projection {
-		return changed{Tally: tally.New(), version: 2, kinds: tally.New().Kinds()}
+		return tally.Variant{Tally: tally.New(), FoldVersion: 2, ReadKinds: tally.New().Kinds()}
 	}
 	l = openLive(t, o)
 	wantStatus(t, l, 1, 0)
@@ -197,7 +199,7 @@ func TestBuildFails(t *testing.T) {
 	conformance.Fold(t, l.Serving(), tally.History(4, 100))
 	fault := errors.New("no build today")
 	_, err := l.BuildNext(t.Context(), func(dir string) error {
-		if _, err := l.BuildNext(t.Context(), nil); !errors.Is(err, projections.ErrBuilding) {
+		if _, err := l.BuildNext(t.Context(), nil); !errors.Is(err, live.ErrBuilding) {
 			t.Errorf("a second build: %v", err)
 		}
 		return errors.Join(fs.MkdirAll(dir+"/below", 0o755), fault)
@@ -221,13 +223,13 @@ func TestOutdatedStore(t *testing.T) {
 		answers bool
 	}{
 		"settings": {func() projections.Projection {
-			return changed{Tally: tally.New(), version: 1, kinds: kinds, settings: map[string]string{"copies": "9"}}
+			return tally.Variant{Tally: tally.New(), FoldVersion: 1, ReadKinds: kinds, FoldSettings: map[string]string{"copies": "9"}}
 		}, true},
 		"version": {func() projections.Projection {
-			return changed{Tally: tally.New(), version: 2, kinds: kinds, settings: tally.New().Settings()}
+			return tally.Variant{Tally: tally.New(), FoldVersion: 2, ReadKinds: kinds, FoldSettings: tally.New().Settings()}
 		}, false},
 		"a version that can be read": {func() projections.Projection {
-			return reads{changed{Tally: tally.New(), version: 2, kinds: kinds[1:], settings: tally.New().Settings()}}
+			return reads{tally.Variant{Tally: tally.New(), FoldVersion: 2, ReadKinds: kinds[1:], FoldSettings: tally.New().Settings()}}
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,17 +239,17 @@ func TestOutdatedStore(t *testing.T) {
 			closeLive(t, l)
 			heard, ready := hearing()
 			o := liveOn(fs)
-			o.New, o.Listener.StateChanged = test.now, heard.add
+			o.New, o.Listener.StateChanged = test.now, heard.Add
 			l = openLive(t, o)
-			log := newLog(envs...)
-			runLive(t, l, log.subscribe)
+			log := storetest.NewLog(envs...)
+			runLive(t, l, log.Subscribe)
 			st := l.Status()
 			if st.State != projections.Outdated || !errors.Is(st.Error, projections.ErrFingerprint) ||
 				st.Unreadable == test.answers || st.Answers() != test.answers || heard.String() != "outdated" {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
 			v, err := l.View()
-			if test.answers != (err == nil) || err != nil && !errors.Is(err, projections.ErrOutdated) {
+			if test.answers != (err == nil) || err != nil && !errors.Is(err, live.ErrOutdated) {
 				t.Errorf("view: %v", err)
 			}
 			if err == nil {
@@ -259,7 +261,7 @@ func TestOutdatedStore(t *testing.T) {
 					t.Errorf("wait for what is there: %v", err)
 				}
 			}
-			if err := l.WaitFor(t.Context(), envs[50].Seq()); !errors.Is(err, projections.ErrOutdated) {
+			if err := l.WaitFor(t.Context(), envs[50].Seq()); !errors.Is(err, live.ErrOutdated) {
 				t.Errorf("wait for what will not come: %v", err)
 			}
 			cutOver(t, l, buildNext(t, l, envs[:60])) // Run brings it up to the present
@@ -282,19 +284,19 @@ func hearing() (*heardStates, <-chan struct{}) {
 }
 
 type heardStates struct {
-	states
+	storetest.States
 	ready func()
 }
 
-func (h *heardStates) add(s projections.State, err error) {
-	h.states.add(s, err)
+func (h *heardStates) Add(s projections.State, err error) {
+	h.States.Add(s, err)
 	if s == projections.Ready {
 		h.ready()
 	}
 }
 
 // reads is a projection that reads the rows of version 1.
-type reads struct{ changed }
+type reads struct{ tally.Variant }
 
 func (reads) Reads(was projections.Fingerprint) bool { return was.Version == 1 }
 
@@ -317,10 +319,10 @@ func TestDamagedStore(t *testing.T) {
 			damage(t, fs)
 			heard, ready := hearing()
 			o := liveOn(fs)
-			o.Listener.StateChanged = heard.add
+			o.Listener.StateChanged = heard.Add
 			l = openLive(t, o)
-			log := newLog(envs...)
-			runLive(t, l, log.subscribe)
+			log := storetest.NewLog(envs...)
+			runLive(t, l, log.Subscribe)
 			if st := l.Status(); st.State != projections.Failed || st.Error == nil || st.Answers() || heard.String() != "failed" {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
@@ -399,9 +401,9 @@ func spoil(t *testing.T, fs *vfs.MemFS, part string) {
 
 // TestFailedIsRebuilt: a projection that fails while it runs is rebuilt by the same way, with the process running on.
 func TestFailedIsRebuilt(t *testing.T) {
-	envs := follows(20)
+	envs := storetest.Follows(20)
 	var made atomic.Int32
-	o := projections.LiveOptions{New: func() projections.Projection {
+	o := live.Options{New: func() projections.Projection {
 		p := tally.New()
 		if made.Add(1) == 2 { // the first is asked for its name only
 			p.FailAt = 10
@@ -409,9 +411,9 @@ func TestFailedIsRebuilt(t *testing.T) {
 		return p
 	}}
 	l := openLive(t, o)
-	log := newLog(envs...)
-	log.most = 1
-	stop := runLive(t, l, log.subscribe)
+	log := storetest.NewLog(envs...)
+	log.Most = 1
+	stop := runLive(t, l, log.Subscribe)
 	if err := l.WaitFor(t.Context(), 20); !errors.Is(err, tally.ErrFails) {
 		t.Fatalf("wait: %v", err)
 	}
@@ -432,7 +434,7 @@ func TestFailedIsRebuilt(t *testing.T) {
 // TestViewsOutliveTheCutOver: who reads the old generation continues, and the next rebuild waits for it.
 func TestViewsOutliveTheCutOver(t *testing.T) {
 	envs := tally.History(3, 60)
-	l := openLive(t, projections.LiveOptions{})
+	l := openLive(t, live.Options{})
 	conformance.Fold(t, l.Serving(), envs[:50])
 	v, err := l.View()
 	if err != nil {
@@ -472,8 +474,8 @@ func rowsOfView(v *projections.View) string {
 // TestWaitersOutliveTheCutOver: a caller that waits for a position gets it from the generation that reaches it.
 func TestWaitersOutliveTheCutOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		envs := follows(60)
-		l := openLive(t, projections.LiveOptions{})
+		envs := storetest.Follows(60)
+		l := openLive(t, live.Options{})
 		conformance.Fold(t, l.Serving(), envs[:50])
 		waited := make(chan error)
 		go func() { waited <- l.WaitFor(t.Context(), 60) }()
@@ -494,9 +496,9 @@ func TestWaitersOutliveTheCutOver(t *testing.T) {
 
 // TestNextGeneration: what each call does to the generation that is being built, and which calls a state refuses.
 func TestNextGeneration(t *testing.T) {
-	envs := follows(20)
+	envs := storetest.Follows(20)
 	fails := false
-	l := openLive(t, projections.LiveOptions{New: func() projections.Projection {
+	l := openLive(t, live.Options{New: func() projections.Projection {
 		p := tally.New()
 		if fails {
 			p.FailAt = 10
@@ -506,7 +508,7 @@ func TestNextGeneration(t *testing.T) {
 	conformance.Fold(t, l.Serving(), envs)
 
 	next := buildNext(t, l, envs[:5])
-	if err := l.DeletePrevious(t.Context()); !errors.Is(err, projections.ErrBuilding) {
+	if err := l.DeletePrevious(t.Context()); !errors.Is(err, live.ErrBuilding) {
 		t.Errorf("deleted while a next generation is open: %v", err)
 	}
 	if err := l.CloseNext(l.Serving()); err == nil {

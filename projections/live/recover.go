@@ -1,15 +1,17 @@
-package projections
+package live
 
 import (
 	"context"
 	"fmt"
+
+	"github.com/skein-feed/skein/projections"
 )
 
 // Recover makes a projection continue that an error of the disk has stopped, once the disk works again or has room. The disk has the state
 // at the end of some commit (I3), so nothing is rebuilt: the files become those of the next generation (tables by hard links), which
 // folds what is missing and takes the place of the one that failed.
 //
-// It fails if the projection has not stopped so, with [ErrBuilding] while a next generation is open, and with [ErrCorrupt] if the
+// It fails if the projection has not stopped so, with [ErrBuilding] while a next generation is open, and with [projections.ErrCorrupt] if the
 // files are damaged. While Run is not running, it fails with [ErrBehind] if the files are behind of what was shown.
 func (l *Live) Recover(ctx context.Context) error {
 	old := l.serving.Load()
@@ -25,7 +27,7 @@ func (l *Live) Recover(ctx context.Context) error {
 }
 
 // again opens the next generation as a copy of what the old one has on disk.
-func (l *Live) again(ctx context.Context, old *serving) (*Store, error) {
+func (l *Live) again(ctx context.Context, old *serving) (*projections.Store, error) {
 	if err := l.lockFree(ctx); err != nil {
 		return nil, err
 	}
@@ -34,7 +36,7 @@ func (l *Live) again(ctx context.Context, old *serving) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := CopyStopped(o.FS, old.store.Dir(), GenerationDir(o, o.Generation)); err != nil {
+	if err := projections.CopyStopped(o.FS, old.store.Dir(), projections.GenerationDir(o, o.Generation)); err != nil {
 		return nil, err
 	}
 	return l.openNext(o)

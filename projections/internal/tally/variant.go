@@ -1,0 +1,21 @@
+package tally
+
+import "github.com/skein-feed/skein/events"
+
+// Variant is a tally that differs in what the fingerprint is of.
+type Variant struct {
+	*Tally
+
+	FoldVersion  uint32
+	ReadKinds    []events.Kind
+	FoldSettings map[string]string
+}
+
+// Version returns FoldVersion.
+func (v Variant) Version() uint32 { return v.FoldVersion }
+
+// Kinds returns ReadKinds.
+func (v Variant) Kinds() []events.Kind { return v.ReadKinds }
+
+// Settings returns FoldSettings.
+func (v Variant) Settings() map[string]string { return v.FoldSettings }

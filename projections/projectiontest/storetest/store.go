@@ -1,0 +1,73 @@
+// Package storetest has what tests of stores share: a log in memory, envelopes, and a store of the tally.
+package storetest
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+)
+
+// OpenTally opens a store of a tally, to be closed with the test.
+func OpenTally(t testing.TB, opts projections.Options) *projections.Store {
+	t.Helper()
+	if opts.FS == nil {
+		opts.FS = vfs.NewMem()
+	}
+	if opts.Projection == nil {
+		opts.Projection = tally.New()
+	}
+	opts.Dir = "data"
+	s, err := projections.Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Envelopes makes an envelope of each list of events.
+func Envelopes(lists ...[]events.Event) []*events.Envelope {
+	envs := make([]*events.Envelope, len(lists))
+	c := events.Cursor{Log: events.LogID{1, 2, 3}, Epoch: 1, LastTime: 1_700_000_000_000_000}
+	for i, list := range lists {
+		c.Seq++
+		env := &events.Envelope{Bytes: 10}
+		for slot, ev := range list {
+			c.LastTime++
+			ev.Seq, ev.Slot = c.Seq, uint16(slot)
+			if !ev.Backfill {
+				ev.Time = c.LastTime
+			}
+			env.Events = append(env.Events, ev)
+			env.Kinds |= events.Kinds(ev.Kind)
+		}
+		env.Cursor = c
+		envs[i] = env
+	}
+	return envs
+}
+
+// One returns a list of one event.
+func One(ev events.Event) []events.Event { return []events.Event{ev} }
+
+// Follow returns the event that a user follows another.
+func Follow(user, peer string) events.Event {
+	return events.Event{Kind: events.UserFollowed, User: user, Peer: peer}
+}
+
+// Follows returns n envelopes with one follow each.
+func Follows(n int) []*events.Envelope {
+	lists := make([][]events.Event, n)
+	for i := range lists {
+		lists[i] = One(Follow("ann", string(rune('a'+i%26))+string(rune('a'+i/26%26))+string(rune('a'+i/676))))
+	}
+	return Envelopes(lists...)
+}
