@@ -28,7 +28,7 @@
 // which is compared at every start.
 //
 // Queries read a [View]: a snapshot at one whole position, shared by all who ask at that position. [Store.WaitFor]
-// waits for a position without polling. Under load a fold rests between commits while no caller waits (package life).
+// waits for a position without polling. Under load a fold rests between commits while no caller waits (package storestate).
 //
 // Backfills carry offsets that rise (I6); the highest of each source and kind is a row of the store. Malformed events
 // are counted and the last of them kept (I11). An error of Apply or of the disk is ours: it stops this store, loudly,

@@ -61,14 +61,14 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 	}
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	if err := s.life.Stopped(); err != nil {
+	if err := s.state.Stopped(); err != nil {
 		return events.Cursor{}, err
 	}
 	if s.fold.progress != (progress{}) {
 		return events.Cursor{}, ErrNotReady
 	}
 	if err := s.flush.close(s); err != nil {
-		return events.Cursor{}, s.life.Fail(err)
+		return events.Cursor{}, s.state.Fail(err)
 	}
 	cursor, whole, err := s.copyFiles(ctx, dir)
 	if err == nil && !whole {
@@ -94,10 +94,10 @@ func (s *Store) undoCopy(dir string, err error) error {
 // ends.
 func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	s.folding.Lock()
-	err := s.life.Stopped()
+	err := s.state.Stopped()
 	if err == nil {
 		if err = s.flush.begin(s); err != nil {
-			err = s.life.Fail(err)
+			err = s.state.Fail(err)
 		}
 	}
 	done, cursor := s.flush.underWay, s.fold.cursor
@@ -108,8 +108,8 @@ func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	select {
 	case <-done:
 		return cursor, nil
-	case <-s.life.Down(): // a flush that fails is retried for ever
-		return cursor, s.life.Stopped()
+	case <-s.state.Down(): // a flush that fails is retried for ever
+		return cursor, s.state.Stopped()
 	case <-ctx.Done():
 		return cursor, ctx.Err()
 	}
@@ -140,9 +140,9 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	}()
 	select {
 	case err = <-done:
-	case <-s.life.Down():
+	case <-s.state.Down():
 		if s.broken.Load() { // it may never come back
-			return s.life.Stopped()
+			return s.state.Stopped()
 		}
 		err = <-done
 	}

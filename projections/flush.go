@@ -91,7 +91,7 @@ func (fl *flusher) close(s *Store) error {
 			return nil
 		case <-fl.relief:
 			// A flush that fails is retried for ever.
-			if err := s.life.Failure(); err != nil {
+			if err := s.state.Failure(); err != nil {
 				return err
 			}
 		}
@@ -118,9 +118,9 @@ func (fl *flusher) pressure(s *Store) error {
 		}
 		select {
 		case <-fl.relief:
-		case <-s.life.Down():
-			if s.life.Failure() != nil {
-				return s.life.Stopped()
+		case <-s.state.Down():
+			if s.state.Failure() != nil {
+				return s.state.Stopped()
 			}
 			return nil // it is being closed, and all that is written is flushed
 		}
@@ -131,11 +131,11 @@ func (fl *flusher) pressure(s *Store) error {
 func (s *Store) Flush() error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	if err := s.life.Stopped(); err != nil {
+	if err := s.state.Stopped(); err != nil {
 		return err
 	}
 	if err := s.flush.close(s); err != nil {
-		return s.life.Fail(err)
+		return s.state.Fail(err)
 	}
 	return nil
 }
@@ -148,13 +148,13 @@ func (s *Store) Compact(ctx context.Context) error {
 	}
 	s.using.RLock()
 	defer s.using.RUnlock()
-	if err := s.life.Stopped(); err != nil {
+	if err := s.state.Stopped(); err != nil {
 		return err
 	}
 	first := []byte{0}
 	last := AppendPrefix(nil, StoreShard, 0xff)
 	if err := s.db.Compact(ctx, first, last, true); err != nil && ctx.Err() == nil {
-		return s.life.Fail(err)
+		return s.state.Fail(err)
 	}
 	return ctx.Err()
 }
@@ -179,7 +179,7 @@ func (s *Store) flushInTime(now time.Time) (time.Duration, error) {
 	if left := wait - now.Sub(fl.since); left > 0 {
 		return left, nil
 	}
-	if err := s.life.Stopped(); err != nil {
+	if err := s.state.Stopped(); err != nil {
 		return 0, err
 	}
 	fl.since = time.Time{}

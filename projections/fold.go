@@ -77,16 +77,16 @@ func (f *fold) recall() (err error) {
 func (s *Store) Fold(envs []*events.Envelope) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	if err := s.life.Stopped(); err != nil {
+	if err := s.state.Stopped(); err != nil {
 		return err
 	}
 	if s.opts.ReadOnly {
 		return fmt.Errorf("%w: the store is open for reading only", ErrStopped)
 	}
 	if err := s.fold.envelopes(envs); err != nil {
-		return s.life.Fail(err)
+		return s.state.Fail(err)
 	}
-	return s.life.Stopped()
+	return s.state.Stopped()
 }
 
 func (f *fold) envelopes(envs []*events.Envelope) error {

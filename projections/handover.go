@@ -17,19 +17,19 @@ func (s *Store) Generation() uint32 { return s.generation }
 func (s *Store) Outdated() string { return s.outdated }
 
 // Failure returns the error that stopped the store; nil means the store has not failed.
-func (s *Store) Failure() error { return s.life.Failure() }
+func (s *Store) Failure() error { return s.state.Failure() }
 
 // Damaged reports whether the store has failed because its files or rows are damaged.
 func (s *Store) Damaged() bool {
-	err := s.life.Failure()
+	err := s.state.Failure()
 	return errors.Is(err, ErrCorrupt) || pebble.IsCorruptionError(err)
 }
 
 // Visible returns the sequence of the last envelope that views show completely; 0 means there is none.
-func (s *Store) Visible() uint64 { return s.life.Visible() }
+func (s *Store) Visible() uint64 { return s.state.Visible() }
 
 // Shows reports whether views show everything up to a sequence.
-func (s *Store) Shows(seq uint64) bool { return s.life.Has(seq) }
+func (s *Store) Shows(seq uint64) bool { return s.state.Has(seq) }
 
 // ShownCursor returns the last whole position that views see; once the store is closed, that of the fold.
 func (s *Store) ShownCursor() events.Cursor {

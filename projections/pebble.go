@@ -142,7 +142,7 @@ func tableBytes(tables []pebble.TableInfo) (n int64) {
 // fold.
 func (s *Store) diskFailed(err error) {
 	s.fence.noTables.Store(true)
-	_ = s.life.Fail(err)
+	_ = s.state.Fail(err)
 }
 
 // engineFailed is called where Pebble cannot continue, as when it does not know what of its manifest is on disk. It must

@@ -73,7 +73,7 @@ func Repairable(key []byte) bool {
 func (s *Store) Repair(ctx context.Context, heal func(at events.Cursor, rows Reader, m *Repair) error) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	if err := errors.Join(ctx.Err(), s.life.Stopped()); err != nil {
+	if err := errors.Join(ctx.Err(), s.state.Stopped()); err != nil {
 		return err
 	}
 	if s.opts.ReadOnly {
@@ -87,9 +87,9 @@ func (s *Store) Repair(ctx context.Context, heal func(at events.Cursor, rows Rea
 		return err
 	}
 	if err := s.fold.repair(m); err != nil {
-		return s.life.Fail(fmt.Errorf("repair: %w", err))
+		return s.state.Fail(fmt.Errorf("repair: %w", err))
 	}
-	return s.life.Stopped()
+	return s.state.Stopped()
 }
 
 // heal asks what is to be changed. Between two calls of Fold the current position is that of the fold.

@@ -28,19 +28,19 @@ type Subscription interface {
 // accepted. It returns the error that stopped the projection:
 // of the fold, the disk or the log. Nothing runs on when it returns; the rest of the process may.
 func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
-	if err := s.life.Stopped(); err != nil {
+	if err := s.state.Stopped(); err != nil {
 		return err
 	}
-	s.life.Set(CatchingUp)
+	s.state.Set(CatchingUp)
 	defer func() {
 		switch {
 		case errors.Is(err, events.ErrClosed), ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
 			// This process has closed the log, perhaps by the end of a context of which this one is still to hear.
 			err = nil
-			s.life.Set(Stopped)
+			s.state.Set(Stopped)
 		case errors.Is(err, ErrStopped): // its cause was noted before
 		default:
-			err = s.life.Fail(err)
+			err = s.state.Fail(err)
 		}
 		if err != nil && !errors.Is(err, ErrClosed) {
 			s.opts.Logger.Error("the projection stopped", "error", err)
@@ -53,16 +53,16 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	defer sub.Close()
 	start := sub.Head()
 	for {
-		s.life.Observe(start, sub.Head())
+		s.state.Observe(start, sub.Head())
 		envs, err := s.next(ctx, sub)
 		if errors.Is(err, events.ErrHole) { // it passes, and the next call looks again, after a pause
-			s.life.Hold(err)
+			s.state.Hold(err)
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		s.life.Release()
+		s.state.Release()
 		if len(envs) == 0 { // the hole is behind
 			continue
 		}
@@ -70,7 +70,7 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 		if err := s.Fold(envs); err != nil {
 			return err
 		}
-		s.life.Rest(ctx, time.Since(began))
+		s.state.Rest(ctx, time.Since(began))
 	}
 }
 

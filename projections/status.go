@@ -4,27 +4,27 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/internal/life"
+	"github.com/skein-feed/skein/projections/internal/storestate"
 )
 
 // State is what a projection is doing.
-type State = life.State
+type State = storestate.State
 
 // States. Ready is having caught up with the head of the log as of the start; it stays until the projection stops, whatever the lag.
 const (
-	Starting   = life.Starting
-	CatchingUp = life.CatchingUp
-	Ready      = life.Ready
+	Starting   = storestate.Starting
+	CatchingUp = storestate.CatchingUp
+	Ready      = storestate.Ready
 	// Rebuilding is a [live.Live] that is Ready while another generation is folded beside it: a rebuild, or a rollback.
-	Rebuilding = life.Rebuilding
-	Failed     = life.Failed
-	Stopped    = life.Stopped
+	Rebuilding = storestate.Rebuilding
+	Failed     = storestate.Failed
+	Stopped    = storestate.Stopped
 	// Outdated is a [live.Live] whose generation was built by another fold, or with other settings, than the program has: it does
 	// not continue, and answers from its last position, if its rows can be read, until it is rebuilt.
-	Outdated = life.Outdated
+	Outdated = storestate.Outdated
 	// Held is in front of a hole of the log ([events.ErrHole]): queries are answered from there, and the fold continues by
 	// itself when the hole is closed or accepted.
-	Held = life.Held
+	Held = storestate.Held
 )
 
 // Status is what is known of a projection at one moment.
@@ -78,7 +78,7 @@ func (s *Store) Status() Status {
 		Fingerprint: s.print.String(), Generation: s.generation,
 		Flushed: *s.flush.flushed.Load(),
 	}
-	st.State, st.Error = s.life.State()
+	st.State, st.Error = s.state.State()
 	if p := s.current.Load(); p != nil {
 		st.Cursor, st.Rejects = p.cursor, p.rejects
 	}
@@ -88,7 +88,7 @@ func (s *Store) Status() Status {
 		st.Format = uint32(s.db.FormatMajorVersion())
 	}
 	s.using.RUnlock()
-	st.Head = max(s.life.Head(), st.Cursor.Seq)
+	st.Head = max(s.state.Head(), st.Cursor.Seq)
 	st.Behind = st.Head - st.Cursor.Seq
 	return st
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/internal/disk"
-	"github.com/skein-feed/skein/projections/internal/life"
+	"github.com/skein-feed/skein/projections/internal/storestate"
 )
 
 // FS is the file system under a store.
@@ -37,9 +37,9 @@ var (
 	// ErrFingerprint: the store was built by another fold, or with other settings (I4).
 	ErrFingerprint = errors.New("projections: the store was built differently")
 	// ErrStopped: the projection does not continue by itself.
-	ErrStopped = life.ErrStopped
+	ErrStopped = storestate.ErrStopped
 	// ErrClosed is the ErrStopped of a store that was closed.
-	ErrClosed = life.ErrClosed
+	ErrClosed = storestate.ErrClosed
 	// ErrPartial: the store holds only some partitions, as that of a node of a cluster does, and was to be opened as a whole one.
 	ErrPartial = errors.New("projections: the store holds only some of the partitions")
 	// ErrNotReady: an event that was cut by a crash is not finished yet, so there is no whole position to read at.
@@ -160,7 +160,7 @@ type Store struct {
 	snapshots snapshots
 
 	wanted wanted
-	life   life.Life
+	state  storestate.Machine
 }
 
 // Open opens the store of a projection, or makes an empty one.
@@ -187,7 +187,7 @@ func Open(opts Options) (*Store, error) {
 		opts: opts, print: fingerprintOf(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
 		queryCache: queryCacheOf(opts.Projection), holding: holding{opts.Projection, opts.Partitions},
 	}
-	s.life.Init(opts.Listener.StateChanged)
+	s.state.Init(opts.Listener.StateChanged)
 	s.flush.init()
 	s.wanted.init()
 	var err error
@@ -272,7 +272,7 @@ const closeWait = 10 * time.Second
 // WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with
 // [ErrStopped] when the projection will not get there: it failed, or Run has ended; with [events.ErrHole] while the fold is
 // held in front of a hole.
-func (s *Store) WaitFor(ctx context.Context, seq uint64) error { return s.life.WaitFor(ctx, seq) }
+func (s *Store) WaitFor(ctx context.Context, seq uint64) error { return s.state.WaitFor(ctx, seq) }
 
 // Close writes rows that are only in memory to disk, and closes the store. A failed store drops its rows in memory: they are
 // folded again; if the storage engine broke down, its memory and files are given up until the process ends. Close waits
@@ -283,12 +283,12 @@ func (s *Store) Close() error { return s.CloseAfter(nil) }
 // as closed.
 func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	s.folding.Lock()
-	if !s.life.Close() {
+	if !s.state.Close() {
 		s.folding.Unlock()
 		return nil
 	}
 	var err error
-	if !s.opts.ReadOnly && s.life.Failure() == nil {
+	if !s.opts.ReadOnly && s.state.Failure() == nil {
 		err = s.flush.close(s)
 	}
 	if p := s.current.Swap(nil); p != nil {
@@ -311,7 +311,7 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	defer s.using.Unlock()
 	closed := s.db.Close()
 	s.db = nil
-	if s.life.Failure() != nil {
+	if s.state.Failure() != nil {
 		return err
 	}
 	return errors.Join(err, closed)

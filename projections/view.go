@@ -137,7 +137,7 @@ func (sn *snapshot) release() {
 // snapshot stays.
 func (s *Store) publish(newRows bool) {
 	last := s.current.Load()
-	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, queryCache: s.queryCache, holding: &s.holding, down: s.life.Down()}
+	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, queryCache: s.queryCache, holding: &s.holding, down: s.state.Down()}
 	if last != nil && !newRows {
 		next.rows = last.rows
 	} else {
@@ -151,19 +151,19 @@ func (s *Store) publish(newRows bool) {
 	if last != nil && last.rows != next.rows {
 		last.rows.release()
 	}
-	s.life.Reached(next.cursor.Seq)
+	s.state.Reached(next.cursor.Seq)
 }
 
 // View returns the store at its last whole position. It fails with [ErrNotReady] while an event that a crash has cut
 // is not finished, and with [ErrStopped] once the projection failed or the store is closed.
 func (s *Store) View() (*View, error) {
-	if s.life.HasFailed() {
-		return nil, s.life.Stopped()
+	if s.state.HasFailed() {
+		return nil, s.state.Stopped()
 	}
 	for {
 		p := s.current.Load()
 		if p == nil {
-			if err := s.life.Stopped(); err != nil {
+			if err := s.state.Stopped(); err != nil {
 				return nil, err
 			}
 			return nil, ErrNotReady

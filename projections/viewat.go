@@ -20,7 +20,7 @@ var ErrPassed = errors.New("projections: the store is beyond the position")
 // It fails with [ErrPassed] if the store is beyond the sequence, with the error of the context, and with [ErrStopped] when
 // the projection will not get there.
 func (s *Store) ViewAt(ctx context.Context, seq uint64) (*View, error) {
-	over := s.life.Over()
+	over := s.state.Over()
 	w := s.wanted.add(seq)
 	defer s.wanted.remove(w)
 	v, err := s.viewNow(seq)
@@ -38,7 +38,7 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*View, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-over:
-		if err := errors.Join(s.life.Stopped(), s.noMore()); err != nil {
+		if err := errors.Join(s.state.Stopped(), s.noMore()); err != nil {
 			return nil, err
 		}
 		return nil, ErrStopped
@@ -66,7 +66,7 @@ func (s *Store) noMore() error {
 	if s.opts.ReadOnly {
 		return fmt.Errorf("%w: the store is open for reading only", ErrStopped)
 	}
-	return s.life.NoMore()
+	return s.state.NoMore()
 }
 
 // wanted has the sequences at which callers wait for a view. While there is none, the fold only reads lowest once for

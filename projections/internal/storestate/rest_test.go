@@ -1,4 +1,4 @@
-package life
+package storestate
 
 import (
 	"context"
@@ -27,10 +27,10 @@ func TestFoldRests(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var l Life
-				l.Init(nil)
+				var m Machine
+				m.Init(nil)
 				ctx, cancel := context.WithCancel(t.Context())
-				waits := func(ctx context.Context) { _ = l.WaitFor(ctx, 1) }
+				waits := func(ctx context.Context) { _ = m.WaitFor(ctx, 1) }
 				switch {
 				case test.before:
 					go waits(ctx)
@@ -45,7 +45,7 @@ func TestFoldRests(t *testing.T) {
 				}
 				synctest.Wait()
 				began := time.Now()
-				l.Rest(ctx, test.took)
+				m.Rest(ctx, test.took)
 				if rested := time.Since(began); rested != test.want {
 					t.Errorf("it rested for %v, not %v", rested, test.want)
 				}

@@ -1,11 +1,11 @@
-// Package life has the state of a store as other goroutines see it and wait for it: what the fold is doing, the last visible position,
-// and why it stopped.
+// Package storestate has the state of a store as other goroutines see it and wait for it: what the fold is doing, the last visible
+// position, and why it stopped.
 //
 //	Starting ──► CatchingUp ──► Ready ──► Stopped
 //	                 │  ▲         │
 //	                 ▼  │         │
 //	                 Held ◄───────┘       Failed: from any, for good
-package life
+package storestate
 
 import (
 	"cmp"
@@ -52,9 +52,9 @@ var (
 	ErrClosed = fmt.Errorf("%w: the store is closed", ErrStopped)
 )
 
-// Life is the life of one store. Its own lock is the innermost one: Pebble reports failures while it holds locks of its own, so under
-// mu Life calls nothing outside the package but the listener. A Life begins with [Life.Init].
-type Life struct {
+// Machine is the state machine of one store. Its own lock is the innermost one: Pebble reports failures while it holds locks of its own,
+// so under mu Machine calls nothing outside the package but the listener. A Machine begins with [Machine.Init].
+type Machine struct {
 	// failed is set before state, so that a reader without the lock never serves rows of a failed store as good.
 	failed atomic.Bool
 	// visible is the sequence of the last envelope that a view shows completely; -1 means none yet.
@@ -76,232 +76,233 @@ type Life struct {
 	changed func(State, error)
 }
 
-// Init begins a life. changed is called with every new state, under the lock, so it must be quick and must not call back; nil disables it.
-func (l *Life) Init(changed func(State, error)) {
-	l.visible.Store(-1)
-	l.down, l.over, l.wanted = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
-	l.changed = changed
+// Init begins in the state Starting. changed is called with every new state, under the lock, so it must be quick and must not call back;
+// nil disables it.
+func (m *Machine) Init(changed func(State, error)) {
+	m.visible.Store(-1)
+	m.down, m.over, m.wanted = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	m.changed = changed
 }
 
 // Set changes the state. Failed is final, and a closed store only accepts Stopped.
-func (l *Life) Set(s State) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.setLocked(s)
+func (m *Machine) Set(s State) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.setLocked(s)
 }
 
-func (l *Life) setLocked(s State) {
-	if l.state == s || l.state == Failed || (l.closed && s != Stopped) {
+func (m *Machine) setLocked(s State) {
+	if m.state == s || m.state == Failed || (m.closed && s != Stopped) {
 		return
 	}
-	l.state = s
+	m.state = s
 	if s == Failed || s == Stopped {
-		l.wake()
+		m.wake()
 	}
-	if l.changed != nil {
-		l.changed(s, cmp.Or(l.err, l.held))
+	if m.changed != nil {
+		m.changed(s, cmp.Or(m.err, m.held))
 	}
 }
 
 // wake releases all waiters, whatever they wait for. Each looks again at why.
-func (l *Life) wake() {
-	for _, w := range l.waiters {
+func (m *Machine) wake() {
+	for _, w := range m.waiters {
 		close(w.done)
 	}
-	l.waiters = nil
-	close(l.over)
-	l.over = make(chan struct{})
+	m.waiters = nil
+	close(m.over)
+	m.over = make(chan struct{})
 }
 
 // Hold notes that the fold is held in front of a hole in the log. It releases all waiters, because nothing after the hole becomes
 // visible until an operator acts.
-func (l *Life) Hold(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state == Failed || l.closed {
+func (m *Machine) Hold(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.state == Failed || m.closed {
 		return
 	}
-	l.held = fmt.Errorf("the fold is held at sequence %d: %w", max(0, l.visible.Load()), err)
-	l.setLocked(Held)
-	l.wake()
+	m.held = fmt.Errorf("the fold is held at sequence %d: %w", max(0, m.visible.Load()), err)
+	m.setLocked(Held)
+	m.wake()
 }
 
-func (l *Life) isHeld() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.held != nil
+func (m *Machine) isHeld() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.held != nil
 }
 
 // Release notes that a held fold continues.
-func (l *Life) Release() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.held != nil {
-		l.held = nil
-		l.setLocked(CatchingUp)
+func (m *Machine) Release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.held != nil {
+		m.held = nil
+		m.setLocked(CatchingUp)
 	}
 }
 
 // Fail stops the projection. Only the first error counts; Fail returns that one, wrapped in [ErrStopped].
-func (l *Life) Fail(err error) error {
-	l.failed.Store(true)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil {
-		l.err = err
-		l.setLocked(Failed)
-		if !l.closed {
-			close(l.down)
+func (m *Machine) Fail(err error) error {
+	m.failed.Store(true)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		m.err = err
+		m.setLocked(Failed)
+		if !m.closed {
+			close(m.down)
 		}
 	}
-	return l.stoppedLocked()
+	return m.stoppedLocked()
 }
 
 // Close marks the store closed and reports whether it was open.
-func (l *Life) Close() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+func (m *Machine) Close() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return false
 	}
-	l.closed = true
-	l.setLocked(Stopped)
-	l.wake()
-	if l.err == nil {
-		close(l.down)
+	m.closed = true
+	m.setLocked(Stopped)
+	m.wake()
+	if m.err == nil {
+		close(m.down)
 	}
 	return true
 }
 
 // Failure returns the error of Failed; nil means it has not failed.
-func (l *Life) Failure() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
+func (m *Machine) Failure() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
 }
 
 // Stopped returns why nothing can be folded or read: the store has failed or is closed. nil means neither.
-func (l *Life) Stopped() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.stoppedLocked()
+func (m *Machine) Stopped() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stoppedLocked()
 }
 
-func (l *Life) stoppedLocked() error {
+func (m *Machine) stoppedLocked() error {
 	switch {
-	case l.err != nil:
-		return fmt.Errorf("%w: %w", ErrStopped, l.err)
-	case l.closed:
+	case m.err != nil:
+		return fmt.Errorf("%w: %w", ErrStopped, m.err)
+	case m.closed:
 		return ErrClosed
 	}
 	return nil
 }
 
 // Reached notes that everything up to seq is visible, and releases the callers that wait for it.
-func (l *Life) Reached(seq uint64) {
-	l.visible.Store(int64(seq))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.waiters) > 0 && l.waiters[0].seq <= seq {
-		close(heap.Pop(&l.waiters).(*waiter).done) //nolint:forcetypeassert // it holds nothing else
+func (m *Machine) Reached(seq uint64) {
+	m.visible.Store(int64(seq))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.waiters) > 0 && m.waiters[0].seq <= seq {
+		close(heap.Pop(&m.waiters).(*waiter).done) //nolint:forcetypeassert // it holds nothing else
 	}
 }
 
 // Has reports whether everything up to seq is visible.
-func (l *Life) Has(seq uint64) bool {
-	visible := l.visible.Load()
+func (m *Machine) Has(seq uint64) bool {
+	visible := m.visible.Load()
 	return visible >= 0 && uint64(visible) >= seq
 }
 
 // Visible returns the sequence of the last visible envelope. It is 0 as well before the first one.
-func (l *Life) Visible() uint64 { return uint64(max(0, l.visible.Load())) }
+func (m *Machine) Visible() uint64 { return uint64(max(0, m.visible.Load())) }
 
 // HasFailed reports whether the projection has failed, without a lock.
-func (l *Life) HasFailed() bool { return l.failed.Load() }
+func (m *Machine) HasFailed() bool { return m.failed.Load() }
 
 // Down is closed when the projection fails or the store closes.
-func (l *Life) Down() <-chan struct{} { return l.down }
+func (m *Machine) Down() <-chan struct{} { return m.down }
 
 // Observe notes the head of the log, and changes the state to Ready once everything up to start, the head at the start of the process,
 // is visible. Later lag does not count: while clients publish faster than the fold reads, it never reaches the present head.
-func (l *Life) Observe(start, head uint64) {
-	l.head.Store(max(head, l.head.Load()))
-	if l.Has(start) && !l.isHeld() {
-		l.Set(Ready)
+func (m *Machine) Observe(start, head uint64) {
+	m.head.Store(max(head, m.head.Load()))
+	if m.Has(start) && !m.isHeld() {
+		m.Set(Ready)
 	}
 }
 
 // Head returns the last sequence that the log is known to have.
-func (l *Life) Head() uint64 { return l.head.Load() }
+func (m *Machine) Head() uint64 { return m.head.Load() }
 
 // State returns the state, and the error of Failed or Held; nil in all other states.
-func (l *Life) State() (State, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.state, cmp.Or(l.err, l.held)
+func (m *Machine) State() (State, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state, cmp.Or(m.err, m.held)
 }
 
 // Over returns a channel that is closed when the waiters of now are released: by a failure, a stop or a hold.
-func (l *Life) Over() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.over
+func (m *Machine) Over() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.over
 }
 
 // NoMore returns why the fold does not move: it has stopped, or is held. nil means that it moves.
-func (l *Life) NoMore() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state == Stopped {
+func (m *Machine) NoMore() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.state == Stopped {
 		return ErrStopped
 	}
-	return l.held
+	return m.held
 }
 
 // WaitFor blocks until a view shows everything up to seq. It returns the error of the context, [ErrStopped] if the projection has
 // failed or Run has ended, or the error of the hole while the fold is held in front of one.
-func (l *Life) WaitFor(ctx context.Context, seq uint64) error {
-	if l.Has(seq) && !l.failed.Load() {
+func (m *Machine) WaitFor(ctx context.Context, seq uint64) error {
+	if m.Has(seq) && !m.failed.Load() {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if over, err := l.overLocked(seq); over {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if over, err := m.overLocked(seq); over {
 		return err
 	}
 	w := &waiter{seq: seq, done: make(chan struct{})}
-	heap.Push(&l.waiters, w)
-	l.want()
+	heap.Push(&m.waiters, w)
+	m.want()
 	// Taken again below, before the deferred Unlock.
-	l.mu.Unlock()
+	m.mu.Unlock()
 	select {
 	case <-w.done:
 	case <-ctx.Done():
 	}
-	l.mu.Lock()
+	m.mu.Lock()
 	// Reached and wake remove the waiters that they release; after the end of the context it is still in the heap.
-	if w.index < len(l.waiters) && l.waiters[w.index] == w {
-		heap.Remove(&l.waiters, w.index)
+	if w.index < len(m.waiters) && m.waiters[w.index] == w {
+		heap.Remove(&m.waiters, w.index)
 	}
-	if over, err := l.overLocked(seq); over {
+	if over, err := m.overLocked(seq); over {
 		return err
 	}
 	return ctx.Err()
 }
 
 // overLocked reports whether a wait for seq is over, and with which error; nil means that seq is visible.
-func (l *Life) overLocked(seq uint64) (over bool, err error) {
+func (m *Machine) overLocked(seq uint64) (over bool, err error) {
 	switch {
-	case l.err != nil:
-		return true, l.stoppedLocked()
-	case l.Has(seq):
+	case m.err != nil:
+		return true, m.stoppedLocked()
+	case m.Has(seq):
 		return true, nil
-	case l.closed:
+	case m.closed:
 		return true, ErrClosed
-	case l.state == Stopped:
+	case m.state == Stopped:
 		return true, ErrStopped
-	case l.held != nil:
-		return true, l.held
+	case m.held != nil:
+		return true, m.held
 	}
 	return false, nil
 }

@@ -1,4 +1,4 @@
-package life
+package storestate
 
 import (
 	"context"
@@ -18,37 +18,37 @@ const (
 
 // Rest blocks a fold whose last piece of work took took, until it is to continue: after its rest, or as soon as a caller waits for a
 // position that is not folded yet. It also returns when the store stops or the context ends.
-func (l *Life) Rest(ctx context.Context, took time.Duration) {
+func (m *Machine) Rest(ctx context.Context, took time.Duration) {
 	if took >= mostRest {
 		return
 	}
 	select {
-	case <-l.wanted: // an old signal: its caller may no longer wait
+	case <-m.wanted: // an old signal: its caller may no longer wait
 	default:
 	}
-	if l.waitedFor() {
+	if m.waitedFor() {
 		return
 	}
 	timer := time.NewTimer(min(restTimes*took, mostRest))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-l.wanted:
-	case <-l.down:
+	case <-m.wanted:
+	case <-m.down:
 	case <-ctx.Done():
 	}
 }
 
-func (l *Life) waitedFor() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.waiters) > 0
+func (m *Machine) waitedFor() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.waiters) > 0
 }
 
 // want ends a rest, if the fold rests now.
-func (l *Life) want() {
+func (m *Machine) want() {
 	select {
-	case l.wanted <- struct{}{}:
+	case m.wanted <- struct{}{}:
 	default:
 	}
 }
