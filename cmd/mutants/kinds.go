@@ -13,20 +13,20 @@ import (
 
 // kindLists are the folders that may name several kinds of events in one place, and why.
 var kindLists = map[string]string{
-	"events":               "has the table of kinds",
-	"projections":          "has the runtime of folds, which handles the kinds that every fold reads",
-	"projections/counters": "is a fold",
-	"projections/graph":    "is a fold",
-	"projections/inbox":    "is a fold",
-	"projections/seen":     "is a fold",
-	"projections/model":    "is the model",
+	"events":                           "has the table of kinds",
+	"projections":                      "has the runtime of folds, which handles the kinds that every fold reads",
+	"projections/counters":             "is a fold",
+	"projections/graph":                "is a fold",
+	"projections/inbox":                "is a fold",
+	"projections/seen":                 "is a fold",
+	"projections/projectiontest/model": "is the model",
 
 	"replay/redis": "says in which lists of the service the facts of Redis stand, for the kinds that Redis may hold",
 
-	"gateway/gatewaytest":         "makes events for tests",
-	"projections/internal/tally":  "is a fold of tests",
-	"projections/model/histories": "makes events for tests",
-	"replay/internal/memlog":      "makes events for tests",
+	"gateway/gatewaytest":                  "makes events for tests",
+	"projections/internal/tally":           "is a fold of tests",
+	"projections/projectiontest/histories": "makes events for tests",
+	"replay/internal/memlog":               "makes events for tests",
 }
 
 // checkKinds returns the places in production code that switch over kinds of events, or list several of them, outside the folders of
