@@ -17,11 +17,11 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/cluster/peers"
+	"github.com/skein-feed/skein/gateway/cluster/peerservice"
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
-	"github.com/skein-feed/skein/gateway/internal/peers"
-	"github.com/skein-feed/skein/gateway/internal/peerservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"

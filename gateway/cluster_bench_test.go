@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events/wait"
+	"github.com/skein-feed/skein/gateway/cluster/peers"
 	"github.com/skein-feed/skein/gateway/internal/call"
-	"github.com/skein-feed/skein/gateway/internal/peers"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 

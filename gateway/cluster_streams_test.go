@@ -12,8 +12,8 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/skein-feed/skein/gateway/cluster/peers"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
-	"github.com/skein-feed/skein/gateway/internal/peers"
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"

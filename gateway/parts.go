@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/cluster/peers"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
-	"github.com/skein-feed/skein/gateway/internal/peers"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/skein-feed/skein/gateway/internal/peers"
+	"github.com/skein-feed/skein/gateway/cluster/peers"
 )
 
 // peerCollectors count the calls to other nodes of the cluster. p is nil outside of one, where there are none.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/cluster/peers"
 	"github.com/skein-feed/skein/gateway/internal/call"
-	"github.com/skein-feed/skein/gateway/internal/peers"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"

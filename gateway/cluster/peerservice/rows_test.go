@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/gateway/internal/peerservice"
+	"github.com/skein-feed/skein/gateway/cluster/peerservice"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 )
 

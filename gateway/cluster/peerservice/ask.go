@@ -8,9 +8,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/cluster/peers"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
-	"github.com/skein-feed/skein/gateway/internal/peers"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/projections/counters"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
