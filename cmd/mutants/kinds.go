@@ -21,7 +21,7 @@ var kindLists = map[string]string{
 	"projections/seen":                 "is a fold",
 	"projections/projectiontest/model": "is the model",
 
-	"replay/redis": "says in which lists of the service the facts of Redis stand, for the kinds that Redis may hold",
+	"replay/importer/redis": "says in which lists of the service the facts of Redis stand, for the kinds that Redis may hold",
 
 	"gateway/gatewaytest":                  "makes events for tests",
 	"projections/internal/tally":           "is a fold of tests",

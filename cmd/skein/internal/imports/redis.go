@@ -14,7 +14,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
-	"github.com/skein-feed/skein/replay/redis"
+	"github.com/skein-feed/skein/replay/importer/redis"
 )
 
 // redisCmd imports from a live Redis.

@@ -15,7 +15,7 @@ import (
 )
 
 // startRedis starts a redis-server that ends with the test. It is behind a tag because it needs the program, which
-// go test ./... must not: go test -tags peers ./replay/redis
+// go test ./... must not: go test -tags peers ./replay/importer/redis
 func startRedis(t *testing.T) *goredis.Client {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -60,7 +60,7 @@ func TestExample(t *testing.T) {
 			t.Errorf("%s %s: %v (-want +got):\n%s", c.key, c.first, err, diff)
 		}
 	}
-	docs, err := os.ReadFile("../../docs/importing.md")
+	docs, err := os.ReadFile("../../../docs/importing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
