@@ -24,9 +24,6 @@ const (
 	newestFormat = pebble.FormatValueSeparation
 )
 
-// ErrFormat means that the files of the store have a format that this program does not know.
-var ErrFormat = errors.New("projections: the store was written by a later release")
-
 // StoreFormat is the version of the files of a store: of the rows of the runtime, and of the storage engine.
 type StoreFormat struct {
 	Rows   uint32 `json:"rows"`

@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/skein-feed/skein/events"
@@ -148,5 +147,8 @@ type Elsewhere interface {
 	Full() bool
 }
 
-// ErrElsewhere ends a query that must be run again with more known.
-var ErrElsewhere = errors.New("projections: the query needs answers from elsewhere")
+// Forgetful is implemented by a projection that keeps, from one event to the next, a copy of what stands in rows.
+type Forgetful interface {
+	// Forget drops the copy: rows were changed beside the fold. It is never called during Apply.
+	Forget()
+}

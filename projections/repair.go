@@ -11,12 +11,6 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Forgetful is implemented by a projection that keeps, from one event to the next, a copy of what stands in rows.
-type Forgetful interface {
-	// Forget drops the copy: rows were changed beside the fold. It is never called during Apply.
-	Forget()
-}
-
 // Repair is what [Store.Repair] changes. The rows are kept in memory until they are committed.
 type Repair struct {
 	rows []repairedRow

@@ -32,28 +32,6 @@ type Cache = pebble.Cache
 // 4 × [Bounds.FlushBytes] for each store that folds at full speed, or nothing is left to read from.
 func NewCache(bytes int64) *Cache { return pebble.NewCache(bytes) }
 
-// Errors of a store. They arrive wrapped, with what is known of the cause.
-var (
-	// ErrFingerprint: the store was built by another fold, or with other settings (I4).
-	ErrFingerprint = errors.New("projections: the store was built differently")
-	// ErrStopped: the projection does not continue by itself.
-	ErrStopped = storestate.ErrStopped
-	// ErrClosed is the ErrStopped of a store that was closed.
-	ErrClosed = storestate.ErrClosed
-	// ErrPartial: the store holds only some partitions, as that of a node of a cluster does, and was to be opened as a whole one.
-	ErrPartial = errors.New("projections: the store holds only some of the partitions")
-	// ErrNotReady: an event that was cut by a crash is not finished yet, so there is no whole position to read at.
-	ErrNotReady = errors.New("projections: not ready")
-	// ErrNoStore: there is no store to be opened for reading only.
-	ErrNoStore = errors.New("projections: no store")
-	// ErrInUse: another store, of this process or another, has the files open.
-	ErrInUse = errors.New("projections: the store is in use by another process")
-	// ErrCorrupt: files that are damaged, or a row that neither the runtime nor a fold can have written, see [RowError].
-	ErrCorrupt = disk.ErrCorrupt
-	// ErrLog: the envelopes do not continue where the store stands.
-	ErrLog = errors.New("projections: not the log of this store")
-)
-
 // Options say where a store is and what folds into it.
 type Options struct {
 	// FS is the file system; nil means the disk.

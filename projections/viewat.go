@@ -9,9 +9,6 @@ import (
 	"sync/atomic"
 )
 
-// ErrPassed says that the store has gone beyond the position that was asked for.
-var ErrPassed = errors.New("projections: the store is beyond the position")
-
 // ViewAt returns a view of the store with everything up to a sequence and nothing after it: at once if the store is there,
 // else when the fold gets there, which then shows a whole position exactly there. So several stores, and copies of one, are
 // read at one common position while all of them fold. If the log has no envelope with the sequence, the view is at the last
