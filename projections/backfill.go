@@ -81,18 +81,18 @@ func (im *imports) done(ev *events.Event) {
 }
 
 // close ends the backfills of a source; empty means of all.
-func (im *imports) close(source string, b *Batch) {
+func (im *imports) close(source string, b *BatchControl) {
 	if im.closed[source] {
 		return
 	}
 	im.note(source)
-	b.set(closedKey(source), nil)
+	b.SetRow(closedKey(source), nil)
 }
 
 // write puts the offsets that changed into the batch.
-func (im *imports) write(b *Batch) {
+func (im *imports) write(b *BatchControl) {
 	for key := range im.changed {
-		b.set(key.append(nil), binary.BigEndian.AppendUint64(nil, im.offsets[key]))
+		b.SetRow(key.append(nil), binary.BigEndian.AppendUint64(nil, im.offsets[key]))
 	}
 	clear(im.changed)
 }

@@ -11,7 +11,8 @@ import (
 
 // Batch is all that a fold sees of its store: it reads rows, its own writes included, and writes them. It belongs to one goroutine.
 type Batch struct {
-	store *Store
+	host BatchHost
+	opts BatchOptions
 	// rows are what was written since the last commit, over the rows of the store.
 	rows overlay.Overlay
 	// scans makes the iterators.
@@ -44,17 +45,6 @@ var (
 	errRange       = errors.New("projections: a fold deletes a range that is none, or that has rows of several tags")
 )
 
-func (b *Batch) init(s *Store) {
-	b.store = s
-	b.rows.Init(s.db, s.opts.Bounds.KeepBytes, s.merger.mergeFunc())
-}
-
-// close closes all iterators over the rows of the store, also those that a fold has left open. Pebble panics if it is closed before.
-func (b *Batch) close() {
-	b.scans.CloseOpen()
-	b.rows.Close()
-}
-
 // Get returns the value of a key, written before or in this batch. It may be kept only until the next call.
 func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) { return b.rows.Get(key) }
 
@@ -67,7 +57,7 @@ func (b *Batch) Iter(lower, upper []byte) Iterator {
 // Set writes a row. Key and value are copied.
 func (b *Batch) Set(key, value []byte) {
 	if b.writable(key) {
-		b.set(key, value)
+		b.rows.Set(key, value)
 	}
 }
 
@@ -80,7 +70,7 @@ func (b *Batch) Delete(key []byte) {
 
 // Merge merges a value into a row with the projection's merger. The row is not read, and need not exist. Key and value are copied.
 func (b *Batch) Merge(key, value []byte) {
-	if b.store.merger == nil {
+	if !b.opts.Merges {
 		b.fail(errNoMerger)
 		return
 	}
@@ -111,7 +101,7 @@ func (b *Batch) writable(key []byte) bool {
 		b.fail(fmt.Errorf("%w: %x", errReservedKey, key))
 	case b.rows.Full():
 		b.fail(errTooLarge)
-	case !b.store.holding.may(key):
+	case !b.opts.Holding.MayWrite(key):
 		b.fail(fmt.Errorf("%w: %x", errNotHeld, key))
 	default:
 		return true
@@ -125,19 +115,13 @@ func (b *Batch) fail(err error) {
 	}
 }
 
-// set writes a row of the fold or of the runtime.
-func (b *Batch) set(key, value []byte) { b.rows.Set(key, value) }
-
-// changed reports whether anything was written since the last commit.
-func (b *Batch) changed() bool { return b.rows.Dirty() }
-
 // Holds reports whether the store has the partition of a user or item. A fold writes no rows of other partitions (I13).
-func (b *Batch) Holds(id string) bool { return b.store.holding.has(id) }
+func (b *Batch) Holds(id string) bool { return b.opts.Holding.Has(id) }
 
 // EachPartition calls do with every partition that is held, in ascending order, until it returns an error.
 func (b *Batch) EachPartition(do func(partition uint8) error) error {
 	for p := range events.NumPartitions {
-		if parts := b.store.holding.parts; parts != nil && !parts.Has(uint8(p)) {
+		if parts := b.opts.Holding.Held; parts != nil && !parts.Has(uint8(p)) {
 			continue
 		}
 		if err := do(uint8(p)); err != nil {
@@ -157,16 +141,16 @@ func (b *Batch) Step() error {
 	if b.err != nil {
 		return b.err
 	}
-	if b.rows.Size() < b.store.opts.Bounds.BatchBytes {
+	if b.rows.Size() < b.opts.StepBytes {
 		return nil
 	}
 	b.step++
-	return b.store.fold.commitProgress(progress{Seq: b.seq, Slot: b.slot, Step: b.step})
+	return b.host.CommitStep(b.seq, b.slot, b.step)
 }
 
 // BackfillsClosed reports whether every later backfill of every source will be rejected: then nothing need be
 // remembered for the sake of backfills.
-func (b *Batch) BackfillsClosed() bool { return b.store.fold.imports.allClosed }
+func (b *Batch) BackfillsClosed() bool { return b.host.BackfillsClosed() }
 
 // LogTime returns the log time at the end of the envelope that is being folded: of a live event about its own time, of a
 // backfill the time when it came.
@@ -182,8 +166,8 @@ func (b *Batch) KeyedHash(id string) [16]byte {
 }
 
 // QueryCache returns what is kept beside the store; nil means nothing.
-func (b *Batch) QueryCache() QueryCache { return b.store.queryCache }
+func (b *Batch) QueryCache() QueryCache { return b.opts.QueryCache }
 
 // Version is that of the first view that will show what is written now: everything that was written before has been shown, or
 // will be by the same view. A fold that continues while an earlier commit is still to be shown must not say this.
-func (b *Batch) Version() uint64 { return b.store.version + 1 }
+func (b *Batch) Version() uint64 { return b.host.NextVersion() }

@@ -49,7 +49,7 @@ func fingerprintOf(p Projection, held *events.Partitions) Fingerprint {
 
 // HeldText returns a set of partitions as a fingerprint has it; nil means all partitions.
 func HeldText(held *events.Partitions) string {
-	if held = partsOf(held); held == nil {
+	if held = NilIfAll(held); held == nil {
 		return ""
 	}
 	return held.String()
@@ -64,7 +64,7 @@ func ParseHeld(text string) (*events.Partitions, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return partsOf(&held), nil
+	return NilIfAll(&held), nil
 }
 
 // encode gives equal bytes for equal fingerprints: the fields stand in order, the settings sorted.

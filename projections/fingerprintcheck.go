@@ -61,7 +61,7 @@ func (s *Store) hold(text string) error {
 		if err != nil {
 			return err
 		}
-		s.holding.parts, s.print.Partitions = held, HeldText(held)
+		s.holding.Held, s.print.Partitions = held, HeldText(held)
 		return nil
 	}
 	if s.opts.Partitions == nil && text != "" {

@@ -54,7 +54,7 @@ func (fl *flusher) begin(s *Store) error {
 		return nil
 	}
 	// An idle iterator would keep flushed memtables in memory until it is used again.
-	s.fold.batch.rows.FlushBegins()
+	s.fold.batch.Rows().FlushBegins()
 	if p := s.current.Load(); p != nil {
 		p.rows.drop()
 	}
@@ -62,7 +62,7 @@ func (fl *flusher) begin(s *Store) error {
 	if err != nil {
 		return err
 	}
-	s.fold.batch.rows.FlushBegun()
+	s.fold.batch.Rows().FlushBegun()
 	fl.underWay, fl.underWayCursor, fl.dirty = done, s.fold.cursor, false
 	return nil
 }
@@ -74,7 +74,7 @@ func (fl *flusher) poll(s *Store) {
 		cursor := fl.underWayCursor
 		fl.flushed.Store(&cursor)
 		fl.underWay = nil
-		s.fold.batch.rows.FlushEnded()
+		s.fold.batch.Rows().FlushEnded()
 	default:
 	}
 }

@@ -13,7 +13,7 @@ type fold struct {
 	// reads are the kinds that matter: those of the projection, and the end of backfills.
 	reads   events.KindSet
 	applies events.KindSet
-	batch   Batch
+	batch   BatchControl
 	// to is scratch.
 	to events.Partitions
 
@@ -39,7 +39,10 @@ func (f *fold) begin(s *Store) error {
 	f.store = s
 	f.applies = events.Kinds(s.opts.Projection.Kinds()...)
 	f.reads = f.applies | events.Kinds(events.BackfillClosed, events.UserDeleted)
-	f.batch.init(s)
+	f.batch.Rows().Init(s.db, s.opts.Bounds.KeepBytes, s.merger.mergeFunc())
+	f.batch.Init(f, BatchOptions{
+		Holding: &s.holding, Merges: s.merger != nil, StepBytes: s.opts.Bounds.BatchBytes, QueryCache: s.queryCache,
+	})
 	return f.recall()
 }
 
@@ -101,7 +104,7 @@ func (f *fold) envelopes(envs []*events.Envelope) error {
 		if err := f.envelope(env); err != nil {
 			return fmt.Errorf("envelope %d: %w", env.Seq(), err)
 		}
-		if f.batch.rows.Size() >= f.store.opts.Bounds.BatchBytes {
+		if f.batch.Rows().Size() >= f.store.opts.Bounds.BatchBytes {
 			if err := f.commit(); err != nil {
 				return err
 			}
@@ -134,7 +137,8 @@ func (f *fold) envelope(env *events.Envelope) error {
 		}
 	}
 	b := &f.batch
-	b.seq, b.log, b.logTime = env.Seq(), env.Cursor.Log, env.Cursor.LastTime
+	b.BeginLog(env.Cursor.Log)
+	b.BeginEnvelope(env.Seq(), env.Cursor.LastTime)
 	if env.Kinds&f.reads != 0 {
 		if err := f.events(env, resume); err != nil {
 			return err
@@ -160,15 +164,16 @@ func (f *fold) events(env *events.Envelope, resume progress) error {
 			continue
 		}
 		// Many small events are better cut at the end of their envelope, where queries can see them.
-		if b.rows.Size() >= 2*f.store.opts.Bounds.BatchBytes {
+		if b.Rows().Size() >= 2*f.store.opts.Bounds.BatchBytes {
 			if err := f.commitProgress(progress{Seq: env.Seq(), Slot: ev.Slot}); err != nil {
 				return err
 			}
 		}
-		b.slot, b.step = ev.Slot, 0
+		step := uint32(0)
 		if ev.Slot == resume.Slot {
-			b.step = resume.Step
+			step = resume.Step
 		}
+		b.BeginEvent(ev.Slot, step)
 		if err := f.event(ev); err != nil {
 			return fmt.Errorf("slot %d, %s: %w", ev.Slot, ev.Kind, err)
 		}
@@ -183,7 +188,7 @@ func (f *fold) event(ev *events.Event) error {
 		return nil
 	}
 	if f.accepted != nil {
-		if err := f.accepted(ev, f.batch.logTime); err != nil {
+		if err := f.accepted(ev, f.batch.LogTime()); err != nil {
 			return err
 		}
 	}
@@ -212,25 +217,22 @@ func (f *fold) apply(ev *events.Event) (err error) {
 		}
 	}()
 	if clocked, ok := f.store.opts.Projection.(Clocked); ok {
-		if err = clocked.Tick(f.logTime(ev), &f.batch); err != nil {
+		if err = clocked.Tick(f.logTime(ev), &f.batch.Batch); err != nil {
 			return err
 		}
 	}
-	if f.store.holding.gets(ev, &f.to) {
-		if err = f.store.opts.Projection.Apply(*ev, &f.batch); err != nil {
+	if f.store.holding.Delivers(ev, &f.to) {
+		if err = f.store.opts.Projection.Apply(*ev, &f.batch.Batch); err != nil {
 			return err
 		}
 	}
-	if f.batch.scans.Open() > 0 {
-		f.batch.fail(errOpenScan)
-	}
-	return f.batch.err
+	return f.batch.EndEvent()
 }
 
 // logTime is when an event came: its own time, or of a backfilled one that of the end of its envelope.
 func (f *fold) logTime(ev *events.Event) events.Micros {
 	if ev.Backfill {
-		return f.batch.logTime
+		return f.batch.LogTime()
 	}
 	return ev.Time
 }
@@ -242,7 +244,7 @@ func (f *fold) commit() error {
 		return nil
 	}
 	f.imports.write(&f.batch)
-	if f.batch.changed() || f.hidden {
+	if f.batch.Rows().Dirty() || f.hidden {
 		if err := f.write(f.progress); err != nil {
 			return err
 		}
@@ -266,18 +268,29 @@ func (f *fold) commitProgress(p progress) error {
 	return f.write(p)
 }
 
+// CommitStep is part of [BatchHost].
+func (f *fold) CommitStep(seq uint64, slot uint16, step uint32) error {
+	return f.commitProgress(progress{Seq: seq, Slot: slot, Step: step})
+}
+
+// BackfillsClosed is part of [BatchHost].
+func (f *fold) BackfillsClosed() bool { return f.imports.allClosed }
+
+// NextVersion is part of [BatchHost].
+func (f *fold) NextVersion() uint64 { return f.store.version + 1 }
+
 // write commits the batch with the checkpoint in it (I3).
 func (f *fold) write(p progress) error {
-	f.batch.set(checkpointKey, encodeCheckpoint(f.cursor, p))
+	f.batch.SetRow(checkpointKey, encodeCheckpoint(f.cursor, p))
 	f.stats.Commits++
-	f.stats.Bytes += f.batch.rows.Size()
-	f.store.flush.wrote(f.batch.rows.Size())
-	if err := f.batch.rows.Commit(); err != nil {
+	f.stats.Bytes += f.batch.Rows().Size()
+	f.store.flush.wrote(f.batch.Rows().Size())
+	if err := f.batch.Rows().Commit(); err != nil {
 		return err
 	}
 	f.hidden, f.unsaved = true, 0
 	fl := &f.store.flush
-	if fl.poll(f.store); f.batch.rows.WantsFlush() {
+	if fl.poll(f.store); f.batch.Rows().WantsFlush() {
 		if err := fl.begin(f.store); err != nil {
 			return err
 		}

@@ -20,12 +20,12 @@ type MemoryFold struct{ store *Store }
 func (m *MemoryFold) Begin(p Projection, parts *events.Partitions, log events.LogID) error {
 	var used overlay.Overlay
 	if m.store != nil {
-		used = m.store.fold.batch.rows
+		used = *m.store.fold.batch.Rows()
 	}
 	m.store = memoryStore(p, parts)
-	m.store.fold.batch.log = log
+	m.store.fold.batch.BeginLog(log)
 	err := m.store.fold.begin(m.store)
-	m.store.fold.batch.rows.Reuse(&used)
+	m.store.fold.batch.Rows().Reuse(&used)
 	return err
 }
 
@@ -33,7 +33,7 @@ func (m *MemoryFold) Begin(p Projection, parts *events.Partitions, log events.Lo
 func (m *MemoryFold) BeginOnDisk(fs FS, dir string, p Projection, parts *events.Partitions, log events.LogID) (err error) {
 	m.store, err = Open(Options{FS: fs, Dir: dir, Projection: p, Partitions: parts})
 	if err == nil {
-		m.store.fold.batch.log = log
+		m.store.fold.batch.BeginLog(log)
 	}
 	return err
 }
@@ -45,22 +45,23 @@ func memoryStore(p Projection, parts *events.Partitions) *Store {
 	// A batch that is never full is never committed; overlay.MaxBatch bounds what it may hold.
 	bounds := Bounds{BatchBytes: math.MaxInt / 4, KeepBytes: 2 << 30}
 	return &Store{
-		opts: Options{Projection: p, Partitions: partsOf(parts), Bounds: bounds}, print: fingerprintOf(p, parts),
-		merger: mergerOf(p), holding: holding{p, partsOf(parts)},
+		opts: Options{Projection: p, Partitions: NilIfAll(parts), Bounds: bounds}, print: fingerprintOf(p, parts),
+		merger: mergerOf(p), holding: Holding{p, NilIfAll(parts)},
 	}
 }
 
 // Fold folds one event. The time is the log time at the end of its envelope.
 func (m *MemoryFold) Fold(ev *events.Event, logTime events.Micros) error {
 	f := &m.store.fold
-	f.batch.seq, f.batch.slot, f.batch.step, f.batch.logTime = ev.Seq, ev.Slot, 0, logTime
+	f.batch.BeginEnvelope(ev.Seq, logTime)
+	f.batch.BeginEvent(ev.Slot, 0)
 	if ev.Kind == events.BackfillClosed {
 		f.imports.note(ev.Source)
 	}
 	if !f.applies.Has(ev.Kind) {
 		return nil
 	}
-	if err := f.apply(ev); err != nil || f.batch.rows.Size() < m.store.opts.Bounds.BatchBytes {
+	if err := f.apply(ev); err != nil || f.batch.Rows().Size() < m.store.opts.Bounds.BatchBytes {
 		return err
 	}
 	return f.write(progress{})
@@ -73,10 +74,10 @@ func (m *MemoryFold) Tick(now events.Micros) error {
 		return nil
 	}
 	b := &m.store.fold.batch
-	if err := clocked.Tick(now, b); err != nil {
+	if err := clocked.Tick(now, &b.Batch); err != nil {
 		return err
 	}
-	return b.err
+	return b.Misuse()
 }
 
 // Rows returns an iterator over all rows.
@@ -131,8 +132,8 @@ func (s *Sequencer) Ticked() events.Micros { return s.ticked }
 func (s *Sequencer) Rows() Iterator {
 	f := &s.store.fold
 	f.imports.write(&f.batch)
-	f.batch.set(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion))
-	f.batch.set(fingerprintKey, s.store.print.encode())
-	f.batch.set(checkpointKey, encodeCheckpoint(f.cursor, progress{}))
+	f.batch.SetRow(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion))
+	f.batch.SetRow(fingerprintKey, s.store.print.encode())
+	f.batch.SetRow(checkpointKey, encodeCheckpoint(f.cursor, progress{}))
 	return f.batch.Iter(nil, nil)
 }

@@ -69,51 +69,51 @@ func PartitionOf(p Projection, key []byte) int {
 	return int(shard.Partition())
 }
 
-// holding is what of the rows of a projection a store holds.
-type holding struct {
-	of Projection
-	// parts are nil where the store holds all partitions: then nothing is asked.
-	parts *events.Partitions
+// Holding is the part of the rows of a projection that a store holds.
+type Holding struct {
+	Projection Projection
+	// Held are the partitions; nil means all, which costs no lookup.
+	Held *events.Partitions
 }
 
-// partsOf returns nil for a set of all partitions.
-func partsOf(held *events.Partitions) *events.Partitions {
+// NilIfAll returns nil for a set of all partitions.
+func NilIfAll(held *events.Partitions) *events.Partitions {
 	if held != nil && *held == events.AllPartitions() {
 		return nil
 	}
 	return held
 }
 
-// set returns the set that is held.
-func (h *holding) set() events.Partitions {
-	if h.parts == nil {
+// Partitions returns the partitions that are held.
+func (h *Holding) Partitions() events.Partitions {
+	if h.Held == nil {
 		return events.AllPartitions()
 	}
-	return *h.parts
+	return *h.Held
 }
 
-// has reports whether the partition of a user or item is held.
-func (h *holding) has(id string) bool {
-	return h.parts == nil || h.parts.Has(events.ShardOf(id).Partition())
+// Has reports whether the partition of a user or item is held.
+func (h *Holding) Has(id string) bool {
+	return h.Held == nil || h.Held.Has(events.ShardOf(id).Partition())
 }
 
-// gets reports whether an event is delivered. The set is scratch: one of its own would be allocated for every event, because a
+// Delivers reports whether an event is delivered. The set is scratch: one of its own would be allocated for every event, because a
 // projection is called through an interface.
-func (h *holding) gets(ev *events.Event, to *events.Partitions) bool {
-	if h.parts == nil {
+func (h *Holding) Delivers(ev *events.Event, to *events.Partitions) bool {
+	if h.Held == nil {
 		return true
 	}
 	*to = events.Partitions{}
-	h.of.Route(ev, to)
+	h.Projection.Route(ev, to)
 	// What concerns every home also concerns rows of the store as a whole, which a store of no partition has, too.
-	return to.Meets(h.parts) || *to == events.AllPartitions()
+	return to.Meets(h.Held) || *to == events.AllPartitions()
 }
 
-// may reports whether the fold may write a row.
-func (h *holding) may(key []byte) bool {
-	if h.parts == nil {
+// MayWrite reports whether the fold may write a row.
+func (h *Holding) MayWrite(key []byte) bool {
+	if h.Held == nil {
 		return true
 	}
-	p := PartitionOf(h.of, key)
-	return p == StoreWide || h.parts.Has(uint8(p))
+	p := PartitionOf(h.Projection, key)
+	return p == StoreWide || h.Held.Has(uint8(p))
 }

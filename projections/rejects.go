@@ -84,9 +84,9 @@ func (f *fold) writeRejects(rejects []events.Reject) {
 	}
 	for _, r := range rejects {
 		f.rejects++
-		f.batch.set(rejectKey(f.rejects), KeptReject{f.rejects, r}.encode())
+		f.batch.SetRow(rejectKey(f.rejects), KeptReject{f.rejects, r}.encode())
 	}
-	f.batch.set(rejectCountKey, binary.BigEndian.AppendUint64(nil, f.rejects))
+	f.batch.SetRow(rejectCountKey, binary.BigEndian.AppendUint64(nil, f.rejects))
 }
 
 // eraseRejects takes out of the kept rejects what names a user who was deleted (I12).
@@ -106,7 +106,7 @@ func (f *fold) eraseRejects(user string) error {
 		}
 		if r, named := kept.Without(user); named {
 			kept.Reject = r
-			f.batch.set(key, kept.encode())
+			f.batch.SetRow(key, kept.encode())
 		}
 	}
 	return nil

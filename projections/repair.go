@@ -117,7 +117,7 @@ func (f *fold) repair(m *Repair) error {
 		return err
 	}
 	f.hidden, f.unsaved = true, 0
-	f.batch.rows.Overwritten()
+	f.batch.Rows().Overwritten()
 	if forgetful, ok := s.opts.Projection.(Forgetful); ok {
 		forgetful.Forget()
 	}

@@ -144,11 +144,11 @@ func (r *resizing) heldBy(db *pebble.DB) (held events.Partitions, err error) {
 	if err != nil {
 		return held, err
 	}
-	of := holding{r.p, parts}
+	of := Holding{r.p, parts}
 	if now := fingerprintOf(r.p, parts); !bytes.Equal(row, now.encode()) {
 		return held, fmt.Errorf("%w: %s", ErrFingerprint, was.differences(now))
 	}
-	return of.set(), nil
+	return of.Partitions(), nil
 }
 
 // drop removes the rows of the dropped partitions.
@@ -456,7 +456,7 @@ func ExportRows(ctx context.Context, fs FS, dir string, p Projection, of events.
 // ImportRows makes a store of some partitions, which does not exist, of the rows that [ExportRows] of another process gives, and opens it.
 // The options say where.
 func ImportRows(ctx context.Context, o Options, of events.Partitions, give func(do func(key, value []byte) error) error) (s *Store, err error) {
-	o.Generation, o.Partitions, o.Partitioned = 1, partsOf(&of), false
+	o.Generation, o.Partitions, o.Partitioned = 1, NilIfAll(&of), false
 	fs, files := o.FS, GenerationDir(o, 1)
 	r := &resizing{ctx: ctx, fs: fs, p: o.Projection, scratch: fs.PathJoin(o.Dir, "tables")}
 	if err := errors.Join(fs.MkdirAll(r.scratch, 0o700), fs.MkdirAll(files, 0o700)); err != nil {

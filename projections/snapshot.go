@@ -21,7 +21,7 @@ type position struct {
 	version    uint64
 	queryCache QueryCache
 	// holding and down are those of the store.
-	holding *holding
+	holding *Holding
 	down    <-chan struct{}
 }
 

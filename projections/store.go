@@ -109,7 +109,7 @@ type Store struct {
 	// outdated says what the fingerprint of a store that is open for reading only has otherwise than the program.
 	outdated string
 	merger   *Merger
-	holding  holding
+	holding  Holding
 	fence    *fence
 	db       *pebble.DB
 	// open is set once the opening went well, broken when Pebble could not continue and must be left alone.
@@ -158,12 +158,12 @@ func Open(opts Options) (*Store, error) {
 		opts.Cache = NewCache(int64(64<<20 + maxMemtables*opts.Bounds.FlushBytes))
 		defer opts.Cache.Unref() // Pebble has its own reference
 	}
-	if opts.Partitions = partsOf(opts.Partitions); opts.Partitioned {
+	if opts.Partitions = NilIfAll(opts.Partitions); opts.Partitioned {
 		opts.Partitions = &events.Partitions{}
 	}
 	s := &Store{
 		opts: opts, print: fingerprintOf(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
-		queryCache: queryCacheOf(opts.Projection), holding: holding{opts.Projection, opts.Partitions},
+		queryCache: queryCacheOf(opts.Projection), holding: Holding{opts.Projection, opts.Partitions},
 	}
 	s.state.Init(opts.Listener.StateChanged)
 	s.flush.init()
@@ -180,8 +180,8 @@ func Open(opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
 	}
 	if err = s.load(); err != nil {
-		s.fold.batch.close() // loading has read rows through it
-		_ = s.db.Close()     // the first error is the cause
+		s.fold.batch.Release() // loading has read rows through it
+		_ = s.db.Close()       // the first error is the cause
 		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
 	}
 	s.open.Store(true)
@@ -235,7 +235,7 @@ func (s *Store) Projection() Projection { return s.opts.Projection }
 func (s *Store) Dir() string { return s.dir }
 
 // Holds returns the partitions whose rows the store has. They never change.
-func (s *Store) Holds() events.Partitions { return s.holding.set() }
+func (s *Store) Holds() events.Partitions { return s.holding.Partitions() }
 
 // Cursor returns where the last whole envelope ends: a reader continues from there.
 func (s *Store) Cursor() events.Cursor {
@@ -284,7 +284,7 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	if s.broken.Load() {
 		return err
 	}
-	s.fold.batch.close()
+	s.fold.batch.Release()
 	s.using.Lock()
 	defer s.using.Unlock()
 	closed := s.db.Close()

@@ -52,10 +52,10 @@ func (v *View) Down() <-chan struct{} { return v.at.down }
 
 // Holds reports whether the view has the rows of a user or item: whether the store holds its partition. A question about others has
 // no answer here.
-func (v *View) Holds(id string) bool { return v.at.holding.has(id) }
+func (v *View) Holds(id string) bool { return v.at.holding.Has(id) }
 
 // Partitions returns the partitions whose rows the view has: those of its generation, which never change.
-func (v *View) Partitions() events.Partitions { return v.at.holding.set() }
+func (v *View) Partitions() events.Partitions { return v.at.holding.Partitions() }
 
 // QueryCache returns what is kept beside the store; nil means nothing.
 func (v *View) QueryCache() QueryCache { return v.at.queryCache }
