@@ -56,7 +56,7 @@ func (fl *flusher) begin(s *Store) error {
 	// An idle iterator would keep flushed memtables in memory until it is used again.
 	s.fold.batch.Rows().FlushBegins()
 	if p := s.current.Load(); p != nil {
-		p.rows.drop()
+		p.Rows.DropIterator()
 	}
 	done, err := s.db.AsyncFlush()
 	if err != nil {

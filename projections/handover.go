@@ -34,7 +34,7 @@ func (s *Store) Shows(seq uint64) bool { return s.state.Has(seq) }
 // ShownCursor returns the last whole position that views see; once the store is closed, that of the fold.
 func (s *Store) ShownCursor() events.Cursor {
 	if p := s.current.Load(); p != nil {
-		return p.cursor
+		return p.Cursor
 	}
 	return s.Cursor()
 }

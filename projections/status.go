@@ -80,7 +80,7 @@ func (s *Store) Status() Status {
 	}
 	st.State, st.Error = s.state.State()
 	if p := s.current.Load(); p != nil {
-		st.Cursor, st.Rejects = p.cursor, p.rejects
+		st.Cursor, st.Rejects = p.Cursor, p.Rejects
 	}
 	s.using.RLock()
 	if s.db != nil && !s.broken.Load() {

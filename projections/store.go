@@ -14,6 +14,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/internal/disk"
+	"github.com/skein-feed/skein/projections/internal/overlay"
 	"github.com/skein-feed/skein/projections/internal/storestate"
 )
 
@@ -134,8 +135,8 @@ type Store struct {
 	queryCache QueryCache
 
 	// current is the last whole position; nil before the first and once closed.
-	current   atomic.Pointer[position]
-	snapshots snapshots
+	current   atomic.Pointer[WholePosition]
+	snapshots overlay.Snapshots
 
 	wanted wanted
 	state  storestate.Machine
@@ -270,14 +271,14 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 		err = s.flush.close(s)
 	}
 	if p := s.current.Swap(nil); p != nil {
-		p.rows.release()
+		p.Rows.Release()
 	}
 	if s.queryCache != nil {
 		s.queryCache.Close()
 	}
 	s.folding.Unlock() // a waiter must not wait for views, but hear that the store is closed
-	if open := s.snapshots.wait(patience, closeWait); open != nil {
-		return errors.Join(err, open)
+	if !s.snapshots.Wait(patience, closeWait) {
+		return errors.Join(err, errOpenViews)
 	}
 	s.folding.Lock()
 	defer s.folding.Unlock()

@@ -9,6 +9,9 @@
 // until the fold reads the row, or the commit (merge.go). Rows that were read stay in memory after the commit. A lookup of a row that no
 // memtable can have searches the tables alone (unflushed.go).
 //
+// Readers of the store, to which the overlay is invisible, share a [Snapshot] (snapshot.go), and read it by a [Finder] and by [Scans]
+// (scan.go), which the overlay reads the database with, too.
+//
 // # Invariant
 //
 // An overlay shows the same rows as the database would show if every write had gone to it at once. TestOverlayIsABatch compares it with
