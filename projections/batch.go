@@ -83,8 +83,8 @@ func (b *Batch) Merge(key, value []byte) {
 // such. It costs the same however many they are: their space comes back with the next compactions, of whole files at
 // once where the range covers them.
 func (b *Batch) DeleteRange(lower, upper []byte) {
-	if bytes.Compare(lower, upper) >= 0 || len(lower) < prefixLen || len(upper) < prefixLen ||
-		!bytes.Equal(lower[:prefixLen], upper[:prefixLen]) && !bytes.Equal(upper, PrefixEnd(lower[:prefixLen])) {
+	if bytes.Compare(lower, upper) >= 0 || len(lower) < PrefixLen || len(upper) < PrefixLen ||
+		!bytes.Equal(lower[:PrefixLen], upper[:PrefixLen]) && !bytes.Equal(upper, PrefixEnd(lower[:PrefixLen])) {
 		b.fail(fmt.Errorf("%w: %x to %x", errRange, lower, upper))
 		return
 	}

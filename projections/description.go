@@ -65,6 +65,12 @@ type Field struct {
 	text string
 }
 
+// NewDescription begins the description of a row whose fields the caller adds: those of the key, until [Description.InValue], then those of
+// the value.
+func NewDescription(kind string, shard events.Shard) *Description {
+	return &Description{Kind: kind, Shard: shard, keyed: -1}
+}
+
 // Key returns the fields of the key.
 func (d *Description) Key() []Field {
 	if d.keyed < 0 {
@@ -121,14 +127,14 @@ func DescribeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error
 }
 
 func describeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
-	if len(key) < prefixLen {
+	if len(key) < PrefixLen {
 		return nil, RowError("key", key)
 	}
 	form, ok := forms[Tag(key[2])]
 	if !ok {
 		return nil, RowError("key without a tag of the projection", key)
 	}
-	d := &Description{Kind: form.Name, Shard: events.Shard(binary.BigEndian.Uint16(key)), rest: key[prefixLen:], keyed: -1}
+	d := &Description{Kind: form.Name, Shard: events.Shard(binary.BigEndian.Uint16(key)), rest: key[PrefixLen:], keyed: -1}
 	if err := d.describeKey(&form); err != nil {
 		return nil, fmt.Errorf("%w: %s key %x", err, form.Name, key)
 	}
@@ -248,8 +254,8 @@ func (d *Description) Cut(n int) ([]byte, error) {
 	return b, nil
 }
 
-// add adds a field. A name that the row has already gets a number.
-func (d *Description) add(name string, value any, text string) {
+// Add adds a field, with the text that people read. A name that the row has already gets a number.
+func (d *Description) Add(name string, value any, text string) {
 	d.fields = append(d.fields, Field{Name: d.unique(d.under + name), Value: value, text: text})
 }
 
@@ -268,23 +274,23 @@ func (d *Description) unique(name string) string {
 }
 
 // Field says name=value.
-func (d *Description) Field(name, value string) { d.add(name, value, " "+name+"="+value) }
+func (d *Description) Field(name, value string) { d.Add(name, value, " "+name+"="+value) }
 
 // Quoted says name="value", of text that may hold spaces.
 func (d *Description) Quoted(name, value string) {
-	d.add(name, value, fmt.Sprintf(" %s=%q", name, value))
+	d.Add(name, value, fmt.Sprintf(" %s=%q", name, value))
 }
 
 // Bytes says what may be no text.
 func (d *Description) Bytes(name string, value []byte) {
-	d.add(name, value, fmt.Sprintf(" %s=%q", name, value))
+	d.Add(name, value, fmt.Sprintf(" %s=%q", name, value))
 }
 
 // Int says a number.
-func (d *Description) Int(name string, n int64) { d.add(name, n, fmt.Sprintf(" %s=%d", name, n)) }
+func (d *Description) Int(name string, n int64) { d.Add(name, n, fmt.Sprintf(" %s=%d", name, n)) }
 
 // Uint says a number.
-func (d *Description) Uint(name string, n uint64) { d.add(name, n, fmt.Sprintf(" %s=%d", name, n)) }
+func (d *Description) Uint(name string, n uint64) { d.Add(name, n, fmt.Sprintf(" %s=%d", name, n)) }
 
 // Name says an id; the empty one is that of a default board.
 func (d *Description) Name(field, id string) {
@@ -292,25 +298,25 @@ func (d *Description) Name(field, id string) {
 	if id == "" {
 		text = `""`
 	}
-	d.add(field, id, " "+field+"="+text)
+	d.Add(field, id, " "+field+"="+text)
 }
 
 // Time says a time.
 func (d *Description) Time(name string, t events.Micros) {
-	d.add(name, t, " "+name+"="+t.Time().Format("2006-01-02T15:04:05.000000Z"))
+	d.Add(name, t, " "+name+"="+t.Time().Format("2006-01-02T15:04:05.000000Z"))
 }
 
 // Flag says a name, if it is set.
 func (d *Description) Flag(name string, set bool) {
 	if set {
-		d.add(name, true, " "+name)
+		d.Add(name, true, " "+name)
 	}
 }
 
 // Section begins a group of fields, which have their names under that of the group. A group that comes again has a number.
 func (d *Description) Section(name string) {
 	d.under = ""
-	d.add(name, true, " "+name+":")
+	d.Add(name, true, " "+name+":")
 	d.under = d.fields[len(d.fields)-1].Name + "."
 }
 

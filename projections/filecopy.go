@@ -15,12 +15,6 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// FingerprintOf returns the fingerprint of a store that a projection would build.
-func FingerprintOf(p Projection) Fingerprint { return fingerprintOf(p, nil) }
-
-// Differences names what f, which a store was built with, has otherwise than now; empty means nothing.
-func (f Fingerprint) Differences(now Fingerprint) string { return f.differences(now) }
-
 // Fingerprint returns what the store was built with.
 func (s *Store) Fingerprint() Fingerprint { return s.print }
 
@@ -160,7 +154,7 @@ func (s *Store) positionOf(dir string) (cursor events.Cursor, whole bool, err er
 	cache := NewCache(copyCache)
 	defer cache.Unref()
 	db, err := pebble.Open(dir, &pebble.Options{
-		FS: s.opts.FS, Cache: cache, Merger: s.merger.pebble(), FormatMajorVersion: newFormat, ReadOnly: true,
+		FS: s.opts.FS, Cache: cache, Merger: pebbleMerger(s.merger), FormatMajorVersion: newFormat, ReadOnly: true,
 		ErrorIfNotExists: true, Logger: copyLogger{pebbleLogger{s}},
 	})
 	if err != nil {
@@ -257,7 +251,7 @@ func (s *Store) checkTable(ctx context.Context, name string) (size uint64, err e
 	if err != nil {
 		return size, errors.Join(err, f.Close())
 	}
-	r, err := sstable.NewReader(ctx, readable, sstable.ReaderOptions{Merger: s.merger.pebble()})
+	r, err := sstable.NewReader(ctx, readable, sstable.ReaderOptions{Merger: pebbleMerger(s.merger)})
 	if err != nil {
 		return size, errors.Join(err, readable.Close())
 	}

@@ -13,12 +13,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// runtimeVersion is the version of what this package itself adds to a fold: the rows of the runtime, which
+// runtimeVersion is the version of what a store itself adds to a fold: the rows of the runtime, which
 // backfills are accepted, which rejects are kept. It is part of every fingerprint.
 const runtimeVersion = 1
-
-// formatVersion is the version of the encoding of the row that tells the fingerprint, and so of all else.
-const formatVersion = 1
 
 // Fingerprint is all that the rows of a generation depend on besides the log (I4).
 type Fingerprint struct {
@@ -34,7 +31,11 @@ type Fingerprint struct {
 	Partitions string `json:"partitions,omitempty"`
 }
 
-func fingerprintOf(p Projection, held *events.Partitions) Fingerprint {
+// FingerprintOf returns the fingerprint of a store of all partitions that a projection would build.
+func FingerprintOf(p Projection) Fingerprint { return FingerprintOfPartitions(p, nil) }
+
+// FingerprintOfPartitions returns the fingerprint of a store of some partitions that a projection would build; nil means all.
+func FingerprintOfPartitions(p Projection, held *events.Partitions) Fingerprint {
 	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion, Partitions: HeldText(held)}
 	kinds := slices.Clone(p.Kinds())
 	slices.Sort(kinds)
@@ -67,8 +68,8 @@ func ParseHeld(text string) (*events.Partitions, error) {
 	return NilIfAll(&held), nil
 }
 
-// encode gives equal bytes for equal fingerprints: the fields stand in order, the settings sorted.
-func (f Fingerprint) encode() []byte {
+// Encode returns the fingerprint as a store has it. It gives equal bytes for equal fingerprints: the fields stand in order, the settings sorted.
+func (f Fingerprint) Encode() []byte {
 	b, err := json.Marshal(f)
 	if err != nil {
 		panic(err) // strings and numbers
@@ -78,12 +79,12 @@ func (f Fingerprint) encode() []byte {
 
 // String returns the hash of the fingerprint: 32 hexadecimal digits.
 func (f Fingerprint) String() string {
-	sum := sha256.Sum256(f.encode())
+	sum := sha256.Sum256(f.Encode())
 	return hex.EncodeToString(sum[:16])
 }
 
-// differences names what f, which the store was built with, has otherwise than now.
-func (f Fingerprint) differences(now Fingerprint) string {
+// Differences names what f, which a store was built with, has otherwise than now; empty means nothing.
+func (f Fingerprint) Differences(now Fingerprint) string {
 	var diff []string
 	add := func(what, was, is string) {
 		if was != is {

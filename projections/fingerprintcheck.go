@@ -34,7 +34,7 @@ func (s *Store) checkFingerprint() error {
 	if err := s.hold(was.Partitions); err != nil {
 		return err
 	}
-	if bytes.Equal(row, s.print.encode()) {
+	if bytes.Equal(row, s.print.Encode()) {
 		return nil
 	}
 	if s.opts.ReadOnly {
@@ -44,14 +44,14 @@ func (s *Store) checkFingerprint() error {
 		if c, ok := s.opts.Projection.(Compatible); ok && c.Reads(was) {
 			same.Version, same.Kinds = was.Version, was.Kinds
 		}
-		if bytes.Equal(row, same.encode()) {
-			s.outdated = was.differences(s.print)
+		if bytes.Equal(row, same.Encode()) {
+			s.outdated = was.Differences(s.print)
 			s.print = same
 			return nil
 		}
 	}
 	return fmt.Errorf("%w: %s; to adopt the new, have it rebuilt: skein replay rebuild %s",
-		ErrFingerprint, was.differences(s.print), s.print.Name)
+		ErrFingerprint, was.Differences(s.print), s.print.Name)
 }
 
 // hold has the store hold the set of its fingerprint, if it is to be opened as the one that it is.
@@ -103,7 +103,7 @@ func (s *Store) create() error {
 	b := s.db.NewBatch()
 	defer func() { _ = b.Close() }()
 	_ = b.Set(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion), nil)
-	_ = b.Set(fingerprintKey, s.print.encode(), nil)
+	_ = b.Set(fingerprintKey, s.print.Encode(), nil)
 	s.flush.dirty = true
 	return s.db.Apply(b, pebble.NoSync)
 }

@@ -39,7 +39,7 @@ func (f *fold) begin(s *Store) error {
 	f.store = s
 	f.applies = events.Kinds(s.opts.Projection.Kinds()...)
 	f.reads = f.applies | events.Kinds(events.BackfillClosed, events.UserDeleted)
-	f.batch.Rows().Init(s.db, s.opts.Bounds.KeepBytes, s.merger.mergeFunc())
+	f.batch.Rows().Init(s.db, s.opts.Bounds.KeepBytes, overlayMerge(s.merger))
 	f.batch.Init(f, BatchOptions{
 		Holding: &s.holding, Merges: s.merger != nil, StepBytes: s.opts.Bounds.BatchBytes, QueryCache: s.queryCache,
 	})

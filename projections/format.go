@@ -13,6 +13,9 @@ import (
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
+// formatVersion is the version of the encoding of the row that tells the fingerprint, and so of all else.
+const formatVersion = 1
+
 // The format of the files of a store, which the storage engine calls its format major version, moves one way: a program that does
 // not know a format cannot open the store. So an opening never moves it, and a release that is put back finds its stores as it
 // left them. Only [FinalizeFormat] moves it, once an operator has decided not to return to the older release.

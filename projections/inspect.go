@@ -10,9 +10,6 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// IsRuntimeKey reports whether a row belongs to the runtime and not to the projection.
-func IsRuntimeKey(key []byte) bool { return len(key) >= 3 && Tag(key[2]) <= LastRuntimeTag }
-
 // IsCheckpoint reports whether a row is that of the position: of all rows the only one in which two folds of one log up to one
 // position may differ.
 func IsCheckpoint(key []byte) bool { return bytes.Equal(key, checkpointKey) }
@@ -23,13 +20,13 @@ func DescribeRow(key, value []byte) (*Description, error) {
 	if !IsRuntimeKey(key) || events.Shard(binary.BigEndian.Uint16(key)) != StoreShard {
 		return nil, RowError("key", key)
 	}
-	d := &Description{Shard: StoreShard, rest: key[prefixLen:], keyed: -1}
-	return d, d.runtime(Tag(key[2]), value)
+	tag := Tag(key[2])
+	d := NewDescription(runtimeKinds[tag], StoreShard)
+	return d, describeRuntime(d, tag, key[PrefixLen:], value)
 }
 
-func (d *Description) runtime(tag Tag, value []byte) error {
-	rest := d.rest
-	d.Kind = runtimeKinds[tag]
+// describeRuntime describes a row of the runtime. The rest of the key follows the tag.
+func describeRuntime(d *Description, tag Tag, rest, value []byte) error {
 	switch tag {
 	case tagFormat:
 		if len(value) == 4 {
@@ -39,10 +36,10 @@ func (d *Description) runtime(tag Tag, value []byte) error {
 		}
 	case tagFingerprint:
 		d.InValue()
-		d.add("fingerprint", string(value), " "+string(value))
+		d.Add("fingerprint", string(value), " "+string(value))
 		return nil
 	case tagCheckpoint:
-		return d.checkpoint(value)
+		return describeCheckpoint(d, value)
 	case tagBackfill:
 		if len(rest) >= 2 && len(value) == 8 {
 			d.Field("kind", events.Kind(rest[0]).String())
@@ -66,7 +63,7 @@ func (d *Description) runtime(tag Tag, value []byte) error {
 		d.Uint("number", r.Number)
 		d.Uint("seq", r.Seq)
 		d.Int("slot", int64(r.Slot))
-		d.add("message", r.Rejection.Message, ": "+r.Rejection.Message)
+		d.Add("message", r.Rejection.Message, ": "+r.Rejection.Message)
 		return err
 	}
 	return RowError(fmt.Sprintf("row of the runtime %02x %x:", byte(tag), rest), value)
@@ -81,7 +78,7 @@ var runtimeKinds = map[Tag]string{
 	tagClosed: "backfill-closed", tagRejectCount: "rejects", tagReject: "reject",
 }
 
-func (d *Description) checkpoint(row []byte) error {
+func describeCheckpoint(d *Description, row []byte) error {
 	c, p, err := parseCheckpoint(row)
 	d.InValue()
 	d.Field("log", fmt.Sprintf("%x", c.Log))

@@ -36,11 +36,14 @@ const (
 	LastCountersTag  Tag = 0x8f
 )
 
-// prefixLen is the length of shard and tag.
-const prefixLen = overlay.PrefixLen
+// PrefixLen is the length of shard and tag.
+const PrefixLen = overlay.PrefixLen
 
 // Tag is the third byte of every key: the kind of row.
 type Tag byte
+
+// IsRuntimeKey reports whether a row belongs to the runtime and not to the projection.
+func IsRuntimeKey(key []byte) bool { return len(key) >= 3 && Tag(key[2]) <= LastRuntimeTag }
 
 // AppendPrefix appends the shard and the tag that every key begins with.
 func AppendPrefix(dst []byte, shard events.Shard, tag Tag) []byte {
@@ -74,7 +77,7 @@ func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) err
 	var err error
 	for more := it.Next(); more && err == nil; {
 		key := it.Key()
-		id, rest, cut := events.CutID(key[prefixLen:])
+		id, rest, cut := events.CutID(key[PrefixLen:])
 		if cut != nil {
 			more = it.Next()
 			continue
@@ -97,7 +100,7 @@ func EachPair(r Reader, shard events.Shard, tag Tag, do func(first, second strin
 	it := r.Iter(prefix, PrefixEnd(prefix))
 	var err error
 	for err == nil && it.Next() {
-		first, rest, cut := events.CutID(it.Key()[prefixLen:])
+		first, rest, cut := events.CutID(it.Key()[PrefixLen:])
 		if cut != nil {
 			continue
 		}

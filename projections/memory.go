@@ -45,7 +45,7 @@ func memoryStore(p Projection, parts *events.Partitions) *Store {
 	// A batch that is never full is never committed; overlay.MaxBatch bounds what it may hold.
 	bounds := Bounds{BatchBytes: math.MaxInt / 4, KeepBytes: 2 << 30}
 	return &Store{
-		opts: Options{Projection: p, Partitions: NilIfAll(parts), Bounds: bounds}, print: fingerprintOf(p, parts),
+		opts: Options{Projection: p, Partitions: NilIfAll(parts), Bounds: bounds}, print: FingerprintOfPartitions(p, parts),
 		merger: mergerOf(p), holding: Holding{p, NilIfAll(parts)},
 	}
 }
@@ -95,7 +95,7 @@ type Sequencer struct {
 // kinds that the projection reads and of those that end backfills, with the log time at the end of its envelope.
 func NewSequencer(p Projection, held *events.Partitions, accepted func(ev *events.Event, logTime events.Micros) error) (*Sequencer, error) {
 	s := &Sequencer{store: memoryStore(p, &events.Partitions{})}
-	s.store.print = fingerprintOf(p, held)
+	s.store.print = FingerprintOfPartitions(p, held)
 	f := &s.store.fold
 	if err := f.begin(s.store); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (s *Sequencer) Rows() Iterator {
 	f := &s.store.fold
 	f.imports.write(&f.batch)
 	f.batch.SetRow(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion))
-	f.batch.SetRow(fingerprintKey, s.store.print.encode())
+	f.batch.SetRow(fingerprintKey, s.store.print.Encode())
 	f.batch.SetRow(checkpointKey, encodeCheckpoint(f.cursor, progress{}))
 	return f.batch.Iter(nil, nil)
 }

@@ -51,7 +51,7 @@ const StoreWide = events.NumPartitions
 
 // PartitionOf returns the partition of a row of a projection, which is that of its home, or [StoreWide].
 func PartitionOf(p Projection, key []byte) int {
-	if len(key) < prefixLen {
+	if len(key) < PrefixLen {
 		return StoreWide
 	}
 	if r, ok := p.(Regional); ok {
@@ -60,8 +60,8 @@ func PartitionOf(p Projection, key []byte) int {
 		}
 	}
 	shard := events.Shard(binary.BigEndian.Uint16(key))
-	if dated, ok := p.(Dated); ok && len(key) >= prefixLen+2 && slices.Contains(dated.Dated(), Tag(key[2])) {
-		shard = events.Shard(binary.BigEndian.Uint16(key[prefixLen:]))
+	if dated, ok := p.(Dated); ok && len(key) >= PrefixLen+2 && slices.Contains(dated.Dated(), Tag(key[2])) {
+		shard = events.Shard(binary.BigEndian.Uint16(key[PrefixLen:]))
 	}
 	if shard >= events.NumShards {
 		return StoreWide

@@ -52,7 +52,7 @@ func ResizeCopy(ctx context.Context, fs FS, dir string, p Projection, to events.
 		return fmt.Errorf("%w: %d partitions are missing", errUnlike, n)
 	}
 	t := r.newTables(FirstLevel)
-	return r.ingest(t, t.write(func(w *sstable.Writer) error { return w.Set(fingerprintKey, fingerprintOf(p, &to).encode()) }))
+	return r.ingest(t, t.write(func(w *sstable.Writer) error { return w.Set(fingerprintKey, FingerprintOfPartitions(p, &to).Encode()) }))
 }
 
 // openFiles opens the files of a store that is not open.
@@ -145,8 +145,8 @@ func (r *resizing) heldBy(db *pebble.DB) (held events.Partitions, err error) {
 		return held, err
 	}
 	of := Holding{r.p, parts}
-	if now := fingerprintOf(r.p, parts); !bytes.Equal(row, now.encode()) {
-		return held, fmt.Errorf("%w: %s", ErrFingerprint, was.differences(now))
+	if now := FingerprintOfPartitions(r.p, parts); !bytes.Equal(row, now.Encode()) {
+		return held, fmt.Errorf("%w: %s", ErrFingerprint, was.Differences(now))
 	}
 	return of.Partitions(), nil
 }
@@ -227,7 +227,7 @@ func (r *resizing) eachOf(tag Tag, do func(key []byte) (next []byte, err error))
 	var next []byte
 	for ok := it.SeekGE(AppendPrefix(nil, 0, tag)); ok && err == nil; {
 		key := it.Key()
-		if len(key) < prefixLen {
+		if len(key) < PrefixLen {
 			return RowError("key", key)
 		}
 		shard := binary.BigEndian.Uint16(key)
@@ -265,7 +265,7 @@ func (r *resizing) dropOfRegion(t *newTables, tag Tag) error {
 // dropDated drops rows that begin with a month. Those of one month and partition are neighbors.
 func (r *resizing) dropDated(t *newTables, tag Tag) error {
 	return r.eachOf(tag, func(key []byte) ([]byte, error) {
-		date := bytes.Clone(key[:prefixLen])
+		date := bytes.Clone(key[:PrefixLen])
 		return PrefixEnd(date), r.dropped.Each(func(partition uint8) error {
 			first, end := shardsOf(partition)
 			lower, upper := binary.BigEndian.AppendUint16(slices.Clip(date), first), binary.BigEndian.AppendUint16(slices.Clip(date), end)
@@ -419,10 +419,10 @@ func (r *resizing) beyond(key []byte, partition int, of *events.Partitions) []by
 		for partition++; partition < events.NumPartitions; partition++ {
 			if of.Has(uint8(partition)) {
 				first, _ := shardsOf(uint8(partition))
-				return binary.BigEndian.AppendUint16(bytes.Clone(key[:prefixLen]), first)
+				return binary.BigEndian.AppendUint16(bytes.Clone(key[:PrefixLen]), first)
 			}
 		}
-		return PrefixEnd(key[:prefixLen])
+		return PrefixEnd(key[:PrefixLen])
 	default:
 		// Rows of this shard that are wanted are of tags whose rows are elsewhere than their homes.
 		for tag++; tag != 0; tag++ {
@@ -466,7 +466,7 @@ func ImportRows(ctx context.Context, o Options, of events.Partitions, give func(
 	err = give(func(key, value []byte) error {
 		switch p := PartitionOf(r.p, key); {
 		case bytes.Equal(key, fingerprintKey):
-			value, whole = fingerprintOf(r.p, o.Partitions).encode(), true
+			value, whole = FingerprintOfPartitions(r.p, o.Partitions).Encode(), true
 		case p != StoreWide && !of.Has(uint8(p)):
 			return fmt.Errorf("%w: a row of partition %d was not asked for", errUnlike, p)
 		}

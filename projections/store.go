@@ -163,7 +163,7 @@ func Open(opts Options) (*Store, error) {
 		opts.Partitions = &events.Partitions{}
 	}
 	s := &Store{
-		opts: opts, print: fingerprintOf(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
+		opts: opts, print: FingerprintOfPartitions(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
 		queryCache: queryCacheOf(opts.Projection), holding: Holding{opts.Projection, opts.Partitions},
 	}
 	s.state.Init(opts.Listener.StateChanged)

@@ -16,7 +16,7 @@ import (
 
 // tableOptions are those of the storage engine as far as they decide what tables look like.
 func tableOptions(fs FS, p Projection, m *Merger) *pebble.Options {
-	o := &pebble.Options{FS: fs, Merger: m.pebble(), FormatMajorVersion: newFormat}
+	o := &pebble.Options{FS: fs, Merger: pebbleMerger(m), FormatMajorVersion: newFormat}
 	// Most rows are in the last level, and are compressed with care there; those that will be written again soon are not.
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionGood })
 	for i := range o.Levels {
@@ -112,18 +112,18 @@ func mergerOf(p Projection) *Merger {
 
 // EngineMerger returns the merger of a projection as the storage engine calls it, for tools that open the files of a closed
 // store themselves; nil means the projection has none.
-func EngineMerger(p Projection) *pebble.Merger { return mergerOf(p).pebble() }
+func EngineMerger(p Projection) *pebble.Merger { return pebbleMerger(mergerOf(p)) }
 
-// mergeFunc is the merger as the overlay calls it.
-func (m *Merger) mergeFunc() overlay.MergeFunc {
+// overlayMerge is a merger as the overlay calls it.
+func overlayMerge(m *Merger) overlay.MergeFunc {
 	if m == nil {
 		return nil
 	}
 	return m.Merge
 }
 
-// pebble is the merger as the storage engine calls it.
-func (m *Merger) pebble() *pebble.Merger {
+// pebbleMerger is a merger as the storage engine calls it.
+func pebbleMerger(m *Merger) *pebble.Merger {
 	if m == nil {
 		return nil // the default, which no row is written for
 	}
