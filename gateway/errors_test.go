@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/gateway/operator"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -124,7 +125,7 @@ func TestTablesAreWhole(t *testing.T) {
 			t.Errorf("kind %d has no name", k)
 		}
 	}
-	for st := projections.Starting; st <= projections.Stopped; st++ {
+	for st := store.Starting; st <= store.Stopped; st++ {
 		if adminservice.ProjectionStates[st] == skeinv1.ProjectionState_PROJECTION_STATE_UNSPECIFIED {
 			t.Errorf("state %v has no name", st)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -300,7 +301,7 @@ func TestHideSeenThatIsCorrupt(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), played("ann", "1"))
 	store, err := live.Open(live.Options{
-		Options: projections.Options{Dir: t.TempDir()},
+		Options: store.Options{Dir: t.TempDir()},
 		New:     func() projections.Projection { return corrupt{seen.New(seen.DefaultSettings())} },
 	})
 	if err != nil {

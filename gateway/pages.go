@@ -14,7 +14,7 @@ import (
 
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/console"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 )
 
@@ -92,9 +92,9 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 		Version  string   `json:"version"`
 		Problems []string `json:"problems,omitempty"`
 	}{Status: "ok", Version: s.version}
-	for _, store := range s.views.All {
-		if st := store.Status(); st.State == projections.Failed {
-			answer.Problems = append(answer.Problems, "the projection "+store.Name()+" has failed")
+	for _, projection := range s.views.All {
+		if st := projection.Status(); st.State == store.Failed {
+			answer.Problems = append(answer.Problems, "the projection "+projection.Name()+" has failed")
 		}
 	}
 	if s.problems != nil {
@@ -117,10 +117,10 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		Projections        map[string]projection `json:"projections"`
 	}{UnservedPartitions: s.unservedPartitions(), Projections: map[string]projection{}}
 	var held error
-	for _, store := range s.views.All {
-		st := s.views.StatusOf(store)
+	for _, current := range s.views.All {
+		st := s.views.StatusOf(current)
 		answer.Projections[st.Name] = projection{st.State.String(), st.Behind}
-		if st.State == projections.Held {
+		if st.State == store.Held {
 			held = st.Error
 		}
 	}
@@ -151,8 +151,8 @@ func (s *Server) ready() bool {
 	if s.caughtUp.Load() {
 		return true
 	}
-	for _, store := range s.views.All {
-		if st := store.Status(); st.State == projections.Starting || st.State == projections.CatchingUp || st.Unreadable {
+	for _, projection := range s.views.All {
+		if st := projection.Status(); st.State == store.Starting || st.State == store.CatchingUp || st.Unreadable {
 			return false
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -222,8 +223,8 @@ func (w *world) stores() []*live.Live {
 // dropCaches drops all that the stores keep in memory of rows. A repair does that, also one of a row that is right.
 func (w *world) dropCaches() {
 	w.t.Helper()
-	for _, store := range w.stores() {
-		err := store.Repair(w.t.Context(), func(_ events.Cursor, rows projections.Reader, m *projections.Repair) error {
+	for _, projection := range w.stores() {
+		err := projection.Repair(w.t.Context(), func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
 			it := rows.Iter(nil, nil)
 			if it.Next() {
 				m.Set(it.Key(), it.Value())

@@ -18,8 +18,8 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/internal/adminservice"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -94,7 +94,7 @@ func TestOneVocabularyOfStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for st, value := range adminservice.ProjectionStates {
-		name := projections.State(st).String()
+		name := store.State(st).String()
 		if value.String() != "PROJECTION_STATE_"+strings.ToUpper(name) {
 			t.Errorf("%s is %s in the API", name, value)
 		}
@@ -121,11 +121,11 @@ func (w *world) wantState(when, name string) {
 	w.wantReady(when, http.StatusOK, "ready", name)
 	for st := range adminservice.ProjectionStates {
 		want := 0.0
-		if projections.State(st).String() == name {
+		if store.State(st).String() == name {
 			want = 1
 		}
-		if got := w.count("skein_projection_state", "projection", "graph", "state", projections.State(st).String()); got != want {
-			w.t.Errorf("%s: the metric of %v is %v, want %v", when, projections.State(st), got, want)
+		if got := w.count("skein_projection_state", "projection", "graph", "state", store.State(st).String()); got != want {
+			w.t.Errorf("%s: the metric of %v is %v, want %v", when, store.State(st), got, want)
 		}
 	}
 	res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
@@ -230,7 +230,7 @@ func TestRejectedEventsThatAreForgotten(t *testing.T) {
 		shown += len(res.GetRejectedEvents())
 		token = res.GetNextPageToken()
 	}
-	if shown != projections.KeptRejects {
+	if shown != store.KeptRejects {
 		t.Errorf("%d are shown", shown)
 	}
 }

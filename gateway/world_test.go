@@ -31,6 +31,7 @@ import (
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -123,7 +124,7 @@ type worldOptions struct {
 	// watchPeriod is that of the server; 0 means the default.
 	watchPeriod time.Duration
 	// fs is the file system under the stores; nil means the disk.
-	fs projections.FS
+	fs store.FS
 	// cache of the store in bytes; 0 means the default, noCache that every block is read from the file system.
 	cache int64
 	// clientTLS is that of clients; nil means none is needed.
@@ -210,12 +211,12 @@ func (w *world) begin(o worldOptions) {
 func (w *world) openStores(o *worldOptions) {
 	w.t.Helper()
 	var stores []*live.Live
-	open := func(p func() projections.Projection, changed func(projections.State, error)) *live.Live {
-		stored := live.Options{New: p, Options: projections.Options{
-			FS: o.fs, Dir: w.t.TempDir(), Listener: projections.Listener{StateChanged: changed}, Partitioned: o.partitions != nil,
+	open := func(p func() projections.Projection, changed func(store.State, error)) *live.Live {
+		stored := live.Options{New: p, Options: store.Options{
+			FS: o.fs, Dir: w.t.TempDir(), Listener: store.Listener{StateChanged: changed}, Partitioned: o.partitions != nil,
 		}}
 		if o.partitions != nil {
-			first, err := projections.Open(projections.Options{Dir: stored.Dir, Projection: p(), Partitions: o.partitions})
+			first, err := store.Open(store.Options{Dir: stored.Dir, Projection: p(), Partitions: o.partitions})
 			if err == nil {
 				err = first.Close()
 			}
@@ -224,7 +225,7 @@ func (w *world) openStores(o *worldOptions) {
 			}
 		}
 		if o.cache != 0 {
-			stored.Cache = projections.NewCache(max(o.cache, 0))
+			stored.Cache = store.NewCache(max(o.cache, 0))
 			defer stored.Cache.Unref()
 		}
 		store, err := live.Open(stored)
@@ -237,8 +238,8 @@ func (w *world) openStores(o *worldOptions) {
 	watched := func(p func() projections.Projection) (*live.Live, <-chan struct{}) {
 		ready := make(chan struct{})
 		once := sync.OnceFunc(func() { close(ready) })
-		return open(p, func(st projections.State, _ error) {
-			if st >= projections.Ready {
+		return open(p, func(st store.State, _ error) {
+			if st >= store.Ready {
 				once()
 			}
 		}), ready
@@ -282,7 +283,7 @@ func (w *world) openStores(o *worldOptions) {
 }
 
 // subscribe reads the log for a store.
-func (w *world) subscribe(from events.Cursor) (projections.Subscription, error) {
+func (w *world) subscribe(from events.Cursor) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = w.log.Start()
 	}

@@ -1,36 +1,29 @@
-// Package projections is the runtime of the stores that answer queries: pure folds of the log into Pebble.
+// Package projections is the contract between a projection and the store that keeps its rows: what a fold gets, what a query gets, and what
+// keys look like. It neither reads the log nor opens files.
 //
-// # The loop
+//	             Apply(event, batch)                Get, Iter
+//	store ─────────► fold ─────► Batch ──► rows ──► View ─────► query ──► answer
 //
-//	            Run: one goroutine a store
-//	log ──► Subscription.Next ──► Fold ──────────────────────────────► commit ──► publish
-//	        envelopes, decoded    for each event that the projection   one Pebble batch:   a new snapshot:
-//	        once for all          reads: accept backfill, Apply        rows + checkpoint   what views see
-//	                                        │     ▲
-//	                                   writes│     │reads, its own writes included
-//	                                        ▼     │
-//	                                       Batch (overlay) ── over ── Pebble
+// A [Projection] is a pure fold of the log: its Apply sees an event and a [Batch], and nothing else (I1, I4). The batch reads rows, those
+// that the fold has just written included. A query reads a [View]: the rows of a store at one whole position. Each projection has its own
+// folder (graph, inbox, seen, counters), with the fold, the keys and the queries. Interfaces beside Projection, such as [Clocked] and
+// [Merging], are for projections that need more.
 //
-// A [Store] is one generation of one [Projection]: its directory, its rows, and the position that they reflect. The
-// projection's Apply sees an event and a [Batch] and nothing else; all that this package adds happens around it, alike
-// for every projection: which backfills count, what is kept of malformed events, when rows are committed, flushed and
-// shown.
+// Batch and View are concrete types, because a call through an interface would allocate every key. The store holds a batch as a
+// [BatchControl] and opens views by a [WholePosition]; folds and queries cannot reach what only these can do.
 //
-// # What holds
+// # Keys and partitions
 //
-// Rows and position are one commit (I3). Pebble's own write-ahead log is off, since the log is one: after a crash the
-// store is at the end of some commit, and continues from the position in it. An event too large for one commit is cut at
-// [Batch.Step]; the checkpoint then also says how far that event is, and no query sees it in parts.
+// Every key begins with a shard and a tag (keys.go). A row belongs to one of 256 partitions, or to the store as a whole (partitions.go). The
+// rows of a partition are a fold of the events that [Projection.Route] delivers to it (I13), and a store may hold any set of partitions.
 //
-// A rebuild does not ask a store for its rows one after the other: it folds each partition in memory (memory.go, package build).
+// A [Fingerprint] names all that the rows depend on besides the log (I4). A [Description] is a row as people read it.
 //
-// Folds are pure (I4). What Apply may depend on is in the log or in the fingerprint, with which every store begins and
-// which is compared at every start.
+// # Packages
 //
-// Queries read a [View]: a snapshot at one whole position, shared by all who ask at that position. [Store.WaitFor]
-// waits for a position without polling. Under load a fold rests between commits while no caller waits (package storestate).
-//
-// Backfills carry offsets that rise (I6); the highest of each source and kind is a row of the store. Malformed events
-// are counted and the last of them kept (I11). An error of Apply or of the disk is ours: it stops this store, loudly,
-// and no other.
+//	store           one generation of one projection on Pebble: fold loop, commit, recovery, views
+//	live            the generations of one projection: one serves, another takes its place
+//	build           builds a store from the log, partition by partition, in memory
+//	all             the list of all projections
+//	projectiontest  the model, generated histories and the conformance suite, for tests
 package projections

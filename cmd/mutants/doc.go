@@ -5,9 +5,9 @@
 // A mutant is a text file TESTDATA/mutants/NAME.mutant in the testdata folder of the package that it changes:
 //
 //	# invariant: I3
-//	# test: ./projections -run ^TestPowerCut$ -short
+//	# test: ./projections/store -run ^TestPowerCut$ -short
 //	# The position is committed apart from the rows.
-//	--- projections/commit.go
+//	--- projections/store/commit.go
 //		return b.Commit(sync)
 //	+++
 //		return errors.Join(b.CommitRows(sync), b.CommitPosition(sync))

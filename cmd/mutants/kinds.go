@@ -14,12 +14,12 @@ import (
 // kindLists are the folders that may name several kinds of events in one place, and why.
 var kindLists = map[string]string{
 	"events":                           "has the table of kinds",
-	"projections":                      "has the runtime of folds, which handles the kinds that every fold reads",
 	"projections/counters":             "is a fold",
 	"projections/graph":                "is a fold",
 	"projections/inbox":                "is a fold",
 	"projections/seen":                 "is a fold",
 	"projections/projectiontest/model": "is the model",
+	"projections/store":                "has the loop of all folds, which handles the kinds that every fold reads",
 
 	"replay/importer/redis": "says in which lists of the service the facts of Redis stand, for the kinds that Redis may hold",
 

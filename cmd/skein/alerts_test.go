@@ -30,6 +30,7 @@ import (
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -466,7 +467,7 @@ func rowsLost(t *testing.T, p *prometheusServer) {
 	live := running.Store("graph")
 	lose := func() {
 		prefix := graph.FollowersPrefix(nil, "silent")
-		_ = live.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *projections.Repair) error {
+		_ = live.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
 			it := rows.Iter(prefix, projections.PrefixEnd(prefix))
 			if it.Next() {
 				m.Delete(append([]byte(nil), it.Key()...))

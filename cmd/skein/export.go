@@ -22,6 +22,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/export"
@@ -139,7 +140,7 @@ func (c *exportRowsCmd) Run(ctx context.Context, std *command.Streams) (err erro
 		return command.Usagef("either --take or --snapshot: the one that is taken has a name of its own")
 	}
 	if c.Data != "" {
-		store, err := projections.Open(projections.Options{
+		store, err := store.Open(store.Options{
 			Dir: filepath.Join(c.Data, service.StoresDir), Projection: list[i], Partitioned: true, ReadOnly: true,
 		})
 		if err != nil {
@@ -207,7 +208,7 @@ func (c *exportRowsCmd) restored(ctx context.Context, std *command.Streams, p pr
 	if err != nil {
 		return err
 	}
-	store, err := projections.Open(projections.Options{Dir: dir, Projection: p, Partitioned: true, ReadOnly: true})
+	store, err := store.Open(store.Options{Dir: dir, Projection: p, Partitioned: true, ReadOnly: true})
 	if err != nil {
 		return err
 	}
@@ -216,7 +217,7 @@ func (c *exportRowsCmd) restored(ctx context.Context, std *command.Streams, p pr
 }
 
 // export writes the rows of a store, and closes it.
-func (c *exportRowsCmd) export(ctx context.Context, std *command.Streams, p projections.Projection, store *projections.Store) (err error) {
+func (c *exportRowsCmd) export(ctx context.Context, std *command.Streams, p projections.Projection, store *store.Store) (err error) {
 	defer func() { err = errors.Join(err, store.Close()) }()
 	view, err := store.View()
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 type inspectCmd struct {
@@ -45,7 +46,7 @@ func (c *inspectCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 	return c.print(ctx, std, view)
 }
 
-func (c *inspectCmd) open() (*projections.Store, error) {
+func (c *inspectCmd) open() (*store.Store, error) {
 	list := all.All(all.Settings{})
 	i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == c.Projection })
 	if i < 0 {
@@ -55,7 +56,7 @@ func (c *inspectCmd) open() (*projections.Store, error) {
 	if _, err := os.Stat(filepath.Join(dir, service.StoresDir)); err == nil {
 		dir = filepath.Join(dir, service.StoresDir)
 	}
-	store, err := projections.Open(projections.Options{
+	store, err := store.Open(store.Options{
 		Dir: dir, Generation: c.Generation, Projection: list[i], Partitioned: true, ReadOnly: true,
 	})
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/bucket"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
@@ -29,7 +29,7 @@ func takeSnapshot(t *testing.T, dir, target, name string) {
 	}
 	var stores []snapshot.Store
 	for _, p := range all.All(all.Settings{}) {
-		s, err := projections.Open(projections.Options{Dir: filepath.Join(dir, service.StoresDir), Projection: p})
+		s, err := store.Open(store.Options{Dir: filepath.Join(dir, service.StoresDir), Projection: p})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/audit"
 )
@@ -308,7 +309,7 @@ func demandFound(ctx context.Context, t *testing.T, running *service.Service, ap
 			calm()
 		}
 		before := running.Auditor.Status()
-		err := live.Repair(ctx, func(_ events.Cursor, rows projections.Reader, m *projections.Repair) error {
+		err := live.Repair(ctx, func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
 			key, err := follower(rows)
 			if err == nil && key == nil {
 				err = fmt.Errorf("try %d: silent has no follower", try)

@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/gateway"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
@@ -83,8 +83,8 @@ func (b build) short() string { return "skein " + b.Version }
 // formats has the versions of the formats that the program writes and reads, by name; docs/upgrading.md explains them.
 type formats struct {
 	// Store is the format of the files of new stores, NewestStore the newest that the program opens.
-	Store       projections.StoreFormat `json:"store"`
-	NewestStore projections.StoreFormat `json:"newest_store"`
+	Store       store.StoreFormat `json:"store"`
+	NewestStore store.StoreFormat `json:"newest_store"`
 	// Projections are the versions of the folds.
 	Projections map[string]int `json:"projections"`
 	// Others has the versions of all other formats that outlive the process, or that clients keep.
@@ -93,7 +93,7 @@ type formats struct {
 
 func knownFormats() formats {
 	f := formats{
-		Store: projections.Format(), NewestStore: projections.NewestFormat(), Projections: map[string]int{}, Others: map[string]int{},
+		Store: store.Format(), NewestStore: store.NewestFormat(), Projections: map[string]int{}, Others: map[string]int{},
 	}
 	for _, p := range all.All(all.Settings{}) {
 		f.Projections[p.Name()] = int(p.Version())

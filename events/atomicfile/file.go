@@ -1,7 +1,7 @@
 // Package atomicfile replaces files. A reader finds the old content or the new one, and never a part, also after a power
 // cut: the content is on disk before the file gets its name, and the name is on disk when the call returns.
 //
-// It works on the disk of the operating system. A store writes through the file system of package projections, of which
+// It works on the disk of the operating system. A store writes through the file system of package store, of which
 // tests cut the power, and a bucket reaches its files through an [os.Root]: both have their own few lines.
 package atomicfile
 

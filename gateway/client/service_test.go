@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,11 +31,11 @@ func service() (url string, stop func()) {
 	publisher, err := log.NewPublisher(eventlog.PublisherOptions{FailWhenFull: true})
 	must(err)
 	hub := eventlog.NewHub(log, eventlog.HubOptions{})
-	store, err := live.Open(live.Options{
-		Options: projections.Options{Dir: dir}, New: func() projections.Projection { return graph.New() },
+	projection, err := live.Open(live.Options{
+		Options: store.Options{Dir: dir}, New: func() projections.Projection { return graph.New() },
 	})
 	must(err)
-	server, err := gateway.New(gateway.Options{Log: log, Publisher: publisher, Hub: hub, Graph: store})
+	server, err := gateway.New(gateway.Options{Log: log, Publisher: publisher, Hub: hub, Graph: projection})
 	must(err)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	must(err)
@@ -43,7 +44,7 @@ func service() (url string, stop func()) {
 	serving, endServe := context.WithCancel(ctx)
 	go func() { hubEnded <- hub.Run(ctx) }()
 	go func() {
-		folded <- store.Run(folding, func(from events.Cursor) (projections.Subscription, error) {
+		folded <- projection.Run(folding, func(from events.Cursor) (store.Subscription, error) {
 			if from == (events.Cursor{}) {
 				from = log.Start()
 			}
@@ -59,7 +60,7 @@ func service() (url string, stop func()) {
 		endFold()
 		must(<-folded)
 		cancel()
-		must(errors.Join(<-hubEnded, store.Close(), log.Close(context.Background()), os.RemoveAll(dir)))
+		must(errors.Join(<-hubEnded, projection.Close(), log.Close(context.Background()), os.RemoveAll(dir)))
 	}
 }
 

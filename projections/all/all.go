@@ -11,6 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Settings are what the folds of the projections read. Their values are part of the fingerprints, but for those of caches.
@@ -62,7 +63,7 @@ func Describe(projection string, key, value []byte) (string, error) {
 // fold can have written, and for all rows of a projection that is not in the list.
 func DescribeRow(projection string, key, value []byte) (*projections.Description, error) {
 	if projections.IsRuntimeKey(key) {
-		return projections.DescribeRow(key, value)
+		return store.DescribeRow(key, value)
 	}
 	in, ok := inspectors[projection]
 	if !ok {
@@ -78,7 +79,7 @@ func RowKinds(projection string) []string {
 	if !ok {
 		return nil
 	}
-	kinds := append(in.kinds(), projections.RuntimeKinds()...)
+	kinds := append(in.kinds(), store.RuntimeKinds()...)
 	slices.Sort(kinds)
 	return slices.Compact(kinds)
 }

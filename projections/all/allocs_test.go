@@ -21,6 +21,7 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // budgetLog makes envelopes of live events, in the order of the log.
@@ -121,11 +122,11 @@ func TestAllocationsOfFolds(t *testing.T) {
 	}
 }
 
-func openProjection(t *testing.T, name string) *projections.Store {
+func openProjection(t *testing.T, name string) *store.Store {
 	t.Helper()
 	for _, p := range all.All(all.Settings{Cache: querycache.New(querycache.DefaultBytes)}) {
 		if p.Name() == name {
-			s := conformance.Open(t, vfs.NewMem(), p, projections.Bounds{})
+			s := conformance.Open(t, vfs.NewMem(), p, store.Bounds{})
 			t.Cleanup(func() { conformance.Close(t, s) })
 			return s
 		}
@@ -145,7 +146,7 @@ func TestAllocationsOfQueries(t *testing.T) {
 	})...)
 	evs = append(evs, many(1000, func(i int) events.Event { return events.Event{Kind: events.Played, User: "ann", Item: id(i)} })...)
 	envs := l.envelopes(evs)
-	stores := map[string]*projections.Store{}
+	stores := map[string]*store.Store{}
 	for _, name := range []string{"graph", "inbox", "seen", "counters"} {
 		stores[name] = openProjection(t, name)
 		conformance.Fold(t, stores[name], envs)

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // costWorld is a log of one kind of event after the other, the same for every projection.
@@ -84,7 +84,7 @@ func (w *costWorld) play(int) events.Event {
 func BenchmarkCost(b *testing.B) {
 	for _, p := range all.All(all.Settings{Cache: querycache.New(1 << 30)}) {
 		b.Run(p.Name(), func(b *testing.B) {
-			s, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: p})
+			s, err := store.Open(store.Options{Dir: b.TempDir(), Projection: p})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func BenchmarkCost(b *testing.B) {
 }
 
 // costOf folds envelopes and compacts, and returns how many rows and bytes came, and the microseconds that it took.
-func costOf(b *testing.B, s *projections.Store, envs []*events.Envelope) (rows, bytes, cpu float64) {
+func costOf(b *testing.B, s *store.Store, envs []*events.Envelope) (rows, bytes, cpu float64) {
 	b.Helper()
 	rowsBefore, bytesBefore := costStored(b, s)
 	began := costCPU(b)
@@ -146,7 +146,7 @@ func costOf(b *testing.B, s *projections.Store, envs []*events.Envelope) (rows, 
 	return float64(rowsAfter - rowsBefore), float64(bytesAfter - bytesBefore), cpu
 }
 
-func costStored(b *testing.B, s *projections.Store) (rows, bytes int) {
+func costStored(b *testing.B, s *store.Store) (rows, bytes int) {
 	b.Helper()
 	v, err := s.View()
 	if err != nil {

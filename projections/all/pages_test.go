@@ -4,12 +4,12 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // beginInbox reads a page of a feed, with which the inbox of its reader begins.
-func beginInbox(t testing.TB, s *projections.Store, reader string) {
+func beginInbox(t testing.TB, s *store.Store, reader string) {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {

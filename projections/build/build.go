@@ -13,13 +13,14 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Options of a build.
 type Options struct {
 	// FS is the file system, and Dir the directory of the new store, which must not exist. Temporary files are in the directory
 	// Dir + ".parts" until the Builder is closed.
-	FS  projections.FS
+	FS  store.FS
 	Dir string
 	// New returns a new instance of the projection. Several goroutines may call it at a time; each partition gets its own instance.
 	New func() projections.Projection
@@ -52,7 +53,7 @@ type Builder struct {
 	held  events.Partitions
 	parts string // the directory of temporary files
 	// sequencer accepts and rejects events in the order of the log, as a live fold does, before they are scattered.
-	sequencer *projections.Sequencer
+	sequencer *store.Sequencer
 	scatter   *scatter
 	files     atomic.Int64 // numbers the temporary files
 	// rows is the number of rows in finished tables.
@@ -61,7 +62,7 @@ type Builder struct {
 	// handed is set in the process that finishes a build that another process has begun. It has no sequencer.
 	handed *Handover
 	// sampled is the memory in which samples are folded, kept from one to the next.
-	sampled projections.MemoryFold
+	sampled store.MemoryFold
 }
 
 // New begins a build. It removes the temporary files that an earlier, interrupted one has left.
@@ -77,7 +78,7 @@ func New(o Options) (*Builder, error) {
 	if b.scatter, err = newScatter(o.FS, b.eventsFile(), b.o.Workers > 1); err != nil {
 		return nil, err
 	}
-	b.sequencer, err = projections.NewSequencer(b.projection, o.Partitions, b.accepted)
+	b.sequencer, err = store.NewSequencer(b.projection, o.Partitions, b.accepted)
 	return b, err
 }
 
@@ -191,7 +192,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
 	}
-	return projections.CreateStore(ctx, b.o.FS, b.o.Dir, b.projection, tables, merged)
+	return store.CreateStore(ctx, b.o.FS, b.o.Dir, b.projection, tables, merged)
 }
 
 // ranges cuts the partitions into at most n ranges [from, to) of neighbors, which have about as many bytes of events each.
@@ -216,7 +217,7 @@ func (b *Builder) ranges(n int) (ranges [][2]int) {
 func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string, rest *runs, err error) {
 	t := b.newTables(b)
 	rest = &runs{b: b, most: most}
-	var m projections.MemoryFold // one for all partitions, which take about as much memory each
+	var m store.MemoryFold // one for all partitions, which take about as much memory each
 	for p := from; p < to; p++ {
 		if ctx.Err() != nil {
 			return nil, nil, errors.Join(ctx.Err(), t.close())
@@ -235,13 +236,13 @@ func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string,
 }
 
 // foldOne folds one partition: in the memory of m, or on disk if its rows would take too much memory.
-func (b *Builder) foldOne(m *projections.MemoryFold, partition uint8, t *tables, rest *runs) (err error) {
+func (b *Builder) foldOne(m *store.MemoryFold, partition uint8, t *tables, rest *runs) (err error) {
 	var parts events.Partitions
 	parts.Add(partition)
 	p := b.o.New()
 	if b.scatter.parts[partition].raw*bytesPerByte > int64(min(b.o.Memory, 2<<30)) {
 		dir := b.newFile("fold")
-		m = new(projections.MemoryFold)
+		m = new(store.MemoryFold)
 		if err := m.BeginOnDisk(b.o.FS, dir, p, &parts, b.log); err != nil {
 			return err
 		}
@@ -266,7 +267,7 @@ func (b *Builder) foldOne(m *projections.MemoryFold, partition uint8, t *tables,
 // foldInto calls fold, which gives events to m, then writes the rows of m. The clock of the log moves a partition without new events
 // too, so the last tick is folded after the events.
 func (b *Builder) foldInto(
-	m *projections.MemoryFold, p projections.Projection, partition uint8, t *tables, rest *runs, fold func() error,
+	m *store.MemoryFold, p projections.Projection, partition uint8, t *tables, rest *runs, fold func() error,
 ) (err error) {
 	if err := fold(); err != nil {
 		return err
@@ -291,9 +292,9 @@ func (b *Builder) foldInto(
 
 // newTables returns what writes the tables of the store, as files of another Builder if its rows are thrown away.
 func (b *Builder) newTables(of *Builder) *tables {
-	level := projections.LastLevel
+	level := store.LastLevel
 	if b.o.Temporary {
-		level = projections.FirstLevel
+		level = store.FirstLevel
 	}
 	return &tables{b: of, level: level}
 }
@@ -322,7 +323,7 @@ func (b *Builder) merge(ctx context.Context, rest []*runs, workers int) (names [
 }
 
 func (b *Builder) mergePiece(ctx context.Context, of *runs, p piece, t *tables) error {
-	it, err := projections.MergeTables(ctx, b.o.FS, of.names, b.projection, p.lower, p.upper)
+	it, err := store.MergeTables(ctx, b.o.FS, of.names, b.projection, p.lower, p.upper)
 	if err != nil {
 		return err
 	}

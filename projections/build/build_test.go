@@ -15,6 +15,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,13 +44,13 @@ func TestTimeGoesByForAll(t *testing.T) {
 	if err := b.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := conformance.Open(t, fs, newSeen(), projections.Bounds{})
+	s := conformance.Open(t, fs, newSeen(), store.Bounds{})
 	rows := conformance.RowsOf(t, s)
 	conformance.Close(t, s)
 	rows.MustEqual(t, conformance.Straight(t, newSeen(), envs), "built")
 }
 
-func begin(t *testing.T, fs projections.FS, envs []*events.Envelope) *build.Builder {
+func begin(t *testing.T, fs store.FS, envs []*events.Envelope) *build.Builder {
 	t.Helper()
 	b, err := build.New(build.Options{FS: fs, Dir: "data/seen/000001", New: newSeen})
 	if err != nil {
@@ -73,7 +74,7 @@ func TestNothingToCompact(t *testing.T) {
 	if err := begin(t, fs, envs).Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := conformance.Open(t, fs, newSeen(), projections.Bounds{})
+	s := conformance.Open(t, fs, newSeen(), store.Bounds{})
 	defer conformance.Close(t, s)
 	if e, ok := s.Engine(); !ok || e.Sublevels != 0 || e.ReadAmplification != 2 {
 		t.Errorf("%+v, %v", e, ok)

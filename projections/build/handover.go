@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Handover is a build to which all events were added, for another process to finish. It names files beside the store, which stay until
@@ -54,13 +54,13 @@ func (b *Builder) HandOver() (*Handover, error) {
 		}
 		h.Parts = append(h.Parts, part)
 	}
-	b.sampled = projections.MemoryFold{}
+	b.sampled = store.MemoryFold{}
 	return h, errors.Join(b.scatter.done(), b.writeStoreRows())
 }
 
 // writeStoreRows writes the rows of the store as a whole, as a sorted run.
 func (b *Builder) writeStoreRows() (err error) {
-	w, err := projections.CreateTable(b.o.FS, b.storeRowsFile(), b.projection, projections.FirstLevel)
+	w, err := store.CreateTable(b.o.FS, b.storeRowsFile(), b.projection, store.FirstLevel)
 	if err != nil {
 		return err
 	}

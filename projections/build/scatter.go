@@ -10,13 +10,13 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // scatter holds events by partition. Each partition has a buffer in memory; a full buffer is compressed and appended, as a block, to
 // the one file of all partitions. First events are added, then any number of goroutines read, each a partition.
 type scatter struct {
-	fs    projections.FS
+	fs    store.FS
 	name  string
 	out   io.WriteCloser
 	size  int64 // of the file, in bytes
@@ -70,7 +70,7 @@ type block struct {
 // blockBytes is the size of a partition's buffer at which it becomes a block, in bytes before compression.
 const blockBytes = 32 << 10
 
-func newScatter(fs projections.FS, name string, beside bool) (*scatter, error) {
+func newScatter(fs store.FS, name string, beside bool) (*scatter, error) {
 	out, err := fs.Create(name, "build")
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // tableBytes is about the size of a table in bytes.
@@ -18,7 +18,7 @@ const tableBytes = 32 << 20
 // tables writes rows into tables of about tableBytes. Rows must come in the order of their keys.
 type tables struct {
 	b     *Builder
-	level projections.TableLevel
+	level store.TableLevel
 	w     *sstable.Writer // nil between two tables
 	rows  int64           // in w
 	names []string        // of the files, in the order of keys
@@ -27,7 +27,7 @@ type tables struct {
 func (t *tables) set(key, value []byte) (err error) {
 	if t.w == nil {
 		name := t.b.newFile("table")
-		if t.w, err = projections.CreateTable(t.b.o.FS, name, t.b.projection, t.level); err != nil {
+		if t.w, err = store.CreateTable(t.b.o.FS, name, t.b.projection, t.level); err != nil {
 			return err
 		}
 		t.names = append(t.names, name)
@@ -101,7 +101,7 @@ func (r *runs) flush() error {
 	}
 	slices.SortFunc(r.rows, func(a, b row) int { return bytes.Compare(r.keyOf(a), r.keyOf(b)) })
 	name := r.b.newFile("run")
-	w, err := projections.CreateTable(r.b.o.FS, name, r.b.projection, projections.FirstLevel)
+	w, err := store.CreateTable(r.b.o.FS, name, r.b.projection, store.FirstLevel)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestPieces: a merge in pieces writes every row of all runs once, in tables that do not overlap, and reports how many.
@@ -60,7 +61,7 @@ func TestPieces(t *testing.T) {
 	if got := keysOf(t, b, tables...); !slices.IsSorted(got[:rows]) || got[0] != 0 || got[rows-1] != rows-1 {
 		t.Errorf("rows %d to %d are there", got[0], got[rows-1])
 	}
-	if err := projections.CreateStore(t.Context(), b.o.FS, b.o.Dir, b.projection, tables); err != nil {
+	if err := store.CreateStore(t.Context(), b.o.FS, b.o.Dir, b.projection, tables); err != nil {
 		t.Error(err) // tables of a set must not overlap
 	}
 }
@@ -73,7 +74,7 @@ func rowsOf(t *testing.T, b *Builder, tables ...string) int64 {
 // keysOf returns the first eight bytes of the keys of all rows.
 func keysOf(t *testing.T, b *Builder, tables ...string) (keys []uint64) {
 	t.Helper()
-	it, err := projections.MergeTables(t.Context(), b.o.FS, tables, b.projection, nil, nil)
+	it, err := store.MergeTables(t.Context(), b.o.FS, tables, b.projection, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

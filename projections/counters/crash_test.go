@@ -8,6 +8,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestPowerCutInADeletion: the deletion of a board or user of hundreds of pins that show items which stand in lists is cut anywhere, while there
@@ -30,7 +31,7 @@ func TestPowerCutInADeletion(t *testing.T) {
 			}
 			history = append(history, []events.Event{end}, []events.Event{{Kind: events.Played, User: "bob", Item: "9"}})
 			cuts := conformance.PowerCuts(t, func() projections.Projection { return New(DefaultSettings()) },
-				envelopes(history, len(history)-2), projections.Bounds{BatchBytes: 4 << 10, FlushBytes: 32 << 10})
+				envelopes(history, len(history)-2), store.Bounds{BatchBytes: 4 << 10, FlushBytes: 32 << 10})
 			if cuts.Partial == 0 {
 				t.Errorf("no cut in the midst of an event: %+v", cuts)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // longIDs are ids of every form for the users of generated histories, whose own are too short to be looked for in rows.
@@ -68,7 +69,7 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 }
 
 // checkGone looks for the id of a user in all rows, as text and as keys have it.
-func checkGone(t failer, s *projections.Store, user string, history []events.Event) {
+func checkGone(t failer, s *store.Store, user string, history []events.Event) {
 	t.Helper()
 	id := bytes.TrimRight(events.AppendID(nil, user)[1:], "\x00")
 	has := func(b []byte) bool { return bytes.Contains(b, id) || bytes.Contains(b, []byte(user)) }

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/projectiontest/model"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // part is a state of some partitions.
@@ -110,7 +110,7 @@ func TestGathered(t *testing.T) {
 		all := events.AllPartitions()
 		var parts []part
 		for _, held := range append(sets, all) {
-			s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: set.projection(), Partitions: &held})
+			s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: set.projection(), Partitions: &held})
 			if err != nil {
 				t.Fatalf("open: %v", err)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestDescribeRow describes every row that long histories make, and demands every kind of row about items among them.
@@ -16,7 +17,7 @@ func TestDescribeRow(t *testing.T) {
 	for seed := range uint64(6) {
 		set := usual()
 		set.named = int(seed % 3)
-		s := openStore(t, set, projections.Bounds{})
+		s := openStore(t, set, store.Bounds{})
 		history := histories.FixedFeeds(seed, 400)
 		if seed%2 == 0 {
 			history = histories.FixedPlays(seed, 400)

@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/projectiontest/model"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // sizes are settings, and bounds instead of the constants, with which small histories reach everything.
@@ -63,25 +64,25 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-var someBounds = []projections.Bounds{{}, {BatchBytes: 1}}
+var someBounds = []store.Bounds{{}, {BatchBytes: 1}}
 
-func openStore(t failer, s sizes, bounds projections.Bounds) *projections.Store {
+func openStore(t failer, s sizes, bounds store.Bounds) *store.Store {
 	t.Helper()
-	store, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: s.projection(), Bounds: bounds})
+	store, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: s.projection(), Bounds: bounds})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
 	return store
 }
 
-func foldOne(t failer, s *projections.Store, env *events.Envelope) {
+func foldOne(t failer, s *store.Store, env *events.Envelope) {
 	t.Helper()
 	if err := s.Fold([]*events.Envelope{env}); err != nil {
 		t.Fatalf("fold %d: %v", env.Seq(), err)
 	}
 }
 
-func viewOf(t failer, s *projections.Store) *projections.View {
+func viewOf(t failer, s *store.Store) *projections.View {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -126,7 +127,7 @@ func TestItemsLongHistories(t *testing.T) {
 		}
 		set := usual()
 		set.named, set.listed, set.computed = int(seed%3), []int{1, 64}[seed/3], []int64{0, 256}[seed%2]
-		s := openStore(t, set, projections.Bounds{})
+		s := openStore(t, set, store.Bounds{})
 		folded := 0
 		for i, env := range histories.Envelopes(history) {
 			foldOne(t, s, env)
@@ -161,7 +162,7 @@ func TestItemsInSteps(t *testing.T) {
 }
 
 // readRows returns the rows of the projection.
-func readRows(t failer, s *projections.Store) map[string]string {
+func readRows(t failer, s *store.Store) map[string]string {
 	t.Helper()
 	v := viewOf(t, s)
 	defer v.Close()
@@ -179,7 +180,7 @@ func readRows(t failer, s *projections.Store) map[string]string {
 }
 
 // compareItems asks everything that can be asked about pins, items and lists.
-func compareItems(t failer, s *projections.Store, set sizes, history []events.Event) {
+func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 	t.Helper()
 	want := model.New(history)
 	v := viewOf(t, s)

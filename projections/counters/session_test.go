@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/projectiontest/model"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // reading is a session whose pages are read at different positions.
@@ -39,10 +39,10 @@ func TestSessions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
 		set := drawSizes(t)
-		s := openStore(t, set, projections.Bounds{})
+		s := openStore(t, set, store.Bounds{})
 		defer s.Close()
 		// A second process with a store of its own serves every other page.
-		replica := openStore(t, set, projections.Bounds{BatchBytes: 1})
+		replica := openStore(t, set, store.Bounds{BatchBytes: 1})
 		defer replica.Close()
 		var open []*reading
 		folded := 0
@@ -94,7 +94,7 @@ func beginReading(t *rapid.T, now *model.Graph) *reading {
 }
 
 // step notes what is in the list at this position, and reads a page at its turn.
-func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set sizes, history []events.Event, turn bool) {
+func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, history []events.Event, turn bool) {
 	t.Helper()
 	if r.ended || r.always == nil && !turn {
 		return
@@ -280,12 +280,12 @@ func TestSessionExpires(t *testing.T) {
 type itemLog struct {
 	t      testing.TB
 	set    sizes
-	s      *projections.Store
+	s      *store.Store
 	cursor events.Cursor
 }
 
 func newItemLog(t testing.TB, set sizes) *itemLog {
-	return &itemLog{t, set, openStore(t, set, projections.Bounds{}), events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}}
+	return &itemLog{t, set, openStore(t, set, store.Bounds{}), events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}}
 }
 
 func (l *itemLog) close() {

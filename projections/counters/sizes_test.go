@@ -8,6 +8,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestPagesOfALargeBoard: a page of a board of 100 000 items reads as many rows as it has items, and whether they are shown, the hundredth as well, also
@@ -76,7 +77,7 @@ func checkPages(t *testing.T, l *itemLog, s Scope, size, most int) {
 }
 
 // countRows counts rows by tag.
-func countRows(t *testing.T, s *projections.Store) map[projections.Tag]int {
+func countRows(t *testing.T, s *store.Store) map[projections.Tag]int {
 	t.Helper()
 	n := map[projections.Tag]int{}
 	for key := range readRows(t, s) {
@@ -293,7 +294,7 @@ func neighbors(n int) (items []string) {
 }
 
 // entries counts what the lists of owners have by name and by score.
-func entries(t *testing.T, s *projections.Store) (byName, byScore int) {
+func entries(t *testing.T, s *store.Store) (byName, byScore int) {
 	t.Helper()
 	for key := range readRows(t, s) {
 		if tagOf([]byte(key)) != tagOwnerTop {

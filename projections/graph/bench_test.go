@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // follows returns envelopes of 100 live follows: n follows among n/10 users, followees by a power law.
@@ -32,9 +32,9 @@ func follows(n int) []*events.Envelope {
 // BenchmarkFold folds follows into a store on disk, 64 envelopes of 100 at a time. One operation is one follow.
 func BenchmarkFold(b *testing.B) {
 	envs := follows(max(b.N, 10_000))
-	cache := projections.NewCache(512 << 20)
+	cache := store.NewCache(512 << 20)
 	defer cache.Unref()
-	s, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: graph.New(), Cache: cache})
+	s, err := store.Open(store.Options{Dir: b.TempDir(), Projection: graph.New(), Cache: cache})
 	if err != nil {
 		b.Fatal(err)
 	}

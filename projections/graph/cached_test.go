@@ -16,11 +16,12 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/projections/store"
 )
 
-func openCached(t testing.TB, fs vfs.FS, dir string, cache *querycache.Cache) *projections.Store {
+func openCached(t testing.TB, fs vfs.FS, dir string, cache *querycache.Cache) *store.Store {
 	t.Helper()
-	s, err := projections.Open(projections.Options{FS: fs, Dir: dir, Projection: graph.NewWith(cache)})
+	s, err := store.Open(store.Options{FS: fs, Dir: dir, Projection: graph.NewWith(cache)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func openCached(t testing.TB, fs vfs.FS, dir string, cache *querycache.Cache) *p
 	return s
 }
 
-func view(t testing.TB, s *projections.Store) *projections.View {
+func view(t testing.TB, s *store.Store) *projections.View {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -272,7 +273,7 @@ func TestCachedRepaired(t *testing.T) {
 	if f, cached := ask(t, cache, before, "ann", "bob"); !cached || f.Kind != graph.Explicit {
 		t.Fatal(f, cached)
 	}
-	err := s.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *projections.Repair) error {
+	err := s.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
 		it := rows.Iter(nil, nil)
 		for it.Next() {
 			if tag := projections.Tag(it.Key()[2]); tag == projections.FirstGraphTag {
@@ -304,7 +305,7 @@ func TestCachedRepaired(t *testing.T) {
 // TestCachedStores: stores that share a bound share no answer, and nothing is left of one that was closed.
 func TestCachedStores(t *testing.T) {
 	cache, fs := querycache.New(1<<20), vfs.NewMem()
-	follow := func(dir, peer string) *projections.Store {
+	follow := func(dir, peer string) *store.Store {
 		s := openCached(t, fs, dir, cache)
 		var st story
 		st.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: peer})
@@ -313,7 +314,7 @@ func TestCachedStores(t *testing.T) {
 		}
 		return s
 	}
-	check := func(s *projections.Store, peer string) {
+	check := func(s *store.Store, peer string) {
 		t.Helper()
 		v := view(t, s)
 		for _, b := range []string{"bob", "cid"} {
@@ -350,7 +351,7 @@ func TestCachedStores(t *testing.T) {
 	}
 	// Opened again, also for reading only: entries of its own.
 	check(openCached(t, fs, "one", cache), "bob")
-	only, err := projections.Open(projections.Options{FS: fs, Dir: "two", Projection: graph.NewWith(cache), ReadOnly: true})
+	only, err := store.Open(store.Options{FS: fs, Dir: "two", Projection: graph.NewWith(cache), ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // counting counts what is read of a store.
@@ -43,7 +44,7 @@ func TestMutualsCost(t *testing.T) {
 	for i := range followees {
 		s.add(events.Event{Kind: events.UserFollowed, User: "viewer", Peer: fmt.Sprintf("fan%d", i*100)})
 	}
-	v, err := fold(t, projections.Bounds{}, s.list).View()
+	v, err := fold(t, store.Bounds{}, s.list).View()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestPageCost(t *testing.T) {
 	for i := range 3000 {
 		s.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprintf("fan%d", i), Peer: "star"})
 	}
-	v, err := fold(t, projections.Bounds{}, s.list).View()
+	v, err := fold(t, store.Bounds{}, s.list).View()
 	if err != nil {
 		t.Fatal(err)
 	}

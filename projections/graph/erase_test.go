@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // story makes live events of one envelope each, a second apart.
@@ -24,9 +25,9 @@ func (s *story) add(ev events.Event) {
 	s.list = append(s.list, ev)
 }
 
-func fold(t *testing.T, bounds projections.Bounds, list []events.Event) *projections.Store {
+func fold(t *testing.T, bounds store.Bounds, list []events.Event) *store.Store {
 	t.Helper()
-	s, err := projections.Open(projections.Options{
+	s, err := store.Open(store.Options{
 		FS: vfs.NewMem(), Dir: "data", Projection: graph.New(), Bounds: bounds,
 	})
 	if err != nil {
@@ -44,7 +45,7 @@ func fold(t *testing.T, bounds projections.Bounds, list []events.Event) *project
 }
 
 // rowsOf returns every row of the projection, keys in hexadecimal.
-func rowsOf(t *testing.T, s *projections.Store) map[string]string {
+func rowsOf(t *testing.T, s *store.Store) map[string]string {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -97,7 +98,7 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 	s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "fan1"})
 	s.add(events.Event{Kind: events.UserDeleted, User: "star"})
 	id := fmt.Sprintf("%x", events.AppendID(nil, "star"))
-	got := rowsOf(t, fold(t, projections.Bounds{}, s.list))
+	got := rowsOf(t, fold(t, store.Bounds{}, s.list))
 	tombstones := 0
 	for key := range got {
 		if strings.Contains(key, id) {
@@ -111,7 +112,7 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 	if tombstones != 1 {
 		t.Errorf("%d tombstones", tombstones)
 	}
-	want := rowsOf(t, fold(t, projections.Bounds{}, s.list[len(s.list)-2:len(s.list)-1]))
+	want := rowsOf(t, fold(t, store.Bounds{}, s.list[len(s.list)-2:len(s.list)-1]))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -126,8 +127,8 @@ func TestLargeDeletionsInSteps(t *testing.T) {
 		s := crowd(3000)
 		s.add(end)
 		s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "star"})
-		straight := rowsOf(t, fold(t, projections.Bounds{BatchBytes: 1 << 30}, s.list))
-		steps := rowsOf(t, fold(t, projections.Bounds{BatchBytes: 4 << 10}, s.list))
+		straight := rowsOf(t, fold(t, store.Bounds{BatchBytes: 1 << 30}, s.list))
+		steps := rowsOf(t, fold(t, store.Bounds{BatchBytes: 4 << 10}, s.list))
 		if diff := cmp.Diff(straight, steps); diff != "" {
 			t.Errorf("%s: %s", end.Kind, diff)
 		}
@@ -142,7 +143,7 @@ func TestEmptyEdgesAreDropped(t *testing.T) {
 	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
 	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"})
 	edges := func() (n int) {
-		for key := range rowsOf(t, fold(t, projections.Bounds{}, s.list)) {
+		for key := range rowsOf(t, fold(t, store.Bounds{}, s.list)) {
 			if slices.Contains([]string{"10", "11", "12", "1c", "24", "25", "26", "27"}, key[4:6]) {
 				n++
 			}

@@ -11,10 +11,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/projectiontest/model"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // fataler is a *testing.T or a *rapid.T.
@@ -23,9 +23,9 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-func openMem(t fataler, short int, parts *events.Partitions) *projections.Store {
+func openMem(t fataler, short int, parts *events.Partitions) *store.Store {
 	t.Helper()
-	s, err := projections.Open(projections.Options{
+	s, err := store.Open(store.Options{
 		FS: vfs.NewMem(), Dir: "data", Projection: graph.New().WithShort(short), Partitions: parts,
 	})
 	if err != nil {
@@ -185,7 +185,7 @@ func compareAtEveryPosition(t *testing.T, history []events.Event, users []string
 func everybody(string) bool { return true }
 
 // compare asks about the users that are held.
-func compare(t fataler, s *projections.Store, want *model.Graph, held func(string) bool) {
+func compare(t fataler, s *store.Store, want *model.Graph, held func(string) bool) {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/projectiontest/model"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestOutEndsAlone: a fold of the out-ends alone has those rows of the whole graph, and they say what a reader sees and whom a post
@@ -22,7 +23,7 @@ func TestOutEndsAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
 		rows := func(p projections.Projection) (rows []conformance.Row) {
-			s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
+			s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
 			if err != nil {
 				t.Fatalf("open: %v", err)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -25,8 +26,8 @@ func benchID(user int) string { return fmt.Sprint(1_000_000_000_000 + user) }
 // view of it, and the pairs. The first hundred users have some two hundred followers each.
 func benchView(b *testing.B, p projections.Projection) (*projections.View, [][2]string) {
 	b.Helper()
-	store, err := projections.Open(projections.Options{
-		Dir: b.TempDir(), Projection: p, Cache: projections.NewCache(256 << 20),
+	store, err := store.Open(store.Options{
+		Dir: b.TempDir(), Projection: p, Cache: store.NewCache(256 << 20),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestShortLists: the list of whom a user follows is kept from the first edge beyond the threshold until half of it is left, and
@@ -22,7 +22,7 @@ func TestShortLists(t *testing.T) {
 	for i := range graph.Short {
 		follows(i, events.UserFollowed)
 	}
-	st := fold(t, projections.Bounds{}, nil)
+	st := fold(t, store.Bounds{}, nil)
 	done := 0
 	// check folds what was added, and then the list must be of these users, the newest first, in so many rows.
 	check := func(when string, from, to, kept int) {
@@ -92,7 +92,7 @@ func TestEdgesWithoutFollows(t *testing.T) {
 		s.add(events.Event{Kind: events.UserMuted, User: "ann", Peer: fmt.Sprintf("peer%d", i)})
 	}
 	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
-	v, err := fold(t, projections.Bounds{}, s.list).View()
+	v, err := fold(t, store.Bounds{}, s.list).View()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,11 +9,12 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // benchStore folds events, 500 in an envelope, into a store on disk.
 type benchStore struct {
-	*projections.Store
+	*store.Store
 	b      *testing.B
 	cursor events.Cursor
 	env    *events.Envelope
@@ -21,7 +22,7 @@ type benchStore struct {
 
 func newBenchStore(b *testing.B, p projections.Projection) *benchStore {
 	b.Helper()
-	s, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: p})
+	s, err := store.Open(store.Options{Dir: b.TempDir(), Projection: p})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 const cacheOwners = 6
@@ -25,7 +26,7 @@ func cacheOwner(i int) string { return fmt.Sprint("bob", i) }
 // cacheWorld is a store with a cache. "ann" and "zoe" follow all owners, of whom all or none are pulled; ann
 // ceases to now and then, and begins again.
 type cacheWorld struct {
-	store  *projections.Store
+	store  *store.Store
 	cursor events.Cursor
 	pins   int
 }
@@ -35,7 +36,7 @@ func newCacheWorld(t *testing.T, threshold int64) *cacheWorld {
 	set := DefaultSettings()
 	set.Threshold = threshold
 	cache := querycache.New(querycache.DefaultBytes)
-	s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: NewWith(set, cache)})
+	s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: NewWith(set, cache)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestNewestKeysAfterRepair(t *testing.T) {
 	before := w.view(t)
 	compare(t, r, w.view(t))
 	gone := 0
-	err := w.store.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *projections.Repair) error {
+	err := w.store.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
 		it := rows.Iter(nil, nil)
 		for it.Next() {
 			if projections.Tag(it.Key()[2]) == tagOutbox {

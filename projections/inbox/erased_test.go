@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // longIDs are ids of every form for the users of generated histories, whose own are too short to be looked for in rows.
@@ -112,7 +113,7 @@ func gone(history []events.Event) (users []string) {
 var repinOf = regexp.MustCompile(`( history:(?: \S+=\S*)*?) repin-of=\S+`)
 
 // checkGone looks for the id of a user in all rows, as text and as keys have it.
-func checkGone(t fataler, s *projections.Store, user string, history []events.Event) {
+func checkGone(t fataler, s *store.Store, user string, history []events.Event) {
 	t.Helper()
 	key := events.AppendID(nil, user)
 	key = bytes.TrimRight(key[1:], "\x00")
@@ -172,7 +173,7 @@ func TestErasedLargeInbox(t *testing.T) {
 }
 
 // feed reads a feed to its end, and looks at the pages.
-func feed(t testing.TB, s *projections.Store, f inbox.Feed, n int) []inbox.Pin {
+func feed(t testing.TB, s *store.Store, f inbox.Feed, n int) []inbox.Pin {
 	t.Helper()
 	v := view(t, s)
 	defer v.Close()

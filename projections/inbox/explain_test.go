@@ -9,10 +9,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/projectiontest/model"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // pinName names a pin that a history mentions, living or not.
@@ -68,7 +68,7 @@ func TestExplain(t *testing.T) {
 }
 
 // explainAll asks about every pin for every reader.
-func explainAll(t *rapid.T, s *projections.Store, history []events.Event) {
+func explainAll(t *rapid.T, s *store.Store, history []events.Event) {
 	want := model.New(history)
 	v := view(t, s)
 	defer v.Close()

@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestGrowthIsBuiltAlike: owners who grow beyond the threshold of a partition by an import are pulled from the same event on in a
@@ -47,7 +48,7 @@ func TestGrowthIsBuiltAlike(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := conformance.Open(t, fs, newInbox(), projections.Bounds{})
+	s := conformance.Open(t, fs, newInbox(), store.Bounds{})
 	rows := conformance.RowsOf(t, s)
 	conformance.Close(t, s)
 	rows.MustEqual(t, straight, "built")

@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // shelf is a feed of 60 pins of two owners, in which every item is shown by two pins, one of each; some have heat.
-func shelf(t *testing.T) (*projections.Store, *log) {
+func shelf(t *testing.T) (*store.Store, *log) {
 	t.Helper()
 	s := openMem(t, inbox.DefaultSettings())
 	t.Cleanup(func() {

@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestDescribeRow describes every row that long histories make, and demands every kind of row among them.
@@ -18,7 +19,7 @@ func TestDescribeRow(t *testing.T) {
 	for seed := range uint64(6) {
 		set := DefaultSettings()
 		set.Threshold, set.Keep = int64(seed%2), 3
-		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(set)})
+		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(set)})
 		if err != nil {
 			t.Fatal(err)
 		}

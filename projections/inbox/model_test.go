@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/projectiontest/model"
 	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // fataler is a *testing.T or a *rapid.T.
@@ -38,21 +39,21 @@ var thresholds = []int64{0, 1, 2, -1}
 // relations keeps whom readers follow, for all stores in memory.
 var relations = querycache.New(1 << 20)
 
-func openMem(t fataler, s inbox.Settings) *projections.Store {
+func openMem(t fataler, s inbox.Settings) *store.Store {
 	t.Helper()
 	return openMemWith(t, s, relations)
 }
 
-func openMemWith(t fataler, s inbox.Settings, cache *querycache.Cache) *projections.Store {
+func openMemWith(t fataler, s inbox.Settings, cache *querycache.Cache) *store.Store {
 	t.Helper()
-	store, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: inbox.NewWith(s, cache)})
+	store, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: inbox.NewWith(s, cache)})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
 	return store
 }
 
-func fold(t fataler, s *projections.Store, env *events.Envelope) {
+func fold(t fataler, s *store.Store, env *events.Envelope) {
 	t.Helper()
 	if err := s.Fold([]*events.Envelope{env}); err != nil {
 		t.Fatalf("fold %d: %v", env.Seq(), err)
@@ -115,7 +116,7 @@ func TestLongHistories(t *testing.T) {
 	}
 }
 
-func view(t fataler, s *projections.Store) *projections.View {
+func view(t fataler, s *store.Store) *projections.View {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -125,7 +126,7 @@ func view(t fataler, s *projections.Store) *projections.View {
 }
 
 // compare asks everything that can be asked of a store.
-func compare(t fataler, s *projections.Store, history []events.Event) {
+func compare(t fataler, s *store.Store, history []events.Event) {
 	t.Helper()
 	want := model.New(history)
 	v := view(t, s)

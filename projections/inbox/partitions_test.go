@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestPartitionsAlone: a fold for some partitions leaves their rows of the fold for all, where partitions have so many followers that
@@ -26,8 +27,8 @@ func TestPartitionsAlone(t *testing.T) {
 		for _, ev := range rapid.SliceOfN(rapid.SampledFrom(history), 0, 6).Draw(t, "held") {
 			some.AddHome(ev.User)
 		}
-		bounds := rapid.SampledFrom([]projections.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds")
-		all := rowsOf(t, set, envs, nil, projections.Bounds{})
+		bounds := rapid.SampledFrom([]store.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds")
+		all := rowsOf(t, set, envs, nil, store.Bounds{})
 		p := inbox.New(set)
 		var want conformance.Rows
 		for _, row := range all {
@@ -42,9 +43,9 @@ func TestPartitionsAlone(t *testing.T) {
 }
 
 // rowsOf returns the rows of the projection after a fold for some partitions; nil means all.
-func rowsOf(t fataler, set inbox.Settings, envs []*events.Envelope, of *events.Partitions, bounds projections.Bounds) (rows conformance.Rows) {
+func rowsOf(t fataler, set inbox.Settings, envs []*events.Envelope, of *events.Partitions, bounds store.Bounds) (rows conformance.Rows) {
 	t.Helper()
-	s, err := projections.Open(projections.Options{
+	s, err := store.Open(store.Options{
 		FS: vfs.NewMem(), Dir: "data", Projection: inbox.New(set), Partitions: of, Bounds: bounds,
 	})
 	if err != nil {

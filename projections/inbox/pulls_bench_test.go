@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // BenchmarkPulls reads pages of 20 of feeds of 1000 followees, of whom 0, 200 or all are pulled.
@@ -71,7 +71,7 @@ func (s *benchStore) compact() {
 }
 
 // readPages reads the first 20 pins of feeds.
-func readPages(b *testing.B, s *projections.Store, feed func(n int) inbox.Feed) {
+func readPages(b *testing.B, s *store.Store, feed func(n int) inbox.Feed) {
 	b.Helper()
 	b.ReportAllocs()
 	var took []time.Duration

@@ -9,10 +9,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/projectiontest/model"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // reading is a session whose pages are read at different positions.
@@ -111,7 +111,7 @@ func (r *reading) list(now *model.Graph) map[entry]bool {
 }
 
 // step notes what is in the list at this position, and reads a page at its turn.
-func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, history []events.Event, turn bool) {
+func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, history []events.Event, turn bool) {
 	if r.ended || r.always == nil && !turn {
 		return
 	}
@@ -233,14 +233,14 @@ func TestHeatSessionExpires(t *testing.T) {
 // log builds a log by hand: each event is an envelope.
 type log struct {
 	t      testing.TB
-	s      *projections.Store
+	s      *store.Store
 	cursor events.Cursor
 	start  events.Micros
 	// told are all events.
 	told []events.Event
 }
 
-func newLog(t testing.TB, s *projections.Store) *log {
+func newLog(t testing.TB, s *store.Store) *log {
 	return &log{t: t, s: s, cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}, start: histories.Start}
 }
 

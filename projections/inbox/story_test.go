@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // story is a log made by hand that is compared with the model after every envelope, where generated histories seldom or
@@ -51,7 +52,7 @@ func (s *story) outboxes(reader string, n int) int {
 }
 
 // page reads the first page of a feed.
-func page(t testing.TB, s *projections.Store, f inbox.Feed, n int) inbox.Page {
+func page(t testing.TB, s *store.Store, f inbox.Feed, n int) inbox.Page {
 	t.Helper()
 	v := view(t, s)
 	defer v.Close()
@@ -244,14 +245,14 @@ func TestUnfollowedLate(t *testing.T) {
 }
 
 // rows counts the rows of a store.
-func rows(t testing.TB, s *projections.Store) (n int) {
+func rows(t testing.TB, s *store.Store) (n int) {
 	t.Helper()
 	eachRow(t, s, func(_, _ []byte) { n++ })
 	return n
 }
 
 // entries counts what is in the inbox of a reader, after a page.
-func entries(t testing.TB, s *projections.Store, reader string) int {
+func entries(t testing.TB, s *store.Store, reader string) int {
 	t.Helper()
 	page(t, s, inbox.Feed{Reader: reader}, 1)
 	v := view(t, s)
@@ -260,7 +261,7 @@ func entries(t testing.TB, s *projections.Store, reader string) int {
 }
 
 // eachRow goes over the rows of the projection.
-func eachRow(t fataler, s *projections.Store, do func(key, value []byte)) {
+func eachRow(t fataler, s *store.Store, do func(key, value []byte)) {
 	t.Helper()
 	v := view(t, s)
 	defer v.Close()

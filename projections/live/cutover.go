@@ -9,6 +9,7 @@ import (
 
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/disk"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // maxHold bounds how long the fold of the live generation is stopped in a cut-over, until the next one shows as much. Reads continue
@@ -20,7 +21,7 @@ var errNotNext = errors.New("projections: the store is not the next generation o
 
 // BuildNext has a store built in a directory, which does not exist, and opens it as the next generation. The caller folds into it,
 // and then calls CutOver or CloseNext. There is one next generation at a time: [ErrBuilding].
-func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*projections.Store, error) {
+func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*store.Store, error) {
 	if err := l.lockFree(ctx); err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*pr
 		err = projections.ErrClosed
 	}
 	if err == nil {
-		err = errors.Join(o.FS.Rename(scratch, projections.GenerationDir(o, o.Generation)), disk.SyncDir(o.FS, l.dir))
+		err = errors.Join(o.FS.Rename(scratch, store.GenerationDir(o, o.Generation)), disk.SyncDir(o.FS, l.dir))
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.FS.RemoveAll(scratch))
@@ -53,19 +54,19 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*pr
 func (l *Live) New() projections.Projection { return l.opts.New() }
 
 // FS returns the file system of the generations.
-func (l *Live) FS() projections.FS { return l.opts.FS }
+func (l *Live) FS() store.FS { return l.opts.FS }
 
 // nextLocked returns the options of a generation that has no directory yet. There is a file of generations then: without one,
 // that directory would be the one that serves after a crash.
-func (l *Live) nextLocked() (projections.Options, error) {
+func (l *Live) nextLocked() (store.Options, error) {
 	g := *l.files.Load()
 	switch err := l.serving.Load().err; {
 	case l.unknown && !errors.Is(err, projections.ErrCorrupt):
-		return projections.Options{}, err // the file is of another version of this program
+		return store.Options{}, err // the file is of another version of this program
 	case l.unknown: // the cut-over replaces the file, which is damaged
 	default:
 		if err := l.write(g); err != nil {
-			return projections.Options{}, err
+			return store.Options{}, err
 		}
 		l.removeStale(g, false)
 	}
@@ -75,7 +76,7 @@ func (l *Live) nextLocked() (projections.Options, error) {
 // OpenPrevious opens the previous generation, to be folded up to the present and cut over to: a rollback. It fails with [ErrNoPrevious]
 // if there is none, and with [projections.ErrFingerprint] if it is of another fold, or other settings, than the program has: then the
 // program or its settings are to be rolled back first. It takes the place of a next generation.
-func (l *Live) OpenPrevious(ctx context.Context) (*projections.Store, error) {
+func (l *Live) OpenPrevious(ctx context.Context) (*store.Store, error) {
 	if err := l.lockFree(ctx); err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (l *Live) OpenPrevious(ctx context.Context) (*projections.Store, error) {
 		return nil, fmt.Errorf("%w of %s", ErrNoPrevious, l.name)
 	}
 	o := l.storeOptions(g.Previous)
-	if _, err := o.FS.Stat(projections.GenerationDir(o, g.Previous)); err != nil {
+	if _, err := o.FS.Stat(store.GenerationDir(o, g.Previous)); err != nil {
 		return nil, fmt.Errorf("%w of %s: %w", ErrNoPrevious, l.name, err)
 	}
 	return l.openNext(o)
@@ -124,11 +125,11 @@ func (l *Live) lockFree(ctx context.Context) error {
 }
 
 // openNext opens the next generation. l.mu is locked.
-func (l *Live) openNext(o projections.Options) (*projections.Store, error) {
+func (l *Live) openNext(o store.Options) (*store.Store, error) {
 	l.told.mu.Lock()
 	delete(l.told.reports, o.Generation) // of one that had this number and was deleted
 	l.told.mu.Unlock()
-	store, err := projections.Open(o)
+	store, err := store.Open(o)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +178,7 @@ func (l *Live) write(g disk.Generations) error {
 }
 
 // CloseNext closes the next generation, and deletes it unless it is the previous one.
-func (l *Live) CloseNext(next *projections.Store) error {
+func (l *Live) CloseNext(next *store.Store) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.isNextLocked(next); err != nil {
@@ -192,7 +193,7 @@ func (l *Live) CloseNext(next *projections.Store) error {
 }
 
 // isNextLocked returns nil if the store is the next generation, which the caller may cut over to or close.
-func (l *Live) isNextLocked(next *projections.Store) error {
+func (l *Live) isNextLocked(next *store.Store) error {
 	switch {
 	case l.next.Load() == next:
 		return nil
@@ -210,7 +211,7 @@ func (l *Live) isNextLocked(next *projections.Store) error {
 // live, at a position that was on disk. The pause is how long nothing new became visible; queries never wait.
 //
 // After an error the next generation is closed, as by CloseNext.
-func (l *Live) CutOver(ctx context.Context, next *projections.Store) (pause time.Duration, err error) {
+func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Duration, err error) {
 	l.cutting.Lock()
 	defer l.cutting.Unlock()
 	ctx, cancel := l.within(ctx)
@@ -252,7 +253,7 @@ func (l *Live) CutOver(ctx context.Context, next *projections.Store) (pause time
 	}
 	l.retire(old, next) //nolint:contextcheck // likewise, and it ends with Close
 	if f := l.opts.Listener.CutOver; f != nil {
-		f(projections.CutOverInfo{From: old.number, To: next.Generation(), Seq: next.Visible(), Pause: pause})
+		f(store.CutOverInfo{From: old.number, To: next.Generation(), Seq: next.Visible(), Pause: pause})
 	}
 	return pause, nil
 }
@@ -260,13 +261,13 @@ func (l *Live) CutOver(ctx context.Context, next *projections.Store) (pause time
 // damaged reports that a generation is of no use to go back to.
 func (s *serving) damaged() bool {
 	if s.err != nil || s.store == nil {
-		return s.state == projections.Failed
+		return s.state == store.Failed
 	}
 	return s.store.Damaged()
 }
 
 // followNext has the next generation follow the log, if Run is running.
-func (l *Live) followNext(next *projections.Store) *follower {
+func (l *Live) followNext(next *store.Store) *follower {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.run == nil {
@@ -284,7 +285,7 @@ func (s *serving) shown() uint64 {
 }
 
 // approach waits until the next generation has caught up, and has on disk what the old one has.
-func (l *Live) approach(ctx context.Context, old *serving, next *projections.Store, f *follower) error {
+func (l *Live) approach(ctx context.Context, old *serving, next *store.Store, f *follower) error {
 	if f != nil {
 		if err := l.awaitReady(ctx, next, f); err != nil {
 			return err
@@ -304,12 +305,12 @@ func (l *Live) approach(ctx context.Context, old *serving, next *projections.Sto
 }
 
 // awaitReady waits until a generation that follows the log has once been at its head.
-func (l *Live) awaitReady(ctx context.Context, next *projections.Store, f *follower) error {
+func (l *Live) awaitReady(ctx context.Context, next *store.Store, f *follower) error {
 	for {
 		l.told.mu.Lock()
 		changed, last := l.told.changed, l.told.reports[next.Generation()]
 		l.told.mu.Unlock()
-		if last.state == projections.Ready {
+		if last.state == store.Ready {
 			return nil
 		}
 		select {
@@ -323,7 +324,7 @@ func (l *Live) awaitReady(ctx context.Context, next *projections.Store, f *follo
 }
 
 // reach waits until queries would see seq.
-func reach(ctx context.Context, s *projections.Store, seq uint64, following bool) error {
+func reach(ctx context.Context, s *store.Store, seq uint64, following bool) error {
 	if !following && !s.Shows(seq) {
 		return fmt.Errorf("%w: at %d, not at %d", ErrBehind, s.Visible(), seq)
 	}
@@ -331,7 +332,7 @@ func reach(ctx context.Context, s *projections.Store, seq uint64, following bool
 }
 
 // swap makes the next generation serve.
-func (l *Live) swap(ctx context.Context, old *serving, next *projections.Store) (pause time.Duration, err error) {
+func (l *Live) swap(ctx context.Context, old *serving, next *store.Store) (pause time.Duration, err error) {
 	for {
 		if err := next.WaitFor(ctx, old.shown()); err != nil {
 			return 0, err
@@ -345,7 +346,7 @@ func (l *Live) swap(ctx context.Context, old *serving, next *projections.Store) 
 }
 
 // hold holds the old fold, and swaps if the next one gets there in time.
-func (l *Live) hold(ctx context.Context, old *serving, next *projections.Store) (held time.Duration, swapped bool, err error) {
+func (l *Live) hold(ctx context.Context, old *serving, next *store.Store) (held time.Duration, swapped bool, err error) {
 	if old.store != nil {
 		defer old.store.HoldFold()()
 	}
@@ -363,7 +364,7 @@ func (l *Live) hold(ctx context.Context, old *serving, next *projections.Store) 
 }
 
 // retire closes a generation that no longer serves, once its views are closed, and removes what no longer counts.
-func (l *Live) retire(old *serving, next *projections.Store) {
+func (l *Live) retire(old *serving, next *store.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next.Store(nil)

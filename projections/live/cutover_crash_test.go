@@ -10,10 +10,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // cutOverCuts looks at the disk as it would be after a power cut at every write.
@@ -62,17 +62,17 @@ func (c *cutOverCuts) MaybeError(op errorfs.Op) error {
 // check starts again: one whole generation serves, at a position that was on disk or a later one; it folds the rest, another is
 // built, and both have the rows of a straight fold.
 func (c *cutOverCuts) check(disk *vfs.MemFS) error {
-	l, err := live.Open(live.Options{Options: projections.Options{FS: disk, Dir: "data"}, New: newTally})
+	l, err := live.Open(live.Options{Options: store.Options{FS: disk, Dir: "data"}, New: newTally})
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	st := l.Status()
-	if st.State != projections.Starting || st.Cursor.Seq < c.floor {
+	if st.State != store.Starting || st.Cursor.Seq < c.floor {
 		return fmt.Errorf("generation %d is %s at %d, not at %d: %w", st.Generation, st.State, st.Cursor.Seq, c.floor, st.Error)
 	}
 	c.lives[st.Generation]++
-	whole := func(s *projections.Store) error {
+	whole := func(s *store.Store) error {
 		if err := s.Fold(c.envs[conformance.After(c.envs, s.Cursor()):]); err != nil {
 			return err
 		}
@@ -101,11 +101,11 @@ func TestPowerCutsInCutOver(t *testing.T) {
 		t: t, envs: envs, want: straight(t, envs), disk: vfs.NewCrashableMem(), random: rand.New(rand.NewPCG(9, 10)),
 		lives: map[uint32]int{},
 	}
-	o := live.Options{Options: projections.Options{
-		FS: errorfs.Wrap(c.disk, c), Bounds: projections.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10},
+	o := live.Options{Options: store.Options{
+		FS: errorfs.Wrap(c.disk, c), Bounds: store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10},
 	}}
 	l := openLive(t, o)
-	onDisk := func(s *projections.Store) {
+	onDisk := func(s *store.Store) {
 		if err := s.Flush(); err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
 // Package live keeps a projection serving while its stores are replaced. A [Live] serves from one generation, which is one
-// [projections.Store]. A next one is built beside it, and takes its place at one moment. Positions never go back for a reader, and no
+// [store.Store]. A next one is built beside it, and takes its place at one moment. Positions never go back for a reader, and no
 // read fails for a cut-over.
 //
 //	             Run: the fold of the live generation
@@ -20,7 +20,7 @@
 //
 // A generation that cannot be opened, or fails, does not fail the Live: its state says so, and it can be rebuilt.
 //
-// A node of a cluster opens its projections as [projections.Options.Partitioned]. Then the set of partitions belongs to the generation and never
+// A node of a cluster opens its projections as [store.Options.Partitioned]. Then the set of partitions belongs to the generation and never
 // changes: other partitions are another generation, and a rollback goes back to the set of the previous one. The first generation of a
 // new node holds none.
 //
@@ -29,5 +29,5 @@
 // [Live.ExportPartitions] gives the rows of some partitions, as they are at one position, to another process, which makes a store of
 // them by [Live.ImportPartitions]. Package rebuild puts such stores together to a next generation.
 //
-// Live uses only what [projections.Store] exports, so a generation is opened, folded, read and closed as any other store is.
+// Live uses only what [store.Store] exports, so a generation is opened, folded, read and closed as any other store is.
 package live

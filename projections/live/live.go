@@ -15,6 +15,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/disk"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Errors of a [Live]. They arrive wrapped, with what is known of the cause.
@@ -34,7 +35,7 @@ var (
 type Options struct {
 	// Options are those of the store of every generation. Generation, Projection and Partitions are not used: a generation holds all
 	// partitions, or with Partitioned those that it was built for. The Listener hears of the generation that serves.
-	projections.Options
+	store.Options
 	// New makes a projection, for several goroutines at a time. A generation has an instance of its own. Required.
 	New func() projections.Projection
 }
@@ -58,7 +59,7 @@ type Live struct {
 	cutting sync.Mutex
 	// building is set while a next generation has no store yet; next is one, or the previous one on its way back. They change under mu.
 	building atomic.Bool
-	next     atomic.Pointer[projections.Store]
+	next     atomic.Pointer[store.Store]
 	given    atomic.Int64 // numbers the copies of ExportPartitions
 	// mu guards what follows.
 	mu sync.Mutex
@@ -78,11 +79,11 @@ type Live struct {
 type serving struct {
 	number uint32
 	// store is nil if the generation could not be opened.
-	store *projections.Store
+	store *store.Store
 	// err says why the generation does not continue: it could not be opened, or is outdated; nil means it does. An ErrStopped.
 	err error
 	// state is that of a generation with an err.
-	state projections.State
+	state store.State
 }
 
 // told is what the listener has heard of the state. Stores report while they are locked, so under mu none is asked.
@@ -90,7 +91,7 @@ type told struct {
 	mu sync.Mutex
 	// of is the generation that serves, state what was told last.
 	of    uint32
-	state projections.State
+	state store.State
 	// reports are the last states of all generations.
 	reports map[uint32]report
 	// changed is closed when any of them has a new state.
@@ -98,7 +99,7 @@ type told struct {
 }
 
 type report struct {
-	state projections.State
+	state store.State
 	err   error
 }
 
@@ -131,11 +132,11 @@ func Open(o Options) (*Live, error) {
 		l.files.Store(&g)
 		l.unknown = true
 		l.logger().Error("which generation is live cannot be told", "error", err)
-		l.serve(&serving{err: stoppedBy(err), state: projections.Failed})
+		l.serve(&serving{err: stoppedBy(err), state: store.Failed})
 		return l, nil
 	}
 	if !o.Partitioned && g.Partitions != "" {
-		return nil, projections.PartialError(projections.GenerationDir(l.storeDir(), g.Live), g.Partitions)
+		return nil, store.PartialError(store.GenerationDir(l.storeDir(), g.Live), g.Partitions)
 	}
 	l.files.Store(&g)
 	if !o.ReadOnly {
@@ -154,7 +155,7 @@ func Open(o Options) (*Live, error) {
 
 // noteHeld writes the set of the live generation to the file of generations, if it does not say it: a rebuild of files that cannot be
 // read goes by that.
-func (l *Live) noteHeld(g disk.Generations, found bool, s *projections.Store) {
+func (l *Live) noteHeld(g disk.Generations, found bool, s *store.Store) {
 	if found && g.Partitions == s.Fingerprint().Partitions {
 		return
 	}
@@ -197,7 +198,7 @@ func (l *Live) removeStale(g disk.Generations, scratch bool) {
 func (l *Live) logger() *slog.Logger { return l.opts.Logger.With("projection", l.name) }
 
 // storeOptions are those of the store of a generation.
-func (l *Live) storeOptions(n uint32) projections.Options {
+func (l *Live) storeOptions(n uint32) store.Options {
 	o := l.opts.Options
 	o.Generation, o.Projection = n, l.opts.New()
 	o.Listener = l.listener(n)
@@ -207,30 +208,30 @@ func (l *Live) storeOptions(n uint32) projections.Options {
 // openServing opens the live generation as well as it can be.
 func (l *Live) openServing(n uint32) (*serving, error) {
 	o := l.storeOptions(n)
-	store, err := projections.Open(o)
+	opened, err := store.Open(o)
 	switch {
-	case err == nil && store.Outdated() != "":
-		err = fmt.Errorf("%w: %w: %s", ErrOutdated, projections.ErrFingerprint, store.Outdated())
-		return &serving{number: n, store: store, err: err, state: projections.Outdated}, nil
+	case err == nil && opened.Outdated() != "":
+		err = fmt.Errorf("%w: %w: %s", ErrOutdated, projections.ErrFingerprint, opened.Outdated())
+		return &serving{number: n, store: opened, err: err, state: store.Outdated}, nil
 	case err == nil:
-		return &serving{number: n, store: store}, nil
+		return &serving{number: n, store: opened}, nil
 	}
 	if errors.Is(err, projections.ErrInUse) || errors.Is(err, projections.ErrPartial) || o.ReadOnly && errors.Is(err, projections.ErrNoStore) {
 		return nil, err
 	}
-	s := &serving{number: n, err: stoppedBy(err), state: projections.Failed}
+	s := &serving{number: n, err: stoppedBy(err), state: store.Failed}
 	if errors.Is(err, projections.ErrFingerprint) {
-		s.err, s.state = fmt.Errorf("%w: %w", ErrOutdated, err), projections.Outdated
+		s.err, s.state = fmt.Errorf("%w: %w", ErrOutdated, err), store.Outdated
 		o = l.storeOptions(n)
 		o.ReadOnly = true
 		var frozen error
-		if s.store, frozen = projections.Open(o); errors.Is(frozen, projections.ErrFingerprint) {
+		if s.store, frozen = store.Open(o); errors.Is(frozen, projections.ErrFingerprint) {
 			s.err = fmt.Errorf("%w; this version cannot read its rows, so it answers nothing until then", s.err)
 		} else if frozen != nil {
-			s.err, s.state = stoppedBy(frozen), projections.Failed
+			s.err, s.state = stoppedBy(frozen), store.Failed
 		}
 	}
-	if s.state == projections.Failed {
+	if s.state == store.Failed {
 		l.logger().Error("the projection answers nothing until it is rebuilt", "generation", n, "error", s.err)
 	} else {
 		l.logger().Warn("the projection goes no further until it is rebuilt", "generation", n, "answers", s.store != nil,
@@ -259,13 +260,13 @@ func (t *told) changeLocked() {
 }
 
 // listener is that of the store of a generation.
-func (l *Live) listener(n uint32) projections.Listener {
+func (l *Live) listener(n uint32) store.Listener {
 	to, t := l.opts.Listener, &l.told
 	serves := func() bool {
 		s := l.serving.Load()
 		return s == nil || s.number == n
 	}
-	listener := projections.Listener{StateChanged: func(s projections.State, err error) {
+	listener := store.Listener{StateChanged: func(s store.State, err error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.reports[n] = report{s, err}
@@ -275,7 +276,7 @@ func (l *Live) listener(n uint32) projections.Listener {
 		t.changeLocked()
 	}}
 	if to.Folded != nil {
-		listener.Folded = func(i projections.FoldInfo) {
+		listener.Folded = func(i store.FoldInfo) {
 			if serves() {
 				to.Folded(i)
 			}
@@ -322,7 +323,7 @@ func (l *Live) Partitioned() bool { return l.opts.Partitioned }
 
 // Serving returns the store that serves at the moment; nil means the generation could not be opened. A cut-over closes it: who
 // works on it for longer continues with the next one when it says [projections.ErrClosed].
-func (l *Live) Serving() *projections.Store { return l.serving.Load().store }
+func (l *Live) Serving() *store.Store { return l.serving.Load().store }
 
 // on calls f with the generation that serves, and again if f fails and another serves by then.
 func (l *Live) on(f func(*serving) error) error {
@@ -335,7 +336,7 @@ func (l *Live) on(f func(*serving) error) error {
 }
 
 // onStore is on for what needs a store that can be read.
-func (l *Live) onStore(f func(*projections.Store) error) error {
+func (l *Live) onStore(f func(*store.Store) error) error {
 	return l.on(func(s *serving) error {
 		if s.store == nil {
 			return s.err
@@ -344,10 +345,10 @@ func (l *Live) onStore(f func(*projections.Store) error) error {
 	})
 }
 
-// View returns the projection at its last whole position. It fails as [projections.Store.View] does, and with [ErrOutdated] if the
+// View returns the projection at its last whole position. It fails as [store.Store.View] does, and with [ErrOutdated] if the
 // generation cannot be read by this program.
 func (l *Live) View() (v *projections.View, err error) {
-	err = l.onStore(func(s *projections.Store) (err error) {
+	err = l.onStore(func(s *store.Store) (err error) {
 		v, err = s.View()
 		return err
 	})
@@ -368,20 +369,20 @@ func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
 	})
 }
 
-// ViewAt returns the projection at exactly a sequence, see [projections.Store.ViewAt].
+// ViewAt returns the projection at exactly a sequence, see [store.Store.ViewAt].
 func (l *Live) ViewAt(ctx context.Context, seq uint64) (v *projections.View, err error) {
-	err = l.onStore(func(s *projections.Store) (err error) {
+	err = l.onStore(func(s *store.Store) (err error) {
 		v, err = s.ViewAt(ctx, seq)
 		return err
 	})
 	return v, err
 }
 
-// CheckFiles checks the files of the generation that serves, see [projections.Store.CheckFiles].
+// CheckFiles checks the files of the generation that serves, see [store.Store.CheckFiles].
 func (l *Live) CheckFiles(
 	ctx context.Context, dir string, rest func(context.Context, time.Duration) error,
-) (c projections.FileCheck, err error) {
-	err = l.onStore(func(s *projections.Store) (err error) {
+) (c store.FileCheck, err error) {
+	err = l.onStore(func(s *store.Store) (err error) {
 		c, err = s.CheckFiles(ctx, dir, rest)
 		return err
 	})
@@ -389,20 +390,20 @@ func (l *Live) CheckFiles(
 }
 
 // Engine reports how the storage engine of the generation that serves is.
-func (l *Live) Engine() (e projections.Engine, ok bool) {
+func (l *Live) Engine() (e store.Engine, ok bool) {
 	if s := l.Serving(); s != nil {
 		return s.Engine()
 	}
-	return projections.Engine{}, false
+	return store.Engine{}, false
 }
 
-// Repair writes repaired rows inside the fold of the live generation, see [projections.Store.Repair].
-func (l *Live) Repair(ctx context.Context, f func(at events.Cursor, rows projections.Reader, m *projections.Repair) error) error {
-	return l.onStore(func(s *projections.Store) error { return s.Repair(ctx, f) })
+// Repair writes repaired rows inside the fold of the live generation, see [store.Store.Repair].
+func (l *Live) Repair(ctx context.Context, f func(at events.Cursor, rows projections.Reader, m *store.Repair) error) error {
+	return l.onStore(func(s *store.Store) error { return s.Repair(ctx, f) })
 }
 
 // Flush brings everything that the live generation has folded to disk.
-func (l *Live) Flush() error { return l.onStore((*projections.Store).Flush) }
+func (l *Live) Flush() error { return l.onStore((*store.Store).Flush) }
 
 // Cursor returns the last whole position that queries see.
 func (l *Live) Cursor() events.Cursor {
@@ -413,9 +414,9 @@ func (l *Live) Cursor() events.Cursor {
 	return s.store.ShownCursor()
 }
 
-// Rejects lists kept rejects as [projections.Store.Rejects] does.
-func (l *Live) Rejects(after uint64, n int) (rejects []projections.KeptReject, total uint64, err error) {
-	err = l.onStore(func(s *projections.Store) (err error) {
+// Rejects lists kept rejects as [store.Store.Rejects] does.
+func (l *Live) Rejects(after uint64, n int) (rejects []store.KeptReject, total uint64, err error) {
+	err = l.onStore(func(s *store.Store) (err error) {
 		rejects, total, err = s.Rejects(after, n)
 		return err
 	})
@@ -423,26 +424,26 @@ func (l *Live) Rejects(after uint64, n int) (rejects []projections.KeptReject, t
 }
 
 // Status reports how the projection is. It is for people and metrics: not for every query.
-func (l *Live) Status() projections.Status {
+func (l *Live) Status() store.Status {
 	s := l.serving.Load()
-	var st projections.Status
+	var st store.Status
 	if s.store != nil {
 		st = s.store.Status()
 	} else {
-		st = projections.Status{Name: l.name, Version: l.print.Version, Fingerprint: l.print.String(), Generation: s.number}
-		st.DiskBytes = disk.DirectoryBytes(l.opts.FS, projections.GenerationDir(l.storeDir(), s.number))
-		format, _ := projections.FormatOf(l.opts.FS, projections.GenerationDir(l.storeDir(), s.number)) // what is wrong with it is in the state
+		st = store.Status{Name: l.name, Version: l.print.Version, Fingerprint: l.print.String(), Generation: s.number}
+		st.DiskBytes = disk.DirectoryBytes(l.opts.FS, store.GenerationDir(l.storeDir(), s.number))
+		format, _ := store.FormatOf(l.opts.FS, store.GenerationDir(l.storeDir(), s.number)) // what is wrong with it is in the state
 		st.Format = format.Engine
 	}
-	if s.err != nil && st.State != projections.Failed && st.State != projections.Stopped {
+	if s.err != nil && st.State != store.Failed && st.State != store.Stopped {
 		st.State, st.Error = s.state, s.err
 	}
 	st.Previous = l.files.Load().Previous
-	if st.State == projections.Ready && (l.building.Load() || l.next.Load() != nil) {
-		st.State = projections.Rebuilding
+	if st.State == store.Ready && (l.building.Load() || l.next.Load() != nil) {
+		st.State = store.Rebuilding
 	}
-	st.Damaged = st.State == projections.Failed && s.damaged()
-	st.Unreadable = st.State == projections.Outdated && s.store == nil
+	st.Damaged = st.State == store.Failed && s.damaged()
+	st.Unreadable = st.State == store.Outdated && s.store == nil
 	if now := l.serving.Load(); now != s {
 		return l.Status()
 	}
@@ -459,7 +460,7 @@ func (l *Live) Changed() <-chan struct{} {
 
 // Disk returns what the generation that serves takes on disk, and how much is free there.
 func (l *Live) Disk() (live, free uint64, err error) {
-	live = disk.DirectoryBytes(l.opts.FS, projections.GenerationDir(l.storeDir(), l.serving.Load().number))
+	live = disk.DirectoryBytes(l.opts.FS, store.GenerationDir(l.storeDir(), l.serving.Load().number))
 	usage, err := l.opts.FS.GetDiskUsage(l.dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return live, math.MaxUint64, nil // a file system in memory
@@ -468,17 +469,17 @@ func (l *Live) Disk() (live, free uint64, err error) {
 }
 
 // storeDir are options that say where generations are.
-func (l *Live) storeDir() projections.Options {
-	return projections.Options{FS: l.opts.FS, Dir: l.opts.Dir, Projection: l.projection}
+func (l *Live) storeDir() store.Options {
+	return store.Options{FS: l.opts.FS, Dir: l.opts.Dir, Projection: l.projection}
 }
 
 // Run folds the log into the generation that serves, whichever it is, until the context ends or the Live is closed. A
 // generation that fails leaves it waiting for a cut-over to another. It returns why the last generation stopped, if it did
 // so by itself.
-func (l *Live) Run(ctx context.Context, subscribe projections.SubscribeFunc) error {
+func (l *Live) Run(ctx context.Context, subscribe store.SubscribeFunc) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	r := &running{ctx: ctx, subscribe: subscribe, followers: map[*projections.Store]*follower{}}
+	r := &running{ctx: ctx, subscribe: subscribe, followers: map[*store.Store]*follower{}}
 	l.mu.Lock()
 	if l.closed || l.run != nil {
 		defer l.mu.Unlock()
@@ -519,9 +520,9 @@ func (l *Live) within(ctx context.Context) (context.Context, context.CancelFunc)
 // running is one call of Run.
 type running struct {
 	ctx       context.Context //nolint:containedctx // that of the call
-	subscribe projections.SubscribeFunc
+	subscribe store.SubscribeFunc
 	all       sync.WaitGroup
-	followers map[*projections.Store]*follower
+	followers map[*store.Store]*follower
 }
 
 // follower is a generation that follows the log.
@@ -531,7 +532,7 @@ type follower struct {
 }
 
 // follow has a generation follow the log. Live.mu is held.
-func (r *running) follow(s *projections.Store) *follower {
+func (r *running) follow(s *store.Store) *follower {
 	ctx, cancel := context.WithCancel(r.ctx)
 	f := &follower{cancel: cancel, done: make(chan struct{})}
 	r.followers[s] = f
@@ -543,7 +544,7 @@ func (r *running) follow(s *projections.Store) *follower {
 }
 
 // unfollow ends the following of a generation, if it follows, and waits for it.
-func (l *Live) unfollow(s *projections.Store) {
+func (l *Live) unfollow(s *store.Store) {
 	l.mu.Lock()
 	var f *follower
 	if l.run != nil {
@@ -557,7 +558,7 @@ func (l *Live) unfollow(s *projections.Store) {
 	}
 }
 
-// Close closes every open generation, as [projections.Store.Close] does. The next start removes a generation that was being built. The caller must
+// Close closes every open generation, as [store.Store.Close] does. The next start removes a generation that was being built. The caller must
 // stop the fold first.
 func (l *Live) Close() error {
 	l.mu.Lock()

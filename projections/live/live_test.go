@@ -21,6 +21,7 @@ import (
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // openLive opens a tally that serves, to be closed with the test.
@@ -48,12 +49,12 @@ func closeLive(t testing.TB, l *live.Live) {
 	}
 }
 
-func liveOn(fs projections.FS) live.Options {
-	return live.Options{Options: projections.Options{FS: fs}}
+func liveOn(fs store.FS) live.Options {
+	return live.Options{Options: store.Options{FS: fs}}
 }
 
 // runLive runs it until the returned function is called.
-func runLive(t testing.TB, l *live.Live, subscribe projections.SubscribeFunc) (stop func()) {
+func runLive(t testing.TB, l *live.Live, subscribe store.SubscribeFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -66,7 +67,7 @@ func runLive(t testing.TB, l *live.Live, subscribe projections.SubscribeFunc) (s
 }
 
 // buildNext builds the next generation.
-func buildNext(t testing.TB, l *live.Live, envs []*events.Envelope) *projections.Store {
+func buildNext(t testing.TB, l *live.Live, envs []*events.Envelope) *store.Store {
 	t.Helper()
 	next, err := l.BuildNext(t.Context(), func(dir string) error {
 		b, err := build.New(build.Options{FS: l.FS(), Dir: dir, New: l.New})
@@ -81,7 +82,7 @@ func buildNext(t testing.TB, l *live.Live, envs []*events.Envelope) *projections
 	return next
 }
 
-func cutOver(t testing.TB, l *live.Live, next *projections.Store) {
+func cutOver(t testing.TB, l *live.Live, next *store.Store) {
 	t.Helper()
 	if _, err := l.CutOver(t.Context(), next); err != nil {
 		t.Fatal(err)
@@ -89,7 +90,7 @@ func cutOver(t testing.TB, l *live.Live, next *projections.Store) {
 }
 
 // directories are those of the tally.
-func directories(fs projections.FS) string {
+func directories(fs store.FS) string {
 	names, _ := fs.List("data/tally")
 	for i := range names {
 		names[i] = path.Base(names[i])
@@ -158,7 +159,7 @@ func TestCutOver(t *testing.T) {
 		t.Errorf("left are %s", got)
 	}
 	// A tool that opens the store finds the one that is live.
-	s := storetest.OpenTally(t, projections.Options{FS: fs})
+	s := storetest.OpenTally(t, store.Options{FS: fs})
 	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "gone back to")
 }
 
@@ -244,7 +245,7 @@ func TestOutdatedStore(t *testing.T) {
 			log := storetest.NewLog(envs...)
 			runLive(t, l, log.Subscribe)
 			st := l.Status()
-			if st.State != projections.Outdated || !errors.Is(st.Error, projections.ErrFingerprint) ||
+			if st.State != store.Outdated || !errors.Is(st.Error, projections.ErrFingerprint) ||
 				st.Unreadable == test.answers || st.Answers() != test.answers || heard.String() != "outdated" {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
@@ -269,7 +270,7 @@ func TestOutdatedStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-ready
-			if st := l.Status(); st.State != projections.Ready || st.Error != nil || st.Generation != 2 ||
+			if st := l.Status(); st.State != store.Ready || st.Error != nil || st.Generation != 2 ||
 				!strings.HasPrefix(heard.String(), "outdated ") || !strings.HasSuffix(heard.String(), " ready") {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
@@ -288,9 +289,9 @@ type heardStates struct {
 	ready func()
 }
 
-func (h *heardStates) Add(s projections.State, err error) {
+func (h *heardStates) Add(s store.State, err error) {
 	h.States.Add(s, err)
-	if s == projections.Ready {
+	if s == store.Ready {
 		h.ready()
 	}
 }
@@ -323,7 +324,7 @@ func TestDamagedStore(t *testing.T) {
 			l = openLive(t, o)
 			log := storetest.NewLog(envs...)
 			runLive(t, l, log.Subscribe)
-			if st := l.Status(); st.State != projections.Failed || st.Error == nil || st.Answers() || heard.String() != "failed" {
+			if st := l.Status(); st.State != store.Failed || st.Error == nil || st.Answers() || heard.String() != "failed" {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
 			if _, err := l.View(); !errors.Is(err, projections.ErrStopped) {
@@ -337,7 +338,7 @@ func TestDamagedStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-ready
-			if st := l.Status(); st.State != projections.Ready || st.Generation != 3 ||
+			if st := l.Status(); st.State != store.Ready || st.Generation != 3 ||
 				!strings.HasPrefix(heard.String(), "failed ") || !strings.HasSuffix(heard.String(), " ready") {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
@@ -417,7 +418,7 @@ func TestFailedIsRebuilt(t *testing.T) {
 	if err := l.WaitFor(t.Context(), 20); !errors.Is(err, tally.ErrFails) {
 		t.Fatalf("wait: %v", err)
 	}
-	if _, err := l.View(); !errors.Is(err, tally.ErrFails) || l.Status().State != projections.Failed {
+	if _, err := l.View(); !errors.Is(err, tally.ErrFails) || l.Status().State != store.Failed {
 		t.Errorf("view: %v", err)
 	}
 	if !l.Status().Damaged {

@@ -8,6 +8,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/disk"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // FoldHash names what rows depend on besides the log and the set of partitions: the hash of a fingerprint for all partitions.
@@ -30,15 +31,15 @@ func (l *Live) ExportPartitions(ctx context.Context, fold string, of events.Part
 	if _, err := s.Checkpoint(ctx, dir); err != nil {
 		return err
 	}
-	return projections.ExportRows(ctx, fs, dir, l.opts.New(), of, do)
+	return store.ExportRows(ctx, fs, dir, l.opts.New(), of, do)
 }
 
 // ImportPartitions makes a store of some partitions in a directory, which does not exist, of the rows that [Live.ExportPartitions] of another process
-// gives. The caller folds into it, closes it, and takes its files for [projections.ResizeCopy].
+// gives. The caller folds into it, closes it, and takes its files for [store.ResizeCopy].
 func (l *Live) ImportPartitions(
 	ctx context.Context, dir string, of events.Partitions, give func(do func(key, value []byte) error) error,
-) (*projections.Store, error) {
+) (*store.Store, error) {
 	o := l.storeOptions(1)
-	o.Dir, o.Listener = dir, projections.Listener{}
-	return projections.ImportRows(ctx, o, of, give)
+	o.Dir, o.Listener = dir, store.Listener{}
+	return store.ImportRows(ctx, o, of, give)
 }

@@ -14,17 +14,18 @@ import (
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // nodeOn are the options of a node of a cluster.
-func nodeOn(fs projections.FS) live.Options {
+func nodeOn(fs store.FS) live.Options {
 	o := liveOn(fs)
 	o.Partitioned = true
 	return o
 }
 
 // buildHeld builds the next generation, for a set of partitions.
-func buildHeld(t testing.TB, l *live.Live, envs []*events.Envelope, held events.Partitions) *projections.Store {
+func buildHeld(t testing.TB, l *live.Live, envs []*events.Envelope, held events.Partitions) *store.Store {
 	t.Helper()
 	next, err := l.BuildNext(t.Context(), func(dir string) error {
 		b, err := build.New(build.Options{FS: l.FS(), Dir: dir, New: l.New, Partitions: &held})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Recover makes a projection continue that an error of the disk has stopped, once the disk works again or has room. The disk has the state
@@ -27,7 +27,7 @@ func (l *Live) Recover(ctx context.Context) error {
 }
 
 // again opens the next generation as a copy of what the old one has on disk.
-func (l *Live) again(ctx context.Context, old *serving) (*projections.Store, error) {
+func (l *Live) again(ctx context.Context, old *serving) (*store.Store, error) {
 	if err := l.lockFree(ctx); err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (l *Live) again(ctx context.Context, old *serving) (*projections.Store, err
 	if err != nil {
 		return nil, err
 	}
-	if err := projections.CopyStopped(o.FS, old.store.Dir(), projections.GenerationDir(o, o.Generation)); err != nil {
+	if err := store.CopyStopped(o.FS, old.store.Dir(), store.GenerationDir(o, o.Generation)); err != nil {
 		return nil, err
 	}
 	return l.openNext(o)

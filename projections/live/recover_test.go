@@ -13,10 +13,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestRecover: a projection that a full disk has stopped continues when there is room, from what is on disk, while it runs; also where
@@ -45,7 +45,7 @@ func testRecover(t *testing.T, part string) {
 		return nil
 	}))
 	o := liveOn(fs)
-	o.Bounds = projections.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}
+	o.Bounds = store.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}
 	l := openLive(t, o)
 	if err := l.Recover(t.Context()); err == nil || !strings.Contains(err.Error(), "not stopped") {
 		t.Errorf("one that is well: %v", err)
@@ -63,7 +63,7 @@ func testRecover(t *testing.T, part string) {
 		changed := l.Changed()
 		full.Store(true)
 		log.Append(envs[200+200*round : 400+200*round]...)
-		for l.Status().State != projections.Failed {
+		for l.Status().State != store.Failed {
 			<-changed
 			changed = l.Changed()
 		}
@@ -80,7 +80,7 @@ func testRecover(t *testing.T, part string) {
 		if err := l.WaitFor(t.Context(), envs[399+200*round].Seq()); err != nil {
 			t.Fatal(err)
 		}
-		if st := l.Status(); st.State != projections.Ready || st.Error != nil {
+		if st := l.Status(); st.State != store.Ready || st.Error != nil {
 			t.Errorf("%+v", st)
 		}
 	}

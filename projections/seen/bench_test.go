@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // fourMonths folds plays of one user in four months, three of them sealed.
-func fourMonths(b *testing.B, s seen.Settings, plays int) *projections.Store {
+func fourMonths(b *testing.B, s seen.Settings, plays int) *store.Store {
 	b.Helper()
 	store := openMem(b, s)
 	seq := uint64(0)
@@ -86,7 +86,7 @@ func BenchmarkFilter(b *testing.B) {
 
 // BenchmarkPlays folds plays of 10^5 users in envelopes of 100, a month of log time in all.
 func BenchmarkPlays(b *testing.B) {
-	store, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: seen.New(seen.DefaultSettings())})
+	store, err := store.Open(store.Options{Dir: b.TempDir(), Projection: seen.New(seen.DefaultSettings())})
 	if err != nil {
 		b.Fatal(err)
 	}

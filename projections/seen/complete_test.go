@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // player is a user with many plays: item i was played in month i % 5 after the first.
@@ -35,7 +35,7 @@ func players(sizes ...int) (all []player) {
 // over the default window, late ones included.
 func TestNoFalseNegative(t *testing.T) {
 	s := seen.DefaultSettings()
-	j := journalOf(t, s, projections.Options{})
+	j := journalOf(t, s, store.Options{})
 	defer j.close()
 	all := players(1, 10, 1000, 10_000, 100_000)
 	const months = 5

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // allocated is how many bytes of memory are taken while do runs: that work is counted by it which merges rows over and over.
@@ -24,7 +24,7 @@ func TestManyPlaysOfOneUser(t *testing.T) {
 	for name, each := range map[string]int{"one batch": 0, "a thousand at a time": 1000, "twenty at a time": 20} {
 		perPlay := map[int]float64{}
 		for _, n := range []int{1000, 100_000} {
-			j := journalOf(t, seen.DefaultSettings(), projections.Options{})
+			j := journalOf(t, seen.DefaultSettings(), store.Options{})
 			evs := plays("ann", numbers(0, n)...)
 			j.at(monthStart(2026, 5))
 			bytes := allocated(func() {

@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // neighbors are n users of one shard.
@@ -32,8 +33,8 @@ func TestSealingIsCut(t *testing.T) {
 	const users = 36_000 // whose keys are some megabytes
 	disk := vfs.NewCrashableMem()
 	var crashes crashes
-	opts := projections.Options{
-		FS: disk, Dir: "data", Bounds: projections.Bounds{BatchBytes: 1, FlushBytes: 256 << 10},
+	opts := store.Options{
+		FS: disk, Dir: "data", Bounds: store.Bounds{BatchBytes: 1, FlushBytes: 256 << 10},
 	}
 	j := journalOf(t, s, opts)
 	j.at(monthStart(2026, 5))
@@ -45,7 +46,7 @@ func TestSealingIsCut(t *testing.T) {
 	j.tick(monthStart(2026, 6) - 1000)
 	j.close()
 
-	opts.Listener.Flushed = func(projections.FlushInfo) { crashes.take(disk) }
+	opts.Listener.Flushed = func(store.FlushInfo) { crashes.take(disk) }
 	again := journalOf(t, s, opts)
 	again.envs, again.seq, again.now = j.envs, j.seq, j.now
 	again.tick(monthStart(2026, 6) + week + day)
@@ -63,7 +64,7 @@ func TestSealingIsCut(t *testing.T) {
 	inside := 0
 	for i, fs := range crashes.disks {
 		opts.FS, opts.Projection = fs, seen.New(s)
-		store, err := projections.Open(opts)
+		store, err := store.Open(opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +100,7 @@ func (c *crashes) take(disk *vfs.MemFS) {
 func TestMaintenanceIsCut(t *testing.T) {
 	s := exact()
 	s.Retention, s.Window = 2, 2
-	j := journalOf(t, s, projections.Options{})
+	j := journalOf(t, s, store.Options{})
 	users := append(neighbors(4), "ann", "bob")
 	months := 5
 	if testing.Short() {
@@ -121,6 +122,6 @@ func TestMaintenanceIsCut(t *testing.T) {
 	}
 	defer j.close()
 	cuts := conformance.PowerCuts(t, func() projections.Projection { return seen.New(s) }, j.envs,
-		projections.Bounds{BatchBytes: 1 << 10, FlushBytes: 2 << 10})
+		store.Bounds{BatchBytes: 1 << 10, FlushBytes: 2 << 10})
 	t.Logf("%+v", cuts)
 }

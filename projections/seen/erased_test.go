@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // mentions counts the rows that have the id of a user, as text or as keys have it.
@@ -27,7 +28,7 @@ func (j *journal) mentions(user string) (n int) {
 // eventful is a log in which a user has rows of every kind: months that are dropped in part, sealed, late, and open.
 func eventful(t *testing.T, user string) *journal {
 	t.Helper()
-	j := journalOf(t, seen.DefaultSettings(), projections.Options{})
+	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	for m := range 7 {
 		j.at(monthStart(2026, 5+m)).add(plays(user, numbers(100*m, 50)...)...)
 		j.add(plays("neighbor", numbers(0, 3)...)...)
@@ -115,7 +116,7 @@ func (j *journal) served(user string) []string {
 
 // TestErasedWhileMaintenanceIsAtWork deletes users at any hour of the weeks in which a month is sealed and another is dropped.
 func TestErasedWhileMaintenanceIsAtWork(t *testing.T) {
-	j := journalOf(t, seen.DefaultSettings(), projections.Options{})
+	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
 	const users = 120
 	for m := range 6 {
@@ -141,7 +142,7 @@ func TestErasedWhileMaintenanceIsAtWork(t *testing.T) {
 
 // TestImportIsOver: once no backfill can come, nothing is remembered of those who were deleted.
 func TestImportIsOver(t *testing.T) {
-	j := journalOf(t, seen.DefaultSettings(), projections.Options{})
+	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
 	count := func() (n int) {
 		j.rows(func(key, _ []byte) {

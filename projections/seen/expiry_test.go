@@ -12,13 +12,14 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestExpiry: a month is kept whole as long as the longest window reaches it. In the week after that it is dropped,
 // partition by partition, and the others are left alone.
 func TestExpiry(t *testing.T) {
 	const users = 2000
-	j := journalOf(t, seen.DefaultSettings(), projections.Options{})
+	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
 	for m := range 7 {
 		j.at(monthStart(2026, 5+m)).add(crowd(users, strconv.Itoa(m))...)
@@ -83,7 +84,7 @@ func TestTooOldToKeep(t *testing.T) {
 	for _, retention := range []int{1, 2, 6} {
 		s := seen.DefaultSettings()
 		s.Retention, s.Window = retention, min(retention, 4)
-		j := journalOf(t, s, projections.Options{})
+		j := journalOf(t, s, store.Options{})
 		j.tick(monthStart(2026, 10) + day)
 		count := func() (n int) {
 			j.rows(func(_, _ []byte) { n++ })
@@ -111,7 +112,7 @@ func TestTooOldToKeep(t *testing.T) {
 func TestSpaceComesBack(t *testing.T) {
 	dir := t.TempDir()
 	compacted := make(chan struct{}, 1)
-	opts := projections.Options{Dir: dir, Listener: projections.Listener{Compacted: func(projections.FlushInfo) {
+	opts := store.Options{Dir: dir, Listener: store.Listener{Compacted: func(store.FlushInfo) {
 		select {
 		case compacted <- struct{}{}:
 		default:

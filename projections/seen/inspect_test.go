@@ -11,13 +11,14 @@ import (
 
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestDescribeRow describes every row that long histories make, and demands every kind of row among them.
 func TestDescribeRow(t *testing.T) {
 	met := map[string]string{}
 	for seed := range uint64(6) {
-		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(DefaultSettings())})
+		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(DefaultSettings())})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,13 +12,14 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // journal is a log that is folded as it is written.
 type journal struct {
 	t        fataler
 	settings seen.Settings
-	store    *projections.Store
+	store    *store.Store
 	// envs are all of the log.
 	envs   []*events.Envelope
 	now    events.Micros
@@ -27,13 +28,13 @@ type journal struct {
 }
 
 // journalOf opens a store of an empty log, on a file system in memory unless options name another.
-func journalOf(t fataler, s seen.Settings, opts projections.Options) *journal {
+func journalOf(t fataler, s seen.Settings, opts store.Options) *journal {
 	t.Helper()
 	if opts.FS == nil && opts.Dir == "" {
 		opts.FS, opts.Dir = vfs.NewMem(), "data"
 	}
 	opts.Projection = seen.New(s)
-	store, err := projections.Open(opts)
+	store, err := store.Open(opts)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}

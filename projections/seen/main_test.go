@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 func TestMain(m *testing.M) {
@@ -27,9 +27,9 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-func openMem(t fataler, s seen.Settings) *projections.Store {
+func openMem(t fataler, s seen.Settings) *store.Store {
 	t.Helper()
-	store, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: seen.New(s)})
+	store, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: seen.New(s)})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 const (
@@ -27,7 +28,7 @@ func crowd(n int, items ...string) (evs []events.Event) {
 // and each once.
 func TestSealingSpreads(t *testing.T) {
 	const users = 5000
-	j := journalOf(t, seen.DefaultSettings(), projections.Options{})
+	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
 	j.at(monthStart(2026, 5)).add(crowd(users, "1")...)
 	for d := events.Micros(1); d < 31; d++ {
@@ -64,7 +65,7 @@ func TestMaintenanceAfterAPause(t *testing.T) {
 	const users = 2000
 	for _, begun := range []events.Micros{0, 1, 3, 6} {
 		for _, pause := range []events.Micros{week + day, week + 4*day, 9 * week} {
-			j := journalOf(t, seen.DefaultSettings(), projections.Options{})
+			j := journalOf(t, seen.DefaultSettings(), store.Options{})
 			j.at(monthStart(2026, 5)).add(crowd(users, "1")...)
 			j.tick(monthStart(2026, 6) - 1000) // the maintenance is at work
 			j.tick(monthStart(2026, 6) + begun*day)
@@ -85,7 +86,7 @@ func TestMaintenanceAfterAPause(t *testing.T) {
 func TestPauseWhileExpiring(t *testing.T) {
 	const users = 2000
 	for _, begun := range []events.Micros{1, 3, 6} {
-		j := journalOf(t, seen.DefaultSettings(), projections.Options{})
+		j := journalOf(t, seen.DefaultSettings(), store.Options{})
 		j.at(monthStart(2026, 5)).add(crowd(users, "1")...)
 		j.tick(monthStart(2026, 11) - 1000)
 		j.tick(monthStart(2026, 11) + begun*day)
@@ -106,7 +107,7 @@ func TestPauseWhileExpiring(t *testing.T) {
 
 // TestEveryShardIsVisitedOnceAWeek: whatever the times of events, a user is never left for longer than a week.
 func TestEveryShardIsVisitedOnceAWeek(t *testing.T) {
-	j := journalOf(t, seen.DefaultSettings(), projections.Options{})
+	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
 	j.at(monthStart(2026, 6))
 	// A user appears in the closed month each time, and is sealed within a week.
@@ -137,7 +138,7 @@ func TestEveryShardIsVisitedOnceAWeek(t *testing.T) {
 // A user who comes late only is sealed like others.
 func TestLateBackfills(t *testing.T) {
 	s := exact()
-	j := journalOf(t, s, projections.Options{})
+	j := journalOf(t, s, store.Options{})
 	j.at(monthStart(2026, 5)).add(plays("ann", numbers(0, 500)...)...)
 	j.tick(monthStart(2026, 6))
 	j.tick(monthStart(2026, 6) + week)
@@ -175,7 +176,7 @@ func TestLateBackfills(t *testing.T) {
 
 // TestEndsOfTime: what the calendar has no months for is of its first or last one, and is kept and found there.
 func TestEndsOfTime(t *testing.T) {
-	j := journalOf(t, seen.DefaultSettings(), projections.Options{})
+	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
 	j.add(backfills(-5, "ann", "0")...) // the log itself begins in 1970
 	j.at(day).add(plays("ann", "1")...)

@@ -10,10 +10,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 	"github.com/skein-feed/skein/projections/projectiontest/model"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // exact are settings with which no false positive is to be met in a lifetime of tests, so that answers are those of the
@@ -32,8 +32,8 @@ func TestModel(t *testing.T) {
 		s := exact()
 		s.Retention = rapid.SampledFrom([]int{6, 1, 2, 3}).Draw(t, "retention")
 		s.Window = rapid.IntRange(1, s.Retention).Draw(t, "window")
-		bounds := rapid.SampledFrom([]projections.Bounds{{}, {BatchBytes: 1}, {BatchBytes: 200, FlushBytes: 8 << 10}}).Draw(t, "bounds")
-		store, err := projections.Open(projections.Options{
+		bounds := rapid.SampledFrom([]store.Bounds{{}, {BatchBytes: 1}, {BatchBytes: 200, FlushBytes: 8 << 10}}).Draw(t, "bounds")
+		store, err := store.Open(store.Options{
 			FS: vfs.NewMem(), Dir: "data", Projection: seen.New(s), Bounds: bounds,
 		})
 		if err != nil {
@@ -81,7 +81,7 @@ func TestLongHistories(t *testing.T) {
 }
 
 // compare asks everything that can be asked of a store.
-func compare(t fataler, store *projections.Store, s seen.Settings, history []events.Event) {
+func compare(t fataler, store *store.Store, s seen.Settings, history []events.Event) {
 	t.Helper()
 	v, err := store.View()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 func TestCheck(t *testing.T) {
@@ -55,10 +56,10 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 		"false positives": {func(s *seen.Settings) { s.FalsePositives = 0.0011 }, `setting false-positives was "0.001", is "0.0011"`},
 	} {
 		fs := vfs.NewMem()
-		journalOf(t, seen.DefaultSettings(), projections.Options{FS: fs, Dir: "data"}).close()
+		journalOf(t, seen.DefaultSettings(), store.Options{FS: fs, Dir: "data"}).close()
 		s := seen.DefaultSettings()
 		test.change(&s)
-		store, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: seen.New(s)})
+		store, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: seen.New(s)})
 		if test.want == "" {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -96,10 +97,10 @@ func TestStoreOfOlderVersion(t *testing.T) {
 		{"of truncated fingerprints", "true", `setting fingerprints was "true", is not set`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := projections.Options{
+			o := store.Options{
 				FS: vfs.NewMem(), Dir: "data", Projection: olderFold{seen.New(seen.DefaultSettings()), test.fingerprints},
 			}
-			old, err := projections.Open(o)
+			old, err := store.Open(o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +115,7 @@ func TestStoreOfOlderVersion(t *testing.T) {
 				mustRefuse(t, o, test.refusal)
 				return
 			}
-			store, err := projections.Open(o)
+			store, err := store.Open(o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,9 +126,9 @@ func TestStoreOfOlderVersion(t *testing.T) {
 	}
 }
 
-func mustRefuse(t *testing.T, o projections.Options, want string) {
+func mustRefuse(t *testing.T, o store.Options, want string) {
 	t.Helper()
-	_, err := projections.Open(o)
+	_, err := store.Open(o)
 	if !errors.Is(err, projections.ErrFingerprint) || !strings.Contains(err.Error(), want) {
 		t.Errorf("expected a refusal with %q, got %v", want, err)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -424,7 +424,7 @@ func fold(t *testing.T, envs []events.Envelope) (rows map[string]string) {
 	}
 	rows = map[string]string{}
 	for _, p := range all.All(all.Settings{}) {
-		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "stores", Projection: p})
+		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "stores", Projection: p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -437,7 +437,7 @@ func fold(t *testing.T, envs []events.Envelope) (rows map[string]string) {
 		}
 		it := view.Iter(nil, nil)
 		for it.Next() {
-			if !projections.IsCheckpoint(it.Key()) {
+			if !store.IsCheckpoint(it.Key()) {
 				rows[p.Name()+string(it.Key())] = string(it.Value())
 			}
 		}

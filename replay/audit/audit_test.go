@@ -20,6 +20,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/audit"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )
@@ -49,7 +50,7 @@ type fixture struct {
 	t      testing.TB
 	fs     *vfs.MemFS
 	log    *memlog.Log
-	stores [4]*projections.Store
+	stores [4]*store.Store
 	// held are the partitions of each store; nil means all.
 	held [4]*events.Partitions
 }
@@ -74,7 +75,7 @@ func newFixtureOf(t testing.TB, envs []*events.Envelope, held [4]*events.Partiti
 
 func (f *fixture) open(i int) {
 	var err error
-	f.stores[i], err = projections.Open(projections.Options{FS: f.fs, Dir: "data", Projection: newProjection(i), Partitions: f.held[i]})
+	f.stores[i], err = store.Open(store.Options{FS: f.fs, Dir: "data", Projection: newProjection(i), Partitions: f.held[i]})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func (f *fixture) damage(i int, change func(db *pebble.DB) error) {
 	conformance.Close(f.t, f.stores[i])
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS: f.fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{},
-		Merger: projections.EngineMerger(newProjection(i)),
+		Merger: store.EngineMerger(newProjection(i)),
 	})
 	if err != nil {
 		f.t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/verify"
 )
@@ -33,7 +34,7 @@ type Config struct {
 	// Shadow returns the options for a shadow of a projection: a new instance, the log, a scratch directory.
 	Shadow func(projection string) verify.Options
 	// Subscribe reads the log. The auditor checks the entities of new events first.
-	Subscribe projections.SubscribeFunc
+	Subscribe store.SubscribeFunc
 	// Share is the part of one core's time that audits, shadows and repairs may take together. Default 0.05.
 	Share float64
 	// Queue is the number of recently written entities that may wait. Those beyond it are left to the round. Default 10000.

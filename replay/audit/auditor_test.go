@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/audit"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/verify"
@@ -75,7 +76,7 @@ func TestAuditorHeals(t *testing.T) {
 		want[i] = conformance.RowsOf(t, f.stores[i])
 		f.damage(i, func(db *pebble.DB) error {
 			for n, row := range want[i] {
-				if n%9 != 0 || !projections.Repairable(row.Key) {
+				if n%9 != 0 || !store.Repairable(row.Key) {
 					continue
 				}
 				if err := db.Delete(row.Key, nil); err != nil {
@@ -120,7 +121,7 @@ func TestAuditorSaysAFoldIsWrong(t *testing.T) {
 	if err := f.fs.RemoveAll("data/graph"); err != nil {
 		t.Fatal(err)
 	}
-	f.stores[graphStore] = conformance.Open(t, f.fs, oneSided{graph.New()}, projections.Bounds{})
+	f.stores[graphStore] = conformance.Open(t, f.fs, oneSided{graph.New()}, store.Bounds{})
 	conformance.Fold(t, f.stores[graphStore], envs)
 	shadow := verify.Options{FS: f.fs, Dir: "data/scratch", New: newOneSided, Subscribe: f.log.Subscribe}
 	if r, err := verify.Verify(t.Context(), f.stores[graphStore], shadow); err != nil || !r.Equal {

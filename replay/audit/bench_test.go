@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/audit"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/verify"
@@ -53,7 +54,7 @@ func BenchmarkRound(b *testing.B) {
 	log := memlog.New(envs...)
 	dir := b.TempDir()
 	newProjection := func(i int) projections.Projection { return all.All(all.Settings{})[i] }
-	var stores [4]*projections.Store
+	var stores [4]*store.Store
 	for i := range stores {
 		p := newProjection(i)
 		builder, err := build.New(build.Options{
@@ -71,7 +72,7 @@ func BenchmarkRound(b *testing.B) {
 		if err := builder.Close(); err != nil {
 			b.Fatal(err)
 		}
-		if stores[i], err = projections.Open(projections.Options{FS: vfs.Default, Dir: dir, Projection: p}); err != nil {
+		if stores[i], err = store.Open(store.Options{FS: vfs.Default, Dir: dir, Projection: p}); err != nil {
 			b.Fatal(err)
 		}
 		defer func() {

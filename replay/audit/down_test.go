@@ -7,21 +7,21 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestDown: a store that is closed, as after a cut-over, does not wait for an audit that rests, and the audit goes on at other views.
 func TestDown(t *testing.T) {
-	var stores []*projections.Store
+	var stores []*store.Store
 	for _, p := range all.All(all.Settings{}) {
-		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
+		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
 		if err != nil {
 			t.Fatal(err)
 		}
 		stores = append(stores, s)
 	}
-	named := func(name string) *projections.Store {
+	named := func(name string) *store.Store {
 		for _, s := range stores {
 			if s.Name() == name {
 				return s

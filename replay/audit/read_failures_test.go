@@ -8,19 +8,19 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/audit"
 )
 
 // TestFailedReadIsNoFinding audits a user with followers in several blocks of a table while one read after the other fails. A row that
 // cannot be read is an error, and no disagreement between the stores.
 func TestFailedReadIsNoFinding(t *testing.T) {
-	faults, disk, cache := &conformance.FailingRead{}, vfs.NewMem(), projections.NewCache(0)
+	faults, disk, cache := &conformance.FailingRead{}, vfs.NewMem(), store.NewCache(0)
 	defer cache.Unref()
-	var stores [4]*projections.Store
+	var stores [4]*store.Store
 	for i := range stores {
-		s, err := projections.Open(projections.Options{
+		s, err := store.Open(store.Options{
 			FS: faults.FileSystem(disk), Dir: "data", Projection: newProjection(i), Cache: cache,
 		})
 		if err != nil {

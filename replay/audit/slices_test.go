@@ -15,6 +15,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/audit"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/verify"
@@ -110,7 +111,7 @@ func TestCountOfLongList(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts := func() projections.Projection { return misled{counters.New(counters.DefaultSettings())} }
-	f.stores[countersStore] = conformance.Open(t, f.fs, counts(), projections.Bounds{})
+	f.stores[countersStore] = conformance.Open(t, f.fs, counts(), store.Bounds{})
 	sub, err := f.log.Subscribe(events.Cursor{})
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/archiver"
 	"github.com/skein-feed/skein/replay/internal/memlog"
@@ -44,7 +45,7 @@ type subscription struct {
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
-func (s *service) subscribe(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+func (s *service) subscribe(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = s.o.Log.Start()
 	}
@@ -86,7 +87,7 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 	must(err)
 	arch := archiver.New(archiver.Options{Log: s.o.Log, Hub: s.hub, Archive: s.o.Archive})
 	s.o.Archiver = mortalArchiver{arch, d}
-	s.o.Subscribe = func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+	s.o.Subscribe = func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 		if err := d.step("subscribe"); err != nil {
 			return nil, err
 		}
@@ -106,11 +107,11 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 	run(s.hub.Run)
 	run(arch.Run)
 	for _, p := range all.Makers(smallSettings()) {
-		l, err := live.Open(live.Options{Options: projections.Options{Dir: filepath.Join(dir, "stores")}, New: p})
+		l, err := live.Open(live.Options{Options: store.Options{Dir: filepath.Join(dir, "stores")}, New: p})
 		must(err)
 		s.o.Stores = append(s.o.Stores, l)
 		run(func(ctx context.Context) error {
-			return l.Run(ctx, func(from events.Cursor) (projections.Subscription, error) { return s.subscribe(from, events.AllKinds) })
+			return l.Run(ctx, func(from events.Cursor) (store.Subscription, error) { return s.subscribe(from, events.AllKinds) })
 		})
 	}
 	s.stop = func() {

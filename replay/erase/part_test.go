@@ -10,10 +10,10 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
@@ -85,7 +85,7 @@ func (s *service) start(dir string) *peer {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for _, makes := range all.Makers(smallSettings()) {
-		l, err := live.Open(live.Options{Options: projections.Options{Dir: filepath.Join(dir, "stores")}, New: makes})
+		l, err := live.Open(live.Options{Options: store.Options{Dir: filepath.Join(dir, "stores")}, New: makes})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func (s *service) start(dir string) *peer {
 	}
 	for _, l := range p.Stores {
 		wg.Go(func() {
-			_ = l.Run(ctx, func(from events.Cursor) (projections.Subscription, error) { return s.subscribe(from, events.AllKinds) })
+			_ = l.Run(ctx, func(from events.Cursor) (store.Subscription, error) { return s.subscribe(from, events.AllKinds) })
 		})
 	}
 	wg.Go(func() {

@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )
 
@@ -66,7 +67,7 @@ type failer interface {
 
 func rowsOf(t failer, p projections.Projection, envs []*events.Envelope) conformance.Rows {
 	t.Helper()
-	s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
+	s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
 	if err == nil {
 		err = s.Fold(envs)
 	}

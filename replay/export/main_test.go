@@ -15,6 +15,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/export"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )
@@ -50,9 +51,9 @@ func history(seed uint64, n int) []*events.Envelope {
 }
 
 // open returns a store that has folded envelopes.
-func open(t *testing.T, p projections.Projection, envs []*events.Envelope) *projections.Store {
+func open(t *testing.T, p projections.Projection, envs []*events.Envelope) *store.Store {
 	t.Helper()
-	s := conformance.Open(t, vfs.NewMem(), p, projections.Bounds{})
+	s := conformance.Open(t, vfs.NewMem(), p, store.Bounds{})
 	conformance.Fold(t, s, envs)
 	t.Cleanup(func() { conformance.Close(t, s) })
 	return s
@@ -61,7 +62,7 @@ func open(t *testing.T, p projections.Projection, envs []*events.Envelope) *proj
 func every() []projections.Projection { return all.All(all.Settings{}) }
 
 // rows exports a store.
-func rows(t *testing.T, s *projections.Store, p projections.Projection, o export.RowsOptions) ([]byte, export.Counts) {
+func rows(t *testing.T, s *store.Store, p projections.Projection, o export.RowsOptions) ([]byte, export.Counts) {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {

@@ -7,18 +7,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/parquet-go/parquet-go"
 
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/export"
 )
 
 // TestFailedReadLeavesNoCompleteFile exports the rows of a store while one read after the other fails. The export must fail, and what it
 // has written until then must not be a complete file: a pipe gets it even if the export fails.
 func TestFailedReadLeavesNoCompleteFile(t *testing.T) {
-	faults, cache := &conformance.FailingRead{}, projections.NewCache(0)
+	faults, cache := &conformance.FailingRead{}, store.NewCache(0)
 	defer cache.Unref()
 	p := every()[0]
-	s, err := projections.Open(projections.Options{FS: faults.FileSystem(vfs.NewMem()), Dir: "data", Projection: p, Cache: cache})
+	s, err := store.Open(store.Options{FS: faults.FileSystem(vfs.NewMem()), Dir: "data", Projection: p, Cache: cache})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/export"
 )
 
@@ -159,7 +160,7 @@ func TestRowsRefusals(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	refused(context.Canceled, ended, whole)
-	err := s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *projections.Repair) error {
+	err := s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *store.Repair) error {
 		m.Set(append(projections.AppendPrefix(nil, 1, projections.FirstGraphTag), "cut"...), []byte("x"))
 		return nil
 	})
@@ -175,7 +176,7 @@ func TestWhileFolding(t *testing.T) {
 	envs := history(5, 400)
 	for i, p := range every() {
 		fs := vfs.NewMem()
-		s := conformance.Open(t, fs, p, projections.Bounds{FlushBytes: 32 << 10})
+		s := conformance.Open(t, fs, p, store.Bounds{FlushBytes: 32 << 10})
 		conformance.Fold(t, s, envs[:10])
 		done := make(chan error, 1)
 		go func() {
@@ -203,10 +204,10 @@ func TestWhileFolding(t *testing.T) {
 	}
 }
 
-func checkCopy(t *testing.T, fs projections.FS, dir string, i int, at events.Cursor, envs []*events.Envelope) {
+func checkCopy(t *testing.T, fs store.FS, dir string, i int, at events.Cursor, envs []*events.Envelope) {
 	t.Helper()
 	p := every()[i]
-	c, err := projections.Open(projections.Options{FS: fs, Dir: dir, Projection: p, ReadOnly: true})
+	c, err := store.Open(store.Options{FS: fs, Dir: dir, Projection: p, ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}

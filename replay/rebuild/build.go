@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/internal/paced"
 )
 
@@ -67,7 +67,7 @@ func (r *run) build(
 
 // read reads a piece of the log up to a last sequence, gives it to fold, and reports whether there was more.
 func (r *run) read(
-	ctx context.Context, sub projections.Subscription, last uint64, fold func([]*events.Envelope) error,
+	ctx context.Context, sub store.Subscription, last uint64, fold func([]*events.Envelope) error,
 ) (beyond bool, err error) {
 	envs, err := sub.Next(ctx, readBytes)
 	if err != nil {

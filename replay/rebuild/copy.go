@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Source is another node, which has rows.
@@ -30,7 +30,7 @@ type copying struct {
 	subscribe SubscribeFunc
 	dir       string
 	// stores are those that were copied, each open. left are partitions that no node has given.
-	stores []*projections.Store
+	stores []*store.Store
 	left   events.Partitions
 }
 
@@ -42,7 +42,7 @@ func (c *copying) take(ctx context.Context, wanted events.Partitions) error {
 	}
 	sources := c.o.Sources()
 	from := divide(wanted, sources)
-	stores := make([]*projections.Store, len(sources))
+	stores := make([]*store.Store, len(sources))
 	var all errgroup.Group
 	for i, s := range sources {
 		if from[i].Len() == 0 {
@@ -112,7 +112,7 @@ func (c *copying) newest() uint64 {
 	if len(c.stores) == 0 {
 		return 0
 	}
-	return slices.MaxFunc(c.stores, func(a, b *projections.Store) int { return cmp.Compare(a.Cursor().Seq, b.Cursor().Seq) }).Cursor().Seq
+	return slices.MaxFunc(c.stores, func(a, b *store.Store) int { return cmp.Compare(a.Cursor().Seq, b.Cursor().Seq) }).Cursor().Seq
 }
 
 // upTo builds what is left from the log, and folds what was copied, up to the sequence that last returns, which is asked once. It closes
@@ -142,7 +142,7 @@ func (c *copying) upTo(ctx context.Context, last func(seq uint64) (uint64, error
 }
 
 // foldUpTo folds the log into a store, up to a sequence.
-func (c *copying) foldUpTo(ctx context.Context, s *projections.Store, last uint64) error {
+func (c *copying) foldUpTo(ctx context.Context, s *store.Store, last uint64) error {
 	if s.Cursor().Seq >= last {
 		return nil
 	}

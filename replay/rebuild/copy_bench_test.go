@@ -7,9 +7,9 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
@@ -37,7 +37,7 @@ func BenchmarkResizeCopies(b *testing.B) {
 	both := first
 	_ = second.Each(func(p uint8) error { both.Add(p); return nil })
 	for _, p := range all.Makers(all.Settings{}) {
-		from, l := w.open(p, projections.Options{Partitioned: true}), w.open(p, projections.Options{Partitioned: true})
+		from, l := w.open(p, store.Options{Partitioned: true}), w.open(p, store.Options{Partitioned: true})
 		for store, of := range map[*live.Live]events.Partitions{from: second, l: first} {
 			if _, err := rebuild.Resize(b.Context(), store, of, w.subscribeKinds, rebuild.Options{}); err != nil {
 				b.Fatal(err)

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
@@ -26,7 +26,7 @@ func (w *world) sourceOf(l *live.Live) rebuild.Source {
 }
 
 // tailOf is the growing log, which nothing may read from its start.
-func (w *world) tailOf(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+func (w *world) tailOf(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		return nil, errors.New("the log is read from its start")
 	}
@@ -57,11 +57,11 @@ func TestResizeCopies(t *testing.T) {
 	w := newWorld(t)
 	w.publish(100)
 	for _, p := range all.Makers(all.Settings{}) {
-		even, odd := w.open(p, projections.Options{Partitioned: true}), w.open(p, projections.Options{Partitioned: true})
+		even, odd := w.open(p, store.Options{Partitioned: true}), w.open(p, store.Options{Partitioned: true})
 		resize(t, even, every(0, 2), w.growingLog)
 		resize(t, odd, every(1, 2), w.growingLog)
 		// New, it gets all from two nodes; then it has a part, and gets the rest.
-		l := w.open(p, projections.Options{Partitioned: true})
+		l := w.open(p, store.Options{Partitioned: true})
 		resize(t, l, every(0, 3), w.tailOf, w.sourceOf(even), w.sourceOf(odd))
 		w.wantRows(l, w.publish(1))
 		resize(t, l, every(0, 5), w.tailOf, w.sourceOf(odd), w.sourceOf(even))
@@ -76,7 +76,7 @@ func TestResizeCopies(t *testing.T) {
 func TestResizeOfBadCopies(t *testing.T) {
 	w := newWorld(t)
 	w.publish(50)
-	from := w.open(newGraph, projections.Options{Partitioned: true})
+	from := w.open(newGraph, store.Options{Partitioned: true})
 	resize(t, from, every(0, 2), w.subscribeKinds)
 	errCut := errors.New("cut")
 	type rows = func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error
@@ -105,7 +105,7 @@ func TestResizeOfBadCopies(t *testing.T) {
 		},
 	}
 	for name, rows := range bad {
-		l := w.open(newGraph, projections.Options{Partitioned: true})
+		l := w.open(newGraph, store.Options{Partitioned: true})
 		logged, report := resize(t, l, every(0, 4), w.growingLog, rebuild.Source{Name: name, Has: every(0, 4), Rows: rows})
 		if !strings.Contains(logged, "rows are built from the log") || !strings.Contains(report, ", 0 of them copied") {
 			t.Errorf("%s: taken", name)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events/wait"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 const (
@@ -30,8 +30,8 @@ type Keeper struct {
 }
 
 // wanted reports whether a projection in such a state is to be rebuilt.
-func (k *Keeper) wanted(st projections.Status) bool {
-	return k.Heal && st.Damaged || k.Adopt && st.State == projections.Outdated
+func (k *Keeper) wanted(st store.Status) bool {
+	return k.Heal && st.Damaged || k.Adopt && st.State == store.Outdated
 }
 
 // Run watches over the projection until the context ends, then returns nil. A rebuild that fails is tried again, ever more

@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
@@ -21,7 +22,7 @@ func TestKeeper(t *testing.T) {
 	newInbox := func() projections.Projection { return inbox.New(settings) }
 	fs := vfs.NewMem()
 	settings.Threshold = 500
-	l := w.open(newInbox, projections.Options{FS: fs})
+	l := w.open(newInbox, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +30,8 @@ func TestKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	settings = inbox.DefaultSettings()
-	l = w.open(newInbox, projections.Options{FS: fs})
-	if st := l.Status(); st.State != projections.Outdated || st.Cursor.Seq != last || !st.Answers() {
+	l = w.open(newInbox, store.Options{FS: fs})
+	if st := l.Status(); st.State != store.Outdated || st.Cursor.Seq != last || !st.Answers() {
 		t.Errorf("%+v", st)
 	}
 	stopReading := w.reading(l)
@@ -45,7 +46,7 @@ func TestKeeper(t *testing.T) {
 	go func() { done <- k.Run(ctx) }()
 	for {
 		changed := l.Changed()
-		if st := l.Status(); st.Generation == 2 && st.State == projections.Ready {
+		if st := l.Status(); st.Generation == 2 && st.State == store.Ready {
 			break
 		}
 		<-changed

@@ -21,6 +21,7 @@ import (
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -92,7 +93,7 @@ type subscription struct {
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
-func (w *world) subscribe(from events.Cursor) (projections.Subscription, error) {
+func (w *world) subscribe(from events.Cursor) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = w.log.Start()
 	}
@@ -104,7 +105,7 @@ func (w *world) subscribe(from events.Cursor) (projections.Subscription, error) 
 }
 
 // subscribeKinds is the SubscribeFunc of rebuilds.
-func (w *world) subscribeKinds(from events.Cursor, _ events.KindSet) (projections.Subscription, error) {
+func (w *world) subscribeKinds(from events.Cursor, _ events.KindSet) (store.Subscription, error) {
 	return w.subscribe(from)
 }
 
@@ -127,7 +128,7 @@ func (w *world) envelopes(seq uint64) (envs []*events.Envelope) {
 }
 
 // lives opens every projection, each on a file system of its own, and has them follow the log.
-func (w *world) lives(o projections.Options) (lives []*live.Live) {
+func (w *world) lives(o store.Options) (lives []*live.Live) {
 	w.t.Helper()
 	for _, p := range all.Makers(all.Settings{}) {
 		lives = append(lives, w.open(p, o))
@@ -135,7 +136,7 @@ func (w *world) lives(o projections.Options) (lives []*live.Live) {
 	return lives
 }
 
-func (w *world) open(p func() projections.Projection, o projections.Options) *live.Live {
+func (w *world) open(p func() projections.Projection, o store.Options) *live.Live {
 	w.t.Helper()
 	if o.FS == nil {
 		o.FS = vfs.NewMem()

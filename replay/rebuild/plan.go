@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 )
 
@@ -50,7 +50,7 @@ func Plan(lives []*live.Live, log Log) (steps []Step, err error) {
 	}
 	for _, serving := range lives {
 		st := serving.Status()
-		if st.State != projections.Outdated && !st.Damaged {
+		if st.State != store.Outdated && !st.Damaged {
 			continue
 		}
 		need, free, err := needed(serving, serving.Holds(), log.Bytes)

@@ -11,13 +11,14 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/worker"
 )
 
 // SubscribeFunc subscribes to the log after a cursor. Envelopes without an event of these kinds may be left out. The
 // empty cursor is the beginning of the log.
-type SubscribeFunc func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error)
+type SubscribeFunc func(from events.Cursor, kinds events.KindSet) (store.Subscription, error)
 
 // Bounds of [Options.Memory].
 const (
@@ -115,7 +116,7 @@ func Rollback(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, 
 // run is one rebuild or rollback.
 type run struct {
 	live *live.Live
-	next *projections.Store
+	next *store.Store
 	o    Options
 	// began and from are the time and the sequence at which it began.
 	began time.Time
@@ -237,7 +238,7 @@ func needed(serving *live.Live, held events.Partitions, logBytes uint64) (need, 
 	size, free, err := serving.Disk()
 	of, n := serving.Holds(), uint64(held.Len())
 	need = replay.Room(size * n / max(1, uint64(of.Len())))
-	if st := serving.Status(); st.Cursor.Seq == 0 || st.State == projections.Failed || of.Len() == 0 {
+	if st := serving.Status(); st.Cursor.Seq == 0 || st.State == store.Failed || of.Len() == 0 {
 		// What is there may be only a part of what the next generation will be.
 		need = max(need, perLogByte*logBytes*n/events.NumPartitions)
 	}

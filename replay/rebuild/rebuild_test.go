@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
@@ -60,8 +61,8 @@ func TestRebuildUnderLoad(t *testing.T) {
 	}
 	first := w.publish(n)
 	var mu sync.Mutex
-	var cuts []projections.CutOverInfo
-	lives := w.lives(projections.Options{Listener: projections.Listener{CutOver: func(i projections.CutOverInfo) {
+	var cuts []store.CutOverInfo
+	lives := w.lives(store.Options{Listener: store.Listener{CutOver: func(i store.CutOverInfo) {
 		mu.Lock()
 		defer mu.Unlock()
 		cuts = append(cuts, i)
@@ -88,7 +89,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 		if at.Phase != replay.CatchingUp || at.Unit != "envelopes" || at.Done == 0 || at.Done > at.Total || at.Total < first {
 			t.Errorf("got %+v, expected to have caught up with %d envelopes or more", at, first)
 		}
-		if st := l.Status(); st.Generation != 2 || st.Previous != 1 || st.State == projections.Rebuilding {
+		if st := l.Status(); st.Generation != 2 || st.Previous != 1 || st.State == store.Rebuilding {
 			t.Errorf("%+v", st)
 		}
 		moreLoad()
@@ -123,7 +124,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 
 // growing is a subscription at whose end something happens.
 type growing struct {
-	projections.Subscription
+	store.Subscription
 	grow func()
 }
 
@@ -135,7 +136,7 @@ func (s *growing) Close() {
 // TestRebuildCatchesUp: what came while a generation was built is folded before the cut-over, if it is more than the live fold is left with.
 func TestRebuildCatchesUp(t *testing.T) {
 	w := newWorld(t)
-	l := w.open(newGraph, projections.Options{})
+	l := w.open(newGraph, store.Options{})
 	grow := func(envelopes int) func() {
 		return sync.OnceFunc(func() {
 			if err := l.WaitFor(t.Context(), w.publish(envelopes)); err != nil {
@@ -145,7 +146,7 @@ func TestRebuildCatchesUp(t *testing.T) {
 	}
 	grow(50)()
 	behind, far, subscribed := grow(50), grow(2500), 0
-	subscribe := func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+	subscribe := func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 		if subscribed++; subscribed == 2 {
 			far()
 		}
@@ -165,14 +166,14 @@ func newGraph() projections.Projection { return graph.New() }
 
 // stopping returns a SubscribeFunc whose subscription ends with the context of the caller after so many envelopes.
 func stopping(subscribe rebuild.SubscribeFunc, n int, stop func()) rebuild.SubscribeFunc {
-	return func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+	return func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 		sub, err := subscribe(from, kinds)
 		return &stoppingSubscription{sub, n, stop}, err
 	}
 }
 
 type stoppingSubscription struct {
-	projections.Subscription
+	store.Subscription
 	left int
 	stop func()
 }
@@ -190,7 +191,7 @@ func TestRebuildIsStopped(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(2500)
 	fs := vfs.NewMem()
-	l := w.open(newGraph, projections.Options{FS: fs})
+	l := w.open(newGraph, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +199,7 @@ func TestRebuildIsStopped(t *testing.T) {
 	if _, err := rebuild.Rebuild(ctx, l, stopping(w.subscribeKinds, 100, cancel), rebuild.Options{}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if st := l.Status(); st.Generation != 1 || st.State == projections.Rebuilding {
+	if st := l.Status(); st.Generation != 1 || st.State == store.Rebuilding {
 		t.Errorf("%+v", st)
 	}
 	names, _ := fs.List("data/graph")
@@ -217,7 +218,7 @@ func TestRebuildWithoutDisk(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(50)
 	fs := vfs.NewMem()
-	l := w.open(newGraph, projections.Options{FS: fs})
+	l := w.open(newGraph, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -235,9 +236,9 @@ func TestRebuildWithoutDisk(t *testing.T) {
 func TestBrokenStore(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(300)
-	lives := w.lives(projections.Options{})
+	lives := w.lives(store.Options{})
 	fs := vfs.NewMem()
-	l := w.open(newGraph, projections.Options{FS: fs})
+	l := w.open(newGraph, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -252,8 +253,8 @@ func TestBrokenStore(t *testing.T) {
 			}
 		}
 	}
-	l = w.open(newGraph, projections.Options{FS: fs})
-	if st := l.Status(); st.State != projections.Failed || !st.Damaged {
+	l = w.open(newGraph, store.Options{FS: fs})
+	if st := l.Status(); st.State != store.Failed || !st.Damaged {
 		t.Errorf("%+v", st)
 	}
 	steps, err := rebuild.Plan(append(lives, l), rebuild.Log{Head: last, Bytes: 100 << 20})
@@ -277,7 +278,7 @@ func TestBrokenStore(t *testing.T) {
 // TestRollbackWithoutPrevious: there is nothing to go back to.
 func TestRollbackWithoutPrevious(t *testing.T) {
 	w := newWorld(t)
-	l := w.open(newGraph, projections.Options{})
+	l := w.open(newGraph, store.Options{})
 	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, live.ErrNoPrevious) {
 		t.Errorf("%v", err)
 	}

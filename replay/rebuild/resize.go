@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // errWhole is of a projection whose generations hold all partitions.
@@ -62,7 +62,7 @@ func (r *run) resize(ctx context.Context, subscribe SubscribeFunc, dir string, t
 	from, st, fs := r.live.Holds(), r.live.Status(), r.live.FS()
 	kept, lacking := from, to.Without(&from)
 	kept.Intersect(&to)
-	anew := kept.Len() == 0 && lacking.Len() > 0 || st.Damaged || st.State == projections.Outdated
+	anew := kept.Len() == 0 && lacking.Len() > 0 || st.Damaged || st.State == store.Outdated
 	if anew {
 		lacking = to
 	}
@@ -102,5 +102,5 @@ func (r *run) resize(ctx context.Context, subscribe SubscribeFunc, dir string, t
 		}
 		parts = parts[1:]
 	}
-	return projections.ResizeCopy(ctx, fs, dir, r.live.New(), to, parts...)
+	return store.ResizeCopy(ctx, fs, dir, r.live.New(), to, parts...)
 }

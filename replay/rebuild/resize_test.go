@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
@@ -23,7 +23,7 @@ func every(first, n int) (s events.Partitions) {
 }
 
 // growingLog is the log, to which envelopes are added whenever a reading of it ends.
-func (w *world) growingLog(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+func (w *world) growingLog(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	sub, err := w.subscribeKinds(from, kinds)
 	n := 20
 	if testing.Short() {
@@ -41,7 +41,7 @@ func TestResize(t *testing.T) {
 		n = 100
 	}
 	first := w.publish(n)
-	lives := w.lives(projections.Options{Partitioned: true})
+	lives := w.lives(store.Options{Partitioned: true})
 	var stops []func() int
 	for _, l := range lives {
 		if held := l.Holds(); held.Len() != 0 {
@@ -87,7 +87,7 @@ func TestResizeIsStopped(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(2500)
 	fs := vfs.NewMem()
-	l := w.open(newGraph, projections.Options{FS: fs, Partitioned: true})
+	l := w.open(newGraph, store.Options{FS: fs, Partitioned: true})
 	if _, err := rebuild.Resize(t.Context(), l, every(0, 2), w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestResizeIsStopped(t *testing.T) {
 // TestResizeOfAll: what holds all partitions, since it is no node of a cluster, does not lose any.
 func TestResizeOfAll(t *testing.T) {
 	w := newWorld(t)
-	l := w.open(newGraph, projections.Options{})
+	l := w.open(newGraph, store.Options{})
 	if _, err := rebuild.Resize(t.Context(), l, every(0, 2), w.subscribeKinds, rebuild.Options{}); err == nil ||
 		!strings.Contains(err.Error(), "it holds all partitions") {
 		t.Errorf("%v", err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // DrillOptions say which snapshot a drill restores. Dir of the RestoreOptions is a scratch directory, which is removed before and after
@@ -17,7 +17,7 @@ type DrillOptions struct {
 	RestoreOptions
 
 	// Tail folds the rest of the log into the store. It requires the settings of the snapshot. nil means that there is no log.
-	Tail func(context.Context, *projections.Store) error
+	Tail func(context.Context, *store.Store) error
 }
 
 // Drilled is the result of a drill.
@@ -71,7 +71,7 @@ func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
 	if o.Tail == nil {
 		return done, nil
 	}
-	store, err := projections.Open(projections.Options{FS: o.FS, Dir: o.Dir, Projection: o.Projection, Partitioned: true})
+	store, err := store.Open(store.Options{FS: o.FS, Dir: o.Dir, Projection: o.Projection, Partitioned: true})
 	if err != nil {
 		return done, err
 	}
@@ -87,7 +87,7 @@ func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
 // read reads all rows, so that the storage engine checks the checksum of every block.
 func (d *Drilled) read(ctx context.Context, o *DrillOptions) (err error) {
 	began := time.Now()
-	store, err := projections.Open(projections.Options{
+	store, err := store.Open(store.Options{
 		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Partitioned: true, ReadOnly: true,
 	})
 	if err != nil {

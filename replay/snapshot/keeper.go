@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events/bucket"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 )
 
@@ -26,7 +26,7 @@ type Options struct {
 	// Stores returns the live stores of all projections.
 	Stores func() []Store
 	// FS is the file system of the stores; nil means the disk.
-	FS projections.FS
+	FS store.FS
 	// Scratch is a directory on that file system for copies of stores while they are uploaded. The keeper creates and removes it.
 	Scratch string
 	// Every is the time between two snapshots of Run; 0 means [DefaultEvery].
@@ -282,4 +282,4 @@ func (k *Keeper) last(ctx context.Context) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-var _ Store = (*projections.Store)(nil)
+var _ Store = (*store.Store)(nil)

@@ -23,6 +23,7 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
@@ -159,8 +160,8 @@ func (m *memory) names(prefix string) (names []string) {
 
 // node is a process with stores and a keeper of snapshots.
 type node struct {
-	fs     projections.FS
-	stores []*projections.Store
+	fs     store.FS
+	stores []*store.Store
 	keeper *snapshot.Keeper
 }
 
@@ -173,12 +174,12 @@ func newNode(t *testing.T, b bucket.Bucket, list ...projections.Projection) *nod
 func newNodeWith(t *testing.T, o snapshot.Options, list ...projections.Projection) *node {
 	t.Helper()
 	n := &node{fs: vfs.NewMem()}
-	cache := projections.NewCache(16 << 20)
+	cache := store.NewCache(16 << 20)
 	t.Cleanup(cache.Unref)
 	var stores []snapshot.Store
 	for _, p := range list {
-		s, err := projections.Open(projections.Options{
-			FS: n.fs, Dir: "data/stores", Projection: p, Cache: cache, Bounds: projections.Bounds{BatchBytes: 4 << 10, FlushBytes: 16 << 10},
+		s, err := store.Open(store.Options{
+			FS: n.fs, Dir: "data/stores", Projection: p, Cache: cache, Bounds: store.Bounds{BatchBytes: 4 << 10, FlushBytes: 16 << 10},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +217,7 @@ func (n *node) take(t *testing.T, name string) snapshot.Report {
 }
 
 // restore restores into an empty file system, and fails the test if what failed has left something.
-func restore(t *testing.T, b bucket.Bucket, name string, p projections.Projection) (projections.FS, error) {
+func restore(t *testing.T, b bucket.Bucket, name string, p projections.Projection) (store.FS, error) {
 	t.Helper()
 	fs := vfs.NewMem()
 	_, err := snapshot.Restore(t.Context(), snapshot.RestoreOptions{
@@ -237,7 +238,7 @@ func mustRestore(t *testing.T, b bucket.Bucket, name string, p func() projection
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := conformance.Open(t, fs, p(), projections.Bounds{})
+	s := conformance.Open(t, fs, p(), store.Bounds{})
 	defer conformance.Close(t, s)
 	n := conformance.After(envs, s.Cursor())
 	if n == 0 {

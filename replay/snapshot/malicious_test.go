@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // forged is a target whose writer is an enemy: every manifest has good checksums.
@@ -47,7 +48,7 @@ func (f forged) manifest(name string, files ...File) {
 	m := &Manifest{
 		Snapshot: name, Projection: p.Name(), Time: time.Unix(1e9, 0).UTC(), Files: files,
 		Cursor: cursorOf(events.Cursor{Log: events.LogID{1}, Epoch: 1, Seq: 1}), Fingerprint: projections.FingerprintOf(p),
-		Format: projections.NewestFormat(),
+		Format: store.NewestFormat(),
 	}
 	data, err := m.encode()
 	if err != nil {

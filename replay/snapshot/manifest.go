@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Errors. They are returned wrapped, with the names of snapshots and objects.
@@ -71,7 +72,7 @@ type Manifest struct {
 	Cursor    Cursor `json:"cursor"`
 	// Fingerprint is that of the fold and settings that have built the store.
 	Fingerprint projections.Fingerprint `json:"fingerprint"`
-	Format      projections.StoreFormat `json:"store_format"`
+	Format      store.StoreFormat       `json:"store_format"`
 	// Erased is that of the node that took it; nil means that the process was no node of a cluster.
 	Erased *Erased `json:"erased,omitempty"`
 	// Files are the files of the store, sorted by name.

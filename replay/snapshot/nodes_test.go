@@ -13,12 +13,13 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
 // keeperOf returns a keeper of the snapshots of a store.
-func keeperOf(s *projections.Store, fs projections.FS, b bucket.Bucket, erased func(context.Context) (*snapshot.Erased, error)) *snapshot.Keeper {
+func keeperOf(s *store.Store, fs store.FS, b bucket.Bucket, erased func(context.Context) (*snapshot.Erased, error)) *snapshot.Keeper {
 	return snapshot.New(snapshot.Options{
 		Bucket: b, FS: fs, Scratch: "snapshots", Stores: func() []snapshot.Store { return []snapshot.Store{s} }, Erased: erased,
 	})
@@ -36,7 +37,7 @@ func TestStoreOfSome(t *testing.T) {
 	for _, p := range every() {
 		t.Run(p().Name(), func(t *testing.T) {
 			fs, b := vfs.NewMem(), newMemory()
-			s, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: p(), Partitions: &held})
+			s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: p(), Partitions: &held})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +54,7 @@ func TestStoreOfSome(t *testing.T) {
 			o := snapshot.RestoreOptions{Bucket: b, Projection: p(), FS: vfs.NewMem(), Dir: "data"}
 			rows := conformance.StraightOf(t, p(), &held, envs)
 			d, err := snapshot.Drill(t.Context(), snapshot.DrillOptions{
-				RestoreOptions: o, Tail: func(_ context.Context, s *projections.Store) error {
+				RestoreOptions: o, Tail: func(_ context.Context, s *store.Store) error {
 					conformance.Fold(t, s, envs[conformance.After(envs, s.Cursor()):])
 					conformance.RowsOf(t, s).MustEqual(t, rows, "drilled")
 					return nil
@@ -71,10 +72,10 @@ func TestStoreOfSome(t *testing.T) {
 			if _, err := snapshot.Restore(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := projections.Open(projections.Options{FS: o.FS, Dir: "data", Projection: p()}); !errors.Is(err, projections.ErrPartial) {
+			if _, err := store.Open(store.Options{FS: o.FS, Dir: "data", Projection: p()}); !errors.Is(err, projections.ErrPartial) {
 				t.Errorf("opened as a store of all partitions: %v", err)
 			}
-			again, err := projections.Open(projections.Options{FS: o.FS, Dir: "data", Projection: p(), Partitioned: true})
+			again, err := store.Open(store.Options{FS: o.FS, Dir: "data", Projection: p(), Partitioned: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 )
 
@@ -32,7 +33,7 @@ type RestoreOptions struct {
 	// Projection is the projection that will fold into the store. Its version and settings must be those of the snapshot.
 	Projection projections.Projection
 	// FS is the file system; nil means the disk. Dir is the directory with the stores of all projections.
-	FS  projections.FS
+	FS  store.FS
 	Dir string
 	// Accept checks the position before anything is downloaded, as [events.Log.CheckCursor] does; nil accepts any.
 	Accept func(context.Context, events.Cursor) error
@@ -113,7 +114,7 @@ func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
 	if err := o.FS.Rename(from, done.Dir); err != nil {
 		return Restored{}, err
 	}
-	return done, projections.SyncDir(o.FS, home)
+	return done, store.SyncDir(o.FS, home)
 }
 
 // vacant returns [ErrStore] for a directory that has a generation.
@@ -153,7 +154,7 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 	bad := func(err error) (*Manifest, error) {
 		return nil, fmt.Errorf("snapshot %s of %s: %w", m.Snapshot, m.Projection, err)
 	}
-	if have := projections.NewestFormat(); m.Format.Rows != have.Rows || m.Format.Engine > have.Engine {
+	if have := store.NewestFormat(); m.Format.Rows != have.Rows || m.Format.Engine > have.Engine {
 		return bad(fmt.Errorf("%w: rows %d, engine %d; this program knows rows %d, engine %d", ErrFormat,
 			m.Format.Rows, m.Format.Engine, have.Rows, have.Engine))
 	}
@@ -218,7 +219,7 @@ func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string)
 	if err := g.Wait(); err != nil {
 		return done, err
 	}
-	if err := projections.SyncDir(o.FS, done.Dir); err != nil {
+	if err := store.SyncDir(o.FS, done.Dir); err != nil {
 		return done, err
 	}
 	done.Download = time.Since(began)
@@ -232,8 +233,8 @@ func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string)
 }
 
 // open opens the downloaded store for reading, and compares its position and fingerprint with the manifest.
-func (o *RestoreOptions) open(m *Manifest, scratch string) (*projections.Store, error) {
-	store, err := projections.Open(projections.Options{
+func (o *RestoreOptions) open(m *Manifest, scratch string) (*store.Store, error) {
+	store, err := store.Open(store.Options{
 		FS: o.FS, Dir: scratch, Projection: o.Projection, Partitioned: true, ReadOnly: true,
 	})
 	if err != nil {
@@ -290,7 +291,7 @@ func (c *counted) Read(b []byte) (int, error) {
 }
 
 // makeDir creates a directory and its missing parents, and syncs their entries.
-func makeDir(fsys projections.FS, dir string) error {
+func makeDir(fsys store.FS, dir string) error {
 	if _, err := fsys.Stat(dir); err == nil {
 		return nil
 	}
@@ -303,5 +304,5 @@ func makeDir(fsys projections.FS, dir string) error {
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return projections.SyncDir(fsys, above)
+	return store.SyncDir(fsys, above)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
@@ -173,7 +174,7 @@ func TestPowerCutsWhileRestoring(t *testing.T) {
 				t.Fatalf("after a power cut at %d: %v", at, err)
 			}
 		}
-		s := conformance.Open(t, crashed, newGraph(), projections.Bounds{})
+		s := conformance.Open(t, crashed, newGraph(), store.Bounds{})
 		conformance.RowsOf(t, s).MustEqual(t, want, "after a power cut at %d", at)
 		conformance.Close(t, s)
 	}
@@ -194,7 +195,7 @@ func TestDrill(t *testing.T) {
 	})
 	t.Run("with a log", func(t *testing.T) {
 		o := o
-		o.Tail = func(_ context.Context, s *projections.Store) error {
+		o.Tail = func(_ context.Context, s *store.Store) error {
 			if err := s.Fold(envs[conformance.After(envs, s.Cursor()):]); err != nil {
 				return err
 			}

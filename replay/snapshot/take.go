@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 )
 
@@ -27,7 +28,7 @@ type Store interface {
 	Dir() string
 	// Fingerprint returns that of the fold and settings that have built the store.
 	Fingerprint() projections.Fingerprint
-	// Checkpoint copies the files to dir, and returns the position of the copy; see [projections.Store.Checkpoint].
+	// Checkpoint copies the files to dir, and returns the position of the copy; see [store.Store.Checkpoint].
 	Checkpoint(ctx context.Context, dir string) (events.Cursor, error)
 }
 
@@ -41,7 +42,7 @@ type Taken struct {
 // taking is a snapshot while it is taken.
 type taking struct {
 	bucket  bucket.Bucket
-	fs      projections.FS
+	fs      store.FS
 	scratch string
 	pace    replay.Pace
 	sums    *sums
@@ -61,7 +62,7 @@ type copied struct {
 	store  Store
 	dir    string
 	cursor events.Cursor
-	format projections.StoreFormat
+	format store.StoreFormat
 	files  []copiedFile
 }
 
@@ -142,7 +143,7 @@ func (t *taking) copy(ctx context.Context, s Store) (c copied, err error) {
 	if c.cursor, err = s.Checkpoint(ctx, c.dir); err != nil {
 		return c, err
 	}
-	if c.format, err = projections.FormatOf(t.fs, c.dir); err != nil {
+	if c.format, err = store.FormatOf(t.fs, c.dir); err != nil {
 		return c, err
 	}
 	names, err := t.fs.List(c.dir)

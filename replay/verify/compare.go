@@ -11,6 +11,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 )
 
@@ -239,7 +240,7 @@ func newRowFilter(o *Options) *rowFilter {
 }
 
 func (f *rowFilter) wants(key []byte) bool {
-	if projections.IsCheckpoint(key) {
+	if store.IsCheckpoint(key) {
 		return false
 	}
 	if f.partitions == nil {

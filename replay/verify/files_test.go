@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/verify"
 )
@@ -43,7 +44,7 @@ func (f rottenFile) ReadAt(p []byte, from int64) (int, error) {
 func TestDamagedFilesBehindTheCache(t *testing.T) {
 	envs := memlog.NewWorld(1, 20).Envelopes(100)
 	disk := &rotten{FS: vfs.NewMem()}
-	store := conformance.Open(t, disk, newProjection(0), projections.Bounds{})
+	store := conformance.Open(t, disk, newProjection(0), store.Bounds{})
 	t.Cleanup(func() { conformance.Close(t, store) })
 	conformance.Fold(t, store, envs)
 	o := verify.Options{FS: disk, Dir: "data/scratch", New: func() projections.Projection { return newProjection(0) }, Subscribe: memlog.New(envs...).Subscribe}

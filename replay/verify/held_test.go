@@ -11,6 +11,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/verify"
 )
@@ -75,9 +76,9 @@ func TestPartitionNotHeld(t *testing.T) {
 
 // resized is a store whose place another one takes after so many views.
 type resized struct {
-	*projections.Store
+	*store.Store
 	views *int
-	next  *projections.Store
+	next  *store.Store
 }
 
 func (s resized) View() (*projections.View, error) {
@@ -87,7 +88,7 @@ func (s resized) View() (*projections.View, error) {
 	return s.Store.View()
 }
 
-func (s resized) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *projections.Repair) error) error {
+func (s resized) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *store.Repair) error) error {
 	if *s.views < 0 {
 		return s.next.Repair(ctx, heal)
 	}

@@ -10,16 +10,17 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/verify"
 )
 
 // TestFailedReadIsNotTakenForEqualRows compares a store with an empty one while one read after the other fails. The comparison must fail,
 // or find every row.
 func TestFailedReadIsNotTakenForEqualRows(t *testing.T) {
-	faults, disk, cache := &conformance.FailingRead{}, vfs.NewMem(), projections.NewCache(0)
+	faults, disk, cache := &conformance.FailingRead{}, vfs.NewMem(), store.NewCache(0)
 	defer cache.Unref()
-	open := func(dir string, envs []*events.Envelope) *projections.Store {
-		s, err := projections.Open(projections.Options{
+	open := func(dir string, envs []*events.Envelope) *store.Store {
+		s, err := store.Open(store.Options{
 			FS: faults.FileSystem(disk), Dir: dir, Projection: newProjection(0), Cache: cache,
 		})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 )
 
@@ -33,7 +34,7 @@ func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) 
 		}
 		began := time.Now()
 		var done, changed int
-		err := live.Repair(ctx, func(at events.Cursor, rows projections.Reader, m *projections.Repair) (err error) {
+		err := live.Repair(ctx, func(at events.Cursor, rows projections.Reader, m *store.Repair) (err error) {
 			if m.Partitions() != *shadow.opts.held {
 				return errResized
 			}
@@ -64,14 +65,14 @@ func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) 
 }
 
 // heal sets and deletes the rows that differ, up to the bounds, and returns the number of keys that it has handled.
-func heal(rows, want projections.Reader, m *projections.Repair, keys [][]byte) (done int, err error) {
+func heal(rows, want projections.Reader, m *store.Repair, keys [][]byte) (done int, err error) {
 	size := 0
 	for _, key := range keys {
 		if done == maxRepairRows || size > maxRepairBytes {
 			break
 		}
 		done++
-		if !projections.Repairable(key) {
+		if !store.Repairable(key) {
 			continue
 		}
 		should, ok, err := want.Get(key)

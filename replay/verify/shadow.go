@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/internal/paced"
 	"github.com/skein-feed/skein/replay/worker"
@@ -20,13 +21,13 @@ import (
 // Options say how a shadow is built and compared.
 type Options struct {
 	// FS is the file system; nil means the disk.
-	FS projections.FS
+	FS store.FS
 	// Dir is the shadow's directory, below the data directory. It is removed when the shadow is opened and when it is closed.
 	Dir string
 	// New returns a new instance of the projection, with the settings of the live store.
 	New func() projections.Projection
 	// Subscribe reads the log.
-	Subscribe projections.SubscribeFunc
+	Subscribe store.SubscribeFunc
 	// Disk returns the size of the live store on disk, and the free disk where the shadow goes, both in bytes; nil disables the check.
 	Disk func() (store, free uint64, err error)
 	// Memory is about how many bytes of memory a shadow may take; 0 means 192 MiB.
@@ -107,8 +108,8 @@ const (
 type Shadow struct {
 	opts Options
 	// store is nil before the first build.
-	store *projections.Store
-	sub   projections.Subscription
+	store *store.Store
+	sub   store.Subscription
 	// ahead are envelopes that were read but are after the position to which the shadow was to fold.
 	ahead []*events.Envelope
 	// unlooked is the number of bytes of the log folded since the last check of the free disk.
@@ -192,11 +193,11 @@ func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err e
 	s.rows, s.compare = b.Rows(), b.After()
 	// The comparison reads each block once, so a cache is of use for the rest of the log alone.
 	memory := s.opts.Memory
-	cache := projections.NewCache(int64(memory / 4))
+	cache := store.NewCache(int64(memory / 4))
 	defer cache.Unref() // the store has its own reference
-	s.store, err = projections.Open(projections.Options{
+	s.store, err = store.Open(store.Options{
 		FS: s.opts.FS, Dir: s.opts.Dir, Projection: s.opts.New(), Partitions: s.opts.shadowed(), Logger: s.opts.Logger, Cache: cache,
-		Bounds: projections.Bounds{FlushBytes: memory / 32, KeepBytes: memory / 64},
+		Bounds: store.Bounds{FlushBytes: memory / 32, KeepBytes: memory / 64},
 	})
 	return err
 }

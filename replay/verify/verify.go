@@ -9,19 +9,20 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 )
 
-// Store is the live store: a [projections.Store], or a [live.Live] with several generations.
+// Store is the live store: a [store.Store], or a [live.Live] with several generations.
 type Store interface {
 	Name() string
 	View() (*projections.View, error)
-	Repair(ctx context.Context, heal func(at events.Cursor, rows projections.Reader, m *projections.Repair) error) error
+	Repair(ctx context.Context, heal func(at events.Cursor, rows projections.Reader, m *store.Repair) error) error
 	Flush() error
-	CheckFiles(ctx context.Context, dir string, rest func(context.Context, time.Duration) error) (projections.FileCheck, error)
+	CheckFiles(ctx context.Context, dir string, rest func(context.Context, time.Duration) error) (store.FileCheck, error)
 }
 
-var _ Store = (*projections.Store)(nil)
+var _ Store = (*store.Store)(nil)
 
 // Report is the outcome of a verification or repair.
 type Report struct {
@@ -42,7 +43,7 @@ type Report struct {
 	Took     time.Duration
 	// Files is the result of reading the files: the comparison may have found rows in the cache, which proves nothing about the files.
 	// Unread says why they were not read.
-	Files  projections.FileCheck
+	Files  store.FileCheck
 	Unread string
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/verify"
@@ -42,7 +43,7 @@ type fixture struct {
 	i     int
 	fs    *vfs.MemFS
 	log   *memlog.Log
-	store *projections.Store
+	store *store.Store
 	// held are the partitions of the store; nil means all.
 	held *events.Partitions
 }
@@ -61,7 +62,7 @@ func newFixtureOf(t testing.TB, i int, envs []*events.Envelope, held *events.Par
 
 func (f *fixture) open() {
 	var err error
-	f.store, err = projections.Open(projections.Options{FS: f.fs, Dir: "data", Projection: newProjection(f.i), Partitions: f.held})
+	f.store, err = store.Open(store.Options{FS: f.fs, Dir: "data", Projection: newProjection(f.i), Partitions: f.held})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func (f *fixture) damage(change func(db *pebble.DB) error) {
 	conformance.Close(f.t, f.store)
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS: f.fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{},
-		Merger: projections.EngineMerger(newProjection(f.i)),
+		Merger: store.EngineMerger(newProjection(f.i)),
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -105,7 +106,7 @@ func (f *fixture) corrupt(seed uint64, each int) corruption {
 	rows := conformance.RowsOf(f.t, f.store)
 	byTag := map[byte]conformance.Rows{}
 	for _, row := range rows {
-		if projections.Repairable(row.Key) {
+		if store.Repairable(row.Key) {
 			byTag[row.Key[2]] = append(byTag[row.Key[2]], row)
 		}
 	}
@@ -281,7 +282,7 @@ func TestPartitions(t *testing.T) {
 
 // watched is a subscription that tells up to where it was read.
 type watched struct {
-	projections.Subscription
+	store.Subscription
 	at    *atomic.Uint64
 	moved chan struct{}
 }
@@ -309,7 +310,7 @@ func TestRepairWhileServing(t *testing.T) {
 		done := f.dropLists(9)
 		ctx, cancel := context.WithCancel(t.Context())
 		o, read, moved := f.options(), atomic.Uint64{}, make(chan struct{}, 1)
-		o.Subscribe = func(from events.Cursor) (projections.Subscription, error) {
+		o.Subscribe = func(from events.Cursor) (store.Subscription, error) {
 			sub, err := f.log.Subscribe(from)
 			return watched{sub, &read, moved}, err
 		}
@@ -443,7 +444,7 @@ func TestRepairBrokenOff(t *testing.T) {
 
 // moved is a store that folds an envelope before each view.
 type moved struct {
-	*projections.Store
+	*store.Store
 	fold func()
 }
 
@@ -474,11 +475,11 @@ func (f *fixture) dropLists(seed uint64) corruption {
 
 // overtaken is a store that folds something more just before its fold is held.
 type overtaken struct {
-	*projections.Store
+	*store.Store
 	before func()
 }
 
-func (s overtaken) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *projections.Repair) error) error {
+func (s overtaken) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *store.Repair) error) error {
 	s.before()
 	return s.Store.Repair(ctx, heal)
 }
@@ -575,7 +576,7 @@ func TestUnreadableRows(t *testing.T) {
 	})
 	// Compactions merge, so that a store that folds stops for good when it reaches these rows: it is read only here.
 	conformance.Close(t, f.store)
-	live, err := projections.Open(projections.Options{FS: f.fs, Dir: "data", Projection: newProjection(2), ReadOnly: true})
+	live, err := store.Open(store.Options{FS: f.fs, Dir: "data", Projection: newProjection(2), ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}

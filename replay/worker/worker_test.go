@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/worker"
@@ -106,7 +107,7 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 			if written.Done != written.Total {
 				t.Errorf("got %+v, expected that all rows are written", written)
 			}
-			s, err := projections.Open(projections.Options{FS: vfs.Default, Dir: dir, Projection: newProjection(), Partitioned: true})
+			s, err := store.Open(store.Options{FS: vfs.Default, Dir: dir, Projection: newProjection(), Partitioned: true})
 			if err != nil {
 				t.Fatal(err)
 			}

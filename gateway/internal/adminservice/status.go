@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -105,22 +105,22 @@ func holesOf(ranges []eventlog.SeqRange) (holes []*skeinv1.LogHole) {
 
 // ProjectionStates are the states of projections as the API names them.
 var ProjectionStates = [...]skeinv1.ProjectionState{
-	projections.Starting:   skeinv1.ProjectionState_PROJECTION_STATE_STARTING,
-	projections.CatchingUp: skeinv1.ProjectionState_PROJECTION_STATE_CATCHING_UP,
-	projections.Ready:      skeinv1.ProjectionState_PROJECTION_STATE_READY,
-	projections.Rebuilding: skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING,
-	projections.Failed:     skeinv1.ProjectionState_PROJECTION_STATE_FAILED,
-	projections.Stopped:    skeinv1.ProjectionState_PROJECTION_STATE_STOPPED,
-	projections.Outdated:   skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED,
-	projections.Held:       skeinv1.ProjectionState_PROJECTION_STATE_HELD,
+	store.Starting:   skeinv1.ProjectionState_PROJECTION_STATE_STARTING,
+	store.CatchingUp: skeinv1.ProjectionState_PROJECTION_STATE_CATCHING_UP,
+	store.Ready:      skeinv1.ProjectionState_PROJECTION_STATE_READY,
+	store.Rebuilding: skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING,
+	store.Failed:     skeinv1.ProjectionState_PROJECTION_STATE_FAILED,
+	store.Stopped:    skeinv1.ProjectionState_PROJECTION_STATE_STOPPED,
+	store.Outdated:   skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED,
+	store.Held:       skeinv1.ProjectionState_PROJECTION_STATE_HELD,
 }
 
-func projectionStatus(st projections.Status, now time.Time) *skeinv1.ProjectionStatus {
+func projectionStatus(st store.Status, now time.Time) *skeinv1.ProjectionStatus {
 	p := &skeinv1.ProjectionStatus{
 		Name: st.Name, Version: st.Version, Fingerprint: st.Fingerprint, Generation: st.Generation,
 		State:        ProjectionStates[st.State],
 		LagEnvelopes: st.Behind, LagSeconds: st.Lag(now).Seconds(),
-		DiskBytes: st.DiskBytes, StoreFormat: st.Format, NewestStoreFormat: projections.NewestFormat().Engine,
+		DiskBytes: st.DiskBytes, StoreFormat: st.Format, NewestStoreFormat: store.NewestFormat().Engine,
 	}
 	if st.Error != nil {
 		p.Error = st.Error.Error()
@@ -131,12 +131,12 @@ func projectionStatus(st projections.Status, now time.Time) *skeinv1.ProjectionS
 // rejects fills in a page of rejected events, latest first, and returns the page cursor after it; nil means it was the last page.
 // They are those of the log, the same in every projection: the first that answers will do.
 func (s *Service) rejects(res *skeinv1.GetStatusResponse, cursor []byte, n int) []byte {
-	for _, store := range s.All {
-		_, total, err := store.Rejects(1<<63, 0)
+	for _, projection := range s.All {
+		_, total, err := projection.Rejects(1<<63, 0)
 		if err != nil {
 			continue
 		}
-		upper, lowest := total, total-min(total, projections.KeptRejects)
+		upper, lowest := total, total-min(total, store.KeptRejects)
 		if len(cursor) == 8 {
 			upper = min(total, binary.BigEndian.Uint64(cursor)-1)
 		}
@@ -145,7 +145,7 @@ func (s *Service) rejects(res *skeinv1.GetStatusResponse, cursor []byte, n int) 
 			res.RejectedEventCount = int64(total)
 			return nil
 		}
-		kept, _, err := store.Rejects(after, int(upper-after))
+		kept, _, err := projection.Rejects(after, int(upper-after))
 		if err != nil {
 			continue
 		}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/views"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -95,13 +95,13 @@ func (c *backfillChecker) readHighest(ctx context.Context, key sourceAndKind) er
 }
 
 // highestOffset returns the highest offset that a store shows, and the sequence that it has folded. A store that is stopped shows nothing.
-func highestOffset(store *views.Store, key sourceAndKind) (offset, seq uint64, err error) {
-	view, err := store.View()
+func highestOffset(projection *views.Store, key sourceAndKind) (offset, seq uint64, err error) {
+	view, err := projection.View()
 	if err != nil {
 		return 0, 0, nil // events can be published while a projection is down
 	}
 	defer func() { _ = view.Close() }() // it was only read
-	offset, err = projections.HighestOffset(view, key.kind, key.source)
+	offset, err = store.HighestOffset(view, key.kind, key.source)
 	return offset, view.Cursor().Seq, err
 }
 
@@ -127,7 +127,7 @@ func (c *backfillChecker) readGraph(backfills []*events.Checked) error {
 	listed := map[string]bool{"": true}
 	for _, ev := range backfills {
 		if _, known := c.closed[ev.Source]; !known {
-			if c.closed[ev.Source], err = projections.BackfillsClosed(view, ev.Source); err != nil {
+			if c.closed[ev.Source], err = store.BackfillsClosed(view, ev.Source); err != nil {
 				return err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // stateCollector reads the states of the projections when they are asked for.
@@ -42,8 +43,8 @@ func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
 // Collect is part of prometheus.Collector.
 func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	now := time.Now()
-	for _, store := range c.s.All {
-		st := c.s.StatusOf(store)
+	for _, projection := range c.s.All {
+		st := c.s.StatusOf(projection)
 		gauge := func(d *prometheus.Desc, v float64) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, st.Name)
 		}
@@ -52,7 +53,7 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.position, float64(st.Cursor.Seq))
 		gauge(c.disk, float64(st.DiskBytes))
 		out <- prometheus.MustNewConstMetric(c.rejected, prometheus.CounterValue, float64(st.Rejects), st.Name)
-		for state := projections.Starting; state <= projections.Held; state++ {
+		for state := store.Starting; state <= store.Held; state++ {
 			is := 0.0
 			if state == st.State {
 				is = 1

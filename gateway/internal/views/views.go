@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Views are the stores of a process as its methods read them: each at a position that a call may demand.
@@ -72,7 +73,7 @@ func (s *Store) Rebuilding() bool {
 }
 
 // StatusOf reports how a projection is. One that waits, as for disk, has not heard lately how long the log is: this process has.
-func (s *Views) StatusOf(store *live.Live) projections.Status {
+func (s *Views) StatusOf(store *live.Live) store.Status {
 	st := store.Status()
 	st.Head = max(st.Head, s.Hub.Head())
 	st.Behind = st.Head - st.Cursor.Seq

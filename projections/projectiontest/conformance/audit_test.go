@@ -18,15 +18,16 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // stores are those whose counts and lists must agree.
-type stores struct{ graph, inbox, counters *projections.Store }
+type stores struct{ graph, inbox, counters *store.Store }
 
 func openStores(t fataler) stores {
 	t.Helper()
-	open := func(p projections.Projection) *projections.Store {
-		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
+	open := func(p projections.Projection) *store.Store {
+		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
 		if err != nil {
 			t.Fatalf("open: %v", err)
 		}
@@ -35,8 +36,8 @@ func openStores(t fataler) stores {
 	return stores{open(graph.New()), open(inbox.New(inbox.DefaultSettings())), open(counters.New(counters.DefaultSettings()))}
 }
 
-func (s stores) all() []*projections.Store {
-	return []*projections.Store{s.graph, s.inbox, s.counters}
+func (s stores) all() []*store.Store {
+	return []*store.Store{s.graph, s.inbox, s.counters}
 }
 
 func (s stores) fold(t fataler, envs ...*events.Envelope) {

@@ -11,6 +11,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // testBuild holds that a build makes the rows of a straight fold, and that the fold continues where it ends.
@@ -24,7 +25,7 @@ func testBuild(t *testing.T, c Case, h History, straight Rows) {
 		for _, until := range []int{len(h.Envelopes), len(h.Envelopes) / 2, 0} {
 			o.FS, o.Dir, o.New = vfs.NewMem(), "data/"+c.New().Name()+"/000001", c.New
 			buildInto(t, o, h, until)
-			s := Open(t, o.FS, c.New(), projections.Bounds{})
+			s := Open(t, o.FS, c.New(), store.Bounds{})
 			if until > 0 && s.Cursor() != h.Envelopes[until-1].Cursor {
 				t.Errorf("%s: the store is at %+v, want %+v", name, s.Cursor(), h.Envelopes[until-1].Cursor)
 			}
@@ -58,19 +59,19 @@ func buildDiffers(t fataler, newProjection func() projections.Projection, envs [
 		t.Fatalf("build of %s: %v", &s, err)
 	}
 	// It says itself which partitions it has.
-	store, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: newProjection(), Partitioned: true})
+	opened, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: newProjection(), Partitioned: true})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
-	held := store.Holds()
-	rows, err := rowsOf(store)
-	if err := errors.Join(err, store.Close()); err != nil {
+	held := opened.Holds()
+	rows, err := rowsOf(opened)
+	if err := errors.Join(err, opened.Close()); err != nil {
 		t.Fatalf("rows: %v", err)
 	}
 	if held != s {
 		return fmt.Sprintf("it holds %s, want %s", &held, &s)
 	}
-	return rows.Diff(fold(t, newProjection(), envs, projections.Bounds{}, &s))
+	return rows.Diff(fold(t, newProjection(), envs, store.Bounds{}, &s))
 }
 
 // buildInto builds the store of a prefix of a history.

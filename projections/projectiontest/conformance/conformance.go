@@ -22,6 +22,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // History is a log from its start.
@@ -72,7 +73,7 @@ func Run(t *testing.T, c Case) {
 }
 
 // allBounds are bounds under which the same log is committed very differently.
-var allBounds = map[string]projections.Bounds{
+var allBounds = map[string]store.Bounds{
 	"default": {},
 	// Every step and every event is a commit.
 	"steps": {BatchBytes: 1},
@@ -85,9 +86,9 @@ var allBounds = map[string]projections.Bounds{
 }
 
 // Open opens a store of a projection, whose rows are in the directory "data".
-func Open(t testing.TB, fs projections.FS, p projections.Projection, bounds projections.Bounds) *projections.Store {
+func Open(t testing.TB, fs store.FS, p projections.Projection, bounds store.Bounds) *store.Store {
 	t.Helper()
-	s, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: p, Bounds: bounds})
+	s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: p, Bounds: bounds})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func Open(t testing.TB, fs projections.FS, p projections.Projection, bounds proj
 // Straight returns the rows of a fold in one call, in memory.
 func Straight(t testing.TB, p projections.Projection, envs []*events.Envelope) Rows {
 	t.Helper()
-	s := Open(t, vfs.NewMem(), p, projections.Bounds{})
+	s := Open(t, vfs.NewMem(), p, store.Bounds{})
 	Fold(t, s, envs)
 	rows := RowsOf(t, s)
 	Close(t, s)
@@ -107,11 +108,11 @@ func Straight(t testing.TB, p projections.Projection, envs []*events.Envelope) R
 // StraightOf is Straight for a set of partitions; nil means all.
 func StraightOf(t testing.TB, p projections.Projection, held *events.Partitions, envs []*events.Envelope) Rows {
 	t.Helper()
-	return fold(t, p, envs, projections.Bounds{}, held)
+	return fold(t, p, envs, store.Bounds{}, held)
 }
 
 // Fold folds envelopes, which must go well.
-func Fold(t testing.TB, s *projections.Store, envs []*events.Envelope) {
+func Fold(t testing.TB, s *store.Store, envs []*events.Envelope) {
 	t.Helper()
 	if err := s.Fold(envs); err != nil {
 		t.Fatal(err)
@@ -119,7 +120,7 @@ func Fold(t testing.TB, s *projections.Store, envs []*events.Envelope) {
 }
 
 // Close closes a store, which must go well.
-func Close(t testing.TB, s *projections.Store) {
+func Close(t testing.TB, s *store.Store) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -184,7 +185,7 @@ func After(envs []*events.Envelope, c events.Cursor) int {
 func testRebuild(t *testing.T, c Case, h History, straight Rows) {
 	fs := vfs.NewMem()
 	build := func(generation uint32, each int) Rows {
-		s, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: c.New(), Generation: generation})
+		s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: c.New(), Generation: generation})
 		if err != nil {
 			t.Fatal(err)
 		}

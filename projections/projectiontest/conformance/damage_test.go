@@ -21,6 +21,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // damageStep is the distance between two bytes that TestDamagedByteGivesNoWrongAnswer damages at full length. The short test damages
@@ -169,10 +170,10 @@ func newDamageSweep(
 }
 
 // open opens the store as the service does.
-func (d *damageSweep) open(fs projections.FS) *live.Live {
+func (d *damageSweep) open(fs store.FS) *live.Live {
 	d.t.Helper()
 	serving, err := live.Open(live.Options{
-		New: d.newProjection, Options: projections.Options{FS: fs, Dir: "data", Bounds: projections.Bounds{FlushBytes: 256 << 10}},
+		New: d.newProjection, Options: store.Options{FS: fs, Dir: "data", Bounds: store.Bounds{FlushBytes: 256 << 10}},
 	})
 	if err != nil {
 		d.t.Fatal(err)
@@ -185,7 +186,7 @@ func (d *damageSweep) dir() string {
 	return d.store.PathJoin("data", d.newProjection().Name(), "000001")
 }
 
-func (d *damageSweep) buildOptions(fs projections.FS, dir string) build.Options {
+func (d *damageSweep) buildOptions(fs store.FS, dir string) build.Options {
 	return build.Options{FS: fs, Dir: dir, New: d.newProjection, Workers: 1}
 }
 
@@ -275,7 +276,7 @@ func (d *damageSweep) damage(name string, at int) {
 }
 
 // flip flips one bit of the byte, not the same one in all bytes.
-func (d *damageSweep) flip(fs projections.FS, name string, at int) {
+func (d *damageSweep) flip(fs store.FS, name string, at int) {
 	d.t.Helper()
 	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -292,9 +293,9 @@ func (d *damageSweep) flip(fs projections.FS, name string, at int) {
 
 // readOffline reads all rows of a store that no service has open, as commands such as inspect do. It must return the right rows or an
 // error.
-func (d *damageSweep) readOffline(fs projections.FS) {
+func (d *damageSweep) readOffline(fs store.FS) {
 	d.t.Helper()
-	store, err := projections.Open(projections.Options{
+	store, err := store.Open(store.Options{
 		FS: fs, Dir: "data", Projection: d.newProjection(), Partitioned: true, ReadOnly: true,
 	})
 	if err != nil {

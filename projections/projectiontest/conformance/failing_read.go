@@ -6,7 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // FailingRead makes a single read of a file fail.
@@ -17,7 +17,7 @@ type FailingRead struct {
 }
 
 // FileSystem returns a file system on which the read fails: the files of fs, or, if it is nil, an empty one in memory.
-func (f *FailingRead) FileSystem(fs projections.FS) projections.FS {
+func (f *FailingRead) FileSystem(fs store.FS) store.FS {
 	if fs == nil {
 		fs = vfs.NewMem()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // fataler is a *testing.T or a *rapid.T.
@@ -43,14 +44,14 @@ func testPartitions(t *testing.T, c Case, h History, straight Rows) {
 		}
 	}
 	none := events.Partitions{}
-	if diff := partitionsDiffer(t, c.New, h.Envelopes, &none, straight, projections.Bounds{}); diff != "" {
+	if diff := partitionsDiffer(t, c.New, h.Envelopes, &none, straight, store.Bounds{}); diff != "" {
 		t.Fatalf("no partition:\n%s", diff)
 	}
 }
 
 // partitionsDiffer describes where a fold for a set differs from what the set has of the rows of all; empty means nowhere.
 func partitionsDiffer(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, s *events.Partitions,
-	all Rows, bounds projections.Bounds,
+	all Rows, bounds store.Bounds,
 ) string {
 	t.Helper()
 	rows := fold(t, newProjection(), envs, bounds, s)
@@ -58,9 +59,9 @@ func partitionsDiffer(t fataler, newProjection func() projections.Projection, en
 }
 
 // fold returns the rows of a fold in one call, for a set of partitions; nil means all.
-func fold(t fataler, p projections.Projection, envs []*events.Envelope, bounds projections.Bounds, s *events.Partitions) Rows {
+func fold(t fataler, p projections.Projection, envs []*events.Envelope, bounds store.Bounds, s *events.Partitions) Rows {
 	t.Helper()
-	store, err := projections.Open(projections.Options{
+	store, err := store.Open(store.Options{
 		FS: vfs.NewMem(), Dir: "data", Projection: p, Bounds: bounds, Partitions: s,
 	})
 	if err != nil {
@@ -112,7 +113,7 @@ func testRoutes(t *testing.T, c Case, h History) {
 	if _, ok := p.(projections.Clocked); ok {
 		return
 	}
-	s := Open(t, vfs.NewMem(), p, projections.Bounds{})
+	s := Open(t, vfs.NewMem(), p, store.Bounds{})
 	defer Close(t, s)
 	reads := events.Kinds(p.Kinds()...)
 	var before Rows

@@ -11,6 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // TestPartitions: of every history, a fold for any set of partitions leaves what the set has of the fold for all (I13).
@@ -19,7 +20,7 @@ func TestPartitions(t *testing.T) {
 		envs, s, bounds := drawPartitions(t)
 		for i, p := range all.All(smallSettings()) {
 			newProjection := func() projections.Projection { return all.All(smallSettings())[i] }
-			straight := fold(t, p, envs, projections.Bounds{}, nil)
+			straight := fold(t, p, envs, store.Bounds{}, nil)
 			if diff := partitionsDiffer(t, newProjection, envs, &s, straight, bounds); diff != "" {
 				t.Fatalf("%s, partitions %s:\n%s", p.Name(), &s, diff)
 			}
@@ -40,14 +41,14 @@ func TestBuildsOfSome(t *testing.T) {
 	})
 }
 
-func drawPartitions(t *rapid.T) ([]*events.Envelope, events.Partitions, projections.Bounds) {
+func drawPartitions(t *rapid.T) ([]*events.Envelope, events.Partitions, store.Bounds) {
 	opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
 	envs := histories.Envelopes(histories.History(t, opt))
 	s := events.AllPartitions()
 	if rapid.IntRange(0, 9).Draw(t, "all") > 0 {
 		s = setOf(rapid.Uint64().Draw(t, "set"))
 	}
-	return envs, s, rapid.SampledFrom([]projections.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds")
+	return envs, s, rapid.SampledFrom([]store.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds")
 }
 
 // ends keeps a follow at both ends, and what was liked with the item. Where the other end of a row is another home, the row can be
@@ -196,7 +197,7 @@ func TestTwoEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, s, bounds := drawPartitions(t)
 		newEnds := func() projections.Projection { return ends{} }
-		straight := fold(t, ends{}, envs, projections.Bounds{}, nil)
+		straight := fold(t, ends{}, envs, store.Bounds{}, nil)
 		if diff := partitionsDiffer(t, newEnds, envs, &s, straight, bounds); diff != "" {
 			t.Fatalf("partitions %s:\n%s", &s, diff)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // powerCutEnvelopes is how much of a history is folded under power cuts.
@@ -41,7 +42,7 @@ type Cuts struct {
 // PowerCuts folds envelopes and cuts the power at every write to the file system. Each time the store is opened again:
 // it must hold a straight fold of a prefix, and after the rest is folded, that of all.
 func PowerCuts(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
-	bounds projections.Bounds,
+	bounds store.Bounds,
 ) Cuts {
 	t.Helper()
 	p := &powerCuts{
@@ -55,7 +56,7 @@ func PowerCuts(t *testing.T, newProjection func() projections.Projection, envs [
 // PowerCutsTwice cuts the power, and again while the store folds the rest: at every write after every sixth of the first
 // crashes.
 func PowerCutsTwice(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
-	bounds projections.Bounds,
+	bounds store.Bounds,
 ) {
 	t.Helper()
 	var disks []*vfs.MemFS
@@ -94,7 +95,7 @@ func (p *powerCuts) fold(disk *vfs.MemFS) {
 
 // prefixes returns the rows after each envelope, and before the first.
 func prefixes(t *testing.T, p projections.Projection, envs []*events.Envelope) []Rows {
-	s := Open(t, vfs.NewMem(), p, projections.Bounds{})
+	s := Open(t, vfs.NewMem(), p, store.Bounds{})
 	rows := []Rows{RowsOf(t, s)}
 	for i := range envs {
 		Fold(t, s, envs[i:i+1])
@@ -110,7 +111,7 @@ type powerCuts struct {
 	newProjection func() projections.Projection
 	envs          []*events.Envelope
 	prefixes      []Rows
-	bounds        projections.Bounds
+	bounds        store.Bounds
 	disk          *vfs.MemFS
 	// keep gets the disks instead of being checked.
 	keep func(*vfs.MemFS)
@@ -150,8 +151,8 @@ func (p *powerCuts) MaybeError(op errorfs.Op) error {
 }
 
 // check opens the store that a crash has left. It is called from Pebble's goroutines, so it must not end the test.
-func (p *powerCuts) check(disk projections.FS) (err error) {
-	s, err := projections.Open(projections.Options{FS: disk, Dir: "data", Projection: p.newProjection(), Bounds: p.bounds})
+func (p *powerCuts) check(disk store.FS) (err error) {
+	s, err := store.Open(store.Options{FS: disk, Dir: "data", Projection: p.newProjection(), Bounds: p.bounds})
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // mostReadFailures is about how many reads of an operation fail, one at a time, at full length, and mostReadFailuresShort in the merge
@@ -29,7 +30,7 @@ type readingOperation struct {
 	// expected are the rows that the operation makes.
 	expected Rows
 	// run makes the rows. Reads of the file system failing may fail; disk has the same files.
-	run func(disk, failing projections.FS) (Rows, error)
+	run func(disk, failing store.FS) (Rows, error)
 }
 
 // testReadFailures makes one read after the other fail while rows are folded, built or copied. The operation must return an error or make
@@ -39,7 +40,7 @@ func testReadFailures(t *testing.T, c Case, h History) {
 		t.Run(operation.name, func(t *testing.T) {
 			before := vfs.NewCrashableMem()
 			if operation.folded > 0 {
-				s := Open(t, before, c.New(), projections.Bounds{})
+				s := Open(t, before, c.New(), store.Bounds{})
 				Fold(t, s, h.Envelopes[:operation.folded])
 				if err := s.Compact(t.Context()); err != nil { // so that no compaction reads at the same time
 					t.Fatal(err)
@@ -93,9 +94,9 @@ func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 	all, half, dir := len(h.Envelopes), len(h.Envelopes)/2, "data/"+c.New().Name()+"/000001"
 	straight, ofSome := Straight(t, c.New(), h.Envelopes), StraightOf(t, c.New(), &some, h.Envelopes)
 
-	fold := func(disk, failing projections.FS) (Rows, error) {
+	fold := func(disk, failing store.FS) (Rows, error) {
 		// Hardly any row is kept in memory, and no block.
-		s, err := projections.Open(projections.Options{
+		s, err := store.Open(store.Options{
 			FS: failing, Dir: "data", Projection: c.New(), Bounds: allBounds["forgets"], Cache: noBlocks(t),
 		})
 		if err != nil {
@@ -103,7 +104,7 @@ func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 		}
 		if err := errors.Join(s.Fold(h.Envelopes[half:]), s.Close()); err != nil {
 			// Another fold continues where this one has stopped.
-			again := Open(t, disk, c.New(), projections.Bounds{})
+			again := Open(t, disk, c.New(), store.Bounds{})
 			Fold(t, again, h.Envelopes[After(h.Envelopes, again.Cursor()):])
 			RowsOf(t, again).MustEqual(t, straight, "a fold that continues after a read has failed")
 			Close(t, again)
@@ -111,7 +112,7 @@ func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 		}
 		return rowsOfDirectory(t, disk, c.New(), nil), nil
 	}
-	finish := func(disk, failing projections.FS) (Rows, error) {
+	finish := func(disk, failing store.FS) (Rows, error) {
 		b, err := build.New(build.Options{FS: failing, Dir: dir, New: c.New, Memory: 4 << 10, Workers: 1})
 		if err == nil {
 			err = errors.Join(b.Add(h.Envelopes), b.Finish(t.Context()), b.Close())
@@ -121,13 +122,13 @@ func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 		}
 		return rowsOfDirectory(t, disk, c.New(), nil), nil
 	}
-	resize := func(disk, failing projections.FS) (Rows, error) {
-		if err := projections.ResizeCopy(t.Context(), failing, dir, c.New(), some); err != nil {
+	resize := func(disk, failing store.FS) (Rows, error) {
+		if err := store.ResizeCopy(t.Context(), failing, dir, c.New(), some); err != nil {
 			return nil, err
 		}
 		return rowsOfDirectory(t, disk, c.New(), &some), nil
 	}
-	take := func(_, failing projections.FS) (Rows, error) { return takeRows(t.Context(), failing, c.New, some) }
+	take := func(_, failing store.FS) (Rows, error) { return takeRows(t.Context(), failing, c.New, some) }
 	return []readingOperation{
 		{"fold", half, straight, fold},
 		{"build", 0, straight, finish},
@@ -137,16 +138,16 @@ func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 }
 
 // noBlocks returns a cache that keeps no block, so that every read of a row is one of a file.
-func noBlocks(t *testing.T) *projections.Cache {
-	cache := projections.NewCache(0)
+func noBlocks(t *testing.T) *store.Cache {
+	cache := store.NewCache(0)
 	t.Cleanup(cache.Unref)
 	return cache
 }
 
 // rowsOfDirectory returns the rows of the store of a projection in the directory "data", which is not open.
-func rowsOfDirectory(t testing.TB, fs projections.FS, p projections.Projection, held *events.Partitions) Rows {
+func rowsOfDirectory(t testing.TB, fs store.FS, p projections.Projection, held *events.Partitions) Rows {
 	t.Helper()
-	s, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: p, Partitions: held})
+	s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: p, Partitions: held})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,8 +157,8 @@ func rowsOfDirectory(t testing.TB, fs projections.FS, p projections.Projection, 
 }
 
 // takeRows returns the rows of some partitions of the store in the directory "data" as another process gets them.
-func takeRows(ctx context.Context, fs projections.FS, newProjection func() projections.Projection, of events.Partitions) (rows Rows, err error) {
-	l, err := live.Open(live.Options{New: newProjection, Options: projections.Options{FS: fs, Dir: "data"}})
+func takeRows(ctx context.Context, fs store.FS, newProjection func() projections.Projection, of events.Partitions) (rows Rows, err error) {
+	l, err := live.Open(live.Options{New: newProjection, Options: store.Options{FS: fs, Dir: "data"}})
 	if err != nil {
 		return nil, err
 	}

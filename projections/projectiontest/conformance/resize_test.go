@@ -15,6 +15,7 @@ import (
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // resized folds a history for a set of partitions, resizes a copy of the store to another set, and returns the rows of that.
@@ -23,18 +24,18 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 ) {
 	t.Helper()
 	fs, name, ctx := vfs.NewMem(), newProjection().Name(), context.Background()
-	store, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: newProjection(), Partitions: &from})
+	opened, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: newProjection(), Partitions: &from})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
 	dir := "copy/" + name + "/000001"
 	if err = fs.MkdirAll("copy/"+name, 0o755); err == nil {
-		err = store.Fold(envs)
+		err = opened.Fold(envs)
 	}
 	if err == nil {
-		_, err = store.Checkpoint(ctx, dir)
+		_, err = opened.Checkpoint(ctx, dir)
 	}
-	if err = errors.Join(err, store.Close()); err != nil {
+	if err = errors.Join(err, opened.Close()); err != nil {
 		t.Fatalf("copy: %v", err)
 	}
 	var added []string
@@ -48,18 +49,18 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 			t.Fatalf("build: %v", err)
 		}
 	}
-	if err := projections.ResizeCopy(ctx, fs, dir, newProjection(), to, added...); err != nil {
+	if err := store.ResizeCopy(ctx, fs, dir, newProjection(), to, added...); err != nil {
 		return nil, err
 	}
 	if names, _ := fs.List("copy/" + name); len(names) != 1 {
 		t.Fatalf("there are %v", names)
 	}
-	store, err = projections.Open(projections.Options{FS: fs, Dir: "copy", Projection: newProjection(), Partitions: &to})
+	opened, err = store.Open(store.Options{FS: fs, Dir: "copy", Projection: newProjection(), Partitions: &to})
 	if err != nil {
 		t.Fatalf("open the copy: %v", err)
 	}
-	rows, err = rowsOf(store)
-	return rows, errors.Join(err, store.Close())
+	rows, err = rowsOf(opened)
+	return rows, errors.Join(err, opened.Close())
 }
 
 // halves divides a set into at most two, none of which is empty.
@@ -126,7 +127,7 @@ func TestResizedCopies(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", p.Name(), err)
 			}
-			if diff := rows.Diff(fold(t, p, envs, projections.Bounds{}, &to)); diff != "" {
+			if diff := rows.Diff(fold(t, p, envs, store.Bounds{}, &to)); diff != "" {
 				t.Fatalf("%s, partitions %s to %s:\n%s", p.Name(), &from, &to, diff)
 			}
 		}

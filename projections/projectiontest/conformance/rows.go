@@ -13,6 +13,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Row is a key and its value.
@@ -22,7 +23,7 @@ type Row struct{ Key, Value []byte }
 type Rows []Row
 
 // RowsOf returns all rows of a store, those of the runtime too. It makes the store flush the rows in memory first.
-func RowsOf(t testing.TB, s *projections.Store) Rows {
+func RowsOf(t testing.TB, s *store.Store) Rows {
 	t.Helper()
 	rows, err := FlushedRows(s)
 	if err != nil {
@@ -33,14 +34,14 @@ func RowsOf(t testing.TB, s *projections.Store) Rows {
 
 // FlushedRows is [RowsOf] where a test must not end, as in a goroutine of the storage engine. Its error is
 // [projections.ErrNotReady] if the store is in the middle of an envelope.
-func FlushedRows(s *projections.Store) (Rows, error) {
+func FlushedRows(s *store.Store) (Rows, error) {
 	if err := s.Flush(); err != nil {
 		return nil, err
 	}
 	return rowsOf(s)
 }
 
-func rowsOf(s *projections.Store) (rows Rows, err error) {
+func rowsOf(s *store.Store) (rows Rows, err error) {
 	v, err := s.View()
 	if err != nil {
 		return nil, err

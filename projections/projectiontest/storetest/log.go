@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Log is a log of envelopes in memory that grows.
@@ -47,8 +47,8 @@ func (l *Log) Fail(err error) {
 	l.Append()
 }
 
-// Subscribe is a [projections.SubscribeFunc].
-func (l *Log) Subscribe(from events.Cursor) (projections.Subscription, error) {
+// Subscribe is a [store.SubscribeFunc].
+func (l *Log) Subscribe(from events.Cursor) (store.Subscription, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.Err != nil {
@@ -108,11 +108,11 @@ func (r *reader) Close() {
 // States notes the states that a listener hears.
 type States struct {
 	mu   sync.Mutex
-	seen []projections.State
+	seen []store.State
 }
 
 // Add notes a state.
-func (s *States) Add(state projections.State, _ error) {
+func (s *States) Add(state store.State, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = append(s.seen, state)

@@ -7,12 +7,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // OpenTally opens a store of a tally, to be closed with the test.
-func OpenTally(t testing.TB, opts projections.Options) *projections.Store {
+func OpenTally(t testing.TB, opts store.Options) *store.Store {
 	t.Helper()
 	if opts.FS == nil {
 		opts.FS = vfs.NewMem()
@@ -21,7 +21,7 @@ func OpenTally(t testing.TB, opts projections.Options) *projections.Store {
 		opts.Projection = tally.New()
 	}
 	opts.Dir = "data"
-	s, err := projections.Open(opts)
+	s, err := store.Open(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

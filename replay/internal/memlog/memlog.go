@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Log is a log of envelopes. It is safe for concurrent use.
@@ -31,7 +31,7 @@ func (l *Log) Append(envs ...*events.Envelope) {
 }
 
 // Subscribe subscribes to the log after a cursor.
-func (l *Log) Subscribe(from events.Cursor) (projections.Subscription, error) {
+func (l *Log) Subscribe(from events.Cursor) (store.Subscription, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &reader{log: l, closed: make(chan struct{})}

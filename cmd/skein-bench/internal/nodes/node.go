@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/placement"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 const (
@@ -47,17 +47,17 @@ func placed(n int) []events.Partitions {
 // hold its partitions.
 type node struct {
 	dir     string
-	cache   *projections.Cache
+	cache   *store.Cache
 	decoder *events.Decoder
 	seq     uint64
-	stores  []*projections.Store
+	stores  []*store.Store
 	// used is the processor time of decoding and folding, flushes, compactions and garbage collection meanwhile included.
 	used time.Duration
 }
 
 // openNode opens an empty node with some partitions. A node without stores only decodes.
 func openNode(parent string, parts *events.Partitions) (n *node, err error) {
-	n = &node{decoder: events.NewDecoder(events.Cursor{}), cache: projections.NewCache(cacheBytes)}
+	n = &node{decoder: events.NewDecoder(events.Cursor{}), cache: store.NewCache(cacheBytes)}
 	if n.dir, err = os.MkdirTemp(parent, "node-"); err != nil {
 		n.cache.Unref()
 		return nil, err
@@ -66,7 +66,7 @@ func openNode(parent string, parts *events.Partitions) (n *node, err error) {
 		return n, nil
 	}
 	for _, p := range all.All(all.Settings{}) {
-		s, err := projections.Open(projections.Options{Dir: n.dir, Projection: p, Partitions: parts, Cache: n.cache})
+		s, err := store.Open(store.Options{Dir: n.dir, Projection: p, Partitions: parts, Cache: n.cache})
 		if err != nil {
 			return nil, errors.Join(err, n.close())
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/audit"
 	"github.com/skein-feed/skein/replay/verify"
 )
@@ -263,13 +264,13 @@ type replayStores struct {
 	hub    *eventlog.Hub
 	cancel context.CancelFunc
 	ended  chan error
-	cache  *projections.Cache
-	byName map[string]*projections.Store
+	cache  *store.Cache
+	byName map[string]*store.Store
 }
 
 // openStores builds projections from the archive and opens the log.
 func (j *replayJob) openStores(ctx context.Context, dir string, names ...string) (s *replayStores, err error) {
-	s = &replayStores{cache: projections.NewCache(workload.CacheBytes), byName: map[string]*projections.Store{}}
+	s = &replayStores{cache: store.NewCache(workload.CacheBytes), byName: map[string]*store.Store{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close(ctx))
@@ -284,7 +285,7 @@ func (j *replayJob) openStores(ctx context.Context, dir string, names ...string)
 		if err != nil {
 			return s, err
 		}
-		if s.byName[name], err = projections.Open(projections.Options{Dir: dir, Projection: p(), Cache: s.cache}); err != nil {
+		if s.byName[name], err = store.Open(store.Options{Dir: dir, Projection: p(), Cache: s.cache}); err != nil {
 			return s, err
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -21,8 +21,8 @@ import (
 type engine struct {
 	log       *eventlog.Log
 	publisher *eventlog.Publisher
-	cache     *projections.Cache
-	stores    []*projections.Store
+	cache     *store.Cache
+	stores    []*store.Store
 
 	dir  string
 	stop context.CancelFunc
@@ -37,7 +37,7 @@ func startEngine(ctx context.Context, parent string) (_ *engine, err error) {
 		return nil, err
 	}
 	running, stop := context.WithCancel(ctx)
-	e := &engine{dir: dir, stop: stop, cache: projections.NewCache(workload.CacheBytes)}
+	e := &engine{dir: dir, stop: stop, cache: store.NewCache(workload.CacheBytes)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.close(ctx))
@@ -53,7 +53,7 @@ func startEngine(ctx context.Context, parent string) (_ *engine, err error) {
 	hub := eventlog.NewHub(e.log, eventlog.HubOptions{})
 	e.run(func() error { return hub.Run(running) })
 	for _, p := range all.All(all.Settings{}) {
-		store, err := projections.Open(projections.Options{Dir: filepath.Join(dir, "stores"), Projection: p, Cache: e.cache})
+		store, err := store.Open(store.Options{Dir: filepath.Join(dir, "stores"), Projection: p, Cache: e.cache})
 		if err != nil {
 			return e, err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/store"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -17,8 +18,8 @@ import (
 // The envelopes go through the reader's decoder as those of a log do.
 type Folder struct {
 	dir   string
-	cache *projections.Cache
-	Store *projections.Store
+	cache *store.Cache
+	Store *store.Store
 	// project makes the projection anew whenever the store is opened.
 	project func() projections.Projection
 
@@ -40,7 +41,7 @@ func OpenProjection(parent string, begin events.Micros, project func() projectio
 		return nil, err
 	}
 	f := &Folder{
-		dir: dir, cache: projections.NewCache(CacheBytes), project: project, decoder: events.NewDecoder(events.Cursor{}),
+		dir: dir, cache: store.NewCache(CacheBytes), project: project, decoder: events.NewDecoder(events.Cursor{}),
 		begin: begin,
 	}
 	if err := f.open(); err != nil {
@@ -51,13 +52,13 @@ func OpenProjection(parent string, begin events.Micros, project func() projectio
 }
 
 func (f *Folder) open() (err error) {
-	f.Store, err = projections.Open(projections.Options{Dir: f.dir, Projection: f.project(), Cache: f.cache})
+	f.Store, err = store.Open(store.Options{Dir: f.dir, Projection: f.project(), Cache: f.cache})
 	return err
 }
 
 // ReopenFolder opens a store that a service has left, and continues behind its last envelope.
 func ReopenFolder(dir string, project func() projections.Projection) (*Folder, error) {
-	f := &Folder{dir: dir, cache: projections.NewCache(CacheBytes), project: project}
+	f := &Folder{dir: dir, cache: store.NewCache(CacheBytes), project: project}
 	if err := f.open(); err != nil {
 		f.cache.Unref()
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // CacheBytes is the block cache of the stores that are measured in process: that of `skein serve --memory 2GiB`. The
@@ -23,8 +23,8 @@ type Reading struct {
 func (r Reading) Head() uint64 { return r.Hub.Head() }
 
 // Follow returns a source that reads the log through the hub.
-func Follow(log *eventlog.Log, hub *eventlog.Hub) projections.SubscribeFunc {
-	return func(from events.Cursor) (projections.Subscription, error) {
+func Follow(log *eventlog.Log, hub *eventlog.Hub) store.SubscribeFunc {
+	return func(from events.Cursor) (store.Subscription, error) {
 		if from.Seq == 0 {
 			from = log.Start()
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/archiver"
 )
@@ -260,7 +261,7 @@ func (c *archiveRestoreCmd) stores() (map[string]events.Cursor, error) {
 	at := map[string]events.Cursor{}
 	for _, p := range all.Makers(settings) {
 		name := p().Name()
-		store, err := live.Open(live.Options{New: p, Options: projections.Options{
+		store, err := live.Open(live.Options{New: p, Options: store.Options{
 			Dir: filepath.Join(c.Data, service.StoresDir), ReadOnly: true,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {

@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
@@ -50,7 +51,7 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 		}
 	}()
 	for _, fold := range all.Makers(o.Settings) {
-		serving, err := live.Open(live.Options{New: fold, Options: projections.Options{
+		serving, err := live.Open(live.Options{New: fold, Options: store.Options{
 			Dir: filepath.Join(o.Dir, StoresDir), ReadOnly: true, Logger: o.Logger,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // diskGuard keeps a part of the data directory's disk free. The writers of the process stop one after the other, while each still has
@@ -54,7 +54,7 @@ const (
 func newDiskGuard(dir string, reserve uint64, logger *slog.Logger) *diskGuard {
 	describe := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	g := &diskGuard{
-		free:    func() (uint64, uint64, error) { return projections.FreeDisk(dir) },
+		free:    func() (uint64, uint64, error) { return store.FreeDisk(dir) },
 		reserve: reserve, logger: logger, resumed: make(chan struct{}),
 		leftD:   describe("skein_disk_free_bytes", "Free disk where the data directory is."),
 		keptD:   describe("skein_disk_reserve_bytes", "Free disk below which Publish is refused."),

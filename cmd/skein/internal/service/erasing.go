@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/operation"
@@ -32,7 +33,7 @@ func (a *Service) removeMissed(node *NodeOptions) error {
 		return err
 	}
 	for _, p := range all.Makers(a.settings) { // another process that has them open keeps them
-		store, err := live.Open(live.Options{New: p, Options: projections.Options{
+		store, err := live.Open(live.Options{New: p, Options: store.Options{
 			Dir: filepath.Join(a.dir, StoresDir), Partitioned: true, ReadOnly: true,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {

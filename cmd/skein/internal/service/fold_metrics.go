@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // foldMetrics are the metrics of folds. They are updated once for each piece of the log that a projection folds, not for each event.
@@ -44,17 +44,17 @@ func newFoldMetrics(reg prometheus.Registerer) (*foldMetrics, error) {
 
 // attach adds the metrics to the listener of a projection. The age of events counts only after the projection has caught up for the first
 // time: before, it would measure how old the log is.
-func (m *foldMetrics) attach(projection string, tracer trace.Tracer, l projections.Listener) projections.Listener {
+func (m *foldMetrics) attach(projection string, tracer trace.Tracer, l store.Listener) store.Listener {
 	visible := m.visible.WithLabelValues(projection)
 	envelopes, evs := m.envelopes.WithLabelValues(projection), m.events.WithLabelValues(projection)
 	commits, folded := m.commits.WithLabelValues(projection), m.folded.WithLabelValues(projection)
 	var live atomic.Bool
 	changed := l.StateChanged
-	l.StateChanged = func(s projections.State, err error) {
-		live.Store(s == projections.Ready)
+	l.StateChanged = func(s store.State, err error) {
+		live.Store(s == store.Ready)
 		changed(s, err)
 	}
-	l.Folded = func(i projections.FoldInfo) {
+	l.Folded = func(i store.FoldInfo) {
 		if i.Oldest > 0 && live.Load() {
 			visible.Observe(max(0, time.Since(i.Oldest.Time()).Seconds()))
 		}

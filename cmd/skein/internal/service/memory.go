@@ -6,7 +6,7 @@ import (
 	"runtime/metrics"
 	"time"
 
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Memory divides the memory of the process among its parts, in bytes.
@@ -22,12 +22,12 @@ type Memory struct {
 // for a flush, one for reuse, and those that open iterators hold. The larger they are, the less compactions write; if they filled the
 // cache, every lookup of a fold would read a table. Rows that folds keep take as much as a memtable: with more of the default, the
 // collector would run too often (docs/decisions/0039). Envelopes of the log take five times their size once they are decoded.
-func (p Memory) bounds() projections.Bounds {
+func (p Memory) bounds() store.Bounds {
 	if p.Cache == 0 {
-		return projections.Bounds{}
+		return store.Bounds{}
 	}
 	flush, keep := min(max(p.Cache/16, 2<<20), 32<<20), min(max(p.Cache/16, 1<<20), 256<<20)
-	return projections.Bounds{FlushBytes: int(flush), KeepBytes: int(keep), ReadBytes: 1 << 20}
+	return store.Bounds{FlushBytes: int(flush), KeepBytes: int(keep), ReadBytes: 1 << 20}
 }
 
 const (

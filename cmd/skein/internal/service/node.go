@@ -17,8 +17,8 @@ import (
 	"github.com/skein-feed/skein/events/placement"
 	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/gateway"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
@@ -214,9 +214,9 @@ func (n *node) say() {
 func (n *node) ready() bool {
 	for _, s := range n.a.Stores {
 		switch s.Status().State {
-		case projections.Failed, projections.Stopped, projections.Outdated:
+		case store.Failed, store.Stopped, store.Outdated:
 			return false
-		case projections.Starting, projections.CatchingUp:
+		case store.Starting, store.CatchingUp:
 			if !n.wasReady {
 				return false
 			}

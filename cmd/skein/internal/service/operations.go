@@ -12,9 +12,9 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/operator"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/operation"
@@ -270,7 +270,7 @@ func (a *Service) prepareComparison(
 func (a *Service) shadowOptions(projection, name string) verify.Options {
 	o := verify.Options{
 		Dir: filepath.Join(a.dir, StoresDir, projection, name), Memory: int(a.memory.Shadow), Worker: a.worker(), Logger: a.logger,
-		Subscribe: func(from events.Cursor) (projections.Subscription, error) { return a.source(from) },
+		Subscribe: func(from events.Cursor) (store.Subscription, error) { return a.source(from) },
 	}
 	if serving := a.Store(projection); serving != nil {
 		o.Disk = serving.Disk
@@ -280,7 +280,7 @@ func (a *Service) shadowOptions(projection, name string) verify.Options {
 			kinds := events.Kinds(p.Kinds()...)
 			o.New = newProjection
 			o.LogSize = func(ctx context.Context) replay.LogSize { return a.logSize(ctx, kinds) }
-			o.Subscribe = func(from events.Cursor) (projections.Subscription, error) { return a.sourceOf(from, kinds) }
+			o.Subscribe = func(from events.Cursor) (store.Subscription, error) { return a.sourceOf(from, kinds) }
 		}
 	}
 	return o
@@ -325,7 +325,7 @@ func (a *Service) named(projection string) (*live.Live, error) {
 }
 
 // sourceOf returns a function that subscribes a fold of only these kinds.
-func (a *Service) sourceOf(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+func (a *Service) sourceOf(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = a.log.Start()
 	}

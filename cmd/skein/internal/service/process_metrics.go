@@ -8,20 +8,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/skein-feed/skein/gateway/access"
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // processCollector collects the metrics of the parts that the whole process shares: the cache of blocks, and the files of tokens, keys and
 // certificates.
 type processCollector struct {
-	cache  *projections.Cache
+	cache  *store.Cache
 	most   int64
 	access Access
 
 	questions, bytes, maxBytes, stale, expiry *prometheus.Desc
 }
 
-func newProcessCollector(cache *projections.Cache, most int64, access Access) *processCollector {
+func newProcessCollector(cache *store.Cache, most int64, access Access) *processCollector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events/wait"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // recoverRetry is the pause after an attempt to recover a projection has failed.
@@ -20,7 +20,7 @@ func (a *Service) recoverWhenRoom(ctx context.Context, serving *live.Live) error
 	for ctx.Err() == nil {
 		changed := serving.Changed()
 		st := serving.Status()
-		if st.State != projections.Failed || st.Damaged || !errors.Is(st.Error, syscall.ENOSPC) {
+		if st.State != store.Failed || st.Damaged || !errors.Is(st.Error, syscall.ENOSPC) {
 			select {
 			case <-changed:
 			case <-ctx.Done():

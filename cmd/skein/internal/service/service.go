@@ -20,10 +20,10 @@ import (
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/pagetoken"
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/live"
 	"github.com/skein-feed/skein/projections/querycache"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/operation"
 )
@@ -84,7 +84,7 @@ type Access struct {
 //	publisher ← gateway ← clients
 type Service struct {
 	log       *eventlog.Log
-	cache     *projections.Cache
+	cache     *store.Cache
 	hub       *eventlog.Hub
 	Stores    []*live.Live
 	publisher *eventlog.Publisher
@@ -182,7 +182,7 @@ func (a *Service) openStores(o *Options, registry prometheus.Registerer) error {
 	if err := a.removeMissed(o.Node); err != nil {
 		return err
 	}
-	a.cache = projections.NewCache(o.Memory.Cache)
+	a.cache = store.NewCache(o.Memory.Cache)
 	serving := o.Settings // only stores that serve need caches for queries
 	serving.Cache = querycache.New(o.Memory.Queries)
 	folds, err := newFoldMetrics(registry)
@@ -190,7 +190,7 @@ func (a *Service) openStores(o *Options, registry prometheus.Registerer) error {
 		return err
 	}
 	for _, p := range all.Makers(serving) {
-		store, err := live.Open(live.Options{New: p, Options: projections.Options{
+		store, err := live.Open(live.Options{New: p, Options: store.Options{
 			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.cache, Bounds: o.Memory.bounds(), Logger: o.Logger,
 			Listener:    folds.attach(p().Name(), o.Tracer, a.listener()),
 			Partitioned: o.Node != nil,
@@ -213,11 +213,11 @@ func (a *Service) Store(name string) *live.Live {
 }
 
 // listener returns a listener that notes when a projection has caught up, or has failed.
-func (a *Service) listener() projections.Listener {
+func (a *Service) listener() store.Listener {
 	a.caughtUp.Add(1)
 	var once sync.Once
-	return projections.Listener{StateChanged: func(s projections.State, _ error) {
-		if s != projections.Starting && s != projections.CatchingUp && s != projections.Held {
+	return store.Listener{StateChanged: func(s store.State, _ error) {
+		if s != store.Starting && s != store.CatchingUp && s != store.Held {
 			once.Do(a.caughtUp.Done)
 		}
 	}}
@@ -282,16 +282,16 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 
 // Failed returns the names of the projections that have failed.
 func (a *Service) Failed() (names []string) {
-	for _, store := range a.Stores {
-		if store.Status().State == projections.Failed {
-			names = append(names, store.Name())
+	for _, projection := range a.Stores {
+		if projection.Status().State == store.Failed {
+			names = append(names, projection.Name())
 		}
 	}
 	return names
 }
 
 // source subscribes a projection to the log, from its cursor.
-func (a *Service) source(from events.Cursor) (projections.Subscription, error) {
+func (a *Service) source(from events.Cursor) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = a.log.Start() // a new store has folded no log yet
 	}
@@ -310,7 +310,7 @@ type subscription struct {
 }
 
 // Unguarded returns a subscription that does not watch the disk, for a process without a service.
-func Unguarded(sub *eventlog.Subscription, hub *eventlog.Hub) projections.Subscription {
+func Unguarded(sub *eventlog.Subscription, hub *eventlog.Hub) store.Subscription {
 	return subscription{sub, hub, nil}
 }
 

@@ -15,7 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // tracePatience is how long sending the last spans may take when the process ends.
@@ -47,7 +47,7 @@ func Tracing(ctx context.Context, endpoint *url.URL, sample float64, version str
 }
 
 // traceFold adds a span of a fold to the trace of each traced call whose events it has folded.
-func traceFold(tracer trace.Tracer, projection string, i projections.FoldInfo) {
+func traceFold(tracer trace.Tracer, projection string, i store.FoldInfo) {
 	for _, parent := range i.Traces {
 		ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": parent})
 		if !trace.SpanContextFromContext(ctx).IsSampled() {

@@ -11,6 +11,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/store"
 )
 
 // Finalize is the command finalize-upgrade.
@@ -29,7 +30,7 @@ back, and before the release after the next. The log is not touched. docs/upgrad
 
 // Run moves the stores to the newest format.
 func (c *Finalize) Run(std *command.Streams) error {
-	done, err := projections.FinalizeFormat(nil, filepath.Join(c.Data, service.StoresDir), all.All(all.Settings{}), c.Check)
+	done, err := store.FinalizeFormat(nil, filepath.Join(c.Data, service.StoresDir), all.All(all.Settings{}), c.Check)
 	if errors.Is(err, projections.ErrInUse) {
 		return fmt.Errorf("%w: stop the service first; nothing was changed", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/store"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/snapshot"
@@ -209,7 +210,7 @@ func (c *Restore) drill(ctx context.Context, std *command.Streams, o snapshot.Re
 	o.Dir = filepath.Join(dir, service.StoresDir)
 	d := snapshot.DrillOptions{RestoreOptions: o}
 	if log != nil {
-		d.Tail = func(ctx context.Context, s *projections.Store) error { return foldTail(ctx, log, s) }
+		d.Tail = func(ctx context.Context, s *store.Store) error { return foldTail(ctx, log, s) }
 	}
 	done, err := snapshot.Drill(ctx, d)
 	if err != nil {
@@ -220,7 +221,7 @@ func (c *Restore) drill(ctx context.Context, std *command.Streams, o snapshot.Re
 }
 
 // foldTail folds the log up to its present end.
-func foldTail(ctx context.Context, log *eventlog.Log, s *projections.Store) error {
+func foldTail(ctx context.Context, log *eventlog.Log, s *store.Store) error {
 	head, err := log.Head(ctx)
 	if err != nil {
 		return err
@@ -231,7 +232,7 @@ func foldTail(ctx context.Context, log *eventlog.Log, s *projections.Store) erro
 	within, stop := context.WithCancel(within)
 	g.Go(func() error { return hub.Run(within) })
 	g.Go(func() error {
-		return s.Run(within, func(from events.Cursor) (projections.Subscription, error) {
+		return s.Run(within, func(from events.Cursor) (store.Subscription, error) {
 			sub, err := hub.Subscribe(from)
 			if err != nil {
 				return nil, err

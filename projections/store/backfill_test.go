@@ -1,0 +1,89 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+func backfill(kind events.Kind, subscribe string, offset uint64) events.Event {
+	return events.Event{Kind: kind, Backfill: true, Source: subscribe, Offset: offset, User: "ann", Peer: "bob", Item: "x"}
+}
+
+func closed(subscribe string) events.Event {
+	return events.Event{Kind: events.BackfillClosed, Source: subscribe}
+}
+
+// TestBackfillAcceptance: offsets rise per source and kind, and closing ends them, also after a restart (I6).
+func TestBackfillAcceptance(t *testing.T) {
+	p, f := events.Played, events.UserFollowed
+	steps := []struct {
+		ev      events.Event
+		ignored bool
+	}{
+		{backfill(p, "old", 0), false}, // the first offset may be 0
+		{backfill(p, "old", 0), true},
+		{backfill(p, "old", 5), false},
+		{backfill(p, "old", 5), true},
+		{backfill(p, "old", 4), true},
+		{backfill(f, "old", 1), false}, // another kind
+		{backfill(p, "older", 1), false},
+		{events.Event{Kind: p, User: "ann", Item: "x"}, false}, // live
+		{backfill(events.Liked, "old", 9), false},              // of a kind that is not read: neither folded nor ignored
+		{backfill(p, "old", 6), false},
+		{closed("old"), false},
+		{backfill(p, "old", 7), true},
+		{backfill(f, "old", 2), true},
+		{backfill(p, "older", 2), false},
+		{closed("old"), false},
+		{closed(""), false},
+		{backfill(p, "older", 3), true},
+		{backfill(p, "never heard of", 1), true},
+		{events.Event{Kind: p, User: "ann", Item: "x"}, false},
+	}
+	var lists [][]events.Event
+	for _, step := range steps {
+		lists = append(lists, storetest.One(step.ev))
+	}
+	envs := storetest.Envelopes(lists...)
+	for name, restart := range map[string]bool{"running": false, "restarted each time": true} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			var info store.FoldInfo
+			opts := store.Options{FS: fs, Listener: store.Listener{
+				Folded: func(i store.FoldInfo) { info = i },
+			}}
+			s := storetest.OpenTally(t, opts)
+			for i, step := range steps {
+				if restart {
+					if err := s.Close(); err != nil {
+						t.Fatal(err)
+					}
+					s = storetest.OpenTally(t, opts)
+				}
+				if err := s.Fold(envs[i : i+1]); err != nil {
+					t.Fatal(err)
+				}
+				if (info.Ignored == 1) != step.ignored {
+					t.Errorf("step %d, %+v: %+v", i, step.ev, info)
+				}
+			}
+			conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "in one go")
+		})
+	}
+}
+
+// TestBackfillsClosed: a fold learns when no backfill can come any more.
+func TestBackfillsClosed(t *testing.T) {
+	play := events.Event{Kind: events.Played, User: "ann", Item: "x"}
+	envs := storetest.Envelopes([]events.Event{play, closed("old"), play}, []events.Event{closed(""), play}, storetest.One(play))
+	rows := straight(t, envs).Own()
+	if len(rows) != 1 || rows[0].Value[7] != 4 || rows[0].Value[15] != 2 {
+		t.Errorf("want 4 plays, 2 of them after the closing:\n%v", rows)
+	}
+}

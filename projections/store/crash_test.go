@@ -1,0 +1,70 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+// TestPowerCuts cuts the power at every write to the file system: Pebble's log is off, so what survives is what was
+// flushed, which must end with a commit whatever the sizes of batches and memtables.
+func TestPowerCuts(t *testing.T) {
+	n := 60
+	if testing.Short() {
+		n = 20
+	}
+	for name, bounds := range map[string]store.Bounds{
+		"a commit for each step":                    {BatchBytes: 1, FlushBytes: 8 << 10},
+		"several commits in a memtable":             {BatchBytes: 1 << 10, FlushBytes: 16 << 10},
+		"batches larger than a memtable":            {BatchBytes: 32 << 10, FlushBytes: 4 << 10},
+		"nothing is flushed before it is asked for": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cuts := conformance.PowerCuts(t, newTally, tally.History(4, n), bounds)
+			t.Logf("%+v", cuts)
+		})
+	}
+}
+
+// TestPowerCutsInLargeEvent is about events that are much larger than a batch and a memtable together.
+func TestPowerCutsInLargeEvent(t *testing.T) {
+	items := make([]string, 100)
+	for i := range items {
+		items[i] = "item" + string(rune('a'+i%26)) + string(rune('a'+i/26))
+	}
+	lists := [][]events.Event{
+		{
+			{Kind: events.Played, User: "ann", Item: "x"}, // folded twice, it would count twice
+			{Kind: events.Served, User: "ann", Items: items},
+			storetest.Follow("ann", "cid"),
+		},
+		storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"}),
+		{
+			{Kind: events.Played, User: "ann", Item: "x"},
+			{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 3},
+			{Kind: events.Served, User: "ann", Items: items, Backfill: true, Source: "old", Offset: 7, Time: 5},
+			{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 4},
+			{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 4},
+		},
+		{{Kind: events.UserDeleted, User: "ann"}, storetest.Follow("ann", "dan")},
+	}
+	bounds := store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10}
+	cuts := conformance.PowerCuts(t, newTally, storetest.Envelopes(lists...), bounds)
+	t.Logf("%+v", cuts)
+	if cuts.Partial == 0 || cuts.Fresh == 0 {
+		t.Errorf("%+v: no crash came before the first flush, or none into an event", cuts)
+	}
+}
+
+// TestPowerCutWhileRecovering cuts the power again while the rest is folded after a first cut.
+func TestPowerCutWhileRecovering(t *testing.T) {
+	n := 12
+	if testing.Short() {
+		n = 4
+	}
+	conformance.PowerCutsTwice(t, newTally, tally.History(9, n), store.Bounds{BatchBytes: 200, FlushBytes: 4 << 10})
+}

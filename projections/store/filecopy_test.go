@@ -1,0 +1,194 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+// openCopy opens a copy that was made in DIR/tally/000001.
+func openCopy(t *testing.T, fs store.FS, dir string, readOnly bool) *store.Store {
+	t.Helper()
+	s, err := store.Open(store.Options{FS: fs, Dir: dir, Projection: tally.New(), ReadOnly: readOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestCheckpointWhileFolding copies a store again and again while it folds: each copy is the straight fold of the log up to
+// its position, and continues from there.
+func TestCheckpointWhileFolding(t *testing.T) {
+	for name, bounds := range map[string]store.Bounds{
+		"default":               {},
+		"a commit a step":       {BatchBytes: 1, FlushBytes: 4 << 10},
+		"flushed all the time":  {BatchBytes: 1 << 10, FlushBytes: 8 << 10},
+		"position only at last": {FlushEnvelopes: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			s := storetest.OpenTally(t, store.Options{FS: fs, Bounds: bounds})
+			envs := tally.History(5, 500)
+			folded := make(chan error, 1)
+			steps := make(chan struct{})
+			go func() {
+				defer close(folded)
+				for i, env := range envs {
+					if i%100 == 0 {
+						<-steps
+					}
+					if err := s.Fold(envs[i : i+1]); err != nil {
+						folded <- fmt.Errorf("envelope %d: %w", env.Seq(), err)
+						return
+					}
+				}
+			}()
+			var copies []string
+			var cursors []events.Cursor
+			for i := range 5 {
+				steps <- struct{}{} // another hundred envelopes, beside which three copies are made
+				for j := range 3 {
+					dir := fmt.Sprintf("copies/%d-%d", i, j)
+					at := s.Cursor()
+					cursor, err := s.Checkpoint(t.Context(), dir+"/tally/000001")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if cursor.Seq < at.Seq {
+						t.Errorf("the copy is at %d, before it was asked for at %d", cursor.Seq, at.Seq)
+					}
+					copies, cursors = append(copies, dir), append(cursors, cursor)
+				}
+			}
+			if err := <-folded; err != nil {
+				t.Fatal(err)
+			}
+			all := straight(t, envs)
+			for i, dir := range copies {
+				c := openCopy(t, fs, dir, false)
+				if c.Cursor() != cursors[i] {
+					t.Errorf("the copy is at %+v, said %+v", c.Cursor(), cursors[i])
+				}
+				n := conformance.After(envs, cursors[i])
+				conformance.RowsOf(t, c).MustEqual(t, straight(t, envs[:n]), "copy %s at %d", dir, cursors[i].Seq)
+				conformance.Fold(t, c, envs[n:])
+				conformance.RowsOf(t, c).MustEqual(t, all, "copy %s after the tail", dir)
+				conformance.Close(t, c)
+			}
+		})
+	}
+}
+
+// TestCheckpointInsideOfAnEvent lets the fold be inside of an event at every copy that is made beside it.
+func TestCheckpointInsideOfAnEvent(t *testing.T) {
+	items := make([]string, 400)
+	for i := range items {
+		items[i] = fmt.Sprintf("item%03d", i)
+	}
+	var lists [][]events.Event
+	for range 100 {
+		lists = append(lists, storetest.One(events.Event{Kind: events.Served, User: "ann", Items: items}))
+	}
+	envs := storetest.Envelopes(lists...)
+	fs := vfs.NewMem()
+	s := storetest.OpenTally(t, store.Options{FS: fs, Bounds: store.Bounds{BatchBytes: 1, FlushBytes: 4 << 10}})
+	ctx, stop := context.WithCancel(t.Context())
+	folded := make(chan error, 1)
+	go func() {
+		defer close(folded)
+		for i := range envs {
+			if err := s.Fold(envs[i : i+1]); err != nil || ctx.Err() != nil {
+				folded <- err
+				return
+			}
+		}
+	}()
+	defer func() {
+		stop()
+		if err := <-folded; err != nil {
+			t.Error(err)
+		}
+	}()
+	for i := range 20 {
+		dir := fmt.Sprintf("copies/%d", i)
+		cursor, err := s.Checkpoint(t.Context(), dir+"/tally/000001")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := openCopy(t, fs, dir, true)
+		if c.Cursor() != cursor {
+			t.Errorf("the copy is at %+v, said %+v", c.Cursor(), cursor)
+		}
+		if v, err := c.View(); err != nil {
+			t.Errorf("a copy at no whole position: %v", err)
+		} else if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+		conformance.Close(t, c)
+	}
+}
+
+func TestCheckpointRefusals(t *testing.T) {
+	fs := vfs.NewMem()
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	envs := tally.History(2, 20)
+	conformance.Fold(t, s, envs)
+	t.Run("a cancelled call", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := s.Checkpoint(ctx, "cancelled"); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := fs.Stat("cancelled"); err == nil {
+			t.Error("a directory is left")
+		}
+	})
+	t.Run("a directory that is there", func(t *testing.T) {
+		if err := fs.MkdirAll("taken/kept", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Checkpoint(t.Context(), "taken"); err == nil {
+			t.Error("no error")
+		}
+		if _, err := fs.Stat("taken/kept"); err != nil {
+			t.Errorf("what was there: %v", err)
+		}
+	})
+	t.Run("a closed store", func(t *testing.T) {
+		conformance.Close(t, s)
+		if _, err := s.Checkpoint(t.Context(), "closed"); !errors.Is(err, projections.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("a store for reading only", func(t *testing.T) {
+		c := openCopy(t, fs, "data", true)
+		defer conformance.Close(t, c)
+		if _, err := c.Checkpoint(t.Context(), "read"); err == nil {
+			t.Error("no error")
+		}
+	})
+}
+
+func TestCheckpointOfAnEmptyStore(t *testing.T) {
+	fs := vfs.NewMem()
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	cursor, err := s.Checkpoint(t.Context(), "copy/tally/000001")
+	if err != nil || cursor != (events.Cursor{}) {
+		t.Fatalf("%+v, %v", cursor, err)
+	}
+	c := openCopy(t, fs, "copy", false)
+	defer conformance.Close(t, c)
+	envs := tally.History(2, 20)
+	conformance.Fold(t, c, envs)
+	conformance.RowsOf(t, c).MustEqual(t, straight(t, envs), "a fold into a copy of nothing")
+}

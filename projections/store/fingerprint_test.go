@@ -1,0 +1,71 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+func TestFingerprint(t *testing.T) {
+	kinds := tally.New().Kinds()
+	base := tally.Variant{Tally: tally.New(), FoldVersion: 1, ReadKinds: kinds, FoldSettings: map[string]string{"copies": "5", "cap": "10"}}
+	for name, test := range map[string]struct {
+		change func(c *tally.Variant)
+		want   string
+	}{
+		"same": {func(*tally.Variant) {}, ""},
+		"kinds in another order": {func(c *tally.Variant) {
+			c.ReadKinds = append([]events.Kind{kinds[4]}, kinds[:4]...)
+		}, ""},
+		"version":         {func(c *tally.Variant) { c.FoldVersion = 2 }, "version was 1, is 2"},
+		"setting":         {func(c *tally.Variant) { c.FoldSettings = map[string]string{"copies": "6", "cap": "10"} }, `setting copies was "5", is "6"`},
+		"setting gone":    {func(c *tally.Variant) { c.FoldSettings = map[string]string{"copies": "5"} }, `setting cap was "10", is not set`},
+		"new setting":     {func(c *tally.Variant) { c.FoldSettings = map[string]string{"copies": "5", "cap": "10", "x": ""} }, `setting x was not set, is ""`},
+		"fewer kinds":     {func(c *tally.Variant) { c.ReadKinds = kinds[:1] }, "is user_followed"},
+		"two differences": {func(c *tally.Variant) { c.FoldVersion, c.FoldSettings = 7, nil }, `version was 1, is 7; setting cap was "10"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			opts := store.Options{FS: fs, Dir: "data", Projection: base}
+			s, err := store.Open(opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			was := s.Status().Fingerprint
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			now := base
+			test.change(&now)
+			opts.Projection = now
+			s, err = store.Open(opts)
+			if test.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if is := s.Status().Fingerprint; is != was || len(is) != 32 {
+					t.Errorf("fingerprint %s, was %s", is, was)
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !errors.Is(err, projections.ErrFingerprint) {
+				t.Fatalf("%v, want ErrFingerprint", err)
+			}
+			for _, part := range []string{test.want, "rebuilt", "tally/000001"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+		})
+	}
+}

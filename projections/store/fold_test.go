@@ -1,0 +1,207 @@
+package store_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+// TestFold runs the suite for all projections over a history with what is hard for the runtime. The golden file has
+// the rows of the runtime too.
+func TestFold(t *testing.T) {
+	n := 300
+	if testing.Short() {
+		n = 120
+	}
+	c := conformance.Case{
+		New:  newTally,
+		Tags: conformance.TagRange{First: 0xf0, Last: 0xf4},
+		Histories: []conformance.History{
+			{Name: "short", Envelopes: tally.History(1, 60)},
+			{Name: "long", Envelopes: tally.History(2, n)},
+		},
+		Golden: "testdata/tally.golden",
+	}
+	conformance.Run(t, c)
+}
+
+// TestEnvelopeIsCutOnlyWhereItIsLarge: an envelope of small events is shown whole and committed once.
+func TestEnvelopeIsCutOnlyWhereItIsLarge(t *testing.T) {
+	var list []events.Event
+	for i := range 100 {
+		list = append(list, storetest.Follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
+	}
+	for _, test := range []struct{ bytes, commits int }{{1 << 20, 1}, {16 << 10, 1}, {4 << 10, 2}} {
+		var info store.FoldInfo
+		s := storetest.OpenTally(t, store.Options{
+			Bounds:   store.Bounds{BatchBytes: test.bytes},
+			Listener: store.Listener{Folded: func(i store.FoldInfo) { info = i }},
+		})
+		if err := s.Fold(storetest.Envelopes(list)); err != nil {
+			t.Fatal(err)
+		}
+		if info.Events != 100 || info.Envelopes != 1 || (info.Commits > 1) != (test.commits > 1) {
+			t.Errorf("%d bytes a batch: %+v, want %d commits", test.bytes, info, test.commits)
+		}
+	}
+}
+
+// watched is a tally that is looked at before each event.
+type watched struct {
+	*tally.Tally
+	before func()
+}
+
+func (w *watched) Apply(ev events.Event, b *projections.Batch) error {
+	w.before()
+	return w.Tally.Apply(ev, b)
+}
+
+// TestEnvelopeIsSeenWhole: while an envelope is folded in several commits, every query sees the position before it.
+func TestEnvelopeIsSeenWhole(t *testing.T) {
+	var list []events.Event
+	for i := range 100 {
+		list = append(list, storetest.Follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
+	}
+	envs := storetest.Envelopes(storetest.One(storetest.Follow("ann", "bob")), list)
+	w := &watched{tally.New(), func() {}}
+	var commits int
+	s := storetest.OpenTally(t, store.Options{
+		Projection: w, Bounds: store.Bounds{BatchBytes: 1 << 10},
+		Listener: store.Listener{Folded: func(i store.FoldInfo) { commits = i.Commits }},
+	})
+	if err := s.Fold(envs[:1]); err != nil {
+		t.Fatal(err)
+	}
+	w.before = func() {
+		v := view(t, s)
+		count, ok, err := v.Get(tally.CountKey("ann"))
+		if err != nil || !ok || binary.BigEndian.Uint64(count) != 1 || v.Cursor() != envs[0].Cursor {
+			t.Fatalf("count %x at %d: %v", count, v.Cursor().Seq, err)
+		}
+	}
+	if err := s.Fold(envs[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if commits < 2 {
+		t.Errorf("%d commits", commits)
+	}
+}
+
+func TestFoldAnotherLog(t *testing.T) {
+	for name, change := range map[string]func(c *events.Cursor){
+		"another log":     func(c *events.Cursor) { c.Log[0]++ },
+		"an older epoch":  func(c *events.Cursor) { c.Epoch-- },
+		"without a log":   func(c *events.Cursor) { c.Log = events.LogID{} },
+		"but a new epoch": func(c *events.Cursor) { c.Epoch++ },
+	} {
+		s := storetest.OpenTally(t, store.Options{})
+		envs := storetest.Follows(2)
+		change(&envs[1].Cursor)
+		err := s.Fold(envs)
+		if name == "but a new epoch" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if !errors.Is(err, projections.ErrLog) || !errors.Is(err, projections.ErrStopped) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestFoldMissesTheEnvelopeInProgress: after a crash inside an event the log must still have it.
+func TestFoldMissesTheEnvelopeInProgress(t *testing.T) {
+	envs, fs := crashInside(t)
+	s := storetest.OpenTally(t, store.Options{FS: fs, Bounds: store.Bounds{BatchBytes: 1}})
+	if _, err := s.View(); !errors.Is(err, projections.ErrNotReady) {
+		t.Fatalf("view inside an event: %v", err)
+	}
+	if err := s.Fold(envs[2:]); !errors.Is(err, projections.ErrLog) {
+		t.Errorf("the envelope in progress was left out: %v", err)
+	}
+}
+
+// crashInside returns a log of three envelopes, and a disk where a crash has cut the second.
+func crashInside(t *testing.T) ([]*events.Envelope, store.FS) {
+	t.Helper()
+	items := make([]string, 100)
+	for i := range items {
+		items[i] = "item" + string(rune('0'+i/10)) + string(rune('0'+i%10))
+	}
+	envs := storetest.Envelopes(
+		storetest.One(storetest.Follow("ann", "bob")),
+		[]events.Event{{Kind: events.Served, User: "ann", Items: items}, storetest.Follow("ann", "dan")},
+		storetest.One(storetest.Follow("ann", "cid")))
+	broken := tally.New()
+	broken.FailAt, broken.FailSlot = envs[1].Seq(), 1
+	fs := vfs.NewCrashableMem()
+	flushed := make(chan struct{}, 1000)
+	// The rows of the event fill several memtables, so the first that is flushed ends inside it.
+	s := storetest.OpenTally(t, store.Options{
+		FS: fs, Projection: broken, Bounds: store.Bounds{BatchBytes: 1, FlushBytes: 8 << 10},
+		Listener: store.Listener{Flushed: func(store.FlushInfo) { flushed <- struct{}{} }},
+	})
+	if err := s.Fold(envs); !errors.Is(err, tally.ErrFails) {
+		t.Fatal(err)
+	}
+	<-flushed
+	return envs, fs.CrashClone(vfs.CrashCloneCfg{})
+}
+
+func TestFailingFold(t *testing.T) {
+	envs := storetest.Follows(5)
+	for name, p := range map[string]*tally.Tally{
+		"error": {Copies: 5, Chunk: 7, FailAt: envs[3].Seq()},
+		"panic": {Copies: 5, Chunk: 7, PanicAt: envs[3].Seq()},
+		"leak":  {Copies: 5, Chunk: 7, LeakAt: envs[3].Seq()},
+		"write": {Copies: 5, Chunk: 7, MisuseAt: envs[3].Seq()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told error
+			fs := vfs.NewMem()
+			s := storetest.OpenTally(t, store.Options{FS: fs, Projection: p, Listener: store.Listener{
+				StateChanged: func(_ store.State, err error) { told = err },
+			}})
+			if err := errors.Join(s.Fold(envs[:2]), s.Flush()); err != nil { // an iterator that is left open holds a table
+				t.Fatal(err)
+			}
+			err := s.Fold(envs[2:])
+			if !errors.Is(err, projections.ErrStopped) || !strings.Contains(err.Error(), "envelope 4: slot 0") {
+				t.Fatalf("%v, want it to name the event", err)
+			}
+			if st := s.Status(); st.State != store.Failed || st.Error == nil || told == nil || st.Cursor.Seq != 2 {
+				t.Errorf("%+v, listener got %v", st, told)
+			}
+			if _, err := s.View(); !errors.Is(err, projections.ErrStopped) {
+				t.Errorf("a failed store shows rows: %v", err)
+			}
+			if err := s.WaitFor(t.Context(), 1); !errors.Is(err, projections.ErrStopped) {
+				t.Errorf("wait: %v", err)
+			}
+			if err := s.Fold(envs[2:]); !errors.Is(err, projections.ErrStopped) {
+				t.Errorf("a failed store folds on: %v", err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			// Opened with a fold that is right again, it continues where it was.
+			s = storetest.OpenTally(t, store.Options{FS: fs})
+			if err := s.Fold(envs); err != nil {
+				t.Fatal(err)
+			}
+			conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "healed")
+		})
+	}
+}

@@ -1,0 +1,148 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+const tallyDir = "data/tally/000001"
+
+// storeOf makes the files of an empty store, as a release whose new stores have that format does.
+func storeOf(t *testing.T, fs store.FS, format pebble.FormatMajorVersion) {
+	t.Helper()
+	if err := fs.MkdirAll(tallyDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pebble.Open(tallyDir, &pebble.Options{
+		FS: fs, FormatMajorVersion: format, DisableWAL: true, Logger: quiet{},
+		Merger: store.EngineMerger(tally.New()),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustHaveFormat(t *testing.T, fs store.FS, dir string, want pebble.FormatMajorVersion) {
+	t.Helper()
+	got, err := store.FormatOf(fs, dir)
+	if err != nil || got.Engine != uint32(want) {
+		t.Errorf("%s has format %d, %v, want %d", dir, got.Engine, err, want)
+	}
+}
+
+// TestOpeningKeepsFormat: a store of an earlier release folds, is read, copied and opened again, and has still the format of
+// that release, until it is finalized. It folds the same rows then, and those that come after.
+func TestOpeningKeepsFormat(t *testing.T) {
+	newest := pebble.FormatMajorVersion(store.NewestFormat().Engine)
+	for _, format := range []pebble.FormatMajorVersion{
+		pebble.FormatMinSupported, pebble.FormatColumnarBlocks, pebble.FormatTableFormatV6, newest,
+	} {
+		t.Run(fmt.Sprint(format), func(t *testing.T) {
+			fs := vfs.NewMem()
+			storeOf(t, fs, format)
+			envs := tally.History(7, 300)
+			bounds := store.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}
+			want := straight(t, envs)
+			for from, to := 0, 100; from < 300; from, to = from+100, to+100 {
+				s := conformance.Open(t, fs, tally.New(), bounds)
+				conformance.Fold(t, s, envs[from:to])
+				if got := s.Status().Format; got != uint32(format) {
+					t.Errorf("the status tells format %d", got)
+				}
+				copied := fmt.Sprintf("copy-%d", to)
+				if _, err := s.Checkpoint(t.Context(), copied); err != nil {
+					t.Fatal(err)
+				}
+				mustHaveFormat(t, fs, copied, format)
+				conformance.Close(t, s)
+				mustHaveFormat(t, fs, tallyDir, format)
+			}
+			list := []projections.Projection{tally.New()}
+			for _, look := range []bool{true, false, false} {
+				done, err := store.FinalizeFormat(fs, "data", list, look)
+				if err != nil || len(done) != 1 || done[0].To != uint32(newest) || done[0].Name != "tally" || done[0].Generation != 1 {
+					t.Fatalf("%+v, %v", done, err)
+				}
+				if look {
+					mustHaveFormat(t, fs, tallyDir, format)
+				}
+			}
+			mustHaveFormat(t, fs, tallyDir, newest)
+			s := conformance.Open(t, fs, tally.New(), bounds)
+			conformance.RowsOf(t, s).MustEqual(t, want, "finalized")
+			more := tally.History(7, 400)
+			conformance.Fold(t, s, more[300:])
+			conformance.RowsOf(t, s).MustEqual(t, straight(t, append(envs, more[300:]...)), "folded on")
+			conformance.Close(t, s)
+			mustHaveFormat(t, fs, tallyDir, newest)
+		})
+	}
+}
+
+// TestNewStoresHavePinnedFormat: what this release makes, a previous one can open. Raise the first number only when the release
+// before knows it, and the second with the storage engine; docs/upgrading.md has both.
+func TestNewStoresHavePinnedFormat(t *testing.T) {
+	if made, newest := store.Format().Engine, store.NewestFormat().Engine; made != 21 || newest != 24 {
+		t.Errorf("new stores have format %d, the newest is %d", made, newest)
+	}
+	fs := vfs.NewMem()
+	s := conformance.Open(t, fs, tally.New(), store.Bounds{})
+	conformance.Close(t, s)
+	mustHaveFormat(t, fs, tallyDir, pebble.FormatMajorVersion(store.Format().Engine))
+}
+
+// TestFinalizeAllOrNothing: a store that is open keeps every other from being moved, and says so.
+func TestFinalizeAllOrNothing(t *testing.T) {
+	fs := vfs.NewMem()
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := store.FinalizeFormat(fs, "data", []projections.Projection{tally.New()}, false)
+	if !errors.Is(err, projections.ErrInUse) {
+		t.Errorf("finalized under a store that is open: %v", err)
+	}
+	mustHaveFormat(t, fs, tallyDir, pebble.FormatMajorVersion(store.Format().Engine))
+}
+
+// TestFormatOfLaterRelease: a store that a later release has finalized is refused by a text that says what to do, and is not
+// taken for an empty one.
+func TestFormatOfLaterRelease(t *testing.T) {
+	fs := vfs.NewMem()
+	storeOf(t, fs, pebble.FormatNewest)
+	names, err := fs.List(tallyDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "marker.format-version.") {
+			later := strings.TrimSuffix(name, pebble.FormatNewest.String()) + "099"
+			if err := fs.Rename(fs.PathJoin(tallyDir, name), fs.PathJoin(tallyDir, later)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, readOnly := range []bool{false, true} {
+		s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New(), ReadOnly: readOnly})
+		if !errors.Is(err, projections.ErrFormat) || !strings.Contains(err.Error(), "finalize-upgrade") {
+			t.Errorf("read only %v: %v, %v", readOnly, s, err)
+		}
+	}
+	if _, err := store.FinalizeFormat(fs, "data", []projections.Projection{tally.New()}, false); !errors.Is(err, projections.ErrFormat) {
+		t.Errorf("finalize: %v", err)
+	}
+}

@@ -1,0 +1,32 @@
+package store_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+)
+
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	if os.Getenv(alone) != "" {
+		os.Exit(m.Run())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// alone is set in a process that runs a single test, after which goroutines may be left.
+const alone = "SKEIN_TEST_ALONE"
+
+func newTally() projections.Projection { return tally.New() }
+
+func straight(t testing.TB, envs []*events.Envelope) conformance.Rows {
+	t.Helper()
+	return conformance.Straight(t, tally.New(), envs)
+}

@@ -1,0 +1,294 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// joining is a merger in which every group and every order shows: it joins values end to end.
+var joining = &projections.Merger{
+	Name: "join",
+	Merge: func(dst, _ []byte, values [][]byte) ([]byte, error) {
+		return append(dst, bytes.Join(values, nil)...), nil
+	},
+}
+
+// merging is a projection that merges the item of every play into the row of its user, with names that tests choose.
+type merging struct {
+	merger string
+	do     func(ev events.Event, b *projections.Batch)
+}
+
+func (*merging) Name() string         { return "merging" }
+func (*merging) Version() uint32      { return 1 }
+func (*merging) Kinds() []events.Kind { return []events.Kind{events.Played} }
+
+func (*merging) Route(_ *events.Event, to *events.Partitions) { to.AddAll() }
+
+func (p *merging) Merger() projections.Merger {
+	return projections.Merger{Name: p.merger, Merge: func(dst, key []byte, values [][]byte) ([]byte, error) {
+		if bytes.Contains(bytes.Join(values, nil), []byte("bad")) {
+			return dst, errors.New("a bad value")
+		}
+		return joining.Merge(dst, key, values)
+	}}
+}
+
+func (p *merging) Apply(ev events.Event, b *projections.Batch) error {
+	p.do(ev, b)
+	return nil
+}
+
+func mergeKey(user string) []byte {
+	return events.AppendID(projections.AppendPrefix(nil, events.ShardOf(user), 0xf0), user)
+}
+
+func mergeItem(ev events.Event, b *projections.Batch) {
+	b.Merge(mergeKey(ev.User), []byte(ev.Item+" "))
+}
+
+func foldPlays(t *testing.T, s *Store, first uint64, items ...string) error {
+	t.Helper()
+	for i, item := range items {
+		seq := first + uint64(i)
+		err := s.Fold([]*events.Envelope{{
+			Events: []events.Event{{Kind: events.Played, Seq: seq, Time: events.Micros(seq), User: "ann", Item: item}},
+			Kinds:  events.Kinds(events.Played), Cursor: events.Cursor{Seq: seq, LastTime: events.Micros(seq)},
+		}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func openMerging(t *testing.T, fs FS, p projections.Projection) *Store {
+	t.Helper()
+	s, err := Open(Options{FS: fs, Dir: "data", Projection: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// TestMergeOverRestarts: what is merged is found in memtables, in tables, and after a restart.
+func TestMergeOverRestarts(t *testing.T) {
+	fs := vfs.NewMem()
+	s := openMerging(t, fs, &merging{"one", mergeItem})
+	if err := foldPlays(t, s, 1, "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := foldPlays(t, s, 3, "c"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openMerging(t, fs, &merging{"one", mergeItem})
+	if err := foldPlays(t, s, 4, "d"); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value, ok, err := v.Get(mergeKey("ann")); err != nil || !ok || string(value) != "a b c d " {
+		t.Errorf("%q %v %v", value, ok, err)
+	}
+	if err := errors.Join(v.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	// Rows that were merged in another way are not taken for ours.
+	if s, err := Open(Options{FS: fs, Dir: "data", Projection: &merging{"two", mergeItem}}); err == nil {
+		_ = s.Close()
+		t.Error("a store opens with another merger")
+	}
+}
+
+// TestMergeFails: a value that cannot be merged is an impossible row. It stops the projection or fails the read, and is
+// never left out.
+func TestMergeFails(t *testing.T) {
+	s := openMerging(t, vfs.NewMem(), &merging{"one", mergeItem})
+	if err := foldPlays(t, s, 1, "bad"); err != nil {
+		t.Fatal(err)
+	}
+	if err := foldPlays(t, s, 2, "good"); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := v.Get(mergeKey("ann")); ok || !errors.Is(err, projections.ErrCorrupt) {
+		t.Errorf("%v %v", ok, err)
+	}
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMisuseOfMergeAndRanges(t *testing.T) {
+	key := mergeKey("ann")
+	for name, test := range map[string]struct {
+		do   func(ev events.Event, b *projections.Batch)
+		want string
+	}{
+		"runtime key":     {func(_ events.Event, b *projections.Batch) { b.Merge([]byte{0, 0, 1, 2}, nil) }, "a key without shard and tag, or with a tag of the runtime"},
+		"runtime range":   {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 1}, []byte{0, 0, 2}) }, "a key without shard and tag, or with a tag of the runtime"},
+		"two tags":        {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf2}) }, "a range that is none, or that has rows of several tags"},
+		"backwards":       {func(_ events.Event, b *projections.Batch) { b.DeleteRange(append(key, 1), key) }, "a range that is none, or that has rows of several tags"},
+		"whole tag":       {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf1}) }, ""},
+		"while iterating": {func(_ events.Event, b *projections.Batch) { it := b.Iter(nil, nil); b.Merge(key, nil); _ = it.Close() }, "a row was written while an iterator was open"},
+	} {
+		s := openMerging(t, vfs.NewMem(), &merging{"one", test.do})
+		if err := foldPlays(t, s, 1, "a"); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+	// Without a merger nothing can be merged.
+	type unmerging struct{ projections.Projection }
+	s := openMerging(t, vfs.NewMem(), unmerging{&merging{"one", mergeItem}})
+	if err := foldPlays(t, s, 1, "a"); err == nil || !strings.Contains(err.Error(), "a fold merges without having a merger") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestMergeAndDelete: what is merged, set, deleted, and deleted by ranges in one batch and in several is what it would be
+// one after the other.
+func TestMergeAndDelete(t *testing.T) {
+	prefix := projections.AppendPrefix(nil, events.ShardOf("ann"), 0xf0)
+	do := func(ev events.Event, b *projections.Batch) {
+		switch key := mergeKey("ann"); ev.Item {
+		case "delete":
+			b.Delete(key)
+		case "range":
+			b.DeleteRange(prefix, projections.PrefixEnd(prefix))
+		case "set":
+			b.Set(key, []byte("set "))
+		case "read":
+			_, _, _ = b.Get(key)
+		default:
+			b.Merge(key, []byte(ev.Item+" "))
+		}
+	}
+	for _, test := range []struct{ items, want string }{
+		{"a b c", "a b c "},
+		{"a read b", "a b "},
+		{"a set b", "set b "},
+		{"a delete b c", "b c "},
+		{"a delete", ""},
+		{"a b range", ""},
+		{"a b range c", "c "},
+		{"set range c read d", "c d "},
+		{"range a range b delete range c", "c "},
+		{"read a read range read b", "b "},
+		{"set delete a range set a", "set a "},
+	} {
+		for _, bounds := range []Bounds{{}, {BatchBytes: 1}, {BatchBytes: 1, KeepBytes: 1}, {BatchBytes: 1, FlushBytes: 4 << 10}} {
+			for _, together := range []bool{true, false} {
+				fs := vfs.NewMem()
+				s, err := Open(Options{FS: fs, Dir: "data", Projection: &merging{"one", do}, Bounds: bounds})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var envs []*events.Envelope
+				for i, item := range strings.Fields(test.items) {
+					seq := uint64(i + 1)
+					envs = append(envs, &events.Envelope{
+						Events: []events.Event{{Kind: events.Played, Seq: seq, Time: events.Micros(seq), User: "ann", Item: item}},
+						Kinds:  events.Kinds(events.Played), Cursor: events.Cursor{Seq: seq, LastTime: events.Micros(seq)},
+					})
+				}
+				if together {
+					err = s.Fold(envs)
+				}
+				for i := range envs {
+					if !together && err == nil {
+						err = errors.Join(s.Fold(envs[i:i+1]), s.Flush())
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, err := s.View()
+				if err != nil {
+					t.Fatal(err)
+				}
+				value, ok, err := v.Get(mergeKey("ann"))
+				if err != nil || ok != (test.want != "") || string(value) != test.want {
+					t.Errorf("%s, %+v, in one batch %v: %q %v %v, want %q", test.items, bounds, together, value, ok, err, test.want)
+				}
+				if err := errors.Join(v.Close(), s.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// TestDeletedRangeIsSeenLater: a view from before a range was deleted has the rows, one from after it has not, nor has the
+// store when it is opened again.
+func TestDeletedRangeIsSeenLater(t *testing.T) {
+	fs := vfs.NewMem()
+	prefix := projections.AppendPrefix(nil, events.ShardOf("ann"), 0xf0)
+	do := func(ev events.Event, b *projections.Batch) {
+		if ev.Item == "range" {
+			b.DeleteRange(prefix, projections.PrefixEnd(prefix))
+			return
+		}
+		mergeItem(ev, b)
+	}
+	s := openMerging(t, fs, &merging{"one", do})
+	if err := errors.Join(foldPlays(t, s, 1, "a", "b"), s.Flush(), foldPlays(t, s, 3, "c")); err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(foldPlays(t, s, 4, "range"), s.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	has := func(s *Store, want bool) {
+		t.Helper()
+		v, err := s.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if value, ok, err := v.Get(mergeKey("ann")); err != nil || ok != want {
+			t.Errorf("%q %v %v", value, ok, err)
+		}
+		if err := v.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if value, ok, err := before.Get(mergeKey("ann")); err != nil || !ok || string(value) != "a b c " {
+		t.Errorf("%q %v %v", value, ok, err)
+	}
+	has(s, false)
+	if err := errors.Join(before.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	has(openMerging(t, fs, &merging{"one", do}), false)
+}
+
+func TestEngineMerger(t *testing.T) {
+	if m := EngineMerger(&merging{"one", mergeItem}); m == nil || m.Name != "skein.one" {
+		t.Errorf("merged by %+v", m)
+	}
+	type unmerging struct{ projections.Projection }
+	if m := EngineMerger(unmerging{&merging{"one", mergeItem}}); m != nil {
+		t.Errorf("without a merger, merged by %s", m.Name)
+	}
+}

@@ -1,0 +1,58 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+// careless is a tally that delivers every event to the partition of "ann".
+type careless struct{ *tally.Tally }
+
+func (careless) Route(_ *events.Event, to *events.Partitions) { to.AddHome("ann") }
+
+// TestNotHeld: a fold that writes a row of a home that is not held stops.
+func TestNotHeld(t *testing.T) {
+	var ann events.Partitions
+	ann.AddHome("ann")
+	s := storetest.OpenTally(t, store.Options{FS: vfs.NewMem(), Projection: careless{tally.New()}, Partitions: &ann})
+	defer conformance.Close(t, s)
+	follow := func(user string) []events.Event {
+		return []events.Event{{Kind: events.UserFollowed, User: user, Peer: "dee"}}
+	}
+	envs := storetest.Envelopes(follow("ann"), follow("bob"))
+	if err := s.Fold(envs[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Fold(envs[1:]); err == nil || !strings.Contains(err.Error(), "a home that is not held") {
+		t.Errorf("a row of bob is written where ann is held: %v", err)
+	}
+}
+
+// TestOtherPartitions: a store is not opened as one of other partitions.
+func TestOtherPartitions(t *testing.T) {
+	fs := vfs.NewMem()
+	var ann events.Partitions
+	ann.AddHome("ann")
+	conformance.Close(t, storetest.OpenTally(t, store.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
+	conformance.Close(t, storetest.OpenTally(t, store.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
+	_, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New()})
+	if !errors.Is(err, projections.ErrPartial) {
+		t.Errorf("%v", err)
+	}
+	var bob events.Partitions
+	bob.AddHome("bob")
+	_, err = store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New(), Partitions: &bob})
+	if err == nil || !strings.Contains(err.Error(), "the set of partitions was "+ann.String()+", is "+bob.String()) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,270 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+// TestDiskFails: a disk that fails stops the projection for those who fold, read and wait, and the store can still be
+// closed. The disk then has a prefix of the log.
+func TestDiskFails(t *testing.T) {
+	for name, hits := range map[string]func(op errorfs.Op) bool{
+		"create": func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") },
+		"write":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".sst") },
+		"sync": func(op errorfs.Op) bool {
+			return op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, ".sst")
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testDiskFails(t, hits) })
+	}
+}
+
+// TestManifestFails: where Pebble itself cannot continue, the process does. It leaves goroutines, so it has a process of
+// its own.
+func TestManifestFails(t *testing.T) {
+	if os.Getenv(alone) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestManifestFails$", "-test.v")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestManifestFails/sync") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	for name, kind := range map[string]errorfs.OpKind{"write": errorfs.OpFileWrite, "sync": errorfs.OpFileSync} {
+		t.Run(name, func(t *testing.T) {
+			testDiskFails(t, func(op errorfs.Op) bool { return op.Kind == kind && strings.Contains(op.Path, "MANIFEST") })
+		})
+	}
+}
+
+// TestOpeningFails: an opening that fails, also behind the back of who opens, ends and says so, and the next one finds all that was
+// there. What Pebble holds then is given up, so this too has a process of its own.
+func TestOpeningFails(t *testing.T) {
+	if os.Getenv(alone) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOpeningFails$", "-test.v", "-test.timeout=1m")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestOpeningFails") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	envs := tally.History(3, 200)
+	var broken atomic.Bool
+	var left atomic.Int64
+	for writes := int64(0); ; writes++ {
+		disk := vfs.NewMem()
+		fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if broken.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpFileClose && left.Add(-1) < 0 {
+				switch op.Kind {
+				case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSyncData, errorfs.OpFilePreallocate: // as of a full disk
+					return errorfs.ErrInjected
+				}
+			}
+			return nil
+		}))
+		s := storetest.OpenTally(t, store.Options{FS: fs})
+		conformance.Fold(t, s, envs[:50])
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		left.Store(writes)
+		broken.Store(true)
+		s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New()})
+		broken.Store(false)
+		if err == nil {
+			t.Logf("an opening makes %d changes", writes)
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if writes < 5 {
+				t.Error("nothing was hit")
+			}
+			return
+		}
+		s = storetest.OpenTally(t, store.Options{FS: copied(t, disk)})
+		conformance.Fold(t, s, envs)
+		conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "healed")
+	}
+}
+
+func testDiskFails(t *testing.T, hits func(op errorfs.Op) bool) {
+	envs := tally.History(3, 400)
+	disk := vfs.NewCrashableMem()
+	var broken atomic.Bool
+	fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && hits(op) {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	s := storetest.OpenTally(t, store.Options{FS: fs, Bounds: store.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}})
+	conformance.Fold(t, s, envs[:50])
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error)
+	go func() { waited <- s.WaitFor(t.Context(), 1<<40) }()
+	broken.Store(true)
+	var err error
+	for i := 50; i < len(envs) && err == nil; i++ {
+		err = s.Fold(envs[i : i+1])
+	}
+	if err == nil {
+		err = s.Flush()
+	}
+	if !errors.Is(err, projections.ErrStopped) || errors.Is(err, projections.ErrClosed) {
+		t.Fatalf("fold: %v", err)
+	}
+	if err := <-waited; !errors.Is(err, projections.ErrStopped) {
+		t.Errorf("wait: %v", err)
+	}
+	if st := s.Status(); st.State != store.Failed || !strings.Contains(fmt.Sprint(st.Error), "injected error") {
+		t.Errorf("%+v", st)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	s = storetest.OpenTally(t, store.Options{FS: disk.CrashClone(vfs.CrashCloneCfg{})})
+	if c := s.Cursor(); c.Seq < envs[49].Seq() {
+		t.Errorf("at %d, %d was flushed", c.Seq, envs[49].Seq())
+	}
+	conformance.Fold(t, s, envs)
+	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "healed")
+}
+
+// TestCorruptTable: rows that cannot be read stop the projection (I11).
+func TestCorruptTable(t *testing.T) {
+	disk := vfs.NewMem()
+	s := storetest.OpenTally(t, store.Options{FS: disk})
+	conformance.Fold(t, s, tally.History(3, 200))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := disk.List(s.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".sst") {
+			continue
+		}
+		data, err := disk.UnsafeGetFileDataBuffer(disk.PathJoin(s.Dir(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range min(len(data)/2, 600) {
+			data[i] ^= 0x55
+		}
+	}
+	s, err = store.Open(store.Options{FS: disk, Dir: "data", Projection: tally.New()})
+	if err == nil {
+		err = s.Fold(tally.History(3, 300))
+		if !errors.Is(err, projections.ErrStopped) {
+			t.Errorf("folds on over a corrupt table: %v", err)
+		}
+		err = s.Close()
+		if err != nil {
+			t.Errorf("close: %v", err)
+		}
+		return
+	}
+	t.Logf("refused: %v", err)
+}
+
+// TestCompactionsWait: opening a store does not wait for compactions that are due, and they begin with the next flush. A store that is so
+// full that a fold would wait for them folds too.
+func TestCompactionsWait(t *testing.T) {
+	envs := tally.History(3, 60)
+	for _, flushes := range []int{5, 40} {
+		fs := vfs.NewMem()
+		s := storetest.OpenTally(t, store.Options{FS: fs})
+		conformance.Fold(t, s, envs[:50])
+		row := conformance.RowsOf(t, s)[0]
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		damage(t, fs, func(db *pebble.DB) (err error) { // the same row again, in one table after the other
+			for range flushes {
+				err = errors.Join(err, db.Set(row.Key, row.Value, pebble.NoSync), db.Flush())
+			}
+			return err
+		})
+		compacted := make(chan struct{}, 1)
+		s = storetest.OpenTally(t, store.Options{FS: fs, Listener: store.Listener{Compacted: func(store.FlushInfo) {
+			select {
+			case compacted <- struct{}{}:
+			default:
+			}
+		}}})
+		if e, _ := s.Engine(); flushes == 5 && (e.Compactions != 0 || e.Sublevels < flushes) {
+			t.Errorf("when it is open: %+v", e)
+		}
+		conformance.Fold(t, s, envs)
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		<-compacted
+		conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "compacted")
+	}
+}
+
+// TestStoreInUse: a store that is open is not opened again, and the error says so.
+func TestStoreInUse(t *testing.T) {
+	opts := store.Options{Dir: t.TempDir(), Projection: tally.New()}
+	s, err := store.Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Projection = tally.New()
+	if _, err := store.Open(opts); !errors.Is(err, projections.ErrInUse) || !strings.Contains(err.Error(), opts.Dir) {
+		t.Errorf("opened twice: %v", err)
+	}
+	conformance.Close(t, s)
+}
+
+// TestOnDisk runs the store on a real disk, with a cache that it shares.
+func TestOnDisk(t *testing.T) {
+	cache := store.NewCache(1 << 20)
+	defer cache.Unref()
+	envs := tally.History(8, 300)
+	opts := store.Options{Dir: t.TempDir(), Projection: tally.New(), Cache: cache}
+	for i := 0; i < len(envs); i += 100 {
+		s, err := store.Open(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conformance.Fold(t, s, envs[:i+100])
+		if i == 200 {
+			conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "on disk")
+		}
+		if st := s.Status(); st.DiskBytes == 0 || st.Generation != 1 {
+			t.Errorf("%+v", st)
+		}
+		conformance.Close(t, s)
+	}
+}
+
+// copied is a copy of a disk, which no lock of this process is on.
+func copied(t *testing.T, disk vfs.FS) vfs.FS {
+	t.Helper()
+	fs := vfs.NewMem()
+	if ok, err := vfs.Clone(disk, fs, "data", "data"); !ok || err != nil {
+		t.Fatal(err)
+	}
+	return fs
+}

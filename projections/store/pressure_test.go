@@ -1,0 +1,28 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// TestCloseUnderPressure: a store that waits for the disk when it is closed keeps what it has folded, and is closed without an
+// error.
+func TestCloseUnderPressure(t *testing.T) {
+	fs := vfs.NewMem()
+	s := openMerging(t, fs, &merging{"one", mergeItem})
+	if err := foldPlays(t, s, 1, "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	s.folding.Lock()
+	s.opts.Bounds.FlushBytes = 0 // any memtable is too much
+	s.fold.unsaved = 1           // a position is left to be written
+	s.folding.Unlock()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openMerging(t, fs, &merging{"one", mergeItem})
+	if got := s.Cursor().Seq; got != 2 {
+		t.Errorf("the store goes on after %d, not after 2", got)
+	}
+}

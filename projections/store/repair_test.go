@@ -1,0 +1,310 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+// damage changes the files of a closed store of a tally, and compacts nothing.
+func damage(t testing.TB, fs vfs.FS, change func(db *pebble.DB) error) {
+	t.Helper()
+	db, err := pebble.Open("data/tally/000001", &pebble.Options{
+		FS: fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{}, DisableAutomaticCompactions: true,
+		L0StopWritesThreshold: 1 << 10,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(change(db), db.Flush(), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// quiet logs nothing.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)              {}
+func (quiet) Errorf(string, ...any)             {}
+func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// healAll makes rows what they should be, and returns how many it changed.
+func healAll(t testing.TB, s *store.Store, want conformance.Rows) (n int, err error) {
+	err = s.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
+		should := map[string][]byte{}
+		for _, r := range want {
+			should[string(r.Key)] = r.Value
+		}
+		it := rows.Iter(nil, nil)
+		for it.Next() {
+			value, ok := should[string(it.Key())]
+			delete(should, string(it.Key()))
+			switch {
+			case !store.Repairable(it.Key()) || ok && bytes.Equal(value, it.Value()):
+			case ok:
+				m.Set(it.Key(), value)
+			default:
+				m.Delete(it.Key())
+			}
+		}
+		for key, value := range should {
+			m.Set([]byte(key), value)
+		}
+		n = m.Len()
+		return it.Close()
+	})
+	return n, err
+}
+
+func damageSome(t testing.TB, fs vfs.FS) {
+	t.Helper()
+	damage(t, fs, func(db *pebble.DB) error {
+		return errors.Join(
+			db.Delete(tally.CountKey("ann"), nil),
+			db.Set(tally.CountKey("bob"), make([]byte, 8), nil),
+			db.Set(tally.CountKey("nobody"), []byte("?"), nil),
+			db.Set([]byte{7}, []byte("no key"), nil),
+			db.Delete([]byte("\xff\xff\x03"+string([]byte{byte(events.UserFollowed)})+"old"), nil), // the highest offset of a source
+			db.Set([]byte("\xff\xff\x05"), make([]byte, 8), nil),
+		)
+	})
+}
+
+// TestRepair: rows that were damaged are healed in a store that folds on, and what it had in memory of them is forgotten.
+func TestRepair(t *testing.T) {
+	envs := tally.History(13, 400)
+	fs := vfs.NewMem()
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	conformance.Fold(t, s, envs[:200])
+	conformance.Close(t, s)
+	damageSome(t, fs)
+	s = storetest.OpenTally(t, store.Options{FS: fs})
+	want := straight(t, envs[:200])
+	heard, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.Cursor()
+	n, err := healAll(t, s, want)
+	if err != nil || n != 6 {
+		t.Errorf("%d rows were repaired, %v", n, err)
+	}
+	if v := s.Cursor(); v != before {
+		t.Error("a repair moves the position to", v.Seq)
+	}
+	if _, ok, _ := heard.Get(tally.CountKey("ann")); ok {
+		t.Error("a view that was open has changed")
+	}
+	if err := heard.Close(); err != nil {
+		t.Error(err)
+	}
+	conformance.RowsOf(t, s).MustEqual(t, want, "after the repair")
+	conformance.Fold(t, s, envs[200:])
+	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "after folding on")
+	if n, err = healAll(t, s, straight(t, envs)); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+}
+
+// TestRepairWhatIsInMemory: a row that the fold keeps a copy of is read anew, also where the copy is right and the disk is
+// not, and where it is the other way about.
+func TestRepairWhatIsInMemory(t *testing.T) {
+	envs := storetest.Envelopes(
+		storetest.One(storetest.Follow("ann", "bob")), storetest.One(storetest.Follow("ann", "cid")), storetest.One(storetest.Follow("ann", "dan")),
+		storetest.One(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 5}),
+		storetest.One(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 6}),
+		storetest.One(storetest.Follow("ann", "eve")), storetest.One(storetest.Follow("zoe", "eve")),
+	)
+	s := storetest.OpenTally(t, store.Options{})
+	conformance.Fold(t, s, envs[:3])
+	// The count and the offset are wrong on purpose: what is folded next shows whether the fold has read them.
+	repair := func(heal func(m *store.Repair)) error {
+		return s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *store.Repair) error {
+			heal(m)
+			return nil
+		})
+	}
+	if err := repair(func(m *store.Repair) {
+		m.Set(tally.CountKey("ann"), []byte{0, 0, 0, 0, 0, 0, 0, 40})
+		m.Set(tally.CountKey("zoe"), []byte{0, 0, 0, 0, 0, 0, 0, 40})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Fold(t, s, envs[3:4])
+	if err := repair(func(m *store.Repair) {
+		m.Set([]byte("\xff\xff\x03"+string([]byte{byte(events.Played)})+"old"), []byte{0, 0, 0, 0, 0, 0, 0, 9})
+		m.Set([]byte("\xff\xff\x05"), []byte{0, 0, 0, 0, 0, 0, 0, 3})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.Status(); st.Rejects != 3 {
+		t.Error(st.Rejects, "rejects")
+	}
+	conformance.Fold(t, s, envs[4:])
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	for _, user := range []string{"ann", "zoe"} {
+		if count, _, err := v.Get(tally.CountKey(user)); err != nil || count[7] != 41 {
+			t.Error("count of", user, count, err)
+		}
+	}
+	plays, _, err := v.Get([]byte("\xff\xff\x05"))
+	if err != nil || plays[7] != 3 {
+		t.Error("rejects", plays, err)
+	}
+	for _, row := range rowsOfTag(t, v, 0xf2) {
+		if row.Value[7] != 1 {
+			t.Errorf("a backfill below the highest offset was counted: %x", row.Value)
+		}
+	}
+}
+
+func rowsOfTag(t testing.TB, r projections.Reader, tag byte) (rows conformance.Rows) {
+	t.Helper()
+	it := r.Iter(nil, nil)
+	for it.Next() {
+		if it.Key()[2] == tag {
+			rows = append(rows, conformance.Row{Key: append([]byte{}, it.Key()...), Value: append([]byte{}, it.Value()...)})
+		}
+	}
+	if err := it.Close(); err != nil || len(rows) == 0 {
+		t.Error("no rows of the tag", err)
+	}
+	return rows
+}
+
+func TestRepairRefuses(t *testing.T) {
+	fs := vfs.NewMem()
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	conformance.Fold(t, s, storetest.Follows(3))
+	before := conformance.RowsOf(t, s)
+	for _, key := range []string{"\xff\xff\x00", "\xff\xff\x01", "\xff\xff\x02"} {
+		err := s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *store.Repair) error {
+			m.Set(tally.CountKey("ann"), []byte{1})
+			m.Set([]byte(key), []byte{1})
+			return nil
+		})
+		if err == nil {
+			t.Errorf("row %x was repaired", key)
+		}
+	}
+	failed := errors.New("no")
+	err := s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *store.Repair) error {
+		m.Set(tally.CountKey("ann"), []byte{1})
+		return failed
+	})
+	if !errors.Is(err, failed) {
+		t.Error(err)
+	}
+	conformance.RowsOf(t, s).MustEqual(t, before, "nothing may have changed")
+	conformance.Close(t, s)
+	if err := s.Repair(t.Context(), nil); !errors.Is(err, projections.ErrClosed) {
+		t.Error(err)
+	}
+	s = storetest.OpenTally(t, store.Options{FS: fs, ReadOnly: true})
+	if err := s.Repair(t.Context(), nil); !errors.Is(err, projections.ErrStopped) {
+		t.Error(err)
+	}
+}
+
+// TestPowerCutsWhileRepairing cuts the power at every write while a damaged store is repaired and folds on: what a crash
+// leaves has either all of the repair or, at the position before it, none.
+func TestPowerCutsWhileRepairing(t *testing.T) {
+	envs := tally.History(14, 60)
+	disk := vfs.NewCrashableMem()
+	s := storetest.OpenTally(t, store.Options{FS: disk})
+	conformance.Fold(t, s, envs[:30])
+	conformance.Close(t, s)
+	damageSome(t, disk)
+	s = storetest.OpenTally(t, store.Options{FS: disk})
+	damaged := conformance.RowsOf(t, s)
+	conformance.Close(t, s)
+	healed := straight(t, envs[:30])
+
+	seen := map[string]int{}
+	cuts := &cutter{t: t, disk: disk, random: rand.New(rand.NewPCG(1, 2)), check: func(crashed *vfs.MemFS) error {
+		s, err := store.Open(store.Options{FS: crashed, Dir: "data", Projection: tally.New()})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		at := conformance.After(envs, s.Cursor())
+		rows, err := conformance.FlushedRows(s)
+		if errors.Is(err, projections.ErrNotReady) { // the power was cut in the middle of an envelope
+			if err := s.Fold(envs[at : at+1]); err != nil {
+				return err
+			}
+			at++
+			rows, err = conformance.FlushedRows(s)
+		}
+		switch {
+		case err != nil:
+			return err
+		case at == 30 && rows.Diff(damaged) == "":
+			seen["before"]++
+		case rows.Diff(straight(t, envs[:at])) == "":
+			seen["after"]++
+		default:
+			return errors.New("neither before nor after: " + rows.Diff(damaged))
+		}
+		return nil
+	}}
+	s = storetest.OpenTally(t, store.Options{FS: errorfs.Wrap(disk, cuts), Bounds: store.Bounds{FlushBytes: 8 << 10}})
+	if n, err := healAll(t, s, healed); err != nil || n == 0 {
+		t.Fatal(n, err)
+	}
+	conformance.Fold(t, s, envs[30:40])
+	conformance.RowsOf(t, s)
+	conformance.Close(t, s)
+	if t.Logf("%v", seen); seen["before"] == 0 || seen["after"] == 0 {
+		t.Errorf("%v: no cut came before the repair, or none after it", seen)
+	}
+}
+
+// cutter is an injector of errors that injects none, but looks at the disk as a power cut would leave it.
+type cutter struct {
+	t     testing.TB
+	disk  *vfs.MemFS
+	check func(*vfs.MemFS) error
+
+	mu     sync.Mutex
+	random *rand.Rand
+	writes int
+	failed bool
+}
+
+func (c *cutter) String() string { return "cutter" }
+
+func (c *cutter) MaybeError(op errorfs.Op) error {
+	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writes++
+	for _, unsynced := range []int{0, 50} {
+		crashed := c.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: c.random})
+		if err := c.check(crashed); err != nil && !c.failed {
+			c.failed = true
+			c.t.Errorf("power cut at write %d (%s): %v", c.writes, op.Path, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,298 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+// start runs a store until the returned function is called, which returns what Run returned.
+func start(t *testing.T, s *store.Store, log *storetest.Log) (stop func() error) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, log.Subscribe) }()
+	var once sync.Once
+	var err error
+	stop = func() error {
+		once.Do(func() {
+			cancel()
+			err = <-done
+		})
+		return err
+	}
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+func TestFoldRun(t *testing.T) {
+	envs := tally.History(5, 400)
+	log := storetest.NewLog(envs[:200]...)
+	heard := &storetest.States{}
+	fs := vfs.NewMem()
+	opts := store.Options{FS: fs, Listener: store.Listener{StateChanged: heard.Add}}
+	s := storetest.OpenTally(t, opts)
+	if st := s.Status(); st.State != store.Starting {
+		t.Errorf("state %s before Run", st.State)
+	}
+	stop := start(t, s, log)
+	if err := s.WaitFor(t.Context(), envs[199].Seq()); err != nil {
+		t.Fatal(err)
+	}
+	for _, env := range envs[200:300] {
+		log.Append(env)
+		if err := s.WaitFor(t.Context(), env.Seq()); err != nil {
+			t.Fatal(err)
+		}
+		if c := view(t, s).Cursor(); c != env.Cursor {
+			t.Fatalf("at %+v, want %+v", c, env.Cursor)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatalf("stopped as told: %v", err)
+	}
+	if err := s.WaitFor(t.Context(), envs[399].Seq()); !errors.Is(err, projections.ErrStopped) {
+		t.Errorf("wait for what will not come: %v", err)
+	}
+	if err := s.WaitFor(t.Context(), envs[299].Seq()); err != nil {
+		t.Errorf("wait for what is there: %v", err)
+	}
+	view(t, s) // rows are shown until the store is closed
+
+	// It continues where it was, from where it was.
+	log.Append(envs[300:]...)
+	<-log.Subscribed
+	stop = start(t, s, log)
+	<-log.Subscribed
+	if err := s.WaitFor(t.Context(), envs[399].Seq()); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "followed")
+	if heard.String() != "catching_up ready stopped catching_up ready stopped" {
+		t.Errorf("states: %s", heard)
+	}
+	if log.Open != 0 || len(log.From) != 2 || log.From[0] != (events.Cursor{}) || log.From[1] != envs[299].Cursor {
+		t.Errorf("%d subscriptions open, all from %+v", log.Open, log.From)
+	}
+}
+
+func TestReadyAtOnceOnAnEmptyLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := storetest.OpenTally(t, store.Options{})
+		stop := start(t, s, storetest.NewLog())
+		synctest.Wait()
+		if st := s.Status(); st.State != store.Ready || st.Behind != 0 || st.Lag(time.Now()) != 0 {
+			t.Errorf("%+v", st)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// outrun is a reading of a log that is always longer than what was read of it.
+type outrun struct {
+	store.Subscription
+	read uint64
+	// asked is called with the last sequence that was read, before more is.
+	asked func(uint64)
+}
+
+func (o *outrun) Head() uint64 { return max(o.Subscription.Head(), 2*o.read) }
+
+func (o *outrun) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+	o.asked(o.read)
+	envs, err := o.Subscription.Next(ctx, maxBytes)
+	if len(envs) > 0 {
+		o.read = envs[len(envs)-1].Seq()
+	}
+	return envs, err
+}
+
+// TestReadyWhilePublishingOutrunsTheFold: ready is having caught up with the head as of the start, not before, and not with more.
+func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		envs := tally.History(5, 100)
+		log := storetest.NewLog(envs[:60]...)
+		s := storetest.OpenTally(t, store.Options{})
+		var seen []string
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- s.Run(ctx, func(from events.Cursor) (store.Subscription, error) {
+				sub, err := log.Subscribe(from)
+				return &outrun{Subscription: sub, asked: func(at uint64) {
+					seen = append(seen, fmt.Sprint(at, " ", s.Status().State))
+				}}, err
+			})
+		}()
+		synctest.Wait()
+		log.Append(envs[60:]...)
+		synctest.Wait()
+		if st := s.Status(); st.Behind != envs[99].Seq() {
+			t.Errorf("%d behind, at %d", st.Behind, st.Cursor.Seq)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("0 catching_up, %d catching_up, %d ready, %d ready", envs[49].Seq(), envs[59].Seq(), envs[99].Seq())
+		if got := strings.Join(seen, ", "); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+// TestNotReadyInsideAnEvent: after a crash inside an event there is nothing to show before it is finished (I3).
+func TestNotReadyInsideAnEvent(t *testing.T) {
+	envs, fs := crashInside(t)
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	log := storetest.NewLog(envs[0])
+	stop := start(t, s, log)
+	if _, err := s.View(); !errors.Is(err, projections.ErrNotReady) {
+		t.Errorf("view: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := s.WaitFor(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("wait: %v", err)
+	}
+	if st := s.Status(); st.State == store.Ready {
+		t.Errorf("%+v", st)
+	}
+	log.Append(envs[1:]...)
+	if err := s.WaitFor(t.Context(), envs[2].Seq()); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "finished")
+}
+
+// TestRunFlushesInTime: rows within a minute, a position without rows within ten, and nothing when nothing is new.
+func TestRunFlushesInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unread := storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"})
+		envs := storetest.Envelopes(storetest.One(storetest.Follow("ann", "bob")), unread, unread, storetest.One(storetest.Follow("ann", "cid")))
+		log := storetest.NewLog()
+		var flushes atomic.Int64
+		s := storetest.OpenTally(t, store.Options{Listener: store.Listener{
+			Flushed: func(store.FlushInfo) { flushes.Add(1) },
+		}})
+		stop := start(t, s, log)
+		check := func(after time.Duration, seq uint64, n int64) {
+			t.Helper()
+			time.Sleep(after) //nolint:forbidigo // the clock is synctest's
+			synctest.Wait()
+			if got, f := s.Status().Flushed.Seq, flushes.Load(); got != seq || f != n {
+				t.Errorf("position %d is on disk after %d flushes, want %d after %d", got, f, seq, n)
+			}
+		}
+		check(61*time.Second, 0, 1) // the fingerprint
+		check(time.Hour, 0, 1)
+		log.Append(envs[0])
+		check(59*time.Second, 0, 1)
+		check(2*time.Second, 1, 2)
+		log.Append(envs[1])
+		check(5*time.Minute, 1, 2)
+		log.Append(envs[2])
+		check(6*time.Minute, 3, 3)
+		check(time.Hour, 3, 3)
+		log.Append(envs[3])
+		check(2*time.Minute, 4, 4)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestPositionIsFlushedByCount: many envelopes without a row for this store do not wait for the time.
+func TestPositionIsFlushedByCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unread := storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"})
+		envs := storetest.Envelopes(unread, unread, unread, unread, unread)
+		log := storetest.NewLog(envs...)
+		s := storetest.OpenTally(t, store.Options{Bounds: store.Bounds{FlushEnvelopes: 3, FlushEvery: time.Second}})
+		stop := start(t, s, log)
+		time.Sleep(3 * time.Second) //nolint:forbidigo // the clock is synctest's
+		synctest.Wait()
+		log.Append(storetest.Envelopes(unread, unread, unread, unread, unread, unread)[5]) // to look again
+		synctest.Wait()
+		if got := s.Status().Flushed.Seq; got != 5 {
+			t.Errorf("position %d is on disk", got)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestRunFails(t *testing.T) {
+	boom := errors.New("boom")
+	envs := storetest.Follows(4)
+	for name, test := range map[string]struct {
+		sabotage func(p *tally.Tally, l *storetest.Log)
+		want     error
+		seq      uint64
+	}{
+		"fold":      {func(p *tally.Tally, _ *storetest.Log) { p.FailAt = 3 }, tally.ErrFails, 2},
+		"subscribe": {func(_ *tally.Tally, l *storetest.Log) { l.Err = boom }, boom, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, log := tally.New(), storetest.NewLog(envs...)
+			log.Most = 1
+			test.sabotage(p, log)
+			s := storetest.OpenTally(t, store.Options{Projection: p})
+			err := s.Run(t.Context(), log.Subscribe)
+			if !errors.Is(err, test.want) || !errors.Is(err, projections.ErrStopped) {
+				t.Fatalf("%v, want %v", err, test.want)
+			}
+			if err := s.WaitFor(t.Context(), 4); !errors.Is(err, test.want) {
+				t.Errorf("wait: %v", err)
+			}
+			st := s.Status()
+			if st.State != store.Failed || !errors.Is(st.Error, test.want) || st.Cursor.Seq != test.seq || log.Open != 0 {
+				t.Errorf("%+v, %d subscriptions open", st, log.Open)
+			}
+		})
+	}
+}
+
+// TestRunFailsWhileWaiting: a log that fails under a quiet projection stops it and all who wait for it.
+func TestRunFailsWhileWaiting(t *testing.T) {
+	boom := errors.New("boom")
+	log := storetest.NewLog(storetest.Follows(1)...)
+	s := storetest.OpenTally(t, store.Options{})
+	done := make(chan error)
+	go func() { done <- s.Run(t.Context(), log.Subscribe) }()
+	waited := make(chan error)
+	go func() { waited <- s.WaitFor(t.Context(), 2) }()
+	if err := s.WaitFor(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	log.Fail(boom)
+	if err := <-done; !errors.Is(err, boom) {
+		t.Errorf("run: %v", err)
+	}
+	if err := <-waited; !errors.Is(err, boom) {
+		t.Errorf("wait: %v", err)
+	}
+}

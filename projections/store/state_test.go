@@ -1,0 +1,79 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+func TestWaitFor(t *testing.T) {
+	envs := storetest.Follows(40)
+	s := storetest.OpenTally(t, store.Options{})
+	if err := s.WaitFor(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	cancelled, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i, env := range envs {
+		for range 3 {
+			wg.Go(func() {
+				if err := s.WaitFor(t.Context(), env.Seq()); err != nil {
+					t.Error(err)
+				}
+				v, err := s.View()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if v.Cursor().Seq < env.Seq() {
+					t.Errorf("at %d after waiting for %d", v.Cursor().Seq, env.Seq())
+				}
+				if err := v.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Go(func() {
+			// Those who give up, in any order, do not disturb the others.
+			err := s.WaitFor(cancelled, env.Seq()+100*uint64(i%2))
+			if i%2 == 1 && !errors.Is(err, context.Canceled) {
+				t.Errorf("cancelled: %v", err)
+			}
+		})
+	}
+	for i, env := range envs {
+		if i == 20 {
+			cancel()
+		}
+		if err := s.Fold([]*events.Envelope{env}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+}
+
+func TestWaitForNoLongerThanAsked(t *testing.T) {
+	s := storetest.OpenTally(t, store.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := s.WaitFor(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	// What is there is there, also for those who are late.
+	if err := s.WaitFor(ctx, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStateNames(t *testing.T) {
+	if store.CatchingUp.String() != "catching_up" || store.State(9).String() != "state_9" {
+		t.Error(store.CatchingUp, store.State(9))
+	}
+}

@@ -1,0 +1,331 @@
+package store_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+func view(t testing.TB, s *store.Store) *projections.View {
+	t.Helper()
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return v
+}
+
+func TestReaders(t *testing.T) {
+	envs := storetest.Follows(10)
+	s := storetest.OpenTally(t, store.Options{})
+	if err := s.Fold(envs); err != nil {
+		t.Fatal(err)
+	}
+	v := view(t, s)
+	var keys [][]byte
+	all := v.Iter(nil, nil)
+	for all.Next() {
+		keys = append(keys, bytes.Clone(all.Key()))
+		value, ok, err := v.Get(all.Key())
+		if err != nil || !ok || !bytes.Equal(value, all.Value()) {
+			t.Errorf("%x: %x %v %v, the iterator has %x", all.Key(), value, ok, err, all.Value())
+		}
+	}
+	if all.Next() {
+		t.Error("a row after the last")
+	}
+	if err := errors.Join(all.Close(), all.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := v.Get([]byte("none")); ok || err != nil {
+		t.Errorf("a row that is not there: %v %v", ok, err)
+	}
+	it := v.Iter(keys[2], keys[8])
+	defer func() {
+		if err := it.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for i := 2; i < 8; i++ {
+		if !it.Next() || !bytes.Equal(it.Key(), keys[i]) {
+			t.Fatalf("row %d is %x, want %x", i, it.Key(), keys[i])
+		}
+	}
+	if it.Next() {
+		t.Error("a row at the upper bound")
+	}
+	for _, test := range []struct {
+		to   []byte
+		want []byte
+	}{{keys[5], keys[5]}, {keys[0], keys[2]}, {append(bytes.Clone(keys[5]), 0), keys[6]}, {keys[8], nil}} {
+		if ok := it.SeekGE(test.to); ok != (test.want != nil) || (ok && !bytes.Equal(it.Key(), test.want)) {
+			t.Errorf("seek %x: %v, want %x", test.to, ok, test.want)
+		}
+	}
+	if !it.SeekGE(keys[3]) || !it.Next() || !bytes.Equal(it.Key(), keys[4]) {
+		t.Error("next after seek")
+	}
+}
+
+// TestViewKeepsItsPosition: what is folded later is not seen, nor what is folded in part.
+func TestViewKeepsItsPosition(t *testing.T) {
+	envs := storetest.Follows(3)
+	s := storetest.OpenTally(t, store.Options{})
+	old := view(t, s)
+	if old.Cursor() != (events.Cursor{}) {
+		t.Errorf("an empty store is at %+v", old.Cursor())
+	}
+	for _, env := range envs {
+		if err := s.Fold([]*events.Envelope{env}); err != nil {
+			t.Fatal(err)
+		}
+		if now := view(t, s); now.Cursor() != env.Cursor {
+			t.Errorf("at %+v, want %+v", now.Cursor(), env.Cursor)
+		}
+	}
+	if it := old.Iter(projections.AppendPrefix(nil, 0, 0x10), projections.AppendPrefix(nil, projections.StoreShard, 0)); it.Next() {
+		t.Error("a view sees later rows")
+	} else if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestViewsWhileFolding: in every view the counts are the lengths of the lists (I7), whatever is folded meanwhile in
+// however many commits, and positions only rise.
+func TestViewsWhileFolding(t *testing.T) {
+	n := 3000
+	if testing.Short() {
+		n = 500
+	}
+	envs := tally.History(11, n)
+	s := storetest.OpenTally(t, store.Options{Bounds: store.Bounds{BatchBytes: 100, FlushBytes: 64 << 10}})
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			last, rounds := uint64(0), 0
+			for ; ; rounds++ {
+				seq, err := checkCounts(s)
+				if err != nil || seq < last {
+					t.Errorf("at %d after %d: %v", seq, last, err)
+					return
+				}
+				last = seq
+				select {
+				case <-done:
+					if last != envs[n-1].Seq() && rounds > 0 {
+						continue // one more round sees the end
+					}
+					return
+				default:
+				}
+			}
+		})
+	}
+	for rest := envs; len(rest) > 0; rest = rest[min(3, len(rest)):] {
+		if err := s.Fold(rest[:min(3, len(rest))]); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(done)
+	wg.Wait()
+}
+
+// checkCounts compares the count of each user with the edges that it counts, in one view.
+func checkCounts(s *store.Store) (seq uint64, err error) {
+	v, err := s.View()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	for _, user := range []string{"ann", "bob", "7", "10"} {
+		edges := tally.EdgePrefix(user)
+		it := v.Iter(edges, projections.PrefixEnd(edges))
+		n := uint64(0)
+		for it.Next() {
+			n++
+		}
+		if err := it.Close(); err != nil {
+			return 0, err
+		}
+		count, ok, err := v.Get(tally.CountKey(user))
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			if got := binary.BigEndian.Uint64(count); got != n {
+				return 0, fmt.Errorf("%s: count %d, %d edges at %d", user, got, n, v.Cursor().Seq)
+			}
+		} else if n != 0 {
+			return 0, fmt.Errorf("%s: no count, %d edges at %d", user, n, v.Cursor().Seq)
+		}
+	}
+	return v.Cursor().Seq, nil
+}
+
+func TestViewMisuse(t *testing.T) {
+	s := storetest.OpenTally(t, store.Options{})
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	it := v.Iter(nil, nil)
+	if err := v.Close(); err == nil {
+		t.Error("closed with an open iterator")
+	}
+	if err := errors.Join(it.Close(), v.Close()); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+}
+
+// TestStoreClosesAfterViewLeftIteratorOpen: a query that panics may leave an iterator open that holds a table. The store can be closed.
+func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
+	s := storetest.OpenTally(t, store.Options{})
+	if err := errors.Join(s.Fold(storetest.Follows(3)), s.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if it := v.Iter(nil, nil); !it.Next() {
+			t.Fatal(it.Close())
+		}
+	}
+	if err := v.Close(); err == nil {
+		t.Error("the view was closed without an error")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestClosedStore(t *testing.T) {
+	s := storetest.OpenTally(t, store.Options{})
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	if err := s.WaitFor(t.Context(), 5); !errors.Is(err, projections.ErrClosed) {
+		t.Errorf("wait: %v", err)
+	}
+	// The view is good until it is closed, and Close waits for it.
+	if _, _, err := v.Get([]byte("none")); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-closed:
+		t.Errorf("closed under a view: %v", err)
+	default:
+	}
+	if err := v.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if _, err := s.View(); !errors.Is(err, projections.ErrClosed) {
+		t.Errorf("view: %v", err)
+	}
+	if err := s.Fold(storetest.Follows(1)); !errors.Is(err, projections.ErrClosed) {
+		t.Errorf("fold: %v", err)
+	}
+	if err := s.Flush(); !errors.Is(err, projections.ErrClosed) {
+		t.Errorf("flush: %v", err)
+	}
+	if err := s.Run(t.Context(), storetest.NewLog().Subscribe); !errors.Is(err, projections.ErrClosed) {
+		t.Errorf("run: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+	if st := s.Status(); st.State != store.Stopped {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	opts := store.Options{FS: vfs.NewMem(), Dir: "data", Projection: tally.New(), ReadOnly: true}
+	if _, err := store.Open(opts); !errors.Is(err, projections.ErrNoStore) {
+		t.Fatalf("no store: %v", err)
+	}
+	opts.ReadOnly = false
+	s := storetest.OpenTally(t, opts)
+	if err := s.Fold(storetest.Follows(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opts.ReadOnly = true
+	s = storetest.OpenTally(t, opts)
+	if c := s.Status().Cursor; c.Seq != 2 {
+		t.Errorf("at %+v", c)
+	}
+	if err := s.Fold(storetest.Follows(3)); !errors.Is(err, projections.ErrStopped) {
+		t.Errorf("fold: %v", err)
+	}
+	if err := s.Flush(); err != nil {
+		t.Errorf("nothing to flush: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Settings decide what is folded, not how it is read; versions decide both.
+	opts.Projection = &tally.Tally{Copies: 1}
+	if s, err := store.Open(opts); err != nil {
+		t.Errorf("with other settings: %v", err)
+	} else if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	opts.Projection = later{tally.New()}
+	if _, err := store.Open(opts); !errors.Is(err, projections.ErrFingerprint) {
+		t.Errorf("a later version reads the rows of an earlier one: %v", err)
+	}
+}
+
+// later is a later version of a tally.
+type later struct{ *tally.Tally }
+
+func (later) Version() uint32 { return 2 }
+
+func TestGenerations(t *testing.T) {
+	fs := vfs.NewMem()
+	for _, g := range []uint32{0, 3, 2, 0} {
+		want := g
+		if g == 0 {
+			want = 1
+		}
+		s := storetest.OpenTally(t, store.Options{FS: fs, Generation: g})
+		if st := s.Status(); st.Generation != want && (g != 0 || st.Generation != 3) {
+			t.Errorf("generation %d, asked for %d", st.Generation, g)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := storetest.OpenTally(t, store.Options{FS: fs})
+	if st := s.Status(); st.Generation != 3 || s.Dir() != "data/tally/000003" {
+		t.Errorf("generation %d in %s, want the highest", st.Generation, s.Dir())
+	}
+}

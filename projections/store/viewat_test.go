@@ -1,0 +1,148 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/projectiontest/storetest"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+// rowsAt returns the rows of a view but the checkpoint, and closes it.
+func rowsAt(t testing.TB, v *projections.View) (rows conformance.Rows) {
+	t.Helper()
+	it := v.Iter(nil, nil)
+	for it.Next() {
+		rows = append(rows, conformance.Row{Key: slices.Clone(it.Key()), Value: slices.Clone(it.Value())})
+	}
+	if err := errors.Join(it.Close(), v.Close()); err != nil {
+		t.Error(err)
+	}
+	return slices.DeleteFunc(rows, isCheckpoint)
+}
+
+func isCheckpoint(r conformance.Row) bool { return string(r.Key) == "\xff\xff\x02" }
+
+// TestViewAt: a caller that waits for a sequence gets a view with all up to it and nothing more, in the middle of a call of Fold
+// and of a commit.
+func TestViewAt(t *testing.T) {
+	envs := tally.History(12, 120)
+	for name, bounds := range map[string]store.Bounds{"default": {}, "steps": {BatchBytes: 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := storetest.OpenTally(t, store.Options{Bounds: bounds})
+				var wg sync.WaitGroup
+				for seq := uint64(1); seq <= envs[len(envs)-1].Seq(); seq += 7 { // some have no envelope
+					wg.Go(func() {
+						v, err := s.ViewAt(t.Context(), seq)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						n := conformance.After(envs, events.Cursor{Seq: seq})
+						if n > 0 && v.Cursor() != envs[n-1].Cursor {
+							t.Errorf("at %d: the cursor is that of %d", seq, v.Cursor().Seq)
+						}
+						want := straight(t, envs[:n])
+						rowsAt(t, v).MustEqual(t, slices.DeleteFunc(want, isCheckpoint), "at %d", seq)
+					})
+				}
+				synctest.Wait()
+				conformance.Fold(t, s, envs[:50])
+				conformance.Fold(t, s, envs[50:])
+				wg.Wait()
+			})
+		})
+	}
+}
+
+func TestViewAtOnce(t *testing.T) {
+	envs := storetest.Follows(20)
+	s := storetest.OpenTally(t, store.Options{})
+	conformance.Fold(t, s, envs[:10])
+	v, err := s.ViewAt(t.Context(), 10)
+	if err != nil || v.Cursor() != envs[9].Cursor {
+		t.Fatal(v, err)
+	}
+	if err := v.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.ViewAt(t.Context(), 9); !errors.Is(err, projections.ErrPassed) {
+		t.Error(err)
+	}
+}
+
+// TestViewAtEnds: a caller that gives up or is released leaves no view behind, or the store could not be closed.
+func TestViewAtEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		envs := storetest.Follows(20)
+		fs := vfs.NewMem()
+		s := storetest.OpenTally(t, store.Options{FS: fs})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		expect := func(ctx context.Context, seq uint64, want error) {
+			wg.Go(func() {
+				v, err := s.ViewAt(ctx, seq)
+				if v != nil || !errors.Is(err, want) {
+					t.Errorf("at %d: %v, not %v", seq, err, want)
+				}
+			})
+		}
+		expect(ctx, 30, context.Canceled)
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		expect(t.Context(), 31, projections.ErrClosed)
+		conformance.Fold(t, s, envs)
+		synctest.Wait()
+		conformance.Close(t, s)
+		wg.Wait()
+
+		s = storetest.OpenTally(t, store.Options{FS: fs, Projection: &tally.Tally{Copies: 5, Chunk: 7, FailAt: 21}})
+		expect(t.Context(), 32, tally.ErrFails)
+		synctest.Wait()
+		more := storetest.Follows(21)
+		if err := s.Fold(more[20:]); !errors.Is(err, tally.ErrFails) {
+			t.Error(err)
+		}
+		wg.Wait()
+	})
+}
+
+// TestViewAtOfRun: a store whose Run has ended goes nowhere.
+func TestViewAtOfRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := storetest.NewLog(storetest.Follows(5)...)
+		s := storetest.OpenTally(t, store.Options{})
+		stop := start(t, s, log)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if v, err := s.ViewAt(t.Context(), 6); !errors.Is(err, projections.ErrStopped) {
+				t.Error(v, err)
+			}
+		})
+		synctest.Wait()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if _, err := s.ViewAt(t.Context(), 6); !errors.Is(err, projections.ErrStopped) {
+			t.Error(err)
+		}
+		v, err := s.ViewAt(t.Context(), 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = v.Close()
+	})
+}

@@ -1,0 +1,50 @@
+package store
+
+import (
+	"errors"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+var errOpenViews = errors.New("projections: the store cannot be closed: views of it are open")
+
+// publish makes the state of the fold, which stands at a whole position, visible to queries. Without new rows the
+// snapshot stays.
+func (s *Store) publish(newRows bool) {
+	last := s.current.Load()
+	next := &projections.WholePosition{
+		Cursor: s.fold.cursor, Rejects: s.fold.rejects, QueryCache: s.queryCache, Holding: &s.holding, Down: s.state.Down(),
+	}
+	if last != nil && !newRows {
+		next.Rows = last.Rows
+	} else {
+		next.Rows = s.snapshots.Make(s.db)
+		s.version++
+	}
+	next.Version = s.version
+	s.current.Store(next)
+	if last != nil && last.Rows != next.Rows {
+		last.Rows.Release()
+	}
+	s.state.Reached(next.Cursor.Seq)
+}
+
+// View returns the store at its last whole position. It fails with [projections.ErrNotReady] while an event that a crash has cut
+// is not finished, and with [projections.ErrStopped] once the projection failed or the store is closed.
+func (s *Store) View() (*projections.View, error) {
+	if s.state.HasFailed() {
+		return nil, s.state.Stopped()
+	}
+	for {
+		p := s.current.Load()
+		if p == nil {
+			if err := s.state.Stopped(); err != nil {
+				return nil, err
+			}
+			return nil, projections.ErrNotReady
+		}
+		if p.Rows.Acquire() {
+			return p.Open(), nil
+		}
+	}
+}
