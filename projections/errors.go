@@ -2,9 +2,7 @@ package projections
 
 import (
 	"errors"
-
-	"github.com/skein-feed/skein/projections/internal/disk"
-	"github.com/skein-feed/skein/projections/internal/storestate"
+	"fmt"
 )
 
 // Errors of a store. They arrive wrapped, with what is known of the cause.
@@ -12,9 +10,9 @@ var (
 	// ErrFingerprint: the store was built by another fold, or with other settings (I4).
 	ErrFingerprint = errors.New("projections: the store was built differently")
 	// ErrStopped: the projection does not continue by itself.
-	ErrStopped = storestate.ErrStopped
+	ErrStopped = errors.New("projections: stopped")
 	// ErrClosed is the ErrStopped of a store that was closed.
-	ErrClosed = storestate.ErrClosed
+	ErrClosed = fmt.Errorf("%w: the store is closed", ErrStopped)
 	// ErrPartial: the store holds only some partitions, as that of a node of a cluster does, and was to be opened as a whole one.
 	ErrPartial = errors.New("projections: the store holds only some of the partitions")
 	// ErrNotReady: an event that was cut by a crash is not finished yet, so there is no whole position to read at.
@@ -24,7 +22,7 @@ var (
 	// ErrInUse: another store, of this process or another, has the files open.
 	ErrInUse = errors.New("projections: the store is in use by another process")
 	// ErrCorrupt: files that are damaged, or a row that neither the runtime nor a fold can have written, see [RowError].
-	ErrCorrupt = disk.ErrCorrupt
+	ErrCorrupt = errors.New("projections: corrupt store")
 	// ErrLog: the envelopes do not continue where the store stands.
 	ErrLog = errors.New("projections: not the log of this store")
 	// ErrPassed says that the store has gone beyond the position that was asked for.

@@ -11,13 +11,12 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/projections"
 )
 
 // FS is the file system under a store.
 type FS = vfs.FS
-
-// ErrCorrupt means that files are damaged, or that a row has a value that no fold writes.
-var ErrCorrupt = errors.New("projections: corrupt store")
 
 // ReadFile returns the content of a file.
 func ReadFile(fs FS, name string) (data []byte, err error) {
@@ -51,7 +50,7 @@ func SyncDir(fs FS, name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// CheckWhole returns [ErrCorrupt] for a directory that has tables but no manifest to name them: the storage engine would open it as an
+// CheckWhole returns [projections.ErrCorrupt] for a directory that has tables but no manifest to name them: the storage engine would open it as an
 // empty store.
 func CheckWhole(fs FS, dir string) error {
 	names, _ := fs.List(dir)
@@ -60,7 +59,7 @@ func CheckWhole(fs FS, dir string) error {
 	}
 	desc, err := pebble.Peek(dir, fs)
 	if err == nil && !desc.Exists {
-		return fmt.Errorf("%w: %s has tables but no manifest", ErrCorrupt, dir)
+		return fmt.Errorf("%w: %s has tables but no manifest", projections.ErrCorrupt, dir)
 	}
 	return err
 }

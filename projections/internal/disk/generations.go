@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/skein-feed/skein/projections"
 )
 
 const (
@@ -37,7 +39,7 @@ type Generations struct {
 func (g Generations) has(n uint32) bool { return n == g.Live || n == g.Previous }
 
 // ReadGenerations reads the file in the directory of a projection, and reports whether there is one. Without a file, the highest
-// directory is live, or 1 if there is no directory. A file that cannot be decoded is [ErrCorrupt].
+// directory is live, or 1 if there is no directory. A file that cannot be decoded is [projections.ErrCorrupt].
 func ReadGenerations(fs FS, dir string) (g Generations, found bool, err error) {
 	name := fs.PathJoin(dir, GenerationsFile)
 	data, err := ReadFile(fs, name)
@@ -48,13 +50,13 @@ func ReadGenerations(fs FS, dir string) (g Generations, found bool, err error) {
 		return g, false, err
 	}
 	if err := json.Unmarshal(data, &g); err != nil {
-		return Generations{}, true, fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
+		return Generations{}, true, fmt.Errorf("%w: %s: %w", projections.ErrCorrupt, name, err)
 	}
 	if g.Version != generationsVersion {
 		return Generations{}, true, fmt.Errorf("%s: version %d, this program knows %d", name, g.Version, generationsVersion)
 	}
 	if g.Live == 0 || g.Live == g.Previous {
-		return Generations{}, true, fmt.Errorf("%w: %s: %s", ErrCorrupt, name, data)
+		return Generations{}, true, fmt.Errorf("%w: %s: %s", projections.ErrCorrupt, name, data)
 	}
 	return g, true, nil
 }

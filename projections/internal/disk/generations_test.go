@@ -11,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/skein-feed/skein/projections"
 )
 
 // TestGenerationsGolden pins the file: later versions must read it.
@@ -46,7 +48,7 @@ func TestGenerationsThatCannotBe(t *testing.T) {
 		if err := WriteFile(fs, GenerationsFile, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if g, _, err := ReadGenerations(fs, ""); err == nil || errors.Is(err, ErrCorrupt) != corrupt {
+		if g, _, err := ReadGenerations(fs, ""); err == nil || errors.Is(err, projections.ErrCorrupt) != corrupt {
 			t.Errorf("%s: %+v, %v", text, g, err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/skein-feed/skein/projections"
 )
 
 // A manifest is a list of records. Each is a complete edit of the store, and is synced before the next is written. The file consists of
@@ -24,7 +26,7 @@ const (
 	lastChunk      = 4
 )
 
-// CheckManifest returns [ErrCorrupt] if the manifest of a store is damaged in a way that a power cut does not explain: a complete record
+// CheckManifest returns [projections.ErrCorrupt] if the manifest of a store is damaged in a way that a power cut does not explain: a complete record
 // follows a damaged one, or the second record is missing.
 func CheckManifest(fs FS, dir string) error {
 	desc, err := pebble.Peek(dir, fs)
@@ -38,12 +40,12 @@ func CheckManifest(fs FS, dir string) error {
 	records, end := wholeRecords(content)
 	for at := end + 1; at < len(content); at++ {
 		if n, kind := wholeChunk(content, at); n > 0 && (kind == fullChunk || kind == firstChunk) {
-			return fmt.Errorf("%w: %s has records behind a damaged one at %d", ErrCorrupt, desc.ManifestFilename, end)
+			return fmt.Errorf("%w: %s has records behind a damaged one at %d", projections.ErrCorrupt, desc.ManifestFilename, end)
 		}
 	}
 	// The very first manifest of a store names no table in its first record, so a missing second record loses nothing.
 	if records < 2 && fs.PathBase(desc.ManifestFilename) != "MANIFEST-000001" {
-		return fmt.Errorf("%w: %s has only %d whole records", ErrCorrupt, desc.ManifestFilename, records)
+		return fmt.Errorf("%w: %s has only %d whole records", projections.ErrCorrupt, desc.ManifestFilename, records)
 	}
 	return nil
 }

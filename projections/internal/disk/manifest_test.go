@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/projections"
 )
 
 // storedTwice is a store of Pebble that was opened twice, so that its manifest begins with the tables of the first time.
@@ -94,7 +96,7 @@ func TestDamagedManifest(t *testing.T) {
 		spoilt := bytes.Clone(whole)
 		spoilt[at] ^= 0x5a
 		fs := with(t, store, name, spoilt)
-		if err := CheckManifest(fs, "db"); !errors.Is(err, ErrCorrupt) {
+		if err := CheckManifest(fs, "db"); !errors.Is(err, projections.ErrCorrupt) {
 			t.Fatalf("byte %d of %d is spoilt: %v", at, len(whole), err)
 		}
 		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, ReadOnly: true, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{}})
@@ -113,7 +115,7 @@ func TestDamagedManifest(t *testing.T) {
 	}
 	_, first := wholeChunkEnd(whole)
 	for size := range first + manifestHeader {
-		if err := CheckManifest(with(t, store, name, whole[:size]), "db"); !errors.Is(err, ErrCorrupt) {
+		if err := CheckManifest(with(t, store, name, whole[:size]), "db"); !errors.Is(err, projections.ErrCorrupt) {
 			t.Errorf("%d bytes and less than two records: %v", size, err)
 		}
 	}

@@ -11,10 +11,11 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/skein-feed/skein/projections"
 )
 
 // State is what a projection is doing: see package projections, where the states have their public names.
@@ -44,13 +45,6 @@ func (s State) String() string {
 
 // CaughtUp reports whether the projection has caught up with the head of the log as of the start, and continues.
 func (s State) CaughtUp() bool { return s == Ready || s == Rebuilding }
-
-// Errors of a store that no longer folds.
-var (
-	ErrStopped = errors.New("projections: stopped")
-	// ErrClosed wraps ErrStopped.
-	ErrClosed = fmt.Errorf("%w: the store is closed", ErrStopped)
-)
 
 // Machine is the state machine of one store. Its own lock is the innermost one: Pebble reports failures while it holds locks of its own,
 // so under mu Machine calls nothing outside the package but the listener. A Machine begins with [Machine.Init].
@@ -143,7 +137,7 @@ func (m *Machine) Release() {
 	}
 }
 
-// Fail stops the projection. Only the first error counts; Fail returns that one, wrapped in [ErrStopped].
+// Fail stops the projection. Only the first error counts; Fail returns that one, wrapped in [projections.ErrStopped].
 func (m *Machine) Fail(err error) error {
 	m.failed.Store(true)
 	m.mu.Lock()
@@ -191,9 +185,9 @@ func (m *Machine) Stopped() error {
 func (m *Machine) stoppedLocked() error {
 	switch {
 	case m.err != nil:
-		return fmt.Errorf("%w: %w", ErrStopped, m.err)
+		return fmt.Errorf("%w: %w", projections.ErrStopped, m.err)
 	case m.closed:
-		return ErrClosed
+		return projections.ErrClosed
 	}
 	return nil
 }
@@ -254,12 +248,12 @@ func (m *Machine) NoMore() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.state == Stopped {
-		return ErrStopped
+		return projections.ErrStopped
 	}
 	return m.held
 }
 
-// WaitFor blocks until a view shows everything up to seq. It returns the error of the context, [ErrStopped] if the projection has
+// WaitFor blocks until a view shows everything up to seq. It returns the error of the context, [projections.ErrStopped] if the projection has
 // failed or Run has ended, or the error of the hole while the fold is held in front of one.
 func (m *Machine) WaitFor(ctx context.Context, seq uint64) error {
 	if m.Has(seq) && !m.failed.Load() {
@@ -298,9 +292,9 @@ func (m *Machine) overLocked(seq uint64) (over bool, err error) {
 	case m.Has(seq):
 		return true, nil
 	case m.closed:
-		return true, ErrClosed
+		return true, projections.ErrClosed
 	case m.state == Stopped:
-		return true, ErrStopped
+		return true, projections.ErrStopped
 	case m.held != nil:
 		return true, m.held
 	}
