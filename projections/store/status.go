@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/projections/internal/storestate"
+	"github.com/skein-feed/skein/projections/store/internal/storestate"
 )
 
 // State is what a projection is doing.

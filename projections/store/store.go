@@ -16,7 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/disk"
 	"github.com/skein-feed/skein/projections/internal/overlay"
-	"github.com/skein-feed/skein/projections/internal/storestate"
+	"github.com/skein-feed/skein/projections/store/internal/storestate"
 )
 
 // FS is the file system under a store.

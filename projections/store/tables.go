@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/internal/engine"
 	"github.com/skein-feed/skein/projections/internal/overlay"
+	"github.com/skein-feed/skein/projections/store/internal/engine"
 )
 
 // tableOptions are those of the storage engine as far as they decide what tables look like.

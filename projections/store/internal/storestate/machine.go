@@ -18,7 +18,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// State is what a projection is doing: see package projections, where the states have their public names.
+// State is what a projection is doing: see package store, where the states have their public names.
 type State uint8
 
 // States, in the order of stateNames.
