@@ -1,13 +1,40 @@
-// Repocheck is a tool for people who work on skein. It runs tests for the merge gate, and counts code:
+// Repocheck is a tool for people who work on skein. It runs tests for the merge gate, breaks the code on purpose, and counts code:
 //
 //	repocheck test [-C DIR] [-label NAME] [-results DIR] [--] ARGUMENTS OF go test
 //	repocheck slowest [-results DIR] [-n 10]
+//	repocheck mutants [-only REGEXP] [-gate] [-v]
 //	repocheck tokens [COMMIT | BASE_DIR HEAD_DIR]
 //
-// The first runs go test and prints one line for each package, as go test does. It adds the durations of packages and
-// tests to DIR/durations.tsv, and writes what failed to DIR/failures.txt. The second prints the packages and the tests that
-// took longest, of all runs that used DIR. The third prints the number of Go tokens of each package, which comments, blank lines and line
-// breaks do not change, and compares them with those of a commit or of another folder.
+// "test" runs go test and prints one line for each package, as go test does. It adds the durations of packages and
+// tests to DIR/durations.tsv, and writes what failed to DIR/failures.txt. "slowest" prints the packages and the tests that
+// took longest, of all runs that used DIR. "tokens" prints the number of Go tokens of each package, which comments, blank lines
+// and line breaks do not change, and compares them with those of a commit or of another folder.
+//
+// "mutants" proves that each test can fail. A mutant is a small change of the source that breaks an invariant of
+// docs/invariants.md, together with the test that must fail because of it. A mutant that its test does not notice has survived,
+// and the command fails. Each invariant has at least one mutant.
+//
+// A mutant is a text file testdata/mutants/NAME.mutant in the package that it changes:
+//
+//	# invariant: I3
+//	# test: ./projections/store -run ^TestPowerCut$ -short
+//	# The position is committed apart from the rows.
+//	--- projections/store/commit.go
+//		return b.Commit(sync)
+//	+++
+//		return errors.Join(b.CommitRows(sync), b.CommitPosition(sync))
+//
+// Lines that begin with # come first. Those with a colon name the invariants that are broken (I3, I6) and the test that notices;
+// the others say how the code is broken. One or more changes follow: "---" and the path of a file from the root of the repository,
+// the lines to replace, "+++", and the new lines (none to delete lines). The lines to replace must occur exactly once in the file,
+// as whole lines, so that a mutant that no longer fits the source is an error.
+//
+// The source files are not touched: the changed files are written to a temporary folder and given to the compiler as an
+// overlay. Each named test first runs without any change and must pass. With the change, the test binary must compile, and the
+// test must fail or exceed its time limit. A mutant that does not compile proves nothing and is an error.
+//
+// The tests of this package check the repository itself: invariants and the tests that documents name, figures in documents, phrases
+// that were replaced once, and lists of event kinds outside the table of kinds.
 package main
 
 import (
@@ -37,7 +64,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("want a command: test, slowest or tokens")
+		return errors.New("want a command: test, slowest, mutants or tokens")
 	}
 
 	command := args[0]
@@ -63,6 +90,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		return printSlowest(filepath.Join(*results, durationsFile), *n, out)
 
+	case "mutants":
+		return runMutants(ctx, flags, args[1:], out)
+
 	case "tokens":
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
@@ -70,6 +100,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return compareTokens(ctx, flags.Args(), out)
 
 	default:
-		return fmt.Errorf("unknown command %q: want test, slowest or tokens", command)
+		return fmt.Errorf("unknown command %q: want test, slowest, mutants or tokens", command)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -27,18 +26,8 @@ import (
 // defaultTimeout is the limit of one run of one test. Mutants that hang cost this long, so it is not longer than a busy machine needs.
 const defaultTimeout = 5 * time.Minute
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "mutants:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+// runMutants tries the mutants that the flags choose, prints a table, and fails unless a test noticed each of them.
+func runMutants(ctx context.Context, flags *flag.FlagSet, args []string, out io.Writer) error {
 	root := flags.String("root", ".", "root of the module")
 	only := flags.String("only", "", "regular expression: only mutants whose path matches")
 	gate := flags.Bool("gate", false, "only the first mutant that docs/invariants.md names for each invariant")

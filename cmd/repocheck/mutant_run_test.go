@@ -58,7 +58,7 @@ func TestRunMutants(t *testing.T) {
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			var out strings.Builder
-			err := run(t.Context(), append([]string{"-root", root}, strings.Fields(tc.args)...), &out)
+			err := run(t.Context(), append([]string{"mutants", "-root", root}, strings.Fields(tc.args)...), &out)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || err.Error() != tc.err) {
 				t.Errorf("got error %v, want %q", err, tc.err)
 			}

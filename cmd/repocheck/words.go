@@ -116,7 +116,7 @@ func isForeign(folder string) bool {
 
 func isProse(name string) bool {
 	switch {
-	case strings.HasPrefix(name, "cmd/mutants/words"), strings.HasSuffix(name, ".pb.go"), strings.HasSuffix(name, ".connect.go"):
+	case strings.HasPrefix(name, "cmd/repocheck/words"), strings.HasSuffix(name, ".pb.go"), strings.HasSuffix(name, ".connect.go"):
 		return false
 	}
 	switch path.Ext(name) {
