@@ -4,11 +4,13 @@
 //	repocheck slowest [-results DIR] [-n 10]
 //	repocheck mutants [-only REGEXP] [-gate] [-v]
 //	repocheck tokens [COMMIT | BASE_DIR HEAD_DIR]
+//	repocheck style [DIR]
 //
 // "test" runs go test and prints one line for each package, as go test does. It adds the durations of packages and
 // tests to DIR/durations.tsv, and writes what failed to DIR/failures.txt. "slowest" prints the packages and the tests that
 // took longest, of all runs that used DIR. "tokens" prints the number of Go tokens of each package, which comments, blank lines
 // and line breaks do not change, and compares them with those of a commit or of another folder.
+// "style" prints figures of each package that are symptoms of code that is hard to read.
 //
 // "mutants" proves that each test can fail. A mutant is a small change of the source that breaks an invariant of
 // docs/invariants.md, together with the test that must fail because of it. A mutant that its test does not notice has survived,
@@ -64,7 +66,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("want a command: test, slowest, mutants or tokens")
+		return errors.New("want a command: test, slowest, mutants, tokens or style")
 	}
 
 	command := args[0]
@@ -99,7 +101,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		return compareTokens(ctx, flags.Args(), out)
 
+	case "style":
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		return printStyle(flags.Args(), out)
+
 	default:
-		return fmt.Errorf("unknown command %q: want test, slowest, mutants or tokens", command)
+		return fmt.Errorf("unknown command %q: want test, slowest, mutants, tokens or style", command)
 	}
 }
