@@ -2,41 +2,44 @@ package events
 
 import "context"
 
-// Archive is the archived part of the log: all that passed the reader from the first envelope up to its end. The log reads it
-// where the stream does not begin early enough. It is safe for concurrent use.
+// Archive is the archived part of the log: all envelopes from the first one up to [Archive.End]. The log reads the archive when the
+// stream begins too late. An Archive is safe for concurrent use.
 //
-// Errors that wrap [ErrArchiveDamaged], [ErrRewritten] or [ErrTrimmed] end the reading for good; all others are taken to pass, such
-// as those of a bucket that cannot be reached, and the reading begins again where it was.
+// A reader gives up after an error that wraps [ErrArchiveDamaged], [ErrRewritten] or [ErrTrimmed]. It treats all other errors as
+// temporary, such as those of a bucket that cannot be reached, and continues where it was.
 type Archive interface {
-	// End returns the cursor after the last archived envelope; Seq 0: nothing is archived. A reader of the stream continues
-	// there.
+	// End returns the cursor after the last archived envelope. Its Seq is 0 if nothing is archived. A reader of the stream continues
+	// after it.
 	End() Cursor
-	// Read returns a reader of what comes after a cursor, which must not be after the end. Kinds are those wanted: what only
-	// holds others may be passed over. Of the cursor, the log, the sequence and, if it is not 0, the last time given are
-	// compared with what is archived: [ErrRewritten]. It is a cursor of the present epoch, also where what is archived was
-	// written in another. The context lives as long as the reading.
+
+	// Read returns a reader of the envelopes after a cursor, which must not be after the end. The reader may leave out envelopes that have
+	// none of the wanted kinds. Read compares the log, the sequence and, if it is not 0, the last time of the cursor with the archive,
+	// and returns [ErrRewritten] if they differ. The cursor belongs to the current epoch, even if the envelope before it was
+	// written in an earlier one. The context applies until the reader is closed.
 	Read(ctx context.Context, from Cursor, kinds KindSet) (ArchiveReader, error)
-	// Repeats returns the keys of event ids that were seen within the horizon before the beginning of an epoch, with their
-	// times: what its first readers cannot read again from the stream. The epoch is the present one of the log, of which the
-	// archive may not have been told yet: then it begins at the end.
+
+	// Repeats returns the keys and times of the event ids that occurred within the horizon before the start of an epoch. The first
+	// readers of an epoch need them, because they cannot read those events again from the stream. The epoch must be the current one of the
+	// log. If the archive does not know that epoch yet, the epoch starts at the end of the archive.
 	Repeats(ctx context.Context, epoch uint32) ([]Repeat, error)
 }
 
 // ArchiveReader reads archived envelopes in order. It is not safe for concurrent use.
 type ArchiveReader interface {
-	// Next returns the next envelopes, at least one, of together about maxBytes; io.EOF after the last that was archived when
-	// reading began. The events are as the stream's reader gives them, but for the event ids, which are not archived. Their
-	// cursors say the sequence and the last time given, but no checksum (0) and nothing to warm up from (WarmSeq 0); that
-	// of the last one is [Archive.End]. Envelopes that held nothing wanted may be left out, the last may not.
+	// Next returns at least one envelope, and further ones up to about maxBytes in all. It returns io.EOF after the last envelope that was
+	// archived when the reading began. The events equal those of a reader of the stream, but have no event ids, which are not
+	// archived. The cursors have a sequence and a last time, but neither a checksum nor a start of the warm-up (both are 0), except
+	// that the last cursor is [Archive.End]. Envelopes without wanted kinds may be left out, but never the last one.
 	Next(ctx context.Context, maxBytes int) ([]*Envelope, error)
-	// Close ends the reading.
+
+	// Close releases the reader.
 	Close()
 }
 
-// Repeat is what is remembered of an event with an event id (I6).
+// Repeat is a remembered event id (I6).
 type Repeat struct {
-	// Key is a hash of the event id, its acting user and kind.
+	// Key is a [RepeatKey] or a [ContentKey].
 	Key uint64
-	// Time is when it last occurred.
+	// Time is the log time at which the key last occurred.
 	Time Micros
 }

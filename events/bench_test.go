@@ -111,11 +111,11 @@ func BenchmarkWindow(b *testing.B) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		var w window
+		var w repeatWindow
 		for i := range uint64(n) {
 			key := xxh3.Hash(binary.LittleEndian.AppendUint64(nil, i))
-			w.add(key, Micros(i))
-			w.add(key^contentSalt, Micros(i))
+			w.remember(key, Micros(i))
+			w.remember(key^contentSalt, Micros(i))
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)

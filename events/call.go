@@ -2,44 +2,50 @@ package events
 
 import skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 
-// Checked is a good event of a call, and its index in the call.
+// Checked is a valid event of a call, and its index in the call.
 type Checked struct {
 	Event
 	Index int
 }
 
-// CheckCall validates the events of one call, once for all who handle it, and returns the good ones and the refusals, each in the
-// order of the call. It refuses what [Validate] does, and an event with the event id of an earlier one of the same acting user and
-// kind: readers would drop it as a repeat (I6), and a call that says something twice is a mistake. So it refuses a backfill whose offset is
-// not above that of an earlier one of the same source and kind.
+// CheckCall validates the events of one call and returns the valid ones and the rejections, each in the order of the call.
+//
+// Besides what [Validate] refuses, it refuses two kinds of repetition within the call, because readers of the log would ignore the
+// later event (I6): an event with the event id of an earlier event of the same acting user and kind, and a backfill whose offset is
+// not above that of an earlier backfill of the same source and kind.
 func CheckCall(evs []*skeinv1.Event) (good []Checked, refused []Rejection) {
-	good = make([]Checked, 0, len(evs))
-	type key struct {
+	type eventIDKey struct {
 		user, id string
 		kind     Kind
 	}
-	var first map[key]int
-	offsets := callOffsets{}
+	var firstIndex map[eventIDKey]int // allocated for the first event id; most calls have none
+	offsets := highestOffsets{}
+	good = make([]Checked, 0, len(evs))
+
 	for i, msg := range evs {
-		ev, r := FromProto(msg)
-		if r == nil && ev.ID != "" {
-			k := key{ev.User, ev.ID, ev.Kind}
-			if at, repeats := first[k]; repeats {
-				r = reject(skeinv1.Reason_REASON_EVENT_ID_REUSED, "event_id",
-					"is that of events[%d], of the same user and kind: each event needs its own", at)
-			} else {
-				if first == nil {
-					first = make(map[key]int)
-				}
-				first[k] = i
+		ev, rejection := FromProto(msg)
+
+		if rejection == nil && ev.ID != "" {
+			key := eventIDKey{ev.User, ev.ID, ev.Kind}
+			first, repeats := firstIndex[key]
+			switch {
+			case repeats:
+				rejection = newRejection(skeinv1.Reason_REASON_EVENT_ID_REUSED, "event_id",
+					"is that of events[%d], of the same user and kind: each event needs its own", first)
+			case firstIndex == nil:
+				firstIndex = map[eventIDKey]int{key: i}
+			default:
+				firstIndex[key] = i
 			}
 		}
-		if r == nil && ev.Backfill {
-			r = offsets.check(&ev, i)
+
+		if rejection == nil && ev.Backfill {
+			rejection = offsets.checkOffset(&ev, i)
 		}
-		if r != nil {
-			r.Index = i
-			refused = append(refused, *r)
+
+		if rejection != nil {
+			rejection.Index = i
+			refused = append(refused, *rejection)
 			continue
 		}
 		good = append(good, Checked{ev, i})
@@ -47,27 +53,30 @@ func CheckCall(evs []*skeinv1.Event) (good []Checked, refused []Rejection) {
 	return good, refused
 }
 
-// callOffsets has the highest offset of the good backfills of one call so far, per source and kind.
-type callOffsets map[offsetKey]callOffset
+// highestOffsets holds the highest offset of the valid backfills of one call so far, per source and kind.
+type highestOffsets map[offsetKey]offsetOfEvent
 
 type offsetKey struct {
 	source string
 	kind   Kind
 }
 
-type callOffset struct {
+// offsetOfEvent is the offset of a backfill, and the index of the backfill in its call.
+type offsetOfEvent struct {
 	offset uint64
 	index  int
 }
 
-// check refuses a backfill that the log would ignore because an earlier event of the call has its offset or a higher one.
-func (c callOffsets) check(ev *Event, index int) *Rejection {
+// checkOffset refuses a backfill that the log would ignore because an earlier event of the call has the same or a higher offset.
+// Otherwise it records the offset as the highest.
+func (h highestOffsets) checkOffset(ev *Event, index int) *Rejection {
 	key := offsetKey{ev.Source, ev.Kind}
-	highest, known := c[key]
+	highest, known := h[key]
 	if known && ev.Offset <= highest.offset {
-		return reject(skeinv1.Reason_REASON_INVALID_BACKFILL, "offset",
-			"is %d: it must be above %d, the offset of events[%d] of the same source and kind", ev.Offset, highest.offset, highest.index)
+		return newRejection(skeinv1.Reason_REASON_INVALID_BACKFILL, "offset",
+			"is %d: it must be above %d, the offset of events[%d] of the same source and kind",
+			ev.Offset, highest.offset, highest.index)
 	}
-	c[key] = callOffset{ev.Offset, index}
+	h[key] = offsetOfEvent{ev.Offset, index}
 	return nil
 }

@@ -11,13 +11,13 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Bounds of an envelope. A larger one in the log has no events (I11).
+// Limits of an envelope. A larger envelope in the log yields no events (I11).
 const (
 	MaxEnvelopeEvents = 1000
 	MaxEnvelopeBytes  = 768 << 10
 )
 
-// EnvelopeVersion is the version of the envelope's encoding. Zero is read as 1, more is not read.
+// EnvelopeVersion is the version of the encoding of envelopes. Readers read version 0 as 1, and refuse later versions.
 const EnvelopeVersion = 1
 
 // Errors of [EncodeCall].
@@ -31,11 +31,12 @@ const (
 	envelopeVersionField = 1
 	envelopeKindsField   = 2
 	envelopeEventsField  = 3
+
 	// envelopeHeadBytes is the encoded size of version and kinds: a tag and a varint of one byte each, a tag, and a fixed64.
 	envelopeHeadBytes = 1 + 1 + 1 + 8
 )
 
-// EncodedCall has the events of one call as they stand in an envelope.
+// EncodedCall holds the events of one call as an envelope encodes them.
 type EncodedCall struct {
 	// Events is the number of events.
 	Events  int
@@ -43,8 +44,9 @@ type EncodedCall struct {
 	records []byte
 }
 
-// EncodeCall encodes the events of one call, 1 to 1000 and at most 768 KiB. It does not [Validate] them. The publisher calls it on the
-// goroutine of the caller, and only copies bytes on its own.
+// EncodeCall encodes the events of one call. It does not [Validate] them. It returns [ErrEnvelopeEmpty] without events, and
+// [ErrEnvelopeTooLarge] above [MaxEnvelopeEvents] or [MaxEnvelopeBytes]. The publisher calls it on the goroutine of the caller, so
+// that its own goroutine, which all callers share, only copies bytes.
 func EncodeCall(evs []*skeinv1.Event) (EncodedCall, error) {
 	if len(evs) == 0 {
 		return EncodedCall{}, ErrEnvelopeEmpty
@@ -52,6 +54,7 @@ func EncodeCall(evs []*skeinv1.Event) (EncodedCall, error) {
 	if len(evs) > MaxEnvelopeEvents {
 		return EncodedCall{}, fmt.Errorf("%w: %d events, at most %d", ErrEnvelopeTooLarge, len(evs), MaxEnvelopeEvents)
 	}
+
 	opts := proto.MarshalOptions{Deterministic: true}
 	size := 0
 	for _, ev := range evs {
@@ -61,8 +64,8 @@ func EncodeCall(evs []*skeinv1.Event) (EncodedCall, error) {
 		return EncodedCall{}, fmt.Errorf("%w: %d bytes, at most %d", ErrEnvelopeTooLarge, n, MaxEnvelopeBytes)
 	}
 
+	opts.UseCachedSize = true // opts.Size computed the sizes above
 	c := EncodedCall{Events: len(evs), records: make([]byte, 0, size)}
-	opts.UseCachedSize = true // the sizes were computed above
 	for _, ev := range evs {
 		c.kinds |= Kinds(KindOf(ev)) & AllKinds
 		c.records = protowire.AppendTag(c.records, envelopeEventsField, protowire.BytesType)
@@ -75,20 +78,20 @@ func EncodeCall(evs []*skeinv1.Event) (EncodedCall, error) {
 	return c, nil
 }
 
-// Bytes is the size of the events in an envelope.
+// Bytes returns the number of bytes that the events take in an envelope.
 func (c *EncodedCall) Bytes() int { return len(c.records) }
 
-// EnvelopeSize counts what an envelope of several calls has. The zero value is an envelope without a call.
+// EnvelopeSize adds up the sizes of the calls that share an envelope. The zero value is that of an envelope without calls.
 type EnvelopeSize struct{ events, records int }
 
-// Add adds a call. It returns false, and the envelope must go without the call, if together they exceed a bound.
+// Add adds a call. It returns false if the envelope would exceed a limit with the call. The EnvelopeSize must not be used after that.
 func (s *EnvelopeSize) Add(c *EncodedCall) bool {
 	s.events += c.Events
 	s.records += len(c.records)
 	return s.events <= MaxEnvelopeEvents && envelopeHeadBytes+s.records <= MaxEnvelopeBytes
 }
 
-// EncodeEnvelope returns the body of a log message with the events of one call. It is [EncodeCall] and [JoinCalls].
+// EncodeEnvelope returns the body of a log message with the events of one call. It combines [EncodeCall] and [JoinCalls].
 func EncodeEnvelope(evs []*skeinv1.Event) ([]byte, error) {
 	c, err := EncodeCall(evs)
 	if err != nil {
@@ -97,8 +100,8 @@ func EncodeEnvelope(evs []*skeinv1.Event) ([]byte, error) {
 	return JoinCalls(&c), nil
 }
 
-// JoinCalls returns the body of a log message with the events of calls, in order. The calls must fit into one envelope, as
-// [EnvelopeSize.Add] says.
+// JoinCalls returns the body of a log message with the events of several calls, in order. The calls must fit into one envelope;
+// [EnvelopeSize.Add] checks that.
 func JoinCalls(calls ...*EncodedCall) []byte {
 	size := envelopeHeadBytes
 	var kinds KindSet
@@ -106,16 +109,19 @@ func JoinCalls(calls ...*EncodedCall) []byte {
 		size += len(c.records)
 		kinds |= c.kinds
 	}
+
 	data := make([]byte, 0, size)
-	data = protowire.AppendVarint(protowire.AppendTag(data, envelopeVersionField, protowire.VarintType), EnvelopeVersion)
-	data = protowire.AppendFixed64(protowire.AppendTag(data, envelopeKindsField, protowire.Fixed64Type), uint64(kinds))
+	data = protowire.AppendTag(data, envelopeVersionField, protowire.VarintType)
+	data = protowire.AppendVarint(data, EnvelopeVersion)
+	data = protowire.AppendTag(data, envelopeKindsField, protowire.Fixed64Type)
+	data = protowire.AppendFixed64(data, uint64(kinds))
 	for _, c := range calls {
 		data = append(data, c.records...)
 	}
 	return data
 }
 
-// KindOf returns the kind of a message, 0 for none.
+// KindOf returns the kind of a message, or 0 if the message has none that this version knows.
 func KindOf(ev *skeinv1.Event) Kind {
 	if f := ev.ProtoReflect().WhichOneof(kindOneof); f != nil {
 		return Kind(f.Number())
@@ -123,21 +129,22 @@ func KindOf(ev *skeinv1.Event) Kind {
 	return 0
 }
 
-// span is a part of an envelope's body, by byte offsets.
+// span is the part [from, to) of the body of an envelope, in bytes.
 type span struct{ from, to int }
 
-// splitEnvelope appends the spans of the events of an envelope to dst, without looking into them. It accepts what
-// a standard protobuf decoder would, up to the events themselves.
+// splitEnvelope appends the spans of the events of an envelope to dst. It does not decode the events. Apart from them it accepts what a
+// standard protobuf decoder accepts.
 func splitEnvelope(dst []span, data []byte) ([]span, *Rejection) {
 	if len(data) > MaxEnvelopeBytes {
 		return dst, envelopeRejection(skeinv1.Reason_REASON_TOO_LARGE, "has %d bytes: at most %d",
 			len(data), MaxEnvelopeBytes)
 	}
+
 	var version uint32
 	for i := 0; i < len(data); {
 		f, next := protoscan.Next(data, i)
 		if next < 0 {
-			return dst, undecodable()
+			return dst, undecodableEnvelope()
 		}
 		i = next
 		switch {
@@ -152,6 +159,7 @@ func splitEnvelope(dst []span, data []byte) ([]span, *Rejection) {
 			dst = append(dst, span{f.From, f.To})
 		}
 	}
+
 	if version > EnvelopeVersion {
 		return dst, envelopeRejection(skeinv1.Reason_REASON_INVALID_FIELD, "has version %d: this reader knows %d",
 			version, EnvelopeVersion)
@@ -159,7 +167,7 @@ func splitEnvelope(dst []span, data []byte) ([]span, *Rejection) {
 	return dst, nil
 }
 
-func undecodable() *Rejection {
+func undecodableEnvelope() *Rejection {
 	return envelopeRejection(skeinv1.Reason_REASON_INVALID_FIELD, "is not a skein.v1.EventBatch")
 }
 
@@ -167,27 +175,28 @@ func envelopeRejection(reason skeinv1.Reason, format string, args ...any) *Rejec
 	return &Rejection{Reason: reason, Message: "the envelope " + fmt.Sprintf(format, args...)}
 }
 
-// body is the body of an envelope, twice: the strings of events are parts of text, one allocation for all.
+// body is the body of an envelope, as bytes and as a string. The strings of events are parts of text, so they all share one allocation.
 type body struct {
 	data []byte
 	text string
 }
 
-// decodeEvent decodes and checks one event into ev, which must be zero. Its Time is the occurred_at of a backfill.
+// decodeEvent decodes one event into ev, which must be zero, and checks it. It sets the Time of a backfill to its occurred_at.
 //
-// Events as producers write them take the fast path. Whatever it does not accept (malformed ones, but also
-// unusual spellings such as a message in two parts) is left to the standard decoder and [Validate], whose word
-// is final; so the fast path must never accept more than they do, or other values.
+// Events in the usual encoding take the fast path. The standard decoder and [Validate] decide about all others: malformed events, and
+// valid ones in an unusual encoding, such as a message in two parts. So the fast path must never accept an event that they refuse, or
+// decode one to other values.
 //
-// A rejection with decoded false means that the bytes are no message at all: then neither is the envelope.
+// If decoded is false, the bytes are not an Event message at all, so the envelope is not a valid EventBatch either.
 func (b *body) decodeEvent(s span, ev *Event) (r *Rejection, decoded bool) {
-	if b.fastEvent(s.from, s.to, ev) {
+	if b.decodeEventFast(s.from, s.to, ev) {
 		return nil, true
 	}
+
 	var msg skeinv1.Event
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b.data[s.from:s.to], &msg); err != nil {
 		*ev = Event{}
-		return undecodable(), false
+		return undecodableEnvelope(), false
 	}
 	*ev, r = FromProto(&msg)
 	return r, true

@@ -11,15 +11,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The conversions follow kindTable by reflection. That costs 0.1 to 1 µs more per event than code for each kind would, of the 20 µs and
-// more that it costs to publish an event. Readers of the log do not convert: they have the decoder.
+// The conversions between messages and events follow kindTable by reflection. That costs 0.1 to 1 µs more per event than code for each kind
+// would, while publishing an event costs 20 µs and more. Readers of the log use the fast path of the decoder instead.
 
-// FromProto checks a message with [Validate] and returns its flat form, without sequence and slot. Time is the
-// occurred_at of a backfill, not yet held against the log's, and 0 for a live event. Items and attributes are
-// shared with the message.
+// FromProto checks a message as [Validate] does and converts it to an event, without sequence and slot. The time of a backfill is its
+// occurred_at, which may be later than its log time will be; the time of a live event is 0. The event shares Items and Attributes with
+// the message.
 func FromProto(msg *skeinv1.Event) (Event, *Rejection) {
-	ev, raw := flatten(msg)
-	if r := check(&ev, &raw); r != nil {
+	ev, raw := flattenEvent(msg)
+	if r := checkEvent(&ev, &raw); r != nil {
 		return Event{}, r
 	}
 	ev.setTimes(&raw)
@@ -27,37 +27,40 @@ func FromProto(msg *skeinv1.Event) (Event, *Rejection) {
 	return ev, nil
 }
 
-// FromLog is [FromProto] for an event that the log holds, as a change feed gives it, and for callers to whom a bad event is as good as
-// any. It is not checked: what is left in the log of an erased user could not be published. It returns false if the message is of an
-// unknown kind.
+// FromLog converts a message that the log holds, such as one from a change feed, like [FromProto] but without checking it. Events in the
+// log need not be valid: the pseudonym of an erased user could not be published. It returns false if this version does not know the kind.
 func FromLog(msg *skeinv1.Event) (Event, bool) {
-	ev, raw := flatten(msg)
+	ev, raw := flattenEvent(msg)
 	ev.setTimes(&raw)
 	ev.Complete()
 	return ev, ev.Kind != 0
 }
 
-// rawFields is what [check] must know of a message beyond its flat form.
+// rawFields holds what [checkEvent] needs of a message besides the event.
 type rawFields struct {
-	occurred, read *timestamppb.Timestamp
-	// required are the fields that may not be empty.
+	occurred *timestamppb.Timestamp // occurred_at
+	read     *timestamppb.Timestamp // the time of a FeedRead
+	// required are the fields that must not be empty.
 	required FieldSet
 }
 
-// flatten copies the fields of a message, good or bad, without filling in anything.
-func flatten(msg *skeinv1.Event) (ev Event, raw rawFields) {
+// flattenEvent copies the fields of a message, which may be invalid, into an event. It sets neither times nor derived fields.
+func flattenEvent(msg *skeinv1.Event) (ev Event, raw rawFields) {
 	ev.ID = msg.GetEventId()
-	ev.Source, ev.Offset, ev.Backfill = msg.GetSource(), msg.GetOffset(), msg.GetSource() != ""
+	ev.Source = msg.GetSource()
+	ev.Offset = msg.GetOffset()
+	ev.Backfill = msg.GetSource() != ""
 	raw.occurred = msg.GetOccurredAt()
+
 	if ev.Kind = KindOf(msg); ev.Kind != 0 {
 		kind := &kindShapes[ev.Kind]
-		raw.flatten(msg.ProtoReflect().Get(kind.descriptor).Message(), &kind.messageShape, &ev)
+		raw.copyFields(msg.ProtoReflect().Get(kind.descriptor).Message(), &kind.messageShape, &ev)
 	}
 	return ev, raw
 }
 
-// flatten copies the fields of a message that is part of an event.
-func (raw *rawFields) flatten(m protoreflect.Message, shape *messageShape, ev *Event) {
+// copyFields copies the fields of a message that is part of an event: the message of its kind, or a message within that one.
+func (raw *rawFields) copyFields(m protoreflect.Message, shape *messageShape, ev *Event) {
 	raw.required |= shape.required
 	for i := range shape.byNumber {
 		f := &shape.byNumber[i]
@@ -66,12 +69,14 @@ func (raw *rawFields) flatten(m protoreflect.Message, shape *messageShape, ev *E
 		}
 		switch f.form {
 		case formMessage:
-			// A message that is missing has empty fields. Only those of one that must be there are missed.
+			// The required fields of a missing message are required only if the message itself is. Then they are among those
+			// of shape, so the check finds them empty.
 			if m.Has(f.descriptor) {
-				raw.flatten(m.Get(f.descriptor).Message(), f.message, ev)
+				raw.copyFields(m.Get(f.descriptor).Message(), f.message, ev)
 			}
 		case formID, formTitle:
-			// A backfill_closed has no source of its own: it is live. If it has one, Backfill still tells check so.
+			// FieldSource is the source that a BackfillClosed ends. The event itself must be live and have no source. If it has one
+			// anyway, that source stays in the event, and Backfill makes checkEvent refuse it.
 			if f.field != FieldSource || !ev.Backfill {
 				*ev.Text(f.field) = m.Get(f.descriptor).String()
 			}
@@ -92,17 +97,17 @@ func (raw *rawFields) flatten(m protoreflect.Message, shape *messageShape, ev *E
 	}
 }
 
-// setTimes copies the times of a message, which may be bad.
+// setTimes copies the times of a message, which may be invalid.
 func (ev *Event) setTimes(raw *rawFields) {
 	if ev.Backfill {
-		ev.Time = microsOf(raw.occurred.GetSeconds(), raw.occurred.GetNanos())
+		ev.Time = microsFromTimestamp(raw.occurred.GetSeconds(), raw.occurred.GetNanos())
 	}
 	if ev.Kind.Fields().Has(FieldRead) {
-		ev.Read = microsOf(raw.read.GetSeconds(), raw.read.GetNanos())
+		ev.Read = microsFromTimestamp(raw.read.GetSeconds(), raw.read.GetNanos())
 	}
 }
 
-// Complete fills in what follows from the other fields: the item of a pin that names none, and Encoded.
+// Complete sets the fields that follow from others: the item of a PinCreated that names none, and Encoded.
 func (ev *Event) Complete() {
 	if ev.Kind == PinCreated && ev.Item == "" {
 		ev.Item = ev.Pin
@@ -112,8 +117,8 @@ func (ev *Event) Complete() {
 	}
 }
 
-// Proto returns the message that [FromProto] flattens to ev, but for sequence, slot and the time of a live event,
-// which a message has no fields for. An item_id that repeats the pin id is left out.
+// Proto returns the message that [FromProto] converts to ev. Sequence, slot and the time of a live event are lost, because the message
+// has no fields for them. An item_id that equals the pin id is left out.
 func (ev Event) Proto() *skeinv1.Event {
 	msg := &skeinv1.Event{EventId: ev.ID}
 	if ev.Backfill {
@@ -127,7 +132,7 @@ func (ev Event) Proto() *skeinv1.Event {
 	return msg
 }
 
-// fill sets the fields of an empty message that is part of an event.
+// fill sets the fields of an empty message that is part of an event, from the event.
 func (shape *messageShape) fill(m protoreflect.Message, ev *Event) {
 	for i := range shape.byNumber {
 		f := &shape.byNumber[i]
@@ -160,7 +165,7 @@ func (shape *messageShape) fill(m protoreflect.Message, ev *Event) {
 	}
 }
 
-// isPresent reports whether an event has an optional message, which has no empty fields only.
+// isPresent reports whether an event has an optional message, that is, whether one of its fields is not empty.
 func (shape *messageShape) isPresent(ev *Event) bool {
 	for i := range shape.byNumber {
 		if f := &shape.byNumber[i]; f.tag != 0 && *ev.Text(f.field) != "" {
@@ -170,7 +175,8 @@ func (shape *messageShape) isPresent(ev *Event) bool {
 	return false
 }
 
-// messageText returns a text as it stands in the message: the item_id is empty for an item with the pin's id.
+// messageText returns the text of a field of the message. It differs from that of the event for an item with the id of its pin: the
+// item_id of the message is then empty.
 func (ev *Event) messageText(f Field) string {
 	if f == FieldItem && ev.Item == ev.Pin {
 		return ""
@@ -178,16 +184,18 @@ func (ev *Event) messageText(f Field) string {
 	return *ev.Text(f)
 }
 
-// Canonical returns what Encoded is of a backfill: the canonical encoding of the kind's message, with the fields that are not empty, by
-// number, and nothing unknown. Every protobuf library writes that, but it depends on the flat event alone, however its producer spelled
-// it. The owner of a pin that is re-pinned is left out: nothing depends on it, and a fold that compares by it would have to keep the id of
-// a user in a row that is not about them.
+// Canonical returns the canonical encoding of the message of the event's kind, which is the Encoded of a backfill: the fields that are not
+// empty, in order of their numbers, without unknown fields. It depends on the event alone, however the producer encoded the message.
+//
+// The owner of a pin that is re-pinned is left out. No order depends on it, and a fold that compares encodings would otherwise have to
+// store the id of that user in a row that is not about them.
 func (ev *Event) Canonical() []byte {
-	const tagsAndLengths = 24 // and more than the largest message has of both
+	const tagsAndLengths = 24 // more bytes than the largest message needs for them
 	size := len(ev.User) + len(ev.Board) + len(ev.Pin) + len(ev.Item) + len(ev.RepinPin) + len(ev.Title) + len(ev.Attributes)
 	return kindShapes[ev.Kind].appendCanonical(make([]byte, 0, size+tagsAndLengths), ev)
 }
 
+// appendCanonical appends the canonical encoding of a message that is part of an event.
 func (shape *messageShape) appendCanonical(b []byte, ev *Event) []byte {
 	for i := range shape.byNumber {
 		f := &shape.byNumber[i]
@@ -202,7 +210,7 @@ func (shape *messageShape) appendCanonical(b []byte, ev *Event) []byte {
 				b = b[:begin]
 				continue
 			}
-			// The length stands before the content.
+			// The length precedes the content, and is known only now.
 			var length [binary.MaxVarintLen64]byte
 			n := binary.PutUvarint(length[:], uint64(len(b)-content))
 			b = slices.Insert(b, content, length[:n]...)
@@ -217,6 +225,7 @@ func (shape *messageShape) appendCanonical(b []byte, ev *Event) []byte {
 	return b
 }
 
+// appendText appends a field with a text, unless the text is empty.
 func appendText(b []byte, number protowire.Number, s string) []byte {
 	if s == "" {
 		return b

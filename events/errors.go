@@ -2,47 +2,47 @@ package events
 
 import "errors"
 
-// Errors of a log that is not the one that was expected. The text of the error returned says what to do.
+// Errors of a log that is not in the expected state. The text of the returned error says what to do.
 var (
-	// ErrOtherLog: the stream, cursor or position belongs to another log.
+	// ErrOtherLog means that the stream, cursor or position belongs to another log.
 	ErrOtherLog = errors.New("events: another log")
-	// ErrOtherEpoch: the cursor or position belongs to another epoch of the log.
+	// ErrOtherEpoch means that the cursor or position belongs to another epoch of the log.
 	ErrOtherEpoch = errors.New("events: another epoch of the log")
-	// ErrLogShorter: the log ends before the cursor.
+	// ErrLogShorter means that the log ends before the cursor.
 	ErrLogShorter = errors.New("events: the log is shorter than it was")
-	// ErrTrimmed: the log no longer holds what the reader needs.
+	// ErrTrimmed means that the log no longer holds what the reader needs.
 	ErrTrimmed = errors.New("events: the log is trimmed beyond the cursor")
-	// ErrPositionAhead: the position is beyond the end of the log.
+	// ErrPositionAhead means that the position is beyond the end of the log.
 	ErrPositionAhead = errors.New("events: the position is beyond the end of the log")
-	// ErrNoLog: the server has no stream of the log.
+	// ErrNoLog means that the NATS server has no stream of the log.
 	ErrNoLog = errors.New("events: there is no log")
-	// ErrLogExists: there is a stream where a log was to be restored.
+	// ErrLogExists means that there already is a stream where a log was to be restored.
 	ErrLogExists = errors.New("events: there is a log already")
-	// ErrArchiveDamaged: the archive does not hold what it should. Implementations of [Archive] wrap it.
+	// ErrArchiveDamaged means that the archive does not hold what it should. Implementations of [Archive] wrap it.
 	ErrArchiveDamaged = errors.New("events: the archive of the log is damaged")
-	// ErrTrimRefused: the stream must not be trimmed so far.
+	// ErrTrimRefused means that the stream must not be trimmed so far.
 	ErrTrimRefused = errors.New("events: trimming is refused")
-	// ErrLeaseLost: the lease is, or may be, another's.
+	// ErrLeaseLost means that another process holds the lease, or may hold it.
 	ErrLeaseLost = errors.New("events: the lease is lost")
-	// ErrStreamMismatch: the stream is not fit to be a log.
+	// ErrStreamMismatch means that the settings of the stream are not those that a log needs.
 	ErrStreamMismatch = errors.New("events: the stream is not fit to be a log")
-	// ErrForbidden: the user of the NATS servers lacks a permission. The text names the subject.
+	// ErrForbidden means that the NATS user lacks a permission. The text names the subject.
 	ErrForbidden = errors.New("events: the NATS user lacks a permission")
-	// ErrLocked: the data directory is in use.
+	// ErrLocked means that another process uses the data directory.
 	ErrLocked = errors.New("events: the data directory is in use")
 )
 
-// Errors of publishing. All but ErrOutcomeUnknown mean that nothing of the call was taken.
+// Errors of publishing. After all of them but ErrOutcomeUnknown, no event of the call is in the log.
 var (
-	// ErrOutcomeUnknown: the log did not say in time whether it took the events. Retry with the same event ids.
+	// ErrOutcomeUnknown means that the log did not say in time whether it took the events. Retry with the same event ids.
 	ErrOutcomeUnknown = errors.New("events: outcome unknown: retry with the same event ids")
-	// ErrLogFull: the log has reached its bound.
+	// ErrLogFull means that the log has reached its size limit.
 	ErrLogFull = errors.New("events: the log is full")
-	// ErrLogUnavailable: the log cannot be reached, or does not answer.
+	// ErrLogUnavailable means that the log cannot be reached or does not answer.
 	ErrLogUnavailable = errors.New("events: the log is not available")
-	// ErrOverloaded: too much is waiting to be published.
+	// ErrOverloaded means that too many bytes are waiting to be published.
 	ErrOverloaded = errors.New("events: overloaded")
-	// ErrRefused: the server refused the envelope for a reason that no retry will change.
+	// ErrRefused means that the server refused the envelope for a reason that no retry will change.
 	ErrRefused = errors.New("events: the server refused the envelope")
 )
 

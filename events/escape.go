@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// EscapeControls returns a text of somebody else for a terminal. It replaces control characters and characters that change the direction of
-// writing by their Go escapes, such as \x1b: a terminal would obey them, and show what was never printed.
+// EscapeControls makes an untrusted text safe to print on a terminal. It replaces control characters, and characters that change the direction
+// of text, by their Go escapes, such as \x1b. A terminal would obey them, and could show something other than the text.
 func EscapeControls(s string) string {
-	if strings.IndexFunc(s, isControl) < 0 {
+	if strings.IndexFunc(s, isControlRune) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)
 		switch {
-		case !isControl(r):
+		case !isControlRune(r):
 			b.WriteString(s[:size]) // also a byte that is not UTF-8
 		case r == '\n':
 			b.WriteString(`\n`)
@@ -35,4 +35,5 @@ func EscapeControls(s string) string {
 	return b.String()
 }
 
-func isControl(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
+// isControlRune reports whether a terminal may obey a character instead of showing it.
+func isControlRune(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }

@@ -6,96 +6,96 @@ import (
 	"time"
 )
 
-// Micros is a time in microseconds since 1970-01-01 UTC: the resolution of everything in skein.
+// Micros is a time in microseconds since 1970-01-01 UTC. All times of skein have this resolution.
 type Micros int64
 
-// Time converts to a time.Time in UTC.
+// Time returns the time as a time.Time in UTC.
 func (m Micros) Time() time.Time { return time.UnixMicro(int64(m)).UTC() }
 
-// Event is one decoded, well-formed fact as every fold sees it. Which fields are set depends on Kind; the
-// strings are immutable and may be kept. All strings of an envelope share its memory: clone a few that are kept
-// for long.
+// Event is one decoded, valid fact, as folds receive it. Which fields are set depends on Kind. All strings of an envelope share one
+// allocation, so clone strings that are kept longer than the envelope.
 type Event struct {
 	Kind Kind
-	// Backfill tells history from live facts: all backfills come before all live facts in the order of facts.
+	// Backfill is true for imported history, and false for live facts. In the order of facts all backfills come before all live facts.
 	Backfill bool
-	// Slot is the position of the event in its envelope, from 0, malformed and dropped events counted.
+	// Slot is the index of the event in its envelope. Malformed and dropped events have slots, too.
 	Slot uint16
 	// Seq is the sequence of the envelope in the log.
 	Seq uint64
-	// Time is the log time of a live event, unique and rising along the log (I5); of a backfill its occurred_at,
-	// not after its log time.
+	// Time is the log time of a live event, which is unique and rises along the log (I5). The time of a backfill is its occurred_at, or its
+	// log time if that is earlier.
 	Time Micros
-	// Source and Offset name a backfill's position in its import; empty and 0 for a live event.
-	// BackfillClosed carries the source that ends in Source.
+	// Source and Offset are the name of the import of a backfill, and the position of the backfill in it. They are empty and 0 for a
+	// live event, except that the Source of a BackfillClosed is the source that ends.
 	Source string
 	Offset uint64
-	// ID is the client's event id, if any.
+	// ID is the event id that the client chose. It is empty if the client chose none.
 	ID string
 
-	// User is the acting user: user_id, or the owner of the board or pin. Empty for ItemScored and
-	// BackfillClosed.
+	// User is the acting user: the user_id, or the owner of the board or pin. It is empty for ItemScored and BackfillClosed.
 	User string
-	// Peer is the other user: followed, blocked, muted, of hidden re-pins, or the owner of the board that is followed.
+	// Peer is the other user: the one who is followed, blocked or muted, whose re-pins are hidden, or who owns the followed board.
 	Peer string
-	// Board is a board id: of Peer's for BoardFollowed and BoardUnfollowed, else of User's. Empty: the default board.
+	// Board is the id of a board of Peer for BoardFollowed and BoardUnfollowed, and of a board of User otherwise. The default board has an
+	// empty id.
 	Board string
-	// Pin is User's pin.
+	// Pin is the id of a pin of User.
 	Pin string
-	// Item is the item played, liked, scored or shown; for PinCreated never empty.
+	// Item is the item that is played, liked, scored, or shown by a pin. The Item of a PinCreated is never empty.
 	Item string
-	// Items are the items of a Served event.
+	// Items are the items of a Served.
 	Items []string
-	// RepinUser and RepinPin name the pin that a PinCreated re-pins; empty means none.
+	// RepinUser and RepinPin are the owner and id of the pin that a PinCreated re-pins. They are empty if it re-pins none.
 	RepinUser, RepinPin string
-	// Title of a board.
+	// Title is the title of a board.
 	Title string
-	// Attributes of a pin.
+	// Attributes are the attributes of a pin, whose meaning only the client knows.
 	Attributes []byte
-	// Score of an item.
+	// Score is the score of an item.
 	Score int64
-	// Read is up to when a FeedRead says that the feed was read. It may be after Time.
+	// Read is the time up to which the feed was read, of a FeedRead. It may be after Time.
 	Read Micros
-	// Encoded is the canonical encoding of the kind's message (known fields only, by number), set for backfilled
-	// BoardCreated and PinCreated only: of two backfills at the same time the larger encoding counts as the later
-	// (docs/semantics.md). It follows from the other fields, so an archive need not store it.
+	// Encoded is the [Event.Canonical] encoding. It is set only for a backfilled BoardCreated or PinCreated: of two backfills with the same
+	// time, the one with the larger encoding counts as the later (docs/semantics.md). It follows from the other fields, so the archive
+	// does not store it.
 	Encoded []byte
 }
 
 // Envelope is one decoded message of the log.
 type Envelope struct {
-	// Events are the well-formed events that the reader let pass, in order. Slots rise, not always by one.
+	// Events are the valid events that are not repeats, in order. Their slots rise, but need not be consecutive.
 	Events []Event
 	// Kinds are the kinds that occur in Events.
 	Kinds KindSet
-	// Rejects are the malformed events, those whose event id said something else within the horizon (I6), and, with Slot -1,
-	// the envelope that did not decode.
+	// Rejects are the malformed events, the events that reuse an event id for something else (I6), and, with Slot -1, the envelope itself
+	// if it could not be decoded.
 	Rejects []Reject
 	// Repeats counts the events dropped because their event id occurred within the horizon (I6).
 	Repeats int
-	// Repeated has two entries for each of them and for each reject of a reused id, of the id and of what was said with it, which
-	// prolong what is remembered. Archived envelopes lack it.
+	// Repeated has two entries for each of those events and for each reject of a reused event id: the [RepeatKey] and the [ContentKey], which
+	// are remembered for another horizon. Archived envelopes do not have it.
 	Repeated []Repeat
-	// Cursor is where a reader stands after this envelope.
+	// Cursor is the cursor after this envelope.
 	Cursor Cursor
 	// Bytes is the size of the message in the log.
 	Bytes int
-	// Traces are the traceparents of calls that are followed. They are no part of the log: archived envelopes lack them, and
-	// nothing may depend on them.
+	// Traces are the traceparents of traced calls. They are not part of the log: archived envelopes do not have them, and no fold may
+	// depend on them.
 	Traces []string
 }
 
 // Seq returns the sequence of the envelope in the log.
 func (e *Envelope) Seq() uint64 { return e.Cursor.Seq }
 
-// Skipped returns what the reader made of n slots from one on, as far as it did not let them pass: the repeats, and the rejects
-// as rejections. Their indexes count from that slot. It reports false when the envelope cannot say: one from the archive may
-// have changed since.
+// Skipped returns which of the n slots from a slot on are not among Events: the indexes of the repeats, and the rejections. Indexes
+// count from the first of the slots. It returns false if the envelope does not have that information: an archived envelope may have
+// changed since it was written.
 func (e *Envelope) Skipped(from, n int) (repeats []int, rejections []Rejection, ok bool) {
 	if e.Cursor.Archival() {
 		return nil, nil, false
 	}
-	accounted := make([]bool, n)
+
+	accounted := make([]bool, n) // slots that are in Events or Rejects
 	for i := range e.Events {
 		if at := int(e.Events[i].Slot) - from; at >= 0 && at < n {
 			accounted[at] = true
@@ -109,6 +109,7 @@ func (e *Envelope) Skipped(from, n int) (repeats []int, rejections []Rejection, 
 			rejections = append(rejections, r)
 		}
 	}
+
 	for at, known := range accounted {
 		if !known {
 			repeats = append(repeats, at)
@@ -120,15 +121,15 @@ func (e *Envelope) Skipped(from, n int) (repeats []int, rejections []Rejection, 
 // Reject is a malformed event, or an envelope that did not decode (I11).
 type Reject struct {
 	Seq uint64
-	// Slot is the position in the envelope; -1 means the whole envelope.
+	// Slot is the index of the event in the envelope, or -1 for the whole envelope.
 	Slot int
-	// Rejection says why.
+	// Rejection is the reason.
 	Rejection Rejection
 	// Data holds the first bytes of the message or event, at most 256.
 	Data []byte
 }
 
-// Without returns the reject as it stands once a user is erased: without its data and message where they name the user.
+// Without returns the reject without its data and message where they contain the id of an erased user. named is true if one of them did.
 func (r Reject) Without(user string) (without Reject, named bool) {
 	if bytes.Contains(r.Data, []byte(user)) {
 		r.Data, named = nil, true

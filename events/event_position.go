@@ -5,20 +5,19 @@ import (
 	"encoding/binary"
 )
 
-// EventPosition is a position in the log that may be within an envelope: everything before the envelope at Seq, and of that envelope
-// the first so many slots. It tells a reader of single events where it was. As a position, which it may be handed in as, it
-// is that of the whole envelope: a state has all of it or nothing.
+// EventPosition is a position in the log that may be within an envelope. A reader of single events continues from it. Where a call expects
+// a [Position], an EventPosition stands for the position after its whole envelope, because no store holds only a part of one.
 type EventPosition struct {
 	Position
-	// Slots of the envelope at Seq that are before the position; 0 means all.
+	// Slots is the number of slots of the envelope at Seq that are before the position. 0 means all of them.
 	Slots int
 }
 
-// eventPositionVersion is that of a position within an envelope. One after an envelope has the string of its position.
+// eventPositionVersion is the version byte of a position within an envelope. A position after an envelope is encoded like a [Position].
 const eventPositionVersion = 2
 
-// String encodes the event position: as the position, and, within an envelope, with the version of its own and the slots as a varint
-// at the end.
+// String encodes the event position. After a whole envelope the result is that of [Position.String]. Within an envelope it has another
+// version byte, and the number of slots as a varint at the end.
 func (p EventPosition) String() string {
 	if p.Slots == 0 {
 		return p.Position.String()
@@ -26,7 +25,7 @@ func (p EventPosition) String() string {
 	return base64.RawURLEncoding.EncodeToString(binary.AppendUvarint(p.encode(eventPositionVersion), uint64(p.Slots)))
 }
 
-// ParseEventPosition reads what [EventPosition.String] and [Position.String] wrote: [ErrPosition].
+// ParseEventPosition parses the result of [EventPosition.String] or [Position.String]. It returns [ErrPosition] for other strings.
 func ParseEventPosition(s string) (EventPosition, error) {
 	if len(s) > 64 {
 		return EventPosition{}, ErrPosition
@@ -35,10 +34,12 @@ func ParseEventPosition(s string) (EventPosition, error) {
 	if err != nil || len(b) < 7 {
 		return EventPosition{}, ErrPosition
 	}
+
 	var p EventPosition
 	copy(p.Log[:], b[1:5])
-	rest, ok := b[5:], true
-	next := func() (v uint64) {
+	rest := b[5:]
+	ok := true
+	nextVarint := func() (v uint64) {
 		v, n := binary.Uvarint(rest)
 		if n <= 0 {
 			ok = false
@@ -47,10 +48,11 @@ func ParseEventPosition(s string) (EventPosition, error) {
 		rest = rest[n:]
 		return v
 	}
-	epoch := next()
-	p.Seq = next()
+
+	epoch := nextVarint()
+	p.Seq = nextVarint()
 	if b[0] == eventPositionVersion {
-		slots := next()
+		slots := nextVarint()
 		ok = ok && slots > 0 && slots <= MaxEnvelopeEvents && p.Seq > 0
 		p.Slots = int(min(slots, MaxEnvelopeEvents))
 	}
@@ -58,7 +60,8 @@ func ParseEventPosition(s string) (EventPosition, error) {
 		return EventPosition{}, ErrPosition
 	}
 	p.Epoch = uint32(epoch)
-	// Base64 readers overlook line ends, and varints have longer spellings: an event position has one string.
+
+	// The base64 decoder ignores line breaks, and a varint has longer encodings. Only the one string that String returns is valid.
 	if p.String() != s {
 		return EventPosition{}, ErrPosition
 	}

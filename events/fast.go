@@ -9,9 +9,9 @@ import (
 	"github.com/skein-feed/skein/proto/protoscan"
 )
 
-// The fast path of the decoder: protobuf wire format straight into the flat event, checked on the way. Every
-// function works on a range [i, end) of the body and returns false, or a negative offset, for anything that is
-// malformed or merely unusual: the standard decoder then judges the event.
+// This file is the fast path of the decoder. It decodes the protobuf wire format directly into an event, and checks the event on the way.
+// The functions work on a range of the body. They return false for everything malformed or unusual; then the standard decoder and
+// [Validate] decide about the event.
 
 // Tags of the fields of Event and of Timestamp: number and wire type.
 const (
@@ -26,12 +26,13 @@ const (
 	tagNanos   = 2<<3 | uint32(protowire.VarintType)
 )
 
-// maxSeconds is the last second of the year 9999, where valid timestamps end.
+// maxSeconds is the last second of the year 9999, after which no timestamp is valid.
 const maxSeconds = 253402300799
 
-// fastEvent decodes and checks one event.
-func (b *body) fastEvent(i, end int, ev *Event) bool {
-	var payload, occurred span
+// decodeEventFast decodes and checks the event in [i, end).
+func (b *body) decodeEventFast(i, end int, ev *Event) bool {
+	var payload, occurred span // the message of the kind, and occurred_at
+
 	for i < end {
 		tag, at := protoscan.Tag(b.data, i, end)
 		if at < 0 {
@@ -43,6 +44,7 @@ func (b *body) fastEvent(i, end int, ev *Event) bool {
 			}
 			continue
 		}
+
 		from, to := protoscan.Bytes(b.data, tag, at, end)
 		if from < 0 {
 			return false
@@ -51,45 +53,47 @@ func (b *body) fastEvent(i, end int, ev *Event) bool {
 		switch {
 		case tag >= tagFirstKind && tag <= tagLastKind:
 			if ev.Kind != 0 {
-				return false // the second of two kinds wins, two of the same merge
+				return false // of two kinds the second counts, and two messages of the same kind are merged
 			}
 			ev.Kind, payload = Kind(tag>>3), span{from, to}
 		case tag == tagEventID:
-			if !b.plain(from, to, MaxEventIDBytes) {
+			if !b.isPlainText(from, to, MaxEventIDBytes) {
 				return false
 			}
 			ev.ID = b.text[from:to]
 		case tag == tagOccurredAt:
 			if occurred.from != 0 {
-				return false // two of a message merge
+				return false // two occurrences of a message are merged
 			}
 			occurred = span{from, to}
 		case tag == tagSource:
-			if !b.plain(from, to, MaxSourceBytes) {
+			if !b.isPlainText(from, to, MaxSourceBytes) {
 				return false
 			}
 			ev.Source = b.text[from:to]
 		}
 	}
-	return b.fastBackfill(occurred, ev) && b.fastKind(payload, ev)
+	return b.checkBackfillFast(occurred, ev) && b.decodeKindFast(payload, ev)
 }
 
-// fastBackfill checks source, offset and occurred_at. A span is never at offset 0, where the envelope's own first
-// tag stands.
-func (b *body) fastBackfill(occurred span, ev *Event) bool {
+// checkBackfillFast checks source, offset and occurred_at, and sets the time of a backfill. A span that begins at 0 is missing, because the
+// first byte of an envelope is a tag of the envelope itself.
+func (b *body) checkBackfillFast(occurred span, ev *Event) bool {
 	if ev.Source == "" {
 		return ev.Offset == 0 && occurred.from == 0
 	}
 	if ev.Offset == 0 || occurred.from == 0 || !ev.Kind.Backfillable() {
 		return false
 	}
-	at, ok := b.timestamp(occurred)
-	ev.Backfill, ev.Time = true, at
+
+	at, ok := b.decodeTimestamp(occurred)
+	ev.Backfill = true
+	ev.Time = at
 	return ok
 }
 
-// timestamp decodes a Timestamp from 1970 to 9999, toward the past.
-func (b *body) timestamp(s span) (at Micros, ok bool) {
+// decodeTimestamp decodes a Timestamp from 1970 to 9999, and rounds it down to microseconds.
+func (b *body) decodeTimestamp(s span) (at Micros, ok bool) {
 	var seconds, nanos uint64
 	for i := s.from; i < s.to; {
 		tag, at := protoscan.Tag(b.data, i, s.to)
@@ -111,33 +115,35 @@ func (b *body) timestamp(s span) (at Micros, ok bool) {
 	if seconds > maxSeconds || nanos >= 1e9 {
 		return 0, false
 	}
-	return microsOf(int64(seconds), int32(nanos)), true
+	return microsFromTimestamp(int64(seconds), int32(nanos)), true
 }
 
-// fastKind decodes and checks the message of the event's kind.
-func (b *body) fastKind(p span, ev *Event) bool {
+// decodeKindFast decodes and checks the message of the event's kind.
+func (b *body) decodeKindFast(p span, ev *Event) bool {
 	kind := &kindShapes[ev.Kind]
-	filled, ok := b.fastFields(p, &kind.messageShape, ev)
+	filled, ok := b.decodeFieldsFast(p, &kind.messageShape, ev)
 	if !ok || kind.fields == 0 || kind.fields.Has(FieldPeer) && ev.User == ev.Peer {
 		return false
 	}
-	if kind.completes {
+	if kind.hasDerivedFields {
 		ev.Complete()
 	}
 	return kind.required&^filled == 0
 }
 
-// fastFields decodes and checks the fields of a message. filled are those that are not empty.
-func (b *body) fastFields(p span, shape *messageShape, ev *Event) (filled FieldSet, ok bool) {
-	messages := uint32(0) // a bit for the number of each message that was read
+// decodeFieldsFast decodes and checks the fields of a message. filled are the fields that are not empty.
+func (b *body) decodeFieldsFast(p span, shape *messageShape, ev *Event) (filled FieldSet, ok bool) {
+	messagesRead := uint32(0) // bit n is set if the message with field number n was read
 	for i := p.from; i < p.to; {
 		tag, at := protoscan.Tag(b.data, i, p.to)
 		if at < 0 {
 			return 0, false
 		}
+
 		f := &shape.byNumber[tag>>3&maxFieldNumber]
 		from, to := protoscan.Bytes(b.data, tag, at, p.to)
 		if from < 0 {
+			// The only field that is not length-delimited is the score.
 			if tag != f.tag || f.form != formScore {
 				return 0, false
 			}
@@ -150,43 +156,45 @@ func (b *body) fastFields(p span, shape *messageShape, ev *Event) (filled FieldS
 		}
 		i = to
 		if tag != f.tag {
-			continue // of a later version
+			continue // a field of a later version
 		}
+
 		if f.form == formID {
-			if !b.plain(from, to, f.limit) {
+			if !b.isPlainText(from, to, f.limit) {
 				return 0, false
 			}
-			text := &ev.User
+			text := &ev.User // the most frequent field does not need the switch in Text
 			if f.field != FieldUser {
 				text = ev.Text(f.field)
 			}
 			*text = b.text[from:to]
-			// The last of several counts.
+			// Of several occurrences the last one counts.
 			if filled |= f.bit; from == to {
 				filled &^= f.bit
 			}
 			continue
 		}
+
 		if f.form == formMessage || f.form == formTime {
-			if messages>>(tag>>3)&1 == 1 {
-				return 0, false // two of a message merge
+			if messagesRead>>(tag>>3)&1 == 1 {
+				return 0, false // two occurrences of a message are merged
 			}
-			messages |= 1 << (tag >> 3)
+			messagesRead |= 1 << (tag >> 3)
 		}
-		inValue, isGood := b.fastValue(span{from, to}, p.to, f, ev)
-		if !isGood {
+		filledByValue, ok := b.decodeValueFast(span{from, to}, p.to, f, ev)
+		if !ok {
 			return 0, false
 		}
-		filled |= inValue
+		filled |= filledByValue
 	}
 	return filled, true
 }
 
-// fastValue decodes and checks a value of the rarer forms. The message that it is in ends at end.
-func (b *body) fastValue(v span, end int, f *fieldShape, ev *Event) (filled FieldSet, ok bool) {
+// decodeValueFast decodes and checks a value that is no id. end is the end of the message that contains the value.
+func (b *body) decodeValueFast(v span, end int, f *fieldShape, ev *Event) (filled FieldSet, ok bool) {
 	switch f.form {
 	case formMessage:
-		filled, ok = b.fastFields(v, f.message, ev)
+		filled, ok = b.decodeFieldsFast(v, f.message, ev)
 		return filled, ok && f.message.required&^filled == 0
 	case formTitle:
 		ev.Title = b.text[v.from:v.to]
@@ -195,32 +203,34 @@ func (b *body) fastValue(v span, end int, f *fieldShape, ev *Event) (filled Fiel
 		ev.Attributes = append([]byte(nil), b.data[v.from:v.to]...)
 		return 0, len(ev.Attributes) <= MaxAttributesBytes
 	case formItems:
-		if v.from == v.to || len(ev.Items) == MaxServedItems || !b.plain(v.from, v.to, MaxIDBytes) {
+		if v.from == v.to || len(ev.Items) == MaxServedItems || !b.isPlainText(v.from, v.to, MaxIDBytes) {
 			return 0, false
 		}
 		if ev.Items == nil {
-			// A bound on the number of items: each takes at least three bytes.
+			// Each further item takes at least three bytes: tag, length and one character.
 			ev.Items = make([]string, 0, min(MaxServedItems, 1+(end-v.to)/3))
 		}
 		ev.Items = append(ev.Items, b.text[v.from:v.to])
 		return 1 << FieldItems, true
 	case formTime:
-		ev.Read, ok = b.timestamp(v)
+		ev.Read, ok = b.decodeTimestamp(v)
 		return 1 << FieldRead, ok
 	default:
 		return 0, false
 	}
 }
 
-// plain reports whether a range is empty or a valid id (or event id, or source) of at most limit bytes.
-func (b *body) plain(from, to, limit int) bool {
+// isPlainText reports whether a range is empty or a valid id, event id or source of at most limit bytes.
+func (b *body) isPlainText(from, to, limit int) bool {
 	if to-from > limit {
 		return false
 	}
+
+	// Most ids are ASCII. Those bytes are checked eight at a time; any other byte leaves the decision to validateText.
 	s := b.data[from:to]
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	for len(s) >= 8 {
-		// All eight bytes at once: is one above '~', or not above ' '?
+		// The high bit of a byte of the sum is set if that byte is above '~', or is not above ' '.
 		x := binary.LittleEndian.Uint64(s)
 		if (x|(x+ones)|^(x+ones*(0x80-'!')))&high != 0 {
 			return validateText(b.text[from:to], limit) == nil

@@ -12,7 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Limits of ids and of what a client may attach to an event, in bytes.
+// Limits of ids and other fields in bytes, and of the number of items of a Served.
 const (
 	MaxIDBytes         = 128
 	MaxEventIDBytes    = 64
@@ -22,26 +22,26 @@ const (
 	MaxServedItems     = 100
 )
 
-// NumShards is how many virtual shards ids spread over; NumPartitions how many partitions of neighboring shards.
+// Ids are spread over NumShards virtual shards. Each of the NumPartitions partitions consists of adjacent shards.
 const (
 	NumShards     = 8192
 	NumPartitions = 256
 )
 
-// Shard is a virtual shard: the top 13 bits of xxh3-64 of an id. 0 ≤ Shard < NumShards.
+// Shard is a virtual shard, 0 ≤ Shard < [NumShards]: the top 13 bits of xxh3-64 of an id.
 type Shard uint16
 
-// ShardOf returns the shard of a user or item; of a pseudonym that of the user (see [KeyedHash.Pseudonym]).
+// ShardOf returns the shard of the id of a user or item. A pseudonym has the shard of the erased user (see [KeyedHash.Pseudonym]).
 func ShardOf(id string) Shard {
 	if len(id) == pseudonymBytes && id[0] == pseudonymPrefix {
-		if shard, _, ok := cutPseudonym(id); ok {
+		if shard, _, ok := parsePseudonym(id); ok {
 			return shard
 		}
 	}
 	return Shard(xxh3.HashString(id) >> (64 - 13))
 }
 
-// Partition returns the partition that holds the shard: the top 8 bits of the same hash.
+// Partition returns the partition that contains the shard. It is the top 8 bits of the same hash.
 func (s Shard) Partition() uint8 { return uint8(s >> 5) }
 
 // Errors of [ValidateID].
@@ -51,8 +51,10 @@ var (
 	ErrIDChars   = errors.New("must be printable UTF-8 without spaces")
 )
 
-// ValidateID refuses what is not 1 to 128 bytes of printable UTF-8 without spaces.
+// ValidateID returns an error unless the id is 1 to 128 bytes of printable UTF-8 without spaces.
 func ValidateID(id string) error { return validateText(id, MaxIDBytes) }
+
+// validateText is ValidateID with another limit.
 
 func validateText(s string, limit int) error {
 	if s == "" {
@@ -71,7 +73,7 @@ func validateText(s string, limit int) error {
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if (r == utf8.RuneError && n == 1) || !printable(r) {
+		if (r == utf8.RuneError && n == 1) || !isPrintable(r) {
 			return ErrIDChars
 		}
 		i += n
@@ -83,15 +85,15 @@ func validateText(s string, limit int) error {
 const (
 	tagNumber = 0x01 // 8 bytes, big endian
 	tagUUID   = 0x02 // 16 bytes
-	tagRaw    = 0x03 // the bytes, then 0x00, which no id contains
+	tagRaw    = 0x03 // the bytes of the id, then 0x00, which no id contains
 )
 
 // ErrKeyID is returned by [CutID] for bytes that [AppendID] did not write.
 var ErrKeyID = errors.New("events: malformed id in key")
 
-// AppendID appends the tagged, order-preserving and prefix-free key encoding of an id: canonical unsigned
-// decimals by value in 8 bytes, then canonical UUIDs in 16, then the rest bytewise with a terminator. The empty
-// id (the default board) is the first of the rest.
+// AppendID appends the key encoding of an id. Encodings are ordered like ids ([CompareIDs]), and none is a prefix of another. Canonical
+// unsigned decimals come first, by value, in 8 bytes; then canonical UUIDs in 16 bytes; then all other ids, byte by byte, with a
+// terminator. The empty id, which is that of the default board, is the first of those.
 func AppendID(dst []byte, id string) []byte {
 	if n, ok := parseNumber(id); ok {
 		return binary.BigEndian.AppendUint64(append(dst, tagNumber), n)
@@ -102,7 +104,7 @@ func AppendID(dst []byte, id string) []byte {
 	return append(append(append(dst, tagRaw), id...), 0)
 }
 
-// CutID reads an id that [AppendID] wrote at the start of key and returns what follows it.
+// CutID returns the id that [AppendID] wrote at the start of a key, and the rest of the key. It returns [ErrKeyID] for other bytes.
 func CutID(key []byte) (id string, rest []byte, err error) {
 	if rest, err = skipID(key); err != nil {
 		return "", nil, err
@@ -113,15 +115,16 @@ func CutID(key []byte) (id string, rest []byte, err error) {
 	case tagUUID:
 		return formatUUID(body), rest, nil
 	default:
-		// A number or UUID in the long form is no id of ours: the same id would have two keys.
-		if id = string(body[:len(body)-1]); rankOf(id) != tagRaw {
+		// AppendID never writes a number or UUID in this form: otherwise the same id would have two keys.
+		id = string(body[:len(body)-1])
+		if keyTagOf(id) != tagRaw {
 			return "", nil, ErrKeyID
 		}
 		return id, rest, nil
 	}
 }
 
-// skipID returns what follows an id that [AppendID] wrote at the start of key.
+// skipID returns the rest of a key after the id that [AppendID] wrote at its start.
 func skipID(key []byte) (rest []byte, err error) {
 	if len(key) > 0 {
 		switch body := key[1:]; key[0] {
@@ -142,7 +145,7 @@ func skipID(key []byte) (rest []byte, err error) {
 	return nil, ErrKeyID
 }
 
-// CompareIDs orders ids as their key encodings do.
+// CompareIDs compares two ids in the order of their key encodings.
 func CompareIDs(a, b string) int {
 	if a == b {
 		return 0
@@ -155,7 +158,7 @@ func CompareIDs(a, b string) int {
 		}
 		return 1
 	}
-	if ra, rb := rankOf(a), rankOf(b); ra != rb {
+	if ra, rb := keyTagOf(a), keyTagOf(b); ra != rb {
 		return ra - rb
 	}
 	if a < b {
@@ -164,8 +167,8 @@ func CompareIDs(a, b string) int {
 	return 1
 }
 
-// rankOf returns the tag of an id's key.
-func rankOf(id string) int {
+// keyTagOf returns the tag of the key encoding of an id.
+func keyTagOf(id string) int {
 	if _, ok := parseNumber(id); ok {
 		return tagNumber
 	}
@@ -175,7 +178,7 @@ func rankOf(id string) int {
 	return tagRaw
 }
 
-// parseNumber accepts the one decimal spelling of each uint64: no sign, no leading zero.
+// parseNumber parses a uint64 in its canonical decimal form, without sign and leading zeros.
 func parseNumber(s string) (uint64, bool) {
 	if len(s) == 0 || len(s) > 20 || (s[0] == '0' && len(s) > 1) {
 		return 0, false
@@ -198,13 +201,13 @@ func parseNumber(s string) (uint64, bool) {
 	return n, true
 }
 
-// parseUUID accepts the canonical spelling only: 8-4-4-4-12 lower-case hexadecimal digits.
+// parseUUID parses a UUID in its canonical form: 8-4-4-4-12 lower-case hexadecimal digits.
 func parseUUID(s string) (u [16]byte, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, false
 	}
 	for j, i := range uuidDigits {
-		hi, lo := lowerHex(s[i]), lowerHex(s[i+1])
+		hi, lo := hexDigitValue(s[i]), hexDigitValue(s[i+1])
 		if hi > 15 || lo > 15 {
 			return u, false
 		}
@@ -213,10 +216,11 @@ func parseUUID(s string) (u [16]byte, ok bool) {
 	return u, true
 }
 
-// uuidDigits is where the two digits of each byte of a UUID begin.
+// uuidDigits are the indexes in the canonical form at which the two digits of each byte begin.
 var uuidDigits = [16]uint8{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34}
 
-func lowerHex(c byte) byte {
+// hexDigitValue returns the value of a lower-case hexadecimal digit, and 0xff for any other character.
+func hexDigitValue(c byte) byte {
 	switch {
 	case c >= '0' && c <= '9':
 		return c - '0'
@@ -226,12 +230,13 @@ func lowerHex(c byte) byte {
 	return 0xff
 }
 
+// formatUUID returns the canonical form of a UUID of 16 bytes.
 func formatUUID(u []byte) string {
 	var b [36]byte
 	return string(appendUUID(b[:0], u))
 }
 
-// appendUUID appends the canonical spelling of a UUID of 16 bytes.
+// appendUUID appends the canonical form of a UUID of 16 bytes.
 func appendUUID(dst, u []byte) []byte {
 	for i, part := range [...][]byte{u[0:4], u[4:6], u[6:8], u[8:10], u[10:16]} {
 		if i > 0 {
@@ -242,7 +247,7 @@ func appendUUID(dst, u []byte) []byte {
 	return dst
 }
 
-// NumberOf returns the number that the key encoding of an id is of, if the id is a canonical unsigned decimal.
+// NumberOf returns the number that a key encoding stands for. It returns false if the id is no canonical unsigned decimal.
 func NumberOf(key []byte) (uint64, bool) {
 	if len(key) == 9 && key[0] == tagNumber {
 		return binary.BigEndian.Uint64(key[1:]), true

@@ -138,9 +138,9 @@ func TestValidateID(t *testing.T) {
 func TestPrintable(t *testing.T) {
 	for r := rune(utf8.RuneSelf); r <= unicode.MaxRune; r++ {
 		switch {
-		case unicode.IsPrint(r) && !printable(r):
+		case unicode.IsPrint(r) && !isPrintable(r):
 			t.Errorf("%U prints but is refused", r)
-		case printable(r) && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Z):
+		case isPrintable(r) && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Z):
 			t.Errorf("%U does not print but is accepted", r)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// Kind says what happened. Its number is that of the field in the oneof of the Event message and never changes.
+// Kind is the kind of an event. Its number is that of the field in the oneof of the Event message, and never changes.
 type Kind uint8
 
 // The kinds of events. See proto/skein/v1/event.proto for their meaning.
@@ -38,11 +38,11 @@ const (
 
 	firstKind = UserFollowed
 	lastKind  = FeedRead
-	// noKind is the number between them that no kind has.
+	// noKind is the number between firstKind and lastKind that no kind has.
 	noKind = 24
 )
 
-// String returns the name of the kind as it stands in the Event message.
+// String returns the name of the field of the kind in the Event message, such as user_followed.
 func (k Kind) String() string {
 	if k.Valid() {
 		return kindShapes[k].name
@@ -53,7 +53,7 @@ func (k Kind) String() string {
 // Valid reports whether this version knows the kind.
 func (k Kind) Valid() bool { return AllKinds.Has(k) }
 
-// ParseKind returns the kind with the name that [Kind.String] gives.
+// ParseKind parses the result of [Kind.String]. It returns false if no kind has the name.
 func ParseKind(name string) (Kind, bool) {
 	for _, k := range AllKinds.Slice() {
 		if kindShapes[k].name == name {
@@ -63,10 +63,10 @@ func ParseKind(name string) (Kind, bool) {
 	return 0, false
 }
 
-// KindSet is a set of kinds: bit n is kind n.
+// KindSet is a set of kinds. Bit n stands for kind n.
 type KindSet uint64
 
-// Kinds returns the set of some kinds.
+// Kinds returns the set of the given kinds.
 func Kinds(kinds ...Kind) KindSet {
 	var s KindSet
 	for _, k := range kinds {
@@ -75,13 +75,13 @@ func Kinds(kinds ...Kind) KindSet {
 	return s
 }
 
-// AllKinds is every kind that this version knows.
+// AllKinds is the set of all kinds that this version knows.
 const AllKinds KindSet = (1<<(lastKind+1) - 1) &^ (1<<firstKind - 1) &^ (1 << noKind)
 
 // Has reports whether the kind is in the set.
 func (s KindSet) Has(k Kind) bool { return s>>k&1 == 1 }
 
-// Slice lists the set in rising order.
+// Slice returns the kinds of the set in rising order.
 func (s KindSet) Slice() []Kind {
 	kinds := make([]Kind, 0, bits.OnesCount64(uint64(s)))
 	for ; s != 0; s &= s - 1 {

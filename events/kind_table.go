@@ -13,63 +13,65 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Topic is what events of a kind are about.
+// Topic is the subject of the events of a kind.
 type Topic uint8
 
 // The topics.
 const (
-	// TopicRelations is what one user is to another.
+	// TopicRelations is the relations between users: follows, blocks, mutes, hidden re-pins.
 	TopicRelations Topic = iota + 1
-	// TopicContent is which users, boards and pins exist.
+	// TopicContent is the existence of users, boards and pins.
 	TopicContent
-	// TopicSeen is what a user has played and was served.
+	// TopicSeen is the items that users have played and were served.
 	TopicSeen
-	// TopicItems is what makes items popular, apart from plays: likes and scores.
+	// TopicItems is likes and scores, which make items popular.
 	TopicItems
-	// TopicMarkers is up to where users have read their feeds.
+	// TopicMarkers is the times up to which users have read their feeds.
 	TopicMarkers
-	// TopicImports is the end of imports.
+	// TopicImports is the ends of imports.
 	TopicImports
 )
 
 // kindInfo describes one kind.
 type kindInfo struct {
 	topic Topic
-	// records is what importers call records of the kind. Events of a kind without that name cannot be backfilled.
-	records string
+	// recordName is the name that importers use for records of the kind. A kind without a name cannot be backfilled.
+	recordName string
 	// fields are the fields of the kind's message.
 	fields []messageField
-	// removes: of two backfills at the same time, one of a kind that removes counts as the later.
+	// removes is true for a kind that ends something. Of two backfills with the same time, the one that ends something counts as the later.
 	removes bool
-	// encoded: of two backfills at the same time, the one with the larger encoding counts as the later, so [Event.Encoded] is set.
+	// encoded is true if, of two backfills of the kind with the same time, the one with the larger encoding counts as the later. Backfills of
+	// the kind then have [Event.Encoded].
 	encoded bool
-	// mutual: the event concerns the peer as it concerns the user.
+	// mutual is true if the event means the same for the peer as for the user, as a block does.
 	mutual bool
-	// begins and ends: the user follows one more user, or one fewer.
-	begins, ends bool
+	// beginsFollow is true if the event makes the user follow the peer or one of the peer's boards. endsFollow is true if it ends the
+	// user's follows of the peer and of all the peer's boards.
+	beginsFollow, endsFollow bool
 }
 
-// kindTable describes every kind. The conversion from and to messages, the check of events, the decoder, the archive, the files of builds
-// and the importers follow from it; so a new kind needs a row here and none of them needs to know it.
+// kindTable describes every kind. The conversion from and to messages, validation, the decoder, the archive, the files of builds and the
+// importers are driven by it, so a new kind needs a row here and no change in any of them.
 var kindTable = [lastKind + 1]kindInfo{
-	UserFollowed:    {topic: TopicRelations, records: "follows", fields: userAndTarget, begins: true},
-	UserUnfollowed:  {topic: TopicRelations, records: "unfollows", fields: userAndTarget, removes: true, ends: true},
-	BoardFollowed:   {topic: TopicRelations, records: "board_follows", fields: userAndBoard, begins: true},
-	BoardUnfollowed: {topic: TopicRelations, records: "board_unfollows", fields: userAndBoard, removes: true},
-	UserBlocked:     {topic: TopicRelations, records: "blocks", fields: userAndTarget, removes: true, mutual: true, ends: true},
+	UserFollowed:    {topic: TopicRelations, recordName: "follows", fields: userAndTarget, beginsFollow: true},
+	UserUnfollowed:  {topic: TopicRelations, recordName: "unfollows", fields: userAndTarget, removes: true, endsFollow: true},
+	BoardFollowed:   {topic: TopicRelations, recordName: "board_follows", fields: userAndBoard, beginsFollow: true},
+	BoardUnfollowed: {topic: TopicRelations, recordName: "board_unfollows", fields: userAndBoard, removes: true},
+	UserBlocked:     {topic: TopicRelations, recordName: "blocks", fields: userAndTarget, removes: true, mutual: true, endsFollow: true},
 	UserUnblocked:   {topic: TopicRelations, fields: userAndTarget, mutual: true},
-	UserMuted:       {topic: TopicRelations, records: "mutes", fields: userAndTarget},
+	UserMuted:       {topic: TopicRelations, recordName: "mutes", fields: userAndTarget},
 	UserUnmuted:     {topic: TopicRelations, fields: userAndTarget},
-	RepinsHidden:    {topic: TopicRelations, records: "hidden_repins", fields: userAndTarget},
+	RepinsHidden:    {topic: TopicRelations, recordName: "hidden_repins", fields: userAndTarget},
 	RepinsShown:     {topic: TopicRelations, fields: userAndTarget},
 
 	UserDeleted: {topic: TopicContent, fields: []messageField{{number: 1, field: FieldUser}}},
-	BoardCreated: {topic: TopicContent, records: "boards", encoded: true, fields: []messageField{
+	BoardCreated: {topic: TopicContent, recordName: "boards", encoded: true, fields: []messageField{
 		{number: 1, message: namedBoard},
 		{number: 2, field: FieldTitle, optional: true},
 	}},
 	BoardDeleted: {topic: TopicContent, fields: []messageField{{number: 1, message: namedBoard}}},
-	PinCreated: {topic: TopicContent, records: "pins", encoded: true, fields: []messageField{
+	PinCreated: {topic: TopicContent, recordName: "pins", encoded: true, fields: []messageField{
 		{number: 1, message: ownPin},
 		{number: 2, field: FieldBoard, optional: true},
 		{number: 3, field: FieldItem, optional: true}, // empty: an item with the id of the pin
@@ -82,14 +84,14 @@ var kindTable = [lastKind + 1]kindInfo{
 	}},
 	PinDeleted: {topic: TopicContent, fields: []messageField{{number: 1, message: ownPin}}},
 
-	Played: {topic: TopicSeen, records: "plays", fields: userAndItem},
-	Served: {topic: TopicSeen, records: "served", fields: []messageField{
+	Played: {topic: TopicSeen, recordName: "plays", fields: userAndItem},
+	Served: {topic: TopicSeen, recordName: "served", fields: []messageField{
 		{number: 1, field: FieldUser},
 		{number: 2, field: FieldItems},
 	}},
 	SeenCleared: {topic: TopicSeen, fields: []messageField{{number: 1, field: FieldUser}}},
 
-	Liked:   {topic: TopicItems, records: "likes", fields: userAndItem},
+	Liked:   {topic: TopicItems, recordName: "likes", fields: userAndItem},
 	Unliked: {topic: TopicItems, fields: userAndItem},
 	ItemScored: {topic: TopicItems, fields: []messageField{
 		{number: 1, field: FieldItem},
@@ -104,34 +106,34 @@ var kindTable = [lastKind + 1]kindInfo{
 	BackfillClosed: {topic: TopicImports, fields: []messageField{{number: 1, field: FieldSource, optional: true}}},
 }
 
-// The fields that messages of several kinds have.
+// Fields that the messages of several kinds have.
 var (
 	userAndTarget = []messageField{{number: 1, field: FieldUser}, {number: 2, field: FieldPeer}}
 	userAndBoard  = []messageField{{number: 1, field: FieldUser}, {number: 2, message: peersBoard}}
 	userAndItem   = []messageField{{number: 1, field: FieldUser}, {number: 2, field: FieldItem}}
 
-	// Boards and pins in messages. An empty board id is that of the default board.
+	// Fields of the messages Board and Pin. The default board has an empty id.
 	peersBoard = []messageField{{number: 1, field: FieldPeer}, {number: 2, field: FieldBoard, optional: true}}
 	namedBoard = []messageField{{number: 1, field: FieldUser}, {number: 2, field: FieldBoard}}
 	ownPin     = []messageField{{number: 1, field: FieldUser}, {number: 2, field: FieldPin}}
 	otherPin   = []messageField{{number: 1, field: FieldRepinUser}, {number: 2, field: FieldRepinPin}}
 )
 
-// messageField describes a field of a message: what it is in the flat [Event].
+// messageField describes which field of an [Event] a field of a message is.
 type messageField struct {
 	number protowire.Number
-	// field is where the event has the value, unless it is a message.
+	// field is the field of the event. It is not used if the value is a message.
 	field Field
-	// message has the fields of a Board or Pin.
+	// message describes the fields of a Board or Pin. It is nil for other values.
 	message []messageField
-	// optional: the value may be empty or, of a message, missing.
+	// optional is true if the value may be empty or, if it is a message, missing.
 	optional bool
 }
 
-// Field is a field of [Event] that depends on its kind.
+// Field is a field of [Event] that only some kinds have.
 type Field uint8
 
-// The fields, in the order in which they are checked.
+// The fields, in the order in which [Validate] checks them.
 const (
 	FieldUser Field = iota
 	FieldPeer
@@ -148,7 +150,7 @@ const (
 	FieldScore
 )
 
-// FieldSet is a set of fields: bit n is field n.
+// FieldSet is a set of fields. Bit n stands for field n.
 type FieldSet uint16
 
 // Has reports whether the field is in the set.
@@ -165,7 +167,7 @@ func (s FieldSet) All() iter.Seq[Field] {
 	}
 }
 
-// Fields returns which fields events of the kind have. A backfill has a source, too.
+// Fields returns the fields that events of the kind have. It does not contain the source of a backfill, which any kind can have.
 func (k Kind) Fields() FieldSet {
 	if k > lastKind {
 		return 0
@@ -173,7 +175,7 @@ func (k Kind) Fields() FieldSet {
 	return kindShapes[k].fields
 }
 
-// Topic returns what events of the kind are about; 0 if this version does not know the kind.
+// Topic returns the topic of the kind, or 0 if this version does not know the kind.
 func (k Kind) Topic() Topic {
 	if k > lastKind {
 		return 0
@@ -181,7 +183,7 @@ func (k Kind) Topic() Topic {
 	return kindTable[k].topic
 }
 
-// KindsAbout returns the kinds of some topics.
+// KindsAbout returns the kinds of the given topics.
 func KindsAbout(topics ...Topic) (s KindSet) {
 	for _, k := range AllKinds.Slice() {
 		if slices.Contains(topics, k.Topic()) {
@@ -191,29 +193,29 @@ func KindsAbout(topics ...Topic) (s KindSet) {
 	return s
 }
 
-// IsMutual reports whether an event of the kind concerns the peer as it concerns the user.
+// IsMutual reports whether an event of the kind means the same for the peer as for the user.
 func (k Kind) IsMutual() bool { return k <= lastKind && kindTable[k].mutual }
 
-// BeginsFollow reports whether an event of the kind lets the user follow the peer, or a board of the peer.
-func (k Kind) BeginsFollow() bool { return k <= lastKind && kindTable[k].begins }
+// BeginsFollow reports whether an event of the kind makes the user follow the peer, or a board of the peer.
+func (k Kind) BeginsFollow() bool { return k <= lastKind && kindTable[k].beginsFollow }
 
 // EndsFollow reports whether an event of the kind ends the user's follows of the peer and of all the peer's boards.
-func (k Kind) EndsFollow() bool { return k <= lastKind && kindTable[k].ends }
+func (k Kind) EndsFollow() bool { return k <= lastKind && kindTable[k].endsFollow }
 
 // Backfillable reports whether events of the kind may be backfilled.
-func (k Kind) Backfillable() bool { return k <= lastKind && kindTable[k].records != "" }
+func (k Kind) Backfillable() bool { return k <= lastKind && kindTable[k].recordName != "" }
 
-// ParseRecords returns the kind of the records that importers call by a name, such as "follows".
+// ParseRecords returns the kind whose records have a name in importers, such as "follows". It returns false if no kind has that name.
 func ParseRecords(name string) (Kind, bool) {
 	for k := range kindTable {
-		if name != "" && kindTable[k].records == name {
+		if name != "" && kindTable[k].recordName == name {
 			return Kind(k), true
 		}
 	}
 	return 0, false
 }
 
-// Text returns where the event has a field that is one text, and nil for any other field.
+// Text returns a pointer to a field that is a single text, and nil for any other field.
 func (ev *Event) Text(f Field) *string {
 	switch f {
 	case FieldUser:
@@ -239,7 +241,7 @@ func (ev *Event) Text(f Field) *string {
 	}
 }
 
-// valueForm is how a value is encoded and checked.
+// valueForm says how a value is encoded and validated.
 type valueForm uint8
 
 const (
@@ -252,8 +254,8 @@ const (
 	formMessage
 )
 
-// formOf returns the form of a field of an event.
-func formOf(f Field) valueForm {
+// formOfField returns the form of a field of an event.
+func formOfField(f Field) valueForm {
 	switch f {
 	case FieldTitle:
 		return formTitle
@@ -270,64 +272,66 @@ func formOf(f Field) valueForm {
 	}
 }
 
-// maxFieldNumber is the highest number of a field in a message of a kind. Field tables have one more entry, a power of two.
+// maxFieldNumber is the highest number of a field in the message of a kind. It is one less than a power of two, so that the decoder can
+// use it as a mask.
 const maxFieldNumber = 7
 
-// messageShape is a message of [kindTable] as the decoder, the conversions and the check need it.
+// messageShape is a message that [kindTable] describes, in the form that the decoder, the conversions and the validation use.
 type messageShape struct {
-	// byNumber has the fields, by their numbers. Other entries have tag 0.
+	// byNumber holds the fields at the indexes of their numbers. All other entries have tag 0.
 	byNumber [maxFieldNumber + 1]fieldShape
-	// required are the fields of the event that may not be empty.
+	// required are the fields of the event that must not be empty.
 	required FieldSet
 }
 
 // fieldShape is a field of a messageShape.
 type fieldShape struct {
-	tag      uint32
+	tag      uint32 // number and wire type
 	form     valueForm
 	field    Field
-	bit      FieldSet // of the field
+	bit      FieldSet // the set that contains only the field
 	optional bool
-	// limit is the greatest length of an id, in bytes.
+	// limit is the maximum length of an id in bytes.
 	limit int
 	// message is set for formMessage.
 	message *messageShape
-	// descriptor is the field in the proto, and path the names that lead to it in the Event message.
+	// descriptor is the field in the proto. path is its path from the Event message, such as "pin_created.pin.pin_id".
 	descriptor protoreflect.FieldDescriptor
 	path       string
 }
 
-// kindShape is what follows from a row of [kindTable] and from the proto.
+// kindShape is a row of [kindTable], combined with the descriptors of the proto.
 type kindShape struct {
 	messageShape
 	// descriptor is the field of the Event message that holds the kind's message.
 	descriptor protoreflect.FieldDescriptor
-	// name is that of the descriptor.
+	// name is the name of the descriptor.
 	name string
-	// values has the fields that are no messages, those in a Board or Pin too, in the order in which they are checked.
+	// values are all fields that are no messages, including those of a Board or Pin, in the order in which they are validated.
 	values []fieldShape
 	fields FieldSet
-	// completes: [Event.Complete] changes events of the kind.
-	completes bool
+	// hasDerivedFields is true if [Event.Complete] can change events of the kind.
+	hasDerivedFields bool
 	// peerPath is the path of the peer's id.
 	peerPath string
 }
 
-//nolint:gochecknoglobals // computed from kindTable and the proto, and immutable from then on
+//nolint:gochecknoglobals // computed from kindTable and the proto, and never changed
 var (
 	kindOneof  = (*skeinv1.Event)(nil).ProtoReflect().Descriptor().Oneofs().ByName("kind")
-	kindShapes = shapesOfKinds()
+	kindShapes = newKindShapes()
 )
 
-func shapesOfKinds() (shapes [lastKind + 1]kindShape) {
+// newKindShapes returns the shapes of all kinds.
+func newKindShapes() (shapes [lastKind + 1]kindShape) {
 	for _, k := range AllKinds.Slice() {
 		s := &shapes[k]
 		s.descriptor = kindOneof.Fields().ByNumber(protowire.Number(k))
 		s.name = string(s.descriptor.Name())
-		s.messageShape = shapeOfMessage(s.descriptor.Message(), kindTable[k].fields, s.name+".")
+		s.messageShape = newMessageShape(s.descriptor.Message(), kindTable[k].fields, s.name+".")
 
-		s.completes = kindTable[k].encoded
-		s.values = s.valuesOf()
+		s.hasDerivedFields = kindTable[k].encoded
+		s.values = s.leafFields()
 		slices.SortFunc(s.values, func(a, b fieldShape) int { return cmp.Compare(a.field, b.field) })
 		for _, value := range s.values {
 			s.fields |= 1 << value.field
@@ -339,13 +343,13 @@ func shapesOfKinds() (shapes [lastKind + 1]kindShape) {
 	return shapes
 }
 
-// valuesOf returns the fields of a message and of those in it, without the messages themselves.
-func (shape *messageShape) valuesOf() (values []fieldShape) {
+// leafFields returns the fields of a message that are no messages, and those of the messages in it.
+func (shape *messageShape) leafFields() (values []fieldShape) {
 	for i := range shape.byNumber {
 		switch f := &shape.byNumber[i]; {
 		case f.tag == 0:
 		case f.form == formMessage:
-			values = append(values, f.message.valuesOf()...)
+			values = append(values, f.message.leafFields()...)
 		default:
 			values = append(values, *f)
 		}
@@ -353,15 +357,15 @@ func (shape *messageShape) valuesOf() (values []fieldShape) {
 	return values
 }
 
-// shapeOfMessage returns the shape of a message to which a path leads.
-func shapeOfMessage(d protoreflect.MessageDescriptor, fields []messageField, path string) (m messageShape) {
+// newMessageShape returns the shape of the message with the given path, which ends with a point.
+func newMessageShape(d protoreflect.MessageDescriptor, fields []messageField, path string) (m messageShape) {
 	for _, described := range fields {
 		f := &m.byNumber[described.number]
 		f.descriptor = d.Fields().ByNumber(described.number)
 		f.path = path + string(f.descriptor.Name())
 		f.optional = described.optional
 		if described.message != nil {
-			inner := shapeOfMessage(f.descriptor.Message(), described.message, f.path+".")
+			inner := newMessageShape(f.descriptor.Message(), described.message, f.path+".")
 			f.form, f.message = formMessage, &inner
 			f.tag = protoscan.TagOf(described.number, protowire.BytesType)
 			if !f.optional {
@@ -370,7 +374,10 @@ func shapeOfMessage(d protoreflect.MessageDescriptor, fields []messageField, pat
 			continue
 		}
 
-		f.field, f.bit, f.form, f.limit = described.field, 1<<described.field, formOf(described.field), MaxIDBytes
+		f.field = described.field
+		f.bit = 1 << described.field
+		f.form = formOfField(described.field)
+		f.limit = MaxIDBytes
 		f.tag = protoscan.TagOf(described.number, protowire.BytesType)
 		switch f.field {
 		case FieldSource:

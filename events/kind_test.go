@@ -123,12 +123,12 @@ func TestKindTableCoversTheMessages(t *testing.T) {
 		if (info.topic == TopicRelations) != k.Fields().Has(FieldPeer) {
 			t.Errorf("%v: a relation is what has a peer", k)
 		}
-		if other, taken := records[info.records]; taken && info.records != "" {
+		if other, taken := records[info.recordName]; taken && info.recordName != "" {
 			t.Errorf("%v and %v have the same name of records", k, other)
 		}
-		records[info.records] = k
-		if got, ok := ParseRecords(info.records); ok != (info.records != "") || ok && got != k {
-			t.Errorf("ParseRecords(%q) = %v, %v", info.records, got, ok)
+		records[info.recordName] = k
+		if got, ok := ParseRecords(info.recordName); ok != (info.recordName != "") || ok && got != k {
+			t.Errorf("ParseRecords(%q) = %v, %v", info.recordName, got, ok)
 		}
 	}
 }

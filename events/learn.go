@@ -6,18 +6,19 @@ import (
 	"slices"
 )
 
-// Seed makes the decoder remember event ids that it cannot read again: those of before the epoch.
+// Seed adds event ids that the decoder cannot read again because they occurred before the epoch. Ids with a time after the last
+// assigned time are ignored.
 func (d *Decoder) Seed(repeats []Repeat) {
-	sorted := slices.Clone(repeats)
-	slices.SortFunc(sorted, func(a, b Repeat) int { return cmp.Compare(a.Time, b.Time) })
-	for _, r := range sorted {
-		if r.Key != 0 && r.Time <= d.cur.LastTime {
-			d.window.add(r.Key, r.Time)
+	byTime := slices.Clone(repeats)
+	slices.SortFunc(byTime, func(a, b Repeat) int { return cmp.Compare(a.Time, b.Time) }) // the window takes rising times
+	for _, r := range byTime {
+		if r.Key != 0 && r.Time <= d.reached.LastTime {
+			d.window.remember(r.Key, r.Time)
 		}
 	}
 }
 
-// Recall makes the decoder remember event ids beside those that it has read.
+// Recall adds event ids to those that the decoder has read. Of an id that occurred twice, the later time counts.
 func (d *Decoder) Recall(repeats []Repeat) {
 	latest := map[uint64]Micros{}
 	for _, r := range append(d.Repeats(), repeats...) {
@@ -27,46 +28,54 @@ func (d *Decoder) Recall(repeats []Repeat) {
 	for key, at := range latest {
 		all = append(all, Repeat{Key: key, Time: at})
 	}
-	d.window = window{}
+
+	// The window takes rising times only, so it is filled again from the start.
+	d.window = repeatWindow{}
 	d.Seed(all)
 }
 
-// NewLearner returns a decoder that learns from archived envelopes what it would have learned by warming up to a cursor.
+// NewLearner returns a decoder that warms up to a cursor from archived envelopes instead of messages of the stream. Pass
+// it every envelope from [Cursor.WarmSeq] on with [Decoder.Learn], and then call [Decoder.Learned].
 func NewLearner(to Cursor) *Decoder {
 	d := NewDecoder(Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.WarmSeq - 1, LastTime: to.WarmTime})
 	d.warmStarts = append(d.warmStarts, warmStart{to.WarmSeq, to.WarmTime})
 	return d
 }
 
-// Learn takes an archived envelope, with all its events, as one that was decoded. Its event ids are not archived.
+// Learn takes an archived envelope that holds all of its events, as if the decoder had decoded it. The archive does not store
+// event ids; [Decoder.Learned] adds them.
 func (d *Decoder) Learn(env *Envelope) {
+	// Each event has taken one slot: the valid ones, the repeats, and the rejects of single events.
 	slots := len(env.Events) + env.Repeats
 	for i := range env.Rejects {
 		if env.Rejects[i].Slot >= 0 {
 			slots++
 		}
 	}
+
 	if slots != 0 {
 		first := env.Cursor.LastTime - Micros(slots-1)
 		if i := slices.IndexFunc(env.Events, func(ev Event) bool { return !ev.Backfill }); i >= 0 {
+			// A live event states its log time; the time of a backfill is its own.
 			first = env.Events[i].Time - Micros(env.Events[i].Slot)
 		}
 		d.noteWarmStart(env.Seq(), first)
 	}
-	d.cur.Seq, d.cur.LastTime = env.Seq(), env.Cursor.LastTime
+	d.reached.Seq, d.reached.LastTime = env.Seq(), env.Cursor.LastTime
 }
 
-// Learned ends the learning at the cursor that it began for, with the event ids seen up to there: [ErrArchiveDamaged] if it did
-// not lead to that cursor.
+// Learned ends the warm-up of [NewLearner] at the cursor that it was made for, and adds the event ids that were seen up to there. It
+// returns [ErrArchiveDamaged] if the archived envelopes did not lead to that cursor.
 func (d *Decoder) Learned(to Cursor, repeats []Repeat) error {
-	d.cur.Checksum = to.Checksum
-	if now := d.cursor(); now != to {
+	d.reached.Checksum = to.Checksum // the archive has no checksums
+	if now := d.takeCursor(); now != to {
 		return fmt.Errorf("%w: what it has leads to %+v, not to its end, %+v", ErrArchiveDamaged, now, to)
 	}
-	d.from = Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.Seq, LastTime: to.LastTime}
+
+	d.start = Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.Seq, LastTime: to.LastTime}
 	d.Seed(repeats)
 	return nil
 }
 
-// ContinueFrom sets the last time given, of a decoder that could not read all that was before: times continue after it.
-func (d *Decoder) ContinueFrom(last Micros) { d.cur.LastTime = last }
+// ContinueFrom sets the last assigned time of a decoder that could not read everything before its start. Times continue after it.
+func (d *Decoder) ContinueFrom(last Micros) { d.reached.LastTime = last }

@@ -6,30 +6,34 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// lostText is what the reject of an accepted hole says.
+// lostText is the message of the reject of an accepted hole.
 const lostText = "the envelope was lost with the file that held it, and an operator accepted that"
 
-// lostChecksum stands in cursors at a sequence that is lost.
+// lostChecksum is the checksum of a cursor at a lost sequence, which has no bytes to hash.
 var lostChecksum = xxh3.HashString("skein: lost") //nolint:gochecknoglobals // a constant that is computed
 
-// Lost is [Decoder.Decode] for a sequence that the log has lost, which an operator has accepted: an envelope without events
-// that takes no time.
+// Lost takes the place of [Decoder.Decode] for a sequence that the log has lost and whose loss an operator has accepted. It returns an
+// envelope that has one reject, no events, and takes no log time.
 func (d *Decoder) Lost(seq uint64) (*Envelope, error) {
-	if err := d.admit(seq); err != nil {
+	if err := d.checkOrder(seq); err != nil {
 		return nil, err
 	}
+
 	env := &Envelope{}
-	env.refuse(seq, -1, &Rejection{Reason: skeinv1.Reason_REASON_LOG_HOLE, Message: lostText}, nil)
+	env.addReject(seq, -1, &Rejection{Reason: skeinv1.Reason_REASON_LOG_HOLE, Message: lostText}, nil)
 	if len(d.warmStarts) == 0 {
-		d.warmStarts = append(d.warmStarts, warmStart{seq, d.cur.LastTime})
+		d.warmStarts = append(d.warmStarts, warmStart{seq, d.reached.LastTime})
 	}
-	d.cur.Seq, d.cur.Checksum, d.lost = seq, lostChecksum, true
-	env.Cursor = d.cursor()
+	d.reached.Seq = seq
+	d.reached.Checksum = lostChecksum
+	d.passedLost = true
+
+	env.Cursor = d.takeCursor()
 	if d.warming {
-		return nil, d.warmed(env.Cursor)
+		return nil, d.checkWarmUp(env.Cursor)
 	}
 	return env, nil
 }
 
-// PassedLost reports whether the decoder was told of a sequence that is lost.
-func (d *Decoder) PassedLost() bool { return d.lost }
+// PassedLost reports whether [Decoder.Lost] was called.
+func (d *Decoder) PassedLost() bool { return d.passedLost }

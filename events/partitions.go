@@ -7,7 +7,7 @@ import (
 	"math/bits"
 )
 
-// Partitions is a set of partitions. The zero value is empty.
+// Partitions is a set of partitions. The zero value is the empty set.
 type Partitions [NumPartitions / 64]uint64
 
 // AllPartitions returns the set of all partitions.
@@ -24,7 +24,7 @@ func (s *Partitions) Has(partition uint8) bool { return s[partition/64]>>(partit
 // Add adds a partition.
 func (s *Partitions) Add(partition uint8) { s[partition/64] |= 1 << (partition % 64) }
 
-// AddHome adds the partition of a user or item.
+// AddHome adds the home of a user or item, which is the partition of its id.
 func (s *Partitions) AddHome(id string) { s.Add(ShardOf(id).Partition()) }
 
 // AddAll adds all partitions.
@@ -52,7 +52,7 @@ func (s *Partitions) Without(other *Partitions) (rest Partitions) {
 	return rest
 }
 
-// Meets reports whether a partition is in both sets.
+// Meets reports whether the two sets have a partition in common.
 func (s *Partitions) Meets(other *Partitions) bool {
 	for i := range s {
 		if s[i]&other[i] != 0 {
@@ -62,7 +62,7 @@ func (s *Partitions) Meets(other *Partitions) bool {
 	return false
 }
 
-// Each calls do with every partition of the set, in ascending order, until it returns an error.
+// Each calls do for every partition of the set, in ascending order. It stops at the first error and returns it.
 func (s *Partitions) Each(do func(partition uint8) error) error {
 	for i, word := range s {
 		for ; word != 0; word &= word - 1 {
@@ -74,7 +74,7 @@ func (s *Partitions) Each(do func(partition uint8) error) error {
 	return nil
 }
 
-// Len is the number of partitions in the set.
+// Len returns the number of partitions in the set.
 func (s *Partitions) Len() (n int) {
 	for _, word := range s {
 		n += bits.OnesCount64(word)
@@ -82,7 +82,7 @@ func (s *Partitions) Len() (n int) {
 	return n
 }
 
-// String returns the set as hexadecimal digits, of which the first four bits are those of the partitions 0 to 3.
+// String returns the set as 64 hexadecimal digits. The four bits of the first digit stand for the partitions 0 to 3.
 func (s *Partitions) String() string {
 	var b []byte
 	for _, word := range s {
@@ -91,7 +91,7 @@ func (s *Partitions) String() string {
 	return fmt.Sprintf("%x", b)
 }
 
-// ParsePartitions returns the set that [Partitions.String] gives.
+// ParsePartitions parses the result of [Partitions.String].
 func ParsePartitions(text string) (s Partitions, err error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != 8*len(s) {
@@ -103,10 +103,10 @@ func ParsePartitions(text string) (s Partitions, err error) {
 	return s, nil
 }
 
-// MarshalText is [Partitions.String], and UnmarshalText [ParsePartitions].
+// MarshalText returns the result of [Partitions.String]. It implements [encoding.TextMarshaler].
 func (s Partitions) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText is part of [encoding.TextUnmarshaler].
+// UnmarshalText parses the text with [ParsePartitions]. It implements [encoding.TextUnmarshaler].
 func (s *Partitions) UnmarshalText(text []byte) (err error) {
 	*s, err = ParsePartitions(string(text))
 	return err

@@ -6,13 +6,12 @@ import (
 	"errors"
 )
 
-// LogID names a log for ever: random, made when the stream is created.
+// LogID identifies a log forever. It is chosen at random when the stream is created.
 type LogID [16]byte
 
-// Position is a point in the log: everything up to and including Seq, in the epoch of the log. Its string form
-// is opaque in the API.
+// Position is a point in the log: after the envelope at Seq, in an epoch of the log. In the API its string form is opaque.
 type Position struct {
-	// Log is the first 4 bytes of the log's id. It distinguishes positions of different logs.
+	// Log is the first 4 bytes of the id of the log. It distinguishes positions of different logs.
 	Log   [4]byte
 	Epoch uint32
 	Seq   uint64
@@ -23,7 +22,7 @@ var ErrPosition = errors.New("events: malformed position")
 
 const positionVersion = 1
 
-// String encodes the position: version byte, log, epoch and sequence as varints, base64url without padding.
+// String encodes the position: a version byte, the log, and epoch and sequence as varints, in base64url without padding.
 func (p Position) String() string {
 	return base64.RawURLEncoding.EncodeToString(p.encode(positionVersion))
 }
@@ -36,27 +35,27 @@ func (p Position) encode(version byte) []byte {
 	return binary.AppendUvarint(b, p.Seq)
 }
 
-// ParsePosition reads what [Position.String] wrote, and [EventPosition.String]: what is within an envelope is in no state without
-// the rest of it.
+// ParsePosition parses the result of [Position.String]. It also parses the result of [EventPosition.String] and returns the position after the
+// whole envelope, because no store holds only a part of an envelope.
 func ParsePosition(s string) (Position, error) {
 	p, err := ParseEventPosition(s)
 	return p.Position, err
 }
 
-// Cursor is what a reader must know to continue after an envelope as if it had never stopped. It is committed with
-// the rows that it stands for (I3) and checked against the log at start and at every reconnect.
+// Cursor is the state with which a reader continues after an envelope as if it had never stopped. A store commits it together with
+// the rows that it has folded up to there (I3). A reader compares it with the log when it starts and whenever it reconnects.
 type Cursor struct {
 	Log   LogID
 	Epoch uint32
-	// Seq is the sequence of the last envelope read; 0 means none.
+	// Seq is the sequence of the last envelope, or 0 before the first one.
 	Seq uint64
-	// Checksum is xxh3-64 of the body of the message at Seq: a log that was rewritten is noticed.
+	// Checksum is xxh3-64 of the body of the message at Seq. It shows whether the log was rewritten.
 	Checksum uint64
-	// LastTime is the last time given (I5), to an event in or before Seq.
+	// LastTime is the last time that was assigned to an event at or before Seq (I5).
 	LastTime Micros
-	// WarmSeq is the first envelope that must be read again, and WarmTime the last time given before it, for a
-	// reader that starts here to know every event id of the horizon (I6). All envelopes with times within
-	// the horizon before LastTime are at or above it. Both depend on the log alone.
+	// WarmSeq is the sequence from which a reader that starts here must read again to know every event id of the horizon (I6): all
+	// envelopes with times within the horizon before LastTime are at or after it. WarmTime is the last time that was assigned before
+	// WarmSeq. Both depend on the log alone.
 	WarmSeq  uint64
 	WarmTime Micros
 }
@@ -66,10 +65,11 @@ func (c Cursor) Position() Position {
 	return Position{Log: [4]byte(c.Log[:4]), Epoch: c.Epoch, Seq: c.Seq}
 }
 
-// Archival reports whether a cursor was taken in the archive: it has no checksum, and nothing to warm up from.
+// Archival reports whether a cursor comes from the archive. Such a cursor has neither a checksum nor a start of the warm-up.
 func (c Cursor) Archival() bool { return c.Seq > 0 && c.Checksum == 0 && c.WarmSeq == 0 }
 
-// Agrees reports whether two cursors may be of one position, for all that both of them know.
+// Agrees reports whether two cursors can be cursors of the same position. If one of them comes from the archive, it compares only what both
+// of them have.
 func (c Cursor) Agrees(other Cursor) bool {
 	if c.Archival() || other.Archival() {
 		return c.Log == other.Log && c.Epoch == other.Epoch && c.Seq == other.Seq && c.LastTime == other.LastTime
@@ -85,7 +85,7 @@ const (
 // ErrCursor is returned for bytes that [Cursor.MarshalBinary] did not write.
 var ErrCursor = errors.New("events: malformed cursor")
 
-// AppendBinary appends the versioned fixed-width encoding of the cursor (61 bytes).
+// AppendBinary appends the encoding of the cursor: a version and fixed-width fields, 61 bytes. The error is always nil.
 func (c Cursor) AppendBinary(b []byte) ([]byte, error) {
 	b = append(b, cursorVersion)
 	b = append(b, c.Log[:]...)
@@ -99,14 +99,19 @@ func (c Cursor) AppendBinary(b []byte) ([]byte, error) {
 // MarshalBinary returns the encoding of [Cursor.AppendBinary].
 func (c Cursor) MarshalBinary() ([]byte, error) { return c.AppendBinary(make([]byte, 0, cursorLen)) }
 
-// UnmarshalBinary reads what [Cursor.MarshalBinary] wrote.
+// UnmarshalBinary decodes the result of [Cursor.MarshalBinary]. It returns [ErrCursor] for other bytes.
 func (c *Cursor) UnmarshalBinary(b []byte) error {
 	if len(b) != cursorLen || b[0] != cursorVersion {
 		return ErrCursor
 	}
 	copy(c.Log[:], b[1:17])
 	c.Epoch = binary.BigEndian.Uint32(b[17:])
-	u := func(i int) uint64 { return binary.BigEndian.Uint64(b[21+8*i:]) }
-	c.Seq, c.Checksum, c.LastTime, c.WarmSeq, c.WarmTime = u(0), u(1), Micros(u(2)), u(3), Micros(u(4))
+
+	number := func(i int) uint64 { return binary.BigEndian.Uint64(b[21+8*i:]) }
+	c.Seq = number(0)
+	c.Checksum = number(1)
+	c.LastTime = Micros(number(2))
+	c.WarmSeq = number(3)
+	c.WarmTime = Micros(number(4))
 	return nil
 }

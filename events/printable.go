@@ -2,13 +2,13 @@ package events
 
 import "unicode"
 
-// unprintable are the characters above ASCII that no id contains: controls, spaces, separators, invisible format
-// characters, private use and what is no character. The table is our own and frozen, because the one of the
-// standard library grows with every Unicode version: the same log must not fold differently under a newer Go
-// (I4). What Unicode 15 leaves unassigned may be used, so that tomorrow's letters need no new version.
+// unprintableRunes are the characters above ASCII that an id must not contain: controls, spaces, separators, invisible format
+// characters, private use and noncharacters. The table is frozen. That of the standard library grows with every Unicode version, and
+// the same log must not fold differently with a newer Go (I4). Code points that Unicode 15 does not assign are allowed, so that letters
+// of later versions need no new version of skein.
 //
 //nolint:gochecknoglobals // a table
-var unprintable = unicode.RangeTable{
+var unprintableRunes = unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x0080, Hi: 0x00a0, Stride: 1},
 		{Lo: 0x00ad, Hi: 0x00ad, Stride: 1},
@@ -55,5 +55,5 @@ var unprintable = unicode.RangeTable{
 	},
 }
 
-// printable reports whether a character above ASCII may stand in an id.
-func printable(r rune) bool { return !unicode.Is(&unprintable, r) }
+// isPrintable reports whether an id may contain a character above ASCII.
+func isPrintable(r rune) bool { return !unicode.Is(&unprintableRunes, r) }

@@ -151,7 +151,7 @@ func TestMalformedRegistersNothing(t *testing.T) {
 // The window remembers as much as one that forgets nothing, and does forget.
 func TestRepeatWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var w window
+		var w repeatWindow
 		last := map[uint64]Micros{}
 		at := epoch2023
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
@@ -163,14 +163,14 @@ func TestRepeatWindow(t *testing.T) {
 			key := rapid.Uint64Range(1, 40).Draw(t, "key") << 16
 			before, ok := last[key]
 			want := ok && at-before <= Horizon
-			if got := w.add(key, at); got != want {
+			if got := w.remember(key, at); got != want {
 				t.Fatalf("key %d at %d: %v, want %v", key, at, got, want)
 			}
 			last[key] = at
 		}
-		w.advance(at + 3*Horizon)
-		if w.old != nil || w.cur.parts[0].used != 0 {
-			t.Fatalf("%d keys are remembered for ever", w.cur.parts[0].used)
+		w.forgetBefore(at + 3*Horizon)
+		if w.previous != nil || w.current.tables[0].used != 0 {
+			t.Fatalf("%d keys are remembered for ever", w.current.tables[0].used)
 		}
 	})
 }

@@ -2,7 +2,7 @@ package events
 
 import "fmt"
 
-// SizeText is a number of bytes for people: exact, or rounded down to two digits or more.
+// SizeText formats a number of bytes for people, such as "768 KiB". The result is exact, or rounded down to at least two digits.
 func SizeText(bytes uint64) string {
 	for _, unit := range [...]struct {
 		name  string

@@ -129,7 +129,7 @@ func modelDecode(log []logged) (envs []*Envelope) {
 					env.Repeats++
 					continue
 				}
-				r := *reusedID()
+				r := *reusedIDRejection()
 				r.Index = int(ev.Slot)
 				env.Rejects = append(env.Rejects, Reject{Seq: m.seq, Slot: int(ev.Slot), Rejection: r})
 				slices.SortFunc(env.Rejects, func(a, b Reject) int { return a.Slot - b.Slot })

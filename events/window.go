@@ -8,15 +8,15 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// RepeatKey returns what is remembered of an event with an event id: xxh3-64 of the id, seeded with xxh3-64 of the
-// acting user, seeded with the kind; 1 for 0. The archive stores these keys, so this never changes.
+// RepeatKey returns the key by which an event with an event id is remembered: xxh3-64 of the event id, seeded with xxh3-64 of the
+// acting user, which is seeded with the kind. It is never 0. The archive stores these keys, so the function must never change.
 func RepeatKey(ev *Event) uint64 {
 	return max(1, xxh3.HashStringSeed(ev.ID, xxh3.HashStringSeed(ev.User, uint64(ev.Kind))))
 }
 
-// ContentKey returns what is remembered beside the key of an event with an event id, of all that the event says: a repeat
-// without it says something else (I6). Of a backfill's occurred_at it says nothing: the log's own time may have cut it. Like
-// [RepeatKey] it never changes.
+// ContentKey returns a hash of [RepeatKey] and of everything that the event states. It is remembered beside the key: an event whose key is
+// remembered and whose content is not has reused an event id for something else (I6). The occurred_at of a backfill is not part of
+// the hash, because it may have been limited to the log time. Like [RepeatKey], the function must never change.
 func ContentKey(ev *Event) uint64 {
 	h := RepeatKey(ev)
 	for i, s := range [...]string{
@@ -44,125 +44,139 @@ func ContentKey(ev *Event) uint64 {
 	return max(1, h^contentSalt)
 }
 
-// contentSalt sets the content of an event that has no fields beside its key apart from that key.
+// contentSalt makes the two keys of an event differ if the event has no fields besides those of its [RepeatKey].
 const contentSalt = 0x9e3779b97f4a7c15
 
-// window remembers for each key the last time at which it was added, for one horizon (I6). Two generations of
-// at most a horizon each make forgetting free: the older one goes as a whole when nothing in it counts any more.
-type window struct {
-	cur, old *generation // nil: empty
+// repeatWindow remembers, for each key, the last time at which it occurred, for at least one [Horizon] (I6).
+//
+// Keys are in two tables, each of which covers at most one horizon. When the current table is full, it becomes the previous one, and
+// all keys of the table before it are forgotten at once. So forgetting costs nothing per key.
+type repeatWindow struct {
+	current, previous *keyTimes // nil means empty
 }
 
-// add remembers that a key, not 0, occurs at a time, not before any other given, and reports whether it did so within the
-// horizon before.
-func (w *window) add(key uint64, at Micros) bool {
-	w.advance(at)
-	if w.cur.put(key, at) {
+// remember records that a key, which must not be 0, occurs at a time, which must not be before the times of earlier calls. It reports
+// whether the key also occurred within the horizon before that time.
+func (w *repeatWindow) remember(key uint64, at Micros) bool {
+	w.forgetBefore(at)
+	if w.current.put(key, at) {
 		return true
 	}
-	if w.old == nil {
+	if w.previous == nil {
 		return false
 	}
-	last, ok := w.old.get(key)
+
+	// The previous table may contain keys that are older than a horizon.
+	last, ok := w.previous.get(key)
 	return ok && at-last <= Horizon
 }
 
-// advance forgets what no key at this time or later could repeat.
-func (w *window) advance(at Micros) {
-	if w.cur == nil {
-		w.cur = &generation{start: at}
+// forgetBefore drops tables of which no key is within the horizon before a time.
+func (w *repeatWindow) forgetBefore(at Micros) {
+	if w.current == nil {
+		w.current = &keyTimes{start: at}
 	}
-	age := at - w.cur.start
+	age := at - w.current.start
 	if age <= Horizon {
 		return
 	}
-	w.old = w.cur
+
+	w.previous = w.current
 	if age > 2*Horizon {
-		w.old = nil
+		w.previous = nil
 	}
-	w.cur = &generation{start: at}
+	w.current = &keyTimes{start: at}
 }
 
-// since returns the keys that occurred at a time or after, with the last time of each, by key.
-func (w *window) since(from Micros) []Repeat {
+// repeatsSince returns the keys that occurred at a time or later, each with its last time, in order of the keys.
+func (w *repeatWindow) repeatsSince(from Micros) []Repeat {
 	var list []Repeat
-	for _, g := range []*generation{w.cur, w.old} {
-		if g == nil {
+	for _, times := range []*keyTimes{w.current, w.previous} {
+		if times == nil {
 			continue
 		}
-		for i := range g.parts {
-			p := &g.parts[i]
-			for j, key := range p.keys {
-				if at := g.start + Micros(p.after[j]); key != 0 && at >= from {
+		for i := range times.tables {
+			table := &times.tables[i]
+			for slot, key := range table.keys {
+				at := times.start + Micros(table.after[slot])
+				if key != 0 && at >= from {
 					list = append(list, Repeat{Key: key, Time: at})
 				}
 			}
 		}
 	}
-	// A key of both generations: the newer time first.
+
+	// A key may be in both tables. The newer time is sorted first, and Compact keeps the first.
 	slices.SortFunc(list, func(a, b Repeat) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(b.Time, a.Time))
 	})
 	return slices.CompactFunc(list, func(a, b Repeat) bool { return a.Key == b.Key })
 }
 
-// generation maps keys to times from its start to a horizon later, in 12 bytes a slot. It is cut into parts, so that
-// none takes long to grow.
-type generation struct {
-	start Micros
-	parts [256]part
+// keyTimes maps keys to times from its start to one horizon later. It takes 12 bytes per slot. The keys are spread over 256 small hash
+// tables by their first byte, so that growing one of them never takes long.
+type keyTimes struct {
+	start  Micros
+	tables [256]keyTable
 }
 
-// put sets the time of a key and reports whether it had one.
-func (g *generation) put(key uint64, at Micros) bool {
-	p := &g.parts[key>>56]
-	if 4*p.used >= 3*len(p.keys) {
-		p.grow()
+// put sets the time of a key and reports whether the key was present before.
+func (k *keyTimes) put(key uint64, at Micros) bool {
+	table := &k.tables[key>>56]
+	if 4*table.used >= 3*len(table.keys) {
+		table.grow()
 	}
-	i := p.find(key)
-	known := p.keys[i] == key
-	if !known {
-		p.used++
+
+	slot := table.find(key)
+	present := table.keys[slot] == key
+	if !present {
+		table.used++
 	}
-	p.keys[i], p.after[i] = key, uint32(at-g.start)
-	return known
+	table.keys[slot] = key
+	table.after[slot] = uint32(at - k.start)
+	return present
 }
 
-func (g *generation) get(key uint64) (Micros, bool) {
-	p := &g.parts[key>>56]
-	if p.used == 0 {
+// get returns the time of a key, and false if the key is not present.
+func (k *keyTimes) get(key uint64) (Micros, bool) {
+	table := &k.tables[key>>56]
+	if table.used == 0 {
 		return 0, false
 	}
-	i := p.find(key)
-	return g.start + Micros(p.after[i]), p.keys[i] == key
+	slot := table.find(key)
+	return k.start + Micros(table.after[slot]), table.keys[slot] == key
 }
 
-// part is a hash table with open addressing. Keys are hashes already; 0 is a free slot.
-type part struct {
+// keyTable is a hash table with open addressing and linear probing. The keys are hashes, so they are not hashed again. A key of 0 marks a
+// free slot.
+type keyTable struct {
 	keys  []uint64
-	after []uint32 // microseconds after the start of the generation
+	after []uint32 // microseconds after the start of the keyTimes
 	used  int
 }
 
-// find returns the slot of a key, or the free one where it belongs. There is always a free one.
-func (p *part) find(key uint64) int {
-	last := uint64(len(p.keys) - 1)
-	i := key & last
-	for p.keys[i] != key && p.keys[i] != 0 {
-		i = (i + 1) & last
+// find returns the slot of a key, or the free slot where the key belongs. At least a quarter of the slots are free, so the search ends.
+func (t *keyTable) find(key uint64) int {
+	mask := uint64(len(t.keys) - 1)
+	slot := key & mask
+	for t.keys[slot] != key && t.keys[slot] != 0 {
+		slot = (slot + 1) & mask
 	}
-	return int(i)
+	return int(slot)
 }
 
-// grow doubles the slots, whose number is a power of two.
-func (p *part) grow() {
-	old := *p
+// grow doubles the number of slots, which is a power of two.
+func (t *keyTable) grow() {
+	old := *t
 	n := max(8, 2*len(old.keys))
-	p.keys, p.after = make([]uint64, n), make([]uint32, n)
+	t.keys = make([]uint64, n)
+	t.after = make([]uint32, n)
+
 	for i, key := range old.keys {
 		if key != 0 {
-			j := p.find(key)
-			p.keys[j], p.after[j] = key, old.after[i]
+			slot := t.find(key)
+			t.keys[slot] = key
+			t.after[slot] = old.after[i]
 		}
 	}
 }

@@ -40,7 +40,7 @@ func referenceDecode(data []byte) (evs []Event, rejects map[int]Rejection, slots
 func checkDecode(data []byte) error {
 	var env Envelope
 	d := NewDecoder(Cursor{})
-	slots := d.parse(9, data, &env)
+	slots := d.decodeEvents(9, data, &env)
 	evs, rejects, wantSlots := referenceDecode(data)
 	if slots != wantSlots || len(env.Events) != len(evs) || len(env.Rejects) != len(rejects) {
 		return fmt.Errorf("%d slots, %d events, rejects %v; want %d, %d, %v",
@@ -256,7 +256,7 @@ func TestFastPathTaken(t *testing.T) {
 		var ev Event
 		head := []byte("\x1a\x00")
 		all := body{data: append(head, b...), text: string(append(head, b...))}
-		if !all.fastEvent(len(head), len(all.data), &ev) {
+		if !all.decodeEventFast(len(head), len(all.data), &ev) {
 			t.Errorf("%v takes the slow path", msg)
 		}
 	}
