@@ -1,10 +1,10 @@
-// Package protoscan reads the fields of encoded protobuf messages where they lie, without a generated message to decode into. It says
-// where values begin and end; what a field means is left to its callers.
+// Package protoscan reads fields of encoded protobuf messages in place, without decoding into a generated message. It returns where
+// values start and end; the caller knows what a field means.
 //
-// [Next] accepts every encoding that a protobuf library accepts. [Tag], [Bytes] and [Varint] are for code that must be fast: they accept
-// the encodings that libraries write, and fail on the rest, which the caller then leaves to a library. All work on a range of one slice,
-// by offsets, so that a caller can cut strings out of one copy of the message instead of allocating each. [Cursor] is those three with
-// the offsets kept, for messages whose fields are all known.
+// [Next] accepts every encoding that a protobuf library accepts. [Tag], [Bytes] and [Varint] are for code that must be fast. They accept
+// only the encodings that libraries usually write; the caller must pass everything else to a library. All of them take offsets into one
+// slice, so that the caller can take all strings of a message from a single copy of it. [Cursor] combines the three and keeps the
+// offset, for messages whose fields are all known.
 package protoscan
 
 import (
@@ -21,8 +21,8 @@ type Field struct {
 	From, To int
 }
 
-// Next reads the field that begins at offset i of an encoded message, which ends with data. It returns a negative offset if the field is
-// malformed, and otherwise the offset after the field.
+// Next reads the field that starts at offset i of an encoded message, which ends where data ends. next is the offset after the field. It is
+// negative if the field is malformed.
 func Next(data []byte, i int) (f Field, next int) {
 	number, wireType, n := protowire.ConsumeTag(data[i:])
 	if n < 0 || number > protowire.MaxValidNumber {
@@ -40,13 +40,13 @@ func Next(data []byte, i int) (f Field, next int) {
 	return f, f.To
 }
 
-// TagOf returns the tag of a field: its number and wire type in one number.
+// TagOf returns the tag of a field, which combines its number and its wire type.
 func TagOf(number protowire.Number, wireType protowire.Type) uint32 {
 	return uint32(number)<<3 | uint32(wireType)
 }
 
-// Tag reads the tag at offset i, which must be before end. It returns a negative offset if the tag has more than two bytes, which
-// those of fields up to number 2047 do not.
+// Tag reads the tag at offset i, which must be before end. next is negative if the tag has more than two bytes. Tags of fields up to number
+// 2047 have at most two.
 func Tag(data []byte, i, end int) (tag uint32, next int) {
 	c := data[i]
 	if c < 0x80 {
@@ -58,8 +58,8 @@ func Tag(data []byte, i, end int) (tag uint32, next int) {
 	return 0, -1
 }
 
-// Bytes reads the value at offset i, behind a tag, and returns its range. The range is negative if the value has another wire type than
-// [protowire.BytesType], does not end before end, or belongs to field 0.
+// Bytes reads the value at offset i, which follows the given tag, and returns its range. Both offsets are negative if the wire type is not
+// [protowire.BytesType], if the value extends beyond end, or if the field number is 0.
 func Bytes(data []byte, tag uint32, i, end int) (from, to int) {
 	if tag&7 != uint32(protowire.BytesType) || tag>>3 == 0 {
 		return -1, -1
@@ -71,7 +71,7 @@ func Bytes(data []byte, tag uint32, i, end int) (from, to int) {
 	return i, i + int(n)
 }
 
-// Varint reads a number at offset i. It returns a negative offset if the number is malformed or does not end before end.
+// Varint reads the number at offset i. next is negative if the number is malformed or extends beyond end.
 func Varint(data []byte, i, end int) (v uint64, next int) {
 	if i < end && data[i] < 0x80 {
 		return uint64(data[i]), i + 1
@@ -83,25 +83,25 @@ func Varint(data []byte, i, end int) (v uint64, next int) {
 	return v, i + n
 }
 
-// Cursor reads an encoded message from its beginning to its end. After something malformed it returns only zero values, so a caller checks
-// [Cursor.OK] once, at the end.
+// Cursor reads an encoded message from start to end. After malformed input it returns only zero values, so the caller needs to check
+// [Cursor.OK] only once, at the end.
 type Cursor struct {
 	data    []byte
-	text    string // the same bytes, of which all strings are parts
+	text    string // a copy of data; all returned strings are parts of it
 	at, end int
 	failed  bool
 }
 
-// NewCursor returns a cursor at the beginning of a message.
+// NewCursor returns a cursor at the start of a message.
 func NewCursor(data []byte) Cursor { return Cursor{data: data, text: string(data), end: len(data)} }
 
-// More reports whether there is another field.
+// More reports whether there is another field. It returns false after malformed input.
 func (c *Cursor) More() bool { return c.at < c.end && !c.failed }
 
-// OK reports whether everything so far was well formed.
+// OK reports whether all input so far was well formed.
 func (c *Cursor) OK() bool { return !c.failed }
 
-// Tag reads a tag, which the value must follow.
+// Tag reads a tag. The caller must read the value next.
 func (c *Cursor) Tag() uint32 {
 	if !c.More() {
 		c.failed = true
@@ -119,7 +119,7 @@ func (c *Cursor) Varint() uint64 {
 	return v
 }
 
-// Message reads a message behind its tag, and returns a cursor at its beginning.
+// Message reads the message that follows the given tag, and returns a cursor at the start of that message.
 func (c *Cursor) Message(tag uint32) Cursor {
 	from, to := Bytes(c.data, tag, c.at, c.end)
 	c.moveTo(to)
@@ -128,7 +128,7 @@ func (c *Cursor) Message(tag uint32) Cursor {
 	return inner
 }
 
-// Text reads a text behind its tag. One that is no UTF-8 is malformed.
+// Text reads the text that follows the given tag. A text that is not valid UTF-8 is malformed.
 func (c *Cursor) Text(tag uint32) string {
 	from, to := Bytes(c.data, tag, c.at, c.end)
 	if c.moveTo(to); c.failed {
@@ -139,7 +139,7 @@ func (c *Cursor) Text(tag uint32) string {
 	return s
 }
 
-// Count returns how many fields of the rest have a tag, if every field is a number or has its length before it.
+// Count returns how many of the remaining fields have the given tag. All of them must be numbers or length-delimited.
 func (c Cursor) Count(tag uint32) (n int) {
 	for c.More() {
 		t := c.Tag()
@@ -155,7 +155,7 @@ func (c Cursor) Count(tag uint32) (n int) {
 	return n
 }
 
-// moveTo continues at an offset that a read returned.
+// moveTo sets the offset to the one that a read returned. A negative offset marks the input as malformed.
 func (c *Cursor) moveTo(next int) {
 	if next < 0 {
 		c.failed = true
