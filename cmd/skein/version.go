@@ -83,8 +83,8 @@ func (b build) short() string { return "skein " + b.Version }
 // formats has the versions of the formats that the program writes and reads, by name; docs/upgrading.md explains them.
 type formats struct {
 	// Store is the format of the files of new stores, NewestStore the newest that the program opens.
-	Store       store.StoreFormat `json:"store"`
-	NewestStore store.StoreFormat `json:"newest_store"`
+	Store       store.FileFormat `json:"store"`
+	NewestStore store.FileFormat `json:"newest_store"`
 	// Projections are the versions of the folds.
 	Projections map[string]int `json:"projections"`
 	// Others has the versions of all other formats that outlive the process, or that clients keep.

@@ -28,28 +28,28 @@ const (
 	newestFormat = pebble.FormatValueSeparation
 )
 
-// StoreFormat is the version of the files of a store: of the rows of the runtime, and of the storage engine.
-type StoreFormat struct {
+// FileFormat is the version of the files of a store: of the rows of the runtime, and of the storage engine.
+type FileFormat struct {
 	Rows   uint32 `json:"rows"`
 	Engine uint32 `json:"engine"`
 }
 
 // Format returns the format of the stores that this program makes.
-func Format() StoreFormat { return StoreFormat{Rows: formatVersion, Engine: uint32(newFormat)} }
+func Format() FileFormat { return FileFormat{Rows: formatVersion, Engine: uint32(newFormat)} }
 
 // NewestFormat returns the newest format of stores that this program opens.
-func NewestFormat() StoreFormat {
-	return StoreFormat{Rows: formatVersion, Engine: uint32(newestFormat)}
+func NewestFormat() FileFormat {
+	return FileFormat{Rows: formatVersion, Engine: uint32(newestFormat)}
 }
 
 // FormatOf returns the format of the files in a directory, which may be a copy that a [Store.Checkpoint] has made; where there
 // is no store, that of a new one. FS is nil for the disk.
-func FormatOf(fs FS, dir string) (StoreFormat, error) {
+func FormatOf(fs FS, dir string) (FileFormat, error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
 	engine, err := engineFormat(fs, dir)
-	return StoreFormat{Rows: formatVersion, Engine: uint32(engine)}, err
+	return FileFormat{Rows: formatVersion, Engine: uint32(engine)}, err
 }
 
 // engineFormat returns the format that a store has, or is to be made with.

@@ -72,7 +72,7 @@ type Manifest struct {
 	Cursor    Cursor `json:"cursor"`
 	// Fingerprint is that of the fold and settings that have built the store.
 	Fingerprint projections.Fingerprint `json:"fingerprint"`
-	Format      store.StoreFormat       `json:"store_format"`
+	Format      store.FileFormat        `json:"store_format"`
 	// Erased is that of the node that took it; nil means that the process was no node of a cluster.
 	Erased *Erased `json:"erased,omitempty"`
 	// Files are the files of the store, sorted by name.

@@ -62,7 +62,7 @@ type copied struct {
 	store  Store
 	dir    string
 	cursor events.Cursor
-	format store.StoreFormat
+	format store.FileFormat
 	files  []copiedFile
 }
 
