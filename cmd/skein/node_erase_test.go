@@ -16,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/node"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
@@ -47,7 +48,7 @@ func (e *erasing) start(name, dir string) {
 	}
 	api, stop := startApp(e.t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) {
 		o.Log, o.Maintenance.Archive, o.Maintenance.Snapshots = eventlog.Config{URL: e.url}, e.bucket(e.archive), e.bucket(e.target)
-		o.Node = &service.NodeOptions{Name: name, Addr: l.Addr().String(), Listener: l, Weight: 1, Copies: 1}
+		o.Node = &node.Config{Name: name, Addr: l.Addr().String(), Listener: l, Weight: 1, Copies: 1}
 	})
 	e.apis[name], e.stops[name] = api, stop
 	e.running[name] = &door{&server{addr: addressOf(api)}, e.t.Context(), func() {}}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
-	"github.com/skein-feed/skein/cmd/skein/internal/service"
+	"github.com/skein-feed/skein/cmd/skein/internal/node"
 	"github.com/skein-feed/skein/gateway/access"
 )
 
@@ -44,7 +44,7 @@ func (f *nodeFlags) nodeCertificates(logger *slog.Logger) (*access.Certificates,
 }
 
 // member returns nil for a service that is no part of a cluster.
-func (f *nodeFlags) member(ctx context.Context, c *serveCmd) (*service.NodeOptions, error) {
+func (f *nodeFlags) member(ctx context.Context, c *serveCmd) (*node.Config, error) {
 	switch {
 	case f.Router && (f.Node != "" || f.NodeAddr != "" || f.NodeZone != ""):
 		return nil, command.Usagef("--router holds no partitions, so it is no --node, and has no --node-addr or --node-zone")
@@ -53,7 +53,7 @@ func (f *nodeFlags) member(ctx context.Context, c *serveCmd) (*service.NodeOptio
 	case f.Router && c.Snapshots != "":
 		return nil, command.Usagef("--router has nothing of which --snapshots could be taken")
 	case f.Router:
-		return &service.NodeOptions{Copies: f.Copies, ReplaceAfter: f.ReplaceAfter}, nil
+		return &node.Config{Copies: f.Copies, ReplaceAfter: f.ReplaceAfter}, nil
 	}
 	if f.Node == "" {
 		if f.NodeCert != "" {
@@ -80,7 +80,7 @@ func (f *nodeFlags) member(ctx context.Context, c *serveCmd) (*service.NodeOptio
 	}
 	host, _, _ := net.SplitHostPort(f.NodeAddr)
 	_, port, _ := net.SplitHostPort(l.Addr().String()) // another one if 0 was asked for
-	return &service.NodeOptions{
+	return &node.Config{
 		Name: f.Node, Addr: net.JoinHostPort(host, port), Listener: l, Zone: f.NodeZone, Weight: f.NodeWeight,
 		Copies: f.Copies, ReplaceAfter: f.ReplaceAfter,
 	}, nil

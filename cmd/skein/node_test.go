@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/node"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/eventlog"
 )
@@ -24,7 +25,7 @@ func TestNodeCommands(t *testing.T) {
 	}
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
 		o.Log = eventlog.Config{URL: ns.ClientURL()}
-		o.Node = &service.NodeOptions{Name: "node-1", Addr: l.Addr().String(), Listener: l, Zone: "east", Weight: 1, Copies: 2}
+		o.Node = &node.Config{Name: "node-1", Addr: l.Addr().String(), Listener: l, Zone: "east", Weight: 1, Copies: 2}
 	})
 	defer stop()
 	skein := func(args ...string) (code int, out string) {

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/cmd/skein/internal/node"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/placement"
-	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/gateway/operator"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -24,8 +22,8 @@ import (
 )
 
 // removeMissed removes the stores of a node that was away while a user was erased. They are built anew, as those of a new node are.
-func (a *Service) removeMissed(node *NodeOptions) error {
-	if node == nil {
+func (a *Service) removeMissed(config *node.Config) error {
+	if config == nil {
 		return nil
 	}
 	stale, err := erase.Stale(a.dir, StoresDir, a.log)
@@ -48,34 +46,6 @@ func (a *Service) removeMissed(node *NodeOptions) error {
 	}
 	a.logger.Warn("a user was erased while this node was away: its stores are removed, and built anew", "dir", a.dir)
 	return erase.Forget(a.dir, StoresDir)
-}
-
-// keeper returns what answers other nodes; nil outside of a cluster.
-func (a *Service) keeper() gateway.Keeper {
-	if a.part == nil {
-		return nil
-	}
-	return keeper{a.part, a}
-}
-
-// keeper is the [gateway.Keeper] of a node.
-type keeper struct {
-	*erase.Part
-	a *Service
-}
-
-// Rows is part of [gateway.Keeper].
-func (k keeper) Rows(
-	ctx context.Context, projection, fold string, epoch uint32, of events.Partitions, do func(key, value []byte) error,
-) error {
-	serving, err := k.a.named(projection)
-	if err != nil {
-		return err
-	}
-	if err := k.Gives(epoch); err != nil {
-		return err
-	}
-	return serving.ExportPartitions(ctx, fold, of, do)
 }
 
 // buildErased builds the stores anew after an erasure, as an operation, so that operators see it and nothing works on the stores beside
@@ -114,63 +84,12 @@ func (a *Service) buildErased(ctx context.Context) error {
 	return nil
 }
 
-// erasing returns the other nodes as an erasure asks them; nil outside of a cluster.
-func (n *node) erasing() *erase.Nodes {
-	if n == nil {
-		return nil
-	}
-	return &erase.Nodes{
-		List: func() []erase.Node { return otherNodes(n.cluster.Members(), n.cluster.Table(), n.Name) },
-		Flush: func(ctx context.Context, name string, epoch uint32, seq uint64) (done bool, why string, err error) {
-			to, err := n.named(name)
-			if err != nil {
-				return false, "", err
-			}
-			return n.a.server.FlushNode(ctx, to, epoch, seq)
-		},
-		Clean: func(ctx context.Context, name string, epoch uint32) (done bool, why string, err error) {
-			to, err := n.named(name)
-			if err != nil {
-				return false, "", err
-			}
-			return n.a.server.CleanNode(ctx, to, epoch)
-		},
-	}
-}
-
 // sharedSnapshots returns the bucket of the snapshots of all nodes; nil means that there is none, or that the process is no node.
 func (a *Service) sharedSnapshots() bucket.Bucket {
 	if a.node == nil {
 		return nil
 	}
 	return a.opt.Snapshots
-}
-
-func (n *node) named(name string) (gateway.Node, error) {
-	for _, m := range n.cluster.Members() {
-		if m.Name == name {
-			return gateway.Node{Name: m.Name, Addr: m.Addr}, nil
-		}
-	}
-	return gateway.Node{}, errors.New("it is not among the members of the cluster")
-}
-
-// otherNodes returns the members but one, and those that the table names.
-func otherNodes(members []placement.Member, table placement.Table, self string) (nodes []erase.Node) {
-	add := func(name string, alive bool) {
-		if name != self && !slices.ContainsFunc(nodes, func(n erase.Node) bool { return n.Name == name }) {
-			nodes = append(nodes, erase.Node{Name: name, Alive: alive})
-		}
-	}
-	for _, m := range members {
-		add(m.Name, true)
-	}
-	for _, given := range &table.Nodes {
-		for _, name := range given {
-			add(name, false)
-		}
-	}
-	return nodes
 }
 
 // noCluster refuses to erase in a process that is no node if the log has a cluster, whose nodes would not take part.

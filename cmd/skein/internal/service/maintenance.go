@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/node"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
@@ -88,7 +89,7 @@ func (a *Service) examineLog(ctx context.Context) {
 }
 
 // openMaintenance creates the parts that work beside serving. None of them runs yet.
-func (a *Service) openMaintenance(node *NodeOptions) (err error) {
+func (a *Service) openMaintenance(config *node.Config) (err error) {
 	if a.archive != nil {
 		a.archiver = archiver.New(archiver.Options{
 			Log: a.log, Hub: a.hub, Archive: a.archive, SegmentAge: a.opt.ArchiveEvery, Retention: a.opt.Retention,
@@ -100,8 +101,8 @@ func (a *Service) openMaintenance(node *NodeOptions) (err error) {
 			Stores: a.copied, Scratch: filepath.Join(a.dir, StoresDir, "shadow-snapshots"),
 			Every: a.opt.SnapshotEvery, Keep: a.opt.SnapshotKeep, Whole: a.whole, Logger: a.logger,
 		}
-		if node != nil {
-			if a.copies, err = snapshot.OfNode(a.opt.Snapshots, node.Name); err != nil {
+		if config != nil {
+			if a.copies, err = snapshot.OfNode(a.opt.Snapshots, config.Name); err != nil {
 				return err
 			}
 			o.Erased = func(ctx context.Context) (*snapshot.Erased, error) { return a.part.Erased(ctx) }
@@ -163,7 +164,7 @@ func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 	}
 	if a.snapshots != nil {
 		later("taking snapshots", func(ctx context.Context) error {
-			if a.node != nil && !a.node.built(ctx) {
+			if a.node != nil && !a.node.AwaitComplete(ctx) {
 				return nil
 			}
 			return a.snapshots.Run(ctx)

@@ -20,7 +20,7 @@ import (
 func (a *Service) report(_ context.Context, res *skeinv1.GetStatusResponse) {
 	res.Archive, res.Snapshots, res.Audit = a.archiveStatus(), a.snapshotStatus(), a.auditStatus()
 	if a.node != nil {
-		res.Cluster = a.node.status()
+		res.Cluster = a.node.Status()
 	}
 	for _, i := range a.Operations.UnderWay() {
 		res.Operations = append(res.Operations, protoOperation(i))

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/node"
 )
 
 // docs/metrics.md names every metric of the program, from the heading of the maintenance on, and no other.
@@ -26,7 +28,7 @@ func TestMaintenanceMetricsAreDocumented(t *testing.T) {
 	newMaintenanceCollector(nil).Describe(descriptions)
 	newDiskGuard(t.TempDir(), 0, slog.New(slog.DiscardHandler)).Describe(descriptions)
 	newProcessCollector(nil, 0, Access{}).Describe(descriptions)
-	newClusterCollector(nil).Describe(descriptions)
+	node.NewCollector(nil).Describe(descriptions)
 	folds, err := newFoldMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/node"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway"
@@ -62,7 +63,7 @@ type Options struct {
 	// Pprof is the listener on which profiles are served; nil disables them.
 	Pprof net.Listener
 	// Node makes the process a node of a cluster; nil means that it holds all partitions.
-	Node *NodeOptions
+	Node *node.Config
 	// OfferedOperations returns the kinds of operations that the process offers; nil means all of them.
 	OfferedOperations func(*Service) OfferedOperations
 }
@@ -93,7 +94,7 @@ type Service struct {
 	server     *gateway.Server
 	disk       *diskGuard
 	pprof      net.Listener // may be nil
-	node       *node        // nil outside of a cluster
+	node       *node.Node   // nil outside of a cluster
 	part       *erase.Part  // nil outside of a cluster
 	logger     *slog.Logger
 
@@ -165,16 +166,23 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a.server, err = gateway.New(gateway.Options{
+	serving := gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		Nodes: a.nodes(), Joined: a.joined(), NodeCertificates: o.Access.NodeCertificates, Keeper: a.keeper(),
-		Operator: newOperator(a.Operations, o.OfferedOperations(a)), Report: a.report, Problems: a.problems, Drain: a.drain(),
+		NodeCertificates: o.Access.NodeCertificates,
+		Operator:         newOperator(a.Operations, o.OfferedOperations(a)), Report: a.report, Problems: a.problems,
 		Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
-	})
-	return a, err
+	}
+	a.addNode(&serving)
+	if a.server, err = gateway.New(serving); err != nil {
+		return nil, err
+	}
+	if a.node != nil {
+		a.node.Attach(a.server)
+	}
+	return a, nil
 }
 
 // openStores opens the projections. Those of a node that must not continue are removed before.
@@ -250,10 +258,10 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	}
 	caughtUp := make(chan struct{})
 	go func() { a.caughtUp.Wait(); close(caughtUp) }() // ends when the projections end, at the latest
-	joined := caughtUp
+	var joined <-chan struct{} = caughtUp
 	if a.node != nil {
-		joined = a.node.joined
-		g.Go(func() error { return a.node.run(folding, failed, caughtUp) })
+		joined = a.node.Joined()
+		g.Go(func() error { return a.node.Run(folding, failed, caughtUp) })
 		if a.node.Listener != nil {
 			g.Go(func() error { return a.server.RunPeers(folding, a.node.Listener) })
 		}

@@ -1,4 +1,4 @@
-package service
+package node
 
 import (
 	"cmp"
@@ -29,11 +29,11 @@ type clusterView struct {
 	now  time.Time
 }
 
-// status is the cluster as this node sees it.
-func (n *node) status() *skeinv1.ClusterStatus {
+// Status is the cluster as this node sees it.
+func (n *Node) Status() *skeinv1.ClusterStatus {
 	return clusterStatus(&clusterView{
 		members: n.cluster.Members(), silent: n.cluster.Silent(), table: n.cluster.Table(), copies: n.Copies, self: n.Name,
-		head: n.a.hub.Head(), now: time.Now(),
+		head: n.Hub.Head(), now: time.Now(),
 	})
 }
 
@@ -107,12 +107,12 @@ func textOf(s events.Partitions) string {
 	return string(text)
 }
 
-// drain takes the partitions away from a node, or gives it partitions again.
-func (n *node) drain(ctx context.Context, name string, on bool) error {
+// Drain takes the partitions away from a node, or gives it partitions again.
+func (n *Node) Drain(ctx context.Context, name string, on bool) error {
 	err := n.cluster.Drain(ctx, name, on)
 	switch {
 	case err == nil:
-		n.a.logger.Info("an operator drains a node", "node", name, "undo", !on)
+		n.Logger.Info("an operator drains a node", "node", name, "undo", !on)
 		return nil
 	case errors.Is(err, placement.ErrUnknownNode):
 		var names []string
@@ -124,12 +124,4 @@ func (n *node) drain(ctx context.Context, name string, on bool) error {
 		}
 	}
 	return fmt.Errorf("%w: %w", events.ErrLogUnavailable, err)
-}
-
-// drain returns how nodes are drained; nil outside of a cluster.
-func (a *Service) drain() func(context.Context, string, bool) error {
-	if a.node == nil {
-		return nil
-	}
-	return a.node.drain
 }

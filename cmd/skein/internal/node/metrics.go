@@ -1,14 +1,15 @@
-package service
+package node
 
 import "github.com/prometheus/client_golang/prometheus"
 
 // clusterCollector collects the metrics of a node of a cluster. docs/metrics.md lists them.
 type clusterCollector struct {
-	n                                  *node
+	n                                  *Node
 	nodes, partitions, short, unserved *prometheus.Desc
 }
 
-func newClusterCollector(n *node) *clusterCollector {
+// NewCollector returns the metrics of a node of a cluster.
+func NewCollector(n *Node) prometheus.Collector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
@@ -34,7 +35,7 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	st := c.n.status()
+	st := c.n.Status()
 	alive, given := 0, 0
 	for _, s := range st.GetNodes() {
 		if !s.GetAway() {
@@ -44,7 +45,7 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 			given = int(s.GetGiven())
 		}
 	}
-	held := c.n.a.server.Serves()
+	held := c.n.server.Serves()
 	gauge(c.nodes, alive)
 	gauge(c.partitions, held.Len(), "held")
 	gauge(c.partitions, given, "given")
