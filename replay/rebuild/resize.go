@@ -28,33 +28,62 @@ var errWhole = errors.New("it is no projection of a node of a cluster, so it hol
 func Resize(ctx context.Context, serving *live.Live, to events.Partitions, subscribe SubscribeFunc, o Options) (
 	report string, err error,
 ) {
-	o = o.withDefaults()
-	from := serving.Holds()
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("resize %s from %d partitions to %d: %w", serving.Name(), from.Len(), to.Len(), err)
-		}
-	}()
-	if !serving.Partitioned() {
-		return "", errWhole
-	}
-	if from == to {
+	if from := serving.Holds(); serving.Partitioned() && from == to {
 		return fmt.Sprintf("it holds these %d partitions already", to.Len()), nil
 	}
-	if err := checkDisk(serving, to, o); err != nil {
+	r := NewResizing(serving, to, subscribe, o)
+	if err := r.Copy(ctx); err != nil {
 		return "", err
 	}
-	r := run{live: serving, o: o, began: time.Now()}
-	if r.next, err = serving.BuildNext(ctx, func(dir string) error { return r.resize(ctx, subscribe, dir, to) }); err != nil {
-		return "", err
+	return r.CutOver(ctx)
+}
+
+// Resizing is a [Resize] in two steps, for a caller that shows how far it is: Copy, then CutOver. When a step fails, it has deleted what
+// was built, the generation that serves continues, and there is no further step.
+type Resizing struct {
+	run
+
+	// held are the partitions that the projection holds before, to those that it holds after.
+	held, to  events.Partitions
+	subscribe SubscribeFunc
+}
+
+// NewResizing prepares a resize, which begins with Copy. The projection should not hold the partitions already.
+func NewResizing(serving *live.Live, to events.Partitions, subscribe SubscribeFunc, o Options) *Resizing {
+	return &Resizing{run: run{live: serving, o: o.withDefaults()}, held: serving.Holds(), to: to, subscribe: subscribe}
+}
+
+// Copy makes the next generation. Rows that the projection lacks are copied from other nodes or built from the log.
+func (r *Resizing) Copy(ctx context.Context) error {
+	if !r.live.Partitioned() {
+		return r.failure(errWhole)
 	}
+	if err := checkDisk(r.live, r.to, r.o); err != nil {
+		return r.failure(err)
+	}
+	r.began = time.Now()
+	next, err := r.live.BuildNext(ctx, func(dir string) error { return r.resize(ctx, r.subscribe, dir, r.to) })
+	if err != nil {
+		return r.failure(err)
+	}
+	r.next = next
 	if r.copied {
-		r.from = r.next.Cursor().Seq
+		r.from = next.Cursor().Seq
 	}
-	if report, err = r.all(ctx, subscribe); err != nil {
-		return "", err
+	return nil
+}
+
+// CutOver folds what the log has had since Copy into the next generation, and makes that one serve. The report is for people.
+func (r *Resizing) CutOver(ctx context.Context) (report string, err error) {
+	if report, err = r.all(ctx, r.subscribe); err != nil {
+		return "", r.failure(err)
 	}
-	return fmt.Sprintf("%d partitions in place of %d, %d of them copied from other nodes: ", to.Len(), from.Len(), r.given) + report, nil
+	return fmt.Sprintf("%d partitions in place of %d, %d of them copied from other nodes: ",
+		r.to.Len(), r.held.Len(), r.given) + report, nil
+}
+
+func (r *Resizing) failure(err error) error {
+	return fmt.Errorf("resize %s from %d partitions to %d: %w", r.live.Name(), r.held.Len(), r.to.Len(), err)
 }
 
 // resize makes a store of other partitions in a directory.
