@@ -170,6 +170,13 @@ func (c *Cluster) Say(serves events.Partitions, position string) {
 	}
 }
 
+// SetState changes which state Self says that it is in, and how far its change of partitions is. Run writes it when it renews Self.
+func (c *Cluster) SetState(state, change string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.self.State, c.self.Change = state, change
+}
+
 // Known reports whether the bucket, as this process has read it, has what Self serves.
 func (c *Cluster) Known() bool {
 	c.mu.Lock()
@@ -202,7 +209,7 @@ func (c *Cluster) Table() Table {
 	return c.state.table
 }
 
-// Changed returns a channel that is closed at the next change of members or table. A new position of a member is none.
+// Changed returns a channel that is closed at the next change of members or table. A new position or state of a member is none.
 func (c *Cluster) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -65,7 +65,7 @@ func (s *state) forget() {
 	s.lease, s.stored, s.altered = lease{}, false, s.heard
 }
 
-// apply takes an entry that arrived now, and reports whether members or table have changed, but for positions. An entry that was seen
+// apply takes an entry that arrived now, and reports whether members or table have changed, but for positions and states. An entry that was seen
 // before, or is older, changes nothing: a watch that begins again delivers such, from a replica that may lag. The error is that of a
 // value that cannot be read; what was known of the key then stays.
 func (s *state) apply(e entry, now time.Time) (changed bool, err error) {
@@ -160,7 +160,7 @@ func (s *state) takeNode(e entry, name string, now time.Time) error {
 // silent is for how long a renewal of that time is the last.
 func (s *state) silent(heard time.Duration) time.Duration { return s.heard - heard }
 
-// show computes the members that are alive, and reports whether they have changed, but for their positions.
+// show computes the members that are alive, and reports whether they have changed, but for their positions and states.
 func (s *state) show() bool {
 	var shown []Member
 	for _, m := range s.known() {
@@ -169,7 +169,7 @@ func (s *state) show() bool {
 		}
 	}
 	same := slices.EqualFunc(s.shown, shown, func(a, b Member) bool {
-		a.Position, a.Seen = b.Position, b.Seen
+		a.Position, a.Seen, a.State, a.Change = b.Position, b.Seen, b.State, b.Change
 		return a == b
 	})
 	s.shown = shown

@@ -23,6 +23,9 @@ type Member struct {
 	Weight int `json:"weight"`
 	// Serves are the partitions that it answers for now, in all projections.
 	Serves events.Partitions `json:"serves"`
+	// State and Change name the state of the node and that of the change of its partitions; empty if the node is of an older version.
+	State  string `json:"state,omitempty"`
+	Change string `json:"change,omitempty"`
 	// Position is that of its slowest projection, as text.
 	Position string `json:"position,omitempty"`
 	// Draining means that an operator wants it to get no partitions.

@@ -52,5 +52,5 @@ func (a *Service) addNode(o *gateway.Options) {
 	if a.node == nil {
 		return
 	}
-	o.Nodes, o.Joined, o.Keeper, o.Drain = a.node.Others, a.node.HasJoined, a.node.Keeper(), a.node.Drain
+	o.Nodes, o.Joined, o.Keeper, o.Drain = a.node.Others, a.node.IsReady, a.node.Keeper(), a.node.Drain
 }

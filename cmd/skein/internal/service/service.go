@@ -260,7 +260,7 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	go func() { a.caughtUp.Wait(); close(caughtUp) }() // ends when the projections end, at the latest
 	var joined <-chan struct{} = caughtUp
 	if a.node != nil {
-		joined = a.node.Joined()
+		joined = a.node.Ready()
 		g.Go(func() error { return a.node.Run(folding, failed, caughtUp) })
 		if a.node.Listener != nil {
 			g.Go(func() error { return a.server.RunPeers(folding, a.node.Listener) })

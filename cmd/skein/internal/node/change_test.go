@@ -1,0 +1,212 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/placement"
+)
+
+var (
+	changeStates = []ChangeState{Unchanged, Copying, CatchingUp, CutOver, Dropped}
+	changeEvents = []changeEvent{changeBegun, stepDone, stepFailed}
+)
+
+// TestChangeTableIsComplete: a change begins in every state in which none is under way, a step ends in every other one, and an event
+// that cannot happen is an error.
+func TestChangeTableIsComplete(t *testing.T) {
+	for _, s := range changeStates {
+		begins := s == Unchanged || s == Dropped || s == CutOver // CutOver: the step has failed
+		for _, e := range changeEvents {
+			possible := s.isUnderWay()
+			if e == changeBegun {
+				possible = begins
+			}
+			rows := 0
+			for _, row := range changeTransitions {
+				if row.state == s && row.event == e {
+					rows++
+				}
+			}
+			_, _, err := s.next(e)
+			if want := map[bool]int{true: 1}[possible]; rows != want || (err == nil) != possible {
+				t.Errorf("%s, event %d: expected %d rows, got %d, %v", s, e, want, rows, err)
+			}
+		}
+	}
+}
+
+// TestChangeTransitions walks a change by every sequence of outcomes of its steps.
+func TestChangeTransitions(t *testing.T) {
+	type step struct {
+		State  ChangeState
+		Action changeAction
+	}
+	for _, c := range []struct {
+		name  string
+		fails ChangeState // the state whose step fails; Unchanged means none
+		want  []step
+	}{
+		{"all steps succeed", Unchanged, []step{
+			{Copying, copyRows}, {CatchingUp, catchUpAndCutOver}, {CutOver, deletePrevious}, {Dropped, endChange},
+		}},
+		{"rows cannot be copied", Copying, []step{{Copying, copyRows}, {Unchanged, endChange}}},
+		{"the cut-over fails", CatchingUp, []step{{Copying, copyRows}, {CatchingUp, catchUpAndCutOver}, {Unchanged, endChange}}},
+		// The new set serves already, so the change is not undone.
+		{"the previous generation stays", CutOver, []step{
+			{Copying, copyRows}, {CatchingUp, catchUpAndCutOver}, {CutOver, deletePrevious}, {CutOver, endChange},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []step
+			state, event := Unchanged, changeBegun
+			for {
+				next, action, err := state.next(event)
+				if err != nil {
+					t.Fatal(err)
+				}
+				state = next
+				if got = append(got, step{state, action}); action == endChange {
+					break
+				}
+				if event = stepDone; state == c.fails {
+					event = stepFailed
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if next, action, err := state.next(changeBegun); next != Copying || action != copyRows || err != nil {
+				t.Errorf("expected that another change can begin, got %s, %v", next, err)
+			}
+		})
+	}
+}
+
+// TestSlowestChange: the state of a node is that of its store that is least far.
+func TestSlowestChange(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		states []ChangeState
+		want   ChangeState
+	}{
+		{"no store", nil, Unchanged},
+		{"no change", []ChangeState{Unchanged, Unchanged}, Unchanged},
+		{"one store copies", []ChangeState{Dropped, CutOver, CatchingUp, Copying}, Copying},
+		{"one has held the set already", []ChangeState{Unchanged, CatchingUp}, CatchingUp},
+		{"all have ended", []ChangeState{Dropped, Dropped}, Dropped},
+		{"one deletes the previous generation", []ChangeState{Dropped, CutOver}, CutOver},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := slowest(c.states); got != c.want {
+				t.Errorf("expected %s, got %s", c.want, got)
+			}
+		})
+	}
+}
+
+func setOf(partitions ...uint8) (s events.Partitions) {
+	for _, p := range partitions {
+		s.Add(p)
+	}
+	return s
+}
+
+// TestDecide: what is wanted is added at once, and what is not wanted is dropped ten seconds after it was withdrawn, by itself.
+func TestDecide(t *testing.T) {
+	type decided struct {
+		What decision
+		To   events.Partitions
+	}
+	all := func(set events.Partitions) []events.Partitions { return []events.Partitions{set, set} }
+	for _, c := range []struct {
+		name string
+		s    situation
+		want decided
+	}{
+		{"a new node without a table", situation{held: all(setOf())}, decided{What: settled}},
+		{"a new node is given partitions", situation{held: all(setOf()), wanted: setOf(1, 2)}, decided{change, setOf(1, 2)}},
+		{
+			"partitions are added beside those that are withdrawn",
+			situation{held: all(setOf(1)), served: setOf(1), wanted: setOf(2), withdrawn: dropAfter},
+			decided{change, setOf(1, 2)},
+		},
+		{
+			"partitions have just been withdrawn",
+			situation{held: all(setOf(1, 2)), served: setOf(1, 2), wanted: setOf(2), withdrawn: dropAfter - 1},
+			decided{What: keepWithdrawn},
+		},
+		{
+			"partitions were withdrawn ten seconds ago",
+			situation{held: all(setOf(1, 2)), served: setOf(1, 2), wanted: setOf(2), withdrawn: 10 * time.Second},
+			decided{change, setOf(2)},
+		},
+		{
+			"the last partition is dropped",
+			situation{held: all(setOf(1)), served: setOf(1), withdrawn: time.Hour},
+			decided{change, setOf()},
+		},
+		{
+			"a crash has left a store with partitions that another lacks",
+			situation{held: []events.Partitions{setOf(1, 2), setOf(1)}, served: setOf(1), wanted: setOf(1, 2)},
+			decided{change, setOf(1, 2)},
+		},
+		{
+			"a crash has left a store with partitions that nobody wants any more",
+			situation{held: []events.Partitions{setOf(1, 2), setOf(1)}, served: setOf(1), wanted: setOf(1)},
+			decided{change, setOf(1)},
+		},
+		{
+			"a crash has left a store without partitions that were to be dropped",
+			situation{held: []events.Partitions{setOf(1, 2), setOf(2)}, served: setOf(2), wanted: setOf(2)},
+			decided{change, setOf(2)},
+		},
+		{
+			"the stores hold what is wanted",
+			situation{held: all(setOf(1)), served: setOf(1), wanted: setOf(1), withdrawn: time.Hour},
+			decided{What: settled},
+		},
+		{
+			"a user was erased while partitions are to be added",
+			situation{erased: true, held: all(setOf(1)), served: setOf(1), wanted: setOf(2)},
+			decided{What: buildErased},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got decided
+			got.What, got.To = c.s.decide()
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestWantedPartitions: a node serves what the table takes from it until all nodes to which the table gives it serve it.
+func TestWantedPartitions(t *testing.T) {
+	var table placement.Table
+	table.Nodes[1] = []string{"self", "a"}
+	table.Nodes[2] = []string{"a", "b"}
+	table.Nodes[3] = []string{"a", "b"}
+	table.Nodes[4] = []string{"a", "gone"}
+	members := []placement.Member{{Name: "a", Serves: setOf(2, 3, 4)}, {Name: "b", Serves: setOf(3)}, {Name: "self", Serves: setOf(2, 3, 4, 5)}}
+	for _, c := range []struct {
+		name         string
+		served, want events.Partitions
+	}{
+		{"it holds nothing", setOf(), setOf(1)},
+		{"b has not taken over yet", setOf(2), setOf(1, 2)},
+		{"both have taken over", setOf(3), setOf(1)},
+		{"one of those that take over is gone", setOf(4), setOf(1, 4)},
+		{"the table gives it to nobody", setOf(5), setOf(1, 5)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := wantedPartitions("self", c.served, &table, members); got != c.want {
+				t.Errorf("expected %s, got %s", &c.want, &got)
+			}
+		})
+	}
+}
