@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"regexp"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/node"
@@ -41,7 +44,7 @@ func TestNodeCommands(t *testing.T) {
 	}
 	if err := eventually(t.Context(), func(context.Context) error {
 		_, text := skein("node", "list")
-		if !regexp.MustCompile(`(?m)^node-1 +127\.0\.0\.1:\d+ +east +1 +256 +256 +[A-Za-z0-9_-]+ +answers this$`).MatchString(text) {
+		if !regexp.MustCompile(`(?m)^node-1 +127\.0\.0\.1:\d+ +east +1 +256 +256 +[A-Za-z0-9_-]+ +serving, answers this$`).MatchString(text) {
 			return fmt.Errorf("it does not serve all:\n%s", text)
 		}
 		return nil
@@ -49,6 +52,25 @@ func TestNodeCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	demand(exitOK, `^LACKS COPIES: 256 partitions are served by fewer than 2 nodes$`, "status")
+	// The partitions came by one change of each store, which ends when the generation without them is deleted.
+	if err := eventually(t.Context(), func(context.Context) error {
+		families, states := scraped(t, api), map[string]int{}
+		for _, name := range []string{"skein_cluster_node_state", "skein_cluster_change_state"} {
+			for _, m := range families[name].GetMetric() {
+				for _, label := range m.GetLabel() {
+					if label.GetName() == "state" {
+						states[label.GetValue()] += int(m.GetGauge().GetValue())
+					}
+				}
+			}
+		}
+		if diff := cmp.Diff(map[string]int{"joining": 0, "serving": 1, "leaving": 0, "dropped": 4}, states); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 	families := scraped(t, api)
 	for name, want := range map[string]float64{
 		"skein_cluster_nodes": 1, "skein_cluster_partitions": 256, "skein_cluster_partitions_short": 256, "skein_cluster_partitions_unserved": 0,
@@ -62,7 +84,7 @@ func TestNodeCommands(t *testing.T) {
 	demand(exitFailed, `the cluster has no node "node-2", only node-1`, "node", "drain", "node-2")
 	demand(exitOK, `^node-1 gets no partitions any more`, "node", "drain", "node-1")
 	if err := eventually(t.Context(), func(context.Context) error {
-		if _, text := skein("node", "list"); !regexp.MustCompile(`(?m)answers this, drained$`).MatchString(text) {
+		if _, text := skein("node", "list"); !regexp.MustCompile(`(?m) serving, answers this, drained$`).MatchString(text) {
 			return fmt.Errorf("it is not drained:\n%s", text)
 		}
 		return nil

@@ -23,6 +23,128 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// The states of a node of a cluster.
+type NodeState int32
+
+const (
+	// Not known.
+	NodeState_NODE_STATE_UNSPECIFIED NodeState = 0
+	// Starting: the other nodes cannot know yet what it serves.
+	NodeState_NODE_STATE_JOINING NodeState = 1
+	// Taking calls, of other nodes about the partitions that it serves.
+	NodeState_NODE_STATE_SERVING NodeState = 2
+	// Stopping: the other nodes no longer ask it.
+	NodeState_NODE_STATE_LEAVING NodeState = 3
+)
+
+// Enum value maps for NodeState.
+var (
+	NodeState_name = map[int32]string{
+		0: "NODE_STATE_UNSPECIFIED",
+		1: "NODE_STATE_JOINING",
+		2: "NODE_STATE_SERVING",
+		3: "NODE_STATE_LEAVING",
+	}
+	NodeState_value = map[string]int32{
+		"NODE_STATE_UNSPECIFIED": 0,
+		"NODE_STATE_JOINING":     1,
+		"NODE_STATE_SERVING":     2,
+		"NODE_STATE_LEAVING":     3,
+	}
+)
+
+func (x NodeState) Enum() *NodeState {
+	p := new(NodeState)
+	*p = x
+	return p
+}
+
+func (x NodeState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NodeState) Descriptor() protoreflect.EnumDescriptor {
+	return file_skein_v1_admin_service_proto_enumTypes[0].Descriptor()
+}
+
+func (NodeState) Type() protoreflect.EnumType {
+	return &file_skein_v1_admin_service_proto_enumTypes[0]
+}
+
+func (x NodeState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NodeState.Descriptor instead.
+func (NodeState) EnumDescriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{0}
+}
+
+// The states of a change of the partitions that a node holds. While its stores are in different ones, that of the slowest counts.
+type PartitionChangeState int32
+
+const (
+	// Not known.
+	PartitionChangeState_PARTITION_CHANGE_STATE_UNSPECIFIED PartitionChangeState = 0
+	// Nothing has changed since the node was started, or the last change has failed and is tried again.
+	PartitionChangeState_PARTITION_CHANGE_STATE_UNCHANGED PartitionChangeState = 1
+	// Copying rows from other nodes, or building them from the log, beside the stores that serve.
+	PartitionChangeState_PARTITION_CHANGE_STATE_COPYING PartitionChangeState = 2
+	// Folding what the log has had meanwhile.
+	PartitionChangeState_PARTITION_CHANGE_STATE_CATCHING_UP PartitionChangeState = 3
+	// Serving the new set of partitions; the files from before are still there.
+	PartitionChangeState_PARTITION_CHANGE_STATE_CUT_OVER PartitionChangeState = 4
+	// Ended: the rows that it gave up are deleted.
+	PartitionChangeState_PARTITION_CHANGE_STATE_DROPPED PartitionChangeState = 5
+)
+
+// Enum value maps for PartitionChangeState.
+var (
+	PartitionChangeState_name = map[int32]string{
+		0: "PARTITION_CHANGE_STATE_UNSPECIFIED",
+		1: "PARTITION_CHANGE_STATE_UNCHANGED",
+		2: "PARTITION_CHANGE_STATE_COPYING",
+		3: "PARTITION_CHANGE_STATE_CATCHING_UP",
+		4: "PARTITION_CHANGE_STATE_CUT_OVER",
+		5: "PARTITION_CHANGE_STATE_DROPPED",
+	}
+	PartitionChangeState_value = map[string]int32{
+		"PARTITION_CHANGE_STATE_UNSPECIFIED": 0,
+		"PARTITION_CHANGE_STATE_UNCHANGED":   1,
+		"PARTITION_CHANGE_STATE_COPYING":     2,
+		"PARTITION_CHANGE_STATE_CATCHING_UP": 3,
+		"PARTITION_CHANGE_STATE_CUT_OVER":    4,
+		"PARTITION_CHANGE_STATE_DROPPED":     5,
+	}
+)
+
+func (x PartitionChangeState) Enum() *PartitionChangeState {
+	p := new(PartitionChangeState)
+	*p = x
+	return p
+}
+
+func (x PartitionChangeState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PartitionChangeState) Descriptor() protoreflect.EnumDescriptor {
+	return file_skein_v1_admin_service_proto_enumTypes[1].Descriptor()
+}
+
+func (PartitionChangeState) Type() protoreflect.EnumType {
+	return &file_skein_v1_admin_service_proto_enumTypes[1]
+}
+
+func (x PartitionChangeState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PartitionChangeState.Descriptor instead.
+func (PartitionChangeState) EnumDescriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{1}
+}
+
 // The state of a projection.
 type ProjectionState int32
 
@@ -87,11 +209,11 @@ func (x ProjectionState) String() string {
 }
 
 func (ProjectionState) Descriptor() protoreflect.EnumDescriptor {
-	return file_skein_v1_admin_service_proto_enumTypes[0].Descriptor()
+	return file_skein_v1_admin_service_proto_enumTypes[2].Descriptor()
 }
 
 func (ProjectionState) Type() protoreflect.EnumType {
-	return &file_skein_v1_admin_service_proto_enumTypes[0]
+	return &file_skein_v1_admin_service_proto_enumTypes[2]
 }
 
 func (x ProjectionState) Number() protoreflect.EnumNumber {
@@ -100,7 +222,7 @@ func (x ProjectionState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProjectionState.Descriptor instead.
 func (ProjectionState) EnumDescriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{0}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{2}
 }
 
 // The kind of an operation.
@@ -156,11 +278,11 @@ func (x OperationKind) String() string {
 }
 
 func (OperationKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_skein_v1_admin_service_proto_enumTypes[1].Descriptor()
+	return file_skein_v1_admin_service_proto_enumTypes[3].Descriptor()
 }
 
 func (OperationKind) Type() protoreflect.EnumType {
-	return &file_skein_v1_admin_service_proto_enumTypes[1]
+	return &file_skein_v1_admin_service_proto_enumTypes[3]
 }
 
 func (x OperationKind) Number() protoreflect.EnumNumber {
@@ -169,7 +291,7 @@ func (x OperationKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OperationKind.Descriptor instead.
 func (OperationKind) EnumDescriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{1}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{3}
 }
 
 // How far an operation is.
@@ -221,11 +343,11 @@ func (x OperationState) String() string {
 }
 
 func (OperationState) Descriptor() protoreflect.EnumDescriptor {
-	return file_skein_v1_admin_service_proto_enumTypes[2].Descriptor()
+	return file_skein_v1_admin_service_proto_enumTypes[4].Descriptor()
 }
 
 func (OperationState) Type() protoreflect.EnumType {
-	return &file_skein_v1_admin_service_proto_enumTypes[2]
+	return &file_skein_v1_admin_service_proto_enumTypes[4]
 }
 
 func (x OperationState) Number() protoreflect.EnumNumber {
@@ -234,7 +356,7 @@ func (x OperationState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OperationState.Descriptor instead.
 func (OperationState) EnumDescriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{2}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{4}
 }
 
 // A call of GetStatus.
@@ -549,9 +671,13 @@ type NodeStatus struct {
 	// For how many seconds the process that answers has heard nothing of it; absent if nothing is known of it any more.
 	SilentSeconds *float64 `protobuf:"fixed64,13,opt,name=silent_seconds,json=silentSeconds,proto3,oneof" json:"silent_seconds,omitempty"`
 	// How many envelopes the log had, as the process that answers knows it, after that position; absent if the position is unknown.
-	LagEnvelopes  *uint64 `protobuf:"varint,14,opt,name=lag_envelopes,json=lagEnvelopes,proto3,oneof" json:"lag_envelopes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LagEnvelopes *uint64 `protobuf:"varint,14,opt,name=lag_envelopes,json=lagEnvelopes,proto3,oneof" json:"lag_envelopes,omitempty"`
+	// Its state; unspecified if it is away, or of an older version.
+	State NodeState `protobuf:"varint,15,opt,name=state,proto3,enum=skein.v1.NodeState" json:"state,omitempty"`
+	// How far it is with a change of the partitions that it holds; unspecified if it is away, or of an older version.
+	PartitionChange PartitionChangeState `protobuf:"varint,16,opt,name=partition_change,json=partitionChange,proto3,enum=skein.v1.PartitionChangeState" json:"partition_change,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *NodeStatus) Reset() {
@@ -680,6 +806,20 @@ func (x *NodeStatus) GetLagEnvelopes() uint64 {
 		return *x.LagEnvelopes
 	}
 	return 0
+}
+
+func (x *NodeStatus) GetState() NodeState {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_STATE_UNSPECIFIED
+}
+
+func (x *NodeStatus) GetPartitionChange() PartitionChangeState {
+	if x != nil {
+		return x.PartitionChange
+	}
+	return PartitionChangeState_PARTITION_CHANGE_STATE_UNSPECIFIED
 }
 
 // The archived part of the log, as this process knows it.
@@ -2977,7 +3117,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\v2\x14.skein.v1.NodeStatusR\x05nodes\x12\x16\n" +
 	"\x06copies\x18\x02 \x01(\rR\x06copies\x12)\n" +
 	"\x10short_partitions\x18\x03 \x01(\rR\x0fshortPartitions\x12/\n" +
-	"\x13unserved_partitions\x18\x04 \x01(\rR\x12unservedPartitions\"\xc1\x03\n" +
+	"\x13unserved_partitions\x18\x04 \x01(\rR\x12unservedPartitions\"\xb7\x04\n" +
 	"\n" +
 	"NodeStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -2994,7 +3134,9 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x11serves_partitions\x18\v \x01(\tR\x10servesPartitions\x12)\n" +
 	"\x10given_partitions\x18\f \x01(\tR\x0fgivenPartitions\x12*\n" +
 	"\x0esilent_seconds\x18\r \x01(\x01H\x00R\rsilentSeconds\x88\x01\x01\x12(\n" +
-	"\rlag_envelopes\x18\x0e \x01(\x04H\x01R\flagEnvelopes\x88\x01\x01B\x11\n" +
+	"\rlag_envelopes\x18\x0e \x01(\x04H\x01R\flagEnvelopes\x88\x01\x01\x12)\n" +
+	"\x05state\x18\x0f \x01(\x0e2\x13.skein.v1.NodeStateR\x05state\x12I\n" +
+	"\x10partition_change\x18\x10 \x01(\x0e2\x1e.skein.v1.PartitionChangeStateR\x0fpartitionChangeB\x11\n" +
 	"\x0f_silent_secondsB\x10\n" +
 	"\x0e_lag_envelopes\"\x93\x03\n" +
 	"\rArchiveStatus\x12\x1a\n" +
@@ -3187,7 +3329,19 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\foperation_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\voperationId\"K\n" +
 	"\x16WatchOperationResponse\x121\n" +
-	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation*\xa6\x02\n" +
+	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation*o\n" +
+	"\tNodeState\x12\x1a\n" +
+	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12NODE_STATE_JOINING\x10\x01\x12\x16\n" +
+	"\x12NODE_STATE_SERVING\x10\x02\x12\x16\n" +
+	"\x12NODE_STATE_LEAVING\x10\x03*\xf9\x01\n" +
+	"\x14PartitionChangeState\x12&\n" +
+	"\"PARTITION_CHANGE_STATE_UNSPECIFIED\x10\x00\x12$\n" +
+	" PARTITION_CHANGE_STATE_UNCHANGED\x10\x01\x12\"\n" +
+	"\x1ePARTITION_CHANGE_STATE_COPYING\x10\x02\x12&\n" +
+	"\"PARTITION_CHANGE_STATE_CATCHING_UP\x10\x03\x12#\n" +
+	"\x1fPARTITION_CHANGE_STATE_CUT_OVER\x10\x04\x12\"\n" +
+	"\x1ePARTITION_CHANGE_STATE_DROPPED\x10\x05*\xa6\x02\n" +
 	"\x0fProjectionState\x12 \n" +
 	"\x1cPROJECTION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19PROJECTION_STATE_STARTING\x10\x01\x12 \n" +
@@ -3240,119 +3394,123 @@ func file_skein_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_skein_v1_admin_service_proto_rawDescData
 }
 
-var file_skein_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_skein_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_skein_v1_admin_service_proto_goTypes = []any{
-	(ProjectionState)(0),            // 0: skein.v1.ProjectionState
-	(OperationKind)(0),              // 1: skein.v1.OperationKind
-	(OperationState)(0),             // 2: skein.v1.OperationState
-	(*GetStatusRequest)(nil),        // 3: skein.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),       // 4: skein.v1.GetStatusResponse
-	(*ClusterStatus)(nil),           // 5: skein.v1.ClusterStatus
-	(*NodeStatus)(nil),              // 6: skein.v1.NodeStatus
-	(*ArchiveStatus)(nil),           // 7: skein.v1.ArchiveStatus
-	(*AuditStatus)(nil),             // 8: skein.v1.AuditStatus
-	(*SnapshotStatus)(nil),          // 9: skein.v1.SnapshotStatus
-	(*FeedStatus)(nil),              // 10: skein.v1.FeedStatus
-	(*LogStatus)(nil),               // 11: skein.v1.LogStatus
-	(*LogHole)(nil),                 // 12: skein.v1.LogHole
-	(*ProjectionStatus)(nil),        // 13: skein.v1.ProjectionStatus
-	(*RejectedEvent)(nil),           // 14: skein.v1.RejectedEvent
-	(*Operation)(nil),               // 15: skein.v1.Operation
-	(*StartRebuildRequest)(nil),     // 16: skein.v1.StartRebuildRequest
-	(*StartRebuildResponse)(nil),    // 17: skein.v1.StartRebuildResponse
-	(*VerifyRequest)(nil),           // 18: skein.v1.VerifyRequest
-	(*VerifyResponse)(nil),          // 19: skein.v1.VerifyResponse
-	(*RepairRequest)(nil),           // 20: skein.v1.RepairRequest
-	(*RepairResponse)(nil),          // 21: skein.v1.RepairResponse
-	(*RollbackRequest)(nil),         // 22: skein.v1.RollbackRequest
-	(*RollbackResponse)(nil),        // 23: skein.v1.RollbackResponse
-	(*TakeSnapshotRequest)(nil),     // 24: skein.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),    // 25: skein.v1.TakeSnapshotResponse
-	(*EraseUserRequest)(nil),        // 26: skein.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 27: skein.v1.EraseUserResponse
-	(*AcceptLogHoleRequest)(nil),    // 28: skein.v1.AcceptLogHoleRequest
-	(*AcceptLogHoleResponse)(nil),   // 29: skein.v1.AcceptLogHoleResponse
-	(*DrainNodeRequest)(nil),        // 30: skein.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),       // 31: skein.v1.DrainNodeResponse
-	(*GetOperationRequest)(nil),     // 32: skein.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),    // 33: skein.v1.GetOperationResponse
-	(*ListOperationsRequest)(nil),   // 34: skein.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),  // 35: skein.v1.ListOperationsResponse
-	(*CancelOperationRequest)(nil),  // 36: skein.v1.CancelOperationRequest
-	(*CancelOperationResponse)(nil), // 37: skein.v1.CancelOperationResponse
-	(*WatchOperationRequest)(nil),   // 38: skein.v1.WatchOperationRequest
-	(*WatchOperationResponse)(nil),  // 39: skein.v1.WatchOperationResponse
-	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
-	(Reason)(0),                     // 41: skein.v1.Reason
+	(NodeState)(0),                  // 0: skein.v1.NodeState
+	(PartitionChangeState)(0),       // 1: skein.v1.PartitionChangeState
+	(ProjectionState)(0),            // 2: skein.v1.ProjectionState
+	(OperationKind)(0),              // 3: skein.v1.OperationKind
+	(OperationState)(0),             // 4: skein.v1.OperationState
+	(*GetStatusRequest)(nil),        // 5: skein.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),       // 6: skein.v1.GetStatusResponse
+	(*ClusterStatus)(nil),           // 7: skein.v1.ClusterStatus
+	(*NodeStatus)(nil),              // 8: skein.v1.NodeStatus
+	(*ArchiveStatus)(nil),           // 9: skein.v1.ArchiveStatus
+	(*AuditStatus)(nil),             // 10: skein.v1.AuditStatus
+	(*SnapshotStatus)(nil),          // 11: skein.v1.SnapshotStatus
+	(*FeedStatus)(nil),              // 12: skein.v1.FeedStatus
+	(*LogStatus)(nil),               // 13: skein.v1.LogStatus
+	(*LogHole)(nil),                 // 14: skein.v1.LogHole
+	(*ProjectionStatus)(nil),        // 15: skein.v1.ProjectionStatus
+	(*RejectedEvent)(nil),           // 16: skein.v1.RejectedEvent
+	(*Operation)(nil),               // 17: skein.v1.Operation
+	(*StartRebuildRequest)(nil),     // 18: skein.v1.StartRebuildRequest
+	(*StartRebuildResponse)(nil),    // 19: skein.v1.StartRebuildResponse
+	(*VerifyRequest)(nil),           // 20: skein.v1.VerifyRequest
+	(*VerifyResponse)(nil),          // 21: skein.v1.VerifyResponse
+	(*RepairRequest)(nil),           // 22: skein.v1.RepairRequest
+	(*RepairResponse)(nil),          // 23: skein.v1.RepairResponse
+	(*RollbackRequest)(nil),         // 24: skein.v1.RollbackRequest
+	(*RollbackResponse)(nil),        // 25: skein.v1.RollbackResponse
+	(*TakeSnapshotRequest)(nil),     // 26: skein.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),    // 27: skein.v1.TakeSnapshotResponse
+	(*EraseUserRequest)(nil),        // 28: skein.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 29: skein.v1.EraseUserResponse
+	(*AcceptLogHoleRequest)(nil),    // 30: skein.v1.AcceptLogHoleRequest
+	(*AcceptLogHoleResponse)(nil),   // 31: skein.v1.AcceptLogHoleResponse
+	(*DrainNodeRequest)(nil),        // 32: skein.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 33: skein.v1.DrainNodeResponse
+	(*GetOperationRequest)(nil),     // 34: skein.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),    // 35: skein.v1.GetOperationResponse
+	(*ListOperationsRequest)(nil),   // 36: skein.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),  // 37: skein.v1.ListOperationsResponse
+	(*CancelOperationRequest)(nil),  // 38: skein.v1.CancelOperationRequest
+	(*CancelOperationResponse)(nil), // 39: skein.v1.CancelOperationResponse
+	(*WatchOperationRequest)(nil),   // 40: skein.v1.WatchOperationRequest
+	(*WatchOperationResponse)(nil),  // 41: skein.v1.WatchOperationResponse
+	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
+	(Reason)(0),                     // 43: skein.v1.Reason
 }
 var file_skein_v1_admin_service_proto_depIdxs = []int32{
-	11, // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
-	13, // 1: skein.v1.GetStatusResponse.projections:type_name -> skein.v1.ProjectionStatus
-	14, // 2: skein.v1.GetStatusResponse.rejected_events:type_name -> skein.v1.RejectedEvent
-	10, // 3: skein.v1.GetStatusResponse.feeds:type_name -> skein.v1.FeedStatus
-	7,  // 4: skein.v1.GetStatusResponse.archive:type_name -> skein.v1.ArchiveStatus
-	8,  // 5: skein.v1.GetStatusResponse.audit:type_name -> skein.v1.AuditStatus
-	9,  // 6: skein.v1.GetStatusResponse.snapshots:type_name -> skein.v1.SnapshotStatus
-	15, // 7: skein.v1.GetStatusResponse.operations:type_name -> skein.v1.Operation
-	5,  // 8: skein.v1.GetStatusResponse.cluster:type_name -> skein.v1.ClusterStatus
-	6,  // 9: skein.v1.ClusterStatus.nodes:type_name -> skein.v1.NodeStatus
-	40, // 10: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
-	40, // 11: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
-	40, // 12: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
-	12, // 13: skein.v1.LogStatus.holes:type_name -> skein.v1.LogHole
-	12, // 14: skein.v1.LogStatus.accepted_holes:type_name -> skein.v1.LogHole
-	0,  // 15: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
-	40, // 16: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
-	41, // 17: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
-	1,  // 18: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
-	2,  // 19: skein.v1.Operation.state:type_name -> skein.v1.OperationState
-	40, // 20: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	40, // 21: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
-	15, // 22: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
-	15, // 23: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
-	15, // 24: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
-	15, // 25: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
-	15, // 26: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
-	15, // 27: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
-	12, // 28: skein.v1.AcceptLogHoleResponse.accepted_holes:type_name -> skein.v1.LogHole
-	12, // 29: skein.v1.AcceptLogHoleResponse.holes:type_name -> skein.v1.LogHole
-	15, // 30: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
-	1,  // 31: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
-	15, // 32: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
-	15, // 33: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
-	15, // 34: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
-	3,  // 35: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
-	16, // 36: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
-	18, // 37: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
-	20, // 38: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
-	22, // 39: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
-	24, // 40: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
-	26, // 41: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
-	28, // 42: skein.v1.AdminService.AcceptLogHole:input_type -> skein.v1.AcceptLogHoleRequest
-	30, // 43: skein.v1.AdminService.DrainNode:input_type -> skein.v1.DrainNodeRequest
-	32, // 44: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
-	34, // 45: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
-	36, // 46: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
-	38, // 47: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
-	4,  // 48: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
-	17, // 49: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
-	19, // 50: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
-	21, // 51: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
-	23, // 52: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
-	25, // 53: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
-	27, // 54: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
-	29, // 55: skein.v1.AdminService.AcceptLogHole:output_type -> skein.v1.AcceptLogHoleResponse
-	31, // 56: skein.v1.AdminService.DrainNode:output_type -> skein.v1.DrainNodeResponse
-	33, // 57: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
-	35, // 58: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
-	37, // 59: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
-	39, // 60: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
-	48, // [48:61] is the sub-list for method output_type
-	35, // [35:48] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	13, // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
+	15, // 1: skein.v1.GetStatusResponse.projections:type_name -> skein.v1.ProjectionStatus
+	16, // 2: skein.v1.GetStatusResponse.rejected_events:type_name -> skein.v1.RejectedEvent
+	12, // 3: skein.v1.GetStatusResponse.feeds:type_name -> skein.v1.FeedStatus
+	9,  // 4: skein.v1.GetStatusResponse.archive:type_name -> skein.v1.ArchiveStatus
+	10, // 5: skein.v1.GetStatusResponse.audit:type_name -> skein.v1.AuditStatus
+	11, // 6: skein.v1.GetStatusResponse.snapshots:type_name -> skein.v1.SnapshotStatus
+	17, // 7: skein.v1.GetStatusResponse.operations:type_name -> skein.v1.Operation
+	7,  // 8: skein.v1.GetStatusResponse.cluster:type_name -> skein.v1.ClusterStatus
+	8,  // 9: skein.v1.ClusterStatus.nodes:type_name -> skein.v1.NodeStatus
+	0,  // 10: skein.v1.NodeStatus.state:type_name -> skein.v1.NodeState
+	1,  // 11: skein.v1.NodeStatus.partition_change:type_name -> skein.v1.PartitionChangeState
+	42, // 12: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
+	42, // 13: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
+	42, // 14: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
+	14, // 15: skein.v1.LogStatus.holes:type_name -> skein.v1.LogHole
+	14, // 16: skein.v1.LogStatus.accepted_holes:type_name -> skein.v1.LogHole
+	2,  // 17: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
+	42, // 18: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
+	43, // 19: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
+	3,  // 20: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
+	4,  // 21: skein.v1.Operation.state:type_name -> skein.v1.OperationState
+	42, // 22: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	42, // 23: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
+	17, // 24: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
+	17, // 25: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
+	17, // 26: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
+	17, // 27: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
+	17, // 28: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
+	17, // 29: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
+	14, // 30: skein.v1.AcceptLogHoleResponse.accepted_holes:type_name -> skein.v1.LogHole
+	14, // 31: skein.v1.AcceptLogHoleResponse.holes:type_name -> skein.v1.LogHole
+	17, // 32: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
+	3,  // 33: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
+	17, // 34: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
+	17, // 35: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
+	17, // 36: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
+	5,  // 37: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
+	18, // 38: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
+	20, // 39: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
+	22, // 40: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
+	24, // 41: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
+	26, // 42: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
+	28, // 43: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
+	30, // 44: skein.v1.AdminService.AcceptLogHole:input_type -> skein.v1.AcceptLogHoleRequest
+	32, // 45: skein.v1.AdminService.DrainNode:input_type -> skein.v1.DrainNodeRequest
+	34, // 46: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
+	36, // 47: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
+	38, // 48: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
+	40, // 49: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
+	6,  // 50: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
+	19, // 51: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
+	21, // 52: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
+	23, // 53: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
+	25, // 54: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
+	27, // 55: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
+	29, // 56: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
+	31, // 57: skein.v1.AdminService.AcceptLogHole:output_type -> skein.v1.AcceptLogHoleResponse
+	33, // 58: skein.v1.AdminService.DrainNode:output_type -> skein.v1.DrainNodeResponse
+	35, // 59: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
+	37, // 60: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
+	39, // 61: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
+	41, // 62: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
+	50, // [50:63] is the sub-list for method output_type
+	37, // [37:50] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_admin_service_proto_init() }
@@ -3370,7 +3528,7 @@ func file_skein_v1_admin_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_admin_service_proto_rawDesc), len(file_skein_v1_admin_service_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      5,
 			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,

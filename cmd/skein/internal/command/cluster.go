@@ -14,18 +14,9 @@ import (
 func PrintCluster(w io.Writer, c *skeinv1.ClusterStatus) error {
 	t := NewTable(w, "NODE", "ADDRESS", "ZONE", "WEIGHT", "SERVES", "GIVEN", "POSITION", "STATE")
 	for _, n := range c.GetNodes() {
-		var state []string
-		for _, s := range []struct {
-			is   bool
-			text string
-		}{{n.GetSelf(), "answers this"}, {n.GetDraining(), "drained"}, {n.GetAway(), "away"}} {
-			if s.is {
-				state = append(state, s.text)
-			}
-		}
 		t.Row(n.GetName(), cmp.Or(n.GetAddr(), "-"), cmp.Or(n.GetZone(), "-"), strconv.FormatUint(uint64(n.GetWeight()), 10),
 			strconv.FormatUint(uint64(n.GetServes()), 10), strconv.FormatUint(uint64(n.GetGiven()), 10), cmp.Or(n.GetPosition(), "-"),
-			strings.Join(state, ", "))
+			strings.Join(nodeStates(n), ", "))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -38,4 +29,26 @@ func PrintCluster(w io.Writer, c *skeinv1.ClusterStatus) error {
 			Plural(uint64(c.GetCopies()), "node", "nodes"))
 	}
 	return nil
+}
+
+// nodeStates returns what is to be said of a node, its state first.
+func nodeStates(n *skeinv1.NodeStatus) (states []string) {
+	if n.GetAway() {
+		states = append(states, "away")
+	} else if n.GetState() != skeinv1.NodeState_NODE_STATE_UNSPECIFIED {
+		states = append(states, strings.ToLower(strings.TrimPrefix(n.GetState().String(), "NODE_STATE_")))
+	}
+	switch c := n.GetPartitionChange(); c {
+	case skeinv1.PartitionChangeState_PARTITION_CHANGE_STATE_COPYING,
+		skeinv1.PartitionChangeState_PARTITION_CHANGE_STATE_CATCHING_UP,
+		skeinv1.PartitionChangeState_PARTITION_CHANGE_STATE_CUT_OVER:
+		states = append(states, strings.ToLower(strings.TrimPrefix(c.String(), "PARTITION_CHANGE_STATE_")))
+	}
+	if n.GetSelf() {
+		states = append(states, "answers this")
+	}
+	if n.GetDraining() {
+		states = append(states, "drained")
+	}
+	return states
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/placement"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 var (
@@ -208,5 +209,19 @@ func TestWantedPartitions(t *testing.T) {
 				t.Errorf("expected %s, got %s", &c.want, &got)
 			}
 		})
+	}
+}
+
+// TestChangeStateNames: the API has a value for every state, of the same name.
+func TestChangeStateNames(t *testing.T) {
+	for _, s := range changeStates {
+		if _, ok := skeinv1.PartitionChangeState_value[enumName("PARTITION_CHANGE_STATE_", s.String())]; !ok {
+			t.Errorf("the API has no state %s", s)
+		}
+	}
+	for _, s := range nodeStates {
+		if _, ok := skeinv1.NodeState_value[enumName("NODE_STATE_", s.String())]; !ok {
+			t.Errorf("the API has no state %s", s)
+		}
 	}
 }

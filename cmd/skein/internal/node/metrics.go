@@ -6,6 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type clusterCollector struct {
 	n                                  *Node
 	nodes, partitions, short, unserved *prometheus.Desc
+	state, change                      *prometheus.Desc
 }
 
 // NewCollector returns the metrics of a node of a cluster.
@@ -20,12 +21,15 @@ func NewCollector(n *Node) prometheus.Collector {
 			"Partitions that this node holds, and those that the table of the cluster gives it.", "state"),
 		short:    describe("skein_cluster_partitions_short", "Partitions that fewer nodes serve than should."),
 		unserved: describe("skein_cluster_partitions_unserved", "Partitions that no node serves."),
+		state:    describe("skein_cluster_node_state", "1 for the state in which this node is, 0 for the others.", "state"),
+		change: describe("skein_cluster_change_state",
+			"1 for the state of the change of the partitions of a store; absent while they have not changed.", "projection", "state"),
 	}
 }
 
 // Describe is part of prometheus.Collector.
 func (c *clusterCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.nodes, c.partitions, c.short, c.unserved} {
+	for _, d := range []*prometheus.Desc{c.nodes, c.partitions, c.short, c.unserved, c.state, c.change} {
 		out <- d
 	}
 }
@@ -51,4 +55,17 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.partitions, given, "given")
 	gauge(c.short, int(st.GetShortPartitions()))
 	gauge(c.unserved, int(st.GetUnservedPartitions()))
+	present := c.n.State()
+	for _, s := range []State{Joining, Serving, Leaving} {
+		is := 0
+		if s == present {
+			is = 1
+		}
+		gauge(c.state, is, s.String())
+	}
+	for i, store := range c.n.Stores {
+		if s := c.n.changer.state(i); s != Unchanged {
+			gauge(c.change, 1, store.Name(), s.String())
+		}
+	}
 }

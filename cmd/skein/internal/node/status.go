@@ -31,8 +31,14 @@ type clusterView struct {
 
 // Status is the cluster as this node sees it.
 func (n *Node) Status() *skeinv1.ClusterStatus {
+	members := n.cluster.Members()
+	for i := range members {
+		if members[i].Name == n.Name { // it knows its own states before the bucket has them
+			members[i].State, members[i].Change = n.State().String(), n.changer.slowest().String()
+		}
+	}
 	return clusterStatus(&clusterView{
-		members: n.cluster.Members(), silent: n.cluster.Silent(), table: n.cluster.Table(), copies: n.Copies, self: n.Name,
+		members: members, silent: n.cluster.Silent(), table: n.cluster.Table(), copies: n.Copies, self: n.Name,
 		head: n.Hub.Head(), now: time.Now(),
 	})
 }
@@ -49,6 +55,8 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 	for _, m := range v.members {
 		s := v.nodeStatus(m)
 		s.Serves, s.ServesPartitions = uint32(m.Serves.Len()), textOf(m.Serves)
+		s.State = skeinv1.NodeState(skeinv1.NodeState_value[enumName("NODE_STATE_", m.State)])
+		s.PartitionChange = skeinv1.PartitionChangeState(skeinv1.PartitionChangeState_value[enumName("PARTITION_CHANGE_STATE_", m.Change)])
 		add(s)
 	}
 	for p := range events.NumPartitions {
@@ -78,6 +86,9 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 	slices.SortFunc(c.Nodes, func(a, b *skeinv1.NodeStatus) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return c
 }
+
+// enumName returns the name that a state has in the API. A state of a later version has none there.
+func enumName(prefix, state string) string { return prefix + strings.ToUpper(state) }
 
 // nodeStatus is what a node last said of itself, without its partitions.
 func (v *clusterView) nodeStatus(m placement.Member) *skeinv1.NodeStatus {

@@ -19,9 +19,13 @@ func TestClusterStatus(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(seq uint64) string { return events.Position{Epoch: 1, Seq: seq}.String() }
 	table := placement.Table{Revision: 1, Replicas: 2}
-	a := placement.Member{Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Position: at(7), Seen: now.Add(-time.Second)}
-	b := placement.Member{Name: "b", Addr: "b:1", Draining: true, Position: at(12), Seen: now.Add(time.Hour)}
-	c := placement.Member{Name: "c", Addr: "c:1", Zone: "y", Weight: 1, Seen: now.Add(-30 * time.Second)}
+	a := placement.Member{
+		Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Position: at(7), Seen: now.Add(-time.Second), State: "serving", Change: "cut_over",
+	}
+	b := placement.Member{
+		Name: "b", Addr: "b:1", Draining: true, Position: at(12), Seen: now.Add(time.Hour), State: "of a later version",
+	}
+	c := placement.Member{Name: "c", Addr: "c:1", Zone: "y", Weight: 1, Seen: now.Add(-30 * time.Second), State: "serving"}
 	c.Serves.Add(0) // as it said
 	for p := range events.NumPartitions {
 		switch {
@@ -46,6 +50,7 @@ func TestClusterStatus(t *testing.T) {
 			{
 				Name: "a", Addr: "a:1", Zone: "z", Weight: 3, Serves: 255, Given: 255, Position: at(7),
 				ServesPartitions: "7ff" + f61, GivenPartitions: "fff" + f61[:60] + "e", SilentSeconds: new(1.0), LagEnvelopes: new(uint64(3)),
+				State: skeinv1.NodeState_NODE_STATE_SERVING, PartitionChange: skeinv1.PartitionChangeState_PARTITION_CHANGE_STATE_CUT_OVER,
 			},
 			{
 				Name: "b", Addr: "b:1", Weight: 1, Draining: true, Serves: 236, Given: 245, Self: true, Position: at(12),

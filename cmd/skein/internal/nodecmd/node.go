@@ -10,7 +10,7 @@ import (
 
 // Cmd has the commands for the nodes of a cluster.
 type Cmd struct {
-	List  listCmd  `cmd:"" help:"List the nodes, and how many partitions each of them serves."`
+	List  listCmd  `cmd:"" help:"List the nodes, their states, and how many partitions each of them serves."`
 	Drain drainCmd `cmd:"" help:"Take the partitions away from a node, as before it is stopped for good."`
 }
 

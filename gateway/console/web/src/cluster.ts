@@ -1,4 +1,4 @@
-import type { ClusterStatus, NodeStatus } from "@skein-feed/client";
+import { type ClusterStatus, NodeState, type NodeStatus, PartitionChangeState } from "@skein-feed/client";
 
 /** How many partitions a cluster has, and how many stand in a row of the map. */
 export const partitions = 256;
@@ -87,6 +87,22 @@ export function movesOf({ coming, leaving, away }: Cell): string[] {
     ...leaving.map((n) => `${n} serves it until the nodes of the table do`),
     ...away.map((n) => `${n} is away`),
   ];
+}
+
+/** The state of a node, by the name that it has everywhere. A node of an older version does not say it. */
+export function stateOfNode({ away, state }: NodeStatus): string {
+  return away ? "away" : state === NodeState.UNSPECIFIED ? "alive" : NodeState[state].toLowerCase();
+}
+
+/** How far a node is with a change of its partitions, by the name that it has everywhere; undefined: none is under way. */
+export function changeOf({ away, partitionChange }: NodeStatus): string | undefined {
+  switch (partitionChange) {
+    case PartitionChangeState.COPYING:
+    case PartitionChangeState.CATCHING_UP:
+    case PartitionChangeState.CUT_OVER:
+      return away ? undefined : PartitionChangeState[partitionChange].toLowerCase();
+  }
+  return undefined;
 }
 
 export function list(names: string[]): string {

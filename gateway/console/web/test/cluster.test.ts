@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { ClusterStatus, NodeStatus } from "@skein-feed/client";
-import { cellsOf, concerns, countsOf, describe, has, partitionOf, step } from "../src/cluster.js";
+import { type ClusterStatus, NodeState, type NodeStatus, PartitionChangeState } from "@skein-feed/client";
+import { cellsOf, changeOf, concerns, countsOf, describe, has, partitionOf, stateOfNode, step } from "../src/cluster.js";
 
 /** A set of partitions as the API has it. */
 function setOf(...partitions: number[]): string {
@@ -70,4 +70,16 @@ test("keys lead from partition to partition, and not out of the map", () => {
 
 test("the partition of an address", () => {
   assert.deepEqual(["0", "255", "256", "-1", "1e2", "", null].map(partitionOf), [0, 255, undefined, undefined, undefined, undefined, undefined]);
+});
+
+test("a node's states have the names that they have everywhere", () => {
+  const of = (state: NodeState, partitionChange: PartitionChangeState, away = false) => {
+    const n = { state, partitionChange, away } as NodeStatus;
+    return [stateOfNode(n), changeOf(n)];
+  };
+  assert.deepEqual(of(NodeState.JOINING, PartitionChangeState.UNCHANGED), ["joining", undefined]);
+  assert.deepEqual(of(NodeState.SERVING, PartitionChangeState.CATCHING_UP), ["serving", "catching_up"]);
+  assert.deepEqual(of(NodeState.SERVING, PartitionChangeState.DROPPED), ["serving", undefined]);
+  assert.deepEqual(of(NodeState.LEAVING, PartitionChangeState.COPYING, true), ["away", undefined]);
+  assert.deepEqual(of(NodeState.UNSPECIFIED, PartitionChangeState.UNSPECIFIED), ["alive", undefined]); // of an older version
 });

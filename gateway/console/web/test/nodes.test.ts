@@ -72,7 +72,7 @@ test("the map of a cluster, and what moves", async () => {
   // A third node gets a share, and its partitions stand out.
   await crowd(nodes["a"]!.url, 1);
   await startNode("c");
-  await row("c").getByText("alive").waitFor();
+  await row("c").getByText("serving").waitFor();
   await page.waitForFunction(() => Number(document.querySelector(".nodes tbody tr:nth-child(3) td:nth-of-type(5)")?.textContent) > 0);
   await counts(page, 256, "served by all copies");
   await page.getByRole("link", { name: "c", exact: true }).click();
@@ -93,7 +93,7 @@ test("the map of a cluster, and what moves", async () => {
   await page.waitForFunction(() => document.querySelector(".nodes tbody tr:nth-child(3) td:nth-of-type(6)")?.textContent === "0");
   await counts(page, 256, "served by all copies");
   await answer("Undo the drain of c", "Give partitions");
-  await row("c").getByText("alive").waitFor();
+  await row("c").getByText("serving").waitFor();
   await page.waitForFunction((n) => document.querySelector(".nodes tbody tr:nth-child(3) td:nth-of-type(6)")?.textContent === `${n}`, given);
   await counts(page, 256, "served by all copies");
 

@@ -1,7 +1,21 @@
 import type { ClusterStatus, NodeStatus } from "@skein-feed/client";
 import { useRef, useState } from "preact/hooks";
 import { readStatus, skein } from "../api.js";
-import { type Cell, type CellState, cellsOf, concerns, countsOf, describe, movesOf, partitionOf, perRow, states, step } from "../cluster.js";
+import {
+  type Cell,
+  type CellState,
+  cellsOf,
+  changeOf,
+  concerns,
+  countsOf,
+  describe,
+  movesOf,
+  partitionOf,
+  perRow,
+  stateOfNode,
+  states,
+  step,
+} from "../cluster.js";
 import { count, seconds } from "../format.js";
 import { useAsked } from "../hooks.js";
 import { useLacks } from "../lacks.js";
@@ -139,10 +153,12 @@ function Node({ of: n, chosen, point, drain }: NodeProps) {
 }
 
 function NodeState({ of: n }: { of: NodeStatus }) {
-  const text = n.away ? "away" : !n.draining ? "alive" : n.serves > 0 ? "draining" : "drained";
+  const change = changeOf(n);
   return (
     <>
-      <State tone={n.away ? "bad" : n.draining ? "busy" : "good"}>{text}</State>
+      <State tone={n.away ? "bad" : n.draining ? "busy" : "good"}>{stateOfNode(n)}</State>
+      {n.draining && !n.away && <small>{n.serves > 0 ? "draining" : "drained"}</small>}
+      {change && <small>{change}</small>}
       {n.self && <small>answers this</small>}
     </>
   );
