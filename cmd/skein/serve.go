@@ -48,7 +48,7 @@ type serveCmd struct {
 	CallerRate      float64        `help:"Calls that each caller may make a second, over time; 0 means any number." default:"0"`
 	CallerBurst     int            `help:"Calls that a caller who was silent may make at once; 0 means those of a second." default:"0"`
 	CallerInFlight  int            `help:"Calls that each caller may have under way, streams among them; 0 means any number." default:"0"`
-	PageTokenKeys   string         `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
+	PageTokenKeys   string         `help:"Keys that sign page tokens, and by which nodes prove themselves to each other; by default one of the log's own." type:"path" placeholder:"FILE"`
 	DrainDelay      time.Duration  `help:"After the signal to stop, continue to take calls for so long while /readyz says no." default:"0s"`
 	ShutdownTimeout time.Duration  `help:"How long calls under way may take after that." default:"30s"`
 
@@ -74,7 +74,8 @@ again when they change. docs/access.md has more, and skein token new makes token
 directories of their own are interchangeable: any of them serves any position and any page.
 
 --page-token-keys names a file with keys as id:base64,id:base64: the first signs, all verify. The log's own key tells
-damaged tokens, but whoever knows the id of the log can forge them.
+damaged tokens, but whoever knows the id of the log can forge them. Nodes and routers with --tokens or --jwks need such
+a file, the same for all, because they prove themselves to each other with these keys.
 
 The flags --feed-…, --heat-… and --seen-… decide what is stored: a store that was built with other values goes no further and
 answers from where it stands, and skein status names what differs. Start with the old values, or have it rebuilt.
@@ -93,6 +94,17 @@ func (c *serveCmd) checkLimits() error {
 	return nil
 }
 
+// checkNodeKeys refuses a part of a cluster that authenticates callers, but has no keys of its own. Nodes prove themselves to each other with
+// the keys of page tokens. The default key follows from the id of the log, so any caller could make that proof.
+func (c *serveCmd) checkNodeKeys() error {
+	if c.Node == "" && !c.Router || !c.asks() || c.PageTokenKeys != "" {
+		return nil
+	}
+	return command.Usagef("--node and --router with --tokens or --jwks need --page-token-keys FILE: nodes prove themselves to each other with " +
+		"these keys, and without them every caller who learns the id of the log could do so and read private lists. Give all nodes the same " +
+		"file with ID:BASE64, at least 16 random bytes, such as: echo \"k1:$(openssl rand -base64 32)\"")
+}
+
 // Run serves until a signal.
 func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if c.Listen == "" {
@@ -101,7 +113,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 			c.Listen = "127.0.0.1:0"
 		}
 	}
-	if err := cmp.Or(c.checkListen(ctx), c.checkLimits()); err != nil {
+	if err := cmp.Or(c.checkListen(ctx), c.checkLimits(), c.checkNodeKeys()); err != nil {
 		return err
 	}
 	logger := c.Logger(std.Err)
