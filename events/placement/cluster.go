@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -117,8 +118,8 @@ type Cluster struct {
 	failing map[work]bool
 }
 
-// Open makes the bucket if it is missing, and reads it. Members and Table are then current; only Run keeps them so. It fails with
-// [ErrVersion] if another version of skein has written what this one cannot read. A bucket that cannot be reached is tried for a minute.
+// Open makes the bucket if it is missing, and reads it. Members and Table are then current; only Run keeps them so. Values that
+// cannot be read are ignored, see [Cluster.UnreadableKeys]. A bucket that cannot be reached is tried for a minute.
 func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -134,11 +135,11 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	tries, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	for failures := 0; ; failures++ {
-		read, err := c.follow(tries, requestTimeout, true)
+		_, err := c.follow(tries, requestTimeout, true)
 		if err == nil {
 			return c, nil
 		}
-		if read || wait.For(tries, c.pause(failures)) != nil {
+		if wait.For(tries, c.pause(failures)) != nil {
 			return nil, err
 		}
 	}
@@ -200,6 +201,14 @@ func (c *Cluster) Silent() []Member {
 	return slices.DeleteFunc(c.state.known(), func(m Member) bool {
 		return slices.ContainsFunc(c.state.shown, func(alive Member) bool { return alive.Name == m.Name })
 	})
+}
+
+// UnreadableKeys returns the keys of the bucket whose values this program cannot read, sorted. They are ignored: what was known of such a
+// key before stays.
+func (c *Cluster) UnreadableKeys() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.state.unreadable))
 }
 
 // Table returns the last table known. Its lists must not be changed.

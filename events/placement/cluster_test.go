@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -500,41 +501,48 @@ func TestBucketLost(t *testing.T) {
 	})
 }
 
-// TestLaterVersion: what another version has written is refused by name. Nodes that run continue, and leave the table alone.
-func TestLaterVersion(t *testing.T) {
-	inBubble(t, func(t *testing.T, ns *server.Server) {
-		w, a, leaver := start(t, ns, nil), start(t, ns, nodeOf("a", "")), start(t, ns, nodeOf("leaver", ""))
-		w.untilPlaced(t, "a", "leaver")
-		for _, key := range []string{nodePrefix + "b", drainPrefix + "b", tableKey, leaseKey} {
-			if _, err := w.kv.Put(t.Context(), key, []byte(`{"v":2}`)); err != nil {
-				t.Fatal(err)
-			}
-			_, err := Open(t.Context(), Options{JS: w.js, LogID: testLog})
-			if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "the value of "+key+" has version 2, this program reads version 1") {
-				t.Errorf("%v", err)
-			}
-			if err := leaver.Leave(t.Context()); err != nil {
-				t.Error(err)
-			}
-			rest(time.Minute)
-			if w.Table().Revision != 1 && key == nodePrefix+"b" {
-				t.Error("a controller that cannot read a value has written a table")
-			}
-			if err := w.kv.Delete(t.Context(), key); err != nil {
-				t.Fatal(err)
-			}
-			rest(time.Minute)
-		}
-		if !slices.Equal(w.names(), []string{"a"}) || !slices.Equal(w.placed(), []string{"a"}) {
-			t.Errorf("%v, %v", w.names(), w.placed())
-		}
-		if _, err := w.kv.Put(t.Context(), nodePrefix+"a", []byte(`{"v":2}`)); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.end(t); !errors.Is(err, ErrNameTaken) {
-			t.Errorf("a node whose key a later version has taken: %v", err)
-		}
-	})
+// TestUnreadableKeysAreIgnored: values that no node of this version has written keep no node from starting, and the cluster from no
+// controller. They are logged once, and shown.
+func TestUnreadableKeysAreIgnored(t *testing.T) {
+	for _, value := range []string{"?", `{"v":2}`} {
+		t.Run(value, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, ns *server.Server) {
+				w := start(t, ns, nil)
+				put := func(key string) {
+					t.Helper()
+					if _, err := w.kv.Put(t.Context(), key, []byte(value)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, key := range []string{nodePrefix + "x", drainPrefix + "x", leaseKey, tableKey, nodePrefix + "a"} {
+					put(key)
+				}
+				a, b := start(t, ns, nodeOf("a", "")), start(t, ns, nodeOf("b", ""))
+				w.untilPlaced(t, "a", "b")
+				put(nodePrefix + "x")
+				put(nodePrefix + "a") // the key of a node that runs, which writes it again
+				before := w.Table().Revision
+				put(tableKey) // likewise the controller
+				w.until(t, "another table", func() bool { return w.Table().Revision > before })
+				rest(time.Minute)
+				if diff := cmp.Diff([]string{drainPrefix + "x", nodePrefix + "x"}, w.UnreadableKeys()); diff != "" {
+					t.Errorf("unreadable keys (-want +got):\n%s", diff)
+				}
+				for _, p := range []*process{w, a, b} {
+					if !slices.Equal(p.names(), []string{"a", "b"}) || !slices.Equal(p.placed(), []string{"a", "b"}) {
+						t.Errorf("members %v, table %v", p.names(), p.placed())
+					}
+					p.stop()
+					if err := p.end(t); err != nil {
+						t.Error(err)
+					}
+				}
+				if got := strings.Count(w.log.String(), "key=node.x "); got != 1 {
+					t.Errorf("the key was logged %d times, want once:\n%s", got, w.log)
+				}
+			})
+		})
+	}
 }
 
 // TestOptions: what no cluster can be made of is refused.

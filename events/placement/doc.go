@@ -33,6 +33,9 @@
 // brings what stands there. So two controllers at the same time do no harm, as when one was paused and another has taken the lease.
 // Reads of single keys are not used: a replica that lags may answer them.
 //
+// A value that cannot be read is ignored and logged. What was known of its key stays; a node overwrites its own key, and the controller
+// the table. So whoever can write one key can keep neither a node from starting nor the cluster from having a controller.
+//
 // Each run of a node has a random instance id in its key. When two processes have the same name, the newer one takes the key, so that a
 // restarted node is back at once. The older one finds the id of another in its key, and its Run returns [ErrNameTaken].
 package placement

@@ -26,7 +26,9 @@ type state struct {
 	stored bool // the table stands in the bucket
 
 	revisions  map[string]uint64   // of each key, the last that was seen
-	unreadable map[string]struct{} // keys with values that this program cannot read
+	// unreadable has the keys with values that this program cannot read. They are ignored. Nothing else depends on them, because
+	// everybody who can write one key of the bucket could otherwise keep the cluster from having a controller.
+	unreadable map[string]struct{}
 
 	// heard is the clock by which silence is measured: it goes while writes arrive. last is when the last one did.
 	heard time.Duration
@@ -78,6 +80,9 @@ func (s *state) apply(e entry, now time.Time) (changed bool, err error) {
 	changed, err = s.take(e, now)
 	if err != nil {
 		s.unreadable[e.key] = struct{}{}
+		if e.key == tableKey {
+			s.stored = false // the controller writes the table again
+		}
 	}
 	return s.show() || changed, err
 }
@@ -199,11 +204,9 @@ func (s *state) lost(after time.Duration) (names []string) {
 	return names
 }
 
-// mayControl reports whether an instance may try to take or renew the lease. An instance that cannot read all values must not: it would
-// make a table without the nodes that it does not know.
+// mayControl reports whether an instance may try to take or renew the lease.
 func (s *state) mayControl(instance string) bool {
-	return len(s.unreadable) == 0 &&
-		(s.lease.holder == "" || s.lease.holder == instance || s.silent(s.lease.heard) >= s.expire)
+	return s.lease.holder == "" || s.lease.holder == instance || s.silent(s.lease.heard) >= s.expire
 }
 
 // next returns the table that the controller should write. It returns false while the nodes have changed in the last two periods, when

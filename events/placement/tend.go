@@ -75,7 +75,7 @@ func (c *Cluster) taken(key string) error {
 		return nil // this instance wrote last, as far as is known
 	}
 	if _, bad := c.state.unreadable[key]; bad {
-		return fmt.Errorf("%w: %s: its value cannot be read", ErrNameTaken, c.self.Name)
+		return nil // no node wrote that, and it is overwritten
 	}
 	n := c.state.nodes[c.self.Name]
 	switch {

@@ -44,7 +44,7 @@ type Table struct {
 	Nodes [events.NumPartitions][]string
 }
 
-// ErrVersion is returned for a value that another version of skein wrote, which this one cannot read.
+// ErrVersion is the error of a value that another version of skein wrote, which this one cannot read.
 var ErrVersion = errors.New("placement: unknown version")
 
 // version is that of all values.

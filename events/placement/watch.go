@@ -39,7 +39,7 @@ func (c *Cluster) watch(ctx context.Context) error {
 	}
 }
 
-// refresh reads what is in the bucket. Values that cannot be read do not matter.
+// refresh reads what is in the bucket.
 func (c *Cluster) refresh(ctx context.Context) error {
 	if read, err := c.follow(ctx, requestTimeout, true); !read {
 		return err
@@ -48,7 +48,7 @@ func (c *Cluster) refresh(ctx context.Context) error {
 }
 
 // follow opens the bucket and applies its entries as they come. It returns [errSilent] when none came for a time; read is whether the
-// bucket had been read by then. If it should end there, it does, and returns the error of a value that cannot be read.
+// bucket had been read by then. If it should end there, it does. Values that cannot be read are ignored.
 func (c *Cluster) follow(ctx context.Context, quiet time.Duration, end bool) (read bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -70,7 +70,6 @@ func (c *Cluster) follow(ctx context.Context, quiet time.Duration, end bool) (re
 	}
 	defer drain(w)
 	defer cancel(nil) // before drain: it ends the watch
-	var unreadable error
 	for {
 		select {
 		case e, ok := <-w.Updates():
@@ -78,9 +77,9 @@ func (c *Cluster) follow(ctx context.Context, quiet time.Duration, end bool) (re
 			case !ok:
 				return read, ask(errStopped)
 			case e != nil:
-				unreadable = errors.Join(unreadable, c.apply(e, end))
+				c.apply(e)
 			case end:
-				return true, unreadable
+				return true, nil
 			default:
 				read = true
 				c.note(reading, nil)
@@ -110,9 +109,11 @@ func drain(w jetstream.KeyWatcher) {
 	}
 }
 
-// apply takes one entry, and notifies those who wait for a change. The error is that of a value that cannot be read.
-func (c *Cluster) apply(e jetstream.KeyValueEntry, quiet bool) error {
+// apply takes one entry, and notifies those who wait for a change. A value that cannot be read is logged once, until its key is deleted or
+// gets a value that can be read.
+func (c *Cluster) apply(e jetstream.KeyValueEntry) {
 	c.mu.Lock()
+	_, isLogged := c.state.unreadable[e.Key()]
 	changed, err := c.state.apply(entry{
 		key: e.Key(), value: e.Value(), revision: e.Revision(), deleted: e.Operation() != jetstream.KeyValuePut,
 	}, time.Now())
@@ -121,10 +122,10 @@ func (c *Cluster) apply(e jetstream.KeyValueEntry, quiet bool) error {
 		c.changed = make(chan struct{})
 	}
 	c.mu.Unlock()
-	if err != nil && !quiet {
-		c.opts.Logger.Error("cluster: the bucket has a value that cannot be read; this node will not be the controller", "error", err)
+	if err != nil && !isLogged {
+		c.opts.Logger.Error("cluster: the bucket has a value that cannot be read, which is ignored", "key", e.Key(), "bucket", c.bucketName(),
+			"error", err)
 	}
-	return err
 }
 
 // BucketName returns the name of the bucket of the cluster that reads a log.

@@ -4,9 +4,9 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // clusterCollector collects the metrics of a node of a cluster. docs/metrics.md lists them.
 type clusterCollector struct {
-	n                                  *Node
-	nodes, partitions, short, unserved *prometheus.Desc
-	state, change                      *prometheus.Desc
+	n                                              *Node
+	nodes, partitions, short, unserved, unreadable *prometheus.Desc
+	state, change                                  *prometheus.Desc
 }
 
 // NewCollector returns the metrics of a node of a cluster.
@@ -24,12 +24,14 @@ func NewCollector(n *Node) prometheus.Collector {
 		state:    describe("skein_cluster_node_state", "1 for the state in which this node is, 0 for the others.", "state"),
 		change: describe("skein_cluster_change_state",
 			"1 for the state of the change of the partitions of a store; absent while they have not changed.", "projection", "state"),
+		unreadable: describe("skein_cluster_keys_unreadable",
+			"Keys of the bucket of the cluster whose values cannot be read, and are ignored."),
 	}
 }
 
 // Describe is part of prometheus.Collector.
 func (c *clusterCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.nodes, c.partitions, c.short, c.unserved, c.state, c.change} {
+	for _, d := range []*prometheus.Desc{c.nodes, c.partitions, c.short, c.unserved, c.unreadable, c.state, c.change} {
 		out <- d
 	}
 }
@@ -68,4 +70,5 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 			gauge(c.change, 1, store.Name(), s.String())
 		}
 	}
+	gauge(c.unreadable, len(c.n.cluster.UnreadableKeys()))
 }
