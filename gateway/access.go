@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/cluster/peers"
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -27,6 +28,8 @@ type identity struct {
 	denied error
 	// again authenticates the caller again, for streams that outlive a token; nil means that the caller is known once and for all.
 	again func() identity
+	// node is the proof of a caller that is another node of the cluster; nil for clients.
+	node *peers.CallProof
 	// conn is where a call in net/http came from; nil for those of the loop, which knows its own.
 	conn *admission.Conn
 }
@@ -34,6 +37,8 @@ type identity struct {
 // budgetCaller names the caller for whom a budget counts: an authenticated caller by name, or else the address.
 func (a identity) budgetCaller(s *Server, open bool) string {
 	switch {
+	case a.node != nil: // each call by itself: many callers may stand behind one node
+		return "call of a node " + a.node.Nonce
 	case s.gate != nil && !open && a.denied == nil:
 		return "caller " + a.caller.Name
 	case a.conn != nil:

@@ -50,11 +50,8 @@ type joined struct {
 	tls *access.Certificates
 }
 
-// nodes is what a call proves that comes from another node.
-const nodes = "skein nodes"
-
-// newJoined returns nil outside of a cluster.
-func newJoined(o *Options) *joined {
+// newJoined returns nil outside of a cluster. Answers of other nodes count in the budget of bytes.
+func newJoined(o *Options, bytes *admission.Budget) *joined {
 	if o.Nodes == nil {
 		return nil
 	}
@@ -62,7 +59,10 @@ func newJoined(o *Options) *joined {
 	if o.NodeCertificates != nil {
 		secure = o.NodeCertificates.Dial
 	}
-	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes), secure), map[string]http.Handler{}, o.Keeper, o.Joined, o.NodeCertificates}
+	others := peers.New(peers.Options{
+		Nodes: o.Nodes, Name: o.NodeName, Addr: o.NodeAddr, Keys: o.Keys, Log: o.Log.ID(), Dial: secure, Bytes: bytes, Logger: o.Logger,
+	})
+	return &joined{others, map[string]http.Handler{}, o.Keeper, o.Joined, o.NodeCertificates}
 }
 
 // isKnown reports whether the other nodes can know what this one serves. It is true outside of a cluster.
@@ -287,8 +287,11 @@ func (m *peerMethod[Req, Res, P]) answer(ctx context.Context, req P, x *call.Inf
 func (*peerMethod[Req, Res, P]) admitBeforeBody(caller identity) bool { return caller.denied == nil }
 
 func (m *peerMethod[Req, Res, P]) answerPlain(
-	ctx context.Context, _ identity, body, dst []byte,
+	ctx context.Context, caller identity, body, dst []byte,
 ) (answer []byte, lag int64, err error) {
+	if caller.node == nil || !caller.node.HasBody(body) {
+		return nil, 0, connect.NewError(connect.CodeUnauthenticated, errOtherBody)
+	}
 	x := call.Info{Lag: -1, LongPages: m.s.budgets.LongPages}
 	defer x.Made()
 	req := P(new(Req))
@@ -312,7 +315,7 @@ func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 	conns := &admission.Connections{}
 	rest := s.httpServer(s.peersHandler(), conns)
 	rest.WriteTimeout, rest.IdleTimeout = 0, 2*peers.IdleTimeout // streams are long, and idle connections are closed by the caller
-	e := &endpoint{s: s, methods: s.cluster.methods, authenticate: s.whichNode, conns: conns}
+	e := &endpoint{s: s, methods: s.cluster.methods, authenticate: s.authenticateNode, conns: conns}
 	loop := e.loop(l, rest)
 	ended := make(chan error, 1)
 	go func() { ended <- loop.Serve() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is
@@ -336,15 +339,16 @@ func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// errNoNode is why a caller is not let in where nodes are.
-var errNoNode = errors.New("not a node of this cluster: all nodes have the same --page-token-keys")
+// errOtherBody refuses a body that another node has not signed.
+var errOtherBody = errors.New("the body is not the one for which the caller has proven to be a node")
 
-// whichNode authenticates another node.
-func (s *Server) whichNode(authorization string, _ *x509.Certificate) identity {
-	if !s.views.Keys.Proves(nodes, authorization) {
-		return identity{denied: errNoNode}
+// authenticateNode authenticates another node. Each call is proven by itself, so a node has no session.
+func (s *Server) authenticateNode(path []byte, authorization string, _ *x509.Certificate) identity {
+	proof, err := s.cluster.Credentials().VerifyCall(authorization, string(path), time.Now())
+	if err != nil {
+		return identity{denied: err}
 	}
-	return identity{}
+	return identity{node: proof}
 }
 
 // mountPeers mounts what nodes ask each other.
@@ -363,15 +367,14 @@ func (s *Server) mountPeers() {
 
 // peersHandler answers calls of other nodes that the loop does not.
 func (s *Server) peersHandler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a := s.whichNode(authorizationOf(r), nil); a.denied != nil {
-			http.Error(w, a.denied.Error(), http.StatusUnauthorized)
-		} else if h, ok := s.cluster.methods[r.URL.Path]; ok {
-			h.ServeHTTP(w, r)
-		} else {
+	return s.cluster.Credentials().Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h, ok := s.cluster.methods[r.URL.Path]
+		if !ok {
 			http.NotFound(w, r)
+			return
 		}
-	})
+		h.ServeHTTP(w, r)
+	}), s.limits.BodyBytes)
 }
 
 // forNodes mounts a method that only nodes call.

@@ -55,8 +55,12 @@ func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluste
 			}
 		}
 		name := fmt.Sprintf("node-%d", i)
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
 		n := c.whole.replica(append(slices.Clone(options), func(o *worldOptions) {
-			o.partitions = held
+			o.partitions, o.NodeName, o.NodeAddr = held, name, l.Addr().String()
 			o.Nodes = func() []Node {
 				return slices.DeleteFunc(slices.Clone(*c.alive.Load()), func(n Node) bool { return n.Name == name })
 			}
@@ -65,18 +69,14 @@ func newCluster(t testing.TB, nodes int, options ...func(*worldOptions)) *cluste
 			t.Fatalf("%s serves %s", name, &got)
 		}
 		c.nodes = append(c.nodes, n)
-		c.join(t, name, n, held)
+		c.join(t, name, n, held, l)
 	}
 	return c
 }
 
-// join lets the other nodes find a node.
-func (c *cluster) join(t testing.TB, name string, n *world, held *events.Partitions) {
+// join lets the other nodes find a node, which listens for them.
+func (c *cluster) join(t testing.TB, name string, n *world, held *events.Partitions, l net.Listener) {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.server.RunPeers(ctx, l) }()

@@ -65,6 +65,8 @@ type Options struct {
 	// Nodes returns the other nodes of a cluster that are alive. Without it the stores hold all partitions. It is called for each call that
 	// needs another node.
 	Nodes func() []Node
+	// NodeName and NodeAddr are the name and the address by which the other nodes call this one. A router has none.
+	NodeName, NodeAddr string
 	// Joined reports whether the other nodes can know what this one serves; until then it is not ready. Nil means always.
 	Joined func() bool
 	// NodeCertificates are what nodes show each other. Without them calls between nodes are not encrypted.
@@ -204,10 +206,10 @@ func New(o Options) (*Server, error) {
 		rights:   rights, methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
 	}
-	if s.cluster = newJoined(&o); s.cluster != nil {
+	s.budgets = admission.NewBudgets(limits.budgets())
+	if s.cluster = newJoined(&o, s.budgets.Bytes); s.cluster != nil {
 		stores.Peers = s.cluster.Peers
 	}
-	s.budgets = admission.NewBudgets(limits.budgets())
 	s.callerRates = admission.NewCallerRates(limits.CallerRate, limits.CallerBurst)
 	s.life, s.endLife = context.WithCancel(context.Background())
 	if s.rules, err = request.NewRules(); err != nil {

@@ -71,6 +71,11 @@ func unaryByHand[Req, Res any, P request.Message[Req]](
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]]) (*connect.Response[Res], error) {
 			x := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
 			defer x.Made()
+			if arrived := arrivalOf(ctx); s.cluster != nil && arrived != nil {
+				var release func()
+				ctx, release = s.cluster.ChargeAnswers(ctx, arrived.held.Caller())
+				defer release()
+			}
 			msg, err := u.answer(ctx, identityOf(ctx), req.Msg, &x)
 			if err != nil {
 				return nil, err

@@ -36,6 +36,8 @@ type partedBy[Req, Res any, P request.Message[Req]] struct {
 	whole func(P) *Res
 	// put puts the answer for some of the parts into the whole one.
 	put func(whole *Res, of []int, part *Res)
+	// isComplete reports whether an answer has what was asked for some of the parts of a request, and no more.
+	isComplete func(req P, of []int, part *Res) bool
 	// position is that of an answer.
 	position func(*Res) *string
 }
@@ -123,8 +125,8 @@ func (d *division[Req, Res, P]) ask(ctx context.Context, procedure string, elsew
 			return nil, err
 		}
 		at, err := events.ParsePosition(*d.by.position(part))
-		if err != nil {
-			return nil, apierror.BadAnswer(n.Name)
+		if err != nil || !d.by.isComplete(d.req, of, part) {
+			return nil, peers.BadAnswer(n.Name)
 		}
 		return func() { d.keep(of, part, at, behind) }, nil
 	})
@@ -180,6 +182,9 @@ func byCheckFollows() partedBy[skeinv1.CheckFollowsRequest, skeinv1.CheckFollows
 			place(whole.Kinds, of, part.GetKinds())
 			place(whole.FollowTimes, of, part.GetFollowTimes())
 		},
+		isComplete: func(req *skeinv1.CheckFollowsRequest, of []int, part *skeinv1.CheckFollowsResponse) bool {
+			return len(part.GetKinds()) == len(of) && (!req.GetIncludeTimes() || len(part.GetFollowTimes()) == len(of))
+		},
 		position: func(res *skeinv1.CheckFollowsResponse) *string { return &res.Position },
 	}
 }
@@ -201,6 +206,9 @@ func byBatchGetPins() partedBy[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPins
 		put: func(whole *skeinv1.BatchGetPinsResponse, of []int, part *skeinv1.BatchGetPinsResponse) {
 			place(whole.Pins, of, part.GetPins())
 		},
+		isComplete: func(_ *skeinv1.BatchGetPinsRequest, of []int, part *skeinv1.BatchGetPinsResponse) bool {
+			return len(part.GetPins()) == len(of)
+		},
 		position: func(res *skeinv1.BatchGetPinsResponse) *string { return &res.Position },
 	}
 }
@@ -221,6 +229,9 @@ func byBatchGetCounters() partedBy[skeinv1.BatchGetCountersRequest, skeinv1.Batc
 		},
 		put: func(whole *skeinv1.BatchGetCountersResponse, of []int, part *skeinv1.BatchGetCountersResponse) {
 			place(whole.Counters, of, part.GetCounters())
+		},
+		isComplete: func(_ *skeinv1.BatchGetCountersRequest, of []int, part *skeinv1.BatchGetCountersResponse) bool {
+			return len(part.GetCounters()) == len(of)
 		},
 		position: func(res *skeinv1.BatchGetCountersResponse) *string { return &res.Position },
 	}
@@ -256,6 +267,10 @@ func byBatchGetFollowCounts() partedBy[countsRequest, countsResponse, *countsReq
 			users, boards := usersAndBoards(len(whole.GetUsers()), of)
 			place(whole.Users, users, part.GetUsers())
 			place(whole.Boards, boards, part.GetBoards())
+		},
+		isComplete: func(req *countsRequest, of []int, part *countsResponse) bool {
+			users, boards := usersAndBoards(len(req.GetUserIds()), of)
+			return len(part.GetUsers()) == len(users) && len(part.GetBoards()) == len(boards)
 		},
 		position: func(res *countsResponse) *string { return &res.Position },
 	}

@@ -72,8 +72,9 @@ func appendMessage(dst []byte, v any) ([]byte, error) {
 type endpoint struct {
 	s *Server
 	// methods are those that can be called, by path.
-	methods      map[string]http.Handler
-	authenticate func(authorization string, certificate *x509.Certificate) identity
+	methods map[string]http.Handler
+	// authenticate identifies the caller of a call to a path.
+	authenticate func(path []byte, authorization string, certificate *x509.Certificate) identity
 	// allowsHost reports whether the endpoint answers to a Host; nil means to any.
 	allowsHost func(host string) bool
 	// conns are all connections of the listener, including those that net/http serves.
@@ -82,7 +83,10 @@ type endpoint struct {
 
 // clientEndpoint is the endpoint for clients.
 func (s *Server) clientEndpoint() *endpoint {
-	e := &endpoint{s: s, methods: s.methods, authenticate: s.authenticate, conns: &s.conns}
+	e := &endpoint{s: s, methods: s.methods, conns: &s.conns}
+	e.authenticate = func(_ []byte, authorization string, certificate *x509.Certificate) identity {
+		return s.authenticate(authorization, certificate)
+	}
 	if s.gate == nil { // a call that carries a token cannot come from a page of another name
 		e.allowsHost = s.hosts.Allow
 	}
@@ -132,7 +136,7 @@ func (c *session) Admit(head *http1.Head, state *tls.ConnectionState) bool {
 	if string(head.Authorization) != c.authorization {
 		c.authorization = string(head.Authorization)
 	}
-	c.caller = c.authenticate(c.authorization, certificateOf(state))
+	c.caller = c.authenticate(head.Path, c.authorization, certificateOf(state))
 	if !method.admitBeforeBody(c.caller) {
 		return false
 	}
@@ -159,10 +163,15 @@ func (c *session) reserve(n int) *apierror.Failure {
 	if n <= admission.FreeBytes {
 		return nil
 	}
+	c.held.ChargeTo(c.s.budgets.Bytes, c.budgetCaller())
+	return c.held.Hold(int64(n))
+}
+
+// budgetCaller names the caller for whom the budget of bytes counts.
+func (c *session) budgetCaller() string {
 	caller := c.caller
 	caller.conn = c.conn
-	c.held.ChargeTo(c.s.budgets.Bytes, caller.budgetCaller(c.s, false))
-	return c.held.Hold(int64(n))
+	return caller.budgetCaller(c.s, false)
 }
 
 // Answer is part of [http1.Session].
@@ -188,7 +197,20 @@ func (c *session) Answer(ctx context.Context, head *http1.Head, body, dst []byte
 func (c *session) call(ctx context.Context, body, dst []byte) (answer []byte, lag int64, err error) {
 	c.conn.Begin(time.Now())
 	defer c.conn.End()
+	if c.s.cluster != nil {
+		var release func()
+		ctx, release = c.s.cluster.ChargeAnswers(ctx, c.budgetCaller())
+		defer release()
+	}
 	return c.method.answerPlain(ctx, c.caller, body, dst)
+}
+
+// AppendHeaders is part of [http1.Session]. An answer for another node proves that it comes from this one.
+func (c *session) AppendHeaders(head []byte) []byte {
+	if c.caller.node == nil {
+		return head
+	}
+	return c.caller.node.AppendHeader(head)
 }
 
 // Release is part of [http1.Session].

@@ -25,7 +25,7 @@ type state struct {
 	table  Table
 	stored bool // the table stands in the bucket
 
-	revisions  map[string]uint64   // of each key, the last that was seen
+	revisions map[string]uint64 // of each key, the last that was seen
 	// unreadable has the keys with values that this program cannot read. They are ignored. Nothing else depends on them, because
 	// everybody who can write one key of the bucket could otherwise keep the cluster from having a controller.
 	unreadable map[string]struct{}

@@ -4,7 +4,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -71,21 +70,16 @@ func ParseKeyRing(text string) (KeyRing, error) {
 // IsZero reports whether the ring has no key.
 func (r KeyRing) IsZero() bool { return len(r.keys) == 0 }
 
-// Proof returns a text that proves for a purpose that its maker has the ring.
-func (r KeyRing) Proof(purpose string) string { return r.keys[0].proof(purpose) }
-
-// Proves reports whether a text is the proof by one of the keys.
-func (r KeyRing) Proves(purpose, proof string) bool {
-	for _, k := range r.keys {
-		if hmac.Equal([]byte(k.proof(purpose)), []byte(proof)) {
-			return true
-		}
+// DeriveSecrets returns a secret for a purpose from each key, in the order of the ring. They reveal nothing of the keys, and no token has
+// the MAC of a purpose: tokens begin with [Version].
+func (r KeyRing) DeriveSecrets(purpose string) [][]byte {
+	secrets := make([][]byte, len(r.keys))
+	for i, k := range r.keys {
+		mac := hmac.New(sha256.New, k.secret)
+		mac.Write([]byte("skein derived secret: " + purpose))
+		secrets[i] = mac.Sum(nil)
 	}
-	return false
-}
-
-func (k ringKey) proof(purpose string) string {
-	return "Bearer " + hex.EncodeToString(k.appendMAC(nil, []byte(purpose)))
+	return secrets
 }
 
 func (r KeyRing) find(id string) (ringKey, bool) {

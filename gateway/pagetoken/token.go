@@ -104,6 +104,12 @@ func (r KeyRing) Verify(text string, list ListID) (Token, error) {
 	return t, nil
 }
 
+// Position returns the position of a token of any list, if a key of the ring has signed it.
+func (r KeyRing) Position(text string) (at events.Position, ok bool) {
+	t, err := r.Verify(text, ListID{})
+	return t.Position, err == nil || errors.Is(err, ErrOtherList)
+}
+
 // parseToken reads what follows the key id.
 func parseToken(b []byte) (t Token, err error) {
 	if len(b) < len(t.List)+len(t.Position.Log) {

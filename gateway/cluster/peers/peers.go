@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -16,8 +17,10 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -52,12 +55,18 @@ type Peers struct {
 	// calls and streams have connections of their own: each stream keeps one for as long as it lasts, and would take that of calls.
 	calls, streams *http.Client
 
-	scheme        string
-	authorization string
+	scheme      string
+	credentials *Credentials
+	// keys and log are those that positions and page tokens are compared with.
+	keys pagetoken.KeyRing
+	log  events.LogID
+	// bytes is the budget of bytes of the process.
+	bytes  *admission.Budget
+	logger *slog.Logger
 	// Calls counts the calls to other nodes.
 	Calls Calls
 
-	// clients has one for each method of each node, by its URL.
+	// clients has one for each method of each node, by [clientKey].
 	clients sync.Map
 
 	mu sync.Mutex
@@ -66,6 +75,10 @@ type Peers struct {
 	// usual is about the 95th percentile of the times in which a node answers a method. It is kept for each method, because long calls
 	// among short ones would always be hedged, and cost more than a twentieth of the work.
 	usual map[method]time.Duration
+	// clockOffsets has by how much the clocks of nodes are ahead, for those whose clocks were too different.
+	clockOffsets map[string]time.Duration
+	// lastBadAnswer is when a bad answer of each node was last logged.
+	lastBadAnswer map[string]time.Time
 	// spare counts the answered calls that were not spent on hedges, up to maxHedges*hedgeShare.
 	spare int
 }
@@ -92,26 +105,54 @@ type Calls struct {
 // Dial connects to an address.
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// New takes a function that returns the other nodes that are alive, and what each call to them bears in its Authorization header. Secure
-// connects to them by TLS; without it connections are not encrypted.
-func New(nodes func() []Node, authorization string, secure Dial) *Peers {
+// Options are what the calls to other nodes are made with.
+type Options struct {
+	// Nodes returns the other nodes that are alive.
+	Nodes func() []Node
+	// Name and Addr are those by which other nodes know this one; a router has none.
+	Name, Addr string
+	// Keys are the keys of page tokens, by which nodes prove themselves, and Log is the id of their log.
+	Keys pagetoken.KeyRing
+	Log  events.LogID
+	// Dial connects by TLS. Without it connections are not encrypted.
+	Dial Dial
+	// Bytes is the budget in which answers count.
+	Bytes *admission.Budget
+	// Logger gets the bad answers of nodes.
+	Logger *slog.Logger
+}
+
+// maxHeaderBytes bounds the head of an answer. Nodes send a few hundred bytes.
+const maxHeaderBytes = 16 << 10
+
+// New returns the other nodes of a cluster.
+func New(o Options) *Peers {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	scheme := "http://"
-	if secure != nil {
+	if o.Dial != nil {
 		scheme = "https://"
 	}
 	forStreams := &http.Transport{
-		DialContext: dialer.DialContext, DialTLSContext: secure, MaxIdleConnsPerHost: connections, IdleConnTimeout: IdleTimeout,
-		DisableCompression: true,
+		DialContext: dialer.DialContext, DialTLSContext: o.Dial, MaxIdleConnsPerHost: connections, IdleConnTimeout: IdleTimeout,
+		DisableCompression: true, MaxResponseHeaderBytes: maxHeaderBytes,
 	}
 	forCalls := forStreams.Clone()
 	forCalls.MaxConnsPerHost = connections
 	return &Peers{
-		nodes: nodes, calls: &http.Client{Transport: forCalls}, streams: &http.Client{Transport: forStreams},
-		scheme: scheme, authorization: authorization,
+		nodes: o.Nodes, calls: newHTTPClient(forCalls), streams: newHTTPClient(forStreams),
+		scheme: scheme, credentials: NewCredentials(o.Keys, o.Log, o.Name, o.Addr), keys: o.Keys, log: o.Log, bytes: o.Bytes, logger: o.Logger,
 		silent: map[string]silence{}, usual: map[method]time.Duration{}, spare: maxHedges * hedgeShare,
+		clockOffsets: map[string]time.Duration{}, lastBadAnswer: map[string]time.Time{},
 	}
 }
+
+// newHTTPClient returns a client that follows no redirect: no node sends one.
+func newHTTPClient(t *http.Transport) *http.Client {
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// Credentials are those of this node.
+func (p *Peers) Credentials() *Credentials { return p.credentials }
 
 // Close closes the connections that are not in use.
 func (p *Peers) Close() {
@@ -208,17 +249,39 @@ func (p *Peers) judge(ctx context.Context, name string, err error) (again bool) 
 		return false
 	case ctx.Err() != nil: // the caller does not want it any more
 		return false
+	case errors.Is(err, errNoMemory): // this process has refused the call
+		return false
 	}
 	p.Calls.Again.Add(1)
+	if errors.Is(err, ErrBadAnswer) {
+		p.logBadAnswer(name, err)
+	}
 	if apierror.Of(err).Reason == skeinv1.Reason_REASON_UNSPECIFIED { // no node says so
 		p.suspect(name)
 	}
 	return true
 }
 
+// badAnswerEvery bounds how often bad answers of a node are logged.
+const badAnswerEvery = time.Minute
+
+func (p *Peers) logBadAnswer(name string, err error) {
+	now := time.Now()
+	p.mu.Lock()
+	last, isKnown := p.lastBadAnswer[name]
+	isDue := !isKnown || now.Sub(last) >= badAnswerEvery
+	if isDue {
+		p.lastBadAnswer[name] = now
+	}
+	p.mu.Unlock()
+	if isDue {
+		p.logger.Warn("another node gave a bad answer, and the next copy is asked", "node", name, "error", err)
+	}
+}
+
 // final reports whether any other node would answer likewise.
 func final(err error) bool {
-	if err == nil {
+	if err == nil || errors.Is(err, errNoMemory) {
 		return true
 	}
 	switch apierror.Of(err).Code {
@@ -256,33 +319,48 @@ func NotHere() error {
 
 // Call makes a call to a node, and returns how far behind the log the answer is; negative: it does not say.
 func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string, req *Req) (res *Res, lag int64, err error) {
-	request := connect.NewRequest(req)
-	p.authorize(request.Header())
-	answer, err := clientOf[Req, Res](p, p.calls, n, procedure).CallUnary(ctx, request)
+	answer, err := clientOf[Req, Res](p, p.calls, n, procedure).CallUnary(ctx, connect.NewRequest(req))
 	if err != nil {
-		return nil, 0, apierror.OfPeer(err)
+		return nil, 0, errorOf(n, err)
+	}
+	if err := p.checkPosition(n.Name, req, answer.Msg); err != nil {
+		return nil, 0, err
 	}
 	return answer.Msg, lagOf(answer.Header()), nil
 }
 
+// errorOf returns the error of a call to a node. What the node itself says stays as it is. Anything else, such as an answer that cannot be
+// decoded, is the fault of the node or of the connection, and never that of the caller.
+func errorOf(n *Node, err error) error {
+	if connect.IsWireError(err) {
+		return apierror.OfPeer(err)
+	}
+	if f, ok := errors.AsType[*apierror.Failure](err); ok {
+		return f
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeCanceled, connect.CodeDeadlineExceeded, connect.CodeUnavailable:
+		return apierror.OfPeer(err)
+	}
+	return badAnswer(n.Name, "gave an answer that cannot be read: "+err.Error())
+}
+
+// clientKey names a method of a node.
+type clientKey struct{ name, addr, procedure string }
+
 // clientOf returns the client of a method of a node. To make one costs as much as a call. Nothing is compressed: that would cost more than
 // to send it in a private network.
 func clientOf[Req, Res any](p *Peers, by *http.Client, n *Node, procedure string) *connect.Client[Req, Res] {
-	url := p.scheme + n.Addr + procedure
-	if known, ok := p.clients.Load(url); ok {
+	key := clientKey{n.Name, n.Addr, procedure}
+	if known, ok := p.clients.Load(key); ok {
 		if client, ok := known.(*connect.Client[Req, Res]); ok {
 			return client
 		}
 	}
-	client := connect.NewClient[Req, Res](by, url, connect.WithAcceptCompression("gzip", nil, nil))
-	p.clients.Store(url, client)
+	client := connect.NewClient[Req, Res](&nodeClient{Peers: p, http: by, node: *n}, p.scheme+n.Addr+procedure,
+		connect.WithAcceptCompression("gzip", nil, nil))
+	p.clients.Store(key, client)
 	return client
-}
-
-func (p *Peers) authorize(h http.Header) {
-	if p.authorization != "" {
-		h.Set("Authorization", p.authorization)
-	}
 }
 
 func lagOf(h http.Header) int64 {
@@ -362,17 +440,20 @@ func Stream[Req, Res any](
 	ended.Go(func() { p.endSilent(ctx, n, limit, begun, end) })
 	defer ended.Wait()
 	defer end(nil)
-	request := connect.NewRequest(req)
-	p.authorize(request.Header())
-	parts, err := clientOf[Req, Res](p, p.streams, n, procedure).CallServerStream(ctx, request)
+	ctx, memory := p.chargeStream(ctx)
+	defer memory.release()
+	parts, err := clientOf[Req, Res](p, p.streams, n, procedure).CallServerStream(ctx, connect.NewRequest(req))
 	if err != nil {
-		return false, streamError(ctx, err)
+		return false, streamError(ctx, n, err)
 	}
 	defer func() {
 		end(nil)
 		_ = parts.Close() // whatever is left of it is not wanted
 	}()
 	for parts.Receive() {
+		if err := p.checkPosition(n.Name, req, parts.Msg()); err != nil {
+			return sent, err
+		}
 		if !sent {
 			close(begun)
 			if lag := lagOf(parts.ResponseHeader()); lag >= 0 {
@@ -383,18 +464,19 @@ func Stream[Req, Res any](
 		if err := send(parts.Msg()); err != nil {
 			return sent, err
 		}
+		memory.nextMessage()
 	}
 	if err := parts.Err(); err != nil {
-		return sent, streamError(ctx, err)
+		return sent, streamError(ctx, n, err)
 	}
 	return sent, nil
 }
 
-func streamError(ctx context.Context, err error) error {
+func streamError(ctx context.Context, n *Node, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 		return cause
 	}
-	return apierror.OfPeer(err)
+	return errorOf(n, err)
 }
 
 // endSilent ends the stream of a node that does not begin within a limit, or is no longer among those that are alive: a node that hangs

@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
+	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -30,9 +33,24 @@ type answerer = func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, 
 // listening is a node that answers with a function.
 func listening(t *testing.T, name string, serves events.Partitions, answer answerer) Node {
 	t.Helper()
-	srv := httptest.NewServer(answering(answer))
+	return Node{Name: name, Addr: serveNode(t, name, answering(answer)), Serves: serves}
+}
+
+// testLog is the log of all nodes here, and testKeys are their keys.
+var (
+	testLog  = events.LogID{1}
+	testKeys = pagetoken.DefaultKeyRing(testLog)
+)
+
+// serveNode serves a handler as a node that proves its answers, and returns its address.
+func serveNode(t *testing.T, name string, h http.Handler) (addr string) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(nil)
+	addr = srv.Listener.Addr().String()
+	srv.Config.Handler = NewCredentials(testKeys, testLog, name, addr).Protect(h, 1<<20)
+	srv.Start()
 	t.Cleanup(srv.Close)
-	return Node{Name: name, Addr: strings.TrimPrefix(srv.URL, "http://"), Serves: serves}
+	return addr
 }
 
 func answering(answer answerer) http.Handler {
@@ -73,7 +91,10 @@ func refusing(err error) answerer {
 
 func peersOf(t *testing.T, nodes ...Node) *Peers {
 	t.Helper()
-	p := New(func() []Node { return nodes }, "", nil)
+	p := New(Options{
+		Nodes: func() []Node { return nodes }, Keys: testKeys, Log: testLog, Logger: slog.New(slog.DiscardHandler),
+		Bytes: admission.NewBudget(admission.Class{Name: "bytes", Limit: 1 << 30, CallerLimit: 1 << 29}),
+	})
 	t.Cleanup(p.Close)
 	return p
 }
@@ -446,15 +467,13 @@ func TestStreamsBesideCalls(t *testing.T) {
 	mux.Handle(askProcedure, answering(saying("a", 1)))
 	mux.Handle(procedure, connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, _ *connect.Request[peerv1.AskRequest], out *connect.ServerStream[peerv1.AskResponse]) error {
-			if err := out.Send(&peerv1.AskResponse{}); err != nil {
+			if err := out.Send(&peerv1.AskResponse{Newest: position(1).String()}); err != nil {
 				return err
 			}
 			<-ctx.Done()
 			return nil
 		}))
-	srv := httptest.NewServer(mux)
-	t.Cleanup(srv.Close)
-	p := peersOf(t, Node{Name: "a", Addr: strings.TrimPrefix(srv.URL, "http://"), Serves: events.AllPartitions()})
+	p := peersOf(t, Node{Name: "a", Addr: serveNode(t, "a", mux), Serves: events.AllPartitions()})
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := make(chan struct{}, connections)
 	var streams sync.WaitGroup

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 )
@@ -97,7 +96,7 @@ func (r *Round) Fetch(ctx context.Context) error {
 		}
 		at, err := events.ParsePosition(res.GetNewest())
 		if err != nil || len(res.GetAnswers()) != len(a.questions) {
-			return nil, apierror.BadAnswer(n.Name)
+			return nil, BadAnswer(n.Name)
 		}
 		return func() { r.take(a, res.GetAnswers(), at) }, nil
 	})

@@ -37,8 +37,3 @@ func OfPeer(err error) error {
 	}
 	return f
 }
-
-// BadAnswer is the error of a node that answers something else than it was asked.
-func BadAnswer(node string) error {
-	return &Failure{Code: connect.CodeUnavailable, Text: "node " + node + " gave an answer that cannot be read", Retry: RetrySoon}
-}

@@ -11,8 +11,12 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/call"
 )
 
-// headSpace is the number of bytes that are left in front of a message for the head of the answer.
-const headSpace = 320
+const (
+	// headSpace is the number of bytes that are left in front of a message for the head of the answer.
+	headSpace = 320 + maxSessionHeaders
+	// maxSessionHeaders is the number of bytes that a session may append to the head.
+	maxSessionHeaders = 100
+)
 
 // The values of headers that all answers share. They must not be changed.
 var (
@@ -71,6 +75,7 @@ func (c *conn) sendMessage(out *answerBuffer, lag int64) bool {
 func (c *conn) appendCommonHeaders(head []byte, bodyBytes int) (_ []byte, isLast bool) {
 	now := time.Now()
 	c.renewDeadlines(now)
+	head = c.session.AppendHeaders(head)
 	head = append(append(head, "Date: "...), c.loop.formatDate(now)...)
 	head = strconv.AppendInt(append(head, "\r\nContent-Length: "...), int64(bodyBytes), 10)
 	// A client that must connect again reaches a process that does not stop.

@@ -49,10 +49,11 @@ func (s echoSession) Answer(ctx context.Context, _ *Head, body, dst []byte) ([]b
 	return append(dst, body...), 3, nil
 }
 
-func (s echoSession) Release()               {}
-func (s echoSession) IsDraining() bool       { return s.draining.Load() }
-func (s echoSession) PassToNetHTTP(net.Conn) { s.passed.Add(1) }
-func (s echoSession) Close()                 { s.ended.Add(1) }
+func (s echoSession) AppendHeaders(head []byte) []byte { return head }
+func (s echoSession) Release()                         {}
+func (s echoSession) IsDraining() bool                 { return s.draining.Load() }
+func (s echoSession) PassToNetHTTP(net.Conn)           { s.passed.Add(1) }
+func (s echoSession) Close()                           { s.ended.Add(1) }
 
 // ServeHTTP answers what the loop passes on.
 func (s *echoServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -20,6 +20,9 @@ type Session interface {
 	// Answer answers the call that was admitted last. It appends the encoded message to dst and returns the extended slice. lag is by how many
 	// envelopes the state that answered was behind the log; a negative lag is not sent. An error is sent as the error of a unary Connect call.
 	Answer(ctx context.Context, head *Head, body, dst []byte) (answer []byte, lag int64, err error)
+	// AppendHeaders appends headers to the head of the answer to the call that was answered last, each with its CR LF. They may have
+	// maxSessionHeaders bytes.
+	AppendHeaders(head []byte) []byte
 	// Release gives back what Admit and Answer have reserved. The loop calls Release after an answer was written, and when the connection leaves
 	// the loop.
 	Release()

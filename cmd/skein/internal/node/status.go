@@ -29,6 +29,9 @@ type clusterView struct {
 	now  time.Time
 }
 
+// UnreadableKeys returns the keys of the bucket of the cluster whose values cannot be read and are ignored.
+func (n *Node) UnreadableKeys() []string { return n.cluster.UnreadableKeys() }
+
 // Status is the cluster as this node sees it.
 func (n *Node) Status() *skeinv1.ClusterStatus {
 	members := n.cluster.Members()

@@ -40,7 +40,7 @@ func (a *Service) problems() (problems []string) {
 	if a.snapshots != nil && a.snapshots.Stats().Error != nil {
 		problems = append(problems, "the last snapshot failed")
 	}
-	if a.node != nil && len(a.node.cluster.UnreadableKeys()) > 0 {
+	if a.node != nil && len(a.node.UnreadableKeys()) > 0 {
 		problems = append(problems, "the bucket of the cluster has values that cannot be read")
 	}
 	return problems

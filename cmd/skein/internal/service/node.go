@@ -52,5 +52,10 @@ func (a *Service) addNode(o *gateway.Options) {
 	if a.node == nil {
 		return
 	}
-	o.Nodes, o.Joined, o.Keeper, o.Drain = a.node.Others, a.node.IsReady, a.node.Keeper(), a.node.Drain
+	o.NodeName = a.node.Name
+	o.NodeAddr = a.node.Addr
+	o.Nodes = a.node.Others
+	o.Joined = a.node.IsReady
+	o.Keeper = a.node.Keeper()
+	o.Drain = a.node.Drain
 }

@@ -1,0 +1,181 @@
+package peers
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/pagetoken"
+)
+
+// Two nodes prove to each other that they have the same keys of page tokens (docs/decisions/0043-proofs-between-nodes.md):
+//
+//	caller ── Authorization: Skein-Node TIME NONCE CALLER BODY-HASH MAC ──▶ callee
+//	caller ◀── Skein-Node-Proof: MAC of that MAC ───────────────────────── callee
+//
+// The first MAC also covers the name and address of the callee, and the path. The secret is derived from the keys and the id of the log.
+// A callee refuses a call whose time is far from its own. It says its own time then, with a MAC, and the caller calls once more by that
+// time: so the clocks of nodes may differ.
+const (
+	authScheme  = "Skein-Node"
+	proofHeader = "Skein-Node-Proof"
+	timeHeader  = "Skein-Node-Time"
+	// maxProofAge is how far the time of a call may be from that of the callee. It is enough for a call to arrive, and for a clock that
+	// was corrected a little since the last call.
+	maxProofAge = 30 * time.Second
+	// routerName is the name of a caller that is no node.
+	routerName = "router"
+)
+
+// Errors of [Credentials.VerifyCall].
+var (
+	errNoProof    = errors.New("not a node of this cluster: all nodes have the same --page-token-keys, and each the --node-addr by which it is called")
+	errStaleProof = errors.New("the time of the call is not that of this node")
+)
+
+// Credentials are what one node proves itself with to the others.
+type Credentials struct {
+	name, addr string
+	// secrets has one for each key. The first one signs calls, and a call by any of them is accepted, so that keys can be changed.
+	secrets [][]byte
+}
+
+// NewCredentials returns the credentials of a node of the cluster of a log. A router has no name and no address.
+func NewCredentials(keys pagetoken.KeyRing, log events.LogID, name, addr string) *Credentials {
+	return &Credentials{name: name, addr: addr, secrets: keys.DeriveSecrets("nodes of log " + hex.EncodeToString(log[:]))}
+}
+
+// CallProof is a call whose caller has proven to be a node, or the call of this node whose answer must be proven.
+type CallProof struct {
+	secret, mac []byte
+	// bodyHash is that of [HashBody].
+	bodyHash string
+	// Caller is the name by which the caller calls itself, and Nonce is different for each call.
+	Caller, Nonce string
+}
+
+// computeMAC returns the HMAC-SHA256 of some parts for a purpose. Each part is preceded by its length, so that no two lists of parts have
+// the same MAC.
+func computeMAC(secret []byte, purpose string, parts ...string) []byte {
+	mac := hmac.New(sha256.New, secret)
+	message := make([]byte, 0, 256)
+	for _, part := range append([]string{purpose}, parts...) {
+		message = binary.AppendUvarint(message, uint64(len(part)))
+		message = append(message, part...)
+	}
+	mac.Write(message)
+	return mac.Sum(nil)
+}
+
+// SignCall returns the Authorization header of a call to a node, and what its answer must prove. The hash is that of [HashBody].
+func (c *Credentials) SignCall(callee *Node, path, bodyHash string, at time.Time) (authorization string, p *CallProof) {
+	p = &CallProof{secret: c.secrets[0], bodyHash: bodyHash, Caller: cmp.Or(c.name, routerName), Nonce: rand.Text()}
+	micros := strconv.FormatInt(at.UnixMicro(), 10)
+	p.mac = computeMAC(p.secret, "call", micros, p.Nonce, p.Caller, p.bodyHash, callee.Name, callee.Addr, path)
+	return strings.Join([]string{authScheme, micros, p.Nonce, p.Caller, p.bodyHash, hex.EncodeToString(p.mac)}, " "), p
+}
+
+// VerifyCall verifies the Authorization header of a call to this node. The caller of VerifyCall must compare the body ([CallProof.HasBody]).
+// If only the time is wrong, it returns [errStaleProof] and the proof.
+func (c *Credentials) VerifyCall(authorization, path string, now time.Time) (*CallProof, error) {
+	fields := strings.Split(authorization, " ")
+	if len(fields) != 6 || fields[0] != authScheme {
+		return nil, errNoProof
+	}
+	micros, nonce, caller, bodyHash := fields[1], fields[2], fields[3], fields[4]
+	at, err := strconv.ParseInt(micros, 10, 64)
+	if err != nil {
+		return nil, errNoProof
+	}
+	mac, err := hex.DecodeString(fields[5])
+	if err != nil {
+		return nil, errNoProof
+	}
+	for _, secret := range c.secrets {
+		if !hmac.Equal(mac, computeMAC(secret, "call", micros, nonce, caller, bodyHash, c.name, c.addr, path)) {
+			continue
+		}
+		p := &CallProof{secret: secret, mac: mac, bodyHash: bodyHash, Caller: caller, Nonce: nonce}
+		if now.Sub(time.UnixMicro(at)).Abs() > maxProofAge {
+			return p, errStaleProof
+		}
+		return p, nil
+	}
+	return nil, errNoProof
+}
+
+// HashBody returns the SHA-256 of a body, in hexadecimal.
+func HashBody(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}
+
+// HasBody reports whether the call was made with this body.
+func (p *CallProof) HasBody(body []byte) bool { return p.bodyHash == HashBody(body) }
+
+// answer returns the proof of the answer, which nobody without the secret can make, and which belongs to this call alone.
+func (p *CallProof) answer() string {
+	return hex.EncodeToString(computeMAC(p.secret, "answer", string(p.mac)))
+}
+
+// AppendHeader appends the header that proves the answer.
+func (p *CallProof) AppendHeader(head []byte) []byte {
+	return append(append(append(head, proofHeader+": "...), p.answer()...), "\r\n"...)
+}
+
+// isAnsweredBy reports whether a proof is that of the answer to this call.
+func (p *CallProof) isAnsweredBy(proof string) bool {
+	return hmac.Equal([]byte(proof), []byte(p.answer()))
+}
+
+// stateTime returns the value of the header by which the callee of a stale call says what time it has.
+func (p *CallProof) stateTime(now time.Time) string {
+	micros := strconv.FormatInt(now.UnixMicro(), 10)
+	return micros + " " + hex.EncodeToString(computeMAC(p.secret, "time", string(p.mac), micros))
+}
+
+// parseTime reads what stateTime has made for this call.
+func (p *CallProof) parseTime(header string) (now time.Time, ok bool) {
+	micros, mac, _ := strings.Cut(header, " ")
+	n, err := strconv.ParseInt(micros, 10, 64)
+	want := hex.EncodeToString(computeMAC(p.secret, "time", string(p.mac), micros))
+	return time.UnixMicro(n), err == nil && hmac.Equal([]byte(mac), []byte(want))
+}
+
+// Protect returns a handler that answers only calls of other nodes, and proves its answers. A body may have maxBody bytes.
+func (c *Credentials) Protect(next http.Handler, maxBody int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, err := c.VerifyCall(r.Header.Get("Authorization"), r.URL.Path, time.Now())
+		if err != nil {
+			if p != nil {
+				w.Header().Set(timeHeader, p.stateTime(time.Now()))
+			}
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+
+		// All of the body is read before the call: a body that the caller has not signed must have no effect.
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(maxBody)))
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		case !p.HasBody(body):
+			http.Error(w, errNoProof.Error(), http.StatusUnauthorized)
+		default:
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			w.Header().Set(proofHeader, p.answer())
+			next.ServeHTTP(w, r)
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package peers
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// nodeClient makes the HTTP requests of one method to one node. It signs each request, and returns only answers that the node has proven. It
+// implements [connect.HTTPClient].
+type nodeClient struct {
+	*Peers
+	http *http.Client
+	node Node
+}
+
+var errBodyOnce = errors.New("peers: the body of a call can be read only once")
+
+// Do makes a request.
+func (c *nodeClient) Do(req *http.Request) (*http.Response, error) {
+	hash := sha256.New()
+	if _, err := io.Copy(hash, req.Body); err != nil {
+		return nil, err
+	}
+	bodyHash := hex.EncodeToString(hash.Sum(nil))
+
+	res, proof, err := c.send(req, bodyHash)
+	if err != nil {
+		return nil, err
+	}
+	if now, ok := proof.parseTime(res.Header.Get(timeHeader)); ok {
+		// The clock of the node differs from that of this process. The node decides whether a call is stale, so its clock counts.
+		_ = res.Body.Close()
+		c.setClockOffset(c.node.Name, time.Until(now))
+		if res, proof, err = c.send(req, bodyHash); err != nil {
+			return nil, err
+		}
+	}
+	if !proof.isAnsweredBy(res.Header.Get(proofHeader)) {
+		return nil, c.describeUnproven(res)
+	}
+	res.Body = c.boundBody(req.Context(), c.node.Name, res.Body)
+	return res, nil
+}
+
+// send signs a request and sends it.
+func (c *nodeClient) send(req *http.Request, bodyHash string) (*http.Response, *CallProof, error) {
+	if req.GetBody == nil {
+		return nil, nil, errBodyOnce
+	}
+	var err error
+	if req.Body, err = req.GetBody(); err != nil {
+		return nil, nil, err
+	}
+	authorization, proof := c.credentials.SignCall(&c.node, req.URL.Path, bodyHash, time.Now().Add(c.clockOffset(c.node.Name)))
+	req.Header.Set("Authorization", authorization)
+	res, err := c.http.Do(req) //nolint:gosec // the address is that of a node, which must prove itself
+	return res, proof, err
+}
+
+// describeUnproven returns the error of an answer that does not prove to come from the node, with the beginning of its text.
+func (c *nodeClient) describeUnproven(res *http.Response) error {
+	const textBytes = 200
+	text, _ := io.ReadAll(io.LimitReader(res.Body, textBytes)) // what can be read is enough
+	_ = res.Body.Close()
+	return badAnswer(c.node.Name, fmt.Sprintf("does not prove to have the same --page-token-keys and to be called by its --node-addr %s (HTTP %s: %q)",
+		c.node.Addr, res.Status, strings.TrimSpace(string(text))))
+}
+
+// clockOffset is by how much the clock of a node is ahead of that of this process, as far as is known.
+func (p *Peers) clockOffset(name string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.clockOffsets[name]
+}
+
+func (p *Peers) setClockOffset(name string, offset time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clockOffsets[name] = offset
+}
