@@ -8,9 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/node"
@@ -92,4 +95,44 @@ func TestNodeCommands(t *testing.T) {
 		t.Error(err)
 	}
 	demand(exitOK, `^node-1 gets partitions again$`, "node", "drain", "node-1", "--undo")
+
+	// A key with a value that no node writes is ignored, and an operator learns of it.
+	putIntoClusterBucket(t, ns.ClientURL(), "node.x", "garbage")
+	if err := eventually(t.Context(), func(context.Context) error {
+		for _, m := range scraped(t, api)["skein_cluster_keys_unreadable"].GetMetric() {
+			if m.GetGauge().GetValue() == 1 {
+				return nil
+			}
+		}
+		return errors.New("skein_cluster_keys_unreadable is not 1")
+	}); err != nil {
+		t.Error(err)
+	}
+	demand(exitFailed, "the bucket of the cluster has values that cannot be read", "healthcheck", "--healthy")
+}
+
+// putIntoClusterBucket writes a key of the only cluster of a NATS server.
+func putIntoClusterBucket(t *testing.T, url, key, value string) {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range js.KeyValueStoreNames(t.Context()).Name() {
+		if !strings.HasPrefix(name, "skein-cluster-") {
+			continue
+		}
+		kv, err := js.KeyValue(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.PutString(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
