@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"slices"
 	"testing"
 
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -84,4 +87,82 @@ func TestCountsAreConcealed(t *testing.T) {
 	see("another's counters", res.GetCounters()[1], ofUser, false)
 	see("counters of an item", res.GetCounters()[2], ofItem, false)
 	see("counters of a board", res.GetCounters()[3], ofItem, false)
+}
+
+// A caller who is bound to ann is not told who blocks her, neither by a relationship nor by the reason for which a pin is not in her feed.
+// What she blocks herself is hers to know.
+func TestBlocksByOthersAreConcealed(t *testing.T) {
+	g := newGuarded(t)
+	at := g.as(g.tokens["all"]).publish(
+		follow("ann", "bob"), follow("bob", "ann"), pinned("bob", "", "p"), block("bob", "ann"),
+		follow("ann", "cid"), pinned("cid", "", "p"), block("ann", "cid"),
+		follow("ann", "dan"), pinned("dan", "", "p"), unfollow("ann", "dan"),
+	)
+	type answers struct {
+		blocking, blockedBy bool
+		reasons             []skeinv1.AbsenceReason
+	}
+	for name, c := range map[string]struct {
+		token, user string
+		want        answers
+	}{
+		"bound, blocked":      {"ann", "bob", answers{reasons: []skeinv1.AbsenceReason{notFollowed}}},
+		"bound, blocking":     {"ann", "cid", answers{blocking: true, reasons: []skeinv1.AbsenceReason{notFollowed}}},
+		"bound, unfollowed":   {"ann", "dan", answers{reasons: []skeinv1.AbsenceReason{notFollowed}}},
+		"unbound, blocked":    {"reader", "bob", answers{blockedBy: true, reasons: []skeinv1.AbsenceReason{notFollowed, blockStands}}},
+		"unbound, blocking":   {"reader", "cid", answers{blocking: true, reasons: []skeinv1.AbsenceReason{notFollowed, blockStands}}},
+		"unbound, unfollowed": {"reader", "dan", answers{reasons: []skeinv1.AbsenceReason{notFollowed}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for way, options := range map[string][]connect.ClientOption{"plain": nil, "JSON": {connect.WithProtoJSON()}} {
+				w := g.as(g.tokens[c.token], options...)
+				relationship := ask(w, w.graph.BatchGetRelationships, &skeinv1.BatchGetRelationshipsRequest{
+					ViewerId: "ann", UserIds: []string{c.user}, AtLeast: at,
+				}).GetRelationships()[0]
+				explained := w.explain(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at}, c.user, "p")
+				got := answers{relationship.GetBlocking(), relationship.GetBlockedBy(), explained.GetReasons()}
+				if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(answers{})); diff != "" {
+					t.Errorf("%s (-want +got)\n%s", way, diff)
+				}
+			}
+		})
+	}
+}
+
+// Publish accepts a follow of a user who blocks the follower, and gives no reason: the follow has no effect.
+func TestPublishDoesNotTellOfBlocks(t *testing.T) {
+	g := newGuarded(t)
+	g.as(g.tokens["all"]).publish(block("bob", "ann"))
+	w := g.as(g.tokens["ann"])
+	published := ask(w, w.events.Publish, &skeinv1.PublishRequest{
+		Events: []*skeinv1.Event{follow("ann", "bob")}, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
+	})
+	if len(published.GetRejections()) > 0 {
+		t.Errorf("the follow is refused, which tells of the block: %v", published.GetRejections())
+	}
+	following := ask(w, w.graph.ListFollowing, &skeinv1.ListFollowingRequest{UserId: "ann", AtLeast: published.GetPosition()})
+	if following.GetTotalSize() != 0 {
+		t.Errorf("ann follows %v", following.GetEntries())
+	}
+}
+
+// docs/access.md says that a bound caller can conclude who excludes a board, from two lists that are public. This test shows how, so that
+// the page is corrected if it becomes untrue.
+func TestExclusionsFollowFromPublicLists(t *testing.T) {
+	g := newGuarded(t)
+	at := g.as(g.tokens["all"]).publish(
+		createBoard("bob", "trips", ""), follow("cid", "bob"), follow("dan", "bob"), unfollowBoard("cid", "bob", "trips"),
+	)
+	w := g.as(g.tokens["ann"])
+	var excluders []string
+	for _, e := range ask(w, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}).GetEntries() {
+		excluders = append(excluders, e.GetUserId())
+	}
+	listed := ask(w, w.graph.ListBoardFollowers, &skeinv1.ListBoardFollowersRequest{Board: board("bob", "trips"), AtLeast: at})
+	for _, e := range listed.GetEntries() {
+		excluders = slices.DeleteFunc(excluders, func(user string) bool { return user == e.GetUserId() })
+	}
+	if diff := cmp.Diff([]string{"cid"}, excluders); diff != "" {
+		t.Errorf("users who exclude the board (-want +got)\n%s", diff)
+	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -36,14 +37,15 @@ type binding struct {
 // rights are those of every method, as docs/access.md shows them. No caller may call a method that is not here.
 //
 // A user's own affairs, such as blocks, mutes and plays, are for the user alone. Follows, boards,
-// pins and their counts are public, except exclusions: these are between two users, and look like an unfollow to all others.
+// pins and their counts are public, except exclusions: these are between two users, and look like an unfollow to all others. docs/access.md
+// says what follows from public lists all the same.
 var rights = map[string]right{
 	connectv1.EventServicePublishProcedure: {roles: access.Publish, bound: ownEvents()},
 	connectv1.EventServiceWatchProcedure:   {roles: access.Offline},
 
 	connectv1.GraphServiceCheckFollowsProcedure:          {roles: access.Read, bound: ownPairs()},
 	connectv1.GraphServiceFilterFollowedProcedure:        {roles: access.Read, bound: own("viewer_id")},
-	connectv1.GraphServiceBatchGetRelationshipsProcedure: {roles: access.Read, bound: own("viewer_id")},
+	connectv1.GraphServiceBatchGetRelationshipsProcedure: {roles: access.Read, bound: ownRelationships()},
 	connectv1.GraphServiceBatchGetFollowCountsProcedure:  {roles: access.Read, bound: ownCounts()},
 	connectv1.GraphServiceListFollowingProcedure:         {roles: access.Read, bound: everything()},
 	connectv1.GraphServiceListFollowersProcedure:         {roles: access.Read, bound: everything()},
@@ -63,7 +65,7 @@ var rights = map[string]right{
 	connectv1.FeedServiceBatchGetPinsProcedure:        {roles: access.Read, bound: everything()},
 	connectv1.FeedServiceBatchGetViewerStateProcedure: {roles: access.Read, bound: own("viewer_id")},
 	connectv1.FeedServiceListLikesProcedure:           {roles: access.Read, bound: own("user_id")},
-	connectv1.FeedServiceExplainPinProcedure:          {roles: access.Read, bound: own("reader_id")},
+	connectv1.FeedServiceExplainPinProcedure:          {roles: access.Read, bound: ownFeedReasons()},
 
 	connectv1.SeenServiceFilterSeenProcedure: {roles: access.Read, bound: own("user_id")},
 	connectv1.SeenServiceListServedProcedure: {roles: access.Read, bound: own("user_id")},
@@ -139,6 +141,37 @@ func own(field protoreflect.Name) binding {
 		}
 		return string(field)
 	}}
+}
+
+// ownRelationships permits the relationships of U, but never says who blocks U. An answer without a block does not contradict the others:
+// no follow between the two users holds, as if both had unfollowed each other.
+func ownRelationships() binding {
+	b := own("viewer_id")
+	b.text += "; `blocked_by` is false"
+	b.conceal = func(_ string, _, res proto.Message) {
+		answer, _ := res.(*skeinv1.BatchGetRelationshipsResponse)
+		for _, r := range answer.GetRelationships() {
+			r.BlockedBy = false
+		}
+	}
+	return b
+}
+
+// ownFeedReasons permits questions about the feed of U, but does not give the reason BLOCKED, which does not say which of the two users
+// blocks the other. NOT_FOLLOWED is always given beside BLOCKED, so some reason remains. The method BatchGetRelationships says whom U blocks.
+func ownFeedReasons() binding {
+	b := own("reader_id")
+	b.text += "; without the reason BLOCKED"
+	b.conceal = func(_ string, _, res proto.Message) {
+		answer, ok := res.(*skeinv1.ExplainPinResponse)
+		if !ok {
+			return
+		}
+		answer.Reasons = slices.DeleteFunc(answer.GetReasons(), func(reason skeinv1.AbsenceReason) bool {
+			return reason == skeinv1.AbsenceReason_ABSENCE_REASON_BLOCKED
+		})
+	}
+	return b
 }
 
 func ownPairs() binding {

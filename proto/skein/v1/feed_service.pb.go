@@ -152,6 +152,7 @@ const (
 	// The reader mutes the owner.
 	AbsenceReason_ABSENCE_REASON_OWNER_MUTED AbsenceReason = 5
 	// The reader blocks the owner, or the owner blocks the reader. No follow holds between the two then, so NOT_FOLLOWED is given as well.
+	// Not given to a caller that is bound to a user.
 	AbsenceReason_ABSENCE_REASON_BLOCKED AbsenceReason = 6
 	// With hide_seen: the reader has played the item within the default window. At most one unplayed item in a thousand is taken for
 	// played by mistake.

@@ -736,7 +736,7 @@ type Relationship struct {
 	FollowedBy FollowKind `protobuf:"varint,3,opt,name=followed_by,json=followedBy,proto3,enum=skein.v1.FollowKind" json:"followed_by,omitempty"`
 	// Whether the viewer blocks the user.
 	Blocking bool `protobuf:"varint,4,opt,name=blocking,proto3" json:"blocking,omitempty"`
-	// Whether the user blocks the viewer.
+	// Whether the user blocks the viewer. Always false for a caller that is bound to a user.
 	BlockedBy bool `protobuf:"varint,5,opt,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"`
 	// Whether the viewer mutes the user.
 	Muting bool `protobuf:"varint,6,opt,name=muting,proto3" json:"muting,omitempty"`

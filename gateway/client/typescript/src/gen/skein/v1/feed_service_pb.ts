@@ -1237,6 +1237,7 @@ export enum AbsenceReason {
 
   /**
    * The reader blocks the owner, or the owner blocks the reader. No follow holds between the two then, so NOT_FOLLOWED is given as well.
+   * Not given to a caller that is bound to a user.
    *
    * @generated from enum value: ABSENCE_REASON_BLOCKED = 6;
    */

@@ -326,7 +326,7 @@ export type Relationship = Message<"skein.v1.Relationship"> & {
   blocking: boolean;
 
   /**
-   * Whether the user blocks the viewer.
+   * Whether the user blocks the viewer. Always false for a caller that is bound to a user.
    *
    * @generated from field: bool blocked_by = 5;
    */
