@@ -191,6 +191,9 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	if err != nil {
 		return r, fmt.Errorf("scrub the archive: %w", err)
 	}
+	if places := s.staying.String(); places != "" {
+		r.Left = append(r.Left, "the id stays where an event contains it as a part of another text: "+places)
+	}
 	// An interrupted scrub or seal may have left segments that still have the id, and that the archive no longer names.
 	if err := o.Archive.Sweep(ctx); err != nil {
 		return r, fmt.Errorf("sweep the archive: %w", err)

@@ -28,7 +28,7 @@ func smallSettings() all.Settings {
 }
 
 // scrubbed returns envelopes as the archive has them after a user was erased.
-func scrubbed(envs []*events.Envelope, s scrubber) (out []*events.Envelope) {
+func scrubbed(envs []*events.Envelope, s *scrubber) (out []*events.Envelope) {
 	for _, env := range envs {
 		e := *env
 		e.Events, e.Rejects, e.Kinds = nil, nil, 0
@@ -191,3 +191,34 @@ func TestScrubbedWorldFoldsAlike(t *testing.T) {
 type seedOf uint64
 
 func (s seedOf) String() string { return fmt.Sprint("seed ", uint64(s)) }
+
+// The report names every place in which a scrubbed event still contains the id, and no place in which none does.
+func TestScrubberNamesTextsThatStay(t *testing.T) {
+	const user = "zoe-to-be-erased"
+	all := "names of import sources, item ids, ids of boards or pins, titles of boards of others, attributes of pins of others"
+	for name, c := range map[string]struct {
+		event events.Event
+		want  string
+	}{
+		"an event of others without the id": {events.Event{User: "ann", Peer: "bob", Item: "film", Title: "Films"}, ""},
+		"the id as a user":                  {events.Event{User: user, Peer: "bob"}, ""},
+		"a title of the user, which is emptied": {events.Event{
+			User: user, Title: "of " + user, Items: []string{user}, Attributes: []byte(user),
+		}, ""},
+		"an import source":  {events.Event{User: "ann", Source: "export-of-" + user}, "names of import sources"},
+		"an item":           {events.Event{User: "ann", Item: user + "/film"}, "item ids"},
+		"a pin of the user": {events.Event{User: user, Pin: user + "-1"}, "ids of boards or pins"},
+		"a later event":     {events.Event{User: "ann", Item: user, Seq: 11}, ""},
+		"everything at a time": {events.Event{
+			User: "ann", Source: user, Item: user, Board: user, Title: user, Attributes: []byte(user),
+		}, all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScrubber(events.LogID{}, user, 10, 0)
+			s.event(&c.event)
+			if got := s.staying.String(); got != c.want {
+				t.Errorf("expected %q, got %q", c.want, got)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package operation
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -192,6 +193,42 @@ func (m *Manager) List(k Kind, before string, n int) (found []Info, more bool) {
 		found = append(found, e.info())
 	}
 	return found, false
+}
+
+// removedText stands in place of a report or an error that [Manager.RemoveTexts] has removed.
+const removedText = "removed, because it may have named a user who was erased since"
+
+// RemoveTexts removes the reports and errors of all operations that have ended, except erasures, whose texts name no user. A report lists
+// rows, and rows name users in many forms, so RemoveTexts does not look for the one who was erased. If the file of an operation cannot be
+// written, RemoveTexts goes on with the others, and a later call tries that one again.
+func (m *Manager) RemoveTexts() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var errs []error
+	for _, id := range m.order {
+		e := m.entries[id]
+		if e.Kind == Erase || !e.State.Ended() || e.Report == "" && e.Error == "" {
+			continue
+		}
+
+		// The file is written before the entry changes, so that the next call finds an entry whose file still has the texts.
+		without := e.record
+		for _, text := range []*string{&without.Report, &without.Error} {
+			if *text != "" {
+				*text = removedText
+			}
+		}
+		if without.Report == e.Report && without.Error == e.Error {
+			continue
+		}
+		if err := m.folder.write(&without); err != nil {
+			errs = append(errs, fmt.Errorf("operation: remove the texts of %s: %w", id, err))
+			continue
+		}
+		e.record = without
+		e.tell()
+	}
+	return errors.Join(errs...)
 }
 
 // UnderWay returns the operations that have not ended, the oldest first.

@@ -465,3 +465,45 @@ func TestDamagedFiles(t *testing.T) {
 
 // pass lets time go by, in a bubble of synctest.
 func pass(d time.Duration) { <-time.After(d) }
+
+// After a user was erased, no file of an operation has what its report or its error said, in this process and in the next one.
+func TestRemovedTextsAreInNoFile(t *testing.T) {
+	dir := t.TempDir()
+	m := open(t, dir)
+	stop := run(t, m)
+	const user = "zoe-to-be-erased"
+	text := func(report string, err error) Func {
+		return func(context.Context, *replay.Progress) (string, error) { return report, err }
+	}
+	differs := wait(t, m, do(t, m, Verify, "graph", text("the row of "+user+" differs", errors.New(user+" differs"))).ID)
+	silent := wait(t, m, do(t, m, Verify, "seen", text("", nil)).ID)
+	erased := wait(t, m, do(t, m, Erase, "", text("deleted at sequence 7", nil)).ID)
+
+	for range 2 { // a second erasure changes nothing more
+		if err := m.RemoveTexts(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	stop()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) != 3 {
+		t.Fatalf("expected three files, got %v, %v", files, err)
+	}
+	for _, file := range files {
+		if data, err := os.ReadFile(file); err != nil || strings.Contains(string(data), user) {
+			t.Errorf("%s still names the user: %v\n%s", file, err, data)
+		}
+	}
+	differs.Report, differs.Error = removedText, removedText
+	restarted := open(t, dir)
+	for _, want := range []Info{differs, silent, erased} {
+		got, err := restarted.Get(want.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", want.ID, diff)
+		}
+	}
+}

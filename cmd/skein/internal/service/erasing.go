@@ -64,6 +64,9 @@ func (a *Service) buildErased(ctx context.Context) error {
 				lines = append(lines, "no snapshot of them was taken: "+failed.Error())
 			}
 		}
+		if err == nil {
+			err = a.Operations.RemoveTexts()
+		}
 		return strings.Join(lines, "\n"), err
 	})
 	id, another := i.ID, false

@@ -95,6 +95,9 @@ func (a *Service) prepareErasure(req operator.OperationRequest) (operation.Func,
 		if damaged, _ := filepath.Glob(filepath.Join(a.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
 			r.Left = append(r.Left, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
 		}
+		if err == nil {
+			err = a.Operations.RemoveTexts()
+		}
 		if err != nil {
 			return "", err
 		}
