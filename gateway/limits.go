@@ -48,8 +48,8 @@ type Limits struct {
 	// Watches is how many streams of events may be under way together. Each that falls behind reads the log for itself, with
 	// some 20 MiB. Default 32.
 	Watches int
-	// FeedWatches is how many feeds may be watched together, with some 20 KB each and 4 bytes for each owner that its reader follows.
-	// Default 10 000.
+	// FeedWatches is how many feeds may be watched together. Each takes some 20 KB, and 4 bytes for each owner that its reader follows;
+	// with what the garbage collector leaves behind, reckon with 32 KiB of memory. Default 10 000.
 	FeedWatches int
 	// Followees is how many users one may follow, explicitly and implicitly together. Default 10 000; negative: no
 	// limit. Backfills are history and not limited.
@@ -93,9 +93,10 @@ func (l Limits) budgets() admission.Limits {
 	return admission.Limits{
 		Calls: l.InFlight, ExpensiveReads: l.ExpensiveReads, CallerInFlight: l.CallerInFlight, Bytes: l.RequestBytes, Body: l.BodyBytes,
 		ShedAfter: l.ShedAfter,
-		Streams: map[string]int{
-			healthv1connect.HealthWatchProcedure: healthStreams, connectv1.EventServiceWatchProcedure: l.Watches,
-			connectv1.FeedServiceWatchFeedProcedure: l.FeedWatches,
+		Streams: map[string]admission.StreamLimit{
+			healthv1connect.HealthWatchProcedure:    {Streams: healthStreams},
+			connectv1.EventServiceWatchProcedure:    {Streams: l.Watches},
+			connectv1.FeedServiceWatchFeedProcedure: {Streams: l.FeedWatches, Flag: "--memory"},
 		},
 	}
 }

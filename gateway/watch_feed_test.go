@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -210,6 +211,10 @@ func TestWatchFeedThatIsRefused(t *testing.T) {
 	more := w.watchFeed(&skeinv1.WatchFeedRequest{ReaderId: "ann"})
 	more.Receive()
 	wantError(t, more.Err(), connect.CodeResourceExhausted, "OVERLOADED", "")
+	limit := "the service allows 1 streams of skein.v1.FeedService/WatchFeed at a time (set by --memory)"
+	if !strings.Contains(more.Err().Error(), limit) {
+		t.Errorf("expected an error that contains %q, got %v", limit, more.Err())
+	}
 }
 
 func TestWatchFeedOfCallers(t *testing.T) {

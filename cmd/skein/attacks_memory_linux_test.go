@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -55,6 +54,7 @@ func TestAttacksFitIntoMemory(t *testing.T) {
 		{"answers that are not read", a.unreadAnswers},
 		{"long heads", a.longHeads},
 		{"HTTP/2: streams of health", a.healthStreams},
+		{"HTTP/2: streams of feeds, and pins for them", func(ctx context.Context) { a.feedStreams(ctx, 2000) }},
 		{"HTTP/2: long answers that are not read", a.closedWindows},
 		{"HTTP/2: calls that are cancelled at once", a.rapidResets},
 		{"HTTP/2: a head without an end", a.continuations},
@@ -243,6 +243,70 @@ func (a *attacker) healthStreams(ctx context.Context) {
 	}
 }
 
+// feedStreams opens streams of WatchFeed, more than the service admits, and has every one that is open count its feed again, some times.
+// The streams stay open until the test ends.
+func (a *attacker) feedStreams(ctx context.Context, streams int) {
+	const owners, perConnection = 20, 240
+	for first := 0; first < streams; first += 500 {
+		var follows []*skeinv1.Event
+		for i := first; i < min(first+500, streams); i++ {
+			follows = append(follows, &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
+				UserId: fmt.Sprint("reader", i), TargetUserId: fmt.Sprint("owner", i%owners),
+			}}})
+		}
+		a.publish(ctx, follows)
+	}
+
+	head := http2Head(connectv1.FeedServiceWatchFeedProcedure, "application/connect+proto")
+	for first := 0; first < streams; first += perConnection {
+		f := a.http2Client(ctx)
+		if f == nil || f.WriteWindowUpdate(0, 1<<30) != nil {
+			a.t.Error("a connection is refused")
+			return
+		}
+		for i := first; i < min(first+perConnection, streams); i++ {
+			request, err := proto.Marshal(&skeinv1.WatchFeedRequest{ReaderId: fmt.Sprint("reader", i)})
+			if err != nil {
+				a.t.Error(err)
+				return
+			}
+			stream := uint32(2*(i-first) + 1)
+			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true})
+			if err == nil {
+				err = f.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(request))}, request...))
+			}
+			if err != nil {
+				a.t.Error(err)
+				return
+			}
+		}
+	}
+	// Those beyond are refused by this budget, or before by that of all requests for streams.
+	admitted := fmt.Sprint(feedWatches(leastMemory))
+	a.awaitMetric(ctx, `skein_budget_used{of="streams of skein.v1.FeedService/WatchFeed"} `+admitted)
+	a.awaitMetric(ctx, `skein_budget_used{of="requests for streams"} `+admitted)
+
+	for round := range 10 {
+		var pins []*skeinv1.Event
+		for owner := range owners {
+			pins = append(pins, &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+				Pin: &skeinv1.Pin{OwnerId: fmt.Sprint("owner", owner), PinId: fmt.Sprint("pin", round)}, ItemId: fmt.Sprint("item", round),
+			}}})
+		}
+		a.publish(ctx, pins)
+	}
+	a.worked(ctx)
+}
+
+func (a *attacker) publish(ctx context.Context, evs []*skeinv1.Event) {
+	body, err := proto.Marshal(&skeinv1.PublishRequest{Events: evs, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE})
+	if err != nil {
+		a.t.Error(err)
+		return
+	}
+	a.post(ctx, connectv1.EventServicePublishProcedure, "", body)
+}
+
 func (a *attacker) closedWindows(ctx context.Context) {
 	head := http2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
 	body, err := proto.Marshal(&skeinv1.ListFollowersRequest{UserId: "bob", PageSize: 1000})
@@ -263,7 +327,10 @@ func (a *attacker) closedWindows(ctx context.Context) {
 }
 
 // worked waits until the service works on no call: all that came are refused, or wait for their client.
-func (a *attacker) worked(ctx context.Context) {
+func (a *attacker) worked(ctx context.Context) { a.awaitMetric(ctx, `skein_budget_used{of="reads"} 0`) }
+
+// awaitMetric waits until a line is among the metrics of the service.
+func (a *attacker) awaitMetric(ctx context.Context, line string) {
 	if err := eventually(ctx, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.addr+"/metrics", http.NoBody)
 		if err != nil {
@@ -275,8 +342,8 @@ func (a *attacker) worked(ctx context.Context) {
 		}
 		defer res.Body.Close()
 		text, err := io.ReadAll(res.Body)
-		if err == nil && !strings.Contains(string(text), "\nskein_budget_used{of=\"reads\"} 0\n") {
-			err = errors.New("calls are under way")
+		if err == nil && !strings.Contains(string(text), "\n"+line+"\n") {
+			err = fmt.Errorf("the metrics do not have %s", line)
 		}
 		return err
 	}); err != nil {

@@ -92,14 +92,20 @@ func totalMemory(m memorySetting, available int64) (int64, error) {
 
 // Parts of --memory. The rest is for rows that are being folded, the log's server and the garbage collector.
 const (
-	cachePart   = 4
-	queryPart   = 16
-	ringPart    = 16
-	rebuildPart = 8
-	shadowPart  = 16
-	requestPart = 8
+	cachePart     = 4
+	queryPart     = 16
+	ringPart      = 16
+	rebuildPart   = 8
+	shadowPart    = 16
+	requestPart   = 8
+	feedWatchPart = 8
 	// mostRing is enough for the projections to share the envelopes that are read. This memory is never released.
 	mostRing = 32 << 20
+	// feedWatchBytes is what one stream of WatchFeed is counted as, however quiet it is: a stack of 8 KiB, a buffer of 4 KiB and some 8 KiB
+	// of other objects, for which the garbage collector needs as much again.
+	feedWatchBytes = 32 << 10
+	// mostFeedWatches bounds the streams of WatchFeed on a machine with much memory.
+	mostFeedWatches = 10_000
 	// notHeap is the least memory of a process that Go does not count: its program, and pages of files.
 	notHeap = 64 << 20
 )
@@ -127,6 +133,11 @@ func planMemory(total int64, static bool, cache, queries, rebuildMemory memorySe
 		p.Limit -= p.Cache
 	}
 	return p, nil
+}
+
+// feedWatches returns how many streams of WatchFeed the process may serve with a total of memory.
+func feedWatches(total int64) int {
+	return int(min(mostFeedWatches, total/feedWatchPart/feedWatchBytes))
 }
 
 // availableMemory returns the memory that the process may use, in bytes: that of the machine, or the limit of its cgroup (version 1 or 2)

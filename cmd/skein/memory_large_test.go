@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -58,6 +59,29 @@ func TestMemoryHolds(t *testing.T) {
 			s.gives(t, c.after)
 			phase("another import", "import", "follows", file, "--restart", "--source", "again")
 		})
+	}
+}
+
+// TestFeedStreamsFitIntoMemory demands that a process stays within the least --memory with as many streams of WatchFeed as it admits, idle
+// and while pins are published that each of them counts, and that it still answers. 9500 such streams once took 554 MB.
+func TestFeedStreamsFitIntoMemory(t *testing.T) {
+	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "256MiB", "--log-level", "warn"}}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.kill()
+	a := &attacker{t: t, addr: s.addr}
+	s.forgetPeak(t)
+
+	a.feedStreams(t.Context(), 9500)
+
+	peak := s.resident(t, "VmHWM")
+	t.Logf("%d streams: at most %d MiB, now %d MiB", feedWatches(leastMemory), peak>>20, s.resident(t, "VmRSS")>>20)
+	if peak > leastMemory/10*11 {
+		t.Errorf("%d MiB were resident", peak>>20)
+	}
+	if got := s.answered(t, "query", "check", "reader1", "owner1"); !strings.Contains(got, "explicit") {
+		t.Errorf("a caller is answered %s", got)
 	}
 }
 

@@ -56,6 +56,22 @@ func TestMemoryIsSharedOut(t *testing.T) {
 	}
 }
 
+// TestFeedWatchesFitIntoMemory: the number of streams of WatchFeed follows from --memory.
+func TestFeedWatchesFitIntoMemory(t *testing.T) {
+	for _, c := range []struct {
+		memory int64
+		want   int
+	}{
+		{leastMemory, 1024},
+		{mostAuto, 4096},
+		{16 << 30, 10_000},
+	} {
+		if got := feedWatches(c.memory); got != c.want {
+			t.Errorf("with %d bytes: expected %d streams, got %d", c.memory, c.want, got)
+		}
+	}
+}
+
 func TestMemoryThatDoesNotFit(t *testing.T) {
 	for _, text := range []string{"", "0%", "101%", "x%", "NaN%", "-1", "1TB"} {
 		if err := new(memorySetting).UnmarshalText([]byte(text)); err == nil {

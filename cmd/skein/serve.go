@@ -248,7 +248,7 @@ func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 			Connections: c.MaxConnections, ShedAfter: cmp.Or(c.ShedAfter, -1),
 			CallerRate: c.CallerRate, CallerBurst: c.CallerBurst, CallerInFlight: c.CallerInFlight,
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
-			RequestBytes: int(memory.Requests),
+			RequestBytes: int(memory.Requests), FeedWatches: feedWatches(total),
 		},
 		Log: c.Config(filepath.Join(c.Data, service.LogDir)),
 	}

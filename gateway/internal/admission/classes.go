@@ -17,8 +17,16 @@ type Limits struct {
 	Bytes, Body int
 	// ShedAfter is how long calls may wait for a processor; negative means any time.
 	ShedAfter time.Duration
-	// Streams is how many streams of some methods may be under way, by procedure. Of each other method it is defaultStreams.
-	Streams map[string]int
+	// Streams bounds the streams of some methods, by procedure. Of each other method defaultStreams may be under way.
+	Streams map[string]StreamLimit
+}
+
+// StreamLimit bounds the streams of one method.
+type StreamLimit struct {
+	// Streams is how many may be under way.
+	Streams int
+	// Flag names the flag by which an operator changes this limit, for errors; empty means that there is none.
+	Flag string
 }
 
 // Limits that no configuration sets.
@@ -64,7 +72,7 @@ type Budgets struct {
 	// Processors has the budgets of reads, writes and streams refuse a part while calls wait long for a processor.
 	Processors *Processors
 	// streamLimits are the limits of some streams, by procedure.
-	streamLimits map[string]int
+	streamLimits map[string]StreamLimit
 	all          []*Budget
 }
 
@@ -75,8 +83,8 @@ func NewBudgets(l Limits) Budgets {
 	requests := min(4*calls, max(operatorCalls, bytes/bytesPerRequest))
 	// All streams fit: those of methods with a limit of their own, and those of up to 32 other methods.
 	streamRequests := int64(32 * defaultStreams)
-	for _, n := range l.Streams {
-		streamRequests += int64(n)
+	for _, limit := range l.Streams {
+		streamRequests += int64(limit.Streams)
 	}
 	// The largest body must always fit.
 	bytesOfCaller := min(bytes, max(bytes/callerDivisor, HeldPerByte*int64(l.Body)))
@@ -115,11 +123,11 @@ func (b *Budgets) NewStream(procedure string, shed bool) *Budget {
 		return budget
 	}
 
-	limit := defaultStreams
-	if n, ok := b.streamLimits[procedure]; ok {
-		limit = n
+	limit, ok := b.streamLimits[procedure]
+	if !ok {
+		limit.Streams = defaultStreams
 	}
-	class := Class{Name: "streams of " + strings.TrimPrefix(procedure, "/"), Limit: int64(limit)}
+	class := Class{Name: "streams of " + strings.TrimPrefix(procedure, "/"), Limit: int64(limit.Streams), Flag: limit.Flag}
 	if shed {
 		class.Processors = b.Processors
 	}
