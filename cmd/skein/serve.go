@@ -43,7 +43,7 @@ type serveCmd struct {
 	BlockCacheBytes memorySetting  `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
 	QueryCacheBytes memorySetting  `help:"Memory for follows, outboxes and inboxes: the same, or auto: 1/16; 0 means none." default:"auto"`
 	FolloweeCap     int            `help:"How many users one may follow; -1 means no limit. Imported history is not limited." default:"10000"`
-	MaxConnections  int            `help:"Connections that may be open together, and half as many from one address." default:"10000"`
+	MaxConnections  int            `help:"Connections that may be open, half from one address; 0 means 10000, or what open files allow." default:"0"`
 	ShedAfter       time.Duration  `help:"Refuse a part of the calls while calls wait longer than this for a processor; 0 disables it." default:"500ms"`
 	CallerRate      float64        `help:"Calls that each caller may make a second, over time; 0 means any number." default:"0"`
 	CallerBurst     int            `help:"Calls that a caller who was silent may make at once; 0 means those of a second." default:"0"`
@@ -88,8 +88,8 @@ func (c *serveCmd) checkLimits() error {
 	if c.CallerRate < 0 || c.CallerBurst < 0 || c.CallerInFlight < 0 {
 		return command.Usagef("--caller-rate, --caller-burst and --caller-in-flight must not be negative")
 	}
-	if c.MaxConnections < 1 || c.ShedAfter < 0 {
-		return command.Usagef("--max-connections must be at least 1, --shed-after not negative")
+	if c.MaxConnections < 0 || c.ShedAfter < 0 {
+		return command.Usagef("--max-connections and --shed-after must not be negative")
 	}
 	return nil
 }
@@ -170,6 +170,10 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	}
 	service.RaiseProcs()
 	debug.SetMemoryLimit(min(o.Memory.Limit, debug.SetMemoryLimit(-1))) // GOMEMLIMIT may set a lower limit
+	o.Abandon = func(err error) {
+		logger.Error("this process ends at once", "error", err)
+		os.Exit(exitFailed)
+	}
 	a, err := service.OpenOn(ctx, l, o)
 	if err != nil {
 		return errors.Join(err, l.Close(), closePprof(o.Pprof))
@@ -241,11 +245,20 @@ func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 	if err != nil {
 		return service.Options{}, err
 	}
+	files := openFileLimit()
+	connections, err := connectionLimit(c.MaxConnections, files)
+	if err != nil {
+		return service.Options{}, err
+	}
+	if c.MaxConnections == 0 && connections < defaultConnections {
+		logger.Warn("this process may open few files, so it takes fewer connections: raise the limit of open files (ulimit -n)",
+			"open-files", files, "connections", connections, "connections-otherwise", defaultConnections)
+	}
 	o := service.Options{
 		Dir: c.Data, Memory: memory, Logger: logger, Version: version().Version,
 		DiskReserve: int64(c.DiskReserve),
 		Limits: gateway.Limits{
-			Connections: c.MaxConnections, ShedAfter: cmp.Or(c.ShedAfter, -1),
+			Connections: connections, ShedAfter: cmp.Or(c.ShedAfter, -1),
 			CallerRate: c.CallerRate, CallerBurst: c.CallerBurst, CallerInFlight: c.CallerInFlight,
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
 			RequestBytes: int(memory.Requests), FeedWatches: feedWatches(total),

@@ -64,6 +64,9 @@ type Options struct {
 	Pprof net.Listener
 	// Node makes the process a node of a cluster; nil means that it holds all partitions.
 	Node *node.Config
+	// Abandon ends the process at once, without closing anything. It is called from a goroutine of the service when the process must not
+	// write to its data directory any more ([ErrDirReplaced]), from the opening to the end of closing. Nil means that nothing is done.
+	Abandon func(err error)
 	// OfferedOperations returns the kinds of operations that the process offers; nil means all of them.
 	OfferedOperations func(*Service) OfferedOperations
 }
@@ -84,6 +87,7 @@ type Access struct {
 //	 ↑            ↑
 //	publisher ← gateway ← clients
 type Service struct {
+	lock      *dirLock
 	log       *eventlog.Log
 	cache     *store.Cache
 	hub       *eventlog.Hub
@@ -117,6 +121,12 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 			err = errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 		}
 	}()
+	if a.lock, err = lockDir(o.Dir); err != nil {
+		return nil, err
+	}
+	if o.Abandon != nil {
+		a.lock.watch(o.Abandon)
+	}
 	if o.Log.Existing, err = archived(ctx, o.Maintenance.Archive); err != nil {
 		return nil, err
 	}
@@ -336,10 +346,14 @@ func (s subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelop
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
 // Close closes the parts of the service, in the reverse order of their opening. It joins their errors.
-func (a *Service) Close(ctx context.Context) error {
+func (a *Service) Close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, CloseTimeout)
 	defer cancel()
 	var errs []error
+	if a.lock != nil {
+		// Everything that is closed below may write before it ends.
+		defer func() { err = errors.Join(err, a.lock.release()) }()
+	}
 	if a.publisher != nil {
 		errs = append(errs, a.publisher.Close(ctx))
 	}

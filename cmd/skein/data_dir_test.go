@@ -1,0 +1,63 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestStoppingProcessLeavesReplacedDirectoryAlone: a process that is still stopping ends at once when its data directory is removed and
+// another process has created it again. Before, it went on, and created files by name among those of the other process.
+func TestStoppingProcessLeavesReplacedDirectoryAlone(t *testing.T) {
+	t.Parallel()
+	stopping := &server{t: t, dir: t.TempDir(), flags: []string{"--drain-delay", "1h"}}
+	if err := stopping.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer stopping.kill()
+	if err := stopping.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+
+	data := filepath.Join(stopping.dir, "data")
+	if err := os.Rename(data, data+"-removed"); err != nil { // removing the files one by one would race with the process
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	next := &server{t: t, dir: t.TempDir()}
+	if err := os.Symlink(data, filepath.Join(next.dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer next.kill()
+
+	_ = stopping.cmd.Wait() // the exit code says less than the log
+	if code := stopping.cmd.ProcessState.ExitCode(); code != exitFailed {
+		t.Errorf("expected the exit code %d, got %d", exitFailed, code)
+	}
+	text, err := os.ReadFile(filepath.Join(stopping.dir, "server.log"))
+	if err != nil || !strings.Contains(string(text), "the data directory was removed or replaced while this process had it open") {
+		t.Errorf("the log does not say why the process ended: %v\n%s", err, text)
+	}
+	mustSkein(t, next, "skein", `{"userFollowed":{"userId":"ann","targetUserId":"bob"}}`+"\n", "publish", "--visible")
+
+	// Nobody else gets the directory meanwhile.
+	third := &server{t: t, dir: t.TempDir()}
+	if err := os.Symlink(data, filepath.Join(third.dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	if err := third.launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_ = third.cmd.Wait()
+	text, err = os.ReadFile(filepath.Join(third.dir, "server.log"))
+	if err != nil || !strings.Contains(string(text), "is open in another process: stop it, or choose another directory") {
+		t.Errorf("a third process is not refused: %v\n%s", err, text)
+	}
+}
