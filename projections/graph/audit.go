@@ -33,14 +33,14 @@ func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board st
 // InList reports whether a list has a row for an entry, by one or two point reads: without merging lists, and without asking what
 // the list is derived from, where it is kept. Of lists that are merged from others it is an error to ask.
 func (q *Queries) InList(l List, e Entry) (bool, error) {
-	key := q.key()
+	key := q.keyBuffer()
 	switch l.Kind {
 	case FollowingExplicit:
-		u, err := readUser(q.r, projections.AppendKey(key, tagUserCounts, l.User))
+		u, err := readUserCounts(q.reader, projections.AppendKey(key, tagUserCounts, l.User))
 		if err != nil {
 			return false, err
 		}
-		if u.kept == 0 {
+		if u.followingStored == 0 {
 			f, err := q.User(l.User, e.User)
 			return f == Follow{Explicit, e.Since}, err
 		}
@@ -56,12 +56,12 @@ func (q *Queries) InList(l List, e Entry) (bool, error) {
 	case ExcludedBoards:
 		key = boardListKey(key, tagExcludedBoards, l.User, e.Since, e.User, e.Board)
 	case BoardFollowersExplicit:
-		key = ofBoardKey(key, tagBoardFollowers, l.User, l.Board, e.Since, e.User)
+		key = boardFollowerListKey(key, tagBoardFollowers, l.User, l.Board, e.Since, e.User)
 	case BoardExcluders:
-		key = ofBoardKey(key, tagBoardExcluders, l.User, l.Board, e.Since, e.User)
+		key = boardFollowerListKey(key, tagBoardExcluders, l.User, l.Board, e.Since, e.User)
 	default:
 		return false, fmt.Errorf("graph: the list of kind %d is no list of rows", l.Kind)
 	}
-	_, ok, err := q.r.Get(key)
+	_, ok, err := q.reader.Get(key)
 	return ok, err
 }

@@ -12,7 +12,7 @@ import (
 // answers as those of [Query].
 func CachedQuery(v *projections.View) *Queries {
 	q := Query(v)
-	if s := cacheOf(v.QueryCache()); s != nil {
+	if s := relationsCacheOf(v.QueryCache()); s != nil {
 		q.cache, q.version = s, v.Version()
 	}
 	return q
@@ -26,7 +26,7 @@ type Keeper interface {
 }
 
 // cacheOf returns what is kept of relations; nil means nothing.
-func cacheOf(h projections.QueryCache) *cacheSet {
+func relationsCacheOf(h projections.QueryCache) *cacheSet {
 	if k, ok := h.(Keeper); ok {
 		h = k.Relations()
 	}
@@ -42,7 +42,7 @@ const (
 	maxCachedEdges = 1 << 14
 	// rowsAMiss is how many rows may be read to make an entry for every question that it would have answered: as long as
 	// there were fewer, to continue reading single rows costs less.
-	rowsAMiss = 16
+	rowsPerMiss = 16
 )
 
 // cachedEdges returns what the edges of a user say; nil means it must be read. As many questions are asked about the user.
@@ -55,18 +55,18 @@ func (q *Queries) cachedEdges(user string, questions int) *cacheEntry {
 	if !ok {
 		return nil
 	}
-	is := func(e *cacheEntry) bool { return e.is(&id) }
+	is := func(e *cacheEntry) bool { return e.belongsTo(&id) }
 	e, answers := s.Find(id.hash, q.version, is)
-	hit := answers && !e.bypass
+	hit := answers && !e.tooLarge
 	s.Count(id.hash, questions, hit)
 	switch {
 	case hit:
 		return e
-	case answers || !q.worthIt(&id, user, e, questions):
+	case answers || !q.isWorthCaching(&id, user, e, questions):
 		return nil
 	}
-	e = s.Make(id.hash, q.version, is, func(e *cacheEntry) int64 { return q.readEntry(e, &id, user) })
-	if e == nil || e.bypass {
+	e = s.Make(id.hash, q.version, is, func(e *cacheEntry) int64 { return q.fillCacheEntry(e, &id, user) })
+	if e == nil || e.tooLarge {
 		return nil
 	}
 	return e
@@ -88,9 +88,9 @@ func (q *Queries) cachedEdge(a, b string) (v cacheValue, ok bool) {
 // worthIt reports whether to make an entry for a user who has none, or one that no longer answers. It reports false
 // before the second call, and until single rows have cost about as much to read as the entry would: a walk over many users
 // keeps nothing, and a large user who changes all the time costs not much more than without.
-func (q *Queries) worthIt(id *cacheID, user string, last *cacheEntry, questions int) bool {
+func (q *Queries) isWorthCaching(id *cacheID, user string, last *cacheEntry, questions int) bool {
 	if last != nil {
-		return int(last.missed.Add(uint32(questions)))*rowsAMiss >= last.edges()
+		return int(last.unanswered.Add(uint32(questions)))*rowsPerMiss >= last.edgeEstimate()
 	}
 	before := q.cache.Asked(id.hash, questions)
 	if before == 0 {
@@ -98,25 +98,25 @@ func (q *Queries) worthIt(id *cacheID, user string, last *cacheEntry, questions 
 	}
 	c, err := q.UserCounts(user)
 	missed := before + questions
-	return err == nil && (missed >= querycache.MaxAsked || int64(missed*rowsAMiss) >= c.Following+c.FollowingImplicit)
+	return err == nil && (missed >= querycache.MaxAsked || int64(missed*rowsPerMiss) >= c.Following+c.FollowingImplicit)
 }
 
 // readEntry reads the edges of a user into an entry, and returns its bytes. It has none of them if they are too many, or if one of them
 // cannot be read: then the caller that asks about that one gets the error.
-func (q *Queries) readEntry(e *cacheEntry, id *cacheID, user string) int64 {
-	if edges, err := q.readEdges(user); err == nil {
+func (q *Queries) fillCacheEntry(e *cacheEntry, id *cacheID, user string) int64 {
+	if edges, err := q.readCacheEdges(user); err == nil {
 		e.fill(id, edges)
 	} else {
 		e.fill(id, nil)
-		e.bypass = true
+		e.tooLarge = true
 	}
-	return e.bytes()
+	return e.sizeBytes()
 }
 
 // readEdges reads the edges of a user.
-func (q *Queries) readEdges(user string) (edges []cacheEdge, err error) {
+func (q *Queries) readCacheEdges(user string) (edges []cacheEdge, err error) {
 	prefix := projections.AppendKey(nil, tagEdge, user)
-	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for rows := 0; it.Next(); rows++ {
 		if rows == maxCachedEdges {
@@ -127,7 +127,7 @@ func (q *Queries) readEdges(user string) (edges []cacheEdge, err error) {
 			return nil, err
 		}
 		var e edge
-		if err := e.decode(it.Value()); err != nil {
+		if err := e.decodeRow(it.Value()); err != nil {
 			return nil, err
 		}
 		id, named := cacheIDOf(text, q.cache.Seed)

@@ -30,7 +30,7 @@ const (
 
 // cacheValueOf packs what an edge says. It is not ok where there is no room for the time.
 func cacheValueOf(e *edge) (v cacheValue, ok bool) {
-	f := e.follows()
+	f := e.currentFollow()
 	switch f.Kind {
 	case Explicit:
 		v = cachedExplicit
@@ -41,11 +41,11 @@ func cacheValueOf(e *edge) (v cacheValue, ok bool) {
 		is  bool
 		bit cacheValue
 	}{
-		{e.boards, cachedBoards},
+		{e.hasBoards, cachedBoards},
 		{e.block.holds(), cachedBlocking},
 		{e.blockedBy.holds(), cachedBlockedBy},
 		{e.mute.holds(), cachedMuting},
-		{e.repins.holds(), cachedHidingRepins},
+		{e.hideRepins.holds(), cachedHidingRepins},
 	} {
 		if b.is {
 			v |= b.bit
@@ -69,25 +69,25 @@ func (v cacheValue) follow() Follow {
 // cacheEntry is what all edges of one user say, as the views of one version show it. An edge that says nothing is not in it. With
 // what the cache adds it takes one line of memory.
 type cacheEntry struct {
-	num uint64
+	userNumber uint64
 	// nums are the edges to users whose ids are numbers: open addressing, value 0: free. One at least is.
-	nums []cacheSlot
+	numberSlots []cacheNumberSlot
 	// rest is nil where all ids are numbers, the user's own too.
-	rest *cacheTexts
+	texts *cacheTexts
 	// missed counts the questions since it cannot answer any more. All else does not change.
-	missed atomic.Uint32
+	unanswered atomic.Uint32
 	// bypass says that the user has more edges than fit, and that the entry has none of them.
-	bypass bool
+	tooLarge bool
 }
 
-type cacheSlot struct {
-	id    uint64
-	value cacheValue
+type cacheNumberSlot struct {
+	number uint64
+	value  cacheValue
 }
 
 type cacheTexts struct {
-	text  string
-	slots []cacheTextSlot
+	userText string
+	slots    []cacheTextSlot
 }
 
 type cacheTextSlot struct {
@@ -97,11 +97,11 @@ type cacheTextSlot struct {
 }
 
 // is reports whether the entry is that of a user.
-func (e *cacheEntry) is(id *cacheID) bool {
-	if e.rest == nil {
-		return id.text == "" && e.num == id.num
+func (e *cacheEntry) belongsTo(id *cacheID) bool {
+	if e.texts == nil {
+		return id.text == "" && e.userNumber == id.number
 	}
-	return e.rest.text == id.text && e.num == id.num
+	return e.texts.userText == id.text && e.userNumber == id.number
 }
 
 // find returns what the edge to a user says.
@@ -109,13 +109,13 @@ func (e *cacheEntry) find(id *cacheID) cacheValue {
 	if id.text != "" {
 		return e.findText(id)
 	}
-	n := uint64(len(e.nums))
+	n := uint64(len(e.numberSlots))
 	if n == 0 {
 		return 0
 	}
 	for i, _ := bits.Mul64(id.hash, n); ; {
-		s := &e.nums[i]
-		if s.id == id.num || s.value == 0 {
+		s := &e.numberSlots[i]
+		if s.number == id.number || s.value == 0 {
 			return s.value
 		}
 		if i++; i == n {
@@ -125,12 +125,12 @@ func (e *cacheEntry) find(id *cacheID) cacheValue {
 }
 
 func (e *cacheEntry) findText(id *cacheID) cacheValue {
-	if e.rest == nil || len(e.rest.slots) == 0 {
+	if e.texts == nil || len(e.texts.slots) == 0 {
 		return 0
 	}
-	n := uint64(len(e.rest.slots))
+	n := uint64(len(e.texts.slots))
 	for i, _ := bits.Mul64(id.hash, n); ; {
-		s := &e.rest.slots[i]
+		s := &e.texts.slots[i]
 		if s.value == 0 || s.hash == id.hash && s.id == id.text {
 			return s.value
 		}
@@ -148,7 +148,7 @@ type cacheEdge struct {
 
 // fill packs the edges of a user into an empty entry. No id stands in them twice.
 func (e *cacheEntry) fill(id *cacheID, edges []cacheEdge) {
-	e.num = id.num
+	e.userNumber = id.number
 	texts := 0
 	for i := range edges {
 		if edges[i].id.text != "" {
@@ -156,59 +156,59 @@ func (e *cacheEntry) fill(id *cacheID, edges []cacheEdge) {
 		}
 	}
 	if texts > 0 || id.text != "" {
-		e.rest = &cacheTexts{text: id.text}
+		e.texts = &cacheTexts{userText: id.text}
 	}
 	// Three slots of five are taken: a lookup meets a free one soon.
 	if n := len(edges) - texts; n > 0 {
-		e.nums = make([]cacheSlot, n*5/3+1)
+		e.numberSlots = make([]cacheNumberSlot, n*5/3+1)
 	}
 	if texts > 0 {
-		e.rest.slots = make([]cacheTextSlot, texts*5/3+1)
+		e.texts.slots = make([]cacheTextSlot, texts*5/3+1)
 	}
 	for i := range edges {
 		if b := &edges[i]; b.id.text == "" {
-			e.addNumber(b)
+			e.addNumberEdge(b)
 		} else {
-			e.addText(b)
+			e.addTextEdge(b)
 		}
 	}
 }
 
-func (e *cacheEntry) addNumber(b *cacheEdge) {
-	n := uint64(len(e.nums))
+func (e *cacheEntry) addNumberEdge(b *cacheEdge) {
+	n := uint64(len(e.numberSlots))
 	i, _ := bits.Mul64(b.id.hash, n)
-	for e.nums[i].value != 0 {
+	for e.numberSlots[i].value != 0 {
 		if i++; i == n {
 			i = 0
 		}
 	}
-	e.nums[i] = cacheSlot{b.id.num, b.value}
+	e.numberSlots[i] = cacheNumberSlot{b.id.number, b.value}
 }
 
-func (e *cacheEntry) addText(b *cacheEdge) {
-	n := uint64(len(e.rest.slots))
+func (e *cacheEntry) addTextEdge(b *cacheEdge) {
+	n := uint64(len(e.texts.slots))
 	i, _ := bits.Mul64(b.id.hash, n)
-	for e.rest.slots[i].value != 0 {
+	for e.texts.slots[i].value != 0 {
 		if i++; i == n {
 			i = 0
 		}
 	}
-	e.rest.slots[i] = cacheTextSlot{b.id.hash, b.id.text, b.value}
+	e.texts.slots[i] = cacheTextSlot{b.id.hash, b.id.text, b.value}
 }
 
 // Bytes of the parts of an entry.
 const (
-	cacheEntryBytes    = 48
-	cacheTextsBytes    = 40
-	cacheSlotBytes     = 16
-	cacheTextSlotBytes = 32
+	entryBytes    = 48
+	textsBytes    = 40
+	slotBytes     = 16
+	textSlotBytes = 32
 )
 
 // bytes is about what an entry takes in memory, with what the allocator rounds up.
-func (e *cacheEntry) bytes() int64 {
-	n := querycache.EntryBytes + cacheEntryBytes + cacheSlotBytes*len(e.nums)
-	if r := e.rest; r != nil {
-		n += cacheTextsBytes + len(r.text) + cacheTextSlotBytes*len(r.slots)
+func (e *cacheEntry) sizeBytes() int64 {
+	n := querycache.EntryBytes + entryBytes + slotBytes*len(e.numberSlots)
+	if r := e.texts; r != nil {
+		n += textsBytes + len(r.userText) + textSlotBytes*len(r.slots)
 		for i := range r.slots {
 			n += len(r.slots[i].id)
 		}
@@ -217,13 +217,13 @@ func (e *cacheEntry) bytes() int64 {
 }
 
 // edges is about how many rows are read to make the entry again.
-func (e *cacheEntry) edges() int {
-	if e.bypass {
+func (e *cacheEntry) edgeEstimate() int {
+	if e.tooLarge {
 		return 4 * maxCachedEdges // it will hardly be smaller
 	}
-	n := len(e.nums)
-	if e.rest != nil {
-		n += len(e.rest.slots)
+	n := len(e.numberSlots)
+	if e.texts != nil {
+		n += len(e.texts.slots)
 	}
 	return n * 3 / 5
 }

@@ -15,7 +15,7 @@ import (
 // TestNumberOf: an id is a number if and only if it is how the number is written.
 func TestNumberOf(t *testing.T) {
 	check := func(t interface{ Fatalf(string, ...any) }, id string) {
-		n, ok := numberOf(id)
+		n, ok := parseNumber(id)
 		want, err := strconv.ParseUint(id, 10, 64)
 		written := err == nil && len(id) <= maxCacheDigits && strconv.FormatUint(want, 10) == id
 		if ok != written || ok && n != want {
@@ -40,8 +40,8 @@ func TestNumberOf(t *testing.T) {
 
 // TestCacheEntryBytes: an entry, with what the cache adds, takes one line of memory, and is counted as that.
 func TestCacheEntryBytes(t *testing.T) {
-	if size := reflect.TypeFor[cacheEntry]().Size(); size != cacheEntryBytes || size+querycache.EntryBytes != 64 {
-		t.Errorf("%d bytes, %d are counted", size, cacheEntryBytes)
+	if size := reflect.TypeFor[cacheEntry]().Size(); size != entryBytes || size+querycache.EntryBytes != 64 {
+		t.Errorf("%d bytes, %d are counted", size, entryBytes)
 	}
 }
 
@@ -89,19 +89,19 @@ func TestCacheEntry(t *testing.T) {
 func TestCacheValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e edge
-		for _, s := range e.orders() {
+		for _, s := range e.orderFields() {
 			if rapid.Bool().Draw(t, "set") {
 				*s = factOrder(rapid.Uint64Range(1, 1<<60).Draw(t, "factOrder"))
 			}
 		}
-		e.boards = rapid.Bool().Draw(t, "boards")
+		e.hasBoards = rapid.Bool().Draw(t, "boards")
 		v, ok := cacheValueOf(&e)
-		if f := e.follows(); ok != (f.Since <= maxCacheSince) || ok && v.follow() != f {
+		if f := e.currentFollow(); ok != (f.Since <= maxCacheSince) || ok && v.follow() != f {
 			t.Fatalf("%+v: %+v, %v, want %+v", e, v.follow(), ok, f)
 		}
-		if v.has(cachedBoards) != e.boards || v.has(cachedBlocking) != e.block.holds() ||
+		if v.has(cachedBoards) != e.hasBoards || v.has(cachedBlocking) != e.block.holds() ||
 			v.has(cachedBlockedBy) != e.blockedBy.holds() || v.has(cachedMuting) != e.mute.holds() ||
-			v.has(cachedHidingRepins) != e.repins.holds() {
+			v.has(cachedHidingRepins) != e.hideRepins.holds() {
 			t.Fatalf("%+v: %b", e, v)
 		}
 	})

@@ -9,8 +9,8 @@ import (
 // cacheID is an id as the cache compares it: by value, if it is a number, else by its bytes.
 type cacheID struct {
 	// text is the id if it is no number; "": it is num.
-	text string
-	num  uint64
+	text   string
+	number uint64
 	// hash finds the id and never reports that it is the one.
 	hash uint64
 }
@@ -20,8 +20,8 @@ const maxCacheDigits = 19
 
 // cacheIDOf reads an id. The empty one, which is of no user, is not ok.
 func cacheIDOf(id string, seed uint64) (h cacheID, ok bool) {
-	if n, numeric := numberOf(id); numeric {
-		return cacheID{num: n, hash: hashNumber(n, seed)}, true
+	if n, numeric := parseNumber(id); numeric {
+		return cacheID{number: n, hash: hashNumber(n, seed)}, true
 	}
 	return cacheID{text: id, hash: xxh3.HashStringSeed(id, seed)}, id != ""
 }
@@ -35,7 +35,7 @@ func hashNumber(n, seed uint64) uint64 {
 
 // numberOf reads a decimal number of at most [maxCacheDigits] digits without leading zeros: of each number one text, so that
 // numbers are equal if and only if the ids are.
-func numberOf(id string) (n uint64, ok bool) {
+func parseNumber(id string) (n uint64, ok bool) {
 	if len(id) == 0 || len(id) > maxCacheDigits || id[0] == '0' && len(id) > 1 {
 		return 0, false
 	}

@@ -52,12 +52,12 @@ func decodeCounts(row []byte, fields []*int64) error {
 		}
 		v, n := binary.Uvarint(rest)
 		if n <= 0 || v > 1<<62 {
-			return errRow("counts", row)
+			return rowError("counts", row)
 		}
 		*f, rest = int64(v), rest[n:]
 	}
 	if len(rest) != 0 {
-		return errRow("counts", row)
+		return rowError("counts", row)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func readCounts(r projections.Reader, key []byte, fields []*int64) error {
 }
 
 // count adds to some counts of one row. A count below zero is corruption.
-func (t *txn) count(key []byte, fields []*int64, deltas []int64) error {
+func (t *txn) updateCounts(key []byte, fields []*int64, deltas []int64) error {
 	changed := false
 	for _, d := range deltas {
 		changed = changed || d != 0
@@ -79,21 +79,21 @@ func (t *txn) count(key []byte, fields []*int64, deltas []int64) error {
 	if !changed {
 		return nil
 	}
-	if err := readCounts(t.b, key, fields); err != nil {
+	if err := readCounts(t.batch, key, fields); err != nil {
 		return err
 	}
 	if err := addCounts(fields, deltas, key); err != nil {
 		return err
 	}
 	t.value = appendCounts(t.value[:0], fields)
-	t.put(key, t.value)
+	t.setOrDelete(key, t.value)
 	return nil
 }
 
 func addCounts(fields []*int64, deltas []int64, key []byte) error {
 	for i, d := range deltas {
 		if *fields[i] += d; *fields[i] < 0 {
-			return errRow("count below zero", key)
+			return rowError("count below zero", key)
 		}
 	}
 	return nil
@@ -105,14 +105,14 @@ type (
 	boardDelta [3]int64
 )
 
-func (t *txn) countUser(user string, d userDelta) error {
-	var u userRow
+func (t *txn) updateUserCounts(user string, d userDelta) error {
+	var u userCountsRow
 	t.key = projections.AppendKey(t.key[:0], tagUserCounts, user)
-	return t.count(t.key, u.fields(), d[:])
+	return t.updateCounts(t.key, u.fields(), d[:])
 }
 
-func (t *txn) countBoard(owner, board string, d boardDelta) error {
+func (t *txn) updateBoardCounts(owner, board string, d boardDelta) error {
 	var c BoardCounts
 	t.key = projections.AppendKey(t.key[:0], tagBoardCounts, owner, board)
-	return t.count(t.key, c.fields(), d[:])
+	return t.updateCounts(t.key, c.fields(), d[:])
 }

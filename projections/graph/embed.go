@@ -28,16 +28,16 @@ type BoardChange struct {
 
 // Observe sets a function that is called for every change, once its rows are written. It may read and write the batch, but not
 // rows of the graph, and must not call Step. After a crash within an event, it is called again for a part of the changes.
-func (g *Graph) Observe(f func(Change) error) { g.t.observe = f }
+func (g *Graph) Observe(f func(Change) error) { g.txn.observe = f }
 
 // tell tells the observer what became of an edge.
-func (t *txn) tell(h *half, was, is bool) error {
+func (t *txn) notifyObserver(h *edgeEnd, was, is bool) error {
 	if t.observe == nil {
 		return nil
 	}
-	c := Change{Follower: h.a, Owner: h.b, Was: was, Is: is, Gone: h.after == edge{}}
-	for _, change := range h.changes {
-		b := BoardChange{change.board, change.old.kind == relationFollow, change.now.kind == relationFollow}
+	c := Change{Follower: h.follower, Owner: h.followee, Was: was, Is: is, Gone: h.after == edge{}}
+	for _, change := range h.boardChanges {
+		b := BoardChange{change.board, change.relationBefore.kind == relationFollow, change.relationAfter.kind == relationFollow}
 		if b.Was != b.Is {
 			c.Boards = append(c.Boards, b)
 		}
@@ -51,12 +51,12 @@ func (t *txn) tell(h *half, was, is bool) error {
 // Pinned folds an event that puts a pin on a board, and reports whether the board exists then: if not, a live event is
 // void.
 func (g *Graph) Pinned(ev events.Event, b *projections.Batch) (exists bool, err error) {
-	return g.begin(ev, b).pinned()
+	return g.startEvent(ev, b).mentionBoardOfPin()
 }
 
 // Erased reports whether a user was deleted, so that no backfill may bring anything of theirs back.
 func (g *Graph) Erased(ev events.Event, b *projections.Batch, user string) (bool, error) {
-	return g.begin(ev, b).tombstoned(user)
+	return g.startEvent(ev, b).isAnyUserErased(user)
 }
 
 // FollowersPrefix appends the prefix of the rows of the explicit followers of a user.
@@ -86,9 +86,9 @@ func (q *Queries) Visibility(reader, user string) (Visibility, error) {
 			Blocked: v.has(cachedBlocking) || v.has(cachedBlockedBy), RepinsHidden: v.has(cachedHidingRepins),
 		}, nil
 	}
-	e, err := readEdge(q.r, q.key(), outEnd, reader, user)
-	_, explicit := e.explicit()
+	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, reader, user)
+	_, explicit := e.explicitSince()
 	return Visibility{
-		Explicit: explicit, Muted: e.mute.holds(), Boards: e.boards, Blocked: e.blocked(), RepinsHidden: e.repins.holds(),
+		Explicit: explicit, Muted: e.mute.holds(), Boards: e.hasBoards, Blocked: e.isBlocked(), RepinsHidden: e.hideRepins.holds(),
 	}, err
 }

@@ -9,16 +9,16 @@ import (
 )
 
 // drainChunk is how many rows are read ahead between two places where the fold of a large event may be cut.
-const drainChunk = 256
+const eraseChunk = 256
 
 // drain calls end with what follows the prefix in each key below it, until no row is left: end must remove the
 // row. Between chunks the event may be cut (see [projections.Batch.Step]); run again, drain finds what is left.
-func (t *txn) drain(prefix []byte, end func(rest []byte) error) error {
+func (t *txn) eraseRows(prefix []byte, end func(rest []byte) error) error {
 	upper := projections.PrefixEnd(prefix)
 	for {
 		var keys [][]byte
-		it := t.b.Iter(prefix, upper)
-		for len(keys) < drainChunk && it.Next() {
+		it := t.batch.Iter(prefix, upper)
+		for len(keys) < eraseChunk && it.Next() {
 			keys = append(keys, bytes.Clone(it.Key()))
 		}
 		if err := it.Close(); err != nil {
@@ -28,21 +28,21 @@ func (t *txn) drain(prefix []byte, end func(rest []byte) error) error {
 			if err := end(key[len(prefix):]); err != nil {
 				return err
 			}
-			if _, still, err := t.b.Get(key); err != nil || still {
-				return errors.Join(err, errRow("row that leads nowhere", key))
+			if _, still, err := t.batch.Get(key); err != nil || still {
+				return errors.Join(err, rowError("row that leads nowhere", key))
 			}
 		}
-		if len(keys) < drainChunk {
+		if len(keys) < eraseChunk {
 			return nil
 		}
-		if err := t.b.Step(); err != nil {
+		if err := t.batch.Step(); err != nil {
 			return err
 		}
 	}
 }
 
 // cutOf returns what reads the user at the other end from a row that leads to an in-end.
-func cutOf(tag projections.Tag) func(rest []byte) (string, error) {
+func userCutter(tag projections.Tag) func(rest []byte) (string, error) {
 	if tag == tagReverse || tag == tagBoardReverse {
 		return cutUser
 	}
@@ -52,30 +52,30 @@ func cutOf(tag projections.Tag) func(rest []byte) (string, error) {
 // userDeleted removes every row with the user's id, in steps: the ends of the user's edges at others, which are found in
 // each partition that is held, and the rows at the user's own home. A tombstone against backfills stays, unless backfills are
 // closed.
-func (t *txn) userDeleted() error {
+func (t *txn) eraseUser() error {
 	user := t.ev.User
-	if !t.outOnly {
+	if !t.outEndsOnly {
 		if err := t.eraseInEnds(user); err != nil {
 			return err
 		}
 	}
 	from := func(rest []byte) error {
-		follower, err := cutRemote(rest)
+		follower, err := cutRegionUser(rest)
 		if err != nil {
 			return err
 		}
-		return t.one(outEnd, follower, user, (*txn).erase)
+		return t.applyOneEnd(outEnd, follower, user, (*txn).eraseEnd)
 	}
-	if err := t.drain(projections.AppendKey(nil, tagRegion, user), from); err != nil {
+	if err := t.eraseRows(projections.AppendKey(nil, tagRegion, user), from); err != nil {
 		return err
 	}
-	if t.holds(user) {
-		err := t.drain(projections.AppendKey(nil, tagEdge, user), func(rest []byte) error {
+	if t.holdsHome(user) {
+		err := t.eraseRows(projections.AppendKey(nil, tagEdge, user), func(rest []byte) error {
 			peer, err := cutUser(rest)
 			if err != nil {
 				return err
 			}
-			return t.one(outEnd, user, peer, (*txn).erase)
+			return t.applyOneEnd(outEnd, user, peer, (*txn).eraseEnd)
 		})
 		if err != nil {
 			return err
@@ -84,43 +84,43 @@ func (t *txn) userDeleted() error {
 			return err
 		}
 	}
-	lives := hashedKey(nil, tagBoardLife, t.b.KeyedHash(user))
-	err := t.drain(lives, func(rest []byte) error {
+	lives := storeHashKey(nil, tagBoardDeletion, t.batch.KeyedHash(user))
+	err := t.eraseRows(lives, func(rest []byte) error {
 		t.key = append(append(t.key[:0], lives...), rest...)
-		t.b.Delete(t.key)
+		t.batch.Delete(t.key)
 		return nil
 	})
-	if err != nil || t.b.BackfillsClosed() {
+	if err != nil || t.batch.BackfillsClosed() {
 		return err
 	}
-	t.key = hashedKey(t.key[:0], tagTombstone, t.b.KeyedHash(user))
-	t.b.Set(t.key, nil)
+	t.key = storeHashKey(t.key[:0], tagTombstone, t.batch.KeyedHash(user))
+	t.batch.Set(t.key, nil)
 	return nil
 }
 
 // eraseInEnds removes the in-ends of the user's edges: of those to others a seek in each partition, of those to the user
 // by the lists that show them.
 func (t *txn) eraseInEnds(user string) error {
-	err := t.b.EachPartition(func(partition uint8) error {
+	err := t.batch.EachPartition(func(partition uint8) error {
 		prefix := events.AppendID(projections.AppendPartition(nil, partition, tagInEdge), user)
-		return t.drain(prefix, func(rest []byte) error {
+		return t.eraseRows(prefix, func(rest []byte) error {
 			peer, err := cutUser(rest)
 			if err != nil {
 				return err
 			}
-			return t.one(inEnd, user, peer, (*txn).erase)
+			return t.applyOneEnd(inEnd, user, peer, (*txn).eraseEnd)
 		})
 	})
-	if err != nil || !t.holds(user) {
+	if err != nil || !t.holdsHome(user) {
 		return err
 	}
 	for _, tag := range []projections.Tag{tagFollowers, tagFollowersImplicit, tagReverse} {
-		err := t.drain(projections.AppendKey(nil, tag, user), func(rest []byte) error {
-			follower, err := cutOf(tag)(rest)
+		err := t.eraseRows(projections.AppendKey(nil, tag, user), func(rest []byte) error {
+			follower, err := userCutter(tag)(rest)
 			if err != nil {
 				return err
 			}
-			return t.one(inEnd, follower, user, (*txn).erase)
+			return t.applyOneEnd(inEnd, follower, user, (*txn).eraseEnd)
 		})
 		if err != nil {
 			return err
@@ -130,15 +130,15 @@ func (t *txn) eraseInEnds(user string) error {
 }
 
 func (t *txn) eraseBoards(user string) error {
-	if t.outOnly {
+	if t.outEndsOnly {
 		return nil
 	}
-	return t.drain(projections.AppendKey(nil, tagBoard, user), func(rest []byte) error {
+	return t.eraseRows(projections.AppendKey(nil, tagBoard, user), func(rest []byte) error {
 		id, err := cutUser(rest)
 		if err != nil {
 			return err
 		}
-		b, err := readBoard(t.b, t.key[:0], user, id)
+		b, err := readBoard(t.batch, t.key[:0], user, id)
 		if err != nil {
 			return err
 		}

@@ -8,26 +8,26 @@ import (
 )
 
 // errRow is [projections.RowError].
-func errRow(what string, row []byte) error { return projections.RowError(what, row) }
+func rowError(what string, row []byte) error { return projections.RowError(what, row) }
 
 // factOrder is the position of a fact in the order of the facts of an edge (I5). 0 means that there is no such fact. Then come the
 // backfills by their time, then the live facts by theirs. The order of a live fact is unique. Two backfills may have the same order: then
 // a removal counts as the later one.
 type factOrder uint64
 
-const liveOrder factOrder = 1 << 63
+const liveBit factOrder = 1 << 63
 
 // factOrderOf returns the order of an event. One is added to the time, because an order of 0 means no fact and a time may be 0.
 func factOrderOf(ev *events.Event) factOrder {
 	s := factOrder(ev.Time) + 1
 	if !ev.Backfill {
-		s |= liveOrder
+		s |= liveBit
 	}
 	return s
 }
 
 // time returns the time of the fact, or -1 for the order 0.
-func (s factOrder) time() events.Micros { return events.Micros(s&^liveOrder) - 1 }
+func (s factOrder) time() events.Micros { return events.Micros(s&^liveBit) - 1 }
 
 // orElse returns the first of two orders that is set: a live fact before the backfilled one of its kind.
 func (s factOrder) orElse(other factOrder) factOrder {
@@ -39,44 +39,44 @@ func (s factOrder) orElse(other factOrder) factOrder {
 
 // standing holds the facts of something that is switched on and off: a block, a mute or hidden re-pins. There are three, because a
 // backfilled beginning may arrive after live facts and must not be mixed with them.
-type standing struct {
+type toggle struct {
 	// on is the first live fact that began what holds; 0 once a live fact ended it.
-	on factOrder
+	liveBegin factOrder
 	// off is the first live end after the latest live beginning, or the first of all. Once all backfills are closed, an end without a
 	// beginning is not recorded.
-	off factOrder
+	liveEnd factOrder
 	// backfill is the latest backfilled beginning; there are no backfilled ends.
-	backfill factOrder
+	backfillBegin factOrder
 }
 
-func (s *standing) begin(at factOrder) {
+func (s *toggle) begin(at factOrder) {
 	switch {
-	case at < liveOrder:
-		s.backfill = max(s.backfill, at)
-	case s.on == 0: // a repeat of what holds is not newer
-		s.on = at
+	case at < liveBit:
+		s.backfillBegin = max(s.backfillBegin, at)
+	case s.liveBegin == 0: // a repeat of what holds is not newer
+		s.liveBegin = at
 	}
 }
 
 // end records a live end. Without a beginning that it ends, it is kept for a backfilled one that may still arrive.
-func (s *standing) end(at factOrder, backfillsClosed bool) {
-	ends := s.on != 0 || s.off == 0 && s.backfill != 0
-	repeats := s.on == 0 && s.off != 0
+func (s *toggle) end(at factOrder, backfillsClosed bool) {
+	ends := s.liveBegin != 0 || s.liveEnd == 0 && s.backfillBegin != 0
+	repeats := s.liveBegin == 0 && s.liveEnd != 0
 	if repeats || !ends && backfillsClosed {
 		return
 	}
-	s.on, s.off = 0, at
+	s.liveBegin, s.liveEnd = 0, at
 }
 
 // holds reports whether the latest fact is a beginning.
-func (s *standing) holds() bool { return s.on != 0 || (s.off == 0 && s.backfill != 0) }
+func (s *toggle) holds() bool { return s.liveBegin != 0 || (s.liveEnd == 0 && s.backfillBegin != 0) }
 
 // since is the time of the fact that holds: of the backfill, where no live fact ended it.
-func (s *standing) since() events.Micros {
-	if s.off == 0 && s.backfill != 0 {
-		return s.backfill.time()
+func (s *toggle) since() events.Micros {
+	if s.liveEnd == 0 && s.backfillBegin != 0 {
+		return s.backfillBegin.time()
 	}
-	return s.on.time()
+	return s.liveBegin.time()
 }
 
 // edge holds the facts of user A about user B. In the terms of docs/semantics.md, F is followLive, or else
@@ -90,32 +90,32 @@ type edge struct {
 	followBackfill, unfollowBackfill factOrder
 	// block and mute are A's of B, blockedBy is B's block of A, and repins says that A hides the re-pins of B. The end of the edge at B
 	// has neither mute nor repins.
-	block, mute, blockedBy, repins standing
+	block, mute, blockedBy, hideRepins toggle
 	// implicit is the earliest time (in the form of a fact order) of the board follows that hold, when A does not follow
 	// B explicitly; 0 means A does not follow B implicitly.
-	implicit factOrder
+	implicitSince factOrder
 	// boards is set once the pair has had a board edge. While it is not, a change of the edge need not look for any.
-	boards bool
+	hasBoards bool
 }
 
 // blocked reports whether a block in either direction holds, so that no follow does.
-func (e *edge) blocked() bool { return e.blockedBy.holds() || e.block.holds() }
+func (e *edge) isBlocked() bool { return e.blockedBy.holds() || e.block.holds() }
 
 // blockedLive reports whether a live block holds in either direction, so that live follows are ignored. A backfilled block does not
 // make a live follow void: it would depend on whether the block or the follow arrived first.
-func (e *edge) blockedLive() bool { return e.blockedBy.on != 0 || e.block.on != 0 }
+func (e *edge) isBlockedLive() bool { return e.blockedBy.liveBegin != 0 || e.block.liveBegin != 0 }
 
 // follow is F and unfollow is U of docs/semantics.md: the latest follow, and the latest fact that ended one.
-func (e *edge) follow() factOrder   { return e.followLive.orElse(e.followBackfill) }
-func (e *edge) unfollow() factOrder { return max(e.endedLive(), e.unfollowBackfill) }
+func (e *edge) latestFollow() factOrder   { return e.followLive.orElse(e.followBackfill) }
+func (e *edge) latestUnfollow() factOrder { return max(e.latestLiveEnd(), e.unfollowBackfill) }
 
 // endedLive is the latest live fact that ended a follow: an unfollow, a block, or the end of a backfilled block. A live block has ended
 // all follows already when it ends, and while it stood, live follows were ignored.
-func (e *edge) endedLive() factOrder {
+func (e *edge) latestLiveEnd() factOrder {
 	ended := e.unfollowLive
-	for _, block := range []*standing{&e.block, &e.blockedBy} {
-		if block.backfill != 0 {
-			ended = max(ended, block.off)
+	for _, block := range []*toggle{&e.block, &e.blockedBy} {
+		if block.backfillBegin != 0 {
+			ended = max(ended, block.liveEnd)
 		}
 	}
 	return ended
@@ -123,15 +123,17 @@ func (e *edge) endedLive() factOrder {
 
 // renewedAfter is the latest live fact after which a live follow is no repeat. It is later than endedLive if an unblock ended
 // nothing, because a backfilled block may still arrive that it ended.
-func (e *edge) renewedAfter() factOrder { return max(e.unfollowLive, e.block.off, e.blockedBy.off) }
+func (e *edge) latestPossibleLiveEnd() factOrder {
+	return max(e.unfollowLive, e.block.liveEnd, e.blockedBy.liveEnd)
+}
 
 // explicit reports whether and since when A follows B explicitly.
-func (e *edge) explicit() (since events.Micros, ok bool) {
-	f := e.follow()
-	if f <= e.unfollow() || e.blocked() { // equal backfills: the removal is later
+func (e *edge) explicitSince() (since events.Micros, ok bool) {
+	f := e.latestFollow()
+	if f <= e.latestUnfollow() || e.isBlocked() { // equal backfills: the removal is later
 		return 0, false
 	}
-	if e.endedLive() == 0 && e.followBackfill > e.unfollowBackfill {
+	if e.latestLiveEnd() == 0 && e.followBackfill > e.unfollowBackfill {
 		return e.followBackfill.time(), true
 	}
 	return f.time(), true
@@ -143,7 +145,7 @@ type state struct {
 	since events.Micros
 }
 
-func (s *standing) state() state {
+func (s *toggle) state() state {
 	if !s.holds() {
 		return state{}
 	}
@@ -151,44 +153,46 @@ func (s *standing) state() state {
 }
 
 // explicitly is [edge.explicit].
-func (e *edge) explicitly() state {
-	since, holds := e.explicit()
+func (e *edge) explicitState() state {
+	since, holds := e.explicitSince()
 	return state{holds, since}
 }
 
-func (e *edge) implicitly() state {
-	if e.implicit == 0 {
+func (e *edge) implicitState() state {
+	if e.implicitSince == 0 {
 		return state{}
 	}
-	return state{true, e.implicit.time()}
+	return state{true, e.implicitSince.time()}
 }
 
 // followedOnBoard lowers implicit to the time of a board follow, if that one is earlier.
-func (e *edge) followedOnBoard(r relation) {
-	if since := factOrder(r.since) + 1; r.kind == relationFollow && (e.implicit == 0 || since < e.implicit) {
-		e.implicit = since
+func (e *edge) lowerImplicit(r relation) {
+	if since := factOrder(r.since) + 1; r.kind == relationFollow && (e.implicitSince == 0 || since < e.implicitSince) {
+		e.implicitSince = since
 	}
 }
 
 // shown reports whether A follows B in some way, so that lists of follows show the edge.
-func (e *edge) shown() bool {
-	_, explicit := e.explicit()
-	return explicit || e.implicit != 0
+func (e *edge) isFollow() bool {
+	_, explicit := e.explicitSince()
+	return explicit || e.implicitSince != 0
 }
 
 // unlisted reports whether the edge has facts but is in no list of follows. An in-end then needs a row of its own that leads to it.
-func (e *edge) unlisted() bool { return *e != edge{} && !e.shown() }
+func (e *edge) isUnlisted() bool { return *e != edge{} && !e.isFollow() }
 
 // says reports whether anything holds by the edge: a follow, a block, a mute or hidden re-pins.
-func (e *edge) says() bool { return e.shown() || e.blocked() || e.mute.holds() || e.repins.holds() }
+func (e *edge) hasEffect() bool {
+	return e.isFollow() || e.isBlocked() || e.mute.holds() || e.hideRepins.holds()
+}
 
 // follows reports how and since when A follows B.
-func (e *edge) follows() Follow {
-	if since, ok := e.explicit(); ok {
+func (e *edge) currentFollow() Follow {
+	if since, ok := e.explicitSince(); ok {
 		return Follow{Explicit, since}
 	}
-	if e.implicit != 0 {
-		return Follow{Implicit, e.implicit.time()}
+	if e.implicitSince != 0 {
+		return Follow{Implicit, e.implicitSince.time()}
 	}
 	return Follow{}
 }
@@ -222,22 +226,22 @@ type relation struct {
 // relation derives what holds between a user and a board, from the facts about the board and about its owner. The deletion of a board
 // removes its facts, so none of them is older than the latest deletion.
 func (b *boardEdge) relation(owner *edge) relation {
-	if owner.blocked() {
+	if owner.isBlocked() {
 		return relation{}
 	}
 	f, u := b.followLive.orElse(b.followBackfill), b.unfollowLive.orElse(b.unfollowBackfill)
-	U := owner.unfollow()
+	U := owner.latestUnfollow()
 	if f > u && f > U {
-		if b.unfollowLive == 0 && owner.endedLive() == 0 &&
+		if b.unfollowLive == 0 && owner.latestLiveEnd() == 0 &&
 			b.followBackfill > b.unfollowBackfill && b.followBackfill > owner.unfollowBackfill {
 			return relation{relationFollow, b.followBackfill.time()}
 		}
 		return relation{relationFollow, f.time()}
 	}
-	if u == 0 || u < f || u <= U || u < owner.follow() { // of equal backfills the removal is later
+	if u == 0 || u < f || u <= U || u < owner.latestFollow() { // of equal backfills the removal is later
 		return relation{}
 	}
-	if _, ok := owner.explicit(); !ok {
+	if _, ok := owner.explicitSince(); !ok {
 		return relation{}
 	}
 	return relation{relationExclude, u.time()}
@@ -250,9 +254,9 @@ type board struct {
 	// createdBackfill is the earliest backfilled mention, on a board that was never deleted.
 	createdBackfill factOrder
 	// titled is the latest creation with its title; titleEncoded orders backfills with equal times.
-	titled       factOrder
-	title        string
-	titleEncoded string
+	titleOrder      factOrder
+	title           string
+	titleEventBytes string
 }
 
 func (b *board) exists() bool { return b.createdLive != 0 || b.createdBackfill != 0 }
@@ -263,121 +267,123 @@ func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.crea
 // live bit of an order is not written where the field implies it: it would make every varint ten bytes long.
 
 const (
-	flagBoards = 1 << 14
+	edgeFlagHasBoards = 1 << 14
 	// flagRepins: the facts about re-pins come last, in the same form.
-	flagRepins = 1 << 15
-	edgeFlags  = 16
+	edgeFlagHideRepins = 1 << 15
+	edgeFlagBits       = 16
 )
 
-func (e *edge) orders() [14]*factOrder {
+func (e *edge) orderFields() [14]*factOrder {
 	return [...]*factOrder{
-		&e.followLive, &e.unfollowLive, &e.followBackfill, &e.unfollowBackfill, &e.implicit,
-		&e.block.on, &e.block.off, &e.block.backfill, &e.mute.on, &e.mute.off, &e.mute.backfill,
-		&e.blockedBy.on, &e.blockedBy.off, &e.blockedBy.backfill,
+		&e.followLive, &e.unfollowLive, &e.followBackfill, &e.unfollowBackfill, &e.implicitSince,
+		&e.block.liveBegin, &e.block.liveEnd, &e.block.backfillBegin, &e.mute.liveBegin, &e.mute.liveEnd, &e.mute.backfillBegin,
+		&e.blockedBy.liveBegin, &e.blockedBy.liveEnd, &e.blockedBy.backfillBegin,
 	}
 }
 
 // liveOrders has a bit for each field of [edge.orders] that holds live facts only.
-const liveOrders = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9 | 1<<11 | 1<<12
+const edgeLiveFields = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9 | 1<<11 | 1<<12
 
-func (s *standing) orders() [3]*factOrder { return [...]*factOrder{&s.on, &s.off, &s.backfill} }
+func (s *toggle) orderFields() [3]*factOrder {
+	return [...]*factOrder{&s.liveBegin, &s.liveEnd, &s.backfillBegin}
+}
 
-func (e *edge) append(dst []byte) []byte {
+func (e *edge) appendRow(dst []byte) []byte {
 	var flags uint64
-	if e.boards {
-		flags |= flagBoards
+	if e.hasBoards {
+		flags |= edgeFlagHasBoards
 	}
-	hides := e.repins != standing{}
+	hides := e.hideRepins != toggle{}
 	if hides {
-		flags |= flagRepins
+		flags |= edgeFlagHideRepins
 	}
-	orders := e.orders()
+	orders := e.orderFields()
 	dst = appendOrders(dst, flags, orders[:])
 	if hides {
-		orders := e.repins.orders()
+		orders := e.hideRepins.orderFields()
 		dst = appendOrders(dst, 0, orders[:])
 	}
 	return dst
 }
 
-func (e *edge) decode(row []byte) error {
-	orders := e.orders()
-	flags, rest, ok := cutOrders(row, edgeFlags, liveOrders, orders[:])
-	if e.repins = (standing{}); ok && flags&flagRepins != 0 {
-		orders := e.repins.orders()
+func (e *edge) decodeRow(row []byte) error {
+	orders := e.orderFields()
+	flags, rest, ok := cutOrders(row, edgeFlagBits, edgeLiveFields, orders[:])
+	if e.hideRepins = (toggle{}); ok && flags&edgeFlagHideRepins != 0 {
+		orders := e.hideRepins.orderFields()
 		_, rest, ok = cutOrders(rest, len(orders), 1<<0|1<<1, orders[:])
-		ok = ok && e.repins != standing{}
+		ok = ok && e.hideRepins != toggle{}
 	}
 	if !ok || len(rest) != 0 {
-		return errRow("edge", row)
+		return rowError("edge", row)
 	}
-	e.boards = flags&flagBoards != 0
+	e.hasBoards = flags&edgeFlagHasBoards != 0
 	return nil
 }
 
-func (b *boardEdge) orders() [4]*factOrder {
+func (b *boardEdge) orderFields() [4]*factOrder {
 	return [...]*factOrder{&b.followLive, &b.unfollowLive, &b.followBackfill, &b.unfollowBackfill}
 }
 
-func (b *boardEdge) append(dst []byte) []byte {
-	orders := b.orders()
+func (b *boardEdge) appendRow(dst []byte) []byte {
+	orders := b.orderFields()
 	return appendOrders(dst, 0, orders[:])
 }
 
-func (b *boardEdge) decode(row []byte) error {
-	orders := b.orders()
+func (b *boardEdge) decodeRow(row []byte) error {
+	orders := b.orderFields()
 	if _, rest, ok := cutOrders(row, 4, 1<<0|1<<1, orders[:]); !ok || len(rest) != 0 {
-		return errRow("board edge", row)
+		return rowError("board edge", row)
 	}
 	return nil
 }
 
 const (
-	flagTitleLive = 1 << 3
-	boardFlags    = 4
+	boardFlagTitleLive = 1 << 3
+	boardFlagBits      = 4
 )
 
-func (b *board) orders() [3]*factOrder {
-	return [...]*factOrder{&b.createdLive, &b.createdBackfill, &b.titled}
+func (b *board) orderFields() [3]*factOrder {
+	return [...]*factOrder{&b.createdLive, &b.createdBackfill, &b.titleOrder}
 }
 
-func (b *board) append(dst []byte) []byte {
+func (b *board) appendRow(dst []byte) []byte {
 	var flags uint64
-	if b.titled&liveOrder != 0 {
-		flags |= flagTitleLive
+	if b.titleOrder&liveBit != 0 {
+		flags |= boardFlagTitleLive
 	}
-	orders := b.orders()
+	orders := b.orderFields()
 	dst = appendOrders(dst, flags, orders[:])
-	if b.titled != 0 {
+	if b.titleOrder != 0 {
 		dst = append(binary.AppendUvarint(dst, uint64(len(b.title))), b.title...)
-		dst = append(dst, b.titleEncoded...)
+		dst = append(dst, b.titleEventBytes...)
 	}
 	return dst
 }
 
-func (b *board) decode(row []byte) error {
-	orders := b.orders()
-	flags, rest, ok := cutOrders(row, boardFlags, 1<<0, orders[:])
+func (b *board) decodeRow(row []byte) error {
+	orders := b.orderFields()
+	flags, rest, ok := cutOrders(row, boardFlagBits, 1<<0, orders[:])
 	if !ok {
-		return errRow("board", row)
+		return rowError("board", row)
 	}
-	if flags&flagTitleLive != 0 {
-		if b.titled == 0 {
-			return errRow("board", row)
+	if flags&boardFlagTitleLive != 0 {
+		if b.titleOrder == 0 {
+			return rowError("board", row)
 		}
-		b.titled |= liveOrder
+		b.titleOrder |= liveBit
 	}
-	if b.titled == 0 {
+	if b.titleOrder == 0 {
 		if len(rest) != 0 {
-			return errRow("board", row)
+			return rowError("board", row)
 		}
 		return nil
 	}
 	n, k := binary.Uvarint(rest)
 	if k <= 0 || n > uint64(len(rest)-k) {
-		return errRow("board", row)
+		return rowError("board", row)
 	}
-	b.title, b.titleEncoded = string(rest[k:k+int(n)]), string(rest[k+int(n):])
+	b.title, b.titleEventBytes = string(rest[k:k+int(n)]), string(rest[k+int(n):])
 	return nil
 }
 
@@ -390,7 +396,7 @@ func appendOrders(dst []byte, flags uint64, orders []*factOrder) []byte {
 	dst = binary.AppendUvarint(dst, flags)
 	for _, s := range orders {
 		if *s != 0 {
-			dst = binary.AppendUvarint(dst, uint64(*s&^liveOrder))
+			dst = binary.AppendUvarint(dst, uint64(*s&^liveBit))
 		}
 	}
 	return dst
@@ -408,12 +414,12 @@ func cutOrders(row []byte, bits int, live uint64, orders []*factOrder) (flags ui
 			continue
 		}
 		v, n := binary.Uvarint(row)
-		if n <= 0 || v == 0 || v >= uint64(liveOrder) {
+		if n <= 0 || v == 0 || v >= uint64(liveBit) {
 			return 0, nil, false
 		}
 		*s = factOrder(v)
 		if live>>i&1 == 1 {
-			*s |= liveOrder
+			*s |= liveBit
 		}
 		row = row[n:]
 	}

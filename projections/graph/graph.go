@@ -10,7 +10,7 @@ import (
 
 // Graph is the projection. It holds scratch space: one Graph folds into one store, from one goroutine.
 type Graph struct {
-	t     txn
+	txn   txn
 	cache *querycache.Cache
 }
 
@@ -48,7 +48,7 @@ func (*Graph) Version() uint32 { return 4 }
 
 // Settings is part of the fingerprint.
 func (g *Graph) Settings() map[string]string {
-	return map[string]string{"short": fmt.Sprint(g.t.short)}
+	return map[string]string{"short": fmt.Sprint(g.txn.maxShortList)}
 }
 
 // Kinds are the kinds that make, end or mention users and boards. Pins only mention boards here.
@@ -63,55 +63,55 @@ func (*Graph) Kinds() []events.Kind {
 
 // Apply folds one event.
 func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
-	t := g.begin(ev, b)
+	t := g.startEvent(ev, b)
 	if ev.Backfill {
-		if dead, err := t.tombstoned(ev.User, ev.Peer); err != nil || dead {
+		if dead, err := t.isAnyUserErased(ev.User, ev.Peer); err != nil || dead {
 			return err
 		}
 	}
 	switch ev.Kind {
 	case events.UserFollowed:
-		return t.both(ev.User, ev.Peer, (*txn).userFollowed)
+		return t.applyBothEnds(ev.User, ev.Peer, (*txn).followUser)
 	case events.UserUnfollowed:
-		return t.both(ev.User, ev.Peer, (*txn).userUnfollowed)
+		return t.applyBothEnds(ev.User, ev.Peer, (*txn).unfollowUser)
 	case events.BoardFollowed, events.BoardUnfollowed:
-		return t.boardRelation()
+		return t.changeBoardFollow()
 	case events.BoardCreated:
-		return t.boardCreated()
+		return t.createBoard()
 	case events.BoardDeleted:
-		return t.boardDeleted()
+		return t.deleteBoard()
 	case events.PinCreated, events.PinMoved:
-		_, err := t.pinned()
+		_, err := t.mentionBoardOfPin()
 		return err
 	case events.UserBlocked, events.UserUnblocked:
-		if err := t.both(ev.User, ev.Peer, (*txn).block); err != nil {
+		if err := t.applyBothEnds(ev.User, ev.Peer, (*txn).changeBlock); err != nil {
 			return err
 		}
-		return t.both(ev.Peer, ev.User, (*txn).block)
+		return t.applyBothEnds(ev.Peer, ev.User, (*txn).changeBlock)
 	case events.UserMuted, events.UserUnmuted:
-		return t.one(outEnd, ev.User, ev.Peer, (*txn).mute)
+		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*txn).changeMute)
 	case events.RepinsHidden, events.RepinsShown:
-		return t.one(outEnd, ev.User, ev.Peer, (*txn).hideRepins)
+		return t.applyOneEnd(outEnd, ev.User, ev.Peer, (*txn).changeHideRepins)
 	case events.UserDeleted:
-		return t.userDeleted()
+		return t.eraseUser()
 	}
 	return fmt.Errorf("graph: event of kind %s, which it does not read", ev.Kind)
 }
 
-func (g *Graph) begin(ev events.Event, b *projections.Batch) *txn {
-	t := &g.t
-	t.b, t.event, t.ev, t.at = b, ev, &t.event, factOrderOf(&ev)
+func (g *Graph) startEvent(ev events.Event, b *projections.Batch) *txn {
+	t := &g.txn
+	t.batch, t.eventCopy, t.ev, t.order = b, ev, &t.eventCopy, factOrderOf(&ev)
 	return t
 }
 
 // tombstoned reports whether one of the users was deleted, so that no backfill may bring anything of theirs back.
-func (t *txn) tombstoned(users ...string) (bool, error) {
+func (t *txn) isAnyUserErased(users ...string) (bool, error) {
 	for _, u := range users {
 		if u == "" {
 			continue
 		}
-		t.key = hashedKey(t.key[:0], tagTombstone, t.b.KeyedHash(u))
-		if _, ok, err := t.b.Get(t.key); err != nil || ok {
+		t.key = storeHashKey(t.key[:0], tagTombstone, t.batch.KeyedHash(u))
+		if _, ok, err := t.batch.Get(t.key); err != nil || ok {
 			return ok, err
 		}
 	}

@@ -35,7 +35,7 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagBoardFollowers:    {Name: "board-follower", Parts: "B b ^since A"},
 	tagBoardExcluders:    {Name: "board-excluder", Parts: "B b ^since A"},
 	tagTombstone:         {Name: "tombstone", Parts: "hash", Store: true},
-	tagBoardLife:         {Name: "board-life", Parts: "hash hash-of-board", Special: specialParts, Value: describeLife, Store: true},
+	tagBoardDeletion:     {Name: "board-life", Parts: "hash hash-of-board", Special: specialParts, Value: describeBoardDeletion, Store: true},
 	tagBoardRegion:       {Name: "board-edge-of", Parts: "B b part A", Value: describeRegion},
 	tagInEdge:            {Name: "in-edge", Parts: "A B", Remote: true, Value: describeEdge},
 	tagInBoardEdge:       {Name: "in-board-edge", Parts: "A B b", Remote: true, Value: describeBoardEdge},
@@ -52,9 +52,9 @@ func describeBoardHash(d *projections.Description) error {
 	return err
 }
 
-func describeLife(d *projections.Description, row []byte) error {
-	l, err := decodeLife(row)
-	d.Flag("lives-again", l == livesAgain)
+func describeBoardDeletion(d *projections.Description, row []byte) error {
+	l, err := decodeBoardDeletion(row)
+	d.Flag("lives-again", l == boardRecreated)
 	return err
 }
 
@@ -66,7 +66,7 @@ func describeRegion(d *projections.Description, row []byte) error {
 }
 
 // describeOrder adds the time of a fact to a description, if there is such a fact.
-func describeOrder(d *projections.Description, name string, s factOrder) {
+func describeFactTime(d *projections.Description, name string, s factOrder) {
 	if s != 0 {
 		d.Time(name, s.time())
 	}
@@ -74,56 +74,56 @@ func describeOrder(d *projections.Description, name string, s factOrder) {
 
 func describeEdge(d *projections.Description, row []byte) error {
 	var e edge
-	if err := e.decode(row); err != nil {
+	if err := e.decodeRow(row); err != nil {
 		return err
 	}
-	describeOrder(d, "follow-live", e.followLive)
-	describeOrder(d, "unfollow-live", e.unfollowLive)
-	describeOrder(d, "follow-backfill", e.followBackfill)
-	describeOrder(d, "unfollow-backfill", e.unfollowBackfill)
-	describeOrder(d, "implicit-since", e.implicit)
-	describeStanding(d, "block", &e.block)
-	describeStanding(d, "mute", &e.mute)
-	describeStanding(d, "blocked-by", &e.blockedBy)
-	describeStanding(d, "hide-repins", &e.repins)
-	d.Flag("boards", e.boards)
+	describeFactTime(d, "follow-live", e.followLive)
+	describeFactTime(d, "unfollow-live", e.unfollowLive)
+	describeFactTime(d, "follow-backfill", e.followBackfill)
+	describeFactTime(d, "unfollow-backfill", e.unfollowBackfill)
+	describeFactTime(d, "implicit-since", e.implicitSince)
+	describeToggle(d, "block", &e.block)
+	describeToggle(d, "mute", &e.mute)
+	describeToggle(d, "blocked-by", &e.blockedBy)
+	describeToggle(d, "hide-repins", &e.hideRepins)
+	d.Flag("boards", e.hasBoards)
 	return nil
 }
 
-func describeStanding(d *projections.Description, name string, s *standing) {
-	describeOrder(d, name+"-live", s.on)
-	describeOrder(d, "un"+name+"-live", s.off)
-	describeOrder(d, name+"-backfill", s.backfill)
+func describeToggle(d *projections.Description, name string, s *toggle) {
+	describeFactTime(d, name+"-live", s.liveBegin)
+	describeFactTime(d, "un"+name+"-live", s.liveEnd)
+	describeFactTime(d, name+"-backfill", s.backfillBegin)
 }
 
 func describeBoardEdge(d *projections.Description, row []byte) error {
 	var b boardEdge
-	if err := b.decode(row); err != nil {
+	if err := b.decodeRow(row); err != nil {
 		return err
 	}
-	describeOrder(d, "follow-live", b.followLive)
-	describeOrder(d, "unfollow-live", b.unfollowLive)
-	describeOrder(d, "follow-backfill", b.followBackfill)
-	describeOrder(d, "unfollow-backfill", b.unfollowBackfill)
+	describeFactTime(d, "follow-live", b.followLive)
+	describeFactTime(d, "unfollow-live", b.unfollowLive)
+	describeFactTime(d, "follow-backfill", b.followBackfill)
+	describeFactTime(d, "unfollow-backfill", b.unfollowBackfill)
 	return nil
 }
 
 func describeBoard(d *projections.Description, row []byte) error {
 	var b board
-	if err := b.decode(row); err != nil {
+	if err := b.decodeRow(row); err != nil {
 		return err
 	}
-	describeOrder(d, "created-live", b.createdLive)
-	describeOrder(d, "created-backfill", b.createdBackfill)
-	if b.titled != 0 {
-		describeOrder(d, "titled", b.titled)
+	describeFactTime(d, "created-live", b.createdLive)
+	describeFactTime(d, "created-backfill", b.createdBackfill)
+	if b.titleOrder != 0 {
+		describeFactTime(d, "titled", b.titleOrder)
 		d.Quoted("title", b.title)
 	}
 	return nil
 }
 
 func describeUserCounts(d *projections.Description, row []byte) error {
-	var u userRow
+	var u userCountsRow
 	return describeCounts(d, row, u.fields(), "following", "following-implicit", "followers", "followers-implicit", "boards",
 		"followed-boards", "excluded-boards", "blocked", "muted", "other-edges", "kept")
 }

@@ -12,7 +12,7 @@ import (
 
 func TestDescribeRow(t *testing.T) {
 	const at = 1_700_000_000_000_001 // 2023-11-14T22:13:20.000001Z
-	live, history := liveOrder|factOrder(at+1), factOrder(at+1)
+	live, history := liveBit|factOrder(at+1), factOrder(at+1)
 	for _, tt := range []struct {
 		key, value []byte
 		of         string
@@ -21,28 +21,28 @@ func TestDescribeRow(t *testing.T) {
 		{
 			projections.AppendKey(nil, tagEdge, "ann", "17"),
 			(&edge{
-				followLive: live, unfollowBackfill: history, block: standing{off: live}, mute: standing{backfill: history},
-				blockedBy: standing{on: live}, repins: standing{off: live, backfill: history}, boards: true,
-			}).append(nil), "ann",
+				followLive: live, unfollowBackfill: history, block: toggle{liveEnd: live}, mute: toggle{backfillBegin: history},
+				blockedBy: toggle{liveBegin: live}, hideRepins: toggle{liveEnd: live, backfillBegin: history}, hasBoards: true,
+			}).appendRow(nil), "ann",
 			"edge A=ann B=17 follow-live=AT unfollow-backfill=AT unblock-live=AT mute-backfill=AT blocked-by-live=AT " +
 				"unhide-repins-live=AT hide-repins-backfill=AT boards",
 		},
 		{
-			events.AppendID(outEnd.boardEdgePrefix(nil, "ann", "bob"), "bread"), (&boardEdge{unfollowLive: live, followBackfill: history}).append(nil), "ann",
+			events.AppendID(outEnd.appendBoardEdgePrefix(nil, "ann", "bob"), "bread"), (&boardEdge{unfollowLive: live, followBackfill: history}).appendRow(nil), "ann",
 			"board-edge A=ann B=bob b=bread unfollow-live=AT follow-backfill=AT",
 		},
 		{regionKey(nil, "bob", "ann"), nil, "bob", "edge-of B=bob A=ann"},
-		{regionKey(nil, "bob", "ann"), []byte{regionNot | regionBoards}, "bob", "edge-of B=bob A=ann follows-not boards"},
-		{boardRegionKey(nil, "bob", "", "ann"), []byte{regionNot}, "bob", `board-edge-of B=bob b="" A=ann follows-not`},
-		{inEnd.edgeKey(nil, tagInEdge, "ann", "bob"), (&edge{followLive: live}).append(nil), "part", "in-edge A=ann B=bob follow-live=AT"},
+		{regionKey(nil, "bob", "ann"), []byte{regionNotFollowed | regionBoardsOnly}, "bob", "edge-of B=bob A=ann follows-not boards"},
+		{boardRegionKey(nil, "bob", "", "ann"), []byte{regionNotFollowed}, "bob", `board-edge-of B=bob b="" A=ann follows-not`},
+		{inEnd.appendEdgeKey(nil, tagInEdge, "ann", "bob"), (&edge{followLive: live}).appendRow(nil), "part", "in-edge A=ann B=bob follow-live=AT"},
 		{
-			events.AppendID(inEnd.boardEdgePrefix(nil, "ann", "bob"), "b"), (&boardEdge{followLive: live}).append(nil), "part",
+			events.AppendID(inEnd.appendBoardEdgePrefix(nil, "ann", "bob"), "b"), (&boardEdge{followLive: live}).appendRow(nil), "part",
 			"in-board-edge A=ann B=bob b=b follow-live=AT",
 		},
 		{projections.AppendKey(nil, tagBoardReverse, "bob", "b", "ann"), nil, "bob", "board-reverse B=bob b=b A=ann"},
 		{
-			append(hashedKey(nil, tagBoardLife, [16]byte{0xab}), make([]byte, 16)...),
-			[]byte{byte(livesAgain)},
+			append(storeHashKey(nil, tagBoardDeletion, [16]byte{0xab}), make([]byte, 16)...),
+			[]byte{byte(boardRecreated)},
 			"",
 			"board-life hash=ab000000000000000000000000000000 hash-of-board=00000000000000000000000000000000 lives-again",
 		},
@@ -53,14 +53,14 @@ func TestDescribeRow(t *testing.T) {
 		{listKey(nil, tagBlocked, "ann", at, "bob"), nil, "ann", "blocked A=ann since=AT B=bob"},
 		{listKey(nil, tagMuted, "ann", at, "bob"), nil, "ann", "muted A=ann since=AT B=bob"},
 		{
-			projections.AppendKey(nil, tagUserCounts, "ann"), appendCounts(nil, (&userRow{UserCounts: UserCounts{Followers: 3, Muted: 1}, kept: 1}).fields()), "ann",
+			projections.AppendKey(nil, tagUserCounts, "ann"), appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Followers: 3, Muted: 1}, followingStored: 1}).fields()), "ann",
 			"user-counts A=ann followers=3 muted=1 kept=1",
 		},
 		{listKey(nil, tagFollowers, "bob", at, "ann"), nil, "bob", "follower B=bob since=AT A=ann"},
 		{listKey(nil, tagFollowersImplicit, "bob", at, "ann"), nil, "bob", "implicit-follower B=bob since=AT A=ann"},
 		{projections.AppendKey(nil, tagReverse, "bob", "ann"), nil, "bob", "reverse B=bob A=ann"},
 		{
-			projections.AppendKey(nil, tagBoard, "bob", "b"), (&board{createdLive: live, titled: live, title: "Bread & more"}).append(nil), "bob",
+			projections.AppendKey(nil, tagBoard, "bob", "b"), (&board{createdLive: live, titleOrder: live, title: "Bread & more"}).appendRow(nil), "bob",
 			`board B=bob b=b created-live=AT titled=AT title="Bread & more"`,
 		},
 		{
@@ -68,15 +68,15 @@ func TestDescribeRow(t *testing.T) {
 			"board-counts B=bob b=b excluders=2",
 		},
 		{listKey(nil, tagBoards, "bob", at, "b"), nil, "bob", "own-board B=bob created=AT b=b"},
-		{ofBoardKey(nil, tagBoardFollowers, "bob", "b", at, "ann"), nil, "bob", "board-follower B=bob b=b since=AT A=ann"},
-		{ofBoardKey(nil, tagBoardExcluders, "bob", "b", at, "ann"), nil, "bob", "board-excluder B=bob b=b since=AT A=ann"},
-		{hashedKey(nil, tagTombstone, [16]byte{0xab, 15: 1}), nil, "", "tombstone hash=ab000000000000000000000000000001"},
+		{boardFollowerListKey(nil, tagBoardFollowers, "bob", "b", at, "ann"), nil, "bob", "board-follower B=bob b=b since=AT A=ann"},
+		{boardFollowerListKey(nil, tagBoardExcluders, "bob", "b", at, "ann"), nil, "bob", "board-excluder B=bob b=b since=AT A=ann"},
+		{storeHashKey(nil, tagTombstone, [16]byte{0xab, 15: 1}), nil, "", "tombstone hash=ab000000000000000000000000000001"},
 	} {
 		shard := projections.StoreShard
 		switch tt.of {
 		case "":
 		case "part":
-			shard = events.Shard(partitionOf("bob")) << 5
+			shard = events.Shard(userPartition("bob")) << 5
 		default:
 			shard = events.ShardOf(tt.of)
 		}
@@ -105,15 +105,15 @@ func replaceAt(s string) string { return strings.ReplaceAll(s, "=AT", "=2023-11-
 // A row that another user's shard holds was never written by the fold.
 func TestDescribeRowForeignShard(t *testing.T) {
 	for _, key := range [][]byte{
-		projections.AppendKey(nil, tagUserCounts, "ann"), regionKey(nil, "bob", "ann"), inEnd.edgeKey(nil, tagInEdge, "ann", "bob"),
-		hashedKey(nil, tagTombstone, [16]byte{}),
+		projections.AppendKey(nil, tagUserCounts, "ann"), regionKey(nil, "bob", "ann"), inEnd.appendEdgeKey(nil, tagInEdge, "ann", "bob"),
+		storeHashKey(nil, tagTombstone, [16]byte{}),
 	} {
 		value := []byte(nil)
 		switch projections.Tag(key[2]) {
 		case tagUserCounts:
 			value = []byte{1}
 		case tagInEdge:
-			value = (&edge{mute: standing{on: liveOrder | 1}}).append(nil)
+			value = (&edge{mute: toggle{liveBegin: liveBit | 1}}).appendRow(nil)
 		}
 		if _, err := projections.Text(DescribeRow(key, value)); err != nil {
 			t.Errorf("%x: %v", key, err)
@@ -124,7 +124,7 @@ func TestDescribeRowForeignShard(t *testing.T) {
 		}
 	}
 	remote := regionKey(nil, "bob", "ann")
-	remote[len(remote)-len(appendRemote(nil, "ann"))]++
+	remote[len(remote)-len(appendRegionHome(nil, "ann"))]++
 	if got, err := projections.Text(DescribeRow(remote, nil)); !errors.Is(err, projections.ErrCorrupt) {
 		t.Errorf("%q, %v", got, err)
 	}

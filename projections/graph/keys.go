@@ -60,7 +60,7 @@ const (
 	tagBoardFollowers
 	tagBoardExcluders
 	tagTombstone
-	tagBoardLife
+	tagBoardDeletion
 	tagBoardRegion
 	tagInEdge
 	tagInBoardEdge
@@ -105,28 +105,28 @@ func RegionHome(key []byte) (partition uint8, ok bool) {
 	return rest[0], true
 }
 
-func partitionOf(user string) uint8 { return events.ShardOf(user).Partition() }
+func userPartition(user string) uint8 { return events.ShardOf(user).Partition() }
 
 // edgeKey appends the key of an edge at one of its ends, or the prefix of the keys of its board edges there.
-func (e end) edgeKey(dst []byte, tag projections.Tag, a, b string) []byte {
+func (e endKind) appendEdgeKey(dst []byte, tag projections.Tag, a, b string) []byte {
 	if e == outEnd {
 		return projections.AppendKey(dst, tag, a, b)
 	}
-	dst = events.AppendID(projections.AppendPartition(dst, partitionOf(b), tag), a)
+	dst = events.AppendID(projections.AppendPartition(dst, userPartition(b), tag), a)
 	return events.AppendID(dst, b)
 }
 
 // appendRemote appends the home of a row of a region.
-func appendRemote(dst []byte, home string) []byte {
-	return events.AppendID(append(dst, partitionOf(home)), home)
+func appendRegionHome(dst []byte, home string) []byte {
+	return events.AppendID(append(dst, userPartition(home)), home)
 }
 
 func regionKey(dst []byte, owner, follower string) []byte {
-	return appendRemote(projections.AppendKey(dst, tagRegion, owner), follower)
+	return appendRegionHome(projections.AppendKey(dst, tagRegion, owner), follower)
 }
 
 func boardRegionKey(dst []byte, owner, board, follower string) []byte {
-	return appendRemote(projections.AppendKey(dst, tagBoardRegion, owner, board), follower)
+	return appendRegionHome(projections.AppendKey(dst, tagBoardRegion, owner, board), follower)
 }
 
 // appendNewestFirst appends a time so that later ones sort first.
@@ -145,19 +145,19 @@ func boardListKey(dst []byte, tag projections.Tag, of string, since events.Micro
 }
 
 // ofBoardKey appends the key of a user in a list of a board.
-func ofBoardKey(dst []byte, tag projections.Tag, owner, board string, since events.Micros, user string) []byte {
+func boardFollowerListKey(dst []byte, tag projections.Tag, owner, board string, since events.Micros, user string) []byte {
 	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tag, owner, board), since), user)
 }
 
 // hashedKey appends the key of a row of the store as a whole.
-func hashedKey(dst []byte, tag projections.Tag, hash [16]byte) []byte {
+func storeHashKey(dst []byte, tag projections.Tag, hash [16]byte) []byte {
 	return append(projections.AppendPrefix(dst, projections.StoreShard, tag), hash[:]...)
 }
 
 // cutSince reads the time at the start of what follows the prefix of a newest-first list.
 func cutSince(rest []byte) (events.Micros, []byte, error) {
 	if len(rest) < 8 {
-		return 0, nil, errRow("list key", rest)
+		return 0, nil, rowError("list key", rest)
 	}
 	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[8:], nil
 }
@@ -178,9 +178,9 @@ func cutUser(rest []byte) (string, error) {
 }
 
 // cutRemote reads the home of a row of a region.
-func cutRemote(rest []byte) (string, error) {
+func cutRegionUser(rest []byte) (string, error) {
 	if len(rest) == 0 {
-		return "", errRow("region key", rest)
+		return "", rowError("region key", rest)
 	}
 	return cutUser(rest[1:])
 }

@@ -19,17 +19,17 @@ func TestGoldenKeys(t *testing.T) {
 		want string
 	}{
 		{"edge", projections.AppendKey(nil, tagEdge, owner, "ann"), "10" + "01000000000000002a" + "03616e6e00"},
-		{"board edge", events.AppendID(outEnd.boardEdgePrefix(nil, owner, uuid), ""), "11" + "01000000000000002a" + "026ba7b8109dad11d180b400c04fd430c8" + "0300"},
+		{"board edge", events.AppendID(outEnd.appendBoardEdgePrefix(nil, owner, uuid), ""), "11" + "01000000000000002a" + "026ba7b8109dad11d180b400c04fd430c8" + "0300"},
 		{"region", regionKey(nil, owner, "7"), "12" + "01000000000000002a" + "SEVEN" + "010000000000000007"},
 		{"board region", boardRegionKey(nil, owner, "x", "7"), "24" + "01000000000000002a" + "037800" + "SEVEN" + "010000000000000007"},
 		{"following", listKey(nil, tagFollowing, owner, 258, "7"), "13" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007"},
 		{"followed board", boardListKey(nil, tagFollowedBoards, owner, 258, "7", "x"), "15" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007" + "037800"},
 		{"counts", projections.AppendKey(nil, tagUserCounts, owner), "19" + "01000000000000002a"},
 		{"board", projections.AppendKey(nil, tagBoard, owner, "x"), "1d" + "01000000000000002a" + "037800"},
-		{"board follower", ofBoardKey(nil, tagBoardFollowers, owner, "x", 258, "7"), "20" + "01000000000000002a" + "037800" + "fffffffffffffefd" + "010000000000000007"},
+		{"board follower", boardFollowerListKey(nil, tagBoardFollowers, owner, "x", 258, "7"), "20" + "01000000000000002a" + "037800" + "fffffffffffffefd" + "010000000000000007"},
 	} {
 		const shard = "0242"
-		want := shard + strings.ReplaceAll(c.want, "SEVEN", fmt.Sprintf("%02x", partitionOf("7")))
+		want := shard + strings.ReplaceAll(c.want, "SEVEN", fmt.Sprintf("%02x", userPartition("7")))
 		if got := hex.EncodeToString(c.key); got != want {
 			t.Errorf("%s: %s, want %s", c.name, got, want)
 		}
@@ -44,10 +44,10 @@ func TestGoldenKeysOfPartitions(t *testing.T) {
 		key  []byte
 		want string
 	}{
-		{"in-edge", inEnd.edgeKey(nil, tagInEdge, "7", "42"), "0240" + "25" + "010000000000000007" + "01000000000000002a"},
-		{"in-board-edge", events.AppendID(inEnd.boardEdgePrefix(nil, "7", "42"), "x"), "0240" + "26" + "010000000000000007" + "01000000000000002a" + "037800"},
-		{"tombstone", hashedKey(nil, tagTombstone, hash), "ffff" + "22" + "01020000000000000000000000000000"},
-		{"board life", append(hashedKey(nil, tagBoardLife, hash), hash[:]...), "ffff" + "23" + "01020000000000000000000000000000" + "01020000000000000000000000000000"},
+		{"in-edge", inEnd.appendEdgeKey(nil, tagInEdge, "7", "42"), "0240" + "25" + "010000000000000007" + "01000000000000002a"},
+		{"in-board-edge", events.AppendID(inEnd.appendBoardEdgePrefix(nil, "7", "42"), "x"), "0240" + "26" + "010000000000000007" + "01000000000000002a" + "037800"},
+		{"tombstone", storeHashKey(nil, tagTombstone, hash), "ffff" + "22" + "01020000000000000000000000000000"},
+		{"board life", append(storeHashKey(nil, tagBoardDeletion, hash), hash[:]...), "ffff" + "23" + "01020000000000000000000000000000" + "01020000000000000000000000000000"},
 	} {
 		if got := hex.EncodeToString(c.key); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -58,10 +58,10 @@ func TestGoldenKeysOfPartitions(t *testing.T) {
 // TestRegionHome: the home of a row of a region is who stands last in its key; of no other row anything is said.
 func TestRegionHome(t *testing.T) {
 	for _, key := range [][]byte{regionKey(nil, "ann", "7"), boardRegionKey(nil, "ann", "", "7")} {
-		if p, ok := RegionHome(key); !ok || p != partitionOf("7") {
+		if p, ok := RegionHome(key); !ok || p != userPartition("7") {
 			t.Errorf("%x is of partition %d, %v", key, p, ok)
 		}
-		cut := key[:len(key)-len(appendRemote(nil, "7"))]
+		cut := key[:len(key)-len(appendRegionHome(nil, "7"))]
 		if _, ok := RegionHome(cut); ok {
 			t.Errorf("%x has a home", cut)
 		}

@@ -65,38 +65,38 @@ type listIterator struct {
 	it     projections.Iterator
 	prefix []byte
 	kind   FollowKind
-	ok     bool
+	valid  bool
 }
 
-func (q *Queries) open(prefix []byte, kind FollowKind, after PageCursor) *listIterator {
-	return iteratorOf(q.r.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
+func (q *Queries) openList(prefix []byte, kind FollowKind, after PageCursor) *listIterator {
+	return newListIterator(q.reader.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
 }
 
-func iteratorOf(it projections.Iterator, prefix []byte, kind FollowKind, after PageCursor) *listIterator {
+func newListIterator(it projections.Iterator, prefix []byte, kind FollowKind, after PageCursor) *listIterator {
 	s := &listIterator{it: it, prefix: prefix, kind: kind}
 	if after == nil {
-		s.ok = s.it.Next()
+		s.valid = s.it.Next()
 		return s
 	}
 	// The first key after the page cursor's own: no key is the beginning of another.
-	s.ok = s.it.SeekGE(append(append(append([]byte(nil), prefix...), after...), 0))
+	s.valid = s.it.SeekGE(append(append(append([]byte(nil), prefix...), after...), 0))
 	return s
 }
 
 func (s *listIterator) sortKey() []byte { return s.it.Key()[len(s.prefix):] }
 
-func (s *listIterator) next() { s.ok = s.it.Next() }
+func (s *listIterator) next() { s.valid = s.it.Next() }
 
 // iterators returns those of the row lists of which the list is the merge, with the kind of the entries of each.
-func (q *Queries) iterators(l List, after PageCursor) []*listIterator {
+func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
 	one := func(tag projections.Tag, kind FollowKind) *listIterator {
-		return q.open(projections.AppendKey(nil, tag, l.User), kind, after)
+		return q.openList(projections.AppendKey(nil, tag, l.User), kind, after)
 	}
 	followees := func() *listIterator {
-		return iteratorOf(q.following(l.User), projections.AppendKey(nil, tagFollowing, l.User), Explicit, after)
+		return newListIterator(q.followingRows(l.User), projections.AppendKey(nil, tagFollowing, l.User), Explicit, after)
 	}
 	ofBoard := func(tag projections.Tag, kind FollowKind) *listIterator {
-		return q.open(projections.AppendKey(nil, tag, l.User, l.Board), kind, after)
+		return q.openList(projections.AppendKey(nil, tag, l.User, l.Board), kind, after)
 	}
 	switch l.Kind {
 	case Following, Mutuals:
@@ -134,11 +134,11 @@ func (q *Queries) iterators(l List, after PageCursor) []*listIterator {
 // List returns at most n entries after a page cursor (nil: from the newest), and the page cursor of the last one if there are
 // more. It costs the rows of the page and those it skips on it; of whom a user follows, all of a short list (short.go).
 func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (page []Entry, next PageCursor, err error) {
-	keep, err := q.filter(l)
+	keep, err := q.listFilter(l)
 	if err != nil || keep == nil {
 		return nil, nil, err
 	}
-	iterators := q.iterators(l, after)
+	iterators := q.listIterators(l, after)
 	defer func() {
 		for _, s := range iterators {
 			if cerr := s.it.Close(); err == nil {
@@ -152,19 +152,19 @@ func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (pa
 		if step%1024 == 1023 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		s := newest(iterators)
+		s := newestIterator(iterators)
 		if s == nil {
 			return page, nil, nil
 		}
 		sortKey := s.sortKey()
-		if e, err = l.entry(s.kind, sortKey); err != nil {
+		if e, err = l.decodeEntry(s.kind, sortKey); err != nil {
 			return nil, nil, err
 		}
 		ok, err := keep(&e)
 		if err != nil {
 			return nil, nil, err
 		}
-		if q.elsewhere != nil && q.elsewhere.Full() {
+		if q.remote != nil && q.remote.Full() {
 			return nil, nil, projections.ErrElsewhere
 		}
 		if ok {
@@ -177,10 +177,10 @@ func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (pa
 	}
 }
 
-func newest(iterators []*listIterator) *listIterator {
+func newestIterator(iterators []*listIterator) *listIterator {
 	var best *listIterator
 	for _, s := range iterators {
-		if s.ok && (best == nil || bytes.Compare(s.sortKey(), best.sortKey()) < 0) {
+		if s.valid && (best == nil || bytes.Compare(s.sortKey(), best.sortKey()) < 0) {
 			best = s
 		}
 	}
@@ -188,7 +188,7 @@ func newest(iterators []*listIterator) *listIterator {
 }
 
 // entry reads an entry from its sort key in a list.
-func (l List) entry(kind FollowKind, sortKey []byte) (e Entry, err error) {
+func (l List) decodeEntry(kind FollowKind, sortKey []byte) (e Entry, err error) {
 	e.Kind = kind
 	var rest []byte
 	if e.Since, rest, err = cutSince(sortKey); err != nil {
@@ -209,13 +209,13 @@ func (l List) entry(kind FollowKind, sortKey []byte) (e Entry, err error) {
 }
 
 // filter returns what decides whether a row belongs to the list and completes its entry; nil means the list is empty.
-func (q *Queries) filter(l List) (func(*Entry) (bool, error), error) {
+func (q *Queries) listFilter(l List) (func(*Entry) (bool, error), error) {
 	switch l.Kind {
 	case BoardFollowers:
-		return q.boardFollowers(l.User, l.Board)
+		return q.boardFollowersFilter(l.User, l.Board)
 	case Boards:
 		return func(e *Entry) (bool, error) {
-			b, err := readBoard(q.r, q.key(), e.User, e.Board)
+			b, err := readBoard(q.reader, q.keyBuffer(), e.User, e.Board)
 			e.Title = b.title
 			return true, err
 		}, nil
@@ -230,28 +230,28 @@ func (q *Queries) filter(l List) (func(*Entry) (bool, error), error) {
 
 // boardFollowers filters the merge of a board's own followers and its owner's explicit ones: who excludes the
 // board does not belong to it, and who stands in both stands at the later time.
-func (q *Queries) boardFollowers(owner, id string) (func(*Entry) (bool, error), error) {
-	b, err := readBoard(q.r, q.key(), owner, id)
+func (q *Queries) boardFollowersFilter(owner, id string) (func(*Entry) (bool, error), error) {
+	b, err := readBoard(q.reader, q.keyBuffer(), owner, id)
 	if err != nil || (id != "" && !b.exists()) {
 		return nil, err
 	}
 	var c BoardCounts
-	if err := readCounts(q.r, projections.AppendKey(q.key(), tagBoardCounts, owner, id), c.fields()); err != nil {
+	if err := readCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagBoardCounts, owner, id), c.fields()); err != nil {
 		return nil, err
 	}
 	if c.Followers == 0 && c.Excluders == 0 {
 		return func(*Entry) (bool, error) { return true, nil }, nil
 	}
 	return func(e *Entry) (bool, error) {
-		edge, err := readEdge(q.r, q.key(), inEnd, e.User, owner)
+		edge, err := readEdge(q.reader, q.keyBuffer(), inEnd, e.User, owner)
 		if err != nil {
 			return false, err
 		}
-		since, explicit := edge.explicit()
+		since, explicit := edge.explicitSince()
 		if e.Kind == OnBoard {
 			return !explicit || since <= e.Since, nil
 		}
-		r, err := q.relation(&edge, inEnd, e.User, owner, id)
+		r, err := q.boardRelation(&edge, inEnd, e.User, owner, id)
 		switch {
 		case err != nil || r.kind == relationExclude:
 			return false, err

@@ -13,7 +13,7 @@ import (
 // lists, no counts and no boards. It answers [Queries.Visibility], [Queries.SeesBoard], [Queries.User],
 // [Queries.EachFollowee], [Queries.EachFollowedBoard] and the regions, which a fold walks to find all readers whom a post concerns.
 func NewOut(cache *querycache.Cache) *Graph {
-	return &Graph{cache: cache, t: txn{outOnly: true}}
+	return &Graph{cache: cache, txn: txn{outEndsOnly: true}}
 }
 
 // Related is one row of a region: a user at the home of whom the store has an edge to the owner that the region is of.
@@ -46,29 +46,29 @@ func CutRegion(rest, value []byte) (r Related, err error) {
 	switch {
 	case len(value) == 0:
 		return r, nil
-	case len(value) > 1 || value[0] == 0 || value[0] >= 1<<regionFlags:
-		return r, errRow("region", value)
+	case len(value) > 1 || value[0] == 0 || value[0] >= 1<<regionFlagBits:
+		return r, rowError("region", value)
 	}
-	r.Follows, r.Boards = value[0]&regionNot == 0, value[0]&regionBoards != 0
+	r.Follows, r.Boards = value[0]&regionNotFollowed == 0, value[0]&regionBoardsOnly != 0
 	return r, nil
 }
 
 // SeesBoard reports whether a reader with [Visibility.Boards] sees the pins on a board, with at most two point reads. It does not
 // ask whether the board exists, and not for mutes.
 func (q *Queries) SeesBoard(reader, owner, board string) (bool, error) {
-	e, err := readEdge(q.r, q.key(), outEnd, reader, owner)
+	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, reader, owner)
 	if err != nil {
 		return false, err
 	}
-	r, err := q.relation(&e, outEnd, reader, owner, board)
-	_, explicit := e.explicit()
+	r, err := q.boardRelation(&e, outEnd, reader, owner, board)
+	_, explicit := e.explicitSince()
 	return r.kind == relationFollow || explicit && r.kind == relationNone, err
 }
 
 // EachFollowee calls do with whom a reader follows explicitly, by id, until it returns an error.
 func (q *Queries) EachFollowee(reader string, do func(user string) error) error {
 	return q.eachEdge(reader, func(user string, e *edge) error {
-		if _, explicit := e.explicit(); !explicit {
+		if _, explicit := e.explicitSince(); !explicit {
 			return nil
 		}
 		return do(user)
@@ -78,18 +78,18 @@ func (q *Queries) EachFollowee(reader string, do func(user string) error) error 
 // EachFollowedBoardOf calls do with the boards of one owner that a reader follows, until it returns an error.
 func (q *Queries) EachFollowedBoardOf(reader, owner string, do func(board string) error) error {
 	prefix := projections.AppendKey(nil, tagBoardEdge, reader, owner)
-	return q.eachFollowedBoard(reader, prefix, func(_, board string) error { return do(board) })
+	return q.eachFollowedBoardBelow(reader, prefix, func(_, board string) error { return do(board) })
 }
 
 // EachFollowedBoard calls do with the boards that a reader follows, by owner and id, until it returns an error. It reads the
 // edges of the reader once, and the board edges.
 func (q *Queries) EachFollowedBoard(reader string, do func(owner, board string) error) error {
-	return q.eachFollowedBoard(reader, projections.AppendKey(nil, tagBoardEdge, reader), do)
+	return q.eachFollowedBoardBelow(reader, projections.AppendKey(nil, tagBoardEdge, reader), do)
 }
 
-func (q *Queries) eachFollowedBoard(reader string, prefix []byte, do func(owner, board string) error) (err error) {
+func (q *Queries) eachFollowedBoardBelow(reader string, prefix []byte, do func(owner, board string) error) (err error) {
 	before := len(projections.AppendKey(nil, tagBoardEdge, reader))
-	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var of string
 	var owner edge
@@ -103,13 +103,13 @@ func (q *Queries) eachFollowedBoard(reader string, prefix []byte, do func(owner,
 			return err
 		}
 		if id != of {
-			if owner, err = readEdge(q.r, q.key(), outEnd, reader, id); err != nil {
+			if owner, err = readEdge(q.reader, q.keyBuffer(), outEnd, reader, id); err != nil {
 				return err
 			}
 			of = id
 		}
 		var e boardEdge
-		if err := e.decode(it.Value()); err != nil {
+		if err := e.decodeRow(it.Value()); err != nil {
 			return err
 		}
 		if e.relation(&owner).kind != relationFollow {
@@ -125,7 +125,7 @@ func (q *Queries) eachFollowedBoard(reader string, prefix []byte, do func(owner,
 // eachEdge calls do with the edges of a user, by the id of the other, until it returns an error.
 func (q *Queries) eachEdge(user string, do func(peer string, e *edge) error) (err error) {
 	prefix := projections.AppendKey(nil, tagEdge, user)
-	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for it.Next() {
 		peer, err := cutUser(it.Key()[len(prefix):])
@@ -133,7 +133,7 @@ func (q *Queries) eachEdge(user string, do func(peer string, e *edge) error) (er
 			return err
 		}
 		var e edge
-		if err := e.decode(it.Value()); err != nil {
+		if err := e.decodeRow(it.Value()); err != nil {
 			return err
 		}
 		if err := do(peer, &e); err != nil {

@@ -5,96 +5,96 @@ import "github.com/skein-feed/skein/projections"
 // The flags of rows of regions: what a fold that walks one need not read the edge for. Most rows have none, and no value.
 const (
 	// regionNot: the follower does not follow explicitly; of a board, does not follow it.
-	regionNot = 1 << 0
+	regionNotFollowed = 1 << 0
 	// regionBoards: the follower follows boards of the user, and not the user.
-	regionBoards = 1 << 1
+	regionBoardsOnly = 1 << 1
 	// regionFlags is how many there are.
-	regionFlags = 2
+	regionFlagBits = 2
 )
 
-func (e *edge) region() (flags byte) {
-	if _, explicit := e.explicit(); !explicit {
-		flags |= regionNot
+func (e *edge) regionFlags() (flags byte) {
+	if _, explicit := e.explicitSince(); !explicit {
+		flags |= regionNotFollowed
 	}
-	if e.implicit != 0 {
-		flags |= regionBoards
+	if e.implicitSince != 0 {
+		flags |= regionBoardsOnly
 	}
 	return flags
 }
 
 // moveRegion writes the row of a region of an edge or board edge, in t.key, if it is not what it was.
-func (t *txn) moveRegion(existed, exists bool, was, is byte) {
+func (t *txn) updateRegionRow(existed, exists bool, was, is byte) {
 	switch {
 	case !exists && existed:
-		t.b.Delete(t.key)
+		t.batch.Delete(t.key)
 	case exists && (!existed || was != is):
 		t.value = t.value[:0]
 		if is != 0 {
 			t.value = append(t.value, is)
 		}
-		t.b.Set(t.key, t.value)
+		t.batch.Set(t.key, t.value)
 	}
 }
 
 // writeOutBoard moves a board edge of the out-end through the region of the board and the lists of the follower.
-func (t *txn) writeOutBoard(h *half, c *change) {
+func (t *txn) writeOutBoardEdge(h *edgeEnd, c *boardEdgeChange) {
 	flags := func(r relation) byte {
 		if r.kind == relationFollow {
 			return 0
 		}
-		return regionNot
+		return regionNotFollowed
 	}
-	t.key = boardRegionKey(t.key[:0], h.b, c.board, h.a)
-	t.moveRegion(c.before != boardEdge{}, c.after != boardEdge{}, flags(c.old), flags(c.now))
-	if t.outOnly {
+	t.key = boardRegionKey(t.key[:0], h.followee, c.board, h.follower)
+	t.updateRegionRow(c.before != boardEdge{}, c.after != boardEdge{}, flags(c.relationBefore), flags(c.relationAfter))
+	if t.outEndsOnly {
 		return
 	}
-	t.moveBoard(c, func(dst []byte, r relation) []byte {
+	t.moveBoardListRow(c, func(dst []byte, r relation) []byte {
 		tag := tagFollowedBoards
 		if r.kind == relationExclude {
 			tag = tagExcludedBoards
 		}
-		return boardListKey(dst, tag, h.a, r.since, h.b, c.board)
+		return boardListKey(dst, tag, h.follower, r.since, h.followee, c.board)
 	})
 }
 
 // writeOut writes the out-end: the edge, the row that leads to it, the lists of the follower and their lengths.
-func (t *txn) writeOut(h *half, was, is state) error {
-	t.key = regionKey(t.key[:0], h.b, h.a)
-	t.moveRegion(h.before != edge{}, h.after != edge{}, h.before.region(), h.after.region())
+func (t *txn) writeOutEnd(h *edgeEnd, was, is state) error {
+	t.key = regionKey(t.key[:0], h.followee, h.follower)
+	t.updateRegionRow(h.before != edge{}, h.after != edge{}, h.before.regionFlags(), h.after.regionFlags())
 	if h.before != h.after {
-		if s := cacheOf(t.b.QueryCache()); s != nil {
-			if id, ok := cacheIDOf(h.a, s.Seed); ok {
-				s.Changed(id.hash, t.b.Version())
+		if s := relationsCacheOf(t.batch.QueryCache()); s != nil {
+			if id, ok := cacheIDOf(h.follower, s.Seed); ok {
+				s.Changed(id.hash, t.batch.Version())
 			}
 		}
 	}
 	t.writeEdge(h, tagEdge)
-	if t.outOnly {
-		return t.tell(h, was.holds, is.holds)
+	if t.outEndsOnly {
+		return t.notifyObserver(h, was.holds, is.holds)
 	}
-	t.moveRow(tagFollowingImplicit, h.a, h.b, h.before.implicitly(), h.after.implicitly())
+	t.moveListRow(tagFollowingImplicit, h.follower, h.followee, h.before.implicitState(), h.after.implicitState())
 	d := userDelta{
-		0: delta(was.holds, is.holds),
-		1: delta(h.before.implicit != 0, h.after.implicit != 0),
-		7: t.moveStanding(h, tagBlocked, &h.before.block, &h.after.block),
-		8: t.moveStanding(h, tagMuted, &h.before.mute, &h.after.mute),
-		9: delta(h.before.unlisted(), h.after.unlisted()),
+		0: lengthChange(was.holds, is.holds),
+		1: lengthChange(h.before.implicitSince != 0, h.after.implicitSince != 0),
+		7: t.moveToggleRow(h, tagBlocked, &h.before.block, &h.after.block),
+		8: t.moveToggleRow(h, tagMuted, &h.before.mute, &h.after.mute),
+		9: lengthChange(h.before.isUnlisted(), h.after.isUnlisted()),
 	}
-	for i := range h.changes {
-		c := &h.changes[i]
-		d[5] += delta(c.old.kind == relationFollow, c.now.kind == relationFollow)
-		d[6] += delta(c.old.kind == relationExclude, c.now.kind == relationExclude)
+	for i := range h.boardChanges {
+		c := &h.boardChanges[i]
+		d[5] += lengthChange(c.relationBefore.kind == relationFollow, c.relationAfter.kind == relationFollow)
+		d[6] += lengthChange(c.relationBefore.kind == relationExclude, c.relationAfter.kind == relationExclude)
 	}
-	if err := t.countFollower(h, d, was, is); err != nil {
+	if err := t.updateFollowerCounts(h, d, was, is); err != nil {
 		return err
 	}
-	return t.tell(h, was.holds, is.holds)
+	return t.notifyObserver(h, was.holds, is.holds)
 }
 
 // moveStanding moves a block or mute through its list and returns what it adds to the list's length.
-func (t *txn) moveStanding(h *half, tag projections.Tag, before, after *standing) int64 {
+func (t *txn) moveToggleRow(h *edgeEnd, tag projections.Tag, before, after *toggle) int64 {
 	was, is := before.state(), after.state()
-	t.moveRow(tag, h.a, h.b, was, is)
-	return delta(was.holds, is.holds)
+	t.moveListRow(tag, h.follower, h.followee, was, is)
+	return lengthChange(was.holds, is.holds)
 }

@@ -41,14 +41,14 @@ type Relationship struct {
 
 // Queries answers from the rows of one store at one position. It is cheap to make and not safe for concurrent use.
 type Queries struct {
-	r projections.Reader
+	reader projections.Reader
 	// scratch holds keys between reads.
 	scratch []byte
 	// cache has decoded edges, and version that of the view that r is; nil means there are none.
 	cache   *cacheSet
 	version uint64
 	// elsewhere knows what rows of other partitions say; nil means that all are here.
-	elsewhere Elsewhere
+	remote Elsewhere
 }
 
 // Elsewhere is what queries ask of homes that are not in their state.
@@ -63,11 +63,11 @@ type Elsewhere interface {
 }
 
 // Query returns the queries over a reader of a graph store.
-func Query(r projections.Reader) *Queries { return &Queries{r: r} }
+func Query(r projections.Reader) *Queries { return &Queries{reader: r} }
 
 // With has the queries ask elsewhere what is not in their state.
 func (q *Queries) With(e Elsewhere) *Queries {
-	q.elsewhere = e
+	q.remote = e
 	return q
 }
 
@@ -76,16 +76,16 @@ func (q *Queries) BoardExists(owner, id string) (bool, error) {
 	if id == "" {
 		return true, nil
 	}
-	if q.elsewhere != nil && !q.elsewhere.Holds(owner) {
-		exists, _ := q.elsewhere.Board(owner, id)
+	if q.remote != nil && !q.remote.Holds(owner) {
+		exists, _ := q.remote.Board(owner, id)
 		return exists, nil
 	}
-	b, err := readBoard(q.r, q.key(), owner, id)
+	b, err := readBoard(q.reader, q.keyBuffer(), owner, id)
 	return b.exists(), err
 }
 
 // key returns room for a key.
-func (q *Queries) key() []byte {
+func (q *Queries) keyBuffer() []byte {
 	if q.scratch == nil {
 		q.scratch = make([]byte, 0, 128)
 	}
@@ -94,32 +94,32 @@ func (q *Queries) key() []byte {
 
 // User reports how follower follows user, with at most one point read.
 func (q *Queries) User(follower, user string) (Follow, error) {
-	if q.elsewhere != nil && !q.elsewhere.Holds(follower) {
+	if q.remote != nil && !q.remote.Holds(follower) {
 		return q.FollowedBy(user, follower)
 	}
 	if v, ok := q.cachedEdge(follower, user); ok {
 		return v.follow(), nil
 	}
-	return q.readUser(follower, user)
+	return q.readFollow(follower, user)
 }
 
-func (q *Queries) readUser(follower, user string) (Follow, error) {
-	e, err := readEdge(q.r, q.key(), outEnd, follower, user)
-	return e.follows(), err
+func (q *Queries) readFollow(follower, user string) (Follow, error) {
+	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, follower, user)
+	return e.currentFollow(), err
 }
 
 // FollowedBy is [Queries.User], answered from the rows of user.
 func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
-	if q.elsewhere != nil && !q.elsewhere.Holds(user) {
-		f, _ := q.elsewhere.FollowedBy(user, follower)
+	if q.remote != nil && !q.remote.Holds(user) {
+		f, _ := q.remote.FollowedBy(user, follower)
 		return f, nil
 	}
-	e, err := readEdge(q.r, q.key(), inEnd, follower, user)
-	return e.follows(), err
+	e, err := readEdge(q.reader, q.keyBuffer(), inEnd, follower, user)
+	return e.currentFollow(), err
 }
 
 // walkFrom is from how many users on one walk over the follower's edges is cheaper than point reads.
-const walkFrom = 4
+const minUsersForWalk = 4
 
 // Users reports how follower follows each of some users, into follows, which is as long as users. It walks over the
 // follower's edges once: neighbors in the store share the work of finding their block.
@@ -133,9 +133,9 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 		}
 		return nil
 	}
-	if len(users) < walkFrom {
+	if len(users) < minUsersForWalk {
 		for i, user := range users {
-			if follows[i], err = q.readUser(follower, user); err != nil {
+			if follows[i], err = q.readFollow(follower, user); err != nil {
 				return err
 			}
 		}
@@ -150,7 +150,7 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 		keys[i], order[i] = buf[from:len(buf):len(buf)], i
 	}
 	slices.SortFunc(order, func(i, j int) int { return bytes.Compare(keys[i], keys[j]) })
-	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 	more := it.Next()
 	for _, i := range order {
@@ -162,10 +162,10 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 			continue
 		}
 		var e edge
-		if err := e.decode(it.Value()); err != nil {
+		if err := e.decodeRow(it.Value()); err != nil {
 			return err
 		}
-		follows[i] = e.follows()
+		follows[i] = e.currentFollow()
 	}
 	return nil
 }
@@ -174,20 +174,20 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 // One who follows both the board and its owner is OnBoard, since the later of the two.
 func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	if v, ok := q.cachedEdge(follower, owner); ok && !v.has(cachedBoards) {
-		return q.boardByOwner(v.follow(), owner, id)
+		return q.boardFollowByOwner(v.follow(), owner, id)
 	}
-	e, err := readEdge(q.r, q.key(), outEnd, follower, owner)
+	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, follower, owner)
 	if err != nil {
 		return Follow{}, err
 	}
-	since, explicit := e.explicit()
-	if !explicit && !e.boards {
+	since, explicit := e.explicitSince()
+	if !explicit && !e.hasBoards {
 		return Follow{}, nil
 	}
 	if exists, err := q.BoardExists(owner, id); err != nil || !exists {
 		return Follow{}, err
 	}
-	r, err := q.relation(&e, outEnd, follower, owner, id)
+	r, err := q.boardRelation(&e, outEnd, follower, owner, id)
 	if err != nil {
 		return Follow{}, err
 	}
@@ -205,7 +205,7 @@ func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 }
 
 // boardByOwner reports how one follows a board who has no relation to any board of its owner.
-func (q *Queries) boardByOwner(f Follow, owner, id string) (Follow, error) {
+func (q *Queries) boardFollowByOwner(f Follow, owner, id string) (Follow, error) {
 	if f.Kind == None {
 		return f, nil
 	}
@@ -215,11 +215,11 @@ func (q *Queries) boardByOwner(f Follow, owner, id string) (Follow, error) {
 	return f, nil
 }
 
-func (q *Queries) relation(e *edge, at end, follower, owner, id string) (relation, error) {
-	if !e.boards {
+func (q *Queries) boardRelation(e *edge, at endKind, follower, owner, id string) (relation, error) {
+	if !e.hasBoards {
 		return relation{}, nil
 	}
-	be, err := readBoardEdge(q.r, q.key(), at, follower, owner, id)
+	be, err := readBoardEdge(q.reader, q.keyBuffer(), at, follower, owner, id)
 	return be.relation(e), err
 }
 
@@ -230,12 +230,12 @@ func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) 
 		r.Blocking, r.BlockedBy, r.Muting = v.has(cachedBlocking), v.has(cachedBlockedBy), v.has(cachedMuting)
 		r.HidingRepins = v.has(cachedHidingRepins)
 	} else {
-		e, err := readEdge(q.r, q.key(), outEnd, viewer, user)
+		e, err := readEdge(q.reader, q.keyBuffer(), outEnd, viewer, user)
 		if err != nil {
 			return r, err
 		}
-		r.Following = e.follows()
-		r.Blocking, r.BlockedBy, r.Muting, r.HidingRepins = e.block.holds(), e.blockedBy.holds(), e.mute.holds(), e.repins.holds()
+		r.Following = e.currentFollow()
+		r.Blocking, r.BlockedBy, r.Muting, r.HidingRepins = e.block.holds(), e.blockedBy.holds(), e.mute.holds(), e.hideRepins.holds()
 	}
 	r.FollowedBy, err = q.FollowedBy(viewer, user)
 	return r, err
@@ -243,14 +243,14 @@ func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) 
 
 // UserCounts returns the lengths of a user's lists, with one point read.
 func (q *Queries) UserCounts(user string) (UserCounts, error) {
-	u, err := readUser(q.r, projections.AppendKey(q.key(), tagUserCounts, user))
+	u, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
 	return u.UserCounts, err
 }
 
 // Followees returns how many users a user follows, explicitly or implicitly.
 func (q *Queries) Followees(user string) (int64, error) {
-	if q.elsewhere != nil && !q.elsewhere.Holds(user) {
-		n, _ := q.elsewhere.Followees(user)
+	if q.remote != nil && !q.remote.Holds(user) {
+		n, _ := q.remote.Followees(user)
 		return n, nil
 	}
 	c, err := q.UserCounts(user)
@@ -259,11 +259,11 @@ func (q *Queries) Followees(user string) (int64, error) {
 
 // BoardCounts returns the lengths of a board's lists, with at most three point reads.
 func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
-	b, err := readBoard(q.r, q.key(), owner, id)
+	b, err := readBoard(q.reader, q.keyBuffer(), owner, id)
 	if err != nil || (id != "" && !b.exists()) {
 		return c, err
 	}
-	if err := readCounts(q.r, projections.AppendKey(q.key(), tagBoardCounts, owner, id), c.fields()); err != nil {
+	if err := readCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagBoardCounts, owner, id), c.fields()); err != nil {
 		return c, err
 	}
 	u, err := q.UserCounts(owner)
@@ -284,7 +284,7 @@ func Deleted(v *projections.View, users []string) (deleted map[string]bool, err 
 	deleted = map[string]bool{}
 	hash := events.NewKeyedHash(v.Cursor().Log)
 	for _, user := range users {
-		_, ok, err := v.Get(hashedKey(nil, tagTombstone, hash.Of(user)))
+		_, ok, err := v.Get(storeHashKey(nil, tagTombstone, hash.Of(user)))
 		if err != nil {
 			return nil, err
 		}

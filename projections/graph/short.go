@@ -21,44 +21,44 @@ const Short = 256
 
 // WithShort sets what else is [Short]; 0 means every list is kept. It decides which rows there are, so it is part of the fingerprint.
 func (g *Graph) WithShort(edges int) *Graph {
-	g.t.short = int64(edges)
+	g.txn.maxShortList = int64(edges)
 	return g
 }
 
 // userRow is the row of tagUserCounts: what is counted of a user, and what decides how the list of follows is kept.
-type userRow struct {
+type userCountsRow struct {
 	UserCounts
 	// others are the edges that are no follows: with Following and FollowingImplicit, all edges.
-	others int64
+	otherEdges int64
 	// kept is 1 if the rows of tagFollowing are kept.
-	kept int64
+	followingStored int64
 }
 
-func (u *userRow) fields() []*int64 {
+func (u *userCountsRow) fields() []*int64 {
 	c := &u.UserCounts
 	return []*int64{
 		&c.Following, &c.FollowingImplicit, &c.Followers, &c.FollowersImplicit, &c.Boards,
-		&c.FollowedBoards, &c.ExcludedBoards, &c.Blocked, &c.Muted, &u.others, &u.kept,
+		&c.FollowedBoards, &c.ExcludedBoards, &c.Blocked, &c.Muted, &u.otherEdges, &u.followingStored,
 	}
 }
 
-func (u *userRow) edges() int64 { return u.Following + u.FollowingImplicit + u.others }
+func (u *userCountsRow) edgeCount() int64 { return u.Following + u.FollowingImplicit + u.otherEdges }
 
-func readUser(r projections.Reader, key []byte) (u userRow, err error) {
-	if err = readCounts(r, key, u.fields()); err == nil && u.kept > 1 {
-		err = errRow("counts", key)
+func readUserCounts(r projections.Reader, key []byte) (u userCountsRow, err error) {
+	if err = readCounts(r, key, u.fields()); err == nil && u.followingStored > 1 {
+		err = rowError("counts", key)
 	}
 	return u, err
 }
 
 // countFollower adds to the counts of the follower of an edge, and keeps the list of whom that user follows as it should be. The
 // edge is written already.
-func (t *txn) countFollower(h *half, d userDelta, before, after state) error {
+func (t *txn) updateFollowerCounts(h *edgeEnd, d userDelta, before, after state) error {
 	if d == (userDelta{}) && before == after {
 		return nil
 	}
-	t.key = projections.AppendKey(t.key[:0], tagUserCounts, h.a)
-	u, err := readUser(t.b, t.key)
+	t.key = projections.AppendKey(t.key[:0], tagUserCounts, h.follower)
+	u, err := readUserCounts(t.batch, t.key)
 	if err != nil {
 		return err
 	}
@@ -66,42 +66,42 @@ func (t *txn) countFollower(h *half, d userDelta, before, after state) error {
 	if err := addCounts(fields, d[:], t.key); err != nil {
 		return err
 	}
-	most := t.short
-	if u.kept == 1 {
+	most := t.maxShortList
+	if u.followingStored == 1 {
 		most /= 2 // a user on the threshold who follows and unfollows is not written anew each time
 	}
-	switch keep := u.edges() > most; {
-	case keep && u.kept == 0:
-		u.kept = 1
-		err = t.keepFollowing(h.a)
+	switch keep := u.edgeCount() > most; {
+	case keep && u.followingStored == 0:
+		u.followingStored = 1
+		err = t.writeFollowingList(h.follower)
 	case keep && before != after:
-		t.moveRow(tagFollowing, h.a, h.b, before, after)
-	case !keep && u.kept == 1:
-		u.kept = 0
-		err = t.dropFollowing(h.a)
+		t.moveListRow(tagFollowing, h.follower, h.followee, before, after)
+	case !keep && u.followingStored == 1:
+		u.followingStored = 0
+		err = t.deleteFollowingList(h.follower)
 	}
 	if err != nil {
 		return err
 	}
-	t.key, t.value = projections.AppendKey(t.key[:0], tagUserCounts, h.a), appendCounts(t.value[:0], fields)
-	t.put(t.key, t.value)
+	t.key, t.value = projections.AppendKey(t.key[:0], tagUserCounts, h.follower), appendCounts(t.value[:0], fields)
+	t.setOrDelete(t.key, t.value)
 	return nil
 }
 
 // keepFollowing writes the list of a user from the edges, of which there are few.
-func (t *txn) keepFollowing(user string) error {
-	list := shortFollowing(t.b, user)
+func (t *txn) writeFollowingList(user string) error {
+	list := sortFollowing(t.batch, user)
 	for list.Next() {
-		t.b.Set(list.Key(), nil)
+		t.batch.Set(list.Key(), nil)
 	}
 	return list.Close()
 }
 
 // dropFollowing removes the list of a user, which is short.
-func (t *txn) dropFollowing(user string) error {
+func (t *txn) deleteFollowingList(user string) error {
 	prefix := projections.AppendKey(nil, tagFollowing, user)
 	var keys [][]byte
-	it := t.b.Iter(prefix, projections.PrefixEnd(prefix))
+	it := t.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
 		keys = append(keys, bytes.Clone(it.Key()))
 	}
@@ -109,26 +109,26 @@ func (t *txn) dropFollowing(user string) error {
 		return err
 	}
 	for _, key := range keys {
-		t.b.Delete(key)
+		t.batch.Delete(key)
 	}
 	return nil
 }
 
 // following returns the rows of whom a user follows explicitly, the newest first, as they are or would be.
-func (q *Queries) following(user string) projections.Iterator {
-	u, err := readUser(q.r, projections.AppendKey(q.key(), tagUserCounts, user))
+func (q *Queries) followingRows(user string) projections.Iterator {
+	u, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
 	switch {
 	case err != nil:
 		return &sortedKeys{err: err}
-	case u.kept == 1:
+	case u.followingStored == 1:
 		prefix := projections.AppendKey(nil, tagFollowing, user)
-		return q.r.Iter(prefix, projections.PrefixEnd(prefix))
+		return q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	}
-	return shortFollowing(q.r, user)
+	return sortFollowing(q.reader, user)
 }
 
 // shortFollowing sorts the explicit follows among the edges of a user.
-func shortFollowing(r projections.Reader, user string) *sortedKeys {
+func sortFollowing(r projections.Reader, user string) *sortedKeys {
 	var s sortedKeys
 	prefix := projections.AppendKey(nil, tagEdge, user)
 	head := projections.AppendKey(nil, tagFollowing, user)
@@ -137,10 +137,10 @@ func shortFollowing(r projections.Reader, user string) *sortedKeys {
 	var ends []int
 	for s.err == nil && it.Next() {
 		var e edge
-		if s.err = e.decode(it.Value()); s.err != nil {
+		if s.err = e.decodeRow(it.Value()); s.err != nil {
 			break
 		}
-		if since, ok := e.explicit(); ok {
+		if since, ok := e.explicitSince(); ok {
 			all = append(appendNewestFirst(append(all, head...), since), it.Key()[len(prefix):]...)
 			ends = append(ends, len(all))
 		}
