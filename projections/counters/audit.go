@@ -7,7 +7,7 @@ import (
 
 // EachUser calls do with every user who is counted for in a shard.
 func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
-	return projections.EachID(r, shard, tagDoings, do)
+	return projections.EachID(r, shard, tagUserTallies, do)
 }
 
 // EachBoard calls do with every board that is counted for in a shard.
@@ -17,8 +17,8 @@ func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board st
 
 // Shows returns how many living pins of an owner, or on a board of theirs, show an item.
 func (q *Queries) Shows(item, owner string, board *string) (n int64, err error) {
-	prefix := projections.AppendKey(nil, tagShown, owner, item)
-	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	prefix := projections.AppendKey(nil, tagShownItem, owner, item)
+	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
 		if board == nil || string(it.Value()) == *board {
 			n++

@@ -7,16 +7,16 @@ import "github.com/skein-feed/skein/projections"
 // deleted.
 
 // pinNames folds a pin_created at the home of the item that it names.
-func (c *Counters) pinNames() error {
+func (c *Counters) recordNamedItem() error {
 	ev := c.ev
-	key := namedKey(nil, ev.User, ev.Item, ev.Pin)
-	row, known, err := c.b.Get(key)
+	key := namedItemKey(nil, ev.User, ev.Item, ev.Pin)
+	row, known, err := c.batch.Get(key)
 	if err != nil {
 		return err
 	}
 	repinned := false
 	if known {
-		if repinned, err = decodeNamed(row); err != nil {
+		if repinned, err = decodeNamedItem(row); err != nil {
 			return err
 		}
 	}
@@ -30,11 +30,11 @@ func (c *Counters) pinNames() error {
 	}
 	before := it
 	if !known {
-		if err := c.candidate(&it); err != nil {
+		if err := c.addCandidate(&it); err != nil {
 			return err
 		}
 	}
-	c.b.Set(key, appendNamed(c.value[:0], repinned || repins))
+	c.batch.Set(key, appendNamedItem(c.value[:0], repinned || repins))
 	if repins {
 		it.repins++
 		if err := c.addHeat(ev.Item, &it, c.settings.RepinWeight); err != nil {
@@ -49,14 +49,14 @@ func (c *Counters) pinNames() error {
 
 // The row says whether the pin re-pinned the item: one byte, or nothing.
 
-func appendNamed(dst []byte, repinned bool) []byte {
+func appendNamedItem(dst []byte, repinned bool) []byte {
 	if repinned {
 		dst = append(dst, 1)
 	}
 	return dst
 }
 
-func decodeNamed(row []byte) (repinned bool, err error) {
+func decodeNamedItem(row []byte) (repinned bool, err error) {
 	if len(row) > 1 || len(row) == 1 && row[0] != 1 {
 		return false, projections.RowError("pin that named an item", row)
 	}

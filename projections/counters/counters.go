@@ -34,12 +34,12 @@ func (s Settings) Check() error {
 type Counters struct {
 	settings Settings
 
-	b  *projections.Batch
-	ev *events.Event
+	batch *projections.Batch
+	ev    *events.Event
 	// event is that of ev: an allocation for each would cost more than the copy.
-	event events.Event
+	eventCopy events.Event
 	// named and listed are the constants of the same names. Tests make them smaller, to get past them with few pins.
-	named, listed int
+	maxPinsByName, maxListsByScore int
 	// key and value are scratch: the batch copies what it is given.
 	key, value []byte
 }
@@ -52,7 +52,9 @@ var (
 )
 
 // New returns the projection.
-func New(s Settings) *Counters { return &Counters{settings: s, named: named, listed: listed} }
+func New(s Settings) *Counters {
+	return &Counters{settings: s, maxPinsByName: maxPinsByName, maxListsByScore: maxListsByScore}
+}
 
 // Name returns "counters".
 func (*Counters) Name() string { return "counters" }
@@ -84,16 +86,16 @@ func (*Counters) Kinds() []events.Kind {
 
 // Apply folds one event: what is of a user at the user's home, what is of an item at the item's, as far as they are held.
 func (c *Counters) Apply(ev events.Event, b *projections.Batch) error {
-	c.b, c.event, c.ev = b, ev, &c.event
-	if err := c.apply(c.ev); err != nil || ev.Item == "" || !b.Holds(ev.Item) {
+	c.batch, c.eventCopy, c.ev = b, ev, &c.eventCopy
+	if err := c.applyEvent(c.ev); err != nil || ev.Item == "" || !b.Holds(ev.Item) {
 		return err
 	}
-	return c.prune(partitionOf(ev.Item))
+	return c.dropExpiredVersions(itemPartition(ev.Item))
 }
 
-func (c *Counters) apply(ev *events.Event) error {
+func (c *Counters) applyEvent(ev *events.Event) error {
 	if ev.Backfill {
-		if closed, err := c.erased(ev.User); err != nil || closed {
+		if closed, err := c.isErased(ev.User); err != nil || closed {
 			return err
 		}
 	}
@@ -102,72 +104,72 @@ func (c *Counters) apply(ev *events.Event) error {
 		if ev.Backfill {
 			return nil
 		}
-		return c.boardRevives(ev.User, ev.Board)
+		return c.recordBoardRecreated(ev.User, ev.Board)
 	case events.BoardDeleted:
-		return c.boardDeleted()
+		return c.deleteBoard()
 	case events.PinCreated, events.PinMoved:
-		return c.pinned()
+		return c.applyPin()
 	case events.PinDeleted:
-		if !c.b.Holds(ev.User) {
+		if !c.batch.Holds(ev.User) {
 			return nil
 		}
-		return c.pinDeleted()
+		return c.deletePin()
 	case events.Liked, events.Unliked:
-		if !c.b.Holds(ev.Item) {
+		if !c.batch.Holds(ev.Item) {
 			return nil
 		}
-		return c.liked()
+		return c.applyLike()
 	case events.Played:
-		return c.played()
+		return c.applyPlay()
 	case events.ItemScored:
-		return c.itemScored()
+		return c.overrideScore()
 	case events.UserDeleted:
-		return c.userDeleted()
+		return c.eraseUser()
 	}
 	return fmt.Errorf("counters: event of kind %s, which it does not read", ev.Kind)
 }
 
-func (c *Counters) boardDeleted() error {
-	if c.b.Holds(c.ev.User) {
-		if err := c.pinsOfBoardEnd(); err != nil {
+func (c *Counters) deleteBoard() error {
+	if c.batch.Holds(c.ev.User) {
+		if err := c.endPinsOnBoard(); err != nil {
 			return err
 		}
 	}
-	return c.boardDies(c.ev.User, c.ev.Board)
+	return c.recordBoardDeleted(c.ev.User, c.ev.Board)
 }
 
 // pinned folds a pin that is created or moved. A live pin to a deleted board is void: only its re-pin counts.
-func (c *Counters) pinned() error {
+func (c *Counters) applyPin() error {
 	ev := c.ev
 	void := false
 	if !ev.Backfill {
-		life, err := c.boardLife(ev.User, ev.Board)
+		life, err := c.readBoardDeletion(ev.User, ev.Board)
 		if err != nil {
 			return err
 		}
-		void = life.deleted
+		void = life.isDeleted
 	}
 
 	isRepin := ev.RepinUser != ""
-	if ev.Kind == events.PinCreated && c.b.Holds(ev.Item) && (isRepin || !void) {
-		if err := c.pinNames(); err != nil {
+	if ev.Kind == events.PinCreated && c.batch.Holds(ev.Item) && (isRepin || !void) {
+		if err := c.recordNamedItem(); err != nil {
 			return err
 		}
 	}
 
-	if void || !c.b.Holds(ev.User) {
+	if void || !c.batch.Holds(ev.User) {
 		return nil
 	}
 	if ev.Kind == events.PinMoved {
-		return c.pinMoved()
+		return c.movePin()
 	}
-	return c.pinCreated()
+	return c.createPin()
 }
 
-func (c *Counters) userDeleted() error {
-	if err := c.eraseItems(); err != nil {
+func (c *Counters) eraseUser() error {
+	if err := c.eraseUserRows(); err != nil {
 		return err
 	}
-	c.bury(c.ev.User)
+	c.writeTombstone(c.ev.User)
 	return nil
 }

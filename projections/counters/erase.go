@@ -7,32 +7,32 @@ import (
 
 // eraseItems removes the pins, likes and plays of a user, in steps, from the homes that this store holds. The plays and re-pins of items
 // stay counted; the likes are taken back, because a count of likes is the length of a list of users (I7).
-func (c *Counters) eraseItems() error {
+func (c *Counters) eraseUserRows() error {
 	user := c.ev.User
-	if err := c.endList(user); err != nil {
+	if err := c.eraseOwnerList(user); err != nil {
 		return err
 	}
-	err := c.b.EachPartition(func(partition uint8) error {
-		return c.drain(likesOf(nil, partition, user), func(rest []byte) error {
-			item, err := cutLast(rest)
+	err := c.batch.EachPartition(func(partition uint8) error {
+		return c.eraseRows(likesPrefix(nil, partition, user), func(rest []byte) error {
+			item, err := cutLastID(rest)
 			if err != nil {
 				return err
 			}
-			return c.endLike(user, item)
+			return c.eraseLike(user, item)
 		})
 	})
-	if err == nil && c.b.Holds(user) {
+	if err == nil && c.batch.Holds(user) {
 		err = c.erasePins(user)
 	}
 	if err != nil {
 		return err
 	}
-	return c.forgetBoards(user)
+	return c.deleteBoardDeletions(user)
 }
 
 func (c *Counters) erasePins(user string) error {
-	err := c.drain(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
-		id, err := cutLast(rest)
+	err := c.eraseRows(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
+		id, err := cutLastID(rest)
 		if err != nil {
 			return err
 		}
@@ -41,15 +41,15 @@ func (c *Counters) erasePins(user string) error {
 	if err != nil {
 		return err
 	}
-	c.key = projections.AppendKey(c.key[:0], tagDoings, user)
-	d, err := readDoings(c.b, c.key)
+	c.key = projections.AppendKey(c.key[:0], tagUserTallies, user)
+	d, err := readUserTallies(c.batch, c.key)
 	if err != nil {
 		return err
 	}
-	if d[ownPins] != 0 {
+	if d[tallyPins] != 0 {
 		return projections.RowError("pins of a deleted user", c.key)
 	}
-	c.b.Delete(c.key)
+	c.batch.Delete(c.key)
 	return nil
 }
 
@@ -59,10 +59,10 @@ func (c *Counters) erasePin(owner, id string) error {
 		return err
 	}
 	p.row = pinfacts.Row{HistoryClosed: true}
-	if err := c.pinChanged(p, pinfacts.State{}); err != nil {
+	if err := c.writePinRows(p, pinfacts.State{}); err != nil {
 		return err
 	}
 	c.key = projections.AppendKey(c.key[:0], tagPin, owner, id)
-	c.b.Delete(c.key)
+	c.batch.Delete(c.key)
 	return nil
 }

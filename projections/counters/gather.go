@@ -26,7 +26,7 @@ func (q *Queries) Candidates(ctx context.Context, owner string, seq uint64, afte
 	if err != nil {
 		return part, err
 	}
-	sortKeys, err := w.take(ctx, Scope{}, n+1)
+	sortKeys, err := w.takeShown(ctx, Scope{}, n+1)
 	if cerr := w.close(); err == nil {
 		err = cerr
 	}
@@ -47,12 +47,12 @@ func (q *Queries) Candidates(ctx context.Context, owner string, seq uint64, afte
 const maxCandidates = 1000
 
 // gather returns the first n sort keys of a list after one, of candidates from here and elsewhere.
-func (q *Queries) gather(ctx context.Context, s Scope, at session, after []byte, n int) (sortKeys [][]byte, err error) {
+func (q *Queries) gatherSortKeys(ctx context.Context, s Scope, at session, after []byte, n int) (sortKeys [][]byte, err error) {
 	want, shown := n, &trendingWalk{q: q}
 	if s.Owner != "" {
-		shown.shown = q.shownBy(s.Owner)
+		shown.shownPins = q.shownPins(s.Owner)
 		defer func() {
-			if cerr := shown.shown.Close(); err == nil {
+			if cerr := shown.shownPins.Close(); err == nil {
 				err = cerr
 			}
 		}()
@@ -62,13 +62,13 @@ func (q *Queries) gather(ctx context.Context, s Scope, at session, after []byte,
 		if err != nil {
 			return nil, err
 		}
-		parts, known := q.elsewhere.Candidates(s.Owner, at.seq, after, n)
+		parts, known := q.remote.Candidates(s.Owner, at.seq, after, n)
 		if !known {
 			return nil, nil // what is here would be in the wrong places
 		}
 		batch, last := mergeCandidates(append(parts, here))
 		for _, sortKey := range batch {
-			ok, err := shown.shows(ctx, s, sortKey)
+			ok, err := shown.isShown(ctx, s, sortKey)
 			if err != nil {
 				return nil, err
 			}

@@ -183,10 +183,10 @@ func samePages(t failer, name string, page func(*Queries, PageCursor) (any, Page
 // TestLikedAgain: states may be of different positions. An item that was liked again between them is in a page once, with the later time.
 func TestLikedAgain(t *testing.T) {
 	o := &others{t: t}
-	q := &Queries{elsewhere: likedParts{o, []LikedPart{
+	q := &Queries{remote: likedParts{o, []LikedPart{
 		{Items: []LikedItem{{"a", 3}, {"b", 1}}}, {Items: []LikedItem{{"a", 2}, {"c", 1}}, More: true},
 	}}}
-	items, more := q.likedAnywhere(LikedPart{}, "ann", nil, 2)
+	items, more := q.mergeLiked(LikedPart{}, "ann", nil, 2)
 	if diff := cmp.Diff([]LikedItem{{"a", 3}, {"b", 1}}, items); diff != "" || !more {
 		t.Errorf("%v: %s", more, diff)
 	}

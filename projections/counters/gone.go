@@ -11,102 +11,102 @@ import (
 // void, and the home of an item must decide that like the home of the owner, without asking it (I13).
 
 func (c *Counters) tombstoneKey(user string) []byte {
-	hash := c.b.KeyedHash(user)
-	c.key = append(storeKey(c.key[:0], tagTombstone), hash[:]...)
+	hash := c.batch.KeyedHash(user)
+	c.key = append(storePrefix(c.key[:0], tagTombstone), hash[:]...)
 	return c.key
 }
 
 // erased reports whether a user was deleted: no history of theirs counts any more.
-func (c *Counters) erased(user string) (bool, error) {
-	_, ok, err := c.b.Get(c.tombstoneKey(user))
+func (c *Counters) isErased(user string) (bool, error) {
+	_, ok, err := c.batch.Get(c.tombstoneKey(user))
 	return ok, err
 }
 
 // bury writes a tombstone, by which later backfills about the user are void. Once all backfills are closed none is needed.
-func (c *Counters) bury(user string) {
-	if key := c.tombstoneKey(user); c.b.BackfillsClosed() {
-		c.b.Delete(key)
+func (c *Counters) writeTombstone(user string) {
+	if key := c.tombstoneKey(user); c.batch.BackfillsClosed() {
+		c.batch.Delete(key)
 	} else {
-		c.b.Set(key, nil)
+		c.batch.Set(key, nil)
 	}
 }
 
 // boardLife is the row of a board that was ever deleted.
-type boardLife struct {
+type boardDeletion struct {
 	// first is the time of its first deletion.
-	first events.Micros
+	firstTime events.Micros
 	// deleted is set while the board does not exist: it was not created again.
-	deleted bool
+	isDeleted bool
 }
 
 // The row is the time in 8 bytes, and one more where the board is deleted.
 
-func (l boardLife) append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, uint64(l.first))
-	if l.deleted {
+func (l boardDeletion) appendRow(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, uint64(l.firstTime))
+	if l.isDeleted {
 		dst = append(dst, 1)
 	}
 	return dst
 }
 
-func decodeBoardLife(row []byte) (l boardLife, err error) {
-	l.deleted = len(row) == 9 && row[8] == 1
-	if len(row) != 8 && !l.deleted || row[0] >= 0x80 {
-		return boardLife{}, projections.RowError("life of a board", row)
+func decodeBoardDeletion(row []byte) (l boardDeletion, err error) {
+	l.isDeleted = len(row) == 9 && row[8] == 1
+	if len(row) != 8 && !l.isDeleted || row[0] >= 0x80 {
+		return boardDeletion{}, projections.RowError("life of a board", row)
 	}
-	l.first = events.Micros(binary.BigEndian.Uint64(row))
+	l.firstTime = events.Micros(binary.BigEndian.Uint64(row))
 	return l, nil
 }
 
 // livesOf appends what the keys of the deleted boards of an owner begin with.
-func (c *Counters) livesOf(dst []byte, owner string) []byte {
-	hash := c.b.KeyedHash(owner)
-	return append(storeKey(dst, tagBoardLife), hash[:]...)
+func (c *Counters) boardDeletionsPrefix(dst []byte, owner string) []byte {
+	hash := c.batch.KeyedHash(owner)
+	return append(storePrefix(dst, tagBoardDeletion), hash[:]...)
 }
 
 // boardLife returns what became of a board. Its key is in c.key then, unless it is a default board, which is never deleted.
-func (c *Counters) boardLife(owner, board string) (l boardLife, err error) {
+func (c *Counters) readBoardDeletion(owner, board string) (l boardDeletion, err error) {
 	if board == "" {
 		return l, nil
 	}
-	c.key = c.livesOf(c.key[:0], owner)
-	hash := c.b.KeyedHash(string(c.key[len(c.key)-16:]) + board)
+	c.key = c.boardDeletionsPrefix(c.key[:0], owner)
+	hash := c.batch.KeyedHash(string(c.key[len(c.key)-16:]) + board)
 	c.key = append(c.key, hash[:]...)
-	row, ok, err := c.b.Get(c.key)
+	row, ok, err := c.batch.Get(c.key)
 	if err != nil || !ok {
 		return l, err
 	}
-	return decodeBoardLife(row)
+	return decodeBoardDeletion(row)
 }
 
 // boardDies notes that a board was deleted.
-func (c *Counters) boardDies(owner, board string) error {
-	l, err := c.boardLife(owner, board)
+func (c *Counters) recordBoardDeleted(owner, board string) error {
+	l, err := c.readBoardDeletion(owner, board)
 	if err != nil {
 		return err
 	}
-	if l.deleted = true; l.first == 0 {
-		l.first = c.ev.Time
+	if l.isDeleted = true; l.firstTime == 0 {
+		l.firstTime = c.ev.Time
 	}
-	c.b.Set(c.key, l.append(c.value[:0]))
+	c.batch.Set(c.key, l.appendRow(c.value[:0]))
 	return nil
 }
 
 // boardRevives notes that a board was created again. The time of its first deletion stays, because history needs it.
-func (c *Counters) boardRevives(owner, board string) error {
-	l, err := c.boardLife(owner, board)
-	if err != nil || !l.deleted {
+func (c *Counters) recordBoardRecreated(owner, board string) error {
+	l, err := c.readBoardDeletion(owner, board)
+	if err != nil || !l.isDeleted {
 		return err
 	}
-	if l.deleted = false; c.b.BackfillsClosed() {
-		c.b.Delete(c.key)
+	if l.isDeleted = false; c.batch.BackfillsClosed() {
+		c.batch.Delete(c.key)
 		return nil
 	}
-	c.b.Set(c.key, l.append(c.value[:0]))
+	c.batch.Set(c.key, l.appendRow(c.value[:0]))
 	return nil
 }
 
 // forgetBoards removes what became of the boards of a user who is deleted, in steps.
-func (c *Counters) forgetBoards(owner string) error {
-	return c.dropAll(c.livesOf(nil, owner))
+func (c *Counters) deleteBoardDeletions(owner string) error {
+	return c.deleteRows(c.boardDeletionsPrefix(nil, owner))
 }

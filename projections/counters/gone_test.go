@@ -12,8 +12,8 @@ func TestDeletedIsKeptWhileNeeded(t *testing.T) {
 	defer l.close()
 	check := func(when string, stones, boards int) {
 		t.Helper()
-		if got := countRows(t, l.s); got[tagTombstone] != stones || got[tagBoardLife] != boards {
-			t.Errorf("%s: %d tombstones, %d boards", when, got[tagTombstone], got[tagBoardLife])
+		if got := countRows(t, l.s); got[tagTombstone] != stones || got[tagBoardDeletion] != boards {
+			t.Errorf("%s: %d tombstones, %d boards", when, got[tagTombstone], got[tagBoardDeletion])
 		}
 	}
 	board := func(kind events.Kind, owner, id string) events.Event {

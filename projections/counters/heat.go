@@ -18,8 +18,8 @@ func (c *Counters) addHeat(id string, it *itemRow, weight uint32) error {
 }
 
 // itemScored overrides the heat of an item.
-func (c *Counters) itemScored() error {
-	if !c.b.Holds(c.ev.Item) {
+func (c *Counters) overrideScore() error {
+	if !c.batch.Holds(c.ev.Item) {
 		return nil
 	}
 	it, err := c.readItem(c.ev.Item)
@@ -36,26 +36,26 @@ func (c *Counters) itemScored() error {
 // setHeat sets the heat of an item. It sets the score too if the heat has grown by [moves], or if the event gives the score.
 func (c *Counters) setHeat(id string, it *itemRow, after heat.Item) error {
 	before, score := *it, after.Score()
-	it.scored, it.heat = true, after
-	if before.scored && (after.Scored && score == before.score || !after.Scored && score-before.score < moves) {
+	it.hasScore, it.heat = true, after
+	if before.hasScore && (after.Scored && score == before.score || !after.Scored && score-before.score < minScoreGrowth) {
 		return nil
 	}
-	it.score, it.from = score, int64(c.ev.Seq)
+	it.score, it.scoreFrom = score, int64(c.ev.Seq)
 	return c.beginVersion(id, &before, it)
 }
 
 // version is one version of the score of an item: the score at the positions from <= S < to.
 type version struct {
-	from, to uint64
+	fromSeq, toSeq uint64
 	// began is the log time of the position from.
-	began events.Micros
-	score int64
+	beganAt events.Micros
+	score   int64
 }
 
 // The row of a version is the log time as a varint and the score in 8 bytes. It ends where the next one begins.
 
-func (v *version) append(dst []byte) []byte {
-	return binary.BigEndian.AppendUint64(binary.AppendUvarint(dst, uint64(v.began)), uint64(v.score))
+func (v *version) appendRow(dst []byte) []byte {
+	return binary.BigEndian.AppendUint64(binary.AppendUvarint(dst, uint64(v.beganAt)), uint64(v.score))
 }
 
 func decodeVersion(row []byte) (began events.Micros, score int64, err error) {

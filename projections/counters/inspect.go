@@ -16,14 +16,14 @@ func RowKinds() []string { return projections.RowKinds(itemForms, listForms) }
 // DescribeRow says what a row of counters says. It returns [projections.ErrCorrupt] for a row that counters cannot have written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	forms := itemForms
-	if _, ok := listForms[tagOf(key)]; ok {
+	if _, ok := listForms[tagOfKey(key)]; ok {
 		forms = listForms
 	}
 	return projections.DescribeForm(forms, key, value)
 }
 
 // tagOf returns the tag of a key; of what is too short for one, that of no row of a projection.
-func tagOf(key []byte) projections.Tag {
+func tagOfKey(key []byte) projections.Tag {
 	if len(key) < 3 {
 		return projections.FirstRuntimeTag
 	}
@@ -34,48 +34,48 @@ func tagOf(key []byte) projections.Tag {
 var itemForms = map[projections.Tag]projections.RowForm{
 	tagPin:           {Name: "pin", Parts: "B p", Value: pinfacts.Describe},
 	tagPossibleBoard: {Name: "possible-board", Parts: "B b p"},
-	tagDoings:        {Name: "user-doings", Parts: "A", Value: describeDoings},
-	tagBoardPins:     {Name: "board-pins", Parts: "B b", Value: describeNumber},
-	tagShown:         {Name: "shown", Parts: "B i p", Value: describeShown},
+	tagUserTallies:   {Name: "user-doings", Parts: "A", Value: describeUserTallies},
+	tagBoardPins:     {Name: "board-pins", Parts: "B b", Value: describePinCount},
+	tagShownItem:     {Name: "shown", Parts: "B i p", Value: describeShownItem},
 	tagLike:          {Name: "like", Parts: "A i", Remote: true, Value: describeLike},
 	tagItem:          {Name: "item", Parts: "i", Value: describeItem},
 	tagVersion:       {Name: "score", Parts: "i ^seq", Value: describeVersion},
-	tagListed:        {Name: "listed", Parts: "i B"},
-	tagLiked:         {Name: "liked", Parts: "A ^since i"},
-	tagNamed:         {Name: "named", Parts: "B part i p", Value: describeNamed},
+	tagItemLists:     {Name: "listed", Parts: "i B"},
+	tagLikedItem:     {Name: "liked", Parts: "A ^since i"},
+	tagNamedItem:     {Name: "named", Parts: "B part i p", Value: describeNamedItem},
 }
 
-func describeDoings(d *projections.Description, row []byte) error {
-	var n doings
+func describeUserTallies(d *projections.Description, row []byte) error {
+	var n userTallies
 	if len(row) == 0 {
 		return projections.RowError("counts", row)
 	}
 	err := fields.ReadCounts(row, n[:])
-	d.Int("pins", n[ownPins])
-	d.Int("plays", n[ownPlays])
+	d.Int("pins", n[tallyPins])
+	d.Int("plays", n[tallyPlays])
 	return err
 }
 
-func describeNumber(d *projections.Description, row []byte) error {
+func describePinCount(d *projections.Description, row []byte) error {
 	n, err := decodeCount(row)
 	d.Int("pins", n)
 	return err
 }
 
-func describeShown(d *projections.Description, row []byte) error {
+func describeShownItem(d *projections.Description, row []byte) error {
 	d.Name("b", string(row))
 	return nil
 }
 
 func describeLike(d *projections.Description, row []byte) error {
 	l, err := decodeLike(row)
-	if l.backfilled != 0 {
-		d.Time("backfilled", l.backfilled)
+	if l.backfillTime != 0 {
+		d.Time("backfilled", l.backfillTime)
 	}
-	if l.live != 0 {
-		d.Time("live", l.live)
+	if l.liveTime != 0 {
+		d.Time("live", l.liveTime)
 	}
-	d.Flag("ended", l.ended)
+	d.Flag("ended", l.hasLiveEnd)
 	return err
 }
 
@@ -87,16 +87,16 @@ func describeItem(d *projections.Description, row []byte) error {
 	d.Int("plays", it.plays)
 	d.Int("likes", it.likes)
 	d.Int("repins", it.repins)
-	d.Int("lists", it.lists)
-	if it.scored {
+	d.Int("lists", it.listsByScore)
+	if it.hasScore {
 		d.Int("score", it.score)
 		d.Flag("given", it.heat.Scored)
 	}
 	return nil
 }
 
-func describeNamed(d *projections.Description, row []byte) error {
-	repinned, err := decodeNamed(row)
+func describeNamedItem(d *projections.Description, row []byte) error {
+	repinned, err := decodeNamedItem(row)
 	d.Flag("repinned", repinned)
 	return err
 }
@@ -113,34 +113,34 @@ func describeVersion(d *projections.Description, row []byte) error {
 
 // listForms describe the rows whose keys have an id behind something that is none, or have none.
 var listForms = map[projections.Tag]projections.RowForm{
-	tagTop:        {Name: "list", Store: true, Rest: describeEntry},
-	tagOwnerTop:   {Name: "user-list", Parts: "B", Rest: describeEntry},
-	tagEnded:      {Name: "ended", Rest: describeEnded},
-	tagFirstEnded: {Name: "first-ended", Rest: describeFirstEnded},
-	tagTombstone:  {Name: "tombstone", Store: true, Rest: describeTombstone},
-	tagBoardLife:  {Name: "board-deleted", Store: true, Rest: describeBoardLife},
+	tagGlobalList:        {Name: "list", Store: true, Rest: describeListEntry},
+	tagOwnerList:         {Name: "user-list", Parts: "B", Rest: describeListEntry},
+	tagEndedVersion:      {Name: "ended", Rest: describeEndedVersion},
+	tagFirstEndedVersion: {Name: "first-ended", Rest: describeFirstEndTime},
+	tagTombstone:         {Name: "tombstone", Store: true, Rest: describeTombstone},
+	tagBoardDeletion:     {Name: "board-deleted", Store: true, Rest: describeBoardDeletion},
 }
 
 // describeEntry reads an entry of a list.
-func describeEntry(d *projections.Description, rest, value []byte) error {
+func describeListEntry(d *projections.Description, rest, value []byte) error {
 	if len(rest) == 0 {
 		return projections.RowError("entry of a list", rest)
 	}
 	switch rest[0] {
-	case entryName:
-		item, err := cutLast(rest[1:])
+	case entryByName:
+		item, err := cutLastID(rest[1:])
 		if err == nil && len(value) != 0 {
 			err = projections.RowError("item in a list", value)
 		}
 		d.Name("i", item)
 		d.Flag("by-name", true)
 		return err
-	case entryVersion:
-		item, score, from, err := cutVersionEntry(rest[1:])
+	case entryByScore:
+		item, score, from, err := cutScoreEntry(rest[1:])
 		if err != nil {
 			return err
 		}
-		to, err := decodeTo(value)
+		to, err := decodeVersionEnd(value)
 		if err == nil && to <= from {
 			err = projections.RowError("version that ends before it begins", rest)
 		}
@@ -156,9 +156,9 @@ func describeEntry(d *projections.Description, rest, value []byte) error {
 	return projections.RowError("entry of a list", rest)
 }
 
-func describeEnded(d *projections.Description, rest, value []byte) error {
-	at, item, from, err := cutEnded(rest)
-	if err == nil && (len(value) != 0 || d.Shard != firstShard(partitionOf(item))) {
+func describeEndedVersion(d *projections.Description, rest, value []byte) error {
+	at, item, from, err := cutEndedVersion(rest)
+	if err == nil && (len(value) != 0 || d.Shard != firstShard(itemPartition(item))) {
 		err = projections.RowError("ended version", value)
 	}
 	d.Time("at", at)
@@ -167,11 +167,11 @@ func describeEnded(d *projections.Description, rest, value []byte) error {
 	return err
 }
 
-func describeFirstEnded(d *projections.Description, rest, value []byte) error {
+func describeFirstEndTime(d *projections.Description, rest, value []byte) error {
 	if len(rest) != 0 || d.Shard != firstShard(d.Shard.Partition()) {
 		return projections.RowError("first of the ended versions", rest)
 	}
-	at, err := decodeFirstEnded(value)
+	at, err := decodeFirstEndTime(value)
 	d.InValue()
 	d.Time("at", at)
 	return err
@@ -188,15 +188,15 @@ func describeTombstone(d *projections.Description, rest, value []byte) error {
 	return nil
 }
 
-func describeBoardLife(d *projections.Description, rest, value []byte) error {
+func describeBoardDeletion(d *projections.Description, rest, value []byte) error {
 	if len(rest) != 32 {
 		return projections.RowError("life of a board", rest)
 	}
 	d.Field("hash-of-owner", hex.EncodeToString(rest[:16]))
 	d.Field("hash", hex.EncodeToString(rest[16:]))
 	d.InValue()
-	l, err := decodeBoardLife(value)
-	d.Time("first", l.first)
-	d.Flag("deleted", l.deleted)
+	l, err := decodeBoardDeletion(value)
+	d.Time("first", l.firstTime)
+	d.Flag("deleted", l.isDeleted)
 	return err
 }

@@ -36,36 +36,36 @@ import (
 const (
 	tagPin projections.Tag = projections.FirstCountersTag + iota
 	tagPossibleBoard
-	tagDoings
+	tagUserTallies
 	tagBoardPins
-	tagShown
+	tagShownItem
 	tagLike
 	tagItem
 	tagVersion
-	tagListed
-	tagNamed
-	tagTop
-	tagOwnerTop
-	tagEnded
-	tagFirstEnded
-	tagBoardLife
+	tagItemLists
+	tagNamedItem
+	tagGlobalList
+	tagOwnerList
+	tagEndedVersion
+	tagFirstEndedVersion
+	tagBoardDeletion
 	tagTombstone
-	tagLiked
+	tagLikedItem
 )
 
 // Walked are the tags of lists.
 func (*Counters) Walked() []projections.Tag {
 	return []projections.Tag{
-		tagPossibleBoard, tagShown, tagListed, tagNamed, tagTop, tagOwnerTop, tagEnded, tagLiked,
+		tagPossibleBoard, tagShownItem, tagItemLists, tagNamedItem, tagGlobalList, tagOwnerList, tagEndedVersion, tagLikedItem,
 	}
 }
 
-func storeKey(dst []byte, tag projections.Tag) []byte {
+func storePrefix(dst []byte, tag projections.Tag) []byte {
 	return projections.AppendPrefix(dst, projections.StoreShard, tag)
 }
 
 // partitionOf returns the partition of an item.
-func partitionOf(item string) uint8 { return events.ShardOf(item).Partition() }
+func itemPartition(item string) uint8 { return events.ShardOf(item).Partition() }
 
 // versionKey appends the key of the version of an item that begins at a position; of those from it on backwards it is the
 // first.
@@ -75,54 +75,54 @@ func versionKey(dst []byte, item string, from uint64) []byte {
 
 // likeKey appends the key of what a user said of an item.
 func likeKey(dst []byte, user, item string) []byte {
-	return events.AppendID(likesOf(dst, partitionOf(item), user), item)
+	return events.AppendID(likesPrefix(dst, itemPartition(item), user), item)
 }
 
 // likesOf appends what the keys of the likes of a user in a partition begin with.
-func likesOf(dst []byte, partition uint8, user string) []byte {
+func likesPrefix(dst []byte, partition uint8, user string) []byte {
 	return events.AppendID(projections.AppendPartition(dst, partition, tagLike), user)
 }
 
 // likedKey appends the key of a like in the list of its user. Later ones come first.
-func likedKey(dst []byte, user string, since events.Micros, item string) []byte {
-	return events.AppendID(binary.BigEndian.AppendUint64(projections.AppendKey(dst, tagLiked, user), ^uint64(since)), item)
+func likedItemKey(dst []byte, user string, since events.Micros, item string) []byte {
+	return events.AppendID(binary.BigEndian.AppendUint64(projections.AppendKey(dst, tagLikedItem, user), ^uint64(since)), item)
 }
 
 // cutLiked reads what follows the user in such a key.
-func cutLiked(rest []byte) (since events.Micros, item string, err error) {
+func cutLikedItem(rest []byte) (since events.Micros, item string, err error) {
 	if len(rest) < 8 || ^binary.BigEndian.Uint64(rest) > math.MaxInt64 {
 		return 0, "", projections.RowError("liked item", rest)
 	}
-	item, err = cutLast(rest[8:])
+	item, err = cutLastID(rest[8:])
 	return events.Micros(^binary.BigEndian.Uint64(rest)), item, err
 }
 
 // namedKey appends the key of a pin that named an item.
-func namedKey(dst []byte, owner, item, pin string) []byte {
-	return events.AppendID(events.AppendID(namedIn(dst, owner, partitionOf(item)), item), pin)
+func namedItemKey(dst []byte, owner, item, pin string) []byte {
+	return events.AppendID(events.AppendID(namedItemsPrefix(dst, owner, itemPartition(item)), item), pin)
 }
 
 // namedIn appends what the keys of the pins of an owner begin with that named items of a partition.
-func namedIn(dst []byte, owner string, partition uint8) []byte {
-	return append(projections.AppendKey(dst, tagNamed, owner), partition)
+func namedItemsPrefix(dst []byte, owner string, partition uint8) []byte {
+	return append(projections.AppendKey(dst, tagNamedItem, owner), partition)
 }
 
 // cutNamed reads what follows the owner in such a key.
-func cutNamed(rest []byte) (item, pin string, err error) {
+func cutNamedItem(rest []byte) (item, pin string, err error) {
 	if len(rest) == 0 {
 		return "", "", projections.RowError("pin that named an item", rest)
 	}
-	return cutTwo(rest[1:])
+	return cutLastTwoIDs(rest[1:])
 }
 
 // endedKey appends the key under which a version of an item waits to be dropped.
-func endedKey(dst []byte, ended events.Micros, item string, from uint64) []byte {
-	dst = projections.AppendPartition(dst, partitionOf(item), tagEnded)
+func endedVersionKey(dst []byte, ended events.Micros, item string, from uint64) []byte {
+	dst = projections.AppendPartition(dst, itemPartition(item), tagEndedVersion)
 	return binary.BigEndian.AppendUint64(events.AppendID(binary.BigEndian.AppendUint64(dst, uint64(ended)), item), from)
 }
 
 // cutEnded reads what follows the tag in such a key.
-func cutEnded(rest []byte) (ended events.Micros, item string, from uint64, err error) {
+func cutEndedVersion(rest []byte) (ended events.Micros, item string, from uint64, err error) {
 	if len(rest) < 8 || binary.BigEndian.Uint64(rest) > math.MaxInt64 {
 		return 0, "", 0, projections.RowError("ended version", rest)
 	}
@@ -136,9 +136,9 @@ func cutEnded(rest []byte) (ended events.Micros, item string, from uint64, err e
 
 // A list is named by the prefix of its rows.
 
-func topPrefix() []byte { return storeKey(nil, tagTop) }
+func globalListPrefix() []byte { return storePrefix(nil, tagGlobalList) }
 
-func ownerTopPrefix(owner string) []byte { return projections.AppendKey(nil, tagOwnerTop, owner) }
+func ownerListPrefix(owner string) []byte { return projections.AppendKey(nil, tagOwnerList, owner) }
 
 // An entry of a list begins with what it is. Those by name come first:
 //
@@ -148,16 +148,16 @@ func ownerTopPrefix(owner string) []byte { return projections.AppendKey(nil, tag
 //
 // A sort key is what stands between the first byte and the position: sort keys compare as bytes.
 const (
-	entryName = iota
-	entryVersion
+	entryByName = iota
+	entryByScore
 )
 
-func nameKey(dst, list []byte, item string) []byte {
-	return events.AppendID(append(append(dst, list...), entryName), item)
+func nameEntryKey(dst, list []byte, item string) []byte {
+	return events.AppendID(append(append(dst, list...), entryByName), item)
 }
 
-func listKey(dst, list []byte, item string, score int64, from uint64) []byte {
-	dst = appendSortKey(append(append(dst, list...), entryVersion), item, score)
+func scoreEntryKey(dst, list []byte, item string, score int64, from uint64) []byte {
+	dst = appendSortKey(append(append(dst, list...), entryByScore), item, score)
 	return binary.BigEndian.AppendUint64(dst, ^from)
 }
 
@@ -180,7 +180,7 @@ func cutSortKey(sortKey []byte) (item string, score int64, rest []byte, err erro
 }
 
 // cutVersionEntry reads what follows the first byte of an entry that is a version.
-func cutVersionEntry(rest []byte) (item string, score int64, from uint64, err error) {
+func cutScoreEntry(rest []byte) (item string, score int64, from uint64, err error) {
 	item, score, tail, err := cutSortKey(rest)
 	if err == nil && len(tail) != 8 {
 		err = projections.RowError("entry of a list", rest)
@@ -192,7 +192,7 @@ func cutVersionEntry(rest []byte) (item string, score int64, from uint64, err er
 }
 
 // decodeTo reads the value of a version in a list: the position from which on it does not hold; the highest: it does.
-func decodeTo(row []byte) (to uint64, err error) {
+func decodeVersionEnd(row []byte) (to uint64, err error) {
 	if len(row) == 0 {
 		return math.MaxUint64, nil
 	}

@@ -10,9 +10,9 @@ import (
 // like is what was said about whether a user likes an item.
 type like struct {
 	// backfilled is the time of the latest backfilled like, live that of the first live one since the last end; 0 means there is none.
-	backfilled, live events.Micros
+	backfillTime, liveTime events.Micros
 	// ended: a live end was said, and history before it does not count.
-	ended bool
+	hasLiveEnd bool
 }
 
 const (
@@ -24,32 +24,32 @@ const (
 )
 
 // holds reports whether the user likes the item: history comes before live facts.
-func (l like) holds() bool { return l.live != 0 || l.backfilled != 0 && !l.ended }
+func (l like) holds() bool { return l.liveTime != 0 || l.backfillTime != 0 && !l.hasLiveEnd }
 
 // since is the time of a like that holds, by the rule of all relations (docs/semantics.md).
 func (l like) since() events.Micros {
-	if l.backfilled != 0 && !l.ended {
-		return l.backfilled
+	if l.backfillTime != 0 && !l.hasLiveEnd {
+		return l.backfillTime
 	}
-	return l.live
+	return l.liveTime
 }
 
 // append appends the value of a row: flags, then 8 bytes for each time that there is. Nothing stands for nothing said.
-func (l like) append(dst []byte) []byte {
+func (l like) appendRow(dst []byte) []byte {
 	if l == (like{}) {
 		return dst
 	}
 	flags := len(dst)
 	dst = append(dst, 0)
-	if l.backfilled != 0 {
+	if l.backfillTime != 0 {
 		dst[flags] |= likeBackfilled
-		dst = binary.BigEndian.AppendUint64(dst, uint64(l.backfilled))
+		dst = binary.BigEndian.AppendUint64(dst, uint64(l.backfillTime))
 	}
-	if l.live != 0 {
+	if l.liveTime != 0 {
 		dst[flags] |= likeLive
-		dst = binary.BigEndian.AppendUint64(dst, uint64(l.live))
+		dst = binary.BigEndian.AppendUint64(dst, uint64(l.liveTime))
 	}
-	if l.ended {
+	if l.hasLiveEnd {
 		dst[flags] |= likeEnded
 	}
 	return dst
@@ -59,12 +59,12 @@ func decodeLike(row []byte) (l like, err error) {
 	if len(row) == 0 || row[0] == 0 || row[0] >= 1<<likeBits {
 		return l, projections.RowError("like", row)
 	}
-	l.ended = row[0]&likeEnded != 0
+	l.hasLiveEnd = row[0]&likeEnded != 0
 	rest := row[1:]
 	for _, t := range []struct {
 		flag byte
 		to   *events.Micros
-	}{{likeBackfilled, &l.backfilled}, {likeLive, &l.live}} {
+	}{{likeBackfilled, &l.backfillTime}, {likeLive, &l.liveTime}} {
 		if row[0]&t.flag == 0 {
 			continue
 		}
@@ -82,10 +82,10 @@ func decodeLike(row []byte) (l like, err error) {
 }
 
 // liked counts at the home of an item who likes it, and adds to its heat unless the like repeats what holds already.
-func (c *Counters) liked() error {
+func (c *Counters) applyLike() error {
 	ev := c.ev
 	c.key = likeKey(c.key[:0], ev.User, ev.Item)
-	row, ok, err := c.b.Get(c.key)
+	row, ok, err := c.batch.Get(c.key)
 	if err != nil {
 		return err
 	}
@@ -98,17 +98,17 @@ func (c *Counters) liked() error {
 	is, adds := was, false
 	switch {
 	case ev.Kind == events.Unliked:
-		is.live, is.ended = 0, true
+		is.liveTime, is.hasLiveEnd = 0, true
 	case ev.Backfill:
 		// Heat is added as facts arrive: if there is a like already, this one says nothing new; if one ended, it does.
-		adds = was.backfilled == 0 && was.live == 0
-		is.backfilled = max(was.backfilled, ev.Time)
+		adds = was.backfillTime == 0 && was.liveTime == 0
+		is.backfillTime = max(was.backfillTime, ev.Time)
 	default:
-		if adds = !was.holds(); was.live == 0 {
-			is.live = ev.Time
+		if adds = !was.holds(); was.liveTime == 0 {
+			is.liveTime = ev.Time
 		}
 	}
-	if c.b.BackfillsClosed() && is.ended && is.live == 0 {
+	if c.batch.BackfillsClosed() && is.hasLiveEnd && is.liveTime == 0 {
 		is = like{} // it was kept for late history only
 	}
 	c.writeLike(ev.User, ev.Item, was, is)
@@ -119,7 +119,7 @@ func (c *Counters) liked() error {
 	if err != nil {
 		return err
 	}
-	if err := c.countLike(&it, was, is); err != nil {
+	if err := c.updateLikeCount(&it, was, is); err != nil {
 		return err
 	}
 	if adds {
@@ -136,22 +136,22 @@ func (c *Counters) writeLike(user, item string, was, is like) {
 	if is == was {
 		return
 	}
-	c.key, c.value = likeKey(c.key[:0], user, item), is.append(c.value[:0])
-	c.keep(c.key, c.value)
+	c.key, c.value = likeKey(c.key[:0], user, item), is.appendRow(c.value[:0])
+	c.setOrDelete(c.key, c.value)
 	if was.holds() == is.holds() && was.since() == is.since() {
 		return
 	}
 	if was.holds() {
-		c.key = likedKey(c.key[:0], user, was.since(), item)
-		c.b.Delete(c.key)
+		c.key = likedItemKey(c.key[:0], user, was.since(), item)
+		c.batch.Delete(c.key)
 	}
 	if is.holds() {
-		c.key = likedKey(c.key[:0], user, is.since(), item)
-		c.b.Set(c.key, nil)
+		c.key = likedItemKey(c.key[:0], user, is.since(), item)
+		c.batch.Set(c.key, nil)
 	}
 }
 
-func (c *Counters) countLike(it *itemRow, was, is like) error {
+func (c *Counters) updateLikeCount(it *itemRow, was, is like) error {
 	switch {
 	case is.holds() && !was.holds():
 		it.likes++
@@ -159,15 +159,15 @@ func (c *Counters) countLike(it *itemRow, was, is like) error {
 		it.likes--
 	}
 	if it.likes < 0 {
-		return projections.RowError("likes below zero", it.append(nil))
+		return projections.RowError("likes below zero", it.appendRow(nil))
 	}
 	return nil
 }
 
 // endLike ends what a user who is deleted said of an item.
-func (c *Counters) endLike(user, item string) error {
+func (c *Counters) eraseLike(user, item string) error {
 	c.key = likeKey(c.key[:0], user, item)
-	row, ok, err := c.b.Get(c.key)
+	row, ok, err := c.batch.Get(c.key)
 	if err != nil || !ok {
 		return err
 	}
@@ -183,7 +183,7 @@ func (c *Counters) endLike(user, item string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.countLike(&it, was, like{}); err != nil {
+	if err := c.updateLikeCount(&it, was, like{}); err != nil {
 		return err
 	}
 	c.writeItem(item, &it)

@@ -27,37 +27,37 @@ import (
 
 const (
 	// named is by how many pins an owner may have named items of a partition before the owner's list has these by their scores.
-	named = 3
+	maxPinsByName = 3
 	// listed is in how many lists of owners an item is by its score, at most.
-	listed = 64
+	maxListsByScore = 64
 )
 
 // candidate puts an item into the list of the owner who names it, by a pin that is not written yet.
-func (c *Counters) candidate(it *itemRow) error {
+func (c *Counters) addCandidate(it *itemRow) error {
 	owner, item := c.ev.User, c.ev.Item
-	prefix := namedIn(nil, owner, partitionOf(item))
-	before, err := c.keys(prefix, projections.PrefixEnd(prefix), c.named+1)
+	prefix := namedItemsPrefix(nil, owner, itemPartition(item))
+	before, err := c.readKeys(prefix, projections.PrefixEnd(prefix), c.maxPinsByName+1)
 	if err != nil {
 		return err
 	}
-	if len(before) < c.named {
-		c.byName(owner, item)
+	if len(before) < c.maxPinsByName {
+		c.listByName(owner, item)
 		return nil
 	}
-	if len(before) == c.named {
-		if err := c.allByScore(owner, before, len(prefix)-1, it); err != nil {
+	if len(before) == c.maxPinsByName {
+		if err := c.listAllByScore(owner, before, len(prefix)-1, it); err != nil {
 			return err
 		}
 	}
-	return c.byScore(owner, item, it)
+	return c.listByScore(owner, item, it)
 }
 
 // allByScore puts what was in the list of an owner by name into it by score: the items of some pins, of which one may be that of the
 // event.
-func (c *Counters) allByScore(owner string, pins [][]byte, cut int, it *itemRow) error {
+func (c *Counters) listAllByScore(owner string, pins [][]byte, cut int, it *itemRow) error {
 	last := ""
 	for _, key := range pins {
-		item, _, err := cutNamed(key[cut:])
+		item, _, err := cutNamedItem(key[cut:])
 		if err != nil {
 			return err
 		}
@@ -66,9 +66,9 @@ func (c *Counters) allByScore(owner string, pins [][]byte, cut int, it *itemRow)
 		}
 		last = item
 		if item == c.ev.Item {
-			err = c.byScore(owner, item, it)
+			err = c.listByScore(owner, item, it)
 		} else {
-			err = c.otherByScore(owner, item)
+			err = c.listOtherByScore(owner, item)
 		}
 		if err != nil {
 			return err
@@ -77,103 +77,103 @@ func (c *Counters) allByScore(owner string, pins [][]byte, cut int, it *itemRow)
 	return nil
 }
 
-func (c *Counters) otherByScore(owner, item string) error {
+func (c *Counters) listOtherByScore(owner, item string) error {
 	it, err := c.readItem(item)
 	if err != nil {
 		return err
 	}
-	if err := c.byScore(owner, item, &it); err != nil {
+	if err := c.listByScore(owner, item, &it); err != nil {
 		return err
 	}
 	c.writeItem(item, &it)
 	return nil
 }
 
-func (c *Counters) byName(owner, item string) {
-	c.key = nameKey(c.key[:0], ownerTopPrefix(owner), item)
-	c.b.Set(c.key, nil)
+func (c *Counters) listByName(owner, item string) {
+	c.key = nameEntryKey(c.key[:0], ownerListPrefix(owner), item)
+	c.batch.Set(c.key, nil)
 }
 
 // byScore puts an item into the list of an owner by its score, unless it is there, or is in so many already.
-func (c *Counters) byScore(owner, item string, it *itemRow) error {
-	key := projections.AppendKey(nil, tagListed, item, owner)
-	if _, ok, err := c.b.Get(key); err != nil || ok {
+func (c *Counters) listByScore(owner, item string, it *itemRow) error {
+	key := projections.AppendKey(nil, tagItemLists, item, owner)
+	if _, ok, err := c.batch.Get(key); err != nil || ok {
 		return err
 	}
-	if it.lists >= int64(c.listed) {
-		c.byName(owner, item)
+	if it.listsByScore >= int64(c.maxListsByScore) {
+		c.listByName(owner, item)
 		return nil
 	}
-	it.lists++
-	c.b.Set(key, nil)
-	list := [][]byte{ownerTopPrefix(owner)}
-	c.key = nameKey(c.key[:0], list[0], item)
-	if _, ok, err := c.b.Get(c.key); err != nil {
+	it.listsByScore++
+	c.batch.Set(key, nil)
+	list := [][]byte{ownerListPrefix(owner)}
+	c.key = nameEntryKey(c.key[:0], list[0], item)
+	if _, ok, err := c.batch.Get(c.key); err != nil {
 		return err
 	} else if ok {
-		c.b.Delete(c.key)
+		c.batch.Delete(c.key)
 	}
-	versions, err := c.versions(item)
+	versions, err := c.readVersions(item)
 	if err != nil {
 		return err
 	}
 	for i := range versions {
-		c.list(list, item, &versions[i])
+		c.writeToLists(list, item, &versions[i])
 	}
 	return nil
 }
 
 // listsOf returns the lists in which an item stands by its score.
-func (c *Counters) listsOf(item string, it *itemRow) (lists [][]byte, err error) {
-	lists = [][]byte{topPrefix()}
-	if it.lists == 0 {
+func (c *Counters) readListsByScore(item string, it *itemRow) (lists [][]byte, err error) {
+	lists = [][]byte{globalListPrefix()}
+	if it.listsByScore == 0 {
 		return lists, nil
 	}
-	prefix := projections.AppendKey(nil, tagListed, item)
-	keys, err := c.keys(prefix, projections.PrefixEnd(prefix), int(it.lists)+1)
+	prefix := projections.AppendKey(nil, tagItemLists, item)
+	keys, err := c.readKeys(prefix, projections.PrefixEnd(prefix), int(it.listsByScore)+1)
 	for _, key := range keys {
-		owner, err := cutLast(key[len(prefix):])
+		owner, err := cutLastID(key[len(prefix):])
 		if err != nil {
 			return nil, err
 		}
-		lists = append(lists, ownerTopPrefix(owner))
+		lists = append(lists, ownerListPrefix(owner))
 	}
-	if err == nil && len(keys) != int(it.lists) {
+	if err == nil && len(keys) != int(it.listsByScore) {
 		err = projections.RowError("lists of an item", prefix)
 	}
 	return lists, err
 }
 
 // endList removes the list of an owner who is deleted, and what was kept for it, in steps.
-func (c *Counters) endList(owner string) error {
-	prefix := projections.AppendKey(nil, tagNamed, owner)
-	err := c.drain(prefix, func(rest []byte) error {
-		item, _, err := cutNamed(rest)
+func (c *Counters) eraseOwnerList(owner string) error {
+	prefix := projections.AppendKey(nil, tagNamedItem, owner)
+	err := c.eraseRows(prefix, func(rest []byte) error {
+		item, _, err := cutNamedItem(rest)
 		if err != nil {
 			return err
 		}
-		c.b.Delete(append(slices.Clip(prefix), rest...))
-		return c.unlisted(owner, item)
+		c.batch.Delete(append(slices.Clip(prefix), rest...))
+		return c.forgetOwnerList(owner, item)
 	})
 	if err != nil {
 		return err
 	}
-	return c.dropAll(ownerTopPrefix(owner))
+	return c.deleteRows(ownerListPrefix(owner))
 }
 
 // unlisted folds that the list of an owner has an item no longer, before its entries are removed.
-func (c *Counters) unlisted(owner, item string) error {
-	key := projections.AppendKey(nil, tagListed, item, owner)
-	_, ok, err := c.b.Get(key)
+func (c *Counters) forgetOwnerList(owner, item string) error {
+	key := projections.AppendKey(nil, tagItemLists, item, owner)
+	_, ok, err := c.batch.Get(key)
 	if err != nil || !ok {
 		return err
 	}
-	c.b.Delete(key)
+	c.batch.Delete(key)
 	it, err := c.readItem(item)
 	if err != nil {
 		return err
 	}
-	if it.lists--; it.lists < 0 {
+	if it.listsByScore--; it.listsByScore < 0 {
 		return projections.RowError("lists of an item", key)
 	}
 	c.writeItem(item, &it)
@@ -182,52 +182,52 @@ func (c *Counters) unlisted(owner, item string) error {
 
 // Regions is part of [projections.Regional].
 func (*Counters) Regions() []projections.Tag {
-	return []projections.Tag{tagNamed, tagTop, tagOwnerTop, tagLiked}
+	return []projections.Tag{tagNamedItem, tagGlobalList, tagOwnerList, tagLikedItem}
 }
 
 // RegionHome is part of [projections.Regional]: lists, and what named or likes items, are at the homes of the items.
 func (*Counters) RegionHome(key []byte) (partition uint8, ok bool) {
-	tag := tagOf(key)
-	if (tag < tagNamed || tag > tagOwnerTop) && tag != tagLiked {
+	tag := tagOfKey(key)
+	if (tag < tagNamedItem || tag > tagOwnerList) && tag != tagLikedItem {
 		return 0, false
 	}
 	switch rest := key[3:]; tag {
-	case tagNamed:
+	case tagNamedItem:
 		_, rest, err := events.CutID(rest)
 		if err != nil || len(rest) == 0 {
 			return 0, false
 		}
 		return rest[0], true
-	case tagOwnerTop:
+	case tagOwnerList:
 		_, rest, err := events.CutID(rest)
 		if err != nil {
 			return 0, false
 		}
-		return homeOfEntry(rest)
-	case tagTop:
-		return homeOfEntry(rest)
-	case tagLiked:
+		return entryPartition(rest)
+	case tagGlobalList:
+		return entryPartition(rest)
+	case tagLikedItem:
 		_, rest, err := events.CutID(rest)
 		if err != nil {
 			return 0, false
 		}
-		_, item, err := cutLiked(rest)
-		return partitionOf(item), err == nil
+		_, item, err := cutLikedItem(rest)
+		return itemPartition(item), err == nil
 	}
 	return 0, false
 }
 
 // homeOfEntry returns the partition of the item of an entry of a list.
-func homeOfEntry(entry []byte) (partition uint8, ok bool) {
+func entryPartition(entry []byte) (partition uint8, ok bool) {
 	if len(entry) == 0 {
 		return 0, false
 	}
 	var item string
 	var err error
-	if entry[0] == entryName {
-		item, err = cutLast(entry[1:])
+	if entry[0] == entryByName {
+		item, err = cutLastID(entry[1:])
 	} else {
-		item, _, _, err = cutVersionEntry(entry[1:])
+		item, _, _, err = cutScoreEntry(entry[1:])
 	}
-	return partitionOf(item), err == nil
+	return itemPartition(item), err == nil
 }

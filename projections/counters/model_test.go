@@ -28,7 +28,9 @@ type sizes struct {
 	computed, patience int64
 }
 
-func usual() sizes { return sizes{DefaultSettings(), named, listed, computed, patience} }
+func usual() sizes {
+	return sizes{DefaultSettings(), maxPinsByName, maxListsByScore, maxComputedPins, maxRowsPerPin}
+}
 
 func drawSizes(t *rapid.T) sizes {
 	s := usual()
@@ -42,13 +44,13 @@ func drawSizes(t *rapid.T) sizes {
 
 func (s sizes) projection() *Counters {
 	c := New(s.Settings)
-	c.named, c.listed = s.named, s.listed
+	c.maxPinsByName, c.maxListsByScore = s.named, s.listed
 	return c
 }
 
 func (s sizes) query(v *projections.View) *Queries {
 	q := Query(v)
-	q.computed, q.patience = s.computed, s.patience
+	q.maxComputedPins, q.maxRowsPerPin = s.computed, s.patience
 	return q
 }
 
@@ -306,10 +308,10 @@ func audit(t failer, v *projections.View, set sizes, want *model.Graph, history 
 		t.Fatalf("rows: %v", err)
 	}
 	for item, row := range a.items {
-		if row.lists != int64(len(a.listed[item])) || row.lists > int64(set.listed) {
+		if row.listsByScore != int64(len(a.listed[item])) || row.listsByScore > int64(set.listed) {
 			t.Fatalf("%s is listed by %v: %+v\nafter\n%s", item, a.listed[item], row, tell(history))
 		}
-		if row.scored != (len(a.versions[item]) > 0) || row.scored && (a.versions[item][0].score != row.score || a.versions[item][0].from != uint64(row.from)) {
+		if row.hasScore != (len(a.versions[item]) > 0) || row.hasScore && (a.versions[item][0].score != row.score || a.versions[item][0].fromSeq != uint64(row.scoreFrom)) {
 			t.Fatalf("%s has heat %+v and versions %+v\nafter\n%s", item, row, a.versions[item], tell(history))
 		}
 	}
@@ -349,13 +351,13 @@ type auditor struct {
 }
 
 // in names an owner, and the partition of an item.
-func in(owner, item string) string { return fmt.Sprint(owner, " ", partitionOf(item)) }
+func in(owner, item string) string { return fmt.Sprint(owner, " ", itemPartition(item)) }
 
 func (a *auditor) read(key, row []byte) (err error) {
 	rest := key[3:]
 	switch projections.Tag(key[2]) {
 	case tagItem:
-		item, err := cutLast(rest)
+		item, err := cutLastID(rest)
 		if err != nil {
 			return err
 		}
@@ -366,30 +368,30 @@ func (a *auditor) read(key, row []byte) (err error) {
 		if err != nil || len(rest) != 8 {
 			return projections.RowError("version", key)
 		}
-		v := version{to: math.MaxUint64}
+		v := version{toSeq: math.MaxUint64}
 		for _, b := range rest {
-			v.from = v.from<<8 | uint64(^b)
+			v.fromSeq = v.fromSeq<<8 | uint64(^b)
 		}
-		if v.began, v.score, err = decodeVersion(row); err != nil {
+		if v.beganAt, v.score, err = decodeVersion(row); err != nil {
 			return err
 		}
 		if n := len(a.versions[item]); n > 0 {
-			v.to = a.versions[item][n-1].from
+			v.toSeq = a.versions[item][n-1].fromSeq
 		}
 		a.versions[item] = append(a.versions[item], v)
-	case tagListed:
-		item, owner, err := cutTwo(rest)
+	case tagItemLists:
+		item, owner, err := cutLastTwoIDs(rest)
 		if a.listed[item] == nil {
 			a.listed[item] = map[string]bool{}
 		}
 		a.listed[item][owner] = true
 		return err
-	case tagNamed:
+	case tagNamedItem:
 		owner, rest, err := events.CutID(rest)
 		if err != nil {
 			return err
 		}
-		item, pin, err := cutNamed(rest)
+		item, pin, err := cutNamedItem(rest)
 		if of := [2]string{owner, pin}; a.named[of] == nil {
 			a.named[of] = map[string]bool{item: true}
 		} else {
@@ -397,14 +399,14 @@ func (a *auditor) read(key, row []byte) (err error) {
 		}
 		a.pins[in(owner, item)]++
 		return err
-	case tagShown:
+	case tagShownItem:
 		a.shown[string(key)] = string(row)
-	case tagTop, tagOwnerTop:
+	case tagGlobalList, tagOwnerList:
 		a.lists[string(key)] = string(row)
-	case tagEnded:
+	case tagEndedVersion:
 		a.queue[string(key)] = true
-	case tagFirstEnded:
-		a.heads[events.Shard(uint16(key[0])<<8|uint16(key[1])).Partition()], err = decodeFirstEnded(row)
+	case tagFirstEndedVersion:
+		a.heads[events.Shard(uint16(key[0])<<8|uint16(key[1])).Partition()], err = decodeFirstEndTime(row)
 	}
 	return err
 }
@@ -415,23 +417,23 @@ func (a *auditor) derive() (lists map[string]string, queue map[string]bool) {
 	for of, items := range a.named {
 		for item := range items {
 			if !a.listed[item][of[0]] {
-				lists[string(nameKey(nil, ownerTopPrefix(of[0]), item))] = ""
+				lists[string(nameEntryKey(nil, ownerListPrefix(of[0]), item))] = ""
 			}
 		}
 	}
 	for item := range a.items {
-		in := [][]byte{topPrefix()}
+		in := [][]byte{globalListPrefix()}
 		for owner := range a.listed[item] {
-			in = append(in, ownerTopPrefix(owner))
+			in = append(in, ownerListPrefix(owner))
 		}
 		for i, v := range a.versions[item] {
 			to := ""
-			if v.to != math.MaxUint64 {
-				to = string(appendUvarint(v.to))
-				queue[string(endedKey(nil, a.versions[item][i-1].began, item, v.from))] = true
+			if v.toSeq != math.MaxUint64 {
+				to = string(appendUvarint(v.toSeq))
+				queue[string(endedVersionKey(nil, a.versions[item][i-1].beganAt, item, v.fromSeq))] = true
 			}
 			for _, list := range in {
-				lists[string(listKey(nil, list, item, v.score, v.from))] = to
+				lists[string(scoreEntryKey(nil, list, item, v.score, v.fromSeq))] = to
 			}
 		}
 	}
@@ -442,9 +444,9 @@ func (a *auditor) derive() (lists map[string]string, queue map[string]bool) {
 func (a *auditor) first() map[uint8]events.Micros {
 	first := map[uint8]events.Micros{}
 	for key := range a.queue {
-		at, item, _, err := cutEnded([]byte(key)[3:])
-		if is, ok := first[partitionOf(item)]; err == nil && (!ok || at < is) {
-			first[partitionOf(item)] = at
+		at, item, _, err := cutEndedVersion([]byte(key)[3:])
+		if is, ok := first[itemPartition(item)]; err == nil && (!ok || at < is) {
+			first[itemPartition(item)] = at
 		}
 	}
 	return first
@@ -455,7 +457,7 @@ func (a *auditor) shows(t failer, want *model.Graph) map[string]string {
 	shown := map[string]string{}
 	for _, owner := range want.Users() {
 		for _, pin := range want.Pins(owner) {
-			shown[string(projections.AppendKey(nil, tagShown, owner, pin.Item, pin.ID))] = pin.Board
+			shown[string(projections.AppendKey(nil, tagShownItem, owner, pin.Item, pin.ID))] = pin.Board
 			if !a.named[[2]string{owner, pin.ID}][pin.Item] {
 				t.Fatalf("pin %s of %s lives, and never named %s", pin.ID, owner, pin.Item)
 			}

@@ -41,7 +41,7 @@ func (s session) cursor(sortKey []byte) PageCursor {
 	return append(m, sortKey...)
 }
 
-func parseTrending(m PageCursor) (s session, sortKey []byte, err error) {
+func parseTrendingCursor(m PageCursor) (s session, sortKey []byte, err error) {
 	if len(m) == 0 || m[0] != cursorTrending {
 		return s, nil, ErrPageCursor
 	}
@@ -61,11 +61,11 @@ func parseTrending(m PageCursor) (s session, sortKey []byte, err error) {
 	return session{numbers[0], events.Micros(numbers[1])}, rest, nil
 }
 
-func parseLiked(m PageCursor) (sortKey []byte, err error) {
+func parseLikedCursor(m PageCursor) (sortKey []byte, err error) {
 	if len(m) == 0 || m[0] != cursorLiked {
 		return nil, ErrPageCursor
 	}
-	if _, _, err := cutLiked(m[1:]); err != nil {
+	if _, _, err := cutLikedItem(m[1:]); err != nil {
 		return nil, ErrPageCursor
 	}
 	return m[1:], nil

@@ -63,7 +63,7 @@ func FuzzPageCursors(f *testing.F) {
 	f.Add([]byte(session{math.MaxUint64, math.MaxInt64}.cursor(appendSortKey(nil, "7", math.MinInt64))))
 	f.Add([]byte{cursorTrending, 0x80, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, sortKey, err := parseTrending(data)
+		s, sortKey, err := parseTrendingCursor(data)
 		if err == nil && !bytes.Equal(s.cursor(sortKey), data) {
 			t.Errorf("%x came back as %x", data, s.cursor(sortKey))
 		}
@@ -72,46 +72,46 @@ func FuzzPageCursors(f *testing.F) {
 
 // FuzzItemRows: what decodes of the values of rows is what encodes, and nothing panics.
 func FuzzItemRows(f *testing.F) {
-	row := itemRow{plays: 5, likes: 1, lists: 64, scored: true, from: 9}
+	row := itemRow{plays: 5, likes: 1, listsByScore: 64, hasScore: true, scoreFrom: 9}
 	row.heat.Sum = row.heat.Sum.Add(1, 5, 1)
 	row.score = row.heat.Score() - 4096
-	f.Add(row.append(nil))
-	f.Add((&itemRow{repins: 1, scored: true, from: 300, score: -5, heat: heat.Item{Scored: true, Given: -5}}).append(nil))
-	f.Add((&itemRow{lists: 1}).append(nil))
-	f.Add(boardLife{first: 8, deleted: true}.append(nil))
-	f.Add((&version{began: 17, score: -9}).append(nil))
+	f.Add(row.appendRow(nil))
+	f.Add((&itemRow{repins: 1, hasScore: true, scoreFrom: 300, score: -5, heat: heat.Item{Scored: true, Given: -5}}).appendRow(nil))
+	f.Add((&itemRow{listsByScore: 1}).appendRow(nil))
+	f.Add(boardDeletion{firstTime: 8, isDeleted: true}.appendRow(nil))
+	f.Add((&version{beganAt: 17, score: -9}).appendRow(nil))
 	f.Add(appendUvarint(77))
-	f.Add(like{backfilled: 7, live: 9, ended: true}.append(nil))
-	f.Add(endedKey(nil, 9, "a", 3)[3:])
-	f.Add(listKey(nil, nil, "a", -3, 3)[1:])
+	f.Add(like{backfillTime: 7, liveTime: 9, hasLiveEnd: true}.appendRow(nil))
+	f.Add(endedVersionKey(nil, 9, "a", 3)[3:])
+	f.Add(scoreEntryKey(nil, nil, "a", -3, 3)[1:])
 	f.Fuzz(func(t *testing.T, row []byte) {
-		if it, err := decodeItem(row); err == nil && !bytes.Equal(it.append(nil), row) {
-			t.Errorf("item %x became %x", row, it.append(nil))
+		if it, err := decodeItem(row); err == nil && !bytes.Equal(it.appendRow(nil), row) {
+			t.Errorf("item %x became %x", row, it.appendRow(nil))
 		}
-		if began, score, err := decodeVersion(row); err == nil && !bytes.Equal((&version{began: began, score: score}).append(nil), row) {
+		if began, score, err := decodeVersion(row); err == nil && !bytes.Equal((&version{beganAt: began, score: score}).appendRow(nil), row) {
 			t.Errorf("version %x", row)
 		}
-		if to, err := decodeTo(row); err == nil && len(row) > 0 && !bytes.Equal(appendUvarint(to), row) {
+		if to, err := decodeVersionEnd(row); err == nil && len(row) > 0 && !bytes.Equal(appendUvarint(to), row) {
 			t.Errorf("end %x is %d", row, to)
 		}
-		if at, item, from, err := cutEnded(row); err == nil && !bytes.Equal(endedKey(nil, at, item, from)[3:], row) {
+		if at, item, from, err := cutEndedVersion(row); err == nil && !bytes.Equal(endedVersionKey(nil, at, item, from)[3:], row) {
 			t.Errorf("ended %x", row)
 		}
-		if item, score, from, err := cutVersionEntry(row); err == nil && !bytes.Equal(listKey(nil, nil, item, score, from)[1:], row) {
+		if item, score, from, err := cutScoreEntry(row); err == nil && !bytes.Equal(scoreEntryKey(nil, nil, item, score, from)[1:], row) {
 			t.Errorf("entry %x", row)
 		}
-		if l, err := decodeBoardLife(row); err == nil && !bytes.Equal(l.append(nil), row) {
-			t.Errorf("life %x became %x", row, l.append(nil))
+		if l, err := decodeBoardDeletion(row); err == nil && !bytes.Equal(l.appendRow(nil), row) {
+			t.Errorf("life %x became %x", row, l.appendRow(nil))
 		}
-		if l, err := decodeLike(row); err == nil && !bytes.Equal(l.append(nil), row) {
-			t.Errorf("like %x became %x", row, l.append(nil))
+		if l, err := decodeLike(row); err == nil && !bytes.Equal(l.appendRow(nil), row) {
+			t.Errorf("like %x became %x", row, l.appendRow(nil))
 		}
-		prefix := projections.AppendKey(nil, tagLiked, "ann")
-		if since, item, err := cutLiked(row); err == nil && !bytes.Equal(likedKey(nil, "ann", since, item), append(prefix, row...)) {
+		prefix := projections.AppendKey(nil, tagLikedItem, "ann")
+		if since, item, err := cutLikedItem(row); err == nil && !bytes.Equal(likedItemKey(nil, "ann", since, item), append(prefix, row...)) {
 			t.Errorf("liked %x", row)
 		}
 		_, _ = decodeCount(row)
-		_, _ = decodeFirstEnded(row)
-		_, _ = projections.Text(DescribeRow(append(projections.AppendPrefix(nil, projections.StoreShard, tagTop), row...), nil))
+		_, _ = decodeFirstEndTime(row)
+		_, _ = projections.Text(DescribeRow(append(projections.AppendPrefix(nil, projections.StoreShard, tagGlobalList), row...), nil))
 	})
 }

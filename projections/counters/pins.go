@@ -19,7 +19,7 @@ type pinChange struct {
 func (c *Counters) readPin(owner, id string) (*pinChange, error) {
 	p := &pinChange{owner: owner, id: id}
 	c.key = projections.AppendKey(c.key[:0], tagPin, owner, id)
-	row, ok, err := c.b.Get(c.key)
+	row, ok, err := c.batch.Get(c.key)
 	if err != nil || !ok {
 		return p, err
 	}
@@ -30,7 +30,7 @@ func (c *Counters) readPin(owner, id string) (*pinChange, error) {
 	return p, nil
 }
 
-func (c *Counters) pinMoved() error {
+func (c *Counters) movePin() error {
 	p, err := c.readPin(c.ev.User, c.ev.Pin)
 	if err != nil || p.row.HistoryClosed && p.before.Made == nil {
 		return err
@@ -39,7 +39,7 @@ func (c *Counters) pinMoved() error {
 	return c.writePin(p)
 }
 
-func (c *Counters) pinCreated() error {
+func (c *Counters) createPin() error {
 	ev := c.ev
 	p, err := c.readPin(ev.User, ev.Pin)
 	if err != nil {
@@ -55,18 +55,18 @@ func (c *Counters) pinCreated() error {
 	default:
 		// If the board was deleted since, the pin went with it, unless it had been moved. Later deletions of boards
 		// where it might be stand among its facts.
-		life, err := c.boardLife(ev.User, ev.Board)
+		life, err := c.readBoardDeletion(ev.User, ev.Board)
 		if err != nil {
 			return err
 		}
-		if p.row.History = made; life.first != 0 {
-			p.row.AddGone(life.first, ev.Board)
+		if p.row.History = made; life.firstTime != 0 {
+			p.row.AddGone(life.firstTime, ev.Board)
 		}
 	}
 	return c.writePin(p)
 }
 
-func (c *Counters) pinDeleted() error {
+func (c *Counters) deletePin() error {
 	p, err := c.readPin(c.ev.User, c.ev.Pin)
 	if err != nil {
 		return err
@@ -76,10 +76,10 @@ func (c *Counters) pinDeleted() error {
 }
 
 // pinsOfBoardEnd ends the pins on a board, in steps: after each of them rows and counts agree, and it is not met again.
-func (c *Counters) pinsOfBoardEnd() error {
+func (c *Counters) endPinsOnBoard() error {
 	owner, board := c.ev.User, c.ev.Board
-	return c.drain(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
-		id, err := cutLast(rest)
+	return c.eraseRows(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
+		id, err := cutLastID(rest)
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (c *Counters) pinsOfBoardEnd() error {
 // writePin writes the facts of a pin, and turns the difference between what followed from them before and now into rows and counts.
 func (c *Counters) writePin(p *pinChange) error {
 	after := p.row.State()
-	if p.row.HistoryClosed || c.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
+	if p.row.HistoryClosed || c.batch.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
 		p.row.CloseHistory(after, c.ev.Time)
 		for i := range p.row.Live {
 			if made := p.row.Live[i].Made; made != nil {
@@ -106,39 +106,39 @@ func (c *Counters) writePin(p *pinChange) error {
 			}
 		}
 	}
-	if err := c.pinChanged(p, after); err != nil {
+	if err := c.writePinRows(p, after); err != nil {
 		return err
 	}
 	c.key = projections.AppendKey(c.key[:0], tagPin, p.owner, p.id)
-	if after.Made == nil && p.row.HistoryClosed && c.b.BackfillsClosed() {
-		c.b.Delete(c.key)
+	if after.Made == nil && p.row.HistoryClosed && c.batch.BackfillsClosed() {
+		c.batch.Delete(c.key)
 		return nil
 	}
 	c.value = p.row.Append(c.value[:0], p.id)
-	c.b.Set(c.key, c.value)
+	c.batch.Set(c.key, c.value)
 	return nil
 }
 
 // pinChanged writes everything but the row of the pin.
-func (c *Counters) pinChanged(p *pinChange, after pinfacts.State) error {
+func (c *Counters) writePinRows(p *pinChange, after pinfacts.State) error {
 	c.writePossibleBoards(p)
-	if err := c.countPins(p, after); err != nil {
+	if err := c.updatePinCounts(p, after); err != nil {
 		return err
 	}
-	c.shows(p, after)
+	c.writeShownItem(p, after)
 	return nil
 }
 
 // shows writes which item a living pin shows, and on which board.
-func (c *Counters) shows(p *pinChange, after pinfacts.State) {
+func (c *Counters) writeShownItem(p *pinChange, after pinfacts.State) {
 	was, is := p.before.Made, after.Made
 	if was != nil && (is == nil || is.Item != was.Item) {
-		c.key = projections.AppendKey(c.key[:0], tagShown, p.owner, was.Item, p.id)
-		c.b.Delete(c.key)
+		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, was.Item, p.id)
+		c.batch.Delete(c.key)
 	}
 	if is != nil && (was == nil || is.Item != was.Item || after.Board != p.before.Board) {
-		c.key = projections.AppendKey(c.key[:0], tagShown, p.owner, is.Item, p.id)
-		c.b.Set(c.key, []byte(after.Board))
+		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, is.Item, p.id)
+		c.batch.Set(c.key, []byte(after.Board))
 	}
 }
 
@@ -147,40 +147,40 @@ func (c *Counters) writePossibleBoards(p *pinChange) {
 	for _, board := range p.possibleBoards {
 		if !slices.Contains(now, board) {
 			c.key = projections.AppendKey(c.key[:0], tagPossibleBoard, p.owner, board, p.id)
-			c.b.Delete(c.key)
+			c.batch.Delete(c.key)
 		}
 	}
 	for _, board := range now {
 		if !slices.Contains(p.possibleBoards, board) {
 			c.key = projections.AppendKey(c.key[:0], tagPossibleBoard, p.owner, board, p.id)
-			c.b.Set(c.key, nil)
+			c.batch.Set(c.key, nil)
 		}
 	}
 }
 
 // countPins counts the pins of a user and of a board (I7).
-func (c *Counters) countPins(p *pinChange, after pinfacts.State) error {
+func (c *Counters) updatePinCounts(p *pinChange, after pinfacts.State) error {
 	was, is := p.before.Made != nil, after.Made != nil
 	if was && is && p.before.Board == after.Board {
 		return nil
 	}
 	if was {
 		c.key = projections.AppendKey(c.key[:0], tagBoardPins, p.owner, p.before.Board)
-		if err := c.addCount(c.key, -1); err != nil {
+		if err := c.addToCount(c.key, -1); err != nil {
 			return err
 		}
 	}
 	if is {
 		c.key = projections.AppendKey(c.key[:0], tagBoardPins, p.owner, after.Board)
-		if err := c.addCount(c.key, 1); err != nil {
+		if err := c.addToCount(c.key, 1); err != nil {
 			return err
 		}
 	}
 	switch {
 	case is && !was:
-		return c.countDoings(p.owner, doings{ownPins: 1})
+		return c.addUserTallies(p.owner, userTallies{tallyPins: 1})
 	case was && !is:
-		return c.countDoings(p.owner, doings{ownPins: -1})
+		return c.addUserTallies(p.owner, userTallies{tallyPins: -1})
 	}
 	return nil
 }

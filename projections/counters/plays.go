@@ -2,13 +2,13 @@ package counters
 
 // played counts a play of an item and a play by a user, each at its home. A user who plays an item twice is counted twice. The
 // repeated delivery of one event is dropped by the reader of the log.
-func (c *Counters) played() error {
-	if c.b.Holds(c.ev.User) {
-		if err := c.countDoings(c.ev.User, doings{ownPlays: 1}); err != nil {
+func (c *Counters) applyPlay() error {
+	if c.batch.Holds(c.ev.User) {
+		if err := c.addUserTallies(c.ev.User, userTallies{tallyPlays: 1}); err != nil {
 			return err
 		}
 	}
-	if !c.b.Holds(c.ev.Item) {
+	if !c.batch.Holds(c.ev.Item) {
 		return nil
 	}
 	it, err := c.readItem(c.ev.Item)

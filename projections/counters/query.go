@@ -19,13 +19,13 @@ type State interface {
 
 // Queries answers from a state. It is cheap to make and not safe for concurrent use.
 type Queries struct {
-	r State
+	state State
 	// computed and patience are the constants of the same names. Tests set others.
-	computed, patience int64
+	maxComputedPins, maxRowsPerPin int64
 	// rows counts what [Queries.Trending] reads.
-	rows int
+	rowsRead int
 	// elsewhere knows what rows of other partitions say; nil means that all are here.
-	elsewhere Elsewhere
+	remote Elsewhere
 }
 
 // Elsewhere is what queries ask of homes that are not in their state. The lists of users and owners by item are with the items, so each
@@ -50,15 +50,17 @@ type LikedPart struct {
 
 // With has the queries ask elsewhere what is not in their state.
 func (q *Queries) With(e Elsewhere) *Queries {
-	q.elsewhere = e
+	q.remote = e
 	return q
 }
 
 // remote reports whether the rows of an item are not in the state.
-func (q *Queries) remote(item string) bool { return q.elsewhere != nil && !q.elsewhere.Holds(item) }
+func (q *Queries) isRemote(item string) bool { return q.remote != nil && !q.remote.Holds(item) }
 
 // Query returns the queries over a state of a counters store.
-func Query(r State) *Queries { return &Queries{r: r, computed: computed, patience: patience} }
+func Query(r State) *Queries {
+	return &Queries{state: r, maxComputedPins: maxComputedPins, maxRowsPerPin: maxRowsPerPin}
+}
 
 // ItemCounts is what is counted of an item.
 type ItemCounts struct {
@@ -79,22 +81,22 @@ type UserCounts struct {
 
 // User returns what is counted of a user; of one who never occurred, zeros.
 func (q *Queries) User(id string) (UserCounts, error) {
-	d, err := readDoings(q.r, projections.AppendKey(nil, tagDoings, id))
-	return UserCounts{Pins: d[ownPins], Plays: d[ownPlays]}, err
+	d, err := readUserTallies(q.state, projections.AppendKey(nil, tagUserTallies, id))
+	return UserCounts{Pins: d[tallyPins], Plays: d[tallyPlays]}, err
 }
 
 // BoardPins returns how many living pins are on a board.
 func (q *Queries) BoardPins(owner, board string) (int64, error) {
-	return readCount(q.r, projections.AppendKey(nil, tagBoardPins, owner, board))
+	return readCount(q.state, projections.AppendKey(nil, tagBoardPins, owner, board))
 }
 
 // Likes reports whether a user likes an item, with one point read.
 func (q *Queries) Likes(user, item string) (bool, error) {
-	if q.remote(item) {
-		likes, _ := q.elsewhere.Likes(user, item)
+	if q.isRemote(item) {
+		likes, _ := q.remote.Likes(user, item)
 		return likes, nil
 	}
-	row, ok, err := q.r.Get(likeKey(nil, user, item))
+	row, ok, err := q.state.Get(likeKey(nil, user, item))
 	if err != nil || !ok {
 		return false, err
 	}
@@ -116,19 +118,19 @@ func (q *Queries) Liked(ctx context.Context, user string, after PageCursor, n in
 		return nil, nil, err
 	}
 	items, more := here.Items, here.More
-	if q.elsewhere != nil {
-		items, more = q.likedAnywhere(here, user, after, n)
+	if q.remote != nil {
+		items, more = q.mergeLiked(here, user, after, n)
 	}
 	if more {
-		last := likedKey(nil, user, items[n-1].Since, items[n-1].Item)
-		next = append(PageCursor{cursorLiked}, last[len(projections.AppendKey(nil, tagLiked, user)):]...)
+		last := likedItemKey(nil, user, items[n-1].Since, items[n-1].Item)
+		next = append(PageCursor{cursorLiked}, last[len(projections.AppendKey(nil, tagLikedItem, user)):]...)
 	}
 	return items, next, nil
 }
 
 // likedAnywhere merges what the state has with what others have.
-func (q *Queries) likedAnywhere(here LikedPart, user string, after PageCursor, n int) (items []LikedItem, more bool) {
-	parts, _ := q.elsewhere.Liked(user, after, n)
+func (q *Queries) mergeLiked(here LikedPart, user string, after PageCursor, n int) (items []LikedItem, more bool) {
+	parts, _ := q.remote.Liked(user, after, n)
 	for _, p := range append(parts, here) {
 		items, more = append(items, p.Items...), more || p.More
 	}
@@ -147,14 +149,14 @@ func (q *Queries) likedAnywhere(here LikedPart, user string, after PageCursor, n
 
 // LikedHere returns what the state has of that list.
 func (q *Queries) LikedHere(ctx context.Context, user string, after PageCursor, n int) (part LikedPart, err error) {
-	prefix := projections.AppendKey(nil, tagLiked, user)
-	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	prefix := projections.AppendKey(nil, tagLikedItem, user)
+	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var more bool
 	if after == nil {
 		more = it.Next()
 	} else {
-		sortKey, err := parseLiked(after)
+		sortKey, err := parseLikedCursor(after)
 		if err != nil {
 			return part, err
 		}
@@ -168,7 +170,7 @@ func (q *Queries) LikedHere(ctx context.Context, user string, after PageCursor, 
 			part.More = true
 			return part, nil
 		}
-		since, item, err := cutLiked(it.Key()[len(prefix):])
+		since, item, err := cutLikedItem(it.Key()[len(prefix):])
 		if err != nil {
 			return part, err
 		}
@@ -179,6 +181,6 @@ func (q *Queries) LikedHere(ctx context.Context, user string, after PageCursor, 
 
 // Item returns what is counted of an item.
 func (q *Queries) Item(id string) (ItemCounts, error) {
-	it, err := readItem(q.r, projections.AppendKey(nil, tagItem, id))
+	it, err := readItem(q.state, projections.AppendKey(nil, tagItem, id))
 	return ItemCounts{Plays: it.plays, Likes: it.likes, Repins: it.repins}, err
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // drainChunk is the number of rows that are read before they are written: an iterator must not be open while rows change.
-const drainChunk = 256
+const eraseChunk = 256
 
 // cutLast reads the last id of a key.
-func cutLast(rest []byte) (id string, err error) {
+func cutLastID(rest []byte) (id string, err error) {
 	id, after, err := events.CutID(rest)
 	if err != nil || len(after) != 0 {
 		return "", projections.RowError("key", rest)
@@ -21,21 +21,21 @@ func cutLast(rest []byte) (id string, err error) {
 }
 
 // cutTwo reads the last two ids of a key.
-func cutTwo(rest []byte) (first, second string, err error) {
+func cutLastTwoIDs(rest []byte) (first, second string, err error) {
 	first, after, err := events.CutID(rest)
 	if err != nil {
 		return "", "", projections.RowError("key", rest)
 	}
-	second, err = cutLast(after)
+	second, err = cutLastID(after)
 	return first, second, err
 }
 
 // drain calls end with what follows prefix in every key that begins with it. end removes the row. In steps: what an
 // earlier run has ended is not met again.
-func (c *Counters) drain(prefix []byte, end func(rest []byte) error) error {
+func (c *Counters) eraseRows(prefix []byte, end func(rest []byte) error) error {
 	lower, upper := prefix, projections.PrefixEnd(prefix)
 	for {
-		keys, err := c.keys(lower, upper, drainChunk)
+		keys, err := c.readKeys(lower, upper, eraseChunk)
 		if err != nil {
 			return err
 		}
@@ -44,21 +44,21 @@ func (c *Counters) drain(prefix []byte, end func(rest []byte) error) error {
 				return err
 			}
 		}
-		if len(keys) < drainChunk {
+		if len(keys) < eraseChunk {
 			return nil
 		}
 		lower = keyAfter(keys[len(keys)-1]) // what was before is gone
-		if err := c.b.Step(); err != nil {
+		if err := c.batch.Step(); err != nil {
 			return err
 		}
 	}
 }
 
 // dropAll removes the rows that begin with a prefix, in steps.
-func (c *Counters) dropAll(prefix []byte) error {
-	return c.drain(prefix, func(rest []byte) error {
+func (c *Counters) deleteRows(prefix []byte) error {
+	return c.eraseRows(prefix, func(rest []byte) error {
 		c.key = append(append(c.key[:0], prefix...), rest...)
-		c.b.Delete(c.key)
+		c.batch.Delete(c.key)
 		return nil
 	})
 }
@@ -67,8 +67,8 @@ func (c *Counters) dropAll(prefix []byte) error {
 func keyAfter(key []byte) []byte { return append(slices.Clip(key), 0) }
 
 // keys returns the first n keys from lower up to, not including, upper.
-func (c *Counters) keys(lower, upper []byte, n int) (keys [][]byte, err error) {
-	it := c.b.Iter(lower, upper)
+func (c *Counters) readKeys(lower, upper []byte, n int) (keys [][]byte, err error) {
+	it := c.batch.Iter(lower, upper)
 	for len(keys) < n && it.Next() {
 		keys = append(keys, bytes.Clone(it.Key()))
 	}

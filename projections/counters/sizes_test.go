@@ -44,7 +44,7 @@ func TestPagesOfALargeBoard(t *testing.T) {
 	}
 	l.addAll(all)
 	checkPages(t, l, Scope{Owner: "ann", Board: &art}, size, 3*size)
-	if got := countRows(t, l.s); got[tagVersion] != n || got[tagOwnerTop] != n || got[tagEnded] != 0 {
+	if got := countRows(t, l.s); got[tagVersion] != n || got[tagOwnerList] != n || got[tagEndedVersion] != 0 {
 		t.Errorf("rows by tag: %v", got)
 	}
 }
@@ -81,7 +81,7 @@ func countRows(t *testing.T, s *store.Store) map[projections.Tag]int {
 	t.Helper()
 	n := map[projections.Tag]int{}
 	for key := range readRows(t, s) {
-		n[tagOf([]byte(key))]++
+		n[tagOfKey([]byte(key))]++
 	}
 	return n
 }
@@ -107,7 +107,7 @@ func TestItemOfManyPlays(t *testing.T) {
 		t.Errorf("%+v, %+v: %v %v", item, user, err, err2)
 	}
 	// 4 versions a doubling, of which one envelope keeps the last.
-	if rows := countRows(t, l.s); rows[tagVersion] > 4*17 || rows[tagOwnerTop] != rows[tagVersion] || rows[tagEnded] != rows[tagVersion]-1 {
+	if rows := countRows(t, l.s); rows[tagVersion] > 4*17 || rows[tagOwnerList] != rows[tagVersion] || rows[tagEndedVersion] != rows[tagVersion]-1 {
 		t.Errorf("rows by tag: %v", rows)
 	}
 	if got := list(t, q, Scope{Owner: "ann"}, 5); len(got) != 1 || q.RowsRead() > 4*17 {
@@ -213,7 +213,7 @@ func TestDeadRowsAreDropped(t *testing.T) {
 			}
 			l.addAll(all)
 		}
-		if got := countRows(t, l.s); got[tagVersion] != 5*n || got[tagEnded] != 4*n || got[tagTop] != 5*n {
+		if got := countRows(t, l.s); got[tagVersion] != 5*n || got[tagEndedVersion] != 4*n || got[tagGlobalList] != 5*n {
 			t.Errorf("named %d: rows by tag: %v", named, got)
 		}
 		l.pass(SessionLife + 1)
@@ -222,12 +222,12 @@ func TestDeadRowsAreDropped(t *testing.T) {
 			all = append(all, plays(fmt.Sprint(i)))
 		}
 		l.addAll(all[:10])
-		if got := countRows(t, l.s); got[tagEnded] != 4*n-10*pruneMost {
+		if got := countRows(t, l.s); got[tagEndedVersion] != 4*n-10*maxDropsPerEvent {
 			t.Errorf("named %d: after ten events %v", named, got)
 		}
 		l.addAll(all[10:])
 		got := countRows(t, l.s)
-		if got[tagVersion] != n || got[tagEnded] != 0 || got[tagFirstEnded] != 0 || got[tagTop] != n {
+		if got[tagVersion] != n || got[tagEndedVersion] != 0 || got[tagFirstEndedVersion] != 0 || got[tagGlobalList] != n {
 			t.Errorf("named %d: at last %v", named, got)
 		}
 		if page, _ := l.page(Scope{Owner: "bob"}, nil, 1); !slices.Equal(page, []TrendingItem{{"1998", 1998 - 4*n - 1}}) {
@@ -264,7 +264,7 @@ func TestCostOfAScore(t *testing.T) {
 		}
 		most := 6 // the item, its queue and everybody's list
 		if set.named < 64 {
-			most += 2 * listed
+			most += 2 * maxListsByScore
 		}
 		if n := changed(scores("viral", 150)); n > most {
 			t.Errorf("%+v: a score changes %d rows", set, n)
@@ -286,7 +286,7 @@ func TestCostOfAScore(t *testing.T) {
 // neighbors returns items of one partition.
 func neighbors(n int) (items []string) {
 	for i := 0; len(items) < n; i++ {
-		if item := fmt.Sprint("item", i); partitionOf(item) == 7 {
+		if item := fmt.Sprint("item", i); itemPartition(item) == 7 {
 			items = append(items, item)
 		}
 	}
@@ -297,12 +297,12 @@ func neighbors(n int) (items []string) {
 func entries(t *testing.T, s *store.Store) (byName, byScore int) {
 	t.Helper()
 	for key := range readRows(t, s) {
-		if tagOf([]byte(key)) != tagOwnerTop {
+		if tagOfKey([]byte(key)) != tagOwnerList {
 			continue
 		}
 		if _, rest, err := events.CutID([]byte(key)[3:]); err != nil {
 			t.Fatal(err)
-		} else if rest[0] == entryName {
+		} else if rest[0] == entryByName {
 			byName++
 		} else {
 			byScore++
@@ -324,11 +324,11 @@ func TestManyOfAPartition(t *testing.T) {
 		l.add(scores(item, int64(100-i)))
 		l.add(creates("ann", item, "", item), creates("bob", fmt.Sprint(i), "", items[0]))
 		wantName, wantScore := i+1, 0
-		if wantName > named {
+		if wantName > maxPinsByName {
 			wantName, wantScore = 0, 2*wantName
 		}
 		// Those of bob are pins of one item.
-		if i+1 > named {
+		if i+1 > maxPinsByName {
 			wantScore += 2
 		} else {
 			wantName++
@@ -399,7 +399,7 @@ func TestMostIsNotShown(t *testing.T) {
 		defer v.Close()
 		q := Query(v)
 		page, _, err := q.Trending(context.Background(), s, nil, 10)
-		if err != nil || len(page) != 10 || page[9] != (TrendingItem{"new9", n - 9}) || q.RowsRead() > (patience+3)*n {
+		if err != nil || len(page) != 10 || page[9] != (TrendingItem{"new9", n - 9}) || q.RowsRead() > (maxRowsPerPin+3)*n {
 			t.Errorf("%d rows read for %v: %v", q.RowsRead(), page, err)
 		}
 	}

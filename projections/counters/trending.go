@@ -26,10 +26,10 @@ type TrendingItem struct {
 
 const (
 	// computed is the number of pins up to which a list is computed from them when it is read. With more pins, its rows are read.
-	computed = 256
+	maxComputedPins = 256
 	// patience bounds the rows of a list that are read, by the pins that it has. Beyond it most of the rows are of items that no pin
 	// shows any more, and to compute the list is cheaper.
-	patience = 2
+	maxRowsPerPin = 2
 )
 
 // Trending returns at most n items of a list by heat after a page cursor (nil: from the top), and at least one unless the list ends: the
@@ -41,12 +41,12 @@ const (
 // living pin shows them, what stands between and is not shown, and a lookup for each item that the list has by its name: in all
 // no more than a lookup or two for each pin.
 func (q *Queries) Trending(ctx context.Context, s Scope, after PageCursor, n int) (items []TrendingItem, next PageCursor, err error) {
-	q.rows = 0
-	now := q.r.Cursor()
+	q.rowsRead = 0
+	now := q.state.Cursor()
 	at := session{now.Seq, now.LastTime}
 	var last []byte
 	if after != nil {
-		if at, last, err = parseTrending(after); err != nil {
+		if at, last, err = parseTrendingCursor(after); err != nil {
 			return nil, nil, err
 		}
 		if at.seq > now.Seq || at.time > now.LastTime {
@@ -57,7 +57,7 @@ func (q *Queries) Trending(ctx context.Context, s Scope, after PageCursor, n int
 		}
 	}
 	n = max(n, 1)
-	sortKeys, err := q.sortKeys(ctx, s, at, last, n+1)
+	sortKeys, err := q.readSortKeys(ctx, s, at, last, n+1)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -76,35 +76,35 @@ func (q *Queries) Trending(ctx context.Context, s Scope, after PageCursor, n int
 }
 
 // RowsRead is how many rows the last [Queries.Trending] read.
-func (q *Queries) RowsRead() int { return q.rows }
+func (q *Queries) RowsRead() int { return q.rowsRead }
 
 // sortKeys returns the first n sort keys of a list after one; nil means from the top.
-func (q *Queries) sortKeys(ctx context.Context, s Scope, at session, after []byte, n int) ([][]byte, error) {
+func (q *Queries) readSortKeys(ctx context.Context, s Scope, at session, after []byte, n int) ([][]byte, error) {
 	if s.Owner == "" {
-		if q.elsewhere != nil {
-			return q.gather(ctx, s, at, after, n)
+		if q.remote != nil {
+			return q.gatherSortKeys(ctx, s, at, after, n)
 		}
-		sortKeys, _, err := q.walk(ctx, s, at, after, n, 0)
+		sortKeys, _, err := q.walkSortKeys(ctx, s, at, after, n, 0)
 		return sortKeys, err
 	}
-	pins, err := q.pinsOf(s)
+	pins, err := q.countPins(s)
 	if err != nil {
 		return nil, err
 	}
-	if pins > q.computed && q.elsewhere != nil {
-		return q.gather(ctx, s, at, after, n)
+	if pins > q.maxComputedPins && q.remote != nil {
+		return q.gatherSortKeys(ctx, s, at, after, n)
 	}
-	if pins > q.computed {
-		sortKeys, ok, err := q.walk(ctx, s, at, after, n, int(q.patience*pins))
+	if pins > q.maxComputedPins {
+		sortKeys, ok, err := q.walkSortKeys(ctx, s, at, after, n, int(q.maxRowsPerPin*pins))
 		if err != nil || ok {
 			return sortKeys, err
 		}
 	}
-	return q.compute(ctx, s, at, after, n)
+	return q.computeSortKeys(ctx, s, at, after, n)
 }
 
 // pinsOf returns how many living pins an owner has, or has on a board.
-func (q *Queries) pinsOf(s Scope) (int64, error) {
+func (q *Queries) countPins(s Scope) (int64, error) {
 	if s.Board != nil {
 		return q.BoardPins(s.Owner, *s.Board)
 	}
@@ -113,23 +113,23 @@ func (q *Queries) pinsOf(s Scope) (int64, error) {
 }
 
 // compute looks up the scores of all that is shown.
-func (q *Queries) compute(ctx context.Context, s Scope, at session, after []byte, n int) (sortKeys [][]byte, err error) {
+func (q *Queries) computeSortKeys(ctx context.Context, s Scope, at session, after []byte, n int) (sortKeys [][]byte, err error) {
 	items, err := q.shownItems(ctx, s)
 	if err != nil || len(items) == 0 {
 		return nil, err
 	}
-	sortKeys, err = q.sortKeysOf(ctx, items, at, after)
+	sortKeys, err = q.sortKeysOfItems(ctx, items, at, after)
 	return sortKeys[:min(n, len(sortKeys))], err
 }
 
 // sortKeysOf returns the sort keys of some items after one, in order, without those that had no score.
-func (q *Queries) sortKeysOf(ctx context.Context, items []string, at session, after []byte) (sortKeys [][]byte, err error) {
+func (q *Queries) sortKeysOfItems(ctx context.Context, items []string, at session, after []byte) (sortKeys [][]byte, err error) {
 	scores := q.ScoresAt(at.seq)
 	for _, item := range items {
 		var score int64
 		var ok bool
 		if score, ok, err = scores.Of(item); err == nil {
-			err = q.count(ctx)
+			err = q.countRow(ctx)
 		}
 		if err != nil {
 			break
@@ -152,12 +152,12 @@ func (q *Queries) shownItems(ctx context.Context, s Scope) (items []string, err 
 		slices.Sort(items)
 		return slices.Compact(items), err
 	}
-	prefix := projections.AppendKey(nil, tagShown, s.Owner)
-	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	prefix := projections.AppendKey(nil, tagShownItem, s.Owner)
+	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	for err == nil && it.Next() {
 		var item string
-		if item, _, err = cutTwo(it.Key()[len(prefix):]); err == nil {
-			err = q.count(ctx)
+		if item, _, err = cutLastTwoIDs(it.Key()[len(prefix):]); err == nil {
+			err = q.countRow(ctx)
 		}
 		if len(items) == 0 || items[len(items)-1] != item {
 			items = append(items, item)
@@ -172,11 +172,11 @@ func (q *Queries) shownItems(ctx context.Context, s Scope) (items []string, err 
 // shownOnBoard returns the items of the living pins on a board.
 func (q *Queries) shownOnBoard(ctx context.Context, owner, board string) (items []string, err error) {
 	prefix := projections.AppendKey(nil, tagPossibleBoard, owner, board)
-	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	for err == nil && it.Next() {
 		var item string
 		if item, err = q.shownByPin(owner, it.Key()[len(prefix):], board); err == nil {
-			err = q.count(ctx)
+			err = q.countRow(ctx)
 		}
 		if item != "" {
 			items = append(items, item)
@@ -190,12 +190,12 @@ func (q *Queries) shownOnBoard(ctx context.Context, owner, board string) (items 
 
 // shownByPin returns the item that a pin shows on a board, given what follows the owner in its key; empty means it is not there.
 func (q *Queries) shownByPin(owner string, id []byte, board string) (item string, err error) {
-	pin, err := cutLast(id)
+	pin, err := cutLastID(id)
 	if err != nil {
 		return "", err
 	}
 	key := append(projections.AppendKey(nil, tagPin, owner), id...)
-	value, ok, err := q.r.Get(key)
+	value, ok, err := q.state.Get(key)
 	if err != nil {
 		return "", err
 	}
@@ -213,11 +213,11 @@ func (q *Queries) shownByPin(owner string, id []byte, board string) (item string
 }
 
 // ctxRows is the number of rows that are read between two checks of the context.
-const ctxRows = 1024
+const rowsPerContextCheck = 1024
 
 // count counts a row that was read.
-func (q *Queries) count(ctx context.Context) error {
-	if q.rows++; q.rows%ctxRows == 0 {
+func (q *Queries) countRow(ctx context.Context) error {
+	if q.rowsRead++; q.rowsRead%rowsPerContextCheck == 0 {
 		return ctx.Err()
 	}
 	return nil
@@ -225,21 +225,21 @@ func (q *Queries) count(ctx context.Context) error {
 
 // Scores reads the scores of items at a position. It uses one iterator for all, because opening an iterator costs more than a seek.
 type Scores struct {
-	it  projections.Iterator
-	seq uint64
-	key []byte
-	of  *Queries
+	it      projections.Iterator
+	seq     uint64
+	key     []byte
+	queries *Queries
 }
 
 // ScoresAt returns the scores at a position that is not after that of the state, and not older than [SessionLife].
 func (q *Queries) ScoresAt(seq uint64) *Scores {
-	return &Scores{it: q.r.Iter(nil, nil), seq: seq, of: q}
+	return &Scores{it: q.state.Iter(nil, nil), seq: seq, queries: q}
 }
 
 // Of returns the score of an item. ok is false if it has none.
 func (s *Scores) Of(item string) (score int64, ok bool, err error) {
-	if s.of.remote(item) {
-		score, ok, _ = s.of.elsewhere.Score(item, s.seq)
+	if s.queries.isRemote(item) {
+		score, ok, _ = s.queries.remote.Score(item, s.seq)
 		return score, ok, nil
 	}
 	s.key = versionKey(s.key[:0], item, s.seq)

@@ -10,19 +10,19 @@ import (
 )
 
 // versions returns the versions of the score of an item that are kept, the present one first.
-func (c *Counters) versions(item string) (list []version, err error) {
+func (c *Counters) readVersions(item string) (list []version, err error) {
 	prefix := projections.AppendKey(nil, tagVersion, item)
 	to := uint64(math.MaxUint64)
-	it := c.b.Iter(prefix, projections.PrefixEnd(prefix))
+	it := c.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() && err == nil {
-		v := version{to: to}
+		v := version{toSeq: to}
 		if rest := it.Key()[len(prefix):]; len(rest) != 8 {
 			err = projections.RowError("version", it.Key())
 		} else {
-			v.from = ^binary.BigEndian.Uint64(rest)
-			v.began, v.score, err = decodeVersion(it.Value())
+			v.fromSeq = ^binary.BigEndian.Uint64(rest)
+			v.beganAt, v.score, err = decodeVersion(it.Value())
 		}
-		list, to = append(list, v), v.from
+		list, to = append(list, v), v.fromSeq
 	}
 	if cerr := it.Close(); err == nil {
 		err = cerr
@@ -33,48 +33,48 @@ func (c *Counters) versions(item string) (list []version, err error) {
 // beginVersion begins a version of the score of an item at the position of the event, in all lists where the item stands
 // by its score, and ends the one before.
 func (c *Counters) beginVersion(item string, before, after *itemRow) error {
-	lists, err := c.listsOf(item, after)
+	lists, err := c.readListsByScore(item, after)
 	if err != nil {
 		return err
 	}
-	if before.scored {
-		last := before.present()
-		if last.from == c.ev.Seq {
+	if before.hasScore {
+		last := before.currentVersion()
+		if last.fromSeq == c.ev.Seq {
 			// It began in this envelope. Positions are those of envelopes, so no session can read it.
-			c.unlist(lists, item, &last)
+			c.deleteFromLists(lists, item, &last)
 		} else {
-			last.to = c.ev.Seq
-			c.list(lists, item, &last)
-			if err := c.ended(item, last.from); err != nil {
+			last.toSeq = c.ev.Seq
+			c.writeToLists(lists, item, &last)
+			if err := c.queueEndedVersion(item, last.fromSeq); err != nil {
 				return err
 			}
 		}
 	}
-	v := after.present()
-	v.began = c.b.LogTime()
-	c.list(lists, item, &v)
-	c.key = versionKey(c.key[:0], item, v.from)
-	c.value = v.append(c.value[:0])
-	c.b.Set(c.key, c.value)
+	v := after.currentVersion()
+	v.beganAt = c.batch.LogTime()
+	c.writeToLists(lists, item, &v)
+	c.key = versionKey(c.key[:0], item, v.fromSeq)
+	c.value = v.appendRow(c.value[:0])
+	c.batch.Set(c.key, c.value)
 	return nil
 }
 
 // list writes a version of an item into some lists, unlist removes it.
-func (c *Counters) list(lists [][]byte, item string, v *version) {
+func (c *Counters) writeToLists(lists [][]byte, item string, v *version) {
 	c.value = c.value[:0]
-	if v.to != math.MaxUint64 {
-		c.value = binary.AppendUvarint(c.value, v.to)
+	if v.toSeq != math.MaxUint64 {
+		c.value = binary.AppendUvarint(c.value, v.toSeq)
 	}
 	for _, list := range lists {
-		c.key = listKey(c.key[:0], list, item, v.score, v.from)
-		c.b.Set(c.key, c.value)
+		c.key = scoreEntryKey(c.key[:0], list, item, v.score, v.fromSeq)
+		c.batch.Set(c.key, c.value)
 	}
 }
 
-func (c *Counters) unlist(lists [][]byte, item string, v *version) {
+func (c *Counters) deleteFromLists(lists [][]byte, item string, v *version) {
 	for _, list := range lists {
-		c.key = listKey(c.key[:0], list, item, v.score, v.from)
-		c.b.Delete(c.key)
+		c.key = scoreEntryKey(c.key[:0], list, item, v.score, v.fromSeq)
+		c.batch.Delete(c.key)
 	}
 }
 
@@ -84,25 +84,25 @@ func (c *Counters) unlist(lists [][]byte, item string, v *version) {
 // Such an event ends at most one version: the queue cannot grow while there is any to drop, and what it holds beside is of the last hour.
 
 // pruneMost is how many versions an event drops.
-const pruneMost = 4
+const maxDropsPerEvent = 4
 
 // ended puts a version that ends at the event into the queue.
-func (c *Counters) ended(item string, from uint64) error {
-	now := c.b.LogTime()
-	c.key = projections.AppendPartition(c.key[:0], partitionOf(item), tagFirstEnded)
-	_, ok, err := c.b.Get(c.key)
+func (c *Counters) queueEndedVersion(item string, from uint64) error {
+	now := c.batch.LogTime()
+	c.key = projections.AppendPartition(c.key[:0], itemPartition(item), tagFirstEndedVersion)
+	_, ok, err := c.batch.Get(c.key)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		c.b.Set(c.key, binary.BigEndian.AppendUint64(c.value[:0], uint64(now)))
+		c.batch.Set(c.key, binary.BigEndian.AppendUint64(c.value[:0], uint64(now)))
 	}
-	c.key = endedKey(c.key[:0], now, item, from)
-	c.b.Set(c.key, nil)
+	c.key = endedVersionKey(c.key[:0], now, item, from)
+	c.batch.Set(c.key, nil)
 	return nil
 }
 
-func decodeFirstEnded(row []byte) (events.Micros, error) {
+func decodeFirstEndTime(row []byte) (events.Micros, error) {
 	if len(row) != 8 || binary.BigEndian.Uint64(row) > math.MaxInt64 {
 		return 0, projections.RowError("first of the ended versions", row)
 	}
@@ -111,68 +111,68 @@ func decodeFirstEnded(row []byte) (events.Micros, error) {
 
 // prune drops the first few of the versions of a partition that no session can ask for. That the first one's time stands in a row spares
 // most events the look into the queue, and the passing over what was dropped from it.
-func (c *Counters) prune(partition uint8) error {
-	head := projections.AppendPartition(nil, partition, tagFirstEnded)
-	row, ok, err := c.b.Get(head)
+func (c *Counters) dropExpiredVersions(partition uint8) error {
+	head := projections.AppendPartition(nil, partition, tagFirstEndedVersion)
+	row, ok, err := c.batch.Get(head)
 	if err != nil || !ok {
 		return err
 	}
-	first, err := decodeFirstEnded(row)
+	first, err := decodeFirstEndTime(row)
 	if err != nil {
 		return err
 	}
 	// A session of time T reads a version that ended at E > T, and expires when the log's time is beyond T + SessionLife.
-	due := c.b.LogTime() - SessionLife
+	due := c.batch.LogTime() - SessionLife
 	if first >= due {
 		return nil
 	}
-	prefix := projections.AppendPartition(nil, partition, tagEnded)
+	prefix := projections.AppendPartition(nil, partition, tagEndedVersion)
 	from := binary.BigEndian.AppendUint64(slices.Clip(prefix), uint64(first))
-	keys, err := c.keys(from, projections.PrefixEnd(prefix), pruneMost+1)
+	keys, err := c.readKeys(from, projections.PrefixEnd(prefix), maxDropsPerEvent+1)
 	if err != nil {
 		return err
 	}
 	for i, key := range keys {
-		at, item, from, err := cutEnded(key[len(prefix):])
+		at, item, from, err := cutEndedVersion(key[len(prefix):])
 		if err != nil {
 			return err
 		}
-		if i == pruneMost || at >= due {
-			c.b.Set(head, binary.BigEndian.AppendUint64(c.value[:0], uint64(at)))
+		if i == maxDropsPerEvent || at >= due {
+			c.batch.Set(head, binary.BigEndian.AppendUint64(c.value[:0], uint64(at)))
 			return nil
 		}
-		if err := c.drop(item, from); err != nil {
+		if err := c.dropVersion(item, from); err != nil {
 			return err
 		}
-		c.b.Delete(key)
+		c.batch.Delete(key)
 	}
-	c.b.Delete(head)
+	c.batch.Delete(head)
 	return nil
 }
 
 // drop removes a version of an item from where it stands.
-func (c *Counters) drop(item string, from uint64) error {
+func (c *Counters) dropVersion(item string, from uint64) error {
 	it, err := c.readItem(item)
 	if err != nil {
 		return err
 	}
-	lists, err := c.listsOf(item, &it)
+	lists, err := c.readListsByScore(item, &it)
 	if err != nil {
 		return err
 	}
 	key := versionKey(nil, item, from)
-	row, ok, err := c.b.Get(key)
+	row, ok, err := c.batch.Get(key)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return projections.RowError("ended version that is not there", key)
 	}
-	v := version{from: from}
-	if v.began, v.score, err = decodeVersion(row); err != nil {
+	v := version{fromSeq: from}
+	if v.beganAt, v.score, err = decodeVersion(row); err != nil {
 		return err
 	}
-	c.unlist(lists, item, &v)
-	c.b.Delete(key)
+	c.deleteFromLists(lists, item, &v)
+	c.batch.Delete(key)
 	return nil
 }
