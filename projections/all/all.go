@@ -65,7 +65,7 @@ func DescribeRow(projection string, key, value []byte) (*projections.Description
 	if projections.IsRuntimeKey(key) {
 		return store.DescribeRow(key, value)
 	}
-	in, ok := inspectors[projection]
+	in, ok := rowDescribers[projection]
 	if !ok {
 		return nil, fmt.Errorf("%w: a row of %q, which is not known", projections.ErrCorrupt, projection)
 	}
@@ -75,23 +75,23 @@ func DescribeRow(projection string, key, value []byte) (*projections.Description
 // RowKinds returns the kinds of rows that [DescribeRow] tells of a projection, those of the runtime included, sorted; nil means the
 // projection is not in the list.
 func RowKinds(projection string) []string {
-	in, ok := inspectors[projection]
+	in, ok := rowDescribers[projection]
 	if !ok {
 		return nil
 	}
-	kinds := append(in.kinds(), store.RuntimeKinds()...)
+	kinds := append(in.rowKinds(), store.RuntimeKinds()...)
 	slices.Sort(kinds)
 	return slices.Compact(kinds)
 }
 
 // inspector tells people what the rows of a projection say.
-type inspector struct {
+type rowDescriber struct {
 	describe func(key, value []byte) (*projections.Description, error)
-	kinds    func() []string
+	rowKinds func() []string
 }
 
 // inspectors has one line a projection, too.
-var inspectors = map[string]inspector{
+var rowDescribers = map[string]rowDescriber{
 	"graph":    {graph.DescribeRow, graph.RowKinds},
 	"inbox":    {inbox.DescribeRow, inbox.RowKinds},
 	"seen":     {seen.DescribeRow, seen.RowKinds},

@@ -39,10 +39,10 @@ const One = 1 << 16
 
 const (
 	// step is what every score is a multiple of: 16 steps make a doubling.
-	step = One / 16
+	scoreStep = One / 16
 
 	// leastMantissa is also half of what every mantissa is less than.
-	leastMantissa = 1 << 62
+	minMantissa = 1 << 62
 
 	// maxTime is the latest time, in µs, that is distinguished from later ones: in some 146 000 years.
 	maxTime = 1<<62 - 1
@@ -57,11 +57,11 @@ func (s Sum) Add(weight uint32, at, halfLife int64) Sum {
 	if weight == 0 {
 		return s
 	}
-	return s.plus(term(weight, min(max(at, 0), maxTime), max(halfLife, 1)))
+	return s.addSum(powerTerm(weight, min(max(at, 0), maxTime), max(halfLife, 1)))
 }
 
 // term is weight · 2^(at/halfLife).
-func term(weight uint32, at, halfLife int64) Sum {
+func powerTerm(weight uint32, at, halfLife int64) Sum {
 	whole, rest := at/halfLife, at%halfLife
 	fraction, _ := bits.Div64(uint64(rest), 0, uint64(halfLife)) // rest/halfLife · 2^64
 	hi, lo := bits.Mul64(exp2(fraction), uint64(weight))
@@ -85,7 +85,7 @@ func exp2(fraction uint64) uint64 {
 	return product
 }
 
-func (s Sum) plus(t Sum) Sum {
+func (s Sum) addSum(t Sum) Sum {
 	if s.Mantissa == 0 {
 		return t
 	}
@@ -93,7 +93,7 @@ func (s Sum) plus(t Sum) Sum {
 		s, t = t, s
 	}
 	s.Mantissa += t.Mantissa >> min(uint64(s.Exponent-t.Exponent), 63)
-	if s.Mantissa >= 2*leastMantissa {
+	if s.Mantissa >= 2*minMantissa {
 		s.Mantissa /= 2
 		s.Exponent++
 	}
@@ -109,14 +109,14 @@ func (s Sum) Score() int64 {
 		return 0
 	}
 	if s.Exponent > (math.MaxInt64-One)/One {
-		return math.MaxInt64 - math.MaxInt64%step
+		return math.MaxInt64 - math.MaxInt64%scoreStep
 	}
 	steps := int64(0)
 	// leastMantissa · 2^(i/16) is irrational for 0 < i < 16: a mantissa above it is one above it rounded down.
 	for steps < 15 && s.Mantissa > roots[0][steps+1]/2 {
 		steps++
 	}
-	return s.Exponent*One + steps*step
+	return s.Exponent*One + steps*scoreStep
 }
 
 // ErrSum is returned for bytes that are no sum.
@@ -140,7 +140,7 @@ func Decode(b []byte) (Sum, error) {
 	}
 	if exponent > 0 {
 		mantissa, _ := binary.Uvarint(b[n:])
-		if mantissa < leastMantissa || mantissa >= 2*leastMantissa {
+		if mantissa < minMantissa || mantissa >= 2*minMantissa {
 			return Sum{}, ErrSum
 		}
 		s = Sum{Mantissa: mantissa, Exponent: int64(exponent) - 1}

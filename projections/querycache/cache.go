@@ -11,14 +11,14 @@ type Cache struct {
 	// limit bounds used: the bytes of the entries of all sets.
 	limit, used atomic.Int64
 	// buckets is how many each set has.
-	buckets int
+	bucketsPerSet int
 
 	evictions atomic.Uint64
 	// asked counts apart what different owners are asked about: one counter would be the busiest line of memory.
-	asked [stripes]asked
+	counters [stripes]questionCounters
 }
 
-type asked struct {
+type questionCounters struct {
 	hits, misses atomic.Uint64
 	_            [48]byte // a line of its own
 }
@@ -37,9 +37,9 @@ type Stats struct {
 const (
 	stripes = 16
 	// ways is how many entries a bucket has room for.
-	ways = 6
+	entriesPerBucket = 6
 	// ghosts is how many owners that have no entry are remembered for each bucket.
-	ghosts = 4
+	ghostsPerBucket = 4
 	// bucketBytes is what of the bound there is a bucket for, in each set: most entries are smaller than the ways have room for.
 	bucketBytes = 2 << 10
 	// maxSets is how many sets share a cache: one of graph and two of inbox, while both are rebuilt.
@@ -52,8 +52,8 @@ func New(bytes int64) *Cache {
 	if bytes < maxSets*bucketBytes {
 		return nil
 	}
-	c := &Cache{buckets: 1 << (bits.Len64(uint64(bytes/bucketBytes)) - 1)}
-	c.limit.Store(bytes - maxSets*int64(c.buckets)*(64+4*ghosts))
+	c := &Cache{bucketsPerSet: 1 << (bits.Len64(uint64(bytes/bucketBytes)) - 1)}
+	c.limit.Store(bytes - maxSets*int64(c.bucketsPerSet)*(64+4*ghostsPerBucket))
 	return c
 }
 
@@ -69,9 +69,9 @@ func (c *Cache) Stats() (s Stats) {
 	if c == nil {
 		return s
 	}
-	for i := range c.asked {
-		s.Hits += c.asked[i].hits.Load()
-		s.Misses += c.asked[i].misses.Load()
+	for i := range c.counters {
+		s.Hits += c.counters[i].hits.Load()
+		s.Misses += c.counters[i].misses.Load()
 	}
 	s.Evictions, s.Bytes = c.evictions.Load(), c.used.Load()
 	return s
