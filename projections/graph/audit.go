@@ -7,7 +7,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// EachUser calls do with every user who has rows in a shard. A user may come several times.
+// EachUser calls do with every user who has rows in a shard, until do returns an error. It may call do several times with the
+// same user.
 func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
 	for _, tag := range []projections.Tag{
 		tagEdge, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagUserCounts, tagFollowers,
@@ -20,7 +21,8 @@ func EachUser(r projections.Reader, shard events.Shard, do func(user string) err
 	return nil
 }
 
-// EachBoard calls do with every board that has rows in a shard. A board may come twice.
+// EachBoard calls do with every board that has rows in a shard, until do returns an error. It may call do twice with the same
+// board.
 func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board string) error) error {
 	for _, tag := range []projections.Tag{tagBoard, tagBoardCounts} {
 		if err := projections.EachPair(r, shard, tag, do); err != nil {
@@ -30,8 +32,9 @@ func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board st
 	return nil
 }
 
-// InList reports whether a list has a row for an entry, by one or two point reads: without merging lists, and without asking what
-// the list is derived from, where it is kept. Of lists that are merged from others it is an error to ask.
+// InList reports whether a list has an entry, with one or two point reads. If the rows of the list are stored, it looks for
+// the row itself, and not at the edge from which the row is derived, so that an auditor can compare the two. It returns an
+// error for lists that are merged from several lists of rows.
 func (q *Queries) InList(l List, e Entry) (bool, error) {
 	key := q.keyBuffer()
 	switch l.Kind {
@@ -62,6 +65,7 @@ func (q *Queries) InList(l List, e Entry) (bool, error) {
 	default:
 		return false, fmt.Errorf("graph: the list of kind %d is no list of rows", l.Kind)
 	}
+
 	_, ok, err := q.reader.Get(key)
 	return ok, err
 }

@@ -5,25 +5,28 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// A board that was ever deleted has a row in every store: what it says decides at both ends of an edge which events are void.
+// A board that was ever deleted has a row in every store, because both ends of an edge must decide alike which events about
+// the board are void.
 
-// lifeKey appends the key of the row of a deleted board. The end of its owner finds it by the first hash.
+// boardDeletionKey appends the key of that row. It begins with the hash of the owner, so that the deletion of the owner
+// finds the rows of all boards.
 func (t *txn) boardDeletionKey(dst []byte, owner, id string) []byte {
 	dst = storeHashKey(dst, tagBoardDeletion, t.batch.KeyedHash(owner))
+
 	t.value = events.AppendID(events.AppendID(t.value[:0], owner), id)
 	hash := t.batch.KeyedHash(string(t.value))
 	return append(dst, hash[:]...)
 }
 
-// life is the value of such a row, in one byte.
+// boardDeletion says whether a board was ever deleted. It is the value of the row, in one byte.
 type boardDeletion byte
 
 const (
-	// neverDeleted boards have no row.
+	// boardNeverDeleted is the state of a board without a row.
 	boardNeverDeleted boardDeletion = iota
 	boardDeleted
-	// livesAgain boards were created again after their deletion. The row stays, because backfills are still void: all history comes
-	// before the deletion.
+	// boardRecreated is the state of a board that was created again after its deletion. The row stays, because backfills are
+	// still void: all history comes before the deletion.
 	boardRecreated
 )
 
@@ -37,27 +40,33 @@ func (t *txn) readBoardDeletion(owner, id string) (boardDeletion, error) {
 }
 
 func decodeBoardDeletion(row []byte) (boardDeletion, error) {
-	if len(row) != 1 || boardDeletion(row[0]) != boardDeleted && boardDeletion(row[0]) != boardRecreated {
+	if len(row) != 1 {
 		return 0, rowError("board life", row)
 	}
-	return boardDeletion(row[0]), nil
+	d := boardDeletion(row[0])
+	if d != boardDeleted && d != boardRecreated {
+		return 0, rowError("board life", row)
+	}
+	return d, nil
 }
 
-func (t *txn) writeBoardDeletion(owner, id string, l boardDeletion) {
+func (t *txn) writeBoardDeletion(owner, id string, d boardDeletion) {
 	t.key = t.boardDeletionKey(t.key[:0], owner, id)
-	t.batch.Set(t.key, []byte{byte(l)})
+	t.batch.Set(t.key, []byte{byte(d)})
 }
 
-// gone reports whether an event about a board is void. A live event is void from the deletion of the board until its next creation.
-// A backfilled event is void if the board was ever deleted, because history comes before every deletion.
+// isBoardEventVoid reports whether the event is void because its board was deleted. A live event is void from the deletion
+// until the next creation. A backfilled event is void if the board was ever deleted, because history comes before every
+// deletion.
 func (t *txn) isBoardEventVoid(owner, id string) (bool, error) {
 	if id == "" {
-		return false, nil
+		return false, nil // the default board cannot be deleted
 	}
-	l, err := t.readBoardDeletion(owner, id)
-	return l == boardDeleted || l == boardRecreated && t.ev.Backfill, err
+	d, err := t.readBoardDeletion(owner, id)
+	return d == boardDeleted || d == boardRecreated && t.ev.Backfill, err
 }
 
+// readBoard returns the row of a board, or the zero board if there is none. scratch is a buffer for the key.
 func readBoard(r projections.Reader, scratch []byte, owner, id string) (b board, err error) {
 	if id == "" {
 		return b, nil
@@ -69,8 +78,8 @@ func readBoard(r projections.Reader, scratch []byte, owner, id string) (b board,
 	return b, b.decodeRow(row)
 }
 
-// mention creates a board if this event is its first mention. The caller has checked that the event is not void. Events may mention a
-// board before its creation arrives, or without one.
+// mentionBoard creates a board if this event is its first mention. Events may mention a board before its creation arrives, or
+// without one. The caller has checked that the event is not void.
 func (t *txn) mentionBoard(owner, id string) error {
 	if id == "" {
 		return nil
@@ -82,16 +91,22 @@ func (t *txn) mentionBoard(owner, id string) error {
 	return t.setBoardCreated(owner, id, &b)
 }
 
-// pinned counts a pin on a board as a mention of the board, and reports whether the board exists afterwards.
+// mentionBoardOfPin counts an event that puts a pin on a board as a mention of the board. It reports whether the board
+// exists afterwards; if not, the event is void.
 func (t *txn) mentionBoardOfPin() (exists bool, err error) {
-	gone, err := t.isBoardEventVoid(t.ev.User, t.ev.Board)
-	if err != nil || gone || t.outEndsOnly || !t.holdsHome(t.ev.User) {
-		return !gone, err
+	void, err := t.isBoardEventVoid(t.ev.User, t.ev.Board)
+	if err != nil || void {
+		return !void, err
+	}
+
+	if t.outEndsOnly || !t.holdsHome(t.ev.User) {
+		return true, nil // this store has no row of the board
 	}
 	return true, t.mentionBoard(t.ev.User, t.ev.Board)
 }
 
-// begin sets the creation time of a board, if the event begins its life: the first live mention, or an earlier backfilled one.
+// setBoardCreated sets the creation time of a board if the event begins the present life of the board: the first live mention
+// does, and any earlier backfilled one.
 func (t *txn) setBoardCreated(owner, id string, b *board) error {
 	before := *b
 	switch {
@@ -105,22 +120,25 @@ func (t *txn) setBoardCreated(owner, id string, b *board) error {
 	return t.writeBoard(owner, id, before, *b)
 }
 
-// writeBoard writes the row of a board and its entry in the list of its owner.
+// writeBoard writes the row of a board, its entry in the list of its owner, and the length of that list.
 func (t *txn) writeBoard(owner, id string, before, after board) error {
-	was, is := before.exists(), after.exists()
-	if was != is || (is && before.created() != after.created()) {
-		if was {
+	existedBefore := before.exists()
+	existsAfter := after.exists()
+	if existedBefore != existsAfter || (existsAfter && before.created() != after.created()) {
+		if existedBefore {
 			t.key = listKey(t.key[:0], tagBoards, owner, before.created(), id)
 			t.batch.Delete(t.key)
 		}
-		if is {
+		if existsAfter {
 			t.key = listKey(t.key[:0], tagBoards, owner, after.created(), id)
 			t.batch.Set(t.key, nil)
 		}
-		if err := t.updateUserCounts(owner, userDelta{4: lengthChange(was, is)}); err != nil {
+		d := userDelta{boardsIndex: lengthChange(existedBefore, existsAfter)}
+		if err := t.updateUserCounts(owner, d); err != nil {
 			return err
 		}
 	}
+
 	t.key = projections.AppendKey(t.key[:0], tagBoard, owner, id)
 	if after == (board{}) {
 		t.batch.Delete(t.key)
@@ -131,19 +149,26 @@ func (t *txn) writeBoard(owner, id string, before, after board) error {
 	return nil
 }
 
-// boardCreated creates a board, or creates it again after its deletion, and gives it a title if this is the latest creation.
+// createBoard folds a board_created: it creates a board, or creates it again after its deletion, and gives it a title if this
+// is the latest creation.
 func (t *txn) createBoard() error {
 	owner, id := t.ev.User, t.ev.Board
-	l, err := t.readBoardDeletion(owner, id)
-	if err != nil || l != boardNeverDeleted && t.ev.Backfill {
+
+	// Every store updates the row of a deleted board; the rest is for the store that holds the owner.
+	d, err := t.readBoardDeletion(owner, id)
+	if err != nil {
 		return err
 	}
-	if l == boardDeleted {
+	if d != boardNeverDeleted && t.ev.Backfill {
+		return nil // void: all history comes before the deletion
+	}
+	if d == boardDeleted {
 		t.writeBoardDeletion(owner, id, boardRecreated)
 	}
 	if t.outEndsOnly || !t.holdsHome(owner) {
 		return nil
 	}
+
 	b, err := readBoard(t.batch, t.key[:0], owner, id)
 	if err != nil {
 		return err
@@ -151,87 +176,118 @@ func (t *txn) createBoard() error {
 	if err := t.setBoardCreated(owner, id, &b); err != nil {
 		return err
 	}
-	// Backfills may have equal times and arrive in any order. Their encodings decide then, so that every order ends with one title (I5).
+
+	// Backfills may have equal times and arrive in any order. Their encodings decide then, so that every order of arrival
+	// ends with the same title (I5).
 	encoded := string(t.ev.Encoded)
 	if t.order < b.titleOrder || (t.order == b.titleOrder && encoded <= b.titleEventBytes) {
 		return nil
 	}
 	before := b
-	b.titleOrder, b.title, b.titleEventBytes = t.order, t.ev.Title, ""
+	b.titleOrder = t.order
+	b.title = t.ev.Title
+	b.titleEventBytes = ""
 	if t.ev.Backfill {
 		b.titleEventBytes = encoded
 	}
 	return t.writeBoard(owner, id, before, b)
 }
 
-// boardRelation folds a follow or unfollow of one board. An unfollow of a board whose owner the user follows is an exclusion.
+// changeBoardFollow folds a follow or unfollow of one board. An unfollow of a board whose owner the user follows is an
+// exclusion.
 func (t *txn) changeBoardFollow() error {
-	gone, err := t.isBoardEventVoid(t.ev.Peer, t.ev.Board)
-	if err != nil || gone {
+	void, err := t.isBoardEventVoid(t.ev.Peer, t.ev.Board)
+	if err != nil || void {
 		return err
 	}
 	return t.applyBothEnds(t.ev.User, t.ev.Peer, (*txn).changeBoardFollowAtEnd)
 }
 
-// boardEvent changes one board edge at one end.
-func (t *txn) changeBoardFollowAtEnd(h *edgeEnd) error {
-	id, follows := t.ev.Board, t.ev.Kind == events.BoardFollowed
-	if follows && !t.ev.Backfill && h.before.isBlockedLive() {
-		return nil
+// changeBoardFollowAtEnd changes one board edge at one end.
+func (t *txn) changeBoardFollowAtEnd(e *edgeEnd) error {
+	board := t.ev.Board
+	isFollow := t.ev.Kind == events.BoardFollowed
+	owner := &e.before
+	if isFollow && !t.ev.Backfill && owner.isBlockedLive() {
+		return nil // live follows are ignored while a live block stands, and do not even mention the board
 	}
-	if h.end == inEnd {
-		if err := t.mentionBoard(h.followee, id); err != nil {
+
+	// The row of the board is at the home of its owner, as the in-end is.
+	if e.end == inEnd {
+		if err := t.mentionBoard(e.followee, board); err != nil {
 			return err
 		}
 	}
-	before, err := readBoardEdge(t.batch, t.key[:0], h.end, h.follower, h.followee, id)
+
+	before, err := readBoardEdge(t.batch, t.key[:0], e.end, e.follower, e.followee, board)
 	if err != nil {
 		return err
 	}
-	e, owner := before, &h.before
+
+	// A live fact counts only if it is no repeat: if a fact that ends what it began has come since the last one.
+	after := before
 	switch {
-	case follows && t.ev.Backfill:
-		e.followBackfill = max(e.followBackfill, t.order)
+	case isFollow && t.ev.Backfill:
+		after.followBackfill = max(after.followBackfill, t.order)
 	case t.ev.Backfill:
-		e.unfollowBackfill = max(e.unfollowBackfill, t.order)
-	case follows && e.followLive <= max(e.unfollowLive, owner.latestPossibleLiveEnd()):
-		e.followLive = t.order // else a repeat, which is not newer
-	case !follows && e.unfollowLive <= max(e.followLive, owner.followLive, owner.latestPossibleLiveEnd()):
-		e.unfollowLive = t.order
+		after.unfollowBackfill = max(after.unfollowBackfill, t.order)
+	case isFollow && after.followLive <= max(after.unfollowLive, owner.latestPossibleLiveEnd()):
+		after.followLive = t.order
+	case !isFollow && after.unfollowLive <=
+		max(after.followLive, owner.followLive, owner.latestPossibleLiveEnd()):
+		after.unfollowLive = t.order
 	}
-	if e == before {
+	if after == before {
 		return nil
 	}
-	h.after.hasBoards = true
-	h.boardChanges = append(h.boardChanges, boardEdgeChange{id, before, e, before.relation(owner), e.relation(&h.after)})
-	return t.writeEnd(h)
+
+	e.after.hasBoards = true
+	e.boardChanges = append(e.boardChanges, boardEdgeChange{
+		board:          board,
+		before:         before,
+		after:          after,
+		relationBefore: before.relation(owner),
+		relationAfter:  after.relation(&e.after),
+	})
+	return t.writeEnd(e)
 }
 
-// boardDeleted ends a board and, in steps, all relations to it. The rows that say that the board is deleted are written last: a fold that
-// was interrupted folds the event again, and finds the rest of its work in the rows that are left.
+// deleteBoard folds a board_deleted: it ends the board and, in steps, all relations to it. The row that says that the board
+// is deleted is written last. A fold that was interrupted folds the event again, and finds the rest of its work in the rows
+// that are left.
 func (t *txn) deleteBoard() error {
 	owner, id := t.ev.User, t.ev.Board
-	end := func(e endKind, cut func([]byte) (string, error)) func([]byte) error {
+
+	// deleteEdge returns a function that ends the board edge to which a row leads. cutFollower reads the follower from the
+	// key of the row.
+	deleteEdge := func(end endKind, cutFollower func([]byte) (string, error)) func([]byte) error {
 		return func(rest []byte) error {
-			follower, err := cut(rest)
+			follower, err := cutFollower(rest)
 			if err != nil {
 				return err
 			}
-			return t.applyOneEnd(e, follower, owner, (*txn).deleteBoardEdge)
+			return t.applyOneEnd(end, follower, owner, (*txn).deleteBoardEdge)
 		}
 	}
-	held := !t.outEndsOnly && t.holdsHome(owner)
-	if held {
+
+	// In-ends and the board itself are at the home of the owner.
+	holdsBoard := !t.outEndsOnly && t.holdsHome(owner)
+	if holdsBoard {
 		for _, tag := range []projections.Tag{tagBoardFollowers, tagBoardExcluders, tagBoardReverse} {
-			if err := t.eraseRows(projections.AppendKey(nil, tag, owner, id), end(inEnd, userCutter(tag))); err != nil {
+			prefix := projections.AppendKey(nil, tag, owner, id)
+			if err := t.eraseRows(prefix, deleteEdge(inEnd, userCutter(tag))); err != nil {
 				return err
 			}
 		}
 	}
-	if err := t.eraseRows(projections.AppendKey(nil, tagBoardRegion, owner, id), end(outEnd, cutRegionUser)); err != nil {
+
+	// Out-ends are found by the region of the board, whichever partitions this store holds.
+	prefix := projections.AppendKey(nil, tagBoardRegion, owner, id)
+	if err := t.eraseRows(prefix, deleteEdge(outEnd, cutRegionUser)); err != nil {
 		return err
 	}
-	if held {
+
+	if holdsBoard {
 		b, err := readBoard(t.batch, t.key[:0], owner, id)
 		if err != nil {
 			return err
@@ -244,13 +300,17 @@ func (t *txn) deleteBoard() error {
 	return nil
 }
 
-// endBoardEdge ends the relation of a follower to a board that is being deleted. It removes the facts too, because all of them are
-// older than the deletion.
-func (t *txn) deleteBoardEdge(h *edgeEnd) error {
-	before, err := readBoardEdge(t.batch, t.key[:0], h.end, h.follower, h.followee, t.ev.Board)
+// deleteBoardEdge ends the relation of a follower to a board that is being deleted. It removes the facts, too, because all
+// of them are older than the deletion.
+func (t *txn) deleteBoardEdge(e *edgeEnd) error {
+	before, err := readBoardEdge(t.batch, t.key[:0], e.end, e.follower, e.followee, t.ev.Board)
 	if err != nil {
 		return err
 	}
-	h.boardChanges = append(h.boardChanges, boardEdgeChange{board: t.ev.Board, before: before, relationBefore: before.relation(&h.before)})
-	return t.writeEnd(h)
+	e.boardChanges = append(e.boardChanges, boardEdgeChange{
+		board:          t.ev.Board,
+		before:         before,
+		relationBefore: before.relation(&e.before),
+	})
+	return t.writeEnd(e)
 }

@@ -8,121 +8,138 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// CachedQuery returns the queries over a view, which are answered from memory where the store keeps what they need: the same
-// answers as those of [Query].
+// CachedQuery returns the queries over a view. They answer from memory where the store has cached the edges that they need,
+// and give the same answers as those of [Query].
 func CachedQuery(v *projections.View) *Queries {
 	q := Query(v)
-	if s := relationsCacheOf(v.QueryCache()); s != nil {
-		q.cache, q.version = s, v.Version()
+	if cache := relationsCacheOf(v.QueryCache()); cache != nil {
+		q.cache = cache
+		q.version = v.Version()
 	}
 	return q
 }
 
-// Keeper is implemented by what a store that embeds the graph keeps in memory, if that is more than relations.
+// Keeper is implemented by the query cache of a store that embeds the graph, if that cache has more than relations.
 type Keeper interface {
 	projections.QueryCache
-	// Relations returns what [Graph.NewQueryCache] has made.
+	// Relations returns the cache that [Graph.NewQueryCache] made.
 	Relations() projections.QueryCache
 }
 
-// cacheOf returns what is kept of relations; nil means nothing.
-func relationsCacheOf(h projections.QueryCache) *cacheSet {
-	if k, ok := h.(Keeper); ok {
-		h = k.Relations()
+// relationsCacheOf returns the cache of relations in the query cache of a store. nil means that there is none.
+func relationsCacheOf(c projections.QueryCache) *cacheSet {
+	if keeper, ok := c.(Keeper); ok {
+		c = keeper.Relations()
 	}
-	s, _ := h.(*cacheSet)
-	return s
+	set, _ := c.(*cacheSet)
+	return set
 }
 
-// cacheSet are the entries of users.
+// cacheSet has one entry for each cached user.
 type cacheSet = querycache.Set[cacheEntry]
 
 const (
-	// maxCachedEdges is how many edges a user may have who is kept.
+	// maxCachedEdges is the largest number of edges of a user who is cached.
 	maxCachedEdges = 1 << 14
-	// rowsAMiss is how many rows may be read to make an entry for every question that it would have answered: as long as
-	// there were fewer, to continue reading single rows costs less.
+	// rowsPerMiss is how many rows an entry may read when it is made, for each question that it would have answered. With
+	// fewer questions than that, reading single rows costs less.
 	rowsPerMiss = 16
 )
 
-// cachedEdges returns what the edges of a user say; nil means it must be read. As many questions are asked about the user.
+// cachedEdges returns the cached edges of a user, if there are some or if it is worth reading them. nil means that the
+// caller must read the rows. questions is the number of edges that the caller asks about.
 func (q *Queries) cachedEdges(user string, questions int) *cacheEntry {
-	s := q.cache
-	if s == nil {
+	cache := q.cache
+	if cache == nil {
 		return nil
 	}
-	id, ok := cacheIDOf(user, s.Seed)
+	id, ok := cacheIDOf(user, cache.Seed)
 	if !ok {
 		return nil
 	}
-	is := func(e *cacheEntry) bool { return e.belongsTo(&id) }
-	e, answers := s.Find(id.hash, q.version, is)
+
+	isOfUser := func(e *cacheEntry) bool { return e.belongsTo(&id) }
+	e, answers := cache.Find(id.hash, q.version, isOfUser)
 	hit := answers && !e.tooLarge
-	s.Count(id.hash, questions, hit)
-	switch {
-	case hit:
+	cache.Count(id.hash, questions, hit)
+	if hit {
 		return e
-	case answers || !q.isWorthCaching(&id, user, e, questions):
+	}
+	// An entry that answers and is too large says that the user cannot be cached.
+	if answers || !q.isWorthCaching(&id, user, e, questions) {
 		return nil
 	}
-	e = s.Make(id.hash, q.version, is, func(e *cacheEntry) int64 { return q.fillCacheEntry(e, &id, user) })
+
+	e = cache.Make(id.hash, q.version, isOfUser, func(e *cacheEntry) int64 {
+		return q.fillCacheEntry(e, &id, user)
+	})
 	if e == nil || e.tooLarge {
 		return nil
 	}
 	return e
 }
 
-// cachedEdge returns what one edge says.
-func (q *Queries) cachedEdge(a, b string) (v cacheValue, ok bool) {
-	e := q.cachedEdges(a, 1)
+// cachedEdge returns one edge of a follower from the cache. ok is false if the caller must read the row.
+func (q *Queries) cachedEdge(follower, followee string) (v cacheValue, ok bool) {
+	e := q.cachedEdges(follower, 1)
 	if e == nil {
 		return 0, false
 	}
-	id, ok := cacheIDOf(b, q.cache.Seed)
+	id, ok := cacheIDOf(followee, q.cache.Seed)
 	if !ok {
 		return 0, false
 	}
 	return e.find(&id), true
 }
 
-// worthIt reports whether to make an entry for a user who has none, or one that no longer answers. It reports false
-// before the second call, and until single rows have cost about as much to read as the entry would: a walk over many users
-// keeps nothing, and a large user who changes all the time costs not much more than without.
+// isWorthCaching reports whether to make an entry for a user who has none, or whose last entry no longer answers. It is not
+// worth it before the second call, so a walk over many users caches nothing. After that, it is worth it once reading single
+// rows has cost about as much as reading all edges, so caching a large user whose edges change all the time costs not much
+// more than no cache.
 func (q *Queries) isWorthCaching(id *cacheID, user string, last *cacheEntry, questions int) bool {
 	if last != nil {
 		return int(last.unanswered.Add(uint32(questions)))*rowsPerMiss >= last.edgeEstimate()
 	}
+
 	before := q.cache.Asked(id.hash, questions)
 	if before == 0 {
 		return false
 	}
 	c, err := q.UserCounts(user)
+	if err != nil {
+		return false
+	}
 	missed := before + questions
-	return err == nil && (missed >= querycache.MaxAsked || int64(missed*rowsPerMiss) >= c.Following+c.FollowingImplicit)
+	return missed >= querycache.MaxAsked || int64(missed*rowsPerMiss) >= c.Following+c.FollowingImplicit
 }
 
-// readEntry reads the edges of a user into an entry, and returns its bytes. It has none of them if they are too many, or if one of them
-// cannot be read: then the caller that asks about that one gets the error.
+// fillCacheEntry reads the edges of a user into an empty entry, and returns the entry's size in bytes. If the edges are too
+// many, or one of them cannot be read, the entry has none of them and is marked as too large. The caller that asks about the
+// unreadable edge then reads its row and gets the error.
 func (q *Queries) fillCacheEntry(e *cacheEntry, id *cacheID, user string) int64 {
-	if edges, err := q.readCacheEdges(user); err == nil {
-		e.fill(id, edges)
-	} else {
+	edges, err := q.readCacheEdges(user)
+	if err != nil {
 		e.fill(id, nil)
 		e.tooLarge = true
+	} else {
+		e.fill(id, edges)
 	}
 	return e.sizeBytes()
 }
 
-// readEdges reads the edges of a user.
+// readCacheEdges reads the edges of a user. It leaves out edges by which nothing holds, and fails with errNotCached if the
+// edges do not fit into an entry.
 func (q *Queries) readCacheEdges(user string) (edges []cacheEdge, err error) {
 	prefix := projections.AppendKey(nil, tagEdge, user)
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
+
 	for rows := 0; it.Next(); rows++ {
 		if rows == maxCachedEdges {
 			return nil, errNotCached
 		}
-		text, _, err := events.CutID(it.Key()[len(prefix):])
+
+		followee, _, err := events.CutID(it.Key()[len(prefix):])
 		if err != nil {
 			return nil, err
 		}
@@ -130,9 +147,10 @@ func (q *Queries) readCacheEdges(user string) (edges []cacheEdge, err error) {
 		if err := e.decodeRow(it.Value()); err != nil {
 			return nil, err
 		}
-		id, named := cacheIDOf(text, q.cache.Seed)
+
+		id, validID := cacheIDOf(followee, q.cache.Seed)
 		value, fits := cacheValueOf(&e)
-		if !named || !fits {
+		if !validID || !fits {
 			return nil, errNotCached
 		}
 		if value != 0 {

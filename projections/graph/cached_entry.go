@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// cacheValue is what an edge says: since when, and a set of bits. 0: nothing.
+// cacheValue says what holds by an edge: a set of bits, and above them the time since when the follow holds. 0 means that
+// nothing holds.
 type cacheValue uint64
 
 const (
@@ -22,24 +23,25 @@ const (
 )
 
 const (
-	// cacheSinceShift is how many bits there are.
+	// cacheSinceShift is the number of bits below the time.
 	cacheSinceShift = 7
-	// maxCacheSince bounds the times that there is room for: up to the year 6500.
+	// maxCacheSince is the latest time for which there is room, in the year 6500.
 	maxCacheSince events.Micros = 1<<(64-cacheSinceShift) - 1
 )
 
-// cacheValueOf packs what an edge says. It is not ok where there is no room for the time.
+// cacheValueOf packs what holds by an edge. ok is false if there is no room for the time.
 func cacheValueOf(e *edge) (v cacheValue, ok bool) {
-	f := e.currentFollow()
-	switch f.Kind {
+	follow := e.currentFollow()
+	switch follow.Kind {
 	case Explicit:
 		v = cachedExplicit
 	case Implicit:
 		v = cachedImplicit
 	}
-	for _, b := range [...]struct {
-		is  bool
-		bit cacheValue
+
+	for _, flag := range [...]struct {
+		isSet bool
+		bit   cacheValue
 	}{
 		{e.hasBoards, cachedBoards},
 		{e.block.holds(), cachedBlocking},
@@ -47,11 +49,13 @@ func cacheValueOf(e *edge) (v cacheValue, ok bool) {
 		{e.mute.holds(), cachedMuting},
 		{e.hideRepins.holds(), cachedHidingRepins},
 	} {
-		if b.is {
-			v |= b.bit
+		if flag.isSet {
+			v |= flag.bit
 		}
 	}
-	return v | cacheValue(f.Since)<<cacheSinceShift, f.Since >= 0 && f.Since <= maxCacheSince
+
+	v |= cacheValue(follow.Since) << cacheSinceShift
+	return v, follow.Since >= 0 && follow.Since <= maxCacheSince
 }
 
 func (v cacheValue) has(bit cacheValue) bool { return v&bit != 0 }
@@ -66,17 +70,22 @@ func (v cacheValue) follow() Follow {
 	return Follow{}
 }
 
-// cacheEntry is what all edges of one user say, as the views of one version show it. An edge that says nothing is not in it. With
-// what the cache adds it takes one line of memory.
+// cacheEntry has all edges of one user as the views of one version show them. It has no edges by which nothing holds. Only
+// unanswered changes after the entry was made. Together with what the cache adds, the struct fills one cache line of 64
+// bytes.
+//
+// The edges are in two hash tables with open addressing: one by number, for ids that are decimal numbers, and one by text,
+// for all others. A slot whose value is 0 is free.
 type cacheEntry struct {
+	// userNumber is the user's id, if that is a number.
 	userNumber uint64
-	// nums are the edges to users whose ids are numbers: open addressing, value 0: free. One at least is.
+	// numberSlots are the edges to users whose ids are numbers. At least one slot is free, unless there are none.
 	numberSlots []cacheNumberSlot
-	// rest is nil where all ids are numbers, the user's own too.
+	// texts has the edges to other users, and the user's own id if that is no number. It is nil if all ids are numbers.
 	texts *cacheTexts
-	// missed counts the questions since it cannot answer any more. All else does not change.
+	// unanswered counts the questions since the entry no longer answers, because the user's edges have changed.
 	unanswered atomic.Uint32
-	// bypass says that the user has more edges than fit, and that the entry has none of them.
+	// tooLarge says that the user has more edges than fit, and that the entry has none of them.
 	tooLarge bool
 }
 
@@ -96,7 +105,7 @@ type cacheTextSlot struct {
 	value cacheValue
 }
 
-// is reports whether the entry is that of a user.
+// belongsTo reports whether the entry is that of the user with this id.
 func (e *cacheEntry) belongsTo(id *cacheID) bool {
 	if e.texts == nil {
 		return id.text == "" && e.userNumber == id.number
@@ -104,19 +113,21 @@ func (e *cacheEntry) belongsTo(id *cacheID) bool {
 	return e.texts.userText == id.text && e.userNumber == id.number
 }
 
-// find returns what the edge to a user says.
+// find returns the value of the edge to a user, or 0 if there is no edge. It takes the first slot from the high bits of
+// the hash, by a multiplication instead of a division, and then tries one slot after the other.
 func (e *cacheEntry) find(id *cacheID) cacheValue {
 	if id.text != "" {
 		return e.findText(id)
 	}
+
 	n := uint64(len(e.numberSlots))
 	if n == 0 {
 		return 0
 	}
 	for i, _ := bits.Mul64(id.hash, n); ; {
-		s := &e.numberSlots[i]
-		if s.number == id.number || s.value == 0 {
-			return s.value
+		slot := &e.numberSlots[i]
+		if slot.number == id.number || slot.value == 0 {
+			return slot.value
 		}
 		if i++; i == n {
 			i = 0
@@ -124,15 +135,17 @@ func (e *cacheEntry) find(id *cacheID) cacheValue {
 	}
 }
 
+// findText is find for an id that is no number.
 func (e *cacheEntry) findText(id *cacheID) cacheValue {
 	if e.texts == nil || len(e.texts.slots) == 0 {
 		return 0
 	}
+
 	n := uint64(len(e.texts.slots))
 	for i, _ := bits.Mul64(id.hash, n); ; {
-		s := &e.texts.slots[i]
-		if s.value == 0 || s.hash == id.hash && s.id == id.text {
-			return s.value
+		slot := &e.texts.slots[i]
+		if slot.value == 0 || slot.hash == id.hash && slot.id == id.text {
+			return slot.value
 		}
 		if i++; i == n {
 			i = 0
@@ -140,15 +153,16 @@ func (e *cacheEntry) findText(id *cacheID) cacheValue {
 	}
 }
 
-// cacheEdge is an edge on its way into an entry.
+// cacheEdge is an edge that is being added to an entry.
 type cacheEdge struct {
 	id    cacheID
 	value cacheValue
 }
 
-// fill packs the edges of a user into an empty entry. No id stands in them twice.
+// fill adds the edges of a user to an empty entry. No id may occur twice.
 func (e *cacheEntry) fill(id *cacheID, edges []cacheEdge) {
 	e.userNumber = id.number
+
 	texts := 0
 	for i := range edges {
 		if edges[i].id.text != "" {
@@ -158,45 +172,47 @@ func (e *cacheEntry) fill(id *cacheID, edges []cacheEdge) {
 	if texts > 0 || id.text != "" {
 		e.texts = &cacheTexts{userText: id.text}
 	}
-	// Three slots of five are taken: a lookup meets a free one soon.
-	if n := len(edges) - texts; n > 0 {
-		e.numberSlots = make([]cacheNumberSlot, n*5/3+1)
+
+	// Three of five slots are used, so that a lookup soon meets a free one.
+	if numbers := len(edges) - texts; numbers > 0 {
+		e.numberSlots = make([]cacheNumberSlot, numbers*5/3+1)
 	}
 	if texts > 0 {
 		e.texts.slots = make([]cacheTextSlot, texts*5/3+1)
 	}
+
 	for i := range edges {
-		if b := &edges[i]; b.id.text == "" {
-			e.addNumberEdge(b)
+		if edges[i].id.text == "" {
+			e.addNumberEdge(&edges[i])
 		} else {
-			e.addTextEdge(b)
+			e.addTextEdge(&edges[i])
 		}
 	}
 }
 
-func (e *cacheEntry) addNumberEdge(b *cacheEdge) {
+func (e *cacheEntry) addNumberEdge(edge *cacheEdge) {
 	n := uint64(len(e.numberSlots))
-	i, _ := bits.Mul64(b.id.hash, n)
+	i, _ := bits.Mul64(edge.id.hash, n)
 	for e.numberSlots[i].value != 0 {
 		if i++; i == n {
 			i = 0
 		}
 	}
-	e.numberSlots[i] = cacheNumberSlot{b.id.number, b.value}
+	e.numberSlots[i] = cacheNumberSlot{edge.id.number, edge.value}
 }
 
-func (e *cacheEntry) addTextEdge(b *cacheEdge) {
+func (e *cacheEntry) addTextEdge(edge *cacheEdge) {
 	n := uint64(len(e.texts.slots))
-	i, _ := bits.Mul64(b.id.hash, n)
+	i, _ := bits.Mul64(edge.id.hash, n)
 	for e.texts.slots[i].value != 0 {
 		if i++; i == n {
 			i = 0
 		}
 	}
-	e.texts.slots[i] = cacheTextSlot{b.id.hash, b.id.text, b.value}
+	e.texts.slots[i] = cacheTextSlot{edge.id.hash, edge.id.text, edge.value}
 }
 
-// Bytes of the parts of an entry.
+// The sizes in bytes of the parts of an entry.
 const (
 	entryBytes    = 48
 	textsBytes    = 40
@@ -204,26 +220,27 @@ const (
 	textSlotBytes = 32
 )
 
-// bytes is about what an entry takes in memory, with what the allocator rounds up.
+// sizeBytes returns about how much memory the entry takes, without querycache.EntryBytes, which the cache adds. One eighth is
+// added for what the allocator rounds up.
 func (e *cacheEntry) sizeBytes() int64 {
 	n := querycache.EntryBytes + entryBytes + slotBytes*len(e.numberSlots)
-	if r := e.texts; r != nil {
-		n += textsBytes + len(r.userText) + textSlotBytes*len(r.slots)
-		for i := range r.slots {
-			n += len(r.slots[i].id)
+	if texts := e.texts; texts != nil {
+		n += textsBytes + len(texts.userText) + textSlotBytes*len(texts.slots)
+		for i := range texts.slots {
+			n += len(texts.slots[i].id)
 		}
 	}
 	return int64(n + n/8 - querycache.EntryBytes)
 }
 
-// edges is about how many rows are read to make the entry again.
+// edgeEstimate returns about how many rows are read to make the entry again.
 func (e *cacheEntry) edgeEstimate() int {
 	if e.tooLarge {
-		return 4 * maxCachedEdges // it will hardly be smaller
+		return 4 * maxCachedEdges // the user hardly has fewer edges the next time
 	}
-	n := len(e.numberSlots)
+	slots := len(e.numberSlots)
 	if e.texts != nil {
-		n += len(e.texts.slots)
+		slots += len(e.texts.slots)
 	}
-	return n * 3 / 5
+	return slots * 3 / 5
 }

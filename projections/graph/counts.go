@@ -20,18 +20,29 @@ type UserCounts struct {
 type BoardCounts struct {
 	// Followers follow the board itself; Excluders exclude it.
 	Followers, Excluders int64
-	// Appears is the number of those for whom the board appears. It is not stored but derived, so that a follow of
-	// the owner writes nothing to the boards: the owner's explicit followers, less Excluders, with followersOnly.
+	// Appears is the number of users for whom the board appears. It is computed when it is read, so that a follow of the
+	// owner writes nothing to the boards: it is the number of the owner's explicit followers, less Excluders, plus
+	// followersOnly.
 	Appears int64
-	// followersOnly are those of Followers who do not follow the owner explicitly.
+	// followersOnly is the number of Followers who do not follow the owner explicitly.
 	followersOnly int64
 }
 
+// The indexes of the counts in a board's row and in a boardDelta.
+const (
+	boardFollowersIndex = iota
+	boardExcludersIndex
+	boardFollowersOnlyIndex
+	boardCountFields
+)
+
+// fields returns the stored counts in the order of their indexes.
 func (c *BoardCounts) fields() []*int64 {
 	return []*int64{&c.Followers, &c.Excluders, &c.followersOnly}
 }
 
-// appendCounts encodes counts as varints without the zeros at the end. All zero is no row at all.
+// appendCounts encodes counts as varints without the zeros at the end. If all are zero, the value is empty and the row is
+// deleted.
 func appendCounts(dst []byte, fields []*int64) []byte {
 	n := len(fields)
 	for n > 0 && *fields[n-1] == 0 {
@@ -50,11 +61,13 @@ func decodeCounts(row []byte, fields []*int64) error {
 		if len(rest) == 0 {
 			continue
 		}
+
 		v, n := binary.Uvarint(rest)
 		if n <= 0 || v > 1<<62 {
 			return rowError("counts", row)
 		}
-		*f, rest = int64(v), rest[n:]
+		*f = int64(v)
+		rest = rest[n:]
 	}
 	if len(rest) != 0 {
 		return rowError("counts", row)
@@ -70,7 +83,8 @@ func readCounts(r projections.Reader, key []byte, fields []*int64) error {
 	return decodeCounts(row, fields)
 }
 
-// count adds to some counts of one row. A count below zero is corruption.
+// updateCounts adds the deltas to the counts of one row. fields point to a zero value into which the row is read. If all
+// deltas are zero, the row is not read.
 func (t *txn) updateCounts(key []byte, fields []*int64, deltas []int64) error {
 	changed := false
 	for _, d := range deltas {
@@ -79,6 +93,7 @@ func (t *txn) updateCounts(key []byte, fields []*int64, deltas []int64) error {
 	if !changed {
 		return nil
 	}
+
 	if err := readCounts(t.batch, key, fields); err != nil {
 		return err
 	}
@@ -90,19 +105,21 @@ func (t *txn) updateCounts(key []byte, fields []*int64, deltas []int64) error {
 	return nil
 }
 
+// addCounts adds the deltas to the fields. A count below zero is a corrupt row.
 func addCounts(fields []*int64, deltas []int64, key []byte) error {
 	for i, d := range deltas {
-		if *fields[i] += d; *fields[i] < 0 {
+		*fields[i] += d
+		if *fields[i] < 0 {
 			return rowError("count below zero", key)
 		}
 	}
 	return nil
 }
 
-// userDelta and boardDelta are what one event changes, in the order of fields.
+// userDelta and boardDelta say by how much an event changes each count of a user or board, by index.
 type (
-	userDelta  [10]int64
-	boardDelta [3]int64
+	userDelta  [userDeltaFields]int64
+	boardDelta [boardCountFields]int64
 )
 
 func (t *txn) updateUserCounts(user string, d userDelta) error {

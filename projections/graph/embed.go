@@ -5,56 +5,69 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// A projection that needs to know who follows whom, and cannot ask another store (I4), folds the relations into its own:
-// it owns a Graph of out-ends ([NewOut]), hands it every event of [Graph.Kinds], and hears of what changed by [Graph.Observe].
-// The rows are the same, under the same tags, and the queries too.
+// A projection that needs to know who follows whom cannot ask another store (I4), so it folds the relations into its own
+// store: it owns a Graph of out-ends ([NewOut]), passes every event of [Graph.Kinds] to it, and learns from [Graph.Observe]
+// what changed. The rows have the same contents and tags as in the graph's own store, and the queries work the same.
 
 // Change is what an event changed between two users.
 type Change struct {
 	Follower, Owner string
-	// Was and Is report whether follower followed owner explicitly before, and does now.
+	// Was and Is say whether Follower followed Owner explicitly before the event and after it.
 	Was, Is bool
-	// Boards are the boards of owner that follower began or ceased to follow.
+	// Boards are the boards of Owner that Follower began or ceased to follow.
 	Boards []BoardChange
-	// Gone: nothing is kept about the two any more.
+	// Gone says that the store has no facts about the two users any more.
 	Gone bool
 }
 
-// BoardChange is the begin or end of a board follow.
+// BoardChange is the beginning or end of a board follow: Was and Is say whether it held before the event and after it.
 type BoardChange struct {
 	Board   string
 	Was, Is bool
 }
 
-// Observe sets a function that is called for every change, once its rows are written. It may read and write the batch, but not
-// rows of the graph, and must not call Step. After a crash within an event, it is called again for a part of the changes.
+// Observe sets a function that is called for every change, after its rows are written. The function may read the batch and
+// write rows to it, except rows of the graph. It must not call [projections.Batch.Step]. After a crash within an event it is
+// called again for some of the changes.
 func (g *Graph) Observe(f func(Change) error) { g.txn.observe = f }
 
-// tell tells the observer what became of an edge.
-func (t *txn) notifyObserver(h *edgeEnd, was, is bool) error {
+// notifyObserver calls the observer if a follow began or ended, or if the edge is gone.
+func (t *txn) notifyObserver(e *edgeEnd, explicitBefore, explicitAfter bool) error {
 	if t.observe == nil {
 		return nil
 	}
-	c := Change{Follower: h.follower, Owner: h.followee, Was: was, Is: is, Gone: h.after == edge{}}
-	for _, change := range h.boardChanges {
-		b := BoardChange{change.board, change.relationBefore.kind == relationFollow, change.relationAfter.kind == relationFollow}
+
+	c := Change{
+		Follower: e.follower,
+		Owner:    e.followee,
+		Was:      explicitBefore,
+		Is:       explicitAfter,
+		Gone:     e.after == edge{},
+	}
+	for _, change := range e.boardChanges {
+		b := BoardChange{
+			Board: change.board,
+			Was:   change.relationBefore.kind == relationFollow,
+			Is:    change.relationAfter.kind == relationFollow,
+		}
 		if b.Was != b.Is {
 			c.Boards = append(c.Boards, b)
 		}
 	}
-	if was == is && len(c.Boards) == 0 && !c.Gone {
+
+	if c.Was == c.Is && len(c.Boards) == 0 && !c.Gone {
 		return nil
 	}
 	return t.observe(c)
 }
 
-// Pinned folds an event that puts a pin on a board, and reports whether the board exists then: if not, a live event is
-// void.
+// Pinned folds an event that puts a pin on a board, and reports whether the board exists then. If it does not exist, the
+// board is deleted, and a live event about it is void.
 func (g *Graph) Pinned(ev events.Event, b *projections.Batch) (exists bool, err error) {
 	return g.startEvent(ev, b).mentionBoardOfPin()
 }
 
-// Erased reports whether a user was deleted, so that no backfill may bring anything of theirs back.
+// Erased reports whether a user was deleted. No backfill may bring back anything about such a user.
 func (g *Graph) Erased(ev events.Event, b *projections.Batch, user string) (bool, error) {
 	return g.startEvent(ev, b).isAnyUserErased(user)
 }
@@ -64,31 +77,39 @@ func FollowersPrefix(dst []byte, user string) []byte {
 	return projections.AppendKey(dst, tagFollowers, user)
 }
 
-// Visibility has the facts that decide whether a reader sees the pins of a user.
+// Visibility says which pins of a user a reader sees, as far as the edge between the two decides.
 type Visibility struct {
-	// Explicit: all boards, if Boards does not tell otherwise of one.
+	// Explicit: the reader follows the user, and so sees all boards, except those that Boards is about.
 	Explicit bool
-	// Muted: none.
+	// Muted: the reader sees no pin of the user.
 	Muted bool
-	// RepinsHidden: no re-pins.
+	// RepinsHidden: the reader sees no re-pins of the user.
 	RepinsHidden bool
-	// Blocked: a block by either stands, so that no follow does.
+	// Blocked: one of the two blocks the other, so that no follow holds.
 	Blocked bool
-	// Boards: the reader has relations to single boards of the user, see [Queries.Board].
+	// Boards: the reader has relations to single boards of the user. [Queries.SeesBoard] decides about each of them.
 	Boards bool
 }
 
-// Visibility returns the facts that decide whether a reader sees the pins of a user, with at most one point read.
+// Visibility returns which pins of a user a reader sees, with at most one point read.
 func (q *Queries) Visibility(reader, user string) (Visibility, error) {
 	if v, ok := q.cachedEdge(reader, user); ok {
 		return Visibility{
-			Explicit: v.has(cachedExplicit), Muted: v.has(cachedMuting), Boards: v.has(cachedBoards),
-			Blocked: v.has(cachedBlocking) || v.has(cachedBlockedBy), RepinsHidden: v.has(cachedHidingRepins),
+			Explicit:     v.has(cachedExplicit),
+			Muted:        v.has(cachedMuting),
+			RepinsHidden: v.has(cachedHidingRepins),
+			Blocked:      v.has(cachedBlocking) || v.has(cachedBlockedBy),
+			Boards:       v.has(cachedBoards),
 		}, nil
 	}
+
 	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, reader, user)
 	_, explicit := e.explicitSince()
 	return Visibility{
-		Explicit: explicit, Muted: e.mute.holds(), Boards: e.hasBoards, Blocked: e.isBlocked(), RepinsHidden: e.hideRepins.holds(),
+		Explicit:     explicit,
+		Muted:        e.mute.holds(),
+		RepinsHidden: e.hideRepins.holds(),
+		Blocked:      e.isBlocked(),
+		Boards:       e.hasBoards,
 	}, err
 }

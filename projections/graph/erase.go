@@ -8,14 +8,17 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// drainChunk is how many rows are read ahead between two places where the fold of a large event may be cut.
+// eraseChunk is the number of rows that are read ahead before they are erased. Between chunks a large event may be
+// interrupted.
 const eraseChunk = 256
 
-// drain calls end with what follows the prefix in each key below it, until no row is left: end must remove the
-// row. Between chunks the event may be cut (see [projections.Batch.Step]); run again, drain finds what is left.
-func (t *txn) eraseRows(prefix []byte, end func(rest []byte) error) error {
+// eraseRows calls eraseRow for each row below the prefix, until none is left. eraseRow gets the part of the key that follows
+// the prefix and must delete the row. Between chunks the event may be interrupted (see [projections.Batch.Step]). Run again,
+// eraseRows finds the rows that are left.
+func (t *txn) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
 	upper := projections.PrefixEnd(prefix)
 	for {
+		// Nothing may be written while an iterator is open, so the keys are read first.
 		var keys [][]byte
 		it := t.batch.Iter(prefix, upper)
 		for len(keys) < eraseChunk && it.Next() {
@@ -24,14 +27,18 @@ func (t *txn) eraseRows(prefix []byte, end func(rest []byte) error) error {
 		if err := it.Close(); err != nil {
 			return err
 		}
+
 		for _, key := range keys {
-			if err := end(key[len(prefix):]); err != nil {
+			if err := eraseRow(key[len(prefix):]); err != nil {
 				return err
 			}
-			if _, still, err := t.batch.Get(key); err != nil || still {
+			// A row that stays would be met again for ever. It can only stay if it leads to an edge that does not exist.
+			_, stays, err := t.batch.Get(key)
+			if err != nil || stays {
 				return errors.Join(err, rowError("row that leads nowhere", key))
 			}
 		}
+
 		if len(keys) < eraseChunk {
 			return nil
 		}
@@ -41,7 +48,7 @@ func (t *txn) eraseRows(prefix []byte, end func(rest []byte) error) error {
 	}
 }
 
-// cutOf returns what reads the user at the other end from a row that leads to an in-end.
+// userCutter returns the function that reads the follower from the keys of a tag whose rows lead to in-ends.
 func userCutter(tag projections.Tag) func(rest []byte) (string, error) {
 	if tag == tagReverse || tag == tagBoardReverse {
 		return cutUser
@@ -49,33 +56,37 @@ func userCutter(tag projections.Tag) func(rest []byte) (string, error) {
 	return cutListUser
 }
 
-// userDeleted removes every row with the user's id, in steps: the ends of the user's edges at others, which are found in
-// each partition that is held, and the rows at the user's own home. A tombstone against backfills stays, unless backfills are
-// closed.
+// eraseUser folds a user_deleted. In steps, it removes every row with the user's id: the ends of the user's edges at the
+// homes of other users, as far as this store holds them, and the rows at the user's own home. A tombstone stays, so that
+// later backfills about the user are void. It is not needed once all backfills are closed.
 func (t *txn) eraseUser() error {
 	user := t.ev.User
+
 	if !t.outEndsOnly {
 		if err := t.eraseInEnds(user); err != nil {
 			return err
 		}
 	}
-	from := func(rest []byte) error {
+
+	// Out-ends of other users that point to the user are found by the user's region.
+	err := t.eraseRows(projections.AppendKey(nil, tagRegion, user), func(rest []byte) error {
 		follower, err := cutRegionUser(rest)
 		if err != nil {
 			return err
 		}
 		return t.applyOneEnd(outEnd, follower, user, (*txn).eraseEnd)
-	}
-	if err := t.eraseRows(projections.AppendKey(nil, tagRegion, user), from); err != nil {
+	})
+	if err != nil {
 		return err
 	}
+
 	if t.holdsHome(user) {
 		err := t.eraseRows(projections.AppendKey(nil, tagEdge, user), func(rest []byte) error {
-			peer, err := cutUser(rest)
+			followee, err := cutUser(rest)
 			if err != nil {
 				return err
 			}
-			return t.applyOneEnd(outEnd, user, peer, (*txn).eraseEnd)
+			return t.applyOneEnd(outEnd, user, followee, (*txn).eraseEnd)
 		})
 		if err != nil {
 			return err
@@ -84,9 +95,11 @@ func (t *txn) eraseUser() error {
 			return err
 		}
 	}
-	lives := storeHashKey(nil, tagBoardDeletion, t.batch.KeyedHash(user))
-	err := t.eraseRows(lives, func(rest []byte) error {
-		t.key = append(append(t.key[:0], lives...), rest...)
+
+	// Every store has the rows of the user's deleted boards, and gets the tombstone.
+	deletions := storeHashKey(nil, tagBoardDeletion, t.batch.KeyedHash(user))
+	err = t.eraseRows(deletions, func(rest []byte) error {
+		t.key = append(append(t.key[:0], deletions...), rest...)
 		t.batch.Delete(t.key)
 		return nil
 	})
@@ -98,22 +111,24 @@ func (t *txn) eraseUser() error {
 	return nil
 }
 
-// eraseInEnds removes the in-ends of the user's edges: of those to others a seek in each partition, of those to the user
-// by the lists that show them.
+// eraseInEnds removes the in-ends of the user's edges, in both directions.
 func (t *txn) eraseInEnds(user string) error {
+	// In-ends of edges from the user to others: a seek in each partition.
 	err := t.batch.EachPartition(func(partition uint8) error {
 		prefix := events.AppendID(projections.AppendPartition(nil, partition, tagInEdge), user)
 		return t.eraseRows(prefix, func(rest []byte) error {
-			peer, err := cutUser(rest)
+			followee, err := cutUser(rest)
 			if err != nil {
 				return err
 			}
-			return t.applyOneEnd(inEnd, user, peer, (*txn).eraseEnd)
+			return t.applyOneEnd(inEnd, user, followee, (*txn).eraseEnd)
 		})
 	})
 	if err != nil || !t.holdsHome(user) {
 		return err
 	}
+
+	// In-ends of edges from others to the user: the lists that show them, and the rows that lead to those that no list shows.
 	for _, tag := range []projections.Tag{tagFollowers, tagFollowersImplicit, tagReverse} {
 		err := t.eraseRows(projections.AppendKey(nil, tag, user), func(rest []byte) error {
 			follower, err := userCutter(tag)(rest)
@@ -129,6 +144,7 @@ func (t *txn) eraseInEnds(user string) error {
 	return nil
 }
 
+// eraseBoards removes the rows of the user's own boards. A graph of out-ends has none.
 func (t *txn) eraseBoards(user string) error {
 	if t.outEndsOnly {
 		return nil

@@ -7,142 +7,82 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// errRow is [projections.RowError].
+// rowError is [projections.RowError].
 func rowError(what string, row []byte) error { return projections.RowError(what, row) }
 
-// factOrder is the position of a fact in the order of the facts of an edge (I5). 0 means that there is no such fact. Then come the
-// backfills by their time, then the live facts by theirs. The order of a live fact is unique. Two backfills may have the same order: then
-// a removal counts as the later one.
+// factOrder is the place of a fact in the order of the facts about an edge (I5). 0 means that there is no such fact.
+// Backfills come first, by their time, then live facts, by theirs. The order of a live fact is unique. Two backfills may
+// have the same order; a removal then counts as the later one.
 type factOrder uint64
 
+// liveBit is set in the order of a live fact, so that every live fact is above every backfill.
 const liveBit factOrder = 1 << 63
 
-// factOrderOf returns the order of an event. One is added to the time, because an order of 0 means no fact and a time may be 0.
+// factOrderOf returns the order of an event. One is added to the time, because an order of 0 means no fact and a time may
+// be 0.
 func factOrderOf(ev *events.Event) factOrder {
-	s := factOrder(ev.Time) + 1
+	order := factOrder(ev.Time) + 1
 	if !ev.Backfill {
-		s |= liveBit
+		order |= liveBit
 	}
-	return s
+	return order
 }
 
 // time returns the time of the fact, or -1 for the order 0.
-func (s factOrder) time() events.Micros { return events.Micros(s&^liveBit) - 1 }
+func (o factOrder) time() events.Micros { return events.Micros(o&^liveBit) - 1 }
 
-// orElse returns the first of two orders that is set: a live fact before the backfilled one of its kind.
-func (s factOrder) orElse(other factOrder) factOrder {
-	if s != 0 {
-		return s
+// orElse returns o, or other if o is 0.
+func (o factOrder) orElse(other factOrder) factOrder {
+	if o != 0 {
+		return o
 	}
 	return other
 }
 
-// standing holds the facts of something that is switched on and off: a block, a mute or hidden re-pins. There are three, because a
-// backfilled beginning may arrive after live facts and must not be mixed with them.
+// toggle holds the facts about something that a user begins and ends: a block, a mute or hidden re-pins. Live and backfilled
+// facts are kept apart, because a backfilled beginning may arrive after live facts and still comes before them in the order.
 type toggle struct {
-	// on is the first live fact that began what holds; 0 once a live fact ended it.
+	// liveBegin is the first live fact that began what holds. It is 0 after a live end.
 	liveBegin factOrder
-	// off is the first live end after the latest live beginning, or the first of all. Once all backfills are closed, an end without a
-	// beginning is not recorded.
+	// liveEnd is the first live end after the latest live beginning, or the first of all. Once all backfills are closed, an
+	// end without a beginning is not recorded.
 	liveEnd factOrder
-	// backfill is the latest backfilled beginning; there are no backfilled ends.
+	// backfillBegin is the latest backfilled beginning. There are no backfilled ends.
 	backfillBegin factOrder
 }
 
-func (s *toggle) begin(at factOrder) {
+// begin records a beginning, live or backfilled.
+func (s *toggle) begin(order factOrder) {
 	switch {
-	case at < liveBit:
-		s.backfillBegin = max(s.backfillBegin, at)
-	case s.liveBegin == 0: // a repeat of what holds is not newer
-		s.liveBegin = at
+	case order < liveBit:
+		s.backfillBegin = max(s.backfillBegin, order)
+	case s.liveBegin == 0: // a live beginning that repeats what holds is not newer
+		s.liveBegin = order
 	}
 }
 
-// end records a live end. Without a beginning that it ends, it is kept for a backfilled one that may still arrive.
-func (s *toggle) end(at factOrder, backfillsClosed bool) {
-	ends := s.liveBegin != 0 || s.liveEnd == 0 && s.backfillBegin != 0
-	repeats := s.liveBegin == 0 && s.liveEnd != 0
-	if repeats || !ends && backfillsClosed {
+// end records a live end. An end without a beginning is recorded too, for a backfilled beginning that may still arrive.
+func (s *toggle) end(order factOrder, backfillsClosed bool) {
+	endsSomething := s.holds()
+	isRepeat := s.liveBegin == 0 && s.liveEnd != 0
+	if isRepeat || !endsSomething && backfillsClosed {
 		return
 	}
-	s.liveBegin, s.liveEnd = 0, at
+	s.liveBegin = 0
+	s.liveEnd = order
 }
 
 // holds reports whether the latest fact is a beginning.
-func (s *toggle) holds() bool { return s.liveBegin != 0 || (s.liveEnd == 0 && s.backfillBegin != 0) }
+func (s *toggle) holds() bool {
+	return s.liveBegin != 0 || (s.liveEnd == 0 && s.backfillBegin != 0)
+}
 
-// since is the time of the fact that holds: of the backfill, where no live fact ended it.
+// since returns the time of the beginning, if the toggle holds. A backfilled beginning that no live fact ended decides.
 func (s *toggle) since() events.Micros {
 	if s.liveEnd == 0 && s.backfillBegin != 0 {
 		return s.backfillBegin.time()
 	}
 	return s.liveBegin.time()
-}
-
-// edge holds the facts of user A about user B. In the terms of docs/semantics.md, F is followLive, or else
-// followBackfill; U is the later of unfollowLive and unfollowBackfill.
-type edge struct {
-	// followLive is the first live follow after renewedAfter when it came; 0 once unfollowLive is later. It may be older than an unblock.
-	followLive factOrder
-	// unfollowLive is the latest live unfollow, or block in either direction.
-	unfollowLive factOrder
-	// followBackfill and unfollowBackfill are the latest of their kind; a block counts as an unfollow.
-	followBackfill, unfollowBackfill factOrder
-	// block and mute are A's of B, blockedBy is B's block of A, and repins says that A hides the re-pins of B. The end of the edge at B
-	// has neither mute nor repins.
-	block, mute, blockedBy, hideRepins toggle
-	// implicit is the earliest time (in the form of a fact order) of the board follows that hold, when A does not follow
-	// B explicitly; 0 means A does not follow B implicitly.
-	implicitSince factOrder
-	// boards is set once the pair has had a board edge. While it is not, a change of the edge need not look for any.
-	hasBoards bool
-}
-
-// blocked reports whether a block in either direction holds, so that no follow does.
-func (e *edge) isBlocked() bool { return e.blockedBy.holds() || e.block.holds() }
-
-// blockedLive reports whether a live block holds in either direction, so that live follows are ignored. A backfilled block does not
-// make a live follow void: it would depend on whether the block or the follow arrived first.
-func (e *edge) isBlockedLive() bool { return e.blockedBy.liveBegin != 0 || e.block.liveBegin != 0 }
-
-// follow is F and unfollow is U of docs/semantics.md: the latest follow, and the latest fact that ended one.
-func (e *edge) latestFollow() factOrder   { return e.followLive.orElse(e.followBackfill) }
-func (e *edge) latestUnfollow() factOrder { return max(e.latestLiveEnd(), e.unfollowBackfill) }
-
-// endedLive is the latest live fact that ended a follow: an unfollow, a block, or the end of a backfilled block. A live block has ended
-// all follows already when it ends, and while it stood, live follows were ignored.
-func (e *edge) latestLiveEnd() factOrder {
-	ended := e.unfollowLive
-	for _, block := range []*toggle{&e.block, &e.blockedBy} {
-		if block.backfillBegin != 0 {
-			ended = max(ended, block.liveEnd)
-		}
-	}
-	return ended
-}
-
-// renewedAfter is the latest live fact after which a live follow is no repeat. It is later than endedLive if an unblock ended
-// nothing, because a backfilled block may still arrive that it ended.
-func (e *edge) latestPossibleLiveEnd() factOrder {
-	return max(e.unfollowLive, e.block.liveEnd, e.blockedBy.liveEnd)
-}
-
-// explicit reports whether and since when A follows B explicitly.
-func (e *edge) explicitSince() (since events.Micros, ok bool) {
-	f := e.latestFollow()
-	if f <= e.latestUnfollow() || e.isBlocked() { // equal backfills: the removal is later
-		return 0, false
-	}
-	if e.latestLiveEnd() == 0 && e.followBackfill > e.unfollowBackfill {
-		return e.followBackfill.time(), true
-	}
-	return f.time(), true
-}
-
-// state is what holds, and since when: a follow, block or mute. The zero state is none.
-type state struct {
-	holds bool
-	since events.Micros
 }
 
 func (s *toggle) state() state {
@@ -152,7 +92,81 @@ func (s *toggle) state() state {
 	return state{true, s.since()}
 }
 
-// explicitly is [edge.explicit].
+// state says whether a follow, block or mute holds, and since when. The zero state does not hold.
+type state struct {
+	holds bool
+	since events.Micros
+}
+
+// edge holds the facts of user A about user B. In the terms of docs/semantics.md, F is followLive, or else followBackfill; U
+// is the later of unfollowLive and unfollowBackfill.
+type edge struct {
+	// followLive is the first live follow that was no repeat when it came (see latestPossibleLiveEnd). It is 0 while
+	// unfollowLive is later. It may be older than an unblock.
+	followLive factOrder
+	// unfollowLive is the latest live unfollow, or block in either direction.
+	unfollowLive factOrder
+	// followBackfill and unfollowBackfill are the latest of their kind. A block counts as an unfollow.
+	followBackfill, unfollowBackfill factOrder
+	// block and mute are facts of A about B, blockedBy is the block of A by B, and hideRepins says that A hides the re-pins
+	// of B. The in-end has neither mute nor hideRepins.
+	block, mute, blockedBy, hideRepins toggle
+	// implicitSince is the earliest of the board follows that hold, as a fact order without liveBit, while A does not follow
+	// B explicitly. 0 means that A does not follow B implicitly.
+	implicitSince factOrder
+	// hasBoards is set once the two users have had a board edge, and stays. Until then a change of the edge need not look
+	// for board edges.
+	hasBoards bool
+}
+
+// isBlocked reports whether a block in either direction holds, so that no follow does.
+func (e *edge) isBlocked() bool { return e.blockedBy.holds() || e.block.holds() }
+
+// isBlockedLive reports whether a live block holds in either direction, so that live follows are ignored. Backfilled blocks
+// do not count here: whether a live follow is void would then depend on whether it arrived before or after the block.
+func (e *edge) isBlockedLive() bool { return e.blockedBy.liveBegin != 0 || e.block.liveBegin != 0 }
+
+// latestFollow is F of docs/semantics.md.
+func (e *edge) latestFollow() factOrder { return e.followLive.orElse(e.followBackfill) }
+
+// latestUnfollow is U of docs/semantics.md: the latest fact that ended a follow.
+func (e *edge) latestUnfollow() factOrder { return max(e.latestLiveEnd(), e.unfollowBackfill) }
+
+// latestLiveEnd returns the latest live fact that ended a follow: an unfollow, a block, or the end of a backfilled block. The
+// end of a live block is no such fact: the block itself had ended all follows, and live follows were ignored while it stood.
+func (e *edge) latestLiveEnd() factOrder {
+	latest := e.unfollowLive
+	for _, block := range []*toggle{&e.block, &e.blockedBy} {
+		if block.backfillBegin != 0 {
+			latest = max(latest, block.liveEnd)
+		}
+	}
+	return latest
+}
+
+// latestPossibleLiveEnd returns the latest live fact that ended a follow, or that may turn out to have ended one. A live
+// follow after this fact is no repeat. It is later than latestLiveEnd after an unblock that ended nothing, because the
+// backfilled block that it ended may still arrive.
+func (e *edge) latestPossibleLiveEnd() factOrder {
+	return max(e.unfollowLive, e.block.liveEnd, e.blockedBy.liveEnd)
+}
+
+// explicitSince reports whether A follows B explicitly, and since when.
+func (e *edge) explicitSince() (since events.Micros, ok bool) {
+	follow := e.latestFollow()
+	// A follow and an unfollow may only be equal if both are backfilled. The removal is then the later one.
+	if follow <= e.latestUnfollow() || e.isBlocked() {
+		return 0, false
+	}
+
+	// Where no live fact has ended the follow, it holds since the backfilled follow, even if there is a live one, too.
+	if e.latestLiveEnd() == 0 && e.followBackfill > e.unfollowBackfill {
+		return e.followBackfill.time(), true
+	}
+	return follow.time(), true
+}
+
+// explicitState is [edge.explicitSince] as a state.
 func (e *edge) explicitState() state {
 	since, holds := e.explicitSince()
 	return state{holds, since}
@@ -165,28 +179,33 @@ func (e *edge) implicitState() state {
 	return state{true, e.implicitSince.time()}
 }
 
-// followedOnBoard lowers implicit to the time of a board follow, if that one is earlier.
+// lowerImplicit sets implicitSince to the time of a board follow, if that is earlier. It ignores other relations.
 func (e *edge) lowerImplicit(r relation) {
-	if since := factOrder(r.since) + 1; r.kind == relationFollow && (e.implicitSince == 0 || since < e.implicitSince) {
+	if r.kind != relationFollow {
+		return
+	}
+	since := factOrder(r.since) + 1
+	if e.implicitSince == 0 || since < e.implicitSince {
 		e.implicitSince = since
 	}
 }
 
-// shown reports whether A follows B in some way, so that lists of follows show the edge.
+// isFollow reports whether A follows B explicitly or implicitly, so that lists of follows show the edge.
 func (e *edge) isFollow() bool {
 	_, explicit := e.explicitSince()
 	return explicit || e.implicitSince != 0
 }
 
-// unlisted reports whether the edge has facts but is in no list of follows. An in-end then needs a row of its own that leads to it.
+// isUnlisted reports whether the edge has facts but is in no list of follows. An in-end then needs a row of its own that
+// leads to it.
 func (e *edge) isUnlisted() bool { return *e != edge{} && !e.isFollow() }
 
-// says reports whether anything holds by the edge: a follow, a block, a mute or hidden re-pins.
+// hasEffect reports whether anything holds by the edge: a follow, a block, a mute or hidden re-pins.
 func (e *edge) hasEffect() bool {
 	return e.isFollow() || e.isBlocked() || e.mute.holds() || e.hideRepins.holds()
 }
 
-// follows reports how and since when A follows B.
+// currentFollow reports how A follows B, and since when.
 func (e *edge) currentFollow() Follow {
 	if since, ok := e.explicitSince(); ok {
 		return Follow{Explicit, since}
@@ -198,12 +217,12 @@ func (e *edge) currentFollow() Follow {
 }
 
 // boardEdge holds the facts of a user about one board of another. In the terms of docs/semantics.md, f is followLive, or
-// else followBackfill; u likewise.
+// else followBackfill, and u is unfollowLive, or else unfollowBackfill.
 type boardEdge struct {
-	// followLive is the first live follow after the last live fact that had ended one when it came, or may have (edge.renewedAfter);
-	// it may be older than what ended it since.
+	// followLive is the first live follow that was no repeat when it came (see edge.latestPossibleLiveEnd). It may be older
+	// than the fact that has ended it since.
 	followLive factOrder
-	// unfollowLive likewise, of the exclusion.
+	// unfollowLive is the same for the exclusion.
 	unfollowLive factOrder
 	// followBackfill and unfollowBackfill are the latest of their kind.
 	followBackfill, unfollowBackfill factOrder
@@ -217,45 +236,53 @@ const (
 	relationExclude relationKind = 2
 )
 
-// relation is what holds between a user and a board beside the follow of its owner.
+// relation is what holds between a user and a board, apart from the follow of the board's owner.
 type relation struct {
 	kind  relationKind
 	since events.Micros
 }
 
-// relation derives what holds between a user and a board, from the facts about the board and about its owner. The deletion of a board
-// removes its facts, so none of them is older than the latest deletion.
+// relation derives what holds between a user and a board, from the facts about the board and the edge to its owner. The
+// deletion of a board removes its facts, so all facts here are newer than the latest deletion.
 func (b *boardEdge) relation(owner *edge) relation {
 	if owner.isBlocked() {
 		return relation{}
 	}
-	f, u := b.followLive.orElse(b.followBackfill), b.unfollowLive.orElse(b.unfollowBackfill)
+
+	// The names are those of docs/semantics.md: small for the board, large for its owner.
+	f := b.followLive.orElse(b.followBackfill)
+	u := b.unfollowLive.orElse(b.unfollowBackfill)
 	U := owner.latestUnfollow()
+
 	if f > u && f > U {
-		if b.unfollowLive == 0 && owner.latestLiveEnd() == 0 &&
-			b.followBackfill > b.unfollowBackfill && b.followBackfill > owner.unfollowBackfill {
+		// Where no live fact has ended the follow, it holds since the backfilled one.
+		noLiveEnd := b.unfollowLive == 0 && owner.latestLiveEnd() == 0
+		if noLiveEnd && b.followBackfill > b.unfollowBackfill && b.followBackfill > owner.unfollowBackfill {
 			return relation{relationFollow, b.followBackfill.time()}
 		}
 		return relation{relationFollow, f.time()}
 	}
-	if u == 0 || u < f || u <= U || u < owner.latestFollow() { // of equal backfills the removal is later
+
+	// A board follow and unfollow may only be equal if both are backfilled. The removal is then the later one.
+	if u == 0 || u < f || u <= U || u < owner.latestFollow() {
 		return relation{}
 	}
 	if _, ok := owner.explicitSince(); !ok {
-		return relation{}
+		return relation{} // only a follower of the owner can exclude a board
 	}
 	return relation{relationExclude, u.time()}
 }
 
-// board is a board's own row, while it exists. The default board has none: it always exists.
+// board is the row of a board that exists. The default board has no row: it always exists.
 type board struct {
-	// createdLive is the live fact that began the present life, where no backfill had when it came.
+	// createdLive is the live fact that began the present life of the board. It is 0 if a backfill had begun it before.
 	createdLive factOrder
-	// createdBackfill is the earliest backfilled mention, on a board that was never deleted.
+	// createdBackfill is the earliest backfilled mention. A board that was ever deleted has none.
 	createdBackfill factOrder
-	// titled is the latest creation with its title; titleEncoded orders backfills with equal times.
-	titleOrder      factOrder
-	title           string
+	// titleOrder is the latest board_created, and title is what it says.
+	titleOrder factOrder
+	title      string
+	// titleEventBytes is that event as it is encoded, if it is a backfill. It decides between backfills of equal times.
 	titleEventBytes string
 }
 
@@ -263,57 +290,70 @@ func (b *board) exists() bool { return b.createdLive != 0 || b.createdBackfill !
 
 func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.createdLive).time() }
 
-// A row of facts is a varint with a bit for each order that is present, and then these orders as varints, in the order of the bits. The
-// live bit of an order is not written where the field implies it: it would make every varint ten bytes long.
+// A row of facts is a varint of flags, with a bit for each order that is present, and then these orders as varints. Further
+// flags come above those bits. liveBit is not written where the field implies it, because it would make every varint ten
+// bytes long.
 
 const (
 	edgeFlagHasBoards = 1 << 14
-	// flagRepins: the facts about re-pins come last, in the same form.
+	// edgeFlagHideRepins says that the facts of hideRepins come last, in the same form.
 	edgeFlagHideRepins = 1 << 15
 	edgeFlagBits       = 16
 )
 
+// orderFields returns the fields in the order in which their bits and values are written.
 func (e *edge) orderFields() [14]*factOrder {
 	return [...]*factOrder{
 		&e.followLive, &e.unfollowLive, &e.followBackfill, &e.unfollowBackfill, &e.implicitSince,
-		&e.block.liveBegin, &e.block.liveEnd, &e.block.backfillBegin, &e.mute.liveBegin, &e.mute.liveEnd, &e.mute.backfillBegin,
+		&e.block.liveBegin, &e.block.liveEnd, &e.block.backfillBegin,
+		&e.mute.liveBegin, &e.mute.liveEnd, &e.mute.backfillBegin,
 		&e.blockedBy.liveBegin, &e.blockedBy.liveEnd, &e.blockedBy.backfillBegin,
 	}
 }
 
-// liveOrders has a bit for each field of [edge.orders] that holds live facts only.
+// edgeLiveFields has a bit for each field of [edge.orderFields] that holds only live facts.
 const edgeLiveFields = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9 | 1<<11 | 1<<12
 
+// orderFields returns the fields in the order in which their bits and values are written.
 func (s *toggle) orderFields() [3]*factOrder {
 	return [...]*factOrder{&s.liveBegin, &s.liveEnd, &s.backfillBegin}
 }
+
+// toggleLiveFields is like [edgeLiveFields], for a toggle.
+const toggleLiveFields = 1<<0 | 1<<1
 
 func (e *edge) appendRow(dst []byte) []byte {
 	var flags uint64
 	if e.hasBoards {
 		flags |= edgeFlagHasBoards
 	}
-	hides := e.hideRepins != toggle{}
-	if hides {
+	hasHideRepins := e.hideRepins != toggle{}
+	if hasHideRepins {
 		flags |= edgeFlagHideRepins
 	}
-	orders := e.orderFields()
-	dst = appendOrders(dst, flags, orders[:])
-	if hides {
-		orders := e.hideRepins.orderFields()
-		dst = appendOrders(dst, 0, orders[:])
+
+	fields := e.orderFields()
+	dst = appendOrders(dst, flags, fields[:])
+
+	if hasHideRepins {
+		fields := e.hideRepins.orderFields()
+		dst = appendOrders(dst, 0, fields[:])
 	}
 	return dst
 }
 
 func (e *edge) decodeRow(row []byte) error {
-	orders := e.orderFields()
-	flags, rest, ok := cutOrders(row, edgeFlagBits, edgeLiveFields, orders[:])
-	if e.hideRepins = (toggle{}); ok && flags&edgeFlagHideRepins != 0 {
-		orders := e.hideRepins.orderFields()
-		_, rest, ok = cutOrders(rest, len(orders), 1<<0|1<<1, orders[:])
+	fields := e.orderFields()
+	flags, rest, ok := cutOrders(row, edgeFlagBits, edgeLiveFields, fields[:])
+
+	e.hideRepins = toggle{}
+	if ok && flags&edgeFlagHideRepins != 0 {
+		fields := e.hideRepins.orderFields()
+		_, rest, ok = cutOrders(rest, len(fields), toggleLiveFields, fields[:])
+		// Equal facts must be equal bytes (I13), so the flag is not set without facts.
 		ok = ok && e.hideRepins != toggle{}
 	}
+
 	if !ok || len(rest) != 0 {
 		return rowError("edge", row)
 	}
@@ -321,107 +361,138 @@ func (e *edge) decodeRow(row []byte) error {
 	return nil
 }
 
+const (
+	boardEdgeFlagBits = 4
+	// boardEdgeLiveFields is like [edgeLiveFields], for a board edge.
+	boardEdgeLiveFields = 1<<0 | 1<<1
+)
+
+// orderFields returns the fields in the order in which their bits and values are written.
 func (b *boardEdge) orderFields() [4]*factOrder {
 	return [...]*factOrder{&b.followLive, &b.unfollowLive, &b.followBackfill, &b.unfollowBackfill}
 }
 
 func (b *boardEdge) appendRow(dst []byte) []byte {
-	orders := b.orderFields()
-	return appendOrders(dst, 0, orders[:])
+	fields := b.orderFields()
+	return appendOrders(dst, 0, fields[:])
 }
 
 func (b *boardEdge) decodeRow(row []byte) error {
-	orders := b.orderFields()
-	if _, rest, ok := cutOrders(row, 4, 1<<0|1<<1, orders[:]); !ok || len(rest) != 0 {
+	fields := b.orderFields()
+	_, rest, ok := cutOrders(row, boardEdgeFlagBits, boardEdgeLiveFields, fields[:])
+	if !ok || len(rest) != 0 {
 		return rowError("board edge", row)
 	}
 	return nil
 }
 
 const (
+	// boardFlagTitleLive is the liveBit of titleOrder, which may be live or backfilled.
 	boardFlagTitleLive = 1 << 3
 	boardFlagBits      = 4
+	// boardLiveFields is like [edgeLiveFields], for a board.
+	boardLiveFields = 1 << 0
 )
 
+// orderFields returns the fields in the order in which their bits and values are written.
 func (b *board) orderFields() [3]*factOrder {
 	return [...]*factOrder{&b.createdLive, &b.createdBackfill, &b.titleOrder}
 }
 
+// appendRow appends the orders, and then, if the board has a title, the length of the title, the title, and the bytes of
+// the event.
 func (b *board) appendRow(dst []byte) []byte {
 	var flags uint64
 	if b.titleOrder&liveBit != 0 {
 		flags |= boardFlagTitleLive
 	}
-	orders := b.orderFields()
-	dst = appendOrders(dst, flags, orders[:])
+	fields := b.orderFields()
+	dst = appendOrders(dst, flags, fields[:])
+
 	if b.titleOrder != 0 {
-		dst = append(binary.AppendUvarint(dst, uint64(len(b.title))), b.title...)
+		dst = binary.AppendUvarint(dst, uint64(len(b.title)))
+		dst = append(dst, b.title...)
 		dst = append(dst, b.titleEventBytes...)
 	}
 	return dst
 }
 
 func (b *board) decodeRow(row []byte) error {
-	orders := b.orderFields()
-	flags, rest, ok := cutOrders(row, boardFlagBits, 1<<0, orders[:])
+	fields := b.orderFields()
+	flags, rest, ok := cutOrders(row, boardFlagBits, boardLiveFields, fields[:])
 	if !ok {
 		return rowError("board", row)
 	}
+
 	if flags&boardFlagTitleLive != 0 {
 		if b.titleOrder == 0 {
 			return rowError("board", row)
 		}
 		b.titleOrder |= liveBit
 	}
+
 	if b.titleOrder == 0 {
 		if len(rest) != 0 {
 			return rowError("board", row)
 		}
 		return nil
 	}
-	n, k := binary.Uvarint(rest)
-	if k <= 0 || n > uint64(len(rest)-k) {
+
+	length, n := binary.Uvarint(rest)
+	if n <= 0 || length > uint64(len(rest)-n) {
 		return rowError("board", row)
 	}
-	b.title, b.titleEventBytes = string(rest[k:k+int(n)]), string(rest[k+int(n):])
+	rest = rest[n:]
+	b.title = string(rest[:length])
+	b.titleEventBytes = string(rest[length:])
 	return nil
 }
 
-func appendOrders(dst []byte, flags uint64, orders []*factOrder) []byte {
-	for i, s := range orders {
-		if *s != 0 {
+// appendOrders appends the flags, with a bit added for each order that is not 0, and these orders without liveBit.
+func appendOrders(dst []byte, flags uint64, fields []*factOrder) []byte {
+	for i, order := range fields {
+		if *order != 0 {
 			flags |= 1 << i
 		}
 	}
 	dst = binary.AppendUvarint(dst, flags)
-	for _, s := range orders {
-		if *s != 0 {
-			dst = binary.AppendUvarint(dst, uint64(*s&^liveBit))
+
+	for _, order := range fields {
+		if *order != 0 {
+			dst = binary.AppendUvarint(dst, uint64(*order&^liveBit))
 		}
 	}
 	return dst
 }
 
-func cutOrders(row []byte, bits int, live uint64, orders []*factOrder) (flags uint64, rest []byte, ok bool) {
+// cutOrders reads what appendOrders wrote into the fields, and returns the flags and the remaining bytes. flagBits is the
+// number of bits that the flags may have. liveFields has a bit for each field in which liveBit is implied. ok is false for
+// bytes that appendOrders cannot have written.
+func cutOrders(
+	row []byte, flagBits int, liveFields uint64, fields []*factOrder,
+) (flags uint64, rest []byte, ok bool) {
 	flags, n := binary.Uvarint(row)
-	if n <= 0 || flags >= 1<<bits {
+	if n <= 0 || flags >= 1<<flagBits {
 		return 0, nil, false
 	}
 	row = row[n:]
-	for i, s := range orders {
+
+	for i, order := range fields {
 		if flags>>i&1 == 0 {
-			*s = 0
+			*order = 0
 			continue
 		}
+
 		v, n := binary.Uvarint(row)
 		if n <= 0 || v == 0 || v >= uint64(liveBit) {
 			return 0, nil, false
 		}
-		*s = factOrder(v)
-		if live>>i&1 == 1 {
-			*s |= liveBit
-		}
 		row = row[n:]
+
+		*order = factOrder(v)
+		if liveFields>>i&1 == 1 {
+			*order |= liveBit
+		}
 	}
 	return flags, row, true
 }

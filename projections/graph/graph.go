@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// Graph is the projection. It holds scratch space: one Graph folds into one store, from one goroutine.
+// Graph is the projection. It reuses buffers from event to event, so one Graph folds into one store, from one goroutine.
 type Graph struct {
 	txn   txn
 	cache *querycache.Cache
@@ -22,13 +22,13 @@ var (
 	_ projections.Regional    = (*Graph)(nil)
 )
 
-// New returns the projection.
+// New returns the projection without a query cache.
 func New() *Graph { return NewWith(nil) }
 
-// NewWith returns the projection with a cache for [CachedQuery], which changes no row; nil means none.
+// NewWith returns the projection with a cache for [CachedQuery]. The cache changes no row; nil means no cache.
 func NewWith(cache *querycache.Cache) *Graph { return (&Graph{cache: cache}).WithShort(Short) }
 
-// CacheStats returns what the cache counts; of none 0.
+// CacheStats returns the statistics of the cache. They are all 0 without a cache.
 func (g *Graph) CacheStats() querycache.Stats { return g.cache.Stats() }
 
 // NewQueryCache is part of [projections.QueryCacher].
@@ -42,16 +42,19 @@ func (g *Graph) NewQueryCache() projections.QueryCache {
 // Name returns "graph".
 func (*Graph) Name() string { return "graph" }
 
-// Version is the version of the fold and its rows. Since 2 whom a user follows is not kept by time while it is short; since 3 edges are
-// kept at two ends; since 4 the end of a backfilled block ends follows.
+// Version returns the version of the fold and its rows:
+//
+//	2  the list of a user's follows is not stored while it is short
+//	3  an edge is stored at two ends
+//	4  the end of a backfilled block ends follows
 func (*Graph) Version() uint32 { return 4 }
 
-// Settings is part of the fingerprint.
+// Settings returns the setting that decides which rows exist. It is part of the fingerprint.
 func (g *Graph) Settings() map[string]string {
 	return map[string]string{"short": fmt.Sprint(g.txn.maxShortList)}
 }
 
-// Kinds are the kinds that make, end or mention users and boards. Pins only mention boards here.
+// Kinds returns the kinds of events that make, end or mention users and boards. Events about pins only mention boards here.
 func (*Graph) Kinds() []events.Kind {
 	return []events.Kind{
 		events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed,
@@ -64,11 +67,14 @@ func (*Graph) Kinds() []events.Kind {
 // Apply folds one event.
 func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 	t := g.startEvent(ev, b)
+
 	if ev.Backfill {
-		if dead, err := t.isAnyUserErased(ev.User, ev.Peer); err != nil || dead {
+		erased, err := t.isAnyUserErased(ev.User, ev.Peer)
+		if err != nil || erased {
 			return err
 		}
 	}
+
 	switch ev.Kind {
 	case events.UserFollowed:
 		return t.applyBothEnds(ev.User, ev.Peer, (*txn).followUser)
@@ -84,6 +90,7 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 		_, err := t.mentionBoardOfPin()
 		return err
 	case events.UserBlocked, events.UserUnblocked:
+		// A block ends the follows of each by the other, so it changes the edges in both directions.
 		if err := t.applyBothEnds(ev.User, ev.Peer, (*txn).changeBlock); err != nil {
 			return err
 		}
@@ -98,20 +105,26 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 	return fmt.Errorf("graph: event of kind %s, which it does not read", ev.Kind)
 }
 
+// startEvent prepares the txn of the Graph for one event.
 func (g *Graph) startEvent(ev events.Event, b *projections.Batch) *txn {
 	t := &g.txn
-	t.batch, t.eventCopy, t.ev, t.order = b, ev, &t.eventCopy, factOrderOf(&ev)
+	t.batch = b
+	t.eventCopy = ev
+	t.ev = &t.eventCopy
+	t.order = factOrderOf(&ev)
 	return t
 }
 
-// tombstoned reports whether one of the users was deleted, so that no backfill may bring anything of theirs back.
+// isAnyUserErased reports whether one of the users was deleted. No backfill may bring back anything about such a user.
 func (t *txn) isAnyUserErased(users ...string) (bool, error) {
-	for _, u := range users {
-		if u == "" {
+	for _, user := range users {
+		if user == "" {
 			continue
 		}
-		t.key = storeHashKey(t.key[:0], tagTombstone, t.batch.KeyedHash(u))
-		if _, ok, err := t.batch.Get(t.key); err != nil || ok {
+
+		t.key = storeHashKey(t.key[:0], tagTombstone, t.batch.KeyedHash(user))
+		_, ok, err := t.batch.Get(t.key)
+		if err != nil || ok {
 			return ok, err
 		}
 	}

@@ -6,15 +6,16 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// RowKinds returns the kinds of rows that [DescribeRow] tells.
+// RowKinds returns the names of the kinds of rows that [DescribeRow] describes.
 func RowKinds() []string { return projections.RowKinds(rowForms) }
 
-// DescribeRow says what a row of the graph says. It returns [projections.ErrCorrupt] for a row that the graph
-// cannot have written: one that does not decode, or whose key begins with the shard of another user.
+// DescribeRow describes a row of the graph for people. It returns [projections.ErrCorrupt] for a row that the graph cannot have
+// written: one that does not decode, or whose key begins with the shard of another user.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(rowForms, key, value)
 }
 
+// rowForms describe the keys and values of keys.go.
 var rowForms = map[projections.Tag]projections.RowForm{
 	tagEdge:              {Name: "edge", Parts: "A B", Value: describeEdge},
 	tagBoardEdge:         {Name: "board-edge", Parts: "A B b", Value: describeBoardEdge},
@@ -42,12 +43,13 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagBoardReverse:      {Name: "board-reverse", Parts: "B b A"},
 }
 
+// specialParts read the parts of keys that are neither ids nor times.
 var specialParts = map[string]func(*projections.Description) error{"hash-of-board": describeBoardHash}
 
 func describeBoardHash(d *projections.Description) error {
-	b, err := d.Cut(16)
+	hash, err := d.Cut(16)
 	if err == nil {
-		d.Field("hash-of-board", hex.EncodeToString(b))
+		d.Field("hash-of-board", hex.EncodeToString(hash))
 	}
 	return err
 }
@@ -65,7 +67,7 @@ func describeRegion(d *projections.Description, row []byte) error {
 	return err
 }
 
-// describeOrder adds the time of a fact to a description, if there is such a fact.
+// describeFactTime adds the time of a fact to a description, if there is such a fact.
 func describeFactTime(d *projections.Description, name string, s factOrder) {
 	if s != 0 {
 		d.Time(name, s.time())

@@ -7,39 +7,41 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The rows of the graph, in the order of their tags. Every key begins with a shard and the tag; ids stand in the encoding
-// of [events.AppendID]; ^since is the complement of a time in 8 bytes, so that newer rows come first and equal times are
-// ordered by id; part(A) is the partition of A in one byte. A and B are users, b is a board of B.
+// The rows of the graph, in the order of their tags. A and B are users, b is a board of B.
 //
-// The home of a row is the first id of its key, with three exceptions. Rows of a region (0x12, 0x24) stand in the shard of
-// B, by which they are found, and their home is A. Keys that begin with part(B) stand in the first shard of that partition,
-// and their home is B. Rows that begin with a hash stand in the shard of the store, and every store has them.
+// Every key begins with a shard and the tag. Ids are in the encoding of [events.AppendID]. ^since is the complement of a
+// time in 8 bytes, so that newer rows come first; rows of equal time are ordered by id. part(A) is the partition of A in one
+// byte.
+//
+// The home of a row is the first id of its key, with three exceptions. Rows of a region (0x12, 0x24) are in the shard of B,
+// so that a walk finds them by B, but their home is A. Keys that begin with part(B) are in the first shard of that partition,
+// and their home is B. Rows that begin with a hash are in the shard for rows of the store as a whole: every store has them.
 //
 //	tag   key              value          holds
-//	0x10  A B              edge           every fact about the edge that A still needs: follows, blocks both ways, mutes, hidden re-pins
-//	0x11  A B b            board edge     the same for follows of board b by A
-//	0x12  B part(A) A      flags          one row for each of 0x10: whether A follows B explicitly, or boards of B alone
-//	0x13  A ^since B       -              whom A follows explicitly, if A has many edges (short.go)
-//	0x14  A ^since B       -              whom A follows implicitly
+//	0x10  A B              edge           out-end: all facts of A about B, and the blocks of A by B
+//	0x11  A B b            board edge     out-end: the same for board b
+//	0x12  B part(A) A      flags          region of B: one row for each of 0x10, with whether A follows B or only boards of B
+//	0x13  A ^since B       -              users whom A follows explicitly, if A has many edges (following_list.go)
+//	0x14  A ^since B       -              users whom A follows implicitly
 //	0x15  A ^since B b     -              boards that A follows
 //	0x16  A ^since B b     -              boards that A excludes
-//	0x17  A ^since B       -              whom A blocks
-//	0x18  A ^since B       -              whom A mutes
-//	0x19  A                user counts    the lengths of A's lists, and whether 0x13 is kept
-//	0x1a  B ^since A       -              who follows B explicitly
-//	0x1b  B ^since A       -              who follows B implicitly
-//	0x1c  B A              -              rows of 0x25 that neither 0x1a nor 0x1b shows, so that the end of B finds them
+//	0x17  A ^since B       -              users whom A blocks
+//	0x18  A ^since B       -              users whom A mutes
+//	0x19  A                user counts    the lengths of the lists of A, and whether 0x13 is stored
+//	0x1a  B ^since A       -              users who follow B explicitly
+//	0x1b  B ^since A       -              users who follow B implicitly
+//	0x1c  B A              -              leads to rows of 0x25 that are in neither 0x1a nor 0x1b, for the deletion of B
 //	0x1d  B b              board          creation, title
 //	0x1e  B b              board counts   the lengths of the lists of b
 //	0x1f  B ^created b     -              living boards of B
-//	0x20  B b ^since A     -              who follows b itself
-//	0x21  B b ^since A     -              who excludes b
+//	0x20  B b ^since A     -              users who follow b itself
+//	0x21  B b ^since A     -              users who exclude b
 //	0x22  hash(B)          -              B was deleted: no backfill may touch B (16 bytes, keyed)
-//	0x23  hash(B) hash(Bb) life           b was deleted, and whether it lives again
-//	0x24  B b part(A) A    flags          one row for each of 0x11: whether A follows b
-//	0x25  part(B) A B      edge           the facts of 0x10 at the other end, without mutes and hidden re-pins
-//	0x26  part(B) A B b    board edge     the facts of 0x11 at the other end
-//	0x27  B b A            -              rows of 0x26 that neither 0x20 nor 0x21 shows, so that the end of b finds them
+//	0x23  hash(B) hash(Bb) deletion       b was deleted, and whether it was created again
+//	0x24  B b part(A) A    flags          region of b: one row for each of 0x11, with whether A follows b
+//	0x25  part(B) A B      edge           in-end: the facts of 0x10 without mutes and hidden re-pins
+//	0x26  part(B) A B b    board edge     in-end: the facts of 0x11
+//	0x27  B b A            -              leads to rows of 0x26 that are in neither 0x20 nor 0x21, for the deletion of b
 const (
 	tagEdge projections.Tag = projections.FirstGraphTag + iota
 	tagBoardEdge
@@ -67,11 +69,13 @@ const (
 	tagBoardReverse
 )
 
-// Walked are the tags of lists and of what else is only walked over.
+// Walked returns the tags of rows that are only walked over and never read by their keys. It is part of
+// [projections.Walked].
 func (*Graph) Walked() []projections.Tag {
 	return []projections.Tag{
-		tagRegion, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted, tagFollowers,
-		tagFollowersImplicit, tagReverse, tagBoards, tagBoardFollowers, tagBoardExcluders, tagBoardRegion, tagBoardReverse,
+		tagRegion, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted,
+		tagFollowers, tagFollowersImplicit, tagReverse, tagBoards, tagBoardFollowers, tagBoardExcluders, tagBoardRegion,
+		tagBoardReverse,
 	}
 }
 
@@ -83,6 +87,7 @@ func (*Graph) RegionHome(key []byte) (partition uint8, ok bool) { return RegionH
 
 // RegionHome is [Graph.RegionHome] for a projection that embeds the graph.
 func RegionHome(key []byte) (partition uint8, ok bool) {
+	// The partition comes after the ids by which the region is found.
 	var ids int
 	switch projections.Tag(key[2]) {
 	case tagRegion:
@@ -92,6 +97,7 @@ func RegionHome(key []byte) (partition uint8, ok bool) {
 	default:
 		return 0, false
 	}
+
 	rest := key[3:]
 	for range ids {
 		var err error
@@ -107,16 +113,27 @@ func RegionHome(key []byte) (partition uint8, ok bool) {
 
 func userPartition(user string) uint8 { return events.ShardOf(user).Partition() }
 
-// edgeKey appends the key of an edge at one of its ends, or the prefix of the keys of its board edges there.
-func (e endKind) appendEdgeKey(dst []byte, tag projections.Tag, a, b string) []byte {
+// appendEdgeKey appends the key of an edge at this end. With the tag of board edges, it appends the prefix of the keys of
+// all board edges between the two users.
+func (e endKind) appendEdgeKey(dst []byte, tag projections.Tag, follower, followee string) []byte {
 	if e == outEnd {
-		return projections.AppendKey(dst, tag, a, b)
+		return projections.AppendKey(dst, tag, follower, followee)
 	}
-	dst = events.AppendID(projections.AppendPartition(dst, userPartition(b), tag), a)
-	return events.AppendID(dst, b)
+	dst = projections.AppendPartition(dst, userPartition(followee), tag)
+	dst = events.AppendID(dst, follower)
+	return events.AppendID(dst, followee)
 }
 
-// appendRemote appends the home of a row of a region.
+// appendBoardEdgePrefix appends the prefix of the keys of the board edges between two users at this end.
+func (e endKind) appendBoardEdgePrefix(dst []byte, follower, followee string) []byte {
+	tag := tagBoardEdge
+	if e == inEnd {
+		tag = tagInBoardEdge
+	}
+	return e.appendEdgeKey(dst, tag, follower, followee)
+}
+
+// appendRegionHome appends the part of a region's key that names the home of the row: its partition and its id.
 func appendRegionHome(dst []byte, home string) []byte {
 	return events.AppendID(append(dst, userPartition(home)), home)
 }
@@ -129,32 +146,40 @@ func boardRegionKey(dst []byte, owner, board, follower string) []byte {
 	return appendRegionHome(projections.AppendKey(dst, tagBoardRegion, owner, board), follower)
 }
 
-// appendNewestFirst appends a time so that later ones sort first.
+// appendNewestFirst appends a time so that later times sort first.
 func appendNewestFirst(dst []byte, since events.Micros) []byte {
 	return binary.BigEndian.AppendUint64(dst, ^uint64(since))
 }
 
-// listKey appends the key of a user in a list of another user.
-func listKey(dst []byte, tag projections.Tag, of string, since events.Micros, user string) []byte {
-	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tag, of), since), user)
+// listKey appends the key of the entry of user in a list that belongs to another user, owner.
+func listKey(dst []byte, tag projections.Tag, owner string, since events.Micros, user string) []byte {
+	dst = appendNewestFirst(projections.AppendKey(dst, tag, owner), since)
+	return events.AppendID(dst, user)
 }
 
-// boardListKey appends the key of a board in a list of a user.
-func boardListKey(dst []byte, tag projections.Tag, of string, since events.Micros, owner, board string) []byte {
-	return events.AppendID(listKey(dst, tag, of, since, owner), board)
+// boardListKey appends the key of the entry of a board in a list that belongs to user.
+func boardListKey(
+	dst []byte, tag projections.Tag, user string, since events.Micros, owner, board string,
+) []byte {
+	return events.AppendID(listKey(dst, tag, user, since, owner), board)
 }
 
-// ofBoardKey appends the key of a user in a list of a board.
-func boardFollowerListKey(dst []byte, tag projections.Tag, owner, board string, since events.Micros, user string) []byte {
-	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tag, owner, board), since), user)
+// boardFollowerListKey appends the key of the entry of user in a list that belongs to a board.
+func boardFollowerListKey(
+	dst []byte, tag projections.Tag, owner, board string, since events.Micros, user string,
+) []byte {
+	dst = appendNewestFirst(projections.AppendKey(dst, tag, owner, board), since)
+	return events.AppendID(dst, user)
 }
 
-// hashedKey appends the key of a row of the store as a whole.
+// storeHashKey appends the key of a row of the store as a whole that begins with a hash.
 func storeHashKey(dst []byte, tag projections.Tag, hash [16]byte) []byte {
 	return append(projections.AppendPrefix(dst, projections.StoreShard, tag), hash[:]...)
 }
 
-// cutSince reads the time at the start of what follows the prefix of a newest-first list.
+// The functions below read the part of a key that follows a known prefix.
+
+// cutSince reads the time of a list entry, which comes first, and returns the remaining bytes.
 func cutSince(rest []byte) (events.Micros, []byte, error) {
 	if len(rest) < 8 {
 		return 0, nil, rowError("list key", rest)
@@ -162,7 +187,7 @@ func cutSince(rest []byte) (events.Micros, []byte, error) {
 	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[8:], nil
 }
 
-// cutListUser reads the user of a row of a newest-first list of users.
+// cutListUser reads the user of an entry in a list of users.
 func cutListUser(rest []byte) (string, error) {
 	_, rest, err := cutSince(rest)
 	if err != nil {
@@ -171,13 +196,13 @@ func cutListUser(rest []byte) (string, error) {
 	return cutUser(rest)
 }
 
-// cutUser reads the user with whom a key ends.
+// cutUser reads a user id at the end of a key.
 func cutUser(rest []byte) (string, error) {
 	id, _, err := events.CutID(rest)
 	return id, err
 }
 
-// cutRemote reads the home of a row of a region.
+// cutRegionUser reads the user whom a row of a region is about. This user is the home of the row.
 func cutRegionUser(rest []byte) (string, error) {
 	if len(rest) == 0 {
 		return "", rowError("region key", rest)

@@ -8,21 +8,21 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// ListKind names a list.
+// ListKind names a kind of list.
 type ListKind uint8
 
-// The lists. The value of each is part of page tokens and never changes.
+// The kinds of lists. Their values are part of page tokens and never change.
 const (
-	// Following and Followers hold explicit and implicit follows; the others of the name one kind.
+	// Following and Followers have explicit and implicit follows. The kinds with longer names have one of them.
 	Following         ListKind = 1
 	FollowingExplicit ListKind = 2
 	FollowingImplicit ListKind = 3
 	Followers         ListKind = 4
 	FollowersExplicit ListKind = 5
 	FollowersImplicit ListKind = 6
-	// BoardFollowers holds everyone for whom a board appears.
+	// BoardFollowers has every user for whom a board appears.
 	BoardFollowers ListKind = 7
-	// BoardFollowersExplicit holds who follows the board itself.
+	// BoardFollowersExplicit has the users who follow the board itself.
 	BoardFollowersExplicit ListKind = 8
 	BoardExcluders         ListKind = 9
 	FollowedBoards         ListKind = 10
@@ -30,16 +30,16 @@ const (
 	Boards                 ListKind = 12
 	Blocked                ListKind = 13
 	Muted                  ListKind = 14
-	// Mutuals holds the followers of Peer whom User follows, in the order of User's follows.
+	// Mutuals has the followers of List.Peer whom List.User follows, in the order of User's follows.
 	Mutuals ListKind = 15
 )
 
 // List names one list.
 type List struct {
 	Kind ListKind
-	// User is whose list it is: for lists of a board, its owner.
+	// User is the user whose list it is. For a list of a board, it is the owner of the board.
 	User string
-	// Board is the board, for lists of a board.
+	// Board is the board, for a list of a board.
 	Board string
 	// Peer is the other user, for Mutuals.
 	Peer string
@@ -47,120 +47,140 @@ type List struct {
 
 // Entry is one entry of a list.
 type Entry struct {
-	// User is the user at the other end; in lists of boards, the board's owner.
+	// User is the other user of a relation. In a list of boards, it is the owner of the board.
 	User string
-	// Board and Title are of a board, in lists of boards.
+	// Board and Title are set in lists of boards. Title is set in the list Boards only.
 	Board, Title string
-	// Kind is how, in lists of follows.
+	// Kind is set in lists of follows.
 	Kind  FollowKind
 	Since events.Micros
 }
 
-// PageCursor is where a list continues after a page: the time and ids of the last entry, as they stand in its key. Writes do not
-// invalidate it.
+// PageCursor says where a list continues after a page: it is the time and the ids of the last entry, as they are in the
+// entry's key. Writes do not invalidate a page cursor.
 type PageCursor []byte
 
-// listIterator walks over one newest-first row list, from a page cursor on.
+// listIterator walks over the rows of one stored list, beginning after a page cursor.
 type listIterator struct {
-	it     projections.Iterator
+	rows   projections.Iterator
 	prefix []byte
-	kind   FollowKind
-	valid  bool
+	// kind is the kind of the entries.
+	kind FollowKind
+	// valid is set while it is at a row.
+	valid bool
 }
 
 func (q *Queries) openList(prefix []byte, kind FollowKind, after PageCursor) *listIterator {
 	return newListIterator(q.reader.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
 }
 
-func newListIterator(it projections.Iterator, prefix []byte, kind FollowKind, after PageCursor) *listIterator {
-	s := &listIterator{it: it, prefix: prefix, kind: kind}
+func newListIterator(
+	rows projections.Iterator, prefix []byte, kind FollowKind, after PageCursor,
+) *listIterator {
+	l := &listIterator{rows: rows, prefix: prefix, kind: kind}
 	if after == nil {
-		s.valid = s.it.Next()
-		return s
+		l.valid = l.rows.Next()
+		return l
 	}
-	// The first key after the page cursor's own: no key is the beginning of another.
-	s.valid = s.it.SeekGE(append(append(append([]byte(nil), prefix...), after...), 0))
-	return s
+
+	// Seek to the first key after that of the page cursor, which is the cursor's key and a zero byte: no key is a prefix of
+	// another.
+	key := append(append(append([]byte(nil), prefix...), after...), 0)
+	l.valid = l.rows.SeekGE(key)
+	return l
 }
 
-func (s *listIterator) sortKey() []byte { return s.it.Key()[len(s.prefix):] }
+// sortKey returns the part of the key that orders the entries: the time and the ids.
+func (l *listIterator) sortKey() []byte { return l.rows.Key()[len(l.prefix):] }
 
-func (s *listIterator) next() { s.valid = s.it.Next() }
+func (l *listIterator) next() { l.valid = l.rows.Next() }
 
-// iterators returns those of the row lists of which the list is the merge, with the kind of the entries of each.
+// listIterators returns iterators over the stored lists whose merge is the list.
 func (q *Queries) listIterators(l List, after PageCursor) []*listIterator {
-	one := func(tag projections.Tag, kind FollowKind) *listIterator {
+	ofUser := func(tag projections.Tag, kind FollowKind) *listIterator {
 		return q.openList(projections.AppendKey(nil, tag, l.User), kind, after)
-	}
-	followees := func() *listIterator {
-		return newListIterator(q.followingRows(l.User), projections.AppendKey(nil, tagFollowing, l.User), Explicit, after)
 	}
 	ofBoard := func(tag projections.Tag, kind FollowKind) *listIterator {
 		return q.openList(projections.AppendKey(nil, tag, l.User, l.Board), kind, after)
 	}
+	// The list of explicit follows may have to be sorted first.
+	explicitFollows := func() *listIterator {
+		prefix := projections.AppendKey(nil, tagFollowing, l.User)
+		return newListIterator(q.followingRows(l.User), prefix, Explicit, after)
+	}
+
 	switch l.Kind {
 	case Following, Mutuals:
-		return []*listIterator{followees(), one(tagFollowingImplicit, Implicit)}
+		return []*listIterator{explicitFollows(), ofUser(tagFollowingImplicit, Implicit)}
 	case FollowingExplicit:
-		return []*listIterator{followees()}
+		return []*listIterator{explicitFollows()}
 	case FollowingImplicit:
-		return []*listIterator{one(tagFollowingImplicit, Implicit)}
+		return []*listIterator{ofUser(tagFollowingImplicit, Implicit)}
 	case Followers:
-		return []*listIterator{one(tagFollowers, Explicit), one(tagFollowersImplicit, Implicit)}
+		return []*listIterator{ofUser(tagFollowers, Explicit), ofUser(tagFollowersImplicit, Implicit)}
 	case FollowersExplicit:
-		return []*listIterator{one(tagFollowers, Explicit)}
+		return []*listIterator{ofUser(tagFollowers, Explicit)}
 	case FollowersImplicit:
-		return []*listIterator{one(tagFollowersImplicit, Implicit)}
+		return []*listIterator{ofUser(tagFollowersImplicit, Implicit)}
 	case BoardFollowers:
-		return []*listIterator{one(tagFollowers, Explicit), ofBoard(tagBoardFollowers, OnBoard)}
+		return []*listIterator{ofUser(tagFollowers, Explicit), ofBoard(tagBoardFollowers, OnBoard)}
 	case BoardFollowersExplicit:
 		return []*listIterator{ofBoard(tagBoardFollowers, OnBoard)}
 	case BoardExcluders:
 		return []*listIterator{ofBoard(tagBoardExcluders, Excluded)}
 	case FollowedBoards:
-		return []*listIterator{one(tagFollowedBoards, OnBoard)}
+		return []*listIterator{ofUser(tagFollowedBoards, OnBoard)}
 	case ExcludedBoards:
-		return []*listIterator{one(tagExcludedBoards, Excluded)}
+		return []*listIterator{ofUser(tagExcludedBoards, Excluded)}
 	case Boards:
-		return []*listIterator{one(tagBoards, None)}
+		return []*listIterator{ofUser(tagBoards, None)}
 	case Blocked:
-		return []*listIterator{one(tagBlocked, None)}
+		return []*listIterator{ofUser(tagBlocked, None)}
 	case Muted:
-		return []*listIterator{one(tagMuted, None)}
+		return []*listIterator{ofUser(tagMuted, None)}
 	}
 	return nil
 }
 
-// List returns at most n entries after a page cursor (nil: from the newest), and the page cursor of the last one if there are
-// more. It costs the rows of the page and those it skips on it; of whom a user follows, all of a short list (short.go).
-func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (page []Entry, next PageCursor, err error) {
-	keep, err := q.listFilter(l)
-	if err != nil || keep == nil {
+// List returns at most n entries after a page cursor, or from the newest entry if after is nil. next is the page cursor of
+// the last entry returned if there are more entries, else nil. List reads the rows of the page and those that the filter of
+// the list leaves out on it. If the list of explicit follows is not stored, List reads all of the user's edges
+// (following_list.go).
+func (q *Queries) List(
+	ctx context.Context, l List, after PageCursor, n int,
+) (page []Entry, next PageCursor, err error) {
+	belongs, err := q.listFilter(l)
+	if err != nil || belongs == nil {
 		return nil, nil, err
 	}
+
 	iterators := q.listIterators(l, after)
 	defer func() {
-		for _, s := range iterators {
-			if cerr := s.it.Close(); err == nil {
+		for _, it := range iterators {
+			if cerr := it.rows.Close(); err == nil {
 				err = cerr
 			}
 		}
 	}()
+
 	var last PageCursor
-	var e Entry // one for all: keep makes it escape
+	var e Entry // declared here, because the call of belongs makes it escape: one allocation instead of one for each row
 	for step := 0; ; step++ {
+		// The filter may leave out many rows, so a page can take long.
 		if step%1024 == 1023 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		s := newestIterator(iterators)
-		if s == nil {
+
+		it := newestIterator(iterators)
+		if it == nil {
 			return page, nil, nil
 		}
-		sortKey := s.sortKey()
-		if e, err = l.decodeEntry(s.kind, sortKey); err != nil {
+		sortKey := it.sortKey()
+		if e, err = l.decodeEntry(it.kind, sortKey); err != nil {
 			return nil, nil, err
 		}
-		ok, err := keep(&e)
+
+		ok, err := belongs(&e)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -169,31 +189,34 @@ func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (pa
 		}
 		if ok {
 			if len(page) == n {
-				return page, last, nil
+				return page, last, nil // this entry is the first of the next page
 			}
-			page, last = append(page, e), append(last[:0], sortKey...)
+			page = append(page, e)
+			last = append(last[:0], sortKey...)
 		}
-		s.next()
+		it.next()
 	}
 }
 
+// newestIterator returns the iterator whose next entry comes first, or nil if all are at their ends.
 func newestIterator(iterators []*listIterator) *listIterator {
-	var best *listIterator
-	for _, s := range iterators {
-		if s.valid && (best == nil || bytes.Compare(s.sortKey(), best.sortKey()) < 0) {
-			best = s
+	var newest *listIterator
+	for _, it := range iterators {
+		if it.valid && (newest == nil || bytes.Compare(it.sortKey(), newest.sortKey()) < 0) {
+			newest = it
 		}
 	}
-	return best
+	return newest
 }
 
-// entry reads an entry from its sort key in a list.
+// decodeEntry reads an entry from its sort key.
 func (l List) decodeEntry(kind FollowKind, sortKey []byte) (e Entry, err error) {
 	e.Kind = kind
 	var rest []byte
 	if e.Since, rest, err = cutSince(sortKey); err != nil {
 		return e, err
 	}
+
 	switch l.Kind {
 	case Boards:
 		e.User = l.User
@@ -208,7 +231,8 @@ func (l List) decodeEntry(kind FollowKind, sortKey []byte) (e Entry, err error) 
 	return e, err
 }
 
-// filter returns what decides whether a row belongs to the list and completes its entry; nil means the list is empty.
+// listFilter returns a function that decides whether a row belongs to the list, and completes its entry. A nil function
+// means that the list is empty.
 func (q *Queries) listFilter(l List) (func(*Entry) (bool, error), error) {
 	switch l.Kind {
 	case BoardFollowers:
@@ -228,29 +252,38 @@ func (q *Queries) listFilter(l List) (func(*Entry) (bool, error), error) {
 	return func(*Entry) (bool, error) { return true, nil }, nil
 }
 
-// boardFollowers filters the merge of a board's own followers and its owner's explicit ones: who excludes the
-// board does not belong to it, and who stands in both stands at the later time.
+// boardFollowersFilter returns the filter for the merge of a board's own followers and its owner's explicit followers. It
+// leaves out users who exclude the board. A user in both lists is kept once, at the later of the two times.
 func (q *Queries) boardFollowersFilter(owner, id string) (func(*Entry) (bool, error), error) {
 	b, err := readBoard(q.reader, q.keyBuffer(), owner, id)
 	if err != nil || (id != "" && !b.exists()) {
 		return nil, err
 	}
+
+	// Most boards have no followers or excluders of their own. Then no edge needs to be read.
 	var c BoardCounts
-	if err := readCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagBoardCounts, owner, id), c.fields()); err != nil {
+	key := projections.AppendKey(q.keyBuffer(), tagBoardCounts, owner, id)
+	if err := readCounts(q.reader, key, c.fields()); err != nil {
 		return nil, err
 	}
 	if c.Followers == 0 && c.Excluders == 0 {
 		return func(*Entry) (bool, error) { return true, nil }, nil
 	}
+
 	return func(e *Entry) (bool, error) {
 		edge, err := readEdge(q.reader, q.keyBuffer(), inEnd, e.User, owner)
 		if err != nil {
 			return false, err
 		}
-		since, explicit := edge.explicitSince()
+
+		// The entry is from the board's own list. If the owner's list has the user at a later time, that entry is kept.
 		if e.Kind == OnBoard {
+			since, explicit := edge.explicitSince()
 			return !explicit || since <= e.Since, nil
 		}
+
+		// The entry is from the owner's list. If the board's own list has the user at the same time or later, that entry is
+		// kept.
 		r, err := q.boardRelation(&edge, inEnd, e.User, owner, id)
 		switch {
 		case err != nil || r.kind == relationExclude:
@@ -263,15 +296,20 @@ func (q *Queries) boardFollowersFilter(owner, id string) (func(*Entry) (bool, er
 	}, nil
 }
 
-// Total returns the length of the list; of Mutuals, which no count knows, 0.
+// Total returns the length of the list, or 0 for Mutuals, which are not counted.
 func (q *Queries) Total(l List) (int64, error) {
 	switch l.Kind {
 	case BoardFollowers, BoardFollowersExplicit, BoardExcluders:
 		c, err := q.BoardCounts(l.User, l.Board)
-		return map[ListKind]int64{
-			BoardFollowers: c.Appears, BoardFollowersExplicit: c.Followers, BoardExcluders: c.Excluders,
-		}[l.Kind], err
+		switch l.Kind {
+		case BoardFollowers:
+			return c.Appears, err
+		case BoardFollowersExplicit:
+			return c.Followers, err
+		}
+		return c.Excluders, err
 	}
+
 	c, err := q.UserCounts(l.User)
 	switch l.Kind {
 	case Following:

@@ -9,30 +9,30 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// FollowKind is how a user follows another or a board.
+// FollowKind says how a user follows another user or a board.
 type FollowKind uint8
 
 // The kinds of following.
 const (
-	// None: not at all.
+	// None: the user does not follow.
 	None FollowKind = iota
-	// Explicit: the user, all boards, present and future.
+	// Explicit: follows the other user, and so all boards of that user, present and future.
 	Explicit
-	// Implicit: at least one board of the user, but not the user.
+	// Implicit: follows at least one board of the other user, but not that user.
 	Implicit
-	// OnBoard: this very board.
+	// OnBoard: follows this very board.
 	OnBoard
-	// Excluded: not this board, though its owner.
+	// Excluded: follows the owner of this board, but has excluded the board.
 	Excluded
 )
 
-// Follow is how and since when one follows. Of None, Since is 0.
+// Follow says how and since when a user follows. If Kind is None, Since is 0.
 type Follow struct {
 	Kind  FollowKind
 	Since events.Micros
 }
 
-// Relationship is everything between a viewer and a user.
+// Relationship is everything that holds between a viewer and a user. The names are from the viewer's side.
 type Relationship struct {
 	Following, FollowedBy       Follow
 	Blocking, BlockedBy, Muting bool
@@ -42,41 +42,45 @@ type Relationship struct {
 // Queries answers from the rows of one store at one position. It is cheap to make and not safe for concurrent use.
 type Queries struct {
 	reader projections.Reader
-	// scratch holds keys between reads.
+	// scratch is the buffer of keyBuffer.
 	scratch []byte
-	// cache has decoded edges, and version that of the view that r is; nil means there are none.
+	// cache has decoded edges of users, and version is the version of the view that reader is. A nil cache is not used.
 	cache   *cacheSet
 	version uint64
-	// elsewhere knows what rows of other partitions say; nil means that all are here.
+	// remote answers for homes whose rows reader does not have. nil means that reader has all rows.
 	remote Elsewhere
 }
 
-// Elsewhere is what queries ask of homes that are not in their state.
+// Elsewhere answers for homes whose rows are not in the state that is queried. known is false for an answer that must be
+// fetched first; the query then continues with the zero value, and its result does not count (see [projections.Elsewhere]).
 type Elsewhere interface {
 	projections.Elsewhere
-	// Board reports whether a board exists. known is false for what must be fetched first.
+	// Board reports whether a board exists.
 	Board(owner, id string) (exists, known bool)
-	// FollowedBy is that of [Queries].
+	// FollowedBy is [Queries.FollowedBy].
 	FollowedBy(user, follower string) (f Follow, known bool)
-	// Followees is that of [Queries].
+	// Followees is [Queries.Followees].
 	Followees(user string) (n int64, known bool)
 }
 
 // Query returns the queries over a reader of a graph store.
 func Query(r projections.Reader) *Queries { return &Queries{reader: r} }
 
-// With has the queries ask elsewhere what is not in their state.
+// With makes the queries ask e about homes whose rows the reader does not have. It returns q.
 func (q *Queries) With(e Elsewhere) *Queries {
 	q.remote = e
 	return q
 }
+
+// isRemote reports whether the rows of a user must be asked from q.remote.
+func (q *Queries) isRemote(user string) bool { return q.remote != nil && !q.remote.Holds(user) }
 
 // BoardExists reports whether a board exists. The default board always does.
 func (q *Queries) BoardExists(owner, id string) (bool, error) {
 	if id == "" {
 		return true, nil
 	}
-	if q.remote != nil && !q.remote.Holds(owner) {
+	if q.isRemote(owner) {
 		exists, _ := q.remote.Board(owner, id)
 		return exists, nil
 	}
@@ -84,17 +88,18 @@ func (q *Queries) BoardExists(owner, id string) (bool, error) {
 	return b.exists(), err
 }
 
-// key returns room for a key.
+// keyBuffer returns an empty buffer for the key of the next read. Every call returns the same memory.
 func (q *Queries) keyBuffer() []byte {
 	if q.scratch == nil {
-		q.scratch = make([]byte, 0, 128)
+		q.scratch = make([]byte, 0, 128) // longer than most keys
 	}
 	return q.scratch
 }
 
 // User reports how follower follows user, with at most one point read.
 func (q *Queries) User(follower, user string) (Follow, error) {
-	if q.remote != nil && !q.remote.Holds(follower) {
+	if q.isRemote(follower) {
+		// The home of user knows it, too, and asks elsewhere if that is also not here.
 		return q.FollowedBy(user, follower)
 	}
 	if v, ok := q.cachedEdge(follower, user); ok {
@@ -103,6 +108,7 @@ func (q *Queries) User(follower, user string) (Follow, error) {
 	return q.readFollow(follower, user)
 }
 
+// readFollow is [Queries.User] from the rows, without the cache.
 func (q *Queries) readFollow(follower, user string) (Follow, error) {
 	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, follower, user)
 	return e.currentFollow(), err
@@ -110,7 +116,7 @@ func (q *Queries) readFollow(follower, user string) (Follow, error) {
 
 // FollowedBy is [Queries.User], answered from the rows of user.
 func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
-	if q.remote != nil && !q.remote.Holds(user) {
+	if q.isRemote(user) {
 		f, _ := q.remote.FollowedBy(user, follower)
 		return f, nil
 	}
@@ -118,21 +124,23 @@ func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
 	return e.currentFollow(), err
 }
 
-// walkFrom is from how many users on one walk over the follower's edges is cheaper than point reads.
+// minUsersForWalk is the number of users from which on one walk over the follower's edges is cheaper than point reads.
 const minUsersForWalk = 4
 
-// Users reports how follower follows each of some users, into follows, which is as long as users. It walks over the
-// follower's edges once: neighbors in the store share the work of finding their block.
+// Users reports how follower follows each of the users. It writes the answers to follows, which must be as long as users.
+// It answers from the cache if that has the edges of the follower. Otherwise it walks over these edges once, because edges
+// that are neighbors in the store share the work of finding their block.
 func (q *Queries) Users(follower string, users []string, follows []Follow) (err error) {
-	if e := q.cachedEdges(follower, len(users)); e != nil {
+	if entry := q.cachedEdges(follower, len(users)); entry != nil {
 		for i, user := range users {
-			follows[i] = Follow{} // also of what is no id
+			follows[i] = Follow{} // the answer for a string that is no id
 			if id, ok := cacheIDOf(user, q.cache.Seed); ok {
-				follows[i] = e.find(&id).follow()
+				follows[i] = entry.find(&id).follow()
 			}
 		}
 		return nil
 	}
+
 	if len(users) < minUsersForWalk {
 		for i, user := range users {
 			if follows[i], err = q.readFollow(follower, user); err != nil {
@@ -141,26 +149,40 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 		}
 		return nil
 	}
+	return q.walkFollows(follower, users, follows)
+}
+
+// walkFollows is [Queries.Users] by one walk over the edges of the follower.
+func (q *Queries) walkFollows(follower string, users []string, follows []Follow) (err error) {
+	// Make the key of each edge, and sort the users by these keys. All keys share one buffer; each is limited to its length,
+	// so that a key never changes if the buffer grows.
 	prefix := projections.AppendKey(nil, tagEdge, follower)
-	keys, order := make([][]byte, len(users)), make([]int, len(users))
-	buf := make([]byte, 0, len(users)*(len(prefix)+24))
+	keys := make([][]byte, len(users))
+	order := make([]int, len(users))
+	buf := make([]byte, 0, len(users)*(len(prefix)+24)) // 24 bytes are enough for most ids
 	for i, user := range users {
-		from := len(buf)
+		start := len(buf)
 		buf = events.AppendID(append(buf, prefix...), user)
-		keys[i], order[i] = buf[from:len(buf):len(buf)], i
+		keys[i] = buf[start:len(buf):len(buf)]
+		order[i] = i
 	}
 	slices.SortFunc(order, func(i, j int) int { return bytes.Compare(keys[i], keys[j]) })
+
 	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
+
 	more := it.Next()
 	for _, i := range order {
 		follows[i] = Follow{}
-		if more && bytes.Compare(it.Key(), keys[i]) < 0 { // else the walk is there, or past it
+
+		// Seek only forward: the iterator may be at the key already, or past it if there is no such edge.
+		if more && bytes.Compare(it.Key(), keys[i]) < 0 {
 			more = it.SeekGE(keys[i])
 		}
 		if !more || !bytes.Equal(it.Key(), keys[i]) {
 			continue
 		}
+
 		var e edge
 		if err := e.decodeRow(it.Value()); err != nil {
 			return err
@@ -170,12 +192,14 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 	return nil
 }
 
-// Board reports how follower follows a board, with at most three point reads, and one where the answer is no.
-// One who follows both the board and its owner is OnBoard, since the later of the two.
+// Board reports how follower follows a board. It takes at most three point reads, and one if the follower has neither the
+// owner nor a board of the owner. For a follower of both the board and its owner the answer is OnBoard, since the later of
+// the two.
 func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	if v, ok := q.cachedEdge(follower, owner); ok && !v.has(cachedBoards) {
 		return q.boardFollowByOwner(v.follow(), owner, id)
 	}
+
 	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, follower, owner)
 	if err != nil {
 		return Follow{}, err
@@ -184,9 +208,12 @@ func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	if !explicit && !e.hasBoards {
 		return Follow{}, nil
 	}
-	if exists, err := q.BoardExists(owner, id); err != nil || !exists {
+
+	exists, err := q.BoardExists(owner, id)
+	if err != nil || !exists {
 		return Follow{}, err
 	}
+
 	r, err := q.boardRelation(&e, outEnd, follower, owner, id)
 	if err != nil {
 		return Follow{}, err
@@ -204,30 +231,37 @@ func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	return Follow{}, nil
 }
 
-// boardByOwner reports how one follows a board who has no relation to any board of its owner.
-func (q *Queries) boardFollowByOwner(f Follow, owner, id string) (Follow, error) {
-	if f.Kind == None {
-		return f, nil
+// boardFollowByOwner returns how a user follows a board who follows the owner as ownerFollow says, and has no relation to any
+// board of the owner.
+func (q *Queries) boardFollowByOwner(ownerFollow Follow, owner, id string) (Follow, error) {
+	if ownerFollow.Kind == None {
+		return ownerFollow, nil
 	}
-	if exists, err := q.BoardExists(owner, id); err != nil || !exists {
+	exists, err := q.BoardExists(owner, id)
+	if err != nil || !exists {
 		return Follow{}, err
 	}
-	return f, nil
+	return ownerFollow, nil
 }
 
-func (q *Queries) boardRelation(e *edge, at endKind, follower, owner, id string) (relation, error) {
+// boardRelation returns the relation of the follower to a board. e is the edge from the follower to the owner, at the end
+// from which the board edge is read.
+func (q *Queries) boardRelation(e *edge, end endKind, follower, owner, id string) (relation, error) {
 	if !e.hasBoards {
 		return relation{}, nil
 	}
-	be, err := readBoardEdge(q.reader, q.keyBuffer(), at, follower, owner, id)
-	return be.relation(e), err
+	facts, err := readBoardEdge(q.reader, q.keyBuffer(), end, follower, owner, id)
+	return facts.relation(e), err
 }
 
-// Relationship reports everything between viewer and user, with at most two point reads, of rows of the viewer.
+// Relationship returns everything that holds between viewer and user, with at most two point reads, both of rows at the home of
+// the viewer.
 func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) {
 	if v, ok := q.cachedEdge(viewer, user); ok {
 		r.Following = v.follow()
-		r.Blocking, r.BlockedBy, r.Muting = v.has(cachedBlocking), v.has(cachedBlockedBy), v.has(cachedMuting)
+		r.Blocking = v.has(cachedBlocking)
+		r.BlockedBy = v.has(cachedBlockedBy)
+		r.Muting = v.has(cachedMuting)
 		r.HidingRepins = v.has(cachedHidingRepins)
 	} else {
 		e, err := readEdge(q.reader, q.keyBuffer(), outEnd, viewer, user)
@@ -235,8 +269,12 @@ func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) 
 			return r, err
 		}
 		r.Following = e.currentFollow()
-		r.Blocking, r.BlockedBy, r.Muting, r.HidingRepins = e.block.holds(), e.blockedBy.holds(), e.mute.holds(), e.hideRepins.holds()
+		r.Blocking = e.block.holds()
+		r.BlockedBy = e.blockedBy.holds()
+		r.Muting = e.mute.holds()
+		r.HidingRepins = e.hideRepins.holds()
 	}
+
 	r.FollowedBy, err = q.FollowedBy(viewer, user)
 	return r, err
 }
@@ -249,7 +287,7 @@ func (q *Queries) UserCounts(user string) (UserCounts, error) {
 
 // Followees returns how many users a user follows, explicitly or implicitly.
 func (q *Queries) Followees(user string) (int64, error) {
-	if q.remote != nil && !q.remote.Holds(user) {
+	if q.isRemote(user) {
 		n, _ := q.remote.Followees(user)
 		return n, nil
 	}
@@ -257,13 +295,15 @@ func (q *Queries) Followees(user string) (int64, error) {
 	return c.Following + c.FollowingImplicit, err
 }
 
-// BoardCounts returns the lengths of a board's lists, with at most three point reads.
+// BoardCounts returns the lengths of a board's lists, with at most three point reads. They are 0 if the board does not exist.
 func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
 	b, err := readBoard(q.reader, q.keyBuffer(), owner, id)
 	if err != nil || (id != "" && !b.exists()) {
 		return c, err
 	}
-	if err := readCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagBoardCounts, owner, id), c.fields()); err != nil {
+
+	key := projections.AppendKey(q.keyBuffer(), tagBoardCounts, owner, id)
+	if err := readCounts(q.reader, key, c.fields()); err != nil {
 		return c, err
 	}
 	u, err := q.UserCounts(owner)
@@ -271,9 +311,10 @@ func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
 	return c, err
 }
 
-// Deleted returns which of the users were deleted, so that no later backfill about them counts. It does not know all of them once all
-// backfills are closed.
+// Deleted returns which of the users were deleted, so that later backfills about them are void. Once all backfills are
+// closed, it no longer knows all deleted users. The map is nil if the store knows of none.
 func Deleted(v *projections.View, users []string) (deleted map[string]bool, err error) {
+	// Most stores have no tombstone at all, which one seek tells.
 	prefix := projections.AppendPrefix(nil, projections.StoreShard, tagTombstone)
 	it := v.Iter(prefix, projections.PrefixEnd(prefix))
 	found := it.Next()

@@ -2,79 +2,88 @@ package graph
 
 import "github.com/skein-feed/skein/events"
 
-// userFollowed: A follows all boards of B, present and future.
-func (t *txn) followUser(h *edgeEnd) error {
-	e := &h.after
+// The methods below fold events about two users, at one end of an edge between them.
+
+// followUser records that the follower follows the followee, with all boards, present and future.
+func (t *txn) followUser(e *edgeEnd) error {
+	facts := &e.after
 	switch {
 	case t.ev.Backfill:
-		if t.order <= e.followBackfill {
+		if t.order <= facts.followBackfill {
 			return nil
 		}
-		e.followBackfill = t.order
-	case e.isBlockedLive() || e.followLive > e.latestPossibleLiveEnd():
-		return nil // ignored while a live block stands; a repeat is not newer
+		facts.followBackfill = t.order
+	case facts.isBlockedLive():
+		return nil // live follows are ignored while a live block stands
+	case facts.followLive > facts.latestPossibleLiveEnd():
+		return nil // a repeat is not newer
 	default:
-		e.followLive = t.order
+		facts.followLive = t.order
 	}
-	return t.writeWithBoards(h)
+	return t.writeWithBoards(e)
 }
 
-// userUnfollowed: A follows neither B nor any board of B.
-func (t *txn) unfollowUser(h *edgeEnd) error {
-	t.recordUnfollow(&h.after)
-	return t.writeWithBoards(h)
+// unfollowUser records that the follower follows neither the followee nor any of the followee's boards.
+func (t *txn) unfollowUser(e *edgeEnd) error {
+	t.recordUnfollow(&e.after)
+	return t.writeWithBoards(e)
 }
 
-// unfollow records an unfollow, or a block, which counts as one.
-func (t *txn) recordUnfollow(e *edge) {
+// recordUnfollow records an unfollow, or a block, which counts as one.
+func (t *txn) recordUnfollow(facts *edge) {
 	if t.ev.Backfill {
-		e.unfollowBackfill = max(e.unfollowBackfill, t.order)
+		facts.unfollowBackfill = max(facts.unfollowBackfill, t.order)
 		return
 	}
-	e.unfollowLive, e.followLive = t.order, 0
+	facts.unfollowLive = t.order
+	facts.followLive = 0
 }
 
-// block: one user blocks another, or no longer does. The edges between the two change in both directions.
-func (t *txn) changeBlock(h *edgeEnd) error {
-	b := &h.after.block
-	if h.follower != t.ev.User {
-		b = &h.after.blockedBy
+// changeBlock records that one user blocks the other, or ends the block. It is called for the edges in both directions.
+func (t *txn) changeBlock(e *edgeEnd) error {
+	block := &e.after.block
+	if e.follower != t.ev.User {
+		block = &e.after.blockedBy
 	}
+
 	switch {
 	case t.ev.Kind == events.UserUnblocked:
-		// No unfollow is recorded here. If a backfilled block is known or arrives later, edge.endedLive finds its end in block.off.
-		b.end(t.order, t.batch.BackfillsClosed())
-	case !t.ev.Backfill && b.liveBegin != 0:
-		return nil // a repeat: no live follow can have come since
+		// An unblock counts as an unfollow only if it ends a backfilled block, which may still arrive. So no unfollow is
+		// recorded here: edge.latestLiveEnd finds the unblock in liveEnd once there is a backfilled block.
+		block.end(t.order, t.batch.BackfillsClosed())
+	case !t.ev.Backfill && block.liveBegin != 0:
+		return nil // a repeat: no live follow has counted since
 	default:
-		b.begin(t.order)
-		t.recordUnfollow(&h.after)
+		block.begin(t.order)
+		t.recordUnfollow(&e.after)
 	}
-	if h.after == h.before {
+
+	if e.after == e.before {
 		return nil
 	}
-	return t.writeWithBoards(h)
+	return t.writeWithBoards(e)
 }
 
-// mute: A hides B, or no longer does.
-func (t *txn) changeMute(h *edgeEnd) error {
-	return t.changeToggle(h, &h.after.mute, t.ev.Kind == events.UserMuted)
+// changeMute records that the follower mutes the followee, or ends the mute.
+func (t *txn) changeMute(e *edgeEnd) error {
+	return t.changeToggle(e, &e.after.mute, t.ev.Kind == events.UserMuted)
 }
 
-// hideRepins: A hides the re-pins of B, or no longer does.
-func (t *txn) changeHideRepins(h *edgeEnd) error {
-	return t.changeToggle(h, &h.after.hideRepins, t.ev.Kind == events.RepinsHidden)
+// changeHideRepins records that the follower hides the re-pins of the followee, or shows them again.
+func (t *txn) changeHideRepins(e *edgeEnd) error {
+	return t.changeToggle(e, &e.after.hideRepins, t.ev.Kind == events.RepinsHidden)
 }
 
-// stand begins or ends what A alone decides and B does not know of.
-func (t *txn) changeToggle(h *edgeEnd, s *toggle, begins bool) error {
+// changeToggle begins or ends a toggle that changes no follow.
+func (t *txn) changeToggle(e *edgeEnd, s *toggle, begins bool) error {
 	if begins {
 		s.begin(t.order)
 	} else {
 		s.end(t.order, t.batch.BackfillsClosed())
 	}
-	if h.after == h.before {
+
+	if e.after == e.before {
 		return nil
 	}
-	return t.writeEnd(h)
+	return t.writeEnd(e)
 }

@@ -1,0 +1,234 @@
+package graph
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+// The list of the users whom a user follows explicitly, newest first, is stored (tagFollowing) only for users with many
+// edges. Most users follow few others, and their edges hold the same information, sorted by id. For them the edges are read
+// and sorted by time when the list is asked for. This saves a third of the rows of a follow, on disk and in every fold.
+//
+// Invariant: the rows of tagFollowing of a user are all explicit follows if userCountsRow.followingStored is 1, and there are
+// none if it is 0. It is 0 only while the user has at most [Short] edges.
+
+// Short is the default for the largest number of edges of a user whose list of follows is not stored.
+const Short = 256
+
+// WithShort replaces [Short] by another number of edges; 0 stores every list. The number decides which rows exist, so it is
+// part of the fingerprint.
+func (g *Graph) WithShort(edges int) *Graph {
+	g.txn.maxShortList = int64(edges)
+	return g
+}
+
+// userCountsRow is the row of tagUserCounts: the counts of a user, and what decides whether the list of follows is stored.
+type userCountsRow struct {
+	UserCounts
+	// otherEdges is the number of edges that are no follows. With Following and FollowingImplicit, it gives the number of all
+	// edges.
+	otherEdges int64
+	// followingStored is 1 if the rows of tagFollowing are stored, else 0.
+	followingStored int64
+}
+
+// The indexes of the counts in a user's row and in a userDelta. userCountsRow.followingStored comes last in the row and is no
+// part of a userDelta.
+const (
+	followingIndex = iota
+	followingImplicitIndex
+	followersIndex
+	followersImplicitIndex
+	boardsIndex
+	followedBoardsIndex
+	excludedBoardsIndex
+	blockedIndex
+	mutedIndex
+	otherEdgesIndex
+	userDeltaFields
+)
+
+// fields returns the counts in the order of their indexes.
+func (u *userCountsRow) fields() []*int64 {
+	c := &u.UserCounts
+	return []*int64{
+		&c.Following, &c.FollowingImplicit, &c.Followers, &c.FollowersImplicit, &c.Boards,
+		&c.FollowedBoards, &c.ExcludedBoards, &c.Blocked, &c.Muted, &u.otherEdges, &u.followingStored,
+	}
+}
+
+// edgeCount returns the number of the user's edges.
+func (u *userCountsRow) edgeCount() int64 { return u.Following + u.FollowingImplicit + u.otherEdges }
+
+func readUserCounts(r projections.Reader, key []byte) (u userCountsRow, err error) {
+	err = readCounts(r, key, u.fields())
+	if err == nil && u.followingStored > 1 {
+		err = rowError("counts", key)
+	}
+	return u, err
+}
+
+// updateFollowerCounts adds d to the counts of the follower, and updates the stored list of follows. If the number of edges
+// crosses the threshold, the whole list is written or deleted. The edge must be written already, because the list is written
+// from the edges.
+func (t *txn) updateFollowerCounts(e *edgeEnd, d userDelta, explicitBefore, explicitAfter state) error {
+	if d == (userDelta{}) && explicitBefore == explicitAfter {
+		return nil
+	}
+
+	t.key = projections.AppendKey(t.key[:0], tagUserCounts, e.follower)
+	u, err := readUserCounts(t.batch, t.key)
+	if err != nil {
+		return err
+	}
+	fields := u.fields()
+	if err := addCounts(fields, d[:], t.key); err != nil {
+		return err
+	}
+
+	// A stored list is deleted only below half of the threshold. Otherwise a user on the threshold who follows and unfollows
+	// would have the list written and deleted each time.
+	maxShort := t.maxShortList
+	if u.followingStored == 1 {
+		maxShort /= 2
+	}
+	store := u.edgeCount() > maxShort
+	switch {
+	case store && u.followingStored == 0:
+		u.followingStored = 1
+		err = t.writeFollowingList(e.follower)
+	case store && explicitBefore != explicitAfter:
+		t.moveListRow(tagFollowing, e.follower, e.followee, explicitBefore, explicitAfter)
+	case !store && u.followingStored == 1:
+		u.followingStored = 0
+		err = t.deleteFollowingList(e.follower)
+	}
+	if err != nil {
+		return err
+	}
+
+	t.key = projections.AppendKey(t.key[:0], tagUserCounts, e.follower)
+	t.value = appendCounts(t.value[:0], fields)
+	t.setOrDelete(t.key, t.value)
+	return nil
+}
+
+// writeFollowingList writes the list of a user from the edges, of which there are few at this time.
+func (t *txn) writeFollowingList(user string) error {
+	list := sortFollowing(t.batch, user)
+	for list.Next() {
+		t.batch.Set(list.Key(), nil)
+	}
+	return list.Close()
+}
+
+// deleteFollowingList deletes the list of a user, which is short at this time.
+func (t *txn) deleteFollowingList(user string) error {
+	// Nothing may be written while an iterator is open.
+	prefix := projections.AppendKey(nil, tagFollowing, user)
+	var keys [][]byte
+	it := t.batch.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		keys = append(keys, bytes.Clone(it.Key()))
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+
+	for _, key := range keys {
+		t.batch.Delete(key)
+	}
+	return nil
+}
+
+// followingRows returns the rows of the list of users whom a user follows explicitly, newest first: the stored rows, or the
+// keys that they would have.
+func (q *Queries) followingRows(user string) projections.Iterator {
+	u, err := readUserCounts(q.reader, projections.AppendKey(q.keyBuffer(), tagUserCounts, user))
+	if err != nil {
+		return &sortedKeys{err: err}
+	}
+	if u.followingStored == 1 {
+		prefix := projections.AppendKey(nil, tagFollowing, user)
+		return q.reader.Iter(prefix, projections.PrefixEnd(prefix))
+	}
+	return sortFollowing(q.reader, user)
+}
+
+// sortFollowing returns the keys that the rows of tagFollowing of a user would have, in order. It reads all edges of the user.
+func sortFollowing(r projections.Reader, user string) *sortedKeys {
+	var s sortedKeys
+
+	// All keys are written to one buffer. Slices of it are taken only when it no longer grows.
+	var buf []byte
+	var ends []int
+	edgePrefix := projections.AppendKey(nil, tagEdge, user)
+	listPrefix := projections.AppendKey(nil, tagFollowing, user)
+	it := r.Iter(edgePrefix, projections.PrefixEnd(edgePrefix))
+	for it.Next() {
+		var e edge
+		if s.err = e.decodeRow(it.Value()); s.err != nil {
+			break
+		}
+		if since, ok := e.explicitSince(); ok {
+			followee := it.Key()[len(edgePrefix):]
+			buf = appendNewestFirst(append(buf, listPrefix...), since)
+			buf = append(buf, followee...)
+			ends = append(ends, len(buf))
+		}
+	}
+	s.err = errors.Join(s.err, it.Close())
+
+	s.keys = make([][]byte, len(ends))
+	start := 0
+	for i, end := range ends {
+		s.keys[i] = buf[start:end:end]
+		start = end
+	}
+	slices.SortFunc(s.keys, bytes.Compare)
+	return &s
+}
+
+// sortedKeys is an iterator over the keys of rows without values.
+type sortedKeys struct {
+	keys [][]byte
+	// next is the index of the key after the current one.
+	next int
+	err  error
+}
+
+// Next is part of [projections.Iterator].
+func (s *sortedKeys) Next() bool {
+	if s.err != nil || s.next >= len(s.keys) {
+		return false
+	}
+	s.next++
+	return true
+}
+
+// Error is part of [projections.Iterator].
+func (s *sortedKeys) Error() error {
+	if s.err != nil {
+		return fmt.Errorf("read whom a user follows: %w", s.err)
+	}
+	return nil
+}
+
+// SeekGE is part of [projections.Iterator].
+func (s *sortedKeys) SeekGE(key []byte) bool {
+	s.next, _ = slices.BinarySearchFunc(s.keys, key, bytes.Compare)
+	return s.Next()
+}
+
+// Key is part of [projections.Iterator].
+func (s *sortedKeys) Key() []byte { return s.keys[s.next-1] }
+
+// Value is part of [projections.Iterator].
+func (*sortedKeys) Value() []byte { return nil }
+
+// Close is part of [projections.Iterator].
+func (s *sortedKeys) Close() error { return s.Error() }

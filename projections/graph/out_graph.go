@@ -1,0 +1,159 @@
+package graph
+
+import (
+	"errors"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/querycache"
+)
+
+// NewOut returns a graph that folds only out-ends, at the homes of followers. It is for a projection that asks what a reader
+// sees and which readers a post concerns. It has the rows 0x10, 0x11, 0x12, 0x22, 0x23 and 0x24 of the table in keys.go, and
+// no lists, counts or boards. It answers [Queries.Visibility], [Queries.SeesBoard], [Queries.User], [Queries.EachFollowee]
+// and [Queries.EachFollowedBoard]. A fold walks over its regions to find all readers whom a post concerns.
+func NewOut(cache *querycache.Cache) *Graph {
+	return &Graph{cache: cache, txn: txn{outEndsOnly: true}}
+}
+
+// Related is one row of the region of a user or board: a user whose home the store holds and who has an edge to the owner
+// of the region, or a board edge to the board.
+type Related struct {
+	// Key is the id of the user in its key encoding. It shares the memory of the row.
+	Key []byte
+	// Follows says that the user follows the owner explicitly. In the region of a board: follows the board.
+	Follows bool
+	// Boards says that the user follows single boards of the owner, and not the owner. It is not set in the region of a
+	// board.
+	Boards bool
+}
+
+// RegionPrefix appends the prefix of the region of a user. The region has a row for every user whose home the store holds
+// and who has an edge to the owner, sorted by partition and id. Appending a partition to the prefix gives the prefix of the
+// rows of that partition. [CutRegion] reads the rows.
+func RegionPrefix(dst []byte, owner string) []byte {
+	return projections.AppendKey(dst, tagRegion, owner)
+}
+
+// BoardRegionPrefix is [RegionPrefix] for a board.
+func BoardRegionPrefix(dst []byte, owner, board string) []byte {
+	return projections.AppendKey(dst, tagBoardRegion, owner, board)
+}
+
+// CutRegion reads a row of a region. rest is the part of the key that follows [RegionPrefix] or [BoardRegionPrefix].
+func CutRegion(rest, value []byte) (r Related, err error) {
+	if len(rest) > 0 {
+		r.Key = rest[1:]
+	}
+	r.Follows = true
+
+	switch {
+	case len(value) == 0:
+		return r, nil
+	case len(value) > 1 || value[0] == 0 || value[0] >= 1<<regionFlagBits:
+		return r, rowError("region", value)
+	}
+	r.Follows = value[0]&regionNotFollowed == 0
+	r.Boards = value[0]&regionBoardsOnly != 0
+	return r, nil
+}
+
+// SeesBoard reports whether a reader with [Visibility.Boards] sees the pins on a board, with at most two point reads. It
+// checks neither whether the board exists nor whether the reader mutes the owner.
+func (q *Queries) SeesBoard(reader, owner, board string) (bool, error) {
+	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, reader, owner)
+	if err != nil {
+		return false, err
+	}
+	r, err := q.boardRelation(&e, outEnd, reader, owner, board)
+	_, explicit := e.explicitSince()
+	return r.kind == relationFollow || explicit && r.kind == relationNone, err
+}
+
+// EachFollowee calls do with the users whom a reader follows explicitly, by id, until do returns an error.
+func (q *Queries) EachFollowee(reader string, do func(user string) error) error {
+	return q.eachEdge(reader, func(user string, e *edge) error {
+		if _, explicit := e.explicitSince(); !explicit {
+			return nil
+		}
+		return do(user)
+	})
+}
+
+// EachFollowedBoardOf calls do with the boards of one owner that a reader follows, until do returns an error.
+func (q *Queries) EachFollowedBoardOf(reader, owner string, do func(board string) error) error {
+	prefix := projections.AppendKey(nil, tagBoardEdge, reader, owner)
+	return q.eachFollowedBoardBelow(reader, prefix, func(_, board string) error { return do(board) })
+}
+
+// EachFollowedBoard calls do with the boards that a reader follows, by owner and id, until do returns an error. It reads
+// each board edge of the reader, and the edge to each of their owners.
+func (q *Queries) EachFollowedBoard(reader string, do func(owner, board string) error) error {
+	prefix := projections.AppendKey(nil, tagBoardEdge, reader)
+	return q.eachFollowedBoardBelow(reader, prefix, do)
+}
+
+// eachFollowedBoardBelow calls do with the boards that a reader follows and whose board edges have the prefix.
+func (q *Queries) eachFollowedBoardBelow(
+	reader string, prefix []byte, do func(owner, board string) error,
+) (err error) {
+	readerPrefixLen := len(projections.AppendKey(nil, tagBoardEdge, reader))
+	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
+	defer func() { err = errors.Join(err, it.Close()) }()
+
+	// The rows of one owner follow one another, so the edge to each owner is read once.
+	var currentOwner string
+	var ownerEdge edge
+	for it.Next() {
+		owner, rest, err := events.CutID(it.Key()[readerPrefixLen:])
+		if err != nil {
+			return err
+		}
+		board, err := cutUser(rest)
+		if err != nil {
+			return err
+		}
+
+		if owner != currentOwner {
+			ownerEdge, err = readEdge(q.reader, q.keyBuffer(), outEnd, reader, owner)
+			if err != nil {
+				return err
+			}
+			currentOwner = owner
+		}
+
+		var facts boardEdge
+		if err := facts.decodeRow(it.Value()); err != nil {
+			return err
+		}
+		if facts.relation(&ownerEdge).kind != relationFollow {
+			continue
+		}
+		if err := do(owner, board); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachEdge calls do with the edges of a follower, by the id of the followee, until do returns an error.
+func (q *Queries) eachEdge(follower string, do func(followee string, e *edge) error) (err error) {
+	prefix := projections.AppendKey(nil, tagEdge, follower)
+	it := q.reader.Iter(prefix, projections.PrefixEnd(prefix))
+	defer func() { err = errors.Join(err, it.Close()) }()
+
+	for it.Next() {
+		followee, err := cutUser(it.Key()[len(prefix):])
+		if err != nil {
+			return err
+		}
+		var e edge
+		if err := e.decodeRow(it.Value()); err != nil {
+			return err
+		}
+		if err := do(followee, &e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
