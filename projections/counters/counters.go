@@ -8,12 +8,12 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Settings are what the fold reads. They are part of the fingerprint (I4). Feeds are ranked by the same: give inbox equal
-// values.
+// Settings are the settings that the fold reads. They are part of the fingerprint (I4). The inbox ranks feeds by its own copy
+// of these settings: give it equal values, so that feeds and lists rank alike.
 type Settings struct {
 	// HalfLife is the time in which heat halves. Default 24 hours.
 	HalfLife time.Duration
-	// PlayWeight, LikeWeight and RepinWeight are what one of each adds to the heat of an item. Defaults 1, 4, 8.
+	// PlayWeight, LikeWeight and RepinWeight are what one play, like or re-pin adds to the heat of an item. Defaults 1, 4, 8.
 	PlayWeight, LikeWeight, RepinWeight uint32
 }
 
@@ -22,7 +22,7 @@ func DefaultSettings() Settings {
 	return Settings{HalfLife: 24 * time.Hour, PlayWeight: 1, LikeWeight: 4, RepinWeight: 8}
 }
 
-// Check reports which setting is out of its bounds.
+// Check returns an error that names a setting that is out of its bounds.
 func (s Settings) Check() error {
 	if s.HalfLife < time.Second || s.HalfLife > 10*365*24*time.Hour {
 		return fmt.Errorf("counters: the half-life is %v, not 1 s to 10 years", s.HalfLife)
@@ -30,17 +30,19 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// Counters is the projection. It holds scratch space: one Counters folds into one store, from one goroutine.
+// Counters is the projection. It reuses buffers from event to event, so one Counters folds into one store, from one
+// goroutine.
 type Counters struct {
 	settings Settings
 
 	batch *projections.Batch
 	ev    *events.Event
-	// event is that of ev: an allocation for each would cost more than the copy.
+	// eventCopy is what ev points to. Copying the event costs less than allocating it for each call of Apply.
 	eventCopy events.Event
-	// named and listed are the constants of the same names. Tests make them smaller, to get past them with few pins.
+	// maxPinsByName and maxListsByScore are the constants of the same names. Tests set smaller ones, to exceed them with few
+	// pins.
 	maxPinsByName, maxListsByScore int
-	// key and value are scratch: the batch copies what it is given.
+	// key and value are buffers, which may be reused after every call of the batch, because it copies keys and values.
 	key, value []byte
 }
 
@@ -59,13 +61,17 @@ func New(s Settings) *Counters {
 // Name returns "counters".
 func (*Counters) Name() string { return "counters" }
 
-// Version is the version of the fold and its rows. Since 2 an item names the boards that it is on, if they are few; since 3 a pin
-// keeps when it left the board of its history; since 4 rows stand with one home each, and a re-pin counts once; since 5 a
-// like has its time, and users have lists of what they like; since 6 a pin keeps whether it is a re-pin; since 7 a
-// live re-pin on a deleted board counts.
+// Version returns the version of the fold and its rows:
+//
+//	2  an item names the boards that it is on, if they are few
+//	3  a pin keeps when it left the board of its history
+//	4  every row has one home, and a re-pin counts once
+//	5  a like has its time, and users have lists of what they like
+//	6  a pin keeps whether it is a re-pin
+//	7  a live re-pin on a deleted board counts
 func (*Counters) Version() uint32 { return 7 }
 
-// Settings is part of the fingerprint.
+// Settings returns the settings as they are part of the fingerprint.
 func (c *Counters) Settings() map[string]string {
 	s := c.settings
 	return map[string]string{
@@ -76,7 +82,7 @@ func (c *Counters) Settings() map[string]string {
 	}
 }
 
-// Kinds are all that make or end what is counted.
+// Kinds returns the kinds of events that begin or end something that is counted.
 func (*Counters) Kinds() []events.Kind {
 	return []events.Kind{
 		events.BoardCreated, events.BoardDeleted, events.PinCreated, events.PinMoved, events.PinDeleted, events.UserDeleted,
@@ -84,25 +90,35 @@ func (*Counters) Kinds() []events.Kind {
 	}
 }
 
-// Apply folds one event: what is of a user at the user's home, what is of an item at the item's, as far as they are held.
+// Apply folds one event, at the home of its user and at the home of its item, as far as this store holds them.
 func (c *Counters) Apply(ev events.Event, b *projections.Batch) error {
-	c.batch, c.eventCopy, c.ev = b, ev, &c.eventCopy
-	if err := c.applyEvent(c.ev); err != nil || ev.Item == "" || !b.Holds(ev.Item) {
+	c.batch = b
+	c.eventCopy = ev
+	c.ev = &c.eventCopy
+
+	if err := c.applyEvent(c.ev); err != nil {
 		return err
+	}
+
+	// Every event about an item also drops a few expired versions of its partition (versions.go).
+	if ev.Item == "" || !b.Holds(ev.Item) {
+		return nil
 	}
 	return c.dropExpiredVersions(itemPartition(ev.Item))
 }
 
 func (c *Counters) applyEvent(ev *events.Event) error {
 	if ev.Backfill {
-		if closed, err := c.isErased(ev.User); err != nil || closed {
+		erased, err := c.isErased(ev.User)
+		if err != nil || erased {
 			return err
 		}
 	}
+
 	switch ev.Kind {
 	case events.BoardCreated:
 		if ev.Backfill {
-			return nil
+			return nil // history comes before the deletion, so the board stays deleted
 		}
 		return c.recordBoardRecreated(ev.User, ev.Board)
 	case events.BoardDeleted:
@@ -129,6 +145,7 @@ func (c *Counters) applyEvent(ev *events.Event) error {
 	return fmt.Errorf("counters: event of kind %s, which it does not read", ev.Kind)
 }
 
+// deleteBoard folds a board_deleted: the owner's home ends the pins, and every store records the deletion.
 func (c *Counters) deleteBoard() error {
 	if c.batch.Holds(c.ev.User) {
 		if err := c.endPinsOnBoard(); err != nil {
@@ -138,26 +155,26 @@ func (c *Counters) deleteBoard() error {
 	return c.recordBoardDeleted(c.ev.User, c.ev.Board)
 }
 
-// pinned folds a pin that is created or moved. A live pin to a deleted board is void: only its re-pin counts.
+// applyPin folds a pin that is created or moved. A live event about a deleted board is void: only its re-pin counts.
 func (c *Counters) applyPin() error {
 	ev := c.ev
-	void := false
+	isVoid := false
 	if !ev.Backfill {
-		life, err := c.readBoardDeletion(ev.User, ev.Board)
+		deletion, err := c.readBoardDeletion(ev.User, ev.Board)
 		if err != nil {
 			return err
 		}
-		void = life.isDeleted
+		isVoid = deletion.isDeleted
 	}
 
 	isRepin := ev.RepinUser != ""
-	if ev.Kind == events.PinCreated && c.batch.Holds(ev.Item) && (isRepin || !void) {
+	if ev.Kind == events.PinCreated && c.batch.Holds(ev.Item) && (isRepin || !isVoid) {
 		if err := c.recordNamedItem(); err != nil {
 			return err
 		}
 	}
 
-	if void || !c.batch.Holds(ev.User) {
+	if isVoid || !c.batch.Holds(ev.User) {
 		return nil
 	}
 	if ev.Kind == events.PinMoved {

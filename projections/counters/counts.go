@@ -9,77 +9,82 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// itemRow is the row of an item. Its tallies only grow, except for likes, and they stay when no pin shows the item any more.
+// itemRow is the row of an item. Plays and re-pins only grow, and stay when no pin shows the item any more.
 type itemRow struct {
 	// plays and repins are totals over all time. likes is the number of users who like the item now.
 	plays, likes, repins int64
-	// lists is the number of owners whose lists have rows of the item by its score.
+	// listsByScore is the number of owners whose lists have the item by score.
 	listsByScore int64
-	// scored is set once the item has a score. from is the position since which it has the present one. It is kept here so that a
-	// change of the score finds the version to end without a search.
+	// hasScore is set once the item has a score. scoreFrom is the position since which it has the current one. The position
+	// is kept here so that a change of the score finds the version that it ends without a search.
 	hasScore  bool
 	scoreFrom int64
 	score     int64
-	// heat is exact. The score lags behind it by less than [moves].
+	// heat is exact. The score lags behind it by less than [minScoreGrowth].
 	heat heat.Item
 }
 
-// moves is the growth of an item's heat at which its score is set anew: a quarter of a doubling. Without such a step every play would
-// rewrite the rows of its item in all lists.
+// minScoreGrowth is how much the heat of an item must grow before its score is set again: a quarter of a doubling. Otherwise
+// every play would rewrite the rows of the item in all lists.
 const minScoreGrowth = heat.One / 4
 
-// present returns the present version of a scored item, as far as lists have it.
-func (it *itemRow) currentVersion() version {
-	return version{fromSeq: uint64(it.scoreFrom), toSeq: math.MaxUint64, score: it.score}
+// currentVersion returns the version of the score that holds now, with what rows in lists need of it: beganAt is not set.
+func (item *itemRow) currentVersion() version {
+	return version{fromSeq: uint64(item.scoreFrom), toSeq: math.MaxUint64, score: item.score}
 }
 
-// The row of an item: plays, likes, re-pins and lists as varints; then, if it is scored, the position and by how much the heat has grown
-// since as varints, and the heat.
-
-func (it *itemRow) appendRow(dst []byte) []byte {
-	if *it == (itemRow{}) {
+// appendRow appends plays, likes, re-pins and listsByScore as varints. If the item has a score, scoreFrom and the growth of
+// the heat since then follow as varints, and then the heat. It appends nothing for the zero row.
+func (item *itemRow) appendRow(dst []byte) []byte {
+	if *item == (itemRow{}) {
 		return dst
 	}
-	for _, n := range []int64{it.plays, it.likes, it.repins, it.listsByScore} {
+	for _, n := range []int64{item.plays, item.likes, item.repins, item.listsByScore} {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
-	if it.hasScore {
-		dst = binary.AppendUvarint(dst, uint64(it.scoreFrom))
-		dst = it.heat.Append(binary.AppendUvarint(dst, uint64(it.heat.Score()-it.score)))
+	if item.hasScore {
+		growth := item.heat.Score() - item.score
+		dst = binary.AppendUvarint(dst, uint64(item.scoreFrom))
+		dst = binary.AppendUvarint(dst, uint64(growth))
+		dst = item.heat.Append(dst)
 	}
 	return dst
 }
 
-func decodeItem(row []byte) (it itemRow, err error) {
+func decodeItem(row []byte) (item itemRow, err error) {
 	rest := row
-	for _, n := range []*int64{&it.plays, &it.likes, &it.repins, &it.listsByScore} {
+	for _, n := range []*int64{&item.plays, &item.likes, &item.repins, &item.listsByScore} {
 		if *n, err = fields.CutCount(&rest); err != nil {
 			return itemRow{}, projections.RowError("item", row)
 		}
 	}
-	if it.hasScore = len(rest) > 0; it.hasScore {
-		var grown int64
-		if it.scoreFrom, err = fields.CutCount(&rest); err == nil {
-			grown, err = fields.CutCount(&rest)
+
+	if len(rest) > 0 {
+		item.hasScore = true
+		var growth int64
+		if item.scoreFrom, err = fields.CutCount(&rest); err == nil {
+			growth, err = fields.CutCount(&rest)
 		}
 		if err == nil {
-			it.heat, err = heat.DecodeItem(rest)
+			item.heat, err = heat.DecodeItem(rest)
 		}
-		if grown >= minScoreGrowth || grown > 0 && it.heat.Scored {
+		if growth >= minScoreGrowth || growth > 0 && item.heat.Scored {
 			err = projections.RowError("score", row)
 		}
-		it.score = it.heat.Score() - grown
+		item.score = item.heat.Score() - growth
 	}
-	if err != nil || it == (itemRow{}) {
+
+	if err != nil || item == (itemRow{}) {
 		return itemRow{}, projections.RowError("item", row)
 	}
-	return it, nil
+	return item, nil
 }
 
-func readItem(r projections.Reader, key []byte) (it itemRow, err error) {
+// readItem returns the row of an item, or the zero row if there is none.
+func readItem(r projections.Reader, key []byte) (item itemRow, err error) {
 	row, ok, err := r.Get(key)
 	if err != nil || !ok {
-		return it, err
+		return item, err
 	}
 	return decodeItem(row)
 }
@@ -89,48 +94,48 @@ func (c *Counters) readItem(id string) (itemRow, error) {
 	return readItem(c.batch, c.key)
 }
 
-func (c *Counters) writeItem(id string, it *itemRow) {
+func (c *Counters) writeItem(id string, item *itemRow) {
 	c.key = projections.AppendKey(c.key[:0], tagItem, id)
-	c.value = it.appendRow(c.value[:0])
+	c.value = item.appendRow(c.value[:0])
 	c.setOrDelete(c.key, c.value)
 }
 
-// doings are the counts of what a user does: pins and plays.
+// userTallies are the counts of a user: living pins and plays.
 type userTallies [2]int64
 
-// The indexes of the numbers in doings and its row.
+// The indexes of the counts in userTallies and its row.
 const (
 	tallyPins = iota
 	tallyPlays
 )
 
-func readUserTallies(r projections.Reader, key []byte) (d userTallies, err error) {
+func readUserTallies(r projections.Reader, key []byte) (tallies userTallies, err error) {
 	row, ok, err := r.Get(key)
 	if err != nil || !ok {
-		return d, err
+		return tallies, err
 	}
 	if len(row) == 0 {
-		return d, projections.RowError("counts of", key)
+		return tallies, projections.RowError("counts of", key)
 	}
-	return d, fields.ReadCounts(row, d[:])
+	return tallies, fields.ReadCounts(row, tallies[:])
 }
 
-// countDoings adds to what is counted of a user.
+// addUserTallies adds delta to the counts of a user.
 func (c *Counters) addUserTallies(user string, delta userTallies) error {
 	c.key = projections.AppendKey(c.key[:0], tagUserTallies, user)
-	d, err := readUserTallies(c.batch, c.key)
+	tallies, err := readUserTallies(c.batch, c.key)
 	if err != nil {
 		return err
 	}
-	if err := fields.AddCounts(d[:], delta[:], c.key); err != nil {
+	if err := fields.AddCounts(tallies[:], delta[:], c.key); err != nil {
 		return err
 	}
-	c.value = fields.AppendCounts(c.value[:0], d[:])
+	c.value = fields.AppendCounts(c.value[:0], tallies[:])
 	c.setOrDelete(c.key, c.value)
 	return nil
 }
 
-// addCount adds to the count in a row of its own.
+// addToCount adds delta to the count in a row that has nothing else.
 func (c *Counters) addToCount(key []byte, delta int64) error {
 	n, err := readCount(c.batch, key)
 	if err != nil {
@@ -162,7 +167,7 @@ func decodeCount(row []byte) (int64, error) {
 	return n, nil
 }
 
-// keep writes a row, or removes it if the value is empty, so that rows of equal meaning are equal bytes (I13).
+// setOrDelete writes a row, or deletes the row if the value is empty, so that rows of equal meaning are equal bytes (I13).
 func (c *Counters) setOrDelete(key, value []byte) {
 	if len(value) == 0 {
 		c.batch.Delete(key)

@@ -1,8 +1,9 @@
-// Package counters is the projection that counts, and that ranks what is counted by heat.
+// Package counters is the projection that counts pins, plays, likes and re-pins, and that ranks items by heat.
 //
 // # What is counted
 //
-// Pins of users and boards, plays, likes and re-pins of items, plays of users. Relations are counted by the graph.
+// It counts pins of users and boards; plays, likes and re-pins of items; and plays by users. The graph counts relations
+// between users.
 //
 //	              ┌──► at the owner's home: pins ──► pins of users and boards, what each owner shows ─┐
 //	              │    (pins.go)                                                                     ▼
@@ -10,46 +11,50 @@
 //	              └──► at the item's home: plays, likes, re-pins, who named it                       ▲
 //	                   (plays.go, likes.go, candidates.go)                                           │
 //	                              └──► heat ──► versions of scores in lists by heat ─────────────────┘
-//	                                   (heat.go)   │ everybody's, an owner's (lists.go)
+//	                                   (heat.go)   │ the global list, lists of owners (lists.go)
 //	                                               ▼
-//	                                   those that ended: dropped after an hour (versions.go)
+//	                                   ended versions: dropped after an hour (versions.go)
 //
-// At a position every count is exact. The facts behind a count are kept for as long as late history may need them: facts
-// come in any order, and all history is before all live facts (docs/semantics.md). An event that ends many things, the
-// deletion of a board or user, is folded in steps, between which rows and counts agree.
+// At a position of the log every count is exact. The facts behind a count are kept for as long as late history may need
+// them: facts arrive in any order, and all history comes before all live facts (docs/semantics.md). An event that ends many
+// things, such as the deletion of a board or user, is folded in steps, and rows and counts agree between the steps.
 //
 // # Homes
 //
-// Every row has one home (I13). A pin is its owner's: the owner's home alone knows whether it lives, on which board, and what
-// it shows. Plays, likes, re-pins and heat are the item's; so is the sort key of a like in the list of its user. The item's home
-// gets the creation of a pin, and never its end: it records that the owner has named the item once. Whether a list shows the item is
-// looked up with the owner when a page is read. Every store has the users and boards that were deleted (gone.go).
+// Every row has one home (I13). A pin is at its owner's home, which alone knows whether the pin lives, on which board, and
+// which item it shows. Plays, likes, re-pins and heat are at the item's home, and so is the list of the items that a user
+// likes. The item's home gets the creation of a pin, and never its move or end, because those events do not name the item.
+// It therefore records only that the owner has named the item once; the owner's home decides whether a list shows the item,
+// when a page is read. Every store has a row for each deleted user, and for each board that was ever deleted
+// (deletions.go).
 //
 // # Lists by heat
 //
-// Scores are those of the home feed (package heat): sums that are never decayed, of which a page reads the logarithm. A list
-// is rows in its order, as a database with several versions of each row has them:
+// A list by heat orders items by their scores, which are those of the home feed (package heat): sums that never decay, of
+// which a page reads the logarithm. There is a global list of all items with a score, and a list for each owner and board.
+// The rows of a list are versions, as in a database that keeps several versions of each row:
 //
 //	0x01 ^score item ^from → to
 //
-// A change of a score ends one version and begins another. A page reads, in the order of keys, the versions that hold at the
-// position where its session began: plays in the meantime do not move them. Membership in the list is as of now (I9). The
-// reasoning is in lists.go.
+// A change of a score ends one version and begins another. A session is the pages of one list that a caller reads one after
+// the other. Its pages read, in the order of keys, the versions that hold at the position where the session began, so plays
+// since then do not move items. Which items are in the list is decided as of now (I9). lists.go explains why this works.
 //
-// A list of up to 256 pins is computed from the pins when it is read, and no score changes a row of it. The home of an item
-// does not know how many pins an owner has. It knows how many of them named items of its own partition: while these are few,
-// the owner's list has the items by their names, without scores; when they are more, by their scores. So a score that changes
-// costs the two rows of everybody's list, and two for each owner of very many items who named it, of at most 64 such owners.
-// A board has no rows of its own: its list is its owner's, of which the page shows what is on the board.
+// A list of up to 256 pins is computed from the pins when it is read, and a score that changes writes no row for it. The
+// home of an item does not know how many pins an owner has, but it knows how many of them named items of its own partition.
+// While these are few, the owner's list has the items by name, without scores; when they are more, by score. So a score that
+// changes writes two rows for the global list, and two for each list of an owner with very many items, for at most 64
+// owners. A board has no list rows of its own: its page reads the list of the owner and shows what is on the board.
 //
-// # Where things are
+// # Files
 //
-//	counters.go       settings, what is read, the dispatch; route.go: to which homes
-//	keys.go           the rows, in one table; rows.go: many of them
-//	pins.go           from what is kept of a pin (package pinfacts) to rows; candidates.go: what named an item
-//	likes.go, plays.go, counts.go: tallies
-//	heat.go           heat and its changes; versions.go: versions, and their end; lists.go: in which lists
-//	erase.go          the end of a user; gone.go: what is known of it afterwards
-//	query.go          the questions; trending.go: pages of lists; trending_walk.go: of long ones; page_cursor.go: where they continue
-//	inspect.go        rows in words
+//	counters.go       settings, kinds of events, dispatch; route.go: to which homes an event goes
+//	keys.go           all rows in one table, and their keys; rows.go: walks over many rows
+//	pins.go           from the facts of a pin (package pinfacts) to rows; candidates.go: which pins named an item
+//	likes.go, plays.go, counts.go: likes, plays, and rows of counts
+//	heat.go           heat and scores; versions.go: versions and their end; lists.go: which lists an item is in
+//	erase.go          the end of a user; deletions.go: which users and boards were deleted
+//	query.go          point queries; trending.go: pages of lists by heat; trending_walk.go: pages of long ones;
+//	                  gather.go: pages from several nodes; page_cursor.go: where a list continues
+//	inspect.go        descriptions of rows for people
 package counters

@@ -5,13 +5,16 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// eraseItems removes the pins, likes and plays of a user, in steps, from the homes that this store holds. The plays and re-pins of items
-// stay counted; the likes are taken back, because a count of likes is the length of a list of users (I7).
+// eraseUserRows removes the pins, likes and plays of a user, in steps, as far as this store holds their homes. Plays and
+// re-pins of items by the user stay counted. Likes are taken back, because the number of likes is the length of a list of
+// users (I7).
 func (c *Counters) eraseUserRows() error {
 	user := c.ev.User
 	if err := c.eraseOwnerList(user); err != nil {
 		return err
 	}
+
+	// Likes are at the homes of the items, so there may be some in each partition.
 	err := c.batch.EachPartition(func(partition uint8) error {
 		return c.eraseRows(likesPrefix(nil, partition, user), func(rest []byte) error {
 			item, err := cutLastID(rest)
@@ -21,15 +24,19 @@ func (c *Counters) eraseUserRows() error {
 			return c.eraseLike(user, item)
 		})
 	})
-	if err == nil && c.batch.Holds(user) {
-		err = c.erasePins(user)
-	}
 	if err != nil {
 		return err
+	}
+
+	if c.batch.Holds(user) {
+		if err := c.erasePins(user); err != nil {
+			return err
+		}
 	}
 	return c.deleteBoardDeletions(user)
 }
 
+// erasePins removes the pins of a user and the user's own counts.
 func (c *Counters) erasePins(user string) error {
 	err := c.eraseRows(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
 		id, err := cutLastID(rest)
@@ -41,12 +48,13 @@ func (c *Counters) erasePins(user string) error {
 	if err != nil {
 		return err
 	}
+
 	c.key = projections.AppendKey(c.key[:0], tagUserTallies, user)
-	d, err := readUserTallies(c.batch, c.key)
+	tallies, err := readUserTallies(c.batch, c.key)
 	if err != nil {
 		return err
 	}
-	if d[tallyPins] != 0 {
+	if tallies[tallyPins] != 0 {
 		return projections.RowError("pins of a deleted user", c.key)
 	}
 	c.batch.Delete(c.key)

@@ -6,32 +6,38 @@ import (
 	"slices"
 )
 
-// The entries of a list by heat are at the homes of their items, and only the owner's home knows which of them a living pin shows. Where
-// these are not in one state, a page is gathered: each state gives its next candidates, and the owner's decides.
+// The entries of a list by heat are at the homes of their items, and only the owner's home knows which of them a living pin
+// shows. Where no single state has all of these homes, a page is gathered: each state returns its next candidates, and the
+// state of the owner's home, which runs the query, decides which of them are shown.
 //
 //	candidates of state 1 ─┐
-//	candidates of state 2 ─┼─► merged, up to the first last one of a state that has more ─► shown? ─► the page
+//	candidates of state 2 ─┼─► merged, cut where the first incomplete part ends ─► shown? ─► the page
 //	candidates of state 3 ─┘
 
-// CandidatePart is the next entries of a list by heat that a state has, shown or not, in order, and whether it has more.
+// CandidatePart is the next entries of a list by heat that one state has, in order, whether a living pin shows them or not.
 type CandidatePart struct {
 	Items []TrendingItem
-	More  bool
+	// More says that the state has more entries after Items.
+	More bool
 }
 
-// Candidates returns at most n entries of the list of an owner, or everybody's, after a sort key (nil: from the top), that the state has,
-// by the scores as of a position.
-func (q *Queries) Candidates(ctx context.Context, owner string, seq uint64, after []byte, n int) (part CandidatePart, err error) {
+// Candidates returns at most n entries that this state has of the list of an owner, or of the global list if owner is empty.
+// It returns those after the sort key, or from the top if after is nil, with the scores as of the position seq.
+func (q *Queries) Candidates(
+	ctx context.Context, owner string, seq uint64, after []byte, n int,
+) (part CandidatePart, err error) {
 	w, err := q.newTrendingWalk(ctx, Scope{Owner: owner}, session{seq: seq}, after, 0)
 	if err != nil {
 		return part, err
 	}
-	sortKeys, err := w.takeShown(ctx, Scope{}, n+1)
+	sortKeys, err := w.takeShown(ctx, Scope{}, n+1) // this walk has no shownPins, so it takes all entries
 	if cerr := w.close(); err == nil {
 		err = cerr
 	}
+
 	if len(sortKeys) > n {
-		sortKeys, part.More = sortKeys[:n], true
+		sortKeys = sortKeys[:n]
+		part.More = true
 	}
 	for _, sortKey := range sortKeys {
 		item, score, _, err := cutSortKey(sortKey)
@@ -43,60 +49,74 @@ func (q *Queries) Candidates(ctx context.Context, owner string, seq uint64, afte
 	return part, err
 }
 
-// maxCandidates is how many entries are asked of a state at once where most of them are not shown.
+// maxCandidates bounds the number of entries that each state is asked for at a time.
 const maxCandidates = 1000
 
-// gather returns the first n sort keys of a list after one, of candidates from here and elsewhere.
-func (q *Queries) gatherSortKeys(ctx context.Context, s Scope, at session, after []byte, n int) (sortKeys [][]byte, err error) {
-	want, shown := n, &trendingWalk{q: q}
+// gatherSortKeys returns the first n sort keys of a list after one, from the candidates of this state and of remote ones.
+func (q *Queries) gatherSortKeys(
+	ctx context.Context, s Scope, at session, after []byte, n int,
+) (sortKeys [][]byte, err error) {
+	// The walk is used only for isShown.
+	walk := &trendingWalk{q: q}
 	if s.Owner != "" {
-		shown.shownPins = q.shownPins(s.Owner)
+		walk.shownPins = q.shownPins(s.Owner)
 		defer func() {
-			if cerr := shown.shownPins.Close(); err == nil {
+			if cerr := walk.shownPins.Close(); err == nil {
 				err = cerr
 			}
 		}()
 	}
+
+	batchSize := n
 	for {
-		here, err := q.Candidates(ctx, s.Owner, at.seq, after, n)
+		local, err := q.Candidates(ctx, s.Owner, at.seq, after, batchSize)
 		if err != nil {
 			return nil, err
 		}
-		parts, known := q.remote.Candidates(s.Owner, at.seq, after, n)
+		parts, known := q.remote.Candidates(s.Owner, at.seq, after, batchSize)
 		if !known {
-			return nil, nil // what is here would be in the wrong places
+			return nil, nil // the query runs again once they are known; without them the order would be wrong
 		}
-		batch, last := mergeCandidates(append(parts, here))
-		for _, sortKey := range batch {
-			ok, err := shown.isShown(ctx, s, sortKey)
+
+		merged, last := mergeCandidates(append(parts, local))
+		for _, sortKey := range merged {
+			shown, err := walk.isShown(ctx, s, sortKey)
 			if err != nil {
 				return nil, err
 			}
-			if ok {
+			if shown {
 				sortKeys = append(sortKeys, sortKey)
 			}
-			if len(sortKeys) == want {
+			if len(sortKeys) == n {
 				return sortKeys, nil
 			}
 		}
 		if last == nil {
 			return sortKeys, nil
 		}
-		after, n = last, min(2*n, maxCandidates)
+
+		// Most candidates may not be shown, so each round asks for more of them.
+		after = last
+		batchSize = min(2*batchSize, maxCandidates)
 	}
 }
 
-// mergeCandidates merges parts up to the sort key up to which none of them lacks an entry; nil means that there are no more at all.
+// mergeCandidates merges parts up to the sort key last, up to which no part lacks an entry. last is nil if no part has more
+// entries.
 func mergeCandidates(parts []CandidatePart) (sortKeys [][]byte, last []byte) {
 	for _, p := range parts {
 		for i, item := range p.Items {
 			sortKey := appendSortKey(nil, item.Item, item.Score)
 			sortKeys = append(sortKeys, sortKey)
-			if p.More && i == len(p.Items)-1 && (last == nil || bytes.Compare(sortKey, last) < 0) {
+
+			isEnd := i == len(p.Items)-1
+			if p.More && isEnd && (last == nil || bytes.Compare(sortKey, last) < 0) {
 				last = sortKey
 			}
 		}
 	}
+
+	// Several states may have the same partition, and so the same entries.
 	slices.SortFunc(sortKeys, bytes.Compare)
 	sortKeys = slices.CompactFunc(sortKeys, bytes.Equal)
 	if last != nil {

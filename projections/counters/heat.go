@@ -8,57 +8,70 @@ import (
 	"github.com/skein-feed/skein/projections/heat"
 )
 
-// addHeat adds to the heat of an item at the time of the event. The caller writes the item.
-func (c *Counters) addHeat(id string, it *itemRow, weight uint32) error {
-	if it.heat.Scored || weight == 0 {
+// addHeat adds to the heat of an item, at the time of the event. The caller writes the item. A score that was given by an
+// item_scored stays.
+func (c *Counters) addHeat(id string, item *itemRow, weight uint32) error {
+	if item.heat.Scored || weight == 0 {
 		return nil
 	}
-	after := heat.Item{Sum: it.heat.Sum.Add(weight, int64(c.ev.Time), c.settings.HalfLife.Microseconds())}
-	return c.setHeat(id, it, after)
+	halfLife := c.settings.HalfLife.Microseconds()
+	sum := item.heat.Sum.Add(weight, int64(c.ev.Time), halfLife)
+	return c.setHeat(id, item, heat.Item{Sum: sum})
 }
 
-// itemScored overrides the heat of an item.
+// overrideScore folds an item_scored: the given score replaces the heat of an item.
 func (c *Counters) overrideScore() error {
 	if !c.batch.Holds(c.ev.Item) {
 		return nil
 	}
-	it, err := c.readItem(c.ev.Item)
+	item, err := c.readItem(c.ev.Item)
 	if err != nil {
 		return err
 	}
-	if err := c.setHeat(c.ev.Item, &it, heat.Item{Scored: true, Given: c.ev.Score}); err != nil {
+	if err := c.setHeat(c.ev.Item, &item, heat.Item{Scored: true, Given: c.ev.Score}); err != nil {
 		return err
 	}
-	c.writeItem(c.ev.Item, &it)
+	c.writeItem(c.ev.Item, &item)
 	return nil
 }
 
-// setHeat sets the heat of an item. It sets the score too if the heat has grown by [moves], or if the event gives the score.
-func (c *Counters) setHeat(id string, it *itemRow, after heat.Item) error {
-	before, score := *it, after.Score()
-	it.hasScore, it.heat = true, after
-	if before.hasScore && (after.Scored && score == before.score || !after.Scored && score-before.score < minScoreGrowth) {
-		return nil
+// setHeat sets the heat of an item. It also sets the score, and begins a version of it, if the heat has grown by at least
+// [minScoreGrowth] since the last version, or if the event gives another score. The caller writes the item.
+func (c *Counters) setHeat(id string, item *itemRow, after heat.Item) error {
+	before := *item
+	score := after.Score()
+	item.hasScore = true
+	item.heat = after
+
+	if before.hasScore {
+		if after.Scored && score == before.score {
+			return nil
+		}
+		if !after.Scored && score-before.score < minScoreGrowth {
+			return nil
+		}
 	}
-	it.score, it.scoreFrom = score, int64(c.ev.Seq)
-	return c.beginVersion(id, &before, it)
+	item.score = score
+	item.scoreFrom = int64(c.ev.Seq)
+	return c.beginVersion(id, &before, item)
 }
 
-// version is one version of the score of an item: the score at the positions from <= S < to.
+// version is one version of the score of an item. It holds at the positions S of the log with fromSeq <= S < toSeq.
 type version struct {
 	fromSeq, toSeq uint64
-	// began is the log time of the position from.
+	// beganAt is the log time of the position fromSeq.
 	beganAt events.Micros
 	score   int64
 }
 
-// The row of a version is the log time as a varint and the score in 8 bytes. It ends where the next one begins.
+// The row of a version is the log time as a varint and the score in 8 bytes. A version ends where the next one begins, so its
+// end is not stored.
 
 func (v *version) appendRow(dst []byte) []byte {
 	return binary.BigEndian.AppendUint64(binary.AppendUvarint(dst, uint64(v.beganAt)), uint64(v.score))
 }
 
-func decodeVersion(row []byte) (began events.Micros, score int64, err error) {
+func decodeVersion(row []byte) (beganAt events.Micros, score int64, err error) {
 	t, n := binary.Uvarint(row)
 	if n <= 0 || len(row) != n+8 || t > 1<<62 || n > 1 && row[n-1] == 0 {
 		return 0, 0, projections.RowError("version", row)

@@ -10,10 +10,11 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// RowKinds returns the kinds of rows that [DescribeRow] tells.
+// RowKinds returns the names of the kinds of rows that [DescribeRow] describes.
 func RowKinds() []string { return projections.RowKinds(itemForms, listForms) }
 
-// DescribeRow says what a row of counters says. It returns [projections.ErrCorrupt] for a row that counters cannot have written.
+// DescribeRow describes a row of counters for people. It returns [projections.ErrCorrupt] for a row that counters cannot have
+// written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	forms := itemForms
 	if _, ok := listForms[tagOfKey(key)]; ok {
@@ -22,7 +23,7 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(forms, key, value)
 }
 
-// tagOf returns the tag of a key; of what is too short for one, that of no row of a projection.
+// tagOfKey returns the tag of a key. For a key that is too short, it returns a tag that no projection uses.
 func tagOfKey(key []byte) projections.Tag {
 	if len(key) < 3 {
 		return projections.FirstRuntimeTag
@@ -30,7 +31,7 @@ func tagOfKey(key []byte) projections.Tag {
 	return projections.Tag(key[2])
 }
 
-// itemForms describe the rows of pins and items.
+// itemForms describe the rows whose keys consist of ids, times and positions.
 var itemForms = map[projections.Tag]projections.RowForm{
 	tagPin:           {Name: "pin", Parts: "B p", Value: pinfacts.Describe},
 	tagPossibleBoard: {Name: "possible-board", Parts: "B b p"},
@@ -46,13 +47,13 @@ var itemForms = map[projections.Tag]projections.RowForm{
 }
 
 func describeUserTallies(d *projections.Description, row []byte) error {
-	var n userTallies
+	var tallies userTallies
 	if len(row) == 0 {
 		return projections.RowError("counts", row)
 	}
-	err := fields.ReadCounts(row, n[:])
-	d.Int("pins", n[tallyPins])
-	d.Int("plays", n[tallyPlays])
+	err := fields.ReadCounts(row, tallies[:])
+	d.Int("pins", tallies[tallyPins])
+	d.Int("plays", tallies[tallyPlays])
 	return err
 }
 
@@ -111,7 +112,7 @@ func describeVersion(d *projections.Description, row []byte) error {
 	return nil
 }
 
-// listForms describe the rows whose keys have an id behind something that is none, or have none.
+// listForms describe the rows whose keys have other parts, which functions of their own read.
 var listForms = map[projections.Tag]projections.RowForm{
 	tagGlobalList:        {Name: "list", Store: true, Rest: describeListEntry},
 	tagOwnerList:         {Name: "user-list", Parts: "B", Rest: describeListEntry},
@@ -121,7 +122,7 @@ var listForms = map[projections.Tag]projections.RowForm{
 	tagBoardDeletion:     {Name: "board-deleted", Store: true, Rest: describeBoardDeletion},
 }
 
-// describeEntry reads an entry of a list.
+// describeListEntry describes an entry of a list by heat (see [entryByName]).
 func describeListEntry(d *projections.Description, rest, value []byte) error {
 	if len(rest) == 0 {
 		return projections.RowError("entry of a list", rest)

@@ -7,26 +7,30 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// like is what was said about whether a user likes an item.
+// like holds the facts about whether a user likes an item.
 type like struct {
-	// backfilled is the time of the latest backfilled like, live that of the first live one since the last end; 0 means there is none.
+	// backfillTime is the time of the latest backfilled like, or 0. liveTime is the time of the first live like since the
+	// last live end, or 0.
 	backfillTime, liveTime events.Micros
-	// ended: a live end was said, and history before it does not count.
+	// hasLiveEnd is set once there was a live end. Backfilled likes come before it and so do not count.
 	hasLiveEnd bool
 }
 
+// The flags with which the value of a row begins.
 const (
 	likeBackfilled byte = 1 << iota
 	likeLive
 	likeEnded
 
+	// likeBits is the number of flags.
 	likeBits = 3
 )
 
-// holds reports whether the user likes the item: history comes before live facts.
+// holds reports whether the user likes the item. Backfilled facts come before live ones.
 func (l like) holds() bool { return l.liveTime != 0 || l.backfillTime != 0 && !l.hasLiveEnd }
 
-// since is the time of a like that holds, by the rule of all relations (docs/semantics.md).
+// since returns the time of a like that holds, by the rule for all relations in docs/semantics.md: a backfilled like that no
+// live fact ended decides.
 func (l like) since() events.Micros {
 	if l.backfillTime != 0 && !l.hasLiveEnd {
 		return l.backfillTime
@@ -34,11 +38,13 @@ func (l like) since() events.Micros {
 	return l.liveTime
 }
 
-// append appends the value of a row: flags, then 8 bytes for each time that there is. Nothing stands for nothing said.
+// appendRow appends the value of a row: the flags, and then 8 bytes for each time that is not 0. It appends nothing for the
+// zero like, which has no row.
 func (l like) appendRow(dst []byte) []byte {
 	if l == (like{}) {
 		return dst
 	}
+
 	flags := len(dst)
 	dst = append(dst, 0)
 	if l.backfillTime != 0 {
@@ -59,19 +65,26 @@ func decodeLike(row []byte) (l like, err error) {
 	if len(row) == 0 || row[0] == 0 || row[0] >= 1<<likeBits {
 		return l, projections.RowError("like", row)
 	}
-	l.hasLiveEnd = row[0]&likeEnded != 0
+
+	flags := row[0]
 	rest := row[1:]
-	for _, t := range []struct {
+	l.hasLiveEnd = flags&likeEnded != 0
+	for _, field := range []struct {
 		flag byte
-		to   *events.Micros
-	}{{likeBackfilled, &l.backfillTime}, {likeLive, &l.liveTime}} {
-		if row[0]&t.flag == 0 {
+		time *events.Micros
+	}{
+		{likeBackfilled, &l.backfillTime},
+		{likeLive, &l.liveTime},
+	} {
+		if flags&field.flag == 0 {
 			continue
 		}
 		if len(rest) < 8 {
 			return like{}, projections.RowError("like", row)
 		}
-		if *t.to, rest = events.Micros(binary.BigEndian.Uint64(rest)), rest[8:]; *t.to <= 0 {
+		*field.time = events.Micros(binary.BigEndian.Uint64(rest))
+		rest = rest[8:]
+		if *field.time <= 0 {
 			return like{}, projections.RowError("like", row)
 		}
 	}
@@ -81,7 +94,7 @@ func decodeLike(row []byte) (l like, err error) {
 	return l, nil
 }
 
-// liked counts at the home of an item who likes it, and adds to its heat unless the like repeats what holds already.
+// applyLike folds a liked or unliked at the home of the item. A like adds to the heat of the item unless it repeats a like.
 func (c *Counters) applyLike() error {
 	ev := c.ev
 	c.key = likeKey(c.key[:0], ev.User, ev.Item)
@@ -89,101 +102,114 @@ func (c *Counters) applyLike() error {
 	if err != nil {
 		return err
 	}
-	var was like
+	var before like
 	if ok {
-		if was, err = decodeLike(row); err != nil {
+		if before, err = decodeLike(row); err != nil {
 			return err
 		}
 	}
-	is, adds := was, false
+
+	after := before
+	addsHeat := false
 	switch {
 	case ev.Kind == events.Unliked:
-		is.liveTime, is.hasLiveEnd = 0, true
+		after.liveTime = 0
+		after.hasLiveEnd = true
 	case ev.Backfill:
-		// Heat is added as facts arrive: if there is a like already, this one says nothing new; if one ended, it does.
-		adds = was.backfillTime == 0 && was.liveTime == 0
-		is.backfillTime = max(was.backfillTime, ev.Time)
+		// Heat is added in the order in which facts arrive. A backfilled like repeats any like that is known, but not a like
+		// that has ended.
+		addsHeat = before.backfillTime == 0 && before.liveTime == 0
+		after.backfillTime = max(before.backfillTime, ev.Time)
 	default:
-		if adds = !was.holds(); was.liveTime == 0 {
-			is.liveTime = ev.Time
+		addsHeat = !before.holds()
+		if before.liveTime == 0 {
+			after.liveTime = ev.Time
 		}
 	}
-	if c.batch.BackfillsClosed() && is.hasLiveEnd && is.liveTime == 0 {
-		is = like{} // it was kept for late history only
+	if c.batch.BackfillsClosed() && after.hasLiveEnd && after.liveTime == 0 {
+		after = like{} // the end was kept only for late history
 	}
-	c.writeLike(ev.User, ev.Item, was, is)
-	if !adds && is.holds() == was.holds() {
+
+	c.writeLike(ev.User, ev.Item, before, after)
+	if !addsHeat && after.holds() == before.holds() {
 		return nil
 	}
-	it, err := c.readItem(ev.Item)
+
+	item, err := c.readItem(ev.Item)
 	if err != nil {
 		return err
 	}
-	if err := c.updateLikeCount(&it, was, is); err != nil {
+	if err := c.updateLikeCount(&item, before, after); err != nil {
 		return err
 	}
-	if adds {
-		if err := c.addHeat(ev.Item, &it, c.settings.LikeWeight); err != nil {
+	if addsHeat {
+		if err := c.addHeat(ev.Item, &item, c.settings.LikeWeight); err != nil {
 			return err
 		}
 	}
-	c.writeItem(ev.Item, &it)
+	c.writeItem(ev.Item, &item)
 	return nil
 }
 
-// writeLike turns the difference between what was said of an item before and now into rows.
-func (c *Counters) writeLike(user, item string, was, is like) {
-	if is == was {
+// writeLike writes the facts about a like, and its entry in the list of what the user likes, as far as they change.
+func (c *Counters) writeLike(user, item string, before, after like) {
+	if after == before {
 		return
 	}
-	c.key, c.value = likeKey(c.key[:0], user, item), is.appendRow(c.value[:0])
+
+	c.key = likeKey(c.key[:0], user, item)
+	c.value = after.appendRow(c.value[:0])
 	c.setOrDelete(c.key, c.value)
-	if was.holds() == is.holds() && was.since() == is.since() {
+
+	if before.holds() == after.holds() && before.since() == after.since() {
 		return
 	}
-	if was.holds() {
-		c.key = likedItemKey(c.key[:0], user, was.since(), item)
+	if before.holds() {
+		c.key = likedItemKey(c.key[:0], user, before.since(), item)
 		c.batch.Delete(c.key)
 	}
-	if is.holds() {
-		c.key = likedItemKey(c.key[:0], user, is.since(), item)
+	if after.holds() {
+		c.key = likedItemKey(c.key[:0], user, after.since(), item)
 		c.batch.Set(c.key, nil)
 	}
 }
 
-func (c *Counters) updateLikeCount(it *itemRow, was, is like) error {
+// updateLikeCount updates the number of likes of an item. The caller writes the item.
+func (c *Counters) updateLikeCount(item *itemRow, before, after like) error {
 	switch {
-	case is.holds() && !was.holds():
-		it.likes++
-	case was.holds() && !is.holds():
-		it.likes--
+	case after.holds() && !before.holds():
+		item.likes++
+	case before.holds() && !after.holds():
+		item.likes--
 	}
-	if it.likes < 0 {
-		return projections.RowError("likes below zero", it.appendRow(nil))
+	if item.likes < 0 {
+		return projections.RowError("likes below zero", item.appendRow(nil))
 	}
 	return nil
 }
 
-// endLike ends what a user who is deleted said of an item.
+// eraseLike removes a like of a user who is deleted.
 func (c *Counters) eraseLike(user, item string) error {
 	c.key = likeKey(c.key[:0], user, item)
 	row, ok, err := c.batch.Get(c.key)
 	if err != nil || !ok {
 		return err
 	}
-	was, err := decodeLike(row)
+	before, err := decodeLike(row)
 	if err != nil {
 		return err
 	}
-	c.writeLike(user, item, was, like{})
-	if !was.holds() {
+
+	c.writeLike(user, item, before, like{})
+	if !before.holds() {
 		return nil
 	}
+
 	it, err := c.readItem(item)
 	if err != nil {
 		return err
 	}
-	if err := c.updateLikeCount(&it, was, like{}); err != nil {
+	if err := c.updateLikeCount(&it, before, like{}); err != nil {
 		return err
 	}
 	c.writeItem(item, &it)

@@ -7,66 +7,79 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Where an item stands. Everybody's list has all versions of its score that are kept. So has the list of an owner, where it has the item
-// by its score; where it has it by its name, a page looks the score up. The list of an owner, or of a board, has every item that the
-// owner has ever named. A page shows only those that a living pin shows now.
+// Which lists have an item. The global list has an entry for every stored version of every item's score. The list of an owner
+// has every item that the owner has ever named, either by score, with an entry for each stored version, or by name, with one
+// entry, and then a page looks the score up. A page shows only the items that a living pin shows now. A board has no list of
+// its own: its page reads the list of the owner.
 //
-// So a session (I9), which reads the scores as of its position S and the pins as they are, gives every item of a list one sort key for its
-// whole life: that of the version that holds at S, whether it stands in the list or is looked up; it is kept as long as the session
-// lives (versions.go). A page shows all items of the list as it is whose sort keys are between the last one shown and its own end. An item
-// that is in the list throughout has its sort key in just one of these ranges, and is met there exactly once. An item that comes or goes
-// is met in that range if the list has it then: at most once, and never when it has gone. An item without a version at S came later, and
-// is left out.
+// Why a session shows no item twice and misses none (I9): a session reads the scores as of its position S, and the pins as
+// they are now. So an item has the same sort key throughout the session: that of the version that holds at S, whether the
+// entry has it or it is looked up, and that version is kept for as long as the session lives (versions.go). Each page shows
+// the items, as the list is now, whose sort keys are after the end of the page before and up to its own end. An item that
+// is in the list throughout has its sort key in exactly one of these ranges, and is shown exactly once. An item that comes
+// or goes is shown if the list has it when its range is read: at most once, and never after it has gone. An item that has
+// no version at S came later, and is left out.
 //
-// An item that comes into a list by its score brings all its versions and not only the present one, since S may be of an older one.
+// An item that gets into a list by score brings all its versions and not only the current one, because the S of a running
+// session may be that of an older version.
 //
-// The home of an item cannot know how many items an owner has, only how many its own partition has of them. A list of few is computed
-// from the pins (trending.go), so most owners cost nothing when a score changes: up to [named] pins of an owner in a partition stand by
-// name, and with one more all items of the owner there stand by score. It stays so until the owner is deleted. Since an item must
-// not cost rows without bound when its score changes, it is by its score in [listed] lists at most.
+// Why there are entries by name: most owners have few pins. Their lists are computed from the pins (trending.go), and a
+// changed score should write no row for them. The home of an item does not know how many items an owner has, only how many
+// its own partition has. Therefore up to [maxPinsByName] pins of an owner in a partition are listed by name; with one more,
+// all items of the owner in the partition are listed by score. They stay so until the owner is deleted. For an item that
+// very many owners have named, a changed score must not write rows without bound, so at most [maxListsByScore] lists of
+// owners have an item by score.
 
 const (
-	// named is by how many pins an owner may have named items of a partition before the owner's list has these by their scores.
+	// maxPinsByName is how many pins of an owner may have named items of a partition while the owner's list has these items
+	// by name.
 	maxPinsByName = 3
-	// listed is in how many lists of owners an item is by its score, at most.
+	// maxListsByScore is how many lists of owners may have an item by score.
 	maxListsByScore = 64
 )
 
-// candidate puts an item into the list of the owner who names it, by a pin that is not written yet.
-func (c *Counters) addCandidate(it *itemRow) error {
-	owner, item := c.ev.User, c.ev.Item
-	prefix := namedItemsPrefix(nil, owner, itemPartition(item))
+// addCandidate adds the item of the event to the list of the owner, whose pin names it for the first time. The row of the
+// named item is not written yet. The caller writes the item.
+func (c *Counters) addCandidate(item *itemRow) error {
+	owner, itemID := c.ev.User, c.ev.Item
+	prefix := namedItemsPrefix(nil, owner, itemPartition(itemID))
 	before, err := c.readKeys(prefix, projections.PrefixEnd(prefix), c.maxPinsByName+1)
 	if err != nil {
 		return err
 	}
+
 	if len(before) < c.maxPinsByName {
-		c.listByName(owner, item)
+		c.listByName(owner, itemID)
 		return nil
 	}
+
+	// This pin is one too many, so the items of all earlier ones change to entries by score.
 	if len(before) == c.maxPinsByName {
-		if err := c.listAllByScore(owner, before, len(prefix)-1, it); err != nil {
+		ownerPrefixLen := len(prefix) - 1 // without the partition
+		if err := c.listAllByScore(owner, before, ownerPrefixLen, item); err != nil {
 			return err
 		}
 	}
-	return c.listByScore(owner, item, it)
+	return c.listByScore(owner, itemID, item)
 }
 
-// allByScore puts what was in the list of an owner by name into it by score: the items of some pins, of which one may be that of the
-// event.
-func (c *Counters) listAllByScore(owner string, pins [][]byte, cut int, it *itemRow) error {
+// listAllByScore changes the items of some pins from entries by name to entries by score. namedKeys are the keys of the pins
+// (tagNamedItem), whose first ownerPrefixLen bytes are those of the owner. eventItem is the row of the item of the event,
+// which may be among them, and which the caller writes.
+func (c *Counters) listAllByScore(owner string, namedKeys [][]byte, ownerPrefixLen int, eventItem *itemRow) error {
 	last := ""
-	for _, key := range pins {
-		item, _, err := cutNamedItem(key[cut:])
+	for _, key := range namedKeys {
+		item, _, err := cutNamedItem(key[ownerPrefixLen:])
 		if err != nil {
 			return err
 		}
 		if item == last {
-			continue
+			continue // another pin of the same item
 		}
 		last = item
+
 		if item == c.ev.Item {
-			err = c.listByScore(owner, item, it)
+			err = c.listByScore(owner, item, eventItem)
 		} else {
 			err = c.listOtherByScore(owner, item)
 		}
@@ -77,60 +90,77 @@ func (c *Counters) listAllByScore(owner string, pins [][]byte, cut int, it *item
 	return nil
 }
 
-func (c *Counters) listOtherByScore(owner, item string) error {
-	it, err := c.readItem(item)
+// listOtherByScore is listByScore for an item that the event is not about: it also reads and writes the item.
+func (c *Counters) listOtherByScore(owner, id string) error {
+	item, err := c.readItem(id)
 	if err != nil {
 		return err
 	}
-	if err := c.listByScore(owner, item, &it); err != nil {
+	if err := c.listByScore(owner, id, &item); err != nil {
 		return err
 	}
-	c.writeItem(item, &it)
+	c.writeItem(id, &item)
 	return nil
 }
 
+// listByName adds an item to the list of an owner by name.
 func (c *Counters) listByName(owner, item string) {
 	c.key = nameEntryKey(c.key[:0], ownerListPrefix(owner), item)
 	c.batch.Set(c.key, nil)
 }
 
-// byScore puts an item into the list of an owner by its score, unless it is there, or is in so many already.
-func (c *Counters) listByScore(owner, item string, it *itemRow) error {
-	key := projections.AppendKey(nil, tagItemLists, item, owner)
-	if _, ok, err := c.batch.Get(key); err != nil || ok {
+// listByScore adds an item to the list of an owner by score, and removes its entry by name. If too many lists have the item
+// by score, it is added by name. The caller writes the item.
+func (c *Counters) listByScore(owner, id string, item *itemRow) error {
+	key := projections.AppendKey(nil, tagItemLists, id, owner)
+	_, isListed, err := c.batch.Get(key)
+	if err != nil || isListed {
 		return err
 	}
-	if it.listsByScore >= int64(c.maxListsByScore) {
-		c.listByName(owner, item)
+	if item.listsByScore >= int64(c.maxListsByScore) {
+		c.listByName(owner, id)
 		return nil
 	}
-	it.listsByScore++
+	item.listsByScore++
 	c.batch.Set(key, nil)
-	list := [][]byte{ownerListPrefix(owner)}
-	c.key = nameEntryKey(c.key[:0], list[0], item)
-	if _, ok, err := c.batch.Get(c.key); err != nil {
+
+	// An item must not be in the list by name and by score, or a page would show it twice.
+	list := ownerListPrefix(owner)
+	c.key = nameEntryKey(c.key[:0], list, id)
+	_, isByName, err := c.batch.Get(c.key)
+	if err != nil {
 		return err
-	} else if ok {
+	}
+	if isByName {
 		c.batch.Delete(c.key)
 	}
-	versions, err := c.readVersions(item)
+
+	versions, err := c.readVersions(id)
 	if err != nil {
 		return err
 	}
 	for i := range versions {
-		c.writeToLists(list, item, &versions[i])
+		c.writeToLists([][]byte{list}, id, &versions[i])
 	}
 	return nil
 }
 
-// listsOf returns the lists in which an item stands by its score.
-func (c *Counters) readListsByScore(item string, it *itemRow) (lists [][]byte, err error) {
+// readListsByScore returns the prefixes of the lists that have an item by score: the global list and those of owners.
+func (c *Counters) readListsByScore(id string, item *itemRow) (lists [][]byte, err error) {
 	lists = [][]byte{globalListPrefix()}
-	if it.listsByScore == 0 {
+	if item.listsByScore == 0 {
 		return lists, nil
 	}
-	prefix := projections.AppendKey(nil, tagItemLists, item)
-	keys, err := c.readKeys(prefix, projections.PrefixEnd(prefix), int(it.listsByScore)+1)
+
+	// One key more than there should be is read, to notice if the number is wrong.
+	prefix := projections.AppendKey(nil, tagItemLists, id)
+	keys, err := c.readKeys(prefix, projections.PrefixEnd(prefix), int(item.listsByScore)+1)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) != int(item.listsByScore) {
+		return nil, projections.RowError("lists of an item", prefix)
+	}
 	for _, key := range keys {
 		owner, err := cutLastID(key[len(prefix):])
 		if err != nil {
@@ -138,13 +168,10 @@ func (c *Counters) readListsByScore(item string, it *itemRow) (lists [][]byte, e
 		}
 		lists = append(lists, ownerListPrefix(owner))
 	}
-	if err == nil && len(keys) != int(it.listsByScore) {
-		err = projections.RowError("lists of an item", prefix)
-	}
-	return lists, err
+	return lists, nil
 }
 
-// endList removes the list of an owner who is deleted, and what was kept for it, in steps.
+// eraseOwnerList removes the list of an owner who is deleted, and the rows about the items that the owner named, in steps.
 func (c *Counters) eraseOwnerList(owner string) error {
 	prefix := projections.AppendKey(nil, tagNamedItem, owner)
 	err := c.eraseRows(prefix, func(rest []byte) error {
@@ -161,22 +188,25 @@ func (c *Counters) eraseOwnerList(owner string) error {
 	return c.deleteRows(ownerListPrefix(owner))
 }
 
-// unlisted folds that the list of an owner has an item no longer, before its entries are removed.
-func (c *Counters) forgetOwnerList(owner, item string) error {
-	key := projections.AppendKey(nil, tagItemLists, item, owner)
-	_, ok, err := c.batch.Get(key)
-	if err != nil || !ok {
+// forgetOwnerList records that the list of an owner no longer has the item by score. The caller removes the entries of the
+// list.
+func (c *Counters) forgetOwnerList(owner, id string) error {
+	key := projections.AppendKey(nil, tagItemLists, id, owner)
+	_, isListed, err := c.batch.Get(key)
+	if err != nil || !isListed {
 		return err
 	}
 	c.batch.Delete(key)
-	it, err := c.readItem(item)
+
+	item, err := c.readItem(id)
 	if err != nil {
 		return err
 	}
-	if it.listsByScore--; it.listsByScore < 0 {
+	item.listsByScore--
+	if item.listsByScore < 0 {
 		return projections.RowError("lists of an item", key)
 	}
-	c.writeItem(item, &it)
+	c.writeItem(id, &item)
 	return nil
 }
 
@@ -185,29 +215,26 @@ func (*Counters) Regions() []projections.Tag {
 	return []projections.Tag{tagNamedItem, tagGlobalList, tagOwnerList, tagLikedItem}
 }
 
-// RegionHome is part of [projections.Regional]: lists, and what named or likes items, are at the homes of the items.
+// RegionHome is part of [projections.Regional]. The rows of lists by heat, and those about named and liked items, are at the
+// homes of the items.
 func (*Counters) RegionHome(key []byte) (partition uint8, ok bool) {
-	tag := tagOfKey(key)
-	if (tag < tagNamedItem || tag > tagOwnerList) && tag != tagLikedItem {
-		return 0, false
-	}
-	switch rest := key[3:]; tag {
+	switch tag := tagOfKey(key); tag {
 	case tagNamedItem:
-		_, rest, err := events.CutID(rest)
+		_, rest, err := events.CutID(key[3:])
 		if err != nil || len(rest) == 0 {
 			return 0, false
 		}
 		return rest[0], true
 	case tagOwnerList:
-		_, rest, err := events.CutID(rest)
+		_, rest, err := events.CutID(key[3:])
 		if err != nil {
 			return 0, false
 		}
 		return entryPartition(rest)
 	case tagGlobalList:
-		return entryPartition(rest)
+		return entryPartition(key[3:])
 	case tagLikedItem:
-		_, rest, err := events.CutID(rest)
+		_, rest, err := events.CutID(key[3:])
 		if err != nil {
 			return 0, false
 		}
@@ -217,7 +244,7 @@ func (*Counters) RegionHome(key []byte) (partition uint8, ok bool) {
 	return 0, false
 }
 
-// homeOfEntry returns the partition of the item of an entry of a list.
+// entryPartition returns the partition of the item of a list entry, given the part of the key that follows the list's prefix.
 func entryPartition(entry []byte) (partition uint8, ok bool) {
 	if len(entry) == 0 {
 		return 0, false

@@ -11,62 +11,70 @@ import (
 // ErrExpired is returned for a page cursor of a session that is older than [SessionLife].
 var ErrExpired = errors.New("counters: the session has expired")
 
-// ErrPageCursor is returned for bytes that are no page cursor of a list.
+// ErrPageCursor is returned for bytes that are no page cursor of the list.
 var ErrPageCursor = errors.New("counters: not a cursor of this list")
 
-// SessionLife is how long, in log time, a session continues.
+// SessionLife is how long a session may continue, in log time.
 const SessionLife events.Micros = 3600 * 1_000_000
 
-// PageCursor is where a list continues after a page: the last item shown, and the position where the session began. It is opaque,
-// and writes do not invalidate it (I9).
+// PageCursor says where a list continues after a page: the last item shown, and the position at which the session began. It
+// is opaque, and writes do not invalidate it (I9).
 type PageCursor []byte
 
-// A page cursor begins with the list that it is of.
+// The first byte of a page cursor tells of which kind of list it is.
 const (
-	// cursorTrending: the position of the session (uvarint), its log time (uvarint), and the sort key of the last item.
+	// cursorTrending is followed by the position of the session (uvarint), its log time (uvarint), and the sort key of the
+	// last item.
 	cursorTrending = 1
-	// cursorLiked: what follows the user in the key of the last item.
+	// cursorLiked is followed by the part of the last item's key that follows the user.
 	cursorLiked = 2
 )
 
-// session is the position whose scores are read throughout.
+// session is the position at which a session began, and its log time. All pages of the session read the scores of this
+// position.
 type session struct {
 	seq  uint64
 	time events.Micros
 }
 
+// cursor returns the page cursor after an item with this sort key.
 func (s session) cursor(sortKey []byte) PageCursor {
-	m := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
-	m = binary.AppendUvarint(m, uint64(s.time))
-	return append(m, sortKey...)
+	cursor := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
+	cursor = binary.AppendUvarint(cursor, uint64(s.time))
+	return append(cursor, sortKey...)
 }
 
-func parseTrendingCursor(m PageCursor) (s session, sortKey []byte, err error) {
-	if len(m) == 0 || m[0] != cursorTrending {
+// parseTrendingCursor fails with [ErrPageCursor] for bytes that [session.cursor] cannot have made.
+func parseTrendingCursor(cursor PageCursor) (s session, sortKey []byte, err error) {
+	if len(cursor) == 0 || cursor[0] != cursorTrending {
 		return s, nil, ErrPageCursor
 	}
-	rest := []byte(m[1:])
+
+	rest := []byte(cursor[1:])
 	var numbers [2]uint64
 	for i := range numbers {
-		n, k := binary.Uvarint(rest)
-		if k <= 0 || k > 1 && rest[k-1] == 0 {
+		v, n := binary.Uvarint(rest)
+		if n <= 0 || n > 1 && rest[n-1] == 0 {
 			return s, nil, ErrPageCursor
 		}
-		numbers[i], rest = n, rest[k:]
+		numbers[i] = v
+		rest = rest[n:]
 	}
-	_, _, more, err := cutSortKey(rest)
-	if err != nil || len(more) != 0 || numbers[1] > math.MaxInt64 {
+
+	_, _, excess, err := cutSortKey(rest)
+	if err != nil || len(excess) != 0 || numbers[1] > math.MaxInt64 {
 		return s, nil, ErrPageCursor
 	}
-	return session{numbers[0], events.Micros(numbers[1])}, rest, nil
+	return session{seq: numbers[0], time: events.Micros(numbers[1])}, rest, nil
 }
 
-func parseLikedCursor(m PageCursor) (sortKey []byte, err error) {
-	if len(m) == 0 || m[0] != cursorLiked {
+// parseLikedCursor fails with [ErrPageCursor] for bytes that [Queries.Liked] cannot have made.
+func parseLikedCursor(cursor PageCursor) (sortKey []byte, err error) {
+	if len(cursor) == 0 || cursor[0] != cursorLiked {
 		return nil, ErrPageCursor
 	}
-	if _, _, err := cutLikedItem(m[1:]); err != nil {
+	if _, _, err := cutLikedItem(cursor[1:]); err != nil {
 		return nil, ErrPageCursor
 	}
-	return m[1:], nil
+	return cursor[1:], nil
 }

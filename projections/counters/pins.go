@@ -7,15 +7,18 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// pinChange is a pin while one event changes it: its facts, and what followed from them before.
+// pinChange is a pin while one event changes it: its facts, and what followed from them before the event.
 type pinChange struct {
 	owner, id string
-	row       pinfacts.Row
-	before    pinfacts.State
-	// possibleBoards are the boards that it is or might be on, before the event.
+	// row has the facts. The event is added to them.
+	row pinfacts.Row
+	// before is the state of the pin before the event.
+	before pinfacts.State
+	// possibleBoards are the boards that the pin was on or might have been on before the event.
 	possibleBoards []string
 }
 
+// readPin returns a pin as it is before the event. A pin without a row has no facts.
 func (c *Counters) readPin(owner, id string) (*pinChange, error) {
 	p := &pinChange{owner: owner, id: id}
 	c.key = projections.AppendKey(c.key[:0], tagPin, owner, id)
@@ -23,49 +26,63 @@ func (c *Counters) readPin(owner, id string) (*pinChange, error) {
 	if err != nil || !ok {
 		return p, err
 	}
-	if p.row, err = pinfacts.Decode(row, id); err != nil {
+
+	p.row, err = pinfacts.Decode(row, id)
+	if err != nil {
 		return nil, projections.RowError("pin", row)
 	}
-	p.before, p.possibleBoards = p.row.State(), p.row.PossibleBoards()
+	p.before = p.row.State()
+	p.possibleBoards = p.row.PossibleBoards()
 	return p, nil
 }
 
+// movePin folds a pin_moved at the home of the owner.
 func (c *Counters) movePin() error {
 	p, err := c.readPin(c.ev.User, c.ev.Pin)
-	if err != nil || p.row.HistoryClosed && p.before.Made == nil {
+	if err != nil {
 		return err
 	}
+	if p.row.HistoryClosed && p.before.Made == nil {
+		return nil // the pin does not live, and no history can make it live any more
+	}
+
 	p.row.Add(pinfacts.Fact{Kind: pinfacts.Moved, At: c.ev.Time, Board: c.ev.Board})
 	return c.writePin(p)
 }
 
+// createPin folds a pin_created at the home of the owner.
 func (c *Counters) createPin() error {
 	ev := c.ev
 	p, err := c.readPin(ev.User, ev.Pin)
 	if err != nil {
 		return err
 	}
+
 	made := pinfacts.CreationOf(ev)
 	switch {
 	case !ev.Backfill:
-		made.Attributes = nil // they count for the order of history only
+		made.Attributes = nil // they only decide the order of backfills
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.Created, At: ev.Time, Board: ev.Board, Made: made})
-	case p.row.HistoryClosed, p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
+	case p.row.HistoryClosed:
 		return nil
+	case p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
+		return nil // of several backfilled creations the first counts
 	default:
-		// If the board was deleted since, the pin went with it, unless it had been moved. Later deletions of boards
-		// where it might be stand among its facts.
-		life, err := c.readBoardDeletion(ev.User, ev.Board)
+		// If the board was deleted since, the pin was deleted with it, unless it had been moved. Later deletions of boards
+		// on which it might be are already among its facts.
+		deletion, err := c.readBoardDeletion(ev.User, ev.Board)
 		if err != nil {
 			return err
 		}
-		if p.row.History = made; life.firstTime != 0 {
-			p.row.AddGone(life.firstTime, ev.Board)
+		p.row.History = made
+		if deletion.firstTime != 0 {
+			p.row.AddGone(deletion.firstTime, ev.Board)
 		}
 	}
 	return c.writePin(p)
 }
 
+// deletePin folds a pin_deleted at the home of the owner.
 func (c *Counters) deletePin() error {
 	p, err := c.readPin(c.ev.User, c.ev.Pin)
 	if err != nil {
@@ -75,10 +92,12 @@ func (c *Counters) deletePin() error {
 	return c.writePin(p)
 }
 
-// pinsOfBoardEnd ends the pins on a board, in steps: after each of them rows and counts agree, and it is not met again.
+// endPinsOnBoard ends the pins on a board that is deleted, in steps. After each pin, rows and counts agree, and the pin is
+// not met again.
 func (c *Counters) endPinsOnBoard() error {
 	owner, board := c.ev.User, c.ev.Board
-	return c.eraseRows(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
+	prefix := projections.AppendKey(nil, tagPossibleBoard, owner, board)
+	return c.eraseRows(prefix, func(rest []byte) error {
 		id, err := cutLastID(rest)
 		if err != nil {
 			return err
@@ -90,14 +109,17 @@ func (c *Counters) endPinsOnBoard() error {
 		if !slices.Contains(p.possibleBoards, board) {
 			return projections.RowError("pin on another board", []byte(id))
 		}
+
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: c.ev.Time, Board: board})
 		return c.writePin(p)
 	})
 }
 
-// writePin writes the facts of a pin, and turns the difference between what followed from them before and now into rows and counts.
+// writePin writes the facts of a pin, and the rows and counts that differ between its states before and after the event.
 func (c *Counters) writePin(p *pinChange) error {
 	after := p.row.State()
+
+	// Facts that only late history would need are dropped once no history can matter, or once there are too many.
 	if p.row.HistoryClosed || c.batch.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
 		p.row.CloseHistory(after, c.ev.Time)
 		for i := range p.row.Live {
@@ -106,12 +128,14 @@ func (c *Counters) writePin(p *pinChange) error {
 			}
 		}
 	}
+
 	if err := c.writePinRows(p, after); err != nil {
 		return err
 	}
+
 	c.key = projections.AppendKey(c.key[:0], tagPin, p.owner, p.id)
 	if after.Made == nil && p.row.HistoryClosed && c.batch.BackfillsClosed() {
-		c.batch.Delete(c.key)
+		c.batch.Delete(c.key) // the pin does not live, and its facts are needed no more
 		return nil
 	}
 	c.value = p.row.Append(c.value[:0], p.id)
@@ -119,7 +143,7 @@ func (c *Counters) writePin(p *pinChange) error {
 	return nil
 }
 
-// pinChanged writes everything but the row of the pin.
+// writePinRows writes everything that follows from the facts of a pin, but not the facts.
 func (c *Counters) writePinRows(p *pinChange, after pinfacts.State) error {
 	c.writePossibleBoards(p)
 	if err := c.updatePinCounts(p, after); err != nil {
@@ -129,28 +153,32 @@ func (c *Counters) writePinRows(p *pinChange, after pinfacts.State) error {
 	return nil
 }
 
-// shows writes which item a living pin shows, and on which board.
+// writeShownItem writes the row that says which item a living pin shows, and on which board.
 func (c *Counters) writeShownItem(p *pinChange, after pinfacts.State) {
-	was, is := p.before.Made, after.Made
-	if was != nil && (is == nil || is.Item != was.Item) {
-		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, was.Item, p.id)
+	madeBefore := p.before.Made
+	madeAfter := after.Made
+
+	if madeBefore != nil && (madeAfter == nil || madeAfter.Item != madeBefore.Item) {
+		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, madeBefore.Item, p.id)
 		c.batch.Delete(c.key)
 	}
-	if is != nil && (was == nil || is.Item != was.Item || after.Board != p.before.Board) {
-		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, is.Item, p.id)
+	if madeAfter != nil &&
+		(madeBefore == nil || madeAfter.Item != madeBefore.Item || after.Board != p.before.Board) {
+		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, madeAfter.Item, p.id)
 		c.batch.Set(c.key, []byte(after.Board))
 	}
 }
 
+// writePossibleBoards writes the rows by which the deletion of a board finds the pin.
 func (c *Counters) writePossibleBoards(p *pinChange) {
-	now := p.row.PossibleBoards()
+	boards := p.row.PossibleBoards()
 	for _, board := range p.possibleBoards {
-		if !slices.Contains(now, board) {
+		if !slices.Contains(boards, board) {
 			c.key = projections.AppendKey(c.key[:0], tagPossibleBoard, p.owner, board, p.id)
 			c.batch.Delete(c.key)
 		}
 	}
-	for _, board := range now {
+	for _, board := range boards {
 		if !slices.Contains(p.possibleBoards, board) {
 			c.key = projections.AppendKey(c.key[:0], tagPossibleBoard, p.owner, board, p.id)
 			c.batch.Set(c.key, nil)
@@ -158,28 +186,31 @@ func (c *Counters) writePossibleBoards(p *pinChange) {
 	}
 }
 
-// countPins counts the pins of a user and of a board (I7).
+// updatePinCounts updates the counts of living pins of the owner and of the boards (I7).
 func (c *Counters) updatePinCounts(p *pinChange, after pinfacts.State) error {
-	was, is := p.before.Made != nil, after.Made != nil
-	if was && is && p.before.Board == after.Board {
+	livedBefore := p.before.Made != nil
+	livesAfter := after.Made != nil
+	if livedBefore && livesAfter && p.before.Board == after.Board {
 		return nil
 	}
-	if was {
+
+	if livedBefore {
 		c.key = projections.AppendKey(c.key[:0], tagBoardPins, p.owner, p.before.Board)
 		if err := c.addToCount(c.key, -1); err != nil {
 			return err
 		}
 	}
-	if is {
+	if livesAfter {
 		c.key = projections.AppendKey(c.key[:0], tagBoardPins, p.owner, after.Board)
 		if err := c.addToCount(c.key, 1); err != nil {
 			return err
 		}
 	}
+
 	switch {
-	case is && !was:
+	case livesAfter && !livedBefore:
 		return c.addUserTallies(p.owner, userTallies{tallyPins: 1})
-	case was && !is:
+	case livedBefore && !livesAfter:
 		return c.addUserTallies(p.owner, userTallies{tallyPins: -1})
 	}
 	return nil

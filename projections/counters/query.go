@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// State is the rows of a counters store at one position, as a [projections.View] is.
+// State is the rows of a counters store at one position. A [projections.View] is one.
 type State interface {
 	projections.Reader
 	Cursor() events.Cursor
@@ -20,69 +20,72 @@ type State interface {
 // Queries answers from a state. It is cheap to make and not safe for concurrent use.
 type Queries struct {
 	state State
-	// computed and patience are the constants of the same names. Tests set others.
+	// maxComputedPins and maxRowsPerPin are the constants of the same names. Tests set others.
 	maxComputedPins, maxRowsPerPin int64
-	// rows counts what [Queries.Trending] reads.
+	// rowsRead counts the rows that [Queries.Trending] reads.
 	rowsRead int
-	// elsewhere knows what rows of other partitions say; nil means that all are here.
+	// remote answers for homes whose rows the state does not have. nil means that the state has all rows.
 	remote Elsewhere
 }
 
-// Elsewhere is what queries ask of homes that are not in their state. The lists of users and owners by item are with the items, so each
-// of the other nodes has a part of them.
+// Elsewhere answers for homes whose rows are not in the state that is queried. known is false for an answer that must be
+// fetched first; the query then continues with the zero value, and its result does not count (see [projections.Elsewhere]).
+// Lists of a user's or owner's items are at the homes of the items, so each of the other nodes has a part of them.
 type Elsewhere interface {
 	projections.Elsewhere
-	// Score is the score of an item as of a position. known is false for what must be fetched first.
+	// Score returns the score of an item as of a position.
 	Score(item string, seq uint64) (score int64, scored, known bool)
-	// Likes is that of [Queries].
+	// Likes is [Queries.Likes].
 	Likes(user, item string) (likes, known bool)
-	// Liked has a part for each of the nodes that hold what is not here. Items may be in several of them.
+	// Liked returns [Queries.LikedHere] of each node that has rows which the state lacks. An item may be in several parts.
 	Liked(user string, after PageCursor, n int) (parts []LikedPart, known bool)
-	// Candidates likewise; owner is empty for everybody's list.
+	// Candidates returns [Queries.Candidates] of each such node. owner is empty for the global list.
 	Candidates(owner string, seq uint64, after []byte, n int) (parts []CandidatePart, known bool)
 }
 
-// LikedPart is the first items of what a user likes that a state has, and whether it has more.
+// LikedPart is the next items that one state has of what a user likes.
 type LikedPart struct {
 	Items []LikedItem
-	More  bool
+	// More says that the state has more items after these.
+	More bool
 }
 
-// With has the queries ask elsewhere what is not in their state.
+// With makes the queries ask e about homes whose rows the state does not have. It returns q.
 func (q *Queries) With(e Elsewhere) *Queries {
 	q.remote = e
 	return q
 }
 
-// remote reports whether the rows of an item are not in the state.
+// isRemote reports whether the rows of an item must be asked from q.remote.
 func (q *Queries) isRemote(item string) bool { return q.remote != nil && !q.remote.Holds(item) }
 
 // Query returns the queries over a state of a counters store.
-func Query(r State) *Queries {
-	return &Queries{state: r, maxComputedPins: maxComputedPins, maxRowsPerPin: maxRowsPerPin}
+func Query(s State) *Queries {
+	return &Queries{state: s, maxComputedPins: maxComputedPins, maxRowsPerPin: maxRowsPerPin}
 }
 
-// ItemCounts is what is counted of an item.
+// ItemCounts are the counts of an item.
 type ItemCounts struct {
-	// Plays are all that ever counted, Repins how many pins have re-pinned it. Nothing is taken back.
+	// Plays is the number of all plays that ever counted, and Repins the number of pins that were re-pins of the item. Neither
+	// ever falls.
 	Plays int64
-	// Likes is how many users like it.
+	// Likes is the number of users who like the item.
 	Likes  int64
 	Repins int64
 }
 
-// UserCounts is what is counted of a user.
+// UserCounts are the counts of a user.
 type UserCounts struct {
-	// Pins are the living ones.
+	// Pins is the number of the user's living pins.
 	Pins int64
-	// Plays are those by the user.
+	// Plays is the number of plays by the user.
 	Plays int64
 }
 
-// User returns what is counted of a user; of one who never occurred, zeros.
+// User returns the counts of a user. They are 0 for an unknown user.
 func (q *Queries) User(id string) (UserCounts, error) {
-	d, err := readUserTallies(q.state, projections.AppendKey(nil, tagUserTallies, id))
-	return UserCounts{Pins: d[tallyPins], Plays: d[tallyPlays]}, err
+	tallies, err := readUserTallies(q.state, projections.AppendKey(nil, tagUserTallies, id))
+	return UserCounts{Pins: tallies[tallyPins], Plays: tallies[tallyPlays]}, err
 }
 
 // BoardPins returns how many living pins are on a board.
@@ -110,48 +113,66 @@ type LikedItem struct {
 	Since events.Micros
 }
 
-// Liked lists at most n items that a user likes, newest first, equal times by id, after a page cursor (nil: from the top). It fails with
-// [ErrPageCursor].
-func (q *Queries) Liked(ctx context.Context, user string, after PageCursor, n int) (items []LikedItem, next PageCursor, err error) {
-	here, err := q.LikedHere(ctx, user, after, n)
+// Liked returns at most n items that a user likes, newest first, equal times by id. It begins after a page cursor, or at the
+// newest item if after is nil. next is nil if there are no more items. Liked fails with [ErrPageCursor].
+func (q *Queries) Liked(
+	ctx context.Context, user string, after PageCursor, n int,
+) (items []LikedItem, next PageCursor, err error) {
+	local, err := q.LikedHere(ctx, user, after, n)
 	if err != nil {
 		return nil, nil, err
 	}
-	items, more := here.Items, here.More
+
+	items, more := local.Items, local.More
 	if q.remote != nil {
-		items, more = q.mergeLiked(here, user, after, n)
+		items, more = q.mergeLiked(local, user, after, n)
 	}
+
 	if more {
-		last := likedItemKey(nil, user, items[n-1].Since, items[n-1].Item)
-		next = append(PageCursor{cursorLiked}, last[len(projections.AppendKey(nil, tagLikedItem, user)):]...)
+		last := items[n-1]
+		key := likedItemKey(nil, user, last.Since, last.Item)
+		prefix := projections.AppendKey(nil, tagLikedItem, user)
+		next = append(PageCursor{cursorLiked}, key[len(prefix):]...)
 	}
 	return items, next, nil
 }
 
-// likedAnywhere merges what the state has with what others have.
-func (q *Queries) mergeLiked(here LikedPart, user string, after PageCursor, n int) (items []LikedItem, more bool) {
+// mergeLiked merges the part of this state with those of remote ones, and returns the first n items.
+func (q *Queries) mergeLiked(
+	local LikedPart, user string, after PageCursor, n int,
+) (items []LikedItem, more bool) {
 	parts, _ := q.remote.Liked(user, after, n)
-	for _, p := range append(parts, here) {
-		items, more = append(items, p.Items...), more || p.More
+	for _, p := range append(parts, local) {
+		items = append(items, p.Items...)
+		more = more || p.More
 	}
 	slices.SortFunc(items, func(a, b LikedItem) int {
-		return cmp.Or(cmp.Compare(b.Since, a.Since), bytes.Compare(events.AppendID(nil, a.Item), events.AppendID(nil, b.Item)))
+		return cmp.Or(
+			cmp.Compare(b.Since, a.Since),
+			bytes.Compare(events.AppendID(nil, a.Item), events.AppendID(nil, b.Item)),
+		)
 	})
+
+	// Several nodes may have the same partition. A node at a later position may have an item at another time.
 	seen := map[string]bool{}
-	items = slices.DeleteFunc(items, func(i LikedItem) bool { // of a state of a later position, it may have another time
+	items = slices.DeleteFunc(items, func(i LikedItem) bool {
 		again := seen[i.Item]
 		seen[i.Item] = true
 		return again
 	})
+
 	more = more || len(items) > n
 	return items[:min(n, len(items))], more
 }
 
-// LikedHere returns what the state has of that list.
-func (q *Queries) LikedHere(ctx context.Context, user string, after PageCursor, n int) (part LikedPart, err error) {
+// LikedHere returns what this state has of the list of [Queries.Liked].
+func (q *Queries) LikedHere(
+	ctx context.Context, user string, after PageCursor, n int,
+) (part LikedPart, err error) {
 	prefix := projections.AppendKey(nil, tagLikedItem, user)
 	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
+
 	var more bool
 	if after == nil {
 		more = it.Next()
@@ -160,8 +181,10 @@ func (q *Queries) LikedHere(ctx context.Context, user string, after PageCursor, 
 		if err != nil {
 			return part, err
 		}
+		// The first key after that of the cursor is that key and a zero byte.
 		more = it.SeekGE(append(append(bytes.Clone(prefix), sortKey...), 0))
 	}
+
 	for ; more; more = it.Next() {
 		if len(part.Items)%1024 == 1023 && ctx.Err() != nil {
 			return part, ctx.Err()
@@ -179,8 +202,8 @@ func (q *Queries) LikedHere(ctx context.Context, user string, after PageCursor, 
 	return part, nil
 }
 
-// Item returns what is counted of an item.
+// Item returns the counts of an item.
 func (q *Queries) Item(id string) (ItemCounts, error) {
-	it, err := readItem(q.state, projections.AppendKey(nil, tagItem, id))
-	return ItemCounts{Plays: it.plays, Likes: it.likes, Repins: it.repins}, err
+	item, err := readItem(q.state, projections.AppendKey(nil, tagItem, id))
+	return ItemCounts{Plays: item.plays, Likes: item.likes, Repins: item.repins}, err
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// drainChunk is the number of rows that are read before they are written: an iterator must not be open while rows change.
+// eraseChunk is the number of rows that are read ahead before they are erased. Nothing may be written while an iterator is
+// open.
 const eraseChunk = 256
 
-// cutLast reads the last id of a key.
+// cutLastID reads an id that must be the last part of a key.
 func cutLastID(rest []byte) (id string, err error) {
 	id, after, err := events.CutID(rest)
 	if err != nil || len(after) != 0 {
@@ -20,7 +21,7 @@ func cutLastID(rest []byte) (id string, err error) {
 	return id, nil
 }
 
-// cutTwo reads the last two ids of a key.
+// cutLastTwoIDs reads two ids that must be the last parts of a key.
 func cutLastTwoIDs(rest []byte) (first, second string, err error) {
 	first, after, err := events.CutID(rest)
 	if err != nil {
@@ -30,31 +31,35 @@ func cutLastTwoIDs(rest []byte) (first, second string, err error) {
 	return first, second, err
 }
 
-// drain calls end with what follows prefix in every key that begins with it. end removes the row. In steps: what an
-// earlier run has ended is not met again.
-func (c *Counters) eraseRows(prefix []byte, end func(rest []byte) error) error {
-	lower, upper := prefix, projections.PrefixEnd(prefix)
+// eraseRows calls eraseRow for each row below the prefix. eraseRow gets the part of the key that follows the prefix and must
+// delete the row. Between chunks the event may be interrupted (see [projections.Batch.Step]). Run again, eraseRows finds the
+// rows that are left.
+func (c *Counters) eraseRows(prefix []byte, eraseRow func(rest []byte) error) error {
+	lower := prefix
+	upper := projections.PrefixEnd(prefix)
 	for {
 		keys, err := c.readKeys(lower, upper, eraseChunk)
 		if err != nil {
 			return err
 		}
 		for _, key := range keys {
-			if err := end(key[len(prefix):]); err != nil {
+			if err := eraseRow(key[len(prefix):]); err != nil {
 				return err
 			}
 		}
 		if len(keys) < eraseChunk {
 			return nil
 		}
-		lower = keyAfter(keys[len(keys)-1]) // what was before is gone
+
+		// All rows up to this one are deleted, and an iterator need not pass over them again.
+		lower = keyAfter(keys[len(keys)-1])
 		if err := c.batch.Step(); err != nil {
 			return err
 		}
 	}
 }
 
-// dropAll removes the rows that begin with a prefix, in steps.
+// deleteRows deletes the rows below the prefix, in steps.
 func (c *Counters) deleteRows(prefix []byte) error {
 	return c.eraseRows(prefix, func(rest []byte) error {
 		c.key = append(append(c.key[:0], prefix...), rest...)
@@ -63,10 +68,10 @@ func (c *Counters) deleteRows(prefix []byte) error {
 	})
 }
 
-// keyAfter returns the first key after another.
+// keyAfter returns the smallest key that is greater than key.
 func keyAfter(key []byte) []byte { return append(slices.Clip(key), 0) }
 
-// keys returns the first n keys from lower up to, not including, upper.
+// readKeys returns the first n keys k with lower <= k < upper.
 func (c *Counters) readKeys(lower, upper []byte, n int) (keys [][]byte, err error) {
 	it := c.batch.Iter(lower, upper)
 	for len(keys) < n && it.Next() {

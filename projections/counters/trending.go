@@ -9,41 +9,44 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// Scope says whose list it is. The zero Scope is everybody's: all items that have a score.
+// Scope names a list by heat. The zero Scope is the global list of all items that have a score.
 type Scope struct {
-	// Owner: the items that living pins of this user show.
+	// Owner limits the list to the items that living pins of this user show.
 	Owner string
-	// Board: only those on this board of the owner, which may be the default board (empty); nil means on any.
+	// Board limits the list to the pins on this board of the owner. The empty id is the default board; nil means all boards.
 	Board *string
 }
 
 // TrendingItem is an item in a list by heat.
 type TrendingItem struct {
 	Item string
-	// Score is that at the position where the session began.
+	// Score is the score at the position at which the session began.
 	Score int64
 }
 
 const (
-	// computed is the number of pins up to which a list is computed from them when it is read. With more pins, its rows are read.
+	// maxComputedPins is the largest number of pins of a list that is computed from the pins. With more pins, the rows of the
+	// list are read.
 	maxComputedPins = 256
-	// patience bounds the rows of a list that are read, by the pins that it has. Beyond it most of the rows are of items that no pin
-	// shows any more, and to compute the list is cheaper.
+	// maxRowsPerPin limits how many rows of a list are read, for each of its pins. If a page needs more, most of the rows are
+	// of items that no pin shows any more, and computing the list is cheaper.
 	maxRowsPerPin = 2
 )
 
-// Trending returns at most n items of a list by heat after a page cursor (nil: from the top), and at least one unless the list ends: the
-// highest score first, equal scores by id. next is where the next page begins; nil at the end, and only there. It fails with
-// [ErrExpired] and [ErrPageCursor].
+// Trending returns at most n items of a list by heat after a page cursor, or from the top if after is nil. The highest score
+// comes first, equal scores are ordered by id. A page is only empty if the list ends, also if n is 0. next is where the next
+// page begins, or nil at the end. Trending fails with [ErrExpired] and [ErrPageCursor].
 //
-// Scores are those at the position where the session began, and the items are those of now (I9, see lists.go). A page of a list
-// of few pins costs a lookup for each of them. Of a longer one it costs as many rows as it has items, as many lookups whether a
-// living pin shows them, what stands between and is not shown, and a lookup for each item that the list has by its name: in all
-// no more than a lookup or two for each pin.
-func (q *Queries) Trending(ctx context.Context, s Scope, after PageCursor, n int) (items []TrendingItem, next PageCursor, err error) {
+// The scores are those at the position at which the session began, and the items are those that are in the list now (I9, see
+// lists.go). A page of a list of few pins costs a lookup for each pin. A page of a longer list costs the rows of its items,
+// a lookup for each of whether a living pin shows it, the same for items in between that are not shown, and a lookup of the
+// score for each item that the list has by name. In all, that is not more than a lookup or two for each pin.
+func (q *Queries) Trending(
+	ctx context.Context, s Scope, after PageCursor, n int,
+) (items []TrendingItem, next PageCursor, err error) {
 	q.rowsRead = 0
 	now := q.state.Cursor()
-	at := session{now.Seq, now.LastTime}
+	at := session{seq: now.Seq, time: now.LastTime}
 	var last []byte
 	if after != nil {
 		if at, last, err = parseTrendingCursor(after); err != nil {
@@ -56,12 +59,13 @@ func (q *Queries) Trending(ctx context.Context, s Scope, after PageCursor, n int
 			return nil, nil, ErrExpired
 		}
 	}
+
+	// One more item than asked for tells whether there is a next page.
 	n = max(n, 1)
 	sortKeys, err := q.readSortKeys(ctx, s, at, last, n+1)
 	if err != nil {
 		return nil, nil, err
 	}
-	more := len(sortKeys) > n
 	for _, sortKey := range sortKeys[:min(n, len(sortKeys))] {
 		item, score, _, err := cutSortKey(sortKey)
 		if err != nil {
@@ -69,17 +73,19 @@ func (q *Queries) Trending(ctx context.Context, s Scope, after PageCursor, n int
 		}
 		items = append(items, TrendingItem{item, score})
 	}
-	if more {
+	if len(sortKeys) > n {
 		next = at.cursor(sortKeys[n-1])
 	}
 	return items, next, nil
 }
 
-// RowsRead is how many rows the last [Queries.Trending] read.
+// RowsRead returns how many rows the last [Queries.Trending] read.
 func (q *Queries) RowsRead() int { return q.rowsRead }
 
-// sortKeys returns the first n sort keys of a list after one; nil means from the top.
-func (q *Queries) readSortKeys(ctx context.Context, s Scope, at session, after []byte, n int) ([][]byte, error) {
+// readSortKeys returns the first n sort keys of a list after one, or from the top if after is nil.
+func (q *Queries) readSortKeys(
+	ctx context.Context, s Scope, at session, after []byte, n int,
+) ([][]byte, error) {
 	if s.Owner == "" {
 		if q.remote != nil {
 			return q.gatherSortKeys(ctx, s, at, after, n)
@@ -87,15 +93,17 @@ func (q *Queries) readSortKeys(ctx context.Context, s Scope, at session, after [
 		sortKeys, _, err := q.walkSortKeys(ctx, s, at, after, n, 0)
 		return sortKeys, err
 	}
+
 	pins, err := q.countPins(s)
 	if err != nil {
 		return nil, err
 	}
-	if pins > q.maxComputedPins && q.remote != nil {
-		return q.gatherSortKeys(ctx, s, at, after, n)
-	}
 	if pins > q.maxComputedPins {
-		sortKeys, ok, err := q.walkSortKeys(ctx, s, at, after, n, int(q.maxRowsPerPin*pins))
+		if q.remote != nil {
+			return q.gatherSortKeys(ctx, s, at, after, n)
+		}
+		maxRows := int(q.maxRowsPerPin * pins)
+		sortKeys, ok, err := q.walkSortKeys(ctx, s, at, after, n, maxRows)
 		if err != nil || ok {
 			return sortKeys, err
 		}
@@ -103,7 +111,7 @@ func (q *Queries) readSortKeys(ctx context.Context, s Scope, at session, after [
 	return q.computeSortKeys(ctx, s, at, after, n)
 }
 
-// pinsOf returns how many living pins an owner has, or has on a board.
+// countPins returns how many living pins an owner has, or has on the board.
 func (q *Queries) countPins(s Scope) (int64, error) {
 	if s.Board != nil {
 		return q.BoardPins(s.Owner, *s.Board)
@@ -112,8 +120,10 @@ func (q *Queries) countPins(s Scope) (int64, error) {
 	return u.Pins, err
 }
 
-// compute looks up the scores of all that is shown.
-func (q *Queries) computeSortKeys(ctx context.Context, s Scope, at session, after []byte, n int) (sortKeys [][]byte, err error) {
+// computeSortKeys is readSortKeys from the pins: it looks up the score of every item that they show.
+func (q *Queries) computeSortKeys(
+	ctx context.Context, s Scope, at session, after []byte, n int,
+) (sortKeys [][]byte, err error) {
 	items, err := q.shownItems(ctx, s)
 	if err != nil || len(items) == 0 {
 		return nil, err
@@ -122,8 +132,11 @@ func (q *Queries) computeSortKeys(ctx context.Context, s Scope, at session, afte
 	return sortKeys[:min(n, len(sortKeys))], err
 }
 
-// sortKeysOf returns the sort keys of some items after one, in order, without those that had no score.
-func (q *Queries) sortKeysOfItems(ctx context.Context, items []string, at session, after []byte) (sortKeys [][]byte, err error) {
+// sortKeysOfItems returns the sort keys of those items that had a score when the session began. It returns them in order,
+// and only those after the sort key after, if that is not nil.
+func (q *Queries) sortKeysOfItems(
+	ctx context.Context, items []string, at session, after []byte,
+) (sortKeys [][]byte, err error) {
 	scores := q.ScoresAt(at.seq)
 	for _, item := range items {
 		var score int64
@@ -134,7 +147,9 @@ func (q *Queries) sortKeysOfItems(ctx context.Context, items []string, at sessio
 		if err != nil {
 			break
 		}
-		if sortKey := appendSortKey(nil, item, score); ok && (after == nil || bytes.Compare(sortKey, after) > 0) {
+
+		sortKey := appendSortKey(nil, item, score)
+		if ok && (after == nil || bytes.Compare(sortKey, after) > 0) {
 			sortKeys = append(sortKeys, sortKey)
 		}
 	}
@@ -152,6 +167,7 @@ func (q *Queries) shownItems(ctx context.Context, s Scope) (items []string, err 
 		slices.Sort(items)
 		return slices.Compact(items), err
 	}
+
 	prefix := projections.AppendKey(nil, tagShownItem, s.Owner)
 	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	for err == nil && it.Next() {
@@ -159,6 +175,7 @@ func (q *Queries) shownItems(ctx context.Context, s Scope) (items []string, err 
 		if item, _, err = cutLastTwoIDs(it.Key()[len(prefix):]); err == nil {
 			err = q.countRow(ctx)
 		}
+		// The rows of several pins that show one item follow one another.
 		if len(items) == 0 || items[len(items)-1] != item {
 			items = append(items, item)
 		}
@@ -169,7 +186,7 @@ func (q *Queries) shownItems(ctx context.Context, s Scope) (items []string, err 
 	return items, err
 }
 
-// shownOnBoard returns the items of the living pins on a board.
+// shownOnBoard returns the items that the living pins on a board show. An item may occur several times.
 func (q *Queries) shownOnBoard(ctx context.Context, owner, board string) (items []string, err error) {
 	prefix := projections.AppendKey(nil, tagPossibleBoard, owner, board)
 	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
@@ -188,13 +205,15 @@ func (q *Queries) shownOnBoard(ctx context.Context, owner, board string) (items 
 	return items, err
 }
 
-// shownByPin returns the item that a pin shows on a board, given what follows the owner in its key; empty means it is not there.
-func (q *Queries) shownByPin(owner string, id []byte, board string) (item string, err error) {
-	pin, err := cutLastID(id)
+// shownByPin returns the item that a pin shows on a board, or the empty string if the pin is not on the board. encodedPin is
+// the id of the pin in its key encoding.
+func (q *Queries) shownByPin(owner string, encodedPin []byte, board string) (item string, err error) {
+	pin, err := cutLastID(encodedPin)
 	if err != nil {
 		return "", err
 	}
-	key := append(projections.AppendKey(nil, tagPin, owner), id...)
+
+	key := append(projections.AppendKey(nil, tagPin, owner), encodedPin...)
 	value, ok, err := q.state.Get(key)
 	if err != nil {
 		return "", err
@@ -206,24 +225,28 @@ func (q *Queries) shownByPin(owner string, id []byte, board string) (item string
 	if err != nil {
 		return "", err
 	}
-	if now := row.State(); now.Made != nil && now.Board == board {
-		item = now.Made.Item
+
+	state := row.State()
+	if state.Made != nil && state.Board == board {
+		item = state.Made.Item
 	}
 	return item, nil
 }
 
-// ctxRows is the number of rows that are read between two checks of the context.
+// rowsPerContextCheck is the number of rows that are read between two checks of the context.
 const rowsPerContextCheck = 1024
 
-// count counts a row that was read.
+// countRow counts a row that was read, and now and then returns the error of the context.
 func (q *Queries) countRow(ctx context.Context) error {
-	if q.rowsRead++; q.rowsRead%rowsPerContextCheck == 0 {
+	q.rowsRead++
+	if q.rowsRead%rowsPerContextCheck == 0 {
 		return ctx.Err()
 	}
 	return nil
 }
 
-// Scores reads the scores of items at a position. It uses one iterator for all, because opening an iterator costs more than a seek.
+// Scores reads the scores of items at one position. It uses one iterator for all items, because opening an iterator costs
+// more than a seek.
 type Scores struct {
 	it      projections.Iterator
 	seq     uint64
@@ -231,24 +254,27 @@ type Scores struct {
 	queries *Queries
 }
 
-// ScoresAt returns the scores at a position that is not after that of the state, and not older than [SessionLife].
+// ScoresAt returns the scores at a position. The position must not be later than that of the state, nor older than
+// [SessionLife].
 func (q *Queries) ScoresAt(seq uint64) *Scores {
 	return &Scores{it: q.state.Iter(nil, nil), seq: seq, queries: q}
 }
 
-// Of returns the score of an item. ok is false if it has none.
+// Of returns the score of an item. ok is false if the item has none.
 func (s *Scores) Of(item string) (score int64, ok bool, err error) {
 	if s.queries.isRemote(item) {
 		score, ok, _ = s.queries.remote.Score(item, s.seq)
 		return score, ok, nil
 	}
+
 	s.key = versionKey(s.key[:0], item, s.seq)
-	if !s.it.SeekGE(s.key) || !bytes.HasPrefix(s.it.Key(), s.key[:len(s.key)-8]) {
+	itemPrefix := s.key[:len(s.key)-8]
+	if !s.it.SeekGE(s.key) || !bytes.HasPrefix(s.it.Key(), itemPrefix) {
 		return 0, false, s.it.Error()
 	}
 	_, score, err = decodeVersion(s.it.Value())
 	return score, err == nil, err
 }
 
-// Close ends the reading.
+// Close must be called after the last call of Of.
 func (s *Scores) Close() error { return s.it.Close() }

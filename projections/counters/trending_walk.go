@@ -8,26 +8,30 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// trendingWalk walks over the sort keys of a list at a position: the versions that stand in it and the items that it has by name, merged.
+// trendingWalk walks over the sort keys of a list at the position of a session. It merges the entries by score, which are in
+// order, with the entries by name, whose scores it has looked up.
 type trendingWalk struct {
-	q       *Queries
+	q *Queries
+	// prefix is the prefix of the entries by score, and it iterates over them.
 	prefix  []byte
 	session session
 	it      projections.Iterator
-	// shown reads what the owner's living pins show; nil in everybody's list, which has all.
+	// shownPins reads what the owner's living pins show. If it is nil, all entries count as shown, as in the global list.
 	shownPins projections.Iterator
-	// head is the next sort key of a version; nil means there is none.
+	// nextVersion is the sort key of the next entry by score that holds at the position. nil means that there is none.
 	nextVersion []byte
-	// byName are the sort keys of items by name that were not given yet, in order.
+	// namedSortKeys are the remaining sort keys of the entries by name, in order.
 	namedSortKeys [][]byte
-	// most rows are read; 0 means as many as it takes.
+	// maxRows limits the number of rows that are read; 0 means no limit.
 	maxRows int
 }
 
-// walk returns the first n sort keys of a list after one, in its order, of what is shown. ok is false where that took more rows than
-// it may; 0 means it may take any number.
-func (q *Queries) walkSortKeys(ctx context.Context, s Scope, at session, after []byte, n, most int) (sortKeys [][]byte, ok bool, err error) {
-	w, err := q.newTrendingWalk(ctx, s, at, after, most)
+// walkSortKeys returns the first n sort keys, after one, of what a list shows. ok is false if that took more than maxRows
+// rows; 0 means no limit.
+func (q *Queries) walkSortKeys(
+	ctx context.Context, s Scope, at session, after []byte, n, maxRows int,
+) (sortKeys [][]byte, ok bool, err error) {
+	w, err := q.newTrendingWalk(ctx, s, at, after, maxRows)
 	if err != nil {
 		return nil, false, err
 	}
@@ -41,26 +45,36 @@ func (q *Queries) walkSortKeys(ctx context.Context, s Scope, at session, after [
 	return sortKeys, !w.isOverLimit(), err
 }
 
-// shownBy iterates over what living pins of an owner show.
+// shownPins iterates over the rows that say what the living pins of an owner show.
 func (q *Queries) shownPins(owner string) projections.Iterator {
-	of := projections.AppendKey(nil, tagShownItem, owner)
-	return q.state.Iter(of, projections.PrefixEnd(of))
+	prefix := projections.AppendKey(nil, tagShownItem, owner)
+	return q.state.Iter(prefix, projections.PrefixEnd(prefix))
 }
 
-func (q *Queries) newTrendingWalk(ctx context.Context, s Scope, at session, after []byte, most int) (*trendingWalk, error) {
+func (q *Queries) newTrendingWalk(
+	ctx context.Context, s Scope, at session, after []byte, maxRows int,
+) (*trendingWalk, error) {
 	list := globalListPrefix()
 	if s.Owner != "" {
 		list = ownerListPrefix(s.Owner)
 	}
-	w := &trendingWalk{q: q, prefix: append(bytes.Clone(list), entryByScore), session: at, maxRows: most}
+	w := &trendingWalk{
+		q:       q,
+		prefix:  append(bytes.Clone(list), entryByScore),
+		session: at,
+		maxRows: maxRows,
+	}
+
+	// Only lists of owners have entries by name.
 	if s.Owner != "" {
 		if err := w.readNamedItems(ctx, append(bytes.Clone(list), entryByName), after); err != nil {
 			return nil, err
 		}
 	}
+
 	lower := w.prefix
 	if after != nil {
-		// Behind all versions that have the sort key.
+		// Begin after all versions that have this sort key.
 		lower = projections.PrefixEnd(append(bytes.Clone(w.prefix), after...))
 	}
 	w.it = q.state.Iter(lower, projections.PrefixEnd(w.prefix))
@@ -75,10 +89,10 @@ func (w *trendingWalk) close() error {
 	return err
 }
 
-// over reports whether the walk has read more rows than [trendingWalk.most].
+// isOverLimit reports whether the walk has read more than maxRows rows. What it has returned is then incomplete.
 func (w *trendingWalk) isOverLimit() bool { return w.maxRows > 0 && w.q.rowsRead > w.maxRows }
 
-// take returns the next n sort keys of what is shown.
+// takeShown returns the next n sort keys of items that are shown.
 func (w *trendingWalk) takeShown(ctx context.Context, s Scope, n int) (sortKeys [][]byte, err error) {
 	if err := w.advanceVersion(ctx); err != nil {
 		return nil, err
@@ -99,7 +113,8 @@ func (w *trendingWalk) takeShown(ctx context.Context, s Scope, n int) (sortKeys 
 	return sortKeys, nil
 }
 
-// shows reports whether the item of a sort key is shown: by a living pin, or in everybody's list.
+// isShown reports whether a living pin shows the item of a sort key, on the board of the scope if it has one. In the global
+// list every item is shown.
 func (w *trendingWalk) isShown(ctx context.Context, s Scope, sortKey []byte) (bool, error) {
 	if w.shownPins == nil {
 		return true, nil
@@ -108,27 +123,31 @@ func (w *trendingWalk) isShown(ctx context.Context, s Scope, sortKey []byte) (bo
 	if err != nil {
 		return false, err
 	}
+
 	prefix := projections.AppendKey(nil, tagShownItem, s.Owner, item)
-	for ok := w.shownPins.SeekGE(prefix); ok && bytes.HasPrefix(w.shownPins.Key(), prefix); ok = w.shownPins.Next() {
+	pins := w.shownPins
+	for ok := pins.SeekGE(prefix); ok && bytes.HasPrefix(pins.Key(), prefix); ok = pins.Next() {
 		if err := w.q.countRow(ctx); err != nil {
 			return false, err
 		}
-		if s.Board == nil || string(w.shownPins.Value()) == *s.Board {
+		if s.Board == nil || string(pins.Value()) == *s.Board {
 			return true, nil
 		}
 	}
-	if err := w.shownPins.Error(); err != nil {
+	if err := pins.Error(); err != nil {
 		return false, err
 	}
-	return false, w.q.countRow(ctx)
+	return false, w.q.countRow(ctx) // the seek read a row, too
 }
 
-// advance moves to the next version that holds at the position.
+// advanceVersion moves nextVersion to the next entry by score that holds at the position of the session.
 func (w *trendingWalk) advanceVersion(ctx context.Context) error {
-	for w.nextVersion = nil; !w.isOverLimit() && w.it.Next(); {
+	w.nextVersion = nil
+	for !w.isOverLimit() && w.it.Next() {
 		if err := w.q.countRow(ctx); err != nil {
 			return err
 		}
+
 		rest := w.it.Key()[len(w.prefix):]
 		_, _, from, err := cutScoreEntry(rest)
 		if err != nil {
@@ -146,19 +165,23 @@ func (w *trendingWalk) advanceVersion(ctx context.Context) error {
 	return w.it.Error()
 }
 
-// next returns the next sort key; nil means the list ends.
+// nextSortKey returns the next sort key, or nil if the list ends.
 func (w *trendingWalk) nextSortKey(ctx context.Context) (sortKey []byte, err error) {
-	if len(w.namedSortKeys) > 0 && (w.nextVersion == nil || bytes.Compare(w.namedSortKeys[0], w.nextVersion) < 0) {
-		sortKey, w.namedSortKeys = w.namedSortKeys[0], w.namedSortKeys[1:]
-		return sortKey, nil
+	if len(w.namedSortKeys) > 0 {
+		named := w.namedSortKeys[0]
+		if w.nextVersion == nil || bytes.Compare(named, w.nextVersion) < 0 {
+			w.namedSortKeys = w.namedSortKeys[1:]
+			return named, nil
+		}
 	}
-	if sortKey = w.nextVersion; sortKey == nil {
+	if w.nextVersion == nil {
 		return nil, nil
 	}
+	sortKey = w.nextVersion
 	return sortKey, w.advanceVersion(ctx)
 }
 
-// readByName looks up the scores of the items that a list has by name.
+// readNamedItems looks up the scores of the items that the list has by name.
 func (w *trendingWalk) readNamedItems(ctx context.Context, prefix, after []byte) (err error) {
 	var items []string
 	it := w.q.state.Iter(prefix, projections.PrefixEnd(prefix))
