@@ -14,28 +14,28 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Settings are what the folds of the projections read. Their values are part of the fingerprints, but for those of caches.
+// Settings are the settings of all projections. Those that a fold reads are part of its fingerprint; Cache is none of them.
 type Settings struct {
-	// Inbox are those of inbox; zero: the defaults.
+	// Inbox are the settings of inbox; the zero value means the defaults.
 	Inbox inbox.Settings
-	// Seen are those of seen; zero: the defaults.
+	// Seen are the settings of seen; the zero value means the defaults.
 	Seen seen.Settings
-	// Counters are the settings of counters; the zero value means the defaults. Settings that Inbox has too should be equal, so that
-	// feeds and lists rank by the same heat.
+	// Counters are the settings of counters; the zero value means the defaults. Settings that Inbox has, too, should be equal,
+	// so that feeds and lists rank by the same heat.
 	Counters counters.Settings
-	// Cache bounds what queries of graph and inbox keep in memory; nil means nothing. It changes no row.
+	// Cache limits what queries of graph and inbox keep in memory; nil means that they keep nothing. It changes no row.
 	Cache *querycache.Cache `json:"-"`
 }
 
 // All returns a new instance of every projection.
 func All(s Settings) (all []projections.Projection) {
-	for _, p := range Makers(s) {
-		all = append(all, p())
+	for _, newProjection := range Makers(s) {
+		all = append(all, newProjection())
 	}
 	return all
 }
 
-// Makers make new instances of every projection, one line each. The order never matters.
+// Makers returns a function for each projection that returns a new instance of it. Their order does not matter.
 func Makers(s Settings) []func() projections.Projection {
 	if s.Inbox == (inbox.Settings{}) {
 		s.Inbox = inbox.DefaultSettings()
@@ -46,6 +46,7 @@ func Makers(s Settings) []func() projections.Projection {
 	if s.Counters == (counters.Settings{}) {
 		s.Counters = counters.DefaultSettings()
 	}
+
 	return []func() projections.Projection{
 		func() projections.Projection { return graph.NewWith(s.Cache) },
 		func() projections.Projection { return inbox.NewWith(s.Inbox, s.Cache) },
@@ -54,43 +55,43 @@ func Makers(s Settings) []func() projections.Projection {
 	}
 }
 
-// Describe is [DescribeRow] for people: in one line.
+// Describe is [DescribeRow] as one line of text.
 func Describe(projection string, key, value []byte) (string, error) {
 	return projections.Text(DescribeRow(projection, key, value))
 }
 
-// DescribeRow says what a row of the store of a projection says, the rows of the runtime too. It fails for a row that no
-// fold can have written, and for all rows of a projection that is not in the list.
+// DescribeRow describes a row of the store of a projection for people, also a row of the runtime. It returns
+// [projections.ErrCorrupt] for a row that no fold can have written, and for any row of an unknown projection.
 func DescribeRow(projection string, key, value []byte) (*projections.Description, error) {
 	if projections.IsRuntimeKey(key) {
 		return store.DescribeRow(key, value)
 	}
-	in, ok := rowDescribers[projection]
+	describer, ok := rowDescribers[projection]
 	if !ok {
 		return nil, fmt.Errorf("%w: a row of %q, which is not known", projections.ErrCorrupt, projection)
 	}
-	return in.describe(key, value)
+	return describer.describe(key, value)
 }
 
-// RowKinds returns the kinds of rows that [DescribeRow] tells of a projection, those of the runtime included, sorted; nil means the
-// projection is not in the list.
+// RowKinds returns the sorted names of the kinds of rows that [DescribeRow] describes for a projection, including those of the
+// runtime. It returns nil for an unknown projection.
 func RowKinds(projection string) []string {
-	in, ok := rowDescribers[projection]
+	describer, ok := rowDescribers[projection]
 	if !ok {
 		return nil
 	}
-	kinds := append(in.rowKinds(), store.RuntimeKinds()...)
+	kinds := append(describer.rowKinds(), store.RuntimeKinds()...)
 	slices.Sort(kinds)
 	return slices.Compact(kinds)
 }
 
-// inspector tells people what the rows of a projection say.
+// rowDescriber describes the rows of a projection, and names their kinds.
 type rowDescriber struct {
 	describe func(key, value []byte) (*projections.Description, error)
 	rowKinds func() []string
 }
 
-// inspectors has one line a projection, too.
+// rowDescribers has an entry for each projection.
 var rowDescribers = map[string]rowDescriber{
 	"graph":    {graph.DescribeRow, graph.RowKinds},
 	"inbox":    {inbox.DescribeRow, inbox.RowKinds},

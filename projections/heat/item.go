@@ -2,15 +2,16 @@ package heat
 
 import "encoding/binary"
 
-// Item is the heat of an item: the sum, until a score that is given overrides it for good.
+// Item is the heat of an item: a sum of events, or, once a score was given, that score. A given score stays until another
+// one is given.
 type Item struct {
 	Sum Sum
-	// Given is the score that overrides the sum, if Scored.
+	// Given is the score that was given, if Scored is set. It replaces that of the sum.
 	Given  int64
 	Scored bool
 }
 
-// Score is what the item is ranked by.
+// Score returns the score by which the item is ranked.
 func (h Item) Score() int64 {
 	if h.Scored {
 		return h.Given
@@ -18,7 +19,7 @@ func (h Item) Score() int64 {
 	return h.Sum.Score()
 }
 
-// Append appends the canonical form: 1 and the given score in 8 bytes, or 0 and the sum.
+// Append appends the canonical form: the byte 1 and the given score in 8 bytes, or the byte 0 and the sum.
 func (h Item) Append(dst []byte) []byte {
 	if h.Scored {
 		return binary.BigEndian.AppendUint64(append(dst, 1), uint64(h.Given))
@@ -26,7 +27,8 @@ func (h Item) Append(dst []byte) []byte {
 	return h.Sum.Append(append(dst, 0))
 }
 
-// DecodeItem reads what [Item.Append] wrote of an item that has heat, and nothing else.
+// DecodeItem reads what [Item.Append] wrote for an item that has a sum or a given score. It fails with [ErrSum] for all other
+// bytes.
 func DecodeItem(b []byte) (h Item, err error) {
 	switch {
 	case len(b) == 9 && b[0] == 1:

@@ -5,74 +5,82 @@ import (
 	"sync/atomic"
 )
 
-// Cache bounds what the sets of a process keep, and counts. It may be shared by all stores and their generations; each has sets of its
-// own. It is safe for concurrent use.
+// Cache limits the memory of all sets of a process, and counts what they answer. All stores and their generations may share
+// one Cache; each store has sets of its own. It is safe for concurrent use.
 type Cache struct {
-	// limit bounds used: the bytes of the entries of all sets.
+	// limit is the largest value of used, which is the bytes of the entries of all sets.
 	limit, used atomic.Int64
-	// buckets is how many each set has.
+	// bucketsPerSet is the number of buckets of each set. It is a power of two.
 	bucketsPerSet int
 
 	evictions atomic.Uint64
-	// asked counts apart what different owners are asked about: one counter would be the busiest line of memory.
-	counters [stripes]questionCounters
+	// questions counts questions in several places, by the hash of the owner. A single counter would be a cache line for
+	// which all processors compete.
+	questions [stripes]questionCounters
 }
 
 type questionCounters struct {
 	hits, misses atomic.Uint64
-	_            [48]byte // a line of its own
+	_            [48]byte // fills a cache line of 64 bytes
 }
 
-// DefaultBytes are enough for the follows of some hundred thousand users who follow ten, or ten thousand who follow two hundred.
+// DefaultBytes is the default size of a cache. It is enough for the follows of some hundred thousand users who follow ten, or
+// ten thousand who follow two hundred.
 const DefaultBytes = 64 << 20
 
-// Stats count questions by what answered them, and entries that made room for others.
+// Stats are statistics of a cache.
 type Stats struct {
-	// Hits were answered from memory, Misses from rows.
+	// Hits counts the questions answered from memory, Misses those answered from rows, and Evictions the entries that were
+	// removed to make room for others.
 	Hits, Misses, Evictions uint64
-	// Bytes is what the entries take at the moment.
+	// Bytes is the memory that the entries take now.
 	Bytes int64
 }
 
 const (
+	// stripes is the number of question counters, and of locks of a set.
 	stripes = 16
-	// ways is how many entries a bucket has room for.
+	// entriesPerBucket is chosen so that a bucket fills a cache line: six pointers and two other words.
 	entriesPerBucket = 6
-	// ghosts is how many owners that have no entry are remembered for each bucket.
+	// ghostsPerBucket is how many owners without an entry are remembered for each bucket.
 	ghostsPerBucket = 4
-	// bucketBytes is what of the bound there is a bucket for, in each set: most entries are smaller than the ways have room for.
-	bucketBytes = 2 << 10
-	// maxSets is how many sets share a cache: one of graph and two of inbox, while both are rebuilt.
+	// bytesPerBucket is how many bytes of the cache's size there are for each bucket of a set. A bucket has room for more,
+	// because most entries are small.
+	bytesPerBucket = 2 << 10
+	// maxSets is how many sets share a cache: one of graph and two of inbox, and the same again while both are rebuilt.
 	maxSets = 6
 )
 
-// New returns a cache of so many bytes, of which the tables of [maxSets] sets take 23 % at most; nil, which keeps nothing, if that is
-// not enough for a bucket in each.
+// New returns a cache that takes at most the given number of bytes. The tables of [maxSets] sets take up to 23 % of them.
+// It returns nil, which caches nothing, if the bytes are not enough for one bucket in each set.
 func New(bytes int64) *Cache {
-	if bytes < maxSets*bucketBytes {
+	if bytes < maxSets*bytesPerBucket {
 		return nil
 	}
-	c := &Cache{bucketsPerSet: 1 << (bits.Len64(uint64(bytes/bucketBytes)) - 1)}
-	c.limit.Store(bytes - maxSets*int64(c.bucketsPerSet)*(64+4*ghostsPerBucket))
+
+	c := &Cache{bucketsPerSet: 1 << (bits.Len64(uint64(bytes/bytesPerBucket)) - 1)}
+	const tableBytesPerBucket = 64 + 4*ghostsPerBucket
+	c.limit.Store(bytes - maxSets*int64(c.bucketsPerSet)*tableBytesPerBucket)
 	return c
 }
 
-// Bound returns what the entries of all sets may take, in bytes.
+// Bound returns how many bytes the entries of all sets may take.
 func (c *Cache) Bound() int64 { return c.limit.Load() }
 
-// Charge counts bytes that the caller keeps beside the sets against the bound, or, if they are negative, no longer. The caller
-// bounds them; sets make room for them as they add entries.
+// Charge counts memory of the caller against the limit, or, if bytes is negative, no longer counts it. The caller limits that
+// memory on its own. Sets evict entries to make room for it when they add entries.
 func (c *Cache) Charge(bytes int64) { c.used.Add(bytes) }
 
-// Stats returns the counts. Of a nil cache they are 0.
+// Stats returns the statistics. They are all 0 for a nil cache.
 func (c *Cache) Stats() (s Stats) {
 	if c == nil {
 		return s
 	}
-	for i := range c.counters {
-		s.Hits += c.counters[i].hits.Load()
-		s.Misses += c.counters[i].misses.Load()
+	for i := range c.questions {
+		s.Hits += c.questions[i].hits.Load()
+		s.Misses += c.questions[i].misses.Load()
 	}
-	s.Evictions, s.Bytes = c.evictions.Load(), c.used.Load()
+	s.Evictions = c.evictions.Load()
+	s.Bytes = c.used.Load()
 	return s
 }

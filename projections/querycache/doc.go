@@ -1,7 +1,7 @@
-// Package querycache keeps in memory, beside the rows of open stores, what queries have found in them. An answer from it is the answer
-// of the rows of the same view.
+// Package querycache keeps in memory what queries have found in the rows of open stores. An answer from the cache is the
+// answer that the rows of the same view would give.
 //
-//	                      Cache: one bound of bytes, and counts
+//	                      Cache: one limit of bytes, and statistics
 //	          ┌──────────────────────┼──────────────────────┐
 //	Set of graph: edges     Set of inbox: edges     Set of inbox: outboxes          … and those of a rebuild
 //
@@ -9,29 +9,32 @@
 //	                     ▲                │
 //	                     └──Make──────────┘          after a question that no entry answered
 //
-// # What is answered (I1)
+// # When an entry answers (I1)
 //
-// A hash names the owner of rows, and by it a bucket. Entries of one owner, however many, are in the bucket of that owner.
+// The owner of an entry is the user or board whose rows the entry was made from. A hash of the owner selects a bucket, and
+// all entries of one owner are in the same bucket.
 //
-//   - A bucket says in changed the version of the last views that may have another row of one of its owners than the views
-//     before. An entry was made from a view of version e, and a question is asked at a view of version v. The entry
-//     answers if changed ≤ min(e, v): nothing of its owners changed between the two.
-//   - The fold raises changed while no view of the version that it names exists: before it is published. Publishing is an
-//     atomic store, and taking a view an atomic load of what was stored. So a query with a view of version v finds changed
-//     at v or above, if v brought a change.
-//   - The query has a view of version v, then loads the entry, then changed. The maker of the entry had a view of version e
-//     before the entry was stored. So changed is loaded after all changes up to max(e, v) were named: if it is not above
-//     min(e, v), no change lies between.
+//   - A bucket has a version, changed: the version of the latest views that may have another row of one of its owners than
+//     the views before. Suppose that an entry was made from a view of version e and a question is asked at a view of version
+//     v. The entry answers if changed ≤ min(e, v), because nothing of its owners then changed between the two views.
+//   - The fold raises changed before a view of that version is published. Publishing is an atomic store, and taking a view
+//     is an atomic load of what was stored. So a query with a view of version v finds changed at v or above, if v brought a
+//     change.
+//   - The query has a view of version v, then loads the entry, and then loads changed. The maker of the entry had a view of
+//     version e before it stored the entry. So changed is loaded after all changes up to max(e, v) were recorded in it. If it
+//     is not above min(e, v), no change lies between the two views.
 //
-// What comes later than the load of changed is of a version above v, and no concern of a view of version v. Versions
-// rise with every view of other rows, so a repair, which changes no position, is named like a change.
+// A change that is recorded after changed was loaded has a version above v, and does not concern a view of version v. The
+// version rises with every view that has other rows. A repair therefore is recorded like a change, although it changes no
+// position of the log.
 //
-// Entries are compared by what they are of, never by hash alone. Tags, ghosts and used may hold anything: they decide what is
-// kept, and never what is answered.
+// Entries are compared by their owners themselves, never by hash alone. The fields tags, ghosts and recentlyUsed only decide
+// what is kept and where to look, and never what is answered, so they may be wrong.
 //
 // # What is kept
 //
-// The bound is one for all sets of a process. The clock makes room: an entry goes that was not used since the hand last passed. Asked
-// counts questions without an entry, so that a caller keeps nothing for a single one: a walk over all owners takes no room. An
-// entry belongs to one open store, and nothing of it is left once the store is closed.
+// All sets of a process share one limit of bytes. The CLOCK algorithm evicts: a hand goes around the buckets and removes
+// entries that were not used since it last passed. [Set.Asked] counts questions about owners that have no entry, so that
+// callers can wait for the second question before they make one, and a walk over all owners adds nothing. An entry belongs to
+// one open store, and is removed when the store is closed.
 package querycache

@@ -10,52 +10,60 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Set has the entries of one kind beside one open store. The caller chooses the contents of an entry, and the hash that names its owner.
-// The package doc says when an entry is valid.
+// Set has the entries of one kind for one open store. The caller chooses what an entry holds, and the hash of its owner. The
+// package documentation says when an entry answers. A Set is safe for concurrent use, except that only the fold may call
+// Changed and Repaired.
 type Set[V any] struct {
-	// Seed is that of hashes: a sender of ids that does not know it finds none that meet.
+	// Seed is a random seed for the caller's hashes. A client that does not know it cannot choose ids whose hashes collide.
 	Seed uint64
 
-	cache       *Cache
+	cache *Cache
+	// bucketShift shifts a hash to the index of its bucket.
 	bucketShift uint8
 	buckets     []bucket[V]
-	// ghosts are the owners that were asked about and have no entry: the high bits of their hash, and how often.
+	// ghosts count the questions about owners that have no entry, ghostsPerBucket for each bucket: 24 bits of the owner's
+	// hash, and 8 bits for the number of questions.
 	ghosts []atomic.Uint32
-	// hand is the bucket at which the search for what makes room continues.
+	// clockHand is the bucket at which the search for entries to evict continues.
 	clockHand atomic.Uint64
-	// making is held while an entry of the stripe is made: nothing is made twice at a time.
-	stripes [stripes]struct {
+	// makeLocks are locked while an entry is made, by the hash of the owner, so that no entry is made twice at a time.
+	makeLocks [stripes]struct {
 		sync.Mutex
 		closed bool
 	}
 }
 
-// bucket is one line of memory.
+// bucket fills one cache line.
 type bucket[V any] struct {
-	// changed is written by the fold alone.
+	// changed is explained in the package documentation. Only the fold writes it.
 	changed atomic.Uint64
-	// tags has a byte of the hash for each way, so that a line is not read for an entry of another owner.
+	// tags has a byte of the hash for each of entries. It spares reading the entries of other owners, each of which is a
+	// cache line of its own.
 	tags    atomic.Uint64
 	entries [entriesPerBucket]atomic.Pointer[entry[V]]
 }
 
-// entry does not change, but for used and what of its value is atomic.
+// entry does not change after it was stored, except for recentlyUsed and the atomic fields of its value.
 type entry[V any] struct {
+	// version is the version of the view from which the entry was made.
 	version uint64
 	size    uint32
-	// used is set by who uses it, and cleared as the hand of the clock goes by.
+	// recentlyUsed is set to 1 by a query that uses the entry, and to 0 when the clock hand passes.
 	recentlyUsed atomic.Uint32
 	value        V
 }
 
-// EntryBytes is what an entry takes beside its value.
+// EntryBytes is the memory that an entry takes in addition to its value.
 const EntryBytes = 16
 
-// NewSet returns an empty set, for a store that has just been opened.
+// NewSet returns an empty set for a store that has just been opened.
 func NewSet[V any](c *Cache) *Set[V] {
 	return &Set[V]{
-		Seed: rand.Uint64(), cache: c, bucketShift: uint8(64 - bits.Len64(uint64(c.bucketsPerSet)) + 1),
-		buckets: make([]bucket[V], c.bucketsPerSet), ghosts: make([]atomic.Uint32, c.bucketsPerSet*ghostsPerBucket),
+		Seed:        rand.Uint64(),
+		cache:       c,
+		bucketShift: uint8(64 - bits.Len64(uint64(c.bucketsPerSet)) + 1),
+		buckets:     make([]bucket[V], c.bucketsPerSet),
+		ghosts:      make([]atomic.Uint32, c.bucketsPerSet*ghostsPerBucket),
 	}
 }
 
@@ -63,11 +71,14 @@ var _ projections.QueryCache = (*Set[int])(nil)
 
 func (s *Set[V]) bucketOf(hash uint64) *bucket[V] { return &s.buckets[hash>>s.bucketShift] }
 
+// hashTag returns the byte of a hash that is kept in tags.
 func hashTag(hash uint64) byte { return byte(hash >> 8) }
 
-// Changed says that a row of an owner changes with the views of a version. The fold alone calls it, before there is such a view.
+// Changed records that a row of an owner changes with the views of a version. Only the fold may call it, and only before
+// there is such a view.
 func (s *Set[V]) Changed(hash, version uint64) { s.bucketOf(hash).raiseChanged(version) }
 
+// raiseChanged needs no compare-and-swap, because only the fold writes changed.
 func (b *bucket[V]) raiseChanged(version uint64) {
 	if b.changed.Load() < version {
 		b.changed.Store(version)
@@ -83,118 +94,138 @@ func (s *Set[V]) Repaired(version uint64) {
 
 // Close is part of [projections.QueryCache].
 func (s *Set[V]) Close() {
-	for i := range s.stripes {
-		s.stripes[i].Lock()
-		s.stripes[i].closed = true
-		s.stripes[i].Unlock()
+	// Wait for entries that are being made, and refuse new ones. After that no entry can be stored.
+	for i := range s.makeLocks {
+		s.makeLocks[i].Lock()
+		s.makeLocks[i].closed = true
+		s.makeLocks[i].Unlock()
 	}
+
 	for i := range s.buckets {
-		for k := range s.buckets[i].entries {
-			s.remove(&s.buckets[i], k, s.buckets[i].entries[k].Load())
+		b := &s.buckets[i]
+		for k := range b.entries {
+			s.remove(b, k, b.entries[k].Load())
 		}
 	}
 }
 
-// Find returns the value of an entry among those of an owner, by what it is of, and whether it answers at a view of a version; nil
-// means there is none.
-func (s *Set[V]) Find(hash, version uint64, is func(*V) bool) (value *V, answers bool) {
-	e, answers := s.bucketOf(hash).find(hash, version, is)
+// Find returns the value of an entry of the owner with this hash. isWanted tells the wanted entry from others. answers
+// reports whether the entry answers at a view of the version. value is nil if there is no entry.
+func (s *Set[V]) Find(hash, version uint64, isWanted func(*V) bool) (value *V, answers bool) {
+	e, answers := s.bucketOf(hash).find(hash, version, isWanted)
 	if e == nil {
 		return nil, false
 	}
+	// Readers write recentlyUsed only if it changes, so that they do not compete for the cache line.
 	if answers && e.recentlyUsed.Load() == 0 {
 		e.recentlyUsed.Store(1)
 	}
 	return &e.value, answers
 }
 
-func (b *bucket[V]) find(hash, version uint64, is func(*V) bool) (e *entry[V], answers bool) {
+func (b *bucket[V]) find(hash, version uint64, isWanted func(*V) bool) (e *entry[V], answers bool) {
+	// Compare all six tags at once. different has a zero byte for each equal tag; matches has the high bit of these bytes,
+	// and rarely that of one more.
 	const ones = 0x0000_0101_0101_0101
-	other := b.tags.Load() ^ ones*uint64(hashTag(hash))
-	// The ways whose byte is 0, and now and then one more.
-	for same := (other - ones) &^ other & (ones << 7); same != 0; same &= same - 1 {
-		e := b.entries[bits.TrailingZeros64(same)/8].Load()
-		if e == nil || !is(&e.value) {
+	different := b.tags.Load() ^ ones*uint64(hashTag(hash))
+	matches := (different - ones) &^ different & (ones << 7)
+
+	for ; matches != 0; matches &= matches - 1 { // clear the lowest bit
+		e := b.entries[bits.TrailingZeros64(matches)/8].Load()
+		if e == nil || !isWanted(&e.value) {
 			continue
 		}
-		// In this order: the entry was loaded before.
+		// changed must be loaded after the entry (see the package documentation).
 		return e, b.changed.Load() <= min(e.version, version)
 	}
 	return nil, false
 }
 
-// Count counts questions about an owner by what answered them: an entry, or rows.
+// Count adds questions about an owner to the statistics. hit says that an entry answered them, and not rows.
 func (s *Set[V]) Count(hash uint64, questions int, hit bool) {
-	a := &s.cache.counters[hash%stripes]
+	counters := &s.cache.questions[hash%stripes]
 	if hit {
-		a.hits.Add(uint64(questions))
+		counters.hits.Add(uint64(questions))
 	} else {
-		a.misses.Add(uint64(questions))
+		counters.misses.Add(uint64(questions))
 	}
 }
 
-// MaxAsked is as far as [Set.Asked] counts.
+// MaxAsked is the largest number to which [Set.Asked] counts.
 const MaxAsked = 0xff
 
-// Asked counts questions about an owner without an entry, and returns how many there were before. Of the owners of a bucket a few
-// are remembered.
+// Asked adds to the number of questions about an owner without an entry, and returns how many there were before. It remembers
+// only a few owners for each bucket, and forgets others at random.
 func (s *Set[V]) Asked(hash uint64, questions int) int {
-	set := s.ghosts[hash>>s.bucketShift*ghostsPerBucket:][:ghostsPerBucket]
-	who := uint32(hash>>16) | MaxAsked
-	victim := -1
-	for i := range set {
-		switch last := set[i].Load(); {
-		case last|MaxAsked == who && last != 0:
-			before := int(last & MaxAsked)
-			set[i].Store(who&^MaxAsked | uint32(min(before+questions, MaxAsked)))
+	first := hash >> s.bucketShift * ghostsPerBucket
+	ghosts := s.ghosts[first:][:ghostsPerBucket]
+
+	// The owner is in the high 24 bits of a ghost. Setting the low bits makes ghosts comparable whatever their number is.
+	owner := uint32(hash>>16) | MaxAsked
+	free := -1
+	for i := range ghosts {
+		ghost := ghosts[i].Load()
+		if ghost == 0 {
+			free = i
+			continue
+		}
+		if ghost|MaxAsked == owner {
+			before := int(ghost & MaxAsked)
+			ghosts[i].Store(owner&^MaxAsked | uint32(min(before+questions, MaxAsked)))
 			return before
-		case last == 0:
-			victim = i
 		}
 	}
-	if victim < 0 {
-		victim = rand.IntN(ghostsPerBucket)
+
+	if free < 0 {
+		free = rand.IntN(ghostsPerBucket)
 	}
-	set[victim].Store(who&^MaxAsked | uint32(min(questions, MaxAsked)))
+	ghosts[free].Store(owner&^MaxAsked | uint32(min(questions, MaxAsked)))
 	return 0
 }
 
-// Make makes an entry of a view of a version and keeps it, instead of the last one of the same, if there is room. fill fills the value
-// and returns the bytes that it takes. It is not called, and nil returned, if the entry would not answer at the view, if an
-// entry of the stripe is being made, or if the set is closed.
-func (s *Set[V]) Make(hash, version uint64, is func(*V) bool, fill func(*V) (bytes int64)) *V {
-	b := s.bucketOf(hash)
-	if b.changed.Load() > version {
+// Make makes an entry from a view of the version and stores it, if there is room, instead of an older entry for which
+// isWanted is true. fill must fill the value and return the bytes that it takes. Make returns nil without calling fill if
+// the entry would not answer at the view, if another entry with the same lock is being made, or if the set is closed.
+func (s *Set[V]) Make(
+	hash, version uint64, isWanted func(*V) bool, fill func(*V) (bytes int64),
+) *V {
+	if s.bucketOf(hash).changed.Load() > version {
 		return nil
 	}
-	m := &s.stripes[hash%stripes]
-	if !m.TryLock() {
+
+	lock := &s.makeLocks[hash%stripes]
+	if !lock.TryLock() { // a query that would have to wait reads its rows instead
 		return nil
 	}
-	defer m.Unlock()
-	if m.closed {
+	defer lock.Unlock()
+	if lock.closed {
 		return nil
 	}
+
 	e := &entry[V]{version: version}
-	s.store(hash, e, is, fill(&e.value)+EntryBytes)
+	size := fill(&e.value) + EntryBytes
+	s.store(hash, e, isWanted, size)
 	return &e.value
 }
 
-// add stores an entry instead of an older one of the same, if there is one. The stripe is held.
-func (s *Set[V]) store(hash uint64, e *entry[V], is func(*V) bool, bytes int64) {
+// store stores an entry, if there is room, instead of an older one. The caller holds the lock for the hash.
+func (s *Set[V]) store(hash uint64, e *entry[V], isWanted func(*V) bool, size int64) {
 	b := s.bucketOf(hash)
-	if last, _ := b.find(hash, 0, is); last != nil {
+	if last, _ := b.find(hash, 0, isWanted); last != nil {
 		if last.version >= e.version {
-			return // of a later view: it answers for longer
+			return // the stored entry is from a later view, and so answers for longer
 		}
 		for k := range b.entries {
 			s.remove(b, k, last)
 		}
 	}
-	if !s.reserve(bytes) {
+
+	if !s.reserve(size) {
 		return
 	}
-	e.size = uint32(bytes)
+	e.size = uint32(size)
+
+	// Other entries may take the place that is freed, so try a few times.
 	for range 3 {
 		for k := range b.entries {
 			if b.entries[k].CompareAndSwap(nil, e) {
@@ -204,54 +235,61 @@ func (s *Set[V]) store(hash uint64, e *entry[V], is func(*V) bool, bytes int64) 
 		}
 		s.evictUnused(b, 1)
 	}
-	s.cache.used.Add(-bytes)
+	s.cache.used.Add(-size)
 }
 
-func (b *bucket[V]) setTag(way int, tag byte) {
+func (b *bucket[V]) setTag(index int, tag byte) {
+	shift := 8 * index
 	for {
 		last := b.tags.Load()
-		if b.tags.CompareAndSwap(last, last&^(0xff<<(8*way))|uint64(tag)<<(8*way)) {
+		tags := last&^(0xff<<shift) | uint64(tag)<<shift
+		if b.tags.CompareAndSwap(last, tags) {
 			return
 		}
 	}
 }
 
-// remove takes an entry out of a way, if it is there.
-func (s *Set[V]) remove(b *bucket[V], way int, e *entry[V]) bool {
-	if e == nil || !b.entries[way].CompareAndSwap(e, nil) {
+// remove removes an entry if it is at the index. It reports whether it has removed the entry.
+func (s *Set[V]) remove(b *bucket[V], index int, e *entry[V]) bool {
+	if e == nil || !b.entries[index].CompareAndSwap(e, nil) {
 		return false
 	}
 	s.cache.used.Add(-int64(e.size))
 	return true
 }
 
-// reserve makes room for an entry. It fails if there is none: the entry is too large, or other sets have it.
-func (s *Set[V]) reserve(bytes int64) bool {
+// reserve adds to the used bytes of the cache, and evicts entries of this set until the limit allows that. It returns false
+// if the entry is too large, or if other sets use the memory.
+func (s *Set[V]) reserve(size int64) bool {
 	c := s.cache
 	limit := c.limit.Load()
-	if bytes > min(limit/8, math.MaxUint32) {
+	if size > min(limit/8, math.MaxUint32) { // no entry may displace most others, and entry.size has 32 bits
 		return false
 	}
-	// Once around takes what was not used, twice what was.
-	for left := 2*len(s.buckets) + 1; ; {
+
+	// The first time around, the clock hand removes entries that were not used; the second time, those that were.
+	steps := 2*len(s.buckets) + 1
+	for {
 		used := c.used.Load()
-		if used+bytes <= limit {
-			if c.used.CompareAndSwap(used, used+bytes) {
+		if used+size <= limit {
+			if c.used.CompareAndSwap(used, used+size) {
 				return true
 			}
 			continue
 		}
-		if left == 0 {
+
+		if steps == 0 {
 			return false
 		}
-		left--
-		s.evictUnused(&s.buckets[s.clockHand.Add(1)%uint64(len(s.buckets))], entriesPerBucket)
+		steps--
+		hand := s.clockHand.Add(1) % uint64(len(s.buckets))
+		s.evictUnused(&s.buckets[hand], entriesPerBucket)
 	}
 }
 
-// makeWay takes entries, at most so many, out of a bucket that were not used since it was last called.
-func (s *Set[V]) evictUnused(b *bucket[V], most int) {
-	for k := 0; k < entriesPerBucket && most > 0; k++ {
+// evictUnused removes up to n entries of a bucket that were not used since it was last called for the bucket.
+func (s *Set[V]) evictUnused(b *bucket[V], n int) {
+	for k := 0; k < entriesPerBucket && n > 0; k++ {
 		e := b.entries[k].Load()
 		switch {
 		case e == nil:
@@ -259,7 +297,7 @@ func (s *Set[V]) evictUnused(b *bucket[V], most int) {
 			e.recentlyUsed.Store(0)
 		case s.remove(b, k, e):
 			s.cache.evictions.Add(1)
-			most--
+			n--
 		}
 	}
 }

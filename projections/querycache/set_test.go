@@ -227,10 +227,10 @@ func TestMissesAreCounted(t *testing.T) {
 
 // TestCacheTooSmallForItsSets: a cache without room for a bucket in each set is none.
 func TestCacheTooSmallForItsSets(t *testing.T) {
-	if c := New(maxSets*bucketBytes - 1); c != nil || c.Stats() != (Stats{}) {
+	if c := New(maxSets*bytesPerBucket - 1); c != nil || c.Stats() != (Stats{}) {
 		t.Error("it is one")
 	}
-	if New(maxSets*bucketBytes) == nil {
+	if New(maxSets*bytesPerBucket) == nil {
 		t.Error("it is none")
 	}
 }
