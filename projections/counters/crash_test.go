@@ -11,9 +11,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPowerCutInADeletion: the deletion of a board or user of hundreds of pins that show items which stand in lists is cut anywhere, while there
-// are versions to drop, and continues where it was (I3).
-func TestPowerCutInADeletion(t *testing.T) {
+// The deletion of a board or user with hundreds of pins, whose items are in lists, is cut at every
+// write while there are versions to drop, and continues where it was (I3).
+func TestDeletionContinuesAfterPowerCut(t *testing.T) {
 	for name, end := range map[string]events.Event{
 		"board": {Kind: events.BoardDeleted, User: "ann", Board: "art"},
 		"user":  {Kind: events.UserDeleted, User: "ann"},

@@ -6,9 +6,10 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// TestDeletedIsKeptWhileNeeded: what is gone is kept as long as history or a live pin could miss it, and no longer.
-func TestDeletedIsKeptWhileNeeded(t *testing.T) {
-	l := newItemLog(t, usual())
+// Rows about deleted users and boards stay as long as history or a live pin may need them, and no
+// longer.
+func TestDeletionRowsStayWhileHistoryMayNeedThem(t *testing.T) {
+	l := newItemLog(t, defaultSizes())
 	defer l.close()
 	check := func(when string, stones, boards int) {
 		t.Helper()

@@ -53,7 +53,7 @@ func deletion(t *rapid.T, history []events.Event) (all []events.Event, victim st
 	return history, victim
 }
 
-// TestErasedUserLeavesNoRow: once a user was deleted no row has the id, whatever there was, whatever imports bring afterwards (I12).
+// After the deletion of a user, no row has the id, whatever imports bring later (I12).
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history, victim := deletion(t, drawHistory(t))
@@ -63,30 +63,30 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 		for _, env := range histories.Envelopes(history) {
 			foldOne(t, s, env)
 		}
-		checkGone(t, s, victim, history)
+		checkNoRowNames(t, s, victim, history)
 		compareItems(t, s, set, history)
 	})
 }
 
-// checkGone looks for the id of a user in all rows, as text and as keys have it.
-func checkGone(t failer, s *store.Store, user string, history []events.Event) {
+// checkNoRowNames looks for the id of a user in all rows, as text and as keys have it.
+func checkNoRowNames(t failer, s *store.Store, user string, history []events.Event) {
 	t.Helper()
 	id := bytes.TrimRight(events.AppendID(nil, user)[1:], "\x00")
 	has := func(b []byte) bool { return bytes.Contains(b, id) || bytes.Contains(b, []byte(user)) }
 	for key, value := range readRows(t, s) {
 		if has([]byte(key)) || has([]byte(value)) {
 			text, err := projections.Text(DescribeRow([]byte(key), []byte(value)))
-			t.Fatalf("%s was deleted and is named in the row\n%s %v\nafter\n%s", user, text, err, tell(history))
+			t.Fatalf("%s was deleted and is named in the row\n%s %v\nafter\n%s", user, text, err, formatHistory(history))
 		}
 	}
 }
 
-// TestErasedInSteps: a user with thousands of pins and likes is erased in steps, and leaves what others did.
-func TestErasedInSteps(t *testing.T) {
+// A user with thousands of pins and likes is erased in steps, and what others did stays.
+func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 	var rows [2]map[string]string
 	for i, bounds := range someBounds {
-		set := usual()
-		set.named = 2
+		set := defaultSizes()
+		set.maxPinsByName = 2
 		l := newItemLog(t, set)
 		l.s.Close()
 		l.s = openStore(t, set, bounds)
@@ -103,7 +103,7 @@ func TestErasedInSteps(t *testing.T) {
 		all = append(all, events.Event{Kind: events.BoardDeleted, User: "bob-to-go", Board: "board1"})
 		l.addAll(all)
 		l.add(events.Event{Kind: events.UserDeleted, User: "bob-to-go"})
-		checkGone(t, l.s, "bob-to-go", nil)
+		checkNoRowNames(t, l.s, "bob-to-go", nil)
 		rows[i] = readRows(t, l.s)
 		v := viewOf(t, l.s)
 		q := Query(v)
@@ -113,7 +113,7 @@ func TestErasedInSteps(t *testing.T) {
 		if err != nil || err2 != nil || err3 != nil || bob != (UserCounts{}) || item.Likes != 1 || item.Plays == 0 || eve.Pins != 182 {
 			t.Errorf("bob %+v, item %+v, eve %+v: %v %v %v", bob, item, eve, err, err2, err3)
 		}
-		if got := list(t, q, Scope{Owner: "eve"}, 50); len(got) != 182 {
+		if got := readList(t, q, Scope{Owner: "eve"}, 50); len(got) != 182 {
 			t.Errorf("the list of eve has %d items", len(got))
 		}
 		if err := v.Close(); err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// part is a state of some partitions.
+// part is the state of a store that holds some partitions.
 type part struct {
 	held events.Partitions
 	q    *Queries
 }
 
-// others answers of all other states than the one that is asked.
+// others answers from all states but the one that runs the query.
 type others struct {
 	t     failer
 	here  events.Partitions
@@ -31,7 +31,7 @@ func (o *others) Holds(home string) bool { return o.here.Has(events.ShardOf(home
 func (*others) Wanting() bool            { return false }
 func (*others) Full() bool               { return false }
 
-// of returns a state that holds a home.
+// of returns a state that holds the home.
 func (o *others) of(home string) *Queries {
 	for _, p := range o.parts {
 		if p.held.Has(events.ShardOf(home).Partition()) {
@@ -81,7 +81,7 @@ func (o *others) Candidates(owner string, seq uint64, after []byte, n int) (part
 	return parts, true
 }
 
-// drawParts draws how many states there are, and which of them hold a partition: one or two.
+// drawParts draws how many states there are, and which one or two of them hold each partition.
 func drawParts(t *rapid.T, homes []string) []events.Partitions {
 	sets := make([]events.Partitions, rapid.IntRange(2, 4).Draw(t, "states"))
 	choice := map[uint8][2]int{}
@@ -99,8 +99,9 @@ func drawParts(t *rapid.T, homes []string) []events.Partitions {
 	return sets
 }
 
-// TestGathered: whichever partitions states hold, one of them that asks the others answers each page of lists as a state of everything.
-func TestGathered(t *testing.T) {
+// Whichever partitions each state holds, one of them that asks the others answers every page as a
+// state with all partitions does.
+func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
 		set := drawSizes(t)
@@ -158,7 +159,7 @@ func result[T any](page []T, next PageCursor, err error) (any, PageCursor, error
 	return page, next, err
 }
 
-// samePages demands that both answer each page alike, and say alike where the next begins.
+// samePages checks that both return the same entries on each page, and the same page cursors.
 func samePages(t failer, name string, page func(*Queries, PageCursor) (any, PageCursor, error), whole, split *Queries) {
 	t.Helper()
 	var after PageCursor
@@ -172,7 +173,7 @@ func samePages(t failer, name string, page func(*Queries, PageCursor) (any, Page
 			t.Fatalf("%s, asked of several: %v", name, err)
 		}
 		if diff := cmp.Diff(want, got) + cmp.Diff(next, gotNext); diff != "" {
-			t.Fatalf("%s: -whole +several\n%s", name, diff)
+			t.Fatalf("%s (-one state +several states):\n%s", name, diff)
 		}
 		if after = next; after == nil {
 			return
@@ -180,8 +181,9 @@ func samePages(t failer, name string, page func(*Queries, PageCursor) (any, Page
 	}
 }
 
-// TestLikedAgain: states may be of different positions. An item that was liked again between them is in a page once, with the later time.
-func TestLikedAgain(t *testing.T) {
+// States may be at different positions. An item that was liked again between them is in a page
+// once, with the later time.
+func TestMergedLikesKeepTheLatestTime(t *testing.T) {
 	o := &others{t: t}
 	q := &Queries{remote: likedParts{o, []LikedPart{
 		{Items: []LikedItem{{"a", 3}, {"b", 1}}}, {Items: []LikedItem{{"a", 2}, {"c", 1}}, More: true},
@@ -192,7 +194,7 @@ func TestLikedAgain(t *testing.T) {
 	}
 }
 
-// likedParts has some parts of the likes of everybody.
+// likedParts returns the same parts for the likes of every user.
 type likedParts struct {
 	*others
 	parts []LikedPart

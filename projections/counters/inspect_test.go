@@ -15,8 +15,8 @@ import (
 func TestDescribeRow(t *testing.T) {
 	seen := map[string]string{}
 	for seed := range uint64(6) {
-		set := usual()
-		set.named = int(seed % 3)
+		set := defaultSizes()
+		set.maxPinsByName = int(seed % 3)
 		s := openStore(t, set, store.Bounds{})
 		history := histories.FixedFeeds(seed, 400)
 		if seed%2 == 0 {

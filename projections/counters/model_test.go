@@ -21,40 +21,40 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// sizes are settings, and bounds instead of the constants, with which small histories reach everything.
+// sizes are settings and replacements of the constants of the same names. With small ones, short histories reach every case.
 type sizes struct {
 	Settings
-	named, listed      int
-	computed, patience int64
+	maxPinsByName, maxListsByScore int
+	maxComputedPins, maxRowsPerPin int64
 }
 
-func usual() sizes {
+func defaultSizes() sizes {
 	return sizes{DefaultSettings(), maxPinsByName, maxListsByScore, maxComputedPins, maxRowsPerPin}
 }
 
 func drawSizes(t *rapid.T) sizes {
-	s := usual()
+	s := defaultSizes()
 	s.HalfLife = rapid.SampledFrom([]time.Duration{time.Second, 24 * time.Hour}).Draw(t, "half-life")
-	s.named = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "named")
-	s.listed = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "listed")
-	s.computed = rapid.SampledFrom([]int64{0, 2, 256}).Draw(t, "computed")
-	s.patience = rapid.SampledFrom([]int64{0, 2}).Draw(t, "patience") // 0: without end
+	s.maxPinsByName = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "named")
+	s.maxListsByScore = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "listed")
+	s.maxComputedPins = rapid.SampledFrom([]int64{0, 2, 256}).Draw(t, "computed")
+	s.maxRowsPerPin = rapid.SampledFrom([]int64{0, 2}).Draw(t, "patience") // 0: without end
 	return s
 }
 
 func (s sizes) projection() *Counters {
 	c := New(s.Settings)
-	c.maxPinsByName, c.maxListsByScore = s.named, s.listed
+	c.maxPinsByName, c.maxListsByScore = s.maxPinsByName, s.maxListsByScore
 	return c
 }
 
 func (s sizes) query(v *projections.View) *Queries {
 	q := Query(v)
-	q.maxComputedPins, q.maxRowsPerPin = s.computed, s.patience
+	q.maxComputedPins, q.maxRowsPerPin = s.maxComputedPins, s.maxRowsPerPin
 	return q
 }
 
-// drawHistory draws a history about pins, or about plays, in which hours and months pass.
+// drawHistory draws a history about pins, or one about plays in which hours and months pass.
 func drawHistory(t *rapid.T) []events.Event {
 	plays := rapid.Bool().Draw(t, "plays")
 	return histories.History(t, histories.Options{Feeds: !plays, Plays: plays})
@@ -99,9 +99,9 @@ func heatSettings(s sizes) model.HeatSettings {
 	}
 }
 
-// TestItemsModel: at every position of every history, however lists are kept and read, and wherever events are cut, all counts and lists
-// are the model's (I7), and the rows of the lists are those that follow from the versions and what was named.
-func TestItemsModel(t *testing.T) {
+// At every position of every history, all counts and lists are those of the model (I7), and the rows of lists are those that
+// follow from the versions and the named items. This holds for all limits of lists, and wherever events are cut.
+func TestCountersAgreeWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
 		set := drawSizes(t)
@@ -116,8 +116,8 @@ func TestItemsModel(t *testing.T) {
 	})
 }
 
-// TestItemsLongHistories does the same at some positions of long seeded histories, in which states pile up.
-func TestItemsLongHistories(t *testing.T) {
+// The same holds at some positions of long seeded histories, in which much state accumulates.
+func TestCountersAgreeWithModelInLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {
 		n = 200
@@ -127,8 +127,8 @@ func TestItemsLongHistories(t *testing.T) {
 		if seed%2 == 1 {
 			history = histories.FixedPlays(seed, n)
 		}
-		set := usual()
-		set.named, set.listed, set.computed = int(seed%3), []int{1, 64}[seed/3], []int64{0, 256}[seed%2]
+		set := defaultSizes()
+		set.maxPinsByName, set.maxListsByScore, set.maxComputedPins = int(seed%3), []int{1, 64}[seed/3], []int64{0, 256}[seed%2]
 		s := openStore(t, set, store.Bounds{})
 		folded := 0
 		for i, env := range histories.Envelopes(history) {
@@ -143,8 +143,8 @@ func TestItemsLongHistories(t *testing.T) {
 	}
 }
 
-// TestItemsInSteps: a fold that is cut wherever it may be leaves the same rows.
-func TestItemsInSteps(t *testing.T) {
+// A fold that is cut wherever it may be leaves the same rows as one that is not.
+func TestFoldInStepsLeavesTheSameRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs := histories.Envelopes(drawHistory(t))
 		set := drawSizes(t)
@@ -163,7 +163,7 @@ func TestItemsInSteps(t *testing.T) {
 	})
 }
 
-// readRows returns the rows of the projection.
+// readRows returns the rows of the projection by key.
 func readRows(t failer, s *store.Store) map[string]string {
 	t.Helper()
 	v := viewOf(t, s)
@@ -181,7 +181,7 @@ func readRows(t failer, s *store.Store) map[string]string {
 	return rows
 }
 
-// compareItems asks everything that can be asked about pins, items and lists.
+// compareItems compares every answer about pins, items and lists with that of the model.
 func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 	t.Helper()
 	want := model.New(history)
@@ -191,13 +191,13 @@ func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 	same := func(got, want any, format string, args ...any) {
 		t.Helper()
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("at %d: %s: -want +got\n%s\nafter\n%s", v.Cursor().Seq, fmt.Sprintf(format, args...), diff, tell(history))
+			t.Fatalf("at %d: %s: -want +got\n%s\nafter\n%s", v.Cursor().Seq, fmt.Sprintf(format, args...), diff, formatHistory(history))
 		}
 	}
 	heats := model.Heats(history, heatSettings(set))
 	top := func(owner string, board *string) {
 		t.Helper()
-		same(list(t, q, Scope{owner, board}, 2), trendingItems(want.Top(model.Scope{Owner: owner, Board: board}, heats)),
+		same(readList(t, q, Scope{owner, board}, 2), trendingItems(want.Top(model.Scope{Owner: owner, Board: board}, heats)),
 			"list of %q", owner)
 	}
 	top("", nil)
@@ -212,7 +212,7 @@ func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 		for _, l := range want.Likes(user) {
 			likes = append(likes, LikedItem(l))
 		}
-		same(liked(t, q, user, 2), likes, "likes of %s", user)
+		same(readLiked(t, q, user, 2), likes, "likes of %s", user)
 		top(user, nil)
 	}
 	for _, b := range append(want.BoardsMentioned(), model.BoardID{Owner: "stranger"}) {
@@ -231,11 +231,11 @@ func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 		c := want.ItemCounts(item)
 		same(got, ItemCounts{Plays: int64(c.Plays), Likes: int64(c.Likes), Repins: int64(c.Repins)}, "counts of item %s", item)
 	}
-	audit(t, v, set, want, history)
+	auditLists(t, v, set, want, history)
 }
 
-// list reads a list to its end, and checks the pages as such.
-func list(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
+// readList reads all pages of a list, and checks that each but the last is full and has a new page cursor.
+func readList(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 	t.Helper()
 	var after PageCursor
 	for {
@@ -254,8 +254,8 @@ func list(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 	}
 }
 
-// liked reads the likes of a user to their end, and checks the pages as such.
-func liked(t failer, q *Queries, user string, n int) (all []LikedItem) {
+// readLiked reads all pages of what a user likes, and checks that each but the last is full and has a new page cursor.
+func readLiked(t failer, q *Queries, user string, n int) (all []LikedItem) {
 	t.Helper()
 	var after PageCursor
 	for {
@@ -290,17 +290,17 @@ func itemsIn(history []events.Event) []string {
 	return items
 }
 
-// audit computes the rows of all lists from the versions that are kept and what was named, and compares.
-func audit(t failer, v *projections.View, set sizes, want *model.Graph, history []events.Event) {
+// auditLists derives the rows of all lists from the stored versions and named items, and compares them with the rows of the store.
+func auditLists(t failer, v *projections.View, set sizes, want *model.Graph, history []events.Event) {
 	t.Helper()
 	a := auditor{
 		versions: map[string][]version{}, items: map[string]itemRow{}, named: map[[2]string]map[string]bool{}, pins: map[string]int{},
 		listed: map[string]map[string]bool{}, shown: map[string]string{}, lists: map[string]string{}, queue: map[string]bool{},
-		heads: map[uint8]events.Micros{},
+		firstEnds: map[uint8]events.Micros{},
 	}
 	it := v.Iter(nil, nil)
 	for it.Next() {
-		if err := a.read(it.Key(), it.Value()); err != nil {
+		if err := a.readRow(it.Key(), it.Value()); err != nil {
 			t.Fatalf("%x: %v", it.Key(), err)
 		}
 	}
@@ -308,27 +308,27 @@ func audit(t failer, v *projections.View, set sizes, want *model.Graph, history 
 		t.Fatalf("rows: %v", err)
 	}
 	for item, row := range a.items {
-		if row.listsByScore != int64(len(a.listed[item])) || row.listsByScore > int64(set.listed) {
-			t.Fatalf("%s is listed by %v: %+v\nafter\n%s", item, a.listed[item], row, tell(history))
+		if row.listsByScore != int64(len(a.listed[item])) || row.listsByScore > int64(set.maxListsByScore) {
+			t.Fatalf("%s is listed by %v: %+v\nafter\n%s", item, a.listed[item], row, formatHistory(history))
 		}
 		if row.hasScore != (len(a.versions[item]) > 0) || row.hasScore && (a.versions[item][0].score != row.score || a.versions[item][0].fromSeq != uint64(row.scoreFrom)) {
-			t.Fatalf("%s has heat %+v and versions %+v\nafter\n%s", item, row, a.versions[item], tell(history))
+			t.Fatalf("%s has heat %+v and versions %+v\nafter\n%s", item, row, a.versions[item], formatHistory(history))
 		}
 	}
 	for of, items := range a.named {
 		for item := range items {
-			if many := a.pins[in(of[0], item)] > set.named; a.listed[item][of[0]] != many && set.listed >= 64 {
-				t.Fatalf("%s has %s by its score or not, and named %d there\nafter\n%s", of[0], item, a.pins[in(of[0], item)], tell(history))
+			if many := a.pins[ownerPartition(of[0], item)] > set.maxPinsByName; a.listed[item][of[0]] != many && set.maxListsByScore >= 64 {
+				t.Fatalf("%s has %s by its score or not, and named %d there\nafter\n%s", of[0], item, a.pins[ownerPartition(of[0], item)], formatHistory(history))
 			}
 		}
 	}
-	lists, queue := a.derive()
+	lists, queue := a.deriveLists()
 	for what, diff := range map[string]string{
-		"lists": cmp.Diff(lists, a.lists), "queue": cmp.Diff(queue, a.queue), "first of the queues": cmp.Diff(a.first(), a.heads),
-		"what is shown": cmp.Diff(a.shows(t, want), a.shown),
+		"lists": cmp.Diff(lists, a.lists), "queue": cmp.Diff(queue, a.queue), "first of the queues": cmp.Diff(a.deriveFirstEnds(), a.firstEnds),
+		"what is shown": cmp.Diff(a.deriveShown(t, want), a.shown),
 	} {
 		if diff != "" {
-			t.Fatalf("%s: -want +got\n%s\nafter\n%s", what, diff, tell(history))
+			t.Fatalf("%s: -want +got\n%s\nafter\n%s", what, diff, formatHistory(history))
 		}
 	}
 	if len(a.queue) > len(history) {
@@ -336,24 +336,24 @@ func audit(t failer, v *projections.View, set sizes, want *model.Graph, history 
 	}
 }
 
-// auditor gathers rows about items.
+// auditor collects the rows from which lists are derived, and the rows of lists.
 type auditor struct {
 	versions map[string][]version
 	items    map[string]itemRow
-	// named are the items, by owner and pin; pins is by how many pins an owner named items of a partition.
+	// named are the items by owner and pin. pins is the number of pins by which an owner named items of a partition.
 	named map[[2]string]map[string]bool
 	pins  map[string]int
-	// listed are the owners in whose lists an item is by its score.
+	// listed are the owners whose lists have the item by score.
 	listed       map[string]map[string]bool
 	shown, lists map[string]string
 	queue        map[string]bool
-	heads        map[uint8]events.Micros
+	firstEnds    map[uint8]events.Micros
 }
 
-// in names an owner, and the partition of an item.
-func in(owner, item string) string { return fmt.Sprint(owner, " ", itemPartition(item)) }
+// ownerPartition is the key of auditor.pins: the owner, and the partition of the item.
+func ownerPartition(owner, item string) string { return fmt.Sprint(owner, " ", itemPartition(item)) }
 
-func (a *auditor) read(key, row []byte) (err error) {
+func (a *auditor) readRow(key, row []byte) (err error) {
 	rest := key[3:]
 	switch projections.Tag(key[2]) {
 	case tagItem:
@@ -397,7 +397,7 @@ func (a *auditor) read(key, row []byte) (err error) {
 		} else {
 			a.named[of][item] = true
 		}
-		a.pins[in(owner, item)]++
+		a.pins[ownerPartition(owner, item)]++
 		return err
 	case tagShownItem:
 		a.shown[string(key)] = string(row)
@@ -406,13 +406,13 @@ func (a *auditor) read(key, row []byte) (err error) {
 	case tagEndedVersion:
 		a.queue[string(key)] = true
 	case tagFirstEndedVersion:
-		a.heads[events.Shard(uint16(key[0])<<8|uint16(key[1])).Partition()], err = decodeFirstEndTime(row)
+		a.firstEnds[events.Shard(uint16(key[0])<<8|uint16(key[1])).Partition()], err = decodeFirstEndTime(row)
 	}
 	return err
 }
 
-// derive computes lists and queues.
-func (a *auditor) derive() (lists map[string]string, queue map[string]bool) {
+// deriveLists derives the rows of all lists and of the queue of ended versions.
+func (a *auditor) deriveLists() (lists map[string]string, queue map[string]bool) {
 	lists, queue = map[string]string{}, map[string]bool{}
 	for of, items := range a.named {
 		for item := range items {
@@ -440,8 +440,8 @@ func (a *auditor) derive() (lists map[string]string, queue map[string]bool) {
 	return lists, queue
 }
 
-// first is the time of the first in each queue.
-func (a *auditor) first() map[uint8]events.Micros {
+// deriveFirstEnds derives the time of the first ended version of each partition.
+func (a *auditor) deriveFirstEnds() map[uint8]events.Micros {
 	first := map[uint8]events.Micros{}
 	for key := range a.queue {
 		at, item, _, err := cutEndedVersion([]byte(key)[3:])
@@ -452,8 +452,8 @@ func (a *auditor) first() map[uint8]events.Micros {
 	return first
 }
 
-// shows computes what the living pins show, each of which was named.
-func (a *auditor) shows(t failer, want *model.Graph) map[string]string {
+// deriveShown derives the rows of what living pins show, and checks that the items of all of them were named.
+func (a *auditor) deriveShown(t failer, want *model.Graph) map[string]string {
 	shown := map[string]string{}
 	for _, owner := range want.Users() {
 		for _, pin := range want.Pins(owner) {
@@ -473,8 +473,8 @@ func appendUvarint(n uint64) (b []byte) {
 	return append(b, byte(n))
 }
 
-// tell writes a history for people.
-func tell(history []events.Event) string {
+// formatHistory returns a history as text, one event a line.
+func formatHistory(history []events.Event) string {
 	var b strings.Builder
 	for i := range history {
 		ev := &history[i]

@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/projections/heat"
 )
 
-// TestSortKeys: sort keys compare as scores, the highest first, then as ids, and are read back.
-func TestSortKeys(t *testing.T) {
+// Sort keys compare as scores, the highest first, and then as ids. They decode to what was encoded.
+func TestSortKeysCompareAsScoresThenIDs(t *testing.T) {
 	score := rapid.OneOf(rapid.Int64(), rapid.Int64Range(-2, 2), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64}))
 	id := rapid.SampledFrom([]string{"a", "ab", "b", "7", "10", "007", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -33,9 +33,9 @@ func TestSortKeys(t *testing.T) {
 	})
 }
 
-// TestForeignPageCursors: page cursors that no page of the list can have given are refused.
-func TestForeignPageCursors(t *testing.T) {
-	l := newItemLog(t, usual())
+// Page cursors that no page of the list can have returned are refused.
+func TestForeignPageCursorsAreRefused(t *testing.T) {
+	l := newItemLog(t, defaultSizes())
 	defer l.close()
 	l.add(scores("a", 2), scores("b", 1))
 	v := viewOf(t, l.s)
@@ -57,7 +57,7 @@ func TestForeignPageCursors(t *testing.T) {
 	}
 }
 
-// FuzzPageCursors: random bytes are no page cursor, or one that comes back the same.
+// Random bytes are either no page cursor or one that encodes to the same bytes.
 func FuzzPageCursors(f *testing.F) {
 	f.Add([]byte(session{3, 4}.cursor(appendSortKey(nil, "a", -5))))
 	f.Add([]byte(session{math.MaxUint64, math.MaxInt64}.cursor(appendSortKey(nil, "7", math.MinInt64))))
@@ -70,7 +70,7 @@ func FuzzPageCursors(f *testing.F) {
 	})
 }
 
-// FuzzItemRows: what decodes of the values of rows is what encodes, and nothing panics.
+// Values that decode encode to the same bytes, and no decoder panics.
 func FuzzItemRows(f *testing.F) {
 	row := itemRow{plays: 5, likes: 1, listsByScore: 64, hasScore: true, scoreFrom: 9}
 	row.heat.Sum = row.heat.Sum.Add(1, 5, 1)

@@ -16,7 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// reading is a session whose pages are read at different positions.
+// reading is a session that reads its pages at different positions.
 type reading struct {
 	scope Scope
 	size  int
@@ -33,8 +33,8 @@ type reading struct {
 	last *model.TrendingItem
 }
 
-// TestSessions: whatever is written between the pages of a session, what is in the list throughout appears exactly once,
-// what is not at most once and only where it is in the list of its page; the order is kept (I9).
+// Whatever is written between the pages of a session, an item that is in the list throughout appears exactly once. Any other item
+// appears at most once, and only on a page whose list has it. The order is that of the session's scores (I9).
 func TestSessions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
@@ -72,7 +72,7 @@ func TestSessions(t *testing.T) {
 	})
 }
 
-// beginReading draws a list, those of boards with much on them more often.
+// beginReading draws the list of a session. Boards with many pins are drawn more often.
 func beginReading(t *rapid.T, now *model.Graph) *reading {
 	r := &reading{size: rapid.IntRange(1, 3).Draw(t, "page size"), shown: map[string]int{}}
 	boards := now.BoardsMentioned()
@@ -93,7 +93,7 @@ func beginReading(t *rapid.T, now *model.Graph) *reading {
 	return r
 }
 
-// step notes what is in the list at this position, and reads a page at its turn.
+// step records what is in the list at this position and, if it is the session's turn, reads a page.
 func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, history []events.Event, turn bool) {
 	t.Helper()
 	if r.ended || r.always == nil && !turn {
@@ -139,7 +139,7 @@ func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, 
 	}
 	want := trendingItems(list[:min(r.size, len(list))])
 	if diff := cmp.Diff(want, page); diff != "" || (next == nil) != (len(list) <= r.size) {
-		t.Fatalf("page of %+v, another %v: -want +got\n%s\nafter\n%s", r.scope, next != nil, diff, tell(history))
+		t.Fatalf("page of %+v, another %v: -want +got\n%s\nafter\n%s", r.scope, next != nil, diff, formatHistory(history))
 	}
 	for _, h := range page {
 		r.shown[h.Item]++
@@ -153,20 +153,20 @@ func (r *reading) finish(t *rapid.T, history []events.Event) {
 	t.Helper()
 	for item, n := range r.shown {
 		if n > 1 {
-			t.Fatalf("%s was shown %d times in a session of %+v\nafter\n%s", item, n, r.scope, tell(history))
+			t.Fatalf("%s was shown %d times in a session of %+v\nafter\n%s", item, n, r.scope, formatHistory(history))
 		}
 	}
 	for item := range r.always {
 		if r.shown[item] != 1 {
 			t.Fatalf("%s was in the list throughout, and shown %d times in a session of %+v\nafter\n%s", item, r.shown[item],
-				r.scope, tell(history))
+				r.scope, formatHistory(history))
 		}
 	}
 }
 
-// TestAnotherPinInOneEnvelope: an item is in a list at every position while one pin that shows it goes and another comes, with
-// a score that changed since the session began.
-func TestAnotherPinInOneEnvelope(t *testing.T) {
+// An item stays in a list while one envelope deletes the pin that shows it and creates others, after its score has changed since
+// the session began. The session shows it once, with the score of its beginning.
+func TestItemStaysInSessionWhenItsPinIsReplaced(t *testing.T) {
 	for _, set := range everyWay() {
 		l := newItemLog(t, set)
 		for _, item := range []string{"a", "b", "c"} {
@@ -193,21 +193,21 @@ func TestAnotherPinInOneEnvelope(t *testing.T) {
 	}
 }
 
-// everyWay returns sizes with which lists are computed, or have their items by name, or by score.
+// everyWay returns sizes with which lists are computed, have their items by name, or have them by score.
 func everyWay() (all []sizes) {
 	for _, named := range []int{0, 2, 64} {
 		for _, computed := range []int64{0, 256} {
-			set := usual()
-			set.named, set.computed, set.patience = named, computed, 0
+			set := defaultSizes()
+			set.maxPinsByName, set.maxComputedPins, set.maxRowsPerPin = named, computed, 0
 			all = append(all, set)
 		}
 	}
 	return all
 }
 
-// TestSessionWhileListed: an item that a list has by its name throughout a session, or by its score, or that comes into it by its score
-// meanwhile, has one sort key, that of its score when the session began.
-func TestSessionWhileListed(t *testing.T) {
+// A list has an item by name or by score throughout a session, or changes from one to the other. In every case the session shows
+// the item once, at the score that it had when the session began.
+func TestSessionShowsItemOnceHoweverItIsListed(t *testing.T) {
 	for _, set := range everyWay() {
 		for _, c := range []struct{ before, after int }{{1, 1}, {1, 3}, {3, 1}, {3, 3}, {4, 3}, {0, 3}} {
 			for _, score := range []int64{-99, 99} {
@@ -245,10 +245,10 @@ func TestSessionWhileListed(t *testing.T) {
 	}
 }
 
-// TestSessionExpires: a session lives for an hour of log time, and then returns an error. Meanwhile versions that no session can read
-// are dropped, and those of the session are not.
-func TestSessionExpires(t *testing.T) {
-	l := newItemLog(t, usual())
+// A session lives for an hour of log time, and then returns an error. Meanwhile versions that no session can read are dropped,
+// and those that the session reads are not.
+func TestSessionExpiresAfterAnHour(t *testing.T) {
+	l := newItemLog(t, defaultSizes())
 	defer l.close()
 	for i, item := range []string{"a", "b", "c"} {
 		l.add(scores(item, int64(9-i)))
@@ -257,13 +257,13 @@ func TestSessionExpires(t *testing.T) {
 	began := l.cursor.LastTime
 	l.add(scores("b", 1), scores("c", 100))
 	for range 20 {
-		l.pass(SessionLife/20 - 10)
+		l.advanceTime(SessionLife/20 - 10)
 		l.add(scores("c", int64(l.cursor.Seq)))
 	}
 	if page, _ := l.page(Scope{}, next, 5); !slices.Equal(page, []TrendingItem{{"b", 8}, {"c", 7}}) {
 		t.Errorf("%d µs after the first page: %v", l.cursor.LastTime-began, page)
 	}
-	l.pass(began + SessionLife - l.cursor.LastTime - 1)
+	l.advanceTime(began + SessionLife - l.cursor.LastTime - 1)
 	l.add(events.Event{Kind: events.Played, User: "ann", Item: "x"})
 	if page, _ := l.page(Scope{}, next, 5); len(page) != 2 {
 		t.Errorf("an hour after the first page: %v", page)
@@ -276,7 +276,7 @@ func TestSessionExpires(t *testing.T) {
 	}
 }
 
-// itemLog builds a log by hand: each call of add is an envelope.
+// itemLog folds events that a test writes by hand. Each call of add is one envelope.
 type itemLog struct {
 	t      testing.TB
 	set    sizes
@@ -295,8 +295,8 @@ func (l *itemLog) close() {
 	}
 }
 
-// pass lets time pass.
-func (l *itemLog) pass(d events.Micros) { l.cursor.LastTime += d }
+// advanceTime adds d to the log time.
+func (l *itemLog) advanceTime(d events.Micros) { l.cursor.LastTime += d }
 
 func (l *itemLog) add(list ...events.Event) {
 	l.t.Helper()

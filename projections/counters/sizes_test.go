@@ -11,15 +11,15 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPagesOfALargeBoard: a page of a board of 100 000 items reads as many rows as it has items, and whether they are shown, the hundredth as well, also
-// where many scores have changed.
-func TestPagesOfALargeBoard(t *testing.T) {
+// A page of a board with 100,000 items reads two rows per item: the entry, and whether a pin shows
+// it. The hundredth page reads no more, even where many scores have changed.
+func TestPagesOfLargeBoardReadFewRows(t *testing.T) {
 	const size = 50
 	n := 100_000
 	if testing.Short() {
 		n = 20_000
 	}
-	l := newItemLog(t, usual())
+	l := newItemLog(t, defaultSizes())
 	defer l.close()
 	var all []events.Event
 	for i := range n {
@@ -37,7 +37,7 @@ func TestPagesOfALargeBoard(t *testing.T) {
 		all = append(all, scores(fmt.Sprint(i*10), int64(n-1-i%100)))
 	}
 	l.addAll(all)
-	l.pass(SessionLife + 1)
+	l.advanceTime(SessionLife + 1)
 	all = all[:0]
 	for i := range n / 10 {
 		all = append(all, plays(fmt.Sprint(i*10)))
@@ -53,7 +53,7 @@ func plays(item string) events.Event {
 	return events.Event{Kind: events.Played, User: "bob", Item: item}
 }
 
-// checkPages reads a hundred pages, of which none reads more rows than told.
+// checkPages reads a hundred pages, and checks their order and that none reads more than most rows.
 func checkPages(t *testing.T, l *itemLog, s Scope, size, most int) {
 	t.Helper()
 	v := viewOf(t, l.s)
@@ -86,11 +86,11 @@ func countRows(t *testing.T, s *store.Store) map[projections.Tag]int {
 	return n
 }
 
-// TestItemOfManyPlays: 100 000 plays of one item are counted, and it moves seldom in the lists.
-func TestItemOfManyPlays(t *testing.T) {
+// 100,000 plays of one item are all counted, and the item seldom moves in the lists.
+func TestManyPlaysWriteFewVersions(t *testing.T) {
 	const n = 100_000
-	set := usual()
-	set.named, set.computed, set.patience = 0, 0, 0
+	set := defaultSizes()
+	set.maxPinsByName, set.maxComputedPins, set.maxRowsPerPin = 0, 0, 0
 	l := newItemLog(t, set)
 	defer l.close()
 	all := []events.Event{creates("ann", "p", "", "i")}
@@ -110,19 +110,19 @@ func TestItemOfManyPlays(t *testing.T) {
 	if rows := countRows(t, l.s); rows[tagVersion] > 4*17 || rows[tagOwnerList] != rows[tagVersion] || rows[tagEndedVersion] != rows[tagVersion]-1 {
 		t.Errorf("rows by tag: %v", rows)
 	}
-	if got := list(t, q, Scope{Owner: "ann"}, 5); len(got) != 1 || q.RowsRead() > 4*17 {
+	if got := readList(t, q, Scope{Owner: "ann"}, 5); len(got) != 1 || q.RowsRead() > 4*17 {
 		t.Errorf("list %v, %d rows read", got, q.RowsRead())
 	}
 }
 
-// TestBoardAgain: a board of 10 000 pins is deleted, in steps, and made again with the same pins.
-func TestBoardAgain(t *testing.T) {
+// A board of 10,000 pins is deleted, in steps, and created again with the same pins.
+func TestLargeBoardIsDeletedAndCreatedAgain(t *testing.T) {
 	const n = 10_000
 	art := "art"
 	for _, bounds := range someBounds {
-		l := newItemLog(t, usual())
+		l := newItemLog(t, defaultSizes())
 		l.s.Close()
-		l.s = openStore(t, usual(), bounds)
+		l.s = openStore(t, defaultSizes(), bounds)
 		check := func(when string, want int) {
 			t.Helper()
 			v := viewOf(t, l.s)
@@ -133,13 +133,13 @@ func TestBoardAgain(t *testing.T) {
 			if err != nil || err2 != nil || board != int64(want) || user.Pins != int64(want)+1 {
 				t.Errorf("%s: %+v, %+v: %v %v", when, board, user, err, err2)
 			}
-			if got := list(t, q, Scope{Owner: "ann", Board: &art}, 1000); len(got) != want/2 {
+			if got := readList(t, q, Scope{Owner: "ann", Board: &art}, 1000); len(got) != want/2 {
 				t.Errorf("%s: the list of the board has %d items", when, len(got))
 			}
-			if got := list(t, q, Scope{Owner: "ann"}, 1000); len(got) != want/2+1 {
+			if got := readList(t, q, Scope{Owner: "ann"}, 1000); len(got) != want/2+1 {
 				t.Errorf("%s: the list of the owner has %d items", when, len(got))
 			}
-			if got := list(t, q, Scope{}, 1000); len(got) != n/2+1 {
+			if got := readList(t, q, Scope{}, 1000); len(got) != n/2+1 {
 				t.Errorf("%s: everybody's list has %d items", when, len(got))
 			}
 		}
@@ -163,9 +163,9 @@ func TestBoardAgain(t *testing.T) {
 	}
 }
 
-// TestPinsAgain: a pin that is deleted and created again, each time to show another item, counts as one re-pin of each.
-func TestPinsAgain(t *testing.T) {
-	l := newItemLog(t, usual())
+// A pin that is deleted and created again counts as one re-pin of each item that it showed.
+func TestRecreatedPinCountsOneRepinPerItem(t *testing.T) {
+	l := newItemLog(t, defaultSizes())
 	defer l.close()
 	l.add(scores("i0", 5), scores("i1", 6))
 	for i := range 10 {
@@ -190,13 +190,13 @@ func TestPinsAgain(t *testing.T) {
 	}
 }
 
-// TestDeadRowsAreDropped: versions that ended more than an hour ago are dropped, also those of items without new events, by
-// the next fold about any item of their partition.
-func TestDeadRowsAreDropped(t *testing.T) {
+// Versions that ended more than an hour ago are dropped by the next events about any item of their
+// partition, even if there is none about their own item.
+func TestExpiredVersionsAreDropped(t *testing.T) {
 	const n = 2000
 	for _, named := range []int{0, 1, 64} {
-		set := usual()
-		set.named = named
+		set := defaultSizes()
+		set.maxPinsByName = named
 		l := newItemLog(t, set)
 		var all []events.Event
 		for i := range n {
@@ -216,7 +216,7 @@ func TestDeadRowsAreDropped(t *testing.T) {
 		if got := countRows(t, l.s); got[tagVersion] != 5*n || got[tagEndedVersion] != 4*n || got[tagGlobalList] != 5*n {
 			t.Errorf("named %d: rows by tag: %v", named, got)
 		}
-		l.pass(SessionLife + 1)
+		l.advanceTime(SessionLife + 1)
 		all = all[:0]
 		for i := range n {
 			all = append(all, plays(fmt.Sprint(i)))
@@ -237,9 +237,9 @@ func TestDeadRowsAreDropped(t *testing.T) {
 	}
 }
 
-// TestCostOfAScore: an item that 10 000 owners show gets another score by a few rows: it is in the lists of owners of few by its name, and in
-// those of so many others at most by its score.
-func TestCostOfAScore(t *testing.T) {
+// A new score of an item that 10,000 owners show writes few rows: short lists have the item by
+// name, and only a limited number of long ones have it by score.
+func TestScoreChangeWritesFewRows(t *testing.T) {
 	for _, set := range everyWay() {
 		l := newItemLog(t, set)
 		var all []events.Event
@@ -263,7 +263,7 @@ func TestCostOfAScore(t *testing.T) {
 			return n + len(before)
 		}
 		most := 6 // the item, its queue and everybody's list
-		if set.named < 64 {
+		if set.maxPinsByName < 64 {
 			most += 2 * maxListsByScore
 		}
 		if n := changed(scores("viral", 150)); n > most {
@@ -283,7 +283,7 @@ func TestCostOfAScore(t *testing.T) {
 	}
 }
 
-// neighbors returns items of one partition.
+// neighbors returns n items of one partition.
 func neighbors(n int) (items []string) {
 	for i := 0; len(items) < n; i++ {
 		if item := fmt.Sprint("item", i); itemPartition(item) == 7 {
@@ -293,7 +293,7 @@ func neighbors(n int) (items []string) {
 	return items
 }
 
-// entries counts what the lists of owners have by name and by score.
+// entries counts the entries by name and by score in all lists of owners.
 func entries(t *testing.T, s *store.Store) (byName, byScore int) {
 	t.Helper()
 	for key := range readRows(t, s) {
@@ -311,11 +311,12 @@ func entries(t *testing.T, s *store.Store) (byName, byScore int) {
 	return byName, byScore
 }
 
-// TestManyOfAPartition: an owner's list has items by name as long as the owner has named few of their partition, then all of these by all
-// scores that are kept, however they came, until the owner goes.
-func TestManyOfAPartition(t *testing.T) {
-	set := usual()
-	set.computed, set.patience = 0, 0
+// The list of an owner has items by name while few of the owner's pins named items of their
+// partition. After that it has all of them by score, with all versions, in whatever order they
+// came, until the owner is deleted.
+func TestManyPinsInPartitionAreListedByScore(t *testing.T) {
+	set := defaultSizes()
+	set.maxComputedPins, set.maxRowsPerPin = 0, 0
 	l := newItemLog(t, set)
 	defer l.close()
 	items := neighbors(6)
@@ -350,10 +351,11 @@ func TestManyOfAPartition(t *testing.T) {
 	}
 }
 
-// TestInManyLists: an item that is in as many lists by its score as it may is in others by its name, until there is room.
-func TestInManyLists(t *testing.T) {
-	set := usual()
-	set.named, set.listed, set.computed = 0, 2, 0
+// An item that the largest number of lists have by score is in further lists by name, until there
+// is room.
+func TestItemIsListedByScoreInLimitedLists(t *testing.T) {
+	set := defaultSizes()
+	set.maxPinsByName, set.maxListsByScore, set.maxComputedPins = 0, 2, 0
 	l := newItemLog(t, set)
 	defer l.close()
 	l.add(scores("i", 5))
@@ -376,10 +378,10 @@ func TestInManyLists(t *testing.T) {
 	check("there is room", 0, 2)
 }
 
-// TestMostIsNotShown: where most of what an owner ever named, or has on other boards, is not shown, a page costs no more than a few lookups
-// for each pin.
-func TestMostIsNotShown(t *testing.T) {
-	l := newItemLog(t, usual())
+// If most items that an owner ever named are not shown, or are on other boards, a page costs no
+// more than a few lookups for each pin.
+func TestPageCostIsBoundedWhenFewItemsAreShown(t *testing.T) {
+	l := newItemLog(t, defaultSizes())
 	defer l.close()
 	const n = 300
 	var all []events.Event

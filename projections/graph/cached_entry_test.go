@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// TestNumberOf: an id is a number if and only if it is how the number is written.
-func TestNumberOf(t *testing.T) {
+// An id is a number exactly if it is the text that the number is formatted as.
+func TestParseNumberAcceptsCanonicalNumbersOnly(t *testing.T) {
 	check := func(t interface{ Fatalf(string, ...any) }, id string) {
 		n, ok := parseNumber(id)
 		want, err := strconv.ParseUint(id, 10, 64)
@@ -38,15 +38,16 @@ func TestNumberOf(t *testing.T) {
 	})
 }
 
-// TestCacheEntryBytes: an entry, with what the cache adds, takes one line of memory, and is counted as that.
-func TestCacheEntryBytes(t *testing.T) {
+// An entry, with what the cache adds to it, fills one cache line, and is counted with its real
+// size.
+func TestCacheEntryFillsOneCacheLine(t *testing.T) {
 	if size := reflect.TypeFor[cacheEntry]().Size(); size != entryBytes || size+querycache.EntryBytes != 64 {
 		t.Errorf("%d bytes, %d are counted", size, entryBytes)
 	}
 }
 
-// TestCacheEntry: an entry finds what was put into it and nothing else, also where hashes are equal.
-func TestCacheEntry(t *testing.T) {
+// An entry finds the edges that were added to it and no others, even if all hashes are equal.
+func TestCacheEntryFindsItsEdgesOnly(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for n := range 60 {
 		for _, same := range []bool{false, true} {
@@ -85,8 +86,8 @@ func TestCacheEntry(t *testing.T) {
 	}
 }
 
-// TestCacheValue: what an edge says comes out as it went in.
-func TestCacheValue(t *testing.T) {
+// A packed value says the same as the edge that it was made from.
+func TestCacheValueKeepsWhatHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e edge
 		for _, s := range e.orderFields() {

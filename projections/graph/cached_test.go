@@ -47,7 +47,7 @@ func view(t testing.TB, s *store.Store) *projections.View {
 	return v
 }
 
-// sameAnswers compares all that is answered from memory with what the rows of the same view say.
+// sameAnswers returns an error if a cached answer differs from that of the rows of the same view.
 func sameAnswers(v *projections.View, a string, others []string, board string) error {
 	cached, rows := graph.CachedQuery(v), graph.Query(v)
 	got, want := make([]graph.Follow, len(others)), make([]graph.Follow, len(others))
@@ -73,7 +73,7 @@ func sameAnswers(v *projections.View, a string, others []string, board string) e
 	return nil
 }
 
-// cacheWorld makes events of users with ids of every form, who follow, block, mute, follow boards and are deleted.
+// cacheWorld makes random events of users with ids of every form: follows, blocks, mutes, board follows and deletions.
 type cacheWorld struct {
 	story
 	r     *rand.Rand
@@ -91,11 +91,12 @@ func newCacheWorld(seed uint64, users int) *cacheWorld {
 	return w
 }
 
-func (w *cacheWorld) who() string {
+// pickUser returns a random user, the first ones more often.
+func (w *cacheWorld) pickUser() string {
 	return w.users[min(w.r.IntN(len(w.users)), w.r.IntN(len(w.users)))]
 }
 
-// next adds so many events and returns their envelopes.
+// next adds n events and returns their envelopes.
 func (w *cacheWorld) next(n int) []*events.Envelope {
 	from := len(w.list)
 	kinds := [...]events.Kind{
@@ -104,7 +105,7 @@ func (w *cacheWorld) next(n int) []*events.Envelope {
 		events.RepinsShown,
 	}
 	for range n {
-		ev := events.Event{Kind: kinds[w.r.IntN(len(kinds))], User: w.who(), Peer: w.who()}
+		ev := events.Event{Kind: kinds[w.r.IntN(len(kinds))], User: w.pickUser(), Peer: w.pickUser()}
 		switch {
 		case ev.User == ev.Peer || w.r.IntN(200) == 0:
 			ev = events.Event{Kind: events.UserDeleted, User: ev.User}
@@ -116,9 +117,9 @@ func (w *cacheWorld) next(n int) []*events.Envelope {
 	return histories.Envelopes(w.list)[from:]
 }
 
-// TestCachedWhileFolding: readers whose views are of all ages get, while the fold continues, the answers that the rows of their
-// views give, from a cache that is much too small.
-func TestCachedWhileFolding(t *testing.T) {
+// Readers hold views of different ages while the fold continues. From a cache that is much too
+// small, they get the answers that the rows of their views give.
+func TestCachedAnswersAreThoseOfRowsWhileFolding(t *testing.T) {
 	const size = 24 << 10
 	cache := querycache.New(size)
 	s := openCached(t, vfs.NewMem(), "data", cache)
@@ -179,9 +180,9 @@ func TestCachedWhileFolding(t *testing.T) {
 	}
 }
 
-// TestCachedHistories: at every position of histories with imports and deletions, and at the one some envelopes ago, the
-// answers are those of the rows.
-func TestCachedHistories(t *testing.T) {
+// At every position of histories with imports and deletions, and at a view of some envelopes
+// before, the cached answers are those of the rows.
+func TestCachedAnswersAreThoseOfRowsInHistories(t *testing.T) {
 	for seed := range uint64(3) {
 		history := histories.Fixed(seed+40, 400)
 		cache := querycache.New(64 << 10)
@@ -207,7 +208,7 @@ func TestCachedHistories(t *testing.T) {
 	}
 }
 
-// ask asks how one follows another until it is answered from memory, and reports whether it is in the end.
+// ask asks three times how a follows b, so that the answer gets into the cache. It reports whether the last answer was cached.
 func ask(t testing.TB, cache *querycache.Cache, v *projections.View, a, b string) (f graph.Follow, cached bool) {
 	t.Helper()
 	for range 3 {
@@ -221,8 +222,8 @@ func ask(t testing.TB, cache *querycache.Cache, v *projections.View, a, b string
 	return f, cached
 }
 
-// TestCachedOldAndNewViews: an entry answers at older and newer views, but not across a change.
-func TestCachedOldAndNewViews(t *testing.T) {
+// An entry answers at older and newer views, but not across a change of its user.
+func TestCacheEntryAnswersOtherViewsButNotAcrossChange(t *testing.T) {
 	for _, first := range []string{"old", "new"} {
 		cache := querycache.New(1 << 20)
 		s := openCached(t, vfs.NewMem(), "data", cache)
@@ -252,15 +253,16 @@ func TestCachedOldAndNewViews(t *testing.T) {
 				others++
 			}
 		}
-		// Some may be in the bucket of who has changed.
+		// Some may be in the bucket of the user whose edges have changed.
 		if others < 10 {
 			t.Errorf("%s view first: only %d others answer at both views", first, others)
 		}
 	}
 }
 
-// TestCachedRepaired: a repair changes rows and no position, and what was kept of them answers no more.
-func TestCachedRepaired(t *testing.T) {
+// A repair changes rows but not the position. Entries that were made before it do not answer after
+// it.
+func TestRepairInvalidatesCacheEntries(t *testing.T) {
 	cache := querycache.New(1 << 20)
 	s := openCached(t, vfs.NewMem(), "data", cache)
 	var st story
@@ -298,12 +300,12 @@ func TestCachedRepaired(t *testing.T) {
 		}
 	}
 	if _, cached := ask(t, cache, after, "ann", "bob"); !cached {
-		t.Error("nothing is kept after a repair")
+		t.Error("no answer is cached after a repair")
 	}
 }
 
-// TestCachedStores: stores that share a bound share no answer, and nothing is left of one that was closed.
-func TestCachedStores(t *testing.T) {
+// Stores that share a cache do not share answers, and nothing is left of a store that was closed.
+func TestStoresShareLimitButNoCacheEntries(t *testing.T) {
 	cache, fs := querycache.New(1<<20), vfs.NewMem()
 	follow := func(dir, peer string) *store.Store {
 		s := openCached(t, fs, dir, cache)
@@ -361,9 +363,9 @@ func TestCachedStores(t *testing.T) {
 	}
 }
 
-// TestCachedAdmission: who is asked about once is not kept, so that a walk over all users takes no room; a user with many
-// edges is not kept before as much was asked.
-func TestCachedAdmission(t *testing.T) {
+// A user about whom one question is asked is not cached, so a walk over all users takes no room. A
+// user with many edges is not cached before many questions were asked.
+func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	cache := querycache.New(8 << 20)
 	s := openCached(t, vfs.NewMem(), "data", cache)
 	var st story
@@ -380,7 +382,7 @@ func TestCachedAdmission(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Two users who meet in the slot where one of them is remembered count as one.
+	// Two users whose hashes meet in one ghost count as one.
 	if st := cache.Stats(); st.Bytes != 0 || st.Hits != 0 || st.Misses != 1000 {
 		t.Errorf("after one walk: %+v", st)
 	}
@@ -398,8 +400,8 @@ func TestCachedAdmission(t *testing.T) {
 	}
 }
 
-// TestNoCache: too small a bound keeps nothing, and all is answered.
-func TestNoCache(t *testing.T) {
+// A cache that is too small keeps nothing, and all questions are answered.
+func TestTooSmallCacheKeepsNothing(t *testing.T) {
 	cache := querycache.New(100)
 	s := openCached(t, vfs.NewMem(), "data", cache)
 	if err := s.Fold(newCacheWorld(5, 10).next(100)); err != nil {
@@ -407,7 +409,7 @@ func TestNoCache(t *testing.T) {
 	}
 	v := view(t, s)
 	if cache != nil || v.QueryCache() != nil || !reflect.DeepEqual(cache.Stats(), querycache.Stats{}) {
-		t.Error("something is kept")
+		t.Error("a cache of 100 bytes keeps something, want nothing")
 	}
 	if err := sameAnswers(v, "0", newCacheWorld(5, 10).users, "art"); err != nil {
 		t.Error(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// counting counts what is read of a store.
+// counting is a reader that counts point reads and the rows that iterators pass.
 type counting struct {
 	projections.Reader
 	gets, rows int
@@ -33,9 +33,9 @@ type countingIterator struct {
 
 func (i *countingIterator) Next() bool { i.c.rows++; return i.Iterator.Next() }
 
-// TestMutualsCost: the common followers of a viewer with few followees and a star with many followers take one
-// point read for each followee and one for the viewer, and no more.
-func TestMutualsCost(t *testing.T) {
+// The common followers of a viewer with few followees and a user with many followers take one point
+// read for each followee and one for the viewer.
+func TestMutualsReadOneRowPerFollowee(t *testing.T) {
 	s := &story{}
 	for i := range 2000 {
 		s.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprintf("fan%d", i), Peer: "star"})
@@ -56,12 +56,12 @@ func TestMutualsCost(t *testing.T) {
 		t.Fatalf("%d mutuals, next %x: %v", len(page), next, err)
 	}
 	if c.gets > followees+1 || c.rows > followees+2 {
-		t.Errorf("%d point reads for %d followees", c.gets, followees)
+		t.Errorf("%d point reads and %d rows for %d followees, want at most %d and %d", c.gets, c.rows, followees, followees+1, followees+2)
 	}
 }
 
-// TestPageCost: a page reads its own rows, however long the list is.
-func TestPageCost(t *testing.T) {
+// A page reads its own rows, however long the list is.
+func TestPageReadsItsOwnRowsOnly(t *testing.T) {
 	s := &story{}
 	for i := range 3000 {
 		s.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprintf("fan%d", i), Peer: "star"})
@@ -78,7 +78,7 @@ func TestPageCost(t *testing.T) {
 			t.Fatalf("%d entries, next %x: %v", len(page), next, err)
 		}
 		if c.rows > 53 || c.gets > 1 {
-			t.Errorf("list %d: %d rows and %d point reads for a page of 50", kind, c.rows, c.gets)
+			t.Errorf("list %d: %d rows and %d point reads for a page of 50, want at most 53 and 1", kind, c.rows, c.gets)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// story makes live events of one envelope each, a second apart.
+// story collects live events, of one envelope each, a second apart.
 type story struct{ list []events.Event }
 
 func (s *story) add(ev events.Event) {
@@ -44,7 +44,7 @@ func fold(t *testing.T, bounds store.Bounds, list []events.Event) *store.Store {
 	return s
 }
 
-// rowsOf returns every row of the projection, keys in hexadecimal.
+// rowsOf returns every row of the projection, with keys and values in hexadecimal.
 func rowsOf(t *testing.T, s *store.Store) map[string]string {
 	t.Helper()
 	v, err := s.View()
@@ -66,7 +66,8 @@ func rowsOf(t *testing.T, s *store.Store) map[string]string {
 	return all
 }
 
-// crowd is a celebrity with followers of every sort: explicit, by board, with exclusions, blocked, muted, gone.
+// crowd returns the events of a user, star, with n fans: some follow explicitly, some by board, some exclude a board, some have
+// unfollowed, and some are blocked and mute the star.
 func crowd(n int) *story {
 	s := &story{}
 	for i := range n {
@@ -91,8 +92,8 @@ func crowd(n int) *story {
 	return s
 }
 
-// TestErasedUserLeavesNoRow: after the deletion of a user no row holds the user's id (I12), whatever there was, and what stays is
-// what there would be had the others only ever dealt with each other.
+// After the deletion of a user, no row has the user's id (I12). The remaining rows are those of a
+// log in which the others only ever dealt with each other.
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	s := crowd(600)
 	s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "fan1"})
@@ -102,7 +103,7 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 	tombstones := 0
 	for key := range got {
 		if strings.Contains(key, id) {
-			t.Errorf("the id stands in key %s", key)
+			t.Errorf("key %s has the id of the deleted user", key)
 		}
 		if key[4:6] == "22" {
 			tombstones++
@@ -110,33 +111,37 @@ func TestErasedUserLeavesNoRow(t *testing.T) {
 		}
 	}
 	if tombstones != 1 {
-		t.Errorf("%d tombstones", tombstones)
+		t.Errorf("%d tombstones, want 1", tombstones)
 	}
 	want := rowsOf(t, fold(t, store.Bounds{}, s.list[len(s.list)-2:len(s.list)-1]))
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 }
 
-// TestLargeDeletionsInSteps: a deletion that is committed in many steps leaves the rows of one that is not.
-func TestLargeDeletionsInSteps(t *testing.T) {
+// A deletion that is committed in many steps leaves the same rows as one that is committed at once.
+func TestDeletionInStepsLeavesTheSameRows(t *testing.T) {
 	for _, end := range []events.Event{
 		{Kind: events.UserDeleted, User: "star"},
 		{Kind: events.BoardDeleted, User: "star", Board: "art"},
 	} {
-		s := crowd(3000)
-		s.add(end)
-		s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "star"})
-		straight := rowsOf(t, fold(t, store.Bounds{BatchBytes: 1 << 30}, s.list))
-		steps := rowsOf(t, fold(t, store.Bounds{BatchBytes: 4 << 10}, s.list))
-		if diff := cmp.Diff(straight, steps); diff != "" {
-			t.Errorf("%s: %s", end.Kind, diff)
-		}
+		t.Run(end.Kind.String(), func(t *testing.T) {
+			s := crowd(3000)
+			s.add(end)
+			s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "star"})
+
+			atOnce := rowsOf(t, fold(t, store.Bounds{BatchBytes: 1 << 30}, s.list))
+			inSteps := rowsOf(t, fold(t, store.Bounds{BatchBytes: 4 << 10}, s.list))
+			if diff := cmp.Diff(atOnce, inSteps); diff != "" {
+				t.Errorf("rows (-at once +in steps):\n%s", diff)
+			}
+		})
 	}
 }
 
-// TestEmptyEdgesAreDropped: once all backfills are closed, an edge by which nothing holds is dropped when it is touched.
-func TestEmptyEdgesAreDropped(t *testing.T) {
+// Once all backfills are closed, an edge by which nothing holds is dropped when an event changes
+// it.
+func TestEdgesWithoutEffectAreDroppedAfterImports(t *testing.T) {
 	s := &story{}
 	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
 	s.add(events.Event{Kind: events.BoardUnfollowed, User: "ann", Peer: "bob", Board: "art"})
@@ -151,12 +156,12 @@ func TestEmptyEdgesAreDropped(t *testing.T) {
 		return n
 	}
 	if n := edges(); n != 11 { // at each end two edges and a board edge; three rows of regions, and two that lead to in-ends
-		t.Fatalf("%d rows before", n)
+		t.Fatalf("%d rows of edges before the imports are closed, want 11", n)
 	}
 	s.add(events.Event{Kind: events.BackfillClosed})
 	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
 	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "cid"})
 	if n := edges(); n != 0 {
-		t.Errorf("%d rows after", n)
+		t.Errorf("%d rows of edges after the imports are closed, want 0", n)
 	}
 }

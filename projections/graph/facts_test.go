@@ -7,8 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestGoldenRows pins the values on disk: a change needs a raised Version and a rebuild.
-func TestGoldenRows(t *testing.T) {
+// The values on disk do not change. If this test must change, so must Version, and stores are
+// rebuilt.
+func TestRowEncodingIsPinned(t *testing.T) {
 	const at = factOrder(1_700_000_000_000_001)
 	for _, c := range []struct {
 		name string
@@ -33,9 +34,11 @@ func TestGoldenRows(t *testing.T) {
 		{"counts", appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1, Boards: 300}}).fields()), "01000000ac02"},
 		{"counts of many", appendCounts(nil, (&userCountsRow{UserCounts: UserCounts{Following: 1}, otherEdges: 300, followingStored: 1}).fields()), "010000000000000000ac0201"},
 	} {
-		if got := hex.EncodeToString(c.row); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if got := hex.EncodeToString(c.row); got != c.want {
+				t.Errorf("row %s, want %s", got, c.want)
+			}
+		})
 	}
 }
 
@@ -47,9 +50,9 @@ func drawOrder(t *rapid.T, live bool, name string) factOrder {
 	return s
 }
 
-func TestRowsRoundTrip(t *testing.T) {
+func TestRowsDecodeToWhatWasEncoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var e, e2 edge
+		var e, decodedEdge edge
 		for i, s := range e.orderFields() {
 			*s = drawOrder(t, edgeLiveFields>>i&1 == 1, "factOrder")
 		}
@@ -57,8 +60,8 @@ func TestRowsRoundTrip(t *testing.T) {
 		for i, s := range e.hideRepins.orderFields() {
 			*s = drawOrder(t, i < 2, "re-pins")
 		}
-		if err := e2.decodeRow(e.appendRow(nil)); err != nil || e2 != e {
-			t.Fatalf("edge %+v became %+v: %v", e, e2, err)
+		if err := decodedEdge.decodeRow(e.appendRow(nil)); err != nil || decodedEdge != e {
+			t.Fatalf("edge decodes to %+v, want %+v: %v", decodedEdge, e, err)
 		}
 		b := board{
 			createdLive: drawOrder(t, true, "created"), createdBackfill: drawOrder(t, false, "backfill"),
@@ -67,14 +70,14 @@ func TestRowsRoundTrip(t *testing.T) {
 		if b.titleOrder != 0 {
 			b.title, b.titleEventBytes = rapid.String().Draw(t, "title"), rapid.String().Draw(t, "encoded")
 		}
-		var b2 board
-		if err := b2.decodeRow(b.appendRow(nil)); err != nil || b2 != b {
-			t.Fatalf("board %+v became %+v: %v", b, b2, err)
+		var decodedBoard board
+		if err := decodedBoard.decodeRow(b.appendRow(nil)); err != nil || decodedBoard != b {
+			t.Fatalf("board decodes to %+v, want %+v: %v", decodedBoard, b, err)
 		}
 	})
 }
 
-// FuzzRows: no bytes on disk make a decoder panic, and what it accepts it would write again.
+// FuzzRows shows that no bytes on disk make a decoder panic, and that what a decoder accepts encodes and decodes to the same.
 func FuzzRows(f *testing.F) {
 	f.Add([]byte{1, 0x81, 0x80})
 	f.Add((&board{titleOrder: 7, title: "x"}).appendRow(nil))

@@ -12,9 +12,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestShortLists: the list of whom a user follows is kept from the first edge beyond the threshold until half of it is left, and
-// reads the same throughout.
-func TestShortLists(t *testing.T) {
+// The list of a user's follows is stored from the first edge beyond the threshold until half of the
+// threshold is left, and it reads the same throughout.
+func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 	s := &story{}
 	follows := func(peer int, kind events.Kind) {
 		s.add(events.Event{Kind: kind, User: "ann", Peer: fmt.Sprintf("peer%04d", peer)})
@@ -24,8 +24,9 @@ func TestShortLists(t *testing.T) {
 	}
 	st := fold(t, store.Bounds{}, nil)
 	done := 0
-	// check folds what was added, and then the list must be of these users, the newest first, in so many rows.
-	check := func(when string, from, to, kept int) {
+	// check folds the events that were added since its last call. The list must then have the users from-to, the newest first, and
+	// as many stored rows as wantRows.
+	check := func(when string, from, to, wantRows int) {
 		t.Helper()
 		if err := st.Fold(histories.Envelopes(s.list)[done:]); err != nil {
 			t.Fatalf("%s: %v", when, err)
@@ -37,8 +38,8 @@ func TestShortLists(t *testing.T) {
 				rows++
 			}
 		}
-		if rows != kept {
-			t.Errorf("%s: the list of %d is kept in %d rows, not %d", when, to-from, rows, kept)
+		if rows != wantRows {
+			t.Errorf("%s: the list of %d users has %d stored rows, want %d", when, to-from, rows, wantRows)
 		}
 		v, err := st.View()
 		if err != nil {
@@ -65,7 +66,7 @@ func TestShortLists(t *testing.T) {
 			after = next
 		}
 		if len(got) != to-from || len(got) > 0 && (got[0] != fmt.Sprintf("peer%04d", to-1) || got[len(got)-1] != fmt.Sprintf("peer%04d", from)) {
-			t.Errorf("%s: %d users %v", when, len(got), got)
+			t.Errorf("%s: the list has %d users, want %d from peer%04d down to peer%04d: %v", when, len(got), to-from, to-1, from, got)
 		}
 	}
 	check("at the threshold", 0, graph.Short, 0)
@@ -85,8 +86,9 @@ func TestShortLists(t *testing.T) {
 	check("deleted", 0, 0, 0)
 }
 
-// TestEdgesWithoutFollows: a user who follows few but has muted many has a list that is kept: a page does not read the mutes.
-func TestEdgesWithoutFollows(t *testing.T) {
+// A user who follows few others but has muted many has a stored list, so a page does not read the
+// mutes.
+func TestPageOfFewFollowsDoesNotReadManyMutes(t *testing.T) {
 	s := &story{}
 	for i := range 3 * graph.Short {
 		s.add(events.Event{Kind: events.UserMuted, User: "ann", Peer: fmt.Sprintf("peer%d", i)})

@@ -10,13 +10,15 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
+// A description names every field that is set. A part of a row, and a row with more bytes, are corrupt.
 func TestDescribeRow(t *testing.T) {
 	const at = 1_700_000_000_000_001 // 2023-11-14T22:13:20.000001Z
 	live, history := liveBit|factOrder(at+1), factOrder(at+1)
 	for _, tt := range []struct {
 		key, value []byte
-		of         string
-		want       string
+		// home is the user in whose shard the row is: "" for the store's shard, "part" for the first shard of bob's partition.
+		home string
+		want string
 	}{
 		{
 			projections.AppendKey(nil, tagEdge, "ann", "17"),
@@ -72,38 +74,41 @@ func TestDescribeRow(t *testing.T) {
 		{boardFollowerListKey(nil, tagBoardExcluders, "bob", "b", at, "ann"), nil, "bob", "board-excluder B=bob b=b since=AT A=ann"},
 		{storeHashKey(nil, tagTombstone, [16]byte{0xab, 15: 1}), nil, "", "tombstone hash=ab000000000000000000000000000001"},
 	} {
-		shard := projections.StoreShard
-		switch tt.of {
-		case "":
-		case "part":
-			shard = events.Shard(userPartition("bob")) << 5
-		default:
-			shard = events.ShardOf(tt.of)
-		}
-		want := fmt.Sprintf("%04x %s", uint16(shard), replaceAt(tt.want))
-		if got, err := projections.Text(DescribeRow(tt.key, tt.value)); got != want || err != nil {
-			t.Errorf("got  %s, %v\nwant %s", got, err, want)
-		}
-		// Neither a part of the row nor more than it is a row.
-		for _, bad := range [][2][]byte{
-			{tt.key[:len(tt.key)-1], tt.value},
-			{append(append([]byte(nil), tt.key...), 0), tt.value},
-			{tt.key, append(append([]byte(nil), tt.value...), 0xff)},
-		} {
-			if projections.Tag(bad[0][2]) == tagBoard && len(bad[1]) > len(tt.value) {
-				continue // a title may have its encoding behind it
+		kind, _, _ := strings.Cut(tt.want, " ")
+		t.Run(kind, func(t *testing.T) {
+			shard := projections.StoreShard
+			switch tt.home {
+			case "":
+			case "part":
+				shard = events.Shard(userPartition("bob")) << 5
+			default:
+				shard = events.ShardOf(tt.home)
 			}
-			if got, err := projections.Text(DescribeRow(bad[0], bad[1])); !errors.Is(err, projections.ErrCorrupt) {
-				t.Errorf("key %x, value %x: %q, %v, want projections.ErrCorrupt", bad[0], bad[1], got, err)
+			want := fmt.Sprintf("%04x %s", uint16(shard), replaceAt(tt.want))
+			if got, err := projections.Text(DescribeRow(tt.key, tt.value)); got != want || err != nil {
+				t.Errorf("got  %s, %v\nwant %s", got, err, want)
 			}
-		}
+			// A row that is cut or has more bytes is corrupt.
+			for _, bad := range [][2][]byte{
+				{tt.key[:len(tt.key)-1], tt.value},
+				{append(append([]byte(nil), tt.key...), 0), tt.value},
+				{tt.key, append(append([]byte(nil), tt.value...), 0xff)},
+			} {
+				if projections.Tag(bad[0][2]) == tagBoard && len(bad[1]) > len(tt.value) {
+					continue // the bytes of the event may follow a title
+				}
+				if got, err := projections.Text(DescribeRow(bad[0], bad[1])); !errors.Is(err, projections.ErrCorrupt) {
+					t.Errorf("key %x, value %x: %q, %v, want projections.ErrCorrupt", bad[0], bad[1], got, err)
+				}
+			}
+		})
 	}
 }
 
 func replaceAt(s string) string { return strings.ReplaceAll(s, "=AT", "=2023-11-14T22:13:20.000001Z") }
 
-// A row that another user's shard holds was never written by the fold.
-func TestDescribeRowForeignShard(t *testing.T) {
+// A row in the shard of another user was never written by the fold.
+func TestDescribeRowRefusesRowInForeignShard(t *testing.T) {
 	for _, key := range [][]byte{
 		projections.AppendKey(nil, tagUserCounts, "ann"), regionKey(nil, "bob", "ann"), inEnd.appendEdgeKey(nil, tagInEdge, "ann", "bob"),
 		storeHashKey(nil, tagTombstone, [16]byte{}),
@@ -120,17 +125,17 @@ func TestDescribeRowForeignShard(t *testing.T) {
 		}
 		key[1]--
 		if got, err := projections.Text(DescribeRow(key, value)); !errors.Is(err, projections.ErrCorrupt) {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("row in a foreign shard: %q, %v, want projections.ErrCorrupt", got, err)
 		}
 	}
 	remote := regionKey(nil, "bob", "ann")
 	remote[len(remote)-len(appendRegionHome(nil, "ann"))]++
 	if got, err := projections.Text(DescribeRow(remote, nil)); !errors.Is(err, projections.ErrCorrupt) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("row in a foreign partition: %q, %v, want projections.ErrCorrupt", got, err)
 	}
 }
 
-// Every kind of row that keys.go names can be described.
+// Every kind of row in keys.go can be described.
 func TestDescribeRowKnowsAllTags(t *testing.T) {
 	for tag := projections.FirstGraphTag; tag <= tagBoardReverse; tag++ {
 		if _, ok := rowForms[tag]; !ok {
@@ -138,6 +143,6 @@ func TestDescribeRowKnowsAllTags(t *testing.T) {
 		}
 	}
 	if len(rowForms) != int(tagBoardReverse-projections.FirstGraphTag)+1 {
-		t.Errorf("%d forms", len(rowForms))
+		t.Errorf("%d row forms, want one for each of the tags up to %#x", len(rowForms), tagBoardReverse)
 	}
 }

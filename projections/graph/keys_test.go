@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// TestGoldenKeys pins the keys on disk, in physical order.
-func TestGoldenKeys(t *testing.T) {
+// The keys on disk do not change. The cases are in physical order.
+func TestKeyEncodingIsPinned(t *testing.T) {
 	const owner, uuid = "42", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 	for _, c := range []struct {
 		name string
@@ -28,16 +28,18 @@ func TestGoldenKeys(t *testing.T) {
 		{"board", projections.AppendKey(nil, tagBoard, owner, "x"), "1d" + "01000000000000002a" + "037800"},
 		{"board follower", boardFollowerListKey(nil, tagBoardFollowers, owner, "x", 258, "7"), "20" + "01000000000000002a" + "037800" + "fffffffffffffefd" + "010000000000000007"},
 	} {
-		const shard = "0242"
-		want := shard + strings.ReplaceAll(c.want, "SEVEN", fmt.Sprintf("%02x", userPartition("7")))
-		if got := hex.EncodeToString(c.key); got != want {
-			t.Errorf("%s: %s, want %s", c.name, got, want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			const shard = "0242"
+			want := shard + strings.ReplaceAll(c.want, "SEVEN", fmt.Sprintf("%02x", userPartition("7")))
+			if got := hex.EncodeToString(c.key); got != want {
+				t.Errorf("key %s, want %s", got, want)
+			}
+		})
 	}
 }
 
-// TestGoldenKeysOfPartitions pins the keys of rows that name their home last, and of those of the store as a whole.
-func TestGoldenKeysOfPartitions(t *testing.T) {
+// The keys of rows that name their home last, and of rows of the store as a whole, do not change.
+func TestKeyEncodingOfPartitionRowsIsPinned(t *testing.T) {
 	hash := [16]byte{1, 2}
 	for _, c := range []struct {
 		name string
@@ -49,24 +51,26 @@ func TestGoldenKeysOfPartitions(t *testing.T) {
 		{"tombstone", storeHashKey(nil, tagTombstone, hash), "ffff" + "22" + "01020000000000000000000000000000"},
 		{"board life", append(storeHashKey(nil, tagBoardDeletion, hash), hash[:]...), "ffff" + "23" + "01020000000000000000000000000000" + "01020000000000000000000000000000"},
 	} {
-		if got := hex.EncodeToString(c.key); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if got := hex.EncodeToString(c.key); got != c.want {
+				t.Errorf("key %s, want %s", got, c.want)
+			}
+		})
 	}
 }
 
-// TestRegionHome: the home of a row of a region is who stands last in its key; of no other row anything is said.
-func TestRegionHome(t *testing.T) {
+// The home of a row in a region is the last user in its key. RegionHome refuses all other keys.
+func TestRegionHomeIsTheLastUserOfTheKey(t *testing.T) {
 	for _, key := range [][]byte{regionKey(nil, "ann", "7"), boardRegionKey(nil, "ann", "", "7")} {
 		if p, ok := RegionHome(key); !ok || p != userPartition("7") {
-			t.Errorf("%x is of partition %d, %v", key, p, ok)
+			t.Errorf("home of %x is partition %d, %v, want %d, true", key, p, ok, userPartition("7"))
 		}
 		cut := key[:len(key)-len(appendRegionHome(nil, "7"))]
 		if _, ok := RegionHome(cut); ok {
-			t.Errorf("%x has a home", cut)
+			t.Errorf("key %x, which is cut, has a home, want none", cut)
 		}
 	}
 	if _, ok := RegionHome(projections.AppendKey(nil, tagEdge, "ann", "7")); ok {
-		t.Error("an edge is no row of a region")
+		t.Error("the key of an edge has a home in a region, want none")
 	}
 }

@@ -34,11 +34,11 @@ func openMem(t fataler, short int, parts *events.Partitions) *store.Store {
 	return s
 }
 
-// TestModel: at every position of every history, every question has the model's answer, and every count is the
-// length of its list (I7), wherever lists are kept.
+// At every position of every history, every query has the model's answer, and every count is the length of its list (I7), whether
+// the lists of follows are stored or sorted.
 func TestModel(t *testing.T) { rapid.Check(t, compareWithModel(histories.Options{})) }
 
-// TestModelInHistoriesOfFeeds does the same where most boards begin with a pin, and envelopes may be very large.
+// The same holds in histories in which most boards begin with a pin, and envelopes may be very large.
 func TestModelInHistoriesOfFeeds(t *testing.T) {
 	rapid.Check(t, compareWithModel(histories.Options{Feeds: true}))
 }
@@ -59,7 +59,7 @@ func compareWithModel(opt histories.Options) func(*rapid.T) {
 	}
 }
 
-// TestLongHistories does the same at some positions of long seeded histories, in which states pile up. Half of them are of feeds.
+// The same holds at some positions of long seeded histories, in which much state accumulates. Half of them are about feeds.
 func TestLongHistories(t *testing.T) {
 	n := 600
 	if testing.Short() {
@@ -86,9 +86,9 @@ func TestLongHistories(t *testing.T) {
 	}
 }
 
-// TestPartitionAnswers: a store of some partitions has the model's answer to every question about users at home there: each
-// is answered from rows of one user, but those about the board or the followers of another, which take both (I13).
-func TestPartitionAnswers(t *testing.T) {
+// A store of some partitions has the model's answer to every question about users whose homes it holds. Each answer takes rows of
+// one user only, except those about a board or the followers of another user, which take rows of both (I13).
+func TestStoreOfSomePartitionsAnswersAsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
 		var parts events.Partitions
@@ -106,8 +106,8 @@ func TestPartitionAnswers(t *testing.T) {
 	})
 }
 
-// TestEndOfBackfilledBlockRestoresNothing: wherever a backfilled block and a backfilled follow arrive among live follows, an exclusion and
-// two unblocks, a store of all partitions, and the stores of each user alone, have the model's answers at every position.
+// A backfilled block and a backfilled follow may arrive anywhere among live follows, an exclusion and two unblocks. A store of all
+// partitions, and a store of each user alone, then have the model's answers at every position.
 func TestEndOfBackfilledBlockRestoresNothing(t *testing.T) {
 	live := []events.Event{
 		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
@@ -141,8 +141,8 @@ func TestEndOfBackfilledBlockRestoresNothing(t *testing.T) {
 	}
 }
 
-// TestEndOfBlockAfterImportsRestoresNothing: what is followed and excluded while a backfilled block stands does not come back with its
-// end, also where no more history is to come.
+// What a user follows and excludes while a backfilled block stands does not come back when the block ends, even if no more history
+// can arrive.
 func TestEndOfBlockAfterImportsRestoresNothing(t *testing.T) {
 	history := []events.Event{
 		{Kind: events.UserBlocked, User: "bob", Peer: "ann", Backfill: true, Source: "old", Offset: 1, Time: 5},

@@ -17,9 +17,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestOutEndsAlone: a fold of the out-ends alone has those rows of the whole graph, and they say what a reader sees and whom a post
-// concerns.
-func TestOutEndsAlone(t *testing.T) {
+// A graph of out-ends has the same rows as the out-ends of the whole graph, and answers what a
+// reader sees and whom a post concerns.
+func TestOutGraphHasTheOutEndsOfTheWholeGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
 		rows := func(p projections.Projection) (rows []conformance.Row) {
@@ -36,8 +36,8 @@ func TestOutEndsAlone(t *testing.T) {
 				t.Fatalf("view: %v", err)
 			}
 			defer v.Close()
-			if p.(*graph.Graph) == out {
-				compareOut(t, v, model.New(history))
+			if p.(*graph.Graph) == outGraph {
+				compareOutEnds(t, v, model.New(history))
 			}
 			it := v.Iter(nil, nil)
 			for it.Next() {
@@ -50,15 +50,17 @@ func TestOutEndsAlone(t *testing.T) {
 			}
 			return rows
 		}
-		if diff := conformance.Rows(rows(out)).Diff(rows(graph.New())); diff != "" {
+		if diff := conformance.Rows(rows(outGraph)).Diff(rows(graph.New())); diff != "" {
 			t.Fatal(diff)
 		}
 	})
 }
 
-var out = graph.NewOut(nil)
+// outGraph is the projection under test.
+var outGraph = graph.NewOut(nil)
 
-func compareOut(t *rapid.T, v *projections.View, want *model.Graph) {
+// compareOutEnds compares what the rows of out-ends say with the model.
+func compareOutEnds(t *rapid.T, v *projections.View, want *model.Graph) {
 	q := graph.Query(v)
 	must := func(err error) {
 		if err != nil {

@@ -77,7 +77,7 @@ func (s Sum) tooSmall(e exactSum) float64 {
 	return f
 }
 
-func TestScoresByHand(t *testing.T) {
+func TestScoresOfKnownSums(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		got   Sum
@@ -101,9 +101,11 @@ func TestScoresByHand(t *testing.T) {
 		{"a negative half-life too", Sum{}.Add(1, 7, -day), Sum{1 << 62, 7}, 7 * 65536},
 		{"the last of all times", Sum{}.Add(math.MaxUint32, math.MaxInt64, 1), Sum{math.MaxUint32 << 31, 1<<62 + 30}, math.MaxInt64 &^ 4095},
 	} {
-		if c.got != c.want || c.got.Score() != c.score {
-			t.Errorf("%s: %+v of score %d, want %+v of score %d", c.name, c.got, c.got.Score(), c.want, c.score)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if c.got != c.want || c.got.Score() != c.score {
+				t.Errorf("%+v of score %d, want %+v of score %d", c.got, c.got.Score(), c.want, c.score)
+			}
+		})
 	}
 }
 
@@ -141,7 +143,7 @@ func TestOneAdditionIsExactToFiftyEightBits(t *testing.T) {
 	})
 }
 
-func TestManyAdditions(t *testing.T) {
+func TestManyAdditionsStayNearExactSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		halfLife := drawHalfLife(t)
 		var s, again Sum
@@ -179,8 +181,9 @@ func checkForm(t *rapid.T, s Sum) {
 	}
 }
 
-// The scores at both sides of every step.
-func TestScoreSteps(t *testing.T) {
+// The score changes exactly at each sixteenth of a doubling: it is lower below the step and higher
+// above it.
+func TestScoreChangesAtEverySixteenth(t *testing.T) {
 	for i := int64(1); i < 16; i++ {
 		x := exactly(1 << 62)
 		for range i {
@@ -196,7 +199,7 @@ func TestScoreSteps(t *testing.T) {
 	}
 }
 
-// An item of many plays moves seldom.
+// The score of an item with many plays changes seldom.
 func TestScoreChangesSeldom(t *testing.T) {
 	const n = 100_000
 	s, changes := Sum{}.Add(1, 55*year, day), 0
@@ -212,7 +215,7 @@ func TestScoreChangesSeldom(t *testing.T) {
 	}
 }
 
-func TestRoots(t *testing.T) {
+func TestRootsAreExact(t *testing.T) {
 	for k := range roots {
 		root := halvings[4*k+3] // 2^(1/16^(k+1))
 		x := new(big.Float).SetPrec(precision).SetUint64(1 << 63)
@@ -236,7 +239,7 @@ func TestExp2StaysBelowTwo(t *testing.T) {
 	}
 }
 
-// Times that follow each other never make an addition smaller, although every one is rounded.
+// A later addition is never smaller than an earlier one, although each is rounded.
 func TestLaterCountsMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		halfLife := drawHalfLife(t)
@@ -291,7 +294,7 @@ func TestDecodeRefuses(t *testing.T) {
 		bytes.Repeat([]byte{0xff}, 12),
 	} {
 		if s, err := Decode(b); err == nil {
-			t.Errorf("% x is %+v", b, s)
+			t.Errorf("% x decodes to %+v, want an error", b, s)
 		}
 	}
 }

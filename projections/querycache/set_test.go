@@ -9,15 +9,17 @@ import (
 	"testing"
 )
 
-// rows are numbers by owner at every version, which a fold changes one at a time, as a store publishes them.
+// rows are the rows of a store at every version: a number for each owner. A fold changes one row at a time and publishes the new
+// version, as a store does.
 type rows struct {
 	set *Set[number]
-	// versions has the rows of each version, from 1 to the last that there will be; at is the newest that there is.
+	// versions has the rows of each version, from 1 to the last that there will be. at is the newest version so far.
 	versions [][]int
 	at       atomic.Int64
 }
 
-type number struct{ owner, is int }
+// number is the value of an entry: the row of an owner.
+type number struct{ owner, row int }
 
 func hashOf(owner int) uint64 { return uint64(owner) * 0x9e3779b97f4a7c15 }
 
@@ -28,7 +30,7 @@ func newRows(c *Cache, owners, versions int) *rows {
 	return r
 }
 
-// change changes the row of an owner: it says so before there is a view that shows it.
+// change changes the row of an owner. It tells the set before the new version is published.
 func (r *rows) change(owner int) {
 	version := int(r.at.Load()) + 1
 	r.versions[version] = slices.Clone(r.versions[version-1])
@@ -37,22 +39,22 @@ func (r *rows) change(owner int) {
 	r.at.Store(int64(version))
 }
 
-// ask returns the row of an owner at a version, and whether the set knew it.
-func (r *rows) ask(owner int, version uint64, bytes int64) (is int, hit bool) {
-	of := func(n *number) bool { return n.owner == owner }
-	if n, answers := r.set.Find(hashOf(owner), version, of); answers {
-		return n.is, true
+// ask returns the row of an owner at a version, and whether the set had it. If not, it adds an entry of the given size.
+func (r *rows) ask(owner int, version uint64, bytes int64) (row int, hit bool) {
+	ofOwner := func(n *number) bool { return n.owner == owner }
+	if n, answers := r.set.Find(hashOf(owner), version, ofOwner); answers {
+		return n.row, true
 	}
-	row := r.versions[version][owner]
-	r.set.Make(hashOf(owner), version, of, func(n *number) int64 {
+	row = r.versions[version][owner]
+	r.set.Make(hashOf(owner), version, ofOwner, func(n *number) int64 {
 		*n = number{owner, row}
 		return bytes
 	})
 	return row, false
 }
 
-// TestAnswersAreThoseOfTheView: queries at views of all ages get the rows of their views, while a fold changes them, from a cache that is
-// too small for all.
+// Queries hold views of different ages while a fold changes rows. From a cache that is too small
+// for all, they get the rows of their views.
 func TestAnswersAreThoseOfTheView(t *testing.T) {
 	const owners, changes, size, entry = 300, 4000, 48 << 10, 256
 	c := New(size)
@@ -103,8 +105,9 @@ func TestAnswersAreThoseOfTheView(t *testing.T) {
 	}
 }
 
-// TestAcrossChange: an entry answers at all views between two changes of its owner, older ones too, and at no other.
-func TestAcrossChange(t *testing.T) {
+// An entry answers at all views between two changes of its owner, also at older ones, and at no
+// other view.
+func TestEntryAnswersBetweenChangesOnly(t *testing.T) {
 	changes := []int{0, 1, 1, 0, 1} // row 0 changes at 2 and at 5
 	for made := 1; made <= 6; made++ {
 		r := newRows(New(1<<20), 2, 6)
@@ -131,8 +134,9 @@ func TestAcrossChange(t *testing.T) {
 	}
 }
 
-// TestRepaired: what was made before a repair does not answer after it, and what was made after it not before.
-func TestRepaired(t *testing.T) {
+// An entry made before a repair does not answer after it, and one made after it does not answer
+// before it.
+func TestEntriesDoNotAnswerAcrossRepair(t *testing.T) {
 	r := newRows(New(1<<20), 1, 2)
 	r.ask(0, 1, 10)
 	r.set.Repaired(2)
@@ -147,7 +151,8 @@ func TestRepaired(t *testing.T) {
 	}
 }
 
-// TestBytesAreBounded: whatever is asked, and however large entries are, the bytes have their bound; what is used again and again stays.
+// Whatever is asked, and however large entries are, the bytes stay below the limit. An entry that
+// is used again and again stays.
 func TestBytesAreBounded(t *testing.T) {
 	const size, entry, owners = 64 << 10, 700, 20_000
 	c := New(size)
@@ -171,8 +176,8 @@ func TestBytesAreBounded(t *testing.T) {
 	}
 }
 
-// TestEntryBytes: what is counted of an entry beside its value is what it takes.
-func TestEntryBytes(t *testing.T) {
+// EntryBytes is the real size of an entry without its value, and a bucket is one cache line.
+func TestEntryBytesAreTheSizeOfAnEntry(t *testing.T) {
 	if size := reflect.TypeFor[entry[number]]().Size() - reflect.TypeFor[number]().Size(); size != EntryBytes {
 		t.Errorf("%d bytes, %d are counted", size, EntryBytes)
 	}
@@ -181,8 +186,8 @@ func TestEntryBytes(t *testing.T) {
 	}
 }
 
-// TestClosedSet: sets share a bound and no entry; one that is closed has none and takes none.
-func TestClosedSet(t *testing.T) {
+// Sets share a limit but no entries. A closed set has no entries and takes none.
+func TestClosedSetKeepsNothing(t *testing.T) {
 	c := New(1 << 20)
 	one, two := newRows(c, 10, 1), newRows(c, 10, 1)
 	for owner := range 10 {
@@ -211,8 +216,9 @@ func TestClosedSet(t *testing.T) {
 	}
 }
 
-// TestMissesAreCounted: questions about an owner without an entry are counted up to the most, and those about others apart from them.
-func TestMissesAreCounted(t *testing.T) {
+// Questions about an owner without an entry are counted up to MaxAsked, apart from those about
+// other owners.
+func TestQuestionsAreCountedPerOwner(t *testing.T) {
 	s := NewSet[number](New(1 << 20))
 	for owner := range 3 {
 		before := 0
@@ -225,18 +231,18 @@ func TestMissesAreCounted(t *testing.T) {
 	}
 }
 
-// TestCacheTooSmallForItsSets: a cache without room for a bucket in each set is none.
+// New returns nil if there is no room for one bucket in each set.
 func TestCacheTooSmallForItsSets(t *testing.T) {
 	if c := New(maxSets*bytesPerBucket - 1); c != nil || c.Stats() != (Stats{}) {
-		t.Error("it is one")
+		t.Error("New returns a cache without room for a bucket in each set, want nil")
 	}
 	if New(maxSets*bytesPerBucket) == nil {
-		t.Error("it is none")
+		t.Error("New returns nil although there is room for a bucket in each set")
 	}
 }
 
-// TestChargedBytes: what is kept beside a set takes the room of its entries.
-func TestChargedBytes(t *testing.T) {
+// Memory that the caller charges takes room from the entries.
+func TestChargedBytesTakeTheRoomOfEntries(t *testing.T) {
 	c := New(1 << 20)
 	s := NewSet[number](c)
 	add := func(from, to int) {
