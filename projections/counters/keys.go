@@ -157,7 +157,7 @@ func globalListPrefix() []byte { return storePrefix(nil, tagGlobalList) }
 
 func ownerListPrefix(owner string) []byte { return projections.AppendKey(nil, tagOwnerList, owner) }
 
-// A list has two kinds of entries, and the first byte after the prefix tells which. Entries by name come first:
+// A list has two kinds of entries, and the first byte after the prefix says of which kind an entry is. Entries by name come first:
 //
 //	0x00 i              the list has item i; its score is looked up in the versions of i
 //	0x01 ^score i ^from a version of i: the list has i with this score from the position from on. The value is the position

@@ -60,7 +60,7 @@ func (q *Queries) Trending(
 		}
 	}
 
-	// One more item than asked for tells whether there is a next page.
+	// One more item than asked for shows whether there is a next page.
 	n = max(n, 1)
 	sortKeys, err := q.readSortKeys(ctx, s, at, last, n+1)
 	if err != nil {
