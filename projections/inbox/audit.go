@@ -7,7 +7,7 @@ import (
 
 // EachUser calls do with every user who has pins or a read marker in a shard. A user may come several times.
 func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
-	for _, tag := range []projections.Tag{tagOutbox, tagPinCount, tagRead} {
+	for _, tag := range []projections.Tag{tagOutbox, tagPinCount, tagReadMarker} {
 		if err := projections.EachID(r, shard, tag, do); err != nil {
 			return err
 		}

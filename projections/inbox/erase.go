@@ -8,22 +8,22 @@ import (
 
 // userDeleted removes the user's rows as an owner of pins and as a reader, in steps. The rows of other users about this user go
 // with the relations, which the graph ends afterwards (see [Inbox.relationChanged]).
-func (f *Inbox) userDeleted() error {
+func (f *Inbox) eraseUser() error {
 	user := f.ev.User
-	if f.b.Holds(user) {
-		if err := f.eraseOwn(user); err != nil {
+	if f.batch.Holds(user) {
+		if err := f.eraseHomeRows(user); err != nil {
 			return err
 		}
 	}
-	if err := f.graph.Apply(*f.ev, f.b); err != nil {
+	if err := f.graph.Apply(*f.ev, f.batch); err != nil {
 		return err
 	}
-	return f.drop(projections.AppendKey(nil, tagPulled, user))
+	return f.deleteRows(projections.AppendKey(nil, tagPulledOwner, user))
 }
 
 // eraseOwn removes what stands at the home of a user.
-func (f *Inbox) eraseOwn(user string) error {
-	err := f.drain(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
+func (f *Inbox) eraseHomeRows(user string) error {
+	err := f.eachRowInSteps(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
 			return err
@@ -33,20 +33,20 @@ func (f *Inbox) eraseOwn(user string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.drop(projections.AppendKey(nil, tagBoardDeleted, user)); err != nil {
+	if err := f.deleteRows(projections.AppendKey(nil, tagBoardDeleted, user)); err != nil {
 		return err
 	}
 	f.dropInbox(events.AppendID(nil, user))
-	f.key = projections.AppendKey(f.key[:0], tagRead, user)
-	f.b.Delete(f.key)
+	f.key = projections.AppendKey(f.key[:0], tagReadMarker, user)
+	f.batch.Delete(f.key)
 	return nil
 }
 
 // drop removes all rows with a prefix, in steps.
-func (f *Inbox) drop(prefix []byte) error {
-	return f.drain(prefix, func(rest []byte) error {
+func (f *Inbox) deleteRows(prefix []byte) error {
+	return f.eachRowInSteps(prefix, func(rest []byte) error {
 		f.key = append(append(f.key[:0], prefix...), rest...)
-		f.b.Delete(f.key)
+		f.batch.Delete(f.key)
 		return nil
 	})
 }
@@ -62,6 +62,6 @@ func (f *Inbox) erasePin(owner, id string) error {
 		return err
 	}
 	f.key = projections.AppendKey(f.key[:0], tagPin, owner, id)
-	f.b.Delete(f.key)
+	f.batch.Delete(f.key)
 	return nil
 }

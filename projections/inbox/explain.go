@@ -61,10 +61,10 @@ type Explanation struct {
 // Explain says why a pin is, or is not, in a feed as its pages show it at this position, from the first to the last. It costs some point
 // reads for a pin that is kept out, and all pages up to the pin for one that is in the feed; in the order Trending, all that is ranked.
 func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (x Explanation, err error) {
-	if x.Pin, err = q.living(owner, id); err != nil {
+	if x.Pin, err = q.livingPin(owner, id); err != nil {
 		return x, err
 	}
-	w := &walk{q: q, feed: &f, visibilities: map[string]visibility{}}
+	w := &feedIterator{queries: q, feed: &f, visibilities: map[string]visibility{}}
 	if x.Pin == nil {
 		x.Absence, err = w.absence(owner, nil)
 		x.Absence |= NotLiving
@@ -102,7 +102,7 @@ const explainBatch = 512
 
 // rankNewest counts the entries of a feed down to a sort key.
 func (q *Queries) rankNewest(ctx context.Context, f *Feed, sortKey []byte, x *Explanation) (err error) {
-	w, err := q.newWalk(f, nil)
+	w, err := q.newFeedIterator(f, nil)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (q *Queries) rankNewest(ctx context.Context, f *Feed, sortKey []byte, x *Ex
 	bound, shown, rank := append(bytes.Clone(sortKey), 0), map[string]bool{}, 0
 	var last []byte
 	for !w.ended {
-		_, sortKeys, err := w.batch(ctx, explainBatch, bound, shown)
+		_, sortKeys, err := w.nextBatch(ctx, explainBatch, bound, shown)
 		if err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func (q *Queries) rankNewest(ctx context.Context, f *Feed, sortKey []byte, x *Ex
 func (q *Queries) rankTrending(ctx context.Context, f *Feed, x *Explanation) error {
 	all := *f
 	all.OnePerItem = false
-	page, err := q.trending(ctx, &all, nil, f.Ranked)
+	page, err := q.readTrending(ctx, &all, nil, f.Ranked)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (q *Queries) delivery(name string, p *Pin) (Delivery, error) {
 		return Pulled, nil
 	}
 	for _, board := range []*string{nil, &p.Board} {
-		if _, pulls, err := q.r.Get(pullKey(nil, name, p.Owner, board)); err != nil || pulls {
+		if _, pulls, err := q.state.Get(pullKey(nil, name, p.Owner, board)); err != nil || pulls {
 			return Pulled, err
 		}
 	}

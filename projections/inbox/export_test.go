@@ -22,6 +22,6 @@ func Entries(v *projections.View, reader string) (n int) {
 // CachedOver is [CachedQuery] over a state that reads a view.
 func CachedOver(r State, v *projections.View) *Queries {
 	q := CachedQuery(v)
-	q.r = r
+	q.state = r
 	return q
 }

@@ -37,16 +37,16 @@ type Inbox struct {
 	// cache bounds what queries keep; nil means nothing.
 	cache *querycache.Cache
 
-	b  *projections.Batch
-	ev *events.Event
+	batch *projections.Batch
+	ev    *events.Event
 	// event is that of ev: an allocation for each would cost more than the copy.
-	event events.Event
+	eventCopy events.Event
 	// queries are over the batch.
 	queries *graph.Queries
 	// key and value are scratch: the batch copies what it is given.
 	key, value []byte
 	// met is scratch for what a walk over rows meets. No walk is made within another.
-	met keyList
+	readKeys keyList
 }
 
 var (
@@ -63,7 +63,7 @@ func New(s Settings) *Inbox { return NewWith(s, nil) }
 // NewWith returns the projection with a cache for [CachedQuery], which changes no row; nil means none.
 func NewWith(s Settings, cache *querycache.Cache) *Inbox {
 	f := &Inbox{settings: s, graph: graph.NewOut(cache), cache: cache}
-	f.graph.Observe(f.relationChanged)
+	f.graph.Observe(f.applyRelationChange)
 	return f
 }
 
@@ -99,56 +99,56 @@ func (f *Inbox) Kinds() []events.Kind {
 
 // Apply folds one event.
 func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
-	if f.b != b {
-		f.b, f.queries = b, graph.Query(b)
+	if f.batch != b {
+		f.batch, f.queries = b, graph.Query(b)
 	}
-	f.event, f.ev = ev, &f.event
+	f.eventCopy, f.ev = ev, &f.eventCopy
 	switch ev.Kind {
 	case events.PinCreated:
-		return f.pinCreated()
+		return f.createPin()
 	case events.PinMoved:
-		return f.pinMoved()
+		return f.movePin()
 	case events.PinDeleted:
-		return f.pinDeleted()
+		return f.deletePin()
 	case events.BoardDeleted:
-		if err := f.boardDeleted(); err != nil {
+		if err := f.deleteBoard(); err != nil {
 			return err
 		}
 	case events.UserDeleted:
-		return f.userDeleted()
+		return f.eraseUser()
 	case events.FeedRead:
-		return f.feedRead()
+		return f.moveReadMarker()
 	}
 	return f.graph.Apply(ev, b)
 }
 
 // put writes a row, or removes it when the value says that there is nothing to keep.
-func (f *Inbox) put(key, value []byte) {
+func (f *Inbox) setOrDelete(key, value []byte) {
 	if len(value) == 0 {
-		f.b.Delete(key)
+		f.batch.Delete(key)
 		return
 	}
-	f.b.Set(key, value)
+	f.batch.Set(key, value)
 }
 
 // has reports whether there is a row with the key.
-func (f *Inbox) has(key []byte) (bool, error) {
-	_, ok, err := f.b.Get(key)
+func (f *Inbox) hasRow(key []byte) (bool, error) {
+	_, ok, err := f.batch.Get(key)
 	return ok, err
 }
 
 // drainChunk is how many rows are read ahead between two places where the fold of a large event may be cut.
-const drainChunk = 256
+const rowsPerStep = 256
 
 // drain calls do with what follows the prefix in each key below it, and Step between chunks. do removes the row, so what
 // is done is not met again when the event is cut.
-func (f *Inbox) drain(prefix []byte, do func(rest []byte) error) error {
+func (f *Inbox) eachRowInSteps(prefix []byte, do func(rest []byte) error) error {
 	upper := projections.PrefixEnd(prefix)
-	keys := &f.met
+	keys := &f.readKeys
 	for {
 		keys.reset()
-		it := f.b.Iter(prefix, upper)
-		for keys.len() < drainChunk && it.Next() {
+		it := f.batch.Iter(prefix, upper)
+		for keys.len() < rowsPerStep && it.Next() {
 			keys.add(it.Key())
 		}
 		if err := it.Close(); err != nil {
@@ -159,10 +159,10 @@ func (f *Inbox) drain(prefix []byte, do func(rest []byte) error) error {
 				return err
 			}
 		}
-		if keys.len() < drainChunk {
+		if keys.len() < rowsPerStep {
 			return nil
 		}
-		if err := f.b.Step(); err != nil {
+		if err := f.batch.Step(); err != nil {
 			return err
 		}
 	}

@@ -30,10 +30,10 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagPossibleBoard: {Name: "possible-board", Parts: "B b p"},
 	tagPinCount:      {Name: "pin-count", Parts: "B", Value: describeCount},
 	tagBoardPinCount: {Name: "board-pin-count", Parts: "B b", Value: describeCount},
-	tagBoardDeleted:  {Name: "board-deleted", Parts: "B b", Value: describeGone},
-	tagRead:          {Name: "read", Parts: "A", Value: describeRead},
+	tagBoardDeleted:  {Name: "board-deleted", Parts: "B b", Value: describeBoardDeletion},
+	tagReadMarker:    {Name: "read", Parts: "A", Value: describeReadMarker},
 	tagPull:          {Name: "pull", Parts: "A B", Rest: describePull},
-	tagPulled:        {Name: "pulled", Parts: "B in", Special: map[string]func(*projections.Description) error{"in": describePartition}},
+	tagPulledOwner:   {Name: "pulled", Parts: "B in", Special: map[string]func(*projections.Description) error{"in": describePartition}},
 }
 
 func describeBoard(d *projections.Description, row []byte) error {
@@ -50,7 +50,7 @@ func describeCount(d *projections.Description, row []byte) error {
 	return nil
 }
 
-func describeGone(d *projections.Description, row []byte) error {
+func describeBoardDeletion(d *projections.Description, row []byte) error {
 	if len(row) != 8 {
 		return errRow("board deletion", row)
 	}
@@ -58,7 +58,7 @@ func describeGone(d *projections.Description, row []byte) error {
 	return nil
 }
 
-func describeRead(d *projections.Description, row []byte) error {
+func describeReadMarker(d *projections.Description, row []byte) error {
 	read, err := decodeReadMarker(row)
 	d.Time("up-to", read)
 	return err

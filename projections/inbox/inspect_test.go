@@ -73,19 +73,19 @@ func FuzzPageCursors(f *testing.F) {
 	sortKey := sortKeyOf(17, "ann", "p1")
 	f.Add([]byte(newestCursor(sortKey, nil)))
 	f.Add([]byte(newestCursor(sortKey, sortKey)))
-	f.Add([]byte(trendingCursor(session{3, 4}, &trendingKey{true, -5, sortKey})))
+	f.Add([]byte(trendingCursor(heatSession{3, 4}, &trendingKey{true, -5, sortKey})))
 	f.Add([]byte(topCursor(99)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := PageCursor(data)
-		if p, top, err := parseNewest(m); err == nil && len(newestCursor(p, top)) > len(m) {
+		if p, top, err := parseNewestCursor(m); err == nil && len(newestCursor(p, top)) > len(m) {
 			t.Fatalf("%x", data)
 		}
-		if s, h, err := parseTrending(m); err == nil && len(trendingCursor(s, &h)) > len(m) {
+		if s, h, err := parseTrendingCursor(m); err == nil && len(trendingCursor(s, &h)) > len(m) {
 			t.Fatalf("%x", data)
 		}
-		if p, err := parseTop(m); err == nil && !bytes.Equal(topCursor(events.Micros(0))[:1], m[:1]) {
+		if p, err := parseTopCursor(m); err == nil && !bytes.Equal(topCursor(events.Micros(0))[:1], m[:1]) {
 			t.Fatalf("%x", p)
 		}
-		_, _ = parsePins(m)
+		_, _ = parsePinsCursor(m)
 	})
 }

@@ -15,13 +15,13 @@ func (l *keyList) add(key []byte) {
 }
 
 // addMet adds a row of a region: the flags, and what the key has from the partition on.
-func (l *keyList) addMet(r graph.Related, row []byte) {
+func (l *keyList) addRegionUser(r graph.Related, row []byte) {
 	var flags byte
 	if r.Follows {
-		flags |= metFollows
+		flags |= regionUserFollows
 	}
 	if r.Boards {
-		flags |= metBoards
+		flags |= regionUserFollowsBoards
 	}
 	l.data = append(append(l.data, flags), row...)
 	l.ends = append(l.ends, len(l.data))

@@ -34,9 +34,9 @@ const (
 	tagPinCount
 	tagBoardPinCount
 	tagBoardDeleted
-	tagRead
+	tagReadMarker
 	tagPull
-	tagPulled
+	tagPulledOwner
 )
 
 // Walked are the tags of lists, those of the graph among them.
@@ -87,7 +87,7 @@ func cutSortKey(sortKey []byte) (created events.Micros, owner, pin string, err e
 }
 
 // cutOutbox reads what follows the prefix of an outbox.
-func cutOutbox(rest []byte) (created events.Micros, pin string, err error) {
+func cutOutboxKey(rest []byte) (created events.Micros, pin string, err error) {
 	created, rest, err = cutTime(rest)
 	if err != nil {
 		return 0, "", err

@@ -8,21 +8,21 @@ import (
 
 // newest reads a page of a feed, newest first. A session continues after the sort key of the last entry, so what belongs to the
 // feed throughout comes once, in its place (I9).
-func (q *Queries) newest(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
-	page.Newest = topCursor(q.r.Cursor().LastTime)
+func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
+	page.Newest = topCursor(q.state.Cursor().LastTime)
 	var bound, from, top []byte
 	if f.Above != nil {
-		if bound, err = parseTop(f.Above); err != nil {
+		if bound, err = parseTopCursor(f.Above); err != nil {
 			return Page{}, err
 		}
 	}
 	shown := map[string]bool{}
 	if after != nil {
-		if from, top, err = q.resume(ctx, f, after, shown); err != nil {
+		if from, top, err = q.resumeNewest(ctx, f, after, shown); err != nil {
 			return Page{}, err
 		}
 	}
-	w, err := q.newWalk(f, from)
+	w, err := q.newFeedIterator(f, from)
 	if err != nil {
 		return Page{}, err
 	}
@@ -31,7 +31,7 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after PageCursor, n int) 
 			err = cerr
 		}
 	}()
-	if page.Read, err = readMarker(q.r, f.Reader); err != nil {
+	if page.Read, err = readMarker(q.state, f.Reader); err != nil {
 		return Page{}, err
 	}
 	if f.Unread && page.Read > 0 {
@@ -39,11 +39,11 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after PageCursor, n int) 
 	}
 	var last []byte
 	for {
-		batch, sortKeys, err := w.batch(ctx, n-len(page.Pins)+1, bound, shown)
+		batch, sortKeys, err := w.nextBatch(ctx, n-len(page.Pins)+1, bound, shown)
 		if err != nil {
 			return Page{}, err
 		}
-		page.Outboxes = w.opened
+		page.Outboxes = w.outboxesOpened
 		page.Pins = slices.Grow(page.Pins, min(len(batch), n-len(page.Pins)))
 		for i := range batch {
 			if len(page.Pins) == n {
@@ -62,13 +62,13 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after PageCursor, n int) 
 }
 
 // resume reads a page cursor: where to continue, where the session began, and, of a feed with one entry per item, what it has shown.
-func (q *Queries) resume(ctx context.Context, f *Feed, after PageCursor, shown map[string]bool) (from, top []byte, err error) {
-	last, top, err := parseNewest(after)
+func (q *Queries) resumeNewest(ctx context.Context, f *Feed, after PageCursor, shown map[string]bool) (from, top []byte, err error) {
+	last, top, err := parseNewestCursor(after)
 	if err != nil || f.OnePerItem != (len(top) > 0) {
 		return nil, nil, ErrPageCursor
 	}
 	if f.OnePerItem {
-		if err := q.itemsBetween(ctx, f, top, last, shown); err != nil {
+		if err := q.collectItemsBetween(ctx, f, top, last, shown); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -77,11 +77,11 @@ func (q *Queries) resume(ctx context.Context, f *Feed, after PageCursor, shown m
 
 // batch returns up to n pins that are shown, at least one unless the feed ends, and asks once what is hidden of them.
 // shown are the items that were, of a feed with one entry per item.
-func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]bool) ([]Pin, [][]byte, error) {
+func (w *feedIterator) nextBatch(ctx context.Context, n int, bound []byte, shown map[string]bool) ([]Pin, [][]byte, error) {
 	for {
-		pins, sortKeys := make([]Pin, 0, min(n, mostAtOnce)), make([][]byte, 0, min(n, mostAtOnce))
+		pins, sortKeys := make([]Pin, 0, min(n, maxBatchAlloc)), make([][]byte, 0, min(n, maxBatchAlloc))
 		for len(pins) < n {
-			if w.left == 0 { // the next pin may be below the floor
+			if w.remainingPins == 0 { // the next pin may be below the floor
 				w.ended = true
 				break
 			}
@@ -93,7 +93,7 @@ func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]
 				w.ended = true
 				break
 			}
-			w.left--
+			w.remainingPins--
 			if w.feed.OnePerItem {
 				if shown[p.Item] {
 					continue
@@ -102,7 +102,7 @@ func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]
 			}
 			pins, sortKeys = append(pins, *p), append(sortKeys, sortKey)
 		}
-		if err := w.hide(&pins, &sortKeys); err != nil {
+		if err := w.removeHidden(&pins, &sortKeys); err != nil {
 			return nil, nil, err
 		}
 		if len(pins) > 0 || w.ended {
@@ -112,11 +112,11 @@ func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]
 }
 
 // mostAtOnce bounds the room that a batch allocates at its start: a caller may ask for many more pins than a feed has.
-const mostAtOnce = 256
+const maxBatchAlloc = 256
 
 // hide removes the pins that the feed is asked to hide, by one question for all.
-func (w *walk) hide(pins *[]Pin, sortKeys *[][]byte) error {
-	if w.feed.Hide == nil || len(*pins) == 0 || w.q.elsewhere != nil && w.q.elsewhere.Wanting() {
+func (w *feedIterator) removeHidden(pins *[]Pin, sortKeys *[][]byte) error {
+	if w.feed.Hide == nil || len(*pins) == 0 || w.queries.remoteLookup != nil && w.queries.remoteLookup.Wanting() {
 		return nil
 	}
 	items := make([]string, len(*pins))
@@ -139,8 +139,8 @@ func (w *walk) hide(pins *[]Pin, sortKeys *[][]byte) error {
 }
 
 // itemsBetween collects the items that the feed now has between two sort keys, both included.
-func (q *Queries) itemsBetween(ctx context.Context, f *Feed, first, last []byte, items map[string]bool) (err error) {
-	w, err := q.newWalk(f, first)
+func (q *Queries) collectItemsBetween(ctx context.Context, f *Feed, first, last []byte, items map[string]bool) (err error) {
+	w, err := q.newFeedIterator(f, first)
 	if err != nil {
 		return err
 	}

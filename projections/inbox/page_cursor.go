@@ -27,7 +27,7 @@ func newestCursor(sortKey, top []byte) PageCursor {
 	return append(append(m, sortKey...), top...)
 }
 
-func parseNewest(m PageCursor) (sortKey, top []byte, err error) {
+func parseNewestCursor(m PageCursor) (sortKey, top []byte, err error) {
 	if len(m) < 2 || m[0] != cursorNewest {
 		return nil, nil, ErrPageCursor
 	}
@@ -65,12 +65,12 @@ func (h *trendingKey) before(other *trendingKey) bool {
 }
 
 // session is the position at which scores are read throughout a session by heat.
-type session struct {
+type heatSession struct {
 	seq  uint64
 	time events.Micros
 }
 
-func trendingCursor(s session, h *trendingKey) PageCursor {
+func trendingCursor(s heatSession, h *trendingKey) PageCursor {
 	m := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
 	m = binary.AppendUvarint(m, uint64(s.time))
 	flag := byte(0)
@@ -81,7 +81,7 @@ func trendingCursor(s session, h *trendingKey) PageCursor {
 	return append(m, h.sortKey...)
 }
 
-func parseTrending(m PageCursor) (s session, h trendingKey, err error) {
+func parseTrendingCursor(m PageCursor) (s heatSession, h trendingKey, err error) {
 	if len(m) < 2 || m[0] != cursorTrending {
 		return s, h, ErrPageCursor
 	}
@@ -102,18 +102,18 @@ func parseTrending(m PageCursor) (s session, h trendingKey, err error) {
 
 func topCursor(at events.Micros) PageCursor { return appendNewestFirst(PageCursor{cursorTop}, at) }
 
-func parseTop(m PageCursor) ([]byte, error) {
+func parseTopCursor(m PageCursor) ([]byte, error) {
 	if len(m) != 9 || m[0] != cursorTop {
 		return nil, ErrPageCursor
 	}
 	return m[1:], nil
 }
 
-func parsePins(m PageCursor) ([]byte, error) {
+func parsePinsCursor(m PageCursor) ([]byte, error) {
 	if len(m) < 2 || m[0] != cursorPins {
 		return nil, ErrPageCursor
 	}
-	if _, _, err := cutOutbox(m[1:]); err != nil {
+	if _, _, err := cutOutboxKey(m[1:]); err != nil {
 		return nil, ErrPageCursor
 	}
 	return m[1:], nil

@@ -10,26 +10,26 @@ import (
 )
 
 // pin is a pin while one event changes it: its facts, and what followed from them before.
-type pin struct {
-	owner, id string
-	row       pinfacts.Row
-	before    pinfacts.State
+type pinUpdate struct {
+	owner, id   string
+	row         pinfacts.Row
+	stateBefore pinfacts.State
 	// possibleBoards are the boards, before the event, on which the pin is not but would be if late history said so. The deletion of such
 	// a board is a fact about the pin, and finds it by a row for each.
-	possibleBoards []string
+	possibleBoardsBefore []string
 }
 
-func (f *Inbox) readPin(owner, id string) (*pin, error) {
-	p := &pin{owner: owner, id: id}
-	row, ok, err := f.b.Get(projections.AppendKey(f.key[:0], tagPin, owner, id))
+func (f *Inbox) readPin(owner, id string) (*pinUpdate, error) {
+	p := &pinUpdate{owner: owner, id: id}
+	row, ok, err := f.batch.Get(projections.AppendKey(f.key[:0], tagPin, owner, id))
 	if err != nil || !ok {
 		return p, err
 	}
 	if p.row, err = decodePin(row, id); err != nil {
 		return nil, err
 	}
-	p.before = p.row.State()
-	p.possibleBoards = possibleBoardsOf(&p.row, p.before)
+	p.stateBefore = p.row.State()
+	p.possibleBoardsBefore = otherPossibleBoards(&p.row, p.stateBefore)
 	return p, nil
 }
 
@@ -42,8 +42,8 @@ func decodePin(row []byte, id string) (pinfacts.Row, error) {
 }
 
 // firstGone returns the time of the first live deletion of a board; 0 means that there was none.
-func (f *Inbox) firstGone(owner, board string) (events.Micros, error) {
-	row, ok, err := f.b.Get(projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board))
+func (f *Inbox) firstBoardDeletion(owner, board string) (events.Micros, error) {
+	row, ok, err := f.batch.Get(projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board))
 	if err != nil || !ok {
 		return 0, err
 	}
@@ -54,25 +54,25 @@ func (f *Inbox) firstGone(owner, board string) (events.Micros, error) {
 }
 
 // possibleBoardsOf returns the boards where a pin is not but might be.
-func possibleBoardsOf(r *pinfacts.Row, s pinfacts.State) []string {
+func otherPossibleBoards(r *pinfacts.Row, s pinfacts.State) []string {
 	if r.HistoryClosed {
 		return nil
 	}
 	return slices.DeleteFunc(r.PossibleBoards(), func(b string) bool { return s.Made != nil && b == s.Board })
 }
 
-func (f *Inbox) pinCreated() error {
+func (f *Inbox) createPin() error {
 	ev := f.ev
 	if ev.Backfill {
-		if erased, err := f.graph.Erased(*ev, f.b, ev.User); err != nil || erased {
+		if erased, err := f.graph.Erased(*ev, f.batch, ev.User); err != nil || erased {
 			return err
 		}
 	}
-	exists, err := f.graph.Pinned(*ev, f.b)
+	exists, err := f.graph.Pinned(*ev, f.batch)
 	if err != nil || !exists && !ev.Backfill {
 		return err
 	}
-	if err := f.pushCreated(); err != nil || !f.b.Holds(ev.User) {
+	if err := f.pushCreatedPin(); err != nil || !f.batch.Holds(ev.User) {
 		return err
 	}
 	p, err := f.readPin(ev.User, ev.Pin)
@@ -88,7 +88,7 @@ func (f *Inbox) pinCreated() error {
 	default:
 		// If the board was deleted since, the pin went with it, unless it had been moved. Later deletions of boards
 		// where it might be stand among its facts.
-		gone, err := f.firstGone(ev.User, ev.Board)
+		gone, err := f.firstBoardDeletion(ev.User, ev.Board)
 		if err != nil {
 			return err
 		}
@@ -99,27 +99,27 @@ func (f *Inbox) pinCreated() error {
 	return f.writePin(p)
 }
 
-func (f *Inbox) pinMoved() error {
+func (f *Inbox) movePin() error {
 	ev := f.ev
-	exists, err := f.graph.Pinned(*ev, f.b)
+	exists, err := f.graph.Pinned(*ev, f.batch)
 	if err != nil || !exists {
 		return err
 	}
-	if err := f.pushMoved(); err != nil || !f.b.Holds(ev.User) {
+	if err := f.dropInboxesForMovedPin(); err != nil || !f.batch.Holds(ev.User) {
 		return err
 	}
 	p, err := f.readPin(ev.User, ev.Pin)
 	if err != nil {
 		return err
 	}
-	if p.row.HistoryClosed && p.before.Made == nil {
+	if p.row.HistoryClosed && p.stateBefore.Made == nil {
 		return nil
 	}
 	p.row.Add(pinfacts.Fact{Kind: pinfacts.Moved, At: ev.Time, Board: ev.Board})
 	return f.writePin(p)
 }
 
-func (f *Inbox) pinDeleted() error {
+func (f *Inbox) deletePin() error {
 	p, err := f.readPin(f.ev.User, f.ev.Pin)
 	if err != nil {
 		return err
@@ -129,9 +129,9 @@ func (f *Inbox) pinDeleted() error {
 }
 
 // boardDeleted ends the pins on a board, in steps. It also tells the pins that late history may still put there.
-func (f *Inbox) boardDeleted() error {
+func (f *Inbox) deleteBoard() error {
 	owner, board := f.ev.User, f.ev.Board
-	if !f.b.Holds(owner) {
+	if !f.batch.Holds(owner) {
 		return nil
 	}
 	end := func(id string) error {
@@ -145,8 +145,8 @@ func (f *Inbox) boardDeleted() error {
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: f.ev.Time, Board: board})
 		return f.writePin(p)
 	}
-	err := f.drain(projections.AppendKey(nil, tagBoardOutbox, owner, board), func(rest []byte) error {
-		_, id, err := cutOutbox(rest)
+	err := f.eachRowInSteps(projections.AppendKey(nil, tagBoardOutbox, owner, board), func(rest []byte) error {
+		_, id, err := cutOutboxKey(rest)
 		if err != nil {
 			return err
 		}
@@ -155,29 +155,29 @@ func (f *Inbox) boardDeleted() error {
 	if err != nil {
 		return err
 	}
-	err = f.drain(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
+	err = f.eachRowInSteps(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
 			return err
 		}
 		return end(id)
 	})
-	if err != nil || f.b.BackfillsClosed() {
+	if err != nil || f.batch.BackfillsClosed() {
 		return err
 	}
 	f.key = projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board)
-	if known, err := f.has(f.key); err != nil || known {
+	if known, err := f.hasRow(f.key); err != nil || known {
 		return err
 	}
-	f.b.Set(f.key, binary.BigEndian.AppendUint64(f.value[:0], uint64(f.ev.Time)))
+	f.batch.Set(f.key, binary.BigEndian.AppendUint64(f.value[:0], uint64(f.ev.Time)))
 	return nil
 }
 
 // writePin writes the facts of a pin, and turns the difference between what followed from them before and now into rows of outboxes and
 // counts. Every kind of event ends here, so an outbox and its count cannot come apart (I7).
-func (f *Inbox) writePin(p *pin) error {
+func (f *Inbox) writePin(p *pinUpdate) error {
 	after := p.row.State()
-	if p.row.HistoryClosed || f.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
+	if p.row.HistoryClosed || f.batch.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
 		p.row.CloseHistory(after, f.ev.Time)
 	}
 	f.writePossibleBoards(p, after)
@@ -185,62 +185,62 @@ func (f *Inbox) writePin(p *pin) error {
 		return err
 	}
 	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
-	if after.Made == nil && p.row.HistoryClosed && f.b.BackfillsClosed() {
-		f.b.Delete(f.key)
+	if after.Made == nil && p.row.HistoryClosed && f.batch.BackfillsClosed() {
+		f.batch.Delete(f.key)
 		return nil
 	}
 	f.value = p.row.Append(f.value[:0], p.id)
-	f.b.Set(f.key, f.value)
+	f.batch.Set(f.key, f.value)
 	return nil
 }
 
 // writePossibleBoards writes the rows by which the deletion of a board finds the pins that might be on it.
-func (f *Inbox) writePossibleBoards(p *pin, after pinfacts.State) {
-	now := possibleBoardsOf(&p.row, after)
-	for _, board := range p.possibleBoards {
+func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinfacts.State) {
+	now := otherPossibleBoards(&p.row, after)
+	for _, board := range p.possibleBoardsBefore {
 		if !slices.Contains(now, board) {
 			f.key = projections.AppendKey(f.key[:0], tagPossibleBoard, p.owner, board, p.id)
-			f.b.Delete(f.key)
+			f.batch.Delete(f.key)
 		}
 	}
 	for _, board := range now {
-		if !slices.Contains(p.possibleBoards, board) {
+		if !slices.Contains(p.possibleBoardsBefore, board) {
 			f.key = projections.AppendKey(f.key[:0], tagPossibleBoard, p.owner, board, p.id)
-			f.b.Set(f.key, nil)
+			f.batch.Set(f.key, nil)
 		}
 	}
 }
 
 // writeOutboxes moves a pin to where it now belongs in the outboxes of its owner and board, with their counts.
-func (f *Inbox) writeOutboxes(p *pin, after pinfacts.State) error {
-	was, is := p.before.Made != nil, after.Made != nil
-	if was && is && p.before.Board == after.Board && p.before.Made.Time == after.Made.Time {
+func (f *Inbox) writeOutboxes(p *pinUpdate, after pinfacts.State) error {
+	was, is := p.stateBefore.Made != nil, after.Made != nil
+	if was && is && p.stateBefore.Board == after.Board && p.stateBefore.Made.Time == after.Made.Time {
 		return nil
 	}
-	f.outboxChanged(p.owner)
+	f.invalidateOutboxes(p.owner)
 	if was {
-		f.key = outboxKey(f.key[:0], p.owner, p.before.Made.Time, p.id)
-		f.b.Delete(f.key)
-		f.key = boardOutboxKey(f.key[:0], p.owner, p.before.Board, p.before.Made.Time, p.id)
-		f.b.Delete(f.key)
-		if err := f.countPins(p.owner, p.before.Board, -1); err != nil {
+		f.key = outboxKey(f.key[:0], p.owner, p.stateBefore.Made.Time, p.id)
+		f.batch.Delete(f.key)
+		f.key = boardOutboxKey(f.key[:0], p.owner, p.stateBefore.Board, p.stateBefore.Made.Time, p.id)
+		f.batch.Delete(f.key)
+		if err := f.addToPinCounts(p.owner, p.stateBefore.Board, -1); err != nil {
 			return err
 		}
 	}
 	if is {
 		f.key = outboxKey(f.key[:0], p.owner, after.Made.Time, p.id)
-		f.b.Set(f.key, []byte(after.Board))
+		f.batch.Set(f.key, []byte(after.Board))
 		f.key = boardOutboxKey(f.key[:0], p.owner, after.Board, after.Made.Time, p.id)
-		f.b.Set(f.key, nil)
-		return f.countPins(p.owner, after.Board, 1)
+		f.batch.Set(f.key, nil)
+		return f.addToPinCounts(p.owner, after.Board, 1)
 	}
 	return nil
 }
 
 // countPins adds to the number of pins of a user and of a board (I7).
-func (f *Inbox) countPins(owner, board string, delta int64) error {
+func (f *Inbox) addToPinCounts(owner, board string, delta int64) error {
 	for _, key := range [][]byte{projections.AppendKey(nil, tagPinCount, owner), projections.AppendKey(nil, tagBoardPinCount, owner, board)} {
-		n, err := readCount(f.b, key)
+		n, err := readCount(f.batch, key)
 		if err != nil {
 			return err
 		}
@@ -251,7 +251,7 @@ func (f *Inbox) countPins(owner, board string, delta int64) error {
 		if n > 0 {
 			f.value = binary.AppendUvarint(f.value, uint64(n))
 		}
-		f.put(key, f.value)
+		f.setOrDelete(key, f.value)
 	}
 	return nil
 }

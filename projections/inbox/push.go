@@ -8,18 +8,18 @@ import (
 
 // inboxes returns the cache of the store if it has inboxes; nil means that there are none for what the event brings or ends, as in a
 // build.
-func (f *Inbox) inboxes() *inboxcache.Cache {
-	if c, ok := f.b.QueryCache().(*inboxcache.Cache); ok && !c.HasNoInboxes(f.b.Version()) {
+func (f *Inbox) cacheWithInboxes() *inboxcache.Cache {
+	if c, ok := f.batch.QueryCache().(*inboxcache.Cache); ok && !c.HasNoInboxes(f.batch.Version()) {
 		return c
 	}
 	return nil
 }
 
 // outboxChanged says that the cache no longer knows the outboxes of an owner, for the views that will show the present write.
-func (f *Inbox) outboxChanged(owner string) {
-	if c, ok := f.b.QueryCache().(*inboxcache.Cache); ok {
+func (f *Inbox) invalidateOutboxes(owner string) {
+	if c, ok := f.batch.QueryCache().(*inboxcache.Cache); ok {
 		f.key = events.AppendID(f.key[:0], owner)
-		c.OutboxChanged(f.key, f.b.Version())
+		c.OutboxChanged(f.key, f.batch.Version())
 	}
 }
 
@@ -31,41 +31,41 @@ func (f *Inbox) outboxChanged(owner string) {
 // creation that counted for nothing before.
 //
 // It may be cut between chunks of followers. To deliver twice is to deliver once.
-func (f *Inbox) pushCreated() error {
-	ev, inboxes := f.ev, f.inboxes()
+func (f *Inbox) pushCreatedPin() error {
+	ev, inboxes := f.ev, f.cacheWithInboxes()
 	if inboxes == nil {
 		return nil
 	}
-	c := inboxcache.NewCandidate(sortKeyOf(ev.Time, ev.User, ev.Pin), f.b.Version())
-	w := regionWalk{f: f, owner: ev.User}
-	err := w.each(graph.RegionPrefix(nil, ev.User), func(r graph.Related) {
+	c := inboxcache.NewCandidate(sortKeyOf(ev.Time, ev.User, ev.Pin), f.batch.Version())
+	w := regionScan{inbox: f, owner: ev.User}
+	err := w.eachConcerned(graph.RegionPrefix(nil, ev.User), func(r graph.Related) {
 		switch {
 		case ev.Backfill:
-			inboxes.DropInbox(r.Key, f.b.Version())
+			inboxes.DropInbox(r.Key, f.batch.Version())
 		case r.Follows:
 			inboxes.DeliverToInbox(&c, r.Key)
 		}
 	})
-	if err != nil || !w.boards || ev.Backfill {
+	if err != nil || !w.foundBoardRelation || ev.Backfill {
 		return err
 	}
-	return w.each(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.DeliverToInbox(&c, r.Key) })
+	return w.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.DeliverToInbox(&c, r.Key) })
 }
 
 // pushMoved drops the inboxes of those who follow a board to which a pin is moved: the event does not say when the pin was created, and so
 // not where it belongs.
-func (f *Inbox) pushMoved() error {
-	ev, inboxes := f.ev, f.inboxes()
+func (f *Inbox) dropInboxesForMovedPin() error {
+	ev, inboxes := f.ev, f.cacheWithInboxes()
 	if inboxes == nil {
 		return nil
 	}
-	w := regionWalk{f: f, owner: ev.User}
-	return w.each(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.DropInbox(r.Key, f.b.Version()) })
+	w := regionScan{inbox: f, owner: ev.User}
+	return w.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.DropInbox(r.Key, f.batch.Version()) })
 }
 
 // dropInbox drops the inbox of a reader, given by the encoding of keys: the next page begins another.
 func (f *Inbox) dropInbox(reader []byte) {
-	if inboxes := f.inboxes(); inboxes != nil {
-		inboxes.DropInbox(reader, f.b.Version())
+	if inboxes := f.cacheWithInboxes(); inboxes != nil {
+		inboxes.DropInbox(reader, f.batch.Version())
 	}
 }

@@ -91,7 +91,7 @@ type State interface {
 
 // Queries answers from a state. It is cheap to make and not safe for concurrent use.
 type Queries struct {
-	r     State
+	state State
 	graph *graph.Queries
 	// scratch holds keys between reads.
 	scratch []byte
@@ -99,7 +99,7 @@ type Queries struct {
 	cache   *inboxcache.Cache
 	version uint64
 	// elsewhere knows what rows of other partitions say; nil means that all are here.
-	elsewhere Elsewhere
+	remoteLookup Elsewhere
 }
 
 // Elsewhere is what queries ask of homes that are not in their state.
@@ -112,12 +112,12 @@ type Elsewhere interface {
 }
 
 // Query returns the queries over a state of an inbox store.
-func Query(r State) *Queries { return &Queries{r: r, graph: graph.Query(r)} }
+func Query(r State) *Queries { return &Queries{state: r, graph: graph.Query(r)} }
 
 // CachedQuery returns the queries over a view, which know from memory whom readers follow, what is new in outboxes, and what was pushed to
 // inboxes, where the store keeps that: the same answers as those of [Query].
 func CachedQuery(v *projections.View) *Queries {
-	q := &Queries{r: v, graph: graph.CachedQuery(v)}
+	q := &Queries{state: v, graph: graph.CachedQuery(v)}
 	if c, ok := v.QueryCache().(*inboxcache.Cache); ok {
 		q.cache, q.version = c, v.Version()
 	}
@@ -126,12 +126,14 @@ func CachedQuery(v *projections.View) *Queries {
 
 // With has the queries ask elsewhere what is not in their state.
 func (q *Queries) With(e Elsewhere) *Queries {
-	q.elsewhere = e
+	q.remoteLookup = e
 	return q
 }
 
 // remote reports whether the rows of an owner are not in the state.
-func (q *Queries) remote(owner string) bool { return q.elsewhere != nil && !q.elsewhere.Holds(owner) }
+func (q *Queries) isRemote(owner string) bool {
+	return q.remoteLookup != nil && !q.remoteLookup.Holds(owner)
+}
 
 // Feed returns at most n pins of a feed after a page cursor (nil: from the top), and at least one unless the feed ends. It fails
 // with [ErrExpired] and [ErrPageCursor].
@@ -140,15 +142,15 @@ func (q *Queries) remote(owner string) bool { return q.elsewhere != nil && !q.el
 // costs that for all pins that are ranked.
 func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Page, error) {
 	if f.Order == Trending {
-		return q.trending(ctx, &f, after, n)
+		return q.readTrending(ctx, &f, after, n)
 	}
-	return q.newest(ctx, &f, after, n)
+	return q.readNewest(ctx, &f, after, n)
 }
 
 // EachOwner calls do with the owners whose pins may be in the feed of a reader, but for the reader, until it returns an error. An owner
 // may come more than once.
 func (q *Queries) EachOwner(reader string, do func(owner string) error) error {
-	relations := graph.Query(q.r)
+	relations := graph.Query(q.state)
 	if err := relations.EachFollowee(reader, do); err != nil {
 		return err
 	}
@@ -157,7 +159,7 @@ func (q *Queries) EachOwner(reader string, do func(owner string) error) error {
 
 // Pin returns a pin, with one point read. It reports false if the pin does not live.
 func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
-	found, err := q.living(owner, id)
+	found, err := q.livingPin(owner, id)
 	if err != nil || found == nil {
 		return Pin{}, false, err
 	}
@@ -165,16 +167,16 @@ func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
 }
 
 // living returns a pin if it lives.
-func (q *Queries) living(owner, id string) (*Pin, error) {
-	if q.remote(owner) {
-		p, known := q.elsewhere.Pin(owner, id)
-		if !known && q.elsewhere.Full() {
+func (q *Queries) livingPin(owner, id string) (*Pin, error) {
+	if q.isRemote(owner) {
+		p, known := q.remoteLookup.Pin(owner, id)
+		if !known && q.remoteLookup.Full() {
 			return nil, projections.ErrElsewhere
 		}
 		return p, nil
 	}
 	q.scratch = projections.AppendKey(q.scratch[:0], tagPin, owner, id)
-	row, ok, err := q.r.Get(q.scratch)
+	row, ok, err := q.state.Get(q.scratch)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -196,7 +198,7 @@ func (q *Queries) living(owner, id string) (*Pin, error) {
 func (q *Queries) Pins(ctx context.Context, owner string, board *string, after PageCursor, n int) (pins []Pin, next PageCursor, err error) {
 	var from []byte
 	if after != nil {
-		if from, err = parsePins(after); err != nil {
+		if from, err = parsePinsCursor(after); err != nil {
 			return nil, nil, err
 		}
 		from = append(bytes.Clone(from), 0)
@@ -213,7 +215,7 @@ func (q *Queries) Pins(ctx context.Context, owner string, board *string, after P
 // newest). A place is a time and an id as in a row. next is that of the pin behind them; nil means that there is none.
 func (q *Queries) Outbox(ctx context.Context, owner string, board *string, from []byte, n int) (pins []Pin, next []byte, err error) {
 	prefix := q.outboxStream(new(arena), owner, board).prefix
-	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() {
 		if cerr := it.Close(); err == nil {
 			err = cerr
@@ -226,11 +228,11 @@ func (q *Queries) Outbox(ctx context.Context, owner string, board *string, from 
 		if len(pins) == n {
 			return pins, bytes.Clone(it.Key()[len(prefix):]), nil
 		}
-		created, id, err := cutOutbox(it.Key()[len(prefix):])
+		created, id, err := cutOutboxKey(it.Key()[len(prefix):])
 		if err != nil {
 			return nil, nil, err
 		}
-		p, err := q.living(owner, id)
+		p, err := q.livingPin(owner, id)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -245,7 +247,7 @@ func (q *Queries) Outbox(ctx context.Context, owner string, board *string, from 
 // PinCount returns the length of the same list.
 func (q *Queries) PinCount(owner string, board *string) (int64, error) {
 	if board != nil {
-		return readCount(q.r, projections.AppendKey(nil, tagBoardPinCount, owner, *board))
+		return readCount(q.state, projections.AppendKey(nil, tagBoardPinCount, owner, *board))
 	}
-	return readCount(q.r, projections.AppendKey(nil, tagPinCount, owner))
+	return readCount(q.state, projections.AppendKey(nil, tagPinCount, owner))
 }

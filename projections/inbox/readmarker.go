@@ -9,7 +9,7 @@ import (
 
 // readMarker returns the time up to which a reader has read the feed; 0 means never.
 func readMarker(r projections.Reader, reader string) (events.Micros, error) {
-	row, ok, err := r.Get(projections.AppendKey(nil, tagRead, reader))
+	row, ok, err := r.Get(projections.AppendKey(nil, tagReadMarker, reader))
 	if err != nil || !ok {
 		return 0, err
 	}
@@ -25,13 +25,13 @@ func decodeReadMarker(row []byte) (events.Micros, error) {
 }
 
 // feedRead moves the read marker of a reader forward. It never moves back, so a late event, or a repeated one, writes nothing.
-func (f *Inbox) feedRead() error {
-	before, err := readMarker(f.b, f.ev.User)
+func (f *Inbox) moveReadMarker() error {
+	before, err := readMarker(f.batch, f.ev.User)
 	read := min(f.ev.Read, f.ev.Time)
 	if err != nil || read <= before {
 		return err
 	}
-	f.key = projections.AppendKey(f.key[:0], tagRead, f.ev.User)
-	f.b.Set(f.key, binary.AppendUvarint(f.value[:0], uint64(read)))
+	f.key = projections.AppendKey(f.key[:0], tagReadMarker, f.ev.User)
+	f.batch.Set(f.key, binary.AppendUvarint(f.value[:0], uint64(read)))
 	return nil
 }

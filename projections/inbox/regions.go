@@ -23,64 +23,64 @@ import (
 // Invariant: where an owner is pulled, more than half of the threshold are concerned. So a walk that meets fewer need not ask.
 
 // pulledKey appends the key of the row that says that an owner is pulled in a partition.
-func pulledKey(dst []byte, owner string, partition uint8) []byte {
-	return append(projections.AppendKey(dst, tagPulled, owner), partition)
+func pulledOwnerKey(dst []byte, owner string, partition uint8) []byte {
+	return append(projections.AppendKey(dst, tagPulledOwner, owner), partition)
 }
 
 // concerned reports whether posts of the owner of a region, or moves of pins, may concern a user.
-func concerned(r graph.Related) bool { return r.Follows || r.Boards }
+func isConcerned(r graph.Related) bool { return r.Follows || r.Boards }
 
 // regionWalk goes over users in a region of an owner, or in one of a board of the owner, but not in partitions where the
 // owner is pulled.
-type regionWalk struct {
-	f     *Inbox
+type regionScan struct {
+	inbox *Inbox
 	owner string
 	// pulled are those partitions. They are read once a partition is met where there are so many users that it may be one.
-	pulled events.Partitions
-	read   bool
+	pulledPartitions events.Partitions
+	pulledRead       bool
 	// boards is set once a user was met who follows or excludes boards of the owner.
-	boards bool
+	foundBoardRelation bool
 }
 
 // metUser is a row of a region in a list of keys: the flags, the partition, and the id.
 const (
-	metFollows = 1 << iota
-	metBoards
+	regionUserFollows = 1 << iota
+	regionUserFollowsBoards
 )
 
 // each calls do with all who are concerned. The event may be cut between chunks.
-func (w *regionWalk) each(prefix []byte, do func(graph.Related)) error {
-	met := &w.f.met
+func (w *regionScan) eachConcerned(prefix []byte, do func(graph.Related)) error {
+	met := &w.inbox.readKeys
 	for from := prefix; from != nil; {
 		met.reset()
 		var err error
-		if from, err = w.gather(prefix, from, met); err != nil {
+		if from, err = w.readPartitions(prefix, from, met); err != nil {
 			return err
 		}
 		for i := range met.len() {
-			if row := met.at(i); !w.pulled.Has(row[1]) {
-				do(relatedOf(row))
+			if row := met.at(i); !w.pulledPartitions.Has(row[1]) {
+				do(decodeRegionUser(row))
 			}
 		}
 		if from == nil {
 			return nil
 		}
-		if err := w.f.b.Step(); err != nil {
+		if err := w.inbox.batch.Step(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func relatedOf(met []byte) graph.Related {
-	return graph.Related{Key: met[2:], Follows: met[0]&metFollows != 0, Boards: met[0]&metBoards != 0}
+func decodeRegionUser(met []byte) graph.Related {
+	return graph.Related{Key: met[2:], Follows: met[0]&regionUserFollows != 0, Boards: met[0]&regionUserFollowsBoards != 0}
 }
 
 // gather collects the users of whole partitions, from a key on, and returns where the rest begins; nil means that there is none.
-func (w *regionWalk) gather(prefix, from []byte, met *keyList) (rest []byte, err error) {
-	it := w.f.b.Iter(from, projections.PrefixEnd(prefix))
+func (w *regionScan) readPartitions(prefix, from []byte, met *keyList) (rest []byte, err error) {
+	it := w.inbox.batch.Iter(from, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
-	limit := w.f.settings.Threshold
+	limit := w.inbox.settings.Threshold
 	partition, users := -1, int64(0)
 	for more := it.Next(); more; {
 		row := it.Key()[len(prefix):]
@@ -88,14 +88,14 @@ func (w *regionWalk) gather(prefix, from []byte, met *keyList) (rest []byte, err
 			return nil, errRow("region key", it.Key())
 		}
 		if int(row[0]) != partition {
-			if met.len() >= drainChunk {
+			if met.len() >= rowsPerStep {
 				return bytes.Clone(it.Key()), nil
 			}
 			partition, users = int(row[0]), 0
 		}
-		if w.pulled.Has(row[0]) {
+		if w.pulledPartitions.Has(row[0]) {
 			next := partition
-			for next < events.NumPartitions && w.pulled.Has(uint8(next)) {
+			for next < events.NumPartitions && w.pulledPartitions.Has(uint8(next)) {
 				next++
 			}
 			if next == events.NumPartitions {
@@ -108,10 +108,10 @@ func (w *regionWalk) gather(prefix, from []byte, met *keyList) (rest []byte, err
 		if err != nil {
 			return nil, err
 		}
-		if concerned(r) {
-			met.addMet(r, row)
-			w.boards = w.boards || r.Boards
-			if users++; limit >= 0 && users > limit/2 && !w.read {
+		if isConcerned(r) {
+			met.addRegionUser(r, row)
+			w.foundBoardRelation = w.foundBoardRelation || r.Boards
+			if users++; limit >= 0 && users > limit/2 && !w.pulledRead {
 				if err := w.readPulled(); err != nil {
 					return nil, err
 				}
@@ -122,43 +122,43 @@ func (w *regionWalk) gather(prefix, from []byte, met *keyList) (rest []byte, err
 	return nil, nil
 }
 
-func (w *regionWalk) readPulled() error {
-	prefix := projections.AppendKey(nil, tagPulled, w.owner)
-	it := w.f.b.Iter(prefix, projections.PrefixEnd(prefix))
+func (w *regionScan) readPulled() error {
+	prefix := projections.AppendKey(nil, tagPulledOwner, w.owner)
+	it := w.inbox.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
 		if len(it.Key()) != len(prefix)+1 {
 			return errors.Join(errRow("pulled key", it.Key()), it.Close())
 		}
-		w.pulled.Add(it.Key()[len(prefix)])
+		w.pulledPartitions.Add(it.Key()[len(prefix)])
 	}
-	w.read = true
+	w.pulledRead = true
 	return it.Close()
 }
 
 // balance has an owner pulled or no longer pulled in the partition of a user whose relation to the owner has begun (grows) or
 // ended. Growth is looked at now and then, at random but by the position of the event alone: an erasure renames users, and nothing else.
-func (f *Inbox) balance(user, owner string, grows bool) error {
+func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 	limit := f.settings.Threshold
-	if limit < 0 || grows && f.luck()%uint64(max(1, limit/2)) != 0 {
+	if limit < 0 || grows && f.eventHash()%uint64(max(1, limit/2)) != 0 {
 		return nil
 	}
 	partition := events.ShardOf(user).Partition()
-	pulled, err := f.has(pulledKey(f.key[:0], owner, partition))
+	pulled, err := f.hasRow(pulledOwnerKey(f.key[:0], owner, partition))
 	if err != nil || pulled == grows {
 		return err
 	}
 	prefix := append(graph.RegionPrefix(nil, owner), partition)
-	met := &f.met
+	met := &f.readKeys
 	met.reset()
-	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
+	it := f.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() && (grows || int64(met.len()) <= limit/2) {
 		row := it.Key()[len(prefix)-1:]
 		r, err := graph.CutRegion(row, it.Value())
 		if err != nil {
 			return errors.Join(err, it.Close())
 		}
-		if concerned(r) {
-			met.addMet(r, row)
+		if isConcerned(r) {
+			met.addRegionUser(r, row)
 		}
 	}
 	if err := it.Close(); err != nil {
@@ -167,14 +167,14 @@ func (f *Inbox) balance(user, owner string, grows bool) error {
 	if n := int64(met.len()); grows && n <= limit || !grows && n > limit/2 {
 		return nil
 	}
-	f.key = pulledKey(f.key[:0], owner, partition)
+	f.key = pulledOwnerKey(f.key[:0], owner, partition)
 	if grows {
-		f.b.Set(f.key, nil)
+		f.batch.Set(f.key, nil)
 	} else {
-		f.b.Delete(f.key)
+		f.batch.Delete(f.key)
 	}
 	for i := range met.len() {
-		if err := f.repull(relatedOf(met.at(i)), owner, grows); err != nil {
+		if err := f.setPullRowsOfUser(decodeRegionUser(met.at(i)), owner, grows); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (f *Inbox) balance(user, owner string, grows bool) error {
 }
 
 // luck is a random number that the event's place in the log decides, which a live fold and a build share (I4).
-func (f *Inbox) luck() uint64 {
+func (f *Inbox) eventHash() uint64 {
 	var b [10]byte
 	binary.BigEndian.PutUint64(b[:8], f.ev.Seq)
 	binary.BigEndian.PutUint16(b[8:], f.ev.Slot)

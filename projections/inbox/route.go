@@ -26,11 +26,11 @@ func (*Inbox) RowsAtHome(ev *events.Event) bool {
 }
 
 // Regions is part of [projections.Regional].
-func (f *Inbox) Regions() []projections.Tag { return append(f.graph.Regions(), tagPulled) }
+func (f *Inbox) Regions() []projections.Tag { return append(f.graph.Regions(), tagPulledOwner) }
 
 // RegionHome is part of [projections.Regional]: the regions are those of the graph, and where owners are pulled.
 func (*Inbox) RegionHome(key []byte) (partition uint8, ok bool) {
-	if projections.Tag(key[2]) != tagPulled {
+	if projections.Tag(key[2]) != tagPulledOwner {
 		return graph.RegionHome(key)
 	}
 	_, rest, err := events.CutID(key[3:])

@@ -25,31 +25,31 @@ type Scores interface {
 // trending reads a page of a feed by heat. The newest pins of the feed are ranked, [Feed.Ranked] of those that were there when the session
 // began. Scores are those at the position where it began, whatever is played meanwhile, so every pin has one sort key throughout (I9);
 // the pins are those of now. It walks over what is ranked and keeps what is first after the page cursor.
-func (q *Queries) trending(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
+func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
 	if f.Above != nil {
 		return page, ErrPageCursor
 	}
-	now := q.r.Cursor()
+	now := q.state.Cursor()
 	if f.Heat.At.Seq < now.Seq {
 		now = f.Heat.At
 	}
-	s := session{now.Seq, now.LastTime}
+	s := heatSession{now.Seq, now.LastTime}
 	var last *trendingKey
 	if after != nil {
-		at, sortKey, err := parseTrending(after)
+		at, sortKey, err := parseTrendingCursor(after)
 		if err != nil {
 			return page, err
 		}
 		if at.seq > now.Seq {
 			return page, ErrPageCursor
 		}
-		if max(q.r.Cursor().LastTime, f.Heat.At.LastTime)-at.time > SessionLife {
+		if max(q.state.Cursor().LastTime, f.Heat.At.LastTime)-at.time > SessionLife {
 			return page, ErrExpired
 		}
 		s, last = at, &sortKey
 	}
 	// Pins that are newer than the session are not ranked: they would push others out of the ranked ones between two pages (I9).
-	w, err := q.newWalk(f, appendNewestFirst(nil, s.time))
+	w, err := q.newFeedIterator(f, appendNewestFirst(nil, s.time))
 	if err != nil {
 		return page, err
 	}
@@ -58,8 +58,8 @@ func (q *Queries) trending(ctx context.Context, f *Feed, after PageCursor, n int
 			err = cerr
 		}
 	}()
-	w.left = f.Ranked
-	if page.Read, err = readMarker(q.r, f.Reader); err != nil {
+	w.remainingPins = f.Ranked
+	if page.Read, err = readMarker(q.state, f.Reader); err != nil {
 		return page, err
 	}
 	scores := f.Heat.Scores(s.seq)
@@ -68,10 +68,10 @@ func (q *Queries) trending(ctx context.Context, f *Feed, after PageCursor, n int
 			err = cerr
 		}
 	}()
-	best := topPins{most: n + 1}
+	best := topPins{limit: n + 1}
 	shown := map[string]bool{}
 	for !w.ended {
-		pins, sortKeys, err := w.batch(ctx, trendingBatch, nil, shown)
+		pins, sortKeys, err := w.nextBatch(ctx, trendingBatch, nil, shown)
 		if err != nil {
 			return page, err
 		}
@@ -86,11 +86,11 @@ func (q *Queries) trending(ctx context.Context, f *Feed, after PageCursor, n int
 			}
 		}
 	}
-	page.Outboxes = w.opened
+	page.Outboxes = w.outboxesOpened
 	entries := best.sorted()
 	if len(entries) > n {
 		entries = entries[:n]
-		page.Next = trendingCursor(s, &entries[n-1].at)
+		page.Next = trendingCursor(s, &entries[n-1].key)
 	}
 	for i := range entries {
 		page.Pins = append(page.Pins, entries[i].pin)
@@ -103,21 +103,21 @@ const trendingBatch = 512
 
 type rankedPin struct {
 	pin Pin
-	at  trendingKey
+	key trendingKey
 }
 
 // topPins keeps the first most of the pins that are added. It is a heap with the last of them on top, which the next better one replaces.
 type topPins struct {
-	most int
-	pins []rankedPin
+	limit int
+	pins  []rankedPin
 }
 
 func (h *topPins) add(p rankedPin) {
-	if len(h.pins) < h.most {
+	if len(h.pins) < h.limit {
 		heap.Push(h, p)
 		return
 	}
-	if p.at.before(&h.pins[0].at) {
+	if p.key.before(&h.pins[0].key) {
 		h.pins[0] = p
 		heap.Fix(h, 0)
 	}
@@ -134,7 +134,7 @@ func (h *topPins) sorted() []rankedPin {
 
 // Len is part of heap.Interface, as are the next four.
 func (h *topPins) Len() int           { return len(h.pins) }
-func (h *topPins) Less(i, j int) bool { return h.pins[j].at.before(&h.pins[i].at) }
+func (h *topPins) Less(i, j int) bool { return h.pins[j].key.before(&h.pins[i].key) }
 func (h *topPins) Swap(i, j int)      { h.pins[i], h.pins[j] = h.pins[j], h.pins[i] }
 
 // Push adds a rankedPin.

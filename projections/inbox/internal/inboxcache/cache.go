@@ -12,9 +12,9 @@ import (
 // their ids.
 type Cache struct {
 	// MostEntries is how many entries an inbox may have; with more it is trimmed to keep.
-	MostEntries int
+	MaxEntries int
 
-	keep int
+	trimTo int
 	// shared has the bound of all caches of the process.
 	shared *querycache.Cache
 
@@ -24,14 +24,14 @@ type Cache struct {
 	mu         sync.Mutex
 	young, old *generation
 	// shown is the version of the first views that show all that was delivered so far.
-	shown  uint64
-	closed bool
+	deliveredVersion uint64
+	closed           bool
 }
 
 // New returns an empty cache for a store that has just been opened, with that of its relations. Inboxes are trimmed to keep entries.
 func New(shared *querycache.Cache, relations projections.QueryCache, keep int) *Cache {
 	return &Cache{
-		MostEntries: keep + max(1, keep/4), keep: keep, shared: shared,
+		MaxEntries: keep + max(1, keep/4), trimTo: keep, shared: shared,
 		relations: relations, outboxes: querycache.NewSet[NewestKeys](shared),
 		young: newGeneration(), old: newGeneration(),
 	}
@@ -49,7 +49,7 @@ func (c *Cache) Repaired(version uint64) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shown = max(c.shown, version)
+	c.deliveredVersion = max(c.deliveredVersion, version)
 	c.clearInboxes()
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // End is a floor below every sort key: an inbox that reaches down to it has all.
-const End = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+const FloorAtEnd = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
 
 // generation has some inboxes, and each sort key in them once.
 type generation struct {
@@ -24,13 +24,13 @@ type inbox struct {
 	// floor is where the inbox ends; an empty one means that nothing is learned.
 	floor string
 	// learned is the version of the first views that it answers, missed that of the first views that may teach it.
-	learned, missed uint64
+	learnedVersion, missedVersion uint64
 }
 
 const (
 	// inboxBytes and keyBytes are what an inbox and a sort key take beside the bytes of their ids, those of the maps included.
-	inboxBytes, keyBytes = 160, 64
-	entryBytes           = 4
+	inboxOverhead, sortKeyEntryOverhead = 160, 64
+	entryBytes                          = 4
 )
 
 func newGeneration() *generation {
@@ -63,16 +63,16 @@ func (l *List) Skip(from []byte) {
 
 // Candidate is a sort key on its way into inboxes.
 type Candidate struct {
-	key     string
+	sortKey string
 	version uint64
 	// in has its number in the generation of.
-	of *generation
-	in uint32
+	generation *generation
+	number     uint32
 }
 
 // NewCandidate returns the sort key of a pin that views show from a version on.
 func NewCandidate(sortKey []byte, version uint64) Candidate {
-	return Candidate{key: string(sortKey), version: version}
+	return Candidate{sortKey: string(sortKey), version: version}
 }
 
 // HasNoInboxes reports whether there are no inboxes, so that what views show from a version on needs no delivery. Only these views may begin one.
@@ -82,7 +82,7 @@ func (c *Cache) HasNoInboxes(version uint64) bool {
 	if len(c.young.inboxes)+len(c.old.inboxes) > 0 {
 		return false
 	}
-	c.shown = max(c.shown, version)
+	c.deliveredVersion = max(c.deliveredVersion, version)
 	return true
 }
 
@@ -90,7 +90,7 @@ func (c *Cache) HasNoInboxes(version uint64) bool {
 func (c *Cache) DeliverToInbox(pin *Candidate, reader []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shown = max(c.shown, pin.version)
+	c.deliveredVersion = max(c.deliveredVersion, pin.version)
 	g := c.young
 	box := g.inboxes[string(reader)]
 	if box == nil {
@@ -99,25 +99,25 @@ func (c *Cache) DeliverToInbox(pin *Candidate, reader []byte) {
 			return
 		}
 	}
-	if box.floor != "" && pin.key >= box.floor {
-		box.missed = pin.version
+	if box.floor != "" && pin.sortKey >= box.floor {
+		box.missedVersion = pin.version
 		return
 	}
-	if pin.of != g {
-		pin.of, pin.in = g, c.number(g, pin.key)
+	if pin.generation != g {
+		pin.generation, pin.number = g, c.numberOf(g, pin.sortKey)
 	}
-	c.insert(g, box, pin.in)
+	c.insertEntry(g, box, pin.number)
 	c.trim(g, box)
-	c.turn()
+	c.rotateIfFull()
 }
 
 // insert adds an entry where it belongs.
-func (c *Cache) insert(g *generation, box *inbox, number uint32) {
+func (c *Cache) insertEntry(g *generation, box *inbox, number uint32) {
 	key, n := g.keys[number], len(box.entries)
 	at := n
 	if n > 0 && g.keys[box.entries[n-1]] <= key {
 		var has bool
-		if at, has = slices.BinarySearchFunc(box.entries, key, g.olderFirst); has {
+		if at, has = slices.BinarySearchFunc(box.entries, key, g.compareEntry); has {
 			return
 		}
 	}
@@ -127,18 +127,18 @@ func (c *Cache) insert(g *generation, box *inbox, number uint32) {
 }
 
 // olderFirst compares an entry with a sort key.
-func (g *generation) olderFirst(number uint32, key string) int {
+func (g *generation) compareEntry(number uint32, key string) int {
 	return strings.Compare(key, g.keys[number])
 }
 
 // trim drops the oldest entries of an inbox that has too many: several at a time, because that copies what is kept.
 func (c *Cache) trim(g *generation, box *inbox) {
-	if len(box.entries) <= c.MostEntries {
+	if len(box.entries) <= c.MaxEntries {
 		return
 	}
-	drop := len(box.entries) - c.keep
+	drop := len(box.entries) - c.trimTo
 	box.floor = min(box.floor, g.keys[box.entries[drop-1]])
-	box.missed = c.shown
+	box.missedVersion = c.deliveredVersion
 	box.entries = slices.Delete(box.entries, 0, drop)
 }
 
@@ -146,16 +146,16 @@ func (c *Cache) trim(g *generation, box *inbox) {
 func (c *Cache) ReadInbox(reader []byte, version uint64) (list List, floor string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.turn()
-	g, box := c.find(reader)
-	if box == nil || box.floor == "" || version < box.learned {
+	defer c.rotateIfFull()
+	g, box := c.findAndPromote(reader)
+	if box == nil || box.floor == "" || version < box.learnedVersion {
 		return List{}, ""
 	}
 	return List{slices.Clone(box.entries), g.keys}, box.floor
 }
 
 // find returns the inbox of a reader from the young generation, into which it is moved.
-func (c *Cache) find(reader []byte) (*generation, *inbox) {
+func (c *Cache) findAndPromote(reader []byte) (*generation, *inbox) {
 	if box := c.young.inboxes[string(reader)]; box != nil {
 		return c.young, box
 	}
@@ -164,13 +164,13 @@ func (c *Cache) find(reader []byte) (*generation, *inbox) {
 		return c.young, nil
 	}
 	old := c.old
-	c.remove(old, reader)
+	c.removeInbox(old, reader)
 	entries := make([]uint32, 0, len(box.entries))
 	for _, number := range box.entries {
-		entries = append(entries, c.number(c.young, old.keys[number]))
+		entries = append(entries, c.numberOf(c.young, old.keys[number]))
 	}
 	box.entries = entries
-	c.add(reader, box)
+	c.addInbox(reader, box)
 	return c.young, box
 }
 
@@ -181,19 +181,19 @@ func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys 
 	if c.closed {
 		return
 	}
-	defer c.turn()
-	g, box := c.find(reader)
+	defer c.rotateIfFull()
+	g, box := c.findAndPromote(reader)
 	if box == nil {
-		box = &inbox{missed: c.shown}
-		c.add(reader, box)
+		box = &inbox{missedVersion: c.deliveredVersion}
+		c.addInbox(reader, box)
 	}
-	if version < box.missed || string(from) > box.floor || string(to) <= box.floor {
+	if version < box.missedVersion || string(from) > box.floor || string(to) <= box.floor {
 		return
 	}
 	for _, key := range slices.Backward(sortKeys) {
-		c.insert(g, box, c.number(g, string(key)))
+		c.insertEntry(g, box, c.numberOf(g, string(key)))
 	}
-	box.floor, box.learned = string(to), max(box.learned, version)
+	box.floor, box.learnedVersion = string(to), max(box.learnedVersion, version)
 	c.trim(g, box)
 }
 
@@ -201,9 +201,9 @@ func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys 
 func (c *Cache) DropInbox(reader []byte, version uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shown = max(c.shown, version)
-	c.remove(c.young, reader)
-	c.remove(c.old, reader)
+	c.deliveredVersion = max(c.deliveredVersion, version)
+	c.removeInbox(c.young, reader)
+	c.removeInbox(c.old, reader)
 }
 
 func (c *Cache) clearInboxes() {
@@ -213,7 +213,7 @@ func (c *Cache) clearInboxes() {
 }
 
 // turn makes the young generation the old one once both take their part of the bound.
-func (c *Cache) turn() {
+func (c *Cache) rotateIfFull() {
 	if c.young.bytes+c.old.bytes <= c.shared.Bound()/2 {
 		return
 	}
@@ -226,25 +226,25 @@ func (c *Cache) charge(g *generation, bytes int64) {
 	c.shared.Charge(bytes)
 }
 
-func (c *Cache) add(reader []byte, box *inbox) {
+func (c *Cache) addInbox(reader []byte, box *inbox) {
 	c.young.inboxes[string(reader)] = box
-	c.charge(c.young, inboxBytes+int64(len(reader))+entryBytes*int64(cap(box.entries)))
+	c.charge(c.young, inboxOverhead+int64(len(reader))+entryBytes*int64(cap(box.entries)))
 }
 
-func (c *Cache) remove(g *generation, reader []byte) {
+func (c *Cache) removeInbox(g *generation, reader []byte) {
 	if box := g.inboxes[string(reader)]; box != nil {
-		c.charge(g, -(inboxBytes + int64(len(reader)) + entryBytes*int64(cap(box.entries))))
+		c.charge(g, -(inboxOverhead + int64(len(reader)) + entryBytes*int64(cap(box.entries))))
 		delete(g.inboxes, string(reader))
 	}
 }
 
 // number returns that of a sort key.
-func (c *Cache) number(g *generation, key string) uint32 {
+func (c *Cache) numberOf(g *generation, key string) uint32 {
 	n, known := g.numbers[key]
 	if !known {
 		n = uint32(len(g.keys))
 		g.keys, g.numbers[key] = append(g.keys, key), n
-		c.charge(g, keyBytes+int64(len(key)))
+		c.charge(g, sortKeyEntryOverhead+int64(len(key)))
 	}
 	return n
 }

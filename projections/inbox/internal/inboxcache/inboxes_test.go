@@ -146,7 +146,7 @@ func TestPagesAreThoseOfOutboxes(t *testing.T) {
 				w.cache.mu.Lock()
 				defer w.cache.mu.Unlock()
 				w.cache.charge(w.cache.young, cache.Bound())
-				w.cache.turn()
+				w.cache.rotateIfFull()
 			},
 		})
 		w.cache.Close()

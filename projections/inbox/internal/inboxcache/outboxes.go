@@ -18,9 +18,9 @@ type NewestKeys struct {
 
 const (
 	// MostNewestKeys is how many sort keys of an outbox are cached: most outboxes give a page fewer.
-	MostNewestKeys = 8
+	MaxNewestKeys = 8
 	// newestKeysBytes and sliceBytes are what NewestKeys take beside the bytes of the keys, and each sort key.
-	newestKeysBytes, sliceBytes = 72, 24
+	newestKeysOverhead, sortKeyOverhead = 72, 24
 )
 
 // CopyNewestKeys returns a copy of what was read of an outbox from its beginning on.
@@ -50,9 +50,9 @@ func CopyNewestKeys(outbox []byte, sortKeys [][]byte, rest []byte) NewestKeys {
 
 // bytes returns what the keys take in memory.
 func (k *NewestKeys) bytes() int64 {
-	n := newestKeysBytes + len(k.outbox) + len(k.Rest)
+	n := newestKeysOverhead + len(k.outbox) + len(k.Rest)
 	for _, sortKey := range k.SortKeys {
-		n += sliceBytes + len(sortKey)
+		n += sortKeyOverhead + len(sortKey)
 	}
 	return int64(n + n/8) // the allocator rounds up
 }
@@ -73,7 +73,7 @@ func (c *Cache) ReadOutbox(owner, outbox []byte, version uint64) (keys *NewestKe
 
 // OutboxAskedBefore counts a page that wants the newest sort keys of an outbox and does not find them, and reports whether there was one
 // before: what a single page merges is not worth learning.
-func (c *Cache) OutboxAskedBefore(owner []byte) bool {
+func (c *Cache) CountOutboxMiss(owner []byte) bool {
 	return c.outboxes.Asked(c.ownerHash(owner), 1) > 0
 }
 

@@ -7,10 +7,10 @@ import (
 
 // TestNewestKeysBytes: what is counted of NewestKeys beside the bytes of the keys is what they take.
 func TestNewestKeysBytes(t *testing.T) {
-	if got := reflect.TypeFor[NewestKeys]().Size(); got != newestKeysBytes {
-		t.Errorf("NewestKeys take %d bytes, %d are counted", got, newestKeysBytes)
+	if got := reflect.TypeFor[NewestKeys]().Size(); got != newestKeysOverhead {
+		t.Errorf("NewestKeys take %d bytes, %d are counted", got, newestKeysOverhead)
 	}
-	if got := reflect.TypeFor[[]byte]().Size(); got != sliceBytes {
-		t.Errorf("a slice takes %d bytes, %d are counted", got, sliceBytes)
+	if got := reflect.TypeFor[[]byte]().Size(); got != sortKeyOverhead {
+		t.Errorf("a slice takes %d bytes, %d are counted", got, sortKeyOverhead)
 	}
 }
