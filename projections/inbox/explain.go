@@ -5,174 +5,192 @@ import (
 	"context"
 )
 
-// Absence is what keeps a pin out of a feed: all reasons that hold. A pin that none of them keeps out is in the feed. A walk over a feed
-// decides by the same, so that an explanation cannot differ from a page.
-type Absence uint16
-
-// The reasons.
-const (
-	// NotLiving: the pin was never created, or it ended, with its board or owner perhaps. The rows do not say which. It is on no board,
-	// so [NotFollowed] then means that the reader follows neither the owner nor any board of the owner, and [BoardExcluded] cannot hold.
-	NotLiving Absence = 1 << iota
-	// OwnPin: the reader owns the pin, and the feed is not [Feed.Own].
-	OwnPin
-	// NotFollowed: the reader follows neither the owner nor the board.
-	NotFollowed
-	// BoardExcluded: the reader follows the owner, but not the board.
-	BoardExcluded
-	// OwnerMuted: the reader mutes the owner.
-	OwnerMuted
-	// RepinsHidden: the pin is a re-pin, and the reader hides the re-pins of the owner.
-	RepinsHidden
-	// Blocked: a block stands between the reader and the owner. It ends what they follow, so NotFollowed holds too.
-	Blocked
-	// Hidden: [Feed.Hide] hides the item.
-	Hidden
-	// NotRanked: in the order Trending, the pin is not among those that are ranked. It is asked only where nothing above holds.
-	NotRanked
-	// ItemShown: of a feed with one entry per item, another pin of the item comes first. It is asked only where nothing above holds but
-	// NotRanked.
-	ItemShown
-)
-
-// Delivery is how a pin gets into the feed of a reader.
+// Delivery is how a pin gets into the feed of a reader. It only serves explanations: a feed shows the same pins whichever way they
+// come (I8).
 type Delivery uint8
 
-// The ways. Which one it is changes no answer (I8).
+// The ways in which a pin is delivered.
 const (
 	// NotDelivered: the pin is not in the feed.
 	NotDelivered Delivery = iota
-	// Pushed: it is brought to the inbox of the reader, once a page has begun one.
+	// Pushed: the owner has few enough followers in the partition of the reader that new pins are pushed to the inboxes of followers.
+	// This says nothing about memory: the reader may have no inbox at the moment, and then the page merges outboxes.
 	Pushed
-	// Pulled: an outbox is merged with the inbox.
+	// Pulled: pages merge an outbox with the inbox of the reader, because the owner has too many followers for pushing or because the
+	// owner is the reader.
 	Pulled
 )
 
-// Explanation is why a pin is in a feed, and where, or why it is not.
+// Explanation tells why a pin is in a feed, and where, or why it is not.
 type Explanation struct {
-	// Pin is the pin, with its score if it is in a feed by heat; nil means that it does not live.
+	// Pin is the pin as it is now, or nil if it does not live. Its Score is set if the feed is in the order Trending and the pin is among
+	// the ranked pins, also when another pin of the same item takes its entry (ItemShown).
 	Pin     *Pin
 	Absence Absence
-	// Rank is the number of the entry in the feed, from 1 on; 0 means that it is not in the feed.
+	// Rank is the number of the pin's entry, counted from 1 over all pages of the feed. It is 0 if the pin is not in the feed.
 	Rank     int
 	Delivery Delivery
 }
 
-// Explain says why a pin is, or is not, in a feed as its pages show it at this position, from the first to the last. It costs some point
-// reads for a pin that is kept out, and all pages up to the pin for one that is in the feed; in the order Trending, all that is ranked.
-func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (x Explanation, err error) {
-	if x.Pin, err = q.livingPin(owner, id); err != nil {
-		return x, err
+// Explain tells why a pin is, or is not, in a feed: the feed that a reader gets who reads all pages of one session that begins at the
+// position of the state.
+//
+// If the pin itself, the relation to the owner or [Feed.Hide] keeps the pin out, Explain costs a few point reads. Otherwise it must find
+// the pin's place among the other pins: in the order Newest it reads the feed down to the pin, and in the order Trending it reads all
+// pins that are ranked. That holds also for a pin that turns out to be NotRanked or ItemShown.
+func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explanation, error) {
+	pin, err := q.livingPin(owner, id)
+	if err != nil {
+		return Explanation{}, err
 	}
-	w := &feedIterator{queries: q, feed: &f, visibilities: map[string]visibility{}}
-	if x.Pin == nil {
-		x.Absence, err = w.absence(owner, nil)
-		x.Absence |= NotLiving
-		return x, err
+
+	checker := newAbsenceChecker(q, &f)
+	reasons, err := checker.reasons(owner, pin)
+	if err != nil {
+		return Explanation{}, err
 	}
-	if x.Absence, err = w.absence(owner, x.Pin); err != nil {
-		return x, err
+	if pin == nil {
+		return Explanation{Absence: reasons | NotLiving}, nil
 	}
-	if f.Hide != nil {
-		hidden, err := f.Hide([]string{x.Pin.Item})
-		if err != nil {
-			return x, err
-		}
-		if hidden != nil && hidden[0] {
-			x.Absence |= Hidden
-		}
+	hidden, err := isItemHidden(&f, pin.Item)
+	if err != nil {
+		return Explanation{}, err
 	}
-	if x.Absence != 0 {
-		return x, nil
+	if hidden {
+		reasons |= Hidden
 	}
-	sortKey := sortKeyOf(x.Pin.Created, owner, id)
+	if reasons != 0 {
+		return Explanation{Pin: pin, Absence: reasons}, nil
+	}
+
+	var explanation Explanation
 	if f.Order == Trending {
-		err = q.rankTrending(ctx, &f, &x)
+		explanation, err = q.explainTrending(ctx, &f, pin)
 	} else {
-		err = q.rankNewest(ctx, &f, sortKey, &x)
+		explanation, err = q.explainNewest(ctx, &f, pin)
 	}
-	if err == nil && x.Rank > 0 {
-		x.Delivery, err = q.delivery(f.Reader, x.Pin)
+	if err != nil || explanation.Rank == 0 {
+		return explanation, err
 	}
-	return x, err
+
+	explanation.Delivery, err = q.delivery(f.Reader, explanation.Pin)
+	return explanation, err
 }
 
-// explainBatch is how many pins are asked about at once whether they are hidden.
+// isItemHidden asks [Feed.Hide] about one item.
+func isItemHidden(f *Feed, item string) (bool, error) {
+	if f.Hide == nil {
+		return false, nil
+	}
+	hidden, err := f.Hide([]string{item})
+	return err == nil && hidden != nil && hidden[0], err
+}
+
+// explainBatch is how many pins explainNewest reads at a time. It asks [Feed.Hide] once for each such batch.
 const explainBatch = 512
 
-// rankNewest counts the entries of a feed down to a sort key.
-func (q *Queries) rankNewest(ctx context.Context, f *Feed, sortKey []byte, x *Explanation) (err error) {
-	w, err := q.newFeedIterator(f, nil)
+// explainNewest ranks a pin that the reader may see, by counting the entries of the feed down to the pin.
+func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Explanation, err error) {
+	it, err := q.newFeedIterator(f, nil)
 	if err != nil {
-		return err
+		return Explanation{}, err
 	}
 	defer func() {
-		if cerr := w.close(); err == nil {
-			err = cerr
+		if closeErr := it.close(); err == nil {
+			err = closeErr
 		}
 	}()
-	bound, shown, rank := append(bytes.Clone(sortKey), 0), map[string]bool{}, 0
-	var last []byte
-	for !w.ended {
-		_, sortKeys, err := w.nextBatch(ctx, explainBatch, bound, shown)
+
+	// The bound of a batch is exclusive. No sort key lies between a key and the key with a zero byte behind it, so this bound ends the
+	// feed right after the pin.
+	sortKey := sortKeyOf(pin.Created, pin.Owner, pin.ID)
+	bound := append(bytes.Clone(sortKey), 0)
+	shownItems := map[string]bool{}
+
+	count := 0
+	var lastSortKey []byte
+	for !it.ended {
+		_, sortKeys, err := it.nextBatch(ctx, explainBatch, bound, shownItems)
 		if err != nil {
-			return err
+			return Explanation{}, err
 		}
-		if rank += len(sortKeys); len(sortKeys) > 0 {
-			last = sortKeys[len(sortKeys)-1]
+		count += len(sortKeys)
+		if len(sortKeys) > 0 {
+			lastSortKey = sortKeys[len(sortKeys)-1]
 		}
 	}
+
 	switch {
-	case bytes.Equal(last, sortKey):
-		x.Rank = rank
-	case f.OnePerItem:
-		x.Absence = ItemShown
-	default:
-		return errRow("feed without a pin that its reader sees", sortKey)
+	case bytes.Equal(lastSortKey, sortKey):
+		return Explanation{Pin: pin, Rank: count}, nil
+	case f.OnePerItem && shownItems[pin.Item]:
+		return Explanation{Pin: pin, Absence: ItemShown}, nil
 	}
-	return nil
+	// The reader may see the pin, and no other pin of its item came first. So its outbox row is missing.
+	return Explanation{}, errRow("feed without a pin that its reader sees", sortKey)
 }
 
-// rankTrending looks for the pin among those that are ranked.
-func (q *Queries) rankTrending(ctx context.Context, f *Feed, x *Explanation) error {
-	all := *f
-	all.OnePerItem = false
-	page, err := q.readTrending(ctx, &all, nil, f.Ranked)
+// explainTrending ranks a pin that the reader may see, by reading all ranked pins.
+func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Explanation, error) {
+	// The number of ranked pins is limited before the feed is reduced to one entry per item, here as on pages. So this reads the ranked
+	// pins without the reduction, which tells a pin that is NotRanked from one that is only not the first of its item.
+	//
+	// Reducing them afterwards gives the entries of the pages: all pins of an item have the same score, so the newest of them comes first
+	// here, and the newest is the one that pages keep.
+	everyPin := *f
+	everyPin.OnePerItem = false
+	page, err := q.readTrending(ctx, &everyPin, nil, f.Ranked)
 	if err != nil {
-		return err
+		return Explanation{}, err
 	}
-	x.Absence = NotRanked
-	rank, shown := 0, map[string]bool{}
+
+	entries := 0
+	shownItems := map[string]bool{}
 	for i := range page.Pins {
-		p := &page.Pins[i]
-		first := !f.OnePerItem || !shown[p.Item]
-		if first {
-			rank++
+		ranked := &page.Pins[i]
+		isEntry := !f.OnePerItem || !shownItems[ranked.Item]
+		shownItems[ranked.Item] = true
+		if isEntry {
+			entries++
 		}
-		shown[p.Item] = true
-		if p.Owner != x.Pin.Owner || p.ID != x.Pin.ID {
+		if ranked.Owner != pin.Owner || ranked.ID != pin.ID {
 			continue
 		}
-		if x.Pin, x.Absence = p, 0; first {
-			x.Rank = rank
-			return nil
+		if isEntry {
+			return Explanation{Pin: ranked, Rank: entries}, nil
 		}
+		return Explanation{Pin: ranked, Absence: ItemShown}, nil
 	}
-	if shown[x.Pin.Item] && f.OnePerItem {
-		x.Absence |= ItemShown
+
+	// Unlike explainNewest, this cannot tell a pin whose outbox row is missing from one that is not ranked.
+	reasons := NotRanked
+	if f.OnePerItem && shownItems[pin.Item] {
+		reasons |= ItemShown
 	}
-	return nil
+	return Explanation{Pin: pin, Absence: reasons}, nil
 }
 
-// delivery reports how a pin gets into a feed that has it: by what rows say, so that every process says the same.
-func (q *Queries) delivery(name string, p *Pin) (Delivery, error) {
-	if p.Owner == name {
+// delivery reports how a pin gets into the feed of a reader. It looks at pull rows, not at inboxes in memory, so that all processes that
+// hold the rows give the same answer.
+func (q *Queries) delivery(reader string, p *Pin) (Delivery, error) {
+	if p.Owner == reader {
 		return Pulled, nil
 	}
-	for _, board := range []*string{nil, &p.Board} {
-		if _, pulls, err := q.state.Get(pullKey(nil, name, p.Owner, board)); err != nil || pulls {
-			return Pulled, err
-		}
+
+	// The pull row is one of the owner if the reader follows the owner, and one of the board if the reader follows only boards.
+	_, pullsOwner, err := q.state.Get(pullKey(nil, reader, p.Owner, nil))
+	if err != nil {
+		return NotDelivered, err
+	}
+	if pullsOwner {
+		return Pulled, nil
+	}
+	_, pullsBoard, err := q.state.Get(pullKey(nil, reader, p.Owner, &p.Board))
+	if err != nil {
+		return NotDelivered, err
+	}
+	if pullsBoard {
+		return Pulled, nil
 	}
 	return Pushed, nil
 }

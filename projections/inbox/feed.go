@@ -10,51 +10,48 @@ import (
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
-// walk goes over the pins of a feed, newest first.
+// feedIterator returns the pins of a feed, newest first.
 //
 //	          top ─────────────────────── floor ──────────────────────────── end
 //	inbox      ███████████████████████████
 //	outboxes   of pulled owners            all that the reader follows
 //
-// A sort key is only a candidate. Whether the reader sees the pin is decided by the pin and the relation in the same view, so an inbox may
-// hold too much, but not too little (I8).
+// Above the floor of the inbox it merges the inbox with the outboxes that pull rows name. At the floor it replaces both by all outboxes that
+// the reader follows.
+//
+// A merged sort key is only a candidate. The pin and the relation to its owner, read from the same view, decide whether the reader sees
+// the pin. So an inbox may hold too much, but not too little (I8).
 type feedIterator struct {
 	queries *Queries
 	feed    *Feed
+	checker absenceChecker
 	merge   *streamMerger
-	// floor is the sort key at which the inbox ends; empty means there is none.
+	keys    arena
+	// floor is the sort key at which the inbox ends. It is empty if there is no inbox, so that everything is below it.
 	floor []byte
-	// learned are the first sort keys that were merged below the floor, from one on, as many as an inbox may have. learnedAll: there are no
-	// more.
+	// belowFloor is set once the iterator has reached the floor and merges all outboxes.
+	belowFloor bool
+	// mergedKeys are the sort keys that were merged below the floor, from mergedFrom on without a gap, for the inbox to learn. There are
+	// at most as many as an inbox may have. mergedToEnd is set if the feed has no more.
 	mergedKeys  [][]byte
 	mergedFrom  []byte
 	mergedToEnd bool
-	// below is set once the walk has reached the floor, and merges all outboxes.
-	belowFloor bool
-	keys       arena
-	// visibilities are the relations to the owners met so far, each read once.
-	visibilities map[string]visibility
-	// opened counts the outboxes.
+	// outboxesOpened is the number of outboxes that were merged so far.
 	outboxesOpened int
-	// left is how many pins batch may still take; a negative number means any.
+	// remainingPins is how many more pins nextBatch may read; a negative number means any number.
 	remainingPins int
-	// ended is set by batch when there is no more.
+	// ended is set by nextBatch when there are no more pins.
 	ended bool
 }
 
-type visibility struct {
-	graph.Visibility
-	// boards has what was asked about single boards of the owner: whether the reader sees them.
-	seesBoard map[string]bool
-}
-
-// newWalk begins at the first sort key that is not before from; nil means at the top.
+// newFeedIterator begins at the first sort key that is not before from; nil means at the top.
 func (q *Queries) newFeedIterator(f *Feed, from []byte) (*feedIterator, error) {
 	if q.remoteLookup != nil && from == nil {
-		// Elsewhere may be ahead. A page has nothing newer than its state, from which a later one counts what is new.
+		// Other nodes may be at a later position than this state. A page cursor counts what is new from the position of the state, so a
+		// page must have nothing newer, or it would be counted again.
 		from = appendNewestFirst(nil, q.state.Cursor().LastTime)
 	}
-	w := &feedIterator{queries: q, feed: f, remainingPins: -1, visibilities: make(map[string]visibility, 32)}
+	w := &feedIterator{queries: q, feed: f, checker: newAbsenceChecker(q, f), remainingPins: -1}
 	w.merge = newStreamMerger(q, &w.keys)
 	if err := w.start(from); err != nil {
 		return nil, errors.Join(err, w.close())
@@ -76,7 +73,7 @@ func (w *feedIterator) start(from []byte) error {
 	return nil
 }
 
-// inbox returns what the inbox has, and finds its floor.
+// readInbox returns the entries of the reader's inbox and sets the floor.
 func (w *feedIterator) readInbox() (entries inboxcache.List) {
 	if w.queries.cache == nil {
 		return entries
@@ -86,7 +83,7 @@ func (w *feedIterator) readInbox() (entries inboxcache.List) {
 	return entries
 }
 
-// open merges some streams, and the reader's own outbox.
+// mergeStreams merges streams from a sort key on, together with the reader's own outbox if the feed shows it.
 func (w *feedIterator) mergeStreams(streams []*stream, from []byte) {
 	if w.feed.Own {
 		streams = append(streams, w.queries.outboxStream(&w.keys, w.feed.Reader, nil))
@@ -95,49 +92,61 @@ func (w *feedIterator) mergeStreams(streams []*stream, from []byte) {
 	w.merge.reset(streams, from)
 }
 
-// descend continues at or below the floor, where all outboxes are merged.
+// continueBelowFloor merges all outboxes that the reader follows, from a sort key at or below the floor on.
 func (w *feedIterator) continueBelowFloor(from []byte) error {
-	w.belowFloor, w.mergedFrom = true, from
+	w.belowFloor = true
+	w.mergedFrom = from
+
 	var streams []*stream
-	explicit := map[string]bool{}
+	followedOwners := map[string]bool{}
 	relations := graph.Query(w.queries.state)
 	err := relations.EachFollowee(w.feed.Reader, func(owner string) error {
-		explicit[owner] = true
+		followedOwners[owner] = true
 		streams = append(streams, w.queries.outboxStream(&w.keys, owner, nil))
 		return nil
 	})
-	if err == nil {
-		err = relations.EachFollowedBoard(w.feed.Reader, func(owner, board string) error {
-			if !explicit[owner] {
-				streams = append(streams, w.queries.outboxStream(&w.keys, owner, &board))
-			}
-			return nil
-		})
-	}
 	if err != nil {
 		return err
 	}
+
+	// The outbox of an owner contains those of all boards, so boards matter only where the owner is not followed.
+	err = relations.EachFollowedBoard(w.feed.Reader, func(owner, board string) error {
+		if !followedOwners[owner] {
+			streams = append(streams, w.queries.outboxStream(&w.keys, owner, &board))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+
 	w.outboxesOpened += len(streams)
 	w.mergeStreams(streams, from)
 	return nil
 }
 
-// next returns the next pin that the reader sees, with its sort key; nil means the feed has ended.
+// contextCheckInterval is how many candidates next reads between two looks at the context. A reader who mutes or hides much may skip very
+// many candidates in one call.
+const contextCheckInterval = 1024
+
+// next returns the next pin that the reader sees, with its sort key, or nil at the end of the feed.
 func (w *feedIterator) next(ctx context.Context) (*Pin, []byte, error) {
-	for step := 1; ; step++ {
-		if step%1024 == 0 && ctx.Err() != nil {
+	for candidates := 1; ; candidates++ {
+		if candidates%contextCheckInterval == 0 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
+
 		sortKey := w.merge.next()
 		if w.merge.err != nil {
 			return nil, nil, w.merge.err
 		}
-		if !w.belowFloor && string(w.floor) != inboxcache.FloorAtEnd && (sortKey == nil || bytes.Compare(sortKey, w.floor) >= 0) {
+		if !w.belowFloor && w.reachesFloor(sortKey) {
 			if err := w.continueBelowFloor(w.floor); err != nil {
 				return nil, nil, err
 			}
 			continue
 		}
+
 		w.recordMerged(sortKey)
 		if sortKey == nil {
 			return nil, nil, nil
@@ -149,111 +158,70 @@ func (w *feedIterator) next(ctx context.Context) (*Pin, []byte, error) {
 	}
 }
 
-// pin returns the pin at a sort key, if it is there and the reader sees it.
+// reachesFloor reports whether a merged sort key, or the end of the merge (nil), is at or below the floor. An inbox whose floor is
+// [inboxcache.FloorAtEnd] has the whole feed, so its end is the end of the feed.
+func (w *feedIterator) reachesFloor(sortKey []byte) bool {
+	if string(w.floor) == inboxcache.FloorAtEnd {
+		return false
+	}
+	return sortKey == nil || bytes.Compare(sortKey, w.floor) >= 0
+}
+
+// visiblePin returns the pin at a sort key, or nil if it is no longer there or the reader does not see it.
 func (w *feedIterator) visiblePin(sortKey []byte) (*Pin, error) {
 	created, owner, id, err := cutSortKey(sortKey)
 	if err != nil {
 		return nil, err
 	}
 	p, err := w.queries.livingPin(owner, id)
-	if err != nil || p == nil || p.Created != created {
+	if err != nil {
 		return nil, err
 	}
-	absence, err := w.absence(owner, p)
-	if err != nil || absence != 0 {
+	// An entry of an inbox outlives its pin. If history or a second creation gave the pin another time, then its place is elsewhere.
+	if p == nil || p.Created != created {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	reasons, err := w.checker.reasons(owner, p)
+	if err != nil || reasons != 0 {
 		return nil, err
 	}
 	return p, nil
 }
 
-// absence returns the reasons for which the reader does not see a pin that exists; none means that the reader sees it. Without a pin it
-// returns the reasons that hold for all pins of the owner. Feeds and ExplainPin both ask here, so they cannot disagree.
-func (w *feedIterator) absence(owner string, p *Pin) (a Absence, err error) {
-	if owner == w.feed.Reader {
-		if !w.feed.Own {
-			a = OwnPin
-		}
-		return a, nil
-	}
-	s, met := w.visibilities[owner]
-	if !met {
-		if s.Visibility, err = w.queries.graph.Visibility(w.feed.Reader, owner); err != nil {
-			return 0, err
-		}
-		w.visibilities[owner] = s
-	}
-	if s.Muted {
-		a |= OwnerMuted
-	}
-	if s.RepinsHidden && p != nil && p.Repin {
-		a |= RepinsHidden
-	}
-	if s.Blocked {
-		a |= Blocked
-	}
-	follows := s.Explicit
-	if s.Boards {
-		if follows, err = w.followsBoard(s, owner, p); err != nil {
-			return 0, err
-		}
-	}
-	switch {
-	case follows:
-	case s.Explicit:
-		a |= BoardExcluded
-	default:
-		a |= NotFollowed
-	}
-	return a, nil
-}
-
-// followsBoard reports whether a reader with relations to single boards of an owner follows that of a pin, or, without a pin, the owner in
-// any way.
-func (w *feedIterator) followsBoard(s visibility, owner string, p *Pin) (bool, error) {
-	if p == nil {
-		f, err := w.queries.graph.User(w.feed.Reader, owner)
-		return f.Kind != graph.None, err
-	}
-	sees, known := s.seesBoard[p.Board]
-	if !known {
-		var err error
-		if sees, err = w.queries.graph.SeesBoard(w.feed.Reader, owner, p.Board); err != nil {
-			return false, err
-		}
-		if s.seesBoard == nil {
-			s.seesBoard = map[string]bool{}
-			w.visibilities[owner] = s
-		}
-		s.seesBoard[p.Board] = sees
-	}
-	return sees, nil
-}
-
-// learn notes a sort key that was merged, or that there is none, for the inbox.
+// recordMerged records a merged sort key, or the end of the merge (nil), for the inbox to learn when the iterator is closed.
 func (w *feedIterator) recordMerged(sortKey []byte) {
 	if !w.belowFloor || w.mergedToEnd || w.queries.cache == nil || len(w.mergedKeys) == w.queries.cache.MaxEntries {
 		return
 	}
-	if w.mergedToEnd = sortKey == nil; !w.mergedToEnd {
-		w.mergedKeys = append(w.mergedKeys, sortKey)
+	if sortKey == nil {
+		w.mergedToEnd = true
+		return
 	}
+	w.mergedKeys = append(w.mergedKeys, sortKey)
 }
 
-// close ends the walk. What it has merged below the floor, the inbox learns.
+// close ends the iteration and returns its first error. If there was none, the inbox learns what was merged below the floor.
 func (w *feedIterator) close() error {
-	err := w.merge.close()
-	if err != nil || !w.belowFloor || w.queries.cache == nil || w.queries.remoteLookup != nil && w.queries.remoteLookup.Wanting() {
+	if err := w.merge.close(); err != nil || !w.belowFloor || w.queries.cache == nil {
 		return err
 	}
-	from, to := w.mergedFrom, []byte(inboxcache.FloorAtEnd)
-	if bytes.Compare(from, appendNewestFirst(nil, w.queries.state.Cursor().LastTime)) <= 0 {
-		from = nil // there is nothing newer
+	if w.queries.isIncomplete() {
+		return nil // outboxes of other nodes may be missing from what was merged
 	}
-	if n := len(w.mergedKeys); !w.mergedToEnd {
-		if n == 0 {
+
+	// All views up to this one have no sort key before the one of the newest log time. So a range from there is one from the top.
+	from := w.mergedFrom
+	if bytes.Compare(from, appendNewestFirst(nil, w.queries.state.Cursor().LastTime)) <= 0 {
+		from = nil
+	}
+
+	// The end of the range is exclusive: a zero byte behind the last sort key makes the range include it.
+	to := []byte(inboxcache.FloorAtEnd)
+	if !w.mergedToEnd {
+		if len(w.mergedKeys) == 0 {
 			return nil
 		}
-		to = append(bytes.Clone(w.mergedKeys[n-1]), 0)
+		to = append(bytes.Clone(w.mergedKeys[len(w.mergedKeys)-1]), 0)
 	}
 	w.queries.cache.LearnInbox(events.AppendID(nil, w.feed.Reader), w.queries.version, from, w.mergedKeys, to)
 	return nil

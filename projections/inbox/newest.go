@@ -6,82 +6,110 @@ import (
 	"slices"
 )
 
-// newest reads a page of a feed, newest first. A session continues after the sort key of the last entry, so what belongs to the
-// feed throughout comes once, in its place (I9).
+// readNewest reads a page of a feed in the order Newest. A later page continues after the sort key of the last entry, so a pin that belongs
+// to the feed throughout the session is shown once, in its place (I9).
 func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
 	page.Newest = topCursor(q.state.Cursor().LastTime)
-	var bound, from, top []byte
+
+	// bound is the first sort key that the page leaves out, or nil.
+	var bound []byte
 	if f.Above != nil {
 		if bound, err = parseTopCursor(f.Above); err != nil {
 			return Page{}, err
 		}
 	}
-	shown := map[string]bool{}
+
+	shownItems := map[string]bool{}
+	var from, sessionTop []byte
 	if after != nil {
-		if from, top, err = q.resumeNewest(ctx, f, after, shown); err != nil {
+		if from, sessionTop, err = q.resumeNewest(ctx, f, after, shownItems); err != nil {
 			return Page{}, err
 		}
 	}
-	w, err := q.newFeedIterator(f, from)
+
+	it, err := q.newFeedIterator(f, from)
 	if err != nil {
 		return Page{}, err
 	}
 	defer func() {
-		if cerr := w.close(); err == nil {
-			err = cerr
+		if closeErr := it.close(); err == nil {
+			err = closeErr
 		}
 	}()
+
 	if page.Read, err = readMarker(q.state, f.Reader); err != nil {
 		return Page{}, err
 	}
 	if f.Unread && page.Read > 0 {
 		bound = appendNewestFirst(nil, page.Read)
 	}
-	var last []byte
+
+	var lastSortKey []byte
 	for {
-		batch, sortKeys, err := w.nextBatch(ctx, n-len(page.Pins)+1, bound, shown)
+		// Read one pin more than the page needs: only if there is one does the page have a cursor to the next.
+		missing := n - len(page.Pins)
+		batch, sortKeys, err := it.nextBatch(ctx, missing+1, bound, shownItems)
 		if err != nil {
 			return Page{}, err
 		}
-		page.Outboxes = w.outboxesOpened
-		page.Pins = slices.Grow(page.Pins, min(len(batch), n-len(page.Pins)))
+
+		page.Outboxes = it.outboxesOpened
+		page.Pins = slices.Grow(page.Pins, min(len(batch), missing))
 		for i := range batch {
 			if len(page.Pins) == n {
-				page.Next = newestCursor(last, top)
+				page.Next = newestCursor(lastSortKey, sessionTop)
 				return page, nil
 			}
-			page.Pins, last = append(page.Pins, batch[i]), sortKeys[i]
-			if top == nil && f.OnePerItem {
-				top = sortKeys[i]
+			page.Pins = append(page.Pins, batch[i])
+			lastSortKey = sortKeys[i]
+			if sessionTop == nil && f.OnePerItem {
+				sessionTop = sortKeys[i]
 			}
 		}
-		if w.ended {
+		if it.ended {
 			return page, nil
 		}
 	}
 }
 
-// resume reads a page cursor: where to continue, where the session began, and, of a feed with one entry per item, what it has shown.
-func (q *Queries) resumeNewest(ctx context.Context, f *Feed, after PageCursor, shown map[string]bool) (from, top []byte, err error) {
-	last, top, err := parseNewestCursor(after)
-	if err != nil || f.OnePerItem != (len(top) > 0) {
+// resumeNewest decodes a page cursor. It returns the sort key where the page begins and, for a feed with one entry per item, the sort key of
+// the session's first entry. For such a feed it also adds the items that earlier pages have shown to shownItems.
+func (q *Queries) resumeNewest(
+	ctx context.Context, f *Feed, after PageCursor, shownItems map[string]bool,
+) (from, sessionTop []byte, err error) {
+	last, sessionTop, err := parseNewestCursor(after)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Only cursors of feeds with one entry per item have the top of the session.
+	if f.OnePerItem != (len(sessionTop) > 0) {
 		return nil, nil, ErrPageCursor
 	}
+
+	// The cursor does not list the items that were shown, which may be many. They are found again by reading the earlier pages.
 	if f.OnePerItem {
-		if err := q.collectItemsBetween(ctx, f, top, last, shown); err != nil {
+		if err := q.collectItemsBetween(ctx, f, sessionTop, last, shownItems); err != nil {
 			return nil, nil, err
 		}
 	}
-	return append(bytes.Clone(last), 0), top, nil
+	// No sort key lies between last and last with a zero byte behind it, so the page begins right after last.
+	return append(bytes.Clone(last), 0), sessionTop, nil
 }
 
-// batch returns up to n pins that are shown, at least one unless the feed ends, and asks once what is hidden of them.
-// shown are the items that were, of a feed with one entry per item.
-func (w *feedIterator) nextBatch(ctx context.Context, n int, bound []byte, shown map[string]bool) ([]Pin, [][]byte, error) {
+// nextBatch returns the next pins that the feed shows, at most n, with their sort keys. It returns at least one unless the feed has ended or
+// reached the sort key bound (nil: none), and then sets w.ended. It asks [Feed.Hide] about many pins at once.
+//
+// For a feed with one entry per item it skips pins whose item is in shownItems, and adds the items of the others.
+func (w *feedIterator) nextBatch(
+	ctx context.Context, n int, bound []byte, shownItems map[string]bool,
+) ([]Pin, [][]byte, error) {
+	// All pins of a batch may be hidden. Then the feed has not ended, so the next batch is read.
 	for {
-		pins, sortKeys := make([]Pin, 0, min(n, maxBatchAlloc)), make([][]byte, 0, min(n, maxBatchAlloc))
+		pins := make([]Pin, 0, min(n, maxBatchAlloc))
+		sortKeys := make([][]byte, 0, min(n, maxBatchAlloc))
 		for len(pins) < n {
-			if w.remainingPins == 0 { // the next pin may be below the floor
+			// Look at the limit before the next pin is read: it may be below the floor, where all outboxes would be opened for nothing.
+			if w.remainingPins == 0 {
 				w.ended = true
 				break
 			}
@@ -93,16 +121,20 @@ func (w *feedIterator) nextBatch(ctx context.Context, n int, bound []byte, shown
 				w.ended = true
 				break
 			}
-			w.remainingPins--
+			w.remainingPins-- // a negative number stays negative
+
 			if w.feed.OnePerItem {
-				if shown[p.Item] {
+				if shownItems[p.Item] {
 					continue
 				}
-				shown[p.Item] = true
+				shownItems[p.Item] = true
 			}
-			pins, sortKeys = append(pins, *p), append(sortKeys, sortKey)
+			pins = append(pins, *p)
+			sortKeys = append(sortKeys, sortKey)
 		}
-		if err := w.removeHidden(&pins, &sortKeys); err != nil {
+
+		pins, sortKeys, err := w.removeHidden(pins, sortKeys)
+		if err != nil {
 			return nil, nil, err
 		}
 		if len(pins) > 0 || w.ended {
@@ -111,46 +143,53 @@ func (w *feedIterator) nextBatch(ctx context.Context, n int, bound []byte, shown
 	}
 }
 
-// mostAtOnce bounds the room that a batch allocates at its start: a caller may ask for many more pins than a feed has.
+// maxBatchAlloc limits the pins for which a batch allocates memory before it has read any: a caller may ask for many more pins than a feed
+// has.
 const maxBatchAlloc = 256
 
-// hide removes the pins that the feed is asked to hide, by one question for all.
-func (w *feedIterator) removeHidden(pins *[]Pin, sortKeys *[][]byte) error {
-	if w.feed.Hide == nil || len(*pins) == 0 || w.queries.remoteLookup != nil && w.queries.remoteLookup.Wanting() {
-		return nil
+// removeHidden removes the pins whose items [Feed.Hide] reports, and their sort keys. It asks once for all of them.
+func (w *feedIterator) removeHidden(pins []Pin, sortKeys [][]byte) ([]Pin, [][]byte, error) {
+	// The result of an incomplete query does not count, so asking what is hidden would be wasted.
+	if w.feed.Hide == nil || len(pins) == 0 || w.queries.isIncomplete() {
+		return pins, sortKeys, nil
 	}
-	items := make([]string, len(*pins))
-	for i := range *pins {
-		items[i] = (*pins)[i].Item
+
+	items := make([]string, len(pins))
+	for i := range pins {
+		items[i] = pins[i].Item
 	}
 	hidden, err := w.feed.Hide(items)
-	if err != nil || hidden == nil {
-		return err
+	if err != nil {
+		return nil, nil, err
 	}
-	kept := 0
-	for i := range *pins {
+	if hidden == nil {
+		return pins, sortKeys, nil
+	}
+
+	shown := 0
+	for i := range pins {
 		if !hidden[i] {
-			(*pins)[kept], (*sortKeys)[kept] = (*pins)[i], (*sortKeys)[i]
-			kept++
+			pins[shown], sortKeys[shown] = pins[i], sortKeys[i]
+			shown++
 		}
 	}
-	*pins, *sortKeys = (*pins)[:kept], (*sortKeys)[:kept]
-	return nil
+	return pins[:shown], sortKeys[:shown], nil
 }
 
-// itemsBetween collects the items that the feed now has between two sort keys, both included.
+// collectItemsBetween adds the items that the feed now has between two sort keys, both included.
 func (q *Queries) collectItemsBetween(ctx context.Context, f *Feed, first, last []byte, items map[string]bool) (err error) {
-	w, err := q.newFeedIterator(f, first)
+	it, err := q.newFeedIterator(f, first)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if cerr := w.close(); err == nil {
-			err = cerr
+		if closeErr := it.close(); err == nil {
+			err = closeErr
 		}
 	}()
+
 	for {
-		p, sortKey, err := w.next(ctx)
+		p, sortKey, err := it.next(ctx)
 		if err != nil || p == nil || bytes.Compare(sortKey, last) > 0 {
 			return err
 		}

@@ -11,111 +11,116 @@ import (
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
-// ErrExpired is returned for a page cursor of a session by heat that is older than [SessionLife].
+// ErrExpired is returned for a page cursor whose session in the order Trending began longer ago than [SessionLife].
 var ErrExpired = errors.New("inbox: the session has expired")
 
-// ErrPageCursor is returned for bytes that are no page cursor of the list.
+// ErrPageCursor is returned for bytes that are not a page cursor of the list that is read.
 var ErrPageCursor = errors.New("inbox: not a cursor of this list")
 
-// SessionLife is how long, in log time, a session by heat continues.
+// SessionLife is how long a session in the order Trending can be continued, in log time. Counters keep old scores for one hour.
 const SessionLife events.Micros = 3600 * 1_000_000
 
-// Order is an order of a feed.
+// Order is the order of the pins in a feed.
 type Order uint8
 
 // The orders.
 const (
-	// Newest first; equal times by owner, then by pin.
+	// Newest shows the newest pins first. Pins of the same time are sorted by owner, then by pin.
 	Newest Order = iota
-	// Trending: the newest pins by heat of the item, those without any last; equal heat as Newest.
+	// Trending takes the newest pins of the feed and sorts them by the heat of their items, the hottest first. Pins without a score come
+	// last. Pins of the same score are sorted as in Newest.
 	Trending
 )
 
 // Pin is a living pin.
 type Pin struct {
 	Owner, ID string
-	// Board is the owner's board that shows it.
+	// Board is the board of the owner that the pin is on.
 	Board string
 	Item  string
-	// Repin: it repeats another pin.
+	// Repin is set if the pin repeats another pin.
 	Repin bool
-	// Attributes were given when it was created.
+	// Attributes are the attributes of the event that created the pin.
 	Attributes []byte
 	Created    events.Micros
-	// Score is the heat of the item, in the order Trending.
+	// Score is the heat of the item. It is 0 except in the order Trending.
 	Score int64
 }
 
-// PageCursor is where a list continues after a page: the last entry shown, and what the session needs. It is opaque, and writes do
-// not invalidate it (I9).
+// PageCursor says where a list continues after a page. It is opaque to callers. It names the last entry of the page and what the session
+// needs, and not an offset, so writes do not invalidate it (I9).
 type PageCursor []byte
 
-// Feed names a feed.
+// Feed says whose feed to read, and how.
 type Feed struct {
 	Reader string
 	Order  Order
-	// Own shows the reader's own pins, too.
+	// Own includes the reader's own pins.
 	Own bool
-	// OnePerItem shows each item by the first of its pins only. A page then costs what all the pages before it of the
-	// session cost together.
+	// OnePerItem shows only the first pin of each item. Each page must then read again what the earlier pages of the session have read.
 	OnePerItem bool
-	// Above leaves out everything from this page cursor on, which a page gave as its Newest; nil means nothing. Newest order only.
+	// Above shows only what is newer than the page that returned this cursor as its Newest. nil shows everything. Above is valid in the
+	// order Newest only.
 	Above PageCursor
-	// Unread leaves out everything up to the read marker of the reader. Newest order only, without Above.
+	// Unread shows only what is newer than the reader's read marker. It is valid in the order Newest only, and not together with Above.
 	Unread bool
-	// Heat has the scores of the order Trending, and Ranked is how many of the newest pins are ranked.
-	Heat   Heat
+	// Heat has the scores for the order Trending.
+	Heat Heat
+	// Ranked is how many of the newest pins the order Trending ranks. It shows no others.
 	Ranked int
-	// Hide reports which of some items are to be left out; nil means none.
+	// Hide reports for each of the given items whether its pins are to be left out. A nil function, or a nil result, hides nothing.
 	Hide func(items []string) (hide []bool, err error)
 }
 
 // Page is a page of a feed.
 type Page struct {
 	Pins []Pin
-	// Next is where the next page begins; nil at the end, and only there.
+	// Next is the cursor of the next page. It is nil on the last page, and only there.
 	Next PageCursor
-	// Newest is the top of the feed: what comes later is above. In the order Newest only.
+	// Newest marks the top of the feed at the position of this page. Given as [Feed.Above], it selects what came later. It is set in the
+	// order Newest only.
 	Newest PageCursor
-	// Read is the read marker of the reader; 0 means that there is none.
+	// Read is the read marker of the reader, or 0 if there is none.
 	Read events.Micros
-	// Outboxes is how many outboxes were opened: none for a page that the inbox held.
+	// Outboxes is how many outboxes were merged for the page. It is 0 if the inbox had all of the page and no owner is pulled.
 	Outboxes int
 }
 
-// State is the rows of an inbox store at one position, as a [projections.View] is.
+// State has the rows of an inbox store at one position. A [projections.View] is one.
 type State interface {
 	projections.Reader
 	Cursor() events.Cursor
 }
 
-// Queries answers from a state. It is cheap to make and not safe for concurrent use.
+// Queries answers questions about a state. It is cheap to make and not safe for concurrent use.
 type Queries struct {
 	state State
 	graph *graph.Queries
-	// scratch holds keys between reads.
+	// scratch is memory for keys, reused by each read.
 	scratch []byte
-	// cache is what the store keeps in memory; nil means nothing. version is that of the view.
-	cache   *inboxcache.Cache
+	// cache has the inboxes and outboxes that the store keeps in memory; nil means that it keeps none.
+	cache *inboxcache.Cache
+	// version is the version of the view, by which the cache decides what it can answer.
 	version uint64
-	// elsewhere knows what rows of other partitions say; nil means that all are here.
+	// remoteLookup answers for partitions that are not in the state; nil means that all are.
 	remoteLookup Elsewhere
 }
 
-// Elsewhere is what queries ask of homes that are not in their state.
+// Elsewhere answers what queries ask about owners whose rows are not in their state. An answer that is not known is recorded. The query then
+// goes on without it, its result is discarded, and the caller runs it again once the answer was fetched from another node.
 type Elsewhere interface {
 	projections.Elsewhere
-	// Pin returns a pin; nil means that it does not live. known is false for what must be fetched first.
+	// Pin returns a pin, or nil if it does not live. known is false if the answer must be fetched first.
 	Pin(owner, id string) (p *Pin, known bool)
-	// Outbox is that of [Queries].
+	// Outbox answers like [Queries.Outbox]. known is false if the answer must be fetched first.
 	Outbox(owner string, board *string, from []byte, n int) (pins []Pin, next []byte, known bool)
 }
 
 // Query returns the queries over a state of an inbox store.
 func Query(r State) *Queries { return &Queries{state: r, graph: graph.Query(r)} }
 
-// CachedQuery returns the queries over a view, which know from memory whom readers follow, what is new in outboxes, and what was pushed to
-// inboxes, where the store keeps that: the same answers as those of [Query].
+// CachedQuery returns queries over a view that also use what the store keeps in memory: whom readers follow, the newest pins of outboxes, and
+// inboxes. Their answers are those of [Query].
 func CachedQuery(v *projections.View) *Queries {
 	q := &Queries{state: v, graph: graph.CachedQuery(v)}
 	if c, ok := v.QueryCache().(*inboxcache.Cache); ok {
@@ -124,22 +129,27 @@ func CachedQuery(v *projections.View) *Queries {
 	return q
 }
 
-// With has the queries ask elsewhere what is not in their state.
+// With sets where the queries look up what is not in their state, and returns the queries.
 func (q *Queries) With(e Elsewhere) *Queries {
 	q.remoteLookup = e
 	return q
 }
 
-// remote reports whether the rows of an owner are not in the state.
+// isRemote reports whether the rows of an owner are not in the state.
 func (q *Queries) isRemote(owner string) bool {
 	return q.remoteLookup != nil && !q.remoteLookup.Holds(owner)
 }
 
-// Feed returns at most n pins of a feed after a page cursor (nil: from the top), and at least one unless the feed ends. It fails
-// with [ErrExpired] and [ErrPageCursor].
+// isIncomplete reports that an answer of another node was missing so far. The result of the query will then be discarded.
+func (q *Queries) isIncomplete() bool {
+	return q.remoteLookup != nil && q.remoteLookup.Wanting()
+}
+
+// Feed returns a page of at most n pins. after is the cursor of the page; nil means the first page. A page has at least one pin unless the
+// feed has ended. Feed returns [ErrExpired] and [ErrPageCursor] for cursors that it cannot use.
 //
-// The order Newest costs the rows of the page, and below the floor of the inbox a look into each outbox. The order Trending
-// costs that for all pins that are ranked.
+// The order Newest reads the rows of the page and, below the floor of the inbox, looks into each outbox that the reader follows. The order
+// Trending does so for all pins that are ranked.
 func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Page, error) {
 	if f.Order == Trending {
 		return q.readTrending(ctx, &f, after, n)
@@ -147,8 +157,8 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Pa
 	return q.readNewest(ctx, &f, after, n)
 }
 
-// EachOwner calls do with the owners whose pins may be in the feed of a reader, but for the reader, until it returns an error. An owner
-// may come more than once.
+// EachOwner calls do with every owner, other than the reader, whose pins may be in the reader's feed. It may name an owner more than once. It
+// stops at the first error of do and returns that error.
 func (q *Queries) EachOwner(reader string, do func(owner string) error) error {
 	relations := graph.Query(q.state)
 	if err := relations.EachFollowee(reader, do); err != nil {
@@ -157,7 +167,7 @@ func (q *Queries) EachOwner(reader string, do func(owner string) error) error {
 	return relations.EachFollowedBoard(reader, func(owner, _ string) error { return do(owner) })
 }
 
-// Pin returns a pin, with one point read. It reports false if the pin does not live.
+// Pin returns a pin and reports whether it lives. It costs one point read.
 func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
 	found, err := q.livingPin(owner, id)
 	if err != nil || found == nil {
@@ -166,15 +176,16 @@ func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
 	return *found, true, nil
 }
 
-// living returns a pin if it lives.
+// livingPin returns a pin, or nil if it does not live. It also returns nil for a pin of another node that is not known yet.
 func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 	if q.isRemote(owner) {
 		p, known := q.remoteLookup.Pin(owner, id)
 		if !known && q.remoteLookup.Full() {
-			return nil, projections.ErrElsewhere
+			return nil, projections.ErrElsewhere // enough was recorded for one fetch
 		}
 		return p, nil
 	}
+
 	q.scratch = projections.AppendKey(q.scratch[:0], tagPin, owner, id)
 	row, ok, err := q.state.Get(q.scratch)
 	if err != nil || !ok {
@@ -194,40 +205,51 @@ func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 	}, nil
 }
 
-// Pins lists the living pins of a user, or (board not nil) of one of the user's boards, newest first.
-func (q *Queries) Pins(ctx context.Context, owner string, board *string, after PageCursor, n int) (pins []Pin, next PageCursor, err error) {
+// Pins lists at most n living pins of a user or, if board is not nil, of one of the user's boards, newest first. after is the cursor of the
+// page; nil means the first page.
+func (q *Queries) Pins(
+	ctx context.Context, owner string, board *string, after PageCursor, n int,
+) (pins []Pin, next PageCursor, err error) {
 	var from []byte
 	if after != nil {
-		if from, err = parsePinsCursor(after); err != nil {
+		last, err := parsePinsCursor(after)
+		if err != nil {
 			return nil, nil, err
 		}
-		from = append(bytes.Clone(from), 0)
+		from = append(bytes.Clone(last), 0) // no key lies between the last entry and this
 	}
+
 	pins, more, err := q.Outbox(ctx, owner, board, from, n)
 	if err != nil || more == nil {
 		return pins, nil, err
 	}
 	last := &pins[len(pins)-1]
-	return pins, events.AppendID(appendNewestFirst(PageCursor{cursorPins}, last.Created), last.ID), nil
+	next = appendNewestFirst(PageCursor{cursorPins}, last.Created)
+	return pins, events.AppendID(next, last.ID), nil
 }
 
-// Outbox returns at most n pins of an outbox, that of an owner or (board not nil) that of a board, newest first, from a place on (nil: the
-// newest). A place is a time and an id as in a row. next is that of the pin behind them; nil means that there is none.
-func (q *Queries) Outbox(ctx context.Context, owner string, board *string, from []byte, n int) (pins []Pin, next []byte, err error) {
+// Outbox returns at most n pins of the outbox of an owner or, if board is not nil, of the outbox of a board, newest first. from says where to
+// begin, as the time and the pin id in the key of a row; nil means at the newest pin. next is where the following pins begin, or nil if there
+// are none.
+func (q *Queries) Outbox(
+	ctx context.Context, owner string, board *string, from []byte, n int,
+) (pins []Pin, next []byte, err error) {
 	prefix := q.outboxStream(new(arena), owner, board).prefix
 	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() {
-		if cerr := it.Close(); err == nil {
-			err = cerr
+		if closeErr := it.Close(); err == nil {
+			err = closeErr
 		}
 	}()
+
 	for more := it.SeekGE(append(bytes.Clone(prefix), from...)); more; more = it.Next() {
-		if len(pins)%1024 == 1023 && ctx.Err() != nil {
+		if len(pins)%contextCheckInterval == contextCheckInterval-1 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
 		if len(pins) == n {
 			return pins, bytes.Clone(it.Key()[len(prefix):]), nil
 		}
+
 		created, id, err := cutOutboxKey(it.Key()[len(prefix):])
 		if err != nil {
 			return nil, nil, err
@@ -236,6 +258,7 @@ func (q *Queries) Outbox(ctx context.Context, owner string, board *string, from 
 		if err != nil {
 			return nil, nil, err
 		}
+		// A pin and its outbox rows are written by one commit, so one without the other is corrupt.
 		if p == nil || p.Created != created {
 			return nil, nil, errRow("outbox of a pin that does not live", it.Key())
 		}
@@ -244,7 +267,7 @@ func (q *Queries) Outbox(ctx context.Context, owner string, board *string, from 
 	return pins, nil, nil
 }
 
-// PinCount returns the length of the same list.
+// PinCount returns how many pins [Queries.Pins] lists in total.
 func (q *Queries) PinCount(owner string, board *string) (int64, error) {
 	if board != nil {
 		return readCount(q.state, projections.AppendKey(nil, tagBoardPinCount, owner, *board))

@@ -7,90 +7,82 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Heat is where a feed by heat has its scores from: a view of counters.
+// Heat supplies the scores for feeds in the order Trending, from a view of the counters store.
 type Heat struct {
 	// At is the position of the view.
 	At events.Cursor
-	// Scores returns the scores at a position that is not after At.
+	// Scores returns the scores as they were at a position, which must not be after At.
 	Scores func(seq uint64) Scores
 }
 
-// Scores reports the heat of items at a position.
+// Scores has the heat of items at one position. It must be closed.
 type Scores interface {
 	// Of returns the score of an item. ok is false if it has none.
 	Of(item string) (score int64, ok bool, err error)
 	Close() error
 }
 
-// trending reads a page of a feed by heat. The newest pins of the feed are ranked, [Feed.Ranked] of those that were there when the session
-// began. Scores are those at the position where it began, whatever is played meanwhile, so every pin has one sort key throughout (I9);
-// the pins are those of now. It walks over what is ranked and keeps what is first after the page cursor.
+// readTrending reads a page of a feed in the order Trending. A session ranks the newest [Feed.Ranked] pins that the feed had when the session
+// began. It scores them at the position where it began, whatever is played meanwhile, so every pin keeps its place throughout the
+// session (I9). Which of these pins exist and are visible is decided anew by each page.
+//
+// Each page reads all pins that are ranked, and keeps the n that come first after the page cursor.
 func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
 	if f.Above != nil {
 		return page, ErrPageCursor
 	}
-	now := q.state.Cursor()
-	if f.Heat.At.Seq < now.Seq {
-		now = f.Heat.At
+	session, last, err := q.trendingSession(f, after)
+	if err != nil {
+		return page, err
 	}
-	s := heatSession{now.Seq, now.LastTime}
-	var last *trendingKey
-	if after != nil {
-		at, sortKey, err := parseTrendingCursor(after)
-		if err != nil {
-			return page, err
-		}
-		if at.seq > now.Seq {
-			return page, ErrPageCursor
-		}
-		if max(q.state.Cursor().LastTime, f.Heat.At.LastTime)-at.time > SessionLife {
-			return page, ErrExpired
-		}
-		s, last = at, &sortKey
-	}
+
 	// Pins that are newer than the session are not ranked: they would push others out of the ranked ones between two pages (I9).
-	w, err := q.newFeedIterator(f, appendNewestFirst(nil, s.time))
+	it, err := q.newFeedIterator(f, appendNewestFirst(nil, session.time))
 	if err != nil {
 		return page, err
 	}
 	defer func() {
-		if cerr := w.close(); err == nil {
-			err = cerr
+		if closeErr := it.close(); err == nil {
+			err = closeErr
 		}
 	}()
-	w.remainingPins = f.Ranked
+	it.remainingPins = f.Ranked
+
 	if page.Read, err = readMarker(q.state, f.Reader); err != nil {
 		return page, err
 	}
-	scores := f.Heat.Scores(s.seq)
+
+	scores := f.Heat.Scores(session.seq)
 	defer func() {
-		if cerr := scores.Close(); err == nil {
-			err = cerr
+		if closeErr := scores.Close(); err == nil {
+			err = closeErr
 		}
 	}()
-	best := topPins{limit: n + 1}
-	shown := map[string]bool{}
-	for !w.ended {
-		pins, sortKeys, err := w.nextBatch(ctx, trendingBatch, nil, shown)
+
+	best := topPins{limit: n + 1} // one more than the page needs tells whether there is a next page
+	shownItems := map[string]bool{}
+	for !it.ended {
+		pins, sortKeys, err := it.nextBatch(ctx, trendingBatch, nil, shownItems)
 		if err != nil {
 			return page, err
 		}
 		for i := range pins {
-			h := trendingKey{sortKey: sortKeys[i]}
-			if h.score, h.scored, err = scores.Of(pins[i].Item); err != nil {
+			key := trendingKey{sortKey: sortKeys[i]}
+			if key.score, key.scored, err = scores.Of(pins[i].Item); err != nil {
 				return page, err
 			}
-			pins[i].Score = h.score
-			if last == nil || last.before(&h) {
-				best.add(rankedPin{pins[i], h})
+			pins[i].Score = key.score
+			if last == nil || last.before(&key) {
+				best.add(rankedPin{pins[i], key})
 			}
 		}
 	}
-	page.Outboxes = w.outboxesOpened
-	entries := best.sorted()
+
+	page.Outboxes = it.outboxesOpened
+	entries := best.takeSorted()
 	if len(entries) > n {
 		entries = entries[:n]
-		page.Next = trendingCursor(s, &entries[n-1].key)
+		page.Next = trendingCursor(session, &entries[n-1].key)
 	}
 	for i := range entries {
 		page.Pins = append(page.Pins, entries[i].pin)
@@ -98,15 +90,43 @@ func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n
 	return page, nil
 }
 
-// trendingBatch is how many pins are asked about at once whether they are hidden.
+// trendingSession returns the session that a page belongs to, and the place of the last entry before the page. Without a page cursor it begins
+// a session, and last is nil.
+func (q *Queries) trendingSession(f *Feed, after PageCursor) (session heatSession, last *trendingKey, err error) {
+	// The two stores may be at different positions. A session uses the older one, which both can answer for.
+	oldest := q.state.Cursor()
+	if f.Heat.At.Seq < oldest.Seq {
+		oldest = f.Heat.At
+	}
+	if after == nil {
+		return heatSession{oldest.Seq, oldest.LastTime}, nil, nil
+	}
+
+	session, key, err := parseTrendingCursor(after)
+	if err != nil {
+		return session, nil, err
+	}
+	if session.seq > oldest.Seq {
+		return session, nil, ErrPageCursor
+	}
+	now := max(q.state.Cursor().LastTime, f.Heat.At.LastTime)
+	if now-session.time > SessionLife {
+		return session, nil, ErrExpired
+	}
+	return session, &key, nil
+}
+
+// trendingBatch is how many pins readTrending reads at a time. It asks [Feed.Hide] once for each such batch.
 const trendingBatch = 512
 
+// rankedPin is a pin with its place in the order Trending.
 type rankedPin struct {
 	pin Pin
 	key trendingKey
 }
 
-// topPins keeps the first most of the pins that are added. It is a heap with the last of them on top, which the next better one replaces.
+// topPins keeps the first limit pins of those that are added, in the order Trending. It is a heap with the last of them on top, which a
+// pin that comes before it replaces.
 type topPins struct {
 	limit int
 	pins  []rankedPin
@@ -123,24 +143,30 @@ func (h *topPins) add(p rankedPin) {
 	}
 }
 
-// sorted empties the heap.
-func (h *topPins) sorted() []rankedPin {
-	out := make([]rankedPin, len(h.pins))
-	for i := len(out) - 1; i >= 0; i-- {
-		out[i] = heap.Pop(h).(rankedPin) //nolint:forcetypeassert // it holds nothing else
+// takeSorted returns the pins in order and leaves the heap empty.
+func (h *topPins) takeSorted() []rankedPin {
+	sorted := make([]rankedPin, len(h.pins))
+	for i := len(sorted) - 1; i >= 0; i-- {
+		sorted[i] = heap.Pop(h).(rankedPin) //nolint:forcetypeassert // the heap holds nothing else
 	}
-	return out
+	return sorted
 }
 
-// Len is part of heap.Interface, as are the next four.
-func (h *topPins) Len() int           { return len(h.pins) }
+// Len is part of heap.Interface.
+func (h *topPins) Len() int { return len(h.pins) }
+
+// Less is part of heap.Interface. It is reversed, so that the last pin is on top.
 func (h *topPins) Less(i, j int) bool { return h.pins[j].key.before(&h.pins[i].key) }
-func (h *topPins) Swap(i, j int)      { h.pins[i], h.pins[j] = h.pins[j], h.pins[i] }
 
-// Push adds a rankedPin.
-func (h *topPins) Push(p any) { h.pins = append(h.pins, p.(rankedPin)) } //nolint:forcetypeassert // it holds nothing else
+// Swap is part of heap.Interface.
+func (h *topPins) Swap(i, j int) { h.pins[i], h.pins[j] = h.pins[j], h.pins[i] }
 
-// Pop removes the last.
+// Push is part of heap.Interface.
+func (h *topPins) Push(p any) {
+	h.pins = append(h.pins, p.(rankedPin)) //nolint:forcetypeassert // the heap holds nothing else
+}
+
+// Pop is part of heap.Interface. It removes the last pin of the slice.
 func (h *topPins) Pop() any {
 	last := h.pins[len(h.pins)-1]
 	h.pins = h.pins[:len(h.pins)-1]

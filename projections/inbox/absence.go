@@ -1,0 +1,135 @@
+package inbox
+
+import (
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+// Absence is a set of reasons, one bit each, why a pin is not in a feed. The empty set means that the pin is in the feed.
+//
+// [Queries.Explain] fills the set in three steps:
+//
+//  1. The pin and the relation of the reader to the owner give every reason that holds among NotLiving, OwnPin, NotFollowed,
+//     BoardExcluded, OwnerMuted, RepinsHidden and Blocked.
+//  2. [Feed.Hide] adds Hidden. It is asked about an item, so it is not asked when the pin does not live and its item is unknown.
+//  3. NotRanked and ItemShown depend on the other pins of the feed. They are looked for only if the first two steps found nothing.
+//
+// Pages use the same code for the first two steps, so an explanation and a page cannot disagree about a pin.
+type Absence uint16
+
+// The reasons for an absence.
+const (
+	// NotLiving: the pin was never created, or it was deleted, perhaps with its board or its owner. The rows do not tell these cases
+	// apart. They do not tell the board of such a pin either, so NotLiving comes with NotFollowed only if the reader follows neither
+	// the owner nor any board of the owner, and never with BoardExcluded.
+	NotLiving Absence = 1 << iota
+	// OwnPin: the reader owns the pin, and [Feed.Own] is not set. No reason that concerns relations is given with it.
+	OwnPin
+	// NotFollowed: the reader follows neither the owner nor the board of the pin.
+	NotFollowed
+	// BoardExcluded: the reader follows the owner and has unfollowed this one board.
+	BoardExcluded
+	// OwnerMuted: the reader mutes the owner.
+	OwnerMuted
+	// RepinsHidden: the pin is a re-pin, and the reader hides the re-pins of the owner.
+	RepinsHidden
+	// Blocked: the reader blocks the owner, or the owner blocks the reader. A block removes the follows between the two, so NotFollowed
+	// is always given with it.
+	Blocked
+	// Hidden: [Feed.Hide] reports that the item is to be left out.
+	Hidden
+	// NotRanked: in the order Trending, the pin is not among the newest [Feed.Ranked] pins of the feed, or it is newer than the position
+	// whose scores are used. Only the others are shown.
+	NotRanked
+	// ItemShown: the feed shows one entry per item, and another pin of the item is that entry. It can come with NotRanked.
+	ItemShown
+)
+
+// absenceChecker decides whether a reader may see pins. It reads only the relation of the reader to the owner, so it can be used without
+// the merge of outboxes that a [feedIterator] starts.
+type absenceChecker struct {
+	graph *graph.Queries
+	feed  *Feed
+	// relations caches the relation of the reader to each owner met so far: a page has many pins of few owners.
+	relations map[string]ownerRelation
+}
+
+// ownerRelation is what a reader has decided about an owner.
+type ownerRelation struct {
+	graph.Visibility
+	// seesBoard caches whether the reader sees the boards that were asked about. It is nil until the first board is asked about.
+	seesBoard map[string]bool
+}
+
+func newAbsenceChecker(q *Queries, f *Feed) absenceChecker {
+	// 32 owners fill a page of usual length without growing the map.
+	return absenceChecker{graph: q.graph, feed: f, relations: make(map[string]ownerRelation, 32)}
+}
+
+// reasons returns the reasons for which the reader does not see a living pin of an owner, or an empty set if the reader sees it. If p is
+// nil it returns the reasons that hold for all pins of the owner.
+func (c *absenceChecker) reasons(owner string, p *Pin) (reasons Absence, err error) {
+	if owner == c.feed.Reader {
+		if !c.feed.Own {
+			reasons = OwnPin
+		}
+		return reasons, nil
+	}
+
+	relation, cached := c.relations[owner]
+	if !cached {
+		if relation.Visibility, err = c.graph.Visibility(c.feed.Reader, owner); err != nil {
+			return 0, err
+		}
+		c.relations[owner] = relation
+	}
+
+	if relation.Muted {
+		reasons |= OwnerMuted
+	}
+	if relation.RepinsHidden && p != nil && p.Repin {
+		reasons |= RepinsHidden
+	}
+	if relation.Blocked {
+		reasons |= Blocked
+	}
+
+	// A relation to single boards overrides the relation to the owner: it adds boards or excludes them.
+	follows := relation.Explicit
+	if relation.Boards {
+		if follows, err = c.followsBoardOf(relation, owner, p); err != nil {
+			return 0, err
+		}
+	}
+
+	switch {
+	case follows:
+	case relation.Explicit:
+		reasons |= BoardExcluded
+	default:
+		reasons |= NotFollowed
+	}
+	return reasons, nil
+}
+
+// followsBoardOf reports whether the reader follows the board of a pin. If p is nil it reports whether the reader follows the owner or any
+// board of the owner. It is called only for a reader who has relations to single boards of the owner.
+func (c *absenceChecker) followsBoardOf(relation ownerRelation, owner string, p *Pin) (bool, error) {
+	if p == nil {
+		user, err := c.graph.User(c.feed.Reader, owner)
+		return user.Kind != graph.None, err
+	}
+	if sees, cached := relation.seesBoard[p.Board]; cached {
+		return sees, nil
+	}
+
+	sees, err := c.graph.SeesBoard(c.feed.Reader, owner, p.Board)
+	if err != nil {
+		return false, err
+	}
+	if relation.seesBoard == nil {
+		relation.seesBoard = map[string]bool{}
+		c.relations[owner] = relation // relation is a copy, so the map must be stored
+	}
+	relation.seesBoard[p.Board] = sees
+	return sees, nil
+}
