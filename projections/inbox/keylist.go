@@ -2,10 +2,10 @@ package inbox
 
 import "github.com/skein-feed/skein/projections/graph"
 
-// keyList is keys, one behind the other, so that however many they are, hardly anything is allocated.
+// keyList is a list of keys in one block of memory, so that adding a key allocates almost nothing.
 type keyList struct {
 	data []byte
-	// ends[i] is where the i-th ends.
+	// ends[i] is the end of the i-th key in data. The key begins where the one before it ends.
 	ends []int
 }
 
@@ -14,7 +14,13 @@ func (l *keyList) add(key []byte) {
 	l.ends = append(l.ends, len(l.data))
 }
 
-// addMet adds a row of a region: the flags, and what the key has from the partition on.
+// The flags of a user of a region in a keyList.
+const (
+	regionUserFollows = 1 << iota
+	regionUserFollowsBoards
+)
+
+// addRegionUser adds a user of a region: a byte of flags, then row, which is the partition (1 byte) and the id of the user.
 func (l *keyList) addRegionUser(r graph.Related, row []byte) {
 	var flags byte
 	if r.Follows {
@@ -27,15 +33,25 @@ func (l *keyList) addRegionUser(r graph.Related, row []byte) {
 	l.ends = append(l.ends, len(l.data))
 }
 
+// decodeRegionUser returns what addRegionUser was given. It shares the memory of the list.
+func decodeRegionUser(entry []byte) graph.Related {
+	return graph.Related{
+		Key: entry[2:], Follows: entry[0]&regionUserFollows != 0, Boards: entry[0]&regionUserFollowsBoards != 0,
+	}
+}
+
+// regionUserPartition returns the partition of a user that addRegionUser has added.
+func regionUserPartition(entry []byte) uint8 { return entry[1] }
+
 func (l *keyList) len() int { return len(l.ends) }
 
-// at returns the i-th key, good until the list is reset.
+// at returns the i-th key. It is valid until the list is reset.
 func (l *keyList) at(i int) []byte {
-	from := 0
+	start := 0
 	if i > 0 {
-		from = l.ends[i-1]
+		start = l.ends[i-1]
 	}
-	return l.data[from:l.ends[i]:l.ends[i]]
+	return l.data[start:l.ends[i]:l.ends[i]]
 }
 
 func (l *keyList) reset() { l.data, l.ends = l.data[:0], l.ends[:0] }

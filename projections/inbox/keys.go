@@ -7,25 +7,26 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// errRow is [projections.RowError].
+// errRow returns the error for a row that the inbox cannot have written, see [projections.RowError].
 func errRow(what string, row []byte) error { return projections.RowError(what, row) }
 
-// The rows of the inbox beside those of the graph that it embeds (see graph/keys.go), in physical order. Every key
-// begins with the shard of its first id and the tag. A is a reader, B an owner of pins, b a board of B, p a pin of B, i an
-// item; ^t is the complement of a time in 8 bytes, so that newer rows come first and equal times are ordered by id.
+// These are the rows of the inbox, in physical order. The store also has the rows of the graph that it embeds (see graph/keys.go). Every key
+// begins with the shard of its first id and the tag. A is a reader, B an owner of pins, b a board of B, p a pin of B. ^t is the complement of a
+// time in 8 bytes, so that newer rows come first; rows of equal times are ordered by id.
 //
-//	tag   key         value       holds
-//	0x40  B p         pin facts   all that is still needed of what was said about the pin
-//	0x41  B ^t p      b           outbox of B: the living pins of all boards
-//	0x42  B b ^t p    -           outbox of b
-//	0x43  B b p       -           p is not on b, but would be if late history came: see pinfacts.Row.PossibleBoards
-//	0x44  B           count       living pins of B
-//	0x45  B b         count       living pins on b
+//	tag   key         value       meaning
+//	0x40  B p         pin facts   all facts about the pin that are still needed (package pinfacts)
+//	0x41  B ^t p      b           outbox of B: the living pins on all boards
+//	0x42  B b ^t p    -           outbox of b: the living pins on b
+//	0x43  B b p       -           p is not on b, but would be if late history said so: see pinfacts.Row.PossibleBoards
+//	0x44  B           count       the number of living pins of B
+//	0x45  B b         count       the number of living pins on b
 //	0x46  B b         time        the first live deletion of b
-//	0x47  A           time        the read marker: A has read the feed up to then
-//	0x48  A B         -           A looks into the outbox of B
+//	0x47  A           time        the read marker: A has read the feed up to this time
+//	0x48  A B         -           the pages of A merge the outbox of B
 //	      A B b       -           the same for b, where A does not follow B explicitly
-//	0x49  B part      -           B is pulled by all in a partition who are concerned: a region, its home is the partition
+//	0x49  B part      -           B is pulled by all users of a partition who follow B or boards of B. This is a region: the home of the
+//	                              row is the partition
 const (
 	tagPin projections.Tag = projections.FirstInboxTag + iota
 	tagOutbox
@@ -39,12 +40,12 @@ const (
 	tagPulledOwner
 )
 
-// Walked are the tags of lists, those of the graph among them.
+// Walked returns the tags of rows that are read in sequence, those of the graph included. It is part of [projections.Walked].
 func (f *Inbox) Walked() []projections.Tag {
 	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagPull)
 }
 
-// appendNewestFirst appends a time so that later ones sort first.
+// appendNewestFirst appends a time so that later times sort first.
 func appendNewestFirst(dst []byte, at events.Micros) []byte {
 	return binary.BigEndian.AppendUint64(dst, ^uint64(at))
 }
@@ -57,13 +58,13 @@ func boardOutboxKey(dst []byte, owner, board string, created events.Micros, pin 
 	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tagBoardOutbox, owner, board), created), pin)
 }
 
-// A sort key is where a pin stands in every feed, newest first: ^time, owner, pin. Sort keys compare as bytes.
-
+// sortKeyOf returns the sort key of a pin: its place in the order Newest, the same in every feed. A sort key consists of ^time, owner and pin.
+// Sort keys are compared as bytes, and the smaller one is shown first.
 func sortKeyOf(created events.Micros, owner, pin string) []byte {
 	return events.AppendID(events.AppendID(appendNewestFirst(nil, created), owner), pin)
 }
 
-// cutTime reads a time that sorts newest first.
+// cutTime reads a time that appendNewestFirst has written, and returns what follows it.
 func cutTime(rest []byte) (events.Micros, []byte, error) {
 	if len(rest) < 8 {
 		return 0, nil, errRow("key", rest)
@@ -71,7 +72,7 @@ func cutTime(rest []byte) (events.Micros, []byte, error) {
 	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[8:], nil
 }
 
-// cutSortKey reads a sort key.
+// cutSortKey decodes a sort key.
 func cutSortKey(sortKey []byte) (created events.Micros, owner, pin string, err error) {
 	created, rest, err := cutTime(sortKey)
 	if err != nil {
@@ -86,7 +87,7 @@ func cutSortKey(sortKey []byte) (created events.Micros, owner, pin string, err e
 	return created, owner, pin, err
 }
 
-// cutOutbox reads what follows the prefix of an outbox.
+// cutOutboxKey decodes what follows the prefix of an outbox in the key of a row.
 func cutOutboxKey(rest []byte) (created events.Micros, pin string, err error) {
 	created, rest, err = cutTime(rest)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
-// inboxes returns the cache of the store if it has inboxes; nil means that there are none for what the event brings or ends, as in a
-// build.
+// cacheWithInboxes returns the cache of the store if it has any inbox. It returns nil if the event need not be delivered: the cache is empty,
+// or there is none, as in a build.
 func (f *Inbox) cacheWithInboxes() *inboxcache.Cache {
 	if c, ok := f.batch.QueryCache().(*inboxcache.Cache); ok && !c.HasNoInboxes(f.batch.Version()) {
 		return c
@@ -15,7 +15,7 @@ func (f *Inbox) cacheWithInboxes() *inboxcache.Cache {
 	return nil
 }
 
-// outboxChanged says that the cache no longer knows the outboxes of an owner, for the views that will show the present write.
+// invalidateOutboxes tells the cache that the outboxes of an owner change with the views that will show this batch.
 func (f *Inbox) invalidateOutboxes(owner string) {
 	if c, ok := f.batch.QueryCache().(*inboxcache.Cache); ok {
 		f.key = events.AppendID(f.key[:0], owner)
@@ -23,47 +23,54 @@ func (f *Inbox) invalidateOutboxes(owner string) {
 	}
 }
 
-// pushCreated brings the pin of an event to the inboxes of those who follow its owner or its board. The event alone decides, since
-// facts about the pin stand with its owner: of a pin that lives already, inboxes get a candidate that no read shows. All explicit
-// followers get it, also those who exclude the board: a board that is no longer excluded costs nothing here.
+// pushCreatedPin delivers the pin of an event to the inboxes of those who follow the owner or the board. It decides by the event alone, because
+// the facts about the pin are at the home of the owner, perhaps in another store. So inboxes also get a candidate for a pin that lives already,
+// which no page shows. All explicit followers get it, even those who have excluded the board, so that nothing need be delivered if they
+// include the board again.
 //
-// History drops the inboxes of all followers, also of boards: with it the pin may stand elsewhere, on any board, at the time of a live
-// creation that counted for nothing before.
+// An event of history drops the inboxes instead, those of all who follow the owner or any board of the owner. History can put the pin on any
+// board, and at the time of a live creation that counted for nothing before.
 //
-// It may be cut between chunks of followers. To deliver twice is to deliver once.
+// The event may be cut between chunks of followers, and is then delivered again from its start. Delivering twice has no further effect.
 func (f *Inbox) pushCreatedPin() error {
 	ev, inboxes := f.ev, f.cacheWithInboxes()
 	if inboxes == nil {
 		return nil
 	}
-	c := inboxcache.NewCandidate(sortKeyOf(ev.Time, ev.User, ev.Pin), f.batch.Version())
-	w := regionScan{inbox: f, owner: ev.User}
-	err := w.eachConcerned(graph.RegionPrefix(nil, ev.User), func(r graph.Related) {
+
+	scan := regionScan{inbox: f, owner: ev.User}
+	candidate := inboxcache.NewCandidate(sortKeyOf(ev.Time, ev.User, ev.Pin), f.batch.Version())
+	err := scan.eachConcerned(graph.RegionPrefix(nil, ev.User), func(r graph.Related) {
 		switch {
 		case ev.Backfill:
 			inboxes.DropInbox(r.Key, f.batch.Version())
 		case r.Follows:
-			inboxes.DeliverToInbox(&c, r.Key)
+			inboxes.DeliverToInbox(&candidate, r.Key)
 		}
 	})
-	if err != nil || !w.foundBoardRelation || ev.Backfill {
+	// Readers of single boards are in the region of the board. If the region of the owner has none of them, that one is empty.
+	if err != nil || !scan.foundBoardRelation || ev.Backfill {
 		return err
 	}
-	return w.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.DeliverToInbox(&c, r.Key) })
+	return scan.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) {
+		inboxes.DeliverToInbox(&candidate, r.Key)
+	})
 }
 
-// pushMoved drops the inboxes of those who follow a board to which a pin is moved: the event does not say when the pin was created, and so
-// not where it belongs.
+// dropInboxesForMovedPin drops the inboxes of those who follow the board to which a pin is moved. They cannot be given the pin: the event does
+// not say when the pin was created, and so not where in an inbox it belongs.
 func (f *Inbox) dropInboxesForMovedPin() error {
 	ev, inboxes := f.ev, f.cacheWithInboxes()
 	if inboxes == nil {
 		return nil
 	}
-	w := regionScan{inbox: f, owner: ev.User}
-	return w.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) { inboxes.DropInbox(r.Key, f.batch.Version()) })
+	scan := regionScan{inbox: f, owner: ev.User}
+	return scan.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) {
+		inboxes.DropInbox(r.Key, f.batch.Version())
+	})
 }
 
-// dropInbox drops the inbox of a reader, given by the encoding of keys: the next page begins another.
+// dropInbox drops the inbox of a reader, who is given by the key encoding of the id. The next page of the reader begins another one.
 func (f *Inbox) dropInbox(reader []byte) {
 	if inboxes := f.cacheWithInboxes(); inboxes != nil {
 		inboxes.DropInbox(reader, f.batch.Version())

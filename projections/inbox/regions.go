@@ -12,107 +12,106 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// Whom a post concerns stands in the regions of its owner and board (package graph), by partition: one walk serves all partitions
-// that the store holds. An owner is pulled in a partition where more than [Settings.Threshold] users follow the owner or a board of
-// the owner: all of them have rows that say so (pulls.go), and posts pass over the partition. Each partition decides by its own part
-// of the region (I13).
+// The regions of an owner and of a board (package graph) list, by partition, the users whom a post concerns. One scan of a region serves all
+// partitions that the store holds. An owner is pulled in a partition where more than [Settings.Threshold] users follow the owner or a board of
+// the owner: all of these users have pull rows (pulls.go), and posts skip the partition. Each partition decides by its own part of the
+// region (I13).
 //
-// Nothing counts followers. Whether an owner has become too large for a partition is seen by a new relation now and then, so that about
-// half as many as the threshold come between two looks. That the owner has become small again is seen at once.
+// Nothing counts followers. To find out whether an owner has become too large for a partition, the fold counts the users in the region after
+// some of the new relations only, chosen at random: on average, half as many new relations as the threshold come between two counts. After
+// every relation that ends, it checks at once whether the owner has become small again.
 //
-// Invariant: where an owner is pulled, more than half of the threshold are concerned. So a walk that meets fewer need not ask.
+// Invariant: where an owner is pulled, more than half of the threshold are concerned. So a scan that finds fewer users in a partition need
+// not read whether the owner is pulled there.
 
-// pulledKey appends the key of the row that says that an owner is pulled in a partition.
+// pulledOwnerKey appends the key of the row that says that an owner is pulled in a partition.
 func pulledOwnerKey(dst []byte, owner string, partition uint8) []byte {
 	return append(projections.AppendKey(dst, tagPulledOwner, owner), partition)
 }
 
-// concerned reports whether posts of the owner of a region, or moves of pins, may concern a user.
+// isConcerned reports whether posts of the owner of a region, or moves of the owner's pins, may concern a user of the region.
 func isConcerned(r graph.Related) bool { return r.Follows || r.Boards }
 
-// regionWalk goes over users in a region of an owner, or in one of a board of the owner, but not in partitions where the
-// owner is pulled.
+// regionScan goes over the users in regions of an owner and of boards of the owner. It skips partitions where the owner is pulled.
 type regionScan struct {
 	inbox *Inbox
 	owner string
-	// pulled are those partitions. They are read once a partition is met where there are so many users that it may be one.
+	// pulledPartitions are the partitions where the owner is pulled. They are read only once the scan finds a partition with so many users
+	// that the owner may be pulled there, because most owners are small. pulledRead is set then.
 	pulledPartitions events.Partitions
 	pulledRead       bool
-	// boards is set once a user was met who follows or excludes boards of the owner.
+	// foundBoardRelation is set once the scan has found a user who follows or excludes boards of the owner.
 	foundBoardRelation bool
 }
 
-// metUser is a row of a region in a list of keys: the flags, the partition, and the id.
-const (
-	regionUserFollows = 1 << iota
-	regionUserFollowsBoards
-)
-
-// each calls do with all who are concerned. The event may be cut between chunks.
-func (w *regionScan) eachConcerned(prefix []byte, do func(graph.Related)) error {
-	met := &w.inbox.readKeys
+// eachConcerned calls do with all users of a region whom posts concern. It may cut the event between chunks of users.
+func (s *regionScan) eachConcerned(prefix []byte, do func(graph.Related)) error {
+	users := &s.inbox.readKeys
 	for from := prefix; from != nil; {
-		met.reset()
+		users.reset()
 		var err error
-		if from, err = w.readPartitions(prefix, from, met); err != nil {
+		if from, err = s.readPartitions(prefix, from, users); err != nil {
 			return err
 		}
-		for i := range met.len() {
-			if row := met.at(i); !w.pulledPartitions.Has(row[1]) {
-				do(decodeRegionUser(row))
+
+		// readPartitions collects the first users of a partition before it knows that the owner is pulled there.
+		for i := range users.len() {
+			if user := users.at(i); !s.pulledPartitions.Has(regionUserPartition(user)) {
+				do(decodeRegionUser(user))
 			}
 		}
+
 		if from == nil {
 			return nil
 		}
-		if err := w.inbox.batch.Step(); err != nil {
+		if err := s.inbox.batch.Step(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func decodeRegionUser(met []byte) graph.Related {
-	return graph.Related{Key: met[2:], Follows: met[0]&regionUserFollows != 0, Boards: met[0]&regionUserFollowsBoards != 0}
-}
-
-// gather collects the users of whole partitions, from a key on, and returns where the rest begins; nil means that there is none.
-func (w *regionScan) readPartitions(prefix, from []byte, met *keyList) (rest []byte, err error) {
-	it := w.inbox.batch.Iter(from, projections.PrefixEnd(prefix))
+// readPartitions collects the users of at least one whole partition, from a key on. It returns the key where the rest begins, or nil if there
+// is none.
+func (s *regionScan) readPartitions(prefix, from []byte, users *keyList) (rest []byte, err error) {
+	it := s.inbox.batch.Iter(from, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
-	limit := w.inbox.settings.Threshold
-	partition, users := -1, int64(0)
+
+	limit := s.inbox.settings.Threshold
+	partition := -1
+	usersInPartition := int64(0)
 	for more := it.Next(); more; {
 		row := it.Key()[len(prefix):]
 		if len(row) == 0 {
 			return nil, errRow("region key", it.Key())
 		}
+
 		if int(row[0]) != partition {
-			if met.len() >= rowsPerStep {
+			if users.len() >= rowsPerStep {
 				return bytes.Clone(it.Key()), nil
 			}
-			partition, users = int(row[0]), 0
+			partition = int(row[0])
+			usersInPartition = 0
 		}
-		if w.pulledPartitions.Has(row[0]) {
-			next := partition
-			for next < events.NumPartitions && w.pulledPartitions.Has(uint8(next)) {
-				next++
-			}
+		if s.pulledPartitions.Has(row[0]) {
+			next := s.nextPushedPartition(partition)
 			if next == events.NumPartitions {
 				return nil, nil
 			}
 			more = it.SeekGE(append(bytes.Clone(prefix), byte(next)))
 			continue
 		}
+
 		r, err := graph.CutRegion(row, it.Value())
 		if err != nil {
 			return nil, err
 		}
 		if isConcerned(r) {
-			met.addRegionUser(r, row)
-			w.foundBoardRelation = w.foundBoardRelation || r.Boards
-			if users++; limit >= 0 && users > limit/2 && !w.pulledRead {
-				if err := w.readPulled(); err != nil {
+			users.addRegionUser(r, row)
+			s.foundBoardRelation = s.foundBoardRelation || r.Boards
+			usersInPartition++
+			if limit >= 0 && usersInPartition > limit/2 && !s.pulledRead {
+				if err := s.readPulledPartitions(); err != nil {
 					return nil, err
 				}
 			}
@@ -122,69 +121,88 @@ func (w *regionScan) readPartitions(prefix, from []byte, met *keyList) (rest []b
 	return nil, nil
 }
 
-func (w *regionScan) readPulled() error {
-	prefix := projections.AppendKey(nil, tagPulledOwner, w.owner)
-	it := w.inbox.batch.Iter(prefix, projections.PrefixEnd(prefix))
+// nextPushedPartition returns the first partition, from one on, where the owner is not pulled, or [events.NumPartitions] if there is none.
+func (s *regionScan) nextPushedPartition(partition int) int {
+	for partition < events.NumPartitions && s.pulledPartitions.Has(uint8(partition)) {
+		partition++
+	}
+	return partition
+}
+
+func (s *regionScan) readPulledPartitions() error {
+	prefix := projections.AppendKey(nil, tagPulledOwner, s.owner)
+	it := s.inbox.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
 		if len(it.Key()) != len(prefix)+1 {
 			return errors.Join(errRow("pulled key", it.Key()), it.Close())
 		}
-		w.pulledPartitions.Add(it.Key()[len(prefix)])
+		s.pulledPartitions.Add(it.Key()[len(prefix)])
 	}
-	w.pulledRead = true
+	s.pulledRead = true
 	return it.Close()
 }
 
-// balance has an owner pulled or no longer pulled in the partition of a user whose relation to the owner has begun (grows) or
-// ended. Growth is looked at now and then, at random but by the position of the event alone: an erasure renames users, and nothing else.
+// updatePulledOwner decides whether an owner is pulled in the partition of a user whose relation to the owner has begun (grows) or ended. If
+// that changes, it writes or deletes the pull rows of all users of the partition whom the owner's posts concern.
 func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 	limit := f.settings.Threshold
-	if limit < 0 || grows && f.eventHash()%uint64(max(1, limit/2)) != 0 {
+	if limit < 0 {
 		return nil
 	}
+	// Counting after every new relation would cost a scan each time. Whether this event is one of those that count depends on its place in
+	// the log alone, and not on ids, because an erasure renames users.
+	if grows && f.eventHash()%uint64(max(1, limit/2)) != 0 {
+		return nil
+	}
+
 	partition := events.ShardOf(user).Partition()
 	pulled, err := f.hasRow(pulledOwnerKey(f.key[:0], owner, partition))
 	if err != nil || pulled == grows {
 		return err
 	}
+
+	// An owner who has shrunk needs to be counted only up to the point that keeps the owner pulled.
 	prefix := append(graph.RegionPrefix(nil, owner), partition)
-	met := &f.readKeys
-	met.reset()
+	users := &f.readKeys
+	users.reset()
 	it := f.batch.Iter(prefix, projections.PrefixEnd(prefix))
-	for it.Next() && (grows || int64(met.len()) <= limit/2) {
+	for it.Next() && (grows || int64(users.len()) <= limit/2) {
 		row := it.Key()[len(prefix)-1:]
 		r, err := graph.CutRegion(row, it.Value())
 		if err != nil {
 			return errors.Join(err, it.Close())
 		}
 		if isConcerned(r) {
-			met.addRegionUser(r, row)
+			users.addRegionUser(r, row)
 		}
 	}
 	if err := it.Close(); err != nil {
 		return err
 	}
-	if n := int64(met.len()); grows && n <= limit || !grows && n > limit/2 {
+
+	// The two limits differ, so that an owner at the limit is not switched back and forth by every follow and unfollow.
+	if n := int64(users.len()); grows && n <= limit || !grows && n > limit/2 {
 		return nil
 	}
+
 	f.key = pulledOwnerKey(f.key[:0], owner, partition)
 	if grows {
 		f.batch.Set(f.key, nil)
 	} else {
 		f.batch.Delete(f.key)
 	}
-	for i := range met.len() {
-		if err := f.setPullRowsOfUser(decodeRegionUser(met.at(i)), owner, grows); err != nil {
+	for i := range users.len() {
+		if err := f.setPullRowsOfUser(decodeRegionUser(users.at(i)), owner, grows); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// luck is a random number that the event's place in the log decides, which a live fold and a build share (I4).
+// eventHash returns a random number that depends only on the event's place in the log. A live fold and a build get the same one (I4).
 func (f *Inbox) eventHash() uint64 {
-	var b [10]byte
-	binary.BigEndian.PutUint64(b[:8], f.ev.Seq)
-	binary.BigEndian.PutUint16(b[8:], f.ev.Slot)
-	return xxh3.Hash(b[:])
+	var place [10]byte
+	binary.BigEndian.PutUint64(place[:8], f.ev.Seq)
+	binary.BigEndian.PutUint16(place[8:], f.ev.Slot)
+	return xxh3.Hash(place[:])
 }

@@ -6,13 +6,14 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// Route delivers an event to the user whose relations it changes or who owns the pin. Pins that begin or move concern all
-// followers, whom the event does not name, and so does the end of a user or board.
+// Route delivers an event to the partition of the user who acts, who is the owner of a pin. A new or moved pin, and the end of a user or board,
+// concern all followers. The event does not name them, so it goes to all partitions.
 func (f *Inbox) Route(ev *events.Event, to *events.Partitions) {
 	switch ev.Kind {
 	case events.PinCreated, events.PinMoved, events.BoardCreated, events.BoardDeleted, events.UserDeleted:
 		to.AddAll()
 	case events.UserBlocked, events.UserUnblocked:
+		// A block ends the follows in both directions.
 		to.AddHome(ev.User)
 		to.AddHome(ev.Peer)
 	default:
@@ -20,15 +21,17 @@ func (f *Inbox) Route(ev *events.Event, to *events.Partitions) {
 	}
 }
 
-// RowsAtHome is part of [projections.Homed]: elsewhere a pin is pushed to inboxes, which are in memory.
+// RowsAtHome reports whether an event writes rows only at the home of its user. In other partitions a new or moved pin changes only
+// inboxes, which are in memory. It is part of [projections.Homed].
 func (*Inbox) RowsAtHome(ev *events.Event) bool {
 	return ev.Kind == events.PinCreated || ev.Kind == events.PinMoved
 }
 
-// Regions is part of [projections.Regional].
+// Regions returns the tags of the regions. It is part of [projections.Regional].
 func (f *Inbox) Regions() []projections.Tag { return append(f.graph.Regions(), tagPulledOwner) }
 
-// RegionHome is part of [projections.Regional]: the regions are those of the graph, and where owners are pulled.
+// RegionHome returns the partition of a row in a region: a region of the graph, or the rows that say where owners are pulled. It is part of
+// [projections.Regional].
 func (*Inbox) RegionHome(key []byte) (partition uint8, ok bool) {
 	if projections.Tag(key[2]) != tagPulledOwner {
 		return graph.RegionHome(key)
