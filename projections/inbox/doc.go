@@ -1,10 +1,10 @@
-// Package inbox is the projection that knows what is new for whom: pins, outboxes, home feeds.
+// Package inbox is the projection of pins, outboxes and home feeds: it knows what is new for whom.
 //
 // # What a feed is
 //
-// feed(A) is all living pins on the boards that A follows, less those of whom A mutes or a block separates from A, and less the re-pins of
-// whom A hides them, newest first. Whether a pin was pushed to an inbox when it came, or is pulled from an outbox when it is read, or both,
-// is a physical choice that never changes an answer (I8):
+// The feed of a reader A has all living pins on the boards that A follows, newest first. It leaves out the pins of owners whom A mutes or who are
+// separated from A by a block, and the re-pins of owners whose re-pins A hides. A pin reaches the feed in one of two ways: it is pushed to the
+// inbox of A when it is created, or pulled from an outbox when A reads. Both can happen. The choice only affects cost and never an answer (I8):
 //
 //	pin ──► facts of the pin ──► outbox of its owner, outbox of its board
 //	    (package pinfacts)           │
@@ -15,51 +15,58 @@
 //	           │ + outboxes that pull rows name     │ all outboxes that A follows
 //	           └────────────────────────────────────┘
 //
-// An inbox holds every pin above its floor that A sees, unless a pull row leads to it. It may hold more: pins that are gone, of whom A
-// does not follow any more, twice what an outbox has. An entry of an inbox or outbox is a candidate; whether A sees the
-// pin is decided when it is read, by the pin and the relation as they are. So a deletion, an unfollow, a mute, hidden re-pins, an exclusion
-// change no inbox, and what ends there is seen on the next page.
+// An inbox has every pin above its floor that A sees, unless a pull row leads to the pin. It may have more: deleted pins, pins of owners whom A no
+// longer follows, pins that an outbox has too. An entry of an inbox or outbox is only a candidate. Whether A sees the pin is decided when A reads,
+// by the pin and the relation to its owner at that position. So a deletion, an unfollow, a mute, hidden re-pins or an excluded board change no
+// inbox, and take effect on the next page.
 //
-//   - Inboxes are in memory, and made of outboxes: the first page of a reader merges them, and the inbox learns what it has merged
-//     (package inboxcache). Then pins are pushed to it for as long as it is read now and then.
-//   - Who begins to follow loses the inbox, which lacks what is older. So does who follows a board to which a pin is moved, or an owner of
-//     whose pins history tells. The next page begins another.
-//   - An inbox that has grown beyond [Settings.Keep] is trimmed, which raises its floor.
-//   - A user with more followers than [Settings.Threshold] in a partition is pulled there: each of them gets a pull row, once, and posts
-//     cost the same for any number of followers. Back at half of it, pins are pushed again (regions.go, pulls.go).
+//   - Inboxes are in memory and are made from outboxes. The first page of a reader merges outboxes, and the inbox learns what the page has merged
+//     (package inboxcache). From then on pins are pushed to the inbox, for as long as its reader comes back now and then.
+//   - When a reader begins to follow, the reader's inbox is dropped, because it lacks older pins. It is also dropped when a pin is moved to a board
+//     that the reader follows, and when history about the pins of a followed owner arrives. The next page begins a new one.
+//   - An inbox that has grown beyond [Settings.Keep] by a quarter is trimmed, which raises its floor.
+//   - An owner who has more than [Settings.Threshold] followers in a partition is pulled there. Each of these followers gets a pull row once, and
+//     from then on a post costs the same for any number of followers. When only half as many are left, pins are pushed again (regions.go,
+//     pulls.go).
 //
-// The rows follow from the log: two builds are equal row for row (I4). No row says what is in memory.
+// The rows follow from the log alone: two builds have the same rows (I4). No row says what is in memory.
 //
 // # Partitions
 //
-// Pins and outboxes stand with their owners; read markers, inboxes and pull rows with the reader, and so do the relations to those whom the
-// reader follows, which the out-half of the graph folds into this store ([graph.NewOut]), because a fold may read no other store. A
-// post is delivered to all partitions, and found there by the regions of its owner and board. It is pushed by what the event says
-// alone, since the facts about the pin stand elsewhere: a repeat of a living pin leaves a candidate that no read shows. History drops
-// the inboxes of all with a relation to its owner, because it may have the pin stand on any board, at another time than its own. Each
-// partition decides alone (I13).
+// Pins and outboxes are in the partition of their owner. Read markers, inboxes and pull rows are in the partition of the reader. So are the
+// relations of the reader to owners: a fold may read no other store, so the inbox folds the out-half of the graph into its own
+// ([graph.NewOut]).
+//
+// A post is delivered to all partitions. In each, the regions of its owner and board list the followers. It is pushed by what the event says,
+// because the facts about the pin are in another partition. If the event repeats a pin that lives already, this leaves a candidate that no
+// page shows. An event of history drops the inboxes of all who have a relation to its owner, because it may put the pin on any board, and at
+// another time than its own. Each partition decides by itself (I13).
 //
 // # Pins and history
 //
-// A pin lives from its creation to its deletion, or that of its board. Since history may arrive after live facts, and comes
-// before them in the order of facts, a pin keeps its live facts until no history can matter. One function derives the state of a pin
-// from them (package pinfacts).
+// A pin lives from its creation to its deletion, or to the deletion of its board. History may arrive after live facts, although it comes before
+// them in the order of facts. So a pin keeps its live facts until no history can matter any more. One function derives the state of a pin from
+// its facts (package pinfacts).
 //
 // # Heat
 //
-// Plays, likes and scores are folded by counters alone, which keeps what each score was during the last hour of log time. A feed by heat
-// ranks its newest pins, as many as [Feed.Ranked], and reads all pages of a session by the scores at the position where it began
-// ([Heat]).
+// Plays, likes and scores are folded by counters alone, which remembers every score of the last hour of log time. A feed in the order Trending ranks
+// its newest [Feed.Ranked] pins. All pages of a session use the scores at the position where the session began ([Heat]).
 //
 // # Where things are
 //
-//	keys.go      the rows, in one table
-//	pins.go      from what is kept of a pin (package pinfacts) to rows
-//	push.go      deliveries to inboxes; readmarker.go: what was read
-//	regions.go   whom a post concerns, and who is pulled; pulls.go: outboxes beside the inbox
-//	erase.go     the end of a user
-//	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, trending.go: the two orders
-//	explain.go   why a pin is in a feed, or not
+//	keys.go      all rows, in one table
+//	pins.go      changes the facts of a pin and the rows that follow from them
+//	push.go      delivers events to inboxes
+//	regions.go   finds the users whom a post concerns, and decides which owners are pulled
+//	pulls.go     pull rows: the outboxes that are merged with an inbox
+//	readmarker.go  how far a reader has read
+//	erase.go     the deletion of a user
+//	query.go     the questions and their types
+//	feed.go      iterates over the pins of a feed; merge.go merges inbox and outboxes for it
+//	newest.go, trending.go  pages in the two orders; page_cursor.go encodes where they continue
+//	absence.go   decides whether a reader sees a pin
+//	explain.go   tells why a pin is in a feed, or why not
+//	keylist.go   memory for keys that a fold reads before it writes
 //	package inboxcache: inboxes, and the newest pins of outboxes, in memory
-//	keylist.go   keys that a fold walks over before it writes
 package inbox

@@ -6,8 +6,8 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// userDeleted removes the user's rows as an owner of pins and as a reader, in steps. The rows of other users about this user go
-// with the relations, which the graph ends afterwards (see [Inbox.relationChanged]).
+// eraseUser deletes the rows of a user as an owner of pins and as a reader, in steps. Pull rows that name the user are deleted when the graph
+// ends the relations of the user (see [Inbox.applyRelationChange]).
 func (f *Inbox) eraseUser() error {
 	user := f.ev.User
 	if f.batch.Holds(user) {
@@ -21,7 +21,7 @@ func (f *Inbox) eraseUser() error {
 	return f.deleteRows(projections.AppendKey(nil, tagPulledOwner, user))
 }
 
-// eraseOwn removes what stands at the home of a user.
+// eraseHomeRows deletes the rows whose home is the user: pins, deletions of boards, and the read marker.
 func (f *Inbox) eraseHomeRows(user string) error {
 	err := f.eachRowInSteps(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
@@ -42,7 +42,7 @@ func (f *Inbox) eraseHomeRows(user string) error {
 	return nil
 }
 
-// drop removes all rows with a prefix, in steps.
+// deleteRows deletes all rows with a prefix, in steps.
 func (f *Inbox) deleteRows(prefix []byte) error {
 	return f.eachRowInSteps(prefix, func(rest []byte) error {
 		f.key = append(append(f.key[:0], prefix...), rest...)

@@ -10,19 +10,20 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// Settings are what the fold reads, which is part of the fingerprint (I4), and Keep, which pages read.
+// Settings are the settings of the fold, which are part of the fingerprint (I4), and Keep, which only concerns pages.
 type Settings struct {
-	// Threshold: the pins of a user are not pushed to inboxes but read from outboxes, in each partition where more follow the user
-	// or a board of the user. Negative: everything is pushed. Default 39: some 10 000 of all.
+	// Threshold is the number of followers of an owner, or of boards of the owner, in one partition up to which the owner's pins are pushed
+	// to inboxes. Above it, pages read the owner's outbox. A negative threshold pushes everything. The default of 39 per partition is about
+	// 10 000 followers in all partitions.
 	Threshold int64
-	// Keep is how many entries an inbox keeps in memory, and how many of a feed are ranked by heat. It changes no row. Default 1000.
+	// Keep is how many entries an inbox keeps in memory, and how many pins of a feed are ranked by heat. It changes no row. Default 1000.
 	Keep int
 }
 
 // DefaultSettings returns the defaults.
 func DefaultSettings() Settings { return Settings{Threshold: 39, Keep: 1000} }
 
-// Check reports which setting is out of its bounds.
+// Check returns an error that names a setting that is out of its bounds, if there is one.
 func (s Settings) Check() error {
 	if s.Keep < 1 || s.Keep > 1_000_000 {
 		return fmt.Errorf("inbox: keep is %d, not 1 to 1000000 entries", s.Keep)
@@ -30,22 +31,22 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// Inbox is the projection. It holds scratch space: one Inbox folds into one store, from one goroutine.
+// Inbox is the projection. It has scratch memory, so an Inbox folds into one store, from one goroutine.
 type Inbox struct {
 	settings Settings
 	graph    *graph.Graph
-	// cache bounds what queries keep; nil means nothing.
+	// cache bounds what queries keep in memory; nil means that they keep nothing.
 	cache *querycache.Cache
 
 	batch *projections.Batch
-	ev    *events.Event
-	// event is that of ev: an allocation for each would cost more than the copy.
+	// ev is the event that is folded. It points to eventCopy, because an allocation for each event would cost more than the copy.
+	ev        *events.Event
 	eventCopy events.Event
-	// queries are over the batch.
+	// queries read the batch.
 	queries *graph.Queries
-	// key and value are scratch: the batch copies what it is given.
+	// key and value are scratch memory. The batch copies what it is given.
 	key, value []byte
-	// met is scratch for what a walk over rows meets. No walk is made within another.
+	// readKeys is scratch memory for keys that a function reads before it writes. Such functions must not be nested.
 	readKeys keyList
 }
 
@@ -57,17 +58,18 @@ var (
 	_ projections.Regional    = (*Inbox)(nil)
 )
 
-// New returns the projection.
+// New returns the projection without a cache for queries.
 func New(s Settings) *Inbox { return NewWith(s, nil) }
 
-// NewWith returns the projection with a cache for [CachedQuery], which changes no row; nil means none.
+// NewWith returns the projection with a cache for [CachedQuery], which changes no row; nil means no cache.
 func NewWith(s Settings, cache *querycache.Cache) *Inbox {
 	f := &Inbox{settings: s, graph: graph.NewOut(cache), cache: cache}
 	f.graph.Observe(f.applyRelationChange)
 	return f
 }
 
-// NewQueryCache is part of [projections.QueryCacher]: what is kept is whom readers follow, the newest pins of outboxes, and inboxes.
+// NewQueryCache returns the cache of a store that has just been opened: for whom readers follow, for the newest pins of outboxes, and for
+// inboxes. It is part of [projections.QueryCacher].
 func (f *Inbox) NewQueryCache() projections.QueryCache {
 	if f.cache == nil {
 		return nil
@@ -78,21 +80,28 @@ func (f *Inbox) NewQueryCache() projections.QueryCache {
 // Name returns "inbox".
 func (*Inbox) Name() string { return "inbox" }
 
-// Version is the version of the fold and its rows. Since 2 the rows of the graph are those of its version 2; since 3 a pin keeps what tells
-// when it left the board of its history; since 4 heat is left to counters; since 5 partitions fold alone; since 6 a pin keeps whether it is
-// a re-pin, and a reader the read marker; since 7 the position of an event decides whether growth is looked at; since 8 no row is an entry
-// of an inbox; since 9 none says what an inbox lacks; since 10 the rows of the graph are those of its version 4.
+// Version is the version of the fold and its rows:
+//
+//   - 2: The rows of the graph are those of its version 2.
+//   - 3: A pin keeps what tells when it left the board of its history.
+//   - 4: Heat is left to counters.
+//   - 5: Partitions fold alone.
+//   - 6: A pin keeps whether it is a re-pin, and a reader has a read marker.
+//   - 7: The position of an event decides whether the users of a region are counted.
+//   - 8: Entries of inboxes are no longer rows.
+//   - 9: No row says what an inbox lacks.
+//   - 10: The rows of the graph are those of its version 4.
 func (*Inbox) Version() uint32 { return 10 }
 
 // Config returns the settings.
 func (f *Inbox) Config() Settings { return f.settings }
 
-// Settings is part of the fingerprint.
+// Settings returns the settings that are part of the fingerprint. All negative thresholds mean the same, so they are one setting.
 func (f *Inbox) Settings() map[string]string {
 	return map[string]string{"threshold": fmt.Sprint(max(f.settings.Threshold, -1))}
 }
 
-// Kinds are those of the graph, and what makes pins and read markers.
+// Kinds returns the kinds of events that change pins, read markers and the relations of the embedded graph.
 func (f *Inbox) Kinds() []events.Kind {
 	return append(f.graph.Kinds(), events.PinDeleted, events.FeedRead)
 }
@@ -100,9 +109,12 @@ func (f *Inbox) Kinds() []events.Kind {
 // Apply folds one event.
 func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 	if f.batch != b {
-		f.batch, f.queries = b, graph.Query(b)
+		f.batch = b
+		f.queries = graph.Query(b)
 	}
-	f.eventCopy, f.ev = ev, &f.eventCopy
+	f.eventCopy = ev
+	f.ev = &f.eventCopy
+
 	switch ev.Kind {
 	case events.PinCreated:
 		return f.createPin()
@@ -111,6 +123,7 @@ func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 	case events.PinDeleted:
 		return f.deletePin()
 	case events.BoardDeleted:
+		// The graph folds the end of the board, too, after its pins have ended.
 		if err := f.deleteBoard(); err != nil {
 			return err
 		}
@@ -122,7 +135,7 @@ func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 	return f.graph.Apply(ev, b)
 }
 
-// put writes a row, or removes it when the value says that there is nothing to keep.
+// setOrDelete writes a row, or deletes it if the value is empty.
 func (f *Inbox) setOrDelete(key, value []byte) {
 	if len(value) == 0 {
 		f.batch.Delete(key)
@@ -131,21 +144,22 @@ func (f *Inbox) setOrDelete(key, value []byte) {
 	f.batch.Set(key, value)
 }
 
-// has reports whether there is a row with the key.
+// hasRow reports whether there is a row with the key.
 func (f *Inbox) hasRow(key []byte) (bool, error) {
 	_, ok, err := f.batch.Get(key)
 	return ok, err
 }
 
-// drainChunk is how many rows are read ahead between two places where the fold of a large event may be cut.
+// rowsPerStep is how many rows are read ahead between two places where the fold of a large event may be cut.
 const rowsPerStep = 256
 
-// drain calls do with what follows the prefix in each key below it, and Step between chunks. do removes the row, so what
-// is done is not met again when the event is cut.
+// eachRowInSteps calls do for each row with a prefix, with the part of the key behind the prefix. It calls Step between chunks of rows, where
+// the event may be cut. do must delete the row, so that an event that was cut does not find it again.
 func (f *Inbox) eachRowInSteps(prefix []byte, do func(rest []byte) error) error {
 	upper := projections.PrefixEnd(prefix)
 	keys := &f.readKeys
 	for {
+		// do writes to the batch, so the iterator must be closed before do is called.
 		keys.reset()
 		it := f.batch.Iter(prefix, upper)
 		for keys.len() < rowsPerStep && it.Next() {
@@ -154,6 +168,7 @@ func (f *Inbox) eachRowInSteps(prefix []byte, do func(rest []byte) error) error 
 		if err := it.Close(); err != nil {
 			return err
 		}
+
 		for i := range keys.len() {
 			if err := do(keys.at(i)[len(prefix):]); err != nil {
 				return err

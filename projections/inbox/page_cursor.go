@@ -8,30 +8,30 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// A page cursor begins with the list that it is of.
+// The first byte of a page cursor says which list it belongs to, and so what follows.
 const (
-	// cursorNewest: uvarint length and bytes of the sort key of the last entry, then, of a feed with one entry per item, the
-	// sort key where the session began.
+	// cursorNewest: the length (uvarint) and the bytes of the last entry's sort key. For a feed with one entry per item, the sort key of the
+	// session's first entry follows.
 	cursorNewest = 1
-	// cursorTrending: the position of the session (uvarint), its log time (uvarint), 1 if the last entry has a score, the score
-	// in 8 bytes, and the sort key.
+	// cursorTrending: the position of the session (uvarint), its log time (uvarint), 1 if the last entry has a score or else 0, the score in
+	// 8 bytes, and the sort key of the last entry.
 	cursorTrending = 2
-	// cursorTop: a time in 8 bytes, newest first: whatever comes later has a sort key before it.
+	// cursorTop: a time in 8 bytes, as in a sort key. The sort keys of all later pins are smaller.
 	cursorTop = 3
-	// cursorPins: what follows the prefix of an outbox in the key of the last entry.
+	// cursorPins: what follows the prefix of the outbox in the key of the last entry's row.
 	cursorPins = 4
 )
 
 func newestCursor(sortKey, top []byte) PageCursor {
-	m := append(PageCursor{cursorNewest}, binary.AppendUvarint(nil, uint64(len(sortKey)))...)
-	return append(append(m, sortKey...), top...)
+	cursor := append(PageCursor{cursorNewest}, binary.AppendUvarint(nil, uint64(len(sortKey)))...)
+	return append(append(cursor, sortKey...), top...)
 }
 
-func parseNewestCursor(m PageCursor) (sortKey, top []byte, err error) {
-	if len(m) < 2 || m[0] != cursorNewest {
+func parseNewestCursor(cursor PageCursor) (sortKey, top []byte, err error) {
+	if len(cursor) < 2 || cursor[0] != cursorNewest {
 		return nil, nil, ErrPageCursor
 	}
-	r := fields.Reader{Rest: m[1:]}
+	r := fields.Reader{Rest: cursor[1:]}
 	sortKey = r.Bytes()
 	if r.Bad {
 		return nil, nil, ErrPageCursor
@@ -47,7 +47,7 @@ func parseNewestCursor(m PageCursor) (sortKey, top []byte, err error) {
 	return sortKey, r.Rest, nil
 }
 
-// trendingKey is where a pin stands in a feed by heat: higher scores first, those without a score last, then newest first.
+// trendingKey is the place of a pin in the order Trending: higher scores first, pins without a score last, and equal ones newest first.
 type trendingKey struct {
 	scored  bool
 	score   int64
@@ -64,28 +64,29 @@ func (h *trendingKey) before(other *trendingKey) bool {
 	return string(h.sortKey) < string(other.sortKey)
 }
 
-// session is the position at which scores are read throughout a session by heat.
+// heatSession is the position at which all pages of a session in the order Trending read scores.
 type heatSession struct {
 	seq  uint64
 	time events.Micros
 }
 
+// trendingCursor returns the cursor of the page behind an entry.
 func trendingCursor(s heatSession, h *trendingKey) PageCursor {
-	m := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
-	m = binary.AppendUvarint(m, uint64(s.time))
+	cursor := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
+	cursor = binary.AppendUvarint(cursor, uint64(s.time))
 	flag := byte(0)
 	if h.scored {
 		flag = 1
 	}
-	m = binary.BigEndian.AppendUint64(append(m, flag), uint64(h.score))
-	return append(m, h.sortKey...)
+	cursor = binary.BigEndian.AppendUint64(append(cursor, flag), uint64(h.score))
+	return append(cursor, h.sortKey...)
 }
 
-func parseTrendingCursor(m PageCursor) (s heatSession, h trendingKey, err error) {
-	if len(m) < 2 || m[0] != cursorTrending {
+func parseTrendingCursor(cursor PageCursor) (s heatSession, h trendingKey, err error) {
+	if len(cursor) < 2 || cursor[0] != cursorTrending {
 		return s, h, ErrPageCursor
 	}
-	r := fields.Reader{Rest: m[1:]}
+	r := fields.Reader{Rest: cursor[1:]}
 	s.seq = r.Uvarint()
 	t := r.Uvarint()
 	if r.Bad || t > math.MaxInt64 || len(r.Rest) < 9 || r.Rest[0] > 1 {
@@ -102,19 +103,19 @@ func parseTrendingCursor(m PageCursor) (s heatSession, h trendingKey, err error)
 
 func topCursor(at events.Micros) PageCursor { return appendNewestFirst(PageCursor{cursorTop}, at) }
 
-func parseTopCursor(m PageCursor) ([]byte, error) {
-	if len(m) != 9 || m[0] != cursorTop {
+func parseTopCursor(cursor PageCursor) ([]byte, error) {
+	if len(cursor) != 9 || cursor[0] != cursorTop {
 		return nil, ErrPageCursor
 	}
-	return m[1:], nil
+	return cursor[1:], nil
 }
 
-func parsePinsCursor(m PageCursor) ([]byte, error) {
-	if len(m) < 2 || m[0] != cursorPins {
+func parsePinsCursor(cursor PageCursor) ([]byte, error) {
+	if len(cursor) < 2 || cursor[0] != cursorPins {
 		return nil, ErrPageCursor
 	}
-	if _, _, err := cutOutboxKey(m[1:]); err != nil {
+	if _, _, err := cutOutboxKey(cursor[1:]); err != nil {
 		return nil, ErrPageCursor
 	}
-	return m[1:], nil
+	return cursor[1:], nil
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// pin is a pin while one event changes it: its facts, and what followed from them before.
+// pinUpdate is a pin while one event changes it. It has the facts about the pin, which the event changes, and what followed from them before.
 type pinUpdate struct {
 	owner, id   string
 	row         pinfacts.Row
 	stateBefore pinfacts.State
-	// possibleBoards are the boards, before the event, on which the pin is not but would be if late history said so. The deletion of such
-	// a board is a fact about the pin, and finds it by a row for each.
+	// possibleBoardsBefore are the boards, before the event, on which the pin is not but would be if late history said so. The deletion of
+	// such a board is a fact about the pin, and finds the pin by a row for each board.
 	possibleBoardsBefore []string
 }
 
@@ -41,7 +41,7 @@ func decodePin(row []byte, id string) (pinfacts.Row, error) {
 	return p, nil
 }
 
-// firstGone returns the time of the first live deletion of a board; 0 means that there was none.
+// firstBoardDeletion returns the time of the first live deletion of a board, or 0 if there was none.
 func (f *Inbox) firstBoardDeletion(owner, board string) (events.Micros, error) {
 	row, ok, err := f.batch.Get(projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board))
 	if err != nil || !ok {
@@ -53,7 +53,7 @@ func (f *Inbox) firstBoardDeletion(owner, board string) (events.Micros, error) {
 	return events.Micros(binary.BigEndian.Uint64(row)), nil
 }
 
-// possibleBoardsOf returns the boards where a pin is not but might be.
+// otherPossibleBoards returns the boards where a pin is not but might be, depending on history that may still come.
 func otherPossibleBoards(r *pinfacts.Row, s pinfacts.State) []string {
 	if r.HistoryClosed {
 		return nil
@@ -68,50 +68,58 @@ func (f *Inbox) createPin() error {
 			return err
 		}
 	}
-	exists, err := f.graph.Pinned(*ev, f.batch)
-	if err != nil || !exists && !ev.Backfill {
+	boardExists, err := f.graph.Pinned(*ev, f.batch)
+	if err != nil || !boardExists && !ev.Backfill {
 		return err
 	}
 	if err := f.pushCreatedPin(); err != nil || !f.batch.Holds(ev.User) {
 		return err
 	}
+
 	p, err := f.readPin(ev.User, ev.Pin)
 	if err != nil {
 		return err
 	}
-	made := pinfacts.CreationOf(ev)
-	switch {
-	case !ev.Backfill:
-		p.row.Add(pinfacts.Fact{Kind: pinfacts.Created, At: ev.Time, Board: ev.Board, Made: made})
-	case p.row.HistoryClosed, p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
+	creation := pinfacts.CreationOf(ev)
+
+	if !ev.Backfill {
+		p.row.Add(pinfacts.Fact{Kind: pinfacts.Created, At: ev.Time, Board: ev.Board, Made: creation})
+		return f.writePin(p)
+	}
+
+	// Of several backfilled creations only the first in the order of facts counts.
+	if p.row.HistoryClosed || p.row.History != nil && !creation.Before(p.row.History, p.owner, p.id) {
 		return nil
-	default:
-		// If the board was deleted since, the pin went with it, unless it had been moved. Later deletions of boards
-		// where it might be stand among its facts.
-		gone, err := f.firstBoardDeletion(ev.User, ev.Board)
-		if err != nil {
-			return err
-		}
-		if p.row.History = made; gone != 0 {
-			p.row.AddGone(gone, ev.Board)
-		}
+	}
+	p.row.History = creation
+
+	// If the board was deleted since, the pin went with it, unless the pin had been moved. Later deletions of
+	// boards where the pin might be are among its facts already.
+	deleted, err := f.firstBoardDeletion(ev.User, ev.Board)
+	if err != nil {
+		return err
+	}
+	if deleted != 0 {
+		p.row.AddGone(deleted, ev.Board)
 	}
 	return f.writePin(p)
 }
 
 func (f *Inbox) movePin() error {
 	ev := f.ev
-	exists, err := f.graph.Pinned(*ev, f.batch)
-	if err != nil || !exists {
+	boardExists, err := f.graph.Pinned(*ev, f.batch)
+	if err != nil || !boardExists {
 		return err
 	}
 	if err := f.dropInboxesForMovedPin(); err != nil || !f.batch.Holds(ev.User) {
 		return err
 	}
+
 	p, err := f.readPin(ev.User, ev.Pin)
 	if err != nil {
 		return err
 	}
+	// A pin that does not live cannot be moved. If history may still come, the move is kept: with it, the pin may have lived.
 	if p.row.HistoryClosed && p.stateBefore.Made == nil {
 		return nil
 	}
@@ -128,13 +136,15 @@ func (f *Inbox) deletePin() error {
 	return f.writePin(p)
 }
 
-// boardDeleted ends the pins on a board, in steps. It also tells the pins that late history may still put there.
+// deleteBoard ends the pins on a board, in steps. It also adds the deletion to the facts of pins that late history may still put on the board.
 func (f *Inbox) deleteBoard() error {
 	owner, board := f.ev.User, f.ev.Board
 	if !f.batch.Holds(owner) {
 		return nil
 	}
-	end := func(id string) error {
+
+	// addDeletion removes the row by which the pin was found, because the board is no possible board of the pin any more.
+	addDeletion := func(id string) error {
 		p, err := f.readPin(owner, id)
 		if err != nil {
 			return err
@@ -145,12 +155,13 @@ func (f *Inbox) deleteBoard() error {
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: f.ev.Time, Board: board})
 		return f.writePin(p)
 	}
+
 	err := f.eachRowInSteps(projections.AppendKey(nil, tagBoardOutbox, owner, board), func(rest []byte) error {
 		_, id, err := cutOutboxKey(rest)
 		if err != nil {
 			return err
 		}
-		return end(id)
+		return addDeletion(id)
 	})
 	if err != nil {
 		return err
@@ -160,21 +171,24 @@ func (f *Inbox) deleteBoard() error {
 		if err != nil {
 			return err
 		}
-		return end(id)
+		return addDeletion(id)
 	})
 	if err != nil || f.batch.BackfillsClosed() {
 		return err
 	}
+
+	// Late history may bring pins of the board that have no row yet. For them the first deletion is kept.
 	f.key = projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board)
-	if known, err := f.hasRow(f.key); err != nil || known {
+	known, err := f.hasRow(f.key)
+	if err != nil || known {
 		return err
 	}
 	f.batch.Set(f.key, binary.BigEndian.AppendUint64(f.value[:0], uint64(f.ev.Time)))
 	return nil
 }
 
-// writePin writes the facts of a pin, and turns the difference between what followed from them before and now into rows of outboxes and
-// counts. Every kind of event ends here, so an outbox and its count cannot come apart (I7).
+// writePin writes the facts of a pin, and the rows that follow from them and have changed: those of outboxes, counts and possible boards. Every
+// event that changes a pin ends here, so an outbox and its count cannot disagree (I7).
 func (f *Inbox) writePin(p *pinUpdate) error {
 	after := p.row.State()
 	if p.row.HistoryClosed || f.batch.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
@@ -184,7 +198,9 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 	if err := f.writeOutboxes(p, after); err != nil {
 		return err
 	}
+
 	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
+	// The row of a pin that does not live only keeps out history, which cannot come once all backfills are closed.
 	if after.Made == nil && p.row.HistoryClosed && f.batch.BackfillsClosed() {
 		f.batch.Delete(f.key)
 		return nil
@@ -196,14 +212,14 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 
 // writePossibleBoards writes the rows by which the deletion of a board finds the pins that might be on it.
 func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinfacts.State) {
-	now := otherPossibleBoards(&p.row, after)
+	boardsAfter := otherPossibleBoards(&p.row, after)
 	for _, board := range p.possibleBoardsBefore {
-		if !slices.Contains(now, board) {
+		if !slices.Contains(boardsAfter, board) {
 			f.key = projections.AppendKey(f.key[:0], tagPossibleBoard, p.owner, board, p.id)
 			f.batch.Delete(f.key)
 		}
 	}
-	for _, board := range now {
+	for _, board := range boardsAfter {
 		if !slices.Contains(p.possibleBoardsBefore, board) {
 			f.key = projections.AppendKey(f.key[:0], tagPossibleBoard, p.owner, board, p.id)
 			f.batch.Set(f.key, nil)
@@ -211,23 +227,26 @@ func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinfacts.State) {
 	}
 }
 
-// writeOutboxes moves a pin to where it now belongs in the outboxes of its owner and board, with their counts.
+// writeOutboxes moves a pin from its place in the outboxes of its owner and board to the place that follows from the new state, and updates
+// their counts.
 func (f *Inbox) writeOutboxes(p *pinUpdate, after pinfacts.State) error {
-	was, is := p.stateBefore.Made != nil, after.Made != nil
-	if was && is && p.stateBefore.Board == after.Board && p.stateBefore.Made.Time == after.Made.Time {
+	before := p.stateBefore
+	lived, lives := before.Made != nil, after.Made != nil
+	if lived && lives && before.Board == after.Board && before.Made.Time == after.Made.Time {
 		return nil
 	}
+
 	f.invalidateOutboxes(p.owner)
-	if was {
-		f.key = outboxKey(f.key[:0], p.owner, p.stateBefore.Made.Time, p.id)
+	if lived {
+		f.key = outboxKey(f.key[:0], p.owner, before.Made.Time, p.id)
 		f.batch.Delete(f.key)
-		f.key = boardOutboxKey(f.key[:0], p.owner, p.stateBefore.Board, p.stateBefore.Made.Time, p.id)
+		f.key = boardOutboxKey(f.key[:0], p.owner, before.Board, before.Made.Time, p.id)
 		f.batch.Delete(f.key)
-		if err := f.addToPinCounts(p.owner, p.stateBefore.Board, -1); err != nil {
+		if err := f.addToPinCounts(p.owner, before.Board, -1); err != nil {
 			return err
 		}
 	}
-	if is {
+	if lives {
 		f.key = outboxKey(f.key[:0], p.owner, after.Made.Time, p.id)
 		f.batch.Set(f.key, []byte(after.Board))
 		f.key = boardOutboxKey(f.key[:0], p.owner, after.Board, after.Made.Time, p.id)
@@ -237,9 +256,13 @@ func (f *Inbox) writeOutboxes(p *pinUpdate, after pinfacts.State) error {
 	return nil
 }
 
-// countPins adds to the number of pins of a user and of a board (I7).
+// addToPinCounts adds delta to the number of pins of a user and to that of a board (I7).
 func (f *Inbox) addToPinCounts(owner, board string, delta int64) error {
-	for _, key := range [][]byte{projections.AppendKey(nil, tagPinCount, owner), projections.AppendKey(nil, tagBoardPinCount, owner, board)} {
+	keys := [][]byte{
+		projections.AppendKey(nil, tagPinCount, owner),
+		projections.AppendKey(nil, tagBoardPinCount, owner, board),
+	}
+	for _, key := range keys {
 		n, err := readCount(f.batch, key)
 		if err != nil {
 			return err
@@ -256,6 +279,7 @@ func (f *Inbox) addToPinCounts(owner, board string, delta int64) error {
 	return nil
 }
 
+// readCount returns the count in a row, or 0 if there is no row.
 func readCount(r projections.Reader, key []byte) (int64, error) {
 	row, ok, err := r.Get(key)
 	if err != nil || !ok {

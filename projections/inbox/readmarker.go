@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// readMarker returns the time up to which a reader has read the feed; 0 means never.
+// readMarker returns the time up to which a reader has read the feed, or 0 if the reader has no read marker.
 func readMarker(r projections.Reader, reader string) (events.Micros, error) {
 	row, ok, err := r.Get(projections.AppendKey(nil, tagReadMarker, reader))
 	if err != nil || !ok {
@@ -24,9 +24,10 @@ func decodeReadMarker(row []byte) (events.Micros, error) {
 	return events.Micros(read), nil
 }
 
-// feedRead moves the read marker of a reader forward. It never moves back, so a late event, or a repeated one, writes nothing.
+// moveReadMarker moves the read marker of a reader forward. A late or repeated event, which would move it back, writes nothing.
 func (f *Inbox) moveReadMarker() error {
 	before, err := readMarker(f.batch, f.ev.User)
+	// The clock of a client may be ahead. A marker in the future would hide pins that the reader has not seen.
 	read := min(f.ev.Read, f.ev.Time)
 	if err != nil || read <= before {
 		return err

@@ -1,12 +1,12 @@
 // Package inboxcache is what an open inbox store keeps in memory beside its rows, for the pages of feeds: inboxes, the newest sort keys of
-// outboxes, and the relations of readers. A page from memory is that of the rows of the same view. Nothing of it is on disk: after a start
-// each reader's first page costs what it would without a cache.
+// outboxes, and the relations of readers. A page that uses it is the same as one from the rows of the same view. Nothing of it is on disk: after a
+// start, the first page of each reader costs what it would cost without a cache.
 //
-//	                        Cache, one for each open store
+//	                        Cache, one per open store
 //	      ┌────────────────────────────┼──────────────────────────────┐
 //	inbox of a reader           newest sort keys of an outbox    relations of a reader
 //	delivered to by the fold    invalidated by the fold          invalidated by the fold (package graph)
-//	learned by a page           learned by a page                learned by a query
+//	learned from a page         learned from a page              learned from a query
 //
 // # Inboxes (I8)
 //
@@ -14,31 +14,33 @@
 //	                                                  ▲                                              │
 //	                                                  └── LearnInbox ── what the page has merged ────┘
 //
-// An inbox begins with the first page of its reader, which merges outboxes, and learns what the page has merged. What comes later is
-// delivered. Sort keys compare less when they are newer. Invariant: to a view of version v >= learned, an inbox has every sort key below
-// its floor that outboxes have for its reader and no pull row leads to. It may have others: the page decides whether the reader sees a pin.
+// An inbox begins with the first page of its reader: the page merges outboxes, and the inbox learns the sort keys that were merged. From then on
+// the fold delivers new sort keys to it. The sort keys of newer pins are smaller, so the floor is an upper bound.
 //
-//   - LearnInbox is given the sort keys that outboxes have in a range, at a view of version v. They extend the inbox if the range begins at
-//     or before the floor, and if v >= missed: nothing that views up to v show was missed. Missed is the version of the first views that
-//     show the last sort key that the inbox has dropped, was not given, or that came before there was an inbox.
-//   - DeliverToInbox is called by the fold before there is a view with the pin. It adds the sort key if it is below the floor; another one
-//     is missed. While nothing is learned, all are added.
-//   - Where there are no inboxes at all, as during an import before the first reader, the fold only notes the version (HasNoInboxes), and
-//     walks over no followers.
-//   - An older view may show a pin that was gone before the inbox learned of it. So pages of views below learned do without.
-//   - Whoever begins to follow needs what outboxes had before, so the inbox is dropped, and no view from before teaches another.
-//   - A repair changes rows without an event, so all inboxes are dropped, and no view from before teaches one.
+// Invariant: for a view of version v >= learnedVersion, an inbox has every sort key smaller than its floor that outboxes have for its reader, except
+// those that a pull row leads to. It may have others, because the page decides whether the reader sees a pin.
+//
+//   - LearnInbox is given the sort keys that outboxes have in a range, at a view of version v. They extend the inbox if the range begins at or before
+//     the floor and v >= missedVersion. missedVersion is the version of the first views that show everything that the inbox was not given: what was
+//     delivered before it began, what was at or below its floor, and what it has trimmed away.
+//   - The fold calls DeliverToInbox before there is a view with the pin. A sort key before the floor is added; another one is missed. As long as
+//     the inbox has learned nothing, all are added.
+//   - If there are no inboxes at all, as during an import before the first reader, the fold only records the version (HasNoInboxes) and does not
+//     look for followers.
+//   - A view that is older than learnedVersion may show a pin that was deleted before the inbox learned. So its pages do not use the inbox.
+//   - A reader who begins to follow needs what outboxes had before, so the inbox is dropped. Views from before cannot teach the next one.
+//   - A repair changes rows without an event, so all inboxes are dropped. Views from before cannot teach the next ones.
 //
 // # Outboxes
 //
-// Pages merge the outboxes of owners who are pulled, and of all followees below a floor. Most give a page few pins, so the newest are
-// cached. The fold does not deliver to them: it names each owner whose outboxes it changes, and what was read before answers for older
-// views alone (package querycache). That takes no lock, of which a page that merges a thousand outboxes would take a thousand.
+// Pages merge the outboxes of owners who are pulled, and below the floor those of all followees. Most outboxes have few pins on a page, so their
+// newest sort keys are cached. The fold does not deliver to them. It names each owner whose outboxes it changes, and what was read before answers
+// for older views only (package querycache). That takes no lock: a page that merges a thousand outboxes would have to take a thousand locks.
 //
-// # What is kept
+// # Memory
 //
-// All counts against the bound of one [querycache.Cache], which stores share. Inboxes take half of it at most. There are two generations
-// of inboxes, young and old. A page brings its inbox into the young one. When both take their part of the bound, the young one becomes old,
-// and what was old is dropped: inboxes that no page has read since the last turn. A sort key stands once in a generation, however many
-// inboxes have it, and goes with it; an entry takes four bytes. The rest makes room by the clock of package querycache.
+// Everything counts against the bound of one [querycache.Cache], which all stores share. Inboxes take at most half of it. They are kept in two
+// generations, young and old. A page moves its inbox into the young one. When both together have reached half of the bound, the young generation
+// becomes the old one, and the inboxes of the former old one are dropped: no page has read them since the last such change. A generation has each
+// sort key once, however many inboxes have it, and an entry takes four bytes. The rest of the bound is managed by package querycache.
 package inboxcache

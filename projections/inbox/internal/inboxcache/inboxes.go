@@ -5,77 +5,89 @@ import (
 	"strings"
 )
 
-// End is a floor below every sort key: an inbox that reaches down to it has all.
+// FloorAtEnd is a floor behind every sort key. An inbox with this floor has the whole feed.
 const FloorAtEnd = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
 
-// generation has some inboxes, and each sort key in them once.
+// generation is a set of inboxes. It has each sort key in them once, under a number, because a pin is in the inboxes of many readers.
 type generation struct {
+	// inboxes are the inboxes by reader.
 	inboxes map[string]*inbox
+	// numbers has the number of each sort key.
 	numbers map[string]uint32
-	// keys are sort keys by their number. They never change, so a list may go on reading them.
-	keys  []string
+	// keys has the sort key of each number. Keys are only added, and never change, so a List may go on reading them without the lock.
+	keys []string
+	// bytes is what the generation is charged for.
 	bytes int64
 }
 
-// inbox is that of a reader. The package doc has the invariant.
+// inbox is the inbox of a reader. The package doc has its invariant.
 type inbox struct {
-	// entries are the numbers of sort keys, the oldest first.
+	// entries are the numbers of its sort keys, the oldest pin first, so that a new pin is appended.
 	entries []uint32
-	// floor is where the inbox ends; an empty one means that nothing is learned.
+	// floor is the sort key at which the inbox ends. It is empty until the inbox has learned something.
 	floor string
-	// learned is the version of the first views that it answers, missed that of the first views that may teach it.
-	learnedVersion, missedVersion uint64
+	// learnedVersion is the version of the first views that the inbox can answer.
+	learnedVersion uint64
+	// missedVersion is the version of the first views from which the inbox may learn.
+	missedVersion uint64
 }
 
+// The bytes that inboxes are charged for.
 const (
-	// inboxBytes and keyBytes are what an inbox and a sort key take beside the bytes of their ids, those of the maps included.
-	inboxOverhead, sortKeyEntryOverhead = 160, 64
-	entryBytes                          = 4
+	// inboxOverhead is what an inbox takes beside the bytes of its reader and entries, with its share of the map.
+	inboxOverhead = 160
+	// sortKeyEntryOverhead is what a sort key takes beside its bytes, with its share of the map.
+	sortKeyEntryOverhead = 64
+	entryBytes           = 4
 )
 
 func newGeneration() *generation {
 	return &generation{inboxes: map[string]*inbox{}, numbers: map[string]uint32{}}
 }
 
-// List has the sort keys of an inbox as they were when it was read.
+// List iterates over the sort keys of an inbox, as they were when the inbox was read.
 type List struct {
-	// numbers are those that are left, the newest last.
+	// numbers are the numbers of the sort keys that are left, the newest last.
 	numbers []uint32
-	keys    []string
+	// keys has the sort key of each number.
+	keys []string
 }
 
-// Next takes the newest sort key.
+// Next removes the newest sort key and returns it. ok is false if there is none.
 func (l *List) Next() (sortKey string, ok bool) {
 	last := len(l.numbers) - 1
 	if last < 0 {
 		return "", false
 	}
-	sortKey, l.numbers = l.keys[l.numbers[last]], l.numbers[:last]
+	sortKey = l.keys[l.numbers[last]]
+	l.numbers = l.numbers[:last]
 	return sortKey, true
 }
 
-// Skip drops what is newer than a sort key.
+// Skip removes the sort keys before from, which are those of newer pins.
 func (l *List) Skip(from []byte) {
 	for last := len(l.numbers) - 1; last >= 0 && l.keys[l.numbers[last]] < string(from); last-- {
 		l.numbers = l.numbers[:last]
 	}
 }
 
-// Candidate is a sort key on its way into inboxes.
+// Candidate is a sort key that is delivered to many inboxes.
 type Candidate struct {
 	sortKey string
+	// version is the version of the first views that show the pin.
 	version uint64
-	// in has its number in the generation of.
+	// number is the number of the sort key in generation, remembered from the last delivery.
 	generation *generation
 	number     uint32
 }
 
-// NewCandidate returns the sort key of a pin that views show from a version on.
+// NewCandidate returns the sort key of a pin for delivery. version is the version of the first views that show the pin.
 func NewCandidate(sortKey []byte, version uint64) Candidate {
 	return Candidate{sortKey: string(sortKey), version: version}
 }
 
-// HasNoInboxes reports whether there are no inboxes, so that what views show from a version on needs no delivery. Only these views may begin one.
+// HasNoInboxes reports whether there are no inboxes, so that an event need not be delivered. version is the version of the first views that show
+// the event. If there are none, only these views may begin one.
 func (c *Cache) HasNoInboxes(version uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,75 +98,88 @@ func (c *Cache) HasNoInboxes(version uint64) bool {
 	return true
 }
 
-// DeliverToInbox brings a candidate into the inbox of a reader, if there is one.
-func (c *Cache) DeliverToInbox(pin *Candidate, reader []byte) {
+// DeliverToInbox adds a candidate to the inbox of a reader, if there is one.
+func (c *Cache) DeliverToInbox(candidate *Candidate, reader []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deliveredVersion = max(c.deliveredVersion, pin.version)
+	c.deliveredVersion = max(c.deliveredVersion, candidate.version)
+
+	// The inbox stays in its generation: only pages show that it is still read.
 	g := c.young
 	box := g.inboxes[string(reader)]
 	if box == nil {
 		g = c.old
-		if box = g.inboxes[string(reader)]; box == nil {
-			return
-		}
+		box = g.inboxes[string(reader)]
 	}
-	if box.floor != "" && pin.sortKey >= box.floor {
-		box.missedVersion = pin.version
+	if box == nil {
 		return
 	}
-	if pin.generation != g {
-		pin.generation, pin.number = g, c.numberOf(g, pin.sortKey)
+
+	// A pin at or below the floor is not part of the inbox. If an older view later extended the inbox to it, the pin would be missing.
+	if box.floor != "" && candidate.sortKey >= box.floor {
+		box.missedVersion = candidate.version
+		return
 	}
-	c.insertEntry(g, box, pin.number)
+
+	if candidate.generation != g {
+		candidate.generation = g
+		candidate.number = c.numberOf(g, candidate.sortKey)
+	}
+	c.insertEntry(g, box, candidate.number)
 	c.trim(g, box)
 	c.rotateIfFull()
 }
 
-// insert adds an entry where it belongs.
+// insertEntry adds a sort key to an inbox in its place, unless the inbox has it already.
 func (c *Cache) insertEntry(g *generation, box *inbox, number uint32) {
-	key, n := g.keys[number], len(box.entries)
-	at := n
+	// Nearly always the pin is the newest and goes to the end. Otherwise search for its place.
+	key := g.keys[number]
+	n := len(box.entries)
+	index := n
 	if n > 0 && g.keys[box.entries[n-1]] <= key {
-		var has bool
-		if at, has = slices.BinarySearchFunc(box.entries, key, g.compareEntry); has {
+		var found bool
+		if index, found = slices.BinarySearchFunc(box.entries, key, g.compareEntry); found {
 			return
 		}
 	}
-	before := cap(box.entries)
-	box.entries = slices.Insert(box.entries, at, number)
-	c.charge(g, entryBytes*int64(cap(box.entries)-before))
+
+	capacity := cap(box.entries)
+	box.entries = slices.Insert(box.entries, index, number)
+	c.charge(g, entryBytes*int64(cap(box.entries)-capacity))
 }
 
-// olderFirst compares an entry with a sort key.
+// compareEntry compares an entry with a sort key, for the order of entries: the greatest sort key, which is that of the oldest pin, first.
 func (g *generation) compareEntry(number uint32, key string) int {
 	return strings.Compare(key, g.keys[number])
 }
 
-// trim drops the oldest entries of an inbox that has too many: several at a time, because that copies what is kept.
+// trim removes the oldest entries of an inbox that has more than MaxEntries. It removes several at a time, because that copies the others.
 func (c *Cache) trim(g *generation, box *inbox) {
 	if len(box.entries) <= c.MaxEntries {
 		return
 	}
-	drop := len(box.entries) - c.trimTo
-	box.floor = min(box.floor, g.keys[box.entries[drop-1]])
+	removed := len(box.entries) - c.trimTo
+	box.floor = min(box.floor, g.keys[box.entries[removed-1]])
 	box.missedVersion = c.deliveredVersion
-	box.entries = slices.Delete(box.entries, 0, drop)
+	box.entries = slices.Delete(box.entries, 0, removed)
 }
 
-// ReadInbox returns what a reader's inbox has for a view of a version, and its floor; an empty floor means that it has nothing for the view.
+// ReadInbox returns the entries of a reader's inbox and its floor, for a view of a version. The floor is empty if the inbox cannot answer for the
+// view.
 func (c *Cache) ReadInbox(reader []byte, version uint64) (list List, floor string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.rotateIfFull()
+	defer c.rotateIfFull() // moving the inbox to the young generation may charge more
 	g, box := c.findAndPromote(reader)
 	if box == nil || box.floor == "" || version < box.learnedVersion {
 		return List{}, ""
 	}
+	// The entries change with deliveries, so the list has a copy. The keys never change.
 	return List{slices.Clone(box.entries), g.keys}, box.floor
 }
 
-// find returns the inbox of a reader from the young generation, into which it is moved.
+// findAndPromote returns the inbox of a reader, or nil, and the young generation. It moves an inbox of the old generation into the young one, since
+// its reader is still reading.
 func (c *Cache) findAndPromote(reader []byte) (*generation, *inbox) {
 	if box := c.young.inboxes[string(reader)]; box != nil {
 		return c.young, box
@@ -163,18 +188,20 @@ func (c *Cache) findAndPromote(reader []byte) (*generation, *inbox) {
 	if box == nil {
 		return c.young, nil
 	}
-	old := c.old
-	c.removeInbox(old, reader)
+
+	// Each generation has numbers of its own.
+	c.removeInbox(c.old, reader)
 	entries := make([]uint32, 0, len(box.entries))
 	for _, number := range box.entries {
-		entries = append(entries, c.numberOf(c.young, old.keys[number]))
+		entries = append(entries, c.numberOf(c.young, c.old.keys[number]))
 	}
 	box.entries = entries
 	c.addInbox(reader, box)
 	return c.young, box
 }
 
-// LearnInbox tells the inbox of a reader what outboxes have at a view of a version, from one sort key up to, not including, another.
+// LearnInbox tells the inbox of a reader which sort keys the outboxes have, at a view of a version, in the range from <= key < to. The inbox is
+// begun if there is none. It ignores a range that would leave a gap, adds nothing, or comes from a view that is too old.
 func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys [][]byte, to []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,6 +209,7 @@ func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys 
 		return
 	}
 	defer c.rotateIfFull()
+
 	g, box := c.findAndPromote(reader)
 	if box == nil {
 		box = &inbox{missedVersion: c.deliveredVersion}
@@ -190,14 +218,17 @@ func (c *Cache) LearnInbox(reader []byte, version uint64, from []byte, sortKeys 
 	if version < box.missedVersion || string(from) > box.floor || string(to) <= box.floor {
 		return
 	}
+
+	// From the oldest on, each of them is appended if the inbox is new.
 	for _, key := range slices.Backward(sortKeys) {
 		c.insertEntry(g, box, c.numberOf(g, string(key)))
 	}
-	box.floor, box.learnedVersion = string(to), max(box.learnedVersion, version)
+	box.floor = string(to)
+	box.learnedVersion = max(box.learnedVersion, version)
 	c.trim(g, box)
 }
 
-// DropInbox removes the inbox of a reader. Only views from a version on may begin another.
+// DropInbox removes the inbox of a reader. Only views of a version or later may begin another one.
 func (c *Cache) DropInbox(reader []byte, version uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,13 +237,14 @@ func (c *Cache) DropInbox(reader []byte, version uint64) {
 	c.removeInbox(c.old, reader)
 }
 
+// clearInboxes removes all inboxes.
 func (c *Cache) clearInboxes() {
 	c.charge(c.young, -c.young.bytes)
 	c.charge(c.old, -c.old.bytes)
 	c.young, c.old = newGeneration(), newGeneration()
 }
 
-// turn makes the young generation the old one once both take their part of the bound.
+// rotateIfFull makes the young generation the old one, and drops what was old, once both together take half of the bound.
 func (c *Cache) rotateIfFull() {
 	if c.young.bytes+c.old.bytes <= c.shared.Bound()/2 {
 		return
@@ -221,29 +253,38 @@ func (c *Cache) rotateIfFull() {
 	c.young, c.old = newGeneration(), c.young
 }
 
+// charge counts bytes of a generation against the bound, or no longer if bytes is negative.
 func (c *Cache) charge(g *generation, bytes int64) {
 	g.bytes += bytes
 	c.shared.Charge(bytes)
 }
 
+// addInbox adds an inbox to the young generation.
 func (c *Cache) addInbox(reader []byte, box *inbox) {
 	c.young.inboxes[string(reader)] = box
-	c.charge(c.young, inboxOverhead+int64(len(reader))+entryBytes*int64(cap(box.entries)))
+	c.charge(c.young, inboxBytes(reader, box))
 }
 
+// removeInbox removes an inbox from a generation, if it is there. Its sort keys stay until the generation is dropped.
 func (c *Cache) removeInbox(g *generation, reader []byte) {
 	if box := g.inboxes[string(reader)]; box != nil {
-		c.charge(g, -(inboxOverhead + int64(len(reader)) + entryBytes*int64(cap(box.entries))))
+		c.charge(g, -inboxBytes(reader, box))
 		delete(g.inboxes, string(reader))
 	}
 }
 
-// number returns that of a sort key.
+// inboxBytes returns what an inbox is charged for, without its sort keys.
+func inboxBytes(reader []byte, box *inbox) int64 {
+	return inboxOverhead + int64(len(reader)) + entryBytes*int64(cap(box.entries))
+}
+
+// numberOf returns the number of a sort key in a generation, and adds the key if it is not there.
 func (c *Cache) numberOf(g *generation, key string) uint32 {
 	n, known := g.numbers[key]
 	if !known {
 		n = uint32(len(g.keys))
-		g.keys, g.numbers[key] = append(g.keys, key), n
+		g.keys = append(g.keys, key)
+		g.numbers[key] = n
 		c.charge(g, sortKeyEntryOverhead+int64(len(key)))
 	}
 	return n

@@ -10,20 +10,20 @@ import (
 type NewestKeys struct {
 	// outbox is the prefix of the rows of the outbox.
 	outbox []byte
-	// SortKeys are as many as there are, [MostNewestKeys] at most, the newest first.
+	// SortKeys are the newest sort keys, the newest first: [MaxNewestKeys], or all if there are fewer.
 	SortKeys [][]byte
-	// Rest is the key of the row behind them; nil means that there is none.
+	// Rest is the key of the row that follows them; nil means that there is none.
 	Rest []byte
 }
 
 const (
-	// MostNewestKeys is how many sort keys of an outbox are cached: most outboxes give a page fewer.
+	// MaxNewestKeys is how many sort keys of an outbox are cached. Most outboxes give a page fewer.
 	MaxNewestKeys = 8
-	// newestKeysBytes and sliceBytes are what NewestKeys take beside the bytes of the keys, and each sort key.
+	// newestKeysOverhead is the size of a NewestKeys, and sortKeyOverhead that of a slice header, both without the bytes of the keys.
 	newestKeysOverhead, sortKeyOverhead = 72, 24
 )
 
-// CopyNewestKeys returns a copy of what was read of an outbox from its beginning on.
+// CopyNewestKeys returns a copy of what was read of an outbox from its beginning: the first sort keys, and the key of the row that follows.
 func CopyNewestKeys(outbox []byte, sortKeys [][]byte, rest []byte) NewestKeys {
 	n := len(outbox) + len(rest)
 	for _, sortKey := range sortKeys {
@@ -48,7 +48,7 @@ func CopyNewestKeys(outbox []byte, sortKeys [][]byte, rest []byte) NewestKeys {
 	return k
 }
 
-// bytes returns what the keys take in memory.
+// bytes returns what the keys take in memory, in bytes.
 func (k *NewestKeys) bytes() int64 {
 	n := newestKeysOverhead + len(k.outbox) + len(k.Rest)
 	for _, sortKey := range k.SortKeys {
@@ -57,12 +57,13 @@ func (k *NewestKeys) bytes() int64 {
 	return int64(n + n/8) // the allocator rounds up
 }
 
+// isOfOutbox returns a function that tells the entry of an outbox from those of other outboxes with the same hash.
 func isOfOutbox(outbox []byte) func(*NewestKeys) bool {
 	return func(k *NewestKeys) bool { return bytes.Equal(k.outbox, outbox) }
 }
 
-// ReadOutbox returns the newest sort keys of an outbox of an owner, for a view of a version; nil means that they are not known. In that
-// case outdated reports whether those of other views are. The owner is given by the key encoding of the id, the outbox by its prefix.
+// ReadOutbox returns the newest sort keys of an outbox, for a view of a version, or nil if they are not cached for that view. In that case outdated
+// reports whether they are cached for other views. The owner is given by the key encoding of the id, the outbox by the prefix of its rows.
 func (c *Cache) ReadOutbox(owner, outbox []byte, version uint64) (keys *NewestKeys, outdated bool) {
 	keys, answers := c.outboxes.Find(c.ownerHash(owner), version, isOfOutbox(outbox))
 	if !answers {
@@ -71,8 +72,8 @@ func (c *Cache) ReadOutbox(owner, outbox []byte, version uint64) (keys *NewestKe
 	return keys, false
 }
 
-// OutboxAskedBefore counts a page that wants the newest sort keys of an outbox and does not find them, and reports whether there was one
-// before: what a single page merges is not worth learning.
+// CountOutboxMiss counts a page that did not find the newest sort keys of an outbox of an owner. It reports whether it has counted another page
+// recently: an outbox that a single page merges is not worth caching.
 func (c *Cache) CountOutboxMiss(owner []byte) bool {
 	return c.outboxes.Asked(c.ownerHash(owner), 1) > 0
 }
@@ -85,11 +86,12 @@ func (c *Cache) LearnOutbox(owner []byte, keys NewestKeys, version uint64) {
 	})
 }
 
-// OutboxChanged says that an outbox of an owner changes with the views of a version. Only the fold calls it, before there is such a view.
-// Older views continue to use what was learned.
+// OutboxChanged tells the cache that an outbox of an owner changes. version is the version of the first views that show the change. Only the fold
+// calls it, before there is such a view. Older views go on using what was cached.
 func (c *Cache) OutboxChanged(owner []byte, version uint64) {
 	c.outboxes.Changed(c.ownerHash(owner), version)
 }
 
-// ownerHash names the owner of outboxes to the set. All outboxes of an owner change together.
+// ownerHash returns the hash that names the owner of outboxes to the set. It does not depend on the board: one call of OutboxChanged covers all
+// outboxes of the owner.
 func (c *Cache) ownerHash(owner []byte) uint64 { return xxh3.HashSeed(owner, c.outboxes.Seed) }
