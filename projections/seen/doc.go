@@ -1,8 +1,8 @@
-// Package seen is the projection of what users have seen: plays by month, and the last items that were served.
+// Package seen is the projection of what users have seen: their plays by month, and the items that were served to them last.
 //
-// # The loop
+// # From an event to nothing
 //
-//	played ──► print: 40 bits of a hash of item and user
+//	played ──► fingerprint: 40 bits of a hash of item and user
 //	              │ merged into the row of user and month, which is not read
 //	              ▼
 //	open month:   fingerprints of all plays, sorted, Rice-coded        (0x60)
@@ -16,24 +16,25 @@
 //
 //	served ──► merged into the row of the user: the newest 100 items (0x62)
 //
-// A play is one blind write of a few bytes. Whatever merges rows, a batch, a flush, a compaction or a read, takes the union
-// of sets or the newest of serves, which are semilattices: order, grouping and repetition do not matter, so a play that is
-// folded twice is folded once, and two builds agree bit for bit (I4).
+// A play is written without reading: one merge of a few bytes. A batch, a flush, a compaction and a read all merge rows in the same way: they take
+// the union of sets of fingerprints, and the newest of serves. Both are semilattices, for which order, grouping and repetition do not matter. So a
+// play that is folded twice counts once, and two builds have equal rows, bit for bit (I4).
 //
-// # What holds
+// # Guarantees
 //
-// Seen is never forgotten early (I10). A month is sealed whole and in one commit with the removal of what it is made of;
-// filters have no false negatives; a month is dropped only when it is older than the longest window. A filter does not
-// grow and is never followed by a second one: plays of a closed month that are backfilled after it was sealed stand beside
-// it as fingerprints, of which 100 000 add one false positive in ten million. Backfills of users and months that have no filter
-// yet are sealed like others at the next visit.
+// What a user has seen is never forgotten early (I10). The fingerprints of a user and month are sealed all at once, in one commit with their
+// deletion. Filters have no false negatives. A month is deleted only when it is older than the longest window.
 //
-// At most [Settings.FalsePositives] of unseen candidates are taken for seen over the default window: each closed month is
-// built for that share divided by the months of the window.
+// A filter does not grow, and there is never a second one for the same user and month. Plays of a closed month that are backfilled after it was
+// sealed stay beside the filter as fingerprints; 100 000 of them add one false positive in ten million. If a user has no filter of a month yet,
+// backfilled plays are sealed like others at the next visit.
 //
-// Time is that of the events, and months are those of UTC. Live plays are of the month in which the log took them,
-// backfilled ones of that in which they happened. A play that no window could reach when it came is not kept.
+// Over the default window, at most [Settings.FalsePositives] of the unseen candidates are taken for seen: the filter of a closed month is built
+// for that share divided by the number of months in the window.
 //
-// The deletion of a user, and the emptying of what a user has seen, remove all rows of the user and leave a keyed hash
-// against backfills, which are all before it.
+// Time is that of the events, and months are those of UTC. A live play belongs to the month in which the log accepted it, a backfilled one to the
+// month in which it happened. A play that no window can reach when it arrives is not kept.
+//
+// When a user is deleted, or clears what was seen, all rows of the user are deleted. A keyed hash of the user stays, to keep out backfills, which
+// all come before that event in the order of facts.
 package seen

@@ -14,7 +14,7 @@ import (
 func randomSet(r *rand.Rand, n int) []uint64 {
 	values := make([]uint64, n)
 	for i := range values {
-		values[i] = r.Uint64() >> (64 - printBits)
+		values[i] = r.Uint64() >> (64 - fingerprintBits)
 	}
 	slices.Sort(values)
 	return slices.Compact(values)
@@ -26,9 +26,9 @@ func TestRiceIsCanonical(t *testing.T) {
 		n := 1 + r.IntN(1+r.IntN(300))
 		values := make([]uint64, n)
 		for i := range values {
-			values[i] = r.Uint64() >> (64 - printBits)
+			values[i] = r.Uint64() >> (64 - fingerprintBits)
 			if r.IntN(5) == 0 {
-				values[i] = (1<<printBits - 1) >> r.IntN(printBits)
+				values[i] = (1<<fingerprintBits - 1) >> r.IntN(fingerprintBits)
 			}
 		}
 		slices.Sort(values)
@@ -45,7 +45,7 @@ func TestRiceIsCanonical(t *testing.T) {
 // size come back, spread or in a heap at either end.
 func TestFingerprintsAroundPowersOfTwo(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	const limit = uint64(1) << printBits
+	const limit = uint64(1) << fingerprintBits
 	for k := range 14 {
 		for _, n := range []int{1<<k - 1, 1 << k, 1<<k + 1} {
 			low, high := make([]uint64, n), make([]uint64, n)
@@ -62,7 +62,7 @@ func TestFingerprintsAroundPowersOfTwo(t *testing.T) {
 					t.Fatalf("%d fingerprints, %s: %d come back: %v", n, name, len(got), err)
 				}
 				// Besides the rest, a gap takes one bit and what is in unary, which is less than 2n bits in all.
-				most := 4 + (n*(riceRest(uint64(n))+1)+2*n)/8 + 1
+				most := 4 + (n*(riceLowBits(uint64(n))+1)+2*n)/8 + 1
 				if len(row) > most {
 					t.Errorf("%d fingerprints, %s: %d bytes, want at most %d", n, name, len(row), most)
 				}
@@ -124,7 +124,7 @@ func TestOtherFormsAreRefused(t *testing.T) {
 // TestUnionIsASemilattice: in whatever groups and order rows are merged, and however often, the same bytes come out.
 func TestUnionIsASemilattice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		fingerprints := rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 1<<printBits-1))
+		fingerprints := rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 1<<fingerprintBits-1))
 		sizes := rapid.OneOf(rapid.IntRange(1, 3), rapid.IntRange(1, 3*fewFingerprints))
 		var rows [][]byte
 		var all []uint64
@@ -182,12 +182,12 @@ func TestFingerprintsDifferByUser(t *testing.T) {
 	var buckets [64]int
 	const users = 64_000
 	for i := range users {
-		p := printOf(item, userSalt(string(rune('a'+i%26))+string(rune(0x4e00+i/26))))
-		if p >= 1<<printBits || met[p] {
+		p := fingerprintOf(item, userSalt(string(rune('a'+i%26))+string(rune(0x4e00+i/26))))
+		if p >= 1<<fingerprintBits || met[p] {
 			t.Fatalf("print %x", p)
 		}
 		met[p] = true
-		buckets[p>>(printBits-6)]++
+		buckets[p>>(fingerprintBits-6)]++
 	}
 	for i, n := range buckets {
 		if math.Abs(float64(n)-users/64) > 200 { // six standard deviations

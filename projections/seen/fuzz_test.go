@@ -14,7 +14,7 @@ func FuzzFingerprints(f *testing.F) {
 	for _, n := range []int{1, 2, 15, 16, 17, 127, 128, 300} {
 		f.Add(appendFingerprints(nil, randomSet(r, n)))
 	}
-	f.Add(appendFingerprints(nil, []uint64{0, 1, 2, 1<<printBits - 1}))
+	f.Add(appendFingerprints(nil, []uint64{0, 1, 2, 1<<fingerprintBits - 1}))
 	f.Add([]byte{versionFingerprints, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, row []byte) {
 		got, err := decodeFingerprints(nil, row)
@@ -37,8 +37,8 @@ func FuzzFingerprints(f *testing.F) {
 func mustRise(t *testing.T, set []uint64) {
 	t.Helper()
 	for i, p := range set {
-		if p >= 1<<printBits || i > 0 && p <= set[i-1] {
-			t.Fatalf("%x do not rise, or have more than %d bits", set, printBits)
+		if p >= 1<<fingerprintBits || i > 0 && p <= set[i-1] {
+			t.Fatalf("%x do not rise, or have more than %d bits", set, fingerprintBits)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func FuzzBloom(f *testing.F) {
 	for _, n := range []int{1, 2, 100, 300} {
 		f.Add(appendBloom(nil, randomSet(r, n), 12), uint64(17))
 	}
-	f.Add(appendBloom(nil, []uint64{17}, leastBits), uint64(17))
+	f.Add(appendBloom(nil, []uint64{17}, minPositions), uint64(17))
 	f.Add([]byte{versionBloom, 255, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f}, uint64(1))
 	f.Fuzz(func(t *testing.T, row []byte, probed uint64) {
 		b, err := decodeBloom(row)
@@ -63,14 +63,14 @@ func FuzzBloom(f *testing.F) {
 		if b.n < 1 || b.n > 8*len(row) || len(b.bits) == 0 {
 			t.Fatalf("%d fingerprints in %d bytes", b.n, len(row))
 		}
-		probed &= 1<<printBits - 1
+		probed &= 1<<fingerprintBits - 1
 		want := true
-		pos := positions(spread(probed))
+		pos := positions(spreadFingerprint(probed))
 		for range b.k {
 			at := pos.next(uint64(len(b.bits)) * 8)
 			want = want && b.bits[at/8]>>(at%8)&1 != 0
 		}
-		if b.has(spread(probed)) != want {
+		if b.has(spreadFingerprint(probed)) != want {
 			t.Fatalf("%x: print %x is in the filter: %v, want %v", row, probed, !want, want)
 		}
 	})
@@ -78,9 +78,9 @@ func FuzzBloom(f *testing.F) {
 
 // FuzzServes: bytes are no row of serves, or the only one of these serves.
 func FuzzServes(f *testing.F) {
-	f.Add(appendServes(nil, []serve{{stamp: liveServe | 9, index: 1, item: []byte("\x03a\x00")}}))
+	f.Add(appendServes(nil, []serve{{stamp: liveStampBit | 9, index: 1, item: []byte("\x03a\x00")}}))
 	f.Add(appendServes(nil, []serve{
-		{stamp: liveServe | 9, item: []byte("\x03a\x00")},
+		{stamp: liveStampBit | 9, item: []byte("\x03a\x00")},
 		{stamp: 7, item: []byte("\x01\x00\x00\x00\x00\x00\x00\x00\x07")},
 		{stamp: 7, index: 3, item: []byte("\x03b\x00")},
 		{stamp: 6, item: []byte("\x03c\x00")},
@@ -108,14 +108,14 @@ func FuzzServes(f *testing.F) {
 
 // FuzzPlan: bytes are no plan, or the only row of one.
 func FuzzPlan(f *testing.F) {
-	f.Add(plan{{671, 0}}.append(nil))
-	f.Add(plan{{670, 3}, {671, 8192}, {lastMonth, 1 << 40}}.append(nil))
+	f.Add(plan{{671, 0}}.appendRow(nil))
+	f.Add(plan{{670, 3}, {671, 8192}, {lastMonth, 1 << 40}}.appendRow(nil))
 	f.Fuzz(func(t *testing.T, row []byte) {
 		p, err := decodePlan(row)
 		if err != nil {
 			return
 		}
-		if again := p.append(nil); !bytes.Equal(again, row) {
+		if again := p.appendRow(nil); !bytes.Equal(again, row) {
 			t.Fatalf("%x is read as the plan of %x", row, again)
 		}
 	})

@@ -5,21 +5,21 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// RowKinds returns the kinds of rows that [DescribeRow] tells.
+// RowKinds returns the names of the kinds of rows that [DescribeRow] describes.
 func RowKinds() []string { return projections.RowKinds(rowForms) }
 
-// DescribeRow describes a row of the store, see [projections.DescribeForm].
+// DescribeRow describes a row of the store for people, see [projections.DescribeForm].
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	return projections.DescribeForm(rowForms, key, value)
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
-	tagOpen:   {Name: "plays", Parts: "A", Dated: true, Value: describeFingerprints},
-	tagSealed: {Name: "sealed", Parts: "A", Dated: true, Value: describeSealed},
-	tagServed: {Name: "served", Parts: "A", Value: describeServed},
-	tagClosed: {Name: "closed", Parts: "hash"},
-	tagPlan:   {Name: "plan", Value: describePlan},
-	tagTick:   {Name: "tick", Value: describeTick},
+	tagPlays:      {Name: "plays", Parts: "A", Dated: true, Value: describeFingerprints},
+	tagSealed:     {Name: "sealed", Parts: "A", Dated: true, Value: describeSealed},
+	tagServed:     {Name: "served", Parts: "A", Value: describeServed},
+	tagClosedUser: {Name: "closed", Parts: "hash"},
+	tagPlan:       {Name: "plan", Value: describePlan},
+	tagTick:       {Name: "tick", Value: describeTick},
 }
 
 func describeFingerprints(d *projections.Description, row []byte) error {
@@ -52,12 +52,12 @@ func describeServed(d *projections.Description, row []byte) error {
 			return err
 		}
 		order := "live"
-		if s.stamp&liveServe == 0 {
+		if s.stamp&liveStampBit == 0 {
 			order = "backfilled"
 		}
 		d.Entry("serve", i+1)
 		d.Name(order, item)
-		d.Time("at", events.Micros(s.stamp&^liveServe))
+		d.Time("at", events.Micros(s.stamp&^liveStampBit))
 	}
 	return nil
 }

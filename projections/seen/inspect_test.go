@@ -69,12 +69,12 @@ func mustRefuse(t *testing.T, text string, key, value []byte) {
 	if tag := projections.Tag(key[2]); tag != tagPlan && tag != tagTick {
 		refuse("a cut key", key[:len(key)-1], value)
 		other := bytes.Clone(key)
-		if tag == tagOpen || tag == tagSealed {
+		if tag == tagPlays || tag == tagSealed {
 			other[4] ^= 1
 		} else {
 			other[1] ^= 1
 		}
-		if tag != tagClosed {
+		if tag != tagClosedUser {
 			refuse("another shard", other, value)
 		}
 	}
@@ -91,7 +91,7 @@ func mustRefuse(t *testing.T, text string, key, value []byte) {
 
 // TestDescribeDates: a month stands in the key in two bytes, before the tag.
 func TestDescribeDates(t *testing.T) {
-	key := monthKey(nil, 671, tagOpen, "ann")
+	key := monthKey(nil, 671, tagPlays, "ann")
 	if binary.BigEndian.Uint16(key) != 671 {
 		t.Fatalf("%x", key)
 	}

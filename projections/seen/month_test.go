@@ -38,13 +38,13 @@ func TestMonths(t *testing.T) {
 		"9999-12-31T23:59:59.999999": lastMonth,
 	} {
 		var c calendar
-		if got := c.of(microsOf(t, text)); got != want {
+		if got := c.monthOf(microsOf(t, text)); got != want {
 			t.Errorf("%s is of month %d, want %d", text, got, want)
 		}
 	}
 	var c calendar
 	for at, want := range map[events.Micros]month{-1: 0, math.MinInt64: 0, 0: 0, math.MaxInt64: lastMonth} {
-		if got := c.of(at); got != want {
+		if got := c.monthOf(at); got != want {
 			t.Errorf("%d µs are of month %d, want %d", at, got, want)
 		}
 	}
@@ -59,18 +59,18 @@ func TestCalendarRemembers(t *testing.T) {
 	var c calendar
 	for range 20_000 {
 		m := month(r.IntN(700))
-		at := start(m) + events.Micros(r.IntN(3)-1)
+		at := startOf(m) + events.Micros(r.IntN(3)-1)
 		if r.IntN(2) == 0 {
 			at += events.Micros(r.Int64N(int64(31 * 24 * time.Hour / time.Microsecond)))
 		}
 		var fresh calendar
-		if got, want := c.of(at), fresh.of(at); got != want {
+		if got, want := c.monthOf(at), fresh.monthOf(at); got != want {
 			t.Fatalf("%s is of %s, want %s", at.Time(), got, want)
 		}
 		if got := month(12*(max(at, 0).Time().Year()-1970)) + month(max(at, 0).Time().Month()) - 1; c.month != got {
 			t.Fatalf("%s is of %s, want %s", at.Time(), c.month, got)
 		}
-		if at >= 0 && (at < start(c.month) || at >= start(c.month+1)) {
+		if at >= 0 && (at < startOf(c.month) || at >= startOf(c.month+1)) {
 			t.Fatalf("%s is not between the starts of %s and the next", at.Time(), c.month)
 		}
 	}

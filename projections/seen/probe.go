@@ -5,46 +5,54 @@ import (
 	"slices"
 )
 
-// probe holds candidates against sets of fingerprints and Bloom filters.
+// probe looks up candidates in sets of fingerprints and in Bloom filters.
 //
-//	candidates ── print of each ──► map of all sets ───hit──► search in the sets hit ─► seen
-//	                                   │ miss                       │ in none
-//	                                   ▼                            ▼
-//	                                Bloom filter ──► Bloom filter ──► ... ──► unseen
+//	candidates ── fingerprint of each ──► prefix map of all sets ──hit──► search in the sets hit ──► seen
+//	                                         │ miss                           │ in none
+//	                                         ▼                                ▼
+//	                                    Bloom filter ──► Bloom filter ──► ... ──► unseen
 type probe struct {
+	// salt is that of the user, see userSalt.
 	salt uint64
-	// fingerprints are those of the candidates, left the indexes of those that are not known to be seen, rising.
+	// fingerprints are those of the candidates, by index.
 	fingerprints []uint64
-	left         []uint32
-	// values are the members of all sets, one set after the other, each sorted.
+	// unseen are the indexes, in rising order, of the candidates that were not found so far.
+	unseen []uint32
+	// values are the members of all sets, one set after the other. Each set is sorted.
 	values []uint64
 	sets   []set
 	// filters have their bits in data.
 	filters []bloomFilter
 	data    []byte
-	// members says by the first bits of a print which sets may have it: bit i stands for the sets i, i+8, ...
-	members []uint8
-	key     []byte
+	// setsByPrefix tells, by the first bits of a fingerprint, which sets may have it: bit i stands for the sets i, i+8, i+16 and so on.
+	setsByPrefix []uint8
+	// key is scratch memory.
+	key []byte
 }
 
-// set is a set of fingerprints.
-type set struct{ from, to int } // in values
+// set is a set of fingerprints: values[from:to].
+type set struct{ from, to int }
 
+// reset empties the probe for n candidates of a user.
 func (p *probe) reset(salt uint64, n int) {
 	p.salt = salt
 	p.fingerprints = slices.Grow(p.fingerprints[:0], n)[:n]
-	p.left, p.values, p.sets = p.left[:0], p.values[:0], p.sets[:0]
-	p.filters, p.data = p.filters[:0], p.data[:0]
+	p.unseen = p.unseen[:0]
+	p.values = p.values[:0]
+	p.sets = p.sets[:0]
+	p.filters = p.filters[:0]
+	p.data = p.data[:0]
 }
 
-func (p *probe) memory() int {
-	return 8*(cap(p.fingerprints)+cap(p.values)) + 4*cap(p.left) + cap(p.members) + cap(p.data)
+func (p *probe) memoryBytes() int {
+	return 8*(cap(p.fingerprints)+cap(p.values)) + 4*cap(p.unseen) + cap(p.setsByPrefix) + cap(p.data)
 }
 
-// begin and end stand around the appending of a set to values.
-func (p *probe) begin() { p.sets = append(p.sets, set{from: len(p.values)}) }
+// beginSet begins a set. The caller appends its members to values and then calls endSet.
+func (p *probe) beginSet() { p.sets = append(p.sets, set{from: len(p.values)}) }
 
-func (p *probe) end(sorted bool) {
+// endSet ends a set. It sorts the members unless they are sorted.
+func (p *probe) endSet(sorted bool) {
 	s := &p.sets[len(p.sets)-1]
 	s.to = len(p.values)
 	if !sorted {
@@ -52,13 +60,15 @@ func (p *probe) end(sorted bool) {
 	}
 }
 
+// addFingerprints adds the set in a row of fingerprints.
 func (p *probe) addFingerprints(row []byte) (err error) {
-	p.begin()
+	p.beginSet()
 	p.values, err = decodeFingerprints(p.values, row)
-	p.end(true)
+	p.endSet(true)
 	return err
 }
 
+// addBloom adds the filter in a row. It copies the bits, because the row is valid until the next read only.
 func (p *probe) addBloom(row []byte) error {
 	b, err := decodeBloom(row)
 	if err != nil {
@@ -71,78 +81,87 @@ func (p *probe) addBloom(row []byte) error {
 	return nil
 }
 
-// sift finds out which candidates are left.
-func (p *probe) sift() {
-	p.left = slices.Grow(p.left, len(p.fingerprints))[:len(p.fingerprints)]
-	for i := range p.left {
-		p.left[i] = uint32(i)
+// findUnseen leaves in unseen the candidates that are in no set and no filter.
+func (p *probe) findUnseen() {
+	p.unseen = slices.Grow(p.unseen, len(p.fingerprints))[:len(p.fingerprints)]
+	for i := range p.unseen {
+		p.unseen[i] = uint32(i)
 	}
+
 	if len(p.values) > 0 {
-		p.siftSets()
+		p.dropMembersOfSets()
 	}
 	if len(p.filters) == 0 {
 		return
 	}
-	for _, i := range p.left {
-		p.fingerprints[i] = spread(p.fingerprints[i])
+
+	// All filters use the same spread fingerprint.
+	for _, i := range p.unseen {
+		p.fingerprints[i] = spreadFingerprint(p.fingerprints[i])
 	}
 	for i := range p.filters {
-		p.siftFilter(&p.filters[i])
+		p.dropMembersOfFilter(&p.filters[i])
 	}
 }
 
-// perValue is the number of entries that the map of members has for each value. About one in perValue unseen candidates gets past the map
-// and must be searched for.
-const perValue = 16
+// mapEntriesPerValue is the number of entries in the prefix map per value. About one in mapEntriesPerValue unseen candidates has an entry by
+// chance and must be searched for.
+const mapEntriesPerValue = 16
 
-// siftSets drops the candidates that are in a set.
-func (p *probe) siftSets() {
-	if len(p.left) < len(p.values)/perValue {
-		p.left = slices.DeleteFunc(p.left, func(i uint32) bool { return p.inSets(p.fingerprints[i], 1<<8-1) })
+// dropMembersOfSets removes the candidates that are in a set from unseen.
+func (p *probe) dropMembersOfSets() {
+	// For few candidates the map costs more than it saves.
+	if len(p.unseen) < len(p.values)/mapEntriesPerValue {
+		const allSets = 1<<8 - 1
+		p.unseen = slices.DeleteFunc(p.unseen, func(i uint32) bool { return p.isInSets(p.fingerprints[i], allSets) })
 		return
 	}
-	size := min(max(bits.Len(uint(len(p.values)*perValue)), 8), 26)
-	p.members = slices.Grow(p.members[:0], 1<<size)[:1<<size]
-	clear(p.members)
+
+	prefixBits := min(max(bits.Len(uint(len(p.values)*mapEntriesPerValue)), 8), 26)
+	p.setsByPrefix = slices.Grow(p.setsByPrefix[:0], 1<<prefixBits)[:1<<prefixBits]
+	clear(p.setsByPrefix)
 	for i := range p.sets {
-		p.mark(i, size)
+		p.addToPrefixMap(i, prefixBits)
 	}
-	shift := printBits - size
-	kept := p.left[:0]
-	for _, i := range p.left {
-		of := p.members[p.fingerprints[i]>>shift]
-		if of == 0 || !p.inSets(p.fingerprints[i], of) {
-			kept = append(kept, i)
+
+	shift := fingerprintBits - prefixBits
+	unseen := p.unseen[:0]
+	for _, i := range p.unseen {
+		sets := p.setsByPrefix[p.fingerprints[i]>>shift]
+		if sets == 0 || !p.isInSets(p.fingerprints[i], sets) {
+			unseen = append(unseen, i)
 		}
 	}
-	p.left = kept
+	p.unseen = unseen
 }
 
-// mark enters a set into the map of members.
-func (p *probe) mark(i, size int) {
-	s, bit := &p.sets[i], uint8(1)<<(i%8)
+// addToPrefixMap enters the i-th set into the prefix map.
+func (p *probe) addToPrefixMap(i, prefixBits int) {
+	s := &p.sets[i]
+	bit := uint8(1) << (i % 8)
 	for _, v := range p.values[s.from:s.to] {
-		p.members[v>>(printBits-size)] |= bit
+		p.setsByPrefix[v>>(fingerprintBits-prefixBits)] |= bit
 	}
 }
 
-// inSets reports whether a print is in one of some sets, which are named as in members.
-func (p *probe) inSets(of uint64, sets uint8) bool {
+// isInSets reports whether a fingerprint is in one of the sets that a mask names, as in setsByPrefix.
+func (p *probe) isInSets(fingerprint uint64, mask uint8) bool {
 	for i := range p.sets {
-		if s := &p.sets[i]; sets>>(i%8)&1 == 1 && contains(p.values[s.from:s.to], of) {
+		s := &p.sets[i]
+		if mask>>(i%8)&1 == 1 && contains(p.values[s.from:s.to], fingerprint) {
 			return true
 		}
 	}
 	return false
 }
 
-// contains reports whether a fingerprint is among sorted ones. They are hashes, spread evenly, so it stands near where
-// it would if all gaps were equal: of n about √n / 2 away.
+// contains reports whether a fingerprint is in a sorted set. Fingerprints are hashes and so spread evenly: the search begins where the
+// fingerprint would be if all gaps were equal. Of n fingerprints it is about √n / 2 away from there.
 func contains(values []uint64, v uint64) bool {
 	if len(values) == 0 {
 		return false
 	}
-	guess, _ := bits.Mul64(v<<(64-printBits), uint64(len(values)))
+	guess, _ := bits.Mul64(v<<(64-fingerprintBits), uint64(len(values)))
 	i := int(guess)
 	for i > 0 && values[i] > v {
 		i--
@@ -153,14 +172,15 @@ func contains(values []uint64, v uint64) bool {
 	return values[i] == v
 }
 
-// siftFilter drops the candidates that are in a Bloom filter.
-func (p *probe) siftFilter(b *bloomFilter) {
-	kept := 0
-	for _, i := range p.left {
-		p.left[kept] = i
+// dropMembersOfFilter removes the candidates that are in a Bloom filter from unseen.
+func (p *probe) dropMembersOfFilter(b *bloomFilter) {
+	// An index that does not stay is overwritten by the next one.
+	n := 0
+	for _, i := range p.unseen {
+		p.unseen[n] = i
 		if !b.has(p.fingerprints[i]) {
-			kept++
+			n++
 		}
 	}
-	p.left = p.left[:kept]
+	p.unseen = p.unseen[:n]
 }

@@ -7,84 +7,87 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// State is the rows of a seen store at one position, as a [projections.View] is.
+// State has the rows of a seen store at one position. A [projections.View] is one.
 type State interface {
 	projections.Reader
 	Cursor() events.Cursor
 }
 
-// Queries answers from a state. It is cheap to make and not safe for concurrent use.
+// Queries answers questions about a state. It is cheap to make and not safe for concurrent use.
 type Queries struct {
-	r        State
+	state    State
 	settings Settings
 }
 
 // Query returns the queries over a state of a seen store that was folded with the settings.
-func Query(r State, s Settings) *Queries { return &Queries{r: r, settings: s} }
+func Query(r State, s Settings) *Queries { return &Queries{state: r, settings: s} }
 
-// Question is what candidates are held against.
+// Question says what candidates are compared with.
 type Question struct {
 	User string
-	// Window is how many calendar months count, that of the position included; 0 means the default of the settings. It is cut
-	// to the retention.
+	// Window is how many calendar months count, including the month of the state's position. 0 means the default of the settings. A window
+	// longer than the retention is shortened to the retention.
 	Window int
-	// IgnoreServed looks at plays only, not at what was served last.
+	// IgnoreServed compares with plays only, and not with the items that were served last.
 	IgnoreServed bool
 }
 
-// Filter appends the indexes of those items that the user has not seen, rising, and reports how many months of plays were
-// looked at. An item that was seen is never among them (I10); one that was not is missing with a probability of at most
-// [Settings.FalsePositives] over the default window, and in proportion over others.
+// Filter appends to unseen the indexes of the items that the user has not seen, in rising order. It also returns how many months of plays it has
+// read. An item that was seen is never among them (I10). An item that was not seen is missing with a probability of at most
+// [Settings.FalsePositives] for the default window, and of a proportional one for other windows.
 //
-// It costs two point reads a month, the decoding of what is not in Bloom filters, and some 10 to 40 ns an item.
-func (q *Queries) Filter(x Question, items []string, unseen []uint32) (out []uint32, months int, err error) {
-	p := takeProbe(userSalt(x.User), len(items))
-	defer p.give()
+// Filter costs two point reads per month, the decoding of rows that are not Bloom filters, and some 10 to 40 ns per item.
+func (q *Queries) Filter(question Question, items []string, unseen []uint32) (out []uint32, months int, err error) {
+	p := getProbe(userSalt(question.User), len(items))
+	defer p.release()
 	for i, item := range items {
 		var hash uint64
 		hash, p.key = itemHash(p.key, item)
-		p.fingerprints[i] = printOf(hash, p.salt)
+		p.fingerprints[i] = fingerprintOf(hash, p.salt)
 	}
-	return q.filter(x, p, unseen)
+	return q.filter(question, p, unseen)
 }
 
-// FilterNumeric is [Queries.Filter] of items whose ids are decimal numbers: 42 is the item "42".
-func (q *Queries) FilterNumeric(x Question, items []uint64, unseen []uint32) (out []uint32, months int, err error) {
-	p := takeProbe(userSalt(x.User), len(items))
-	defer p.give()
+// FilterNumeric is [Queries.Filter] for items whose ids are decimal numbers: 42 is the item "42".
+func (q *Queries) FilterNumeric(question Question, items []uint64, unseen []uint32) (out []uint32, months int, err error) {
+	p := getProbe(userSalt(question.User), len(items))
+	defer p.release()
 	for i, item := range items {
-		p.fingerprints[i] = printOf(item, p.salt)
+		p.fingerprints[i] = fingerprintOf(item, p.salt)
 	}
-	return q.filter(x, p, unseen)
+	return q.filter(question, p, unseen)
 }
 
-func (q *Queries) filter(x Question, p *probe, unseen []uint32) (out []uint32, months int, err error) {
-	window := x.Window
+// filter answers a question about the candidates whose fingerprints are in p.
+func (q *Queries) filter(question Question, p *probe, unseen []uint32) (out []uint32, months int, err error) {
+	window := question.Window
 	if window <= 0 {
 		window = q.settings.Window
 	}
 	window = min(window, q.settings.Retention)
+
 	var c calendar
-	current := c.of(q.r.Cursor().LastTime)
+	current := c.monthOf(q.state.Cursor().LastTime)
 	for m := int(current); m > int(current)-window && m >= 0; m-- {
-		if err := q.readMonth(p, month(m), x.User); err != nil {
+		if err := q.addMonth(p, month(m), question.User); err != nil {
 			return unseen, 0, err
 		}
 		months++
 	}
-	if !x.IgnoreServed {
-		if err := q.readServed(p, x.User); err != nil {
+	if !question.IgnoreServed {
+		if err := q.addServed(p, question.User); err != nil {
 			return unseen, 0, err
 		}
 	}
-	p.sift()
-	return append(unseen, p.left...), months, nil
+
+	p.findUnseen()
+	return append(unseen, p.unseen...), months, nil
 }
 
-// readMonth adds the plays of a month to what is probed.
-func (q *Queries) readMonth(p *probe, m month, user string) error {
-	p.key = monthKey(p.key[:0], m, tagOpen, user)
-	row, ok, err := q.r.Get(p.key)
+// addMonth adds the plays of a month to the probe.
+func (q *Queries) addMonth(p *probe, m month, user string) error {
+	p.key = monthKey(p.key[:0], m, tagPlays, user)
+	row, ok, err := q.state.Get(p.key)
 	if err != nil {
 		return err
 	}
@@ -93,43 +96,48 @@ func (q *Queries) readMonth(p *probe, m month, user string) error {
 			return err
 		}
 	}
+
+	// The keys of the two rows of a month differ in the tag only, which follows the two bytes of the month.
 	p.key[2] = byte(tagSealed)
-	row, ok, err = q.r.Get(p.key)
+	row, ok, err = q.state.Get(p.key)
 	if err != nil || !ok {
 		return err
 	}
 	return p.addBloom(row)
 }
 
-func (q *Queries) readServed(p *probe, user string) error {
-	serves, err := q.serves(user, &p.key)
+// addServed adds the items that were served last to the probe.
+func (q *Queries) addServed(p *probe, user string) error {
+	serves, err := q.readServes(user, &p.key)
 	if err != nil {
 		return err
 	}
-	p.begin()
+	p.beginSet()
 	for _, s := range serves {
-		p.values = append(p.values, printOf(keyHash(s.item), p.salt))
+		p.values = append(p.values, fingerprintOf(idKeyHash(s.item), p.salt))
 	}
-	p.end(false)
+	p.endSet(false) // serves are sorted by time
 	return nil
 }
 
-func (q *Queries) serves(user string, key *[]byte) ([]serve, error) {
+// readServes returns the serves of a user. key is scratch memory for the key of the row.
+func (q *Queries) readServes(user string, key *[]byte) ([]serve, error) {
 	*key = servedKey((*key)[:0], user)
-	row, ok, err := q.r.Get(*key)
+	row, ok, err := q.state.Get(*key)
 	if err != nil || !ok {
 		return nil, err
 	}
 	return decodeServes(nil, row)
 }
 
-// Served lists the last 100 items that were served to a user, each once, newest first.
+// Served lists the last 100 items that were served to a user, each once, the newest first.
 func (q *Queries) Served(user string) ([]string, error) {
 	var key []byte
-	serves, err := q.serves(user, &key)
+	serves, err := q.readServes(user, &key)
 	if err != nil {
 		return nil, err
 	}
+
 	items := make([]string, len(serves))
 	for i, s := range serves {
 		if items[i], _, err = events.CutID(s.item); err != nil {
@@ -142,17 +150,18 @@ func (q *Queries) Served(user string) ([]string, error) {
 // probes are reused by later questions, because the memory of a probe is most of what an answer allocates.
 var probes = sync.Pool{New: func() any { return new(probe) }} //nolint:gochecknoglobals // memory only
 
-func takeProbe(salt uint64, n int) *probe {
+// getProbe returns an empty probe for n candidates. The caller must release it.
+func getProbe(salt uint64, n int) *probe {
 	p, _ := probes.Get().(*probe)
 	p.reset(salt, n)
 	return p
 }
 
-// maxIdleProbe is the most memory of a probe that is kept, in bytes.
-const maxIdleProbe = 8 << 20
+// maxPooledProbeBytes is the most memory, in bytes, of a probe that is kept for later questions.
+const maxPooledProbeBytes = 8 << 20
 
-func (p *probe) give() {
-	if p.memory() <= maxIdleProbe {
+func (p *probe) release() {
+	if p.memoryBytes() <= maxPooledProbeBytes {
 		probes.Put(p)
 	}
 }

@@ -18,20 +18,20 @@ func TestFalsePositiveRate(t *testing.T) {
 		for sets := max(1, 2000/n); sets > 0; sets-- {
 			fingerprints := make([]uint64, n)
 			for i := range fingerprints {
-				fingerprints[i] = r.Uint64N(1 << printBits)
+				fingerprints[i] = r.Uint64N(1 << fingerprintBits)
 			}
 			slices.Sort(fingerprints)
 			p := &probe{}
 			p.reset(0, probes/max(1, 2000/n))
 			for i := range p.fingerprints {
-				p.fingerprints[i] = r.Uint64N(1 << printBits)
+				p.fingerprints[i] = r.Uint64N(1 << fingerprintBits)
 			}
 			if err := p.addBloom(appendBloom(nil, fingerprints, bits)); err != nil {
 				t.Fatal(err)
 			}
-			p.sift()
+			p.findUnseen()
 			tried += len(p.fingerprints)
-			positives += len(p.fingerprints) - len(p.left)
+			positives += len(p.fingerprints) - len(p.unseen)
 		}
 		rate := float64(positives) / float64(tried) * (1 << bits)
 		t.Logf("%d plays: %.2f of what is allowed", n, rate)

@@ -9,28 +9,27 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// A closed month is sealed into a Bloom filter of the right size. It takes an unseen candidate for a seen one with probability 2^-bits or
-// less, however many plays there are: see B. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13 (7), 1970.
+// A closed month is sealed into a Bloom filter whose size depends on the number of plays. With k positions per fingerprint, it takes an unseen
+// candidate for a seen one with probability 2^-k or less, however many plays there are: see B. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13 (7), 1970.
 
-// leastBits is the least number of positions of a fingerprint in a Bloom filter.
-const leastBits = 3
+// minPositions is the smallest number of positions of a fingerprint in a Bloom filter. [bloomFilter.has] looks at three at once.
+const minPositions = 3
 
-// The row of a Bloom filter: a version byte, the number of positions that a print has, the number of fingerprints as a varint,
-// and the bits, the lowest of each byte first.
-
-// bloomSize returns the size of a filter in bits, a multiple of 64: n · k / ln 2, at which half of the bits are set. It is
-// integer arithmetic, so that all machines agree.
+// bloomSize returns the size in bits of a filter for n fingerprints with k positions each: n · k / ln 2, rounded up to a multiple of 64. At that
+// size half of the bits are set. It uses integer arithmetic, so that all machines get the same result.
 func bloomSize(n, k int) uint {
 	const perLn2 = 94549 // 65536 / ln 2, rounded up
 	return (uint((uint64(n)*uint64(k)*perLn2)>>16) + 64) &^ 63
 }
 
+// appendBloom appends the row of a Bloom filter: a version byte, the number of positions per fingerprint (1 byte), the number of fingerprints as a
+// varint, and the bits, the lowest bit of each byte first.
 func appendBloom(dst []byte, fingerprints []uint64, k int) []byte {
 	size := bloomSize(len(fingerprints), k)
 	filter := bloom.New(size, uint(k))
 	set := filter.BitSet()
 	for _, p := range fingerprints {
-		pos := positions(spread(p))
+		pos := positions(spreadFingerprint(p))
 		for range k {
 			set.Set(uint(pos.next(uint64(size))))
 		}
@@ -42,13 +41,13 @@ func appendBloom(dst []byte, fingerprints []uint64, k int) []byte {
 	return dst
 }
 
-// spread makes 64 bits of a print, from which its positions in every Bloom filter follow.
-func spread(p uint64) uint64 { return mix(p + 0x9e3779b97f4a7c15) }
+// spreadFingerprint makes 64 bits of a fingerprint, from which its positions in every Bloom filter follow.
+func spreadFingerprint(p uint64) uint64 { return mix(p + 0x9e3779b97f4a7c15) }
 
-// positions are those of a print in a Bloom filter, one after the other: the states of a linear congruential generator, each
-// brought down to the size by a multiplication, without division, after D. Lemire, "Fast Random Integer Generation in an
-// Interval", ACM TOMACS 29 (1), 2019. Double hashing, which is usual, has too few different rows of positions in the small
-// filters that most users have.
+// positions generates the positions of a fingerprint in a Bloom filter. They are the states of a linear congruential generator, each scaled to
+// the size of the filter by a multiplication instead of a division, after D. Lemire, "Fast Random Integer Generation in an
+// Interval", ACM TOMACS 29 (1), 2019. The usual double hashing has too few
+// different sequences of positions in the small filters that most users have.
 type positions uint64
 
 const (
@@ -56,20 +55,23 @@ const (
 	posIncrement = 1442695040888963407
 )
 
+// next returns the next position, which is below size.
 func (p *positions) next(size uint64) uint64 {
 	pos, _ := bits.Mul64(uint64(*p), size)
 	*p = *p*posFactor + posIncrement
 	return pos
 }
 
-// bloomFilter is a filter as it stands in a row.
+// bloomFilter is a decoded filter.
 type bloomFilter struct {
+	// k is the number of positions per fingerprint, n the number of fingerprints.
 	k, n int
+	// bits is part of the row.
 	bits []byte
 }
 
 func decodeBloom(row []byte) (b bloomFilter, err error) {
-	if len(row) < 3 || row[0] != versionBloom || row[1] < leastBits {
+	if len(row) < 3 || row[0] != versionBloom || row[1] < minPositions {
 		return b, projections.RowError("filter", row)
 	}
 	n, used := binary.Uvarint(row[2:])
@@ -84,13 +86,16 @@ func decodeBloom(row []byte) (b bloomFilter, err error) {
 	return b, nil
 }
 
-// has reports whether a print, spread, may be in the filter. Three bits are looked at together: seven of eight fingerprints that are
-// not in it miss one of them, so the processor seldom guesses wrong, and does not wait for one before it fetches the next.
+// has reports whether a fingerprint may be in the filter. It is given as [spreadFingerprint] returns it.
+//
+// It tests the first three bits together. Seven of eight fingerprints that are not in the filter miss one of the three, so the processor seldom
+// predicts the branch wrong, and it can fetch all three without waiting for one another.
 func (b *bloomFilter) has(spread uint64) bool {
 	const (
 		factor2    = posFactor * posFactor & (1<<64 - 1)
 		increment2 = (posFactor + 1) * posIncrement & (1<<64 - 1)
 	)
+	// The third position is computed by two steps of the generator in one, so that it does not depend on the second.
 	set := b.bits
 	size := uint64(len(set)) * 8
 	first, _ := bits.Mul64(spread, size)

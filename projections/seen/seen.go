@@ -8,14 +8,13 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Settings are what the fold reads. They are part of the fingerprint (I4).
+// Settings are the settings of the fold. They are part of the fingerprint (I4).
 type Settings struct {
-	// Window is how many calendar months back plays count when a question does not say, the current one included.
-	// Default 4.
+	// Window is how many calendar months of plays count if a question does not say, including the current month. Default 4.
 	Window int
-	// Retention is how many months plays are kept, the current one included: the longest window. Default 6.
+	// Retention is how many calendar months plays are kept, including the current month. It is the longest window. Default 6.
 	Retention int
-	// FalsePositives is the greatest share of unseen candidates that may be taken for seen over the default window.
+	// FalsePositives is the greatest share of unseen candidates that a question with the default window may take for seen.
 	// Default 0.001.
 	FalsePositives float64
 }
@@ -26,46 +25,47 @@ func DefaultSettings() Settings { return Settings{Window: 4, Retention: 6, False
 // Bounds of settings.
 const (
 	maxRetention = 120
-	// leastFalsePositives is what fingerprints of 40 bits can hold for some hundred plays a month. For more it is n / 2^40.
-	leastFalsePositives = 1e-9
+	// minFalsePositives is the share that fingerprints of 40 bits can keep for some hundred plays a month. With n plays their share is
+	// n / 2^40.
+	minFalsePositives = 1e-9
 )
 
-// Check reports which setting is out of its bounds.
+// Check returns an error that names a setting that is out of its bounds, if there is one.
 func (s Settings) Check() error {
 	switch {
 	case s.Retention < 1 || s.Retention > maxRetention:
 		return fmt.Errorf("seen: the retention is %d, not 1 to %d months", s.Retention, maxRetention)
 	case s.Window < 1 || s.Window > s.Retention:
 		return fmt.Errorf("seen: the window is %d, not 1 to %d months, the retention", s.Window, s.Retention)
-	case !(s.FalsePositives >= leastFalsePositives && s.FalsePositives <= 0.5):
-		return fmt.Errorf("seen: the share of false positives is %v, not %v to 0.5", s.FalsePositives, leastFalsePositives)
+	case !(s.FalsePositives >= minFalsePositives && s.FalsePositives <= 0.5):
+		return fmt.Errorf("seen: the share of false positives is %v, not %v to 0.5", s.FalsePositives, minFalsePositives)
 	}
 	return nil
 }
 
-// bits is the binary logarithm of how many unseen candidates pass for each that one closed month takes for seen: the
-// months of the window share what is allowed.
-func (s Settings) bits() int {
-	n := leastBits
+// positionsPerPlay returns how many bits a Bloom filter sets per play. With n bits, a month takes one unseen candidate in 2^n for seen. The months
+// of the window share what FalsePositives allows.
+func (s Settings) positionsPerPlay() int {
+	n := minPositions
 	for float64(s.Window) > s.FalsePositives*float64(uint64(1)<<n) {
 		n++
 	}
 	return n
 }
 
-// Seen is the projection. It holds scratch space: one Seen folds into one store, from one goroutine.
+// Seen is the projection. It has scratch memory, so a Seen folds into one store, from one goroutine.
 type Seen struct {
-	settings Settings
-	bits     int
+	settings  Settings
+	positions int
 
-	b *projections.Batch
-	// kept is read anew when the batch changes.
-	kept maintenance
-	// key and value are scratch: the batch copies what it is given.
+	batch *projections.Batch
+	// maintenance is read again when the batch changes.
+	maintenance maintenanceCache
+	// key, value and fingerprints are scratch memory. The batch copies what it is given.
 	key, value   []byte
 	fingerprints []uint64
-	// calendar is asked for times of events, ticks for those of visits.
-	calendar, ticks calendar
+	// There are two calendars, because each remembers one month: that of the events, and that of the visits.
+	eventCalendar, tickCalendar calendar
 }
 
 var (
@@ -79,7 +79,7 @@ var (
 )
 
 // New returns the projection.
-func New(s Settings) *Seen { return &Seen{settings: s, bits: s.bits()} }
+func New(s Settings) *Seen { return &Seen{settings: s, positions: s.positionsPerPlay()} }
 
 // Name returns "seen".
 func (*Seen) Name() string { return "seen" }
@@ -87,8 +87,8 @@ func (*Seen) Name() string { return "seen" }
 // Version is the version of the fold and its rows.
 func (*Seen) Version() uint32 { return 3 }
 
-// Reads is part of [projections.Compatible]. The queries read what all versions wrote, but for the truncated fingerprints that versions 1
-// and 2 made of closed months where a setting said so.
+// Reads reports whether the queries can read a store that was folded with a fingerprint. They can read those of all versions, except where the
+// setting "fingerprints" of versions 1 and 2 made truncated fingerprints of closed months. It is part of [projections.Compatible].
 func (*Seen) Reads(was projections.Fingerprint) bool {
 	return was.Version >= 1 && was.Version <= 3 && was.Settings["fingerprints"] != "true"
 }
@@ -96,7 +96,7 @@ func (*Seen) Reads(was projections.Fingerprint) bool {
 // Config returns the settings.
 func (f *Seen) Config() Settings { return f.settings }
 
-// Settings is part of the fingerprint.
+// Settings returns the settings that are part of the fingerprint, which are all.
 func (f *Seen) Settings() map[string]string {
 	s := f.settings
 	return map[string]string{
@@ -106,22 +106,22 @@ func (f *Seen) Settings() map[string]string {
 	}
 }
 
-// Kinds are plays, serves, and what empties them.
+// Kinds returns the kinds of events that add plays and serves, or remove those of a user.
 func (*Seen) Kinds() []events.Kind {
 	return []events.Kind{events.Played, events.Served, events.SeenCleared, events.UserDeleted}
 }
 
-// Dated has the tags of the rows of months.
+// Dated returns the tags of rows whose keys begin with a month. It is part of [projections.Dated].
 func (*Seen) Dated() []projections.Tag { return datedTags }
 
-// Merger merges rows that are written without being read: sets of fingerprints, whose union is taken, and serves, of which the
-// newest are kept. Both are semilattices: neither order nor repetition matters.
+// Merger returns how to merge rows that are written without being read. Of sets of fingerprints it takes the union, and of serves the newest.
+// Both are semilattices: neither order nor repetition matters.
 func (*Seen) Merger() projections.Merger {
 	return projections.Merger{
 		Name: "seen.1",
 		Merge: func(dst, key []byte, values [][]byte) ([]byte, error) {
 			switch {
-			case len(key) > 2 && projections.Tag(key[2]) == tagOpen:
+			case len(key) > 2 && projections.Tag(key[2]) == tagPlays:
 				return union(dst, values)
 			case len(key) > 2 && projections.Tag(key[2]) == tagServed:
 				return mergeServes(dst, values)
@@ -131,79 +131,79 @@ func (*Seen) Merger() projections.Merger {
 	}
 }
 
-// Forget drops the copy of the plans.
-func (f *Seen) Forget() { f.kept = maintenance{} }
+// Forget drops the cached rows of the maintenance, because a repair has changed rows. It is part of [projections.Forgetful].
+func (f *Seen) Forget() { f.maintenance = maintenanceCache{} }
 
 // Apply folds one event. A live play or serve is one blind write.
 func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
-	f.b = b
+	f.batch = b
 	now := ev.Time
 	if ev.Backfill {
 		now = b.LogTime()
-	}
-	if ev.Backfill {
-		if closed, err := f.closed(ev.User); err != nil || closed {
+		if closed, err := f.isClosedToBackfills(ev.User); err != nil || closed {
 			return err
 		}
 	}
 	switch ev.Kind {
 	case events.Played:
-		return f.played(&ev, now)
+		return f.addPlay(&ev, now)
 	case events.Served:
-		f.served(&ev)
+		f.addServes(&ev)
 		return nil
 	case events.SeenCleared, events.UserDeleted:
-		return f.cleared(ev.User)
+		return f.clearUser(ev.User)
 	}
 	return fmt.Errorf("seen: event of kind %s, which it does not read", ev.Kind)
 }
 
-// played adds a play to the month in which it happened, unless that is older than the longest window.
-func (f *Seen) played(ev *events.Event, now events.Micros) error {
-	current := f.calendar.of(now)
+// addPlay adds a play to the month in which it happened, unless no window reaches that month. now is the log time.
+func (f *Seen) addPlay(ev *events.Event, now events.Micros) error {
+	current := f.eventCalendar.monthOf(now)
 	m := current
 	if ev.Backfill {
-		if m = f.calendar.of(ev.Time); f.expired(m, current) {
+		if m = f.eventCalendar.monthOf(ev.Time); f.isExpired(m, current) {
 			return nil
 		}
 	}
-	if err := f.wrote(m, ev.User); err != nil {
+	if err := f.recordWrite(m, ev.User); err != nil {
 		return err
 	}
 	var hash uint64
 	hash, f.key = itemHash(f.key, ev.Item)
-	f.value = appendFingerprint(f.value[:0], printOf(hash, userSalt(ev.User)))
-	f.key = monthKey(f.key[:0], m, tagOpen, ev.User)
-	f.b.Merge(f.key, f.value)
+	f.value = appendFingerprint(f.value[:0], fingerprintOf(hash, userSalt(ev.User)))
+	f.key = monthKey(f.key[:0], m, tagPlays, ev.User)
+	f.batch.Merge(f.key, f.value)
 	return nil
 }
 
-// cleared removes all rows of a user. Later backfills about the user are void, because history comes before every live event.
-func (f *Seen) cleared(user string) error {
-	p, err := f.planOf(events.ShardOf(user).Partition())
+// clearUser deletes all rows of a user. Later backfills about the user are ignored, because history comes before every live event.
+func (f *Seen) clearUser(user string) error {
+	// The plan names the months that may have rows of the user.
+	p, err := f.readPlan(events.ShardOf(user).Partition())
 	if err != nil {
 		return err
 	}
 	for _, m := range p {
-		for _, tag := range []projections.Tag{tagOpen, tagSealed} {
+		for _, tag := range []projections.Tag{tagPlays, tagSealed} {
 			f.key = monthKey(f.key[:0], m.month, tag, user)
-			f.b.Delete(f.key)
+			f.batch.Delete(f.key)
 		}
 	}
 	f.key = servedKey(f.key[:0], user)
-	f.b.Delete(f.key)
-	f.key = closedKey(f.key[:0], user, f.b.KeyedHash(user))
-	if f.b.BackfillsClosed() {
-		f.b.Delete(f.key)
+	f.batch.Delete(f.key)
+	// Once all backfills are closed, there is nothing to keep out. The row has a keyed hash, because it must not name an erased user.
+	f.key = closedUserKey(f.key[:0], user, f.batch.KeyedHash(user))
+	if f.batch.BackfillsClosed() {
+		f.batch.Delete(f.key)
 		return nil
 	}
-	f.b.Set(f.key, nil)
+	f.batch.Set(f.key, nil)
 	return nil
 }
 
-// closed reports whether no backfill counts for a user.
-func (f *Seen) closed(user string) (bool, error) {
-	f.key = closedKey(f.key[:0], user, f.b.KeyedHash(user))
-	_, ok, err := f.b.Get(f.key)
+// isClosedToBackfills reports whether backfills about a user are ignored.
+func (f *Seen) isClosedToBackfills(user string) (bool, error) {
+	f.key = closedUserKey(f.key[:0], user, f.batch.KeyedHash(user))
+	_, ok, err := f.batch.Get(f.key)
 	return ok, err
 }

@@ -10,55 +10,60 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// maxServed is how many served items are kept of a user.
+// maxServed is how many served items are kept per user.
 const maxServed = 100
 
 // serve is the last time that an item was served.
 type serve struct {
-	// stamp orders serves: that of a live one is greater than that of any backfilled one.
+	// stamp orders serves by time. The stamp of a live serve is greater than that of any backfilled one.
 	stamp uint64
-	// index is that of the item in its event.
+	// index is the index of the item in its event.
 	index byte
-	// item is the id in its key form.
+	// item is the id of the item in its key form.
 	item []byte
 }
 
-const liveServe = 1 << 63
+// liveStampBit is set in the stamps of live serves, because all history comes before all live events.
+const liveStampBit = 1 << 63
 
+// stampOf returns the stamp of the serves of an event.
 func stampOf(ev *events.Event) uint64 {
 	if ev.Backfill {
 		return uint64(ev.Time)
 	}
-	return uint64(ev.Time) | liveServe
+	return uint64(ev.Time) | liveStampBit
 }
 
-// compareServes puts the newest first: by time, the items of one event as it names them, equal backfills by id.
+// compareServes sorts serves by time, the newest first. Those of one event are in the order in which the event names them. Serves of backfills with
+// equal time and index are sorted by id, so that the order does not depend on arrival.
 func compareServes(a, b serve) int {
 	return cmp.Or(cmp.Compare(b.stamp, a.stamp), cmp.Compare(a.index, b.index), bytes.Compare(a.item, b.item))
 }
 
-// newestServes sorts serves and keeps the newest of each item, at most [maxServed] items. It may be applied to groups first and then to
-// their results: what is not among the newest of its group is not among the newest of all.
+// newestServes sorts serves and returns the newest serve of each item, for at most [maxServed] items. It can be applied to groups of serves first,
+// and then to the results: what is not among the newest of its group is not among the newest of all.
 func newestServes(serves []serve) []serve {
 	slices.SortFunc(serves, compareServes)
-	kept := serves[:0]
-	seen := make(map[string]bool, maxServed)
+	newest := serves[:0]
+	items := make(map[string]bool, maxServed)
 	for _, s := range serves {
-		if seen[string(s.item)] {
+		if items[string(s.item)] {
 			continue
 		}
-		seen[string(s.item)] = true
-		if kept = append(kept, s); len(kept) == maxServed {
+		items[string(s.item)] = true
+		newest = append(newest, s)
+		if len(newest) == maxServed {
 			break
 		}
 	}
-	return kept
+	return newest
 }
 
-// The row of serves: a version byte; then, newest first, those of each stamp: the stamp in 8 bytes, their number, and of
-// each its index and the id in its key form.
+// versionServes is the first byte of a row of serves.
 const versionServes = 1
 
+// appendServes appends a row of serves, which must be sorted. After the version byte, the row has the serves of each stamp, the newest first: the stamp
+// in 8 bytes, the number of its serves (1 byte), and of each serve its index (1 byte) and the id in its key form.
 func appendServes(dst []byte, serves []serve) []byte {
 	dst = append(dst, versionServes)
 	for len(serves) > 0 {
@@ -75,7 +80,7 @@ func appendServes(dst []byte, serves []serve) []byte {
 	return dst
 }
 
-// decodeServes appends the serves of a row, which share its memory.
+// decodeServes appends the serves of a row. They share the memory of the row.
 func decodeServes(dst []serve, row []byte) ([]serve, error) {
 	if len(row) < 2 || row[0] != versionServes {
 		return dst, projections.RowError("serves", row)
@@ -112,7 +117,7 @@ func decodeServes(dst []serve, row []byte) ([]serve, error) {
 	return dst, nil
 }
 
-// mergeServes returns the row of the newest serves of some rows.
+// mergeServes appends the row of the newest serves of some rows.
 func mergeServes(dst []byte, rows [][]byte) ([]byte, error) {
 	var all []serve
 	var err error
@@ -124,13 +129,13 @@ func mergeServes(dst []byte, rows [][]byte) ([]byte, error) {
 	return appendServes(dst, newestServes(all)), nil
 }
 
-// served notes what was sent to a user.
-func (f *Seen) served(ev *events.Event) {
+// addServes merges the items of an event into the row of the user.
+func (f *Seen) addServes(ev *events.Event) {
 	serves := make([]serve, len(ev.Items))
 	for i, item := range ev.Items {
 		serves[i] = serve{stampOf(ev), byte(i), events.AppendID(nil, item)}
 	}
 	f.value = appendServes(f.value[:0], newestServes(serves))
 	f.key = servedKey(f.key[:0], ev.User)
-	f.b.Merge(f.key, f.value)
+	f.batch.Merge(f.key, f.value)
 }
