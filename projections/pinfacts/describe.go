@@ -2,7 +2,7 @@ package pinfacts
 
 import "github.com/skein-feed/skein/projections"
 
-// Describe tells people what the row of a pin says. The pin is the last id of the key.
+// Describe describes the row of a pin for people. The pin is the last id of the key.
 func Describe(d *projections.Description, row []byte) error {
 	p, err := Decode(row, d.ID)
 	if err != nil {

@@ -9,18 +9,20 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// A row in bytes, in varints and length-prefixed bytes: flags (1 history closed, 2 history), the history, then each live fact:
-// kind, time, board, and of a creation the content.
+// An encoded row consists of varints and of texts with their length: the flags, the history if there is one, and then each live fact: its kind
+// (1 byte), time, board and, for a creation, the creation.
 
+// The flags of an encoded row.
 const (
 	flagHistoryClosed = 1 << iota
 	flagHistory
-	flags = 2
+	// flagCount is the number of flags.
+	flagCount = 2
 )
 
-// append appends a creation. The item is left out where it has the id of the pin. A re-pin has 1, and the id of the pin that it repeats
-// as far as it is kept; any other pin 0.
-func (c *Creation) append(dst []byte, pin string) []byte {
+// appendTo appends a creation. An item with the same id as the pin, as most have, is left out. A re-pin has a 1, and then the id of the pin that it
+// repeats if that is kept; any other pin has a 0.
+func (c *Creation) appendTo(dst []byte, pin string) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.Time))
 	dst = fields.AppendText(dst, c.Board)
 	item := c.Item
@@ -36,18 +38,19 @@ func (c *Creation) append(dst []byte, pin string) []byte {
 	return fields.AppendText(dst, string(c.Attributes))
 }
 
-// Append appends the row of a pin.
+// Append appends the encoded row of a pin, given its id.
 func (r *Row) Append(dst []byte, pin string) []byte {
-	var set uint64
+	var flags uint64
 	if r.HistoryClosed {
-		set |= flagHistoryClosed
+		flags |= flagHistoryClosed
 	}
 	if r.History != nil {
-		set |= flagHistory
+		flags |= flagHistory
 	}
-	dst = binary.AppendUvarint(dst, set)
+	dst = binary.AppendUvarint(dst, flags)
+
 	if r.History != nil {
-		dst = r.History.append(dst, pin)
+		dst = r.History.appendTo(dst, pin)
 	}
 	for i := range r.Live {
 		f := &r.Live[i]
@@ -55,12 +58,13 @@ func (r *Row) Append(dst []byte, pin string) []byte {
 		dst = binary.AppendUvarint(dst, uint64(f.At))
 		dst = fields.AppendText(dst, f.Board)
 		if f.Kind == Created {
-			dst = f.Made.append(dst, pin)
+			dst = f.Made.appendTo(dst, pin)
 		}
 	}
 	return dst
 }
 
+// readCreation reads what appendTo wrote. It sets r.Bad if it cannot.
 func readCreation(r *fields.Reader, pin string) *Creation {
 	c := &Creation{Time: events.Micros(r.Uvarint()), Board: r.Text(), Item: r.Text()}
 	if c.Item == "" {
@@ -79,15 +83,15 @@ func readCreation(r *fields.Reader, pin string) *Creation {
 	return c
 }
 
-// Decode reads what [Row.Append] wrote. Nothing of the bytes is kept.
+// Decode decodes what [Row.Append] wrote, given the id of the pin. The result does not share the memory of row.
 func Decode(row []byte, pin string) (p Row, err error) {
 	r := fields.Reader{Rest: row}
-	set := r.Uvarint()
-	if set >= 1<<flags {
+	flags := r.Uvarint()
+	if flags >= 1<<flagCount {
 		return p, projections.RowError("pin", row)
 	}
-	p.HistoryClosed = set&flagHistoryClosed != 0
-	if set&flagHistory != 0 {
+	p.HistoryClosed = flags&flagHistoryClosed != 0
+	if flags&flagHistory != 0 {
 		p.History = readCreation(&r, pin)
 	}
 	for len(r.Rest) > 0 && !r.Bad {

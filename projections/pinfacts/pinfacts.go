@@ -1,16 +1,16 @@
-// Package pinfacts is what is kept of a pin, and what follows from it. It is pure data: it reads and writes no rows.
+// Package pinfacts has the facts that are kept about a pin, and derives the state of the pin from them. It reads and writes no rows.
 //
-// A pin lives from its creation to its deletion, or that of the board that it is on. All history comes before all live facts
-// in the order of facts, whenever it arrives, so what a live fact does to a pin depends on whether history has it already: a
-// creation of a living pin is ignored, a move of a pin that is not there, too. Until no history can matter any more, which is
-// after a live deletion or the end of all backfills, the live facts are kept:
+// A pin lives from its creation to its deletion, or to the deletion of the board that it is on. History comes before all live facts in the order of
+// facts, but it may arrive later. And what a live fact does depends on what was before it: the creation of a pin that lives is ignored, and so is
+// the move of a pin that does not. So the live facts are kept until no history can matter any more, which is after a live deletion or when all
+// backfills are closed:
 //
 //	first backfilled creation ─┐
-//	                           ├─► State: lives or not, on which board, as what was created
+//	                           ├─► State: whether the pin lives, on which board, from which creation
 //	live facts, oldest first ──┘
 //	                           └─► PossibleBoards: the boards whose deletion is a fact about the pin
 //
-// A projection that needs pins folds them on its own, and keeps a [Row] of each in a row of its own.
+// A projection that needs pins folds the facts itself, and keeps the [Row] of each pin in its own store.
 package pinfacts
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Creation is what a pin_created says.
+// Creation is the content of a pin_created event.
 type Creation struct {
 	Time        events.Micros
 	Board, Item string
-	// Repin: it names the pin that it repeats.
+	// Repin is set if the event names a pin that the new one repeats.
 	Repin bool
-	// RepinPin is the id of that pin; empty means that it is not kept. It is kept of history only, where it decides which of two
-	// at one time is first. Whose pin it is, is not kept: nothing of what a user has may name another.
+	// RepinPin is the id of that pin, or empty if it is not kept. It is kept for backfilled creations only, where it decides which of two with
+	// the same time is first. The owner of that pin is not kept: the rows of a user must not name another user.
 	RepinPin   string
 	Attributes []byte
 }
 
-// CreationOf returns what an event of kind pin_created says.
+// CreationOf returns the content of a pin_created event.
 func CreationOf(ev *events.Event) *Creation {
 	c := &Creation{Time: ev.Time, Board: ev.Board, Item: ev.Item, Repin: ev.RepinPin != "", Attributes: ev.Attributes}
 	if ev.Backfill {
@@ -41,20 +41,20 @@ func CreationOf(ev *events.Event) *Creation {
 	return c
 }
 
-// event returns the event again, to compare backfills by.
-func (c *Creation) event(owner, pin string) *events.Event {
+// backfillEvent returns the event of a backfilled creation as far as it is kept, to compare it with others.
+func (c *Creation) backfillEvent(owner, pin string) *events.Event {
 	return &events.Event{
 		Kind: events.PinCreated, Backfill: true, Time: c.Time, User: owner, Pin: pin, Board: c.Board, Item: c.Item,
 		RepinPin: c.RepinPin, Attributes: c.Attributes,
 	}
 }
 
-// Before reports whether one backfilled creation of a pin comes before another in the order of facts.
+// Before reports whether a backfilled creation comes before another one of the same pin in the order of facts.
 func (c *Creation) Before(other *Creation, owner, pin string) bool {
 	if c.Time != other.Time {
 		return c.Time < other.Time
 	}
-	return bytes.Compare(c.event(owner, pin).Canonical(), other.event(owner, pin).Canonical()) < 0
+	return bytes.Compare(c.backfillEvent(owner, pin).Canonical(), other.backfillEvent(owner, pin).Canonical()) < 0
 }
 
 // Fact is a live fact about a pin.
@@ -62,39 +62,41 @@ type Fact struct {
 	Kind  Kind
 	At    events.Micros
 	Board string
-	// Made is the content of a creation.
+	// Made is the content of a fact of kind Created, and nil for others.
 	Made *Creation
 }
 
-// Kind is a kind of live facts.
+// Kind is the kind of a live fact.
 type Kind uint8
 
-// The kinds of live facts. A deletion is none: it closes the history of the pin.
+// The kinds of live facts. There is none for the deletion of the pin, because that closes the history of the pin instead.
 const (
 	Created Kind = iota + 1
 	Moved
-	// BoardGone: the board was deleted, with the pins that were on it.
+	// BoardGone means that the board was deleted, with the pins that were on it.
 	BoardGone
 )
 
-// Row is what is kept of a pin: the facts from which its state follows, whenever history arrives.
+// Row has the facts that are kept about a pin. Its state follows from them, whenever history arrives.
 type Row struct {
-	// History is the first backfilled creation; nil once the history is closed.
+	// History is the first backfilled creation. It is nil if there was none, or once the history is closed.
 	History *Creation
-	// HistoryClosed: no history counts, because a live fact ended the pin, or because there can be none any more.
+	// HistoryClosed means that history is ignored, because a live fact ended the pin, because there can be none any more, or because the pin has
+	// too many live facts.
 	HistoryClosed bool
-	// Live are the live facts, oldest first: once the history is closed, at most one creation and one move. A creation of a pin that
-	// lives is kept, too: history on a board that was deleted before it would make it count.
+	// Live has the live facts, the oldest first. Once the history is closed, it has at most one creation and one move. The creation of a pin that
+	// lives already is kept too: if history puts the pin on a board that was deleted before that creation, then it counts.
 	Live []Fact
 }
 
-// State is a pin as it is: Made is nil where it does not live.
+// State is the state of a pin.
 type State struct {
+	// Made is the creation of the pin, or nil if the pin does not live.
 	Made  *Creation
 	Board string
 }
 
-// State runs the facts in their order.
+// State derives the state of the pin by applying its facts in order.
 func (r *Row) State() (s State) {
 	if r.History != nil {
 		s = State{r.History, r.History.Board}
@@ -113,8 +115,8 @@ func (r *Row) State() (s State) {
 	return s
 }
 
-// PossibleBoards are the boards on which the pin might be, in no order, as far as live facts can tell: what history came or comes
-// decides which. The one that it is on is among them. The deletion of one of them is a fact about the pin.
+// PossibleBoards returns the boards, in no particular order, on which the pin may be as far as live facts can tell. Which of them it is depends on
+// history that has come or may still come. The current board is among them. The deletion of any of them is a fact about the pin.
 func (r *Row) PossibleBoards() []string {
 	var boards []string
 	if r.History != nil {
@@ -135,21 +137,21 @@ func (r *Row) PossibleBoards() []string {
 	return boards
 }
 
-// MaxLive bounds the facts that are kept for history. The history of a pin that was created or moved again and again
-// without having been deleted itself must be closed.
+// MaxLive is how many live facts a row may have. The caller must close the history of a pin that has more: one that was created or moved again and
+// again, and never deleted.
 const MaxLive = 64
 
-// Add adds a live fact.
+// Add adds a live fact, which must not be older than the others. It leaves out moves that cannot matter.
 func (r *Row) Add(f Fact) {
-	moved := func(back int) bool { return len(r.Live) >= back && r.Live[len(r.Live)-back].Kind == Moved }
-	if f.Kind == Moved && moved(1) {
+	isMove := func(back int) bool { return len(r.Live) >= back && r.Live[len(r.Live)-back].Kind == Moved }
+	if f.Kind == Moved && isMove(1) {
 		last := &r.Live[len(r.Live)-1]
 		if last.Board == f.Board {
-			return // it is there already
+			return // the pin is on that board already
 		}
-		// Of several moves the first reports when the pin left the board of its history, the second if the first was to that
-		// board, and the last where it is.
-		if moved(2) && moved(3) {
+		// Of several moves in a row, three matter: the first tells when the pin left the board of its history, the second tells it if the
+		// first was a move to that very board, and the last tells where the pin is.
+		if isMove(2) && isMove(3) {
 			*last = f
 			return
 		}
@@ -157,9 +159,9 @@ func (r *Row) Add(f Fact) {
 	r.Live = append(r.Live, f)
 }
 
-// AddGone adds that a board was deleted before it was known that the pin was on it.
+// AddGone adds the deletion of a board at a time when it was not known that the pin was on the board. It puts the fact in its place by time.
 func (r *Row) AddGone(at events.Micros, board string) {
-	i := 0
+	i := 0 // the index of the first fact that is not older
 	for i < len(r.Live) && r.Live[i].At < at {
 		i++
 	}
@@ -168,14 +170,15 @@ func (r *Row) AddGone(at events.Micros, board string) {
 	}
 }
 
-// CloseHistory forgets what only history would need: the pin is in this state since at, or was before.
+// CloseHistory drops the facts that only matter if history arrives. It keeps the state of the pin, as facts at the time at. A state that does not
+// live leaves no facts.
 func (r *Row) CloseHistory(s State, at events.Micros) {
 	*r = Row{HistoryClosed: true}
 	if s.Made == nil {
 		return
 	}
 	made := *s.Made
-	made.RepinPin = ""
+	made.RepinPin = "" // it only serves to compare backfilled creations
 	r.Live = []Fact{{Kind: Created, At: at, Board: made.Board, Made: &made}}
 	if s.Board != s.Made.Board {
 		r.Live = append(r.Live, Fact{Kind: Moved, At: at, Board: s.Board})

@@ -249,11 +249,11 @@ func unionLarge(set []uint64, rows [][]byte) ([]uint64, error) {
 	for len(sets) > 1 {
 		merged := sets[:0]
 		for pair := range slices.Chunk(sets, 2) {
-			union := pair[0]
+			setUnion := pair[0]
 			if len(pair) == 2 {
-				union = merge(make([]uint64, 0, len(pair[0])+len(pair[1])), pair[0], pair[1])
+				setUnion = merge(make([]uint64, 0, len(pair[0])+len(pair[1])), pair[0], pair[1])
 			}
-			merged = append(merged, union)
+			merged = append(merged, setUnion)
 		}
 		sets = merged
 	}
