@@ -46,39 +46,39 @@ type Options struct {
 
 // Builder makes a store. The caller adds the envelopes of a log from its start, then calls Finish. It must call Close in any case.
 type Builder struct {
-	o Options
+	options Options
 	// projection is an instance that folds nothing: it answers for names, routes and partitions of keys.
 	projection projections.Projection
 	// held are the partitions to build.
-	held  events.Partitions
-	parts string // the directory of temporary files
+	partitions events.Partitions
+	tempDir    string // the directory of temporary files
 	// sequencer accepts and rejects events in the order of the log, as a live fold does, before they are scattered.
 	sequencer *store.Sequencer
-	scatter   *scatter
+	scatter   *scatterFile
 	files     atomic.Int64 // numbers the temporary files
 	// rows is the number of rows in finished tables.
 	rows atomic.Int64
 	log  events.LogID
 	// handed is set in the process that finishes a build that another process has begun. It has no sequencer.
-	handed *Handover
+	handover *Handover
 	// sampled is the memory in which samples are folded, kept from one to the next.
-	sampled store.MemoryFold
+	sampleMemory store.MemoryFold
 }
 
 // New begins a build. It removes the temporary files that an earlier, interrupted one has left.
 func New(o Options) (*Builder, error) {
 	b := prepare(o)
-	if err := o.FS.RemoveAll(b.parts); err != nil {
+	if err := o.FS.RemoveAll(b.tempDir); err != nil {
 		return nil, err
 	}
-	if err := o.FS.MkdirAll(b.parts, 0o755); err != nil {
+	if err := o.FS.MkdirAll(b.tempDir, 0o755); err != nil {
 		return nil, err
 	}
 	var err error
-	if b.scatter, err = newScatter(o.FS, b.eventsFile(), b.o.Workers > 1); err != nil {
+	if b.scatter, err = newScatterFile(o.FS, b.eventsFile(), b.options.Workers > 1); err != nil {
 		return nil, err
 	}
-	b.sequencer, err = store.NewSequencer(b.projection, o.Partitions, b.accepted)
+	b.sequencer, err = store.NewSequencer(b.projection, o.Partitions, b.scatterEvent)
 	return b, err
 }
 
@@ -99,20 +99,20 @@ func prepare(o Options) *Builder {
 	if o.Partitions != nil {
 		held = *o.Partitions
 	}
-	return &Builder{o: o, projection: o.New(), held: held, parts: o.Dir + ".parts"}
+	return &Builder{options: o, projection: o.New(), partitions: held, tempDir: o.Dir + ".parts"}
 }
 
-func (b *Builder) eventsFile() string { return b.o.FS.PathJoin(b.parts, "events") }
+func (b *Builder) eventsFile() string { return b.options.FS.PathJoin(b.tempDir, "events") }
 
 // accepted appends an event to the file of each partition to build to which it is delivered. The end of a backfill concerns every
 // partition. An event that concerns no partition to build is dropped before anything is noted of it.
-func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
+func (b *Builder) scatterEvent(ev *events.Event, logTime events.Micros) error {
 	var to events.Partitions
 	if ev.Kind == events.BackfillClosed {
-		to = b.held
+		to = b.partitions
 	} else {
 		projections.RouteRows(b.projection, ev, &to)
-		if to.Intersect(&b.held); to == (events.Partitions{}) {
+		if to.Intersect(&b.partitions); to == (events.Partitions{}) {
 			return nil
 		}
 	}
@@ -131,15 +131,15 @@ func (b *Builder) Add(envs []*events.Envelope) error {
 // Cursor returns the cursor after the last envelope that was added.
 func (b *Builder) Cursor() events.Cursor { return b.sequencer.Cursor() }
 
-// bytesPerByte estimates the memory of a partition's rows per byte of its events: a follow of 30 bytes makes four rows, each of some
+// memoryPerEventByte estimates the memory of a partition's rows per byte of its events: a follow of 30 bytes makes four rows, each of some
 // 100 bytes with its entry in the hash table.
-const bytesPerByte = 14
+const memoryPerEventByte = 14
 
 // Scattered returns the number of events to fold. An event that is delivered to several partitions counts once for each.
 func (b *Builder) Scattered() (events int64) {
-	_ = b.scatter.settle() // an error stays: Finish returns it, too
+	_ = b.scatter.waitEncoded() // an error stays: Finish returns it, too
 	for i := range b.scatter.parts {
-		events += b.scatter.parts[i].events
+		events += b.scatter.parts[i].eventCount
 	}
 	return events
 }
@@ -150,27 +150,27 @@ func (b *Builder) Rows() int64 { return b.rows.Load() }
 // Workers returns how many partitions Finish will fold at a time, if the events added so far are this part, above 0 and up to 1, of
 // the whole log.
 func (b *Builder) Workers(part float64) int {
-	_ = b.scatter.settle() // an error stays: Finish returns it, too
+	_ = b.scatter.waitEncoded() // an error stays: Finish returns it, too
 	largest := int64(1)
 	for i := range b.scatter.parts {
-		largest = max(largest, b.scatter.parts[i].raw)
+		largest = max(largest, b.scatter.parts[i].rawBytes)
 	}
-	return max(1, min(b.o.Workers, int(float64(b.o.Memory)*part/float64(largest*bytesPerByte))))
+	return max(1, min(b.options.Workers, int(float64(b.options.Memory)*part/float64(largest*memoryPerEventByte))))
 }
 
-// perWorker is how many ranges of partitions there are for each worker, and how many pieces of the merge. One that is done early takes
+// tasksPerWorker is how many ranges of partitions there are for each worker, and how many pieces of the merge. One that is done early takes
 // another.
-const perWorker = 8
+const tasksPerWorker = 8
 
 // Finish folds the events that were added and makes the store, whose position is [Builder.Cursor].
 func (b *Builder) Finish(ctx context.Context) error {
-	if b.handed == nil {
-		if err := errors.Join(b.scatter.done(), b.writeStoreRows()); err != nil {
+	if b.handover == nil {
+		if err := errors.Join(b.scatter.finish(), b.writeStoreRows()); err != nil {
 			return err
 		}
 	}
 	workers := b.Workers(1)
-	ranges := b.ranges(perWorker * workers)
+	ranges := b.partitionRanges(tasksPerWorker * workers)
 	var mu sync.Mutex
 	var tables []string
 	var rest []*runs
@@ -178,7 +178,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 	group.SetLimit(workers)
 	for _, r := range ranges {
 		group.Go(func() error {
-			names, runs, err := b.fold(folding, r[0], r[1], b.o.Memory/4/workers)
+			names, runs, err := b.foldRange(folding, r[0], r[1], b.options.Memory/4/workers)
 			mu.Lock()
 			defer mu.Unlock()
 			tables, rest = append(tables, names...), append(rest, runs)
@@ -192,18 +192,18 @@ func (b *Builder) Finish(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
 	}
-	return store.CreateStore(ctx, b.o.FS, b.o.Dir, b.projection, tables, merged)
+	return store.CreateStore(ctx, b.options.FS, b.options.Dir, b.projection, tables, merged)
 }
 
 // ranges cuts the partitions into at most n ranges [from, to) of neighbors, which have about as many bytes of events each.
-func (b *Builder) ranges(n int) (ranges [][2]int) {
+func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 	all := int64(0)
 	for i := range b.scatter.parts {
-		all += b.scatter.parts[i].raw
+		all += b.scatter.parts[i].rawBytes
 	}
 	from, sum := 0, int64(0)
 	for p := range events.NumPartitions {
-		sum += b.scatter.parts[p].raw
+		sum += b.scatter.parts[p].rawBytes
 		if sum*int64(n) >= all*int64(len(ranges)+1) || p == events.NumPartitions-1 {
 			ranges = append(ranges, [2]int{from, p + 1})
 			from = p + 1
@@ -214,18 +214,18 @@ func (b *Builder) ranges(n int) (ranges [][2]int) {
 
 // fold folds the partitions from, from+1, … to-1. It writes rows that are in place into tables, and all others into sorted runs of about
 // most bytes.
-func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string, rest *runs, err error) {
+func (b *Builder) foldRange(ctx context.Context, from, to, most int) (names []string, rest *runs, err error) {
 	t := b.newTables(b)
-	rest = &runs{b: b, most: most}
+	rest = &runs{builder: b, maxBytes: most}
 	var m store.MemoryFold // one for all partitions, which take about as much memory each
 	for p := from; p < to; p++ {
 		if ctx.Err() != nil {
 			return nil, nil, errors.Join(ctx.Err(), t.close())
 		}
-		if !b.held.Has(uint8(p)) {
+		if !b.partitions.Has(uint8(p)) {
 			continue
 		}
-		err := b.o.Around(ctx, func() error { return b.foldOne(&m, uint8(p), t, rest) })
+		err := b.options.Around(ctx, func() error { return b.foldPartition(&m, uint8(p), t, rest) })
 		if err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("partition %d: %w", p, err), t.close())
 		}
@@ -235,31 +235,31 @@ func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string,
 	return t.names, rest, err
 }
 
-// foldOne folds one partition: in the memory of m, or on disk if its rows would take too much memory.
-func (b *Builder) foldOne(m *store.MemoryFold, partition uint8, t *tables, rest *runs) (err error) {
+// foldPartition folds one partition: in the memory of m, or on disk if its rows would take too much memory.
+func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tables, rest *runs) (err error) {
 	var parts events.Partitions
 	parts.Add(partition)
-	p := b.o.New()
-	if b.scatter.parts[partition].raw*bytesPerByte > int64(min(b.o.Memory, 2<<30)) {
+	p := b.options.New()
+	if b.scatter.parts[partition].rawBytes*memoryPerEventByte > int64(min(b.options.Memory, 2<<30)) {
 		dir := b.newFile("fold")
 		m = new(store.MemoryFold)
-		if err := m.BeginOnDisk(b.o.FS, dir, p, &parts, b.log); err != nil {
+		if err := m.BeginOnDisk(b.options.FS, dir, p, &parts, b.log); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, m.Close(), b.o.FS.RemoveAll(dir)) }()
+		defer func() { err = errors.Join(err, m.Close(), b.options.FS.RemoveAll(dir)) }()
 	} else if err := m.Begin(p, &parts, b.log); err != nil {
 		return err
 	}
 	return b.foldInto(m, p, partition, t, rest, func() error {
 		const often = 1 << 12
 		n := uint64(0)
-		err := b.scatter.each(partition, func(ev *events.Event, logTime events.Micros) error {
+		err := b.scatter.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
 			if n++; n%often == 0 {
-				b.o.Folded(often)
+				b.options.Folded(often)
 			}
 			return m.Fold(ev, logTime)
 		})
-		b.o.Folded(n % often)
+		b.options.Folded(n % often)
 		return err
 	})
 }
@@ -272,7 +272,7 @@ func (b *Builder) foldInto(
 	if err := fold(); err != nil {
 		return err
 	}
-	if at := b.ticked(); at > 0 {
+	if at := b.lastLogTime(); at > 0 {
 		if err := m.Tick(at); err != nil {
 			return err
 		}
@@ -293,10 +293,10 @@ func (b *Builder) foldInto(
 // newTables returns what writes the tables of the store, as files of another Builder if its rows are thrown away.
 func (b *Builder) newTables(of *Builder) *tables {
 	level := store.LastLevel
-	if b.o.Temporary {
+	if b.options.Temporary {
 		level = store.FirstLevel
 	}
-	return &tables{b: of, level: level}
+	return &tables{builder: of, level: level}
 }
 
 // merge writes the rows that are not in place, in pieces of about as many rows each, which follow each other in the order of keys. The
@@ -304,12 +304,12 @@ func (b *Builder) newTables(of *Builder) *tables {
 func (b *Builder) merge(ctx context.Context, rest []*runs, workers int) (names []string, err error) {
 	all := runs{names: []string{b.storeRowsFile()}}
 	for _, r := range rest {
-		all.names, all.samples, all.all = append(all.names, r.names...), append(all.samples, r.samples...), all.all+r.all
+		all.names, all.samples, all.rowCount = append(all.names, r.names...), append(all.samples, r.samples...), all.rowCount+r.rowCount
 	}
 	var mu sync.Mutex
 	group, merging := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
-	for _, piece := range all.pieces(perWorker * workers) {
+	for _, piece := range all.pieces(tasksPerWorker * workers) {
 		group.Go(func() error {
 			t := b.newTables(b)
 			err := b.mergePiece(merging, &all, piece, t)
@@ -323,7 +323,7 @@ func (b *Builder) merge(ctx context.Context, rest []*runs, workers int) (names [
 }
 
 func (b *Builder) mergePiece(ctx context.Context, of *runs, p piece, t *tables) error {
-	it, err := store.MergeTables(ctx, b.o.FS, of.names, b.projection, p.lower, p.upper)
+	it, err := store.MergeTables(ctx, b.options.FS, of.names, b.projection, p.lower, p.upper)
 	if err != nil {
 		return err
 	}
@@ -342,17 +342,17 @@ func (b *Builder) mergePiece(ctx context.Context, of *runs, p piece, t *tables) 
 		return rows, nil
 	}
 	for more && err == nil {
-		err = errors.Join(ctx.Err(), b.o.Merging(ctx, of.all, some))
+		err = errors.Join(ctx.Err(), b.options.Merging(ctx, of.rowCount, some))
 	}
 	return errors.Join(err, it.Close())
 }
 
 func (b *Builder) newFile(kind string) string {
-	return b.o.FS.PathJoin(b.parts, fmt.Sprintf("%s-%06d", kind, b.files.Add(1)))
+	return b.options.FS.PathJoin(b.tempDir, fmt.Sprintf("%s-%06d", kind, b.files.Add(1)))
 }
 
 // Close removes all temporary files. The store stays.
 func (b *Builder) Close() error {
 	b.scatter.encoding.Wait()
-	return b.o.FS.RemoveAll(b.parts)
+	return b.options.FS.RemoveAll(b.tempDir)
 }

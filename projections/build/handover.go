@@ -33,12 +33,12 @@ type HandoverPart struct {
 
 // HandOver ends the adding, and gives the rest of the build away: [TakeOver] finishes it, and this Builder may only be closed.
 func (b *Builder) HandOver() (*Handover, error) {
-	if err := b.scatter.settle(); err != nil {
+	if err := b.scatter.waitEncoded(); err != nil {
 		return nil, err
 	}
 	h := &Handover{
-		Projection: b.projection.Name(), Version: b.projection.Version(), Dir: b.o.Dir, Partitions: b.o.Partitions, Memory: b.o.Memory,
-		Workers: b.o.Workers, Temporary: b.o.Temporary, Log: b.log, Ticked: b.ticked(),
+		Projection: b.projection.Name(), Version: b.projection.Version(), Dir: b.options.Dir, Partitions: b.options.Partitions, Memory: b.options.Memory,
+		Workers: b.options.Workers, Temporary: b.options.Temporary, Log: b.log, Ticked: b.lastLogTime(),
 	}
 	for i := range b.scatter.parts {
 		p := &b.scatter.parts[i]
@@ -48,19 +48,19 @@ func (b *Builder) HandOver() (*Handover, error) {
 			}
 			p.buf = nil
 		}
-		part := HandoverPart{Raw: p.raw, Events: p.events}
+		part := HandoverPart{Raw: p.rawBytes, Events: p.eventCount}
 		for _, block := range p.blocks {
-			part.Blocks = append(part.Blocks, [2]int64{block.at, int64(block.len)})
+			part.Blocks = append(part.Blocks, [2]int64{block.offset, int64(block.length)})
 		}
 		h.Parts = append(h.Parts, part)
 	}
-	b.sampled = store.MemoryFold{}
-	return h, errors.Join(b.scatter.done(), b.writeStoreRows())
+	b.sampleMemory = store.MemoryFold{}
+	return h, errors.Join(b.scatter.finish(), b.writeStoreRows())
 }
 
 // writeStoreRows writes the rows of the store as a whole, as a sorted run.
 func (b *Builder) writeStoreRows() (err error) {
-	w, err := store.CreateTable(b.o.FS, b.storeRowsFile(), b.projection, store.FirstLevel)
+	w, err := store.CreateTable(b.options.FS, b.storeRowsFile(), b.projection, store.FirstLevel)
 	if err != nil {
 		return err
 	}
@@ -71,17 +71,17 @@ func (b *Builder) writeStoreRows() (err error) {
 	return errors.Join(err, it.Close(), w.Close())
 }
 
-func (b *Builder) storeRowsFile() string { return b.o.FS.PathJoin(b.parts, "store") }
+func (b *Builder) storeRowsFile() string { return b.options.FS.PathJoin(b.tempDir, "store") }
 
 // TakeOver returns the Builder that finishes a build. Of the options it takes the file system, New and what is called.
 func TakeOver(o Options, h *Handover) *Builder {
 	o.Dir, o.Partitions, o.Memory, o.Workers, o.Temporary = h.Dir, h.Partitions, h.Memory, h.Workers, h.Temporary
 	b := prepare(o)
-	b.log, b.handed = h.Log, h
-	b.scatter = &scatter{fs: o.FS, name: b.eventsFile()}
+	b.log, b.handover = h.Log, h
+	b.scatter = &scatterFile{fs: o.FS, name: b.eventsFile()}
 	for i, part := range h.Parts {
 		p := &b.scatter.parts[i]
-		p.raw, p.events = part.Raw, part.Events
+		p.rawBytes, p.eventCount = part.Raw, part.Events
 		for _, at := range part.Blocks {
 			p.blocks = append(p.blocks, block{at[0], int32(at[1])})
 		}
@@ -90,9 +90,9 @@ func TakeOver(o Options, h *Handover) *Builder {
 }
 
 // ticked returns the log time of the last event that the projection reads; 0 means there was none.
-func (b *Builder) ticked() events.Micros {
-	if b.handed != nil {
-		return b.handed.Ticked
+func (b *Builder) lastLogTime() events.Micros {
+	if b.handover != nil {
+		return b.handover.Ticked
 	}
 	return b.sequencer.Ticked()
 }

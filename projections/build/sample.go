@@ -15,9 +15,9 @@ type Sample struct {
 	// Events is the number of events that Fold has folded.
 	Events int64
 
-	b    *Builder
-	most int64
-	rest *runs
+	builder   *Builder
+	maxEvents int64
+	rest      *runs
 }
 
 // maxSample is the greatest number of events of one partition in a sample, so that a sample takes a few megabytes.
@@ -29,19 +29,19 @@ var errEnough = errors.New("build: the sample has enough")
 // Sample returns a sample of about most events, from as few partitions as that takes. The caller must be done with it before the next
 // Add.
 func (b *Builder) Sample(most int64) *Sample {
-	out := prepare(Options{FS: vfs.NewMem(), New: b.o.New})
-	out.parts = "" // a directory that exists
-	return &Sample{b: b, most: most, rest: &runs{b: out, most: 1 << 30}}
+	out := prepare(Options{FS: vfs.NewMem(), New: b.options.New})
+	out.tempDir = "" // a directory that exists
+	return &Sample{builder: b, maxEvents: most, rest: &runs{builder: out, maxBytes: 1 << 30}}
 }
 
 // Fold folds the sample.
 func (s *Sample) Fold() error {
-	if err := s.b.scatter.settle(); err != nil {
+	if err := s.builder.scatter.waitEncoded(); err != nil {
 		return err
 	}
-	t := s.b.newTables(s.rest.b)
+	t := s.builder.newTables(s.rest.builder)
 	for n := range events.NumPartitions {
-		if s.Events >= s.most {
+		if s.Events >= s.maxEvents {
 			break
 		}
 		if err := s.fold(uint8(n), t); err != nil {
@@ -52,17 +52,17 @@ func (s *Sample) Fold() error {
 }
 
 func (s *Sample) fold(partition uint8, t *tables) error {
-	if s.b.scatter.parts[partition].events == 0 {
+	if s.builder.scatter.parts[partition].eventCount == 0 {
 		return nil
 	}
 	var parts events.Partitions
 	parts.Add(partition)
-	p, m, until := s.b.o.New(), &s.b.sampled, s.Events+maxSample
-	if err := m.Begin(p, &parts, s.b.log); err != nil {
+	p, m, until := s.builder.options.New(), &s.builder.sampleMemory, s.Events+maxSample
+	if err := m.Begin(p, &parts, s.builder.log); err != nil {
 		return err
 	}
-	return s.b.foldInto(m, p, partition, t, s.rest, func() error {
-		err := s.b.scatter.each(partition, func(ev *events.Event, logTime events.Micros) error {
+	return s.builder.foldInto(m, p, partition, t, s.rest, func() error {
+		err := s.builder.scatter.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
 			if s.Events == until {
 				return errEnough
 			}
@@ -77,14 +77,14 @@ func (s *Sample) fold(partition uint8, t *tables) error {
 }
 
 // Rows returns the number of rows of the sample, once Merge has returned.
-func (s *Sample) Rows() int64 { return s.rest.b.rows.Load() }
+func (s *Sample) Rows() int64 { return s.rest.builder.rows.Load() }
 
 // Merge merges those rows of the sample that are not in place. The caller calls it once, after Fold.
 func (s *Sample) Merge(ctx context.Context) error {
 	if err := s.rest.flush(); err != nil {
 		return err
 	}
-	t := s.b.newTables(s.rest.b)
-	err := s.rest.b.mergePiece(ctx, s.rest, piece{}, t)
+	t := s.builder.newTables(s.rest.builder)
+	err := s.rest.builder.mergePiece(ctx, s.rest, piece{}, t)
 	return errors.Join(err, t.close())
 }

@@ -15,20 +15,20 @@ import (
 
 // scatter holds events by partition. Each partition has a buffer in memory; a full buffer is compressed and appended, as a block, to
 // the one file of all partitions. First events are added, then any number of goroutines read, each a partition.
-type scatter struct {
+type scatterFile struct {
 	fs    store.FS
 	name  string
 	out   io.WriteCloser
 	size  int64 // of the file, in bytes
 	parts [events.NumPartitions]part
 	// space is the buffer for compressed blocks.
-	space []byte
+	compressed []byte
 
 	// beside is set if a goroutine encodes events beside the adding. The fields above, and failed, belong to it until encoding is done.
-	beside   bool
-	encoding sync.WaitGroup
+	encodeInBackground bool
+	encoding           sync.WaitGroup
 	// failed is the error that ended the encoding.
-	failed error
+	encodingErr error
 	// batch are the last events that were added, spare the memory of the batch before, which is being encoded.
 	batch, spare []delivery
 }
@@ -51,7 +51,7 @@ type part struct {
 	// blocks are the blocks in the file, in the order of the log.
 	blocks []block
 	// raw is the number of bytes of all events before compression, events their number.
-	raw, events int64
+	rawBytes, eventCount int64
 }
 
 // base has the numbers of the event before. An event is encoded as the differences from them, which are small. Every block begins
@@ -63,43 +63,43 @@ type base struct {
 
 // block is a compressed block in the file: its offset and length, in bytes.
 type block struct {
-	at  int64
-	len int32
+	offset int64
+	length int32
 }
 
 // blockBytes is the size of a partition's buffer at which it becomes a block, in bytes before compression.
 const blockBytes = 32 << 10
 
-func newScatter(fs store.FS, name string, beside bool) (*scatter, error) {
+func newScatterFile(fs store.FS, name string, encodeInBackground bool) (*scatterFile, error) {
 	out, err := fs.Create(name, "build")
 	if err != nil {
 		return nil, err
 	}
-	return &scatter{fs: fs, name: name, out: out, beside: beside}, nil
+	return &scatterFile{fs: fs, name: name, out: out, encodeInBackground: encodeInBackground}, nil
 }
 
 // add adds an event, which must not change until settle has returned.
-func (s *scatter) add(d delivery) error {
-	if !s.beside {
+func (s *scatterFile) add(d delivery) error {
+	if !s.encodeInBackground {
 		return s.encode(&d)
 	}
 	if s.batch = append(s.batch, d); len(s.batch) < batchEvents {
 		return nil
 	}
-	return s.next()
+	return s.encodeBatch()
 }
 
 // next begins to encode the batch, and begins a new one.
-func (s *scatter) next() error {
+func (s *scatterFile) encodeBatch() error {
 	s.encoding.Wait()
-	if s.failed != nil {
-		return s.failed
+	if s.encodingErr != nil {
+		return s.encodingErr
 	}
 	batch := s.batch
 	s.batch, s.spare = s.spare[:0], batch
 	s.encoding.Go(func() {
 		for i := range batch {
-			if s.failed = s.encode(&batch[i]); s.failed != nil {
+			if s.encodingErr = s.encode(&batch[i]); s.encodingErr != nil {
 				return
 			}
 		}
@@ -108,41 +108,41 @@ func (s *scatter) next() error {
 }
 
 // settle encodes all events that were added. What reads the fields of a scatter calls it before.
-func (s *scatter) settle() error {
-	if err := s.next(); err != nil {
+func (s *scatterFile) waitEncoded() error {
+	if err := s.encodeBatch(); err != nil {
 		return err
 	}
 	s.encoding.Wait()
-	return s.failed
+	return s.encodingErr
 }
 
 // encode appends an event to those of its partition.
-func (s *scatter) encode(d *delivery) error {
+func (s *scatterFile) encode(d *delivery) error {
 	p := &s.parts[d.partition]
 	n := len(p.buf)
 	p.buf = appendEvent(p.buf, d.ev, d.logTime, &p.last)
-	p.raw += int64(len(p.buf) - n)
-	p.events++
+	p.rawBytes += int64(len(p.buf) - n)
+	p.eventCount++
 	if len(p.buf) < blockBytes {
 		return nil
 	}
 	return s.flush(p)
 }
 
-func (s *scatter) flush(p *part) error {
-	s.space = s2.Encode(s.space[:cap(s.space)], p.buf)
-	if _, err := s.out.Write(s.space); err != nil {
+func (s *scatterFile) flush(p *part) error {
+	s.compressed = s2.Encode(s.compressed[:cap(s.compressed)], p.buf)
+	if _, err := s.out.Write(s.compressed); err != nil {
 		return err
 	}
-	p.blocks = append(p.blocks, block{s.size, int32(len(s.space))})
-	s.size += int64(len(s.space))
+	p.blocks = append(p.blocks, block{s.size, int32(len(s.compressed))})
+	s.size += int64(len(s.compressed))
 	p.buf, p.last = p.buf[:0], base{}
 	return nil
 }
 
 // done ends the writing. A partition that has blocks flushes its last events; one that never filled a buffer keeps it in memory.
-func (s *scatter) done() error {
-	if err := s.settle(); err != nil {
+func (s *scatterFile) finish() error {
+	if err := s.waitEncoded(); err != nil {
 		return err
 	}
 	for i := range s.parts {
@@ -157,10 +157,10 @@ func (s *scatter) done() error {
 }
 
 // each calls do with the events of a partition, in the order of the log. An event is valid until do returns; do may keep its strings.
-func (s *scatter) each(partition uint8, do func(ev *events.Event, logTime events.Micros) error) (err error) {
+func (s *scatterFile) eachEvent(partition uint8, do func(ev *events.Event, logTime events.Micros) error) (err error) {
 	p := &s.parts[partition]
 	if len(p.blocks) == 0 {
-		return eachEvent(p.buf, do)
+		return decodeEvents(p.buf, do)
 	}
 	f, err := s.fs.Open(s.name)
 	if err != nil {
@@ -169,14 +169,14 @@ func (s *scatter) each(partition uint8, do func(ev *events.Event, logTime events
 	defer func() { err = errors.Join(err, f.Close()) }()
 	var packed, raw []byte
 	for _, b := range p.blocks {
-		packed = append(packed[:0], make([]byte, b.len)...)
-		if _, err := f.ReadAt(packed, b.at); err != nil {
+		packed = append(packed[:0], make([]byte, b.length)...)
+		if _, err := f.ReadAt(packed, b.offset); err != nil {
 			return fmt.Errorf("read events of partition %d: %w", partition, err)
 		}
 		if raw, err = s2.Decode(raw[:cap(raw)], packed); err != nil {
 			return fmt.Errorf("read events of partition %d: %w", partition, err)
 		}
-		if err := eachEvent(raw, do); err != nil {
+		if err := decodeEvents(raw, do); err != nil {
 			return err
 		}
 	}
@@ -235,50 +235,50 @@ func appendText(dst []byte, s string) []byte {
 
 var errScattered = errors.New("build: the file of scattered events is damaged")
 
-// cutter reads what appendEvent has written. Strings share the memory of text, which is one copy of the block. After an error it
+// eventDecoder reads what appendEvent has written. Strings share the memory of text, which is one copy of the block. After an error it
 // returns only zero values, so the caller checks failed once for each event.
-type cutter struct {
+type eventDecoder struct {
 	text   string
 	raw    []byte
-	at     int
+	pos    int
 	failed bool
 }
 
-func (c *cutter) uvarint() uint64 {
-	v, n := binary.Uvarint(c.raw[c.at:])
+func (c *eventDecoder) uvarint() uint64 {
+	v, n := binary.Uvarint(c.raw[c.pos:])
 	if n <= 0 {
-		c.failed, c.at = true, len(c.raw)
+		c.failed, c.pos = true, len(c.raw)
 		return 0
 	}
-	c.at += n
+	c.pos += n
 	return v
 }
 
-func (c *cutter) varint() int64 {
-	v, n := binary.Varint(c.raw[c.at:])
+func (c *eventDecoder) varint() int64 {
+	v, n := binary.Varint(c.raw[c.pos:])
 	if n <= 0 {
-		c.failed, c.at = true, len(c.raw)
+		c.failed, c.pos = true, len(c.raw)
 		return 0
 	}
-	c.at += n
+	c.pos += n
 	return v
 }
 
-func (c *cutter) string() string {
+func (c *eventDecoder) string() string {
 	n := c.uvarint()
-	if n > uint64(len(c.raw)-c.at) {
-		c.failed, c.at = true, len(c.raw)
+	if n > uint64(len(c.raw)-c.pos) {
+		c.failed, c.pos = true, len(c.raw)
 		return ""
 	}
-	c.at += int(n)
-	return c.text[c.at-int(n) : c.at]
+	c.pos += int(n)
+	return c.text[c.pos-int(n) : c.pos]
 }
 
-func eachEvent(raw []byte, do func(ev *events.Event, logTime events.Micros) error) error {
-	c := cutter{raw: raw, text: string(raw)}
+func decodeEvents(raw []byte, do func(ev *events.Event, logTime events.Micros) error) error {
+	c := eventDecoder{raw: raw, text: string(raw)}
 	var last base
 	var ev events.Event
-	for c.at < len(raw) {
+	for c.pos < len(raw) {
 		ev = events.Event{}
 		c.event(&ev, &last)
 		if c.failed {
@@ -291,9 +291,9 @@ func eachEvent(raw []byte, do func(ev *events.Event, logTime events.Micros) erro
 	return nil
 }
 
-func (c *cutter) event(ev *events.Event, last *base) {
-	head := c.raw[c.at]
-	c.at++
+func (c *eventDecoder) event(ev *events.Event, last *base) {
+	head := c.raw[c.pos]
+	c.pos++
 	ev.Kind, ev.Backfill = events.Kind(head&^isBackfill), head&isBackfill != 0
 	last.seq += c.uvarint()
 	ev.Seq, ev.Slot = last.seq, uint16(c.uvarint())

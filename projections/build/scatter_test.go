@@ -21,7 +21,7 @@ type scattered struct {
 // TestScatter: each partition gets back what was added to it, in order, but what no fold needs.
 func TestScatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, err := newScatter(vfs.NewMem(), "events", rapid.Bool().Draw(t, "beside"))
+		s, err := newScatterFile(vfs.NewMem(), "events", rapid.Bool().Draw(t, "beside"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestScatter(t *testing.T) {
 				if !flush || i%5 != 0 {
 					continue
 				}
-				if err := s.settle(); err != nil {
+				if err := s.waitEncoded(); err != nil {
 					t.Fatal(err)
 				}
 				if p := &s.parts[part]; len(p.buf) > 0 {
@@ -52,12 +52,12 @@ func TestScatter(t *testing.T) {
 				}
 			}
 		}
-		if err := s.done(); err != nil {
+		if err := s.finish(); err != nil {
 			t.Fatal(err)
 		}
 		for part := range want {
 			var got []scattered
-			err := s.each(uint8(part), func(ev *events.Event, logTime events.Micros) error {
+			err := s.eachEvent(uint8(part), func(ev *events.Event, logTime events.Micros) error {
 				got = append(got, scattered{*ev, logTime})
 				return nil
 			})
@@ -74,7 +74,7 @@ func TestScatter(t *testing.T) {
 // TestBatches: events of many batches are in order, whether they are encoded beside the adding or not, and in a partition that had only one.
 func TestBatches(t *testing.T) {
 	for _, beside := range []bool{false, true} {
-		s, err := newScatter(vfs.NewMem(), "events", beside)
+		s, err := newScatterFile(vfs.NewMem(), "events", beside)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,12 +85,12 @@ func TestBatches(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := s.done(); err != nil {
+		if err := s.finish(); err != nil {
 			t.Fatal(err)
 		}
 		next := 0
 		for partition := range uint8(2) {
-			err := s.each(partition, func(ev *events.Event, logTime events.Micros) error {
+			err := s.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
 				if ev.Seq != uint64(next) || logTime != events.Micros(2*next) {
 					t.Fatalf("event %d with log time %d, want %d", ev.Seq, logTime, next)
 				}
@@ -101,8 +101,8 @@ func TestBatches(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if next != all || s.parts[0].events != 1 || s.parts[1].events != all-1 {
-			t.Errorf("%d events, %d and %d of the partitions", next, s.parts[0].events, s.parts[1].events)
+		if next != all || s.parts[0].eventCount != 1 || s.parts[1].eventCount != all-1 {
+			t.Errorf("%d events, %d and %d of the partitions", next, s.parts[0].eventCount, s.parts[1].eventCount)
 		}
 	}
 }
@@ -110,17 +110,17 @@ func TestBatches(t *testing.T) {
 // TestFailedWrites: whichever block cannot be written, the adding or its end fails.
 func TestFailedWrites(t *testing.T) {
 	add := func(fs vfs.FS, beside bool) error {
-		s, err := newScatter(fs, "events", beside)
+		s, err := newScatterFile(fs, "events", beside)
 		if err != nil {
 			return err
 		}
 		for i := range 4*batchEvents - 1 {
 			ev := &events.Event{Kind: events.Played, User: "ann", Item: "7", Seq: uint64(i)}
 			if err := s.add(delivery{ev, 0, 0}); err != nil {
-				return errors.Join(err, s.settle())
+				return errors.Join(err, s.waitEncoded())
 			}
 		}
-		return s.done()
+		return s.finish()
 	}
 	for _, beside := range []bool{false, true} {
 		for fails := 0; ; fails++ {
@@ -152,6 +152,6 @@ func FuzzScattered(f *testing.F) {
 	var last base
 	f.Add(appendEvent(nil, &events.Event{Kind: events.Served, User: "ann", Items: []string{"7", "i"}, Seq: 3, Time: 5}, 6, &last))
 	f.Fuzz(func(_ *testing.T, raw []byte) {
-		_ = eachEvent(raw, func(*events.Event, events.Micros) error { return nil })
+		_ = decodeEvents(raw, func(*events.Event, events.Micros) error { return nil })
 	})
 }

@@ -17,38 +17,38 @@ const tableBytes = 32 << 20
 
 // tables writes rows into tables of about tableBytes. Rows must come in the order of their keys.
 type tables struct {
-	b     *Builder
-	level store.TableLevel
-	w     *sstable.Writer // nil between two tables
-	rows  int64           // in w
-	names []string        // of the files, in the order of keys
+	builder *Builder
+	level   store.TableLevel
+	writer  *sstable.Writer // nil between two tables
+	rows    int64           // in w
+	names   []string        // of the files, in the order of keys
 }
 
 func (t *tables) set(key, value []byte) (err error) {
-	if t.w == nil {
-		name := t.b.newFile("table")
-		if t.w, err = store.CreateTable(t.b.o.FS, name, t.b.projection, t.level); err != nil {
+	if t.writer == nil {
+		name := t.builder.newFile("table")
+		if t.writer, err = store.CreateTable(t.builder.options.FS, name, t.builder.projection, t.level); err != nil {
 			return err
 		}
 		t.names = append(t.names, name)
 	}
-	if err := t.w.Set(key, value); err != nil {
+	if err := t.writer.Set(key, value); err != nil {
 		return err
 	}
 	t.rows++
-	if t.w.Raw().EstimatedSize() < tableBytes {
+	if t.writer.Raw().EstimatedSize() < tableBytes {
 		return nil
 	}
 	return t.close()
 }
 
 func (t *tables) close() error {
-	if t.w == nil {
+	if t.writer == nil {
 		return nil
 	}
-	err := t.w.Close()
-	t.b.rows.Add(t.rows)
-	t.w, t.rows = nil, 0
+	err := t.writer.Close()
+	t.builder.rows.Add(t.rows)
+	t.writer, t.rows = nil, 0
 	return err
 }
 
@@ -60,13 +60,13 @@ func inPlace(partition uint8, key []byte) bool {
 
 // runs collects rows in any order, and writes them to files as sorted runs. No two rows have the same key.
 type runs struct {
-	b *Builder
+	builder *Builder
 	// most is the number of bytes of rows that are collected in memory before they become a run.
-	most int
-	data []byte // keys and values of rows
-	rows []row
+	maxBytes int
+	data     []byte // keys and values of rows
+	rows     []row
 	// all is the number of rows, in memory and in files.
-	all int64
+	rowCount int64
 	// names are the files of the runs.
 	names []string
 	// samples are the keys of one row in 4096.
@@ -80,13 +80,13 @@ func (r *runs) keyOf(w row) []byte   { return r.data[w.key:w.value:w.value] }
 func (r *runs) valueOf(w row) []byte { return r.data[w.value:w.end:w.end] }
 
 func (r *runs) set(key, value []byte) error {
-	if len(r.data)+len(key)+len(value)+24*len(r.rows) > r.most {
+	if len(r.data)+len(key)+len(value)+24*len(r.rows) > r.maxBytes {
 		if err := r.flush(); err != nil {
 			return err
 		}
 	}
 	at := len(r.data)
-	if r.all++; r.all%4096 == 0 {
+	if r.rowCount++; r.rowCount%4096 == 0 {
 		r.samples = append(r.samples, bytes.Clone(key))
 	}
 	r.data = append(append(r.data, key...), value...)
@@ -100,8 +100,8 @@ func (r *runs) flush() error {
 		return nil
 	}
 	slices.SortFunc(r.rows, func(a, b row) int { return bytes.Compare(r.keyOf(a), r.keyOf(b)) })
-	name := r.b.newFile("run")
-	w, err := store.CreateTable(r.b.o.FS, name, r.b.projection, store.FirstLevel)
+	name := r.builder.newFile("run")
+	w, err := store.CreateTable(r.builder.options.FS, name, r.builder.projection, store.FirstLevel)
 	if err != nil {
 		return err
 	}

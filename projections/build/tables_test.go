@@ -33,7 +33,7 @@ func TestPieces(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	r := &runs{b: b, most: rows * (8 + 24) / files}
+	r := &runs{builder: b, maxBytes: rows * (8 + 24) / files}
 	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(rows) {
 		key := binary.BigEndian.AppendUint64(nil, uint64(i))
 		if err := r.set(key, key[7:]); err != nil {
@@ -47,21 +47,21 @@ func TestPieces(t *testing.T) {
 		t.Fatal(err)
 	}
 	tables, err := b.merge(t.Context(), []*runs{r}, 1)
-	if err != nil || len(tables) != perWorker || len(r.names) < files {
+	if err != nil || len(tables) != tasksPerWorker || len(r.names) < files {
 		t.Fatalf("%d tables of %d runs, %v", len(tables), len(r.names), err)
 	}
 	if all := rows + rowsOf(t, b, b.storeRowsFile()); told != all || b.Rows() != all {
 		t.Errorf("%d rows are told of and %d written, want %d", told, b.Rows(), all)
 	}
 	for _, name := range tables {
-		if got := rowsOf(t, b, name); got < rows/perWorker/3 || got > rows/perWorker*3 {
-			t.Errorf("%d of %d rows are in one of %d pieces", got, rows, perWorker)
+		if got := rowsOf(t, b, name); got < rows/tasksPerWorker/3 || got > rows/tasksPerWorker*3 {
+			t.Errorf("%d of %d rows are in one of %d pieces", got, rows, tasksPerWorker)
 		}
 	}
 	if got := keysOf(t, b, tables...); !slices.IsSorted(got[:rows]) || got[0] != 0 || got[rows-1] != rows-1 {
 		t.Errorf("rows %d to %d are there", got[0], got[rows-1])
 	}
-	if err := store.CreateStore(t.Context(), b.o.FS, b.o.Dir, b.projection, tables); err != nil {
+	if err := store.CreateStore(t.Context(), b.options.FS, b.options.Dir, b.projection, tables); err != nil {
 		t.Error(err) // tables of a set must not overlap
 	}
 }
@@ -74,7 +74,7 @@ func rowsOf(t *testing.T, b *Builder, tables ...string) int64 {
 // keysOf returns the first eight bytes of the keys of all rows.
 func keysOf(t *testing.T, b *Builder, tables ...string) (keys []uint64) {
 	t.Helper()
-	it, err := store.MergeTables(t.Context(), b.o.FS, tables, b.projection, nil, nil)
+	it, err := store.MergeTables(t.Context(), b.options.FS, tables, b.projection, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func keysOf(t *testing.T, b *Builder, tables ...string) (keys []uint64) {
 
 // TestFewRows: what is in no sample is one piece, without bounds.
 func TestFewRows(t *testing.T) {
-	r := &runs{most: 1 << 20}
+	r := &runs{maxBytes: 1 << 20}
 	for i := range uint64(100) {
 		if err := r.set(binary.BigEndian.AppendUint64(nil, i), nil); err != nil {
 			t.Fatal(err)
