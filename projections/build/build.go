@@ -16,56 +16,57 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Options of a build.
+// Options are the options of a build.
 type Options struct {
-	// FS is the file system, and Dir the directory of the new store, which must not exist. Temporary files are in the directory
-	// Dir + ".parts" until the Builder is closed.
+	// FS is the file system. Dir is the directory of the new store, which must not exist. Until the Builder is closed, temporary files are in the
+	// directory Dir + ".parts".
 	FS  store.FS
 	Dir string
-	// New returns a new instance of the projection. Several goroutines may call it at a time; each partition gets its own instance.
+	// New returns a new instance of the projection. Several goroutines may call it at once. Each partition gets its own instance.
 	New func() projections.Projection
 	// Partitions are the partitions to build; nil means all.
 	Partitions *events.Partitions
-	// Memory is about how many bytes of memory the build takes. A partition whose rows do not fit is folded on disk, which is slow.
-	// Default 512 MiB.
+	// Memory is about how much memory the build takes, in bytes. A partition whose rows do not fit is folded on disk, which is slow. Default
+	// 512 MiB.
 	Memory int
-	// Workers is the number of partitions that are folded at a time, if there is enough memory. Default: one for each core that the
+	// Workers is the greatest number of partitions that are folded at a time. There are fewer if memory is short. Default: one per core that the
 	// process may use.
 	Workers int
-	// Temporary is set for a store that is read once and then removed. Its tables are compressed less, which takes less time.
+	// Temporary is set for a store that is read once and then removed. Its tables are compressed less, to save time.
 	Temporary bool
-	// Around is called for every partition, from several goroutines. It must call fold once, and may wait before and after. Its error
-	// ends the build. nil means that the build calls fold itself.
+	// Around is called for every partition, from several goroutines. It must call fold once, and may wait before and after that. Its error ends the
+	// build. If Around is nil, the build calls fold itself.
 	Around func(ctx context.Context, fold func() error) error
-	// Folded is called from several goroutines with the number of events folded since its last call; nil disables it.
+	// Folded is called, from several goroutines, with the number of events folded since its last call. It may be nil.
 	Folded func(events uint64)
-	// Merging is called for every few thousand rows of the merge, as Around is for every partition, with the number of all rows to
-	// merge. The function that it must call returns how many rows it has merged.
+	// Merging is called for every few thousand rows of the merge, as Around is for every partition. all is the number of rows of the whole merge.
+	// Merging must call merge, which returns how many rows it has merged. It may be nil.
 	Merging func(ctx context.Context, all int64, merge func() (rows int64, err error)) error
 }
 
-// Builder makes a store. The caller adds the envelopes of a log from its start, then calls Finish. It must call Close in any case.
+// Builder makes a store. The caller adds the envelopes of a log from its start and then calls Finish. It must call Close in any case.
 type Builder struct {
 	options Options
-	// projection is an instance that folds nothing: it answers for names, routes and partitions of keys.
+	// projection is an instance that folds nothing. It gives the name, the routes of events and the partitions of keys.
 	projection projections.Projection
-	// held are the partitions to build.
+	// partitions are the partitions to build.
 	partitions events.Partitions
 	tempDir    string // the directory of temporary files
 	// sequencer accepts and rejects events in the order of the log, as a live fold does, before they are scattered.
 	sequencer *store.Sequencer
 	scatter   *scatterFile
 	files     atomic.Int64 // numbers the temporary files
-	// rows is the number of rows in finished tables.
+	// rows is the number of rows in finished tables. Several goroutines add to it.
 	rows atomic.Int64
-	log  events.LogID
-	// handed is set in the process that finishes a build that another process has begun. It has no sequencer.
+	// log is the id of the log that is read.
+	log events.LogID
+	// handover is set in the process that finishes a build which another process has begun. Its Builder has no sequencer.
 	handover *Handover
-	// sampled is the memory in which samples are folded, kept from one to the next.
+	// sampleMemory is the memory in which samples are folded, reused by each.
 	sampleMemory store.MemoryFold
 }
 
-// New begins a build. It removes the temporary files that an earlier, interrupted one has left.
+// New begins a build. It removes temporary files that an interrupted build has left.
 func New(o Options) (*Builder, error) {
 	b := prepare(o)
 	if err := o.FS.RemoveAll(b.tempDir); err != nil {
@@ -82,9 +83,10 @@ func New(o Options) (*Builder, error) {
 	return b, err
 }
 
+// prepare returns a Builder with the defaults of options filled in. It has no files yet.
 func prepare(o Options) *Builder {
 	o.Memory = cmp.Or(o.Memory, 512<<20)
-	// GOMAXPROCS may be more than there are cores, and folds that share a core spoil each other's cache.
+	// GOMAXPROCS may be greater than the number of cores, and folds that share a core evict each other's data from its cache.
 	o.Workers = cmp.Or(o.Workers, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
 	if o.Around == nil {
 		o.Around = func(_ context.Context, fold func() error) error { return fold() }
@@ -104,8 +106,8 @@ func prepare(o Options) *Builder {
 
 func (b *Builder) eventsFile() string { return b.options.FS.PathJoin(b.tempDir, "events") }
 
-// accepted appends an event to the file of each partition to build to which it is delivered. The end of a backfill concerns every
-// partition. An event that concerns no partition to build is dropped before anything is noted of it.
+// scatterEvent adds an accepted event to each partition to build that it is delivered to. logTime is the log time after the event. The end of a
+// backfill is delivered to every partition. An event that is delivered to no partition to build is dropped at once.
 func (b *Builder) scatterEvent(ev *events.Event, logTime events.Micros) error {
 	var to events.Partitions
 	if ev.Kind == events.BackfillClosed {
@@ -119,8 +121,7 @@ func (b *Builder) scatterEvent(ev *events.Event, logTime events.Micros) error {
 	return to.Each(func(partition uint8) error { return b.scatter.add(delivery{ev, logTime, partition}) })
 }
 
-// Add adds envelopes, which must not change any more. They must be consecutive in the log, and the first call must begin at the start of
-// the log.
+// Add adds envelopes. They must be consecutive in the log, from its start on, and the caller must not change them any more.
 func (b *Builder) Add(envs []*events.Envelope) error {
 	if len(envs) > 0 {
 		b.log = envs[0].Cursor.Log
@@ -131,8 +132,8 @@ func (b *Builder) Add(envs []*events.Envelope) error {
 // Cursor returns the cursor after the last envelope that was added.
 func (b *Builder) Cursor() events.Cursor { return b.sequencer.Cursor() }
 
-// memoryPerEventByte estimates the memory of a partition's rows per byte of its events: a follow of 30 bytes makes four rows, each of some
-// 100 bytes with its entry in the hash table.
+// memoryPerEventByte estimates how many bytes of memory the rows of a partition take per byte of its encoded events. A follow of 30 bytes makes four
+// rows of some 100 bytes each, including the entry in the hash table.
 const memoryPerEventByte = 14
 
 // Scattered returns the number of events to fold. An event that is delivered to several partitions counts once for each.
@@ -147,10 +148,10 @@ func (b *Builder) Scattered() (events int64) {
 // Rows returns the number of rows in the store, once [Builder.Finish] has returned.
 func (b *Builder) Rows() int64 { return b.rows.Load() }
 
-// Workers returns how many partitions Finish will fold at a time, if the events added so far are this part, above 0 and up to 1, of
-// the whole log.
+// Workers returns how many partitions Finish will fold at a time. part is the share of the whole log, above 0 and up to 1, that was added so far.
 func (b *Builder) Workers(part float64) int {
 	_ = b.scatter.waitEncoded() // an error stays: Finish returns it, too
+	// Each worker needs memory for the rows of a whole partition, at worst of the largest one.
 	largest := int64(1)
 	for i := range b.scatter.parts {
 		largest = max(largest, b.scatter.parts[i].rawBytes)
@@ -158,20 +159,21 @@ func (b *Builder) Workers(part float64) int {
 	return max(1, min(b.options.Workers, int(float64(b.options.Memory)*part/float64(largest*memoryPerEventByte))))
 }
 
-// tasksPerWorker is how many ranges of partitions there are for each worker, and how many pieces of the merge. One that is done early takes
-// another.
+// tasksPerWorker is how many ranges of partitions, and how many pieces of the merge, there are per worker. A worker that is done early takes another
+// one.
 const tasksPerWorker = 8
 
-// Finish folds the events that were added and makes the store, whose position is [Builder.Cursor].
+// Finish folds all events that were added and makes the store. The position of the store is that of [Builder.Cursor].
 func (b *Builder) Finish(ctx context.Context) error {
 	if b.handover == nil {
 		if err := errors.Join(b.scatter.finish(), b.writeStoreRows()); err != nil {
 			return err
 		}
 	}
+	// Fold the partitions.
 	workers := b.Workers(1)
 	ranges := b.partitionRanges(tasksPerWorker * workers)
-	var mu sync.Mutex
+	var mu sync.Mutex // guards tables and rest
 	var tables []string
 	var rest []*runs
 	group, folding := errgroup.WithContext(ctx)
@@ -188,6 +190,8 @@ func (b *Builder) Finish(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
 	}
+
+	// Merge the rows that are not in place, and make the store of both kinds of tables.
 	merged, err := b.merge(ctx, rest, workers)
 	if err != nil {
 		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
@@ -195,7 +199,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 	return store.CreateStore(ctx, b.options.FS, b.options.Dir, b.projection, tables, merged)
 }
 
-// ranges cuts the partitions into at most n ranges [from, to) of neighbors, which have about as many bytes of events each.
+// partitionRanges divides the partitions into at most n ranges from <= partition < to, with about the same number of bytes of events each.
 func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 	all := int64(0)
 	for i := range b.scatter.parts {
@@ -212,12 +216,12 @@ func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 	return ranges
 }
 
-// fold folds the partitions from, from+1, … to-1. It writes rows that are in place into tables, and all others into sorted runs of about
-// most bytes.
-func (b *Builder) foldRange(ctx context.Context, from, to, most int) (names []string, rest *runs, err error) {
+// foldRange folds the partitions from <= partition < to. It writes the rows that are in place into tables, and all others into sorted runs of about
+// maxRunBytes. It returns the files of the tables, in the order of keys, and the runs.
+func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (names []string, rest *runs, err error) {
 	t := b.newTables(b)
-	rest = &runs{builder: b, maxBytes: most}
-	var m store.MemoryFold // one for all partitions, which take about as much memory each
+	rest = &runs{builder: b, maxBytes: maxRunBytes}
+	var m store.MemoryFold // reused, because all partitions take about the same memory
 	for p := from; p < to; p++ {
 		if ctx.Err() != nil {
 			return nil, nil, errors.Join(ctx.Err(), t.close())
@@ -231,7 +235,7 @@ func (b *Builder) foldRange(ctx context.Context, from, to, most int) (names []st
 		}
 	}
 	err = errors.Join(rest.flush(), t.close())
-	rest.data, rest.rows = nil, nil
+	rest.data, rest.rows = nil, nil // free the memory before the merge
 	return t.names, rest, err
 }
 
@@ -251,27 +255,27 @@ func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tables,
 		return err
 	}
 	return b.foldInto(m, p, partition, t, rest, func() error {
-		const often = 1 << 12
+		const reportEvery = 1 << 12 // events
 		n := uint64(0)
 		err := b.scatter.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
-			if n++; n%often == 0 {
-				b.options.Folded(often)
+			if n++; n%reportEvery == 0 {
+				b.options.Folded(reportEvery)
 			}
 			return m.Fold(ev, logTime)
 		})
-		b.options.Folded(n % often)
+		b.options.Folded(n % reportEvery)
 		return err
 	})
 }
 
-// foldInto calls fold, which gives events to m, then writes the rows of m. The clock of the log moves a partition without new events
-// too, so the last tick is folded after the events.
+// foldInto calls fold, which folds events into m, and then writes the rows of m.
 func (b *Builder) foldInto(
 	m *store.MemoryFold, p projections.Projection, partition uint8, t *tables, rest *runs, fold func() error,
 ) (err error) {
 	if err := fold(); err != nil {
 		return err
 	}
+	// Log time passes for a partition without new events too, so the time of the last event of the log is folded behind those of the partition.
 	if at := b.lastLogTime(); at > 0 {
 		if err := m.Tick(at); err != nil {
 			return err
@@ -282,7 +286,8 @@ func (b *Builder) foldInto(
 		switch {
 		case inPlace(partition, it.Key()):
 			err = t.set(it.Key(), it.Value())
-		case projections.PartitionOf(p, it.Key()) == projections.StoreWide: // merge takes it from the sequencer
+		case projections.PartitionOf(p, it.Key()) == projections.StoreWide:
+			// The sequencer has the rows of the store as a whole, and writes them once (see writeStoreRows).
 		default:
 			err = rest.set(it.Key(), it.Value())
 		}
@@ -290,23 +295,26 @@ func (b *Builder) foldInto(
 	return errors.Join(err, it.Close())
 }
 
-// newTables returns what writes the tables of the store, as files of another Builder if its rows are thrown away.
-func (b *Builder) newTables(of *Builder) *tables {
+// newTables returns a writer of tables of the store. The files belong to the Builder owner, which is not b for the rows of a sample.
+func (b *Builder) newTables(owner *Builder) *tables {
 	level := store.LastLevel
 	if b.options.Temporary {
 		level = store.FirstLevel
 	}
-	return &tables{builder: of, level: level}
+	return &tables{builder: owner, level: level}
 }
 
-// merge writes the rows that are not in place, in pieces of about as many rows each, which follow each other in the order of keys. The
-// rows of the store as a whole take part in it, because rows of a region may sort between them.
+// merge writes the rows that are not in place into tables, in pieces of about as many rows each. It returns the files of the tables. The rows of the
+// store as a whole are merged with them, because rows of a region may sort between them.
 func (b *Builder) merge(ctx context.Context, rest []*runs, workers int) (names []string, err error) {
 	all := runs{names: []string{b.storeRowsFile()}}
 	for _, r := range rest {
-		all.names, all.samples, all.rowCount = append(all.names, r.names...), append(all.samples, r.samples...), all.rowCount+r.rowCount
+		all.names = append(all.names, r.names...)
+		all.samples = append(all.samples, r.samples...)
+		all.rowCount += r.rowCount
 	}
-	var mu sync.Mutex
+
+	var mu sync.Mutex // guards names
 	group, merging := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
 	for _, piece := range all.pieces(tasksPerWorker * workers) {
@@ -322,13 +330,15 @@ func (b *Builder) merge(ctx context.Context, rest []*runs, workers int) (names [
 	return names, group.Wait()
 }
 
+// mergePiece merges the rows of a piece from all files of runs and writes them to t.
 func (b *Builder) mergePiece(ctx context.Context, of *runs, p piece, t *tables) error {
 	it, err := store.MergeTables(ctx, b.options.FS, of.names, b.projection, p.lower, p.upper)
 	if err != nil {
 		return err
 	}
+	// mergeSome merges some thousand rows, so that Merging can wait between them.
 	more := it.First()
-	some := func() (rows int64, err error) {
+	mergeSome := func() (rows int64, err error) {
 		for ; more && rows < 4096; rows++ {
 			value, err := it.ValueAndErr()
 			if err != nil {
@@ -342,11 +352,12 @@ func (b *Builder) mergePiece(ctx context.Context, of *runs, p piece, t *tables) 
 		return rows, nil
 	}
 	for more && err == nil {
-		err = errors.Join(ctx.Err(), b.options.Merging(ctx, of.rowCount, some))
+		err = errors.Join(ctx.Err(), b.options.Merging(ctx, of.rowCount, mergeSome))
 	}
 	return errors.Join(err, it.Close())
 }
 
+// newFile returns the name of a new temporary file.
 func (b *Builder) newFile(kind string) string {
 	return b.options.FS.PathJoin(b.tempDir, fmt.Sprintf("%s-%06d", kind, b.files.Add(1)))
 }

@@ -7,31 +7,33 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Handover is a build to which all events were added, for another process to finish. It names files beside the store, which stay until
-// the Builder is closed.
+// Handover describes a build to which all events were added, so that another process can finish it. It refers to the temporary files of the build,
+// which exist until the Builder that made them is closed.
 type Handover struct {
-	// Projection and Version name the fold. Dir, Partitions, Memory and Workers are the options of the build.
+	// Projection and Version identify the fold. Dir, Partitions, Memory, Workers and Temporary are the options of the build.
 	Projection      string
 	Version         uint32
 	Dir             string
 	Partitions      *events.Partitions
 	Memory, Workers int
 	Temporary       bool
-	// Log is the id of the log, Ticked the log time of its last event.
+	// Log is the id of the log. Ticked is the log time of the last event that the projection reads, or 0.
 	Log    events.LogID
 	Ticked events.Micros
-	// Parts say where the events of each partition are in the file of all.
+	// Parts say, for each partition, where its events are in the file of all events.
 	Parts []HandoverPart
 }
 
 // HandoverPart is where the events of one partition are.
 type HandoverPart struct {
-	// Blocks are the offset and the length of each, in bytes.
-	Blocks      [][2]int64
+	// Blocks has the offset and the length of each compressed block, in bytes.
+	Blocks [][2]int64
+	// Raw is the number of bytes of all events before compression, Events is their number.
 	Raw, Events int64
 }
 
-// HandOver ends the adding, and gives the rest of the build away: [TakeOver] finishes it, and this Builder may only be closed.
+// HandOver ends the adding of events and returns the build for another process, which finishes it by [TakeOver]. After that, this Builder may only be
+// closed.
 func (b *Builder) HandOver() (*Handover, error) {
 	if err := b.scatter.waitEncoded(); err != nil {
 		return nil, err
@@ -42,6 +44,7 @@ func (b *Builder) HandOver() (*Handover, error) {
 	}
 	for i := range b.scatter.parts {
 		p := &b.scatter.parts[i]
+		// The other process reads the file only, so events must not stay in memory.
 		if len(p.buf) > 0 {
 			if err := b.scatter.flush(p); err != nil {
 				return nil, err
@@ -58,7 +61,7 @@ func (b *Builder) HandOver() (*Handover, error) {
 	return h, errors.Join(b.scatter.finish(), b.writeStoreRows())
 }
 
-// writeStoreRows writes the rows of the store as a whole, as a sorted run.
+// writeStoreRows writes the rows of the store as a whole as a sorted run, for merge.
 func (b *Builder) writeStoreRows() (err error) {
 	w, err := store.CreateTable(b.options.FS, b.storeRowsFile(), b.projection, store.FirstLevel)
 	if err != nil {
@@ -73,7 +76,8 @@ func (b *Builder) writeStoreRows() (err error) {
 
 func (b *Builder) storeRowsFile() string { return b.options.FS.PathJoin(b.tempDir, "store") }
 
-// TakeOver returns the Builder that finishes a build. Of the options it takes the file system, New and what is called.
+// TakeOver returns a Builder that finishes a build which another process has handed over. Of the options it uses FS, New and the functions that are
+// called during a build. The others come from the handover.
 func TakeOver(o Options, h *Handover) *Builder {
 	o.Dir, o.Partitions, o.Memory, o.Workers, o.Temporary = h.Dir, h.Partitions, h.Memory, h.Workers, h.Temporary
 	b := prepare(o)
@@ -89,7 +93,7 @@ func TakeOver(o Options, h *Handover) *Builder {
 	return b
 }
 
-// ticked returns the log time of the last event that the projection reads; 0 means there was none.
+// lastLogTime returns the log time of the last event that the projection reads, or 0 if there was none.
 func (b *Builder) lastLogTime() events.Micros {
 	if b.handover != nil {
 		return b.handover.Ticked

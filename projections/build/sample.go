@@ -9,25 +9,26 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Sample is a part of the events that were added so far. Its Fold and Merge do with them the same as Finish does with all events, so
-// that the caller can measure the time. The rows are thrown away.
+// Sample is a part of the events that were added so far. Fold and Merge do with them what Finish does with all events, so that the caller can
+// measure how long that takes. The rows are discarded.
 type Sample struct {
 	// Events is the number of events that Fold has folded.
 	Events int64
 
-	builder   *Builder
+	builder *Builder
+	// maxEvents is about how many events Fold folds.
 	maxEvents int64
-	rest      *runs
+	// rest has the rows that are not in place. Its Builder has its files in memory.
+	rest *runs
 }
 
-// maxSample is the greatest number of events of one partition in a sample, so that a sample takes a few megabytes.
+// maxSample is the greatest number of events of one partition in a sample, which keeps a sample to a few megabytes.
 const maxSample = 1 << 16
 
-// errEnough ends the reading of a sample.
+// errEnough ends the reading of a partition's events.
 var errEnough = errors.New("build: the sample has enough")
 
-// Sample returns a sample of about most events, from as few partitions as that takes. The caller must be done with it before the next
-// Add.
+// Sample returns a sample of about most events, taken from as few partitions as possible. The caller must be done with it before the next Add.
 func (b *Builder) Sample(most int64) *Sample {
 	out := prepare(Options{FS: vfs.NewMem(), New: b.options.New})
 	out.tempDir = "" // a directory that exists
@@ -51,13 +52,16 @@ func (s *Sample) Fold() error {
 	return t.close()
 }
 
+// fold folds events of one partition.
 func (s *Sample) fold(partition uint8, t *tables) error {
 	if s.builder.scatter.parts[partition].eventCount == 0 {
 		return nil
 	}
 	var parts events.Partitions
 	parts.Add(partition)
-	p, m, until := s.builder.options.New(), &s.builder.sampleMemory, s.Events+maxSample
+	p := s.builder.options.New()
+	m := &s.builder.sampleMemory
+	until := s.Events + maxSample
 	if err := m.Begin(p, &parts, s.builder.log); err != nil {
 		return err
 	}

@@ -13,23 +13,24 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// scatter holds events by partition. Each partition has a buffer in memory; a full buffer is compressed and appended, as a block, to
-// the one file of all partitions. First events are added, then any number of goroutines read, each a partition.
+// scatterFile holds events by partition. Each partition has a buffer in memory. A full buffer is compressed and appended, as a block, to the one file
+// of all partitions. Events are added by one goroutine first; then any number of goroutines may read, each a partition.
 type scatterFile struct {
 	fs    store.FS
 	name  string
 	out   io.WriteCloser
 	size  int64 // of the file, in bytes
 	parts [events.NumPartitions]part
-	// space is the buffer for compressed blocks.
+	// compressed is scratch memory for a compressed block.
 	compressed []byte
 
-	// beside is set if a goroutine encodes events beside the adding. The fields above, and failed, belong to it until encoding is done.
+	// encodeInBackground is set if another goroutine encodes events while more are added. Until encoding is done, the fields above and encodingErr
+	// belong to that goroutine.
 	encodeInBackground bool
 	encoding           sync.WaitGroup
-	// failed is the error that ended the encoding.
+	// encodingErr is the error that ended the encoding.
 	encodingErr error
-	// batch are the last events that were added, spare the memory of the batch before, which is being encoded.
+	// batch has the last events that were added. spare is the memory of the batch before it, which is being encoded.
 	batch, spare []delivery
 }
 
@@ -45,17 +46,18 @@ const batchEvents = 1 << 13
 
 // part is the events of one partition.
 type part struct {
-	// buf has the events since the last block. last is the base from which the next event is encoded.
-	buf  []byte
+	// buf has the encoded events since the last block.
+	buf []byte
+	// last has the numbers of the last event in buf.
 	last base
 	// blocks are the blocks in the file, in the order of the log.
 	blocks []block
-	// raw is the number of bytes of all events before compression, events their number.
+	// rawBytes is the number of bytes of all events before compression, eventCount is the number of events.
 	rawBytes, eventCount int64
 }
 
-// base has the numbers of the event before. An event is encoded as the differences from them, which are small. Every block begins
-// from zero, so that it can be decoded alone.
+// base has the numbers of an event from which the next event is encoded: as differences, which are small. The first event of a block is encoded from
+// zeros, so that a block can be decoded alone.
 type base struct {
 	seq           uint64
 	time, logTime events.Micros
@@ -78,7 +80,7 @@ func newScatterFile(fs store.FS, name string, encodeInBackground bool) (*scatter
 	return &scatterFile{fs: fs, name: name, out: out, encodeInBackground: encodeInBackground}, nil
 }
 
-// add adds an event, which must not change until settle has returned.
+// add adds an event, which must not change until waitEncoded has returned.
 func (s *scatterFile) add(d delivery) error {
 	if !s.encodeInBackground {
 		return s.encode(&d)
@@ -89,7 +91,7 @@ func (s *scatterFile) add(d delivery) error {
 	return s.encodeBatch()
 }
 
-// next begins to encode the batch, and begins a new one.
+// encodeBatch begins to encode the batch in the background, once the batch before it is encoded, and begins a new batch.
 func (s *scatterFile) encodeBatch() error {
 	s.encoding.Wait()
 	if s.encodingErr != nil {
@@ -107,7 +109,7 @@ func (s *scatterFile) encodeBatch() error {
 	return nil
 }
 
-// settle encodes all events that were added. What reads the fields of a scatter calls it before.
+// waitEncoded encodes all events that were added and waits for the end. It must be called before the fields are read.
 func (s *scatterFile) waitEncoded() error {
 	if err := s.encodeBatch(); err != nil {
 		return err
@@ -129,6 +131,7 @@ func (s *scatterFile) encode(d *delivery) error {
 	return s.flush(p)
 }
 
+// flush writes the buffer of a partition to the file, as a block.
 func (s *scatterFile) flush(p *part) error {
 	s.compressed = s2.Encode(s.compressed[:cap(s.compressed)], p.buf)
 	if _, err := s.out.Write(s.compressed); err != nil {
@@ -140,7 +143,7 @@ func (s *scatterFile) flush(p *part) error {
 	return nil
 }
 
-// done ends the writing. A partition that has blocks flushes its last events; one that never filled a buffer keeps it in memory.
+// finish ends the writing. Partitions that have blocks write their last events to the file. One that has never filled its buffer keeps it in memory.
 func (s *scatterFile) finish() error {
 	if err := s.waitEncoded(); err != nil {
 		return err
@@ -156,7 +159,7 @@ func (s *scatterFile) finish() error {
 	return s.out.Close()
 }
 
-// each calls do with the events of a partition, in the order of the log. An event is valid until do returns; do may keep its strings.
+// eachEvent calls do with the events of a partition, in the order of the log. The event is valid until do returns, but do may keep its strings.
 func (s *scatterFile) eachEvent(partition uint8, do func(ev *events.Event, logTime events.Micros) error) (err error) {
 	p := &s.parts[partition]
 	if len(p.blocks) == 0 {
@@ -188,7 +191,7 @@ func (s *scatterFile) eachEvent(partition uint8, do func(ev *events.Event, logTi
 // only decide whether an event is accepted, which happens before it is scattered. All kinds are below 64, as [events.KindSet] needs.
 const isBackfill = 0x80
 
-// fieldsOf returns which fields are encoded.
+// fieldsOf returns the fields of an event that are encoded.
 func fieldsOf(ev *events.Event) events.FieldSet {
 	fields := ev.Kind.Fields()
 	if ev.Backfill {
@@ -197,6 +200,7 @@ func fieldsOf(ev *events.Event) events.FieldSet {
 	return fields
 }
 
+// appendEvent appends an event, encoded from last, and sets last to the numbers of the event.
 func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *base) []byte {
 	head := byte(ev.Kind)
 	if ev.Backfill {
@@ -233,13 +237,15 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
+// errScattered reports that a block does not have what appendEvent writes.
 var errScattered = errors.New("build: the file of scattered events is damaged")
 
-// eventDecoder reads what appendEvent has written. Strings share the memory of text, which is one copy of the block. After an error it
-// returns only zero values, so the caller checks failed once for each event.
+// eventDecoder decodes what appendEvent has written. After an error it returns only zero values, so the caller can check failed once per event.
 type eventDecoder struct {
-	text   string
-	raw    []byte
+	// raw is the block, and text a copy of it whose memory all decoded strings share.
+	raw  []byte
+	text string
+	// pos is the index in raw of the next byte to read.
 	pos    int
 	failed bool
 }
@@ -274,6 +280,7 @@ func (c *eventDecoder) string() string {
 	return c.text[c.pos-int(n) : c.pos]
 }
 
+// decodeEvents calls do with the events of a block.
 func decodeEvents(raw []byte, do func(ev *events.Event, logTime events.Micros) error) error {
 	c := eventDecoder{raw: raw, text: string(raw)}
 	var last base
@@ -291,6 +298,7 @@ func decodeEvents(raw []byte, do func(ev *events.Event, logTime events.Micros) e
 	return nil
 }
 
+// event decodes one event into ev, which must be empty.
 func (c *eventDecoder) event(ev *events.Event, last *base) {
 	head := c.raw[c.pos]
 	c.pos++

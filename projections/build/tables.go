@@ -15,12 +15,12 @@ import (
 // tableBytes is about the size of a table in bytes.
 const tableBytes = 32 << 20
 
-// tables writes rows into tables of about tableBytes. Rows must come in the order of their keys.
+// tables writes rows into tables of about tableBytes each. The rows must be set in the order of their keys.
 type tables struct {
 	builder *Builder
 	level   store.TableLevel
-	writer  *sstable.Writer // nil between two tables
-	rows    int64           // in w
+	writer  *sstable.Writer // nil if no table is open
+	rows    int64           // in the open table
 	names   []string        // of the files, in the order of keys
 }
 
@@ -52,7 +52,8 @@ func (t *tables) close() error {
 	return err
 }
 
-// inPlace reports whether a row sorts among the rows of its own partition, so that it needs no merge.
+// inPlace reports whether the key of a row begins with a shard of the partition, so that the row sorts with those of its partition and needs no
+// merge.
 func inPlace(partition uint8, key []byte) bool {
 	shard := events.Shard(binary.BigEndian.Uint16(key))
 	return shard < events.NumShards && shard.Partition() == partition
@@ -61,40 +62,47 @@ func inPlace(partition uint8, key []byte) bool {
 // runs collects rows in any order, and writes them to files as sorted runs. No two rows have the same key.
 type runs struct {
 	builder *Builder
-	// most is the number of bytes of rows that are collected in memory before they become a run.
+	// maxBytes is how many bytes of rows are collected in memory before they are written as a run.
 	maxBytes int
-	data     []byte // keys and values of rows
-	rows     []row
-	// all is the number of rows, in memory and in files.
+	// data has the keys and values of the rows in memory.
+	data []byte
+	rows []row
+	// rowCount is the number of all rows, in memory and in files.
 	rowCount int64
 	// names are the files of the runs.
 	names []string
-	// samples are the keys of one row in 4096.
+	// samples has the key of one row in sampleEvery. Pieces are cut at these keys.
 	samples [][]byte
 }
 
-// row is a row in data: its key is data[key:value], its value data[value:end].
+// sampleEvery is how many rows there are per key in samples.
+const sampleEvery = 4096
+
+// row says where a row is in data: its key is data[key:value], its value is data[value:end].
 type row struct{ key, value, end int }
 
 func (r *runs) keyOf(w row) []byte   { return r.data[w.key:w.value:w.value] }
 func (r *runs) valueOf(w row) []byte { return r.data[w.value:w.end:w.end] }
 
 func (r *runs) set(key, value []byte) error {
-	if len(r.data)+len(key)+len(value)+24*len(r.rows) > r.maxBytes {
+	const rowBytes = 24 // the size of a row struct
+	if len(r.data)+len(key)+len(value)+rowBytes*len(r.rows) > r.maxBytes {
 		if err := r.flush(); err != nil {
 			return err
 		}
 	}
-	at := len(r.data)
-	if r.rowCount++; r.rowCount%4096 == 0 {
+
+	r.rowCount++
+	if r.rowCount%sampleEvery == 0 {
 		r.samples = append(r.samples, bytes.Clone(key))
 	}
+	start := len(r.data)
 	r.data = append(append(r.data, key...), value...)
-	r.rows = append(r.rows, row{at, at + len(key), len(r.data)})
+	r.rows = append(r.rows, row{start, start + len(key), len(r.data)})
 	return nil
 }
 
-// flush writes the rows in memory to a file.
+// flush writes the rows in memory to a file, as a sorted run.
 func (r *runs) flush() error {
 	if len(r.rows) == 0 {
 		return nil
@@ -115,10 +123,10 @@ func (r *runs) flush() error {
 	return w.Close()
 }
 
-// piece is a range of keys, lower <= key < upper. A nil bound means there is none.
+// piece is the range of keys lower <= key < upper. A nil bound means that there is no bound.
 type piece struct{ lower, upper []byte }
 
-// pieces cuts all keys into at most n pieces of about as many rows each.
+// pieces divides all keys into at most n pieces with about the same number of rows each.
 func (r *runs) pieces(n int) (cut []piece) {
 	slices.SortFunc(r.samples, bytes.Compare)
 	n = min(n, len(r.samples)+1)
