@@ -4,44 +4,44 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// Absence is a set of reasons, one bit each, why a pin is not in a feed. The empty set means that the pin is in the feed.
+// AbsenceReasons is a set of reasons, one bit each, why a pin is not in a feed. The empty set means that the pin is in the feed.
 //
 // [Queries.Explain] fills the set in three steps:
 //
-//  1. The pin and the relation of the reader to the owner give every reason that holds among NotLiving, OwnPin, NotFollowed,
-//     BoardExcluded, OwnerMuted, RepinsHidden and Blocked.
-//  2. [Feed.Hide] adds Hidden. It is asked about an item, so it is not asked when the pin does not live and its item is unknown.
-//  3. NotRanked and ItemShown depend on the other pins of the feed. They are looked for only if the first two steps found nothing.
+//  1. The pin and the relation of the reader to the owner give every reason that holds among AbsenceNotLiving, AbsenceOwnPin, AbsenceNotFollowed,
+//     AbsenceBoardExcluded, AbsenceOwnerMuted, AbsenceRepinsHidden and AbsenceBlocked.
+//  2. [Feed.Hide] adds AbsenceItemHidden. It is asked about an item, so it is not asked when the pin does not live and its item is unknown.
+//  3. AbsenceNotRanked and AbsenceItemShown depend on the other pins of the feed. They are looked for only if the first two steps found nothing.
 //
 // Pages use the same code for the first two steps, so an explanation and a page cannot disagree about a pin.
-type Absence uint16
+type AbsenceReasons uint16
 
 // The reasons for an absence.
 const (
-	// NotLiving: the pin was never created, or it was deleted, perhaps with its board or its owner. The rows do not tell these cases
-	// apart. They do not tell the board of such a pin either, so NotLiving comes with NotFollowed only if the reader follows neither
-	// the owner nor any board of the owner, and never with BoardExcluded.
-	NotLiving Absence = 1 << iota
-	// OwnPin: the reader owns the pin, and [Feed.Own] is not set. No reason that concerns relations is given with it.
-	OwnPin
-	// NotFollowed: the reader follows neither the owner nor the board of the pin.
-	NotFollowed
-	// BoardExcluded: the reader follows the owner and has unfollowed this one board.
-	BoardExcluded
-	// OwnerMuted: the reader mutes the owner.
-	OwnerMuted
-	// RepinsHidden: the pin is a re-pin, and the reader hides the re-pins of the owner.
-	RepinsHidden
-	// Blocked: the reader blocks the owner, or the owner blocks the reader. A block removes the follows between the two, so NotFollowed
+	// AbsenceNotLiving: the pin was never created, or it was deleted, perhaps with its board or its owner. The rows do not tell these cases
+	// apart. They do not tell the board of such a pin either, so AbsenceNotLiving comes with AbsenceNotFollowed only if the reader follows neither
+	// the owner nor any board of the owner, and never with AbsenceBoardExcluded.
+	AbsenceNotLiving AbsenceReasons = 1 << iota
+	// AbsenceOwnPin: the reader owns the pin, and [Feed.Own] is not set. No reason that concerns relations is given with it.
+	AbsenceOwnPin
+	// AbsenceNotFollowed: the reader follows neither the owner nor the board of the pin.
+	AbsenceNotFollowed
+	// AbsenceBoardExcluded: the reader follows the owner and has unfollowed this one board.
+	AbsenceBoardExcluded
+	// AbsenceOwnerMuted: the reader mutes the owner.
+	AbsenceOwnerMuted
+	// AbsenceRepinsHidden: the pin is a re-pin, and the reader hides the re-pins of the owner.
+	AbsenceRepinsHidden
+	// AbsenceBlocked: the reader blocks the owner, or the owner blocks the reader. A block removes the follows between the two, so AbsenceNotFollowed
 	// is always given with it.
-	Blocked
-	// Hidden: [Feed.Hide] reports that the item is to be left out.
-	Hidden
-	// NotRanked: in the order Trending, the pin is not among the newest [Feed.Ranked] pins of the feed, or it is newer than the position
+	AbsenceBlocked
+	// AbsenceItemHidden: [Feed.Hide] reports that the item is to be left out.
+	AbsenceItemHidden
+	// AbsenceNotRanked: in the order Trending, the pin is not among the newest [Feed.Ranked] pins of the feed, or it is newer than the position
 	// whose scores are used. Only the others are shown.
-	NotRanked
-	// ItemShown: the feed shows one entry per item, and another pin of the item is that entry. It can come with NotRanked.
-	ItemShown
+	AbsenceNotRanked
+	// AbsenceItemShown: the feed shows one entry per item, and another pin of the item is that entry. It can come with AbsenceNotRanked.
+	AbsenceItemShown
 )
 
 // absenceChecker decides whether a reader may see pins. It reads only the relation of the reader to the owner, so it can be used without
@@ -67,10 +67,10 @@ func newAbsenceChecker(q *Queries, f *Feed) absenceChecker {
 
 // reasons returns the reasons for which the reader does not see a living pin of an owner, or an empty set if the reader sees it. If p is
 // nil it returns the reasons that hold for all pins of the owner.
-func (c *absenceChecker) reasons(owner string, p *Pin) (reasons Absence, err error) {
+func (c *absenceChecker) reasons(owner string, p *Pin) (reasons AbsenceReasons, err error) {
 	if owner == c.feed.Reader {
 		if !c.feed.Own {
-			reasons = OwnPin
+			reasons = AbsenceOwnPin
 		}
 		return reasons, nil
 	}
@@ -84,13 +84,13 @@ func (c *absenceChecker) reasons(owner string, p *Pin) (reasons Absence, err err
 	}
 
 	if relation.Muted {
-		reasons |= OwnerMuted
+		reasons |= AbsenceOwnerMuted
 	}
 	if relation.RepinsHidden && p != nil && p.Repin {
-		reasons |= RepinsHidden
+		reasons |= AbsenceRepinsHidden
 	}
 	if relation.Blocked {
-		reasons |= Blocked
+		reasons |= AbsenceBlocked
 	}
 
 	// A relation to single boards overrides the relation to the owner: it adds boards or excludes them.
@@ -104,9 +104,9 @@ func (c *absenceChecker) reasons(owner string, p *Pin) (reasons Absence, err err
 	switch {
 	case follows:
 	case relation.Explicit:
-		reasons |= BoardExcluded
+		reasons |= AbsenceBoardExcluded
 	default:
-		reasons |= NotFollowed
+		reasons |= AbsenceNotFollowed
 	}
 	return reasons, nil
 }

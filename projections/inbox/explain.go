@@ -11,22 +11,22 @@ type Delivery uint8
 
 // The ways in which a pin is delivered.
 const (
-	// NotDelivered: the pin is not in the feed.
-	NotDelivered Delivery = iota
-	// Pushed: the owner has few enough followers in the partition of the reader that new pins are pushed to the inboxes of followers.
+	// DeliveryNone: the pin is not in the feed.
+	DeliveryNone Delivery = iota
+	// DeliveryPushed: the owner has few enough followers in the partition of the reader that new pins are pushed to the inboxes of followers.
 	// This says nothing about memory: the reader may have no inbox at the moment, and then the page merges outboxes.
-	Pushed
-	// Pulled: pages merge an outbox with the inbox of the reader, because the owner has too many followers for pushing or because the
+	DeliveryPushed
+	// DeliveryPulled: pages merge an outbox with the inbox of the reader, because the owner has too many followers for pushing or because the
 	// owner is the reader.
-	Pulled
+	DeliveryPulled
 )
 
 // Explanation tells why a pin is in a feed, and where, or why it is not.
 type Explanation struct {
 	// Pin is the pin as it is now, or nil if it does not live. Its Score is set if the feed is in the order Trending and the pin is among
-	// the ranked pins, also when another pin of the same item takes its entry (ItemShown).
+	// the ranked pins, also when another pin of the same item takes its entry (AbsenceItemShown).
 	Pin     *Pin
-	Absence Absence
+	Absence AbsenceReasons
 	// Rank is the number of the pin's entry, counted from 1 over all pages of the feed. It is 0 if the pin is not in the feed.
 	Rank     int
 	Delivery Delivery
@@ -37,7 +37,7 @@ type Explanation struct {
 //
 // If the pin itself, the relation to the owner or [Feed.Hide] keeps the pin out, Explain costs a few point reads. Otherwise it must find
 // the pin's place among the other pins: in the order Newest it reads the feed down to the pin, and in the order Trending it reads all
-// pins that are ranked. That holds also for a pin that turns out to be NotRanked or ItemShown.
+// pins that are ranked. That holds also for a pin that turns out to be AbsenceNotRanked or AbsenceItemShown.
 func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explanation, error) {
 	pin, err := q.livingPin(owner, id)
 	if err != nil {
@@ -50,14 +50,14 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explan
 		return Explanation{}, err
 	}
 	if pin == nil {
-		return Explanation{Absence: reasons | NotLiving}, nil
+		return Explanation{Absence: reasons | AbsenceNotLiving}, nil
 	}
 	hidden, err := isItemHidden(&f, pin.Item)
 	if err != nil {
 		return Explanation{}, err
 	}
 	if hidden {
-		reasons |= Hidden
+		reasons |= AbsenceItemHidden
 	}
 	if reasons != 0 {
 		return Explanation{Pin: pin, Absence: reasons}, nil
@@ -124,7 +124,7 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 	case bytes.Equal(lastSortKey, sortKey):
 		return Explanation{Pin: pin, Rank: count}, nil
 	case f.OnePerItem && shownItems[pin.Item]:
-		return Explanation{Pin: pin, Absence: ItemShown}, nil
+		return Explanation{Pin: pin, Absence: AbsenceItemShown}, nil
 	}
 	// The reader may see the pin, and no other pin of its item came first. So its outbox row is missing.
 	return Explanation{}, errRow("feed without a pin that its reader sees", sortKey)
@@ -133,7 +133,7 @@ func (q *Queries) explainNewest(ctx context.Context, f *Feed, pin *Pin) (_ Expla
 // explainTrending ranks a pin that the reader may see, by reading all ranked pins.
 func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Explanation, error) {
 	// The number of ranked pins is limited before the feed is reduced to one entry per item, here as on pages. So this reads the ranked
-	// pins without the reduction, which tells a pin that is NotRanked from one that is only not the first of its item.
+	// pins without the reduction, which tells a pin that is AbsenceNotRanked from one that is only not the first of its item.
 	//
 	// Reducing them afterwards gives the entries of the pages: all pins of an item have the same score, so the newest of them comes first
 	// here, and the newest is the one that pages keep.
@@ -159,13 +159,13 @@ func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Expla
 		if isEntry {
 			return Explanation{Pin: ranked, Rank: entries}, nil
 		}
-		return Explanation{Pin: ranked, Absence: ItemShown}, nil
+		return Explanation{Pin: ranked, Absence: AbsenceItemShown}, nil
 	}
 
 	// Unlike explainNewest, this cannot tell a pin whose outbox row is missing from one that is not ranked.
-	reasons := NotRanked
+	reasons := AbsenceNotRanked
 	if f.OnePerItem && shownItems[pin.Item] {
-		reasons |= ItemShown
+		reasons |= AbsenceItemShown
 	}
 	return Explanation{Pin: pin, Absence: reasons}, nil
 }
@@ -174,23 +174,23 @@ func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Expla
 // hold the rows give the same answer.
 func (q *Queries) delivery(reader string, p *Pin) (Delivery, error) {
 	if p.Owner == reader {
-		return Pulled, nil
+		return DeliveryPulled, nil
 	}
 
 	// The pull row is one of the owner if the reader follows the owner, and one of the board if the reader follows only boards.
 	_, pullsOwner, err := q.state.Get(pullKey(nil, reader, p.Owner, nil))
 	if err != nil {
-		return NotDelivered, err
+		return DeliveryNone, err
 	}
 	if pullsOwner {
-		return Pulled, nil
+		return DeliveryPulled, nil
 	}
 	_, pullsBoard, err := q.state.Get(pullKey(nil, reader, p.Owner, &p.Board))
 	if err != nil {
-		return NotDelivered, err
+		return DeliveryNone, err
 	}
 	if pullsBoard {
-		return Pulled, nil
+		return DeliveryPulled, nil
 	}
-	return Pushed, nil
+	return DeliveryPushed, nil
 }

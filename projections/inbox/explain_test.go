@@ -28,18 +28,18 @@ func pinsNamed(history []events.Event) (all []pinName) {
 }
 
 // absenceOf says in the words of the store what the model says.
-func absenceOf(m model.Absence) (a inbox.Absence) {
+func absenceOf(m model.Absence) (a inbox.AbsenceReasons) {
 	for _, r := range []struct {
 		holds bool
-		is    inbox.Absence
+		is    inbox.AbsenceReasons
 	}{
-		{m.NotLiving, inbox.NotLiving},
-		{m.Own, inbox.OwnPin},
-		{m.NotFollowed, inbox.NotFollowed},
-		{m.Excluded, inbox.BoardExcluded},
-		{m.Muted, inbox.OwnerMuted},
-		{m.RepinsHidden, inbox.RepinsHidden},
-		{m.Blocked, inbox.Blocked},
+		{m.NotLiving, inbox.AbsenceNotLiving},
+		{m.Own, inbox.AbsenceOwnPin},
+		{m.NotFollowed, inbox.AbsenceNotFollowed},
+		{m.Excluded, inbox.AbsenceBoardExcluded},
+		{m.Muted, inbox.AbsenceOwnerMuted},
+		{m.RepinsHidden, inbox.AbsenceRepinsHidden},
+		{m.Blocked, inbox.AbsenceBlocked},
 	} {
 		if r.holds {
 			a |= r.is
@@ -97,17 +97,17 @@ func explainAll(t *rapid.T, s *store.Store, history []events.Event) {
 			}
 			reasons := absenceOf(want.Absence(f.Reader, name.owner, name.id, f.Own))
 			if x.Pin != nil && hidden(x.Pin.Item) {
-				reasons |= inbox.Hidden
+				reasons |= inbox.AbsenceItemHidden
 			}
-			if got := x.Absence &^ (inbox.NotRanked | inbox.ItemShown); got != reasons {
+			if got := x.Absence &^ (inbox.AbsenceNotRanked | inbox.AbsenceItemShown); got != reasons {
 				t.Fatalf("%v for %+v: reasons %b, want %b\nafter\n%s", name, f, x.Absence, reasons, tell(history))
 			}
 			if reasons != 0 && x.Absence != reasons ||
-				x.Absence&inbox.NotRanked != 0 && f.Order == inbox.Newest || x.Absence&inbox.ItemShown != 0 && !f.OnePerItem {
+				x.Absence&inbox.AbsenceNotRanked != 0 && f.Order == inbox.Newest || x.Absence&inbox.AbsenceItemShown != 0 && !f.OnePerItem {
 				t.Fatalf("%v for %+v: reasons %b that were not to be asked for", name, f, x.Absence)
 			}
 			at := slices.IndexFunc(shown, func(p inbox.Pin) bool { return p.Owner == name.owner && p.ID == name.id })
-			if x.Rank != at+1 || (x.Rank > 0) != (x.Absence == 0) || (x.Rank > 0) != (x.Delivery != inbox.NotDelivered) {
+			if x.Rank != at+1 || (x.Rank > 0) != (x.Absence == 0) || (x.Rank > 0) != (x.Delivery != inbox.DeliveryNone) {
 				t.Fatalf("%v for %+v: %+v, but entry %d of %+v\nafter\n%s", name, f, x, at+1, shown, tell(history))
 			}
 			if at >= 0 && x.Pin.Score != shown[at].Score {
@@ -146,33 +146,33 @@ func TestExplainReasons(t *testing.T) {
 	for _, c := range []struct {
 		feed      inbox.Feed
 		owner, id string
-		want      inbox.Absence
+		want      inbox.AbsenceReasons
 	}{
 		{f, "bob", "b", 0},
-		{f, "bob", "none", inbox.NotLiving},
-		{f, "bob", "ended", inbox.NotLiving},
-		{f, "cid", "none", inbox.NotLiving},
-		{f, "fay", "none", inbox.NotLiving | inbox.NotFollowed},
-		{f, "eve", "none", inbox.NotLiving | inbox.NotFollowed | inbox.OwnerMuted | inbox.Blocked},
-		{f, "ann", "own", inbox.OwnPin},
-		{f, "ann", "none", inbox.NotLiving | inbox.OwnPin},
-		{f, "cid", "hid", inbox.NotFollowed | inbox.Hidden},
-		{f, "cid", "hid-too", inbox.Hidden},
-		{f, "bob", "t", inbox.BoardExcluded},
-		{f, "dan", "d", inbox.OwnerMuted},
-		{f, "dan", "t", inbox.OwnerMuted | inbox.BoardExcluded},
-		{f, "eve", "e", inbox.NotFollowed | inbox.OwnerMuted | inbox.Blocked},
+		{f, "bob", "none", inbox.AbsenceNotLiving},
+		{f, "bob", "ended", inbox.AbsenceNotLiving},
+		{f, "cid", "none", inbox.AbsenceNotLiving},
+		{f, "fay", "none", inbox.AbsenceNotLiving | inbox.AbsenceNotFollowed},
+		{f, "eve", "none", inbox.AbsenceNotLiving | inbox.AbsenceNotFollowed | inbox.AbsenceOwnerMuted | inbox.AbsenceBlocked},
+		{f, "ann", "own", inbox.AbsenceOwnPin},
+		{f, "ann", "none", inbox.AbsenceNotLiving | inbox.AbsenceOwnPin},
+		{f, "cid", "hid", inbox.AbsenceNotFollowed | inbox.AbsenceItemHidden},
+		{f, "cid", "hid-too", inbox.AbsenceItemHidden},
+		{f, "bob", "t", inbox.AbsenceBoardExcluded},
+		{f, "dan", "d", inbox.AbsenceOwnerMuted},
+		{f, "dan", "t", inbox.AbsenceOwnerMuted | inbox.AbsenceBoardExcluded},
+		{f, "eve", "e", inbox.AbsenceNotFollowed | inbox.AbsenceOwnerMuted | inbox.AbsenceBlocked},
 		{f, "gil", "own", 0},
-		{f, "gil", "none", inbox.NotLiving},
-		{f, "gil", "again", inbox.RepinsHidden},
-		{f, "hal", "again", inbox.NotFollowed | inbox.RepinsHidden},
+		{f, "gil", "none", inbox.AbsenceNotLiving},
+		{f, "gil", "again", inbox.AbsenceRepinsHidden},
+		{f, "hal", "again", inbox.AbsenceNotFollowed | inbox.AbsenceRepinsHidden},
 		{once, "bob", "c", 0},
-		{once, "bob", "a", inbox.ItemShown},
+		{once, "bob", "a", inbox.AbsenceItemShown},
 		{ranked, "bob", "c", 0},
-		{ranked, "bob", "b", inbox.NotRanked},
-		{both, "bob", "b", inbox.NotRanked},
-		{both, "bob", "a", inbox.NotRanked | inbox.ItemShown},
-		{byHeat(once, 3, l.cursor, l.told), "bob", "a", inbox.ItemShown},
+		{ranked, "bob", "b", inbox.AbsenceNotRanked},
+		{both, "bob", "b", inbox.AbsenceNotRanked},
+		{both, "bob", "a", inbox.AbsenceNotRanked | inbox.AbsenceItemShown},
+		{byHeat(once, 3, l.cursor, l.told), "bob", "a", inbox.AbsenceItemShown},
 	} {
 		x, err := inbox.CachedQuery(v).Explain(context.Background(), c.feed, c.owner, c.id)
 		if err != nil || x.Absence != c.want {
@@ -201,11 +201,11 @@ func TestExplainDelivery(t *testing.T) {
 		owner, id string
 		want      inbox.Delivery
 	}{
-		{"bob", "p", inbox.Pushed},
-		{"star", "p", inbox.Pulled},
-		{"eve", "p", inbox.Pulled},
-		{"ann", "own", inbox.Pulled},
-		{"bob", "none", inbox.NotDelivered},
+		{"bob", "p", inbox.DeliveryPushed},
+		{"star", "p", inbox.DeliveryPulled},
+		{"eve", "p", inbox.DeliveryPulled},
+		{"ann", "own", inbox.DeliveryPulled},
+		{"bob", "none", inbox.DeliveryNone},
 	} {
 		x, err := q.Explain(context.Background(), inbox.Feed{Reader: "ann", Own: true}, c.owner, c.id)
 		if err != nil || x.Delivery != c.want {

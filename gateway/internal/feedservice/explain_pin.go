@@ -93,7 +93,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 			res.Reasons = append(res.Reasons, a.reason)
 		}
 	}
-	if e.Absence&inbox.Hidden != 0 {
+	if e.Absence&inbox.AbsenceItemHidden != 0 {
 		why, err := h.reasons(e.Pin.Item)
 		if err != nil {
 			return nil, err
@@ -106,23 +106,23 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 
 // absences are the reasons of the inbox in the words of the API, but for what is hidden.
 var absences = []struct {
-	is     inbox.Absence
+	is     inbox.AbsenceReasons
 	reason skeinv1.AbsenceReason
 }{
-	{inbox.NotLiving, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_LIVING},
-	{inbox.OwnPin, skeinv1.AbsenceReason_ABSENCE_REASON_OWN_PIN},
-	{inbox.NotFollowed, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_FOLLOWED},
-	{inbox.BoardExcluded, skeinv1.AbsenceReason_ABSENCE_REASON_BOARD_EXCLUDED},
-	{inbox.OwnerMuted, skeinv1.AbsenceReason_ABSENCE_REASON_OWNER_MUTED},
-	{inbox.Blocked, skeinv1.AbsenceReason_ABSENCE_REASON_BLOCKED},
-	{inbox.NotRanked, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_RANKED},
-	{inbox.ItemShown, skeinv1.AbsenceReason_ABSENCE_REASON_ITEM_SHOWN},
-	{inbox.RepinsHidden, skeinv1.AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN},
+	{inbox.AbsenceNotLiving, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_LIVING},
+	{inbox.AbsenceOwnPin, skeinv1.AbsenceReason_ABSENCE_REASON_OWN_PIN},
+	{inbox.AbsenceNotFollowed, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_FOLLOWED},
+	{inbox.AbsenceBoardExcluded, skeinv1.AbsenceReason_ABSENCE_REASON_BOARD_EXCLUDED},
+	{inbox.AbsenceOwnerMuted, skeinv1.AbsenceReason_ABSENCE_REASON_OWNER_MUTED},
+	{inbox.AbsenceBlocked, skeinv1.AbsenceReason_ABSENCE_REASON_BLOCKED},
+	{inbox.AbsenceNotRanked, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_RANKED},
+	{inbox.AbsenceItemShown, skeinv1.AbsenceReason_ABSENCE_REASON_ITEM_SHOWN},
+	{inbox.AbsenceRepinsHidden, skeinv1.AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN},
 }
 
 var deliveries = map[inbox.Delivery]skeinv1.PinDelivery{
-	inbox.Pushed: skeinv1.PinDelivery_PIN_DELIVERY_PUSHED,
-	inbox.Pulled: skeinv1.PinDelivery_PIN_DELIVERY_PULLED,
+	inbox.DeliveryPushed: skeinv1.PinDelivery_PIN_DELIVERY_PUSHED,
+	inbox.DeliveryPulled: skeinv1.PinDelivery_PIN_DELIVERY_PULLED,
 }
 
 // reasons says why an item is hidden. One that was not played is hidden for what was served, whether or not the list has it: the filter
