@@ -37,8 +37,8 @@ func someMonths() (envs []*events.Envelope) {
 	return envs
 }
 
-// TestTimeGoesByForAll: months of a user who does nothing more are closed by the time that the events of others take.
-func TestTimeGoesByForAll(t *testing.T) {
+// TestLogTimePassesForIdlePartitions: months of a user who does nothing more are closed by the time that the events of others take.
+func TestLogTimePassesForIdlePartitions(t *testing.T) {
 	envs, fs := someMonths(), vfs.NewMem()
 	b := begin(t, fs, envs)
 	if err := b.Finish(t.Context()); err != nil {
@@ -81,8 +81,8 @@ func TestNothingToCompact(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a build that is ended leaves no store, and no other file once it is closed.
-func TestInterrupted(t *testing.T) {
+// TestInterruptedBuildLeavesNoFiles: a build that is ended leaves no store, and no other file once it is closed.
+func TestInterruptedBuildLeavesNoFiles(t *testing.T) {
 	fs := vfs.NewMem()
 	b := begin(t, fs, someMonths())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -98,8 +98,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestScatterOfSome: what concerns other partitions is dropped at once.
-func TestScatterOfSome(t *testing.T) {
+// TestEventsOfOtherPartitionsAreDropped: what concerns other partitions is dropped at once.
+func TestEventsOfOtherPartitionsAreDropped(t *testing.T) {
 	var none, bob events.Partitions
 	bob.AddHome("bob")
 	for _, test := range []struct {
@@ -122,9 +122,9 @@ func TestScatterOfSome(t *testing.T) {
 	}
 }
 
-// TestPinsGoHome: a pin is delivered to all partitions, for the inboxes that a service has in memory. A build folds it at its owner's home
+// TestBuildFoldsPinsAtHomeOnly: a pin is delivered to all partitions, for the inboxes that a service has in memory. A build folds it at its owner's home
 // alone.
-func TestPinsGoHome(t *testing.T) {
+func TestBuildFoldsPinsAtHomeOnly(t *testing.T) {
 	b, err := build.New(build.Options{
 		FS: vfs.NewMem(), Dir: "new", New: func() projections.Projection { return inbox.New(inbox.DefaultSettings()) },
 	})

@@ -18,8 +18,8 @@ type scattered struct {
 	LogTime events.Micros
 }
 
-// TestScatter: each partition gets back what was added to it, in order, but what no fold needs.
-func TestScatter(t *testing.T) {
+// TestPartitionsGetTheirEventsInOrder: each partition gets back what was added to it, in order, but what no fold needs.
+func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, err := newScatterFile(vfs.NewMem(), "events", rapid.Bool().Draw(t, "beside"))
 		if err != nil {
@@ -71,8 +71,8 @@ func TestScatter(t *testing.T) {
 	})
 }
 
-// TestBatches: events of many batches are in order, whether they are encoded beside the adding or not, and in a partition that had only one.
-func TestBatches(t *testing.T) {
+// TestBatchesKeepOrder: events of many batches are in order, whether they are encoded beside the adding or not, and in a partition that had only one.
+func TestBatchesKeepOrder(t *testing.T) {
 	for _, beside := range []bool{false, true} {
 		s, err := newScatterFile(vfs.NewMem(), "events", beside)
 		if err != nil {
@@ -107,8 +107,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestFailedWrites: whichever block cannot be written, the adding or its end fails.
-func TestFailedWrites(t *testing.T) {
+// TestFailedWritesAreReported: whichever block cannot be written, the adding or its end fails.
+func TestFailedWritesAreReported(t *testing.T) {
 	add := func(fs vfs.FS, beside bool) error {
 		s, err := newScatterFile(fs, "events", beside)
 		if err != nil {

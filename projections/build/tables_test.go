@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPieces: a merge in pieces writes every row of all runs once, in tables that do not overlap, and reports how many.
-func TestPieces(t *testing.T) {
+// TestPiecesWriteEveryRowOnce: a merge in pieces writes every row of all runs once, in tables that do not overlap, and reports how many.
+func TestPiecesWriteEveryRowOnce(t *testing.T) {
 	const rows, files = 100_000, 7
 	told := int64(0)
 	b, err := New(Options{
@@ -89,8 +89,8 @@ func keysOf(t *testing.T, b *Builder, tables ...string) (keys []uint64) {
 	return keys
 }
 
-// TestFewRows: what is in no sample is one piece, without bounds.
-func TestFewRows(t *testing.T) {
+// TestFewRowsAreOnePiece: what is in no sample is one piece, without bounds.
+func TestFewRowsAreOnePiece(t *testing.T) {
 	r := &runs{maxBytes: 1 << 20}
 	for i := range uint64(100) {
 		if err := r.set(binary.BigEndian.AppendUint64(nil, i), nil); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// TestTemporary: the tables of a temporary store are compressed less, also by the process that finishes the build.
-func TestTemporary(t *testing.T) {
+// TestTemporaryStoreIsCompressedLess: the tables of a temporary store are compressed less, also by the process that finishes the build.
+func TestTemporaryStoreIsCompressedLess(t *testing.T) {
 	newGraph := func() projections.Projection { return graph.New() }
 	envs := some(20_000, 5000, func(user, other string) events.Event {
 		return events.Event{Kind: events.UserFollowed, User: user, Peer: other}

@@ -185,8 +185,8 @@ func comparePages(t *testing.T, w *cacheWorld) {
 	}
 }
 
-// TestNewestKeysAfterRepair: a repair of rows is seen at once, at the same position, and only by views that are taken after it.
-func TestNewestKeysAfterRepair(t *testing.T) {
+// TestRepairIsVisibleInCachedOutboxes: a repair of rows is seen at once, at the same position, and only by views that are taken after it.
+func TestRepairIsVisibleInCachedOutboxes(t *testing.T) {
 	w, r := newCacheWorld(t, 0), rand.New(rand.NewPCG(11, 12))
 	for range 100 {
 		w.change(t, r)

@@ -134,8 +134,8 @@ func checkGone(t fataler, s *store.Store, user string, history []events.Event) {
 	})
 }
 
-// TestErasedLargeInbox: the same for a user who has been in every inbox, full or trimmed or lost, with steps in between.
-func TestErasedLargeInbox(t *testing.T) {
+// TestErasedUserLeavesNoRowInSteps: the same for a user who has been in every inbox, full or trimmed or lost, with steps in between.
+func TestErasedUserLeavesNoRowInSteps(t *testing.T) {
 	for _, threshold := range []int64{-1, 100} {
 		set := settings(threshold)
 		s := openMem(t, set)
@@ -180,8 +180,8 @@ func feed(t testing.TB, s *store.Store, f inbox.Feed, n int) []inbox.Pin {
 	return pages(t, inbox.CachedQuery(v), f, n)
 }
 
-// TestErasedLeavesInboxes: what an erased user has pinned leaves the inboxes of followers.
-func TestErasedLeavesInboxes(t *testing.T) {
+// TestErasedUserLeavesInboxes: what an erased user has pinned leaves the inboxes of followers.
+func TestErasedUserLeavesInboxes(t *testing.T) {
 	s := newStory(t, inbox.DefaultSettings())
 	s.do(follows("ann", "bob"), follows("ann", "cid"))
 	s.do(posts("bob", "p"), posts("cid", "p"), posts("bob", "q"))

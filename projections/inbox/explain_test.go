@@ -48,9 +48,9 @@ func absenceOf(m model.Absence) (a inbox.AbsenceReasons) {
 	return a
 }
 
-// TestExplain: of every pin of a history, for every reader and any options, the explanation gives the reasons of the model, and names the
+// TestExplainAgreesWithModelAndPages: of every pin of a history, for every reader and any options, the explanation gives the reasons of the model, and names the
 // position of the pin in the feed as its pages show it. A pin is in the feed exactly if there is no reason (I8).
-func TestExplain(t *testing.T) {
+func TestExplainAgreesWithModelAndPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
@@ -117,8 +117,8 @@ func explainAll(t *rapid.T, s *store.Store, history []events.Event) {
 	}
 }
 
-// TestExplainReasons: each reason, alone and with others.
-func TestExplainReasons(t *testing.T) {
+// TestExplainGivesEachReason: each reason, alone and with others.
+func TestExplainGivesEachReason(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
 	l := newLog(t, s)
@@ -181,8 +181,8 @@ func TestExplainReasons(t *testing.T) {
 	}
 }
 
-// TestExplainDelivery: an explanation says whether a pin is pushed to inboxes, or an outbox is read for it.
-func TestExplainDelivery(t *testing.T) {
+// TestExplainTellsPushedFromPulled: an explanation says whether a pin is pushed to inboxes, or an outbox is read for it.
+func TestExplainTellsPushedFromPulled(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Threshold = 1
 	s := openMem(t, set)
@@ -214,8 +214,8 @@ func TestExplainDelivery(t *testing.T) {
 	}
 }
 
-// TestExplainHideFails: an explanation says nothing if it is not known what is hidden.
-func TestExplainHideFails(t *testing.T) {
+// TestExplainFailsIfHidingFails: an explanation says nothing if it is not known what is hidden.
+func TestExplainFailsIfHidingFails(t *testing.T) {
 	s, l := shelf(t)
 	v := view(t, s)
 	defer v.Close()

@@ -51,8 +51,8 @@ func hiding(t *testing.T, hidden func(item string) bool) func([]string) ([]bool,
 	}
 }
 
-// TestHideAndOnePerItem: what is hidden is left out on every page, and pages are full all the same unless they are the last.
-func TestHideAndOnePerItem(t *testing.T) {
+// TestHiddenPinsLeaveNoGaps: what is hidden is left out on every page, and pages are full all the same unless they are the last.
+func TestHiddenPinsLeaveNoGaps(t *testing.T) {
 	s, l := shelf(t)
 	for name, hidden := range map[string]func(item string) bool{
 		"none": func(string) bool { return false },
@@ -81,8 +81,8 @@ func TestHideAndOnePerItem(t *testing.T) {
 	}
 }
 
-// TestHideFails: an error of who is asked what to hide is the error of the page, on whatever page; no answer hides nothing.
-func TestHideFails(t *testing.T) {
+// TestPageFailsIfHidingFails: an error of who is asked what to hide is the error of the page, on whatever page; no answer hides nothing.
+func TestPageFailsIfHidingFails(t *testing.T) {
 	s, l := shelf(t)
 	v := view(t, s)
 	defer v.Close()
@@ -104,8 +104,8 @@ func TestHideFails(t *testing.T) {
 	}
 }
 
-// TestHiddenDuringASession: what is hidden during a session does not come any more, and nothing else is lost or comes twice.
-func TestHiddenDuringASession(t *testing.T) {
+// TestHidingDuringSessionLosesNothingElse: what is hidden during a session does not come any more, and nothing else is lost or comes twice.
+func TestHidingDuringSessionLosesNothingElse(t *testing.T) {
 	s, l := shelf(t)
 	v := view(t, s)
 	defer v.Close()

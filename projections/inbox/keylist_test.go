@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestKeyList: keys come back as they were, the empty one too, also from a list that is used again.
-func TestKeyList(t *testing.T) {
+// TestKeyListReturnsWhatWasAdded: keys come back as they were, the empty one too, also from a list that is used again.
+func TestKeyListReturnsWhatWasAdded(t *testing.T) {
 	const name = "a walk"
 	var l keyList
 	for range 3 {

@@ -69,8 +69,8 @@ func drawHistory(t *rapid.T) []events.Event {
 	return history
 }
 
-// TestModel: at every position of every history, for every threshold, every feed and list is the model's, to its end (I8).
-func TestModel(t *testing.T) {
+// TestFeedsAreThoseOfModel: at every position of every history, for every threshold, every feed and list is the model's, to its end (I8).
+func TestFeedsAreThoseOfModel(t *testing.T) {
 	t.Cleanup(func() {
 		if relations.Stats().Hits == 0 {
 			t.Error("no feed was made of what is kept in memory")

@@ -15,9 +15,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPartitionsAlone: a fold for some partitions leaves their rows of the fold for all, where partitions have so many followers that
+// TestPartitionsFoldAlone: a fold for some partitions leaves their rows of the fold for all, where partitions have so many followers that
 // some are pulled, inboxes are trimmed and lost, and large events are cut (I13).
-func TestPartitionsAlone(t *testing.T) {
+func TestPartitionsFoldAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
 		envs := histories.Envelopes(history)

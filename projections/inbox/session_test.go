@@ -40,9 +40,9 @@ type entry struct {
 
 func entryOf(p inbox.Pin) entry { return entry{p.Owner, p.ID, p.Item, p.Created} }
 
-// TestSessions: whatever is written between the pages of a session, what is in the list throughout appears exactly once,
+// TestSessionsShowEachPinOnce: whatever is written between the pages of a session, what is in the list throughout appears exactly once,
 // what is not at most once and only where it is in the list of its page; the order is kept (I9).
-func TestSessions(t *testing.T) {
+func TestSessionsShowEachPinOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
@@ -191,8 +191,8 @@ func (r *reading) finish(t *rapid.T) {
 	}
 }
 
-// TestHeatSessionExpires: a session by heat lives an hour of log time, and then says so.
-func TestHeatSessionExpires(t *testing.T) {
+// TestTrendingSessionExpiresAfterAnHour: a session by heat lives an hour of log time, and then says so.
+func TestTrendingSessionExpiresAfterAnHour(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
 	b := newLog(t, s)

@@ -20,8 +20,8 @@ func authors(n int) (names []string) {
 	return names
 }
 
-// TestThresholds: what a page opens is what was not pushed.
-func TestThresholds(t *testing.T) {
+// TestPageOpensOutboxesThatWereNotPushed: what a page opens is what was not pushed.
+func TestPageOpensOutboxesThatWereNotPushed(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		threshold int64
@@ -128,8 +128,8 @@ func pushThousand(t *testing.T, keep int, imported bool) {
 	}
 }
 
-// TestInboxSizes: however much is delivered, an inbox holds a small multiple of what is kept.
-func TestInboxSizes(t *testing.T) {
+// TestInboxSizeIsBounded: however much is delivered, an inbox holds a small multiple of what is kept.
+func TestInboxSizeIsBounded(t *testing.T) {
 	for _, keep := range []int{10, 100} {
 		set := inbox.DefaultSettings()
 		set.Keep = keep
@@ -157,8 +157,8 @@ func TestInboxSizes(t *testing.T) {
 	}
 }
 
-// TestHeatPageCost: a page by heat ranks what an inbox holds, as many as it keeps, without an outbox.
-func TestHeatPageCost(t *testing.T) {
+// TestTrendingPageReadsInboxOnly: a page by heat ranks what an inbox holds, as many as it keeps, without an outbox.
+func TestTrendingPageReadsInboxOnly(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 10
 	s := openMem(t, set)
@@ -175,8 +175,8 @@ func TestHeatPageCost(t *testing.T) {
 	}
 }
 
-// TestDeepReadLearnsFew: a walk through a large feed teaches the inbox no more than it keeps.
-func TestDeepReadLearnsFew(t *testing.T) {
+// TestDeepReadTeachesInboxNoMoreThanItKeeps: a walk through a large feed teaches the inbox no more than it keeps.
+func TestDeepReadTeachesInboxNoMoreThanItKeeps(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 10
 	cache := querycache.New(1 << 20)
@@ -202,8 +202,8 @@ func TestDeepReadLearnsFew(t *testing.T) {
 	}
 }
 
-// TestFollowCost: a follow writes the relation alone, whatever the other has pinned.
-func TestFollowCost(t *testing.T) {
+// TestFollowWritesRelationOnly: a follow writes the relation alone, whatever the other has pinned.
+func TestFollowWritesRelationOnly(t *testing.T) {
 	for _, pins := range []int{0, 100} {
 		s := openMem(t, inbox.DefaultSettings())
 		l := newLog(t, s)
@@ -221,8 +221,8 @@ func TestFollowCost(t *testing.T) {
 	}
 }
 
-// TestPostCost: a post writes as many rows for any number of followers, above the threshold and below.
-func TestPostCost(t *testing.T) {
+// TestPostCostIsIndependentOfFollowers: a post writes as many rows for any number of followers, above the threshold and below.
+func TestPostCostIsIndependentOfFollowers(t *testing.T) {
 	cost := func(threshold int64, fans int) int {
 		set := inbox.DefaultSettings()
 		set.Threshold = threshold
@@ -272,9 +272,9 @@ type countingIterator struct {
 func (i *countingIterator) Next() bool             { i.c.rows++; return i.Iterator.Next() }
 func (i *countingIterator) SeekGE(key []byte) bool { i.c.rows++; return i.Iterator.SeekGE(key) }
 
-// TestLightPageCost: a page of what the inbox holds reads its own rows, one point read a pin and one an owner, however
+// TestPageCostIsIndependentOfInboxSize: a page of what the inbox holds reads its own rows, one point read a pin and one an owner, however
 // large the inbox is, on whatever page.
-func TestLightPageCost(t *testing.T) {
+func TestPageCostIsIndependentOfInboxSize(t *testing.T) {
 	const n, owners = 20, 10
 	for _, size := range []int{1_000, 100_000} {
 		set := inbox.DefaultSettings()

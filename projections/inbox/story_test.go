@@ -101,8 +101,8 @@ func both(t *testing.T, s inbox.Settings, tell func(s *story, begin, end func(us
 	})
 }
 
-// TestFollowCopies: who begins to follow has at once what is above the floor of the inbox, and what is below it.
-func TestFollowCopies(t *testing.T) {
+// TestFollowShowsOlderPins: who begins to follow has at once what is above the floor of the inbox, and what is below it.
+func TestFollowShowsOlderPins(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 3
 	both(t, set, func(s *story, begin, end func(string) events.Event) {
@@ -112,8 +112,8 @@ func TestFollowCopies(t *testing.T) {
 	})
 }
 
-// TestTrim: an inbox of three entries, trimmed again and again, by posts and by what follows bring.
-func TestTrim(t *testing.T) {
+// TestTrimmedInboxLosesNoPin: an inbox of three entries, trimmed again and again, by posts and by what follows bring.
+func TestTrimmedInboxLosesNoPin(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 3
 	both(t, set, func(s *story, begin, end func(string) events.Event) {
@@ -157,8 +157,8 @@ func TestCrossingThePushThreshold(t *testing.T) {
 	})
 }
 
-// TestFollowBeginsAnew: with the first page after a follow an inbox begins anew, and holds the next page; what else is done leaves it.
-func TestFollowBeginsAnew(t *testing.T) {
+// TestFollowDropsInbox: with the first page after a follow an inbox begins anew, and holds the next page; what else is done leaves it.
+func TestFollowDropsInbox(t *testing.T) {
 	both(t, inbox.DefaultSettings(), func(s *story, begin, end func(string) events.Event) {
 		s.add(follows("ann", "cid"), posts("bob", "p1"), posts("cid", "p1"), posts("bob", "p2"), posts("cid", "p2"))
 		mutes := events.Event{Kind: events.UserMuted, User: "ann", Peer: "cid"}
@@ -197,9 +197,9 @@ func TestMovedPinReachesFeed(t *testing.T) {
 	}
 }
 
-// TestHistoryRevivesCreation: a pin was pinned again while it lived, which counts for nothing until history says that it had ended with its
+// TestHistoryMakesIgnoredCreationCount: a pin was pinned again while it lived, which counts for nothing until history says that it had ended with its
 // board. A page from before that has not learned of the second time.
-func TestHistoryRevivesCreation(t *testing.T) {
+func TestHistoryMakesIgnoredCreationCount(t *testing.T) {
 	s := newStory(t, inbox.DefaultSettings())
 	late := postsOn("bob", "b", "p")
 	late.Backfill, late.Source, late.Offset, late.Time = true, "old", 1, s.start-10
@@ -207,9 +207,9 @@ func TestHistoryRevivesCreation(t *testing.T) {
 	s.do(follows("ann", "bob"), onBoard(events.BoardFollowed, "cid", "bob", "a"), late)
 }
 
-// TestExclusion: what is on a board that a reader has unfollowed is in no feed of that reader, pushed or pulled, before and after, until
+// TestExcludedBoardIsInNoFeed: what is on a board that a reader has unfollowed is in no feed of that reader, pushed or pulled, before and after, until
 // the board is followed again.
-func TestExclusion(t *testing.T) {
+func TestExcludedBoardIsInNoFeed(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {
 		settings := inbox.DefaultSettings()
 		settings.Threshold = threshold
@@ -223,8 +223,8 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
-// TestUnfollowedLate: history says that a reader followed a user, and ceased to before following a board of theirs. The board stays.
-func TestUnfollowedLate(t *testing.T) {
+// TestBoardFollowSurvivesLateUnfollow: history says that a reader followed a user, and ceased to before following a board of theirs. The board stays.
+func TestBoardFollowSurvivesLateUnfollow(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {
 		settings := inbox.DefaultSettings()
 		settings.Threshold = threshold

@@ -10,9 +10,9 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// TestHeatSession: whatever is played between its pages, a session by heat continues in the order in which it began, with pins
+// TestTrendingSessionKeepsItsOrder: whatever is played between its pages, a session by heat continues in the order in which it began, with pins
 // of equal heat, and some without plays; only the next session sees the changes (I9).
-func TestHeatSession(t *testing.T) {
+func TestTrendingSessionKeepsItsOrder(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
 	l := newLog(t, s)
@@ -57,8 +57,8 @@ func TestHeatSession(t *testing.T) {
 	}
 }
 
-// TestFeedByHeatRanksTheNewest: of a feed the newest pins are ranked, as many as are asked for, and what is pinned during a session pushes none of them out.
-func TestFeedByHeatRanksTheNewest(t *testing.T) {
+// TestTrendingRanksTheNewestPins: of a feed the newest pins are ranked, as many as are asked for, and what is pinned during a session pushes none of them out.
+func TestTrendingRanksTheNewestPins(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
 	l := newLog(t, s)

@@ -40,8 +40,8 @@ func drawRow(t *rapid.T) Row {
 	return r
 }
 
-// TestPossibleBoards: a living pin is on one of its possible boards; the deletion of another changes nothing, of that one ends it.
-func TestPossibleBoards(t *testing.T) {
+// TestDeletingPossibleBoards: a living pin is on one of its possible boards; the deletion of another changes nothing, of that one ends it.
+func TestDeletingPossibleBoards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
 		s := r.State()
@@ -63,8 +63,8 @@ func TestPossibleBoards(t *testing.T) {
 	})
 }
 
-// TestCloseHistory: a row whose history is closed has the same state, and nothing but that.
-func TestCloseHistory(t *testing.T) {
+// TestClosingHistoryKeepsState: a row whose history is closed has the same state, and nothing but that.
+func TestClosingHistoryKeepsState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
 		before := r.State()
@@ -80,8 +80,8 @@ func TestCloseHistory(t *testing.T) {
 	})
 }
 
-// TestMovesAreFew: of many moves the first two and the last are kept, and none to where the pin is already.
-func TestMovesAreFew(t *testing.T) {
+// TestOnlyMovesThatMatterAreKept: of many moves the first two and the last are kept, and none to where the pin is already.
+func TestOnlyMovesThatMatterAreKept(t *testing.T) {
 	var r Row
 	for i := range 100 {
 		for range 2 {
@@ -93,9 +93,9 @@ func TestMovesAreFew(t *testing.T) {
 	}
 }
 
-// TestLeftBeforeItsBoardWent: a pin was moved to the board of its history, from there to another, and was moved again after
+// TestPinThatLeftBoardSurvivesItsDeletion: a pin was moved to the board of its history, from there to another, and was moved again after
 // its first board was deleted. All that was known before the history arrived.
-func TestLeftBeforeItsBoardWent(t *testing.T) {
+func TestPinThatLeftBoardSurvivesItsDeletion(t *testing.T) {
 	for _, again := range []string{"b", "c"} {
 		var r Row
 		r.Add(Fact{Kind: Moved, At: 1, Board: "a"})
@@ -109,7 +109,7 @@ func TestLeftBeforeItsBoardWent(t *testing.T) {
 	}
 }
 
-func TestRoundTrip(t *testing.T) {
+func TestRowsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
 		row := r.Append(nil, "p")

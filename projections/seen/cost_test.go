@@ -18,9 +18,9 @@ func allocated(do func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestManyPlaysOfOneUser: a play costs as much among a hundred thousand of one user as among a thousand, whether they come
+// TestPlayCostIsIndependentOfOtherPlays: a play costs as much among a hundred thousand of one user as among a thousand, whether they come
 // in one batch or few at a time, and whether they are read in between or not.
-func TestManyPlaysOfOneUser(t *testing.T) {
+func TestPlayCostIsIndependentOfOtherPlays(t *testing.T) {
 	for name, each := range map[string]int{"one batch": 0, "a thousand at a time": 1000, "twenty at a time": 20} {
 		perPlay := map[int]float64{}
 		for _, n := range []int{1000, 100_000} {

@@ -140,8 +140,8 @@ func TestErasedWhileMaintenanceIsAtWork(t *testing.T) {
 	j.rebuilt(t)
 }
 
-// TestImportIsOver: once no backfill can come, nothing is remembered of those who were deleted.
-func TestImportIsOver(t *testing.T) {
+// TestClosedBackfillsForgetErasedUsers: once no backfill can come, nothing is remembered of those who were deleted.
+func TestClosedBackfillsForgetErasedUsers(t *testing.T) {
 	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
 	count := func() (n int) {

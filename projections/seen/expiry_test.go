@@ -15,9 +15,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestExpiry: a month is kept whole as long as the longest window reaches it. In the week after that it is dropped,
+// TestMonthIsKeptUntilNoWindowReachesIt: a month is kept whole as long as the longest window reaches it. In the week after that it is dropped,
 // partition by partition, and the others are left alone.
-func TestExpiry(t *testing.T) {
+func TestMonthIsKeptUntilNoWindowReachesIt(t *testing.T) {
 	const users = 2000
 	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
@@ -79,8 +79,8 @@ func (j *journal) partitions(month int) map[uint8]int {
 	return rows
 }
 
-// TestTooOldToKeep: a play that no window reaches any more when it comes leaves nothing.
-func TestTooOldToKeep(t *testing.T) {
+// TestPlayOlderThanWindowLeavesNothing: a play that no window reaches any more when it comes leaves nothing.
+func TestPlayOlderThanWindowLeavesNothing(t *testing.T) {
 	for _, retention := range []int{1, 2, 6} {
 		s := seen.DefaultSettings()
 		s.Retention, s.Window = retention, min(retention, 4)
@@ -108,8 +108,8 @@ func TestTooOldToKeep(t *testing.T) {
 	}
 }
 
-// TestSpaceComesBack: a large month takes next to no space on disk once it was dropped.
-func TestSpaceComesBack(t *testing.T) {
+// TestDroppedMonthFreesDiskSpace: a large month takes next to no space on disk once it was dropped.
+func TestDroppedMonthFreesDiskSpace(t *testing.T) {
 	dir := t.TempDir()
 	compacted := make(chan struct{}, 1)
 	opts := store.Options{Dir: dir, Listener: store.Listener{Compacted: func(store.FlushInfo) {

@@ -71,8 +71,8 @@ func TestFingerprintsAroundPowersOfTwo(t *testing.T) {
 	}
 }
 
-// TestAppendedToWhatIsThere: rows and fingerprints are appended, and a row that is refused leaves what was there.
-func TestAppendedToWhatIsThere(t *testing.T) {
+// TestDecodingAppendsToDst: rows and fingerprints are appended, and a row that is refused leaves what was there.
+func TestDecodingAppendsToDst(t *testing.T) {
 	row := appendFingerprints([]byte("row:"), []uint64{5, 9})
 	if !bytes.HasPrefix(row, []byte("row:")) {
 		t.Fatalf("%x", row)
@@ -86,8 +86,8 @@ func TestAppendedToWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestOtherFormsAreRefused changes, cuts and prolongs rows: what is taken all the same is the row of another set.
-func TestOtherFormsAreRefused(t *testing.T) {
+// TestDecodingRejectsOtherForms changes, cuts and prolongs rows: what is taken all the same is the row of another set.
+func TestDecodingRejectsOtherForms(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	refused := 0
 	for range 400 {

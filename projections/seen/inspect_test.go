@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDescribeRow describes every row that long histories make, and demands every kind of row among them.
-func TestDescribeRow(t *testing.T) {
+// TestDescribeRowKnowsEveryRow describes every row that long histories make, and demands every kind of row among them.
+func TestDescribeRowKnowsEveryRow(t *testing.T) {
 	met := map[string]string{}
 	for seed := range uint64(6) {
 		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(DefaultSettings())})
@@ -89,8 +89,8 @@ func mustRefuse(t *testing.T, text string, key, value []byte) {
 	refuse("another version", key, append([]byte{9}, value[1:]...))
 }
 
-// TestDescribeDates: a month stands in the key in two bytes, before the tag.
-func TestDescribeDates(t *testing.T) {
+// TestDescribeRowReadsMonthOfKey: a month stands in the key in two bytes, before the tag.
+func TestDescribeRowReadsMonthOfKey(t *testing.T) {
 	key := monthKey(nil, 671, tagPlays, "ann")
 	if binary.BigEndian.Uint16(key) != 671 {
 		t.Fatalf("%x", key)

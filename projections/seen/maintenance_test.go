@@ -82,8 +82,8 @@ func TestMaintenanceAfterAPause(t *testing.T) {
 	}
 }
 
-// TestPauseWhileExpiring: the same for a month that is dropped.
-func TestPauseWhileExpiring(t *testing.T) {
+// TestExpiryAfterAPause: the same for a month that is dropped.
+func TestExpiryAfterAPause(t *testing.T) {
 	const users = 2000
 	for _, begun := range []events.Micros{1, 3, 6} {
 		j := journalOf(t, seen.DefaultSettings(), store.Options{})
@@ -134,9 +134,9 @@ func TestEveryShardIsVisitedOnceAWeek(t *testing.T) {
 	j.rebuilt(t)
 }
 
-// TestLateBackfills: plays of a month that is sealed stand beside the filter and are found, round after round.
+// TestLateBackfillsAreFoundBesideFilter: plays of a month that is sealed stand beside the filter and are found, round after round.
 // A user who comes late only is sealed like others.
-func TestLateBackfills(t *testing.T) {
+func TestLateBackfillsAreFoundBesideFilter(t *testing.T) {
 	s := exact()
 	j := journalOf(t, s, store.Options{})
 	j.at(monthStart(2026, 5)).add(plays("ann", numbers(0, 500)...)...)
@@ -174,8 +174,8 @@ func TestLateBackfills(t *testing.T) {
 	j.close()
 }
 
-// TestEndsOfTime: what the calendar has no months for is of its first or last one, and is kept and found there.
-func TestEndsOfTime(t *testing.T) {
+// TestPlaysBeyondTheCalendarAreFound: what the calendar has no months for is of its first or last one, and is kept and found there.
+func TestPlaysBeyondTheCalendarAreFound(t *testing.T) {
 	j := journalOf(t, seen.DefaultSettings(), store.Options{})
 	defer j.close()
 	j.add(backfills(-5, "ann", "0")...) // the log itself begins in 1970

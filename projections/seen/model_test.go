@@ -24,9 +24,9 @@ func exact() seen.Settings {
 	return s
 }
 
-// TestModel: at every position of every history, with every window, the unseen are the model's (I10), and so are the
+// TestUnseenAreThoseOfModel: at every position of every history, with every window, the unseen are the model's (I10), and so are the
 // serves.
-func TestModel(t *testing.T) {
+func TestUnseenAreThoseOfModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Plays: true})
 		s := exact()

@@ -18,7 +18,7 @@ func microsOf(t *testing.T, text string) events.Micros {
 	return events.Micros(at.UnixMicro())
 }
 
-func TestMonths(t *testing.T) {
+func TestMonthOfTime(t *testing.T) {
 	for text, want := range map[string]month{
 		"1970-01-01T00:00:00":        0,
 		"1970-01-31T23:59:59.999999": 0,
@@ -53,8 +53,8 @@ func TestMonths(t *testing.T) {
 	}
 }
 
-// TestCalendarRemembers: a calendar that was asked before says the same as a new one.
-func TestCalendarRemembers(t *testing.T) {
+// TestUsedCalendarAnswersAsNewOne: a calendar that was asked before says the same as a new one.
+func TestUsedCalendarAnswersAsNewOne(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var c calendar
 	for range 20_000 {

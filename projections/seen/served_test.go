@@ -79,8 +79,8 @@ func TestLiveServesComeFirst(t *testing.T) {
 	}
 }
 
-// TestOtherServesAreRefused: rows that no merge can have written.
-func TestOtherServesAreRefused(t *testing.T) {
+// TestDecodeServesRejectsOtherRows: rows that no merge can have written.
+func TestDecodeServesRejectsOtherRows(t *testing.T) {
 	a, b := []byte("\x03a\x00"), []byte("\x03b\x00")
 	var many []serve
 	for i := range maxServed + 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-func TestCheck(t *testing.T) {
+func TestCheckNamesBadSetting(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(s *seen.Settings)
 		want   string

@@ -203,8 +203,8 @@ func TestInboxesAreBounded(t *testing.T) {
 	}
 }
 
-// TestTrimmed: an inbox keeps the newest, and is complete down to the newest that it has not.
-func TestTrimmed(t *testing.T) {
+// TestTrimmedInboxIsCompleteAboveItsFloor: an inbox keeps the newest, and is complete down to the newest that it has not.
+func TestTrimmedInboxIsCompleteAboveItsFloor(t *testing.T) {
 	s := newCache(querycache.New(1<<20), 4)
 	s.LearnInbox(reader, 0, nil, nil, []byte(end))
 	for i := range 6 {
@@ -221,8 +221,8 @@ func TestTrimmed(t *testing.T) {
 	}
 }
 
-// TestDrop: one inbox goes, and others stay.
-func TestDrop(t *testing.T) {
+// TestDropRemovesOneInbox: one inbox goes, and others stay.
+func TestDropRemovesOneInbox(t *testing.T) {
 	s := learned(querycache.New(1<<20), 2)
 	s.DropInbox(name(0), 1)
 	for i, want := range []string{"", end} {
@@ -232,8 +232,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestWhileReadersCome: pages and deliveries at the same time.
-func TestWhileReadersCome(t *testing.T) {
+// TestPagesDuringDelivery: pages and deliveries at the same time.
+func TestPagesDuringDelivery(t *testing.T) {
 	s := learned(querycache.New(1<<20), 0)
 	var readers sync.WaitGroup
 	for i := range 3 {
