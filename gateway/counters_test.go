@@ -378,7 +378,7 @@ func TestHeatTokensExpire(t *testing.T) {
 	w.publish(played("ann", "3"))
 	w.publish(played("ann", "4"))
 	envelopes := w.envelopes(3)
-	for i, delay := range []events.Micros{0, counters.SessionLife - 60e6, counters.SessionLife + 60e6} {
+	for i, delay := range []events.Micros{0, counters.SessionLifetime - 60e6, counters.SessionLifetime + 60e6} {
 		for j := range envelopes[i].Events {
 			envelopes[i].Events[j].Time += delay
 		}

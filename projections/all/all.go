@@ -29,14 +29,14 @@ type Settings struct {
 
 // All returns a new instance of every projection.
 func All(s Settings) (all []projections.Projection) {
-	for _, newProjection := range Makers(s) {
+	for _, newProjection := range Constructors(s) {
 		all = append(all, newProjection())
 	}
 	return all
 }
 
-// Makers returns a function for each projection that returns a new instance of it. Their order does not matter.
-func Makers(s Settings) []func() projections.Projection {
+// Constructors returns a function for each projection that returns a new instance of it. Their order does not matter.
+func Constructors(s Settings) []func() projections.Projection {
 	if s.Inbox == (inbox.Settings{}) {
 		s.Inbox = inbox.DefaultSettings()
 	}

@@ -161,7 +161,7 @@ func TestAllocationsOfQueries(t *testing.T) {
 	}
 	found := make([]graph.Follow, len(pairs))
 	list := func(v *projections.View, kind graph.ListKind, user string, want int) error {
-		page, _, err := graph.Query(v).List(t.Context(), graph.List{Kind: kind, User: user}, nil, 50)
+		page, _, err := graph.NewQueries(v).List(t.Context(), graph.List{Kind: kind, User: user}, nil, 50)
 		return answered(len(page), want, err)
 	}
 	for _, test := range []struct {
@@ -170,11 +170,11 @@ func TestAllocationsOfQueries(t *testing.T) {
 		ask              func(v *projections.View) error
 	}{
 		{"graph", "check", 4, func(v *projections.View) error {
-			f, err := graph.Query(v).User("ann", id(7))
+			f, err := graph.NewQueries(v).UserFollow("ann", id(7))
 			return answered(int(f.Kind), int(graph.Explicit), err)
 		}},
 		{"graph", "25-way filter", 10, func(v *projections.View) error {
-			err := graph.Query(v).Users("ann", pairs, found)
+			err := graph.NewQueries(v).UserFollows("ann", pairs, found)
 			return answered(int(found[0].Kind), int(graph.Explicit), err)
 		}},
 		{"graph", "newest 50 followers", 75, func(v *projections.View) error { return list(v, graph.FollowersExplicit, "star", 50) }},
@@ -189,11 +189,11 @@ func TestAllocationsOfQueries(t *testing.T) {
 			return answered(len(unseen)/100, 90, err)
 		}},
 		{"counters", "counts of an item", 7, func(v *projections.View) error {
-			c, err := counters.Query(v).Item(id(7))
+			c, err := counters.NewQueries(v).ItemCounts(id(7))
 			return answered(int(c.Plays), 1, err)
 		}},
 		{"counters", "page of the 20 hottest", 95, func(v *projections.View) error {
-			page, _, err := counters.Query(v).Trending(t.Context(), counters.Scope{}, nil, 20)
+			page, _, err := counters.NewQueries(v).Trending(t.Context(), counters.Scope{}, nil, 20)
 			return answered(len(page), 20, err)
 		}},
 	} {

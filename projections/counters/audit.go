@@ -15,8 +15,8 @@ func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board st
 	return projections.EachPair(r, shard, tagBoardPins, do)
 }
 
-// Shows returns how many living pins of an owner show an item. If board is not nil, it counts only pins on that board.
-func (q *Queries) Shows(item, owner string, board *string) (n int64, err error) {
+// CountPinsShowing returns how many living pins of an owner show an item. If board is not nil, it counts only pins on that board.
+func (q *Queries) CountPinsShowing(item, owner string, board *string) (n int64, err error) {
 	prefix := projections.AppendKey(nil, tagShownItem, owner, item)
 	it := q.state.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {

@@ -68,7 +68,7 @@ func decodeItem(row []byte) (item itemRow, err error) {
 		if err == nil {
 			item.heat, err = heat.DecodeItem(rest)
 		}
-		if growth >= minScoreGrowth || growth > 0 && item.heat.Scored {
+		if growth >= minScoreGrowth || growth > 0 && item.heat.HasGivenScore {
 			err = projections.RowError("score", row)
 		}
 		item.score = item.heat.Score() - growth

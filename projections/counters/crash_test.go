@@ -45,7 +45,7 @@ func envelopes(lists [][]events.Event, late int) (envs []*events.Envelope) {
 	for i, list := range lists {
 		at.Seq++
 		if i == late {
-			at.LastTime += SessionLife + 1
+			at.LastTime += SessionLifetime + 1
 		}
 		env := &events.Envelope{}
 		for slot, ev := range list {

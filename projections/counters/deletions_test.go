@@ -28,7 +28,7 @@ func TestDeletionRowsStayWhileHistoryMayNeedThem(t *testing.T) {
 	l.add(creates("ann", "p", "art", "j"))
 	v := viewOf(t, l.s)
 	for item, want := range map[string]int64{"i": 0, "j": 1} {
-		if n, err := Query(v).Shows(item, "ann", nil); n != want || err != nil {
+		if n, err := NewQueries(v).CountPinsShowing(item, "ann", nil); n != want || err != nil {
 			t.Errorf("%d pins of ann show %s: %v", n, item, err)
 		}
 	}

@@ -106,10 +106,10 @@ func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 		checkNoRowNames(t, l.s, "bob-to-go", nil)
 		rows[i] = readRows(t, l.s)
 		v := viewOf(t, l.s)
-		q := Query(v)
-		bob, err := q.User("bob-to-go")
-		item, err2 := q.Item("itemaa")
-		eve, err3 := q.User("eve")
+		q := NewQueries(v)
+		bob, err := q.UserCounts("bob-to-go")
+		item, err2 := q.ItemCounts("itemaa")
+		eve, err3 := q.UserCounts("eve")
 		if err != nil || err2 != nil || err3 != nil || bob != (UserCounts{}) || item.Likes != 1 || item.Plays == 0 || eve.Pins != 182 {
 			t.Errorf("bob %+v, item %+v, eve %+v: %v %v %v", bob, item, eve, err, err2, err3)
 		}

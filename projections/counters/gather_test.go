@@ -65,7 +65,7 @@ func (o *others) Likes(user, item string) (likes, known bool) {
 
 func (o *others) Liked(user string, after PageCursor, n int) (parts []LikedPart, known bool) {
 	for _, p := range o.parts {
-		part, err := p.q.LikedHere(context.Background(), user, after, n)
+		part, err := p.q.LocalLiked(context.Background(), user, after, n)
 		o.check(err)
 		parts = append(parts, part)
 	}
@@ -130,7 +130,7 @@ func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 				if home == "" || held.Has(events.ShardOf(home).Partition()) {
 					rest := append(append([]part{}, parts[:i]...), parts[i+1:len(sets)]...)
 					q := *parts[i].q
-					return q.With(&others{t, held, rest})
+					return q.WithRemote(&others{t, held, rest})
 				}
 			}
 			t.Fatalf("no state holds %s", home)

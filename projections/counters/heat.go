@@ -11,7 +11,7 @@ import (
 // addHeat adds to the heat of an item, at the time of the event. The caller writes the item. A score that was given by an
 // item_scored stays.
 func (c *Counters) addHeat(id string, item *itemRow, weight uint32) error {
-	if item.heat.Scored || weight == 0 {
+	if item.heat.HasGivenScore || weight == 0 {
 		return nil
 	}
 	halfLife := c.settings.HalfLife.Microseconds()
@@ -28,7 +28,7 @@ func (c *Counters) overrideScore() error {
 	if err != nil {
 		return err
 	}
-	if err := c.setHeat(c.ev.Item, &item, heat.Item{Scored: true, Given: c.ev.Score}); err != nil {
+	if err := c.setHeat(c.ev.Item, &item, heat.Item{HasGivenScore: true, GivenScore: c.ev.Score}); err != nil {
 		return err
 	}
 	c.writeItem(c.ev.Item, &item)
@@ -44,10 +44,10 @@ func (c *Counters) setHeat(id string, item *itemRow, after heat.Item) error {
 	item.heat = after
 
 	if before.hasScore {
-		if after.Scored && score == before.score {
+		if after.HasGivenScore && score == before.score {
 			return nil
 		}
-		if !after.Scored && score-before.score < minScoreGrowth {
+		if !after.HasGivenScore && score-before.score < minScoreGrowth {
 			return nil
 		}
 	}

@@ -91,7 +91,7 @@ func describeItem(d *projections.Description, row []byte) error {
 	d.Int("lists", it.listsByScore)
 	if it.hasScore {
 		d.Int("score", it.score)
-		d.Flag("given", it.heat.Scored)
+		d.Flag("given", it.heat.HasGivenScore)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (s sizes) projection() *Counters {
 }
 
 func (s sizes) query(v *projections.View) *Queries {
-	q := Query(v)
+	q := NewQueries(v)
 	q.maxComputedPins, q.maxRowsPerPin = s.maxComputedPins, s.maxRowsPerPin
 	return q
 }
@@ -202,7 +202,7 @@ func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 	}
 	top("", nil)
 	for _, user := range append(want.Users(), "stranger") {
-		got, err := q.User(user)
+		got, err := q.UserCounts(user)
 		if err != nil {
 			t.Fatalf("counts of %s: %v", user, err)
 		}
@@ -224,7 +224,7 @@ func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 		top(b.Owner, &b.Board)
 	}
 	for _, item := range itemsIn(history) {
-		got, err := q.Item(item)
+		got, err := q.ItemCounts(item)
 		if err != nil {
 			t.Fatalf("counts of item %s: %v", item, err)
 		}

@@ -8,14 +8,14 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// ErrExpired is returned for a page cursor of a session that is older than [SessionLife].
+// ErrExpired is returned for a page cursor of a session that is older than [SessionLifetime].
 var ErrExpired = errors.New("counters: the session has expired")
 
 // ErrPageCursor is returned for bytes that are no page cursor of the list.
 var ErrPageCursor = errors.New("counters: not a cursor of this list")
 
-// SessionLife is how long a session may continue, in log time.
-const SessionLife events.Micros = 3600 * 1_000_000
+// SessionLifetime is how long a session may continue, in log time.
+const SessionLifetime events.Micros = 3600 * 1_000_000
 
 // PageCursor says where a list continues after a page: the last item shown, and the position at which the session began. It
 // is opaque, and writes do not invalidate it (I9).

@@ -40,7 +40,7 @@ func TestForeignPageCursorsAreRefused(t *testing.T) {
 	l.add(scores("a", 2), scores("b", 1))
 	v := viewOf(t, l.s)
 	defer v.Close()
-	_, good, err := Query(v).Trending(context.Background(), Scope{}, nil, 1)
+	_, good, err := NewQueries(v).Trending(context.Background(), Scope{}, nil, 1)
 	if err != nil || good == nil {
 		t.Fatalf("%x: %v", good, err)
 	}
@@ -51,7 +51,7 @@ func TestForeignPageCursorsAreRefused(t *testing.T) {
 		"later": session{now.seq + 1, now.time}.cursor(sortKey), "in the future": session{now.seq, now.time + 1}.cursor(sortKey),
 		"long varint": append([]byte{cursorTrending, 0x81, 0, 1}, sortKey...),
 	} {
-		if _, _, err := Query(v).Trending(context.Background(), Scope{}, m, 1); !errors.Is(err, ErrPageCursor) {
+		if _, _, err := NewQueries(v).Trending(context.Background(), Scope{}, m, 1); !errors.Is(err, ErrPageCursor) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -76,7 +76,7 @@ func FuzzItemRows(f *testing.F) {
 	row.heat.Sum = row.heat.Sum.Add(1, 5, 1)
 	row.score = row.heat.Score() - 4096
 	f.Add(row.appendRow(nil))
-	f.Add((&itemRow{repins: 1, hasScore: true, scoreFrom: 300, score: -5, heat: heat.Item{Scored: true, Given: -5}}).appendRow(nil))
+	f.Add((&itemRow{repins: 1, hasScore: true, scoreFrom: 300, score: -5, heat: heat.Item{HasGivenScore: true, GivenScore: -5}}).appendRow(nil))
 	f.Add((&itemRow{listsByScore: 1}).appendRow(nil))
 	f.Add(boardDeletion{firstTime: 8, isDeleted: true}.appendRow(nil))
 	f.Add((&version{beganAt: 17, score: -9}).appendRow(nil))

@@ -25,19 +25,19 @@ type Queries struct {
 	// rowsRead counts the rows that [Queries.Trending] reads.
 	rowsRead int
 	// remote answers for homes whose rows the state does not have. nil means that the state has all rows.
-	remote Elsewhere
+	remote RemoteLookup
 }
 
-// Elsewhere answers for homes whose rows are not in the state that is queried. known is false for an answer that must be
+// RemoteLookup answers for homes whose rows are not in the state that is queried. known is false for an answer that must be
 // fetched first; the query then continues with the zero value, and its result does not count (see [projections.Elsewhere]).
 // Lists of a user's or owner's items are at the homes of the items, so each of the other nodes has a part of them.
-type Elsewhere interface {
+type RemoteLookup interface {
 	projections.Elsewhere
 	// Score returns the score of an item as of a position.
 	Score(item string, seq uint64) (score int64, scored, known bool)
 	// Likes is [Queries.Likes].
 	Likes(user, item string) (likes, known bool)
-	// Liked returns [Queries.LikedHere] of each node that has rows which the state lacks. An item may be in several parts.
+	// Liked returns [Queries.LocalLiked] of each node that has rows which the state lacks. An item may be in several parts.
 	Liked(user string, after PageCursor, n int) (parts []LikedPart, known bool)
 	// Candidates returns [Queries.Candidates] of each such node. owner is empty for the global list.
 	Candidates(owner string, seq uint64, after []byte, n int) (parts []CandidatePart, known bool)
@@ -50,8 +50,8 @@ type LikedPart struct {
 	More bool
 }
 
-// With makes the queries ask e about homes whose rows the state does not have. It returns q.
-func (q *Queries) With(e Elsewhere) *Queries {
+// WithRemote makes the queries ask e about homes whose rows the state does not have. It returns q.
+func (q *Queries) WithRemote(e RemoteLookup) *Queries {
 	q.remote = e
 	return q
 }
@@ -59,8 +59,8 @@ func (q *Queries) With(e Elsewhere) *Queries {
 // isRemote reports whether the rows of an item must be asked from q.remote.
 func (q *Queries) isRemote(item string) bool { return q.remote != nil && !q.remote.Holds(item) }
 
-// Query returns the queries over a state of a counters store.
-func Query(s State) *Queries {
+// NewQueries returns the queries over a state of a counters store.
+func NewQueries(s State) *Queries {
 	return &Queries{state: s, maxComputedPins: maxComputedPins, maxRowsPerPin: maxRowsPerPin}
 }
 
@@ -82,8 +82,8 @@ type UserCounts struct {
 	Plays int64
 }
 
-// User returns the counts of a user. They are 0 for an unknown user.
-func (q *Queries) User(id string) (UserCounts, error) {
+// UserCounts returns the counts of a user. They are 0 for an unknown user.
+func (q *Queries) UserCounts(id string) (UserCounts, error) {
 	tallies, err := readUserTallies(q.state, projections.AppendKey(nil, tagUserTallies, id))
 	return UserCounts{Pins: tallies[tallyPins], Plays: tallies[tallyPlays]}, err
 }
@@ -118,7 +118,7 @@ type LikedItem struct {
 func (q *Queries) Liked(
 	ctx context.Context, user string, after PageCursor, n int,
 ) (items []LikedItem, next PageCursor, err error) {
-	local, err := q.LikedHere(ctx, user, after, n)
+	local, err := q.LocalLiked(ctx, user, after, n)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -165,8 +165,8 @@ func (q *Queries) mergeLiked(
 	return items[:min(n, len(items))], more
 }
 
-// LikedHere returns what this state has of the list of [Queries.Liked].
-func (q *Queries) LikedHere(
+// LocalLiked returns what this state has of the list of [Queries.Liked].
+func (q *Queries) LocalLiked(
 	ctx context.Context, user string, after PageCursor, n int,
 ) (part LikedPart, err error) {
 	prefix := projections.AppendKey(nil, tagLikedItem, user)
@@ -202,8 +202,8 @@ func (q *Queries) LikedHere(
 	return part, nil
 }
 
-// Item returns the counts of an item.
-func (q *Queries) Item(id string) (ItemCounts, error) {
+// ItemCounts returns the counts of an item.
+func (q *Queries) ItemCounts(id string) (ItemCounts, error) {
 	item, err := readItem(q.state, projections.AppendKey(nil, tagItem, id))
 	return ItemCounts{Plays: item.plays, Likes: item.likes, Repins: item.repins}, err
 }

@@ -124,7 +124,7 @@ func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, set sizes, 
 		r.began = v.Cursor().LastTime
 	}
 	page, next, err := set.query(v).Trending(context.Background(), r.scope, r.after, r.size)
-	if expired := !first && v.Cursor().LastTime-r.began > SessionLife; expired != errors.Is(err, ErrExpired) || !expired && err != nil {
+	if expired := !first && v.Cursor().LastTime-r.began > SessionLifetime; expired != errors.Is(err, ErrExpired) || !expired && err != nil {
 		t.Fatalf("a page %d µs after the first: %v", v.Cursor().LastTime-r.began, err)
 	}
 	if err != nil {
@@ -257,13 +257,13 @@ func TestSessionExpiresAfterAnHour(t *testing.T) {
 	began := l.cursor.LastTime
 	l.add(scores("b", 1), scores("c", 100))
 	for range 20 {
-		l.advanceTime(SessionLife/20 - 10)
+		l.advanceTime(SessionLifetime/20 - 10)
 		l.add(scores("c", int64(l.cursor.Seq)))
 	}
 	if page, _ := l.page(Scope{}, next, 5); !slices.Equal(page, []TrendingItem{{"b", 8}, {"c", 7}}) {
 		t.Errorf("%d µs after the first page: %v", l.cursor.LastTime-began, page)
 	}
-	l.advanceTime(began + SessionLife - l.cursor.LastTime - 1)
+	l.advanceTime(began + SessionLifetime - l.cursor.LastTime - 1)
 	l.add(events.Event{Kind: events.Played, User: "ann", Item: "x"})
 	if page, _ := l.page(Scope{}, next, 5); len(page) != 2 {
 		t.Errorf("an hour after the first page: %v", page)
@@ -271,7 +271,7 @@ func TestSessionExpiresAfterAnHour(t *testing.T) {
 	l.add(events.Event{Kind: events.Played, User: "ann", Item: "x"})
 	v := viewOf(t, l.s)
 	defer v.Close()
-	if _, _, err := Query(v).Trending(context.Background(), Scope{}, next, 5); !errors.Is(err, ErrExpired) {
+	if _, _, err := NewQueries(v).Trending(context.Background(), Scope{}, next, 5); !errors.Is(err, ErrExpired) {
 		t.Errorf("later: %v", err)
 	}
 }

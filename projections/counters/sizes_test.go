@@ -37,7 +37,7 @@ func TestPagesOfLargeBoardReadFewRows(t *testing.T) {
 		all = append(all, scores(fmt.Sprint(i*10), int64(n-1-i%100)))
 	}
 	l.addAll(all)
-	l.advanceTime(SessionLife + 1)
+	l.advanceTime(SessionLifetime + 1)
 	all = all[:0]
 	for i := range n / 10 {
 		all = append(all, plays(fmt.Sprint(i*10)))
@@ -58,7 +58,7 @@ func checkPages(t *testing.T, l *itemLog, s Scope, size, most int) {
 	t.Helper()
 	v := viewOf(t, l.s)
 	defer v.Close()
-	q := Query(v)
+	q := NewQueries(v)
 	var after PageCursor
 	var last *TrendingItem
 	for i := range 100 {
@@ -101,8 +101,8 @@ func TestManyPlaysWriteFewVersions(t *testing.T) {
 	v := viewOf(t, l.s)
 	defer v.Close()
 	q := set.query(v)
-	item, err := q.Item("i")
-	user, err2 := q.User("user7")
+	item, err := q.ItemCounts("i")
+	user, err2 := q.UserCounts("user7")
 	if err != nil || err2 != nil || item != (ItemCounts{Plays: n}) || user.Plays != n/100 {
 		t.Errorf("%+v, %+v: %v %v", item, user, err, err2)
 	}
@@ -127,9 +127,9 @@ func TestLargeBoardIsDeletedAndCreatedAgain(t *testing.T) {
 			t.Helper()
 			v := viewOf(t, l.s)
 			defer v.Close()
-			q := Query(v)
+			q := NewQueries(v)
 			board, err := q.BoardPins("ann", "art")
-			user, err2 := q.User("ann")
+			user, err2 := q.UserCounts("ann")
 			if err != nil || err2 != nil || board != int64(want) || user.Pins != int64(want)+1 {
 				t.Errorf("%s: %+v, %+v: %v %v", when, board, user, err, err2)
 			}
@@ -184,7 +184,7 @@ func TestRecreatedPinCountsOneRepinPerItem(t *testing.T) {
 	v := viewOf(t, l.s)
 	defer v.Close()
 	for _, id := range []string{"i0", "i1"} {
-		if got, err := Query(v).Item(id); err != nil || got != (ItemCounts{Repins: 1}) {
+		if got, err := NewQueries(v).ItemCounts(id); err != nil || got != (ItemCounts{Repins: 1}) {
 			t.Errorf("%s: %+v: %v", id, got, err)
 		}
 	}
@@ -216,7 +216,7 @@ func TestExpiredVersionsAreDropped(t *testing.T) {
 		if got := countRows(t, l.s); got[tagVersion] != 5*n || got[tagEndedVersion] != 4*n || got[tagGlobalList] != 5*n {
 			t.Errorf("named %d: rows by tag: %v", named, got)
 		}
-		l.advanceTime(SessionLife + 1)
+		l.advanceTime(SessionLifetime + 1)
 		all = all[:0]
 		for i := range n {
 			all = append(all, plays(fmt.Sprint(i)))
@@ -399,7 +399,7 @@ func TestPageCostIsBoundedWhenFewItemsAreShown(t *testing.T) {
 		t.Helper()
 		v := viewOf(t, l.s)
 		defer v.Close()
-		q := Query(v)
+		q := NewQueries(v)
 		page, _, err := q.Trending(context.Background(), s, nil, 10)
 		if err != nil || len(page) != 10 || page[9] != (TrendingItem{"new9", n - 9}) || q.RowsRead() > (maxRowsPerPin+3)*n {
 			t.Errorf("%d rows read for %v: %v", q.RowsRead(), page, err)

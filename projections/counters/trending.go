@@ -55,7 +55,7 @@ func (q *Queries) Trending(
 		if at.seq > now.Seq || at.time > now.LastTime {
 			return nil, nil, ErrPageCursor
 		}
-		if now.LastTime-at.time > SessionLife {
+		if now.LastTime-at.time > SessionLifetime {
 			return nil, nil, ErrExpired
 		}
 	}
@@ -116,7 +116,7 @@ func (q *Queries) countPins(s Scope) (int64, error) {
 	if s.Board != nil {
 		return q.BoardPins(s.Owner, *s.Board)
 	}
-	u, err := q.User(s.Owner)
+	u, err := q.UserCounts(s.Owner)
 	return u.Pins, err
 }
 
@@ -255,7 +255,7 @@ type Scores struct {
 }
 
 // ScoresAt returns the scores at a position. The position must not be later than that of the state, nor older than
-// [SessionLife].
+// [SessionLifetime].
 func (q *Queries) ScoresAt(seq uint64) *Scores {
 	return &Scores{it: q.state.Iter(nil, nil), seq: seq, queries: q}
 }

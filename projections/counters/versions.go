@@ -85,7 +85,7 @@ func (c *Counters) deleteFromLists(lists [][]byte, item string, v *version) {
 	}
 }
 
-// A version that has ended is still read by sessions that began before its end, which live for [SessionLife]. After that it
+// A version that has ended is still read by sessions that began before its end, which live for [SessionLifetime]. After that it
 // must be dropped, also if no event is ever about its item again; otherwise lists would fill with rows of items that had
 // heat once. So the ended versions of a partition wait in a queue, by the time of their end (tagEndedVersion), and every
 // event about an item of the partition drops a few whose time has come. An event ends at most one version and drops up to
@@ -134,8 +134,8 @@ func (c *Counters) dropExpiredVersions(partition uint8) error {
 		return err
 	}
 
-	// A session of time T reads a version that ended at E > T, and expires when the log's time is beyond T + SessionLife.
-	due := c.batch.LogTime() - SessionLife
+	// A session of time T reads a version that ended at E > T, and expires when the log's time is beyond T + SessionLifetime.
+	due := c.batch.LogTime() - SessionLifetime
 	if first >= due {
 		return nil
 	}

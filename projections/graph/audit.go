@@ -32,10 +32,10 @@ func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board st
 	return nil
 }
 
-// InList reports whether a list has an entry, with one or two point reads. If the rows of the list are stored, it looks for
+// HasEntry reports whether a list has an entry, with one or two point reads. If the rows of the list are stored, it looks for
 // the row itself, and not at the edge from which the row is derived, so that an auditor can compare the two. It returns an
 // error for lists that are merged from several lists of rows.
-func (q *Queries) InList(l List, e Entry) (bool, error) {
+func (q *Queries) HasEntry(l List, e Entry) (bool, error) {
 	key := q.keyBuffer()
 	switch l.Kind {
 	case FollowingExplicit:
@@ -44,7 +44,7 @@ func (q *Queries) InList(l List, e Entry) (bool, error) {
 			return false, err
 		}
 		if u.followingStored == 0 {
-			f, err := q.User(l.User, e.User)
+			f, err := q.UserFollow(l.User, e.User)
 			return f == Follow{Explicit, e.Since}, err
 		}
 		key = listKey(key, tagFollowing, l.User, e.Since, e.User)

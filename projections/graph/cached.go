@@ -8,10 +8,10 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// CachedQuery returns the queries over a view. They answer from memory where the store has cached the edges that they need,
-// and give the same answers as those of [Query].
-func CachedQuery(v *projections.View) *Queries {
-	q := Query(v)
+// NewCachedQueries returns the queries over a view. They answer from memory where the store has cached the edges that they need,
+// and give the same answers as those of [NewQueries].
+func NewCachedQueries(v *projections.View) *Queries {
+	q := NewQueries(v)
 	if cache := relationsCacheOf(v.QueryCache()); cache != nil {
 		q.cache = cache
 		q.version = v.Version()
@@ -19,8 +19,8 @@ func CachedQuery(v *projections.View) *Queries {
 	return q
 }
 
-// Keeper is implemented by the query cache of a store that embeds the graph, if that cache has more than relations.
-type Keeper interface {
+// RelationsHolder is implemented by the query cache of a store that embeds the graph, if that cache has more than relations.
+type RelationsHolder interface {
 	projections.QueryCache
 	// Relations returns the cache that [Graph.NewQueryCache] made.
 	Relations() projections.QueryCache
@@ -28,7 +28,7 @@ type Keeper interface {
 
 // relationsCacheOf returns the cache of relations in the query cache of a store. nil means that there is none.
 func relationsCacheOf(c projections.QueryCache) *cacheSet {
-	if keeper, ok := c.(Keeper); ok {
+	if keeper, ok := c.(RelationsHolder); ok {
 		c = keeper.Relations()
 	}
 	set, _ := c.(*cacheSet)
@@ -101,7 +101,7 @@ func (q *Queries) isWorthCaching(id *cacheID, user string, last *cacheEntry, que
 		return int(last.unanswered.Add(uint32(questions)))*rowsPerMiss >= last.edgeEstimate()
 	}
 
-	before := q.cache.Asked(id.hash, questions)
+	before := q.cache.CountUnanswered(id.hash, questions)
 	if before == 0 {
 		return false
 	}
@@ -110,7 +110,7 @@ func (q *Queries) isWorthCaching(id *cacheID, user string, last *cacheEntry, que
 		return false
 	}
 	missed := before + questions
-	return missed >= querycache.MaxAsked || int64(missed*rowsPerMiss) >= c.Following+c.FollowingImplicit
+	return missed >= querycache.MaxUnanswered || int64(missed*rowsPerMiss) >= c.Following+c.FollowingImplicit
 }
 
 // fillCacheEntry reads the edges of a user into an empty entry, and returns the entry's size in bytes. If the edges are too

@@ -49,13 +49,13 @@ func view(t testing.TB, s *store.Store) *projections.View {
 
 // sameAnswers returns an error if a cached answer differs from that of the rows of the same view.
 func sameAnswers(v *projections.View, a string, others []string, board string) error {
-	cached, rows := graph.CachedQuery(v), graph.Query(v)
+	cached, rows := graph.NewCachedQueries(v), graph.NewQueries(v)
 	got, want := make([]graph.Follow, len(others)), make([]graph.Follow, len(others))
-	if err := errors.Join(cached.Users(a, others, got), rows.Users(a, others, want)); err != nil {
+	if err := errors.Join(cached.UserFollows(a, others, got), rows.UserFollows(a, others, want)); err != nil {
 		return err
 	}
 	for i, b := range others {
-		f, err := cached.User(a, b)
+		f, err := cached.UserFollow(a, b)
 		if err != nil || f != want[i] || got[i] != want[i] {
 			return fmt.Errorf("at %d: %s follows %s: %v, among others %v, want %v, %w", v.Cursor().Seq, a, b, f, got[i], want[i], err)
 		}
@@ -64,8 +64,8 @@ func sameAnswers(v *projections.View, a string, others []string, board string) e
 		if r != r2 || err != nil || err2 != nil {
 			return fmt.Errorf("at %d: %s and %s: %+v, want %+v, %w %w", v.Cursor().Seq, a, b, r, r2, err, err2)
 		}
-		f, err = cached.Board(a, b, board)
-		f2, err2 := rows.Board(a, b, board)
+		f, err = cached.BoardFollow(a, b, board)
+		f2, err2 := rows.BoardFollow(a, b, board)
 		if f != f2 || err != nil || err2 != nil {
 			return fmt.Errorf("at %d: %s follows %q of %s: %v, want %v, %w %w", v.Cursor().Seq, a, board, b, f, f2, err, err2)
 		}
@@ -214,7 +214,7 @@ func ask(t testing.TB, cache *querycache.Cache, v *projections.View, a, b string
 	for range 3 {
 		before := cache.Stats().Hits
 		var err error
-		if f, err = graph.CachedQuery(v).User(a, b); err != nil {
+		if f, err = graph.NewCachedQueries(v).UserFollow(a, b); err != nil {
 			t.Fatal(err)
 		}
 		cached = cache.Stats().Hits > before
@@ -376,9 +376,9 @@ func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 	if err := s.Fold(histories.Envelopes(st.list)); err != nil {
 		t.Fatal(err)
 	}
-	q := graph.CachedQuery(view(t, s))
+	q := graph.NewCachedQueries(view(t, s))
 	for i := range 1000 {
-		if _, err := q.User(fmt.Sprint(i), "bob"); err != nil {
+		if _, err := q.UserFollow(fmt.Sprint(i), "bob"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -387,7 +387,7 @@ func TestUserIsCachedOnlyAfterEnoughQuestions(t *testing.T) {
 		t.Errorf("after one walk: %+v", st)
 	}
 	for n := 1; ; n++ {
-		if _, err := q.User("eager", "77"); err != nil {
+		if _, err := q.UserFollow("eager", "77"); err != nil {
 			t.Fatal(err)
 		}
 		if cache.Stats().Bytes == 0 {

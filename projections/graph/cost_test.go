@@ -51,7 +51,7 @@ func TestMutualsReadOneRowPerFollowee(t *testing.T) {
 	defer v.Close()
 	c := &counting{Reader: v}
 	l := graph.List{Kind: graph.Mutuals, User: "viewer", Peer: "star"}
-	page, next, err := graph.Query(c).List(context.Background(), l, nil, 1000)
+	page, next, err := graph.NewQueries(c).List(context.Background(), l, nil, 1000)
 	if err != nil || next != nil || len(page) != 20 {
 		t.Fatalf("%d mutuals, next %x: %v", len(page), next, err)
 	}
@@ -73,7 +73,7 @@ func TestPageReadsItsOwnRowsOnly(t *testing.T) {
 	defer v.Close()
 	for _, kind := range []graph.ListKind{graph.Followers, graph.BoardFollowers} {
 		c := &counting{Reader: v}
-		page, next, err := graph.Query(c).List(context.Background(), graph.List{Kind: kind, User: "star"}, nil, 50)
+		page, next, err := graph.NewQueries(c).List(context.Background(), graph.List{Kind: kind, User: "star"}, nil, 50)
 		if err != nil || next == nil || len(page) != 50 {
 			t.Fatalf("%d entries, next %x: %v", len(page), next, err)
 		}

@@ -22,12 +22,12 @@ type txn struct {
 	key, value []byte
 	scratchEnd edgeEnd
 
-	// outEndsOnly folds only out-ends, without lists and counts (see [NewOut]).
+	// outEndsOnly folds only out-ends, without lists and counts (see [NewOutEnds]).
 	outEndsOnly bool
 	// maxShortList is the largest number of edges of a user whose list of follows is not stored (following_list.go).
 	maxShortList int64
 	// observe is called with every change of a follow at the out-end. It is nil unless another projection embeds the graph.
-	observe func(Change) error
+	observe func(FollowChange) error
 }
 
 // holdsHome reports whether this store has the partition of a user, so that it must write the rows at the user's home.

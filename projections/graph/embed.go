@@ -6,30 +6,30 @@ import (
 )
 
 // A projection that needs to know who follows whom cannot ask another store (I4), so it folds the relations into its own
-// store: it owns a Graph of out-ends ([NewOut]), passes every event of [Graph.Kinds] to it, and learns from [Graph.Observe]
+// store: it owns a Graph of out-ends ([NewOutEnds]), passes every event of [Graph.Kinds] to it, and learns from [Graph.Observe]
 // what changed. The rows have the same contents and tags as in the graph's own store, and the queries work the same.
 
-// Change is what an event changed between two users.
-type Change struct {
+// FollowChange is what an event changed between two users.
+type FollowChange struct {
 	Follower, Owner string
-	// Was and Is say whether Follower followed Owner explicitly before the event and after it.
-	Was, Is bool
+	// FollowedBefore and FollowsAfter say whether Follower followed Owner explicitly before the event and after it.
+	FollowedBefore, FollowsAfter bool
 	// Boards are the boards of Owner that Follower began or ceased to follow.
-	Boards []BoardChange
-	// Gone says that the store has no facts about the two users any more.
-	Gone bool
+	Boards []BoardFollowChange
+	// NoFacts says that the store has no facts about the two users any more.
+	NoFacts bool
 }
 
-// BoardChange is the beginning or end of a board follow: Was and Is say whether it held before the event and after it.
-type BoardChange struct {
-	Board   string
-	Was, Is bool
+// BoardFollowChange is the beginning or end of a board follow.
+type BoardFollowChange struct {
+	Board                        string
+	FollowedBefore, FollowsAfter bool
 }
 
 // Observe sets a function that is called for every change, after its rows are written. The function may read the batch and
 // write rows to it, except rows of the graph. It must not call [projections.Batch.Step]. After a crash within an event it is
 // called again for some of the changes.
-func (g *Graph) Observe(f func(Change) error) { g.txn.observe = f }
+func (g *Graph) Observe(f func(FollowChange) error) { g.txn.observe = f }
 
 // notifyObserver calls the observer if a follow began or ended, or if the edge is gone.
 func (t *txn) notifyObserver(e *edgeEnd, explicitBefore, explicitAfter bool) error {
@@ -37,38 +37,38 @@ func (t *txn) notifyObserver(e *edgeEnd, explicitBefore, explicitAfter bool) err
 		return nil
 	}
 
-	c := Change{
-		Follower: e.follower,
-		Owner:    e.followee,
-		Was:      explicitBefore,
-		Is:       explicitAfter,
-		Gone:     e.after == edge{},
+	c := FollowChange{
+		Follower:       e.follower,
+		Owner:          e.followee,
+		FollowedBefore: explicitBefore,
+		FollowsAfter:   explicitAfter,
+		NoFacts:        e.after == edge{},
 	}
 	for _, change := range e.boardChanges {
-		b := BoardChange{
-			Board: change.board,
-			Was:   change.relationBefore.kind == relationFollow,
-			Is:    change.relationAfter.kind == relationFollow,
+		b := BoardFollowChange{
+			Board:          change.board,
+			FollowedBefore: change.relationBefore.kind == relationFollow,
+			FollowsAfter:   change.relationAfter.kind == relationFollow,
 		}
-		if b.Was != b.Is {
+		if b.FollowedBefore != b.FollowsAfter {
 			c.Boards = append(c.Boards, b)
 		}
 	}
 
-	if c.Was == c.Is && len(c.Boards) == 0 && !c.Gone {
+	if c.FollowedBefore == c.FollowsAfter && len(c.Boards) == 0 && !c.NoFacts {
 		return nil
 	}
 	return t.observe(c)
 }
 
-// Pinned folds an event that puts a pin on a board, and reports whether the board exists then. If it does not exist, the
+// ApplyPin folds an event that puts a pin on a board, and reports whether the board exists then. If it does not exist, the
 // board is deleted, and a live event about it is void.
-func (g *Graph) Pinned(ev events.Event, b *projections.Batch) (exists bool, err error) {
+func (g *Graph) ApplyPin(ev events.Event, b *projections.Batch) (exists bool, err error) {
 	return g.startEvent(ev, b).mentionBoardOfPin()
 }
 
-// Erased reports whether a user was deleted. No backfill may bring back anything about such a user.
-func (g *Graph) Erased(ev events.Event, b *projections.Batch, user string) (bool, error) {
+// IsErased reports whether a user was deleted. No backfill may bring back anything about such a user.
+func (g *Graph) IsErased(ev events.Event, b *projections.Batch, user string) (bool, error) {
 	return g.startEvent(ev, b).isAnyUserErased(user)
 }
 

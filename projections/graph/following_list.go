@@ -14,14 +14,14 @@ import (
 // and sorted by time when the list is asked for. This saves a third of the rows of a follow, on disk and in every fold.
 //
 // Invariant: the rows of tagFollowing of a user are all explicit follows if userCountsRow.followingStored is 1, and there are
-// none if it is 0. It is 0 only while the user has at most [Short] edges.
+// none if it is 0. It is 0 only while the user has at most [DefaultShortList] edges.
 
-// Short is the default for the largest number of edges of a user whose list of follows is not stored.
-const Short = 256
+// DefaultShortList is the default for the largest number of edges of a user whose list of follows is not stored.
+const DefaultShortList = 256
 
-// WithShort replaces [Short] by another number of edges; 0 stores every list. The number decides which rows exist, so it is
+// WithShortList replaces [DefaultShortList] by another number of edges; 0 stores every list. The number decides which rows exist, so it is
 // part of the fingerprint.
-func (g *Graph) WithShort(edges int) *Graph {
+func (g *Graph) WithShortList(edges int) *Graph {
 	g.txn.maxShortList = int64(edges)
 	return g
 }

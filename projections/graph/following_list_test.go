@@ -19,7 +19,7 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 	follows := func(peer int, kind events.Kind) {
 		s.add(events.Event{Kind: kind, User: "ann", Peer: fmt.Sprintf("peer%04d", peer)})
 	}
-	for i := range graph.Short {
+	for i := range graph.DefaultShortList {
 		follows(i, events.UserFollowed)
 	}
 	st := fold(t, store.Bounds{}, nil)
@@ -50,14 +50,14 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 		var got []string
 		var after graph.PageCursor
 		for {
-			page, next, err := graph.Query(c).List(context.Background(), graph.List{Kind: graph.FollowingExplicit, User: "ann"}, after, 100)
+			page, next, err := graph.NewQueries(c).List(context.Background(), graph.List{Kind: graph.FollowingExplicit, User: "ann"}, after, 100)
 			if err != nil {
 				t.Fatalf("%s: %v", when, err)
 			}
 			for _, e := range page {
 				got = append(got, e.User)
 			}
-			if c.gets > 1 || c.rows > graph.Short+1 {
+			if c.gets > 1 || c.rows > graph.DefaultShortList+1 {
 				t.Errorf("%s: a page took %d rows and %d point reads", when, c.rows, c.gets)
 			}
 			if c.gets, c.rows = 0, 0; next == nil {
@@ -69,19 +69,19 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 			t.Errorf("%s: the list has %d users, want %d from peer%04d down to peer%04d: %v", when, len(got), to-from, to-1, from, got)
 		}
 	}
-	check("at the threshold", 0, graph.Short, 0)
-	follows(graph.Short, events.UserFollowed)
-	check("above it", 0, graph.Short+1, graph.Short+1)
+	check("at the threshold", 0, graph.DefaultShortList, 0)
+	follows(graph.DefaultShortList, events.UserFollowed)
+	check("above it", 0, graph.DefaultShortList+1, graph.DefaultShortList+1)
 	follows(0, events.UserUnfollowed)
-	check("unfollowed: the edge stays, for late history", 1, graph.Short+1, graph.Short)
-	for i := 1; i <= graph.Short/2; i++ {
+	check("unfollowed: the edge stays, for late history", 1, graph.DefaultShortList+1, graph.DefaultShortList)
+	for i := 1; i <= graph.DefaultShortList/2; i++ {
 		s.add(events.Event{Kind: events.UserDeleted, User: fmt.Sprintf("peer%04d", i)})
 	}
-	check("with more than half", graph.Short/2+1, graph.Short+1, graph.Short/2)
+	check("with more than half", graph.DefaultShortList/2+1, graph.DefaultShortList+1, graph.DefaultShortList/2)
 	s.add(events.Event{Kind: events.UserDeleted, User: "peer0000"})
-	check("with half", graph.Short/2+1, graph.Short+1, 0)
-	follows(graph.Short+1, events.UserFollowed)
-	check("and one more", graph.Short/2+1, graph.Short+2, 0)
+	check("with half", graph.DefaultShortList/2+1, graph.DefaultShortList+1, 0)
+	follows(graph.DefaultShortList+1, events.UserFollowed)
+	check("and one more", graph.DefaultShortList/2+1, graph.DefaultShortList+2, 0)
 	s.add(events.Event{Kind: events.UserDeleted, User: "ann"})
 	check("deleted", 0, 0, 0)
 }
@@ -90,7 +90,7 @@ func TestFollowingListIsStoredOnlyWhileLong(t *testing.T) {
 // mutes.
 func TestPageOfFewFollowsDoesNotReadManyMutes(t *testing.T) {
 	s := &story{}
-	for i := range 3 * graph.Short {
+	for i := range 3 * graph.DefaultShortList {
 		s.add(events.Event{Kind: events.UserMuted, User: "ann", Peer: fmt.Sprintf("peer%d", i)})
 	}
 	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
@@ -100,7 +100,7 @@ func TestPageOfFewFollowsDoesNotReadManyMutes(t *testing.T) {
 	}
 	defer v.Close()
 	c := &counting{Reader: v}
-	page, next, err := graph.Query(c).List(context.Background(), graph.List{Kind: graph.FollowingExplicit, User: "ann"}, nil, 10)
+	page, next, err := graph.NewQueries(c).List(context.Background(), graph.List{Kind: graph.FollowingExplicit, User: "ann"}, nil, 10)
 	if err != nil || next != nil || len(page) != 1 || c.rows > 2 {
 		t.Errorf("%v with %d rows read, next %x: %v", page, c.rows, next, err)
 	}

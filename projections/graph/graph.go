@@ -25,8 +25,10 @@ var (
 // New returns the projection without a query cache.
 func New() *Graph { return NewWith(nil) }
 
-// NewWith returns the projection with a cache for [CachedQuery]. The cache changes no row; nil means no cache.
-func NewWith(cache *querycache.Cache) *Graph { return (&Graph{cache: cache}).WithShort(Short) }
+// NewWith returns the projection with a cache for [NewCachedQueries]. The cache changes no row; nil means no cache.
+func NewWith(cache *querycache.Cache) *Graph {
+	return (&Graph{cache: cache}).WithShortList(DefaultShortList)
+}
 
 // CacheStats returns the statistics of the cache. They are all 0 without a cache.
 func (g *Graph) CacheStats() querycache.Stats { return g.cache.Stats() }

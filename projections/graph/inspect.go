@@ -61,9 +61,9 @@ func describeBoardDeletion(d *projections.Description, row []byte) error {
 }
 
 func describeRegion(d *projections.Description, row []byte) error {
-	r, err := CutRegion(nil, row)
+	r, err := DecodeRegionRow(nil, row)
 	d.Flag("follows-not", !r.Follows)
-	d.Flag("boards", r.Boards)
+	d.Flag("boards", r.BoardsOnly)
 	return err
 }
 

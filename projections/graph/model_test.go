@@ -26,7 +26,7 @@ type fataler interface {
 func openMem(t fataler, short int, parts *events.Partitions) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{
-		FS: vfs.NewMem(), Dir: "data", Projection: graph.New().WithShort(short), Partitions: parts,
+		FS: vfs.NewMem(), Dir: "data", Projection: graph.New().WithShortList(short), Partitions: parts,
 	})
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -46,7 +46,7 @@ func TestModelInHistoriesOfFeeds(t *testing.T) {
 func compareWithModel(opt histories.Options) func(*rapid.T) {
 	return func(t *rapid.T) {
 		history := histories.History(t, opt)
-		s := openMem(t, rapid.SampledFrom([]int{0, 1, 2, graph.Short}).Draw(t, "short"), nil)
+		s := openMem(t, rapid.SampledFrom([]int{0, 1, 2, graph.DefaultShortList}).Draw(t, "short"), nil)
 		defer s.Close()
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
@@ -97,7 +97,7 @@ func TestStoreOfSomePartitionsAnswersAsModel(t *testing.T) {
 				parts.AddHome(user)
 			}
 		}
-		s := openMem(t, rapid.SampledFrom([]int{0, graph.Short}).Draw(t, "short"), &parts)
+		s := openMem(t, rapid.SampledFrom([]int{0, graph.DefaultShortList}).Draw(t, "short"), &parts)
 		defer s.Close()
 		if err := s.Fold(histories.Envelopes(history)); err != nil {
 			t.Fatalf("fold: %v", err)
@@ -170,7 +170,7 @@ func compareAtEveryPosition(t *testing.T, history []events.Event, users []string
 	for _, user := range users {
 		parts.AddHome(user)
 	}
-	s := openMem(t, graph.Short, &parts)
+	s := openMem(t, graph.DefaultShortList, &parts)
 	for i, env := range histories.Envelopes(history) {
 		if err := s.Fold([]*events.Envelope{env}); err != nil {
 			t.Fatalf("fold %d: %v", env.Seq(), err)
@@ -192,7 +192,7 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 		t.Fatalf("view: %v", err)
 	}
 	defer v.Close()
-	q := graph.Query(v)
+	q := graph.NewQueries(v)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -234,12 +234,12 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 			continue
 		}
 		follows := make([]graph.Follow, len(users))
-		must(q.Users(a, users, follows))
+		must(q.UserFollows(a, users, follows))
 		for i, b := range users {
 			if a == b {
 				continue
 			}
-			f, err := q.User(a, b)
+			f, err := q.UserFollow(a, b)
 			must(err)
 			same(f, follow(want.User(a, b)), "%s follows %s", a, b)
 			same(follows[i], f, "%s follows %s, among others", a, b)
@@ -254,7 +254,7 @@ func compare(t fataler, s *store.Store, want *model.Graph, held func(string) boo
 			if a == b.Owner || !held(b.Owner) {
 				continue
 			}
-			f, err := q.Board(a, b.Owner, b.Board)
+			f, err := q.BoardFollow(a, b.Owner, b.Board)
 			must(err)
 			same(f, follow(want.Board(a, b.Owner, b.Board)), "%s follows board %v", a, b)
 		}

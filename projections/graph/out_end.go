@@ -89,7 +89,7 @@ func (t *txn) invalidateCache(user string) {
 		return
 	}
 	if id, ok := cacheIDOf(user, cache.Seed); ok {
-		cache.Changed(id.hash, t.batch.Version())
+		cache.MarkChanged(id.hash, t.batch.Version())
 	}
 }
 

@@ -8,29 +8,29 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// NewOut returns a graph that folds only out-ends, at the homes of followers. It is for a projection that asks what a reader
+// NewOutEnds returns a graph that folds only out-ends, at the homes of followers. It is for a projection that asks what a reader
 // sees and which readers a post concerns. It has the rows 0x10, 0x11, 0x12, 0x22, 0x23 and 0x24 of the table in keys.go, and
-// no lists, counts or boards. It answers [Queries.Visibility], [Queries.SeesBoard], [Queries.User], [Queries.EachFollowee]
+// no lists, counts or boards. It answers [Queries.Visibility], [Queries.SeesBoard], [Queries.UserFollow], [Queries.EachFollowee]
 // and [Queries.EachFollowedBoard]. A fold walks over its regions to find all readers whom a post concerns.
-func NewOut(cache *querycache.Cache) *Graph {
+func NewOutEnds(cache *querycache.Cache) *Graph {
 	return &Graph{cache: cache, txn: txn{outEndsOnly: true}}
 }
 
-// Related is one row of the region of a user or board: a user whose home the store holds and who has an edge to the owner
+// RegionRow is one row of the region of a user or board: a user whose home the store holds and who has an edge to the owner
 // of the region, or a board edge to the board.
-type Related struct {
+type RegionRow struct {
 	// Key is the id of the user in its key encoding. It shares the memory of the row.
 	Key []byte
 	// Follows says that the user follows the owner explicitly. In the region of a board: follows the board.
 	Follows bool
-	// Boards says that the user follows single boards of the owner, and not the owner. It is not set in the region of a
+	// BoardsOnly says that the user follows single boards of the owner, and not the owner. It is not set in the region of a
 	// board.
-	Boards bool
+	BoardsOnly bool
 }
 
 // RegionPrefix appends the prefix of the region of a user. The region has a row for every user whose home the store holds
 // and who has an edge to the owner, sorted by partition and id. Appending a partition to the prefix gives the prefix of the
-// rows of that partition. [CutRegion] reads the rows.
+// rows of that partition. [DecodeRegionRow] reads the rows.
 func RegionPrefix(dst []byte, owner string) []byte {
 	return projections.AppendKey(dst, tagRegion, owner)
 }
@@ -40,8 +40,8 @@ func BoardRegionPrefix(dst []byte, owner, board string) []byte {
 	return projections.AppendKey(dst, tagBoardRegion, owner, board)
 }
 
-// CutRegion reads a row of a region. rest is the part of the key that follows [RegionPrefix] or [BoardRegionPrefix].
-func CutRegion(rest, value []byte) (r Related, err error) {
+// DecodeRegionRow reads a row of a region. rest is the part of the key that follows [RegionPrefix] or [BoardRegionPrefix].
+func DecodeRegionRow(rest, value []byte) (r RegionRow, err error) {
 	if len(rest) > 0 {
 		r.Key = rest[1:]
 	}
@@ -54,7 +54,7 @@ func CutRegion(rest, value []byte) (r Related, err error) {
 		return r, rowError("region", value)
 	}
 	r.Follows = value[0]&regionNotFollowed == 0
-	r.Boards = value[0]&regionBoardsOnly != 0
+	r.BoardsOnly = value[0]&regionBoardsOnly != 0
 	return r, nil
 }
 

@@ -41,7 +41,7 @@ func TestOutGraphHasTheOutEndsOfTheWholeGraph(t *testing.T) {
 			}
 			it := v.Iter(nil, nil)
 			for it.Next() {
-				if slices.Contains(graph.OutTags(), projections.Tag(it.Key()[2])) {
+				if slices.Contains(graph.OutEndTags(), projections.Tag(it.Key()[2])) {
 					rows = append(rows, conformance.Row{Key: bytes.Clone(it.Key()), Value: bytes.Clone(it.Value())})
 				}
 			}
@@ -57,11 +57,11 @@ func TestOutGraphHasTheOutEndsOfTheWholeGraph(t *testing.T) {
 }
 
 // outGraph is the projection under test.
-var outGraph = graph.NewOut(nil)
+var outGraph = graph.NewOutEnds(nil)
 
 // compareOutEnds compares what the rows of out-ends say with the model.
 func compareOutEnds(t *rapid.T, v *projections.View, want *model.Graph) {
-	q := graph.Query(v)
+	q := graph.NewQueries(v)
 	must := func(err error) {
 		if err != nil {
 			t.Fatalf("query: %v", err)
@@ -70,7 +70,7 @@ func compareOutEnds(t *rapid.T, v *projections.View, want *model.Graph) {
 	region := func(prefix []byte) (users []string) {
 		it := v.Iter(prefix, projections.PrefixEnd(prefix))
 		for it.Next() {
-			r, err := graph.CutRegion(it.Key()[len(prefix):], it.Value())
+			r, err := graph.DecodeRegionRow(it.Key()[len(prefix):], it.Value())
 			must(err)
 			if r.Follows {
 				id, _, err := events.CutID(r.Key)

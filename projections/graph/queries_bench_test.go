@@ -91,21 +91,21 @@ func benchView(b *testing.B, p projections.Projection) (*projections.View, [][2]
 // BenchmarkQueries asks one question at a time, warm, of 10⁵ follows.
 func BenchmarkQueries(b *testing.B) {
 	view, pairs := benchView(b, graph.New())
-	q := graph.Query(view)
+	q := graph.NewQueries(view)
 	for _, c := range []struct {
 		name string
 		ask  func(follower, user string) error
 	}{
 		{"User/yes", func(follower, user string) error {
-			_, err := q.User(follower, user)
+			_, err := q.UserFollow(follower, user)
 			return err
 		}},
 		{"User/no", func(follower, user string) error {
-			_, err := q.User(user, follower)
+			_, err := q.UserFollow(user, follower)
 			return err
 		}},
 		{"Board", func(follower, user string) error {
-			_, err := q.Board(follower, user, benchBoard)
+			_, err := q.BoardFollow(follower, user, benchBoard)
 			return err
 		}},
 		{"Relationship", func(follower, user string) error {
@@ -136,17 +136,17 @@ func BenchmarkQueries(b *testing.B) {
 // BenchmarkCached asks, of 10⁵ follows, what is answered from memory.
 func BenchmarkCached(b *testing.B) {
 	view, pairs := benchView(b, graph.NewWith(querycache.New(querycache.DefaultBytes)))
-	q := graph.CachedQuery(view)
+	q := graph.NewCachedQueries(view)
 	users, follows := make([]string, 25), make([]graph.Follow, 25)
 	filter := func(i int) error {
 		for j := range users {
 			users[j] = pairs[(i*31+j*7)%len(pairs)][1]
 		}
-		return q.Users(pairs[i%len(pairs)][0], users, follows)
+		return q.UserFollows(pairs[i%len(pairs)][0], users, follows)
 	}
 	check := func(i int) error {
 		p := pairs[i%len(pairs)]
-		_, err := q.User(p[0], p[1])
+		_, err := q.UserFollow(p[0], p[1])
 		return err
 	}
 	for range 3 { // until all are admitted
@@ -171,7 +171,7 @@ func BenchmarkCached(b *testing.B) {
 // BenchmarkUsers asks about 25 users at once, two of which the follower follows.
 func BenchmarkUsers(b *testing.B) {
 	view, pairs := benchView(b, graph.New())
-	q := graph.Query(view)
+	q := graph.NewQueries(view)
 	follows := make([]graph.Follow, 25)
 	users := make([]string, len(follows))
 	b.ReportAllocs()
@@ -179,7 +179,7 @@ func BenchmarkUsers(b *testing.B) {
 		for j := range users {
 			users[j] = pairs[(i*31+j*7)%len(pairs)][1]
 		}
-		if err := q.Users(pairs[i%len(pairs)][0], users, follows); err != nil {
+		if err := q.UserFollows(pairs[i%len(pairs)][0], users, follows); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -188,7 +188,7 @@ func BenchmarkUsers(b *testing.B) {
 // BenchmarkList reads first pages of 50, warm. The list of a board is a merge, and a user follows ten others only.
 func BenchmarkList(b *testing.B) {
 	view, _ := benchView(b, graph.New())
-	q := graph.Query(view)
+	q := graph.NewQueries(view)
 	for name, kind := range map[string]graph.ListKind{
 		"Followers": graph.Followers, "Following": graph.Following, "BoardFollowers": graph.BoardFollowers,
 	} {

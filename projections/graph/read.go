@@ -48,12 +48,12 @@ type Queries struct {
 	cache   *cacheSet
 	version uint64
 	// remote answers for homes whose rows reader does not have. nil means that reader has all rows.
-	remote Elsewhere
+	remote RemoteLookup
 }
 
-// Elsewhere answers for homes whose rows are not in the state that is queried. known is false for an answer that must be
+// RemoteLookup answers for homes whose rows are not in the state that is queried. known is false for an answer that must be
 // fetched first; the query then continues with the zero value, and its result does not count (see [projections.Elsewhere]).
-type Elsewhere interface {
+type RemoteLookup interface {
 	projections.Elsewhere
 	// Board reports whether a board exists.
 	Board(owner, id string) (exists, known bool)
@@ -63,11 +63,11 @@ type Elsewhere interface {
 	Followees(user string) (n int64, known bool)
 }
 
-// Query returns the queries over a reader of a graph store.
-func Query(r projections.Reader) *Queries { return &Queries{reader: r} }
+// NewQueries returns the queries over a reader of a graph store.
+func NewQueries(r projections.Reader) *Queries { return &Queries{reader: r} }
 
-// With makes the queries ask e about homes whose rows the reader does not have. It returns q.
-func (q *Queries) With(e Elsewhere) *Queries {
+// WithRemote makes the queries ask e about homes whose rows the reader does not have. It returns q.
+func (q *Queries) WithRemote(e RemoteLookup) *Queries {
 	q.remote = e
 	return q
 }
@@ -96,8 +96,8 @@ func (q *Queries) keyBuffer() []byte {
 	return q.scratch
 }
 
-// User reports how follower follows user, with at most one point read.
-func (q *Queries) User(follower, user string) (Follow, error) {
+// UserFollow reports how follower follows user, with at most one point read.
+func (q *Queries) UserFollow(follower, user string) (Follow, error) {
 	if q.isRemote(follower) {
 		// The home of user knows it, too, and asks elsewhere if that is also not here.
 		return q.FollowedBy(user, follower)
@@ -108,13 +108,13 @@ func (q *Queries) User(follower, user string) (Follow, error) {
 	return q.readFollow(follower, user)
 }
 
-// readFollow is [Queries.User] from the rows, without the cache.
+// readFollow is [Queries.UserFollow] from the rows, without the cache.
 func (q *Queries) readFollow(follower, user string) (Follow, error) {
 	e, err := readEdge(q.reader, q.keyBuffer(), outEnd, follower, user)
 	return e.currentFollow(), err
 }
 
-// FollowedBy is [Queries.User], answered from the rows of user.
+// FollowedBy is [Queries.UserFollow], answered from the rows of user.
 func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
 	if q.isRemote(user) {
 		f, _ := q.remote.FollowedBy(user, follower)
@@ -127,10 +127,10 @@ func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
 // minUsersForWalk is the number of users from which on one walk over the follower's edges is cheaper than point reads.
 const minUsersForWalk = 4
 
-// Users reports how follower follows each of the users. It writes the answers to follows, which must be as long as users.
+// UserFollows reports how follower follows each of the users. It writes the answers to follows, which must be as long as users.
 // It answers from the cache if that has the edges of the follower. Otherwise it walks over these edges once, because edges
 // that are neighbors in the store share the work of finding their block.
-func (q *Queries) Users(follower string, users []string, follows []Follow) (err error) {
+func (q *Queries) UserFollows(follower string, users []string, follows []Follow) (err error) {
 	if entry := q.cachedEdges(follower, len(users)); entry != nil {
 		for i, user := range users {
 			follows[i] = Follow{} // the answer for a string that is no id
@@ -152,7 +152,7 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 	return q.walkFollows(follower, users, follows)
 }
 
-// walkFollows is [Queries.Users] by one walk over the edges of the follower.
+// walkFollows is [Queries.UserFollows] by one walk over the edges of the follower.
 func (q *Queries) walkFollows(follower string, users []string, follows []Follow) (err error) {
 	// Make the key of each edge, and sort the users by these keys. All keys share one buffer; each is limited to its length,
 	// so that a key never changes if the buffer grows.
@@ -192,10 +192,10 @@ func (q *Queries) walkFollows(follower string, users []string, follows []Follow)
 	return nil
 }
 
-// Board reports how follower follows a board. It takes at most three point reads, and one if the follower has neither the
+// BoardFollow reports how follower follows a board. It takes at most three point reads, and one if the follower has neither the
 // owner nor a board of the owner. For a follower of both the board and its owner the answer is OnBoard, since the later of
 // the two.
-func (q *Queries) Board(follower, owner, id string) (Follow, error) {
+func (q *Queries) BoardFollow(follower, owner, id string) (Follow, error) {
 	if v, ok := q.cachedEdge(follower, owner); ok && !v.has(cachedBoards) {
 		return q.boardFollowByOwner(v.follow(), owner, id)
 	}
@@ -311,9 +311,9 @@ func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
 	return c, err
 }
 
-// Deleted returns which of the users were deleted, so that later backfills about them are void. Once all backfills are
+// DeletedUsers returns which of the users were deleted, so that later backfills about them are void. Once all backfills are
 // closed, it no longer knows all deleted users. The map is nil if the store knows of none.
-func Deleted(v *projections.View, users []string) (deleted map[string]bool, err error) {
+func DeletedUsers(v *projections.View, users []string) (deleted map[string]bool, err error) {
 	// Most stores have no tombstone at all, which one seek tells.
 	prefix := projections.AppendPrefix(nil, projections.StoreShard, tagTombstone)
 	it := v.Iter(prefix, projections.PrefixEnd(prefix))

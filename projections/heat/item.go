@@ -6,23 +6,23 @@ import "encoding/binary"
 // one is given.
 type Item struct {
 	Sum Sum
-	// Given is the score that was given, if Scored is set. It replaces that of the sum.
-	Given  int64
-	Scored bool
+	// GivenScore is the score that was given, if HasGivenScore is set. It replaces that of the sum.
+	GivenScore    int64
+	HasGivenScore bool
 }
 
 // Score returns the score by which the item is ranked.
 func (h Item) Score() int64 {
-	if h.Scored {
-		return h.Given
+	if h.HasGivenScore {
+		return h.GivenScore
 	}
 	return h.Sum.Score()
 }
 
 // Append appends the canonical form: the byte 1 and the given score in 8 bytes, or the byte 0 and the sum.
 func (h Item) Append(dst []byte) []byte {
-	if h.Scored {
-		return binary.BigEndian.AppendUint64(append(dst, 1), uint64(h.Given))
+	if h.HasGivenScore {
+		return binary.BigEndian.AppendUint64(append(dst, 1), uint64(h.GivenScore))
 	}
 	return h.Sum.Append(append(dst, 0))
 }
@@ -32,7 +32,7 @@ func (h Item) Append(dst []byte) []byte {
 func DecodeItem(b []byte) (h Item, err error) {
 	switch {
 	case len(b) == 9 && b[0] == 1:
-		return Item{Scored: true, Given: int64(binary.BigEndian.Uint64(b[1:]))}, nil
+		return Item{HasGivenScore: true, GivenScore: int64(binary.BigEndian.Uint64(b[1:]))}, nil
 	case len(b) > 1 && b[0] == 0:
 		if h.Sum, err = Decode(b[1:]); err == nil && h.Sum != (Sum{}) {
 			return h, nil

@@ -14,7 +14,7 @@ func TestItemRoundTrip(t *testing.T) {
 		want := h.Sum.Score()
 		if rapid.Bool().Draw(t, "scored") {
 			want = rapid.Int64().Draw(t, "score")
-			h = Item{Scored: true, Given: want}
+			h = Item{HasGivenScore: true, GivenScore: want}
 		}
 		row := h.Append([]byte("before"))[len("before"):]
 		back, err := DecodeItem(row)

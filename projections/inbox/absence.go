@@ -115,7 +115,7 @@ func (c *absenceChecker) reasons(owner string, p *Pin) (reasons AbsenceReasons, 
 // board of the owner. It is called only for a reader who has relations to single boards of the owner.
 func (c *absenceChecker) followsBoardOf(relation ownerRelation, owner string, p *Pin) (bool, error) {
 	if p == nil {
-		user, err := c.graph.User(c.feed.Reader, owner)
+		user, err := c.graph.UserFollow(c.feed.Reader, owner)
 		return user.Kind != graph.None, err
 	}
 	if sees, cached := relation.seesBoard[p.Board]; cached {

@@ -35,7 +35,7 @@
 //
 // Pins and outboxes are in the partition of their owner. Read markers, inboxes and pull rows are in the partition of the reader. So are the
 // relations of the reader to owners: a fold may read no other store, so the inbox folds the out-half of the graph into its own
-// ([graph.NewOut]).
+// ([graph.NewOutEnds]).
 //
 // A post is delivered to all partitions. In each, the regions of its owner and board list the followers. It is pushed by what the event says,
 // because the facts about the pin are in another partition. If the event repeats a pin that lives already, this leaves a candidate that no

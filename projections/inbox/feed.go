@@ -99,7 +99,7 @@ func (w *feedIterator) continueBelowFloor(from []byte) error {
 
 	var streams []*stream
 	followedOwners := map[string]bool{}
-	relations := graph.Query(w.queries.state)
+	relations := graph.NewQueries(w.queries.state)
 	err := relations.EachFollowee(w.feed.Reader, func(owner string) error {
 		followedOwners[owner] = true
 		streams = append(streams, w.queries.outboxStream(&w.keys, owner, nil))

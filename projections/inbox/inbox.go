@@ -63,7 +63,7 @@ func New(s Settings) *Inbox { return NewWith(s, nil) }
 
 // NewWith returns the projection with a cache for [CachedQuery], which changes no row; nil means no cache.
 func NewWith(s Settings, cache *querycache.Cache) *Inbox {
-	f := &Inbox{settings: s, graph: graph.NewOut(cache), cache: cache}
+	f := &Inbox{settings: s, graph: graph.NewOutEnds(cache), cache: cache}
 	f.graph.Observe(f.applyRelationChange)
 	return f
 }
@@ -110,7 +110,7 @@ func (f *Inbox) Kinds() []events.Kind {
 func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 	if f.batch != b {
 		f.batch = b
-		f.queries = graph.Query(b)
+		f.queries = graph.NewQueries(b)
 	}
 	f.eventCopy = ev
 	f.ev = &f.eventCopy

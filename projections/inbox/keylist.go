@@ -21,12 +21,12 @@ const (
 )
 
 // addRegionUser adds a user of a region: a byte of flags, then row, which is the partition (1 byte) and the id of the user.
-func (l *keyList) addRegionUser(r graph.Related, row []byte) {
+func (l *keyList) addRegionUser(r graph.RegionRow, row []byte) {
 	var flags byte
 	if r.Follows {
 		flags |= regionUserFollows
 	}
-	if r.Boards {
+	if r.BoardsOnly {
 		flags |= regionUserFollowsBoards
 	}
 	l.data = append(append(l.data, flags), row...)
@@ -34,9 +34,9 @@ func (l *keyList) addRegionUser(r graph.Related, row []byte) {
 }
 
 // decodeRegionUser returns what addRegionUser was given. It shares the memory of the list.
-func decodeRegionUser(entry []byte) graph.Related {
-	return graph.Related{
-		Key: entry[2:], Follows: entry[0]&regionUserFollows != 0, Boards: entry[0]&regionUserFollowsBoards != 0,
+func decodeRegionUser(entry []byte) graph.RegionRow {
+	return graph.RegionRow{
+		Key: entry[2:], Follows: entry[0]&regionUserFollows != 0, BoardsOnly: entry[0]&regionUserFollowsBoards != 0,
 	}
 }
 

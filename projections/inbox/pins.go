@@ -64,11 +64,11 @@ func otherPossibleBoards(r *pinfacts.Row, s pinfacts.State) []string {
 func (f *Inbox) createPin() error {
 	ev := f.ev
 	if ev.Backfill {
-		if erased, err := f.graph.Erased(*ev, f.batch, ev.User); err != nil || erased {
+		if erased, err := f.graph.IsErased(*ev, f.batch, ev.User); err != nil || erased {
 			return err
 		}
 	}
-	boardExists, err := f.graph.Pinned(*ev, f.batch)
+	boardExists, err := f.graph.ApplyPin(*ev, f.batch)
 	if err != nil || !boardExists && !ev.Backfill {
 		return err
 	}
@@ -107,7 +107,7 @@ func (f *Inbox) createPin() error {
 
 func (f *Inbox) movePin() error {
 	ev := f.ev
-	boardExists, err := f.graph.Pinned(*ev, f.batch)
+	boardExists, err := f.graph.ApplyPin(*ev, f.batch)
 	if err != nil || !boardExists {
 		return err
 	}

@@ -60,7 +60,7 @@ func (f *Inbox) setPullRow(reader, owner string, board *string, present bool) {
 }
 
 // setPullRowsOfUser writes all pull rows of a follower to an owner, or deletes them if present is false.
-func (f *Inbox) setPullRowsOfUser(r graph.Related, owner string, present bool) error {
+func (f *Inbox) setPullRowsOfUser(r graph.RegionRow, owner string, present bool) error {
 	reader, _, err := events.CutID(r.Key)
 	if err != nil {
 		return err
@@ -100,18 +100,18 @@ func (f *Inbox) eachFollowedBoard(reader, owner string, do func(board string) er
 }
 
 // applyRelationChange is called by the graph after it has written that a reader began or ceased to follow an owner or boards.
-func (f *Inbox) applyRelationChange(c graph.Change) error {
+func (f *Inbox) applyRelationChange(c graph.FollowChange) error {
 	if err := f.updatePullRows(&c); err != nil {
 		return err
 	}
 
-	begins := c.Is && !c.Was
+	begins := c.FollowsAfter && !c.FollowedBefore
 	for _, board := range c.Boards {
-		begins = begins || board.Is
+		begins = begins || board.FollowsAfter
 	}
 
 	// The inbox of a reader who begins to follow lacks older pins. And no inbox may keep pins of an erased user (I12).
-	if begins || c.Gone {
+	if begins || c.NoFacts {
 		f.dropInbox(events.AppendID(nil, c.Follower))
 	}
 
@@ -123,9 +123,9 @@ func (f *Inbox) applyRelationChange(c graph.Change) error {
 }
 
 // updatePullRows adapts the pull rows of a reader to an owner after a change of the relation.
-func (f *Inbox) updatePullRows(c *graph.Change) error {
+func (f *Inbox) updatePullRows(c *graph.FollowChange) error {
 	switch {
-	case c.Is && !c.Was:
+	case c.FollowsAfter && !c.FollowedBefore:
 		// Before, the reader can only have followed boards of the owner. The pull row of the owner replaces those of the boards.
 		relation, err := f.queries.Visibility(c.Follower, c.Owner)
 		if err != nil {
@@ -138,11 +138,11 @@ func (f *Inbox) updatePullRows(c *graph.Change) error {
 		}
 		return f.addPullRowIfPulled(c.Follower, c.Owner, nil)
 
-	case c.Is:
+	case c.FollowsAfter:
 		// The pull row of the owner, or pushing, covers all boards of the owner, also those that were excluded.
 		return nil
 
-	case c.Was:
+	case c.FollowedBefore:
 		f.setPullRow(c.Follower, c.Owner, nil, false)
 		return f.eachFollowedBoard(c.Follower, c.Owner, func(board string) error {
 			return f.addPullRowIfPulled(c.Follower, c.Owner, &board)
@@ -152,7 +152,7 @@ func (f *Inbox) updatePullRows(c *graph.Change) error {
 	// The reader followed only boards, before and after.
 	for i := range c.Boards {
 		board := &c.Boards[i]
-		if !board.Is {
+		if !board.FollowsAfter {
 			f.setPullRow(c.Follower, c.Owner, &board.Board, false)
 			continue
 		}

@@ -40,7 +40,7 @@ func (f *Inbox) pushCreatedPin() error {
 
 	scan := regionScan{inbox: f, owner: ev.User}
 	candidate := inboxcache.NewCandidate(sortKeyOf(ev.Time, ev.User, ev.Pin), f.batch.Version())
-	err := scan.eachConcerned(graph.RegionPrefix(nil, ev.User), func(r graph.Related) {
+	err := scan.eachConcerned(graph.RegionPrefix(nil, ev.User), func(r graph.RegionRow) {
 		switch {
 		case ev.Backfill:
 			inboxes.DropInbox(r.Key, f.batch.Version())
@@ -52,7 +52,7 @@ func (f *Inbox) pushCreatedPin() error {
 	if err != nil || !scan.foundBoardRelation || ev.Backfill {
 		return err
 	}
-	return scan.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) {
+	return scan.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.RegionRow) {
 		inboxes.DeliverToInbox(&candidate, r.Key)
 	})
 }
@@ -65,7 +65,7 @@ func (f *Inbox) dropInboxesForMovedPin() error {
 		return nil
 	}
 	scan := regionScan{inbox: f, owner: ev.User}
-	return scan.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.Related) {
+	return scan.eachConcerned(graph.BoardRegionPrefix(nil, ev.User, ev.Board), func(r graph.RegionRow) {
 		inboxes.DropInbox(r.Key, f.batch.Version())
 	})
 }

@@ -117,12 +117,12 @@ type Elsewhere interface {
 }
 
 // Query returns the queries over a state of an inbox store.
-func Query(r State) *Queries { return &Queries{state: r, graph: graph.Query(r)} }
+func Query(r State) *Queries { return &Queries{state: r, graph: graph.NewQueries(r)} }
 
 // CachedQuery returns queries over a view that also use what the store keeps in memory: whom readers follow, the newest pins of outboxes, and
 // inboxes. Their answers are those of [Query].
 func CachedQuery(v *projections.View) *Queries {
-	q := &Queries{state: v, graph: graph.CachedQuery(v)}
+	q := &Queries{state: v, graph: graph.NewCachedQueries(v)}
 	if c, ok := v.QueryCache().(*inboxcache.Cache); ok {
 		q.cache, q.version = c, v.Version()
 	}
@@ -160,7 +160,7 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Pa
 // EachOwner calls do with every owner, other than the reader, whose pins may be in the reader's feed. It may name an owner more than once. It
 // stops at the first error of do and returns that error.
 func (q *Queries) EachOwner(reader string, do func(owner string) error) error {
-	relations := graph.Query(q.state)
+	relations := graph.NewQueries(q.state)
 	if err := relations.EachFollowee(reader, do); err != nil {
 		return err
 	}

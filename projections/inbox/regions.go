@@ -30,7 +30,7 @@ func pulledOwnerKey(dst []byte, owner string, partition uint8) []byte {
 }
 
 // isConcerned reports whether posts of the owner of a region, or moves of the owner's pins, may concern a user of the region.
-func isConcerned(r graph.Related) bool { return r.Follows || r.Boards }
+func isConcerned(r graph.RegionRow) bool { return r.Follows || r.BoardsOnly }
 
 // regionScan goes over the users in regions of an owner and of boards of the owner. It skips partitions where the owner is pulled.
 type regionScan struct {
@@ -45,7 +45,7 @@ type regionScan struct {
 }
 
 // eachConcerned calls do with all users of a region whom posts concern. It may cut the event between chunks of users.
-func (s *regionScan) eachConcerned(prefix []byte, do func(graph.Related)) error {
+func (s *regionScan) eachConcerned(prefix []byte, do func(graph.RegionRow)) error {
 	users := &s.inbox.readKeys
 	for from := prefix; from != nil; {
 		users.reset()
@@ -102,13 +102,13 @@ func (s *regionScan) readPartitions(prefix, from []byte, users *keyList) (rest [
 			continue
 		}
 
-		r, err := graph.CutRegion(row, it.Value())
+		r, err := graph.DecodeRegionRow(row, it.Value())
 		if err != nil {
 			return nil, err
 		}
 		if isConcerned(r) {
 			users.addRegionUser(r, row)
-			s.foundBoardRelation = s.foundBoardRelation || r.Boards
+			s.foundBoardRelation = s.foundBoardRelation || r.BoardsOnly
 			usersInPartition++
 			if limit >= 0 && usersInPartition > limit/2 && !s.pulledRead {
 				if err := s.readPulledPartitions(); err != nil {
@@ -168,7 +168,7 @@ func (f *Inbox) updatePulledOwner(user, owner string, grows bool) error {
 	it := f.batch.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() && (grows || int64(users.len()) <= limit/2) {
 		row := it.Key()[len(prefix)-1:]
-		r, err := graph.CutRegion(row, it.Value())
+		r, err := graph.DecodeRegionRow(row, it.Value())
 		if err != nil {
 			return errors.Join(err, it.Close())
 		}

@@ -64,8 +64,8 @@ func New(bytes int64) *Cache {
 	return c
 }
 
-// Bound returns how many bytes the entries of all sets may take.
-func (c *Cache) Bound() int64 { return c.limit.Load() }
+// Limit returns how many bytes the entries of all sets may take.
+func (c *Cache) Limit() int64 { return c.limit.Load() }
 
 // Charge counts memory of the caller against the limit, or, if bytes is negative, no longer counts it. The caller limits that
 // memory on its own. Sets evict entries to make room for it when they add entries.

@@ -5,9 +5,9 @@
 //	          ┌──────────────────────┼──────────────────────┐
 //	Set of graph: edges     Set of inbox: edges     Set of inbox: outboxes          … and those of a rebuild
 //
-//	fold ──Changed──► bucket ◄──Find── query         bucket: changed, and six entries with a byte of their hash each
-//	                     ▲                │
-//	                     └──Make──────────┘          after a question that no entry answered
+//	fold ──MarkChanged──► bucket ◄──Find── query         bucket: changed, and six entries with a byte of their hash each
+//	                         ▲                │
+//	                         └──Make──────────┘          after a question that no entry answered
 //
 // # When an entry answers (I1)
 //
@@ -34,7 +34,7 @@
 // # What is kept
 //
 // All sets of a process share one limit of bytes. The CLOCK algorithm evicts: a hand goes around the buckets and removes
-// entries that were not used since it last passed. [Set.Asked] counts questions about owners that have no entry, so that
+// entries that were not used since it last passed. [Set.CountUnanswered] counts questions about owners that have no entry, so that
 // callers can wait for the second question before they make one, and a walk over all owners adds nothing. An entry belongs to
 // one open store, and is removed when the store is closed.
 package querycache

@@ -12,7 +12,7 @@ import (
 
 // Set has the entries of one kind for one open store. The caller chooses what an entry holds, and the hash of its owner. The
 // package documentation says when an entry answers. A Set is safe for concurrent use, except that only the fold may call
-// Changed and Repaired.
+// MarkChanged and Repaired.
 type Set[V any] struct {
 	// Seed is a random seed for the caller's hashes. A client that does not know it cannot choose ids whose hashes collide.
 	Seed uint64
@@ -74,9 +74,9 @@ func (s *Set[V]) bucketOf(hash uint64) *bucket[V] { return &s.buckets[hash>>s.bu
 // hashTag returns the byte of a hash that is kept in tags.
 func hashTag(hash uint64) byte { return byte(hash >> 8) }
 
-// Changed records that a row of an owner changes with the views of a version. Only the fold may call it, and only before
+// MarkChanged records that a row of an owner changes with the views of a version. Only the fold may call it, and only before
 // there is such a view.
-func (s *Set[V]) Changed(hash, version uint64) { s.bucketOf(hash).raiseChanged(version) }
+func (s *Set[V]) MarkChanged(hash, version uint64) { s.bucketOf(hash).raiseChanged(version) }
 
 // raiseChanged needs no compare-and-swap, because only the fold writes changed.
 func (b *bucket[V]) raiseChanged(version uint64) {
@@ -151,17 +151,17 @@ func (s *Set[V]) Count(hash uint64, questions int, hit bool) {
 	}
 }
 
-// MaxAsked is the largest number to which [Set.Asked] counts.
-const MaxAsked = 0xff
+// MaxUnanswered is the largest number to which [Set.CountUnanswered] counts.
+const MaxUnanswered = 0xff
 
-// Asked adds to the number of questions about an owner without an entry, and returns how many there were before. It remembers
+// CountUnanswered adds to the number of questions about an owner without an entry, and returns how many there were before. It remembers
 // only a few owners for each bucket, and forgets others at random.
-func (s *Set[V]) Asked(hash uint64, questions int) int {
+func (s *Set[V]) CountUnanswered(hash uint64, questions int) int {
 	first := hash >> s.bucketShift * ghostsPerBucket
 	ghosts := s.ghosts[first:][:ghostsPerBucket]
 
 	// The owner is in the high 24 bits of a ghost. Setting the low bits makes ghosts comparable whatever their number is.
-	owner := uint32(hash>>16) | MaxAsked
+	owner := uint32(hash>>16) | MaxUnanswered
 	free := -1
 	for i := range ghosts {
 		ghost := ghosts[i].Load()
@@ -169,9 +169,9 @@ func (s *Set[V]) Asked(hash uint64, questions int) int {
 			free = i
 			continue
 		}
-		if ghost|MaxAsked == owner {
-			before := int(ghost & MaxAsked)
-			ghosts[i].Store(owner&^MaxAsked | uint32(min(before+questions, MaxAsked)))
+		if ghost|MaxUnanswered == owner {
+			before := int(ghost & MaxUnanswered)
+			ghosts[i].Store(owner&^MaxUnanswered | uint32(min(before+questions, MaxUnanswered)))
 			return before
 		}
 	}
@@ -179,7 +179,7 @@ func (s *Set[V]) Asked(hash uint64, questions int) int {
 	if free < 0 {
 		free = rand.IntN(ghostsPerBucket)
 	}
-	ghosts[free].Store(owner&^MaxAsked | uint32(min(questions, MaxAsked)))
+	ghosts[free].Store(owner&^MaxUnanswered | uint32(min(questions, MaxUnanswered)))
 	return 0
 }
 

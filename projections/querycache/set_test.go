@@ -35,7 +35,7 @@ func (r *rows) change(owner int) {
 	version := int(r.at.Load()) + 1
 	r.versions[version] = slices.Clone(r.versions[version-1])
 	r.versions[version][owner] = version
-	r.set.Changed(hashOf(owner), uint64(version))
+	r.set.MarkChanged(hashOf(owner), uint64(version))
 	r.at.Store(int64(version))
 }
 
@@ -216,17 +216,17 @@ func TestClosedSetKeepsNothing(t *testing.T) {
 	}
 }
 
-// Questions about an owner without an entry are counted up to MaxAsked, apart from those about
+// Questions about an owner without an entry are counted up to MaxUnanswered, apart from those about
 // other owners.
 func TestQuestionsAreCountedPerOwner(t *testing.T) {
 	s := NewSet[number](New(1 << 20))
 	for owner := range 3 {
 		before := 0
 		for _, questions := range []int{1, 3, 1, 200, 100, 1} {
-			if got := s.Asked(hashOf(owner), questions); got != before {
+			if got := s.CountUnanswered(hashOf(owner), questions); got != before {
 				t.Errorf("%d questions about %d, want %d", got, owner, before)
 			}
-			before = min(before+questions, MaxAsked)
+			before = min(before+questions, MaxUnanswered)
 		}
 	}
 }
@@ -252,9 +252,9 @@ func TestChargedBytesTakeTheRoomOfEntries(t *testing.T) {
 	}
 	add(0, 2000)
 	full := c.Stats().Bytes
-	c.Charge(c.Bound() / 2)
+	c.Charge(c.Limit() / 2)
 	add(2000, 4000)
-	if n := c.Stats().Bytes; n > c.Bound() || full < c.Bound()*9/10 {
-		t.Errorf("%d bytes are kept of %d, and %d before others took half", n, c.Bound(), full)
+	if n := c.Stats().Bytes; n > c.Limit() || full < c.Limit()*9/10 {
+		t.Errorf("%d bytes are kept of %d, and %d before others took half", n, c.Limit(), full)
 	}
 }

@@ -107,7 +107,7 @@ func (a *Audit) open(ctx context.Context) (err error) {
 		a.held.Intersect(&held)
 	}
 	// The queries are replaced in place: a walk over a list holds pointers to them, and continues at the new position.
-	*a.graph, *a.inbox, *a.counters = *graph.Query(a.views[0]), *inbox.Query(a.views[1]), *counters.Query(a.views[2])
+	*a.graph, *a.inbox, *a.counters = *graph.NewQueries(a.views[0]), *inbox.Query(a.views[1]), *counters.NewQueries(a.views[2])
 	return nil
 }
 

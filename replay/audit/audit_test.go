@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // those of inbox are sorted when they are read.
 func newProjection(i int) projections.Projection {
 	if i == graphStore {
-		return graph.New().WithShort(0)
+		return graph.New().WithShortList(0)
 	}
 	small := inbox.DefaultSettings()
 	small.Threshold = 5

@@ -31,7 +31,7 @@ func (a *Audit) same(what, of string, count, length int64, stores ...string) {
 
 // user makes all checks of a user.
 func (a *Audit) user(ctx context.Context, id string) error {
-	count, err := a.counters.User(id)
+	count, err := a.counters.UserCounts(id)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (a *Audit) region(id string, followers checksum) (err error) {
 		if len(rest) > 0 && !a.held.Has(rest[0]) {
 			continue // only the graph has its home
 		}
-		r, err := graph.CutRegion(rest, it.Value())
+		r, err := graph.DecodeRegionRow(rest, it.Value())
 		if err != nil {
 			return err
 		}
@@ -234,7 +234,7 @@ func (a *Audit) mirror(l graph.List, e *graph.Entry, name string) error {
 			graph.FollowingExplicit: graph.FollowersExplicit, graph.FollowingImplicit: graph.FollowersImplicit,
 		}[l.Kind]
 		var f graph.Follow
-		if f, err = a.graph.User(l.User, e.User); err == nil && f != (graph.Follow{Kind: e.Kind, Since: e.Since}) {
+		if f, err = a.graph.UserFollow(l.User, e.User); err == nil && f != (graph.Follow{Kind: e.Kind, Since: e.Since}) {
 			a.find("mirror", []string{"graph"}, "%s: %s since %d, asked for directly %v", name, e.User, e.Since, f)
 		}
 	case graph.FollowersExplicit:
@@ -257,7 +257,7 @@ func (a *Audit) mirror(l graph.List, e *graph.Entry, name string) error {
 		ok = l.Kind == graph.Muted && mine.Muting || l.Kind == graph.Blocked && mine.Blocking && (elsewhere || theirs.BlockedBy)
 	}
 	if err == nil && other.Kind != 0 && !elsewhere {
-		ok, err = a.graph.InList(other, here)
+		ok, err = a.graph.HasEntry(other, here)
 	}
 	if err == nil && !ok {
 		a.find("mirror", []string{"graph"}, "%s: %s %s since %d, which is not so from the other side", name, e.User, e.Board, e.Since)

@@ -24,7 +24,7 @@ func (s *shown) add(item, board string) {
 func (a *Audit) shows(ctx context.Context, s *shown) error {
 	n := 0
 	same := func(item string, board *string, want int64) error {
-		got, err := a.counters.Shows(item, s.owner, board)
+		got, err := a.counters.CountPinsShowing(item, s.owner, board)
 		if err != nil {
 			return err
 		}

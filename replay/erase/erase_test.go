@@ -106,7 +106,7 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 	}
 	run(s.hub.Run)
 	run(arch.Run)
-	for _, p := range all.Makers(smallSettings()) {
+	for _, p := range all.Constructors(smallSettings()) {
 		l, err := live.Open(live.Options{Options: store.Options{Dir: filepath.Join(dir, "stores")}, New: p})
 		must(err)
 		s.o.Stores = append(s.o.Stores, l)

@@ -84,7 +84,7 @@ func (s *service) start(dir string) *peer {
 	p := &peer{Part: Part{Log: s.o.Log, Archive: own}, s: s, dir: dir}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	for _, makes := range all.Makers(smallSettings()) {
+	for _, makes := range all.Constructors(smallSettings()) {
 		l, err := live.Open(live.Options{Options: store.Options{Dir: filepath.Join(dir, "stores")}, New: makes})
 		if err != nil {
 			s.t.Fatal(err)

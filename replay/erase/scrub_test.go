@@ -103,7 +103,7 @@ func mustEqual(t failer, set all.Settings, envs []*events.Envelope, user string,
 		return
 	}
 	clean := scrubbed(envs, newScrubber(envs[0].Cursor.Log, user, seq, slot))
-	for _, maker := range all.Makers(set) {
+	for _, maker := range all.Constructors(set) {
 		want, got := rowsOf(t, maker(), envs), rowsOf(t, maker(), clean)
 		for i := range max(len(want), len(got)) {
 			if i < len(want) && i < len(got) && bytes.Equal(want[i].Key, got[i].Key) && bytes.Equal(want[i].Value, got[i].Value) {

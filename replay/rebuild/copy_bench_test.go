@@ -36,7 +36,7 @@ func BenchmarkResizeCopies(b *testing.B) {
 	first, second := every(0, 3), every(1, 3)
 	both := first
 	_ = second.Each(func(p uint8) error { both.Add(p); return nil })
-	for _, p := range all.Makers(all.Settings{}) {
+	for _, p := range all.Constructors(all.Settings{}) {
 		from, l := w.open(p, store.Options{Partitioned: true}), w.open(p, store.Options{Partitioned: true})
 		for store, of := range map[*live.Live]events.Partitions{from: second, l: first} {
 			if _, err := rebuild.Resize(b.Context(), store, of, w.subscribeKinds, rebuild.Options{}); err != nil {

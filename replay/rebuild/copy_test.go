@@ -56,7 +56,7 @@ func resize(
 func TestResizeCopies(t *testing.T) {
 	w := newWorld(t)
 	w.publish(100)
-	for _, p := range all.Makers(all.Settings{}) {
+	for _, p := range all.Constructors(all.Settings{}) {
 		even, odd := w.open(p, store.Options{Partitioned: true}), w.open(p, store.Options{Partitioned: true})
 		resize(t, even, every(0, 2), w.growingLog)
 		resize(t, odd, every(1, 2), w.growingLog)

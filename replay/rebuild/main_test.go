@@ -130,7 +130,7 @@ func (w *world) envelopes(seq uint64) (envs []*events.Envelope) {
 // lives opens every projection, each on a file system of its own, and has them follow the log.
 func (w *world) lives(o store.Options) (lives []*live.Live) {
 	w.t.Helper()
-	for _, p := range all.Makers(all.Settings{}) {
+	for _, p := range all.Constructors(all.Settings{}) {
 		lives = append(lives, w.open(p, o))
 	}
 	return lives

@@ -56,7 +56,7 @@ func finish(ctx context.Context, op *operation, report func(replay.PhaseProgress
 // makerOf returns what makes the projection of an operation, which must be of the version that began the build: the program may have been
 // replaced meanwhile.
 func makerOf(op *operation) (func() projections.Projection, error) {
-	for _, newProjection := range all.Makers(op.Settings) {
+	for _, newProjection := range all.Constructors(op.Settings) {
 		if p := newProjection(); p.Name() == op.Build.Projection && p.Version() == op.Build.Version {
 			return newProjection, nil
 		}

@@ -78,9 +78,9 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 	envs := memlog.NewWorld(1, 150).Envelopes(600)
 	everyone := events.AllPartitions()
 	some := events.Partitions{0xff00ff00, 3}
-	for n, newProjection := range slices.Repeat(all.Makers(settings()), 2) {
+	for n, newProjection := range slices.Repeat(all.Constructors(settings()), 2) {
 		held := &everyone
-		if n < len(all.Makers(settings())) {
+		if n < len(all.Constructors(settings())) {
 			held = &some
 		}
 		t.Run(fmt.Sprint(newProjection().Name(), " of ", held.Len()), func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 
 // TestWorkerEnds: a worker ends with the context, and when its reports are refused. Both are the errors that the caller gets.
 func TestWorkerEnds(t *testing.T) {
-	h := begun(t, t.TempDir(), all.Makers(settings())[0], nil, memlog.NewWorld(1, 150).Envelopes(300))
+	h := begun(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 150).Envelopes(300))
 	full := errors.New("the disk is full")
 	if _, err := command().Finish(t.Context(), h, 0, func(replay.PhaseProgress) error { return full }); !errors.Is(err, full) {
 		t.Errorf("refused: %v", err)
@@ -140,7 +140,7 @@ func TestWorkerEnds(t *testing.T) {
 
 // TestWorkerFails: what a worker cannot do is the error of the build.
 func TestWorkerFails(t *testing.T) {
-	h := begun(t, t.TempDir(), all.Makers(settings())[0], nil, memlog.NewWorld(1, 20).Envelopes(30))
+	h := begun(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 20).Envelopes(30))
 	nothing := func(replay.PhaseProgress) error { return nil }
 	other := *h
 	other.Version++

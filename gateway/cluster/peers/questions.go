@@ -9,9 +9,9 @@ import (
 )
 
 var (
-	_ graph.Elsewhere    = (*Round)(nil)
+	_ graph.RemoteLookup    = (*Round)(nil)
 	_ inbox.Elsewhere    = (*Round)(nil)
-	_ counters.Elsewhere = (*Round)(nil)
+	_ counters.RemoteLookup = (*Round)(nil)
 )
 
 // question is a question as a key of maps. Which fields count depends on the kind.

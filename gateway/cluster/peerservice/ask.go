@@ -189,7 +189,7 @@ func (a *answering) ofCounters(ctx context.Context, q *peerv1.Question) (*peerv1
 		res.Yes = likes
 		return res, err
 	case *peerv1.Question_Liked:
-		part, err := a.counters.LikedHere(ctx, of.Liked.GetUser(), counters.PageCursor(orNil(of.Liked.GetAfter())), sizeOf(of.Liked.GetSize()))
+		part, err := a.counters.LocalLiked(ctx, of.Liked.GetUser(), counters.PageCursor(orNil(of.Liked.GetAfter())), sizeOf(of.Liked.GetSize()))
 		for _, l := range part.Items {
 			res.Entries = append(res.Entries, &peerv1.Entry{Item: l.Item, Value: int64(l.Since)})
 		}

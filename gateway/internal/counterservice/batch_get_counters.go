@@ -95,7 +95,7 @@ func (s *Service) openBeside(ctx context.Context, x *call.Info, least views.Dema
 func count(r *views.Counters, key *skeinv1.CounterKey, relations *views.Graph, to *skeinv1.Counters) error {
 	switch t := key.GetTarget().(type) {
 	case *skeinv1.CounterKey_UserId:
-		c, err := r.User(t.UserId)
+		c, err := r.UserCounts(t.UserId)
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func count(r *views.Counters, key *skeinv1.CounterKey, relations *views.Graph, t
 		}
 		to.PinCount, to.FollowerCount = call.Count(pins), call.Count(of.Appears)
 	case *skeinv1.CounterKey_ItemId:
-		c, err := r.Item(t.ItemId)
+		c, err := r.ItemCounts(t.ItemId)
 		if err != nil {
 			return err
 		}

@@ -138,7 +138,7 @@ func (c *backfillChecker) readGraph(backfills []*events.Checked) error {
 			}
 		}
 	}
-	c.deleted, err = graph.Deleted(view, users)
+	c.deleted, err = graph.DeletedUsers(view, users)
 	return err
 }
 

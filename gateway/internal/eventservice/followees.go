@@ -122,7 +122,7 @@ func (f *followees) judge(r *views.Graph, limit int64) (refused []events.Rejecti
 	for _, ev := range f.events {
 		held, known := f.held[ev.Peer]
 		if !known {
-			follow, err := r.User(f.user, ev.Peer)
+			follow, err := r.UserFollow(f.user, ev.Peer)
 			if err != nil {
 				return nil, err
 			}

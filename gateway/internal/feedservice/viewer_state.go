@@ -232,7 +232,7 @@ func (v *viewerStores) boards(
 		if key.GetPin() == nil || to[i].ItemId == "" {
 			continue
 		}
-		f, err := v.relations.Board(viewer, key.GetPin().GetOwnerId(), boards[i])
+		f, err := v.relations.BoardFollow(viewer, key.GetPin().GetOwnerId(), boards[i])
 		if err != nil {
 			return err
 		}
@@ -253,7 +253,7 @@ func (v *viewerStores) follows(viewer string, keys []*skeinv1.ViewerStateKey, to
 		}
 	}
 	follows := make([]graph.Follow, len(owners))
-	if err := v.relations.Users(viewer, owners, follows); err != nil {
+	if err := v.relations.UserFollows(viewer, owners, follows); err != nil {
 		return err
 	}
 	for i, key := range keys {

@@ -60,9 +60,9 @@ func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollows
 		}
 		var f graph.Follow
 		if b := p.GetBoard(); b != nil {
-			f, err = r.Board(p.GetUserId(), b.GetOwnerId(), b.GetBoardId())
+			f, err = r.BoardFollow(p.GetUserId(), b.GetOwnerId(), b.GetBoardId())
 		} else {
-			f, err = r.User(p.GetUserId(), p.GetTargetUserId())
+			f, err = r.UserFollow(p.GetUserId(), p.GetTargetUserId())
 		}
 		if err != nil {
 			return err

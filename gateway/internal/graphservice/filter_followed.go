@@ -56,7 +56,7 @@ func filterFollowed(ctx context.Context, r *views.Graph, req *skeinv1.FilterFoll
 	indexes = make([]uint32, 0, max(len(users), len(boards)))
 	follows := make([]graph.Follow, len(users))
 	if req.GetDirection() != skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWED_BY {
-		if err := r.Users(req.GetViewerId(), users, follows); err != nil {
+		if err := r.UserFollows(req.GetViewerId(), users, follows); err != nil {
 			return nil, err
 		}
 	}
@@ -67,7 +67,7 @@ func filterFollowed(ctx context.Context, r *views.Graph, req *skeinv1.FilterFoll
 		var match bool
 		if len(boards) > 0 {
 			var f graph.Follow
-			f, err = r.Board(req.GetViewerId(), boards[i].GetOwnerId(), boards[i].GetBoardId())
+			f, err = r.BoardFollow(req.GetViewerId(), boards[i].GetOwnerId(), boards[i].GetBoardId())
 			match = f.Kind == graph.Explicit || f.Kind == graph.OnBoard
 		} else {
 			match, err = related(r, req, i, follows[i])

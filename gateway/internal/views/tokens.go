@@ -42,7 +42,7 @@ func (d Demand) TokenError(err error) error {
 	case errors.Is(err, inbox.ErrExpired):
 		return d.over("a feed", inbox.SessionLife, err)
 	case errors.Is(err, counters.ErrExpired):
-		return d.over("a list", counters.SessionLife, err)
+		return d.over("a list", counters.SessionLifetime, err)
 	case errors.Is(err, inbox.ErrPageCursor), errors.Is(err, counters.ErrPageCursor):
 		return d.BadToken(pagetoken.ErrOtherList)
 	}

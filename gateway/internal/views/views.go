@@ -160,9 +160,9 @@ func (s *Views) Open(ctx context.Context, x *call.Info, demands ...Demand) (*Gra
 	if err != nil {
 		return nil, err
 	}
-	g := &Graph{Queries: graph.CachedQuery(o.View), Opened: o}
+	g := &Graph{Queries: graph.NewCachedQueries(o.View), Opened: o}
 	if o.round != nil {
-		g.With(o.round)
+		g.WithRemote(o.round)
 	}
 	return g, nil
 }
@@ -237,9 +237,9 @@ func (s *Views) OpenCounters(ctx context.Context, x *call.Info, demands ...Deman
 	if err != nil {
 		return nil, err
 	}
-	c := &Counters{Queries: counters.Query(o.View), Opened: o}
+	c := &Counters{Queries: counters.NewQueries(o.View), Opened: o}
 	if o.round != nil {
-		c.With(o.round)
+		c.WithRemote(o.round)
 	}
 	return c, nil
 }

@@ -70,7 +70,7 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 		defer v.Close()
 		views = append(views, v)
 	}
-	g, in, c := graph.Query(views[0]), inbox.Query(views[1]), counters.Query(views[2])
+	g, in, c := graph.NewQueries(views[0]), inbox.Query(views[1]), counters.NewQueries(views[2])
 	ctx := context.Background()
 	list := func(kind graph.ListKind, user, board string) (n int64) {
 		t.Helper()
@@ -116,7 +116,7 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("at %d: counts of %s differ from the lengths of the lists (-lists +counts):\n%s", at, user, diff)
 		}
-		if n, err := c.User(user); err != nil || n.Pins != pins(user, nil) {
+		if n, err := c.UserCounts(user); err != nil || n.Pins != pins(user, nil) {
 			t.Fatalf("at %d: %d pins of %s, the list is %d long: %v", at, n.Pins, user, pins(user, nil), err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestAuditImports(t *testing.T) {
 	}
 	defer s.close(t)
 	defer v.Close()
-	film, err := counters.Query(v).Item("film")
+	film, err := counters.NewQueries(v).ItemCounts("film")
 	if err != nil || film.Plays != 40 {
 		t.Errorf("%+v plays, %v", film, err)
 	}

@@ -41,7 +41,7 @@ func TestDamagedByteGivesNoWrongAnswer(t *testing.T) {
 	questions := map[string][]question{
 		"graph": graphQuestions(), "inbox": inboxQuestions(), "seen": seenQuestions(), "counters": countersQuestions(),
 	}
-	for _, newProjection := range all.Makers(all.Settings{}) {
+	for _, newProjection := range all.Constructors(all.Settings{}) {
 		name := newProjection().Name()
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -386,14 +386,14 @@ func graphQuestions() (questions []question) {
 		for _, kind := range []graph.ListKind{graph.Following, graph.Followers, graph.Mutuals} {
 			questions = append(questions, question{fmt.Sprintf("list %d of %s", kind, user), func(v *projections.View) (any, error) {
 				list := graph.List{Kind: kind, User: user, Peer: damageUser(3)}
-				page, next, err := graph.Query(v).List(context.Background(), list, nil, 15)
+				page, next, err := graph.NewQueries(v).List(context.Background(), list, nil, 15)
 				return []any{page, next}, err
 			}})
 		}
 		questions = append(questions,
-			question{"counts of " + user, func(v *projections.View) (any, error) { return graph.Query(v).UserCounts(user) }},
+			question{"counts of " + user, func(v *projections.View) (any, error) { return graph.NewQueries(v).UserCounts(user) }},
 			question{"relationship of " + user, func(v *projections.View) (any, error) {
-				return graph.Query(v).Relationship(user, damageUser(i+5))
+				return graph.NewQueries(v).Relationship(user, damageUser(i+5))
 			}},
 		)
 	}
@@ -437,18 +437,18 @@ func countersQuestions() (questions []question) {
 	for _, i := range []int{0, 7, 23} {
 		user := damageUser(i)
 		questions = append(questions,
-			question{"counts of " + user, func(v *projections.View) (any, error) { return counters.Query(v).User(user) }},
+			question{"counts of " + user, func(v *projections.View) (any, error) { return counters.NewQueries(v).UserCounts(user) }},
 			question{"counts of an item of " + user, func(v *projections.View) (any, error) {
-				return counters.Query(v).Item(fmt.Sprintf("item-%d-%d", i%16, i))
+				return counters.NewQueries(v).ItemCounts(fmt.Sprintf("item-%d-%d", i%16, i))
 			}},
 			question{"trending of " + user, func(v *projections.View) (any, error) {
-				list, next, err := counters.Query(v).Trending(context.Background(), counters.Scope{Owner: user}, nil, 10)
+				list, next, err := counters.NewQueries(v).Trending(context.Background(), counters.Scope{Owner: user}, nil, 10)
 				return []any{list, next}, err
 			}},
 		)
 	}
 	return append(questions, question{"liked", func(v *projections.View) (any, error) {
-		liked, next, err := counters.Query(v).Liked(context.Background(), damageUser(0), nil, 30)
+		liked, next, err := counters.NewQueries(v).Liked(context.Background(), damageUser(0), nil, 30)
 		return []any{liked, next}, err
 	}})
 }

@@ -136,7 +136,7 @@ func TestResizedCopies(t *testing.T) {
 
 // TestResizedByOthers: what was built from another part of the log, or for other partitions, is not added.
 func TestResizedByOthers(t *testing.T) {
-	newGraph := all.Makers(smallSettings())[0]
+	newGraph := all.Constructors(smallSettings())[0]
 	envs := histories.Envelopes(histories.Fixed(1, 300))
 	from, to := setOf(1), setOf(2)
 	if _, err := resized(t, newGraph, envs[:200], envs, from, to); err == nil || !strings.Contains(err.Error(), "the added partitions do not go") {

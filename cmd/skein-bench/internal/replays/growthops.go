@@ -61,7 +61,7 @@ func growthOps() []growthOp {
 // askCheck asks about two probes, of whom every second time one follows the other.
 func askCheck(q *graph.Queries, s *grownStore, i int) error {
 	from, to := i%probes, (i+i%2*probes/2)%probes
-	f, err := q.User(workload.UserID(s.log.prober(from)), workload.UserID(s.log.probed(to)))
+	f, err := q.UserFollow(workload.UserID(s.log.prober(from)), workload.UserID(s.log.probed(to)))
 	if err == nil && (f.Kind == graph.Explicit) != (i%2 == 0) {
 		err = errors.New("a wrong answer")
 	}
@@ -73,7 +73,7 @@ func askFilter(q *graph.Queries, s *grownStore, i int) error {
 	for j := range users {
 		users[j] = workload.UserID(s.log.probed((i + 4*j) % probes))
 	}
-	if err := q.Users(workload.UserID(s.log.prober(i%probes)), users, follows); err != nil {
+	if err := q.UserFollows(workload.UserID(s.log.prober(i%probes)), users, follows); err != nil {
 		return err
 	}
 	found := 0

@@ -124,7 +124,7 @@ func (j *replayJob) run(ctx context.Context) (r replayResult, err error) {
 func (j *replayJob) project(name string) (func() projections.Projection, error) {
 	settings := all.Settings{Inbox: inbox.DefaultSettings()}
 	settings.Inbox.Threshold = j.Threshold
-	for _, p := range all.Makers(settings) {
+	for _, p := range all.Constructors(settings) {
 		if p().Name() == name {
 			return p, nil
 		}

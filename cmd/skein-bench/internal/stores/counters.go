@@ -90,7 +90,7 @@ func (c *countersStore) ask(question func(q *counters.Queries) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(question(counters.Query(v)), v.Close())
+	return errors.Join(question(counters.NewQueries(v)), v.Close())
 }
 
 // trending reads a page of everybody's list.
@@ -207,13 +207,13 @@ func countersBatch(ctx context.Context, b *measure.Bench, c *countersStore) erro
 		return c.ask(func(q *counters.Queries) error {
 			for i := range countedKeys {
 				if i%2 == 0 {
-					n, err := q.Item(strconv.Itoa(workload.FirstID + r.IntN(b.Opts.Items)))
+					n, err := q.ItemCounts(strconv.Itoa(workload.FirstID + r.IntN(b.Opts.Items)))
 					if err != nil || n.Plays == 0 {
 						return errors.Join(err, fmt.Errorf("an item has %d plays", n.Plays))
 					}
 					continue
 				}
-				if _, err := q.User(workload.UserID(uint32(r.IntN(players)))); err != nil {
+				if _, err := q.UserCounts(workload.UserID(uint32(r.IntN(players)))); err != nil {
 					return err
 				}
 			}

@@ -72,7 +72,7 @@ func inProcessCheck(
 		measure.Contender{Name: mine, Measure: loop(b, len(pairs), func(i int) (bool, error) {
 			var found graph.Follow
 			err := f.AskCached(func(q *graph.Queries) (err error) {
-				found, err = q.User(ids[pairs[i].Follower], ids[pairs[i].Followee])
+				found, err = q.UserFollow(ids[pairs[i].Follower], ids[pairs[i].Followee])
 				return err
 			})
 			return (found.Kind == graph.Explicit) == (i%2 == 0), err

@@ -157,7 +157,7 @@ func (f *Folder) AskCached(question func(q *graph.Queries) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(question(graph.CachedQuery(v)), v.Close())
+	return errors.Join(question(graph.NewCachedQueries(v)), v.Close())
 }
 
 // Ask does the same without what is kept in memory: rows are read.
@@ -166,7 +166,7 @@ func (f *Folder) Ask(question func(q *graph.Queries) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(question(graph.Query(v)), v.Close())
+	return errors.Join(question(graph.NewQueries(v)), v.Close())
 }
 
 // diskBytes returns the size of all files of the store.

@@ -259,7 +259,7 @@ func (c *archiveRestoreCmd) stores() (map[string]events.Cursor, error) {
 		return nil, err
 	}
 	at := map[string]events.Cursor{}
-	for _, p := range all.Makers(settings) {
+	for _, p := range all.Constructors(settings) {
 		name := p().Name()
 		store, err := live.Open(live.Options{New: p, Options: store.Options{
 			Dir: filepath.Join(c.Data, service.StoresDir), ReadOnly: true,

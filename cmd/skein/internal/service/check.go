@@ -50,7 +50,7 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 			err = errors.Join(err, serving.Close())
 		}
 	}()
-	for _, fold := range all.Makers(o.Settings) {
+	for _, fold := range all.Constructors(o.Settings) {
 		serving, err := live.Open(live.Options{New: fold, Options: store.Options{
 			Dir: filepath.Join(o.Dir, StoresDir), ReadOnly: true, Logger: o.Logger,
 		}})

@@ -30,7 +30,7 @@ func (a *Service) removeMissed(config *node.Config) error {
 	if err != nil || !stale {
 		return err
 	}
-	for _, p := range all.Makers(a.settings) { // another process that has them open keeps them
+	for _, p := range all.Constructors(a.settings) { // another process that has them open keeps them
 		store, err := live.Open(live.Options{New: p, Options: store.Options{
 			Dir: filepath.Join(a.dir, StoresDir), Partitioned: true, ReadOnly: true,
 		}})

@@ -278,7 +278,7 @@ func (a *Service) shadowOptions(projection, name string) verify.Options {
 	if serving := a.Store(projection); serving != nil {
 		o.Disk = serving.Disk
 	}
-	for _, newProjection := range all.Makers(a.settings) {
+	for _, newProjection := range all.Constructors(a.settings) {
 		if p := newProjection(); p.Name() == projection {
 			kinds := events.Kinds(p.Kinds()...)
 			o.New = newProjection

@@ -207,7 +207,7 @@ func (a *Service) openStores(o *Options, registry prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range all.Makers(serving) {
+	for _, p := range all.Constructors(serving) {
 		store, err := live.Open(live.Options{New: p, Options: store.Options{
 			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.cache, Bounds: o.Memory.bounds(), Logger: o.Logger,
 			Listener:    folds.attach(p().Name(), o.Tracer, a.listener()),

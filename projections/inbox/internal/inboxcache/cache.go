@@ -45,7 +45,7 @@ func New(shared *querycache.Cache, relations projections.QueryCache, keep int) *
 	}
 }
 
-var _ graph.Keeper = (*Cache)(nil)
+var _ graph.RelationsHolder = (*Cache)(nil)
 
 // Relations returns the cache of the embedded graph. It is part of [graph.Keeper].
 func (c *Cache) Relations() projections.QueryCache { return c.relations }

@@ -246,7 +246,7 @@ func (c *Cache) clearInboxes() {
 
 // rotateIfFull makes the young generation the old one, and drops what was old, once both together take half of the bound.
 func (c *Cache) rotateIfFull() {
-	if c.young.bytes+c.old.bytes <= c.shared.Bound()/2 {
+	if c.young.bytes+c.old.bytes <= c.shared.Limit()/2 {
 		return
 	}
 	c.charge(c.old, -c.old.bytes)

@@ -145,7 +145,7 @@ func TestPagesAreThoseOfOutboxes(t *testing.T) {
 			"turn": func(*rapid.T) {
 				w.cache.mu.Lock()
 				defer w.cache.mu.Unlock()
-				w.cache.charge(w.cache.young, cache.Bound())
+				w.cache.charge(w.cache.young, cache.Limit())
 				w.cache.rotateIfFull()
 			},
 		})
@@ -194,8 +194,8 @@ func TestInboxesAreBounded(t *testing.T) {
 		}
 		c := NewCandidate(fmt.Appendf(nil, "key%06d", 20_000-i), 1)
 		s.DeliverToInbox(&c, name(i))
-		if n := cache.Stats().Bytes; n > cache.Bound()/2+1<<10 {
-			t.Fatalf("after %d readers they take %d bytes of %d", i, n, cache.Bound())
+		if n := cache.Stats().Bytes; n > cache.Limit()/2+1<<10 {
+			t.Fatalf("after %d readers they take %d bytes of %d", i, n, cache.Limit())
 		}
 	}
 	if _, floor := s.ReadInbox(name(1), 0); floor != "" {

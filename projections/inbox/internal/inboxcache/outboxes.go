@@ -75,7 +75,7 @@ func (c *Cache) ReadOutbox(owner, outbox []byte, version uint64) (keys *NewestKe
 // CountOutboxMiss counts a page that did not find the newest sort keys of an outbox of an owner. It reports whether it has counted another page
 // recently: an outbox that a single page merges is not worth caching.
 func (c *Cache) CountOutboxMiss(owner []byte) bool {
-	return c.outboxes.Asked(c.ownerHash(owner), 1) > 0
+	return c.outboxes.CountUnanswered(c.ownerHash(owner), 1) > 0
 }
 
 // LearnOutbox caches the newest sort keys of an outbox of an owner, which were read at a view of a version.
@@ -89,7 +89,7 @@ func (c *Cache) LearnOutbox(owner []byte, keys NewestKeys, version uint64) {
 // OutboxChanged tells the cache that an outbox of an owner changes. version is the version of the first views that show the change. Only the fold
 // calls it, before there is such a view. Older views go on using what was cached.
 func (c *Cache) OutboxChanged(owner []byte, version uint64) {
-	c.outboxes.Changed(c.ownerHash(owner), version)
+	c.outboxes.MarkChanged(c.ownerHash(owner), version)
 }
 
 // ownerHash returns the hash that names the owner of outboxes to the set. It does not depend on the board: one call of OutboxChanged covers all
