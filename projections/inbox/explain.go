@@ -21,7 +21,7 @@ const (
 	DeliveryPulled
 )
 
-// Explanation tells why a pin is in a feed, and where, or why it is not.
+// Explanation says why a pin is in a feed, and where, or why it is not.
 type Explanation struct {
 	// Pin is the pin as it is now, or nil if it does not live. Its Score is set if the feed is in the order Trending and the pin is among
 	// the ranked pins, also when another pin of the same item takes its entry (AbsenceItemShown).
@@ -32,7 +32,7 @@ type Explanation struct {
 	Delivery Delivery
 }
 
-// Explain tells why a pin is, or is not, in a feed: the feed that a reader gets who reads all pages of one session that begins at the
+// Explain says why a pin is, or is not, in a feed: the feed that a reader gets who reads all pages of one session that begins at the
 // position of the state.
 //
 // If the pin itself, the relation to the owner or [Feed.Hide] keeps the pin out, Explain costs a few point reads. Otherwise it must find

@@ -83,7 +83,7 @@ func (*Inbox) Name() string { return "inbox" }
 // Version is the version of the fold and its rows:
 //
 //   - 2: The rows of the graph are those of its version 2.
-//   - 3: A pin keeps what tells when it left the board of its history.
+//   - 3: A pin keeps what says when it left the board of its history.
 //   - 4: Heat is left to counters.
 //   - 5: Partitions fold alone.
 //   - 6: A pin keeps whether it is a re-pin, and a reader has a read marker.

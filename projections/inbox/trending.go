@@ -59,7 +59,7 @@ func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n
 		}
 	}()
 
-	best := topPins{limit: n + 1} // one more than the page needs tells whether there is a next page
+	best := topPins{limit: n + 1} // one more than the page needs reports whether there is a next page
 	shownItems := map[string]bool{}
 	for !it.ended {
 		pins, sortKeys, err := it.nextBatch(ctx, trendingBatch, nil, shownItems)

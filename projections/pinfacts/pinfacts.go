@@ -149,8 +149,8 @@ func (r *Row) Add(f Fact) {
 		if last.Board == f.Board {
 			return // the pin is on that board already
 		}
-		// Of several moves in a row, three matter: the first tells when the pin left the board of its history, the second tells it if the
-		// first was a move to that very board, and the last tells where the pin is.
+		// Of several moves in a row, three matter: the first says when the pin left the board of its history, the second tells it if the
+		// first was a move to that very board, and the last says where the pin is.
 		if isMove(2) && isMove(3) {
 			*last = f
 			return
