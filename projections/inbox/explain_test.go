@@ -48,8 +48,8 @@ func absenceOf(m model.Absence) (a inbox.AbsenceReasons) {
 	return a
 }
 
-// TestExplainAgreesWithModelAndPages: of every pin of a history, for every reader and any options, the explanation gives the reasons of the model, and names the
-// position of the pin in the feed as its pages show it. A pin is in the feed exactly if there is no reason (I8).
+// TestExplainAgreesWithModelAndPages: of every pin of a history, for every reader and any options, the explanation gives the reasons of the
+// model, and names the position of the pin in the feed as its pages show it. A pin is in the feed exactly if there is no reason (I8).
 func TestExplainAgreesWithModelAndPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)

@@ -10,7 +10,8 @@ import (
 )
 
 // A closed month is sealed into a Bloom filter whose size depends on the number of plays. With k positions per fingerprint, it takes an unseen
-// candidate for a seen one with probability 2^-k or less, however many plays there are: see B. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13 (7), 1970.
+// candidate for a seen one with probability 2^-k or less, however many plays there are: see B. Bloom, "Space/Time Trade-offs in Hash Coding
+// with Allowable Errors", CACM 13 (7), 1970.
 
 // minPositions is the smallest number of positions of a fingerprint in a Bloom filter. [bloomFilter.has] looks at three at once.
 const minPositions = 3
