@@ -39,8 +39,8 @@
 //
 // # Memory
 //
-// Everything counts against the bound of one [querycache.Cache], which all stores share. Inboxes take at most half of it. They are kept in two
-// generations, young and old. A page moves its inbox into the young one. When both together have reached half of the bound, the young generation
-// becomes the old one, and the inboxes of the former old one are dropped: no page has read them since the last such change. A generation has each
-// sort key once, however many inboxes have it, and an entry takes four bytes. The rest of the bound is managed by package querycache.
+// Everything counts against the limit of one [querycache.Cache], which all stores share. Inboxes take at most half of it. They are kept in two
+// generations, young and old. A page moves its inbox into the young one. When the young generation has reached a quarter of the limit, it becomes
+// the old one, and the inboxes of the previous old one are dropped: no page has read them since the last such change. A generation has each
+// sort key once, however many inboxes have it, and an entry takes four bytes. The rest of the limit is managed by package querycache.
 package inboxcache

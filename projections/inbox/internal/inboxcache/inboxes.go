@@ -117,7 +117,7 @@ func (c *Cache) DeliverToInbox(candidate *Candidate, reader []byte) {
 
 	// A pin at or below the floor is not part of the inbox. If an older view later extended the inbox to it, the pin would be missing.
 	if box.floor != "" && candidate.sortKey >= box.floor {
-		box.missedVersion = candidate.version
+		box.missedVersion = c.deliveredVersion // never lower than before
 		return
 	}
 
@@ -244,9 +244,12 @@ func (c *Cache) clearInboxes() {
 	c.young, c.old = newGeneration(), newGeneration()
 }
 
-// rotateIfFull makes the young generation the old one, and drops what was old, once both together take half of the bound.
+// rotateIfFull makes the young generation the old one, and drops what was old, once the young one takes a quarter of the limit, or both
+// together take half of it. After a rotation for the first reason the old generation alone is far from half of the limit. Otherwise the
+// next call would rotate again, before the readers of that generation have moved their inboxes out of it.
 func (c *Cache) rotateIfFull() {
-	if c.young.bytes+c.old.bytes <= c.shared.Limit()/2 {
+	limit := c.shared.Limit()
+	if c.young.bytes <= limit/4 && c.young.bytes+c.old.bytes <= limit/2 {
 		return
 	}
 	c.charge(c.old, -c.old.bytes)

@@ -203,6 +203,21 @@ func TestInboxesAreBounded(t *testing.T) {
 	}
 }
 
+// TestInboxesThatAreReadSurviveTheOthers: when the cache is full, it makes room by dropping inboxes that are not read, and keeps all that
+// are.
+func TestInboxesThatAreReadSurviveTheOthers(t *testing.T) {
+	const readAgain = 10
+	s := learned(querycache.New(1<<20), readAgain)
+	for i := range 20_000 {
+		s.LearnInbox(name(readAgain+i), 0, nil, nil, []byte(end))
+		for r := range readAgain {
+			if _, floor := s.ReadInbox(name(r), 0); floor != end {
+				t.Fatalf("after %d other readers the inbox of reader %d reaches down to %q, expected %q", i+1, r, floor, end)
+			}
+		}
+	}
+}
+
 // TestTrimmedInboxIsCompleteAboveItsFloor: an inbox keeps the newest, and is complete down to the newest that it has not.
 func TestTrimmedInboxIsCompleteAboveItsFloor(t *testing.T) {
 	s := newCache(querycache.New(1<<20), 4)
