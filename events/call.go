@@ -2,8 +2,8 @@ package events
 
 import skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 
-// Checked is a valid event of a call, and its index in the call.
-type Checked struct {
+// CheckedEvent is a valid event of a call, and its index in the call.
+type CheckedEvent struct {
 	Event
 	Index int
 }
@@ -13,14 +13,14 @@ type Checked struct {
 // Besides what [Validate] refuses, it refuses two kinds of repetition within the call, because readers of the log would ignore the
 // later event (I6): an event with the event id of an earlier event of the same acting user and kind, and a backfill whose offset is
 // not above that of an earlier backfill of the same source and kind.
-func CheckCall(evs []*skeinv1.Event) (good []Checked, refused []Rejection) {
+func CheckCall(evs []*skeinv1.Event) (good []CheckedEvent, refused []Rejection) {
 	type eventIDKey struct {
 		user, id string
 		kind     Kind
 	}
 	var firstIndex map[eventIDKey]int // allocated for the first event id; most calls have none
 	offsets := highestOffsets{}
-	good = make([]Checked, 0, len(evs))
+	good = make([]CheckedEvent, 0, len(evs))
 
 	for i, msg := range evs {
 		ev, rejection := FromProto(msg)
@@ -48,7 +48,7 @@ func CheckCall(evs []*skeinv1.Event) (good []Checked, refused []Rejection) {
 			refused = append(refused, *rejection)
 			continue
 		}
-		good = append(good, Checked{ev, i})
+		good = append(good, CheckedEvent{ev, i})
 	}
 	return good, refused
 }

@@ -23,7 +23,7 @@ func FromProto(msg *skeinv1.Event) (Event, *Rejection) {
 		return Event{}, r
 	}
 	ev.setTimes(&raw)
-	ev.Complete()
+	ev.FillDerivedFields()
 	return ev, nil
 }
 
@@ -32,7 +32,7 @@ func FromProto(msg *skeinv1.Event) (Event, *Rejection) {
 func FromLog(msg *skeinv1.Event) (Event, bool) {
 	ev, raw := flattenEvent(msg)
 	ev.setTimes(&raw)
-	ev.Complete()
+	ev.FillDerivedFields()
 	return ev, ev.Kind != 0
 }
 
@@ -78,7 +78,7 @@ func (raw *rawFields) copyFields(m protoreflect.Message, shape *messageShape, ev
 			// FieldSource is the source that a BackfillClosed ends. The event itself must be live and have no source. If it has one
 			// anyway, that source stays in the event, and Backfill makes checkEvent refuse it.
 			if f.field != FieldSource || !ev.Backfill {
-				*ev.Text(f.field) = m.Get(f.descriptor).String()
+				*ev.TextField(f.field) = m.Get(f.descriptor).String()
 			}
 		case formAttributes:
 			if data := m.Get(f.descriptor).Bytes(); len(data) > 0 {
@@ -107,8 +107,8 @@ func (ev *Event) setTimes(raw *rawFields) {
 	}
 }
 
-// Complete sets the fields that follow from others: the item of a PinCreated that names none, and Encoded.
-func (ev *Event) Complete() {
+// FillDerivedFields sets the fields that follow from others: the item of a PinCreated that names none, and Encoded.
+func (ev *Event) FillDerivedFields() {
 	if ev.Kind == PinCreated && ev.Item == "" {
 		ev.Item = ev.Pin
 	}
@@ -168,7 +168,7 @@ func (shape *messageShape) fill(m protoreflect.Message, ev *Event) {
 // isPresent reports whether an event has an optional message, that is, whether one of its fields is not empty.
 func (shape *messageShape) isPresent(ev *Event) bool {
 	for i := range shape.byNumber {
-		if f := &shape.byNumber[i]; f.tag != 0 && *ev.Text(f.field) != "" {
+		if f := &shape.byNumber[i]; f.tag != 0 && *ev.TextField(f.field) != "" {
 			return true
 		}
 	}
@@ -181,7 +181,7 @@ func (ev *Event) messageText(f Field) string {
 	if f == FieldItem && ev.Item == ev.Pin {
 		return ""
 	}
-	return *ev.Text(f)
+	return *ev.TextField(f)
 }
 
 // Canonical returns the canonical encoding of the message of the event's kind, which is the Encoded of a backfill: the fields that are not

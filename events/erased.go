@@ -14,8 +14,8 @@ func NewKeyedHash(log LogID) KeyedHash {
 	return KeyedHash{sha256.Sum256(append([]byte("skein keyed hash\x00"), log[:]...))}
 }
 
-// Of returns the hash of an id. The hash of a pseudonym is the hash of the id that the pseudonym replaced.
-func (h KeyedHash) Of(id string) [16]byte {
+// HashID returns the hash of an id. The hash of a pseudonym is the hash of the id that the pseudonym replaced.
+func (h KeyedHash) HashID(id string) [16]byte {
 	if _, hash, ok := parsePseudonym(id); ok {
 		return hash
 	}
@@ -26,7 +26,7 @@ func (h KeyedHash) Of(id string) [16]byte {
 }
 
 // A pseudonym replaces the id of an erased user in a scrubbed log. It consists of a space, which no valid id contains, the shard
-// of the id in 4 hexadecimal digits, and the keyed hash of the id in 32. [ShardOf] and [KeyedHash.Of] recognize pseudonyms, so the rows
+// of the id in 4 hexadecimal digits, and the keyed hash of the id in 32. [ShardOf] and [KeyedHash.HashID] recognize pseudonyms, so the rows
 // of a pseudonym are in the shard of the erased user, and the tombstone of the user also applies to the pseudonym.
 const (
 	pseudonymPrefix = ' '
@@ -36,7 +36,7 @@ const (
 // Pseudonym returns the pseudonym that replaces the id of an erased user.
 func (h KeyedHash) Pseudonym(id string) string {
 	shard := ShardOf(id)
-	hash := h.Of(id)
+	hash := h.HashID(id)
 
 	b := append(make([]byte, 0, pseudonymBytes), pseudonymPrefix)
 	b = hex.AppendEncode(b, []byte{byte(shard >> 8), byte(shard)})

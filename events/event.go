@@ -87,11 +87,11 @@ type Envelope struct {
 // Seq returns the sequence of the envelope in the log.
 func (e *Envelope) Seq() uint64 { return e.Cursor.Seq }
 
-// Skipped returns which of the n slots from a slot on are not among Events: the indexes of the repeats, and the rejections. Indexes
+// SkippedSlots returns which of the n slots from a slot on are not among Events: the indexes of the repeats, and the rejections. Indexes
 // count from the first of the slots. It returns false if the envelope does not have that information: an archived envelope may have
 // changed since it was written.
-func (e *Envelope) Skipped(from, n int) (repeats []int, rejections []Rejection, ok bool) {
-	if e.Cursor.Archival() {
+func (e *Envelope) SkippedSlots(from, n int) (repeats []int, rejections []Rejection, ok bool) {
+	if e.Cursor.IsArchival() {
 		return nil, nil, false
 	}
 
@@ -129,8 +129,8 @@ type Reject struct {
 	Data []byte
 }
 
-// Without returns the reject without its data and message where they contain the id of an erased user. named is true if one of them did.
-func (r Reject) Without(user string) (without Reject, named bool) {
+// RedactUser returns the reject without its data and message where they contain the id of an erased user. named is true if one of them did.
+func (r Reject) RedactUser(user string) (without Reject, named bool) {
 	if bytes.Contains(r.Data, []byte(user)) {
 		r.Data, named = nil, true
 	}

@@ -126,7 +126,7 @@ func (b *body) decodeKindFast(p span, ev *Event) bool {
 		return false
 	}
 	if kind.hasDerivedFields {
-		ev.Complete()
+		ev.FillDerivedFields()
 	}
 	return kind.required&^filled == 0
 }
@@ -165,7 +165,7 @@ func (b *body) decodeFieldsFast(p span, shape *messageShape, ev *Event) (filled 
 			}
 			text := &ev.User // the most frequent field does not need the switch in Text
 			if f.field != FieldUser {
-				text = ev.Text(f.field)
+				text = ev.TextField(f.field)
 			}
 			*text = b.text[from:to]
 			// Of several occurrences the last one counts.

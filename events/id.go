@@ -247,8 +247,8 @@ func appendUUID(dst, u []byte) []byte {
 	return dst
 }
 
-// NumberOf returns the number that a key encoding stands for. It returns false if the id is no canonical unsigned decimal.
-func NumberOf(key []byte) (uint64, bool) {
+// NumberFromKey returns the number that a key encoding stands for. It returns false if the id is no canonical unsigned decimal.
+func NumberFromKey(key []byte) (uint64, bool) {
 	if len(key) == 9 && key[0] == tagNumber {
 		return binary.BigEndian.Uint64(key[1:]), true
 	}

@@ -215,8 +215,8 @@ func ParseRecords(name string) (Kind, bool) {
 	return 0, false
 }
 
-// Text returns a pointer to a field that is a single text, and nil for any other field.
-func (ev *Event) Text(f Field) *string {
+// TextField returns a pointer to a field that is a single text, and nil for any other field.
+func (ev *Event) TextField(f Field) *string {
 	switch f {
 	case FieldUser:
 		return &ev.User
@@ -310,7 +310,7 @@ type kindShape struct {
 	// values are all fields that are no messages, including those of a Board or Pin, in the order in which they are validated.
 	values []fieldShape
 	fields FieldSet
-	// hasDerivedFields is true if [Event.Complete] can change events of the kind.
+	// hasDerivedFields is true if [Event.FillDerivedFields] can change events of the kind.
 	hasDerivedFields bool
 	// peerPath is the path of the peer's id.
 	peerPath string

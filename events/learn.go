@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Seed adds event ids that the decoder cannot read again because they occurred before the epoch. Ids with a time after the last
+// SeedRepeats adds event ids that the decoder cannot read again because they occurred before the epoch. Ids with a time after the last
 // assigned time are ignored.
-func (d *Decoder) Seed(repeats []Repeat) {
+func (d *Decoder) SeedRepeats(repeats []Repeat) {
 	byTime := slices.Clone(repeats)
 	slices.SortFunc(byTime, func(a, b Repeat) int { return cmp.Compare(a.Time, b.Time) }) // the window takes rising times
 	for _, r := range byTime {
@@ -18,8 +18,8 @@ func (d *Decoder) Seed(repeats []Repeat) {
 	}
 }
 
-// Recall adds event ids to those that the decoder has read. Of an id that occurred twice, the later time counts.
-func (d *Decoder) Recall(repeats []Repeat) {
+// MergeRepeats adds event ids to those that the decoder has read. Of an id that occurred twice, the later time counts.
+func (d *Decoder) MergeRepeats(repeats []Repeat) {
 	latest := map[uint64]Micros{}
 	for _, r := range append(d.Repeats(), repeats...) {
 		latest[r.Key] = max(latest[r.Key], r.Time)
@@ -31,20 +31,20 @@ func (d *Decoder) Recall(repeats []Repeat) {
 
 	// The window takes rising times only, so it is filled again from the start.
 	d.window = repeatWindow{}
-	d.Seed(all)
+	d.SeedRepeats(all)
 }
 
 // NewLearner returns a decoder that warms up to a cursor from archived envelopes instead of messages of the stream. Pass
-// it every envelope from [Cursor.WarmSeq] on with [Decoder.Learn], and then call [Decoder.Learned].
+// it every envelope from [Cursor.WarmSeq] on with [Decoder.LearnEnvelope], and then call [Decoder.FinishLearning].
 func NewLearner(to Cursor) *Decoder {
 	d := NewDecoder(Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.WarmSeq - 1, LastTime: to.WarmTime})
 	d.warmStarts = append(d.warmStarts, warmStart{to.WarmSeq, to.WarmTime})
 	return d
 }
 
-// Learn takes an archived envelope that holds all of its events, as if the decoder had decoded it. The archive does not store
-// event ids; [Decoder.Learned] adds them.
-func (d *Decoder) Learn(env *Envelope) {
+// LearnEnvelope takes an archived envelope that holds all of its events, as if the decoder had decoded it. The archive does not store
+// event ids; [Decoder.FinishLearning] adds them.
+func (d *Decoder) LearnEnvelope(env *Envelope) {
 	// Each event has taken one slot: the valid ones, the repeats, and the rejects of single events.
 	slots := len(env.Events) + env.Repeats
 	for i := range env.Rejects {
@@ -64,16 +64,16 @@ func (d *Decoder) Learn(env *Envelope) {
 	d.reached.Seq, d.reached.LastTime = env.Seq(), env.Cursor.LastTime
 }
 
-// Learned ends the warm-up of [NewLearner] at the cursor that it was made for, and adds the event ids that were seen up to there. It
+// FinishLearning ends the warm-up of [NewLearner] at the cursor that it was made for, and adds the event ids that were seen up to there. It
 // returns [ErrArchiveDamaged] if the archived envelopes did not lead to that cursor.
-func (d *Decoder) Learned(to Cursor, repeats []Repeat) error {
+func (d *Decoder) FinishLearning(to Cursor, repeats []Repeat) error {
 	d.reached.Checksum = to.Checksum // the archive has no checksums
 	if now := d.takeCursor(); now != to {
 		return fmt.Errorf("%w: what it has leads to %+v, not to its end, %+v", ErrArchiveDamaged, now, to)
 	}
 
 	d.start = Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.Seq, LastTime: to.LastTime}
-	d.Seed(repeats)
+	d.SeedRepeats(repeats)
 	return nil
 }
 

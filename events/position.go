@@ -65,13 +65,13 @@ func (c Cursor) Position() Position {
 	return Position{Log: [4]byte(c.Log[:4]), Epoch: c.Epoch, Seq: c.Seq}
 }
 
-// Archival reports whether a cursor comes from the archive. Such a cursor has neither a checksum nor a start of the warm-up.
-func (c Cursor) Archival() bool { return c.Seq > 0 && c.Checksum == 0 && c.WarmSeq == 0 }
+// IsArchival reports whether a cursor comes from the archive. Such a cursor has neither a checksum nor a start of the warm-up.
+func (c Cursor) IsArchival() bool { return c.Seq > 0 && c.Checksum == 0 && c.WarmSeq == 0 }
 
-// Agrees reports whether two cursors can be cursors of the same position. If one of them comes from the archive, it compares only what both
+// AgreesWith reports whether two cursors can be cursors of the same position. If one of them comes from the archive, it compares only what both
 // of them have.
-func (c Cursor) Agrees(other Cursor) bool {
-	if c.Archival() || other.Archival() {
+func (c Cursor) AgreesWith(other Cursor) bool {
+	if c.IsArchival() || other.IsArchival() {
 		return c.Log == other.Log && c.Epoch == other.Epoch && c.Seq == other.Seq && c.LastTime == other.LastTime
 	}
 	return c == other

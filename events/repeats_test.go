@@ -206,7 +206,7 @@ func TestSkipped(t *testing.T) {
 		from, n          int
 		repeats, refused []int
 	}{{0, 2, nil, []int{1}}, {2, 3, []int{1}, nil}, {5, 2, []int{1}, []int{0}}, {4, 1, nil, nil}, {0, 7, []int{3, 6}, []int{1, 5}}} {
-		repeats, rejections, ok := env.Skipped(c.from, c.n)
+		repeats, rejections, ok := env.SkippedSlots(c.from, c.n)
 		var refused []int
 		for _, r := range rejections {
 			refused = append(refused, r.Index)
@@ -217,10 +217,10 @@ func TestSkipped(t *testing.T) {
 	}
 	archived := *env
 	archived.Cursor.Checksum, archived.Cursor.WarmSeq = 0, 0
-	if _, _, ok := archived.Skipped(0, 1); ok {
+	if _, _, ok := archived.SkippedSlots(0, 1); ok {
 		t.Error("an archived envelope knows")
 	}
-	if _, _, ok := env.Skipped(7, 3); ok {
+	if _, _, ok := env.SkippedSlots(7, 3); ok {
 		t.Error("an envelope knows of events that it does not have")
 	}
 }

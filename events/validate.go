@@ -66,7 +66,7 @@ func (f *fieldShape) checkField(ev *Event, raw *rawFields) *Rejection {
 	mayBeEmpty := !raw.required.Has(f.field)
 	switch f.form {
 	case formID:
-		return checkText(f.path, *ev.Text(f.field), f.limit, mayBeEmpty)
+		return checkText(f.path, *ev.TextField(f.field), f.limit, mayBeEmpty)
 	case formTitle:
 		if len(ev.Title) > MaxTitleBytes || !utf8.ValidString(ev.Title) {
 			return newRejection(invalid, f.path, "has %d bytes: at most %d bytes of valid UTF-8", len(ev.Title), MaxTitleBytes)

@@ -555,7 +555,7 @@ func TestExpiredPageToken(t *testing.T) {
 	w.publish(follow("ann", "dan"))
 	envelopes := w.envelopes(3)
 	// The log is stretched: its third envelope comes more than an hour after the second.
-	for i, delay := range []events.Micros{0, inbox.SessionLife - 60e6, inbox.SessionLife + 60e6} {
+	for i, delay := range []events.Micros{0, inbox.SessionLifetime - 60e6, inbox.SessionLifetime + 60e6} {
 		for j := range envelopes[i].Events {
 			envelopes[i].Events[j].Time += delay
 		}

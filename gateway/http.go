@@ -160,7 +160,7 @@ func (s *Server) turnedAway(ctx context.Context, method string, f *apierror.Fail
 func (s *Server) tooLarge(when string) *apierror.Failure {
 	return &apierror.Failure{
 		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_TOO_LARGE,
-		Text: "the body is larger than " + events.SizeText(uint64(s.limits.BodyBytes)) + when,
+		Text: "the body is larger than " + events.FormatSize(uint64(s.limits.BodyBytes)) + when,
 	}
 }
 

@@ -162,7 +162,7 @@ func (b *Batch) KeyedHash(id string) [16]byte {
 	if b.hashLog != b.log || b.hash == (events.KeyedHash{}) {
 		b.hashLog, b.hash = b.log, events.NewKeyedHash(b.log)
 	}
-	return b.hash.Of(id)
+	return b.hash.HashID(id)
 }
 
 // QueryCache returns what is kept beside the store; nil means nothing.

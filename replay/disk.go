@@ -26,7 +26,7 @@ func CheckRoom(something string, need, free uint64) error {
 	if free >= need {
 		return nil
 	}
-	return fmt.Errorf("%w: for %s %s are needed, %s are free", ErrDisk, something, events.SizeText(need), events.SizeText(free))
+	return fmt.Errorf("%w: for %s %s are needed, %s are free", ErrDisk, something, events.FormatSize(need), events.FormatSize(free))
 }
 
 // CheckFree returns [ErrDisk] if fewer than margin bytes are free.
@@ -34,5 +34,5 @@ func CheckFree(margin, free uint64) error {
 	if free >= margin {
 		return nil
 	}
-	return fmt.Errorf("%w: %s are left, %s must stay free", ErrDisk, events.SizeText(free), events.SizeText(margin))
+	return fmt.Errorf("%w: %s are left, %s must stay free", ErrDisk, events.FormatSize(free), events.FormatSize(margin))
 }

@@ -96,7 +96,7 @@ func showExport(w io.Writer, what string, at *replay.Progress) (stop func()) {
 		done, total, unit := now.Done, now.Total, now.Unit
 		switch unit {
 		case export.Bytes:
-			p.Show(int64(done), int64(total), fmt.Sprintf("%s of about %s", events.SizeText(done), events.SizeText(total)))
+			p.Show(int64(done), int64(total), fmt.Sprintf("%s of about %s", events.FormatSize(done), events.FormatSize(total)))
 		case export.Envelopes:
 			p.Draw(int64(done), int64(total), fmt.Sprintf("%d of %d %s", done, total, unit))
 		default:

@@ -253,7 +253,7 @@ func (b *block) cutContent(ev *events.Event, form uint8, fields events.FieldSet)
 	if fields&hasScore != 0 {
 		ev.Score, b.score = unzigzag(b.score[0]), b.score[1:]
 	}
-	ev.Complete()
+	ev.FillDerivedFields()
 }
 
 func (b *block) cutRejects(n int) []events.Reject {

@@ -54,7 +54,7 @@ func (c *collector) append(dst []byte) (_ []byte, indexes []uint32) {
 	var key []byte
 	for n, id := range c.ids[1:] {
 		key = events.AppendID(key[:0], id)
-		if v, ok := events.NumberOf(key); ok {
+		if v, ok := events.NumberFromKey(key); ok {
 			numerals = append(numerals, numeral{v, uint32(n + 1)})
 		} else if len(key) == 17 && len(id) == 36 {
 			uuids = append(uuids, other{bytes.Clone(key[1:]), uint32(n + 1)})

@@ -63,7 +63,7 @@ func everyKindOf(kinds events.KindSet) *events.Envelope {
 		}
 		if backfill {
 			ev.Source, ev.Offset, ev.Time = "old", uint64(1000-slot), start-events.Micros(slot)*1e9
-			ev.Complete()
+			ev.FillDerivedFields()
 		}
 		env.Events = append(env.Events, ev)
 	}

@@ -77,10 +77,10 @@ func (b *boundary) locate(c events.Cursor) (origin, error) {
 	switch {
 	case ok && c.Seq == b.end.Seq:
 		return o, nil
-	case ok && (c.Archival() || o.part == atGap):
+	case ok && (c.IsArchival() || o.part == atGap):
 		o.cur = c
 		return o, nil
-	case c.Seq == b.end.Seq || !b.archived || c.Archival():
+	case c.Seq == b.end.Seq || !b.archived || c.IsArchival():
 		return origin{}, fmt.Errorf("%w: it begins at sequence %d, a reader at %d needs what is before, and the archive "+
 			"ends at %d: bring the archive back, or restore the log", events.ErrTrimmed, b.first, c.Seq, b.end.Seq)
 	}
@@ -96,7 +96,7 @@ func (b *boundary) stream(c events.Cursor) (o origin, ok bool) {
 	case c.Seq+1 == b.meta.first: // the start of the epoch
 		o.from, warm = b.meta.epochStart(), b.meta.first
 		ok = b.begins == b.meta.first
-	case c.Seq == 0 || c.Archival():
+	case c.Seq == 0 || c.IsArchival():
 	default:
 		ok = warm >= b.begins
 	}
@@ -213,7 +213,7 @@ func (l *Log) confirm(ctx context.Context, stream jetstream.Stream, b *boundary,
 			return fmt.Errorf("eventlog: the end of the archive: %w", err)
 		}
 	}
-	if o.cur.Seq == b.end.Seq || o.cur.Archival() { // the reader compares the time of one that it passes
+	if o.cur.Seq == b.end.Seq || o.cur.IsArchival() { // the reader compares the time of one that it passes
 		return nil
 	}
 	return l.checkMessage(ctx, stream, o.cur)
@@ -295,6 +295,6 @@ func (l *Log) decoder(ctx context.Context, o origin) (*events.Decoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: read the event ids seen before the epoch: %w", err)
 	}
-	d.Seed(repeats)
+	d.SeedRepeats(repeats)
 	return d, nil
 }

@@ -51,7 +51,7 @@ func (r *reader) gap(ctx context.Context, seq uint64) error {
 // passLost passes over an accepted hole.
 func (r *reader) passLost(to uint64) error {
 	for r.fed < to {
-		env, err := r.dec.Lost(r.fed + 1)
+		env, err := r.dec.DecodeLost(r.fed + 1)
 		if err != nil {
 			return err
 		}

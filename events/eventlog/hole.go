@@ -72,7 +72,7 @@ func (l *Log) relearn(ctx context.Context, end events.Cursor) (*events.Decoder, 
 			return nil, fmt.Errorf("eventlog: read the archive after sequence %d: %w", d.Seq(), err)
 		}
 		for _, env := range envs {
-			d.Learn(env)
+			d.LearnEnvelope(env)
 		}
 	}
 	// The archive keeps event ids for the start of an epoch. To ask for an epoch that does not exist yet returns those at the
@@ -87,5 +87,5 @@ func (l *Log) relearn(ctx context.Context, end events.Cursor) (*events.Decoder, 
 	case now != end:
 		return nil, fmt.Errorf("%w: the archive went on from sequence %d to %d", errLost, end.Seq, now.Seq)
 	}
-	return d, d.Learned(end, repeats)
+	return d, d.FinishLearning(end, repeats)
 }

@@ -34,7 +34,7 @@ func (r *reader) begin(ctx context.Context) error {
 // held reports whether an interrupted reader may continue with the decoder that it has: the stream still holds the last message
 // that it read and the next one. Otherwise a new decoder must warm up.
 func (r *reader) held(ctx context.Context) (bool, error) {
-	if r.dec == nil || r.passing || r.cur.Archival() || r.cur.Seq+1 == r.log.meta().first {
+	if r.dec == nil || r.passing || r.cur.IsArchival() || r.cur.Seq+1 == r.log.meta().first {
 		return false, nil
 	}
 	stream, err := r.log.stream(ctx)
@@ -125,7 +125,7 @@ func (r *reader) pass(env *events.Envelope) (bool, error) {
 		return false, nil
 	case env.Seq() < r.cur.Seq:
 		return true, nil
-	case env.Seq() > r.cur.Seq || !env.Cursor.Agrees(r.cur) && !r.dec.PassedLost():
+	case env.Seq() > r.cur.Seq || !env.Cursor.AgreesWith(r.cur) && !r.dec.PassedLost():
 		return false, fmt.Errorf("%w: sequence %d differs: rebuild the store", events.ErrRewritten, r.cur.Seq)
 	}
 	r.passing, r.cur = false, env.Cursor

@@ -385,7 +385,7 @@ func (r *reader) take(ctx context.Context, msg *nats.Msg) (*events.Envelope, err
 	var env *events.Envelope
 	var err error
 	if _, lost := r.log.meta().accepted(d.seq); lost { // it came back after its loss was accepted
-		env, err = r.dec.Lost(d.seq)
+		env, err = r.dec.DecodeLost(d.seq)
 	} else {
 		env, err = r.dec.Decode(d.seq, d.stamp, msg.Data)
 	}

@@ -38,10 +38,10 @@ func (r *ring) index(seq uint64) int {
 // same one.
 func (r *ring) holds(c events.Cursor) bool {
 	if c.Seq == r.base.Seq {
-		return c.Agrees(r.base)
+		return c.AgreesWith(r.base)
 	}
 	i := r.index(c.Seq)
-	return i > 0 && c.Agrees(r.envs[i-1].Cursor)
+	return i > 0 && c.AgreesWith(r.envs[i-1].Cursor)
 }
 
 // after returns the envelopes after a sequence, up to a size.

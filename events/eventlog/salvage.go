@@ -51,7 +51,7 @@ func (l *Log) Salvage(
 	if err != nil {
 		return s.report, err
 	}
-	s.cold = s.cold || after.Archival() || state.FirstSeq > warm
+	s.cold = s.cold || after.IsArchival() || state.FirstSeq > warm
 	if state.FirstSeq > after.Seq+1 {
 		if err := s.lose(after.Seq+1, min(state.FirstSeq-1, state.LastSeq), after); err != nil {
 			return s.report, err
@@ -100,7 +100,7 @@ func (l *Log) SalvageRepeats(ctx context.Context, at events.Cursor) (repeats []e
 		return nil, false, err
 	}
 	// At the start of an epoch the warm-up reads nothing from the stream.
-	whole = !s.cold && at.Seq <= state.LastSeq && (at.Seq+1 == l.meta().first || !at.Archival() && state.FirstSeq <= seq)
+	whole = !s.cold && at.Seq <= state.LastSeq && (at.Seq+1 == l.meta().first || !at.IsArchival() && state.FirstSeq <= seq)
 	for seq = max(seq, state.FirstSeq); seq <= min(at.Seq, state.LastSeq); {
 		msg, err := s.load(ctx, seq, at.Seq)
 		if err != nil {
@@ -149,7 +149,7 @@ func (s *salvage) begin(ctx context.Context, after events.Cursor) (warm uint64, 
 			return 0, fmt.Errorf("eventlog: read the event ids seen before the epoch: %w", err)
 		}
 		s.cold = err != nil
-		s.dec.Seed(repeats)
+		s.dec.SeedRepeats(repeats)
 	}
 	return from.Seq + 1, nil
 }
@@ -203,7 +203,7 @@ func (s *salvage) cross(seq uint64, after events.Cursor) {
 	if seq > after.Seq && s.dec.Seq() <= after.Seq {
 		s.dec.ContinueFrom(after.LastTime) // whatever of the warm-up is lost
 		if s.cold {
-			s.dec.Recall(s.known)
+			s.dec.MergeRepeats(s.known)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func (s *salvage) cross(seq uint64, after events.Cursor) {
 // pass hands on a lost envelope that was accepted as such.
 func (s *salvage) pass(seq uint64, after events.Cursor) error {
 	s.cross(seq, after)
-	env, err := s.dec.Lost(seq)
+	env, err := s.dec.DecodeLost(seq)
 	if err != nil || seq <= after.Seq {
 		return err
 	}

@@ -24,7 +24,7 @@ type waypoints struct {
 
 // note remembers a cursor, unless there is one nearby.
 func (w *waypoints) note(c events.Cursor) {
-	if c.Seq == 0 || c.Archival() {
+	if c.Seq == 0 || c.IsArchival() {
 		return // known anyway, or of no use to begin at
 	}
 	i := w.after(c.Seq)

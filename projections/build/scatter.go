@@ -227,7 +227,7 @@ func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *base
 		case events.FieldRead:
 			dst = binary.AppendVarint(dst, int64(ev.Read))
 		default:
-			dst = appendText(dst, *ev.Text(f))
+			dst = appendText(dst, *ev.TextField(f))
 		}
 	}
 	return dst
@@ -324,8 +324,8 @@ func (c *eventDecoder) event(ev *events.Event, last *base) {
 		case events.FieldRead:
 			ev.Read = events.Micros(c.varint())
 		default:
-			*ev.Text(f) = c.string()
+			*ev.TextField(f) = c.string()
 		}
 	}
-	ev.Complete()
+	ev.FillDerivedFields()
 }

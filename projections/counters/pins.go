@@ -42,11 +42,11 @@ func (c *Counters) movePin() error {
 	if err != nil {
 		return err
 	}
-	if p.row.HistoryClosed && p.before.Made == nil {
+	if p.row.HistoryClosed && p.before.Creation == nil {
 		return nil // the pin does not live, and no history can make it live any more
 	}
 
-	p.row.Add(pinfacts.Fact{Kind: pinfacts.Moved, At: c.ev.Time, Board: c.ev.Board})
+	p.row.Add(pinfacts.Fact{Kind: pinfacts.FactMoved, At: c.ev.Time, Board: c.ev.Board})
 	return c.writePin(p)
 }
 
@@ -62,7 +62,7 @@ func (c *Counters) createPin() error {
 	switch {
 	case !ev.Backfill:
 		made.Attributes = nil // they only decide the order of backfills
-		p.row.Add(pinfacts.Fact{Kind: pinfacts.Created, At: ev.Time, Board: ev.Board, Made: made})
+		p.row.Add(pinfacts.Fact{Kind: pinfacts.FactCreated, At: ev.Time, Board: ev.Board, Creation: made})
 	case p.row.HistoryClosed:
 		return nil
 	case p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
@@ -76,7 +76,7 @@ func (c *Counters) createPin() error {
 		}
 		p.row.History = made
 		if deletion.firstTime != 0 {
-			p.row.AddGone(deletion.firstTime, ev.Board)
+			p.row.AddBoardDeletion(deletion.firstTime, ev.Board)
 		}
 	}
 	return c.writePin(p)
@@ -110,7 +110,7 @@ func (c *Counters) endPinsOnBoard() error {
 			return projections.RowError("pin on another board", []byte(id))
 		}
 
-		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: c.ev.Time, Board: board})
+		p.row.Add(pinfacts.Fact{Kind: pinfacts.FactBoardDeleted, At: c.ev.Time, Board: board})
 		return c.writePin(p)
 	})
 }
@@ -120,10 +120,10 @@ func (c *Counters) writePin(p *pinChange) error {
 	after := p.row.State()
 
 	// Facts that only late history would need are dropped once no history can matter, or once there are too many.
-	if p.row.HistoryClosed || c.batch.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
+	if p.row.HistoryClosed || c.batch.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLiveFacts {
 		p.row.CloseHistory(after, c.ev.Time)
 		for i := range p.row.Live {
-			if made := p.row.Live[i].Made; made != nil {
+			if made := p.row.Live[i].Creation; made != nil {
 				made.Attributes = nil
 			}
 		}
@@ -134,7 +134,7 @@ func (c *Counters) writePin(p *pinChange) error {
 	}
 
 	c.key = projections.AppendKey(c.key[:0], tagPin, p.owner, p.id)
-	if after.Made == nil && p.row.HistoryClosed && c.batch.BackfillsClosed() {
+	if after.Creation == nil && p.row.HistoryClosed && c.batch.BackfillsClosed() {
 		c.batch.Delete(c.key) // the pin does not live, and its facts are needed no more
 		return nil
 	}
@@ -155,8 +155,8 @@ func (c *Counters) writePinRows(p *pinChange, after pinfacts.State) error {
 
 // writeShownItem writes the row that says which item a living pin shows, and on which board.
 func (c *Counters) writeShownItem(p *pinChange, after pinfacts.State) {
-	madeBefore := p.before.Made
-	madeAfter := after.Made
+	madeBefore := p.before.Creation
+	madeAfter := after.Creation
 
 	if madeBefore != nil && (madeAfter == nil || madeAfter.Item != madeBefore.Item) {
 		c.key = projections.AppendKey(c.key[:0], tagShownItem, p.owner, madeBefore.Item, p.id)
@@ -188,8 +188,8 @@ func (c *Counters) writePossibleBoards(p *pinChange) {
 
 // updatePinCounts updates the counts of living pins of the owner and of the boards (I7).
 func (c *Counters) updatePinCounts(p *pinChange, after pinfacts.State) error {
-	livedBefore := p.before.Made != nil
-	livesAfter := after.Made != nil
+	livedBefore := p.before.Creation != nil
+	livesAfter := after.Creation != nil
 	if livedBefore && livesAfter && p.before.Board == after.Board {
 		return nil
 	}

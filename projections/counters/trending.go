@@ -227,8 +227,8 @@ func (q *Queries) shownByPin(owner string, encodedPin []byte, board string) (ite
 	}
 
 	state := row.State()
-	if state.Made != nil && state.Board == board {
-		item = state.Made.Item
+	if state.Creation != nil && state.Board == board {
+		item = state.Creation.Item
 	}
 	return item, nil
 }

@@ -325,7 +325,7 @@ func DeletedUsers(v *projections.View, users []string) (deleted map[string]bool,
 	deleted = map[string]bool{}
 	hash := events.NewKeyedHash(v.Cursor().Log)
 	for _, user := range users {
-		_, ok, err := v.Get(storeHashKey(nil, tagTombstone, hash.Of(user)))
+		_, ok, err := v.Get(storeHashKey(nil, tagTombstone, hash.HashID(user)))
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 //
 //  1. The pin and the relation of the reader to the owner give every reason that holds among AbsenceNotLiving, AbsenceOwnPin, AbsenceNotFollowed,
 //     AbsenceBoardExcluded, AbsenceOwnerMuted, AbsenceRepinsHidden and AbsenceBlocked.
-//  2. [Feed.Hide] adds AbsenceItemHidden. It is asked about an item, so it is not asked when the pin does not live and its item is unknown.
+//  2. [Feed.HiddenItems] adds AbsenceItemHidden. It is asked about an item, so it is not asked when the pin does not live and its item is unknown.
 //  3. AbsenceNotRanked and AbsenceItemShown depend on the other pins of the feed. They are looked for only if the first two steps found nothing.
 //
 // Pages use the same code for the first two steps, so an explanation and a page cannot disagree about a pin.
@@ -22,7 +22,7 @@ const (
 	// apart. They do not tell the board of such a pin either, so AbsenceNotLiving comes with AbsenceNotFollowed only if the reader follows neither
 	// the owner nor any board of the owner, and never with AbsenceBoardExcluded.
 	AbsenceNotLiving AbsenceReasons = 1 << iota
-	// AbsenceOwnPin: the reader owns the pin, and [Feed.Own] is not set. No reason that concerns relations is given with it.
+	// AbsenceOwnPin: the reader owns the pin, and [Feed.IncludeOwn] is not set. No reason that concerns relations is given with it.
 	AbsenceOwnPin
 	// AbsenceNotFollowed: the reader follows neither the owner nor the board of the pin.
 	AbsenceNotFollowed
@@ -35,9 +35,9 @@ const (
 	// AbsenceBlocked: the reader blocks the owner, or the owner blocks the reader. A block removes the follows between the two, so AbsenceNotFollowed
 	// is always given with it.
 	AbsenceBlocked
-	// AbsenceItemHidden: [Feed.Hide] reports that the item is to be left out.
+	// AbsenceItemHidden: [Feed.HiddenItems] reports that the item is to be left out.
 	AbsenceItemHidden
-	// AbsenceNotRanked: in the order Trending, the pin is not among the newest [Feed.Ranked] pins of the feed, or it is newer than the position
+	// AbsenceNotRanked: in the order Trending, the pin is not among the newest [Feed.MaxRanked] pins of the feed, or it is newer than the position
 	// whose scores are used. Only the others are shown.
 	AbsenceNotRanked
 	// AbsenceItemShown: the feed shows one entry per item, and another pin of the item is that entry. It can come with AbsenceNotRanked.
@@ -69,7 +69,7 @@ func newAbsenceChecker(q *Queries, f *Feed) absenceChecker {
 // nil it returns the reasons that hold for all pins of the owner.
 func (c *absenceChecker) reasons(owner string, p *Pin) (reasons AbsenceReasons, err error) {
 	if owner == c.feed.Reader {
-		if !c.feed.Own {
+		if !c.feed.IncludeOwn {
 			reasons = AbsenceOwnPin
 		}
 		return reasons, nil

@@ -51,7 +51,7 @@
 // # Heat
 //
 // Plays, likes and scores are folded by counters alone, which remembers every score of the last hour of log time. A feed in the order Trending ranks
-// its newest [Feed.Ranked] pins. All pages of a session use the scores at the position where the session began ([Heat]).
+// its newest [Feed.MaxRanked] pins. All pages of a session use the scores at the position where the session began ([Heat]).
 //
 // # Where things are
 //

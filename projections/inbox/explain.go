@@ -35,7 +35,7 @@ type Explanation struct {
 // Explain says why a pin is, or is not, in a feed: the feed that a reader gets who reads all pages of one session that begins at the
 // position of the state.
 //
-// If the pin itself, the relation to the owner or [Feed.Hide] keeps the pin out, Explain costs a few point reads. Otherwise it must find
+// If the pin itself, the relation to the owner or [Feed.HiddenItems] keeps the pin out, Explain costs a few point reads. Otherwise it must find
 // the pin's place among the other pins: in the order Newest it reads the feed down to the pin, and in the order Trending it reads all
 // pins that are ranked. That holds also for a pin that turns out to be AbsenceNotRanked or AbsenceItemShown.
 func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explanation, error) {
@@ -77,16 +77,16 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (Explan
 	return explanation, err
 }
 
-// isItemHidden asks [Feed.Hide] about one item.
+// isItemHidden asks [Feed.HiddenItems] about one item.
 func isItemHidden(f *Feed, item string) (bool, error) {
-	if f.Hide == nil {
+	if f.HiddenItems == nil {
 		return false, nil
 	}
-	hidden, err := f.Hide([]string{item})
+	hidden, err := f.HiddenItems([]string{item})
 	return err == nil && hidden != nil && hidden[0], err
 }
 
-// explainBatch is how many pins explainNewest reads at a time. It asks [Feed.Hide] once for each such batch.
+// explainBatch is how many pins explainNewest reads at a time. It asks [Feed.HiddenItems] once for each such batch.
 const explainBatch = 512
 
 // explainNewest ranks a pin that the reader may see, by counting the entries of the feed down to the pin.
@@ -139,7 +139,7 @@ func (q *Queries) explainTrending(ctx context.Context, f *Feed, pin *Pin) (Expla
 	// here, and the newest is the one that pages keep.
 	everyPin := *f
 	everyPin.OnePerItem = false
-	page, err := q.readTrending(ctx, &everyPin, nil, f.Ranked)
+	page, err := q.readTrending(ctx, &everyPin, nil, f.MaxRanked)
 	if err != nil {
 		return Explanation{}, err
 	}

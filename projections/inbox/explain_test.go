@@ -76,8 +76,8 @@ func explainAll(t *rapid.T, s *store.Store, history []events.Event) {
 	hides := rapid.Bool().Draw(t, "hides")
 	hidden := func(item string) bool { return hides && item[0]%2 == 1 }
 	f := inbox.Feed{
-		Own: rapid.Bool().Draw(t, "own"), OnePerItem: rapid.Bool().Draw(t, "one per item"),
-		Hide: func(items []string) ([]bool, error) {
+		IncludeOwn: rapid.Bool().Draw(t, "own"), OnePerItem: rapid.Bool().Draw(t, "one per item"),
+		HiddenItems: func(items []string) ([]bool, error) {
 			hide := make([]bool, len(items))
 			for i, item := range items {
 				hide[i] = hidden(item)
@@ -95,7 +95,7 @@ func explainAll(t *rapid.T, s *store.Store, history []events.Event) {
 			if err != nil {
 				t.Fatalf("why %v: %v", name, err)
 			}
-			reasons := absenceOf(want.Absence(f.Reader, name.owner, name.id, f.Own))
+			reasons := absenceOf(want.Absence(f.Reader, name.owner, name.id, f.IncludeOwn))
 			if x.Pin != nil && hidden(x.Pin.Item) {
 				reasons |= inbox.AbsenceItemHidden
 			}
@@ -139,7 +139,7 @@ func TestExplainGivesEachReason(t *testing.T) {
 	)
 	v := view(t, s)
 	defer v.Close()
-	f := inbox.Feed{Reader: "ann", Hide: hiding(t, func(item string) bool { return item == "hid" || item == "hid-too" })}
+	f := inbox.Feed{Reader: "ann", HiddenItems: hiding(t, func(item string) bool { return item == "hid" || item == "hid-too" })}
 	once := f
 	once.OnePerItem = true
 	ranked, both := byHeat(f, 1, l.cursor, l.told), byHeat(once, 1, l.cursor, l.told)
@@ -207,7 +207,7 @@ func TestExplainTellsPushedFromPulled(t *testing.T) {
 		{"ann", "own", inbox.DeliveryPulled},
 		{"bob", "none", inbox.DeliveryNone},
 	} {
-		x, err := q.Explain(context.Background(), inbox.Feed{Reader: "ann", Own: true}, c.owner, c.id)
+		x, err := q.Explain(context.Background(), inbox.Feed{Reader: "ann", IncludeOwn: true}, c.owner, c.id)
 		if err != nil || x.Delivery != c.want {
 			t.Errorf("%s/%s: %+v: %v, want %d", c.owner, c.id, x, err, c.want)
 		}
@@ -221,7 +221,7 @@ func TestExplainFailsIfHidingFails(t *testing.T) {
 	defer v.Close()
 	broken := errors.New("broken")
 	for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
-		f := l.in(order, inbox.Feed{Reader: "ann", Hide: func([]string) ([]bool, error) { return nil, broken }})
+		f := l.in(order, inbox.Feed{Reader: "ann", HiddenItems: func([]string) ([]bool, error) { return nil, broken }})
 		if _, err := inbox.Query(v).Explain(context.Background(), f, "bob", "p00"); !errors.Is(err, broken) {
 			t.Errorf("order %d: %v", order, err)
 		}

@@ -85,7 +85,7 @@ func (w *feedIterator) readInbox() (entries inboxcache.List) {
 
 // mergeStreams merges streams from a sort key on, together with the reader's own outbox if the feed shows it.
 func (w *feedIterator) mergeStreams(streams []*stream, from []byte) {
-	if w.feed.Own {
+	if w.feed.IncludeOwn {
 		streams = append(streams, w.queries.outboxStream(&w.keys, w.feed.Reader, nil))
 		w.outboxesOpened++
 	}

@@ -69,7 +69,7 @@ func TestHiddenPinsLeaveNoGaps(t *testing.T) {
 					t.Fatalf("%d pins without hiding, want %d", len(all), want)
 				}
 				want := slices.DeleteFunc(all, func(p inbox.Pin) bool { return hidden(p.Item) })
-				f.Hide = hiding(t, hidden)
+				f.HiddenItems = hiding(t, hidden)
 				for _, n := range []int{1, 2, 7, 29, 30, 59, 60, 61} {
 					// That pages are full or the last is looked at in there.
 					if got := feed(t, s, f, n); !slices.Equal(names(got), names(want)) {
@@ -90,12 +90,12 @@ func TestPageFailsIfHidingFails(t *testing.T) {
 	ctx := context.Background()
 	broken := errors.New("broken")
 	for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
-		f := l.in(order, inbox.Feed{Reader: "ann", Hide: func([]string) ([]bool, error) { return nil, nil }})
+		f := l.in(order, inbox.Feed{Reader: "ann", HiddenItems: func([]string) ([]bool, error) { return nil, nil }})
 		first, err := q.Feed(ctx, f, nil, 10)
 		if err != nil || len(first.Pins) != 10 || first.Next == nil {
 			t.Fatalf("%+v: %v", first, err)
 		}
-		f.Hide = func([]string) ([]bool, error) { return nil, broken }
+		f.HiddenItems = func([]string) ([]bool, error) { return nil, broken }
 		for _, after := range []inbox.PageCursor{nil, first.Next} {
 			if p, err := q.Feed(ctx, f, after, 10); !errors.Is(err, broken) || len(p.Pins) != 0 || p.Next != nil {
 				t.Errorf("order %d: %+v: %v", order, p, err)
@@ -111,7 +111,7 @@ func TestHidingDuringSessionLosesNothingElse(t *testing.T) {
 	defer v.Close()
 	for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
 		hidden := map[string]bool{}
-		f := l.in(order, inbox.Feed{Reader: "ann", Hide: hiding(t, func(item string) bool { return hidden[item] })})
+		f := l.in(order, inbox.Feed{Reader: "ann", HiddenItems: hiding(t, func(item string) bool { return hidden[item] })})
 		all := feed(t, s, l.in(order, inbox.Feed{Reader: "ann"}), 100)
 		var got, want []string
 		var after inbox.PageCursor

@@ -144,14 +144,14 @@ func compare(t fataler, s *store.Store, history []events.Event) {
 	for _, reader := range append(want.Users(), "stranger") {
 		for _, own := range []bool{false, true} {
 			feed := want.Feed(reader, own)
-			same(pages(t, q, inbox.Feed{Reader: reader, Own: own}, 2), pins(feed, nil), "feed of %s, own %v", reader, own)
-			same(pages(t, q, inbox.Feed{Reader: reader, Own: own, OnePerItem: true}, 1), pins(model.OnePerItem(feed), nil),
+			same(pages(t, q, inbox.Feed{Reader: reader, IncludeOwn: own}, 2), pins(feed, nil), "feed of %s, own %v", reader, own)
+			same(pages(t, q, inbox.Feed{Reader: reader, IncludeOwn: own, OnePerItem: true}, 1), pins(model.OnePerItem(feed), nil),
 				"feed of %s, own %v, one per item", reader, own)
-			same(pages(t, q, inbox.Feed{Reader: reader, Own: own, Unread: true}, 2), pins(model.After(want.Read(reader), feed), nil),
+			same(pages(t, q, inbox.Feed{Reader: reader, IncludeOwn: own, UnreadOnly: true}, 2), pins(model.After(want.Read(reader), feed), nil),
 				"unread of %s, own %v", reader, own)
 			for _, ranked := range []int{3, 1000} {
 				trending := want.TrendingFeed(reader, own, ranked, score)
-				same(pages(t, q, byHeat(inbox.Feed{Reader: reader, Own: own}, ranked, v.Cursor(), history), 2), pins(trending, heats),
+				same(pages(t, q, byHeat(inbox.Feed{Reader: reader, IncludeOwn: own}, ranked, v.Cursor(), history), 2), pins(trending, heats),
 					"the newest %d of the feed of %s by heat, own %v", ranked, reader, own)
 			}
 		}
@@ -180,7 +180,7 @@ func compare(t fataler, s *store.Store, history []events.Event) {
 		if err != nil {
 			t.Fatalf("feed of %s: %v", reader, err)
 		}
-		same(page.Read, want.Read(reader), "read marker of %s", reader)
+		same(page.ReadMarker, want.Read(reader), "read marker of %s", reader)
 		list(nil, want.Pins(reader))
 		for _, b := range want.BoardsMentioned() {
 			if b.Owner == reader {

@@ -9,12 +9,12 @@ import (
 // readNewest reads a page of a feed in the order Newest. A later page continues after the sort key of the last entry, so a pin that belongs
 // to the feed throughout the session is shown once, in its place (I9).
 func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
-	page.Newest = topCursor(q.state.Cursor().LastTime)
+	page.Top = topCursor(q.state.Cursor().LastTime)
 
 	// bound is the first sort key that the page leaves out, or nil.
 	var bound []byte
-	if f.Above != nil {
-		if bound, err = parseTopCursor(f.Above); err != nil {
+	if f.NewerThan != nil {
+		if bound, err = parseTopCursor(f.NewerThan); err != nil {
 			return Page{}, err
 		}
 	}
@@ -37,11 +37,11 @@ func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n i
 		}
 	}()
 
-	if page.Read, err = readMarker(q.state, f.Reader); err != nil {
+	if page.ReadMarker, err = readMarker(q.state, f.Reader); err != nil {
 		return Page{}, err
 	}
-	if f.Unread && page.Read > 0 {
-		bound = appendNewestFirst(nil, page.Read)
+	if f.UnreadOnly && page.ReadMarker > 0 {
+		bound = appendNewestFirst(nil, page.ReadMarker)
 	}
 
 	var lastSortKey []byte
@@ -53,7 +53,7 @@ func (q *Queries) readNewest(ctx context.Context, f *Feed, after PageCursor, n i
 			return Page{}, err
 		}
 
-		page.Outboxes = it.outboxesOpened
+		page.OutboxesOpened = it.outboxesOpened
 		page.Pins = slices.Grow(page.Pins, min(len(batch), missing))
 		for i := range batch {
 			if len(page.Pins) == n {
@@ -97,7 +97,7 @@ func (q *Queries) resumeNewest(
 }
 
 // nextBatch returns the next pins that the feed shows, at most n, with their sort keys. It returns at least one unless the feed has ended or
-// reached the sort key bound (nil: none), and then sets w.ended. It asks [Feed.Hide] about many pins at once.
+// reached the sort key bound (nil: none), and then sets w.ended. It asks [Feed.HiddenItems] about many pins at once.
 //
 // For a feed with one entry per item it skips pins whose item is in shownItems, and adds the items of the others.
 func (w *feedIterator) nextBatch(
@@ -147,10 +147,10 @@ func (w *feedIterator) nextBatch(
 // has.
 const maxBatchAlloc = 256
 
-// removeHidden removes the pins whose items [Feed.Hide] reports, and their sort keys. It asks once for all of them.
+// removeHidden removes the pins whose items [Feed.HiddenItems] reports, and their sort keys. It asks once for all of them.
 func (w *feedIterator) removeHidden(pins []Pin, sortKeys [][]byte) ([]Pin, [][]byte, error) {
 	// The result of an incomplete query does not count, so asking what is hidden would be wasted.
-	if w.feed.Hide == nil || len(pins) == 0 || w.queries.isIncomplete() {
+	if w.feed.HiddenItems == nil || len(pins) == 0 || w.queries.isIncomplete() {
 		return pins, sortKeys, nil
 	}
 
@@ -158,7 +158,7 @@ func (w *feedIterator) removeHidden(pins []Pin, sortKeys [][]byte) ([]Pin, [][]b
 	for i := range pins {
 		items[i] = pins[i].Item
 	}
-	hidden, err := w.feed.Hide(items)
+	hidden, err := w.feed.HiddenItems(items)
 	if err != nil {
 		return nil, nil, err
 	}

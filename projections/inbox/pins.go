@@ -58,7 +58,7 @@ func otherPossibleBoards(r *pinfacts.Row, s pinfacts.State) []string {
 	if r.HistoryClosed {
 		return nil
 	}
-	return slices.DeleteFunc(r.PossibleBoards(), func(b string) bool { return s.Made != nil && b == s.Board })
+	return slices.DeleteFunc(r.PossibleBoards(), func(b string) bool { return s.Creation != nil && b == s.Board })
 }
 
 func (f *Inbox) createPin() error {
@@ -83,7 +83,7 @@ func (f *Inbox) createPin() error {
 	creation := pinfacts.CreationOf(ev)
 
 	if !ev.Backfill {
-		p.row.Add(pinfacts.Fact{Kind: pinfacts.Created, At: ev.Time, Board: ev.Board, Made: creation})
+		p.row.Add(pinfacts.Fact{Kind: pinfacts.FactCreated, At: ev.Time, Board: ev.Board, Creation: creation})
 		return f.writePin(p)
 	}
 
@@ -100,7 +100,7 @@ func (f *Inbox) createPin() error {
 		return err
 	}
 	if deleted != 0 {
-		p.row.AddGone(deleted, ev.Board)
+		p.row.AddBoardDeletion(deleted, ev.Board)
 	}
 	return f.writePin(p)
 }
@@ -120,10 +120,10 @@ func (f *Inbox) movePin() error {
 		return err
 	}
 	// A pin that does not live cannot be moved. If history may still come, the move is kept: with it, the pin may have lived.
-	if p.row.HistoryClosed && p.stateBefore.Made == nil {
+	if p.row.HistoryClosed && p.stateBefore.Creation == nil {
 		return nil
 	}
-	p.row.Add(pinfacts.Fact{Kind: pinfacts.Moved, At: ev.Time, Board: ev.Board})
+	p.row.Add(pinfacts.Fact{Kind: pinfacts.FactMoved, At: ev.Time, Board: ev.Board})
 	return f.writePin(p)
 }
 
@@ -152,7 +152,7 @@ func (f *Inbox) deleteBoard() error {
 		if !slices.Contains(p.row.PossibleBoards(), board) {
 			return errRow("pin on another board", []byte(id))
 		}
-		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: f.ev.Time, Board: board})
+		p.row.Add(pinfacts.Fact{Kind: pinfacts.FactBoardDeleted, At: f.ev.Time, Board: board})
 		return f.writePin(p)
 	}
 
@@ -191,7 +191,7 @@ func (f *Inbox) deleteBoard() error {
 // event that changes a pin ends here, so an outbox and its count cannot disagree (I7).
 func (f *Inbox) writePin(p *pinUpdate) error {
 	after := p.row.State()
-	if p.row.HistoryClosed || f.batch.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
+	if p.row.HistoryClosed || f.batch.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLiveFacts {
 		p.row.CloseHistory(after, f.ev.Time)
 	}
 	f.writePossibleBoards(p, after)
@@ -201,7 +201,7 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 
 	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
 	// The row of a pin that does not live only keeps out history, which cannot come once all backfills are closed.
-	if after.Made == nil && p.row.HistoryClosed && f.batch.BackfillsClosed() {
+	if after.Creation == nil && p.row.HistoryClosed && f.batch.BackfillsClosed() {
 		f.batch.Delete(f.key)
 		return nil
 	}
@@ -231,25 +231,25 @@ func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinfacts.State) {
 // their counts.
 func (f *Inbox) writeOutboxes(p *pinUpdate, after pinfacts.State) error {
 	before := p.stateBefore
-	lived, lives := before.Made != nil, after.Made != nil
-	if lived && lives && before.Board == after.Board && before.Made.Time == after.Made.Time {
+	lived, lives := before.Creation != nil, after.Creation != nil
+	if lived && lives && before.Board == after.Board && before.Creation.Time == after.Creation.Time {
 		return nil
 	}
 
 	f.invalidateOutboxes(p.owner)
 	if lived {
-		f.key = outboxKey(f.key[:0], p.owner, before.Made.Time, p.id)
+		f.key = outboxKey(f.key[:0], p.owner, before.Creation.Time, p.id)
 		f.batch.Delete(f.key)
-		f.key = boardOutboxKey(f.key[:0], p.owner, before.Board, before.Made.Time, p.id)
+		f.key = boardOutboxKey(f.key[:0], p.owner, before.Board, before.Creation.Time, p.id)
 		f.batch.Delete(f.key)
 		if err := f.addToPinCounts(p.owner, before.Board, -1); err != nil {
 			return err
 		}
 	}
 	if lives {
-		f.key = outboxKey(f.key[:0], p.owner, after.Made.Time, p.id)
+		f.key = outboxKey(f.key[:0], p.owner, after.Creation.Time, p.id)
 		f.batch.Set(f.key, []byte(after.Board))
-		f.key = boardOutboxKey(f.key[:0], p.owner, after.Board, after.Made.Time, p.id)
+		f.key = boardOutboxKey(f.key[:0], p.owner, after.Board, after.Creation.Time, p.id)
 		f.batch.Set(f.key, nil)
 		return f.addToPinCounts(p.owner, after.Board, 1)
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/skein-feed/skein/projections/inbox/internal/inboxcache"
 )
 
-// ErrExpired is returned for a page cursor whose session in the order Trending began longer ago than [SessionLife].
+// ErrExpired is returned for a page cursor whose session in the order Trending began longer ago than [SessionLifetime].
 var ErrExpired = errors.New("inbox: the session has expired")
 
 // ErrPageCursor is returned for bytes that are not a page cursor of the list that is read.
 var ErrPageCursor = errors.New("inbox: not a cursor of this list")
 
-// SessionLife is how long a session in the order Trending can be continued, in log time. Counters keep old scores for one hour.
-const SessionLife events.Micros = 3600 * 1_000_000
+// SessionLifetime is how long a session in the order Trending can be continued, in log time. Counters keep old scores for one hour.
+const SessionLifetime events.Micros = 3600 * 1_000_000
 
 // Order is the order of the pins in a feed.
 type Order uint8
@@ -55,21 +55,21 @@ type PageCursor []byte
 type Feed struct {
 	Reader string
 	Order  Order
-	// Own includes the reader's own pins.
-	Own bool
+	// IncludeOwn includes the reader's own pins.
+	IncludeOwn bool
 	// OnePerItem shows only the first pin of each item. Each page must then read again what the earlier pages of the session have read.
 	OnePerItem bool
-	// Above shows only what is newer than the page that returned this cursor as its Newest. nil shows everything. Above is valid in the
+	// NewerThan shows only what is newer than the page that returned this cursor as its Top. nil shows everything. NewerThan is valid in the
 	// order Newest only.
-	Above PageCursor
-	// Unread shows only what is newer than the reader's read marker. It is valid in the order Newest only, and not together with Above.
-	Unread bool
+	NewerThan PageCursor
+	// UnreadOnly shows only what is newer than the reader's read marker. It is valid in the order Newest only, and not together with NewerThan.
+	UnreadOnly bool
 	// Heat has the scores for the order Trending.
 	Heat Heat
-	// Ranked is how many of the newest pins the order Trending ranks. It shows no others.
-	Ranked int
-	// Hide reports for each of the given items whether its pins are to be left out. A nil function, or a nil result, hides nothing.
-	Hide func(items []string) (hide []bool, err error)
+	// MaxRanked is how many of the newest pins the order Trending ranks. It shows no others.
+	MaxRanked int
+	// HiddenItems reports for each of the given items whether its pins are to be left out. A nil function, or a nil result, hides nothing.
+	HiddenItems func(items []string) (hide []bool, err error)
 }
 
 // Page is a page of a feed.
@@ -77,13 +77,13 @@ type Page struct {
 	Pins []Pin
 	// Next is the cursor of the next page. It is nil on the last page, and only there.
 	Next PageCursor
-	// Newest marks the top of the feed at the position of this page. Given as [Feed.Above], it selects what came later. It is set in the
+	// Top marks the top of the feed at the position of this page. Given as [Feed.NewerThan], it selects what came later. It is set in the
 	// order Newest only.
-	Newest PageCursor
-	// Read is the read marker of the reader, or 0 if there is none.
-	Read events.Micros
-	// Outboxes is how many outboxes were merged for the page. It is 0 if the inbox had all of the page and no owner is pulled.
-	Outboxes int
+	Top PageCursor
+	// ReadMarker is the read marker of the reader, or 0 if there is none.
+	ReadMarker events.Micros
+	// OutboxesOpened is how many outboxes were merged for the page. It is 0 if the inbox had all of the page and no owner is pulled.
+	OutboxesOpened int
 }
 
 // State has the rows of an inbox store at one position. A [projections.View] is one.
@@ -103,12 +103,12 @@ type Queries struct {
 	// version is the version of the view, by which the cache decides what it can answer.
 	version uint64
 	// remoteLookup answers for partitions that are not in the state; nil means that all are.
-	remoteLookup Elsewhere
+	remoteLookup RemoteLookup
 }
 
-// Elsewhere answers what queries ask about owners whose rows are not in their state. An answer that is not known is recorded. The query then
+// RemoteLookup answers what queries ask about owners whose rows are not in their state. An answer that is not known is recorded. The query then
 // goes on without it, its result is discarded, and the caller runs it again once the answer was fetched from another node.
-type Elsewhere interface {
+type RemoteLookup interface {
 	projections.Elsewhere
 	// Pin returns a pin, or nil if it does not live. known is false if the answer must be fetched first.
 	Pin(owner, id string) (p *Pin, known bool)
@@ -129,8 +129,8 @@ func CachedQuery(v *projections.View) *Queries {
 	return q
 }
 
-// With sets where the queries look up what is not in their state, and returns the queries.
-func (q *Queries) With(e Elsewhere) *Queries {
+// WithRemote sets where the queries look up what is not in their state, and returns the queries.
+func (q *Queries) WithRemote(e RemoteLookup) *Queries {
 	q.remoteLookup = e
 	return q
 }
@@ -196,12 +196,12 @@ func (q *Queries) livingPin(owner, id string) (*Pin, error) {
 		return nil, err
 	}
 	s := p.State()
-	if s.Made == nil {
+	if s.Creation == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	return &Pin{
-		Owner: owner, ID: id, Board: s.Board, Item: s.Made.Item, Repin: s.Made.Repin, Attributes: s.Made.Attributes,
-		Created: s.Made.Time,
+		Owner: owner, ID: id, Board: s.Board, Item: s.Creation.Item, Repin: s.Creation.Repin, Attributes: s.Creation.Attributes,
+		Created: s.Creation.Time,
 	}, nil
 }
 

@@ -84,7 +84,7 @@ func begin(t *rapid.T, users []string) *reading {
 		feed: inbox.Feed{
 			Reader:     rapid.SampledFrom(users).Draw(t, "reader"),
 			Order:      rapid.SampledFrom([]inbox.Order{inbox.Newest, inbox.Trending}).Draw(t, "order"),
-			Own:        rapid.Bool().Draw(t, "own"),
+			IncludeOwn: rapid.Bool().Draw(t, "own"),
 			OnePerItem: rapid.IntRange(0, 3).Draw(t, "one per item") == 0,
 		},
 		size:   rapid.IntRange(1, 3).Draw(t, "page size"),
@@ -95,7 +95,7 @@ func begin(t *rapid.T, users []string) *reading {
 
 // list is the list at a position, as a set of entries.
 func (r *reading) list(now *model.Graph) map[entry]bool {
-	feed := now.Feed(r.feed.Reader, r.feed.Own)
+	feed := now.Feed(r.feed.Reader, r.feed.IncludeOwn)
 	if r.feed.Order == inbox.Trending {
 		feed = slices.DeleteFunc(feed, func(p model.Pin) bool { return p.Created > r.began })
 		feed = feed[:min(len(feed), r.ranked)]
@@ -140,7 +140,7 @@ func (r *reading) step(t *rapid.T, s *store.Store, now *model.Graph, history []e
 	if err != nil {
 		t.Fatalf("page: %v", err)
 	}
-	whole := now.Feed(r.feed.Reader, r.feed.Own)
+	whole := now.Feed(r.feed.Reader, r.feed.IncludeOwn)
 	for i := range page.Pins {
 		p := page.Pins[i]
 		if !contains(whole, p) {
@@ -212,7 +212,7 @@ func TestTrendingSessionExpiresAfterAnHour(t *testing.T) {
 		t.Fatalf("%+v: %v", first, err)
 	}
 	score := first.Pins[0].Score
-	b.at(inbox.SessionLife - 1_000_000)
+	b.at(inbox.SessionLifetime - 1_000_000)
 	for range 1000 {
 		b.add(events.Event{Kind: events.Played, User: "cid", Item: "p1"}) // the hottest by far, and not in this session
 	}
@@ -220,7 +220,7 @@ func TestTrendingSessionExpiresAfterAnHour(t *testing.T) {
 	if err != nil || len(second.Pins) != 1 || second.Pins[0].Score > score {
 		t.Fatalf("the second page within the hour: %+v: %v", second, err)
 	}
-	b.at(inbox.SessionLife + 1_000_000)
+	b.at(inbox.SessionLifetime + 1_000_000)
 	b.add(events.Event{Kind: events.Played, User: "cid", Item: "p2"})
 	if _, err := read(first.Next); !errors.Is(err, inbox.ErrExpired) {
 		t.Fatalf("after an hour: %v", err)

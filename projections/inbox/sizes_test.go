@@ -53,8 +53,8 @@ func TestPageOpensOutboxesThatWereNotPushed(t *testing.T) {
 		}
 		slices.Reverse(want)
 		p := page(t, s, inbox.Feed{Reader: "ann"}, 20)
-		if p.Outboxes != c.want || !slices.Equal(names(p.Pins), want[:20]) {
-			t.Errorf("%s: %d outboxes, want %d: %v", c.name, p.Outboxes, c.want, names(p.Pins))
+		if p.OutboxesOpened != c.want || !slices.Equal(names(p.Pins), want[:20]) {
+			t.Errorf("%s: %d outboxes, want %d: %v", c.name, p.OutboxesOpened, c.want, names(p.Pins))
 		}
 		if got := names(feed(t, s, inbox.Feed{Reader: "ann"}, 7)); !slices.Equal(got, want) {
 			t.Errorf("%s: %v", c.name, got)
@@ -170,7 +170,7 @@ func TestTrendingPageReadsInboxOnly(t *testing.T) {
 	}
 	f := byHeat(inbox.Feed{Reader: "ann"}, set.Keep, l.cursor, l.told)
 	page(t, s, f, 3) // begins an inbox
-	if n := page(t, s, f, 3).Outboxes; n != 0 {
+	if n := page(t, s, f, 3).OutboxesOpened; n != 0 {
 		t.Errorf("%d outboxes are opened for a page by heat that the inbox holds", n)
 	}
 }
@@ -300,8 +300,8 @@ func TestPageCostIsIndependentOfInboxSize(t *testing.T) {
 		for number := range 20 {
 			c := &counting{State: v}
 			p, err := inbox.CachedOver(c, v).Feed(context.Background(), inbox.Feed{Reader: "ann"}, after, n)
-			if err != nil || len(p.Pins) != n || p.Next == nil || p.Outboxes != 0 {
-				t.Fatalf("page %d: %d pins, %d outboxes: %v", number, len(p.Pins), p.Outboxes, err)
+			if err != nil || len(p.Pins) != n || p.Next == nil || p.OutboxesOpened != 0 {
+				t.Fatalf("page %d: %d pins, %d outboxes: %v", number, len(p.Pins), p.OutboxesOpened, err)
 			}
 			// One more of each than the page has, to see whether there is another. Besides, the read marker and the pull rows.
 			if c.rows > owners+1 || c.gets > n+1+owners+1 || c.iters > 2 {

@@ -48,7 +48,7 @@ func (s *story) do(list ...events.Event) {
 // outboxes reports how many outboxes a page of n opens.
 func (s *story) outboxes(reader string, n int) int {
 	s.t.Helper()
-	return page(s.t, s.s, inbox.Feed{Reader: reader}, n).Outboxes
+	return page(s.t, s.s, inbox.Feed{Reader: reader}, n).OutboxesOpened
 }
 
 // page reads the first page of a feed.

@@ -22,13 +22,13 @@ type Scores interface {
 	Close() error
 }
 
-// readTrending reads a page of a feed in the order Trending. A session ranks the newest [Feed.Ranked] pins that the feed had when the session
+// readTrending reads a page of a feed in the order Trending. A session ranks the newest [Feed.MaxRanked] pins that the feed had when the session
 // began. It scores them at the position where it began, whatever is played meanwhile, so every pin keeps its place throughout the
 // session (I9). Which of these pins exist and are visible is decided anew by each page.
 //
 // Each page reads all pins that are ranked, and keeps the n that come first after the page cursor.
 func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
-	if f.Above != nil {
+	if f.NewerThan != nil {
 		return page, ErrPageCursor
 	}
 	session, last, err := q.trendingSession(f, after)
@@ -46,9 +46,9 @@ func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n
 			err = closeErr
 		}
 	}()
-	it.remainingPins = f.Ranked
+	it.remainingPins = f.MaxRanked
 
-	if page.Read, err = readMarker(q.state, f.Reader); err != nil {
+	if page.ReadMarker, err = readMarker(q.state, f.Reader); err != nil {
 		return page, err
 	}
 
@@ -78,7 +78,7 @@ func (q *Queries) readTrending(ctx context.Context, f *Feed, after PageCursor, n
 		}
 	}
 
-	page.Outboxes = it.outboxesOpened
+	page.OutboxesOpened = it.outboxesOpened
 	entries := best.takeSorted()
 	if len(entries) > n {
 		entries = entries[:n]
@@ -110,13 +110,13 @@ func (q *Queries) trendingSession(f *Feed, after PageCursor) (session heatSessio
 		return session, nil, ErrPageCursor
 	}
 	now := max(q.state.Cursor().LastTime, f.Heat.At.LastTime)
-	if now-session.time > SessionLife {
+	if now-session.time > SessionLifetime {
 		return session, nil, ErrExpired
 	}
 	return session, &key, nil
 }
 
-// trendingBatch is how many pins readTrending reads at a time. It asks [Feed.Hide] once for each such batch.
+// trendingBatch is how many pins readTrending reads at a time. It asks [Feed.HiddenItems] once for each such batch.
 const trendingBatch = 512
 
 // rankedPin is a pin with its place in the order Trending.

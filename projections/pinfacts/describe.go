@@ -16,14 +16,14 @@ func Describe(d *projections.Description, row []byte) error {
 	for i := range p.Live {
 		f := &p.Live[i]
 		switch f.Kind {
-		case Created:
+		case FactCreated:
 			d.Section("created")
-			f.Made.describe(d)
-		case Moved:
+			f.Creation.describe(d)
+		case FactMoved:
 			d.Section("moved")
 			d.Time("at", f.At)
 			d.Name("b", f.Board)
-		case BoardGone:
+		case FactBoardDeleted:
 			d.Section("board-deleted")
 			d.Time("at", f.At)
 			d.Name("b", f.Board)

@@ -57,8 +57,8 @@ func (r *Row) Append(dst []byte, pin string) []byte {
 		dst = append(dst, byte(f.Kind))
 		dst = binary.AppendUvarint(dst, uint64(f.At))
 		dst = fields.AppendText(dst, f.Board)
-		if f.Kind == Created {
-			dst = f.Made.appendTo(dst, pin)
+		if f.Kind == FactCreated {
+			dst = f.Creation.appendTo(dst, pin)
 		}
 	}
 	return dst
@@ -95,13 +95,13 @@ func Decode(row []byte, pin string) (p Row, err error) {
 		p.History = readCreation(&r, pin)
 	}
 	for len(r.Rest) > 0 && !r.Bad {
-		f := Fact{Kind: Kind(r.Rest[0])}
+		f := Fact{Kind: FactKind(r.Rest[0])}
 		r.Rest = r.Rest[1:]
 		f.At, f.Board = events.Micros(r.Uvarint()), r.Text()
 		switch f.Kind {
-		case Created:
-			f.Made = readCreation(&r, pin)
-		case Moved, BoardGone:
+		case FactCreated:
+			f.Creation = readCreation(&r, pin)
+		case FactMoved, FactBoardDeleted:
 		default:
 			r.Bad = true
 		}

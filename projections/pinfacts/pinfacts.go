@@ -59,22 +59,22 @@ func (c *Creation) Before(other *Creation, owner, pin string) bool {
 
 // Fact is a live fact about a pin.
 type Fact struct {
-	Kind  Kind
+	Kind  FactKind
 	At    events.Micros
 	Board string
-	// Made is the content of a fact of kind Created, and nil for others.
-	Made *Creation
+	// Creation is the content of a fact of kind FactCreated, and nil for others.
+	Creation *Creation
 }
 
-// Kind is the kind of a live fact.
-type Kind uint8
+// FactKind is the kind of a live fact.
+type FactKind uint8
 
 // The kinds of live facts. There is none for the deletion of the pin, because that closes the history of the pin instead.
 const (
-	Created Kind = iota + 1
-	Moved
+	FactCreated FactKind = iota + 1
+	FactMoved
 	// BoardGone means that the board was deleted, with the pins that were on it.
-	BoardGone
+	FactBoardDeleted
 )
 
 // Row has the facts that are kept about a pin. Its state follows from them, whenever history arrives.
@@ -91,9 +91,9 @@ type Row struct {
 
 // State is the state of a pin.
 type State struct {
-	// Made is the creation of the pin, or nil if the pin does not live.
-	Made  *Creation
-	Board string
+	// Creation is the creation of the pin, or nil if the pin does not live.
+	Creation *Creation
+	Board    string
 }
 
 // State derives the state of the pin by applying its facts in order.
@@ -104,11 +104,11 @@ func (r *Row) State() (s State) {
 	for i := range r.Live {
 		f := &r.Live[i]
 		switch {
-		case f.Kind == Created && s.Made == nil:
-			s = State{f.Made, f.Board}
-		case f.Kind == Moved && s.Made != nil:
+		case f.Kind == FactCreated && s.Creation == nil:
+			s = State{f.Creation, f.Board}
+		case f.Kind == FactMoved && s.Creation != nil:
 			s.Board = f.Board
-		case f.Kind == BoardGone && s.Board == f.Board:
+		case f.Kind == FactBoardDeleted && s.Board == f.Board:
 			s = State{}
 		}
 	}
@@ -124,27 +124,27 @@ func (r *Row) PossibleBoards() []string {
 	}
 	for i := range r.Live {
 		switch f := &r.Live[i]; f.Kind {
-		case Created:
+		case FactCreated:
 			if !slices.Contains(boards, f.Board) {
 				boards = append(boards, f.Board)
 			}
-		case Moved:
+		case FactMoved:
 			boards = append(boards[:0], f.Board)
-		case BoardGone:
+		case FactBoardDeleted:
 			boards = slices.DeleteFunc(boards, func(b string) bool { return b == f.Board })
 		}
 	}
 	return boards
 }
 
-// MaxLive is how many live facts a row may have. The caller must close the history of a pin that has more: one that was created or moved again and
+// MaxLiveFacts is how many live facts a row may have. The caller must close the history of a pin that has more: one that was created or moved again and
 // again, and never deleted.
-const MaxLive = 64
+const MaxLiveFacts = 64
 
 // Add adds a live fact, which must not be older than the others. It leaves out moves that cannot matter.
 func (r *Row) Add(f Fact) {
-	isMove := func(back int) bool { return len(r.Live) >= back && r.Live[len(r.Live)-back].Kind == Moved }
-	if f.Kind == Moved && isMove(1) {
+	isMove := func(back int) bool { return len(r.Live) >= back && r.Live[len(r.Live)-back].Kind == FactMoved }
+	if f.Kind == FactMoved && isMove(1) {
 		last := &r.Live[len(r.Live)-1]
 		if last.Board == f.Board {
 			return // the pin is on that board already
@@ -159,14 +159,14 @@ func (r *Row) Add(f Fact) {
 	r.Live = append(r.Live, f)
 }
 
-// AddGone adds the deletion of a board at a time when it was not known that the pin was on the board. It puts the fact in its place by time.
-func (r *Row) AddGone(at events.Micros, board string) {
+// AddBoardDeletion adds the deletion of a board at a time when it was not known that the pin was on the board. It puts the fact in its place by time.
+func (r *Row) AddBoardDeletion(at events.Micros, board string) {
 	i := 0 // the index of the first fact that is not older
 	for i < len(r.Live) && r.Live[i].At < at {
 		i++
 	}
 	if i == len(r.Live) || r.Live[i].At != at {
-		r.Live = slices.Insert(r.Live, i, Fact{Kind: BoardGone, At: at, Board: board})
+		r.Live = slices.Insert(r.Live, i, Fact{Kind: FactBoardDeleted, At: at, Board: board})
 	}
 }
 
@@ -174,13 +174,13 @@ func (r *Row) AddGone(at events.Micros, board string) {
 // live leaves no facts.
 func (r *Row) CloseHistory(s State, at events.Micros) {
 	*r = Row{HistoryClosed: true}
-	if s.Made == nil {
+	if s.Creation == nil {
 		return
 	}
-	made := *s.Made
+	made := *s.Creation
 	made.RepinPin = "" // it only serves to compare backfilled creations
-	r.Live = []Fact{{Kind: Created, At: at, Board: made.Board, Made: &made}}
-	if s.Board != s.Made.Board {
-		r.Live = append(r.Live, Fact{Kind: Moved, At: at, Board: s.Board})
+	r.Live = []Fact{{Kind: FactCreated, At: at, Board: made.Board, Creation: &made}}
+	if s.Board != s.Creation.Board {
+		r.Live = append(r.Live, Fact{Kind: FactMoved, At: at, Board: s.Board})
 	}
 }

@@ -27,15 +27,15 @@ func drawRow(t *rapid.T) Row {
 		}
 	}
 	for i := range rapid.IntRange(0, 8).Draw(t, "facts") {
-		f := Fact{Kind: rapid.SampledFrom([]Kind{Created, Moved, BoardGone}).Draw(t, "kind"), At: events.Micros(10 + 2*i)}
-		if f.Board = boards.Draw(t, "board"); f.Kind == Created {
-			f.Made = creation(f.At)
-			f.Made.Board = f.Board
+		f := Fact{Kind: rapid.SampledFrom([]FactKind{FactCreated, FactMoved, FactBoardDeleted}).Draw(t, "kind"), At: events.Micros(10 + 2*i)}
+		if f.Board = boards.Draw(t, "board"); f.Kind == FactCreated {
+			f.Creation = creation(f.At)
+			f.Creation.Board = f.Board
 		}
 		r.Add(f)
 	}
 	if rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
-		r.AddGone(events.Micros(rapid.IntRange(9, 30).Draw(t, "at")), boards.Draw(t, "board"))
+		r.AddBoardDeletion(events.Micros(rapid.IntRange(9, 30).Draw(t, "at")), boards.Draw(t, "board"))
 	}
 	return r
 }
@@ -46,17 +46,17 @@ func TestDeletingPossibleBoards(t *testing.T) {
 		r := drawRow(t)
 		s := r.State()
 		boards := r.PossibleBoards()
-		if s.Made != nil && !slices.Contains(boards, s.Board) {
+		if s.Creation != nil && !slices.Contains(boards, s.Board) {
 			t.Fatalf("%+v is on %q, not among %q", r, s.Board, boards)
 		}
 		for _, board := range []string{"", "a", "9"} {
 			gone := r
 			gone.Live = slices.Clone(r.Live)
-			gone.Add(Fact{Kind: BoardGone, At: 100, Board: board})
+			gone.Add(Fact{Kind: FactBoardDeleted, At: 100, Board: board})
 			if slices.Contains(gone.PossibleBoards(), board) {
 				t.Fatalf("%q was deleted and is still a possible board of %+v", board, gone)
 			}
-			if after := gone.State(); s.Made != nil && (after.Made == nil) != (board == s.Board) {
+			if after := gone.State(); s.Creation != nil && (after.Creation == nil) != (board == s.Board) {
 				t.Fatalf("%+v: after the deletion of %q it is %+v", r, board, after)
 			}
 		}
@@ -70,12 +70,12 @@ func TestClosingHistoryKeepsState(t *testing.T) {
 		before := r.State()
 		r.CloseHistory(before, 200)
 		after := r.State()
-		if (before.Made == nil) != (after.Made == nil) || before.Board != after.Board || len(r.Live) > 2 || r.History != nil {
+		if (before.Creation == nil) != (after.Creation == nil) || before.Board != after.Board || len(r.Live) > 2 || r.History != nil {
 			t.Fatalf("%+v became %+v", before, r)
 		}
-		if after.Made != nil && (after.Made.Item != before.Made.Item || after.Made.Time != before.Made.Time ||
-			after.Made.Repin != before.Made.Repin || after.Made.RepinPin != "") {
-			t.Fatalf("%+v became %+v", before.Made, after.Made)
+		if after.Creation != nil && (after.Creation.Item != before.Creation.Item || after.Creation.Time != before.Creation.Time ||
+			after.Creation.Repin != before.Creation.Repin || after.Creation.RepinPin != "") {
+			t.Fatalf("%+v became %+v", before.Creation, after.Creation)
 		}
 	})
 }
@@ -85,7 +85,7 @@ func TestOnlyMovesThatMatterAreKept(t *testing.T) {
 	var r Row
 	for i := range 100 {
 		for range 2 {
-			r.Add(Fact{Kind: Moved, At: events.Micros(i), Board: string(rune('a' + i%26))})
+			r.Add(Fact{Kind: FactMoved, At: events.Micros(i), Board: string(rune('a' + i%26))})
 		}
 	}
 	if len(r.Live) != 3 || r.Live[0].At != 0 || r.Live[1].At != 1 || r.Live[2].At != 99 {
@@ -98,12 +98,12 @@ func TestOnlyMovesThatMatterAreKept(t *testing.T) {
 func TestPinThatLeftBoardSurvivesItsDeletion(t *testing.T) {
 	for _, again := range []string{"b", "c"} {
 		var r Row
-		r.Add(Fact{Kind: Moved, At: 1, Board: "a"})
-		r.Add(Fact{Kind: Moved, At: 5, Board: "b"})
-		r.Add(Fact{Kind: Moved, At: 8, Board: again})
+		r.Add(Fact{Kind: FactMoved, At: 1, Board: "a"})
+		r.Add(Fact{Kind: FactMoved, At: 5, Board: "b"})
+		r.Add(Fact{Kind: FactMoved, At: 8, Board: again})
 		r.History = &Creation{Time: 9, Board: "a", Item: "i"}
-		r.AddGone(7, "a")
-		if s := r.State(); s.Made == nil || s.Board != again {
+		r.AddBoardDeletion(7, "a")
+		if s := r.State(); s.Creation == nil || s.Board != again {
 			t.Errorf("it is in state %+v, not on %s", s, again)
 		}
 	}
@@ -128,7 +128,7 @@ func FuzzDecode(f *testing.F) {
 		{HistoryClosed: true},
 		{History: c},
 		{History: c, Live: []Fact{
-			{Kind: Created, At: 6, Board: "c", Made: c}, {Kind: Moved, At: 7, Board: "d"}, {Kind: BoardGone, At: 8, Board: "d"},
+			{Kind: FactCreated, At: 6, Board: "c", Creation: c}, {Kind: FactMoved, At: 7, Board: "d"}, {Kind: FactBoardDeleted, At: 8, Board: "d"},
 		}},
 	} {
 		f.Add(r.Append(nil, "p"))

@@ -26,7 +26,7 @@ func itemHash(scratch []byte, item string) (hash uint64, _ []byte) {
 
 // idKeyHash returns the hash of an id in its key form.
 func idKeyHash(key []byte) uint64 {
-	if n, ok := events.NumberOf(key); ok {
+	if n, ok := events.NumberFromKey(key); ok {
 		return n
 	}
 	return xxh3.Hash(key)

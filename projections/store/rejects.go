@@ -105,7 +105,7 @@ func (f *fold) eraseRejects(user string) error {
 		if err != nil {
 			return err
 		}
-		if r, named := kept.Without(user); named {
+		if r, named := kept.RedactUser(user); named {
 			kept.Reject = r
 			f.batch.SetRow(key, kept.encode())
 		}

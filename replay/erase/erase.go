@@ -131,7 +131,7 @@ func (o *Options) checkKnown(ctx context.Context, user string, p *replay.Progres
 				}
 			}
 			for _, reject := range env.Rejects {
-				if _, named := reject.Without(user); named {
+				if _, named := reject.RedactUser(user); named {
 					return nil
 				}
 			}

@@ -87,7 +87,7 @@ func (s *scrubber) event(ev *events.Event) (changed *events.Event, keep bool) {
 // reject returns a reject in the form that folds keep after the deletion.
 func (s *scrubber) reject(r *events.Reject) (changed *events.Reject, keep bool) {
 	if r.Seq < s.seq {
-		if without, named := r.Without(s.user); named {
+		if without, named := r.RedactUser(s.user); named {
 			return &without, true
 		}
 	}

@@ -88,7 +88,7 @@ func (t *translator) say(r *record) (evs []*skeinv1.Event, err error) {
 	if t.kind != Boards || f[follower] == "" || f[title] != "" {
 		ev := events.Event{Kind: t.kind.event()}
 		for as, field := range kinds[t.kind].fields {
-			*ev.Text(field) = f[as]
+			*ev.TextField(field) = f[as]
 		}
 		if ev.Attributes, err = attachedTo(r); err != nil {
 			return nil, err

@@ -74,9 +74,9 @@ func Plan(lives []*live.Live, log Log) (steps []Step, err error) {
 func (s Step) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s generation %d: %s: to be rebuilt from %d envelopes in about %v, %s of disk", s.Name, s.Generation, s.Why,
-		s.Envelopes, s.Time, events.SizeText(s.Need))
+		s.Envelopes, s.Time, events.FormatSize(s.Need))
 	if s.Need > s.Free {
-		fmt.Fprintf(&b, ", of which only %s are free", events.SizeText(s.Free))
+		fmt.Fprintf(&b, ", of which only %s are free", events.FormatSize(s.Free))
 	}
 	if s.Answers {
 		b.WriteString("; it answers from where it stands until then")

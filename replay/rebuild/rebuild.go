@@ -151,9 +151,9 @@ func (r *run) all(ctx context.Context, subscribe SubscribeFunc) (report string, 
 	}
 	return report + fmt.Sprintf("%d envelopes of the log passed in %v (%.0f/s), of which %d, %s, were read, %d more while it cut over; "+
 		"cut over with a pause of %v, %s on disk",
-		at-r.from, took.Round(time.Millisecond), float64(at-r.from)/max(took.Seconds(), 1e-6), r.envelopes, events.SizeText(r.bytes),
+		at-r.from, took.Round(time.Millisecond), float64(at-r.from)/max(took.Seconds(), 1e-6), r.envelopes, events.FormatSize(r.bytes),
 		st.Cursor.Seq-min(at, st.Cursor.Seq), pause.Round(10*time.Microsecond),
-		events.SizeText(st.DiskBytes)), nil
+		events.FormatSize(st.DiskBytes)), nil
 }
 
 // close closes what did not become live.

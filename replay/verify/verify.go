@@ -83,7 +83,7 @@ func (r *Report) String() string {
 			fmt.Fprintf(&sb, "\ndamaged: %s", d)
 		}
 	default:
-		fmt.Fprintf(&sb, "; its %d tables on disk, %s, were read and are whole", r.Files.Tables, events.SizeText(r.Files.Bytes))
+		fmt.Fprintf(&sb, "; its %d tables on disk, %s, were read and are whole", r.Files.Tables, events.FormatSize(r.Files.Bytes))
 	}
 	for _, d := range r.Listed {
 		fmt.Fprintf(&sb, "\n%v", d)

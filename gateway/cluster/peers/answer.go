@@ -120,8 +120,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	if *b.left -= int64(n); *b.left < 0 {
-		return 0, badAnswer(b.node, "gave an answer that is too large: at most "+events.SizeText(maxAnswerBytes)+", and "+
-			events.SizeText(maxMessageBytes)+" for a message of a stream")
+		return 0, badAnswer(b.node, "gave an answer that is too large: at most "+events.FormatSize(maxAnswerBytes)+", and "+
+			events.FormatSize(maxMessageBytes)+" for a message of a stream")
 	}
 	if err := b.memory.hold(admission.HeldPerByte * int64(n)); err != nil {
 		return 0, err

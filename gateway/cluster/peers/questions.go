@@ -10,7 +10,7 @@ import (
 
 var (
 	_ graph.RemoteLookup    = (*Round)(nil)
-	_ inbox.Elsewhere    = (*Round)(nil)
+	_ inbox.RemoteLookup    = (*Round)(nil)
 	_ counters.RemoteLookup = (*Round)(nil)
 )
 

@@ -18,8 +18,8 @@ import (
 // What other calls publish at the same moment is not known here.
 
 // judgeBackfills returns the refusals of backfills that cannot count, and the indexes of those that repeat what the log has.
-func (s *Service) judgeBackfills(ctx context.Context, evs []events.Checked) (refused []events.Rejection, repeats []int32, err error) {
-	var backfills []*events.Checked
+func (s *Service) judgeBackfills(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, repeats []int32, err error) {
+	var backfills []*events.CheckedEvent
 	for i := range evs {
 		if evs[i].Backfill {
 			backfills = append(backfills, &evs[i])
@@ -116,7 +116,7 @@ func (c *backfillChecker) storeOf(kind events.Kind) *views.Store {
 }
 
 // readGraph reads which sources are closed and which users were deleted. The graph knows that for all kinds.
-func (c *backfillChecker) readGraph(backfills []*events.Checked) error {
+func (c *backfillChecker) readGraph(backfills []*events.CheckedEvent) error {
 	view, err := c.Graph.View()
 	if err != nil {
 		return nil // events can be published while a projection is down
@@ -143,7 +143,7 @@ func (c *backfillChecker) readGraph(backfills []*events.Checked) error {
 }
 
 // refusal returns why a backfill can never count, or nil.
-func (c *backfillChecker) refusal(ev *events.Checked) *events.Rejection {
+func (c *backfillChecker) refusal(ev *events.CheckedEvent) *events.Rejection {
 	if c.closed[ev.Source] {
 		return &events.Rejection{
 			Index: ev.Index, Reason: skeinv1.Reason_REASON_INVALID_BACKFILL, Field: "source",

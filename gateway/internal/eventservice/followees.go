@@ -33,7 +33,7 @@ func ends(ev *events.Event) bool {
 type followees struct {
 	user string
 	// events are those of the call that add or end followees, in order.
-	events []*events.Checked
+	events []*events.CheckedEvent
 	adds   int
 	// total is how many there are, and held which of the peers met are among them.
 	total int64
@@ -41,7 +41,7 @@ type followees struct {
 }
 
 // overLimit refuses the follows of a call that go beyond the cap.
-func (s *Service) overLimit(ctx context.Context, evs []events.Checked) (refused []events.Rejection, err error) {
+func (s *Service) overLimit(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, err error) {
 	limit := int64(s.Followees)
 	if limit < 0 {
 		return nil, nil
@@ -89,7 +89,7 @@ func (s *Service) judgeAll(
 }
 
 // followersOf gathers the events that matter by follower. It leaves out followers that only end follows.
-func followersOf(evs []events.Checked) []*followees {
+func followersOf(evs []events.CheckedEvent) []*followees {
 	var all, adding []*followees
 	byUser := map[string]*followees{}
 	for i := range evs {

@@ -118,7 +118,7 @@ func (s *Service) appendGood(
 	if errors.Is(err, events.ErrEnvelopeTooLarge) {
 		return took, nil, apierror.Invalid(apierror.Violation{
 			Field: "events", Reason: skeinv1.Reason_REASON_TOO_LARGE,
-			Text: "are together larger than the " + events.SizeText(events.MaxEnvelopeBytes) + " that one call takes",
+			Text: "are together larger than the " + events.FormatSize(events.MaxEnvelopeBytes) + " that one call takes",
 		})
 	}
 	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrClosed) {
@@ -144,7 +144,7 @@ func (s *Service) NameRepeats(took eventlog.Result, indexes []int, res *skeinv1.
 	if env == nil {
 		return
 	}
-	repeats, reused, known := env.Skipped(took.Slot, len(indexes))
+	repeats, reused, known := env.SkippedSlots(took.Slot, len(indexes))
 	if !known {
 		return
 	}

@@ -46,7 +46,7 @@ func TestRoomSparesLookups(t *testing.T) {
 	s := &Service{Options: Options{Followees: 100}, room: newRoom()}
 	s.room.since = time.Now().Add(time.Hour) // nothing is forgotten meanwhile
 	s.room.is(&followees{user: "ann"}, 4)
-	follow := []events.Checked{{Event: events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}}}
+	follow := []events.CheckedEvent{{Event: events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}}}
 	for range 2 {
 		if refused, err := s.overLimit(t.Context(), follow); len(refused) != 0 || err != nil {
 			t.Errorf("%v, %v", refused, err)

@@ -69,7 +69,7 @@ func (s *Service) refresh(
 		return err
 	}
 	defer r.Close()
-	f.Above, f.Unread = start.above, start.above == nil
+	f.NewerThan, f.UnreadOnly = start.above, start.above == nil
 	page, hidden, err := s.feedPage(ctx, read, x, r, f, start, &r.Opened)
 	if err != nil {
 		return start.since.TokenError(err)

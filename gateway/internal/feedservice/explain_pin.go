@@ -60,7 +60,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 		h = s.hide(ctx, seen.Question{User: f.Reader, IgnoreServed: req.GetIgnoreServed()}, r.At, 0)
 		defer h.close()
 		if h.r != nil {
-			f.Hide = h.items
+			f.HiddenItems = h.items
 		}
 	}
 	pin := req.GetPin()
@@ -73,7 +73,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 	}
 	e, err := explain()
 	if h != nil && h.broken {
-		f.Hide = nil
+		f.HiddenItems = nil
 		e, err = explain()
 	}
 	if err != nil {

@@ -33,7 +33,7 @@ func (s *Service) openHeat(ctx context.Context, f *inbox.Feed, demands ...views.
 	if err != nil {
 		return nil, err
 	}
-	f.Ranked = s.ranked
+	f.MaxRanked = s.ranked
 	f.Heat = inbox.Heat{At: r.View.Cursor(), Scores: func(seq uint64) inbox.Scores { return r.ScoresAt(seq) }}
 	return r, nil
 }

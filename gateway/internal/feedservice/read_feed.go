@@ -39,7 +39,7 @@ func ValidateReadFeed(c *request.Checker, req *skeinv1.ReadFeedRequest) {
 
 // feedOf names the feed that a request is about.
 func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
-	f := inbox.Feed{Reader: req.GetReaderId(), Own: req.GetIncludeOwn(), OnePerItem: req.GetOnePerItem()}
+	f := inbox.Feed{Reader: req.GetReaderId(), IncludeOwn: req.GetIncludeOwn(), OnePerItem: req.GetOnePerItem()}
 	if req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
 		f.Order = inbox.Trending
 	}
@@ -49,7 +49,7 @@ func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 // FeedListID names a feed in tokens, with all that makes another list of it.
 func FeedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) pagetoken.ListID {
 	var options byte
-	for i, on := range []bool{f.Own, req.GetHideSeen(), f.OnePerItem, f.Order == inbox.Trending, req.GetIgnoreServed()} {
+	for i, on := range []bool{f.IncludeOwn, req.GetHideSeen(), f.OnePerItem, f.Order == inbox.Trending, req.GetIgnoreServed()} {
 		if on {
 			options |= 1 << i
 		}
@@ -96,7 +96,7 @@ func (s *Service) ReadFeed(
 		}
 		opened = append(opened, &heat.Opened)
 	}
-	f.Above = start.above
+	f.NewerThan = start.above
 	page, hidden, err := s.feedPage(ctx, req, x, r, f, start, opened...)
 	if err != nil {
 		return nil, start.since.TokenError(err)
@@ -111,17 +111,17 @@ func (s *Service) ReadFeed(
 		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: next, Cursor: appendCursors(cursor, start.above, page.Next)})
 	}
 	if f.Order == inbox.Newest {
-		res.NewestToken = s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Newest})
+		res.NewestToken = s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Top})
 	}
 	return res, nil
 }
 
 // readTime is the read marker, if there is one.
 func readTime(page inbox.Page) *timestamppb.Timestamp {
-	if page.Read == 0 {
+	if page.ReadMarker == 0 {
 		return nil
 	}
-	return timestamppb.New(page.Read.Time())
+	return timestamppb.New(page.ReadMarker.Time())
 }
 
 // feedPage reads a page, less what the reader has seen if that is asked for.
@@ -147,14 +147,14 @@ func (s *Service) feedPage(
 	h := s.hide(ctx, question, r.At, start.seen)
 	defer h.close()
 	if h.r != nil {
-		f.Hide = h.items
+		f.HiddenItems = h.items
 	}
 	if err := x.MakeLong(ctx, size); err != nil {
 		return inbox.Page{}, nil, err
 	}
 	page, err := read()
 	if h.broken {
-		f.Hide = nil
+		f.HiddenItems = nil
 		page, err = read()
 	}
 	return page, h, err

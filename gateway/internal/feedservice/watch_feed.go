@@ -133,7 +133,7 @@ func (f *feedWatcher) countHere(ctx context.Context, atLeast string, first bool)
 	err := f.s.refresh(ctx, f.read, atLeast, new(call.Info), func(r *views.Inbox, page inbox.Page, hidden *hiding) error {
 		f.last = &skeinv1.WatchFeedResponse{
 			Count: call.Count(int64(len(page.Pins))), More: page.Next != nil, Completeness: hidden.completeness(r), Position: r.Position,
-			ReadTime: readTime(page), NewestToken: f.s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Newest}),
+			ReadTime: readTime(page), NewestToken: f.s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Top}),
 		}
 		if !first {
 			return nil

@@ -154,12 +154,12 @@ type feedPages struct{ Inbox, Merged, Outboxes atomic.Uint64 }
 
 // Count counts a page.
 func (f *feedPages) Count(p inbox.Page) {
-	if p.Outboxes == 0 {
+	if p.OutboxesOpened == 0 {
 		f.Inbox.Add(1)
 		return
 	}
 	f.Merged.Add(1)
-	f.Outboxes.Add(uint64(p.Outboxes))
+	f.Outboxes.Add(uint64(p.OutboxesOpened))
 }
 
 func pagesCounter(source string, n *atomic.Uint64) prometheus.Collector {

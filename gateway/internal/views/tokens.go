@@ -40,7 +40,7 @@ func (d Demand) BadToken(cause error) error {
 func (d Demand) TokenError(err error) error {
 	switch {
 	case errors.Is(err, inbox.ErrExpired):
-		return d.over("a feed", inbox.SessionLife, err)
+		return d.over("a feed", inbox.SessionLifetime, err)
 	case errors.Is(err, counters.ErrExpired):
 		return d.over("a list", counters.SessionLifetime, err)
 	case errors.Is(err, inbox.ErrPageCursor), errors.Is(err, counters.ErrPageCursor):

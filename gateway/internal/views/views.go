@@ -177,7 +177,7 @@ func (s *Views) OpenFeed(ctx context.Context, x *call.Info, demands ...Demand) (
 	}
 	r := &Inbox{Queries: inbox.CachedQuery(o.View), Opened: o, Rebuilding: rebuilding}
 	if o.round != nil {
-		r.With(o.round)
+		r.WithRemote(o.round)
 	}
 	return r, nil
 }

@@ -126,7 +126,7 @@ func (w *World) event() events.Event {
 		w.offset++
 		ev.Backfill, ev.Source, ev.Offset = true, "old", w.offset
 	}
-	ev.Complete()
+	ev.FillDerivedFields()
 	return ev
 }
 

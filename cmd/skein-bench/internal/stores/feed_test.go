@@ -127,8 +127,8 @@ func TestFeedStore(t *testing.T) {
 					}
 				}
 				page, err := f.page(t.Context(), class.readers[0].number)
-				if err != nil || page.Outboxes != class.outboxes {
-					t.Errorf("%s, threshold %d: %d outboxes were opened, not %d; %v", name, threshold, page.Outboxes, class.outboxes, err)
+				if err != nil || page.OutboxesOpened != class.outboxes {
+					t.Errorf("%s, threshold %d: %d outboxes were opened, not %d; %v", name, threshold, page.OutboxesOpened, class.outboxes, err)
 				}
 			}
 			if err := f.checkPages(t.Context(), class.readers, want); err != nil {

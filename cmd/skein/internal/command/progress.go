@@ -132,7 +132,7 @@ func (p *Progress) End() {
 func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return ShowEvery(w, what, func(p *Progress) {
 		if now := at.Now(); now.Total > 0 {
-			p.Show(int64(now.Done), int64(now.Total), fmt.Sprintf("%s of %s %s", events.SizeText(now.Done), events.SizeText(now.Total), now.Unit))
+			p.Show(int64(now.Done), int64(now.Total), fmt.Sprintf("%s of %s %s", events.FormatSize(now.Done), events.FormatSize(now.Total), now.Unit))
 		}
 	})
 }

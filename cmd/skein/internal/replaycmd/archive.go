@@ -125,7 +125,7 @@ func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error 
 	}
 	t := command.NewTable(std.Out, "CLASS", "SEGMENTS", "SIZE", "EVENTS")
 	for _, class := range s.Classes {
-		t.Row(class.Class, fmt.Sprint(class.Segments), events.SizeText(class.Bytes), fmt.Sprint(class.Events))
+		t.Row(class.Class, fmt.Sprint(class.Segments), events.FormatSize(class.Bytes), fmt.Sprint(class.Events))
 	}
 	return t.Flush()
 }
@@ -187,6 +187,6 @@ func (c *archiveCheckCmd) report(std *command.Streams, done ArchiveCheck) error 
 	if len(done.Damaged) > 0 {
 		return command.ErrSilent
 	}
-	std.Sayf("%s is whole: %s, up to sequence %d", done.Archive, events.SizeText(done.Bytes), done.Seq)
+	std.Sayf("%s is whole: %s, up to sequence %d", done.Archive, events.FormatSize(done.Bytes), done.Seq)
 	return nil
 }

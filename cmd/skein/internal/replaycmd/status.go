@@ -62,7 +62,7 @@ func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 		fmt.Fprintf(std.Out, "  behind       %s, %s\n",
 			command.Plural(p.GetLagEnvelopes(), "envelope", "envelopes"), command.SecondsText(p.GetLagSeconds()))
 		fmt.Fprintf(std.Out, "  fingerprint  %s\n", p.GetFingerprint())
-		fmt.Fprintf(std.Out, "  disk         %s\n", events.SizeText(p.GetDiskBytes()))
+		fmt.Fprintf(std.Out, "  disk         %s\n", events.FormatSize(p.GetDiskBytes()))
 		if p.GetError() != "" {
 			fmt.Fprintf(std.Out, "  error        %s\n", p.GetError())
 		}

@@ -138,7 +138,7 @@ func (g *diskGuard) look() {
 }
 
 func (g *diskGuard) tell(bad bool, stopped, goesOn string) {
-	args := []any{"free", events.SizeText(g.left.Load()), "kept free", events.SizeText(g.kept.Load())}
+	args := []any{"free", events.FormatSize(g.left.Load()), "kept free", events.FormatSize(g.kept.Load())}
 	if bad {
 		g.logger.Error(stopped, args...)
 	} else {
@@ -152,7 +152,7 @@ func (g *diskGuard) room() error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s are free, %s are kept so (--disk-reserve)", gateway.ErrNoRoom,
-		events.SizeText(g.left.Load()), events.SizeText(g.kept.Load()))
+		events.FormatSize(g.left.Load()), events.FormatSize(g.kept.Load()))
 }
 
 // await blocks while the projections are paused.

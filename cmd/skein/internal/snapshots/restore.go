@@ -165,7 +165,7 @@ func (c *Restore) one(
 	}
 	shown()
 	std.Sayf("%s: restored from snapshot %s at sequence %d, %s in %s", p.Name(), done.Manifest.Snapshot,
-		done.Manifest.Cursor.Seq, events.SizeText(uint64(done.Manifest.Bytes())), (done.Download + done.Open).Round(time.Millisecond))
+		done.Manifest.Cursor.Seq, events.FormatSize(uint64(done.Manifest.Bytes())), (done.Download + done.Open).Round(time.Millisecond))
 	return nil
 }
 

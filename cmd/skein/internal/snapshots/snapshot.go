@@ -110,7 +110,7 @@ func (c *snapshotListCmd) Run(ctx context.Context, std *command.Streams) error {
 		if m := l.Manifest; m != nil {
 			line.Scheduled, line.Seq, line.Epoch, line.Log = m.Scheduled, m.Cursor.Seq, m.Cursor.Epoch, m.Cursor.Log
 			line.Bytes, line.Files, line.Fingerprint = m.Bytes(), len(m.Files), m.Fingerprint.String()
-			t.Row(l.Snapshot, l.Projection, line.Time, fmt.Sprint(line.Seq), events.SizeText(uint64(line.Bytes)), command.YesNo(m.Scheduled))
+			t.Row(l.Snapshot, l.Projection, line.Time, fmt.Sprint(line.Seq), events.FormatSize(uint64(line.Bytes)), command.YesNo(m.Scheduled))
 		} else {
 			damaged = true
 			line.Error = l.Err.Error()

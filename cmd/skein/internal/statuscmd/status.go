@@ -88,13 +88,13 @@ func (c *Cmd) log(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	}
 	limit := "no limit"
 	if l.GetMaxBytes() > 0 {
-		limit = "of " + events.SizeText(l.GetMaxBytes())
+		limit = "of " + events.FormatSize(l.GetMaxBytes())
 	}
 	envelopes := "no envelopes"
 	if l.GetFirstSequence() > 0 {
 		envelopes = fmt.Sprintf("envelopes %d to %d", l.GetFirstSequence(), l.GetLastSequence())
 	}
-	fmt.Fprintf(std.Out, "  %s, %s %s\n", envelopes, events.SizeText(l.GetBytes()), limit)
+	fmt.Fprintf(std.Out, "  %s, %s %s\n", envelopes, events.FormatSize(l.GetBytes()), limit)
 	if l.DaysUntilFull != nil {
 		fmt.Fprintf(std.Out, "  full in %.1f days if it grows as in the last hours\n", l.GetDaysUntilFull())
 	}
@@ -111,7 +111,7 @@ func (c *Cmd) log(std *command.Streams, res *skeinv1.GetStatusResponse) {
 func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	if a := res.GetArchive(); a != nil {
 		fmt.Fprintf(std.Out, "archive %s\n  up to envelope %d, %s in %d files, %s", a.GetLocation(), a.GetLastSequence(),
-			events.SizeText(a.GetBytes()), a.GetSegments(), command.Plural(a.GetWaitingEnvelopes(), "envelope waits", "envelopes wait"))
+			events.FormatSize(a.GetBytes()), a.GetSegments(), command.Plural(a.GetWaitingEnvelopes(), "envelope waits", "envelopes wait"))
 		if a.DaysUntilFull != nil {
 			fmt.Fprintf(std.Out, ", disk full in %.0f days", a.GetDaysUntilFull())
 		}
@@ -125,7 +125,7 @@ func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	}
 	if s := res.GetSnapshots(); s != nil {
 		fmt.Fprintf(std.Out, "snapshots %s\n  %d taken, %d failed, the last at %s, %s\n", s.GetLocation(), s.GetTaken(), s.GetFailed(),
-			command.TimeText(s.GetLastTime()), events.SizeText(s.GetLastBytes()))
+			command.TimeText(s.GetLastTime()), events.FormatSize(s.GetLastBytes()))
 		if s.GetError() != "" {
 			fmt.Fprintf(std.Out, "  the last failed: %s\n", s.GetError())
 		}
@@ -156,7 +156,7 @@ func printProjections(std *command.Streams, res *skeinv1.GetStatusResponse) erro
 	t := command.NewTable(std.Out, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "DISK", "VERSION", "GENERATION", "FORMAT", "VERIFIED")
 	for _, p := range res.GetProjections() {
 		t.Row(p.GetName(), command.StateText(p.GetState()), strconv.FormatUint(p.GetLagEnvelopes(), 10), command.SecondsText(p.GetLagSeconds()),
-			events.SizeText(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
+			events.FormatSize(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
 			strconv.FormatUint(uint64(p.GetGeneration()), 10), formatText(p), command.TimeText(p.GetLastVerifyTime()))
 	}
 	if err := t.Flush(); err != nil {

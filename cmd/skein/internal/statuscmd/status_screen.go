@@ -201,7 +201,7 @@ func (s *statusScreen) rest() {
 }
 
 // BytesText returns a size in bytes for people.
-func BytesText(n float64) string { return events.SizeText(uint64(max(0, n))) }
+func BytesText(n float64) string { return events.FormatSize(uint64(max(0, n))) }
 
 // rateText returns a rate per second for people.
 func rateText(r float64) string {
