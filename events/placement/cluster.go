@@ -20,13 +20,15 @@ import (
 
 // Errors of a cluster.
 var (
-	// ErrNameTaken: another process runs a node of this name.
+	// ErrNameTaken is returned by Run of the older of two processes that run nodes of the same name. The newer process has taken
+	// over the node's key.
 	ErrNameTaken = errors.New("placement: the name of the node is taken")
-	// ErrUnknownNode: no node of this name has a key.
+	// ErrUnknownNode is returned by Drain if the bucket has no key of a node with this name.
 	ErrUnknownNode = errors.New("placement: there is no such node")
 )
 
-// The defaults of [Options].
+// The defaults of [Options]. They are fixed values: a process that sets a longer period must set the other durations too, because
+// Open requires that Expire is at least three periods and that ReplaceAfter is at least Expire.
 const (
 	DefaultReplicas     = 2
 	DefaultEvery        = 2 * time.Second
@@ -37,33 +39,38 @@ const (
 // requestTimeout bounds one request to the server.
 const requestTimeout = 5 * time.Second
 
-// openTimeout is how long a bucket is tried to be opened: servers that have just started elect leaders first.
+// openTimeout is how long Open keeps trying to read the bucket. Servers that have just started must elect leaders before they can answer.
 const openTimeout = time.Minute
 
-// Options say which cluster a process belongs to, and as what.
+// Options select the cluster and say what this process does in it.
 type Options struct {
-	// JS is the connection. The package does not close it.
+	// JS is the connection to NATS JetStream. The package does not close it.
 	JS jetstream.JetStream
-	// LogID names the bucket, skein-cluster-LOGID. The nodes of a cluster read the same log.
+	// LogID is the id of the log that all nodes of the cluster read. The bucket is named skein-cluster-LOGID.
 	LogID string
-	// Self is what this node says of itself; nil means that the process only watches.
+	// Self describes the node that this process runs. With a nil Self, the process only watches the bucket.
 	Self *Member
-	// Replicas is how many nodes each partition should have; 0 means DefaultReplicas. The controller's value counts.
+	// Replicas is the number of nodes that should hold each partition; 0 means DefaultReplicas. If processes differ in it, the table
+	// follows the value of the process that is the controller.
 	Replicas int
-	// Every is how often a node renews its key; 0 means DefaultEvery. It must be the same in all processes, like Expire.
+	// Every is the time between two renewals of a node's key; 0 means DefaultEvery. All processes of a cluster must use the same Every
+	// and the same Expire.
 	Every time.Duration
-	// Expire is how long a member may be silent, at least three periods; 0 means DefaultExpire.
+	// Expire is how long a member may be silent until it no longer counts as alive; 0 means DefaultExpire. It must be at least 3*Every.
 	Expire time.Duration
-	// ReplaceAfter is how long a member may be silent before its partitions are given to others; 0 means DefaultReplaceAfter.
+	// ReplaceAfter is how long a member may be silent until the controller assigns its partitions to other nodes; 0 means
+	// DefaultReplaceAfter. It must be at least Expire.
 	ReplaceAfter time.Duration
-	// BucketReplicas is how many servers keep the bucket if this process makes it; 0 means 1.
+	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. It has no effect if the bucket exists.
+	// It is unrelated to Replicas, which counts nodes of skein.
 	BucketReplicas int
-	// Logger gets what a person must see; nil means nothing.
+	// Logger receives outages of the bucket and changes of the cluster; nil discards them.
 	Logger *slog.Logger
 }
 
-// complete checks the options and fills in the defaults.
-func (o *Options) complete() error {
+// checkAndSetDefaults fills in the defaults and returns an error that names the first invalid option. It replaces Self by a copy, so that
+// the caller's Member is not changed.
+func (o *Options) checkAndSetDefaults() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -71,6 +78,8 @@ func (o *Options) complete() error {
 	o.Every = orDefault(o.Every, DefaultEvery)
 	o.Expire = orDefault(o.Expire, DefaultExpire)
 	o.ReplaceAfter = orDefault(o.ReplaceAfter, DefaultReplaceAfter)
+
+	// A negative Expire fails the comparison with 3*Every, and a negative ReplaceAfter the one with Expire.
 	switch {
 	case checkName(o.LogID) != nil:
 		return fmt.Errorf("placement: the id of a log is letters, digits, - and _, not %q", o.LogID)
@@ -83,102 +92,127 @@ func (o *Options) complete() error {
 	case o.Self == nil:
 		return nil
 	}
+
 	self := *o.Self
 	self.Weight = orDefault(self.Weight, 1)
-	self.Draining = false
+	self.Draining = false // only the drain key in the bucket says so
 	o.Self = &self
 	return self.check()
 }
 
-func orDefault[T comparable](value, other T) T {
+// orDefault returns value, or fallback if value is the zero value.
+func orDefault[T comparable](value, fallback T) T {
 	var zero T
 	if value == zero {
-		return other
+		return fallback
 	}
 	return value
 }
 
-// Cluster is what a process knows of the cluster, and its part in it. Its methods may be called at the same time.
+// Cluster is this process's view of the cluster and, if it has a Self, its membership. Its methods may be called concurrently.
 type Cluster struct {
 	opts     Options
-	instance string        // the random id of this run
-	said     chan struct{} // has one element when Self must be written at once
+	instance string // random id of this run of the process; it tells two processes with the same node name apart
 
-	mu    sync.Mutex
-	kv    jetstream.KeyValue
-	made  time.Time // when the bucket was made: another one of the same name has other revisions
+	// publishNow wakes up renewAndControl before the next period, because Self serves other partitions now.
+	publishNow chan struct{}
+
+	// mu guards the fields below.
+	mu sync.Mutex
+	kv jetstream.KeyValue
+	// bucketCreated is when the server created the bucket. It tells a recreated bucket of the same name, whose revisions start anew,
+	// from the one before.
+	bucketCreated time.Time
+	// state is what the watch has read of the bucket.
 	state *state
-	acked map[string]uint64 // of each key, the revision of this process's last write
-	self  Member
-	held  bool // the key of Self was written by this instance
-	left  bool
-	// changed is closed when members or table change.
+	// ackedRevisions has, per key, the revision of this process's last acknowledged write. The watch may not have delivered it yet.
+	ackedRevisions map[string]uint64
+	// self is Self with what Say last set.
+	self Member
+	// ownsNodeKey is set once this instance has written the key of Self. From then on, a key with another instance means that a newer
+	// process has the name.
+	ownsNodeKey bool
+	// hasLeft is set by Leave: this process must not write its key or take the lease again.
+	hasLeft bool
+	// changed is closed, and replaced, when members or table change.
 	changed chan struct{}
-	// failing is what does not work during an outage of the bucket.
-	failing map[work]bool
+	// failedAccess has the kinds of access to the bucket that fail at present.
+	failedAccess map[bucketAccess]bool
 }
 
-// Open makes the bucket if it is missing, and reads it. Members and Table are then current; only Run keeps them so. Values that
-// cannot be read are ignored, see [Cluster.UnreadableKeys]. A bucket that cannot be reached is tried for a minute.
+// Open creates the bucket if it is missing and reads it once. When Open returns, Members and Table are as in the bucket; only Run keeps
+// them up to date. Open retries for up to a minute if the bucket cannot be reached. It ignores values that it cannot read;
+// see [Cluster.UnreadableKeys].
 func Open(ctx context.Context, o Options) (*Cluster, error) {
-	if err := o.complete(); err != nil {
+	if err := o.checkAndSetDefaults(); err != nil {
 		return nil, err
 	}
 	c := &Cluster{
-		opts: o, instance: rand.Text(), said: make(chan struct{}, 1),
-		state: newState(o.Every, o.Expire), acked: map[string]uint64{},
-		changed: make(chan struct{}), failing: map[work]bool{},
+		opts:           o,
+		instance:       rand.Text(),
+		publishNow:     make(chan struct{}, 1),
+		state:          newState(o.Every, o.Expire),
+		ackedRevisions: map[string]uint64{},
+		changed:        make(chan struct{}),
+		failedAccess:   map[bucketAccess]bool{},
 	}
 	if o.Self != nil {
 		c.self = *o.Self
 	}
-	tries, cancel := context.WithTimeout(ctx, openTimeout)
+
+	openCtx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	for failures := 0; ; failures++ {
-		_, err := c.follow(tries, requestTimeout, true)
+		_, err := c.applyBucketEntries(openCtx, requestTimeout, true)
 		if err == nil {
 			return c, nil
 		}
-		if wait.For(tries, c.pause(failures)) != nil {
+		if wait.For(openCtx, c.retryDelay(failures)) != nil {
 			return nil, err
 		}
 	}
 }
 
-// Run renews Self and watches the bucket, and is the controller when it holds the lease. It returns nil when the context ends, and
-// removes nothing from the bucket then. While the bucket is out of reach it retries. It fails with [ErrNameTaken] when a newer process
-// with the name of Self has taken its key. Call it once.
+// Run keeps Members and Table up to date. If the process has a Self, Run also renews the node's key, and does the controller's work while
+// this node has the lease. It retries while the bucket is out of reach. When ctx ends, Run returns nil and leaves the node's key and the
+// lease in the bucket; see Leave. It returns [ErrNameTaken] when a newer process has taken the name of Self. Call Run once.
 func (c *Cluster) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.watch(ctx) })
+	group.Go(func() error { return c.watchBucket(ctx) })
 	if c.opts.Self != nil {
-		group.Go(func() error { return c.tend(ctx) })
+		group.Go(func() error { return c.renewAndControl(ctx) })
 	}
 	return group.Wait()
 }
 
-// Say changes what Self says of itself. If the partitions that it serves have changed, Run writes it at once.
+// Say sets the partitions and the position that this node publishes in its key. If the partitions differ from the last ones, Run writes the
+// key at once; a new position waits for the next renewal.
 func (c *Cluster) Say(serves events.Partitions, position string) {
 	c.mu.Lock()
-	news := c.self.Serves != serves
-	c.self.Serves, c.self.Position = serves, position
+	servesChanged := c.self.Serves != serves
+	c.self.Serves = serves
+	c.self.Position = position
 	c.mu.Unlock()
-	if news {
+
+	if servesChanged {
 		select {
-		case c.said <- struct{}{}:
-		default:
+		case c.publishNow <- struct{}{}:
+		default: // a wake-up is pending already
 		}
 	}
 }
 
-// SetState changes which state Self says that it is in, and how far its change of partitions is. Run writes it when it renews Self.
+// SetState sets the node's state and the state of the change of its partitions that this node publishes. Run writes them at the next
+// renewal.
 func (c *Cluster) SetState(state, change string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.self.State, c.self.Change = state, change
+	c.self.State = state
+	c.self.Change = change
 }
 
-// Known reports whether the bucket, as this process has read it, has what Self serves.
+// Known reports whether this process has read its own node's key back from the bucket with the partitions that Say last set. Until then,
+// other processes may still see the partitions that were published before.
 func (c *Cluster) Known() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,65 +220,73 @@ func (c *Cluster) Known() bool {
 	return n != nil && n.instance == c.instance && n.Serves == c.self.Serves
 }
 
-// Members returns the members that are alive, by name: those that this process has seen renewed within Expire. While the bucket is out
-// of reach they are the ones last known.
+// Members returns the members that are alive, sorted by name: those whose key this process has seen renewed within Expire. While the
+// bucket is out of reach, Members returns those that were alive before the outage.
 func (c *Cluster) Members() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.state.shown)
+	return slices.Clone(c.state.alive)
 }
 
-// Silent returns the members that are not alive and still have a key, by name, as they were last heard of.
+// Silent returns the members that have a key but are not alive, sorted by name, with the values of their last renewal.
 func (c *Cluster) Silent() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.DeleteFunc(c.state.known(), func(m Member) bool {
-		return slices.ContainsFunc(c.state.shown, func(alive Member) bool { return alive.Name == m.Name })
+	return slices.DeleteFunc(c.state.membersWithKey(), func(m Member) bool {
+		return slices.ContainsFunc(c.state.alive, func(alive Member) bool { return alive.Name == m.Name })
 	})
 }
 
-// UnreadableKeys returns the keys of the bucket whose values this program cannot read, sorted. They are ignored: what was known of such a
-// key before stays.
+// UnreadableKeys returns the sorted keys of the bucket whose values this program cannot read. It ignores these values, and keeps the
+// last values of the keys that it could read.
 func (c *Cluster) UnreadableKeys() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Sorted(maps.Keys(c.state.unreadable))
 }
 
-// Table returns the last table known. Its lists must not be changed.
+// Table returns the table that this process read last. The caller must not change the lists in it.
 func (c *Cluster) Table() Table {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state.table
 }
 
-// Changed returns a channel that is closed at the next change of members or table. A new position or state of a member is none.
+// Changed returns a channel that is closed when the members or the table change next. A change of only a member's Position, State
+// or Change does not close it.
 func (c *Cluster) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
-// Drain has a node get no partitions any more, or partitions again. This stays so, also after a restart of the node. It fails with
-// [ErrUnknownNode] if the node has no key; one that is drained may get partitions again without.
-func (c *Cluster) Drain(ctx context.Context, name string, on bool) error {
+// Drain stops assigning partitions to the node if drain is true, and resumes if it is false. The setting is kept in the bucket and
+// survives restarts of the node. Drain fails with [ErrUnknownNode] if the node has no key, but a node that is drained can always be
+// resumed.
+func (c *Cluster) Drain(ctx context.Context, name string, drain bool) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+
 	c.mu.Lock()
-	kv, known := c.kv, c.state.nodes[name] != nil || !on && c.state.drains[name]
+	kv := c.kv
+	hasKey := c.state.nodes[name] != nil
+	isDrained := c.state.drained[name]
 	c.mu.Unlock()
-	if !known {
+
+	if !hasKey && (drain || !isDrained) {
 		return fmt.Errorf("%w: %s", ErrUnknownNode, name)
 	}
-	if !on {
+
+	if !drain {
 		if err := kv.Delete(ctx, drainPrefix+name); err != nil {
 			return fmt.Errorf("placement: give %s partitions again: %w", name, err)
 		}
 		return nil
 	}
+
 	value, err := encode(drainValue{V: version})
 	if err != nil {
 		return err
@@ -255,42 +297,58 @@ func (c *Cluster) Drain(ctx context.Context, name string, on bool) error {
 	return nil
 }
 
-// Leave deletes the key of Self, so that others get its partitions without waiting for ReplaceAfter, and gives the lease back. It is for
-// a node that leaves for good. A key that a newer process has taken stays.
+// Leave removes this node from the cluster for good: it deletes the node's key, so that other nodes get its partitions without waiting for
+// ReplaceAfter, and the controller's lease if this instance has it. Leave does not touch a key that a newer process has taken. If Leave
+// fails, either or both may still be in the bucket, and the cluster treats them like those of a node that has stopped: another node may take
+// the lease after Expire, and the controller deletes the node's key after ReplaceAfter. Run writes neither again, even after a failed Leave.
 func (c *Cluster) Leave(ctx context.Context) error {
 	c.mu.Lock()
-	c.left = true
+	c.hasLeft = true
 	c.mu.Unlock()
 	if c.opts.Self == nil {
 		return nil
 	}
-	// A write of which Run did not get the answer may have succeeded.
-	if err := c.refresh(ctx); err != nil {
+
+	// A write whose answer Run did not get may have succeeded, so the state may be behind the bucket.
+	if err := c.rereadBucket(ctx); err != nil {
 		return err
 	}
-	holds := func() bool { return c.state.lease.holder == c.instance }
-	has := func() bool { n := c.state.nodes[c.self.Name]; return n != nil && n.instance == c.instance }
-	return errors.Join(c.giveBack(ctx, leaseKey, holds), c.giveBack(ctx, nodePrefix+c.self.Name, has))
+
+	ownsLease := func() bool { return c.state.lease.holder == c.instance }
+	ownsNode := func() bool {
+		n := c.state.nodes[c.self.Name]
+		return n != nil && n.instance == c.instance
+	}
+	return errors.Join(
+		c.deleteOwnKey(ctx, leaseKey, ownsLease),
+		c.deleteOwnKey(ctx, nodePrefix+c.self.Name, ownsNode),
+	)
 }
 
-// giveBack deletes a key while it is this instance's by what is known of it.
-func (c *Cluster) giveBack(ctx context.Context, key string, mine func() bool) error {
+// deleteOwnKey deletes a key if this instance wrote its value. It returns nil once the key is deleted or belongs to another instance.
+// isOwn reports what the state says about that; it is called with mu held.
+func (c *Cluster) deleteOwnKey(ctx context.Context, key string, isOwn func() bool) error {
 	for {
 		c.mu.Lock()
-		at, stands := c.expect(key), mine() || c.acked[key] > c.state.revisions[key]
+		snapshot := c.snapshotKey(key)
+		// A write that was acknowledged, but not delivered by the watch yet, also makes the key this instance's.
+		own := isOwn() || c.ackedRevisions[key] > c.state.revisions[key]
 		c.mu.Unlock()
-		if !stands {
+		if !own {
 			return nil
 		}
-		err := c.remove(ctx, at)
+
+		err := c.deleteKey(ctx, snapshot)
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 			return err
 		}
-		// The key was renewed, or is another's: read again which.
-		if err := c.refresh(ctx); err != nil {
+
+		// Either Run renewed the key meanwhile or another process took it: read the bucket again to find out which.
+		if err := c.rereadBucket(ctx); err != nil {
 			return err
 		}
-		if err := wait.For(ctx, c.opts.Every/8); err != nil {
+		// A replica that lags may have answered, so do not retry in a tight loop.
+		if err := wait.For(ctx, c.retryDelay(0)); err != nil {
 			return err
 		}
 	}

@@ -217,10 +217,10 @@ func TestNewsBetween(t *testing.T) {
 		}
 		put("b:1")
 		a.Cluster.mu.Lock()
-		at := a.expect(nodePrefix + "b")
+		at := a.snapshotKey(nodePrefix + "b")
 		a.Cluster.mu.Unlock()
 		put("b:2")
-		for what, err := range map[string]error{"written": a.write(t.Context(), at, []byte("{}")), "deleted": a.remove(t.Context(), at)} {
+		for what, err := range map[string]error{"written": a.writeKey(t.Context(), at, []byte("{}")), "deleted": a.deleteKey(t.Context(), at)} {
 			if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 				t.Errorf("it is %s: %v", what, err)
 			}
@@ -326,9 +326,9 @@ func TestTwoControllers(t *testing.T) {
 			rest(time.Second)
 		}
 		old.Cluster.mu.Lock()
-		old.state.stored = false // it wants another one
+		old.state.tableStored = false // it wants another one
 		old.Cluster.mu.Unlock()
-		if leads, err := old.lead(t.Context()); leads || err != nil {
+		if leads, err := old.renewLease(t.Context()); leads || err != nil {
 			t.Errorf("the old controller: %v, %v", leads, err)
 		}
 		if err := old.writeTable(t.Context()); err != nil {

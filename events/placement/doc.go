@@ -1,10 +1,10 @@
-// Package placement says which nodes are in a cluster of skein, and which partitions each of them should hold. Nodes do not talk to each
-// other about it: they share a key-value bucket of NATS JetStream.
+// Package placement keeps track of which nodes are in a cluster of skein, and decides which partitions each of them should hold. Nodes do
+// not talk to each other about this: they share a key-value bucket of NATS JetStream.
 //
 //	            the bucket skein-cluster-LOG
 //	┌──────────────────────────────────────────────────┐
-//	│ node.NAME   what a node says of itself           │◀── renewed every 2 s by the node (tend.go)
-//	│ drain.NAME  the node is to get no partitions     │◀── an operator: Drain
+//	│ node.NAME   the member as the node describes it  │◀── renewed every 2 s by the node (tend.go)
+//	│ drain.NAME  no partitions for this node          │◀── an operator: Drain
 //	│ controller  the lease of the controller          │◀── renewed by the node that has it (control.go)
 //	│ table       which nodes should hold a partition  │◀── written by the controller: Place(nodes)
 //	└────────────────────────┬─────────────────────────┘
@@ -13,25 +13,25 @@
 //	              state: Members, Table ──▶ Changed
 //
 // A [Member] says which partitions it serves now; the [Table] says which nodes should hold them. The two differ while partitions move.
-// A process without a Self only watches, as a router or a command does.
+// A process whose Options have no Self only watches the bucket. Routers and commands do so.
 //
 // # Time
 //
-// Clocks of machines are never compared. A process measures how long a key is silent by its own clock, from when it saw the last renewal,
-// or from when it opened the bucket. This clock goes only while the process sees writes of the bucket, whoever makes them (state.go).
-// So while the bucket cannot be read, or takes no writes, nothing expires: members and table stay as they were last known. This also
+// Processes never compare the clocks of two machines. Each process measures by its own clock how long a key has been silent, beginning when
+// it saw the last renewal or opened the bucket. This clock advances only while writes to the bucket arrive, whoever makes them (state.go).
+// So nothing expires while the bucket cannot be read or takes no writes: members and table stay as the process last read them. This also
 // means that the last node of a cluster does not expire when it stops.
 //
-// A member that is silent for Expire is not among the members. It keeps its partitions in the table, because most nodes that stop are
-// restarted. After ReplaceAfter the controller deletes its key, and the table without it follows. The table is a function of the keys of
-// nodes: [Place] of all of them, unless they are to be drained. It is made when these keys have been the same for two periods, so that
-// nodes that start one after the other do not cause a table each.
+// A member that has been silent for Expire is no longer returned by Members. It keeps its partitions in the table, because most nodes that
+// stop are restarted. After ReplaceAfter, the controller deletes the member's key and then writes a table without this member. The
+// controller computes the table with [Place] from the keys of all nodes that are not drained. It waits until these keys have not changed
+// for two periods, so that nodes that start one after the other do not cause a table each.
 //
 // # Two writers
 //
-// Every write but that of an operator is a compare-and-set on the revision of its key. A write that was overtaken fails, and the watch
-// brings what stands there. So two controllers at the same time do no harm, as when one was paused and another has taken the lease.
-// Reads of single keys are not used: a replica that lags may answer them.
+// Every write, except an operator's, is a compare-and-set on the revision of its key. If another process has written the key first, the
+// write fails, and the watch delivers the other value. So two controllers at the same time do no harm; that happens when one of them was
+// paused and another has taken the lease. The package does not read single keys, because a replica that lags may answer.
 //
 // A value that cannot be read is ignored and logged. What was known of its key stays; a node overwrites its own key, and the controller
 // the table. So whoever can write one key can keep neither a node from starting nor the cluster from having a controller.

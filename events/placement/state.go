@@ -15,61 +15,67 @@ type entry struct {
 	deleted  bool
 }
 
-// state is what a process knows of the bucket. It does no I/O and reads no clock.
+// state is what this process has read of the bucket. It does no I/O and reads no clock, so that tests can drive it.
 type state struct {
-	every, expire time.Duration
+	every, expire time.Duration // as in Options
 
-	nodes  map[string]*node // by name, those that are silent too
-	drains map[string]bool  // by name
-	lease  lease
-	table  Table
-	stored bool // the table stands in the bucket
+	nodes       map[string]*node // by name, including those that have expired
+	drained     map[string]bool  // by name; true if an operator drains the node
+	lease       lease
+	table       Table
+	tableStored bool // the bucket has the table; false if its key was deleted or is not in a new bucket
 
-	revisions map[string]uint64 // of each key, the last that was seen
-	// unreadable has the keys with values that this program cannot read. They are ignored. Nothing else depends on them, because
-	// everybody who can write one key of the bucket could otherwise keep the cluster from having a controller.
+	revisions map[string]uint64 // per key, the last revision that was applied
+	// unreadable has the keys with values that this program cannot read. The values are ignored, and no decision depends on these keys:
+	// otherwise everybody who can write one key of the bucket could keep the cluster from having a controller.
 	unreadable map[string]struct{}
 
-	// heard is the clock by which silence is measured: it goes while writes arrive. last is when the last one did.
-	heard time.Duration
-	last  time.Time
-	// altered is when, by that clock, something that the table depends on last changed.
-	altered time.Duration
-	// shown are the members that are alive, by name.
-	shown []Member
+	// writeClock measures silence. It only advances while writes to the bucket arrive, so nobody expires during an outage.
+	writeClock time.Duration
+	// lastWrite is the process's own time when the last write arrived.
+	lastWrite time.Time
+	// lastPlacementChange is the writeClock when something that the table depends on last changed.
+	lastPlacementChange time.Duration
+	// alive are the members that have not expired, sorted by name.
+	alive []Member
 }
 
-// node is a member, and when it was last renewed.
+// node is a member as its key describes it.
 type node struct {
 	Member
 
-	instance string
-	heard    time.Duration
+	instance    string        // the run of the process that wrote the key
+	lastRenewal time.Duration // by writeClock
 }
 
-// lease is the controller's, and when it was last renewed. Without a holder it is free.
+// lease is the controller's lease. It is free if holder is empty.
 type lease struct {
-	holder  string
-	counter uint64
-	heard   time.Duration
+	holder      string // an instance
+	counter     uint64
+	lastRenewal time.Duration // by writeClock
 }
 
 func newState(every, expire time.Duration) *state {
 	s := &state{every: every, expire: expire, nodes: map[string]*node{}}
-	s.forget()
+	s.resetForNewBucket()
 	return s
 }
 
-// forget prepares for another bucket: its revisions have nothing to do with those of the one before. Members stay, and expire unless
-// they are in the new bucket too; the table stays until there is another.
-func (s *state) forget() {
-	s.revisions, s.unreadable, s.drains = map[string]uint64{}, map[string]struct{}{}, map[string]bool{}
-	s.lease, s.stored, s.altered = lease{}, false, s.heard
+// resetForNewBucket removes what belongs to the old bucket after another one of the same name was created, because the revisions of the new
+// bucket start anew. Members stay, and expire unless the new bucket has them too. The table stays until the new bucket has one.
+func (s *state) resetForNewBucket() {
+	s.revisions = map[string]uint64{}
+	s.unreadable = map[string]struct{}{}
+	s.drained = map[string]bool{}
+	s.lease = lease{}
+	s.tableStored = false
+	s.lastPlacementChange = s.writeClock
 }
 
-// apply takes an entry that arrived now, and reports whether members or table have changed, but for positions and states. An entry that was seen
-// before, or is older, changes nothing: a watch that begins again delivers such, from a replica that may lag. The error is that of a
-// value that cannot be read; what was known of the key then stays.
+// apply applies an entry that arrived at the time now. It reports whether the members, apart from their positions and states, or the
+// table have changed. It ignores an entry whose revision is not newer than the last one of the key: a restarted watch delivers such entries, because
+// it begins with all keys and a replica that lags may answer it. An error says that the value cannot be read; the state then keeps the
+// value that the key had before.
 func (s *state) apply(e entry, now time.Time) (changed bool, err error) {
 	if e.revision <= s.revisions[e.key] {
 		return false, nil
@@ -77,44 +83,44 @@ func (s *state) apply(e entry, now time.Time) (changed bool, err error) {
 	s.revisions[e.key] = e.revision
 	s.advance(now)
 	delete(s.unreadable, e.key)
-	changed, err = s.take(e, now)
+	changed, err = s.applyToKey(e, now)
 	if err != nil {
 		s.unreadable[e.key] = struct{}{}
 		if e.key == tableKey {
-			s.stored = false // the controller writes the table again
+			s.tableStored = false // the controller writes the table again
 		}
 	}
-	return s.show() || changed, err
+	return s.updateAlive() || changed, err
 }
 
-// advance moves the clock. A longer time than two periods without any write counts as two: the bucket was out of reach, and members
-// could not be heard.
+// advance advances writeClock by the time since the last write, but by at most two periods. After a longer time without any write, the
+// bucket was out of reach, and that members were silent says nothing about them.
 func (s *state) advance(now time.Time) {
-	if !s.last.IsZero() {
-		s.heard += max(0, min(now.Sub(s.last), 2*s.every))
+	if !s.lastWrite.IsZero() {
+		s.writeClock += max(0, min(now.Sub(s.lastWrite), 2*s.every))
 	}
-	s.last = now
+	s.lastWrite = now
 }
 
-// take changes what the entry is about, and reports whether that is the table.
-func (s *state) take(e entry, now time.Time) (table bool, err error) {
+// applyToKey applies an entry according to its kind of key, and reports whether the table was replaced.
+func (s *state) applyToKey(e entry, now time.Time) (tableChanged bool, err error) {
 	prefix, name, _ := strings.Cut(e.key, ".")
 	switch {
 	case prefix+"." == nodePrefix:
-		return false, s.takeNode(e, name, now)
+		return false, s.applyToNodeKey(e, name, now)
 	case prefix+"." == drainPrefix:
 		if !e.deleted {
 			if _, err := decode[drainValue](e.key, e.value); err != nil {
 				return false, err
 			}
 		}
-		if s.drains[name] == e.deleted {
-			s.altered = s.heard
+		if s.drained[name] == e.deleted {
+			s.lastPlacementChange = s.writeClock
 		}
 		if e.deleted {
-			delete(s.drains, name)
+			delete(s.drained, name)
 		} else {
-			s.drains[name] = true
+			s.drained[name] = true
 		}
 	case e.key == leaseKey:
 		if e.deleted {
@@ -125,27 +131,27 @@ func (s *state) take(e entry, now time.Time) (table bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		s.lease = lease{holder: v.Holder, counter: v.Counter, heard: s.heard}
+		s.lease = lease{holder: v.Holder, counter: v.Counter, lastRenewal: s.writeClock}
 	case e.key == tableKey:
 		if e.deleted {
-			s.stored = false // the controller writes it again
+			s.tableStored = false // the controller writes it again
 			return false, nil
 		}
 		t, err := decodeTable(e.value)
 		if err != nil {
 			return false, err
 		}
-		s.table, s.stored = t, true
+		s.table, s.tableStored = t, true
 		return true, nil
 	}
-	return false, nil // a later version may have other keys, too
+	return false, nil // ignore other keys: a later version of skein may have added them
 }
 
-func (s *state) takeNode(e entry, name string, now time.Time) error {
+func (s *state) applyToNodeKey(e entry, name string, now time.Time) error {
 	before := s.nodes[name]
 	if e.deleted {
 		if before != nil {
-			s.altered = s.heard
+			s.lastPlacementChange = s.writeClock
 		}
 		delete(s.nodes, name)
 		return nil
@@ -156,47 +162,48 @@ func (s *state) takeNode(e entry, name string, now time.Time) error {
 	}
 	v.Seen = now
 	if before == nil || before.Zone != v.Zone || before.Weight != v.Weight {
-		s.altered = s.heard
+		s.lastPlacementChange = s.writeClock
 	}
-	s.nodes[name] = &node{Member: v.Member, instance: v.Instance, heard: s.heard}
+	s.nodes[name] = &node{Member: v.Member, instance: v.Instance, lastRenewal: s.writeClock}
 	return nil
 }
 
-// silent is for how long a renewal of that time is the last.
-func (s *state) silent(heard time.Duration) time.Duration { return s.heard - heard }
+// silenceSince returns how long ago, by writeClock, a renewal arrived.
+func (s *state) silenceSince(renewal time.Duration) time.Duration { return s.writeClock - renewal }
 
-// show computes the members that are alive, and reports whether they have changed, but for their positions and states.
-func (s *state) show() bool {
-	var shown []Member
-	for _, m := range s.known() {
-		if s.silent(s.nodes[m.Name].heard) < s.expire {
-			shown = append(shown, m)
+// updateAlive recomputes alive, and reports whether it has changed apart from positions and states.
+func (s *state) updateAlive() bool {
+	var alive []Member
+	for _, m := range s.membersWithKey() {
+		if s.silenceSince(s.nodes[m.Name].lastRenewal) < s.expire {
+			alive = append(alive, m)
 		}
 	}
-	same := slices.EqualFunc(s.shown, shown, func(a, b Member) bool {
+
+	same := slices.EqualFunc(s.alive, alive, func(a, b Member) bool {
 		a.Position, a.Seen, a.State, a.Change = b.Position, b.Seen, b.State, b.Change
 		return a == b
 	})
-	s.shown = shown
+	s.alive = alive
 	return !same
 }
 
-// known returns all members that have a key, by name.
-func (s *state) known() []Member {
+// membersWithKey returns all members that have a key, alive or not, sorted by name.
+func (s *state) membersWithKey() []Member {
 	all := make([]Member, 0, len(s.nodes))
 	for name, n := range s.nodes {
 		m := n.Member
-		m.Draining = s.drains[name]
+		m.Draining = s.drained[name]
 		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
-// lost returns the names of the members that have been silent for so long.
-func (s *state) lost(after time.Duration) (names []string) {
+// silentNodes returns the sorted names of the nodes that have been silent for at least the given time.
+func (s *state) silentNodes(minSilence time.Duration) (names []string) {
 	for name, n := range s.nodes {
-		if s.silent(n.heard) >= after {
+		if s.silenceSince(n.lastRenewal) >= minSilence {
 			names = append(names, name)
 		}
 	}
@@ -204,21 +211,24 @@ func (s *state) lost(after time.Duration) (names []string) {
 	return names
 }
 
-// mayControl reports whether an instance may try to take or renew the lease.
-func (s *state) mayControl(instance string) bool {
-	return s.lease.holder == "" || s.lease.holder == instance || s.silent(s.lease.heard) >= s.expire
+// canTakeLease reports whether an instance may try to take or renew the lease.
+func (s *state) canTakeLease(instance string) bool {
+	return s.lease.holder == "" || s.lease.holder == instance || s.silenceSince(s.lease.lastRenewal) >= s.expire
 }
 
-// next returns the table that the controller should write. It returns false while the nodes have changed in the last two periods, when
-// no node is usable, and when the table is as it should be.
-func (s *state) next(replicas int) (Table, bool) {
-	if s.silent(s.altered) < 2*s.every {
+// nextTable returns the table that the bucket should have, and whether the controller should write it. It returns false if the nodes have
+// changed in the last two periods, if no node can hold partitions, or if the bucket has this table already.
+func (s *state) nextTable(replicas int) (Table, bool) {
+	// Nodes that start one after the other should not cause a table each.
+	if s.silenceSince(s.lastPlacementChange) < 2*s.every {
 		return Table{}, false
 	}
-	t := Place(s.known(), replicas)
+
+	t := Place(s.membersWithKey(), replicas)
 	if len(t.Nodes[0]) == 0 {
 		return Table{}, false
 	}
+
 	t.Revision = s.table.Revision + 1
-	return t, !s.stored || t.Replicas != s.table.Replicas || !slices.EqualFunc(t.Nodes[:], s.table.Nodes[:], slices.Equal)
+	return t, !s.tableStored || t.Replicas != s.table.Replicas || !slices.EqualFunc(t.Nodes[:], s.table.Nodes[:], slices.Equal)
 }

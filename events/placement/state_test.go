@@ -35,8 +35,8 @@ func (b *book) renew(after time.Duration, name string) bool {
 	return changed
 }
 
-func (b *book) alive() (names []string) {
-	for _, m := range b.shown {
+func (b *book) aliveNames() (names []string) {
+	for _, m := range b.alive {
 		names = append(names, m.Name)
 	}
 	return names
@@ -50,17 +50,17 @@ func TestExpiry(t *testing.T) {
 	}
 	for range 9 {
 		if b.renew(2*time.Second, "b") {
-			t.Errorf("a change: %v", b.alive())
+			t.Errorf("a change: %v", b.aliveNames())
 		}
 	}
-	if !b.renew(2*time.Second, "b") || !slices.Equal(b.alive(), []string{"b"}) || len(b.lost(21*time.Second)) != 0 {
-		t.Errorf("after 20 s: %v", b.alive())
+	if !b.renew(2*time.Second, "b") || !slices.Equal(b.aliveNames(), []string{"b"}) || len(b.silentNodes(21*time.Second)) != 0 {
+		t.Errorf("after 20 s: %v", b.aliveNames())
 	}
 	b.renew(time.Second, "b")
-	if got := b.lost(21 * time.Second); !slices.Equal(got, []string{"a"}) {
+	if got := b.silentNodes(21 * time.Second); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("lost: %v", got)
 	}
-	if !b.renew(0, "a") || len(b.lost(time.Second)) != 0 {
+	if !b.renew(0, "a") || len(b.silentNodes(time.Second)) != 0 {
 		t.Error("it is back, and that is no change")
 	}
 }
@@ -72,12 +72,12 @@ func TestSilenceOfAll(t *testing.T) {
 	b.renew(0, "b")
 	for range 4 {
 		if b.renew(time.Hour, "b") {
-			t.Errorf("a change: %v", b.alive())
+			t.Errorf("a change: %v", b.aliveNames())
 		}
 	}
 	b.renew(-time.Hour, "b")
-	if !slices.Equal(b.alive(), []string{"a", "b"}) {
-		t.Errorf("%v", b.alive())
+	if !slices.Equal(b.aliveNames(), []string{"a", "b"}) {
+		t.Errorf("%v", b.aliveNames())
 	}
 	if !b.renew(time.Hour, "b") {
 		t.Error("20 s were counted, and nothing expired")
@@ -100,8 +100,8 @@ func TestOldEntries(t *testing.T) {
 			}
 		}
 	}
-	if b.heard != 0 || !slices.Equal(b.alive(), []string{"a", "b"}) {
-		t.Errorf("%v, %v", b.heard, b.alive())
+	if b.writeClock != 0 || !slices.Equal(b.aliveNames(), []string{"a", "b"}) {
+		t.Errorf("%v, %v", b.writeClock, b.aliveNames())
 	}
 	// Keys of a later version are none of this one's business.
 	if changed, err := b.apply(entry{key: "other.a", revision: 9, value: []byte("?")}, b.now); changed || err != nil || len(b.unreadable) != 0 {
@@ -112,7 +112,7 @@ func TestOldEntries(t *testing.T) {
 // TestWaitsForNodes: a table is due when the nodes have been the same for two periods.
 func TestWaitsForNodes(t *testing.T) {
 	b := newBook(t)
-	due := func() bool { _, due := b.next(2); return due }
+	due := func() bool { _, due := b.nextTable(2); return due }
 	b.renew(0, "a")
 	for _, step := range []struct {
 		seconds int

@@ -11,43 +11,45 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Member is what a node says of itself.
+// Member describes a node. The node publishes it in its key, apart from Draining and Seen.
 type Member struct {
 	// Name is unique in the cluster: 1 to 64 letters, digits, - and _.
 	Name string `json:"name"`
 	// Addr is the host:port at which other nodes reach it.
 	Addr string `json:"addr"`
-	// Zone is where the node is. Replicas of a partition are in different zones if there are enough of them. Empty is a zone, too.
+	// Zone is the failure domain of the node. Replicas of a partition are in different zones if there are enough zones. All nodes with
+	// an empty Zone are in one zone.
 	Zone string `json:"zone,omitempty"`
-	// Weight is its share of the partitions; 0 means 1.
+	// Weight is the node's share of the partitions relative to other nodes; 0 means 1.
 	Weight int `json:"weight"`
-	// Serves are the partitions that it answers for now, in all projections.
+	// Serves has the partitions for which the node answers queries now, in all projections.
 	Serves events.Partitions `json:"serves"`
-	// State and Change name the state of the node and that of the change of its partitions; empty if the node is of an older version.
+	// State is the state of the node, and Change the state of the change of its partitions. Both are empty if an older version of skein
+	// wrote the key.
 	State  string `json:"state,omitempty"`
 	Change string `json:"change,omitempty"`
-	// Position is that of its slowest projection, as text.
+	// Position is the position in the log of the node's slowest projection, as text.
 	Position string `json:"position,omitempty"`
-	// Draining means that an operator wants it to get no partitions.
+	// Draining means that an operator has stopped the assignment of partitions to this node. See [Cluster.Drain].
 	Draining bool `json:"draining,omitempty"`
-	// Seen is when this process saw the last renewal, by its own clock.
+	// Seen is the time, by the clock of this process, when it received the last renewal.
 	Seen time.Time `json:"-"`
 }
 
 // Table says which nodes should hold each partition.
 type Table struct {
-	// Revision rises by one with each table; 0 means that there is none yet.
+	// Revision increases by one with each table; 0 means that no table has been written yet.
 	Revision uint64
 	// Replicas is how many nodes each partition should have.
 	Replicas int
-	// Nodes are the names of at most Replicas nodes for each partition.
+	// Nodes has, per partition, the names of at most Replicas nodes, the highest score of Place first.
 	Nodes [events.NumPartitions][]string
 }
 
 // ErrVersion is the error of a value that another version of skein wrote, which this one cannot read.
 var ErrVersion = errors.New("placement: unknown version")
 
-// version is that of all values.
+// version is the format version of the values of all keys. A program reads no other version.
 const version = 1
 
 // The keys of the bucket.
@@ -61,7 +63,7 @@ const (
 // memberValue is the value of the key of a node.
 type memberValue struct {
 	V        int    `json:"v"`
-	Instance string `json:"instance"` // of one run of the node
+	Instance string `json:"instance"` // random id of one run of the node
 	Member
 }
 
@@ -118,7 +120,7 @@ func decodeMember(key string, data []byte) (memberValue, error) {
 	if nodePrefix+v.Name != key {
 		return v, fmt.Errorf("placement: the value of %s is that of a node with another name, %s", key, v.Name)
 	}
-	v.Draining = false // that is a key of its own
+	v.Draining = false // the drain key decides this, not the node
 	return v, nil
 }
 
@@ -144,7 +146,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// check refuses a member that cannot be one.
+// check returns an error that describes the first invalid field.
 func (m *Member) check() error {
 	if err := checkName(m.Name); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package wait lets time go by. Loops that retry have their own rules (what is final, how long patience lasts, what is
-// said meanwhile), and only this in common.
+// Package wait has the interruptible sleep that all retry loops share. Which errors to retry, how long, and what to log differ between the
+// loops, so they decide these themselves.
 package wait
 
 import (
@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// For waits for so long, or until the context ends, whose error it returns.
+// For waits for the duration d and returns nil, or returns ctx's error as soon as ctx ends. If d is not positive, For returns ctx's error,
+// or nil, at once.
 func For(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
