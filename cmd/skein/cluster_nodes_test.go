@@ -250,7 +250,7 @@ func (c *nodes) add(ctx context.Context, name string) error {
 	}
 	s := &server{t: c.t, dir: c.t.TempDir(), program: c.program, flags: []string{
 		"--nats", c.nats.url(), "--node", name, "--node-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]),
-		"--replace-after", placement.DefaultExpire.String(),
+		"--replace-after", placement.DefaultExpireAfter.String(),
 	}}
 	s.flags = append(s.flags, c.flags...)
 	if c.ca != nil {

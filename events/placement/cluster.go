@@ -28,11 +28,11 @@ var (
 )
 
 // The defaults of [Options]. They are fixed values: a process that sets a longer period must set the other durations too, because
-// Open requires that Expire is at least three periods and that ReplaceAfter is at least Expire.
+// Open requires that ExpireAfter is at least three periods and that ReplaceAfter is at least ExpireAfter.
 const (
-	DefaultReplicas     = 2
-	DefaultEvery        = 2 * time.Second
-	DefaultExpire       = 20 * time.Second
+	DefaultPartitionReplicas     = 2
+	DefaultRenewEvery        = 2 * time.Second
+	DefaultExpireAfter       = 20 * time.Second
 	DefaultReplaceAfter = time.Minute
 )
 
@@ -50,19 +50,19 @@ type Options struct {
 	LogID string
 	// Self describes the node that this process runs. With a nil Self, the process only watches the bucket.
 	Self *Member
-	// Replicas is the number of nodes that should hold each partition; 0 means DefaultReplicas. If processes differ in it, the table
+	// PartitionReplicas is the number of nodes that should hold each partition; 0 means DefaultPartitionReplicas. If processes differ in it, the table
 	// follows the value of the process that is the controller.
-	Replicas int
-	// Every is the time between two renewals of a node's key; 0 means DefaultEvery. All processes of a cluster must use the same Every
-	// and the same Expire.
-	Every time.Duration
-	// Expire is how long a member may be silent until it no longer counts as alive; 0 means DefaultExpire. It must be at least 3*Every.
-	Expire time.Duration
+	PartitionReplicas int
+	// RenewEvery is the time between two renewals of a node's key; 0 means DefaultRenewEvery. All processes of a cluster must use the same RenewEvery
+	// and the same ExpireAfter.
+	RenewEvery time.Duration
+	// ExpireAfter is how long a member may be silent until it no longer counts as alive; 0 means DefaultExpireAfter. It must be at least 3*RenewEvery.
+	ExpireAfter time.Duration
 	// ReplaceAfter is how long a member may be silent until the controller assigns its partitions to other nodes; 0 means
-	// DefaultReplaceAfter. It must be at least Expire.
+	// DefaultReplaceAfter. It must be at least ExpireAfter.
 	ReplaceAfter time.Duration
 	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. It has no effect if the bucket exists.
-	// It is unrelated to Replicas, which counts nodes of skein.
+	// It is unrelated to PartitionReplicas, which counts nodes of skein.
 	BucketReplicas int
 	// Logger receives outages of the bucket and changes of the cluster; nil discards them.
 	Logger *slog.Logger
@@ -74,21 +74,21 @@ func (o *Options) checkAndSetDefaults() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Replicas = orDefault(o.Replicas, DefaultReplicas)
-	o.Every = orDefault(o.Every, DefaultEvery)
-	o.Expire = orDefault(o.Expire, DefaultExpire)
+	o.PartitionReplicas = orDefault(o.PartitionReplicas, DefaultPartitionReplicas)
+	o.RenewEvery = orDefault(o.RenewEvery, DefaultRenewEvery)
+	o.ExpireAfter = orDefault(o.ExpireAfter, DefaultExpireAfter)
 	o.ReplaceAfter = orDefault(o.ReplaceAfter, DefaultReplaceAfter)
 
-	// A negative Expire fails the comparison with 3*Every, and a negative ReplaceAfter the one with Expire.
+	// A negative ExpireAfter fails the comparison with 3*RenewEvery, and a negative ReplaceAfter the one with ExpireAfter.
 	switch {
 	case checkName(o.LogID) != nil:
 		return fmt.Errorf("placement: the id of a log is letters, digits, - and _, not %q", o.LogID)
-	case o.Replicas < 0 || o.Every < 0:
+	case o.PartitionReplicas < 0 || o.RenewEvery < 0:
 		return errors.New("placement: replicas and periods must not be negative")
-	case o.Expire < 3*o.Every:
-		return fmt.Errorf("placement: a member would expire after %v, must be at least three periods of %v", o.Expire, o.Every)
-	case o.ReplaceAfter < o.Expire:
-		return fmt.Errorf("placement: a member would be replaced after %v, before it expires after %v", o.ReplaceAfter, o.Expire)
+	case o.ExpireAfter < 3*o.RenewEvery:
+		return fmt.Errorf("placement: a member would expire after %v, must be at least three periods of %v", o.ExpireAfter, o.RenewEvery)
+	case o.ReplaceAfter < o.ExpireAfter:
+		return fmt.Errorf("placement: a member would be replaced after %v, before it expires after %v", o.ReplaceAfter, o.ExpireAfter)
 	case o.Self == nil:
 		return nil
 	}
@@ -127,7 +127,7 @@ type Cluster struct {
 	state *state
 	// ackedRevisions has, per key, the revision of this process's last acknowledged write. The watch may not have delivered it yet.
 	ackedRevisions map[string]uint64
-	// self is Self with what Say last set.
+	// self is Self with what Publish last set.
 	self Member
 	// ownsNodeKey is set once this instance has written the key of Self. From then on, a key with another instance means that a newer
 	// process has the name.
@@ -151,7 +151,7 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 		opts:           o,
 		instance:       rand.Text(),
 		publishNow:     make(chan struct{}, 1),
-		state:          newState(o.Every, o.Expire),
+		state:          newState(o.RenewEvery, o.ExpireAfter),
 		ackedRevisions: map[string]uint64{},
 		changed:        make(chan struct{}),
 		failedAccess:   map[bucketAccess]bool{},
@@ -185,9 +185,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Say sets the partitions and the position that this node publishes in its key. If the partitions differ from the last ones, Run writes the
+// Publish sets the partitions and the position that this node publishes in its key. If the partitions differ from the last ones, Run writes the
 // key at once; a new position waits for the next renewal.
-func (c *Cluster) Say(serves events.Partitions, position string) {
+func (c *Cluster) Publish(serves events.Partitions, position string) {
 	c.mu.Lock()
 	servesChanged := c.self.Serves != serves
 	c.self.Serves = serves
@@ -211,16 +211,16 @@ func (c *Cluster) SetState(state, change string) {
 	c.self.Change = change
 }
 
-// Known reports whether this process has read its own node's key back from the bucket with the partitions that Say last set. Until then,
+// IsPublished reports whether this process has read its own node's key back from the bucket with the partitions that Publish last set. Until then,
 // other processes may still see the partitions that were published before.
-func (c *Cluster) Known() bool {
+func (c *Cluster) IsPublished() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.state.nodes[c.self.Name]
 	return n != nil && n.instance == c.instance && n.Serves == c.self.Serves
 }
 
-// Members returns the members that are alive, sorted by name: those whose key this process has seen renewed within Expire. While the
+// Members returns the members that are alive, sorted by name: those whose key this process has seen renewed within ExpireAfter. While the
 // bucket is out of reach, Members returns those that were alive before the outage.
 func (c *Cluster) Members() []Member {
 	c.mu.Lock()
@@ -300,7 +300,7 @@ func (c *Cluster) Drain(ctx context.Context, name string, drain bool) error {
 // Leave removes this node from the cluster for good: it deletes the node's key, so that other nodes get its partitions without waiting for
 // ReplaceAfter, and the controller's lease if this instance has it. Leave does not touch a key that a newer process has taken. If Leave
 // fails, either or both may still be in the bucket, and the cluster treats them like those of a node that has stopped: another node may take
-// the lease after Expire, and the controller deletes the node's key after ReplaceAfter. Run writes neither again, even after a failed Leave.
+// the lease after ExpireAfter, and the controller deletes the node's key after ReplaceAfter. Run writes neither again, even after a failed Leave.
 func (c *Cluster) Leave(ctx context.Context) error {
 	c.mu.Lock()
 	c.hasLeft = true

@@ -28,19 +28,19 @@ func TestNodesAndTable(t *testing.T) {
 		var nodes []*process
 		for _, name := range []string{"b", "a", "c"} {
 			nodes = append(nodes, start(t, ns, nodeOf(name, "zone-"+name)))
-			rest(DefaultEvery)
+			rest(DefaultRenewEvery)
 		}
 		w.untilMembers(t, "a", "b", "c")
 		w.untilPlaced(t, "a", "b", "c")
 		rest(time.Minute)
-		want := Place(w.Members(), DefaultReplicas)
+		want := Place(w.Members(), DefaultPartitionReplicas)
 		want.Revision = 1
 		for _, p := range append(nodes, w, openProcess(t, ns, nil)) {
 			if got := p.Table(); got.Revision != 1 || !sameNodes(&got, &want) || !slices.Equal(p.names(), []string{"a", "b", "c"}) {
 				t.Errorf("the table %d of %v is another, or its members %v are", got.Revision, p.placed(), p.names())
 			}
 		}
-		if m := w.member(t, "a"); m.Addr != "a:7411" || m.Zone != "zone-a" || m.Weight != 1 || time.Since(m.Seen) > DefaultEvery {
+		if m := w.member(t, "a"); m.Addr != "a:7411" || m.Zone != "zone-a" || m.Weight != 1 || time.Since(m.Seen) > DefaultRenewEvery {
 			t.Errorf("a is %+v", m)
 		}
 	})
@@ -56,18 +56,18 @@ func TestSay(t *testing.T) {
 		w, a := start(t, ns, nil), start(t, ns, nodeOf("a", ""))
 		w.untilMembers(t, "a")
 		w.untilPlaced(t, "a")
-		rest(DefaultEvery / 4)
+		rest(DefaultRenewEvery / 4)
 		var serves events.Partitions
 		serves.Add(7)
 		said := time.Now()
-		a.Say(serves, "one")
+		a.Publish(serves, "one")
 		w.until(t, "a serves it", func() bool { return w.member(t, "a").Serves == serves })
-		if took := time.Since(said); took >= DefaultEvery/4 || w.member(t, "a").Position != "one" {
+		if took := time.Since(said); took >= DefaultRenewEvery/4 || w.member(t, "a").Position != "one" {
 			t.Errorf("it was known after %v, with the position %q", took, w.member(t, "a").Position)
 		}
 		changed := w.Changed()
-		a.Say(serves, "two")
-		rest(2 * DefaultEvery)
+		a.Publish(serves, "two")
+		rest(2 * DefaultRenewEvery)
 		if w.member(t, "a").Position != "two" {
 			t.Errorf("the position is %q", w.member(t, "a").Position)
 		}
@@ -90,17 +90,17 @@ func TestSilentNodeIsReplaced(t *testing.T) {
 		stopped := time.Now()
 		c.stop()
 		w.untilMembers(t, "a", "b")
-		if after := time.Since(stopped); after < DefaultExpire-DefaultEvery || after > DefaultExpire+DefaultEvery {
+		if after := time.Since(stopped); after < DefaultExpireAfter-DefaultRenewEvery || after > DefaultExpireAfter+DefaultRenewEvery {
 			t.Errorf("it expired after %v", after)
 		}
-		if silent := w.Silent(); len(silent) != 1 || silent[0].Name != "c" || silent[0].Addr != "c:7411" || time.Since(silent[0].Seen) < DefaultExpire {
+		if silent := w.Silent(); len(silent) != 1 || silent[0].Name != "c" || silent[0].Addr != "c:7411" || time.Since(silent[0].Seen) < DefaultExpireAfter {
 			t.Errorf("silent are %+v", silent)
 		}
 		if w.Table().Revision != before.Revision {
 			t.Error("it lost its partitions at once")
 		}
 		w.untilPlaced(t, "a", "b")
-		if after := time.Since(stopped); after < DefaultReplaceAfter || after > DefaultReplaceAfter+5*DefaultEvery {
+		if after := time.Since(stopped); after < DefaultReplaceAfter || after > DefaultReplaceAfter+5*DefaultRenewEvery {
 			t.Errorf("it was replaced after %v", after)
 		}
 		if silent := w.Silent(); len(silent) != 0 {
@@ -241,16 +241,16 @@ func TestRestart(t *testing.T) {
 				t.Errorf("it ended with %v", err)
 			}
 			changed := w.Changed()
-			rest(DefaultExpire / 2)
+			rest(DefaultExpireAfter / 2)
 			began := time.Now()
 			serves := w.member(t, "a").Serves
 			a = openProcess(t, ns, nodeOf("a", ""))
-			if a.Say(serves, ""); a.Known() {
+			if a.Publish(serves, ""); a.IsPublished() {
 				t.Error("it takes what it served before it was started for what it has said")
 			}
 			serves.Add(uint8(began.Second()))
 			serves.Add(uint8(began.Minute()) + 64)
-			if a.Say(serves, ""); a.Known() {
+			if a.Publish(serves, ""); a.IsPublished() {
 				t.Error("what it serves is known before it is written")
 			}
 			select {
@@ -260,10 +260,10 @@ func TestRestart(t *testing.T) {
 			}
 			a.run(t)
 			w.until(t, "a serves it", func() bool { return w.member(t, "a").Serves == serves })
-			if took := time.Since(began); took > DefaultEvery {
+			if took := time.Since(began); took > DefaultRenewEvery {
 				t.Errorf("it was back after %v", took)
 			}
-			a.until(t, "it reads that itself", a.Known)
+			a.until(t, "it reads that itself", a.IsPublished)
 		}
 		if got := w.Table().Revision; got != 1 {
 			t.Errorf("the table is %d", got)
@@ -281,9 +281,9 @@ func TestControllerTakeover(t *testing.T) {
 		first.stop()
 		stopped := time.Now()
 		for w.controller(all...) == first {
-			rest(DefaultEvery)
+			rest(DefaultRenewEvery)
 		}
-		if after := time.Since(stopped); after < DefaultExpire-DefaultEvery || after > DefaultExpire+2*DefaultEvery {
+		if after := time.Since(stopped); after < DefaultExpireAfter-DefaultRenewEvery || after > DefaultExpireAfter+2*DefaultRenewEvery {
 			t.Errorf("the lease was taken after %v", after)
 		}
 		second := w.controller(all...)
@@ -296,9 +296,9 @@ func TestControllerTakeover(t *testing.T) {
 		}
 		left := time.Now()
 		for w.controller(all...) == nil || w.controller(all...) == second {
-			rest(DefaultEvery)
+			rest(DefaultRenewEvery)
 		}
-		if after := time.Since(left); after > 2*DefaultEvery {
+		if after := time.Since(left); after > 2*DefaultRenewEvery {
 			t.Errorf("the lease that was given back was taken after %v", after)
 		}
 		w.untilPlaced(t, w.controller(all...).self.Name)
@@ -314,7 +314,7 @@ func TestTwoControllers(t *testing.T) {
 		old := w.controller(a, b)
 		old.cut(true)
 		for w.controller(a, b) == old {
-			rest(DefaultEvery)
+			rest(DefaultRenewEvery)
 		}
 		old.stop()
 		// The table changes, and the old controller has not seen it.
@@ -334,7 +334,7 @@ func TestTwoControllers(t *testing.T) {
 		if err := old.writeTable(t.Context()); err != nil {
 			t.Error(err)
 		}
-		rest(DefaultEvery)
+		rest(DefaultRenewEvery)
 		if got := w.Table(); got.Revision != now.Revision || !sameNodes(&got, &now) {
 			t.Errorf("the table %d is replaced by %d", now.Revision, got.Revision)
 		}
@@ -366,7 +366,7 @@ func TestBucketOutOfReach(t *testing.T) {
 			t.Errorf("something has changed: %v, table %d", w.names(), w.Table().Revision)
 		default:
 		}
-		if got := w.member(t, "a").Seen; time.Since(got) > 2*DefaultEvery {
+		if got := w.member(t, "a").Seen; time.Since(got) > 2*DefaultRenewEvery {
 			t.Errorf("a was seen %v ago", time.Since(got))
 		}
 		// What changes while a process is cut off, it knows afterwards.
@@ -379,7 +379,7 @@ func TestBucketOutOfReach(t *testing.T) {
 		w.cut(false)
 		w.untilMembers(t, "a")
 		w.untilPlaced(t, "a")
-		rest(DefaultEvery)
+		rest(DefaultRenewEvery)
 		for _, p := range []*process{w, a, quiet} {
 			p.stop()
 		}
@@ -417,17 +417,17 @@ func TestLeave(t *testing.T) {
 		if err := openProcess(t, ns, nodeOf("a", "")).Leave(t.Context()); err != nil { // it never ran: the key is another's
 			t.Error(err)
 		}
-		rest(DefaultEvery / 2)
+		rest(DefaultRenewEvery / 2)
 		began := time.Now()
 		if err := b.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		w.untilMembers(t, "a")
-		if took := time.Since(began); took >= DefaultEvery {
+		if took := time.Since(began); took >= DefaultRenewEvery {
 			t.Errorf("it was a member for %v", took)
 		}
 		w.untilPlaced(t, "a")
-		if took := time.Since(began); took > 5*DefaultEvery {
+		if took := time.Since(began); took > 5*DefaultRenewEvery {
 			t.Errorf("it had partitions for %v", took)
 		}
 		rest(time.Minute) // its Run continues, and does not bring it back
@@ -456,7 +456,7 @@ func TestLostAnswers(t *testing.T) {
 			}
 		}
 		rest(DefaultReplaceAfter)
-		if m := w.member(t, "a"); time.Since(m.Seen) > DefaultEvery {
+		if m := w.member(t, "a"); time.Since(m.Seen) > DefaultRenewEvery {
 			t.Errorf("a was seen %v ago", time.Since(m.Seen))
 		}
 		a.stop()
@@ -486,7 +486,7 @@ func TestBucketLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.until(t, "another table", func() bool { return w.Table().Revision > before.Revision })
-		rest(2 * DefaultEvery) // each node has written its key
+		rest(2 * DefaultRenewEvery) // each node has written its key
 		if after := w.Table(); !sameNodes(&before, &after) || !slices.Equal(w.names(), []string{"a", "b"}) {
 			t.Errorf("the members are %v, and table %d has %v", w.names(), after.Revision, w.placed())
 		}
@@ -550,9 +550,9 @@ func TestOptions(t *testing.T) {
 	for _, o := range []Options{
 		{},
 		{LogID: "a.b"},
-		{LogID: "x", Replicas: -1},
-		{LogID: "x", Every: -1},
-		{LogID: "x", Every: 10 * time.Second},
+		{LogID: "x", PartitionReplicas: -1},
+		{LogID: "x", RenewEvery: -1},
+		{LogID: "x", RenewEvery: 10 * time.Second},
 		{LogID: "x", ReplaceAfter: time.Second},
 		{LogID: "x", Self: &Member{Addr: "a:1"}},
 		{LogID: "x", Self: &Member{Name: strings.Repeat("a", 65), Addr: "a:1"}},
@@ -576,7 +576,7 @@ func TestOnDisk(t *testing.T) {
 		p := &process{line: connect(t, ns), ended: make(chan error, 1)}
 		var err error
 		p.Cluster, err = Open(ctx, Options{
-			JS: p.js, LogID: testLog, Self: self, Every: 20 * time.Millisecond, Expire: 500 * time.Millisecond, ReplaceAfter: time.Second,
+			JS: p.js, LogID: testLog, Self: self, RenewEvery: 20 * time.Millisecond, ExpireAfter: 500 * time.Millisecond, ReplaceAfter: time.Second,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -76,7 +76,7 @@ func (c *Cluster) writeTable(ctx context.Context) error {
 		return nil
 	}
 	snapshot := c.snapshotKey(tableKey)
-	table, isDue := c.state.nextTable(c.opts.Replicas)
+	table, isDue := c.state.nextTable(c.opts.PartitionReplicas)
 	c.mu.Unlock()
 	if !isDue {
 		return nil

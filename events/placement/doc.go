@@ -22,7 +22,7 @@
 // So nothing expires while the bucket cannot be read or takes no writes: members and table stay as the process last read them. This also
 // means that the last node of a cluster does not expire when it stops.
 //
-// A member that has been silent for Expire is no longer returned by Members. It keeps its partitions in the table, because most nodes that
+// A member that has been silent for ExpireAfter is no longer returned by Members. It keeps its partitions in the table, because most nodes that
 // stop are restarted. After ReplaceAfter, the controller deletes the member's key and then writes a table without this member. The
 // controller computes the table with [Place] from the keys of all nodes that are not drained. It waits until these keys have not changed
 // for two periods, so that nodes that start one after the other do not cause a table each.

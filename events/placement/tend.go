@@ -32,7 +32,7 @@ func (c *Cluster) renewAndControl(ctx context.Context) error {
 			// The bucket answered, so this is no outage: another process wrote the key first. The watch delivers what it wrote.
 		}
 
-		delay := c.opts.Every
+		delay := c.opts.RenewEvery
 		if err != nil {
 			delay = c.retryDelay(failures)
 			failures++

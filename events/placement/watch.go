@@ -23,7 +23,7 @@ var (
 func (c *Cluster) watchBucket(ctx context.Context) error {
 	failures := 0
 	for {
-		complete, err := c.applyBucketEntries(ctx, 3*c.opts.Every, false)
+		complete, err := c.applyBucketEntries(ctx, 3*c.opts.RenewEvery, false)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the end of ctx interrupted the watch
 		}
@@ -224,5 +224,5 @@ func (c *Cluster) logOutage(access bucketAccess, err error) {
 // retryDelay returns how long to wait after the given number of earlier failures: an eighth of a period, doubled after each failure up to a
 // whole period, which is the usual time between two writes.
 func (c *Cluster) retryDelay(failures int) time.Duration {
-	return c.opts.Every / 8 << min(failures, 3)
+	return c.opts.RenewEvery / 8 << min(failures, 3)
 }

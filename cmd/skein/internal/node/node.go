@@ -95,7 +95,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		self = &placement.Member{Name: o.Name, Addr: o.Addr, Zone: o.Zone, Weight: o.Weight, State: Joining.String()}
 	}
 	n.cluster, err = placement.Open(ctx, placement.Options{
-		JS: o.Log.JetStream(), LogID: fmt.Sprintf("%x", o.Log.ID()), Replicas: o.Copies, ReplaceAfter: o.ReplaceAfter,
+		JS: o.Log.JetStream(), LogID: fmt.Sprintf("%x", o.Log.ID()), PartitionReplicas: o.Copies, ReplaceAfter: o.ReplaceAfter,
 		BucketReplicas: replicas, Logger: o.Logger, Self: self,
 	})
 	if err != nil {
@@ -129,7 +129,7 @@ func (n *Node) passStates(ctx context.Context, stopping, caughtUp <-chan struct{
 	for {
 		changed := n.cluster.Changed() // before the members are read, so that no change is missed
 		n.takeMembers()
-		if caughtUp == nil && (n.Name == "" || n.cluster.Known()) {
+		if caughtUp == nil && (n.Name == "" || n.cluster.IsPublished()) {
 			n.handle(announcementSeen)
 		}
 		select {
@@ -260,7 +260,7 @@ func (n *Node) announce(serves events.Partitions) {
 		}
 	}
 	n.cluster.SetState(n.State().String(), n.changer.slowest().String())
-	n.cluster.Say(serves, n.Log.Position(least.Seq).String())
+	n.cluster.Publish(serves, n.Log.Position(least.Seq).String())
 }
 
 // sources returns the other nodes, which have rows.
