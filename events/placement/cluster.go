@@ -30,10 +30,10 @@ var (
 // The defaults of [Options]. They are fixed values: a process that sets a longer period must set the other durations too, because
 // Open requires that ExpireAfter is at least three periods and that ReplaceAfter is at least ExpireAfter.
 const (
-	DefaultPartitionReplicas     = 2
+	DefaultPartitionReplicas = 2
 	DefaultRenewEvery        = 2 * time.Second
 	DefaultExpireAfter       = 20 * time.Second
-	DefaultReplaceAfter = time.Minute
+	DefaultReplaceAfter      = time.Minute
 )
 
 // requestTimeout bounds one request to the server.
