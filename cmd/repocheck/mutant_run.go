@@ -149,6 +149,7 @@ func (r *runner) build(ctx context.Context, t test, overlay string) (string, err
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
+	//nolint:gosec // whoever tries mutants wrote them
 	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)
 	cmd.Dir = r.root
 	out, err := cmd.CombinedOutput()

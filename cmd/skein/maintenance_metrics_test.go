@@ -20,7 +20,7 @@ func TestScrapeIsLinted(t *testing.T) {
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"))
 	awaitFolded(t, api, 1)
-	families := scraped(t, api)
+	families := scrapeMetrics(t.Context(), t, api)
 	var list []*dto.MetricFamily
 	for name, f := range families {
 		if strings.HasPrefix(name, "skein_") { // those of Go are as they are
@@ -70,9 +70,9 @@ func awaitFolded(t *testing.T, api *command.Client, n float64) {
 }
 
 // scraped asks a service for its metrics.
-func scraped(t *testing.T, api *command.Client) map[string]*dto.MetricFamily {
+func scrapeMetrics(ctx context.Context, t *testing.T, api *command.Client) map[string]*dto.MetricFamily {
 	t.Helper()
-	f, err := statuscmd.Scrape(t.Context(), api)
+	f, err := statuscmd.Scrape(ctx, api)
 	if err != nil {
 		t.Fatal(err)
 	}

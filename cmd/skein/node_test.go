@@ -56,8 +56,9 @@ func TestNodeCommands(t *testing.T) {
 	}
 	demand(exitOK, `^LACKS COPIES: 256 partitions are served by fewer than 2 nodes$`, "status")
 	// The partitions came by one change of each store, which ends when the generation without them is deleted.
-	if err := eventually(t.Context(), func(context.Context) error {
-		families, states := scraped(t, api), map[string]int{}
+	if err := eventually(t.Context(), func(ctx context.Context) error {
+		families := scrapeMetrics(ctx, t, api)
+		states := map[string]int{}
 		for _, name := range []string{"skein_cluster_node_state", "skein_cluster_change_state"} {
 			for _, m := range families[name].GetMetric() {
 				for _, label := range m.GetLabel() {
@@ -74,7 +75,7 @@ func TestNodeCommands(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	families := scraped(t, api)
+	families := scrapeMetrics(t.Context(), t, api)
 	for name, want := range map[string]float64{
 		"skein_cluster_nodes": 1, "skein_cluster_partitions": 256, "skein_cluster_partitions_short": 256, "skein_cluster_partitions_unserved": 0,
 	} {
@@ -98,8 +99,8 @@ func TestNodeCommands(t *testing.T) {
 
 	// A key with a value that no node writes is ignored, and an operator learns of it.
 	putIntoClusterBucket(t, ns.ClientURL(), "node.x", "garbage")
-	if err := eventually(t.Context(), func(context.Context) error {
-		for _, m := range scraped(t, api)["skein_cluster_keys_unreadable"].GetMetric() {
+	if err := eventually(t.Context(), func(ctx context.Context) error {
+		for _, m := range scrapeMetrics(ctx, t, api)["skein_cluster_keys_unreadable"].GetMetric() {
 			if m.GetGauge().GetValue() == 1 {
 				return nil
 			}

@@ -111,7 +111,7 @@ func TestObservabilityAsksForWhatThereIs(t *testing.T) {
 	}
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
-	for metric := range scraped(t, api) {
+	for metric := range scrapeMetrics(t.Context(), t, api) {
 		if strings.HasPrefix(metric, "go_") || strings.HasPrefix(metric, "process_") {
 			labels[metric] = map[string]bool{"job": true, "instance": true, "quantile": true}
 		}

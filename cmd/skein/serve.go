@@ -48,7 +48,7 @@ type serveCmd struct {
 	CallerRate      float64        `help:"Calls that each caller may make a second, over time; 0 means any number." default:"0"`
 	CallerBurst     int            `help:"Calls that a caller who was silent may make at once; 0 means those of a second." default:"0"`
 	CallerInFlight  int            `help:"Calls that each caller may have under way, streams among them; 0 means any number." default:"0"`
-	PageTokenKeys   string         `help:"Keys that sign page tokens, and by which nodes prove themselves to each other; by default one of the log's own." type:"path" placeholder:"FILE"`
+	PageTokenKeys   string         `help:"Keys that sign page tokens and calls between nodes. By default, one of the log's own." type:"path" placeholder:"FILE"`
 	DrainDelay      time.Duration  `help:"After the signal to stop, continue to take calls for so long while /readyz says no." default:"0s"`
 	ShutdownTimeout time.Duration  `help:"How long calls under way may take after that." default:"30s"`
 

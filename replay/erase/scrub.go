@@ -40,8 +40,11 @@ func (t *stayingTexts) String() string {
 		name  string
 		stays bool
 	}{
-		{"names of import sources", t.sources}, {"item ids", t.items}, {"ids of boards or pins", t.boardsOrPins},
-		{"titles of boards of others", t.titles}, {"attributes of pins of others", t.attributes},
+		{"names of import sources", t.sources},
+		{"item ids", t.items},
+		{"ids of boards or pins", t.boardsOrPins},
+		{"titles of boards of others", t.titles},
+		{"attributes of pins of others", t.attributes},
 	} {
 		if place.stays {
 			places = append(places, place.name)

@@ -87,9 +87,10 @@ func (l *dirLock) check() error {
 
 // watch calls abandon, once, soon after the directory was replaced. It goes on until the lock is released: a process that is stopping
 // still writes.
-func (l *dirLock) watch(abandon func(error)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	l.stop, l.ended = cancel, make(chan struct{})
+func (l *dirLock) watch(ctx context.Context, abandon func(error)) {
+	ctx, cancel := context.WithCancel(ctx)
+	l.stop = cancel
+	l.ended = make(chan struct{})
 	go func() {
 		defer close(l.ended)
 		tick := time.NewTicker(lookEvery)

@@ -42,7 +42,7 @@ func TestReplacedDataDirectoryIsNoticed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	old := mustLock(t, dir)
 	noticed := make(chan error, 1)
-	old.watch(func(err error) { noticed <- err })
+	old.watch(t.Context(), func(err error) { noticed <- err })
 
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)

@@ -125,7 +125,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		return nil, err
 	}
 	if o.Abandon != nil {
-		a.lock.watch(o.Abandon)
+		a.lock.watch(context.WithoutCancel(ctx), o.Abandon) // until the directory is released, which is after Run
 	}
 	if o.Log.Existing, err = archived(ctx, o.Maintenance.Archive); err != nil {
 		return nil, err
