@@ -34,9 +34,9 @@ type Archive struct {
 
 	// rewriting is held by Merge, Scrub and Sweep, and is locked before change. Without it a merge could write again what a scrub
 	// has just removed, and a sweep could delete a merge's files before the manifest names them.
-	rewriting sync.Mutex
-	change    sync.Mutex // held while the manifest is replaced
-	replaced  []replaced // files replaced by merges, oldest first; guarded by change
+	rewriteMu sync.Mutex
+	changeMu  sync.Mutex     // held while the manifest is replaced
+	replaced  []replacedFile // files replaced by merges, oldest first; guarded by change
 
 	mu       sync.Mutex
 	manifest *manifest // never changed, only replaced
@@ -86,7 +86,7 @@ func (a *Archive) Reload(ctx context.Context) error {
 	return nil
 }
 
-func (a *Archive) current() *manifest {
+func (a *Archive) currentManifest() *manifest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.manifest
@@ -95,7 +95,7 @@ func (a *Archive) current() *manifest {
 // replace writes the next manifest and makes it the current one. It fails with [ErrChanged] if the bucket no longer holds the
 // previous one. A [bucket.Bucket] has no compare-and-swap: the lease is what keeps two writers apart, and this check catches a writer that
 // lost it.
-func (a *Archive) replace(ctx context.Context, previous, next *manifest) error {
+func (a *Archive) replaceManifest(ctx context.Context, previous, next *manifest) error {
 	now, err := readManifest(ctx, a.bucket)
 	if err != nil {
 		return err
@@ -118,14 +118,14 @@ func (a *Archive) replace(ctx context.Context, previous, next *manifest) error {
 
 // End returns the cursor after the last archived envelope, as the reader of the stream gave it. Its Seq is 0 if nothing is
 // archived.
-func (a *Archive) End() events.Cursor { return a.current().end }
+func (a *Archive) End() events.Cursor { return a.currentManifest().end }
 
 // Epoch returns the epoch of the log that the archive is in; 0 means nothing was archived yet.
-func (a *Archive) Epoch() uint32 { return a.current().epoch }
+func (a *Archive) Epoch() uint32 { return a.currentManifest().epoch }
 
 // Predecessors returns the previous epochs of the log, the oldest first.
 func (a *Archive) Predecessors() []eventlog.Predecessor {
-	return append([]eventlog.Predecessor(nil), a.current().predecessors...)
+	return append([]eventlog.Predecessor(nil), a.currentManifest().predecessors...)
 }
 
 // Info is what an archive holds.
@@ -152,7 +152,7 @@ type ClassInfo struct {
 
 // Info describes the archive. It reads only the manifest.
 func (a *Archive) Info() Info {
-	m := a.current()
+	m := a.currentManifest()
 	info := Info{Location: a.bucket.String(), Epoch: m.epoch, End: m.end, Envelopes: m.envelopes}
 	for c := range info.Classes {
 		info.Classes[c].Class = Class(c)
@@ -169,11 +169,11 @@ func (a *Archive) Info() Info {
 // Growth returns the number of bytes archived over the last stretch of log time, and the length of that stretch: at least span,
 // unless less is archived. It counts whole ranges, and never the first one, because its beginning in log time is not recorded.
 func (a *Archive) Growth(span events.Micros) (bytes uint64, over events.Micros) {
-	m := a.current()
+	m := a.currentManifest()
 	ranges := m.ranges()
 	for i := len(ranges) - 1; i > 0 && over < span; i-- {
 		bytes += uint64(ranges[i].bytes)
-		over = m.end.LastTime - m.segments[ranges[i].from-1].lastTime
+		over = m.end.LastTime - m.segments[ranges[i].begin-1].lastTime
 	}
 	return bytes, over
 }
@@ -181,14 +181,14 @@ func (a *Archive) Growth(span events.Micros) (bytes uint64, over events.Micros) 
 // Sweep removes the objects that the manifest does not name: files left behind by a crash, and replaced segments. Only the process
 // that may change the archive may sweep it, because a file that another process has written but not yet named looks the same.
 func (a *Archive) Sweep(ctx context.Context) error {
-	a.rewriting.Lock()
-	defer a.rewriting.Unlock()
-	a.change.Lock()
-	defer a.change.Unlock()
+	a.rewriteMu.Lock()
+	defer a.rewriteMu.Unlock()
+	a.changeMu.Lock()
+	defer a.changeMu.Unlock()
 	if err := a.Reload(ctx); err != nil {
 		return err
 	}
-	m := a.current()
+	m := a.currentManifest()
 	named := map[string]bool{ManifestName: true, m.repeats.name: true}
 	for _, s := range m.segments {
 		named[s.name] = true
@@ -196,7 +196,7 @@ func (a *Archive) Sweep(ctx context.Context) error {
 	for _, r := range m.recent {
 		named[r.name] = true
 	}
-	objects, err := a.bucket.List(ctx, folder)
+	objects, err := a.bucket.List(ctx, objectPrefix)
 	if err != nil {
 		return err
 	}

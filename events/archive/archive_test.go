@@ -79,7 +79,7 @@ func TestClassIsNotOpened(t *testing.T) {
 	a := open(t, b)
 	envs := []*events.Envelope{envelope(1, events.Played, 2), envelope(2, events.UserFollowed, 2), envelope(3, events.Played, 1)}
 	seal(t, a, envs[:2], envs[2:])
-	objects, err := b.List(t.Context(), folder+"activity-")
+	objects, err := b.List(t.Context(), objectPrefix+"activity-")
 	if err != nil || len(objects) != 2 {
 		t.Fatal(objects, err)
 	}
@@ -95,7 +95,7 @@ func TestClassIsNotOpened(t *testing.T) {
 	if _, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1); !errors.Is(err, ErrDamaged) {
 		t.Errorf("without the files of the class: %v", err)
 	}
-	if objects, err := b.List(t.Context(), folder+"facts-"); err != nil || len(objects) != 1 {
+	if objects, err := b.List(t.Context(), objectPrefix+"facts-"); err != nil || len(objects) != 1 {
 		t.Errorf("an empty class has a file: %v, %v", objects, err)
 	}
 }
@@ -250,7 +250,7 @@ func TestSweep(t *testing.T) {
 	if err := a.BeginEpoch(t.Context(), 2, a.End()); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{folder + "facts-half", "other/object"} {
+	for _, name := range []string{objectPrefix + "facts-half", "other/object"} {
 		if err := b.Put(t.Context(), name, strings.NewReader("x"), 1); err != nil {
 			t.Fatal(err)
 		}

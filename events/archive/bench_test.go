@@ -181,7 +181,7 @@ func benchYear(b *testing.B, perHour int) {
 		files += c.Segments
 	}
 	b.ReportMetric(float64(files), "files")
-	b.ReportMetric(float64(len(a.current().ranges())), "ranges")
+	b.ReportMetric(float64(len(a.currentManifest().ranges())), "ranges")
 	b.ReportMetric(float64(merges), "merges")
 	b.ReportMetric(float64(len(written.objects[ManifestName])), "manifest-B")
 	b.ReportMetric(float64(written.manifests)/1e6, "manifests-MB")
@@ -232,7 +232,7 @@ func BenchmarkManifest(b *testing.B) {
 			m := &manifest{log: testLog, epoch: 1, end: events.Cursor{Log: testLog, Epoch: 1, Seq: uint64(n) / 2 * 60, LastTime: start}}
 			for i := range uint64(n) {
 				s := segment{class: Class(i % 2), first: i/2*60 + 1, last: i/2*60 + 60, lastTime: start, envelopes: 60, events: 3600}
-				s.object = object{newName(s.class.String(), s.first, s.last), 30_000, checksum(nil)}
+				s.object = object{newObjectName(s.class.String(), s.first, s.last), 30_000, checksum(nil)}
 				m.segments = append(m.segments, s)
 			}
 			a := &Archive{bucket: newMemory(), log: testLog, manifest: m}
@@ -240,7 +240,7 @@ func BenchmarkManifest(b *testing.B) {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if err := a.replace(context.Background(), a.current(), a.current().clone()); err != nil {
+				if err := a.replaceManifest(context.Background(), a.currentManifest(), a.currentManifest().clone()); err != nil {
 					b.Fatal(err)
 				}
 			}

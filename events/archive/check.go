@@ -9,20 +9,20 @@ import (
 )
 
 // meter reports the progress of a pass over all segments, in bytes.
-type meter struct {
+type progressMeter struct {
 	done, total uint64
 	progress    func(done, total uint64)
 }
 
-func newMeter(m *manifest, progress func(done, total uint64)) *meter {
-	t := &meter{progress: progress}
-	t.back(m, 0)
+func newProgressMeter(m *manifest, progress func(done, total uint64)) *progressMeter {
+	t := &progressMeter{progress: progress}
+	t.restartAt(m, 0)
 	return t
 }
 
 // back moves the pass to another manifest, before the range of a sequence. It returns the index of the segment before that range,
 // and a record with its last sequence and time.
-func (t *meter) back(m *manifest, seq uint64) (before int, last record) {
+func (t *progressMeter) restartAt(m *manifest, seq uint64) (before int, last record) {
 	before = -1
 	t.done, t.total = 0, 0
 	for i := range m.segments {
@@ -37,7 +37,7 @@ func (t *meter) back(m *manifest, seq uint64) (before int, last record) {
 	return before, last
 }
 
-func (t *meter) add(n uint64) {
+func (t *progressMeter) add(n uint64) {
 	t.done += n
 	if t.progress != nil {
 		t.progress(t.done, t.total)
@@ -48,14 +48,14 @@ func (t *meter) add(n uint64) {
 // through the segments of a class up to the end, nothing follows the end of a segment, and the files of event ids can be read. It
 // continues after damage, and returns one [ErrDamaged] for each damaged object, joined. progress, if not nil, is called with bytes.
 func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) error {
-	damage, err := a.checkSegments(ctx, a.checkEnd, progress)
+	damage, err := a.checkSegments(ctx, a.checkNothingFollows, progress)
 	if err != nil {
 		return errors.Join(append(damage, err)...)
 	}
-	ids, err := a.remembered(ctx, a.current())
+	ids, err := a.readRemembered(ctx, a.currentManifest())
 	if len(ids.Damaged) > 0 { // or removed, because another process sealed the next segment
 		if err = a.Reload(ctx); err == nil {
-			ids, err = a.remembered(ctx, a.current())
+			ids, err = a.readRemembered(ctx, a.currentManifest())
 		}
 	}
 	return errors.Join(append(append(damage, ids.Damaged...), err)...)
@@ -77,8 +77,8 @@ func (a *Archive) checkSegments(
 	if err := a.Reload(ctx); err != nil {
 		return nil, err
 	}
-	m := a.current()
-	meter := newMeter(m, progress)
+	m := a.currentManifest()
+	meter := newProgressMeter(m, progress)
 	var last [numClasses]record
 	for i := 0; i < len(m.segments); i++ {
 		s := m.segments[i]
@@ -89,10 +89,10 @@ func (a *Archive) checkSegments(
 		}
 		if errors.Is(err, bucket.ErrNotFound) {
 			var next *manifest
-			if next, err = a.successor(ctx, s, err); next != nil { // merged meanwhile: the merged segment is checked instead
+			if next, err = a.reloadIfReplaced(ctx, s, err); next != nil { // merged meanwhile: the merged segment is checked instead
 				var before record
 				m = next
-				i, before = meter.back(m, s.first)
+				i, before = meter.restartAt(m, s.first)
 				last = [numClasses]record{before, before}
 				continue
 			}
@@ -109,34 +109,34 @@ func (a *Archive) checkSegments(
 	end := max(last[Facts].seq, last[Activity].seq)
 	if n := len(m.segments); n > 0 && end != m.end.Seq && len(damage) == 0 {
 		s := m.segments[n-1]
-		damage = append(damage, s.damaged("it ends at sequence %d, the archive at %d", end, m.end.Seq))
+		damage = append(damage, s.damageError("it ends at sequence %d, the archive at %d", end, m.end.Seq))
 	}
 	return damage, nil
 }
 
 // checkEnd returns an error if bytes follow the end of a segment. They are never read, but whoever wrote them may have changed more.
-func (a *Archive) checkEnd(ctx context.Context, s segment) error {
+func (a *Archive) checkNothingFollows(ctx context.Context, s segment) error {
 	switch _, err := readRange(ctx, a.bucket, s.name, s.bytes, 1); {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
-		return s.failed(err)
+		return s.classifyReadError(err)
 	}
-	return s.damaged("bytes follow its end, at byte %d", s.bytes)
+	return s.damageError("bytes follow its end, at byte %d", s.bytes)
 }
 
 // checkSegment reads a segment and checks that its records follow last, the last record of its class so far.
-func (a *Archive) checkSegment(ctx context.Context, s segment, last *record, meter *meter) error {
+func (a *Archive) checkSegment(ctx context.Context, s segment, last *record, meter *progressMeter) error {
 	r, err := openSegment(ctx, a.bucket, a.log, s)
 	if err != nil {
 		return err
 	}
 	rest := s.bytes
-	err = r.scan(ctx, 0, func(info *blockInfo, b *block) error {
+	err = r.scanBlocks(ctx, 0, func(info *blockInfo, b *block) error {
 		var rec record
-		for b.next(&rec) {
+		for b.readRecord(&rec) {
 			if rec.seq <= last.seq || rec.seq > s.last || rec.lastTime < last.lastTime || rec.lastTime > s.lastTime {
-				return s.damaged("sequence %d at %d after %d at %d", rec.seq, rec.lastTime, last.seq, last.lastTime)
+				return s.damageError("sequence %d at %d after %d at %d", rec.seq, rec.lastTime, last.seq, last.lastTime)
 			}
 			*last = record{seq: rec.seq, lastTime: rec.lastTime}
 		}

@@ -56,7 +56,7 @@ type record struct {
 // split parts an envelope into the records of the classes. A class of which the envelope has no event has no record (nil). Both
 // records have its sequence, last time and size, so that a reader of one class gives the same cursor. Repeats and rejects are kept
 // once, in Facts.
-func split(env *events.Envelope) (parts [numClasses]*record) {
+func splitByClass(env *events.Envelope) (parts [numClasses]*record) {
 	var counts [numClasses]int
 	for i := range env.Events {
 		counts[ClassOf(env.Events[i].Kind)]++

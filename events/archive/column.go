@@ -10,7 +10,7 @@ import (
 )
 
 // errFormat is returned by a decoder for bytes that no encoder wrote. Callers turn it into an [ErrDamaged] that names the object.
-var errFormat = errors.New("archive: malformed")
+var errMalformed = errors.New("archive: malformed")
 
 // Bounds of a block. A decoder rejects larger values, so that damaged bytes cannot make it allocate much memory.
 const (
@@ -20,7 +20,7 @@ const (
 	maxBlockRejects = 1 << 16
 	// blockWeight is the approximate size at which a block is full, in bytes of columns before compression. It may be exceeded by
 	// one envelope.
-	blockWeight = 2 << 20
+	blockTargetBytes = 2 << 20
 	// maxColumn bounds the values of a column, and maxChunk the bytes of a chunk. blockWeight keeps real blocks far below both.
 	maxColumn = 1 << 20
 	maxChunk  = 16 << 20
@@ -66,27 +66,27 @@ func appendChunk(dst, data []byte) []byte {
 
 // cutter reads what the append functions wrote. After an error it returns only zero values, so callers check failed once at the
 // end.
-type cutter struct {
-	b      []byte
-	budget int // bytes that may still be decompressed
-	failed bool
+type columnReader struct {
+	rest             []byte
+	decompressBudget int // bytes that may still be decompressed
+	failed           bool
 }
 
-func (c *cutter) fail() { c.failed, c.b = true, nil }
+func (c *columnReader) fail() { c.failed, c.rest = true, nil }
 
-func (c *cutter) uvarint() uint64 {
-	v, n := binary.Uvarint(c.b)
+func (c *columnReader) readUvarint() uint64 {
+	v, n := binary.Uvarint(c.rest)
 	if n <= 0 {
 		c.fail()
 		return 0
 	}
-	c.b = c.b[n:]
+	c.rest = c.rest[n:]
 	return v
 }
 
 // count reads a number, and fails if it is above limit.
-func (c *cutter) count(limit int) int {
-	v := c.uvarint()
+func (c *columnReader) readCount(limit int) int {
+	v := c.readUvarint()
 	if v > uint64(limit) {
 		c.fail()
 		return 0
@@ -94,31 +94,31 @@ func (c *cutter) count(limit int) int {
 	return int(v)
 }
 
-func (c *cutter) bytes(n int) []byte {
-	if n < 0 || n > len(c.b) {
+func (c *columnReader) readBytes(n int) []byte {
+	if n < 0 || n > len(c.rest) {
 		c.fail()
 		return nil
 	}
-	b := c.b[:n:n]
-	c.b = c.b[n:]
+	b := c.rest[:n:n]
+	c.rest = c.rest[n:]
 	return b
 }
 
 // chunk reads what appendChunk wrote. The returned bytes may alias the input.
-func (c *cutter) chunk() []byte {
-	n := c.count(min(maxChunk, c.budget))
+func (c *columnReader) readChunk() []byte {
+	n := c.readCount(min(maxChunk, c.decompressBudget))
 	if n == 0 {
 		return nil
 	}
-	packed := c.count(maxChunk)
+	packed := c.readCount(maxChunk)
 	if packed == 0 {
-		return c.bytes(n)
+		return c.readBytes(n)
 	}
-	src := c.bytes(packed)
+	src := c.readBytes(packed)
 	if c.failed {
 		return nil
 	}
-	c.budget -= n
+	c.decompressBudget -= n
 	data, err := decompressor().DecodeAll(src, make([]byte, 0, n))
 	if err != nil || len(data) != n {
 		c.fail()
@@ -152,23 +152,23 @@ func appendColumn(dst []byte, values []uint64) []byte {
 }
 
 // number is what a column is decoded to.
-type number interface{ ~uint8 | ~uint32 | ~uint64 }
+type columnValue interface{ ~uint8 | ~uint32 | ~uint64 }
 
 // cutColumn reads n numbers that appendColumn wrote, and fails if one is not below limit. A limit of 0 allows every value of the
 // type.
-func cutColumn[T number](c *cutter, n int, limit uint64) []T {
+func readColumn[T columnValue](c *columnReader, n int, limit uint64) []T {
 	if n == 0 || c.failed {
 		return nil
 	}
-	lowest := c.uvarint()
-	head := c.bytes(1)
+	lowest := c.readUvarint()
+	head := c.readBytes(1)
 	if c.failed || n > maxColumn || head[0] > 8 {
 		c.fail()
 		return nil
 	}
 	planes := make([][]byte, head[0])
 	for p := range planes {
-		planes[p] = c.chunk()
+		planes[p] = c.readChunk()
 		if len(planes[p]) != n {
 			c.fail()
 			return nil
@@ -179,7 +179,7 @@ func cutColumn[T number](c *cutter, n int, limit uint64) []T {
 	if limit > 0 {
 		bound = limit - 1
 	}
-	if !join(values, planes, lowest, bound) {
+	if !joinPlanes(values, planes, lowest, bound) {
 		c.fail()
 		return nil
 	}
@@ -188,7 +188,7 @@ func cutColumn[T number](c *cutter, n int, limit uint64) []T {
 
 // join assembles the values of a column from its byte planes, and reports whether all of them are at most bound. The common widths
 // have loops of their own.
-func join[T number](values []T, planes [][]byte, lowest, bound uint64) bool {
+func joinPlanes[T columnValue](values []T, planes [][]byte, lowest, bound uint64) bool {
 	var highest uint64
 	switch len(planes) {
 	case 0:
@@ -240,9 +240,9 @@ func appendTexts(dst []byte, texts []string) []byte {
 }
 
 // cutTexts reads n strings that appendTexts wrote. They share one allocation.
-func cutTexts(c *cutter, n int) []string {
-	lengths := cutColumn[uint32](c, n, maxChunk)
-	all := string(c.chunk())
+func readTexts(c *columnReader, n int) []string {
+	lengths := readColumn[uint32](c, n, maxChunk)
+	all := string(c.readChunk())
 	if c.failed {
 		return nil
 	}

@@ -14,25 +14,25 @@ import (
 
 // collector numbers the ids of a block in order of appearance. Number 0 is the empty id. The dictionary is sorted only when the
 // block is written; the numbers are then replaced by indexes into it.
-type collector struct {
-	numbers map[string]uint32
-	ids     []string
-	weight  int
+type dictionaryBuilder struct {
+	numbers        map[string]uint32
+	ids            []string
+	estimatedBytes int
 }
 
-func newCollector() *collector {
-	return &collector{numbers: map[string]uint32{"": 0}, ids: []string{""}}
+func newDictionaryBuilder() *dictionaryBuilder {
+	return &dictionaryBuilder{numbers: map[string]uint32{"": 0}, ids: []string{""}}
 }
 
-func (c *collector) number(id string) uint64 {
+func (c *dictionaryBuilder) numberOf(id string) uint64 {
 	n, ok := c.numbers[id]
 	if !ok {
 		n = uint32(len(c.ids))
 		c.numbers[id] = n
 		c.ids = append(c.ids, id)
-		c.weight += 8
+		c.estimatedBytes += 8
 		if len(id) > 20 {
-			c.weight += len(id)
+			c.estimatedBytes += len(id)
 		}
 	}
 	return uint64(n)
@@ -40,7 +40,7 @@ func (c *collector) number(id string) uint64 {
 
 // append appends the dictionary and returns, for each number, its index in it. The order is: the empty id, decimal numbers by value
 // as differences, UUIDs of 16 bytes, then all other ids in byte order.
-func (c *collector) append(dst []byte) (_ []byte, indexes []uint32) {
+func (c *dictionaryBuilder) appendSorted(dst []byte) (_ []byte, indexes []uint32) {
 	type numeral struct {
 		value uint64
 		n     uint32
@@ -96,14 +96,14 @@ func (c *collector) append(dst []byte) (_ []byte, indexes []uint32) {
 }
 
 // cutDictionary reads what collector.append wrote and returns the ids by index. Ids of one form share an allocation.
-func cutDictionary(c *cutter) []string {
-	numerals, uuids, rest := c.count(maxColumn), c.count(maxColumn), c.count(maxColumn)
-	values := cutColumn[uint64](c, numerals, 0)
-	raw := c.chunk()
+func readDictionary(c *columnReader) []string {
+	numerals, uuids, rest := c.readCount(maxColumn), c.readCount(maxColumn), c.readCount(maxColumn)
+	values := readColumn[uint64](c, numerals, 0)
+	raw := c.readChunk()
 	if len(raw) != 16*uuids || uuids > maxChunk/16 {
 		c.fail()
 	}
-	texts := cutTexts(c, rest)
+	texts := readTexts(c, rest)
 	if c.failed || numerals*20+uuids*36 > maxBlockBytes {
 		c.fail()
 		return nil
@@ -124,7 +124,7 @@ func appendNumerals(ids []string, differences []uint64) []string {
 		arena = strconv.AppendUint(arena, v, 10)
 		ends[i] = uint32(len(arena))
 	}
-	return appendParts(ids, string(arena), ends)
+	return appendSubstrings(ids, string(arena), ends)
 }
 
 func appendUUIDs(ids []string, raw []byte) []string {
@@ -142,11 +142,11 @@ func appendUUIDs(ids []string, raw []byte) []string {
 		}
 		ends[i] = uint32(len(arena))
 	}
-	return appendParts(ids, string(arena), ends)
+	return appendSubstrings(ids, string(arena), ends)
 }
 
 // appendParts appends the parts of a text that end at some offsets.
-func appendParts(ids []string, text string, ends []uint32) []string {
+func appendSubstrings(ids []string, text string, ends []uint32) []string {
 	if len(text) > math.MaxUint32 {
 		return ids
 	}

@@ -18,62 +18,62 @@ type digest struct {
 
 func (d *digest) sum() uint64 { return d.hash.Sum64() }
 
-func (d *digest) number(v uint64) { d.buf = binary.AppendUvarint(d.buf, v) }
+func (d *digest) addNumber(v uint64) { d.buf = binary.AppendUvarint(d.buf, v) }
 
-func (d *digest) text(s string) {
-	d.number(uint64(len(s)))
+func (d *digest) addText(s string) {
+	d.addNumber(uint64(len(s)))
 	d.buf = append(d.buf, s...)
 }
 
-func (d *digest) add(r *record) {
+func (d *digest) addRecord(r *record) {
 	d.buf = d.buf[:0]
-	d.number(r.seq)
-	d.number(uint64(r.lastTime))
-	d.number(uint64(r.bytes))
-	d.number(uint64(r.repeats))
-	d.number(uint64(len(r.events)))
+	d.addNumber(r.seq)
+	d.addNumber(uint64(r.lastTime))
+	d.addNumber(uint64(r.bytes))
+	d.addNumber(uint64(r.repeats))
+	d.addNumber(uint64(len(r.events)))
 	for i := range r.events {
 		ev := &r.events[i]
-		d.number(uint64(ev.Kind))
+		d.addNumber(uint64(ev.Kind))
 		if ev.Backfill {
-			d.number(1)
+			d.addNumber(1)
 		} else {
-			d.number(0)
+			d.addNumber(0)
 		}
-		d.number(uint64(ev.Slot))
-		d.number(ev.Seq)
-		d.number(uint64(ev.Time))
-		d.text(ev.Source)
-		d.number(ev.Offset)
-		d.text(ev.User)
-		d.text(ev.Peer)
-		d.text(ev.Board)
-		d.text(ev.Pin)
-		d.text(ev.Item)
-		d.number(uint64(len(ev.Items)))
+		d.addNumber(uint64(ev.Slot))
+		d.addNumber(ev.Seq)
+		d.addNumber(uint64(ev.Time))
+		d.addText(ev.Source)
+		d.addNumber(ev.Offset)
+		d.addText(ev.User)
+		d.addText(ev.Peer)
+		d.addText(ev.Board)
+		d.addText(ev.Pin)
+		d.addText(ev.Item)
+		d.addNumber(uint64(len(ev.Items)))
 		for _, item := range ev.Items {
-			d.text(item)
+			d.addText(item)
 		}
-		d.text(ev.RepinUser)
-		d.text(ev.RepinPin)
-		d.text(ev.Title)
-		d.text(string(ev.Attributes))
-		d.number(uint64(ev.Score))
-		d.text(string(ev.Encoded))
+		d.addText(ev.RepinUser)
+		d.addText(ev.RepinPin)
+		d.addText(ev.Title)
+		d.addText(string(ev.Attributes))
+		d.addNumber(uint64(ev.Score))
+		d.addText(string(ev.Encoded))
 		if ev.Kind.Fields().Has(events.FieldRead) {
-			d.number(uint64(ev.Read))
+			d.addNumber(uint64(ev.Read))
 		}
 	}
-	d.number(uint64(len(r.rejects)))
+	d.addNumber(uint64(len(r.rejects)))
 	for i := range r.rejects {
 		j := &r.rejects[i]
-		d.number(j.Seq)
-		d.number(uint64(j.Slot))
-		d.number(uint64(j.Rejection.Index))
-		d.number(uint64(j.Rejection.Reason))
-		d.text(j.Rejection.Field)
-		d.text(j.Rejection.Message)
-		d.text(string(j.Data))
+		d.addNumber(j.Seq)
+		d.addNumber(uint64(j.Slot))
+		d.addNumber(uint64(j.Rejection.Index))
+		d.addNumber(uint64(j.Rejection.Reason))
+		d.addText(j.Rejection.Field)
+		d.addText(j.Rejection.Message)
+		d.addText(string(j.Data))
 	}
 	_, _ = d.hash.Write(d.buf) // a hash takes everything
 }

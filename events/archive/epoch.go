@@ -19,7 +19,7 @@ import (
 const (
 	repeatsMagic    = "SKEINRPT"
 	repeatsVersion  = 1
-	repeatsGroup    = 1 << 20
+	repeatsPerGroup = 1 << 20
 	maxRepeatsBytes = 1 << 30
 )
 
@@ -29,9 +29,9 @@ const (
 // the stream. It does nothing if the archive is in that epoch already, and fails with [events.ErrOtherEpoch] if it is in a later
 // one.
 func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Cursor) error {
-	a.change.Lock()
-	defer a.change.Unlock()
-	previous := a.current()
+	a.changeMu.Lock()
+	defer a.changeMu.Unlock()
+	previous := a.currentManifest()
 	switch {
 	case head.Log != a.log:
 		return fmt.Errorf("%w: the head is of log %x, the archive of %x", events.ErrOtherLog, head.Log, a.log)
@@ -55,20 +55,20 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 	next.epoch, next.end = epoch, events.Cursor{Log: head.Log, Epoch: epoch, Seq: head.Seq, LastTime: head.LastTime}
 	next.repeats, next.recent = object{}, nil
 	if len(repeats) > 0 {
-		if next.repeats, err = a.putRepeats(ctx, newName("repeats", uint64(epoch), head.Seq), repeats); err != nil {
+		if next.repeats, err = a.putRepeats(ctx, newObjectName("repeats", uint64(epoch), head.Seq), repeats); err != nil {
 			return err
 		}
 	}
-	if err := a.replace(ctx, previous, next); err != nil {
+	if err := a.replaceManifest(ctx, previous, next); err != nil {
 		return err
 	}
-	a.forget(ctx, previous, next)
+	a.deleteUnnamedRepeats(ctx, previous, next)
 	return nil
 }
 
 // forget removes the files of event ids that the new manifest no longer names. Errors are ignored, because [Archive.Sweep] removes
 // what is left.
-func (a *Archive) forget(ctx context.Context, previous, next *manifest) {
+func (a *Archive) deleteUnnamedRepeats(ctx context.Context, previous, next *manifest) {
 	for _, r := range previous.recent {
 		if !slices.Contains(next.recent, r) {
 			_ = a.bucket.Delete(ctx, r.name)
@@ -82,7 +82,7 @@ func (a *Archive) forget(ctx context.Context, previous, next *manifest) {
 // Repeats implements [events.Archive]: what [Archive.BeginEpoch] kept for the present epoch, or is about to keep for a later
 // one, by key.
 func (a *Archive) Repeats(ctx context.Context, epoch uint32) ([]events.Repeat, error) {
-	repeats, err := a.repeatsOf(ctx, a.current(), epoch)
+	repeats, err := a.repeatsForEpoch(ctx, a.currentManifest(), epoch)
 	if err == nil && epoch <= a.Epoch() || err != nil && !errors.Is(err, ErrDamaged) {
 		return repeats, err
 	}
@@ -90,10 +90,10 @@ func (a *Archive) Repeats(ctx context.Context, epoch uint32) ([]events.Repeat, e
 	if err := a.Reload(ctx); err != nil {
 		return nil, err
 	}
-	return a.repeatsOf(ctx, a.current(), epoch)
+	return a.repeatsForEpoch(ctx, a.currentManifest(), epoch)
 }
 
-func (a *Archive) repeatsOf(ctx context.Context, m *manifest, epoch uint32) ([]events.Repeat, error) {
+func (a *Archive) repeatsForEpoch(ctx context.Context, m *manifest, epoch uint32) ([]events.Repeat, error) {
 	if epoch > m.epoch {
 		return a.repeatsAtEnd(ctx, m)
 	}
@@ -102,23 +102,23 @@ func (a *Archive) repeatsOf(ctx context.Context, m *manifest, epoch uint32) ([]e
 
 // storeRecent stores the event ids of a writer's envelopes, and drops the files whose ids are all older than the horizon before the
 // new end.
-func (a *Archive) storeRecent(ctx context.Context, w *Writer, next *manifest) error {
-	next.recent = slices.DeleteFunc(next.recent, func(r recent) bool { return r.lastTime < w.end.LastTime-events.Horizon })
+func (a *Archive) storeRecentRepeats(ctx context.Context, w *Writer, next *manifest) error {
+	next.recent = slices.DeleteFunc(next.recent, func(r recentRepeats) bool { return r.lastTime < w.end.LastTime-events.Horizon })
 	repeats := withinHorizon(w.repeats, w.end.LastTime)
 	if len(repeats) == 0 {
 		return nil
 	}
-	o, err := a.putRepeats(ctx, newName("recent", w.from.Seq+1, w.end.Seq), repeats)
+	o, err := a.putRepeats(ctx, newObjectName("recent", w.from.Seq+1, w.end.Seq), repeats)
 	if err != nil {
 		return err
 	}
-	next.recent = append(next.recent, recent{object: o, lastTime: w.end.LastTime})
+	next.recent = append(next.recent, recentRepeats{object: o, lastTime: w.end.LastTime})
 	return nil
 }
 
 // repeatsAtEnd returns the event ids that a reader at the end must know, each with its last time, by key: all or none.
 func (a *Archive) repeatsAtEnd(ctx context.Context, m *manifest) ([]events.Repeat, error) {
-	r, err := a.remembered(ctx, m)
+	r, err := a.readRemembered(ctx, m)
 	if err = errors.Join(append(r.Damaged, err)...); err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func encodeRepeats(repeats []events.Repeat) []byte {
 	})
 	data := append([]byte(repeatsMagic), repeatsVersion)
 	data = binary.AppendUvarint(data, uint64(len(sorted)))
-	for group := range slices.Chunk(sorted, repeatsGroup) {
+	for group := range slices.Chunk(sorted, repeatsPerGroup) {
 		keys, times := make([]uint64, len(group)), make([]uint64, len(group))
 		last := uint64(0)
 		for i, r := range group {
@@ -188,19 +188,19 @@ func encodeRepeats(repeats []events.Repeat) []byte {
 
 // decodeRepeats reads what encodeRepeats wrote: [ErrDamaged], [ErrVersion].
 func decodeRepeats(data []byte) ([]events.Repeat, error) {
-	c := &cutter{b: data}
-	if string(c.bytes(len(repeatsMagic))) != repeatsMagic {
+	c := &columnReader{rest: data}
+	if string(c.readBytes(len(repeatsMagic))) != repeatsMagic {
 		return nil, fmt.Errorf("%w: no file of repeats", ErrDamaged)
 	}
-	if v := c.uvarint(); v > repeatsVersion {
+	if v := c.readUvarint(); v > repeatsVersion {
 		return nil, fmt.Errorf("%w: version %d, this one knows %d", ErrVersion, v, repeatsVersion)
 	}
-	left := c.count(16 * len(data)) // keys are hashes and hardly compress, so more repeats than this cannot fit
+	left := c.readCount(16 * len(data)) // keys are hashes and hardly compress, so more repeats than this cannot fit
 	var repeats []events.Repeat
 	for left > 0 && !c.failed {
-		c.budget = maxBlockBytes
-		n := c.count(min(left, repeatsGroup))
-		keys, times := cutColumn[uint64](c, n, 0), cutColumn[uint64](c, n, 0)
+		c.decompressBudget = maxBlockBytes
+		n := c.readCount(min(left, repeatsPerGroup))
+		keys, times := readColumn[uint64](c, n, 0), readColumn[uint64](c, n, 0)
 		if n == 0 || c.failed {
 			c.fail()
 			break
@@ -212,7 +212,7 @@ func decodeRepeats(data []byte) ([]events.Repeat, error) {
 		}
 		left -= n
 	}
-	if c.failed || len(c.b) > 0 {
+	if c.failed || len(c.rest) > 0 {
 		return nil, fmt.Errorf("%w: malformed repeats", ErrDamaged)
 	}
 	return repeats, nil

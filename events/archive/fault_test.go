@@ -236,7 +236,7 @@ func TestBytesAfterSegmentAreReported(t *testing.T) {
 	b := newMemory()
 	a := open(t, b)
 	seal(t, a, history()...)
-	for _, s := range a.current().segments {
+	for _, s := range a.currentManifest().segments {
 		whole, err := readObject(t.Context(), b, s.name, 1<<20)
 		if err != nil {
 			t.Fatal(err)

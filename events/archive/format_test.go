@@ -91,7 +91,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
-		b.objects[folder+strings.TrimSuffix(filepath.Base(file), ".hex")] = readHex(t, file)
+		b.objects[objectPrefix+strings.TrimSuffix(filepath.Base(file), ".hex")] = readHex(t, file)
 	}
 	a := open(t, b)
 	got, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1)
@@ -165,7 +165,7 @@ func writeGolden(t *testing.T, env *events.Envelope) {
 			lines.WriteString(text[:n] + "\n")
 			text = text[n:]
 		}
-		if err := os.WriteFile(filepath.Join(dir, strings.TrimPrefix(name, folder)+".hex"), []byte(lines.String()), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, strings.TrimPrefix(name, objectPrefix)+".hex"), []byte(lines.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -186,12 +186,12 @@ func readHex(t *testing.T, file string) []byte {
 // No bytes make the decoder panic, and what it takes for a block it reads to the end.
 func FuzzBlock(f *testing.F) {
 	b := newBlockBuilder()
-	for _, r := range split(everyKind()) {
-		if err := b.add(r); err != nil {
+	for _, r := range splitByClass(everyKind()) {
+		if err := b.addRecord(r); err != nil {
 			f.Fatal(err)
 		}
 	}
-	f.Add(b.append(nil))
+	f.Add(b.appendEncoded(nil))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b, err := decodeBlock(data)
@@ -200,7 +200,7 @@ func FuzzBlock(f *testing.F) {
 		}
 		n := len(b.forms)
 		var r record
-		for b.next(&r) {
+		for b.readRecord(&r) {
 			n -= len(r.events)
 		}
 		if n != 0 {

@@ -30,7 +30,7 @@ func forge(t *testing.T, b *memory, change func(*manifestJSON)) {
 // An archive with a malicious manifest is damaged, and is reported before any object that it names is touched.
 func TestMaliciousManifests(t *testing.T) {
 	for name, change := range map[string]func(*manifestJSON){
-		"path traversal":           func(j *manifestJSON) { j.Segments[0].Name = folder + "../../secret" },
+		"path traversal":           func(j *manifestJSON) { j.Segments[0].Name = objectPrefix + "../../secret" },
 		"an absolute path":         func(j *manifestJSON) { j.Segments[0].Name = "/etc/passwd" },
 		"a snapshot's manifest":    func(j *manifestJSON) { j.Segments[0].Name = "snapshots/one/graph.json" },
 		"the manifest itself":      func(j *manifestJSON) { j.Segments[0].Name = ManifestName },
@@ -74,8 +74,8 @@ func TestArchiveBombs(t *testing.T) {
 		"as much as a chunk":    chunk(maxChunk),
 	} {
 		if took := allocated(func() {
-			c := &cutter{b: data, budget: maxBlockBytes}
-			if got := c.chunk(); got != nil || !c.failed {
+			c := &columnReader{rest: data, decompressBudget: maxBlockBytes}
+			if got := c.readChunk(); got != nil || !c.failed {
 				t.Errorf("%s: %d bytes are taken", name, len(got))
 			}
 		}); took > 2*maxChunk {
@@ -84,11 +84,11 @@ func TestArchiveBombs(t *testing.T) {
 	}
 	// Many good chunks are more than one block may have.
 	good := appendChunk(nil, zeros[:maxChunk])
-	c := &cutter{b: bytes.Repeat(good, 100), budget: maxBlockBytes}
+	c := &columnReader{rest: bytes.Repeat(good, 100), decompressBudget: maxBlockBytes}
 	n := 0
 	took := allocated(func() {
 		for !c.failed {
-			if c.chunk() != nil {
+			if c.readChunk() != nil {
 				n++
 			}
 		}

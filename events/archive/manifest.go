@@ -20,9 +20,9 @@ import (
 
 const (
 	// folder is the prefix of the names of all objects of an archive.
-	folder = "archive/"
+	objectPrefix = "archive/"
 	// ManifestName is the name of the object that lists all others.
-	ManifestName = folder + "MANIFEST"
+	ManifestName = objectPrefix + "MANIFEST"
 
 	manifestVersion = 1
 	// maxManifestBytes bounds the size of a manifest that is read. A segment takes some 300 bytes, so this allows about 200 000.
@@ -39,7 +39,7 @@ type manifest struct {
 	predecessors []eventlog.Predecessor
 	repeats      object // event ids of before the epoch; the name is empty if there are none
 	// recent are the event ids of the segments that reach into the horizon before the end, oldest first.
-	recent   []recent
+	recent   []recentRepeats
 	segments []segment
 	checksum string // of the encoding; empty if it was never written
 }
@@ -52,7 +52,7 @@ type object struct {
 }
 
 // recent is a file of the event ids of one sealed range.
-type recent struct {
+type recentRepeats struct {
 	object
 	lastTime events.Micros
 }
@@ -205,10 +205,10 @@ func decodeManifest(data []byte) (*manifest, error) {
 	if err != nil || !bytes.Equal(data, again) {
 		return nil, fmt.Errorf("%w: the checksum does not match", ErrDamaged)
 	}
-	return j.manifest()
+	return j.decode()
 }
 
-func (j *manifestJSON) manifest() (*manifest, error) {
+func (j *manifestJSON) decode() (*manifest, error) {
 	m := &manifest{epoch: j.Epoch, revision: j.Revision, envelopes: j.Envelopes, checksum: j.Checksum}
 	id, err := hex.DecodeString(j.Log)
 	if err != nil || copy(m.log[:], id) != len(m.log) || len(id) != len(m.log) {
@@ -228,7 +228,7 @@ func (j *manifestJSON) manifest() (*manifest, error) {
 		m.repeats = object{j.Repeats.Name, j.Repeats.Bytes, j.Repeats.Checksum}
 	}
 	for _, r := range j.Recent {
-		m.recent = append(m.recent, recent{object{r.Name, r.Bytes, r.Checksum}, events.Micros(r.LastTime)})
+		m.recent = append(m.recent, recentRepeats{object{r.Name, r.Bytes, r.Checksum}, events.Micros(r.LastTime)})
 	}
 	for _, s := range j.Segments {
 		class, ok := parseClass(s.Class)
@@ -241,13 +241,13 @@ func (j *manifestJSON) manifest() (*manifest, error) {
 			envelopes: s.Envelopes, events: s.Events,
 		})
 	}
-	return m, m.check()
+	return m, m.validate()
 }
 
 // checkObject rejects an object outside the archive's folder, one named twice, and a negative size. It matters because the archive
 // deletes what its manifest names: a forged manifest must not make it delete other objects of the bucket.
 func checkObject(o object, named map[string]bool) error {
-	if !strings.HasPrefix(o.name, folder) || o.name == ManifestName || named[o.name] || o.bytes < 0 {
+	if !strings.HasPrefix(o.name, objectPrefix) || o.name == ManifestName || named[o.name] || o.bytes < 0 {
 		return fmt.Errorf("%w: the manifest names %q, of %d bytes", ErrDamaged, o.name, o.bytes)
 	}
 	named[o.name] = true
@@ -277,7 +277,7 @@ func (m *manifest) checkObjects() error {
 
 // check returns an error unless all objects may belong to an archive, and the ranges of the segments follow each other without gaps
 // up to the end.
-func (m *manifest) check() error {
+func (m *manifest) validate() error {
 	if err := m.checkObjects(); err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (m *manifest) clone() *manifest {
 	c := *m
 	c.predecessors = append([]eventlog.Predecessor(nil), m.predecessors...)
 	c.segments = append([]segment(nil), m.segments...)
-	c.recent = append([]recent(nil), m.recent...)
+	c.recent = append([]recentRepeats(nil), m.recent...)
 	return &c
 }
 
@@ -332,10 +332,10 @@ func checksum(data []byte) string {
 
 // newName returns a name that no object has. The random salt keeps two writers, one of which has lost its lease, from overwriting
 // each other's files.
-func newName(what string, first, last uint64) string {
+func newObjectName(what string, first, last uint64) string {
 	var salt [8]byte
 	if _, err := rand.Read(salt[:]); err != nil {
 		panic(err) // never: crypto/rand ends the process instead
 	}
-	return fmt.Sprintf("%s%s-%020d-%020d-%x", folder, what, first, last, salt)
+	return fmt.Sprintf("%s%s-%020d-%020d-%x", objectPrefix, what, first, last, salt)
 }

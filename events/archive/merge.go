@@ -39,31 +39,31 @@ type Merged struct {
 // continues meanwhile. After an error the archive is unchanged, unless it occurred while the manifest was being replaced: call
 // [Archive.Reload] to find out. Sweep removes files that were written and not named.
 func (a *Archive) Merge(ctx context.Context, rest func(ctx context.Context, worked time.Duration) error) (Merged, error) {
-	if !a.rewriting.TryLock() {
+	if !a.rewriteMu.TryLock() {
 		return Merged{}, nil
 	}
-	defer a.rewriting.Unlock()
-	m := a.current()
-	small := smallRun(m.ranges())
+	defer a.rewriteMu.Unlock()
+	m := a.currentManifest()
+	small := pickRangesToMerge(m.ranges())
 	if len(small) == 0 {
 		return Merged{}, nil
 	}
-	g := merger{archive: a, from: small[0].from, to: small[len(small)-1].to, rest: rest}
+	g := merger{archive: a, from: small[0].begin, to: small[len(small)-1].end, throttle: rest}
 	return g.merge(ctx, m)
 }
 
 // span is a range of sequences with the sizes of its segments, at most one for each class.
-type span struct {
-	from, to int    // of the segments of the manifest
-	bytes    int64  // of all classes
-	weight   uint64 // records and events; unlike bytes, the weight of a merged range is exactly the sum of its parts
+type segmentRange struct {
+	begin, end int    // of the segments of the manifest
+	bytes      int64  // of all classes
+	entries    uint64 // records and events; unlike bytes, the weight of a merged range is exactly the sum of its parts
 	// begins is set for the first range of an epoch, which must not be merged with the one before: a predecessor's last sequence
 	// must stay the end of a range.
-	begins bool
+	startsEpoch bool
 }
 
 // ranges returns the ranges of the segments, in order.
-func (m *manifest) ranges() (spans []span) {
+func (m *manifest) ranges() (spans []segmentRange) {
 	epochs := m.predecessors
 	for i := range m.segments {
 		s := &m.segments[i]
@@ -72,10 +72,10 @@ func (m *manifest) ranges() (spans []span) {
 			for len(epochs) > 0 && epochs[0].Last < s.first {
 				begins, epochs = true, epochs[1:]
 			}
-			spans = append(spans, span{from: i, begins: begins})
+			spans = append(spans, segmentRange{begin: i, startsEpoch: begins})
 		}
 		r := &spans[len(spans)-1]
-		r.to, r.bytes, r.weight = i+1, r.bytes+s.bytes, r.weight+s.envelopes+s.events
+		r.end, r.bytes, r.entries = i+1, r.bytes+s.bytes, r.entries+s.envelopes+s.events
 	}
 	return spans
 }
@@ -84,26 +84,26 @@ func (m *manifest) ranges() (spans []span) {
 // looks for neighbors that are each below the limit and together at least mergeFactor times the limit. So the smallest are merged
 // first, and every event moves to a range more than mergeFactor times as large as its previous one. Ranges above
 // MergedBytes/mergeFactor stay as they are.
-func smallRun(spans []span) []span {
+func pickRangesToMerge(spans []segmentRange) []segmentRange {
 	heaviest := uint64(0)
 	for i := range spans {
-		heaviest = max(heaviest, spans[i].weight)
+		heaviest = max(heaviest, spans[i].entries)
 	}
 	for k := 1; k <= bits.Len64(heaviest); k++ {
 		limit := uint64(1) << k
 		begin, bytes, weight := 0, int64(0), uint64(0)
 		for i := range spans {
 			s := &spans[i]
-			if s.weight >= limit || s.bytes > MergedBytes/mergeFactor {
+			if s.entries >= limit || s.bytes > MergedBytes/mergeFactor {
 				begin, bytes, weight = i+1, 0, 0
 				continue
 			}
-			if s.begins {
+			if s.startsEpoch {
 				begin, bytes, weight = i, 0, 0
 			}
-			bytes, weight = bytes+s.bytes, weight+s.weight
+			bytes, weight = bytes+s.bytes, weight+s.entries
 			for bytes > MergedBytes {
-				bytes, weight = bytes-spans[begin].bytes, weight-spans[begin].weight
+				bytes, weight = bytes-spans[begin].bytes, weight-spans[begin].entries
 				begin++
 			}
 			if weight >= mergeFactor*limit {
@@ -118,7 +118,7 @@ func smallRun(spans []span) []span {
 type merger struct {
 	archive  *Archive
 	from, to int // of the segments of the manifest
-	rest     func(ctx context.Context, worked time.Duration) error
+	throttle func(ctx context.Context, worked time.Duration) error
 }
 
 func (g *merger) merge(ctx context.Context, m *manifest) (Merged, error) {
@@ -127,11 +127,11 @@ func (g *merger) merge(ctx context.Context, m *manifest) (Merged, error) {
 	// Everything is read before anything is written, so that damage leaves no garbage in the bucket.
 	var writers []*segmentWriter
 	for c := range Class(numClasses) {
-		w, err := g.gather(ctx, old, c)
+		w, err := g.readClass(ctx, old, c)
 		if err != nil {
 			return Merged{}, fmt.Errorf("merge sequences %d to %d: %w", old[0].first, end.last, err)
 		}
-		if !w.empty() {
+		if !w.isEmpty() {
 			writers = append(writers, w)
 		}
 	}
@@ -139,32 +139,32 @@ func (g *merger) merge(ctx context.Context, m *manifest) (Merged, error) {
 	var written []segment
 	for _, w := range writers {
 		began := time.Now()
-		s, err := a.store(ctx, w, end.last, end.lastTime)
+		s, err := a.storeSegment(ctx, w, end.last, end.lastTime)
 		if err != nil {
 			return Merged{}, err
 		}
 		written = append(written, s)
 		done.Bytes += uint64(s.bytes)
-		if err := g.pause(ctx, began); err != nil {
+		if err := g.throttleSince(ctx, began); err != nil {
 			return Merged{}, err
 		}
 	}
-	if err := a.exchange(ctx, old, written); err != nil {
+	if err := a.replaceSegments(ctx, old, written); err != nil {
 		return Merged{}, err
 	}
 	return done, nil
 }
 
 // pause rests after work that began at a time.
-func (g *merger) pause(ctx context.Context, began time.Time) error {
-	if g.rest == nil {
+func (g *merger) throttleSince(ctx context.Context, began time.Time) error {
+	if g.throttle == nil {
 		return ctx.Err()
 	}
-	return g.rest(ctx, time.Since(began))
+	return g.throttle(ctx, time.Since(began))
 }
 
 // gather reads the records of one class from several segments into a new segment that covers all their ranges.
-func (g *merger) gather(ctx context.Context, old []segment, class Class) (*segmentWriter, error) {
+func (g *merger) readClass(ctx context.Context, old []segment, class Class) (*segmentWriter, error) {
 	a := g.archive
 	w := newSegmentWriter(a.log, class, old[0].first)
 	var envelopes, evs uint64
@@ -177,14 +177,14 @@ func (g *merger) gather(ctx context.Context, old []segment, class Class) (*segme
 		if err != nil {
 			return nil, err
 		}
-		err = r.scan(ctx, 0, func(_ *blockInfo, b *block) error {
+		err = r.scanBlocks(ctx, 0, func(_ *blockInfo, b *block) error {
 			var rec record
-			for b.next(&rec) {
-				if err := w.add(&rec); err != nil {
+			for b.readRecord(&rec) {
+				if err := w.addRecord(&rec); err != nil {
 					return err
 				}
 			}
-			err := g.pause(ctx, began)
+			err := g.throttleSince(ctx, began)
 			began = time.Now()
 			return err
 		})
@@ -192,7 +192,7 @@ func (g *merger) gather(ctx context.Context, old []segment, class Class) (*segme
 			return nil, err
 		}
 		if envelopes, evs = envelopes+s.envelopes, evs+s.events; w.envelopes != envelopes || w.events != evs {
-			return nil, s.damaged("it has %d envelopes and %d events with those before it, not %d and %d", w.envelopes, w.events,
+			return nil, s.damageError("it has %d envelopes and %d events with those before it, not %d and %d", w.envelopes, w.events,
 				envelopes, evs)
 		}
 	}
@@ -201,38 +201,38 @@ func (g *merger) gather(ctx context.Context, old []segment, class Class) (*segme
 
 // exchange replaces the old segments by the merged ones in the manifest. It compares the old ones again, because the manifest may
 // have been replaced while they were read.
-func (a *Archive) exchange(ctx context.Context, old, merged []segment) error {
-	a.change.Lock()
-	defer a.change.Unlock()
-	previous := a.current()
+func (a *Archive) replaceSegments(ctx context.Context, old, merged []segment) error {
+	a.changeMu.Lock()
+	defer a.changeMu.Unlock()
+	previous := a.currentManifest()
 	at := slices.Index(previous.segments, old[0])
 	if at < 0 || at+len(old) > len(previous.segments) || !slices.Equal(previous.segments[at:at+len(old)], old) {
 		return fmt.Errorf("%w: %s", ErrChanged, a.bucket)
 	}
 	next := previous.clone()
 	next.segments = slices.Replace(next.segments, at, at+len(old), merged...)
-	if err := a.replace(ctx, previous, next); err != nil {
+	if err := a.replaceManifest(ctx, previous, next); err != nil {
 		return err
 	}
 	now := time.Now()
 	for _, s := range old {
-		a.replaced = append(a.replaced, replaced{s.name, now})
+		a.replaced = append(a.replaced, replacedFile{s.name, now})
 	}
 	return nil
 }
 
 // replaced is a file that the manifest has not named since the time at.
-type replaced struct {
-	name string
-	at   time.Time
+type replacedFile struct {
+	name  string
+	since time.Time
 }
 
 // Drop removes the files that this process replaced by merged ones at least grace ago. A reader that still needs one continues in
 // the merged file, after it has read the manifest again; the grace saves most readers that.
 func (a *Archive) Drop(ctx context.Context, grace time.Duration) error {
-	a.change.Lock()
-	defer a.change.Unlock()
-	for len(a.replaced) > 0 && time.Since(a.replaced[0].at) >= grace {
+	a.changeMu.Lock()
+	defer a.changeMu.Unlock()
+	for len(a.replaced) > 0 && time.Since(a.replaced[0].since) >= grace {
 		if err := a.bucket.Delete(ctx, a.replaced[0].name); err != nil {
 			return err
 		}
@@ -243,14 +243,14 @@ func (a *Archive) Drop(ctx context.Context, grace time.Duration) error {
 
 // successor returns the current manifest if reading a segment failed because the segment was replaced. Otherwise it returns the
 // original error.
-func (a *Archive) successor(ctx context.Context, s segment, why error) (*manifest, error) {
+func (a *Archive) reloadIfReplaced(ctx context.Context, s segment, why error) (*manifest, error) {
 	if !errors.Is(why, bucket.ErrNotFound) {
 		return nil, why
 	}
 	if err := a.Reload(ctx); err != nil {
 		return nil, err
 	}
-	m := a.current()
+	m := a.currentManifest()
 	if slices.ContainsFunc(m.segments, func(other segment) bool { return other.name == s.name }) {
 		return nil, why
 	}

@@ -19,9 +19,9 @@ import (
 // mergeRanges makes one of the ranges from i up to j, whatever their size.
 func mergeRanges(t fataler, a *Archive, i, j int) Merged {
 	t.Helper()
-	m := a.current()
+	m := a.currentManifest()
 	spans := m.ranges()
-	g := merger{archive: a, from: spans[i].from, to: spans[j].to}
+	g := merger{archive: a, from: spans[i].begin, to: spans[j].end}
 	done, err := g.merge(context.Background(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func mergeRanges(t fataler, a *Archive, i, j int) Merged {
 
 // drawMerge merges some neighbors.
 func drawMerge(t *rapid.T, a *Archive) {
-	n := len(a.current().ranges())
+	n := len(a.currentManifest().ranges())
 	i := rapid.IntRange(0, n-1).Draw(t, "merge from")
 	j := rapid.IntRange(i, n-1).Draw(t, "merge to")
 	mergeRanges(t, a, i, j)
@@ -86,7 +86,7 @@ func TestMergeReadsTheSame(t *testing.T) {
 		if after.End != before.End || after.Envelopes != before.Envelopes || !slices.Equal(repeatsOf(rt, a), repeats) {
 			rt.Fatalf("%+v, was %+v", after, before)
 		}
-		named := 1 + after.Classes[Facts].Segments + after.Classes[Activity].Segments + len(a.current().recent)
+		named := 1 + after.Classes[Facts].Segments + after.Classes[Activity].Segments + len(a.currentManifest().recent)
 		if len(b.objects) != named {
 			rt.Fatalf("%d objects, %d are named", len(b.objects), named)
 		}
@@ -121,7 +121,7 @@ func TestReaderGoesOnInMerged(t *testing.T) {
 		if kinds != events.AllKinds {
 			want = filtered(want)
 		}
-		previous := a.current()
+		previous := a.currentManifest()
 		r, err := a.Read(t.Context(), events.Cursor{Log: testLog}, kinds)
 		if err != nil {
 			rt.Fatal(err)
@@ -191,7 +191,7 @@ func TestMergeCrash(t *testing.T) {
 		}
 	}
 	shape := func(a *Archive) (s string) {
-		for _, seg := range a.current().segments {
+		for _, seg := range a.currentManifest().segments {
 			s += fmt.Sprint(seg.class, seg.first, seg.last, seg.events, seg.envelopes, seg.bytes, "\n")
 		}
 		return s
@@ -205,8 +205,8 @@ func TestMergeCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := shape(model)
-	if got := content(t, model); got != was || len(model.current().segments) > 8 {
-		t.Fatalf("%d segments: %s", len(model.current().segments), got)
+	if got := content(t, model); got != was || len(model.currentManifest().segments) > 8 {
+		t.Fatalf("%d segments: %s", len(model.currentManifest().segments), got)
 	}
 	for _, after := range []bool{false, true} {
 		for n, crashed := 1, true; crashed; n++ {
@@ -227,7 +227,7 @@ func TestMergeCrash(t *testing.T) {
 			if err := errors.Join(a.Check(ctx, nil), a.Sweep(ctx), merge(a)); err != nil {
 				t.Fatal(err)
 			}
-			if got := shape(a); got != want || content(t, a) != was || len(b.objects) != 1+len(a.current().segments)+len(a.current().recent) {
+			if got := shape(a); got != want || content(t, a) != was || len(b.objects) != 1+len(a.currentManifest().segments)+len(a.currentManifest().recent) {
 				t.Fatalf("operation %d (after: %v): once more, the archive holds\n%s", n, after, got)
 			}
 		}
@@ -289,7 +289,7 @@ func TestMergeKeepsEpochs(t *testing.T) {
 			t.Errorf("%+v", done)
 		}
 	}
-	if n := len(a.current().ranges()); n > 32 || content(t, a) != was {
+	if n := len(a.currentManifest().ranges()); n > 32 || content(t, a) != was {
 		t.Errorf("%d ranges", n)
 	}
 }
@@ -310,8 +310,8 @@ func TestScrubTakesMerged(t *testing.T) {
 	if _, err := a.Scrub(t.Context(), scrubUser("erased-user"), nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := b.List(t.Context(), folder)
-	if err != nil || len(objects) != 3+len(a.current().recent) || contains(t, a, "erased-user") {
+	objects, err := b.List(t.Context(), objectPrefix)
+	if err != nil || len(objects) != 3+len(a.currentManifest().recent) || contains(t, a, "erased-user") {
 		t.Errorf("%v, %v", objects, err)
 	}
 }
@@ -336,7 +336,7 @@ func TestMergeAlone(t *testing.T) {
 		if rests++; rests <= 2 {
 			seal(t, a, next[19+rests]) //nolint:contextcheck // of the test
 		}
-		if a.rewriting.TryLock() || worked < 0 {
+		if a.rewriteMu.TryLock() || worked < 0 {
 			t.Error("a scrub may run during a merge")
 		}
 		return nil
@@ -380,10 +380,10 @@ func TestCheckWhileMerging(t *testing.T) {
 	b := newMemory()
 	a := open(t, b)
 	seal(t, a, smallSegments(3)...)
-	if err := b.Delete(ctx, a.current().segments[1].name); err != nil {
+	if err := b.Delete(ctx, a.currentManifest().segments[1].name); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Check(ctx, nil); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), a.current().segments[1].name) {
+	if err := a.Check(ctx, nil); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), a.currentManifest().segments[1].name) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
@@ -397,7 +397,7 @@ func TestGrowth(t *testing.T) {
 	seal(t, a, smallSegments(30)...)
 	mergeRanges(t, a, 0, 9)
 	mergeRanges(t, a, 1, 10)
-	segs := a.current().segments
+	segs := a.currentManifest().segments
 	if n, over := a.Growth(1500); over != 2000 || n != uint64(segs[len(segs)-1].bytes+segs[len(segs)-2].bytes) {
 		t.Errorf("of the last two: %d in %d", n, over)
 	}
@@ -415,7 +415,7 @@ func TestGrowth(t *testing.T) {
 func TestSmallRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type year struct {
-			span
+			segmentRange
 			depth int
 		}
 		scale := rapid.SampledFrom([]uint64{1, 50, 1000, 100_000}).Draw(t, "events an hour")
@@ -429,32 +429,32 @@ func TestSmallRun(t *testing.T) {
 			if hour%24 < 8 { // the night
 				weight = 1 + weight/10
 			}
-			s := span{bytes: int64(300 + perEvent*weight), weight: weight, begins: hour == 400}
+			s := segmentRange{bytes: int64(300 + perEvent*weight), entries: weight, startsEpoch: hour == 400}
 			total += s.bytes
-			ranges = append(ranges, year{span: s})
+			ranges = append(ranges, year{segmentRange: s})
 			for {
-				spans := make([]span, len(ranges))
+				spans := make([]segmentRange, len(ranges))
 				for i := range ranges {
-					spans[i] = ranges[i].span
-					spans[i].from = i
+					spans[i] = ranges[i].segmentRange
+					spans[i].begin = i
 				}
-				small := smallRun(spans)
+				small := pickRangesToMerge(spans)
 				if len(small) == 0 {
 					break
 				}
-				from := small[0].from
-				sum := year{span: span{begins: small[0].begins}}
+				from := small[0].begin
+				sum := year{segmentRange: segmentRange{startsEpoch: small[0].startsEpoch}}
 				largest := uint64(0)
 				for i, s := range small {
-					if i > 0 && s.begins || s.from != from+i {
+					if i > 0 && s.startsEpoch || s.begin != from+i {
 						t.Fatalf("merges %+v", small)
 					}
-					sum.bytes, sum.weight = sum.bytes+s.bytes, sum.weight+s.weight
+					sum.bytes, sum.entries = sum.bytes+s.bytes, sum.entries+s.entries
 					sum.depth = max(sum.depth, ranges[from+i].depth+1)
-					largest = max(largest, s.weight)
+					largest = max(largest, s.entries)
 				}
-				if sum.bytes > MergedBytes || sum.weight < mergeFactor*largest {
-					t.Fatalf("%d bytes, %d events in place of at most %d", sum.bytes, sum.weight, largest)
+				if sum.bytes > MergedBytes || sum.entries < mergeFactor*largest {
+					t.Fatalf("%d bytes, %d events in place of at most %d", sum.bytes, sum.entries, largest)
 				}
 				ranges = slices.Replace(ranges, from, from+len(small), sum)
 			}
@@ -463,8 +463,8 @@ func TestSmallRun(t *testing.T) {
 			}
 		}
 		for _, r := range ranges {
-			if weight := uint64(1) << (3 * r.depth); weight > r.weight {
-				t.Fatalf("%d events were written %d times again", r.weight, r.depth)
+			if weight := uint64(1) << (3 * r.depth); weight > r.entries {
+				t.Fatalf("%d events were written %d times again", r.entries, r.depth)
 			}
 		}
 	})

@@ -17,23 +17,23 @@ const blocksAhead = 1
 
 // Read implements [events.Archive]. A cursor beyond the end fails with [events.ErrLogShorter].
 func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.ArchiveReader, error) {
-	m := a.current()
+	m := a.currentManifest()
 	err := a.checkCursor(ctx, m, from, kinds)
 	if errors.Is(err, bucket.ErrNotFound) { // it may have been merged
 		if err := a.Reload(ctx); err != nil {
 			return nil, err
 		}
-		m = a.current()
+		m = a.currentManifest()
 		err = a.checkCursor(ctx, m, from, kinds)
 	}
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &reader{cancel: cancel, end: m.end, at: from.Seq}
-	r.open(ctx, a, m, Facts)
+	r := &reader{cancel: cancel, end: m.end, lastSeq: from.Seq}
+	r.startClass(ctx, a, m, Facts)
 	if kinds&ActivityKinds != 0 {
-		r.open(ctx, a, m, Activity)
+		r.startClass(ctx, a, m, Activity)
 	}
 	return r, nil
 }
@@ -56,12 +56,12 @@ func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Curs
 		}
 		return nil
 	}
-	last, found, err := a.lastTime(ctx, m, Facts, from.Seq)
+	last, found, err := a.lastTimeAt(ctx, m, Facts, from.Seq)
 	if err == nil && !found {
 		if kinds&ActivityKinds == 0 {
 			return nil // the envelope may be in the class that this reader does not open, so its absence here proves nothing
 		}
-		last, found, err = a.lastTime(ctx, m, Activity, from.Seq)
+		last, found, err = a.lastTimeAt(ctx, m, Activity, from.Seq)
 	}
 	switch {
 	case err != nil:
@@ -75,7 +75,7 @@ func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Curs
 }
 
 // lastTime returns the last time of the envelope at a sequence, if the class has a record of it.
-func (a *Archive) lastTime(ctx context.Context, m *manifest, class Class, seq uint64) (at events.Micros, found bool, err error) {
+func (a *Archive) lastTimeAt(ctx context.Context, m *manifest, class Class, seq uint64) (at events.Micros, found bool, err error) {
 	for _, s := range m.segments {
 		if s.class != class || seq < s.first || seq > s.last {
 			continue
@@ -84,9 +84,9 @@ func (a *Archive) lastTime(ctx context.Context, m *manifest, class Class, seq ui
 		if err != nil {
 			return 0, false, err
 		}
-		err = r.scan(ctx, seq-1, func(_ *blockInfo, b *block) error {
+		err = r.scanBlocks(ctx, seq-1, func(_ *blockInfo, b *block) error {
 			var rec record
-			for rec.seq < seq && b.next(&rec) {
+			for rec.seq < seq && b.readRecord(&rec) {
 				at = rec.lastTime
 			}
 			found = rec.seq == seq
@@ -102,11 +102,11 @@ func (a *Archive) lastTime(ctx context.Context, m *manifest, class Class, seq ui
 
 // classReader reads the blocks of a class. A goroutine reads and decodes them ahead.
 type classReader struct {
-	blocks chan *block
-	err    error // set before blocks is closed
-	block  *block
-	head   record
-	some   bool // head is set
+	blocks  chan *block
+	err     error // set before blocks is closed
+	block   *block
+	head    record
+	hasHead bool // head is set
 }
 
 // reader merges the classes by sequence. It implements [events.ArchiveReader].
@@ -115,15 +115,15 @@ type reader struct {
 	running sync.WaitGroup
 	classes []*classReader
 	end     events.Cursor
-	at      uint64 // the last sequence given
+	lastSeq uint64 // the last sequence given
 	failed  error
 }
 
 // open starts the goroutine that reads a class after the cursor. Close stops it.
-func (r *reader) open(ctx context.Context, a *Archive, m *manifest, class Class) {
+func (r *reader) startClass(ctx context.Context, a *Archive, m *manifest, class Class) {
 	src := &classReader{blocks: make(chan *block, blocksAhead)}
 	r.classes = append(r.classes, src)
-	after := r.at
+	after := r.lastSeq
 	r.running.Go(func() {
 		defer close(src.blocks)
 		src.err = a.scanClass(ctx, m, class, after, func(b *block) error {
@@ -148,7 +148,7 @@ func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after
 		}
 		r, err := openSegment(ctx, a.bucket, a.log, s)
 		if err == nil {
-			err = r.scan(ctx, after, func(info *blockInfo, b *block) error {
+			err = r.scanBlocks(ctx, after, func(info *blockInfo, b *block) error {
 				after = info.last
 				return f(b)
 			})
@@ -156,7 +156,7 @@ func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after
 		if err == nil {
 			continue
 		}
-		if m, err = a.successor(ctx, s, err); err != nil {
+		if m, err = a.reloadIfReplaced(ctx, s, err); err != nil {
 			return err
 		}
 		i = -1
@@ -165,10 +165,10 @@ func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after
 }
 
 // fill sets head to the next record after a sequence, if there is one.
-func (s *classReader) fill(ctx context.Context, after uint64) error {
-	for !s.some {
-		if s.block != nil && s.block.next(&s.head) {
-			s.some = s.head.seq > after
+func (s *classReader) fillHead(ctx context.Context, after uint64) error {
+	for !s.hasHead {
+		if s.block != nil && s.block.readRecord(&s.head) {
+			s.hasHead = s.head.seq > after
 			continue
 		}
 		select {
@@ -192,7 +192,7 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	}
 	var envs []*events.Envelope
 	for size := 0; size < maxBytes || len(envs) == 0; {
-		env, err := r.next(ctx)
+		env, err := r.nextEnvelope(ctx)
 		if err != nil && ctx.Err() == nil {
 			r.failed = err
 		}
@@ -210,15 +210,15 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 
 // next returns the next envelope, or io.EOF after the end. The envelope at the end is returned even if it has no event of the
 // wanted classes, so that the caller gets the cursor there.
-func (r *reader) next(ctx context.Context) (*events.Envelope, error) {
+func (r *reader) nextEnvelope(ctx context.Context) (*events.Envelope, error) {
 	var first *classReader
 	var second *classReader // has the other part of the same envelope
 	for _, s := range r.classes {
-		if err := s.fill(ctx, r.at); err != nil {
+		if err := s.fillHead(ctx, r.lastSeq); err != nil {
 			return nil, err
 		}
 		switch {
-		case !s.some, s.head.seq > r.end.Seq:
+		case !s.hasHead, s.head.seq > r.end.Seq:
 		case first == nil || s.head.seq < first.head.seq:
 			first, second = s, nil
 		case s.head.seq == first.head.seq:
@@ -226,19 +226,19 @@ func (r *reader) next(ctx context.Context) (*events.Envelope, error) {
 		}
 	}
 	if first == nil {
-		if r.at >= r.end.Seq {
+		if r.lastSeq >= r.end.Seq {
 			return nil, io.EOF
 		}
-		r.at = r.end.Seq
+		r.lastSeq = r.end.Seq
 		return &events.Envelope{Cursor: r.end}, nil
 	}
 	head := first.head
-	first.some = false
+	first.hasHead = false
 	if second != nil {
-		head.merge(&second.head)
-		second.some = false
+		head.mergePart(&second.head)
+		second.hasHead = false
 	}
-	r.at = head.seq
+	r.lastSeq = head.seq
 	env := &events.Envelope{
 		Events: head.events, Rejects: head.rejects, Repeats: head.repeats, Bytes: head.bytes,
 		Cursor: events.Cursor{Log: r.end.Log, Epoch: r.end.Epoch, Seq: head.seq, LastTime: head.lastTime},
@@ -253,7 +253,7 @@ func (r *reader) next(ctx context.Context) (*events.Envelope, error) {
 }
 
 // merge adds the other class's part of the same envelope, in the order of slots.
-func (r *record) merge(other *record) {
+func (r *record) mergePart(other *record) {
 	r.repeats += other.repeats
 	r.rejects = append(r.rejects, other.rejects...)
 	a, b := r.events, other.events

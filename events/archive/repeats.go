@@ -24,14 +24,14 @@ type Remembered struct {
 // Remembered reads the event ids that are kept for a reader at the end, as far as the files can be read. It fails only if the
 // bucket does not answer.
 func (a *Archive) Remembered(ctx context.Context) (Remembered, error) {
-	return a.remembered(ctx, a.current())
+	return a.readRemembered(ctx, a.currentManifest())
 }
 
-func (a *Archive) remembered(ctx context.Context, m *manifest) (r Remembered, err error) {
+func (a *Archive) readRemembered(ctx context.Context, m *manifest) (r Remembered, err error) {
 	r.End = m.end
 	horizon := m.end.LastTime - events.Horizon - 1
 	began := horizon // the ids of the next file occurred after it
-	files := []recent{{object: m.repeats, lastTime: m.epochBegan()}}
+	files := []recentRepeats{{object: m.repeats, lastTime: m.epochStartTime()}}
 	for _, f := range append(files, m.recent...) {
 		more, err := a.readRepeats(ctx, f.object)
 		switch {
@@ -55,7 +55,7 @@ func (a *Archive) remembered(ctx context.Context, m *manifest) (r Remembered, er
 
 // epochBegan returns the last time given before the present epoch, or a later one: segments record only the time at their
 // end.
-func (m *manifest) epochBegan() events.Micros {
+func (m *manifest) epochStartTime() events.Micros {
 	if len(m.predecessors) == 0 {
 		return 0
 	}
@@ -72,9 +72,9 @@ func (m *manifest) epochBegan() events.Micros {
 // must be the end of the archive, otherwise it fails with [ErrChanged]. Readable files stay. A damaged file of event ids of before
 // the epoch is given up: a reader that begins with the epoch, in the stream, then recognizes no repeats of earlier events.
 func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats []events.Repeat) error {
-	a.change.Lock()
-	defer a.change.Unlock()
-	previous := a.current()
+	a.changeMu.Lock()
+	defer a.changeMu.Unlock()
+	previous := a.currentManifest()
 	if previous.end != end {
 		return fmt.Errorf("%w: it ends at sequence %d, the event ids are those at %d", ErrChanged, previous.end.Seq, end.Seq)
 	}
@@ -95,15 +95,15 @@ func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats
 		return err
 	}
 	if repeats = withinHorizon(append([]events.Repeat(nil), repeats...), end.LastTime); len(repeats) > 0 {
-		o, err := a.putRepeats(ctx, newName("recent", end.Seq, end.Seq), repeats)
+		o, err := a.putRepeats(ctx, newObjectName("recent", end.Seq, end.Seq), repeats)
 		if err != nil {
 			return err
 		}
-		next.recent = append(next.recent, recent{object: o, lastTime: end.LastTime})
+		next.recent = append(next.recent, recentRepeats{object: o, lastTime: end.LastTime})
 	}
-	if err := a.replace(ctx, previous, next); err != nil {
+	if err := a.replaceManifest(ctx, previous, next); err != nil {
 		return err
 	}
-	a.forget(ctx, previous, next)
+	a.deleteUnnamedRepeats(ctx, previous, next)
 	return nil
 }

@@ -23,7 +23,7 @@ func TestDamagedRepeats(t *testing.T) {
 		env.Cursor.Epoch = 2
 	}
 	seal(t, a, parts[1:]...)
-	m := a.current()
+	m := a.currentManifest()
 	want := lastUses(a.End(), parts...)
 	if len(m.recent) != 2 || m.repeats.name == "" || len(want) < 3 {
 		t.Fatalf("%+v, %v", m, want)
@@ -83,7 +83,7 @@ func TestDamagedRepeatsOfLongAgo(t *testing.T) {
 		}
 	}
 	seal(t, a, parts[1])
-	delete(b.objects, a.current().repeats.name)
+	delete(b.objects, a.currentManifest().repeats.name)
 	r, err := a.Remembered(t.Context())
 	if err != nil || len(r.Damaged) != 1 || r.From < r.To || !slices.Equal(r.Repeats, lastUses(a.End(), parts[1])) {
 		t.Errorf("%+v, %v", r, err)

@@ -24,27 +24,27 @@ type Scrubbed struct {
 func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (changed *events.Event, keep bool),
 	rejects func(r *events.Reject) (changed *events.Reject, keep bool), progress func(done, total uint64),
 ) (Scrubbed, error) {
-	a.rewriting.Lock()
-	defer a.rewriting.Unlock()
+	a.rewriteMu.Lock()
+	defer a.rewriteMu.Unlock()
 	// The files that merges replaced also hold what must go, so they are removed first, without the grace.
 	if err := a.Drop(ctx, 0); err != nil {
 		return Scrubbed{}, err
 	}
-	a.change.Lock()
-	defer a.change.Unlock()
+	a.changeMu.Lock()
+	defer a.changeMu.Unlock()
 	s := scrubber{archive: a, match: match, rejects: rejects}
-	previous := a.current()
+	previous := a.currentManifest()
 	next := previous.clone()
-	meter := newMeter(previous, progress)
+	meter := newProgressMeter(previous, progress)
 	var old []string
 	for i := range next.segments {
 		seg := &next.segments[i]
-		touched, err := s.touches(ctx, *seg)
+		touched, err := s.hasMatches(ctx, *seg)
 		if err != nil {
 			return Scrubbed{}, err
 		}
 		if touched {
-			written, err := s.rewrite(ctx, *seg)
+			written, err := s.rewriteSegment(ctx, *seg)
 			if err != nil {
 				return Scrubbed{}, err
 			}
@@ -53,29 +53,29 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 		}
 		meter.add(uint64(previous.segments[i].bytes))
 	}
-	if s.done.Segments == 0 {
-		return s.done, nil
+	if s.result.Segments == 0 {
+		return s.result, nil
 	}
-	if err := a.replace(ctx, previous, next); err != nil {
+	if err := a.replaceManifest(ctx, previous, next); err != nil {
 		return Scrubbed{}, err
 	}
 	for _, name := range old {
 		if err := a.bucket.Delete(ctx, name); err != nil {
-			return s.done, err
+			return s.result, err
 		}
 	}
-	return s.done, nil
+	return s.result, nil
 }
 
 type scrubber struct {
 	archive *Archive
 	match   func(ev *events.Event) (*events.Event, bool)
 	rejects func(r *events.Reject) (*events.Reject, bool)
-	done    Scrubbed
+	result  Scrubbed
 }
 
 // scrub removes or replaces the matching events and rejects of a record.
-func (s *scrubber) scrub(r *record, tally *Scrubbed) (touched bool) {
+func (s *scrubber) scrubRecord(r *record, tally *Scrubbed) (touched bool) {
 	evs := r.events
 	r.events = nil
 	for i := range evs {
@@ -111,16 +111,16 @@ func (s *scrubber) scrub(r *record, tally *Scrubbed) (touched bool) {
 }
 
 // touches reports whether a segment holds something to be scrubbed.
-func (s *scrubber) touches(ctx context.Context, seg segment) (touched bool, err error) {
+func (s *scrubber) hasMatches(ctx context.Context, seg segment) (touched bool, err error) {
 	r, err := openSegment(ctx, s.archive.bucket, s.archive.log, seg)
 	if err != nil {
 		return false, err
 	}
 	var trial Scrubbed
-	err = r.scan(ctx, 0, func(_ *blockInfo, b *block) error {
+	err = r.scanBlocks(ctx, 0, func(_ *blockInfo, b *block) error {
 		var rec record
-		for !touched && b.next(&rec) {
-			touched = s.scrub(&rec, &trial)
+		for !touched && b.readRecord(&rec) {
+			touched = s.scrubRecord(&rec, &trial)
 		}
 		if touched {
 			return io.EOF
@@ -135,17 +135,17 @@ func (s *scrubber) touches(ctx context.Context, seg segment) (touched bool, err 
 
 // rewrite writes a segment again without the scrubbed content. The new segment keeps the range, and a record for every envelope,
 // even one that is now empty: sequences must not get a gap.
-func (s *scrubber) rewrite(ctx context.Context, seg segment) (segment, error) {
+func (s *scrubber) rewriteSegment(ctx context.Context, seg segment) (segment, error) {
 	r, err := openSegment(ctx, s.archive.bucket, s.archive.log, seg)
 	if err != nil {
 		return segment{}, err
 	}
 	w := newSegmentWriter(s.archive.log, seg.class, seg.first)
-	err = r.scan(ctx, 0, func(_ *blockInfo, b *block) error {
+	err = r.scanBlocks(ctx, 0, func(_ *blockInfo, b *block) error {
 		var rec record
-		for b.next(&rec) {
-			s.scrub(&rec, &s.done)
-			if err := w.add(&rec); err != nil {
+		for b.readRecord(&rec) {
+			s.scrubRecord(&rec, &s.result)
+			if err := w.addRecord(&rec); err != nil {
 				return err
 			}
 		}
@@ -154,6 +154,6 @@ func (s *scrubber) rewrite(ctx context.Context, seg segment) (segment, error) {
 	if err != nil {
 		return segment{}, err
 	}
-	s.done.Segments++
-	return s.archive.store(ctx, w, seg.last, seg.lastTime)
+	s.result.Segments++
+	return s.archive.storeSegment(ctx, w, seg.last, seg.lastTime)
 }

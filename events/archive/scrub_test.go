@@ -131,12 +131,12 @@ func contains(t *testing.T, a *Archive, text string) (found bool) {
 	for name, data := range a.bucket.(*memory).objects {
 		found = found || bytes.Contains(data, []byte(text)) || strings.Contains(name, text)
 	}
-	for _, s := range a.current().segments {
+	for _, s := range a.currentManifest().segments {
 		r, err := openSegment(t.Context(), a.bucket, a.log, s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = r.scan(t.Context(), 0, func(_ *blockInfo, b *block) error {
+		err = r.scanBlocks(t.Context(), 0, func(_ *blockInfo, b *block) error {
 			for _, ids := range [][]string{b.users, b.items, b.names, b.rejectDatas} {
 				found = found || slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(id, text) })
 			}

@@ -64,34 +64,34 @@ func newSegmentWriter(log events.LogID, class Class, first uint64) *segmentWrite
 	return w
 }
 
-func (w *segmentWriter) empty() bool { return w.envelopes == 0 }
+func (w *segmentWriter) isEmpty() bool { return w.envelopes == 0 }
 
 // size estimates the bytes of the segment. Columns that are not compressed yet count a third of their size, a typical ratio.
-func (w *segmentWriter) size() int { return len(w.data) + w.builder.size()/3 }
+func (w *segmentWriter) estimatedSize() int { return len(w.data) + w.builder.estimatedSize()/3 }
 
-func (w *segmentWriter) add(r *record) error {
+func (w *segmentWriter) addRecord(r *record) error {
 	if !w.builder.fits(r) {
-		w.flush()
+		w.flushBlock()
 	}
-	if err := w.builder.add(r); err != nil {
+	if err := w.builder.addRecord(r); err != nil {
 		return err
 	}
-	w.digest.add(r)
+	w.digest.addRecord(r)
 	w.envelopes++
 	w.events += uint64(len(r.events))
 	return nil
 }
 
-func (w *segmentWriter) flush() {
+func (w *segmentWriter) flushBlock() {
 	b := w.builder
-	if b.empty() {
+	if b.isEmpty() {
 		return
 	}
 	info := blockInfo{
-		offset: int64(len(w.data)), first: b.first, last: b.lastSeq,
+		offset: int64(len(w.data)), first: b.firstSeq, last: b.lastSeq,
 		envelopes: len(b.records.seqs), events: len(b.forms),
 	}
-	w.data = b.append(w.data)
+	w.data = b.appendEncoded(w.data)
 	body := w.data[info.offset:]
 	info.length, info.checksum = int64(len(body)), xxh3.Hash(body)
 	w.blocks = append(w.blocks, info)
@@ -100,7 +100,7 @@ func (w *segmentWriter) flush() {
 
 // finish writes the footer of a segment whose range ends at last, and returns its entry for the manifest, under a new name.
 func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
-	w.flush()
+	w.flushBlock()
 	footer := append([]byte(nil), w.log[:]...)
 	for _, n := range []uint64{w.first, last, w.envelopes, w.events, uint64(len(w.blocks))} {
 		footer = binary.AppendUvarint(footer, n)
@@ -112,19 +112,19 @@ func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
 			footer = binary.AppendUvarint(footer, n)
 		}
 	}
-	sum := sumOf(w.data[:headerLen], footer)
+	sum := segmentChecksum(w.data[:headerLen], footer)
 	w.data = append(w.data, footer...)
 	w.data = append(w.data, sum[8:]...)
 	w.data = binary.BigEndian.AppendUint32(w.data, uint32(len(footer)))
 	w.data = append(w.data, tailMagic...)
 	return segment{
-		object: object{newName(w.class.String(), w.first, last), int64(len(w.data)), hex.EncodeToString(sum[:])},
+		object: object{newObjectName(w.class.String(), w.first, last), int64(len(w.data)), hex.EncodeToString(sum[:])},
 		class:  w.class, first: w.first, last: last, lastTime: lastTime, envelopes: w.envelopes, events: w.events,
 	}
 }
 
 // sumOf is the checksum of a segment: of header and footer, which has the checksums of the blocks.
-func sumOf(header, footer []byte) [16]byte {
+func segmentChecksum(header, footer []byte) [16]byte {
 	var h xxh3.Hasher
 	_, _ = h.Write(header)
 	_, _ = h.Write(footer)
@@ -139,13 +139,13 @@ type segmentReader struct {
 }
 
 // damaged returns an [ErrDamaged] that names the segment.
-func (s *segment) damaged(format string, args ...any) error {
+func (s *segment) damageError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrDamaged, s.name, fmt.Sprintf(format, args...))
 }
 
 // failed classifies an error of reading: a missing or short object is damage, anything else is a failure of the bucket, which may
 // pass.
-func (s *segment) failed(err error) error {
+func (s *segment) classifyReadError(err error) error {
 	if errors.Is(err, bucket.ErrNotFound) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, s.name, err)
 	}
@@ -155,14 +155,14 @@ func (s *segment) failed(err error) error {
 // openSegment reads header and footer and compares them with the manifest's entry.
 func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segment) (*segmentReader, error) {
 	if s.bytes < int64(headerLen+tailLen) {
-		return nil, s.damaged("it has %d bytes", s.bytes)
+		return nil, s.damageError("it has %d bytes", s.bytes)
 	}
 	header, err := readRange(ctx, b, s.name, 0, int64(headerLen))
 	if err != nil {
-		return nil, s.failed(err)
+		return nil, s.classifyReadError(err)
 	}
 	if string(header[:len(segmentMagic)]) != segmentMagic || header[headerLen-1] != byte(s.class) {
-		return nil, s.damaged("it is no segment of class %v", s.class)
+		return nil, s.damageError("it is no segment of class %v", s.class)
 	}
 	if v := header[len(segmentMagic)]; v > segmentVersion {
 		return nil, fmt.Errorf("%w: %s has version %d, this one knows %d", ErrVersion, s.name, v, segmentVersion)
@@ -170,53 +170,53 @@ func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segme
 	from := max(int64(headerLen), min(s.bytes-footerGuess, s.bytes-int64(tailLen)))
 	end, err := readRange(ctx, b, s.name, from, s.bytes-from)
 	if err != nil {
-		return nil, s.failed(err)
+		return nil, s.classifyReadError(err)
 	}
 	if !bytes.HasSuffix(end, []byte(tailMagic)) {
-		return nil, s.damaged("it has no end")
+		return nil, s.damageError("it has no end")
 	}
 	length := int64(binary.BigEndian.Uint32(end[len(end)-tailLen+8:]))
 	at := s.bytes - int64(tailLen) - length
 	if at < int64(headerLen) || length > maxFooterBytes {
-		return nil, s.damaged("the footer has %d bytes", length)
+		return nil, s.damageError("the footer has %d bytes", length)
 	}
 	if at < from {
 		more, err := readRange(ctx, b, s.name, at, from-at)
 		if err != nil {
-			return nil, s.failed(err)
+			return nil, s.classifyReadError(err)
 		}
 		end, from = append(more, end...), at
 	}
 	footer := end[at-from : int64(len(end))-int64(tailLen)]
-	sum := sumOf(header, footer)
+	sum := segmentChecksum(header, footer)
 	if !bytes.Equal(sum[8:], end[len(end)-tailLen:][:8]) || hex.EncodeToString(sum[:]) != s.checksum {
-		return nil, s.damaged("the checksum of the footer does not match")
+		return nil, s.damageError("the checksum of the footer does not match")
 	}
 	r := &segmentReader{bucket: b, segment: s}
 	if !r.parseFooter(log, footer, at) {
-		return nil, s.damaged("the footer does not agree with the manifest")
+		return nil, s.damageError("the footer does not agree with the manifest")
 	}
 	return r, nil
 }
 
 // parseFooter reads the footer, which begins at an offset, and reports whether it agrees with the manifest.
 func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) bool {
-	c := &cutter{b: footer}
-	if !bytes.Equal(c.bytes(16), log[:]) {
+	c := &columnReader{rest: footer}
+	if !bytes.Equal(c.readBytes(16), log[:]) {
 		return false
 	}
-	if c.uvarint() != r.first || c.uvarint() != r.last || c.uvarint() != r.envelopes || c.uvarint() != r.events {
+	if c.readUvarint() != r.first || c.readUvarint() != r.last || c.readUvarint() != r.envelopes || c.readUvarint() != r.events {
 		return false
 	}
-	n := c.count(maxBlocks)
+	n := c.readCount(maxBlocks)
 	offset, last, envelopes, evs := int64(headerLen), uint64(0), uint64(0), uint64(0)
 	for range n {
-		b := blockInfo{offset: offset, length: int64(c.count(maxBlockBytes))}
-		if sum := c.bytes(8); sum != nil {
+		b := blockInfo{offset: offset, length: int64(c.readCount(maxBlockBytes))}
+		if sum := c.readBytes(8); sum != nil {
 			b.checksum = binary.BigEndian.Uint64(sum)
 		}
-		b.first, b.last = c.uvarint(), c.uvarint()
-		b.envelopes, b.events = c.count(maxBlockRecords), c.count(maxBlockEvents)
+		b.first, b.last = c.readUvarint(), c.readUvarint()
+		b.envelopes, b.events = c.readCount(maxBlockRecords), c.readCount(maxBlockEvents)
 		if c.failed || b.first < max(r.first, last+1) || b.last < b.first || b.last > r.last {
 			return false
 		}
@@ -224,22 +224,22 @@ func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) b
 		offset, last = offset+b.length, b.last
 		envelopes, evs = envelopes+uint64(b.envelopes), evs+uint64(b.events)
 	}
-	return !c.failed && len(c.b) == 0 && offset == at && envelopes == r.envelopes && evs == r.events
+	return !c.failed && len(c.rest) == 0 && offset == at && envelopes == r.envelopes && evs == r.events
 }
 
 // readBlock reads the next block from the stream of the segment.
 func (r *segmentReader) readBlock(stream io.Reader, info *blockInfo) (*block, error) {
 	data := make([]byte, info.length)
 	if _, err := io.ReadFull(stream, data); err != nil {
-		return nil, r.failed(err)
+		return nil, r.classifyReadError(err)
 	}
 	if xxh3.Hash(data) != info.checksum {
-		return nil, r.damaged("the checksum of the block at byte %d does not match", info.offset)
+		return nil, r.damageError("the checksum of the block at byte %d does not match", info.offset)
 	}
 	b, err := decodeBlock(data)
 	if err != nil || len(b.records.seqs) != info.envelopes || len(b.forms) != info.events || b.seq != info.first ||
 		b.seq+total(b.records.seqs) != info.last {
-		return nil, r.damaged("the block at byte %d is malformed", info.offset)
+		return nil, r.damageError("the block at byte %d is malformed", info.offset)
 	}
 	return b, nil
 }
@@ -252,7 +252,7 @@ func total(values []uint64) (n uint64) {
 }
 
 // scan calls f with the blocks in order, from the first one that has a record after a sequence.
-func (r *segmentReader) scan(ctx context.Context, after uint64, f func(*blockInfo, *block) error) error {
+func (r *segmentReader) scanBlocks(ctx context.Context, after uint64, f func(*blockInfo, *block) error) error {
 	skip := 0
 	for skip < len(r.blocks) && r.blocks[skip].last <= after {
 		skip++
@@ -264,7 +264,7 @@ func (r *segmentReader) scan(ctx context.Context, after uint64, f func(*blockInf
 	end := &blocks[len(blocks)-1]
 	stream, err := r.bucket.Get(ctx, r.name, blocks[0].offset, end.offset+end.length-blocks[0].offset)
 	if err != nil {
-		return r.failed(err)
+		return r.classifyReadError(err)
 	}
 	defer stream.Close()
 	for i := range blocks {

@@ -15,16 +15,16 @@ const MaxSegmentBytes = 64 << 20
 // Writer collects the envelopes after the end of the archive, compressed in memory, until it is sealed. It is not safe for
 // concurrent use. A writer may be dropped without sealing it.
 type Writer struct {
-	archive *Archive
-	from    events.Cursor
-	end     events.Cursor
-	len     int
-	classes [numClasses]*segmentWriter
+	archive   *Archive
+	from      events.Cursor
+	end       events.Cursor
+	envelopes int
+	classes   [numClasses]*segmentWriter
 	// repeats are the event ids that a reader at the end must know, including those of dropped repeats. Some may be older than the
 	// horizon.
-	repeats []events.Repeat
-	kept    int // their number when they were last pruned
-	done    bool
+	repeats   []events.Repeat
+	prunedLen int // their number when they were last pruned
+	closed    bool
 }
 
 // Writer returns a writer that begins at the end of the archive.
@@ -42,28 +42,28 @@ func (a *Archive) Writer() *Writer {
 // [ErrFull] the writer must be sealed: it took the envelopes up to [Writer.End] and none after.
 func (w *Writer) Add(envs ...*events.Envelope) error {
 	for _, env := range envs {
-		if err := w.admit(env); err != nil {
+		if err := w.checkNext(env); err != nil {
 			return err
 		}
-		for c, r := range split(env) {
+		for c, r := range splitByClass(env) {
 			if r == nil {
 				continue
 			}
-			if err := w.classes[c].add(r); err != nil {
-				w.done = true
+			if err := w.classes[c].addRecord(r); err != nil {
+				w.closed = true
 				return err
 			}
 		}
-		w.remember(env)
+		w.rememberIDs(env)
 		w.end = env.Cursor
-		w.len++
+		w.envelopes++
 	}
 	return nil
 }
 
 // remember notes the event ids of an envelope. The time of a backfilled event is that of the imported fact, not log time. So its id
 // counts from the last time of its envelope, which is less than a millisecond after the log time of its slot.
-func (w *Writer) remember(env *events.Envelope) {
+func (w *Writer) rememberIDs(env *events.Envelope) {
 	w.repeats = append(w.repeats, env.Repeated...)
 	for i := range env.Events {
 		ev := &env.Events[i]
@@ -77,21 +77,21 @@ func (w *Writer) remember(env *events.Envelope) {
 		w.repeats = append(w.repeats, events.Repeat{Key: events.RepeatKey(ev), Time: at},
 			events.Repeat{Key: events.ContentKey(ev), Time: at})
 	}
-	if n := len(w.repeats); n > 2*w.kept+repeatsGroup {
+	if n := len(w.repeats); n > 2*w.prunedLen+repeatsPerGroup {
 		w.repeats = withinHorizon(w.repeats, env.Cursor.LastTime)
-		w.kept = len(w.repeats)
+		w.prunedLen = len(w.repeats)
 	}
 }
 
 // admit returns an error unless the envelope follows the last one added.
-func (w *Writer) admit(env *events.Envelope) error {
+func (w *Writer) checkNext(env *events.Envelope) error {
 	c := env.Cursor
 	switch {
-	case w.done:
+	case w.closed:
 		return fmt.Errorf("%w: the writer was sealed, or failed", ErrOrder)
 	case c.Log != w.archive.log:
 		return fmt.Errorf("%w: an envelope of log %x for the archive of %x", events.ErrOtherLog, c.Log, w.archive.log)
-	case c.Epoch != w.end.Epoch && (w.from.Epoch != 0 || w.len > 0):
+	case c.Epoch != w.end.Epoch && (w.from.Epoch != 0 || w.envelopes > 0):
 		return fmt.Errorf("%w: an envelope of epoch %d, the archive is in %d", events.ErrOtherEpoch, c.Epoch, w.end.Epoch)
 	case c.Seq <= w.end.Seq || c.LastTime < w.end.LastTime:
 		return fmt.Errorf("%w: sequence %d at %d after %d at %d", ErrOrder, c.Seq, c.LastTime, w.end.Seq, w.end.LastTime)
@@ -99,7 +99,7 @@ func (w *Writer) admit(env *events.Envelope) error {
 		return fmt.Errorf("%w: sequence %d has %d events", ErrOrder, c.Seq, len(env.Events))
 	}
 	for _, s := range w.classes {
-		if s.size() >= MaxSegmentBytes {
+		if s.estimatedSize() >= MaxSegmentBytes {
 			return ErrFull
 		}
 	}
@@ -110,13 +110,13 @@ func (w *Writer) admit(env *events.Envelope) error {
 func (w *Writer) End() events.Cursor { return w.end }
 
 // Len returns the number of envelopes added.
-func (w *Writer) Len() int { return w.len }
+func (w *Writer) Len() int { return w.envelopes }
 
 // Bytes estimates the size of the segments: the compressed blocks, and a share of the block in progress.
 func (w *Writer) Bytes() int {
 	n := 0
 	for _, s := range w.classes {
-		n += s.size()
+		n += s.estimatedSize()
 	}
 	return n
 }
@@ -139,27 +139,27 @@ type Sealed struct {
 // [ErrChanged] if the archive no longer ends where the writer began.
 func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 	a := w.archive
-	if w.done {
+	if w.closed {
 		return Sealed{}, fmt.Errorf("%w: the writer was sealed, or failed", ErrOrder)
 	}
-	w.done = true
-	sealed := Sealed{First: w.from.Seq + 1, Last: w.end.Seq, End: w.end, Envelopes: uint64(w.len)}
-	if w.len == 0 {
+	w.closed = true
+	sealed := Sealed{First: w.from.Seq + 1, Last: w.end.Seq, End: w.end, Envelopes: uint64(w.envelopes)}
+	if w.envelopes == 0 {
 		return sealed, nil
 	}
-	a.change.Lock()
-	defer a.change.Unlock()
-	previous := a.current()
+	a.changeMu.Lock()
+	defer a.changeMu.Unlock()
+	previous := a.currentManifest()
 	if previous.end != w.from {
 		return Sealed{}, fmt.Errorf("%w: it ends at sequence %d, the writer began at %d", ErrChanged, previous.end.Seq, w.from.Seq)
 	}
 	next := previous.clone()
 	for c, s := range w.classes {
 		sealed.Classes[c].Class = Class(c)
-		if s.empty() {
+		if s.isEmpty() {
 			continue
 		}
-		written, err := a.store(ctx, s, w.end.Seq, w.end.LastTime)
+		written, err := a.storeSegment(ctx, s, w.end.Seq, w.end.LastTime)
 		if err != nil {
 			return Sealed{}, err
 		}
@@ -168,42 +168,42 @@ func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 			Class: Class(c), Segments: 1, Bytes: uint64(written.bytes), Events: written.events,
 		}
 	}
-	if err := a.storeRecent(ctx, w, next); err != nil {
+	if err := a.storeRecentRepeats(ctx, w, next); err != nil {
 		return Sealed{}, err
 	}
 	next.end, next.epoch = w.end, w.end.Epoch
-	next.envelopes += uint64(w.len)
-	if err := a.replace(ctx, previous, next); err != nil {
+	next.envelopes += uint64(w.envelopes)
+	if err := a.replaceManifest(ctx, previous, next); err != nil {
 		return Sealed{}, err
 	}
-	a.forget(ctx, previous, next)
+	a.deleteUnnamedRepeats(ctx, previous, next)
 	return sealed, nil
 }
 
 // store writes a segment to the bucket, reads it back, decodes it and compares the result with what was added. Only then may the
 // stream be trimmed: the archive becomes the only copy.
-func (a *Archive) store(ctx context.Context, w *segmentWriter, last uint64, lastTime events.Micros) (segment, error) {
+func (a *Archive) storeSegment(ctx context.Context, w *segmentWriter, last uint64, lastTime events.Micros) (segment, error) {
 	s := w.finish(last, lastTime)
 	if err := a.bucket.Put(ctx, s.name, bytes.NewReader(w.data), s.bytes); err != nil {
 		return segment{}, fmt.Errorf("archive: write %s: %w", s.name, err)
 	}
-	if err := a.verify(ctx, s, w.digest.sum()); err != nil {
+	if err := a.verifySegment(ctx, s, w.digest.sum()); err != nil {
 		return segment{}, fmt.Errorf("archive: what was written is not what is read: %w", err)
 	}
 	return s, nil
 }
 
 // verify reads a segment and compares the digest of its content.
-func (a *Archive) verify(ctx context.Context, s segment, want uint64) error {
+func (a *Archive) verifySegment(ctx context.Context, s segment, want uint64) error {
 	r, err := openSegment(ctx, a.bucket, a.log, s)
 	if err != nil {
 		return err
 	}
 	var d digest
-	err = r.scan(ctx, 0, func(_ *blockInfo, b *block) error {
+	err = r.scanBlocks(ctx, 0, func(_ *blockInfo, b *block) error {
 		var rec record
-		for b.next(&rec) {
-			d.add(&rec)
+		for b.readRecord(&rec) {
+			d.addRecord(&rec)
 		}
 		return nil
 	})
@@ -211,7 +211,7 @@ func (a *Archive) verify(ctx context.Context, s segment, want uint64) error {
 		return err
 	}
 	if d.sum() != want {
-		return s.damaged("it decodes to something else")
+		return s.damageError("it decodes to something else")
 	}
 	return nil
 }

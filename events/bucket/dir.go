@@ -20,7 +20,7 @@ const (
 	// tempPrefix begins the names of files that are being written. No object has such a name.
 	tempPrefix = ".put-"
 	// tempAge is when such a file is what a crash left behind: several processes may share a directory.
-	tempAge = 24 * time.Hour
+	staleTempAge = 24 * time.Hour
 )
 
 // dir is a bucket in a directory: an object is the file of its name.
@@ -34,11 +34,11 @@ func NewDir(path string) (Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bucket: %w", err)
 	}
-	if err := makeDirs(path); err != nil {
+	if err := makeDirsDurably(path); err != nil {
 		return nil, err
 	}
 	d := &dir{path}
-	if err := d.Clean(time.Now().Add(-tempAge)); err != nil {
+	if err := d.Clean(time.Now().Add(-staleTempAge)); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -90,10 +90,10 @@ func Directory(b Bucket) (path string, ok bool) {
 // String returns the path.
 func (d *dir) String() string { return d.path }
 
-func (d *dir) file(name string) string { return filepath.Join(d.path, filepath.FromSlash(name)) }
+func (d *dir) filePath(name string) string { return filepath.Join(d.path, filepath.FromSlash(name)) }
 
 // within calls f with the directory as the root of what it can reach: no symbolic link in it leads elsewhere.
-func (d *dir) within(f func(root *os.Root) error) error {
+func (d *dir) withRoot(f func(root *os.Root) error) error {
 	root, err := os.OpenRoot(d.path)
 	if err != nil {
 		return err
@@ -110,9 +110,9 @@ func (d *dir) Put(ctx context.Context, name string, r io.Reader, size int64) err
 	if err != nil {
 		return fmt.Errorf("bucket: write %s: %w", name, err)
 	}
-	err = fill(ctx, temp, newExact(r, size))
+	err = writeDurably(ctx, temp, newExactReader(r, size))
 	if err == nil {
-		err = d.publish(temp.Name(), name)
+		err = d.moveIntoPlace(temp.Name(), name)
 	}
 	if err != nil {
 		os.Remove(temp.Name())
@@ -122,8 +122,8 @@ func (d *dir) Put(ctx context.Context, name string, r io.Reader, size int64) err
 }
 
 // fill writes a file durably and closes it.
-func fill(ctx context.Context, f *os.File, r io.Reader) error {
-	_, err := io.Copy(f, reader{ctx, r})
+func writeDurably(ctx context.Context, f *os.File, r io.Reader) error {
+	_, err := io.Copy(f, contextReader{ctx, r})
 	if err == nil {
 		err = f.Sync()
 	}
@@ -131,12 +131,12 @@ func fill(ctx context.Context, f *os.File, r io.Reader) error {
 }
 
 // publish makes a file the object of a name, durably. The rename goes through the root, unlike that of package atomicfile.
-func (d *dir) publish(temp, name string) error {
-	file := d.file(name)
-	err := d.within(func(root *os.Root) error {
+func (d *dir) moveIntoPlace(temp, name string) error {
+	file := d.filePath(name)
+	err := d.withRoot(func(root *os.Root) error {
 		folder := filepath.Dir(filepath.FromSlash(name))
 		if _, err := root.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-			if err := makeDirs(filepath.Dir(file)); err != nil {
+			if err := makeDirsDurably(filepath.Dir(file)); err != nil {
 				return err
 			}
 		} else if err != nil {
@@ -151,13 +151,13 @@ func (d *dir) publish(temp, name string) error {
 }
 
 // makeDirs creates a directory and those above it, durably.
-func makeDirs(path string) error {
+func makeDirsDurably(path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
 	parent := filepath.Dir(path)
 	if parent != path {
-		if err := makeDirs(parent); err != nil {
+		if err := makeDirsDurably(parent); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.Re
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return nil, errors.Join(fmt.Errorf("bucket: %w", err), f.Close())
 	}
-	part := reader{ctx, f}
+	part := contextReader{ctx, f}
 	if length >= 0 {
 		part.Reader = io.LimitReader(f, length)
 	}
@@ -193,11 +193,11 @@ func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.Re
 }
 
 // errNoFile: an object is a link, a device or the like, which this package does not make. Opening a pipe might never end.
-var errNoFile = errors.New("it is no regular file")
+var errNotRegular = errors.New("it is no regular file")
 
 // open opens the file of an object.
 func (d *dir) open(name string) (f *os.File, err error) {
-	err = d.within(func(root *os.Root) error {
+	err = d.withRoot(func(root *os.Root) error {
 		file := filepath.FromSlash(name)
 		info, err := root.Lstat(file)
 		switch {
@@ -206,7 +206,7 @@ func (d *dir) open(name string) (f *os.File, err error) {
 		case info.IsDir():
 			return fs.ErrNotExist
 		case !info.Mode().IsRegular():
-			return errNoFile
+			return errNotRegular
 		}
 		f, err = root.Open(file)
 		return err
@@ -215,13 +215,13 @@ func (d *dir) open(name string) (f *os.File, err error) {
 }
 
 // reader reads until a context ends.
-type reader struct {
+type contextReader struct {
 	ctx context.Context //nolint:containedctx // of the one call that reads
 	io.Reader
 }
 
 // Read implements [io.Reader].
-func (r reader) Read(p []byte) (int, error) {
+func (r contextReader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -269,8 +269,8 @@ func (d *dir) Delete(_ context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	file := d.file(name)
-	err := d.within(func(root *os.Root) error { return root.Remove(filepath.FromSlash(name)) })
+	file := d.filePath(name)
+	err := d.withRoot(func(root *os.Root) error { return root.Remove(filepath.FromSlash(name)) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

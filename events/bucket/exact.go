@@ -11,31 +11,33 @@ var errSize = errors.New("bucket: not as many bytes as were said")
 
 // exact passes on what a reader gives, and fails if that is not as many bytes as were said: before the last of them is
 // passed on, so that a reader never takes it for whole.
-type exact struct {
-	r    io.Reader
-	left int64
-	size int64
+type exactReader struct {
+	source    io.Reader
+	remaining int64
+	size      int64
 }
 
-func newExact(r io.Reader, size int64) *exact { return &exact{r: r, left: size, size: size} }
+func newExactReader(r io.Reader, size int64) *exactReader {
+	return &exactReader{source: r, remaining: size, size: size}
+}
 
 // Read implements [io.Reader].
-func (e *exact) Read(p []byte) (int, error) {
-	if e.left == 0 {
-		return 0, e.end()
+func (e *exactReader) Read(p []byte) (int, error) {
+	if e.remaining == 0 {
+		return 0, e.checkEnd()
 	}
-	if int64(len(p)) > e.left {
-		p = p[:e.left]
+	if int64(len(p)) > e.remaining {
+		p = p[:e.remaining]
 	}
-	n, err := e.r.Read(p)
-	e.left -= int64(n)
+	n, err := e.source.Read(p)
+	e.remaining -= int64(n)
 	switch {
-	case errors.Is(err, io.EOF) && e.left > 0:
-		return n, fmt.Errorf("%w: %d of %d", errSize, e.size-e.left, e.size)
+	case errors.Is(err, io.EOF) && e.remaining > 0:
+		return n, fmt.Errorf("%w: %d of %d", errSize, e.size-e.remaining, e.size)
 	case err != nil && !errors.Is(err, io.EOF):
 		return n, err
-	case e.left == 0:
-		if err := e.end(); !errors.Is(err, io.EOF) {
+	case e.remaining == 0:
+		if err := e.checkEnd(); !errors.Is(err, io.EOF) {
 			return 0, err
 		}
 	}
@@ -43,12 +45,12 @@ func (e *exact) Read(p []byte) (int, error) {
 }
 
 // end returns io.EOF if the reader has no more.
-func (e *exact) end() error {
+func (e *exactReader) checkEnd() error {
 	var more [1]byte
 	for {
-		n, err := e.r.Read(more[:])
+		n, err := e.source.Read(more[:])
 		if n > 0 {
-			e.r = io.MultiReader(errReader{}, e.r)
+			e.source = io.MultiReader(tooLongReader{}, e.source)
 			return fmt.Errorf("%w: more than %d", errSize, e.size)
 		}
 		if err != nil {
@@ -58,7 +60,7 @@ func (e *exact) end() error {
 }
 
 // errReader keeps what was found to be too long from being read again as if it were not.
-type errReader struct{}
+type tooLongReader struct{}
 
 // Read implements [io.Reader].
-func (errReader) Read([]byte) (int, error) { return 0, errSize }
+func (tooLongReader) Read([]byte) (int, error) { return 0, errSize }

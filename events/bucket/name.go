@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-const maxName = 512
+const maxNameBytes = 512
 
 // checkName refuses what is not the name of an object.
 func checkName(name string) error {
-	if name == "" || len(name) > maxName {
-		return fmt.Errorf("%w: %q has %d bytes", ErrName, name[:min(len(name), maxName)], len(name))
+	if name == "" || len(name) > maxNameBytes {
+		return fmt.Errorf("%w: %q has %d bytes", ErrName, name[:min(len(name), maxNameBytes)], len(name))
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		if !validPart(part) {
+		if !isValidPart(part) {
 			return fmt.Errorf("%w: %q", ErrName, name)
 		}
 	}
@@ -21,7 +21,7 @@ func checkName(name string) error {
 }
 
 // validPart reports whether a part of a name is one.
-func validPart(part string) bool {
+func isValidPart(part string) bool {
 	for i := range len(part) {
 		c := part[i]
 		switch {

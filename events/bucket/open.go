@@ -34,7 +34,7 @@ func Open(ctx context.Context, target string) (Bucket, error) {
 		return nil, err
 	}
 	if s, ok := b.(*s3); ok {
-		err = s.check(ctx)
+		err = s.checkExists(ctx)
 	}
 	return b, err
 }

@@ -73,12 +73,12 @@ func NewS3(cfg S3Config) (Bucket, error) {
 		return nil, fmt.Errorf("bucket: S3 at %s: %w", endpoint, err)
 	}
 	s.core = minio.Core{Client: client}
-	s.address = s.target(cfg)
+	s.address = s.formatTarget(cfg)
 	return s, nil
 }
 
 // target returns what [Open] takes.
-func (s *s3) target(cfg S3Config) string {
+func (s *s3) formatTarget(cfg S3Config) string {
 	q := url.Values{}
 	for key, value := range map[string]string{"endpoint": cfg.Endpoint, "region": cfg.Region} {
 		if value != "" {
@@ -96,7 +96,7 @@ func (s *s3) target(cfg S3Config) string {
 func (s *s3) String() string { return s.address }
 
 // check reports whether the server has the bucket and lets us in.
-func (s *s3) check(ctx context.Context) error {
+func (s *s3) checkExists(ctx context.Context) error {
 	ok, err := s.core.BucketExists(ctx, s.bucket)
 	if err != nil {
 		return fmt.Errorf("bucket: %s: %w", s, err)
@@ -112,7 +112,7 @@ func (s *s3) Put(ctx context.Context, name string, r io.Reader, size int64) erro
 	if err := checkName(name); err != nil {
 		return err
 	}
-	body := newExact(r, size)
+	body := newExactReader(r, size)
 	if size == 0 {
 		// The client reads nothing then, and would not notice more.
 		if _, err := body.Read(nil); !errors.Is(err, io.EOF) {
@@ -134,7 +134,7 @@ func (s *s3) Get(ctx context.Context, name string, offset, length int64) (io.Rea
 		return nil, err
 	}
 	if length == 0 {
-		return s.none(ctx, name)
+		return s.openEmpty(ctx, name)
 	}
 	var opts minio.GetObjectOptions
 	var err error
@@ -149,23 +149,23 @@ func (s *s3) Get(ctx context.Context, name string, offset, length int64) (io.Rea
 	}
 	r, _, _, err := s.core.GetObject(ctx, s.bucket, s.prefix+name, opts)
 	if err != nil && minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
-		return s.none(ctx, name)
+		return s.openEmpty(ctx, name)
 	}
 	if err != nil {
-		return nil, s.failed(name, err)
+		return nil, s.readError(name, err)
 	}
 	return r, nil
 }
 
 // none reads nothing of an object that exists.
-func (s *s3) none(ctx context.Context, name string) (io.ReadCloser, error) {
+func (s *s3) openEmpty(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := s.core.StatObject(ctx, s.bucket, s.prefix+name, minio.StatObjectOptions{}); err != nil {
-		return nil, s.failed(name, err)
+		return nil, s.readError(name, err)
 	}
 	return http.NoBody, nil
 }
 
-func (s *s3) failed(name string, err error) error {
+func (s *s3) readError(name string, err error) error {
 	if code := minio.ToErrorResponse(err).Code; code == minio.NoSuchKey {
 		return fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
 	}
