@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// The fields that have columns. A re-pinned pin has two columns, of its owner and of its id.
+// The fields that have columns. A re-pinned pin has two columns: the user who owned it, and its id.
 const (
 	hasUser       events.FieldSet = 1 << events.FieldUser
 	hasPeer       events.FieldSet = 1 << events.FieldPeer
@@ -18,22 +18,25 @@ const (
 	hasRepin      events.FieldSet = 1 << events.FieldRepinUser
 	hasTitle      events.FieldSet = 1 << events.FieldTitle
 	hasAttributes events.FieldSet = 1 << events.FieldAttributes
-	// hasScore and hasRead share a column. Of a read marker it holds the event's time minus the marker, which is a small number.
+	// hasScore and hasRead share a column. For a read marker the column holds the time of the event minus the marker, which is a small
+	// number.
 	hasScore events.FieldSet = 1 << events.FieldScore
 	hasRead  events.FieldSet = 1 << events.FieldRead
-	// hasSource is of kinds that are not backfilled; a backfill has a source whatever its kind.
+	// hasSource is set for the kinds that always have a source. Backfilled events of all kinds have one, too: see fieldsByForm.
 	hasSource events.FieldSet = 1 << events.FieldSource
 )
 
 // The form of an event is one byte: its kind, and flags that say which columns have a value for it.
 const (
-	formKindMask  = 0x1f // the lower bits of the kind: those of 32 to 41 are free, because kinds begin at 10
+	// formKindMask selects the lower five bits of the kind. Kinds 32 to 41 use the values 0 to 9, which are free because kinds begin at 10.
+	formKindMask  = 0x1f
 	formBackfill  = 0x20
 	formHasTime   = 0x40 // the time is in a column, because it does not follow from the slot
 	formItemIsPin = 0x80 // the item is the pin
 )
 
-// fieldsOfForm says which fields an event of a form has columns for. Forms of unknown kinds have none.
+// fieldsByForm contains, for each form, the fields for which an event of the form has a value in a column. Forms of unknown kinds have
+// none.
 //
 //nolint:gochecknoglobals // computed once from the kinds, and immutable from then on
 var fieldsByForm = func() (fields [256]events.FieldSet) {
@@ -50,7 +53,7 @@ var fieldsByForm = func() (fields [256]events.FieldSet) {
 	return fields
 }()
 
-// kindOf returns the kind of a form.
+// kindOfForm returns the kind that the lower bits of a form stand for.
 func kindOfForm(form uint8) events.Kind {
 	kind := events.Kind(form & formKindMask)
 	if kind < events.UserFollowed {
@@ -59,30 +62,52 @@ func kindOfForm(form uint8) events.Kind {
 	return kind
 }
 
-// maxSpan is the largest distance, in microseconds, from the time of slot 0 to the envelope's last time for which the times of the
+// maxTimeSpan is the largest distance, in microseconds, from the time of slot 0 to the envelope's last time for which the times of the
 // events are computed from their slots instead of stored.
 const maxTimeSpan = 1 << 16
 
-// blockBuilder collects records in columns. The zero value is not ready.
+// blockBuilder collects the records of one block as columns of numbers and texts. Create it with newBlockBuilder.
+//
+// A column of references to ids holds the numbers that the dictionaryBuilder gave, until appendEncoded replaces them.
 type blockBuilder struct {
 	firstSeq  uint64
 	lastSeq   uint64
 	startTime events.Micros // the last time of the first record
-	lastTime  events.Micros
+	lastTime  events.Micros // the last time of the last record
 
-	records struct{ seqs, times, spans, counts, bytes, repeats, rejects []uint64 }
+	// records has one value per record in each column.
+	records struct {
+		seqs, times []uint64 // differences to the previous record
+		spans       []uint64 // see baseAndSpan
+		counts      []uint64 // number of events
+		bytes       []uint64
+		repeats     []uint64
+		rejects     []uint64 // number of rejects
+	}
 
-	forms, skips, times, offsets                   []uint64
-	lastStoredTime                                 events.Micros // the last time that was stored; the column has differences
-	lastStoredOffset                               uint64        // the last offset that was stored
-	users, items, names                            *dictionaryBuilder
-	user, peer, board, pin, item                   []uint64
-	servedCounts, servedItems, repinUser, repinPin []uint64
-	source, score                                  []uint64
-	titles, attributes                             []string
-	rejectSlots, rejectReasons                     []uint64
-	rejectFields, rejectMessages, rejectDatas      []string
-	estimatedBytes                                 int
+	// forms and skips have one value per event. A skip is the number of empty slots before the event.
+	forms, skips []uint64
+
+	// times and offsets have a value for the events that need one. Values are differences to the previously stored value, zigzagged.
+	times, offsets   []uint64
+	lastStoredTime   events.Micros
+	lastStoredOffset uint64
+
+	// The dictionaries of the ids that occur in the block: of users, of items and pins, and of boards and sources.
+	users, items, names *dictionaryBuilder
+
+	// Columns of fields. Each has a value per event that has the field, except servedItems, which has servedCounts values per event.
+	user, peer, board, pin, item []uint64
+	servedCounts, servedItems    []uint64
+	repinUser, repinPin          []uint64
+	source, score                []uint64
+	titles, attributes           []string
+	rejectSlots, rejectReasons   []uint64
+	rejectFields, rejectMessages []string
+	rejectDatas                  []string
+
+	// estimatedBytes is the approximate size of the columns before compression, without the dictionaries.
+	estimatedBytes int
 }
 
 func newBlockBuilder() *blockBuilder {
@@ -91,23 +116,28 @@ func newBlockBuilder() *blockBuilder {
 
 func (b *blockBuilder) isEmpty() bool { return len(b.records.seqs) == 0 }
 
-// size estimates the bytes of the columns before compression.
+// estimatedSize returns the approximate size of the columns and dictionaries in bytes, before compression.
 func (b *blockBuilder) estimatedSize() int {
 	return b.estimatedBytes + b.users.estimatedBytes + b.items.estimatedBytes + b.names.estimatedBytes
 }
 
-// fits reports whether the record may be added to what is there.
+// fits reports whether the record may be added to this block. An empty block accepts every record.
 func (b *blockBuilder) fits(r *record) bool {
 	return b.isEmpty() || b.estimatedSize() < blockTargetBytes && len(b.records.seqs) < maxBlockRecords &&
 		len(b.forms)+len(r.events) <= maxBlockEvents
 }
 
-// add appends a record. Its sequence and last time must not be below those of the previous record. It fails with [ErrOrder] if the
-// slots do not rise.
+// addRecord appends a record, whose sequence and last time must not be below those of the previous record. It fails with [ErrOrder] if
+// the slots of its events do not rise or a kind is invalid.
 func (b *blockBuilder) addRecord(r *record) error {
 	if b.isEmpty() {
-		b.firstSeq, b.lastSeq, b.startTime, b.lastTime, b.lastStoredTime = r.seq, r.seq, r.lastTime, r.lastTime, r.lastTime
+		b.firstSeq = r.seq
+		b.lastSeq = r.seq
+		b.startTime = r.lastTime
+		b.lastTime = r.lastTime
+		b.lastStoredTime = r.lastTime
 	}
+
 	base, span := baseAndSpan(r)
 	c := &b.records
 	c.seqs = append(c.seqs, r.seq-b.lastSeq)
@@ -117,18 +147,21 @@ func (b *blockBuilder) addRecord(r *record) error {
 	c.bytes = append(c.bytes, uint64(r.bytes))
 	c.repeats = append(c.repeats, uint64(r.repeats))
 	c.rejects = append(c.rejects, uint64(len(r.rejects)))
-	b.lastSeq, b.lastTime = r.seq, r.lastTime
+	b.lastSeq = r.seq
+	b.lastTime = r.lastTime
 	b.estimatedBytes += 16 + 8*len(r.events)
-	next := 0
+
+	nextSlot := 0
 	for i := range r.events {
 		ev := &r.events[i]
-		if int(ev.Slot) < next || !ev.Kind.Valid() {
-			return fmt.Errorf("%w: sequence %d has slot %d of kind %v after slot %d", ErrOrder, r.seq, ev.Slot, ev.Kind, next-1)
+		if int(ev.Slot) < nextSlot || !ev.Kind.Valid() {
+			return fmt.Errorf("%w: sequence %d has slot %d of kind %v after slot %d", ErrOrder, r.seq, ev.Slot, ev.Kind, nextSlot-1)
 		}
-		b.skips = append(b.skips, uint64(int(ev.Slot)-next))
-		next = int(ev.Slot) + 1
+		b.skips = append(b.skips, uint64(int(ev.Slot)-nextSlot))
+		nextSlot = int(ev.Slot) + 1
 		b.addEvent(ev, span > 0 && ev.Time == base+events.Micros(ev.Slot))
 	}
+
 	for i := range r.rejects {
 		j := &r.rejects[i]
 		b.rejectSlots = append(b.rejectSlots, zigzag(int64(j.Slot)))
@@ -141,8 +174,9 @@ func (b *blockBuilder) addRecord(r *record) error {
 	return nil
 }
 
-// baseOf returns the time of slot 0, computed from a live event, and the number of microseconds from it to the last time given,
-// both ends included. The span is 0 if the envelope has no live event or the span exceeds maxSpan: times are then stored.
+// baseAndSpan returns the time of slot 0, computed from the first event that is not a backfill, and the number of microseconds from that
+// time to the last time of the envelope, both included. The span is 0 if all events are backfills or the span would exceed
+// maxTimeSpan; the times of the events must then be stored.
 func baseAndSpan(r *record) (base events.Micros, span uint64) {
 	for i := range r.events {
 		if ev := &r.events[i]; !ev.Backfill {
@@ -156,14 +190,15 @@ func baseAndSpan(r *record) (base events.Micros, span uint64) {
 	return 0, 0
 }
 
-func (b *blockBuilder) addEvent(ev *events.Event, follows bool) {
+// addEvent appends the form and the fields of an event. timeFromSlot is true if the reader can compute the time from the slot.
+func (b *blockBuilder) addEvent(ev *events.Event, timeFromSlot bool) {
 	form := uint8(ev.Kind & formKindMask)
 	if ev.Backfill {
 		form |= formBackfill
 		b.offsets = append(b.offsets, zigzag(int64(ev.Offset-b.lastStoredOffset)))
 		b.lastStoredOffset = ev.Offset
 	}
-	if ev.Backfill || !follows {
+	if ev.Backfill || !timeFromSlot {
 		form |= formHasTime
 		b.times = append(b.times, zigzag(int64(ev.Time-b.lastStoredTime)))
 		b.lastStoredTime = ev.Time
@@ -173,6 +208,7 @@ func (b *blockBuilder) addEvent(ev *events.Event, follows bool) {
 		form |= formItemIsPin
 	}
 	b.forms = append(b.forms, uint64(form))
+
 	fields := fieldsByForm[form]
 	if fields&hasSource != 0 {
 		b.source = append(b.source, b.names.numberOf(ev.Source))
@@ -195,7 +231,7 @@ func (b *blockBuilder) addEvent(ev *events.Event, follows bool) {
 	b.addRareFields(ev, fields)
 }
 
-// addContent appends the fields that few kinds have, apart from the hot path.
+// addRareFields appends the fields that few kinds have. It is a function of its own to keep addEvent, which runs for every event, small.
 func (b *blockBuilder) addRareFields(ev *events.Event, fields events.FieldSet) {
 	if fields&hasItems != 0 {
 		b.servedCounts = append(b.servedCounts, uint64(len(ev.Items)))
@@ -224,25 +260,32 @@ func (b *blockBuilder) addRareFields(ev *events.Event, fields events.FieldSet) {
 	}
 }
 
-// append appends the encoded block. It overwrites the columns, so the builder must not be used afterwards.
+// appendEncoded appends the encoded block. It overwrites the columns, so the builder must not be used afterwards.
+//
+// The order of the parts is the format: decodeBlock reads them in the same order.
 func (b *blockBuilder) appendEncoded(dst []byte) []byte {
 	c := &b.records
 	for _, n := range []int{len(c.seqs), len(b.forms), len(b.servedItems), len(b.rejectSlots)} {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
+
 	dst = binary.AppendUvarint(dst, b.firstSeq)
 	dst = binary.AppendVarint(dst, int64(b.startTime))
 	for _, column := range [][]uint64{c.seqs, c.times, c.spans, c.counts, c.bytes, c.repeats, c.rejects} {
 		dst = appendColumn(dst, column)
 	}
+
 	var indexes [3][]uint32
 	for i, d := range []*dictionaryBuilder{b.users, b.items, b.names} {
 		dst, indexes[i] = d.appendSorted(dst)
 	}
+
 	for _, column := range [][]uint64{b.forms, b.skips, b.times, b.offsets, b.servedCounts, b.score} {
 		dst = appendColumn(dst, column)
 	}
-	for _, r := range []struct {
+
+	// Replace the numbers of the ids by their indexes in the sorted dictionaries.
+	for _, references := range []struct {
 		indexes []uint32
 		columns [][]uint64
 	}{
@@ -250,14 +293,19 @@ func (b *blockBuilder) appendEncoded(dst []byte) []byte {
 		{indexes[1], [][]uint64{b.pin, b.item, b.servedItems, b.repinPin}},
 		{indexes[2], [][]uint64{b.board, b.source}},
 	} {
-		for _, column := range r.columns {
+		for _, column := range references.columns {
 			for i, n := range column {
-				column[i] = uint64(r.indexes[n])
+				column[i] = uint64(references.indexes[n])
 			}
 			dst = appendColumn(dst, column)
 		}
 	}
-	dst = appendTexts(appendTexts(dst, b.titles), b.attributes)
-	dst = appendColumn(appendColumn(dst, b.rejectSlots), b.rejectReasons)
-	return appendTexts(appendTexts(appendTexts(dst, b.rejectFields), b.rejectMessages), b.rejectDatas)
+	dst = appendTexts(dst, b.titles)
+	dst = appendTexts(dst, b.attributes)
+
+	dst = appendColumn(dst, b.rejectSlots)
+	dst = appendColumn(dst, b.rejectReasons)
+	dst = appendTexts(dst, b.rejectFields)
+	dst = appendTexts(dst, b.rejectMessages)
+	return appendTexts(dst, b.rejectDatas)
 }

@@ -11,26 +11,32 @@ import (
 // slabEvents is the number of events allocated at once, so that a small envelope costs no allocation of its own.
 const slabEvents = 2048
 
-// block is a decoded block, and how far it was read. Its strings are shared by all events that are read from it.
+// block is a decoded block and the position up to which it was read. All events that are read from it share its strings.
 type block struct {
+	// seq and lastTime are those of the last record that was read, or the values before the first record.
 	seq      uint64
 	lastTime events.Micros
-	records  struct {
-		readRecord                      int
+
+	// records has one value per record in each column, as in blockBuilder. next is the index of the next record.
+	records struct {
+		next                            int
 		seqs, times                     []uint64
 		spans, counts, repeats, rejects []uint32
 		bytes                           []uint32
 	}
+
+	// The dictionaries.
 	users, items, names []string
 
-	nextEvent        int // the next event
-	forms            []uint8
-	skips            []uint32
-	unusedEvents     []events.Event
+	nextEvent int      // index in forms and skips
+	forms     []uint8  // one per event
+	skips     []uint32 // number of empty slots before each event
+
+	unusedEvents     []events.Event // allocated, not yet returned
 	lastStoredTime   events.Micros
 	lastStoredOffset uint64
 
-	// Columns of fields that only some events have. Reading cuts the first value off.
+	// Columns of fields that only some events have. Reading an event removes its values from the front.
 	times, offsets, score                     []uint64
 	servedCounts                              []uint32
 	user, peer, repinUser                     []uint32
@@ -41,64 +47,86 @@ type block struct {
 	rejectFields, rejectMessages, rejectDatas []string
 }
 
-// decodeBlock reads what blockBuilder.append wrote, and fails with errFormat on anything else. Its memory is bounded even for
-// hostile bytes. All columns are checked here, so that reading events needs no bounds checks of its own.
+// decodeBlock reads what blockBuilder.appendEncoded wrote, and fails with errMalformed on anything else. It allocates a limited amount
+// of memory even if the bytes are hostile. It checks all columns, so that reading events from the block needs no checks.
 func decodeBlock(data []byte) (*block, error) {
 	c := &columnReader{rest: data, decompressBudget: maxBlockBytes}
-	records, evs := c.readCount(maxBlockRecords), c.readCount(maxBlockEvents)
-	served, rejects := c.readCount(maxColumn), c.readCount(maxBlockRejects)
+	records := c.readCount(maxBlockRecords)
+	evs := c.readCount(maxBlockEvents)
+	served := c.readCount(maxColumn)
+	rejects := c.readCount(maxBlockRejects)
+
 	b := &block{seq: c.readUvarint()}
-	start, n := binary.Varint(c.rest)
+	startTime, n := binary.Varint(c.rest)
 	if n <= 0 {
 		return nil, errMalformed
 	}
 	c.rest = c.rest[n:]
-	b.lastTime, b.lastStoredTime = events.Micros(start), events.Micros(start)
+	b.lastTime = events.Micros(startTime)
+	b.lastStoredTime = events.Micros(startTime)
+
 	r := &b.records
-	r.seqs, r.times = readColumn[uint64](c, records, 0), readColumn[uint64](c, records, 0)
-	r.spans, r.counts = readColumn[uint32](c, records, maxTimeSpan+1), readColumn[uint32](c, records, maxBlockEvents+1)
+	r.seqs = readColumn[uint64](c, records, 0)
+	r.times = readColumn[uint64](c, records, 0)
+	r.spans = readColumn[uint32](c, records, maxTimeSpan+1)
+	r.counts = readColumn[uint32](c, records, maxBlockEvents+1)
 	r.bytes = readColumn[uint32](c, records, 0)
-	r.repeats, r.rejects = readColumn[uint32](c, records, 0), readColumn[uint32](c, records, maxBlockRejects+1)
-	b.users, b.items, b.names = readDictionary(c), readDictionary(c), readDictionary(c)
-	b.forms, b.skips = readColumn[uint8](c, evs, 0), readColumn[uint32](c, evs, 1<<16)
+	r.repeats = readColumn[uint32](c, records, 0)
+	r.rejects = readColumn[uint32](c, records, maxBlockRejects+1)
+
+	b.users = readDictionary(c)
+	b.items = readDictionary(c)
+	b.names = readDictionary(c)
+
+	b.forms = readColumn[uint8](c, evs, 0)
+	b.skips = readColumn[uint32](c, evs, 1<<16)
 	if c.failed || sum(r.counts) != uint64(evs) || sum(r.rejects) != uint64(rejects) {
 		return nil, errMalformed
 	}
-	fields, ok := b.countFields()
+
+	// The forms determine how many values the columns of fields have.
+	counts, ok := b.countFields()
 	if !ok {
 		return nil, errMalformed
 	}
-	b.readFieldColumns(c, fields, served)
+	b.readFieldColumns(c, counts, served)
+
 	b.rejectSlots = readColumn[uint32](c, rejects, 0)
 	b.rejectReasons = readColumn[uint32](c, rejects, 0)
-	b.rejectFields, b.rejectMessages, b.rejectDatas = readTexts(c, rejects), readTexts(c, rejects), readTexts(c, rejects)
+	b.rejectFields = readTexts(c, rejects)
+	b.rejectMessages = readTexts(c, rejects)
+	b.rejectDatas = readTexts(c, rejects)
 	if c.failed || len(c.rest) > 0 || sum(b.servedCounts) != uint64(served) {
 		return nil, errMalformed
 	}
 	return b, nil
 }
 
-func sum(values []uint32) (total uint64) {
+// sum returns the sum of a column.
+func sum[T uint32 | uint64](values []T) (total uint64) {
 	for _, v := range values {
 		total += uint64(v)
 	}
 	return total
 }
 
-// tally counts, for each field, the events of a block that have it. These are the lengths of the columns, which are not stored.
+// fieldCounts contains, for each field, the number of events of a block that have it. These are the lengths of the columns, which are not
+// stored.
 type fieldCounts struct {
 	fields               [16]int // for each bit of a FieldSet
 	storedTimes, offsets int
 }
 
+// with returns the number of events that have a field. f must contain exactly one field.
 func (t *fieldCounts) with(f events.FieldSet) int { return t.fields[bits.TrailingZeros16(uint16(f))] }
 
-// count counts the fields of all events. It returns false if an event has an invalid kind.
+// countFields counts the fields of all events. It returns false if an event has an invalid kind.
 func (b *block) countFields() (t fieldCounts, ok bool) {
 	var forms [256]int
 	for _, f := range b.forms {
 		forms[f]++
 	}
+
 	for form := range forms {
 		n := forms[form]
 		if n == 0 {
@@ -123,12 +151,14 @@ func (b *block) countFields() (t fieldCounts, ok bool) {
 	return t, true
 }
 
-// cutFields reads the columns of fields.
+// readFieldColumns reads the columns of the fields. served is the number of items of all served events together.
 func (b *block) readFieldColumns(c *columnReader, t fieldCounts, served int) {
 	b.times = readColumn[uint64](c, t.storedTimes, 0)
 	b.offsets = readColumn[uint64](c, t.offsets, 0)
 	b.servedCounts = readColumn[uint32](c, t.with(hasItems), maxColumn)
 	b.score = readColumn[uint64](c, t.with(hasScore)+t.with(hasRead), 0)
+
+	// A reference is an index in a dictionary, and must be below its length.
 	refs := func(n int, ids []string) []uint32 { return readColumn[uint32](c, n, uint64(len(ids))) }
 	b.user = refs(t.with(hasUser), b.users)
 	b.peer = refs(t.with(hasPeer), b.users)
@@ -139,22 +169,25 @@ func (b *block) readFieldColumns(c *columnReader, t fieldCounts, served int) {
 	b.repinPin = refs(t.with(hasRepin), b.items)
 	b.board = refs(t.with(hasBoard), b.names)
 	b.source = refs(t.with(hasSource), b.names)
+
 	b.titles = readTexts(c, t.with(hasTitle))
 	b.attributes = readTexts(c, t.with(hasAttributes))
 }
 
-// next reads the next record into r, and returns false at the end of the block.
+// readRecord reads the next record into r, and returns false at the end of the block.
 func (b *block) readRecord(r *record) bool {
 	c := &b.records
-	i := c.readRecord
+	i := c.next
 	if i == len(c.seqs) {
 		return false
 	}
-	c.readRecord++
+	c.next++
+
 	b.seq += c.seqs[i]
 	b.lastTime += events.Micros(c.times[i])
 	*r = record{seq: b.seq, lastTime: b.lastTime, bytes: int(c.bytes[i]), repeats: int(c.repeats[i])}
 	if n := int(c.counts[i]); n > 0 {
+		// The span counts both ends, hence the 1.
 		r.events = b.readEvents(n, b.lastTime-events.Micros(c.spans[i])+1)
 	}
 	if n := int(c.rejects[i]); n > 0 {
@@ -163,25 +196,30 @@ func (b *block) readRecord(r *record) bool {
 	return true
 }
 
-// cutEvents reads the events of an envelope, whose slot 0 has the time base.
+// readEvents reads the n events of an envelope. base is the time of slot 0.
 func (b *block) readEvents(n int, base events.Micros) []events.Event {
 	if len(b.unusedEvents) < n {
 		b.unusedEvents = make([]events.Event, max(n, min(slabEvents, len(b.forms)-b.nextEvent)))
 	}
 	evs := b.unusedEvents[:n:n]
 	b.unusedEvents = b.unusedEvents[n:]
+
 	slot := uint32(0)
 	for i := range evs {
 		ev := &evs[i]
 		form := b.forms[b.nextEvent]
 		slot += b.skips[b.nextEvent]
 		b.nextEvent++
-		ev.Kind, ev.Seq, ev.Slot = kindOfForm(form), b.seq, uint16(slot)
+
+		ev.Kind = kindOfForm(form)
+		ev.Seq = b.seq
+		ev.Slot = uint16(slot)
 		ev.Time = base + events.Micros(slot)
 		slot++
 		if form&(formBackfill|formHasTime) != 0 {
 			b.readTimeAndOffset(ev, form)
 		}
+
 		fields := fieldsByForm[form]
 		if fields&hasUser != 0 {
 			ev.User, b.user = b.users[b.user[0]], b.user[1:]
@@ -199,20 +237,22 @@ func (b *block) readEvents(n int, base events.Micros) []events.Event {
 	return evs
 }
 
-// cutHistory reads the stored time of an event, and the offset of a backfilled event in its import.
+// readTimeAndOffset reads the time of an event if it is stored, and the offset of a backfilled event in its import.
 func (b *block) readTimeAndOffset(ev *events.Event, form uint8) {
 	if form&formHasTime != 0 {
 		b.lastStoredTime += events.Micros(unzigzag(b.times[0]))
-		ev.Time, b.times = b.lastStoredTime, b.times[1:]
+		ev.Time = b.lastStoredTime
+		b.times = b.times[1:]
 	}
 	if form&formBackfill != 0 {
 		ev.Backfill = true
 		b.lastStoredOffset += uint64(unzigzag(b.offsets[0]))
-		ev.Offset, b.offsets = b.lastStoredOffset, b.offsets[1:]
+		ev.Offset = b.lastStoredOffset
+		b.offsets = b.offsets[1:]
 	}
 }
 
-// cutContent reads the fields that few kinds have.
+// readRareFields reads the fields that few kinds have.
 func (b *block) readRareFields(ev *events.Event, form uint8, fields events.FieldSet) {
 	if fields&hasSource != 0 {
 		ev.Source, b.source = b.names[b.source[0]], b.source[1:]
@@ -228,7 +268,8 @@ func (b *block) readRareFields(ev *events.Event, form uint8, fields events.Field
 	}
 	if fields&hasItems != 0 {
 		n := b.servedCounts[0]
-		ev.Items, b.servedCounts = make([]string, n), b.servedCounts[1:]
+		b.servedCounts = b.servedCounts[1:]
+		ev.Items = make([]string, n)
 		for i, ref := range b.servedItems[:n] {
 			ev.Items[i] = b.items[ref]
 		}
@@ -256,6 +297,7 @@ func (b *block) readRareFields(ev *events.Event, form uint8, fields events.Field
 	ev.FillDerivedFields()
 }
 
+// readRejects reads the n rejects of an envelope.
 func (b *block) readRejects(n int) []events.Reject {
 	rejects := make([]events.Reject, n)
 	for i := range rejects {
@@ -268,7 +310,11 @@ func (b *block) readRejects(n int) []events.Reject {
 			},
 		}
 	}
-	b.rejectSlots, b.rejectReasons = b.rejectSlots[n:], b.rejectReasons[n:]
-	b.rejectFields, b.rejectMessages, b.rejectDatas = b.rejectFields[n:], b.rejectMessages[n:], b.rejectDatas[n:]
+
+	b.rejectSlots = b.rejectSlots[n:]
+	b.rejectReasons = b.rejectReasons[n:]
+	b.rejectFields = b.rejectFields[n:]
+	b.rejectMessages = b.rejectMessages[n:]
+	b.rejectDatas = b.rejectDatas[n:]
 	return rejects
 }

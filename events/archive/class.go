@@ -2,8 +2,8 @@ package archive
 
 import "github.com/skein-feed/skein/events"
 
-// Class is the part of an envelope that a file of the archive keeps. Classes let a fold that needs no activity skip
-// the files that hold it.
+// Class is a group of event kinds. The archive stores each class in files of its own, so that a fold that needs no activity can skip the
+// files that hold it.
 type Class uint8
 
 // The classes.
@@ -34,6 +34,7 @@ func ClassOf(k events.Kind) Class {
 	return Facts
 }
 
+// parseClass returns the class with a name, and false if there is none.
 func parseClass(name string) (Class, bool) {
 	for c, n := range classNames {
 		if n == name {
@@ -43,38 +44,44 @@ func parseClass(name string) (Class, bool) {
 	return 0, false
 }
 
-// record is the part of an envelope that one class keeps.
+// record is the part of an envelope that is stored in the files of one class.
 type record struct {
 	seq      uint64
-	lastTime events.Micros
-	bytes    int
-	repeats  int
+	lastTime events.Micros // the last log time that was assigned up to the end of the envelope
+	bytes    int           // size of the message in the log
+	repeats  int           // number of events that were dropped as repeats
 	events   []events.Event
 	rejects  []events.Reject
 }
 
-// split parts an envelope into the records of the classes. A class of which the envelope has no event has no record (nil). Both
-// records have its sequence, last time and size, so that a reader of one class gives the same cursor. Repeats and rejects are kept
-// once, in Facts.
+// splitByClass splits an envelope into one record per class. The record of class Activity is nil if the envelope has no event of that
+// class. The record of class Facts is nil if the envelope has only activity, and neither repeats nor rejects.
+//
+// Both records have the sequence, last time and size of the envelope, so that a reader of one class returns the same cursor as a reader of
+// both. Repeats and rejects are stored once, in Facts.
 func splitByClass(env *events.Envelope) (parts [numClasses]*record) {
 	var counts [numClasses]int
 	for i := range env.Events {
 		counts[ClassOf(env.Events[i].Kind)]++
 	}
+
 	add := func(c Class) *record {
 		parts[c] = &record{seq: env.Cursor.Seq, lastTime: env.Cursor.LastTime, bytes: env.Bytes}
 		return parts[c]
 	}
+
 	if counts[Activity] > 0 {
 		add(Activity)
 	}
 	if counts[Facts] > 0 || counts[Activity] == 0 || env.Repeats > 0 || len(env.Rejects) > 0 {
 		r := add(Facts)
-		r.repeats, r.rejects = env.Repeats, env.Rejects
+		r.repeats = env.Repeats
+		r.rejects = env.Rejects
 	}
+
 	for c, n := range counts {
 		switch {
-		case n == len(env.Events) && n > 0:
+		case n == len(env.Events) && n > 0: // all events are of this class: share the slice
 			parts[c].events = env.Events
 		case n > 0:
 			parts[c].events = make([]events.Event, 0, n)

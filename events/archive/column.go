@@ -18,10 +18,11 @@ const (
 	maxBlockEvents  = 1 << 16
 	maxBlockRecords = 1 << 16
 	maxBlockRejects = 1 << 16
-	// blockWeight is the approximate size at which a block is full, in bytes of columns before compression. It may be exceeded by
-	// one envelope.
+	// blockTargetBytes is the approximate size at which a block is full, in bytes of columns before compression. A block may exceed it
+	// by one envelope, because an envelope is never split over two blocks.
 	blockTargetBytes = 2 << 20
-	// maxColumn bounds the values of a column, and maxChunk the bytes of a chunk. blockWeight keeps real blocks far below both.
+	// maxColumn bounds the values of a column, and maxChunk the bytes of a chunk. blockTargetBytes keeps
+	// the blocks that the encoder writes far below both.
 	maxColumn = 1 << 20
 	maxChunk  = 16 << 20
 	// maxBlockBytes bounds the decompressed size of all columns of a block.
@@ -64,15 +65,19 @@ func appendChunk(dst, data []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(packed))), packed...)
 }
 
-// cutter reads what the append functions wrote. After an error it returns only zero values, so callers check failed once at the
-// end.
+// columnReader decodes what the append functions of this package encoded: numbers, chunks, columns and texts, one after the other.
+// After an error all its methods return zero values, so that callers need to check failed only once, at the end.
 type columnReader struct {
 	rest             []byte
 	decompressBudget int // bytes that may still be decompressed
 	failed           bool
 }
 
-func (c *columnReader) fail() { c.failed, c.rest = true, nil }
+// fail records that the input is malformed, and drops the rest of it.
+func (c *columnReader) fail() {
+	c.failed = true
+	c.rest = nil
+}
 
 func (c *columnReader) readUvarint() uint64 {
 	v, n := binary.Uvarint(c.rest)
@@ -84,7 +89,7 @@ func (c *columnReader) readUvarint() uint64 {
 	return v
 }
 
-// count reads a number, and fails if it is above limit.
+// readCount reads a varint that must not be above limit.
 func (c *columnReader) readCount(limit int) int {
 	v := c.readUvarint()
 	if v > uint64(limit) {
@@ -104,7 +109,7 @@ func (c *columnReader) readBytes(n int) []byte {
 	return b
 }
 
-// chunk reads what appendChunk wrote. The returned bytes may alias the input.
+// readChunk reads the bytes that appendChunk wrote. The returned slice may share memory with the input.
 func (c *columnReader) readChunk() []byte {
 	n := c.readCount(min(maxChunk, c.decompressBudget))
 	if n == 0 {
@@ -114,10 +119,13 @@ func (c *columnReader) readChunk() []byte {
 	if packed == 0 {
 		return c.readBytes(n)
 	}
+
 	src := c.readBytes(packed)
 	if c.failed {
 		return nil
 	}
+
+	// The length of the result is limited before decompression, so that a small input cannot expand without bound.
 	c.decompressBudget -= n
 	data, err := decompressor().DecodeAll(src, make([]byte, 0, n))
 	if err != nil || len(data) != n {
@@ -136,11 +144,14 @@ func appendColumn(dst []byte, values []uint64) []byte {
 	}
 	lowest, highest := values[0], values[0]
 	for _, v := range values {
-		lowest, highest = min(lowest, v), max(highest, v)
+		lowest = min(lowest, v)
+		highest = max(highest, v)
 	}
+
 	width := (bits.Len64(highest-lowest) + 7) / 8
 	dst = binary.AppendUvarint(dst, lowest)
 	dst = append(dst, byte(width))
+
 	plane := make([]byte, len(values))
 	for p := range width {
 		for i, v := range values {
@@ -151,22 +162,24 @@ func appendColumn(dst []byte, values []uint64) []byte {
 	return dst
 }
 
-// number is what a column is decoded to.
+// columnValue is the type of the numbers to which a column is decoded.
 type columnValue interface{ ~uint8 | ~uint32 | ~uint64 }
 
-// cutColumn reads n numbers that appendColumn wrote, and fails if one is not below limit. A limit of 0 allows every value of the
+// readColumn reads n numbers that appendColumn wrote, and fails if one is not below limit. A limit of 0 allows every value of the
 // type.
 func readColumn[T columnValue](c *columnReader, n int, limit uint64) []T {
 	if n == 0 || c.failed {
 		return nil
 	}
+
 	lowest := c.readUvarint()
-	head := c.readBytes(1)
-	if c.failed || n > maxColumn || head[0] > 8 {
+	width := c.readBytes(1)
+	if c.failed || n > maxColumn || width[0] > 8 {
 		c.fail()
 		return nil
 	}
-	planes := make([][]byte, head[0])
+
+	planes := make([][]byte, width[0])
 	for p := range planes {
 		planes[p] = c.readChunk()
 		if len(planes[p]) != n {
@@ -174,6 +187,7 @@ func readColumn[T columnValue](c *columnReader, n int, limit uint64) []T {
 			return nil
 		}
 	}
+
 	values := make([]T, n)
 	bound := uint64(^T(0))
 	if limit > 0 {
@@ -186,8 +200,8 @@ func readColumn[T columnValue](c *columnReader, n int, limit uint64) []T {
 	return values
 }
 
-// join assembles the values of a column from its byte planes, and reports whether all of them are at most bound. The common widths
-// have loops of their own.
+// joinPlanes assembles the values of a column from its byte planes, and reports whether all of them are at most bound. The common
+// widths have loops of their own, because reading an archive spends much of its time here.
 func joinPlanes[T columnValue](values []T, planes [][]byte, lowest, bound uint64) bool {
 	var highest uint64
 	switch len(planes) {
@@ -223,12 +237,13 @@ func joinPlanes[T columnValue](values []T, planes [][]byte, lowest, bound uint64
 	return highest <= bound
 }
 
-// zigzag maps small differences of either sign to small unsigned numbers.
+// zigzag maps a number of small magnitude, positive or negative, to a small unsigned number.
 func zigzag(v int64) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
 
+// unzigzag is the inverse of zigzag.
 func unzigzag(v uint64) int64 { return int64(v>>1) ^ -int64(v&1) }
 
-// appendTexts appends strings: their lengths as a column, then all in one chunk.
+// appendTexts appends strings: first their lengths as a column, then all strings joined, as one chunk.
 func appendTexts(dst []byte, texts []string) []byte {
 	lengths := make([]uint64, len(texts))
 	var all []byte
@@ -239,20 +254,22 @@ func appendTexts(dst []byte, texts []string) []byte {
 	return appendChunk(appendColumn(dst, lengths), all)
 }
 
-// cutTexts reads n strings that appendTexts wrote. They share one allocation.
+// readTexts reads n strings that appendTexts wrote. The strings share one allocation.
 func readTexts(c *columnReader, n int) []string {
 	lengths := readColumn[uint32](c, n, maxChunk)
 	all := string(c.readChunk())
 	if c.failed {
 		return nil
 	}
+
 	texts := make([]string, len(lengths))
 	for i, l := range lengths {
 		if int(l) > len(all) {
 			c.fail()
 			return nil
 		}
-		texts[i], all = all[:l], all[l:]
+		texts[i] = all[:l]
+		all = all[l:]
 	}
 	if all != "" {
 		c.fail()

@@ -12,11 +12,12 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// collector numbers the ids of a block in order of appearance. Number 0 is the empty id. The dictionary is sorted only when the
-// block is written; the numbers are then replaced by indexes into it.
+// dictionaryBuilder collects the different ids of a block and numbers them in order of appearance. Number 0 is the empty id. The
+// dictionary is sorted only when the block is written; the columns then replace each number by the index in the sorted dictionary.
 type dictionaryBuilder struct {
-	numbers        map[string]uint32
-	ids            []string
+	numbers map[string]uint32
+	ids     []string
+	// estimatedBytes is the approximate size of the dictionary before compression.
 	estimatedBytes int
 }
 
@@ -24,12 +25,14 @@ func newDictionaryBuilder() *dictionaryBuilder {
 	return &dictionaryBuilder{numbers: map[string]uint32{"": 0}, ids: []string{""}}
 }
 
+// numberOf returns the number of an id, which it adds if it is new.
 func (c *dictionaryBuilder) numberOf(id string) uint64 {
 	n, ok := c.numbers[id]
 	if !ok {
 		n = uint32(len(c.ids))
 		c.numbers[id] = n
 		c.ids = append(c.ids, id)
+
 		c.estimatedBytes += 8
 		if len(id) > 20 {
 			c.estimatedBytes += len(id)
@@ -38,8 +41,8 @@ func (c *dictionaryBuilder) numberOf(id string) uint64 {
 	return uint64(n)
 }
 
-// append appends the dictionary and returns, for each number, its index in it. The order is: the empty id, decimal numbers by value
-// as differences, UUIDs of 16 bytes, then all other ids in byte order.
+// appendSorted appends the dictionary and returns, for each number, the index of its id in the dictionary. The order is: the empty id,
+// decimal numbers by value, stored as differences; UUIDs, stored as 16 bytes; then all other ids in byte order.
 func (c *dictionaryBuilder) appendSorted(dst []byte) (_ []byte, indexes []uint32) {
 	type numeral struct {
 		value uint64
@@ -49,6 +52,8 @@ func (c *dictionaryBuilder) appendSorted(dst []byte) (_ []byte, indexes []uint32
 		key []byte
 		n   uint32
 	}
+
+	// Sort the ids by form. The empty id is not stored.
 	var numerals []numeral
 	var uuids, rest []other
 	var key []byte
@@ -62,40 +67,47 @@ func (c *dictionaryBuilder) appendSorted(dst []byte) (_ []byte, indexes []uint32
 			rest = append(rest, other{[]byte(id), uint32(n + 1)})
 		}
 	}
+
 	sort.Slice(numerals, func(i, j int) bool { return numerals[i].value < numerals[j].value })
 	byKey := func(a, b other) int { return bytes.Compare(a.key, b.key) }
 	slices.SortFunc(uuids, byKey)
 	slices.SortFunc(rest, byKey)
 
 	indexes = make([]uint32, len(c.ids))
-	at := uint32(1)
-	values, last := make([]uint64, len(numerals)), uint64(0)
-	for i, e := range numerals {
-		values[i], last = e.value-last, e.value
-		indexes[e.n] = at
-		at++
+	index := uint32(1) // the empty id has index 0
+
+	differences := make([]uint64, len(numerals))
+	previous := uint64(0)
+	for i, numeral := range numerals {
+		differences[i] = numeral.value - previous
+		previous = numeral.value
+		indexes[numeral.n] = index
+		index++
 	}
+
 	var raw []byte
-	for _, e := range uuids {
-		raw = append(raw, e.key...)
-		indexes[e.n] = at
-		at++
+	for _, uuid := range uuids {
+		raw = append(raw, uuid.key...)
+		indexes[uuid.n] = index
+		index++
 	}
+
 	texts := make([]string, len(rest))
-	for i, e := range rest {
-		texts[i] = string(e.key)
-		indexes[e.n] = at
-		at++
+	for i, text := range rest {
+		texts[i] = string(text.key)
+		indexes[text.n] = index
+		index++
 	}
-	for _, n := range []int{len(values), len(uuids), len(rest)} {
+
+	for _, n := range []int{len(differences), len(uuids), len(rest)} {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
-	dst = appendColumn(dst, values)
+	dst = appendColumn(dst, differences)
 	dst = appendChunk(dst, raw)
 	return appendTexts(dst, texts), indexes
 }
 
-// cutDictionary reads what collector.append wrote and returns the ids by index. Ids of one form share an allocation.
+// readDictionary reads what dictionaryBuilder.appendSorted wrote and returns the ids by index. Ids of the same form share an allocation.
 func readDictionary(c *columnReader) []string {
 	numerals, uuids, rest := c.readCount(maxColumn), c.readCount(maxColumn), c.readCount(maxColumn)
 	values := readColumn[uint64](c, numerals, 0)
@@ -104,17 +116,20 @@ func readDictionary(c *columnReader) []string {
 		c.fail()
 	}
 	texts := readTexts(c, rest)
+
+	// Decoded ids are longer than stored ones: a number has up to 20 digits and a UUID 36 characters.
 	if c.failed || numerals*20+uuids*36 > maxBlockBytes {
 		c.fail()
 		return nil
 	}
+
 	ids := make([]string, 1, 1+numerals+uuids+rest)
 	ids = appendNumerals(ids, values)
 	ids = appendUUIDs(ids, raw)
 	return append(ids, texts...)
 }
 
-// appendNumerals appends the decimal texts of numbers that are given as differences.
+// appendNumerals appends the decimal forms of numbers, each of which is given as the difference to the one before it.
 func appendNumerals(ids []string, differences []uint64) []string {
 	arena := make([]byte, 0, len(differences)*9)
 	ends := make([]uint32, len(differences))
@@ -127,6 +142,7 @@ func appendNumerals(ids []string, differences []uint64) []string {
 	return appendSubstrings(ids, string(arena), ends)
 }
 
+// appendUUIDs appends the text forms of UUIDs of 16 bytes each.
 func appendUUIDs(ids []string, raw []byte) []string {
 	arena := make([]byte, 0, len(raw)/16*36)
 	ends := make([]uint32, len(raw)/16)
@@ -145,7 +161,7 @@ func appendUUIDs(ids []string, raw []byte) []string {
 	return appendSubstrings(ids, string(arena), ends)
 }
 
-// appendParts appends the parts of a text that end at some offsets.
+// appendSubstrings cuts a text at the given ends, which rise, and appends the substrings. They share the memory of the text.
 func appendSubstrings(ids []string, text string, ends []uint32) []string {
 	if len(text) > math.MaxUint32 {
 		return ids

@@ -8,9 +8,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// digest is a running hash of the content of records. It covers everything that is archived, but not in the encoding of the file:
-// Seal compares the digest of what was added with the digest of what was read back, so a mistake in encoder or decoder is found
-// too.
+// digest is a running hash of the content of records. It covers everything that is archived, in an encoding that differs from that of
+// the file. [Writer.Seal] compares the digest of the added records with that of the records it reads back, and so also finds
+// mistakes in the encoder and the decoder.
 type digest struct {
 	hash xxh3.Hasher
 	buf  []byte
@@ -25,12 +25,14 @@ func (d *digest) addText(s string) {
 	d.buf = append(d.buf, s...)
 }
 
+// addRecord adds all fields of a record. Texts have their length before them, so that no two records give the same bytes.
 func (d *digest) addRecord(r *record) {
 	d.buf = d.buf[:0]
 	d.addNumber(r.seq)
 	d.addNumber(uint64(r.lastTime))
 	d.addNumber(uint64(r.bytes))
 	d.addNumber(uint64(r.repeats))
+
 	d.addNumber(uint64(len(r.events)))
 	for i := range r.events {
 		ev := &r.events[i]
@@ -64,6 +66,7 @@ func (d *digest) addRecord(r *record) {
 			d.addNumber(uint64(ev.Read))
 		}
 	}
+
 	d.addNumber(uint64(len(r.rejects)))
 	for i := range r.rejects {
 		j := &r.rejects[i]
@@ -75,5 +78,6 @@ func (d *digest) addRecord(r *record) {
 		d.addText(j.Rejection.Message)
 		d.addText(string(j.Data))
 	}
-	_, _ = d.hash.Write(d.buf) // a hash takes everything
+
+	_, _ = d.hash.Write(d.buf) // writing to a hash never fails
 }

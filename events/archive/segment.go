@@ -36,11 +36,11 @@ const (
 	maxBlocks      = 1 << 18
 )
 
-// blockInfo is the footer's entry of a block.
+// blockInfo is the entry of a block in the footer.
 type blockInfo struct {
-	offset, length    int64
-	checksum          uint64
-	first, last       uint64
+	offset, length    int64  // in bytes; the offset is that in the file
+	checksum          uint64 // xxh3-64
+	first, last       uint64 // sequences of the first and last record
 	envelopes, events int
 }
 
@@ -66,9 +66,12 @@ func newSegmentWriter(log events.LogID, class Class, first uint64) *segmentWrite
 
 func (w *segmentWriter) isEmpty() bool { return w.envelopes == 0 }
 
-// size estimates the bytes of the segment. Columns that are not compressed yet count a third of their size, a typical ratio.
+// estimatedSize returns the approximate size of the segment in bytes. Columns that are not compressed yet count with a third of their
+// size, which is a typical ratio.
 func (w *segmentWriter) estimatedSize() int { return len(w.data) + w.builder.estimatedSize()/3 }
 
+// addRecord appends a record, and begins a new block if the record does not fit into the current one. It fails with [ErrOrder] like
+// blockBuilder.addRecord.
 func (w *segmentWriter) addRecord(r *record) error {
 	if !w.builder.fits(r) {
 		w.flushBlock()
@@ -76,31 +79,38 @@ func (w *segmentWriter) addRecord(r *record) error {
 	if err := w.builder.addRecord(r); err != nil {
 		return err
 	}
+
 	w.digest.addRecord(r)
 	w.envelopes++
 	w.events += uint64(len(r.events))
 	return nil
 }
 
+// flushBlock encodes the records added since the last block, if there are any, as the next block.
 func (w *segmentWriter) flushBlock() {
 	b := w.builder
 	if b.isEmpty() {
 		return
 	}
+
 	info := blockInfo{
 		offset: int64(len(w.data)), first: b.firstSeq, last: b.lastSeq,
 		envelopes: len(b.records.seqs), events: len(b.forms),
 	}
+
 	w.data = b.appendEncoded(w.data)
 	body := w.data[info.offset:]
-	info.length, info.checksum = int64(len(body)), xxh3.Hash(body)
+	info.length = int64(len(body))
+	info.checksum = xxh3.Hash(body)
 	w.blocks = append(w.blocks, info)
 	w.builder = newBlockBuilder()
 }
 
-// finish writes the footer of a segment whose range ends at last, and returns its entry for the manifest, under a new name.
+// finish writes the footer of a segment whose range ends at sequence last, and returns the segment's entry for the manifest, with a new
+// name.
 func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
 	w.flushBlock()
+
 	footer := append([]byte(nil), w.log[:]...)
 	for _, n := range []uint64{w.first, last, w.envelopes, w.events, uint64(len(w.blocks))} {
 		footer = binary.AppendUvarint(footer, n)
@@ -112,18 +122,21 @@ func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
 			footer = binary.AppendUvarint(footer, n)
 		}
 	}
-	sum := segmentChecksum(w.data[:headerLen], footer)
+
+	checksum := segmentChecksum(w.data[:headerLen], footer)
 	w.data = append(w.data, footer...)
-	w.data = append(w.data, sum[8:]...)
+	w.data = append(w.data, checksum[8:]...)
 	w.data = binary.BigEndian.AppendUint32(w.data, uint32(len(footer)))
 	w.data = append(w.data, tailMagic...)
+
 	return segment{
-		object: object{newObjectName(w.class.String(), w.first, last), int64(len(w.data)), hex.EncodeToString(sum[:])},
+		object: object{newObjectName(w.class.String(), w.first, last), int64(len(w.data)), hex.EncodeToString(checksum[:])},
 		class:  w.class, first: w.first, last: last, lastTime: lastTime, envelopes: w.envelopes, events: w.events,
 	}
 }
 
-// sumOf is the checksum of a segment: of header and footer, which has the checksums of the blocks.
+// segmentChecksum returns the xxh3-128 of header and footer. It covers the whole segment, because the footer contains the checksums of the
+// blocks.
 func segmentChecksum(header, footer []byte) [16]byte {
 	var h xxh3.Hasher
 	_, _ = h.Write(header)
@@ -138,13 +151,13 @@ type segmentReader struct {
 	blocks []blockInfo
 }
 
-// damaged returns an [ErrDamaged] that names the segment.
+// damageError returns an [ErrDamaged] that names the segment.
 func (s *segment) damageError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrDamaged, s.name, fmt.Sprintf(format, args...))
 }
 
-// failed classifies an error of reading: a missing or short object is damage, anything else is a failure of the bucket, which may
-// pass.
+// classifyReadError wraps an error of reading the segment. A missing or short object is damage ([ErrDamaged]); anything else is a failure
+// of the bucket, which may be temporary.
 func (s *segment) classifyReadError(err error) error {
 	if errors.Is(err, bucket.ErrNotFound) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, s.name, err)
@@ -152,11 +165,13 @@ func (s *segment) classifyReadError(err error) error {
 	return fmt.Errorf("archive: read %s: %w", s.name, err)
 }
 
-// openSegment reads header and footer and compares them with the manifest's entry.
+// openSegment reads the header and the footer of a segment and compares them with the manifest's entry. It fails with [ErrDamaged] if they
+// differ, and with [ErrVersion] if a newer version of skein wrote the segment.
 func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segment) (*segmentReader, error) {
 	if s.bytes < int64(headerLen+tailLen) {
 		return nil, s.damageError("it has %d bytes", s.bytes)
 	}
+
 	header, err := readRange(ctx, b, s.name, 0, int64(headerLen))
 	if err != nil {
 		return nil, s.classifyReadError(err)
@@ -167,6 +182,8 @@ func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segme
 	if v := header[len(segmentMagic)]; v > segmentVersion {
 		return nil, fmt.Errorf("%w: %s has version %d, this one knows %d", ErrVersion, s.name, v, segmentVersion)
 	}
+
+	// Read the tail, and with it, in most segments, the whole footer.
 	from := max(int64(headerLen), min(s.bytes-footerGuess, s.bytes-int64(tailLen)))
 	end, err := readRange(ctx, b, s.name, from, s.bytes-from)
 	if err != nil {
@@ -175,6 +192,7 @@ func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segme
 	if !bytes.HasSuffix(end, []byte(tailMagic)) {
 		return nil, s.damageError("it has no end")
 	}
+
 	length := int64(binary.BigEndian.Uint32(end[len(end)-tailLen+8:]))
 	at := s.bytes - int64(tailLen) - length
 	if at < int64(headerLen) || length > maxFooterBytes {
@@ -185,13 +203,16 @@ func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segme
 		if err != nil {
 			return nil, s.classifyReadError(err)
 		}
-		end, from = append(more, end...), at
+		end = append(more, end...)
+		from = at
 	}
+
 	footer := end[at-from : int64(len(end))-int64(tailLen)]
 	sum := segmentChecksum(header, footer)
 	if !bytes.Equal(sum[8:], end[len(end)-tailLen:][:8]) || hex.EncodeToString(sum[:]) != s.checksum {
 		return nil, s.damageError("the checksum of the footer does not match")
 	}
+
 	r := &segmentReader{bucket: b, segment: s}
 	if !r.parseFooter(log, footer, at) {
 		return nil, s.damageError("the footer does not agree with the manifest")
@@ -199,7 +220,7 @@ func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segme
 	return r, nil
 }
 
-// parseFooter reads the footer, which begins at an offset, and reports whether it agrees with the manifest.
+// parseFooter reads the footer, which begins at offset at, and reports whether it agrees with the manifest and with itself.
 func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) bool {
 	c := &columnReader{rest: footer}
 	if !bytes.Equal(c.readBytes(16), log[:]) {
@@ -208,8 +229,11 @@ func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) b
 	if c.readUvarint() != r.first || c.readUvarint() != r.last || c.readUvarint() != r.envelopes || c.readUvarint() != r.events {
 		return false
 	}
+
+	// The blocks must follow each other from the header to the footer, and their sequences must rise within the range of the segment.
 	n := c.readCount(maxBlocks)
-	offset, last, envelopes, evs := int64(headerLen), uint64(0), uint64(0), uint64(0)
+	offset := int64(headerLen)
+	var last, envelopes, evs uint64
 	for range n {
 		b := blockInfo{offset: offset, length: int64(c.readCount(maxBlockBytes))}
 		if sum := c.readBytes(8); sum != nil {
@@ -221,13 +245,16 @@ func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) b
 			return false
 		}
 		r.blocks = append(r.blocks, b)
-		offset, last = offset+b.length, b.last
-		envelopes, evs = envelopes+uint64(b.envelopes), evs+uint64(b.events)
+		offset += b.length
+		last = b.last
+		envelopes += uint64(b.envelopes)
+		evs += uint64(b.events)
 	}
 	return !c.failed && len(c.rest) == 0 && offset == at && envelopes == r.envelopes && evs == r.events
 }
 
-// readBlock reads the next block from the stream of the segment.
+// readBlock reads the next block from the stream of the segment. It fails with [ErrDamaged] unless the block matches its checksum and its
+// entry in the footer.
 func (r *segmentReader) readBlock(stream io.Reader, info *blockInfo) (*block, error) {
 	data := make([]byte, info.length)
 	if _, err := io.ReadFull(stream, data); err != nil {
@@ -238,20 +265,14 @@ func (r *segmentReader) readBlock(stream io.Reader, info *blockInfo) (*block, er
 	}
 	b, err := decodeBlock(data)
 	if err != nil || len(b.records.seqs) != info.envelopes || len(b.forms) != info.events || b.seq != info.first ||
-		b.seq+total(b.records.seqs) != info.last {
+		b.seq+sum(b.records.seqs) != info.last {
 		return nil, r.damageError("the block at byte %d is malformed", info.offset)
 	}
 	return b, nil
 }
 
-func total(values []uint64) (n uint64) {
-	for _, v := range values {
-		n += v
-	}
-	return n
-}
-
-// scan calls f with the blocks in order, from the first one that has a record after a sequence.
+// scanBlocks calls f with the blocks in order, from the first one that has a record after the given sequence. An error of f ends the scan
+// and is returned.
 func (r *segmentReader) scanBlocks(ctx context.Context, after uint64, f func(*blockInfo, *block) error) error {
 	skip := 0
 	for skip < len(r.blocks) && r.blocks[skip].last <= after {
@@ -261,12 +282,15 @@ func (r *segmentReader) scanBlocks(ctx context.Context, after uint64, f func(*bl
 	if len(blocks) == 0 {
 		return nil
 	}
+
+	// One request reads all blocks.
 	end := &blocks[len(blocks)-1]
 	stream, err := r.bucket.Get(ctx, r.name, blocks[0].offset, end.offset+end.length-blocks[0].offset)
 	if err != nil {
 		return r.classifyReadError(err)
 	}
 	defer stream.Close()
+
 	for i := range blocks {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -282,7 +306,8 @@ func (r *segmentReader) scanBlocks(ctx context.Context, after uint64, f func(*bl
 	return nil
 }
 
-// readRange reads a part of an object, and fails with io.ErrUnexpectedEOF if the object is shorter.
+// readRange reads a part of an object. It fails with io.ErrUnexpectedEOF if the object ends within the part, and with io.EOF if it ends
+// before it.
 func readRange(ctx context.Context, b bucket.Bucket, name string, offset, length int64) ([]byte, error) {
 	r, err := b.Get(ctx, name, offset, length)
 	if err != nil {
