@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// Errors of an archive.
+// Errors of an [Archive].
 var (
 	// ErrDamaged means that an object of the archive is missing or does not hold what was written. The text names the object.
 	ErrDamaged = events.ErrArchiveDamaged
@@ -21,19 +21,21 @@ var (
 	ErrChanged = errors.New("archive: changed by another process")
 	// ErrOrder means that an envelope does not follow the end of the archive.
 	ErrOrder = errors.New("archive: out of order")
-	// ErrFull means that the writer holds as much as a segment may have and must be sealed.
+	// ErrFull means that a [Writer] has reached the largest size of a segment and must be sealed.
 	ErrFull = errors.New("archive: the segment is full")
 )
 
-// Archive is the archived part of a log, in a bucket. It implements [events.Archive]. It is safe for concurrent use; of the
-// processes that share a bucket, only one at a time may change it (the holder of the lease): Seal, BeginEpoch, Merge, Drop,
-// Scrub and Sweep. The others see what it did after Reload.
+// Archive is the archived part of a log, in a bucket. It implements [events.Archive] and is safe for concurrent use.
+//
+// Several processes may share a bucket. Only the one that holds the lease may call the methods that change the archive: Seal, BeginEpoch,
+// ReplaceRepeats, Merge, Drop, Scrub and Sweep. The other processes see the changes after Reload.
 type Archive struct {
 	bucket bucket.Bucket
 	log    events.LogID
 
-	// rewriting is held by Merge, Scrub and Sweep, and is locked before change. Without it a merge could write again what a scrub
-	// has just removed, and a sweep could delete a merge's files before the manifest names them.
+	// rewriteMu is held by Merge, Scrub and Sweep. Without it a merge could write again what a scrub has just removed, and a sweep could
+	// delete the files of a merge before the manifest names them. It is locked before changeMu, which alone would not do: a merge reads
+	// and writes for a long time, and sealing must be able to continue meanwhile.
 	rewriteMu sync.Mutex
 	changeMu  sync.Mutex     // held while the manifest is replaced
 	replaced  []replacedFile // files replaced by merges, oldest first; guarded by change
@@ -44,8 +46,9 @@ type Archive struct {
 
 var _ events.Archive = (*Archive)(nil)
 
-// Open reads the manifest of the archive of a log. Without one the archive is empty. [events.ErrOtherLog]: the bucket holds
-// the archive of another log. [ErrDamaged], [ErrVersion]: the manifest cannot be read.
+// Open opens the archive of a log by reading its manifest. If there is no manifest, the archive is empty. Open fails with
+// [events.ErrOtherLog] if the bucket holds the archive of another log, and with [ErrDamaged] or [ErrVersion] if the manifest cannot
+// be read.
 func Open(ctx context.Context, b bucket.Bucket, id events.LogID) (*Archive, error) {
 	a := &Archive{bucket: b, log: id}
 	if err := a.Reload(ctx); err != nil {
@@ -54,8 +57,8 @@ func Open(ctx context.Context, b bucket.Bucket, id events.LogID) (*Archive, erro
 	return a, nil
 }
 
-// LogOf returns the id of the log whose archive stands in a bucket; ok is false if there is none. With it the archive of a
-// log whose stream is lost can be opened.
+// LogOf returns the id of the log whose archive is in a bucket. ok is false if the bucket holds no archive. The id is needed to open the
+// archive of a log whose stream was lost.
 func LogOf(ctx context.Context, b bucket.Bucket) (id events.LogID, ok bool, err error) {
 	m, err := readManifest(ctx, b)
 	if err != nil || m == nil {
@@ -71,29 +74,32 @@ func (a *Archive) Reload(ctx context.Context) error {
 		return err
 	}
 	if m == nil {
-		m = &manifest{log: a.log, end: events.Cursor{Log: a.log}}
+		m = &manifest{log: a.log, end: events.Cursor{Log: a.log}} // nothing is archived yet
 	}
 	if m.log != a.log {
 		return fmt.Errorf("%w: %s holds the archive of log %x, this is %x: name another directory or bucket for it",
 			events.ErrOtherLog, a.bucket, m.log, a.log)
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// This process may have written a newer manifest while this one was read; revisions only rise.
+	// Another goroutine may have written a newer manifest while this one was read. Revisions only rise.
 	if a.manifest == nil || m.revision >= a.manifest.revision {
 		a.manifest = m
 	}
 	return nil
 }
 
+// currentManifest returns the manifest that this process read or wrote last. It must not be changed.
 func (a *Archive) currentManifest() *manifest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.manifest
 }
 
-// replace writes the next manifest and makes it the current one. It fails with [ErrChanged] if the bucket no longer holds the
-// previous one. A [bucket.Bucket] has no compare-and-swap: the lease is what keeps two writers apart, and this check catches a writer that
+// replaceManifest writes the next manifest and makes it the current one. The caller must hold changeMu.
+//
+// It fails with [ErrChanged] if the bucket no longer holds the previous one. A [bucket.Bucket] has no compare-and-swap: the lease is what keeps two writers apart, and this check catches a writer that
 // lost it.
 func (a *Archive) replaceManifest(ctx context.Context, previous, next *manifest) error {
 	now, err := readManifest(ctx, a.bucket)
@@ -106,10 +112,12 @@ func (a *Archive) replaceManifest(ctx context.Context, previous, next *manifest)
 	if now.checksum != previous.checksum {
 		return fmt.Errorf("%w: %s", ErrChanged, a.bucket)
 	}
+
 	next.revision = previous.revision + 1
 	if err := writeManifest(ctx, a.bucket, next); err != nil {
 		return err
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.manifest = next
@@ -120,7 +128,7 @@ func (a *Archive) replaceManifest(ctx context.Context, previous, next *manifest)
 // archived.
 func (a *Archive) End() events.Cursor { return a.currentManifest().end }
 
-// Epoch returns the epoch of the log that the archive is in; 0 means nothing was archived yet.
+// Epoch returns the epoch of the end of the archive. It is 0 if nothing is archived.
 func (a *Archive) Epoch() uint32 { return a.currentManifest().epoch }
 
 // Predecessors returns the previous epochs of the log, the oldest first.
@@ -128,7 +136,7 @@ func (a *Archive) Predecessors() []eventlog.Predecessor {
 	return append([]eventlog.Predecessor(nil), a.currentManifest().predecessors...)
 }
 
-// Info is what an archive holds.
+// Info describes the content of an archive.
 type Info struct {
 	// Location is the bucket, without secrets.
 	Location string
@@ -145,18 +153,19 @@ type Info struct {
 type ClassInfo struct {
 	Class    Class
 	Segments int
-	// Bytes of the files.
+	// Bytes is the total size of the files.
 	Bytes  uint64
 	Events uint64
 }
 
-// Info describes the archive. It reads only the manifest.
+// Info returns a description of the archive. It uses only the manifest, so it costs no requests to the bucket.
 func (a *Archive) Info() Info {
 	m := a.currentManifest()
 	info := Info{Location: a.bucket.String(), Epoch: m.epoch, End: m.end, Envelopes: m.envelopes}
 	for c := range info.Classes {
 		info.Classes[c].Class = Class(c)
 	}
+
 	for _, s := range m.segments {
 		c := &info.Classes[s.class]
 		c.Segments++
@@ -188,6 +197,7 @@ func (a *Archive) Sweep(ctx context.Context) error {
 	if err := a.Reload(ctx); err != nil {
 		return err
 	}
+
 	m := a.currentManifest()
 	named := map[string]bool{ManifestName: true, m.repeats.name: true}
 	for _, s := range m.segments {
@@ -196,6 +206,7 @@ func (a *Archive) Sweep(ctx context.Context) error {
 	for _, r := range m.recent {
 		named[r.name] = true
 	}
+
 	objects, err := a.bucket.List(ctx, objectPrefix)
 	if err != nil {
 		return err
@@ -208,6 +219,7 @@ func (a *Archive) Sweep(ctx context.Context) error {
 			return err
 		}
 	}
-	a.replaced = nil
+
+	a.replaced = nil // those files are among the removed ones
 	return nil
 }

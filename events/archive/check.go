@@ -8,20 +8,21 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// meter reports the progress of a pass over all segments, in bytes.
+// progressMeter reports the progress of an operation that reads all segments, in bytes.
 type progressMeter struct {
 	done, total uint64
 	progress    func(done, total uint64)
 }
 
+// newProgressMeter returns a meter for the segments of a manifest. progress may be nil.
 func newProgressMeter(m *manifest, progress func(done, total uint64)) *progressMeter {
 	t := &progressMeter{progress: progress}
 	t.restartAt(m, 0)
 	return t
 }
 
-// back moves the pass to another manifest, before the range of a sequence. It returns the index of the segment before that range,
-// and a record with its last sequence and time.
+// restartAt changes to another manifest, in which the operation continues with the range that contains sequence seq. It returns the index
+// of the last segment before that range, or -1, and a record with that segment's last sequence and time.
 func (t *progressMeter) restartAt(m *manifest, seq uint64) (before int, last record) {
 	before = -1
 	t.done, t.total = 0, 0
@@ -30,13 +31,15 @@ func (t *progressMeter) restartAt(m *manifest, seq uint64) (before int, last rec
 		t.total += uint64(s.bytes)
 		if s.last < seq {
 			t.done += uint64(s.bytes)
-			before, last = i, record{seq: s.last, lastTime: s.lastTime}
+			before = i
+			last = record{seq: s.last, lastTime: s.lastTime}
 		}
 	}
 	t.add(0)
 	return before, last
 }
 
+// add counts n bytes as done.
 func (t *progressMeter) add(n uint64) {
 	t.done += n
 	if t.progress != nil {
@@ -45,15 +48,17 @@ func (t *progressMeter) add(n uint64) {
 }
 
 // Check reads and verifies every object that the manifest names: checksums match, every block decodes, sequences and times rise
-// through the segments of a class up to the end, nothing follows the end of a segment, and the files of event ids can be read. It
-// continues after damage, and returns one [ErrDamaged] for each damaged object, joined. progress, if not nil, is called with bytes.
+// through the segments of a class up to the end, nothing follows the end of a segment, and the files of event ids can be read. Check
+// continues after damage, and returns one [ErrDamaged] for each damaged object, joined. It calls progress, if not nil, with the number
+// of bytes read and the number of all bytes.
 func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) error {
 	damage, err := a.checkSegments(ctx, a.checkNothingFollows, progress)
 	if err != nil {
 		return errors.Join(append(damage, err)...)
 	}
 	ids, err := a.readRemembered(ctx, a.currentManifest())
-	if len(ids.Damaged) > 0 { // or removed, because another process sealed the next segment
+	if len(ids.Damaged) > 0 {
+		// The files may also be missing because another process sealed the next segment, which replaces them. So look again.
 		if err = a.Reload(ctx); err == nil {
 			ids, err = a.readRemembered(ctx, a.currentManifest())
 		}
@@ -61,8 +66,8 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 	return errors.Join(append(append(damage, ids.Damaged...), err)...)
 }
 
-// CheckReadable reads and verifies all segments as Check does, and returns its errors. It ignores what does not keep a log from being made
-// of the archive: bytes after the end of a segment, and the files of event ids, which can be replaced.
+// CheckReadable reads and verifies all segments as [Archive.Check] does. It ignores damage that does not prevent restoring a log from the
+// archive: bytes after the end of a segment, and damaged files of event ids, which can be replaced.
 func (a *Archive) CheckReadable(ctx context.Context, progress func(done, total uint64)) error {
 	noCheck := func(context.Context, segment) error { return nil }
 	damage, err := a.checkSegments(ctx, noCheck, progress)
@@ -70,13 +75,14 @@ func (a *Archive) CheckReadable(ctx context.Context, progress func(done, total u
 }
 
 // checkSegments reads and verifies all segments, and calls checkEnd with those that are whole. It returns one [ErrDamaged] for each
-// damaged segment.
+// damaged segment, and as err any other failure, which ends the check.
 func (a *Archive) checkSegments(
 	ctx context.Context, checkEnd func(context.Context, segment) error, progress func(done, total uint64),
 ) (damage []error, err error) {
 	if err := a.Reload(ctx); err != nil {
 		return nil, err
 	}
+
 	m := a.currentManifest()
 	meter := newProgressMeter(m, progress)
 	var last [numClasses]record
@@ -87,9 +93,11 @@ func (a *Archive) checkSegments(
 		if err == nil {
 			err = checkEnd(ctx, s)
 		}
+
 		if errors.Is(err, bucket.ErrNotFound) {
 			var next *manifest
-			if next, err = a.reloadIfReplaced(ctx, s, err); next != nil { // merged meanwhile: the merged segment is checked instead
+			if next, err = a.reloadIfReplaced(ctx, s, err); next != nil {
+				// The segment was merged meanwhile. Check the merged segment instead.
 				var before record
 				m = next
 				i, before = meter.restartAt(m, s.first)
@@ -97,15 +105,18 @@ func (a *Archive) checkSegments(
 				continue
 			}
 		}
+
 		if err != nil && (!errors.Is(err, ErrDamaged) || ctx.Err() != nil) {
 			return damage, err
 		}
 		if err != nil {
+			// Count the rest of the segment as read, and do not report the next segment for what this one lacks.
 			damage = append(damage, err)
 			meter.add(done + uint64(s.bytes) - meter.done)
 			last[s.class] = record{seq: s.last, lastTime: s.lastTime}
 		}
 	}
+
 	end := max(last[Facts].seq, last[Activity].seq)
 	if n := len(m.segments); n > 0 && end != m.end.Seq && len(damage) == 0 {
 		s := m.segments[n-1]
@@ -114,7 +125,8 @@ func (a *Archive) checkSegments(
 	return damage, nil
 }
 
-// checkEnd returns an error if bytes follow the end of a segment. They are never read, but whoever wrote them may have changed more.
+// checkNothingFollows returns an error if the file is longer than the segment. Readers never read those bytes, but whoever wrote them may
+// have changed more.
 func (a *Archive) checkNothingFollows(ctx context.Context, s segment) error {
 	switch _, err := readRange(ctx, a.bucket, s.name, s.bytes, 1); {
 	case errors.Is(err, io.EOF):
@@ -125,13 +137,15 @@ func (a *Archive) checkNothingFollows(ctx context.Context, s segment) error {
 	return s.damageError("bytes follow its end, at byte %d", s.bytes)
 }
 
-// checkSegment reads a segment and checks that its records follow last, the last record of its class so far.
+// checkSegment reads a segment and checks that its records follow last, the last record of its class so far. It sets last to the last
+// record that it has read.
 func (a *Archive) checkSegment(ctx context.Context, s segment, last *record, meter *progressMeter) error {
 	r, err := openSegment(ctx, a.bucket, a.log, s)
 	if err != nil {
 		return err
 	}
-	rest := s.bytes
+
+	rest := s.bytes // bytes that no block has accounted for: header and footer
 	err = r.scanBlocks(ctx, 0, func(info *blockInfo, b *block) error {
 		var rec record
 		for b.readRecord(&rec) {
@@ -147,6 +161,7 @@ func (a *Archive) checkSegment(ctx context.Context, s segment, last *record, met
 	if err != nil {
 		return err
 	}
+
 	meter.add(uint64(rest))
 	return nil
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// A file of repeats: magic, version, the number of repeats; groups of up to repeatsGroup, each with its number, the keys as
-// differences (the first of a group as it is) and the times. The manifest has its checksum.
+// A file of repeats consists of the magic, the version, the number of repeats, and groups of up to repeatsPerGroup repeats. Each group has
+// the number of its repeats, a column of the keys as differences (the first one as it is), and a column of the times. The checksum of
+// the file is in the manifest.
 const (
 	repeatsMagic    = "SKEINRPT"
 	repeatsVersion  = 1
@@ -23,14 +24,16 @@ const (
 	maxRepeatsBytes = 1 << 30
 )
 
-// BeginEpoch records that the log continues in a new epoch after the head, which must be where the archive ends: sequence and last
-// time given ([ErrOrder] else). The present epoch becomes a predecessor up to there. The end of the archive is then the head, in
-// the new epoch, and the event ids of the horizon before it are kept for readers of the new epoch, who cannot read them again from
-// the stream. It does nothing if the archive is in that epoch already, and fails with [events.ErrOtherEpoch] if it is in a later
-// one.
+// BeginEpoch records that the log continues in a new epoch after the head. The head must have the sequence and the last time of the end
+// of the archive; otherwise BeginEpoch fails with [ErrOrder]. The present epoch becomes a predecessor that ends there, and the end of
+// the archive becomes the head in the new epoch.
+//
+// The event ids of the horizon before the head are stored for the readers of the new epoch, who cannot read them again from the stream.
+// BeginEpoch does nothing if the archive is in that epoch already, and fails with [events.ErrOtherEpoch] if it is in a later one.
 func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Cursor) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
+
 	previous := a.currentManifest()
 	switch {
 	case head.Log != a.log:
@@ -43,17 +46,22 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 		return fmt.Errorf("%w: the head is at sequence %d at %d, the archive ends at %d at %d", ErrOrder, head.Seq, head.LastTime,
 			previous.end.Seq, previous.end.LastTime)
 	}
+
 	repeats, err := a.repeatsAtEnd(ctx, previous)
 	if err != nil {
 		return err
 	}
+
 	next := previous.clone()
 	if previous.epoch != 0 {
 		next.predecessors = append(next.predecessors, eventlog.Predecessor{Epoch: previous.epoch, Last: previous.end.Seq})
 	}
 	// The new stream has no message at the head, so the cursor has no checksum and no warm-up start.
-	next.epoch, next.end = epoch, events.Cursor{Log: head.Log, Epoch: epoch, Seq: head.Seq, LastTime: head.LastTime}
-	next.repeats, next.recent = object{}, nil
+	next.epoch = epoch
+	next.end = events.Cursor{Log: head.Log, Epoch: epoch, Seq: head.Seq, LastTime: head.LastTime}
+
+	next.repeats = object{}
+	next.recent = nil
 	if len(repeats) > 0 {
 		if next.repeats, err = a.putRepeats(ctx, newObjectName("repeats", uint64(epoch), head.Seq), repeats); err != nil {
 			return err
@@ -66,8 +74,8 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 	return nil
 }
 
-// forget removes the files of event ids that the new manifest no longer names. Errors are ignored, because [Archive.Sweep] removes
-// what is left.
+// deleteUnnamedRepeats deletes the files of event ids that the new manifest no longer names. It ignores errors, because [Archive.Sweep]
+// removes what is left.
 func (a *Archive) deleteUnnamedRepeats(ctx context.Context, previous, next *manifest) {
 	for _, r := range previous.recent {
 		if !slices.Contains(next.recent, r) {
@@ -79,8 +87,8 @@ func (a *Archive) deleteUnnamedRepeats(ctx context.Context, previous, next *mani
 	}
 }
 
-// Repeats implements [events.Archive]: what [Archive.BeginEpoch] kept for the present epoch, or is about to keep for a later
-// one, by key.
+// Repeats implements [events.Archive]. It returns the event ids that [Archive.BeginEpoch] stored for the present epoch, or would store for
+// a later one, in order of their keys.
 func (a *Archive) Repeats(ctx context.Context, epoch uint32) ([]events.Repeat, error) {
 	repeats, err := a.repeatsForEpoch(ctx, a.currentManifest(), epoch)
 	if err == nil && epoch <= a.Epoch() || err != nil && !errors.Is(err, ErrDamaged) {
@@ -93,6 +101,7 @@ func (a *Archive) Repeats(ctx context.Context, epoch uint32) ([]events.Repeat, e
 	return a.repeatsForEpoch(ctx, a.currentManifest(), epoch)
 }
 
+// repeatsForEpoch returns the event ids of before the epoch of a manifest, or, for a later epoch, those at its end.
 func (a *Archive) repeatsForEpoch(ctx context.Context, m *manifest, epoch uint32) ([]events.Repeat, error) {
 	if epoch > m.epoch {
 		return a.repeatsAtEnd(ctx, m)
@@ -100,8 +109,8 @@ func (a *Archive) repeatsForEpoch(ctx context.Context, m *manifest, epoch uint32
 	return a.readRepeats(ctx, m.repeats)
 }
 
-// storeRecent stores the event ids of a writer's envelopes, and drops the files whose ids are all older than the horizon before the
-// new end.
+// storeRecentRepeats stores the event ids of a writer's envelopes in a file that it adds to the next manifest. From that manifest it removes
+// the files whose ids are all older than the horizon before the new end.
 func (a *Archive) storeRecentRepeats(ctx context.Context, w *Writer, next *manifest) error {
 	next.recent = slices.DeleteFunc(next.recent, func(r recentRepeats) bool { return r.lastTime < w.end.LastTime-events.Horizon })
 	repeats := withinHorizon(w.repeats, w.end.LastTime)
@@ -116,7 +125,8 @@ func (a *Archive) storeRecentRepeats(ctx context.Context, w *Writer, next *manif
 	return nil
 }
 
-// repeatsAtEnd returns the event ids that a reader at the end must know, each with its last time, by key: all or none.
+// repeatsAtEnd returns the event ids that a reader at the end must know, each with its last time, in order of their
+// keys. If one of the files cannot be read it returns only an error.
 func (a *Archive) repeatsAtEnd(ctx context.Context, m *manifest) ([]events.Repeat, error) {
 	r, err := a.readRemembered(ctx, m)
 	if err = errors.Join(append(r.Damaged, err)...); err != nil {
@@ -125,16 +135,18 @@ func (a *Archive) repeatsAtEnd(ctx context.Context, m *manifest) ([]events.Repea
 	return r.Repeats, nil
 }
 
-// withinHorizon returns the event ids that still count at a time, each with its last time, by key. The slice is reused.
+// withinHorizon returns the event ids that a later event than at could repeat, each with its last time, in order of their keys. It overwrites
+// the slice that it is given.
 func withinHorizon(repeats []events.Repeat, at events.Micros) []events.Repeat {
 	repeats = slices.DeleteFunc(repeats, func(r events.Repeat) bool { return r.Time < at-events.Horizon })
+	// The newest time of a key is sorted first, and Compact keeps the first.
 	slices.SortFunc(repeats, func(a, b events.Repeat) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(b.Time, a.Time))
 	})
 	return slices.CompactFunc(repeats, func(a, b events.Repeat) bool { return a.Key == b.Key })
 }
 
-// putRepeats writes a file of repeats and reads it back.
+// putRepeats writes a file of repeats and verifies it by reading it back.
 func (a *Archive) putRepeats(ctx context.Context, name string, repeats []events.Repeat) (object, error) {
 	data := encodeRepeats(repeats)
 	o := object{name, int64(len(data)), checksum(data)}
@@ -145,6 +157,8 @@ func (a *Archive) putRepeats(ctx context.Context, name string, repeats []events.
 	return o, err
 }
 
+// readRepeats reads a file of repeats. It returns none for an object without a name, and [ErrDamaged] if the file is missing or differs
+// from what the manifest says.
 func (a *Archive) readRepeats(ctx context.Context, o object) ([]events.Repeat, error) {
 	if o.name == "" {
 		return nil, nil
@@ -166,6 +180,7 @@ func (a *Archive) readRepeats(ctx context.Context, o object) ([]events.Repeat, e
 	return repeats, nil
 }
 
+// encodeRepeats returns the content of a file of repeats. Sorting the keys makes their differences small.
 func encodeRepeats(repeats []events.Repeat) []byte {
 	sorted := slices.Clone(repeats)
 	slices.SortFunc(sorted, func(a, b events.Repeat) int {
@@ -177,7 +192,8 @@ func encodeRepeats(repeats []events.Repeat) []byte {
 		keys, times := make([]uint64, len(group)), make([]uint64, len(group))
 		last := uint64(0)
 		for i, r := range group {
-			keys[i], last = r.Key-last, r.Key
+			keys[i] = r.Key - last
+			last = r.Key
 			times[i] = uint64(r.Time)
 		}
 		data = binary.AppendUvarint(data, uint64(len(group)))
@@ -186,7 +202,7 @@ func encodeRepeats(repeats []events.Repeat) []byte {
 	return data
 }
 
-// decodeRepeats reads what encodeRepeats wrote: [ErrDamaged], [ErrVersion].
+// decodeRepeats decodes what encodeRepeats wrote. It fails with [ErrDamaged] or [ErrVersion].
 func decodeRepeats(data []byte) ([]events.Repeat, error) {
 	c := &columnReader{rest: data}
 	if string(c.readBytes(len(repeatsMagic))) != repeatsMagic {
@@ -198,7 +214,7 @@ func decodeRepeats(data []byte) ([]events.Repeat, error) {
 	left := c.readCount(16 * len(data)) // keys are hashes and hardly compress, so more repeats than this cannot fit
 	var repeats []events.Repeat
 	for left > 0 && !c.failed {
-		c.decompressBudget = maxBlockBytes
+		c.decompressBudget = maxBlockBytes // for each group
 		n := c.readCount(min(left, repeatsPerGroup))
 		keys, times := readColumn[uint64](c, n, 0), readColumn[uint64](c, n, 0)
 		if n == 0 || c.failed {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// folder is the prefix of the names of all objects of an archive.
+	// objectPrefix is the prefix of the names of all objects of an archive.
 	objectPrefix = "archive/"
 	// ManifestName is the name of the object that lists all others.
 	ManifestName = objectPrefix + "MANIFEST"
@@ -29,7 +29,7 @@ const (
 	maxManifestBytes = 64 << 20
 )
 
-// manifest is the decoded [ManifestName]. It is immutable once it is current.
+// manifest is the decoded object [ManifestName]. A manifest that an [Archive] has made its current one must not be changed.
 type manifest struct {
 	log          events.LogID
 	epoch        uint32
@@ -37,8 +37,8 @@ type manifest struct {
 	end          events.Cursor
 	envelopes    uint64
 	predecessors []eventlog.Predecessor
-	repeats      object // event ids of before the epoch; the name is empty if there are none
-	// recent are the event ids of the segments that reach into the horizon before the end, oldest first.
+	repeats      object // file of the event ids of before the epoch; without a name if there are none
+	// recent are the files of the event ids of the ranges that reach into the horizon before the end, oldest first.
 	recent   []recentRepeats
 	segments []segment
 	checksum string // of the encoding; empty if it was never written
@@ -51,19 +51,19 @@ type object struct {
 	checksum string // xxh3-128 of the whole, hexadecimal
 }
 
-// recent is a file of the event ids of one sealed range.
+// recentRepeats is a file of the event ids of one sealed range.
 type recentRepeats struct {
 	object
-	lastTime events.Micros
+	lastTime events.Micros // the last log time of the range
 }
 
-// segment is a file of one class and a range of the log. The ranges of a class follow each other, but those in which the
-// class has nothing have no file.
+// segment is a file with the records of one class in a range of the log. The ranges follow each other without gaps. A range in which a class
+// has no records has no file of that class.
 type segment struct {
 	object
 	class       Class
 	first, last uint64        // the range of sequences
-	lastTime    events.Micros // the last time given at or before last
+	lastTime    events.Micros // the last log time that was assigned up to last
 	envelopes   uint64
 	events      uint64
 }
@@ -138,6 +138,7 @@ func writeManifest(ctx context.Context, b bucket.Bucket, m *manifest) error {
 	return nil
 }
 
+// encodeManifest returns the encoding of a manifest and sets its checksum.
 func encodeManifest(m *manifest) ([]byte, error) {
 	end, err := m.end.MarshalBinary()
 	if err != nil {
@@ -173,7 +174,7 @@ func encodeManifest(m *manifest) ([]byte, error) {
 	return data, nil
 }
 
-// marshalManifest sets the checksum and encodes. There is one encoding of a manifest.
+// marshalManifest sets the checksum and encodes the manifest. The same manifest always has the same encoding.
 func marshalManifest(j *manifestJSON) ([]byte, error) {
 	j.Checksum = ""
 	data, err := json.MarshalIndent(j, "", " ")
@@ -187,6 +188,7 @@ func marshalManifest(j *manifestJSON) ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
+// decodeManifest decodes and checks a manifest. It fails with [ErrDamaged] or [ErrVersion].
 func decodeManifest(data []byte) (*manifest, error) {
 	var version struct{ Version int }
 	if err := json.Unmarshal(data, &version); err != nil {
@@ -195,11 +197,13 @@ func decodeManifest(data []byte) (*manifest, error) {
 	if version.Version > manifestVersion {
 		return nil, fmt.Errorf("%w: version %d, this one knows %d", ErrVersion, version.Version, manifestVersion)
 	}
+
 	var j manifestJSON
 	if err := json.Unmarshal(data, &j); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	// A manifest has one encoding. To encode it again and compare the bytes also rejects unknown and duplicate fields, which the
+
+	// A manifest has one encoding. Encoding it again and comparing the bytes also rejects unknown and duplicate fields, which the
 	// checksum alone would not.
 	again, err := marshalManifest(&j)
 	if err != nil || !bytes.Equal(data, again) {
@@ -208,6 +212,7 @@ func decodeManifest(data []byte) (*manifest, error) {
 	return j.decode()
 }
 
+// decode converts the encoding and validates the result.
 func (j *manifestJSON) decode() (*manifest, error) {
 	m := &manifest{epoch: j.Epoch, revision: j.Revision, envelopes: j.Envelopes, checksum: j.Checksum}
 	id, err := hex.DecodeString(j.Log)
@@ -244,7 +249,7 @@ func (j *manifestJSON) decode() (*manifest, error) {
 	return m, m.validate()
 }
 
-// checkObject rejects an object outside the archive's folder, one named twice, and a negative size. It matters because the archive
+// checkObject rejects an object outside the archive's folder, one named twice, and a negative size. This matters because the archive
 // deletes what its manifest names: a forged manifest must not make it delete other objects of the bucket.
 func checkObject(o object, named map[string]bool) error {
 	if !strings.HasPrefix(o.name, objectPrefix) || o.name == ManifestName || named[o.name] || o.bytes < 0 {
@@ -275,13 +280,14 @@ func (m *manifest) checkObjects() error {
 	return nil
 }
 
-// check returns an error unless all objects may belong to an archive, and the ranges of the segments follow each other without gaps
+// validate returns an error unless all objects may belong to an archive, and the ranges of the segments follow each other without gaps
 // up to the end.
 func (m *manifest) validate() error {
 	if err := m.checkObjects(); err != nil {
 		return err
 	}
-	at := uint64(0)
+
+	at := uint64(0) // the end of the range before
 	for i := range m.segments {
 		s := &m.segments[i]
 		sibling := i > 0 && s.first == m.segments[i-1].first && s.last == m.segments[i-1].last &&
@@ -324,18 +330,18 @@ func readObject(ctx context.Context, b bucket.Bucket, name string, limit int64) 
 	return data, nil
 }
 
-// checksum of a whole object.
+// checksum returns the xxh3-128 of a whole object, in hexadecimal.
 func checksum(data []byte) string {
 	sum := xxh3.Hash128(data).Bytes()
 	return hex.EncodeToString(sum[:])
 }
 
-// newName returns a name that no object has. The random salt keeps two writers, one of which has lost its lease, from overwriting
+// newObjectName returns a name that no object has yet. The random salt keeps two writers, one of which has lost its lease, from overwriting
 // each other's files.
-func newObjectName(what string, first, last uint64) string {
+func newObjectName(kind string, first, last uint64) string {
 	var salt [8]byte
 	if _, err := rand.Read(salt[:]); err != nil {
 		panic(err) // never: crypto/rand ends the process instead
 	}
-	return fmt.Sprintf("%s%s-%020d-%020d-%x", objectPrefix, what, first, last, salt)
+	return fmt.Sprintf("%s%s-%020d-%020d-%x", objectPrefix, kind, first, last, salt)
 }

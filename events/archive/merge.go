@@ -30,35 +30,36 @@ type Merged struct {
 	Bytes uint64
 }
 
-// Merge joins neighboring small ranges into one, if there are enough of them. It writes their content again as one segment per
-// class, reads it back, compares it, and replaces the manifest. Readers see no difference: every event keeps its sequence, slot and
+// Merge joins neighboring small ranges into one, if there are enough of them. It reads their segments, writes their content again as one segment per
+// class, reads that back, compares it, and replaces the manifest. Readers see no difference: every event keeps its sequence, slot and
 // time. A call does at most one merge. Replaced is 0 if there was nothing to merge, or while [Archive.Scrub] or [Archive.Sweep]
 // runs. The replaced files stay until [Archive.Drop] or Sweep removes them.
 //
-// rest, if not nil, is called repeatedly with the time worked since its last call, and may wait to limit the load. Sealing
-// continues meanwhile. After an error the archive is unchanged, unless it occurred while the manifest was being replaced: call
-// [Archive.Reload] to find out. Sweep removes files that were written and not named.
-func (a *Archive) Merge(ctx context.Context, rest func(ctx context.Context, worked time.Duration) error) (Merged, error) {
+// Merge calls throttle, if not nil, repeatedly with the time worked since the last call; throttle may wait, to limit the load. Sealing can
+// continue meanwhile. After an error the archive is unchanged, unless it occurred while the manifest was being replaced: call
+// [Archive.Reload] to find out. Sweep removes files that were written but are not named by the manifest.
+func (a *Archive) Merge(ctx context.Context, throttle func(ctx context.Context, worked time.Duration) error) (Merged, error) {
 	if !a.rewriteMu.TryLock() {
 		return Merged{}, nil
 	}
 	defer a.rewriteMu.Unlock()
+
 	m := a.currentManifest()
 	small := pickRangesToMerge(m.ranges())
 	if len(small) == 0 {
 		return Merged{}, nil
 	}
-	g := merger{archive: a, from: small[0].begin, to: small[len(small)-1].end, throttle: rest}
+	g := merger{archive: a, from: small[0].begin, to: small[len(small)-1].end, throttle: throttle}
 	return g.merge(ctx, m)
 }
 
-// span is a range of sequences with the sizes of its segments, at most one for each class.
+// segmentRange is a range of sequences and the sizes of its segments, of which there is at most one per class.
 type segmentRange struct {
 	begin, end int    // of the segments of the manifest
 	bytes      int64  // of all classes
 	entries    uint64 // records and events; unlike bytes, the weight of a merged range is exactly the sum of its parts
-	// begins is set for the first range of an epoch, which must not be merged with the one before: a predecessor's last sequence
-	// must stay the end of a range.
+	// startsEpoch is true for the first range of an epoch. It must not be merged with the range before it, because the last sequence of a
+	// predecessor must stay the end of a range.
 	startsEpoch bool
 }
 
@@ -68,19 +69,23 @@ func (m *manifest) ranges() (spans []segmentRange) {
 	for i := range m.segments {
 		s := &m.segments[i]
 		if i == 0 || m.segments[i-1].last != s.last {
-			begins := false
+			startsEpoch := false
 			for len(epochs) > 0 && epochs[0].Last < s.first {
-				begins, epochs = true, epochs[1:]
+				startsEpoch = true
+				epochs = epochs[1:]
 			}
-			spans = append(spans, segmentRange{begin: i, startsEpoch: begins})
+			spans = append(spans, segmentRange{begin: i, startsEpoch: startsEpoch})
 		}
+
 		r := &spans[len(spans)-1]
-		r.end, r.bytes, r.entries = i+1, r.bytes+s.bytes, r.entries+s.envelopes+s.events
+		r.end = i + 1
+		r.bytes += s.bytes
+		r.entries += s.envelopes + s.events
 	}
 	return spans
 }
 
-// smallRun returns the neighbors to merge next, or none if a merge would cost more than it saves. For a limit that doubles, it
+// pickRangesToMerge returns the neighbors to merge next, or none if a merge would cost more than it saves. For a limit that doubles, it
 // looks for neighbors that are each below the limit and together at least mergeFactor times the limit. So the smallest are merged
 // first, and every event moves to a range more than mergeFactor times as large as its previous one. Ranges above
 // MergedBytes/mergeFactor stay as they are.
@@ -89,24 +94,32 @@ func pickRangesToMerge(spans []segmentRange) []segmentRange {
 	for i := range spans {
 		heaviest = max(heaviest, spans[i].entries)
 	}
+
 	for k := 1; k <= bits.Len64(heaviest); k++ {
 		limit := uint64(1) << k
-		begin, bytes, weight := 0, int64(0), uint64(0)
+
+		// The candidates are the ranges from begin to the current one. bytes and entries are their totals.
+		begin := 0
+		bytes := int64(0)
+		entries := uint64(0)
 		for i := range spans {
 			s := &spans[i]
 			if s.entries >= limit || s.bytes > MergedBytes/mergeFactor {
-				begin, bytes, weight = i+1, 0, 0
+				begin, bytes, entries = i+1, 0, 0
 				continue
 			}
 			if s.startsEpoch {
-				begin, bytes, weight = i, 0, 0
+				begin, bytes, entries = i, 0, 0
 			}
-			bytes, weight = bytes+s.bytes, weight+s.entries
+
+			bytes += s.bytes
+			entries += s.entries
 			for bytes > MergedBytes {
-				bytes, weight = bytes-spans[begin].bytes, weight-spans[begin].entries
+				bytes -= spans[begin].bytes
+				entries -= spans[begin].entries
 				begin++
 			}
-			if weight >= mergeFactor*limit {
+			if entries >= mergeFactor*limit {
 				return spans[begin : i+1]
 			}
 		}
@@ -121,9 +134,12 @@ type merger struct {
 	throttle func(ctx context.Context, worked time.Duration) error
 }
 
+// merge merges the ranges of a manifest.
 func (g *merger) merge(ctx context.Context, m *manifest) (Merged, error) {
-	a, old := g.archive, m.segments[g.from:g.to]
+	a := g.archive
+	old := m.segments[g.from:g.to]
 	end := old[len(old)-1]
+
 	// Everything is read before anything is written, so that damage leaves no garbage in the bucket.
 	var writers []*segmentWriter
 	for c := range Class(numClasses) {
@@ -135,6 +151,7 @@ func (g *merger) merge(ctx context.Context, m *manifest) (Merged, error) {
 			writers = append(writers, w)
 		}
 	}
+
 	done := Merged{First: old[0].first, Last: end.last, Replaced: len(old), Segments: len(writers)}
 	var written []segment
 	for _, w := range writers {
@@ -149,13 +166,14 @@ func (g *merger) merge(ctx context.Context, m *manifest) (Merged, error) {
 			return Merged{}, err
 		}
 	}
+
 	if err := a.replaceSegments(ctx, old, written); err != nil {
 		return Merged{}, err
 	}
 	return done, nil
 }
 
-// pause rests after work that began at a time.
+// throttleSince calls throttle with the time since began. Without throttle it only checks whether ctx has ended.
 func (g *merger) throttleSince(ctx context.Context, began time.Time) error {
 	if g.throttle == nil {
 		return ctx.Err()
@@ -163,15 +181,17 @@ func (g *merger) throttleSince(ctx context.Context, began time.Time) error {
 	return g.throttle(ctx, time.Since(began))
 }
 
-// gather reads the records of one class from several segments into a new segment that covers all their ranges.
+// readClass reads the records of one class from several segments and adds them to a new segment, which covers the ranges of all of them. It
+// fails with [ErrDamaged] if a segment has other numbers of envelopes or events than the manifest says.
 func (g *merger) readClass(ctx context.Context, old []segment, class Class) (*segmentWriter, error) {
 	a := g.archive
 	w := newSegmentWriter(a.log, class, old[0].first)
-	var envelopes, evs uint64
+	var envelopes, evs uint64 // of the segments so far, as the manifest says
 	for _, s := range old {
 		if s.class != class {
 			continue
 		}
+
 		began := time.Now()
 		r, err := openSegment(ctx, a.bucket, a.log, s)
 		if err != nil {
@@ -191,7 +211,10 @@ func (g *merger) readClass(ctx context.Context, old []segment, class Class) (*se
 		if err != nil {
 			return nil, err
 		}
-		if envelopes, evs = envelopes+s.envelopes, evs+s.events; w.envelopes != envelopes || w.events != evs {
+
+		envelopes += s.envelopes
+		evs += s.events
+		if w.envelopes != envelopes || w.events != evs {
 			return nil, s.damageError("it has %d envelopes and %d events with those before it, not %d and %d", w.envelopes, w.events,
 				envelopes, evs)
 		}
@@ -199,21 +222,25 @@ func (g *merger) readClass(ctx context.Context, old []segment, class Class) (*se
 	return w, nil
 }
 
-// exchange replaces the old segments by the merged ones in the manifest. It compares the old ones again, because the manifest may
+// replaceSegments replaces the old segments by the merged ones in the manifest. It fails with [ErrChanged] if the manifest no longer has the
+// old ones side by side, because the manifest may
 // have been replaced while they were read.
 func (a *Archive) replaceSegments(ctx context.Context, old, merged []segment) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
+
 	previous := a.currentManifest()
 	at := slices.Index(previous.segments, old[0])
 	if at < 0 || at+len(old) > len(previous.segments) || !slices.Equal(previous.segments[at:at+len(old)], old) {
 		return fmt.Errorf("%w: %s", ErrChanged, a.bucket)
 	}
+
 	next := previous.clone()
 	next.segments = slices.Replace(next.segments, at, at+len(old), merged...)
 	if err := a.replaceManifest(ctx, previous, next); err != nil {
 		return err
 	}
+
 	now := time.Now()
 	for _, s := range old {
 		a.replaced = append(a.replaced, replacedFile{s.name, now})
@@ -221,14 +248,15 @@ func (a *Archive) replaceSegments(ctx context.Context, old, merged []segment) er
 	return nil
 }
 
-// replaced is a file that the manifest has not named since the time at.
+// replacedFile is a file that the manifest no longer names.
 type replacedFile struct {
 	name  string
-	since time.Time
+	since time.Time // when the manifest was replaced
 }
 
 // Drop removes the files that this process replaced by merged ones at least grace ago. A reader that still needs one continues in
-// the merged file, after it has read the manifest again; the grace saves most readers that.
+// the merged file, after it has read the manifest again; the grace period saves most readers from
+// doing so.
 func (a *Archive) Drop(ctx context.Context, grace time.Duration) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
@@ -241,8 +269,8 @@ func (a *Archive) Drop(ctx context.Context, grace time.Duration) error {
 	return nil
 }
 
-// successor returns the current manifest if reading a segment failed because the segment was replaced. Otherwise it returns the
-// original error.
+// reloadIfReplaced returns the current manifest if why, an error of reading a segment, means that the segment's file was removed because
+// the manifest no longer names it. Otherwise it returns why.
 func (a *Archive) reloadIfReplaced(ctx context.Context, s segment, why error) (*manifest, error) {
 	if !errors.Is(why, bucket.ErrNotFound) {
 		return nil, why

@@ -19,7 +19,8 @@ const blocksAhead = 1
 func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.ArchiveReader, error) {
 	m := a.currentManifest()
 	err := a.checkCursor(ctx, m, from, kinds)
-	if errors.Is(err, bucket.ErrNotFound) { // it may have been merged
+	if errors.Is(err, bucket.ErrNotFound) {
+		// The segment may have been merged and removed. Try again with the current manifest.
 		if err := a.Reload(ctx); err != nil {
 			return nil, err
 		}
@@ -29,6 +30,7 @@ func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.Kin
 	if err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	r := &reader{cancel: cancel, end: m.end, lastSeq: from.Seq}
 	r.startClass(ctx, a, m, Facts)
@@ -38,7 +40,8 @@ func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.Kin
 	return r, nil
 }
 
-// checkCursor compares a cursor with the archived envelope at its sequence.
+// checkCursor compares a cursor with the archived envelope at its sequence. It fails with [events.ErrRewritten] if there is no such envelope
+// or its last time differs, with [events.ErrLogShorter] if the archive ends before the cursor, and with [events.ErrOtherLog].
 func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Cursor, kinds events.KindSet) error {
 	rewritten := func(why string) error {
 		return fmt.Errorf("%w: at sequence %d the archive %s", events.ErrRewritten, from.Seq, why)
@@ -56,6 +59,7 @@ func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Curs
 		}
 		return nil
 	}
+
 	last, found, err := a.lastTimeAt(ctx, m, Facts, from.Seq)
 	if err == nil && !found {
 		if kinds&ActivityKinds == 0 {
@@ -74,7 +78,7 @@ func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Curs
 	return nil
 }
 
-// lastTime returns the last time of the envelope at a sequence, if the class has a record of it.
+// lastTimeAt returns the last time of the envelope at a sequence. found is false if the class has no record of that envelope.
 func (a *Archive) lastTimeAt(ctx context.Context, m *manifest, class Class, seq uint64) (at events.Micros, found bool, err error) {
 	for _, s := range m.segments {
 		if s.class != class || seq < s.first || seq > s.last {
@@ -90,8 +94,9 @@ func (a *Archive) lastTimeAt(ctx context.Context, m *manifest, class Class, seq 
 				at = rec.lastTime
 			}
 			found = rec.seq == seq
-			return io.EOF
+			return io.EOF // ends the scan after the first block
 		})
+		// A segment that is too short also gives io.EOF, but as ErrDamaged.
 		if errors.Is(err, io.EOF) && !errors.Is(err, ErrDamaged) {
 			err = nil
 		}
@@ -100,13 +105,13 @@ func (a *Archive) lastTimeAt(ctx context.Context, m *manifest, class Class, seq 
 	return 0, false, nil
 }
 
-// classReader reads the blocks of a class. A goroutine reads and decodes them ahead.
+// classReader returns the records of a class. A goroutine reads and decodes the blocks ahead.
 type classReader struct {
 	blocks  chan *block
-	err     error // set before blocks is closed
-	block   *block
-	head    record
-	hasHead bool // head is set
+	err     error  // set before blocks is closed
+	block   *block // from which records are being read
+	head    record // the next record
+	hasHead bool   // head has not been returned yet
 }
 
 // reader merges the classes by sequence. It implements [events.ArchiveReader].
@@ -115,15 +120,16 @@ type reader struct {
 	running sync.WaitGroup
 	classes []*classReader
 	end     events.Cursor
-	lastSeq uint64 // the last sequence given
-	failed  error
+	lastSeq uint64 // of the last returned envelope, at first that of the cursor
+	failed  error  // returned by all later calls of Next
 }
 
-// open starts the goroutine that reads a class after the cursor. Close stops it.
+// startClass starts the goroutine that reads a class from after the cursor. Close stops it.
 func (r *reader) startClass(ctx context.Context, a *Archive, m *manifest, class Class) {
 	src := &classReader{blocks: make(chan *block, blocksAhead)}
 	r.classes = append(r.classes, src)
 	after := r.lastSeq
+
 	r.running.Go(func() {
 		defer close(src.blocks)
 		src.err = a.scanClass(ctx, m, class, after, func(b *block) error {
@@ -138,14 +144,15 @@ func (r *reader) startClass(ctx context.Context, a *Archive, m *manifest, class 
 }
 
 // scanClass calls f with the blocks of a class, from the first one with a record after a sequence. If a file is gone because it was
-// merged, it continues in the merged file. Blocks are cut differently there: one may begin with records that f has already seen,
-// and the last may go beyond the end at which reading began. The caller skips both.
+// merged, scanClass continues in the merged file. The blocks there have other boundaries: one may begin with records that f has already
+// seen, and the last may go beyond the end at which the archive was when reading began. The caller must skip both.
 func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after uint64, f func(*block) error) error {
 	for i := 0; i < len(m.segments); i++ {
 		s := m.segments[i]
 		if s.class != class || s.last <= after {
 			continue
 		}
+
 		r, err := openSegment(ctx, a.bucket, a.log, s)
 		if err == nil {
 			err = r.scanBlocks(ctx, after, func(info *blockInfo, b *block) error {
@@ -156,21 +163,23 @@ func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after
 		if err == nil {
 			continue
 		}
+
 		if m, err = a.reloadIfReplaced(ctx, s, err); err != nil {
 			return err
 		}
-		i = -1
+		i = -1 // begin again in the new manifest, after the last block that f got
 	}
 	return nil
 }
 
-// fill sets head to the next record after a sequence, if there is one.
+// fillHead sets head to the next record after a sequence. At the end of the class it leaves hasHead false.
 func (s *classReader) fillHead(ctx context.Context, after uint64) error {
 	for !s.hasHead {
 		if s.block != nil && s.block.readRecord(&s.head) {
 			s.hasHead = s.head.seq > after
 			continue
 		}
+
 		select {
 		case b, ok := <-s.blocks:
 			if !ok {
@@ -194,6 +203,7 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	for size := 0; size < maxBytes || len(envs) == 0; {
 		env, err := r.nextEnvelope(ctx)
 		if err != nil && ctx.Err() == nil {
+			// The context of a call may end without harm, but any other error is final.
 			r.failed = err
 		}
 		if err != nil && len(envs) > 0 {
@@ -208,7 +218,7 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	return envs, nil
 }
 
-// next returns the next envelope, or io.EOF after the end. The envelope at the end is returned even if it has no event of the
+// nextEnvelope returns the next envelope, or io.EOF after the end. The envelope at the end is returned even if it has no event of the
 // wanted classes, so that the caller gets the cursor there.
 func (r *reader) nextEnvelope(ctx context.Context) (*events.Envelope, error) {
 	var first *classReader
@@ -232,6 +242,7 @@ func (r *reader) nextEnvelope(ctx context.Context) (*events.Envelope, error) {
 		r.lastSeq = r.end.Seq
 		return &events.Envelope{Cursor: r.end}, nil
 	}
+
 	head := first.head
 	first.hasHead = false
 	if second != nil {
@@ -239,6 +250,7 @@ func (r *reader) nextEnvelope(ctx context.Context) (*events.Envelope, error) {
 		second.hasHead = false
 	}
 	r.lastSeq = head.seq
+
 	env := &events.Envelope{
 		Events: head.events, Rejects: head.rejects, Repeats: head.repeats, Bytes: head.bytes,
 		Cursor: events.Cursor{Log: r.end.Log, Epoch: r.end.Epoch, Seq: head.seq, LastTime: head.lastTime},
@@ -252,7 +264,7 @@ func (r *reader) nextEnvelope(ctx context.Context) (*events.Envelope, error) {
 	return env, nil
 }
 
-// merge adds the other class's part of the same envelope, in the order of slots.
+// mergePart adds the other class's part of the same envelope. It puts the events of both into the order of their slots.
 func (r *record) mergePart(other *record) {
 	r.repeats += other.repeats
 	r.rejects = append(r.rejects, other.rejects...)
@@ -264,12 +276,15 @@ func (r *record) mergePart(other *record) {
 	if len(b) == 0 {
 		return
 	}
+
 	merged := make([]events.Event, 0, len(a)+len(b))
 	for len(a) > 0 && len(b) > 0 {
 		if a[0].Slot < b[0].Slot {
-			merged, a = append(merged, a[0]), a[1:]
+			merged = append(merged, a[0])
+			a = a[1:]
 		} else {
-			merged, b = append(merged, b[0]), b[1:]
+			merged = append(merged, b[0])
+			b = b[1:]
 		}
 	}
 	r.events = append(append(merged, a...), b...)
@@ -279,7 +294,7 @@ func (r *record) mergePart(other *record) {
 func (r *reader) Close() {
 	r.cancel()
 	for _, s := range r.classes {
-		for range s.blocks { // drain it, so that the goroutine is not blocked on sending and can end
+		for range s.blocks { // receive what is left, so that the goroutine is not blocked on sending and can end
 			continue
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Remembered holds the event ids that a reader at the end of the archive must know, as far as they can be read.
+// Remembered contains the event ids that a reader at the end of the archive must know, as far as they can be read.
 type Remembered struct {
 	// End is the end of the archive.
 	End events.Cursor
@@ -21,16 +21,18 @@ type Remembered struct {
 	From, To events.Micros
 }
 
-// Remembered reads the event ids that are kept for a reader at the end, as far as the files can be read. It fails only if the
-// bucket does not answer.
+// Remembered reads the event ids that are stored for a reader at the end of the archive. Damaged files are listed in the result; an error
+// means that the bucket could not be read.
 func (a *Archive) Remembered(ctx context.Context) (Remembered, error) {
 	return a.readRemembered(ctx, a.currentManifest())
 }
 
+// readRemembered implements [Archive.Remembered] for a manifest.
 func (a *Archive) readRemembered(ctx context.Context, m *manifest) (r Remembered, err error) {
 	r.End = m.end
 	horizon := m.end.LastTime - events.Horizon - 1
-	began := horizon // the ids of the next file occurred after it
+	began := horizon // the ids of the next file occurred after this time
+
 	files := []recentRepeats{{object: m.repeats, lastTime: m.epochStartTime()}}
 	for _, f := range append(files, m.recent...) {
 		more, err := a.readRepeats(ctx, f.object)
@@ -53,8 +55,8 @@ func (a *Archive) readRemembered(ctx context.Context, m *manifest) (r Remembered
 	return r, nil
 }
 
-// epochBegan returns the last time given before the present epoch, or a later one: segments record only the time at their
-// end.
+// epochStartTime returns the last log time before the present epoch, or a somewhat later time, because a segment records only the time at its
+// end. It returns 0 if there is no previous epoch.
 func (m *manifest) epochStartTime() events.Micros {
 	if len(m.predecessors) == 0 {
 		return 0
@@ -68,9 +70,9 @@ func (m *manifest) epochStartTime() events.Micros {
 	return m.end.LastTime
 }
 
-// ReplaceRepeats stores event ids in place of the files that cannot be read. They are those that a reader at end must know, and end
-// must be the end of the archive, otherwise it fails with [ErrChanged]. Readable files stay. A damaged file of event ids of before
-// the epoch is given up: a reader that begins with the epoch, in the stream, then recognizes no repeats of earlier events.
+// ReplaceRepeats stores event ids in place of the files that cannot be read. They are those that a reader at end must know. It fails with
+// [ErrChanged] if end is not the end of the archive. Readable files stay. A damaged file of the event ids of before the epoch is
+// dropped: a reader that starts at the beginning of the epoch, in the stream, then does not recognize repeats of earlier events.
 func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats []events.Repeat) error {
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
@@ -78,6 +80,7 @@ func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats
 	if previous.end != end {
 		return fmt.Errorf("%w: it ends at sequence %d, the event ids are those at %d", ErrChanged, previous.end.Seq, end.Seq)
 	}
+
 	next := previous.clone()
 	next.recent = nil
 	for _, r := range previous.recent {
@@ -88,13 +91,16 @@ func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats
 			return err
 		}
 	}
+
 	switch _, err := a.readRepeats(ctx, previous.repeats); {
 	case errors.Is(err, ErrDamaged):
 		next.repeats = object{}
 	case err != nil:
 		return err
 	}
-	if repeats = withinHorizon(append([]events.Repeat(nil), repeats...), end.LastTime); len(repeats) > 0 {
+
+	repeats = withinHorizon(append([]events.Repeat(nil), repeats...), end.LastTime) // a copy, because the slice is the caller's
+	if len(repeats) > 0 {
 		o, err := a.putRepeats(ctx, newObjectName("recent", end.Seq, end.Seq), repeats)
 		if err != nil {
 			return err

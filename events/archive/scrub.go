@@ -15,28 +15,35 @@ type Scrubbed struct {
 	Segments int
 }
 
-// Scrub rewrites the segments that hold something to be scrubbed, replaces the manifest once and removes the old segments.
-// Match is called for every event, perhaps twice: it returns the same event as it is, another one in its place with the same
-// sequence, slot and kind, or keep false to drop it; it must not change what it is given. Rejects does the same with rejects.
-// Dropped events keep an empty slot: all times and positions stay what they were. Progress, if not nil,
-// is called with bytes. After an error nothing is scrubbed, unless the manifest was being replaced; objects that are no
-// longer named, or not yet, may be left: [Archive.Sweep].
+// Scrub drops or changes events and rejects in the archive, as the erasure of a user requires. It rewrites the segments that hold any of
+// them, replaces the manifest once, and then removes the old segments.
+//
+// Scrub calls match for every event, for some of them twice. To keep the event, match returns the pointer it was given; to change it,
+// a pointer to another event with the same sequence, slot and kind; to drop it, keep false. It must not change the event that it was
+// given. rejects does the same with rejects, and may be nil. The slot of a dropped event stays empty, so the times and positions of all
+// other events stay the same. Scrub calls progress, if not nil, with the number of bytes done and the number of all bytes.
+//
+// After an error nothing is scrubbed, unless the error occurred while the manifest was being replaced or afterwards. Objects that the
+// manifest does not name may be left in the bucket; [Archive.Sweep] removes them.
 func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (changed *events.Event, keep bool),
 	rejects func(r *events.Reject) (changed *events.Reject, keep bool), progress func(done, total uint64),
 ) (Scrubbed, error) {
 	a.rewriteMu.Lock()
 	defer a.rewriteMu.Unlock()
-	// The files that merges replaced also hold what must go, so they are removed first, without the grace.
+
+	// The files that merges replaced also hold what must be removed. Remove them first, without the usual grace period.
 	if err := a.Drop(ctx, 0); err != nil {
 		return Scrubbed{}, err
 	}
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
+
 	s := scrubber{archive: a, match: match, rejects: rejects}
 	previous := a.currentManifest()
 	next := previous.clone()
 	meter := newProgressMeter(previous, progress)
-	var old []string
+
+	var old []string // the names of the rewritten segments
 	for i := range next.segments {
 		seg := &next.segments[i]
 		touched, err := s.hasMatches(ctx, *seg)
@@ -56,6 +63,8 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 	if s.result.Segments == 0 {
 		return s.result, nil
 	}
+
+	// The old segments must stay until the manifest no longer names them: a crash in between must leave an archive that can be read.
 	if err := a.replaceManifest(ctx, previous, next); err != nil {
 		return Scrubbed{}, err
 	}
@@ -67,6 +76,7 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 	return s.result, nil
 }
 
+// scrubber holds the functions and the counts of a call of [Archive.Scrub].
 type scrubber struct {
 	archive *Archive
 	match   func(ev *events.Event) (*events.Event, bool)
@@ -74,17 +84,17 @@ type scrubber struct {
 	result  Scrubbed
 }
 
-// scrub removes or replaces the matching events and rejects of a record.
-func (s *scrubber) scrubRecord(r *record, tally *Scrubbed) (touched bool) {
+// scrubRecord drops or changes the events and rejects of a record, adds their numbers to counts, and reports whether there were any.
+func (s *scrubber) scrubRecord(r *record, counts *Scrubbed) (touched bool) {
 	evs := r.events
 	r.events = nil
 	for i := range evs {
 		ev, keep := s.match(&evs[i])
 		switch {
 		case !keep:
-			tally.Dropped++
+			counts.Dropped++
 		case ev != &evs[i]:
-			tally.Changed++
+			counts.Changed++
 			r.events = append(r.events, *ev)
 		default:
 			r.events = append(r.events, evs[i])
@@ -92,6 +102,7 @@ func (s *scrubber) scrubRecord(r *record, tally *Scrubbed) (touched bool) {
 		}
 		touched = true
 	}
+
 	rejects := r.rejects
 	r.rejects = nil
 	for i := range rejects {
@@ -100,7 +111,7 @@ func (s *scrubber) scrubRecord(r *record, tally *Scrubbed) (touched bool) {
 			j, keep = s.rejects(j)
 		}
 		if !keep || j != &rejects[i] {
-			tally.Rejects++
+			counts.Rejects++
 			touched = true
 		}
 		if keep {
@@ -110,7 +121,7 @@ func (s *scrubber) scrubRecord(r *record, tally *Scrubbed) (touched bool) {
 	return touched
 }
 
-// touches reports whether a segment holds something to be scrubbed.
+// hasMatches reports whether a segment holds anything to be scrubbed. It stops reading at the first match.
 func (s *scrubber) hasMatches(ctx context.Context, seg segment) (touched bool, err error) {
 	r, err := openSegment(ctx, s.archive.bucket, s.archive.log, seg)
 	if err != nil {
@@ -133,7 +144,7 @@ func (s *scrubber) hasMatches(ctx context.Context, seg segment) (touched bool, e
 	return touched, err
 }
 
-// rewrite writes a segment again without the scrubbed content. The new segment keeps the range, and a record for every envelope,
+// rewriteSegment writes a segment again without the scrubbed content. The new segment keeps the range, and a record for every envelope,
 // even one that is now empty: sequences must not get a gap.
 func (s *scrubber) rewriteSegment(ctx context.Context, seg segment) (segment, error) {
 	r, err := openSegment(ctx, s.archive.bucket, s.archive.log, seg)

@@ -12,18 +12,18 @@ import (
 // is built in memory.
 const MaxSegmentBytes = 64 << 20
 
-// Writer collects the envelopes after the end of the archive, compressed in memory, until it is sealed. It is not safe for
-// concurrent use. A writer may be dropped without sealing it.
+// Writer collects envelopes that follow the end of the archive, and compresses them in memory, until [Writer.Seal] writes them to the
+// bucket. It is not safe for concurrent use. A writer may be abandoned without sealing it.
 type Writer struct {
 	archive   *Archive
-	from      events.Cursor
-	end       events.Cursor
+	from      events.Cursor // the end of the archive when the writer was made
+	end       events.Cursor // after the last added envelope
 	envelopes int
 	classes   [numClasses]*segmentWriter
 	// repeats are the event ids that a reader at the end must know, including those of dropped repeats. Some may be older than the
 	// horizon.
 	repeats   []events.Repeat
-	prunedLen int // their number when they were last pruned
+	prunedLen int // len(repeats) when ids older than the horizon were last removed
 	closed    bool
 }
 
@@ -37,9 +37,10 @@ func (a *Archive) Writer() *Writer {
 	return w
 }
 
-// Add takes the next envelopes, as the reader of the stream gave them: sequences above the end, cursors of this log and epoch.
-// Otherwise it fails with [ErrOrder], [events.ErrOtherLog] or [events.ErrOtherEpoch], and the writer must be dropped. After
-// [ErrFull] the writer must be sealed: it took the envelopes up to [Writer.End] and none after.
+// Add adds the next envelopes, as the reader of the stream returned them. Their sequences must be above [Writer.End] and rise, and their
+// cursors must be of the log and epoch of the archive. Otherwise Add fails with [ErrOrder], [events.ErrOtherLog] or
+// [events.ErrOtherEpoch], and the writer must be abandoned. After [ErrFull] the writer must be sealed: it holds the envelopes up to
+// [Writer.End], and none of the later ones.
 func (w *Writer) Add(envs ...*events.Envelope) error {
 	for _, env := range envs {
 		if err := w.checkNext(env); err != nil {
@@ -61,8 +62,9 @@ func (w *Writer) Add(envs ...*events.Envelope) error {
 	return nil
 }
 
-// remember notes the event ids of an envelope. The time of a backfilled event is that of the imported fact, not log time. So its id
-// counts from the last time of its envelope, which is less than a millisecond after the log time of its slot.
+// rememberIDs adds the event ids of an envelope to repeats. The time of a backfilled event is the time of the imported fact and not its log
+// time. Its id is therefore remembered with the last time of its envelope, which is less than a millisecond after the log time of the
+// event's slot.
 func (w *Writer) rememberIDs(env *events.Envelope) {
 	w.repeats = append(w.repeats, env.Repeated...)
 	for i := range env.Events {
@@ -77,13 +79,15 @@ func (w *Writer) rememberIDs(env *events.Envelope) {
 		w.repeats = append(w.repeats, events.Repeat{Key: events.RepeatKey(ev), Time: at},
 			events.Repeat{Key: events.ContentKey(ev), Time: at})
 	}
+
+	// Ids older than the horizon are removed when the list has doubled, so that their removal costs little per event.
 	if n := len(w.repeats); n > 2*w.prunedLen+repeatsPerGroup {
 		w.repeats = withinHorizon(w.repeats, env.Cursor.LastTime)
 		w.prunedLen = len(w.repeats)
 	}
 }
 
-// admit returns an error unless the envelope follows the last one added.
+// checkNext returns an error unless the envelope follows the last one added and the segments are not full.
 func (w *Writer) checkNext(env *events.Envelope) error {
 	c := env.Cursor
 	switch {
@@ -112,7 +116,7 @@ func (w *Writer) End() events.Cursor { return w.end }
 // Len returns the number of envelopes added.
 func (w *Writer) Len() int { return w.envelopes }
 
-// Bytes estimates the size of the segments: the compressed blocks, and a share of the block in progress.
+// Bytes returns the approximate size of the segments: the compressed blocks, and a third of the columns that are not compressed yet.
 func (w *Writer) Bytes() int {
 	n := 0
 	for _, s := range w.classes {
@@ -143,16 +147,19 @@ func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 		return Sealed{}, fmt.Errorf("%w: the writer was sealed, or failed", ErrOrder)
 	}
 	w.closed = true
+
 	sealed := Sealed{First: w.from.Seq + 1, Last: w.end.Seq, End: w.end, Envelopes: uint64(w.envelopes)}
 	if w.envelopes == 0 {
 		return sealed, nil
 	}
 	a.changeMu.Lock()
 	defer a.changeMu.Unlock()
+
 	previous := a.currentManifest()
 	if previous.end != w.from {
 		return Sealed{}, fmt.Errorf("%w: it ends at sequence %d, the writer began at %d", ErrChanged, previous.end.Seq, w.from.Seq)
 	}
+
 	next := previous.clone()
 	for c, s := range w.classes {
 		sealed.Classes[c].Class = Class(c)
@@ -171,16 +178,19 @@ func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 	if err := a.storeRecentRepeats(ctx, w, next); err != nil {
 		return Sealed{}, err
 	}
-	next.end, next.epoch = w.end, w.end.Epoch
+
+	next.end = w.end
+	next.epoch = w.end.Epoch
 	next.envelopes += uint64(w.envelopes)
 	if err := a.replaceManifest(ctx, previous, next); err != nil {
 		return Sealed{}, err
 	}
+
 	a.deleteUnnamedRepeats(ctx, previous, next)
 	return sealed, nil
 }
 
-// store writes a segment to the bucket, reads it back, decodes it and compares the result with what was added. Only then may the
+// storeSegment writes a segment to the bucket, reads it back, decodes it and compares the result with what was added. Only then may the
 // stream be trimmed: the archive becomes the only copy.
 func (a *Archive) storeSegment(ctx context.Context, w *segmentWriter, last uint64, lastTime events.Micros) (segment, error) {
 	s := w.finish(last, lastTime)
@@ -193,7 +203,7 @@ func (a *Archive) storeSegment(ctx context.Context, w *segmentWriter, last uint6
 	return s, nil
 }
 
-// verify reads a segment and compares the digest of its content.
+// verifySegment reads a segment and fails with [ErrDamaged] if the digest of its content is not want.
 func (a *Archive) verifySegment(ctx context.Context, s segment, want uint64) error {
 	r, err := openSegment(ctx, a.bucket, a.log, s)
 	if err != nil {
