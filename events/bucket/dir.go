@@ -17,18 +17,19 @@ import (
 )
 
 const (
-	// tempPrefix begins the names of files that are being written. No object has such a name.
+	// tempPrefix is the prefix of the names of files that are being written. Names of objects cannot begin with a dot.
 	tempPrefix = ".put-"
-	// tempAge is when such a file is what a crash left behind: several processes may share a directory.
+	// staleTempAge is the age at which such a file counts as left behind by a crash. Younger ones may belong to another process, because
+	// several processes may share a directory.
 	staleTempAge = 24 * time.Hour
 )
 
-// dir is a bucket in a directory: an object is the file of its name.
+// dir is a bucket in a directory. Each object is a file whose path below the directory is the name of the object.
 type dir struct{ path string }
 
-// NewDir returns the bucket in a directory, which is created if it does not exist. Files that interrupted calls of Put left
-// behind are removed after a day, and never listed. Files whose names are none are not touched. No object can have a name
-// that is a folder of another's.
+// NewDir returns the bucket in a directory, which it creates if it does not exist. Files that interrupted calls of Put left behind are never
+// listed, and NewDir removes them if they are older than a day. Files whose names are not valid names of objects are not touched. The
+// name of an object cannot be the name of another object followed by a slash and more, because a file cannot also be a folder.
 func NewDir(path string) (Bucket, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -37,6 +38,7 @@ func NewDir(path string) (Bucket, error) {
 	if err := makeDirsDurably(path); err != nil {
 		return nil, err
 	}
+
 	d := &dir{path}
 	if err := d.Clean(time.Now().Add(-staleTempAge)); err != nil {
 		return nil, err
@@ -44,8 +46,8 @@ func NewDir(path string) (Bucket, error) {
 	return d, nil
 }
 
-// CheckWritable returns an error if the process lacks the permission to write to a bucket in a directory, as to a volume that belongs to
-// another user. It says nothing about other buckets, nor about a full disk: those may work later.
+// CheckWritable returns an error if the process lacks the permission to write to a bucket in a directory, for example to a volume that
+// belongs to another user. It returns nil for other buckets and for other errors such as a full disk, because writing may work later.
 func CheckWritable(b Bucket) error {
 	d, ok := b.(*dir)
 	if !ok {
@@ -56,7 +58,7 @@ func CheckWritable(b Bucket) error {
 		return fmt.Errorf("bucket: user %d of group %d must be able to write to the directory %s: %w", os.Getuid(), os.Getgid(), d.path, err)
 	}
 	if err != nil {
-		return nil //nolint:nilerr // it may work later
+		return nil //nolint:nilerr // writing may work later
 	}
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
@@ -78,7 +80,7 @@ func (d *dir) Clean(before time.Time) error {
 	return nil
 }
 
-// Directory returns the path of a bucket in a directory; false: it is elsewhere.
+// Directory returns the path of a bucket in a directory. ok is false for other buckets.
 func Directory(b Bucket) (path string, ok bool) {
 	d, ok := b.(*dir)
 	if !ok {
@@ -87,12 +89,13 @@ func Directory(b Bucket) (path string, ok bool) {
 	return d.path, true
 }
 
-// String returns the path.
+// String returns the absolute path of the directory.
 func (d *dir) String() string { return d.path }
 
+// filePath returns the path of the file of an object.
 func (d *dir) filePath(name string) string { return filepath.Join(d.path, filepath.FromSlash(name)) }
 
-// within calls f with the directory as the root of what it can reach: no symbolic link in it leads elsewhere.
+// withRoot calls f with the directory as an [os.Root], through which no symbolic link can lead out of the directory.
 func (d *dir) withRoot(f func(root *os.Root) error) error {
 	root, err := os.OpenRoot(d.path)
 	if err != nil {
@@ -110,6 +113,7 @@ func (d *dir) Put(ctx context.Context, name string, r io.Reader, size int64) err
 	if err != nil {
 		return fmt.Errorf("bucket: write %s: %w", name, err)
 	}
+
 	err = writeDurably(ctx, temp, newExactReader(r, size))
 	if err == nil {
 		err = d.moveIntoPlace(temp.Name(), name)
@@ -121,7 +125,7 @@ func (d *dir) Put(ctx context.Context, name string, r io.Reader, size int64) err
 	return nil
 }
 
-// fill writes a file durably and closes it.
+// writeDurably copies r to a file, syncs the file and closes it.
 func writeDurably(ctx context.Context, f *os.File, r io.Reader) error {
 	_, err := io.Copy(f, contextReader{ctx, r})
 	if err == nil {
@@ -130,7 +134,8 @@ func writeDurably(ctx context.Context, f *os.File, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// publish makes a file the object of a name, durably. The rename goes through the root, unlike that of package atomicfile.
+// moveIntoPlace durably renames a temporary file to the file of an object. It does not use package atomicfile, because the rename must go
+// through the root.
 func (d *dir) moveIntoPlace(temp, name string) error {
 	file := d.filePath(name)
 	err := d.withRoot(func(root *os.Root) error {
@@ -147,10 +152,12 @@ func (d *dir) moveIntoPlace(temp, name string) error {
 	if err != nil {
 		return err
 	}
+
+	// The rename changes two directories, unless they are the same.
 	return errors.Join(atomicfile.SyncDir(filepath.Dir(file)), atomicfile.SyncDir(d.path))
 }
 
-// makeDirs creates a directory and those above it, durably.
+// makeDirsDurably creates a directory and the missing ones above it, durably.
 func makeDirsDurably(path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -172,6 +179,7 @@ func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.Re
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
+
 	f, err := d.open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s in %s", ErrNotFound, name, d.path)
@@ -182,6 +190,7 @@ func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.Re
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return nil, errors.Join(fmt.Errorf("bucket: %w", err), f.Close())
 	}
+
 	part := contextReader{ctx, f}
 	if length >= 0 {
 		part.Reader = io.LimitReader(f, length)
@@ -192,10 +201,11 @@ func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.Re
 	}{part, f}, nil
 }
 
-// errNoFile: an object is a link, a device or the like, which this package does not make. Opening a pipe might never end.
+// errNotRegular means that the file of an object is a link, a device or the like, which this package never creates. Such files are not
+// opened, because opening a pipe might block forever.
 var errNotRegular = errors.New("it is no regular file")
 
-// open opens the file of an object.
+// open opens the file of an object. A folder counts as no object.
 func (d *dir) open(name string) (f *os.File, err error) {
 	err = d.withRoot(func(root *os.Root) error {
 		file := filepath.FromSlash(name)
@@ -214,9 +224,9 @@ func (d *dir) open(name string) (f *os.File, err error) {
 	return f, err
 }
 
-// reader reads until a context ends.
+// contextReader fails with the context's error once the context has ended.
 type contextReader struct {
-	ctx context.Context //nolint:containedctx // of the one call that reads
+	ctx context.Context //nolint:containedctx // the context of the call that made the reader
 	io.Reader
 }
 
@@ -238,14 +248,17 @@ func (d *dir) List(ctx context.Context, prefix string) ([]Object, error) {
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
+
 		relative, err := filepath.Rel(d.path, path)
 		if err != nil || e.IsDir() {
 			return err
 		}
 		name := filepath.ToSlash(relative)
-		if wanted := strings.HasPrefix(name, prefix) && checkName(name) == nil && e.Type().IsRegular(); !wanted {
+		isObject := checkName(name) == nil && e.Type().IsRegular()
+		if !isObject || !strings.HasPrefix(name, prefix) {
 			return nil
 		}
+
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // removed meanwhile
@@ -259,7 +272,7 @@ func (d *dir) List(ctx context.Context, prefix string) ([]Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bucket: list %s: %w", d.path, err)
 	}
-	// A walk visits "a/b" before "a-b".
+	// The order of a walk is not that of the names: it visits "a/b" before "a-b".
 	slices.SortFunc(objects, func(a, b Object) int { return strings.Compare(a.Name, b.Name) })
 	return objects, nil
 }

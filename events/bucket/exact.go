@@ -6,11 +6,11 @@ import (
 	"io"
 )
 
-// errSize: what a reader gave is not as much as was said.
+// errSize means that a reader returned more or fewer bytes than the caller of Put stated.
 var errSize = errors.New("bucket: not as many bytes as were said")
 
-// exact passes on what a reader gives, and fails if that is not as many bytes as were said: before the last of them is
-// passed on, so that a reader never takes it for whole.
+// exactReader returns the bytes of source, and fails unless there are exactly size of them. It checks that source has ended before it returns
+// the last of these bytes. Otherwise its user, which stops after size bytes, would take an object that is too long for a whole one.
 type exactReader struct {
 	source    io.Reader
 	remaining int64
@@ -44,11 +44,11 @@ func (e *exactReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// end returns io.EOF if the reader has no more.
+// checkEnd returns io.EOF if source has ended, errSize if source returns another byte, and otherwise the error of source.
 func (e *exactReader) checkEnd() error {
-	var more [1]byte
+	var extra [1]byte
 	for {
-		n, err := e.source.Read(more[:])
+		n, err := e.source.Read(extra[:])
 		if n > 0 {
 			e.source = io.MultiReader(tooLongReader{}, e.source)
 			return fmt.Errorf("%w: more than %d", errSize, e.size)
@@ -59,7 +59,8 @@ func (e *exactReader) checkEnd() error {
 	}
 }
 
-// errReader keeps what was found to be too long from being read again as if it were not.
+// tooLongReader always fails with errSize. An exactReader whose source was too long reads from it, so that a retry fails, too: the extra byte
+// was consumed, and the source might now seem to have the right length.
 type tooLongReader struct{}
 
 // Read implements [io.Reader].

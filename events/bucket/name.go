@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
+// maxNameBytes is the largest length of a name in bytes, without the prefix of the bucket.
 const maxNameBytes = 512
 
-// checkName refuses what is not the name of an object.
+// checkName returns [ErrName] unless the name is valid for an object.
 func checkName(name string) error {
 	if name == "" || len(name) > maxNameBytes {
 		return fmt.Errorf("%w: %q has %d bytes", ErrName, name[:min(len(name), maxNameBytes)], len(name))
@@ -20,7 +21,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// validPart reports whether a part of a name is one.
+// isValidPart reports whether a part of a name is valid; see [ErrName].
 func isValidPart(part string) bool {
 	for i := range len(part) {
 		c := part[i]

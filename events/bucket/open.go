@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// ErrTarget is returned for what is neither a path nor the address of an S3 bucket.
+// ErrTarget means that a target is neither the path of a directory nor the address of an S3 bucket.
 var ErrTarget = errors.New("bucket: not a directory or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION&insecure=true")
 
-// Open returns the bucket at a target: the path of a directory, which is created, or
+// Open returns the bucket at a target. A target is either the path of a directory, which Open creates if it does not exist, or
 //
 //	s3://bucket/prefix?endpoint=host:port&region=name&insecure=true
 //
-// of which the prefix and all parameters may be missing: the endpoint is then Amazon's. The S3 bucket must exist; its
-// credentials are those of the environment (see [S3Config]) and never part of a target.
+// The prefix and all parameters are optional; the default endpoint is [DefaultEndpoint]. The S3 bucket must exist. Its credentials come from
+// the environment (see [S3Config]) and are never part of a target.
 func Open(ctx context.Context, target string) (Bucket, error) {
 	if target == "" {
 		return nil, ErrTarget
@@ -25,6 +25,7 @@ func Open(ctx context.Context, target string) (Bucket, error) {
 	if !strings.Contains(target, "://") {
 		return NewDir(target)
 	}
+
 	cfg, err := parseTarget(target)
 	if err != nil {
 		return nil, err
@@ -39,14 +40,16 @@ func Open(ctx context.Context, target string) (Bucket, error) {
 	return b, err
 }
 
+// parseTarget parses the address of an S3 bucket. It fails with [ErrTarget].
 func parseTarget(target string) (S3Config, error) {
 	u, err := url.Parse(target)
 	if err != nil {
-		return S3Config{}, ErrTarget // the text may have a secret
+		return S3Config{}, ErrTarget // without the target, which may contain a secret
 	}
 	if u.Scheme != "s3" || u.Host == "" || u.User != nil || u.Fragment != "" {
 		return S3Config{}, fmt.Errorf("%w: %s", ErrTarget, u.Redacted())
 	}
+
 	cfg := S3Config{Bucket: u.Host, Prefix: strings.Trim(u.Path, "/")}
 	for key, values := range u.Query() {
 		value := values[len(values)-1]

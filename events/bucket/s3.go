@@ -13,37 +13,38 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// DefaultEndpoint is Amazon's.
+// DefaultEndpoint is the endpoint of Amazon S3.
 const DefaultEndpoint = "s3.amazonaws.com"
 
-// S3Config says which S3 bucket, or a part of it.
+// S3Config identifies an S3 bucket, or the part of one whose names begin with a prefix, and how to access it.
 type S3Config struct {
 	// Endpoint is host:port of the server; empty means [DefaultEndpoint].
 	Endpoint string
-	// Bucket must exist.
+	// Bucket is the name of the bucket, which must exist.
 	Bucket string
-	// Prefix, with a slash, begins the names of all objects; empty means none.
+	// Prefix and a slash are put before the names of all objects. Empty means that the names are used as they are.
 	Prefix string
-	// Region; empty means the server is asked.
+	// Region is the region of the bucket. Empty means that the server is asked.
 	Region string
-	// Insecure: HTTP, not HTTPS.
+	// Insecure selects HTTP instead of HTTPS.
 	Insecure bool
-	// AccessKey and SecretKey, with SessionToken for temporary ones. If they are empty, the first of these counts:
+	// AccessKey and SecretKey are the credentials; temporary ones also have a SessionToken. If AccessKey is empty, the first of these
+	// sources that has credentials is used:
 	// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN), MINIO_ROOT_USER and MINIO_ROOT_PASSWORD,
-	// the file of AWS_SHARED_CREDENTIALS_FILE (else ~/.aws/credentials) with the profile of AWS_PROFILE, and what the
-	// machine's role gives.
+	// the file of AWS_SHARED_CREDENTIALS_FILE (else ~/.aws/credentials) with the profile of AWS_PROFILE, and the role
+	// of the machine.
 	AccessKey, SecretKey, SessionToken string
 }
 
-// s3 is a bucket on a server that speaks S3.
+// s3 is a bucket on a server that implements the protocol of Amazon S3.
 type s3 struct {
 	core    minio.Core
 	bucket  string
-	prefix  string // with its slash, or empty
-	address string
+	prefix  string // ends with a slash, or is empty
+	address string // the target of the bucket, as Open takes it
 }
 
-// NewS3 returns an S3 bucket. It asks nothing of the server yet; [Open] does.
+// NewS3 returns an S3 bucket. Unlike [Open] it does not contact the server, so it does not notice a missing bucket or wrong credentials.
 func NewS3(cfg S3Config) (Bucket, error) {
 	if cfg.Bucket == "" {
 		return nil, fmt.Errorf("%w: there is no name of a bucket", ErrTarget)
@@ -55,19 +56,21 @@ func NewS3(cfg S3Config) (Bucket, error) {
 		}
 		s.prefix = prefix + "/"
 	}
+
 	creds := credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, cfg.SessionToken)
 	if cfg.AccessKey == "" {
 		creds = credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
 		})
 	}
+
 	endpoint := cfg.Endpoint
 	if endpoint == "" {
 		endpoint = DefaultEndpoint
 	}
 	client, err := minio.New(endpoint, &minio.Options{
 		Creds: creds, Secure: !cfg.Insecure, Region: cfg.Region,
-		TrailingHeaders: true, // checksums of what is uploaded, which the server compares
+		TrailingHeaders: true, // sends checksums of the uploaded bytes, which the server compares
 	})
 	if err != nil {
 		return nil, fmt.Errorf("bucket: S3 at %s: %w", endpoint, err)
@@ -77,7 +80,7 @@ func NewS3(cfg S3Config) (Bucket, error) {
 	return s, nil
 }
 
-// target returns what [Open] takes.
+// formatTarget returns the address of the bucket, which [Open] accepts.
 func (s *s3) formatTarget(cfg S3Config) string {
 	q := url.Values{}
 	for key, value := range map[string]string{"endpoint": cfg.Endpoint, "region": cfg.Region} {
@@ -92,10 +95,10 @@ func (s *s3) formatTarget(cfg S3Config) string {
 	return u.String()
 }
 
-// String returns the address, as [Open] takes it.
+// String returns the address of the bucket, which [Open] accepts.
 func (s *s3) String() string { return s.address }
 
-// check reports whether the server has the bucket and lets us in.
+// checkExists returns an error unless the bucket exists and may be accessed with these credentials.
 func (s *s3) checkExists(ctx context.Context) error {
 	ok, err := s.core.BucketExists(ctx, s.bucket)
 	if err != nil {
@@ -114,7 +117,7 @@ func (s *s3) Put(ctx context.Context, name string, r io.Reader, size int64) erro
 	}
 	body := newExactReader(r, size)
 	if size == 0 {
-		// The client reads nothing then, and would not notice more.
+		// The client reads nothing if the size is 0, and so would not notice that there is more.
 		if _, err := body.Read(nil); !errors.Is(err, io.EOF) {
 			return fmt.Errorf("bucket: write %s in %s: %w", name, s, err)
 		}
@@ -136,6 +139,7 @@ func (s *s3) Get(ctx context.Context, name string, offset, length int64) (io.Rea
 	if length == 0 {
 		return s.openEmpty(ctx, name)
 	}
+
 	var opts minio.GetObjectOptions
 	var err error
 	switch {
@@ -147,8 +151,10 @@ func (s *s3) Get(ctx context.Context, name string, offset, length int64) (io.Rea
 	if err != nil {
 		return nil, fmt.Errorf("bucket: read %s in %s: %w", name, s, err)
 	}
+
 	r, _, _, err := s.core.GetObject(ctx, s.bucket, s.prefix+name, opts)
 	if err != nil && minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		// The offset is at or after the end of the object, which a Bucket answers with no bytes.
 		return s.openEmpty(ctx, name)
 	}
 	if err != nil {
@@ -157,7 +163,7 @@ func (s *s3) Get(ctx context.Context, name string, offset, length int64) (io.Rea
 	return r, nil
 }
 
-// none reads nothing of an object that exists.
+// openEmpty returns a reader of no bytes if the object exists, and otherwise [ErrNotFound].
 func (s *s3) openEmpty(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := s.core.StatObject(ctx, s.bucket, s.prefix+name, minio.StatObjectOptions{}); err != nil {
 		return nil, s.readError(name, err)
@@ -165,6 +171,7 @@ func (s *s3) openEmpty(ctx context.Context, name string) (io.ReadCloser, error) 
 	return http.NoBody, nil
 }
 
+// readError wraps an error of reading an object. It returns [ErrNotFound] if there is no such object.
 func (s *s3) readError(name string, err error) error {
 	if code := minio.ToErrorResponse(err).Code; code == minio.NoSuchKey {
 		return fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
