@@ -99,8 +99,8 @@ func (a *Archive) currentManifest() *manifest {
 
 // replaceManifest writes the next manifest and makes it the current one. The caller must hold changeMu.
 //
-// It fails with [ErrChanged] if the bucket no longer holds the previous one. A [bucket.Bucket] has no compare-and-swap: the lease is what keeps two writers apart, and this check catches a writer that
-// lost it.
+// It fails with [ErrChanged] if the bucket no longer holds the previous one. A [bucket.Bucket] has no compare-and-swap: the lease is
+// what keeps two writers apart, and this check catches a writer that lost it.
 func (a *Archive) replaceManifest(ctx context.Context, previous, next *manifest) error {
 	now, err := readManifest(ctx, a.bucket)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// errFormat is returned by a decoder for bytes that no encoder wrote. Callers turn it into an [ErrDamaged] that names the object.
+// errMalformed means that the decoded bytes were not written by the encoder. Callers turn it into an [ErrDamaged] that names the object.
 var errMalformed = errors.New("archive: malformed")
 
 // Bounds of a block. A decoder rejects larger values, so that damaged bytes cannot make it allocate much memory.

@@ -30,10 +30,10 @@ type Merged struct {
 	Bytes uint64
 }
 
-// Merge joins neighboring small ranges into one, if there are enough of them. It reads their segments, writes their content again as one segment per
-// class, reads that back, compares it, and replaces the manifest. Readers see no difference: every event keeps its sequence, slot and
-// time. A call does at most one merge. Replaced is 0 if there was nothing to merge, or while [Archive.Scrub] or [Archive.Sweep]
-// runs. The replaced files stay until [Archive.Drop] or Sweep removes them.
+// Merge joins neighboring small ranges into one, if there are enough of them. It reads their segments, writes their content again as
+// one segment per class, reads that back, compares it, and replaces the manifest. Readers see no difference: every event keeps its
+// sequence, slot and time. A call does at most one merge. Replaced is 0 if there was nothing to merge, or while [Archive.Scrub] or
+// [Archive.Sweep] runs. The replaced files stay until [Archive.Drop] or Sweep removes them.
 //
 // Merge calls throttle, if not nil, repeatedly with the time worked since the last call; throttle may wait, to limit the load. Sealing can
 // continue meanwhile. After an error the archive is unchanged, unless it occurred while the manifest was being replaced: call

@@ -18,7 +18,7 @@ import (
 // A segment file:
 //
 //	"SKEINSEG" version class             the header
-//	block…                               as blockBuilder.append wrote them
+//	block…                               as blockBuilder.appendEncoded wrote them
 //	log first last envelopes events      the footer: 16 bytes, then varints
 //	  blocks { length checksum first last envelopes events }…
 //	checksum length "SEGE"               the tail: xxh3-64 of header and footer, and the length of the footer
