@@ -4,17 +4,18 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Route adds the partitions of the homes whose rows the event may change. It adds none for a kind that [Counters.Kinds] does
-// not list: the runtime does not fold such events here.
+// Route adds the partitions whose rows the event may change. Each user and each item has a home, which is one partition. The runtime calls
+// Route only for the kinds that [Counters.Kinds] lists.
 func (*Counters) Route(ev *events.Event, partitions *events.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted, events.BoardDeleted:
-		// Every store has a row that says that the user or board was deleted: the homes of items must know it, too, to decide
-		// which pins and likes are void. Besides, a user's likes are at the homes of the items, which the event does not name.
+		// A user's likes are stored at the homes of the liked items, which the event does not name. Every partition also records the
+		// deletion, because the homes of items need it to decide which pins and likes no longer count.
 		partitions.AddAll()
 
 	case events.BoardCreated:
-		// The board may have been deleted before. Every store has a row that says so, and must update it.
+		// The event brings back a board that was deleted before, so the record of that deletion must be updated in every partition.
+		// Whether there is such a record is known only there.
 		partitions.AddAll()
 
 	case events.PinCreated, events.Played:
