@@ -28,8 +28,8 @@ type Batch struct {
 	// logTime is the log time of the last event of its envelope.
 	logTime events.Micros
 
-	hashLog events.LogID
-	hash    events.KeyedHash
+	keyedHashLog events.LogID
+	keyedHash    events.KeyedHash
 }
 
 var _ Reader = (*Batch)(nil)
@@ -56,14 +56,14 @@ func (b *Batch) Iter(lower, upper []byte) Iterator {
 
 // Set writes a row. Key and value are copied.
 func (b *Batch) Set(key, value []byte) {
-	if b.writable(key) {
+	if b.checkWritable(key) {
 		b.rows.Set(key, value)
 	}
 }
 
 // Delete removes a row, if there is one.
 func (b *Batch) Delete(key []byte) {
-	if b.writable(key) {
+	if b.checkWritable(key) {
 		b.rows.Delete(key)
 	}
 }
@@ -74,7 +74,7 @@ func (b *Batch) Merge(key, value []byte) {
 		b.fail(errNoMerger)
 		return
 	}
-	if b.writable(key) {
+	if b.checkWritable(key) {
 		b.rows.Merge(key, value)
 	}
 }
@@ -88,12 +88,12 @@ func (b *Batch) DeleteRange(lower, upper []byte) {
 		b.fail(fmt.Errorf("%w: %x to %x", errRange, lower, upper))
 		return
 	}
-	if b.writable(lower) {
+	if b.checkWritable(lower) {
 		b.rows.DeleteRange(lower, upper)
 	}
 }
 
-func (b *Batch) writable(key []byte) bool {
+func (b *Batch) checkWritable(key []byte) bool {
 	switch {
 	case b.scans.Open() > 0:
 		b.fail(errWriteInScan)
@@ -159,10 +159,10 @@ func (b *Batch) LogTime() events.Micros { return b.logTime }
 // KeyedHash returns a hash of an id under a key that depends on the id of the log alone: it does not give the id away,
 // and two builds agree on it.
 func (b *Batch) KeyedHash(id string) [16]byte {
-	if b.hashLog != b.log || b.hash == (events.KeyedHash{}) {
-		b.hashLog, b.hash = b.log, events.NewKeyedHash(b.log)
+	if b.keyedHashLog != b.log || b.keyedHash == (events.KeyedHash{}) {
+		b.keyedHashLog, b.keyedHash = b.log, events.NewKeyedHash(b.log)
 	}
-	return b.hash.HashID(id)
+	return b.keyedHash.HashID(id)
 }
 
 // QueryCache returns what is kept beside the store; nil means nothing.

@@ -47,12 +47,12 @@ type Description struct {
 	rest   []byte
 	fields []Field
 	// keyed is how many of the fields are of the key; -1 means all so far.
-	keyed int
+	keyFieldCount int
 	// under stands before the names of the fields that follow.
-	under string
-	ids   int
+	namePrefix string
+	idCount    int
 	// home is one more than the partition that the next id must be of; 0 means any.
-	home int
+	nextIDPartition int
 }
 
 // Field is a named part of a row.
@@ -68,23 +68,23 @@ type Field struct {
 // NewDescription begins the description of a row whose fields the caller adds: those of the key, until [Description.InValue], then those of
 // the value.
 func NewDescription(kind string, shard events.Shard) *Description {
-	return &Description{Kind: kind, Shard: shard, keyed: -1}
+	return &Description{Kind: kind, Shard: shard, keyFieldCount: -1}
 }
 
 // Key returns the fields of the key.
 func (d *Description) Key() []Field {
-	if d.keyed < 0 {
+	if d.keyFieldCount < 0 {
 		return d.fields
 	}
-	return d.fields[:d.keyed]
+	return d.fields[:d.keyFieldCount]
 }
 
 // Value returns the fields of the value.
 func (d *Description) Value() []Field {
-	if d.keyed < 0 {
+	if d.keyFieldCount < 0 {
 		return nil
 	}
-	return d.fields[d.keyed:]
+	return d.fields[d.keyFieldCount:]
 }
 
 // String returns the row in one line.
@@ -119,14 +119,14 @@ func Text(d *Description, err error) (string, error) {
 // DescribeForm describes a row of a projection with these forms. It returns [ErrCorrupt] for a row that no fold can have
 // written: of no form, cut, or under the shard of another id.
 func DescribeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
-	d, err := describeForm(forms, key, value)
+	d, err := describeRow(forms, key, value)
 	if err != nil && !errors.Is(err, ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return d, err
 }
 
-func describeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
+func describeRow(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
 	if len(key) < PrefixLen {
 		return nil, RowError("key", key)
 	}
@@ -134,8 +134,8 @@ func describeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error
 	if !ok {
 		return nil, RowError("key without a tag of the projection", key)
 	}
-	d := &Description{Kind: form.Name, Shard: events.Shard(binary.BigEndian.Uint16(key)), rest: key[PrefixLen:], keyed: -1}
-	if err := d.describeKey(&form); err != nil {
+	d := &Description{Kind: form.Name, Shard: events.Shard(binary.BigEndian.Uint16(key)), rest: key[PrefixLen:], keyFieldCount: -1}
+	if err := d.readKey(&form); err != nil {
 		return nil, fmt.Errorf("%w: %s key %x", err, form.Name, key)
 	}
 	if form.Rest != nil {
@@ -160,7 +160,7 @@ func describeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error
 }
 
 // describeKey reads the parts of a key.
-func (d *Description) describeKey(form *RowForm) error {
+func (d *Description) readKey(form *RowForm) error {
 	if form.Dated {
 		month := int(d.Shard)
 		b, err := d.Cut(2)
@@ -172,26 +172,26 @@ func (d *Description) describeKey(form *RowForm) error {
 	}
 	parts := strings.Fields(form.Parts)
 	for i, part := range parts {
-		if err := d.part(part, form.Special); err != nil {
+		if err := d.readKeyPart(part, form.Special); err != nil {
 			return ErrCorrupt
 		}
 		of := events.ShardOf(d.ID)
 		foreign := i == 0 && part != "hash" && d.Shard != of
 		if form.Remote {
-			foreign = d.ids == 2 && d.Shard != events.Shard(of.Partition())<<5
+			foreign = d.idCount == 2 && d.Shard != events.Shard(of.Partition())<<5
 		}
 		if foreign {
 			return fmt.Errorf("%w: in a foreign shard", ErrCorrupt)
 		}
 	}
-	if form.Store && d.ids == 0 && d.Shard != StoreShard {
+	if form.Store && d.idCount == 0 && d.Shard != StoreShard {
 		return fmt.Errorf("%w: in a foreign shard", ErrCorrupt)
 	}
 	return nil
 }
 
 // part cuts one part of a key.
-func (d *Description) part(name string, special map[string]func(*Description) error) (err error) {
+func (d *Description) readKeyPart(name string, special map[string]func(*Description) error) (err error) {
 	switch name {
 	case "^since", "^created":
 		b, err := d.Cut(8)
@@ -214,7 +214,7 @@ func (d *Description) part(name string, special map[string]func(*Description) er
 	case "part":
 		b, err := d.Cut(1)
 		if err == nil {
-			d.home = int(b[0]) + 1
+			d.nextIDPartition = int(b[0]) + 1
 		}
 		return err
 	case "hash":
@@ -230,11 +230,11 @@ func (d *Description) part(name string, special map[string]func(*Description) er
 	if d.ID, d.rest, err = events.CutID(d.rest); err != nil {
 		return err
 	}
-	if d.home > 0 && d.home != int(events.ShardOf(d.ID).Partition())+1 {
+	if d.nextIDPartition > 0 && d.nextIDPartition != int(events.ShardOf(d.ID).Partition())+1 {
 		return ErrCorrupt
 	}
-	d.home = 0
-	if d.ids++; d.ids == 1 {
+	d.nextIDPartition = 0
+	if d.idCount++; d.idCount == 1 {
 		d.About = d.ID
 	}
 	d.Name(name, d.ID)
@@ -242,7 +242,7 @@ func (d *Description) part(name string, special map[string]func(*Description) er
 }
 
 // InValue says that the fields of the value follow. It is called by the Rest of a form.
-func (d *Description) InValue() { d.keyed = len(d.fields) }
+func (d *Description) InValue() { d.keyFieldCount = len(d.fields) }
 
 // Cut takes the next n bytes of the key.
 func (d *Description) Cut(n int) ([]byte, error) {
@@ -256,10 +256,10 @@ func (d *Description) Cut(n int) ([]byte, error) {
 
 // Add adds a field, with the text that people read. A name that the row has already gets a number.
 func (d *Description) Add(name string, value any, text string) {
-	d.fields = append(d.fields, Field{Name: d.unique(d.under + name), Value: value, text: text})
+	d.fields = append(d.fields, Field{Name: d.uniqueName(d.namePrefix + name), Value: value, text: text})
 }
 
-func (d *Description) unique(name string) string {
+func (d *Description) uniqueName(name string) string {
 	taken := func(name string) bool {
 		return slices.ContainsFunc(d.fields, func(f Field) bool { return f.Name == name })
 	}
@@ -315,10 +315,10 @@ func (d *Description) Flag(name string, set bool) {
 
 // Section begins a group of fields, which have their names under that of the group. A group that comes again has a number.
 func (d *Description) Section(name string) {
-	d.under = ""
+	d.namePrefix = ""
 	d.Add(name, true, " "+name+":")
-	d.under = d.fields[len(d.fields)-1].Name + "."
+	d.namePrefix = d.fields[len(d.fields)-1].Name + "."
 }
 
 // Entry begins the next of a list of groups of fields, from 1. It says nothing by itself.
-func (d *Description) Entry(list string, n int) { d.under = list + "." + strconv.Itoa(n) + "." }
+func (d *Description) Entry(list string, n int) { d.namePrefix = list + "." + strconv.Itoa(n) + "." }

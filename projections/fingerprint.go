@@ -102,12 +102,12 @@ func (f Fingerprint) Differences(now Fingerprint) string {
 	}
 	maps.Copy(all, now.Settings)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		add("setting "+key, setting(f.Settings, key), setting(now.Settings, key))
+		add("setting "+key, settingText(f.Settings, key), settingText(now.Settings, key))
 	}
 	return strings.Join(diff, "; ")
 }
 
-func setting(settings map[string]string, key string) string {
+func settingText(settings map[string]string, key string) string {
 	if v, ok := settings[key]; ok {
 		return fmt.Sprintf("%q", v)
 	}

@@ -8,9 +8,9 @@ import (
 // View is the store at one whole position. It belongs to one goroutine and must be closed; what it holds of older rows
 // is kept on disk until then. Its iterators must be closed first.
 type View struct {
-	at     *WholePosition
-	finder overlay.Finder
-	scans  overlay.Scans
+	position *WholePosition
+	finder   overlay.Finder
+	scans    overlay.Scans
 }
 
 var _ Reader = (*View)(nil)
@@ -33,37 +33,39 @@ type WholePosition struct {
 }
 
 // keptScans is how many iterators of closed scans a view keeps for later ones.
-const keptScans = 4
+const maxIdleScans = 4
 
 // Open returns a view of the position. The caller has acquired the rows; closing the view releases them.
-func (p *WholePosition) Open() *View { return &View{at: p, scans: overlay.Scans{Keep: keptScans}} }
+func (p *WholePosition) Open() *View {
+	return &View{position: p, scans: overlay.Scans{Keep: maxIdleScans}}
+}
 
 // Cursor returns the position that the rows reflect.
-func (v *View) Cursor() events.Cursor { return v.at.Cursor }
+func (v *View) Cursor() events.Cursor { return v.position.Cursor }
 
 // Get returns the value of a key. It may be kept only until the next call.
 func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 	if v.finder.It == nil {
-		v.finder.It = v.at.Rows.TakeIterator()
+		v.finder.It = v.position.Rows.TakeIterator()
 	}
-	return v.finder.Find(v.at.Rows, key)
+	return v.finder.Find(v.position.Rows, key)
 }
 
 // Iter returns an iterator over the keys k with lower <= k < upper; a nil bound is none.
 func (v *View) Iter(lower, upper []byte) Iterator {
-	return v.scans.Scan(v.at.Rows, lower, upper)
+	return v.scans.Scan(v.position.Rows, lower, upper)
 }
 
 // Close releases the view. It is an error if an iterator is open, which it closes.
 func (v *View) Close() error {
-	if v.at == nil {
+	if v.position == nil {
 		return nil
 	}
-	v.at.Rows.LeaveIterator(&v.finder)
+	v.position.Rows.LeaveIterator(&v.finder)
 	leaked := v.scans.CloseOpen()
 	v.scans.Drop()
-	v.at.Rows.Release()
-	v.at = nil
+	v.position.Rows.Release()
+	v.position = nil
 	if leaked > 0 {
 		return errOpenScan
 	}
@@ -71,17 +73,17 @@ func (v *View) Close() error {
 }
 
 // Down is closed when the store has failed, or is to be closed, as after a cut-over. That waits for the view, which is to be closed soon.
-func (v *View) Down() <-chan struct{} { return v.at.Down }
+func (v *View) Down() <-chan struct{} { return v.position.Down }
 
 // Holds reports whether the view has the rows of a user or item: whether the store holds its partition. A question about others has
 // no answer here.
-func (v *View) Holds(id string) bool { return v.at.Holding.Has(id) }
+func (v *View) Holds(id string) bool { return v.position.Holding.Has(id) }
 
 // Partitions returns the partitions whose rows the view has: those of its generation, which never change.
-func (v *View) Partitions() events.Partitions { return v.at.Holding.Partitions() }
+func (v *View) Partitions() events.Partitions { return v.position.Holding.Partitions() }
 
 // QueryCache returns what is kept beside the store; nil means nothing.
-func (v *View) QueryCache() QueryCache { return v.at.QueryCache }
+func (v *View) QueryCache() QueryCache { return v.position.QueryCache }
 
 // Version numbers the states of the rows that the open store has shown, from 1. Views of one version have the same rows.
-func (v *View) Version() uint64 { return v.at.Version }
+func (v *View) Version() uint64 { return v.position.Version }
