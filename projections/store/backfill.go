@@ -54,12 +54,12 @@ func (im *imports) load(rows projections.Reader) error {
 	prefix = closedKey("")
 	it = rows.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
-		im.note(string(it.Key()[len(prefix):]))
+		im.markClosed(string(it.Key()[len(prefix):]))
 	}
 	return it.Close()
 }
 
-func (im *imports) note(source string) {
+func (im *imports) markClosed(source string) {
 	im.closed[source] = true
 	im.allClosed = im.allClosed || source == ""
 }
@@ -75,23 +75,23 @@ func (im *imports) accepts(ev *events.Event) bool {
 
 // done registers a backfilled event after it was folded. It must not be registered before: an event that a crash interrupts has to be
 // accepted again.
-func (im *imports) done(ev *events.Event) {
+func (im *imports) recordFolded(ev *events.Event) {
 	key := importKey{ev.Kind, ev.Source}
 	im.offsets[key] = ev.Offset
 	im.changed[key] = struct{}{}
 }
 
 // close ends the backfills of a source; empty means of all.
-func (im *imports) close(source string, b *projections.BatchControl) {
+func (im *imports) closeSource(source string, b *projections.BatchControl) {
 	if im.closed[source] {
 		return
 	}
-	im.note(source)
+	im.markClosed(source)
 	b.SetRow(closedKey(source), nil)
 }
 
 // write puts the offsets that changed into the batch.
-func (im *imports) write(b *projections.BatchControl) {
+func (im *imports) writeOffsets(b *projections.BatchControl) {
 	for key := range im.changed {
 		b.SetRow(key.append(nil), binary.BigEndian.AppendUint64(nil, im.offsets[key]))
 	}

@@ -84,9 +84,9 @@ func parseCheckpoint(b []byte) (c events.Cursor, p progress, err error) {
 }
 
 // row returns a copy of a row as it stands now; nil means there is none.
-func (s *Store) row(key []byte) ([]byte, error) { return rowOf(s.db, key) }
+func (s *Store) readRow(key []byte) ([]byte, error) { return readRow(s.db, key) }
 
-func rowOf(rows pebble.Reader, key []byte) ([]byte, error) {
+func readRow(rows pebble.Reader, key []byte) ([]byte, error) {
 	value, closer, err := rows.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil

@@ -17,10 +17,10 @@ import (
 )
 
 // Fingerprint returns what the store was built with.
-func (s *Store) Fingerprint() projections.Fingerprint { return s.print }
+func (s *Store) Fingerprint() projections.Fingerprint { return s.fingerprint }
 
 // loosely is how often the files are copied while the fold continues, before it is held.
-const loosely = 3
+const unheldCopyAttempts = 3
 
 // Checkpoint makes a copy of the files of the store in dir, which must not exist, and returns the whole position that the
 // copy is at: that of the store at the call, or a later one. [Open] opens the copy as it would the store.
@@ -38,7 +38,7 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 	if _, err := s.opts.FS.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return events.Cursor{}, errors.Join(fmt.Errorf("projections: %s is there already", dir), err)
 	}
-	for range loosely {
+	for range unheldCopyAttempts {
 		from, err := s.flushAll(ctx)
 		if err != nil {
 			return events.Cursor{}, err
@@ -48,9 +48,9 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 			err = fmt.Errorf("%w: the copy is at %d, %d was flushed", projections.ErrCorrupt, cursor.Seq, from.Seq)
 		}
 		if err != nil || whole {
-			return cursor, s.undoCopy(dir, err)
+			return cursor, s.removeFailedCopy(dir, err)
 		}
-		if err := s.undoCopy(dir, errPartial); !errors.Is(err, errPartial) {
+		if err := s.removeFailedCopy(dir, errPartial); !errors.Is(err, errPartial) {
 			return events.Cursor{}, err
 		}
 	}
@@ -62,20 +62,20 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 	if s.fold.progress != (progress{}) {
 		return events.Cursor{}, projections.ErrNotReady
 	}
-	if err := s.flush.close(s); err != nil {
+	if err := s.flush.flushAndWait(s); err != nil {
 		return events.Cursor{}, s.state.Fail(err)
 	}
 	cursor, whole, err := s.copyFiles(ctx, dir)
 	if err == nil && !whole {
 		err = fmt.Errorf("%w: the copy is not at a whole position", projections.ErrCorrupt)
 	}
-	return cursor, s.undoCopy(dir, err)
+	return cursor, s.removeFailedCopy(dir, err)
 }
 
 var errPartial = errors.New("projections: the copy is inside of an event")
 
 // undoCopy removes a copy that is of no use, because of err.
-func (s *Store) undoCopy(dir string, err error) error {
+func (s *Store) removeFailedCopy(dir string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -91,11 +91,11 @@ func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	s.folding.Lock()
 	err := s.state.Stopped()
 	if err == nil {
-		if err = s.flush.begin(s); err != nil {
+		if err = s.flush.startFlush(s); err != nil {
 			err = s.state.Fail(err)
 		}
 	}
-	done, cursor := s.flush.underWay, s.fold.cursor
+	done, cursor := s.flush.flushDone, s.fold.cursor
 	s.folding.Unlock()
 	if err != nil || done == nil {
 		return cursor, err
@@ -115,7 +115,7 @@ func (s *Store) copyFiles(ctx context.Context, dir string) (cursor events.Cursor
 	if err := s.linkFiles(ctx, dir); err != nil {
 		return cursor, false, err
 	}
-	return s.positionOf(dir)
+	return s.readCopyPosition(dir)
 }
 
 // linkFiles makes a copy of what is flushed, of links where there are any.
@@ -125,8 +125,8 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		s.using.RLock()
-		defer s.using.RUnlock()
+		s.dbUse.RLock()
+		defer s.dbUse.RUnlock()
 		err := projections.ErrStopped // also if the storage engine ends the goroutine
 		defer func() { done <- err }()
 		if s.db != nil && !s.broken.Load() {
@@ -148,11 +148,11 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 }
 
 // copyCache is the cache for reading two rows of a copy.
-const copyCache = 1 << 20
+const copyCacheBytes = 1 << 20
 
 // positionOf reads the position of a copy.
-func (s *Store) positionOf(dir string) (cursor events.Cursor, whole bool, err error) {
-	cache := NewCache(copyCache)
+func (s *Store) readCopyPosition(dir string) (cursor events.Cursor, whole bool, err error) {
+	cache := NewCache(copyCacheBytes)
 	defer cache.Unref()
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS: s.opts.FS, Cache: cache, Merger: pebbleMerger(s.merger), FormatMajorVersion: newFormat, ReadOnly: true,
@@ -164,10 +164,10 @@ func (s *Store) positionOf(dir string) (cursor events.Cursor, whole bool, err er
 	defer func() {
 		err = errors.Join(err, db.Close(), s.opts.FS.Remove(s.opts.FS.PathJoin(dir, "LOCK")))
 	}()
-	if built, err := rowOf(db, fingerprintKey); err != nil || built == nil {
+	if built, err := readRow(db, fingerprintKey); err != nil || built == nil {
 		return cursor, false, errors.Join(err, fmt.Errorf("%w: a copy without a fingerprint", projections.ErrCorrupt))
 	}
-	row, err := rowOf(db, checkpointKey)
+	row, err := readRow(db, checkpointKey)
 	if err != nil || row == nil { // nothing is folded yet
 		return cursor, err == nil, err
 	}

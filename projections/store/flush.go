@@ -14,42 +14,42 @@ type flusher struct {
 	// dirty reports whether rows were written since the last flush began.
 	dirty bool
 	// unchecked bytes were written since pressure last looked.
-	unchecked int
+	bytesSinceCheck int
 	// since is the time at which Run first saw rows to flush; zero means that there are none.
-	since time.Time
+	dirtySince time.Time
 
 	// underWay is the flush that was begun last, and the position that it brings to disk.
-	underWay       <-chan struct{}
-	underWayCursor events.Cursor
-	flushed        atomic.Pointer[events.Cursor]
+	flushDone   <-chan struct{}
+	flushCursor events.Cursor
+	flushed     atomic.Pointer[events.Cursor]
 
 	// waits counts how often the fold began to wait for it.
-	waits atomic.Uint64
+	waitCount atomic.Uint64
 	// relief is signalled when a flush or compaction ends.
-	relief chan struct{}
+	flushOrCompactionEnded chan struct{}
 }
 
-func (fl *flusher) init() { fl.relief = make(chan struct{}, 1) }
+func (fl *flusher) init() { fl.flushOrCompactionEnded = make(chan struct{}, 1) }
 
-func (fl *flusher) wrote(bytes int) {
+func (fl *flusher) recordWrite(bytes int) {
 	fl.dirty = true
-	fl.unchecked += bytes
+	fl.bytesSinceCheck += bytes
 }
 
-func (fl *flusher) relieve() {
+func (fl *flusher) signalEnd() {
 	select {
-	case fl.relief <- struct{}{}:
+	case fl.flushOrCompactionEnded <- struct{}{}:
 	default:
 	}
 }
 
 // begin starts to flush everything, the position included, without waiting.
-func (fl *flusher) begin(s *Store) error {
-	if s.fold.unsaved > 0 {
-		if err := s.fold.write(s.fold.progress); err != nil {
+func (fl *flusher) startFlush(s *Store) error {
+	if s.fold.envelopesSinceCheckpoint > 0 {
+		if err := s.fold.commitBatch(s.fold.progress); err != nil {
 			return err
 		}
-		s.fold.publish()
+		s.fold.publishIfWhole()
 	}
 	if !fl.dirty {
 		return nil
@@ -64,33 +64,33 @@ func (fl *flusher) begin(s *Store) error {
 		return err
 	}
 	s.fold.batch.Rows().FlushBegun()
-	fl.underWay, fl.underWayCursor, fl.dirty = done, s.fold.cursor, false
+	fl.flushDone, fl.flushCursor, fl.dirty = done, s.fold.cursor, false
 	return nil
 }
 
 // poll notes a flush that has ended.
-func (fl *flusher) poll(s *Store) {
+func (fl *flusher) recordFinishedFlush(s *Store) {
 	select {
-	case <-fl.underWay:
-		cursor := fl.underWayCursor
+	case <-fl.flushDone:
+		cursor := fl.flushCursor
 		fl.flushed.Store(&cursor)
-		fl.underWay = nil
+		fl.flushDone = nil
 		s.fold.batch.Rows().FlushEnded()
 	default:
 	}
 }
 
 // close flushes everything and waits for it.
-func (fl *flusher) close(s *Store) error {
-	if err := fl.begin(s); err != nil || fl.underWay == nil {
+func (fl *flusher) flushAndWait(s *Store) error {
+	if err := fl.startFlush(s); err != nil || fl.flushDone == nil {
 		return err
 	}
 	for {
 		select {
-		case <-fl.underWay:
-			fl.poll(s)
+		case <-fl.flushDone:
+			fl.recordFinishedFlush(s)
 			return nil
-		case <-fl.relief:
+		case <-fl.flushOrCompactionEnded:
 			// A flush that fails is retried for ever.
 			if err := s.state.Failure(); err != nil {
 				return err
@@ -100,11 +100,11 @@ func (fl *flusher) close(s *Store) error {
 }
 
 // pressure waits while more rows wait to be flushed or compacted than the bounds allow.
-func (fl *flusher) pressure(s *Store) error {
-	if fl.unchecked < s.opts.Bounds.FlushBytes/2 {
+func (fl *flusher) waitForDisk(s *Store) error {
+	if fl.bytesSinceCheck < s.opts.Bounds.FlushBytes/2 {
 		return nil
 	}
-	fl.unchecked = 0
+	fl.bytesSinceCheck = 0
 	for waited := false; ; waited = true {
 		m := s.db.Metrics()
 		if m.MemTable.Size <= uint64(maxMemtables*s.opts.Bounds.FlushBytes) &&
@@ -112,13 +112,13 @@ func (fl *flusher) pressure(s *Store) error {
 			return nil
 		}
 		if !waited {
-			fl.waits.Add(1)
+			fl.waitCount.Add(1)
 			if told := s.opts.Listener.Waited; told != nil {
 				told()
 			}
 		}
 		select {
-		case <-fl.relief:
+		case <-fl.flushOrCompactionEnded:
 		case <-s.state.Down():
 			if s.state.Failure() != nil {
 				return s.state.Stopped()
@@ -135,7 +135,7 @@ func (s *Store) Flush() error {
 	if err := s.state.Stopped(); err != nil {
 		return err
 	}
-	if err := s.flush.close(s); err != nil {
+	if err := s.flush.flushAndWait(s); err != nil {
 		return s.state.Fail(err)
 	}
 	return nil
@@ -147,8 +147,8 @@ func (s *Store) Compact(ctx context.Context) error {
 	if err := s.Flush(); err != nil {
 		return err
 	}
-	s.using.RLock()
-	defer s.using.RUnlock()
+	s.dbUse.RLock()
+	defer s.dbUse.RUnlock()
 	if err := s.state.Stopped(); err != nil {
 		return err
 	}
@@ -161,28 +161,28 @@ func (s *Store) Compact(ctx context.Context) error {
 }
 
 // flushInTime begins a flush if something is due, and returns how long nothing will be; 0 means nothing is waiting.
-func (s *Store) flushInTime(now time.Time) (time.Duration, error) {
+func (s *Store) flushIfDue(now time.Time) (time.Duration, error) {
 	s.folding.Lock()
 	defer s.folding.Unlock()
 	fl := &s.flush
-	fl.poll(s)
+	fl.recordFinishedFlush(s)
 	wait := s.opts.Bounds.FlushEvery
 	switch {
-	case !fl.dirty && s.fold.unsaved == 0:
-		fl.since = time.Time{}
+	case !fl.dirty && s.fold.envelopesSinceCheckpoint == 0:
+		fl.dirtySince = time.Time{}
 		return 0, nil
-	case !fl.dirty && s.fold.unsaved < s.opts.Bounds.FlushEnvelopes:
+	case !fl.dirty && s.fold.envelopesSinceCheckpoint < s.opts.Bounds.FlushEnvelopes:
 		wait *= 10
 	}
-	if fl.since.IsZero() {
-		fl.since = now
+	if fl.dirtySince.IsZero() {
+		fl.dirtySince = now
 	}
-	if left := wait - now.Sub(fl.since); left > 0 {
+	if left := wait - now.Sub(fl.dirtySince); left > 0 {
 		return left, nil
 	}
 	if err := s.state.Stopped(); err != nil {
 		return 0, err
 	}
-	fl.since = time.Time{}
-	return 0, fl.begin(s)
+	fl.dirtySince = time.Time{}
+	return 0, fl.startFlush(s)
 }

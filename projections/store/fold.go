@@ -12,11 +12,11 @@ import (
 type fold struct {
 	store *Store
 	// reads are the kinds that matter: those of the projection, and the end of backfills.
-	reads   events.KindSet
-	applies events.KindSet
-	batch   projections.BatchControl
+	readKinds    events.KindSet
+	appliedKinds events.KindSet
+	batch        projections.BatchControl
 	// to is scratch.
-	to events.Partitions
+	routeScratch events.Partitions
 
 	// cursor is where the last whole envelope ends, progress how far the next one got.
 	cursor   events.Cursor
@@ -25,34 +25,34 @@ type fold struct {
 	rejects  uint64
 
 	// accepted is called with every event that will be folded, before it is; nil means that nothing needs that.
-	accepted func(ev *events.Event, logTime events.Micros) error
+	onAccepted func(ev *events.Event, logTime events.Micros) error
 
 	// moved reports that whole envelopes are not visible yet, hidden that rows are committed which are not.
-	moved, hidden bool
+	hasUnpublished, hasUnpublishedRows bool
 	// unsaved counts the envelopes since the checkpoint was written.
-	unsaved int
+	envelopesSinceCheckpoint int
 
 	stats FoldInfo
 }
 
 // begin is ready to fold over the rows of the store, without a position.
-func (f *fold) begin(s *Store) error {
+func (f *fold) init(s *Store) error {
 	f.store = s
-	f.applies = events.Kinds(s.opts.Projection.Kinds()...)
-	f.reads = f.applies | events.Kinds(events.BackfillClosed, events.UserDeleted)
+	f.appliedKinds = events.Kinds(s.opts.Projection.Kinds()...)
+	f.readKinds = f.appliedKinds | events.Kinds(events.BackfillClosed, events.UserDeleted)
 	f.batch.Rows().Init(s.db, s.opts.Bounds.KeepBytes, overlayMerge(s.merger))
 	f.batch.Init(f, projections.BatchOptions{
 		Holding: &s.holding, Merges: s.merger != nil, StepBytes: s.opts.Bounds.BatchBytes, QueryCache: s.queryCache,
 	})
-	return f.recall()
+	return f.loadRuntimeRows()
 }
 
 // load finds the state again, or begins.
 func (f *fold) load(s *Store) error {
-	if err := f.begin(s); err != nil {
+	if err := f.init(s); err != nil {
 		return err
 	}
-	row, err := s.row(checkpointKey)
+	row, err := s.readRow(checkpointKey)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (f *fold) load(s *Store) error {
 }
 
 // recall reads the rows of which the runtime keeps a copy in memory.
-func (f *fold) recall() (err error) {
+func (f *fold) loadRuntimeRows() (err error) {
 	if err = f.imports.load(&f.batch); err != nil {
 		return err
 	}
@@ -87,22 +87,22 @@ func (s *Store) Fold(envs []*events.Envelope) error {
 	if s.opts.ReadOnly {
 		return fmt.Errorf("%w: the store is open for reading only", projections.ErrStopped)
 	}
-	if err := s.fold.envelopes(envs); err != nil {
+	if err := s.fold.foldEnvelopes(envs); err != nil {
 		return s.state.Fail(err)
 	}
 	return s.state.Stopped()
 }
 
-func (f *fold) envelopes(envs []*events.Envelope) error {
+func (f *fold) foldEnvelopes(envs []*events.Envelope) error {
 	f.stats = FoldInfo{}
 	for _, env := range envs {
 		if env.Seq() <= f.cursor.Seq {
 			continue
 		}
-		if err := f.showWanted(env.Seq()); err != nil {
+		if err := f.publishForWaiters(env.Seq()); err != nil {
 			return err
 		}
-		if err := f.envelope(env); err != nil {
+		if err := f.foldEnvelope(env); err != nil {
 			return fmt.Errorf("envelope %d: %w", env.Seq(), err)
 		}
 		if f.batch.Rows().Size() >= f.store.opts.Bounds.BatchBytes {
@@ -114,7 +114,7 @@ func (f *fold) envelopes(envs []*events.Envelope) error {
 	if err := f.commit(); err != nil {
 		return err
 	}
-	if err := f.showWanted(f.cursor.Seq + 1); err != nil {
+	if err := f.publishForWaiters(f.cursor.Seq + 1); err != nil {
 		return err
 	}
 	if folded := f.store.opts.Listener.Folded; folded != nil {
@@ -123,7 +123,7 @@ func (f *fold) envelopes(envs []*events.Envelope) error {
 	return nil
 }
 
-func (f *fold) envelope(env *events.Envelope) error {
+func (f *fold) foldEnvelope(env *events.Envelope) error {
 	if f.cursor.Seq > 0 && (env.Cursor.Log != f.cursor.Log || env.Cursor.Epoch < f.cursor.Epoch) {
 		return fmt.Errorf("%w: log %x epoch %d, the store is at log %x epoch %d", projections.ErrLog,
 			env.Cursor.Log, env.Cursor.Epoch, f.cursor.Log, f.cursor.Epoch)
@@ -140,8 +140,8 @@ func (f *fold) envelope(env *events.Envelope) error {
 	b := &f.batch
 	b.BeginLog(env.Cursor.Log)
 	b.BeginEnvelope(env.Seq(), env.Cursor.LastTime)
-	if env.Kinds&f.reads != 0 {
-		if err := f.events(env, resume); err != nil {
+	if env.Kinds&f.readKinds != 0 {
+		if err := f.foldEvents(env, resume); err != nil {
 			return err
 		}
 	}
@@ -150,18 +150,18 @@ func (f *fold) envelope(env *events.Envelope) error {
 		f.progress = progress{}
 	}
 	f.cursor = env.Cursor
-	f.moved = true
-	f.unsaved++
+	f.hasUnpublished = true
+	f.envelopesSinceCheckpoint++
 	f.stats.count(env)
 	return nil
 }
 
 // events folds the events of an envelope from the slot on where a crash has cut it.
-func (f *fold) events(env *events.Envelope, resume progress) error {
+func (f *fold) foldEvents(env *events.Envelope, resume progress) error {
 	b := &f.batch
 	for i := range env.Events {
 		ev := &env.Events[i]
-		if ev.Slot < resume.Slot || !f.reads.Has(ev.Kind) {
+		if ev.Slot < resume.Slot || !f.readKinds.Has(ev.Kind) {
 			continue
 		}
 		// Many small events are better cut at the end of their envelope, where queries can see them.
@@ -175,7 +175,7 @@ func (f *fold) events(env *events.Envelope, resume progress) error {
 			step = resume.Step
 		}
 		b.BeginEvent(ev.Slot, step)
-		if err := f.event(ev); err != nil {
+		if err := f.foldEvent(ev); err != nil {
 			return fmt.Errorf("slot %d, %s: %w", ev.Slot, ev.Kind, err)
 		}
 		f.stats.Events++
@@ -183,26 +183,26 @@ func (f *fold) events(env *events.Envelope, resume progress) error {
 	return nil
 }
 
-func (f *fold) event(ev *events.Event) error {
+func (f *fold) foldEvent(ev *events.Event) error {
 	if ev.Backfill && !f.imports.accepts(ev) {
 		f.stats.Ignored++
 		return nil
 	}
-	if f.accepted != nil {
-		if err := f.accepted(ev, f.batch.LogTime()); err != nil {
+	if f.onAccepted != nil {
+		if err := f.onAccepted(ev, f.batch.LogTime()); err != nil {
 			return err
 		}
 	}
 	if ev.Kind == events.BackfillClosed {
-		f.imports.close(ev.Source, &f.batch)
+		f.imports.closeSource(ev.Source, &f.batch)
 	}
-	if f.applies.Has(ev.Kind) {
-		if err := f.apply(ev); err != nil {
+	if f.appliedKinds.Has(ev.Kind) {
+		if err := f.applyEvent(ev); err != nil {
 			return err
 		}
 	}
 	if ev.Backfill {
-		f.imports.done(ev)
+		f.imports.recordFolded(ev)
 	}
 	if ev.Kind == events.UserDeleted {
 		return f.eraseRejects(ev.User)
@@ -211,7 +211,7 @@ func (f *fold) event(ev *events.Event) error {
 }
 
 // apply runs the fold of the projection. A panic in it is an impossible row: it stops this projection, not the process.
-func (f *fold) apply(ev *events.Event) (err error) {
+func (f *fold) applyEvent(ev *events.Event) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -222,7 +222,7 @@ func (f *fold) apply(ev *events.Event) (err error) {
 			return err
 		}
 	}
-	if f.store.holding.Delivers(ev, &f.to) {
+	if f.store.holding.Delivers(ev, &f.routeScratch) {
 		if err = f.store.opts.Projection.Apply(*ev, &f.batch.Batch); err != nil {
 			return err
 		}
@@ -241,32 +241,32 @@ func (f *fold) logTime(ev *events.Event) events.Micros {
 // commit commits the rows of whole envelopes together with the position, and shows them. The position alone is kept
 // in memory: on disk it is needed only as often as it saves reading again (see [Bounds.FlushEnvelopes]).
 func (f *fold) commit() error {
-	if !f.moved {
+	if !f.hasUnpublished {
 		return nil
 	}
-	f.imports.write(&f.batch)
-	if f.batch.Rows().Dirty() || f.hidden {
-		if err := f.write(f.progress); err != nil {
+	f.imports.writeOffsets(&f.batch)
+	if f.batch.Rows().Dirty() || f.hasUnpublishedRows {
+		if err := f.commitBatch(f.progress); err != nil {
 			return err
 		}
 	}
-	f.publish()
+	f.publishIfWhole()
 	return nil
 }
 
 // publish shows the position, if it is a whole one.
-func (f *fold) publish() {
+func (f *fold) publishIfWhole() {
 	if f.progress == (progress{}) {
-		f.store.publish(f.hidden)
-		f.moved, f.hidden = false, false
+		f.store.publish(f.hasUnpublishedRows)
+		f.hasUnpublished, f.hasUnpublishedRows = false, false
 	}
 }
 
 // commitProgress commits rows up to a slot inside an envelope. Queries continue to see the position before it.
 func (f *fold) commitProgress(p progress) error {
 	f.progress = p
-	f.imports.write(&f.batch)
-	return f.write(p)
+	f.imports.writeOffsets(&f.batch)
+	return f.commitBatch(p)
 }
 
 // CommitStep is part of [projections.BatchHost].
@@ -281,21 +281,21 @@ func (f *fold) BackfillsClosed() bool { return f.imports.allClosed }
 func (f *fold) NextVersion() uint64 { return f.store.version + 1 }
 
 // write commits the batch with the checkpoint in it (I3).
-func (f *fold) write(p progress) error {
+func (f *fold) commitBatch(p progress) error {
 	f.batch.SetRow(checkpointKey, encodeCheckpoint(f.cursor, p))
 	f.stats.Commits++
 	f.stats.Bytes += f.batch.Rows().Size()
-	f.store.flush.wrote(f.batch.Rows().Size())
+	f.store.flush.recordWrite(f.batch.Rows().Size())
 	if err := f.batch.Rows().Commit(); err != nil {
 		return err
 	}
-	f.hidden, f.unsaved = true, 0
+	f.hasUnpublishedRows, f.envelopesSinceCheckpoint = true, 0
 	fl := &f.store.flush
-	if fl.poll(f.store); f.batch.Rows().WantsFlush() {
-		if err := fl.begin(f.store); err != nil {
+	if fl.recordFinishedFlush(f.store); f.batch.Rows().WantsFlush() {
+		if err := fl.startFlush(f.store); err != nil {
 			return err
 		}
 	}
 	// One event may write more than memory holds.
-	return fl.pressure(f.store)
+	return fl.waitForDisk(f.store)
 }

@@ -25,7 +25,7 @@ func (m *MemoryFold) Begin(p projections.Projection, parts *events.Partitions, l
 	}
 	m.store = memoryStore(p, parts)
 	m.store.fold.batch.BeginLog(log)
-	err := m.store.fold.begin(m.store)
+	err := m.store.fold.init(m.store)
 	m.store.fold.batch.Rows().Reuse(&used)
 	return err
 }
@@ -46,7 +46,7 @@ func memoryStore(p projections.Projection, parts *events.Partitions) *Store {
 	// A batch that is never full is never committed; overlay.MaxBatch bounds what it may hold.
 	bounds := Bounds{BatchBytes: math.MaxInt / 4, KeepBytes: 2 << 30}
 	return &Store{
-		opts: Options{Projection: p, Partitions: projections.NilIfAll(parts), Bounds: bounds}, print: projections.FingerprintOfPartitions(p, parts),
+		opts: Options{Projection: p, Partitions: projections.NilIfAll(parts), Bounds: bounds}, fingerprint: projections.FingerprintOfPartitions(p, parts),
 		merger: mergerOf(p), holding: projections.Holding{Projection: p, Held: projections.NilIfAll(parts)},
 	}
 }
@@ -57,15 +57,15 @@ func (m *MemoryFold) Fold(ev *events.Event, logTime events.Micros) error {
 	f.batch.BeginEnvelope(ev.Seq, logTime)
 	f.batch.BeginEvent(ev.Slot, 0)
 	if ev.Kind == events.BackfillClosed {
-		f.imports.note(ev.Source)
+		f.imports.markClosed(ev.Source)
 	}
-	if !f.applies.Has(ev.Kind) {
+	if !f.appliedKinds.Has(ev.Kind) {
 		return nil
 	}
-	if err := f.apply(ev); err != nil || f.batch.Rows().Size() < m.store.opts.Bounds.BatchBytes {
+	if err := f.applyEvent(ev); err != nil || f.batch.Rows().Size() < m.store.opts.Bounds.BatchBytes {
 		return err
 	}
-	return f.write(progress{})
+	return f.commitBatch(progress{})
 }
 
 // Tick lets the log time go by that events for other partitions take.
@@ -96,14 +96,14 @@ type Sequencer struct {
 // kinds that the projection reads and of those that end backfills, with the log time at the end of its envelope.
 func NewSequencer(p projections.Projection, held *events.Partitions, accepted func(ev *events.Event, logTime events.Micros) error) (*Sequencer, error) {
 	s := &Sequencer{store: memoryStore(p, &events.Partitions{})}
-	s.store.print = projections.FingerprintOfPartitions(p, held)
+	s.store.fingerprint = projections.FingerprintOfPartitions(p, held)
 	f := &s.store.fold
-	if err := f.begin(s.store); err != nil {
+	if err := f.init(s.store); err != nil {
 		return nil, err
 	}
-	f.accepted = func(ev *events.Event, logTime events.Micros) error {
+	f.onAccepted = func(ev *events.Event, logTime events.Micros) error {
 		switch {
-		case f.applies.Has(ev.Kind):
+		case f.appliedKinds.Has(ev.Kind):
 			s.ticked = f.logTime(ev)
 		case ev.Kind != events.BackfillClosed:
 			return nil
@@ -116,7 +116,7 @@ func NewSequencer(p projections.Projection, held *events.Partitions, accepted fu
 // Fold passes over envelopes, which must follow each other in the log.
 func (s *Sequencer) Fold(envs []*events.Envelope) error {
 	for _, env := range envs {
-		if err := s.store.fold.envelope(env); err != nil {
+		if err := s.store.fold.foldEnvelope(env); err != nil {
 			return err
 		}
 	}
@@ -132,9 +132,9 @@ func (s *Sequencer) Ticked() events.Micros { return s.ticked }
 // Rows returns an iterator over the rows of the store as a whole, those of the runtime and the position among them.
 func (s *Sequencer) Rows() projections.Iterator {
 	f := &s.store.fold
-	f.imports.write(&f.batch)
+	f.imports.writeOffsets(&f.batch)
 	f.batch.SetRow(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion))
-	f.batch.SetRow(fingerprintKey, s.store.print.Encode())
+	f.batch.SetRow(fingerprintKey, s.store.fingerprint.Encode())
 	f.batch.SetRow(checkpointKey, encodeCheckpoint(f.cursor, progress{}))
 	return f.batch.Iter(nil, nil)
 }

@@ -42,7 +42,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	// instead, or never in a store that is only read. Beyond ten sublevels Pebble begins one all the same, so that no fold waits for
 	// maxSublevels with none under way.
 	o.CompactionConcurrencyRange = func() (int, int) {
-		if !s.open.Load() {
+		if !s.opened.Load() {
 			return 0, 1
 		}
 		return 1, 2
@@ -57,7 +57,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	if err := disk.CheckManifest(o.FS, s.dir); err != nil {
 		return nil, err
 	}
-	db, err := s.opened(o)
+	db, err := s.openOrGiveUp(o)
 	if err != nil && s.opts.ReadOnly && errors.Is(err, pebble.ErrDBDoesNotExist) {
 		err = fmt.Errorf("%w: %w", projections.ErrNoStore, err)
 	}
@@ -72,9 +72,9 @@ func inUse(err error) error {
 	return err
 }
 
-// opened opens Pebble, or gives it up: what it flushes while it opens is tried again for ever, at full speed, if that fails, and the
+// openOrGiveUp opens Pebble, or gives it up: what it flushes while it opens is tried again for ever, at full speed, if that fails, and the
 // opening waits for it. Then its lock remains held until the process ends.
-func (s *Store) opened(o *pebble.Options) (*pebble.DB, error) {
+func (s *Store) openOrGiveUp(o *pebble.Options) (*pebble.DB, error) {
 	type result struct {
 		db  *pebble.DB
 		err error
@@ -118,13 +118,13 @@ func (s *Store) pebbleEvents() *pebble.EventListener {
 			s.opts.Logger.Warn("the disk is slow", "path", info.Path, "op", info.OpType.String(), "took", info.Duration)
 		},
 		FlushEnd: func(info pebble.FlushInfo) {
-			s.flush.relieve()
+			s.flush.signalEnd()
 			if f := s.opts.Listener.Flushed; f != nil && info.Err == nil {
 				f(FlushInfo{Bytes: tableBytes(info.Output), Duration: info.TotalDuration})
 			}
 		},
 		CompactionEnd: func(info pebble.CompactionInfo) {
-			s.flush.relieve()
+			s.flush.signalEnd()
 			if f := s.opts.Listener.Compacted; f != nil && info.Err == nil {
 				f(FlushInfo{Bytes: tableBytes(info.Output.Tables), Duration: info.TotalDuration})
 			}
@@ -150,7 +150,7 @@ func (s *Store) diskFailed(err error) {
 // not return there, and is not the end of the process but of this projection: the goroutine ends, which gives back its
 // locks, and what Pebble holds is given up.
 func (s *Store) engineFailed(err error) {
-	if !s.open.Load() {
+	if !s.opened.Load() {
 		s.openingFailed(err)
 		return
 	}

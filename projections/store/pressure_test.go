@@ -15,8 +15,8 @@ func TestCloseUnderPressure(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.folding.Lock()
-	s.opts.Bounds.FlushBytes = 0 // any memtable is too much
-	s.fold.unsaved = 1           // a position is left to be written
+	s.opts.Bounds.FlushBytes = 0        // any memtable is too much
+	s.fold.envelopesSinceCheckpoint = 1 // a position is left to be written
 	s.folding.Unlock()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

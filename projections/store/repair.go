@@ -21,7 +21,7 @@ type Repair struct {
 
 type repairedRow struct {
 	key, value []byte
-	gone       bool
+	deleted    bool
 }
 
 // errNotRepairable is returned for the rows that only the runtime may write.
@@ -33,7 +33,7 @@ func (m *Repair) Set(key, value []byte) {
 }
 
 // Delete removes a row, if there is one.
-func (m *Repair) Delete(key []byte) { m.add(repairedRow{key: bytes.Clone(key), gone: true}) }
+func (m *Repair) Delete(key []byte) { m.add(repairedRow{key: bytes.Clone(key), deleted: true}) }
 
 // Partitions returns the partitions that the store holds. Rows of others do not belong into it.
 func (m *Repair) Partitions() events.Partitions { return m.held }
@@ -77,18 +77,18 @@ func (s *Store) Repair(ctx context.Context, heal func(at events.Cursor, rows pro
 	if s.fold.progress != (progress{}) {
 		return projections.ErrNotReady
 	}
-	m, err := s.heal(heal)
+	m, err := s.collectRepair(heal)
 	if err != nil || len(m.rows) == 0 {
 		return err
 	}
-	if err := s.fold.repair(m); err != nil {
+	if err := s.fold.commitRepair(m); err != nil {
 		return s.state.Fail(fmt.Errorf("repair: %w", err))
 	}
 	return s.state.Stopped()
 }
 
 // heal asks what is to be changed. Between two calls of Fold the current position is that of the fold.
-func (s *Store) heal(heal func(at events.Cursor, rows projections.Reader, m *Repair) error) (m *Repair, err error) {
+func (s *Store) collectRepair(heal func(at events.Cursor, rows projections.Reader, m *Repair) error) (m *Repair, err error) {
 	v, err := s.View()
 	if err != nil {
 		return nil, err
@@ -100,24 +100,24 @@ func (s *Store) heal(heal func(at events.Cursor, rows projections.Reader, m *Rep
 }
 
 // repair commits rows with the checkpoint, and drops all that is known of rows.
-func (f *fold) repair(m *Repair) error {
+func (f *fold) commitRepair(m *Repair) error {
 	s := f.store
 	// Not by way of the overlay: it leaves out what its own copies say is there.
 	b := s.db.NewBatch()
 	defer func() { _ = b.Close() }()
 	for _, r := range m.rows {
-		if r.gone {
+		if r.deleted {
 			_ = b.Delete(r.key, nil) // fails only on an indexed batch, as Set does
 		} else {
 			_ = b.Set(r.key, r.value, nil)
 		}
 	}
 	_ = b.Set(checkpointKey, encodeCheckpoint(f.cursor, f.progress), nil)
-	s.flush.wrote(b.Len())
+	s.flush.recordWrite(b.Len())
 	if err := s.db.Apply(b, pebble.NoSync); err != nil {
 		return err
 	}
-	f.hidden, f.unsaved = true, 0
+	f.hasUnpublishedRows, f.envelopesSinceCheckpoint = true, 0
 	f.batch.Rows().Overwritten()
 	if forgetful, ok := s.opts.Projection.(projections.Forgetful); ok {
 		forgetful.Forget()
@@ -125,9 +125,9 @@ func (f *fold) repair(m *Repair) error {
 	if s.queryCache != nil {
 		s.queryCache.Repaired(s.version + 1)
 	}
-	if err := f.recall(); err != nil {
+	if err := f.loadRuntimeRows(); err != nil {
 		return err
 	}
-	f.publish()
-	return s.flush.pressure(s)
+	f.publishIfWhole()
+	return s.flush.waitForDisk(s)
 }

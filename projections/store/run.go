@@ -78,7 +78,7 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 // next waits for envelopes, and meanwhile flushes in time.
 func (s *Store) next(ctx context.Context, sub Subscription) ([]*events.Envelope, error) {
 	for {
-		wait, err := s.flushInTime(time.Now())
+		wait, err := s.flushIfDue(time.Now())
 		if err != nil {
 			return nil, err
 		}

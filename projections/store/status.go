@@ -70,24 +70,24 @@ func (st Status) Lag(now time.Time) time.Duration {
 // Status reports how the projection is. It is for people and metrics: not for every query.
 func (s *Store) Status() Status {
 	if s.folding.TryLock() {
-		s.flush.poll(s)
+		s.flush.recordFinishedFlush(s)
 		s.folding.Unlock()
 	}
 	st := Status{
-		Name: s.Name(), Version: s.print.Version,
-		Fingerprint: s.print.String(), Generation: s.generation,
+		Name: s.Name(), Version: s.fingerprint.Version,
+		Fingerprint: s.fingerprint.String(), Generation: s.generation,
 		Flushed: *s.flush.flushed.Load(),
 	}
 	st.State, st.Error = s.state.State()
 	if p := s.current.Load(); p != nil {
 		st.Cursor, st.Rejects = p.Cursor, p.Rejects
 	}
-	s.using.RLock()
+	s.dbUse.RLock()
 	if s.db != nil && !s.broken.Load() {
 		st.DiskBytes = s.db.Metrics().DiskSpaceUsage()
 		st.Format = uint32(s.db.FormatMajorVersion())
 	}
-	s.using.RUnlock()
+	s.dbUse.RUnlock()
 	st.Head = max(s.state.Head(), st.Cursor.Seq)
 	st.Behind = st.Head - st.Cursor.Seq
 	return st
@@ -179,8 +179,8 @@ type Engine struct {
 
 // Engine reports how the storage engine is; not ok: there is none at the moment. It is for metrics: not for every query.
 func (s *Store) Engine() (e Engine, ok bool) {
-	s.using.RLock()
-	defer s.using.RUnlock()
+	s.dbUse.RLock()
+	defer s.dbUse.RUnlock()
 	if s.db == nil || s.broken.Load() {
 		return Engine{}, false
 	}
@@ -191,7 +191,7 @@ func (s *Store) Engine() (e Engine, ok bool) {
 		CompactionDebt: m.Compact.EstimatedDebt, Compacting: m.Compact.NumInProgress,
 		Flushes: uint64(m.Flush.Count), Compactions: uint64(m.Compact.Count),
 		TableHits: uint64(m.FileCache.Hits), TableMisses: uint64(m.FileCache.Misses),
-		Snapshots: m.Snapshots.Count, SlowDisk: s.slowDisk.Load(), Waits: s.flush.waits.Load(),
+		Snapshots: m.Snapshots.Count, SlowDisk: s.slowDisk.Load(), Waits: s.flush.waitCount.Load(),
 	}
 	for i := range m.Levels {
 		level := &m.Levels[i]

@@ -104,10 +104,10 @@ func (b Bounds) withDefaults() Bounds {
 //
 // One goroutine folds (Fold or Run); any number may read through views.
 type Store struct {
-	opts       Options
-	dir        string
-	generation uint32
-	print      projections.Fingerprint
+	opts        Options
+	dir         string
+	generation  uint32
+	fingerprint projections.Fingerprint
 	// outdated says what the fingerprint of a store that is open for reading only has otherwise than the program.
 	outdated string
 	merger   *projections.Merger
@@ -115,7 +115,7 @@ type Store struct {
 	fence    *fence
 	db       *pebble.DB
 	// open is set once the opening went well, broken when Pebble could not continue and must be left alone.
-	open, broken atomic.Bool
+	opened, broken atomic.Bool
 	// slowDisk counts operations that took the disk seconds.
 	slowDisk atomic.Uint64
 	// opening tells of errors of Pebble while it opens: how many, and one if they would continue for ever.
@@ -124,7 +124,7 @@ type Store struct {
 		hopeless chan error
 	}
 	// using is held by those who use db without holding folding or a view.
-	using sync.RWMutex
+	dbUse sync.RWMutex
 
 	// folding is held while rows or the position change, are flushed, or the store closes.
 	folding sync.Mutex
@@ -139,8 +139,8 @@ type Store struct {
 	current   atomic.Pointer[projections.WholePosition]
 	snapshots overlay.Snapshots
 
-	wanted wanted
-	state  storestate.Machine
+	viewWaiters viewWaiters
+	state       storestate.Machine
 }
 
 // Open opens the store of a projection, or makes an empty one.
@@ -164,12 +164,12 @@ func Open(opts Options) (*Store, error) {
 		opts.Partitions = &events.Partitions{}
 	}
 	s := &Store{
-		opts: opts, print: projections.FingerprintOfPartitions(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
-		queryCache: queryCacheOf(opts.Projection), holding: projections.Holding{Projection: opts.Projection, Held: opts.Partitions},
+		opts: opts, fingerprint: projections.FingerprintOfPartitions(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
+		queryCache: newQueryCache(opts.Projection), holding: projections.Holding{Projection: opts.Projection, Held: opts.Partitions},
 	}
 	s.state.Init(opts.Listener.StateChanged)
 	s.flush.init()
-	s.wanted.init()
+	s.viewWaiters.init()
 	var err error
 	if s.generation, err = pickGeneration(opts); err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func Open(opts Options) (*Store, error) {
 		_ = s.db.Close()       // the first error is the cause
 		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
 	}
-	s.open.Store(true)
+	s.opened.Store(true)
 	return s, nil
 }
 
@@ -223,7 +223,7 @@ func (s *Store) load() error {
 	}
 	onDisk := s.fold.cursor
 	s.flush.flushed.Store(&onDisk)
-	s.fold.publish()
+	s.fold.publishIfWhole()
 	return nil
 }
 
@@ -247,7 +247,7 @@ func (s *Store) Cursor() events.Cursor {
 }
 
 // closeWait is how long Close waits for views that are open.
-const closeWait = 10 * time.Second
+const viewGracePeriod = 10 * time.Second
 
 // WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with
 // [projections.ErrStopped] when the projection will not get there: it failed, or Run has ended; with [events.ErrHole] while the fold is
@@ -269,7 +269,7 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	}
 	var err error
 	if !s.opts.ReadOnly && s.state.Failure() == nil {
-		err = s.flush.close(s)
+		err = s.flush.flushAndWait(s)
 	}
 	if p := s.current.Swap(nil); p != nil {
 		p.Rows.Release()
@@ -278,7 +278,7 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 		s.queryCache.Close()
 	}
 	s.folding.Unlock() // a waiter must not wait for views, but hear that the store is closed
-	if !s.snapshots.Wait(patience, closeWait) {
+	if !s.snapshots.Wait(patience, viewGracePeriod) {
 		return errors.Join(err, errOpenViews)
 	}
 	s.folding.Lock()
@@ -287,8 +287,8 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 		return err
 	}
 	s.fold.batch.Release()
-	s.using.Lock()
-	defer s.using.Unlock()
+	s.dbUse.Lock()
+	defer s.dbUse.Unlock()
 	closed := s.db.Close()
 	s.db = nil
 	if s.state.Failure() != nil {
@@ -297,7 +297,7 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	return errors.Join(err, closed)
 }
 
-func queryCacheOf(p projections.Projection) projections.QueryCache {
+func newQueryCache(p projections.Projection) projections.QueryCache {
 	if w, ok := p.(projections.QueryCacher); ok {
 		return w.NewQueryCache()
 	}

@@ -20,13 +20,13 @@ import (
 // the projection will not get there.
 func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, error) {
 	over := s.state.Over()
-	w := s.wanted.add(seq)
-	defer s.wanted.remove(w)
-	v, err := s.viewNow(seq)
+	w := s.viewWaiters.add(seq)
+	defer s.viewWaiters.remove(w)
+	v, err := s.currentViewAt(seq)
 	if v != nil || err != nil {
 		return v, err
 	}
-	if err := s.noMore(); err != nil {
+	if err := s.endReason(); err != nil {
 		return nil, err
 	}
 	select {
@@ -37,7 +37,7 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, erro
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-over:
-		if err := errors.Join(s.state.Stopped(), s.noMore()); err != nil {
+		if err := errors.Join(s.state.Stopped(), s.endReason()); err != nil {
 			return nil, err
 		}
 		return nil, projections.ErrStopped
@@ -45,7 +45,7 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, erro
 }
 
 // viewNow returns a view at a sequence if the store shows exactly that now; nil means it is not there yet.
-func (s *Store) viewNow(seq uint64) (*projections.View, error) {
+func (s *Store) currentViewAt(seq uint64) (*projections.View, error) {
 	v, err := s.View()
 	switch {
 	case errors.Is(err, projections.ErrNotReady):
@@ -61,7 +61,7 @@ func (s *Store) viewNow(seq uint64) (*projections.View, error) {
 }
 
 // noMore reports why the store does not move any more.
-func (s *Store) noMore() error {
+func (s *Store) endReason() error {
 	if s.opts.ReadOnly {
 		return fmt.Errorf("%w: the store is open for reading only", projections.ErrStopped)
 	}
@@ -70,40 +70,40 @@ func (s *Store) noMore() error {
 
 // wanted has the sequences at which callers wait for a view. While there is none, the fold only reads lowest once for
 // each envelope.
-type wanted struct {
+type viewWaiters struct {
 	// lowest is the lowest sequence; [math.MaxUint64] means that no caller waits.
-	lowest atomic.Uint64
+	lowestSeq atomic.Uint64
 
-	mu   sync.Mutex
-	list []*wantedView // few: in no order
+	mu      sync.Mutex
+	waiters []*viewWaiter // few: in no order
 }
 
 // wantedView is a waiting caller. The fold sets view or err, then closes done.
-type wantedView struct {
+type viewWaiter struct {
 	seq  uint64
 	done chan struct{}
 	view *projections.View
 	err  error
 }
 
-func (w *wanted) init() { w.lowest.Store(math.MaxUint64) }
+func (w *viewWaiters) init() { w.lowestSeq.Store(math.MaxUint64) }
 
-func (w *wanted) add(seq uint64) *wantedView {
+func (w *viewWaiters) add(seq uint64) *viewWaiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	v := &wantedView{seq: seq, done: make(chan struct{})}
-	w.list = append(w.list, v)
+	v := &viewWaiter{seq: seq, done: make(chan struct{})}
+	w.waiters = append(w.waiters, v)
 	w.updateLowestLocked()
 	return v
 }
 
 // remove ends a waiting, and closes the view that came too late for it.
-func (w *wanted) remove(v *wantedView) {
+func (w *viewWaiters) remove(v *viewWaiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range w.list {
-		if w.list[i] == v {
-			w.list = append(w.list[:i], w.list[i+1:]...)
+	for i := range w.waiters {
+		if w.waiters[i] == v {
+			w.waiters = append(w.waiters[:i], w.waiters[i+1:]...)
 			w.updateLowestLocked()
 			break
 		}
@@ -114,19 +114,19 @@ func (w *wanted) remove(v *wantedView) {
 	}
 }
 
-func (w *wanted) updateLowestLocked() {
+func (w *viewWaiters) updateLowestLocked() {
 	lowest := uint64(math.MaxUint64)
-	for _, v := range w.list {
+	for _, v := range w.waiters {
 		lowest = min(lowest, v.seq)
 	}
-	w.lowest.Store(lowest)
+	w.lowestSeq.Store(lowest)
 }
 
 // showWanted is called at the end of an envelope: next is the least sequence that the next envelope may have. If a caller
 // waits for the position, it is committed and shown.
-func (f *fold) showWanted(next uint64) error {
-	w := &f.store.wanted
-	if w.lowest.Load() >= next {
+func (f *fold) publishForWaiters(next uint64) error {
+	w := &f.store.viewWaiters
+	if w.lowestSeq.Load() >= next {
 		return nil
 	}
 	if err := f.commit(); err != nil {
@@ -134,8 +134,8 @@ func (f *fold) showWanted(next uint64) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	waiting := w.list[:0]
-	for _, v := range w.list {
+	waiting := w.waiters[:0]
+	for _, v := range w.waiters {
 		switch {
 		case v.seq >= next:
 			waiting = append(waiting, v)
@@ -149,8 +149,8 @@ func (f *fold) showWanted(next uint64) error {
 		}
 		close(v.done)
 	}
-	clear(w.list[len(waiting):])
-	w.list = waiting
+	clear(w.waiters[len(waiting):])
+	w.waiters = waiting
 	w.updateLowestLocked()
 	return nil
 }
