@@ -9,32 +9,35 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// Batch is all that a fold sees of its store: it reads rows, its own writes included, and writes them. It belongs to one goroutine.
+// Batch gives a fold access to the rows of its store. Reads see the writes of the batch that are not committed yet. A Batch is
+// not safe for concurrent use.
 type Batch struct {
 	host BatchHost
 	opts BatchOptions
-	// rows are what was written since the last commit, over the rows of the store.
+	// rows holds the writes since the last commit and reads through to the rows of the store.
 	rows overlay.Overlay
-	// scans makes the iterators.
+	// scans makes the iterators and counts those that are open.
 	scans overlay.Scans
-	// err is the first misuse of the batch by the fold. It fails the event, because methods that write return no error.
+	// err is the first misuse of the batch by the fold. The methods that write return no error, so the misuse is recorded here
+	// and fails the event when Apply returns.
 	err error
 
-	// The event that is being folded.
+	// seq, slot, step and log identify the event that is being folded. step counts the commits inside the event.
 	seq  uint64
 	slot uint16
 	step uint32
 	log  events.LogID
-	// logTime is the log time of the last event of its envelope.
+	// logTime is the log time of the last event of the envelope.
 	logTime events.Micros
 
+	// keyedHash is the hash for the log keyedHashLog. It is made at the first use.
 	keyedHashLog events.LogID
 	keyedHash    events.KeyedHash
 }
 
 var _ Reader = (*Batch)(nil)
 
-// Errors of folds.
+// Misuses of a batch by a fold. They stop the projection.
 var (
 	errWriteInScan = errors.New("projections: a row was written while an iterator was open")
 	errOpenScan    = errors.New("projections: an iterator was not closed")
@@ -45,30 +48,31 @@ var (
 	errRange       = errors.New("projections: a fold deletes a range that is none, or that has rows of several tags")
 )
 
-// Get returns the value of a key, written before or in this batch. It may be kept only until the next call.
+// Get returns the value of a key, including writes of this batch. The value is valid until the next call.
 func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) { return b.rows.Get(key) }
 
-// Iter returns an iterator over the keys k with lower <= k < upper, written before or in this batch. Nothing may be
-// written before it is closed.
+// Iter returns an iterator over the keys k with lower <= k < upper, including writes of this batch.
+// Nothing may be written until the iterator is closed.
 func (b *Batch) Iter(lower, upper []byte) Iterator {
 	return b.rows.Iter(lower, upper, &b.scans)
 }
 
-// Set writes a row. Key and value are copied.
+// Set writes a row. The batch copies key and value.
 func (b *Batch) Set(key, value []byte) {
 	if b.checkWritable(key) {
 		b.rows.Set(key, value)
 	}
 }
 
-// Delete removes a row, if there is one.
+// Delete removes a row. It does nothing if there is no such row.
 func (b *Batch) Delete(key []byte) {
 	if b.checkWritable(key) {
 		b.rows.Delete(key)
 	}
 }
 
-// Merge merges a value into a row with the projection's merger. The row is not read, and need not exist. Key and value are copied.
+// Merge merges a value into a row with the merger of the projection. It does not read the row, which need not exist. The batch
+// copies key and value.
 func (b *Batch) Merge(key, value []byte) {
 	if !b.opts.Merges {
 		b.fail(errNoMerger)
@@ -79,9 +83,9 @@ func (b *Batch) Merge(key, value []byte) {
 	}
 }
 
-// DeleteRange removes the rows with lower <= k < upper, which must be of one tag and, if a month stands first, of one
-// such. It costs the same however many they are: their space comes back with the next compactions, of whole files at
-// once where the range covers them.
+// DeleteRange removes the rows with lower <= k < upper. All of the range must be below one
+// prefix of [PrefixLen] bytes: one tag of one shard, or of one month for rows that begin with a month. The cost does not
+// depend on the number of rows. Compactions later free their space, and drop files at once that lie inside of the range.
 func (b *Batch) DeleteRange(lower, upper []byte) {
 	if bytes.Compare(lower, upper) >= 0 || len(lower) < PrefixLen || len(upper) < PrefixLen ||
 		!bytes.Equal(lower[:PrefixLen], upper[:PrefixLen]) && !bytes.Equal(upper, PrefixEnd(lower[:PrefixLen])) {
@@ -93,6 +97,7 @@ func (b *Batch) DeleteRange(lower, upper []byte) {
 	}
 }
 
+// checkWritable reports whether the fold may write a row now. If it may not, checkWritable records the misuse.
 func (b *Batch) checkWritable(key []byte) bool {
 	switch {
 	case b.scans.Open() > 0:
@@ -115,10 +120,11 @@ func (b *Batch) fail(err error) {
 	}
 }
 
-// Holds reports whether the store has the partition of a user or item. A fold writes no rows of other partitions (I13).
+// Holds reports whether the store holds the partition of a user or item. A fold must not write rows of other partitions (I13).
 func (b *Batch) Holds(id string) bool { return b.opts.Holding.Has(id) }
 
-// EachPartition calls do with every partition that is held, in ascending order, until it returns an error.
+// EachPartition calls do with every partition that the store holds, in ascending order. It stops at the first error and returns
+// it.
 func (b *Batch) EachPartition(do func(partition uint8) error) error {
 	for p := range events.NumPartitions {
 		if parts := b.opts.Holding.Held; parts != nil && !parts.Has(uint8(p)) {
@@ -131,9 +137,10 @@ func (b *Batch) EachPartition(do func(partition uint8) error) error {
 	return nil
 }
 
-// Step is called by the fold of a large event wherever it may be interrupted: where Apply, if it ran again from the start, would find what
-// is done and continue. If the batch is large, Step commits it, with the position and a step number, and empties it. No iterator may be
-// open. The fold must return the error.
+// Step lets the store commit a part of a large event, so that the event does not have to fit into memory. A fold may call it only
+// at points from which Apply, run again from its start, would recognize the committed rows and continue. If the batch has
+// reached its size limit, Step commits it with the position and a step number, and empties it. No iterator may be open.
+// The fold must return the error of Step.
 func (b *Batch) Step() error {
 	if b.scans.Open() > 0 {
 		b.fail(errOpenScan)
@@ -148,16 +155,16 @@ func (b *Batch) Step() error {
 	return b.host.CommitStep(b.seq, b.slot, b.step)
 }
 
-// BackfillsClosed reports whether every later backfill of every source will be rejected: then nothing need be
-// remembered for the sake of backfills.
+// BackfillsClosed reports whether the store rejects every later backfill of every source. A fold then no longer needs rows that
+// it keeps only to order backfills.
 func (b *Batch) BackfillsClosed() bool { return b.host.BackfillsClosed() }
 
-// LogTime returns the log time at the end of the envelope that is being folded: of a live event about its own time, of a
-// backfill the time when it came.
+// LogTime returns the log time at the end of the envelope that is being folded. For a live event that is about its own time. For
+// a backfilled event, whose own time may be years ago, it is the time at which the log received it.
 func (b *Batch) LogTime() events.Micros { return b.logTime }
 
-// KeyedHash returns a hash of an id under a key that depends on the id of the log alone: it does not give the id away,
-// and two builds agree on it.
+// KeyedHash returns a hash of an id under a key that is derived from the id of the log. The hash does not reveal the id, and two
+// builds from one log agree on it.
 func (b *Batch) KeyedHash(id string) [16]byte {
 	if b.keyedHashLog != b.log || b.keyedHash == (events.KeyedHash{}) {
 		b.keyedHashLog, b.keyedHash = b.log, events.NewKeyedHash(b.log)
@@ -165,9 +172,9 @@ func (b *Batch) KeyedHash(id string) [16]byte {
 	return b.keyedHash.HashID(id)
 }
 
-// QueryCache returns what is kept beside the store; nil means nothing.
+// QueryCache returns the query cache of the store. It is nil if the projection has none.
 func (b *Batch) QueryCache() QueryCache { return b.opts.QueryCache }
 
-// Version is that of the first view that will show what is written now: everything that was written before has been shown, or
-// will be by the same view. A fold that continues while an earlier commit is still to be shown must not say this.
+// Version returns the version of the first view that will show the current writes. All earlier writes are visible already or
+// become visible with the same version. A fold that continues while an earlier commit is not visible yet must not rely on this.
 func (b *Batch) Version() uint64 { return b.host.NextVersion() }

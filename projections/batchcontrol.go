@@ -5,58 +5,67 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// BatchHost is the store that a batch belongs to, as far as the batch calls it.
+// BatchHost is what a batch calls of the store that it belongs to.
 type BatchHost interface {
-	// CommitStep commits what was written so far, inside of an event, with the position and the step.
+	// CommitStep commits the writes so far in the middle of an event, together with the position and the step number.
 	CommitStep(seq uint64, slot uint16, step uint32) error
-	// BackfillsClosed reports whether every later backfill will be rejected.
+	// BackfillsClosed implements [Batch.BackfillsClosed].
 	BackfillsClosed() bool
-	// NextVersion returns the version of the first view that will show what is written now.
+	// NextVersion implements [Batch.Version].
 	NextVersion() uint64
 }
 
-// BatchOptions are what a store tells its batch once.
+// BatchOptions are the options of a batch. They do not change while the store is open.
 type BatchOptions struct {
-	// Holding says which rows the fold may write.
+	// Holding decides which rows the fold may write.
 	Holding *Holding
 	// Merges reports whether the projection has a merger.
 	Merges bool
-	// StepBytes is the size from which [Batch.Step] commits.
+	// StepBytes is the size in bytes from which [Batch.Step] commits.
 	StepBytes int
-	// QueryCache is what queries keep of the rows; nil means nothing.
+	// QueryCache is the query cache of the store. It is nil if the projection has none.
 	QueryCache QueryCache
 }
 
-// BatchControl is a [Batch] together with what only the store may do with it. A fold gets the Batch alone.
+// BatchControl is a [Batch] with the methods that only the store may call. A fold gets only the embedded Batch.
 type BatchControl struct{ Batch }
 
-// Init begins the batch of a store. The rows are to be initialized apart from it, see [BatchControl.Rows].
-func (c *BatchControl) Init(host BatchHost, opts BatchOptions) { c.host, c.opts = host, opts }
+// Init sets the host and the options. The caller must also initialize [BatchControl.Rows].
+func (c *BatchControl) Init(host BatchHost, opts BatchOptions) {
+	c.host = host
+	c.opts = opts
+}
 
-// Release closes all iterators over the rows of the store, also those that a fold has left open. Pebble panics if it is closed before.
+// Release closes all iterators over the rows of the store, including those that a fold has left open. It must be called before
+// Pebble is closed, which panics if an iterator is still open.
 func (c *BatchControl) Release() {
 	c.scans.CloseOpen()
 	c.rows.Close()
 }
 
-// Rows returns what was written since the last commit, over the rows of the store.
+// Rows returns the overlay with the writes since the last commit, which reads through to the rows of the store.
 func (c *BatchControl) Rows() *overlay.Overlay { return &c.rows }
 
-// SetRow writes a row, also one of the runtime, which [Batch.Set] refuses.
+// SetRow writes a row without the checks of [Batch.Set]. The store writes its own rows, such as the checkpoint, with it.
 func (c *BatchControl) SetRow(key, value []byte) { c.rows.Set(key, value) }
 
-// BeginLog sets the log that the next envelopes are of.
+// BeginLog sets the log to which the next envelopes belong.
 func (c *BatchControl) BeginLog(log events.LogID) { c.log = log }
 
-// BeginEnvelope sets the envelope that is folded next.
+// BeginEnvelope sets the sequence of the envelope that is folded next and the log time at its end.
 func (c *BatchControl) BeginEnvelope(seq uint64, logTime events.Micros) {
-	c.seq, c.logTime = seq, logTime
+	c.seq = seq
+	c.logTime = logTime
 }
 
-// BeginEvent sets the event of the envelope that is folded next, and how many of its steps were committed before a crash.
-func (c *BatchControl) BeginEvent(slot uint16, step uint32) { c.slot, c.step = slot, step }
+// BeginEvent sets the slot of the event that is folded next. step is the number of its steps that were committed before a crash,
+// and 0 for an event that was not interrupted.
+func (c *BatchControl) BeginEvent(slot uint16, step uint32) {
+	c.slot = slot
+	c.step = step
+}
 
-// EndEvent returns the first misuse of the batch by the fold. An iterator that is still open is one.
+// EndEvent returns the first misuse of the batch by the fold, such as an iterator that is still open.
 func (c *BatchControl) EndEvent() error {
 	if c.scans.Open() > 0 {
 		c.fail(errOpenScan)

@@ -12,46 +12,53 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// RowForm says how the rows with a tag are read by people.
+// RowForm says how the rows with a tag are described to people.
 type RowForm struct {
-	// Name is the kind of row.
+	// Name is the name of this kind of row.
 	Name string
-	// Parts are what the key has after the tag, as the table in keys.go of the projection names it: ^since, ^created (a
-	// time, newest first), since (a time, oldest first), ^seq (a sequence, highest first), hash (16 bytes), part (the
-	// partition of the id that follows, one byte); any other name is an id, and the first id is the one whose shard the key
-	// begins with.
+	// Parts lists the parts of the key after the tag, separated by spaces, with the names of the table in keys.go of the
+	// projection:
+	//
+	//	^since, ^created  a time, newest first
+	//	since             a time, oldest first
+	//	^seq              a sequence, highest first
+	//	hash              16 bytes
+	//	part              the partition of the id that follows, 1 byte
+	//
+	// Every other name is an id. The key begins with the shard of the first id.
 	Parts string
-	// Remote: the key begins with the first shard of the partition of its second id, as [AppendPartition] has it.
+	// Remote is set if the key begins with the first shard of the partition of its second id (see [AppendPartition]).
 	Remote bool
-	// Dated: a month, counted from January 1970, stands before the tag, where others have the shard, which stands after it.
+	// Dated is set if the key has a month before the tag, counted from January 1970, and the shard after the tag.
 	Dated bool
-	// Value describes the value; nil means there is none.
+	// Value adds the fields of the value to the description. nil means that the value is empty.
 	Value func(d *Description, row []byte) error
-	// Special reads parts that no other projection has.
+	// Special maps the names of parts that only this projection has to functions that read them.
 	Special map[string]func(d *Description) error
-	// Rest, if not nil, takes the place of Value. It also reads what the key has after the parts.
+	// Rest, if not nil, is called instead of Value. It also reads the bytes of the key that follow the parts.
 	Rest func(d *Description, rest, row []byte) error
-	// Store: the rows are the store's, whose shard their keys begin with, unless they have an id.
+	// Store is set if the rows belong to the store as a whole. A key without an id then begins with [StoreShard].
 	Store bool
 }
 
-// Description is one row in words: its kind, and named fields in the order in which key and value have them.
+// Description describes one row to people: its kind, and named fields in the order of key and value.
 type Description struct {
-	// Kind is the name of the form.
+	// Kind is the name of the kind of row.
 	Kind string
-	// Shard is that of the first id of the key, or that of the store.
+	// Shard is the shard of the first id of the key, or StoreShard.
 	Shard events.Shard
-	// About is the first id of the key; empty means it has none. ID is the last.
+	// About is the first id of the key, and ID the last one. Both are empty if the key has no id.
 	About, ID string
 
+	// rest is the part of the key that is not read yet.
 	rest   []byte
 	fields []Field
-	// keyed is how many of the fields are of the key; -1 means all so far.
+	// keyFieldCount is the number of fields that belong to the key. It is -1 until InValue is called.
 	keyFieldCount int
-	// under stands before the names of the fields that follow.
+	// namePrefix is put before the names of the fields that follow.
 	namePrefix string
 	idCount    int
-	// home is one more than the partition that the next id must be of; 0 means any.
+	// nextIDPartition is one more than the partition that the next id must belong to. 0 means any partition.
 	nextIDPartition int
 }
 
@@ -61,7 +68,7 @@ type Field struct {
 	Name string
 	// Value is a string, int64, uint64, bool, [events.Micros] or []byte.
 	Value any
-	// text is the field as people read it.
+	// text is the form of the field in [Description.String], with a leading separator.
 	text string
 }
 
@@ -71,7 +78,7 @@ func NewDescription(kind string, shard events.Shard) *Description {
 	return &Description{Kind: kind, Shard: shard, keyFieldCount: -1}
 }
 
-// Key returns the fields of the key.
+// Key returns the fields that were read from the key.
 func (d *Description) Key() []Field {
 	if d.keyFieldCount < 0 {
 		return d.fields
@@ -79,7 +86,7 @@ func (d *Description) Key() []Field {
 	return d.fields[:d.keyFieldCount]
 }
 
-// Value returns the fields of the value.
+// Value returns the fields that were read from the value.
 func (d *Description) Value() []Field {
 	if d.keyFieldCount < 0 {
 		return nil
@@ -87,7 +94,7 @@ func (d *Description) Value() []Field {
 	return d.fields[d.keyFieldCount:]
 }
 
-// String returns the row in one line.
+// String returns the description in one line: shard, kind, and the fields.
 func (d *Description) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%04x %s", uint16(d.Shard), d.Kind)
@@ -97,10 +104,10 @@ func (d *Description) String() string {
 	return out.String()
 }
 
-// RowKinds returns the names of forms, sorted.
+// RowKinds returns the names of all forms, sorted and without repeats.
 func RowKinds(forms ...map[Tag]RowForm) (kinds []string) {
-	for _, of := range forms {
-		for _, form := range of {
+	for _, formsByTag := range forms {
+		for _, form := range formsByTag {
 			kinds = append(kinds, form.Name)
 		}
 	}
@@ -108,7 +115,8 @@ func RowKinds(forms ...map[Tag]RowForm) (kinds []string) {
 	return slices.Compact(kinds)
 }
 
-// Text returns a description in one line, or the error.
+// Text returns the description in one line, or the error if err is not nil. It takes the results of a function such as
+// [DescribeForm].
 func Text(d *Description, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -116,8 +124,8 @@ func Text(d *Description, err error) (string, error) {
 	return d.String(), nil
 }
 
-// DescribeForm describes a row of a projection with these forms. It returns [ErrCorrupt] for a row that no fold can have
-// written: of no form, cut, or under the shard of another id.
+// DescribeForm describes a row of a projection that has these forms. It returns [ErrCorrupt] for a row that no fold can have
+// written, because it has an unknown tag, is truncated, or is in the shard of another id.
 func DescribeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
 	d, err := describeRow(forms, key, value)
 	if err != nil && !errors.Is(err, ErrCorrupt) {
@@ -126,10 +134,12 @@ func DescribeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error
 	return d, err
 }
 
+// describeRow implements [DescribeForm]. Its errors need not wrap [ErrCorrupt].
 func describeRow(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
 	if len(key) < PrefixLen {
 		return nil, RowError("key", key)
 	}
+
 	form, ok := forms[Tag(key[2])]
 	if !ok {
 		return nil, RowError("key without a tag of the projection", key)
@@ -138,12 +148,14 @@ func describeRow(forms map[Tag]RowForm, key, value []byte) (*Description, error)
 	if err := d.readKey(&form); err != nil {
 		return nil, fmt.Errorf("%w: %s key %x", err, form.Name, key)
 	}
+
 	if form.Rest != nil {
 		if err := form.Rest(d, d.rest, value); err != nil {
 			return nil, err
 		}
 		return d, nil
 	}
+
 	d.InValue()
 	if len(d.rest) != 0 {
 		return nil, RowError(form.Name+" key", key)
@@ -159,7 +171,7 @@ func describeRow(forms map[Tag]RowForm, key, value []byte) (*Description, error)
 	return d, nil
 }
 
-// describeKey reads the parts of a key.
+// readKey reads the parts of a key that follow the tag, and checks the shard of the key.
 func (d *Description) readKey(form *RowForm) error {
 	if form.Dated {
 		month := int(d.Shard)
@@ -170,15 +182,18 @@ func (d *Description) readKey(form *RowForm) error {
 		d.Shard = events.Shard(binary.BigEndian.Uint16(b))
 		d.Field("month", fmt.Sprintf("%04d-%02d", 1970+month/12, month%12+1))
 	}
+
 	parts := strings.Fields(form.Parts)
 	for i, part := range parts {
 		if err := d.readKeyPart(part, form.Special); err != nil {
 			return ErrCorrupt
 		}
-		of := events.ShardOf(d.ID)
-		foreign := i == 0 && part != "hash" && d.Shard != of
+
+		// Most keys are in the shard of their first id. A hash has no shard to compare with.
+		idShard := events.ShardOf(d.ID)
+		foreign := i == 0 && part != "hash" && d.Shard != idShard
 		if form.Remote {
-			foreign = d.idCount == 2 && d.Shard != events.Shard(of.Partition())<<5
+			foreign = d.idCount == 2 && d.Shard != events.Shard(idShard.Partition())<<5
 		}
 		if foreign {
 			return fmt.Errorf("%w: in a foreign shard", ErrCorrupt)
@@ -190,7 +205,7 @@ func (d *Description) readKey(form *RowForm) error {
 	return nil
 }
 
-// part cuts one part of a key.
+// readKeyPart reads one part of a key and adds a field for it.
 func (d *Description) readKeyPart(name string, special map[string]func(*Description) error) (err error) {
 	switch name {
 	case "^since", "^created":
@@ -241,10 +256,10 @@ func (d *Description) readKeyPart(name string, special map[string]func(*Descript
 	return nil
 }
 
-// InValue says that the fields of the value follow. It is called by the Rest of a form.
+// InValue ends the fields of the key: all fields that are added later belong to the value. A function in [RowForm.Rest] calls it.
 func (d *Description) InValue() { d.keyFieldCount = len(d.fields) }
 
-// Cut takes the next n bytes of the key.
+// Cut returns the next n bytes of the key and advances behind them. It returns [ErrCorrupt] if fewer are left.
 func (d *Description) Cut(n int) ([]byte, error) {
 	if len(d.rest) < n {
 		return nil, ErrCorrupt
@@ -254,11 +269,13 @@ func (d *Description) Cut(n int) ([]byte, error) {
 	return b, nil
 }
 
-// Add adds a field, with the text that people read. A name that the row has already gets a number.
+// Add adds a field. text is its form in [Description.String]. If the row has a field of this name already, Add appends a number to
+// the name.
 func (d *Description) Add(name string, value any, text string) {
 	d.fields = append(d.fields, Field{Name: d.uniqueName(d.namePrefix + name), Value: value, text: text})
 }
 
+// uniqueName returns the name, or the name with the lowest number that makes it unique among the fields so far.
 func (d *Description) uniqueName(name string) string {
 	taken := func(name string) bool {
 		return slices.ContainsFunc(d.fields, func(f Field) bool { return f.Name == name })
@@ -273,26 +290,26 @@ func (d *Description) uniqueName(name string) string {
 	}
 }
 
-// Field says name=value.
+// Field adds a text field, in the form name=value.
 func (d *Description) Field(name, value string) { d.Add(name, value, " "+name+"="+value) }
 
-// Quoted says name="value", of text that may hold spaces.
+// Quoted adds a text field that may contain spaces, in the form name="value".
 func (d *Description) Quoted(name, value string) {
 	d.Add(name, value, fmt.Sprintf(" %s=%q", name, value))
 }
 
-// Bytes says what may be no text.
+// Bytes adds a field of bytes that may not be valid text, in quoted form.
 func (d *Description) Bytes(name string, value []byte) {
 	d.Add(name, value, fmt.Sprintf(" %s=%q", name, value))
 }
 
-// Int says a number.
+// Int adds a signed number.
 func (d *Description) Int(name string, n int64) { d.Add(name, n, fmt.Sprintf(" %s=%d", name, n)) }
 
-// Uint says a number.
+// Uint adds an unsigned number.
 func (d *Description) Uint(name string, n uint64) { d.Add(name, n, fmt.Sprintf(" %s=%d", name, n)) }
 
-// Name says an id; the empty one is that of a default board.
+// Name adds an id. The empty id, which is that of the default board, appears as "".
 func (d *Description) Name(field, id string) {
 	text := id
 	if id == "" {
@@ -301,24 +318,26 @@ func (d *Description) Name(field, id string) {
 	d.Add(field, id, " "+field+"="+text)
 }
 
-// Time says a time.
+// Time adds a time, in UTC with microseconds.
 func (d *Description) Time(name string, t events.Micros) {
 	d.Add(name, t, " "+name+"="+t.Time().Format("2006-01-02T15:04:05.000000Z"))
 }
 
-// Flag says a name, if it is set.
+// Flag adds a field that consists of its name alone, if set is true.
 func (d *Description) Flag(name string, set bool) {
 	if set {
 		d.Add(name, true, " "+name)
 	}
 }
 
-// Section begins a group of fields, which have their names under that of the group. A group that comes again has a number.
+// Section begins a group of fields. The names of the fields that follow get the name of the group as a prefix. If the row has the
+// group already, the group gets a number.
 func (d *Description) Section(name string) {
 	d.namePrefix = ""
 	d.Add(name, true, " "+name+":")
 	d.namePrefix = d.fields[len(d.fields)-1].Name + "."
 }
 
-// Entry begins the next of a list of groups of fields, from 1. It says nothing by itself.
+// Entry begins the n-th group of fields of a list, counted from 1. The names of the fields that follow get the prefix list.n. Entry
+// itself adds no field.
 func (d *Description) Entry(list string, n int) { d.namePrefix = list + "." + strconv.Itoa(n) + "." }

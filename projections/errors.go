@@ -5,30 +5,32 @@ import (
 	"fmt"
 )
 
-// Errors of a store. They arrive wrapped, with what is known of the cause.
+// Errors of a store. They are returned wrapped, with details of the cause.
 var (
-	// ErrFingerprint: the store was built by another fold, or with other settings (I4).
+	// ErrFingerprint means that the store was built by another version of the fold or with other settings (I4).
 	ErrFingerprint = errors.New("projections: the store was built differently")
-	// ErrStopped: the projection does not continue by itself.
+	// ErrStopped means that the projection has stopped and does not continue by itself.
 	ErrStopped = errors.New("projections: stopped")
-	// ErrClosed is the ErrStopped of a store that was closed.
+	// ErrClosed means that the store was closed. It wraps ErrStopped.
 	ErrClosed = fmt.Errorf("%w: the store is closed", ErrStopped)
-	// ErrPartial: the store holds only some partitions, as that of a node of a cluster does, and was to be opened as a whole one.
+	// ErrPartial means that the store holds only some partitions, as on a node of a cluster, and the caller needs others.
 	ErrPartial = errors.New("projections: the store holds only some of the partitions")
-	// ErrNotReady: an event that was cut by a crash is not finished yet, so there is no whole position to read at.
+	// ErrNotReady means that the store has no whole position to read at, because a crash has interrupted an event that is not
+	// folded to its end yet.
 	ErrNotReady = errors.New("projections: not ready")
-	// ErrNoStore: there is no store to be opened for reading only.
+	// ErrNoStore means that a store was to be opened for reading only and does not exist.
 	ErrNoStore = errors.New("projections: no store")
-	// ErrInUse: another store, of this process or another, has the files open.
+	// ErrInUse means that this process or another one has the files open already.
 	ErrInUse = errors.New("projections: the store is in use by another process")
-	// ErrCorrupt: files that are damaged, or a row that neither the runtime nor a fold can have written, see [RowError].
+	// ErrCorrupt means that files are damaged, or that a row has contents that neither the store nor a fold can have written (see
+	// [RowError]).
 	ErrCorrupt = errors.New("projections: corrupt store")
-	// ErrLog: the envelopes do not continue where the store stands.
+	// ErrLog means that envelopes do not continue at the position of the store, or are of another log.
 	ErrLog = errors.New("projections: not the log of this store")
-	// ErrPassed says that the store has gone beyond the position that was asked for.
+	// ErrPassed means that the store is beyond the requested position.
 	ErrPassed = errors.New("projections: the store is beyond the position")
-	// ErrElsewhere ends a query that must be run again with more known.
+	// ErrElsewhere ends a query that needs answers from other nodes. The caller fetches them and runs the query again.
 	ErrElsewhere = errors.New("projections: the query needs answers from elsewhere")
-	// ErrFormat means that the files of the store have a format that this program does not know.
+	// ErrFormat means that the files of the store have a format that is newer than this program.
 	ErrFormat = errors.New("projections: the store was written by a later release")
 )

@@ -13,28 +13,28 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// runtimeVersion is the version of what a store itself adds to a fold: the rows of the runtime, which
-// backfills are accepted, which rejects are kept. It is part of every fingerprint.
+// runtimeVersion is the version of what the store itself adds to every fold: its own rows, and the rules by which it accepts
+// backfills and keeps rejects. It is part of every fingerprint.
 const runtimeVersion = 1
 
-// Fingerprint is all that the rows of a generation depend on besides the log (I4).
+// Fingerprint describes everything besides the log that the rows of a generation depend on (I4).
 type Fingerprint struct {
 	Name    string `json:"name"`
 	Version uint32 `json:"version"`
-	// Runtime is the version of the runtime's own part of the fold.
+	// Runtime is the runtimeVersion of the program that built the store.
 	Runtime uint32 `json:"runtime"`
 	// Kinds are the names of the kinds that the projection reads, in the order of their numbers.
 	Kinds []string `json:"kinds"`
-	// Settings are those of a [Configured] projection.
+	// Settings are the settings of a [Configured] projection.
 	Settings map[string]string `json:"settings,omitempty"`
-	// Partitions are those that the store holds, as [events.Partitions.String] has them; empty means all.
+	// Partitions is the set that the store holds, in the form of [events.Partitions.String]. Empty means all partitions.
 	Partitions string `json:"partitions,omitempty"`
 }
 
-// FingerprintOf returns the fingerprint of a store of all partitions that a projection would build.
+// FingerprintOf returns the fingerprint that a new store of all partitions of the projection has.
 func FingerprintOf(p Projection) Fingerprint { return FingerprintOfPartitions(p, nil) }
 
-// FingerprintOfPartitions returns the fingerprint of a store of some partitions that a projection would build; nil means all.
+// FingerprintOfPartitions returns the fingerprint that a new store of some partitions of the projection has. nil means all.
 func FingerprintOfPartitions(p Projection, held *events.Partitions) Fingerprint {
 	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion, Partitions: HeldText(held)}
 	kinds := slices.Clone(p.Kinds())
@@ -48,7 +48,7 @@ func FingerprintOfPartitions(p Projection, held *events.Partitions) Fingerprint 
 	return f
 }
 
-// HeldText returns a set of partitions as a fingerprint has it; nil means all partitions.
+// HeldText returns the text form of a set of partitions in a fingerprint. It is empty for nil, which means all, and for all.
 func HeldText(held *events.Partitions) string {
 	if held = NilIfAll(held); held == nil {
 		return ""
@@ -56,7 +56,7 @@ func HeldText(held *events.Partitions) string {
 	return held.String()
 }
 
-// ParseHeld parses the set of partitions of a fingerprint; nil means all partitions.
+// ParseHeld parses the text form of [HeldText]. It returns nil for all partitions, and [ErrCorrupt] for text that is malformed.
 func ParseHeld(text string) (*events.Partitions, error) {
 	if text == "" {
 		return nil, nil
@@ -68,45 +68,49 @@ func ParseHeld(text string) (*events.Partitions, error) {
 	return NilIfAll(&held), nil
 }
 
-// Encode returns the fingerprint as a store has it. It gives equal bytes for equal fingerprints: the fields stand in order, the settings sorted.
+// Encode returns the fingerprint as JSON, which is its form in the row of a store. Equal fingerprints have equal bytes, because
+// the order of fields is fixed and settings are sorted by name.
 func (f Fingerprint) Encode() []byte {
 	b, err := json.Marshal(f)
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // unreachable: strings and numbers can always be marshaled
 	}
 	return b
 }
 
-// String returns the hash of the fingerprint: 32 hexadecimal digits.
+// String returns the hash of the fingerprint as 32 hexadecimal digits.
 func (f Fingerprint) String() string {
 	sum := sha256.Sum256(f.Encode())
 	return hex.EncodeToString(sum[:16])
 }
 
-// Differences names what f, which a store was built with, has otherwise than now; empty means nothing.
+// Differences describes for people how f, which a store was built with, differs from the fingerprint of the program now. It
+// returns an empty string if they are equal.
 func (f Fingerprint) Differences(now Fingerprint) string {
-	var diff []string
-	add := func(what, was, is string) {
-		if was != is {
-			diff = append(diff, fmt.Sprintf("%s was %s, is %s", what, was, is))
+	var differences []string
+	compare := func(what, before, after string) {
+		if before != after {
+			differences = append(differences, fmt.Sprintf("%s was %s, is %s", what, before, after))
 		}
 	}
-	add("name", f.Name, now.Name)
-	add("version", fmt.Sprint(f.Version), fmt.Sprint(now.Version))
-	add("runtime version", fmt.Sprint(f.Runtime), fmt.Sprint(now.Runtime))
-	add("the set of partitions", cmp.Or(f.Partitions, "all"), cmp.Or(now.Partitions, "all"))
-	add("the list of kinds", strings.Join(f.Kinds, " "), strings.Join(now.Kinds, " "))
+	compare("name", f.Name, now.Name)
+	compare("version", fmt.Sprint(f.Version), fmt.Sprint(now.Version))
+	compare("runtime version", fmt.Sprint(f.Runtime), fmt.Sprint(now.Runtime))
+	compare("the set of partitions", cmp.Or(f.Partitions, "all"), cmp.Or(now.Partitions, "all"))
+	compare("the list of kinds", strings.Join(f.Kinds, " "), strings.Join(now.Kinds, " "))
+
 	all := maps.Clone(f.Settings)
 	if all == nil {
 		all = map[string]string{}
 	}
 	maps.Copy(all, now.Settings)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		add("setting "+key, settingText(f.Settings, key), settingText(now.Settings, key))
+		compare("setting "+key, settingText(f.Settings, key), settingText(now.Settings, key))
 	}
-	return strings.Join(diff, "; ")
+	return strings.Join(differences, "; ")
 }
 
+// settingText returns the quoted value of a setting, or "not set".
 func settingText(settings map[string]string, key string) string {
 	if v, ok := settings[key]; ok {
 		return fmt.Sprintf("%q", v)

@@ -9,9 +9,9 @@ import (
 )
 
 // The keyspace. Every key begins with a shard (2 bytes, big endian) and a tag (1 byte); what follows is named in
-// keys.go of the projection. The tags are unique over all projections, so that a row can be told without knowing
-// whose store it is in. Row keys begin with the shard of the user or item they are about; store-wide rows have
-// StoreShard, which is above every other.
+// keys.go of the projection. No two projections share a tag, so a key alone tells the
+// kind of its row. Most keys begin with the shard of the user or item that the row is about. Rows of the store as a whole
+// have StoreShard, which sorts after every other shard.
 //
 //	tags         owner        rows
 //	0x00–0x0f    runtime      checkpoint, fingerprint, backfill offsets, rejects (in StoreShard)
@@ -20,7 +20,7 @@ import (
 //	0x60–0x6f    seen         plays by month, serves
 //	0x70–0x8f    counters     pins, plays, likes, what counts them, lists by heat
 const (
-	// StoreShard is the reserved shard of store-wide rows.
+	// StoreShard is the shard of rows that belong to the store as a whole. No user or item has it.
 	StoreShard events.Shard = 0xffff
 
 	FirstRuntimeTag Tag = 0x00
@@ -36,13 +36,13 @@ const (
 	LastCountersTag  Tag = 0x8f
 )
 
-// PrefixLen is the length of shard and tag.
+// PrefixLen is the length in bytes of the shard and the tag that begin every key.
 const PrefixLen = overlay.PrefixLen
 
 // Tag is the third byte of every key: the kind of row.
 type Tag byte
 
-// IsRuntimeKey reports whether a row belongs to the runtime and not to the projection.
+// IsRuntimeKey reports whether a row belongs to the store itself (the runtime) and not to the projection.
 func IsRuntimeKey(key []byte) bool { return len(key) >= 3 && Tag(key[2]) <= LastRuntimeTag }
 
 // AppendPrefix appends the shard and the tag that every key begins with.
@@ -50,7 +50,8 @@ func AppendPrefix(dst []byte, shard events.Shard, tag Tag) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(shard)), byte(tag))
 }
 
-// AppendKey appends the key that is about some ids, in the shard of the first, or the prefix of the rows about them.
+// AppendKey appends the shard of the first id, the tag, and the ids. The result is a key, or the common prefix of all keys that
+// continue with other parts. It needs at least one id.
 func AppendKey(dst []byte, tag Tag, ids ...string) []byte {
 	dst = AppendPrefix(dst, events.ShardOf(ids[0]), tag)
 	for _, id := range ids {
@@ -59,7 +60,7 @@ func AppendKey(dst []byte, tag Tag, ids ...string) []byte {
 	return dst
 }
 
-// NextShard returns the first shard from the given one on that has rows, if it is below end, and end if not.
+// NextShard returns the first shard in [from, end) that has rows, and end if there is none.
 func NextShard(r Reader, from, end events.Shard) (events.Shard, error) {
 	it := r.Iter(AppendPrefix(nil, from, 0), AppendPrefix(nil, end, 0))
 	if it.Next() {
@@ -68,8 +69,8 @@ func NextShard(r Reader, from, end events.Shard) (events.Shard, error) {
 	return end, it.Close()
 }
 
-// EachID calls do with every different id that stands first in the keys of a tag in a shard, in the order of keys. It passes
-// over the rows between. A key without an id, which no fold can have written, is passed over too.
+// EachID calls do once for every distinct first id in the keys of a tag in a shard, in key order. It seeks from one id to the next
+// instead of reading all rows between. It skips keys without an id, which no fold can have written. It stops at the first error.
 func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) error {
 	prefix := AppendPrefix(nil, shard, tag)
 	end := PrefixEnd(prefix)
@@ -77,8 +78,8 @@ func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) err
 	var err error
 	for more := it.Next(); more && err == nil; {
 		key := it.Key()
-		id, rest, cut := events.CutID(key[PrefixLen:])
-		if cut != nil {
+		id, rest, malformed := events.CutID(key[PrefixLen:])
+		if malformed != nil {
 			more = it.Next()
 			continue
 		}
@@ -87,36 +88,36 @@ func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) err
 			more = next != nil && it.SeekGE(next)
 		}
 	}
-	if cerr := it.Close(); err == nil {
-		err = cerr
+	if closeErr := it.Close(); err == nil {
+		err = closeErr
 	}
 	return err
 }
 
-// EachPair calls do with the first two ids of every key of a tag in a shard, in the order of keys. A key without two ids,
-// which no fold can have written, is passed over.
+// EachPair calls do with the first two ids of every key of a tag in a shard, in key order. It skips keys without two ids, which no
+// fold can have written. It stops at the first error.
 func EachPair(r Reader, shard events.Shard, tag Tag, do func(first, second string) error) error {
 	prefix := AppendPrefix(nil, shard, tag)
 	it := r.Iter(prefix, PrefixEnd(prefix))
 	var err error
 	for err == nil && it.Next() {
-		first, rest, cut := events.CutID(it.Key()[PrefixLen:])
-		if cut != nil {
+		first, rest, malformed := events.CutID(it.Key()[PrefixLen:])
+		if malformed != nil {
 			continue
 		}
-		if second, _, cut := events.CutID(rest); cut == nil {
+		if second, _, malformed := events.CutID(rest); malformed == nil {
 			err = do(first, second)
 		}
 	}
-	if cerr := it.Close(); err == nil {
-		err = cerr
+	if closeErr := it.Close(); err == nil {
+		err = closeErr
 	}
 	return err
 }
 
-// PrefixEnd returns the first key after all keys that begin with prefix; nil means there is none.
+// PrefixEnd returns the first key after all keys that begin with prefix. It returns nil if no key can follow them.
 func PrefixEnd(prefix []byte) []byte { return overlay.PrefixEnd(prefix) }
 
-// RowError returns an [ErrCorrupt] about a row that no fold can have written: what the row is, and its key or its value. A fold that
-// returns it stops its store, which then counts as damaged and is rebuilt.
+// RowError returns an error for a row that no fold can have written. It wraps [ErrCorrupt]. what describes the row, and row is its
+// key or its value. A fold that returns this error stops its store, which then counts as damaged and must be rebuilt.
 func RowError(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrCorrupt, what, row) }

@@ -7,30 +7,33 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Dated is implemented by a projection that has rows which begin with a month, with the shard behind the tag.
+// Dated is implemented by a projection some of whose keys begin with a month in place of the shard. In these keys the shard
+// follows the tag.
 type Dated interface {
-	// Dated returns the tags of those rows.
+	// Dated returns the tags of these rows.
 	Dated() []Tag
 }
 
-// Regional is implemented by a projection that has regions: derived rows in the order in which they are asked for, with their
-// home inside the key. A region row begins with the shard and the id by which it is found, such as the owner of a post, so that
-// one walk finds the rows of all homes.
+// Regional is implemented by a projection that has regions. A region is a set of derived rows that are sorted in the order in
+// which queries read them. A region key begins with the shard and the id by which the row is looked up, such as the owner of
+// a post, and names its home further behind. One scan therefore finds the rows of all homes.
 type Regional interface {
-	// Regions returns the tags of those rows.
+	// Regions returns the tags of these rows.
 	Regions() []Tag
-	// RegionHome returns the partition of the home that a region's key names. It returns false for a key of another tag.
+	// RegionHome returns the partition of the home that a region key names. ok is false for a key with another tag.
 	RegionHome(key []byte) (partition uint8, ok bool)
 }
 
-// Homed is implemented by a projection that delivers some events to every partition for what stores keep in memory.
+// Homed is implemented by a projection that routes some events to every partition only because every store needs them for what
+// it keeps in memory.
 type Homed interface {
-	// RowsAtHome reports whether an event changes rows at the home of its User alone. A build keeps nothing in memory, and takes it
-	// nowhere else.
+	// RowsAtHome reports whether an event changes only rows at the home of its User. A build keeps nothing else in memory, so
+	// it delivers such an event to that home alone.
 	RowsAtHome(ev *events.Event) bool
 }
 
-// RouteRows adds the partitions whose rows an event may change: fewer than those of its route, where the others keep something in memory.
+// RouteRows adds to the set the partitions whose rows an event may change. For a [Homed] projection these may be fewer than the
+// partitions of the route.
 func RouteRows(p Projection, ev *events.Event, to *events.Partitions) {
 	if homed, ok := p.(Homed); ok && homed.RowsAtHome(ev) {
 		to.AddHome(ev.User)
@@ -39,17 +42,17 @@ func RouteRows(p Projection, ev *events.Event, to *events.Partitions) {
 	p.Route(ev, to)
 }
 
-// AppendPartition appends the prefix of the rows of a whole partition that are found by another id than their home: the first
-// shard of the partition, then the tag. The id by which they are found comes next, then the home.
+// AppendPartition appends the prefix of rows that are grouped by partition and looked up by an id that is not their home. The
+// prefix is the first shard of the partition and the tag. In the key, the lookup id follows, and then the home.
 func AppendPartition(dst []byte, partition uint8, tag Tag) []byte {
 	return AppendPrefix(dst, events.Shard(uint16(partition)<<5), tag)
 }
 
-// StoreWide stands for a partition for the rows that belong to none: those of the runtime, of the store as a
-// whole, and those that no fold can have written.
+// StoreWide is returned in place of a partition for rows that belong to none: rows of the runtime, rows of the store as a whole,
+// and rows that no fold can have written.
 const StoreWide = events.NumPartitions
 
-// PartitionOf returns the partition of a row of a projection, which is that of its home, or [StoreWide].
+// PartitionOf returns the partition of the home of a row, or [StoreWide].
 func PartitionOf(p Projection, key []byte) int {
 	if len(key) < PrefixLen {
 		return StoreWide
@@ -59,6 +62,7 @@ func PartitionOf(p Projection, key []byte) int {
 			return int(partition)
 		}
 	}
+
 	shard := events.Shard(binary.BigEndian.Uint16(key))
 	if dated, ok := p.(Dated); ok && len(key) >= PrefixLen+2 && slices.Contains(dated.Dated(), Tag(key[2])) {
 		shard = events.Shard(binary.BigEndian.Uint16(key[PrefixLen:]))
@@ -69,14 +73,14 @@ func PartitionOf(p Projection, key []byte) int {
 	return int(shard.Partition())
 }
 
-// Holding is the part of the rows of a projection that a store holds.
+// Holding says which partitions of a projection a store holds.
 type Holding struct {
 	Projection Projection
-	// Held are the partitions; nil means all, which costs no lookup.
+	// Held is the set of partitions that the store holds. nil means all of them, and avoids a lookup for every row and event.
 	Held *events.Partitions
 }
 
-// NilIfAll returns nil for a set of all partitions.
+// NilIfAll returns nil if the set has all partitions, and otherwise the set itself.
 func NilIfAll(held *events.Partitions) *events.Partitions {
 	if held != nil && *held == events.AllPartitions() {
 		return nil
@@ -84,7 +88,7 @@ func NilIfAll(held *events.Partitions) *events.Partitions {
 	return held
 }
 
-// Partitions returns the partitions that are held.
+// Partitions returns the partitions that the store holds.
 func (h *Holding) Partitions() events.Partitions {
 	if h.Held == nil {
 		return events.AllPartitions()
@@ -92,24 +96,26 @@ func (h *Holding) Partitions() events.Partitions {
 	return *h.Held
 }
 
-// Has reports whether the partition of a user or item is held.
+// Has reports whether the store holds the partition of a user or item.
 func (h *Holding) Has(id string) bool {
 	return h.Held == nil || h.Held.Has(events.ShardOf(id).Partition())
 }
 
-// Delivers reports whether an event is delivered. The set is scratch: one of its own would be allocated for every event, because a
-// projection is called through an interface.
-func (h *Holding) Delivers(ev *events.Event, to *events.Partitions) bool {
+// Delivers reports whether the fold of the store applies an event. scratch is overwritten. The caller passes it in because a local
+// variable would be allocated for every event: it escapes to the projection, which is called through an interface.
+func (h *Holding) Delivers(ev *events.Event, scratch *events.Partitions) bool {
 	if h.Held == nil {
 		return true
 	}
-	*to = events.Partitions{}
-	h.Projection.Route(ev, to)
-	// What concerns every home also concerns rows of the store as a whole, which a store of no partition has, too.
-	return to.Meets(h.Held) || *to == events.AllPartitions()
+	*scratch = events.Partitions{}
+	h.Projection.Route(ev, scratch)
+
+	// An event that concerns every home also concerns rows of the store as a whole. A store without any partition has such
+	// rows, too.
+	return scratch.Meets(h.Held) || *scratch == events.AllPartitions()
 }
 
-// MayWrite reports whether the fold may write a row.
+// MayWrite reports whether the fold may write a row: its partition must be held, or it must belong to the store as a whole.
 func (h *Holding) MayWrite(key []byte) bool {
 	if h.Held == nil {
 		return true

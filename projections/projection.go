@@ -6,149 +6,163 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Projection is a store that is a pure fold of the log.
+// Projection defines one set of rows as a pure fold of the log: which events it reads, and which rows each of them changes.
 type Projection interface {
-	// Name names the store and its checkpoint. It is never reused.
+	// Name names the directory of the stores and appears in their fingerprint. A name is never reused for another projection.
 	Name() string
-	// Version is raised when the fold changes: a new generation is then built by replay.
+	// Version is raised whenever the fold changes. A new generation must then be built by replaying the log.
 	Version() uint32
-	// Kinds is what it reads. It is part of the fingerprint of a generation.
+	// Kinds returns the kinds of events that the projection reads. They are part of the fingerprint of a generation.
 	Kinds() []events.Kind
-	// Route adds the partitions of the homes that an event concerns, from the event alone. Where none of them is held, the
-	// event is not applied.
+	// Route adds to the set the partitions of the homes that an event concerns. It decides by the event alone. A store that
+	// holds none of these partitions does not apply the event.
 	Route(ev *events.Event, to *events.Partitions)
 	// Apply folds one event. It is pure: it reads only ev and b, and writes only through b (I1, I4). It reads and writes
-	// rows of homes that b holds, and rows of the store as a whole (I13). It must give
-	// the same rows when it is run again over what a part of it, cut at a [Batch.Step], left behind.
-	// An error is our own corruption, never the event's fault: it stops the projection.
+	// only rows of homes that b holds and rows of the store as a whole (I13).
+	//
+	// If Apply is interrupted at a [Batch.Step], it runs again over the rows that the interrupted call committed, and must
+	// then produce the same rows as one call that was not interrupted.
+	//
+	// An error means that our own data is corrupt, and never that the event is malformed. It stops the projection.
 	Apply(ev events.Event, b *Batch) error
 }
 
-// Configured is implemented by a projection whose fold reads settings. They are part of the fingerprint: a store
-// that was built with other values is refused at start (I4).
+// Configured is implemented by a projection whose fold depends on settings.
 type Configured interface {
+	// Settings returns the settings by name. They are part of the fingerprint, so a store that was built with other values
+	// is refused at start (I4).
 	Settings() map[string]string
 }
 
-// Clocked is implemented by a projection whose rows also change as log time goes by.
+// Clocked is implemented by a projection whose rows also change because log time passes, such as rows that expire.
 type Clocked interface {
-	// Tick is called with the log time of every event that the projection reads, held or not, before it is applied. It is
-	// as pure as Apply. It depends on the events that are not held by their times alone, and several calls do what the last
-	// of them would have done alone.
+	// Tick is called before each event that the projection reads, with the log time of that event, even if the event
+	// concerns only partitions that the store does not hold. Tick is as pure as Apply. A build skips calls, so several
+	// calls in a row must have the same effect as the last of them alone.
 	Tick(now events.Micros, b *Batch) error
 }
 
-// Compatible is implemented by a projection whose queries can read rows that earlier versions of its fold wrote: a
-// generation of such a version serves, frozen where it stands, until it is rebuilt. Without it a raised Version answers
-// nothing before that.
+// Compatible is implemented by a projection whose queries can read rows that earlier versions of its fold wrote. A
+// generation of such a version answers queries from its last position, without folding, until it is rebuilt. A projection
+// that does not implement Compatible answers no query between a raised Version and the end of the rebuild.
 type Compatible interface {
-	// Reads reports whether the queries read the rows of a store with the fingerprint.
-	Reads(was Fingerprint) bool
+	// Reads reports whether the queries can read the rows of a store that was built with this fingerprint.
+	Reads(built Fingerprint) bool
 }
 
 // Merging is implemented by a projection that writes with [Batch.Merge].
 type Merging interface {
-	// Merger says how. Its name is part of the files of the store, which open with no other: it changes with what merging
-	// means.
+	// Merger returns the merger of the projection. The files of the store contain the name of the merger, and Pebble opens
+	// them with no other. The name must therefore change whenever the result of merging changes.
 	Merger() Merger
 }
 
-// Merger merges values that were written to one key.
+// Merger merges the values that were written to one key into one value.
 //
-// A merged value is a value again, and it never matters in which groups values were merged, as long as their order stays:
-// merge(a, merge(b, c)) is merge(merge(a, b), c). Pebble merges whenever it meets values of one key, in flushes, compactions
-// and reads. Two builds agree on every row if equal contents are equal bytes (I4).
+// Merging must be associative: merge(a, merge(b, c)) equals merge(merge(a, b), c). Pebble merges adjacent values in flushes,
+// compactions and reads, in any grouping, but never changes their order. Equal contents must be equal bytes, so that two
+// builds agree on every row (I4).
 type Merger struct {
+	// Name identifies the merger in the files of the store.
 	Name string
-	// Merge appends the value that some values, oldest first, at least two, amount to.
+	// Merge appends the merged value to dst and returns the extended slice. There are at least two values, oldest first.
 	Merge func(dst, key []byte, values [][]byte) ([]byte, error)
 }
 
-// UnreadableRowError is the error of reading a row whose values cannot be merged. It is an [ErrCorrupt].
+// UnreadableRowError is returned for a row whose values cannot be merged. It wraps [ErrCorrupt].
 type UnreadableRowError struct {
 	Key []byte
 	Err error
 }
 
-// Error names the key.
+// Error returns a message that contains the key in hexadecimal.
 func (e *UnreadableRowError) Error() string {
 	return fmt.Sprintf("%v: key %x: %v", ErrCorrupt, e.Key, e.Err)
 }
 
-// Unwrap gives [ErrCorrupt] and the error of the merger.
+// Unwrap returns [ErrCorrupt] and the error of the merger.
 func (e *UnreadableRowError) Unwrap() []error { return []error{ErrCorrupt, e.Err} }
 
-// Walked is implemented by a projection that never asks for rows of some tags by their keys, as for those of lists, which are
-// only walked over. The filters of tables leave them out: that is a byte and a quarter of each. To ask for one all the same is
-// slower, not wrong.
+// Walked is implemented by a projection that reads the rows of some tags only with iterators, and never with Get, such as
+// the entries of lists. The Bloom filters of tables leave these rows out, which saves 10 bits per row. Get still finds such
+// a row, but more slowly.
 type Walked interface {
+	// Walked returns the tags of these rows.
 	Walked() []Tag
 }
 
-// QueryCacher is implemented by a projection whose queries keep in memory what they have found in rows.
+// QueryCacher is implemented by a projection whose queries cache in memory what they read from rows.
 type QueryCacher interface {
-	// NewQueryCache makes what is kept beside one store while it is open: nothing of it outlives the store. nil: nothing is kept.
+	// NewQueryCache returns an empty cache for one open store. The cache is closed with the store. nil means no cache.
 	NewQueryCache() QueryCache
 }
 
-// QueryCache is what queries keep in memory beside the rows of one open store. Views tell it apart by their [View.Version], since
-// a repair changes rows and no position.
+// QueryCache caches in memory what queries read from the rows of one open store. Its entries are identified by the
+// [View.Version] and not by the position, because a repair changes rows without changing the position.
 //
-// The fold says what it changes by [Batch.QueryCache] and [Batch.Version], and it does so before a view of that version exists:
-// who holds a view finds all that was said of its version and the ones before it.
+// The fold tells the cache which entries it invalidates ([Batch.QueryCache], [Batch.Version]). It does so before the first
+// view of the new version exists. A query with a view therefore finds every change up to the version of its view recorded.
 type QueryCache interface {
-	// Repaired says that views of this version, of which there is none yet, may differ in any row from those before.
+	// Repaired invalidates all entries for views from this version on, because a repair may have changed any row. It is
+	// called before the first view of the version exists.
 	Repaired(version uint64)
-	// Close is called once, when there will be no new view: nothing is kept from then on. Views may still be open.
+	// Close is called once, when no new view can be opened. The cache must drop its entries and accept no new ones. Views
+	// may still be open.
 	Close()
 }
 
-// Reader reads the rows of one store at one position. A [Batch] is one (it sees its own writes), a [View] is one.
+// Reader reads the rows of one store at one position. It is implemented by [Batch], which also sees its own writes, and by
+// [View].
 type Reader interface {
-	// Get returns the value of a key. It may be kept only until the next call on the reader.
+	// Get returns the value of a key. The value is valid until the next call on the reader.
 	Get(key []byte) (value []byte, ok bool, err error)
-	// Iter returns an iterator over the keys k with lower <= k < upper, in order, before the first.
-	// The reader must not be written to while it is open.
+	// Iter returns an iterator over the keys k with lower <= k < upper in ascending order. It is positioned before the first
+	// key. Nothing may be written through the reader while the iterator is open.
 	Iter(lower, upper []byte) Iterator
 }
 
-// Iterator walks over rows in key order. Key and Value may be kept only until the next move.
+// Iterator walks over rows in key order. The slices that Key and Value return are valid until the next move.
 //
 //	it := r.Iter(lower, upper)
 //	for it.Next() { use(it.Key(), it.Value()) }
 //	return it.Close()
 //
-// A row that cannot be read looks like the end of the rows. A walk must therefore look at Error before it concludes anything from the end
-// of one of several lists, or uses what it has collected, unless it looks at what Close returns.
+// Next and SeekGE return false both at the end of the rows and at a row that cannot be read. A caller must therefore check
+// Error, or the result of Close, before it draws a conclusion from having reached the end or uses what it has collected.
 type Iterator interface {
-	// Next moves to the next row and reports whether there is one. It returns false at the end, and after an error.
+	// Next moves to the next row and reports whether there is one. It returns false at the end and after an error.
 	Next() bool
 	// SeekGE moves to the first row at or after key and reports whether there is one. Next continues from there. It returns false after an
 	// error.
 	SeekGE(key []byte) bool
+	// Key returns the key of the current row.
 	Key() []byte
+	// Value returns the value of the current row.
 	Value() []byte
-	// Error returns the first error met. Once there is one, the iterator does not move any more.
+	// Error returns the first error of the iterator. After an error the iterator does not move anymore.
 	Error() error
-	// Close returns the first error met. It must be called.
+	// Close releases the iterator and returns its first error. It must be called.
 	Close() error
 }
 
-// Elsewhere is what a query knows of the homes whose rows are not in its state, because the store holds some partitions only. Each
-// projection adds the questions that its queries ask, which have a meaning of their own and never are rows. An answer that is not known
-// is noted as wanted, and the query continues as if it were no; whoever runs the query then fetches all that is wanted, at or after the
-// position of the state, and runs it again. So a query is the same code wherever its rows are, and asks in rounds instead of one by one.
+// Elsewhere answers the questions of a query about homes whose partitions the store does not hold. Each projection extends
+// it with the questions that its queries ask. A question is about facts of the projection, never about rows.
+//
+// If an answer is not known yet, Elsewhere records the question, and the query continues as if the answer were no. The
+// caller of the query then fetches the answers to all recorded questions from other nodes, at the position of the view or a
+// later one, and runs the query again. The code of a query is therefore the same wherever its rows are, and remote answers
+// are fetched in batches instead of one by one.
 type Elsewhere interface {
-	// Holds reports whether the rows of a user or item are in the state.
+	// Holds reports whether the store of the query has the rows of a user or item.
 	Holds(home string) bool
-	// Wanting reports that the query has lacked an answer, so that its result will not count.
+	// Wanting reports whether an answer was missing. The result of the query must then be discarded.
 	Wanting() bool
-	// Full reports that enough is wanted for one round. The query then ends with [ErrElsewhere].
+	// Full reports whether enough questions for one batch are recorded. The query then ends early with [ErrElsewhere].
 	Full() bool
 }
 
-// Forgetful is implemented by a projection that keeps, from one event to the next, a copy of what stands in rows.
+// Forgetful is implemented by a projection that caches the contents of rows from one event to the next.
 type Forgetful interface {
-	// Forget drops the copy: rows were changed beside the fold. It is never called during Apply.
+	// Forget drops this cache, because a repair has changed rows without the fold. It is never called during Apply.
 	Forget()
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// View is the store at one whole position. It belongs to one goroutine and must be closed; what it holds of older rows
-// is kept on disk until then. Its iterators must be closed first.
+// View reads the rows of a store at one whole position. A View is not safe for concurrent use. It must be closed after its
+// iterators. Until then the store keeps the older rows on disk that the view reads.
 type View struct {
 	position *WholePosition
 	finder   overlay.Finder
@@ -15,27 +15,29 @@ type View struct {
 
 var _ Reader = (*View)(nil)
 
-// WholePosition is a position of a store at which no envelope is half folded, with all that views show there.
+// WholePosition is a position at which a store has folded no envelope only in part, together with everything that views at
+// this position show.
 type WholePosition struct {
-	// Rows are those at the position.
-	Rows   *overlay.Snapshot
+	// Rows are the rows at the position. Views share the snapshot, which counts its references.
+	Rows *overlay.Snapshot
+	// Cursor is the position.
 	Cursor events.Cursor
-	// Rejects counts the malformed events up to the position.
+	// Rejects is the number of malformed events up to the position.
 	Rejects uint64
-	// Version is that of the rows. See [View.Version].
+	// Version is the version of the rows (see [View.Version]).
 	Version uint64
-	// QueryCache is what queries keep of the rows; nil means nothing.
+	// QueryCache is the query cache of the store. It is nil if the projection has none.
 	QueryCache QueryCache
-	// Holding is that of the store.
+	// Holding names the partitions that the store holds.
 	Holding *Holding
-	// Down is closed when the store has failed or is to be closed.
+	// Down is closed when the store has failed or begins to close.
 	Down <-chan struct{}
 }
 
-// keptScans is how many iterators of closed scans a view keeps for later ones.
+// keptScans is how many iterators of closed scans a view keeps for reuse by later scans.
 const maxIdleScans = 4
 
-// Open returns a view of the position. The caller has acquired the rows; closing the view releases them.
+// Open returns a view of the position. The caller must have acquired Rows before. [View.Close] releases them.
 func (p *WholePosition) Open() *View {
 	return &View{position: p, scans: overlay.Scans{Keep: maxIdleScans}}
 }
@@ -43,47 +45,53 @@ func (p *WholePosition) Open() *View {
 // Cursor returns the position that the rows reflect.
 func (v *View) Cursor() events.Cursor { return v.position.Cursor }
 
-// Get returns the value of a key. It may be kept only until the next call.
+// Get returns the value of a key. The value is valid until the next call.
 func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
+	// Views of one position hand down one Pebble iterator for lookups, so that not every view has to open one.
 	if v.finder.It == nil {
 		v.finder.It = v.position.Rows.TakeIterator()
 	}
 	return v.finder.Find(v.position.Rows, key)
 }
 
-// Iter returns an iterator over the keys k with lower <= k < upper; a nil bound is none.
+// Iter returns an iterator over the keys k with lower <= k < upper. A nil bound is no limit.
 func (v *View) Iter(lower, upper []byte) Iterator {
 	return v.scans.Scan(v.position.Rows, lower, upper)
 }
 
-// Close releases the view. It is an error if an iterator is open, which it closes.
+// Close releases the view. If iterators are still open, Close closes them and returns an error. Further calls do nothing.
 func (v *View) Close() error {
 	if v.position == nil {
 		return nil
 	}
+
+	// Pebble iterators must be closed before the snapshot that they read.
 	v.position.Rows.LeaveIterator(&v.finder)
 	leaked := v.scans.CloseOpen()
 	v.scans.Drop()
 	v.position.Rows.Release()
 	v.position = nil
+
 	if leaked > 0 {
 		return errOpenScan
 	}
 	return nil
 }
 
-// Down is closed when the store has failed, or is to be closed, as after a cut-over. That waits for the view, which is to be closed soon.
+// Down returns a channel that is closed when the store has failed or begins to close, for example after a cut-over. Closing
+// the store waits for the view, so the holder should then close the view soon.
 func (v *View) Down() <-chan struct{} { return v.position.Down }
 
-// Holds reports whether the view has the rows of a user or item: whether the store holds its partition. A question about others has
-// no answer here.
+// Holds reports whether the store holds the partition of a user or item. If it does not, the view has no rows of that user or
+// item, which says nothing about whether such rows exist.
 func (v *View) Holds(id string) bool { return v.position.Holding.Has(id) }
 
-// Partitions returns the partitions whose rows the view has: those of its generation, which never change.
+// Partitions returns the partitions that the store holds. The partitions of a generation never change.
 func (v *View) Partitions() events.Partitions { return v.position.Holding.Partitions() }
 
-// QueryCache returns what is kept beside the store; nil means nothing.
+// QueryCache returns the query cache of the store. It is nil if the projection has none.
 func (v *View) QueryCache() QueryCache { return v.position.QueryCache }
 
-// Version numbers the states of the rows that the open store has shown, from 1. Views of one version have the same rows.
+// Version returns the version of the rows. The open store counts versions from 1 and starts a new one whenever it publishes
+// changed rows. Views of one version show the same rows.
 func (v *View) Version() uint64 { return v.position.Version }
