@@ -9,33 +9,40 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// flusher bounds what a crash would lose from memory and a start would have to fold again.
+// flusher decides when the memtables of a store are written to disk. It bounds how much a crash loses, which the next start must
+// fold again, and makes the fold wait when the disk does not keep up. Store.folding guards its fields, except the atomics
+// and flushOrCompactionEnded.
 type flusher struct {
-	// dirty reports whether rows were written since the last flush began.
+	// dirty is true if rows were written since the last flush was started.
 	dirty bool
-	// unchecked bytes were written since pressure last looked.
+	// bytesSinceCheck is the number of bytes that were written since waitForDisk last looked at the metrics of Pebble.
 	bytesSinceCheck int
-	// since is the time at which Run first saw rows to flush; zero means that there are none.
+	// dirtySince is the time at which Run first saw something to flush. Zero means that there is nothing.
 	dirtySince time.Time
 
-	// underWay is the flush that was begun last, and the position that it brings to disk.
+	// flushDone is closed when the flush that was started last has ended. flushCursor is the position that this flush writes to
+	// disk. flushDone is nil while no flush is running.
 	flushDone   <-chan struct{}
 	flushCursor events.Cursor
 	flushed     atomic.Pointer[events.Cursor]
 
-	// waits counts how often the fold began to wait for it.
+	// waitCount counts how often the fold started to wait for flushes and compactions.
 	waitCount atomic.Uint64
-	// relief is signalled when a flush or compaction ends.
+	// flushOrCompactionEnded receives a value when a flush or a compaction ends. It holds one value, so no signal is lost.
 	flushOrCompactionEnded chan struct{}
 }
 
+// init makes the flusher ready for use.
 func (fl *flusher) init() { fl.flushOrCompactionEnded = make(chan struct{}, 1) }
 
+// recordWrite records that a commit has written so many bytes.
 func (fl *flusher) recordWrite(bytes int) {
 	fl.dirty = true
 	fl.bytesSinceCheck += bytes
 }
 
+// signalEnd wakes the goroutine that waits for a flush or compaction, if there is one. It never blocks, because Pebble calls
+// it with locks held.
 func (fl *flusher) signalEnd() {
 	select {
 	case fl.flushOrCompactionEnded <- struct{}{}:
@@ -43,7 +50,7 @@ func (fl *flusher) signalEnd() {
 	}
 }
 
-// begin starts to flush everything, the position included, without waiting.
+// startFlush starts to flush everything, including the position, and does not wait.
 func (fl *flusher) startFlush(s *Store) error {
 	if s.fold.envelopesSinceCheckpoint > 0 {
 		if err := s.fold.commitBatch(s.fold.progress); err != nil {
@@ -54,21 +61,26 @@ func (fl *flusher) startFlush(s *Store) error {
 	if !fl.dirty {
 		return nil
 	}
+
 	// An idle iterator would keep flushed memtables in memory until it is used again.
 	s.fold.batch.Rows().FlushBegins()
 	if p := s.current.Load(); p != nil {
 		p.Rows.DropIterator()
 	}
+
 	done, err := s.db.AsyncFlush()
 	if err != nil {
 		return err
 	}
 	s.fold.batch.Rows().FlushBegun()
-	fl.flushDone, fl.flushCursor, fl.dirty = done, s.fold.cursor, false
+
+	fl.flushDone = done
+	fl.flushCursor = s.fold.cursor
+	fl.dirty = false
 	return nil
 }
 
-// poll notes a flush that has ended.
+// recordFinishedFlush records the position of a flush that has ended since the last call. It does not block.
 func (fl *flusher) recordFinishedFlush(s *Store) {
 	select {
 	case <-fl.flushDone:
@@ -80,7 +92,7 @@ func (fl *flusher) recordFinishedFlush(s *Store) {
 	}
 }
 
-// close flushes everything and waits for it.
+// flushAndWait flushes everything and waits until it is on disk.
 func (fl *flusher) flushAndWait(s *Store) error {
 	if err := fl.startFlush(s); err != nil || fl.flushDone == nil {
 		return err
@@ -91,7 +103,7 @@ func (fl *flusher) flushAndWait(s *Store) error {
 			fl.recordFinishedFlush(s)
 			return nil
 		case <-fl.flushOrCompactionEnded:
-			// A flush that fails is retried for ever.
+			// Pebble retries a failed flush forever, so flushDone would never be closed.
 			if err := s.state.Failure(); err != nil {
 				return err
 			}
@@ -99,12 +111,14 @@ func (fl *flusher) flushAndWait(s *Store) error {
 	}
 }
 
-// pressure waits while more rows wait to be flushed or compacted than the bounds allow.
+// waitForDisk blocks while more data waits to be flushed or compacted than maxMemtables and maxSublevels allow.
 func (fl *flusher) waitForDisk(s *Store) error {
+	// Look at the metrics of Pebble only once per half a memtable.
 	if fl.bytesSinceCheck < s.opts.Bounds.FlushBytes/2 {
 		return nil
 	}
 	fl.bytesSinceCheck = 0
+
 	for waited := false; ; waited = true {
 		m := s.db.Metrics()
 		if m.MemTable.Size <= uint64(maxMemtables*s.opts.Bounds.FlushBytes) &&
@@ -113,8 +127,8 @@ func (fl *flusher) waitForDisk(s *Store) error {
 		}
 		if !waited {
 			fl.waitCount.Add(1)
-			if told := s.opts.Listener.Waited; told != nil {
-				told()
+			if notify := s.opts.Listener.Waited; notify != nil {
+				notify()
 			}
 		}
 		select {
@@ -123,12 +137,14 @@ func (fl *flusher) waitForDisk(s *Store) error {
 			if s.state.Failure() != nil {
 				return s.state.Stopped()
 			}
-			return nil // it is being closed, and all that is written is flushed
+			// The store is being closed, and Close flushes everything that was written.
+			return nil
 		}
 	}
 }
 
-// Flush brings everything that is folded to disk, the position included, and waits for it.
+// Flush writes everything that is folded to disk, including the position, and waits until it is there. An error is final, as in
+// [Store.Fold].
 func (s *Store) Flush() error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -141,8 +157,8 @@ func (s *Store) Flush() error {
 	return nil
 }
 
-// Compact brings the tables of the store into order, as compactions would in time, and what is in memory to disk before. It
-// may take minutes; folding and queries continue.
+// Compact flushes the store and then compacts all of its tables at once, which background compactions would do over time. It may
+// take minutes. Folding and queries continue meanwhile.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.Flush(); err != nil {
 		return err
@@ -152,6 +168,7 @@ func (s *Store) Compact(ctx context.Context) error {
 	if err := s.state.Stopped(); err != nil {
 		return err
 	}
+
 	first := []byte{0}
 	last := projections.AppendPrefix(nil, projections.StoreShard, 0xff)
 	if err := s.db.Compact(ctx, first, last, true); err != nil && ctx.Err() == nil {
@@ -160,26 +177,32 @@ func (s *Store) Compact(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// flushInTime begins a flush if something is due, and returns how long nothing will be; 0 means nothing is waiting.
+// flushIfDue starts a flush if one is due. It returns the time until the next flush will be due, or 0 if there is nothing to
+// flush.
 func (s *Store) flushIfDue(now time.Time) (time.Duration, error) {
 	s.folding.Lock()
 	defer s.folding.Unlock()
+
 	fl := &s.flush
 	fl.recordFinishedFlush(s)
+
 	wait := s.opts.Bounds.FlushEvery
 	switch {
 	case !fl.dirty && s.fold.envelopesSinceCheckpoint == 0:
 		fl.dirtySince = time.Time{}
 		return 0, nil
 	case !fl.dirty && s.fold.envelopesSinceCheckpoint < s.opts.Bounds.FlushEnvelopes:
+		// Only the position is new, and losing it costs little.
 		wait *= 10
 	}
+
 	if fl.dirtySince.IsZero() {
 		fl.dirtySince = now
 	}
 	if left := wait - now.Sub(fl.dirtySince); left > 0 {
 		return left, nil
 	}
+
 	if err := s.state.Stopped(); err != nil {
 		return 0, err
 	}

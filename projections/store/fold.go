@@ -8,63 +8,67 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// fold is the state of folding: all of it stands in rows too, so that it is found again (I3).
+// fold is the fold loop of a store. Its state can be read back from rows after a restart (I3). Store.folding guards it.
 type fold struct {
 	store *Store
-	// reads are the kinds that matter: those of the projection, and the end of backfills.
+	// appliedKinds are the kinds that the projection reads. readKinds also has the kinds that the store itself handles: the end
+	// of backfills, and the deletion of users, whose ids are erased from rejects.
 	readKinds    events.KindSet
 	appliedKinds events.KindSet
 	batch        projections.BatchControl
-	// to is scratch.
+	// routeScratch is reused for the route of every event, see [projections.Holding.Delivers].
 	routeScratch events.Partitions
 
-	// cursor is where the last whole envelope ends, progress how far the next one got.
+	// cursor is the position after the last whole envelope. progress says how far the next envelope is folded.
 	cursor   events.Cursor
 	progress progress
 	imports  imports
 	rejects  uint64
 
-	// accepted is called with every event that will be folded, before it is; nil means that nothing needs that.
+	// onAccepted, if not nil, is called with every event before it is folded, but not with backfills that are ignored.
 	onAccepted func(ev *events.Event, logTime events.Micros) error
 
-	// moved reports that whole envelopes are not visible yet, hidden that rows are committed which are not.
+	// hasUnpublished is true while whole envelopes are folded that no view shows yet. hasUnpublishedRows is true while rows are
+	// committed that no view shows yet.
 	hasUnpublished, hasUnpublishedRows bool
-	// unsaved counts the envelopes since the checkpoint was written.
+	// envelopesSinceCheckpoint counts the envelopes that were folded since the checkpoint row was last written.
 	envelopesSinceCheckpoint int
 
+	// stats describes the current call of Fold.
 	stats FoldInfo
 }
 
-// begin is ready to fold over the rows of the store, without a position.
+// init prepares the fold to write over the rows of the store. It does not read the position.
 func (f *fold) init(s *Store) error {
 	f.store = s
 	f.appliedKinds = events.Kinds(s.opts.Projection.Kinds()...)
 	f.readKinds = f.appliedKinds | events.Kinds(events.BackfillClosed, events.UserDeleted)
+
 	f.batch.Rows().Init(s.db, s.opts.Bounds.KeepBytes, overlayMerge(s.merger))
 	f.batch.Init(f, projections.BatchOptions{
-		Holding: &s.holding, Merges: s.merger != nil, StepBytes: s.opts.Bounds.BatchBytes, QueryCache: s.queryCache,
+		Holding:    &s.holding,
+		Merges:     s.merger != nil,
+		StepBytes:  s.opts.Bounds.BatchBytes,
+		QueryCache: s.queryCache,
 	})
 	return f.loadRuntimeRows()
 }
 
-// load finds the state again, or begins.
+// load initializes the fold and reads the position. A store without a checkpoint starts at the zero cursor.
 func (f *fold) load(s *Store) error {
 	if err := f.init(s); err != nil {
 		return err
 	}
+
 	row, err := s.readRow(checkpointKey)
-	if err != nil {
+	if err != nil || row == nil {
 		return err
 	}
-	if row != nil {
-		if f.cursor, f.progress, err = parseCheckpoint(row); err != nil {
-			return err
-		}
-	}
-	return nil
+	f.cursor, f.progress, err = parseCheckpoint(row)
+	return err
 }
 
-// recall reads the rows of which the runtime keeps a copy in memory.
+// loadRuntimeRows reads the rows of the store of which the fold keeps a copy in memory.
 func (f *fold) loadRuntimeRows() (err error) {
 	if err = f.imports.load(&f.batch); err != nil {
 		return err
@@ -73,11 +77,11 @@ func (f *fold) loadRuntimeRows() (err error) {
 	return err
 }
 
-// Fold folds envelopes, which must follow each other in the log from the cursor of the store on. Those at or below
-// the cursor were folded before and are passed over. When it returns, all of them are visible, and all or a prefix
-// is on disk (I3).
+// Fold folds envelopes. They must be consecutive in the log and continue at the cursor of the store. Fold skips envelopes at or
+// below the cursor, because they are folded already. When Fold returns, views show all of the envelopes, and a prefix of them,
+// possibly all, is on disk (I3).
 //
-// An error is final: the projection is stopped, and the store shows nothing more until it is opened again.
+// An error is final: it stops the projection, and the store answers nothing until it is opened again.
 func (s *Store) Fold(envs []*events.Envelope) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -93,12 +97,15 @@ func (s *Store) Fold(envs []*events.Envelope) error {
 	return s.state.Stopped()
 }
 
+// foldEnvelopes folds envelopes and commits whenever the batch is full and at the end.
 func (f *fold) foldEnvelopes(envs []*events.Envelope) error {
 	f.stats = FoldInfo{}
 	for _, env := range envs {
 		if env.Seq() <= f.cursor.Seq {
 			continue
 		}
+
+		// The previous envelope is complete here, so a caller of ViewAt gets exactly its position.
 		if err := f.publishForWaiters(env.Seq()); err != nil {
 			return err
 		}
@@ -111,23 +118,29 @@ func (f *fold) foldEnvelopes(envs []*events.Envelope) error {
 			}
 		}
 	}
+
 	if err := f.commit(); err != nil {
 		return err
 	}
 	if err := f.publishForWaiters(f.cursor.Seq + 1); err != nil {
 		return err
 	}
-	if folded := f.store.opts.Listener.Folded; folded != nil {
-		folded(f.stats)
+
+	if notify := f.store.opts.Listener.Folded; notify != nil {
+		notify(f.stats)
 	}
 	return nil
 }
 
+// foldEnvelope folds one envelope into the batch and moves the cursor behind it. It resumes an envelope that a crash has
+// interrupted.
 func (f *fold) foldEnvelope(env *events.Envelope) error {
 	if f.cursor.Seq > 0 && (env.Cursor.Log != f.cursor.Log || env.Cursor.Epoch < f.cursor.Epoch) {
 		return fmt.Errorf("%w: log %x epoch %d, the store is at log %x epoch %d", projections.ErrLog,
 			env.Cursor.Log, env.Cursor.Epoch, f.cursor.Log, f.cursor.Epoch)
 	}
+
+	// After a crash inside an envelope, the first envelope must be that one.
 	var resume progress
 	if f.progress != (progress{}) {
 		switch {
@@ -137,6 +150,7 @@ func (f *fold) foldEnvelope(env *events.Envelope) error {
 			return fmt.Errorf("%w: envelope %d, which was folded in part, is missing", projections.ErrLog, f.progress.Seq)
 		}
 	}
+
 	b := &f.batch
 	b.BeginLog(env.Cursor.Log)
 	b.BeginEnvelope(env.Seq(), env.Cursor.LastTime)
@@ -146,6 +160,8 @@ func (f *fold) foldEnvelope(env *events.Envelope) error {
 		}
 	}
 	f.writeRejects(env.Rejects)
+
+	// The envelope is complete.
 	if env.Seq() == f.progress.Seq {
 		f.progress = progress{}
 	}
@@ -156,7 +172,7 @@ func (f *fold) foldEnvelope(env *events.Envelope) error {
 	return nil
 }
 
-// events folds the events of an envelope from the slot on where a crash has cut it.
+// foldEvents folds the events of an envelope. It starts at the event that a crash has interrupted, if there is one.
 func (f *fold) foldEvents(env *events.Envelope, resume progress) error {
 	b := &f.batch
 	for i := range env.Events {
@@ -164,16 +180,20 @@ func (f *fold) foldEvents(env *events.Envelope, resume progress) error {
 		if ev.Slot < resume.Slot || !f.readKinds.Has(ev.Kind) {
 			continue
 		}
-		// Many small events are better cut at the end of their envelope, where queries can see them.
+
+		// Commit inside an envelope only when the batch is twice as large as it should be. Views cannot show a part of an
+		// envelope, so a commit at its end, which they can show, is better.
 		if b.Rows().Size() >= 2*f.store.opts.Bounds.BatchBytes {
 			if err := f.commitProgress(progress{Seq: env.Seq(), Slot: ev.Slot}); err != nil {
 				return err
 			}
 		}
+
 		step := uint32(0)
 		if ev.Slot == resume.Slot {
 			step = resume.Step
 		}
+
 		b.BeginEvent(ev.Slot, step)
 		if err := f.foldEvent(ev); err != nil {
 			return fmt.Errorf("slot %d, %s: %w", ev.Slot, ev.Kind, err)
@@ -183,16 +203,19 @@ func (f *fold) foldEvents(env *events.Envelope, resume progress) error {
 	return nil
 }
 
+// foldEvent folds one event, or ignores it if it is a backfill that was folded before or whose source is closed.
 func (f *fold) foldEvent(ev *events.Event) error {
 	if ev.Backfill && !f.imports.accepts(ev) {
 		f.stats.Ignored++
 		return nil
 	}
+
 	if f.onAccepted != nil {
 		if err := f.onAccepted(ev, f.batch.LogTime()); err != nil {
 			return err
 		}
 	}
+
 	if ev.Kind == events.BackfillClosed {
 		f.imports.closeSource(ev.Source, &f.batch)
 	}
@@ -204,24 +227,28 @@ func (f *fold) foldEvent(ev *events.Event) error {
 	if ev.Backfill {
 		f.imports.recordFolded(ev)
 	}
+
 	if ev.Kind == events.UserDeleted {
 		return f.eraseRejects(ev.User)
 	}
 	return nil
 }
 
-// apply runs the fold of the projection. A panic in it is an impossible row: it stops this projection, not the process.
+// applyEvent runs Tick and Apply of the projection. A panic there is caused by rows that should be impossible. It becomes an
+// error, so that it stops this projection and not the process (I11).
 func (f *fold) applyEvent(ev *events.Event) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
+
 	if clocked, ok := f.store.opts.Projection.(projections.Clocked); ok {
 		if err = clocked.Tick(f.logTime(ev), &f.batch.Batch); err != nil {
 			return err
 		}
 	}
+
 	if f.store.holding.Delivers(ev, &f.routeScratch) {
 		if err = f.store.opts.Projection.Apply(*ev, &f.batch.Batch); err != nil {
 			return err
@@ -230,7 +257,8 @@ func (f *fold) applyEvent(ev *events.Event) (err error) {
 	return f.batch.EndEvent()
 }
 
-// logTime is when an event came: its own time, or of a backfilled one that of the end of its envelope.
+// logTime returns the time at which the log received an event. A backfilled event has an older time of its own, so the time at
+// the end of its envelope is used.
 func (f *fold) logTime(ev *events.Event) events.Micros {
 	if ev.Backfill {
 		return f.batch.LogTime()
@@ -238,8 +266,9 @@ func (f *fold) logTime(ev *events.Event) events.Micros {
 	return ev.Time
 }
 
-// commit commits the rows of whole envelopes together with the position, and shows them. The position alone is kept
-// in memory: on disk it is needed only as often as it saves reading again (see [Bounds.FlushEnvelopes]).
+// commit commits the rows of whole envelopes together with the position, and publishes the position. If there are no rows, it
+// only publishes. The position alone is written less often, because a crash then costs only reading these envelopes again
+// (see [Bounds.FlushEnvelopes]).
 func (f *fold) commit() error {
 	if !f.hasUnpublished {
 		return nil
@@ -254,48 +283,55 @@ func (f *fold) commit() error {
 	return nil
 }
 
-// publish shows the position, if it is a whole one.
+// publishIfWhole makes the position visible to queries, unless it is inside an envelope.
 func (f *fold) publishIfWhole() {
 	if f.progress == (progress{}) {
 		f.store.publish(f.hasUnpublishedRows)
-		f.hasUnpublished, f.hasUnpublishedRows = false, false
+		f.hasUnpublished = false
+		f.hasUnpublishedRows = false
 	}
 }
 
-// commitProgress commits rows up to a slot inside an envelope. Queries continue to see the position before it.
+// commitProgress commits the rows up to a point inside an envelope. Views continue to show the position before the envelope.
 func (f *fold) commitProgress(p progress) error {
 	f.progress = p
 	f.imports.writeOffsets(&f.batch)
 	return f.commitBatch(p)
 }
 
-// CommitStep is part of [projections.BatchHost].
+// CommitStep implements [projections.BatchHost].
 func (f *fold) CommitStep(seq uint64, slot uint16, step uint32) error {
 	return f.commitProgress(progress{Seq: seq, Slot: slot, Step: step})
 }
 
-// BackfillsClosed is part of [projections.BatchHost].
+// BackfillsClosed implements [projections.BatchHost].
 func (f *fold) BackfillsClosed() bool { return f.imports.allClosed }
 
-// NextVersion is part of [projections.BatchHost].
+// NextVersion implements [projections.BatchHost].
 func (f *fold) NextVersion() uint64 { return f.store.version + 1 }
 
-// write commits the batch with the checkpoint in it (I3).
+// commitBatch commits the batch. The checkpoint is a row of the same batch, so position and rows never differ on disk (I3).
 func (f *fold) commitBatch(p progress) error {
 	f.batch.SetRow(checkpointKey, encodeCheckpoint(f.cursor, p))
+
 	f.stats.Commits++
 	f.stats.Bytes += f.batch.Rows().Size()
 	f.store.flush.recordWrite(f.batch.Rows().Size())
+
 	if err := f.batch.Rows().Commit(); err != nil {
 		return err
 	}
-	f.hasUnpublishedRows, f.envelopesSinceCheckpoint = true, 0
+	f.hasUnpublishedRows = true
+	f.envelopesSinceCheckpoint = 0
+
 	fl := &f.store.flush
-	if fl.recordFinishedFlush(f.store); f.batch.Rows().WantsFlush() {
+	fl.recordFinishedFlush(f.store)
+	if f.batch.Rows().WantsFlush() {
 		if err := fl.startFlush(f.store); err != nil {
 			return err
 		}
 	}
-	// One event may write more than memory holds.
+
+	// Wait after every commit and not only between envelopes, because a single event may write more than memory holds.
 	return fl.waitForDisk(f.store)
 }
