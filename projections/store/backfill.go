@@ -8,13 +8,15 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// imports keeps which backfills were taken, so that an import may safely run twice (I6), and which sources are closed. There are few
-// sources, so all of it is in memory, besides one row for each source and kind.
+// imports remembers the highest offset of the backfills that were folded, per source and kind, so that an import may safely run
+// twice (I6). It also remembers which sources are closed. There are few sources, so everything is kept in memory as well as in
+// rows.
 type imports struct {
-	offsets   map[importKey]uint64
+	offsets map[importKey]uint64
+	// closed has the closed sources. allClosed is true if the backfills of all sources are closed.
 	closed    map[string]bool
 	allClosed bool
-	// changed are the offsets that the next commit must write.
+	// changed has the keys of the offsets that the next commit must write.
 	changed map[importKey]struct{}
 }
 
@@ -23,16 +25,18 @@ type importKey struct {
 	source string
 }
 
+// append appends the key of the row with the highest offset of the source and kind.
 func (k importKey) append(dst []byte) []byte {
 	dst = append(projections.AppendPrefix(dst, projections.StoreShard, tagBackfill), byte(k.kind))
 	return append(dst, k.source...)
 }
 
+// closedKey returns the key of the row that marks a source as closed. The empty source stands for all sources.
 func closedKey(source string) []byte {
 	return append(projections.AppendPrefix(nil, projections.StoreShard, tagClosed), source...)
 }
 
-// load reads the rows of earlier runs.
+// load replaces the state in memory with that of the rows.
 func (im *imports) load(rows projections.Reader) error {
 	*im = imports{
 		offsets: map[importKey]uint64{}, closed: map[string]bool{}, changed: map[importKey]struct{}{},
@@ -51,6 +55,7 @@ func (im *imports) load(rows projections.Reader) error {
 	if err := it.Close(); err != nil {
 		return err
 	}
+
 	prefix = closedKey("")
 	it = rows.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
@@ -59,12 +64,14 @@ func (im *imports) load(rows projections.Reader) error {
 	return it.Close()
 }
 
+// markClosed records in memory that a source is closed. The empty source closes all of them.
 func (im *imports) markClosed(source string) {
 	im.closed[source] = true
 	im.allClosed = im.allClosed || source == ""
 }
 
-// accepts reports whether a backfilled event counts: its source is open, and its offset above all before it.
+// accepts reports whether a backfilled event is to be folded: its source must be open, and its offset must be higher than all
+// offsets of its source and kind before it.
 func (im *imports) accepts(ev *events.Event) bool {
 	if im.allClosed || im.closed[ev.Source] {
 		return false
@@ -73,15 +80,15 @@ func (im *imports) accepts(ev *events.Event) bool {
 	return !ok || ev.Offset > highest
 }
 
-// done registers a backfilled event after it was folded. It must not be registered before: an event that a crash interrupts has to be
-// accepted again.
+// recordFolded records the offset of a backfilled event. It must be called after the event is folded: if a crash interrupts the
+// event, the next start has to accept it again.
 func (im *imports) recordFolded(ev *events.Event) {
 	key := importKey{ev.Kind, ev.Source}
 	im.offsets[key] = ev.Offset
 	im.changed[key] = struct{}{}
 }
 
-// close ends the backfills of a source; empty means of all.
+// closeSource closes a source, in memory and in its row. The empty source closes all sources.
 func (im *imports) closeSource(source string, b *projections.BatchControl) {
 	if im.closed[source] {
 		return
@@ -90,7 +97,7 @@ func (im *imports) closeSource(source string, b *projections.BatchControl) {
 	b.SetRow(closedKey(source), nil)
 }
 
-// write puts the offsets that changed into the batch.
+// writeOffsets writes the offsets that have changed since the last call into the batch.
 func (im *imports) writeOffsets(b *projections.BatchControl) {
 	for key := range im.changed {
 		b.SetRow(key.append(nil), binary.BigEndian.AppendUint64(nil, im.offsets[key]))
@@ -98,7 +105,7 @@ func (im *imports) writeOffsets(b *projections.BatchControl) {
 	clear(im.changed)
 }
 
-// BackfillsClosed reports whether the backfills of a source are closed, alone or with all others, so that every later one is ignored.
+// BackfillsClosed reports whether a source is closed, alone or together with all others. Every later backfill of it is ignored.
 func BackfillsClosed(rows projections.Reader, source string) (bool, error) {
 	for _, closed := range []string{"", source} {
 		if _, ok, err := rows.Get(closedKey(closed)); err != nil || ok {
@@ -108,7 +115,7 @@ func BackfillsClosed(rows projections.Reader, source string) (bool, error) {
 	return false, nil
 }
 
-// HighestOffset returns the highest offset of the backfills of a source and kind that were folded; 0 means that there is none. A later
+// HighestOffset returns the highest offset of the backfills of a source and kind that were folded, or 0 if there is none. A later
 // backfill with this offset or a lower one is ignored.
 func HighestOffset(rows projections.Reader, kind events.Kind, source string) (uint64, error) {
 	row, ok, err := rows.Get(importKey{kind, source}.append(nil))

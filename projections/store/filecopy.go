@@ -16,21 +16,24 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Fingerprint returns what the store was built with.
+// Fingerprint returns the fingerprint that the store was built with.
 func (s *Store) Fingerprint() projections.Fingerprint { return s.fingerprint }
 
-// loosely is how often the files are copied while the fold continues, before it is held.
+// unheldCopyAttempts is how often Checkpoint tries to copy the files while the fold continues, before it stops the fold.
 const unheldCopyAttempts = 3
 
-// Checkpoint makes a copy of the files of the store in dir, which must not exist, and returns the whole position that the
-// copy is at: that of the store at the call, or a later one. [Open] opens the copy as it would the store.
+// Checkpoint copies the files of the store into dir, which must not exist. It returns the position of the copy, which is a whole
+// position: that of the store at the time of the call, or a later one. [Open] can open the copy like any store.
 //
-// Tables are hard links where the file system has them, so a copy takes little time and space at first; it keeps tables on
-// disk that the store has compacted away. Reading continues all the time, and so does the fold, in all but rare cases: what
-// is flushed ends with a commit at every moment (I3), and only a commit inside of an event that is larger than a batch is
-// no whole position. The copy is made again then, at last with the fold held.
+// Where the file system supports it, tables are hard links, so a copy at first takes little time and space. It later keeps tables
+// on disk that the store has compacted away.
 //
-// It fails with [projections.ErrNotReady] while an event that a crash has cut is not finished. On an error there is no dir.
+// Queries continue during the copy, and usually the fold does, too. The flushed files always end with a whole commit (I3). Such a
+// commit can only be inside an envelope if the envelope does not fit into one batch. Checkpoint then copies again, at
+// last with the fold stopped.
+//
+// It fails with [projections.ErrNotReady] while an event that a crash has interrupted is not folded to its end. After an error,
+// dir does not exist.
 func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, error) {
 	if s.opts.ReadOnly {
 		return events.Cursor{}, errors.New("projections: a store that is open for reading only makes no copies")
@@ -54,6 +57,9 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 			return events.Cursor{}, err
 		}
 	}
+
+	// All attempts have hit the inside of an envelope. Stop the fold between two calls, where it is at a whole
+	// position unless a crash has interrupted an event.
 	s.folding.Lock()
 	defer s.folding.Unlock()
 	if err := s.state.Stopped(); err != nil {
@@ -74,7 +80,7 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 
 var errPartial = errors.New("projections: the copy is inside of an event")
 
-// undoCopy removes a copy that is of no use, because of err.
+// removeFailedCopy removes the copy and returns err. It does nothing if err is nil.
 func (s *Store) removeFailedCopy(dir string, err error) error {
 	if err == nil {
 		return nil
@@ -85,8 +91,8 @@ func (s *Store) removeFailedCopy(dir string, err error) error {
 	return err
 }
 
-// flushAll has everything flushed that is folded by now, and waits for it without holding the fold. It returns where that
-// ends.
+// flushAll flushes everything that is folded at the time of the call, and returns the position of that. It lets the fold continue
+// while it waits for the disk.
 func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	s.folding.Lock()
 	err := s.state.Stopped()
@@ -103,14 +109,15 @@ func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	select {
 	case <-done:
 		return cursor, nil
-	case <-s.state.Down(): // a flush that fails is retried for ever
+	case <-s.state.Down():
+		// Pebble retries a failed flush forever, so done would never be closed.
 		return cursor, s.state.Stopped()
 	case <-ctx.Done():
 		return cursor, ctx.Err()
 	}
 }
 
-// copyFiles copies what is flushed, and reports where that ends and whether that is a whole position.
+// copyFiles copies the flushed files. It returns the last whole position of the copy, and whether the copy has nothing beyond it.
 func (s *Store) copyFiles(ctx context.Context, dir string) (cursor events.Cursor, whole bool, err error) {
 	if err := s.linkFiles(ctx, dir); err != nil {
 		return cursor, false, err
@@ -118,7 +125,7 @@ func (s *Store) copyFiles(ctx context.Context, dir string) (cursor events.Cursor
 	return s.readCopyPosition(dir)
 }
 
-// linkFiles makes a copy of what is flushed, of links where there are any.
+// linkFiles copies the flushed files, by hard links where the file system supports them.
 func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -127,7 +134,7 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	go func() {
 		s.dbUse.RLock()
 		defer s.dbUse.RUnlock()
-		err := projections.ErrStopped // also if the storage engine ends the goroutine
+		err := projections.ErrStopped // stays if engineFailed ends this goroutine inside Pebble
 		defer func() { done <- err }()
 		if s.db != nil && !s.broken.Load() {
 			err = s.db.Checkpoint(dir)
@@ -136,7 +143,7 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	select {
 	case err = <-done:
 	case <-s.state.Down():
-		if s.broken.Load() { // it may never come back
+		if s.broken.Load() { // Pebble may never return from Checkpoint
 			return s.state.Stopped()
 		}
 		err = <-done
@@ -147,10 +154,10 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// copyCache is the cache for reading two rows of a copy.
+// copyCacheBytes is the size of the block cache for a copy. It can be small, because only two rows are read.
 const copyCacheBytes = 1 << 20
 
-// positionOf reads the position of a copy.
+// readCopyPosition returns the last whole position of a copy, and whether the copy has nothing beyond it.
 func (s *Store) readCopyPosition(dir string) (cursor events.Cursor, whole bool, err error) {
 	cache := NewCache(copyCacheBytes)
 	defer cache.Unref()
@@ -175,29 +182,30 @@ func (s *Store) readCopyPosition(dir string) (cursor events.Cursor, whole bool, 
 	return cursor, part == (progress{}), err
 }
 
-// copyLogger keeps trouble with a copy from stopping the store.
+// copyLogger is the logger of a copy. Unlike pebbleLogger, it does not stop the store when there is an error.
 type copyLogger struct{ pebbleLogger }
 
-// Errorf logs details beside the error that is returned.
+// Errorf logs at debug level only, because Pebble also returns the error.
 func (l copyLogger) Errorf(format string, args ...any) { l.log(slog.LevelDebug, format, args) }
 
-// Fatalf does not return. A store that is only read has nothing that is fatal.
+// Fatalf must not return. It is not expected to be called for a store that is only read.
 func (l copyLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// FileCheck is what [Store.CheckFiles] read.
+// FileCheck is the result of [Store.CheckFiles].
 type FileCheck struct {
-	// Tables were read, of so many Bytes.
+	// Tables is the number of tables that were read.
 	Tables int
-	Bytes  uint64
-	// Damaged names the tables that cannot be read, and why.
+	// Bytes is their total size.
+	Bytes uint64
+	// Damaged has one text for each table that cannot be read: its path and the error.
 	Damaged []string
 }
 
-// CheckFiles reads every table of the store from its file, past the cache of blocks, and checks the checksums of all blocks. What
-// is folded by now is flushed before. The tables are kept by links in dir, which must not exist and is removed, so that fold and
-// compactions continue. Rest is called after each table with the time that it took.
+// CheckFiles flushes the store and then checks the checksums of all blocks of all tables. It reads the files directly and not
+// through the block cache. Fold and compactions continue meanwhile, because hard links in dir keep the tables. CheckFiles
+// removes dir before and after the check. It calls rest after each table with the time that reading it took.
 //
-// It fails when the files cannot be looked at. Damage is no error.
+// It returns an error if the check cannot be made. Damaged tables are part of the result and not an error.
 func (s *Store) CheckFiles(
 	ctx context.Context, dir string, rest func(context.Context, time.Duration) error,
 ) (c FileCheck, err error) {
@@ -217,6 +225,7 @@ func (s *Store) CheckFiles(
 	} else if err != nil {
 		return c, err
 	}
+
 	names, err := s.opts.FS.List(dir)
 	if err != nil {
 		return c, err
@@ -239,7 +248,7 @@ func (s *Store) CheckFiles(
 	return c, nil
 }
 
-// checkTable reads all blocks of a table, without a cache.
+// checkTable checks all blocks of a table without using a cache. It returns the size of the file.
 func (s *Store) checkTable(ctx context.Context, name string) (size uint64, err error) {
 	f, err := s.opts.FS.Open(name)
 	if err != nil {

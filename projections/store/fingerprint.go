@@ -12,7 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// checkFingerprint compares the fingerprint of the store with that of the projection, or writes it to a new store.
+// checkFingerprint compares the fingerprint in the store with that of the projection. In a new store it writes the first rows. A
+// store that is open for reading may have other settings, and an older version if the projection can read its rows.
 func (s *Store) checkFingerprint() error {
 	format, err := s.readRow(formatKey)
 	if err != nil {
@@ -24,38 +25,41 @@ func (s *Store) checkFingerprint() error {
 	if want := binary.BigEndian.AppendUint32(nil, formatVersion); !bytes.Equal(format, want) {
 		return fmt.Errorf("%w: format version %x, this program knows %x", projections.ErrFingerprint, format, want)
 	}
+
 	row, err := s.readRow(fingerprintKey)
 	if err != nil {
 		return err
 	}
-	var was projections.Fingerprint
-	if err := json.Unmarshal(row, &was); err != nil {
+	var built projections.Fingerprint
+	if err := json.Unmarshal(row, &built); err != nil {
 		return fmt.Errorf("%w: fingerprint: %w", projections.ErrCorrupt, err)
 	}
-	if err := s.adoptPartitions(was.Partitions); err != nil {
+	if err := s.adoptPartitions(built.Partitions); err != nil {
 		return err
 	}
 	if bytes.Equal(row, s.fingerprint.Encode()) {
 		return nil
 	}
 	if s.opts.ReadOnly {
-		// Settings decide what is folded, not how rows are read.
-		same := s.fingerprint
-		same.Settings = was.Settings
-		if c, ok := s.opts.Projection.(projections.Compatible); ok && c.Reads(was) {
-			same.Version, same.Kinds = was.Version, was.Kinds
+		// Settings decide what is folded, but not how rows are read.
+		readable := s.fingerprint
+		readable.Settings = built.Settings
+		if c, ok := s.opts.Projection.(projections.Compatible); ok && c.Reads(built) {
+			readable.Version = built.Version
+			readable.Kinds = built.Kinds
 		}
-		if bytes.Equal(row, same.Encode()) {
-			s.outdated = was.Differences(s.fingerprint)
-			s.fingerprint = same
+		if bytes.Equal(row, readable.Encode()) {
+			s.outdated = built.Differences(s.fingerprint)
+			s.fingerprint = readable
 			return nil
 		}
 	}
 	return fmt.Errorf("%w: %s; to adopt the new, have it rebuilt: skein replay rebuild %s",
-		projections.ErrFingerprint, was.Differences(s.fingerprint), s.fingerprint.Name)
+		projections.ErrFingerprint, built.Differences(s.fingerprint), s.fingerprint.Name)
 }
 
-// hold has the store hold the set of its fingerprint, if it is to be opened as the one that it is.
+// adoptPartitions takes over the partitions of the fingerprint in the store, if Options.Partitioned asks for that. Otherwise it
+// returns [projections.ErrPartial] if a store of all partitions is wanted and this one has fewer.
 func (s *Store) adoptPartitions(text string) error {
 	if s.opts.Partitioned {
 		held, err := projections.ParseHeld(text)
@@ -71,7 +75,8 @@ func (s *Store) adoptPartitions(text string) error {
 	return nil
 }
 
-// PartialError returns an [projections.ErrPartial] about a directory whose store holds a set of partitions, as [projections.HeldText] writes it.
+// PartialError returns an error that wraps [projections.ErrPartial], for a store in dir that holds only some partitions. text is the
+// set in the form of [projections.HeldText].
 func PartialError(dir, text string) error {
 	held, err := projections.ParseHeld(text)
 	if err != nil {
@@ -85,7 +90,8 @@ func PartialError(dir, text string) error {
 		projections.ErrPartial, dir, n, events.NumPartitions)
 }
 
-// create writes the first rows. They are flushed before or with all others, so a store with rows always has them.
+// writeFirstRows writes the format and the fingerprint to a new store. They are flushed before all other rows or together with
+// them, so a store that has any rows has these, too.
 func (s *Store) writeFirstRows() error {
 	if s.opts.ReadOnly {
 		return projections.ErrNoStore

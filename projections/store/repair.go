@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Repair is what [Store.Repair] changes. The rows are kept in memory until they are committed.
+// Repair collects the changes of one [Store.Repair] in memory until they are committed.
 type Repair struct {
 	rows []repairedRow
 	err  error
@@ -24,7 +24,7 @@ type repairedRow struct {
 	deleted    bool
 }
 
-// errNotRepairable is returned for the rows that only the runtime may write.
+// errNotRepairable is returned for rows that only the store itself may write.
 var errNotRepairable = errors.New("projections: the checkpoint, the fingerprint and the format are never repaired")
 
 // Set writes a row. Key and value are copied.
@@ -32,13 +32,13 @@ func (m *Repair) Set(key, value []byte) {
 	m.add(repairedRow{key: bytes.Clone(key), value: bytes.Clone(value)})
 }
 
-// Delete removes a row, if there is one.
+// Delete removes a row. It does nothing if there is no such row. Key is copied.
 func (m *Repair) Delete(key []byte) { m.add(repairedRow{key: bytes.Clone(key), deleted: true}) }
 
-// Partitions returns the partitions that the store holds. Rows of others do not belong into it.
+// Partitions returns the partitions that the store holds. A repair must not write rows of others.
 func (m *Repair) Partitions() events.Partitions { return m.held }
 
-// Len is how many rows were set and deleted so far.
+// Len returns the number of changes so far.
 func (m *Repair) Len() int { return len(m.rows) }
 
 func (m *Repair) add(r repairedRow) {
@@ -49,23 +49,25 @@ func (m *Repair) add(r repairedRow) {
 	m.rows = append(m.rows, r)
 }
 
-// Repairable reports whether [Store.Repair] may write a row: it may not write the position, and not what the store was built by.
+// Repairable reports whether [Store.Repair] may write a row. It may write every row except the position, the fingerprint and the
+// format.
 func Repairable(key []byte) bool {
 	return !bytes.Equal(key, checkpointKey) && !bytes.Equal(key, fingerprintKey) && !bytes.Equal(key, formatKey)
 }
 
-// Repair writes rows inside the live fold. It holds the fold at a whole position and calls heal with that position and the
-// rows on disk and in memtables, without the caches of the fold. The rows that heal sets and deletes are
-// committed together with the position (I3) and shown, and what the runtime and the projection keep in memory of rows
-// is read anew. Views that are open stay what they are, new ones are never refused. After a crash the store is at this
-// position with all of the repair, or before it without any.
+// Repair overwrites damaged rows of an open store. It stops the fold at a whole position and calls heal with this position and a
+// reader of the rows on disk and in memtables, which bypasses the caches of the fold. It commits the changes of heal together
+// with the position (I3), publishes them, and drops what the store and the projection cache of rows. Open views do not change,
+// and new views can be opened all the time. After a crash the store has all changes of the repair or none of them.
 //
-// The rows must be those of the fold of the log up to the position (I1): nothing here can tell. heal must be quick, since
-// the fold waits for it, and must bound what it changes: large repairs are several calls.
+// Repair cannot check the new rows. They must be what a fold of the log up to the position would write (I1). heal must be quick,
+// because the fold waits for it, and the changes must fit into memory, so a large repair takes several calls.
 //
-// An error of heal changes nothing. An error of the disk is final, as in [Store.Fold]. Repair fails with [projections.ErrNotReady]
-// while an event that a crash has cut is not finished.
-func (s *Store) Repair(ctx context.Context, heal func(at events.Cursor, rows projections.Reader, m *Repair) error) error {
+// If heal returns an error, nothing is changed. An error of the disk is final, as in [Store.Fold]. Repair fails with
+// [projections.ErrNotReady] while an event that a crash has interrupted is not folded to its end.
+func (s *Store) Repair(
+	ctx context.Context, heal func(at events.Cursor, rows projections.Reader, m *Repair) error,
+) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
 	if err := errors.Join(ctx.Err(), s.state.Stopped()); err != nil {
@@ -87,7 +89,8 @@ func (s *Store) Repair(ctx context.Context, heal func(at events.Cursor, rows pro
 	return s.state.Stopped()
 }
 
-// heal asks what is to be changed. Between two calls of Fold the current position is that of the fold.
+// collectRepair calls heal with a view and returns the changes. The caller holds Store.folding, so the position of the view is
+// the position of the fold.
 func (s *Store) collectRepair(heal func(at events.Cursor, rows projections.Reader, m *Repair) error) (m *Repair, err error) {
 	v, err := s.View()
 	if err != nil {
@@ -99,10 +102,11 @@ func (s *Store) collectRepair(heal func(at events.Cursor, rows projections.Reade
 	return m, errors.Join(err, m.err)
 }
 
-// repair commits rows with the checkpoint, and drops all that is known of rows.
+// commitRepair commits the changes with the checkpoint, and drops everything that is cached of rows.
 func (f *fold) commitRepair(m *Repair) error {
 	s := f.store
-	// Not by way of the overlay: it leaves out what its own copies say is there.
+	// Write to Pebble directly. The overlay would skip a write that equals its cached copy of the row, but the row on disk may be
+	// the damaged one.
 	b := s.db.NewBatch()
 	defer func() { _ = b.Close() }()
 	for _, r := range m.rows {
@@ -118,6 +122,8 @@ func (f *fold) commitRepair(m *Repair) error {
 		return err
 	}
 	f.hasUnpublishedRows, f.envelopesSinceCheckpoint = true, 0
+
+	// Rows in memory may be outdated now: those of the overlay, of the projection, of queries, and of the store itself.
 	f.batch.Rows().Overwritten()
 	if forgetful, ok := s.opts.Projection.(projections.Forgetful); ok {
 		forgetful.Forget()
@@ -128,6 +134,7 @@ func (f *fold) commitRepair(m *Repair) error {
 	if err := f.loadRuntimeRows(); err != nil {
 		return err
 	}
+
 	f.publishIfWhole()
 	return s.flush.waitForDisk(s)
 }

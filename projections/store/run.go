@@ -10,24 +10,24 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// SubscribeFunc subscribes to the log after a cursor. It fails if the log is not the one that the cursor is of.
+// SubscribeFunc subscribes to the log after a cursor. It fails if the cursor was taken from another log.
 type SubscribeFunc func(from events.Cursor) (Subscription, error)
 
-// Subscription is a reading of the log, for one goroutine.
+// Subscription reads the log from one position on. It is not safe for concurrent use.
 type Subscription interface {
-	// Next blocks until there is at least one envelope, and returns envelopes that follow on the last: as many as are
-	// there, in order, of about maxBytes together at most (but one in any case). It fails with the error of the
-	// context, and with [events.ErrHole] in front of a hole, where the next call looks again after a pause.
+	// Next blocks until there is at least one new envelope. It returns the envelopes that follow, in order: those that are
+	// available, up to about maxBytes together, but at least one. It fails with the error of the context, and with
+	// [events.ErrHole] in front of a hole of the log. The next call then pauses and looks again.
 	Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error)
-	// Head is the last sequence that the log is known to have.
+	// Head returns the last sequence that the log is known to have.
 	Head() uint64
-	// Close ends the reading.
+	// Close ends the subscription.
 	Close()
 }
 
-// Run follows the log until the context ends, then returns nil. In front of a hole of the log it waits until that is closed or
-// accepted. It returns the error that stopped the projection:
-// of the fold, the disk or the log. Nothing runs on when it returns; the rest of the process may.
+// Run folds the log until the context ends, and then returns nil. In front of a hole of the log it waits until the hole is closed
+// or accepted. If the fold, the disk or the log fails, Run stops the projection and returns the error. It leaves no
+// goroutines behind.
 func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	if err := s.state.Stopped(); err != nil {
 		return err
@@ -36,10 +36,12 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	defer func() {
 		switch {
 		case errors.Is(err, events.ErrClosed), ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
-			// This process has closed the log, perhaps by the end of a context of which this one is still to hear.
+			// This is a normal end. The process may have closed the log because of the end of a parent context, whose end has
+			// not reached ctx yet.
 			err = nil
 			s.state.Set(Stopped)
-		case errors.Is(err, projections.ErrStopped): // its cause was noted before
+		case errors.Is(err, projections.ErrStopped):
+			// The state has the cause already.
 		default:
 			err = s.state.Fail(err)
 		}
@@ -47,16 +49,19 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 			s.opts.Logger.Error("the projection stopped", "error", err)
 		}
 	}()
+
 	sub, err := subscribe(s.Cursor())
 	if err != nil {
 		return fmt.Errorf("subscribe to the log: %w", err)
 	}
 	defer sub.Close()
+
+	// The projection becomes ready when it reaches the head as of now. Later events do not postpone that.
 	start := sub.Head()
 	for {
 		s.state.Observe(start, sub.Head())
 		envs, err := s.next(ctx, sub)
-		if errors.Is(err, events.ErrHole) { // it passes, and the next call looks again, after a pause
+		if errors.Is(err, events.ErrHole) { // the next call pauses and looks again
 			s.state.Hold(err)
 			continue
 		}
@@ -64,9 +69,10 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 			return err
 		}
 		s.state.Release()
-		if len(envs) == 0 { // the hole is behind
+		if len(envs) == 0 { // the hole was passed, and no envelope has followed yet
 			continue
 		}
+
 		began := time.Now()
 		if err := s.Fold(envs); err != nil {
 			return err
@@ -75,7 +81,7 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	}
 }
 
-// next waits for envelopes, and meanwhile flushes in time.
+// next waits for envelopes. It interrupts the wait when a flush is due, and then continues.
 func (s *Store) next(ctx context.Context, sub Subscription) ([]*events.Envelope, error) {
 	for {
 		wait, err := s.flushIfDue(time.Now())

@@ -19,66 +19,68 @@ import (
 	"github.com/skein-feed/skein/projections/store/internal/storestate"
 )
 
-// FS is the file system under a store.
+// FS is the file system that holds the files of a store.
 type FS = vfs.FS
 
-// SyncDir makes durable which files a directory has.
+// SyncDir syncs a directory, so that files that were created or removed in it stay so after a power cut.
 func SyncDir(fs FS, name string) error { return disk.SyncDir(fs, name) }
 
 // Cache is a block cache that several stores share.
 type Cache = pebble.Cache
 
-// NewCache returns a cache of so many bytes. Unref releases it when the last store that uses it is closed.
+// NewCache returns a cache of the given size in bytes. The caller must call Unref. The memory is freed when the last store that uses
+// the cache is closed.
 //
-// The memtables of every store are charged to the cache: beside what should be cached for reading, leave
-// 4 × [Bounds.FlushBytes] for each store that folds at full speed, or nothing is left to read from.
+// Pebble charges the memtables of every store to the cache. Add 4 × [Bounds.FlushBytes] for each store that folds at full speed to
+// the size that is wanted for reading. Otherwise memtables can displace all blocks.
 func NewCache(bytes int64) *Cache { return pebble.NewCache(bytes) }
 
-// Options say where a store is and what folds into it.
+// Options are the options of [Open].
 type Options struct {
-	// FS is the file system; nil means the disk.
+	// FS is the file system. nil means the disk.
 	FS FS
 	// Dir holds the stores of all projections: the rows of a generation are in Dir/<name>/<generation>.
 	Dir string
-	// Generation is the physical build, from 1; 0 means the live one, else 1.
+	// Generation is the number of the generation, from 1. 0 means the live one, or 1 if there is none.
 	Generation uint32
-	// Projection is what folds. It belongs to this store alone while the store is open.
+	// Projection is the projection that is folded. No other store may use this value while the store is open.
 	Projection projections.Projection
-	// Partitions are those whose rows the store holds; nil means all.
+	// Partitions is the set of partitions whose rows the store holds. nil means all of them.
 	Partitions *events.Partitions
-	// Partitioned opens a store with the partitions that it has on disk, and makes a new one with none. Partitions is not used then.
+	// Partitioned opens the store with the partitions that it has on disk. A new store then holds none. Partitions is ignored.
 	Partitioned bool
-	// Cache is shared by several stores (see [NewCache]), for blocks of tables and for memtables. Without one, this store has
-	// its own, of 64 MiB for blocks.
+	// Cache is a cache that several stores share (see [NewCache]). If it is nil, the store makes its own with 64 MiB for blocks.
 	Cache *Cache
-	// Logger gets what a person must see; nil means nothing. Everything else is for the Listener.
+	// Logger logs what an operator must see. nil means no log. Everything else goes to the Listener.
 	Logger *slog.Logger
-	// Listener gets what metrics are made of.
+	// Listener is notified of what metrics need.
 	Listener Listener
-	// Bounds are sizes and times that change no row.
+	// Bounds are sizes and times that affect performance only.
 	Bounds Bounds
-	// ReadOnly opens an existing store for reading, without folding or changing anything.
+	// ReadOnly opens an existing store for reading only. Nothing is folded, and no file is changed.
 	ReadOnly bool
 }
 
-// Bounds are sizes and times. They change no row, so they are no part of the fingerprint. Zero: the default.
+// Bounds are sizes and times that affect performance only. They change no row, so they are not part of the fingerprint. A zero field
+// means the default.
 type Bounds struct {
-	// BatchBytes of a memtable are committed together; rows take some 200 bytes beside key and value there. An envelope is cut where it
-	// alone brings twice as much. Half of FlushBytes would be flushed by itself at once. Default: a fifth of FlushBytes.
+	// BatchBytes is the size of the batch, measured as in a memtable, from which it is committed. A row takes about 200 bytes in
+	// addition to key and value. An envelope that reaches twice this size alone is committed in parts. Pebble flushes a batch
+	// of half of FlushBytes as a memtable of its own. Default: a fifth of FlushBytes.
 	BatchBytes int
-	// KeepBytes of rows that were folded last are kept in memory, so that folding them again reads no table: beyond it
-	// those that were asked for, and of them those that were asked for last. Default 16 MiB, at most 2 GiB.
+	// KeepBytes is the size of the rows that stay in memory after they were folded, so that the next event that changes them reads
+	// no table. Rows that the fold has read, and read last, stay longest. Default 16 MiB, at most 2 GiB.
 	KeepBytes int
-	// FlushBytes is the size of a memtable. With FlushEvery it bounds what is folded again after a crash. Up to four
-	// may wait to be flushed. Default 32 MiB.
+	// FlushBytes is the size of a memtable. Together with FlushEvery it bounds how much must be folded again after a crash. Up to
+	// four memtables may wait to be flushed. Default 32 MiB.
 	FlushBytes int
-	// FlushEvery is how long rows may stay in memory only while Run is running. Default one minute.
+	// FlushEvery is how long rows may be only in memory while Run is running. Default one minute.
 	FlushEvery time.Duration
-	// FlushEnvelopes is after how many envelopes without a row for this store the position alone is flushed; at the
-	// latest it is after 10 × FlushEvery. Reading over them again costs little, so a quiet store writes little.
-	// Default 65536.
+	// FlushEnvelopes is the number of envelopes that change no row of this store after which the position alone is flushed. It is
+	// flushed after 10 × FlushEvery at the latest. Skipping such envelopes again after a crash costs little, so a store
+	// without new rows writes little. Default 65536.
 	FlushEnvelopes int
-	// ReadBytes of the log are asked for at once. Default 8 MiB.
+	// ReadBytes is about how many bytes of the log Run reads at once. Default 8 MiB.
 	ReadBytes int
 }
 
@@ -102,40 +104,42 @@ func (b Bounds) withDefaults() Bounds {
 
 // Store is one generation of one projection: the rows, and the position in the log that they reflect.
 //
-// One goroutine folds (Fold or Run); any number may read through views.
+// Only one goroutine may fold, with Fold or Run. Any number may read through views.
 type Store struct {
 	opts        Options
 	dir         string
 	generation  uint32
 	fingerprint projections.Fingerprint
-	// outdated says what the fingerprint of a store that is open for reading only has otherwise than the program.
+	// outdated is the result of [Store.Outdated].
 	outdated string
 	merger   *projections.Merger
 	holding  projections.Holding
 	fence    *fence
 	db       *pebble.DB
-	// open is set once the opening went well, broken when Pebble could not continue and must be left alone.
+	// opened is set at the end of a successful Open. broken is set when Pebble has reported a fatal error: no method of db may be
+	// called then, because its memory may be half changed.
 	opened, broken atomic.Bool
-	// slowDisk counts operations that took the disk seconds.
+	// slowDisk counts disk operations that took seconds.
 	slowDisk atomic.Uint64
-	// opening tells of errors of Pebble while it opens: how many, and one if they would continue for ever.
+	// opening is used only while Pebble opens. failures counts fatal errors, and hopeless receives one if Pebble would retry forever.
 	opening struct {
 		failures atomic.Int64
 		hopeless chan error
 	}
-	// using is held by those who use db without holding folding or a view.
+	// dbUse is held for reading by methods that use db without holding folding or a view, so that Close waits for them.
 	dbUse sync.RWMutex
 
-	// folding is held while rows or the position change, are flushed, or the store closes.
+	// folding is held while rows or the position change or are flushed, and while the store closes. It guards fold, flush and
+	// version.
 	folding sync.Mutex
 	fold    fold
 	flush   flusher
-	// version is that of the rows that were last shown.
+	// version is the version of the rows that were published last (see [projections.View.Version]).
 	version uint64
-	// queryCache is nil if queries keep nothing of the rows.
+	// queryCache is nil if the projection has no query cache.
 	queryCache projections.QueryCache
 
-	// current is the last whole position; nil before the first and once closed.
+	// current is the position that new views show. It is nil before the first whole position and after Close.
 	current   atomic.Pointer[projections.WholePosition]
 	snapshots overlay.Snapshots
 
@@ -143,10 +147,10 @@ type Store struct {
 	state       storestate.Machine
 }
 
-// Open opens the store of a projection, or makes an empty one.
+// Open opens the store of a projection. It creates an empty store if there is none.
 //
-// It fails with [projections.ErrFingerprint] if the store was built by another version of the fold or with other settings, and with [projections.ErrPartial] if
-// it is to hold all partitions and does not.
+// It fails with [projections.ErrFingerprint] if the store was built by another version of the fold or with other settings, and with
+// [projections.ErrPartial] if the options ask for all partitions and the store holds fewer.
 func Open(opts Options) (*Store, error) {
 	opts.Bounds = opts.Bounds.withDefaults()
 	if opts.FS == nil {
@@ -163,13 +167,19 @@ func Open(opts Options) (*Store, error) {
 	if opts.Partitions = projections.NilIfAll(opts.Partitions); opts.Partitioned {
 		opts.Partitions = &events.Partitions{}
 	}
+
 	s := &Store{
-		opts: opts, fingerprint: projections.FingerprintOfPartitions(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
-		queryCache: newQueryCache(opts.Projection), holding: projections.Holding{Projection: opts.Projection, Held: opts.Partitions},
+		opts:        opts,
+		fingerprint: projections.FingerprintOfPartitions(opts.Projection, opts.Partitions),
+		merger:      mergerOf(opts.Projection),
+		fence:       &fence{fs: opts.FS},
+		queryCache:  newQueryCache(opts.Projection),
+		holding:     projections.Holding{Projection: opts.Projection, Held: opts.Partitions},
 	}
 	s.state.Init(opts.Listener.StateChanged)
 	s.flush.init()
 	s.viewWaiters.init()
+
 	var err error
 	if s.generation, err = pickGeneration(opts); err != nil {
 		return nil, err
@@ -178,42 +188,43 @@ func Open(opts Options) (*Store, error) {
 	if err := disk.CheckWhole(opts.FS, s.dir); err != nil {
 		return nil, fmt.Errorf("open the store of %s: %w", opts.Projection.Name(), err)
 	}
+
 	if s.db, err = openPebble(s); err != nil {
 		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
 	}
 	if err = s.load(); err != nil {
-		s.fold.batch.Release() // loading has read rows through it
-		_ = s.db.Close()       // the first error is the cause
+		s.fold.batch.Release() // loading may have left iterators open, and Pebble panics if one is open at Close
+		_ = s.db.Close()       // err is the cause, and more useful than an error of Close
 		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
 	}
 	s.opened.Store(true)
 	return s, nil
 }
 
-// GenerationDir returns the directory of a generation of the projection of some options.
+// GenerationDir returns the directory of a generation, for the FS, Dir and Projection of the options.
 func GenerationDir(opts Options, generation uint32) string {
 	return opts.FS.PathJoin(opts.Dir, opts.Projection.Name(), fmt.Sprintf("%06d", generation))
 }
 
-// pickGeneration returns the generation asked for, else the live one, else 1.
+// pickGeneration returns the generation that the options ask for, or else the live one, or else 1.
 func pickGeneration(opts Options) (uint32, error) {
-	pick := opts.Generation
-	if pick == 0 {
+	generation := opts.Generation
+	if generation == 0 {
 		g, _, err := disk.ReadGenerations(opts.FS, opts.FS.PathJoin(opts.Dir, opts.Projection.Name()))
 		if err != nil {
 			return 0, err
 		}
-		pick = g.Live
+		generation = g.Live
 	}
 	if opts.ReadOnly {
-		if _, err := opts.FS.Stat(GenerationDir(opts, pick)); err != nil {
+		if _, err := opts.FS.Stat(GenerationDir(opts, generation)); err != nil {
 			return 0, fmt.Errorf("%w: %s in %s", projections.ErrNoStore, opts.Projection.Name(), opts.Dir)
 		}
 	}
-	return pick, nil
+	return generation, nil
 }
 
-// load reads the rows of the runtime, or writes the first ones.
+// load reads the rows of the runtime, or writes them to a new store, and publishes the position.
 func (s *Store) load() error {
 	if err := s.checkFingerprint(); err != nil {
 		return err
@@ -230,43 +241,44 @@ func (s *Store) load() error {
 // Name returns the name of the projection.
 func (s *Store) Name() string { return s.opts.Projection.Name() }
 
-// Projection returns what folds into the store.
+// Projection returns the projection that is folded into the store.
 func (s *Store) Projection() projections.Projection { return s.opts.Projection }
 
-// Dir returns the directory that has the files of the store.
+// Dir returns the directory of the files of the store.
 func (s *Store) Dir() string { return s.dir }
 
-// Holds returns the partitions whose rows the store has. They never change.
+// Holds returns the partitions that the store holds. They never change.
 func (s *Store) Holds() events.Partitions { return s.holding.Partitions() }
 
-// Cursor returns where the last whole envelope ends: a reader continues from there.
+// Cursor returns the position after the last whole envelope, from which a reader of the log continues.
 func (s *Store) Cursor() events.Cursor {
 	s.folding.Lock()
 	defer s.folding.Unlock()
 	return s.fold.cursor
 }
 
-// closeWait is how long Close waits for views that are open.
+// viewGracePeriod is how long Close waits for open views.
 const viewGracePeriod = 10 * time.Second
 
-// WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with
-// [projections.ErrStopped] when the projection will not get there: it failed, or Run has ended; with [events.ErrHole] while the fold is
-// held in front of a hole.
+// WaitFor blocks until new views show everything up to seq. It fails with the error of the context, with [projections.ErrStopped] if
+// the projection has failed or Run has ended before seq, and with [events.ErrHole] while the fold waits in front of a hole.
 func (s *Store) WaitFor(ctx context.Context, seq uint64) error { return s.state.WaitFor(ctx, seq) }
 
-// Close writes rows that are only in memory to disk, and closes the store. A failed store drops its rows in memory: they are
-// folded again; if the storage engine broke down, its memory and files are given up until the process ends. Close waits
-// for open views; those that stay open for ten seconds more are an error, and keep the files open.
+// Close flushes the store and closes it. A failed store does not flush: the next start folds again what was only in memory. If Pebble
+// has reported a fatal error, its memory and open files are leaked until the process ends.
+//
+// Close waits up to ten seconds for open views. If some are still open then, it returns an error and leaves the files open.
 func (s *Store) Close() error { return s.CloseAfter(nil) }
 
-// CloseAfter closes the store as [Store.Close] does, but lets views stay open until patience is closed, and ten seconds more. A nil patience counts
-// as closed.
+// CloseAfter closes the store as [Store.Close] does, but waits for open views until patience is closed and then up to ten seconds
+// more. A nil patience counts as closed.
 func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	s.folding.Lock()
 	if !s.state.Close() {
 		s.folding.Unlock()
 		return nil
 	}
+
 	var err error
 	if !s.opts.ReadOnly && s.state.Failure() == nil {
 		err = s.flush.flushAndWait(s)
@@ -277,10 +289,13 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	if s.queryCache != nil {
 		s.queryCache.Close()
 	}
-	s.folding.Unlock() // a waiter must not wait for views, but hear that the store is closed
+
+	// Unlock before waiting for views: methods that wait for folding must not wait for views, but find the store closed.
+	s.folding.Unlock()
 	if !s.snapshots.Wait(patience, viewGracePeriod) {
 		return errors.Join(err, errOpenViews)
 	}
+
 	s.folding.Lock()
 	defer s.folding.Unlock()
 	if s.broken.Load() {
@@ -289,22 +304,23 @@ func (s *Store) CloseAfter(patience <-chan struct{}) error {
 	s.fold.batch.Release()
 	s.dbUse.Lock()
 	defer s.dbUse.Unlock()
-	closed := s.db.Close()
+	closeErr := s.db.Close()
 	s.db = nil
 	if s.state.Failure() != nil {
 		return err
 	}
-	return errors.Join(err, closed)
+	return errors.Join(err, closeErr)
 }
 
+// newQueryCache returns a query cache of the projection, or nil if it has none.
 func newQueryCache(p projections.Projection) projections.QueryCache {
-	if w, ok := p.(projections.QueryCacher); ok {
-		return w.NewQueryCache()
+	if cacher, ok := p.(projections.QueryCacher); ok {
+		return cacher.NewQueryCache()
 	}
 	return nil
 }
 
-// FreeDisk returns how many bytes are free where a directory is, and how many there are.
+// FreeDisk returns the free bytes and the total bytes of the file system that contains a directory.
 func FreeDisk(dir string) (free, total uint64, err error) {
 	usage, err := vfs.Default.GetDiskUsage(dir)
 	return usage.AvailBytes, usage.TotalBytes, err

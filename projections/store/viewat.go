@@ -11,17 +11,19 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// ViewAt returns a view of the store with everything up to a sequence and nothing after it: at once if the store is there,
-// else when the fold gets there, which then shows a whole position exactly there. So several stores, and copies of one, are
-// read at one common position while all of them fold. If the log has no envelope with the sequence, the view is at the last
-// one before it.
+// ViewAt returns a view of the store with everything up to a sequence and nothing after it. If the store is not there yet, ViewAt
+// waits for the fold, which publishes exactly this position when it gets there. Several stores, or copies of one store, can
+// therefore be compared at one position while all of them fold. If the log has no envelope with this sequence, the view shows
+// the last envelope before it.
 //
-// It fails with [projections.ErrPassed] if the store is beyond the sequence, with the error of the context, and with [projections.ErrStopped] when
-// the projection will not get there.
+// It fails with [projections.ErrPassed] if the store is beyond the sequence, with [projections.ErrStopped] if the projection has
+// stopped before it, and with the error of the context.
 func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, error) {
+	// The channel and the registration come before the first look, so that nothing that happens after it is missed.
 	over := s.state.Over()
 	w := s.viewWaiters.add(seq)
 	defer s.viewWaiters.remove(w)
+
 	v, err := s.currentViewAt(seq)
 	if v != nil || err != nil {
 		return v, err
@@ -29,10 +31,11 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, erro
 	if err := s.endReason(); err != nil {
 		return nil, err
 	}
+
 	select {
 	case <-w.done:
 		v, err := w.view, w.err
-		w.view = nil
+		w.view = nil // the caller closes it, and not remove
 		return v, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -44,7 +47,8 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, erro
 	}
 }
 
-// viewNow returns a view at a sequence if the store shows exactly that now; nil means it is not there yet.
+// currentViewAt returns a view if the store shows exactly this sequence now. It returns nil and no error if the store is not there
+// yet, and [projections.ErrPassed] if it is beyond.
 func (s *Store) currentViewAt(seq uint64) (*projections.View, error) {
 	v, err := s.View()
 	switch {
@@ -60,7 +64,7 @@ func (s *Store) currentViewAt(seq uint64) (*projections.View, error) {
 	return nil, errors.Join(err, v.Close())
 }
 
-// noMore reports why the store does not move any more.
+// endReason returns the error that explains why the fold will not continue, or nil if it may continue.
 func (s *Store) endReason() error {
 	if s.opts.ReadOnly {
 		return fmt.Errorf("%w: the store is open for reading only", projections.ErrStopped)
@@ -68,17 +72,17 @@ func (s *Store) endReason() error {
 	return s.state.NoMore()
 }
 
-// wanted has the sequences at which callers wait for a view. While there is none, the fold only reads lowest once for
-// each envelope.
+// viewWaiters are the callers of [Store.ViewAt] that wait for the fold.
 type viewWaiters struct {
-	// lowest is the lowest sequence; [math.MaxUint64] means that no caller waits.
+	// lowestSeq is the lowest sequence that a caller waits for, or [math.MaxUint64] if none waits. It is atomic so that the fold
+	// can check it for every envelope without taking mu.
 	lowestSeq atomic.Uint64
 
 	mu      sync.Mutex
-	waiters []*viewWaiter // few: in no order
+	waiters []*viewWaiter // in no order; there are only a few
 }
 
-// wantedView is a waiting caller. The fold sets view or err, then closes done.
+// viewWaiter is one waiting caller. The fold sets view or err and then closes done.
 type viewWaiter struct {
 	seq  uint64
 	done chan struct{}
@@ -97,7 +101,7 @@ func (w *viewWaiters) add(seq uint64) *viewWaiter {
 	return v
 }
 
-// remove ends a waiting, and closes the view that came too late for it.
+// remove removes a waiter, and closes its view if the caller did not take it.
 func (w *viewWaiters) remove(v *viewWaiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,8 +126,8 @@ func (w *viewWaiters) updateLowestLocked() {
 	w.lowestSeq.Store(lowest)
 }
 
-// showWanted is called at the end of an envelope: next is the least sequence that the next envelope may have. If a caller
-// waits for the position, it is committed and shown.
+// publishForWaiters is called after a whole envelope. next is the lowest sequence that the next envelope may have. If callers wait
+// for a sequence below next, publishForWaiters commits and publishes the position, and gives each of them a view of it.
 func (f *fold) publishForWaiters(next uint64) error {
 	w := &f.store.viewWaiters
 	if w.lowestSeq.Load() >= next {
@@ -132,6 +136,7 @@ func (f *fold) publishForWaiters(next uint64) error {
 	if err := f.commit(); err != nil {
 		return err
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	waiting := w.waiters[:0]

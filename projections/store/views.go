@@ -8,12 +8,16 @@ import (
 
 var errOpenViews = errors.New("projections: the store cannot be closed: views of it are open")
 
-// publish makes the state of the fold, which stands at a whole position, visible to queries. Without new rows the
-// snapshot stays.
+// publish makes the state of the fold visible to queries. The fold must be at a whole position. If no rows have changed, the new
+// position shares the snapshot of the last one. Store.folding is held.
 func (s *Store) publish(newRows bool) {
 	last := s.current.Load()
 	next := &projections.WholePosition{
-		Cursor: s.fold.cursor, Rejects: s.fold.rejects, QueryCache: s.queryCache, Holding: &s.holding, Down: s.state.Down(),
+		Cursor:     s.fold.cursor,
+		Rejects:    s.fold.rejects,
+		QueryCache: s.queryCache,
+		Holding:    &s.holding,
+		Down:       s.state.Down(),
 	}
 	if last != nil && !newRows {
 		next.Rows = last.Rows
@@ -22,19 +26,23 @@ func (s *Store) publish(newRows bool) {
 		s.version++
 	}
 	next.Version = s.version
+
+	// Release the old snapshot only after no new view can get it.
 	s.current.Store(next)
 	if last != nil && last.Rows != next.Rows {
 		last.Rows.Release()
 	}
+
 	s.state.Reached(next.Cursor.Seq)
 }
 
-// View returns the store at its last whole position. It fails with [projections.ErrNotReady] while an event that a crash has cut
-// is not finished, and with [projections.ErrStopped] once the projection failed or the store is closed.
+// View returns a view of the last whole position. It fails with [projections.ErrNotReady] while an event that a crash has
+// interrupted is not folded to its end, and with [projections.ErrStopped] once the projection has failed or the store is closed.
 func (s *Store) View() (*projections.View, error) {
 	if s.state.HasFailed() {
 		return nil, s.state.Stopped()
 	}
+
 	for {
 		p := s.current.Load()
 		if p == nil {
@@ -43,6 +51,8 @@ func (s *Store) View() (*projections.View, error) {
 			}
 			return nil, projections.ErrNotReady
 		}
+
+		// Acquire fails if publish has replaced and released this position since Load. Then there is a newer one.
 		if p.Rows.Acquire() {
 			return p.Open(), nil
 		}
