@@ -39,19 +39,19 @@ type Node = peers.Node
 type Keeper = peerservice.Keeper
 
 // joined is what a server in a cluster has besides.
-type joined struct {
+type clusterServer struct {
 	*peers.Peers
 	// methods are those that other nodes call, by their paths.
 	methods map[string]http.Handler
 	keeper  Keeper // may be nil
 	// known reports whether the other nodes can know what this one serves; nil means always.
-	known func() bool
+	isAnnounced func() bool
 	// tls is what nodes show each other; nil means nothing.
-	tls *access.Certificates
+	certificates *access.Certificates
 }
 
 // newJoined returns nil outside of a cluster. Answers of other nodes count in the budget of bytes.
-func newJoined(o *Options, bytes *admission.Budget) *joined {
+func newClusterServer(o *Options, bytes *admission.Budget) *clusterServer {
 	if o.Nodes == nil {
 		return nil
 	}
@@ -62,11 +62,13 @@ func newJoined(o *Options, bytes *admission.Budget) *joined {
 	others := peers.New(peers.Options{
 		Nodes: o.Nodes, Name: o.NodeName, Addr: o.NodeAddr, Keys: o.Keys, Log: o.Log.ID(), Dial: secure, Bytes: bytes, Logger: o.Logger,
 	})
-	return &joined{others, map[string]http.Handler{}, o.Keeper, o.Joined, o.NodeCertificates}
+	return &clusterServer{others, map[string]http.Handler{}, o.Keeper, o.Joined, o.NodeCertificates}
 }
 
 // isKnown reports whether the other nodes can know what this one serves. It is true outside of a cluster.
-func (j *joined) isKnown() bool { return j == nil || j.known == nil || j.known() }
+func (j *clusterServer) isKnownToOthers() bool {
+	return j == nil || j.isAnnounced == nil || j.isAnnounced()
+}
 
 // holds reports whether all stores have the rows of a home.
 func (s *Server) holds(home string) bool {
@@ -83,7 +85,7 @@ func (s *Server) holds(home string) bool {
 }
 
 // answers reports whether the server answers itself for a home that it holds: it has once been at the head of the log, or nobody else does.
-func (s *Server) answers(home string) bool {
+func (s *Server) canAnswerFor(home string) bool {
 	if !s.holds(home) {
 		return false
 	}
@@ -148,19 +150,19 @@ func homeOf(req proto.Message) string {
 
 // read mounts a method that reads rows of one home; readByHand and readStream likewise. See [unary], [unaryByHand] and [stream].
 func read[Req, Res any, P request.Message[Req]](s *Server, procedure string, check func(*request.Checker, P), do unaryDo[Req, Res, P]) {
-	unary(s, procedure, check, homed(s, procedure, do))
+	unary(s, procedure, check, routeByHome(s, procedure, do))
 }
 
 func readByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, check func(P) []apierror.Violation, do unaryDo[Req, Res, P],
 ) {
-	unaryByHand(s, procedure, check, homed(s, procedure, do))
+	unaryByHand(s, procedure, check, routeByHome(s, procedure, do))
 }
 
 func readStream[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, check func(*request.Checker, P), do streamDo[Req, Res, P],
 ) *streamMethod[Req, Res, P] {
-	return stream(s, procedure, check, homedStream(s, procedure, do))
+	return stream(s, procedure, check, routeStreamByHome(s, procedure, do))
 }
 
 // unaryDo and streamDo are the methods of services.
@@ -170,16 +172,16 @@ type (
 )
 
 // homed has a node that holds the home that a request is about answer it.
-func homed[Req, Res any, P request.Message[Req]](s *Server, procedure string, do unaryDo[Req, Res, P]) unaryDo[Req, Res, P] {
+func routeByHome[Req, Res any, P request.Message[Req]](s *Server, procedure string, do unaryDo[Req, Res, P]) unaryDo[Req, Res, P] {
 	if s.cluster == nil {
 		return do
 	}
-	forPeers(s, procedure, func(req P) bool { return s.holds(homeOf(req)) }, do)
+	mountPeerMethod(s, procedure, func(req P) bool { return s.holds(homeOf(req)) }, do)
 	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
 		of := homeOf(req)
-		if s.answers(of) {
+		if s.canAnswerFor(of) {
 			// What is given up while a call reads it is no answer. It comes back only by a build, which takes longer than a call.
-			if res, err := do(ctx, req, x); s.holds(of) && !s.lagging(err, of) {
+			if res, err := do(ctx, req, x); s.holds(of) && !s.shouldAskOthers(err, of) {
 				return res, err
 			}
 		}
@@ -190,7 +192,7 @@ func homed[Req, Res any, P request.Message[Req]](s *Server, procedure string, do
 }
 
 // lagging reports whether another node may answer, because the store of this one has stopped, or is too far behind.
-func (s *Server) lagging(err error, homes ...string) bool {
+func (s *Server) shouldAskOthers(err error, homes ...string) bool {
 	elsewhere := func(home string) bool { return s.cluster.Served(peers.PartitionOf(home)) }
 	if err == nil || !slices.ContainsFunc(homes, elsewhere) {
 		return false
@@ -203,7 +205,7 @@ func (s *Server) lagging(err error, homes ...string) bool {
 }
 
 // homedStream is [homed] for a method that answers with a stream.
-func homedStream[Req, Res any, P request.Message[Req]](
+func routeStreamByHome[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string, do streamDo[Req, Res, P],
 ) streamDo[Req, Res, P] {
 	if s.cluster == nil {
@@ -212,28 +214,28 @@ func homedStream[Req, Res any, P request.Message[Req]](
 	s.cluster.methods[procedure] = connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
 			if !s.holds(homeOf(P(req.Msg))) {
-				return s.forPeer(procedure, peers.NotHere())
+				return s.errorForPeer(procedure, peers.NotHere())
 			}
-			return s.forPeer(procedure, do(ctx, P(req.Msg), &heldParts[Res]{&parts[Res]{out: out}, s, homeOf(P(req.Msg))}))
+			return s.errorForPeer(procedure, do(ctx, P(req.Msg), &homeStream[Res]{&parts[Res]{out: out}, s, homeOf(P(req.Msg))}))
 		})
 	return func(ctx context.Context, req P, out call.Stream[Res]) error {
 		of := homeOf(req)
-		if s.answers(of) {
-			return do(ctx, req, &heldParts[Res]{out, s, of})
+		if s.canAnswerFor(of) {
+			return do(ctx, req, &homeStream[Res]{out, s, of})
 		}
 		return peers.ForwardStream(ctx, s.cluster.Peers, peers.PartitionOf(of), procedure, (*Req)(req), out.SetLag, out.Send)
 	}
 }
 
 // heldParts ends a stream when the node gives up the home that it is about. The client opens another one, at a node that has it.
-type heldParts[Res any] struct {
+type homeStream[Res any] struct {
 	call.Stream[Res]
 	s    *Server
 	home string
 }
 
 // Send is part of [call.Stream].
-func (p *heldParts[Res]) Send(part *Res) error {
+func (p *homeStream[Res]) Send(part *Res) error {
 	if !p.s.holds(p.home) {
 		return peers.NotHere()
 	}
@@ -255,7 +257,7 @@ type peerMethod[Req, Res any, P request.Message[Req]] struct {
 }
 
 // forPeers mounts a method for other nodes.
-func forPeers[Req, Res any, P request.Message[Req]](s *Server, procedure string, holds func(P) bool, do unaryDo[Req, Res, P]) {
+func mountPeerMethod[Req, Res any, P request.Message[Req]](s *Server, procedure string, holds func(P) bool, do unaryDo[Req, Res, P]) {
 	m := &peerMethod[Req, Res, P]{s: s, name: procedure, holds: holds, do: do}
 	m.Handler = connect.NewUnaryHandler(procedure, func(ctx context.Context, req *connect.Request[Req]) (*connect.Response[Res], error) {
 		x := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
@@ -275,13 +277,13 @@ func forPeers[Req, Res any, P request.Message[Req]](s *Server, procedure string,
 
 func (m *peerMethod[Req, Res, P]) answer(ctx context.Context, req P, x *call.Info) (*Res, error) {
 	if !m.holds(req) {
-		return nil, m.s.forPeer(m.name, peers.NotHere())
+		return nil, m.s.errorForPeer(m.name, peers.NotHere())
 	}
 	res, err := m.do(ctx, req, x)
 	if err == nil && !m.holds(req) {
 		err = peers.NotHere()
 	}
-	return res, m.s.forPeer(m.name, err)
+	return res, m.s.errorForPeer(m.name, err)
 }
 
 func (*peerMethod[Req, Res, P]) admitBeforeBody(caller identity) bool { return caller.denied == nil }
@@ -309,8 +311,8 @@ func (m *peerMethod[Req, Res, P]) answerPlain(
 // RunPeers serves the other nodes of the cluster on a listener, until ctx ends. Calls under way are answered.
 func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 	defer s.cluster.Close()
-	if s.cluster.tls != nil {
-		l = tls.NewListener(l, s.cluster.tls.Config())
+	if s.cluster.certificates != nil {
+		l = tls.NewListener(l, s.cluster.certificates.Config())
 	}
 	conns := &admission.Connections{}
 	rest := s.httpServer(s.peersHandler(), conns)
@@ -353,11 +355,11 @@ func (s *Server) authenticateNode(path []byte, authorization string, _ *x509.Cer
 
 // mountPeers mounts what nodes ask each other.
 func (s *Server) mountPeers() {
-	forNodes(s, peerv1connect.PeerServiceAskProcedure, peerservice.New(s.views).Ask)
+	mountNodeMethod(s, peerv1connect.PeerServiceAskProcedure, peerservice.New(s.views).Ask)
 	if s.cluster.keeper != nil {
 		keeping := peerservice.Keeping{Keeper: s.cluster.keeper}
-		forNodes(s, peerv1connect.PeerServiceFlushProcedure, keeping.Flush)
-		forNodes(s, peerv1connect.PeerServiceCleanProcedure, keeping.Clean)
+		mountNodeMethod(s, peerv1connect.PeerServiceFlushProcedure, keeping.Flush)
+		mountNodeMethod(s, peerv1connect.PeerServiceCleanProcedure, keeping.Clean)
 		s.cluster.methods[peerv1connect.PeerServiceRowsProcedure] = connect.NewServerStreamHandler(peerv1connect.PeerServiceRowsProcedure,
 			func(ctx context.Context, req *connect.Request[peerv1.RowsRequest], out *connect.ServerStream[peerv1.RowsResponse]) error {
 				return keeping.Rows(ctx, req.Msg, out.Send)
@@ -378,8 +380,8 @@ func (s *Server) peersHandler() http.Handler {
 }
 
 // forNodes mounts a method that only nodes call.
-func forNodes[Req, Res any, P request.Message[Req]](s *Server, procedure string, do func(context.Context, P) (*Res, error)) {
-	forPeers(s, procedure, func(P) bool { return true },
+func mountNodeMethod[Req, Res any, P request.Message[Req]](s *Server, procedure string, do func(context.Context, P) (*Res, error)) {
+	mountPeerMethod(s, procedure, func(P) bool { return true },
 		func(ctx context.Context, req P, _ *call.Info) (*Res, error) { return do(ctx, req) })
 }
 
@@ -399,7 +401,7 @@ func (s *Server) CleanNode(ctx context.Context, n Node, epoch uint32) (done bool
 }
 
 // rowsWait bounds how long a node is waited for that gives rows, from one part of them to the next.
-const rowsWait = 30 * time.Second
+const rowsTimeout = 30 * time.Second
 
 // RowsOf has a node give rows, see [Keeper].
 func (s *Server) RowsOf(
@@ -407,20 +409,20 @@ func (s *Server) RowsOf(
 ) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(rowsWait, func() { cancel(fmt.Errorf("no rows came for %v", rowsWait)) })
+	silent := time.AfterFunc(rowsTimeout, func() { cancel(fmt.Errorf("no rows came for %v", rowsTimeout)) })
 	defer silent.Stop()
 	req := &peerv1.RowsRequest{Projection: projection, Fold: fold, Epoch: epoch, Partitions: of.String()}
-	_, err := peers.Stream(ctx, s.cluster.Peers, &n, rowsWait, peerv1connect.PeerServiceRowsProcedure, req, func(int64) {},
+	_, err := peers.Stream(ctx, s.cluster.Peers, &n, rowsTimeout, peerv1connect.PeerServiceRowsProcedure, req, func(int64) {},
 		func(part *peerv1.RowsResponse) error {
 			silent.Stop() // while do writes
-			defer silent.Reset(rowsWait)
+			defer silent.Reset(rowsTimeout)
 			return peerservice.EachRow(part, do)
 		})
 	return cmp.Or(context.Cause(ctx), err)
 }
 
 // forPeer is an error as another node gets it.
-func (s *Server) forPeer(procedure string, err error) error {
+func (s *Server) errorForPeer(procedure string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -110,7 +110,7 @@ type Options struct {
 // Server answers the API of skein. Its methods are safe for concurrent use.
 type Server struct {
 	views    *views.Views
-	cluster  *joined // nil outside of a cluster
+	cluster  *clusterServer // nil outside of a cluster
 	events   *eventservice.Service
 	admin    *adminservice.Service
 	feed     *feedservice.Service // may be nil
@@ -207,7 +207,7 @@ func New(o Options) (*Server, error) {
 		healthPeriod: healthPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
 	}
 	s.budgets = admission.NewBudgets(limits.budgets())
-	if s.cluster = newJoined(&o, s.budgets.Bytes); s.cluster != nil {
+	if s.cluster = newClusterServer(&o, s.budgets.Bytes); s.cluster != nil {
 		stores.Peers = s.cluster.Peers
 	}
 	s.callerRates = admission.NewCallerRates(limits.CallerRate, limits.CallerBurst)

@@ -67,7 +67,7 @@ func (s *Server) healthWatch(
 // healthOf returns the health of the process (""), or of a service by its full name. A service whose
 // projection has failed or is not there is not serving.
 func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingStatus {
-	serving := !s.draining.Load() && s.life.Err() == nil && s.ready() && s.cluster.isKnown() &&
+	serving := !s.draining.Load() && s.life.Err() == nil && s.ready() && s.cluster.isKnownToOthers() &&
 		s.isAnswerable(s.unservedPartitions())
 	switch service {
 	case "":

@@ -132,7 +132,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		answer.Status = "failed"
 	case held != nil: // it answers, but another process may know more
 		answer.Status, answer.Error = "held", held.Error()
-	case s.ready() && !s.cluster.isKnown():
+	case s.ready() && !s.cluster.isKnownToOthers():
 		answer.Status = "joining"
 	case s.ready() && !s.isAnswerable(answer.UnservedPartitions):
 		answer.Status = "unserved"

@@ -15,27 +15,27 @@ import (
 
 // readParts mounts a method whose request has parts that are each about a home; readPartsByHand likewise. See [unary] and [unaryByHand].
 func readParts[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(*request.Checker, P), by partedBy[Req, Res, P], do unaryDo[Req, Res, P],
+	s *Server, procedure string, check func(*request.Checker, P), by partSplitter[Req, Res, P], do unaryDo[Req, Res, P],
 ) {
-	unary(s, procedure, check, parted(s, procedure, by, do))
+	unary(s, procedure, check, routeByParts(s, procedure, by, do))
 }
 
 func readPartsByHand[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(P) []apierror.Violation, by partedBy[Req, Res, P], do unaryDo[Req, Res, P],
+	s *Server, procedure string, check func(P) []apierror.Violation, by partSplitter[Req, Res, P], do unaryDo[Req, Res, P],
 ) {
-	unaryByHand(s, procedure, check, parted(s, procedure, by, do))
+	unaryByHand(s, procedure, check, routeByParts(s, procedure, by, do))
 }
 
 // partedBy says how a request is cut into parts that are about one home each, and how answers are put together again.
-type partedBy[Req, Res any, P request.Message[Req]] struct {
+type partSplitter[Req, Res any, P request.Message[Req]] struct {
 	// homes returns the home of each part, in order.
 	homes func(P) []string
 	// only returns a request for some of the parts.
-	only func(req P, of []int) P
+	selectParts func(req P, of []int) P
 	// whole makes room for the answer to a request.
-	whole func(P) *Res
+	newAnswer func(P) *Res
 	// put puts the answer for some of the parts into the whole one.
-	put func(whole *Res, of []int, part *Res)
+	mergePart func(whole *Res, of []int, part *Res)
 	// isComplete reports whether an answer has what was asked for some of the parts of a request, and no more.
 	isComplete func(req P, of []int, part *Res) bool
 	// position is that of an answer.
@@ -44,27 +44,27 @@ type partedBy[Req, Res any, P request.Message[Req]] struct {
 
 // parted has each node answer those parts of a request that are about homes that it holds. The position of the answer is the least of
 // theirs.
-func parted[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, by partedBy[Req, Res, P], do unaryDo[Req, Res, P],
+func routeByParts[Req, Res any, P request.Message[Req]](
+	s *Server, procedure string, by partSplitter[Req, Res, P], do unaryDo[Req, Res, P],
 ) unaryDo[Req, Res, P] {
 	if s.cluster == nil {
 		return do
 	}
-	forPeers(s, procedure, func(req P) bool { return s.holdsAll(by.homes(req)) }, do)
+	mountPeerMethod(s, procedure, func(req P) bool { return s.holdsAll(by.homes(req)) }, do)
 	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
 		homes := by.homes(req)
-		if !slices.ContainsFunc(homes, func(home string) bool { return !s.answers(home) }) {
-			if res, err := do(ctx, req, x); s.holdsAll(homes) && !s.lagging(err, homes...) {
+		if !slices.ContainsFunc(homes, func(home string) bool { return !s.canAnswerFor(home) }) {
+			if res, err := do(ctx, req, x); s.holdsAll(homes) && !s.shouldAskOthers(err, homes...) {
 				return res, err
 			}
 		}
-		d := &division[Req, Res, P]{s: s, by: by, req: req, homes: homes, whole: by.whole(req), lag: -1}
-		elsewhere, err := d.answerHere(ctx, do, x)
+		d := &dividedCall[Req, Res, P]{s: s, by: by, req: req, homes: homes, answer: by.newAnswer(req), lag: -1}
+		elsewhere, err := d.answerLocalParts(ctx, do, x)
 		if err == nil {
-			err = d.ask(ctx, procedure, elsewhere)
+			err = d.askOtherNodes(ctx, procedure, elsewhere)
 		}
 		x.Lag = d.lag
-		return d.whole, err
+		return d.answer, err
 	}
 }
 
@@ -74,22 +74,22 @@ func (s *Server) holdsAll(homes []string) bool {
 }
 
 // division is a request that is divided, and what is known of its answer.
-type division[Req, Res any, P request.Message[Req]] struct {
-	s     *Server
-	by    partedBy[Req, Res, P]
-	req   P
-	homes []string
-	whole *Res
+type dividedCall[Req, Res any, P request.Message[Req]] struct {
+	s      *Server
+	by     partSplitter[Req, Res, P]
+	req    P
+	homes  []string
+	answer *Res
 	// at is the least position of the parts that are kept.
-	at  events.Position
-	lag int64
+	position events.Position
+	lag      int64
 }
 
 // answerHere answers the parts about homes that this node holds, and returns the others.
-func (d *division[Req, Res, P]) answerHere(ctx context.Context, do unaryDo[Req, Res, P], x *call.Info) (elsewhere []int, err error) {
+func (d *dividedCall[Req, Res, P]) answerLocalParts(ctx context.Context, do unaryDo[Req, Res, P], x *call.Info) (elsewhere []int, err error) {
 	var here []int
 	for i, home := range d.homes {
-		if d.s.answers(home) {
+		if d.s.canAnswerFor(home) {
 			here = append(here, i)
 		} else {
 			elsewhere = append(elsewhere, i)
@@ -98,29 +98,29 @@ func (d *division[Req, Res, P]) answerHere(ctx context.Context, do unaryDo[Req, 
 	if len(here) == 0 {
 		return elsewhere, nil
 	}
-	part, err := do(ctx, d.by.only(d.req, here), x)
-	if err == nil && d.s.holdsAll(chosen(d.homes, here)) {
+	part, err := do(ctx, d.by.selectParts(d.req, here), x)
+	if err == nil && d.s.holdsAll(selectAt(d.homes, here)) {
 		at, err := events.ParsePosition(*d.by.position(part))
 		if err == nil {
-			d.keep(here, part, at, x.Lag)
+			d.mergePart(here, part, at, x.Lag)
 		}
 		return elsewhere, err
 	}
-	if err == nil || d.s.lagging(err, d.homes...) {
+	if err == nil || d.s.shouldAskOthers(err, d.homes...) {
 		return append(elsewhere, here...), nil
 	}
 	return nil, err
 }
 
 // ask has other nodes answer some parts.
-func (d *division[Req, Res, P]) ask(ctx context.Context, procedure string, elsewhere []int) error {
+func (d *dividedCall[Req, Res, P]) askOtherNodes(ctx context.Context, procedure string, elsewhere []int) error {
 	partitions := make([]uint8, len(elsewhere))
 	for i, of := range elsewhere {
 		partitions[i] = peers.PartitionOf(d.homes[of])
 	}
 	return d.s.cluster.Scatter(ctx, procedure, partitions, func(ctx context.Context, n *Node, some []int) (keep func(), err error) {
-		of := chosen(elsewhere, some)
-		part, behind, err := peers.Call[Req, Res](ctx, d.s.cluster.Peers, n, procedure, (*Req)(d.by.only(d.req, of)))
+		of := selectAt(elsewhere, some)
+		part, behind, err := peers.Call[Req, Res](ctx, d.s.cluster.Peers, n, procedure, (*Req)(d.by.selectParts(d.req, of)))
 		if err != nil {
 			return nil, err
 		}
@@ -128,22 +128,22 @@ func (d *division[Req, Res, P]) ask(ctx context.Context, procedure string, elsew
 		if err != nil || !d.by.isComplete(d.req, of, part) {
 			return nil, peers.BadAnswer(n.Name)
 		}
-		return func() { d.keep(of, part, at, behind) }, nil
+		return func() { d.mergePart(of, part, at, behind) }, nil
 	})
 }
 
 // keep puts the answer for some parts into the whole one.
-func (d *division[Req, Res, P]) keep(of []int, part *Res, at events.Position, behind int64) {
-	d.by.put(d.whole, of, part)
+func (d *dividedCall[Req, Res, P]) mergePart(of []int, part *Res, at events.Position, behind int64) {
+	d.by.mergePart(d.answer, of, part)
 	d.lag = max(d.lag, behind)
-	if d.at == (events.Position{}) || at.Seq < d.at.Seq {
-		d.at = at
-		*d.by.position(d.whole) = *d.by.position(part)
+	if d.position == (events.Position{}) || at.Seq < d.position.Seq {
+		d.position = at
+		*d.by.position(d.answer) = *d.by.position(part)
 	}
 }
 
 // chosen returns some of the elements of a list.
-func chosen[T any](all []T, of []int) []T {
+func selectAt[T any](all []T, of []int) []T {
 	some := make([]T, len(of))
 	for i, at := range of {
 		some[i] = all[at]
@@ -152,35 +152,35 @@ func chosen[T any](all []T, of []int) []T {
 }
 
 // place puts elements to their places in a longer list.
-func place[T any](all []T, of []int, some []T) {
+func placeAt[T any](all []T, of []int, some []T) {
 	for i := range some {
 		all[of[i]] = some[i]
 	}
 }
 
-func byCheckFollows() partedBy[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest] {
-	return partedBy[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest]{
+func byCheckFollows() partSplitter[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest] {
+	return partSplitter[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest]{
 		homes: func(req *skeinv1.CheckFollowsRequest) (homes []string) {
 			for _, p := range req.GetPairs() {
 				homes = append(homes, p.GetUserId())
 			}
 			return homes
 		},
-		only: func(req *skeinv1.CheckFollowsRequest, of []int) *skeinv1.CheckFollowsRequest {
+		selectParts: func(req *skeinv1.CheckFollowsRequest, of []int) *skeinv1.CheckFollowsRequest {
 			return &skeinv1.CheckFollowsRequest{
-				Pairs: chosen(req.GetPairs(), of), AtLeast: req.GetAtLeast(), IncludeTimes: req.GetIncludeTimes(),
+				Pairs: selectAt(req.GetPairs(), of), AtLeast: req.GetAtLeast(), IncludeTimes: req.GetIncludeTimes(),
 			}
 		},
-		whole: func(req *skeinv1.CheckFollowsRequest) *skeinv1.CheckFollowsResponse {
+		newAnswer: func(req *skeinv1.CheckFollowsRequest) *skeinv1.CheckFollowsResponse {
 			res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(req.GetPairs()))}
 			if req.GetIncludeTimes() {
 				res.FollowTimes = make([]*skeinv1.FollowTime, len(req.GetPairs()))
 			}
 			return res
 		},
-		put: func(whole *skeinv1.CheckFollowsResponse, of []int, part *skeinv1.CheckFollowsResponse) {
-			place(whole.Kinds, of, part.GetKinds())
-			place(whole.FollowTimes, of, part.GetFollowTimes())
+		mergePart: func(whole *skeinv1.CheckFollowsResponse, of []int, part *skeinv1.CheckFollowsResponse) {
+			placeAt(whole.Kinds, of, part.GetKinds())
+			placeAt(whole.FollowTimes, of, part.GetFollowTimes())
 		},
 		isComplete: func(req *skeinv1.CheckFollowsRequest, of []int, part *skeinv1.CheckFollowsResponse) bool {
 			return len(part.GetKinds()) == len(of) && (!req.GetIncludeTimes() || len(part.GetFollowTimes()) == len(of))
@@ -189,22 +189,22 @@ func byCheckFollows() partedBy[skeinv1.CheckFollowsRequest, skeinv1.CheckFollows
 	}
 }
 
-func byBatchGetPins() partedBy[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPinsResponse, *skeinv1.BatchGetPinsRequest] {
-	return partedBy[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPinsResponse, *skeinv1.BatchGetPinsRequest]{
+func byBatchGetPins() partSplitter[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPinsResponse, *skeinv1.BatchGetPinsRequest] {
+	return partSplitter[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPinsResponse, *skeinv1.BatchGetPinsRequest]{
 		homes: func(req *skeinv1.BatchGetPinsRequest) (homes []string) {
 			for _, p := range req.GetPins() {
 				homes = append(homes, p.GetOwnerId())
 			}
 			return homes
 		},
-		only: func(req *skeinv1.BatchGetPinsRequest, of []int) *skeinv1.BatchGetPinsRequest {
-			return &skeinv1.BatchGetPinsRequest{Pins: chosen(req.GetPins(), of), AtLeast: req.GetAtLeast()}
+		selectParts: func(req *skeinv1.BatchGetPinsRequest, of []int) *skeinv1.BatchGetPinsRequest {
+			return &skeinv1.BatchGetPinsRequest{Pins: selectAt(req.GetPins(), of), AtLeast: req.GetAtLeast()}
 		},
-		whole: func(req *skeinv1.BatchGetPinsRequest) *skeinv1.BatchGetPinsResponse {
+		newAnswer: func(req *skeinv1.BatchGetPinsRequest) *skeinv1.BatchGetPinsResponse {
 			return &skeinv1.BatchGetPinsResponse{Pins: make([]*skeinv1.PinState, len(req.GetPins()))}
 		},
-		put: func(whole *skeinv1.BatchGetPinsResponse, of []int, part *skeinv1.BatchGetPinsResponse) {
-			place(whole.Pins, of, part.GetPins())
+		mergePart: func(whole *skeinv1.BatchGetPinsResponse, of []int, part *skeinv1.BatchGetPinsResponse) {
+			placeAt(whole.Pins, of, part.GetPins())
 		},
 		isComplete: func(_ *skeinv1.BatchGetPinsRequest, of []int, part *skeinv1.BatchGetPinsResponse) bool {
 			return len(part.GetPins()) == len(of)
@@ -213,22 +213,22 @@ func byBatchGetPins() partedBy[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPins
 	}
 }
 
-func byBatchGetCounters() partedBy[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse, *skeinv1.BatchGetCountersRequest] {
-	return partedBy[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse, *skeinv1.BatchGetCountersRequest]{
+func byBatchGetCounters() partSplitter[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse, *skeinv1.BatchGetCountersRequest] {
+	return partSplitter[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse, *skeinv1.BatchGetCountersRequest]{
 		homes: func(req *skeinv1.BatchGetCountersRequest) (homes []string) {
 			for _, k := range req.GetKeys() {
 				homes = append(homes, cmp.Or(k.GetUserId(), k.GetItemId(), k.GetBoard().GetOwnerId()))
 			}
 			return homes
 		},
-		only: func(req *skeinv1.BatchGetCountersRequest, of []int) *skeinv1.BatchGetCountersRequest {
-			return &skeinv1.BatchGetCountersRequest{Keys: chosen(req.GetKeys(), of), AtLeast: req.GetAtLeast()}
+		selectParts: func(req *skeinv1.BatchGetCountersRequest, of []int) *skeinv1.BatchGetCountersRequest {
+			return &skeinv1.BatchGetCountersRequest{Keys: selectAt(req.GetKeys(), of), AtLeast: req.GetAtLeast()}
 		},
-		whole: func(req *skeinv1.BatchGetCountersRequest) *skeinv1.BatchGetCountersResponse {
+		newAnswer: func(req *skeinv1.BatchGetCountersRequest) *skeinv1.BatchGetCountersResponse {
 			return &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(req.GetKeys()))}
 		},
-		put: func(whole *skeinv1.BatchGetCountersResponse, of []int, part *skeinv1.BatchGetCountersResponse) {
-			place(whole.Counters, of, part.GetCounters())
+		mergePart: func(whole *skeinv1.BatchGetCountersResponse, of []int, part *skeinv1.BatchGetCountersResponse) {
+			placeAt(whole.Counters, of, part.GetCounters())
 		},
 		isComplete: func(_ *skeinv1.BatchGetCountersRequest, of []int, part *skeinv1.BatchGetCountersResponse) bool {
 			return len(part.GetCounters()) == len(of)
@@ -243,8 +243,8 @@ type (
 )
 
 // The boards are the parts behind the users.
-func byBatchGetFollowCounts() partedBy[countsRequest, countsResponse, *countsRequest] {
-	return partedBy[countsRequest, countsResponse, *countsRequest]{
+func byBatchGetFollowCounts() partSplitter[countsRequest, countsResponse, *countsRequest] {
+	return partSplitter[countsRequest, countsResponse, *countsRequest]{
 		homes: func(req *countsRequest) (homes []string) {
 			homes = append(homes, req.GetUserIds()...)
 			for _, b := range req.GetBoards() {
@@ -252,21 +252,21 @@ func byBatchGetFollowCounts() partedBy[countsRequest, countsResponse, *countsReq
 			}
 			return homes
 		},
-		only: func(req *countsRequest, of []int) *countsRequest {
+		selectParts: func(req *countsRequest, of []int) *countsRequest {
 			users, boards := usersAndBoards(len(req.GetUserIds()), of)
 			return &countsRequest{
-				UserIds: chosen(req.GetUserIds(), users), Boards: chosen(req.GetBoards(), boards), AtLeast: req.GetAtLeast(),
+				UserIds: selectAt(req.GetUserIds(), users), Boards: selectAt(req.GetBoards(), boards), AtLeast: req.GetAtLeast(),
 			}
 		},
-		whole: func(req *countsRequest) *countsResponse {
+		newAnswer: func(req *countsRequest) *countsResponse {
 			return &countsResponse{
 				Users: make([]*skeinv1.UserFollowCounts, len(req.GetUserIds())), Boards: make([]*skeinv1.BoardFollowCounts, len(req.GetBoards())),
 			}
 		},
-		put: func(whole *countsResponse, of []int, part *countsResponse) {
+		mergePart: func(whole *countsResponse, of []int, part *countsResponse) {
 			users, boards := usersAndBoards(len(whole.GetUsers()), of)
-			place(whole.Users, users, part.GetUsers())
-			place(whole.Boards, boards, part.GetBoards())
+			placeAt(whole.Users, users, part.GetUsers())
+			placeAt(whole.Boards, boards, part.GetBoards())
 		},
 		isComplete: func(req *countsRequest, of []int, part *countsResponse) bool {
 			users, boards := usersAndBoards(len(req.GetUserIds()), of)

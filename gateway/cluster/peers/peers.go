@@ -35,13 +35,13 @@ type Node struct {
 
 const (
 	// attempt bounds how long one node is waited for while there is another, and lastAttempt while there is none.
-	attempt, lastAttempt = time.Second, 30 * time.Second
+	attemptTimeout, lastAttemptTimeout = time.Second, 30 * time.Second
 	// suspicion is how long a node that did not answer is asked last. It doubles each time, up to maxSuspicion, when others take it for dead.
-	suspicion, maxSuspicion = time.Second, 16 * time.Second
+	minSuspicion, maxSuspicion = time.Second, 16 * time.Second
 	// connections bounds the calls, but not the streams, under way to a node. More wait for one to end.
-	connections = 256
+	maxConnsPerNode = 256
 	// aliveEvery is how often a stream looks whether its node is alive. Nodes say so as often.
-	aliveEvery = 2 * time.Second
+	checkAliveEvery = 2 * time.Second
 	// dialTimeout bounds how long it takes to connect: enough for a first packet to be lost, which is sent again after a second (RFC 6298,
 	// section 2). While another node may answer, an attempt ends before.
 	dialTimeout = 3 * time.Second
@@ -71,26 +71,26 @@ type Peers struct {
 
 	mu sync.Mutex
 	// silent has the nodes that did not answer their last call.
-	silent map[string]silence
+	suspected map[string]suspicion
 	// usual is about the 95th percentile of the times in which a node answers a method. It is kept for each method, because long calls
 	// among short ones would always be hedged, and cost more than a twentieth of the work.
-	usual map[method]time.Duration
+	usualLatency map[nodeMethod]time.Duration
 	// clockOffsets has by how much the clocks of nodes are ahead, for those whose clocks were too different.
 	clockOffsets map[string]time.Duration
 	// lastBadAnswer is when a bad answer of each node was last logged.
 	lastBadAnswer map[string]time.Time
 	// spare counts the answered calls that were not spent on hedges, up to maxHedges*hedgeShare.
-	spare int
+	hedgeCredit int
 }
 
 // method is one of a node.
-type method struct{ node, procedure string }
+type nodeMethod struct{ node, procedure string }
 
 // silence is that of a node: until when it is asked last, for how long that is, and how many calls were overtaken since it answered.
-type silence struct {
-	until     time.Time
-	long      time.Duration
-	overtaken int
+type suspicion struct {
+	until          time.Time
+	duration       time.Duration
+	overtakenCalls int
 }
 
 // Calls counts calls to other nodes by their result.
@@ -133,15 +133,15 @@ func New(o Options) *Peers {
 		scheme = "https://"
 	}
 	forStreams := &http.Transport{
-		DialContext: dialer.DialContext, DialTLSContext: o.Dial, MaxIdleConnsPerHost: connections, IdleConnTimeout: IdleTimeout,
+		DialContext: dialer.DialContext, DialTLSContext: o.Dial, MaxIdleConnsPerHost: maxConnsPerNode, IdleConnTimeout: IdleTimeout,
 		DisableCompression: true, MaxResponseHeaderBytes: maxHeaderBytes,
 	}
 	forCalls := forStreams.Clone()
-	forCalls.MaxConnsPerHost = connections
+	forCalls.MaxConnsPerHost = maxConnsPerNode
 	return &Peers{
 		nodes: o.Nodes, calls: newHTTPClient(forCalls), streams: newHTTPClient(forStreams),
 		scheme: scheme, credentials: NewCredentials(o.Keys, o.Log, o.Name, o.Addr), keys: o.Keys, log: o.Log, bytes: o.Bytes, logger: o.Logger,
-		silent: map[string]silence{}, usual: map[method]time.Duration{}, spare: maxHedges * hedgeShare,
+		suspected: map[string]suspicion{}, usualLatency: map[nodeMethod]time.Duration{}, hedgeCredit: maxSavedHedges * answersPerHedge,
 		clockOffsets: map[string]time.Duration{}, lastBadAnswer: map[string]time.Time{},
 	}
 }
@@ -165,7 +165,7 @@ func PartitionOf(home string) uint8 { return events.ShardOf(home).Partition() }
 
 // serving returns the nodes that serve a partition and were not tried, the one to ask first in front. Calls about a partition go to the
 // same node as long as it answers, because that has in memory what was asked before.
-func (p *Peers) serving(partition uint8, tried []string) []Node {
+func (p *Peers) nodesServing(partition uint8, tried []string) []Node {
 	var found []Node
 	for _, n := range p.nodes() {
 		if n.Serves.Has(partition) && !slices.Contains(tried, n.Name) {
@@ -176,13 +176,13 @@ func (p *Peers) serving(partition uint8, tried []string) []Node {
 	if len(found) > 1 {
 		first := int(partition) % len(found)
 		found = slices.Concat(found[first:], found[:first])
-		slices.SortStableFunc(found, func(a, b Node) int { return cmp.Compare(p.suspects(a.Name), p.suspects(b.Name)) })
+		slices.SortStableFunc(found, func(a, b Node) int { return cmp.Compare(p.suspicionRank(a.Name), p.suspicionRank(b.Name)) })
 	}
 	return found
 }
 
 // Served reports whether another node serves a partition.
-func (p *Peers) Served(partition uint8) bool { return len(p.serving(partition, nil)) > 0 }
+func (p *Peers) Served(partition uint8) bool { return len(p.nodesServing(partition, nil)) > 0 }
 
 // ServedByOthers returns the partitions that other nodes serve.
 func (p *Peers) ServedByOthers() (all events.Partitions) {
@@ -193,10 +193,10 @@ func (p *Peers) ServedByOthers() (all events.Partitions) {
 }
 
 // suspects is 1 for a node that did not answer lately.
-func (p *Peers) suspects(name string) int {
+func (p *Peers) suspicionRank(name string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s, ok := p.silent[name]; ok && time.Now().Before(s.until) {
+	if s, ok := p.suspected[name]; ok && time.Now().Before(s.until) {
 		return 1
 	}
 	return 0
@@ -206,46 +206,46 @@ func (p *Peers) suspects(name string) int {
 func (p *Peers) suspect(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.silence(name)
+	p.suspectLocked(name)
 }
 
 // silence is suspect, and is called with mu held.
-func (p *Peers) silence(name string) {
-	s, now := p.silent[name], time.Now()
+func (p *Peers) suspectLocked(name string) {
+	s, now := p.suspected[name], time.Now()
 	if now.Before(s.until) {
 		return // a call that was under way when the first one failed
 	}
-	s.long = min(max(2*s.long, suspicion), maxSuspicion)
-	s.until = now.Add(s.long)
-	p.silent[name] = s
+	s.duration = min(max(2*s.duration, minSuspicion), maxSuspicion)
+	s.until = now.Add(s.duration)
+	p.suspected[name] = s
 }
 
 // trust ends the suspicion of a node that answered.
-func (p *Peers) trust(name string) {
+func (p *Peers) clearSuspicion(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.silent, name)
-	p.spare = min(p.spare+1, maxHedges*hedgeShare)
+	delete(p.suspected, name)
+	p.hedgeCredit = min(p.hedgeCredit+1, maxSavedHedges*answersPerHedge)
 }
 
 // mayHedge reports whether another node may be asked as well, and counts that it is.
-func (p *Peers) mayHedge() bool {
+func (p *Peers) spendHedgeCredit() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.spare < hedgeShare {
+	if p.hedgeCredit < answersPerHedge {
 		return false
 	}
-	p.spare -= hedgeShare
+	p.hedgeCredit -= answersPerHedge
 	p.Calls.Hedged.Add(1)
 	return true
 }
 
 // judge notes whether a node answered, and reports whether another one may answer better.
-func (p *Peers) judge(ctx context.Context, name string, err error) (again bool) {
+func (p *Peers) recordResult(ctx context.Context, name string, err error) (again bool) {
 	switch {
-	case final(err):
+	case isFinal(err):
 		p.Calls.OK.Add(1)
-		p.trust(name)
+		p.clearSuspicion(name)
 		return false
 	case ctx.Err() != nil: // the caller does not want it any more
 		return false
@@ -280,7 +280,7 @@ func (p *Peers) logBadAnswer(name string, err error) {
 }
 
 // final reports whether any other node would answer likewise.
-func final(err error) bool {
+func isFinal(err error) bool {
 	if err == nil || errors.Is(err, errNoMemory) {
 		return true
 	}
@@ -292,14 +292,14 @@ func final(err error) bool {
 }
 
 // ended counts what has failed. A caller who went away has not waited for an answer.
-func (p *Peers) ended(ctx context.Context, err error) {
-	if !final(err) && !errors.Is(ctx.Err(), context.Canceled) {
+func (p *Peers) countFailure(ctx context.Context, err error) {
+	if !isFinal(err) && !errors.Is(ctx.Err(), context.Canceled) {
 		p.Calls.Failed.Add(1)
 	}
 }
 
 // noNode returns the error of a partition that no node serves. The cause is the error of the last node that was asked, or nil.
-func noNode(partition uint8, cause error) error {
+func noNodeError(partition uint8, cause error) error {
 	if f, ok := errors.AsType[*apierror.Failure](cause); ok && f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
 		return f
 	}
@@ -319,19 +319,19 @@ func NotHere() error {
 
 // Call makes a call to a node, and returns how far behind the log the answer is; negative: it does not say.
 func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string, req *Req) (res *Res, lag int64, err error) {
-	answer, err := clientOf[Req, Res](p, p.calls, n, procedure).CallUnary(ctx, connect.NewRequest(req))
+	answer, err := clientFor[Req, Res](p, p.calls, n, procedure).CallUnary(ctx, connect.NewRequest(req))
 	if err != nil {
-		return nil, 0, errorOf(n, err)
+		return nil, 0, callError(n, err)
 	}
 	if err := p.checkPosition(n.Name, req, answer.Msg); err != nil {
 		return nil, 0, err
 	}
-	return answer.Msg, lagOf(answer.Header()), nil
+	return answer.Msg, parseLag(answer.Header()), nil
 }
 
 // errorOf returns the error of a call to a node. What the node itself says stays as it is. Anything else, such as an answer that cannot be
 // decoded, is the fault of the node or of the connection, and never that of the caller.
-func errorOf(n *Node, err error) error {
+func callError(n *Node, err error) error {
 	if connect.IsWireError(err) {
 		return apierror.OfPeer(err)
 	}
@@ -348,9 +348,9 @@ func errorOf(n *Node, err error) error {
 // clientKey names a method of a node.
 type clientKey struct{ name, addr, procedure string }
 
-// clientOf returns the client of a method of a node. To make one costs as much as a call. Nothing is compressed: that would cost more than
+// clientFor returns the client of a method of a node. To make one costs as much as a call. Nothing is compressed: that would cost more than
 // to send it in a private network.
-func clientOf[Req, Res any](p *Peers, by *http.Client, n *Node, procedure string) *connect.Client[Req, Res] {
+func clientFor[Req, Res any](p *Peers, by *http.Client, n *Node, procedure string) *connect.Client[Req, Res] {
 	key := clientKey{n.Name, n.Addr, procedure}
 	if known, ok := p.clients.Load(key); ok {
 		if client, ok := known.(*connect.Client[Req, Res]); ok {
@@ -363,7 +363,7 @@ func clientOf[Req, Res any](p *Peers, by *http.Client, n *Node, procedure string
 	return client
 }
 
-func lagOf(h http.Header) int64 {
+func parseLag(h http.Header) int64 {
 	if lag, err := strconv.ParseInt(h.Get(call.LagHeader), 10, 64); err == nil {
 		return lag
 	}
@@ -382,14 +382,14 @@ func Forward[Req, Res any](
 }
 
 // limitOf bounds an attempt, more so where there are others.
-func limitOf(ctx context.Context, others bool) time.Duration {
+func attemptTimeoutFor(ctx context.Context, others bool) time.Duration {
 	if !others {
-		return lastAttempt
+		return lastAttemptTimeout
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		return min(attempt, time.Until(deadline)/2)
+		return min(attemptTimeout, time.Until(deadline)/2)
 	}
-	return attempt
+	return attemptTimeout
 }
 
 // ForwardStream has a node that serves a partition answer a call with a stream. Once a part was sent, an error ends it: the caller
@@ -398,12 +398,12 @@ func ForwardStream[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) error {
 	var sent bool
-	err := untilReached(ctx, func() (again bool, err error) {
+	err := retryUntilReached(ctx, func() (again bool, err error) {
 		sent, err = forwardStream(ctx, p, partition, procedure, req, setLag, send)
 		return !sent, err
 	})
 	if !sent {
-		p.ended(ctx, err)
+		p.countFailure(ctx, err)
 	}
 	return err
 }
@@ -413,13 +413,13 @@ func forwardStream[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) (sent bool, err error) {
 	for tried := []string(nil); ; {
-		nodes := p.serving(partition, tried)
+		nodes := p.nodesServing(partition, tried)
 		if len(nodes) == 0 {
-			return false, noNode(partition, err)
+			return false, noNodeError(partition, err)
 		}
 		tried = append(tried, nodes[0].Name)
-		sent, err = Stream(ctx, p, &nodes[0], limitOf(ctx, len(nodes) > 1), procedure, req, setLag, send)
-		if !p.judge(ctx, nodes[0].Name, err) || sent {
+		sent, err = Stream(ctx, p, &nodes[0], attemptTimeoutFor(ctx, len(nodes) > 1), procedure, req, setLag, send)
+		if !p.recordResult(ctx, nodes[0].Name, err) || sent {
 			return sent, err
 		}
 	}
@@ -437,12 +437,12 @@ func Stream[Req, Res any](
 	ctx, end := context.WithCancelCause(ctx)
 	begun := make(chan struct{})
 	var ended sync.WaitGroup
-	ended.Go(func() { p.endSilent(ctx, n, limit, begun, end) })
+	ended.Go(func() { p.endStreamOfSilentNode(ctx, n, limit, begun, end) })
 	defer ended.Wait()
 	defer end(nil)
 	ctx, memory := p.chargeStream(ctx)
 	defer memory.release()
-	parts, err := clientOf[Req, Res](p, p.streams, n, procedure).CallServerStream(ctx, connect.NewRequest(req))
+	parts, err := clientFor[Req, Res](p, p.streams, n, procedure).CallServerStream(ctx, connect.NewRequest(req))
 	if err != nil {
 		return false, streamError(ctx, n, err)
 	}
@@ -456,7 +456,7 @@ func Stream[Req, Res any](
 		}
 		if !sent {
 			close(begun)
-			if lag := lagOf(parts.ResponseHeader()); lag >= 0 {
+			if lag := parseLag(parts.ResponseHeader()); lag >= 0 {
 				setLag(lag)
 			}
 		}
@@ -476,12 +476,12 @@ func streamError(ctx context.Context, n *Node, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 		return cause
 	}
-	return errorOf(n, err)
+	return callError(n, err)
 }
 
 // endSilent ends the stream of a node that does not begin within a limit, or is no longer among those that are alive: a node that hangs
 // keeps its connections. It returns when ctx ends, which is that of the stream.
-func (p *Peers) endSilent(ctx context.Context, n *Node, limit time.Duration, begun <-chan struct{}, end context.CancelCauseFunc) {
+func (p *Peers) endStreamOfSilentNode(ctx context.Context, n *Node, limit time.Duration, begun <-chan struct{}, end context.CancelCauseFunc) {
 	look := time.NewTimer(limit)
 	defer look.Stop()
 	for {
@@ -489,18 +489,18 @@ func (p *Peers) endSilent(ctx context.Context, n *Node, limit time.Duration, beg
 		case <-begun:
 			begun = nil
 		case <-look.C:
-			if begun != nil || !p.alive(n) {
+			if begun != nil || !p.isAlive(n) {
 				end(errSilent)
 				return
 			}
 		case <-ctx.Done():
 			return
 		}
-		look.Reset(aliveEvery)
+		look.Reset(checkAliveEvery)
 	}
 }
 
 // alive reports whether a node is among the others, by its address: a node that comes back elsewhere has not the streams that it had.
-func (p *Peers) alive(n *Node) bool {
+func (p *Peers) isAlive(n *Node) bool {
 	return slices.ContainsFunc(p.nodes(), func(o Node) bool { return o.Name == n.Name && o.Addr == n.Addr })
 }

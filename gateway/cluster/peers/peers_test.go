@@ -126,15 +126,15 @@ func TestPassedOver(t *testing.T) {
 			t.Parallel()
 			all := events.AllPartitions()
 			p := peersOf(t, listening(t, "a", all, c.first), listening(t, "b", all, saying("b", 1)))
-			p.spare = hedgeShare - 1 // see TestHedged
-			if got := p.serving(0, nil)[0].Name; got != "a" {
+			p.hedgeCredit = answersPerHedge - 1 // see TestHedged
+			if got := p.nodesServing(0, nil)[0].Name; got != "a" {
 				t.Fatalf("%s is asked first", got)
 			}
 			if got, err := forward(t, p); err != nil || got != "b" {
 				t.Fatalf("%q, %v", got, err)
 			}
 			p.mu.Lock()
-			_, silent := p.silent["a"]
+			_, silent := p.suspected["a"]
 			p.mu.Unlock()
 			if silent != c.silent {
 				t.Errorf("it is among the silent ones: %v", silent)
@@ -172,7 +172,7 @@ func TestHedged(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := events.AllPartitions()
 				p := peersOf(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
-				p.spare = c.spare * hedgeShare
+				p.hedgeCredit = c.spare * answersPerHedge
 				got, began := "", time.Now()
 				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
 					of := c.a
@@ -187,7 +187,7 @@ func TestHedged(t *testing.T) {
 				if got != c.want || !errors.Is(err, c.err) || time.Since(began) != c.took || p.Calls.Hedged.Load() != c.hedged {
 					t.Errorf("%q, %v after %v, %d hedged", got, err, time.Since(began), p.Calls.Hedged.Load())
 				}
-				if last := p.serving(0, nil)[1].Name; last != c.last || p.Calls.Failed.Load() > 0 {
+				if last := p.nodesServing(0, nil)[1].Name; last != c.last || p.Calls.Failed.Load() > 0 {
 					t.Errorf("%s is asked last, %d failed", last, p.Calls.Failed.Load())
 				}
 			})
@@ -224,7 +224,7 @@ func TestUntilReached(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := events.AllPartitions()
 				p := peersOf(t, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: all})
-				p.spare = 0
+				p.hedgeCredit = 0
 				got, asked, began := "", 0, time.Now()
 				err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(ctx context.Context, n *Node, _ []int) (func(), error) {
 					if n.Name == "b" {
@@ -265,7 +265,7 @@ func (p *paced) call(t *testing.T, procedure string, after time.Duration) time.D
 		return func() {}, wait.For(ctx, after)
 	}}
 	began := time.Now()
-	if _, err := s.attempt(t.Context(), &group{p.a, []int{0}, true}, nil); err != nil {
+	if _, err := s.askGroup(t.Context(), &nodeGroup{p.a, []int{0}, true}, nil); err != nil {
 		t.Fatal(err)
 	}
 	return time.Since(began)
@@ -279,16 +279,16 @@ func TestHedgeAfterTheUsual(t *testing.T) {
 		took        func(*rand.Rand) time.Duration
 		least, most time.Duration
 	}{
-		{"at once", func(*rand.Rand) time.Duration { return 0 }, leastWait, leastWait},
+		{"at once", func(*rand.Rand) time.Duration { return 0 }, minHedgeDelay, minHedgeDelay},
 		{"10 ms", func(*rand.Rand) time.Duration { return 10 * time.Millisecond }, 19 * time.Millisecond, 24 * time.Millisecond},
 		{"up to 10 ms", func(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(10 * time.Millisecond))) }, 16 * time.Millisecond, 22 * time.Millisecond},
-		{"too long", func(*rand.Rand) time.Duration { return 2 * mostWait }, mostWait, mostWait},
+		{"too long", func(*rand.Rand) time.Duration { return 2 * maxHedgeDelay }, maxHedgeDelay, maxHedgeDelay},
 		{"a tenth is long", func(r *rand.Rand) time.Duration {
 			if r.IntN(10) == 0 {
 				return 20 * time.Millisecond
 			}
 			return time.Millisecond
-		}, 30 * time.Millisecond, mostWait},
+		}, 30 * time.Millisecond, maxHedgeDelay},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -301,13 +301,13 @@ func TestHedgeAfterTheUsual(t *testing.T) {
 				for range calls {
 					p.call(t, "often", c.took(rng))
 				}
-				if got := p.hedgeAfter("a", "often"); got < c.least || got > c.most {
+				if got := p.hedgeDelay("a", "often"); got < c.least || got > c.most {
 					t.Errorf("it is sent after %v", got)
 				}
-				if hedged := p.Calls.Hedged.Load() - before; hedged > calls/hedgeShare {
+				if hedged := p.Calls.Hedged.Load() - before; hedged > calls/answersPerHedge {
 					t.Errorf("%d hedges of %d calls", hedged, calls)
 				}
-				if got := p.hedgeAfter("a", "seldom"); got != mostWait {
+				if got := p.hedgeDelay("a", "seldom"); got != maxHedgeDelay {
 					t.Errorf("it is sent after %v for another method", got)
 				}
 			})
@@ -324,11 +324,11 @@ func nodeStandsStill(t *testing.T) {
 	for range 500 {
 		p.call(t, askProcedure, time.Millisecond)
 	}
-	soon := p.hedgeAfter("a", askProcedure)
-	if soon != leastWait {
+	soon := p.hedgeDelay("a", askProcedure)
+	if soon != minHedgeDelay {
 		t.Fatalf("it is waited for, %v", soon)
 	}
-	first := func() string { return p.serving(0, nil)[0].Name }
+	first := func() string { return p.nodesServing(0, nil)[0].Name }
 	for range 10 {
 		for range maxOvertaken - 1 {
 			if took := p.call(t, askProcedure, never); took > 3*soon || first() != "a" {
@@ -352,10 +352,10 @@ func nodeStandsStill(t *testing.T) {
 	for range 20 { // under way: 0.1 s
 		p.call(t, askProcedure, never)
 	}
-	if after := p.hedgeAfter("a", askProcedure); after > 2*soon {
+	if after := p.hedgeDelay("a", askProcedure); after > 2*soon {
 		t.Errorf("it is waited for, %v", after)
 	}
-	for _, long := range []time.Duration{suspicion, 2 * suspicion} {
+	for _, long := range []time.Duration{minSuspicion, 2 * minSuspicion} {
 		time.Sleep(long - time.Second/2) //nolint:forbidigo // the clock is synctest's
 		if first() != "b" {
 			t.Errorf("it is asked first before %v are over", long)
@@ -392,7 +392,7 @@ func TestFewNodes(t *testing.T) {
 		for i := range of {
 			of[i] = i
 		}
-		groups, err := s.group(of, nil, nil)
+		groups, err := s.assignNodes(of, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -431,7 +431,7 @@ func serving(t *testing.T) {
 	all := events.AllPartitions()
 	p := peersOf(t, Node{Name: "c", Serves: all}, Node{Name: "a", Serves: all}, Node{Name: "b", Serves: even})
 	names := func(partition uint8, tried ...string) (names string) {
-		for _, n := range p.serving(partition, tried) {
+		for _, n := range p.nodesServing(partition, tried) {
 			names += n.Name
 		}
 		return names
@@ -443,17 +443,17 @@ func serving(t *testing.T) {
 			t.Errorf("%s, not %s", c.got, c.want)
 		}
 	}
-	p.judge(t.Context(), "a", errors.New("no answer"))
+	p.recordResult(t.Context(), "a", errors.New("no answer"))
 	if got := names(0); got != "bca" {
 		t.Errorf("with a silent one: %s", got)
 	}
-	p.judge(t.Context(), "b", errors.New("no answer"))
+	p.recordResult(t.Context(), "b", errors.New("no answer"))
 	if got := names(0); got != "cab" {
 		t.Errorf("with two silent ones: %s", got)
 	}
-	for name, s := range p.silent {
+	for name, s := range p.suspected {
 		s.until = time.Now().Add(-time.Second)
-		p.silent[name] = s
+		p.suspected[name] = s
 	}
 	if got := names(0); got != "abc" {
 		t.Errorf("later: %s", got)
@@ -475,9 +475,9 @@ func TestStreamsBesideCalls(t *testing.T) {
 		}))
 	p := peersOf(t, Node{Name: "a", Addr: serveNode(t, "a", mux), Serves: events.AllPartitions()})
 	ctx, cancel := context.WithCancel(t.Context())
-	begun := make(chan struct{}, connections)
+	begun := make(chan struct{}, maxConnsPerNode)
 	var streams sync.WaitGroup
-	for range connections {
+	for range maxConnsPerNode {
 		streams.Go(func() {
 			err := ForwardStream(ctx, p, 0, procedure, &peerv1.AskRequest{}, func(int64) {}, func(*peerv1.AskResponse) error {
 				begun <- struct{}{}
@@ -488,7 +488,7 @@ func TestStreamsBesideCalls(t *testing.T) {
 			}
 		})
 	}
-	for range connections {
+	for range maxConnsPerNode {
 		<-begun
 	}
 	if got, err := forward(t, p); err != nil || got != "a" {
@@ -571,7 +571,7 @@ func TestRound(t *testing.T) {
 			nodes = append(nodes, listening(t, "a-low", low, a.noted("a-low", low1)), listening(t, "b-high", high, a.noted("b-high", high1)))
 			p := peersOf(t, nodes...)
 			if broken {
-				p.silent["c"] = silence{until: time.Now().Add(time.Hour)} // it is asked after the others, however long the test takes
+				p.suspected["c"] = suspicion{until: time.Now().Add(time.Hour)} // it is asked after the others, however long the test takes
 			}
 			r := NewRound(p, here, position(3))
 			if parts, known := r.Candidates("ann", 1, nil, 5); known || len(parts) > 0 || !r.Wanting() {

@@ -125,22 +125,22 @@ func HashBody(body []byte) string {
 func (p *CallProof) HasBody(body []byte) bool { return p.bodyHash == HashBody(body) }
 
 // answer returns the proof of the answer, which nobody without the secret can make, and which belongs to this call alone.
-func (p *CallProof) answer() string {
+func (p *CallProof) answerProof() string {
 	return hex.EncodeToString(computeMAC(p.secret, "answer", string(p.mac)))
 }
 
 // AppendHeader appends the header that proves the answer.
 func (p *CallProof) AppendHeader(head []byte) []byte {
-	return append(append(append(head, proofHeader+": "...), p.answer()...), "\r\n"...)
+	return append(append(append(head, proofHeader+": "...), p.answerProof()...), "\r\n"...)
 }
 
 // isAnsweredBy reports whether a proof is that of the answer to this call.
-func (p *CallProof) isAnsweredBy(proof string) bool {
-	return hmac.Equal([]byte(proof), []byte(p.answer()))
+func (p *CallProof) isProvenBy(proof string) bool {
+	return hmac.Equal([]byte(proof), []byte(p.answerProof()))
 }
 
 // stateTime returns the value of the header by which the callee of a stale call says what time it has.
-func (p *CallProof) stateTime(now time.Time) string {
+func (p *CallProof) timeHeaderValue(now time.Time) string {
 	micros := strconv.FormatInt(now.UnixMicro(), 10)
 	return micros + " " + hex.EncodeToString(computeMAC(p.secret, "time", string(p.mac), micros))
 }
@@ -159,7 +159,7 @@ func (c *Credentials) Protect(next http.Handler, maxBody int) http.Handler {
 		p, err := c.VerifyCall(r.Header.Get("Authorization"), r.URL.Path, time.Now())
 		if err != nil {
 			if p != nil {
-				w.Header().Set(timeHeader, p.stateTime(time.Now()))
+				w.Header().Set(timeHeader, p.timeHeaderValue(time.Now()))
 			}
 			http.Error(w, err.Error(), http.StatusUnauthorized)
 			return
@@ -174,7 +174,7 @@ func (c *Credentials) Protect(next http.Handler, maxBody int) http.Handler {
 			http.Error(w, errNoProof.Error(), http.StatusUnauthorized)
 		default:
 			r.Body = io.NopCloser(bytes.NewReader(body))
-			w.Header().Set(proofHeader, p.answer())
+			w.Header().Set(proofHeader, p.answerProof())
 			next.ServeHTTP(w, r)
 		}
 	})

@@ -82,11 +82,11 @@ func TestProofHoldsForOneCallToOneNode(t *testing.T) {
 			if called := answered.Load() > before; called != isGood {
 				t.Errorf("the method was called: %v, want %v", called, isGood)
 			}
-			if proven := proof.isAnsweredBy(res.Header.Get(proofHeader)); proven != isGood {
+			if proven := proof.isProvenBy(res.Header.Get(proofHeader)); proven != isGood {
 				t.Errorf("the answer is proven: %v, want %v", proven, isGood)
 			}
 			_, other := good.SignCall(&Node{Name: "b", Addr: addr}, "/ask", hashOf("body"), time.Now())
-			if other.isAnsweredBy(res.Header.Get(proofHeader)) {
+			if other.isProvenBy(res.Header.Get(proofHeader)) {
 				t.Error("the answer also proves the answer to the next call, which is the same")
 			}
 		})
@@ -165,7 +165,7 @@ func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 		}},
 		{"the proof of another answer", false, func(w http.ResponseWriter, r *http.Request) {
 			_, other := NewCredentials(testKeys, testLog, "", "").SignCall(&Node{Name: "a"}, r.URL.Path, hashOf(""), time.Now())
-			w.Header().Set(proofHeader, other.answer())
+			w.Header().Set(proofHeader, other.answerProof())
 			rawAnswer(http.StatusOK, protoType, good)(w, r)
 		}},
 		{"garbage", true, rawAnswer(http.StatusOK, protoType, []byte("garbage"))},
@@ -190,7 +190,7 @@ func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 				bad.Addr = serveNode(t, "a", c.answer)
 			}
 			p := peersOf(t, bad, listening(t, "b", events.AllPartitions(), saying("b", 4)))
-			p.spare = 0 // the next copy is asked for no other reason
+			p.hedgeCredit = 0 // the next copy is asked for no other reason
 			req := &peerv1.AskRequest{AtLeast: position(3).String(), Questions: []*peerv1.Question{{}}}
 			res, _, err := Forward[peerv1.AskRequest, peerv1.AskResponse](t.Context(), p, 0, askProcedure, req)
 			if err != nil || res.GetAnswers()[0].GetEntries()[0].GetItem() != "b" || p.Calls.Again.Load() != 1 {
@@ -227,7 +227,7 @@ func TestAnswersCountAsMemory(t *testing.T) {
 	}
 	all := events.AllPartitions()
 	p := peersOf(t, listening(t, "a", all, long), listening(t, "b", all, long))
-	p.spare = 0
+	p.hedgeCredit = 0
 	p.bytes = admission.NewBudget(admission.Class{Name: "bytes", Limit: 5 << 20, CallerLimit: 5 << 20})
 	ctx, release := p.ChargeAnswers(t.Context(), "ann")
 	ask := func() error {

@@ -16,67 +16,67 @@ var (
 
 // question is a question as a key of maps. Which fields count depends on the kind.
 type question struct {
-	kind  kind
-	a, b  string
-	c     string
-	board bool
-	n     uint64
-	size  int
+	kind            questionKind
+	subject, object string
+	cursor          string
+	hasBoard        bool
+	seq             uint64
+	size            int
 }
 
-type kind byte
+type questionKind byte
 
 const (
-	ofPin kind = iota
-	ofOutbox
-	ofBoard
-	ofFollow
-	ofScore
-	ofLike
-	ofLiked
-	ofTrending
-	ofFollowees
+	pinQuestion questionKind = iota
+	outboxQuestion
+	boardQuestion
+	followQuestion
+	scoreQuestion
+	likeQuestion
+	likedQuestion
+	trendingQuestion
+	followeesQuestion
 )
 
 func (q *question) message() *peerv1.Question {
 	m := &peerv1.Question{}
 	switch size := uint32(q.size); q.kind {
-	case ofPin:
-		m.Of = &peerv1.Question_Pin{Pin: &peerv1.PinName{Owner: q.a, Id: q.b}}
-	case ofOutbox:
-		o := &peerv1.Outbox{Owner: q.a, From: []byte(q.c), Size: size}
-		if q.board {
-			o.Board = &q.b
+	case pinQuestion:
+		m.Of = &peerv1.Question_Pin{Pin: &peerv1.PinName{Owner: q.subject, Id: q.object}}
+	case outboxQuestion:
+		o := &peerv1.Outbox{Owner: q.subject, From: []byte(q.cursor), Size: size}
+		if q.hasBoard {
+			o.Board = &q.object
 		}
 		m.Of = &peerv1.Question_Outbox{Outbox: o}
-	case ofBoard:
-		m.Of = &peerv1.Question_Board{Board: &peerv1.Board{Owner: q.a, Id: q.b}}
-	case ofFollow:
-		m.Of = &peerv1.Question_Follow{Follow: &peerv1.Follow{User: q.a, Follower: q.b}}
-	case ofScore:
-		m.Of = &peerv1.Question_Score{Score: &peerv1.Score{Item: q.a, Seq: q.n}}
-	case ofLike:
-		m.Of = &peerv1.Question_Like{Like: &peerv1.Like{User: q.a, Item: q.b}}
-	case ofLiked:
-		m.Of = &peerv1.Question_Liked{Liked: &peerv1.Liked{User: q.a, After: []byte(q.c), Size: size}}
-	case ofTrending:
-		m.Of = &peerv1.Question_Trending{Trending: &peerv1.Trending{Owner: q.a, Seq: q.n, After: []byte(q.c), Size: size}}
-	case ofFollowees:
-		m.Of = &peerv1.Question_Followees{Followees: &peerv1.Followees{User: q.a}}
+	case boardQuestion:
+		m.Of = &peerv1.Question_Board{Board: &peerv1.Board{Owner: q.subject, Id: q.object}}
+	case followQuestion:
+		m.Of = &peerv1.Question_Follow{Follow: &peerv1.Follow{User: q.subject, Follower: q.object}}
+	case scoreQuestion:
+		m.Of = &peerv1.Question_Score{Score: &peerv1.Score{Item: q.subject, Seq: q.seq}}
+	case likeQuestion:
+		m.Of = &peerv1.Question_Like{Like: &peerv1.Like{User: q.subject, Item: q.object}}
+	case likedQuestion:
+		m.Of = &peerv1.Question_Liked{Liked: &peerv1.Liked{User: q.subject, After: []byte(q.cursor), Size: size}}
+	case trendingQuestion:
+		m.Of = &peerv1.Question_Trending{Trending: &peerv1.Trending{Owner: q.subject, Seq: q.seq, After: []byte(q.cursor), Size: size}}
+	case followeesQuestion:
+		m.Of = &peerv1.Question_Followees{Followees: &peerv1.Followees{User: q.subject}}
 	}
 	return m
 }
 
 // Pin is part of [inbox.Elsewhere].
 func (r *Round) Pin(owner, id string) (*inbox.Pin, bool) {
-	a, known := r.about(owner, question{kind: ofPin, a: owner, b: id})
+	a, known := r.lookUp(owner, question{kind: pinQuestion, subject: owner, object: id})
 	if len(a.GetPins()) == 0 {
 		return nil, known
 	}
-	return pinOf(owner, a.GetPins()[0]), known
+	return pinFromMessage(owner, a.GetPins()[0]), known
 }
 
-func pinOf(owner string, p *peerv1.Pin) *inbox.Pin {
+func pinFromMessage(owner string, p *peerv1.Pin) *inbox.Pin {
 	return &inbox.Pin{
 		Owner: owner, ID: p.GetId(), Board: p.GetBoard(), Item: p.GetItem(), Repin: p.GetRepin(), Attributes: p.GetAttributes(),
 		Created: events.Micros(p.GetCreated()),
@@ -90,16 +90,16 @@ func PinMessage(p *inbox.Pin) *peerv1.Pin {
 
 // Outbox is part of [inbox.Elsewhere]. The pins of the answer are known, too.
 func (r *Round) Outbox(owner string, board *string, from []byte, n int) (pins []inbox.Pin, next []byte, known bool) {
-	q := question{kind: ofOutbox, a: owner, c: string(from), size: n}
+	q := question{kind: outboxQuestion, subject: owner, cursor: string(from), size: n}
 	if board != nil {
-		q.b, q.board = *board, true
+		q.object, q.hasBoard = *board, true
 	}
-	a, known := r.about(owner, q)
+	a, known := r.lookUp(owner, q)
 	for _, p := range a.GetPins() {
-		pins = append(pins, *pinOf(owner, p))
-		one := question{kind: ofPin, a: owner, b: p.GetId()}
-		if _, ok := r.known[one]; !ok {
-			r.known[one] = []*peerv1.Answer{{Pins: []*peerv1.Pin{p}}}
+		pins = append(pins, *pinFromMessage(owner, p))
+		one := question{kind: pinQuestion, subject: owner, object: p.GetId()}
+		if _, ok := r.answers[one]; !ok {
+			r.answers[one] = []*peerv1.Answer{{Pins: []*peerv1.Pin{p}}}
 		}
 	}
 	if len(a.GetNext()) > 0 {
@@ -110,37 +110,37 @@ func (r *Round) Outbox(owner string, board *string, from []byte, n int) (pins []
 
 // Board is part of [graph.Elsewhere].
 func (r *Round) Board(owner, id string) (exists, known bool) {
-	a, known := r.about(owner, question{kind: ofBoard, a: owner, b: id})
+	a, known := r.lookUp(owner, question{kind: boardQuestion, subject: owner, object: id})
 	return a.GetYes(), known
 }
 
 // FollowedBy is part of [graph.Elsewhere].
 func (r *Round) FollowedBy(user, follower string) (graph.Follow, bool) {
-	a, known := r.about(user, question{kind: ofFollow, a: user, b: follower})
+	a, known := r.lookUp(user, question{kind: followQuestion, subject: user, object: follower})
 	return graph.Follow{Kind: graph.FollowKind(a.GetKind()), Since: events.Micros(a.GetSince())}, known
 }
 
 // Followees is part of [graph.Elsewhere].
 func (r *Round) Followees(user string) (n int64, known bool) {
-	a, known := r.about(user, question{kind: ofFollowees, a: user})
+	a, known := r.lookUp(user, question{kind: followeesQuestion, subject: user})
 	return a.GetNumber(), known
 }
 
 // Score is part of [counters.Elsewhere].
 func (r *Round) Score(item string, seq uint64) (score int64, scored, known bool) {
-	a, known := r.about(item, question{kind: ofScore, a: item, n: seq})
+	a, known := r.lookUp(item, question{kind: scoreQuestion, subject: item, seq: seq})
 	return a.GetNumber(), a.GetYes(), known
 }
 
 // Likes is part of [counters.Elsewhere].
 func (r *Round) Likes(user, item string) (likes, known bool) {
-	a, known := r.about(item, question{kind: ofLike, a: user, b: item})
+	a, known := r.lookUp(item, question{kind: likeQuestion, subject: user, object: item})
 	return a.GetYes(), known
 }
 
 // Liked is part of [counters.Elsewhere].
 func (r *Round) Liked(user string, after counters.PageCursor, n int) (parts []counters.LikedPart, known bool) {
-	answers, known := r.ofAll(question{kind: ofLiked, a: user, c: string(after), size: n})
+	answers, known := r.lookUpOnAllNodes(question{kind: likedQuestion, subject: user, cursor: string(after), size: n})
 	for _, a := range answers {
 		p := counters.LikedPart{More: a.GetYes()}
 		for _, e := range a.GetEntries() {
@@ -153,7 +153,7 @@ func (r *Round) Liked(user string, after counters.PageCursor, n int) (parts []co
 
 // Candidates is part of [counters.Elsewhere].
 func (r *Round) Candidates(owner string, seq uint64, after []byte, n int) (parts []counters.CandidatePart, known bool) {
-	answers, known := r.ofAll(question{kind: ofTrending, a: owner, n: seq, c: string(after), size: n})
+	answers, known := r.lookUpOnAllNodes(question{kind: trendingQuestion, subject: owner, seq: seq, cursor: string(after), size: n})
 	for _, a := range answers {
 		p := counters.CandidatePart{More: a.GetYes()}
 		for _, e := range a.GetEntries() {

@@ -11,86 +11,86 @@ import (
 // Round is what a query over one state asks of other nodes: [projections.Elsewhere], and those of the projections. It belongs to one
 // goroutine.
 type Round struct {
-	peers *Peers
-	here  events.Partitions
+	peers           *Peers
+	localPartitions events.Partitions
 	// atLeast is the position of the state, which every answer contains.
 	atLeast string
 	// newest is the greatest position that an answer was of.
-	newest events.Position
-	known  map[question][]*peerv1.Answer
+	newest  events.Position
+	answers map[question][]*peerv1.Answer
 	// wanted has what is to be fetched, and of which partitions.
-	wanted map[question]events.Partitions
+	pending map[question]events.Partitions
 	// most is how much is wanted at a time.
-	most int
+	batchLimit int
 }
 
 // NewRound begins with nothing known, over a state with some partitions.
 func NewRound(p *Peers, here events.Partitions, at events.Position) *Round {
 	return &Round{
-		peers: p, here: here, atLeast: at.String(), newest: at, most: firstWanted,
-		known: map[question][]*peerv1.Answer{}, wanted: map[question]events.Partitions{},
+		peers: p, localPartitions: here, atLeast: at.String(), newest: at, batchLimit: firstBatchLimit,
+		answers: map[question][]*peerv1.Answer{}, pending: map[question]events.Partitions{},
 	}
 }
 
 const (
 	// firstWanted is how much is wanted before a query is run for a second time: about a page. It grows by wantedGrowth with each round,
 	// so that a query that looks through many candidates for few needs few rounds.
-	firstWanted, wantedGrowth = 64, 4
+	firstBatchLimit, batchLimitGrowth = 64, 4
 	// maxWanted bounds what is wanted in a round.
-	maxWanted = 5000
+	maxBatchLimit = 5000
 )
 
 // Holds is part of [projections.Elsewhere].
-func (r *Round) Holds(home string) bool { return r.here.Has(PartitionOf(home)) }
+func (r *Round) Holds(home string) bool { return r.localPartitions.Has(PartitionOf(home)) }
 
 // Full is part of [projections.Elsewhere].
-func (r *Round) Full() bool { return len(r.wanted) >= r.most }
+func (r *Round) Full() bool { return len(r.pending) >= r.batchLimit }
 
 // Wanting is part of [projections.Elsewhere].
-func (r *Round) Wanting() bool { return len(r.wanted) > 0 }
+func (r *Round) Wanting() bool { return len(r.pending) > 0 }
 
 // Newest is the greatest position that an answer was of, or that of the state.
 func (r *Round) Newest() events.Position { return r.newest }
 
 // about returns the answer to a question about one home, or notes it.
-func (r *Round) about(home string, q question) (*peerv1.Answer, bool) {
-	if known, ok := r.known[q]; ok {
+func (r *Round) lookUp(home string, q question) (*peerv1.Answer, bool) {
+	if known, ok := r.answers[q]; ok {
 		return known[0], true
 	}
 	var need events.Partitions
 	need.AddHome(home)
-	r.wanted[q] = need
+	r.pending[q] = need
 	return nil, false
 }
 
 // ofAll returns the answers of all nodes that were asked, or notes the question.
-func (r *Round) ofAll(q question) ([]*peerv1.Answer, bool) {
-	if known, ok := r.known[q]; ok {
+func (r *Round) lookUpOnAllNodes(q question) ([]*peerv1.Answer, bool) {
+	if known, ok := r.answers[q]; ok {
 		return known, true
 	}
 	all := events.AllPartitions()
-	need := all.Without(&r.here)
+	need := all.Without(&r.localPartitions)
 	if need.Len() == 0 {
 		return nil, true // all is here, as where there are no more nodes than copies
 	}
-	r.wanted[q] = need
+	r.pending[q] = need
 	return nil, false
 }
 
 // Fetch asks for all that is wanted, each node once; what a node does not answer is asked of another one.
 func (r *Round) Fetch(ctx context.Context) error {
-	var units []unit
+	var units []partitionQuestion
 	var partitions []uint8
-	for q, need := range r.wanted {
+	for q, need := range r.pending {
 		_ = need.Each(func(partition uint8) error {
-			units, partitions = append(units, unit{q, partition}), append(partitions, partition)
+			units, partitions = append(units, partitionQuestion{q, partition}), append(partitions, partition)
 			return nil
 		})
 	}
 	const procedure = peerv1connect.PeerServiceAskProcedure
 	err := r.peers.Scatter(ctx, procedure, partitions, func(ctx context.Context, n *Node, of []int) (keep func(), err error) {
-		a := askOf(units, of)
-		res, _, err := Call[peerv1.AskRequest, peerv1.AskResponse](ctx, r.peers, n, procedure, a.request(r.atLeast))
+		a := groupByQuestion(units, of)
+		res, _, err := Call[peerv1.AskRequest, peerv1.AskResponse](ctx, r.peers, n, procedure, a.message(r.atLeast))
 		if err != nil {
 			return nil, err
 		}
@@ -98,62 +98,62 @@ func (r *Round) Fetch(ctx context.Context) error {
 		if err != nil || len(res.GetAnswers()) != len(a.questions) {
 			return nil, BadAnswer(n.Name)
 		}
-		return func() { r.take(a, res.GetAnswers(), at) }, nil
+		return func() { r.recordAnswers(a, res.GetAnswers(), at) }, nil
 	})
-	r.most = min(r.most*wantedGrowth, maxWanted)
+	r.batchLimit = min(r.batchLimit*batchLimitGrowth, maxBatchLimit)
 	return err
 }
 
 // unit is a question about a partition.
-type unit struct {
-	q         question
+type partitionQuestion struct {
+	question  question
 	partition uint8
 }
 
 // ask is what one node is asked.
-type ask struct {
+type nodeQuestions struct {
 	questions []question
 	// parts are the partitions of each question.
-	parts []events.Partitions
+	partitions []events.Partitions
 }
 
 // askOf collects some units. Those of a question stand together.
-func askOf(units []unit, of []int) *ask {
-	a := &ask{}
+func groupByQuestion(units []partitionQuestion, of []int) *nodeQuestions {
+	a := &nodeQuestions{}
 	for _, i := range of {
 		last := len(a.questions) - 1
-		if last < 0 || a.questions[last] != units[i].q {
-			a.questions, a.parts = append(a.questions, units[i].q), append(a.parts, events.Partitions{})
+		if last < 0 || a.questions[last] != units[i].question {
+			a.questions, a.partitions = append(a.questions, units[i].question), append(a.partitions, events.Partitions{})
 			last++
 		}
-		a.parts[last].Add(units[i].partition)
+		a.partitions[last].Add(units[i].partition)
 	}
 	return a
 }
 
-func (a *ask) request(atLeast string) *peerv1.AskRequest {
+func (a *nodeQuestions) message(atLeast string) *peerv1.AskRequest {
 	req := &peerv1.AskRequest{AtLeast: atLeast, Questions: make([]*peerv1.Question, len(a.questions))}
 	var parts events.Partitions
 	for i := range a.questions {
 		req.Questions[i] = a.questions[i].message()
-		parts.AddSet(&a.parts[i])
+		parts.AddSet(&a.partitions[i])
 	}
 	req.Partitions = parts.String()
 	return req
 }
 
 // take keeps the answers of a node.
-func (r *Round) take(a *ask, answers []*peerv1.Answer, at events.Position) {
+func (r *Round) recordAnswers(a *nodeQuestions, answers []*peerv1.Answer, at events.Position) {
 	if at.Seq > r.newest.Seq {
 		r.newest = at
 	}
 	for i, q := range a.questions {
-		r.known[q] = append(r.known[q], answers[i])
-		need := r.wanted[q]
-		if rest := need.Without(&a.parts[i]); rest.Len() > 0 {
-			r.wanted[q] = rest
+		r.answers[q] = append(r.answers[q], answers[i])
+		need := r.pending[q]
+		if rest := need.Without(&a.partitions[i]); rest.Len() > 0 {
+			r.pending[q] = rest
 		} else {
-			delete(r.wanted, q)
+			delete(r.pending, q)
 		}
 	}
 }

@@ -41,8 +41,8 @@ func (c *nodeClient) Do(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	if !proof.isAnsweredBy(res.Header.Get(proofHeader)) {
-		return nil, c.describeUnproven(res)
+	if !proof.isProvenBy(res.Header.Get(proofHeader)) {
+		return nil, c.unprovenAnswerError(res)
 	}
 	res.Body = c.boundBody(req.Context(), c.node.Name, res.Body)
 	return res, nil
@@ -64,7 +64,7 @@ func (c *nodeClient) send(req *http.Request, bodyHash string) (*http.Response, *
 }
 
 // describeUnproven returns the error of an answer that does not prove to come from the node, with the beginning of its text.
-func (c *nodeClient) describeUnproven(res *http.Response) error {
+func (c *nodeClient) unprovenAnswerError(res *http.Response) error {
 	const textBytes = 200
 	text, _ := io.ReadAll(io.LimitReader(res.Body, textBytes)) // what can be read is enough
 	_ = res.Body.Close()

@@ -23,10 +23,10 @@ type Service struct{ *views.Views }
 func New(v *views.Views) *Service { return &Service{v} }
 
 // errUnknown refuses a question of a later version.
-var errUnknown = errors.New("a question that this version does not know")
+var errUnknownQuestion = errors.New("a question that this version does not know")
 
 // maxSize bounds the entries of one answer.
-const maxSize = 1000
+const maxAnswerEntries = 1000
 
 // Ask answers some questions.
 func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
@@ -38,7 +38,7 @@ func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskR
 	if err != nil {
 		return nil, err
 	}
-	a := &answering{s: s, need: need, least: least}
+	a := &askRun{service: s, neededPartitions: need, demand: least}
 	defer a.close()
 	res := &peerv1.AskResponse{Answers: make([]*peerv1.Answer, len(req.GetQuestions()))}
 	for i, q := range req.GetQuestions() {
@@ -54,17 +54,17 @@ func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskR
 }
 
 // answering has the stores that the questions of a call need, each opened when the first of them is answered.
-type answering struct {
-	s        *Service
-	need     events.Partitions
-	least    views.Demand
-	graph    *views.Graph
-	inbox    *views.Inbox
-	counters *views.Counters
-	newest   events.Position
+type askRun struct {
+	service          *Service
+	neededPartitions events.Partitions
+	demand           views.Demand
+	graph            *views.Graph
+	inbox            *views.Inbox
+	counters         *views.Counters
+	newest           events.Position
 }
 
-func (a *answering) close() {
+func (a *askRun) close() {
 	if a.graph != nil {
 		a.graph.Close()
 	}
@@ -77,9 +77,9 @@ func (a *answering) close() {
 }
 
 // opened refuses a store without all partitions that are needed.
-func (a *answering) opened(o *views.Opened) error {
+func (a *askRun) checkStoreView(o *views.Opened) error {
 	here := o.View.Partitions()
-	if missing := a.need.Without(&here); missing.Len() > 0 {
+	if missing := a.neededPartitions.Without(&here); missing.Len() > 0 {
 		return peers.NotHere()
 	}
 	if o.At.Seq >= a.newest.Seq {
@@ -88,59 +88,59 @@ func (a *answering) opened(o *views.Opened) error {
 	return nil
 }
 
-func (a *answering) openGraph(ctx context.Context) (err error) {
+func (a *askRun) openGraph(ctx context.Context) (err error) {
 	if a.graph != nil {
 		return nil
 	}
-	if a.graph, err = a.s.Open(ctx, nil, a.least); err != nil {
+	if a.graph, err = a.service.Open(ctx, nil, a.demand); err != nil {
 		return err
 	}
-	return a.opened(&a.graph.Opened)
+	return a.checkStoreView(&a.graph.Opened)
 }
 
-func (a *answering) openInbox(ctx context.Context) (err error) {
+func (a *askRun) openInbox(ctx context.Context) (err error) {
 	if a.inbox != nil {
 		return nil
 	}
-	if a.inbox, err = a.s.OpenFeed(ctx, nil, a.least); err != nil {
+	if a.inbox, err = a.service.OpenFeed(ctx, nil, a.demand); err != nil {
 		return err
 	}
-	return a.opened(&a.inbox.Opened)
+	return a.checkStoreView(&a.inbox.Opened)
 }
 
-func (a *answering) openCounters(ctx context.Context) (err error) {
+func (a *askRun) openCounters(ctx context.Context) (err error) {
 	if a.counters != nil {
 		return nil
 	}
-	if a.counters, err = a.s.OpenCounters(ctx, nil, a.least); err != nil {
+	if a.counters, err = a.service.OpenCounters(ctx, nil, a.demand); err != nil {
 		return err
 	}
-	return a.opened(&a.counters.Opened)
+	return a.checkStoreView(&a.counters.Opened)
 }
 
-func (a *answering) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
+func (a *askRun) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	switch q.GetOf().(type) {
 	case *peerv1.Question_Pin, *peerv1.Question_Outbox:
 		if err := a.openInbox(ctx); err != nil {
 			return nil, err
 		}
-		return a.ofInbox(ctx, q)
+		return a.answerFromInbox(ctx, q)
 	case *peerv1.Question_Board, *peerv1.Question_Follow, *peerv1.Question_Followees:
 		if err := a.openGraph(ctx); err != nil {
 			return nil, err
 		}
-		return a.ofGraph(q)
+		return a.answerFromGraph(q)
 	case nil:
-		return nil, connect.NewError(connect.CodeUnimplemented, errUnknown)
+		return nil, connect.NewError(connect.CodeUnimplemented, errUnknownQuestion)
 	default:
 		if err := a.openCounters(ctx); err != nil {
 			return nil, err
 		}
-		return a.ofCounters(ctx, q)
+		return a.answerFromCounters(ctx, q)
 	}
 }
 
-func (a *answering) ofInbox(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
+func (a *askRun) answerFromInbox(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	res := &peerv1.Answer{}
 	if name := q.GetPin(); name != nil {
 		p, lives, err := a.inbox.Pin(name.GetOwner(), name.GetId())
@@ -150,7 +150,7 @@ func (a *answering) ofInbox(ctx context.Context, q *peerv1.Question) (*peerv1.An
 		return res, err
 	}
 	o := q.GetOutbox()
-	pins, next, err := a.inbox.Outbox(ctx, o.GetOwner(), o.Board, o.GetFrom(), sizeOf(o.GetSize()))
+	pins, next, err := a.inbox.Outbox(ctx, o.GetOwner(), o.Board, o.GetFrom(), clampSize(o.GetSize()))
 	for i := range pins {
 		res.Pins = append(res.Pins, peers.PinMessage(&pins[i]))
 	}
@@ -158,9 +158,9 @@ func (a *answering) ofInbox(ctx context.Context, q *peerv1.Question) (*peerv1.An
 	return res, err
 }
 
-func sizeOf(asked uint32) int { return int(min(max(asked, 1), maxSize)) }
+func clampSize(asked uint32) int { return int(min(max(asked, 1), maxAnswerEntries)) }
 
-func (a *answering) ofGraph(q *peerv1.Question) (*peerv1.Answer, error) {
+func (a *askRun) answerFromGraph(q *peerv1.Question) (*peerv1.Answer, error) {
 	if b := q.GetBoard(); b != nil {
 		exists, err := a.graph.BoardExists(b.GetOwner(), b.GetId())
 		return &peerv1.Answer{Yes: exists}, err
@@ -173,7 +173,7 @@ func (a *answering) ofGraph(q *peerv1.Question) (*peerv1.Answer, error) {
 	return &peerv1.Answer{Kind: uint32(f.Kind), Since: int64(f.Since)}, err
 }
 
-func (a *answering) ofCounters(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
+func (a *askRun) answerFromCounters(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	res := &peerv1.Answer{}
 	switch of := q.GetOf().(type) {
 	case *peerv1.Question_Score:
@@ -189,7 +189,7 @@ func (a *answering) ofCounters(ctx context.Context, q *peerv1.Question) (*peerv1
 		res.Yes = likes
 		return res, err
 	case *peerv1.Question_Liked:
-		part, err := a.counters.LocalLiked(ctx, of.Liked.GetUser(), counters.PageCursor(orNil(of.Liked.GetAfter())), sizeOf(of.Liked.GetSize()))
+		part, err := a.counters.LocalLiked(ctx, of.Liked.GetUser(), counters.PageCursor(nilIfEmpty(of.Liked.GetAfter())), clampSize(of.Liked.GetSize()))
 		for _, l := range part.Items {
 			res.Entries = append(res.Entries, &peerv1.Entry{Item: l.Item, Value: int64(l.Since)})
 		}
@@ -197,18 +197,18 @@ func (a *answering) ofCounters(ctx context.Context, q *peerv1.Question) (*peerv1
 		return res, err
 	case *peerv1.Question_Trending:
 		t := of.Trending
-		part, err := a.counters.Candidates(ctx, t.GetOwner(), t.GetSeq(), orNil(t.GetAfter()), sizeOf(t.GetSize()))
+		part, err := a.counters.Candidates(ctx, t.GetOwner(), t.GetSeq(), nilIfEmpty(t.GetAfter()), clampSize(t.GetSize()))
 		for _, item := range part.Items {
 			res.Entries = append(res.Entries, &peerv1.Entry{Item: item.Item, Value: item.Score})
 		}
 		res.Yes = part.More
 		return res, err
 	}
-	return nil, connect.NewError(connect.CodeUnimplemented, errUnknown)
+	return nil, connect.NewError(connect.CodeUnimplemented, errUnknownQuestion)
 }
 
 // orNil returns nil for what a message has as no bytes.
-func orNil(b []byte) []byte {
+func nilIfEmpty(b []byte) []byte {
 	if len(b) == 0 {
 		return nil
 	}

@@ -25,16 +25,16 @@ type Keeping struct{ Keeper Keeper }
 // Flush answers for the stores of this node.
 func (k Keeping) Flush(ctx context.Context, req *peerv1.FlushRequest) (*peerv1.FlushResponse, error) {
 	done, err := k.Keeper.Flush(ctx, req.GetEpoch(), req.GetSeq())
-	return &peerv1.FlushResponse{Done: done && err == nil, Why: textOf(err)}, ctx.Err()
+	return &peerv1.FlushResponse{Done: done && err == nil, Why: errorText(err)}, ctx.Err()
 }
 
 // Clean answers for the stores of this node.
 func (k Keeping) Clean(ctx context.Context, req *peerv1.CleanRequest) (*peerv1.CleanResponse, error) {
 	done, err := k.Keeper.Clean(ctx, req.GetEpoch())
-	return &peerv1.CleanResponse{Done: done && err == nil, Why: textOf(err)}, ctx.Err()
+	return &peerv1.CleanResponse{Done: done && err == nil, Why: errorText(err)}, ctx.Err()
 }
 
-func textOf(err error) string {
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}

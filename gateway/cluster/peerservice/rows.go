@@ -13,7 +13,7 @@ import (
 )
 
 // rowsBytes is about the size of a part of the answer.
-const rowsBytes = 256 << 10
+const rowsPartBytes = 256 << 10
 
 // Rows answers with the rows of some partitions.
 func (k Keeping) Rows(ctx context.Context, req *peerv1.RowsRequest, send func(*peerv1.RowsResponse) error) error {
@@ -23,8 +23,8 @@ func (k Keeping) Rows(ctx context.Context, req *peerv1.RowsRequest, send func(*p
 	}
 	var part []byte
 	err = k.Keeper.Rows(ctx, req.GetProjection(), req.GetFold(), req.GetEpoch(), of, func(key, value []byte) error {
-		part = appendText(appendText(part, key), value)
-		if len(part) < rowsBytes {
+		part = appendSized(appendSized(part, key), value)
+		if len(part) < rowsPartBytes {
 			return nil
 		}
 		err := send(&peerv1.RowsResponse{Rows: part})
@@ -37,9 +37,11 @@ func (k Keeping) Rows(ctx context.Context, req *peerv1.RowsRequest, send func(*p
 	return send(&peerv1.RowsResponse{Rows: part})
 }
 
-func appendText(dst, b []byte) []byte { return append(binary.AppendUvarint(dst, uint64(len(b))), b...) }
+func appendSized(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
 
-var errRows = errors.New("rows are cut")
+var errTruncatedRows = errors.New("rows are cut")
 
 // EachRow calls do with each row of a part.
 func EachRow(part *peerv1.RowsResponse, do func(key, value []byte) error) error {
@@ -48,7 +50,7 @@ func EachRow(part *peerv1.RowsResponse, do func(key, value []byte) error) error 
 		for i := range row {
 			size, n := binary.Uvarint(rest)
 			if n <= 0 || size > uint64(len(rest)-n) {
-				return errRows
+				return errTruncatedRows
 			}
 			row[i], rest = rest[n:n+int(size)], rest[n+int(size):]
 		}

@@ -38,7 +38,7 @@ func DemandOf(atLeast string) (Demand, error) {
 	return d, nil
 }
 
-func (d Demand) none() bool { return d.Position == events.Position{} }
+func (d Demand) isEmpty() bool { return d.Position == events.Position{} }
 
 // Refused is the error of a demand that cannot be met: its field, and what is wrong.
 func (d Demand) Refused(text string, cause error) error {
@@ -56,7 +56,7 @@ func (s *Views) contains(v *projections.View, p events.Position) bool {
 
 // Await waits until a store contains a position.
 func (s *Views) Await(ctx context.Context, store *live.Live, d Demand) error {
-	if d.none() {
+	if d.isEmpty() {
 		return nil
 	}
 	ctx, cancel := Patient(ctx, s.Wait)
@@ -70,13 +70,13 @@ func (s *Views) Await(ctx context.Context, store *live.Live, d Demand) error {
 		return apierror.ErrNotCaughtUp
 	}
 	if hole, ok := errors.AsType[*eventlog.HoleError](err); ok {
-		return heldBy(hole, store.Cursor().Seq, s.Log, err)
+		return holeFailure(hole, store.Cursor().Seq, s.Log, err)
 	}
 	return d.PositionError(err)
 }
 
 // heldBy refuses to wait for what comes after a hole of the log.
-func heldBy(hole *eventlog.HoleError, seq uint64, log *eventlog.Log, cause error) error {
+func holeFailure(hole *eventlog.HoleError, seq uint64, log *eventlog.Log, cause error) error {
 	at := log.Position(seq).String()
 	return &apierror.Failure{
 		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_LOG_HOLE, Retry: apierror.RetryLater, Cause: cause,

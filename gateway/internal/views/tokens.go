@@ -40,9 +40,9 @@ func (d Demand) BadToken(cause error) error {
 func (d Demand) TokenError(err error) error {
 	switch {
 	case errors.Is(err, inbox.ErrExpired):
-		return d.over("a feed", inbox.SessionLifetime, err)
+		return d.sessionOverError("a feed", inbox.SessionLifetime, err)
 	case errors.Is(err, counters.ErrExpired):
-		return d.over("a list", counters.SessionLifetime, err)
+		return d.sessionOverError("a list", counters.SessionLifetime, err)
 	case errors.Is(err, inbox.ErrPageCursor), errors.Is(err, counters.ErrPageCursor):
 		return d.BadToken(pagetoken.ErrOtherList)
 	}
@@ -50,7 +50,7 @@ func (d Demand) TokenError(err error) error {
 }
 
 // over refuses the token of a session by heat that lasted too long.
-func (d Demand) over(what string, life events.Micros, err error) error {
+func (d Demand) sessionOverError(what string, life events.Micros, err error) error {
 	d.Reason = skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN
 	hours := (time.Duration(life) * time.Microsecond).Hours()
 	return d.Refused(fmt.Sprintf("is of a session that is over: %s by heat can be continued for %.4g h of log time; "+

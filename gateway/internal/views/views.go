@@ -43,7 +43,7 @@ type Views struct {
 func New(v Views) (*Views, error) {
 	var err error
 	if v.Seen != nil {
-		v.seenSettings, err = settingsOfSeen(v.Seen.Live)
+		v.seenSettings, err = seenSettingsOf(v.Seen.Live)
 	}
 	return &v, err
 }
@@ -51,7 +51,7 @@ func New(v Views) (*Views, error) {
 // Store is a projection, and what the process remembers of it between calls.
 type Store struct {
 	*live.Live
-	names Positions
+	positionTexts Positions
 	// CaughtUp is set when the store has once been at the head of the log, and stays.
 	CaughtUp atomic.Bool
 }
@@ -87,15 +87,15 @@ type Opened struct {
 	At       events.Position
 	Position string
 	// round has the questions to other nodes. It is nil outside of a cluster.
-	round *peers.Round
+	remote *peers.Round
 }
 
 // Newest is the greatest position that the answer shows anything of: that of the view, or of another node that was asked.
 func (o *Opened) Newest() events.Position {
-	if o.round == nil {
+	if o.remote == nil {
 		return o.At
 	}
-	return o.round.Newest()
+	return o.remote.Newest()
 }
 
 // Newest is the greatest of some stores. The next page demands it, or it would show what this one knew to be gone.
@@ -114,11 +114,11 @@ func Complete(ctx context.Context, query func() error, opened ...*Opened) error 
 		err := query()
 		wanting := false
 		for _, o := range opened {
-			if o.round == nil || !o.round.Wanting() {
+			if o.remote == nil || !o.remote.Wanting() {
 				continue
 			}
 			wanting = true
-			if err := o.round.Fetch(ctx); err != nil {
+			if err := o.remote.Fetch(ctx); err != nil {
 				return err
 			}
 		}
@@ -161,8 +161,8 @@ func (s *Views) Open(ctx context.Context, x *call.Info, demands ...Demand) (*Gra
 		return nil, err
 	}
 	g := &Graph{Queries: graph.NewCachedQueries(o.View), Opened: o}
-	if o.round != nil {
-		g.WithRemote(o.round)
+	if o.remote != nil {
+		g.WithRemote(o.remote)
 	}
 	return g, nil
 }
@@ -176,8 +176,8 @@ func (s *Views) OpenFeed(ctx context.Context, x *call.Info, demands ...Demand) (
 		return nil, err
 	}
 	r := &Inbox{Queries: inbox.CachedQuery(o.View), Opened: o, Rebuilding: rebuilding}
-	if o.round != nil {
-		r.WithRemote(o.round)
+	if o.remote != nil {
+		r.WithRemote(o.remote)
 	}
 	return r, nil
 }
@@ -198,7 +198,7 @@ func (s *Views) OpenSeen(ctx context.Context, x *call.Info, demands ...Demand) (
 }
 
 // settingsOfSeen are those that a store was folded with.
-func settingsOfSeen(store *live.Live) (seen.Settings, error) {
+func seenSettingsOf(store *live.Live) (seen.Settings, error) {
 	p, ok := store.Projection().(*seen.Seen)
 	if !ok {
 		return seen.Settings{}, fmt.Errorf("gateway: the store of %s is not that of seen", store.Name())
@@ -238,8 +238,8 @@ func (s *Views) OpenCounters(ctx context.Context, x *call.Info, demands ...Deman
 		return nil, err
 	}
 	c := &Counters{Queries: counters.NewQueries(o.View), Opened: o}
-	if o.round != nil {
-		c.WithRemote(o.round)
+	if o.remote != nil {
+		c.WithRemote(o.remote)
 	}
 	return c, nil
 }
@@ -253,7 +253,7 @@ func (s *Views) openStore(
 		return o, err
 	}
 	for _, d := range demands {
-		if d.none() || s.contains(view, d.Position) {
+		if d.isEmpty() || s.contains(view, d.Position) {
 			continue
 		}
 		_ = view.Close()
@@ -268,17 +268,17 @@ func (s *Views) openStore(
 	if x != nil {
 		x.Lag = max(0, int64(s.Hub.Head())-int64(at.Seq))
 	}
-	o = Opened{View: view, At: at, Position: store.names.Of(at)}
+	o = Opened{View: view, At: at, Position: store.positionTexts.Of(at)}
 	if s.Peers != nil {
-		o.round = peers.NewRound(s.Peers, view.Partitions(), at)
+		o.remote = peers.NewRound(s.Peers, view.Partitions(), at)
 	}
 	return o, nil
 }
 
 // Positions makes the text of a position once, not once an answer.
-type Positions struct{ last atomic.Pointer[namedPosition] }
+type Positions struct{ last atomic.Pointer[positionText] }
 
-type namedPosition struct {
+type positionText struct {
 	pos  events.Position
 	text string
 }
@@ -288,7 +288,7 @@ func (p *Positions) Of(pos events.Position) string {
 	if last := p.last.Load(); last != nil && last.pos == pos {
 		return last.text
 	}
-	named := &namedPosition{pos: pos, text: pos.String()}
+	named := &positionText{pos: pos, text: pos.String()}
 	p.last.Store(named)
 	return named.text
 }

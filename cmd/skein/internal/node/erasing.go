@@ -45,14 +45,14 @@ func (n *Node) Erasing() *erase.Nodes {
 	return &erase.Nodes{
 		List: func() []erase.Node { return otherNodes(n.cluster.Members(), n.cluster.Table(), n.Name) },
 		Flush: func(ctx context.Context, name string, epoch uint32, seq uint64) (done bool, why string, err error) {
-			to, err := n.named(name)
+			to, err := n.findMember(name)
 			if err != nil {
 				return false, "", err
 			}
 			return n.server.FlushNode(ctx, to, epoch, seq)
 		},
 		Clean: func(ctx context.Context, name string, epoch uint32) (done bool, why string, err error) {
-			to, err := n.named(name)
+			to, err := n.findMember(name)
 			if err != nil {
 				return false, "", err
 			}
@@ -61,7 +61,7 @@ func (n *Node) Erasing() *erase.Nodes {
 	}
 }
 
-func (n *Node) named(name string) (gateway.Node, error) {
+func (n *Node) findMember(name string) (gateway.Node, error) {
 	for _, m := range n.cluster.Members() {
 		if m.Name == name {
 			return gateway.Node{Name: m.Name, Addr: m.Addr}, nil

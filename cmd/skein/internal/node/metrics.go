@@ -4,9 +4,9 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // clusterCollector collects the metrics of a node of a cluster. docs/metrics.md lists them.
 type clusterCollector struct {
-	n                                              *Node
-	nodes, partitions, short, unserved, unreadable *prometheus.Desc
-	state, change                                  *prometheus.Desc
+	node                                                     *Node
+	nodes, partitions, underReplicated, unserved, unreadable *prometheus.Desc
+	state, change                                            *prometheus.Desc
 }
 
 // NewCollector returns the metrics of a node of a cluster.
@@ -15,13 +15,13 @@ func NewCollector(n *Node) prometheus.Collector {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &clusterCollector{
-		n:     n,
+		node:  n,
 		nodes: describe("skein_cluster_nodes", "Nodes that are alive as this one sees it."),
 		partitions: describe("skein_cluster_partitions",
 			"Partitions that this node holds, and those that the table of the cluster gives it.", "state"),
-		short:    describe("skein_cluster_partitions_short", "Partitions that fewer nodes serve than should."),
-		unserved: describe("skein_cluster_partitions_unserved", "Partitions that no node serves."),
-		state:    describe("skein_cluster_node_state", "1 for the state in which this node is, 0 for the others.", "state"),
+		underReplicated: describe("skein_cluster_partitions_short", "Partitions that fewer nodes serve than should."),
+		unserved:        describe("skein_cluster_partitions_unserved", "Partitions that no node serves."),
+		state:           describe("skein_cluster_node_state", "1 for the state in which this node is, 0 for the others.", "state"),
 		change: describe("skein_cluster_change_state",
 			"1 for the state of the change of the partitions of a store; absent while they have not changed.", "projection", "state"),
 		unreadable: describe("skein_cluster_keys_unreadable",
@@ -31,7 +31,7 @@ func NewCollector(n *Node) prometheus.Collector {
 
 // Describe is part of prometheus.Collector.
 func (c *clusterCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.nodes, c.partitions, c.short, c.unserved, c.unreadable, c.state, c.change} {
+	for _, d := range []*prometheus.Desc{c.nodes, c.partitions, c.underReplicated, c.unserved, c.unreadable, c.state, c.change} {
 		out <- d
 	}
 }
@@ -41,7 +41,7 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	st := c.n.Status()
+	st := c.node.Status()
 	alive, given := 0, 0
 	for _, s := range st.GetNodes() {
 		if !s.GetAway() {
@@ -51,13 +51,13 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 			given = int(s.GetGiven())
 		}
 	}
-	held := c.n.server.Serves()
+	held := c.node.server.Serves()
 	gauge(c.nodes, alive)
 	gauge(c.partitions, held.Len(), "held")
 	gauge(c.partitions, given, "given")
-	gauge(c.short, int(st.GetShortPartitions()))
+	gauge(c.underReplicated, int(st.GetShortPartitions()))
 	gauge(c.unserved, int(st.GetUnservedPartitions()))
-	present := c.n.State()
+	present := c.node.State()
 	for _, s := range []State{Joining, Serving, Leaving} {
 		is := 0
 		if s == present {
@@ -65,10 +65,10 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(c.state, is, s.String())
 	}
-	for i, store := range c.n.Stores {
-		if s := c.n.changer.state(i); s != Unchanged {
+	for i, store := range c.node.Stores {
+		if s := c.node.changer.state(i); s != Unchanged {
 			gauge(c.change, 1, store.Name(), s.String())
 		}
 	}
-	gauge(c.unreadable, len(c.n.cluster.UnreadableKeys()))
+	gauge(c.unreadable, len(c.node.cluster.UnreadableKeys()))
 }

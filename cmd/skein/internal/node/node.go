@@ -78,7 +78,7 @@ type Node struct {
 	// ready is closed when the node passes from Joining to Serving.
 	ready chan struct{}
 	// wereAtHead is set once all stores have been at the head of the log at the same time. It belongs to the goroutine of Run.
-	wereAtHead bool
+	wereAtHeadTogether bool
 }
 
 // Open joins the cluster. The node neither says anything nor follows the cluster before Run.
@@ -114,21 +114,21 @@ func (n *Node) Others() []gateway.Node { return *n.others.Load() }
 // has been at the head of the log, or has failed. Run fails if another process takes the name of the node, and if a user was erased while
 // the node did not take part.
 func (n *Node) Run(ctx, stopping context.Context, caughtUp <-chan struct{}) error {
-	n.takeMembers() // before the changer asks which nodes have rows
+	n.updateOthers() // before the changer asks which nodes have rows
 	parts, within := errgroup.WithContext(ctx)
 	parts.Go(func() error { return n.cluster.Run(within) })
 	parts.Go(func() error { return n.changer.Run(within) })
-	parts.Go(func() error { return n.passStates(within, stopping.Done(), caughtUp) })
+	parts.Go(func() error { return n.handleEvents(within, stopping.Done(), caughtUp) })
 	return parts.Wait()
 }
 
 // passStates turns what happens into events of the node, until ctx ends.
-func (n *Node) passStates(ctx context.Context, stopping, caughtUp <-chan struct{}) error {
+func (n *Node) handleEvents(ctx context.Context, stopping, caughtUp <-chan struct{}) error {
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
 	for {
 		changed := n.cluster.Changed() // before the members are read, so that no change is missed
-		n.takeMembers()
+		n.updateOthers()
 		if caughtUp == nil && (n.Name == "" || n.cluster.IsPublished()) {
 			n.handle(announcementSeen)
 		}
@@ -164,10 +164,10 @@ func (n *Node) handle(e nodeEvent) {
 	switch action {
 	case stay:
 	case announce:
-		n.announce(n.servable())
+		n.announce(n.servablePartitions())
 	case reportReady:
 		close(n.ready)
-		n.announce(n.servable())
+		n.announce(n.servablePartitions())
 	case withdraw:
 		n.announce(events.Partitions{})
 	}
@@ -212,7 +212,7 @@ func (n *Node) checkErasures() error {
 }
 
 // takeMembers has the gateway ask the members that are alive now.
-func (n *Node) takeMembers() {
+func (n *Node) updateOthers() {
 	var others []gateway.Node
 	for _, m := range n.cluster.Members() {
 		if m.Name != n.Name {
@@ -223,7 +223,7 @@ func (n *Node) takeMembers() {
 }
 
 // servable returns the partitions for which others may ask this node: those that all stores hold, without those that it is about to drop.
-func (n *Node) servable() events.Partitions {
+func (n *Node) servablePartitions() events.Partitions {
 	if !n.canAnswer() {
 		return events.Partitions{}
 	}
@@ -242,12 +242,12 @@ func (n *Node) canAnswer() bool {
 			return false
 		case store.Starting, store.CatchingUp:
 			// A store that is recovered catches up again, and answers meanwhile.
-			if !n.wereAtHead {
+			if !n.wereAtHeadTogether {
 				return false
 			}
 		}
 	}
-	n.wereAtHead = true
+	n.wereAtHeadTogether = true
 	return true
 }
 

@@ -57,7 +57,7 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 	}
 	for _, m := range v.members {
 		s := v.nodeStatus(m)
-		s.Serves, s.ServesPartitions = uint32(m.Serves.Len()), textOf(m.Serves)
+		s.Serves, s.ServesPartitions = uint32(m.Serves.Len()), partitionsText(m.Serves)
 		s.State = skeinv1.NodeState(skeinv1.NodeState_value[enumName("NODE_STATE_", m.State)])
 		s.PartitionChange = skeinv1.PartitionChangeState(skeinv1.PartitionChangeState_value[enumName("PARTITION_CHANGE_STATE_", m.Change)])
 		add(s)
@@ -65,7 +65,7 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 	for p := range events.NumPartitions {
 		for _, name := range v.table.Nodes[p] {
 			if known[name] == nil {
-				add(v.away(name))
+				add(v.awayStatus(name))
 			}
 			given[name].Add(uint8(p))
 		}
@@ -84,7 +84,7 @@ func clusterStatus(v *clusterView) *skeinv1.ClusterStatus {
 	}
 	for _, s := range c.GetNodes() {
 		set := given[s.GetName()]
-		s.Given, s.GivenPartitions = uint32(set.Len()), textOf(*set)
+		s.Given, s.GivenPartitions = uint32(set.Len()), partitionsText(*set)
 	}
 	slices.SortFunc(c.Nodes, func(a, b *skeinv1.NodeStatus) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return c
@@ -106,17 +106,17 @@ func (v *clusterView) nodeStatus(m placement.Member) *skeinv1.NodeStatus {
 }
 
 // away is a node that the table names and that is not alive: it serves nothing.
-func (v *clusterView) away(name string) *skeinv1.NodeStatus {
+func (v *clusterView) awayStatus(name string) *skeinv1.NodeStatus {
 	s := &skeinv1.NodeStatus{Name: name}
 	if i := slices.IndexFunc(v.silent, func(m placement.Member) bool { return m.Name == name }); i >= 0 {
 		s = v.nodeStatus(v.silent[i])
 	}
-	s.Away, s.ServesPartitions = true, textOf(events.Partitions{})
+	s.Away, s.ServesPartitions = true, partitionsText(events.Partitions{})
 	return s
 }
 
 // textOf is a set as the API has it.
-func textOf(s events.Partitions) string {
+func partitionsText(s events.Partitions) string {
 	text, _ := s.MarshalText() // it never fails
 	return string(text)
 }
