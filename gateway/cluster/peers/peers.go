@@ -66,8 +66,7 @@ type Peers struct {
 	// Calls counts the calls to other nodes.
 	Calls Calls
 
-	// clients has one for each method of each node, by [clientKey].
-	clients sync.Map
+	clients clientCache
 
 	mu sync.Mutex
 	// silent has the nodes that did not answer their last call.
@@ -343,24 +342,6 @@ func callError(n *Node, err error) error {
 		return apierror.OfPeer(err)
 	}
 	return badAnswer(n.Name, "gave an answer that cannot be read: "+err.Error())
-}
-
-// clientKey names a method of a node.
-type clientKey struct{ name, addr, procedure string }
-
-// clientFor returns the client of a method of a node. To make one costs as much as a call. Nothing is compressed: that would cost more than
-// to send it in a private network.
-func clientFor[Req, Res any](p *Peers, by *http.Client, n *Node, procedure string) *connect.Client[Req, Res] {
-	key := clientKey{n.Name, n.Addr, procedure}
-	if known, ok := p.clients.Load(key); ok {
-		if client, ok := known.(*connect.Client[Req, Res]); ok {
-			return client
-		}
-	}
-	client := connect.NewClient[Req, Res](&nodeClient{Peers: p, http: by, node: *n}, p.scheme+n.Addr+procedure,
-		connect.WithAcceptCompression("gzip", nil, nil))
-	p.clients.Store(key, client)
-	return client
 }
 
 func parseLag(h http.Header) int64 {
