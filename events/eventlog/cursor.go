@@ -38,7 +38,7 @@ const (
 	catchUpReplicas = 30 * time.Second
 )
 
-// checkMessage compares the message at a cursor with the cursor's checksum. It fails with [errHole] if only the archive has the
+// checkMessage compares the message at a cursor with the cursor's checksum. It fails with [errCoveredHole] if only the archive has the
 // message, and with [events.ErrHole] if neither has it.
 func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c events.Cursor) error {
 	if _, lost := l.meta().accepted(c.Seq); lost {
@@ -50,8 +50,8 @@ func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c event
 		return err
 	}, askMessage)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		if noted, err := l.noteHole(c.Seq); noted || err != nil {
-			return errors.Join(errHole, err)
+		if noted, err := l.noteCoveredHole(c.Seq); noted || err != nil {
+			return errors.Join(errCoveredHole, err)
 		}
 		return l.noteMissing(SeqRange{c.Seq, c.Seq})
 	}
@@ -72,13 +72,13 @@ func (l *Log) CheckPosition(ctx context.Context, p events.Position) error {
 	if p.Log != [4]byte(l.meta().id[:4]) {
 		return fmt.Errorf("%w: the position was given by another service", events.ErrOtherLog)
 	}
-	if !l.meta().reaches(p.Epoch, p.Seq) {
+	if !l.meta().isContinuedFrom(p.Epoch, p.Seq) {
 		return l.meta().otherEpoch("position", p.Epoch, p.Seq)
 	}
 	// A caller may hold a position that the leader does not report yet: in a cluster, any replica delivers an envelope once a
 	// quorum has it, and the leader may learn of that later.
 	var doubted doubt
-	for pause := firstRetry; ; pause = min(4*pause, confirmAfter) {
+	for pause := firstRetryPause; ; pause = min(4*pause, confirmAfter) {
 		err := l.checkReached(ctx, p.Seq)
 		if err == nil || !doubted.still(l.doubtful(err)) {
 			return err

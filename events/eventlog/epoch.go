@@ -129,8 +129,8 @@ func checkPredecessors(epoch uint32, list []Predecessor) error {
 	return nil
 }
 
-// reaches reports whether the present epoch has the same envelope at a sequence as the given epoch had.
-func (m logMeta) reaches(epoch uint32, seq uint64) bool {
+// isContinuedFrom reports whether the present epoch has the same envelope at a sequence as the given epoch had.
+func (m logMeta) isContinuedFrom(epoch uint32, seq uint64) bool {
 	if epoch == m.epoch {
 		return true
 	}
@@ -162,7 +162,7 @@ func (l *Log) Adopt(c events.Cursor) (events.Cursor, error) {
 		return c, fmt.Errorf("%w: the cursor is of log %x, this is %x: connect to the right server or data directory, "+
 			"or start anew with an empty store", events.ErrOtherLog, c.Log, l.meta().id)
 	}
-	if !l.meta().reaches(c.Epoch, c.Seq) {
+	if !l.meta().isContinuedFrom(c.Epoch, c.Seq) {
 		return c, fmt.Errorf("%w: rebuild the store", l.meta().otherEpoch("cursor", c.Epoch, c.Seq))
 	}
 	if c.Epoch != l.meta().epoch {

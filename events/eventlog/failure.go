@@ -22,9 +22,9 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", events.ErrLogUnavailable, err)
 }
 
-// final reports whether an error means that the log is not the one that the reader expects. Waiting cannot help then; every other
+// isTerminal reports whether an error means that the log is not the one that the reader expects. Waiting cannot help then; every other
 // error is retried.
-func final(err error) bool {
+func isTerminal(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,
 		events.ErrNotRising, events.ErrClosed,

@@ -232,7 +232,7 @@ func TestHoleCloses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if waited := time.Since(began); waited < firstRetry {
+	if waited := time.Since(began); waited < firstRetryPause {
 		t.Errorf("two looks in %v", waited)
 	}
 	past.grow(7) // another process has archived them

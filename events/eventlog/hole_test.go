@@ -67,7 +67,7 @@ func TestHoles(t *testing.T) {
 					}
 					for _, c := range cursors {
 						if rng.IntN(2) == 0 {
-							l.holed.Store(0) // as a process that has just begun
+							l.coveredHoleEnd.Store(0) // as a process that has just begun
 						}
 						what := fmt.Sprintf("history %d, archived %d, without %v, from %+v", n, end.Seq, gone, c)
 						if err := l.CheckCursor(testContext(t), c); err != nil {
@@ -110,7 +110,7 @@ func TestHoleBeforeReader(t *testing.T) {
 		l.SetArchive(&memoryArchive{envs: all, archived: 4})
 		r := newReader(l, l.Start())
 		defer r.close()
-		r.batch = 1 // the rest has not been sent
+		r.pullBatch = 1 // the rest has not been sent
 		got, err := r.next(testContext(t), 1)
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func TestHoleBeforeReader(t *testing.T) {
 		}
 		// What is not archived is lost, and nothing is read across it.
 		deleteMessages(t, l, 5)
-		l.holed.Store(0)
+		l.coveredHoleEnd.Store(0)
 		lost := newReader(l, all[3].Cursor)
 		if got, err := lost.next(testContext(t), 1<<20); !errors.Is(err, events.ErrHole) {
 			t.Errorf("without 5 it reads %d envelopes, %v", len(got), err)

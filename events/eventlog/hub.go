@@ -11,9 +11,9 @@ import (
 const (
 	defaultRingBytes  = 32 << 20
 	defaultAheadBytes = 16 << 20
-	// nearby is how many sequences a subscriber may be ahead of the ring and still wait for the ring to reach it. If it is further
+	// maxLead is how many sequences a subscriber may be ahead of the ring and still wait for the ring to reach it. If it is further
 	// ahead, the ring is moved to it: subscribers behind then read for themselves, instead of this one waiting long.
-	nearby = 4096
+	maxLead = 4096
 )
 
 // HubOptions are the settings of a [Hub].
@@ -38,13 +38,13 @@ type Hub struct {
 	ctx  context.Context //nolint:containedctx // it ends with Close, and ends all waiting
 	stop context.CancelFunc
 
-	mu     sync.Mutex
-	ring   ring
-	seated bool // the ring has a position in the log
-	proven bool // what the ring begins with was read from the log, not only claimed by a subscriber
-	// leader is a reader that stands at the end of the ring, for Run to continue with; nil means Run makes its own.
-	leader *reader
-	unseat context.CancelFunc // stops the reading for an older position of the ring
+	mu            sync.Mutex
+	ring          ring
+	hasPosition   bool // the ring has a position in the log
+	startVerified bool // what the ring begins with was read from the log, not only claimed by a subscriber
+	// nextRingReader is a reader that stands at the end of the ring, for Run to continue with; nil means Run makes its own.
+	nextRingReader *reader
+	stopRingReader context.CancelFunc // stops the reading for an older position of the ring
 
 	// points are cursors that reading may begin at. seeking is a semaphore of one: looking for another reads the log, and two
 	// searches would read the same part twice.
@@ -52,16 +52,16 @@ type Hub struct {
 	seeking chan struct{}
 
 	subs    map[*Subscription]struct{}
-	grown   chan struct{} // closed when the ring changes, or err is set
+	changed chan struct{} // closed when the ring changes, or err is set
 	demand  chan struct{} // capacity 1: a subscriber came, went or advanced
 	running bool
 	ended   chan struct{} // closed when Run has returned
 	err     error         // final
 
-	// hole is set while the ring stands in front of a hole and cannot grow. looks counts how often the hole was found, so that each
+	// hole is set while the ring stands in front of a hole and cannot grow. holeReports counts how often the hole was found, so that each
 	// subscriber gets the error once for every look.
-	hole  error
-	looks uint64
+	hole        error
+	holeReports uint64
 }
 
 // NewHub returns a hub. Its subscribers get envelopes while [Hub.Run] runs.
@@ -77,7 +77,7 @@ func NewHub(l *Log, opt HubOptions) *Hub {
 		log:     l,
 		opt:     opt,
 		subs:    make(map[*Subscription]struct{}),
-		grown:   make(chan struct{}),
+		changed: make(chan struct{}),
 		demand:  make(chan struct{}, 1),
 		seeking: make(chan struct{}, 1),
 		ended:   make(chan struct{}),
@@ -117,14 +117,14 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 	defer h.log.disown(h)
 	for ctx.Err() == nil {
-		seat, r := h.seat(ctx)
+		seat, r := h.openRingReader(ctx)
 		if r == nil {
-			_ = h.awaitDemand(ctx)
+			_ = h.waitForDemand(ctx)
 			continue
 		}
-		err := h.follow(seat, r)
+		err := h.fillRing(seat, r)
 		r.close()
-		if final(err) && seat.Err() == nil && h.blame(err) {
+		if isTerminal(err) && seat.Err() == nil && h.handleTerminalError(err) {
 			return err
 		}
 	}
@@ -132,17 +132,17 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// seat returns a reader at the end of the ring, and a context that ends when the ring is moved elsewhere. It returns no reader
+// openRingReader returns a reader at the end of the ring, and a context that ends when the ring is moved elsewhere. It returns no reader
 // while the ring has no position.
-func (h *Hub) seat(ctx context.Context) (context.Context, *reader) {
+func (h *Hub) openRingReader(ctx context.Context) (context.Context, *reader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.seated {
+	if !h.hasPosition {
 		return ctx, nil
 	}
-	ctx, h.unseat = context.WithCancel(ctx)
-	r := h.leader
-	h.leader = nil
+	ctx, h.stopRingReader = context.WithCancel(ctx)
+	r := h.nextRingReader
+	h.nextRingReader = nil
 	if r == nil {
 		r = newReader(h.log, h.ring.end())
 	}
@@ -151,47 +151,47 @@ func (h *Hub) seat(ctx context.Context) (context.Context, *reader) {
 
 // resetRing begins the ring anew at a cursor, with a reader that stands there or nil. h.mu is held.
 func (h *Hub) resetRing(at events.Cursor, leader *reader, proven bool) {
-	if h.unseat != nil {
-		h.unseat()
-		h.unseat = nil
+	if h.stopRingReader != nil {
+		h.stopRingReader()
+		h.stopRingReader = nil
 	}
-	if h.leader != nil {
-		h.leader.close()
+	if h.nextRingReader != nil {
+		h.nextRingReader.close()
 	}
-	h.ring, h.seated, h.proven, h.leader, h.hole = ring{base: at}, true, proven, leader, nil
-	h.signal()
-	h.broadcast()
+	h.ring, h.hasPosition, h.startVerified, h.nextRingReader, h.hole = ring{base: at}, true, proven, leader, nil
+	h.wakeRun()
+	h.wakeSubscribers()
 }
 
-// blame decides whom a final error of reading concerns. If nothing was read at the ring's position yet, the cursor that a
+// handleTerminalError decides whom a final error of reading concerns. If nothing was read at the ring's position yet, the cursor that a
 // subscriber brought may be wrong; if the archive is damaged, readers of the stream can continue. In both cases the subscribers in
 // the ring get the error, and the hub continues. Otherwise the log itself has changed, and the hub fails.
-func (h *Hub) blame(err error) (failed bool) {
+func (h *Hub) handleTerminalError(err error) (failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.proven && !errors.Is(err, events.ErrArchiveDamaged) { // readers that need nothing of the archive continue
+	if h.startVerified && !errors.Is(err, events.ErrArchiveDamaged) { // readers that need nothing of the archive continue
 		h.failLocked(err)
 		return true
 	}
 	for s := range h.subs {
-		if s.own == nil {
+		if s.ownReader == nil {
 			s.failed = err
 		}
 	}
-	h.ring, h.seated, h.hole = ring{}, false, nil
-	h.broadcast()
+	h.ring, h.hasPosition, h.hole = ring{}, false, nil
+	h.wakeSubscribers()
 	return false
 }
 
-// follow reads into the ring.
-func (h *Hub) follow(ctx context.Context, r *reader) error {
+// fillRing reads into the ring.
+func (h *Hub) fillRing(ctx context.Context, r *reader) error {
 	for {
-		if err := h.awaitWanted(ctx); err != nil {
+		if err := h.waitUntilNeeded(ctx); err != nil {
 			return err
 		}
 		envs, err := r.next(ctx, readBytes)
 		if errors.Is(err, events.ErrHole) || err == nil && len(envs) == 0 {
-			h.hold(ctx, err)
+			h.reportHole(ctx, err)
 			continue
 		}
 		if err != nil {
@@ -200,42 +200,42 @@ func (h *Hub) follow(ctx context.Context, r *reader) error {
 		h.mu.Lock()
 		if ctx.Err() == nil {
 			h.hole = nil
-			if !h.proven {
+			if !h.startVerified {
 				h.points.note(h.ring.base)
 			}
 			h.ring.push(envs, h.opt.RingBytes)
 			h.points.note(envs[len(envs)-1].Cursor)
-			h.proven = true
-			h.broadcast()
+			h.startVerified = true
+			h.wakeSubscribers()
 		}
 		h.mu.Unlock()
 	}
 }
 
-// hold passes the error of a hole to the subscribers at the end of the ring; nil means that the ring is past the hole.
-func (h *Hub) hold(ctx context.Context, err error) {
+// reportHole passes the error of a hole to the subscribers at the end of the ring; nil means that the ring is past the hole.
+func (h *Hub) reportHole(ctx context.Context, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() == nil {
 		h.hole = err
-		h.looks++
-		h.broadcast()
+		h.holeReports++
+		h.wakeSubscribers()
 	}
 }
 
-// awaitWanted waits until what is read next is within reach of the most advanced subscriber in the ring.
-func (h *Hub) awaitWanted(ctx context.Context) error {
+// waitUntilNeeded waits until what is read next is within reach of the most advanced subscriber in the ring.
+func (h *Hub) waitUntilNeeded(ctx context.Context) error {
 	for {
-		if h.wanted() {
+		if h.needsMore() {
 			return ctx.Err()
 		}
-		if err := h.awaitDemand(ctx); err != nil {
+		if err := h.waitForDemand(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-func (h *Hub) wanted() bool {
+func (h *Hub) needsMore() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// Subscribers of SubscribeBeside must not make the ring read ahead of the others. They count only while no other subscriber is
@@ -243,8 +243,8 @@ func (h *Hub) wanted() bool {
 	sharing, beside, first, firstBeside := false, false, uint64(0), uint64(0)
 	for s := range h.subs {
 		switch {
-		case s.own != nil || s.failed != nil:
-		case s.beside:
+		case s.ownReader != nil || s.failed != nil:
+		case s.detached:
 			beside, firstBeside = true, max(firstBeside, s.cur.Seq)
 		default:
 			sharing, first = true, max(first, s.cur.Seq)
@@ -256,7 +256,7 @@ func (h *Hub) wanted() bool {
 	return sharing && h.ring.bytesAfter(first) < h.opt.AheadBytes
 }
 
-func (h *Hub) awaitDemand(ctx context.Context) error {
+func (h *Hub) waitForDemand(ctx context.Context) error {
 	select {
 	case <-h.demand:
 		return nil
@@ -265,18 +265,18 @@ func (h *Hub) awaitDemand(ctx context.Context) error {
 	}
 }
 
-// signal wakes Run.
-func (h *Hub) signal() {
+// wakeRun wakes Run.
+func (h *Hub) wakeRun() {
 	select {
 	case h.demand <- struct{}{}:
 	default:
 	}
 }
 
-// broadcast wakes the subscribers. h.mu is held.
-func (h *Hub) broadcast() {
-	close(h.grown)
-	h.grown = make(chan struct{})
+// wakeSubscribers wakes the subscribers. h.mu is held.
+func (h *Hub) wakeSubscribers() {
+	close(h.changed)
+	h.changed = make(chan struct{})
 }
 
 // fail ends the hub for its subscribers.
@@ -291,11 +291,11 @@ func (h *Hub) failLocked(err error) {
 		return
 	}
 	h.err = err
-	if h.leader != nil {
-		h.leader.close()
-		h.leader = nil
+	if h.nextRingReader != nil {
+		h.nextRingReader.close()
+		h.nextRingReader = nil
 	}
-	h.broadcast()
+	h.wakeSubscribers()
 }
 
 // Close ends Run and every subscription.
@@ -340,18 +340,18 @@ func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, beside bool) (
 	if h.err != nil {
 		return nil, h.err
 	}
-	s := &Subscription{hub: h, cur: from, kinds: kinds, beside: beside}
+	s := &Subscription{hub: h, cur: from, kinds: kinds, detached: beside}
 	s.ctx, s.stop = context.WithCancel(h.ctx)
 	switch {
 	case kinds != events.AllKinds: // it may begin in the archive, where it skips what others need
-		s.own = s.newReader()
-	case h.seated && h.ring.holds(from):
-	case !beside && (!h.seated || len(h.subs) == 0):
+		s.ownReader = s.newReader()
+	case h.hasPosition && h.ring.holds(from):
+	case !beside && (!h.hasPosition || len(h.subs) == 0):
 		h.resetRing(from, nil, false)
 	default:
-		s.own = s.newReader()
+		s.ownReader = s.newReader()
 	}
 	h.subs[s] = struct{}{}
-	h.signal()
+	h.wakeRun()
 	return s, nil
 }

@@ -61,7 +61,7 @@ func TestHubDecodesOnce(t *testing.T) {
 	// One that comes with a cursor from the ring continues in the ring.
 	all := cursors(t, l)
 	c, d := subscribe(t, h, all[10]), subscribe(t, h, all[10])
-	if envs := readEnvelopes(t, c, 25); !same(envs, readEnvelopes(t, d, 25)) || envs[0].Seq() != 11 || c.own != nil {
+	if envs := readEnvelopes(t, c, 25); !same(envs, readEnvelopes(t, d, 25)) || envs[0].Seq() != 11 || c.ownReader != nil {
 		t.Error("a subscriber within the ring reads for itself")
 	}
 	if got := h.Head(); got != 25 {
@@ -76,7 +76,7 @@ func awaitRing(t testing.TB, h *Hub, end uint64) (base uint64) {
 	ctx := testContext(t)
 	for {
 		h.mu.Lock()
-		base, at, grown := h.ring.base.Seq, h.ring.end().Seq, h.grown
+		base, at, grown := h.ring.base.Seq, h.ring.end().Seq, h.changed
 		h.mu.Unlock()
 		if at >= end {
 			return base

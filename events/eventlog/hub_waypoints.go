@@ -142,7 +142,7 @@ func (h *Hub) knownCursor(seq uint64) (c events.Cursor, ok bool, err error) {
 	if c, ok = h.points.before(seq); ok && c.Seq == seq {
 		return c, true, nil
 	}
-	if i := h.ring.index(seq); i > 0 && h.proven && (h.ring.envs[i-1].Seq() == seq || i < len(h.ring.envs)) {
+	if i := h.ring.index(seq); i > 0 && h.startVerified && (h.ring.envs[i-1].Seq() == seq || i < len(h.ring.envs)) {
 		return h.ring.envs[i-1].Cursor, true, nil
 	}
 	return c, false, nil

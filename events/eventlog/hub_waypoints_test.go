@@ -145,7 +145,7 @@ func TestSubscribeBesideLeavesTheRing(t *testing.T) {
 		}
 		wantSame(t, "alone", readEnvelopes(t, beside, 12), all, 6)
 		h.mu.Lock()
-		if h.seated {
+		if h.hasPosition {
 			t.Error("it has placed the ring")
 		}
 		h.mu.Unlock()
@@ -158,7 +158,7 @@ func TestSubscribeBesideLeavesTheRing(t *testing.T) {
 			readEnvelopes(t, beside, seq)
 		}
 		h.mu.Lock()
-		if beside.own != nil {
+		if beside.ownReader != nil {
 			t.Error("it does not share the ring")
 		}
 		h.mu.Unlock()

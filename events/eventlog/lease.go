@@ -45,7 +45,7 @@ func (l *Log) whileLeased(ctx context.Context, name string, ttl time.Duration, r
 	if err := le.acquire(ctx); err != nil {
 		return err
 	}
-	return le.hold(ctx, run)
+	return le.runWhileHeld(ctx, run)
 }
 
 // lease is a key of the bucket that says who holds it.
@@ -56,8 +56,8 @@ type lease struct {
 	ttl    time.Duration
 	holder []byte
 
-	revision uint64
-	renewed  time.Time // when the last renewal that succeeded was sent
+	revision    uint64
+	lastRenewal time.Time // when the last renewal that succeeded was sent
 }
 
 // open finds the bucket or makes it, and takes its ttl.
@@ -107,7 +107,7 @@ func (le *lease) acquire(ctx context.Context) error {
 			}
 			sent := time.Now()
 			le.revision, err = le.kv.Create(ctx, le.name, le.holder)
-			le.renewed = sent
+			le.lastRenewal = sent
 			return err
 		})
 		switch {
@@ -115,7 +115,7 @@ func (le *lease) acquire(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case final(err), errors.Is(err, events.ErrStreamMismatch):
+		case isTerminal(err), errors.Is(err, events.ErrStreamMismatch):
 			return err
 		case errors.Is(err, jetstream.ErrKeyExists):
 			// Another process has it. Or it is ours and the answer was lost: we cannot know that without the revision, so we let it
@@ -129,8 +129,8 @@ func (le *lease) acquire(ctx context.Context) error {
 	}
 }
 
-// hold runs the function while the lease is renewed.
-func (le *lease) hold(ctx context.Context, run func(context.Context) error) error {
+// runWhileHeld runs the function while the lease is renewed.
+func (le *lease) runWhileHeld(ctx context.Context, run func(context.Context) error) error {
 	held, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	renewing, stop := context.WithCancel(ctx)
@@ -158,9 +158,9 @@ func (le *lease) renew(ctx context.Context) error {
 		if err := wait.For(ctx, le.ttl/6); err != nil {
 			return nil //nolint:nilerr // the work is done
 		}
-		left := time.Until(le.renewed.Add(2 * le.ttl / 3))
+		left := time.Until(le.lastRenewal.Add(2 * le.ttl / 3))
 		if left <= 0 {
-			return fmt.Errorf("%w: not renewed for %v", events.ErrLeaseLost, time.Since(le.renewed).Round(time.Millisecond))
+			return fmt.Errorf("%w: not renewed for %v", events.ErrLeaseLost, time.Since(le.lastRenewal).Round(time.Millisecond))
 		}
 		bounded, cancel := context.WithTimeout(ctx, left)
 		err := le.update(bounded)
@@ -181,7 +181,7 @@ func (le *lease) update(ctx context.Context) error {
 		sent := time.Now()
 		revision, err := le.kv.Update(ctx, le.name, le.holder, le.revision)
 		if err == nil {
-			le.revision, le.renewed = revision, sent
+			le.revision, le.lastRenewal = revision, sent
 			return nil
 		}
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
@@ -217,7 +217,7 @@ func (le *lease) release(ctx context.Context) {
 				return err
 			}
 			if entry.Revision() == le.revision {
-				if err := wait.For(ctx, releaseAgain); err != nil {
+				if err := wait.For(ctx, releaseRetryPause); err != nil {
 					return err
 				}
 			}
@@ -229,8 +229,8 @@ func (le *lease) release(ctx context.Context) {
 	}
 }
 
-// releaseAgain is the pause before a lagging replica, which does not know of the last renewal, is asked again.
-const releaseAgain = 10 * time.Millisecond
+// releaseRetryPause is the pause before a lagging replica, which does not know of the last renewal, is asked again.
+const releaseRetryPause = 10 * time.Millisecond
 
 // ask bounds one request to a sixth of the ttl, so that several attempts fit into the two thirds in which the lease is trusted.
 func (le *lease) ask(ctx context.Context, question func(context.Context) error) error {

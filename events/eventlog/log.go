@@ -84,9 +84,9 @@ type Log struct {
 	last atomic.Uint64
 	// replicated says that the stream has, or had, replicas.
 	replicated atomic.Bool
-	// holed is the highest sequence known to be in the archive and missing in the stream.
-	holed     atomic.Uint64
-	missingMu sync.Mutex
+	// coveredHoleEnd is the highest sequence known to be in the archive and missing in the stream.
+	coveredHoleEnd atomic.Uint64
+	missingMu      sync.Mutex
 	// missing are the ranges found in neither the stream nor the archive; see [Log.Holes].
 	missing []SeqRange
 	// interruptions counts how often reading was interrupted.

@@ -59,12 +59,12 @@ type AppendInfo struct {
 // envelope, each as a whole: the group commit. There is no timer, so on an idle system a call leaves at once.
 // Its methods are safe for concurrent use.
 type Publisher struct {
-	log     *Log
-	owned   bool // the log was opened for this publisher alone
-	opt     PublisherOptions
-	room    *semaphore.Weighted
-	stop    context.CancelFunc // cancels the envelope in flight
-	stopped chan struct{}      // closed when the goroutine has ended
+	log         *Log
+	ownsLog     bool // the log was opened for this publisher alone
+	opt         PublisherOptions
+	queueBudget *semaphore.Weighted
+	stop        context.CancelFunc // cancels the envelope in flight
+	stopped     chan struct{}      // closed when the goroutine has ended
 
 	retryFor, attemptTimeout time.Duration
 
@@ -76,9 +76,9 @@ type Publisher struct {
 
 // call is one Publish call that waits or is in flight.
 type call struct {
-	encoded events.EncodedCall
-	trace   string // of PublishOptions
-	since   time.Time
+	encoded  events.EncodedCall
+	trace    string // of PublishOptions
+	queuedAt time.Time
 
 	taken bool // in an envelope: guarded by Publisher.mu
 	seq   uint64
@@ -113,12 +113,12 @@ func (l *Log) NewPublisher(opt PublisherOptions) (*Publisher, error) {
 	opt.QueueBytes = max(opt.QueueBytes, minQueueBytes)
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Publisher{
-		log:     l,
-		opt:     opt,
-		room:    semaphore.NewWeighted(int64(opt.QueueBytes)),
-		stop:    stop,
-		stopped: make(chan struct{}),
-		wake:    make(chan struct{}, 1),
+		log:         l,
+		opt:         opt,
+		queueBudget: semaphore.NewWeighted(int64(opt.QueueBytes)),
+		stop:        stop,
+		stopped:     make(chan struct{}),
+		wake:        make(chan struct{}, 1),
 
 		retryFor: retryFor, attemptTimeout: attemptTimeout,
 	}
@@ -140,7 +140,7 @@ func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, er
 	if err != nil {
 		return nil, errors.Join(err, l.Close(ctx))
 	}
-	p.owned = true
+	p.ownsLog = true
 	return p, nil
 }
 
@@ -159,7 +159,7 @@ func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt Publi
 		return Result{}, err
 	}
 	c := &call{encoded: encoded, trace: opt.Trace, done: make(chan struct{})}
-	if err := p.submit(ctx, c); err != nil {
+	if err := p.enqueue(ctx, c); err != nil {
 		return Result{}, err
 	}
 	select {
@@ -185,43 +185,43 @@ func eventIDs(evs []*skeinv1.Event, c *call) []string {
 	ids := make([]string, len(evs))
 	for i, ev := range evs {
 		if ids[i] = ev.GetEventId(); ids[i] == "" {
-			ids[i] = eventName(c.seq, c.slot+i)
+			ids[i] = positionName(c.seq, c.slot+i)
 		}
 	}
 	return ids
 }
 
-// eventName names the position of an event in the log.
-func eventName(seq uint64, slot int) string {
+// positionName names the position of an event in the log.
+func positionName(seq uint64, slot int) string {
 	b := strconv.AppendUint(make([]byte, 0, 24), seq, 10)
 	return string(strconv.AppendInt(append(b, '-'), int64(slot), 10))
 }
 
 func (c *call) cost() int64 { return int64(c.encoded.Bytes() + callOverhead) }
 
-// submit puts the call into the queue, when there is room.
-func (p *Publisher) submit(ctx context.Context, c *call) error {
+// enqueue puts the call into the queue, when there is room.
+func (p *Publisher) enqueue(ctx context.Context, c *call) error {
 	if p.opt.FailWhenFull {
-		if !p.room.TryAcquire(c.cost()) {
+		if !p.queueBudget.TryAcquire(c.cost()) {
 			return fmt.Errorf("%w: %d bytes wait to be published", events.ErrOverloaded, p.opt.QueueBytes)
 		}
-	} else if err := p.room.Acquire(ctx, c.cost()); err != nil {
+	} else if err := p.queueBudget.Acquire(ctx, c.cost()); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		p.room.Release(c.cost())
+		p.queueBudget.Release(c.cost())
 		return events.ErrClosed
 	}
-	c.since = time.Now()
+	c.queuedAt = time.Now()
 	p.queue = append(p.queue, c)
-	p.signal()
+	p.wakeRun()
 	return nil
 }
 
-// signal wakes the goroutine that publishes.
-func (p *Publisher) signal() {
+// wakeRun wakes the goroutine that publishes.
+func (p *Publisher) wakeRun() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -243,7 +243,7 @@ func (p *Publisher) withdraw(c *call) bool {
 		}
 	}
 	c.taken = true
-	p.room.Release(c.cost())
+	p.queueBudget.Release(c.cost())
 	return true
 }
 
@@ -251,7 +251,7 @@ func (p *Publisher) withdraw(c *call) bool {
 // wait fail.
 func (p *Publisher) Close(ctx context.Context) error {
 	err := p.shut(ctx)
-	if p.owned {
+	if p.ownsLog {
 		return errors.Join(err, p.log.Close(ctx))
 	}
 	return err
@@ -262,7 +262,7 @@ func (p *Publisher) intake() bool { return true }
 func (p *Publisher) shut(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
-	p.signal()
+	p.wakeRun()
 	p.mu.Unlock()
 	defer p.log.disown(p)
 	defer p.stop()

@@ -31,30 +31,30 @@ const (
 func (p *Publisher) run(ctx context.Context) {
 	defer close(p.stopped)
 	for {
-		calls := p.take(ctx)
+		calls := p.takeCalls(ctx)
 		if calls == nil {
 			return
 		}
-		err := p.publish(ctx, calls)
+		err := p.publishEnvelope(ctx, calls)
 		for _, c := range calls {
-			p.room.Release(c.cost())
+			p.queueBudget.Release(c.cost())
 			close(c.done)
 		}
 		if errors.Is(err, events.ErrOutcomeUnknown) || errors.Is(err, events.ErrLogUnavailable) {
-			p.expire()
+			p.failStaleCalls()
 		}
 	}
 }
 
-// take waits for calls and removes as many from the queue as fit into one envelope. It returns nil when the publisher is closed and
+// takeCalls waits for calls and removes as many from the queue as fit into one envelope. It returns nil when the publisher is closed and
 // the queue is empty.
-func (p *Publisher) take(ctx context.Context) []*call {
+func (p *Publisher) takeCalls(ctx context.Context) []*call {
 	for {
 		p.mu.Lock()
-		if n := fit(p.queue); n > 0 {
+		if n := countFitting(p.queue); n > 0 {
 			calls := make([]*call, n)
 			copy(calls, p.queue)
-			p.drop(n)
+			p.removeFirst(n)
 			p.mu.Unlock()
 			return calls
 		}
@@ -71,8 +71,8 @@ func (p *Publisher) take(ctx context.Context) []*call {
 	}
 }
 
-// fit returns how many calls from the start of a queue go into one envelope, whole.
-func fit(queue []*call) int {
+// countFitting returns how many calls from the start of a queue go into one envelope, whole.
+func countFitting(queue []*call) int {
 	var size events.EnvelopeSize
 	for i, c := range queue {
 		if !size.Add(&c.encoded) {
@@ -82,8 +82,8 @@ func fit(queue []*call) int {
 	return len(queue)
 }
 
-// drop removes the first n calls from the queue and marks them as taken.
-func (p *Publisher) drop(n int) {
+// removeFirst removes the first n calls from the queue and marks them as taken.
+func (p *Publisher) removeFirst(n int) {
 	for _, c := range p.queue[:n] {
 		c.taken = true
 	}
@@ -92,26 +92,26 @@ func (p *Publisher) drop(n int) {
 	p.queue = p.queue[:rest]
 }
 
-// expire fails the calls that have waited for at least one attempt's timeout while an envelope failed. Retrying them envelope by
+// failStaleCalls fails the calls that have waited for at least one attempt's timeout while an envelope failed. Retrying them envelope by
 // envelope would let a long queue wait for a multiple of retryFor.
-func (p *Publisher) expire() {
+func (p *Publisher) failStaleCalls() {
 	p.mu.Lock()
 	n := 0
-	for n < len(p.queue) && time.Since(p.queue[n].since) >= p.attemptTimeout {
+	for n < len(p.queue) && time.Since(p.queue[n].queuedAt) >= p.attemptTimeout {
 		n++
 	}
 	stale := append([]*call(nil), p.queue[:n]...)
-	p.drop(n)
+	p.removeFirst(n)
 	p.mu.Unlock()
 	for _, c := range stale {
 		c.err = fmt.Errorf("%w: it did not answer for %v", events.ErrLogUnavailable, p.attemptTimeout)
-		p.room.Release(c.cost())
+		p.queueBudget.Release(c.cost())
 		close(c.done)
 	}
 }
 
-// publish makes one envelope of the calls, appends it and reports the outcome to each call.
-func (p *Publisher) publish(ctx context.Context, calls []*call) error {
+// publishEnvelope makes one envelope of the calls, appends it and reports the outcome to each call.
+func (p *Publisher) publishEnvelope(ctx context.Context, calls []*call) error {
 	info := AppendInfo{Calls: len(calls)}
 	encoded := make([]*events.EncodedCall, len(calls))
 	for i, c := range calls {
@@ -122,7 +122,7 @@ func (p *Publisher) publish(ctx context.Context, calls []*call) error {
 	data := events.JoinCalls(encoded...)
 	info.Bytes = len(data)
 	start := time.Now()
-	p.append(ctx, data, calls, &info)
+	p.appendWithRetries(ctx, data, calls, &info)
 	info.Latency = time.Since(start)
 	if info.Err == nil {
 		p.log.noteLast(info.Seq)
@@ -136,9 +136,9 @@ func (p *Publisher) publish(ctx context.Context, calls []*call) error {
 	return info.Err
 }
 
-// append sends one envelope until its outcome is known, always with the same message id, so that the log stores it once. It gives
+// appendWithRetries sends one envelope until its outcome is known, always with the same message id, so that the log stores it once. It gives
 // up after less than half the stream's dedupe window: a message id that the stream has forgotten would be stored twice.
-func (p *Publisher) append(ctx context.Context, data []byte, calls []*call, info *AppendInfo) {
+func (p *Publisher) appendWithRetries(ctx context.Context, data []byte, calls []*call, info *AppendInfo) {
 	ctx, cancel := context.WithTimeout(ctx, p.retryFor)
 	defer cancel()
 	msg := &nats.Msg{Subject: Subject, Data: data, Header: nats.Header{
@@ -154,10 +154,10 @@ func (p *Publisher) append(ctx context.Context, data []byte, calls []*call, info
 			if last == nil || errors.Is(err, context.Canceled) {
 				last = err
 			}
-			info.Err = outcome(last, mayHaveCommitted)
+			info.Err = publishError(last, mayHaveCommitted)
 			return
 		}
-		ack, sent, err := p.attempt(ctx, msg, timeout)
+		ack, sent, err := p.sendOnce(ctx, msg, timeout)
 		if sent {
 			info.Attempts++
 			timeout = min(2*timeout, p.attemptTimeout)
@@ -166,22 +166,22 @@ func (p *Publisher) append(ctx context.Context, data []byte, calls []*call, info
 			info.Seq, info.Repeated = ack.Sequence, ack.Duplicate
 			return
 		}
-		mayHaveCommitted = mayHaveCommitted || sent && !refusal(err)
-		if final(err) || refusal(err) && !passing(err) {
-			info.Err = outcome(err, mayHaveCommitted)
+		mayHaveCommitted = mayHaveCommitted || sent && !rejectedBy(err)
+		if isTerminal(err) || rejectedBy(err) && !isRetryable(err) {
+			info.Err = publishError(err, mayHaveCommitted)
 			return
 		}
 		last = err
-		p.rest(ctx, pause)
+		p.waitBeforeRetry(ctx, pause)
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
 			p.log.resumeNow(ctx)
 		}
 	}
 }
 
-// attempt sends an envelope once, on a connection on which the log was checked, and waits for the answer. sent
+// sendOnce sends an envelope once, on a connection on which the log was checked, and waits for the answer. sent
 // reports whether the server may have got it.
-func (p *Publisher) attempt(ctx context.Context, msg *nats.Msg, timeout time.Duration) (ack *jetstream.PubAck, sent bool, err error) {
+func (p *Publisher) sendOnce(ctx context.Context, msg *nats.Msg, timeout time.Duration) (ack *jetstream.PubAck, sent bool, err error) {
 	state, err := p.log.verify(ctx)
 	if err != nil {
 		return nil, false, err
@@ -201,8 +201,8 @@ func (p *Publisher) attempt(ctx context.Context, msg *nats.Msg, timeout time.Dur
 	return ack, true, err
 }
 
-// rest waits before the next attempt: a pause, or until the connection is up again.
-func (p *Publisher) rest(ctx context.Context, pause time.Duration) {
+// waitBeforeRetry waits before the next attempt: a pause, or until the connection is up again.
+func (p *Publisher) waitBeforeRetry(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	state := p.log.link.state()
@@ -217,14 +217,14 @@ func (p *Publisher) rest(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// refusal reports whether the server said that it did not take the envelope.
-func refusal(err error) bool {
+// rejectedBy reports whether the server said that it did not take the envelope.
+func rejectedBy(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) || errors.Is(err, events.ErrForbidden)
 }
 
-// passing tells a refusal that another attempt may overcome.
-func passing(err error) bool {
+// isRetryable tells a refusal that another attempt may overcome.
+func isRetryable(err error) bool {
 	switch api := apiError(err); api.ErrorCode {
 	case errCodeDuplicateInWork:
 		return true // an earlier attempt is being replicated
@@ -236,21 +236,21 @@ func passing(err error) bool {
 	}
 }
 
-// outcome words the end of an envelope for its callers. Once an attempt may have been stored although its answer was lost, a later
+// publishError words the end of an envelope for its callers. Once an attempt may have been stored although its answer was lost, a later
 // refusal proves nothing: the attempt may still be on its way.
-func outcome(err error, mayHaveCommitted bool) error {
+func publishError(err error, mayHaveCommitted bool) error {
 	api := apiError(err)
 	switch {
 	case mayHaveCommitted:
 		return fmt.Errorf("%w: %w", events.ErrOutcomeUnknown, err)
 	case errors.Is(err, events.ErrClosed), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, context.Canceled):
 		return events.ErrClosed
-	case final(err):
+	case isTerminal(err):
 		return fmt.Errorf("%w: %w", events.ErrLogUnavailable, err)
 	case api.ErrorCode == errCodeStoreFailed, api.ErrorCode == errCodeAccountFull,
 		api.ErrorCode == errCodeStorageFull, api.ErrorCode == errCodeResources:
 		return fmt.Errorf("%w: archive and trim it, or raise its bound: %w", events.ErrLogFull, err)
-	case refusal(err) && !passing(err):
+	case rejectedBy(err) && !isRetryable(err):
 		return fmt.Errorf("%w: %w", events.ErrRefused, err)
 	}
 	return fmt.Errorf("%w: %w", events.ErrLogUnavailable, err)

@@ -327,7 +327,7 @@ func TestBackPressure(t *testing.T) {
 func TestWaitForRoom(t *testing.T) {
 	l := openLog(t, Config{})
 	p, release, _ := heldPublisher(t, l, PublisherOptions{})
-	if err := p.room.Acquire(testContext(t), int64(p.opt.QueueBytes-2000)); err != nil { // the first call has 1 KiB still
+	if err := p.queueBudget.Acquire(testContext(t), int64(p.opt.QueueBytes-2000)); err != nil { // the first call has 1 KiB still
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
@@ -336,7 +336,7 @@ func TestWaitForRoom(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, events.ErrOutcomeUnknown) {
 		t.Errorf("a call without room: %v", err)
 	}
-	p.room.Release(int64(p.opt.QueueBytes - 2000))
+	p.queueBudget.Release(int64(p.opt.QueueBytes - 2000))
 	release()
 	mustPublish(t, p, followsOf(0, 100))
 }
@@ -507,8 +507,8 @@ func TestServerGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	p.retryFor = time.Hour
 	go func() { _, _ = p.Publish(context.Background(), followsOf(0, 1), PublishOptions{}) }()
-	for ctx.Err() == nil && p.room.TryAcquire(int64(p.opt.QueueBytes)) {
-		p.room.Release(int64(p.opt.QueueBytes))
+	for ctx.Err() == nil && p.queueBudget.TryAcquire(int64(p.opt.QueueBytes)) {
+		p.queueBudget.Release(int64(p.opt.QueueBytes))
 	}
 	cancel()
 	if err := p.Close(ctx); !errors.Is(err, context.Canceled) {

@@ -23,68 +23,68 @@ const (
 	pullBytes    = 8 << 20
 	pullExpires  = 30 * time.Second
 	// pullHeartbeat is the interval of the server's idle heartbeats. After a silence of lostAfter the reader starts anew.
-	pullHeartbeat = time.Second
-	lostAfter     = 3 * pullHeartbeat
-	// stuckAfter is the number of heartbeats without a message, although the log has one, after which the reader starts anew.
-	stuckAfter = 5
+	pullHeartbeat  = time.Second
+	silenceTimeout = 3 * pullHeartbeat
+	// maxStuckHeartbeats is the number of heartbeats without a message, although the log has one, after which the reader starts anew.
+	maxStuckHeartbeats = 5
 	// idleConsumer is how long the server keeps the consumer of a process that died.
 	idleConsumer = time.Minute
 	// readBytes bounds the undecoded size of what one call of next returns.
 	readBytes = 1 << 20
 
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = 2 * time.Second
-	// lastHold is the longest pause between two looks at a hole.
-	lastHold = 5 * time.Second
+	firstRetryPause = 50 * time.Millisecond
+	maxRetryPause   = 2 * time.Second
+	// maxHolePause is the longest pause between two looks at a hole.
+	maxHolePause = 5 * time.Second
 )
 
-// errLost makes a reader start anew: the connection, the consumer or a message was lost.
-var errLost = errors.New("eventlog: reading was interrupted")
+// errInterrupted makes a reader start anew: the connection, the consumer or a message was lost.
+var errInterrupted = errors.New("eventlog: reading was interrupted")
 
 // reader reads the log in order from a cursor: the archive where the stream does not begin early enough, then the stream,
 // unfiltered, through one ordered consumer. After every interruption it checks its cursor and continues where it was. It is
 // not safe for concurrent use.
 type reader struct {
-	log   *Log
-	kinds events.KindSet  // wanted of the archive
-	dec   *events.Decoder // of the stream; nil means not there yet
-	cur   events.Cursor   // after the last envelope returned
-	fed   uint64          // the last sequence given to the decoder; at first the one before its first
-	// passing is set while the stream is read from before cur, because cur does not say where the warm-up begins.
-	passing bool
+	log        *Log
+	kinds      events.KindSet  // wanted of the archive
+	dec        *events.Decoder // of the stream; nil means not there yet
+	cur        events.Cursor   // after the last envelope returned
+	decodedSeq uint64          // the last sequence given to the decoder; at first the one before its first
+	// skipping is set while the stream is read from before cur, because cur does not say where the warm-up begins.
+	skipping bool
 
 	failed error // final
 
-	past       events.ArchiveReader // nil: not reading the archive
-	pastLife   context.Context      //nolint:containedctx // what the archive opens for one call lives on for the next
-	endArchive context.CancelFunc
-	moved      bool // an envelope was returned since reading the archive began
-	reloaded   bool // the archive, since it last gave something
+	archive         events.ArchiveReader // nil: not reading the archive
+	archiveCtx      context.Context      //nolint:containedctx // what the archive opens for one call lives on for the next
+	cancelArchive   context.CancelFunc
+	archiveAdvanced bool // an envelope was returned since reading the archive began
+	archiveReloaded bool // the archive, since it last gave something
 
-	sub      *nats.Subscription // nil: not reading
-	msgs     chan *nats.Msg
-	consumer string
-	inbox    string
-	left     time.Time // when it was read last
-	pulls    uint64    // made, each with a subject of its own
-	batch    int       // messages that one pull may bring
-	conn     linkState
-	ordinal  uint64 // the consumer's own count of its messages: a gap means that one was lost
-	wanted   int    // messages that the current pull may still bring; 0 means there is none
-	budget   int    // bytes that it may still bring
-	silence  *time.Timer
-	heeded   context.Context //nolint:containedctx // it is the signal that pulling is forbidden
-	unheed   context.CancelFunc
+	sub              *nats.Subscription // nil: not reading
+	msgs             chan *nats.Msg
+	consumer         string
+	inbox            string
+	lastRead         time.Time // when it was read last
+	pulls            uint64    // made, each with a subject of its own
+	pullBatch        int       // messages that one pull may bring
+	conn             linkState
+	delivered        uint64 // the consumer's own count of its messages: a gap means that one was lost
+	pullMessagesLeft int    // messages that the current pull may still bring; 0 means there is none
+	pullBytesLeft    int    // bytes that it may still bring
+	silenceTimer     *time.Timer
+	pullForbidden    context.Context //nolint:containedctx // it is the signal that pulling is forbidden
+	stopHeeding      context.CancelFunc
 
-	lost []*events.Envelope // of accepted holes, to be returned
-	hold time.Duration      // the pause before the next attempt, in front of a hole
+	lostEnvelopes []*events.Envelope // of accepted holes, to be returned
+	holeDelay     time.Duration      // the pause before the next attempt, in front of a hole
 
-	stuck     int    // heartbeats since a message, though there are some
-	nothingTo uint64 // up to here there was nothing more when the consumer was created
+	stuckHeartbeats int    // heartbeats since a message, though there are some
+	emptyUpTo       uint64 // up to here there was nothing more when the consumer was created
 }
 
 func newReader(l *Log, from events.Cursor) *reader {
-	return &reader{log: l, kinds: events.AllKinds, cur: from, fed: from.Seq, batch: pullMessages}
+	return &reader{log: l, kinds: events.AllKinds, cur: from, decodedSeq: from.Seq, pullBatch: pullMessages}
 }
 
 // inArchive reports whether the reader has not reached the stream yet.
@@ -95,8 +95,8 @@ func (r *reader) inArchive() bool { return r.dec == nil }
 // that first gets past the hole may return nothing, so that the caller learns of it even if no envelope follows. Other errors are
 // final.
 func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
-	retry := firstRetry
-	if err := wait.For(ctx, r.hold); err != nil {
+	retry := firstRetryPause
+	if err := wait.For(ctx, r.holeDelay); err != nil {
 		return nil, err
 	}
 	for {
@@ -105,20 +105,20 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 		}
 		envs, err := r.read(ctx, maxBytes)
 		if err == nil && len(envs) == 0 {
-			if retry = firstRetry; r.hold > 0 && r.atCursor() {
-				r.hold = 0
+			if retry = firstRetryPause; r.holeDelay > 0 && r.atCursor() {
+				r.holeDelay = 0
 				return nil, nil
 			}
 			continue
 		}
 		if err != nil && ctx.Err() == nil {
 			r.close()
-			if final(err) && !r.rewritten(ctx, err) {
+			if isTerminal(err) && !r.reloadArchive(ctx, err) {
 				r.failed = err
 			}
 		}
 		if len(envs) > 0 {
-			r.reloaded, r.hold = false, 0
+			r.archiveReloaded, r.holeDelay = false, 0
 			return envs, nil
 		}
 		if ctx.Err() != nil {
@@ -128,67 +128,67 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 			return nil, err
 		}
 		if errors.Is(err, events.ErrHole) {
-			r.hold = min(max(2*r.hold, firstRetry), lastHold)
+			r.holeDelay = min(max(2*r.holeDelay, firstRetryPause), maxHolePause)
 			return nil, err
 		}
 		r.log.interruptions.Add(1)
-		r.log.logger.Warn("log: reading was interrupted", "after", r.fed, "error", err)
+		r.log.logger.Warn("log: reading was interrupted", "after", r.decodedSeq, "error", err)
 		if err := wait.For(ctx, retry); err != nil {
 			return nil, err
 		}
-		retry = min(2*retry, lastRetry)
+		retry = min(2*retry, maxRetryPause)
 	}
 }
 
 // atCursor reports whether what is read next in the stream comes after the cursor.
 func (r *reader) atCursor() bool {
-	return r.dec != nil && !r.dec.Warming() && !r.passing && r.sub != nil
+	return r.dec != nil && !r.dec.Warming() && !r.skipping && r.sub != nil
 }
 
-// rewritten reports whether the archive was reloaded and should be read again. It may seem damaged because another process has
+// reloadArchive reports whether the archive was reloaded and should be read again. It may seem damaged because another process has
 // scrubbed it, which replaces files. One reload must suffice: if reading fails again before it has returned anything, the damage is
 // real.
-func (r *reader) rewritten(ctx context.Context, err error) bool {
+func (r *reader) reloadArchive(ctx context.Context, err error) bool {
 	past, ok := r.log.past.(reloader)
-	if !errors.Is(err, events.ErrArchiveDamaged) || !ok || r.reloaded {
+	if !errors.Is(err, events.ErrArchiveDamaged) || !ok || r.archiveReloaded {
 		return false
 	}
-	r.reloaded = true
+	r.archiveReloaded = true
 	return past.Reload(ctx) == nil
 }
 
 // read returns the envelopes that are available, and waits only for the first message. It may return nothing and no error, after a
 // message of the warm-up or at the end of the archive.
 func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
-	if r.sub != nil && time.Since(r.left) > idleConsumer/2 {
+	if r.sub != nil && time.Since(r.lastRead) > idleConsumer/2 {
 		// The caller was busy for so long that the server may have dropped the consumer. That is no interruption.
 		r.close()
 	}
-	defer func() { r.left = time.Now() }()
-	if r.sub == nil && r.past == nil {
+	defer func() { r.lastRead = time.Now() }()
+	if r.sub == nil && r.archive == nil {
 		if err := r.open(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if r.past != nil {
+	if r.archive != nil {
 		return r.readArchive(ctx, maxBytes)
 	}
-	envs := r.takeLost(nil)
+	envs := r.appendLost(nil)
 	for bytes := 0; bytes < maxBytes; {
-		if r.hold > 0 && r.atCursor() && len(envs) == 0 {
+		if r.holeDelay > 0 && r.atCursor() && len(envs) == 0 {
 			return nil, nil // past the hole, and there may be nothing after it
 		}
-		if r.wanted <= 0 || r.budget <= 0 {
+		if r.pullMessagesLeft <= 0 || r.pullBytesLeft <= 0 {
 			if err := r.pull(); err != nil {
 				return envs, err
 			}
 		}
-		msg, err := r.receive(ctx, len(envs) == 0)
+		msg, err := r.nextMessage(ctx, len(envs) == 0)
 		if msg == nil || err != nil {
 			return envs, err
 		}
-		env, err := r.take(ctx, msg)
-		envs = r.takeLost(envs)
+		env, err := r.decodeMessage(ctx, msg)
+		envs = r.appendLost(envs)
 		if err != nil {
 			return envs, err
 		}
@@ -201,10 +201,10 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	return envs, nil
 }
 
-// takeLost appends the envelopes of accepted holes that were passed over.
-func (r *reader) takeLost(envs []*events.Envelope) []*events.Envelope {
-	if n := len(r.lost); n > 0 {
-		envs, r.cur, r.lost = append(envs, r.lost...), r.lost[n-1].Cursor, nil
+// appendLost appends the envelopes of accepted holes that were passed over.
+func (r *reader) appendLost(envs []*events.Envelope) []*events.Envelope {
+	if n := len(r.lostEnvelopes); n > 0 {
+		envs, r.cur, r.lostEnvelopes = append(envs, r.lostEnvelopes...), r.lostEnvelopes[n-1].Cursor, nil
 	}
 	return envs
 }
@@ -215,13 +215,13 @@ func (r *reader) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.begin(ctx); err != nil {
+	if err := r.findStart(ctx); err != nil {
 		return err
 	}
-	if r.past != nil {
+	if r.archive != nil {
 		return nil
 	}
-	if err := r.ahead(ctx); err != nil {
+	if err := r.checkNextMessage(ctx); err != nil {
 		return err
 	}
 	meta := r.log.meta()
@@ -234,7 +234,7 @@ func (r *reader) open(ctx context.Context) error {
 		c, err = r.log.link.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
 			// The start sequence is ignored without the policy.
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-			OptStartSeq:       r.fed + 1,
+			OptStartSeq:       r.decodedSeq + 1,
 			AckPolicy:         jetstream.AckNonePolicy,
 			MemoryStorage:     true,
 			Replicas:          1,
@@ -251,22 +251,22 @@ func (r *reader) open(ctx context.Context) error {
 		return err
 	}
 	if r.log.meta() != meta {
-		return fmt.Errorf("%w: the log went on in a new epoch", errLost)
+		return fmt.Errorf("%w: the log went on in a new epoch", errInterrupted)
 	}
 	info := c.CachedInfo()
-	r.consumer, r.stuck, r.nothingTo = info.Name, 0, 0
+	r.consumer, r.stuckHeartbeats, r.emptyUpTo = info.Name, 0, 0
 	if info.NumPending == 0 {
-		r.nothingTo = last
+		r.emptyUpTo = last
 	}
 	// The NATS client drops messages when the channel is full, so it must hold the messages of two pulls, and heartbeats.
-	r.msgs = make(chan *nats.Msg, 2*r.batch+256)
+	r.msgs = make(chan *nats.Msg, 2*r.pullBatch+256)
 	r.inbox = r.log.link.nc.NewInbox()
 	if r.sub, err = r.log.link.nc.ChanSubscribe(r.inbox+".*", r.msgs); err != nil {
 		return unavailable(err)
 	}
-	r.conn, r.ordinal, r.wanted, r.budget = state, 0, 0, 0
-	r.silence = time.NewTimer(lostAfter)
-	r.heeded, r.unheed = r.log.link.heed(context.WithoutCancel(ctx), askNext+r.consumer) // until close
+	r.conn, r.delivered, r.pullMessagesLeft, r.pullBytesLeft = state, 0, 0, 0
+	r.silenceTimer = time.NewTimer(silenceTimeout)
+	r.pullForbidden, r.stopHeeding = r.log.link.heed(context.WithoutCancel(ctx), askNext+r.consumer) // until close
 	return nil
 }
 
@@ -279,7 +279,7 @@ type pullRequest struct {
 
 // pull asks for the next messages.
 func (r *reader) pull() error {
-	req, err := json.Marshal(pullRequest{r.batch, pullBytes, pullExpires, pullHeartbeat})
+	req, err := json.Marshal(pullRequest{r.pullBatch, pullBytes, pullExpires, pullHeartbeat})
 	if err != nil {
 		return fmt.Errorf("eventlog: %w", err)
 	}
@@ -287,30 +287,30 @@ func (r *reader) pull() error {
 	if err := r.log.link.nc.PublishRequest(askNext+r.consumer, r.pullInbox(), req); err != nil {
 		return unavailable(err)
 	}
-	r.wanted, r.budget = r.batch, pullBytes
-	r.silence.Reset(lostAfter)
+	r.pullMessagesLeft, r.pullBytesLeft = r.pullBatch, pullBytes
+	r.silenceTimer.Reset(silenceTimeout)
 	return nil
 }
 
 // pullInbox is where the server answers the current pull.
 func (r *reader) pullInbox() string { return r.inbox + "." + strconv.FormatUint(r.pulls, 10) }
 
-// receive returns the next message of the log. It may wait for it, or else returns nil when there is none now.
-func (r *reader) receive(ctx context.Context, wait bool) (*nats.Msg, error) {
+// nextMessage returns the next message of the log. It may wait for it, or else returns nil when there is none now.
+func (r *reader) nextMessage(ctx context.Context, wait bool) (*nats.Msg, error) {
 	for {
-		msg, err := r.arrive(ctx, wait)
+		msg, err := r.takeFromServer(ctx, wait)
 		if msg == nil || err != nil {
 			return nil, err
 		}
 		if strings.HasPrefix(msg.Reply, ackPrefix) {
-			r.wanted--
-			r.budget -= msg.Size() // the same count as the server's, which ends the pull by it
+			r.pullMessagesLeft--
+			r.pullBytesLeft -= msg.Size() // the same count as the server's, which ends the pull by it
 			return msg, nil
 		}
-		if err := r.status(msg); err != nil {
+		if err := r.handleStatus(msg); err != nil {
 			return nil, err
 		}
-		if r.wanted == 0 {
+		if r.pullMessagesLeft == 0 {
 			if err := r.pull(); err != nil {
 				return nil, err
 			}
@@ -318,8 +318,8 @@ func (r *reader) receive(ctx context.Context, wait bool) (*nats.Msg, error) {
 	}
 }
 
-// arrive takes what the server sent next, messages of the log and others.
-func (r *reader) arrive(ctx context.Context, wait bool) (*nats.Msg, error) {
+// takeFromServer takes what the server sent next, messages of the log and others.
+func (r *reader) takeFromServer(ctx context.Context, wait bool) (*nats.Msg, error) {
 	select {
 	case msg := <-r.msgs:
 		return msg, nil
@@ -328,32 +328,32 @@ func (r *reader) arrive(ctx context.Context, wait bool) (*nats.Msg, error) {
 	if !wait {
 		return nil, nil
 	}
-	r.silence.Reset(lostAfter)
+	r.silenceTimer.Reset(silenceTimeout)
 	select {
 	case msg := <-r.msgs:
 		return msg, nil
 	case <-r.conn.ctx.Done():
-		return nil, fmt.Errorf("%w: the connection changed", errLost)
-	case <-r.heeded.Done():
-		return nil, fmt.Errorf("%w: %w", errLost, context.Cause(r.heeded)) //nolint:contextcheck // of the pulling
-	case <-r.silence.C:
-		return nil, fmt.Errorf("%w: no word from the server for %v", errLost, lostAfter)
+		return nil, fmt.Errorf("%w: the connection changed", errInterrupted)
+	case <-r.pullForbidden.Done():
+		return nil, fmt.Errorf("%w: %w", errInterrupted, context.Cause(r.pullForbidden)) //nolint:contextcheck // of the pulling
+	case <-r.silenceTimer.C:
+		return nil, fmt.Errorf("%w: no word from the server for %v", errInterrupted, silenceTimeout)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// status handles what the server says about the consumer and the pull.
-func (r *reader) status(msg *nats.Msg) error {
+// handleStatus handles what the server says about the consumer and the pull.
+func (r *reader) handleStatus(msg *nats.Msg) error {
 	code, text := msg.Header.Get("Status"), msg.Header.Get("Description")
 	switch {
 	case code == "100":
 		// A heartbeat. All is well, unless the log has messages that the consumer does not deliver.
-		if r.log.last.Load() <= max(r.fed, r.nothingTo) {
-			r.stuck = 0
-		} else if r.stuck++; r.stuck >= stuckAfter {
+		if r.log.last.Load() <= max(r.decodedSeq, r.emptyUpTo) {
+			r.stuckHeartbeats = 0
+		} else if r.stuckHeartbeats++; r.stuckHeartbeats >= maxStuckHeartbeats {
 			return fmt.Errorf("%w: the log goes to sequence %d, but the server delivers nothing after %d",
-				errLost, r.log.last.Load(), r.fed)
+				errInterrupted, r.log.last.Load(), r.decodedSeq)
 		}
 		return nil
 	case code == "408", code == "404",
@@ -361,24 +361,24 @@ func (r *reader) status(msg *nats.Msg) error {
 		// The server also reports the end of the previous pull, which may arrive after the next was made: only the current one
 		// counts.
 		if msg.Subject == r.pullInbox() {
-			r.wanted = 0
+			r.pullMessagesLeft = 0
 		}
 		return nil
 	}
-	return fmt.Errorf("%w: the server says %s %s", errLost, code, text)
+	return fmt.Errorf("%w: the server says %s %s", errInterrupted, code, text)
 }
 
-// take decodes a message.
-func (r *reader) take(ctx context.Context, msg *nats.Msg) (*events.Envelope, error) {
+// decodeMessage decodes a message.
+func (r *reader) decodeMessage(ctx context.Context, msg *nats.Msg) (*events.Envelope, error) {
 	d, ok := parseDelivery(msg.Reply)
 	if !ok {
-		return nil, fmt.Errorf("%w: malformed reply subject %q", errLost, msg.Reply)
+		return nil, fmt.Errorf("%w: malformed reply subject %q", errInterrupted, msg.Reply)
 	}
-	if r.ordinal++; d.ordinal != r.ordinal {
-		return nil, fmt.Errorf("%w: a message was lost before sequence %d", errLost, d.seq)
+	if r.delivered++; d.ordinal != r.delivered {
+		return nil, fmt.Errorf("%w: a message was lost before sequence %d", errInterrupted, d.seq)
 	}
-	if d.seq > r.fed+1 {
-		if err := r.gap(ctx, d.seq); err != nil {
+	if d.seq > r.decodedSeq+1 {
+		if err := r.crossGap(ctx, d.seq); err != nil {
 			return nil, err
 		}
 	}
@@ -392,12 +392,12 @@ func (r *reader) take(ctx context.Context, msg *nats.Msg) (*events.Envelope, err
 	if err != nil {
 		return nil, err
 	}
-	r.fed, r.stuck = d.seq, 0
+	r.decodedSeq, r.stuckHeartbeats = d.seq, 0
 	r.log.noteLast(d.seq)
 	if env == nil {
 		return nil, nil
 	}
-	if passed, err := r.pass(env); passed || err != nil {
+	if passed, err := r.skipKnown(env); passed || err != nil {
 		return nil, err
 	}
 	env.Traces = tracesOf(msg.Header)
@@ -406,18 +406,18 @@ func (r *reader) take(ctx context.Context, msg *nats.Msg) (*events.Envelope, err
 
 // close releases what reading holds. The next call of next begins again after the last envelope returned.
 func (r *reader) close() {
-	if r.past != nil {
-		r.past.Close()
-		r.endArchive()
-		r.past = nil
+	if r.archive != nil {
+		r.archive.Close()
+		r.cancelArchive()
+		r.archive = nil
 	}
 	if r.sub == nil {
 		return
 	}
 	_ = r.sub.Unsubscribe() // fails only when the connection is gone, and with it the subscription
 	r.sub = nil
-	r.silence.Stop()
-	r.unheed()
+	r.silenceTimer.Stop()
+	r.stopHeeding()
 	if state := r.log.link.state(); state.n == r.conn.n && state.up {
 		// Best effort: the server forgets idle consumers by itself.
 		_ = r.log.link.nc.Publish(askConsumerDelete+r.consumer, nil)

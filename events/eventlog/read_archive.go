@@ -9,9 +9,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// begin finds where to continue after the cursor, and prepares the archive's reader or the stream's decoder.
-func (r *reader) begin(ctx context.Context) error {
-	if goesOn, err := r.held(ctx); goesOn || err != nil {
+// findStart finds where to continue after the cursor, and prepares the archive's reader or the stream's decoder.
+func (r *reader) findStart(ctx context.Context) error {
+	if goesOn, err := r.canContinue(ctx); goesOn || err != nil {
 		return err
 	}
 	o, err := r.log.locate(ctx, r.cur)
@@ -24,17 +24,17 @@ func (r *reader) begin(ctx context.Context) error {
 	if r.dec, err = r.log.decoder(ctx, o); err != nil {
 		return err
 	}
-	r.fed = r.dec.WarmFrom() - 1
+	r.decodedSeq = r.dec.WarmFrom() - 1
 	// cur may differ from the cursor asked for: at a gap it is the end of the archive. If the stream is read from before cur, the
 	// envelopes up to cur are passed over.
-	r.cur, r.passing = o.cur, o.cur.Seq > o.from.Seq
+	r.cur, r.skipping = o.cur, o.cur.Seq > o.from.Seq
 	return nil
 }
 
-// held reports whether an interrupted reader may continue with the decoder that it has: the stream still holds the last message
+// canContinue reports whether an interrupted reader may continue with the decoder that it has: the stream still holds the last message
 // that it read and the next one. Otherwise a new decoder must warm up.
-func (r *reader) held(ctx context.Context) (bool, error) {
-	if r.dec == nil || r.passing || r.cur.IsArchival() || r.cur.Seq+1 == r.log.meta().first {
+func (r *reader) canContinue(ctx context.Context) (bool, error) {
+	if r.dec == nil || r.skipping || r.cur.IsArchival() || r.cur.Seq+1 == r.log.meta().first {
 		return false, nil
 	}
 	stream, err := r.log.stream(ctx)
@@ -42,10 +42,10 @@ func (r *reader) held(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	state := stream.CachedInfo().State
-	if begins := r.log.begins(state); begins > r.fed+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
+	if begins := r.log.begins(state); begins > r.decodedSeq+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
 		return false, nil // locate finds the reason
 	}
-	if err := r.log.checkMessage(ctx, stream, r.cur); !errors.Is(err, errHole) {
+	if err := r.log.checkMessage(ctx, stream, r.cur); !errors.Is(err, errCoveredHole) {
 		return true, err
 	}
 	return false, nil
@@ -65,14 +65,14 @@ func (r *reader) beginArchive(ctx context.Context, from events.Cursor) error {
 		end()
 		return fmt.Errorf("eventlog: read the archive after sequence %d: %w", from.Seq, err)
 	}
-	r.cur, r.dec, r.past, r.pastLife, r.endArchive, r.moved = from, nil, past, life, end, false
+	r.cur, r.dec, r.archive, r.archiveCtx, r.cancelArchive, r.archiveAdvanced = from, nil, past, life, end, false
 	return nil
 }
 
 // readArchive returns the next envelopes of the archive; none at its end: the next call continues in the stream.
 func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
-	stop := context.AfterFunc(ctx, r.endArchive)
-	envs, err := r.past.Next(r.pastLife, maxBytes) //nolint:contextcheck // what is opened for it lives on for the next call
+	stop := context.AfterFunc(ctx, r.cancelArchive)
+	envs, err := r.archive.Next(r.archiveCtx, maxBytes) //nolint:contextcheck // what is opened for it lives on for the next call
 	if !stop() && err == nil && len(envs) == 0 {
 		err = ctx.Err()
 	}
@@ -80,7 +80,7 @@ func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envel
 		r.close()
 	}
 	if errors.Is(err, io.EOF) {
-		if !r.moved && r.cur.Seq < r.log.past.End().Seq {
+		if !r.archiveAdvanced && r.cur.Seq < r.log.past.End().Seq {
 			return nil, fmt.Errorf("%w: it ends at sequence %d, but says that there is nothing after %d", events.ErrArchiveDamaged,
 				r.log.past.End().Seq, r.cur.Seq)
 		}
@@ -89,15 +89,15 @@ func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envel
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: read the archive after sequence %d: %w", r.cur.Seq, err)
 	}
-	envs, err = r.adoptAll(envs)
+	envs, err = r.adoptCursors(envs)
 	if err != nil {
 		r.close()
 	}
 	return envs, err
 }
 
-// adoptAll checks the order of envelopes of the archive and gives them cursors of the present epoch.
-func (r *reader) adoptAll(envs []*events.Envelope) ([]*events.Envelope, error) {
+// adoptCursors checks the order of envelopes of the archive and gives them cursors of the present epoch.
+func (r *reader) adoptCursors(envs []*events.Envelope) ([]*events.Envelope, error) {
 	for i, env := range envs {
 		c, err := r.log.Adopt(env.Cursor)
 		if err != nil {
@@ -112,22 +112,22 @@ func (r *reader) adoptAll(envs []*events.Envelope) ([]*events.Envelope, error) {
 			adopted.Cursor = c
 			envs[i] = &adopted
 		}
-		r.cur, r.moved = c, true
+		r.cur, r.archiveAdvanced = c, true
 	}
 	return envs, nil
 }
 
-// pass reports whether an envelope is at or before the reader's cursor, and must not be returned. It compares the envelope at the
+// skipKnown reports whether an envelope is at or before the reader's cursor, and must not be returned. It compares the envelope at the
 // cursor with the cursor.
-func (r *reader) pass(env *events.Envelope) (bool, error) {
+func (r *reader) skipKnown(env *events.Envelope) (bool, error) {
 	switch {
-	case !r.passing:
+	case !r.skipping:
 		return false, nil
 	case env.Seq() < r.cur.Seq:
 		return true, nil
 	case env.Seq() > r.cur.Seq || !env.Cursor.AgreesWith(r.cur) && !r.dec.PassedLost():
 		return false, fmt.Errorf("%w: sequence %d differs: rebuild the store", events.ErrRewritten, r.cur.Seq)
 	}
-	r.passing, r.cur = false, env.Cursor
+	r.skipping, r.cur = false, env.Cursor
 	return true, nil
 }

@@ -114,7 +114,7 @@ func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 	for {
 		meta := l.meta()
 		o, err := l.look(ctx, c)
-		again := l.meta() != meta || errors.Is(err, errHole) // a new epoch has begun, or another gap is known
+		again := l.meta() != meta || errors.Is(err, errCoveredHole) // a new epoch has begun, or another gap is known
 		switch {
 		case again && ctx.Err() != nil:
 			return origin{}, ctx.Err()
@@ -166,7 +166,7 @@ func (l *Log) catchUp() time.Duration {
 	return confirmAfter
 }
 
-// look locates a cursor once. It fails with [errHole] if it met a gap of the stream, which is noted by then: the caller looks
+// look locates a cursor once. It fails with [errCoveredHole] if it met a gap of the stream, which is noted by then: the caller looks
 // again.
 func (l *Log) look(ctx context.Context, c events.Cursor) (origin, error) {
 	c, err := l.Adopt(c)
@@ -244,7 +244,7 @@ func (l *Log) checkApart(ctx context.Context, b *boundary) error {
 		return err
 	}
 	if now >= first {
-		return errHole // it has grown: look again
+		return errCoveredHole // it has grown: look again
 	}
 	return l.noteMissing(SeqRange{first, b.begins - 1})
 }
@@ -272,13 +272,13 @@ func (l *Log) begins(state jetstream.StreamState) uint64 {
 	if lost, ok := l.meta().accepted(first - 1); ok { // it was never trimmed
 		first = lost.From
 	}
-	return max(first, l.meta().first, l.holed.Load()+1)
+	return max(first, l.meta().first, l.coveredHoleEnd.Load()+1)
 }
 
 // decoder makes the decoder for reading the stream.
 func (l *Log) decoder(ctx context.Context, o origin) (*events.Decoder, error) {
 	if o.part == atGap {
-		return l.relearn(ctx, o.from)
+		return l.decoderFromArchive(ctx, o.from)
 	}
 	d := events.NewDecoder(o.from)
 	if !o.seed {
@@ -288,8 +288,8 @@ func (l *Log) decoder(ctx context.Context, o origin) (*events.Decoder, error) {
 	if errors.Is(err, events.ErrArchiveDamaged) {
 		// The event ids of before the epoch cannot be read. For archived envelopes they are not needed: which events were repeats
 		// was decided before these were archived. So the start of the stream is noted as a gap, and the archive is read instead.
-		if noted, failed := l.noteHole(l.meta().first); noted || failed != nil {
-			return nil, errors.Join(errLost, errHole, failed)
+		if noted, failed := l.noteCoveredHole(l.meta().first); noted || failed != nil {
+			return nil, errors.Join(errInterrupted, errCoveredHole, failed)
 		}
 	}
 	if err != nil {

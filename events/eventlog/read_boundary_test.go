@@ -92,7 +92,7 @@ func TestTrimWhileReading(t *testing.T) {
 		got := make([][]*events.Envelope, 6)
 		for i := range got {
 			r := newReader(l, l.Start())
-			r.batch = 1 + i // most of what is to come has not been sent
+			r.pullBatch = 1 + i // most of what is to come has not been sent
 			readers = append(readers, r)
 			defer r.close()
 		}
@@ -116,7 +116,7 @@ func TestTrimWhileReading(t *testing.T) {
 				if err != nil {
 					t.Fatalf("reader %d after %d: %v", i, len(got[i]), err)
 				}
-				overtaken = overtaken || wasIn && r.past != nil
+				overtaken = overtaken || wasIn && r.archive != nil
 				got[i] = append(got[i], envs...)
 			}
 		}
@@ -139,7 +139,7 @@ func TestOvertakenReader(t *testing.T) {
 			past := &memoryArchive{envs: all}
 			l.SetArchive(past)
 			r := newReader(l, l.Start())
-			r.batch = 2 // the rest has not been sent
+			r.pullBatch = 2 // the rest has not been sent
 			var got []*events.Envelope
 			for more := 3; len(got) < len(all); more = len(all) {
 				for len(got) < more {

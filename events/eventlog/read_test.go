@@ -30,7 +30,7 @@ func readAll(t testing.TB, r *reader, to uint64) {
 func TestReaderAsksOnce(t *testing.T) {
 	l, _ := filledLog(t, 200, 1)
 	r := newReader(l, l.Start())
-	r.batch = 8
+	r.pullBatch = 8
 	readAll(t, r, 200)
 	if r.pulls < 200/8 || r.pulls > 200/8+2 {
 		t.Errorf("it made %d requests for 200 messages", r.pulls)
@@ -68,7 +68,7 @@ func TestIdleConsumerIsMadeAgain(t *testing.T) {
 		if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
 			t.Fatal(err)
 		}
-		r.left, r.wanted = r.left.Add(-idleConsumer), 0
+		r.lastRead, r.pullMessagesLeft = r.lastRead.Add(-idleConsumer), 0
 		mustPublish(t, p, followsOf(3, 4))
 		readAll(t, r, r.cur.Seq+1)
 	}
@@ -93,20 +93,20 @@ func TestReaderStatus(t *testing.T) {
 	defer r.close()
 	readAll(t, r, 1)
 	say := func(code, text string) error {
-		return r.status(&nats.Msg{Subject: r.pullInbox(), Header: nats.Header{"Status": {code}, "Description": {text}}})
+		return r.handleStatus(&nats.Msg{Subject: r.pullInbox(), Header: nats.Header{"Status": {code}, "Description": {text}}})
 	}
 	for _, s := range [][2]string{{"408", "Request Timeout"}, {"409", "Batch Completed"}, {"409", "Message Size Exceeds MaxBytes"}} {
-		r.wanted = 5
-		if err := say(s[0], s[1]); err != nil || r.wanted != 0 {
-			t.Errorf("%s %s: %v, still wants %d", s[0], s[1], err, r.wanted)
+		r.pullMessagesLeft = 5
+		if err := say(s[0], s[1]); err != nil || r.pullMessagesLeft != 0 {
+			t.Errorf("%s %s: %v, still wants %d", s[0], s[1], err, r.pullMessagesLeft)
 		}
 	}
 	for _, s := range [][2]string{{"409", "Consumer Deleted"}, {"409", "Leadership Change"}, {"503", ""}} {
-		if err := say(s[0], s[1]); !errors.Is(err, errLost) {
+		if err := say(s[0], s[1]); !errors.Is(err, errInterrupted) {
 			t.Errorf("%s %s: %v", s[0], s[1], err)
 		}
 	}
-	for range 3 * stuckAfter {
+	for range 3 * maxStuckHeartbeats {
 		if err := say("100", "Idle Heartbeat"); err != nil {
 			t.Fatalf("a heartbeat at the head: %v", err)
 		}
@@ -114,10 +114,10 @@ func TestReaderStatus(t *testing.T) {
 	// There is a message that the server does not deliver, for one that it cannot read.
 	mustPublish(t, p, followsOf(1, 2))
 	var err error
-	for range stuckAfter {
+	for range maxStuckHeartbeats {
 		err = say("100", "Idle Heartbeat")
 	}
-	if !errors.Is(err, errLost) {
+	if !errors.Is(err, errInterrupted) {
 		t.Errorf("heartbeats without the message: %v", err)
 	}
 }

@@ -107,7 +107,7 @@ func (l *Log) findStream(outer context.Context, create bool) error {
 	defer cancel()
 	var last error
 	peersBy := time.Now().Add(min(peerTime, l.cfg.connectTimeout()/2))
-	for pause, timeout := firstRetry, firstAsk; ; pause, timeout = min(2*pause, lastRetry), min(2*timeout, requestTimeout) {
+	for pause, timeout := firstRetryPause, firstAsk; ; pause, timeout = min(2*pause, maxRetryPause), min(2*timeout, requestTimeout) {
 		state := l.link.state()
 		var info *jetstream.StreamInfo
 		err := l.link.during(ctx, state, timeout, func(ctx context.Context) (err error) {

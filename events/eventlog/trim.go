@@ -130,21 +130,21 @@ func (l *Log) RepeatsAt(ctx context.Context, c events.Cursor) ([]events.Repeat, 
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
-	for r.past == nil && r.dec.Warming() { // one message at a time, because waiting for more than the last would not end
-		if r.wanted <= 0 || r.budget <= 0 {
+	for r.archive == nil && r.dec.Warming() { // one message at a time, because waiting for more than the last would not end
+		if r.pullMessagesLeft <= 0 || r.pullBytesLeft <= 0 {
 			if err := r.pull(); err != nil {
 				return nil, err
 			}
 		}
-		msg, err := r.receive(ctx, true)
+		msg, err := r.nextMessage(ctx, true)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := r.take(ctx, msg); err != nil {
+		if _, err := r.decodeMessage(ctx, msg); err != nil {
 			return nil, err
 		}
 	}
-	if r.past != nil {
+	if r.archive != nil {
 		return nil, fmt.Errorf("%w: the stream was trimmed beyond what was seen before sequence %d", events.ErrTrimmed, c.Seq)
 	}
 	return r.dec.Repeats(), nil
