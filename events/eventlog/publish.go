@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// callOverhead is charged for each waiting call beside its encoded events, so that the bound in bytes bounds
-	// the number of calls too.
+	// callOverhead is the number of bytes that each queued call costs in addition to its encoded events. It makes QueueBytes limit
+	// the number of calls, too.
 	callOverhead      = 1 << 10
 	defaultQueueBytes = 64 << 20
 	minQueueBytes     = 4 << 20
@@ -24,40 +24,42 @@ const (
 
 // PublisherOptions are the settings of a [Publisher]. The zero value is good.
 type PublisherOptions struct {
-	// QueueBytes bounds what waits for the log: encoded events and 1 KiB for each call. Default 64 MiB, at least 4.
+	// QueueBytes limits the size of the queue in bytes: the encoded events, and 1 KiB for each call. The default is 64 MiB and the
+	// minimum is 4 MiB.
 	QueueBytes int
-	// FailWhenFull makes Publish fail with [events.ErrOverloaded] when the queue is full, instead of waiting for room.
+	// FailWhenFull makes Publish fail with [events.ErrOverloaded] when the queue is full, instead of
+	// waiting until there is room.
 	FailWhenFull bool
-	// Listener is called for every envelope.
+	// Listener gets a call for every envelope.
 	Listener PublisherListener
 }
 
-// PublisherListener holds functions that a publisher calls, one at a time and from its only goroutine. They must not block, because
-// nothing is published meanwhile. Nil functions are not called.
+// PublisherListener holds functions that a publisher calls, one at a time, from the goroutine that publishes. They must not block,
+// because the publisher sends nothing until they return. Nil functions are not called.
 type PublisherListener struct {
-	// Appended is called when the outcome of an envelope is known.
+	// Appended is called when an envelope has been stored or given up.
 	Appended func(AppendInfo)
 }
 
 // AppendInfo describes one envelope that was sent to the log.
 type AppendInfo struct {
-	// Calls and Events say what the envelope holds, Bytes is its encoded size.
+	// Calls and Events are the numbers of calls and events in the envelope. Bytes is its encoded size.
 	Calls, Events, Bytes int
-	// Attempts counts how often the envelope was sent: 1 unless an attempt failed.
+	// Attempts is the number of times the envelope was sent: 1 unless an attempt failed.
 	Attempts int
 	// Repeated is set if the log reported a duplicate: an earlier attempt had been stored although its answer was lost.
 	Repeated bool
-	// Latency is the time from the first attempt to the answer of the log, or to giving up.
+	// Latency is the time from the first attempt until the log acknowledged the envelope or the publisher gave up.
 	Latency time.Duration
-	// Seq is the sequence that the log gave the envelope, if Err is nil.
+	// Seq is the sequence that the log assigned to the envelope, if Err is nil.
 	Seq uint64
-	// Err says why the envelope was given up.
+	// Err is the reason why the publisher gave up, or nil.
 	Err error
 }
 
-// Publisher appends events to the log. Calls that arrive while the last append is under way go into the next
-// envelope, each as a whole: the group commit. There is no timer, so on an idle system a call leaves at once.
-// Its methods are safe for concurrent use.
+// Publisher appends events to the log. It groups calls: those that arrive while an append is in progress go into the next envelope
+// together, and no call is split between envelopes. There is no timer, so when nothing is in progress a call is sent at once. The
+// methods of a Publisher are safe for concurrent use.
 type Publisher struct {
 	log         *Log
 	ownsLog     bool // the log was opened for this publisher alone
@@ -66,51 +68,54 @@ type Publisher struct {
 	stop        context.CancelFunc // cancels the envelope in flight
 	stopped     chan struct{}      // closed when the goroutine has ended
 
+	// retryFor and attemptTimeout are the constants of the same names, except in tests.
 	retryFor, attemptTimeout time.Duration
 
 	mu     sync.Mutex
 	queue  []*call
-	wake   chan struct{} // capacity 1: the queue or closed changed
+	wake   chan struct{} // capacity 1: tells run that queue or closed has changed
 	closed bool
 }
 
-// call is one Publish call that waits or is in flight.
+// call is one call of [Publisher.Publish] that is queued or in flight.
 type call struct {
 	encoded  events.EncodedCall
-	trace    string // of PublishOptions
+	trace    string // the field of PublishOptions
 	queuedAt time.Time
 
-	taken bool // in an envelope: guarded by Publisher.mu
+	taken bool // true when the call has left the queue; guarded by Publisher.mu
 	seq   uint64
-	slot  int // of its first event
+	slot  int // the slot of the first event of the call
 	err   error
 	done  chan struct{} // closed when seq, slot and err are set
 }
 
 // PublishOptions are the settings of one call of [Publisher.Publish].
 type PublishOptions struct {
-	// Trace is a W3C traceparent that is passed on to the readers of the log, so that a trace covers the folds too. Empty disables
-	// it.
+	// Trace is a W3C traceparent. Readers of the log get it with the events, so that the trace also covers their work. An empty
+	// string disables tracing of the call.
 	Trace string
 }
 
-// Result says where the log has the events of a call.
+// Result says where in the log the events of a call are.
 type Result struct {
-	// Position contains the events.
+	// Position is the position of the envelope that contains the events.
 	Position events.Position
-	// Slot is that of the first event in the envelope at the position. The others follow it.
+	// Slot is the index of the call's first event in the envelope. The other events of the call follow it.
 	Slot int
-	// EventIDs has an entry for each event of the call: the client's event id, or, where there is none, a name for
-	// the event's position in the log.
+	// EventIDs has one entry per event of the call: the event id that the client gave, or else a name made of the event's sequence
+	// and slot.
 	EventIDs []string
 }
 
-// NewPublisher returns a publisher of the log. It must be closed, before the log or by closing the log.
+// NewPublisher returns a publisher for the log. The caller must close the publisher or the log; closing the log closes its
+// publishers.
 func (l *Log) NewPublisher(opt PublisherOptions) (*Publisher, error) {
 	if opt.QueueBytes <= 0 {
 		opt.QueueBytes = defaultQueueBytes
 	}
 	opt.QueueBytes = max(opt.QueueBytes, minQueueBytes)
+
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Publisher{
 		log:         l,
@@ -120,8 +125,10 @@ func (l *Log) NewPublisher(opt PublisherOptions) (*Publisher, error) {
 		stopped:     make(chan struct{}),
 		wake:        make(chan struct{}, 1),
 
-		retryFor: retryFor, attemptTimeout: attemptTimeout,
+		retryFor:       retryFor,
+		attemptTimeout: attemptTimeout,
 	}
+
 	if err := l.adopt(p); err != nil {
 		stop()
 		return nil, err
@@ -130,7 +137,7 @@ func (l *Log) NewPublisher(opt PublisherOptions) (*Publisher, error) {
 	return p, nil
 }
 
-// Dial connects to an existing log, to publish only. Closing the publisher closes the connection.
+// Dial connects to an existing log and returns a publisher for it. Closing the publisher closes the connection.
 func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, error) {
 	l, err := open(ctx, cfg, cfg.URL == "")
 	if err != nil {
@@ -144,43 +151,49 @@ func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, er
 	return p, nil
 }
 
-// Publish appends the events of a call, 1 to 1000 and at most 768 KiB encoded, as one atomic fact, and returns
-// when the log has them on disk. Events without an event id are as good, but a retry may then double them. Two events of one
-// call, of the same acting user and kind, must not have the same event id.
+// Publish appends the events of one call atomically, and returns when the log has stored them on disk. A call has 1 to 1000 events
+// and at most 768 KiB of encoded data. Event ids are optional, but without them a retry may store the events twice. Two events of
+// one call that have the same acting user and kind must not have the same event id.
 //
-// The events must have passed [events.CheckCall]. One that has not is appended all the same, and dropped by every reader (I11).
+// The caller must have checked the events with [events.CheckCall]. Publish does not: it appends a malformed event, and every reader
+// drops it (I11).
 //
-// Errors: [events.ErrEnvelopeEmpty], [events.ErrEnvelopeTooLarge], [events.ErrOverloaded], [events.ErrLogFull],
-// [events.ErrLogUnavailable], [events.ErrRefused], [events.ErrClosed], or the context's: nothing was taken.
-// [events.ErrOutcomeUnknown], which may wrap the context's: retry with the same event ids.
+// After these errors nothing was stored: [events.ErrEnvelopeEmpty], [events.ErrEnvelopeTooLarge], [events.ErrOverloaded],
+// [events.ErrLogFull], [events.ErrLogUnavailable], [events.ErrRefused], [events.ErrClosed], and the error of ctx. After
+// [events.ErrOutcomeUnknown], which may wrap the error of ctx, the events may have been stored: retry with the same event ids.
 func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt PublishOptions) (Result, error) {
 	encoded, err := events.EncodeCall(evs)
 	if err != nil {
 		return Result{}, err
 	}
+
 	c := &call{encoded: encoded, trace: opt.Trace, done: make(chan struct{})}
 	if err := p.enqueue(ctx, c); err != nil {
 		return Result{}, err
 	}
+
 	select {
 	case <-c.done:
 	case <-ctx.Done():
 		if p.withdraw(c) {
 			return Result{}, ctx.Err()
 		}
+
+		// The call is in an envelope. Its result may have arrived at the same time as the end of ctx.
 		select {
 		case <-c.done:
 		default:
 			return Result{}, fmt.Errorf("%w: %w", events.ErrOutcomeUnknown, ctx.Err())
 		}
 	}
+
 	if c.err != nil {
 		return Result{}, c.err
 	}
 	return Result{Position: p.log.Position(c.seq), Slot: c.slot, EventIDs: eventIDs(evs, c)}, nil
 }
 
-// eventIDs returns the ids of the events, or names for those that have none.
+// eventIDs returns the id of each event, or its positionName if it has none.
 func eventIDs(evs []*skeinv1.Event, c *call) []string {
 	ids := make([]string, len(evs))
 	for i, ev := range evs {
@@ -191,15 +204,17 @@ func eventIDs(evs []*skeinv1.Event, c *call) []string {
 	return ids
 }
 
-// positionName names the position of an event in the log.
+// positionName returns a name for the event at a slot of an envelope: SEQUENCE-SLOT.
 func positionName(seq uint64, slot int) string {
 	b := strconv.AppendUint(make([]byte, 0, 24), seq, 10)
 	return string(strconv.AppendInt(append(b, '-'), int64(slot), 10))
 }
 
+// cost returns the number of bytes that the call takes from the publisher's queueBudget.
 func (c *call) cost() int64 { return int64(c.encoded.Bytes() + callOverhead) }
 
-// enqueue puts the call into the queue, when there is room.
+// enqueue appends the call to the queue. If the queue is full, it waits or fails with [events.ErrOverloaded], depending on
+// FailWhenFull.
 func (p *Publisher) enqueue(ctx context.Context, c *call) error {
 	if p.opt.FailWhenFull {
 		if !p.queueBudget.TryAcquire(c.cost()) {
@@ -208,6 +223,7 @@ func (p *Publisher) enqueue(ctx context.Context, c *call) error {
 	} else if err := p.queueBudget.Acquire(ctx, c.cost()); err != nil {
 		return err
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -220,7 +236,7 @@ func (p *Publisher) enqueue(ctx context.Context, c *call) error {
 	return nil
 }
 
-// wakeRun wakes the goroutine that publishes.
+// wakeRun tells run to look at the queue again.
 func (p *Publisher) wakeRun() {
 	select {
 	case p.wake <- struct{}{}:
@@ -228,16 +244,16 @@ func (p *Publisher) wakeRun() {
 	}
 }
 
-// withdraw removes a call from the queue. It returns false if the call is already in an envelope, whose outcome is then unknown to
-// the caller.
+// withdraw removes the call from the queue. It returns false if the call has already left the queue, because then its events may
+// be stored.
 func (p *Publisher) withdraw(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.taken {
 		return false
 	}
-	for i, q := range p.queue {
-		if q == c {
+	for i, queued := range p.queue {
+		if queued == c {
 			p.queue = append(p.queue[:i], p.queue[i+1:]...)
 			break
 		}
@@ -247,8 +263,8 @@ func (p *Publisher) withdraw(c *call) bool {
 	return true
 }
 
-// Close stops intake and waits until the outcome of every accepted call is known. If the context ends first, the calls that still
-// wait fail.
+// Close rejects new calls and waits until every queued call has its result. If ctx ends first, Close cancels the remaining calls,
+// which then fail, and returns an error.
 func (p *Publisher) Close(ctx context.Context) error {
 	err := p.shut(ctx)
 	if p.ownsLog {

@@ -14,20 +14,22 @@ import (
 )
 
 const (
-	// attemptTimeout bounds the wait for one acknowledgement. An fsync takes milliseconds; a server whose disk failed
+	// attemptTimeout is the longest wait for one acknowledgement. An fsync takes milliseconds, but a server whose disk has failed
 	// never answers.
 	attemptTimeout = 5 * time.Second
-	// firstAttempt bounds the first wait; each later one is twice as long, up to attemptTimeout. It is short because a leader that
-	// stops at the wrong moment never answers either, and its successor is elected within a second.
+	// firstAttempt is the wait for the first acknowledgement. Each later wait is twice as long, up to attemptTimeout. The first wait
+	// is short because a leader that stops at the wrong moment never answers, and its successor is elected within a second.
 	firstAttempt = time.Second
-	// firstPause and lastPause between attempts while the connection is up.
+	// firstPause is the pause before the second attempt while the connection is up. Each later pause is twice as long, up to
+	// lastPause.
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// run publishes until the publisher is closed and the queue is empty. There is one envelope in flight at a time:
-// that keeps the order of calls through every retry, and costs nothing, because the log takes one after the other
-// and its fsync is what takes the time.
+// run publishes until the publisher is closed and the queue is empty, or until ctx ends.
+//
+// Only one envelope is in flight at a time, which keeps the calls in order through every retry. This costs no throughput: the log
+// stores one envelope after the other, and the time goes into its fsync.
 func (p *Publisher) run(ctx context.Context) {
 	defer close(p.stopped)
 	for {
@@ -35,19 +37,21 @@ func (p *Publisher) run(ctx context.Context) {
 		if calls == nil {
 			return
 		}
+
 		err := p.publishEnvelope(ctx, calls)
 		for _, c := range calls {
 			p.queueBudget.Release(c.cost())
 			close(c.done)
 		}
+
 		if errors.Is(err, events.ErrOutcomeUnknown) || errors.Is(err, events.ErrLogUnavailable) {
 			p.failStaleCalls()
 		}
 	}
 }
 
-// takeCalls waits for calls and removes as many from the queue as fit into one envelope. It returns nil when the publisher is closed and
-// the queue is empty.
+// takeCalls waits until the queue has calls, and removes as many of them as fit into one envelope. It returns nil when the publisher
+// is closed and the queue is empty, or when ctx ends.
 func (p *Publisher) takeCalls(ctx context.Context) []*call {
 	for {
 		p.mu.Lock()
@@ -60,6 +64,7 @@ func (p *Publisher) takeCalls(ctx context.Context) []*call {
 		}
 		closed := p.closed
 		p.mu.Unlock()
+
 		if closed {
 			return nil
 		}
@@ -71,7 +76,7 @@ func (p *Publisher) takeCalls(ctx context.Context) []*call {
 	}
 }
 
-// countFitting returns how many calls from the start of a queue go into one envelope, whole.
+// countFitting returns how many whole calls from the start of the queue fit into one envelope.
 func countFitting(queue []*call) int {
 	var size events.EnvelopeSize
 	for i, c := range queue {
@@ -82,7 +87,7 @@ func countFitting(queue []*call) int {
 	return len(queue)
 }
 
-// removeFirst removes the first n calls from the queue and marks them as taken.
+// removeFirst removes the first n calls from the queue and marks them as taken. The caller holds p.mu.
 func (p *Publisher) removeFirst(n int) {
 	for _, c := range p.queue[:n] {
 		c.taken = true
@@ -92,8 +97,8 @@ func (p *Publisher) removeFirst(n int) {
 	p.queue = p.queue[:rest]
 }
 
-// failStaleCalls fails the calls that have waited for at least one attempt's timeout while an envelope failed. Retrying them envelope by
-// envelope would let a long queue wait for a multiple of retryFor.
+// failStaleCalls fails the calls that have been queued for at least attemptTimeout. run calls it after an envelope has failed:
+// if every later envelope were retried in full too, a call in a long queue would wait for a multiple of retryFor.
 func (p *Publisher) failStaleCalls() {
 	p.mu.Lock()
 	n := 0
@@ -103,6 +108,7 @@ func (p *Publisher) failStaleCalls() {
 	stale := append([]*call(nil), p.queue[:n]...)
 	p.removeFirst(n)
 	p.mu.Unlock()
+
 	for _, c := range stale {
 		c.err = fmt.Errorf("%w: it did not answer for %v", events.ErrLogUnavailable, p.attemptTimeout)
 		p.queueBudget.Release(c.cost())
@@ -110,7 +116,8 @@ func (p *Publisher) failStaleCalls() {
 	}
 }
 
-// publishEnvelope makes one envelope of the calls, appends it and reports the outcome to each call.
+// publishEnvelope joins the calls into one envelope, appends it to the log, and sets the result of each call. It returns the error
+// that the calls got.
 func (p *Publisher) publishEnvelope(ctx context.Context, calls []*call) error {
 	info := AppendInfo{Calls: len(calls)}
 	encoded := make([]*events.EncodedCall, len(calls))
@@ -121,67 +128,82 @@ func (p *Publisher) publishEnvelope(ctx context.Context, calls []*call) error {
 	}
 	data := events.JoinCalls(encoded...)
 	info.Bytes = len(data)
+
 	start := time.Now()
 	p.appendWithRetries(ctx, data, calls, &info)
 	info.Latency = time.Since(start)
+
 	if info.Err == nil {
 		p.log.noteLast(info.Seq)
 	}
 	for _, c := range calls {
-		c.seq, c.err = info.Seq, info.Err
+		c.seq = info.Seq
+		c.err = info.Err
 	}
-	if told := p.opt.Listener.Appended; told != nil {
-		told(info)
+	if appended := p.opt.Listener.Appended; appended != nil {
+		appended(info)
 	}
 	return info.Err
 }
 
-// appendWithRetries sends one envelope until its outcome is known, always with the same message id, so that the log stores it once. It gives
-// up after less than half the stream's dedupe window: a message id that the stream has forgotten would be stored twice.
+// appendWithRetries sends one envelope until the log has stored or rejected it, or until retryFor has passed, and writes the result
+// to info. Every attempt has the same message id, so the log stores the envelope at most once. retryFor is less than half of the
+// stream's dedupe window, because the stream would store a message again after it has forgotten the id.
 func (p *Publisher) appendWithRetries(ctx context.Context, data []byte, calls []*call, info *AppendInfo) {
 	ctx, cancel := context.WithTimeout(ctx, p.retryFor)
 	defer cancel()
+
 	msg := &nats.Msg{Subject: Subject, Data: data, Header: nats.Header{
 		jetstream.MsgIDHeader:          {nuid.Next()},
 		jetstream.ExpectedStreamHeader: {StreamName},
 	}}
 	addTraces(msg.Header, calls)
+
+	// mayHaveCommitted is true once an attempt may have been stored although its acknowledgement did not arrive.
 	mayHaveCommitted := false
-	var last error
+	var lastErr error
 	timeout := min(firstAttempt, p.attemptTimeout)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if err := ctx.Err(); err != nil {
-			if last == nil || errors.Is(err, context.Canceled) {
-				last = err
+			// The error of the last attempt says more than the deadline does.
+			if lastErr == nil || errors.Is(err, context.Canceled) {
+				lastErr = err
 			}
-			info.Err = publishError(last, mayHaveCommitted)
+			info.Err = publishError(lastErr, mayHaveCommitted)
 			return
 		}
+
 		ack, sent, err := p.sendOnce(ctx, msg, timeout)
 		if sent {
 			info.Attempts++
 			timeout = min(2*timeout, p.attemptTimeout)
 		}
 		if err == nil {
-			info.Seq, info.Repeated = ack.Sequence, ack.Duplicate
+			info.Seq = ack.Sequence
+			info.Repeated = ack.Duplicate
 			return
 		}
+
 		mayHaveCommitted = mayHaveCommitted || sent && !rejectedBy(err)
 		if isTerminal(err) || rejectedBy(err) && !isRetryable(err) {
 			info.Err = publishError(err, mayHaveCommitted)
 			return
 		}
-		last = err
+
+		lastErr = err
 		p.waitBeforeRetry(ctx, pause)
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
+			// No stream listens on the subject. A process that crashed while an epoch ended may have left the stream paused.
 			p.log.resumeNow(ctx)
 		}
 	}
 }
 
-// sendOnce sends an envelope once, on a connection on which the log was checked, and waits for the answer. sent
-// reports whether the server may have got it.
-func (p *Publisher) sendOnce(ctx context.Context, msg *nats.Msg, timeout time.Duration) (ack *jetstream.PubAck, sent bool, err error) {
+// sendOnce sends the envelope once and waits up to timeout for the acknowledgement. Before that it checks that the connection leads
+// to the same log. sent reports whether the server may have received the envelope.
+func (p *Publisher) sendOnce(
+	ctx context.Context, msg *nats.Msg, timeout time.Duration,
+) (ack *jetstream.PubAck, sent bool, err error) {
 	state, err := p.log.verify(ctx)
 	if err != nil {
 		return nil, false, err
@@ -190,26 +212,29 @@ func (p *Publisher) sendOnce(ctx context.Context, msg *nats.Msg, timeout time.Du
 		ack, err = p.log.link.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
 		return err
 	}, Subject)
-	for _, before := range []error{
+
+	// With these errors the envelope did not reach the stream.
+	for _, notSent := range []error{
 		nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrConnectionDraining,
 		jetstream.ErrNoStreamResponse,
 	} {
-		if errors.Is(err, before) {
+		if errors.Is(err, notSent) {
 			return nil, false, err
 		}
 	}
 	return ack, true, err
 }
 
-// waitBeforeRetry waits before the next attempt: a pause, or until the connection is up again.
+// waitBeforeRetry waits for the pause, or less if the connection changes or ctx ends. It returns at once while the connection is
+// down.
 func (p *Publisher) waitBeforeRetry(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
 	state := p.log.link.state()
 	if !state.up {
-		// attempt waits for the connection, which may be long in coming.
-		return
+		return // sendOnce waits for the connection
 	}
+
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-state.ctx.Done():
@@ -217,13 +242,13 @@ func (p *Publisher) waitBeforeRetry(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// rejectedBy reports whether the server said that it did not take the envelope.
+// rejectedBy reports whether err is an answer of the server that says that it did not store the envelope.
 func rejectedBy(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) || errors.Is(err, events.ErrForbidden)
 }
 
-// isRetryable tells a refusal that another attempt may overcome.
+// isRetryable reports whether the server may accept the envelope that it rejected with err when it is sent again.
 func isRetryable(err error) bool {
 	switch api := apiError(err); api.ErrorCode {
 	case errCodeDuplicateInWork:
@@ -231,13 +256,13 @@ func isRetryable(err error) bool {
 	case errCodeStoreFailed, errCodeResources, errCodeAccountFull, errCodeStorageFull:
 		return false
 	default:
-		// No leader at the moment, too much at once, and the like.
+		// The stream has no leader at the moment, or the server has too many requests.
 		return api.Code == 503 || api.Code == 429 || api.ErrorCode == errCodeNotLeader
 	}
 }
 
-// publishError words the end of an envelope for its callers. Once an attempt may have been stored although its answer was lost, a later
-// refusal proves nothing: the attempt may still be on its way.
+// publishError turns the error of the last attempt into the error that the callers get. If mayHaveCommitted is set, that is
+// [events.ErrOutcomeUnknown] even if the server rejected the last attempt, because an earlier attempt may still be on its way.
 func publishError(err error, mayHaveCommitted bool) error {
 	api := apiError(err)
 	switch {
