@@ -11,23 +11,22 @@ import (
 const (
 	defaultRingBytes  = 32 << 20
 	defaultAheadBytes = 16 << 20
-	// maxLead is how many sequences a subscriber may be ahead of the ring and still wait for the ring to reach it. If it is further
-	// ahead, the ring is moved to it: subscribers behind then read for themselves, instead of this one waiting long.
+	// maxLead is how many sequences a subscriber may be ahead of the ring and still wait until the ring reaches it. A subscriber that
+	// is further ahead moves the ring to its own cursor instead of waiting for long. The subscribers behind then read on their own.
 	maxLead = 4096
 )
 
 // HubOptions are the settings of a [Hub].
 type HubOptions struct {
-	// RingBytes bounds the memory of the decoded envelopes that subscribers near the head share. Default 32 MiB.
+	// RingBytes limits the memory of the ring of decoded envelopes that subscribers share. The default is 32 MiB.
 	RingBytes int
-	// AheadBytes bounds how much of that is read before any subscriber has asked for it. Default 16 MiB, at most
-	// half of RingBytes.
+	// AheadBytes limits how much the hub reads before a subscriber asks for it. The default is 16 MiB and the maximum is half of
+	// RingBytes.
 	AheadBytes int
 }
 
-// Hub reads and decodes the log once for all its subscribers, as long as they are close to each other: they share
-// a ring of decoded envelopes. A subscriber that has fallen out of the ring reads and decodes for itself until it
-// is back. One hub serves a process.
+// Hub reads and decodes the log once for all subscribers that are close to each other. They share a ring of decoded envelopes. A
+// subscriber that has fallen out of the ring gets a reader of its own until it is back in the ring. A process has one hub.
 //
 //	log ──► reader ──► ring: [ oldest … newest ] ──► subscribers in the ring
 //	  └───► reader of one subscriber, until it reaches the ring
@@ -38,33 +37,38 @@ type Hub struct {
 	ctx  context.Context //nolint:containedctx // it ends with Close, and ends all waiting
 	stop context.CancelFunc
 
-	mu            sync.Mutex
-	ring          ring
-	hasPosition   bool // the ring has a position in the log
-	startVerified bool // what the ring begins with was read from the log, not only claimed by a subscriber
-	// nextRingReader is a reader that stands at the end of the ring, for Run to continue with; nil means Run makes its own.
+	// mu guards the fields below it.
+	mu   sync.Mutex
+	ring ring
+	// hasPosition is true while the ring has a position in the log.
+	hasPosition bool
+	// startVerified is true if the envelope at the start of the ring was read from the log. It is false while a subscriber's cursor
+	// is the only evidence that the log has that position.
+	startVerified bool
+	// nextRingReader is a reader at the end of the ring that Run continues with. If it is nil, Run makes a reader.
 	nextRingReader *reader
-	stopRingReader context.CancelFunc // stops the reading for an older position of the ring
+	// stopRingReader cancels reading for the position that the ring has now.
+	stopRingReader context.CancelFunc
 
-	// points are cursors that reading may begin at. seeking is a semaphore of one: looking for another reads the log, and two
-	// searches would read the same part twice.
+	// points are cursors at which reading may begin. seeking is a semaphore of one, for searching another such cursor: a search
+	// reads the log, and two searches at once would read the same part twice.
 	points  waypoints
 	seeking chan struct{}
 
 	subs    map[*Subscription]struct{}
-	changed chan struct{} // closed when the ring changes, or err is set
-	demand  chan struct{} // capacity 1: a subscriber came, went or advanced
+	changed chan struct{} // closed, and replaced, when the ring changes or err is set
+	demand  chan struct{} // capacity 1: a subscriber came, left or advanced
 	running bool
 	ended   chan struct{} // closed when Run has returned
-	err     error         // final
+	err     error         // why the hub has ended; set once
 
-	// hole is set while the ring stands in front of a hole and cannot grow. holeReports counts how often the hole was found, so that each
-	// subscriber gets the error once for every look.
-	hole        error
+	// hole is the error of the hole in front of which the ring stands. While it is set, the ring cannot grow.
+	hole error
+	// holeReports counts how often the reader of the ring has found a hole. Each subscriber gets the error once per report.
 	holeReports uint64
 }
 
-// NewHub returns a hub. Its subscribers get envelopes while [Hub.Run] runs.
+// NewHub returns a hub. Its subscribers get envelopes while [Hub.Run] is running.
 func NewHub(l *Log, opt HubOptions) *Hub {
 	if opt.RingBytes <= 0 {
 		opt.RingBytes = defaultRingBytes
@@ -89,16 +93,16 @@ func NewHub(l *Log, opt HubOptions) *Hub {
 // Head returns the highest sequence that is known to be in the log.
 func (h *Hub) Head() uint64 { return h.log.last.Load() }
 
-// Recent returns the envelope with a sequence if the ring still has it, or else nil. The envelope is shared: it must not be
-// changed.
+// Recent returns the envelope with the given sequence if it is in the ring, or else nil. The caller must not change the envelope,
+// because others share it.
 func (h *Hub) Recent(seq uint64) *events.Envelope {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ring.at(seq)
 }
 
-// Run reads for the subscribers until the context ends or the hub is closed, which is no error, or until the log
-// turns out to be no longer the one that was read, such as [events.ErrLogShorter]. It is called once.
+// Run reads the log for the subscribers. It returns nil when ctx ends or the hub is closed, and an error when the log is no longer the
+// one that was read, such as [events.ErrLogShorter]. It may be called once.
 func (h *Hub) Run(ctx context.Context) error {
 	h.mu.Lock()
 	if h.running {
@@ -107,24 +111,30 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 	h.running = true
 	h.mu.Unlock()
+
 	defer close(h.ended)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.ctx, cancel)() //nolint:contextcheck // Run ends with either
+
 	if err := h.log.adopt(h); err != nil {
 		h.fail(err)
 		return err
 	}
 	defer h.log.disown(h)
+
 	for ctx.Err() == nil {
-		seat, r := h.openRingReader(ctx)
+		readCtx, r := h.openRingReader(ctx)
 		if r == nil {
 			_ = h.waitForDemand(ctx)
 			continue
 		}
-		err := h.fillRing(seat, r)
+
+		err := h.fillRing(readCtx, r)
 		r.close()
-		if isTerminal(err) && seat.Err() == nil && h.handleTerminalError(err) {
+
+		// If readCtx has ended, the ring was moved, and the error belongs to a position that nobody reads any more.
+		if isTerminal(err) && readCtx.Err() == nil && h.handleTerminalError(err) {
 			return err
 		}
 	}
@@ -132,7 +142,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// openRingReader returns a reader at the end of the ring, and a context that ends when the ring is moved elsewhere. It returns no reader
+// openRingReader returns a reader at the end of the ring, and a context for it that ends when the ring is moved. The reader is nil
 // while the ring has no position.
 func (h *Hub) openRingReader(ctx context.Context) (context.Context, *reader) {
 	h.mu.Lock()
@@ -140,6 +150,7 @@ func (h *Hub) openRingReader(ctx context.Context) (context.Context, *reader) {
 	if !h.hasPosition {
 		return ctx, nil
 	}
+
 	ctx, h.stopRingReader = context.WithCancel(ctx)
 	r := h.nextRingReader
 	h.nextRingReader = nil
@@ -149,8 +160,9 @@ func (h *Hub) openRingReader(ctx context.Context) (context.Context, *reader) {
 	return ctx, r
 }
 
-// resetRing begins the ring anew at a cursor, with a reader that stands there or nil. h.mu is held.
-func (h *Hub) resetRing(at events.Cursor, leader *reader, proven bool) {
+// resetRing empties the ring and moves it to a cursor. r is a reader at that cursor, or nil. verified says whether the cursor was read
+// from the log. The caller holds h.mu.
+func (h *Hub) resetRing(start events.Cursor, r *reader, verified bool) {
 	if h.stopRingReader != nil {
 		h.stopRingReader()
 		h.stopRingReader = nil
@@ -158,32 +170,42 @@ func (h *Hub) resetRing(at events.Cursor, leader *reader, proven bool) {
 	if h.nextRingReader != nil {
 		h.nextRingReader.close()
 	}
-	h.ring, h.hasPosition, h.startVerified, h.nextRingReader, h.hole = ring{base: at}, true, proven, leader, nil
+
+	h.ring = ring{base: start}
+	h.hasPosition = true
+	h.startVerified = verified
+	h.nextRingReader = r
+	h.hole = nil
 	h.wakeRun()
 	h.wakeSubscribers()
 }
 
-// handleTerminalError decides whom a final error of reading concerns. If nothing was read at the ring's position yet, the cursor that a
-// subscriber brought may be wrong; if the archive is damaged, readers of the stream can continue. In both cases the subscribers in
-// the ring get the error, and the hub continues. Otherwise the log itself has changed, and the hub fails.
+// handleTerminalError decides whether a terminal error of the ring's reader ends the hub, and reports whether it did.
+//
+// The hub continues in two cases. If nothing was read at the ring's position yet, the cursor of the subscriber that moved the ring
+// there may be wrong. If the archive is damaged, readers that need only the stream can continue. In both cases the subscribers in the
+// ring get the error. In all other cases the log itself has changed, and the hub fails.
 func (h *Hub) handleTerminalError(err error) (failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.startVerified && !errors.Is(err, events.ErrArchiveDamaged) { // readers that need nothing of the archive continue
+	if h.startVerified && !errors.Is(err, events.ErrArchiveDamaged) {
 		h.failLocked(err)
 		return true
 	}
+
 	for s := range h.subs {
 		if s.ownReader == nil {
 			s.failed = err
 		}
 	}
-	h.ring, h.hasPosition, h.hole = ring{}, false, nil
+	h.ring = ring{}
+	h.hasPosition = false
+	h.hole = nil
 	h.wakeSubscribers()
 	return false
 }
 
-// fillRing reads into the ring.
+// fillRing reads envelopes into the ring, as far ahead as the subscribers need, until ctx ends or reading fails with a terminal error.
 func (h *Hub) fillRing(ctx context.Context, r *reader) error {
 	for {
 		if err := h.waitUntilNeeded(ctx); err != nil {
@@ -197,8 +219,9 @@ func (h *Hub) fillRing(ctx context.Context, r *reader) error {
 		if err != nil {
 			return err
 		}
+
 		h.mu.Lock()
-		if ctx.Err() == nil {
+		if ctx.Err() == nil { // otherwise the ring was moved meanwhile
 			h.hole = nil
 			if !h.startVerified {
 				h.points.note(h.ring.base)
@@ -212,7 +235,8 @@ func (h *Hub) fillRing(ctx context.Context, r *reader) error {
 	}
 }
 
-// reportHole passes the error of a hole to the subscribers at the end of the ring; nil means that the ring is past the hole.
+// reportHole passes the error of a hole to the subscribers at the end of the ring. If err is nil, it tells them that the ring is past the
+// hole.
 func (h *Hub) reportHole(ctx context.Context, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +247,7 @@ func (h *Hub) reportHole(ctx context.Context, err error) {
 	}
 }
 
-// waitUntilNeeded waits until what is read next is within reach of the most advanced subscriber in the ring.
+// waitUntilNeeded waits until a subscriber needs the ring to grow.
 func (h *Hub) waitUntilNeeded(ctx context.Context) error {
 	for {
 		if h.needsMore() {
@@ -235,27 +259,33 @@ func (h *Hub) waitUntilNeeded(ctx context.Context) error {
 	}
 }
 
+// needsMore reports whether the ring holds less than AheadBytes after the most advanced subscriber in the ring. Detached subscribers
+// must not make the ring read ahead of the others, so they count only while all subscribers in the ring are detached.
 func (h *Hub) needsMore() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// Subscribers of SubscribeBeside must not make the ring read ahead of the others. They count only while no other subscriber is
-	// in the ring.
-	sharing, beside, first, firstBeside := false, false, uint64(0), uint64(0)
+
+	var attached, detached bool
+	var attachedSeq, detachedSeq uint64
 	for s := range h.subs {
 		switch {
 		case s.ownReader != nil || s.failed != nil:
 		case s.detached:
-			beside, firstBeside = true, max(firstBeside, s.cur.Seq)
+			detached = true
+			detachedSeq = max(detachedSeq, s.cur.Seq)
 		default:
-			sharing, first = true, max(first, s.cur.Seq)
+			attached = true
+			attachedSeq = max(attachedSeq, s.cur.Seq)
 		}
 	}
-	if !sharing {
-		sharing, first = beside, firstBeside
+
+	if attached {
+		return h.ring.bytesAfter(attachedSeq) < h.opt.AheadBytes
 	}
-	return sharing && h.ring.bytesAfter(first) < h.opt.AheadBytes
+	return detached && h.ring.bytesAfter(detachedSeq) < h.opt.AheadBytes
 }
 
+// waitForDemand waits until a subscriber comes, leaves or advances.
 func (h *Hub) waitForDemand(ctx context.Context) error {
 	select {
 	case <-h.demand:
@@ -265,7 +295,7 @@ func (h *Hub) waitForDemand(ctx context.Context) error {
 	}
 }
 
-// wakeRun wakes Run.
+// wakeRun tells Run that a subscriber came, left or advanced.
 func (h *Hub) wakeRun() {
 	select {
 	case h.demand <- struct{}{}:
@@ -273,19 +303,20 @@ func (h *Hub) wakeRun() {
 	}
 }
 
-// wakeSubscribers wakes the subscribers. h.mu is held.
+// wakeSubscribers tells the waiting subscribers to look at the ring again. The caller holds h.mu.
 func (h *Hub) wakeSubscribers() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
-// fail ends the hub for its subscribers.
+// fail ends the hub with an error, which its subscribers get.
 func (h *Hub) fail(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failLocked(err)
 }
 
+// failLocked is fail for a caller that holds h.mu. Only the first error counts.
 func (h *Hub) failLocked(err error) {
 	if h.err != nil {
 		return
@@ -298,7 +329,7 @@ func (h *Hub) failLocked(err error) {
 	h.wakeSubscribers()
 }
 
-// Close ends Run and every subscription.
+// Close ends Run and all subscriptions, and waits until Run has returned.
 func (h *Hub) Close() {
 	h.stop()
 	h.fail(events.ErrClosed)
@@ -317,36 +348,42 @@ func (h *Hub) shut(context.Context) error {
 	return nil
 }
 
-// Subscribe returns a subscription to what comes after the cursor. The first [Subscription.Next] checks that the log holds what the
-// cursor was taken from.
+// Subscribe returns a subscription to the envelopes after the cursor. The first call of [Subscription.Next] checks that the log has
+// the envelope at the cursor.
 func (h *Hub) Subscribe(from events.Cursor) (*Subscription, error) {
 	return h.SubscribeKinds(from, events.AllKinds)
 }
 
-// SubscribeKinds is [Hub.Subscribe] for a subscriber that needs only some kinds of events. While it reads the archive it has a
-// reader of its own, which skips blocks without these kinds: envelopes may be left out there, and others come without events. From
-// the stream it gets every envelope, because the decoded envelopes are shared.
+// SubscribeKinds is [Hub.Subscribe] for a subscriber that needs only some kinds of events. In the archive the subscriber gets a reader
+// of its own, which skips blocks without these kinds: some envelopes are left out, and others have no events. From the stream it gets
+// every envelope with all its events, because subscribers share the decoded envelopes.
 func (h *Hub) SubscribeKinds(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
 	return h.subscribe(from, kinds, false)
 }
 
-func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, beside bool) (*Subscription, error) {
+// subscribe adds a subscriber. A detached subscriber never moves the ring, see [Hub.SubscribeBeside].
+func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, detached bool) (*Subscription, error) {
 	from, err := h.log.Adopt(from)
 	if err != nil {
 		return nil, err
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.err != nil {
 		return nil, h.err
 	}
-	s := &Subscription{hub: h, cur: from, kinds: kinds, detached: beside}
+
+	s := &Subscription{hub: h, cur: from, kinds: kinds, detached: detached}
 	s.ctx, s.stop = context.WithCancel(h.ctx)
 	switch {
-	case kinds != events.AllKinds: // it may begin in the archive, where it skips what others need
+	case kinds != events.AllKinds:
+		// It may begin in the archive, where its reader skips envelopes that subscribers of the ring need.
 		s.ownReader = s.newReader()
 	case h.hasPosition && h.ring.holds(from):
-	case !beside && (!h.hasPosition || len(h.subs) == 0):
+		// It joins the ring where it is.
+	case !detached && (!h.hasPosition || len(h.subs) == 0):
+		// Nobody else uses the ring, so it may move to this subscriber.
 		h.resetRing(from, nil, false)
 	default:
 		s.ownReader = s.newReader()

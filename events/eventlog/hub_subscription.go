@@ -8,48 +8,58 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Subscription is one subscriber of a [Hub].
+// Subscription is a subscriber of a [Hub]. Its methods are safe for concurrent use, but calls of Next run one after the other.
 type Subscription struct {
-	hub    *Hub
-	ctx    context.Context //nolint:containedctx // it ends with Close, and what waits ends with it
-	stop   context.CancelFunc
-	nextMu sync.Mutex // held by Next
+	hub  *Hub
+	ctx  context.Context //nolint:containedctx // it ends with Close, and ends every wait of the subscription
+	stop context.CancelFunc
+	// nextMu makes calls of Next, and the end of Close, run one at a time.
+	nextMu sync.Mutex
 	// kinds are the kinds of events that the subscriber needs from the archive.
 	kinds events.KindSet
-	// detached is set for subscribers that must never move the ring to their own cursor.
+	// detached is true for subscribers that never move the ring to their own cursor.
 	detached bool
 
-	// Guarded by hub.mu.
-	cur       events.Cursor // after the last envelope returned
-	ownReader *reader       // set while out of the ring; only Next uses it
-	failed    error         // final
-	// seenHoleReport is the value of Hub.holeReports for which the subscriber last got the error of a hole.
+	// hub.mu guards the fields from here on.
+
+	// cur is the cursor after the last returned envelope.
+	cur events.Cursor
+	// ownReader is set while the subscriber is not in the ring. Only Next and Close use the reader itself.
+	ownReader *reader
+	// failed is the terminal error of the subscription.
+	failed error
+	// seenHoleReport is the value of Hub.holeReports when the subscriber last got the error of a hole.
 	seenHoleReport uint64
-	// atHole is set if the last call returned the error of a hole, so that the next one must report when it is past the hole.
+	// atHole is true if the last call of Next returned the error of a hole. The next call must then report when it is past the hole.
 	atHole bool
 }
 
-// Next returns the next envelopes, at least one, and together at most maxBytes as they stand in the log unless a
-// single one is larger. It waits for them as long as the context allows. The envelopes are shared: they must not
-// be changed. In front of a hole of the log it fails with [events.ErrHole], and so does each further call that finds it there still,
-// after a pause; one that finds it behind may return nothing. Other errors than that and the context's are final:
-// [events.ErrClosed], or that the log is not the one that the cursor was taken from, see [Log.CheckCursor].
+// Next returns the next envelopes. It waits until there is at least one, or until ctx ends. Together the envelopes have at most maxBytes
+// in the log, unless the first one alone is larger. The caller must not change the envelopes, because others share them.
+//
+// In front of a hole of the log, Next fails with [events.ErrHole]. While the hole is there, each further call fails again after a pause.
+// The first call after the hole has gone may return no envelopes and no error.
+//
+// Apart from [events.ErrHole] and the error of ctx, every error is terminal: [events.ErrClosed], or an error that says that the log is
+// not the one that the cursor was taken from, see [Log.CheckCursor].
 func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	s.nextMu.Lock()
 	defer s.nextMu.Unlock()
+
 	for {
-		envs, grown, err := s.readRing(maxBytes)
+		envs, changed, err := s.readRing(maxBytes)
 		if err != nil || len(envs) > 0 {
 			return envs, err
 		}
-		if grown == nil && s.ownReader == nil {
+		if changed == nil && s.ownReader == nil {
 			return nil, nil // the subscriber is past the hole
 		}
-		if grown == nil {
+		if changed == nil {
 			return s.readAlone(ctx, maxBytes)
 		}
+
 		select {
-		case <-grown:
+		case <-changed:
 		case <-s.ctx.Done():
 			return nil, s.hub.endReason()
 		case <-ctx.Done():
@@ -58,9 +68,9 @@ func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelo
 	}
 }
 
-// readRing takes from the ring. Without envelopes and error, grown reports when to try again; nil means there is nothing to wait for, or
-// the subscriber is not in the ring.
-func (s *Subscription) readRing(maxBytes int) (envs []*events.Envelope, grown chan struct{}, err error) {
+// readRing returns the next envelopes from the ring. Without envelopes and error, the channel is closed when it is time to try again. A
+// nil channel means that the subscriber is not in the ring, or that Next must report that the subscriber is past a hole.
+func (s *Subscription) readRing(maxBytes int) (envs []*events.Envelope, changed chan struct{}, err error) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,16 +84,19 @@ func (s *Subscription) readRing(maxBytes int) (envs []*events.Envelope, grown ch
 	case s.ownReader != nil:
 		return nil, nil, nil
 	case !h.hasPosition || s.cur.Seq < h.ring.base.Seq:
+		// The ring has dropped what the subscriber needs next, or was moved.
 		s.ownReader = s.newReader()
 		h.wakeRun()
 		return nil, nil, nil
 	}
+
 	envs = h.ring.after(s.cur.Seq, maxBytes)
 	switch {
 	case len(envs) > 0:
 		s.atHole = false
 	case h.hole != nil && s.seenHoleReport != h.holeReports:
-		s.seenHoleReport, s.atHole = h.holeReports, true
+		s.seenHoleReport = h.holeReports
+		s.atHole = true
 		return nil, nil, h.hole
 	case h.hole == nil && s.atHole:
 		s.atHole = false
@@ -93,7 +106,7 @@ func (s *Subscription) readRing(maxBytes int) (envs []*events.Envelope, grown ch
 	return envs, h.changed, nil
 }
 
-// newReader returns a reader for this subscriber alone.
+// newReader returns a reader at the cursor of the subscriber, for the subscriber alone.
 func (s *Subscription) newReader() *reader {
 	r := newReader(s.hub.log, s.cur)
 	r.kinds = s.kinds
@@ -103,7 +116,7 @@ func (s *Subscription) newReader() *reader {
 	return r
 }
 
-// advance notes what is about to be returned. hub.mu is held.
+// advance moves the cursor of the subscriber after envelopes that Next is about to return. The caller holds hub.mu.
 func (s *Subscription) advance(envs []*events.Envelope) {
 	if n := len(envs); n > 0 {
 		s.cur = envs[n-1].Cursor
@@ -111,13 +124,15 @@ func (s *Subscription) advance(envs []*events.Envelope) {
 	}
 }
 
-// readAlone reads with a reader of its own.
+// readAlone returns the next envelopes from the subscriber's own reader, and brings the subscriber back into the ring if it can.
 func (s *Subscription) readAlone(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // the reading ends with either
+
 	envs, err := s.ownReader.next(ctx, min(maxBytes, readBytes))
-	if s.atHole = errors.Is(err, events.ErrHole); err == nil && len(envs) == 0 {
+	s.atHole = errors.Is(err, events.ErrHole)
+	if err == nil && len(envs) == 0 {
 		return nil, nil
 	}
 	if err != nil {
@@ -126,6 +141,7 @@ func (s *Subscription) readAlone(ctx context.Context, maxBytes int) ([]*events.E
 		}
 		return nil, err
 	}
+
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,20 +154,21 @@ func (s *Subscription) readAlone(ctx context.Context, maxBytes int) ([]*events.E
 	return envs, nil
 }
 
-// joinRing brings a subscriber that reads alone into the ring, if the two have met. hub.mu is held.
+// joinRing gives up the subscriber's own reader if the subscriber can read from the ring. If the subscriber is far ahead of the ring,
+// it moves the ring to its own cursor. The caller holds hub.mu.
 func (s *Subscription) joinRing() {
 	h := s.hub
-	end := h.ring.end().Seq
+	ringEnd := h.ring.end().Seq
 	switch {
-	case s.kinds != events.AllKinds && s.ownReader.inArchive(): // envelopes without some kinds must not enter the ring
-		return
-	case !h.hasPosition, s.cur.Seq > end+maxLead:
+	case s.kinds != events.AllKinds && s.ownReader.inArchive():
+		return // the reader leaves out events, and its envelopes must not enter the ring
+	case !h.hasPosition, s.cur.Seq > ringEnd+maxLead:
 		if s.detached {
 			return
 		}
 		s.ownReader.kinds = events.AllKinds
 		h.resetRing(s.cur, s.ownReader, true)
-	case s.cur.Seq > end, h.ring.holds(s.cur):
+	case s.cur.Seq > ringEnd, h.ring.holds(s.cur):
 		s.ownReader.close()
 		h.wakeRun()
 	default:
@@ -160,7 +177,7 @@ func (s *Subscription) joinRing() {
 	s.ownReader = nil
 }
 
-// endReason returns why the hub's subscriptions end.
+// endReason returns the error that subscribers get when the hub has ended or their subscription was closed.
 func (h *Hub) endReason() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,7 +187,7 @@ func (h *Hub) endReason() error {
 	return events.ErrClosed
 }
 
-// Close ends the subscription. A Next under way returns [events.ErrClosed].
+// Close ends the subscription. A call of Next that is in progress returns [events.ErrClosed].
 func (s *Subscription) Close() {
 	s.stop()
 	s.nextMu.Lock()
