@@ -9,16 +9,19 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A hole is a part of the stream that was deleted, or is in a damaged file: the server says of both that there is no such message.
-// Where the archive has what is missing, the stream is treated as if it had been trimmed up to the end of the hole: a reader that
-// needs earlier envelopes reads the archive. Only the horizon before the end of the archive, which trimming spares, may have a hole
-// too. Then the decoder learns from the archive what it would have learned there ([Log.decoderFromArchive]).
+// A hole is a part of the stream that was deleted or is in a damaged file. The server does not tell these apart: it says that there is
+// no such message.
+//
+// If the archive has the missing messages, the package treats the stream as if it were trimmed up to the end of the hole, and readers
+// that need earlier envelopes read the archive. There is one place where the archive alone is not enough: a reader at the end of the
+// archive warms up by the horizon before it, which trimming never removes from the stream. If that part has a hole,
+// [Log.decoderFromArchive] makes the decoder from the archive.
 
-// errCoveredHole means that the stream has a hole that the archive covers. It never leaves the package: the hole is noted, and the caller
-// looks again.
+// errCoveredHole means that the stream has a hole that the archive covers. The error never leaves the package: the hole is noted, and
+// the caller tries again.
 var errCoveredHole = errors.New("eventlog: the stream lacks messages that are in the archive")
 
-// noteCoveredHole notes that the stream lacks a sequence, and reports whether the archive is to be read instead.
+// noteCoveredHole notes that the stream lacks a sequence, and reports whether the archive has it and is to be read instead.
 func (l *Log) noteCoveredHole(seq uint64) (bool, error) {
 	if l.past == nil {
 		return false, nil
@@ -35,8 +38,8 @@ func (l *Log) noteCoveredHole(seq uint64) (bool, error) {
 	return true, nil
 }
 
-// noteCoveredHoles notes that the stream lacks what is from one sequence up to another, and reports whether the archive is to be read
-// instead. The archive is reloaded first, because another process may have written more of it.
+// noteCoveredHoles notes that the stream lacks the sequences from one to another, and reports whether the archive is to be read instead.
+// It first reloads the archive, because another process may have written more of it.
 func (l *Log) noteCoveredHoles(ctx context.Context, from, to uint64) (bool, error) {
 	if l.past == nil {
 		return false, nil
@@ -48,20 +51,21 @@ func (l *Log) noteCoveredHoles(ctx context.Context, from, to uint64) (bool, erro
 	return l.noteCoveredHole(min(to, end))
 }
 
-// reloader is implemented by an archive that other processes also write. Reload reads its manifest again.
+// reloader is implemented by archives that other processes write, too. Reload reads the manifest of the archive again.
 type reloader interface {
 	Reload(ctx context.Context) error
 }
 
-// decoderFromArchive returns the decoder of a reader that stands at the end of the archive. It knows what it would know had it read the
-// horizon before in the stream: the warm-up starts follow from the archived envelopes, and the event ids are kept
-// beside them. So the cursors that it gives are those that any other reader gives.
+// decoderFromArchive returns a decoder for a reader at the end of the archive. The decoder is in the same state as if it had read the
+// horizon before that end in the stream: the warm-up starts follow from the archived envelopes, and the archive keeps the event ids
+// beside the envelopes. So its cursors are the same as those of any other reader.
 func (l *Log) decoderFromArchive(ctx context.Context, end events.Cursor) (*events.Decoder, error) {
 	past, err := l.past.Read(ctx, events.Cursor{Log: end.Log, Epoch: end.Epoch, Seq: end.WarmSeq - 1}, events.AllKinds)
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: read the archive after sequence %d: %w", end.WarmSeq-1, err)
 	}
 	defer past.Close()
+
 	d := events.NewLearner(end)
 	for d.Seq() < end.Seq {
 		envs, err := past.Next(ctx, readBytes)
@@ -75,12 +79,15 @@ func (l *Log) decoderFromArchive(ctx context.Context, end events.Cursor) (*event
 			d.LearnEnvelope(env)
 		}
 	}
-	// The archive keeps event ids for the start of an epoch. To ask for an epoch that does not exist yet returns those at the
-	// archive's end.
+
+	// The archive keeps the event ids for the start of each epoch. For an epoch that does not exist yet it returns those at its own
+	// end.
 	repeats, err := l.past.Repeats(ctx, l.meta().epoch+1)
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: read the event ids seen before the end of the archive: %w", err)
 	}
+
+	// The archive may have grown while it was read.
 	switch now, err := l.archiveEnd(); {
 	case err != nil:
 		return nil, err

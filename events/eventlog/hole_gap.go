@@ -6,14 +6,16 @@ import (
 	"fmt"
 )
 
-// checkNextMessage checks that the stream has the next sequence before a consumer is created. If the hole is at the end of the stream, no
-// later message would be delivered, and the reader would wait instead of reporting it.
+// checkNextMessage checks that the stream has the next sequence. It runs before a consumer is created: behind a hole at the end of the
+// stream there is no message to deliver, so the reader would wait instead of reporting the hole.
 func (r *reader) checkNextMessage(ctx context.Context) error {
 	stream, err := r.log.stream(ctx)
 	if err != nil {
 		return err
 	}
-	next, last := r.decodedSeq+1, stream.CachedInfo().State.LastSeq
+
+	next := r.decodedSeq + 1
+	last := stream.CachedInfo().State.LastSeq
 	if next > last {
 		return nil
 	}
@@ -30,8 +32,8 @@ func (r *reader) checkNextMessage(ctx context.Context) error {
 	return r.crossGap(ctx, msg.Sequence)
 }
 
-// crossGap handles a stream that continues at a later sequence than the next one. It passes over holes that an operator has accepted,
-// and fails with [events.ErrHole] if anything else is lost.
+// crossGap is called when the stream continues at seq, which is later than the next sequence. It crosses the holes that an operator has
+// accepted, and fails with [events.ErrHole] if anything else is lost.
 func (r *reader) crossGap(ctx context.Context, seq uint64) error {
 	for r.decodedSeq+1 < seq {
 		if accepted, ok := r.log.meta().accepted(r.decodedSeq + 1); ok {
@@ -40,6 +42,8 @@ func (r *reader) crossGap(ctx context.Context, seq uint64) error {
 			}
 			continue
 		}
+
+		// If the metadata has changed meanwhile, the hole may have been accepted: look again.
 		meta := r.log.meta()
 		if err := r.explainGap(ctx, seq); err != nil && r.log.meta() == meta {
 			return err
@@ -48,7 +52,7 @@ func (r *reader) crossGap(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// crossAcceptedHole passes over an accepted hole.
+// crossAcceptedHole decodes the lost sequences of an accepted hole up to the given one. read returns their envelopes.
 func (r *reader) crossAcceptedHole(to uint64) error {
 	for r.decodedSeq < to {
 		env, err := r.dec.DecodeLost(r.decodedSeq + 1)
@@ -69,8 +73,8 @@ func (r *reader) crossAcceptedHole(to uint64) error {
 	return nil
 }
 
-// explainGap returns the reason why the stream delivered a later sequence than the next one. Trimming, a lagging replica and a gap
-// that the archive covers interrupt the reader, which then begins again; only a loss is [events.ErrHole].
+// explainGap returns the reason why the stream has delivered seq instead of the next sequence. After trimming, a lagging replica, or a
+// hole that the archive covers, that is an interruption, and the reader starts again. Only a loss is [events.ErrHole].
 func (r *reader) explainGap(ctx context.Context, seq uint64) error {
 	next := r.decodedSeq + 1
 	stream, err := r.log.stream(ctx)

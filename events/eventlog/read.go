@@ -17,72 +17,97 @@ import (
 )
 
 const (
-	// pullMessages and pullBytes bound one request for messages, and with it what a reader holds undecoded.
-	// Asking for one at a time would be forty times slower.
+	// pullMessages and pullBytes limit one pull, a request for messages, and so what a reader holds undecoded. Asking for one message
+	// at a time would be forty times slower.
 	pullMessages = 4096
 	pullBytes    = 8 << 20
 	pullExpires  = 30 * time.Second
-	// pullHeartbeat is the interval of the server's idle heartbeats. After a silence of lostAfter the reader starts anew.
+	// pullHeartbeat is the interval of the server's idle heartbeats. After silenceTimeout without any message the reader starts
+	// again with a new consumer.
 	pullHeartbeat  = time.Second
 	silenceTimeout = 3 * pullHeartbeat
-	// maxStuckHeartbeats is the number of heartbeats without a message, although the log has one, after which the reader starts anew.
+	// maxStuckHeartbeats is the number of heartbeats without a message, although the log has one, after which the reader
+	// starts again.
 	maxStuckHeartbeats = 5
-	// idleConsumer is how long the server keeps the consumer of a process that died.
+	// idleConsumer is how long the server keeps a consumer that nobody uses, such as that of a process that died.
 	idleConsumer = time.Minute
-	// readBytes bounds the undecoded size of what one call of next returns.
+	// readBytes is the most that callers ask of one call of next, in undecoded bytes.
 	readBytes = 1 << 20
 
 	firstRetryPause = 50 * time.Millisecond
 	maxRetryPause   = 2 * time.Second
-	// maxHolePause is the longest pause between two looks at a hole.
+	// maxHolePause is the longest pause before a reader looks again whether a hole is still there.
 	maxHolePause = 5 * time.Second
 )
 
-// errInterrupted makes a reader start anew: the connection, the consumer or a message was lost.
+// errInterrupted makes a reader start again, because the connection, the consumer or a message was lost.
 var errInterrupted = errors.New("eventlog: reading was interrupted")
 
-// reader reads the log in order from a cursor: the archive where the stream does not begin early enough, then the stream,
-// unfiltered, through one ordered consumer. After every interruption it checks its cursor and continues where it was. It is
-// not safe for concurrent use.
+// reader reads the log in order from a cursor. It reads the archive as far as the stream does not begin early enough, and then the
+// stream, unfiltered, through one ordered consumer. After every interruption it checks its cursor and continues where it was. It is not
+// safe for concurrent use.
 type reader struct {
-	log        *Log
-	kinds      events.KindSet  // wanted of the archive
-	dec        *events.Decoder // of the stream; nil means not there yet
-	cur        events.Cursor   // after the last envelope returned
-	decodedSeq uint64          // the last sequence given to the decoder; at first the one before its first
-	// skipping is set while the stream is read from before cur, because cur does not say where the warm-up begins.
+	log *Log
+	// kinds are the kinds of events to read from the archive.
+	kinds events.KindSet
+	// dec decodes the stream. It is nil until the reader has reached the stream.
+	dec *events.Decoder
+	// cur is the cursor after the last returned envelope.
+	cur events.Cursor
+	// decodedSeq is the last sequence that was passed to dec. At first it is the one before the first.
+	decodedSeq uint64
+	// skipping is true while the stream is read from before cur, because cur does not say where the warm-up begins.
 	skipping bool
+	// failed is the terminal error of the reader.
+	failed error
 
-	failed error // final
+	// archive is set while the archive is read.
+	archive events.ArchiveReader
+	// archiveCtx is the context of all calls of archive: what the archive opens for one call is used by the next.
+	archiveCtx    context.Context //nolint:containedctx // see above
+	cancelArchive context.CancelFunc
+	// archiveAdvanced is true if an envelope was returned since reading the archive began.
+	archiveAdvanced bool
+	// archiveReloaded is true if the archive was reloaded since the reader last returned an envelope.
+	archiveReloaded bool
 
-	archive         events.ArchiveReader // nil: not reading the archive
-	archiveCtx      context.Context      //nolint:containedctx // what the archive opens for one call lives on for the next
-	cancelArchive   context.CancelFunc
-	archiveAdvanced bool // an envelope was returned since reading the archive began
-	archiveReloaded bool // the archive, since it last gave something
+	// sub is the subscription to the messages of the consumer. It is nil while the stream is not read.
+	sub      *nats.Subscription
+	msgs     chan *nats.Msg
+	consumer string
+	inbox    string
+	conn     linkState
+	// lastRead is when read last returned.
+	lastRead time.Time
+	// delivered is the number of messages that the consumer has delivered. The server counts too: a difference means that a
+	// message was lost.
+	delivered uint64
 
-	sub              *nats.Subscription // nil: not reading
-	msgs             chan *nats.Msg
-	consumer         string
-	inbox            string
-	lastRead         time.Time // when it was read last
-	pulls            uint64    // made, each with a subject of its own
-	pullBatch        int       // messages that one pull may bring
-	conn             linkState
-	delivered        uint64 // the consumer's own count of its messages: a gap means that one was lost
-	pullMessagesLeft int    // messages that the current pull may still bring; 0 means there is none
-	pullBytesLeft    int    // bytes that it may still bring
-	silenceTimer     *time.Timer
-	pullForbidden    context.Context //nolint:containedctx // it is the signal that pulling is forbidden
-	stopHeeding      context.CancelFunc
+	// pulls is the number of pulls that were made. Each has a subject of its own.
+	pulls uint64
+	// pullBatch is the number of messages that one pull may deliver.
+	pullBatch int
+	// pullMessagesLeft is the number of messages that the current pull may still deliver. It is 0 if there is no pull.
+	pullMessagesLeft int
+	// pullBytesLeft is the number of bytes that the current pull may still deliver.
+	pullBytesLeft int
+	silenceTimer  *time.Timer
+	// pullForbidden ends when the server says that this client may not pull.
+	pullForbidden context.Context //nolint:containedctx // it is the signal
+	stopHeeding   context.CancelFunc
 
-	lostEnvelopes []*events.Envelope // of accepted holes, to be returned
-	holeDelay     time.Duration      // the pause before the next attempt, in front of a hole
+	// lostEnvelopes are the envelopes of accepted holes that read returns next.
+	lostEnvelopes []*events.Envelope
+	// holeDelay is the pause before the next attempt. It is 0 unless the reader stands in front of a hole.
+	holeDelay time.Duration
 
-	stuckHeartbeats int    // heartbeats since a message, though there are some
-	emptyUpTo       uint64 // up to here there was nothing more when the consumer was created
+	// stuckHeartbeats is the number of heartbeats since the last message that came although the log has more messages.
+	stuckHeartbeats int
+	// emptyUpTo is the last sequence of the log when the consumer was created, if the consumer had nothing to deliver then.
+	emptyUpTo uint64
 }
 
+// newReader returns a reader that begins after the cursor.
 func newReader(l *Log, from events.Cursor) *reader {
 	return &reader{log: l, kinds: events.AllKinds, cur: from, decodedSeq: from.Seq, pullBatch: pullMessages}
 }
@@ -90,27 +115,31 @@ func newReader(l *Log, from events.Cursor) *reader {
 // inArchive reports whether the reader has not reached the stream yet.
 func (r *reader) inArchive() bool { return r.dec == nil }
 
-// next returns the next envelopes, at least one, of together about maxBytes undecoded. It waits for them as long as the context
-// allows. In front of a hole it fails with [events.ErrHole]; the next call tries again, after a pause that grows up to lastHold. The call
-// that first gets past the hole may return nothing, so that the caller learns of it even if no envelope follows. Other errors are
-// final.
+// next returns the next envelopes, of together about maxBytes undecoded. It waits until there is at least one, or until ctx ends.
+//
+// In front of a hole it fails with [events.ErrHole]. The next call tries again after a pause, which grows up to maxHolePause. The first
+// call that gets past the hole may return no envelopes, so that the caller learns of it even if none follow. All other errors except
+// that of ctx are terminal.
 func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	retry := firstRetryPause
 	if err := wait.For(ctx, r.holeDelay); err != nil {
 		return nil, err
 	}
+
 	for {
 		if r.failed != nil {
 			return nil, r.failed
 		}
 		envs, err := r.read(ctx, maxBytes)
 		if err == nil && len(envs) == 0 {
-			if retry = firstRetryPause; r.holeDelay > 0 && r.atCursor() {
+			retry = firstRetryPause
+			if r.holeDelay > 0 && r.atCursor() {
 				r.holeDelay = 0
 				return nil, nil
 			}
 			continue
 		}
+
 		if err != nil && ctx.Err() == nil {
 			r.close()
 			if isTerminal(err) && !r.reloadArchive(ctx, err) {
@@ -118,7 +147,8 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 			}
 		}
 		if len(envs) > 0 {
-			r.archiveReloaded, r.holeDelay = false, 0
+			r.archiveReloaded = false
+			r.holeDelay = 0
 			return envs, nil
 		}
 		if ctx.Err() != nil {
@@ -131,6 +161,8 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 			r.holeDelay = min(max(2*r.holeDelay, firstRetryPause), maxHolePause)
 			return nil, err
 		}
+
+		// Everything else is an interruption, after which the reader tries again.
 		r.log.interruptions.Add(1)
 		r.log.logger.Warn("log: reading was interrupted", "after", r.decodedSeq, "error", err)
 		if err := wait.For(ctx, retry); err != nil {
@@ -140,14 +172,14 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	}
 }
 
-// atCursor reports whether what is read next in the stream comes after the cursor.
+// atCursor reports whether the next message of the stream is the one after the cursor.
 func (r *reader) atCursor() bool {
 	return r.dec != nil && !r.dec.Warming() && !r.skipping && r.sub != nil
 }
 
-// reloadArchive reports whether the archive was reloaded and should be read again. It may seem damaged because another process has
-// scrubbed it, which replaces files. One reload must suffice: if reading fails again before it has returned anything, the damage is
-// real.
+// reloadArchive reloads an archive that seems damaged, and reports whether to read it again. It may seem damaged because another process
+// has scrubbed it, which replaces its files. One reload is enough: if reading fails again before it has returned an envelope, the damage
+// is real.
 func (r *reader) reloadArchive(ctx context.Context, err error) bool {
 	past, ok := r.log.past.(reloader)
 	if !errors.Is(err, events.ErrArchiveDamaged) || !ok || r.archiveReloaded {
@@ -157,14 +189,15 @@ func (r *reader) reloadArchive(ctx context.Context, err error) bool {
 	return past.Reload(ctx) == nil
 }
 
-// read returns the envelopes that are available, and waits only for the first message. It may return nothing and no error, after a
-// message of the warm-up or at the end of the archive.
+// read returns the envelopes that are available. It waits only for the first message. It may return no envelopes and no error: after a
+// message of the warm-up, at the end of the archive, and past a hole.
 func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	if r.sub != nil && time.Since(r.lastRead) > idleConsumer/2 {
-		// The caller was busy for so long that the server may have dropped the consumer. That is no interruption.
+		// The caller was busy for so long that the server may have dropped the consumer. That does not count as an interruption.
 		r.close()
 	}
 	defer func() { r.lastRead = time.Now() }()
+
 	if r.sub == nil && r.archive == nil {
 		if err := r.open(ctx); err != nil {
 			return nil, err
@@ -173,6 +206,7 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	if r.archive != nil {
 		return r.readArchive(ctx, maxBytes)
 	}
+
 	envs := r.appendLost(nil)
 	for bytes := 0; bytes < maxBytes; {
 		if r.holeDelay > 0 && r.atCursor() && len(envs) == 0 {
@@ -201,15 +235,17 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	return envs, nil
 }
 
-// appendLost appends the envelopes of accepted holes that were passed over.
+// appendLost appends the envelopes of the accepted holes that the reader has crossed.
 func (r *reader) appendLost(envs []*events.Envelope) []*events.Envelope {
 	if n := len(r.lostEnvelopes); n > 0 {
-		envs, r.cur, r.lostEnvelopes = append(envs, r.lostEnvelopes...), r.lostEnvelopes[n-1].Cursor, nil
+		envs = append(envs, r.lostEnvelopes...)
+		r.cur = r.lostEnvelopes[n-1].Cursor
+		r.lostEnvelopes = nil
 	}
 	return envs
 }
 
-// open checks the cursor, and begins to read the archive or creates a consumer that begins after what was read.
+// open checks the cursor. Then it begins to read the archive, or creates a consumer that begins after the last decoded message.
 func (r *reader) open(ctx context.Context) error {
 	state, err := r.log.link.await(ctx)
 	if err != nil {
@@ -224,6 +260,7 @@ func (r *reader) open(ctx context.Context) error {
 	if err := r.checkNextMessage(ctx); err != nil {
 		return err
 	}
+
 	meta := r.log.meta()
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
@@ -245,6 +282,7 @@ func (r *reader) open(ctx context.Context) error {
 	if err != nil {
 		return unavailable(err)
 	}
+
 	// A new epoch deletes all consumers. This one may have been created after that, by a reader that does not know of the epoch
 	// yet, so the metadata is read once more.
 	if _, err := r.log.stream(ctx); err != nil {
@@ -253,23 +291,32 @@ func (r *reader) open(ctx context.Context) error {
 	if r.log.meta() != meta {
 		return fmt.Errorf("%w: the log went on in a new epoch", errInterrupted)
 	}
+
 	info := c.CachedInfo()
-	r.consumer, r.stuckHeartbeats, r.emptyUpTo = info.Name, 0, 0
+	r.consumer = info.Name
+	r.stuckHeartbeats = 0
+	r.emptyUpTo = 0
 	if info.NumPending == 0 {
 		r.emptyUpTo = last
 	}
+
 	// The NATS client drops messages when the channel is full, so it must hold the messages of two pulls, and heartbeats.
 	r.msgs = make(chan *nats.Msg, 2*r.pullBatch+256)
 	r.inbox = r.log.link.nc.NewInbox()
 	if r.sub, err = r.log.link.nc.ChanSubscribe(r.inbox+".*", r.msgs); err != nil {
 		return unavailable(err)
 	}
-	r.conn, r.delivered, r.pullMessagesLeft, r.pullBytesLeft = state, 0, 0, 0
+
+	r.conn = state
+	r.delivered = 0
+	r.pullMessagesLeft = 0
+	r.pullBytesLeft = 0
 	r.silenceTimer = time.NewTimer(silenceTimeout)
 	r.pullForbidden, r.stopHeeding = r.log.link.heed(context.WithoutCancel(ctx), askNext+r.consumer) // until close
 	return nil
 }
 
+// pullRequest is the body of a pull, as JetStream defines it.
 type pullRequest struct {
 	Batch     int           `json:"batch"`
 	MaxBytes  int           `json:"max_bytes"`
@@ -277,7 +324,7 @@ type pullRequest struct {
 	Heartbeat time.Duration `json:"idle_heartbeat"`
 }
 
-// pull asks for the next messages.
+// pull asks the server for the next messages.
 func (r *reader) pull() error {
 	req, err := json.Marshal(pullRequest{r.pullBatch, pullBytes, pullExpires, pullHeartbeat})
 	if err != nil {
@@ -287,15 +334,17 @@ func (r *reader) pull() error {
 	if err := r.log.link.nc.PublishRequest(askNext+r.consumer, r.pullInbox(), req); err != nil {
 		return unavailable(err)
 	}
-	r.pullMessagesLeft, r.pullBytesLeft = r.pullBatch, pullBytes
+
+	r.pullMessagesLeft = r.pullBatch
+	r.pullBytesLeft = pullBytes
 	r.silenceTimer.Reset(silenceTimeout)
 	return nil
 }
 
-// pullInbox is where the server answers the current pull.
+// pullInbox returns the subject to which the server answers the current pull.
 func (r *reader) pullInbox() string { return r.inbox + "." + strconv.FormatUint(r.pulls, 10) }
 
-// nextMessage returns the next message of the log. It may wait for it, or else returns nil when there is none now.
+// nextMessage returns the next message of the log. If there is none, it waits for one if wait is set, or else returns nil.
 func (r *reader) nextMessage(ctx context.Context, wait bool) (*nats.Msg, error) {
 	for {
 		msg, err := r.takeFromServer(ctx, wait)
@@ -304,7 +353,7 @@ func (r *reader) nextMessage(ctx context.Context, wait bool) (*nats.Msg, error) 
 		}
 		if strings.HasPrefix(msg.Reply, ackPrefix) {
 			r.pullMessagesLeft--
-			r.pullBytesLeft -= msg.Size() // the same count as the server's, which ends the pull by it
+			r.pullBytesLeft -= msg.Size() // the server counts the same way, and ends the pull when the count is used up
 			return msg, nil
 		}
 		if err := r.handleStatus(msg); err != nil {
@@ -318,7 +367,8 @@ func (r *reader) nextMessage(ctx context.Context, wait bool) (*nats.Msg, error) 
 	}
 }
 
-// takeFromServer takes what the server sent next, messages of the log and others.
+// takeFromServer returns what the server has sent next: a message of the log or a status. It returns nil if there is none and wait is not
+// set.
 func (r *reader) takeFromServer(ctx context.Context, wait bool) (*nats.Msg, error) {
 	select {
 	case msg := <-r.msgs:
@@ -343,12 +393,12 @@ func (r *reader) takeFromServer(ctx context.Context, wait bool) (*nats.Msg, erro
 	}
 }
 
-// handleStatus handles what the server says about the consumer and the pull.
+// handleStatus handles a status that the server has sent about the consumer or the current pull.
 func (r *reader) handleStatus(msg *nats.Msg) error {
 	code, text := msg.Header.Get("Status"), msg.Header.Get("Description")
 	switch {
 	case code == "100":
-		// A heartbeat. All is well, unless the log has messages that the consumer does not deliver.
+		// This is a heartbeat. All is well, unless the log has messages that the consumer does not deliver.
 		if r.log.last.Load() <= max(r.decodedSeq, r.emptyUpTo) {
 			r.stuckHeartbeats = 0
 		} else if r.stuckHeartbeats++; r.stuckHeartbeats >= maxStuckHeartbeats {
@@ -358,8 +408,7 @@ func (r *reader) handleStatus(msg *nats.Msg) error {
 		return nil
 	case code == "408", code == "404",
 		code == "409" && (strings.HasPrefix(text, "Message Size") || strings.HasPrefix(text, "Batch Completed")):
-		// The server also reports the end of the previous pull, which may arrive after the next was made: only the current one
-		// counts.
+		// The pull has ended. The end of the previous pull may arrive after the current pull was made, and is ignored.
 		if msg.Subject == r.pullInbox() {
 			r.pullMessagesLeft = 0
 		}
@@ -368,7 +417,8 @@ func (r *reader) handleStatus(msg *nats.Msg) error {
 	return fmt.Errorf("%w: the server says %s %s", errInterrupted, code, text)
 }
 
-// decodeMessage decodes a message.
+// decodeMessage decodes a message, after it has checked that no message is missing before it. It returns nil for a message that was read
+// only for the warm-up or to reach the cursor.
 func (r *reader) decodeMessage(ctx context.Context, msg *nats.Msg) (*events.Envelope, error) {
 	d, ok := parseDelivery(msg.Reply)
 	if !ok {
@@ -382,9 +432,10 @@ func (r *reader) decodeMessage(ctx context.Context, msg *nats.Msg) (*events.Enve
 			return nil, err
 		}
 	}
+
 	var env *events.Envelope
 	var err error
-	if _, lost := r.log.meta().accepted(d.seq); lost { // it came back after its loss was accepted
+	if _, lost := r.log.meta().accepted(d.seq); lost { // the message came back after its loss was accepted
 		env, err = r.dec.DecodeLost(d.seq)
 	} else {
 		env, err = r.dec.Decode(d.seq, d.stamp, msg.Data)
@@ -392,7 +443,8 @@ func (r *reader) decodeMessage(ctx context.Context, msg *nats.Msg) (*events.Enve
 	if err != nil {
 		return nil, err
 	}
-	r.decodedSeq, r.stuckHeartbeats = d.seq, 0
+	r.decodedSeq = d.seq
+	r.stuckHeartbeats = 0
 	r.log.noteLast(d.seq)
 	if env == nil {
 		return nil, nil
@@ -404,7 +456,8 @@ func (r *reader) decodeMessage(ctx context.Context, msg *nats.Msg) (*events.Enve
 	return env, nil
 }
 
-// close releases what reading holds. The next call of next begins again after the last envelope returned.
+// close releases what the reader holds on the server and in the archive. The next call of next starts again after the last returned
+// envelope.
 func (r *reader) close() {
 	if r.archive != nil {
 		r.archive.Close()
@@ -426,14 +479,14 @@ func (r *reader) close() {
 
 const ackPrefix = "$JS.ACK."
 
-// delivery is the metadata of a message, which JetStream encodes in its reply subject.
+// delivery is the metadata of a message. JetStream encodes it in the reply subject of the message.
 type delivery struct {
 	seq     uint64
 	ordinal uint64
 	stamp   events.Micros
 }
 
-// parseDelivery reads $JS.ACK.[domain.account.]stream.consumer.delivered.seq.ordinal.nanoseconds.pending[.token].
+// parseDelivery parses $JS.ACK.[domain.account.]stream.consumer.delivered.seq.ordinal.nanoseconds.pending[.token].
 func parseDelivery(reply string) (d delivery, ok bool) {
 	var tokens [12]string
 	n := 0

@@ -9,11 +9,12 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// findStart finds where to continue after the cursor, and prepares the archive's reader or the stream's decoder.
+// findStart finds where to continue after the cursor, and prepares the reader of the archive or the decoder of the stream.
 func (r *reader) findStart(ctx context.Context) error {
-	if goesOn, err := r.canContinue(ctx); goesOn || err != nil {
+	if ok, err := r.canContinue(ctx); ok || err != nil {
 		return err
 	}
+
 	o, err := r.log.locate(ctx, r.cur)
 	if err != nil {
 		return err
@@ -24,15 +25,17 @@ func (r *reader) findStart(ctx context.Context) error {
 	if r.dec, err = r.log.decoder(ctx, o); err != nil {
 		return err
 	}
+
 	r.decodedSeq = r.dec.WarmFrom() - 1
 	// cur may differ from the cursor asked for: at a gap it is the end of the archive. If the stream is read from before cur, the
-	// envelopes up to cur are passed over.
-	r.cur, r.skipping = o.cur, o.cur.Seq > o.from.Seq
+	// envelopes up to cur are skipped.
+	r.cur = o.cur
+	r.skipping = o.cur.Seq > o.from.Seq
 	return nil
 }
 
-// canContinue reports whether an interrupted reader may continue with the decoder that it has: the stream still holds the last message
-// that it read and the next one. Otherwise a new decoder must warm up.
+// canContinue reports whether an interrupted reader may continue with its decoder. It may if the stream still has the last message that
+// the reader has read, and the next one. Otherwise a new decoder must warm up.
 func (r *reader) canContinue(ctx context.Context) (bool, error) {
 	if r.dec == nil || r.skipping || r.cur.IsArchival() || r.cur.Seq+1 == r.log.meta().first {
 		return false, nil
@@ -51,25 +54,32 @@ func (r *reader) canContinue(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// beginArchive begins to read the archive.
+// beginArchive starts reading the archive after a cursor.
 func (r *reader) beginArchive(ctx context.Context, from events.Cursor) error {
-	// The archive's reader prefetches for later calls, so it must outlive the context of this one.
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	giveUp := context.AfterFunc(ctx, end)
-	past, err := r.log.past.Read(life, from, r.kinds)
+	// The reader of the archive prefetches for later calls, so it must outlive the context of this call.
+	archiveCtx, cancelArchive := context.WithCancel(context.WithoutCancel(ctx))
+	giveUp := context.AfterFunc(ctx, cancelArchive)
+	past, err := r.log.past.Read(archiveCtx, from, r.kinds)
 	if !giveUp() && err == nil {
 		past.Close()
 		err = ctx.Err()
 	}
 	if err != nil {
-		end()
+		cancelArchive()
 		return fmt.Errorf("eventlog: read the archive after sequence %d: %w", from.Seq, err)
 	}
-	r.cur, r.dec, r.archive, r.archiveCtx, r.cancelArchive, r.archiveAdvanced = from, nil, past, life, end, false
+
+	r.cur = from
+	r.dec = nil
+	r.archive = past
+	r.archiveCtx = archiveCtx
+	r.cancelArchive = cancelArchive
+	r.archiveAdvanced = false
 	return nil
 }
 
-// readArchive returns the next envelopes of the archive; none at its end: the next call continues in the stream.
+// readArchive returns the next envelopes of the archive. At the end of the archive it returns none, and the next call continues in the
+// stream.
 func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	stop := context.AfterFunc(ctx, r.cancelArchive)
 	envs, err := r.archive.Next(r.archiveCtx, maxBytes) //nolint:contextcheck // what is opened for it lives on for the next call
@@ -96,7 +106,7 @@ func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envel
 	return envs, err
 }
 
-// adoptCursors checks the order of envelopes of the archive and gives them cursors of the present epoch.
+// adoptCursors checks that the envelopes of the archive are in order, and gives them cursors of the present epoch.
 func (r *reader) adoptCursors(envs []*events.Envelope) ([]*events.Envelope, error) {
 	for i, env := range envs {
 		c, err := r.log.Adopt(env.Cursor)
@@ -112,13 +122,14 @@ func (r *reader) adoptCursors(envs []*events.Envelope) ([]*events.Envelope, erro
 			adopted.Cursor = c
 			envs[i] = &adopted
 		}
-		r.cur, r.archiveAdvanced = c, true
+		r.cur = c
+		r.archiveAdvanced = true
 	}
 	return envs, nil
 }
 
-// skipKnown reports whether an envelope is at or before the reader's cursor, and must not be returned. It compares the envelope at the
-// cursor with the cursor.
+// skipKnown reports whether the envelope is at or before the reader's cursor, so that it must not be returned. At the cursor it compares
+// the envelope with the cursor, and fails with [events.ErrRewritten] if they differ.
 func (r *reader) skipKnown(env *events.Envelope) (bool, error) {
 	switch {
 	case !r.skipping:
@@ -128,6 +139,8 @@ func (r *reader) skipKnown(env *events.Envelope) (bool, error) {
 	case env.Seq() > r.cur.Seq || !env.Cursor.AgreesWith(r.cur) && !r.dec.PassedLost():
 		return false, fmt.Errorf("%w: sequence %d differs: rebuild the store", events.ErrRewritten, r.cur.Seq)
 	}
-	r.skipping, r.cur = false, env.Cursor
+
+	r.skipping = false
+	r.cur = env.Cursor
 	return true, nil
 }
