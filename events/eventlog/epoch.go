@@ -18,54 +18,57 @@ import (
 const (
 	metaLogID = "skein-log-id" // 32 hexadecimal digits
 	metaEpoch = "skein-epoch"  // decimal, from 1
-	// metaPredecessors lists the epochs before this one as JSON: [{"epoch":1,"last":123}]. The stream of this
-	// epoch begins after the last of them.
+	// metaPredecessors lists the earlier epochs as JSON: [{"epoch":1,"last":123}]. The stream of the present epoch begins after the
+	// last of them. The key is missing in the first epoch.
 	metaPredecessors = "skein-predecessors"
-	// metaLastTime is the last time given before this epoch, in decimal microseconds: with predecessors only.
+	// metaLastTime is the last log time that was assigned before the present epoch, in decimal microseconds. It is set together with
+	// metaPredecessors.
 	metaLastTime = "skein-last-time"
-	// metaErased is the last epoch that ended with an erasure, and the sequence of the deletion, as EPOCH:SEQUENCE.
+	// metaErased is the last erasure as EPOCH:SEQUENCE: the epoch that ended with it, and the sequence of the deletion.
 	metaErased = "skein-erased"
 )
 
 // Predecessor is an epoch of the log before the present one.
 type Predecessor struct {
 	Epoch uint32 `json:"epoch"`
-	// Last is the highest sequence of it that the log still has, in its archive. Later envelopes of that epoch are
-	// lost or were replaced.
+	// Last is the highest sequence of the epoch that the log still has, in its archive. Later envelopes of the epoch are lost or were
+	// replaced.
 	Last uint64 `json:"last"`
 }
 
-// logMeta is the parsed metadata of the stream. All processes share it: it is where they learn of epochs and accepted holes.
+// logMeta is the parsed metadata of the stream. All processes read it, and so learn of
+// new epochs and accepted holes.
 type logMeta struct {
 	id    events.LogID
 	epoch uint32
-	// first is the sequence at which the epoch begins. lastTime is the last log time given before it, so that times continue to
-	// rise (I5).
+	// first is the sequence at which the epoch begins. lastTime is the last log time that was assigned before it; times continue
+	// after it (I5).
 	first    uint64
 	lastTime events.Micros
-	// predecessors rise by epoch, and do not fall by sequence.
+	// predecessors are sorted by epoch, and their sequences do not decrease.
 	predecessors []Predecessor
 	// erased is the last erasure.
 	erased Erased
-	// holes are those that an operator has accepted: disjoint, rising.
+	// holes are the holes that an operator has accepted: disjoint and in ascending order.
 	holes []SeqRange
 }
 
 // Erased is the last erasure from a log. The zero value means that there was none.
 type Erased struct {
-	// Epoch ended with it: from that epoch and those before it the log has only what was scrubbed. Seq is the sequence of the deletion, up
-	// to which it was scrubbed.
+	// Epoch is the epoch that ended with the erasure. Of that epoch and the earlier ones, the log has only what was scrubbed. Seq is
+	// the sequence of the deletion; everything up to it was scrubbed.
 	Epoch uint32
 	Seq   uint64
 }
 
-// Erased returns the last erasure. A log that was restored does not know which epochs before the one that it lost ended with an
-// erasure, so it returns the last of these, whole.
+// Erased returns the last erasure. A restored log knows only that its last epoch was lost, and not how the epochs before ended. For it,
+// Erased returns the epoch before the lost one, with the epoch's last sequence, because that epoch may have ended with an erasure.
 func (l *Log) Erased() Erased { return l.meta().erased }
 
-// String returns EPOCH:SEQUENCE, as the metadata of the stream has it.
+// String returns EPOCH:SEQUENCE, the format of the stream's metadata.
 func (e Erased) String() string { return fmt.Sprintf("%d:%d", e.Epoch, e.Seq) }
 
+// parseErased parses EPOCH:SEQUENCE. The empty string is the zero value.
 func parseErased(text string) (e Erased, err error) {
 	if text == "" {
 		return e, nil
@@ -76,7 +79,7 @@ func parseErased(text string) (e Erased, err error) {
 	return e, nil
 }
 
-// parseMeta reads the metadata of a stream.
+// parseMeta parses the metadata of the stream.
 func parseMeta(m map[string]string) (logMeta, error) {
 	meta := logMeta{first: 1}
 	id, err := hex.DecodeString(m[metaLogID])
@@ -84,17 +87,20 @@ func parseMeta(m map[string]string) (logMeta, error) {
 		return meta, fmt.Errorf("metadata %s is %q, must be 32 hexadecimal digits", metaLogID, m[metaLogID])
 	}
 	copy(meta.id[:], id)
+
 	epoch, err := strconv.ParseUint(m[metaEpoch], 10, 32)
 	if err != nil || epoch == 0 {
 		return meta, fmt.Errorf("metadata %s is %q, must be a number from 1", metaEpoch, m[metaEpoch])
 	}
 	meta.epoch = uint32(epoch)
+
 	if meta.holes, err = parseHoles(m[metaHoles]); err != nil {
 		return meta, err
 	}
 	if meta.erased, err = parseErased(m[metaErased]); err != nil {
 		return meta, err
 	}
+
 	list := m[metaPredecessors]
 	if list == "" {
 		return meta, nil
@@ -105,6 +111,7 @@ func parseMeta(m map[string]string) (logMeta, error) {
 	if err := checkPredecessors(meta.epoch, meta.predecessors); err != nil {
 		return meta, fmt.Errorf("metadata %s is %s: %w", metaPredecessors, list, err)
 	}
+
 	last, err := strconv.ParseInt(m[metaLastTime], 10, 64)
 	if err != nil || last < 0 {
 		return meta, fmt.Errorf("metadata %s is %q, must be a time in microseconds", metaLastTime, m[metaLastTime])
@@ -114,7 +121,7 @@ func parseMeta(m map[string]string) (logMeta, error) {
 	return meta, nil
 }
 
-// checkPredecessors refuses a list that no log can have.
+// checkPredecessors returns an error if no log can have this list of predecessors. epoch is the epoch after them.
 func checkPredecessors(epoch uint32, list []Predecessor) error {
 	if len(list) == 0 {
 		return errors.New("an epoch that replaces others names them")
@@ -129,7 +136,7 @@ func checkPredecessors(epoch uint32, list []Predecessor) error {
 	return nil
 }
 
-// isContinuedFrom reports whether the present epoch has the same envelope at a sequence as the given epoch had.
+// isContinuedFrom reports whether the present epoch has the same envelope at the sequence as the given epoch had.
 func (m logMeta) isContinuedFrom(epoch uint32, seq uint64) bool {
 	if epoch == m.epoch {
 		return true
@@ -142,7 +149,8 @@ func (m logMeta) isContinuedFrom(epoch uint32, seq uint64) bool {
 	return false
 }
 
-// otherEpoch says why a cursor or position is not adopted, and what to do with a cursor.
+// otherEpoch returns the [events.ErrOtherEpoch] for a cursor or a position that isContinuedFrom does not accept. what is "cursor" or
+// "position".
 func (m logMeta) otherEpoch(what string, epoch uint32, seq uint64) error {
 	for _, p := range m.predecessors {
 		if p.Epoch == epoch {
@@ -154,9 +162,9 @@ func (m logMeta) otherEpoch(what string, epoch uint32, seq uint64) error {
 		what, epoch, m.epoch)
 }
 
-// Adopt returns the cursor as the present epoch of the log writes it. A cursor of a predecessor at or below the last
-// sequence of it that the log has becomes one of the archive: without a checksum and a warm-up start. Others of
-// another epoch are refused: [events.ErrOtherEpoch]; those of another log too: [events.ErrOtherLog].
+// Adopt returns the cursor in the form that the present epoch uses. A cursor of an earlier epoch becomes a cursor of the archive, without
+// checksum and warm-up start, if the log still has its sequence. Otherwise Adopt fails with [events.ErrOtherEpoch], and for a cursor of
+// another log with [events.ErrOtherLog].
 func (l *Log) Adopt(c events.Cursor) (events.Cursor, error) {
 	if c.Log != l.meta().id {
 		return c, fmt.Errorf("%w: the cursor is of log %x, this is %x: connect to the right server or data directory, "+
@@ -171,35 +179,38 @@ func (l *Log) Adopt(c events.Cursor) (events.Cursor, error) {
 	return c, nil
 }
 
-// Predecessors returns the epochs that the present one continues from, oldest first.
+// Predecessors returns the epochs before the present one, oldest first.
 func (l *Log) Predecessors() []Predecessor {
 	return append([]Predecessor(nil), l.meta().predecessors...)
 }
 
-// EpochStart returns the cursor after which the present epoch begins: that of [Log.Start] in a log that was never
-// restored, moved or scrubbed.
+// EpochStart returns the cursor after which the present epoch begins. In a log that was never restored, moved or scrubbed, that is
+// [Log.Start].
 func (l *Log) EpochStart() events.Cursor { return l.meta().epochStart() }
 
+// epochStart returns the cursor after which the epoch begins.
 func (m *logMeta) epochStart() events.Cursor {
 	return events.Cursor{Log: m.id, Epoch: m.epoch, Seq: m.first - 1, LastTime: m.lastTime}
 }
 
 // Restored describes a log that continues in a new epoch.
 type Restored struct {
-	// ID is that of the log.
+	// ID is the id of the log.
 	ID events.LogID
-	// Epoch is higher than any that the log had.
+	// Epoch is the new epoch. It is higher than any epoch that the log has had.
 	Epoch uint32
-	// Predecessors are the epochs before it whose cursors, positions and page tokens stay good, oldest first. Last of the
-	// last one is Head.Seq.
+	// Predecessors are the earlier epochs whose cursors, positions and page tokens stay valid, oldest first. The Last of the last one
+	// is Head.Seq.
 	Predecessors []Predecessor
-	// Head is the cursor after the last envelope of the archive. The next envelope has the sequence after it, and later times.
+	// Head is the cursor after the last envelope of the archive. The next envelope has the next
+	// sequence, and later times.
 	Head events.Cursor
-	// Erased is the last erasure. The zero value means that it is not known.
+	// Erased is the last erasure. The zero value means that the last erasure is not known.
 	Erased Erased
 }
 
-// erased returns the last erasure, or what may have been one: every epoch that was followed by another but the last, which was lost.
+// erased returns the last erasure. If it is not known, erased returns the end of the last epoch but one: every epoch except the last,
+// which was lost, may have ended with an erasure.
 func (r Restored) erased() Erased {
 	if n := len(r.Predecessors); r.Erased == (Erased{}) && n > 1 {
 		return Erased{r.Predecessors[n-2].Epoch, r.Predecessors[n-2].Last}
@@ -207,6 +218,7 @@ func (r Restored) erased() Erased {
 	return r.Erased
 }
 
+// valid returns an error if no log can continue this way.
 func (r Restored) valid() error {
 	if err := checkPredecessors(r.Epoch, r.Predecessors); err != nil {
 		return fmt.Errorf("eventlog: restore epoch %d: %w", r.Epoch, err)
@@ -224,7 +236,7 @@ func (r Restored) valid() error {
 	return nil
 }
 
-// metadata is that of the stream of the new epoch.
+// metadata returns the metadata of the stream of the new epoch.
 func (r Restored) metadata() (map[string]string, error) {
 	list, err := json.Marshal(r.Predecessors)
 	if err != nil {
@@ -242,8 +254,8 @@ func (r Restored) metadata() (map[string]string, error) {
 	return m, nil
 }
 
-// Restore makes the stream of a log that continues in a new epoch after its archive: it begins at the sequence after the
-// head, and holds nothing yet. When there is a stream it is left alone: [events.ErrLogExists].
+// Restore creates the empty stream of a log that continues in a new epoch after its archive. The stream begins at the sequence after the
+// head. If the server already has a stream, Restore leaves it alone and fails with [events.ErrLogExists].
 func Restore(ctx context.Context, cfg Config, r Restored) (err error) {
 	l := &Log{cfg: cfg, logger: cfg.Logger, closers: make(map[closer]struct{})}
 	if l.logger == nil {
@@ -265,8 +277,8 @@ func Restore(ctx context.Context, cfg Config, r Restored) (err error) {
 	return l.findStream(ctx, true)
 }
 
-// refuseExisting fails with [events.ErrLogExists] if the server already has the stream. The check is needed because NATS does not
-// treat creating an identical stream a second time as an error.
+// refuseExisting returns [events.ErrLogExists] if the server already has the stream. NATS does not fail when an identical stream is
+// created a second time, so the package must check.
 func (l *Log) refuseExisting(ctx context.Context) error {
 	stream, err := l.link.js.Stream(ctx, StreamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -280,7 +292,7 @@ func (l *Log) refuseExisting(ctx context.Context) error {
 		return fmt.Errorf("%w: stream %s: %w", events.ErrLogExists, StreamName, err)
 	}
 	if meta.id == l.restored.ID && meta.epoch == l.restored.Epoch && meta.first == l.restored.Head.Seq+1 && l.creating {
-		return nil // ours: the answer to an earlier attempt was lost
+		return nil // an earlier attempt of this call has created it, and the answer was lost
 	}
 	return fmt.Errorf("%w: stream %s holds log %x in epoch %d: move it away, or restore elsewhere", events.ErrLogExists,
 		StreamName, meta.id, meta.epoch)

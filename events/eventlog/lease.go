@@ -14,21 +14,23 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// leaseBucket is the JetStream KV bucket of the leases. All its keys expire after the bucket's TTL. A TTL for a single key would be
-// lost when the key is updated, that is, with the first renewal.
+// leaseBucket is the JetStream KV bucket that has one key per lease. All keys expire after the TTL of the bucket. Keys have no TTL of
+// their own, because an update removes it, so that the first renewal would lose it.
 const leaseBucket = "SKEIN_LEASE"
 
-// MinLease is the shortest time of a lease.
+// MinLease is the shortest ttl of a lease.
 const MinLease = time.Second
 
-// WhileLeased runs a function in at most one of the processes that have the log open. It waits for the lease of a name, renews it
-// while the function runs, and gives it back. The function's context ends when the lease could not be renewed in time, a third of
-// the ttl before another may take it; WhileLeased then returns [events.ErrLeaseLost], after the function has returned. Another
-// process takes over one ttl after the holder died; the first process sets the ttl for all. An embedded log belongs to one process,
-// so the function runs at once.
+// WhileLeased runs a function in at most one of the processes that have the log open. It waits until this process gets the lease with
+// the given name, renews the lease while the function runs, and then releases it.
+//
+// If the lease cannot be renewed, the context of the function ends a third of the ttl before another process may take the lease.
+// WhileLeased then waits for the function and returns [events.ErrLeaseLost]. When the holder dies, another process takes over after one
+// ttl. The process that creates the first lease sets the ttl of all leases. An embedded log belongs to one process, so there the
+// function runs at once, without a lease.
 //
 //	│◀──────────── ttl ────────────▶│
-//	renewed … renewed … believed until 2/3   others may take it
+//	renewed … trusted until 2/3      others may take it
 func (l *Log) WhileLeased(ctx context.Context, name string, ttl time.Duration, run func(context.Context) error) error {
 	if ttl < MinLease {
 		return fmt.Errorf("eventlog: a lease of %v is too short, at least %v", ttl, MinLease)
@@ -39,7 +41,7 @@ func (l *Log) WhileLeased(ctx context.Context, name string, ttl time.Duration, r
 	return l.whileLeased(ctx, name, ttl, run)
 }
 
-// whileLeased is WhileLeased for a log that others may have open.
+// whileLeased is WhileLeased for a log that other processes may have open.
 func (l *Log) whileLeased(ctx context.Context, name string, ttl time.Duration, run func(context.Context) error) error {
 	le := &lease{log: l, name: name, ttl: ttl, holder: []byte(rand.Text())}
 	if err := le.acquire(ctx); err != nil {
@@ -48,19 +50,22 @@ func (l *Log) whileLeased(ctx context.Context, name string, ttl time.Duration, r
 	return le.runWhileHeld(ctx, run)
 }
 
-// lease is a key of the bucket that says who holds it.
+// lease is a key of the bucket. Its value names the holder.
 type lease struct {
-	log    *Log
-	kv     jetstream.KeyValue
-	name   string
-	ttl    time.Duration
+	log  *Log
+	kv   jetstream.KeyValue
+	name string
+	ttl  time.Duration
+	// holder is a random name of this process, different for each lease.
 	holder []byte
 
-	revision    uint64
-	lastRenewal time.Time // when the last renewal that succeeded was sent
+	// revision is the revision of the key after the last renewal of this process.
+	revision uint64
+	// lastRenewal is when the last successful renewal was sent. The answer came later, so this errs on the safe side.
+	lastRenewal time.Time
 }
 
-// open finds the bucket or makes it, and takes its ttl.
+// open opens the bucket, or creates it, and adopts its ttl.
 func (le *lease) open(ctx context.Context) error {
 	js := le.log.link.js
 	kv, err := js.KeyValue(ctx, leaseBucket)
@@ -77,13 +82,14 @@ func (le *lease) open(ctx context.Context) error {
 			Storage:     jetstream.FileStorage,
 			Replicas:    info.Config.Replicas,
 		})
-		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster, with another ttl
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster; its ttl may differ
 			kv, err = js.KeyValue(ctx, leaseBucket)
 		}
 	}
 	if err != nil {
 		return unavailable(err)
 	}
+
 	status, err := kv.Status(ctx)
 	if err != nil {
 		return unavailable(err)
@@ -92,11 +98,13 @@ func (le *lease) open(ctx context.Context) error {
 		return fmt.Errorf("%w: the bucket %s keeps keys for %v, must be at least %v", events.ErrStreamMismatch, leaseBucket,
 			status.TTL(), MinLease)
 	}
-	le.kv, le.ttl = kv, status.TTL()
+
+	le.kv = kv
+	le.ttl = status.TTL()
 	return nil
 }
 
-// acquire waits until this process has the lease. Errors of the connection are retried.
+// acquire waits until this process has the lease. It retries after errors of the connection.
 func (le *lease) acquire(ctx context.Context) error {
 	for {
 		err := le.ask(ctx, func(ctx context.Context) (err error) {
@@ -110,6 +118,7 @@ func (le *lease) acquire(ctx context.Context) error {
 			le.lastRenewal = sent
 			return err
 		})
+
 		switch {
 		case err == nil:
 			return nil
@@ -118,8 +127,8 @@ func (le *lease) acquire(ctx context.Context) error {
 		case isTerminal(err), errors.Is(err, events.ErrStreamMismatch):
 			return err
 		case errors.Is(err, jetstream.ErrKeyExists):
-			// Another process has it. Or it is ours and the answer was lost: we cannot know that without the revision, so we let it
-			// expire.
+			// Another process has the lease. Or this process has it and the answer was lost: without the revision it cannot renew the
+			// lease, so it waits until the lease expires.
 		default:
 			le.log.logger.Warn("log: the lease cannot be asked for", "lease", le.name, "error", err)
 		}
@@ -129,10 +138,12 @@ func (le *lease) acquire(ctx context.Context) error {
 	}
 }
 
-// runWhileHeld runs the function while the lease is renewed.
+// runWhileHeld runs the function and renews the lease until the function returns. If the lease is lost, it cancels the context of the
+// function and returns [events.ErrLeaseLost].
 func (le *lease) runWhileHeld(ctx context.Context, run func(context.Context) error) error {
 	held, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
+
 	renewing, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan struct{})
@@ -142,26 +153,33 @@ func (le *lease) runWhileHeld(ctx context.Context, run func(context.Context) err
 			lose(err)
 		}
 	}()
+
 	err := run(held)
 	stop()
 	<-ended
+
 	if cause := context.Cause(held); errors.Is(cause, events.ErrLeaseLost) {
 		return fmt.Errorf("%w: %s", cause, le.name)
 	}
+
 	le.release(context.WithoutCancel(ctx))
 	return err
 }
 
-// renew renews the lease until the context ends, which is no error, or until it is no longer safe to believe in it.
+// renew renews the lease until ctx ends, and then returns nil. It returns [events.ErrLeaseLost] when another process has the lease or may
+// soon take it.
 func (le *lease) renew(ctx context.Context) error {
 	for {
 		if err := wait.For(ctx, le.ttl/6); err != nil {
 			return nil //nolint:nilerr // the work is done
 		}
+
+		// The lease is trusted for two thirds of the ttl. The last third is for the function to stop before another process starts.
 		left := time.Until(le.lastRenewal.Add(2 * le.ttl / 3))
 		if left <= 0 {
 			return fmt.Errorf("%w: not renewed for %v", events.ErrLeaseLost, time.Since(le.lastRenewal).Round(time.Millisecond))
 		}
+
 		bounded, cancel := context.WithTimeout(ctx, left)
 		err := le.update(bounded)
 		cancel()
@@ -174,19 +192,21 @@ func (le *lease) renew(ctx context.Context) error {
 	}
 }
 
-// update renews once. When the revision is not the one expected, the answer to an earlier update was lost, or another
-// process has the lease.
+// update renews the lease once. If the revision is not the expected one, either the answer to an earlier update was lost, or another
+// process has the lease. The value of the key tells which.
 func (le *lease) update(ctx context.Context) error {
 	return le.ask(ctx, func(ctx context.Context) error {
 		sent := time.Now()
 		revision, err := le.kv.Update(ctx, le.name, le.holder, le.revision)
 		if err == nil {
-			le.revision, le.lastRenewal = revision, sent
+			le.revision = revision
+			le.lastRenewal = sent
 			return nil
 		}
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 			return unavailable(err)
 		}
+
 		entry, err := le.kv.Get(ctx, le.name)
 		switch {
 		case errors.Is(err, jetstream.ErrKeyNotFound), err == nil && !bytes.Equal(entry.Value(), le.holder):
@@ -200,8 +220,10 @@ func (le *lease) update(ctx context.Context) error {
 	})
 }
 
-// release gives the lease back. If that fails it expires. A renewal that was canceled may have reached the server: then the revision
-// is a later one than this process knows, and is read again for as long as the lease is still its own. A replica may lag behind.
+// release deletes the key, so that another process can take the lease at once. If that fails, the lease expires.
+//
+// A canceled renewal may have reached the server. Then the key has a later revision than this process knows. release reads the revision
+// and tries again as long as the key names this process.
 func (le *lease) release(ctx context.Context) {
 	err := le.ask(ctx, func(ctx context.Context) error {
 		for {
@@ -217,6 +239,7 @@ func (le *lease) release(ctx context.Context) {
 				return err
 			}
 			if entry.Revision() == le.revision {
+				// The answer came from a replica that does not know of the last renewal yet.
 				if err := wait.For(ctx, releaseRetryPause); err != nil {
 					return err
 				}
@@ -229,10 +252,11 @@ func (le *lease) release(ctx context.Context) {
 	}
 }
 
-// releaseRetryPause is the pause before a lagging replica, which does not know of the last renewal, is asked again.
+// releaseRetryPause is the pause before release asks a lagging replica again.
 const releaseRetryPause = 10 * time.Millisecond
 
-// ask bounds one request to a sixth of the ttl, so that several attempts fit into the two thirds in which the lease is trusted.
+// ask sends one request, with a timeout of at most a sixth of the ttl, so that several attempts fit into the two thirds of the ttl in
+// which the lease is trusted.
 func (le *lease) ask(ctx context.Context, question func(context.Context) error) error {
 	return le.log.link.during(ctx, le.log.link.state(), min(le.ttl/6, requestTimeout), question,
 		askAccount, askBucketInfo, askBucketCreate, askBucketGet, askBucketPut)
