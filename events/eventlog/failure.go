@@ -9,12 +9,13 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// mismatch makes an ErrStreamMismatch of the differences.
+// mismatch returns an [events.ErrStreamMismatch] that lists the differences.
 func mismatch(diffs []string) error {
 	return fmt.Errorf("%w: stream %s: %s", events.ErrStreamMismatch, StreamName, strings.Join(diffs, "; "))
 }
 
-// unavailable marks an error of the connection or the server, but leaves the end of a context as it is.
+// unavailable wraps an error of the connection or the server as [events.ErrLogUnavailable]. It returns nil and the errors of a context
+// unchanged.
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -22,8 +23,8 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", events.ErrLogUnavailable, err)
 }
 
-// isTerminal reports whether an error means that the log is not the one that the reader expects. Waiting cannot help then; every other
-// error is retried.
+// isTerminal reports whether an error means that the log is not the one that the reader expects, so that waiting cannot help. All other
+// errors are retried.
 func isTerminal(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,

@@ -13,20 +13,21 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A hole of the log is a range of sequences that neither the stream nor the archive has, although they were not trimmed: facts that
-// were acknowledged and are lost. Nothing is folded across one: a store that has folded what is lost knows more than the log does.
-// Messages that come back, by a replica or a file that is restored, close it. Else an operator accepts it, knowingly
-// ([Log.AcceptHole]). That is recorded in the metadata of the stream, so every reader reads the new metadata into this process
-// before it reads on: each lost sequence is then an envelope without events, that takes no time and leaves one [events.Reject]. As
-// such it is archived, restored and carried into new epochs as all envelopes are.
+// A hole of the log is a range of sequences that neither the stream nor the archive has, although they were not trimmed. The events in it
+// were acknowledged and are lost. No reader crosses a hole, because a store that has folded the lost events knows more than the log.
+//
+// A hole closes when its messages come back, with a replica or a restored file. Otherwise an operator accepts the hole
+// ([Log.AcceptHole]), which is recorded in the metadata of the stream. Every reader reads that metadata before it continues. Each lost
+// sequence is then an envelope without events, which takes no time and has one [events.Reject]. It is archived, restored and carried
+// into new epochs like any other envelope.
 
-// ErrNotMissing means that a sequence that was to be accepted as lost is not missing, or was never in the log.
+// ErrNotMissing is the error of [Log.AcceptHole] for a sequence that is not missing or was never in the log.
 var ErrNotMissing = errors.New("eventlog: not missing")
 
-// HoleError names the first and the last sequence that are missing next to each other.
+// HoleError is an [events.ErrHole] with the first and the last sequence of the hole.
 type HoleError struct{ First, Last uint64 }
 
-// Error says what is missing, and what to do.
+// Error says which sequences are missing and what an operator can do.
 func (e *HoleError) Error() string {
 	what := fmt.Sprintf("sequence %d is", e.First)
 	if e.Last != e.First {
@@ -36,7 +37,7 @@ func (e *HoleError) Error() string {
 		"bring the messages back, or accept the loss with `%s`", events.ErrHole, what, AcceptCommand(SeqRange{e.First, e.Last}))
 }
 
-// AcceptCommand is the command by which an operator accepts a hole.
+// AcceptCommand returns the command with which an operator accepts a hole.
 func AcceptCommand(r SeqRange) string {
 	if r.From == r.To {
 		return fmt.Sprintf("skein replay log accept-hole %d", r.From)
@@ -44,13 +45,13 @@ func AcceptCommand(r SeqRange) string {
 	return fmt.Sprintf("skein replay log accept-hole %d %d", r.From, r.To)
 }
 
-// Is reports that it is an events.ErrHole.
+// Is makes errors.Is match events.ErrHole.
 func (e *HoleError) Is(target error) bool { return target == events.ErrHole }
 
 // metaHoles lists the holes that an operator has accepted as JSON: [{"from":2,"to":7}].
 const metaHoles = "skein-accepted-holes"
 
-// parseHoles reads the list, and makes it one of disjoint rising ranges.
+// parseHoles parses the JSON list of accepted holes, and returns disjoint ranges in ascending order.
 func parseHoles(text string) ([]SeqRange, error) {
 	if text == "" {
 		return nil, nil
@@ -67,7 +68,7 @@ func parseHoles(text string) ([]SeqRange, error) {
 	return joinRanges(list), nil
 }
 
-// joinRanges returns the same sequences in rising ranges that do not touch.
+// joinRanges returns the same sequences as ranges in ascending order that neither overlap nor touch.
 func joinRanges(list []SeqRange) []SeqRange {
 	list = slices.Clone(list)
 	sort.Slice(list, func(i, j int) bool { return list[i].From < list[j].From })
@@ -82,7 +83,7 @@ func joinRanges(list []SeqRange) []SeqRange {
 	return joined
 }
 
-// accepted returns the accepted hole that a sequence is in.
+// accepted returns the accepted hole that contains the sequence.
 func (m *logMeta) accepted(seq uint64) (SeqRange, bool) {
 	if len(m.holes) == 0 {
 		return SeqRange{}, false
@@ -94,7 +95,7 @@ func (m *logMeta) accepted(seq uint64) (SeqRange, bool) {
 	return m.holes[i], true
 }
 
-// nextAccepted returns the first sequence from one on that is in an accepted hole; 0 means there is none.
+// nextAccepted returns the first sequence at or after seq that is in an accepted hole, or 0 if there is none.
 func (m *logMeta) nextAccepted(seq uint64) uint64 {
 	i := sort.Search(len(m.holes), func(i int) bool { return m.holes[i].To >= seq })
 	if i == len(m.holes) {
@@ -103,7 +104,7 @@ func (m *logMeta) nextAccepted(seq uint64) uint64 {
 	return max(seq, m.holes[i].From)
 }
 
-// AcceptedHoles returns the holes of the stream that were accepted.
+// AcceptedHoles returns the accepted holes of the stream.
 func (l *Log) AcceptedHoles() []SeqRange { return slices.Clone(l.meta().holes) }
 
 // noteMissing records a missing range for status and metrics, logs it the first time, and returns it as an error.
@@ -119,8 +120,8 @@ func (l *Log) noteMissing(r SeqRange) error {
 	return err
 }
 
-// Holes returns the ranges that are missing, lowest first. It asks the log again for every range noted earlier, and drops those
-// that are in the stream or the archive by now, or accepted.
+// Holes returns the missing ranges in ascending order. It checks every range that was noted earlier, and forgets those that are in the
+// stream or the archive by now or were accepted.
 func (l *Log) Holes(ctx context.Context) ([]SeqRange, error) {
 	l.missingMu.Lock()
 	noted := slices.Clone(l.missing)
@@ -144,8 +145,8 @@ func (l *Log) Holes(ctx context.Context) ([]SeqRange, error) {
 	return slices.Clone(l.missing), nil
 }
 
-// stillMissing returns the rest of a range from its first sequence that is still missing. It does not look further: one request per
-// sequence would be too many for a large hole.
+// stillMissing returns the part of a range that begins with the first sequence that is still missing. It does not check what follows:
+// one request per sequence would be too many for a large hole.
 func (l *Log) stillMissing(ctx context.Context, r SeqRange) ([]SeqRange, error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -164,8 +165,8 @@ func (l *Log) stillMissing(ctx context.Context, r SeqRange) ([]SeqRange, error) 
 	return nil, nil
 }
 
-// accountedFor reports whether a sequence is in the stream, in the archive or in an accepted hole, and up to where it is
-// known that this is so.
+// accountedFor reports whether a sequence is in the stream, in the archive or in an accepted hole. If it is, the same is known for the
+// sequences up to the returned one.
 func (l *Log) accountedFor(ctx context.Context, stream jetstream.Stream, seq uint64) (there bool, to uint64, err error) {
 	if r, ok := l.meta().accepted(seq); ok {
 		return true, r.To, nil
@@ -181,8 +182,8 @@ func (l *Log) accountedFor(ctx context.Context, stream jetstream.Stream, seq uin
 	return there, seq, err
 }
 
-// reloadedEnd returns the last sequence of the archive. If the archive ends before the given sequence, it is reloaded first: the
-// process that archives may be another one.
+// reloadedEnd returns the last sequence of the archive. If the archive ends before seq, reloadedEnd reloads it first, because another
+// process may write it.
 func (l *Log) reloadedEnd(ctx context.Context, seq uint64) (uint64, error) {
 	if l.past == nil {
 		return 0, nil
@@ -202,7 +203,7 @@ func (l *Log) reloadedEnd(ctx context.Context, seq uint64) (uint64, error) {
 	return end.Seq, nil
 }
 
-// hasMessage reports whether the stream can return a message. The server also answers "not found" for a message whose checksum does
+// hasMessage reports whether the stream can return the message. The server answers "not found" also for a message whose checksum does
 // not match.
 func (l *Log) hasMessage(ctx context.Context, stream jetstream.Stream, seq uint64) (bool, error) {
 	err := l.ask(ctx, func(ctx context.Context) (err error) {
@@ -215,11 +216,11 @@ func (l *Log) hasMessage(ctx context.Context, stream jetstream.Stream, seq uint6
 	return err == nil, unavailable(err)
 }
 
-// maxProbes bounds how many messages are requested one by one to find the end of a hole. A larger hole is reported as reaching to
-// the next message that was delivered.
+// maxProbes is the number of messages that holeFrom requests one by one to find the end of a hole. A larger hole is reported as if it
+// reached to the next delivered message.
 const maxProbes = 1000
 
-// holeFrom returns the hole that begins with a missing sequence and ends before another that is not.
+// holeFrom returns the hole that begins at first, which is missing, and ends before the sequence before, which is not.
 func (l *Log) holeFrom(ctx context.Context, stream jetstream.Stream, first, before uint64) (SeqRange, error) {
 	last := before - 1
 	if next := l.meta().nextAccepted(first); next > 0 {

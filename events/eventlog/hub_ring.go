@@ -7,15 +7,19 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// ring holds decoded envelopes in log order.
+// ring holds the newest decoded envelopes, in the order of the log.
 type ring struct {
-	base events.Cursor // the cursor before the oldest envelope
+	// base is the cursor before the oldest envelope.
+	base events.Cursor
 	envs []*events.Envelope
-	sums []int // sums[i] is the cost of all envelopes ever pushed, up to and including envs[i]; differences give the cost of any range
-	from int   // the cost of all envelopes that were dropped
+	// sums[i] is the cost of all envelopes that were ever pushed, up to and including envs[i]. The difference of two sums is the cost
+	// of the envelopes between them.
+	sums []int
+	// droppedCost is the cost of all envelopes that were dropped.
+	droppedCost int
 }
 
-// cost estimates the memory of an envelope: its events, and the text that their strings are parts of.
+// cost estimates the memory of an envelope in bytes: its events, and the encoded text that their strings point into.
 func cost(e *events.Envelope) int {
 	return int(unsafe.Sizeof(*e)) + len(e.Events)*int(unsafe.Sizeof(events.Event{})) + e.Bytes +
 		len(e.Rejects)*(int(unsafe.Sizeof(events.Reject{}))+events.MaxRejectData)
@@ -29,13 +33,13 @@ func (r *ring) end() events.Cursor {
 	return r.base
 }
 
-// index returns the index of the first envelope after a sequence.
+// index returns the index of the first envelope after the sequence.
 func (r *ring) index(seq uint64) int {
 	return sort.Search(len(r.envs), func(i int) bool { return r.envs[i].Cursor.Seq > seq })
 }
 
-// holds reports whether a reader at the cursor can continue with the ring: the ring has the envelope at the cursor, and it is the
-// same one.
+// holds reports whether a reader at the cursor can continue with the ring: the ring has the envelope at the cursor, and the envelope
+// agrees with the cursor.
 func (r *ring) holds(c events.Cursor) bool {
 	if c.Seq == r.base.Seq {
 		return c.AgreesWith(r.base)
@@ -44,7 +48,8 @@ func (r *ring) holds(c events.Cursor) bool {
 	return i > 0 && c.AgreesWith(r.envs[i-1].Cursor)
 }
 
-// after returns the envelopes after a sequence, up to a size.
+// after returns the envelopes after the sequence, at least one if there are any, and together at most maxBytes unless the first one is
+// larger.
 func (r *ring) after(seq uint64, maxBytes int) []*events.Envelope {
 	i := r.index(seq)
 	j, bytes := i, 0
@@ -55,7 +60,7 @@ func (r *ring) after(seq uint64, maxBytes int) []*events.Envelope {
 	return append([]*events.Envelope(nil), r.envs[i:j]...)
 }
 
-// at returns the envelope with a sequence, or nil.
+// at returns the envelope with the sequence, or nil.
 func (r *ring) at(seq uint64) *events.Envelope {
 	if i := r.index(seq); i > 0 && r.envs[i-1].Seq() == seq {
 		return r.envs[i-1]
@@ -63,7 +68,7 @@ func (r *ring) at(seq uint64) *events.Envelope {
 	return nil
 }
 
-// bytesAfter returns the cost of the envelopes after a sequence.
+// bytesAfter returns the cost of the envelopes after the sequence.
 func (r *ring) bytesAfter(seq uint64) int {
 	if len(r.envs) == 0 {
 		return 0
@@ -72,13 +77,13 @@ func (r *ring) bytesAfter(seq uint64) int {
 	if i := r.index(seq); i > 0 {
 		return total - r.sums[i-1]
 	}
-	return total - r.from
+	return total - r.droppedCost
 }
 
-// push appends envelopes and drops the oldest beyond the bound. The newest always stays, or an envelope larger than the bound could
-// never be delivered.
+// push appends envelopes, and then drops the oldest until the cost is at most bound. The newest envelope always stays, because
+// otherwise an envelope larger than the bound would never reach the subscribers.
 func (r *ring) push(envs []*events.Envelope, bound int) {
-	total := r.from
+	total := r.droppedCost
 	if n := len(r.sums); n > 0 {
 		total = r.sums[n-1]
 	}
@@ -87,14 +92,17 @@ func (r *ring) push(envs []*events.Envelope, bound int) {
 		r.envs = append(r.envs, e)
 		r.sums = append(r.sums, total)
 	}
-	drop, dropped := 0, r.from
+
+	drop, dropped := 0, r.droppedCost
 	for drop < len(r.envs)-1 && total-dropped > bound {
 		dropped = r.sums[drop]
 		drop++
 	}
 	if drop > 0 {
-		r.base, r.from = r.envs[drop-1].Cursor, dropped
-		clear(r.envs[:drop])
-		r.envs, r.sums = r.envs[drop:], r.sums[drop:]
+		r.base = r.envs[drop-1].Cursor
+		r.droppedCost = dropped
+		clear(r.envs[:drop]) // so that the dropped envelopes can be collected
+		r.envs = r.envs[drop:]
+		r.sums = r.sums[drop:]
 	}
 }

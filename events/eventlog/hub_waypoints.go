@@ -10,22 +10,22 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// maxWaypoints bounds the cursors that a hub remembers: together some 200 KiB.
+// maxWaypoints is the number of cursors that a hub remembers. Together they take about 200 KiB.
 const maxWaypoints = 2048
 
-// waypoints are cursors of the stream that readers have passed. To begin at a sequence, a reader must know the last time given and
-// where the warm-up begins, and it learns both only by reading. With waypoints it reads from the nearest one instead of the
-// beginning.
+// waypoints are cursors of the stream that readers have passed. To begin at a sequence, a reader must know the last log time that was
+// assigned and where its warm-up begins, which it learns only by reading. With waypoints it reads from the nearest one before the
+// sequence, and not from the beginning of the log.
 type waypoints struct {
-	at []events.Cursor // by rising sequence
+	at []events.Cursor // sorted by sequence
 	// gap is the minimum distance between two waypoints, in sequences. It doubles when there are too many.
 	gap uint64
 }
 
-// note remembers a cursor, unless there is one nearby.
+// note remembers a cursor, unless a remembered one is near.
 func (w *waypoints) note(c events.Cursor) {
 	if c.Seq == 0 || c.IsArchival() {
-		return // known anyway, or of no use to begin at
+		return // the start of the log is always known, and the stream cannot be read from a cursor of the archive
 	}
 	i := w.after(c.Seq)
 	if i > 0 && c.Seq-w.at[i-1].Seq < max(w.gap, 1) || i < len(w.at) && w.at[i].Seq-c.Seq < w.gap {
@@ -46,12 +46,12 @@ func (w *waypoints) note(c events.Cursor) {
 	}
 }
 
-// after returns the index of the first one after a sequence.
+// after returns the index of the first waypoint after the sequence.
 func (w *waypoints) after(seq uint64) int {
 	return sort.Search(len(w.at), func(i int) bool { return w.at[i].Seq > seq })
 }
 
-// before returns the last one at or before a sequence.
+// before returns the last waypoint at or before the sequence.
 func (w *waypoints) before(seq uint64) (events.Cursor, bool) {
 	i := w.after(seq)
 	if i == 0 {
@@ -60,8 +60,7 @@ func (w *waypoints) before(seq uint64) (events.Cursor, bool) {
 	return w.at[i-1], true
 }
 
-// trim removes waypoints whose warm-up begins before the first sequence of the stream. If few remain, new ones may lie closer
-// together.
+// trim removes the waypoints whose warm-up begins before the first sequence of the stream. If few remain, it halves the minimum distance.
 func (w *waypoints) trim(first uint64) {
 	w.at = slices.DeleteFunc(w.at, func(c events.Cursor) bool { return c.WarmSeq < first })
 	if len(w.at) < maxWaypoints/4 {
@@ -69,10 +68,12 @@ func (w *waypoints) trim(first uint64) {
 	}
 }
 
-// CursorAt returns the cursor after a sequence. A reader that begins there gets the same envelopes as one that has read the whole
-// log. A cursor in the archive has no last time. CursorAt may have to read a part of the log; such calls wait for each other. It
-// fails with [events.ErrPositionAhead], or with [events.ErrTrimmed] if neither archive nor stream have what a reader there needs:
-// see [Hub.Earliest].
+// CursorAt returns the cursor after a sequence. A reader that begins there gets the same envelopes as a reader that has read the whole
+// log. A cursor in the archive has no last time.
+//
+// CursorAt may have to read a part of the log. Calls that do so run one at a time. CursorAt fails with [events.ErrPositionAhead] after the
+// end of the log, and with [events.ErrTrimmed] if neither the archive nor the stream has what a reader at the sequence needs, see
+// [Hub.Earliest].
 func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 	if err := h.log.checkReached(ctx, seq); err != nil {
 		return events.Cursor{}, err
@@ -80,6 +81,7 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 	if c, ok, err := h.knownCursor(seq); ok || err != nil {
 		return c, err
 	}
+
 	select {
 	case h.seeking <- struct{}{}:
 		defer func() { <-h.seeking }()
@@ -90,6 +92,7 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 	if err != nil {
 		return events.Cursor{}, err
 	}
+
 	starts := []events.Cursor{h.log.Start()}
 	if h.log.meta().first > 1 {
 		starts = append(starts, h.log.EpochStart())
@@ -102,9 +105,13 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 	h.points.trim(head.First)
 	near, ok := h.points.before(seq)
 	h.mu.Unlock()
-	if starts = append(starts, end); ok {
+
+	starts = append(starts, end)
+	if ok {
 		starts = append(starts, near)
 	}
+
+	// Begin at the last start, which is the waypoint if there is one. An earlier start may work where the stream was trimmed.
 	for _, from := range slices.Backward(starts) {
 		if from.Seq > seq {
 			continue
@@ -119,7 +126,7 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 		"is in neither", events.ErrTrimmed, head.First, end.Seq, seq)
 }
 
-// knownCursor returns the cursor after a sequence if it is known without reading the log.
+// knownCursor returns the cursor after a sequence if the hub knows it without reading the log.
 func (h *Hub) knownCursor(seq uint64) (c events.Cursor, ok bool, err error) {
 	end, err := h.log.archiveEnd()
 	if err != nil {
@@ -148,7 +155,7 @@ func (h *Hub) knownCursor(seq uint64) (c events.Cursor, ok bool, err error) {
 	return c, false, nil
 }
 
-// seek reads from a cursor to a sequence, and returns the cursor there.
+// seek reads from a cursor up to a sequence, and returns the cursor after that sequence.
 func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.Cursor, error) {
 	if from.Seq == seq {
 		return from, h.log.CheckCursor(ctx, from)
@@ -193,8 +200,8 @@ func (h *Hub) Earliest(ctx context.Context) (uint64, error) {
 	return head.Last, nil
 }
 
-// SubscribeBeside is [Hub.SubscribeKinds] for a subscriber that must not slow down others. It shares what the ring holds, but never
-// moves the ring, and the ring never reads ahead for it.
+// SubscribeBeside is [Hub.SubscribeKinds] for a subscriber that must not slow down others. The subscriber shares the envelopes in the ring,
+// but never moves the ring, and the ring does not read ahead for it while other subscribers use the ring.
 func (h *Hub) SubscribeBeside(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
 	return h.subscribe(from, kinds, true)
 }
