@@ -17,27 +17,28 @@ import (
 )
 
 const (
-	// pausedSubject is the stream's subject while an epoch ends. Publishers, which send to [Subject], get no answer and retry, so
-	// nothing is appended between reading the head and starting the new epoch.
+	// pausedSubject is the subject of the stream while an epoch ends. Publishers send to [Subject], get no answer and retry. So nothing
+	// is appended between reading the head and starting the new epoch.
 	pausedSubject = "skein.paused"
-	// metaPaused is the deadline of the pause, in decimal microseconds since 1970. After it, any process that finds the stream
-	// paused resumes it: the process that paused it has crashed.
+	// metaPaused is the deadline of the pause, in decimal microseconds since 1970. If the stream is still paused then, the process that
+	// paused it has crashed, and any other process resumes the stream.
 	metaPaused = "skein-paused-until"
-	// maxPause must be well below retryFor, so that publishers outlast a pause.
+	// maxPause is the longest pause. It must be well below retryFor, so that publishers keep trying until the pause ends.
 	maxPause = 10 * time.Second
-	// spread is the time that other processes have to learn of the new epoch before it has events.
+	// spread is the time that the other processes have to learn of the new epoch before it gets events.
 	spread = 200 * time.Millisecond
 )
 
-// ErrEpochNotBegun is returned if the log stays in its epoch, because archiving the rest of it took too long, or because another
+// ErrEpochNotBegun means that the log stays in its epoch, because archiving the rest of the epoch took too long, or because another
 // process is beginning an epoch.
 var ErrEpochNotBegun = errors.New("eventlog: the new epoch was not begun")
 
-// meta returns the metadata of the stream as last read. The value is immutable: a new epoch replaces it, so pointers can be
-// compared to notice one.
+// meta returns the metadata of the stream as this process has last read it. The value never changes: new metadata is a new value, so
+// callers compare pointers to notice a change.
 func (l *Log) meta() *logMeta { return l.metas.Load() }
 
-// enter continues in the epoch of the stream, if that continues from the one that the log is in.
+// enter takes over metadata that was read from the stream. It fails with [events.ErrOtherEpoch] if the epoch in it does not continue from
+// the epoch that this process is in.
 func (l *Log) enter(meta logMeta) error {
 	for {
 		now := l.metas.Load()
@@ -50,6 +51,7 @@ func (l *Log) enter(meta logMeta) error {
 			}
 			continue
 		}
+
 		known := func(p Predecessor) bool { return p.Epoch == now.epoch }
 		if meta.epoch < now.epoch || !slices.ContainsFunc(meta.predecessors, known) {
 			return fmt.Errorf("%w: the log is now in epoch %d, not %d: restart", events.ErrOtherEpoch, meta.epoch, now.epoch)
@@ -61,14 +63,15 @@ func (l *Log) enter(meta logMeta) error {
 	}
 }
 
-// NextEpoch has the log continue in a new epoch and destroys what the stream holds: after a scrub the archive is all that is left
-// of it. Publishers wait meanwhile. seal must archive everything up to the given sequence, the head of the epoch, and return the
-// end of the archive, which must be at that sequence. Readers of all processes begin again at their cursors. NextEpoch returns the
-// last cursor of the epoch that ended, or [ErrEpochNotBegun] with the cause; the log then continues as it was.
+// NextEpoch ends the epoch after a scrub of the archive: the log continues in a new epoch, and NextEpoch destroys what the stream holds of
+// the old one. Publishers wait meanwhile, and the readers of all processes start again at their cursors.
 //
-// Deleted is the sequence of the deletion up to which the archive was scrubbed; [Log.Erased] of all processes returns it from then on.
+// seal must archive everything up to the given sequence, the head of the epoch, and return the cursor at the end of the archive, which
+// must be at that sequence. deleted is the sequence of the deletion up to which the archive was scrubbed; afterwards [Log.Erased]
+// returns it in all processes.
 //
-// A crash leaves a paused log, in the old epoch or the new one. The next process that opens it or publishes to it resumes it.
+// NextEpoch returns the last cursor of the epoch that ended. If it returns [ErrEpochNotBegun], with the cause, the log continues as it
+// was. A crash leaves a paused log, in the old epoch or the new one, and the next process that opens it or publishes to it resumes it.
 func (l *Log) NextEpoch(
 	ctx context.Context, deleted uint64, seal func(ctx context.Context, head uint64) (events.Cursor, error),
 ) (_ events.Cursor, err error) {
@@ -79,6 +82,7 @@ func (l *Log) NextEpoch(
 	if l.past == nil {
 		return events.Cursor{}, fmt.Errorf("%w: there is no archive", ErrEpochNotBegun)
 	}
+
 	until := time.Now().Add(maxPause)
 	within, cancel := context.WithDeadline(ctx, until.Add(-2*spread))
 	defer cancel()
@@ -91,10 +95,12 @@ func (l *Log) NextEpoch(
 		// The consumers are deleted before events of the new epoch arrive, so that no reader takes these for events of the old one.
 		err = errors.Join(err, l.dropConsumers(resuming), l.unpause(resuming))
 	}()
+
 	head, err := l.pausedHead(within)
 	if err != nil {
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
+
 	end, err := seal(within, head)
 	if err == nil && (end.Seq != head || end.Log != l.ID()) {
 		err = fmt.Errorf("the archive ends at sequence %d, the log at %d", end.Seq, head)
@@ -102,13 +108,14 @@ func (l *Log) NextEpoch(
 	if err != nil {
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
+
 	if err := l.turn(within, end, deleted); err != nil {
 		return events.Cursor{}, err
 	}
 	return end, l.destroy(ctx, head)
 }
 
-// configure changes the configuration of the stream.
+// configure reads the configuration of the stream, changes it and writes it back.
 func (l *Log) configure(ctx context.Context, change func(c *jetstream.StreamConfig) error) error {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -125,10 +132,12 @@ func (l *Log) configure(ctx context.Context, change func(c *jetstream.StreamConf
 	}, askUpdate)
 }
 
+// isPaused reports whether the stream is paused.
 func isPaused(c *jetstream.StreamConfig) bool {
 	return slices.Equal(c.Subjects, []string{pausedSubject})
 }
 
+// pause makes the stream take no envelopes. After until, any process may resume it.
 func (l *Log) pause(ctx context.Context, until time.Time) error {
 	return l.configure(ctx, func(c *jetstream.StreamConfig) error {
 		if isPaused(c) {
@@ -140,9 +149,10 @@ func (l *Log) pause(ctx context.Context, until time.Time) error {
 	})
 }
 
-// unpause has the stream take envelopes again.
+// unpause makes the stream take envelopes again.
 func (l *Log) unpause(ctx context.Context) error {
-	if l.server == nil { // other processes must learn of the epoch first
+	if l.server == nil {
+		// Other processes use the log, and must learn of the epoch first.
 		if wait.For(ctx, spread) != nil {
 			return ctx.Err()
 		}

@@ -12,53 +12,57 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// boundary is a snapshot of where the archive ends and the stream begins. The package documentation has the table of states that
-// locate implements.
+// boundary is a snapshot of where the archive ends and the stream begins. Its method locate implements the table of states in the
+// package documentation.
 type boundary struct {
 	meta *logMeta
-	// archived is set if the log has an archive. end is its last cursor, written as one of the present epoch, so that it compares
-	// with cursors of the stream; for an empty archive it is the start of the log.
+	// archived is true if the log has an archive.
 	archived bool
-	end      events.Cursor
-	// begins is the lowest sequence of the present epoch from which the stream has no gaps. It may be above first, the stream's
-	// first message: what is before a gap is read from the archive. last is the stream's last message.
-	begins, first, last uint64
+	// end is the cursor at the end of the archive, in the form of the present epoch, so that it compares with cursors of the stream.
+	// For an empty archive it is the start of the log.
+	end events.Cursor
+	// begins is the lowest sequence of the present epoch from which the stream has no gaps. It may be higher than first, because what
+	// is before a gap is read from the archive.
+	begins uint64
+	// first and last are the sequences of the first and the last message of the stream.
+	first, last uint64
 }
 
-// part is where a reader continues.
+// part is the part of the log in which a reader continues.
 type part uint8
 
 const (
-	// inStream: the stream holds the cursor and everything that the decoder needs for its warm-up.
+	// inStream means that the stream has the envelope at the cursor and everything that the decoder needs for its warm-up.
 	inStream part = iota
-	// inArchive: the archive has envelopes after the cursor.
+	// inArchive means that the archive has envelopes after the cursor.
 	inArchive
-	// atBoundary: the stream is read from the end of the archive on. Envelopes up to the cursor are read but not returned.
+	// atBoundary means that the stream is read from the end of the archive on. Envelopes up to the cursor are read but not returned.
 	atBoundary
-	// atGap is atBoundary with a gap in the part of the stream that the warm-up needs. The decoder learns that part from the
-	// archive.
+	// atGap means the same as atBoundary, but there is a gap in the part of the stream that the warm-up needs. The decoder learns that
+	// part from the archive.
 	atGap
 )
 
-// origin is where reading continues after a cursor.
+// origin says where reading continues after a cursor.
 type origin struct {
 	part part
-	// cur is the cursor as the log has it now.
+	// cur is the cursor in the form that the log has for it now.
 	cur events.Cursor
-	// from is the cursor that the stream's decoder starts at. It differs from cur if the reader must pass over envelopes.
+	// from is the cursor at which the decoder of the stream starts. It differs from cur if the reader must skip envelopes.
 	from events.Cursor
-	// seed is set if the warm-up reaches back to the start of the epoch. The event ids seen before that are in the archive, and the
-	// decoder must be given them (I6).
+	// seed is true if the warm-up reaches back to the start of the epoch. Then the decoder needs the event ids that were seen before the
+	// epoch, which only the archive has (I6).
 	seed bool
 }
 
-// locate returns the part in which a reader continues after a cursor of the present epoch. It fails with [events.ErrLogShorter],
-// [events.ErrRewritten], or [events.ErrTrimmed] where neither part has what the reader needs.
+// locate returns where a reader continues after a cursor of the present epoch. It fails with [events.ErrLogShorter],
+// [events.ErrRewritten], or [events.ErrTrimmed] if neither the stream nor the archive has what the reader needs.
 func (b *boundary) locate(c events.Cursor) (origin, error) {
 	if c.Seq > b.last {
 		return origin{}, fmt.Errorf("%w: it ends at sequence %d, the cursor is at %d: the log lost events or is an older "+
 			"copy; restore the right log, or rebuild the store from this one", events.ErrLogShorter, b.last, c.Seq)
 	}
+
 	if o, ok := b.stream(c); ok {
 		return o, nil
 	}
@@ -69,11 +73,13 @@ func (b *boundary) locate(c events.Cursor) (origin, error) {
 		return origin{}, fmt.Errorf("%w: the last time given at sequence %d is %d, not %d: restore the right archive, or "+
 			"rebuild the store", events.ErrRewritten, c.Seq, b.end.LastTime, c.LastTime)
 	}
+
 	o, ok := b.stream(b.end)
 	o.part = atBoundary
 	if !ok && b.archived && b.end.WarmSeq > 0 && b.begins <= b.end.Seq+1 {
 		o, ok = origin{part: atGap, cur: b.end, from: b.end}, true
 	}
+
 	switch {
 	case ok && c.Seq == b.end.Seq:
 		return o, nil
@@ -88,7 +94,7 @@ func (b *boundary) locate(c events.Cursor) (origin, error) {
 		"the store, from the archive and the log", events.ErrTrimmed, b.first, c.Seq, events.NewDecoder(c).WarmFrom(), b.end.Seq)
 }
 
-// stream reports whether the stream alone can serve a reader at a cursor of the present epoch.
+// stream returns the origin of a reader that reads only the stream. ok reports whether the stream has all that the reader needs.
 func (b *boundary) stream(c events.Cursor) (o origin, ok bool) {
 	o = origin{part: inStream, cur: c, from: c}
 	warm := events.NewDecoder(c).WarmFrom()
@@ -97,18 +103,18 @@ func (b *boundary) stream(c events.Cursor) (o origin, ok bool) {
 		o.from, warm = b.meta.epochStart(), b.meta.first
 		ok = b.begins == b.meta.first
 	case c.Seq == 0 || c.IsArchival():
+		// The cursor does not say where the warm-up begins.
 	default:
 		ok = warm >= b.begins
 	}
 	o.seed = warm == b.meta.first && len(b.meta.predecessors) > 0
 	if o.seed && !b.archived {
-		ok = false // what was seen before the epoch is known to the archive only
+		ok = false // only the archive has the event ids of before the epoch
 	}
 	return o, ok
 }
 
-// locate finds where a reader continues after a cursor, and checks that the log still holds the envelope that the cursor was taken
-// from.
+// locate finds where a reader continues after a cursor, and checks that the log still has the envelope at the cursor.
 func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 	var doubted doubt
 	for {
