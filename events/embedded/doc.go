@@ -4,11 +4,11 @@
 //	                                      ▲                          │
 //	                                      └───── Restart: its disk failed and it takes nothing more
 //
-// # What holds
+// # Guarantees
 //
-// What the server shows is on disk (I2): it syncs every write before it acknowledges, and what a kill or a failed fsync has left in
-// the memory of the kernel alone is written through before it starts (writethrough.go).
+// Everything that the server shows is on disk (I2). The server syncs every write before it acknowledges it. A kill or a failed fsync may
+// leave data that is only in the memory of the kernel; that data is written to the disk before the server starts (writethrough.go).
 //
-// One damaged message costs that message and no other (I1, I11): it is made a deleted one before the server reads the file, which
-// would cut off all behind it (blocks.go). Package eventlog finds what is missing, and stops in front of it.
+// A damaged message costs no other message (I1, I11). The server would cut off everything after a damaged message, so the message is
+// turned into a deleted one before the server reads the file (blocks.go). Package eventlog finds what is missing and stops in front of it.
 package embedded

@@ -19,42 +19,42 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Options say where a server has its data.
+// Options are the settings of a [Server].
 type Options struct {
-	// Dir is the data directory, which is created if it is missing; empty means a temporary one, which Stop removes.
+	// Dir is the data directory. Start creates it if it is missing. If Dir is empty, Start makes a temporary directory, which Stop removes.
 	Dir string
-	// Stream names the stream whose files are looked at before the server starts.
+	// Stream is the name of the stream whose files are examined before the server starts.
 	Stream string
-	// Examined is how much of these files is looked at, the newest first, in bytes.
+	// Examined is the number of bytes of these files to examine, newest first.
 	Examined int64
-	// Logger gets what the server says.
+	// Logger gets the log messages of the server.
 	Logger *slog.Logger
 }
 
 // Server is a NATS server in this process, which only this process can reach, and its data directory.
 type Server struct {
 	opts Options
-	// turning is held while a server is stopped, or another one takes its place.
+	// turning is locked while a server is stopped or replaced.
 	turning sync.Mutex
-	// running is the server; nil means there is none yet, or no more.
+	// running is the NATS server. It is nil before the start and after the stop.
 	running atomic.Pointer[server.Server]
-	// down is whether none could take the place of the last.
+	// down is true if the last server was stopped and no other could be started.
 	down   atomic.Bool
 	trace  bool
 	dir    string
 	lock   *os.File
-	remove bool // the directory, at the end
+	remove bool // Stop removes the directory
 	log    *serverLog
 }
 
-// lockFile is held, not written, by the process that has the data directory open. JetStream has no lock of its
-// own: two servers on one directory destroy it.
+// lockFile is the file that the process with the open data directory locks. It has no content. JetStream itself has no lock: two servers
+// on one directory destroy it.
 const lockFile = "LOCK"
 
-// readyTimeout is what the server gets after its start, which includes the recovery of the stream, has returned.
+// readyTimeout is how long the server may take to accept connections after its start, and with it the recovery of the stream, has returned.
 const readyTimeout = time.Minute
 
-// serverOptions are those of nats-server. Acknowledged means on disk (I2): SyncAlways is not a setting.
+// serverOptions returns the options of nats-server. SyncAlways is not a setting, because acknowledged means on disk (I2).
 func serverOptions(dir string) *server.Options {
 	return &server.Options{
 		ServerName: "skein",
@@ -63,14 +63,14 @@ func serverOptions(dir string) *server.Options {
 		JetStream:  true,
 		StoreDir:   dir,
 		SyncAlways: true,
-		// The bound of the log is that of its stream. This one would be a second, counted otherwise.
+		// The stream limits the size of the log. A limit here would be a second one that counts differently.
 		JetStreamMaxStore:     math.MaxInt64 / 4,
 		JetStreamMaxMemory:    64 << 20, // the state of consumers
 		DisableShortFirstPing: true,
 	}
 }
 
-// Start locks the data directory and starts a server on it. It fails with [events.ErrLocked] if another process has it open.
+// Start locks the data directory and starts a server on it. It fails with [events.ErrLocked] if another process has the directory open.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	e := &Server{opts: o, dir: o.Dir, log: &serverLog{logger: o.Logger}}
 	if err := e.run(ctx); err != nil {
@@ -105,7 +105,7 @@ func (e *Server) run(ctx context.Context) (err error) {
 	return e.start(ctx)
 }
 
-// start starts the server and waits until it has recovered what is on disk, however long that takes.
+// start starts the server and waits until it has recovered the stream from the disk, or until ctx ends. Recovery has no time limit.
 func (e *Server) start(ctx context.Context) error {
 	if err := writeThrough(e.dir); err != nil {
 		return fmt.Errorf("embedded: the log in %s cannot be written through to the disk: %w", e.dir, err)
@@ -118,6 +118,7 @@ func (e *Server) start(ctx context.Context) error {
 		return fmt.Errorf("embedded: configure the NATS server: %w", err)
 	}
 	ns.SetLoggerV2(e.log, e.trace, false, false)
+
 	started := make(chan struct{})
 	go func() {
 		ns.Start()
@@ -131,6 +132,7 @@ func (e *Server) start(ctx context.Context) error {
 		ns.WaitForShutdown()
 		return ctx.Err()
 	}
+
 	e.running.Store(ns)
 	if !ns.ReadyForConnections(readyTimeout) || !ns.JetStreamEnabled() {
 		return fmt.Errorf("embedded: the NATS server on %s did not start: %s", e.dir, e.log.worst())
@@ -138,7 +140,7 @@ func (e *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// Restart has another server take the place of one that will take nothing any more. The client finds it by itself.
+// Restart replaces a server that accepts no more writes by a new one. The client reconnects by itself.
 func (e *Server) Restart(ctx context.Context) error {
 	e.turning.Lock()
 	defer e.turning.Unlock()
