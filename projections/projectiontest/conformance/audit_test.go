@@ -27,7 +27,7 @@ type stores struct{ graph, inbox, counters *store.Store }
 func openStores(t fataler) stores {
 	t.Helper()
 	open := func(p projections.Projection) *store.Store {
-		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
+		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: dataDir, Projection: p})
 		if err != nil {
 			t.Fatalf("open: %v", err)
 		}

@@ -23,7 +23,7 @@ func testBuild(t *testing.T, c Case, h History, straight Rows) {
 		"little memory": {Memory: 4 << 10, Workers: 2},
 	} {
 		for _, until := range []int{len(h.Envelopes), len(h.Envelopes) / 2, 0} {
-			o.FS, o.Dir, o.New = vfs.NewMem(), "data/"+c.New().Name()+"/000001", c.New
+			o.FS, o.Dir, o.New = vfs.NewMem(), dataDir+"/"+c.New().Name()+"/000001", c.New
 			buildInto(t, o, h, until)
 			s := Open(t, o.FS, c.New(), store.Bounds{})
 			if until > 0 && s.Cursor() != h.Envelopes[until-1].Cursor {
@@ -59,7 +59,7 @@ func buildDiffers(t fataler, newProjection func() projections.Projection, envs [
 		t.Fatalf("build of %s: %v", &s, err)
 	}
 	// It says itself which partitions it has.
-	opened, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: newProjection(), Partitioned: true})
+	opened, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: newProjection(), Partitioned: true})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}

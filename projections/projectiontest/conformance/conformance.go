@@ -72,23 +72,33 @@ func Run(t *testing.T, c Case) {
 	}
 }
 
-// allBounds are bounds under which the same log is committed very differently.
+// Bounds that tests also use on their own.
+var (
+	// commitEveryStep makes every step and every event a commit.
+	commitEveryStep = store.Bounds{BatchBytes: 1}
+	// flushOften makes memtables so small that Pebble flushes them all the time, also in the middle of an event.
+	flushOften = store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10}
+	// keepFewRows keeps hardly any row in memory.
+	keepFewRows = store.Bounds{BatchBytes: 1 << 10, KeepBytes: 2 << 10}
+)
+
+// allBounds are bounds under which a store commits the same log in very different pieces.
 var allBounds = map[string]store.Bounds{
 	"default": {},
-	// Every step and every event is a commit.
-	"steps": {BatchBytes: 1},
-	// Memtables are so small that they are flushed all the time, and cut events too.
-	"flushes": {BatchBytes: 1 << 10, FlushBytes: 8 << 10},
-	// Hardly any row is kept in memory.
-	"forgets": {BatchBytes: 1 << 10, KeepBytes: 2 << 10},
+	"steps":   commitEveryStep,
+	"flushes": flushOften,
+	"forgets": keepFewRows,
 	// Most batches are larger than a memtable.
 	"large": {BatchBytes: 64 << 10, FlushBytes: 8 << 10},
 }
 
-// Open opens a store of a projection, whose rows are in the directory "data".
+// dataDir is the directory of the stores under test in their file system. Each has a file system of its own.
+const dataDir = "data"
+
+// Open opens a store of a projection on the file system, in the directory "data". It ends the test on an error.
 func Open(t testing.TB, fs store.FS, p projections.Projection, bounds store.Bounds) *store.Store {
 	t.Helper()
-	s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: p, Bounds: bounds})
+	s, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: p, Bounds: bounds})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +195,7 @@ func After(envs []*events.Envelope, c events.Cursor) int {
 func testRebuild(t *testing.T, c Case, h History, straight Rows) {
 	fs := vfs.NewMem()
 	build := func(generation uint32, each int) Rows {
-		s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: c.New(), Generation: generation})
+		s, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: c.New(), Generation: generation})
 		if err != nil {
 			t.Fatal(err)
 		}

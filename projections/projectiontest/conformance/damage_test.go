@@ -173,7 +173,7 @@ func newDamageSweep(
 func (d *damageSweep) open(fs store.FS) *live.Live {
 	d.t.Helper()
 	serving, err := live.Open(live.Options{
-		New: d.newProjection, Options: store.Options{FS: fs, Dir: "data", Bounds: store.Bounds{FlushBytes: 256 << 10}},
+		New: d.newProjection, Options: store.Options{FS: fs, Dir: dataDir, Bounds: store.Bounds{FlushBytes: 256 << 10}},
 	})
 	if err != nil {
 		d.t.Fatal(err)
@@ -296,7 +296,7 @@ func (d *damageSweep) flip(fs store.FS, name string, at int) {
 func (d *damageSweep) readOffline(fs store.FS) {
 	d.t.Helper()
 	store, err := store.Open(store.Options{
-		FS: fs, Dir: "data", Projection: d.newProjection(), Partitioned: true, ReadOnly: true,
+		FS: fs, Dir: dataDir, Projection: d.newProjection(), Partitioned: true, ReadOnly: true,
 	})
 	if err != nil {
 		d.outcomes.unreadable++

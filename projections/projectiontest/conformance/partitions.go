@@ -39,7 +39,7 @@ func testPartitions(t *testing.T, c Case, h History, straight Rows) {
 	}
 	for seed := range uint64(3) {
 		s := setOf(seed)
-		if diff := partitionsDiffer(t, c.New, h.Envelopes, &s, straight, allBounds["steps"]); diff != "" {
+		if diff := partitionsDiffer(t, c.New, h.Envelopes, &s, straight, commitEveryStep); diff != "" {
 			t.Fatalf("set %d:\n%s", seed, diff)
 		}
 	}
@@ -62,7 +62,7 @@ func partitionsDiffer(t fataler, newProjection func() projections.Projection, en
 func fold(t fataler, p projections.Projection, envs []*events.Envelope, bounds store.Bounds, s *events.Partitions) Rows {
 	t.Helper()
 	store, err := store.Open(store.Options{
-		FS: vfs.NewMem(), Dir: "data", Projection: p, Bounds: bounds, Partitions: s,
+		FS: vfs.NewMem(), Dir: dataDir, Projection: p, Bounds: bounds, Partitions: s,
 	})
 	if err != nil {
 		t.Fatalf("open: %v", err)

@@ -91,13 +91,13 @@ func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 		one.Add(uint8(p))
 		some = some.Without(&one)
 	}
-	all, half, dir := len(h.Envelopes), len(h.Envelopes)/2, "data/"+c.New().Name()+"/000001"
+	all, half, dir := len(h.Envelopes), len(h.Envelopes)/2, dataDir+"/"+c.New().Name()+"/000001"
 	straight, ofSome := Straight(t, c.New(), h.Envelopes), StraightOf(t, c.New(), &some, h.Envelopes)
 
 	fold := func(disk, failing store.FS) (Rows, error) {
 		// Hardly any row is kept in memory, and no block.
 		s, err := store.Open(store.Options{
-			FS: failing, Dir: "data", Projection: c.New(), Bounds: allBounds["forgets"], Cache: noBlocks(t),
+			FS: failing, Dir: dataDir, Projection: c.New(), Bounds: keepFewRows, Cache: noBlocks(t),
 		})
 		if err != nil {
 			return nil, err
@@ -147,7 +147,7 @@ func noBlocks(t *testing.T) *store.Cache {
 // rowsOfDirectory returns the rows of the store of a projection in the directory "data", which is not open.
 func rowsOfDirectory(t testing.TB, fs store.FS, p projections.Projection, held *events.Partitions) Rows {
 	t.Helper()
-	s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: p, Partitions: held})
+	s, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: p, Partitions: held})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func rowsOfDirectory(t testing.TB, fs store.FS, p projections.Projection, held *
 
 // takeRows returns the rows of some partitions of the store in the directory "data" as another process gets them.
 func takeRows(ctx context.Context, fs store.FS, newProjection func() projections.Projection, of events.Partitions) (rows Rows, err error) {
-	l, err := live.Open(live.Options{New: newProjection, Options: store.Options{FS: fs, Dir: "data"}})
+	l, err := live.Open(live.Options{New: newProjection, Options: store.Options{FS: fs, Dir: dataDir}})
 	if err != nil {
 		return nil, err
 	}

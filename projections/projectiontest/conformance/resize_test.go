@@ -24,7 +24,7 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 ) {
 	t.Helper()
 	fs, name, ctx := vfs.NewMem(), newProjection().Name(), context.Background()
-	opened, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: newProjection(), Partitions: &from})
+	opened, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: newProjection(), Partitions: &from})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
