@@ -2,7 +2,7 @@ package tally
 
 import "github.com/skein-feed/skein/events"
 
-// Variant is a tally that differs in what the fingerprint is of.
+// Variant is a Tally with another version, other kinds or other settings, and so with another fingerprint.
 type Variant struct {
 	*Tally
 
