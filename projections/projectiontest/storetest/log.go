@@ -10,27 +10,33 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Log is a log of envelopes in memory that grows.
+// Log is an in-memory log to which a test appends envelopes.
 type Log struct {
-	mu    sync.Mutex
-	envs  []*events.Envelope
+	// mu guards all fields that change while a subscription is open.
+	mu   sync.Mutex
+	envs []*events.Envelope
+	// grown is closed, and replaced, when envelopes are appended.
 	grown chan struct{}
-	// Most is how many envelopes are delivered at once.
+
+	// Most is the largest number of envelopes that one call of Next returns.
 	Most int
-	// Err is what every subscription fails with; From are the cursors of all subscriptions, and Open is how many are open.
-	Err  error
+	// Err, if not nil, is the error of every subscription.
+	Err error
+	// From has the cursor of each subscription so far, in the order in which they were made.
 	From []events.Cursor
+	// Open is the number of subscriptions that are not closed.
 	Open int
-	// Subscribed gets each subscription, if a test waits for one.
+	// Subscribed receives a value for each subscription. A test that makes more subscriptions than its capacity must
+	// read from it.
 	Subscribed chan struct{}
 }
 
-// NewLog returns a log of some envelopes.
+// NewLog returns a log with the envelopes.
 func NewLog(envs ...*events.Envelope) *Log {
 	return &Log{envs: envs, grown: make(chan struct{}), Subscribed: make(chan struct{}, 10), Most: 50}
 }
 
-// Append appends envelopes, and wakes the readers.
+// Append appends envelopes and wakes the subscriptions that wait for more.
 func (l *Log) Append(envs ...*events.Envelope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,7 +45,7 @@ func (l *Log) Append(envs ...*events.Envelope) {
 	l.grown = make(chan struct{})
 }
 
-// Fail lets every subscription fail from now on.
+// Fail makes every subscription return err from now on, the open ones included.
 func (l *Log) Fail(err error) {
 	l.mu.Lock()
 	l.Err = err
@@ -47,7 +53,7 @@ func (l *Log) Fail(err error) {
 	l.Append()
 }
 
-// Subscribe is a [store.SubscribeFunc].
+// Subscribe returns a subscription that starts after the cursor. It is a [store.SubscribeFunc].
 func (l *Log) Subscribe(from events.Cursor) (store.Subscription, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,15 +63,17 @@ func (l *Log) Subscribe(from events.Cursor) (store.Subscription, error) {
 	l.From = append(l.From, from)
 	l.Open++
 	l.Subscribed <- struct{}{}
-	return &reader{log: l, next: conformance.After(l.envs, from)}, nil
+	return &subscription{log: l, next: conformance.After(l.envs, from)}, nil
 }
 
-type reader struct {
-	log  *Log
+// subscription is a [store.Subscription] of a Log.
+type subscription struct {
+	log *Log
+	// next is the index in the log of the envelope that is returned next.
 	next int
 }
 
-func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+func (r *subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	for {
 		r.log.mu.Lock()
 		rest, grown, err := r.log.envs[r.next:], r.log.grown, r.log.Err
@@ -73,6 +81,8 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 		if err != nil {
 			return nil, err
 		}
+
+		// At least one envelope is returned, even if it is larger than maxBytes.
 		n, bytes := 0, 0
 		for n < min(len(rest), r.log.Most) && (n == 0 || bytes+rest[n].Bytes <= maxBytes) {
 			bytes += rest[n].Bytes
@@ -82,6 +92,7 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 			r.next += n
 			return rest[:n], nil
 		}
+
 		select {
 		case <-grown:
 		case <-ctx.Done():
@@ -90,7 +101,7 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	}
 }
 
-func (r *reader) Head() uint64 {
+func (r *subscription) Head() uint64 {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
 	if len(r.log.envs) == 0 {
@@ -99,19 +110,19 @@ func (r *reader) Head() uint64 {
 	return r.log.envs[len(r.log.envs)-1].Seq()
 }
 
-func (r *reader) Close() {
+func (r *subscription) Close() {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
 	r.log.Open--
 }
 
-// States notes the states that a listener hears.
+// States records the states of a store in order. Its Add is a listener.
 type States struct {
 	mu   sync.Mutex
 	seen []store.State
 }
 
-// Add notes a state.
+// Add records a state.
 func (s *States) Add(state store.State, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package storetest has what tests of stores share: a log in memory, envelopes, and a store of the tally.
+// Package storetest has helpers that tests of stores share: an in-memory log, envelopes, and a store of [tally.Tally].
 package storetest
 
 import (
@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// OpenTally opens a store of a tally, to be closed with the test.
+// OpenTally opens a store that is closed at the end of the test. Without a file system in opts, the store is in memory;
+// without a projection, it has the one of [tally.New]. The directory is always "data".
 func OpenTally(t testing.TB, opts store.Options) *store.Store {
 	t.Helper()
 	if opts.FS == nil {
@@ -33,7 +34,8 @@ func OpenTally(t testing.TB, opts store.Options) *store.Store {
 	return s
 }
 
-// Envelopes makes an envelope of each list of events.
+// Envelopes returns one envelope for each list of events. Sequences start at 1 and slots at 0, and each event takes a
+// microsecond. Live events get that time; backfills keep theirs.
 func Envelopes(lists ...[]events.Event) []*events.Envelope {
 	envs := make([]*events.Envelope, len(lists))
 	c := events.Cursor{Log: events.LogID{1, 2, 3}, Epoch: 1, LastTime: 1_700_000_000_000_000}
@@ -55,15 +57,15 @@ func Envelopes(lists ...[]events.Event) []*events.Envelope {
 	return envs
 }
 
-// One returns a list of one event.
+// One returns a list with one event, as an argument of [Envelopes].
 func One(ev events.Event) []events.Event { return []events.Event{ev} }
 
-// Follow returns the event that a user follows another.
+// Follow returns the event that the user starts to follow the peer.
 func Follow(user, peer string) events.Event {
 	return events.Event{Kind: events.UserFollowed, User: user, Peer: peer}
 }
 
-// Follows returns n envelopes with one follow each.
+// Follows returns n envelopes in which ann follows one peer each. All peers are different.
 func Follows(n int) []*events.Envelope {
 	lists := make([][]events.Event, n)
 	for i := range lists {
