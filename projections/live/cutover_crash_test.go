@@ -73,7 +73,7 @@ func (c *cutOverCuts) check(disk *vfs.MemFS) error {
 	}
 	c.lives[st.Generation]++
 	whole := func(s *store.Store) error {
-		if err := s.Fold(c.envs[conformance.After(c.envs, s.Cursor()):]); err != nil {
+		if err := s.Fold(c.envs[conformance.IndexAfter(c.envs, s.Cursor()):]); err != nil {
 			return err
 		}
 		if diff := conformance.RowsOf(c.t, s).Diff(c.want); diff != "" {

@@ -75,7 +75,7 @@ func TestSealingSurvivesCrashAtEachStep(t *testing.T) {
 		} else if err := v.Close(); err != nil {
 			t.Fatal(err)
 		}
-		conformance.Fold(t, store, again.envs[conformance.After(again.envs, store.Cursor()):])
+		conformance.Fold(t, store, again.envs[conformance.IndexAfter(again.envs, store.Cursor()):])
 		conformance.RowsOf(t, store).MustEqual(t, want, "crash %d of %d", i, len(crashes.disks))
 		conformance.Close(t, store)
 	}
@@ -121,7 +121,7 @@ func TestMaintenanceSurvivesPowerCuts(t *testing.T) {
 		j.tick(start + 20*day)
 	}
 	defer j.close()
-	cuts := conformance.PowerCuts(t, func() projections.Projection { return seen.New(s) }, j.envs,
+	counts := conformance.CheckCrashes(t, func() projections.Projection { return seen.New(s) }, j.envs,
 		store.Bounds{BatchBytes: 1 << 10, FlushBytes: 2 << 10})
-	t.Logf("%+v", cuts)
+	t.Logf("%+v", counts)
 }

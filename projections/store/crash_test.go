@@ -24,8 +24,8 @@ func TestPowerCuts(t *testing.T) {
 		"nothing is flushed before it is asked for": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cuts := conformance.PowerCuts(t, newTally, tally.History(4, n), bounds)
-			t.Logf("%+v", cuts)
+			counts := conformance.CheckCrashes(t, newTally, tally.History(4, n), bounds)
+			t.Logf("%+v", counts)
 		})
 	}
 }
@@ -53,10 +53,10 @@ func TestPowerCutsInLargeEvent(t *testing.T) {
 		{{Kind: events.UserDeleted, User: "ann"}, storetest.Follow("ann", "dan")},
 	}
 	bounds := store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10}
-	cuts := conformance.PowerCuts(t, newTally, storetest.Envelopes(lists...), bounds)
-	t.Logf("%+v", cuts)
-	if cuts.Partial == 0 || cuts.Fresh == 0 {
-		t.Errorf("%+v: no crash came before the first flush, or none into an event", cuts)
+	counts := conformance.CheckCrashes(t, newTally, storetest.Envelopes(lists...), bounds)
+	t.Logf("%+v", counts)
+	if counts.PartialEnvelopes == 0 || counts.EmptyStores == 0 {
+		t.Errorf("%+v: expected a crash before the first flush, and one inside an event", counts)
 	}
 }
 
@@ -66,5 +66,6 @@ func TestPowerCutWhileRecovering(t *testing.T) {
 	if testing.Short() {
 		n = 4
 	}
-	conformance.PowerCutsTwice(t, newTally, tally.History(9, n), store.Bounds{BatchBytes: 200, FlushBytes: 4 << 10})
+	bounds := store.Bounds{BatchBytes: 200, FlushBytes: 4 << 10}
+	conformance.CheckCrashesDuringRecovery(t, newTally, tally.History(9, n), bounds)
 }

@@ -79,7 +79,7 @@ func TestCheckpointWhileFolding(t *testing.T) {
 				if c.Cursor() != cursors[i] {
 					t.Errorf("the copy is at %+v, said %+v", c.Cursor(), cursors[i])
 				}
-				n := conformance.After(envs, cursors[i])
+				n := conformance.IndexAfter(envs, cursors[i])
 				conformance.RowsOf(t, c).MustEqual(t, straight(t, envs[:n]), "copy %s at %d", dir, cursors[i].Seq)
 				conformance.Fold(t, c, envs[n:])
 				conformance.RowsOf(t, c).MustEqual(t, all, "copy %s after the tail", dir)

@@ -245,7 +245,7 @@ func TestPowerCutsWhileRepairing(t *testing.T) {
 			return err
 		}
 		defer s.Close()
-		at := conformance.After(envs, s.Cursor())
+		at := conformance.IndexAfter(envs, s.Cursor())
 		rows, err := conformance.FlushedRows(s)
 		if errors.Is(err, projections.ErrNotReady) { // the power was cut in the middle of an envelope
 			if err := s.Fold(envs[at : at+1]); err != nil {

@@ -49,7 +49,7 @@ func TestViewAt(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						n := conformance.After(envs, events.Cursor{Seq: seq})
+						n := conformance.IndexAfter(envs, events.Cursor{Seq: seq})
 						if n > 0 && v.Cursor() != envs[n-1].Cursor {
 							t.Errorf("at %d: the cursor is that of %d", seq, v.Cursor().Seq)
 						}

@@ -214,7 +214,7 @@ func checkCopy(t *testing.T, fs store.FS, dir string, i int, at events.Cursor, e
 	defer conformance.Close(t, c)
 	got, _ := rows(t, c, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
 	fresh := every()[i]
-	straight := open(t, fresh, envs[:conformance.After(envs, at)])
+	straight := open(t, fresh, envs[:conformance.IndexAfter(envs, at)])
 	want, _ := rows(t, straight, fresh, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s at %d is not the fold up to there: %d bytes, want %d", p.Name(), at.Seq, len(got), len(want))

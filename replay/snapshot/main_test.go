@@ -240,7 +240,7 @@ func mustRestore(t *testing.T, b bucket.Bucket, name string, p func() projection
 	}
 	s := conformance.Open(t, fs, p(), store.Bounds{})
 	defer conformance.Close(t, s)
-	n := conformance.After(envs, s.Cursor())
+	n := conformance.IndexAfter(envs, s.Cursor())
 	if n == 0 {
 		t.Errorf("%s is at the beginning", name)
 	}

@@ -55,7 +55,7 @@ func TestStoreOfSome(t *testing.T) {
 			rows := conformance.StraightOf(t, p(), &held, envs)
 			d, err := snapshot.Drill(t.Context(), snapshot.DrillOptions{
 				RestoreOptions: o, Tail: func(_ context.Context, s *store.Store) error {
-					conformance.Fold(t, s, envs[conformance.After(envs, s.Cursor()):])
+					conformance.Fold(t, s, envs[conformance.IndexAfter(envs, s.Cursor()):])
 					conformance.RowsOf(t, s).MustEqual(t, rows, "drilled")
 					return nil
 				},
@@ -83,7 +83,7 @@ func TestStoreOfSome(t *testing.T) {
 			if again.Holds() != held {
 				t.Error("it holds other partitions")
 			}
-			conformance.Fold(t, again, envs[conformance.After(envs, again.Cursor()):])
+			conformance.Fold(t, again, envs[conformance.IndexAfter(envs, again.Cursor()):])
 			conformance.RowsOf(t, again).MustEqual(t, rows, "restored")
 		})
 	}

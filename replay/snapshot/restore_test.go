@@ -196,7 +196,7 @@ func TestDrill(t *testing.T) {
 	t.Run("with a log", func(t *testing.T) {
 		o := o
 		o.Tail = func(_ context.Context, s *store.Store) error {
-			if err := s.Fold(envs[conformance.After(envs, s.Cursor()):]); err != nil {
+			if err := s.Fold(envs[conformance.IndexAfter(envs, s.Cursor()):]); err != nil {
 				return err
 			}
 			conformance.RowsOf(t, s).MustEqual(t, conformance.Straight(t, newGraph(), envs), "after the tail")

@@ -3,7 +3,7 @@
 //
 //	cuts        any cut of the log into batches gives the same rows, whatever the bounds (I3, I4)
 //	redelivery  what is delivered again, and any stop and start between, changes nothing (I3)
-//	powercut    a power cut at any write to the file system leaves a straight fold of a prefix (I3)
+//	crashes     what a crash before any write leaves is a fold of the first envelopes, all flushed ones included (I3)
 //	reads       a read that fails while rows are folded, built or copied is an error, or changes no row (I11)
 //	rebuild     a second generation, built in one go, has the rows of the first (I4)
 //	partitions  a fold for some partitions leaves their rows of the fold for all (I13)
@@ -59,7 +59,7 @@ func Run(t *testing.T, c Case) {
 			t.Run("routes", func(t *testing.T) { testRoutes(t, c, h) })
 			t.Run("build", func(t *testing.T) { testBuild(t, c, h, straight) })
 			t.Run("build of some", func(t *testing.T) { testBuildOfSome(t, c, h) })
-			t.Run("powercut", func(t *testing.T) { testPowerCuts(t, c, h) })
+			t.Run("crashes", func(t *testing.T) { testCrashes(t, c, h) })
 		})
 	}
 	t.Run("reads", func(t *testing.T) { testReadFailures(t, c, c.Histories[c.Pinned]) })
@@ -174,7 +174,7 @@ func testRedelivery(t *testing.T, c Case, h History, straight Rows) {
 				Close(t, s)
 				fs = crashed
 				s = Open(t, fs, c.New(), bounds)
-				at = After(h.Envelopes, s.Cursor())
+				at = IndexAfter(h.Envelopes, s.Cursor())
 			}
 		}
 		RowsOf(t, s).MustEqual(t, straight, "bounds %s", name)
@@ -182,8 +182,8 @@ func testRedelivery(t *testing.T, c Case, h History, straight Rows) {
 	}
 }
 
-// After returns the place of the first envelope after the cursor.
-func After(envs []*events.Envelope, c events.Cursor) int {
+// IndexAfter returns the index of the first envelope after the cursor, or len(envs) if there is none.
+func IndexAfter(envs []*events.Envelope, c events.Cursor) int {
 	for i, env := range envs {
 		if env.Seq() > c.Seq {
 			return i

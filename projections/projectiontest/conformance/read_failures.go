@@ -105,7 +105,7 @@ func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 		if err := errors.Join(s.Fold(h.Envelopes[half:]), s.Close()); err != nil {
 			// Another fold continues where this one has stopped.
 			again := Open(t, disk, c.New(), store.Bounds{})
-			Fold(t, again, h.Envelopes[After(h.Envelopes, again.Cursor()):])
+			Fold(t, again, h.Envelopes[IndexAfter(h.Envelopes, again.Cursor()):])
 			RowsOf(t, again).MustEqual(t, straight, "a fold that continues after a read has failed")
 			Close(t, again)
 			return nil, err

@@ -63,7 +63,7 @@ func (l *Log) Subscribe(from events.Cursor) (store.Subscription, error) {
 	l.From = append(l.From, from)
 	l.Open++
 	l.Subscribed <- struct{}{}
-	return &subscription{log: l, next: conformance.After(l.envs, from)}, nil
+	return &subscription{log: l, next: conformance.IndexAfter(l.envs, from)}, nil
 }
 
 // subscription is a [store.Subscription] of a Log.

@@ -30,16 +30,16 @@ const (
 // so that also in short mode there are crashes after a flush.
 const envelopesPerFlush = 12
 
-// firstCrashStep makes [PowerCutsTwice] continue from every seventh crash, because continuing from all takes too long.
-// The step must be odd: crashes come in pairs, one for each of survivingPercents, and an even step would always take
-// the same one of the pair.
+// firstCrashStep makes [CheckCrashesDuringRecovery] continue from every seventh crash, because continuing from all takes
+// too long. The step must be odd: crashes come in pairs, one for each of survivingPercents, and an even step would
+// always take the same one of the pair.
 const firstCrashStep = 7
 
 // survivingPercents are the chances, in percent, that a block or a directory entry that was not synced survives a
 // crash. 0 loses everything that was not synced; 50 also tears files and directories.
 var survivingPercents = [...]int{0, 50}
 
-func testPowerCuts(t *testing.T, c Case, h History) {
+func testCrashes(t *testing.T, c Case, h History) {
 	n := crashTestEnvelopes
 	if testing.Short() {
 		n = crashTestEnvelopesShort
@@ -48,42 +48,42 @@ func testPowerCuts(t *testing.T, c Case, h History) {
 
 	// How many crashes fall inside an envelope is only logged: it depends on the projection, and on how many memtables
 	// Pebble's goroutine flushes at once.
-	counts := PowerCuts(t, c.New, envs, flushOften)
+	counts := CheckCrashes(t, c.New, envs, flushOften)
 	t.Logf("%+v", counts)
 }
 
-// Cuts counts the writes and the recovered stores of [PowerCuts].
-type Cuts struct {
+// CrashCounts counts the writes and the recovered stores of [CheckCrashes].
+type CrashCounts struct {
 	// Writes is the number of operations that change the file system, syncs and closes of files included.
 	Writes int
-	// Fresh is the number of crashes after which the store had no whole envelope.
-	Fresh int
-	// Partial is the number of crashes after which the store had folded a part of an envelope.
-	Partial int
+	// EmptyStores is the number of crashes after which the store had no whole envelope.
+	EmptyStores int
+	// PartialEnvelopes is the number of crashes after which the store had folded a part of an envelope.
+	PartialEnvelopes int
 }
 
-// PowerCuts folds the envelopes into a new store and checks what a crash before any of its writes would leave. The
+// CheckCrashes folds the envelopes into a new store and checks what a crash before any of its writes would leave. The
 // recovered store must have every envelope that was flushed, and exactly the rows of a fold of the envelopes up to its
 // cursor. After it has folded the remaining envelopes, it must have the rows of all envelopes.
-func PowerCuts(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
+func CheckCrashes(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
 	bounds store.Bounds,
-) Cuts {
+) CrashCounts {
 	t.Helper()
 	checker := newCrashChecker(t, newProjection, envs, bounds, 5)
 	checker.handleCrash = checker.checkRecovery
 	checker.foldRemaining(crash{disk: vfs.NewCrashableMem()})
 
 	// The first write creates the directory of the store, so a crash before it leaves nothing.
-	if checker.counts.Fresh == 0 {
+	if checker.counts.EmptyStores == 0 {
 		t.Errorf("expected a crash that leaves an empty store, got %+v", checker.counts)
 	}
 	return checker.counts
 }
 
-// PowerCutsTwice checks crashes during the recovery from a crash. It first folds the envelopes and collects the
+// CheckCrashesDuringRecovery checks crashes during the recovery from a crash. It first folds the envelopes and collects the
 // crashes without checking them. Then it continues the fold from every firstCrashStep-th of them, and checks each write
-// of these folds as [PowerCuts] does.
-func PowerCutsTwice(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
+// of these folds as [CheckCrashes] does.
+func CheckCrashesDuringRecovery(t *testing.T, newProjection func() projections.Projection, envs []*events.Envelope,
 	bounds store.Bounds,
 ) {
 	t.Helper()
@@ -126,7 +126,7 @@ type crashChecker struct {
 	// current is the disk of the running fold, and what was flushed to it.
 	current crash
 	random  *rand.Rand
-	counts  Cuts
+	counts  CrashCounts
 	// failed is true after a crash could not be handled. The checker then ignores the other writes of the fold, which
 	// would fail in the same way.
 	failed bool
@@ -165,7 +165,7 @@ func (c *crashChecker) foldRemaining(start crash) {
 	writesBefore := c.counts.Writes
 
 	s := Open(c.t, errorfs.Wrap(start.disk, c), c.newProjection(), c.bounds)
-	remaining := c.envs[After(c.envs, s.Cursor()):]
+	remaining := c.envs[IndexAfter(c.envs, s.Cursor()):]
 	for i := range remaining {
 		Fold(c.t, s, remaining[i:i+1])
 
@@ -225,7 +225,7 @@ func (c *crashChecker) MaybeError(op errorfs.Op) error {
 	return nil
 }
 
-// checkRecovery checks the store on the disk of a crash, as described at [PowerCuts].
+// checkRecovery checks the store on the disk of a crash, as described at [CheckCrashes].
 func (c *crashChecker) checkRecovery(crashed crash) (err error) {
 	s, err := store.Open(store.Options{
 		FS: crashed.disk, Dir: dataDir, Projection: c.newProjection(), Bounds: c.bounds,
@@ -241,15 +241,15 @@ func (c *crashChecker) checkRecovery(crashed crash) (err error) {
 		return fmt.Errorf("the store lost flushed envelopes: expected sequence %d or later, got %d",
 			crashed.flushedSeq, cursor.Seq)
 	}
-	folded := After(c.envs, cursor)
+	folded := IndexAfter(c.envs, cursor)
 	if folded == 0 {
-		c.counts.Fresh++
+		c.counts.EmptyStores++
 	}
 
 	// A store that has a part of the next envelope shows no rows until the rest of that envelope is folded.
 	rows, err := rowsOf(s)
 	if errors.Is(err, projections.ErrNotReady) {
-		c.counts.Partial++
+		c.counts.PartialEnvelopes++
 		if folded == len(c.envs) {
 			return fmt.Errorf("the store has all %d envelopes, but is in the middle of another one: %w", folded, err)
 		}
