@@ -193,7 +193,7 @@ func (le *lease) renew(ctx context.Context) error {
 }
 
 // update renews the lease once. If the revision is not the expected one, either the answer to an earlier update was lost, or another
-// process has the lease. The value of the key tells which.
+// process has the lease. The value of the key names the holder.
 func (le *lease) update(ctx context.Context) error {
 	return le.ask(ctx, func(ctx context.Context) error {
 		sent := time.Now()
