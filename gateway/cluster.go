@@ -91,7 +91,7 @@ func (s *Server) canAnswerFor(home string) bool {
 	}
 	for _, store := range []*views.Store{s.views.Graph, s.views.Inbox, s.views.Seen, s.views.Counters} {
 		if store != nil && store.Rebuilding() {
-			return !s.cluster.Served(peers.PartitionOf(home))
+			return !s.cluster.IsServed(peers.PartitionOf(home))
 		}
 	}
 	return true
@@ -193,7 +193,7 @@ func routeByHome[Req, Res any, P request.Message[Req]](s *Server, procedure stri
 
 // lagging reports whether another node may answer, because the store of this one has stopped, or is too far behind.
 func (s *Server) shouldAskOthers(err error, homes ...string) bool {
-	elsewhere := func(home string) bool { return s.cluster.Served(peers.PartitionOf(home)) }
+	elsewhere := func(home string) bool { return s.cluster.IsServed(peers.PartitionOf(home)) }
 	if err == nil || !slices.ContainsFunc(homes, elsewhere) {
 		return false
 	}
@@ -214,7 +214,7 @@ func routeStreamByHome[Req, Res any, P request.Message[Req]](
 	s.cluster.methods[procedure] = connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
 			if !s.holds(homeOf(P(req.Msg))) {
-				return s.errorForPeer(procedure, peers.NotHere())
+				return s.errorForPeer(procedure, peers.NotHereError())
 			}
 			return s.errorForPeer(procedure, do(ctx, P(req.Msg), &homeStream[Res]{&parts[Res]{out: out}, s, homeOf(P(req.Msg))}))
 		})
@@ -237,7 +237,7 @@ type homeStream[Res any] struct {
 // Send is part of [call.Stream].
 func (p *homeStream[Res]) Send(part *Res) error {
 	if !p.s.holds(p.home) {
-		return peers.NotHere()
+		return peers.NotHereError()
 	}
 	return p.Stream.Send(part)
 }
@@ -277,11 +277,11 @@ func mountPeerMethod[Req, Res any, P request.Message[Req]](s *Server, procedure 
 
 func (m *peerMethod[Req, Res, P]) answer(ctx context.Context, req P, x *call.Info) (*Res, error) {
 	if !m.holds(req) {
-		return nil, m.s.errorForPeer(m.name, peers.NotHere())
+		return nil, m.s.errorForPeer(m.name, peers.NotHereError())
 	}
 	res, err := m.do(ctx, req, x)
 	if err == nil && !m.holds(req) {
-		err = peers.NotHere()
+		err = peers.NotHereError()
 	}
 	return res, m.s.errorForPeer(m.name, err)
 }
@@ -357,7 +357,7 @@ func (s *Server) authenticateNode(path []byte, authorization string, _ *x509.Cer
 func (s *Server) mountPeers() {
 	mountNodeMethod(s, peerv1connect.PeerServiceAskProcedure, peerservice.New(s.views).Ask)
 	if s.cluster.keeper != nil {
-		keeping := peerservice.Keeping{Keeper: s.cluster.keeper}
+		keeping := peerservice.KeeperService{Keeper: s.cluster.keeper}
 		mountNodeMethod(s, peerv1connect.PeerServiceFlushProcedure, keeping.Flush)
 		mountNodeMethod(s, peerv1connect.PeerServiceCleanProcedure, keeping.Clean)
 		s.cluster.methods[peerv1connect.PeerServiceRowsProcedure] = connect.NewServerStreamHandler(peerv1connect.PeerServiceRowsProcedure,

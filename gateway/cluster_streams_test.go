@@ -86,7 +86,7 @@ func TestClusterStreamsOfHungNode(t *testing.T) {
 		} {
 			router := c.router(func() []Node { return alive })
 			stream(router)
-			again += router.server.cluster.Calls.Again.Load()
+			again += router.server.cluster.Calls.Retried.Load()
 		}
 	}
 	if again != 2 {

@@ -157,12 +157,12 @@ func TestUselessAnswersOfNodesAreNotPassedOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again := router.server.cluster.Calls.Again.Load()
+			again := router.server.cluster.Calls.Retried.Load()
 			nodes.Store(&[]Node{bad, holder}) // the partition is even, so the first by name is asked first
 			if got, err := router.answerTo(tc.req); err != nil || !proto.Equal(got, want) {
 				t.Errorf("beside a good node: got %v, %v, want %v", got, err, want)
 			}
-			if n := router.server.cluster.Calls.Again.Load() - again; n != 1 {
+			if n := router.server.cluster.Calls.Retried.Load() - again; n != 1 {
 				t.Errorf("%d nodes were passed over, want 1", n)
 			}
 		})

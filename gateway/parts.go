@@ -126,7 +126,7 @@ func (d *dividedCall[Req, Res, P]) askOtherNodes(ctx context.Context, procedure 
 		}
 		at, err := events.ParsePosition(*d.by.position(part))
 		if err != nil || !d.by.isComplete(d.req, of, part) {
-			return nil, peers.BadAnswer(n.Name)
+			return nil, peers.BadAnswerError(n.Name)
 		}
 		return func() { d.mergePart(of, part, at, behind) }, nil
 	})

@@ -175,7 +175,7 @@ func TestAtLeastWithinTheCallersDeadline(t *testing.T) {
 				defer cancel()
 			}
 			began := time.Now()
-			waiting, cancel := views.Patient(caller, c.limit)
+			waiting, cancel := views.BoundWait(caller, c.limit)
 			<-waiting.Done()
 			if took := time.Since(began); took != c.want || !errors.Is(context.Cause(waiting), apierror.ErrNotCaughtUp) || caller.Err() != nil {
 				t.Errorf("of %v and %v it waits %v: %v, the caller's %v", c.deadline, c.limit, took, context.Cause(waiting), caller.Err())

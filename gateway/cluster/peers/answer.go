@@ -16,7 +16,7 @@ import (
 
 const (
 	// maxAnswerBytes bounds the answer of a node to a call, and maxMessageBytes one message of a stream. The largest answers are those to
-	// the questions of a query (Round): 5000 of them, of which each may be answered with some 100 pins of about 100 bytes. The largest
+	// the questions of a query (RemoteBatch): 5000 of them, of which each may be answered with some 100 pins of about 100 bytes. The largest
 	// message of a stream has 256 KiB of rows and one row more. Within these bounds, the budget of bytes decides (--memory).
 	maxAnswerBytes, maxMessageBytes = 64 << 20, 16 << 20
 	// framingBytes are read with each message of a stream.
@@ -33,8 +33,8 @@ func badAnswer(node, what string) error {
 	}
 }
 
-// BadAnswer is the error of a node that answers something else than it was asked.
-func BadAnswer(node string) error { return badAnswer(node, "gave an answer that cannot be read") }
+// BadAnswerError is the error of a node that answers something else than it was asked.
+func BadAnswerError(node string) error { return badAnswer(node, "gave an answer that cannot be read") }
 
 // errNoMemory is the cause of the error of a call for whose answers this process has no memory. No other node can help.
 var errNoMemory = errors.New("no memory for the answers of other nodes")

@@ -2,7 +2,7 @@
 //
 //	call ─► about one home, which is elsewhere ─► Forward: a node that serves it answers the whole call
 //	     ├► about many homes ─► each node answers its part of the call
-//	     └► about a home that is here, with pins, boards or items of others ─► the query runs; what it lacks is noted (Round);
+//	     └► about a home that is here, with pins, boards or items of others ─► the query runs; what it lacks is noted (RemoteBatch);
 //	        each node is asked once for all that it has; the query runs again, with more known, until it lacks nothing
 //
 // Both ends prove that they are nodes of the cluster (proof.go). An answer that is not proven, cannot be decoded, is incomplete, too large

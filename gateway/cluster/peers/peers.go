@@ -94,9 +94,9 @@ type suspicion struct {
 
 // Calls counts calls to other nodes by their result.
 type Calls struct {
-	// OK were answered, maybe with an error that is the caller's. Again were not, and another node was asked, if there was one. Hedged were
+	// OK were answered, maybe with an error that is the caller's. Retried were not, and another node was asked, if there was one. Hedged were
 	// made while a slow node was asked.
-	OK, Again, Hedged atomic.Uint64
+	OK, Retried, Hedged atomic.Uint64
 	// Failed are those for which no node was left, or the time of the caller.
 	Failed atomic.Uint64
 }
@@ -180,8 +180,8 @@ func (p *Peers) nodesServing(partition uint8, tried []string) []Node {
 	return found
 }
 
-// Served reports whether another node serves a partition.
-func (p *Peers) Served(partition uint8) bool { return len(p.nodesServing(partition, nil)) > 0 }
+// IsServed reports whether another node serves a partition.
+func (p *Peers) IsServed(partition uint8) bool { return len(p.nodesServing(partition, nil)) > 0 }
 
 // ServedByOthers returns the partitions that other nodes serve.
 func (p *Peers) ServedByOthers() (all events.Partitions) {
@@ -251,7 +251,7 @@ func (p *Peers) recordResult(ctx context.Context, name string, err error) (again
 	case errors.Is(err, errNoMemory): // this process has refused the call
 		return false
 	}
-	p.Calls.Again.Add(1)
+	p.Calls.Retried.Add(1)
 	if errors.Is(err, ErrBadAnswer) {
 		p.logBadAnswer(name, err)
 	}
@@ -308,8 +308,8 @@ func noNodeError(partition uint8, cause error) error {
 	}
 }
 
-// NotHere is the error of a node that is asked about partitions that it does not serve.
-func NotHere() error {
+// NotHereError is the error of a node that is asked about partitions that it does not serve.
+func NotHereError() error {
 	return &apierror.Failure{
 		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_NOT_HERE, Retry: apierror.RetryAtOnce,
 		Text: "the node does not serve the partition",

@@ -119,7 +119,7 @@ func TestPassedOver(t *testing.T) {
 		silent bool
 	}{
 		{"hangs", hanging, true},
-		{"not here", refusing(NotHere()), false},
+		{"not here", refusing(NotHereError()), false},
 		{"breaks", func(context.Context, *peerv1.AskRequest) (*peerv1.AskResponse, error) { panic(http.ErrAbortHandler) }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestHedged(t *testing.T) {
 		{"not overtaken", answer{60 * time.Millisecond, nil}, answer{never, nil}, 1, "a", nil, 60 * time.Millisecond, 1, "b"},
 		{"the other has a caller's error", answer{never, nil}, answer{0, bad}, 1, "", bad, 50 * time.Millisecond, 1, "b"},
 		{"a late caller's error", answer{60 * time.Millisecond, bad}, answer{never, nil}, 1, "", bad, 60 * time.Millisecond, 1, "b"},
-		{"the other one refuses", answer{2 * time.Second, nil}, answer{0, NotHere()}, 1, "a", nil, 2 * time.Second, 1, "b"},
+		{"the other one refuses", answer{2 * time.Second, nil}, answer{0, NotHereError()}, 1, "a", nil, 2 * time.Second, 1, "b"},
 		{"no hedge is left", answer{never, nil}, answer{time.Millisecond, nil}, 0, "b", nil, 1001 * time.Millisecond, 0, "a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -558,7 +558,7 @@ func TestRound(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		broken answerer
-	}{{"well", nil}, {"not here", refusing(NotHere())}, {"slow", hanging}} {
+	}{{"well", nil}, {"not here", refusing(NotHereError())}, {"slow", hanging}} {
 		t.Run(c.name, func(t *testing.T) {
 			broken := c.broken != nil
 			a := asked{by: map[string][]*peerv1.AskRequest{}}
@@ -573,7 +573,7 @@ func TestRound(t *testing.T) {
 			if broken {
 				p.suspected["c"] = suspicion{until: time.Now().Add(time.Hour)} // it is asked after the others, however long the test takes
 			}
-			r := NewRound(p, here, position(3))
+			r := NewRemoteBatch(p, here, position(3))
 			if parts, known := r.Candidates("ann", 1, nil, 5); known || len(parts) > 0 || !r.Wanting() {
 				t.Fatalf("%v, %v", parts, known)
 			}
@@ -632,7 +632,7 @@ func TestBadAnswer(t *testing.T) {
 		return &peerv1.AskResponse{Newest: position(5).String()}, nil
 	}
 	p := peersOf(t, listening(t, "a", all, empty), listening(t, "b", all, saying("b", 4)))
-	r := NewRound(p, events.Partitions{}, position(3))
+	r := NewRemoteBatch(p, events.Partitions{}, position(3))
 	r.Candidates("ann", 1, nil, 5)
 	if err := r.Fetch(t.Context()); err != nil {
 		t.Fatal(err)

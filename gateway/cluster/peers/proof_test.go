@@ -193,8 +193,8 @@ func TestBadAnswerIsTheFaultOfTheNode(t *testing.T) {
 			p.hedgeCredit = 0 // the next copy is asked for no other reason
 			req := &peerv1.AskRequest{AtLeast: position(3).String(), Questions: []*peerv1.Question{{}}}
 			res, _, err := Forward[peerv1.AskRequest, peerv1.AskResponse](t.Context(), p, 0, askProcedure, req)
-			if err != nil || res.GetAnswers()[0].GetEntries()[0].GetItem() != "b" || p.Calls.Again.Load() != 1 {
-				t.Errorf("with another copy: %v, %v; %d bad answers, want 1", res, err, p.Calls.Again.Load())
+			if err != nil || res.GetAnswers()[0].GetEntries()[0].GetItem() != "b" || p.Calls.Retried.Load() != 1 {
+				t.Errorf("with another copy: %v, %v; %d bad answers, want 1", res, err, p.Calls.Retried.Load())
 			}
 			_, _, err = Call[peerv1.AskRequest, peerv1.AskResponse](t.Context(), p, &bad, askProcedure, req)
 			if code := apierror.Of(err).Code; code != connect.CodeUnavailable {
@@ -240,8 +240,8 @@ func TestAnswersCountAsMemory(t *testing.T) {
 		}
 	}
 	err := ask()
-	if f := apierror.Of(err); f.Code != connect.CodeResourceExhausted || f.Reason != skeinv1.Reason_REASON_OVERLOADED || p.Calls.Again.Load() != 0 {
-		t.Errorf("got %v, %d nodes were passed over", err, p.Calls.Again.Load())
+	if f := apierror.Of(err); f.Code != connect.CodeResourceExhausted || f.Reason != skeinv1.Reason_REASON_OVERLOADED || p.Calls.Retried.Load() != 0 {
+		t.Errorf("got %v, %d nodes were passed over", err, p.Calls.Retried.Load())
 	}
 	release()
 	if used := p.bytes.Used(); used != 0 {

@@ -9,9 +9,9 @@ import (
 )
 
 var (
-	_ graph.RemoteLookup    = (*Round)(nil)
-	_ inbox.RemoteLookup    = (*Round)(nil)
-	_ counters.RemoteLookup = (*Round)(nil)
+	_ graph.RemoteLookup    = (*RemoteBatch)(nil)
+	_ inbox.RemoteLookup    = (*RemoteBatch)(nil)
+	_ counters.RemoteLookup = (*RemoteBatch)(nil)
 )
 
 // question is a question as a key of maps. Which fields count depends on the kind.
@@ -68,7 +68,7 @@ func (q *question) message() *peerv1.Question {
 }
 
 // Pin is part of [inbox.Elsewhere].
-func (r *Round) Pin(owner, id string) (*inbox.Pin, bool) {
+func (r *RemoteBatch) Pin(owner, id string) (*inbox.Pin, bool) {
 	a, known := r.lookUp(owner, question{kind: pinQuestion, subject: owner, object: id})
 	if len(a.GetPins()) == 0 {
 		return nil, known
@@ -89,7 +89,7 @@ func PinMessage(p *inbox.Pin) *peerv1.Pin {
 }
 
 // Outbox is part of [inbox.Elsewhere]. The pins of the answer are known, too.
-func (r *Round) Outbox(owner string, board *string, from []byte, n int) (pins []inbox.Pin, next []byte, known bool) {
+func (r *RemoteBatch) Outbox(owner string, board *string, from []byte, n int) (pins []inbox.Pin, next []byte, known bool) {
 	q := question{kind: outboxQuestion, subject: owner, cursor: string(from), size: n}
 	if board != nil {
 		q.object, q.hasBoard = *board, true
@@ -109,37 +109,37 @@ func (r *Round) Outbox(owner string, board *string, from []byte, n int) (pins []
 }
 
 // Board is part of [graph.Elsewhere].
-func (r *Round) Board(owner, id string) (exists, known bool) {
+func (r *RemoteBatch) Board(owner, id string) (exists, known bool) {
 	a, known := r.lookUp(owner, question{kind: boardQuestion, subject: owner, object: id})
 	return a.GetYes(), known
 }
 
 // FollowedBy is part of [graph.Elsewhere].
-func (r *Round) FollowedBy(user, follower string) (graph.Follow, bool) {
+func (r *RemoteBatch) FollowedBy(user, follower string) (graph.Follow, bool) {
 	a, known := r.lookUp(user, question{kind: followQuestion, subject: user, object: follower})
 	return graph.Follow{Kind: graph.FollowKind(a.GetKind()), Since: events.Micros(a.GetSince())}, known
 }
 
 // Followees is part of [graph.Elsewhere].
-func (r *Round) Followees(user string) (n int64, known bool) {
+func (r *RemoteBatch) Followees(user string) (n int64, known bool) {
 	a, known := r.lookUp(user, question{kind: followeesQuestion, subject: user})
 	return a.GetNumber(), known
 }
 
 // Score is part of [counters.Elsewhere].
-func (r *Round) Score(item string, seq uint64) (score int64, scored, known bool) {
+func (r *RemoteBatch) Score(item string, seq uint64) (score int64, scored, known bool) {
 	a, known := r.lookUp(item, question{kind: scoreQuestion, subject: item, seq: seq})
 	return a.GetNumber(), a.GetYes(), known
 }
 
 // Likes is part of [counters.Elsewhere].
-func (r *Round) Likes(user, item string) (likes, known bool) {
+func (r *RemoteBatch) Likes(user, item string) (likes, known bool) {
 	a, known := r.lookUp(item, question{kind: likeQuestion, subject: user, object: item})
 	return a.GetYes(), known
 }
 
 // Liked is part of [counters.Elsewhere].
-func (r *Round) Liked(user string, after counters.PageCursor, n int) (parts []counters.LikedPart, known bool) {
+func (r *RemoteBatch) Liked(user string, after counters.PageCursor, n int) (parts []counters.LikedPart, known bool) {
 	answers, known := r.lookUpOnAllNodes(question{kind: likedQuestion, subject: user, cursor: string(after), size: n})
 	for _, a := range answers {
 		p := counters.LikedPart{More: a.GetYes()}
@@ -152,7 +152,7 @@ func (r *Round) Liked(user string, after counters.PageCursor, n int) (parts []co
 }
 
 // Candidates is part of [counters.Elsewhere].
-func (r *Round) Candidates(owner string, seq uint64, after []byte, n int) (parts []counters.CandidatePart, known bool) {
+func (r *RemoteBatch) Candidates(owner string, seq uint64, after []byte, n int) (parts []counters.CandidatePart, known bool) {
 	answers, known := r.lookUpOnAllNodes(question{kind: trendingQuestion, subject: owner, seq: seq, cursor: string(after), size: n})
 	for _, a := range answers {
 		p := counters.CandidatePart{More: a.GetYes()}

@@ -29,14 +29,14 @@ const (
 	minRetryPause, maxRetryPause, retryPauseGrowth = 100 * time.Millisecond, 900 * time.Millisecond, 3
 )
 
-// Ask puts a call to a node about some partitions, given by their indexes. Two nodes may be asked about the same partitions at a time. The
+// AskFunc puts a call to a node about some partitions, given by their indexes. Two nodes may be asked about the same partitions at a time. The
 // function that it returns keeps the answer. It is called only if no other node's answer about these partitions is kept.
-type Ask func(ctx context.Context, n *Node, of []int) (keep func(), err error)
+type AskFunc func(ctx context.Context, n *Node, of []int) (keep func(), err error)
 
 // Scatter asks other nodes about some partitions, few nodes, several at a time, each once for all partitions that fall to it. If
 // a node does not answer, the next one is asked, as long as there is one; if it is slow for the method, the next one is asked as well.
 // When none is left, all are asked again for a while. Answers are kept one after another, when all are there.
-func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint8, ask Ask) error {
+func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint8, ask AskFunc) error {
 	of := make([]int, len(partitions))
 	for i := range of {
 		of[i] = i
@@ -74,7 +74,7 @@ type scatter struct {
 	*Peers
 	procedure  string
 	partitions []uint8
-	ask        Ask
+	ask        AskFunc
 }
 
 // answers returns functions that keep the answers about some partitions, of nodes that were not tried. The last error is of one that was.
@@ -216,7 +216,7 @@ func (p *Peers) updateUsualLatency(m nodeMethod, took time.Duration) {
 // become that of the short calls. Calls of a node that is asked last already are not counted, so that those which a node that hangs
 // never answers, however many are under way, move usual little.
 func (p *Peers) recordOvertaken(name, procedure string) {
-	p.Calls.Again.Add(1)
+	p.Calls.Retried.Add(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.suspected[name]

@@ -77,10 +77,10 @@ func (a *askRun) close() {
 }
 
 // opened refuses a store without all partitions that are needed.
-func (a *askRun) checkStoreView(o *views.Opened) error {
+func (a *askRun) checkStoreView(o *views.StoreView) error {
 	here := o.View.Partitions()
 	if missing := a.neededPartitions.Without(&here); missing.Len() > 0 {
-		return peers.NotHere()
+		return peers.NotHereError()
 	}
 	if o.At.Seq >= a.newest.Seq {
 		a.newest = o.At
@@ -95,7 +95,7 @@ func (a *askRun) openGraph(ctx context.Context) (err error) {
 	if a.graph, err = a.service.Open(ctx, nil, a.demand); err != nil {
 		return err
 	}
-	return a.checkStoreView(&a.graph.Opened)
+	return a.checkStoreView(&a.graph.StoreView)
 }
 
 func (a *askRun) openInbox(ctx context.Context) (err error) {
@@ -105,7 +105,7 @@ func (a *askRun) openInbox(ctx context.Context) (err error) {
 	if a.inbox, err = a.service.OpenFeed(ctx, nil, a.demand); err != nil {
 		return err
 	}
-	return a.checkStoreView(&a.inbox.Opened)
+	return a.checkStoreView(&a.inbox.StoreView)
 }
 
 func (a *askRun) openCounters(ctx context.Context) (err error) {
@@ -115,7 +115,7 @@ func (a *askRun) openCounters(ctx context.Context) (err error) {
 	if a.counters, err = a.service.OpenCounters(ctx, nil, a.demand); err != nil {
 		return err
 	}
-	return a.checkStoreView(&a.counters.Opened)
+	return a.checkStoreView(&a.counters.StoreView)
 }
 
 func (a *askRun) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {

@@ -19,17 +19,17 @@ type Keeper interface {
 	Rows(ctx context.Context, projection, fold string, epoch uint32, of events.Partitions, do func(key, value []byte) error) error
 }
 
-// Keeping answers the methods about stores.
-type Keeping struct{ Keeper Keeper }
+// KeeperService answers the methods about stores.
+type KeeperService struct{ Keeper Keeper }
 
 // Flush answers for the stores of this node.
-func (k Keeping) Flush(ctx context.Context, req *peerv1.FlushRequest) (*peerv1.FlushResponse, error) {
+func (k KeeperService) Flush(ctx context.Context, req *peerv1.FlushRequest) (*peerv1.FlushResponse, error) {
 	done, err := k.Keeper.Flush(ctx, req.GetEpoch(), req.GetSeq())
 	return &peerv1.FlushResponse{Done: done && err == nil, Why: errorText(err)}, ctx.Err()
 }
 
 // Clean answers for the stores of this node.
-func (k Keeping) Clean(ctx context.Context, req *peerv1.CleanRequest) (*peerv1.CleanResponse, error) {
+func (k KeeperService) Clean(ctx context.Context, req *peerv1.CleanRequest) (*peerv1.CleanResponse, error) {
 	done, err := k.Keeper.Clean(ctx, req.GetEpoch())
 	return &peerv1.CleanResponse{Done: done && err == nil, Why: errorText(err)}, ctx.Err()
 }

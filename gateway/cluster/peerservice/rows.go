@@ -16,7 +16,7 @@ import (
 const rowsPartBytes = 256 << 10
 
 // Rows answers with the rows of some partitions.
-func (k Keeping) Rows(ctx context.Context, req *peerv1.RowsRequest, send func(*peerv1.RowsResponse) error) error {
+func (k KeeperService) Rows(ctx context.Context, req *peerv1.RowsRequest, send func(*peerv1.RowsResponse) error) error {
 	of, err := events.ParsePartitions(req.GetPartitions())
 	if err != nil {
 		return apierror.Invalid(apierror.InvalidField("partitions", "%s", err))

@@ -41,7 +41,7 @@ func TestRows(t *testing.T) {
 	}
 	parts := 0
 	all := events.AllPartitions()
-	err := peerservice.Keeping{Keeper: rowsKeeper{rows: want}}.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()},
+	err := peerservice.KeeperService{Keeper: rowsKeeper{rows: want}}.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()},
 		func(part *peerv1.RowsResponse) error {
 			parts++
 			return peerservice.EachRow(part, keep)
@@ -50,7 +50,7 @@ func TestRows(t *testing.T) {
 		t.Errorf("%d rows in %d parts, error %v", len(got), parts, err)
 	}
 	part := &peerv1.RowsResponse{}
-	one := peerservice.Keeping{Keeper: rowsKeeper{rows: [][2]string{{"key", "value"}}}}
+	one := peerservice.KeeperService{Keeper: rowsKeeper{rows: [][2]string{{"key", "value"}}}}
 	if err := one.Rows(t.Context(), &peerv1.RowsRequest{Partitions: all.String()}, func(p *peerv1.RowsResponse) error {
 		part.Rows = bytes.Clone(p.GetRows())
 		return nil

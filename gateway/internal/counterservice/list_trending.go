@@ -59,10 +59,10 @@ func (s *Service) ListTrending(
 	}
 	var items []counters.TrendingItem
 	var next counters.PageCursor
-	err = views.Complete(ctx, func() (err error) {
+	err = views.RunUntilResolved(ctx, func() (err error) {
 		items, next, err = r.Trending(ctx, scope, counters.PageCursor(cursor), call.PageSize(req.GetPageSize()))
 		return err
-	}, &r.Opened)
+	}, &r.StoreView)
 	if err != nil {
 		return nil, since.TokenError(err)
 	}

@@ -78,7 +78,7 @@ func (c *backfillChecker) readHighest(ctx context.Context, key sourceAndKind) er
 		return err
 	}
 	if offset == 0 && at < head && !store.Rebuilding() {
-		waiting, cancel := views.Patient(ctx, c.Wait)
+		waiting, cancel := views.BoundWait(ctx, c.Wait)
 		waitErr := store.WaitFor(waiting, head)
 		cancel()
 		if ctx.Err() != nil {

@@ -55,10 +55,10 @@ func (s *Service) overLimit(ctx context.Context, evs []events.CheckedEvent) (ref
 		return nil, err
 	}
 	defer r.Close()
-	err = views.Complete(ctx, func() (err error) {
+	err = views.RunUntilResolved(ctx, func() (err error) {
 		refused, err = s.judgeAll(ctx, r, followers, limit)
 		return err
-	}, &r.Opened)
+	}, &r.StoreView)
 	if err != nil && apierror.Of(err).Reason == skeinv1.Reason_REASON_NOT_HERE {
 		return nil, nil // no node can be reached that knows the followers: what cannot be checked refuses nobody
 	}

@@ -169,7 +169,7 @@ func (s *Service) NameRepeats(took eventlog.Result, indexes []int, res *skeinv1.
 // awaitVisible waits until every projection shows what was appended. If that does not come in time, the answer says
 // where the events are, and that they are taken: published again, they would be there twice.
 func (s *Service) awaitVisible(ctx context.Context, pos events.Position) error {
-	ctx, cancel := views.Patient(ctx, s.VisibleWait)
+	ctx, cancel := views.BoundWait(ctx, s.VisibleWait)
 	defer cancel()
 	for _, store := range s.All {
 		err := store.WaitFor(ctx, pos.Seq)

@@ -70,7 +70,7 @@ func (s *Service) refresh(
 	}
 	defer r.Close()
 	f.NewerThan, f.UnreadOnly = start.above, start.above == nil
-	page, hidden, err := s.feedPage(ctx, read, x, r, f, start, &r.Opened)
+	page, hidden, err := s.feedPage(ctx, read, x, r, f, start, &r.StoreView)
 	if err != nil {
 		return start.since.TokenError(err)
 	}

@@ -43,7 +43,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 		return nil, err
 	}
 	defer r.Close()
-	f, position, opened := feedOf(readOf(req)), r.Position, []*views.Opened{&r.Opened}
+	f, position, opened := feedOf(readOf(req)), r.Position, []*views.StoreView{&r.StoreView}
 	if f.Order == inbox.Trending {
 		heat, err := s.openHeat(ctx, &f, least)
 		if err != nil {
@@ -53,7 +53,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 		if heat.At.Seq < r.At.Seq {
 			position = heat.Position
 		}
-		opened = append(opened, &heat.Opened)
+		opened = append(opened, &heat.StoreView)
 	}
 	var h *hiding
 	if req.GetHideSeen() {
@@ -65,7 +65,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 	}
 	pin := req.GetPin()
 	explain := func() (e inbox.Explanation, err error) {
-		err = views.Complete(ctx, func() (err error) {
+		err = views.RunUntilResolved(ctx, func() (err error) {
 			e, err = r.Explain(ctx, f, pin.GetOwnerId(), pin.GetPinId())
 			return err
 		}, opened...)

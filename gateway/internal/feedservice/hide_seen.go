@@ -45,7 +45,7 @@ func (s *Service) hide(ctx context.Context, question seen.Question, at events.Po
 	if s.Seen == nil || s.Seen.Rebuilding() {
 		return h
 	}
-	waiting, cancel := views.Patient(ctx, s.Wait)
+	waiting, cancel := views.BoundWait(ctx, s.Wait)
 	defer cancel()
 	if s.Seen.WaitFor(waiting, h.upTo) != nil {
 		return h

@@ -32,10 +32,10 @@ func (s *Service) ListLikes(ctx context.Context, req *skeinv1.ListLikesRequest, 
 	}
 	var items []counters.LikedItem
 	var next counters.PageCursor
-	err = views.Complete(ctx, func() (err error) {
+	err = views.RunUntilResolved(ctx, func() (err error) {
 		items, next, err = r.Liked(ctx, req.GetUserId(), counters.PageCursor(cursor), size)
 		return err
-	}, &r.Opened)
+	}, &r.StoreView)
 	if err != nil {
 		return nil, since.TokenError(err)
 	}

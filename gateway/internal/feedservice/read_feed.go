@@ -84,7 +84,7 @@ func (s *Service) ReadFeed(
 	}
 	defer r.Close()
 	// An answer contains what both stores contain, and the next page what either did, or another node that was asked.
-	position, opened := r.Position, []*views.Opened{&r.Opened}
+	position, opened := r.Position, []*views.StoreView{&r.StoreView}
 	if f.Order == inbox.Trending {
 		heat, err := s.openHeat(ctx, &f, least, start.since)
 		if err != nil {
@@ -94,7 +94,7 @@ func (s *Service) ReadFeed(
 		if heat.At.Seq < r.At.Seq {
 			position = heat.Position
 		}
-		opened = append(opened, &heat.Opened)
+		opened = append(opened, &heat.StoreView)
 	}
 	f.NewerThan = start.above
 	page, hidden, err := s.feedPage(ctx, req, x, r, f, start, opened...)
@@ -126,11 +126,11 @@ func readTime(page inbox.Page) *timestamppb.Timestamp {
 
 // feedPage reads a page, less what the reader has seen if that is asked for.
 func (s *Service) feedPage(
-	ctx context.Context, req *skeinv1.ReadFeedRequest, x *call.Info, r *views.Inbox, f inbox.Feed, start feedStart, opened ...*views.Opened,
+	ctx context.Context, req *skeinv1.ReadFeedRequest, x *call.Info, r *views.Inbox, f inbox.Feed, start feedStart, opened ...*views.StoreView,
 ) (inbox.Page, *hiding, error) {
 	size := call.FeedPageSize(req.GetPageSize())
 	read := func() (page inbox.Page, err error) {
-		err = views.Complete(ctx, func() (err error) {
+		err = views.RunUntilResolved(ctx, func() (err error) {
 			page, err = r.Feed(ctx, f, start.after, size)
 			return err
 		}, opened...)

@@ -65,21 +65,21 @@ func (s *Service) BatchGetViewerState(
 		res.States[i] = &made[i]
 	}
 	var boards []string
-	err = views.Complete(ctx, func() (err error) {
+	err = views.RunUntilResolved(ctx, func() (err error) {
 		boards, err = v.items(ctx, keys, made)
 		return err
-	}, &v.pins.Opened)
+	}, &v.pins.StoreView)
 	if err != nil {
 		return nil, err
 	}
-	err = views.Complete(ctx, func() error { return v.likes(ctx, req.GetViewerId(), made) }, &v.counters.Opened)
+	err = views.RunUntilResolved(ctx, func() error { return v.likes(ctx, req.GetViewerId(), made) }, &v.counters.StoreView)
 	if err != nil {
 		return nil, err
 	}
 	if err := v.history(req, made, s.metrics); err != nil {
 		return nil, err
 	}
-	err = views.Complete(ctx, func() error { return v.boards(ctx, req.GetViewerId(), keys, boards, made) }, &v.relations.Opened)
+	err = views.RunUntilResolved(ctx, func() error { return v.boards(ctx, req.GetViewerId(), keys, boards, made) }, &v.relations.StoreView)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ type viewerStores struct {
 	seen      *views.Seen
 	counters  *views.Counters
 	// opened are those of them that are open, and position is the least of theirs.
-	opened   []*views.Opened
+	opened   []*views.StoreView
 	position string
 }
 
@@ -116,7 +116,7 @@ func (s *Service) openViewer(ctx context.Context, x *call.Info, least views.Dema
 
 func (v *viewerStores) open(ctx context.Context, s *Service, x *call.Info, least views.Demand) (err error) {
 	lag := x.Lag
-	keep := func(o *views.Opened) {
+	keep := func(o *views.StoreView) {
 		v.opened = append(v.opened, o)
 		lag = max(lag, x.Lag)
 		x.Lag = lag
@@ -124,19 +124,19 @@ func (v *viewerStores) open(ctx context.Context, s *Service, x *call.Info, least
 	if v.pins, err = s.OpenFeed(ctx, x, least); err != nil {
 		return err
 	}
-	keep(&v.pins.Opened)
+	keep(&v.pins.StoreView)
 	if v.relations, err = s.Open(ctx, x, least); err != nil {
 		return err
 	}
-	keep(&v.relations.Opened)
+	keep(&v.relations.StoreView)
 	if v.seen, err = s.OpenSeen(ctx, x, least); err != nil {
 		return err
 	}
-	keep(&v.seen.Opened)
+	keep(&v.seen.StoreView)
 	if v.counters, err = s.OpenCounters(ctx, x, least); err != nil {
 		return err
 	}
-	keep(&v.counters.Opened)
+	keep(&v.counters.StoreView)
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (s *Service) CheckFollows(
 	}
 	defer r.Close()
 	res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(req.GetPairs())), Position: r.Position}
-	return res, views.Complete(ctx, func() error { return checkFollows(ctx, r, req, res) }, &r.Opened)
+	return res, views.RunUntilResolved(ctx, func() error { return checkFollows(ctx, r, req, res) }, &r.StoreView)
 }
 
 func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollowsRequest, res *skeinv1.CheckFollowsResponse) (err error) {

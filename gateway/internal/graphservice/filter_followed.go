@@ -45,10 +45,10 @@ func (s *Service) FilterFollowed(
 	}
 	defer r.Close()
 	res := &skeinv1.FilterFollowedResponse{Position: r.Position}
-	return res, views.Complete(ctx, func() (err error) {
+	return res, views.RunUntilResolved(ctx, func() (err error) {
 		res.Indexes, err = filterFollowed(ctx, r, req)
 		return err
-	}, &r.Opened)
+	}, &r.StoreView)
 }
 
 func filterFollowed(ctx context.Context, r *views.Graph, req *skeinv1.FilterFollowedRequest) (indexes []uint32, err error) {

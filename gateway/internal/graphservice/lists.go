@@ -50,10 +50,10 @@ func (s *Service) page(ctx context.Context, l graph.List, req pageRequest, x *ca
 		return p, err
 	}
 	var next graph.PageCursor
-	err = views.Complete(ctx, func() (err error) {
+	err = views.RunUntilResolved(ctx, func() (err error) {
 		p.entries, next, err = r.List(ctx, l, cursor, call.PageSize(req.GetPageSize()))
 		return err
-	}, &r.Opened)
+	}, &r.StoreView)
 	if err != nil {
 		return p, err
 	}

@@ -23,6 +23,6 @@ func peerCollectors(p *peers.Peers) []prometheus.Collector {
 		}, n)
 	}
 	return []prometheus.Collector{
-		counter("ok", &calls.OK), counter("again", &calls.Again), counter("hedged", &calls.Hedged), counter("failed", &calls.Failed),
+		counter("ok", &calls.OK), counter("again", &calls.Retried), counter("hedged", &calls.Hedged), counter("failed", &calls.Failed),
 	}
 }

@@ -59,7 +59,7 @@ func (s *Views) Await(ctx context.Context, store *live.Live, d Demand) error {
 	if d.isEmpty() {
 		return nil
 	}
-	ctx, cancel := Patient(ctx, s.Wait)
+	ctx, cancel := BoundWait(ctx, s.Wait)
 	defer cancel()
 	err := s.Log.CheckPosition(ctx, d.Position)
 	if err == nil || errors.Is(err, events.ErrLogUnavailable) {
@@ -99,8 +99,8 @@ func (d Demand) PositionError(err error) error {
 	return err
 }
 
-// Patient bounds a wait. It ends a little before the caller's own deadline, so that the caller hears why.
-func Patient(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+// BoundWait bounds a wait. It ends a little before the caller's own deadline, so that the caller hears why.
+func BoundWait(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
 		limit = min(limit, left-min(left/10, 100*time.Millisecond))

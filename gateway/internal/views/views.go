@@ -80,18 +80,18 @@ func (s *Views) StatusOf(store *live.Live) store.Status {
 	return st
 }
 
-// Opened is a store at one position, for the whole of one answer. It must be closed.
-type Opened struct {
+// StoreView is a store at one position, for the whole of one answer. It must be closed.
+type StoreView struct {
 	View *projections.View
 	// At is the position of the view, and position its text.
 	At       events.Position
 	Position string
 	// round has the questions to other nodes. It is nil outside of a cluster.
-	remote *peers.Round
+	remote *peers.RemoteBatch
 }
 
 // Newest is the greatest position that the answer shows anything of: that of the view, or of another node that was asked.
-func (o *Opened) Newest() events.Position {
+func (o *StoreView) Newest() events.Position {
 	if o.remote == nil {
 		return o.At
 	}
@@ -99,7 +99,7 @@ func (o *Opened) Newest() events.Position {
 }
 
 // Newest is the greatest of some stores. The next page demands it, or it would show what this one knew to be gone.
-func Newest(opened ...*Opened) (newest events.Position) {
+func Newest(opened ...*StoreView) (newest events.Position) {
 	for _, o := range opened {
 		if at := o.Newest(); at.Seq >= newest.Seq {
 			newest = at
@@ -108,8 +108,12 @@ func Newest(opened ...*Opened) (newest events.Position) {
 	return newest
 }
 
-// Complete runs a query over some open stores, and again when what it lacked was fetched from other nodes. Only its last run counts.
-func Complete(ctx context.Context, query func() error, opened ...*Opened) error {
+// RunUntilResolved runs query over some open stores. While a run lacks answers of other nodes, RunUntilResolved fetches them and runs query
+// again; it returns the result of the last run, or the error of a fetch.
+//
+// query must be pure: it runs several times, so it must overwrite the whole of its answer in each run, and leave nothing half-written of
+// a run that lacked answers. It must not send anything or change state.
+func RunUntilResolved(ctx context.Context, query func() error, opened ...*StoreView) error {
 	for {
 		err := query()
 		wanting := false
@@ -129,18 +133,18 @@ func Complete(ctx context.Context, query func() error, opened ...*Opened) error 
 }
 
 // Close closes the view.
-func (o *Opened) Close() { _ = o.View.Close() }
+func (o *StoreView) Close() { _ = o.View.Close() }
 
 // Graph is the graph at one position.
 type Graph struct {
 	*graph.Queries
-	Opened
+	StoreView
 }
 
 // Inbox is the inbox at one position.
 type Inbox struct {
 	*inbox.Queries
-	Opened
+	StoreView
 	// Rebuilding reports that the store had not caught up with the log for the first time.
 	Rebuilding bool
 }
@@ -160,7 +164,7 @@ func (s *Views) Open(ctx context.Context, x *call.Info, demands ...Demand) (*Gra
 	if err != nil {
 		return nil, err
 	}
-	g := &Graph{Queries: graph.NewCachedQueries(o.View), Opened: o}
+	g := &Graph{Queries: graph.NewCachedQueries(o.View), StoreView: o}
 	if o.remote != nil {
 		g.WithRemote(o.remote)
 	}
@@ -175,7 +179,7 @@ func (s *Views) OpenFeed(ctx context.Context, x *call.Info, demands ...Demand) (
 	if err != nil {
 		return nil, err
 	}
-	r := &Inbox{Queries: inbox.CachedQuery(o.View), Opened: o, Rebuilding: rebuilding}
+	r := &Inbox{Queries: inbox.CachedQuery(o.View), StoreView: o, Rebuilding: rebuilding}
 	if o.remote != nil {
 		r.WithRemote(o.remote)
 	}
@@ -185,7 +189,7 @@ func (s *Views) OpenFeed(ctx context.Context, x *call.Info, demands ...Demand) (
 // Seen is the seen store at one position.
 type Seen struct {
 	*seen.Queries
-	Opened
+	StoreView
 }
 
 // OpenSeen returns the seen store at a position that contains all that is demanded.
@@ -194,7 +198,7 @@ func (s *Views) OpenSeen(ctx context.Context, x *call.Info, demands ...Demand) (
 	if err != nil {
 		return nil, err
 	}
-	return &Seen{Queries: seen.Query(o.View, s.seenSettings), Opened: o}, nil
+	return &Seen{Queries: seen.Query(o.View, s.seenSettings), StoreView: o}, nil
 }
 
 // settingsOfSeen are those that a store was folded with.
@@ -228,7 +232,7 @@ func (r *Seen) Unseen(x seen.Question, c Candidates) (unseen []uint32, months in
 // Counters is the counters at one position.
 type Counters struct {
 	*counters.Queries
-	Opened
+	StoreView
 }
 
 // OpenCounters returns the counters at a position that contains all that is demanded.
@@ -237,7 +241,7 @@ func (s *Views) OpenCounters(ctx context.Context, x *call.Info, demands ...Deman
 	if err != nil {
 		return nil, err
 	}
-	c := &Counters{Queries: counters.NewQueries(o.View), Opened: o}
+	c := &Counters{Queries: counters.NewQueries(o.View), StoreView: o}
 	if o.remote != nil {
 		c.WithRemote(o.remote)
 	}
@@ -247,7 +251,7 @@ func (s *Views) OpenCounters(ctx context.Context, x *call.Info, demands ...Deman
 // openStore returns a store at a position that contains all that is demanded. x may be nil.
 func (s *Views) openStore(
 	ctx context.Context, store *Store, x *call.Info, demands []Demand,
-) (o Opened, err error) {
+) (o StoreView, err error) {
 	view, err := store.View()
 	if err != nil {
 		return o, err
@@ -268,9 +272,9 @@ func (s *Views) openStore(
 	if x != nil {
 		x.Lag = max(0, int64(s.Hub.Head())-int64(at.Seq))
 	}
-	o = Opened{View: view, At: at, Position: store.positionTexts.Of(at)}
+	o = StoreView{View: view, At: at, Position: store.positionTexts.Of(at)}
 	if s.Peers != nil {
-		o.remote = peers.NewRound(s.Peers, view.Partitions(), at)
+		o.remote = peers.NewRemoteBatch(s.Peers, view.Partitions(), at)
 	}
 	return o, nil
 }

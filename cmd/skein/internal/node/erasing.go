@@ -38,7 +38,7 @@ func (k keeper) Rows(
 }
 
 // Erasing returns the other nodes as an erasure asks them; nil outside of a cluster.
-func (n *Node) Erasing() *erase.Nodes {
+func (n *Node) EraseNodes() *erase.Nodes {
 	if n == nil {
 		return nil
 	}

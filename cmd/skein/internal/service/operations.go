@@ -89,7 +89,7 @@ func (a *Service) prepareErasure(req operator.OperationRequest) (operation.Func,
 			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Subscribe: a.sourceOf,
 			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), LogSize: a.logSize, Worker: a.worker(), Logger: a.logger},
 			Keeper:  a.snapshots, Bucket: a.copies, Buckets: []bucket.Bucket{a.opt.Archive, a.copies},
-			Part: a.part, Nodes: a.node.Erasing(), Shared: a.sharedSnapshots(),
+			Part: a.part, Nodes: a.node.EraseNodes(), Shared: a.sharedSnapshots(),
 		}, req.User, p)
 		// Nothing else removes the damaged log from which a log was restored.
 		if damaged, _ := filepath.Glob(filepath.Join(a.dir, LogDir+"-damaged-*")); len(damaged) > 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 )
 
-// Round is what a query over one state asks of other nodes: [projections.Elsewhere], and those of the projections. It belongs to one
+// RemoteBatch is what a query over one state asks of other nodes: [projections.Elsewhere], and those of the projections. It belongs to one
 // goroutine.
-type Round struct {
+type RemoteBatch struct {
 	peers           *Peers
 	localPartitions events.Partitions
 	// atLeast is the position of the state, which every answer contains.
@@ -24,9 +24,9 @@ type Round struct {
 	batchLimit int
 }
 
-// NewRound begins with nothing known, over a state with some partitions.
-func NewRound(p *Peers, here events.Partitions, at events.Position) *Round {
-	return &Round{
+// NewRemoteBatch begins with nothing known, over a state with some partitions.
+func NewRemoteBatch(p *Peers, here events.Partitions, at events.Position) *RemoteBatch {
+	return &RemoteBatch{
 		peers: p, localPartitions: here, atLeast: at.String(), newest: at, batchLimit: firstBatchLimit,
 		answers: map[question][]*peerv1.Answer{}, pending: map[question]events.Partitions{},
 	}
@@ -41,19 +41,19 @@ const (
 )
 
 // Holds is part of [projections.Elsewhere].
-func (r *Round) Holds(home string) bool { return r.localPartitions.Has(PartitionOf(home)) }
+func (r *RemoteBatch) Holds(home string) bool { return r.localPartitions.Has(PartitionOf(home)) }
 
 // Full is part of [projections.Elsewhere].
-func (r *Round) Full() bool { return len(r.pending) >= r.batchLimit }
+func (r *RemoteBatch) Full() bool { return len(r.pending) >= r.batchLimit }
 
 // Wanting is part of [projections.Elsewhere].
-func (r *Round) Wanting() bool { return len(r.pending) > 0 }
+func (r *RemoteBatch) Wanting() bool { return len(r.pending) > 0 }
 
 // Newest is the greatest position that an answer was of, or that of the state.
-func (r *Round) Newest() events.Position { return r.newest }
+func (r *RemoteBatch) Newest() events.Position { return r.newest }
 
 // about returns the answer to a question about one home, or notes it.
-func (r *Round) lookUp(home string, q question) (*peerv1.Answer, bool) {
+func (r *RemoteBatch) lookUp(home string, q question) (*peerv1.Answer, bool) {
 	if known, ok := r.answers[q]; ok {
 		return known[0], true
 	}
@@ -64,7 +64,7 @@ func (r *Round) lookUp(home string, q question) (*peerv1.Answer, bool) {
 }
 
 // ofAll returns the answers of all nodes that were asked, or notes the question.
-func (r *Round) lookUpOnAllNodes(q question) ([]*peerv1.Answer, bool) {
+func (r *RemoteBatch) lookUpOnAllNodes(q question) ([]*peerv1.Answer, bool) {
 	if known, ok := r.answers[q]; ok {
 		return known, true
 	}
@@ -78,7 +78,7 @@ func (r *Round) lookUpOnAllNodes(q question) ([]*peerv1.Answer, bool) {
 }
 
 // Fetch asks for all that is wanted, each node once; what a node does not answer is asked of another one.
-func (r *Round) Fetch(ctx context.Context) error {
+func (r *RemoteBatch) Fetch(ctx context.Context) error {
 	var units []partitionQuestion
 	var partitions []uint8
 	for q, need := range r.pending {
@@ -96,7 +96,7 @@ func (r *Round) Fetch(ctx context.Context) error {
 		}
 		at, err := events.ParsePosition(res.GetNewest())
 		if err != nil || len(res.GetAnswers()) != len(a.questions) {
-			return nil, BadAnswer(n.Name)
+			return nil, BadAnswerError(n.Name)
 		}
 		return func() { r.recordAnswers(a, res.GetAnswers(), at) }, nil
 	})
@@ -143,7 +143,7 @@ func (a *nodeQuestions) message(atLeast string) *peerv1.AskRequest {
 }
 
 // take keeps the answers of a node.
-func (r *Round) recordAnswers(a *nodeQuestions, answers []*peerv1.Answer, at events.Position) {
+func (r *RemoteBatch) recordAnswers(a *nodeQuestions, answers []*peerv1.Answer, at events.Position) {
 	if at.Seq > r.newest.Seq {
 		r.newest = at
 	}
