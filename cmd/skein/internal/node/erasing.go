@@ -37,7 +37,7 @@ func (k keeper) Rows(
 	return k.stores[i].ExportPartitions(ctx, fold, of, do)
 }
 
-// Erasing returns the other nodes as an erasure asks them; nil outside of a cluster.
+// EraseNodes returns the other nodes as an erasure asks them; nil outside of a cluster.
 func (n *Node) EraseNodes() *erase.Nodes {
 	if n == nil {
 		return nil
