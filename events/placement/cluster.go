@@ -18,17 +18,17 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// Errors of a cluster.
+// Errors of [Cluster.Run] and [Cluster.Drain].
 var (
-	// ErrNameTaken is returned by Run of the older of two processes that run nodes of the same name. The newer process has taken
-	// over the node's key.
+	// ErrNameTaken means that a process that started later runs a node of the same name and has taken over its key. The process that
+	// started first gets this error.
 	ErrNameTaken = errors.New("placement: the name of the node is taken")
-	// ErrUnknownNode is returned by Drain if the bucket has no key of a node with this name.
+	// ErrUnknownNode means that this process knows no node of this name: it has read no key of the node from the bucket.
 	ErrUnknownNode = errors.New("placement: there is no such node")
 )
 
-// The defaults of [Options]. They are fixed values: a process that sets a longer period must set the other durations too, because
-// Open requires that ExpireAfter is at least three periods and that ReplaceAfter is at least ExpireAfter.
+// The defaults of [Options]. They do not depend on each other. If RenewEvery is set to more than a third of DefaultExpireAfter, the
+// other durations must be set, too, because Open compares them.
 const (
 	DefaultPartitionReplicas = 2
 	DefaultRenewEvery        = 2 * time.Second
@@ -48,28 +48,29 @@ type Options struct {
 	JS jetstream.JetStream
 	// LogID is the id of the log that all nodes of the cluster read. The bucket is named skein-cluster-LOGID.
 	LogID string
-	// Self describes the node that this process runs. With a nil Self, the process only watches the bucket.
+	// Self describes the node that this process runs. If Self is nil, the process runs none: it reads the bucket, and may drain nodes.
 	Self *Member
-	// PartitionReplicas is the number of nodes that should hold each partition; 0 means DefaultPartitionReplicas. If processes differ in it, the table
-	// follows the value of the process that is the controller.
+	// PartitionReplicas is the number of nodes that should hold each partition; 0 means DefaultPartitionReplicas. If processes differ in
+	// it, the value of the controller counts, which is the process that writes the table.
 	PartitionReplicas int
-	// RenewEvery is the time between two renewals of a node's key; 0 means DefaultRenewEvery. All processes of a cluster must use the same RenewEvery
-	// and the same ExpireAfter.
+	// RenewEvery is the time between two renewals of a node's key; 0 means DefaultRenewEvery. All processes of a cluster must use the
+	// same RenewEvery and the same ExpireAfter. Otherwise some of them take nodes for dead that others take for alive.
 	RenewEvery time.Duration
-	// ExpireAfter is how long a member may be silent until it no longer counts as alive; 0 means DefaultExpireAfter. It must be at least 3*RenewEvery.
+	// ExpireAfter is how long a member must be silent before it no longer counts as alive, and before another node may take the lease of a
+	// silent controller; 0 means DefaultExpireAfter. It must be at least 3*RenewEvery.
 	ExpireAfter time.Duration
-	// ReplaceAfter is how long a member may be silent until the controller assigns its partitions to other nodes; 0 means
-	// DefaultReplaceAfter. It must be at least ExpireAfter.
+	// ReplaceAfter is how long a member must be silent before the controller deletes its key and assigns its partitions to other nodes; 0
+	// means DefaultReplaceAfter. It must be at least ExpireAfter.
 	ReplaceAfter time.Duration
-	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. It has no effect if the bucket exists.
-	// It is unrelated to PartitionReplicas, which counts nodes of skein.
+	// BucketReplicas is the number of NATS servers that store the bucket; 0 means 1. It has no effect if the bucket exists. Do not confuse
+	// it with PartitionReplicas, which counts nodes of skein.
 	BucketReplicas int
 	// Logger receives outages of the bucket and changes of the cluster; nil discards them.
 	Logger *slog.Logger
 }
 
-// checkAndSetDefaults fills in the defaults and returns an error that names the first invalid option. It replaces Self by a copy, so that
-// the caller's Member is not changed.
+// checkAndSetDefaults sets the defaults and returns an error for the first invalid option. It replaces Self by a copy, so that the caller's
+// Member is not changed.
 func (o *Options) checkAndSetDefaults() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -95,7 +96,7 @@ func (o *Options) checkAndSetDefaults() error {
 
 	self := *o.Self
 	self.Weight = orDefault(self.Weight, 1)
-	self.Draining = false // only the drain key in the bucket says so
+	self.Draining = false // whether a node is drained is decided by the drain key in the bucket alone
 	o.Self = &self
 	return self.check()
 }
@@ -109,28 +110,30 @@ func orDefault[T comparable](value, fallback T) T {
 	return value
 }
 
-// Cluster is this process's view of the cluster and, if it has a Self, its membership. Its methods may be called concurrently.
+// Cluster is what a process knows of a cluster. If the process runs a node, the Cluster also makes that node a member. Its methods may be
+// called concurrently.
 type Cluster struct {
 	opts     Options
-	instance string // random id of this run of the process; it tells two processes with the same node name apart
+	instance string // a random id of this Cluster, by which two processes with the same node name are distinguished
 
-	// publishNow wakes up renewAndControl before the next period, because Self serves other partitions now.
+	// publishNow wakes up renewAndControl before the next renewal is due, because the set of served partitions has changed.
 	publishNow chan struct{}
 
 	// mu guards the fields below.
 	mu sync.Mutex
 	kv jetstream.KeyValue
-	// bucketCreated is when the server created the bucket. It tells a recreated bucket of the same name, whose revisions start anew,
-	// from the one before.
+	// bucketCreated is when the server created the bucket. A bucket that was deleted and created again has another time, and its
+	// revisions start anew.
 	bucketCreated time.Time
-	// state is what the watch has read of the bucket.
+	// state holds what this process has read from the bucket.
 	state *state
-	// ackedRevisions has, per key, the revision of this process's last acknowledged write. The watch may not have delivered it yet.
+	// ackedRevisions maps each key to the revision of this process's last acknowledged write. The watch may not have delivered that
+	// revision yet.
 	ackedRevisions map[string]uint64
-	// self is Self with what Publish last set.
+	// self is opts.Self with the values that Publish and SetState set last.
 	self Member
-	// ownsNodeKey is set once this instance has written the key of Self. From then on, a key with another instance means that a newer
-	// process has the name.
+	// ownsNodeKey is set once this instance has written the key of its node. If the key has the id of another instance after that, a
+	// process that started later has taken the name.
 	ownsNodeKey bool
 	// hasLeft is set by Leave: this process must not write its key or take the lease again.
 	hasLeft bool
@@ -140,9 +143,9 @@ type Cluster struct {
 	failedAccess map[bucketAccess]bool
 }
 
-// Open creates the bucket if it is missing and reads it once. When Open returns, Members and Table are as in the bucket; only Run keeps
-// them up to date. Open retries for up to a minute if the bucket cannot be reached. It ignores values that it cannot read;
-// see [Cluster.UnreadableKeys].
+// Open creates the bucket if it is missing and reads it once. When Open returns, Table is the one in the bucket, and Members are all nodes that
+// have a key, because the silence of a node is measured from now on. Only Run keeps them up to date. Open retries for up to a minute if the
+// bucket cannot be read or created, whatever the reason. It ignores values that it cannot read; see [Cluster.UnreadableKeys].
 func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.checkAndSetDefaults(); err != nil {
 		return nil, err
@@ -175,7 +178,8 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 
 // Run keeps Members and Table up to date. If the process has a Self, Run also renews the node's key, and does the controller's work while
 // this node has the lease. It retries while the bucket is out of reach. When ctx ends, Run returns nil and leaves the node's key and the
-// lease in the bucket; see Leave. It returns [ErrNameTaken] when a newer process has taken the name of Self. Call Run once.
+// lease in the bucket; see [Cluster.Leave]. It returns [ErrNameTaken] when a process that started later has taken the name of Self. Call Run
+// once.
 func (c *Cluster) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.watchBucket(ctx) })
@@ -185,8 +189,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Publish sets the partitions and the position that this node publishes in its key. If the partitions differ from the last ones, Run writes the
-// key at once; a new position waits for the next renewal.
+// Publish sets the partitions and the position that this node publishes in its key. If the partitions differ from those of the last call, Run
+// writes the key at once. Otherwise the position is written with the next renewal.
 func (c *Cluster) Publish(serves events.Partitions, position string) {
 	c.mu.Lock()
 	servesChanged := c.self.Serves != serves
@@ -202,8 +206,8 @@ func (c *Cluster) Publish(serves events.Partitions, position string) {
 	}
 }
 
-// SetState sets the node's state and the state of the change of its partitions that this node publishes. Run writes them at the next
-// renewal.
+// SetState sets two texts that this node publishes in its key: the name of the state in which it is, such as "serving", and how far its change
+// of partitions is, such as "copying". Run writes them with the next renewal.
 func (c *Cluster) SetState(state, change string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,8 +215,8 @@ func (c *Cluster) SetState(state, change string) {
 	c.self.Change = change
 }
 
-// IsPublished reports whether this process has read its own node's key back from the bucket with the partitions that Publish last set. Until then,
-// other processes may still see the partitions that were published before.
+// IsPublished reports whether this process has read its own key back from the bucket, with the partitions that Publish set last. Before that,
+// no other process can know of them.
 func (c *Cluster) IsPublished() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,8 +241,8 @@ func (c *Cluster) Silent() []Member {
 	})
 }
 
-// UnreadableKeys returns the sorted keys of the bucket whose values this program cannot read. It ignores these values, and keeps the
-// last values of the keys that it could read.
+// UnreadableKeys returns the sorted keys of the bucket whose values this program cannot read. Such a value is ignored: what was read before
+// under the same key still holds.
 func (c *Cluster) UnreadableKeys() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,17 +256,17 @@ func (c *Cluster) Table() Table {
 	return c.state.table
 }
 
-// Changed returns a channel that is closed when the members or the table change next. A change of only a member's Position, State
-// or Change does not close it.
+// Changed returns a channel that is closed when a member comes, goes or serves other partitions, or when the table changes. A new Position,
+// State or Change of a member does not close it. Call Changed before Members and Table, so that no change is missed.
 func (c *Cluster) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
-// Drain stops assigning partitions to the node if drain is true, and resumes if it is false. The setting is kept in the bucket and
-// survives restarts of the node. Drain fails with [ErrUnknownNode] if the node has no key, but a node that is drained can always be
-// resumed.
+// Drain has the controller assign no partitions to a node if drain is true. Those that the node holds move to other nodes. If drain is false,
+// the node gets partitions again. The setting is kept in the bucket and survives restarts of the node. Drain fails with
+// [ErrUnknownNode] if the node has no key, unless it is known to be drained and is to get partitions again.
 func (c *Cluster) Drain(ctx context.Context, name string, drain bool) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -299,8 +303,9 @@ func (c *Cluster) Drain(ctx context.Context, name string, drain bool) error {
 
 // Leave removes this node from the cluster for good: it deletes the node's key, so that other nodes get its partitions without waiting for
 // ReplaceAfter, and the controller's lease if this instance has it. Leave does not touch a key that a newer process has taken. If Leave
-// fails, either or both may still be in the bucket, and the cluster treats them like those of a node that has stopped: another node may take
-// the lease after ExpireAfter, and the controller deletes the node's key after ReplaceAfter. Run writes neither again, even after a failed Leave.
+// fails, the key, the lease or both may still be in the bucket. They then end like those of a node that has stopped: another node may take
+// the lease after ExpireAfter, and the controller deletes the node's key after ReplaceAfter. This Cluster writes neither again, even after a
+// failed Leave. The context should have a deadline.
 func (c *Cluster) Leave(ctx context.Context) error {
 	c.mu.Lock()
 	c.hasLeft = true
@@ -309,7 +314,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 		return nil
 	}
 
-	// A write whose answer Run did not get may have succeeded, so the state may be behind the bucket.
+	// A write of Run may have succeeded although its answer was lost. Then this instance owns a key without knowing it.
 	if err := c.rereadBucket(ctx); err != nil {
 		return err
 	}
@@ -326,7 +331,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 }
 
 // deleteOwnKey deletes a key if this instance wrote its value. It returns nil once the key is deleted or belongs to another instance.
-// isOwn reports what the state says about that; it is called with mu held.
+// isOwn reports whether the value that was last read is this instance's; it is called with mu held.
 func (c *Cluster) deleteOwnKey(ctx context.Context, key string, isOwn func() bool) error {
 	for {
 		c.mu.Lock()
@@ -343,11 +348,11 @@ func (c *Cluster) deleteOwnKey(ctx context.Context, key string, isOwn func() boo
 			return err
 		}
 
-		// Either Run renewed the key meanwhile or another process took it: read the bucket again to find out which.
+		// Either a renewal that was under way has reached the bucket, or another process has taken the key. Read again to find out.
 		if err := c.rereadBucket(ctx); err != nil {
 			return err
 		}
-		// A replica that lags may have answered, so do not retry in a tight loop.
+		// The NATS server that answered may lag behind the others, so do not retry in a tight loop.
 		if err := wait.For(ctx, c.retryDelay(0)); err != nil {
 			return err
 		}
