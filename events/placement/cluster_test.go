@@ -510,7 +510,10 @@ func TestUnreadableKeysAreIgnored(t *testing.T) {
 				w := start(t, ns, nil)
 				put := func(key string) {
 					t.Helper()
-					if _, err := w.kv.Put(t.Context(), key, []byte(value)); err != nil {
+					w.Cluster.mu.Lock()
+					kv := w.kv // the watch may replace it
+					w.Cluster.mu.Unlock()
+					if _, err := kv.Put(t.Context(), key, []byte(value)); err != nil {
 						t.Fatal(err)
 					}
 				}

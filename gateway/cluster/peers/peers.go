@@ -415,14 +415,17 @@ var errSilent = &apierror.Failure{
 func Stream[Req, Res any](
 	ctx context.Context, p *Peers, n *Node, limit time.Duration, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) (sent bool, err error) {
+	ctx, memory := p.chargeStream(ctx)
+	defer memory.release()
 	ctx, end := context.WithCancelCause(ctx)
+
+	// The goroutine reads ctx, so ctx must not be assigned after this.
 	begun := make(chan struct{})
 	var ended sync.WaitGroup
 	ended.Go(func() { p.endStreamOfSilentNode(ctx, n, limit, begun, end) })
 	defer ended.Wait()
 	defer end(nil)
-	ctx, memory := p.chargeStream(ctx)
-	defer memory.release()
+
 	parts, err := clientFor[Req, Res](p, p.streams, n, procedure).CallServerStream(ctx, connect.NewRequest(req))
 	if err != nil {
 		return false, streamError(ctx, n, err)
@@ -460,7 +463,7 @@ func streamError(ctx context.Context, n *Node, err error) error {
 	return callError(n, err)
 }
 
-// endSilent ends the stream of a node that does not begin within a limit, or is no longer among those that are alive: a node that hangs
+// endStreamOfSilentNode ends the stream of a node that does not begin within a limit, or is no longer among those that are alive: a node that hangs
 // keeps its connections. It returns when ctx ends, which is that of the stream.
 func (p *Peers) endStreamOfSilentNode(ctx context.Context, n *Node, limit time.Duration, begun <-chan struct{}, end context.CancelCauseFunc) {
 	look := time.NewTimer(limit)
