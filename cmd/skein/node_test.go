@@ -110,6 +110,7 @@ func TestNodeCommands(t *testing.T) {
 		t.Error(err)
 	}
 	demand(exitFailed, "the bucket of the cluster has values that cannot be read", "healthcheck", "--healthy")
+	demand(exitOK, `(?m)^UNREADABLE: the node that answers ignores 1 key of the bucket: node\.x$`, "node", "list")
 }
 
 // putIntoClusterBucket writes a key of the only cluster of a NATS server.

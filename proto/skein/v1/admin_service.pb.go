@@ -579,8 +579,11 @@ type ClusterStatus struct {
 	ShortPartitions uint32 `protobuf:"varint,3,opt,name=short_partitions,json=shortPartitions,proto3" json:"short_partitions,omitempty"`
 	// How many partitions no node serves: calls about them fail.
 	UnservedPartitions uint32 `protobuf:"varint,4,opt,name=unserved_partitions,json=unservedPartitions,proto3" json:"unserved_partitions,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The keys of the cluster's bucket whose values the process that answers cannot read, sorted. It ignores them; an operator should delete
+	// them.
+	UnreadableKeys []string `protobuf:"bytes,5,rep,name=unreadable_keys,json=unreadableKeys,proto3" json:"unreadable_keys,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ClusterStatus) Reset() {
@@ -639,6 +642,13 @@ func (x *ClusterStatus) GetUnservedPartitions() uint32 {
 		return x.UnservedPartitions
 	}
 	return 0
+}
+
+func (x *ClusterStatus) GetUnreadableKeys() []string {
+	if x != nil {
+		return x.UnreadableKeys
+	}
+	return nil
 }
 
 // A node of a cluster.
@@ -3112,12 +3122,13 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"operations\x18\v \x03(\v2\x13.skein.v1.OperationR\n" +
 	"operations\x121\n" +
-	"\acluster\x18\f \x01(\v2\x17.skein.v1.ClusterStatusR\acluster\"\xaf\x01\n" +
+	"\acluster\x18\f \x01(\v2\x17.skein.v1.ClusterStatusR\acluster\"\xd8\x01\n" +
 	"\rClusterStatus\x12*\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x14.skein.v1.NodeStatusR\x05nodes\x12\x16\n" +
 	"\x06copies\x18\x02 \x01(\rR\x06copies\x12)\n" +
 	"\x10short_partitions\x18\x03 \x01(\rR\x0fshortPartitions\x12/\n" +
-	"\x13unserved_partitions\x18\x04 \x01(\rR\x12unservedPartitions\"\xb7\x04\n" +
+	"\x13unserved_partitions\x18\x04 \x01(\rR\x12unservedPartitions\x12'\n" +
+	"\x0funreadable_keys\x18\x05 \x03(\tR\x0eunreadableKeys\"\xb7\x04\n" +
 	"\n" +
 	"NodeStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +

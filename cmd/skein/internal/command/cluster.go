@@ -10,7 +10,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// PrintCluster prints the nodes of a cluster, and which partitions lack copies.
+// PrintCluster prints the nodes of a cluster, which partitions lack copies, and which keys of its bucket cannot be read.
 func PrintCluster(w io.Writer, c *skeinv1.ClusterStatus) error {
 	t := NewTable(w, "NODE", "ADDRESS", "ZONE", "WEIGHT", "SERVES", "GIVEN", "POSITION", "STATE")
 	for _, n := range c.GetNodes() {
@@ -27,6 +27,10 @@ func PrintCluster(w io.Writer, c *skeinv1.ClusterStatus) error {
 	if n := c.GetShortPartitions(); n > 0 {
 		fmt.Fprintf(w, "LACKS COPIES: %s served by fewer than %s\n", Plural(uint64(n), "partition is", "partitions are"),
 			Plural(uint64(c.GetCopies()), "node", "nodes"))
+	}
+	if keys := c.GetUnreadableKeys(); len(keys) > 0 {
+		fmt.Fprintf(w, "UNREADABLE: the node that answers ignores %s of the bucket: %s\n", Plural(uint64(len(keys)), "key", "keys"),
+			strings.Join(keys, ", "))
 	}
 	return nil
 }

@@ -40,10 +40,12 @@ func (n *Node) Status() *skeinv1.ClusterStatus {
 			members[i].State, members[i].Change = n.State().String(), n.changer.slowest().String()
 		}
 	}
-	return clusterStatus(&clusterView{
+	status := clusterStatus(&clusterView{
 		members: members, silent: n.cluster.Silent(), table: n.cluster.Table(), copies: n.Copies, self: n.Name,
 		head: n.Hub.Head(), now: time.Now(),
 	})
+	status.UnreadableKeys = n.UnreadableKeys()
+	return status
 }
 
 // clusterStatus counts the partitions of members and of the table.
