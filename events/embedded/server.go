@@ -31,7 +31,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Server is a NATS server in this process, which only this process can reach, and its data directory.
+// Server is a NATS server in this process, and its data directory. Besides this process, only processes of the same user on the same machine
+// reach it, by a Unix socket in the directory ([SocketFile]).
 type Server struct {
 	opts Options
 	// turning is locked while a server is stopped or replaced.
@@ -45,6 +46,8 @@ type Server struct {
 	lock   *os.File
 	remove bool // Stop removes the directory
 	log    *serverLog
+	// socket is nil if the directory has none.
+	socket *socket
 }
 
 // lockFile is the file that the process with the open data directory locks. It has no content. JetStream itself has no lock: two servers
@@ -102,7 +105,10 @@ func (e *Server) run(ctx context.Context) (err error) {
 		return fmt.Errorf("embedded: lock the data directory %s: %w", e.dir, err)
 	}
 	e.trace = e.opts.Logger.Enabled(ctx, slog.LevelDebug)
-	return e.start(ctx)
+	if err := e.start(ctx); err != nil {
+		return err
+	}
+	return e.listen()
 }
 
 // start starts the server and waits until it has recovered the stream from the disk, or until ctx ends. Recovery has no time limit.
@@ -203,6 +209,10 @@ func (e *Server) Stop(ctx context.Context) error {
 		return err // the lock stays: the server still writes
 	}
 	var errs []error
+	if e.socket != nil {
+		errs = append(errs, e.socket.close())
+		e.socket = nil
+	}
 	if e.lock != nil {
 		errs = append(errs, unlockDir(e.lock))
 		e.lock = nil

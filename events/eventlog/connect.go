@@ -140,6 +140,9 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 	if server != nil {
 		opts = append(opts, nats.InProcessServer(server))
 	}
+	if cfg.Socket != "" {
+		opts = append(opts, nats.SetCustomDialer(socketDialer(cfg.Socket)))
+	}
 	if cfg.InboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(cfg.InboxPrefix))
 	}
@@ -167,6 +170,17 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 			events.ErrStreamMismatch, limit, maxMsgSize)
 	}
 	return c, nil
+}
+
+// socketURL stands for a server that is reached by a socket. NATS wants a URL, and looks up no name for an address.
+const socketURL = "nats://127.0.0.1"
+
+// socketDialer connects to a Unix socket, whatever the address.
+type socketDialer string
+
+// Dial connects to the socket. It is part of nats.CustomDialer.
+func (s socketDialer) Dial(string, string) (net.Conn, error) {
+	return net.DialTimeout("unix", string(s), dialTimeout)
 }
 
 // sayUnreachable is the interval between log lines that say that no server can be reached.

@@ -31,6 +31,9 @@ type Config struct {
 	// URL of an external server or cluster, such as "nats://a:4222,nats://b:4222"; empty means embedded. Acknowledged
 	// envelopes are on disk only if these servers run with sync_interval: always.
 	URL string
+	// Socket is the socket in the data directory of another process whose embedded log is opened ([embedded.SocketFile]), in place of Dir and
+	// URL. Empty means none.
+	Socket string
 	// CredsFile holds the credentials for an external server; empty means none.
 	CredsFile string
 	// InboxPrefix begins the subjects on which an external server answers; empty means "_INBOX". A NATS user who may subscribe to
@@ -122,6 +125,9 @@ func open(ctx context.Context, cfg Config, create bool) (_ *Log, err error) {
 	if err := cfg.valid(); err != nil {
 		return nil, err
 	}
+	if cfg.Socket != "" {
+		cfg.URL = socketURL
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.release(context.WithoutCancel(ctx)))
@@ -152,8 +158,10 @@ func (cfg Config) valid() error {
 	switch {
 	case cfg.URL != "" && (cfg.Dir != "" || cfg.Ephemeral):
 		return errors.New("eventlog: a log is embedded (Dir, Ephemeral) or external (URL), not both")
-	case cfg.URL == "" && cfg.Dir == "" && !cfg.Ephemeral:
-		return errors.New("eventlog: a log needs Dir, Ephemeral or URL")
+	case cfg.Socket != "" && (cfg.URL != "" || cfg.Dir != "" || cfg.Ephemeral):
+		return errors.New("eventlog: a log behind a Socket has neither Dir, Ephemeral nor URL")
+	case cfg.URL == "" && cfg.Dir == "" && !cfg.Ephemeral && cfg.Socket == "":
+		return errors.New("eventlog: a log needs Dir, Ephemeral, URL or Socket")
 	case cfg.Dir != "" && cfg.Ephemeral:
 		return errors.New("eventlog: an ephemeral log chooses its own directory: leave Dir empty")
 	case cfg.URL == "" && cfg.Replicas > 1:

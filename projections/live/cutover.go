@@ -92,12 +92,16 @@ func (l *Live) OpenPrevious(ctx context.Context) (*store.Store, error) {
 	return l.openNext(o)
 }
 
-// DeletePrevious removes the previous generation for good: there is no rollback then. It is no error that there is none.
+// DeletePrevious removes the previous generation for good, and one that was prepared: there is no rollback then. It is no error that there
+// are none.
 func (l *Live) DeletePrevious(ctx context.Context) error {
 	if err := l.lockFree(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()
+	if err := l.removePrepared(); err != nil {
+		return err
+	}
 	g := *l.files.Load()
 	if g.Previous == 0 {
 		return nil

@@ -38,6 +38,9 @@ type Options struct {
 	store.Options
 	// New makes a projection, for several goroutines at a time. A generation has an instance of its own. Required.
 	New func() projections.Projection
+	// Log and Epoch are those of the log. A generation that was prepared from another log or epoch is not used; with the zero Log, none is.
+	Log   events.LogID
+	Epoch uint32
 }
 
 // Live is a projection that serves, whichever generation it serves from. The package doc says how generations replace each other.
@@ -103,7 +106,9 @@ type report struct {
 	err   error
 }
 
-// Open opens the live generation of a projection, or makes the first. It removes generations that count no more.
+// Open opens the live generation of a projection, or makes the first. It removes generations that count no more. If the program cannot
+// continue the live generation, because the fold has another version or other settings, Open continues one that was prepared
+// ([Preparation]) or the previous one, if there is one that the program can continue.
 //
 // It fails if another process has the files open, and with [projections.ErrPartial] if it is to hold all partitions and the generation does not.
 // Status reports all other errors of the generation.
@@ -141,16 +146,48 @@ func Open(o Options) (*Live, error) {
 	l.files.Store(&g)
 	if !o.ReadOnly {
 		l.clean(found)
+		if !found && len(disk.ListGenerations(o.FS, l.dir)) == 0 {
+			// The projection is new to this data directory. What was prepared becomes its first generation.
+			if _, _, err := l.installPrepared(g); err != nil {
+				l.logger().Error("the prepared generation cannot be used", "error", err)
+			}
+		}
 	}
 	s, err := l.openServing(g.Live)
 	if err != nil {
 		return nil, err
 	}
-	if s.store != nil && o.Partitioned && !o.ReadOnly {
-		l.noteHeld(g, found, s.store)
+	if !o.ReadOnly {
+		if s.err != nil && s.state == store.Outdated {
+			if s, err = l.replaceOutdated(s); err != nil {
+				return nil, err
+			}
+		}
+		if s.err == nil {
+			// A crash may have left the mark of a prepared generation that is live since.
+			if err := disk.RemovePrepared(o.FS, s.store.Dir()); err != nil {
+				l.logger().Warn("the mark of a prepared generation cannot be removed", "error", err)
+			}
+		}
+		if s.store != nil && o.Partitioned {
+			l.noteHeld(*l.files.Load(), found, s.store)
+		}
 	}
+	l.logOpened(s)
 	l.serve(s)
 	return l, nil
+}
+
+// logOpened says if a generation does not continue.
+func (l *Live) logOpened(s *serving) {
+	switch {
+	case s.err == nil:
+	case s.state == store.Failed:
+		l.logger().Error("the projection answers nothing until it is rebuilt", "generation", s.number, "error", s.err)
+	default:
+		l.logger().Warn("the projection goes no further until it is rebuilt", "generation", s.number, "answers", s.store != nil,
+			"error", s.err)
+	}
 }
 
 // noteHeld writes the set of the live generation to the file of generations, if it does not say it: a rebuild of files that cannot be
@@ -230,12 +267,6 @@ func (l *Live) openServing(n uint32) (*serving, error) {
 		} else if frozen != nil {
 			s.err, s.state = stoppedBy(frozen), store.Failed
 		}
-	}
-	if s.state == store.Failed {
-		l.logger().Error("the projection answers nothing until it is rebuilt", "generation", n, "error", s.err)
-	} else {
-		l.logger().Warn("the projection goes no further until it is rebuilt", "generation", n, "answers", s.store != nil,
-			"error", s.err)
 	}
 	return s, nil
 }

@@ -95,8 +95,8 @@ func ListGenerations(fs FS, dir string) (found []uint32) {
 	return found
 }
 
-// RemoveStale removes the generations that g does not name, and with scratch also the scratch directories. It returns the names that it
-// has removed, and joins the errors of the others.
+// RemoveStale removes the generations that g does not name, except a prepared one that a crash has kept from being named, and with scratch
+// also the scratch directories. It returns the names that it has removed, and joins the errors of the others.
 func RemoveStale(fs FS, dir string, g Generations, scratch bool) (removed []string, err error) {
 	names, _ := fs.List(dir)
 	slices.Sort(names)
@@ -104,6 +104,9 @@ func RemoveStale(fs FS, dir string, g Generations, scratch bool) (removed []stri
 		n, parsed := strconv.ParseUint(name, 10, 32)
 		stale := parsed == nil && len(name) >= 6 && !g.has(uint32(n))
 		if !stale && (!scratch || !strings.HasPrefix(name, ShadowPrefix)) {
+			continue
+		}
+		if _, prepared, _ := ReadPrepared(fs, fs.PathJoin(dir, name)); prepared {
 			continue
 		}
 		if failed := fs.RemoveAll(fs.PathJoin(dir, name)); failed != nil {

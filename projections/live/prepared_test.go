@@ -1,0 +1,287 @@
+package live_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/internal/tally"
+	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/projectiontest/conformance"
+	"github.com/skein-feed/skein/projections/store"
+)
+
+// oldFold and newFold differ in a setting, as two versions of a program differ in the version of a fold.
+func oldFold() projections.Projection { return tally.New() }
+
+func newFold() projections.Projection { return &tally.Tally{Copies: 3, Chunk: 7} }
+
+var (
+	preparedLog   = events.LogID{1}
+	preparedEpoch = uint32(1)
+)
+
+// foldOptions are those of a Live with a fold.
+func foldOptions(fs store.FS, fold func() projections.Projection) live.Options {
+	return live.Options{
+		Options: store.Options{FS: fs, Bounds: store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10}}, New: fold,
+		Log: preparedLog, Epoch: preparedEpoch,
+	}
+}
+
+// preparationOf is the preparation of the new fold.
+func preparationOf(fs store.FS) *live.Preparation {
+	return &live.Preparation{
+		Options: store.Options{FS: fs, Dir: "data", Projection: newFold()}, Log: preparedLog, Epoch: preparedEpoch,
+	}
+}
+
+// prepareNewFold builds a generation of the new fold from some envelopes, folds others into it, and completes it.
+func prepareNewFold(t *testing.T, fs store.FS, built, folded []*events.Envelope) *live.Preparation {
+	t.Helper()
+	p := preparationOf(fs)
+	b, err := build.New(build.Options{FS: fs, Dir: p.Dir(), New: newFold})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Add(built), b.Finish(t.Context()), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(p.StoreOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Fold(folded), s.Close(), p.Complete()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// wantServing checks which generation serves, and that it has the rows of all envelopes once it has folded what it lacks.
+func wantServing(t *testing.T, l *live.Live, fold func() projections.Projection, generation, previous uint32, envs []*events.Envelope) {
+	t.Helper()
+	st := l.Status()
+	if st.State != store.Starting || st.Generation != generation || st.Previous != previous {
+		t.Fatalf("generation %d is %s, previous %d: %v; want %d, %s, previous %d", st.Generation, st.State, st.Previous, st.Error, generation,
+			store.Starting, previous)
+	}
+	s := l.Serving()
+	if err := s.Fold(envs[conformance.IndexAfter(envs, s.Cursor()):]); err != nil {
+		t.Fatal(err)
+	}
+	if diff := conformance.RowsOf(t, s).Diff(conformance.Straight(t, fold(), envs)); diff != "" {
+		t.Errorf("rows of generation %d: %s", generation, diff)
+	}
+}
+
+// TestPreparedGenerationReplacesOutdatedOne goes to a new fold, back to the old one, and forth again, without a rebuild.
+func TestPreparedGenerationReplacesOutdatedOne(t *testing.T) {
+	envs := tally.History(11, 120)
+	fs := vfs.NewMem()
+	l := openLive(t, foldOptions(fs, oldFold))
+	conformance.Fold(t, l.Serving(), envs[:80])
+	closeLive(t, l)
+	prepareNewFold(t, fs, envs[:60], envs[60:90])
+
+	// The program of before starts again and leaves alone what was prepared.
+	l = openLive(t, foldOptions(fs, oldFold))
+	wantServing(t, l, oldFold, 1, 0, envs[:100])
+	closeLive(t, l)
+
+	for _, step := range []struct {
+		name                 string
+		fold                 func() projections.Projection
+		generation, previous uint32
+		envelopes            int
+	}{
+		{"new", newFold, 2, 1, 105},
+		{"new again", newFold, 2, 1, 108},
+		{"old", oldFold, 1, 2, 112},
+		{"new for good", newFold, 2, 1, 120},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			l := openLive(t, foldOptions(fs, step.fold))
+			wantServing(t, l, step.fold, step.generation, step.previous, envs[:step.envelopes])
+			closeLive(t, l)
+			if got := directories(fs); got != "000001 000002 GENERATIONS" {
+				t.Errorf("files: %s", got)
+			}
+		})
+	}
+}
+
+// TestPreparedGenerationOfNewProjection: a projection that the data directory does not have begins with what was prepared.
+func TestPreparedGenerationOfNewProjection(t *testing.T) {
+	envs := tally.History(12, 40)
+	fs := vfs.NewMem()
+	prepareNewFold(t, fs, envs[:20], envs[20:30])
+	for range 2 {
+		l := openLive(t, foldOptions(fs, newFold))
+		wantServing(t, l, newFold, 1, 0, envs)
+		closeLive(t, l)
+	}
+}
+
+// TestPreparedGenerationThatDoesNotFitIsNotUsed: the live generation stays, and answers from its last state.
+func TestPreparedGenerationThatDoesNotFitIsNotUsed(t *testing.T) {
+	envs := tally.History(13, 40)
+	for name, spoil := range map[string]func(t *testing.T, p *live.Preparation, o *live.Options){
+		"another log":     func(_ *testing.T, _ *live.Preparation, o *live.Options) { o.Log = events.LogID{2} },
+		"another epoch":   func(_ *testing.T, _ *live.Preparation, o *live.Options) { o.Epoch++ },
+		"no log is given": func(_ *testing.T, _ *live.Preparation, o *live.Options) { o.Log = events.LogID{} },
+		"another fold": func(_ *testing.T, _ *live.Preparation, o *live.Options) {
+			o.New = func() projections.Projection { return &tally.Tally{Copies: 4, Chunk: 7} }
+		},
+		"incomplete": func(t *testing.T, p *live.Preparation, o *live.Options) {
+			if err := o.FS.Remove(o.FS.PathJoin(p.Dir(), "PREPARED")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"removed": func(t *testing.T, p *live.Preparation, _ *live.Options) {
+			if err := p.Remove(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			l := openLive(t, foldOptions(fs, oldFold))
+			conformance.Fold(t, l.Serving(), envs[:30])
+			closeLive(t, l)
+			p := prepareNewFold(t, fs, envs[:20], envs[20:30])
+			o := foldOptions(fs, newFold)
+			spoil(t, p, &o)
+			l = openLive(t, o)
+			defer closeLive(t, l)
+			if st := l.Status(); st.State != store.Outdated || st.Generation != 1 {
+				t.Errorf("generation %d is %s, want 1 and %s", st.Generation, st.State, store.Outdated)
+			}
+		})
+	}
+}
+
+// TestErasureRemovesPreparedGeneration: what was prepared has rows of a user who is erased. An erasure deletes the previous generations, and
+// it with them.
+func TestErasureRemovesPreparedGeneration(t *testing.T) {
+	envs := tally.History(14, 20)
+	fs := vfs.NewMem()
+	prepareNewFold(t, fs, envs, nil)
+	l := openLive(t, foldOptions(fs, oldFold))
+	if err := l.DeletePrevious(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := directories(fs); got != "000001" {
+		t.Errorf("files: %s", got)
+	}
+}
+
+// startCuts looks at the disk as it would be after a power cut at every write of a start with a prepared generation.
+type startCuts struct {
+	t    *testing.T
+	disk *vfs.MemFS
+	envs []*events.Envelope
+	// oldRows and newRows are what the two programs must have at the end.
+	oldRows, newRows programRows
+
+	mu     sync.Mutex
+	random *rand.Rand
+	cuts   int
+	// live counts the cuts after which each generation was still, or already, live.
+	live map[uint32]int
+	err  error
+}
+
+// programRows is a program, by its fold, and the rows of a straight fold.
+type programRows struct {
+	fold func() projections.Projection
+	rows conformance.Rows
+}
+
+func (*startCuts) String() string { return "power cuts" }
+
+func (c *startCuts) MaybeError(op errorfs.Op) error {
+	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	shares := []int{0, 50}
+	if testing.Short() {
+		shares = shares[:1]
+	}
+	for _, unsynced := range shares {
+		if c.err != nil {
+			return nil
+		}
+		c.cuts++
+		for _, program := range []*programRows{&c.oldRows, &c.newRows} {
+			disk := c.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: c.random})
+			if err := c.check(disk, program); err != nil {
+				c.err = fmt.Errorf("power cut %d (%s), %d %% of what was not synced survives: %w", c.cuts, op.Path, unsynced, err)
+			}
+		}
+	}
+	return nil
+}
+
+// check starts a program after the cut. Both the new and the old one find a generation that they can continue.
+func (c *startCuts) check(disk *vfs.MemFS, program *programRows) error {
+	l, err := live.Open(withDir(foldOptions(disk, program.fold)))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	st := l.Status()
+	if st.Error != nil {
+		return fmt.Errorf("generation %d is %s: %w", st.Generation, st.State, st.Error)
+	}
+	c.live[st.Generation]++
+	s := l.Serving()
+	if err := s.Fold(c.envs[conformance.IndexAfter(c.envs, s.Cursor()):]); err != nil {
+		return err
+	}
+	if diff := conformance.RowsOf(c.t, s).Diff(program.rows); diff != "" {
+		return fmt.Errorf("generation %d: %s", st.Generation, diff)
+	}
+	return nil
+}
+
+func withDir(o live.Options) live.Options {
+	o.Dir = "data"
+	return o
+}
+
+// TestPowerCutsWhilePreparedGenerationReplacesLiveOne: whatever moment a crash hits, nothing that was prepared is lost (I3).
+func TestPowerCutsWhilePreparedGenerationReplacesLiveOne(t *testing.T) {
+	envs := tally.History(15, 24)
+	c := &startCuts{
+		t: t, envs: envs, disk: vfs.NewCrashableMem(), random: rand.New(rand.NewPCG(3, 4)), live: map[uint32]int{},
+		oldRows: programRows{oldFold, conformance.Straight(t, oldFold(), envs)},
+		newRows: programRows{newFold, conformance.Straight(t, newFold(), envs)},
+	}
+	l := openLive(t, foldOptions(c.disk, oldFold))
+	conformance.Fold(t, l.Serving(), envs[:20])
+	closeLive(t, l)
+	prepareNewFold(t, c.disk, envs[:12], envs[12:18])
+
+	l, err := live.Open(withDir(foldOptions(errorfs.Wrap(c.disk, c), newFold)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantServing(t, l, newFold, 2, 1, envs)
+	closeLive(t, l)
+	if c.err != nil {
+		t.Fatal(c.err)
+	}
+	if c.cuts < 20 || c.live[1] == 0 || c.live[2] == 0 {
+		t.Errorf("%d cuts, live were %v: the cuts have missed something", c.cuts, c.live)
+	}
+}
