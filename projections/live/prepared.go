@@ -130,29 +130,58 @@ func (l *Live) takePlace(outdated, s *serving) (*serving, error) {
 	return s, disk.RemovePrepared(l.opts.FS, s.store.Dir())
 }
 
+// isUsable reports whether a directory has a complete generation that was prepared for this program, from this log, for the partitions of the
+// live generation.
+func (l *Live) isUsable(dir string) bool {
+	p, found, err := disk.ReadPrepared(l.opts.FS, dir)
+	if err != nil {
+		l.logger().Warn("what was prepared cannot be read", "directory", dir, "error", err)
+		return false
+	}
+	print := l.print
+	print.Partitions = l.files.Load().Partitions
+	return found && p.Fingerprint == print.String() && isOf(p, l.opts.Log, l.opts.Epoch)
+}
+
+// Replacement describes the generation that the next start continues in place of an outdated one. It is empty if there is none, so that the
+// projection must be rebuilt.
+func (l *Live) Replacement() string {
+	if s := l.serving.Load(); s.err == nil || s.state != store.Outdated {
+		return ""
+	}
+	if l.isUsable(store.GenerationDir(l.preparedOptions(), 1)) {
+		return "a prepared generation"
+	}
+	g := l.files.Load()
+	if g.Previous == 0 {
+		return ""
+	}
+	o := l.storeOptions(g.Previous)
+	o.ReadOnly, o.Listener = true, store.Listener{}
+	previous, err := store.Open(o)
+	if err != nil {
+		return ""
+	}
+	defer previous.Close()
+	if previous.Outdated() != "" {
+		return ""
+	}
+	return fmt.Sprintf("the previous generation, %d", g.Previous)
+}
+
 // installPrepared gives a prepared generation its number, if there is one that this program can continue, and returns the number. The
 // generation is not named live yet. If a crash has prevented that after an earlier call, installPrepared finds it under its number.
 func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, err error) {
 	fs := l.opts.FS
-	isUsable := func(dir string) bool {
-		p, found, err := disk.ReadPrepared(fs, dir)
-		if err != nil {
-			l.logger().Warn("what was prepared cannot be read", "directory", dir, "error", err)
-		}
-		print := l.print
-		print.Partitions = g.Partitions
-		return found && err == nil && p.Fingerprint == print.String() && isOf(p, l.opts.Log, l.opts.Epoch)
-	}
-
 	numbers := disk.ListGenerations(fs, l.dir)
 	for _, n := range numbers {
-		if n != g.Live && n != g.Previous && isUsable(store.GenerationDir(l.storeDir(), n)) {
+		if n != g.Live && n != g.Previous && l.isUsable(store.GenerationDir(l.storeDir(), n)) {
 			return n, true, nil
 		}
 	}
 
 	from := store.GenerationDir(l.preparedOptions(), 1)
-	if !isUsable(from) {
+	if !l.isUsable(from) {
 		return 0, false, nil
 	}
 	// Without a file of generations, the highest number is live, and that is to be the outdated one until the prepared one was opened.
@@ -178,3 +207,13 @@ func (l *Live) preparedOptions() store.Options {
 
 // removePrepared removes what was prepared for a later start.
 func (l *Live) removePrepared() error { return l.opts.FS.RemoveAll(l.preparedOptions().Dir) }
+
+// HeldOnDisk returns the partitions that the live generation of a projection holds, by the file of generations in the directory of all
+// stores; nil means all. It may be called while a service has the stores open.
+func HeldOnDisk(fs store.FS, dir, projection string) (*events.Partitions, error) {
+	g, _, err := disk.ReadGenerations(fs, fs.PathJoin(dir, projection))
+	if err != nil {
+		return nil, err
+	}
+	return projections.ParseHeld(g.Partitions)
+}

@@ -137,6 +137,15 @@ func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	})
 }
 
+// ShowPhases shows the progress of work with phases, each with a unit of its own, until stop is called. stop may be called again.
+func ShowPhases(w io.Writer, what string, at *replay.Progress) (stop func()) {
+	return ShowEvery(w, what, func(p *Progress) {
+		if now := at.Now(); now.Total > 0 {
+			p.Show(int64(now.Done), int64(now.Total), fmt.Sprintf("%s %d of %d %s", now.Phase, now.Done, now.Total, now.Unit))
+		}
+	})
+}
+
 // ShowEvery calls show periodically until stop is called. stop may be called again.
 func ShowEvery(w io.Writer, what string, show func(p *Progress)) (stop func()) {
 	p := NewProgress(w, what)

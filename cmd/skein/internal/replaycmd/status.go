@@ -13,6 +13,7 @@ import (
 type Cmd struct {
 	Status     statusCmd     `cmd:"" help:"Show how far each projection is, and what it was built from."`
 	Rebuild    rebuildCmd    `cmd:"" help:"Build a projection again from the log, beside the one that answers, and swap."`
+	Prepare    prepareCmd    `cmd:"" help:"Build the stores of this version beside a running service of the version before, for an upgrade without downtime."`
 	Verify     verifyCmd     `cmd:"" help:"Compare projections with a fresh fold of the log."`
 	Repair     repairCmd     `cmd:"" help:"Replace the rows of a projection that differ from a fresh fold of the log."`
 	Rollback   rollbackCmd   `cmd:"" help:"Answer from the generation before the last rebuild again."`

@@ -44,7 +44,7 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 	if err != nil {
 		return 0, err
 	}
-	var lives []*live.Live
+	var lives, outdated []*live.Live
 	defer func() {
 		for _, serving := range lives {
 			err = errors.Join(err, serving.Close())
@@ -53,7 +53,7 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 	for _, fold := range all.Constructors(o.Settings) {
 		serving, err := live.Open(live.Options{New: fold, Options: store.Options{
 			Dir: filepath.Join(o.Dir, StoresDir), ReadOnly: true, Logger: o.Logger,
-		}})
+		}, Log: log.ID(), Epoch: log.Epoch()})
 		if errors.Is(err, projections.ErrNoStore) {
 			fmt.Fprintf(out, "%s: no store yet: to be built from %d envelopes\n", fold().Name(), head.Last)
 			continue
@@ -62,11 +62,17 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 			return 0, err
 		}
 		lives = append(lives, serving)
-		if st := serving.Status(); st.Error == nil {
+		st, replacement := serving.Status(), serving.Replacement()
+		switch {
+		case st.Error == nil:
 			fmt.Fprintf(out, "%s generation %d: continues at sequence %d of %d\n", st.Name, st.Generation, st.Cursor.Seq, head.Last)
+		case replacement != "":
+			fmt.Fprintf(out, "%s generation %d: %s; a start continues %s instead\n", st.Name, st.Generation, st.Error, replacement)
+		default:
+			outdated = append(outdated, serving)
 		}
 	}
-	steps, err := rebuild.Plan(lives, rebuild.Log{Head: head.Last, Bytes: a.logBytes(ctx)})
+	steps, err := rebuild.Plan(outdated, rebuild.Log{Head: head.Last, Bytes: a.logBytes(ctx)})
 	if err != nil {
 		return 0, err
 	}

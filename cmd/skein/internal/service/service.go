@@ -212,7 +212,7 @@ func (a *Service) openStores(o *Options, registry prometheus.Registerer) error {
 			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.cache, Bounds: o.Memory.bounds(), Logger: o.Logger,
 			Listener:    folds.attach(p().Name(), o.Tracer, a.listener()),
 			Partitioned: o.Node != nil,
-		}})
+		}, Log: a.log.ID(), Epoch: a.log.Epoch()})
 		if err != nil {
 			return err
 		}

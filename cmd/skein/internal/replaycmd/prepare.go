@@ -1,0 +1,188 @@
+package replaycmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/embedded"
+	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/rebuild"
+)
+
+// prepareMemory is what the command takes besides the memory of the build: the log that it reads, and the program.
+const prepareMemory = 128 << 20
+
+type prepareCmd struct {
+	command.ClientFlags `embed:""`
+	flags.NATSFlags     `embed:""`
+	flags.ArchiveFlags  `embed:""`
+	flags.FoldFlags     `embed:""`
+
+	Projection []string       `arg:"" optional:"" help:"Only these; by default all that this program folds in another way than the running service."`
+	Data       string         `help:"Data directory of the running service." default:"./skein-data" type:"path" placeholder:"DIR"`
+	Share      float64        `help:"Share of one CPU core the command may use, above 0 and at most 1." default:"0.5"`
+	Memory     flags.ByteSize `name:"rebuild-memory" help:"Memory of a build, from 16MiB to 4GiB." default:"512MiB"`
+}
+
+// Help is shown below the flags.
+func (prepareCmd) Help() string {
+	return "Run it with the new version, or the new --feed-, --heat- and --seen- settings, on the machine of the running service. It builds the " +
+		"stores that the new version would have to rebuild, in the data directory beside those that serve, and ends. Then stop the service " +
+		"and start the new version: it continues the prepared stores. Run the command again to make up for what the log got since. The version " +
+		"before continues its own stores if it is started again."
+}
+
+// Run prepares the projections that the running service folds in another way, one after the other.
+func (c *prepareCmd) Run(ctx context.Context, std *command.Streams) (err error) {
+	settings, err := c.Settings()
+	switch {
+	case err != nil:
+		return err
+	case c.Share <= 0 || c.Share > 1:
+		return command.Usagef("--share must be above 0 and at most 1, is %v", c.Share)
+	case c.Memory < rebuild.LeastMemory || c.Memory > rebuild.MostMemory:
+		return command.Usagef("--rebuild-memory must be from 16MiB to 4GiB, is %v", c.Memory)
+	}
+	debug.SetMemoryLimit(int64(c.Memory) + prepareMemory)
+	status, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
+	if err != nil {
+		return err
+	}
+	targets, err := c.targets(settings, status, std)
+	if err != nil || len(targets) == 0 {
+		return err
+	}
+
+	log, err := c.openLog(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.CloseTimeout)
+		defer cancel()
+		err = errors.Join(err, log.Close(last))
+	}()
+	if id := log.ID(); fmt.Sprintf("%x", id[:]) != status.GetLog().GetLogId() {
+		return fmt.Errorf("--data has the log %x, but the service at %s has the log %s", id[:], c.Server, status.GetLog().GetLogId())
+	}
+	if _, err := c.Attach(ctx, c.Data, log); err != nil {
+		return err
+	}
+	hub := eventlog.NewHub(log, eventlog.HubOptions{})
+	running, ended := make(chan error, 1), context.WithoutCancel(ctx)
+	go func() { running <- hub.Run(ended) }() // it ends with the hub
+	defer func() {
+		hub.Close()
+		err = errors.Join(err, <-running)
+	}()
+
+	for _, target := range targets {
+		target.Log = log.ID()
+		target.Epoch = func(ctx context.Context) (uint32, error) {
+			_, err := log.Head(ctx) // an answer of the log tells of a new epoch
+			return log.Epoch(), err
+		}
+		if err := c.prepare(ctx, std, target, log, hub, status); err != nil {
+			return err
+		}
+	}
+	std.Sayf("stop the service, and start this version with the same settings: it continues what was prepared")
+	return nil
+}
+
+// targets returns the projections that are to be prepared: those whose fingerprint in the running service is another one than in this program,
+// and those that the service does not have.
+func (c *prepareCmd) targets(
+	settings all.Settings, status *skeinv1.GetStatusResponse, std *command.Streams,
+) (targets []rebuild.Target, err error) {
+	stores := filepath.Join(c.Data, service.StoresDir)
+	if _, err := os.Stat(stores); err != nil {
+		return nil, fmt.Errorf("--data: there are no stores: %w", err)
+	}
+	var names []string
+	for _, newProjection := range all.Constructors(settings) {
+		p := newProjection()
+		names = append(names, p.Name())
+		if len(c.Projection) > 0 && !slices.Contains(c.Projection, p.Name()) {
+			continue
+		}
+		held, err := live.HeldOnDisk(vfs.Default, stores, p.Name())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name(), err)
+		}
+		fingerprint := projections.FingerprintOfPartitions(p, held).String()
+		isSame := func(s *skeinv1.ProjectionStatus) bool {
+			return s.GetName() == p.Name() && s.GetFingerprint() == fingerprint
+		}
+		if slices.ContainsFunc(status.GetProjections(), isSame) {
+			std.Sayf("%s: nothing to prepare, the running service folds it in the same way", p.Name())
+			continue
+		}
+		targets = append(targets, rebuild.Target{New: newProjection, Dir: stores, Partitions: held})
+	}
+	for _, name := range c.Projection {
+		if !slices.Contains(names, name) {
+			return nil, command.Usagef("there is no projection %q, only %v", name, names)
+		}
+	}
+	return targets, nil
+}
+
+// openLog opens the log of the running service: on its NATS servers, or through the socket in its data directory.
+func (c *prepareCmd) openLog(ctx context.Context) (*eventlog.Log, error) {
+	config := c.Config("")
+	config.Existing, config.Logger = true, slog.New(slog.DiscardHandler)
+	if c.NATS == "" {
+		config.Socket = filepath.Join(c.Data, service.LogDir, embedded.SocketFile)
+		if _, err := os.Stat(config.Socket); err != nil {
+			return nil, fmt.Errorf("--data: the log of the running service cannot be reached: %w", err)
+		}
+	}
+	return eventlog.Open(ctx, config)
+}
+
+// prepare prepares one projection, and prints its report.
+func (c *prepareCmd) prepare(
+	ctx context.Context, std *command.Streams, target rebuild.Target, log *eventlog.Log, hub *eventlog.Hub, status *skeinv1.GetStatusResponse,
+) error {
+	name := target.New().Name()
+	var progress replay.Progress
+	stop := command.ShowPhases(std.Err, "prepare "+name, &progress)
+	defer stop()
+	report, err := rebuild.Prepare(ctx, target, func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+		if from == (events.Cursor{}) {
+			from = log.Start()
+		}
+		sub, err := hub.SubscribeKinds(from, kinds)
+		if err != nil {
+			return nil, err
+		}
+		return service.Unguarded(sub, hub), nil
+	}, rebuild.Options{
+		Pace: replay.Pace{Share: c.Share}, Memory: int(c.Memory), LogBytes: uint64(status.GetLog().GetBytes()), Progress: &progress,
+	})
+	stop()
+	if err != nil {
+		return err
+	}
+	std.Sayf("%s: %s", name, report)
+	return nil
+}

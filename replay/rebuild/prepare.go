@@ -1,0 +1,187 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/live"
+	"github.com/skein-feed/skein/projections/store"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/internal/paced"
+)
+
+// ErrLogChanged means that the log has begun a new epoch while a generation was prepared from it, by an erasure or a restore. What was
+// prepared is removed.
+var ErrLogChanged = errors.New("rebuild: the log has begun a new epoch meanwhile; prepare again")
+
+// Target is the generation that [Prepare] makes.
+type Target struct {
+	// New makes the projection.
+	New func() projections.Projection
+	// Dir is the directory of the stores of the running service.
+	Dir string
+	// Partitions are those that the service holds; nil means all.
+	Partitions *events.Partitions
+	// Log and Epoch are those of the log. Epoch is asked again at the end.
+	Log   events.LogID
+	Epoch func(context.Context) (uint32, error)
+}
+
+// Prepare builds a generation of a projection in the directory of a running service, which has another version of the fold or other settings.
+// The service does not use it. The next start of a service for which the live generation is outdated and this one is not continues it; see
+// [live.Preparation].
+//
+// Calling Prepare again folds only what the log got since then. An interrupted build begins again. Of the options, Turn, Sources, Paused and
+// Worker are not used. The report is for people.
+func Prepare(ctx context.Context, target Target, subscribe SubscribeFunc, o Options) (report string, err error) {
+	name := target.New().Name()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("prepare %s: %w", name, err)
+		}
+	}()
+	epoch, err := target.Epoch(ctx)
+	if err != nil {
+		return "", err
+	}
+	r := &preparing{
+		target: target, o: o.withDefaults(), began: time.Now(), subscribe: subscribe,
+		preparation: &live.Preparation{
+			Options: store.Options{
+				FS: vfs.Default, Dir: target.Dir, Projection: target.New(), Partitions: projections.NilIfAll(target.Partitions),
+			},
+			Log: target.Log, Epoch: epoch,
+		},
+	}
+
+	complete, err := r.preparation.IsComplete()
+	if err != nil {
+		r.o.Logger.Warn("what was prepared before cannot be used", "projection", name, "error", err)
+	}
+	if !complete {
+		if err := errors.Join(r.preparation.Remove(), r.build(ctx)); err != nil {
+			return "", err
+		}
+	}
+	at, err := r.foldRest(ctx)
+	if err != nil {
+		return "", err
+	}
+	if now, err := target.Epoch(ctx); err != nil || now != epoch {
+		if err == nil {
+			err = errors.Join(ErrLogChanged, r.preparation.Remove())
+		}
+		return "", err
+	}
+	if err := r.preparation.Complete(); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("a generation is prepared up to sequence %d, after %v: %d envelopes, %s, were read", at,
+		time.Since(r.began).Round(time.Millisecond), r.envelopes, events.FormatSize(r.bytes)), nil
+}
+
+// preparing is one call of Prepare.
+type preparing struct {
+	target      Target
+	preparation *live.Preparation
+	subscribe   SubscribeFunc
+	o           Options
+	began       time.Time
+	// envelopes and bytes of the log were read.
+	envelopes, bytes uint64
+}
+
+// checkFree stops the build before the disk of the service is full.
+func (r *preparing) checkFree() error {
+	free, _, err := store.FreeDisk(r.target.Dir)
+	if err != nil {
+		return err
+	}
+	return replay.CheckFree(r.o.Margin, free)
+}
+
+// build builds the generation up to near the end of the log.
+func (r *preparing) build(ctx context.Context) (err error) {
+	held := events.AllPartitions()
+	if p := r.preparation.Options.Partitions; p != nil {
+		held = *p
+	}
+	kinds := kindsOf(r.preparation.Options.Projection)
+	sub, err := r.subscribe(events.Cursor{}, kinds)
+	if err != nil {
+		return fmt.Errorf("subscribe to the log: %w", err)
+	}
+	defer sub.Close()
+	o := paced.Options{
+		Pace: r.o.Pace, Progress: r.o.Progress, Head: sub.Head(), Check: r.checkFree,
+		Options: build.Options{
+			FS: vfs.Default, Dir: r.preparation.Dir(), New: r.target.New, Partitions: &held, Memory: r.o.Memory,
+		},
+	}
+	if r.o.Pace.Share > 0 && r.o.Pace.Share < 1 {
+		o.Workers = 1
+	}
+	if r.o.LogSize != nil {
+		o.Log = r.o.LogSize(ctx, kinds)
+	}
+
+	b, err := paced.New(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	for b.Cursor().Seq < o.Head {
+		add := func(envs []*events.Envelope) error { return b.Add(ctx, envs) }
+		if err := r.readInto(ctx, sub, add); err != nil {
+			return err
+		}
+	}
+	return b.Finish(ctx)
+}
+
+// foldRest folds what the generation lacks of the log as it is now, and returns the sequence that it has reached.
+func (r *preparing) foldRest(ctx context.Context) (seq uint64, err error) {
+	s, err := store.Open(r.preparation.StoreOptions())
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }() // Close brings the rows to disk
+	sub, err := r.subscribe(s.Cursor(), kindsOf(s.Projection()))
+	if err != nil {
+		return 0, fmt.Errorf("subscribe to the log: %w", err)
+	}
+	defer sub.Close()
+	head := sub.Head()
+	r.o.Progress.StartPhase(replay.CatchingUp, "envelopes", head)
+	for seq = s.Cursor().Seq; seq < head; seq = s.Cursor().Seq {
+		r.o.Progress.SetDone(seq)
+		if err := errors.Join(r.checkFree(), r.readInto(ctx, sub, s.Fold)); err != nil {
+			return seq, err
+		}
+	}
+	return seq, nil
+}
+
+// readInto gives the next piece of the log to fold, and rests as the pace demands.
+func (r *preparing) readInto(ctx context.Context, sub store.Subscription, fold func([]*events.Envelope) error) error {
+	envs, err := sub.Next(ctx, readBytes)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := fold(envs); err != nil {
+		return err
+	}
+	r.envelopes += uint64(len(envs))
+	for _, env := range envs {
+		r.bytes += uint64(env.Bytes)
+	}
+	return r.o.Pace.Rest(ctx, time.Since(began))
+}
