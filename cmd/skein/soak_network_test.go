@@ -13,10 +13,13 @@ import (
 	"time"
 )
 
-// network has a network namespace for each node, on a bridge that the test and the NATS servers are on as well.
+// network has a network namespace for each node, and one with the bridge that connects the nodes with the test and the NATS servers.
+//
+// The bridge has a namespace of its own because rules of the machine may apply to what a bridge passes on. Docker sets such rules
+// (FORWARD drops), and they stay when it has ended: the nodes would reach the log and never each other.
 type network struct {
-	bridge, prefix string
-	nodes          int
+	name, prefix string
+	nodes        int
 }
 
 func ip(args string) (string, error) {
@@ -27,25 +30,24 @@ func ip(args string) (string, error) {
 func newNetwork(t *testing.T, nodes int) *network {
 	t.Helper()
 	pid := os.Getpid()
-	w := &network{bridge: fmt.Sprint("sk", pid), prefix: fmt.Sprintf("10.%d.%d.", 64+pid/256%128, pid%256), nodes: nodes}
+	w := &network{name: fmt.Sprint("sk", pid), prefix: fmt.Sprintf("10.%d.%d.", 64+pid/256%128, pid%256), nodes: nodes}
 	t.Cleanup(func() {
-		for i := range nodes {
-			_, err := ip("netns del " + w.namespace(i))
-			if err != nil {
+		// The interfaces end with their namespaces, and that of the host with its other end.
+		for _, ns := range append(w.namespaces(), w.switchNamespace()) {
+			if _, err := ip("netns del " + ns); err != nil {
 				t.Error(err)
 			}
 		}
-		if _, err := ip("link del " + w.bridge); err != nil {
-			t.Error(err)
-		}
 	})
+	in := "-n " + w.switchNamespace() + " "
 	commands := []string{
-		"link add " + w.bridge + " type bridge", "addr add " + w.host() + "/24 dev " + w.bridge, "link set " + w.bridge + " up",
+		"netns add " + w.switchNamespace(), in + "link add br0 type bridge", in + "link set br0 up",
+		"link add " + w.hostEnd() + " type veth peer name host netns " + w.switchNamespace(), in + "link set host master br0 up",
+		"addr add " + w.host() + "/24 dev " + w.hostEnd(), "link set " + w.hostEnd() + " up",
 	}
-	for i := range nodes {
-		ns, cable := w.namespace(i), w.cable(i)
+	for i, ns := range w.namespaces() {
 		commands = append(commands,
-			"netns add "+ns, "link add "+cable+" type veth peer name eth0 netns "+ns, "link set "+cable+" master "+w.bridge+" up",
+			"netns add "+ns, in+"link add "+w.cable(i)+" type veth peer name eth0 netns "+ns, in+"link set "+w.cable(i)+" master br0 up",
 			"-n "+ns+" addr add "+w.addr(i)+"/24 dev eth0", "-n "+ns+" link set eth0 up", "-n "+ns+" link set lo up")
 	}
 	for _, c := range commands {
@@ -53,20 +55,48 @@ func newNetwork(t *testing.T, nodes int) *network {
 			t.Fatal(err)
 		}
 	}
+	w.checkConnected(t)
 	return w
 }
 
-func (w *network) host() string           { return w.prefix + "1" }
-func (w *network) addr(i int) string      { return fmt.Sprint(w.prefix, 10+i) }
-func (w *network) namespace(i int) string { return fmt.Sprint(w.bridge, "n", i) }
-func (w *network) cable(i int) string     { return fmt.Sprint(w.bridge, "c", i) }
+// checkConnected fails the test if a node cannot reach another one. What a node sends to a port where nobody listens is refused; what is
+// lost on the way is not.
+func (w *network) checkConnected(t *testing.T) {
+	t.Helper()
+	const unusedPort = "9"
+	for i, ns := range w.namespaces() {
+		for j := range w.nodes {
+			out, err := tool(t.Context(), "nsenter", "--net=/run/netns/"+ns, "timeout", "60", "bash", "-c",
+				fmt.Sprintf("exec 3<>/dev/tcp/%s/%s", w.addr(j), unusedPort))
+			if !strings.Contains(out+fmt.Sprint(err), "Connection refused") {
+				t.Fatalf("node %d does not reach node %d: %v %s", i, j, err, out)
+			}
+		}
+	}
+}
+
+func (w *network) host() string            { return w.prefix + "1" }
+func (w *network) hostEnd() string         { return w.name + "h" }
+func (w *network) switchNamespace() string { return w.name + "sw" }
+func (w *network) addr(i int) string       { return fmt.Sprint(w.prefix, 10+i) }
+func (w *network) namespace(i int) string  { return fmt.Sprint(w.name, "n", i) }
+func (w *network) cable(i int) string      { return fmt.Sprint("c", i) }
+
+// namespaces are those of the nodes.
+func (w *network) namespaces() (all []string) {
+	for i := range w.nodes {
+		all = append(all, w.namespace(i))
+	}
+	return all
+}
 
 // unplug takes the cable of a node out, until the end. The proof is that nobody can connect to it.
 func (w *network) unplug(i int, port string) (end func() (string, error), err error) {
-	_, err = ip("link set " + w.cable(i) + " down")
+	link := "-n " + w.switchNamespace() + " link set " + w.cable(i)
+	_, err = ip(link + " down")
 	return func() (string, error) {
 		proof, err := w.unreachable(i, port)
-		_, uerr := ip("link set " + w.cable(i) + " up")
+		_, uerr := ip(link + " up")
 		return proof, errors.Join(err, uerr)
 	}, err
 }
@@ -85,7 +115,7 @@ const unusedMAC = "02:00:00:00:00:99"
 // deafen loses what one node sends to another one, until the end; what it gets arrives. With from < 0 it is what the test and the NATS
 // servers send; with to < 0 what they get. The proof is the neighbor that the kernel has.
 func (w *network) deafen(from, to int) (end func() (string, error), err error) {
-	who, dev, target := "", w.bridge, w.host()
+	who, dev, target := "", w.hostEnd(), w.host()
 	if from >= 0 {
 		who, dev = "-n "+w.namespace(from)+" ", "eth0"
 	}

@@ -35,9 +35,11 @@ type soak struct {
 	mu sync.Mutex
 	// operations that succeeded, errors that came instead, and what proves a fault of the service.
 	operations, errs map[string]int
-	lost, wrong      int
-	undocumented     int
-	examples         []string
+	// lastFailure is the call that failed last, with its error.
+	lastFailure  string
+	lost, wrong  int
+	undocumented int
+	examples     []string
 	// taken are unseen items that were taken for seen, of how many. The API allows one in a thousand.
 	taken, candidates int
 }
@@ -145,6 +147,7 @@ func (f *soak) failed(ctx context.Context, name string, err error) (again bool) 
 	}
 	f.mu.Lock()
 	f.errs[strings.TrimSuffix(strings.Fields(name)[0], ",")+": "+kind]++
+	f.lastFailure = fmt.Sprintf("%s: %v", name, err)
 	f.mu.Unlock()
 	if !wire {
 		return true // the connection says nothing about the service but that it is away
@@ -181,7 +184,9 @@ func (f *soak) equalWithin(ctx context.Context, limit time.Duration) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("after %v realms %v could not be compared", limit, late)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return fmt.Errorf("after %v realms %v could not be compared; the last call that failed: %s", limit, late, f.lastFailure)
 		}
 	}
 }
