@@ -78,6 +78,8 @@ type Peers struct {
 	clockOffsets map[string]time.Duration
 	// lastBadAnswer is when a bad answer of each node was last logged.
 	lastBadAnswer map[string]time.Time
+	// lastFailure is when a call that no node answered was last logged.
+	lastFailure time.Time
 	// spare counts the answered calls that were not spent on hedges, up to maxHedges*hedgeShare.
 	hedgeCredit int
 }
@@ -117,7 +119,7 @@ type Options struct {
 	Dial Dial
 	// Bytes is the budget in which answers count.
 	Bytes *admission.Budget
-	// Logger gets the bad answers of nodes.
+	// Logger gets the bad answers of nodes, and calls that no node has answered.
 	Logger *slog.Logger
 }
 
@@ -294,6 +296,25 @@ func isFinal(err error) bool {
 func (p *Peers) countFailure(ctx context.Context, err error) {
 	if !isFinal(err) && !errors.Is(ctx.Err(), context.Canceled) {
 		p.Calls.Failed.Add(1)
+		p.logFailure(err)
+	}
+}
+
+// failureLogInterval bounds how often calls that failed are logged.
+const failureLogInterval = time.Minute
+
+// logFailure logs that no other node has answered a call, at most once per failureLogInterval. The cause is what happened at the node that
+// was asked last: the nodes may know each other from the bucket, and yet not reach each other.
+func (p *Peers) logFailure(err error) {
+	now := time.Now()
+	p.mu.Lock()
+	isDue := now.Sub(p.lastFailure) >= failureLogInterval
+	if isDue {
+		p.lastFailure = now
+	}
+	p.mu.Unlock()
+	if isDue {
+		p.logger.Warn("no other node has answered a call", "error", err, "cause", errors.Unwrap(err))
 	}
 }
 

@@ -241,6 +241,33 @@ func TestUntilReached(t *testing.T) {
 	}
 }
 
+// TestFailedCallIsLoggedWithItsCause: nodes that know each other from the bucket may not reach each other. The log of a node says so once a
+// minute, with what happened to the connection.
+func TestFailedCallIsLoggedWithItsCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := peersOf(t, Node{Name: "a", Serves: events.AllPartitions()})
+		var log strings.Builder
+		p.logger = slog.New(slog.NewTextHandler(&log, nil))
+		call := func() {
+			err := p.Scatter(t.Context(), askProcedure, []uint8{0}, func(context.Context, *Node, []int) (func(), error) {
+				return nil, errors.New("connection refused")
+			})
+			if got := apierror.Of(err).Reason; got != skeinv1.Reason_REASON_NOT_HERE {
+				t.Fatalf("the reason of %v is %v, expected NOT_HERE", err, got)
+			}
+		}
+		for _, expected := range []int{1, 1, 2} {
+			call()
+			if got := strings.Count(log.String(), `cause="connection refused"`); got != expected {
+				t.Fatalf("the cause was logged %d times, expected %d:\n%s", got, expected, log.String())
+			}
+			if expected == 1 {
+				time.Sleep(failureLogInterval / 2)
+			}
+		}
+	})
+}
+
 // paced has a node answer calls of a method after some time, which may be never; another one answers in a millisecond.
 type paced struct {
 	*Peers
