@@ -70,8 +70,8 @@ func TestCluster(t *testing.T) {
 	servers, url := testCluster(t, 3)
 	quiet := slog.New(slog.DiscardHandler)
 	ctx := testContext(t)
-	l := openLog(t, Config{URL: url, Logger: quiet})
-	other := openLog(t, Config{URL: url, Logger: quiet, Replicas: 3})
+	l := mustOpenLog(t, Config{URL: url, Logger: quiet})
+	other := mustOpenLog(t, Config{URL: url, Logger: quiet, Replicas: 3})
 	info, err := l.streamInfo(ctx)
 	if err != nil || info.Config.Replicas != 3 || other.ID() != l.ID() {
 		t.Fatalf("the log has %d replicas, %v", info.Config.Replicas, err)
@@ -126,7 +126,7 @@ func TestCluster(t *testing.T) {
 	h.Close()
 
 	// A new log made now gets three replicas too, or none is made: it must not be left with one in silence.
-	if err := l.link.js.DeleteStream(ctx, StreamName); err != nil {
+	if err := l.conn.js.DeleteStream(ctx, StreamName); err != nil {
 		t.Fatal(err)
 	}
 	lone, err := Open(ctx, Config{URL: url, Logger: quiet, ConnectTimeout: 3 * time.Second})
@@ -155,7 +155,7 @@ func stopLeader(t *testing.T, servers []*server.Server, leader string) {
 func TestSmallCluster(t *testing.T) {
 	t.Parallel()
 	_, url := testCluster(t, 2)
-	l := openLog(t, Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
+	l := mustOpenLog(t, Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
 	info, err := l.streamInfo(testContext(t))
 	if err != nil || info.Config.Replicas != 1 {
 		t.Errorf("in a cluster of two the log has %d replicas, %v", info.Config.Replicas, err)

@@ -22,61 +22,68 @@ import (
 
 const (
 	defaultConnectTimeout = 30 * time.Second
-	// dialTimeout bounds one attempt to reach one server.
+	// dialTimeout limits one attempt to reach one server.
 	dialTimeout = 5 * time.Second
-	// firstReconnect and lastReconnect bound the pause before the servers are tried again, of which a random half is taken off. The
-	// first pause is short because most failures concern one connection, and the server is still there.
-	firstReconnect = 4 * time.Millisecond
-	lastReconnect  = time.Second
-	// pingInterval and maxPings let the client notice in about 15 s that a server vanished without closing the connection. That
-	// must be shorter than retryFor, or publishers would give up on an envelope before they try another server.
+	// minReconnectDelay and maxReconnectDelay are the limits of the delay before the client tries the servers again. Up to half of
+	// each delay is randomly taken off. The first delay is short because most failures concern one connection only, and the
+	// server is still there.
+	minReconnectDelay = 4 * time.Millisecond
+	maxReconnectDelay = time.Second
+	// pingInterval and maxPings let the client notice within about 15 s that a server has vanished without closing the connection.
+	// That must be less than retryFor, or a publisher would give up on an envelope before it has tried another server.
 	pingInterval = 5 * time.Second
 	maxPings     = 2
-	// requestTimeout bounds one question to the server. A frozen server gives no answer.
+	// requestTimeout limits one request to the server, because a server that hangs never answers.
 	requestTimeout = 5 * time.Second
-	// firstAsk bounds the first attempt of a request that may be repeated. Each attempt may take twice as long as the one before,
-	// up to requestTimeout.
-	firstAsk = requestTimeout / 8
+	// firstRequestTimeout limits the first attempt of a request that may be sent more than once. Each further attempt may take twice
+	// as long as the one before, up to requestTimeout.
+	firstRequestTimeout = requestTimeout / 8
+	// unreachableLogInterval is the time between two log lines that say that no server can be reached.
+	unreachableLogInterval = 10 * time.Second
 )
 
-// link is the connection to the server and what is known of its state.
-type link struct {
+// connection is the connection to the server of a log. The NATS client reconnects by itself. A connection tracks its state, so that
+// requests end when the connection is lost, and so that the log is checked again after a reconnect.
+type connection struct {
 	nc *nats.Conn
 	js jetstream.JetStream
 
+	// mu guards the fields below it.
 	mu      sync.Mutex
-	now     linkState
-	pass    context.CancelFunc // ends now.ctx
-	checked uint64             // the connection (linkState.n) on which the log was last found to be the one opened
-
-	questions []*question // that may be refused by an error of the connection
+	current connState
+	// endCurrent cancels current.ctx.
+	endCurrent context.CancelFunc
+	// verifiedConn is the connState.number of the connection on which the log was last found to be the one that was opened.
+	verifiedConn uint64
+	// pendingRequests are the requests that a permission error of the server may end.
+	pendingRequests []*pendingRequest
 }
 
-// linkState is the state of a connection at one time.
-type linkState struct {
+// connState is the state of a connection at one time.
+type connState struct {
 	up bool
-	// n counts the connections made: two states with the same n and up saw the same connection.
-	n uint64
+	// number is how many times the client has connected. Two states that are up and have the same number are of the same TCP
+	// connection.
+	number uint64
 	// ctx ends when the connection is lost or made again.
 	ctx context.Context //nolint:containedctx // it is the signal, not a scope: who waits for a change selects on it
 }
 
-// validExternal rejects settings that no retry could make work, so that a mistake is reported at once and not after the connect
-// timeout.
-func (cfg Config) validExternal() error {
+// validateExternal rejects settings of an external server with which no retry could succeed, so that Open reports a mistake at once and
+// not after the connect timeout.
+func (cfg Config) validateExternal() error {
 	for server := range strings.SplitSeq(cfg.URL, ",") {
-		server = strings.TrimSpace(server)
-		if !strings.Contains(server, "://") {
-			server = "nats://" + server
-		}
-		if u, err := url.Parse(server); err != nil || u.Hostname() == "" {
+		if u, err := parseServerURL(server); err != nil || u.Hostname() == "" {
 			return fmt.Errorf("eventlog: the URL of the log's server is malformed: %q", cfg.URL)
 		}
 	}
-	if strings.ContainsAny(cfg.InboxPrefix, "*> \t\r\n") || strings.HasPrefix(cfg.InboxPrefix, ".") ||
-		strings.HasSuffix(cfg.InboxPrefix, ".") || strings.Contains(cfg.InboxPrefix, "..") {
-		return fmt.Errorf("eventlog: the inbox prefix is malformed: %q", cfg.InboxPrefix)
+
+	prefix := cfg.InboxPrefix
+	if strings.ContainsAny(prefix, "*> \t\r\n") || strings.HasPrefix(prefix, ".") || strings.HasSuffix(prefix, ".") ||
+		strings.Contains(prefix, "..") {
+		return fmt.Errorf("eventlog: the inbox prefix is malformed: %q", prefix)
 	}
+
 	for _, file := range []string{cfg.CredsFile, cfg.TLS.CertFile, cfg.TLS.KeyFile, cfg.TLS.CAFile} {
 		if file == "" {
 			continue
@@ -88,26 +95,31 @@ func (cfg Config) validExternal() error {
 	return nil
 }
 
-// servers returns the external servers without the user names, passwords and tokens in their URLs, for log lines.
-func (cfg Config) servers() string {
+// parseServerURL parses one entry of Config.URL. Like the NATS client, it adds a missing scheme.
+func parseServerURL(server string) (*url.URL, error) {
+	server = strings.TrimSpace(server)
+	if !strings.Contains(server, "://") {
+		server = "nats://" + server
+	}
+	return url.Parse(server)
+}
+
+// redactedServers returns the external servers for log lines: without the user names, passwords and tokens that their URLs may contain.
+func (cfg Config) redactedServers() string {
 	var names []string
 	for server := range strings.SplitSeq(cfg.URL, ",") {
-		server = strings.TrimSpace(server)
-		if !strings.Contains(server, "://") {
-			server = "nats://" + server
-		}
-		if u, err := url.Parse(server); err == nil {
+		if u, err := parseServerURL(server); err == nil {
 			names = append(names, u.Scheme+"://"+u.Host)
 		}
 	}
 	return strings.Join(names, ",")
 }
 
-// connect connects to the embedded server, or to an external one, for which it retries until the context or the
-// connect timeout ends.
-func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *slog.Logger) (*link, error) {
-	c := &link{now: linkState{up: true, n: 1}}
-	c.now.ctx, c.pass = context.WithCancel(context.Background()) //nolint:fatcontext // replaced, not nested
+// connect connects to the embedded server, or to an external one if server is nil. It retries until ctx or the connect timeout ends.
+func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *slog.Logger) (*connection, error) {
+	c := &connection{current: connState{up: true, number: 1}}
+	c.current.ctx, c.endCurrent = context.WithCancel(context.Background()) //nolint:fatcontext // replaced, not nested
+
 	opts := []nats.Option{
 		nats.Name("skein"),
 		nats.Timeout(dialTimeout),
@@ -116,22 +128,22 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 		nats.CustomReconnectDelay(reconnectDelay),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(maxPings),
-		// An envelope kept by the client while it has no connection would be appended long after its caller was
-		// told that the outcome is unknown, perhaps after the dedupe window. So nothing is kept.
+		// -1 makes the client buffer nothing while it has no connection. A buffered envelope would be appended long after its caller
+		// was told that the outcome is unknown, and perhaps after the dedupe window.
 		nats.ReconnectBufSize(-1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			c.turn(false)
+			c.recordChange(false)
 			if err != nil {
 				logger.Warn("log: connection lost", "error", err)
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			c.turn(true)
+			c.recordChange(true)
 			logger.Warn("log: connected again", "url", nc.ConnectedUrlRedacted())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			// NATS reports a permission violation only here, never as the answer to a request.
-			if denied := c.forbid(err); denied != nil {
+			if denied := c.cancelForbidden(err); denied != nil {
 				err = denied
 			}
 			logger.Warn("log: connection error", "error", err)
@@ -155,6 +167,7 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 	if cfg.TLS.CAFile != "" {
 		opts = append(opts, nats.RootCAs(cfg.TLS.CAFile))
 	}
+
 	nc, err := dial(ctx, cfg, opts, logger)
 	if err != nil {
 		return nil, err
@@ -183,30 +196,32 @@ func (s socketDialer) Dial(string, string) (net.Conn, error) {
 	return net.DialTimeout("unix", string(s), dialTimeout)
 }
 
-// sayUnreachable is the interval between log lines that say that no server can be reached.
-const sayUnreachable = 10 * time.Second
-
+// dial connects to a server. It retries errors that may pass, until ctx or the connect timeout ends.
 func dial(ctx context.Context, cfg Config, opts []nats.Option, logger *slog.Logger) (*nats.Conn, error) {
 	deadline := time.NewTimer(cfg.connectTimeout())
 	defer deadline.Stop()
-	tries := 5 // the pause is long enough for a server to start
-	var said time.Time
+
+	// The delay grows with the number of attempts. Counting from 5 makes the first delay long enough for a server to start.
+	attempts := 5
+	var lastLogged time.Time
 	for {
 		nc, err := nats.Connect(cfg.URL, opts...)
 		if err == nil {
 			return nc, nil
 		}
 		err = fmt.Errorf("%w: connect to the log: %w", events.ErrLogUnavailable, err)
-		if !retryDial(err) {
+		if !isRetryableDialError(err) {
 			return nil, err
 		}
-		if time.Since(said) >= sayUnreachable {
-			said = time.Now()
-			logger.Warn("log: the server cannot be reached; it is tried again", "servers", cfg.servers(), "error", err,
+
+		if time.Since(lastLogged) >= unreachableLogInterval {
+			lastLogged = time.Now()
+			logger.Warn("log: the server cannot be reached; it is tried again", "servers", cfg.redactedServers(), "error", err,
 				"give_up_after", cfg.connectTimeout())
 		}
-		tries++
-		pause := time.NewTimer(reconnectDelay(tries))
+
+		attempts++
+		pause := time.NewTimer(reconnectDelay(attempts))
 		select {
 		case <-pause.C:
 			continue
@@ -219,19 +234,19 @@ func dial(ctx context.Context, cfg Config, opts []nats.Option, logger *slog.Logg
 	}
 }
 
-// reconnectDelay returns the pause after the servers were tried so many times in vain.
-func reconnectDelay(tries int) time.Duration {
-	d := min(firstReconnect<<min(2*(tries-1), 16), lastReconnect)
-	return d/2 + rand.N(d/2)
+// reconnectDelay returns the delay after so many failed attempts, at least one.
+func reconnectDelay(attempts int) time.Duration {
+	delay := min(minReconnectDelay<<min(2*(attempts-1), 16), maxReconnectDelay)
+	return delay/2 + rand.N(delay/2)
 }
 
-// retryDial tells an error that may pass from one of the configuration.
-func retryDial(err error) bool {
-	for _, fixed := range []error{
+// isRetryableDialError reports whether connecting may succeed later. It is false for errors of the configuration.
+func isRetryableDialError(err error) bool {
+	for _, permanent := range []error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
 		nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrInvalidArg,
 	} {
-		if errors.Is(err, fixed) {
+		if errors.Is(err, permanent) {
 			return false
 		}
 	}
@@ -239,82 +254,89 @@ func retryDial(err error) bool {
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.As(err, &unreachable)
 }
 
-// turn notes that the connection went down or came up again.
-func (c *link) turn(up bool) {
+// recordChange records that the connection was lost or made again, and ends the context of the state before.
+func (c *connection) recordChange(up bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pass()
-	c.now.ctx, c.pass = context.WithCancel(context.Background()) //nolint:fatcontext // replaced, not nested
-	c.now.up = up
+	c.endCurrent()
+	c.current.ctx, c.endCurrent = context.WithCancel(context.Background()) //nolint:fatcontext // replaced, not nested
+	c.current.up = up
 	if up {
-		c.now.n++
+		c.current.number++
 	}
 }
 
-func (c *link) state() linkState {
+// state returns the present state.
+func (c *connection) state() connState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.now
+	return c.current
 }
 
-// await waits until the connection is up.
-func (c *link) await(ctx context.Context) (linkState, error) {
+// waitUntilUp waits until the connection is up. It fails with [events.ErrClosed] if the connection was closed.
+func (c *connection) waitUntilUp(ctx context.Context) (connState, error) {
 	for {
-		s := c.state()
-		if s.up {
-			return s, nil
+		state := c.state()
+		if state.up {
+			return state, nil
 		}
 		if c.nc.IsClosed() {
-			return s, events.ErrClosed
+			return state, events.ErrClosed
 		}
 		select {
-		case <-s.ctx.Done():
+		case <-state.ctx.Done():
 		case <-ctx.Done():
-			return s, ctx.Err()
+			return state, ctx.Err()
 		}
 	}
 }
 
-// during makes one request on one connection, within a timeout. It also ends when that connection is lost, or when the server
-// forbids one of the subjects: in neither case does an answer come, and the client library would wait for it until the timeout.
-func (c *link) during(
-	ctx context.Context, s linkState, timeout time.Duration, ask func(context.Context) error, subjects ...string,
+// request sends one request on the connection of the given state, and waits for the answer until the timeout. It also ends when that
+// connection is lost, and when the server forbids one of the subjects. In neither case does an answer arrive, and the NATS client would
+// wait for it until the timeout.
+func (c *connection) request(
+	ctx context.Context, state connState, timeout time.Duration, send func(context.Context) error, subjects ...string,
 ) error {
-	heeded, stop := c.heed(ctx, subjects...)
+	watched, stop := c.watchPermissions(ctx, subjects...)
 	defer stop()
-	inner, cancel := context.WithTimeout(heeded, timeout)
+	bounded, cancel := context.WithTimeout(watched, timeout)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // the call ends with either
-	err := ask(inner)
-	switch denied := forbidden(heeded, err); {
+	defer context.AfterFunc(state.ctx, cancel)() //nolint:contextcheck // the call ends with either
+
+	err := send(bounded)
+	denied := permissionError(watched, err)
+	switch {
 	case ctx.Err() != nil:
+		return err
 	case errors.Is(denied, events.ErrForbidden):
 		return denied
 	case errors.Is(err, context.Canceled):
-		return nats.ErrDisconnected
+		return nats.ErrDisconnected // only the end of state.ctx cancels bounded
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: no answer for %v", nats.ErrTimeout, timeout)
 	}
 	return err
 }
 
-func (c *link) close() {
+// close closes the connection. Everything that waits for its state ends.
+func (c *connection) close() {
 	c.nc.Close()
-	c.turn(false)
+	c.recordChange(false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pass()
+	c.endCurrent()
 }
 
-// verified reports whether the log was checked on this connection.
-func (c *link) verified(s linkState) bool {
+// isVerified reports whether the log was checked on the connection of the given state.
+func (c *connection) isVerified(state connState) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.checked == s.n
+	return c.verifiedConn == state.number
 }
 
-func (c *link) verify(s linkState) {
+// markVerified records that the log was checked on the connection of the given state.
+func (c *connection) markVerified(state connState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.checked = s.n
+	c.verifiedConn = state.number
 }

@@ -51,7 +51,7 @@
 //	inStream    s ≤ w                           in the stream                         the message at c
 //	inArchive   else, c < e                     in the archive after c                what the archive says of c
 //	atBoundary  else, c = e; or after it, of    in the stream after e, warmed up      the message at e, or the time of
-//	            the archive: its end was lost   before it; up to c it is passed over  the envelope at c when it is passed
+//	            the archive: its end was lost   before it, and skips what is up to c  the envelope at c when it is skipped
 //	atGap       else, e < c or c = e; s ≤ e+1   the same, but the decoder learns      the message at e, if it is there, and
 //	                                            from the archive what it warms up by  at c
 //	no state    else                            [events.ErrHole] if s > e+1: what lies between is lost; else [events.ErrTrimmed]
@@ -72,8 +72,8 @@
 // its stream begins at H+1. The metadata of the stream lists the earlier epochs, each with the last sequence that the log still has of
 // it, and the last log time that was assigned before H+1.
 //
-//	epoch 1   1 ─────────────── H ┄┄┄┄┄ lost or replaced: cursors, positions and page tokens from here are refused
-//	epoch 2                     └ H+1 ───────────▶       of up to H they are adopted ([Log.Adopt])
+//	epoch 1   1 ─────────────── H ┄┄┄┄┄ lost or replaced: cursors, positions and page tokens from here are rejected
+//	epoch 2                     └ H+1 ───────────▶       those up to H are adopted ([Log.Adopt])
 //
 // Times continue after the last one that was assigned (I5). A decoder that begins at H+1 cannot warm up before it, so
 // [events.Archive].Repeats gives it the event ids of the horizon before H (I6). Once a warm-up begins after H+1, the whole horizon is in

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -36,8 +35,7 @@ type Predecessor struct {
 	Last uint64 `json:"last"`
 }
 
-// logMeta is the parsed metadata of the stream. All processes read it, and so learn of
-// new epochs and accepted holes.
+// logMeta is the parsed metadata of the stream. All processes read it, and so learn of new epochs and accepted holes.
 type logMeta struct {
 	id    events.LogID
 	epoch uint32
@@ -47,7 +45,7 @@ type logMeta struct {
 	lastTime events.Micros
 	// predecessors are sorted by epoch, and their sequences do not decrease.
 	predecessors []Predecessor
-	// erased is the last erasure.
+	// erased is the last erasure, or the zero value if there was none.
 	erased Erased
 	// holes are the holes that an operator has accepted: disjoint and in ascending order.
 	holes []SeqRange
@@ -202,24 +200,23 @@ type Restored struct {
 	// Predecessors are the earlier epochs whose cursors, positions and page tokens stay valid, oldest first. The Last of the last one
 	// is Head.Seq.
 	Predecessors []Predecessor
-	// Head is the cursor after the last envelope of the archive. The next envelope has the next
-	// sequence, and later times.
+	// Head is the cursor after the last envelope of the archive. The next envelope of the log has the next sequence, and later times.
 	Head events.Cursor
 	// Erased is the last erasure. The zero value means that the last erasure is not known.
 	Erased Erased
 }
 
-// erased returns the last erasure. If it is not known, erased returns the end of the last epoch but one: every epoch except the last,
-// which was lost, may have ended with an erasure.
-func (r Restored) erased() Erased {
+// lastErasure returns the last erasure. If it is not known, lastErasure returns the end of the last epoch but one: every epoch except the
+// last, which was lost, may have ended with an erasure.
+func (r Restored) lastErasure() Erased {
 	if n := len(r.Predecessors); r.Erased == (Erased{}) && n > 1 {
 		return Erased{r.Predecessors[n-2].Epoch, r.Predecessors[n-2].Last}
 	}
 	return r.Erased
 }
 
-// valid returns an error if no log can continue this way.
-func (r Restored) valid() error {
+// validate returns an error if no log can continue this way.
+func (r Restored) validate() error {
 	if err := checkPredecessors(r.Epoch, r.Predecessors); err != nil {
 		return fmt.Errorf("eventlog: restore epoch %d: %w", r.Epoch, err)
 	}
@@ -236,8 +233,8 @@ func (r Restored) valid() error {
 	return nil
 }
 
-// metadata returns the metadata of the stream of the new epoch.
-func (r Restored) metadata() (map[string]string, error) {
+// streamMetadata returns the metadata of the stream of the new epoch.
+func (r Restored) streamMetadata() (map[string]string, error) {
 	list, err := json.Marshal(r.Predecessors)
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: %w", err)
@@ -248,7 +245,7 @@ func (r Restored) metadata() (map[string]string, error) {
 		metaPredecessors: string(list),
 		metaLastTime:     strconv.FormatInt(int64(r.Head.LastTime), 10),
 	}
-	if erased := r.erased(); erased != (Erased{}) {
+	if erased := r.lastErasure(); erased != (Erased{}) {
 		m[metaErased] = erased.String()
 	}
 	return m, nil
@@ -257,42 +254,37 @@ func (r Restored) metadata() (map[string]string, error) {
 // Restore creates the empty stream of a log that continues in a new epoch after its archive. The stream begins at the sequence after the
 // head. If the server already has a stream, Restore leaves it alone and fails with [events.ErrLogExists].
 func Restore(ctx context.Context, cfg Config, r Restored) (err error) {
-	l := &Log{cfg: cfg, logger: cfg.Logger, closers: make(map[closer]struct{})}
-	if l.logger == nil {
-		l.logger = slog.New(slog.DiscardHandler)
-	}
-	if err := errors.Join(r.valid(), cfg.valid()); err != nil {
+	if err := errors.Join(r.validate(), cfg.validate()); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.release(context.WithoutCancel(ctx))) }()
-	if cfg.URL == "" {
-		if l.server, err = startServer(ctx, cfg, l.logger); err != nil {
-			return err
-		}
-	}
-	if l.link, err = connect(ctx, cfg, l.server, l.logger); err != nil {
+
+	l := newLog(cfg)
+	defer func() { err = errors.Join(err, l.disconnect(context.WithoutCancel(ctx))) }()
+	if err := l.connect(ctx); err != nil {
 		return err
 	}
-	l.restored = &r
-	return l.findStream(ctx, true)
+	l.restoreSpec = &r
+	return l.openStream(ctx, true)
 }
 
-// refuseExisting returns [events.ErrLogExists] if the server already has the stream. NATS does not fail when an identical stream is
-// created a second time, so the package must check.
-func (l *Log) refuseExisting(ctx context.Context) error {
-	stream, err := l.link.js.Stream(ctx, StreamName)
+// checkNoOtherLog returns [events.ErrLogExists] if the server already has a stream that this call has not created. NATS does not fail
+// when an identical stream is created a second time, so the package must check.
+func (l *Log) checkNoOtherLog(ctx context.Context) error {
+	stream, err := l.conn.js.Stream(ctx, StreamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
 	if err != nil {
-		return streamError(err)
+		return explainStreamError(err)
 	}
 	meta, err := parseMeta(stream.CachedInfo().Config.Metadata)
 	if err != nil {
 		return fmt.Errorf("%w: stream %s: %w", events.ErrLogExists, StreamName, err)
 	}
-	if meta.id == l.restored.ID && meta.epoch == l.restored.Epoch && meta.first == l.restored.Head.Seq+1 && l.creating {
-		return nil // an earlier attempt of this call has created it, and the answer was lost
+
+	spec := l.restoreSpec
+	if l.createSent && meta.id == spec.ID && meta.epoch == spec.Epoch && meta.first == spec.Head.Seq+1 {
+		return nil // an earlier request of this call has created the stream, and its answer was lost
 	}
 	return fmt.Errorf("%w: stream %s holds log %x in epoch %d: move it away, or restore elsewhere", events.ErrLogExists,
 		StreamName, meta.id, meta.epoch)

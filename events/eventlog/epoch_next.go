@@ -20,13 +20,13 @@ const (
 	// pausedSubject is the subject of the stream while an epoch ends. Publishers send to [Subject], get no answer and retry. So nothing
 	// is appended between reading the head and starting the new epoch.
 	pausedSubject = "skein.paused"
-	// metaPaused is the deadline of the pause, in decimal microseconds since 1970. If the stream is still paused then, the process that
-	// paused it has crashed, and any other process resumes the stream.
+	// metaPaused is the key of the deadline of the pause in the metadata of the stream, in decimal microseconds since 1970. If the
+	// stream is still paused then, the process that paused it has crashed, and any other process resumes the stream.
 	metaPaused = "skein-paused-until"
 	// maxPause is the longest pause. It must be well below retryFor, so that publishers keep trying until the pause ends.
 	maxPause = 10 * time.Second
-	// spread is the time that the other processes have to learn of the new epoch before it gets events.
-	spread = 200 * time.Millisecond
+	// propagationTime is the time that the other processes have to learn of the new epoch before the epoch gets events.
+	propagationTime = 200 * time.Millisecond
 )
 
 // ErrEpochNotBegun means that the log stays in its epoch, because archiving the rest of the epoch took too long, or because another
@@ -35,28 +35,28 @@ var ErrEpochNotBegun = errors.New("eventlog: the new epoch was not begun")
 
 // meta returns the metadata of the stream as this process has last read it. The value never changes: new metadata is a new value, so
 // callers compare pointers to notice a change.
-func (l *Log) meta() *logMeta { return l.metas.Load() }
+func (l *Log) meta() *logMeta { return l.currentMeta.Load() }
 
-// enter takes over metadata that was read from the stream. It fails with [events.ErrOtherEpoch] if the epoch in it does not continue from
-// the epoch that this process is in.
-func (l *Log) enter(meta logMeta) error {
+// updateMeta replaces the metadata of this process by metadata that was just read from the stream. It fails with [events.ErrOtherEpoch] if
+// the epoch in it does not continue from the epoch that this process is in.
+func (l *Log) updateMeta(meta logMeta) error {
 	for {
-		now := l.metas.Load()
-		if meta.epoch == now.epoch {
+		current := l.currentMeta.Load()
+		if meta.epoch == current.epoch {
 			// A hole that was accepted stays accepted. Answers of the server may arrive out of order, so an older one must not
 			// remove it.
-			meta.holes = joinRanges(append(meta.holes, now.holes...))
-			if slices.Equal(meta.holes, now.holes) || l.metas.CompareAndSwap(now, &meta) {
+			meta.holes = joinRanges(append(meta.holes, current.holes...))
+			if slices.Equal(meta.holes, current.holes) || l.currentMeta.CompareAndSwap(current, &meta) {
 				return nil
 			}
 			continue
 		}
 
-		known := func(p Predecessor) bool { return p.Epoch == now.epoch }
-		if meta.epoch < now.epoch || !slices.ContainsFunc(meta.predecessors, known) {
-			return fmt.Errorf("%w: the log is now in epoch %d, not %d: restart", events.ErrOtherEpoch, meta.epoch, now.epoch)
+		isCurrent := func(p Predecessor) bool { return p.Epoch == current.epoch }
+		if meta.epoch < current.epoch || !slices.ContainsFunc(meta.predecessors, isCurrent) {
+			return fmt.Errorf("%w: the log is now in epoch %d, not %d: restart", events.ErrOtherEpoch, meta.epoch, current.epoch)
 		}
-		if l.metas.CompareAndSwap(now, &meta) {
+		if l.currentMeta.CompareAndSwap(current, &meta) {
 			l.logger.Info("log: it goes on in a new epoch", "epoch", meta.epoch, "from", meta.first)
 			return nil
 		}
@@ -75,33 +75,34 @@ func (l *Log) enter(meta logMeta) error {
 func (l *Log) NextEpoch(
 	ctx context.Context, deleted uint64, seal func(ctx context.Context, head uint64) (events.Cursor, error),
 ) (_ events.Cursor, err error) {
-	if !l.switching.TryLock() {
+	if !l.reconfigureMu.TryLock() {
 		return events.Cursor{}, fmt.Errorf("%w: another one is being begun", ErrEpochNotBegun)
 	}
-	defer l.switching.Unlock()
-	if l.past == nil {
+	defer l.reconfigureMu.Unlock()
+	if l.archive == nil {
 		return events.Cursor{}, fmt.Errorf("%w: there is no archive", ErrEpochNotBegun)
 	}
 
-	until := time.Now().Add(maxPause)
-	within, cancel := context.WithDeadline(ctx, until.Add(-2*spread))
+	// The work must end well before the deadline of the pause, because after it another process may resume the stream.
+	deadline := time.Now().Add(maxPause)
+	pauseCtx, cancel := context.WithDeadline(ctx, deadline.Add(-2*propagationTime))
 	defer cancel()
-	if err := l.pause(within, until); err != nil {
+	if err := l.pauseStream(pauseCtx, deadline); err != nil {
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
 	defer func() {
-		resuming, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
+		resumeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
 		defer cancel()
 		// The consumers are deleted before events of the new epoch arrive, so that no reader takes these for events of the old one.
-		err = errors.Join(err, l.dropConsumers(resuming), l.unpause(resuming))
+		err = errors.Join(err, l.deleteConsumers(resumeCtx), l.unpauseStream(resumeCtx))
 	}()
 
-	head, err := l.pausedHead(within)
+	head, err := l.settledHead(pauseCtx)
 	if err != nil {
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
 
-	end, err := seal(within, head)
+	end, err := seal(pauseCtx, head)
 	if err == nil && (end.Seq != head || end.Log != l.ID()) {
 		err = fmt.Errorf("the archive ends at sequence %d, the log at %d", end.Seq, head)
 	}
@@ -109,27 +110,28 @@ func (l *Log) NextEpoch(
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
 
-	if err := l.turn(within, end, deleted); err != nil {
+	if err := l.writeNewEpoch(pauseCtx, end, deleted); err != nil {
 		return events.Cursor{}, err
 	}
-	return end, l.destroy(ctx, head)
+	// From here on the epoch has begun, so the deadline of the pause no longer applies.
+	return end, l.purgeStream(ctx, head)
 }
 
-// configure reads the configuration of the stream, changes it and writes it back.
-func (l *Log) configure(ctx context.Context, change func(c *jetstream.StreamConfig) error) error {
+// updateStreamConfig reads the configuration of the stream, changes it and writes it back.
+func (l *Log) updateStreamConfig(ctx context.Context, change func(c *jetstream.StreamConfig) error) error {
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return err
 	}
-	c := stream.CachedInfo().Config
-	c.Metadata = maps.Clone(c.Metadata)
-	if err := change(&c); err != nil {
+	config := stream.CachedInfo().Config
+	config.Metadata = maps.Clone(config.Metadata) // CachedInfo still refers to the old map
+	if err := change(&config); err != nil {
 		return err
 	}
-	return l.ask(ctx, func(ctx context.Context) error {
-		_, err := l.link.js.UpdateStream(ctx, c)
-		return unavailable(err)
-	}, askUpdate)
+	return l.requestWithRetries(ctx, func(ctx context.Context) error {
+		_, err := l.conn.js.UpdateStream(ctx, config)
+		return wrapUnavailable(err)
+	}, streamUpdateSubject)
 }
 
 // isPaused reports whether the stream is paused.
@@ -137,82 +139,99 @@ func isPaused(c *jetstream.StreamConfig) bool {
 	return slices.Equal(c.Subjects, []string{pausedSubject})
 }
 
-// pause makes the stream take no envelopes. After until, any process may resume it.
-func (l *Log) pause(ctx context.Context, until time.Time) error {
-	return l.configure(ctx, func(c *jetstream.StreamConfig) error {
+// pauseStream makes the stream reject envelopes. After the deadline, any process may resume it.
+func (l *Log) pauseStream(ctx context.Context, deadline time.Time) error {
+	return l.updateStreamConfig(ctx, func(c *jetstream.StreamConfig) error {
 		if isPaused(c) {
-			return errors.New("another process is at it")
+			return errors.New("another process has paused the stream")
 		}
 		c.Subjects = []string{pausedSubject}
-		c.Metadata[metaPaused] = strconv.FormatInt(until.UnixMicro(), 10)
+		c.Metadata[metaPaused] = strconv.FormatInt(deadline.UnixMicro(), 10)
 		return nil
 	})
 }
 
-// unpause makes the stream take envelopes again.
-func (l *Log) unpause(ctx context.Context) error {
+// unpauseStream makes the stream accept envelopes again. With an external log it first waits for propagationTime.
+func (l *Log) unpauseStream(ctx context.Context) error {
 	if l.server == nil {
 		// Other processes use the log, and must learn of the epoch first.
-		if wait.For(ctx, spread) != nil {
+		if wait.For(ctx, propagationTime) != nil {
 			return ctx.Err()
 		}
 	}
-	return l.configure(ctx, func(c *jetstream.StreamConfig) error {
+	return l.updateStreamConfig(ctx, func(c *jetstream.StreamConfig) error {
 		c.Subjects = []string{Subject}
 		delete(c.Metadata, metaPaused)
 		return nil
 	})
 }
 
-// electionPause and electionRetries make a request outlast the election of a leader, which a change of the stream's configuration
+// electionRetryPause and electionRetries make a request outlast the election of a leader, which a change of the stream's configuration
 // may cause. No server answers until it is over.
 const (
-	electionPause   = 100 * time.Millisecond
-	electionRetries = 100
+	electionRetryPause = 100 * time.Millisecond
+	electionRetries    = 100
 )
 
-// pausedHead returns the last sequence of a paused stream, once everything accepted before the pause is stored. To know that, it
-// publishes a message that the leader must refuse, and does so in order, after all earlier messages and before any replica sees it.
-// In a cluster the error code shows whether the expected last sequence was right. A single server always answers with the second
-// code, when all earlier messages are stored.
-func (l *Log) pausedHead(ctx context.Context) (uint64, error) {
-	for head, err := l.Head(ctx); ; {
-		if err != nil {
-			return 0, err
-		}
-		msg := &nats.Msg{Subject: pausedSubject, Header: nats.Header{
-			jetstream.ExpectedStreamHeader: {StreamName}, jetstream.ExpectedLastSubjSeqSubjHeader: {pausedSubject},
+// settledHead returns the last sequence of a paused stream, after everything that the stream accepted before the pause is stored.
+//
+// The server does not report the envelopes that it has accepted but not stored yet. So settledHead publishes a message that the leader
+// must reject: its headers expect a last sequence of the stream, and name a subject without the sequence that goes with it. The leader
+// checks the headers in the order of arrival, after all earlier messages, and before any replica gets the message.
+//
+// In a cluster, the leader checks the expected last sequence first. errCodeNoSubjectSequence then means that it was right, and
+// JSErrCodeStreamWrongLastSequence that it was not, so settledHead tries again. A single server always answers with
+// errCodeNoSubjectSequence, once all earlier messages are stored.
+func (l *Log) settledHead(ctx context.Context) (uint64, error) {
+	head, err := l.Head(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		probe := &nats.Msg{Subject: pausedSubject, Header: nats.Header{
+			jetstream.ExpectedStreamHeader:          {StreamName},
+			jetstream.ExpectedLastSubjSeqSubjHeader: {pausedSubject},
 		}}
-		err = l.ask(ctx, func(ctx context.Context) error {
-			_, err := l.link.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequence(head.Last),
-				jetstream.WithRetryWait(electionPause), jetstream.WithRetryAttempts(electionRetries))
+		err := l.requestWithRetries(ctx, func(ctx context.Context) error {
+			_, err := l.conn.js.PublishMsg(ctx, probe, jetstream.WithExpectLastSequence(head.Last),
+				jetstream.WithRetryWait(electionRetryPause), jetstream.WithRetryAttempts(electionRetries))
 			return err
 		}, pausedSubject)
 		code := apiError(err).ErrorCode
 		if code != errCodeNoSubjectSequence && code != jetstream.JSErrCodeStreamWrongLastSequence {
-			return 0, unavailable(fmt.Errorf("the stream did not tell its last sequence: %w", err))
+			return 0, wrapUnavailable(fmt.Errorf("the stream did not tell its last sequence: %w", err))
 		}
-		before := head.Last
-		if head, err = l.Head(ctx); err == nil && code == errCodeNoSubjectSequence && head.Last == before {
-			return before, nil
+
+		// The head is read again, because the answer of a single server does not say whether the expected sequence was right.
+		expected := head.Last
+		if head, err = l.Head(ctx); err != nil {
+			return 0, err
+		}
+		if code == errCodeNoSubjectSequence && head.Last == expected {
+			return expected, nil
 		}
 	}
 }
 
-// turn writes the new epoch into the metadata of the stream, which is still paused.
-func (l *Log) turn(ctx context.Context, end events.Cursor, deleted uint64) error {
+// writeNewEpoch writes the new epoch into the metadata of the stream, which is still paused. end is the last cursor of the old epoch.
+func (l *Log) writeNewEpoch(ctx context.Context, end events.Cursor, deleted uint64) error {
+	old := l.Epoch()
 	next := Restored{
-		ID: l.ID(), Epoch: l.Epoch() + 1, Predecessors: append(l.Predecessors(), Predecessor{l.Epoch(), end.Seq}), Head: end,
-		Erased: Erased{l.Epoch(), deleted},
+		ID:           l.ID(),
+		Epoch:        old + 1,
+		Predecessors: append(l.Predecessors(), Predecessor{old, end.Seq}),
+		Head:         end,
+		Erased:       Erased{old, deleted},
 	}
-	if err := next.valid(); err != nil {
+	if err := next.validate(); err != nil {
 		return err
 	}
-	metadata, err := next.metadata()
+	metadata, err := next.streamMetadata()
 	if err != nil {
 		return err
 	}
-	err = l.configure(ctx, func(c *jetstream.StreamConfig) error {
+
+	err = l.updateStreamConfig(ctx, func(c *jetstream.StreamConfig) error {
 		if !isPaused(c) {
 			return fmt.Errorf("%w: the log was resumed by another process", ErrEpochNotBegun)
 		}
@@ -222,57 +241,62 @@ func (l *Log) turn(ctx context.Context, end events.Cursor, deleted uint64) error
 	if err != nil {
 		return err
 	}
-	_, err = l.stream(ctx) // enters it
+	_, err = l.stream(ctx) // reads the new metadata
 	return err
 }
 
-// destroy purges a paused stream. Because the purge covers every message, the server deletes whole files, and no erased user id
-// stays behind in one.
-func (l *Log) destroy(ctx context.Context, head uint64) error {
+// purgeStream removes everything up to head, the last message, from a paused stream. Because the purge covers every message, the server
+// deletes whole files, and no erased user id stays behind in one.
+func (l *Log) purgeStream(ctx context.Context, head uint64) error {
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return err
 	}
-	return l.ask(ctx, func(ctx context.Context) error {
-		return unavailable(stream.Purge(ctx, jetstream.WithPurgeSequence(head+1)))
-	}, askPurge)
+	return l.requestWithRetries(ctx, func(ctx context.Context) error {
+		return wrapUnavailable(stream.Purge(ctx, jetstream.WithPurgeSequence(head+1)))
+	}, streamPurgeSubject)
 }
 
-// dropConsumers deletes the consumers of all processes. Their readers notice, read the metadata and begin again at their cursors.
-func (l *Log) dropConsumers(ctx context.Context) error {
+// deleteConsumers deletes the consumers of all processes. Their readers notice it, read the metadata and begin again at their cursors.
+func (l *Log) deleteConsumers(ctx context.Context) error {
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, stop := l.link.heed(ctx, askConsumerNames, askConsumerDelete)
+	ctx, stop := l.conn.watchPermissions(ctx, consumerNamesSubject, consumerDeletePrefix)
 	defer stop()
 	names := stream.ConsumerNames(ctx)
 	for name := range names.Name() {
 		if err := stream.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return unavailable(forbidden(ctx, err))
+			return wrapUnavailable(permissionError(ctx, err))
 		}
 	}
-	return unavailable(forbidden(ctx, names.Err()))
+	return wrapUnavailable(permissionError(ctx, names.Err()))
 }
 
-// resume repairs a stream that a crash left paused. In an external log the process that paused it may still be running: until the
-// deadline has passed, the log is reported as unavailable.
-func (l *Log) resume(ctx context.Context, info *jetstream.StreamInfo) (*jetstream.StreamInfo, error) {
+// unpauseAbandoned resumes a stream that a crash has left paused, and returns the information about the stream after that. It returns info
+// itself if the stream is not paused.
+//
+// In an external log, the process that paused the stream may still be running. Until the deadline of the pause, unpauseAbandoned returns
+// [events.ErrLogUnavailable].
+func (l *Log) unpauseAbandoned(ctx context.Context, info *jetstream.StreamInfo) (*jetstream.StreamInfo, error) {
 	if !isPaused(&info.Config) {
 		return info, nil
 	}
-	until, err := strconv.ParseInt(info.Config.Metadata[metaPaused], 10, 64)
-	if err == nil && l.server == nil && time.Now().UnixMicro() < until {
+	deadline, err := strconv.ParseInt(info.Config.Metadata[metaPaused], 10, 64)
+	if err == nil && l.server == nil && time.Now().UnixMicro() < deadline {
 		return nil, fmt.Errorf("%w: a new epoch is being begun", events.ErrLogUnavailable)
 	}
+
 	meta, err := parseMeta(info.Config.Metadata)
 	if err != nil {
-		return nil, mismatch([]string{err.Error()})
+		return nil, mismatchError([]string{err.Error()})
 	}
-	if l.metas.Load() == nil {
-		l.metas.Store(&meta)
+	if l.currentMeta.Load() == nil { // the log is just being opened
+		l.currentMeta.Store(&meta)
 	}
-	err = errors.Join(l.enter(meta), l.dropConsumers(ctx), l.unpause(ctx))
+	// If the crash came after the new epoch was written, old consumers may remain. As in NextEpoch, they go first.
+	err = errors.Join(l.updateMeta(meta), l.deleteConsumers(ctx), l.unpauseStream(ctx))
 	if errors.Is(err, events.ErrForbidden) { // another user may resume it, and the process that began the epoch may return
 		return nil, fmt.Errorf("%w: a new epoch was being begun and that was interrupted; this user cannot resume the log: %s",
 			events.ErrLogUnavailable, err.Error())
@@ -284,15 +308,16 @@ func (l *Log) resume(ctx context.Context, info *jetstream.StreamInfo) (*jetstrea
 	return l.streamInfo(ctx)
 }
 
-// resumeNow resumes the stream for a publisher that got no answer.
-func (l *Log) resumeNow(ctx context.Context) {
-	if !l.switching.TryLock() { // this process is at it
-		return
+// tryUnpauseAbandoned resumes a stream that a crash has left paused, for a publisher that got no answer. Errors are only logged, because
+// the publisher retries anyway.
+func (l *Log) tryUnpauseAbandoned(ctx context.Context) {
+	if !l.reconfigureMu.TryLock() {
+		return // this process itself has paused the stream, and will resume it
 	}
-	defer l.switching.Unlock()
+	defer l.reconfigureMu.Unlock()
 	info, err := l.streamInfo(ctx)
 	if err == nil {
-		_, err = l.resume(ctx, info)
+		_, err = l.unpauseAbandoned(ctx, info)
 	}
 	if err != nil {
 		l.logger.Debug("log: no answer from the stream", "error", err)

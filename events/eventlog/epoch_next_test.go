@@ -37,7 +37,7 @@ func TestPausedLogGoesOn(t *testing.T) {
 		}
 		publish(l)
 		if n == 1 {
-			if err := l.pause(t.Context(), time.Now().Add(time.Hour)); err != nil {
+			if err := l.pauseStream(t.Context(), time.Now().Add(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 			publish(l)
@@ -54,10 +54,10 @@ func TestPausedLogGoesOn(t *testing.T) {
 // pauseForHead pauses the log, and leaves it so.
 func (l *Log) pauseForHead(t *testing.T) (uint64, error) {
 	t.Helper()
-	if err := l.pause(t.Context(), time.Now().Add(time.Hour)); err != nil {
+	if err := l.pauseStream(t.Context(), time.Now().Add(time.Hour)); err != nil {
 		return 0, err
 	}
-	return l.pausedHead(t.Context())
+	return l.settledHead(t.Context())
 }
 
 // TestPausedHead: the last sequence of a paused stream is known when all that was on its way is there, on one server and on three.
@@ -65,11 +65,11 @@ func TestPausedHead(t *testing.T) {
 	t.Parallel()
 	_, url := testCluster(t, 3)
 	for _, cfg := range []Config{{Dir: t.TempDir()}, {URL: url, Logger: slog.New(slog.DiscardHandler)}} {
-		l := openLog(t, cfg)
+		l := mustOpenLog(t, cfg)
 		if head, err := l.pauseForHead(t); err != nil || head != 0 {
 			t.Errorf("the head of an empty log is %d: %v", head, err)
 		}
-		if err := l.unpause(t.Context()); err != nil {
+		if err := l.unpauseStream(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		p := newPublisher(t, l, PublisherOptions{})
@@ -83,7 +83,7 @@ func TestPausedHead(t *testing.T) {
 				}
 			})
 		}
-		l.switching.Lock() // or a publisher resumes it
+		l.reconfigureMu.Lock() // or a publisher resumes it
 		head, err := l.pauseForHead(t)
 		stopped()
 		wg.Wait()
@@ -93,8 +93,8 @@ func TestPausedHead(t *testing.T) {
 		if now, err := l.Head(t.Context()); err != nil || now.Last != head {
 			t.Errorf("the head was %d, and goes to %d: %v", head, now.Last, err)
 		}
-		l.switching.Unlock()
-		if err := l.unpause(t.Context()); err != nil {
+		l.reconfigureMu.Unlock()
+		if err := l.unpauseStream(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,35 +9,38 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Retire deletes the stream of a log, with all that it holds, so that the log can be restored from its archive ([Restore]). Publishers
-// wait meanwhile. take must copy everything up to the given sequence, the last one; if it fails, the log stays as it was. A crash leaves
-// a paused log, and the next process that opens it or publishes to it resumes it.
-func (l *Log) Retire(ctx context.Context, take func(ctx context.Context, last uint64) error) (err error) {
-	if !l.switching.TryLock() {
+// Retire deletes the stream of a log, with everything that it holds, so that the log can be restored from its archive ([Restore]).
+// Publishers wait meanwhile. archive must copy everything up to the given sequence, the last one, to the archive. If archive fails, the log
+// stays as it was. A crash leaves a paused log, and the next process that opens it or publishes to it resumes it.
+func (l *Log) Retire(ctx context.Context, archive func(ctx context.Context, last uint64) error) (err error) {
+	if !l.reconfigureMu.TryLock() {
 		return fmt.Errorf("%w: another one is being begun", ErrEpochNotBegun)
 	}
-	defer l.switching.Unlock()
+	defer l.reconfigureMu.Unlock()
 
-	until := time.Now().Add(maxPause)
-	within, cancel := context.WithDeadline(ctx, until.Add(-2*spread))
+	// The work must end well before the deadline of the pause, because after it another process may resume the stream.
+	deadline := time.Now().Add(maxPause)
+	pauseCtx, cancel := context.WithDeadline(ctx, deadline.Add(-2*propagationTime))
 	defer cancel()
-	if err := l.pause(within, until); err != nil {
+	if err := l.pauseStream(pauseCtx, deadline); err != nil {
 		return fmt.Errorf("eventlog: pause the stream: %w", err)
 	}
 
-	last, err := l.pausedHead(within)
+	last, err := l.settledHead(pauseCtx)
 	if err == nil {
-		err = take(within, last)
+		err = archive(pauseCtx, last)
 	}
 	if err != nil {
-		resuming, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
+		resumeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
 		defer cancel()
-		return errors.Join(err, l.unpause(resuming))
+		return errors.Join(err, l.unpauseStream(resumeCtx))
 	}
 
-	err = l.ask(within, func(ctx context.Context) error { return l.link.js.DeleteStream(ctx, StreamName) }, askDelete)
+	err = l.requestWithRetries(pauseCtx, func(ctx context.Context) error {
+		return l.conn.js.DeleteStream(ctx, StreamName)
+	}, streamDeleteSubject)
 	if errors.Is(err, jetstream.ErrStreamNotFound) { // the answer to an earlier attempt was lost
 		return nil
 	}
-	return unavailable(err)
+	return wrapUnavailable(err)
 }

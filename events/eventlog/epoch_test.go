@@ -26,7 +26,7 @@ func restoredAfter(t *testing.T, past *memoryArchive, r Restored) (*Log, Config)
 	if err := Restore(testContext(t), cfg, r); !errors.Is(err, events.ErrLogExists) {
 		t.Fatalf("restored over a log: %v", err)
 	}
-	l := openLog(t, cfg)
+	l := mustOpenLog(t, cfg)
 	l.SetArchive(past)
 	return l, cfg
 }
@@ -40,7 +40,7 @@ func TestNewEpoch(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T) {
 		for n := range histories {
-			old := openLog(t, Config{Dir: t.TempDir()})
+			old := mustOpenLog(t, Config{Dir: t.TempDir()})
 			play(t, old, genSteps(20).Example(n))
 			all := readLog(t, old)
 			const head = 15
@@ -80,7 +80,7 @@ func TestNewEpoch(t *testing.T) {
 					wantSame(t, fmt.Sprintf("history %d", n), readFrom(t, l, from, head+20, 1<<20), whole, seq)
 				}
 				closeLog(t, l)
-				l = openLog(t, cfg) // and after a restart
+				l = mustOpenLog(t, cfg) // and after a restart
 				l.SetArchive(past)
 			}
 			refused(t, l, all[head].Cursor)
@@ -171,7 +171,7 @@ func refused(t *testing.T, l *Log, beyond events.Cursor) {
 // I6: an event id of just before a new epoch is dropped in it, by its first reader and by one that starts there later.
 func TestRepeatAcrossEpochs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		old := openLog(t, Config{Dir: t.TempDir()})
+		old := mustOpenLog(t, Config{Dir: t.TempDir()})
 		repeated := []step{{events: followsOf(0, 1)}, {wait: time.Minute, events: followsOf(1, 2)}}
 		for i := range repeated {
 			repeated[i].events[0].EventId = "once"
@@ -237,7 +237,7 @@ func TestEpochWithoutArchive(t *testing.T) {
 	if err := Restore(ctx, cfg, r); err != nil {
 		t.Fatal(err)
 	}
-	l := openLog(t, cfg)
+	l := mustOpenLog(t, cfg)
 	headNow, err := l.Head(ctx)
 	if err != nil || headNow.First != 101 || headNow.Last != 100 {
 		t.Errorf("the new stream goes from %d to %d, %v", headNow.First, headNow.Last, err)

@@ -9,14 +9,14 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// mismatch returns an [events.ErrStreamMismatch] that lists the differences.
-func mismatch(diffs []string) error {
+// mismatchError returns an [events.ErrStreamMismatch] that lists the differences.
+func mismatchError(diffs []string) error {
 	return fmt.Errorf("%w: stream %s: %s", events.ErrStreamMismatch, StreamName, strings.Join(diffs, "; "))
 }
 
-// unavailable wraps an error of the connection or the server as [events.ErrLogUnavailable]. It returns nil and the errors of a context
+// wrapUnavailable wraps an error of the connection or the server as [events.ErrLogUnavailable]. It returns nil and the errors of a context
 // unchanged.
-func unavailable(err error) error {
+func wrapUnavailable(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -28,8 +28,7 @@ func unavailable(err error) error {
 func isTerminal(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,
-		events.ErrNotRising, events.ErrClosed,
-		events.ErrArchiveDamaged,
+		events.ErrNotRising, events.ErrClosed, events.ErrArchiveDamaged,
 	} {
 		if errors.Is(err, target) {
 			return true

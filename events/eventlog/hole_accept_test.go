@@ -12,7 +12,7 @@ import (
 // A hole of a log on servers that one process accepts is accepted for the others, also for a reader that waits in front of it.
 func TestAcceptHoleOnServers(t *testing.T) {
 	url := testServer(t, server.Options{}).ClientURL()
-	l, other := openLog(t, Config{URL: url}), openLog(t, Config{URL: url})
+	l, other := mustOpenLog(t, Config{URL: url}), mustOpenLog(t, Config{URL: url})
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range 10 {
 		mustPublish(t, p, followsOf(n, n+1))

@@ -19,10 +19,12 @@ func (r *reader) checkNextMessage(ctx context.Context) error {
 	if next > last {
 		return nil
 	}
-	if there, err := r.log.hasMessage(ctx, stream, next); there || err != nil {
+	if found, err := r.log.hasMessage(ctx, stream, next); found || err != nil {
 		return err
 	}
-	msg, err := r.log.messageFrom(ctx, stream, next)
+
+	// The stream continues after the gap at the next message, or not at all.
+	msg, err := r.log.messageAtOrAfter(ctx, stream, next)
 	switch {
 	case errors.Is(err, ErrNoMessage):
 		return r.crossGap(ctx, last+1)
@@ -36,14 +38,14 @@ func (r *reader) checkNextMessage(ctx context.Context) error {
 // accepted, and fails with [events.ErrHole] if anything else is lost.
 func (r *reader) crossGap(ctx context.Context, seq uint64) error {
 	for r.decodedSeq+1 < seq {
-		if accepted, ok := r.log.meta().accepted(r.decodedSeq + 1); ok {
+		if accepted, ok := r.log.meta().acceptedHole(r.decodedSeq + 1); ok {
 			if err := r.crossAcceptedHole(min(accepted.To, seq-1)); err != nil {
 				return err
 			}
 			continue
 		}
 
-		// If the metadata has changed meanwhile, the hole may have been accepted: look again.
+		// If the metadata has changed meanwhile, the hole may have been accepted, so the loop looks again.
 		meta := r.log.meta()
 		if err := r.explainGap(ctx, seq); err != nil && r.log.meta() == meta {
 			return err
@@ -52,7 +54,8 @@ func (r *reader) crossGap(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// crossAcceptedHole decodes the lost sequences of an accepted hole up to the given one. read returns their envelopes.
+// crossAcceptedHole decodes the lost sequences of an accepted hole up to the given one. It stores their envelopes in lostEnvelopes, from where
+// read returns them.
 func (r *reader) crossAcceptedHole(to uint64) error {
 	for r.decodedSeq < to {
 		env, err := r.dec.DecodeLost(r.decodedSeq + 1)
@@ -60,13 +63,15 @@ func (r *reader) crossAcceptedHole(to uint64) error {
 			return err
 		}
 		r.decodedSeq++
-		r.log.noteLast(r.decodedSeq)
+		r.log.raiseLastKnownSeq(r.decodedSeq)
 		if env == nil {
-			continue
+			continue // it belongs to the warm-up
 		}
-		if passed, err := r.skipKnown(env); err != nil {
+		skip, err := r.skipKnown(env)
+		if err != nil {
 			return err
-		} else if !passed {
+		}
+		if !skip {
 			r.lostEnvelopes = append(r.lostEnvelopes, env)
 		}
 	}
@@ -84,18 +89,21 @@ func (r *reader) explainGap(ctx context.Context, seq uint64) error {
 	if stream.CachedInfo().State.FirstSeq > next {
 		return fmt.Errorf("%w: the stream was trimmed beyond sequence %d while it was read", errInterrupted, r.decodedSeq)
 	}
-	switch there, err := r.log.hasMessage(ctx, stream, next); {
-	case err != nil:
-		return err
-	case there: // a replica is ahead of the leader in trimming, or behind in delivering
-		return fmt.Errorf("%w: sequence %d was not delivered", errInterrupted, next)
-	}
-	if noted, err := r.log.noteCoveredHoles(ctx, next, seq-1); noted || err != nil {
-		return errors.Join(errInterrupted, errCoveredHole, err)
-	}
-	hole, err := r.log.holeFrom(ctx, stream, next, seq)
+
+	found, err := r.log.hasMessage(ctx, stream, next)
 	if err != nil {
 		return err
 	}
-	return r.log.noteMissing(hole)
+	if found { // the delivering replica is ahead of the leader in trimming, or lags behind it
+		return fmt.Errorf("%w: sequence %d was not delivered", errInterrupted, next)
+	}
+
+	if covered, err := r.log.recordCoveredHoles(ctx, next, seq-1); covered || err != nil {
+		return errors.Join(errInterrupted, errCoveredHole, err)
+	}
+	hole, err := r.log.measureHole(ctx, stream, next, seq)
+	if err != nil {
+		return err
+	}
+	return r.log.recordMissing(hole)
 }

@@ -48,7 +48,7 @@ func AcceptCommand(r SeqRange) string {
 // Is makes errors.Is match events.ErrHole.
 func (e *HoleError) Is(target error) bool { return target == events.ErrHole }
 
-// metaHoles lists the holes that an operator has accepted as JSON: [{"from":2,"to":7}].
+// metaHoles is the key of the accepted holes in the metadata of the stream. Its value is JSON: [{"from":2,"to":7}].
 const metaHoles = "skein-accepted-holes"
 
 // parseHoles parses the JSON list of accepted holes, and returns disjoint ranges in ascending order.
@@ -83,117 +83,124 @@ func joinRanges(list []SeqRange) []SeqRange {
 	return joined
 }
 
-// accepted returns the accepted hole that contains the sequence.
-func (m *logMeta) accepted(seq uint64) (SeqRange, bool) {
-	if len(m.holes) == 0 {
-		return SeqRange{}, false
-	}
-	i := sort.Search(len(m.holes), func(i int) bool { return m.holes[i].To >= seq })
+// acceptedHole returns the accepted hole that contains the sequence.
+func (m *logMeta) acceptedHole(seq uint64) (SeqRange, bool) {
+	i := m.firstHoleEndingAtOrAfter(seq)
 	if i == len(m.holes) || m.holes[i].From > seq {
 		return SeqRange{}, false
 	}
 	return m.holes[i], true
 }
 
-// nextAccepted returns the first sequence at or after seq that is in an accepted hole, or 0 if there is none.
-func (m *logMeta) nextAccepted(seq uint64) uint64 {
-	i := sort.Search(len(m.holes), func(i int) bool { return m.holes[i].To >= seq })
+// nextAcceptedSeq returns the first sequence at or after seq that is in an accepted hole, or 0 if there is none.
+func (m *logMeta) nextAcceptedSeq(seq uint64) uint64 {
+	i := m.firstHoleEndingAtOrAfter(seq)
 	if i == len(m.holes) {
 		return 0
 	}
 	return max(seq, m.holes[i].From)
 }
 
-// AcceptedHoles returns the accepted holes of the stream.
+// firstHoleEndingAtOrAfter returns the index of that accepted hole, or len(m.holes) if there is none.
+func (m *logMeta) firstHoleEndingAtOrAfter(seq uint64) int {
+	return sort.Search(len(m.holes), func(i int) bool { return m.holes[i].To >= seq })
+}
+
+// AcceptedHoles returns the holes of the log that an operator has accepted.
 func (l *Log) AcceptedHoles() []SeqRange { return slices.Clone(l.meta().holes) }
 
-// noteMissing records a missing range for status and metrics, logs it the first time, and returns it as an error.
-func (l *Log) noteMissing(r SeqRange) error {
+// recordMissing records a missing range for [Log.Holes], logs it the first time, and returns it as a [HoleError].
+func (l *Log) recordMissing(r SeqRange) error {
 	l.missingMu.Lock()
 	defer l.missingMu.Unlock()
-	known := slices.ContainsFunc(l.missing, func(k SeqRange) bool { return k.From <= r.From && r.To <= k.To })
+	isKnown := slices.ContainsFunc(l.missingRanges, func(known SeqRange) bool {
+		return known.From <= r.From && r.To <= known.To
+	})
 	err := &HoleError{First: r.From, Last: r.To}
-	if !known {
-		l.missing = joinRanges(append(l.missing, r))
+	if !isKnown {
+		l.missingRanges = joinRanges(append(l.missingRanges, r))
 		l.logger.Error("log: messages are lost, and nothing is folded across them", "first", r.From, "last", r.To, "error", err)
 	}
 	return err
 }
 
-// Holes returns the missing ranges in ascending order. It checks every range that was noted earlier, and forgets those that are in the
+// Holes returns the missing ranges in ascending order. It checks every range that was recorded earlier, and forgets those that are in the
 // stream or the archive by now or were accepted.
 func (l *Log) Holes(ctx context.Context) ([]SeqRange, error) {
 	l.missingMu.Lock()
-	noted := slices.Clone(l.missing)
+	recorded := slices.Clone(l.missingRanges)
 	l.missingMu.Unlock()
-	if len(noted) == 0 {
+	if len(recorded) == 0 {
 		return nil, nil
 	}
-	var still []SeqRange
-	for _, r := range noted {
-		left, err := l.stillMissing(ctx, r)
+
+	var missing []SeqRange
+	for _, r := range recorded {
+		left, err := l.missingPart(ctx, r)
 		if err != nil {
-			return noted, err
+			return recorded, err
 		}
-		still = append(still, left...)
+		missing = append(missing, left...)
 	}
+
 	l.missingMu.Lock()
 	defer l.missingMu.Unlock()
-	if slices.Equal(noted, l.missing) {
-		l.missing = still
+	// If another range was recorded during the checks, keep everything. The next call checks it.
+	if slices.Equal(recorded, l.missingRanges) {
+		l.missingRanges = missing
 	}
-	return slices.Clone(l.missing), nil
+	return slices.Clone(l.missingRanges), nil
 }
 
-// stillMissing returns the part of a range that begins with the first sequence that is still missing. It does not check what follows:
-// one request per sequence would be too many for a large hole.
-func (l *Log) stillMissing(ctx context.Context, r SeqRange) ([]SeqRange, error) {
+// missingPart returns the part of a range that begins with the first sequence that is still missing. It does not check the sequences after
+// that one, because one request per sequence would be too many for a large hole.
+func (l *Log) missingPart(ctx context.Context, r SeqRange) ([]SeqRange, error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for seq := r.From; seq <= r.To; seq++ {
-		there, to, err := l.accountedFor(ctx, stream, seq)
+		found, upTo, err := l.isAccountedFor(ctx, stream, seq)
 		if err != nil {
 			return nil, err
 		}
-		if !there {
+		if !found {
 			return []SeqRange{{seq, r.To}}, nil
 		}
-		seq = to
+		seq = upTo
 	}
 	return nil, nil
 }
 
-// accountedFor reports whether a sequence is in the stream, in the archive or in an accepted hole. If it is, the same is known for the
-// sequences up to the returned one.
-func (l *Log) accountedFor(ctx context.Context, stream jetstream.Stream, seq uint64) (there bool, to uint64, err error) {
-	if r, ok := l.meta().accepted(seq); ok {
-		return true, r.To, nil
+// isAccountedFor reports whether a sequence is in the stream, in the archive or in an accepted hole. If it is, then so are all sequences
+// from it to upTo.
+func (l *Log) isAccountedFor(ctx context.Context, stream jetstream.Stream, seq uint64) (found bool, upTo uint64, err error) {
+	if hole, ok := l.meta().acceptedHole(seq); ok {
+		return true, hole.To, nil
 	}
-	end, err := l.reloadedEnd(ctx, seq)
+	end, err := l.archiveEndSeq(ctx, seq)
 	if err != nil {
 		return false, 0, err
 	}
 	if seq <= end {
 		return true, end, nil
 	}
-	there, err = l.hasMessage(ctx, stream, seq)
-	return there, seq, err
+	found, err = l.hasMessage(ctx, stream, seq)
+	return found, seq, err
 }
 
-// reloadedEnd returns the last sequence of the archive. If the archive ends before seq, reloadedEnd reloads it first, because another
-// process may write it.
-func (l *Log) reloadedEnd(ctx context.Context, seq uint64) (uint64, error) {
-	if l.past == nil {
+// archiveEndSeq returns the last sequence of the archive. If the archive ends before seq, archiveEndSeq reloads it first, because another
+// process may have written more of it.
+func (l *Log) archiveEndSeq(ctx context.Context, seq uint64) (uint64, error) {
+	if l.archive == nil {
 		return 0, nil
 	}
 	end, err := l.archiveEnd()
 	if err != nil {
 		return 0, err
 	}
-	if past, ok := l.past.(reloader); ok && end.Seq < seq {
-		if err := past.Reload(ctx); err != nil {
+	if archive, ok := l.archive.(reloader); ok && end.Seq < seq {
+		if err := archive.Reload(ctx); err != nil {
 			return 0, fmt.Errorf("eventlog: look for sequence %d in the archive: %w", seq, err)
 		}
 		if end, err = l.archiveEnd(); err != nil {
@@ -206,32 +213,33 @@ func (l *Log) reloadedEnd(ctx context.Context, seq uint64) (uint64, error) {
 // hasMessage reports whether the stream can return the message. The server answers "not found" also for a message whose checksum does
 // not match.
 func (l *Log) hasMessage(ctx context.Context, stream jetstream.Stream, seq uint64) (bool, error) {
-	err := l.ask(ctx, func(ctx context.Context) (err error) {
+	err := l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
 		_, err = stream.GetMsg(ctx, seq)
 		return err
-	}, askMessage)
+	}, getMessageSubject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return false, nil
 	}
-	return err == nil, unavailable(err)
+	return err == nil, wrapUnavailable(err)
 }
 
-// maxProbes is the number of messages that holeFrom requests one by one to find the end of a hole. A larger hole is reported as if it
+// maxProbes is the number of messages that measureHole requests one by one to find the end of a hole. A larger hole is reported as if it
 // reached to the next delivered message.
 const maxProbes = 1000
 
-// holeFrom returns the hole that begins at first, which is missing, and ends before the sequence before, which is not.
-func (l *Log) holeFrom(ctx context.Context, stream jetstream.Stream, first, before uint64) (SeqRange, error) {
-	last := before - 1
-	if next := l.meta().nextAccepted(first); next > 0 {
-		last = min(last, next-1)
+// measureHole returns the hole that begins at first, which is missing, and ends before next, the first sequence after it that is known not
+// to be missing.
+func (l *Log) measureHole(ctx context.Context, stream jetstream.Stream, first, next uint64) (SeqRange, error) {
+	last := next - 1
+	if accepted := l.meta().nextAcceptedSeq(first); accepted > 0 {
+		last = min(last, accepted-1)
 	}
 	for seq := first + 1; seq <= last && seq-first <= maxProbes; seq++ {
-		there, err := l.hasMessage(ctx, stream, seq)
+		found, err := l.hasMessage(ctx, stream, seq)
 		if err != nil {
 			return SeqRange{}, err
 		}
-		if there {
+		if found {
 			last = seq - 1
 		}
 	}
@@ -242,15 +250,49 @@ func (l *Log) holeFrom(ctx context.Context, stream jetstream.Stream, first, befo
 // It cannot be undone: a message that comes back later is not read. If any sequence of the range is in the stream or the archive,
 // or beyond the end of the log, nothing is accepted and the error is [ErrNotMissing].
 func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
-	if !l.switching.TryLock() {
+	if !l.reconfigureMu.TryLock() {
 		return fmt.Errorf("%w: a new epoch is being begun", events.ErrLogUnavailable)
 	}
-	defer l.switching.Unlock()
+	defer l.reconfigureMu.Unlock()
+
+	if err := l.checkMissing(ctx, r); err != nil {
+		return err
+	}
+
+	err := l.updateStreamConfig(ctx, func(c *jetstream.StreamConfig) error {
+		accepted, err := parseHoles(c.Metadata[metaHoles])
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(joinRanges(append(accepted, r)))
+		c.Metadata[metaHoles] = string(text)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := l.stream(ctx); err != nil { // reads the new metadata
+		return err
+	}
+	l.logger.Warn("log: a hole was accepted: what it held is lost", "first", r.From, "last", r.To)
+
+	// Readers of other processes read the metadata only when they start again. A reader that reached the hole with the old metadata would
+	// stop there. Deleting the consumers makes all readers start again.
+	if err := l.deleteConsumers(ctx); err != nil {
+		return err
+	}
+	_, err = l.Holes(ctx) // forgets the range
+	return err
+}
+
+// checkMissing returns [ErrNotMissing] unless every sequence of the range was in the log in this epoch and is missing now.
+func (l *Log) checkMissing(ctx context.Context, r SeqRange) error {
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return err
 	}
-	switch last := stream.CachedInfo().State.LastSeq; {
+	last := stream.CachedInfo().State.LastSeq
+	switch {
 	case r.From == 0 || r.To < r.From:
 		return fmt.Errorf("%w: sequences %d to %d are no range", ErrNotMissing, r.From, r.To)
 	case r.To > last:
@@ -259,127 +301,121 @@ func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 		return fmt.Errorf("%w: sequence %d is of before the present epoch, which begins at %d: all that there is of it is "+
 			"in the archive", ErrNotMissing, r.From, l.meta().first)
 	}
+
 	for seq := r.From; seq <= r.To; seq++ {
-		there, _, err := l.accountedFor(ctx, stream, seq)
+		found, _, err := l.isAccountedFor(ctx, stream, seq)
 		if err != nil {
 			return err
 		}
-		if there {
+		if found {
 			return fmt.Errorf("%w: the log has sequence %d, or its loss is accepted already: nothing was changed", ErrNotMissing,
 				seq)
 		}
 	}
-	err = l.configure(ctx, func(c *jetstream.StreamConfig) error {
-		now, err := parseHoles(c.Metadata[metaHoles])
-		if err != nil {
-			return err
-		}
-		text, err := json.Marshal(joinRanges(append(now, r)))
-		c.Metadata[metaHoles] = string(text)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if _, err := l.stream(ctx); err != nil { // learns it
-		return err
-	}
-	l.logger.Warn("log: a hole was accepted: what it held is lost", "first", r.From, "last", r.To)
-	// Readers of other processes learn of the accepted hole when they begin again, so they are made to: a reader that crossed the
-	// hole without knowing would stop.
-	if err := l.dropConsumers(ctx); err != nil {
-		return err
-	}
-	_, err = l.Holes(ctx)
-	return err
+	return nil
 }
 
-// maxExamined bounds how many bytes of the stream, as the server counts them, [Log.Examine] reads. A GiB takes a second or two at
-// start.
-const maxExamined = 1 << 30
+// maxExaminedBytes limits how many bytes of the stream, as the server counts them, [Log.Examine] reads when a process starts. Reading one
+// GiB takes a second or two.
+const maxExaminedBytes = 1 << 30
 
 // Examine reads the part of the stream that is not archived, at most its newest GiB, and returns the number of messages read. The
-// server verifies the checksum of each message that it reads from a file; those that it does not deliver are noted as missing
-// ([Log.Holes]). Readers would find the same holes, but only after their cursors.
+// server verifies the checksum of each message that it reads from a file. Examine records the messages that the server does not deliver
+// as missing ([Log.Holes]). Readers would find the same holes, but only after their cursors.
 func (l *Log) Examine(ctx context.Context) (read uint64, err error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return 0, err
 	}
 	state := stream.CachedInfo().State
+	from, err := l.examineFrom(state)
+	if err != nil || from > state.LastSeq {
+		return 0, err
+	}
+
+	var consumer jetstream.Consumer
+	err = l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
+		consumer, err = l.conn.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
+			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:       from,
+			AckPolicy:         jetstream.AckNonePolicy,
+			MemoryStorage:     true,
+			Replicas:          1,
+			InactiveThreshold: consumerIdleTimeout,
+			HeadersOnly:       true,
+		})
+		return err
+	}, consumerCreateSubject)
+	if err != nil {
+		return 0, wrapUnavailable(err)
+	}
+	// Best effort: the server forgets idle consumers by itself.
+	defer func() { _ = l.conn.nc.Publish(consumerDeletePrefix+consumer.CachedInfo().Name, nil) }()
+
+	examined := from - 1 // the last sequence that was examined
+	for examined < state.LastSeq && ctx.Err() == nil {
+		batch, err := consumer.FetchNoWait(pullMessages)
+		if err != nil {
+			return read, wrapUnavailable(err)
+		}
+		delivered := uint64(0)
+		for msg := range batch.Messages() {
+			meta, err := msg.Metadata()
+			if err != nil {
+				return read, wrapUnavailable(err)
+			}
+			delivered++
+			seq := meta.Sequence.Stream
+			if err := l.recordMissingBetween(ctx, stream, examined+1, min(seq, state.LastSeq+1)); err != nil {
+				return read, err
+			}
+			examined = seq
+		}
+		read += delivered
+		if err := batch.Error(); err != nil {
+			return read, wrapUnavailable(err)
+		}
+		if delivered == 0 {
+			break
+		}
+	}
+	return read, errors.Join(ctx.Err(), l.recordMissingBetween(ctx, stream, examined+1, state.LastSeq+1))
+}
+
+// examineFrom returns the first sequence that Examine reads.
+func (l *Log) examineFrom(state jetstream.StreamState) (uint64, error) {
 	end, err := l.archiveEnd()
 	if err != nil {
 		return 0, err
 	}
 	from := max(l.meta().first, end.Seq+1)
-	if l.past == nil { // a process with an archive may have trimmed the stream
+	if l.archive == nil { // a process with an archive may have trimmed the stream
 		from = max(from, state.FirstSeq)
 	}
-	if state.Bytes > maxExamined {
-		share := float64(maxExamined) / float64(state.Bytes)
+	if state.Bytes > maxExaminedBytes {
+		share := float64(maxExaminedBytes) / float64(state.Bytes)
 		from = max(from, state.LastSeq-uint64(share*float64(state.Msgs)))
 	}
-	if from > state.LastSeq {
-		return 0, nil
-	}
-	var c jetstream.Consumer
-	err = l.ask(ctx, func(ctx context.Context) (err error) {
-		c, err = l.link.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
-			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy,
-			MemoryStorage: true, Replicas: 1, InactiveThreshold: idleConsumer, HeadersOnly: true,
-		})
-		return err
-	}, askConsumer)
-	if err != nil {
-		return 0, unavailable(err)
-	}
-	defer func() { _ = l.link.nc.Publish(askConsumerDelete+c.CachedInfo().Name, nil) }()
-	at := from - 1
-	for at < state.LastSeq && ctx.Err() == nil {
-		batch, err := c.FetchNoWait(pullMessages)
-		if err != nil {
-			return read, unavailable(err)
-		}
-		n := 0
-		for msg := range batch.Messages() {
-			meta, err := msg.Metadata()
-			if err != nil {
-				return read, unavailable(err)
-			}
-			n++
-			seq := meta.Sequence.Stream
-			if err := l.examined(ctx, stream, at+1, min(seq, state.LastSeq+1)); err != nil {
-				return read, err
-			}
-			at = seq
-		}
-		read += uint64(n)
-		if err := batch.Error(); err != nil {
-			return read, unavailable(err)
-		}
-		if n == 0 {
-			break
-		}
-	}
-	return read, errors.Join(ctx.Err(), l.examined(ctx, stream, at+1, state.LastSeq+1))
+	return from, nil
 }
 
-// examined notes which of the sequences that were not delivered are missing; others are archived or accepted.
-func (l *Log) examined(ctx context.Context, stream jetstream.Stream, seq, before uint64) error {
-	for seq < before {
-		there, to, err := l.accountedFor(ctx, stream, seq)
+// recordMissingBetween records which of the sequences from seq to before next, which the server did not deliver, are missing. The others
+// are archived or in an accepted hole.
+func (l *Log) recordMissingBetween(ctx context.Context, stream jetstream.Stream, seq, next uint64) error {
+	for seq < next {
+		found, upTo, err := l.isAccountedFor(ctx, stream, seq)
 		if err != nil {
 			return err
 		}
-		if !there {
-			hole, err := l.holeFrom(ctx, stream, seq, before)
+		if !found {
+			hole, err := l.measureHole(ctx, stream, seq, next)
 			if err != nil {
 				return err
 			}
-			_ = l.noteMissing(hole)
-			to = hole.To
+			_ = l.recordMissing(hole) // the caller reports holes by Log.Holes
+			upTo = hole.To
 		}
-		seq = to + 1
+		seq = upTo + 1
 	}
 	return nil
 }

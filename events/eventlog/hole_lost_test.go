@@ -77,7 +77,7 @@ func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 	t.Helper()
 	const head = 6
 	cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
-	l := openLog(t, cfg)
+	l := mustOpenLog(t, cfg)
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range head {
 		mustPublish(t, p, followsOf(n, n+1))
@@ -100,7 +100,7 @@ func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 		}
 	}
 
-	l = openLog(t, cfg)
+	l = mustOpenLog(t, cfg)
 	past := &memoryArchive{envs: all} // which has nothing yet
 	l.SetArchive(past)
 	ctx := testContext(t)
@@ -145,7 +145,7 @@ func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 	if err := os.Remove(filepath.Join(filepath.Dir(path), "index.db")); err != nil {
 		t.Fatal(err)
 	}
-	l = openLog(t, cfg)
+	l = mustOpenLog(t, cfg)
 	l.SetArchive(past)
 	var straight []*events.Envelope
 	for from := range uint64(head) {
@@ -173,7 +173,7 @@ func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 // What an accepted hole is stays when the log is damaged again, continues in a new epoch, or is salvaged.
 func TestAcceptedHoleStays(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 		play(t, l, genSteps(12).Example(2))
 		l.SetArchive(&memoryArchive{envs: readLog(t, l)})
 		deleteMessages(t, l, 3, 4, 5)
@@ -201,7 +201,7 @@ func TestAcceptedHoleStays(t *testing.T) {
 			t.Errorf("salvaged without %v", report.Lost)
 		}
 		past := &memoryArchive{envs: all}
-		l.past = past
+		l.archive = past
 		if _, err := l.NextEpoch(ctx, 0, func(_ context.Context, head uint64) (events.Cursor, error) {
 			past.grow(int(head))
 			return past.End(), nil

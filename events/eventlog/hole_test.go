@@ -45,7 +45,7 @@ func TestHoles(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T) {
 		for n := range histories {
-			l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+			l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 			play(t, l, genSteps(25).Example(n))
 			all := readLog(t, l)
 			head := all[len(all)-1].Seq()
@@ -91,7 +91,7 @@ func TestHoles(t *testing.T) {
 // they were before.
 func TestHoleBeforeReader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 		once := followsOf(0, 1)
 		once[0].EventId = "once"
 		play(t, l, []step{
@@ -149,7 +149,7 @@ func TestHoleBeforeReader(t *testing.T) {
 func TestHoleInDamagedFile(t *testing.T) {
 	for _, damaged := range []int64{0, -1} { // of all of its messages, or of one
 		cfg := Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)}
-		l := openLog(t, cfg)
+		l := mustOpenLog(t, cfg)
 		p := newPublisher(t, l, PublisherOptions{})
 		for n := range 60 {
 			mustPublish(t, p, followsOf(n*100, n*100+100))
@@ -161,7 +161,7 @@ func TestHoleInDamagedFile(t *testing.T) {
 			t.Fatalf("blocks %v, %v", blocks, err)
 		}
 		spoil(t, blocks[1], damaged)
-		l = openLog(t, cfg)
+		l = mustOpenLog(t, cfg)
 		past := &memoryArchive{envs: all, archived: 50}
 		l.SetArchive(past)
 		for _, from := range []events.Cursor{l.Start(), all[20].Cursor, all[49].Cursor, all[54].Cursor} {

@@ -50,17 +50,17 @@ type Hub struct {
 	// stopRingReader cancels reading for the position that the ring has now.
 	stopRingReader context.CancelFunc
 
-	// points are cursors at which reading may begin. seeking is a semaphore of one, for searching another such cursor: a search
-	// reads the log, and two searches at once would read the same part twice.
-	points  waypoints
-	seeking chan struct{}
+	// waypoints are cursors at which reading may begin.
+	waypoints waypoints
+	// seekSlot is a semaphore of one for CursorAt, which reads the log: two calls at once would read the same part twice.
+	seekSlot chan struct{}
 
-	subs    map[*Subscription]struct{}
-	changed chan struct{} // closed, and replaced, when the ring changes or err is set
-	demand  chan struct{} // capacity 1: a subscriber came, left or advanced
-	running bool
-	ended   chan struct{} // closed when Run has returned
-	err     error         // why the hub has ended; set once
+	subs     map[*Subscription]struct{}
+	changed  chan struct{} // closed, and replaced, when the ring changes or err is set
+	demand   chan struct{} // capacity 1: a subscriber came, left or advanced
+	running  bool
+	runEnded chan struct{} // closed when Run has returned
+	err      error         // why the hub has ended; set once
 
 	// hole is the error of the hole in front of which the ring stands. While it is set, the ring cannot grow.
 	hole error
@@ -78,27 +78,27 @@ func NewHub(l *Log, opt HubOptions) *Hub {
 	}
 	opt.AheadBytes = min(opt.AheadBytes, opt.RingBytes/2)
 	h := &Hub{
-		log:     l,
-		opt:     opt,
-		subs:    make(map[*Subscription]struct{}),
-		changed: make(chan struct{}),
-		demand:  make(chan struct{}, 1),
-		seeking: make(chan struct{}, 1),
-		ended:   make(chan struct{}),
+		log:      l,
+		opt:      opt,
+		subs:     make(map[*Subscription]struct{}),
+		changed:  make(chan struct{}),
+		demand:   make(chan struct{}, 1),
+		seekSlot: make(chan struct{}, 1),
+		runEnded: make(chan struct{}),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h
 }
 
 // Head returns the highest sequence that is known to be in the log.
-func (h *Hub) Head() uint64 { return h.log.last.Load() }
+func (h *Hub) Head() uint64 { return h.log.lastKnownSeq.Load() }
 
 // Recent returns the envelope with the given sequence if it is in the ring, or else nil. The caller must not change the envelope,
 // because others share it.
 func (h *Hub) Recent(seq uint64) *events.Envelope {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.ring.at(seq)
+	return h.ring.envelope(seq)
 }
 
 // Run reads the log for the subscribers. It returns nil when ctx ends or the hub is closed, and an error when the log is no longer the
@@ -112,16 +112,16 @@ func (h *Hub) Run(ctx context.Context) error {
 	h.running = true
 	h.mu.Unlock()
 
-	defer close(h.ended)
+	defer close(h.runEnded)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.ctx, cancel)() //nolint:contextcheck // Run ends with either
 
-	if err := h.log.adopt(h); err != nil {
+	if err := h.log.registerCloser(h); err != nil {
 		h.fail(err)
 		return err
 	}
-	defer h.log.disown(h)
+	defer h.log.unregisterCloser(h)
 
 	for ctx.Err() == nil {
 		readCtx, r := h.openRingReader(ctx)
@@ -224,10 +224,10 @@ func (h *Hub) fillRing(ctx context.Context, r *reader) error {
 		if ctx.Err() == nil { // otherwise the ring was moved meanwhile
 			h.hole = nil
 			if !h.startVerified {
-				h.points.note(h.ring.base)
+				h.waypoints.remember(h.ring.base)
 			}
 			h.ring.push(envs, h.opt.RingBytes)
-			h.points.note(envs[len(envs)-1].Cursor)
+			h.waypoints.remember(envs[len(envs)-1].Cursor)
 			h.startVerified = true
 			h.wakeSubscribers()
 		}
@@ -337,13 +337,15 @@ func (h *Hub) Close() {
 	running := h.running
 	h.mu.Unlock()
 	if running {
-		<-h.ended
+		<-h.runEnded
 	}
 }
 
-func (h *Hub) intake() bool { return false }
+// acceptsEvents is part of closer.
+func (h *Hub) acceptsEvents() bool { return false }
 
-func (h *Hub) shut(context.Context) error {
+// closeFromLog is part of closer.
+func (h *Hub) closeFromLog(context.Context) error {
 	h.Close()
 	return nil
 }

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"slices"
 	"sort"
 	"unsafe"
 
@@ -19,8 +20,8 @@ type ring struct {
 	droppedCost int
 }
 
-// cost estimates the memory of an envelope in bytes: its events, and the encoded text that their strings point into.
-func cost(e *events.Envelope) int {
+// memoryCost estimates the memory of an envelope in bytes: its events, and the encoded text that their strings point into.
+func memoryCost(e *events.Envelope) int {
 	return int(unsafe.Sizeof(*e)) + len(e.Events)*int(unsafe.Sizeof(events.Event{})) + e.Bytes +
 		len(e.Rejects)*(int(unsafe.Sizeof(events.Reject{}))+events.MaxRejectData)
 }
@@ -33,8 +34,8 @@ func (r *ring) end() events.Cursor {
 	return r.base
 }
 
-// index returns the index of the first envelope after the sequence.
-func (r *ring) index(seq uint64) int {
+// indexAfter returns the index of the first envelope after the sequence.
+func (r *ring) indexAfter(seq uint64) int {
 	return sort.Search(len(r.envs), func(i int) bool { return r.envs[i].Cursor.Seq > seq })
 }
 
@@ -44,25 +45,26 @@ func (r *ring) holds(c events.Cursor) bool {
 	if c.Seq == r.base.Seq {
 		return c.AgreesWith(r.base)
 	}
-	i := r.index(c.Seq)
+	i := r.indexAfter(c.Seq)
 	return i > 0 && c.AgreesWith(r.envs[i-1].Cursor)
 }
 
-// after returns the envelopes after the sequence, at least one if there are any, and together at most maxBytes unless the first one is
-// larger.
-func (r *ring) after(seq uint64, maxBytes int) []*events.Envelope {
-	i := r.index(seq)
-	j, bytes := i, 0
-	for j < len(r.envs) && (j == i || bytes+r.envs[j].Bytes <= maxBytes) {
-		bytes += r.envs[j].Bytes
-		j++
+// envelopesAfter returns the envelopes after the sequence: at least one if there are any, and together at most maxBytes unless the first
+// one is larger.
+func (r *ring) envelopesAfter(seq uint64, maxBytes int) []*events.Envelope {
+	from := r.indexAfter(seq)
+	to := from
+	bytes := 0
+	for to < len(r.envs) && (to == from || bytes+r.envs[to].Bytes <= maxBytes) {
+		bytes += r.envs[to].Bytes
+		to++
 	}
-	return append([]*events.Envelope(nil), r.envs[i:j]...)
+	return slices.Clone(r.envs[from:to]) // push clears entries of the slice
 }
 
-// at returns the envelope with the sequence, or nil.
-func (r *ring) at(seq uint64) *events.Envelope {
-	if i := r.index(seq); i > 0 && r.envs[i-1].Seq() == seq {
+// envelope returns the envelope with the sequence, or nil.
+func (r *ring) envelope(seq uint64) *events.Envelope {
+	if i := r.indexAfter(seq); i > 0 && r.envs[i-1].Seq() == seq {
 		return r.envs[i-1]
 	}
 	return nil
@@ -74,7 +76,7 @@ func (r *ring) bytesAfter(seq uint64) int {
 		return 0
 	}
 	total := r.sums[len(r.sums)-1]
-	if i := r.index(seq); i > 0 {
+	if i := r.indexAfter(seq); i > 0 {
 		return total - r.sums[i-1]
 	}
 	return total - r.droppedCost
@@ -88,19 +90,20 @@ func (r *ring) push(envs []*events.Envelope, bound int) {
 		total = r.sums[n-1]
 	}
 	for _, e := range envs {
-		total += cost(e)
+		total += memoryCost(e)
 		r.envs = append(r.envs, e)
 		r.sums = append(r.sums, total)
 	}
 
-	drop, dropped := 0, r.droppedCost
-	for drop < len(r.envs)-1 && total-dropped > bound {
-		dropped = r.sums[drop]
+	drop := 0 // how many envelopes to drop
+	droppedCost := r.droppedCost
+	for drop < len(r.envs)-1 && total-droppedCost > bound {
+		droppedCost = r.sums[drop]
 		drop++
 	}
 	if drop > 0 {
 		r.base = r.envs[drop-1].Cursor
-		r.droppedCost = dropped
+		r.droppedCost = droppedCost
 		clear(r.envs[:drop]) // so that the dropped envelopes can be collected
 		r.envs = r.envs[drop:]
 		r.sums = r.sums[drop:]

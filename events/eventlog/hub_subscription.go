@@ -90,7 +90,7 @@ func (s *Subscription) readRing(maxBytes int) (envs []*events.Envelope, changed 
 		return nil, nil, nil
 	}
 
-	envs = h.ring.after(s.cur.Seq, maxBytes)
+	envs = h.ring.envelopesAfter(s.cur.Seq, maxBytes)
 	switch {
 	case len(envs) > 0:
 		s.atHole = false
@@ -145,8 +145,8 @@ func (s *Subscription) readAlone(ctx context.Context, maxBytes int) ([]*events.E
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.points.note(s.cur)
-	h.points.note(envs[len(envs)-1].Cursor)
+	h.waypoints.remember(s.cur)
+	h.waypoints.remember(envs[len(envs)-1].Cursor)
 	s.advance(envs)
 	if h.err == nil {
 		s.joinRing()

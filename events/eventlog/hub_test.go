@@ -23,7 +23,7 @@ import (
 // filledLog returns a log with envelopes of some events each.
 func filledLog(t testing.TB, envelopes, events int) (*Log, *Publisher) {
 	t.Helper()
-	l := openLog(t, Config{})
+	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range envelopes {
 		mustPublish(t, p, followsOf(n*events, (n+1)*events))
@@ -94,7 +94,7 @@ func TestHubLateSubscriber(t *testing.T) {
 	checkLeaks(t)
 	const envelopes = 200
 	l, p := filledLog(t, envelopes, 10)
-	bound := 20 * cost(readLog(t, l)[0])
+	bound := 20 * memoryCost(readLog(t, l)[0])
 	h, _ := runHub(t, l, HubOptions{RingBytes: bound})
 	fast := subscribe(t, h, l.Start())
 	first := readEnvelopes(t, fast, envelopes)
@@ -126,7 +126,7 @@ func TestHubLateSubscriber(t *testing.T) {
 func TestHubReadsNotAhead(t *testing.T) {
 	const envelopes = 300
 	l, _ := filledLog(t, envelopes, 100)
-	one := cost(readLog(t, l)[0])
+	one := memoryCost(readLog(t, l)[0])
 	opt := HubOptions{RingBytes: 100 * one, AheadBytes: 10 * one}
 	h, _ := runHub(t, l, opt)
 	size := func() (bytes int, end uint64) {
@@ -256,7 +256,7 @@ func TestLogCloseEndsReaders(t *testing.T) {
 // TestMalformedInTheLog: what others append is counted, kept for inspection and skipped (I11).
 func TestMalformedInTheLog(t *testing.T) {
 	ns := testServer(t, server.Options{})
-	l := openLog(t, Config{URL: ns.ClientURL()})
+	l := mustOpenLog(t, Config{URL: ns.ClientURL()})
 	js := plainClient(t, ns)
 	ctx := testContext(t)
 	garbage := make([]byte, 5000)
@@ -373,7 +373,7 @@ func TestReconnect(t *testing.T) {
 	}
 	ns := testServer(t, server.Options{})
 	px := newProxy(t, ns)
-	l := openLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
+	l := mustOpenLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
 	p := newPublisher(t, l, PublisherOptions{})
 	h, _ := runHub(t, l, HubOptions{})
 	s := subscribe(t, h, l.Start())
@@ -418,7 +418,7 @@ func TestLogExchanged(t *testing.T) {
 				return testServer(t, server.Options{StoreDir: dir, Port: port})
 			}
 			fill := func(ns *server.Server, from, to int) {
-				l := openLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
+				l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
 				p := newPublisher(t, l, PublisherOptions{})
 				for n := from; n < to; n++ {
 					mustPublish(t, p, followsOf(n, n+1))
@@ -438,7 +438,7 @@ func TestLogExchanged(t *testing.T) {
 			stopServer(ns)
 			ns = start(dir, port)
 			fill(ns, 10, 20)
-			l := openLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
+			l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
 			h, result := runHub(t, l, HubOptions{})
 			s := subscribe(t, h, l.Start())
 			readEnvelopes(t, s, 20)
@@ -505,7 +505,7 @@ func TestManySubscribers(t *testing.T) {
 	l, p := filledLog(t, 200, 5)
 	all := cursors(t, l)
 	want := readLog(t, l)
-	h, _ := runHub(t, l, HubOptions{RingBytes: 30 * cost(want[0]), AheadBytes: 5 * cost(want[0])})
+	h, _ := runHub(t, l, HubOptions{RingBytes: 30 * memoryCost(want[0]), AheadBytes: 5 * memoryCost(want[0])})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for n := 200; n < envelopes; n++ {
@@ -562,7 +562,7 @@ func TestManySubscribers(t *testing.T) {
 }
 
 func TestParseDelivery(t *testing.T) {
-	want := delivery{seq: 12, ordinal: 7, stamp: 1_700_000_000_123_456}
+	want := delivery{seq: 12, ordinal: 7, timestamp: 1_700_000_000_123_456}
 	for _, reply := range []string{
 		"$JS.ACK.SKEIN.abc.1.12.7.1700000000123456789.3",
 		"$JS.ACK._.hash.SKEIN.abc.1.12.7.1700000000123456789.3",

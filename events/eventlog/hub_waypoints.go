@@ -17,54 +17,64 @@ const maxWaypoints = 2048
 // assigned and where its warm-up begins, which it learns only by reading. With waypoints it reads from the nearest one before the
 // sequence, and not from the beginning of the log.
 type waypoints struct {
-	at []events.Cursor // sorted by sequence
-	// gap is the minimum distance between two waypoints, in sequences. It doubles when there are too many.
-	gap uint64
+	cursors []events.Cursor // sorted by sequence
+	// minDistance is the minimum distance between two waypoints, in sequences. It doubles when there are too many.
+	minDistance uint64
 }
 
-// note remembers a cursor, unless a remembered one is near.
-func (w *waypoints) note(c events.Cursor) {
+// remember adds a cursor, unless there is one that is nearer than the minimum distance.
+func (w *waypoints) remember(c events.Cursor) {
 	if c.Seq == 0 || c.IsArchival() {
 		return // the start of the log is always known, and the stream cannot be read from a cursor of the archive
 	}
-	i := w.after(c.Seq)
-	if i > 0 && c.Seq-w.at[i-1].Seq < max(w.gap, 1) || i < len(w.at) && w.at[i].Seq-c.Seq < w.gap {
+
+	i := w.indexAfter(c.Seq)
+	isNearPrevious := i > 0 && c.Seq-w.cursors[i-1].Seq < max(w.minDistance, 1)
+	isNearNext := i < len(w.cursors) && w.cursors[i].Seq-c.Seq < w.minDistance
+	if isNearPrevious || isNearNext {
 		return
 	}
-	w.at = slices.Insert(w.at, i, c)
-	for len(w.at) > maxWaypoints {
-		w.gap = max(2*w.gap, 2)
-		last := w.at[0].Seq
-		rest := slices.DeleteFunc(w.at[1:], func(c events.Cursor) bool {
-			if c.Seq-last < w.gap {
-				return true
-			}
-			last = c.Seq
-			return false
-		})
-		w.at = w.at[:1+len(rest)]
+
+	w.cursors = slices.Insert(w.cursors, i, c)
+	for len(w.cursors) > maxWaypoints {
+		w.thinOut()
 	}
 }
 
-// after returns the index of the first waypoint after the sequence.
-func (w *waypoints) after(seq uint64) int {
-	return sort.Search(len(w.at), func(i int) bool { return w.at[i].Seq > seq })
+// thinOut doubles the minimum distance and removes the waypoints that are too near to the one before.
+func (w *waypoints) thinOut() {
+	w.minDistance = max(2*w.minDistance, 2)
+	lastSeq := w.cursors[0].Seq
+	rest := slices.DeleteFunc(w.cursors[1:], func(c events.Cursor) bool {
+		if c.Seq-lastSeq < w.minDistance {
+			return true
+		}
+		lastSeq = c.Seq
+		return false
+	})
+	w.cursors = w.cursors[:1+len(rest)]
 }
 
-// before returns the last waypoint at or before the sequence.
-func (w *waypoints) before(seq uint64) (events.Cursor, bool) {
-	i := w.after(seq)
+// indexAfter returns the index of the first waypoint after the sequence.
+func (w *waypoints) indexAfter(seq uint64) int {
+	return sort.Search(len(w.cursors), func(i int) bool { return w.cursors[i].Seq > seq })
+}
+
+// lastAtOrBefore returns the last waypoint at or before the sequence.
+func (w *waypoints) lastAtOrBefore(seq uint64) (events.Cursor, bool) {
+	i := w.indexAfter(seq)
 	if i == 0 {
 		return events.Cursor{}, false
 	}
-	return w.at[i-1], true
+	return w.cursors[i-1], true
 }
 
-// trim removes the waypoints whose warm-up begins before the first sequence of the stream. If few remain, it halves the minimum distance.
-func (w *waypoints) trim(first uint64) {
-	w.at = slices.DeleteFunc(w.at, func(c events.Cursor) bool { return c.WarmSeq < first })
-	if len(w.at) < maxWaypoints/4 {
-		w.gap /= 2
+// removeTrimmed removes the waypoints whose warm-up begins before first, the first sequence of the stream. If few remain, it halves the
+// minimum distance.
+func (w *waypoints) removeTrimmed(first uint64) {
+	w.cursors = slices.DeleteFunc(w.cursors, func(c events.Cursor) bool { return c.WarmSeq < first })
+	if len(w.cursors) < maxWaypoints/4 {
+		w.minDistance /= 2
 	}
 }
 
@@ -75,7 +85,7 @@ func (w *waypoints) trim(first uint64) {
 // end of the log, and with [events.ErrTrimmed] if neither the archive nor the stream has what a reader at the sequence needs, see
 // [Hub.Earliest].
 func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
-	if err := h.log.checkReached(ctx, seq); err != nil {
+	if err := h.log.checkNotBeyondEnd(ctx, seq); err != nil {
 		return events.Cursor{}, err
 	}
 	if c, ok, err := h.knownCursor(seq); ok || err != nil {
@@ -83,8 +93,8 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 	}
 
 	select {
-	case h.seeking <- struct{}{}:
-		defer func() { <-h.seeking }()
+	case h.seekSlot <- struct{}{}:
+		defer func() { <-h.seekSlot }()
 	case <-ctx.Done():
 		return events.Cursor{}, ctx.Err()
 	}
@@ -92,33 +102,35 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 	if err != nil {
 		return events.Cursor{}, err
 	}
-
-	starts := []events.Cursor{h.log.Start()}
-	if h.log.meta().first > 1 {
-		starts = append(starts, h.log.EpochStart())
-	}
 	end, err := h.log.archiveEnd()
 	if err != nil {
 		return events.Cursor{}, err
 	}
-	h.mu.Lock()
-	h.points.trim(head.First)
-	near, ok := h.points.before(seq)
-	h.mu.Unlock()
 
+	// starts are the cursors from which reading may reach the sequence, in ascending order.
+	starts := []events.Cursor{h.log.Start()}
+	if h.log.meta().first > 1 {
+		starts = append(starts, h.log.EpochStart())
+	}
 	starts = append(starts, end)
+	h.mu.Lock()
+	h.waypoints.removeTrimmed(head.First)
+	waypoint, ok := h.waypoints.lastAtOrBefore(seq)
+	h.mu.Unlock()
 	if ok {
-		starts = append(starts, near)
+		starts = append(starts, waypoint)
 	}
 
-	// Begin at the last start, which is the waypoint if there is one. An earlier start may work where the stream was trimmed.
+	// Begin with the last start, which is the waypoint if there is one. An earlier start may work where the stream was trimmed.
 	for _, from := range slices.Backward(starts) {
 		if from.Seq > seq {
 			continue
 		}
 		c, err := h.seek(ctx, from, seq)
-		hole, lost := errors.AsType[*HoleError](err)
-		if headless := lost && hole.Last < head.First; !headless && !errors.Is(err, events.ErrTrimmed) {
+		// A hole that ends before the stream begins counts like trimming: another start may avoid it.
+		hole, isHole := errors.AsType[*HoleError](err)
+		isBeforeStream := isHole && hole.Last < head.First
+		if !isBeforeStream && !errors.Is(err, events.ErrTrimmed) {
 			return c, err
 		}
 	}
@@ -144,12 +156,15 @@ func (h *Hub) knownCursor(seq uint64) (c events.Cursor, ok bool, err error) {
 	case seq == end.Seq:
 		return end, true, nil
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c, ok = h.points.before(seq); ok && c.Seq == seq {
+	if c, ok = h.waypoints.lastAtOrBefore(seq); ok && c.Seq == seq {
 		return c, true, nil
 	}
-	if i := h.ring.index(seq); i > 0 && h.startVerified && (h.ring.envs[i-1].Seq() == seq || i < len(h.ring.envs)) {
+	// If the ring has an envelope after the sequence but none at it, no envelope has the sequence.
+	i := h.ring.indexAfter(seq)
+	if i > 0 && h.startVerified && (h.ring.envs[i-1].Seq() == seq || i < len(h.ring.envs)) {
 		return h.ring.envs[i-1].Cursor, true, nil
 	}
 	return c, false, nil
@@ -165,6 +180,7 @@ func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.
 		return events.Cursor{}, err
 	}
 	defer s.Close()
+
 	for at := from; ; {
 		envs, err := s.Next(ctx, readBytes)
 		if err != nil {
@@ -174,7 +190,8 @@ func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.
 			if env.Seq() > seq { // no envelope has this sequence
 				return at, nil
 			}
-			if at = env.Cursor; at.Seq == seq {
+			at = env.Cursor
+			if at.Seq == seq {
 				return at, nil
 			}
 		}
@@ -193,9 +210,9 @@ func (h *Hub) Earliest(ctx context.Context) (uint64, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.points.trim(head.First)
-	if len(h.points.at) > 0 {
-		return h.points.at[0].Seq, nil
+	h.waypoints.removeTrimmed(head.First)
+	if len(h.waypoints.cursors) > 0 {
+		return h.waypoints.cursors[0].Seq, nil
 	}
 	return head.Last, nil
 }

@@ -18,7 +18,7 @@ func TestCursorAt(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T) {
 		for n := range histories {
-			l := openLog(t, Config{Dir: t.TempDir()})
+			l := mustOpenLog(t, Config{Dir: t.TempDir()})
 			play(t, l, genSteps(30).Example(n))
 			all := readLog(t, l)
 			past := &memoryArchive{envs: all}
@@ -59,7 +59,7 @@ func fromPosition(t *testing.T, h *Hub, all []*events.Envelope, seq uint64, what
 
 func TestCursorAtNowhere(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir()})
+		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(40).Example(3))
 		all := readLog(t, l)
 		head := uint64(len(all))
@@ -107,27 +107,27 @@ func TestWaypointsAreBounded(t *testing.T) {
 			if order != nil {
 				i = order[i]
 			}
-			w.note(events.Cursor{Seq: uint64(i) + 1, WarmSeq: uint64(i)/100*100 + 1, Checksum: 1})
+			w.remember(events.Cursor{Seq: uint64(i) + 1, WarmSeq: uint64(i)/100*100 + 1, Checksum: 1})
 		}
-		if len(w.at) > maxWaypoints || len(w.at) < maxWaypoints/4 {
-			t.Errorf("%s: %d are kept", name, len(w.at))
+		if len(w.cursors) > maxWaypoints || len(w.cursors) < maxWaypoints/4 {
+			t.Errorf("%s: %d are kept", name, len(w.cursors))
 		}
-		for i := 1; i < len(w.at); i++ {
-			if gap := w.at[i].Seq - w.at[i-1].Seq; w.at[i].Seq <= w.at[i-1].Seq || gap > 8*n/maxWaypoints {
-				t.Fatalf("%s: %d after %d", name, w.at[i].Seq, w.at[i-1].Seq)
+		for i := 1; i < len(w.cursors); i++ {
+			if gap := w.cursors[i].Seq - w.cursors[i-1].Seq; w.cursors[i].Seq <= w.cursors[i-1].Seq || gap > 8*n/maxWaypoints {
+				t.Fatalf("%s: %d after %d", name, w.cursors[i].Seq, w.cursors[i-1].Seq)
 			}
 		}
-		if c, ok := w.before(n / 2); !ok || c.Seq > n/2 || c.Seq < n/2-8*n/maxWaypoints {
+		if c, ok := w.lastAtOrBefore(n / 2); !ok || c.Seq > n/2 || c.Seq < n/2-8*n/maxWaypoints {
 			t.Error(name, c, ok)
 		}
-		w.trim(n / 2)
-		if c, ok := w.before(n / 2); ok {
+		w.removeTrimmed(n / 2)
+		if c, ok := w.lastAtOrBefore(n / 2); ok {
 			t.Error(name, c)
 		}
 	}
 	var w waypoints
-	w.note(events.Cursor{Seq: 7})
-	if _, ok := w.before(8); ok {
+	w.remember(events.Cursor{Seq: 7})
+	if _, ok := w.lastAtOrBefore(8); ok {
 		t.Error("an archived cursor is noted")
 	}
 }
@@ -135,7 +135,7 @@ func TestWaypointsAreBounded(t *testing.T) {
 // Who subscribes beside others never moves the ring that they share, and is served all the same, also alone.
 func TestSubscribeBesideLeavesTheRing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir()})
+		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(12).Example(5))
 		all := readLog(t, l)
 		h, _ := runHub(t, l, HubOptions{})

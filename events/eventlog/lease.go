@@ -67,7 +67,7 @@ type lease struct {
 
 // open opens the bucket, or creates it, and adopts its ttl.
 func (le *lease) open(ctx context.Context) error {
-	js := le.log.link.js
+	js := le.log.conn.js
 	kv, err := js.KeyValue(ctx, leaseBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		info, infoErr := le.log.streamInfo(ctx)
@@ -87,12 +87,12 @@ func (le *lease) open(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return unavailable(err)
+		return wrapUnavailable(err)
 	}
 
 	status, err := kv.Status(ctx)
 	if err != nil {
-		return unavailable(err)
+		return wrapUnavailable(err)
 	}
 	if status.TTL() < MinLease {
 		return fmt.Errorf("%w: the bucket %s keeps keys for %v, must be at least %v", events.ErrStreamMismatch, leaseBucket,
@@ -107,7 +107,7 @@ func (le *lease) open(ctx context.Context) error {
 // acquire waits until this process has the lease. It retries after errors of the connection.
 func (le *lease) acquire(ctx context.Context) error {
 	for {
-		err := le.ask(ctx, func(ctx context.Context) (err error) {
+		err := le.request(ctx, func(ctx context.Context) (err error) {
 			if le.kv == nil {
 				if err := le.open(ctx); err != nil {
 					return err
@@ -195,7 +195,7 @@ func (le *lease) renew(ctx context.Context) error {
 // update renews the lease once. If the revision is not the expected one, either the answer to an earlier update was lost, or another
 // process has the lease. The value of the key names the holder.
 func (le *lease) update(ctx context.Context) error {
-	return le.ask(ctx, func(ctx context.Context) error {
+	return le.request(ctx, func(ctx context.Context) error {
 		sent := time.Now()
 		revision, err := le.kv.Update(ctx, le.name, le.holder, le.revision)
 		if err == nil {
@@ -204,7 +204,7 @@ func (le *lease) update(ctx context.Context) error {
 			return nil
 		}
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
-			return unavailable(err)
+			return wrapUnavailable(err)
 		}
 
 		entry, err := le.kv.Get(ctx, le.name)
@@ -212,7 +212,7 @@ func (le *lease) update(ctx context.Context) error {
 		case errors.Is(err, jetstream.ErrKeyNotFound), err == nil && !bytes.Equal(entry.Value(), le.holder):
 			return fmt.Errorf("%w: another process has taken it", events.ErrLeaseLost)
 		case err != nil:
-			return unavailable(err)
+			return wrapUnavailable(err)
 		}
 		le.revision = entry.Revision()
 		// The revision is known now, so the next renewal succeeds.
@@ -225,7 +225,7 @@ func (le *lease) update(ctx context.Context) error {
 // A canceled renewal may have reached the server. Then the key has a later revision than this process knows. release reads the revision
 // and tries again as long as the key names this process.
 func (le *lease) release(ctx context.Context) {
-	err := le.ask(ctx, func(ctx context.Context) error {
+	err := le.request(ctx, func(ctx context.Context) error {
 		for {
 			err := le.kv.Delete(ctx, le.name, jetstream.LastRevision(le.revision))
 			if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
@@ -255,9 +255,9 @@ func (le *lease) release(ctx context.Context) {
 // releaseRetryPause is the pause before release asks a lagging replica again.
 const releaseRetryPause = 10 * time.Millisecond
 
-// ask sends one request, with a timeout of at most a sixth of the ttl, so that several attempts fit into the two thirds of the ttl in
+// request sends one request, with a timeout of at most a sixth of the ttl, so that several attempts fit into the two thirds of the ttl in
 // which the lease is trusted.
-func (le *lease) ask(ctx context.Context, question func(context.Context) error) error {
-	return le.log.link.during(ctx, le.log.link.state(), min(le.ttl/6, requestTimeout), question,
-		askAccount, askBucketInfo, askBucketCreate, askBucketGet, askBucketPut)
+func (le *lease) request(ctx context.Context, send func(context.Context) error) error {
+	return le.log.conn.request(ctx, le.log.conn.state(), min(le.ttl/6, requestTimeout), send,
+		accountInfoSubject, bucketInfoSubject, bucketCreateSubject, bucketGetPrefix, bucketPutPrefix)
 }

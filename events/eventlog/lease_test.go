@@ -39,11 +39,11 @@ func held(ctx context.Context, l *Log, ttl time.Duration) (<-chan context.Contex
 // machine is.
 func TestLease(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Logger: slog.New(slog.DiscardHandler)})
+		l := mustOpenLog(t, Config{Logger: slog.New(slog.DiscardHandler)})
 		ctx := testContext(t)
 		const ttl = 6 * time.Second
 		// In memory: the server's clock for files is not the bubble's.
-		kv, err := l.link.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: leaseBucket, TTL: ttl, Storage: jetstream.MemoryStorage})
+		kv, err := l.conn.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: leaseBucket, TTL: ttl, Storage: jetstream.MemoryStorage})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestLease(t *testing.T) {
 func TestLeaseGivenBack(t *testing.T) {
 	checkLeaks(t)
 	ns := testServer(t, server.Options{})
-	l := openLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
+	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
 	ctx := testContext(t)
 	const never = 24 * time.Hour
 	for holder, taken := range map[string]bool{"this": false, "another": true} {
@@ -132,7 +132,7 @@ func TestLeaseGivenBack(t *testing.T) {
 func TestLeaseRefused(t *testing.T) {
 	checkLeaks(t)
 	ns := testServer(t, server.Options{})
-	l := openLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
+	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
 	ctx := testContext(t)
 	work := func(context.Context) error { return errDone }
 	if err := l.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errDone) {
@@ -147,7 +147,7 @@ func TestLeaseRefused(t *testing.T) {
 	if err := l.WhileLeased(gone, "archive", MinLease, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting for a lease ended with %v", err)
 	}
-	own := openLog(t, Config{Ephemeral: true})
+	own := mustOpenLog(t, Config{Ephemeral: true})
 	if err := own.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errDone) {
 		t.Errorf("an embedded log: %v", err)
 	}
@@ -167,7 +167,7 @@ func TestLeaseInCluster(t *testing.T) {
 	var working, done atomic.Int32
 	var wg sync.WaitGroup
 	for n := range 3 {
-		l := openLog(t, Config{URL: url, Logger: quiet})
+		l := mustOpenLog(t, Config{URL: url, Logger: quiet})
 		wg.Go(func() {
 			for range rounds {
 				err := l.WhileLeased(ctx, "archive", ttl, func(context.Context) error {

@@ -15,138 +15,169 @@ import (
 	"github.com/skein-feed/skein/events/embedded"
 )
 
-// The names of the log in JetStream. There is one log in an account.
+// The names of the log in JetStream. A NATS account has at most one log.
 const (
 	StreamName = "SKEIN"
 	Subject    = "skein.log"
 )
 
-// Config says where the log is. The zero value with Dir set is a log in an embedded server.
+// Config says where the log is and how to reach it. A Config that sets only Dir describes a log in an embedded server.
 type Config struct {
-	// Dir is the data directory of the embedded server. It is created if it is missing and locked while open.
+	// Dir is the data directory of the embedded server. Open creates it if it is missing, and locks it while the log is open.
 	Dir string
-	// Ephemeral puts the embedded server into a new temporary directory that Close removes. Dir must be empty.
+	// Ephemeral puts the embedded server into a new temporary directory, which Close removes. Dir must then be empty.
 	Ephemeral bool
 
-	// URL of an external server or cluster, such as "nats://a:4222,nats://b:4222"; empty means embedded. Acknowledged
-	// envelopes are on disk only if these servers run with sync_interval: always.
+	// URL is the address of an external server or cluster, such as "nats://a:4222,nats://b:4222". If it is empty, the log is in
+	// an embedded server. External servers must run with sync_interval: always; otherwise they acknowledge envelopes that are
+	// not on disk yet.
 	URL string
 	// Socket is the socket in the data directory of another process whose embedded log is opened ([embedded.SocketFile]), in place of Dir and
 	// URL. Empty means none.
 	Socket string
-	// CredsFile holds the credentials for an external server; empty means none.
+	// CredsFile holds the credentials for an external server. Empty means that the server needs none.
 	CredsFile string
-	// InboxPrefix begins the subjects on which an external server answers; empty means "_INBOX". A NATS user who may subscribe to
-	// the inboxes of another user sees the answers to that user. If some users must not read the log, either they or the readers
-	// need a prefix of their own.
+	// InboxPrefix begins the subjects to which an external server sends its answers. Empty means "_INBOX". A NATS user who may
+	// subscribe to the inboxes of another user sees the answers to that user. So if some NATS users must not read the log,
+	// either they or the readers need a prefix of their own.
 	InboxPrefix string
 	// TLS names the files for a TLS connection to an external server.
 	TLS TLSFiles
-	// ConnectTimeout bounds how long Open and Dial try to reach the server, and then the log in it. Default 30 s each.
+	// ConnectTimeout limits how long Open and Dial try to reach the server, and after that how long they try to find the log
+	// there. The default is 30 s for each.
 	ConnectTimeout time.Duration
 
-	// Replicas of the log when it is created, on an external cluster. 0 means 3 if the cluster has at least three servers,
-	// otherwise 1. If the log exists and Replicas is not 0, the log must have that many.
+	// Replicas is the number of servers of an external cluster that store a new log. 0 means 3 if the cluster has at least
+	// three servers, and otherwise 1. If the log already exists and Replicas is not 0, the log must have that many replicas.
 	Replicas int
-	// MaxBytes bounds the log. A full log refuses events with [events.ErrLogFull]; it never drops old ones. 0 means, for an
-	// embedded log, 80 % of the free disk space at creation, unchanged later; for an external log, what the server allows.
+	// MaxBytes limits the size of the log. A full log refuses events with [events.ErrLogFull]; it never drops old ones. With 0,
+	// a new embedded log gets 80 % of the disk space that is free at the time, and a new external log has no limit of its own.
 	MaxBytes int64
 
-	// Existing makes Open fail with [events.ErrNoLog] instead of creating a log. It is set when the data directory already has an
-	// archive: a new, empty log beside it would reuse sequences that the archive holds.
+	// Existing makes Open fail with [events.ErrNoLog] instead of creating a log. Set it when the data directory already has an
+	// archive: a new, empty log beside the archive would assign sequences that the archive already has.
 	Existing bool
 
-	// Logger takes what happens to the connection and the server's own log. Default: none.
+	// Logger gets log lines about the connection, and those of the embedded server. With nil, nothing is logged.
 	Logger *slog.Logger
 }
 
-// TLSFiles names PEM files. Empty names are left out.
+// TLSFiles names PEM files. An empty name means that there is no such file.
 type TLSFiles struct {
-	// CertFile and KeyFile are the client's certificate and key.
+	// CertFile and KeyFile are the client's certificate and its key.
 	CertFile, KeyFile string
-	// CAFile holds the authorities that may have signed the server's certificate; empty means the system's.
+	// CAFile holds the authorities that the client trusts to sign the server's certificate. Empty means those of the system.
 	CAFile string
 }
 
-func (f TLSFiles) any() bool { return f != TLSFiles{} }
+// isSet reports whether any file is named.
+func (f TLSFiles) isSet() bool { return f != TLSFiles{} }
 
 // Log is an open log. Its methods are safe for concurrent use.
 type Log struct {
 	cfg    Config
 	logger *slog.Logger
-	server *embedded.Server // nil: external
-	link   *link
-	// metas holds what the metadata of the stream last said; see [Log.meta].
-	metas atomic.Pointer[logMeta]
-	past  events.Archive // nil: there is no archive, the stream is the whole log
-	// restored is set by [Restore] to describe the stream to create. creating is set once the first attempt was sent: an existing
-	// stream may then be our own, made by an attempt whose answer was lost.
-	restored *Restored
-	creating bool
-	// last is the highest sequence known to be in the log. It never falls.
-	last atomic.Uint64
-	// replicated says that the stream has, or had, replicas.
-	replicated atomic.Bool
-	// coveredHoleEnd is the highest sequence known to be in the archive and missing in the stream.
+	// server is the embedded server. It is nil for an external log.
+	server *embedded.Server
+	conn   *connection
+	// currentMeta is the metadata of the stream as it was last read; see [Log.meta].
+	currentMeta atomic.Pointer[logMeta]
+	// archive has the older part of the log. It is nil if there is no archive, so that the stream is the whole log.
+	archive events.Archive
+
+	// restoreSpec is set only by [Restore]. It describes the stream to create.
+	restoreSpec *Restored
+	// createSent is true once a request to create the stream was sent. A stream that exists after that may be our own, created
+	// by a request whose answer was lost.
+	createSent bool
+
+	// lastKnownSeq is the highest sequence that is known to be in the log. It never decreases.
+	lastKnownSeq atomic.Uint64
+	// hasReplicas is true if the stream has, or once had, more than one replica.
+	hasReplicas atomic.Bool
+	// coveredHoleEnd is the highest sequence that is known to be missing in the stream although the archive has it.
 	coveredHoleEnd atomic.Uint64
-	missingMu      sync.Mutex
-	// missing are the ranges found in neither the stream nor the archive; see [Log.Holes].
-	missing []SeqRange
-	// interruptions counts how often reading was interrupted.
+	// missingRanges are the sequences that were found neither in the stream nor in the archive; see [Log.Holes]. missingMu
+	// guards the slice.
+	missingMu     sync.Mutex
+	missingRanges []SeqRange
+	// interruptions is the number of times that reading was interrupted.
 	interruptions atomic.Uint64
 
-	// switching is held while this process begins a new epoch.
-	switching sync.Mutex
+	// reconfigureMu is held while this process changes the stream: while it begins an epoch, accepts a hole or resumes a paused
+	// stream.
+	reconfigureMu sync.Mutex
 
-	mu      sync.Mutex
-	closed  bool
-	closers map[closer]struct{} // publishers and hubs to close before the connection
+	// mu guards closed and closers.
+	mu     sync.Mutex
+	closed bool
+	// closers are the open publishers and hubs, which Close ends before it closes the connection.
+	closers map[closer]struct{}
 }
 
-// closer is a publisher or hub that a Log closes before its connection: publishers (intake) first, so that readers still see what
-// was accepted.
+// closer is a publisher or a hub. A Log closes it before it closes the connection that the closer uses.
 type closer interface {
-	shut(ctx context.Context) error
-	intake() bool
+	// closeFromLog closes the publisher or hub because its log is being closed.
+	closeFromLog(ctx context.Context) error
+	// acceptsEvents is true for publishers. They are closed first, so that the hubs still deliver what the publishers accepted.
+	acceptsEvents() bool
 }
 
-// Open opens the log of the configuration and creates it if there is none. It returns an error that names the
-// differences ([events.ErrStreamMismatch]) when the stream is there but is not fit to be a log, and one that names the
-// directory ([events.ErrLocked]) when another process has it open.
+// Open opens the log that the configuration describes, and creates the log if there is none. If the stream exists but its settings are
+// not those of a log, the error is an [events.ErrStreamMismatch] that lists the differences. If another process has the data
+// directory open, the error is an [events.ErrLocked] that names the directory.
 func Open(ctx context.Context, cfg Config) (*Log, error) {
-	return open(ctx, cfg, true)
+	return openLog(ctx, cfg, true)
 }
 
-func open(ctx context.Context, cfg Config, create bool) (_ *Log, err error) {
-	l := &Log{cfg: cfg, logger: cfg.Logger, closers: make(map[closer]struct{})}
-	if l.logger == nil {
-		l.logger = slog.New(slog.DiscardHandler)
-	}
-	if err := cfg.valid(); err != nil {
+// openLog is Open. With create unset, it fails with [events.ErrNoLog] if there is no log.
+func openLog(ctx context.Context, cfg Config, create bool) (_ *Log, err error) {
+	l := newLog(cfg)
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	if cfg.Socket != "" {
 		cfg.URL = socketURL
 	}
+
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.release(context.WithoutCancel(ctx)))
+			err = errors.Join(err, l.disconnect(context.WithoutCancel(ctx)))
 		}
 	}()
-	if cfg.URL == "" {
-		if l.server, err = startServer(ctx, cfg, l.logger); err != nil {
-			return nil, err
-		}
-	}
-	if l.link, err = connect(ctx, cfg, l.server, l.logger); err != nil {
+	if err := l.connect(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.findStream(ctx, create); err != nil {
+	if err := l.openStream(ctx, create); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
+// newLog returns a log that is not connected yet.
+func newLog(cfg Config) *Log {
+	l := &Log{cfg: cfg, logger: cfg.Logger, closers: make(map[closer]struct{})}
+	if l.logger == nil {
+		l.logger = slog.New(slog.DiscardHandler)
+	}
+	return l
+}
+
+// connect starts the embedded server, if the log has one, and connects to the server of the log.
+func (l *Log) connect(ctx context.Context) (err error) {
+	if l.cfg.URL == "" {
+		l.server, err = embedded.Start(ctx, embedded.Options{
+			Dir: l.cfg.Dir, Stream: StreamName, Examined: maxExaminedBytes, Logger: l.logger,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	l.conn, err = connect(ctx, l.cfg, l.server, l.logger)
+	return err
+}
+
+// connectTimeout returns ConnectTimeout or its default.
 func (cfg Config) connectTimeout() time.Duration {
 	if cfg.ConnectTimeout > 0 {
 		return cfg.ConnectTimeout
@@ -154,7 +185,8 @@ func (cfg Config) connectTimeout() time.Duration {
 	return defaultConnectTimeout
 }
 
-func (cfg Config) valid() error {
+// validate returns an error if no log can be opened with the configuration.
+func (cfg Config) validate() error {
 	switch {
 	case cfg.URL != "" && (cfg.Dir != "" || cfg.Ephemeral):
 		return errors.New("eventlog: a log is embedded (Dir, Ephemeral) or external (URL), not both")
@@ -166,12 +198,12 @@ func (cfg Config) valid() error {
 		return errors.New("eventlog: an ephemeral log chooses its own directory: leave Dir empty")
 	case cfg.URL == "" && cfg.Replicas > 1:
 		return errors.New("eventlog: an embedded log has one replica; several need an external cluster (URL)")
-	case cfg.URL == "" && (cfg.CredsFile != "" || cfg.InboxPrefix != "" || cfg.TLS.any()):
+	case cfg.URL == "" && (cfg.CredsFile != "" || cfg.InboxPrefix != "" || cfg.TLS.isSet()):
 		return errors.New("eventlog: credentials, an inbox prefix and TLS are for an external server (URL)")
 	case cfg.MaxBytes < 0 || cfg.Replicas < 0:
 		return errors.New("eventlog: MaxBytes and Replicas must not be negative")
 	case cfg.URL != "":
-		return cfg.validExternal()
+		return cfg.validateExternal()
 	}
 	return nil
 }
@@ -179,13 +211,14 @@ func (cfg Config) valid() error {
 // ID returns the id that the log got when it was created.
 func (l *Log) ID() events.LogID { return l.meta().id }
 
-// Epoch returns the epoch of the log: 1 for a log that was never restored, moved or scrubbed.
+// Epoch returns the epoch of the log. It is 1 for a log that was never restored, moved or scrubbed.
 func (l *Log) Epoch() uint32 { return l.meta().epoch }
 
-// JetStream is the connection to the servers of the log, for what is kept beside it. It ends with the log.
-func (l *Log) JetStream() jetstream.JetStream { return l.link.js }
+// JetStream returns the connection to the servers of the log, for other data that is stored on them. Closing the log closes the
+// connection.
+func (l *Log) JetStream() jetstream.JetStream { return l.conn.js }
 
-// Replicas returns how many servers have the log.
+// Replicas returns how many servers store the stream of the log.
 func (l *Log) Replicas(ctx context.Context) (int, error) {
 	info, err := l.streamInfo(ctx)
 	if err != nil {
@@ -195,47 +228,52 @@ func (l *Log) Replicas(ctx context.Context) (int, error) {
 }
 
 // Start returns the cursor of a reader that has read nothing.
-func (l *Log) Start() events.Cursor { return events.Cursor{Log: l.meta().id, Epoch: l.meta().epoch} }
+func (l *Log) Start() events.Cursor {
+	meta := l.meta()
+	return events.Cursor{Log: meta.id, Epoch: meta.epoch}
+}
 
-// SetArchive gives the log its archived part, which readers read where the stream no longer begins early enough. It is
-// called before anything reads, once.
-func (l *Log) SetArchive(p events.Archive) { l.past = p }
+// SetArchive sets the archive, which readers read where the stream does not begin early enough. Call it at most once, before anything
+// reads the log.
+func (l *Log) SetArchive(p events.Archive) { l.archive = p }
 
 // Position returns the position of a sequence of this log.
 func (l *Log) Position(seq uint64) events.Position {
-	return events.Position{Log: [4]byte(l.meta().id[:4]), Epoch: l.meta().epoch, Seq: seq}
+	meta := l.meta()
+	return events.Position{Log: [4]byte(meta.id[:4]), Epoch: meta.epoch, Seq: seq}
 }
 
-// Head is the extent of the log.
+// Head is the extent of the stream of a log.
 type Head struct {
-	// First and Last are the sequences of the first and last envelope of the stream; If First > Last, the stream is empty. Earlier
-	// envelopes are in the archive.
+	// First and Last are the sequences of the first and the last envelope in the stream. If First > Last, the stream is empty.
+	// Earlier envelopes are in the archive.
 	First, Last uint64
-	// Bytes is the size of the log on disk (of each replica), MaxBytes its bound; -1 means none.
+	// Bytes is the size of the stream on the disk of each replica. MaxBytes is its limit, or -1 if there is none.
 	Bytes, MaxBytes int64
 }
 
-// Head asks the log for its extent.
+// Head asks the server for the extent of the stream.
 func (l *Log) Head(ctx context.Context) (Head, error) {
 	info, err := l.streamInfo(ctx)
 	if err != nil {
 		return Head{}, err
 	}
-	return headOf(info), nil
+	return headFromInfo(info), nil
 }
 
-func headOf(info *jetstream.StreamInfo) Head {
+// headFromInfo returns the extent that the server reports in the information about the stream.
+func headFromInfo(info *jetstream.StreamInfo) Head {
 	return Head{
 		First: info.State.FirstSeq, Last: info.State.LastSeq,
 		Bytes: int64(info.State.Bytes), MaxBytes: info.Config.MaxBytes,
 	}
 }
 
-// Recover restarts the embedded server if it has met a disk error: after one it never accepts another message. Acknowledged
-// messages are on disk and are found again; publishers and readers continue by themselves. For an external server Recover does
-// nothing, because it is not ours to restart.
+// Recover restarts the embedded server if the server has met a disk error, because after one it never accepts another message. Call
+// Recover once the disk works again or has free space. Acknowledged messages are on disk, so the new server has them. Publishers and
+// readers continue by themselves.
 //
-// Call it once the disk has free space or works again.
+// For an external server Recover does nothing, because that server is not ours to restart.
 func (l *Log) Recover(ctx context.Context) error {
 	if l.server == nil {
 		return nil
@@ -248,8 +286,8 @@ func (l *Log) Recover(ctx context.Context) error {
 	return l.server.Restart(ctx)
 }
 
-// Close stops intake, waits until every accepted event is acknowledged, ends the readers, closes the connection and stops the
-// embedded server. If the context ends first, events that still wait are given up.
+// Close rejects new events, waits until every accepted event is acknowledged, ends the readers, closes the connection and stops the
+// embedded server. If ctx ends first, Close gives up the events that still wait.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if l.closed {
@@ -257,26 +295,28 @@ func (l *Log) Close(ctx context.Context) error {
 		return nil
 	}
 	l.closed = true
-	var intake, readers []closer
+	var publishers, hubs []closer
 	for c := range l.closers {
-		if c.intake() {
-			intake = append(intake, c)
+		if c.acceptsEvents() {
+			publishers = append(publishers, c)
 		} else {
-			readers = append(readers, c)
+			hubs = append(hubs, c)
 		}
 	}
+	// closeFromLog calls unregisterCloser, which takes the lock.
 	l.mu.Unlock()
+
 	var errs []error
-	for _, c := range append(intake, readers...) {
-		errs = append(errs, c.shut(ctx))
+	for _, c := range append(publishers, hubs...) {
+		errs = append(errs, c.closeFromLog(ctx))
 	}
-	return errors.Join(append(errs, l.release(ctx))...)
+	return errors.Join(append(errs, l.disconnect(ctx))...)
 }
 
-// release ends the connection and the server.
-func (l *Log) release(ctx context.Context) error {
-	if l.link != nil {
-		l.link.close()
+// disconnect closes the connection and stops the embedded server, as far as they exist.
+func (l *Log) disconnect(ctx context.Context) error {
+	if l.conn != nil {
+		l.conn.close()
 	}
 	if l.server != nil {
 		return l.server.Stop(ctx)
@@ -284,8 +324,8 @@ func (l *Log) release(ctx context.Context) error {
 	return nil
 }
 
-// adopt registers what must be closed before the connection.
-func (l *Log) adopt(c closer) error {
+// registerCloser makes Close end the publisher or hub before it closes the connection. It fails with [events.ErrClosed] after Close.
+func (l *Log) registerCloser(c closer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -295,23 +335,25 @@ func (l *Log) adopt(c closer) error {
 	return nil
 }
 
-func (l *Log) disown(c closer) {
+// unregisterCloser is called when a publisher or hub has ended by itself.
+func (l *Log) unregisterCloser(c closer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.closers, c)
 }
 
-func (l *Log) noteReplicas(info *jetstream.StreamInfo) {
+// recordReplicas sets hasReplicas if the stream has replicas now.
+func (l *Log) recordReplicas(info *jetstream.StreamInfo) {
 	if info.Config.Replicas > 1 {
-		l.replicated.Store(true)
+		l.hasReplicas.Store(true)
 	}
 }
 
-// noteLast raises the highest sequence known to be in the log.
-func (l *Log) noteLast(seq uint64) {
+// raiseLastKnownSeq records that the sequence is in the log.
+func (l *Log) raiseLastKnownSeq(seq uint64) {
 	for {
-		last := l.last.Load()
-		if seq <= last || l.last.CompareAndSwap(last, seq) {
+		known := l.lastKnownSeq.Load()
+		if seq <= known || l.lastKnownSeq.CompareAndSwap(known, seq) {
 			return
 		}
 	}
@@ -320,38 +362,33 @@ func (l *Log) noteLast(seq uint64) {
 // Message is one message of the stream, not decoded.
 type Message struct {
 	Seq uint64
-	// Time is the stream's timestamp: a wall clock, not the log time of the events.
+	// Time is the stream's timestamp. It is wall clock time, not the log time of the events.
 	Time time.Time
 	// Header holds the NATS headers.
 	Header map[string][]string
-	// Data is the body: an EventBatch, if it is well formed.
+	// Data is the body. It is an EventBatch, unless it is malformed.
 	Data []byte
 }
 
 // ErrNoMessage is returned by [Log.ReadMessage] for a sequence that the stream does not hold.
 var ErrNoMessage = errors.New("eventlog: the log holds no message at this sequence")
 
-// ReadMessage reads one message, for tools.
+// ReadMessage reads one message of the stream, for tools that inspect a log.
 func (l *Log) ReadMessage(ctx context.Context, seq uint64) (Message, error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return Message{}, err
 	}
 	var raw *jetstream.RawStreamMsg
-	err = l.ask(ctx, func(ctx context.Context) (err error) {
+	err = l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
 		raw, err = stream.GetMsg(ctx, seq)
 		return err
-	}, askMessage)
+	}, getMessageSubject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return Message{}, fmt.Errorf("%w: %d", ErrNoMessage, seq)
 	}
 	if err != nil {
-		return Message{}, unavailable(err)
+		return Message{}, wrapUnavailable(err)
 	}
 	return Message{Seq: raw.Sequence, Time: raw.Time, Header: raw.Header, Data: raw.Data}, nil
-}
-
-// startServer starts the embedded server of a log.
-func startServer(ctx context.Context, cfg Config, logger *slog.Logger) (*embedded.Server, error) {
-	return embedded.Start(ctx, embedded.Options{Dir: cfg.Dir, Stream: StreamName, Examined: maxExamined, Logger: logger})
 }

@@ -20,7 +20,7 @@ import (
 func TestOpenEmbedded(t *testing.T) {
 	checkLeaks(t)
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	l := openLog(t, Config{Dir: dir})
+	l := mustOpenLog(t, Config{Dir: dir})
 	if l.ID() == (events.LogID{}) || l.Epoch() != 1 {
 		t.Errorf("the new log has id %x, epoch %d", l.ID(), l.Epoch())
 	}
@@ -40,8 +40,8 @@ func TestOpenEmbedded(t *testing.T) {
 		t.Error(err)
 	}
 	info, err := l.streamInfo(ctx)
-	if err != nil || len(misfits(info.Config, 1)) != 0 {
-		t.Errorf("the stream does not fit: %v, %v", misfits(info.Config, 1), err)
+	if err != nil || len(configDifferences(info.Config, 1)) != 0 {
+		t.Errorf("the stream does not fit: %v, %v", configDifferences(info.Config, 1), err)
 	}
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 3))
 	closeLog(t, l)
@@ -52,7 +52,7 @@ func TestOpenEmbedded(t *testing.T) {
 		t.Errorf("a publisher of a closed log: %v", err)
 	}
 
-	again := openLog(t, Config{Dir: dir})
+	again := mustOpenLog(t, Config{Dir: dir})
 	if again.ID() != l.ID() || again.Epoch() != l.Epoch() {
 		t.Error("the log has another id or epoch when it is opened again")
 	}
@@ -63,7 +63,7 @@ func TestOpenEmbedded(t *testing.T) {
 
 func TestLocked(t *testing.T) {
 	dir := t.TempDir()
-	openLog(t, Config{Dir: dir})
+	mustOpenLog(t, Config{Dir: dir})
 	_, err := Open(testContext(t), Config{Dir: dir})
 	if !errors.Is(err, events.ErrLocked) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("the second open: %v", err)
@@ -72,7 +72,7 @@ func TestLocked(t *testing.T) {
 
 func TestEphemeral(t *testing.T) {
 	checkLeaks(t)
-	l := openLog(t, Config{Ephemeral: true})
+	l := mustOpenLog(t, Config{Ephemeral: true})
 	dir := l.server.Dir()
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
@@ -220,7 +220,7 @@ func TestStreamMismatch(t *testing.T) {
 	}
 	c := streamConfig(events.LogID{1}, 1, -1)
 	c.MaxAge, c.AllowRollup = time.Hour, true
-	if diffs := misfits(c, 3); len(diffs) != 3 || !strings.Contains(diffs[1], "num_replicas is 1, must be 3") {
+	if diffs := configDifferences(c, 3); len(diffs) != 3 || !strings.Contains(diffs[1], "num_replicas is 1, must be 3") {
 		t.Errorf("all differences are to be named: %q", diffs)
 	}
 	c.Name = "OTHER"
@@ -235,9 +235,9 @@ func TestStreamMismatch(t *testing.T) {
 	if _, err := js.UpdateStream(testContext(t), c); err != nil {
 		t.Fatal(err)
 	}
-	openLog(t, Config{URL: ns.ClientURL(), MaxBytes: 1 << 20})
+	mustOpenLog(t, Config{URL: ns.ClientURL(), MaxBytes: 1 << 20})
 	// What others may choose: more replicas are checked against the configuration only, the bound is theirs.
-	l := openLog(t, Config{URL: ns.ClientURL(), MaxBytes: 2 << 20, Replicas: 1})
+	l := mustOpenLog(t, Config{URL: ns.ClientURL(), MaxBytes: 2 << 20, Replicas: 1})
 	if head, err := l.Head(testContext(t)); err != nil || head.MaxBytes != 1<<20 {
 		t.Errorf("the bound of an external log: %+v, %v", head, err)
 	}
@@ -255,7 +255,7 @@ func cursors(t testing.TB, l *Log) []events.Cursor {
 
 func TestCheckCursor(t *testing.T) {
 	ctx := testContext(t)
-	l := openLog(t, Config{})
+	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range 20 {
 		mustPublish(t, p, followsOf(n, n+1))
@@ -289,7 +289,7 @@ func TestCheckCursor(t *testing.T) {
 		}
 	}
 
-	stream, err := l.link.js.Stream(ctx, StreamName)
+	stream, err := l.conn.js.Stream(ctx, StreamName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,8 +329,8 @@ func TestCheckCursor(t *testing.T) {
 func TestCheckPosition(t *testing.T) {
 	ctx := testContext(t)
 	ns := testServer(t, server.Options{})
-	a := openLog(t, Config{URL: ns.ClientURL()})
-	b := openLog(t, Config{URL: ns.ClientURL()})
+	a := mustOpenLog(t, Config{URL: ns.ClientURL()})
+	b := mustOpenLog(t, Config{URL: ns.ClientURL()})
 	if a.ID() != b.ID() {
 		t.Fatal("two processes see two logs")
 	}
@@ -355,7 +355,7 @@ func TestCheckPosition(t *testing.T) {
 }
 
 func TestReadMessage(t *testing.T) {
-	l := openLog(t, Config{})
+	l := mustOpenLog(t, Config{})
 	evs := followsOf(0, 2)
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), evs)
 	msg, err := l.ReadMessage(testContext(t), 1)

@@ -50,7 +50,7 @@ func testLogger(t testing.TB) *slog.Logger {
 }
 
 // openLog opens a log that the test closes: embedded in a new directory, unless the configuration says otherwise.
-func openLog(t testing.TB, cfg Config) *Log {
+func mustOpenLog(t testing.TB, cfg Config) *Log {
 	t.Helper()
 	if cfg.Dir == "" && cfg.URL == "" && !cfg.Ephemeral {
 		cfg.Dir = t.TempDir()

@@ -54,7 +54,7 @@ func TestForbiddenQuestions(t *testing.T) {
 		} {
 			all, some := restrictedServer(t, c.denied, c.deaf...)
 			if c.exists {
-				openLog(t, all)
+				mustOpenLog(t, all)
 			}
 			_, err := Open(testContext(t), some)
 			wantForbidden(t, "open", err, c.subject)
@@ -62,8 +62,8 @@ func TestForbiddenQuestions(t *testing.T) {
 	})
 	t.Run("publish", func(t *testing.T) {
 		all, some := restrictedServer(t, []string{Subject})
-		openLog(t, all)
-		p := newPublisher(t, openLog(t, some), PublisherOptions{})
+		mustOpenLog(t, all)
+		p := newPublisher(t, mustOpenLog(t, some), PublisherOptions{})
 		_, err := p.Publish(testContext(t), []*skeinv1.Event{followOf(1)}, PublishOptions{})
 		wantForbidden(t, "publish", err, "to publish to skein.log")
 		if !errors.Is(err, events.ErrRefused) || errors.Is(err, events.ErrOutcomeUnknown) {
@@ -72,21 +72,21 @@ func TestForbiddenQuestions(t *testing.T) {
 	})
 	t.Run("read", func(t *testing.T) {
 		all, some := restrictedServer(t, []string{"$JS.API.STREAM.MSG.GET.SKEIN"})
-		l := openLog(t, all)
+		l := mustOpenLog(t, all)
 		mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
 		at := readLog(t, l)[0].Cursor
-		bad := openLog(t, some)
+		bad := mustOpenLog(t, some)
 		wantForbidden(t, "check", bad.CheckCursor(testContext(t), at), "$JS.API.STREAM.MSG.GET.SKEIN")
 		_, err := bad.ReadMessage(testContext(t), 1)
 		wantForbidden(t, "read a message", err, "$JS.API.STREAM.MSG.GET.SKEIN")
 	})
 	t.Run("next epoch", func(t *testing.T) {
-		for _, subject := range []string{askUpdate, pausedSubject, askConsumerNames} {
+		for _, subject := range []string{streamUpdateSubject, pausedSubject, consumerNamesSubject} {
 			all, some := restrictedServer(t, []string{subject})
-			l := openLog(t, all)
+			l := mustOpenLog(t, all)
 			mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
 			past := &memoryArchive{envs: readLog(t, l), archived: 1}
-			bad := openLog(t, some)
+			bad := mustOpenLog(t, some)
 			bad.SetArchive(past)
 			_, err := bad.NextEpoch(testContext(t), 0, func(context.Context, uint64) (events.Cursor, error) { return past.End(), nil })
 			wantForbidden(t, "next epoch", err, subject)
@@ -139,10 +139,10 @@ func TestForbiddenWork(t *testing.T) {
 			denied += ">"
 		}
 		all, some := restrictedServer(t, []string{denied})
-		mustPublish(t, newPublisher(t, openLog(t, all), PublisherOptions{}), followsOf(0, 1))
+		mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), followsOf(0, 1))
 		w := &told{want: []string{c.says, events.ErrForbidden.Error() + ": to publish to " + c.subject}, seen: make(chan struct{})}
 		some.Logger = slog.New(slog.NewTextHandler(w, nil))
-		l := openLog(t, some)
+		l := mustOpenLog(t, some)
 		ctx, cancel := context.WithCancel(testContext(t))
 		ended := make(chan error, 1)
 		go func() { ended <- c.work(ctx, l) }()
@@ -163,21 +163,21 @@ func TestForbiddenWork(t *testing.T) {
 // A log that an interrupted epoch has left paused waits for a process with the permission to resume it.
 func TestForbiddenResume(t *testing.T) {
 	checkLeaks(t)
-	all, some := restrictedServer(t, []string{askUpdate})
-	l := openLog(t, all)
-	if err := l.pause(testContext(t), time.Now()); err != nil {
+	all, some := restrictedServer(t, []string{streamUpdateSubject})
+	l := mustOpenLog(t, all)
+	if err := l.pauseStream(testContext(t), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	// It tries until its context ends, here once it has said why.
 	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
-	some.Logger = slog.New(slog.NewTextHandler(hears{askUpdate, cancel}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	some.Logger = slog.New(slog.NewTextHandler(hears{streamUpdateSubject, cancel}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if _, err := Open(ctx, some); !errors.Is(err, context.Canceled) {
 		t.Errorf("who may not resume the log: %v", err)
 	}
-	openLog(t, all)
+	mustOpenLog(t, all)
 	some.Logger = nil
-	openLog(t, some)
+	mustOpenLog(t, some)
 }
 
 // hears is where a log is written to, and does something when it hears a text.
@@ -199,8 +199,8 @@ func TestInboxPrefix(t *testing.T) {
 	checkLeaks(t)
 	all, some := restrictedServer(t, nil, "_INBOX.>")
 	all.InboxPrefix, some.InboxPrefix = "_INBOX_all", "_INBOX_some"
-	mustPublish(t, newPublisher(t, openLog(t, all), PublisherOptions{}), followsOf(0, 3))
-	if envs := readLog(t, openLog(t, some)); len(followers(envs)) != 3 {
+	mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), followsOf(0, 3))
+	if envs := readLog(t, mustOpenLog(t, some)); len(followers(envs)) != 3 {
 		t.Errorf("read %d envelopes", len(envs))
 	}
 	for _, bad := range []string{"a b", "a.", ".a", "a..b", "a.*", ">"} {

@@ -126,7 +126,7 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 		return bytes.Contains(chunk, []byte("HPUB "+Subject)) && sent.Add(1)%10 == 0
 	}
 	p.cutOn(up, down)
-	l := openLog(t, Config{URL: p.url(), Logger: slog.New(slog.DiscardHandler)})
+	l := mustOpenLog(t, Config{URL: p.url(), Logger: slog.New(slog.DiscardHandler)})
 	var repeated int
 	pub := newPublisher(t, l, PublisherOptions{Listener: PublisherListener{Appended: func(info AppendInfo) {
 		if info.Repeated {
@@ -142,7 +142,7 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	if err := pub.Close(testContext(t)); err != nil {
 		t.Error(err)
 	}
-	seen := followers(readLog(t, openLog(t, Config{URL: ns.ClientURL()})))
+	seen := followers(readLog(t, mustOpenLog(t, Config{URL: ns.ClientURL()})))
 	for n := range cuts {
 		if times := seen[followOf(n).GetUserFollowed().GetUserId()]; times != 1 {
 			t.Errorf("event %d is in the log %d times", n, times)

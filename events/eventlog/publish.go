@@ -83,11 +83,12 @@ type call struct {
 	trace    string // the field of PublishOptions
 	queuedAt time.Time
 
-	taken bool // true when the call has left the queue; guarded by Publisher.mu
-	seq   uint64
-	slot  int // the slot of the first event of the call
-	err   error
-	done  chan struct{} // closed when seq, slot and err are set
+	// dequeued is true when the call has left the queue. Publisher.mu guards it.
+	dequeued bool
+	seq      uint64
+	slot     int // the slot of the first event of the call
+	err      error
+	done     chan struct{} // closed when seq, slot and err are set
 }
 
 // PublishOptions are the settings of one call of [Publisher.Publish].
@@ -129,7 +130,7 @@ func (l *Log) NewPublisher(opt PublisherOptions) (*Publisher, error) {
 		attemptTimeout: attemptTimeout,
 	}
 
-	if err := l.adopt(p); err != nil {
+	if err := l.registerCloser(p); err != nil {
 		stop()
 		return nil, err
 	}
@@ -139,7 +140,7 @@ func (l *Log) NewPublisher(opt PublisherOptions) (*Publisher, error) {
 
 // Dial connects to an existing log and returns a publisher for it. Closing the publisher closes the connection.
 func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, error) {
-	l, err := open(ctx, cfg, cfg.URL == "")
+	l, err := openLog(ctx, cfg, cfg.URL == "")
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +250,7 @@ func (p *Publisher) wakeRun() {
 func (p *Publisher) withdraw(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.taken {
+	if c.dequeued {
 		return false
 	}
 	for i, queued := range p.queue {
@@ -258,7 +259,7 @@ func (p *Publisher) withdraw(c *call) bool {
 			break
 		}
 	}
-	c.taken = true
+	c.dequeued = true
 	p.queueBudget.Release(c.cost())
 	return true
 }
@@ -266,22 +267,25 @@ func (p *Publisher) withdraw(c *call) bool {
 // Close rejects new calls and waits until every queued call has its result. If ctx ends first, Close cancels the remaining calls,
 // which then fail, and returns an error.
 func (p *Publisher) Close(ctx context.Context) error {
-	err := p.shut(ctx)
+	err := p.closeFromLog(ctx)
 	if p.ownsLog {
 		return errors.Join(err, p.log.Close(ctx))
 	}
 	return err
 }
 
-func (p *Publisher) intake() bool { return true }
+// acceptsEvents is part of closer.
+func (p *Publisher) acceptsEvents() bool { return true }
 
-func (p *Publisher) shut(ctx context.Context) error {
+// closeFromLog is part of closer. It is also the first part of Close.
+func (p *Publisher) closeFromLog(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
 	p.wakeRun()
 	p.mu.Unlock()
-	defer p.log.disown(p)
+	defer p.log.unregisterCloser(p)
 	defer p.stop()
+
 	select {
 	case <-p.stopped:
 		return nil

@@ -90,7 +90,7 @@ func countFitting(queue []*call) int {
 // removeFirst removes the first n calls from the queue and marks them as taken. The caller holds p.mu.
 func (p *Publisher) removeFirst(n int) {
 	for _, c := range p.queue[:n] {
-		c.taken = true
+		c.dequeued = true
 	}
 	rest := copy(p.queue, p.queue[n:])
 	clear(p.queue[rest:])
@@ -134,7 +134,7 @@ func (p *Publisher) publishEnvelope(ctx context.Context, calls []*call) error {
 	info.Latency = time.Since(start)
 
 	if info.Err == nil {
-		p.log.noteLast(info.Seq)
+		p.log.raiseLastKnownSeq(info.Seq)
 	}
 	for _, c := range calls {
 		c.seq = info.Seq
@@ -194,7 +194,7 @@ func (p *Publisher) appendWithRetries(ctx context.Context, data []byte, calls []
 		p.waitBeforeRetry(ctx, pause)
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
 			// No stream listens on the subject. A process that crashed while an epoch ended may have left the stream paused.
-			p.log.resumeNow(ctx)
+			p.log.tryUnpauseAbandoned(ctx)
 		}
 	}
 }
@@ -204,12 +204,12 @@ func (p *Publisher) appendWithRetries(ctx context.Context, data []byte, calls []
 func (p *Publisher) sendOnce(
 	ctx context.Context, msg *nats.Msg, timeout time.Duration,
 ) (ack *jetstream.PubAck, sent bool, err error) {
-	state, err := p.log.verify(ctx)
+	state, err := p.log.waitUntilVerified(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	err = p.log.link.during(ctx, state, timeout, func(ctx context.Context) (err error) {
-		ack, err = p.log.link.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
+	err = p.log.conn.request(ctx, state, timeout, func(ctx context.Context) (err error) {
+		ack, err = p.log.conn.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
 		return err
 	}, Subject)
 
@@ -228,7 +228,7 @@ func (p *Publisher) sendOnce(
 // waitBeforeRetry waits for the pause, or less if the connection changes or ctx ends. It returns at once while the connection is
 // down.
 func (p *Publisher) waitBeforeRetry(ctx context.Context, pause time.Duration) {
-	state := p.log.link.state()
+	state := p.log.conn.state()
 	if !state.up {
 		return // sendOnce waits for the connection
 	}

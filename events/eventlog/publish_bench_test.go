@@ -15,7 +15,7 @@ import (
 func BenchmarkPublish(b *testing.B) {
 	for _, publishers := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprint(publishers), func(b *testing.B) {
-			l := openLog(b, Config{})
+			l := mustOpenLog(b, Config{})
 			envelopes := 0
 			p := newPublisher(b, l, PublisherOptions{Listener: PublisherListener{
 				Appended: func(AppendInfo) { envelopes++ },
@@ -50,11 +50,11 @@ func BenchmarkPublish(b *testing.B) {
 func BenchmarkRead(b *testing.B) {
 	for _, size := range []int{1, 20, 100, 1000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			l := openLog(b, Config{})
+			l := mustOpenLog(b, Config{})
 			envelopes := min(1_000_000/size, 10_000)
 			data := mustEncode(b, followsOf(0, size)...)
 			for range envelopes { // faster than through a publisher, which waits for each
-				if err := l.link.nc.Publish(Subject, data); err != nil {
+				if err := l.conn.nc.Publish(Subject, data); err != nil {
 					b.Fatal(err)
 				}
 			}

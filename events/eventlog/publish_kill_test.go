@@ -79,7 +79,7 @@ func TestKillLosesNoAcknowledged(t *testing.T) {
 	if len(acked) < kills*40 {
 		t.Fatalf("only %d events were acknowledged", len(acked))
 	}
-	seen := followers(readLog(t, openLog(t, Config{Dir: dir})))
+	seen := followers(readLog(t, mustOpenLog(t, Config{Dir: dir})))
 	for id := range acked {
 		if seen[id] != 1 {
 			t.Errorf("acknowledged event %s is in the log %d times", id, seen[id])

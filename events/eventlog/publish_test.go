@@ -27,7 +27,7 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 	const events = 1000
 	for _, publishers := range []int{1, 64, 1000} {
 		t.Run(fmt.Sprint(publishers), func(t *testing.T) {
-			l := openLog(t, Config{})
+			l := mustOpenLog(t, Config{})
 			var acked atomic.Uint64 // the highest sequence acknowledged
 			envelopes, largest := 0, 0
 			p := newPublisher(t, l, PublisherOptions{Listener: PublisherListener{Appended: func(info AppendInfo) {
@@ -120,7 +120,7 @@ func publishAsync(ctx context.Context, t testing.TB, p *Publisher, calls ...[]*s
 }
 
 func TestGroupCommit(t *testing.T) {
-	l := openLog(t, Config{})
+	l := mustOpenLog(t, Config{})
 	p, release, appended := heldPublisher(t, l, PublisherOptions{})
 	big := followsOf(0, 700)
 	results, wait := publishAsync(testContext(t), t, p,
@@ -156,7 +156,7 @@ func TestGroupCommit(t *testing.T) {
 
 // Events keep their ids; those without one are named after their position in the log.
 func TestPublishNamesEvents(t *testing.T) {
-	l := openLog(t, Config{})
+	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
 	named := followOf(1)
 	named.EventId = "mine"
@@ -173,7 +173,7 @@ func TestPublishNamesEvents(t *testing.T) {
 }
 
 func TestPublishBounds(t *testing.T) {
-	l := openLog(t, Config{})
+	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
 	attributes := make([]byte, events.MaxAttributesBytes)
 	var large []*skeinv1.Event
@@ -218,7 +218,7 @@ func TestPublishBounds(t *testing.T) {
 // TestWithdrawn: a call whose context ends in the queue is not published.
 func TestWithdrawn(t *testing.T) {
 	checkLeaks(t)
-	l := openLog(t, Config{})
+	l := mustOpenLog(t, Config{})
 	p, release, _ := heldPublisher(t, l, PublisherOptions{})
 	ctx, cancel := context.WithCancel(testContext(t))
 	result := make(chan error)
@@ -255,7 +255,7 @@ func TestInFlight(t *testing.T) {
 		}
 		return false
 	})
-	l := openLog(t, Config{URL: px.url()})
+	l := mustOpenLog(t, Config{URL: px.url()})
 	p := newPublisher(t, l, PublisherOptions{})
 	ctx, cancel := context.WithCancel(testContext(t))
 	go func() { <-taken; cancel() }()
@@ -271,7 +271,7 @@ func TestInFlight(t *testing.T) {
 }
 
 func TestBackPressure(t *testing.T) {
-	l := openLog(t, Config{})
+	l := mustOpenLog(t, Config{})
 	p, release, _ := heldPublisher(t, l, PublisherOptions{FailWhenFull: true, QueueBytes: 1})
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -325,7 +325,7 @@ func TestBackPressure(t *testing.T) {
 
 // TestWaitForRoom: without FailWhenFull a call waits for room as long as its context allows.
 func TestWaitForRoom(t *testing.T) {
-	l := openLog(t, Config{})
+	l := mustOpenLog(t, Config{})
 	p, release, _ := heldPublisher(t, l, PublisherOptions{})
 	if err := p.queueBudget.Acquire(testContext(t), int64(p.opt.QueueBytes-2000)); err != nil { // the first call has 1 KiB still
 		t.Fatal(err)
@@ -343,7 +343,7 @@ func TestWaitForRoom(t *testing.T) {
 
 func TestCloseWaitsForAccepted(t *testing.T) {
 	checkLeaks(t)
-	l := openLog(t, Config{})
+	l := mustOpenLog(t, Config{})
 	p, release, _ := heldPublisher(t, l, PublisherOptions{})
 	results, wait := publishAsync(testContext(t), t, p, followsOf(1, 2), followsOf(2, 3))
 	closed := make(chan error)
@@ -379,7 +379,7 @@ func TestCloseWaitsForAccepted(t *testing.T) {
 
 func TestLogFull(t *testing.T) {
 	dir := t.TempDir()
-	l := openLog(t, Config{Dir: dir, MaxBytes: 100_000})
+	l := mustOpenLog(t, Config{Dir: dir, MaxBytes: 100_000})
 	p := newPublisher(t, l, PublisherOptions{})
 	ctx := testContext(t)
 	accepted := 0
@@ -403,17 +403,17 @@ func TestLogFull(t *testing.T) {
 	}
 	// The bound is raised while it is open, by a tool.
 	c := streamConfig(l.ID(), 1, 150_000)
-	if _, err := l.link.js.UpdateStream(ctx, c); err != nil {
+	if _, err := l.conn.js.UpdateStream(ctx, c); err != nil {
 		t.Fatal(err)
 	}
 	mustPublish(t, p, followsOf(accepted, accepted+100))
 	accepted += 100
 	// And with the configuration of the next start; 0 leaves it.
 	closeLog(t, l)
-	l = openLog(t, Config{Dir: dir, MaxBytes: 1 << 20})
+	l = mustOpenLog(t, Config{Dir: dir, MaxBytes: 1 << 20})
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(accepted, accepted+1000))
 	closeLog(t, l)
-	l = openLog(t, Config{Dir: dir})
+	l = mustOpenLog(t, Config{Dir: dir})
 	if head, err := l.Head(ctx); err != nil || head.MaxBytes != 1<<20 {
 		t.Errorf("after all: %+v, %v", head, err)
 	}
@@ -435,7 +435,7 @@ func TestSilentServer(t *testing.T) {
 		}
 		return false
 	})
-	l := openLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
+	l := mustOpenLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
 	p := newPublisher(t, l, PublisherOptions{})
 	mustPublish(t, p, followsOf(0, 1))
 	patient, long := p.attemptTimeout, p.retryFor
@@ -489,11 +489,11 @@ func readAside(ctx context.Context, ns *server.Server) (last uint64, err error) 
 func TestServerGone(t *testing.T) {
 	checkLeaks(t)
 	ns := testServer(t, server.Options{})
-	l := openLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
+	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
 	p := newPublisher(t, l, PublisherOptions{})
 	p.retryFor = 50 * time.Millisecond
 	stopServer(ns)
-	for ctx := testContext(t); l.link.state().up && ctx.Err() == nil; {
+	for ctx := testContext(t); l.conn.state().up && ctx.Err() == nil; {
 		runtime.Gosched()
 	}
 	_, err := p.Publish(testContext(t), followsOf(0, 1), PublishOptions{})
@@ -518,17 +518,17 @@ func TestServerGone(t *testing.T) {
 
 func TestRefusedForGood(t *testing.T) {
 	ns := testServer(t, server.Options{})
-	l := openLog(t, Config{URL: ns.ClientURL()})
+	l := mustOpenLog(t, Config{URL: ns.ClientURL()})
 	p := newPublisher(t, l, PublisherOptions{})
 	c := streamConfig(l.ID(), 1, -1)
 	c.MaxMsgSize = 500
-	if _, err := l.link.js.UpdateStream(testContext(t), c); err != nil {
+	if _, err := l.conn.js.UpdateStream(testContext(t), c); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Publish(testContext(t), followsOf(0, 100), PublishOptions{}); !errors.Is(err, events.ErrRefused) {
 		t.Errorf("an envelope that the server refuses: %v", err)
 	}
-	if err := l.link.js.DeleteStream(testContext(t), StreamName); err != nil {
+	if err := l.conn.js.DeleteStream(testContext(t), StreamName); err != nil {
 		t.Fatal(err)
 	}
 	p.retryFor = 50 * time.Millisecond

@@ -29,8 +29,8 @@ const (
 	// maxStuckHeartbeats is the number of heartbeats without a message, although the log has one, after which the reader
 	// starts again.
 	maxStuckHeartbeats = 5
-	// idleConsumer is how long the server keeps a consumer that nobody uses, such as that of a process that died.
-	idleConsumer = time.Minute
+	// consumerIdleTimeout is how long the server keeps a consumer that nobody uses, such as that of a process that died.
+	consumerIdleTimeout = time.Minute
 	// readBytes is the most that callers ask of one call of next, in undecoded bytes.
 	readBytes = 1 << 20
 
@@ -59,7 +59,7 @@ type reader struct {
 	// skipping is true while the stream is read from before cur, because cur does not say where the warm-up begins.
 	skipping bool
 	// failed is the terminal error of the reader.
-	failed error
+	terminalErr error
 
 	// archive is set while the archive is read.
 	archive events.ArchiveReader
@@ -72,11 +72,11 @@ type reader struct {
 	archiveReloaded bool
 
 	// sub is the subscription to the messages of the consumer. It is nil while the stream is not read.
-	sub      *nats.Subscription
-	msgs     chan *nats.Msg
-	consumer string
-	inbox    string
-	conn     linkState
+	sub       *nats.Subscription
+	msgs      chan *nats.Msg
+	consumer  string
+	inbox     string
+	connState connState
 	// lastRead is when read last returned.
 	lastRead time.Time
 	// delivered is the number of messages that the consumer has delivered. The server counts too: a difference means that a
@@ -93,8 +93,8 @@ type reader struct {
 	pullBytesLeft int
 	silenceTimer  *time.Timer
 	// pullForbidden ends when the server says that this client may not pull.
-	pullForbidden context.Context //nolint:containedctx // it is the signal
-	stopHeeding   context.CancelFunc
+	pullForbidden           context.Context //nolint:containedctx // it is the signal
+	stopWatchingPermissions context.CancelFunc
 
 	// lostEnvelopes are the envelopes of accepted holes that read returns next.
 	lostEnvelopes []*events.Envelope
@@ -127,8 +127,8 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	}
 
 	for {
-		if r.failed != nil {
-			return nil, r.failed
+		if r.terminalErr != nil {
+			return nil, r.terminalErr
 		}
 		envs, err := r.read(ctx, maxBytes)
 		if err == nil && len(envs) == 0 {
@@ -143,7 +143,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 		if err != nil && ctx.Err() == nil {
 			r.close()
 			if isTerminal(err) && !r.reloadArchive(ctx, err) {
-				r.failed = err
+				r.terminalErr = err
 			}
 		}
 		if len(envs) > 0 {
@@ -154,7 +154,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 		if ctx.Err() != nil {
 			return nil, ctx.Err() // the next call continues
 		}
-		if r.failed != nil {
+		if r.terminalErr != nil {
 			return nil, err
 		}
 		if errors.Is(err, events.ErrHole) {
@@ -181,18 +181,18 @@ func (r *reader) atCursor() bool {
 // has scrubbed it, which replaces its files. One reload is enough: if reading fails again before it has returned an envelope, the damage
 // is real.
 func (r *reader) reloadArchive(ctx context.Context, err error) bool {
-	past, ok := r.log.past.(reloader)
+	archive, ok := r.log.archive.(reloader)
 	if !errors.Is(err, events.ErrArchiveDamaged) || !ok || r.archiveReloaded {
 		return false
 	}
 	r.archiveReloaded = true
-	return past.Reload(ctx) == nil
+	return archive.Reload(ctx) == nil
 }
 
 // read returns the envelopes that are available. It waits only for the first message. It may return no envelopes and no error: after a
 // message of the warm-up, at the end of the archive, and past a hole.
 func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
-	if r.sub != nil && time.Since(r.lastRead) > idleConsumer/2 {
+	if r.sub != nil && time.Since(r.lastRead) > consumerIdleTimeout/2 {
 		// The caller was busy for so long that the server may have dropped the consumer. That does not count as an interruption.
 		r.close()
 	}
@@ -247,7 +247,7 @@ func (r *reader) appendLost(envs []*events.Envelope) []*events.Envelope {
 
 // open checks the cursor. Then it begins to read the archive, or creates a consumer that begins after the last decoded message.
 func (r *reader) open(ctx context.Context) error {
-	state, err := r.log.link.await(ctx)
+	state, err := r.log.conn.waitUntilUp(ctx)
 	if err != nil {
 		return err
 	}
@@ -264,23 +264,23 @@ func (r *reader) open(ctx context.Context) error {
 	meta := r.log.meta()
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
-	r.log.link.verify(state)
-	last := r.log.last.Load()
+	r.log.conn.markVerified(state)
+	last := r.log.lastKnownSeq.Load()
 	var c jetstream.Consumer
-	err = r.log.ask(ctx, func(ctx context.Context) (err error) { // repeating is safe: the server drops unused consumers
-		c, err = r.log.link.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
+	err = r.log.requestWithRetries(ctx, func(ctx context.Context) (err error) { // repeating is safe: the server drops unused consumers
+		c, err = r.log.conn.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
 			// The start sequence is ignored without the policy.
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 			OptStartSeq:       r.decodedSeq + 1,
 			AckPolicy:         jetstream.AckNonePolicy,
 			MemoryStorage:     true,
 			Replicas:          1,
-			InactiveThreshold: idleConsumer,
+			InactiveThreshold: consumerIdleTimeout,
 		})
 		return err
-	}, askConsumer)
+	}, consumerCreateSubject)
 	if err != nil {
-		return unavailable(err)
+		return wrapUnavailable(err)
 	}
 
 	// A new epoch deletes all consumers. This one may have been created after that, by a reader that does not know of the epoch
@@ -302,17 +302,17 @@ func (r *reader) open(ctx context.Context) error {
 
 	// The NATS client drops messages when the channel is full, so it must hold the messages of two pulls, and heartbeats.
 	r.msgs = make(chan *nats.Msg, 2*r.pullBatch+256)
-	r.inbox = r.log.link.nc.NewInbox()
-	if r.sub, err = r.log.link.nc.ChanSubscribe(r.inbox+".*", r.msgs); err != nil {
-		return unavailable(err)
+	r.inbox = r.log.conn.nc.NewInbox()
+	if r.sub, err = r.log.conn.nc.ChanSubscribe(r.inbox+".*", r.msgs); err != nil {
+		return wrapUnavailable(err)
 	}
 
-	r.conn = state
+	r.connState = state
 	r.delivered = 0
 	r.pullMessagesLeft = 0
 	r.pullBytesLeft = 0
 	r.silenceTimer = time.NewTimer(silenceTimeout)
-	r.pullForbidden, r.stopHeeding = r.log.link.heed(context.WithoutCancel(ctx), askNext+r.consumer) // until close
+	r.pullForbidden, r.stopWatchingPermissions = r.log.conn.watchPermissions(context.WithoutCancel(ctx), consumerNextPrefix+r.consumer) // until close
 	return nil
 }
 
@@ -331,8 +331,8 @@ func (r *reader) pull() error {
 		return fmt.Errorf("eventlog: %w", err)
 	}
 	r.pulls++
-	if err := r.log.link.nc.PublishRequest(askNext+r.consumer, r.pullInbox(), req); err != nil {
-		return unavailable(err)
+	if err := r.log.conn.nc.PublishRequest(consumerNextPrefix+r.consumer, r.pullInbox(), req); err != nil {
+		return wrapUnavailable(err)
 	}
 
 	r.pullMessagesLeft = r.pullBatch
@@ -382,7 +382,7 @@ func (r *reader) takeFromServer(ctx context.Context, wait bool) (*nats.Msg, erro
 	select {
 	case msg := <-r.msgs:
 		return msg, nil
-	case <-r.conn.ctx.Done():
+	case <-r.connState.ctx.Done():
 		return nil, fmt.Errorf("%w: the connection changed", errInterrupted)
 	case <-r.pullForbidden.Done():
 		return nil, fmt.Errorf("%w: %w", errInterrupted, context.Cause(r.pullForbidden)) //nolint:contextcheck // of the pulling
@@ -399,11 +399,11 @@ func (r *reader) handleStatus(msg *nats.Msg) error {
 	switch {
 	case code == "100":
 		// This is a heartbeat. All is well, unless the log has messages that the consumer does not deliver.
-		if r.log.last.Load() <= max(r.decodedSeq, r.emptyUpTo) {
+		if r.log.lastKnownSeq.Load() <= max(r.decodedSeq, r.emptyUpTo) {
 			r.stuckHeartbeats = 0
 		} else if r.stuckHeartbeats++; r.stuckHeartbeats >= maxStuckHeartbeats {
 			return fmt.Errorf("%w: the log goes to sequence %d, but the server delivers nothing after %d",
-				errInterrupted, r.log.last.Load(), r.decodedSeq)
+				errInterrupted, r.log.lastKnownSeq.Load(), r.decodedSeq)
 		}
 		return nil
 	case code == "408", code == "404",
@@ -435,24 +435,24 @@ func (r *reader) decodeMessage(ctx context.Context, msg *nats.Msg) (*events.Enve
 
 	var env *events.Envelope
 	var err error
-	if _, lost := r.log.meta().accepted(d.seq); lost { // the message came back after its loss was accepted
+	if _, lost := r.log.meta().acceptedHole(d.seq); lost { // the message came back after its loss was accepted
 		env, err = r.dec.DecodeLost(d.seq)
 	} else {
-		env, err = r.dec.Decode(d.seq, d.stamp, msg.Data)
+		env, err = r.dec.Decode(d.seq, d.timestamp, msg.Data)
 	}
 	if err != nil {
 		return nil, err
 	}
 	r.decodedSeq = d.seq
 	r.stuckHeartbeats = 0
-	r.log.noteLast(d.seq)
+	r.log.raiseLastKnownSeq(d.seq)
 	if env == nil {
 		return nil, nil
 	}
 	if passed, err := r.skipKnown(env); passed || err != nil {
 		return nil, err
 	}
-	env.Traces = tracesOf(msg.Header)
+	env.Traces = parseTraces(msg.Header)
 	return env, nil
 }
 
@@ -470,10 +470,10 @@ func (r *reader) close() {
 	_ = r.sub.Unsubscribe() // fails only when the connection is gone, and with it the subscription
 	r.sub = nil
 	r.silenceTimer.Stop()
-	r.stopHeeding()
-	if state := r.log.link.state(); state.n == r.conn.n && state.up {
+	r.stopWatchingPermissions()
+	if state := r.log.conn.state(); state.number == r.connState.number && state.up {
 		// Best effort: the server forgets idle consumers by itself.
-		_ = r.log.link.nc.Publish(askConsumerDelete+r.consumer, nil)
+		_ = r.log.conn.nc.Publish(consumerDeletePrefix+r.consumer, nil)
 	}
 }
 
@@ -481,9 +481,9 @@ const ackPrefix = "$JS.ACK."
 
 // delivery is the metadata of a message. JetStream encodes it in the reply subject of the message.
 type delivery struct {
-	seq     uint64
-	ordinal uint64
-	stamp   events.Micros
+	seq       uint64
+	ordinal   uint64
+	timestamp events.Micros
 }
 
 // parseDelivery parses $JS.ACK.[domain.account.]stream.consumer.delivered.seq.ordinal.nanoseconds.pending[.token].
@@ -507,5 +507,5 @@ func parseDelivery(reply string) (d delivery, ok bool) {
 		}
 		num[i] = v
 	}
-	return delivery{seq: num[0], ordinal: num[1], stamp: events.Micros(num[2] / 1000)}, true
+	return delivery{seq: num[0], ordinal: num[1], timestamp: events.Micros(num[2] / 1000)}, true
 }

@@ -20,17 +20,17 @@ func (r *reader) findStart(ctx context.Context) error {
 		return err
 	}
 	if o.part == inArchive {
-		return r.beginArchive(ctx, o.cur)
+		return r.beginArchive(ctx, o.cursor)
 	}
-	if r.dec, err = r.log.decoder(ctx, o); err != nil {
+	if r.dec, err = r.log.newDecoder(ctx, o); err != nil {
 		return err
 	}
 
 	r.decodedSeq = r.dec.WarmFrom() - 1
 	// cur may differ from the cursor asked for: at a gap it is the end of the archive. If the stream is read from before cur, the
 	// envelopes up to cur are skipped.
-	r.cur = o.cur
-	r.skipping = o.cur.Seq > o.from.Seq
+	r.cur = o.cursor
+	r.skipping = o.cursor.Seq > o.decoderStart.Seq
 	return nil
 }
 
@@ -45,7 +45,7 @@ func (r *reader) canContinue(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	state := stream.CachedInfo().State
-	if begins := r.log.begins(state); begins > r.decodedSeq+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
+	if begins := r.log.streamStart(state); begins > r.decodedSeq+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
 		return false, nil // locate finds the reason
 	}
 	if err := r.log.checkMessage(ctx, stream, r.cur); !errors.Is(err, errCoveredHole) {
@@ -58,10 +58,10 @@ func (r *reader) canContinue(ctx context.Context) (bool, error) {
 func (r *reader) beginArchive(ctx context.Context, from events.Cursor) error {
 	// The reader of the archive prefetches for later calls, so it must outlive the context of this call.
 	archiveCtx, cancelArchive := context.WithCancel(context.WithoutCancel(ctx))
-	giveUp := context.AfterFunc(ctx, cancelArchive)
-	past, err := r.log.past.Read(archiveCtx, from, r.kinds)
-	if !giveUp() && err == nil {
-		past.Close()
+	stopWatching := context.AfterFunc(ctx, cancelArchive)
+	archiveReader, err := r.log.archive.Read(archiveCtx, from, r.kinds)
+	if !stopWatching() && err == nil { // ctx has ended, and with it archiveCtx
+		archiveReader.Close()
 		err = ctx.Err()
 	}
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *reader) beginArchive(ctx context.Context, from events.Cursor) error {
 
 	r.cur = from
 	r.dec = nil
-	r.archive = past
+	r.archive = archiveReader
 	r.archiveCtx = archiveCtx
 	r.cancelArchive = cancelArchive
 	r.archiveAdvanced = false
@@ -81,18 +81,18 @@ func (r *reader) beginArchive(ctx context.Context, from events.Cursor) error {
 // readArchive returns the next envelopes of the archive. At the end of the archive it returns none, and the next call continues in the
 // stream.
 func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
-	stop := context.AfterFunc(ctx, r.cancelArchive)
+	stopWatching := context.AfterFunc(ctx, r.cancelArchive)
 	envs, err := r.archive.Next(r.archiveCtx, maxBytes) //nolint:contextcheck // what is opened for it lives on for the next call
-	if !stop() && err == nil && len(envs) == 0 {
+	if !stopWatching() && err == nil && len(envs) == 0 {
 		err = ctx.Err()
 	}
 	if err != nil {
 		r.close()
 	}
 	if errors.Is(err, io.EOF) {
-		if !r.archiveAdvanced && r.cur.Seq < r.log.past.End().Seq {
+		if !r.archiveAdvanced && r.cur.Seq < r.log.archive.End().Seq {
 			return nil, fmt.Errorf("%w: it ends at sequence %d, but says that there is nothing after %d", events.ErrArchiveDamaged,
-				r.log.past.End().Seq, r.cur.Seq)
+				r.log.archive.End().Seq, r.cur.Seq)
 		}
 		return nil, nil
 	}
@@ -106,7 +106,8 @@ func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envel
 	return envs, err
 }
 
-// adoptCursors checks that the envelopes of the archive are in order, and gives them cursors of the present epoch.
+// adoptCursors checks that the envelopes of the archive are in order, gives them cursors of the present epoch, and moves the reader's cursor
+// after them.
 func (r *reader) adoptCursors(envs []*events.Envelope) ([]*events.Envelope, error) {
 	for i, env := range envs {
 		c, err := r.log.Adopt(env.Cursor)
@@ -117,7 +118,7 @@ func (r *reader) adoptCursors(envs []*events.Envelope) ([]*events.Envelope, erro
 			return nil, fmt.Errorf("%w: sequence %d and time %d after %d and %d", events.ErrArchiveDamaged, c.Seq, c.LastTime,
 				r.cur.Seq, r.cur.LastTime)
 		}
-		if c != env.Cursor { // written in an epoch before
+		if c != env.Cursor { // the envelope was archived in an earlier epoch
 			adopted := *env
 			adopted.Cursor = c
 			envs[i] = &adopted

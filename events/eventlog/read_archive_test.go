@@ -142,7 +142,7 @@ func sameButForArchive(a, b *events.Envelope) bool {
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	// The server has one clock for all its file stores, which must not be started in the bubble.
-	openLog(t, Config{})
+	mustOpenLog(t, Config{})
 	synctest.Test(t, test)
 }
 
@@ -193,7 +193,7 @@ func play(t *testing.T, l *Log, steps []step) {
 		if s.garbage {
 			data = append(data, 0xff)
 		}
-		if _, err := l.link.js.Publish(testContext(t), Subject, data); err != nil {
+		if _, err := l.conn.js.Publish(testContext(t), Subject, data); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,7 +19,7 @@ func TestBoundary(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T) {
 		for n := range histories {
-			l := openLog(t, Config{Dir: t.TempDir()})
+			l := mustOpenLog(t, Config{Dir: t.TempDir()})
 			play(t, l, genSteps(25).Example(n))
 			all := readLog(t, l)
 			head := all[len(all)-1].Seq()
@@ -82,7 +82,7 @@ func trimSome(t *testing.T, l *Log, rng *rand.Rand) (first uint64) {
 // Archiving and trimming continue while readers read, in the archive and in the stream: no reader misses an envelope.
 func TestTrimWhileReading(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir()})
+		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(60).Example(3))
 		all := readLog(t, l)
 		past := &memoryArchive{envs: all}
@@ -133,7 +133,7 @@ func TestTrimWhileReading(t *testing.T) {
 func TestOvertakenReader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for _, interrupted := range []bool{false, true} {
-			l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+			l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 			play(t, l, genSteps(60).Example(5))
 			all := readLog(t, l)
 			past := &memoryArchive{envs: all}
@@ -177,7 +177,7 @@ func TestOvertakenReader(t *testing.T) {
 // What is wrong with the archive is said, and what passes is tried again.
 func TestArchiveFails(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 		play(t, l, genSteps(40).Example(7))
 		all := readLog(t, l)
 		past := &memoryArchive{envs: all, archived: 35}
@@ -235,12 +235,12 @@ func TestArchiveFails(t *testing.T) {
 // A cursor of the archive is good in a stream that holds all, with an archive that ends before it or none.
 func TestArchivedCursorWithoutArchive(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir()})
+		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(20).Example(1))
 		all := readLog(t, l)
 		for _, past := range []events.Archive{nil, &memoryArchive{envs: all}, &memoryArchive{envs: all, archived: 6}} {
 			if l.SetArchive(past); past == nil {
-				l.past = nil
+				l.archive = nil
 			}
 			for seq := 7; seq < 20; seq++ {
 				from := archived(all[seq-1].Cursor)
@@ -259,7 +259,7 @@ func TestArchivedCursorWithoutArchive(t *testing.T) {
 // Subscribers in the archive share the ring, and those who want some kinds read for themselves until the stream.
 func TestHubReadsTheArchive(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir()})
+		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(60).Example(11))
 		all := readLog(t, l)
 		past := &memoryArchive{envs: all, archived: 50}

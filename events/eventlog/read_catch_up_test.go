@@ -14,23 +14,23 @@ import (
 // have caught up yet.
 func TestReplicasCatchUp(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{})
+		l := mustOpenLog(t, Config{})
 		p := newPublisher(t, l, PublisherOptions{})
 		defer p.Close(context.Background())
-		l.replicated.Store(true)
+		l.hasReplicas.Store(true)
 		cursor := l.Start()
 		cursor.Seq, cursor.Checksum = 1, 1
 		began := time.Now()
-		if err := l.CheckCursor(t.Context(), cursor); !errors.Is(err, events.ErrLogShorter) || time.Since(began) < catchUpReplicas {
+		if err := l.CheckCursor(t.Context(), cursor); !errors.Is(err, events.ErrLogShorter) || time.Since(began) < replicaCatchUpTime {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		began = time.Now()
-		if err := l.CheckPosition(t.Context(), l.Position(1)); !errors.Is(err, events.ErrPositionAhead) || time.Since(began) < catchUpReplicas {
+		if err := l.CheckPosition(t.Context(), l.Position(1)); !errors.Is(err, events.ErrPositionAhead) || time.Since(began) < replicaCatchUpTime {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		checked := make(chan error, 1)
 		go func() { checked <- l.CheckPosition(t.Context(), l.Position(1)) }()
-		<-time.After(catchUpReplicas / 2) // no time, in a bubble
+		<-time.After(replicaCatchUpTime / 2) // no time, in a bubble
 		if _, err := p.Publish(t.Context(), []*skeinv1.Event{likedMsg("ann", "film", "")}, PublishOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -17,14 +17,14 @@ func TestLocate(t *testing.T) {
 	archived := func(seq uint64) events.Cursor {
 		return events.Cursor{Epoch: 1, Seq: seq, LastTime: events.Micros(seq)}
 	}
-	usual := boundary{meta: meta, archived: true, end: stream(50, 40), begins: 30, first: 30, last: 100}
+	usual := boundary{meta: meta, hasArchive: true, end: stream(50, 40), streamStart: 30, first: 30, last: 100}
 	with := func(change func(b *boundary)) boundary {
 		b := usual
 		change(&b)
 		return b
 	}
-	gapAt := func(begins uint64) boundary { return with(func(b *boundary) { b.begins = begins }) }
-	withoutArchive := with(func(b *boundary) { b.archived, b.end = false, events.Cursor{Epoch: 1} })
+	gapAt := func(begins uint64) boundary { return with(func(b *boundary) { b.streamStart = begins }) }
+	withoutArchive := with(func(b *boundary) { b.hasArchive, b.end = false, events.Cursor{Epoch: 1} })
 	otherTime := archived(50)
 	otherTime.LastTime++
 	for name, c := range map[string]struct {
@@ -50,7 +50,7 @@ func TestLocate(t *testing.T) {
 		"in a stream without an archive":        {withoutArchive, stream(35, 30), inStream, 35, nil},
 	} {
 		o, err := c.at.locate(c.c)
-		if !errors.Is(err, c.err) || err == nil && (o.part != c.want || o.from.Seq != c.from) {
+		if !errors.Is(err, c.err) || err == nil && (o.part != c.want || o.decoderStart.Seq != c.from) {
 			t.Errorf("%s: %+v, %v, want part %d from %d, %v", name, o, err, c.want, c.from, c.err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// SeqRange is a range of sequences, both ends in it.
+// SeqRange is a range of sequences. It contains both From and To.
 type SeqRange struct {
 	From uint64 `json:"from"`
 	To   uint64 `json:"to"`
@@ -19,90 +19,97 @@ type SeqRange struct {
 
 // SalvageReport is the result of [Log.Salvage].
 type SalvageReport struct {
-	// Envelopes and Events were read and handed on.
+	// Envelopes and Events are the numbers of envelopes, and of events in them, that were read and passed on.
 	Envelopes, Events uint64
-	// Lost are the sequences, up to the last that the stream knows of, that could not be read or are gone.
+	// Lost are the sequences, up to the last one that the stream knows of, that could not be read or are gone.
 	Lost []SeqRange
-	// Head is the cursor after the last envelope handed on, for [Restored]; the one that it began after, if there was none.
+	// Head is the cursor after the last envelope that was passed on, for [Restored]. If there was none, it is the cursor after which
+	// the salvage began.
 	Head events.Cursor
 	// Repeats are the event ids that must be remembered at the head, as far as they could be read.
 	Repeats []events.Repeat
 }
 
-// Salvage reads what a damaged stream still holds after a cursor, the end of the archive as a rule, message by message, and hands
-// it on in order, for the archive of a log that is to be restored. It passes over what cannot be read, and reports it. The cursors
-// of the envelopes are those of an archive. Repeats are the event ids that a reader at the cursor knows, for where the stream no
-// longer has the horizon before it. It fails if each fails, if the log does not answer, or with [events.ErrRewritten] if the
-// message at the cursor can be read and differs.
+// Salvage reads what a damaged stream still holds after a cursor, message by message, for the archive of a log that is to be restored. The
+// cursor is usually the end of the archive. Salvage passes the envelopes to emit, in order and with the cursors of an archive. It skips
+// what cannot be read, and reports it.
+//
+// repeats are the event ids that a reader at the cursor knows. Salvage uses them if the stream no longer has the whole horizon before the
+// cursor.
+//
+// Salvage fails if emit fails, if the log does not answer, or, with [events.ErrRewritten], if the message at the cursor can be read and
+// differs from the cursor.
 func (l *Log) Salvage(
-	ctx context.Context, after events.Cursor, repeats []events.Repeat, each func([]*events.Envelope) error,
+	ctx context.Context, after events.Cursor, repeats []events.Repeat, emit func([]*events.Envelope) error,
 ) (SalvageReport, error) {
-	s := &salvage{log: l, each: each, known: repeats}
-	after, err := l.Adopt(after)
+	s := &salvager{log: l, emit: emit, knownRepeats: repeats}
+	err := s.start(ctx, after)
 	if err != nil {
 		return s.report, err
 	}
-	if s.stream, err = l.stream(ctx); err != nil {
-		return s.report, err
-	}
-	s.report.Head = events.Cursor{Log: after.Log, Epoch: after.Epoch, Seq: after.Seq, LastTime: after.LastTime}
+	s.report.Head = archivalCursor(s.after, s.after.Seq, s.after.LastTime)
+
 	state := s.stream.CachedInfo().State
-	warm, err := s.begin(ctx, after)
-	if err != nil {
-		return s.report, err
+	if s.after.IsArchival() || state.FirstSeq > s.warmUpStart {
+		s.warmUpIncomplete = true
 	}
-	s.cold = s.cold || after.IsArchival() || state.FirstSeq > warm
-	if state.FirstSeq > after.Seq+1 {
-		if err := s.lose(after.Seq+1, min(state.FirstSeq-1, state.LastSeq), after); err != nil {
+	if state.FirstSeq > s.after.Seq+1 {
+		if err := s.recordLost(s.after.Seq+1, min(state.FirstSeq-1, state.LastSeq)); err != nil {
 			return s.report, err
 		}
 	}
-	for seq := max(state.FirstSeq, warm); seq <= state.LastSeq; {
-		msg, err := s.load(ctx, seq, state.LastSeq)
+
+	for seq := max(state.FirstSeq, s.warmUpStart); seq <= state.LastSeq; {
+		msg, err := s.nextReadable(ctx, seq, state.LastSeq)
 		if err != nil {
 			return s.report, err
 		}
+
+		// Everything from seq to before next could not be read. Up to the cursor it was part of the warm-up; after it, it is lost.
 		next := state.LastSeq + 1
 		if msg != nil {
 			next = msg.Sequence
 		}
-		s.cold = s.cold || seq < next && seq <= after.Seq
-		if from := max(seq, after.Seq+1); from < next {
-			if err := s.lose(from, next-1, after); err != nil {
+		if seq < next && seq <= s.after.Seq {
+			s.warmUpIncomplete = true
+		}
+		if from := max(seq, s.after.Seq+1); from < next {
+			if err := s.recordLost(from, next-1); err != nil {
 				return s.report, err
 			}
 		}
-		if seq = next + 1; msg == nil {
+
+		if msg == nil {
 			break
 		}
-		if err := s.take(msg, after); err != nil {
+		if err := s.decodeMessage(msg); err != nil {
 			return s.report, err
 		}
+		seq = next + 1
 	}
+
 	s.report.Repeats = s.dec.Repeats()
 	return s.report, s.flush()
 }
 
-// SalvageRepeats reads in a damaged stream which event ids a reader at a cursor, the end of the archive as a rule, must know. whole
-// is set if the stream has the entire horizon before the cursor. Otherwise the result may be incomplete, and the caller must add
-// the event ids known from elsewhere.
+// SalvageRepeats reads from a damaged stream the event ids that a reader at a cursor must know. The cursor is usually the end of the
+// archive. whole is true if the stream has the entire horizon before the cursor. Otherwise the result may be incomplete, and the caller
+// must add the event ids that are known from elsewhere.
 func (l *Log) SalvageRepeats(ctx context.Context, at events.Cursor) (repeats []events.Repeat, whole bool, err error) {
-	s := &salvage{log: l}
-	if at, err = l.Adopt(at); err != nil {
+	s := &salvager{log: l}
+	if err := s.start(ctx, at); err != nil {
 		return nil, false, err
 	}
-	if s.stream, err = l.stream(ctx); err != nil {
-		return nil, false, err
-	}
+	at = s.after
+
 	state := s.stream.CachedInfo().State
-	seq, err := s.begin(ctx, at)
-	if err != nil {
-		return nil, false, err
-	}
 	// At the start of an epoch the warm-up reads nothing from the stream.
-	whole = !s.cold && at.Seq <= state.LastSeq && (at.Seq+1 == l.meta().first || !at.IsArchival() && state.FirstSeq <= seq)
-	for seq = max(seq, state.FirstSeq); seq <= min(at.Seq, state.LastSeq); {
-		msg, err := s.load(ctx, seq, at.Seq)
+	startsEpoch := at.Seq+1 == l.meta().first
+	hasHorizon := !at.IsArchival() && state.FirstSeq <= s.warmUpStart
+	whole = !s.warmUpIncomplete && at.Seq <= state.LastSeq && (startsEpoch || hasHorizon)
+
+	for seq := max(s.warmUpStart, state.FirstSeq); seq <= min(at.Seq, state.LastSeq); {
+		msg, err := s.nextReadable(ctx, seq, at.Seq)
 		if err != nil {
 			return nil, false, err
 		}
@@ -111,58 +118,86 @@ func (l *Log) SalvageRepeats(ctx context.Context, at events.Cursor) (repeats []e
 			break
 		}
 		whole = whole && msg.Sequence == seq
-		seq = msg.Sequence + 1
-		if err := s.take(msg, at); err != nil {
+		if err := s.decodeMessage(msg); err != nil {
 			return nil, false, err
 		}
+		seq = msg.Sequence + 1
 	}
 	s.dec.ContinueFrom(at.LastTime)
 	return s.dec.Repeats(), whole, nil
 }
 
-// salvage is one run of [Log.Salvage].
-type salvage struct {
+// salvager is one run of [Log.Salvage] or [Log.SalvageRepeats].
+type salvager struct {
 	log    *Log
 	stream jetstream.Stream
-	dec    *events.Decoder
-	each   func([]*events.Envelope) error
+	// after is the cursor after which the salvage begins, in the form of the present epoch.
+	after events.Cursor
+	dec   *events.Decoder
+	// warmUpStart is the sequence of the first message of the warm-up.
+	warmUpStart uint64
+	// emit gets the envelopes after the cursor.
+	emit   func([]*events.Envelope) error
 	report SalvageReport
-	// known are the event ids that a reader at the cursor knows. cold is set if some of the warm-up could not be read: the decoder
-	// is then given known.
-	known []events.Repeat
-	cold  bool
 
-	envs  []*events.Envelope // to hand on
-	bytes int
+	// knownRepeats are the event ids that a reader at the cursor knows. The decoder gets them if warmUpIncomplete is true, which means
+	// that some of the warm-up could not be read.
+	knownRepeats     []events.Repeat
+	warmUpIncomplete bool
+
+	// pendingEnvs are the envelopes that emit gets next. pendingBytes is their size in the log.
+	pendingEnvs  []*events.Envelope
+	pendingBytes int
 }
 
-// begin makes a decoder that takes what there is of the warm-up, and returns where that begins.
-func (s *salvage) begin(ctx context.Context, after events.Cursor) (warm uint64, err error) {
-	from := after
-	if warm := events.NewDecoder(after); warm.Warming() {
-		from = events.Cursor{Log: after.Log, Epoch: after.Epoch, Seq: after.WarmSeq - 1, LastTime: after.WarmTime}
-	}
-	s.dec = events.NewDecoder(events.Cursor{Log: from.Log, Epoch: from.Epoch, Seq: from.Seq, LastTime: from.LastTime})
-	if from.Seq+1 == s.log.meta().first && len(s.log.meta().predecessors) > 0 && s.log.past != nil {
-		repeats, err := s.log.past.Repeats(ctx, s.log.meta().epoch)
-		if err != nil && !errors.Is(err, events.ErrArchiveDamaged) {
-			return 0, fmt.Errorf("eventlog: read the event ids seen before the epoch: %w", err)
-		}
-		s.cold = err != nil
-		s.dec.SeedRepeats(repeats)
-	}
-	return from.Seq + 1, nil
+// archivalCursor returns a cursor of the log and epoch of c, as an archive has it: without checksum and warm-up start.
+func archivalCursor(c events.Cursor, seq uint64, lastTime events.Micros) events.Cursor {
+	return events.Cursor{Log: c.Log, Epoch: c.Epoch, Seq: seq, LastTime: lastTime}
 }
 
-// load returns the first message from a sequence on that can be read; nil means there is none up to the last.
-func (s *salvage) load(ctx context.Context, seq, last uint64) (*jetstream.RawStreamMsg, error) {
-	if msg, err := s.log.messageFrom(ctx, s.stream, seq); err == nil && msg.Sequence >= seq {
+// start adopts the cursor, opens the stream, and makes a decoder that begins where the warm-up of the cursor begins.
+func (s *salvager) start(ctx context.Context, after events.Cursor) error {
+	var err error
+	if s.after, err = s.log.Adopt(after); err != nil {
+		return err
+	}
+	if s.stream, err = s.log.stream(ctx); err != nil {
+		return err
+	}
+
+	// The decoder does not get the checksum and the warm-up start of the cursor, because it would fail if a part of the warm-up were
+	// missing.
+	decoderStart := archivalCursor(s.after, s.after.Seq, s.after.LastTime)
+	if events.NewDecoder(s.after).Warming() {
+		decoderStart = archivalCursor(s.after, s.after.WarmSeq-1, s.after.WarmTime)
+	}
+	s.dec = events.NewDecoder(decoderStart)
+	s.warmUpStart = decoderStart.Seq + 1
+
+	meta := s.log.meta()
+	if s.warmUpStart != meta.first || len(meta.predecessors) == 0 || s.log.archive == nil {
+		return nil
+	}
+	// The warm-up begins with the epoch, so the decoder also needs the event ids of before the epoch (I6).
+	repeats, err := s.log.archive.Repeats(ctx, meta.epoch)
+	if err != nil && !errors.Is(err, events.ErrArchiveDamaged) {
+		return fmt.Errorf("eventlog: read the event ids seen before the epoch: %w", err)
+	}
+	s.warmUpIncomplete = err != nil
+	s.dec.SeedRepeats(repeats)
+	return nil
+}
+
+// nextReadable returns the first message at or after a sequence that can be read. It returns nil if there is none up to last.
+func (s *salvager) nextReadable(ctx context.Context, seq, last uint64) (*jetstream.RawStreamMsg, error) {
+	if msg, err := s.log.messageAtOrAfter(ctx, s.stream, seq); err == nil && msg.Sequence >= seq {
 		return msg, nil
 	}
+
 	// The server's search for the next message stops at one that it cannot read, so each sequence is requested by itself.
 	for ; seq <= last; seq++ {
 		var msg *jetstream.RawStreamMsg
-		err := s.log.ask(ctx, func(ctx context.Context) (err error) {
+		err := s.log.requestWithRetries(ctx, func(ctx context.Context) (err error) {
 			msg, err = s.stream.GetMsg(ctx, seq)
 			return err
 		})
@@ -174,75 +209,84 @@ func (s *salvage) load(ctx context.Context, seq, last uint64) (*jetstream.RawStr
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			continue
 		}
-		if _, gone := s.log.stream(ctx); gone != nil {
-			return nil, gone
+		// The error may be about this message, or the log may be gone.
+		if _, streamErr := s.log.stream(ctx); streamErr != nil {
+			return nil, streamErr
 		}
 		s.log.logger.Warn("log: a message cannot be read", "seq", seq, "error", err)
 	}
 	return nil, nil
 }
 
-// take decodes a message.
-func (s *salvage) take(msg *jetstream.RawStreamMsg, after events.Cursor) error {
-	if msg.Sequence == after.Seq && after.Checksum != 0 && xxh3.Hash(msg.Data) != after.Checksum {
-		return fmt.Errorf("%w: sequence %d differs: it is another stream", events.ErrRewritten, after.Seq)
+// decodeMessage decodes a message, and passes it on if it is after the cursor.
+func (s *salvager) decodeMessage(msg *jetstream.RawStreamMsg) error {
+	if msg.Sequence == s.after.Seq && s.after.Checksum != 0 && xxh3.Hash(msg.Data) != s.after.Checksum {
+		return fmt.Errorf("%w: sequence %d differs: it is another stream", events.ErrRewritten, s.after.Seq)
 	}
-	s.cross(msg.Sequence, after)
-	if _, lost := s.log.meta().accepted(msg.Sequence); lost { // it has come back, too late
-		return s.pass(msg.Sequence, after)
+	if _, lost := s.log.meta().acceptedHole(msg.Sequence); lost { // the message came back after its loss was accepted
+		return s.decodeLost(msg.Sequence)
 	}
+
+	s.finishWarmUp(msg.Sequence)
 	env, err := s.dec.Decode(msg.Sequence, events.Micros(msg.Time.UnixMicro()), msg.Data)
-	if err != nil || env.Seq() <= after.Seq {
+	if err != nil || env.Seq() <= s.after.Seq {
 		return err
 	}
-	return s.give(env, after)
+	return s.queueEnvelope(env)
 }
 
-// cross brings the decoder to the cursor when the first sequence after it arrives, even if part of the warm-up was lost.
-func (s *salvage) cross(seq uint64, after events.Cursor) {
-	if seq > after.Seq && s.dec.Seq() <= after.Seq {
-		s.dec.ContinueFrom(after.LastTime) // whatever of the warm-up is lost
-		if s.cold {
-			s.dec.MergeRepeats(s.known)
-		}
-	}
-}
-
-// pass hands on a lost envelope that was accepted as such.
-func (s *salvage) pass(seq uint64, after events.Cursor) error {
-	s.cross(seq, after)
+// decodeLost decodes a sequence whose loss an operator has accepted, and passes it on if it is after the cursor.
+func (s *salvager) decodeLost(seq uint64) error {
+	s.finishWarmUp(seq)
 	env, err := s.dec.DecodeLost(seq)
-	if err != nil || seq <= after.Seq {
+	if err != nil || seq <= s.after.Seq {
 		return err
 	}
-	return s.give(env, after)
+	return s.queueEnvelope(env)
 }
 
-func (s *salvage) give(env *events.Envelope, after events.Cursor) error {
-	env.Cursor = events.Cursor{Log: after.Log, Epoch: after.Epoch, Seq: env.Seq(), LastTime: env.Cursor.LastTime}
+// finishWarmUp brings the decoder to the cursor when seq is the first sequence after the cursor, even if part of the warm-up was lost.
+func (s *salvager) finishWarmUp(seq uint64) {
+	if seq <= s.after.Seq || s.dec.Seq() > s.after.Seq {
+		return
+	}
+	s.dec.ContinueFrom(s.after.LastTime)
+	if s.warmUpIncomplete {
+		s.dec.MergeRepeats(s.knownRepeats)
+	}
+}
+
+// queueEnvelope passes an envelope on, together with others, and counts it.
+func (s *salvager) queueEnvelope(env *events.Envelope) error {
+	env.Cursor = archivalCursor(s.after, env.Seq(), env.Cursor.LastTime)
 	s.report.Head = env.Cursor
 	s.report.Envelopes++
 	s.report.Events += uint64(len(env.Events))
-	s.envs, s.bytes = append(s.envs, env), s.bytes+env.Bytes
-	if s.bytes >= readBytes {
+
+	s.pendingEnvs = append(s.pendingEnvs, env)
+	s.pendingBytes += env.Bytes
+	if s.pendingBytes >= readBytes {
 		return s.flush()
 	}
 	return nil
 }
 
-func (s *salvage) flush() error {
-	envs := s.envs
-	if s.envs, s.bytes = nil, 0; len(envs) == 0 {
+// flush passes the queued envelopes to emit.
+func (s *salvager) flush() error {
+	envs := s.pendingEnvs
+	s.pendingEnvs = nil
+	s.pendingBytes = 0
+	if len(envs) == 0 {
 		return nil
 	}
-	return s.each(envs)
+	return s.emit(envs)
 }
 
-// lose notes sequences that could not be read. Those that were accepted as lost are handed on as that.
-func (s *salvage) lose(from, to uint64, after events.Cursor) error {
+// recordLost adds sequences to the report that could not be read. Those whose loss was accepted already are passed on as lost envelopes.
+func (s *salvager) recordLost(from, to uint64) error {
 	for seq := from; seq <= to; seq++ {
-		if _, lost := s.log.meta().accepted(seq); lost {
-			if err := s.pass(seq, after); err != nil {
+		if _, lost := s.log.meta().acceptedHole(seq); lost {
+			if err := s.decodeLost(seq); err != nil {
 				return err
 			}
 			continue

@@ -27,7 +27,7 @@ func salvaged(t *testing.T, l *Log, after events.Cursor) (envs []*events.Envelop
 // What a stream holds is salvaged as a reader would have read it, also when messages of it are gone.
 func TestSalvage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir()})
+		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(30).Example(9))
 		all := readLog(t, l)
 		for seq := range all {
@@ -69,7 +69,7 @@ func TestSalvage(t *testing.T) {
 // A damaged file of the stream: all that the server can still read of it is salvaged, and the rest named.
 func TestSalvageDamagedFile(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
-	l := openLog(t, cfg)
+	l := mustOpenLog(t, cfg)
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range 40 {
 		mustPublish(t, p, followsOf(n, n+1))
@@ -90,7 +90,7 @@ func TestSalvageDamagedFile(t *testing.T) {
 	if err := os.WriteFile(blocks[0], data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l = openLog(t, cfg)
+	l = mustOpenLog(t, cfg)
 	envs, report := salvaged(t, l, l.Start())
 	head, err := l.Head(testContext(t))
 	if err != nil {
@@ -114,7 +114,7 @@ func TestSalvageDamagedFile(t *testing.T) {
 // I6: where the stream has lost what was before the cursor, its event ids are known from the archive.
 func TestSalvageWithoutWarmUp(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir()})
+		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		once := followsOf(0, 1)
 		once[0].EventId = "once"
 		play(t, l, []step{

@@ -68,7 +68,7 @@ func TestIdleConsumerIsMadeAgain(t *testing.T) {
 		if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
 			t.Fatal(err)
 		}
-		r.lastRead, r.pullMessagesLeft = r.lastRead.Add(-idleConsumer), 0
+		r.lastRead, r.pullMessagesLeft = r.lastRead.Add(-consumerIdleTimeout), 0
 		mustPublish(t, p, followsOf(3, 4))
 		readAll(t, r, r.cur.Seq+1)
 	}

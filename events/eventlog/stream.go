@@ -18,20 +18,22 @@ import (
 )
 
 const (
-	// maxMsgSize leaves room for any headers beside the largest envelope, and is below the default max_payload of a
-	// server.
+	// maxMsgSize is the size limit of a message of the stream. It leaves 64 KiB for the headers of the largest envelope, and it is
+	// below the default max_payload of a NATS server.
 	maxMsgSize = events.MaxEnvelopeBytes + 64<<10
 
-	// dedupeWindow is how long the stream knows the Nats-Msg-Id of an envelope. It must be more than twice as long
-	// as a publisher retries, which in turn must outlast the election of a new leader in a cluster (some ten
-	// seconds at worst). The server keeps every id of the window in memory, about 150 bytes each, and a publisher
-	// that is never idle makes some thousand envelopes a second: a minute costs tens of megabytes.
+	// dedupeWindow is how long the stream remembers the Nats-Msg-Id of an envelope. It must be more than twice retryFor, so that
+	// the stream still knows the id when the last attempt arrives. It should not be much more, because the server keeps every id
+	// of the window in memory: at about 150 bytes per id and a few thousand envelopes per second, a minute costs tens of
+	// megabytes.
 	dedupeWindow = time.Minute
-	// retryFor is how long a publisher retries one envelope.
+	// retryFor is how long a publisher retries one envelope. It must outlast the election of a new leader in a cluster, which
+	// takes about ten seconds in the worst case.
 	retryFor = 25 * time.Second
 )
 
-// streamConfig is the configuration of a new log. Every feature that it does not set must stay off; [misfits] checks that.
+// streamConfig returns the configuration of the stream of a new log. Every feature that it does not set must stay off;
+// [configDifferences] checks that.
 func streamConfig(id events.LogID, replicas int, maxBytes int64) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        StreamName,
@@ -45,7 +47,8 @@ func streamConfig(id events.LogID, replicas int, maxBytes int64) jetstream.Strea
 		MaxMsgSize:  maxMsgSize,
 		Duplicates:  dedupeWindow,
 		Replicas:    replicas,
-		// Direct gets are answered by any replica, also by one that lags: a cursor would seem to be beyond the end.
+		// With AllowDirect, any replica would answer a request for a message. To a replica that lags, a valid cursor would seem
+		// to be beyond the end of the log.
 		AllowDirect: false,
 		Metadata: map[string]string{
 			metaLogID: hex.EncodeToString(id[:]),
@@ -54,138 +57,155 @@ func streamConfig(id events.LogID, replicas int, maxBytes int64) jetstream.Strea
 	}
 }
 
-// misfits returns the differences that make a stream unfit to be a log. Settings that lose, rewrite or reorder messages are refused
-// even if an administrator chose them.
-func misfits(c jetstream.StreamConfig, replicas int) []string {
+// configDifferences lists the settings of a stream with which the stream cannot be a log. Settings that lose, change or reorder messages
+// are rejected even if an administrator has chosen them. replicas is the required number of replicas, or 0 if any number will do.
+func configDifferences(c jetstream.StreamConfig, replicas int) []string {
 	var diffs []string
-	want := func(ok bool, name string, got, want any) {
+	require := func(ok bool, name string, got, want any) {
 		if !ok {
 			diffs = append(diffs, fmt.Sprintf("%s is %v, must be %v", name, got, want))
 		}
 	}
-	off := func(on bool, name, why string) {
+	requireOff := func(on bool, name, why string) {
 		if on {
 			diffs = append(diffs, fmt.Sprintf("%s is on: %s", name, why))
 		}
 	}
-	want(slices.Equal(c.Subjects, []string{Subject}), "subjects", c.Subjects, []string{Subject})
-	want(c.Storage == jetstream.FileStorage, "storage", c.Storage, jetstream.FileStorage)
-	want(c.Retention == jetstream.LimitsPolicy, "retention", c.Retention, jetstream.LimitsPolicy)
-	want(c.Discard == jetstream.DiscardNew, "discard", c.Discard, jetstream.DiscardNew)
-	want(!c.DiscardNewPerSubject, "discard_new_per_subject", c.DiscardNewPerSubject, false)
-	want(c.MaxAge == 0, "max_age", c.MaxAge, "0 (the log never forgets)")
-	want(c.MaxMsgs <= 0, "max_msgs", c.MaxMsgs, "-1 (no bound)")
-	want(c.MaxMsgsPerSubject <= 0, "max_msgs_per_subject", c.MaxMsgsPerSubject, "-1 (no bound)")
-	want(c.MaxMsgSize <= 0 || c.MaxMsgSize >= maxMsgSize, "max_msg_size", c.MaxMsgSize,
+
+	require(slices.Equal(c.Subjects, []string{Subject}), "subjects", c.Subjects, []string{Subject})
+	require(c.Storage == jetstream.FileStorage, "storage", c.Storage, jetstream.FileStorage)
+	require(c.Retention == jetstream.LimitsPolicy, "retention", c.Retention, jetstream.LimitsPolicy)
+	require(c.Discard == jetstream.DiscardNew, "discard", c.Discard, jetstream.DiscardNew)
+	require(!c.DiscardNewPerSubject, "discard_new_per_subject", c.DiscardNewPerSubject, false)
+	require(c.MaxAge == 0, "max_age", c.MaxAge, "0 (the log never forgets)")
+	require(c.MaxMsgs <= 0, "max_msgs", c.MaxMsgs, "-1 (no bound)")
+	require(c.MaxMsgsPerSubject <= 0, "max_msgs_per_subject", c.MaxMsgsPerSubject, "-1 (no bound)")
+	require(c.MaxMsgSize <= 0 || c.MaxMsgSize >= maxMsgSize, "max_msg_size", c.MaxMsgSize,
 		fmt.Sprintf("at least %d", maxMsgSize))
-	want(c.Duplicates >= dedupeWindow, "duplicate_window", c.Duplicates, fmt.Sprintf("at least %v", dedupeWindow))
-	want(replicas == 0 || c.Replicas == replicas, "num_replicas", c.Replicas, replicas)
-	want(c.PersistMode == jetstream.DefaultPersistMode, "persist_mode", c.PersistMode,
+	require(c.Duplicates >= dedupeWindow, "duplicate_window", c.Duplicates, fmt.Sprintf("at least %v", dedupeWindow))
+	require(replicas == 0 || c.Replicas == replicas, "num_replicas", c.Replicas, replicas)
+	require(c.PersistMode == jetstream.DefaultPersistMode, "persist_mode", c.PersistMode,
 		"default (async loses acknowledged messages)")
-	want(c.SubjectTransform == nil, "subject_transform", "set", "absent")
-	want(c.Mirror == nil, "mirror", "set", "absent")
-	want(len(c.Sources) == 0, "sources", "set", "absent")
-	off(c.NoAck, "no_ack", "publishers need acknowledgements")
-	off(c.Sealed, "sealed", "it takes no messages")
-	off(c.DenyPurge, "deny_purge", "the archived prefix could not be trimmed")
-	off(c.AllowRollup, "allow_rollup_hdrs", "a publisher could erase the log")
-	off(c.AllowMsgTTL, "allow_msg_ttl", "messages could vanish")
-	off(c.AllowMsgCounter, "allow_msg_counter", "it rewrites bodies")
-	off(c.AllowMsgSchedules, "allow_msg_schedules", "messages could vanish")
-	off(c.AllowAtomicPublish, "allow_atomic", "readers are told of a batch before it is on disk")
-	off(c.AllowBatchPublish, "allow_batched", "readers are told of a batch before it is on disk")
+	require(c.SubjectTransform == nil, "subject_transform", "set", "absent")
+	require(c.Mirror == nil, "mirror", "set", "absent")
+	require(len(c.Sources) == 0, "sources", "set", "absent")
+
+	requireOff(c.NoAck, "no_ack", "publishers need acknowledgements")
+	requireOff(c.Sealed, "sealed", "it takes no messages")
+	requireOff(c.DenyPurge, "deny_purge", "the archived prefix could not be trimmed")
+	requireOff(c.AllowRollup, "allow_rollup_hdrs", "a publisher could erase the log")
+	requireOff(c.AllowMsgTTL, "allow_msg_ttl", "messages could vanish")
+	requireOff(c.AllowMsgCounter, "allow_msg_counter", "it rewrites bodies")
+	requireOff(c.AllowMsgSchedules, "allow_msg_schedules", "messages could vanish")
+	requireOff(c.AllowAtomicPublish, "allow_atomic", "readers are told of a batch before it is on disk")
+	requireOff(c.AllowBatchPublish, "allow_batched", "readers are told of a batch before it is on disk")
+
 	if _, err := parseMeta(c.Metadata); err != nil {
 		diffs = append(diffs, err.Error())
 	}
 	return diffs
 }
 
-// findStream finds the log, or creates it if it may, and learns its id. Servers that have just started, or are
-// electing a leader, give no answer, so it asks again until the connect timeout.
-func (l *Log) findStream(outer context.Context, create bool) error {
+// openStream finds the stream of the log, or creates it if create is set, and stores its metadata in currentMeta. Servers that have just
+// started or that are electing a leader give no answer, so openStream retries until the connect timeout.
+func (l *Log) openStream(outer context.Context, create bool) error {
 	ctx, cancel := context.WithTimeout(outer, l.cfg.connectTimeout())
 	defer cancel()
-	var last error
-	peersBy := time.Now().Add(min(peerTime, l.cfg.connectTimeout()/2))
-	for pause, timeout := firstRetryPause, firstAsk; ; pause, timeout = min(2*pause, maxRetryPause), min(2*timeout, requestTimeout) {
-		state := l.link.state()
+	peersDeadline := time.Now().Add(min(peerDiscoveryTime, l.cfg.connectTimeout()/2))
+
+	var lastErr error
+	pause := firstRetryPause
+	timeout := firstRequestTimeout
+	for {
+		state := l.conn.state()
 		var info *jetstream.StreamInfo
-		err := l.link.during(ctx, state, timeout, func(ctx context.Context) (err error) {
-			info, err = l.ensureStream(ctx, create, time.Now().After(peersBy))
+		err := l.conn.request(ctx, state, timeout, func(ctx context.Context) (err error) {
+			info, err = l.openStreamOnce(ctx, create, time.Now().After(peersDeadline))
 			return err
-		}, askInfo, askCreate)
+		}, streamInfoSubject, streamCreateSubject)
 		if err == nil {
-			l.link.verify(state)
-			l.noteLast(info.State.LastSeq)
-			l.noteReplicas(info)
-			return l.adjustMaxBytes(ctx, info)
+			l.conn.markVerified(state)
+			l.raiseLastKnownSeq(info.State.LastSeq)
+			l.recordReplicas(info)
+			return l.applyMaxBytes(ctx, info)
+		}
+
+		if lastErr != nil && outer.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			return lastErr // our own timeout interrupted the request, so the error before it says more
 		}
 		noPeers := apiError(err).ErrorCode == errCodeNoPeers
-		if last != nil && outer.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-			return last // our own timeout interrupted the request: the error before it says more
-		}
-		silent := errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrDisconnected)
-		if !silent && !noPeers || errors.Is(err, events.ErrForbidden) {
+		noAnswer := errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, nats.ErrTimeout) ||
+			errors.Is(err, nats.ErrDisconnected)
+		if !noAnswer && !noPeers || errors.Is(err, events.ErrForbidden) {
 			return err
 		}
+
 		l.logger.Debug("log: asking for the stream again", "error", err)
-		if last = err; !noPeers {
-			last = fmt.Errorf("%w: the server does not tell about the stream: %w", events.ErrLogUnavailable, err)
+		lastErr = err
+		if !noPeers {
+			lastErr = fmt.Errorf("%w: the server does not tell about the stream: %w", events.ErrLogUnavailable, err)
 		}
-		if wait.For(ctx, pause) == nil {
-			continue
+		if wait.For(ctx, pause) != nil {
+			if err := outer.Err(); err != nil {
+				return fmt.Errorf("%w: %w", err, lastErr)
+			}
+			return lastErr
 		}
-		if err := outer.Err(); err != nil {
-			return fmt.Errorf("%w: %w", err, last)
-		}
-		return last
+		pause = min(2*pause, maxRetryPause)
+		timeout = min(2*timeout, requestTimeout)
 	}
 }
 
-// ensureStream finds the stream or creates it. waited is set once the servers of a cluster have had time to find each other.
-func (l *Log) ensureStream(ctx context.Context, create, waited bool) (*jetstream.StreamInfo, error) {
-	if l.restored != nil {
-		if err := l.refuseExisting(ctx); err != nil {
+// openStreamOnce makes one attempt to find or create the stream. peersKnown is set once the servers of a cluster have had
+// peerDiscoveryTime to find each other.
+func (l *Log) openStreamOnce(ctx context.Context, create, peersKnown bool) (*jetstream.StreamInfo, error) {
+	if l.restoreSpec != nil {
+		if err := l.checkNoOtherLog(ctx); err != nil {
 			return nil, err
 		}
 	}
-	stream, err := l.link.js.Stream(ctx, StreamName)
+
+	stream, err := l.conn.js.Stream(ctx, StreamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if l.cfg.Existing && l.restored == nil {
+		if l.cfg.Existing && l.restoreSpec == nil {
 			return nil, fmt.Errorf("%w: no stream %s, where there was one: restore the log from its archive", events.ErrNoLog,
 				StreamName)
 		}
 		if !create {
 			return nil, fmt.Errorf("%w: no stream %s: start skein on this server first", events.ErrNoLog, StreamName)
 		}
-		stream, err = l.createStream(ctx, waited)
+		stream, err = l.createStream(ctx, peersKnown)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
-			stream, err = l.link.js.Stream(ctx, StreamName)
+			stream, err = l.conn.js.Stream(ctx, StreamName)
 		}
 	}
 	if err != nil {
-		return nil, streamError(err)
+		return nil, explainStreamError(err)
 	}
-	info := stream.CachedInfo()
-	if info, err = l.resume(ctx, info); err != nil {
+
+	// A paused stream has another subject, so it must be resumed before its settings are compared.
+	info, err := l.unpauseAbandoned(ctx, stream.CachedInfo())
+	if err != nil {
 		return nil, err
 	}
-	if diffs := misfits(info.Config, l.cfg.Replicas); len(diffs) > 0 {
-		return nil, mismatch(diffs)
+	if diffs := configDifferences(info.Config, l.cfg.Replicas); len(diffs) > 0 {
+		return nil, mismatchError(diffs)
 	}
 	meta, err := parseMeta(info.Config.Metadata)
 	if err != nil {
-		return nil, mismatch([]string{err.Error()})
+		return nil, mismatchError([]string{err.Error()})
 	}
-	l.metas.Store(&meta)
+	l.currentMeta.Store(&meta)
 	return info, nil
 }
 
-func (l *Log) createStream(ctx context.Context, waited bool) (jetstream.Stream, error) {
+// createStream creates the stream of a new log, or of the log that restoreSpec describes.
+func (l *Log) createStream(ctx context.Context, peersKnown bool) (jetstream.Stream, error) {
 	var id events.LogID
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, fmt.Errorf("eventlog: make a log id: %w", err)
 	}
+
 	maxBytes := l.cfg.MaxBytes
 	if maxBytes == 0 {
 		maxBytes = -1
@@ -198,6 +218,7 @@ func (l *Log) createStream(ctx context.Context, waited bool) (jetstream.Stream, 
 			maxBytes = int64(float64(free) * defaultDiskShare)
 		}
 	}
+
 	replicas := l.cfg.Replicas
 	if replicas == 0 {
 		replicas = 1
@@ -205,19 +226,21 @@ func (l *Log) createStream(ctx context.Context, waited bool) (jetstream.Stream, 
 			replicas = defaultReplicas
 		}
 	}
+
 	config := streamConfig(id, replicas, maxBytes)
-	if r := l.restored; r != nil {
+	if spec := l.restoreSpec; spec != nil {
 		var err error
-		if config.Metadata, err = r.metadata(); err != nil {
+		if config.Metadata, err = spec.streamMetadata(); err != nil {
 			return nil, err
 		}
-		config.FirstSeq = r.Head.Seq + 1
+		config.FirstSeq = spec.Head.Seq + 1
 	}
-	l.creating = true
-	stream, err := l.link.js.CreateStream(ctx, config)
-	if l.cfg.Replicas == 0 && replicas > 1 && l.tooFewServers(err, waited) {
+
+	l.createSent = true
+	stream, err := l.conn.js.CreateStream(ctx, config)
+	if l.cfg.Replicas == 0 && replicas > 1 && l.hasTooFewServers(err, peersKnown) {
 		config.Replicas = 1
-		stream, err = l.link.js.CreateStream(ctx, config)
+		stream, err = l.conn.js.CreateStream(ctx, config)
 	}
 	return stream, err
 }
@@ -225,13 +248,14 @@ func (l *Log) createStream(ctx context.Context, waited bool) (jetstream.Stream, 
 const (
 	// defaultDiskShare is the share of the free disk space that an embedded log may use. The stores and the archive need the rest.
 	defaultDiskShare = 0.8
-	// defaultReplicas of a log in a cluster: one may be lost without losing an event or a moment.
+	// defaultReplicas is the number of replicas of a log in a cluster. With three, one server may be lost without losing an event
+	// and without an interruption.
 	defaultReplicas = 3
-	// peerTime is how long a cluster that has just started may take to count its servers.
-	peerTime = 5 * time.Second
+	// peerDiscoveryTime is how long the servers of a cluster that has just started may take to find each other.
+	peerDiscoveryTime = 5 * time.Second
 )
 
-// Error codes of the server that the client package does not name.
+// Error codes of the server for which the client package has no names.
 const (
 	errCodeNoPeers         jetstream.ErrorCode = 10005
 	errCodeNoReplicas      jetstream.ErrorCode = 10074
@@ -243,10 +267,12 @@ const (
 	errCodeDuplicateInWork jetstream.ErrorCode = 10158
 	errCodeSubjectOverlap  jetstream.ErrorCode = 10065
 
-	// errCodeNoSubjectSequence: a message names a subject whose last sequence it expects, and not the sequence.
+	// errCodeNoSubjectSequence means that the headers of a message name a subject whose last sequence the publisher expects, but
+	// not that sequence.
 	errCodeNoSubjectSequence jetstream.ErrorCode = 10193
 )
 
+// apiError returns the answer of the server that err wraps. If there is none, it returns an APIError without a code.
 func apiError(err error) *jetstream.APIError {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api
@@ -254,22 +280,23 @@ func apiError(err error) *jetstream.APIError {
 	return &jetstream.APIError{}
 }
 
-// tooFewServers reports whether replicas were refused because the server is alone or the cluster too small. A large enough cluster
-// must not silently get a log without replicas, because the log would stay so for ever. A cluster with a server that is down or
-// full states a reason; one that has just elected its first leader does not count all its servers yet, so its answer is not
-// believed before peerTime.
-func (l *Log) tooFewServers(err error, waited bool) bool {
+// hasTooFewServers reports whether the server refused replicas because it is alone or its cluster is too small.
+//
+// A large enough cluster must not get a log without replicas by mistake, because the log would then stay without them. If a server of
+// the cluster is down or full, the description of the error gives the reason after a comma. A cluster that has just elected its first
+// leader does not know all its servers yet, so the error counts only once peersKnown is set.
+func (l *Log) hasTooFewServers(err error, peersKnown bool) bool {
 	switch api := apiError(err); api.ErrorCode {
 	case errCodeNoReplicas:
 		return true
 	case errCodeNoPeers:
-		return waited && !strings.Contains(api.Description, ",") && len(l.link.nc.Servers()) < defaultReplicas
+		return peersKnown && !strings.Contains(api.Description, ",") && len(l.conn.nc.Servers()) < defaultReplicas
 	}
 	return false
 }
 
-// streamError turns a failure to open or create the stream into an error that says what to do.
-func streamError(err error) error {
+// explainStreamError turns a failure to find or create the stream into an error that says what to do.
+func explainStreamError(err error) error {
 	switch api := apiError(err); {
 	case api.ErrorCode == errCodeSubjectOverlap:
 		return fmt.Errorf("%w: another stream of the account takes the subject %s: %w", events.ErrStreamMismatch, Subject, err)
@@ -283,12 +310,12 @@ func streamError(err error) error {
 	case errors.Is(err, events.ErrNoLog), errors.Is(err, events.ErrLogExists):
 		return err
 	}
-	return unavailable(err)
+	return wrapUnavailable(err)
 }
 
-// adjustMaxBytes gives an embedded log the bound of the configuration. An external log keeps its own, which
-// several processes share.
-func (l *Log) adjustMaxBytes(ctx context.Context, info *jetstream.StreamInfo) error {
+// applyMaxBytes gives an existing embedded log the size limit of the configuration. An external log keeps the limit that it has, because
+// several processes share it.
+func (l *Log) applyMaxBytes(ctx context.Context, info *jetstream.StreamInfo) error {
 	if l.cfg.MaxBytes == 0 || l.cfg.MaxBytes == info.Config.MaxBytes {
 		return nil
 	}
@@ -297,55 +324,48 @@ func (l *Log) adjustMaxBytes(ctx context.Context, info *jetstream.StreamInfo) er
 			"max_bytes", info.Config.MaxBytes, "configured", l.cfg.MaxBytes)
 		return nil
 	}
-	c := info.Config
-	c.MaxBytes = l.cfg.MaxBytes
-	if _, err := l.link.js.UpdateStream(ctx, c); err != nil {
+
+	config := info.Config
+	config.MaxBytes = l.cfg.MaxBytes
+	if _, err := l.conn.js.UpdateStream(ctx, config); err != nil {
 		return fmt.Errorf("eventlog: set the bound of the log to %d bytes: %w", l.cfg.MaxBytes, err)
 	}
 	return nil
 }
 
-// stream asks for the stream and checks that it is still the log that was opened.
+// stream asks the server for the stream and checks that it still is the log that was opened. It also updates what this process knows of
+// the metadata, the last sequence and the replicas of the stream.
 func (l *Log) stream(ctx context.Context) (stream jetstream.Stream, err error) {
-	err = l.ask(ctx, func(ctx context.Context) (err error) {
-		stream, err = l.link.js.Stream(ctx, StreamName)
+	err = l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
+		stream, err = l.conn.js.Stream(ctx, StreamName)
 		return err
-	}, askInfo)
+	}, streamInfoSubject)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("%w: stream %s is gone: restore it, or rebuild everything from another log",
 			events.ErrNoLog, StreamName)
 	}
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, wrapUnavailable(err)
 	}
+
 	info := stream.CachedInfo()
 	meta, err := parseMeta(info.Config.Metadata)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", events.ErrOtherLog, mismatch([]string{err.Error()}))
+		return nil, fmt.Errorf("%w: %w", events.ErrOtherLog, mismatchError([]string{err.Error()}))
 	}
 	if meta.id != l.meta().id {
 		return nil, fmt.Errorf("%w: stream %s now holds log %x, not %x: connect to the right server, or start anew "+
 			"with empty stores", events.ErrOtherLog, StreamName, meta.id, l.meta().id)
 	}
-	if err := l.enter(meta); err != nil {
+	if err := l.updateMeta(meta); err != nil {
 		return nil, err
 	}
-	l.noteLast(info.State.LastSeq)
-	l.noteReplicas(info)
+	l.raiseLastKnownSeq(info.State.LastSeq)
+	l.recordReplicas(info)
 	return stream, nil
 }
 
-// ask makes a request that may be repeated. It must repeat it, because a cluster that is electing a leader drops requests and never
-// answers them.
-func (l *Log) ask(ctx context.Context, question func(context.Context) error, subjects ...string) error {
-	for timeout := firstAsk; ; timeout *= 2 {
-		err := l.link.during(ctx, l.link.state(), timeout, question, subjects...)
-		if !errors.Is(err, nats.ErrTimeout) || 2*timeout > requestTimeout {
-			return err
-		}
-	}
-}
-
+// streamInfo is [Log.stream] for callers that need only what the server says about the stream.
 func (l *Log) streamInfo(ctx context.Context) (*jetstream.StreamInfo, error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -354,15 +374,29 @@ func (l *Log) streamInfo(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return stream.CachedInfo(), nil
 }
 
-// verify waits for the connection and checks, once after each reconnect, that the log is the one that was opened.
-func (l *Log) verify(ctx context.Context) (linkState, error) {
-	state, err := l.link.await(ctx)
-	if err != nil || l.link.verified(state) {
+// requestWithRetries sends a request that may be sent more than once, and sends it again after each timeout, until a timeout would
+// exceed requestTimeout. A cluster that is electing a leader drops requests, so a single long wait would miss the new leader. subjects
+// are those of the request, see [connection.watchPermissions].
+func (l *Log) requestWithRetries(ctx context.Context, send func(context.Context) error, subjects ...string) error {
+	for timeout := firstRequestTimeout; ; timeout *= 2 {
+		err := l.conn.request(ctx, l.conn.state(), timeout, send, subjects...)
+		if !errors.Is(err, nats.ErrTimeout) || 2*timeout > requestTimeout {
+			return err
+		}
+	}
+}
+
+// waitUntilVerified waits until the connection is up. Once after each reconnect, it also checks that the log is still the one that was
+// opened. It returns the state of the connection that was checked.
+func (l *Log) waitUntilVerified(ctx context.Context) (connState, error) {
+	state, err := l.conn.waitUntilUp(ctx)
+	if err != nil || l.conn.isVerified(state) {
 		return state, err
 	}
 	if _, err := l.stream(ctx); err != nil {
 		return state, err
 	}
-	l.link.verify(state) // if the connection changed meanwhile, the next state is not verified
+	// If the connection was made again meanwhile, this marks the earlier one, so the next call checks the new one.
+	l.conn.markVerified(state)
 	return state, nil
 }

@@ -3,17 +3,17 @@ package eventlog
 import "github.com/nats-io/nats.go"
 
 const (
-	// traceHeader is the header of a message with the traces of the calls in it, one W3C traceparent each. It is no part of the
-	// log: nothing depends on it, and the archive does not keep it. The header is not named "traceparent" because NATS acts on that
-	// one itself.
+	// traceHeader is the header of a message that holds the W3C traceparents of the calls in it. It is not part of the log: nothing
+	// depends on it, and the archive does not keep it. It is not named "traceparent", because NATS itself acts on a header of that
+	// name.
 	traceHeader = "Skein-Traceparent"
-	// maxTraces bounds the traces of one envelope, and with them its size: an envelope may hold hundreds of calls.
+	// maxTraces limits the number of traces per envelope, and with it the size of the header: an envelope may hold hundreds of calls.
 	maxTraces = 8
 	// traceParentBytes is the length of a traceparent.
 	traceParentBytes = 55
 )
 
-// addTraces adds the traces of the sampled calls to the headers of an envelope.
+// addTraces adds the traceparents of the calls to the headers of their envelope. It skips calls without one.
 func addTraces(h nats.Header, calls []*call) {
 	for _, c := range calls {
 		if len(c.trace) == traceParentBytes && len(h[traceHeader]) < maxTraces {
@@ -22,11 +22,12 @@ func addTraces(h nats.Header, calls []*call) {
 	}
 }
 
-// tracesOf returns the traces of an envelope. Any NATS client may have written the header, so malformed values are skipped.
-func tracesOf(h nats.Header) (traces []string) {
-	for _, t := range h[traceHeader] {
-		if len(t) == traceParentBytes && len(traces) < maxTraces {
-			traces = append(traces, t)
+// parseTraces returns the traceparents in the headers of an envelope. It skips malformed values, because any NATS client may have written
+// the header.
+func parseTraces(h nats.Header) (traces []string) {
+	for _, trace := range h[traceHeader] {
+		if len(trace) == traceParentBytes && len(traces) < maxTraces {
+			traces = append(traces, trace)
 		}
 	}
 	return traces

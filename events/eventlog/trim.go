@@ -11,9 +11,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Trim permanently removes the envelopes up to and including a sequence from the stream, and returns how many sequences it removed.
-// It fails with [events.ErrTrimRefused] for envelopes that are not archived, and for those within the horizon before the end of the
-// archive: a reader that continues there needs their event ids (I6). Sequences that are already gone are no error.
+// Trim permanently removes the envelopes up to and including upTo from the stream, and returns how many sequences it removed. It fails
+// with [events.ErrTrimRefused] if the archive does not have these envelopes, or if they are within one horizon of the end of the archive:
+// a reader that continues at that end needs their event ids (I6). Trim does nothing if the sequences are already gone.
 func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error) {
 	limit, err := l.trimLimit(ctx)
 	if err != nil {
@@ -23,6 +23,7 @@ func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error)
 		return 0, fmt.Errorf("%w beyond sequence %d: what comes after is not archived, or needed by who goes on at the end "+
 			"of the archive: up to %d was demanded", events.ErrTrimRefused, limit, upTo)
 	}
+
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return 0, err
@@ -31,11 +32,13 @@ func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error)
 	if upTo < before.FirstSeq || before.Msgs == 0 {
 		return 0, nil
 	}
-	if err := l.ask(ctx, func(ctx context.Context) error {
+	err = l.requestWithRetries(ctx, func(ctx context.Context) error {
 		return stream.Purge(ctx, jetstream.WithPurgeSequence(upTo+1))
-	}, askPurge); err != nil {
-		return 0, unavailable(err)
+	}, streamPurgeSubject)
+	if err != nil {
+		return 0, wrapUnavailable(err)
 	}
+
 	info, err := l.streamInfo(ctx)
 	if err != nil {
 		return 0, err
@@ -46,9 +49,10 @@ func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error)
 	return info.State.FirstSeq - before.FirstSeq, nil
 }
 
-// trimLimit returns up to where the stream may be trimmed. The archive's word is checked: its end must be in the stream.
+// trimLimit returns the last sequence that may be trimmed. It does not rely on the archive alone: the message at the end of the archive
+// must also be in the stream and agree with the archive.
 func (l *Log) trimLimit(ctx context.Context) (uint64, error) {
-	if l.past == nil {
+	if l.archive == nil {
 		return 0, fmt.Errorf("%w: there is no archive", events.ErrTrimRefused)
 	}
 	end, err := l.archiveEnd()
@@ -56,39 +60,44 @@ func (l *Log) trimLimit(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	o, err := l.locate(ctx, end)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, fmt.Errorf("eventlog: the end of the archive: %w", err)
-	case end.WarmSeq == 0, o.part == inArchive: // nothing of this epoch is archived, or the archive grew meanwhile: the next call trims
+	}
+
+	if end.WarmSeq == 0 || o.part == inArchive {
+		// Either the archive has nothing of this epoch, or it has grown since archiveEnd. In the second case the next call can trim.
 		return l.meta().first - 1, nil
 	}
 	return end.WarmSeq - 1, nil
 }
 
-// SeqBefore returns the highest sequence of the stream whose timestamp is before a time; 0 means there is none. If the server's
-// clock was set back, several sequences qualify, and it returns one of them.
+// SeqBefore returns the highest sequence of the stream whose timestamp is before t, or 0 if there is none. If the server's clock was set
+// back, several sequences are followed by one that is not before t, and SeqBefore returns one of them.
 func (l *Log) SeqBefore(ctx context.Context, t time.Time) (uint64, error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return 0, err
 	}
 	state := stream.CachedInfo().State
-	// Messages up to low are before t, messages from high on are not.
-	low, high := state.FirstSeq-1, state.LastSeq+1
 	if state.Msgs == 0 {
 		return 0, nil
 	}
+
+	// This is a binary search. The messages up to low are before t, and those from high on are not.
+	low := state.FirstSeq - 1
+	high := state.LastSeq + 1
 	found := uint64(0)
 	for low+1 < high {
 		mid := low + (high-low)/2
-		msg, err := l.messageFrom(ctx, stream, mid)
+		msg, err := l.messageAtOrAfter(ctx, stream, mid)
 		switch {
 		case errors.Is(err, ErrNoMessage):
 			high = mid
 		case err != nil:
 			return 0, err
 		case msg.Time.Before(t):
-			low, found = msg.Sequence, max(found, msg.Sequence)
+			low = msg.Sequence
+			found = max(found, msg.Sequence)
 		default:
 			high = mid
 		}
@@ -96,41 +105,45 @@ func (l *Log) SeqBefore(ctx context.Context, t time.Time) (uint64, error) {
 	return found, nil
 }
 
-// messageFrom returns the first message at or after a sequence.
-func (l *Log) messageFrom(ctx context.Context, stream jetstream.Stream, seq uint64) (msg *jetstream.RawStreamMsg, err error) {
-	err = l.ask(ctx, func(ctx context.Context) (err error) {
+// messageAtOrAfter returns the first message of the stream at or after a sequence. It fails with [ErrNoMessage] if there is none.
+func (l *Log) messageAtOrAfter(ctx context.Context, stream jetstream.Stream, seq uint64) (msg *jetstream.RawStreamMsg, err error) {
+	err = l.requestWithRetries(ctx, func(ctx context.Context) (err error) {
+		// With a subject, the server returns the next message of that subject, and not only the one at seq.
 		msg, err = stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(Subject))
 		return err
-	}, askMessage)
+	}, getMessageSubject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, fmt.Errorf("%w, nor after it: %d", ErrNoMessage, seq)
 	}
-	return msg, unavailable(err)
+	return msg, wrapUnavailable(err)
 }
 
-// RepeatsAt returns the event ids that a reader at a cursor of the stream remembers. The archive keeps them when the log continues
-// in a new epoch after that cursor. It reads one horizon of the stream.
+// RepeatsAt returns the event ids that a reader at a cursor of the stream remembers. When a new epoch begins after that cursor, the archive
+// keeps them. RepeatsAt reads one horizon of the stream.
 func (l *Log) RepeatsAt(ctx context.Context, c events.Cursor) ([]events.Repeat, error) {
 	o, err := l.locate(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	if o.part == inArchive || o.cur.Seq > o.from.Seq {
+	if o.part == inArchive || o.cursor.Seq > o.decoderStart.Seq {
 		return nil, fmt.Errorf("%w: what was seen before sequence %d is no longer in the stream", events.ErrTrimmed, c.Seq)
 	}
-	d, err := l.decoder(ctx, o)
+	dec, err := l.newDecoder(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	if !d.Warming() {
-		return d.Repeats(), nil
+	if !dec.Warming() {
+		return dec.Repeats(), nil
 	}
-	r := newReader(l, o.from)
+
+	r := newReader(l, o.decoderStart)
 	defer r.close()
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
-	for r.archive == nil && r.dec.Warming() { // one message at a time, because waiting for more than the last would not end
+	// The loop reads one message at a time and ends with the warm-up. reader.next would also wait for the message after it, which may
+	// never arrive.
+	for r.archive == nil && r.dec.Warming() {
 		if r.pullMessagesLeft <= 0 || r.pullBytesLeft <= 0 {
 			if err := r.pull(); err != nil {
 				return nil, err

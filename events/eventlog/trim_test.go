@@ -23,7 +23,7 @@ func every(t *testing.T, apart time.Duration, l *Log, from, to int) {
 func TestTrim(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
-		l := openLog(t, cfg)
+		l := mustOpenLog(t, cfg)
 		every(t, 5*time.Minute, l, 0, 30)
 		all := readLog(t, l)
 		if _, err := l.Trim(testContext(t), 1); !errors.Is(err, events.ErrTrimRefused) || !strings.Contains(err.Error(), "no archive") {
@@ -66,7 +66,7 @@ func TestTrim(t *testing.T) {
 			wantSame(t, "at the boundary", readFrom(t, l, all[16].Cursor, 30, 1), all, 17)
 			wantSame(t, "below the boundary", readFrom(t, l, all[15].Cursor, 30, 1), all, 16)
 			closeLog(t, l)
-			l = openLog(t, cfg) // and after a restart
+			l = mustOpenLog(t, cfg) // and after a restart
 			l.SetArchive(past)
 		}
 		every(t, 5*time.Minute, l, 30, 31)
@@ -81,7 +81,7 @@ func TestTrim(t *testing.T) {
 func TestEmptiedStream(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
-		l := openLog(t, cfg)
+		l := mustOpenLog(t, cfg)
 		every(t, 5*time.Minute, l, 0, 10)
 		all := readLog(t, l)
 		stream, err := l.stream(testContext(t))
@@ -111,7 +111,7 @@ func TestEmptiedStream(t *testing.T) {
 				t.Errorf("trimming: %v", err)
 			}
 			closeLog(t, l)
-			l = openLog(t, cfg)
+			l = mustOpenLog(t, cfg)
 		}
 		l.SetArchive(past)
 		every(t, 5*time.Minute, l, 10, 11)
@@ -123,7 +123,7 @@ func TestEmptiedStream(t *testing.T) {
 
 func TestSeqBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir()})
+		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		if n, err := l.SeqBefore(testContext(t), time.Now()); n != 0 || err != nil {
 			t.Errorf("of an empty log: %d, %v", n, err)
 		}
@@ -161,7 +161,7 @@ func TestSeqBefore(t *testing.T) {
 // A log that callers have filled refuses more and is read as before; once what is archived is trimmed, it takes events again.
 func TestFullLogTakesEventsAfterTrim(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		l := openLog(t, Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)})
+		l := mustOpenLog(t, Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)})
 		p := newPublisher(t, l, PublisherOptions{})
 		n := 0
 		for ; ; n += 100 {
