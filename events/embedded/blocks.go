@@ -18,203 +18,240 @@ import (
 	"github.com/minio/highwayhash"
 )
 
-// The embedded server cuts a file of messages off at the first record whose length or checksum is wrong, when it reads the file
-// after a kill, or when a length is wrong. Whole messages behind it, which were acknowledged, would be gone with the damaged one.
-// So before the server starts, a damaged record with whole ones behind it is made one that was deleted, as the server itself
-// writes it. Then only this record is missing, and a reader of the log reports the gap. Damage at the end of a file is
-// left to the server: it is usually the record that was being written when the power was cut.
+// NATS stores the messages of a stream as records in block files. When the server reads a block file, it cuts the file off at the first
+// record whose length is wrong, and after a kill also at the first one whose checksum is wrong. Whole messages after that record, which
+// were acknowledged, would then be lost with the damaged one.
+//
+// So before the server starts, this file replaces a damaged record that has whole records after it by a record of a deleted message, in
+// the form in which the server itself writes one. Then only the damaged message is missing, and a reader of the log reports the gap.
+// Damage at the end of a file is left to the server, because it is usually the record that was being written when the power failed.
 //
 // A record, as nats-server 2.15.2 writes it, little endian:
 //
-//	length 4, its top bit: has headers | sequence 8, top bits: deleted, tombstone | time 8 | length of the subject 2 |
-//	subject | [length of the headers 4] headers and message | checksum 8, of all from the sequence on but for that length
+//	length 4, top bit: has headers | sequence 8, top bits: deleted, tombstone | time 8 | length of the subject 2 |
+//	subject | [length of the headers 4] headers and message | checksum 8
+//
+// The checksum covers sequence, time, subject, headers and message, but none of the lengths.
 const (
-	recordHeader  = 22
-	recordLeast   = recordHeader + highwayhash.Size64
-	recordMost    = 32 << 20
-	recordHeaders = uint32(1 << 31)
-	recordDeleted = uint64(1 << 63)
-	recordTomb    = uint64(1 << 62)
-	// maxSkip is how far sequences may lie apart of a record and the next that is looked for behind a damaged one.
-	maxSkip = 1 << 24
-	// indexFile says what is in the files of messages. Without it the server reads them.
+	recordHeaderBytes = 22 // up to and including the length of the subject
+	minRecordBytes    = recordHeaderBytes + highwayhash.Size64
+	maxRecordBytes    = 32 << 20
+	hasHeadersBit     = uint32(1 << 31)
+	deletedBit        = uint64(1 << 63)
+	tombstoneBit      = uint64(1 << 62)
+	// maxSeqGap is the largest difference between the sequences of the records before and after a damaged part. A larger one means that
+	// what looks like a record is not one.
+	maxSeqGap = 1 << 24
+	// indexFile is the file in which the server caches what the block files contain. If it is missing, the server reads the block files.
 	indexFile = "index.db"
 )
 
-// repairBlocks looks at the newest files of messages of a stream, and repairs those that are damaged. A copy of each stays beside
-// the data directory.
+// repairBlocks repairs the damaged ones among the newest block files of the stream, up to o.Examined bytes of them. It saves a copy of each
+// damaged file beside the data directory first.
 func repairBlocks(o Options, dir string) error {
 	paths, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", o.Stream, "msgs", "*"+blockSuffix))
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(blockNumber(a), blockNumber(b)) })
-	left := o.Examined
-	from := len(paths)
-	for ; from > 0; from-- {
-		info, err := os.Stat(paths[from-1])
-		if err != nil {
-			return err
-		}
-		if left -= info.Size(); left < 0 {
-			break
-		}
+	sortBlocks(paths)
+	from, err := firstExamined(paths, o.Examined)
+	if err != nil {
+		return err
 	}
-	last := uint64(0)
+
+	lastSeq := uint64(0)
 	for _, path := range paths[from:] {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil //nolint:nilerr // the server reports a file that cannot be read, and so does the salvage of the log
 		}
-		b, err := scanBlock(o.Stream, path, data, last)
+		b, err := scanBlock(o.Stream, path, data, lastSeq)
 		if err != nil {
 			return err
 		}
-		if last = b.last; len(b.repaired) == 0 {
+		lastSeq = b.lastSeq
+		if len(b.repairs) == 0 {
 			continue
 		}
-		kept, err := b.keep(dir)
+
+		copyPath, err := b.saveCopy(dir)
 		if err != nil {
 			return fmt.Errorf("keep a copy of the damaged file %s: %w", path, err)
 		}
-		if err := b.write(); err != nil {
+		if err := b.writeRepairs(); err != nil {
 			return fmt.Errorf("repair the damaged file %s: %w", path, err)
 		}
-		o.Logger.Error("log: a file of messages is damaged", "file", path, "copy", kept, "lost_first", b.repaired[0].first,
-			"lost_last", b.repaired[len(b.repaired)-1].last)
+		o.Logger.Error("log: a file of messages is damaged", "file", path, "copy", copyPath,
+			"lost_first", b.repairs[0].firstLost, "lost_last", b.repairs[len(b.repairs)-1].lastLost)
 	}
 	return nil
 }
 
-// blockNumber is the number of a file of messages.
+// firstExamined returns the index of the first path to examine, so that the files from there on have at most maxBytes in all.
+func firstExamined(paths []string, maxBytes int64) (int, error) {
+	from := len(paths)
+	for ; from > 0; from-- {
+		info, err := os.Stat(paths[from-1])
+		if err != nil {
+			return 0, err
+		}
+		maxBytes -= info.Size()
+		if maxBytes < 0 {
+			break
+		}
+	}
+	return from, nil
+}
+
+// sortBlocks sorts the paths of block files by their number, oldest file first.
+func sortBlocks(paths []string) {
+	slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(blockNumber(a), blockNumber(b)) })
+}
+
+// blockNumber returns the number in the name of a block file.
 func blockNumber(path string) int {
 	n, _ := strconv.Atoi(strings.TrimSuffix(filepath.Base(path), blockSuffix))
 	return n
 }
 
-// block is a file of messages.
+// block is the content of one block file, and what must be repaired in it.
 type block struct {
-	path string
-	data []byte
-	sum  hash.Hash64
-	// last is the highest sequence met.
-	last     uint64
-	repaired []repaired
+	path     string
+	data     []byte
+	checksum hash.Hash64
+	// lastSeq is the highest sequence that was found in this file or an earlier one. It is 0 if none was found yet.
+	lastSeq uint64
+	repairs []repair
 }
 
-// repaired is a part of a file that was damaged: what stands there instead, and which sequences that loses.
-type repaired struct {
-	at          int
-	record      []byte
-	first, last uint64
+// repair replaces one damaged part of a block file.
+type repair struct {
+	offset int
+	// record is written over the damaged part. It has the same length.
+	record []byte
+	// firstLost and lastLost are the sequences that are lost with the damaged part. None is lost if firstLost > lastLost.
+	firstLost, lastLost uint64
 }
 
-// scanBlock reads a file of messages, of which the one before ends at a sequence; 0 means it is not known.
-func scanBlock(stream, path string, data []byte, last uint64) (*block, error) {
+// scanBlock finds the damaged parts of a block file. lastSeq is the last sequence of the file before it, or 0 if that is not known.
+func scanBlock(stream, path string, data []byte, lastSeq uint64) (*block, error) {
+	// The server hashes the records of each file with a key of its own.
 	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, blockNumber(path)))
-	sum, err := highwayhash.New64(key[:])
+	checksum, err := highwayhash.New64(key[:])
 	if err != nil {
 		return nil, err
 	}
-	b := &block{path: path, data: data, sum: sum, last: last}
-	whole := 0
-	for at := 0; at < len(data); {
-		if seq, n := b.record(at); n > 0 {
-			whole++
-			if seq&recordTomb == 0 {
-				b.last = max(b.last, seq&^recordDeleted)
+
+	b := &block{path: path, data: data, checksum: checksum, lastSeq: lastSeq}
+	wholeRecords := 0
+	for offset := 0; offset < len(data); {
+		if seq, length := b.parseRecord(offset); length > 0 {
+			wholeRecords++
+			if seq&tombstoneBit == 0 {
+				b.lastSeq = max(b.lastSeq, seq&^deletedBit)
 			}
-			at += n
+			offset += length
 			continue
 		}
-		next, seq := b.find(at + 1)
-		if next < 0 || next-at < recordLeast {
-			break
+
+		next, seq := b.findNextRecord(offset + 1)
+		if next < 0 || next-offset < minRecordBytes {
+			break // no whole record follows, or the damaged part is too short for a deleted record
 		}
-		b.replace(at, next, seq)
-		at = next
+		b.addRepair(offset, next, seq)
+		offset = next
 	}
-	if whole == 0 {
-		b.repaired = nil // another format than this one knows
+	if wholeRecords == 0 {
+		b.repairs = nil // the file has a format that this code does not know
 	}
 	return b, nil
 }
 
-// record returns the sequence and the length of the record at an offset; 0 means there is none, or it is damaged.
-func (b *block) record(at int) (seq uint64, n int) {
-	rest := b.data[at:]
-	if len(rest) < recordLeast {
+// parseRecord returns the sequence, with its top bits, and the length of the record at an offset. The length is 0 if there is no record, or a
+// damaged one.
+func (b *block) parseRecord(offset int) (seq uint64, length int) {
+	rest := b.data[offset:]
+	if len(rest) < minRecordBytes {
 		return 0, 0
 	}
-	length := binary.LittleEndian.Uint32(rest)
-	n, subject := int(length&^recordHeaders), int(binary.LittleEndian.Uint16(rest[20:]))
-	start := recordHeader + subject
-	if length&recordHeaders != 0 {
-		start += 4
+
+	lengthField := binary.LittleEndian.Uint32(rest)
+	length = int(lengthField &^ hasHeadersBit)
+	subjectEnd := recordHeaderBytes + int(binary.LittleEndian.Uint16(rest[20:]))
+	contentStart := subjectEnd
+	if lengthField&hasHeadersBit != 0 {
+		contentStart += 4 // the length of the headers is not part of the checksum
 	}
-	if n < recordLeast || n > recordMost || n > len(rest) || start > n-highwayhash.Size64 {
+	checksumStart := length - highwayhash.Size64
+	if length < minRecordBytes || length > maxRecordBytes || length > len(rest) || contentStart > checksumStart {
 		return 0, 0
 	}
-	b.sum.Reset()
-	_, _ = b.sum.Write(rest[4:20])
-	_, _ = b.sum.Write(rest[recordHeader : recordHeader+subject])
-	_, _ = b.sum.Write(rest[start : n-highwayhash.Size64])
-	if !bytes.Equal(b.sum.Sum(nil), rest[n-highwayhash.Size64:n]) {
+
+	b.checksum.Reset()
+	_, _ = b.checksum.Write(rest[4:20])
+	_, _ = b.checksum.Write(rest[recordHeaderBytes:subjectEnd])
+	_, _ = b.checksum.Write(rest[contentStart:checksumStart])
+	if !bytes.Equal(b.checksum.Sum(nil), rest[checksumStart:length]) {
 		return 0, 0
 	}
-	return binary.LittleEndian.Uint64(rest[4:]), n
+	return binary.LittleEndian.Uint64(rest[4:]), length
 }
 
-// find returns where the next whole record begins that has a sequence; negative: there is none.
-func (b *block) find(at int) (next int, seq uint64) {
-	for ; at+recordLeast <= len(b.data); at++ {
-		seq := binary.LittleEndian.Uint64(b.data[at+4:]) &^ recordDeleted
-		if seq <= b.last || b.last > 0 && seq-b.last > maxSkip || seq&recordTomb != 0 {
+// findNextRecord returns the offset and the sequence of the next whole record of a message, from an offset on. The offset is negative if
+// there is none.
+func (b *block) findNextRecord(from int) (offset int, seq uint64) {
+	for offset := from; offset+minRecordBytes <= len(b.data); offset++ {
+		// A plausible sequence is checked first, because that is much cheaper than the checksum.
+		seq := binary.LittleEndian.Uint64(b.data[offset+4:]) &^ deletedBit
+		if seq <= b.lastSeq || b.lastSeq > 0 && seq-b.lastSeq > maxSeqGap || seq&tombstoneBit != 0 {
 			continue
 		}
-		if _, n := b.record(at); n > 0 {
-			return at, seq
+		if _, length := b.parseRecord(offset); length > 0 {
+			return offset, seq
 		}
 	}
 	return -1, 0
 }
 
-// replace makes what is damaged one deleted record, of the last sequence that is lost by it: the server takes those before it
-// for deleted as well.
-func (b *block) replace(at, next int, seq uint64) {
-	m := repaired{at: at, record: make([]byte, next-at), first: b.last + 1, last: seq - 1}
-	if b.last == 0 {
-		m.first = seq - 1
+// addRepair plans to write one deleted record over the damaged part from offset to before next. nextSeq is the sequence of the record at
+// next. The deleted record gets the sequence before nextSeq. The server then treats all sequences between the records as deleted.
+func (b *block) addRepair(offset, next int, nextSeq uint64) {
+	r := repair{offset: offset, record: make([]byte, next-offset), firstLost: b.lastSeq + 1, lastLost: nextSeq - 1}
+	if b.lastSeq == 0 {
+		r.firstLost = nextSeq - 1 // at least this one
 	}
-	deleted := seq - 1
-	if m.first > m.last { // it told of one that was deleted anyway
-		deleted = 0
+	deletedSeq := r.lastLost
+	if r.firstLost > r.lastLost { // no sequence is missing: the damaged record was about a message that was deleted anyway
+		deletedSeq = 0
 	}
-	binary.LittleEndian.PutUint32(m.record, uint32(len(m.record)))
-	binary.LittleEndian.PutUint64(m.record[4:], deleted|recordDeleted)
-	sum := m.record[len(m.record)-highwayhash.Size64:]
-	b.sum.Reset()
-	_, _ = b.sum.Write(m.record[4:20])
-	_, _ = b.sum.Write(m.record[recordHeader : len(m.record)-highwayhash.Size64])
-	copy(sum, b.sum.Sum(nil))
-	b.repaired = append(b.repaired, m)
+
+	checksumStart := len(r.record) - highwayhash.Size64
+	binary.LittleEndian.PutUint32(r.record, uint32(len(r.record)))
+	binary.LittleEndian.PutUint64(r.record[4:], deletedSeq|deletedBit)
+	b.checksum.Reset()
+	_, _ = b.checksum.Write(r.record[4:20])
+	_, _ = b.checksum.Write(r.record[recordHeaderBytes:checksumStart])
+	copy(r.record[checksumStart:], b.checksum.Sum(nil))
+	b.repairs = append(b.repairs, r)
 }
 
-// keep copies the file as it was.
-func (b *block) keep(dir string) (string, error) {
-	to := fmt.Sprintf("%s-damaged-%s", strings.TrimRight(dir, "/"), time.Now().UTC().Format("20060102T150405"))
-	if err := os.MkdirAll(to, 0o700); err != nil {
+// saveCopy saves the damaged file as it is now, in a new directory beside the data directory, and returns the path of the copy.
+func (b *block) saveCopy(dir string) (string, error) {
+	copyDir := fmt.Sprintf("%s-damaged-%s", strings.TrimRight(dir, "/"), time.Now().UTC().Format("20060102T150405"))
+	if err := os.MkdirAll(copyDir, 0o700); err != nil {
 		return "", err
 	}
-	name := filepath.Join(to, filepath.Base(b.path))
-	if err := os.WriteFile(name, b.data, 0o600); err != nil { //nolint:gosec // the path is the log's own
+	copyPath := filepath.Join(copyDir, filepath.Base(b.path))
+	if err := os.WriteFile(copyPath, b.data, 0o600); err != nil { //nolint:gosec // the path is the log's own
 		return "", err
 	}
-	return name, errors.Join(syncFile(name, false), syncFile(to, false))
+	return copyPath, errors.Join(syncFile(copyPath, false), syncFile(copyDir, false))
 }
 
-// write repairs the file. The server has to read it, and not to believe what it knows of it.
-func (b *block) write() (err error) {
+// writeRepairs writes the repairs to the file.
+func (b *block) writeRepairs() (err error) {
+	// The index describes the file as it was. It must be gone, also after a power failure, before the file changes. Without it the server
+	// reads the file.
 	index := filepath.Join(filepath.Dir(b.path), indexFile)
 	//nolint:gosec // the path is the log's own
 	if err := os.Remove(index); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -223,13 +260,14 @@ func (b *block) write() (err error) {
 	if err := syncFile(filepath.Dir(b.path), false); err != nil {
 		return err
 	}
+
 	f, err := os.OpenFile(b.path, os.O_WRONLY, 0) //nolint:gosec // the path is the log's own
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	for _, m := range b.repaired {
-		if _, err := f.WriteAt(m.record, int64(m.at)); err != nil {
+	for _, r := range b.repairs {
+		if _, err := f.WriteAt(r.record, int64(r.offset)); err != nil {
 			return err
 		}
 	}

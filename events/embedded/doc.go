@@ -2,11 +2,11 @@
 //
 //	Start ──► lock the directory ──► write through ──► repair ──► server ──► in-process connections
 //	                                      ▲                          │
-//	                                      └───── Restart: its disk failed and it takes nothing more
+//	                                      └─ Restart, after a disk error: the server accepts nothing more
 //
 // # Guarantees
 //
-// Everything that the server shows is on disk (I2). The server syncs every write before it acknowledges it. A kill or a failed fsync may
+// Everything that the server delivers is on disk (I2). The server syncs every write before it acknowledges it. A kill or a failed fsync may
 // leave data that is only in the memory of the kernel; that data is written to the disk before the server starts (writethrough.go).
 //
 // A damaged message costs no other message (I1, I11). The server would cut off everything after a damaged message, so the message is

@@ -35,19 +35,22 @@ type Options struct {
 // reach it, by a Unix socket in the directory ([SocketFile]).
 type Server struct {
 	opts Options
-	// turning is locked while a server is stopped or replaced.
-	turning sync.Mutex
-	// running is the NATS server. It is nil before the start and after the stop.
-	running atomic.Pointer[server.Server]
-	// down is true if the last server was stopped and no other could be started.
-	down   atomic.Bool
-	trace  bool
-	dir    string
-	lock   *os.File
-	remove bool // Stop removes the directory
-	log    *serverLog
+	// dir is Options.Dir, or the temporary directory.
+	dir string
+	// removeDir is true if Stop removes the directory.
+	removeDir bool
+	// lock is the locked file in the directory. It is nil before the start and after the stop.
+	lock *os.File
+	log  *serverLog
 	// socket is nil if the directory has none.
 	socket *socket
+
+	// restartMu is locked while the NATS server is stopped or replaced.
+	restartMu sync.Mutex
+	// natsServer is the running NATS server. It is nil before the start and after the stop.
+	natsServer atomic.Pointer[server.Server]
+	// restartFailed is true if Restart has stopped the server and could not start another one.
+	restartFailed atomic.Bool
 }
 
 // lockFile is the file that the process with the open data directory locks. It has no content. JetStream itself has no lock: two servers
@@ -76,7 +79,14 @@ func serverOptions(dir string) *server.Options {
 // Start locks the data directory and starts a server on it. It fails with [events.ErrLocked] if another process has the directory open.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	e := &Server{opts: o, dir: o.Dir, log: &serverLog{logger: o.Logger}}
-	if err := e.run(ctx); err != nil {
+	err := e.lockDirectory()
+	if err == nil {
+		err = e.startNATS(ctx)
+	}
+	if err == nil {
+		err = e.listen()
+	}
+	if err != nil {
 		return nil, errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
 	}
 	return e, nil
@@ -88,42 +98,45 @@ func (e *Server) Dir() string { return e.dir }
 // Free returns how many bytes of the disk under the data directory are free for this process.
 func (e *Server) Free() (uint64, error) { return freeBytes(e.dir) }
 
-func (e *Server) run(ctx context.Context) (err error) {
+// lockDirectory makes the data directory if it is missing, and locks it.
+func (e *Server) lockDirectory() (err error) {
 	if e.dir == "" {
 		if e.dir, err = os.MkdirTemp("", "skein-log-"); err != nil {
 			return fmt.Errorf("embedded: make a temporary data directory: %w", err)
 		}
-		e.remove = true
+		e.removeDir = true
 	}
 	if err = os.MkdirAll(e.dir, 0o700); err != nil {
 		return fmt.Errorf("embedded: make the data directory: %w", err)
 	}
-	if e.lock, err = lockDir(filepath.Join(e.dir, lockFile)); err != nil {
-		if errors.Is(err, errLockHeld) {
-			return fmt.Errorf("%w: %s is open in another process: stop it, or choose another directory", events.ErrLocked, e.dir)
-		}
+
+	e.lock, err = lockDir(filepath.Join(e.dir, lockFile))
+	if errors.Is(err, errLockHeld) {
+		return fmt.Errorf("%w: %s is open in another process: stop it, or choose another directory", events.ErrLocked, e.dir)
+	}
+	if err != nil {
 		return fmt.Errorf("embedded: lock the data directory %s: %w", e.dir, err)
 	}
-	e.trace = e.opts.Logger.Enabled(ctx, slog.LevelDebug)
-	if err := e.start(ctx); err != nil {
-		return err
-	}
-	return e.listen()
+	return nil
 }
 
-// start starts the server and waits until it has recovered the stream from the disk, or until ctx ends. Recovery has no time limit.
-func (e *Server) start(ctx context.Context) error {
+// startNATS repairs the files, starts the server and waits until the server has recovered the stream from the disk, or until ctx ends.
+// Recovery has no time limit.
+func (e *Server) startNATS(ctx context.Context) error {
+	// The files must be on disk before the server reads them, because the server acknowledges the repeats of messages that it has read.
 	if err := writeThrough(e.dir); err != nil {
 		return fmt.Errorf("embedded: the log in %s cannot be written through to the disk: %w", e.dir, err)
 	}
 	if err := repairBlocks(e.opts, e.dir); err != nil {
 		return fmt.Errorf("embedded: the log in %s: %w", e.dir, err)
 	}
+
 	ns, err := server.NewServer(serverOptions(e.dir))
 	if err != nil {
 		return fmt.Errorf("embedded: configure the NATS server: %w", err)
 	}
-	ns.SetLoggerV2(e.log, e.trace, false, false)
+	debug := e.opts.Logger.Enabled(ctx, slog.LevelDebug)
+	ns.SetLoggerV2(e.log, debug, false, false)
 
 	started := make(chan struct{})
 	go func() {
@@ -139,31 +152,28 @@ func (e *Server) start(ctx context.Context) error {
 		return ctx.Err()
 	}
 
-	e.running.Store(ns)
+	e.natsServer.Store(ns)
 	if !ns.ReadyForConnections(readyTimeout) || !ns.JetStreamEnabled() {
-		return fmt.Errorf("embedded: the NATS server on %s did not start: %s", e.dir, e.log.worst())
+		return fmt.Errorf("embedded: the NATS server on %s did not start: %s", e.dir, e.log.lastErrorText())
 	}
 	return nil
 }
 
 // Restart replaces a server that accepts no more writes by a new one. The client reconnects by itself.
 func (e *Server) Restart(ctx context.Context) error {
-	e.turning.Lock()
-	defer e.turning.Unlock()
-	if err := e.shutDown(ctx); err != nil {
+	e.restartMu.Lock()
+	defer e.restartMu.Unlock()
+	if err := e.stopNATS(ctx); err != nil {
 		return err
 	}
-	if err := e.start(ctx); err != nil {
-		e.down.Store(true) // to be tried again
-		return err
-	}
-	e.down.Store(false)
-	return nil
+	err := e.startNATS(ctx)
+	e.restartFailed.Store(err != nil) // so that Stuck asks for another attempt
+	return err
 }
 
-// InProcessConn connects to the server that is running. It is part of nats.InProcessConnProvider.
+// InProcessConn connects to the running server. It implements nats.InProcessConnProvider.
 func (e *Server) InProcessConn() (net.Conn, error) {
-	if ns := e.running.Load(); ns != nil {
+	if ns := e.natsServer.Load(); ns != nil {
 		return ns.InProcessConn()
 	}
 	return nil, errNotRunning
@@ -171,42 +181,46 @@ func (e *Server) InProcessConn() (net.Conn, error) {
 
 var errNotRunning = errors.New("embedded: the NATS server is not running")
 
-// Healthy returns what the server itself finds wrong, disk errors included: after one the stream takes nothing
-// and answers no publisher.
+// Healthy returns nil if the server finds nothing wrong with itself, and otherwise an [events.ErrLogUnavailable] with what it finds. That
+// includes disk errors: after one, the stream accepts nothing and answers no publisher.
 func (e *Server) Healthy() error {
-	ns := e.running.Load()
+	ns := e.natsServer.Load()
 	if ns == nil {
 		return fmt.Errorf("%w: %w", events.ErrLogUnavailable, errNotRunning)
 	}
-	// The server gives itself a millisecond for this, and on a busy machine may miss it: what is wrong stays wrong.
-	var h *server.HealthStatus
+
+	// The server allows itself one millisecond for the check, and may exceed it on a busy machine. A lasting problem fails every
+	// attempt.
+	var health *server.HealthStatus
 	for range 5 {
-		if h = ns.Healthz(nil); h.Error == "" {
+		health = ns.Healthz(nil)
+		if health.Error == "" {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %s", events.ErrLogUnavailable, h.Error)
+	return fmt.Errorf("%w: %s", events.ErrLogUnavailable, health.Error)
 }
 
-// Stuck returns the error of the disk after which the stream takes nothing, if there was one. Of what else the server may find wrong
-// nothing is for ever: a stream that is being replaced, as by an erasure, is missing for a moment, too.
+// Stuck returns the disk error after which the stream accepts nothing until a restart, or nil if there was none. All other problems that
+// Healthy reports may pass by themselves. For example, a stream that is being replaced by an erasure is missing for a moment.
 func (e *Server) Stuck() error {
-	if e.down.Load() {
+	if e.restartFailed.Load() {
 		return e.Healthy()
 	}
-	// As it stands in the text of a nats-server 2.15.2: the error has no other mark.
+	// nats-server 2.15.2 marks the error only by this text.
 	if err := e.Healthy(); err != nil && strings.Contains(err.Error(), " write error: ") {
 		return err
 	}
 	return nil
 }
 
-// Stop shuts the server down and waits for it, then unlocks the directory. To stop it again does nothing.
+// Stop shuts the server down and waits for it. Then it unlocks the directory, and removes it if it is a temporary one. Further calls do
+// nothing.
 func (e *Server) Stop(ctx context.Context) error {
-	e.turning.Lock()
-	defer e.turning.Unlock()
-	if err := e.shutDown(ctx); err != nil {
-		return err // the lock stays: the server still writes
+	e.restartMu.Lock()
+	defer e.restartMu.Unlock()
+	if err := e.stopNATS(ctx); err != nil {
+		return err // the directory stays locked, because the server still writes
 	}
 	var errs []error
 	if e.socket != nil {
@@ -217,76 +231,79 @@ func (e *Server) Stop(ctx context.Context) error {
 		errs = append(errs, unlockDir(e.lock))
 		e.lock = nil
 	}
-	if e.remove && e.dir != "" {
+	if e.removeDir && e.dir != "" {
 		errs = append(errs, os.RemoveAll(e.dir))
 	}
 	return errors.Join(errs...)
 }
 
-// shutDown shuts the server down and waits for it. turning is held.
-func (e *Server) shutDown(ctx context.Context) error {
-	ns := e.running.Load()
+// stopNATS shuts the server down and waits for it until ctx ends. The caller holds restartMu.
+func (e *Server) stopNATS(ctx context.Context) error {
+	ns := e.natsServer.Load()
 	if ns == nil {
 		return nil
 	}
-	down := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
 		ns.Shutdown()
 		ns.WaitForShutdown()
-		close(down)
+		close(stopped)
 	}()
 	select {
-	case <-down:
-		e.running.Store(nil)
+	case <-stopped:
+		e.natsServer.Store(nil)
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("embedded: the NATS server did not stop in time: %w", ctx.Err())
 	}
 }
 
-// serverLog routes the log of the embedded server: what matters as warnings, the rest as debugging.
+// serverLog passes the log lines of the NATS server to a logger. Warnings and errors become warnings, and all other lines debug lines.
 type serverLog struct {
 	logger *slog.Logger
 
-	mu  sync.Mutex
-	bad string
+	mu sync.Mutex
+	// lastError is the last error or fatal error that the server has logged.
+	lastError string
 }
 
-// Noticef is part of server.Logger, as are the next five.
+// Noticef is part of server.Logger, like the next five methods.
 func (s *serverLog) Noticef(format string, v ...any) { s.write(slog.LevelDebug, format, v) }
 
-// Debugf logs what the server says while it is debugged.
+// Debugf logs a debug line of the server.
 func (s *serverLog) Debugf(format string, v ...any) { s.write(slog.LevelDebug, format, v) }
 
-// Tracef logs what the server says of every message.
+// Tracef logs what the server says about every message, if it is told to.
 func (s *serverLog) Tracef(format string, v ...any) { s.write(slog.LevelDebug, format, v) }
 
-// Warnf logs a warning as one.
+// Warnf logs a warning.
 func (s *serverLog) Warnf(format string, v ...any) { s.write(slog.LevelWarn, format, v) }
 
-// Errorf logs an error as a warning, and keeps it for [serverLog.worst].
-func (s *serverLog) Errorf(format string, v ...any) { s.note(format, v) }
+// Errorf logs an error as a warning, and records it for [serverLog.lastErrorText].
+func (s *serverLog) Errorf(format string, v ...any) { s.recordError(format, v) }
 
-// Fatalf only notes: the caller of Open decides what becomes of the process.
-func (s *serverLog) Fatalf(format string, v ...any) { s.note(format, v) }
+// Fatalf does the same as Errorf. It does not end the process, which is up to the caller of Start.
+func (s *serverLog) Fatalf(format string, v ...any) { s.recordError(format, v) }
 
-func (s *serverLog) note(format string, v []any) {
+// recordError records an error and logs it as a warning.
+func (s *serverLog) recordError(format string, v []any) {
 	s.mu.Lock()
-	s.bad = fmt.Sprintf(format, v...)
+	s.lastError = fmt.Sprintf(format, v...)
 	s.mu.Unlock()
 	s.write(slog.LevelWarn, format, v)
 }
 
-// worst returns the last error that the server logged.
-func (s *serverLog) worst() string {
+// lastErrorText returns the last error that the server has logged, as the reason why the server did not start.
+func (s *serverLog) lastErrorText() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bad == "" {
+	if s.lastError == "" {
 		return "it was not ready in time"
 	}
-	return s.bad
+	return s.lastError
 }
 
+// write formats a line and passes it to the logger.
 func (s *serverLog) write(level slog.Level, format string, v []any) {
 	if s.logger.Enabled(context.Background(), level) {
 		s.logger.Log(context.Background(), level, "nats: "+strings.TrimSpace(fmt.Sprintf(format, v...)))

@@ -50,7 +50,7 @@ func stop(t *testing.T, s *Server) {
 // TestEmbeddedServer: a server syncs before it acknowledges, has its directory for itself, and leaves a temporary one only while it runs.
 func TestEmbeddedServer(t *testing.T) {
 	s := start(t, "", slog.New(slog.DiscardHandler))
-	if !s.running.Load().JetStreamConfig().SyncAlways {
+	if !s.natsServer.Load().JetStreamConfig().SyncAlways {
 		t.Error("the server acknowledges what is not on disk")
 	}
 	if _, err := Start(t.Context(), Options{Dir: s.Dir(), Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, events.ErrLocked) {
@@ -75,7 +75,7 @@ func TestServerLog(t *testing.T) {
 	s.Noticef("n%d", 1)
 	s.Warnf("w%d", 2)
 	s.Errorf("e%d", 3)
-	if got := s.worst(); got != "e3" {
+	if got := s.lastErrorText(); got != "e3" {
 		t.Errorf("the last error is %q", got)
 	}
 	s.Fatalf("f%d", 4)

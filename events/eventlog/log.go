@@ -136,9 +136,6 @@ func openLog(ctx context.Context, cfg Config, create bool) (_ *Log, err error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Socket != "" {
-		cfg.URL = socketURL
-	}
 
 	defer func() {
 		if err != nil {
@@ -156,6 +153,9 @@ func openLog(ctx context.Context, cfg Config, create bool) (_ *Log, err error) {
 
 // newLog returns a log that is not connected yet.
 func newLog(cfg Config) *Log {
+	if cfg.Socket != "" {
+		cfg.URL = socketURL
+	}
 	l := &Log{cfg: cfg, logger: cfg.Logger, closers: make(map[closer]struct{})}
 	if l.logger == nil {
 		l.logger = slog.New(slog.DiscardHandler)
