@@ -14,7 +14,7 @@ import (
 
 // follows returns an envelope of n live follows between users with 8-digit ids, from a number on; with event ids if
 // asked.
-func follows(tb testing.TB, from, n int, withIDs bool) []byte {
+func encodeFollows(tb testing.TB, from, n int, withIDs bool) []byte {
 	tb.Helper()
 	evs := make([]*skeinv1.Event, n)
 	for i := range evs {
@@ -44,7 +44,7 @@ func BenchmarkDecode(b *testing.B) {
 	ballast := make([]byte, 128<<20)
 	defer runtime.KeepAlive(ballast)
 	b.Run("skein", func(b *testing.B) {
-		data := follows(b, 0, n, false)
+		data := encodeFollows(b, 0, n, false)
 		b.SetBytes(int64(len(data)))
 		b.ReportAllocs()
 		d := NewDecoder(Cursor{})
@@ -59,7 +59,7 @@ func BenchmarkDecode(b *testing.B) {
 		// So many envelopes within two horizons that none is a repeat when its turn comes again.
 		envelopes := make([][]byte, 256)
 		for i := range envelopes {
-			envelopes[i] = follows(b, i*n, n, true)
+			envelopes[i] = encodeFollows(b, i*n, n, true)
 		}
 		b.SetBytes(int64(len(envelopes[0])))
 		b.ReportAllocs()
@@ -74,7 +74,7 @@ func BenchmarkDecode(b *testing.B) {
 	})
 	b.Run("every-kind", func(b *testing.B) {
 		var evs []*skeinv1.Event
-		for _, ev := range everyKind() {
+		for _, ev := range newEventsOfEveryKind() {
 			if ev.EventId = ""; KindOf(ev) != BackfillClosed { // one in an import is left to the standard decoder
 				evs = append(evs, ev)
 			}
@@ -91,7 +91,7 @@ func BenchmarkDecode(b *testing.B) {
 		reportEvents(b, len(evs))
 	})
 	b.Run("standard", func(b *testing.B) {
-		data := follows(b, 0, n, false)
+		data := encodeFollows(b, 0, n, false)
 		b.SetBytes(int64(len(data)))
 		b.ReportAllocs()
 		for range b.N {

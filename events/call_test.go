@@ -12,13 +12,13 @@ import (
 )
 
 // A call refuses malformed events, and those with the event id of an earlier good one of the same user and kind.
-func TestCheckCall(t *testing.T) {
+func TestCheckCallRejectsMalformedAndReusedIDs(t *testing.T) {
 	good, refused := CheckCall([]*skeinv1.Event{
-		likedMsg("a", "1", "r"), likedMsg("b", "1", "r"), likedMsg("a", "2", ""),
+		newLike("a", "1", "r"), newLike("b", "1", "r"), newLike("a", "2", ""),
 		{},
-		likedMsg("a", "2", ""), likedMsg("a", "2", "r"),
+		newLike("a", "2", ""), newLike("a", "2", "r"),
 		{EventId: "r", Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "a", ItemId: "1"}}},
-		malformedMsg("c", "s"), likedMsg("c", "1", "s"),
+		newMalformedLike("c", "s"), newLike("c", "1", "s"),
 	})
 	if len(good) != 6 || good[2].Index != 2 || good[3].Index != 4 || good[5].Index != 8 || good[5].User != "c" {
 		t.Errorf("good: %+v", good)
@@ -29,16 +29,16 @@ func TestCheckCall(t *testing.T) {
 	}
 }
 
-// TestCallRefusesBackfillsThatCannotCount: of two backfills of one source and kind the log ignores the later one unless its offset is higher.
-func TestCallRefusesBackfillsThatCannotCount(t *testing.T) {
+// TestCallRejectsBackfillsThatCannotCount: of two backfills of one source and kind the log ignores the later one unless its offset is higher.
+func TestCallRejectsBackfillsThatCannotCount(t *testing.T) {
 	liked := func(source string, offset uint64) *skeinv1.Event {
-		ev := likedMsg("a", "1", "")
+		ev := newLike("a", "1", "")
 		ev.Source, ev.Offset, ev.OccurredAt = source, offset, timestamppb.New(time.Unix(1e9, 0))
 		return ev
 	}
 	malformed := liked("old", 9)
 	malformed.OccurredAt = nil
-	unliked := likedMsg("a", "1", "")
+	unliked := newLike("a", "1", "")
 	good, refused := CheckCall([]*skeinv1.Event{
 		liked("old", 3), malformed, liked("old", 3), liked("old", 4), liked("older", 1), unliked, liked("old", 2),
 	})

@@ -25,14 +25,14 @@ func mustEncode(tb testing.TB, msgs ...*skeinv1.Event) []byte {
 }
 
 // The bytes in the logs of the world must stay readable, and what they mean must stay.
-func TestEnvelopeGolden(t *testing.T) {
-	want, err := hex.DecodeString(golden(t, "envelope.hex"))
+func TestGoldenEnvelopesDecodeUnchanged(t *testing.T) {
+	want, err := hex.DecodeString(readGolden(t, "envelope.hex"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// What was written of the kinds of then does not change with later ones.
 	const kinds = AllKinds & (1<<(BackfillClosed+1) - 1)
-	msgs := slices.DeleteFunc(everyKind(), func(msg *skeinv1.Event) bool { return !kinds.Has(KindOf(msg)) })
+	msgs := slices.DeleteFunc(newEventsOfEveryKind(), func(msg *skeinv1.Event) bool { return !kinds.Has(KindOf(msg)) })
 	if got := mustEncode(t, msgs...); !bytes.Equal(got, want) {
 		t.Errorf("EncodeEnvelope gives %x", got)
 	}
@@ -56,12 +56,12 @@ func TestEnvelopeGolden(t *testing.T) {
 			t.Errorf("event %d is\n%+v, want\n%+v", i, got, ev)
 		}
 	}
-	if c, want := env.Cursor, golden(t, "cursor-after-envelope.hex"); hexCursor(t, c) != want {
-		t.Errorf("cursor %s, want %s", hexCursor(t, c), want)
+	if c, want := env.Cursor, readGolden(t, "cursor-after-envelope.hex"); encodeCursorHex(t, c) != want {
+		t.Errorf("cursor %s, want %s", encodeCursorHex(t, c), want)
 	}
 }
 
-func hexCursor(tb testing.TB, c Cursor) string {
+func encodeCursorHex(tb testing.TB, c Cursor) string {
 	tb.Helper()
 	b, err := c.MarshalBinary()
 	if err != nil {
@@ -70,8 +70,8 @@ func hexCursor(tb testing.TB, c Cursor) string {
 	return hex.EncodeToString(b)
 }
 
-func TestEncodeEnvelope(t *testing.T) {
-	one := everyKind()[0]
+func TestEncodeEnvelopeEnforcesLimits(t *testing.T) {
+	one := newEventsOfEveryKind()[0]
 	many := make([]*skeinv1.Event, MaxEnvelopeEvents+1)
 	for i := range many {
 		many[i] = one
@@ -99,7 +99,7 @@ func TestEncodeEnvelope(t *testing.T) {
 		t.Error("invalid UTF-8 is encoded")
 	}
 	var batch skeinv1.EventBatch
-	if err := proto.Unmarshal(mustEncode(t, everyKind()[19], one, one), &batch); err != nil {
+	if err := proto.Unmarshal(mustEncode(t, newEventsOfEveryKind()[19], one, one), &batch); err != nil {
 		t.Fatal(err)
 	}
 	if batch.GetVersion() != 1 || batch.GetKinds() != uint64(Kinds(ItemScored, UserFollowed)) || len(batch.GetEvents()) != 3 {
@@ -110,9 +110,9 @@ func TestEncodeEnvelope(t *testing.T) {
 	}
 }
 
-// TestEnvelopeOfCallsIsThatOfTheLibrary: several calls in one envelope are the bytes that a protobuf library writes of all their events.
-func TestEnvelopeOfCallsIsThatOfTheLibrary(t *testing.T) {
-	all := everyKind()
+// TestJoinedCallsEqualLibraryEncoding: several calls in one envelope are the bytes that a protobuf library writes of all their events.
+func TestJoinedCallsEqualLibraryEncoding(t *testing.T) {
+	all := newEventsOfEveryKind()
 	var calls []*EncodedCall
 	var size EnvelopeSize
 	for _, evs := range [][]*skeinv1.Event{all[:3], all[3:4], all[4:]} {
@@ -138,8 +138,8 @@ func TestEnvelopeOfCallsIsThatOfTheLibrary(t *testing.T) {
 }
 
 // FromProto and Proto undo each other, and Encoded is what a protobuf library writes.
-func TestProtoRoundTrip(t *testing.T) {
-	for _, msg := range everyKind() {
+func TestProtoConversionIsReversible(t *testing.T) {
+	for _, msg := range newEventsOfEveryKind() {
 		ev, r := FromProto(msg)
 		if r != nil {
 			t.Fatal(r)
@@ -177,20 +177,20 @@ func TestProtoRoundTrip(t *testing.T) {
 		}
 	}
 	// An item that repeats the pin says nothing more, so it is the same fact.
-	pinned := &skeinv1.PinCreated{Pin: pin("b", "p")}
-	a, _ := FromProto(backfilled(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
+	pinned := &skeinv1.PinCreated{Pin: newPin("b", "p")}
+	a, _ := FromProto(asBackfill(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
 	pinned.ItemId = "p"
-	b, _ := FromProto(backfilled(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
+	b, _ := FromProto(asBackfill(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
 	if a.Item != "p" || !reflect.DeepEqual(a, b) {
 		t.Errorf("%+v and %+v differ", a, b)
 	}
 }
 
 // I11: the decoder refuses what Validate refuses, in the same words, and nothing else.
-func TestDecodeRefusesLikeValidate(t *testing.T) {
-	msgs := everyKind()
+func TestDecodeRejectsWhatValidateRejects(t *testing.T) {
+	msgs := newEventsOfEveryKind()
 	good := len(msgs)
-	for _, c := range badEvents() {
+	for _, c := range listBadEvents() {
 		if _, err := proto.Marshal(c.msg); err == nil {
 			msgs = append(msgs, c.msg)
 		}

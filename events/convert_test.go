@@ -7,7 +7,7 @@ import (
 )
 
 // A change feed returns events of an erased user, though no caller can publish such events.
-func TestFromLog(t *testing.T) {
+func TestEventsOfErasedUserConvert(t *testing.T) {
 	name := NewKeyedHash(LogID{1}).Pseudonym("somebody")
 	msg := &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: name}}}
 	if _, bad := FromProto(msg); bad == nil {

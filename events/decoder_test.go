@@ -19,12 +19,12 @@ const epoch2023 = Micros(1_700_000_000_000_000)
 
 const minute = Micros(time.Minute / time.Microsecond)
 
-func likedMsg(user, item, id string) *skeinv1.Event {
+func newLike(user, item, id string) *skeinv1.Event {
 	return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
 }
 
 // malformedMsg is an event that decodes but is refused.
-func malformedMsg(user, id string) *skeinv1.Event { return likedMsg(user, "", id) }
+func newMalformedLike(user, id string) *skeinv1.Event { return newLike(user, "", id) }
 
 // feeder feeds a decoder envelope by envelope.
 type feeder struct {
@@ -35,7 +35,7 @@ type feeder struct {
 
 func newFeeder(t *testing.T) *feeder { return &feeder{T: t, d: NewDecoder(Cursor{})} }
 
-func (f *feeder) raw(stamp Micros, data []byte) *Envelope {
+func (f *feeder) feedBytes(stamp Micros, data []byte) *Envelope {
 	f.Helper()
 	f.seq++
 	env, err := f.d.Decode(f.seq, stamp, data)
@@ -47,10 +47,10 @@ func (f *feeder) raw(stamp Micros, data []byte) *Envelope {
 
 func (f *feeder) feed(stamp Micros, msgs ...*skeinv1.Event) *Envelope {
 	f.Helper()
-	return f.raw(stamp, mustEncode(f, msgs...))
+	return f.feedBytes(stamp, mustEncode(f, msgs...))
 }
 
-func times(env *Envelope) (ts []Micros) {
+func listTimes(env *Envelope) (ts []Micros) {
 	for _, ev := range env.Events {
 		ts = append(ts, ev.Time-epoch2023)
 	}
@@ -60,7 +60,7 @@ func times(env *Envelope) (ts []Micros) {
 // I5: times rise by at least a microsecond whatever the clock does.
 func TestTimesNeverRepeat(t *testing.T) {
 	f := newFeeder(t)
-	one, two, three := likedMsg("a", "1", ""), likedMsg("a", "2", ""), likedMsg("a", "3", "")
+	one, two, three := newLike("a", "1", ""), newLike("a", "2", ""), newLike("a", "3", "")
 	for i, step := range []struct {
 		stamp Micros // since epoch2023
 		n     int
@@ -75,7 +75,7 @@ func TestTimesNeverRepeat(t *testing.T) {
 		{5002, 2, []Micros{5003, 5004}},
 	} {
 		env := f.feed(epoch2023+step.stamp, []*skeinv1.Event{one, two, three}[:step.n]...)
-		if got := times(env); !slices.Equal(got, step.want) {
+		if got := listTimes(env); !slices.Equal(got, step.want) {
 			t.Errorf("envelope %d at %d: times %v, want %v", i, step.stamp, got, step.want)
 		}
 		if want := epoch2023 + step.want[step.n-1]; env.Cursor.LastTime != want {
@@ -85,11 +85,11 @@ func TestTimesNeverRepeat(t *testing.T) {
 }
 
 // I5 and I11: a malformed event takes its microsecond, first, last or between.
-func TestMalformedTakesSlot(t *testing.T) {
+func TestMalformedEventTakesSlot(t *testing.T) {
 	f := newFeeder(t)
-	bad, good := malformedMsg("a", ""), likedMsg("a", "1", "")
+	bad, good := newMalformedLike("a", ""), newLike("a", "1", "")
 	env := f.feed(epoch2023, bad, good, bad, good, bad)
-	if got := times(env); !slices.Equal(got, []Micros{1, 3}) || env.Cursor.LastTime != epoch2023+4 {
+	if got := listTimes(env); !slices.Equal(got, []Micros{1, 3}) || env.Cursor.LastTime != epoch2023+4 {
 		t.Errorf("times %v, last %d", got, env.Cursor.LastTime-epoch2023)
 	}
 	if env.Events[0].Slot != 1 || env.Events[1].Slot != 3 || env.Events[1].Seq != 1 || env.Kinds != Kinds(Liked) {
@@ -106,8 +106,8 @@ func TestMalformedTakesSlot(t *testing.T) {
 }
 
 // I11: an envelope that does not decode has no events and takes no time, but is passed.
-func TestUndecodableTakesNoTime(t *testing.T) {
-	good := mustEncode(t, likedMsg("a", "1", "x"), likedMsg("a", "2", "y"))
+func TestUndecodableEnvelopeTakesNoTime(t *testing.T) {
+	good := mustEncode(t, newLike("a", "1", "x"), newLike("a", "2", "y"))
 	many := slices.Repeat(good[bytes.IndexByte(good, 0x1a):], 501)
 	for _, c := range []struct {
 		name   string
@@ -132,8 +132,8 @@ func TestUndecodableTakesNoTime(t *testing.T) {
 		},
 	} {
 		f := newFeeder(t)
-		before := f.feed(epoch2023, likedMsg("a", "0", ""))
-		env := f.raw(epoch2023+minute, c.data)
+		before := f.feed(epoch2023, newLike("a", "0", ""))
+		env := f.feedBytes(epoch2023+minute, c.data)
 		if len(env.Events) != 0 || env.Kinds != 0 || env.Repeats != 0 || len(env.Rejects) != 1 {
 			t.Errorf("%s: %+v", c.name, env)
 			continue
@@ -146,31 +146,31 @@ func TestUndecodableTakesNoTime(t *testing.T) {
 		if env.Cursor.LastTime != before.Cursor.LastTime || env.Cursor.Seq != 2 || env.Cursor.Checksum == before.Cursor.Checksum {
 			t.Errorf("%s: cursor %+v after %+v", c.name, env.Cursor, before.Cursor)
 		}
-		if again := f.raw(epoch2023, good); !slices.Equal(times(again), []Micros{1, 2}) || again.Repeats != 0 {
-			t.Errorf("%s: then times %v, %d repeats", c.name, times(again), again.Repeats)
+		if again := f.feedBytes(epoch2023, good); !slices.Equal(listTimes(again), []Micros{1, 2}) || again.Repeats != 0 {
+			t.Errorf("%s: then times %v, %d repeats", c.name, listTimes(again), again.Repeats)
 		}
 	}
 }
 
-func TestEmptyEnvelope(t *testing.T) {
+func TestEmptyEnvelopeTakesNoTime(t *testing.T) {
 	f := newFeeder(t)
 	for _, data := range [][]byte{nil, {8, 1}} {
-		if env := f.raw(epoch2023, data); len(env.Events)+len(env.Rejects) != 0 || env.Cursor.LastTime != 0 {
+		if env := f.feedBytes(epoch2023, data); len(env.Events)+len(env.Rejects) != 0 || env.Cursor.LastTime != 0 {
 			t.Errorf("%x: %+v", data, env)
 		}
 	}
 	// An event may be empty: then it has no kind.
-	if env := f.raw(epoch2023, []byte{0x1a, 0}); len(env.Rejects) != 1 ||
+	if env := f.feedBytes(epoch2023, []byte{0x1a, 0}); len(env.Rejects) != 1 ||
 		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_UNKNOWN_KIND || env.Cursor.LastTime != epoch2023 {
 		t.Errorf("empty event: %+v", env)
 	}
 }
 
 // A bound is within the bounds.
-func TestLargestEnvelope(t *testing.T) {
+func TestLargestEnvelopeDecodes(t *testing.T) {
 	msgs := make([]*skeinv1.Event, MaxEnvelopeEvents)
 	for i := range msgs {
-		msgs[i] = likedMsg(strings.Repeat("u", 128), strings.Repeat("i", 128), strings.Repeat("e", 64))
+		msgs[i] = newLike(strings.Repeat("u", 128), strings.Repeat("i", 128), strings.Repeat("e", 64))
 	}
 	data := mustEncode(t, msgs...)
 	fill := MaxEnvelopeBytes - len(data) - 4
@@ -179,28 +179,28 @@ func TestLargestEnvelope(t *testing.T) {
 		t.Fatalf("%d bytes", len(data))
 	}
 	f := newFeeder(t)
-	env := f.raw(epoch2023, data)
+	env := f.feedBytes(epoch2023, data)
 	if len(env.Events) != 1 || env.Repeats != 999 || env.Cursor.LastTime != epoch2023+999 {
 		t.Errorf("%d events, %d repeats, last %d", len(env.Events), env.Repeats, env.Cursor.LastTime)
 	}
-	if env = f.raw(epoch2023, append(data, 0)); len(env.Rejects) != 1 ||
+	if env = f.feedBytes(epoch2023, append(data, 0)); len(env.Rejects) != 1 ||
 		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_TOO_LARGE {
 		t.Errorf("a byte more: %+v", env)
 	}
 }
 
 // I5: a backfill has its own time, but not one after its log time.
-func TestBackfillTime(t *testing.T) {
+func TestBackfillKeepsItsTimeUpToLogTime(t *testing.T) {
 	f := newFeeder(t)
 	at := func(when Micros, nanos int32) *skeinv1.Event {
-		msg := likedMsg("a", "1", "")
+		msg := newLike("a", "1", "")
 		msg.Source, msg.Offset = "s", 1
 		msg.OccurredAt = timestamppb.New(when.Time())
 		msg.OccurredAt.Nanos += nanos
 		return msg
 	}
 	env := f.feed(epoch2023, at(epoch2023-minute, 999), at(epoch2023+1, 999), at(epoch2023+3, 0), at(0, 0), at(maxSeconds*1_000_000, 0))
-	if got := times(env); !slices.Equal(got, []Micros{-minute, 1, 2, -epoch2023, 4}) {
+	if got := listTimes(env); !slices.Equal(got, []Micros{-minute, 1, 2, -epoch2023, 4}) {
 		t.Errorf("times %v", got)
 	}
 	for _, ev := range env.Events {
@@ -210,12 +210,12 @@ func TestBackfillTime(t *testing.T) {
 	}
 }
 
-func TestSequencesRise(t *testing.T) {
+func TestDecoderRejectsFallingSequences(t *testing.T) {
 	d := NewDecoder(Cursor{Seq: 10, LastTime: epoch2023})
 	if d.Warming() || d.WarmFrom() != 11 {
 		t.Errorf("warming %v from %d", d.Warming(), d.WarmFrom())
 	}
-	data := mustEncode(t, likedMsg("a", "1", ""))
+	data := mustEncode(t, newLike("a", "1", ""))
 	for _, c := range []struct {
 		seq  uint64
 		want error
@@ -231,12 +231,12 @@ func TestSequencesRise(t *testing.T) {
 }
 
 // What an envelope holds is its own: the caller may use its buffer again.
-func TestEnvelopeSharesNothing(t *testing.T) {
-	data := mustEncode(t, append(everyKind(), malformedMsg("a", "x"))...)
+func TestEnvelopeDoesNotShareBuffer(t *testing.T) {
+	data := mustEncode(t, append(newEventsOfEveryKind(), newMalformedLike("a", "x"))...)
 	f := newFeeder(t)
-	env, want := f.raw(epoch2023, data), newFeeder(t).raw(epoch2023, bytes.Clone(data))
+	env, want := f.feedBytes(epoch2023, data), newFeeder(t).feedBytes(epoch2023, bytes.Clone(data))
 	clear(data)
-	if !sameEnvelope(env, want) {
+	if !equalEnvelopes(env, want) {
 		t.Errorf("the envelope changed with the buffer: %+v", env)
 	}
 }

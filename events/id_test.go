@@ -14,7 +14,7 @@ import (
 )
 
 // genID draws ids of every encoding, with many near misses of the compact ones.
-func genID() *rapid.Generator[string] {
+func drawID() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.Uint64().Draw(t, "number")) }),
 		rapid.StringMatching(`[0-9]{1,24}`),
@@ -25,7 +25,7 @@ func genID() *rapid.Generator[string] {
 	)
 }
 
-func TestAppendID(t *testing.T) {
+func TestAppendIDEncodesAndParses(t *testing.T) {
 	for _, c := range []struct{ id, key string }{
 		{"", "\x03\x00"},
 		{"0", "\x01\x00\x00\x00\x00\x00\x00\x00\x00"},
@@ -68,9 +68,9 @@ func TestAppendID(t *testing.T) {
 
 // Keys sort as ids do, none is the prefix of another, and each reads back: so a key of several ids sorts by the
 // first, then the next, and splits without lengths.
-func TestIDKeysOrdered(t *testing.T) {
+func TestIDKeysSortLikeIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := genID().Draw(t, "a"), genID().Draw(t, "b")
+		a, b := drawID().Draw(t, "a"), drawID().Draw(t, "b")
 		ka, kb := AppendID(nil, a), AppendID(nil, b)
 		want := CompareIDs(a, b)
 		if got := bytes.Compare(ka, kb); got != cmp.Compare(want, 0) {
@@ -89,7 +89,7 @@ func TestIDKeysOrdered(t *testing.T) {
 	})
 }
 
-func TestCompareIDs(t *testing.T) {
+func TestCompareIDsOrder(t *testing.T) {
 	sorted := []string{
 		"2", "10", "18446744073709551615", "00000000-0000-0000-0000-000000000002",
 		"00000000-0000-0000-0000-000000000010", "", "010", "18446744073709551616", "B", "a", "aa", "ü",
@@ -103,7 +103,7 @@ func TestCompareIDs(t *testing.T) {
 	}
 }
 
-func TestValidateID(t *testing.T) {
+func TestValidateIDRejectsBadIDs(t *testing.T) {
 	for id, want := range map[string]error{
 		"a":                               nil,
 		strings.Repeat("x", MaxIDBytes):   nil,
@@ -135,7 +135,7 @@ func TestValidateID(t *testing.T) {
 
 // What prints in this Go's Unicode prints here; what it knows as a space, control or format character does not.
 // Unassigned characters are free to differ: their fate may change in Go, and must not here.
-func TestPrintable(t *testing.T) {
+func TestPrintableMatchesUnicode(t *testing.T) {
 	for r := rune(utf8.RuneSelf); r <= unicode.MaxRune; r++ {
 		switch {
 		case unicode.IsPrint(r) && !isPrintable(r):
@@ -147,7 +147,7 @@ func TestPrintable(t *testing.T) {
 }
 
 // The shards of stored rows must never change.
-func TestShardOf(t *testing.T) {
+func TestShardsNeverChange(t *testing.T) {
 	for id, want := range map[string]Shard{"alice": 2484, "1": 3257, "": 1440} {
 		got := ShardOf(id)
 		if got != want || got.Partition() != uint8(got>>5) || got >= NumShards {

@@ -16,7 +16,7 @@ import (
 )
 
 // kindFields are the members of the oneof, by number.
-func kindFields() map[Kind]protoreflect.FieldDescriptor {
+func listKindFields() map[Kind]protoreflect.FieldDescriptor {
 	fields := map[Kind]protoreflect.FieldDescriptor{}
 	members := kindOneof.Fields()
 	for i := range members.Len() {
@@ -28,7 +28,7 @@ func kindFields() map[Kind]protoreflect.FieldDescriptor {
 
 // The numbers and names of kinds are those of the message.
 func TestKindsMatchMessage(t *testing.T) {
-	fields := kindFields()
+	fields := listKindFields()
 	for k, f := range fields {
 		if got, ok := ParseKind(string(f.Name())); !ok || got != k || !k.Valid() || k.String() != string(f.Name()) {
 			t.Errorf("field %d %s is kind %v", f.Number(), f.Name(), got)
@@ -50,7 +50,7 @@ func TestKindsMatchMessage(t *testing.T) {
 }
 
 // History can be brought for these kinds, and no others.
-func TestBackfillableKinds(t *testing.T) {
+func TestBackfillableKindsArePinned(t *testing.T) {
 	want := strings.Fields(`user_followed user_unfollowed board_followed board_unfollowed board_created
 		pin_created user_blocked user_muted liked played served repins_hidden`)
 	var got []string
@@ -66,7 +66,7 @@ func TestBackfillableKinds(t *testing.T) {
 	}
 }
 
-func TestKindSet(t *testing.T) {
+func TestKindSetHasWhatWasAdded(t *testing.T) {
 	s := Kinds(Played, UserFollowed)
 	if !s.Has(Played) || !s.Has(UserFollowed) || s.Has(Served) || s.Has(0) {
 		t.Errorf("%b has the wrong kinds", s)
@@ -79,8 +79,8 @@ func TestKindSet(t *testing.T) {
 	}
 }
 
-func TestKindOf(t *testing.T) {
-	for _, msg := range everyKind() {
+func TestKindOfEveryMessage(t *testing.T) {
+	for _, msg := range newEventsOfEveryKind() {
 		ev, r := FromProto(msg)
 		if r != nil || KindOf(msg) != ev.Kind || ev.Kind == 0 {
 			t.Errorf("KindOf = %v, FromProto = %v, %v", KindOf(msg), ev.Kind, r)
@@ -114,7 +114,7 @@ func TestKindTableCoversTheMessages(t *testing.T) {
 		}
 	}
 	records := map[string]Kind{}
-	for k, member := range kindFields() {
+	for k, member := range listKindFields() {
 		info := kindTable[k]
 		compare(string(member.Name()), member.Message(), info.fields)
 		if info.topic == 0 {
@@ -141,7 +141,7 @@ func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 		"pin.owner_id": "User", "pin.pin_id": "Pin", "repin_of.owner_id": "RepinUser", "repin_of.pin_id": "RepinPin",
 		"title": "Title", "attributes": "Attributes", "score": "Score", "read_time": "Read", "source": "Source",
 	}
-	for k, member := range kindFields() {
+	for k, member := range listKindFields() {
 		hasUserID := member.Message().Fields().ByName("user_id") != nil
 		msg := &skeinv1.Event{}
 		content := msg.ProtoReflect().Mutable(member).Message()

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPartitions: a set has what was added, and is the same again when its text is read.
-func TestPartitions(t *testing.T) {
+// TestPartitionsSurviveEncoding: a set has what was added, and is the same again when its text is read.
+func TestPartitionsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var set, again Partitions
 		in := map[uint8]bool{}

@@ -14,7 +14,7 @@ import (
 
 // golden reads a pinned file of testdata/golden without white space. Stores and clients hold these bytes: when a
 // test against one fails, the encoding needs a new version, not the file a new content.
-func golden(t testing.TB, name string) string {
+func readGolden(t testing.TB, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", "golden", name))
 	if err != nil {
@@ -32,8 +32,8 @@ var (
 	}
 )
 
-func TestPositionGolden(t *testing.T) {
-	want := golden(t, "position.txt")
+func TestPositionFormatIsPinned(t *testing.T) {
+	want := readGolden(t, "position.txt")
 	if got := goldenPosition.String(); got != want {
 		t.Errorf("String() = %q, want %q", got, want)
 	}
@@ -46,7 +46,7 @@ func TestPositionGolden(t *testing.T) {
 }
 
 // An event position within an envelope is longer by its slots, and parsed as a position it is that of the envelope.
-func TestEventPositionGolden(t *testing.T) {
+func TestEventPositionFormatIsPinned(t *testing.T) {
 	for _, p := range []EventPosition{{goldenPosition, 0}, {goldenPosition, 1}, {goldenPosition, 1000}} {
 		if got, err := ParseEventPosition(p.String()); err != nil || got != p {
 			t.Errorf("%+v reads back as %+v, %v", p, got, err)
@@ -55,7 +55,7 @@ func TestEventPositionGolden(t *testing.T) {
 			t.Errorf("as a position: %+v, %v", got, err)
 		}
 	}
-	if got, want := (EventPosition{goldenPosition, 300}).String(), golden(t, "event-position.txt"); got != want {
+	if got, want := (EventPosition{goldenPosition, 300}).String(), readGolden(t, "event-position.txt"); got != want {
 		t.Errorf("String() = %q, want %q", got, want)
 	}
 	for _, p := range []EventPosition{{goldenPosition, 1001}, {Position{Epoch: 1}, 1}} {
@@ -65,8 +65,8 @@ func TestEventPositionGolden(t *testing.T) {
 	}
 }
 
-func TestCursorGolden(t *testing.T) {
-	want, err := hex.DecodeString(golden(t, "cursor.hex"))
+func TestCursorFormatIsPinned(t *testing.T) {
+	want, err := hex.DecodeString(readGolden(t, "cursor.hex"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestCursorGolden(t *testing.T) {
 	}
 }
 
-func TestPositionRoundTrip(t *testing.T) {
+func TestPositionSurvivesEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Position{
 			Log:   [4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "log")),

@@ -12,16 +12,16 @@ import (
 )
 
 // I6: the same (acting user, kind, event id) within the horizon is dropped, and kept as refused where it says something else.
-func TestRepeatDropped(t *testing.T) {
+func TestRepeatIsDropped(t *testing.T) {
 	f := newFeeder(t)
 	unliked := &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "a", ItemId: "1"}}}
 	scored := func(item string) *skeinv1.Event {
 		return &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: item}}}
 	}
 	env := f.feed(epoch2023,
-		likedMsg("a", "1", "r"), likedMsg("a", "1", "r"), likedMsg("a", "2", "r"), // one act of one user
-		likedMsg("b", "1", "r"), unliked, likedMsg("a", "1", "r2"), // another user, kind, id
-		likedMsg("a", "1", ""), likedMsg("a", "1", ""), // no id
+		newLike("a", "1", "r"), newLike("a", "1", "r"), newLike("a", "2", "r"), // one act of one user
+		newLike("b", "1", "r"), unliked, newLike("a", "1", "r2"), // another user, kind, id
+		newLike("a", "1", ""), newLike("a", "1", ""), // no id
 		scored("1"), scored("2")) // no user acts
 	if len(env.Rejects) != 2 || env.Rejects[0].Slot != 2 || env.Rejects[1].Slot != 9 || len(env.Rejects[0].Data) == 0 ||
 		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED || env.Rejects[0].Rejection.Field != "event_id" {
@@ -35,22 +35,22 @@ func TestRepeatDropped(t *testing.T) {
 			t.Errorf("event %d has slot %d and time %d", i, ev.Slot, ev.Time-epoch2023)
 		}
 	}
-	env = f.feed(epoch2023+minute, likedMsg("a", "1", "r"))
+	env = f.feed(epoch2023+minute, newLike("a", "1", "r"))
 	if env.Repeats != 1 || len(env.Rejects) != 0 || len(env.Events) != 0 || env.Kinds != 0 || env.Cursor.LastTime != epoch2023+minute {
 		t.Errorf("a repeat alone: %+v", env)
 	}
 }
 
 // I6: the horizon is 15 minutes of log time, to the microsecond.
-func TestRepeatHorizon(t *testing.T) {
+func TestRepeatHorizonIsExact(t *testing.T) {
 	for _, c := range []struct {
 		later Micros
 		want  int
 	}{{1, 1}, {minute, 1}, {Horizon - 1, 1}, {Horizon, 1}, {Horizon + 1, 0}, {2 * Horizon, 0}, {100 * Horizon, 0}} {
 		f := newFeeder(t)
-		f.feed(epoch2023-minute, likedMsg("b", "1", "r"))
-		f.feed(epoch2023, likedMsg("a", "1", "r"))
-		if env := f.feed(epoch2023+c.later, likedMsg("a", "1", "r")); env.Repeats != c.want {
+		f.feed(epoch2023-minute, newLike("b", "1", "r"))
+		f.feed(epoch2023, newLike("a", "1", "r"))
+		if env := f.feed(epoch2023+c.later, newLike("a", "1", "r")); env.Repeats != c.want {
 			t.Errorf("after %v: %d repeats, want %d", c.later, env.Repeats, c.want)
 		}
 	}
@@ -73,7 +73,7 @@ func TestReusedIDIsRemembered(t *testing.T) {
 		{Horizon + 1, "3", 0, 0},        // a new fact
 	} {
 		at += c.after
-		env := f.feed(at, likedMsg("a", c.item, "r"))
+		env := f.feed(at, newLike("a", c.item, "r"))
 		if env.Repeats != c.repeats || len(env.Rejects) != c.refused || len(env.Events) != 1-c.repeats-c.refused {
 			t.Errorf("%d: %d repeats, %d refused", i, env.Repeats, len(env.Rejects))
 		}
@@ -81,7 +81,7 @@ func TestReusedIDIsRemembered(t *testing.T) {
 }
 
 // I6: every field of an event is part of what it says, but for the times.
-func TestContentKey(t *testing.T) {
+func TestContentKeyCoversEveryField(t *testing.T) {
 	seen := map[uint64]string{}
 	note := func(name string, ev Event) {
 		t.Helper()
@@ -122,34 +122,34 @@ func TestContentKey(t *testing.T) {
 // I6: a repeat that is dropped is remembered like the first.
 func TestDroppedRepeatIsRemembered(t *testing.T) {
 	f := newFeeder(t)
-	f.feed(epoch2023, likedMsg("a", "1", "r"))
+	f.feed(epoch2023, newLike("a", "1", "r"))
 	for i := 1; i <= 5; i++ {
-		if env := f.feed(epoch2023+Micros(i)*10*minute, likedMsg("a", "1", "r")); env.Repeats != 1 {
+		if env := f.feed(epoch2023+Micros(i)*10*minute, newLike("a", "1", "r")); env.Repeats != 1 {
 			t.Errorf("%d minutes after the first and 10 after the last: not dropped", 10*i)
 		}
 	}
-	if env := f.feed(epoch2023+66*minute, likedMsg("a", "1", "r")); env.Repeats != 0 {
+	if env := f.feed(epoch2023+66*minute, newLike("a", "1", "r")); env.Repeats != 0 {
 		t.Error("16 minutes after the last: dropped")
 	}
 }
 
 // I6 and I11: a malformed event registers nothing, nor does one of an envelope that does not decode.
-func TestMalformedRegistersNothing(t *testing.T) {
+func TestMalformedEventRegistersNothing(t *testing.T) {
 	f := newFeeder(t)
-	f.feed(epoch2023, likedMsg("b", "1", "r"))
-	f.feed(epoch2023, malformedMsg("a", "r"))
-	broken := append(mustEncode(t, likedMsg("a", "1", "r")), 0x1a, 1, 0xff)
-	f.raw(epoch2023, broken)
-	if env := f.feed(epoch2023, likedMsg("a", "1", "r")); env.Repeats != 0 || len(env.Events) != 1 {
+	f.feed(epoch2023, newLike("b", "1", "r"))
+	f.feed(epoch2023, newMalformedLike("a", "r"))
+	broken := append(mustEncode(t, newLike("a", "1", "r")), 0x1a, 1, 0xff)
+	f.feedBytes(epoch2023, broken)
+	if env := f.feed(epoch2023, newLike("a", "1", "r")); env.Repeats != 0 || len(env.Events) != 1 {
 		t.Errorf("dropped: %+v", env)
 	}
-	if env := f.feed(epoch2023, malformedMsg("a", "r")); env.Repeats != 0 || len(env.Rejects) != 1 {
+	if env := f.feed(epoch2023, newMalformedLike("a", "r")); env.Repeats != 0 || len(env.Rejects) != 1 {
 		t.Errorf("a malformed repeat is malformed: %+v", env)
 	}
 }
 
 // The window remembers as much as one that forgets nothing, and does forget.
-func TestRepeatWindow(t *testing.T) {
+func TestRepeatWindowMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w repeatWindow
 		last := map[uint64]Micros{}
@@ -176,7 +176,7 @@ func TestRepeatWindow(t *testing.T) {
 }
 
 // Archives hold these keys.
-func TestRepeatKeyPinned(t *testing.T) {
+func TestRepeatKeyIsPinned(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, user := range []string{"", "a", "ab"} {
 		for _, kind := range []Kind{Liked, Played} {
@@ -196,12 +196,12 @@ func TestRepeatKeyPinned(t *testing.T) {
 }
 
 // I6: each call that shares an envelope learns of its own repeats and reused ids.
-func TestSkipped(t *testing.T) {
+func TestSkippedSlotsAreReportedPerCall(t *testing.T) {
 	f := newFeeder(t)
 	env := f.feed(epoch2023,
-		likedMsg("a", "1", "r"), likedMsg("a", "2", "r"), // a reused id
-		likedMsg("b", "1", ""), likedMsg("a", "1", "r"), likedMsg("b", "1", "r"), // a repeat
-		likedMsg("a", "3", "r"), likedMsg("a", "1", "r")) // one of each
+		newLike("a", "1", "r"), newLike("a", "2", "r"), // a reused id
+		newLike("b", "1", ""), newLike("a", "1", "r"), newLike("b", "1", "r"), // a repeat
+		newLike("a", "3", "r"), newLike("a", "1", "r")) // one of each
 	for _, c := range []struct {
 		from, n          int
 		repeats, refused []int

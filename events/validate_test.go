@@ -13,20 +13,20 @@ import (
 )
 
 // everyKind returns one good live event of every kind, and a backfill where there can be one.
-func everyKind() []*skeinv1.Event {
+func newEventsOfEveryKind() []*skeinv1.Event {
 	live := []*skeinv1.Event{
 		{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: "ann", TargetUserId: "17"}}},
 		{Kind: &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{UserId: "ann", TargetUserId: "17"}}},
-		{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: "ann", Board: board("bob", "art")}}},
-		{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: "ann", Board: board("bob", "")}}},
-		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board("bob", "art"), Title: "Kunst für alle"}}},
-		{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: board("bob", "art")}}},
+		{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: "ann", Board: newBoard("bob", "art")}}},
+		{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: "ann", Board: newBoard("bob", "")}}},
+		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: newBoard("bob", "art"), Title: "Kunst für alle"}}},
+		{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: newBoard("bob", "art")}}},
 		{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
-			Pin: pin("bob", "p1"), BoardId: "art",
-			ItemId: "film", RepinOf: pin("cat", "p9"), Attributes: []byte{0, 255},
+			Pin: newPin("bob", "p1"), BoardId: "art",
+			ItemId: "film", RepinOf: newPin("cat", "p9"), Attributes: []byte{0, 255},
 		}}},
-		{Kind: &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: pin("bob", "p1"), BoardId: "new"}}},
-		{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: pin("bob", "p1")}}},
+		{Kind: &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: newPin("bob", "p1"), BoardId: "new"}}},
+		{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: newPin("bob", "p1")}}},
 		{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: "ann", TargetUserId: "bob"}}},
 		{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: "ann", TargetUserId: "bob"}}},
 		{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "ann", TargetUserId: "bob"}}},
@@ -49,37 +49,37 @@ func everyKind() []*skeinv1.Event {
 	for i, msg := range live {
 		msg.EventId = fmt.Sprintf("req-%d", i)
 		if KindOf(msg).Backfillable() {
-			past := backfilled(msg, uint64(i+1))
+			past := asBackfill(msg, uint64(i+1))
 			past.EventId = fmt.Sprintf("old-%d", i)
 			all = append(all, past)
 		}
 	}
 	return append(all,
-		&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: pin("bob", "p2")}}},
+		&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: newPin("bob", "p2")}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "7"}}},
 	)
 }
 
-func board(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: owner, BoardId: id} }
+func newBoard(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: owner, BoardId: id} }
 
-func pin(owner, id string) *skeinv1.Pin { return &skeinv1.Pin{OwnerId: owner, PinId: id} }
+func newPin(owner, id string) *skeinv1.Pin { return &skeinv1.Pin{OwnerId: owner, PinId: id} }
 
 // backfilled returns the event as history of 2019.
-func backfilled(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
+func asBackfill(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
 	msg = proto.CloneOf(msg)
 	msg.Source, msg.Offset = "old-redis", offset
 	msg.OccurredAt = timestamppb.New(time.Date(2019, 5, 17, 8, 30, 0, 123_456_789, time.UTC))
 	return msg
 }
 
-func TestValidateGood(t *testing.T) {
+func TestValidateAcceptsGoodEvents(t *testing.T) {
 	long := strings.Repeat("x", 128)
-	good := everyKind()
+	good := newEventsOfEveryKind()
 	good = append(good, []*skeinv1.Event{
 		{EventId: long[:64], Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: long, TargetUserId: long[:127]}}},
-		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board("b", long), Title: long + long}}},
-		{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: pin("b", "p"), Attributes: make([]byte, 256)}}},
+		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: newBoard("b", long), Title: long + long}}},
+		{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: newPin("b", "p"), Attributes: make([]byte, 256)}}},
 		{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: "a", ItemIds: strings.Split(strings.Repeat("x", 100), "")}}},
 		{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: long[:64]}}},
 		{
@@ -106,7 +106,7 @@ type badEvent struct {
 	limit  string // stands in the message
 }
 
-func badEvents() []badEvent {
+func listBadEvents() []badEvent {
 	const (
 		invalid  = skeinv1.Reason_REASON_INVALID_FIELD
 		self     = skeinv1.Reason_REASON_SELF_RELATION
@@ -121,7 +121,7 @@ func badEvents() []badEvent {
 		change(msg)
 		return msg
 	}
-	past := func(change func(*skeinv1.Event)) *skeinv1.Event { return with(backfilled(liked("a", "i"), 1), change) }
+	past := func(change func(*skeinv1.Event)) *skeinv1.Event { return with(asBackfill(liked("a", "i"), 1), change) }
 	pinned := func(m *skeinv1.PinCreated) *skeinv1.Event {
 		return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: m}}
 	}
@@ -153,11 +153,11 @@ func badEvents() []badEvent {
 		{past(func(e *skeinv1.Event) { e.OccurredAt.Nanos = 1e9 }), backfill, "occurred_at", "999999999"},
 		{past(func(e *skeinv1.Event) { e.OccurredAt.Nanos = -1 }), backfill, "occurred_at", "999999999"},
 		{created(nil, ""), invalid, "board_created.board.owner_id", "1 to 128"},
-		{created(board("b", ""), ""), invalid, "board_created.board.board_id", "1 to 128"},
-		{created(board("b", "x"), long), invalid, "board_created.title", "at most 256 bytes"},
-		{created(board("b", "x"), "\xc3"), invalid, "board_created.title", "valid UTF-8"},
+		{created(newBoard("b", ""), ""), invalid, "board_created.board.board_id", "1 to 128"},
+		{created(newBoard("b", "x"), long), invalid, "board_created.title", "at most 256 bytes"},
+		{created(newBoard("b", "x"), "\xc3"), invalid, "board_created.title", "valid UTF-8"},
 		{
-			&skeinv1.Event{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: board("b", "")}}},
+			&skeinv1.Event{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: newBoard("b", "")}}},
 			invalid, "board_deleted.board.board_id", "1 to 128",
 		},
 		{
@@ -165,18 +165,18 @@ func badEvents() []badEvent {
 			invalid, "board_followed.board.owner_id", "1 to 128",
 		},
 		{
-			&skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: "a", Board: board("b", "\u00a0")}}},
+			&skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: "a", Board: newBoard("b", "\u00a0")}}},
 			invalid, "board_unfollowed.board.board_id", "128",
 		},
 		{pinned(&skeinv1.PinCreated{}), invalid, "pin_created.pin.owner_id", "1 to 128"},
-		{pinned(&skeinv1.PinCreated{Pin: pin("b", "")}), invalid, "pin_created.pin.pin_id", "1 to 128"},
-		{pinned(&skeinv1.PinCreated{Pin: pin("b", "p"), BoardId: " "}), invalid, "pin_created.board_id", "128"},
-		{pinned(&skeinv1.PinCreated{Pin: pin("b", "p"), ItemId: long[:129]}), invalid, "pin_created.item_id", "at most 128"},
-		{pinned(&skeinv1.PinCreated{Pin: pin("b", "p"), RepinOf: pin("", "")}), invalid, "pin_created.repin_of.owner_id", "1 to 128"},
-		{pinned(&skeinv1.PinCreated{Pin: pin("b", "p"), RepinOf: pin("c", "")}), invalid, "pin_created.repin_of.pin_id", "1 to 128"},
-		{pinned(&skeinv1.PinCreated{Pin: pin("b", "p"), Attributes: []byte(long)}), invalid, "pin_created.attributes", "at most 256"},
+		{pinned(&skeinv1.PinCreated{Pin: newPin("b", "")}), invalid, "pin_created.pin.pin_id", "1 to 128"},
+		{pinned(&skeinv1.PinCreated{Pin: newPin("b", "p"), BoardId: " "}), invalid, "pin_created.board_id", "128"},
+		{pinned(&skeinv1.PinCreated{Pin: newPin("b", "p"), ItemId: long[:129]}), invalid, "pin_created.item_id", "at most 128"},
+		{pinned(&skeinv1.PinCreated{Pin: newPin("b", "p"), RepinOf: newPin("", "")}), invalid, "pin_created.repin_of.owner_id", "1 to 128"},
+		{pinned(&skeinv1.PinCreated{Pin: newPin("b", "p"), RepinOf: newPin("c", "")}), invalid, "pin_created.repin_of.pin_id", "1 to 128"},
+		{pinned(&skeinv1.PinCreated{Pin: newPin("b", "p"), Attributes: []byte(long)}), invalid, "pin_created.attributes", "at most 256"},
 		{
-			&skeinv1.Event{Kind: &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: pin("b", "p"), BoardId: "\x00"}}},
+			&skeinv1.Event{Kind: &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: newPin("b", "p"), BoardId: "\x00"}}},
 			invalid, "pin_moved.board_id", "128",
 		},
 		{&skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{}}}, invalid, "pin_deleted.pin.owner_id", "1 to 128"},
@@ -190,8 +190,8 @@ func badEvents() []badEvent {
 		},
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: "a", TargetUserId: "a"}}}, self, "user_followed.target_user_id", "acting user"},
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{UserId: "a", TargetUserId: "a"}}}, self, "user_unfollowed.target_user_id", "acting user"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: "a", Board: board("a", "x")}}}, self, "board_followed.board.owner_id", "acting user"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: "a", Board: board("a", "")}}}, self, "board_unfollowed.board.owner_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: "a", Board: newBoard("a", "x")}}}, self, "board_followed.board.owner_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: "a", Board: newBoard("a", "")}}}, self, "board_unfollowed.board.owner_id", "acting user"},
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: "a", TargetUserId: "a"}}}, self, "user_blocked.target_user_id", "acting user"},
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: "a", TargetUserId: "a"}}}, self, "user_unblocked.target_user_id", "acting user"},
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "a", TargetUserId: "a"}}}, self, "user_muted.target_user_id", "acting user"},
@@ -204,11 +204,11 @@ func badEvents() []badEvent {
 	}
 }
 
-func TestValidateBad(t *testing.T) {
-	bad := badEvents()
-	for _, msg := range everyKind() {
+func TestValidateRejectsBadEvents(t *testing.T) {
+	bad := listBadEvents()
+	for _, msg := range newEventsOfEveryKind() {
 		if msg.Source == "" && !KindOf(msg).Backfillable() {
-			bad = append(bad, badEvent{backfilled(msg, 1), skeinv1.Reason_REASON_INVALID_BACKFILL, "source", "cannot be backfilled"})
+			bad = append(bad, badEvent{asBackfill(msg, 1), skeinv1.Reason_REASON_INVALID_BACKFILL, "source", "cannot be backfilled"})
 		}
 	}
 	for _, c := range bad {

@@ -13,23 +13,23 @@ import (
 )
 
 // logged is a message of a log.
-type logged struct {
+type loggedMessage struct {
 	seq   uint64
 	stamp Micros
 	data  []byte
 }
 
 // genLog draws logs of few users and event ids, so that there are repeats, under a clock that jumps.
-func genLog() *rapid.Generator[[]logged] {
+func drawLog() *rapid.Generator[[]loggedMessage] {
 	event := rapid.Custom(func(t *rapid.T) *skeinv1.Event {
 		user := rapid.SampledFrom([]string{"ann", "bob", "17"}).Draw(t, "user")
 		id := rapid.SampledFrom([]string{"", "r1", "r2", "r3"}).Draw(t, "id")
-		msg := likedMsg(user, rapid.SampledFrom([]string{"film", "film", "book"}).Draw(t, "item"), id)
+		msg := newLike(user, rapid.SampledFrom([]string{"film", "film", "book"}).Draw(t, "item"), id)
 		switch rapid.IntRange(0, 9).Draw(t, "sort") {
 		case 0:
-			return malformedMsg(user, id)
+			return newMalformedLike(user, id)
 		case 1:
-			return backfilled(msg, 1)
+			return asBackfill(msg, 1)
 		case 2:
 			return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "film"}}}
 		}
@@ -41,10 +41,10 @@ func genLog() *rapid.Generator[[]logged] {
 		rapid.Custom(func(t *rapid.T) Micros { return Micros(rapid.Int64Range(0, int64(3*second)).Draw(t, "step")) }),
 		rapid.Custom(func(t *rapid.T) Micros { return Micros(rapid.Int64Range(int64(-hour), int64(hour)).Draw(t, "jump")) }),
 	)
-	return rapid.Custom(func(t *rapid.T) []logged {
+	return rapid.Custom(func(t *rapid.T) []loggedMessage {
 		clock := rapid.SampledFrom([]Micros{epoch2023, epoch2023, 0, Horizon}).Draw(t, "start")
 		seq := uint64(0)
-		var log []logged
+		var log []loggedMessage
 		for range rapid.IntRange(1, 40).Draw(t, "envelopes") {
 			clock = max(0, clock+step.Draw(t, "clock"))
 			seq += rapid.SampledFrom([]uint64{1, 1, 1, 2, 1000}).Draw(t, "gap")
@@ -59,14 +59,14 @@ func genLog() *rapid.Generator[[]logged] {
 			if rapid.IntRange(0, 9).Draw(t, "damage") == 0 {
 				data = append(data, 0xff)
 			}
-			log = append(log, logged{seq, clock, data})
+			log = append(log, loggedMessage{seq, clock, data})
 		}
 		return log
 	})
 }
 
 // straight decodes a log from its start.
-func straight(t interface{ Fatal(...any) }, log []logged) (envs []*Envelope) {
+func decodeFromStart(t interface{ Fatal(...any) }, log []loggedMessage) (envs []*Envelope) {
 	d := NewDecoder(Cursor{})
 	for _, m := range log {
 		env, err := d.Decode(m.seq, m.stamp, m.data)
@@ -78,7 +78,7 @@ func straight(t interface{ Fatal(...any) }, log []logged) (envs []*Envelope) {
 	return envs
 }
 
-func sameEnvelope(a, b *Envelope) bool {
+func equalEnvelopes(a, b *Envelope) bool {
 	if len(a.Events)+len(b.Events) == 0 {
 		x, y := *a, *b
 		x.Events, y.Events = nil, nil
@@ -88,7 +88,7 @@ func sameEnvelope(a, b *Envelope) bool {
 }
 
 // modelDecode is the decoder as its rules say it, word by word: it keeps everything and searches it all.
-func modelDecode(log []logged) (envs []*Envelope) {
+func modelDecode(log []loggedMessage) (envs []*Envelope) {
 	type occurrence struct {
 		ev Event
 		at Micros
@@ -158,18 +158,18 @@ func modelDecode(log []logged) (envs []*Envelope) {
 }
 
 // The decoder does what its rules say, on logs with repeats, malformed events and a jumping clock (I5, I6, I11).
-func TestDecoderModel(t *testing.T) {
+func TestDecoderMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		log := genLog().Draw(t, "log")
+		log := drawLog().Draw(t, "log")
 		want := modelDecode(log)
-		for i, got := range straight(t, log) {
+		for i, got := range decodeFromStart(t, log) {
 			for j := range got.Rejects {
 				got.Rejects[j].Data = nil
 				if got.Rejects[j].Slot < 0 {
 					got.Rejects[j].Rejection = Rejection{}
 				}
 			}
-			if !sameEnvelope(got, want[i]) {
+			if !equalEnvelopes(got, want[i]) {
 				t.Fatalf("envelope %d is\n%+v, want\n%+v", i, got, want[i])
 			}
 		}
@@ -177,10 +177,10 @@ func TestDecoderModel(t *testing.T) {
 }
 
 // I5 and I6: wherever a reader starts, it sees what the one sees that never stopped, down to the cursors.
-func TestStartAnywhere(t *testing.T) {
+func TestDecoderStartsAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		log := genLog().Draw(t, "log")
-		want := straight(t, log)
+		log := drawLog().Draw(t, "log")
+		want := decodeFromStart(t, log)
 		for i := range want {
 			from := want[i].Cursor
 			d := NewDecoder(from)
@@ -198,7 +198,7 @@ func TestStartAnywhere(t *testing.T) {
 				if err != nil {
 					t.Fatalf("decoder from %+v at %d: %v", from, m.seq, err)
 				}
-				if (env == nil) != (j <= i) || (env != nil && !sameEnvelope(env, want[j])) {
+				if (env == nil) != (j <= i) || (env != nil && !equalEnvelopes(env, want[j])) {
 					t.Fatalf("decoder from %+v gives\n%+v, want\n%+v", from, env, want[j])
 				}
 			}
@@ -211,7 +211,7 @@ func TestWarmStartIsClose(t *testing.T) {
 	f := newFeeder(t)
 	const perSecond = 4
 	for i := range Micros(3 * 15 * 60 * perSecond) {
-		env := f.feed(epoch2023+i*1_000_000/perSecond, likedMsg("a", "1", ""))
+		env := f.feed(epoch2023+i*1_000_000/perSecond, newLike("a", "1", ""))
 		c := env.Cursor
 		if back := c.LastTime - c.WarmTime; i > 15*60*perSecond+perSecond && (back < Horizon || back > Horizon+2_000_000) {
 			t.Fatalf("envelope %d warms up from %d µs before", i, back)
@@ -223,28 +223,28 @@ func TestWarmStartIsClose(t *testing.T) {
 }
 
 // A log that differs from the cursor is noticed at the cursor.
-func TestRewritten(t *testing.T) {
-	log := []logged{}
+func TestRewrittenLogIsNoticed(t *testing.T) {
+	log := []loggedMessage{}
 	for i := range uint64(6) {
-		log = append(log, logged{i + 1, epoch2023 + Micros(i)*6*minute, mustEncode(t, likedMsg("a", "1", ""), likedMsg("b", "2", "r"))})
+		log = append(log, loggedMessage{i + 1, epoch2023 + Micros(i)*6*minute, mustEncode(t, newLike("a", "1", ""), newLike("b", "2", "r"))})
 	}
-	envs := straight(t, log)
+	envs := decodeFromStart(t, log)
 	for _, c := range []struct {
 		name   string
-		change func([]logged) []logged
+		change func([]loggedMessage) []loggedMessage
 		from   func(*Cursor)
 		want   error
 	}{
 		{"the same", nil, nil, nil},
-		{"other bytes", func(l []logged) []logged { l[4].data = mustEncode(t, likedMsg("a", "1", "")); return l }, nil, ErrRewritten},
-		{"other times", func(l []logged) []logged { l[4].stamp++; return l }, nil, ErrRewritten},
-		{"times that caught up", func(l []logged) []logged { l[3].stamp++; return l }, nil, nil},
-		{"the last one missing", func(l []logged) []logged { return append(l[:4], l[5:]...) }, nil, ErrRewritten},
-		{"the first one missing", func(l []logged) []logged { return l[3:] }, nil, ErrRewritten},
+		{"other bytes", func(l []loggedMessage) []loggedMessage { l[4].data = mustEncode(t, newLike("a", "1", "")); return l }, nil, ErrRewritten},
+		{"other times", func(l []loggedMessage) []loggedMessage { l[4].stamp++; return l }, nil, ErrRewritten},
+		{"times that caught up", func(l []loggedMessage) []loggedMessage { l[3].stamp++; return l }, nil, nil},
+		{"the last one missing", func(l []loggedMessage) []loggedMessage { return append(l[:4], l[5:]...) }, nil, ErrRewritten},
+		{"the first one missing", func(l []loggedMessage) []loggedMessage { return l[3:] }, nil, ErrRewritten},
 		{"another checksum", nil, func(c *Cursor) { c.Checksum++ }, ErrRewritten},
 		{"another last time", nil, func(c *Cursor) { c.LastTime++ }, ErrRewritten},
 	} {
-		from, l := envs[4].Cursor, append([]logged(nil), log...)
+		from, l := envs[4].Cursor, append([]loggedMessage(nil), log...)
 		if from.WarmSeq != 3 {
 			t.Fatalf("cursor %+v", from)
 		}

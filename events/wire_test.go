@@ -62,33 +62,33 @@ func checkDecode(data []byte) error {
 }
 
 // speller writes messages in all the ways that the wire format allows, and some that it does not.
-type speller struct {
+type messageSpeller struct {
 	*rand.Rand
 	// odd is the chance in percent of each oddity.
 	odd int
 }
 
-func (s speller) oddly() bool { return s.IntN(100) < s.odd }
+func (s messageSpeller) isOdd() bool { return s.IntN(100) < s.odd }
 
-func (s speller) message(m protoreflect.Message) []byte {
+func (s messageSpeller) spellMessage(m protoreflect.Message) []byte {
 	var fields [][]byte
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if !f.IsList() {
-			fields = append(fields, s.field(f, v)...)
+			fields = append(fields, s.spellField(f, v)...)
 			return true
 		}
 		for i := range v.List().Len() {
-			fields = append(fields, s.field(f, v.List().Get(i))...)
+			fields = append(fields, s.spellField(f, v.List().Get(i))...)
 		}
 		return true
 	})
-	if s.oddly() {
-		fields = append(fields, s.unknown())
+	if s.isOdd() {
+		fields = append(fields, s.unknownField())
 	}
-	if known := m.Descriptor().Fields(); s.oddly() && known.Len() > 0 {
-		fields = append(fields, s.stray(known.Get(s.IntN(known.Len()))))
+	if known := m.Descriptor().Fields(); s.isOdd() && known.Len() > 0 {
+		fields = append(fields, s.strayField(known.Get(s.IntN(known.Len()))))
 	}
-	if s.oddly() {
+	if s.isOdd() {
 		s.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
 	}
 	var b []byte
@@ -99,28 +99,28 @@ func (s speller) message(m protoreflect.Message) []byte {
 }
 
 // field writes a value, perhaps more than once, perhaps in two parts that merge.
-func (s speller) field(f protoreflect.FieldDescriptor, v protoreflect.Value) [][]byte {
+func (s messageSpeller) spellField(f protoreflect.FieldDescriptor, v protoreflect.Value) [][]byte {
 	num := f.Number()
 	one := func(typ protowire.Type, body []byte) []byte { return append(s.tag(num, typ), body...) }
 	switch f.Kind() {
 	case protoreflect.MessageKind:
-		if s.oddly() {
+		if s.isOdd() {
 			var parts [][]byte
-			for _, part := range s.split(v.Message()) {
-				parts = append(parts, one(protowire.BytesType, s.sized(s.message(part))))
+			for _, part := range s.splitMessage(v.Message()) {
+				parts = append(parts, one(protowire.BytesType, s.appendSized(s.spellMessage(part))))
 			}
 			return parts
 		}
-		return [][]byte{one(protowire.BytesType, s.sized(s.message(v.Message())))}
+		return [][]byte{one(protowire.BytesType, s.appendSized(s.spellMessage(v.Message())))}
 	case protoreflect.StringKind:
-		fields := [][]byte{one(protowire.BytesType, s.sized([]byte(v.String())))}
-		if s.oddly() {
+		fields := [][]byte{one(protowire.BytesType, s.appendSized([]byte(v.String())))}
+		if s.isOdd() {
 			other := []string{"", "zoe", "two words", "\xff", "日本"}[s.IntN(5)]
-			fields = append([][]byte{one(protowire.BytesType, s.sized([]byte(other)))}, fields...)
+			fields = append([][]byte{one(protowire.BytesType, s.appendSized([]byte(other)))}, fields...)
 		}
 		return fields
 	case protoreflect.BytesKind:
-		return [][]byte{one(protowire.BytesType, s.sized(v.Bytes()))}
+		return [][]byte{one(protowire.BytesType, s.appendSized(v.Bytes()))}
 	case protoreflect.Sint64Kind:
 		return [][]byte{one(protowire.VarintType, s.varint(protowire.EncodeZigZag(v.Int())))}
 	case protoreflect.Fixed64Kind:
@@ -133,7 +133,7 @@ func (s speller) field(f protoreflect.FieldDescriptor, v protoreflect.Value) [][
 }
 
 // split deals the fields of a message to two that merge to it again.
-func (s speller) split(m protoreflect.Message) [2]protoreflect.Message {
+func (s messageSpeller) splitMessage(m protoreflect.Message) [2]protoreflect.Message {
 	parts := [2]protoreflect.Message{m.New(), m.New()}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		parts[s.IntN(2)].Set(f, v)
@@ -143,7 +143,7 @@ func (s speller) split(m protoreflect.Message) [2]protoreflect.Message {
 }
 
 // unknown writes a field that no version knows, sometimes a broken one.
-func (s speller) unknown() []byte {
+func (s messageSpeller) unknownField() []byte {
 	num := protowire.Number([]int{5, 9, 32, 99, 2047, 2048, 1 << 28}[s.IntN(7)])
 	switch s.IntN(8) {
 	case 0:
@@ -159,12 +159,12 @@ func (s speller) unknown() []byte {
 	case 5:
 		return protowire.AppendVarint(s.tag(0, protowire.BytesType), 0)
 	default:
-		return append(s.tag(num, protowire.BytesType), s.sized([]byte("\xffwhatever"))...)
+		return append(s.tag(num, protowire.BytesType), s.appendSized([]byte("\xffwhatever"))...)
 	}
 }
 
 // stray writes a known field with a wire type that is not its own, or empty.
-func (s speller) stray(f protoreflect.FieldDescriptor) []byte {
+func (s messageSpeller) strayField(f protoreflect.FieldDescriptor) []byte {
 	switch s.IntN(4) {
 	case 0:
 		return protowire.AppendVarint(s.tag(f.Number(), protowire.VarintType), uint64(s.IntN(300)))
@@ -173,20 +173,20 @@ func (s speller) stray(f protoreflect.FieldDescriptor) []byte {
 	case 2:
 		return protowire.AppendFixed64(s.tag(f.Number(), protowire.Fixed64Type), 2)
 	default:
-		return append(s.tag(f.Number(), protowire.BytesType), s.sized(nil)...)
+		return append(s.tag(f.Number(), protowire.BytesType), s.appendSized(nil)...)
 	}
 }
 
-func (s speller) tag(num protowire.Number, typ protowire.Type) []byte {
+func (s messageSpeller) tag(num protowire.Number, typ protowire.Type) []byte {
 	return s.varint(uint64(num)<<3 | uint64(typ))
 }
 
-func (s speller) sized(b []byte) []byte { return append(s.varint(uint64(len(b))), b...) }
+func (s messageSpeller) appendSized(b []byte) []byte { return append(s.varint(uint64(len(b))), b...) }
 
 // varint writes a number, sometimes with a zero too many.
-func (s speller) varint(v uint64) []byte {
+func (s messageSpeller) varint(v uint64) []byte {
 	b := protowire.AppendVarint(nil, v)
-	if s.oddly() && len(b) < 9 {
+	if s.isOdd() && len(b) < 9 {
 		b[len(b)-1] |= 0x80
 		b = append(b, 0)
 	}
@@ -194,9 +194,9 @@ func (s speller) varint(v uint64) []byte {
 }
 
 // genEnvelope draws envelopes of good and bad events in odd spellings.
-func genEnvelope() *rapid.Generator[[]byte] {
-	pool := everyKind()
-	for _, c := range badEvents() {
+func drawEnvelope() *rapid.Generator[[]byte] {
+	pool := newEventsOfEveryKind()
+	for _, c := range listBadEvents() {
 		if _, err := proto.Marshal(c.msg); err == nil && c.msg != nil {
 			pool = append(pool, c.msg)
 		}
@@ -207,12 +207,12 @@ func genEnvelope() *rapid.Generator[[]byte] {
 			batch.Events = append(batch.Events, rapid.SampledFrom(pool).Draw(t, "event"))
 		}
 		seed := rapid.Uint64().Draw(t, "spelling")
-		s := speller{rand.New(rand.NewPCG(seed, 1)), rapid.SampledFrom([]int{0, 1, 3, 10, 30}).Draw(t, "odd")}
-		data := s.message(batch.ProtoReflect())
-		if s.oddly() && len(data) > 0 {
+		s := messageSpeller{rand.New(rand.NewPCG(seed, 1)), rapid.SampledFrom([]int{0, 1, 3, 10, 30}).Draw(t, "odd")}
+		data := s.spellMessage(batch.ProtoReflect())
+		if s.isOdd() && len(data) > 0 {
 			data[s.IntN(len(data))] = byte(s.Uint32())
 		}
-		if s.oddly() {
+		if s.isOdd() {
 			data = data[:s.IntN(len(data)+1)]
 		}
 		return data
@@ -221,9 +221,9 @@ func genEnvelope() *rapid.Generator[[]byte] {
 
 // The decoder accepts exactly what the standard decoder and Validate accept, with the same values, however it is
 // spelled.
-func TestDecodeLikeStandard(t *testing.T) {
+func TestDecodeEqualsStandardDecoder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		data := genEnvelope().Draw(t, "envelope")
+		data := drawEnvelope().Draw(t, "envelope")
 		if err := checkDecode(data); err != nil {
 			t.Fatalf("%x: %v", data, err)
 		}
@@ -231,12 +231,12 @@ func TestDecodeLikeStandard(t *testing.T) {
 }
 
 func FuzzDecodeEnvelope(f *testing.F) {
-	for _, msg := range everyKind() {
+	for _, msg := range newEventsOfEveryKind() {
 		f.Add(mustEncode(f, msg))
 	}
-	f.Add(mustEncode(f, everyKind()...))
+	f.Add(mustEncode(f, newEventsOfEveryKind()...))
 	for i := range 64 {
-		f.Add(genEnvelope().Example(i))
+		f.Add(drawEnvelope().Example(i))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if err := checkDecode(data); err != nil {
@@ -246,8 +246,8 @@ func FuzzDecodeEnvelope(f *testing.F) {
 }
 
 // Everything that producers write as they should takes the fast path, or the decoder is slow.
-func TestFastPathTaken(t *testing.T) {
-	for _, msg := range everyKind() {
+func TestRegularEventsTakeFastPath(t *testing.T) {
+	for _, msg := range newEventsOfEveryKind() {
 		b, err := proto.Marshal(msg)
 		if err != nil {
 			t.Fatal(err)

@@ -16,18 +16,18 @@ import (
 
 // I3, I4: what is read is what was archived, at every cut into segments, from every position, in portions of any size; and a
 // fold that reads facts only gets what filtering leaves.
-func TestRoundTrip(t *testing.T) {
+func TestArchiveReturnsWhatWasWritten(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		dir := newMemory()
+		dir := newMemoryBucket()
 		envs := drawLog(rt, 30)
-		a := open(rt, dir)
-		seal(rt, a, cut(rt, envs)...)
-		a = open(rt, dir)
+		a := mustOpen(rt, dir)
+		mustSeal(rt, a, drawSegments(rt, envs)...)
+		a = mustOpen(rt, dir)
 		end := envs[len(envs)-1].Cursor
 		if a.End() != end || a.Epoch() != 1 {
 			rt.Fatalf("the end is %+v of epoch %d, want %+v", a.End(), a.Epoch(), end)
 		}
-		want := archived(envs)
+		want := toArchival(envs)
 		portion := rapid.SampledFrom([]int{1, 300, 1 << 20}).Draw(rt, "portion")
 		from := rapid.IntRange(0, len(envs)).Draw(rt, "from")
 		cursor := events.Cursor{Log: testLog}
@@ -38,14 +38,14 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if d := diff(want[from:], got); d != "" {
+		if d := diffEnvelopes(want[from:], got); d != "" {
 			rt.Fatalf("from %d: %s", from, d)
 		}
 		got, err = readAll(a, cursor, events.AllKinds&^ActivityKinds, portion)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if d := diff(filtered(want[from:]), got); d != "" {
+		if d := diffEnvelopes(keepFacts(want[from:]), got); d != "" {
 			rt.Fatalf("facts from %d: %s", from, d)
 		}
 		if err := a.Check(context.Background(), nil); err != nil {
@@ -55,7 +55,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // follows and plays make envelopes as a decoder does, n events each, all of a kind.
-func envelope(seq uint64, kind events.Kind, n int) *events.Envelope {
+func newEnvelope(seq uint64, kind events.Kind, n int) *events.Envelope {
 	last := start + events.Micros(1000*seq)
 	env := &events.Envelope{
 		Bytes: 30 * n, Kinds: events.Kinds(kind),
@@ -74,11 +74,11 @@ func envelope(seq uint64, kind events.Kind, n int) *events.Envelope {
 }
 
 // A fold that reads no kind of class activity opens none of its files.
-func TestClassIsNotOpened(t *testing.T) {
-	b := newMemory()
-	a := open(t, b)
-	envs := []*events.Envelope{envelope(1, events.Played, 2), envelope(2, events.UserFollowed, 2), envelope(3, events.Played, 1)}
-	seal(t, a, envs[:2], envs[2:])
+func TestUnneededClassIsNotOpened(t *testing.T) {
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	envs := []*events.Envelope{newEnvelope(1, events.Played, 2), newEnvelope(2, events.UserFollowed, 2), newEnvelope(3, events.Played, 1)}
+	mustSeal(t, a, envs[:2], envs[2:])
 	objects, err := b.List(t.Context(), objectPrefix+"activity-")
 	if err != nil || len(objects) != 2 {
 		t.Fatal(objects, err)
@@ -89,7 +89,7 @@ func TestClassIsNotOpened(t *testing.T) {
 		}
 	}
 	got, err := readAll(a, events.Cursor{Log: testLog}, events.Kinds(events.UserFollowed), 1)
-	if d := diff(filtered(archived(envs)), got); err != nil || d != "" || len(got) != 2 {
+	if d := diffEnvelopes(keepFacts(toArchival(envs)), got); err != nil || d != "" || len(got) != 2 {
 		t.Errorf("%v: %s", err, d)
 	}
 	if _, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1); !errors.Is(err, ErrDamaged) {
@@ -101,25 +101,25 @@ func TestClassIsNotOpened(t *testing.T) {
 }
 
 // Blocks and segments of many events, read from every position near their borders.
-func TestManyBlocks(t *testing.T) {
-	a := open(t, newBucket(t))
+func TestManyBlocksReadFromEveryBorder(t *testing.T) {
+	a := mustOpen(t, newBucket(t))
 	var envs []*events.Envelope
 	for seq := uint64(1); seq <= 300; seq++ {
 		kind := events.Played
 		if seq%3 == 0 {
 			kind = events.UserFollowed
 		}
-		envs = append(envs, envelope(seq, kind, 1000))
+		envs = append(envs, newEnvelope(seq, kind, 1000))
 	}
-	seal(t, a, envs[:140], envs[140:])
-	want := archived(envs)
+	mustSeal(t, a, envs[:140], envs[140:])
+	want := toArchival(envs)
 	for _, from := range []int{0, 1, 65, 66, 97, 98, 99, 139, 140, 141, 299, 300} {
 		cursor := events.Cursor{Log: testLog}
 		if from > 0 {
 			cursor = want[from-1].Cursor
 		}
 		got, err := readAll(a, cursor, events.AllKinds, 1<<20)
-		if d := diff(want[from:], got); err != nil || d != "" {
+		if d := diffEnvelopes(want[from:], got); err != nil || d != "" {
 			t.Fatalf("from %d: %v %s", from, err, d)
 		}
 	}
@@ -130,10 +130,10 @@ func TestManyBlocks(t *testing.T) {
 	}
 }
 
-func TestCursors(t *testing.T) {
-	a := open(t, newMemory())
-	envs := []*events.Envelope{envelope(1, events.Played, 2), envelope(2, events.UserFollowed, 2), envelope(5, events.Played, 1)}
-	seal(t, a, envs)
+func TestReadChecksCursor(t *testing.T) {
+	a := mustOpen(t, newMemoryBucket())
+	envs := []*events.Envelope{newEnvelope(1, events.Played, 2), newEnvelope(2, events.UserFollowed, 2), newEnvelope(5, events.Played, 1)}
+	mustSeal(t, a, envs)
 	facts := events.Kinds(events.UserFollowed)
 	at := func(seq uint64, last events.Micros) events.Cursor {
 		return events.Cursor{Log: testLog, Epoch: 1, Seq: seq, LastTime: last}
@@ -162,11 +162,11 @@ func TestCursors(t *testing.T) {
 	}
 }
 
-func TestWriterRefuses(t *testing.T) {
-	a := open(t, newMemory())
-	seal(t, a, []*events.Envelope{envelope(5, events.Played, 2)})
+func TestWriterRejectsWrongEnvelopes(t *testing.T) {
+	a := mustOpen(t, newMemoryBucket())
+	mustSeal(t, a, []*events.Envelope{newEnvelope(5, events.Played, 2)})
 	change := func(f func(*events.Envelope)) *events.Envelope {
-		env := envelope(6, events.Played, 3)
+		env := newEnvelope(6, events.Played, 3)
 		f(env)
 		return env
 	}
@@ -174,14 +174,14 @@ func TestWriterRefuses(t *testing.T) {
 		env  *events.Envelope
 		want error
 	}{
-		"before the end":   {envelope(4, events.Played, 1), ErrOrder},
-		"the end":          {envelope(5, events.Played, 1), ErrOrder},
+		"before the end":   {newEnvelope(4, events.Played, 1), ErrOrder},
+		"the end":          {newEnvelope(5, events.Played, 1), ErrOrder},
 		"earlier":          {change(func(e *events.Envelope) { e.Cursor.LastTime = start }), ErrOrder},
 		"other log":        {change(func(e *events.Envelope) { e.Cursor.Log = events.LogID{} }), events.ErrOtherLog},
 		"other epoch":      {change(func(e *events.Envelope) { e.Cursor.Epoch = 2 }), events.ErrOtherEpoch},
 		"slots":            {change(func(e *events.Envelope) { e.Events[1].Slot = 2 }), ErrOrder},
 		"kind":             {change(func(e *events.Envelope) { e.Events[1].Kind = 9 }), ErrOrder},
-		"too many to hold": {envelope(6, events.Played, 1001), ErrOrder},
+		"too many to hold": {newEnvelope(6, events.Played, 1001), ErrOrder},
 	} {
 		if err := a.Writer().Add(c.env); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -198,18 +198,18 @@ func TestWriterRefuses(t *testing.T) {
 	// Of two writers the first wins.
 	first, second := a.Writer(), a.Writer()
 	for _, w := range []*Writer{first, second} {
-		if err := w.Add(envelope(6, events.Played, 1)); err != nil {
+		if err := w.Add(newEnvelope(6, events.Played, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	other := open(t, a.bucket).Writer()
+	other := mustOpen(t, a.bucket).Writer()
 	if _, err := first.Seal(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := second.Seal(t.Context()); !errors.Is(err, ErrChanged) {
 		t.Errorf("a second writer: %v", err)
 	}
-	if err := other.Add(envelope(6, events.Played, 1)); err != nil {
+	if err := other.Add(newEnvelope(6, events.Played, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.Seal(t.Context()); !errors.Is(err, ErrChanged) {
@@ -220,19 +220,19 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-func TestOpenOther(t *testing.T) {
-	b := newMemory()
+func TestOpenRejectsOtherArchives(t *testing.T) {
+	b := newMemoryBucket()
 	if _, ok, err := LogOf(t.Context(), b); ok || err != nil {
 		t.Errorf("an empty bucket: %v", err)
 	}
-	a := open(t, b)
+	a := mustOpen(t, b)
 	if a.End() != (events.Cursor{Log: testLog}) {
 		t.Errorf("an empty archive ends at %+v", a.End())
 	}
 	if got, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1); err != nil || len(got) > 0 {
 		t.Errorf("an empty archive: %v, %v", got, err)
 	}
-	seal(t, a, []*events.Envelope{envelope(1, events.Played, 2)})
+	mustSeal(t, a, []*events.Envelope{newEnvelope(1, events.Played, 2)})
 	if _, err := Open(t.Context(), b, events.LogID{1}); !errors.Is(err, events.ErrOtherLog) {
 		t.Errorf("another log's: %v", err)
 	}
@@ -241,12 +241,12 @@ func TestOpenOther(t *testing.T) {
 	}
 }
 
-func TestSweep(t *testing.T) {
-	b := newMemory()
-	a := open(t, b)
-	env := envelope(1, events.Played, 2)
+func TestSweepRemovesUnnamedObjects(t *testing.T) {
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	env := newEnvelope(1, events.Played, 2)
 	env.Events[0].ID = "e1"
-	seal(t, a, []*events.Envelope{env})
+	mustSeal(t, a, []*events.Envelope{env})
 	if err := a.BeginEpoch(t.Context(), 2, a.End()); err != nil {
 		t.Fatal(err)
 	}
@@ -276,13 +276,13 @@ func TestSweep(t *testing.T) {
 }
 
 // A reader may be left at any time.
-func TestReaderLeft(t *testing.T) {
-	a := open(t, newMemory())
+func TestReaderCanBeClosedAtAnyTime(t *testing.T) {
+	a := mustOpen(t, newMemoryBucket())
 	var envs []*events.Envelope
 	for seq := uint64(1); seq <= 500; seq++ {
-		envs = append(envs, envelope(seq, events.Played, 1000))
+		envs = append(envs, newEnvelope(seq, events.Played, 1000))
 	}
-	seal(t, a, envs)
+	mustSeal(t, a, envs)
 	r, err := a.Read(t.Context(), events.Cursor{Log: testLog}, events.AllKinds)
 	if err != nil {
 		t.Fatal(err)

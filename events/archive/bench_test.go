@@ -13,7 +13,7 @@ import (
 )
 
 // workload makes n events of random users and items (or peers) in envelopes of 100, as the reader of the stream gives them.
-func workload(t testing.TB, kind events.Kind, n, users, items int, id func(int) string) []*events.Envelope {
+func newWorkload(t testing.TB, kind events.Kind, n, users, items int, id func(int) string) []*events.Envelope {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
 	d := events.NewDecoder(events.Cursor{Log: testLog, Epoch: 1})
@@ -40,10 +40,10 @@ func workload(t testing.TB, kind events.Kind, n, users, items int, id func(int) 
 	return envs
 }
 
-func dense(i int) string { return fmt.Sprint(i + 1) }
+func denseID(i int) string { return fmt.Sprint(i + 1) }
 
 // sparse ids are random and have 60 bits.
-func sparse(i int) string {
+func sparseID(i int) string {
 	x := uint64(i+1) * 0x9e3779b97f4a7c15
 	x ^= x >> 31
 	x *= 0xbf58476d1ce4e5b9
@@ -58,10 +58,10 @@ var workloads = []struct {
 	id           func(int) string
 	atMost       float64 // bytes an event
 }{
-	{"plays/dense", events.Played, 100_000, 1_000_000, dense, 12},
-	{"plays/60bit", events.Played, 100_000, 1_000_000, sparse, 20},
-	{"follows/dense", events.UserFollowed, 100_000, 100_000, dense, 20},
-	{"follows/60bit", events.UserFollowed, 100_000, 100_000, sparse, 20},
+	{"plays/dense", events.Played, 100_000, 1_000_000, denseID, 12},
+	{"plays/60bit", events.Played, 100_000, 1_000_000, sparseID, 20},
+	{"follows/dense", events.UserFollowed, 100_000, 100_000, denseID, 20},
+	{"follows/60bit", events.UserFollowed, 100_000, 100_000, sparseID, 20},
 }
 
 // Bytes an event in the archive; how fast it is written, verification included, and read.
@@ -69,27 +69,27 @@ func BenchmarkArchive(b *testing.B) {
 	const n = 1_000_000
 	for _, w := range workloads {
 		b.Run("write/"+w.name, func(b *testing.B) {
-			envs := workload(b, w.kind, n, w.users, w.items, w.id)
+			envs := newWorkload(b, w.kind, n, w.users, w.items, w.id)
 			var a *Archive
 			for b.Loop() {
-				a = open(b, newMemory())
-				seal(b, a, envs)
+				a = mustOpen(b, newMemoryBucket())
+				mustSeal(b, a, envs)
 			}
-			report(b, a, envs, n)
+			reportSizes(b, a, envs, n)
 		})
 		b.Run("read/"+w.name, func(b *testing.B) {
-			a := open(b, newMemory())
-			seal(b, a, workload(b, w.kind, n, w.users, w.items, w.id)) // a fold keeps no events: nor is the heap full of them
+			a := mustOpen(b, newMemoryBucket())
+			mustSeal(b, a, newWorkload(b, w.kind, n, w.users, w.items, w.id)) // a fold keeps no events: nor is the heap full of them
 			b.ReportAllocs()
 			for b.Loop() {
-				drain(b, a)
+				readToEnd(b, a)
 			}
 			b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 		})
 	}
 }
 
-func report(b *testing.B, a *Archive, envs []*events.Envelope, n int) {
+func reportSizes(b *testing.B, a *Archive, envs []*events.Envelope, n int) {
 	b.Helper()
 	stream := 0
 	for _, env := range envs {
@@ -101,7 +101,7 @@ func report(b *testing.B, a *Archive, envs []*events.Envelope, n int) {
 	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
-func drain(t testing.TB, a *Archive) {
+func readToEnd(t testing.TB, a *Archive) {
 	t.Helper()
 	r, err := a.Read(context.Background(), events.Cursor{Log: testLog}, events.AllKinds)
 	if err != nil {
@@ -118,11 +118,11 @@ func drain(t testing.TB, a *Archive) {
 }
 
 // The archive of plays and follows is as small as was promised.
-func TestBytes(t *testing.T) {
+func TestBytesPerEventAreBounded(t *testing.T) {
 	for _, w := range workloads {
 		const n = 200_000
-		a := open(t, newMemory())
-		seal(t, a, workload(t, w.kind, n, w.users, w.items, w.id))
+		a := mustOpen(t, newMemoryBucket())
+		mustSeal(t, a, newWorkload(t, w.kind, n, w.users, w.items, w.id))
 		info := a.Info()
 		got := float64(info.Classes[Facts].Bytes+info.Classes[Activity].Bytes) / n
 		t.Logf("%s: %.2f bytes an event", w.name, got)
@@ -147,13 +147,13 @@ func BenchmarkYear(b *testing.B) {
 func benchYear(b *testing.B, perHour int) {
 	const hours = 8760
 	r := rand.New(rand.NewPCG(1, 2))
-	written := &counting{memory: newMemory()}
-	a := open(b, written)
+	written := &countingBucket{memoryBucket: newMemoryBucket()}
+	a := mustOpen(b, written)
 	var merged, merges uint64
 	for h := range uint64(hours) {
 		w := a.Writer()
 		for i := range uint64(perHour / 3) {
-			if err := w.Add(threeEvents(r, h*uint64(perHour/3)+i+1, int64(start)+3_600_000_000*int64(h)+1000*int64(i))); err != nil {
+			if err := w.Add(newPlays(r, h*uint64(perHour/3)+i+1, int64(start)+3_600_000_000*int64(h)+1000*int64(i))); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -191,7 +191,7 @@ func benchYear(b *testing.B, perHour int) {
 }
 
 // threeEvents is an envelope of two plays and a follow.
-func threeEvents(r *rand.Rand, seq uint64, at int64) *events.Envelope {
+func newPlays(r *rand.Rand, seq uint64, at int64) *events.Envelope {
 	last := events.Micros(at)
 	env := &events.Envelope{
 		Bytes: 120, Kinds: events.Kinds(events.Played, events.UserFollowed),
@@ -200,29 +200,29 @@ func threeEvents(r *rand.Rand, seq uint64, at int64) *events.Envelope {
 	}
 	for i := range env.Events {
 		env.Events[i] = events.Event{Kind: events.Played, Seq: seq, Slot: uint16(i), Time: last - events.Micros(2-i)}
-		env.Events[i].User = dense(r.IntN(10_000))
+		env.Events[i].User = denseID(r.IntN(10_000))
 		if i == 2 {
-			env.Events[i].Kind, env.Events[i].Peer = events.UserFollowed, dense(r.IntN(10_000))
+			env.Events[i].Kind, env.Events[i].Peer = events.UserFollowed, denseID(r.IntN(10_000))
 		} else {
-			env.Events[i].Item = dense(r.IntN(100_000))
+			env.Events[i].Item = denseID(r.IntN(100_000))
 		}
 	}
 	return env
 }
 
 // counting is a bucket that counts what is written.
-type counting struct {
-	*memory
+type countingBucket struct {
+	*memoryBucket
 	manifests, segments uint64
 }
 
-func (c *counting) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+func (c *countingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	if name == ManifestName {
 		c.manifests += uint64(size)
 	} else {
 		c.segments += uint64(size)
 	}
-	return c.memory.Put(ctx, name, r, size)
+	return c.memoryBucket.Put(ctx, name, r, size)
 }
 
 // What the manifest costs at each seal: it is read, compared and written.
@@ -235,7 +235,7 @@ func BenchmarkManifest(b *testing.B) {
 				s.object = object{newObjectName(s.class.String(), s.first, s.last), 30_000, checksum(nil)}
 				m.segments = append(m.segments, s)
 			}
-			a := &Archive{bucket: newMemory(), log: testLog, manifest: m}
+			a := &Archive{bucket: newMemoryBucket(), log: testLog, manifest: m}
 			if err := writeManifest(context.Background(), a.bucket, m); err != nil {
 				b.Fatal(err)
 			}
@@ -244,7 +244,7 @@ func BenchmarkManifest(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(len(a.bucket.(*memory).objects[ManifestName])), "manifest-B")
+			b.ReportMetric(float64(len(a.bucket.(*memoryBucket).objects[ManifestName])), "manifest-B")
 		})
 	}
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-func TestBeginEpoch(t *testing.T) {
-	b := newMemory()
-	a := open(t, b)
-	parts := history()
+func TestBeginEpochKeepsEarlierPart(t *testing.T) {
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	parts := buildHistory()
 	parts[0][0].Repeated = []events.Repeat{{Key: 1 << 63, Time: start + 3}, {Key: 1, Time: start - events.Horizon}}
 	parts[1][0].Repeated = []events.Repeat{{Key: 1 << 63, Time: start + 5001}}
-	seal(t, a, parts[:2]...)
+	mustSeal(t, a, parts[:2]...)
 	end := a.End()
-	want := lastUses(end, parts[0], parts[1])
+	want := listLastUses(end, parts[0], parts[1])
 	if want[len(want)-1].Key < 1<<63 || len(want) != 13 {
 		t.Fatal(want)
 	}
@@ -48,7 +48,7 @@ func TestBeginEpoch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a = open(t, b)
+	a = mustOpen(t, b)
 	if a.End() != head || a.Epoch() != 2 || !slices.Equal(a.Predecessors(), []eventlog.Predecessor{{Epoch: 1, Last: end.Seq}}) {
 		t.Errorf("%+v, epoch %d, %v", a.End(), a.Epoch(), a.Predecessors())
 	}
@@ -63,7 +63,7 @@ func TestBeginEpoch(t *testing.T) {
 	for _, env := range parts[2] {
 		env.Cursor.Epoch = 2
 	}
-	seal(t, a, parts[2])
+	mustSeal(t, a, parts[2])
 	envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1)
 	if err != nil || len(envs) != 12 {
 		t.Fatal(len(envs), err)
@@ -76,7 +76,7 @@ func TestBeginEpoch(t *testing.T) {
 	if err := a.BeginEpoch(t.Context(), 4, a.End()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := open(t, b).Repeats(t.Context(), 1); err != nil || !slices.Equal(got, lastUses(a.End(), parts...)) {
+	if got, err := mustOpen(t, b).Repeats(t.Context(), 1); err != nil || !slices.Equal(got, listLastUses(a.End(), parts...)) {
 		t.Errorf("repeats of both epochs: %v, %v", got, err)
 	}
 	if want := []eventlog.Predecessor{{Epoch: 1, Last: end.Seq}, {Epoch: 2, Last: envs[11].Seq()}}; !slices.Equal(a.Predecessors(), want) {
@@ -85,7 +85,7 @@ func TestBeginEpoch(t *testing.T) {
 }
 
 // lastUses is what a reader must remember: each event id of the horizon before the end with its last time, by key.
-func lastUses(end events.Cursor, parts ...[]*events.Envelope) (uses []events.Repeat) {
+func listLastUses(end events.Cursor, parts ...[]*events.Envelope) (uses []events.Repeat) {
 	last := map[uint64]events.Micros{}
 	note := func(r events.Repeat) { last[r.Key] = max(last[r.Key], r.Time) }
 	for _, env := range slices.Concat(parts...) {
@@ -108,7 +108,7 @@ func lastUses(end events.Cursor, parts ...[]*events.Envelope) (uses []events.Rep
 	return uses
 }
 
-func TestRepeatsRoundTrip(t *testing.T) {
+func TestRepeatsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var repeats []events.Repeat
 		for _, key := range rapid.SliceOfDistinct(rapid.Uint64(), rapid.ID).Draw(t, "keys") {

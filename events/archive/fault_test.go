@@ -26,15 +26,15 @@ type faultyBucket struct {
 }
 
 // fails counts an operation. late: it fails when it was done.
-func (f *faultyBucket) fails() (now, late bool) {
+func (f *faultyBucket) nextFault() (now, late bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.left--
 	return f.left < 0 || f.left == 0 && !f.after, f.left == 0 && f.after
 }
 
-func (f *faultyBucket) do(op func() error) error {
-	now, late := f.fails()
+func (f *faultyBucket) run(op func() error) error {
+	now, late := f.nextFault()
 	if now {
 		return errCrash
 	}
@@ -46,11 +46,11 @@ func (f *faultyBucket) do(op func() error) error {
 }
 
 func (f *faultyBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
-	return f.do(func() error { return f.Bucket.Put(ctx, name, r, size) })
+	return f.run(func() error { return f.Bucket.Put(ctx, name, r, size) })
 }
 
 func (f *faultyBucket) Get(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, err error) {
-	err = f.do(func() error {
+	err = f.run(func() error {
 		r, err = f.Bucket.Get(ctx, name, offset, length)
 		return err
 	})
@@ -62,7 +62,7 @@ func (f *faultyBucket) Get(ctx context.Context, name string, offset, length int6
 }
 
 func (f *faultyBucket) List(ctx context.Context, prefix string) (objects []bucket.Object, err error) {
-	err = f.do(func() error {
+	err = f.run(func() error {
 		objects, err = f.Bucket.List(ctx, prefix)
 		return err
 	})
@@ -70,18 +70,18 @@ func (f *faultyBucket) List(ctx context.Context, prefix string) (objects []bucke
 }
 
 func (f *faultyBucket) Delete(ctx context.Context, name string) error {
-	return f.do(func() error { return f.Bucket.Delete(ctx, name) })
+	return f.run(func() error { return f.Bucket.Delete(ctx, name) })
 }
 
 // history is a small log of both classes in three parts.
-func history() [][]*events.Envelope {
+func buildHistory() [][]*events.Envelope {
 	part := func(from uint64) (envs []*events.Envelope) {
 		for seq := from; seq < from+4; seq++ {
 			kind := events.Played
 			if seq%2 == 0 {
 				kind = events.UserFollowed
 			}
-			env := envelope(seq, kind, 3)
+			env := newEnvelope(seq, kind, 3)
 			env.Events[2].ID = fmt.Sprint("e", seq%3)
 			envs = append(envs, env)
 		}
@@ -92,7 +92,7 @@ func history() [][]*events.Envelope {
 
 // I3: wherever sealing, a new epoch, scrubbing or sweeping is interrupted, the archive is whole: what it was, or what it was to be.
 func TestCrashAtEveryOperation(t *testing.T) {
-	parts := history()
+	parts := buildHistory()
 	for name, change := range map[string]func(ctx context.Context, a *Archive) error{
 		"seal": func(ctx context.Context, a *Archive) error {
 			w := a.Writer()
@@ -147,25 +147,25 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 		}
 		return text.String()
 	}
-	model := open(t, newMemory())
-	seal(t, model, before...)
+	model := mustOpen(t, newMemoryBucket())
+	mustSeal(t, model, before...)
 	was := content(model)
 	if err := change(ctx, model); err != nil {
 		t.Fatal(err)
 	}
 	is := content(model)
 
-	b := newMemory()
-	seal(t, open(t, b), before...)
+	b := newMemoryBucket()
+	mustSeal(t, mustOpen(t, b), before...)
 	faulty := &faultyBucket{Bucket: b, left: 1 << 30}
-	a := open(t, faulty)
+	a := mustOpen(t, faulty)
 	faulty.left, faulty.after = n, after
 	err := change(ctx, a)
 	crashed := err != nil
 	if crashed && !errors.Is(err, errCrash) {
 		t.Fatalf("operation %d: %v", n, err)
 	}
-	a = open(t, b)
+	a = mustOpen(t, b)
 	now := content(a)
 	if now != was && now != is || !crashed && now != is {
 		t.Fatalf("operation %d (after: %v): the archive holds\n%s", n, after, now)
@@ -181,7 +181,7 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 			t.Fatal(err)
 		}
 	}
-	if got := content(open(t, b)); got != is {
+	if got := content(mustOpen(t, b)); got != is {
 		t.Fatalf("operation %d: once more, the archive holds\n%s", n, got)
 	}
 	return crashed
@@ -190,9 +190,9 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 // A flipped bit anywhere, a missing or a cut object is found by reading as well as by checking, and named.
 func TestDamagedObjectIsNamed(t *testing.T) {
 	ctx := t.Context()
-	b := newMemory()
-	a := open(t, b)
-	seal(t, a, history()...)
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	mustSeal(t, a, buildHistory()...)
 	if err := a.BeginEpoch(ctx, 2, a.End()); err != nil {
 		t.Fatal(err)
 	}
@@ -233,9 +233,9 @@ func TestDamagedObjectIsNamed(t *testing.T) {
 
 // TestBytesAfterSegmentAreReported appends to each segment. A check names it, and the log can still be read.
 func TestBytesAfterSegmentAreReported(t *testing.T) {
-	b := newMemory()
-	a := open(t, b)
-	seal(t, a, history()...)
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	mustSeal(t, a, buildHistory()...)
 	for _, s := range a.currentManifest().segments {
 		whole, err := readObject(t.Context(), b, s.name, 1<<20)
 		if err != nil {

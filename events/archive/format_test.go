@@ -16,12 +16,12 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // everyKind is an envelope with an event of every kind, live, and with a backfill of each that may be one; with rejects.
-func everyKind() *events.Envelope { return everyKindOf(events.AllKinds) }
+func newEnvelopeOfEveryKind() *events.Envelope { return newEnvelopeOfKinds(events.AllKinds) }
 
 // goldenKinds are the kinds in the golden files. Later kinds do not change how these are written.
 const goldenKinds = events.AllKinds & (1<<(events.BackfillClosed+1) - 1)
 
-func everyKindOf(kinds events.KindSet) *events.Envelope {
+func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 	env := &events.Envelope{
 		Repeats: 2, Repeated: []events.Repeat{{Key: 1 << 60, Time: start}, {Key: 5, Time: start - 1}}, Bytes: 4321, Kinds: kinds,
 		Rejects: []events.Reject{
@@ -78,14 +78,14 @@ func everyKindOf(kinds events.KindSet) *events.Envelope {
 }
 
 // The formats on disk never change: what an earlier version wrote is read.
-func TestGolden(t *testing.T) {
+func TestGoldenFilesAreStillRead(t *testing.T) {
 	ctx := t.Context()
-	env := everyKindOf(goldenKinds)
-	want := archived([]*events.Envelope{env})
+	env := newEnvelopeOfKinds(goldenKinds)
+	want := toArchival([]*events.Envelope{env})
 	if *update {
 		writeGolden(t, env)
 	}
-	b := newMemory()
+	b := newMemoryBucket()
 	files, err := filepath.Glob("testdata/golden/archive-v1/*.hex")
 	if err != nil || len(files) != 4 {
 		t.Fatal(files, err)
@@ -93,13 +93,13 @@ func TestGolden(t *testing.T) {
 	for _, file := range files {
 		b.objects[objectPrefix+strings.TrimSuffix(filepath.Base(file), ".hex")] = readHex(t, file)
 	}
-	a := open(t, b)
+	a := mustOpen(t, b)
 	got, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want[0].Cursor = a.End()
-	if d := diff(want, got); d != "" {
+	if d := diffEnvelopes(want, got); d != "" {
 		t.Error(d)
 	}
 	repeats, err := a.Repeats(ctx, 1)
@@ -125,24 +125,24 @@ func TestGolden(t *testing.T) {
 }
 
 // Every kind is read as it was written, also those above 31, of which the form has the lower bits.
-func TestEveryKind(t *testing.T) {
-	env := everyKind()
-	a := open(t, writeArchive(t, env))
+func TestEveryKindIsReadAsWritten(t *testing.T) {
+	env := newEnvelopeOfEveryKind()
+	a := mustOpen(t, writeArchive(t, env))
 	got, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := archived([]*events.Envelope{env})
+	want := toArchival([]*events.Envelope{env})
 	want[0].Cursor = a.End()
-	if d := diff(want, got); d != "" {
+	if d := diffEnvelopes(want, got); d != "" {
 		t.Error(d)
 	}
 }
 
-func writeArchive(t *testing.T, env *events.Envelope) *memory {
-	b := newMemory()
-	a := open(t, b)
-	seal(t, a, []*events.Envelope{env})
+func writeArchive(t *testing.T, env *events.Envelope) *memoryBucket {
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	mustSeal(t, a, []*events.Envelope{env})
 	if err := a.BeginEpoch(t.Context(), 2, a.End()); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func readHex(t *testing.T, file string) []byte {
 // No bytes make the decoder panic, and what it takes for a block it reads to the end.
 func FuzzBlock(f *testing.F) {
 	b := newBlockBuilder()
-	for _, r := range splitByClass(everyKind()) {
+	for _, r := range splitByClass(newEnvelopeOfEveryKind()) {
 		if err := b.addRecord(r); err != nil {
 			f.Fatal(err)
 		}

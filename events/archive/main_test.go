@@ -41,7 +41,7 @@ type fataler interface {
 	Fatal(args ...any)
 }
 
-func open(t fataler, b bucket.Bucket) *Archive {
+func mustOpen(t fataler, b bucket.Bucket) *Archive {
 	t.Helper()
 	a, err := Open(context.Background(), b, testLog)
 	if err != nil {
@@ -51,7 +51,7 @@ func open(t fataler, b bucket.Bucket) *Archive {
 }
 
 // seal archives the envelopes, a segment for each cut.
-func seal(t fataler, a *Archive, segments ...[]*events.Envelope) {
+func mustSeal(t fataler, a *Archive, segments ...[]*events.Envelope) {
 	t.Helper()
 	for _, envs := range segments {
 		w := a.Writer()
@@ -88,7 +88,7 @@ func readAll(a *Archive, from events.Cursor, kinds events.KindSet, maxBytes int)
 }
 
 // archived is what the archive gives of envelopes of the stream, of which the last is the end.
-func archived(envs []*events.Envelope) []*events.Envelope {
+func toArchival(envs []*events.Envelope) []*events.Envelope {
 	want := make([]*events.Envelope, len(envs))
 	for i, env := range envs {
 		e := *env
@@ -105,7 +105,7 @@ func archived(envs []*events.Envelope) []*events.Envelope {
 }
 
 // filtered is what is left of archived envelopes for a fold that reads facts only.
-func filtered(envs []*events.Envelope) (want []*events.Envelope) {
+func keepFacts(envs []*events.Envelope) (want []*events.Envelope) {
 	for i, env := range envs {
 		e := *env
 		e.Events, e.Kinds = nil, 0
@@ -128,20 +128,20 @@ func filtered(envs []*events.Envelope) (want []*events.Envelope) {
 }
 
 // diff says how envelopes differ; an empty slice is as good as none.
-func diff(want, got []*events.Envelope) string {
-	if slices.EqualFunc(want, got, same) {
+func diffEnvelopes(want, got []*events.Envelope) string {
+	if slices.EqualFunc(want, got, equalEnvelopes) {
 		return ""
 	}
 	return cmp.Diff(want, got, cmpopts.EquateEmpty())
 }
 
-func same(a, b *events.Envelope) bool {
+func equalEnvelopes(a, b *events.Envelope) bool {
 	return a.Cursor == b.Cursor && a.Kinds == b.Kinds && a.Repeats == b.Repeats && a.Bytes == b.Bytes &&
 		slices.EqualFunc(a.Rejects, b.Rejects, func(a, b events.Reject) bool { return cmp.Equal(a, b, cmpopts.EquateEmpty()) }) &&
-		slices.EqualFunc(a.Events, b.Events, sameEvent)
+		slices.EqualFunc(a.Events, b.Events, equalEvents)
 }
 
-func sameEvent(a, b events.Event) bool {
+func equalEvents(a, b events.Event) bool {
 	if !slices.Equal(a.Items, b.Items) || !bytes.Equal(a.Attributes, b.Attributes) || !bytes.Equal(a.Encoded, b.Encoded) {
 		return false
 	}
@@ -233,7 +233,7 @@ func drawEvent(t *rapid.T) *skeinv1.Event {
 }
 
 // cut parts envelopes into segments.
-func cut(t *rapid.T, envs []*events.Envelope) (segments [][]*events.Envelope) {
+func drawSegments(t *rapid.T, envs []*events.Envelope) (segments [][]*events.Envelope) {
 	for len(envs) > 0 {
 		n := rapid.IntRange(1, len(envs)).Draw(t, "segment")
 		segments, envs = append(segments, envs[:n]), envs[n:]

@@ -13,7 +13,7 @@ import (
 )
 
 // forge changes the manifest of an archive and gives it a good checksum.
-func forge(t *testing.T, b *memory, change func(*manifestJSON)) {
+func forgeManifest(t *testing.T, b *memoryBucket, change func(*manifestJSON)) {
 	t.Helper()
 	var j manifestJSON
 	if err := json.Unmarshal(b.objects[ManifestName], &j); err != nil {
@@ -28,7 +28,7 @@ func forge(t *testing.T, b *memory, change func(*manifestJSON)) {
 }
 
 // An archive with a malicious manifest is damaged, and is reported before any object that it names is touched.
-func TestMaliciousManifests(t *testing.T) {
+func TestMaliciousManifestIsReportedAsDamage(t *testing.T) {
 	for name, change := range map[string]func(*manifestJSON){
 		"path traversal":           func(j *manifestJSON) { j.Segments[0].Name = objectPrefix + "../../secret" },
 		"an absolute path":         func(j *manifestJSON) { j.Segments[0].Name = "/etc/passwd" },
@@ -45,8 +45,8 @@ func TestMaliciousManifests(t *testing.T) {
 		"a range that runs back":   func(j *manifestJSON) { j.Segments[0].First, j.Segments[0].Last = 2, 1 },
 		"more events than it has":  func(j *manifestJSON) { j.Segments[0].Events = math.MaxUint64 },
 	} {
-		b := writeArchive(t, everyKind())
-		forge(t, b, change)
+		b := writeArchive(t, newEnvelopeOfEveryKind())
+		forgeManifest(t, b, change)
 		err := func() error {
 			a, err := Open(t.Context(), b, testLog)
 			if err != nil {
@@ -61,7 +61,7 @@ func TestMaliciousManifests(t *testing.T) {
 }
 
 // What is packed small and unpacks without end is refused before it takes much memory.
-func TestArchiveBombs(t *testing.T) {
+func TestArchiveBombsTakeLittleMemory(t *testing.T) {
 	zeros := make([]byte, maxChunk+1)
 	bomb := compressor().EncodeAll(zeros, nil)
 	chunk := func(says int) []byte {
@@ -73,7 +73,7 @@ func TestArchiveBombs(t *testing.T) {
 		"more than a chunk may": chunk(maxChunk + 1),
 		"as much as a chunk":    chunk(maxChunk),
 	} {
-		if took := allocated(func() {
+		if took := measureAllocation(func() {
 			c := &columnReader{rest: data, decompressBudget: maxBlockBytes}
 			if got := c.readChunk(); got != nil || !c.failed {
 				t.Errorf("%s: %d bytes are taken", name, len(got))
@@ -86,7 +86,7 @@ func TestArchiveBombs(t *testing.T) {
 	good := appendChunk(nil, zeros[:maxChunk])
 	c := &columnReader{rest: bytes.Repeat(good, 100), decompressBudget: maxBlockBytes}
 	n := 0
-	took := allocated(func() {
+	took := measureAllocation(func() {
 		for !c.failed {
 			if c.readChunk() != nil {
 				n++
@@ -99,7 +99,7 @@ func TestArchiveBombs(t *testing.T) {
 }
 
 // allocated returns how many bytes a function allocates.
-func allocated(f func()) uint64 {
+func measureAllocation(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()

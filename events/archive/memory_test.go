@@ -13,16 +13,16 @@ import (
 )
 
 // memory is a bucket in memory: tests with thousands of archives would wait for the disk else.
-type memory struct {
+type memoryBucket struct {
 	mu      sync.Mutex
 	objects map[string][]byte
 }
 
-func newMemory() *memory { return &memory{objects: map[string][]byte{}} }
+func newMemoryBucket() *memoryBucket { return &memoryBucket{objects: map[string][]byte{}} }
 
-func (m *memory) String() string { return "memory" }
+func (m *memoryBucket) String() string { return "memory" }
 
-func (m *memory) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+func (m *memoryBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func (m *memory) Put(ctx context.Context, name string, r io.Reader, size int64) 
 	return ctx.Err()
 }
 
-func (m *memory) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+func (m *memoryBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	data, ok := m.objects[name]
@@ -50,7 +50,7 @@ func (m *memory) Get(ctx context.Context, name string, offset, length int64) (io
 	return io.NopCloser(bytes.NewReader(data)), ctx.Err()
 }
 
-func (m *memory) List(ctx context.Context, prefix string) (objects []bucket.Object, err error) {
+func (m *memoryBucket) List(ctx context.Context, prefix string) (objects []bucket.Object, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, data := range m.objects {
@@ -62,7 +62,7 @@ func (m *memory) List(ctx context.Context, prefix string) (objects []bucket.Obje
 	return objects, ctx.Err()
 }
 
-func (m *memory) Delete(ctx context.Context, name string) error {
+func (m *memoryBucket) Delete(ctx context.Context, name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.objects, name)

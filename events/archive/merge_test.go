@@ -39,25 +39,25 @@ func drawMerge(t *rapid.T, a *Archive) {
 
 // I3, I4: after any merges every reader gets what it would have got before, from every position and of every class, and what was
 // merged is gone.
-func TestMergeReadsTheSame(t *testing.T) {
+func TestMergeChangesNothingForReaders(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		b := newMemory()
+		b := newMemoryBucket()
 		envs := drawLog(rt, 25)
-		a := open(rt, b)
+		a := mustOpen(rt, b)
 		for rest := envs; len(rest) > 0; {
 			n := rapid.IntRange(1, min(3, len(rest))).Draw(rt, "segment")
-			seal(rt, a, rest[:n])
+			mustSeal(rt, a, rest[:n])
 			rest = rest[n:]
 		}
-		before, repeats := a.Info(), repeatsOf(rt, a)
+		before, repeats := a.Info(), mustReadRepeats(rt, a)
 		for range rapid.IntRange(1, 4).Draw(rt, "merges") {
 			drawMerge(rt, a)
 		}
 		if err := a.Drop(t.Context(), 0); err != nil {
 			rt.Fatal(err)
 		}
-		a = open(rt, b)
-		want := archived(envs)
+		a = mustOpen(rt, b)
+		want := toArchival(envs)
 		portion := rapid.SampledFrom([]int{1, 300, 1 << 20}).Draw(rt, "portion")
 		for from := range len(envs) + 1 {
 			cursor := events.Cursor{Log: testLog}
@@ -65,11 +65,11 @@ func TestMergeReadsTheSame(t *testing.T) {
 				cursor = want[from-1].Cursor
 			}
 			got, err := readAll(a, cursor, events.AllKinds, portion)
-			if d := diff(want[from:], got); err != nil || d != "" {
+			if d := diffEnvelopes(want[from:], got); err != nil || d != "" {
 				rt.Fatalf("from %d: %v %s", from, err, d)
 			}
 			got, err = readAll(a, cursor, events.AllKinds&^ActivityKinds, portion)
-			if d := diff(filtered(want[from:]), got); err != nil || d != "" {
+			if d := diffEnvelopes(keepFacts(want[from:]), got); err != nil || d != "" {
 				rt.Fatalf("facts from %d: %v %s", from, err, d)
 			}
 		}
@@ -83,7 +83,7 @@ func TestMergeReadsTheSame(t *testing.T) {
 				rt.Fatalf("%+v, was %+v", is, was)
 			}
 		}
-		if after.End != before.End || after.Envelopes != before.Envelopes || !slices.Equal(repeatsOf(rt, a), repeats) {
+		if after.End != before.End || after.Envelopes != before.Envelopes || !slices.Equal(mustReadRepeats(rt, a), repeats) {
 			rt.Fatalf("%+v, was %+v", after, before)
 		}
 		named := 1 + after.Classes[Facts].Segments + after.Classes[Activity].Segments + len(a.currentManifest().recent)
@@ -93,7 +93,7 @@ func TestMergeReadsTheSame(t *testing.T) {
 	})
 }
 
-func repeatsOf(t fataler, a *Archive) []events.Repeat {
+func mustReadRepeats(t fataler, a *Archive) []events.Repeat {
 	t.Helper()
 	r, err := a.Remembered(context.Background())
 	if err := errors.Join(append(r.Damaged, err)...); err != nil {
@@ -104,22 +104,22 @@ func repeatsOf(t fataler, a *Archive) []events.Repeat {
 
 // I4: a reader whose files are merged and removed while it reads, and one that begins with a manifest of before, continue with
 // what took their place: nothing twice, nothing left out, nothing beyond the end that it began with.
-func TestReaderGoesOnInMerged(t *testing.T) {
+func TestReaderContinuesInMergedFiles(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		b := newMemory()
+		b := newMemoryBucket()
 		envs := drawLog(rt, 25)
-		parts := cut(rt, envs)
+		parts := drawSegments(rt, envs)
 		begun := rapid.IntRange(1, len(parts)).Draw(rt, "sealed when reading begins")
-		a, other := open(rt, b), open(rt, b)
-		seal(rt, other, parts[:begun]...)
+		a, other := mustOpen(rt, b), mustOpen(rt, b)
+		mustSeal(rt, other, parts[:begun]...)
 		if err := a.Reload(t.Context()); err != nil {
 			rt.Fatal(err)
 		}
 		kinds := rapid.SampledFrom([]events.KindSet{events.AllKinds, events.AllKinds &^ ActivityKinds}).Draw(rt, "kinds")
 		held := slices.Concat(parts[:begun]...)
-		want := archived(held)
+		want := toArchival(held)
 		if kinds != events.AllKinds {
-			want = filtered(want)
+			want = keepFacts(want)
 		}
 		previous := a.currentManifest()
 		r, err := a.Read(t.Context(), events.Cursor{Log: testLog}, kinds)
@@ -137,7 +137,7 @@ func TestReaderGoesOnInMerged(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 2).Draw(rt, "rounds") {
 			if begun < len(parts) {
-				seal(rt, other, parts[begun])
+				mustSeal(rt, other, parts[begun])
 				begun++
 			}
 			drawMerge(rt, other)
@@ -157,21 +157,21 @@ func TestReaderGoesOnInMerged(t *testing.T) {
 			more, err = r.Next(t.Context(), 1)
 			got = append(got, more...)
 		}
-		if d := diff(want, got); d != "" {
+		if d := diffEnvelopes(want, got); d != "" {
 			rt.Fatalf("%v: %s", err, d)
 		}
-		late := open(rt, b)
+		late := mustOpen(rt, b)
 		late.manifest = previous
 		from := rapid.IntRange(0, len(held)).Draw(rt, "from")
 		cursor := events.Cursor{Log: testLog}
 		if from > 0 {
-			cursor = archived(held)[from-1].Cursor
+			cursor = toArchival(held)[from-1].Cursor
 		}
 		all, err := readAll(late, cursor, events.AllKinds, 1)
 		for i := range all {
-			all[i].Cursor = archived(envs)[from+i].Cursor
+			all[i].Cursor = toArchival(envs)[from+i].Cursor
 		}
-		if d := diff(archived(envs)[from:from+len(all)], all); err != nil || d != "" || from+len(all) < len(held) {
+		if d := diffEnvelopes(toArchival(envs)[from:from+len(all)], all); err != nil || d != "" || from+len(all) < len(held) {
 			rt.Fatalf("from %d with the previous manifest: %v %s", from, err, d)
 		}
 	})
@@ -179,9 +179,9 @@ func TestReaderGoesOnInMerged(t *testing.T) {
 
 // I3: wherever a merge or the removal of its files is interrupted, the archive holds what it held, and the next merge ends the
 // same.
-func TestMergeCrash(t *testing.T) {
+func TestInterruptedMergeKeepsContent(t *testing.T) {
 	ctx := t.Context()
-	before := smallSegments(20)
+	before := buildSmallSegments(20)
 	merge := func(a *Archive) error {
 		for {
 			done, err := a.Merge(ctx, nil)
@@ -196,38 +196,38 @@ func TestMergeCrash(t *testing.T) {
 		}
 		return s
 	}
-	memory := newMemory()
-	model := open(t, memory)
-	seal(t, model, before...)
+	memory := newMemoryBucket()
+	model := mustOpen(t, memory)
+	mustSeal(t, model, before...)
 	sealed := maps.Clone(memory.objects)
-	was := content(t, model)
+	was := describeContent(t, model)
 	if err := merge(model); err != nil {
 		t.Fatal(err)
 	}
 	want := shape(model)
-	if got := content(t, model); got != was || len(model.currentManifest().segments) > 8 {
+	if got := describeContent(t, model); got != was || len(model.currentManifest().segments) > 8 {
 		t.Fatalf("%d segments: %s", len(model.currentManifest().segments), got)
 	}
 	for _, after := range []bool{false, true} {
 		for n, crashed := 1, true; crashed; n++ {
-			b := newMemory()
+			b := newMemoryBucket()
 			maps.Copy(b.objects, sealed)
 			faulty := &faultyBucket{Bucket: b, left: 1 << 30}
-			a := open(t, faulty)
+			a := mustOpen(t, faulty)
 			faulty.left, faulty.after = n, after
 			err := merge(a)
 			crashed = err != nil
 			if crashed && !errors.Is(err, errCrash) {
 				t.Fatalf("operation %d: %v", n, err)
 			}
-			a = open(t, b)
-			if got := content(t, a); got != was {
+			a = mustOpen(t, b)
+			if got := describeContent(t, a); got != was {
 				t.Fatalf("operation %d (after: %v): the archive holds\n%s", n, after, got)
 			}
 			if err := errors.Join(a.Check(ctx, nil), a.Sweep(ctx), merge(a)); err != nil {
 				t.Fatal(err)
 			}
-			if got := shape(a); got != want || content(t, a) != was || len(b.objects) != 1+len(a.currentManifest().segments)+len(a.currentManifest().recent) {
+			if got := shape(a); got != want || describeContent(t, a) != was || len(b.objects) != 1+len(a.currentManifest().segments)+len(a.currentManifest().recent) {
 				t.Fatalf("operation %d (after: %v): once more, the archive holds\n%s", n, after, got)
 			}
 		}
@@ -235,14 +235,14 @@ func TestMergeCrash(t *testing.T) {
 }
 
 // content is all that an archive tells a reader.
-func content(t *testing.T, a *Archive) string {
+func describeContent(t *testing.T, a *Archive) string {
 	t.Helper()
 	envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	fmt.Fprintln(&text, a.End(), a.Epoch(), a.Predecessors(), repeatsOf(t, a))
+	fmt.Fprintln(&text, a.End(), a.Epoch(), a.Predecessors(), mustReadRepeats(t, a))
 	for _, env := range envs {
 		fmt.Fprintln(&text, *env)
 	}
@@ -250,13 +250,13 @@ func content(t *testing.T, a *Archive) string {
 }
 
 // smallSegments is a log of both classes, to be sealed one envelope at a time.
-func smallSegments(n int) (parts [][]*events.Envelope) {
+func buildSmallSegments(n int) (parts [][]*events.Envelope) {
 	for seq := uint64(1); seq <= uint64(n); seq++ {
 		kind := events.Played
 		if seq%2 == 0 {
 			kind = events.UserFollowed
 		}
-		env := envelope(seq, kind, 3)
+		env := newEnvelope(seq, kind, 3)
 		env.Events[2].ID = fmt.Sprint("e", seq%3)
 		parts = append(parts, []*events.Envelope{env})
 	}
@@ -264,9 +264,9 @@ func smallSegments(n int) (parts [][]*events.Envelope) {
 }
 
 // Neighbors are merged within their epoch, those of another stay apart.
-func TestMergeKeepsEpochs(t *testing.T) {
-	a := open(t, newMemory())
-	parts := smallSegments(60)
+func TestMergeStaysWithinEpochs(t *testing.T) {
+	a := mustOpen(t, newMemoryBucket())
+	parts := buildSmallSegments(60)
 	for i, part := range parts {
 		if i == 30 {
 			if err := a.BeginEpoch(t.Context(), 2, a.End()); err != nil {
@@ -274,9 +274,9 @@ func TestMergeKeepsEpochs(t *testing.T) {
 			}
 		}
 		part[0].Cursor.Epoch = 1 + uint32(i/30)
-		seal(t, a, part)
+		mustSeal(t, a, part)
 	}
-	was := content(t, a)
+	was := describeContent(t, a)
 	for {
 		done, err := a.Merge(t.Context(), nil)
 		if err != nil {
@@ -289,38 +289,38 @@ func TestMergeKeepsEpochs(t *testing.T) {
 			t.Errorf("%+v", done)
 		}
 	}
-	if n := len(a.currentManifest().ranges()); n > 32 || content(t, a) != was {
+	if n := len(a.currentManifest().ranges()); n > 32 || describeContent(t, a) != was {
 		t.Errorf("%d ranges", n)
 	}
 }
 
 // I12: a scrub takes what was merged away, too, though it waits to be removed.
-func TestScrubTakesMerged(t *testing.T) {
-	b := newMemory()
-	a := open(t, b)
-	parts := smallSegments(20)
+func TestScrubRemovesFilesReplacedByMerge(t *testing.T) {
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	parts := buildSmallSegments(20)
 	parts[4][0].Events[1].User = "erased-user"
-	seal(t, a, parts...)
+	mustSeal(t, a, parts...)
 	if done := mergeRanges(t, a, 0, 19); done.Replaced != 20 || done.Segments != 2 || len(b.objects) < 22 {
 		t.Fatalf("%+v, %d objects", done, len(b.objects))
 	}
 	if err := a.Drop(t.Context(), time.Hour); err != nil || len(b.objects) < 22 {
 		t.Fatalf("files are removed at once: %v", err)
 	}
-	if _, err := a.Scrub(t.Context(), scrubUser("erased-user"), nil, nil); err != nil {
+	if _, err := a.Scrub(t.Context(), matchUser("erased-user"), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	objects, err := b.List(t.Context(), objectPrefix)
-	if err != nil || len(objects) != 3+len(a.currentManifest().recent) || contains(t, a, "erased-user") {
+	if err != nil || len(objects) != 3+len(a.currentManifest().recent) || bucketContains(t, a, "erased-user") {
 		t.Errorf("%v, %v", objects, err)
 	}
 }
 
 // No merge begins during a scrub or a sweep, and neither during a merge.
-func TestMergeAlone(t *testing.T) {
+func TestMergeExcludesScrubAndSweep(t *testing.T) {
 	ctx := t.Context()
-	a := open(t, newMemory())
-	seal(t, a, smallSegments(20)...)
+	a := mustOpen(t, newMemoryBucket())
+	mustSeal(t, a, buildSmallSegments(20)...)
 	done, err := a.Scrub(ctx, func(ev *events.Event) (*events.Event, bool) {
 		if done, err := a.Merge(ctx, nil); done.Replaced > 0 || err != nil {
 			t.Errorf("during a scrub: %+v, %v", done, err)
@@ -331,10 +331,10 @@ func TestMergeAlone(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	// Sealing continues during a merge, and a merge that rests is given up with its context.
-	rests, next := 0, smallSegments(22)
+	rests, next := 0, buildSmallSegments(22)
 	merged, err := a.Merge(ctx, func(_ context.Context, worked time.Duration) error {
 		if rests++; rests <= 2 {
-			seal(t, a, next[19+rests]) //nolint:contextcheck // of the test
+			mustSeal(t, a, next[19+rests]) //nolint:contextcheck // of the test
 		}
 		if a.rewriteMu.TryLock() || worked < 0 {
 			t.Error("a scrub may run during a merge")
@@ -347,7 +347,7 @@ func TestMergeAlone(t *testing.T) {
 	if err := a.Check(ctx, nil); err != nil {
 		t.Error(err)
 	}
-	seal(t, a, smallSegments(44)[22:]...)
+	mustSeal(t, a, buildSmallSegments(44)[22:]...)
 	ended, cancel := context.WithCancel(ctx)
 	_, err = a.Merge(ended, func(ctx context.Context, _ time.Duration) error { cancel(); return ctx.Err() })
 	if !errors.Is(err, context.Canceled) {
@@ -356,17 +356,17 @@ func TestMergeAlone(t *testing.T) {
 }
 
 // A check that reaches a file which was merged meanwhile checks the file that replaced it.
-func TestCheckWhileMerging(t *testing.T) {
+func TestCheckFollowsMerge(t *testing.T) {
 	ctx := t.Context()
 	for at := range 20 {
-		b := newMemory()
-		a, other := open(t, b), open(t, b)
-		seal(t, other, smallSegments(20)...)
+		b := newMemoryBucket()
+		a, other := mustOpen(t, b), mustOpen(t, b)
+		mustSeal(t, other, buildSmallSegments(20)...)
 		calls, done, total := 0, uint64(0), uint64(0)
 		err := a.Check(ctx, func(d, all uint64) {
 			if calls++; calls == 3*at+1 {
-				seal(t, other, smallSegments(21)[20:]...) //nolint:contextcheck // of the test
-				mergeRanges(t, other, 4, 15)              //nolint:contextcheck // of the test
+				mustSeal(t, other, buildSmallSegments(21)[20:]...) //nolint:contextcheck // of the test
+				mergeRanges(t, other, 4, 15)                       //nolint:contextcheck // of the test
 				if err := other.Drop(ctx, 0); err != nil {
 					t.Error(err)
 				}
@@ -377,9 +377,9 @@ func TestCheckWhileMerging(t *testing.T) {
 			t.Errorf("merged at %d: %v, %d of %d bytes", at, err, done, total)
 		}
 	}
-	b := newMemory()
-	a := open(t, b)
-	seal(t, a, smallSegments(3)...)
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	mustSeal(t, a, buildSmallSegments(3)...)
 	if err := b.Delete(ctx, a.currentManifest().segments[1].name); err != nil {
 		t.Fatal(err)
 	}
@@ -389,12 +389,12 @@ func TestCheckWhileMerging(t *testing.T) {
 }
 
 // Growth is reported for ranges of any length.
-func TestGrowth(t *testing.T) {
-	a := open(t, newMemory())
+func TestGrowthCoversRequestedSpan(t *testing.T) {
+	a := mustOpen(t, newMemoryBucket())
 	if n, over := a.Growth(1); n != 0 || over != 0 {
 		t.Errorf("an empty archive: %d in %d", n, over)
 	}
-	seal(t, a, smallSegments(30)...)
+	mustSeal(t, a, buildSmallSegments(30)...)
 	mergeRanges(t, a, 0, 9)
 	mergeRanges(t, a, 1, 10)
 	segs := a.currentManifest().segments
@@ -412,7 +412,7 @@ func TestGrowth(t *testing.T) {
 
 // The ranges of any year of seals stay few, no event is written again more often than the logarithm of what there is, and what
 // is large stays as it is.
-func TestSmallRun(t *testing.T) {
+func TestMergesKeepRangesFew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type year struct {
 			segmentRange

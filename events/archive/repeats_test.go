@@ -10,11 +10,11 @@ import (
 )
 
 // Files of event ids that are damaged are all named, what the others hold is still known, and they can be replaced.
-func TestDamagedRepeats(t *testing.T) {
-	b := newMemory()
-	a := open(t, b)
-	parts := history()
-	seal(t, a, parts[0])
+func TestDamagedRepeatsAreNamedAndReplaced(t *testing.T) {
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	parts := buildHistory()
+	mustSeal(t, a, parts[0])
 	before := a.End()
 	if err := a.BeginEpoch(t.Context(), 2, before); err != nil {
 		t.Fatal(err)
@@ -22,9 +22,9 @@ func TestDamagedRepeats(t *testing.T) {
 	for _, env := range slices.Concat(parts[1:]...) {
 		env.Cursor.Epoch = 2
 	}
-	seal(t, a, parts[1:]...)
+	mustSeal(t, a, parts[1:]...)
 	m := a.currentManifest()
-	want := lastUses(a.End(), parts...)
+	want := listLastUses(a.End(), parts...)
 	if len(m.recent) != 2 || m.repeats.name == "" || len(want) < 3 {
 		t.Fatalf("%+v, %v", m, want)
 	}
@@ -45,7 +45,7 @@ func TestDamagedRepeats(t *testing.T) {
 	if err != nil || len(r.Damaged) != 2 || r.End != a.End() || r.From != a.End().LastTime-events.Horizon-1 || r.To != a.End().LastTime {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if !slices.Equal(r.Repeats, withinHorizon(lastUses(a.End(), parts[1]), a.End().LastTime)) {
+	if !slices.Equal(r.Repeats, withinHorizon(listLastUses(a.End(), parts[1]), a.End().LastTime)) {
 		t.Errorf("of the file that is left: %v", r.Repeats)
 	}
 	if err := a.ReplaceRepeats(t.Context(), before, want); !errors.Is(err, ErrChanged) {
@@ -54,7 +54,7 @@ func TestDamagedRepeats(t *testing.T) {
 	if err := a.ReplaceRepeats(t.Context(), a.End(), want); err != nil {
 		t.Fatal(err)
 	}
-	a = open(t, b)
+	a = mustOpen(t, b)
 	if r, err := a.Remembered(t.Context()); err != nil || len(r.Damaged) > 0 || !slices.Equal(r.Repeats, want) {
 		t.Errorf("replaced: %+v, %v", r, err)
 	}
@@ -67,11 +67,11 @@ func TestDamagedRepeats(t *testing.T) {
 }
 
 // Ids of before the horizon do not count: that their file is damaged costs nothing.
-func TestDamagedRepeatsOfLongAgo(t *testing.T) {
-	b := newMemory()
-	a := open(t, b)
-	parts := history()
-	seal(t, a, parts[0])
+func TestDamagedRepeatsBeforeHorizonAreHarmless(t *testing.T) {
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	parts := buildHistory()
+	mustSeal(t, a, parts[0])
 	if err := a.BeginEpoch(t.Context(), 2, a.End()); err != nil {
 		t.Fatal(err)
 	}
@@ -82,10 +82,10 @@ func TestDamagedRepeatsOfLongAgo(t *testing.T) {
 			env.Events[i].Time += 2 * events.Horizon
 		}
 	}
-	seal(t, a, parts[1])
+	mustSeal(t, a, parts[1])
 	delete(b.objects, a.currentManifest().repeats.name)
 	r, err := a.Remembered(t.Context())
-	if err != nil || len(r.Damaged) != 1 || r.From < r.To || !slices.Equal(r.Repeats, lastUses(a.End(), parts[1])) {
+	if err != nil || len(r.Damaged) != 1 || r.From < r.To || !slices.Equal(r.Repeats, listLastUses(a.End(), parts[1])) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // scrubUser is what erasing a user makes of an event: a play keeps its item, all else goes.
-func scrubUser(user string) func(ev *events.Event) (*events.Event, bool) {
+func matchUser(user string) func(ev *events.Event) (*events.Event, bool) {
 	return func(ev *events.Event) (*events.Event, bool) {
 		switch {
 		case ev.User != user && ev.Peer != user && ev.RepinUser != user:
@@ -27,22 +27,22 @@ func scrubUser(user string) func(ev *events.Event) (*events.Event, bool) {
 }
 
 // I12: what is scrubbed is gone, and all else is what it was, times and cursors too.
-func TestScrub(t *testing.T) {
+func TestScrubChangesOnlyMatches(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
 		envs := drawLog(rt, 20)
 		const user = "ffffffff-ffff-4fff-bfff-ffffffffffff"
-		b := newMemory()
-		a := open(rt, b)
-		seal(rt, a, cut(rt, envs)...)
+		b := newMemoryBucket()
+		a := mustOpen(rt, b)
+		mustSeal(rt, a, drawSegments(rt, envs)...)
 		old := len(b.objects)
 
-		want, done := archived(envs), Scrubbed{}
+		want, done := toArchival(envs), Scrubbed{}
 		for _, env := range want {
 			evs, rejects := env.Events, env.Rejects
 			env.Events, env.Rejects, env.Kinds = nil, nil, 0
 			for i := range evs {
-				ev, keep := scrubUser(user)(&evs[i])
+				ev, keep := matchUser(user)(&evs[i])
 				switch {
 				case !keep:
 					done.Dropped++
@@ -62,7 +62,7 @@ func TestScrub(t *testing.T) {
 			}
 		}
 		var progress []uint64
-		got, err := a.Scrub(ctx, scrubUser(user), func(r *events.Reject) (*events.Reject, bool) {
+		got, err := a.Scrub(ctx, matchUser(user), func(r *events.Reject) (*events.Reject, bool) {
 			return r, !bytes.Contains(r.Data, []byte(user))
 		},
 
@@ -76,12 +76,12 @@ func TestScrub(t *testing.T) {
 		if done.Segments = got.Segments; got != done || got.Segments > old || (got.Segments == 0) != (done == Scrubbed{}) {
 			rt.Fatalf("scrubbed %+v, want %+v", got, done)
 		}
-		a = open(rt, b)
+		a = mustOpen(rt, b)
 		after, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if d := diff(want, after); d != "" {
+		if d := diffEnvelopes(want, after); d != "" {
 			rt.Fatal(d)
 		}
 		if err := a.Check(ctx, nil); err != nil {
@@ -94,11 +94,11 @@ func TestScrub(t *testing.T) {
 }
 
 // I12: no file contains the id, in whatever form it is written.
-func TestScrubbedIDIsNowhere(t *testing.T) {
-	b := newMemory()
-	a := open(t, b)
-	env := envelope(1, events.PinCreated, 3)
-	other := envelope(2, events.Played, 3)
+func TestScrubbedIDIsInNoFile(t *testing.T) {
+	b := newMemoryBucket()
+	a := mustOpen(t, b)
+	env := newEnvelope(1, events.PinCreated, 3)
+	other := newEnvelope(2, events.Played, 3)
 	for i := range env.Events {
 		env.Events[i].User, env.Events[i].Peer = "somebody", ""
 		other.Events[i].User = "somebody"
@@ -106,11 +106,11 @@ func TestScrubbedIDIsNowhere(t *testing.T) {
 	env.Events[1].User, other.Events[1].User = "erased-user", "erased-user"
 	env.Rejects = []events.Reject{{Seq: 1, Slot: 3, Data: []byte("about erased-user")}}
 	env.Rejects[0].Rejection.Index = 3
-	seal(t, a, []*events.Envelope{env, other})
-	if !contains(t, a, "erased-user") {
+	mustSeal(t, a, []*events.Envelope{env, other})
+	if !bucketContains(t, a, "erased-user") {
 		t.Fatal("the id is not found before")
 	}
-	done, err := a.Scrub(t.Context(), scrubUser("erased-user"), func(r *events.Reject) (*events.Reject, bool) {
+	done, err := a.Scrub(t.Context(), matchUser("erased-user"), func(r *events.Reject) (*events.Reject, bool) {
 		changed := *r
 		changed.Data = nil
 		return &changed, true
@@ -118,17 +118,17 @@ func TestScrubbedIDIsNowhere(t *testing.T) {
 	if err != nil || done != (Scrubbed{Dropped: 1, Changed: 1, Rejects: 1, Segments: 2}) {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	if contains(t, a, "erased-user") {
+	if bucketContains(t, a, "erased-user") {
 		t.Error("the id is still there")
 	}
-	if !contains(t, a, "somebody") {
+	if !bucketContains(t, a, "somebody") {
 		t.Error("others are gone too")
 	}
 }
 
 // contains looks for a text in all objects, as they are and in the dictionaries of their blocks.
-func contains(t *testing.T, a *Archive, text string) (found bool) {
-	for name, data := range a.bucket.(*memory).objects {
+func bucketContains(t *testing.T, a *Archive, text string) (found bool) {
+	for name, data := range a.bucket.(*memoryBucket).objects {
 		found = found || bytes.Contains(data, []byte(text)) || strings.Contains(name, text)
 	}
 	for _, s := range a.currentManifest().segments {

@@ -16,16 +16,16 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-func TestDirectoryBucket(t *testing.T) {
+func TestDirectoryIsABucket(t *testing.T) {
 	b, err := bucket.NewDir(filepath.Join(t.TempDir(), "new", "bucket"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	conform(t, b)
+	checkConformance(t, b)
 }
 
-// TestCheckWritable: a directory of another user is refused with its path and the id of the user who has to be able to write there.
-func TestCheckWritable(t *testing.T) {
+// TestCheckWritableNamesPathAndUser: a directory of another user is refused with its path and the id of the user who has to be able to write there.
+func TestCheckWritableNamesPathAndUser(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(dir)
 	if err != nil {
@@ -49,34 +49,34 @@ func TestCheckWritable(t *testing.T) {
 }
 
 // conform is what every bucket does. The bucket is empty.
-func conform(t *testing.T, b bucket.Bucket) {
+func checkConformance(t *testing.T, b bucket.Bucket) {
 	ctx := t.Context()
-	t.Run("objects", func(t *testing.T) { conformObjects(ctx, t, b) })
-	t.Run("ranges", func(t *testing.T) { conformRanges(ctx, t, b) })
-	t.Run("sizes", func(t *testing.T) { conformSizes(ctx, t, b) })
-	t.Run("names", func(t *testing.T) { conformNames(ctx, t, b) })
-	t.Run("list", func(t *testing.T) { conformList(ctx, t, b) })
-	t.Run("large", func(t *testing.T) { conformLarge(ctx, t, b) })
+	t.Run("objects", func(t *testing.T) { checkObjects(ctx, t, b) })
+	t.Run("ranges", func(t *testing.T) { checkRanges(ctx, t, b) })
+	t.Run("sizes", func(t *testing.T) { checkSizes(ctx, t, b) })
+	t.Run("names", func(t *testing.T) { checkNames(ctx, t, b) })
+	t.Run("list", func(t *testing.T) { checkList(ctx, t, b) })
+	t.Run("large", func(t *testing.T) { checkLargeObject(ctx, t, b) })
 	t.Run("context", func(t *testing.T) {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		if err := b.Put(ended, "late", strings.NewReader("x"), 1); !errors.Is(err, context.Canceled) {
 			t.Errorf("put: %v", err)
 		}
-		if _, err := get(ctx, b, "late", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
+		if _, err := readRange(ctx, b, "late", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
 			t.Errorf("it was put: %v", err)
 		}
 	})
 }
 
-func put(ctx context.Context, t *testing.T, b bucket.Bucket, name, content string) {
+func mustPut(ctx context.Context, t *testing.T, b bucket.Bucket, name, content string) {
 	t.Helper()
 	if err := b.Put(ctx, name, strings.NewReader(content), int64(len(content))); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func get(ctx context.Context, b bucket.Bucket, name string, offset, length int64) (string, error) {
+func readRange(ctx context.Context, b bucket.Bucket, name string, offset, length int64) (string, error) {
 	r, err := b.Get(ctx, name, offset, length)
 	if err != nil {
 		return "", err
@@ -86,53 +86,53 @@ func get(ctx context.Context, b bucket.Bucket, name string, offset, length int64
 	return string(data), err
 }
 
-func conformObjects(ctx context.Context, t *testing.T, b bucket.Bucket) {
-	if _, err := get(ctx, b, "a/b", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
+func checkObjects(ctx context.Context, t *testing.T, b bucket.Bucket) {
+	if _, err := readRange(ctx, b, "a/b", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
 		t.Errorf("before put: %v", err)
 	}
 	for _, content := range []string{"one", "", "three times"} {
-		put(ctx, t, b, "a/b", content)
-		if got, err := get(ctx, b, "a/b", 0, -1); err != nil || got != content {
+		mustPut(ctx, t, b, "a/b", content)
+		if got, err := readRange(ctx, b, "a/b", 0, -1); err != nil || got != content {
 			t.Errorf("got %q (%v), want %q", got, err, content)
 		}
 	}
-	if _, err := get(ctx, b, "a", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
+	if _, err := readRange(ctx, b, "a", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
 		t.Errorf("a part of a name: %v", err)
 	}
 	for range 2 {
 		if err := b.Delete(ctx, "a/b"); err != nil {
 			t.Error(err)
 		}
-		if _, err := get(ctx, b, "a/b", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
+		if _, err := readRange(ctx, b, "a/b", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
 			t.Errorf("after delete: %v", err)
 		}
 	}
 }
 
-func conformRanges(ctx context.Context, t *testing.T, b bucket.Bucket) {
+func checkRanges(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	const content = "0123456789"
-	put(ctx, t, b, "ranges", content)
+	mustPut(ctx, t, b, "ranges", content)
 	for offset := range int64(12) {
 		for length := int64(-1); length < 12; length++ {
 			want := content[min(offset, 10):]
 			if length >= 0 {
 				want = want[:min(length, int64(len(want)))]
 			}
-			if got, err := get(ctx, b, "ranges", offset, length); err != nil || got != want {
+			if got, err := readRange(ctx, b, "ranges", offset, length); err != nil || got != want {
 				t.Errorf("%d bytes from %d: %q (%v), want %q", length, offset, got, err, want)
 			}
 		}
 	}
 	for _, length := range []int64{0, -1, 1} {
-		if _, err := get(ctx, b, "none", 3, length); !errors.Is(err, bucket.ErrNotFound) {
+		if _, err := readRange(ctx, b, "none", 3, length); !errors.Is(err, bucket.ErrNotFound) {
 			t.Errorf("%d bytes of nothing: %v", length, err)
 		}
 	}
 }
 
 // A reader that has not as much as was said leaves what was there.
-func conformSizes(ctx context.Context, t *testing.T, b bucket.Bucket) {
-	put(ctx, t, b, "sizes", "before")
+func checkSizes(ctx context.Context, t *testing.T, b bucket.Bucket) {
+	mustPut(ctx, t, b, "sizes", "before")
 	for _, c := range []struct {
 		content string
 		size    int64
@@ -145,7 +145,7 @@ func conformSizes(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	if err := b.Put(ctx, "sizes", broken, 6); !errors.Is(err, errBroken) {
 		t.Errorf("a broken reader: %v", err)
 	}
-	if got, err := get(ctx, b, "sizes", 0, -1); err != nil || got != "before" {
+	if got, err := readRange(ctx, b, "sizes", 0, -1); err != nil || got != "before" {
 		t.Errorf("now it is %q (%v)", got, err)
 	}
 }
@@ -156,7 +156,7 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, errBroken }
 
-func conformNames(ctx context.Context, t *testing.T, b bucket.Bucket) {
+func checkNames(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	for _, name := range []string{
 		"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", ".hidden", "a/.b", "_a", "-a", "a b", "ä", "a\\b", "a:b", "a\x00",
 		strings.Repeat("a", 513),
@@ -171,8 +171,8 @@ func conformNames(ctx context.Context, t *testing.T, b bucket.Bucket) {
 		}
 	}
 	for _, name := range []string{"x", "0", "MANIFEST", "a.b_c-d/e", "n/b/c/d", strings.Repeat("a", 200)} {
-		put(ctx, t, b, name, name)
-		if got, err := get(ctx, b, name, 0, -1); err != nil || got != name {
+		mustPut(ctx, t, b, name, name)
+		if got, err := readRange(ctx, b, name, 0, -1); err != nil || got != name {
 			t.Errorf("%q: %q, %v", name, got, err)
 		}
 		if err := b.Delete(ctx, name); err != nil {
@@ -181,10 +181,10 @@ func conformNames(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	}
 }
 
-func conformList(ctx context.Context, t *testing.T, b bucket.Bucket) {
+func checkList(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	names := []string{"list-b", "list/a", "list/a-b", "list/d/b", "list/e.c", "listing"}
 	for i, name := range names {
-		put(ctx, t, b, name, strings.Repeat("x", i))
+		mustPut(ctx, t, b, name, strings.Repeat("x", i))
 	}
 	for prefix, want := range map[string][]string{
 		"list": names, "list/": names[1:5], "list/a": names[1:3], "list/d/": names[3:4], "list/e.c": names[4:5], "nothing": nil,
@@ -210,7 +210,7 @@ func conformList(ctx context.Context, t *testing.T, b bucket.Bucket) {
 }
 
 // More than S3 takes in one part, and not a round number.
-func conformLarge(ctx context.Context, t *testing.T, b bucket.Bucket) {
+func checkLargeObject(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	data := make([]byte, 17<<20+1)
 	for i := range data {
 		data[i] = byte(i ^ i>>8 ^ i>>16)
@@ -219,14 +219,14 @@ func conformLarge(ctx context.Context, t *testing.T, b bucket.Bucket) {
 		t.Fatal(err)
 	}
 	for _, offset := range []int64{0, 16<<20 - 1, int64(len(data)) - 1} {
-		if got, err := get(ctx, b, "large", offset, -1); err != nil || got != string(data[offset:]) {
+		if got, err := readRange(ctx, b, "large", offset, -1); err != nil || got != string(data[offset:]) {
 			t.Errorf("from %d: %d bytes, %v", offset, len(got), err)
 		}
 	}
 }
 
 // What an interrupted Put left behind is not listed, and removed when it is old.
-func TestDirLeftovers(t *testing.T) {
+func TestLeftoversOfPutAreCleaned(t *testing.T) {
 	dir := t.TempDir()
 	for name, age := range map[string]time.Duration{".put-new": time.Minute, ".put-old": 48 * time.Hour} {
 		file := filepath.Join(dir, name)
@@ -257,7 +257,7 @@ func TestDirLeftovers(t *testing.T) {
 	}
 }
 
-func TestOpen(t *testing.T) {
+func TestOpenParsesTargets(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	b, err := bucket.Open(t.Context(), dir)
 	if err != nil || b.String() != dir {
@@ -274,7 +274,7 @@ func TestOpen(t *testing.T) {
 }
 
 // The address has no secrets and names the same bucket again.
-func TestS3String(t *testing.T) {
+func TestS3AddressHasNoSecrets(t *testing.T) {
 	b, err := bucket.NewS3(bucket.S3Config{
 		Endpoint: "localhost:1", Bucket: "feeds", Prefix: "/skein/a/", Region: "eu", Insecure: true,
 		AccessKey: "access", SecretKey: "hidden", SessionToken: "token",
@@ -291,8 +291,8 @@ func TestS3String(t *testing.T) {
 	}
 }
 
-// TestWithin: a part of a bucket is a bucket, and has its objects there.
-func TestWithin(t *testing.T) {
+// TestWithinIsABucket: a part of a bucket is a bucket, and has its objects there.
+func TestWithinIsABucket(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(dir)
 	if err != nil {
@@ -302,9 +302,9 @@ func TestWithin(t *testing.T) {
 	if err != nil || part.String() != filepath.Join(dir, "nodes", "a") {
 		t.Fatal(part, err)
 	}
-	conform(t, part)
-	put(t.Context(), t, part, "x", "content")
-	if got, err := get(t.Context(), b, "nodes/a/x", 0, -1); err != nil || got != "content" {
+	checkConformance(t, part)
+	mustPut(t.Context(), t, part, "x", "content")
+	if got, err := readRange(t.Context(), b, "nodes/a/x", 0, -1); err != nil || got != "content" {
 		t.Errorf("%q, %v", got, err)
 	}
 	for prefix, want := range map[string]string{

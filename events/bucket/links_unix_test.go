@@ -14,7 +14,7 @@ import (
 
 // Links in the directory of a bucket lead nowhere: no file outside it is read, written, listed or removed. A
 // pipe does not keep a reader waiting.
-func TestLinksLeadNowhere(t *testing.T) {
+func TestLinksAreNotFollowed(t *testing.T) {
 	top := t.TempDir()
 	dir, outside := filepath.Join(top, "bucket"), filepath.Join(top, "outside")
 	b, err := bucket.NewDir(dir)

@@ -74,7 +74,7 @@ func startS3(t *testing.T) string {
 	}
 }
 
-func TestS3(t *testing.T) {
+func TestS3IsABucket(t *testing.T) {
 	endpoint := startS3(t)
 	for name, prefix := range map[string]string{"prefix": "some/where", "root": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -84,19 +84,19 @@ func TestS3(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conform(t, b)
+			checkConformance(t, b)
 			part, err := bucket.Within(b, "nodes/a")
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Run("within", func(t *testing.T) { conform(t, part) })
-			clean(t, b)
+			t.Run("within", func(t *testing.T) { checkConformance(t, part) })
+			deleteAll(t, b)
 		})
 	}
-	t.Run("open", func(t *testing.T) { openS3(t, endpoint) })
+	t.Run("open", func(t *testing.T) { checkOpenS3(t, endpoint) })
 }
 
-func clean(t *testing.T, b bucket.Bucket) {
+func deleteAll(t *testing.T, b bucket.Bucket) {
 	objects, err := b.List(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func clean(t *testing.T, b bucket.Bucket) {
 }
 
 // Open takes the credentials from the environment, says when it is not let in, and never names them.
-func openS3(t *testing.T, endpoint string) {
+func checkOpenS3(t *testing.T, endpoint string) {
 	target := "s3://feeds/opened?insecure=true&endpoint=" + endpoint
 	t.Setenv("AWS_ACCESS_KEY_ID", testAccess)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "wrong")
@@ -124,7 +124,7 @@ func openS3(t *testing.T, endpoint string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t.Context(), t, b, "a/b", "content")
+	mustPut(t.Context(), t, b, "a/b", "content")
 	if s := b.String(); strings.Contains(s, testAccess) || strings.Contains(s, testSecret) {
 		t.Error(s)
 	}
@@ -132,17 +132,17 @@ func openS3(t *testing.T, endpoint string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := get(t.Context(), again, "a/b", 0, -1); err != nil || got != "content" {
+	if got, err := readRange(t.Context(), again, "a/b", 0, -1); err != nil || got != "content" {
 		t.Errorf("%q, %v", got, err)
 	}
-	archiveIn(t, again)
+	checkArchiveIn(t, again)
 	if err := again.Put(t.Context(), "a/b", strings.NewReader("x"), 2); err == nil || errors.Is(err, bucket.ErrNotFound) {
 		t.Errorf("a short object: %v", err)
 	}
 }
 
 // archiveIn keeps an archive in the bucket.
-func archiveIn(t *testing.T, b bucket.Bucket) {
+func checkArchiveIn(t *testing.T, b bucket.Bucket) {
 	id := events.LogID{1}
 	if _, ok, err := archive.LogOf(t.Context(), b); ok || err != nil {
 		t.Errorf("an archive in a bucket without one: %v", err)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestUnlock: a process that was forked while the lock was held, and has the file open still, holds it no longer than its owner.
-func TestUnlock(t *testing.T) {
+// TestUnlockReleasesLockHeldByChild: a process that was forked while the lock was held, and has the file open still, holds it no longer than its owner.
+func TestUnlockReleasesLockHeldByChild(t *testing.T) {
 	path := filepath.Join(t.TempDir(), lockFile)
 	f, err := lockDir(path)
 	if err != nil {

@@ -30,26 +30,26 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func start(t *testing.T, dir string, logger *slog.Logger) *Server {
+func mustStart(t *testing.T, dir string, logger *slog.Logger) *Server {
 	t.Helper()
 	s, err := Start(t.Context(), Options{Dir: dir, Stream: "test", Examined: 1 << 20, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(t, s) })
+	t.Cleanup(func() { mustStop(t, s) })
 	return s
 }
 
-func stop(t *testing.T, s *Server) {
+func mustStop(t *testing.T, s *Server) {
 	t.Helper()
 	if err := s.Stop(context.Background()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestEmbeddedServer: a server syncs before it acknowledges, has its directory for itself, and leaves a temporary one only while it runs.
-func TestEmbeddedServer(t *testing.T) {
-	s := start(t, "", slog.New(slog.DiscardHandler))
+// TestServerSyncsAndOwnsItsDirectory: a server syncs before it acknowledges, has its directory for itself, and leaves a temporary one only while it runs.
+func TestServerSyncsAndOwnsItsDirectory(t *testing.T) {
+	s := mustStart(t, "", slog.New(slog.DiscardHandler))
 	if !s.natsServer.Load().JetStreamConfig().SyncAlways {
 		t.Error("the server acknowledges what is not on disk")
 	}
@@ -59,7 +59,7 @@ func TestEmbeddedServer(t *testing.T) {
 	if err := errors.Join(s.Healthy(), s.Stuck()); err != nil {
 		t.Error(err)
 	}
-	stop(t, s)
+	mustStop(t, s)
 	if err := s.Healthy(); !errors.Is(err, events.ErrLogUnavailable) {
 		t.Errorf("it is stopped, and: %v", err)
 	}
@@ -68,8 +68,8 @@ func TestEmbeddedServer(t *testing.T) {
 	}
 }
 
-// TestServerLog: what the embedded server says reaches the logger at levels that suit.
-func TestServerLog(t *testing.T) {
+// TestServerLogMapsLevels: what the embedded server says reaches the logger at levels that suit.
+func TestServerLogMapsLevels(t *testing.T) {
 	var out bytes.Buffer
 	s := &serverLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
 	s.Noticef("n%d", 1)
@@ -86,7 +86,7 @@ func TestServerLog(t *testing.T) {
 }
 
 // messages returns what the stream has, by sequence, after it has published some.
-func messages(t *testing.T, s *Server, publish ...string) map[uint64]string {
+func publishAndReadMessages(t *testing.T, s *Server, publish ...string) map[uint64]string {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	if err != nil {
@@ -124,15 +124,15 @@ func messages(t *testing.T, s *Server, publish ...string) map[uint64]string {
 	return got
 }
 
-// TestDamagedMessage: a message that is damaged is missing, those behind it are there, and a copy of the file as it was is kept. A
+// TestDamagedMessageCostsNoOther: a message that is damaged is missing, those behind it are there, and a copy of the file as it was is kept. A
 // whole file is left as it is.
-func TestDamagedMessage(t *testing.T) {
+func TestDamagedMessageCostsNoOther(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	var said bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelError}))
-	s := start(t, dir, logger)
-	messages(t, s, "one", "two", "three", "four")
-	stop(t, s)
+	s := mustStart(t, dir, logger)
+	publishAndReadMessages(t, s, "one", "two", "three", "four")
+	mustStop(t, s)
 	paths, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "test", "msgs", "*"+blockSuffix))
 	if err != nil || len(paths) != 1 {
 		t.Fatal(paths, err)
@@ -141,11 +141,11 @@ func TestDamagedMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = start(t, dir, logger)
-	if got := messages(t, s); len(got) != 4 {
+	s = mustStart(t, dir, logger)
+	if got := publishAndReadMessages(t, s); len(got) != 4 {
 		t.Errorf("of a whole file there are %v", got)
 	}
-	stop(t, s)
+	mustStop(t, s)
 	if again, err := os.ReadFile(paths[0]); err != nil || !bytes.Equal(again, whole) || said.Len() > 0 {
 		t.Errorf("a whole file was changed, %v, and the server says %q", err, said.String())
 	}
@@ -153,8 +153,8 @@ func TestDamagedMessage(t *testing.T) {
 	if err := os.WriteFile(paths[0], damaged, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s = start(t, dir, logger)
-	if got := fmt.Sprint(messages(t, s)); got != "map[1:one 3:three 4:four]" {
+	s = mustStart(t, dir, logger)
+	if got := fmt.Sprint(publishAndReadMessages(t, s)); got != "map[1:one 3:three 4:four]" {
 		t.Errorf("there are %s", got)
 	}
 	if !strings.Contains(said.String(), "lost_first=2 lost_last=2") {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestWriteThrough: files are as they were, whatever is in them. That they are on disk then, task soak:faults shows.
-func TestWriteThrough(t *testing.T) {
+// TestWriteThroughKeepsContent: files are as they were, whatever is in them. That they are on disk then, task soak:faults shows.
+func TestWriteThroughKeepsContent(t *testing.T) {
 	dir := t.TempDir()
 	if err := writeThrough(dir); err != nil {
 		t.Fatalf("nothing is there: %v", err)
@@ -37,8 +37,8 @@ func TestWriteThrough(t *testing.T) {
 	}
 }
 
-// TestWriteThroughWhileFilesGo: a server that has shut down removes what it has purged in its own time.
-func TestWriteThroughWhileFilesGo(t *testing.T) {
+// TestWriteThroughToleratesRemovedFiles: a server that has shut down removes what it has purged in its own time.
+func TestWriteThroughToleratesRemovedFiles(t *testing.T) {
 	dir := t.TempDir()
 	purged := filepath.Join(dir, "jetstream", "a", "__msgs__")
 	for range 30 {

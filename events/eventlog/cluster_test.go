@@ -21,7 +21,7 @@ var routePorts atomic.Int32
 
 // routePort finds a free port for the routes of a server. It is given before the server listens, so it is none that the kernel gives to
 // clients, and none that another test of this package has got.
-func routePort(t *testing.T) int {
+func findRoutePort(t *testing.T) int {
 	t.Helper()
 	const first, last = 30_000, 32_000
 	for {
@@ -37,18 +37,18 @@ func routePort(t *testing.T) int {
 }
 
 // testCluster starts servers that form a JetStream cluster, and returns them with the URL of all.
-func testCluster(t *testing.T, size int) (servers []*server.Server, clientURL string) {
+func startTestCluster(t *testing.T, size int) (servers []*server.Server, clientURL string) {
 	t.Helper()
 	var ports []int
 	var routes []*url.URL
 	for range size {
-		port := routePort(t)
+		port := findRoutePort(t)
 		ports = append(ports, port)
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
 	}
 	var urls []string
 	for n := range size {
-		ns := testServer(t, server.Options{
+		ns := startTestServer(t, server.Options{
 			ServerName: fmt.Sprintf("s%d", n),
 			Cluster:    server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[n]},
 			Routes:     routes,
@@ -59,15 +59,15 @@ func testCluster(t *testing.T, size int) (servers []*server.Server, clientURL st
 	return servers, strings.Join(urls, ",")
 }
 
-// TestCluster publishes to a cluster of three and reads from it while one server, the leader of the stream, is
+// TestClusterLosesNothingWithItsLeader publishes to a cluster of three and reads from it while one server, the leader of the stream, is
 // stopped in the middle.
-func TestCluster(t *testing.T) {
+func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 	t.Parallel()
 	calls := 1200
 	if testing.Short() {
 		calls = 200
 	}
-	servers, url := testCluster(t, 3)
+	servers, url := startTestCluster(t, 3)
 	quiet := slog.New(slog.DiscardHandler)
 	ctx := testContext(t)
 	l := mustOpenLog(t, Config{URL: url, Logger: quiet})
@@ -80,7 +80,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("opened for one replica: %v", err)
 	}
 	h, _ := runHub(t, l, HubOptions{})
-	s := subscribe(t, h, l.Start())
+	s := mustSubscribe(t, h, l.Start())
 	read := make(chan []*events.Envelope)
 	const last = "end"
 	go func() {
@@ -103,14 +103,14 @@ func TestCluster(t *testing.T) {
 		if n == calls/2 {
 			stopLeader(t, servers, info.Cluster.Leader)
 		}
-		mustPublish(t, p, followsOf(n, n+1))
+		mustPublish(t, p, newFollows(n, n+1))
 	}
 	if _, err := l.Health(ctx); err != nil {
 		t.Errorf("with two servers of three: %v", err)
 	}
-	mustPublish(t, p, append(followsOf(0, 0), likedMsg(last, "item", "")))
+	mustPublish(t, p, append(newFollows(0, 0), newLike(last, "item", "")))
 	envs := <-read
-	seen := followers(envs)
+	seen := countFollowers(envs)
 	for n := range calls {
 		if id := fmt.Sprint(n); seen[id] != 1 {
 			t.Errorf("event %s was read %d times", id, seen[id])
@@ -151,17 +151,17 @@ func stopLeader(t *testing.T, servers []*server.Server, leader string) {
 	t.Errorf("there is no server %q", leader)
 }
 
-// TestSmallCluster: a cluster of two gets a log with one replica.
-func TestSmallCluster(t *testing.T) {
+// TestSmallClusterGetsOneReplica: a cluster of two gets a log with one replica.
+func TestSmallClusterGetsOneReplica(t *testing.T) {
 	t.Parallel()
-	_, url := testCluster(t, 2)
+	_, url := startTestCluster(t, 2)
 	l := mustOpenLog(t, Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
 	info, err := l.streamInfo(testContext(t))
 	if err != nil || info.Config.Replicas != 1 {
 		t.Errorf("in a cluster of two the log has %d replicas, %v", info.Config.Replicas, err)
 	}
-	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
-	if envs := readLog(t, l); len(envs) != 1 {
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
+	if envs := readWholeLog(t, l); len(envs) != 1 {
 		t.Errorf("read %d envelopes", len(envs))
 	}
 }

@@ -10,9 +10,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestPausedLogGoesOn: a crash while an epoch ends leaves a log that takes events again once it is opened, and one that a
+// TestPausedLogResumesByItself: a crash while an epoch ends leaves a log that takes events again once it is opened, and one that a
 // process left paused continues by itself at the next publish.
-func TestPausedLogGoesOn(t *testing.T) {
+func TestPausedLogResumesByItself(t *testing.T) {
 	cfg := Config{Dir: t.TempDir()}
 	publish := func(l *Log) {
 		t.Helper()
@@ -42,7 +42,7 @@ func TestPausedLogGoesOn(t *testing.T) {
 			}
 			publish(l)
 		}
-		if head, err := l.pauseForHead(t); err != nil || head != uint64(1+2*n) {
+		if head, err := l.pauseAndReadHead(t); err != nil || head != uint64(1+2*n) {
 			t.Errorf("the head is %d: %v", head, err)
 		}
 		if err := l.Close(context.Background()); err != nil {
@@ -52,7 +52,7 @@ func TestPausedLogGoesOn(t *testing.T) {
 }
 
 // pauseForHead pauses the log, and leaves it so.
-func (l *Log) pauseForHead(t *testing.T) (uint64, error) {
+func (l *Log) pauseAndReadHead(t *testing.T) (uint64, error) {
 	t.Helper()
 	if err := l.pauseStream(t.Context(), time.Now().Add(time.Hour)); err != nil {
 		return 0, err
@@ -60,31 +60,31 @@ func (l *Log) pauseForHead(t *testing.T) (uint64, error) {
 	return l.settledHead(t.Context())
 }
 
-// TestPausedHead: the last sequence of a paused stream is known when all that was on its way is there, on one server and on three.
-func TestPausedHead(t *testing.T) {
+// TestSettledHeadCountsEnvelopesInFlight: the last sequence of a paused stream is known when all that was on its way is there, on one server and on three.
+func TestSettledHeadCountsEnvelopesInFlight(t *testing.T) {
 	t.Parallel()
-	_, url := testCluster(t, 3)
+	_, url := startTestCluster(t, 3)
 	for _, cfg := range []Config{{Dir: t.TempDir()}, {URL: url, Logger: slog.New(slog.DiscardHandler)}} {
 		l := mustOpenLog(t, cfg)
-		if head, err := l.pauseForHead(t); err != nil || head != 0 {
+		if head, err := l.pauseAndReadHead(t); err != nil || head != 0 {
 			t.Errorf("the head of an empty log is %d: %v", head, err)
 		}
 		if err := l.unpauseStream(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		p := newPublisher(t, l, PublisherOptions{})
-		mustPublish(t, p, followsOf(0, 1))
+		mustPublish(t, p, newFollows(0, 1))
 		stop, stopped := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
 				for stop.Err() == nil {
-					_, _ = p.Publish(stop, followsOf(1, 2), PublishOptions{})
+					_, _ = p.Publish(stop, newFollows(1, 2), PublishOptions{})
 				}
 			})
 		}
 		l.reconfigureMu.Lock() // or a publisher resumes it
-		head, err := l.pauseForHead(t)
+		head, err := l.pauseAndReadHead(t)
 		stopped()
 		wg.Wait()
 		if err != nil {

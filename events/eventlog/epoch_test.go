@@ -14,7 +14,7 @@ import (
 )
 
 // restoredAfter restores a log into a new directory: all of the envelopes are archived, and predecessors named.
-func restoredAfter(t *testing.T, past *memoryArchive, r Restored) (*Log, Config) {
+func restoreLog(t *testing.T, past *memoryArchive, r Restored) (*Log, Config) {
 	t.Helper()
 	cfg := Config{Dir: t.TempDir(), Existing: true, Logger: slog.New(slog.DiscardHandler)}
 	if _, err := Open(testContext(t), cfg); !errors.Is(err, events.ErrNoLog) || !strings.Contains(err.Error(), "restore") {
@@ -33,16 +33,16 @@ func restoredAfter(t *testing.T, past *memoryArchive, r Restored) (*Log, Config)
 
 // A log that continues in a new epoch: cursors of before continue in it, times rise, and what was seen within the horizon
 // before is dropped after it, wherever a reader starts (I5, I6).
-func TestNewEpoch(t *testing.T) {
+func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 	histories := 8
 	if testing.Short() {
 		histories = 2
 	}
-	inBubble(t, func(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		for n := range histories {
 			old := mustOpenLog(t, Config{Dir: t.TempDir()})
-			play(t, old, genSteps(20).Example(n))
-			all := readLog(t, old)
+			appendHistory(t, old, drawHistory(20).Example(n))
+			all := readWholeLog(t, old)
 			const head = 15
 			at := all[head-1].Cursor
 			repeats, err := old.RepeatsAt(testContext(t), at)
@@ -50,18 +50,18 @@ func TestNewEpoch(t *testing.T) {
 				t.Fatal(err)
 			}
 			closeLog(t, old)
-			past := &memoryArchive{envs: all[:head:head], archived: head, repeats: repeats}
-			l, cfg := restoredAfter(t, past, Restored{
+			past := &memoryArchive{envs: all[:head:head], archivedLen: head, repeats: repeats}
+			l, cfg := restoreLog(t, past, Restored{
 				ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, head}}, Head: at,
 			})
 			if l.Epoch() != 2 || l.EpochStart().Seq != head || l.ID() != old.ID() {
 				t.Fatalf("epoch %d from %+v", l.Epoch(), l.EpochStart())
 			}
 			// The clock of the new server may be wrong; what is published has its repeats in the epoch before.
-			next := genSteps(20).Example(n + 100)
-			play(t, l, next)
-			whole := readFrom(t, l, l.Start(), head+20, 1<<20)
-			wantContinued(t, whole, all, at)
+			next := drawHistory(20).Example(n + 100)
+			appendHistory(t, l, next)
+			whole := readFromCursor(t, l, l.Start(), head+20, 1<<20)
+			checkContinued(t, whole, all, at)
 			if err := checkRepeats(whole, all[:head], next); err != nil {
 				t.Fatalf("history %d: %v", n, err)
 			}
@@ -77,20 +77,20 @@ func TestNewEpoch(t *testing.T) {
 					if err := l.CheckCursor(testContext(t), from); err != nil {
 						t.Fatalf("cursor %+v: %v", from, err)
 					}
-					wantSame(t, fmt.Sprintf("history %d", n), readFrom(t, l, from, head+20, 1<<20), whole, seq)
+					checkSameEnvelopes(t, fmt.Sprintf("history %d", n), readFromCursor(t, l, from, head+20, 1<<20), whole, seq)
 				}
 				closeLog(t, l)
 				l = mustOpenLog(t, cfg) // and after a restart
 				l.SetArchive(past)
 			}
-			refused(t, l, all[head].Cursor)
+			checkRejectsCursorsBeyond(t, l, all[head].Cursor)
 			closeLog(t, l)
 		}
 	})
 }
 
 // wantContinued checks that sequences and times rise from one epoch to the next.
-func wantContinued(t *testing.T, whole, old []*events.Envelope, head events.Cursor) {
+func checkContinued(t *testing.T, whole, old []*events.Envelope, head events.Cursor) {
 	t.Helper()
 	last := events.Cursor{}
 	for i, env := range whole {
@@ -103,7 +103,7 @@ func wantContinued(t *testing.T, whole, old []*events.Envelope, head events.Curs
 				t.Fatalf("time %d after %d", ev.Time, last.LastTime)
 			}
 		}
-		if c.Seq <= head.Seq && !sameButForArchive(env, old[i]) {
+		if c.Seq <= head.Seq && !equalInArchive(env, old[i]) {
 			t.Fatalf("envelope %d is another in the new epoch", c.Seq)
 		}
 		last = c
@@ -111,7 +111,7 @@ func wantContinued(t *testing.T, whole, old []*events.Envelope, head events.Curs
 }
 
 // checkRepeats recounts the repeats of the new epoch with a model that forgets nothing.
-func checkRepeats(whole, before []*events.Envelope, next []step) error {
+func checkRepeats(whole, before []*events.Envelope, next []historyStep) error {
 	seen := map[string]events.Micros{}
 	for _, env := range before {
 		for _, ev := range env.Events { // repeats that were dropped are not among them: the model knows less
@@ -141,7 +141,7 @@ func checkRepeats(whole, before []*events.Envelope, next []step) error {
 }
 
 // refused checks that what the new epoch does not continue from is refused, with words on what to do.
-func refused(t *testing.T, l *Log, beyond events.Cursor) {
+func checkRejectsCursorsBeyond(t *testing.T, l *Log, beyond events.Cursor) {
 	t.Helper()
 	ctx := testContext(t)
 	if err := l.CheckPosition(ctx, beyond.Position()); !errors.Is(err, events.ErrOtherEpoch) {
@@ -169,28 +169,28 @@ func refused(t *testing.T, l *Log, beyond events.Cursor) {
 }
 
 // I6: an event id of just before a new epoch is dropped in it, by its first reader and by one that starts there later.
-func TestRepeatAcrossEpochs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		old := mustOpenLog(t, Config{Dir: t.TempDir()})
-		repeated := []step{{events: followsOf(0, 1)}, {wait: time.Minute, events: followsOf(1, 2)}}
+		repeated := []historyStep{{events: newFollows(0, 1)}, {wait: time.Minute, events: newFollows(1, 2)}}
 		for i := range repeated {
 			repeated[i].events[0].EventId = "once"
 		}
-		play(t, old, repeated)
+		appendHistory(t, old, repeated)
 		// One that is itself dropped is remembered too: 25 minutes after the first, 12 after the last.
-		another := followOf(2)
+		another := newFollow(2)
 		another.EventId = "other"
-		play(t, old, []step{{wait: 12 * time.Minute, events: append(repeated[0].events, another)}})
-		all := readLog(t, old)
+		appendHistory(t, old, []historyStep{{wait: 12 * time.Minute, events: append(repeated[0].events, another)}})
+		all := readWholeLog(t, old)
 		at := all[2].Cursor
 		repeats, err := old.RepeatsAt(testContext(t), at)
 		if err != nil || len(repeats) != 6 { // two for each id
 			t.Fatalf("repeats %v, %v", repeats, err)
 		}
 		closeLog(t, old)
-		past := &memoryArchive{envs: all, archived: 3, repeats: repeats}
-		l, _ := restoredAfter(t, past, Restored{ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, 3}}, Head: at})
-		play(t, l, []step{
+		past := &memoryArchive{envs: all, archivedLen: 3, repeats: repeats}
+		l, _ := restoreLog(t, past, Restored{ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, 3}}, Head: at})
+		appendHistory(t, l, []historyStep{
 			{wait: 12 * time.Minute, events: repeated[0].events}, // 12 minutes after a repeat
 			{wait: time.Second, events: repeated[1].events},      // 24 after the first and only
 			{wait: time.Second, events: repeated[1].events},
@@ -198,25 +198,25 @@ func TestRepeatAcrossEpochs(t *testing.T) {
 		for from := range uint64(6) {
 			c := l.Start()
 			if from > 0 {
-				c = readFrom(t, l, l.Start(), from, 1)[from-1].Cursor
+				c = readFromCursor(t, l, l.Start(), from, 1)[from-1].Cursor
 			}
-			for _, env := range readFrom(t, l, c, 6, 1<<20) {
+			for _, env := range readFromCursor(t, l, c, 6, 1<<20) {
 				if want := map[uint64]int{3: 1, 4: 1, 6: 1}[env.Seq()]; env.Repeats != want {
 					t.Errorf("from %d: %d repeats at %d, want %d", from, env.Repeats, env.Seq(), want)
 				}
 			}
 		}
 		// What is remembered early in the epoch comes from both.
-		if repeats, err = l.RepeatsAt(testContext(t), readFrom(t, l, l.Start(), 4, 1)[3].Cursor); err != nil || len(repeats) != 4 {
+		if repeats, err = l.RepeatsAt(testContext(t), readFromCursor(t, l, l.Start(), 4, 1)[3].Cursor); err != nil || len(repeats) != 4 {
 			t.Errorf("repeats %v, %v", repeats, err)
 		}
 	})
 }
 
 // Without the archive, a reader can neither know the event ids of before the epoch, nor read the envelopes of before it.
-func TestEpochWithoutArchive(t *testing.T) {
+func TestNewEpochNeedsItsArchive(t *testing.T) {
 	ctx := testContext(t)
-	ns := testServer(t, server.Options{})
+	ns := startTestServer(t, server.Options{})
 	cfg := Config{URL: ns.ClientURL()}
 	id := events.LogID{7}
 	head := events.Cursor{Log: id, Epoch: 2, Seq: 100, LastTime: 1 << 60} // a clock that was wrong
@@ -254,12 +254,12 @@ func TestEpochWithoutArchive(t *testing.T) {
 		}
 	}
 	l.SetArchive(&memoryArchive{})
-	res := mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
+	res := mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
 	if res.Position.Seq != 101 || res.Position.Epoch != 3 {
 		t.Errorf("published at %+v", res.Position)
 	}
 	for _, c := range []events.Cursor{l.EpochStart(), head} {
-		envs := readFrom(t, l, c, 101, 1)
+		envs := readFromCursor(t, l, c, 101, 1)
 		if len(envs) != 1 || envs[0].Events[0].Time != head.LastTime+1 {
 			t.Errorf("after the head comes %+v", envs)
 		}

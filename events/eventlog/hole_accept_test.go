@@ -10,16 +10,16 @@ import (
 )
 
 // A hole of a log on servers that one process accepts is accepted for the others, also for a reader that waits in front of it.
-func TestAcceptHoleOnServers(t *testing.T) {
-	url := testServer(t, server.Options{}).ClientURL()
+func TestAcceptedHoleReachesOtherProcesses(t *testing.T) {
+	url := startTestServer(t, server.Options{}).ClientURL()
 	l, other := mustOpenLog(t, Config{URL: url}), mustOpenLog(t, Config{URL: url})
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range 10 {
-		mustPublish(t, p, followsOf(n, n+1))
+		mustPublish(t, p, newFollows(n, n+1))
 	}
 	deleteMessages(t, l, 5)
 	h, _ := runHub(t, other, HubOptions{})
-	s := subscribe(t, h, other.Start())
+	s := mustSubscribe(t, h, other.Start())
 	ctx := testContext(t)
 	read := uint64(0)
 	for {
@@ -38,7 +38,7 @@ func TestAcceptHoleOnServers(t *testing.T) {
 	if err := l.AcceptHole(ctx, SeqRange{5, 5}); err != nil {
 		t.Fatal(err)
 	}
-	got := readOver(t, s, 10)
+	got := readAcrossHole(t, s, 10)
 	if len(got) != 6 || len(got[0].Rejects) != 1 || len(got[0].Events) != 0 {
 		t.Errorf("behind the hole: %+v", got)
 	}

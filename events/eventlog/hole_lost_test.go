@@ -16,7 +16,7 @@ import (
 )
 
 // blocksOf returns the files of messages of a log in a directory, oldest first.
-func blocksOf(t *testing.T, dir string) []string {
+func listBlockFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	blocks, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", StreamName, "msgs", "*.blk"))
 	if err != nil || len(blocks) == 0 {
@@ -26,7 +26,7 @@ func blocksOf(t *testing.T, dir string) []string {
 }
 
 // flip changes one bit of a file.
-func flip(t *testing.T, name string, at int) {
+func flipBit(t *testing.T, name string, at int) {
 	t.Helper()
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -40,7 +40,7 @@ func flip(t *testing.T, name string, at int) {
 
 // recordAt returns where the record of a sequence begins in a file of messages, and where it ends. A record begins with its length, of
 // which the top bit says that it has headers, and its sequence.
-func recordAt(t *testing.T, path string, of uint64) (begin, end int) {
+func findRecord(t *testing.T, path string, of uint64) (begin, end int) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -59,41 +59,41 @@ func recordAt(t *testing.T, path string, of uint64) (begin, end int) {
 // I1, I11: one flipped bit anywhere in a message in the middle of the stream loses that message and no other, and nothing is
 // read across it, after an orderly stop and after a kill: not by who has read it before, and not by who has not. Once that is
 // accepted, all read over it, also if the message should come back.
-func TestFlippedBit(t *testing.T) {
+func TestFlippedBitLosesOnlyItsMessage(t *testing.T) {
 	t.Parallel()
 	for _, damaged := range []uint64{1, 3, 5} {
 		for _, at := range []int{0, 2, 5, 13, 21, 24, 40, -3} { // length, sequence, time, subject, message, checksum
 			for _, killed := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d at %d, killed %v", damaged, at, killed), func(t *testing.T) {
 					t.Parallel()
-					flippedBit(t, damaged, at, killed)
+					testFlippedBit(t, damaged, at, killed)
 				})
 			}
 		}
 	}
 }
 
-func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
+func testFlippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 	t.Helper()
 	const head = 6
 	cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
 	l := mustOpenLog(t, cfg)
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range head {
-		mustPublish(t, p, followsOf(n, n+1))
+		mustPublish(t, p, newFollows(n, n+1))
 	}
-	all := readLog(t, l)
+	all := readWholeLog(t, l)
 	closeLog(t, l)
-	path := blocksOf(t, cfg.Dir)[0]
+	path := listBlockFiles(t, cfg.Dir)[0]
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin, end := recordAt(t, path, damaged)
+	begin, end := findRecord(t, path, damaged)
 	if at < 0 {
 		begin = end
 	}
-	flip(t, path, begin+at)
+	flipBit(t, path, begin+at)
 	if killed {
 		if err := os.Remove(filepath.Join(filepath.Dir(path), "index.db")); err != nil {
 			t.Fatal(err)
@@ -153,13 +153,13 @@ func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 		if from > 0 {
 			c = all[from-1].Cursor
 		}
-		got := readFrom(t, l, c, head, 1<<20)
+		got := readFromCursor(t, l, c, head, 1<<20)
 		if from == 0 {
 			straight = got
 		}
 		for i, env := range got {
 			// Who has folded what is lost may warm up from elsewhere.
-			if !sameButForArchive(env, straight[int(from)+i]) {
+			if !equalInArchive(env, straight[int(from)+i]) {
 				t.Errorf("from %d comes %+v, want %+v", from, env, straight[int(from)+i])
 			}
 			if lost := env.Seq() == damaged; lost != (len(env.Rejects) == 1) || lost != (len(env.Events) == 0) {
@@ -171,11 +171,11 @@ func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 }
 
 // What an accepted hole is stays when the log is damaged again, continues in a new epoch, or is salvaged.
-func TestAcceptedHoleStays(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestAcceptedHoleSurvivesNewEpoch(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-		play(t, l, genSteps(12).Example(2))
-		l.SetArchive(&memoryArchive{envs: readLog(t, l)})
+		appendHistory(t, l, drawHistory(12).Example(2))
+		l.SetArchive(&memoryArchive{envs: readWholeLog(t, l)})
 		deleteMessages(t, l, 3, 4, 5)
 		ctx := testContext(t)
 		for _, refused := range []SeqRange{{2, 3}, {5, 6}, {0, 3}, {4, 3}, {12, 13}, {13, 13}} {
@@ -191,19 +191,19 @@ func TestAcceptedHoleStays(t *testing.T) {
 		if err := l.AcceptHole(ctx, SeqRange{4, 4}); !errors.Is(err, ErrNotMissing) {
 			t.Errorf("accepted twice: %v", err)
 		}
-		all := readLog(t, l)
+		all := readWholeLog(t, l)
 		if len(all) != 12 || len(all[2].Rejects) != 1 {
 			t.Fatalf("%d envelopes, %+v", len(all), all[2])
 		}
-		envs, report := salvaged(t, l, l.Start())
-		wantSame(t, "salvaged", envs, all, 0)
+		envs, report := mustSalvage(t, l, l.Start())
+		checkSameEnvelopes(t, "salvaged", envs, all, 0)
 		if len(report.Lost) > 0 {
 			t.Errorf("salvaged without %v", report.Lost)
 		}
 		past := &memoryArchive{envs: all}
 		l.archive = past
 		if _, err := l.NextEpoch(ctx, 0, func(_ context.Context, head uint64) (events.Cursor, error) {
-			past.grow(int(head))
+			past.setLength(int(head))
 			return past.End(), nil
 		}); err != nil {
 			t.Fatal(err)
@@ -211,20 +211,20 @@ func TestAcceptedHoleStays(t *testing.T) {
 		if holes := l.AcceptedHoles(); len(holes) != 1 || holes[0] != (SeqRange{3, 5}) {
 			t.Errorf("in the new epoch accepted are %v", holes)
 		}
-		wantSame(t, "in the new epoch", readFrom(t, l, l.Start(), 12, 1<<20), all, 0)
+		checkSameEnvelopes(t, "in the new epoch", readFromCursor(t, l, l.Start(), 12, 1<<20), all, 0)
 		closeLog(t, l)
 	})
 }
 
 // A hole that is closed is closed for those who wait in front of it, by themselves.
-func TestHoleCloses(t *testing.T) {
-	l, _ := filledLog(t, 10, 1)
-	all := readLog(t, l)
-	past := &memoryArchive{envs: all, archived: 2}
+func TestReaderContinuesWhenHoleCloses(t *testing.T) {
+	l, _ := openFilledLog(t, 10, 1)
+	all := readWholeLog(t, l)
+	past := &memoryArchive{envs: all, archivedLen: 2}
 	l.SetArchive(past)
 	deleteMessages(t, l, 5, 6)
 	h, _ := runHub(t, l, HubOptions{})
-	s := subscribe(t, h, all[2].Cursor)
+	s := mustSubscribe(t, h, all[2].Cursor)
 	began := time.Now()
 	for range 3 {
 		envs, err := s.Next(testContext(t), 1<<20)
@@ -235,8 +235,8 @@ func TestHoleCloses(t *testing.T) {
 	if waited := time.Since(began); waited < firstRetryPause {
 		t.Errorf("two looks in %v", waited)
 	}
-	past.grow(7) // another process has archived them
-	got := readOver(t, s, 10)
+	past.setLength(7) // another process has archived them
+	got := readAcrossHole(t, s, 10)
 	if got[len(got)-1].Seq() != 10 || strings.Contains(fmt.Sprint(got[0].Rejects), "lost") {
 		t.Errorf("read %+v", got)
 	}
@@ -246,13 +246,13 @@ func TestHoleCloses(t *testing.T) {
 }
 
 // A reader that waits in front of a hole learns that the hole was accepted, though nothing comes after it.
-func TestHoleBehindAtTheHead(t *testing.T) {
-	l, _ := filledLog(t, 10, 1)
-	all := readLog(t, l)
+func TestReaderAtHeadLearnsOfAcceptedHole(t *testing.T) {
+	l, _ := openFilledLog(t, 10, 1)
+	all := readWholeLog(t, l)
 	deleteMessages(t, l, 5)
 	h, _ := runHub(t, l, HubOptions{})
 	ctx := testContext(t)
-	shared, alone := subscribe(t, h, all[9].Cursor), subscribe(t, h, all[5].Cursor)
+	shared, alone := mustSubscribe(t, h, all[9].Cursor), mustSubscribe(t, h, all[5].Cursor)
 	for _, s := range []*Subscription{shared, alone} {
 		if _, err := s.Next(ctx, 1<<20); !errors.Is(err, events.ErrHole) {
 			t.Fatal(err)

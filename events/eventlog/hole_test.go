@@ -27,7 +27,7 @@ func deleteMessages(t *testing.T, l *Log, seqs ...uint64) {
 }
 
 // wantCursors checks the cursors of what comes after the end of the archive: they do not tell how the reader came there.
-func wantCursors(t *testing.T, what string, got, all []*events.Envelope, end uint64) {
+func checkSameCursors(t *testing.T, what string, got, all []*events.Envelope, end uint64) {
 	t.Helper()
 	for _, env := range got {
 		if want := all[env.Seq()-1].Cursor; env.Seq() > end && env.Cursor != want {
@@ -38,21 +38,21 @@ func wantCursors(t *testing.T, what string, got, all []*events.Envelope, end uin
 
 // I3: whatever of the archived part was deleted from the stream, wherever a reader starts, it gets what one got who read the
 // whole stream, and so do those that know of no hole yet and those that do.
-func TestHoles(t *testing.T) {
+func TestArchiveCoversHolesOfStream(t *testing.T) {
 	histories := 8
 	if testing.Short() {
 		histories = 3
 	}
-	inBubble(t, func(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		for n := range histories {
 			l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-			play(t, l, genSteps(25).Example(n))
-			all := readLog(t, l)
+			appendHistory(t, l, drawHistory(25).Example(n))
+			all := readWholeLog(t, l)
 			head := all[len(all)-1].Seq()
 			rng := rand.New(rand.NewPCG(3, uint64(n)))
-			past := &memoryArchive{envs: all, archived: 10 + rng.IntN(14)}
+			past := &memoryArchive{envs: all, archivedLen: 10 + rng.IntN(14)}
 			l.SetArchive(past)
-			end := all[past.archived-1].Cursor
+			end := all[past.archivedLen-1].Cursor
 			gone := map[uint64]bool{}
 			for _, seq := range []uint64{end.Seq, end.WarmSeq, 1 + rng.Uint64N(end.Seq), 1 + rng.Uint64N(end.Seq), 1} {
 				if gone[seq] || rng.IntN(3) == 0 {
@@ -63,7 +63,7 @@ func TestHoles(t *testing.T) {
 				for from := range head {
 					cursors := []events.Cursor{l.Start()}
 					if from > 0 {
-						cursors = []events.Cursor{all[from-1].Cursor, archived(all[from-1].Cursor)}
+						cursors = []events.Cursor{all[from-1].Cursor, toArchivalCursor(all[from-1].Cursor)}
 					}
 					for _, c := range cursors {
 						if rng.IntN(2) == 0 {
@@ -73,9 +73,9 @@ func TestHoles(t *testing.T) {
 						if err := l.CheckCursor(testContext(t), c); err != nil {
 							t.Fatalf("%s: %v", what, err)
 						}
-						got := readFrom(t, l, c, head, 1+rng.IntN(400))
-						wantSame(t, what, got, all, from)
-						wantCursors(t, what, got, all, end.Seq)
+						got := readFromCursor(t, l, c, head, 1+rng.IntN(400))
+						checkSameEnvelopes(t, what, got, all, from)
+						checkSameCursors(t, what, got, all, end.Seq)
 					}
 				}
 			}
@@ -89,25 +89,25 @@ func TestHoles(t *testing.T) {
 
 // A reader in the middle of the stream goes to the archive where the hole is, and comes back: events are repeats after it as
 // they were before.
-func TestHoleBeforeReader(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestReaderPassesHoleThroughArchive(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-		once := followsOf(0, 1)
+		once := newFollows(0, 1)
 		once[0].EventId = "once"
-		play(t, l, []step{
-			{events: followsOf(1, 2)},
-			{events: followsOf(2, 3)},
+		appendHistory(t, l, []historyStep{
+			{events: newFollows(1, 2)},
+			{events: newFollows(2, 3)},
 			{wait: time.Minute, events: once},
-			{wait: time.Minute, events: followsOf(3, 4)},
+			{wait: time.Minute, events: newFollows(3, 4)},
 			{wait: time.Minute, events: once},
-			{wait: time.Minute, events: followsOf(4, 5)},
-			{wait: 12*time.Minute + 30*time.Second, events: followsOf(5, 6)},
+			{wait: time.Minute, events: newFollows(4, 5)},
+			{wait: 12*time.Minute + 30*time.Second, events: newFollows(5, 6)},
 		})
-		all := readLog(t, l)
+		all := readWholeLog(t, l)
 		if all[4].Repeats != 1 || all[6].Cursor.WarmSeq != 4 {
 			t.Fatalf("%+v", all[4])
 		}
-		l.SetArchive(&memoryArchive{envs: all, archived: 4})
+		l.SetArchive(&memoryArchive{envs: all, archivedLen: 4})
 		r := newReader(l, l.Start())
 		defer r.close()
 		r.pullBatch = 1 // the rest has not been sent
@@ -123,8 +123,8 @@ func TestHoleBeforeReader(t *testing.T) {
 			}
 			got = append(got, more...)
 		}
-		wantSame(t, "around the hole", got, all, 0)
-		wantCursors(t, "around the hole", got, all, 4)
+		checkSameEnvelopes(t, "around the hole", got, all, 0)
+		checkSameCursors(t, "around the hole", got, all, 4)
 		// A cursor after the hole is held against the whole of what the stream has there.
 		wrong := all[5].Cursor
 		wrong.WarmTime++
@@ -146,33 +146,33 @@ func TestHoleBeforeReader(t *testing.T) {
 }
 
 // A damaged file of the stream, of which all is archived: it is read as it was.
-func TestHoleInDamagedFile(t *testing.T) {
+func TestArchiveCoversDamagedFile(t *testing.T) {
 	for _, damaged := range []int64{0, -1} { // of all of its messages, or of one
 		cfg := Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)}
 		l := mustOpenLog(t, cfg)
 		p := newPublisher(t, l, PublisherOptions{})
 		for n := range 60 {
-			mustPublish(t, p, followsOf(n*100, n*100+100))
+			mustPublish(t, p, newFollows(n*100, n*100+100))
 		}
-		all := readLog(t, l)
+		all := readWholeLog(t, l)
 		closeLog(t, l)
 		blocks, err := filepath.Glob(filepath.Join(cfg.Dir, "jetstream", "*", "streams", StreamName, "msgs", "*.blk"))
 		if err != nil || len(blocks) < 3 {
 			t.Fatalf("blocks %v, %v", blocks, err)
 		}
-		spoil(t, blocks[1], damaged)
+		corruptFile(t, blocks[1], damaged)
 		l = mustOpenLog(t, cfg)
-		past := &memoryArchive{envs: all, archived: 50}
+		past := &memoryArchive{envs: all, archivedLen: 50}
 		l.SetArchive(past)
 		for _, from := range []events.Cursor{l.Start(), all[20].Cursor, all[49].Cursor, all[54].Cursor} {
 			if err := l.CheckCursor(testContext(t), from); err != nil {
 				t.Errorf("from %d: %v", from.Seq, err)
 			}
-			got := readFrom(t, l, from, 60, 1<<20)
-			wantSame(t, "damaged", got, all, from.Seq)
-			wantCursors(t, "damaged", got, all, 50)
+			got := readFromCursor(t, l, from, 60, 1<<20)
+			checkSameEnvelopes(t, "damaged", got, all, from.Seq)
+			checkSameCursors(t, "damaged", got, all, 50)
 		}
-		if past.began == 0 {
+		if past.readCount == 0 {
 			t.Error("the archive was not read")
 		}
 		closeLog(t, l)
@@ -180,7 +180,7 @@ func TestHoleInDamagedFile(t *testing.T) {
 }
 
 // spoil changes some bytes of a file, at an offset; negative: in the middle.
-func spoil(t *testing.T, name string, at int64) {
+func corruptFile(t *testing.T, name string, at int64) {
 	t.Helper()
 	data, err := os.ReadFile(name)
 	if err != nil {

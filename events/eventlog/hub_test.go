@@ -21,18 +21,18 @@ import (
 )
 
 // filledLog returns a log with envelopes of some events each.
-func filledLog(t testing.TB, envelopes, events int) (*Log, *Publisher) {
+func openFilledLog(t testing.TB, envelopes, events int) (*Log, *Publisher) {
 	t.Helper()
 	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range envelopes {
-		mustPublish(t, p, followsOf(n*events, (n+1)*events))
+		mustPublish(t, p, newFollows(n*events, (n+1)*events))
 	}
 	return l, p
 }
 
 // same reports whether two subscribers got the very same envelopes: decoded once.
-func same(a, b []*events.Envelope) bool {
+func areIdentical(a, b []*events.Envelope) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -46,22 +46,22 @@ func same(a, b []*events.Envelope) bool {
 
 func TestHubDecodesOnce(t *testing.T) {
 	checkLeaks(t)
-	l, p := filledLog(t, 20, 3)
+	l, p := openFilledLog(t, 20, 3)
 	h, _ := runHub(t, l, HubOptions{})
-	a, b := subscribe(t, h, l.Start()), subscribe(t, h, l.Start())
-	if !same(readEnvelopes(t, a, 20), readEnvelopes(t, b, 20)) {
+	a, b := mustSubscribe(t, h, l.Start()), mustSubscribe(t, h, l.Start())
+	if !areIdentical(readEnvelopes(t, a, 20), readEnvelopes(t, b, 20)) {
 		t.Error("two subscribers near each other got different envelopes")
 	}
 	for n := range 5 {
-		mustPublish(t, p, followsOf(n, n+1))
-		if !same(readEnvelopes(t, a, uint64(21+n)), readEnvelopes(t, b, uint64(21+n))) {
+		mustPublish(t, p, newFollows(n, n+1))
+		if !areIdentical(readEnvelopes(t, a, uint64(21+n)), readEnvelopes(t, b, uint64(21+n))) {
 			t.Error("at the head two subscribers got different envelopes")
 		}
 	}
 	// One that comes with a cursor from the ring continues in the ring.
-	all := cursors(t, l)
-	c, d := subscribe(t, h, all[10]), subscribe(t, h, all[10])
-	if envs := readEnvelopes(t, c, 25); !same(envs, readEnvelopes(t, d, 25)) || envs[0].Seq() != 11 || c.ownReader != nil {
+	all := listCursors(t, l)
+	c, d := mustSubscribe(t, h, all[10]), mustSubscribe(t, h, all[10])
+	if envs := readEnvelopes(t, c, 25); !areIdentical(envs, readEnvelopes(t, d, 25)) || envs[0].Seq() != 11 || c.ownReader != nil {
 		t.Error("a subscriber within the ring reads for itself")
 	}
 	if got := h.Head(); got != 25 {
@@ -71,7 +71,7 @@ func TestHubDecodesOnce(t *testing.T) {
 
 // awaitRing waits until the ring ends at a sequence, and returns where it begins: a subscriber that was thrown out of
 // the ring may reach the end of the log before it.
-func awaitRing(t testing.TB, h *Hub, end uint64) (base uint64) {
+func waitUntilRingReaches(t testing.TB, h *Hub, end uint64) (base uint64) {
 	t.Helper()
 	ctx := testContext(t)
 	for {
@@ -89,23 +89,23 @@ func awaitRing(t testing.TB, h *Hub, end uint64) (base uint64) {
 	}
 }
 
-// TestHubLateSubscriber: one that has fallen out of the ring reads for itself, gets the same, and comes back.
-func TestHubLateSubscriber(t *testing.T) {
+// TestLateSubscriberReturnsToTheRing: one that has fallen out of the ring reads for itself, gets the same, and comes back.
+func TestLateSubscriberReturnsToTheRing(t *testing.T) {
 	checkLeaks(t)
 	const envelopes = 200
-	l, p := filledLog(t, envelopes, 10)
-	bound := 20 * memoryCost(readLog(t, l)[0])
+	l, p := openFilledLog(t, envelopes, 10)
+	bound := 20 * memoryCost(readWholeLog(t, l)[0])
 	h, _ := runHub(t, l, HubOptions{RingBytes: bound})
-	fast := subscribe(t, h, l.Start())
+	fast := mustSubscribe(t, h, l.Start())
 	first := readEnvelopes(t, fast, envelopes)
-	base := awaitRing(t, h, envelopes)
+	base := waitUntilRingReaches(t, h, envelopes)
 	if base < envelopes-25 || base > envelopes-15 {
 		t.Errorf("a ring for 20 envelopes begins at %d of %d", base, envelopes)
 	}
-	late := subscribe(t, h, l.Start())
+	late := mustSubscribe(t, h, l.Start())
 	second := readEnvelopes(t, late, envelopes)
 	for i := range second {
-		if !sameEnvelope(first[i], second[i]) {
+		if !equalEnvelopes(first[i], second[i]) {
 			t.Fatalf("envelope %d differs: %+v, %+v", i+1, first[i], second[i])
 		}
 	}
@@ -113,20 +113,20 @@ func TestHubLateSubscriber(t *testing.T) {
 		t.Error("the first envelope was still shared")
 	}
 	for n := range 50 { // it is back when it has met the ring
-		mustPublish(t, p, followsOf(n, n+1))
-		if same(readEnvelopes(t, fast, uint64(envelopes+1+n)), readEnvelopes(t, late, uint64(envelopes+1+n))) {
+		mustPublish(t, p, newFollows(n, n+1))
+		if areIdentical(readEnvelopes(t, fast, uint64(envelopes+1+n)), readEnvelopes(t, late, uint64(envelopes+1+n))) {
 			return
 		}
 	}
 	t.Error("the late subscriber still reads for itself")
 }
 
-// TestHubReadsNotAhead: nothing is decoded without a subscriber, and the ring stays within its bounds whatever the
+// TestHubReadsOnlyAsFarAsNeeded: nothing is decoded without a subscriber, and the ring stays within its bounds whatever the
 // subscribers do.
-func TestHubReadsNotAhead(t *testing.T) {
+func TestHubReadsOnlyAsFarAsNeeded(t *testing.T) {
 	const envelopes = 300
-	l, _ := filledLog(t, envelopes, 100)
-	one := memoryCost(readLog(t, l)[0])
+	l, _ := openFilledLog(t, envelopes, 100)
+	one := memoryCost(readWholeLog(t, l)[0])
 	opt := HubOptions{RingBytes: 100 * one, AheadBytes: 10 * one}
 	h, _ := runHub(t, l, opt)
 	size := func() (bytes int, end uint64) {
@@ -137,10 +137,10 @@ func TestHubReadsNotAhead(t *testing.T) {
 	if _, end := size(); end != 0 {
 		t.Error("the hub reads without subscribers")
 	}
-	s := subscribe(t, h, l.Start())
+	s := mustSubscribe(t, h, l.Start())
 	ctx := testContext(t)
 	for read := uint64(0); read < envelopes; {
-		envs, err := s.Next(ctx, envsBytes(3))
+		envs, err := s.Next(ctx, bytesOfEnvelopes(3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,14 +157,14 @@ func TestHubReadsNotAhead(t *testing.T) {
 }
 
 // envsBytes is the size in the log of some envelopes of 100 follows.
-func envsBytes(n int) int { return n * 2000 }
+func bytesOfEnvelopes(n int) int { return n * 2000 }
 
 func TestNextRespectsMaxBytes(t *testing.T) {
-	l, _ := filledLog(t, 30, 50)
+	l, _ := openFilledLog(t, 30, 50)
 	h, _ := runHub(t, l, HubOptions{})
-	a := subscribe(t, h, l.Start())
+	a := mustSubscribe(t, h, l.Start())
 	envs := readEnvelopes(t, a, 30)
-	b := subscribe(t, h, l.Start())
+	b := mustSubscribe(t, h, l.Start())
 	for _, want := range []int{1, 1, 3} {
 		limit := envs[2].Bytes + envs[3].Bytes + envs[4].Bytes
 		if want == 1 {
@@ -177,21 +177,21 @@ func TestNextRespectsMaxBytes(t *testing.T) {
 	}
 }
 
-func TestHubContexts(t *testing.T) {
+func TestWaitingReadersEndWithContextAndClose(t *testing.T) {
 	checkLeaks(t)
-	l, p := filledLog(t, 1, 1)
+	l, p := openFilledLog(t, 1, 1)
 	h, result := runHub(t, l, HubOptions{})
-	s := subscribe(t, h, l.Start())
+	s := mustSubscribe(t, h, l.Start())
 	readEnvelopes(t, s, 1)
 	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
 	defer cancel()
 	if _, err := s.Next(ctx, 1<<20); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with nothing to read: %v", err)
 	}
-	mustPublish(t, p, followsOf(1, 2))
+	mustPublish(t, p, newFollows(1, 2))
 	readEnvelopes(t, s, 2)
 
-	other := subscribe(t, h, l.Start())
+	other := mustSubscribe(t, h, l.Start())
 	readEnvelopes(t, other, 2)
 	ended := make(chan error)
 	go func() {
@@ -235,9 +235,9 @@ func TestHubContexts(t *testing.T) {
 // TestLogCloseEndsReaders: the log closes what still uses its connection.
 func TestLogCloseEndsReaders(t *testing.T) {
 	checkLeaks(t)
-	l, _ := filledLog(t, 1, 1)
+	l, _ := openFilledLog(t, 1, 1)
 	h, result := runHub(t, l, HubOptions{})
-	s := subscribe(t, h, l.Start())
+	s := mustSubscribe(t, h, l.Start())
 	readEnvelopes(t, s, 1)
 	ended := make(chan error)
 	go func() {
@@ -253,11 +253,11 @@ func TestLogCloseEndsReaders(t *testing.T) {
 	}
 }
 
-// TestMalformedInTheLog: what others append is counted, kept for inspection and skipped (I11).
-func TestMalformedInTheLog(t *testing.T) {
-	ns := testServer(t, server.Options{})
+// TestMalformedEnvelopesAreSkippedAndCounted: what others append is counted, kept for inspection and skipped (I11).
+func TestMalformedEnvelopesAreSkippedAndCounted(t *testing.T) {
+	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL()})
-	js := plainClient(t, ns)
+	js := connectPlainClient(t, ns)
 	ctx := testContext(t)
 	garbage := make([]byte, 5000)
 	random := rand.New(rand.NewPCG(1, 0))
@@ -265,15 +265,15 @@ func TestMalformedInTheLog(t *testing.T) {
 		garbage[i] = byte(random.IntN(256))
 	}
 	garbage[0] = 0xff // no field begins so
-	long := bytes.Repeat(mustEncode(t, followOf(1)), 50_000)
-	bodies := [][]byte{garbage, nil, long[:events.MaxEnvelopeBytes+10], {8, 9}, mustEncode(t, followOf(1), likedMsg("u", "", ""))}
+	long := bytes.Repeat(mustEncode(t, newFollow(1)), 50_000)
+	bodies := [][]byte{garbage, nil, long[:events.MaxEnvelopeBytes+10], {8, 9}, mustEncode(t, newFollow(1), newLike("u", "", ""))}
 	for i, body := range bodies {
 		if _, err := js.Publish(ctx, Subject, body); err != nil {
 			t.Fatalf("body %d: %v", i, err)
 		}
 	}
-	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(7, 8))
-	envs := readLog(t, l)
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(7, 8))
+	envs := readWholeLog(t, l)
 	if len(envs) != 6 {
 		t.Fatalf("read %d envelopes", len(envs))
 	}
@@ -301,10 +301,10 @@ func TestMalformedInTheLog(t *testing.T) {
 	}
 }
 
-// TestHolesInSequences: nothing is read across what the log lacks, at its end too, until that is accepted.
-func TestHolesInSequences(t *testing.T) {
+// TestReaderStopsAtHoleUntilAccepted: nothing is read across what the log lacks, at its end too, until that is accepted.
+func TestReaderStopsAtHoleUntilAccepted(t *testing.T) {
 	t.Parallel()
-	l, p := filledLog(t, 10, 1)
+	l, p := openFilledLog(t, 10, 1)
 	ctx := testContext(t)
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -316,7 +316,7 @@ func TestHolesInSequences(t *testing.T) {
 		}
 	}
 	h, _ := runHub(t, l, HubOptions{})
-	s := subscribe(t, h, l.Start())
+	s := mustSubscribe(t, h, l.Start())
 	wantHole := func(first, last uint64) {
 		t.Helper()
 		_, err := s.Next(ctx, 1<<20)
@@ -333,17 +333,17 @@ func TestHolesInSequences(t *testing.T) {
 	if err := l.AcceptHole(ctx, SeqRange{3, 4}); err != nil {
 		t.Fatal(err)
 	}
-	accepted := readOver(t, s, 9)
+	accepted := readAcrossHole(t, s, 9)
 	if len(accepted) != 7 || len(accepted[0].Rejects) != 1 || len(accepted[0].Events) != 0 {
 		t.Errorf("read %d envelopes of 7: %+v", len(accepted), accepted[0])
 	}
 	wantHole(10, 10)
-	mustPublish(t, p, followsOf(10, 11))
+	mustPublish(t, p, newFollows(10, 11))
 	wantHole(10, 10)
 	if err := l.AcceptHole(ctx, SeqRange{10, 10}); err != nil {
 		t.Fatal(err)
 	}
-	if envs := readOver(t, s, 11); len(envs) != 2 {
+	if envs := readAcrossHole(t, s, 11); len(envs) != 2 {
 		t.Errorf("read %d envelopes after the hole", len(envs))
 	}
 	if holes, err := l.Holes(ctx); len(holes) > 0 || err != nil {
@@ -352,7 +352,7 @@ func TestHolesInSequences(t *testing.T) {
 }
 
 // readOver reads up to a sequence. That there was a hole may have been found before it was accepted.
-func readOver(t *testing.T, s *Subscription, to uint64) (envs []*events.Envelope) {
+func readAcrossHole(t *testing.T, s *Subscription, to uint64) (envs []*events.Envelope) {
 	t.Helper()
 	for len(envs) == 0 || envs[len(envs)-1].Seq() < to {
 		more, err := s.Next(testContext(t), 1<<20)
@@ -364,32 +364,32 @@ func readOver(t *testing.T, s *Subscription, to uint64) (envs []*events.Envelope
 	return envs
 }
 
-// TestReconnect cuts all connections while publishing and reading continue.
-func TestReconnect(t *testing.T) {
+// TestReadingSurvivesLostConnections cuts all connections while publishing and reading continue.
+func TestReadingSurvivesLostConnections(t *testing.T) {
 	checkLeaks(t)
 	rounds := 30
 	if testing.Short() {
 		rounds = 5
 	}
-	ns := testServer(t, server.Options{})
+	ns := startTestServer(t, server.Options{})
 	px := newProxy(t, ns)
 	l := mustOpenLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
 	p := newPublisher(t, l, PublisherOptions{})
 	h, _ := runHub(t, l, HubOptions{})
-	s := subscribe(t, h, l.Start())
+	s := mustSubscribe(t, h, l.Start())
 	var envs []*events.Envelope
 	for n := range rounds {
-		mustPublish(t, p, followsOf(n, n+1))
+		mustPublish(t, p, newFollows(n, n+1))
 		px.cutAll()
 		envs = append(envs, readEnvelopes(t, s, uint64(n+1))...)
 	}
-	if len(envs) != rounds || len(followers(envs)) != rounds {
-		t.Errorf("read %d envelopes with %d events of %d", len(envs), len(followers(envs)), rounds)
+	if len(envs) != rounds || len(countFollowers(envs)) != rounds {
+		t.Errorf("read %d envelopes with %d events of %d", len(envs), len(countFollowers(envs)), rounds)
 	}
 }
 
 // copyTree copies a data directory.
-func copyTree(t testing.TB, to, from string) {
+func copyDirectory(t testing.TB, to, from string) {
 	t.Helper()
 	if err := os.RemoveAll(to); err != nil {
 		t.Fatal(err)
@@ -399,8 +399,8 @@ func copyTree(t testing.TB, to, from string) {
 	}
 }
 
-// TestLogExchanged: when the server comes back with another log, that is said at once, not waited for.
-func TestLogExchanged(t *testing.T) {
+// TestReaderFailsWhenLogIsReplaced: when the server comes back with another log, that is said at once, not waited for.
+func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	for name, test := range map[string]struct {
 		extra int  // envelopes appended to the older copy before it comes back
@@ -415,13 +415,13 @@ func TestLogExchanged(t *testing.T) {
 			checkLeaks(t)
 			dir, old := t.TempDir(), t.TempDir()
 			start := func(dir string, port int) *server.Server {
-				return testServer(t, server.Options{StoreDir: dir, Port: port})
+				return startTestServer(t, server.Options{StoreDir: dir, Port: port})
 			}
 			fill := func(ns *server.Server, from, to int) {
 				l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
 				p := newPublisher(t, l, PublisherOptions{})
 				for n := from; n < to; n++ {
-					mustPublish(t, p, followsOf(n, n+1))
+					mustPublish(t, p, newFollows(n, n+1))
 				}
 				closeLog(t, l)
 			}
@@ -429,9 +429,9 @@ func TestLogExchanged(t *testing.T) {
 			port := ns.Addr().(*net.TCPAddr).Port
 			fill(ns, 0, 10)
 			stopServer(ns)
-			copyTree(t, old, dir)
+			copyDirectory(t, old, dir)
 			if test.fresh {
-				copyTree(t, old, t.TempDir())
+				copyDirectory(t, old, t.TempDir())
 			}
 			ns = start(old, 0)
 			fill(ns, 100, 100+test.extra)
@@ -440,7 +440,7 @@ func TestLogExchanged(t *testing.T) {
 			fill(ns, 10, 20)
 			l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
 			h, result := runHub(t, l, HubOptions{})
-			s := subscribe(t, h, l.Start())
+			s := mustSubscribe(t, h, l.Start())
 			readEnvelopes(t, s, 20)
 			stopServer(ns)
 			start(old, port)
@@ -456,10 +456,10 @@ func TestLogExchanged(t *testing.T) {
 	}
 }
 
-// TestBadCursorHarmsNobody: a store whose cursor is not of this log does not stop the others.
-func TestBadCursorHarmsNobody(t *testing.T) {
-	l, p := filledLog(t, 10, 1)
-	all := cursors(t, l)
+// TestBadCursorDoesNotStopOtherSubscribers: a store whose cursor is not of this log does not stop the others.
+func TestBadCursorDoesNotStopOtherSubscribers(t *testing.T) {
+	l, p := openFilledLog(t, 10, 1)
+	all := listCursors(t, l)
 	for name, bad := range map[string]func(*events.Cursor){
 		"ahead":    func(c *events.Cursor) { c.Seq += 100 },
 		"checksum": func(c *events.Cursor) { c.Checksum++ },
@@ -471,9 +471,9 @@ func TestBadCursorHarmsNobody(t *testing.T) {
 			bad(&c)
 			var s, good *Subscription
 			if first {
-				s, good = subscribe(t, h, c), subscribe(t, h, all[5])
+				s, good = mustSubscribe(t, h, c), mustSubscribe(t, h, all[5])
 			} else {
-				good, s = subscribe(t, h, all[5]), subscribe(t, h, c)
+				good, s = mustSubscribe(t, h, all[5]), mustSubscribe(t, h, c)
 			}
 			if _, err := s.Next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) && !errors.Is(err, events.ErrLogShorter) {
 				t.Errorf("%s: %v", name, err)
@@ -487,7 +487,7 @@ func TestBadCursorHarmsNobody(t *testing.T) {
 			}
 		}
 	}
-	mustPublish(t, p, followsOf(0, 1))
+	mustPublish(t, p, newFollows(0, 1))
 	foreign := l.Start()
 	foreign.Log[0]++
 	if _, err := NewHub(l, HubOptions{}).Subscribe(foreign); !errors.Is(err, events.ErrOtherLog) {
@@ -495,21 +495,21 @@ func TestBadCursorHarmsNobody(t *testing.T) {
 	}
 }
 
-// TestManySubscribers lets subscribers come, go, lag and overtake, and checks that each gets the log.
-func TestManySubscribers(t *testing.T) {
+// TestManySubscribersEachReadTheWholeLog lets subscribers come, go, lag and overtake, and checks that each gets the log.
+func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 	checkLeaks(t)
 	envelopes := 1500
 	if testing.Short() {
 		envelopes = 300
 	}
-	l, p := filledLog(t, 200, 5)
-	all := cursors(t, l)
-	want := readLog(t, l)
+	l, p := openFilledLog(t, 200, 5)
+	all := listCursors(t, l)
+	want := readWholeLog(t, l)
 	h, _ := runHub(t, l, HubOptions{RingBytes: 30 * memoryCost(want[0]), AheadBytes: 5 * memoryCost(want[0])})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for n := 200; n < envelopes; n++ {
-			mustPublish(t, p, followsOf(n, n+5))
+			mustPublish(t, p, newFollows(n, n+5))
 		}
 	})
 	for g := range 8 {

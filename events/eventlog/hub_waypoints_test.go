@@ -11,29 +11,29 @@ import (
 
 // From every position of a history, with repeats, malformed events and a clock that jumps, one gets exactly the rest of what
 // a reader of the whole got, with the same times: whatever is archived and trimmed, and whatever the hub has read before.
-func TestCursorAt(t *testing.T) {
+func TestCursorAtContinuesLikeFullRead(t *testing.T) {
 	histories := 6
 	if testing.Short() {
 		histories = 2
 	}
-	inBubble(t, func(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		for n := range histories {
 			l := mustOpenLog(t, Config{Dir: t.TempDir()})
-			play(t, l, genSteps(30).Example(n))
-			all := readLog(t, l)
+			appendHistory(t, l, drawHistory(30).Example(n))
+			all := readWholeLog(t, l)
 			past := &memoryArchive{envs: all}
 			l.SetArchive(past)
 			rng := rand.New(rand.NewPCG(2, uint64(n)))
 			for cut := 0; cut < len(all); cut += 1 + rng.IntN(14) {
-				past.grow(cut)
+				past.setLength(cut)
 				first := trimSome(t, l, rng)
 				h, _ := runHub(t, l, HubOptions{})
 				if rng.IntN(2) == 0 { // a fold that has caught up
-					readEnvelopes(t, subscribe(t, h, l.Start()), uint64(len(all)))
+					readEnvelopes(t, mustSubscribe(t, h, l.Start()), uint64(len(all)))
 				}
 				for _, i := range rng.Perm(len(all)) {
 					what := fmt.Sprintf("history %d, %d archived, first %d", n, cut, first)
-					fromPosition(t, h, all, uint64(i), what)
+					checkReadFromPosition(t, h, all, uint64(i), what)
 				}
 				h.Close()
 			}
@@ -43,7 +43,7 @@ func TestCursorAt(t *testing.T) {
 }
 
 // fromPosition reads the history after a sequence.
-func fromPosition(t *testing.T, h *Hub, all []*events.Envelope, seq uint64, what string) {
+func checkReadFromPosition(t *testing.T, h *Hub, all []*events.Envelope, seq uint64, what string) {
 	t.Helper()
 	c, err := h.CursorAt(testContext(t), seq)
 	if err != nil || c.Seq != seq {
@@ -54,16 +54,16 @@ func fromPosition(t *testing.T, h *Hub, all []*events.Envelope, seq uint64, what
 		t.Fatal(err)
 	}
 	defer s.Close()
-	wantSame(t, what, readEnvelopes(t, s, uint64(len(all))), all, seq)
+	checkSameEnvelopes(t, what, readEnvelopes(t, s, uint64(len(all))), all, seq)
 }
 
-func TestCursorAtNowhere(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestCursorAtFailsOutsideTheLog(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
-		play(t, l, genSteps(40).Example(3))
-		all := readLog(t, l)
+		appendHistory(t, l, drawHistory(40).Example(3))
+		all := readWholeLog(t, l)
 		head := uint64(len(all))
-		past := &memoryArchive{envs: all, archived: 30}
+		past := &memoryArchive{envs: all, archivedLen: 30}
 		l.SetArchive(past)
 		h, _ := runHub(t, l, HubOptions{})
 		if _, err := h.CursorAt(testContext(t), head+1); !errors.Is(err, events.ErrPositionAhead) {
@@ -72,7 +72,7 @@ func TestCursorAtNowhere(t *testing.T) {
 		if seq, err := h.Earliest(testContext(t)); seq != 0 || err != nil {
 			t.Errorf("with an archive: %d, %v", seq, err)
 		}
-		readEnvelopes(t, subscribe(t, h, all[34].Cursor), 36) // known to the hub
+		readEnvelopes(t, mustSubscribe(t, h, all[34].Cursor), 36) // known to the hub
 		limit, err := l.trimLimit(testContext(t))
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestCursorAtNowhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The archive is lost.
-		past.grow(0)
+		past.setLength(0)
 		info, err := l.Head(testContext(t))
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestCursorAtNowhere(t *testing.T) {
 		if err != nil || earliest < info.First || earliest > head {
 			t.Fatalf("earliest %d of %d to %d, %v", earliest, info.First, head, err)
 		}
-		fromPosition(t, h, all, earliest, "from the earliest")
+		checkReadFromPosition(t, h, all, earliest, "from the earliest")
 	})
 }
 
@@ -133,27 +133,27 @@ func TestWaypointsAreBounded(t *testing.T) {
 }
 
 // Who subscribes beside others never moves the ring that they share, and is served all the same, also alone.
-func TestSubscribeBesideLeavesTheRing(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestDetachedSubscriberDoesNotMoveTheRing(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
-		play(t, l, genSteps(12).Example(5))
-		all := readLog(t, l)
+		appendHistory(t, l, drawHistory(12).Example(5))
+		all := readWholeLog(t, l)
 		h, _ := runHub(t, l, HubOptions{})
 		beside, err := h.SubscribeBeside(all[5].Cursor, events.AllKinds)
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantSame(t, "alone", readEnvelopes(t, beside, 12), all, 6)
+		checkSameEnvelopes(t, "alone", readEnvelopes(t, beside, 12), all, 6)
 		h.mu.Lock()
 		if h.hasPosition {
 			t.Error("it has placed the ring")
 		}
 		h.mu.Unlock()
-		fold := subscribe(t, h, l.Start())
+		fold := mustSubscribe(t, h, l.Start())
 		readEnvelopes(t, fold, 12)
 		// Both are in the ring now, and stay when the fold stops reading.
 		for seq := uint64(13); seq <= 14; seq++ {
-			play(t, l, genSteps(1).Example(1))
+			appendHistory(t, l, drawHistory(1).Example(1))
 			readEnvelopes(t, fold, seq)
 			readEnvelopes(t, beside, seq)
 		}
@@ -163,7 +163,7 @@ func TestSubscribeBesideLeavesTheRing(t *testing.T) {
 		}
 		h.mu.Unlock()
 		fold.Close()
-		play(t, l, genSteps(3).Example(1))
+		appendHistory(t, l, drawHistory(3).Example(1))
 		readEnvelopes(t, beside, 17)
 	})
 }

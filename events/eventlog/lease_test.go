@@ -15,10 +15,10 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-var errDone = errors.New("the work is done")
+var errWorkDone = errors.New("the work is done")
 
 // held starts work under a lease, and reports when it has it and how it ends.
-func held(ctx context.Context, l *Log, ttl time.Duration) (<-chan context.Context, <-chan error, func()) {
+func startLeasedWork(ctx context.Context, l *Log, ttl time.Duration) (<-chan context.Context, <-chan error, func()) {
 	has, ended := make(chan context.Context, 1), make(chan error, 1)
 	work := make(chan struct{})
 	go func() {
@@ -28,17 +28,17 @@ func held(ctx context.Context, l *Log, ttl time.Duration) (<-chan context.Contex
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-work:
-				return errDone
+				return errWorkDone
 			}
 		})
 	}()
 	return has, ended, sync.OnceFunc(func() { close(work) })
 }
 
-// TestLease has two holders at one server, of which the clock is the bubble's: a lease is lost when it must be, however busy the
+// TestLeaseHasOneHolder has two holders at one server, of which the clock is the bubble's: a lease is lost when it must be, however busy the
 // machine is.
-func TestLease(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestLeaseHasOneHolder(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Logger: slog.New(slog.DiscardHandler)})
 		ctx := testContext(t)
 		const ttl = 6 * time.Second
@@ -47,9 +47,9 @@ func TestLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hasA, endA, finishA := held(ctx, l, ttl)
+		hasA, endA, finishA := startLeasedWork(ctx, l, ttl)
 		<-hasA
-		hasB, endB, finishB := held(ctx, l, time.Hour) // the bucket's ttl counts
+		hasB, endB, finishB := startLeasedWork(ctx, l, time.Hour) // the bucket's ttl counts
 		// Longer than the ttl: it is renewed.
 		select {
 		case <-hasB:
@@ -59,7 +59,7 @@ func TestLease(t *testing.T) {
 		case <-time.After(5*ttl + ttl/12): // between two renewals
 		}
 		finishA()
-		if err := <-endA; !errors.Is(err, errDone) {
+		if err := <-endA; !errors.Is(err, errWorkDone) {
 			t.Errorf("the work returned %v", err)
 		}
 		given := time.Now()
@@ -80,7 +80,7 @@ func TestLease(t *testing.T) {
 
 		// What the dead leave behind expires.
 		taken := time.Now()
-		hasA, endA, finishA = held(ctx, l, ttl)
+		hasA, endA, finishA = startLeasedWork(ctx, l, ttl)
 		lost := <-hasA
 		if after := time.Since(taken); after > 2*ttl {
 			t.Errorf("it expired after %v of %v", after, ttl)
@@ -100,10 +100,10 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// TestLeaseGivenBack: a renewal whose answer never came does not keep the next holder waiting, and what another has taken stays.
-func TestLeaseGivenBack(t *testing.T) {
+// TestReleasedLeaseIsFreeAtOnce: a renewal whose answer never came does not keep the next holder waiting, and what another has taken stays.
+func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 	checkLeaks(t)
-	ns := testServer(t, server.Options{})
+	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
 	ctx := testContext(t)
 	const never = 24 * time.Hour
@@ -128,14 +128,14 @@ func TestLeaseGivenBack(t *testing.T) {
 	}
 }
 
-// TestLeaseRefused: what is no lease, and what needs none.
-func TestLeaseRefused(t *testing.T) {
+// TestLeaseRejectsShortTTLAndSkipsEmbeddedLog: what is no lease, and what needs none.
+func TestLeaseRejectsShortTTLAndSkipsEmbeddedLog(t *testing.T) {
 	checkLeaks(t)
-	ns := testServer(t, server.Options{})
+	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
 	ctx := testContext(t)
-	work := func(context.Context) error { return errDone }
-	if err := l.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errDone) {
+	work := func(context.Context) error { return errWorkDone }
+	if err := l.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errWorkDone) {
 		t.Errorf("the work returned %v", err)
 	}
 	if err := l.WhileLeased(ctx, "archive", time.Millisecond, nil); err == nil {
@@ -148,15 +148,15 @@ func TestLeaseRefused(t *testing.T) {
 		t.Errorf("waiting for a lease ended with %v", err)
 	}
 	own := mustOpenLog(t, Config{Ephemeral: true})
-	if err := own.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errDone) {
+	if err := own.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errWorkDone) {
 		t.Errorf("an embedded log: %v", err)
 	}
 }
 
 // In a cluster of three, of which one is stopped meanwhile, no two holders work at the same time.
-func TestLeaseInCluster(t *testing.T) {
+func TestLeaseHasOneHolderInCluster(t *testing.T) {
 	t.Parallel()
-	servers, url := testCluster(t, 3)
+	servers, url := startTestCluster(t, 3)
 	quiet := slog.New(slog.DiscardHandler)
 	ctx := testContext(t)
 	rounds := 4

@@ -17,7 +17,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-func TestOpenEmbedded(t *testing.T) {
+func TestEmbeddedLogKeepsItsIDWhenReopened(t *testing.T) {
 	checkLeaks(t)
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	l := mustOpenLog(t, Config{Dir: dir})
@@ -43,7 +43,7 @@ func TestOpenEmbedded(t *testing.T) {
 	if err != nil || len(configDifferences(info.Config, 1)) != 0 {
 		t.Errorf("the stream does not fit: %v, %v", configDifferences(info.Config, 1), err)
 	}
-	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 3))
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 3))
 	closeLog(t, l)
 	if _, err := l.Health(ctx); err == nil {
 		t.Error("a closed log is healthy")
@@ -61,7 +61,7 @@ func TestOpenEmbedded(t *testing.T) {
 	}
 }
 
-func TestLocked(t *testing.T) {
+func TestOpenFailsWhileDirectoryIsInUse(t *testing.T) {
 	dir := t.TempDir()
 	mustOpenLog(t, Config{Dir: dir})
 	_, err := Open(testContext(t), Config{Dir: dir})
@@ -70,21 +70,21 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-func TestEphemeral(t *testing.T) {
+func TestEphemeralLogRemovesItsDirectory(t *testing.T) {
 	checkLeaks(t)
 	l := mustOpenLog(t, Config{Ephemeral: true})
 	dir := l.server.Dir()
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
 	}
-	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
 	closeLog(t, l)
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the directory stays: %v", err)
 	}
 }
 
-func TestConfigRefused(t *testing.T) {
+func TestOpenRejectsInvalidConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-func TestServerOutOfReach(t *testing.T) {
+func TestOpenReportsUnreachableServer(t *testing.T) {
 	checkLeaks(t)
 	var said bytes.Buffer
 	cfg := Config{URL: "nats://ann:secret@127.0.0.1:1", ConnectTimeout: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&said, nil))}
@@ -127,7 +127,7 @@ func TestServerOutOfReach(t *testing.T) {
 	if _, err := Open(ctx, cfg); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("after the end of the context: %v", err)
 	}
-	ns := testServer(t, server.Options{})
+	ns := startTestServer(t, server.Options{})
 	cfg.URL = ns.ClientURL()
 	if _, err := Dial(testContext(t), cfg, PublisherOptions{}); !errors.Is(err, events.ErrNoLog) {
 		t.Errorf("a publisher where there is no log: %v", err)
@@ -139,13 +139,13 @@ func TestServerOutOfReach(t *testing.T) {
 	}
 }
 
-func TestOtherServerSettings(t *testing.T) {
-	ns := testServer(t, server.Options{MaxPayload: 512 << 10})
+func TestOpenRejectsUnfitServer(t *testing.T) {
+	ns := startTestServer(t, server.Options{MaxPayload: 512 << 10})
 	_, err := Open(testContext(t), Config{URL: ns.ClientURL()})
 	if !errors.Is(err, events.ErrStreamMismatch) || !strings.Contains(err.Error(), "max_payload") {
 		t.Errorf("with a small max_payload: %v", err)
 	}
-	ns = testServer(t, server.Options{Username: "u", Password: "p"})
+	ns = startTestServer(t, server.Options{Username: "u", Password: "p"})
 	// It is not asked again until the time is up.
 	_, err = Open(testContext(t), Config{URL: ns.ClientURL(), ConnectTimeout: time.Hour})
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
@@ -164,9 +164,9 @@ func createStream(t *testing.T, js jetstream.JetStream, c jetstream.StreamConfig
 	}
 }
 
-func TestStreamMismatch(t *testing.T) {
-	ns := testServer(t, server.Options{})
-	js := plainClient(t, ns)
+func TestOpenRejectsUnfitStream(t *testing.T) {
+	ns := startTestServer(t, server.Options{})
+	js := connectPlainClient(t, ns)
 	for want, change := range map[string]func(*jetstream.StreamConfig){
 		"subjects is":             func(c *jetstream.StreamConfig) { c.Subjects = []string{Subject, "more"} },
 		"storage is":              func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage },
@@ -244,23 +244,23 @@ func TestStreamMismatch(t *testing.T) {
 }
 
 // cursors returns the cursor after each envelope of a log.
-func cursors(t testing.TB, l *Log) []events.Cursor {
+func listCursors(t testing.TB, l *Log) []events.Cursor {
 	t.Helper()
 	all := []events.Cursor{l.Start()}
-	for _, env := range readLog(t, l) {
+	for _, env := range readWholeLog(t, l) {
 		all = append(all, env.Cursor)
 	}
 	return all
 }
 
-func TestCheckCursor(t *testing.T) {
+func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 	ctx := testContext(t)
 	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range 20 {
-		mustPublish(t, p, followsOf(n, n+1))
+		mustPublish(t, p, newFollows(n, n+1))
 	}
-	all := cursors(t, l)
+	all := listCursors(t, l)
 	for seq, c := range all {
 		if err := l.CheckCursor(ctx, c); err != nil {
 			t.Errorf("cursor %d: %v", seq, err)
@@ -326,15 +326,15 @@ func TestCheckCursor(t *testing.T) {
 	}
 }
 
-func TestCheckPosition(t *testing.T) {
+func TestCheckPositionRejectsForeignAndFuturePositions(t *testing.T) {
 	ctx := testContext(t)
-	ns := testServer(t, server.Options{})
+	ns := startTestServer(t, server.Options{})
 	a := mustOpenLog(t, Config{URL: ns.ClientURL()})
 	b := mustOpenLog(t, Config{URL: ns.ClientURL()})
 	if a.ID() != b.ID() {
 		t.Fatal("two processes see two logs")
 	}
-	pos := mustPublish(t, newPublisher(t, a, PublisherOptions{}), followsOf(0, 1)).Position
+	pos := mustPublish(t, newPublisher(t, a, PublisherOptions{}), newFollows(0, 1)).Position
 	for _, l := range []*Log{a, b} { // b has yet to learn of it
 		if err := l.CheckPosition(ctx, pos); err != nil {
 			t.Error(err)
@@ -354,9 +354,9 @@ func TestCheckPosition(t *testing.T) {
 	}
 }
 
-func TestReadMessage(t *testing.T) {
+func TestReadMessageReturnsBodyAndHeader(t *testing.T) {
 	l := mustOpenLog(t, Config{})
-	evs := followsOf(0, 2)
+	evs := newFollows(0, 2)
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), evs)
 	msg, err := l.ReadMessage(testContext(t), 1)
 	if err != nil || msg.Seq != 1 || !bytes.Equal(msg.Data, mustEncode(t, evs...)) || msg.Time.IsZero() {

@@ -83,7 +83,7 @@ func newPublisher(t testing.TB, l *Log, opt PublisherOptions) *Publisher {
 }
 
 // testServer starts a server that listens on a port of its own choice, or on one of the options.
-func testServer(t testing.TB, opts server.Options) *server.Server {
+func startTestServer(t testing.TB, opts server.Options) *server.Server {
 	t.Helper()
 	opts.Host, opts.NoSigs, opts.NoLog = "127.0.0.1", true, true
 	if opts.Port == 0 {
@@ -112,7 +112,7 @@ func stopServer(ns *server.Server) {
 }
 
 // plainClient is what a program without this package would use.
-func plainClient(t testing.TB, ns *server.Server) jetstream.JetStream {
+func connectPlainClient(t testing.TB, ns *server.Server) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(ns))
 	if err != nil {
@@ -127,15 +127,15 @@ func plainClient(t testing.TB, ns *server.Server) jetstream.JetStream {
 }
 
 // followOf returns a follow that no other number returns.
-func followOf(n int) *skeinv1.Event {
+func newFollow(n int) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
 		UserId: fmt.Sprint(n), TargetUserId: "author",
 	}}}
 }
 
-func followsOf(from, to int) (evs []*skeinv1.Event) {
+func newFollows(from, to int) (evs []*skeinv1.Event) {
 	for n := from; n < to; n++ {
-		evs = append(evs, followOf(n))
+		evs = append(evs, newFollow(n))
 	}
 	return evs
 }
@@ -163,7 +163,7 @@ func runHub(t testing.TB, l *Log, opt HubOptions) (*Hub, <-chan error) {
 	return h, result
 }
 
-func subscribe(t testing.TB, h *Hub, from events.Cursor) *Subscription {
+func mustSubscribe(t testing.TB, h *Hub, from events.Cursor) *Subscription {
 	t.Helper()
 	s, err := h.Subscribe(from)
 	if err != nil {
@@ -194,7 +194,7 @@ func readEnvelopes(t testing.TB, s *Subscription, to uint64) (envs []*events.Env
 }
 
 // readLog reads the whole log.
-func readLog(t testing.TB, l *Log) []*events.Envelope {
+func readWholeLog(t testing.TB, l *Log) []*events.Envelope {
 	t.Helper()
 	head, err := l.Head(testContext(t))
 	if err != nil {
@@ -202,13 +202,13 @@ func readLog(t testing.TB, l *Log) []*events.Envelope {
 	}
 	h, _ := runHub(t, l, HubOptions{})
 	defer h.Close()
-	s := subscribe(t, h, l.Start())
+	s := mustSubscribe(t, h, l.Start())
 	defer s.Close()
 	return readEnvelopes(t, s, head.Last)
 }
 
 // followers counts how often each follower occurs.
-func followers(envs []*events.Envelope) map[string]int {
+func countFollowers(envs []*events.Envelope) map[string]int {
 	seen := make(map[string]int)
 	for _, env := range envs {
 		for i := range env.Events {

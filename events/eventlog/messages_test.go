@@ -21,14 +21,14 @@ func mustEncode(tb testing.TB, msgs ...*skeinv1.Event) []byte {
 	return data
 }
 
-func likedMsg(user, item, id string) *skeinv1.Event {
+func newLike(user, item, id string) *skeinv1.Event {
 	return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
 }
 
 // malformedMsg is an event that decodes but is refused.
-func malformedMsg(user, id string) *skeinv1.Event { return likedMsg(user, "", id) }
+func newMalformedLike(user, id string) *skeinv1.Event { return newLike(user, "", id) }
 
-func sameEnvelope(a, b *events.Envelope) bool {
+func equalEnvelopes(a, b *events.Envelope) bool {
 	if len(a.Events)+len(b.Events) == 0 {
 		x, y := *a, *b
 		x.Events, y.Events = nil, nil
@@ -38,7 +38,7 @@ func sameEnvelope(a, b *events.Envelope) bool {
 }
 
 // backfilled returns the event as history of 2019.
-func backfilled(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
+func asBackfill(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
 	msg = proto.CloneOf(msg)
 	msg.Source, msg.Offset = "old-redis", offset
 	msg.OccurredAt = timestamppb.New(time.Date(2019, 5, 17, 8, 30, 0, 123_456_789, time.UTC))
@@ -49,4 +49,4 @@ func reportEvents(b *testing.B, perOp int) {
 	b.ReportMetric(float64(perOp)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
-func pin(owner, id string) *skeinv1.Pin { return &skeinv1.Pin{OwnerId: owner, PinId: id} }
+func newPin(owner, id string) *skeinv1.Pin { return &skeinv1.Pin{OwnerId: owner, PinId: id} }

@@ -18,9 +18,9 @@ import (
 )
 
 // restrictedServer has an administrator, and a user who may not publish to some subjects, nor receive on others.
-func restrictedServer(t *testing.T, denied []string, deaf ...string) (all, some Config) {
+func startRestrictedServer(t *testing.T, denied []string, deaf ...string) (all, some Config) {
 	t.Helper()
-	ns := testServer(t, server.Options{Users: []*server.User{
+	ns := startTestServer(t, server.Options{Users: []*server.User{
 		{Username: "all", Password: "-"},
 		{Username: "some", Password: "-", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Deny: denied}, Subscribe: &server.SubjectPermission{Deny: deaf},
@@ -32,7 +32,7 @@ func restrictedServer(t *testing.T, denied []string, deaf ...string) (all, some 
 }
 
 // wantForbidden demands an error that names the subject: what times out does not know it.
-func wantForbidden(t *testing.T, what string, err error, subject string) {
+func checkForbidden(t *testing.T, what string, err error, subject string) {
 	t.Helper()
 	if !errors.Is(err, events.ErrForbidden) || !strings.Contains(err.Error(), subject) {
 		t.Errorf("%s: %v, want one that names %s", what, err, subject)
@@ -40,7 +40,7 @@ func wantForbidden(t *testing.T, what string, err error, subject string) {
 }
 
 // What a user may not ask is refused by name and at once, though the server answers nothing.
-func TestForbiddenQuestions(t *testing.T) {
+func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 	checkLeaks(t)
 	t.Run("open", func(t *testing.T) {
 		for _, c := range []struct {
@@ -52,75 +52,75 @@ func TestForbiddenQuestions(t *testing.T) {
 			{false, []string{"$JS.API.STREAM.CREATE.SKEIN"}, nil, "to publish to $JS.API.STREAM.CREATE.SKEIN"},
 			{true, nil, []string{"_INBOX.>"}, "to subscribe to _INBOX."},
 		} {
-			all, some := restrictedServer(t, c.denied, c.deaf...)
+			all, some := startRestrictedServer(t, c.denied, c.deaf...)
 			if c.exists {
 				mustOpenLog(t, all)
 			}
 			_, err := Open(testContext(t), some)
-			wantForbidden(t, "open", err, c.subject)
+			checkForbidden(t, "open", err, c.subject)
 		}
 	})
 	t.Run("publish", func(t *testing.T) {
-		all, some := restrictedServer(t, []string{Subject})
+		all, some := startRestrictedServer(t, []string{Subject})
 		mustOpenLog(t, all)
 		p := newPublisher(t, mustOpenLog(t, some), PublisherOptions{})
-		_, err := p.Publish(testContext(t), []*skeinv1.Event{followOf(1)}, PublishOptions{})
-		wantForbidden(t, "publish", err, "to publish to skein.log")
+		_, err := p.Publish(testContext(t), []*skeinv1.Event{newFollow(1)}, PublishOptions{})
+		checkForbidden(t, "publish", err, "to publish to skein.log")
 		if !errors.Is(err, events.ErrRefused) || errors.Is(err, events.ErrOutcomeUnknown) {
 			t.Errorf("what is forbidden was not taken: %v", err)
 		}
 	})
 	t.Run("read", func(t *testing.T) {
-		all, some := restrictedServer(t, []string{"$JS.API.STREAM.MSG.GET.SKEIN"})
+		all, some := startRestrictedServer(t, []string{"$JS.API.STREAM.MSG.GET.SKEIN"})
 		l := mustOpenLog(t, all)
-		mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
-		at := readLog(t, l)[0].Cursor
+		mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
+		at := readWholeLog(t, l)[0].Cursor
 		bad := mustOpenLog(t, some)
-		wantForbidden(t, "check", bad.CheckCursor(testContext(t), at), "$JS.API.STREAM.MSG.GET.SKEIN")
+		checkForbidden(t, "check", bad.CheckCursor(testContext(t), at), "$JS.API.STREAM.MSG.GET.SKEIN")
 		_, err := bad.ReadMessage(testContext(t), 1)
-		wantForbidden(t, "read a message", err, "$JS.API.STREAM.MSG.GET.SKEIN")
+		checkForbidden(t, "read a message", err, "$JS.API.STREAM.MSG.GET.SKEIN")
 	})
 	t.Run("next epoch", func(t *testing.T) {
 		for _, subject := range []string{streamUpdateSubject, pausedSubject, consumerNamesSubject} {
-			all, some := restrictedServer(t, []string{subject})
+			all, some := startRestrictedServer(t, []string{subject})
 			l := mustOpenLog(t, all)
-			mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
-			past := &memoryArchive{envs: readLog(t, l), archived: 1}
+			mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
+			past := &memoryArchive{envs: readWholeLog(t, l), archivedLen: 1}
 			bad := mustOpenLog(t, some)
 			bad.SetArchive(past)
 			_, err := bad.NextEpoch(testContext(t), 0, func(context.Context, uint64) (events.Cursor, error) { return past.End(), nil })
-			wantForbidden(t, "next epoch", err, subject)
+			checkForbidden(t, "next epoch", err, subject)
 			// In whichever epoch: it continues.
-			mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(1, 2))
+			mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(1, 2))
 		}
 	})
 }
 
 // told is where a logger writes until it has written a line with some texts.
-type told struct {
-	want []string
-	seen chan struct{}
-	once sync.Once
+type lineWaiter struct {
+	texts []string
+	seen  chan struct{}
+	once  sync.Once
 }
 
 // Write is part of io.Writer.
-func (w *told) Write(p []byte) (int, error) {
-	if !slices.ContainsFunc(w.want, func(text string) bool { return !bytes.Contains(p, []byte(text)) }) {
+func (w *lineWaiter) Write(p []byte) (int, error) {
+	if !slices.ContainsFunc(w.texts, func(text string) bool { return !bytes.Contains(p, []byte(text)) }) {
 		w.once.Do(func() { close(w.seen) })
 	}
 	return len(p), nil
 }
 
 // What continues for as long as the process says at each attempt what keeps it from continuing.
-func TestForbiddenWork(t *testing.T) {
+func TestForbiddenWorkIsLoggedAndRetried(t *testing.T) {
 	checkLeaks(t)
 	read := func(ctx context.Context, l *Log) error {
 		h, _ := runHub(t, l, HubOptions{}) //nolint:contextcheck // it runs until it is closed
-		_, err := subscribe(t, h, l.Start()).Next(ctx, 1)
+		_, err := mustSubscribe(t, h, l.Start()).Next(ctx, 1)
 		return err
 	}
 	lease := func(ctx context.Context, l *Log) error {
-		return l.WhileLeased(ctx, "archive", MinLease, func(context.Context) error { return errDone })
+		return l.WhileLeased(ctx, "archive", MinLease, func(context.Context) error { return errWorkDone })
 	}
 	for _, c := range []struct {
 		subject string
@@ -138,9 +138,9 @@ func TestForbiddenWork(t *testing.T) {
 		if strings.HasSuffix(denied, ".") {
 			denied += ">"
 		}
-		all, some := restrictedServer(t, []string{denied})
-		mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), followsOf(0, 1))
-		w := &told{want: []string{c.says, events.ErrForbidden.Error() + ": to publish to " + c.subject}, seen: make(chan struct{})}
+		all, some := startRestrictedServer(t, []string{denied})
+		mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), newFollows(0, 1))
+		w := &lineWaiter{texts: []string{c.says, events.ErrForbidden.Error() + ": to publish to " + c.subject}, seen: make(chan struct{})}
 		some.Logger = slog.New(slog.NewTextHandler(w, nil))
 		l := mustOpenLog(t, some)
 		ctx, cancel := context.WithCancel(testContext(t))
@@ -151,7 +151,7 @@ func TestForbiddenWork(t *testing.T) {
 		case err := <-ended:
 			t.Fatalf("%s: it ended with %v", c.subject, err)
 		case <-testContext(t).Done():
-			t.Fatalf("%s: no line says %q", c.subject, w.want)
+			t.Fatalf("%s: no line says %q", c.subject, w.texts)
 		}
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -161,9 +161,9 @@ func TestForbiddenWork(t *testing.T) {
 }
 
 // A log that an interrupted epoch has left paused waits for a process with the permission to resume it.
-func TestForbiddenResume(t *testing.T) {
+func TestPausedLogWaitsForPermittedProcess(t *testing.T) {
 	checkLeaks(t)
-	all, some := restrictedServer(t, []string{streamUpdateSubject})
+	all, some := startRestrictedServer(t, []string{streamUpdateSubject})
 	l := mustOpenLog(t, all)
 	if err := l.pauseStream(testContext(t), time.Now()); err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestForbiddenResume(t *testing.T) {
 	// It tries until its context ends, here once it has said why.
 	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
-	some.Logger = slog.New(slog.NewTextHandler(hears{streamUpdateSubject, cancel}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	some.Logger = slog.New(slog.NewTextHandler(textTrigger{streamUpdateSubject, cancel}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if _, err := Open(ctx, some); !errors.Is(err, context.Canceled) {
 		t.Errorf("who may not resume the log: %v", err)
 	}
@@ -181,26 +181,26 @@ func TestForbiddenResume(t *testing.T) {
 }
 
 // hears is where a log is written to, and does something when it hears a text.
-type hears struct {
-	text string
-	then func()
+type textTrigger struct {
+	text   string
+	action func()
 }
 
 // Write implements [io.Writer].
-func (h hears) Write(line []byte) (int, error) {
+func (h textTrigger) Write(line []byte) (int, error) {
 	if strings.Contains(string(line), h.text) {
-		h.then()
+		h.action()
 	}
 	return len(line), nil
 }
 
 // The subjects of answers begin as the configuration says, those of readers too.
-func TestInboxPrefix(t *testing.T) {
+func TestInboxPrefixIsUsedForAllAnswers(t *testing.T) {
 	checkLeaks(t)
-	all, some := restrictedServer(t, nil, "_INBOX.>")
+	all, some := startRestrictedServer(t, nil, "_INBOX.>")
 	all.InboxPrefix, some.InboxPrefix = "_INBOX_all", "_INBOX_some"
-	mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), followsOf(0, 3))
-	if envs := readLog(t, mustOpenLog(t, some)); len(followers(envs)) != 3 {
+	mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), newFollows(0, 3))
+	if envs := readWholeLog(t, mustOpenLog(t, some)); len(countFollowers(envs)) != 3 {
 		t.Errorf("read %d envelopes", len(envs))
 	}
 	for _, bad := range []string{"a b", "a.", ".a", "a..b", "a.*", ">"} {

@@ -41,7 +41,7 @@ func newProxy(t testing.TB, ns *server.Server) *proxy {
 }
 
 // cutOn sets what later connections are watched for.
-func (p *proxy) cutOn(up, down func(chunk []byte) bool) {
+func (p *proxy) watchChunks(up, down func(chunk []byte) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.up, p.down = up, down
@@ -64,13 +64,13 @@ func (p *proxy) accept() {
 		p.conns[client], p.conns[upstream] = struct{}{}, struct{}{}
 		up, down := p.up, p.down
 		p.mu.Unlock()
-		p.wg.Go(func() { p.pass(upstream, client, up) })
-		p.wg.Go(func() { p.pass(client, upstream, down) })
+		p.wg.Go(func() { p.forward(upstream, client, up) })
+		p.wg.Go(func() { p.forward(client, upstream, down) })
 	}
 }
 
-func (p *proxy) pass(to, from net.Conn, cut func([]byte) bool) {
-	defer p.drop(to, from)
+func (p *proxy) forward(to, from net.Conn, cut func([]byte) bool) {
+	defer p.closeConns(to, from)
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
@@ -88,7 +88,7 @@ func (p *proxy) pass(to, from net.Conn, cut func([]byte) bool) {
 	}
 }
 
-func (p *proxy) drop(conns ...net.Conn) {
+func (p *proxy) closeConns(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
@@ -114,7 +114,7 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	if testing.Short() {
 		cuts = 100
 	}
-	ns := testServer(t, server.Options{})
+	ns := startTestServer(t, server.Options{})
 	p := newProxy(t, ns)
 	var appended, sent atomic.Int64
 	down := func(chunk []byte) bool {
@@ -125,7 +125,7 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	up := func(chunk []byte) bool {
 		return bytes.Contains(chunk, []byte("HPUB "+Subject)) && sent.Add(1)%10 == 0
 	}
-	p.cutOn(up, down)
+	p.watchChunks(up, down)
 	l := mustOpenLog(t, Config{URL: p.url(), Logger: slog.New(slog.DiscardHandler)})
 	var repeated int
 	pub := newPublisher(t, l, PublisherOptions{Listener: PublisherListener{Appended: func(info AppendInfo) {
@@ -134,7 +134,7 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 		}
 	}}})
 	for n := range cuts {
-		mustPublish(t, pub, followsOf(n, n+1))
+		mustPublish(t, pub, newFollows(n, n+1))
 	}
 	if got := int(appended.Load()); got != cuts || repeated != cuts {
 		t.Errorf("%d acknowledgements were cut off and %d repeats acknowledged, want %d of each", got, repeated, cuts)
@@ -142,9 +142,9 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	if err := pub.Close(testContext(t)); err != nil {
 		t.Error(err)
 	}
-	seen := followers(readLog(t, mustOpenLog(t, Config{URL: ns.ClientURL()})))
+	seen := countFollowers(readWholeLog(t, mustOpenLog(t, Config{URL: ns.ClientURL()})))
 	for n := range cuts {
-		if times := seen[followOf(n).GetUserFollowed().GetUserId()]; times != 1 {
+		if times := seen[newFollow(n).GetUserFollowed().GetUserId()]; times != 1 {
 			t.Errorf("event %d is in the log %d times", n, times)
 		}
 	}

@@ -28,7 +28,7 @@ func BenchmarkPublish(b *testing.B) {
 			for range publishers {
 				wg.Go(func() {
 					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
-						if _, err := p.Publish(ctx, []*skeinv1.Event{followOf(int(n))}, PublishOptions{}); err != nil {
+						if _, err := p.Publish(ctx, []*skeinv1.Event{newFollow(int(n))}, PublishOptions{}); err != nil {
 							b.Error(err)
 							return
 						}
@@ -52,7 +52,7 @@ func BenchmarkRead(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			l := mustOpenLog(b, Config{})
 			envelopes := min(1_000_000/size, 10_000)
-			data := mustEncode(b, followsOf(0, size)...)
+			data := mustEncode(b, newFollows(0, size)...)
 			for range envelopes { // faster than through a publisher, which waits for each
 				if err := l.conn.nc.Publish(Subject, data); err != nil {
 					b.Fatal(err)
@@ -67,7 +67,7 @@ func BenchmarkRead(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				h, _ := runHub(b, l, HubOptions{})
-				s := subscribe(b, h, l.Start())
+				s := mustSubscribe(b, h, l.Start())
 				n := 0
 				for n < envelopes {
 					envs, err := s.Next(context.Background(), 1<<20)

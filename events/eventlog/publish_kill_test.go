@@ -36,7 +36,7 @@ func publishUntilKilled(dir string) {
 	for g := range publishers {
 		wg.Go(func() {
 			for n := first + g; ; n += publishers {
-				if _, err := p.Publish(ctx, []*skeinv1.Event{followOf(n)}, PublishOptions{}); err != nil {
+				if _, err := p.Publish(ctx, []*skeinv1.Event{newFollow(n)}, PublishOptions{}); err != nil {
 					panic(err)
 				}
 				fmt.Println(n) //nolint:forbidigo // the parent reads what was acknowledged
@@ -46,8 +46,8 @@ func publishUntilKilled(dir string) {
 	wg.Wait()
 }
 
-// TestKillLosesNoAcknowledged kills a process that publishes, again and again.
-func TestKillLosesNoAcknowledged(t *testing.T) {
+// TestKillLosesNoAcknowledgedEvent kills a process that publishes, again and again.
+func TestKillLosesNoAcknowledgedEvent(t *testing.T) {
 	kills := 20
 	if testing.Short() {
 		kills = 2
@@ -79,7 +79,7 @@ func TestKillLosesNoAcknowledged(t *testing.T) {
 	if len(acked) < kills*40 {
 		t.Fatalf("only %d events were acknowledged", len(acked))
 	}
-	seen := followers(readLog(t, mustOpenLog(t, Config{Dir: dir})))
+	seen := countFollowers(readWholeLog(t, mustOpenLog(t, Config{Dir: dir})))
 	for id := range acked {
 		if seen[id] != 1 {
 			t.Errorf("acknowledged event %s is in the log %d times", id, seen[id])

@@ -39,7 +39,7 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 			for g := range publishers {
 				wg.Go(func() {
 					for n := g; n < events; n += publishers {
-						res, err := p.Publish(testContext(t), []*skeinv1.Event{followOf(n)}, PublishOptions{})
+						res, err := p.Publish(testContext(t), []*skeinv1.Event{newFollow(n)}, PublishOptions{})
 						if err != nil {
 							t.Error(err)
 						}
@@ -62,7 +62,7 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 			}
 			t.Logf("%d publishers: %d events, %d envelopes and acknowledgements, at most %d events in one",
 				publishers, events, envelopes, largest)
-			if seen := followers(readLog(t, l)); len(seen) != events {
+			if seen := countFollowers(readWholeLog(t, l)); len(seen) != events {
 				t.Errorf("the log holds %d events", len(seen))
 			}
 		})
@@ -71,7 +71,7 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 
 // heldPublisher returns a publisher that stops after its first envelope until it is released, and says what it
 // appended.
-func heldPublisher(t testing.TB, l *Log, opt PublisherOptions) (p *Publisher, release func(), appended *[]AppendInfo) {
+func newBlockedPublisher(t testing.TB, l *Log, opt PublisherOptions) (p *Publisher, release func(), appended *[]AppendInfo) {
 	t.Helper()
 	held, free := make(chan struct{}), make(chan struct{})
 	appended = new([]AppendInfo)
@@ -83,13 +83,13 @@ func heldPublisher(t testing.TB, l *Log, opt PublisherOptions) (p *Publisher, re
 		}
 	}
 	pub := newPublisher(t, l, opt)
-	go func() { _, _ = pub.Publish(context.Background(), followsOf(-1, 0), PublishOptions{}) }()
+	go func() { _, _ = pub.Publish(context.Background(), newFollows(-1, 0), PublishOptions{}) }()
 	<-held
 	return pub, sync.OnceFunc(func() { close(free) }), appended
 }
 
 // queued waits until so many calls wait.
-func queued(t testing.TB, p *Publisher, calls int) {
+func waitUntilQueued(t testing.TB, p *Publisher, calls int) {
 	ctx := testContext(t)
 	for ctx.Err() == nil {
 		p.mu.Lock()
@@ -114,17 +114,17 @@ func publishAsync(ctx context.Context, t testing.TB, p *Publisher, calls ...[]*s
 				t.Error(err)
 			}
 		})
-		queued(t, p, i+1)
+		waitUntilQueued(t, p, i+1)
 	}
 	return results, wg.Wait
 }
 
-func TestGroupCommit(t *testing.T) {
+func TestCallsAreGroupedInOrder(t *testing.T) {
 	l := mustOpenLog(t, Config{})
-	p, release, appended := heldPublisher(t, l, PublisherOptions{})
-	big := followsOf(0, 700)
+	p, release, appended := newBlockedPublisher(t, l, PublisherOptions{})
+	big := newFollows(0, 700)
 	results, wait := publishAsync(testContext(t), t, p,
-		followsOf(10_000, 10_003), followsOf(20_000, 20_100), big, followsOf(30_000, 30_500), followsOf(40_000, 40_001))
+		newFollows(10_000, 10_003), newFollows(20_000, 20_100), big, newFollows(30_000, 30_500), newFollows(40_000, 40_001))
 	release()
 	wait()
 	if err := p.Close(testContext(t)); err != nil {
@@ -148,19 +148,19 @@ func TestGroupCommit(t *testing.T) {
 	if got := results[3].Position; got != l.Position(3) || len(results[3].EventIDs) != 500 {
 		t.Errorf("the fourth call is %+v", results[3])
 	}
-	envs := readLog(t, l)
+	envs := readWholeLog(t, l)
 	if got := envs[1].Events[103].User; got != "0" {
 		t.Errorf("slot 103 of the second envelope is of user %s: the order of the calls is lost", got)
 	}
 }
 
 // Events keep their ids; those without one are named after their position in the log.
-func TestPublishNamesEvents(t *testing.T) {
+func TestPublishNamesEventsWithoutID(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
-	named := followOf(1)
+	named := newFollow(1)
 	named.EventId = "mine"
-	res, err := p.Publish(testContext(t), []*skeinv1.Event{named, followOf(2), followOf(3)}, PublishOptions{})
+	res, err := p.Publish(testContext(t), []*skeinv1.Event{named, newFollow(2), newFollow(3)}, PublishOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestPublishNamesEvents(t *testing.T) {
 	}
 }
 
-func TestPublishBounds(t *testing.T) {
+func TestPublishEnforcesSizeLimits(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
 	attributes := make([]byte, events.MaxAttributesBytes)
@@ -180,7 +180,7 @@ func TestPublishBounds(t *testing.T) {
 	for n := range 1000 {
 		id := strings.Repeat("x", 120) + fmt.Sprint(n)
 		large = append(large, &skeinv1.Event{EventId: id[60:], Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
-			Pin: pin(id, id), BoardId: id, ItemId: id, RepinOf: pin(id, id), Attributes: attributes,
+			Pin: newPin(id, id), BoardId: id, ItemId: id, RepinOf: newPin(id, id), Attributes: attributes,
 		}}})
 	}
 	for _, test := range []struct {
@@ -189,9 +189,9 @@ func TestPublishBounds(t *testing.T) {
 		want error
 	}{
 		{"none", nil, events.ErrEnvelopeEmpty},
-		{"1001", followsOf(0, 1001), events.ErrEnvelopeTooLarge},
+		{"1001", newFollows(0, 1001), events.ErrEnvelopeTooLarge},
 		{"a megabyte", large, events.ErrEnvelopeTooLarge},
-		{"1000", followsOf(0, 1000), nil},
+		{"1000", newFollows(0, 1000), nil},
 	} {
 		if _, err := p.Publish(testContext(t), test.evs, PublishOptions{}); !errors.Is(err, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, err, test.want)
@@ -208,48 +208,48 @@ func TestPublishBounds(t *testing.T) {
 			break
 		}
 	}
-	for _, env := range readLog(t, l) {
+	for _, env := range readWholeLog(t, l) {
 		if len(env.Rejects) > 0 {
 			t.Errorf("rejected: %v", env.Rejects[0].Rejection)
 		}
 	}
 }
 
-// TestWithdrawn: a call whose context ends in the queue is not published.
-func TestWithdrawn(t *testing.T) {
+// TestCanceledCallInQueueIsNotPublished: a call whose context ends in the queue is not published.
+func TestCanceledCallInQueueIsNotPublished(t *testing.T) {
 	checkLeaks(t)
 	l := mustOpenLog(t, Config{})
-	p, release, _ := heldPublisher(t, l, PublisherOptions{})
+	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{})
 	ctx, cancel := context.WithCancel(testContext(t))
 	result := make(chan error)
 	go func() {
-		_, err := p.Publish(ctx, followsOf(1, 2), PublishOptions{})
+		_, err := p.Publish(ctx, newFollows(1, 2), PublishOptions{})
 		result <- err
 	}()
-	queued(t, p, 1)
+	waitUntilQueued(t, p, 1)
 	cancel()
 	if err := <-result; !errors.Is(err, context.Canceled) || errors.Is(err, events.ErrOutcomeUnknown) {
 		t.Errorf("the call withdrawn: %v", err)
 	}
-	if _, err := p.Publish(ctx, followsOf(2, 3), PublishOptions{}); !errors.Is(err, context.Canceled) {
+	if _, err := p.Publish(ctx, newFollows(2, 3), PublishOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a call with an ended context: %v", err)
 	}
 	release()
-	mustPublish(t, p, followsOf(3, 4))
-	seen := followers(readLog(t, l))
+	mustPublish(t, p, newFollows(3, 4))
+	seen := countFollowers(readWholeLog(t, l))
 	if seen["1"]+seen["2"] != 0 || seen["3"] != 1 {
 		t.Errorf("the log holds %v", seen)
 	}
 }
 
-// TestInFlight: when the context ends while the envelope is under way, the outcome is unknown.
-func TestInFlight(t *testing.T) {
+// TestCanceledCallInFlightHasUnknownOutcome: when the context ends while the envelope is under way, the outcome is unknown.
+func TestCanceledCallInFlightHasUnknownOutcome(t *testing.T) {
 	checkLeaks(t)
-	ns := testServer(t, server.Options{})
+	ns := startTestServer(t, server.Options{})
 	px := newProxy(t, ns)
 	taken, pass := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	px.cutOn(nil, func(chunk []byte) bool {
+	px.watchChunks(nil, func(chunk []byte) bool {
 		if bytes.Contains(chunk, []byte(`{"stream":"SKEIN"`)) {
 			once.Do(func() { close(taken); <-pass })
 		}
@@ -259,20 +259,20 @@ func TestInFlight(t *testing.T) {
 	p := newPublisher(t, l, PublisherOptions{})
 	ctx, cancel := context.WithCancel(testContext(t))
 	go func() { <-taken; cancel() }()
-	_, err := p.Publish(ctx, followsOf(1, 2), PublishOptions{})
+	_, err := p.Publish(ctx, newFollows(1, 2), PublishOptions{})
 	if !errors.Is(err, events.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 		t.Errorf("the call in flight: %v", err)
 	}
 	close(pass)
-	mustPublish(t, p, followsOf(2, 3))
-	if seen := followers(readLog(t, l)); seen["1"] != 1 {
+	mustPublish(t, p, newFollows(2, 3))
+	if seen := countFollowers(readWholeLog(t, l)); seen["1"] != 1 {
 		t.Errorf("the log holds %v", seen)
 	}
 }
 
-func TestBackPressure(t *testing.T) {
+func TestFullQueueRejectsCalls(t *testing.T) {
 	l := mustOpenLog(t, Config{})
-	p, release, _ := heldPublisher(t, l, PublisherOptions{FailWhenFull: true, QueueBytes: 1})
+	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{FailWhenFull: true, QueueBytes: 1})
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer release()
@@ -282,7 +282,7 @@ func TestBackPressure(t *testing.T) {
 		done := make(chan struct{})
 		wg.Go(func() {
 			defer close(done)
-			_, err := p.Publish(testContext(t), followsOf(1000*calls, 1000*calls+1000), PublishOptions{})
+			_, err := p.Publish(testContext(t), newFollows(1000*calls, 1000*calls+1000), PublishOptions{})
 			if errors.Is(err, events.ErrOverloaded) {
 				overloaded = true
 			} else if err != nil {
@@ -323,29 +323,29 @@ func TestBackPressure(t *testing.T) {
 	}
 }
 
-// TestWaitForRoom: without FailWhenFull a call waits for room as long as its context allows.
-func TestWaitForRoom(t *testing.T) {
+// TestFullQueueDelaysCalls: without FailWhenFull a call waits for room as long as its context allows.
+func TestFullQueueDelaysCalls(t *testing.T) {
 	l := mustOpenLog(t, Config{})
-	p, release, _ := heldPublisher(t, l, PublisherOptions{})
+	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{})
 	if err := p.queueBudget.Acquire(testContext(t), int64(p.opt.QueueBytes-2000)); err != nil { // the first call has 1 KiB still
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
 	defer cancel()
-	_, err := p.Publish(ctx, followsOf(0, 100), PublishOptions{})
+	_, err := p.Publish(ctx, newFollows(0, 100), PublishOptions{})
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, events.ErrOutcomeUnknown) {
 		t.Errorf("a call without room: %v", err)
 	}
 	p.queueBudget.Release(int64(p.opt.QueueBytes - 2000))
 	release()
-	mustPublish(t, p, followsOf(0, 100))
+	mustPublish(t, p, newFollows(0, 100))
 }
 
-func TestCloseWaitsForAccepted(t *testing.T) {
+func TestCloseWaitsForAcceptedCalls(t *testing.T) {
 	checkLeaks(t)
 	l := mustOpenLog(t, Config{})
-	p, release, _ := heldPublisher(t, l, PublisherOptions{})
-	results, wait := publishAsync(testContext(t), t, p, followsOf(1, 2), followsOf(2, 3))
+	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{})
+	results, wait := publishAsync(testContext(t), t, p, newFollows(1, 2), newFollows(2, 3))
 	closed := make(chan error)
 	go func() { closed <- p.Close(context.Background()) }()
 	ctx := testContext(t)
@@ -358,7 +358,7 @@ func TestCloseWaitsForAccepted(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	if _, err := p.Publish(ctx, followsOf(3, 4), PublishOptions{}); !errors.Is(err, events.ErrClosed) {
+	if _, err := p.Publish(ctx, newFollows(3, 4), PublishOptions{}); !errors.Is(err, events.ErrClosed) {
 		t.Errorf("a call after Close: %v", err)
 	}
 	release()
@@ -372,12 +372,12 @@ func TestCloseWaitsForAccepted(t *testing.T) {
 	if err := p.Close(ctx); err != nil {
 		t.Errorf("closed twice: %v", err)
 	}
-	if _, err := p.Publish(ctx, followsOf(3, 4), PublishOptions{}); !errors.Is(err, events.ErrClosed) {
+	if _, err := p.Publish(ctx, newFollows(3, 4), PublishOptions{}); !errors.Is(err, events.ErrClosed) {
 		t.Errorf("a call after the end: %v", err)
 	}
 }
 
-func TestLogFull(t *testing.T) {
+func TestFullLogRejectsEventsAndKeepsOldOnes(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpenLog(t, Config{Dir: dir, MaxBytes: 100_000})
 	p := newPublisher(t, l, PublisherOptions{})
@@ -387,7 +387,7 @@ func TestLogFull(t *testing.T) {
 		if accepted > 50_000 {
 			t.Fatal("the log is never full")
 		}
-		_, err := p.Publish(ctx, followsOf(accepted, accepted+100), PublishOptions{})
+		_, err := p.Publish(ctx, newFollows(accepted, accepted+100), PublishOptions{})
 		if errors.Is(err, events.ErrLogFull) {
 			break
 		}
@@ -398,7 +398,7 @@ func TestLogFull(t *testing.T) {
 	if head, err := l.Head(ctx); err != nil || head.First != 1 || head.MaxBytes != 100_000 || head.Bytes > 100_000 {
 		t.Errorf("the full log: %+v, %v", head, err)
 	}
-	if seen := followers(readLog(t, l)); len(seen) != accepted || accepted < 1000 {
+	if seen := countFollowers(readWholeLog(t, l)); len(seen) != accepted || accepted < 1000 {
 		t.Errorf("the full log holds %d events, accepted were %d", len(seen), accepted)
 	}
 	// The bound is raised while it is open, by a tool.
@@ -406,30 +406,30 @@ func TestLogFull(t *testing.T) {
 	if _, err := l.conn.js.UpdateStream(ctx, c); err != nil {
 		t.Fatal(err)
 	}
-	mustPublish(t, p, followsOf(accepted, accepted+100))
+	mustPublish(t, p, newFollows(accepted, accepted+100))
 	accepted += 100
 	// And with the configuration of the next start; 0 leaves it.
 	closeLog(t, l)
 	l = mustOpenLog(t, Config{Dir: dir, MaxBytes: 1 << 20})
-	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(accepted, accepted+1000))
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(accepted, accepted+1000))
 	closeLog(t, l)
 	l = mustOpenLog(t, Config{Dir: dir})
 	if head, err := l.Head(ctx); err != nil || head.MaxBytes != 1<<20 {
 		t.Errorf("after all: %+v, %v", head, err)
 	}
-	if seen := followers(readLog(t, l)); len(seen) != accepted+1000 {
+	if seen := countFollowers(readWholeLog(t, l)); len(seen) != accepted+1000 {
 		t.Errorf("the log holds %d events of %d", len(seen), accepted+1000)
 	}
 }
 
-// TestSilentServer: a server that takes everything and answers nothing, as one whose disk failed.
-func TestSilentServer(t *testing.T) {
+// TestUnansweredPublishHasUnknownOutcome: a server that takes everything and answers nothing, as one whose disk failed.
+func TestUnansweredPublishHasUnknownOutcome(t *testing.T) {
 	checkLeaks(t)
-	ns := testServer(t, server.Options{})
+	ns := startTestServer(t, server.Options{})
 	px := newProxy(t, ns)
 	silent := make(chan struct{})
 	var mute atomic.Bool
-	px.cutOn(nil, func([]byte) bool {
+	px.watchChunks(nil, func([]byte) bool {
 		if mute.Load() {
 			<-silent
 		}
@@ -437,24 +437,24 @@ func TestSilentServer(t *testing.T) {
 	})
 	l := mustOpenLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
 	p := newPublisher(t, l, PublisherOptions{})
-	mustPublish(t, p, followsOf(0, 1))
+	mustPublish(t, p, newFollows(0, 1))
 	patient, long := p.attemptTimeout, p.retryFor
 	p.attemptTimeout, p.retryFor = 20*time.Millisecond, 100*time.Millisecond
 	mute.Store(true)
 	outcome := make(chan error)
 	go func() {
-		_, err := p.Publish(context.Background(), followsOf(1, 2), PublishOptions{})
+		_, err := p.Publish(context.Background(), newFollows(1, 2), PublishOptions{})
 		outcome <- err
 	}()
 	for ctx := testContext(t); ctx.Err() == nil; runtime.Gosched() {
 		p.mu.Lock()
 		n := len(p.queue)
 		p.mu.Unlock()
-		if head, err := readAside(ctx, ns); n == 0 && err == nil && head == 2 {
+		if head, err := readHeadDirectly(ctx, ns); n == 0 && err == nil && head == 2 {
 			break
 		}
 	}
-	_, waiting := p.Publish(context.Background(), followsOf(2, 3), PublishOptions{})
+	_, waiting := p.Publish(context.Background(), newFollows(2, 3), PublishOptions{})
 	if err := <-outcome; !errors.Is(err, events.ErrOutcomeUnknown) {
 		t.Errorf("the envelope that was sent: %v", err)
 	}
@@ -465,17 +465,17 @@ func TestSilentServer(t *testing.T) {
 	close(silent)
 	mute.Store(false)
 	for n := 3; ; n++ { // until the connection has recovered
-		if _, err := p.Publish(testContext(t), followsOf(n, n+1), PublishOptions{}); err == nil {
+		if _, err := p.Publish(testContext(t), newFollows(n, n+1), PublishOptions{}); err == nil {
 			break
 		}
 	}
-	if seen := followers(readLog(t, l)); seen["0"] != 1 || seen["1"] != 1 {
+	if seen := countFollowers(readWholeLog(t, l)); seen["0"] != 1 || seen["1"] != 1 {
 		t.Errorf("the log holds %v", seen)
 	}
 }
 
 // readAside asks a server how far the log goes, past any proxy.
-func readAside(ctx context.Context, ns *server.Server) (last uint64, err error) {
+func readHeadDirectly(ctx context.Context, ns *server.Server) (last uint64, err error) {
 	l, err := Open(ctx, Config{URL: ns.ClientURL()})
 	if err != nil {
 		return 0, err
@@ -485,10 +485,10 @@ func readAside(ctx context.Context, ns *server.Server) (last uint64, err error) 
 	return head.Last, err
 }
 
-// TestServerGone: what surely was not taken is not of unknown outcome.
-func TestServerGone(t *testing.T) {
+// TestPublishWithoutServerHasKnownOutcome: what surely was not taken is not of unknown outcome.
+func TestPublishWithoutServerHasKnownOutcome(t *testing.T) {
 	checkLeaks(t)
-	ns := testServer(t, server.Options{})
+	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
 	p := newPublisher(t, l, PublisherOptions{})
 	p.retryFor = 50 * time.Millisecond
@@ -496,7 +496,7 @@ func TestServerGone(t *testing.T) {
 	for ctx := testContext(t); l.conn.state().up && ctx.Err() == nil; {
 		runtime.Gosched()
 	}
-	_, err := p.Publish(testContext(t), followsOf(0, 1), PublishOptions{})
+	_, err := p.Publish(testContext(t), newFollows(0, 1), PublishOptions{})
 	if !errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrOutcomeUnknown) {
 		t.Errorf("without a server: %v", err)
 	}
@@ -506,7 +506,7 @@ func TestServerGone(t *testing.T) {
 	// Closing does not wait for the server.
 	ctx, cancel := context.WithCancel(testContext(t))
 	p.retryFor = time.Hour
-	go func() { _, _ = p.Publish(context.Background(), followsOf(0, 1), PublishOptions{}) }()
+	go func() { _, _ = p.Publish(context.Background(), newFollows(0, 1), PublishOptions{}) }()
 	for ctx.Err() == nil && p.queueBudget.TryAcquire(int64(p.opt.QueueBytes)) {
 		p.queueBudget.Release(int64(p.opt.QueueBytes))
 	}
@@ -516,8 +516,8 @@ func TestServerGone(t *testing.T) {
 	}
 }
 
-func TestRefusedForGood(t *testing.T) {
-	ns := testServer(t, server.Options{})
+func TestPublishReportsPermanentRejection(t *testing.T) {
+	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL()})
 	p := newPublisher(t, l, PublisherOptions{})
 	c := streamConfig(l.ID(), 1, -1)
@@ -525,7 +525,7 @@ func TestRefusedForGood(t *testing.T) {
 	if _, err := l.conn.js.UpdateStream(testContext(t), c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Publish(testContext(t), followsOf(0, 100), PublishOptions{}); !errors.Is(err, events.ErrRefused) {
+	if _, err := p.Publish(testContext(t), newFollows(0, 100), PublishOptions{}); !errors.Is(err, events.ErrRefused) {
 		t.Errorf("an envelope that the server refuses: %v", err)
 	}
 	if err := l.conn.js.DeleteStream(testContext(t), StreamName); err != nil {
@@ -534,7 +534,7 @@ func TestRefusedForGood(t *testing.T) {
 	p.retryFor = 50 * time.Millisecond
 	err := events.ErrOutcomeUnknown // which it is if the server, on a busy machine, does not say within that time that there is no stream
 	for ctx := testContext(t); errors.Is(err, events.ErrOutcomeUnknown) && ctx.Err() == nil; {
-		_, err = p.Publish(ctx, followsOf(0, 1), PublishOptions{})
+		_, err = p.Publish(ctx, newFollows(0, 1), PublishOptions{})
 	}
 	if !errors.Is(err, events.ErrLogUnavailable) {
 		t.Errorf("without a stream: %v", err)

@@ -12,39 +12,39 @@ import (
 
 // Wherever a reader starts, and however much of the log is in the archive and gone from the stream, it gets what one gets
 // who reads the whole stream.
-func TestBoundary(t *testing.T) {
+func TestReaderCrossesArchiveBoundaryFromAnyCursor(t *testing.T) {
 	histories := 12
 	if testing.Short() {
 		histories = 3
 	}
-	inBubble(t, func(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		for n := range histories {
 			l := mustOpenLog(t, Config{Dir: t.TempDir()})
-			play(t, l, genSteps(25).Example(n))
-			all := readLog(t, l)
+			appendHistory(t, l, drawHistory(25).Example(n))
+			all := readWholeLog(t, l)
 			head := all[len(all)-1].Seq()
 			past := &memoryArchive{envs: all}
 			l.SetArchive(past)
 			rng := rand.New(rand.NewPCG(1, uint64(n)))
 			for cut := 0; cut < len(all); cut += 1 + rng.IntN(12) {
-				past.grow(cut)
+				past.setLength(cut)
 				first := trimSome(t, l, rng)
 				for seq := range head {
 					from := l.Start()
 					if seq > 0 {
 						from = all[seq-1].Cursor
 					}
-					for _, from := range []events.Cursor{from, archived(from)} {
-						began := past.began
+					for _, from := range []events.Cursor{from, toArchivalCursor(from)} {
+						began := past.readCount
 						if err := l.CheckCursor(testContext(t), from); err != nil {
 							t.Fatalf("cursor %+v: %v", from, err)
 						}
 						what := fmt.Sprintf("history %d, %d archived, first %d", n, cut, first)
-						wantSame(t, what, readFrom(t, l, from, head, 1+rng.IntN(400)), all, seq)
-						if from.WarmSeq >= first && past.began != began {
+						checkSameEnvelopes(t, what, readFromCursor(t, l, from, head, 1+rng.IntN(400)), all, seq)
+						if from.WarmSeq >= first && past.readCount != began {
 							t.Fatalf("%s: the archive was read for %+v", what, from)
 						}
-						if from.WarmSeq != 0 && from.WarmSeq < first && past.began == began {
+						if from.WarmSeq != 0 && from.WarmSeq < first && past.readCount == began {
 							t.Fatalf("%s: the archive was not read for %+v", what, from)
 						}
 					}
@@ -80,11 +80,11 @@ func trimSome(t *testing.T, l *Log, rng *rand.Rand) (first uint64) {
 }
 
 // Archiving and trimming continue while readers read, in the archive and in the stream: no reader misses an envelope.
-func TestTrimWhileReading(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestReadersMissNothingDuringTrim(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
-		play(t, l, genSteps(60).Example(3))
-		all := readLog(t, l)
+		appendHistory(t, l, drawHistory(60).Example(3))
+		all := readWholeLog(t, l)
 		past := &memoryArchive{envs: all}
 		l.SetArchive(past)
 		ctx := testContext(t)
@@ -98,8 +98,8 @@ func TestTrimWhileReading(t *testing.T) {
 		}
 		rng, overtaken := rand.New(rand.NewPCG(2, 2)), false
 		for done := 0; done < len(got); {
-			if past.archived < len(all) {
-				past.grow(min(past.archived+3, len(all))) // faster than readers of one at a time
+			if past.archivedLen < len(all) {
+				past.setLength(min(past.archivedLen+3, len(all))) // faster than readers of one at a time
 				trimSome(t, l, rng)
 			}
 			done = 0
@@ -108,7 +108,7 @@ func TestTrimWhileReading(t *testing.T) {
 					done++
 					continue
 				}
-				if past.archived < 30*(i%2) {
+				if past.archivedLen < 30*(i%2) {
 					continue // half of them begin late
 				}
 				wasIn := r.dec != nil
@@ -121,7 +121,7 @@ func TestTrimWhileReading(t *testing.T) {
 			}
 		}
 		for i := range got {
-			wantSame(t, fmt.Sprintf("reader %d", i), got[i], all, 0)
+			checkSameEnvelopes(t, fmt.Sprintf("reader %d", i), got[i], all, 0)
 		}
 		if !overtaken {
 			t.Error("trimming overtook no reader of the stream")
@@ -130,12 +130,12 @@ func TestTrimWhileReading(t *testing.T) {
 }
 
 // A reader of the stream that trimming overtakes goes back to the archive, whether it was interrupted or not.
-func TestOvertakenReader(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestOvertakenReaderReturnsToArchive(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		for _, interrupted := range []bool{false, true} {
 			l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-			play(t, l, genSteps(60).Example(5))
-			all := readLog(t, l)
+			appendHistory(t, l, drawHistory(60).Example(5))
+			all := readWholeLog(t, l)
 			past := &memoryArchive{envs: all}
 			l.SetArchive(past)
 			r := newReader(l, l.Start())
@@ -155,9 +155,9 @@ func TestOvertakenReader(t *testing.T) {
 				if interrupted {
 					r.close()
 				}
-				past.grow(50)
+				past.setLength(50)
 				limit, err := l.trimLimit(testContext(t))
-				if err != nil || limit < 10 || past.began > 0 {
+				if err != nil || limit < 10 || past.readCount > 0 {
 					t.Fatalf("limit %d, %v", limit, err)
 				}
 				if n, err := l.Trim(testContext(t), limit); n != limit || err != nil {
@@ -165,9 +165,9 @@ func TestOvertakenReader(t *testing.T) {
 				}
 			}
 			r.close()
-			wantSame(t, "overtaken", got, all, 0)
-			if past.began != 1 {
-				t.Errorf("the archive was read %d times", past.began)
+			checkSameEnvelopes(t, "overtaken", got, all, 0)
+			if past.readCount != 1 {
+				t.Errorf("the archive was read %d times", past.readCount)
 			}
 			closeLog(t, l)
 		}
@@ -175,12 +175,12 @@ func TestOvertakenReader(t *testing.T) {
 }
 
 // What is wrong with the archive is said, and what passes is tried again.
-func TestArchiveFails(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestReaderRetriesArchiveAndReportsDamage(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-		play(t, l, genSteps(40).Example(7))
-		all := readLog(t, l)
-		past := &memoryArchive{envs: all, archived: 35}
+		appendHistory(t, l, drawHistory(40).Example(7))
+		all := readWholeLog(t, l)
+		past := &memoryArchive{envs: all, archivedLen: 35}
 		l.SetArchive(past)
 		limit, err := l.trimLimit(testContext(t))
 		if err != nil || limit < 5 {
@@ -191,22 +191,22 @@ func TestArchiveFails(t *testing.T) {
 		}
 		away := errors.New("the bucket is away")
 		tries := 0
-		past.fails = func(next *events.Envelope) error {
+		past.nextError = func(next *events.Envelope) error {
 			if tries++; next.Seq()%3 == 0 && tries%4 != 0 {
 				return away
 			}
 			return nil
 		}
-		wantSame(t, "with a bucket that is away now and then", readFrom(t, l, l.Start(), uint64(len(all)), 1), all, 0)
+		checkSameEnvelopes(t, "with a bucket that is away now and then", readFromCursor(t, l, l.Start(), uint64(len(all)), 1), all, 0)
 
-		past.fails = func(next *events.Envelope) error {
+		past.nextError = func(next *events.Envelope) error {
 			if next.Seq() == 4 {
 				return fmt.Errorf("segment 1: %w", events.ErrArchiveDamaged)
 			}
 			return nil
 		}
 		h, _ := runHub(t, l, HubOptions{})
-		in, other := subscribe(t, h, all[37].Cursor), subscribe(t, h, l.Start())
+		in, other := mustSubscribe(t, h, all[37].Cursor), mustSubscribe(t, h, l.Start())
 		if _, err := in.Next(testContext(t), 1); err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestArchiveFails(t *testing.T) {
 			t.Errorf("who reads the stream: %v", err)
 		}
 		h.Close()
-		wrong := archived(all[2].Cursor)
+		wrong := toArchivalCursor(all[2].Cursor)
 		wrong.LastTime++
 		if err := l.CheckCursor(testContext(t), wrong); !errors.Is(err, events.ErrRewritten) {
 			t.Errorf("a cursor with another time: %v", err)
@@ -233,18 +233,18 @@ func TestArchiveFails(t *testing.T) {
 }
 
 // A cursor of the archive is good in a stream that holds all, with an archive that ends before it or none.
-func TestArchivedCursorWithoutArchive(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestArchivalCursorContinuesInStream(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
-		play(t, l, genSteps(20).Example(1))
-		all := readLog(t, l)
-		for _, past := range []events.Archive{nil, &memoryArchive{envs: all}, &memoryArchive{envs: all, archived: 6}} {
+		appendHistory(t, l, drawHistory(20).Example(1))
+		all := readWholeLog(t, l)
+		for _, past := range []events.Archive{nil, &memoryArchive{envs: all}, &memoryArchive{envs: all, archivedLen: 6}} {
 			if l.SetArchive(past); past == nil {
 				l.archive = nil
 			}
 			for seq := 7; seq < 20; seq++ {
-				from := archived(all[seq-1].Cursor)
-				wantSame(t, "from the archive's", readFrom(t, l, from, 20, 1<<20), all, uint64(seq))
+				from := toArchivalCursor(all[seq-1].Cursor)
+				checkSameEnvelopes(t, "from the archive's", readFromCursor(t, l, from, 20, 1<<20), all, uint64(seq))
 				from.LastTime++
 				r := newReader(l, from)
 				if _, err := r.next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
@@ -257,12 +257,12 @@ func TestArchivedCursorWithoutArchive(t *testing.T) {
 }
 
 // Subscribers in the archive share the ring, and those who want some kinds read for themselves until the stream.
-func TestHubReadsTheArchive(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestHubSharesArchivedEnvelopes(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
-		play(t, l, genSteps(60).Example(11))
-		all := readLog(t, l)
-		past := &memoryArchive{envs: all, archived: 50}
+		appendHistory(t, l, drawHistory(60).Example(11))
+		all := readWholeLog(t, l)
+		past := &memoryArchive{envs: all, archivedLen: 50}
 		l.SetArchive(past)
 		limit, err := l.trimLimit(testContext(t))
 		if err != nil {
@@ -272,16 +272,16 @@ func TestHubReadsTheArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 		h, _ := runHub(t, l, HubOptions{})
-		a, b := subscribe(t, h, archived(all[4].Cursor)), subscribe(t, h, all[4].Cursor)
+		a, b := mustSubscribe(t, h, toArchivalCursor(all[4].Cursor)), mustSubscribe(t, h, all[4].Cursor)
 		first := readEnvelopes(t, a, 60)
-		wantSame(t, "in the ring", first, all, 5)
-		if !same(first, readEnvelopes(t, b, 60)) {
+		checkSameEnvelopes(t, "in the ring", first, all, 5)
+		if !areIdentical(first, readEnvelopes(t, b, 60)) {
 			t.Error("two subscribers at one place read on their own")
 		}
 		// At the same sequence, but of another log.
-		wrong := archived(all[6].Cursor)
+		wrong := toArchivalCursor(all[6].Cursor)
 		wrong.LastTime--
-		if _, err := subscribe(t, h, wrong).Next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
+		if _, err := mustSubscribe(t, h, wrong).Next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
 			t.Errorf("a cursor with another time: %v", err)
 		}
 		follows := events.Kinds(events.UserFollowed)
@@ -297,14 +297,14 @@ func TestHubReadsTheArchive(t *testing.T) {
 			}
 			got = append(got, envs...)
 		}
-		wantKinds(t, got, all, follows, 50)
+		checkKinds(t, got, all, follows, 50)
 		if len(got) == len(all) {
 			t.Error("nothing was passed over")
 		}
 		// In the stream it is one of all.
-		play(t, l, genSteps(1).Example(1))
+		appendHistory(t, l, drawHistory(1).Example(1))
 		for range 2 {
-			play(t, l, genSteps(1).Example(1))
+			appendHistory(t, l, drawHistory(1).Example(1))
 			x, y := readEnvelopes(t, s, 62), readEnvelopes(t, a, 62)
 			if x[len(x)-1] == y[len(y)-1] {
 				return
@@ -315,12 +315,12 @@ func TestHubReadsTheArchive(t *testing.T) {
 }
 
 // wantKinds checks that all events of some kinds came.
-func wantKinds(t *testing.T, got, all []*events.Envelope, kinds events.KindSet, to uint64) {
+func checkKinds(t *testing.T, got, all []*events.Envelope, kinds events.KindSet, to uint64) {
 	t.Helper()
 	i := 0
 	for _, env := range all {
 		if i < len(got) && got[i].Seq() == env.Seq() {
-			if !sameButForArchive(got[i], env) {
+			if !equalInArchive(got[i], env) {
 				t.Fatalf("envelope %d differs", env.Seq())
 			}
 			i++

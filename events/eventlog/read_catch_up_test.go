@@ -10,10 +10,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestReplicasCatchUp: a log with replicas that looks shorter than what was read of it is asked again for a while. Its new leader may not
+// TestShorterLogWithReplicasIsAskedAgain: a log with replicas that looks shorter than what was read of it is asked again for a while. Its new leader may not
 // have caught up yet.
-func TestReplicasCatchUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestShorterLogWithReplicasIsAskedAgain(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{})
 		p := newPublisher(t, l, PublisherOptions{})
 		defer p.Close(context.Background())
@@ -31,7 +31,7 @@ func TestReplicasCatchUp(t *testing.T) {
 		checked := make(chan error, 1)
 		go func() { checked <- l.CheckPosition(t.Context(), l.Position(1)) }()
 		<-time.After(replicaCatchUpTime / 2) // no time, in a bubble
-		if _, err := p.Publish(t.Context(), []*skeinv1.Event{likedMsg("ann", "film", "")}, PublishOptions{}); err != nil {
+		if _, err := p.Publish(t.Context(), []*skeinv1.Event{newLike("ann", "film", "")}, PublishOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-checked; err != nil {

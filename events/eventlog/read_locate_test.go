@@ -7,9 +7,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// TestLocate goes through the table of states in the documentation of the package. Unless a case says otherwise the archive ends
+// TestLocateImplementsTableOfStates goes through the table of states in the documentation of the package. Unless a case says otherwise the archive ends
 // at sequence 50 and must be warmed up from 40, and the stream begins at 30 and ends at 100.
-func TestLocate(t *testing.T) {
+func TestLocateImplementsTableOfStates(t *testing.T) {
 	meta := &logMeta{epoch: 1, first: 1}
 	stream := func(seq, warm uint64) events.Cursor {
 		return events.Cursor{Epoch: 1, Seq: seq, LastTime: events.Micros(seq), WarmSeq: warm, WarmTime: 1, Checksum: 1}

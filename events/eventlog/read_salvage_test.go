@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-func salvaged(t *testing.T, l *Log, after events.Cursor) (envs []*events.Envelope, report SalvageReport) {
+func mustSalvage(t *testing.T, l *Log, after events.Cursor) (envs []*events.Envelope, report SalvageReport) {
 	t.Helper()
 	report, err := l.Salvage(testContext(t), after, nil, func(more []*events.Envelope) error {
 		envs = append(envs, more...)
@@ -25,21 +25,21 @@ func salvaged(t *testing.T, l *Log, after events.Cursor) (envs []*events.Envelop
 }
 
 // What a stream holds is salvaged as a reader would have read it, also when messages of it are gone.
-func TestSalvage(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestSalvageReadsWhatIsLeft(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
-		play(t, l, genSteps(30).Example(9))
-		all := readLog(t, l)
+		appendHistory(t, l, drawHistory(30).Example(9))
+		all := readWholeLog(t, l)
 		for seq := range all {
 			from := l.Start()
 			if seq > 0 {
 				from = all[seq-1].Cursor
 			}
-			envs, report := salvaged(t, l, from)
-			wantSame(t, "salvaged", envs, all, uint64(seq))
+			envs, report := mustSalvage(t, l, from)
+			checkSameEnvelopes(t, "salvaged", envs, all, uint64(seq))
 			repeats, err := l.RepeatsAt(testContext(t), all[29].Cursor)
 			if err != nil || !slices.Equal(repeats, report.Repeats) || len(report.Lost) > 0 ||
-				report.Head != archived(all[29].Cursor) || report.Envelopes != uint64(30-seq) {
+				report.Head != toArchivalCursor(all[29].Cursor) || report.Envelopes != uint64(30-seq) {
 				t.Fatalf("from %d: %+v, %v", seq, report, err)
 			}
 		}
@@ -52,11 +52,11 @@ func TestSalvage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		envs, report := salvaged(t, l, all[9].Cursor)
+		envs, report := mustSalvage(t, l, all[9].Cursor)
 		if want := []SeqRange{{12, 12}, {20, 21}, {30, 30}}; !slices.Equal(report.Lost, want) || len(envs) != 16 {
 			t.Errorf("%d envelopes, lost %v, want %v", len(envs), report.Lost, want)
 		}
-		if _, report = salvaged(t, l, l.Start()); report.Lost[0] != (SeqRange{1, 2}) {
+		if _, report = mustSalvage(t, l, l.Start()); report.Lost[0] != (SeqRange{1, 2}) {
 			t.Errorf("from the start: lost %v", report.Lost)
 		}
 		full := errors.New("full")
@@ -67,14 +67,14 @@ func TestSalvage(t *testing.T) {
 }
 
 // A damaged file of the stream: all that the server can still read of it is salvaged, and the rest named.
-func TestSalvageDamagedFile(t *testing.T) {
+func TestSalvageReportsDamageInFile(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
 	l := mustOpenLog(t, cfg)
 	p := newPublisher(t, l, PublisherOptions{})
 	for n := range 40 {
-		mustPublish(t, p, followsOf(n, n+1))
+		mustPublish(t, p, newFollows(n, n+1))
 	}
-	all := readLog(t, l)
+	all := readWholeLog(t, l)
 	closeLog(t, l)
 	blocks, err := filepath.Glob(filepath.Join(cfg.Dir, "jetstream", "*", "streams", StreamName, "msgs", "*.blk"))
 	if err != nil || len(blocks) == 0 {
@@ -91,7 +91,7 @@ func TestSalvageDamagedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	l = mustOpenLog(t, cfg)
-	envs, report := salvaged(t, l, l.Start())
+	envs, report := mustSalvage(t, l, l.Start())
 	head, err := l.Head(testContext(t))
 	if err != nil {
 		t.Fatal(err)
@@ -112,18 +112,18 @@ func TestSalvageDamagedFile(t *testing.T) {
 }
 
 // I6: where the stream has lost what was before the cursor, its event ids are known from the archive.
-func TestSalvageWithoutWarmUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestSalvageTakesMissingRepeatsFromCaller(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
-		once := followsOf(0, 1)
+		once := newFollows(0, 1)
 		once[0].EventId = "once"
-		play(t, l, []step{
+		appendHistory(t, l, []historyStep{
 			{events: once},
-			{wait: time.Minute, events: followsOf(1, 2)},
+			{wait: time.Minute, events: newFollows(1, 2)},
 			{wait: time.Minute, events: once},
-			{wait: 14 * time.Minute, events: followsOf(2, 3)},
+			{wait: 14 * time.Minute, events: newFollows(2, 3)},
 		})
-		all := readLog(t, l)
+		all := readWholeLog(t, l)
 		repeats, err := l.RepeatsAt(testContext(t), all[1].Cursor)
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func TestSalvageWithoutWarmUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		for seq := uint64(1); seq < 3; seq++ {
-			for _, after := range []events.Cursor{all[1].Cursor, archived(all[1].Cursor)} {
+			for _, after := range []events.Cursor{all[1].Cursor, toArchivalCursor(all[1].Cursor)} {
 				var envs []*events.Envelope
 				report, err := l.Salvage(testContext(t), after, repeats, func(more []*events.Envelope) error {
 					envs = append(envs, more...)

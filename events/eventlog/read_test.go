@@ -8,7 +8,7 @@ import (
 )
 
 // readAll reads with a reader until the sequence, which must come without a gap.
-func readAll(t testing.TB, r *reader, to uint64) {
+func readUntil(t testing.TB, r *reader, to uint64) {
 	t.Helper()
 	ctx := testContext(t)
 	for last := r.cur.Seq; last < to; {
@@ -25,13 +25,13 @@ func readAll(t testing.TB, r *reader, to uint64) {
 	}
 }
 
-// TestReaderAsksOnce: there is one request for messages at a time. With more, the server would send more than the
+// TestReaderHasOnePullAtATime: there is one request for messages at a time. With more, the server would send more than the
 // client has room for.
-func TestReaderAsksOnce(t *testing.T) {
-	l, _ := filledLog(t, 200, 1)
+func TestReaderHasOnePullAtATime(t *testing.T) {
+	l, _ := openFilledLog(t, 200, 1)
 	r := newReader(l, l.Start())
 	r.pullBatch = 8
-	readAll(t, r, 200)
+	readUntil(t, r, 200)
 	if r.pulls < 200/8 || r.pulls > 200/8+2 {
 		t.Errorf("it made %d requests for 200 messages", r.pulls)
 	}
@@ -41,25 +41,25 @@ func TestReaderAsksOnce(t *testing.T) {
 	r.close()
 }
 
-// TestReaderNoticesLoss: a message that does not arrive is asked for again.
-func TestReaderNoticesLoss(t *testing.T) {
-	l, p := filledLog(t, 3, 1)
+// TestReaderNoticesLostMessage: a message that does not arrive is asked for again.
+func TestReaderNoticesLostMessage(t *testing.T) {
+	l, p := openFilledLog(t, 3, 1)
 	r := newReader(l, l.Start())
-	readAll(t, r, 3)
-	mustPublish(t, p, followsOf(3, 4))
+	readUntil(t, r, 3)
+	mustPublish(t, p, newFollows(3, 4))
 	<-r.msgs // lost
-	mustPublish(t, p, followsOf(4, 5))
-	readAll(t, r, 5)
+	mustPublish(t, p, newFollows(4, 5))
+	readUntil(t, r, 5)
 	r.close()
 }
 
-// TestIdleConsumerIsMadeAgain: the server forgets a reader that was not asked for a while. It begins anew, and that is no
+// TestReaderReplacesIdleConsumer: the server forgets a reader that was not asked for a while. It begins anew, and that is no
 // interruption.
-func TestIdleConsumerIsMadeAgain(t *testing.T) {
-	l, p := filledLog(t, 3, 1)
+func TestReaderReplacesIdleConsumer(t *testing.T) {
+	l, p := openFilledLog(t, 3, 1)
 	r := newReader(l, l.Start())
 	defer r.close()
-	readAll(t, r, 3)
+	readUntil(t, r, 3)
 	stream, err := l.stream(testContext(t))
 	if err != nil {
 		t.Fatal(err)
@@ -69,8 +69,8 @@ func TestIdleConsumerIsMadeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.lastRead, r.pullMessagesLeft = r.lastRead.Add(-consumerIdleTimeout), 0
-		mustPublish(t, p, followsOf(3, 4))
-		readAll(t, r, r.cur.Seq+1)
+		mustPublish(t, p, newFollows(3, 4))
+		readUntil(t, r, r.cur.Seq+1)
 	}
 	if n := l.ErrorCounters().Interruptions; n != 0 {
 		t.Errorf("%d interruptions", n)
@@ -79,19 +79,19 @@ func TestIdleConsumerIsMadeAgain(t *testing.T) {
 	if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
 		t.Fatal(err)
 	}
-	mustPublish(t, p, followsOf(3, 4))
-	readAll(t, r, r.cur.Seq+1)
+	mustPublish(t, p, newFollows(3, 4))
+	readUntil(t, r, r.cur.Seq+1)
 	if n := l.ErrorCounters().Interruptions; n != 1 {
 		t.Errorf("%d interruptions, want 1", n)
 	}
 }
 
-// TestReaderStatus: what the server says beside messages ends the request, or the reading, or nothing.
-func TestReaderStatus(t *testing.T) {
-	l, p := filledLog(t, 1, 1)
+// TestReaderHandlesStatusMessages: what the server says beside messages ends the request, or the reading, or nothing.
+func TestReaderHandlesStatusMessages(t *testing.T) {
+	l, p := openFilledLog(t, 1, 1)
 	r := newReader(l, l.Start())
 	defer r.close()
-	readAll(t, r, 1)
+	readUntil(t, r, 1)
 	say := func(code, text string) error {
 		return r.handleStatus(&nats.Msg{Subject: r.pullInbox(), Header: nats.Header{"Status": {code}, "Description": {text}}})
 	}
@@ -112,7 +112,7 @@ func TestReaderStatus(t *testing.T) {
 		}
 	}
 	// There is a message that the server does not deliver, for one that it cannot read.
-	mustPublish(t, p, followsOf(1, 2))
+	mustPublish(t, p, newFollows(1, 2))
 	var err error
 	for range maxStuckHeartbeats {
 		err = say("100", "Idle Heartbeat")

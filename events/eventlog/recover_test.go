@@ -9,9 +9,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestRestartedServer: the embedded server is replaced again and again while facts are published and read. Acknowledged
+// TestServerRestartLosesNoAcknowledgedEvent: the embedded server is replaced again and again while facts are published and read. Acknowledged
 // facts are read once, in order.
-func TestRestartedServer(t *testing.T) {
+func TestServerRestartLosesNoAcknowledgedEvent(t *testing.T) {
 	ctx := t.Context()
 	l, err := Open(ctx, Config{Dir: t.TempDir(), MaxBytes: 64 << 20})
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 )
 
 // every publishes envelopes of one event, some time apart.
-func every(t *testing.T, apart time.Duration, l *Log, from, to int) {
+func publishEvery(t *testing.T, apart time.Duration, l *Log, from, to int) {
 	t.Helper()
 	for n := from; n < to; n++ {
-		play(t, l, []step{{wait: apart, events: followsOf(n, n+1)}})
+		appendHistory(t, l, []historyStep{{wait: apart, events: newFollows(n, n+1)}})
 	}
 }
 
-func TestTrim(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestTrimKeepsOneHorizon(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
 		l := mustOpenLog(t, cfg)
-		every(t, 5*time.Minute, l, 0, 30)
-		all := readLog(t, l)
+		publishEvery(t, 5*time.Minute, l, 0, 30)
+		all := readWholeLog(t, l)
 		if _, err := l.Trim(testContext(t), 1); !errors.Is(err, events.ErrTrimRefused) || !strings.Contains(err.Error(), "no archive") {
 			t.Errorf("without an archive: %v", err)
 		}
@@ -34,7 +34,7 @@ func TestTrim(t *testing.T) {
 		if _, err := l.Trim(testContext(t), 1); !errors.Is(err, events.ErrTrimRefused) {
 			t.Errorf("with an empty archive: %v", err)
 		}
-		past.grow(20)
+		past.setLength(20)
 		end := past.End() // 15 minutes after 17: nothing of the horizon is before 18
 		if _, err := l.Trim(testContext(t), end.WarmSeq); !errors.Is(err, events.ErrTrimRefused) {
 			t.Errorf("beyond the horizon: %v", err)
@@ -52,7 +52,7 @@ func TestTrim(t *testing.T) {
 		// The archive of another log proves nothing.
 		other := *all[24]
 		other.Cursor.Checksum++
-		l.SetArchive(&memoryArchive{envs: []*events.Envelope{&other}, archived: 1})
+		l.SetArchive(&memoryArchive{envs: []*events.Envelope{&other}, archivedLen: 1})
 		if _, err := l.Trim(testContext(t), 18); !errors.Is(err, events.ErrRewritten) {
 			t.Errorf("the archive has another end: %v", err)
 		}
@@ -63,14 +63,14 @@ func TestTrim(t *testing.T) {
 					t.Errorf("cursor %d: %v", seq+1, err)
 				}
 			}
-			wantSame(t, "at the boundary", readFrom(t, l, all[16].Cursor, 30, 1), all, 17)
-			wantSame(t, "below the boundary", readFrom(t, l, all[15].Cursor, 30, 1), all, 16)
+			checkSameEnvelopes(t, "at the boundary", readFromCursor(t, l, all[16].Cursor, 30, 1), all, 17)
+			checkSameEnvelopes(t, "below the boundary", readFromCursor(t, l, all[15].Cursor, 30, 1), all, 16)
 			closeLog(t, l)
 			l = mustOpenLog(t, cfg) // and after a restart
 			l.SetArchive(past)
 		}
-		every(t, 5*time.Minute, l, 30, 31)
-		if envs := readFrom(t, l, all[29].Cursor, 31, 1); len(envs) != 1 || envs[0].Seq() != 31 {
+		publishEvery(t, 5*time.Minute, l, 30, 31)
+		if envs := readFromCursor(t, l, all[29].Cursor, 31, 1); len(envs) != 1 || envs[0].Seq() != 31 {
 			t.Errorf("after a restart: %+v", envs)
 		}
 	})
@@ -78,12 +78,12 @@ func TestTrim(t *testing.T) {
 
 // A stream that others emptied keeps its place: nothing is read twice, and what a reader at its end must know it learns from the
 // archive.
-func TestEmptiedStream(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestEmptiedStreamContinuesAfterArchive(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
 		l := mustOpenLog(t, cfg)
-		every(t, 5*time.Minute, l, 0, 10)
-		all := readLog(t, l)
+		publishEvery(t, 5*time.Minute, l, 0, 10)
+		all := readWholeLog(t, l)
 		stream, err := l.stream(testContext(t))
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestEmptiedStream(t *testing.T) {
 		if err := stream.Purge(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
-		past := &memoryArchive{envs: all, archived: 10}
+		past := &memoryArchive{envs: all, archivedLen: 10}
 		for range 2 {
 			l.SetArchive(past)
 			head, err := l.Head(testContext(t))
@@ -114,21 +114,21 @@ func TestEmptiedStream(t *testing.T) {
 			l = mustOpenLog(t, cfg)
 		}
 		l.SetArchive(past)
-		every(t, 5*time.Minute, l, 10, 11)
-		if envs := readFrom(t, l, all[9].Cursor, 11, 1); len(envs) != 1 || envs[0].Seq() != 11 {
+		publishEvery(t, 5*time.Minute, l, 10, 11)
+		if envs := readFromCursor(t, l, all[9].Cursor, 11, 1); len(envs) != 1 || envs[0].Seq() != 11 {
 			t.Errorf("after it: %+v", envs)
 		}
 	})
 }
 
-func TestSeqBefore(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestSeqBeforeFindsLastEarlierMessage(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		if n, err := l.SeqBefore(testContext(t), time.Now()); n != 0 || err != nil {
 			t.Errorf("of an empty log: %d, %v", n, err)
 		}
 		began := time.Now()
-		every(t, time.Minute, l, 0, 40)
+		publishEvery(t, time.Minute, l, 0, 40)
 		stream, err := l.stream(testContext(t))
 		if err != nil {
 			t.Fatal(err)
@@ -159,8 +159,8 @@ func TestSeqBefore(t *testing.T) {
 }
 
 // A log that callers have filled refuses more and is read as before; once what is archived is trimmed, it takes events again.
-func TestFullLogTakesEventsAfterTrim(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+func TestFullLogAcceptsEventsAfterTrim(t *testing.T) {
+	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)})
 		p := newPublisher(t, l, PublisherOptions{})
 		n := 0
@@ -169,21 +169,21 @@ func TestFullLogTakesEventsAfterTrim(t *testing.T) {
 				t.Fatal("the log is never full")
 			}
 			<-time.After(time.Minute) // of the bubble
-			if _, err := p.Publish(testContext(t), followsOf(n, n+100), PublishOptions{}); errors.Is(err, events.ErrLogFull) {
+			if _, err := p.Publish(testContext(t), newFollows(n, n+100), PublishOptions{}); errors.Is(err, events.ErrLogFull) {
 				break
 			} else if err != nil {
 				t.Fatal(err)
 			}
 		}
-		all := readLog(t, l)
-		if len(followers(all)) != n {
-			t.Errorf("the full log holds %d of %d events", len(followers(all)), n)
+		all := readWholeLog(t, l)
+		if len(countFollowers(all)) != n {
+			t.Errorf("the full log holds %d of %d events", len(countFollowers(all)), n)
 		}
-		l.SetArchive(&memoryArchive{envs: all, archived: len(all)})
+		l.SetArchive(&memoryArchive{envs: all, archivedLen: len(all)})
 		if trimmed, err := l.Trim(testContext(t), 10); err != nil || trimmed != 10 {
 			t.Fatalf("trimmed %d, %v", trimmed, err)
 		}
-		if _, err := p.Publish(testContext(t), followsOf(n, n+100), PublishOptions{}); err != nil {
+		if _, err := p.Publish(testContext(t), newFollows(n, n+100), PublishOptions{}); err != nil {
 			t.Errorf("after the trim: %v", err)
 		}
 		if head, err := l.Head(testContext(t)); err != nil || head.First != 11 || head.Last != uint64(len(all))+1 || head.Bytes > 120_000 {

@@ -24,22 +24,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const testLog = "test"
 
 // inBubble runs a test with a real server. Its clock continues only while all wait, so no test depends on the speed of the machine.
-func inBubble(t *testing.T, test func(t *testing.T, ns *server.Server)) {
+func runInBubble(t *testing.T, test func(t *testing.T, ns *server.Server)) {
 	t.Helper()
 	// All file stores of a process have one clock, which must not be started in the bubble.
-	makeBucket(t, startServer(t), jetstream.FileStorage)
+	createBucket(t, startServer(t), jetstream.FileStorage)
 	// The NATS client keeps timers in a sync.Pool, in which it must not find one of another bubble: two collections empty it.
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startServer(t)
 		// In memory: the server's clock for files is not the bubble's.
-		makeBucket(t, ns, jetstream.MemoryStorage)
+		createBucket(t, ns, jetstream.MemoryStorage)
 		test(t, ns)
 	})
 }
 
-func makeBucket(t *testing.T, ns *server.Server, storage jetstream.StorageType) {
+func createBucket(t *testing.T, ns *server.Server, storage jetstream.StorageType) {
 	t.Helper()
 	if _, err := connect(t, ns).js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
 		Bucket: "skein-cluster-" + testLog, Storage: storage,
@@ -70,7 +70,7 @@ func startServer(t *testing.T) *server.Server {
 }
 
 // line connects to a server, and can be cut.
-type line struct {
+type cuttableConn struct {
 	ns *server.Server
 	nc *nats.Conn
 	js jetstream.JetStream
@@ -83,7 +83,7 @@ type line struct {
 var errCut = errors.New("the line is cut")
 
 // InProcessConn is part of nats.InProcessConnProvider.
-func (l *line) InProcessConn() (net.Conn, error) {
+func (l *cuttableConn) InProcessConn() (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.down {
@@ -95,7 +95,7 @@ func (l *line) InProcessConn() (net.Conn, error) {
 }
 
 // cut cuts the line, or restores it.
-func (l *line) cut(down bool) {
+func (l *cuttableConn) setCut(down bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = down
@@ -105,9 +105,9 @@ func (l *line) cut(down bool) {
 	l.conns = nil
 }
 
-func connect(t *testing.T, ns *server.Server) *line {
+func connect(t *testing.T, ns *server.Server) *cuttableConn {
 	t.Helper()
-	l := &line{ns: ns}
+	l := &cuttableConn{ns: ns}
 	var err error
 	l.nc, err = nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -124,21 +124,21 @@ func connect(t *testing.T, ns *server.Server) *line {
 // process is a cluster object with a connection of its own.
 type process struct {
 	*Cluster
-	*line
+	*cuttableConn
 
 	log   *bytes.Buffer // read it when Run has ended
 	stop  func()
 	ended chan error
 }
 
-func nodeOf(name, zone string) *Member {
+func newNode(name, zone string) *Member {
 	return &Member{Name: name, Addr: name + ":7411", Zone: zone}
 }
 
 // openProcess opens a cluster that does not run yet; self may be nil.
 func openProcess(t *testing.T, ns *server.Server, self *Member) *process {
 	t.Helper()
-	p := &process{line: connect(t, ns), log: &bytes.Buffer{}, ended: make(chan error, 1)}
+	p := &process{cuttableConn: connect(t, ns), log: &bytes.Buffer{}, ended: make(chan error, 1)}
 	var err error
 	p.Cluster, err = Open(t.Context(), Options{
 		JS: p.js, LogID: testLog, Self: self, Logger: slog.New(slog.NewTextHandler(p.log, nil)),
@@ -169,19 +169,19 @@ func (p *process) run(t *testing.T) {
 }
 
 // end waits until Run has ended, and returns its error.
-func (p *process) end(t *testing.T) error {
+func (p *process) waitUntilEnded(t *testing.T) error {
 	t.Helper()
 	select {
 	case err := <-p.ended:
 		return err
 	case <-time.After(time.Hour):
-		t.Fatalf("it runs on; the members are %v", p.names())
+		t.Fatalf("it runs on; the members are %v", p.memberNames())
 		return nil
 	}
 }
 
 // until waits until a condition holds that depends on members and table.
-func (p *process) until(t *testing.T, what string, holds func() bool) {
+func (p *process) waitUntil(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(time.Hour)
 	defer deadline.Stop()
@@ -193,13 +193,13 @@ func (p *process) until(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-changed:
 		case <-deadline.C:
-			t.Fatalf("never: %s; the members are %v, table %d has %v", what, p.names(), p.Table().Revision, p.placed())
+			t.Fatalf("never: %s; the members are %v, table %d has %v", what, p.memberNames(), p.Table().Revision, p.nodesWithPartitions())
 		}
 	}
 }
 
 // names returns the names of the members.
-func (p *process) names() (names []string) {
+func (p *process) memberNames() (names []string) {
 	for _, m := range p.Members() {
 		names = append(names, m.Name)
 	}
@@ -213,30 +213,30 @@ func (p *process) member(t *testing.T, name string) Member {
 			return m
 		}
 	}
-	t.Fatalf("%s is not among %v", name, p.names())
+	t.Fatalf("%s is not among %v", name, p.memberNames())
 	return Member{}
 }
 
 // placed returns the names that occur in the table.
-func (p *process) placed() []string {
+func (p *process) nodesWithPartitions() []string {
 	t := p.Table()
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(t.Nodes[:]...))))
 }
 
 // untilMembers waits until these are the members.
-func (p *process) untilMembers(t *testing.T, names ...string) {
+func (p *process) waitUntilMembers(t *testing.T, names ...string) {
 	t.Helper()
-	p.until(t, "these members", func() bool { return slices.Equal(p.names(), names) })
+	p.waitUntil(t, "these members", func() bool { return slices.Equal(p.memberNames(), names) })
 }
 
 // untilPlaced waits until the table has these names.
-func (p *process) untilPlaced(t *testing.T, names ...string) {
+func (p *process) waitUntilPlaced(t *testing.T, names ...string) {
 	t.Helper()
-	p.until(t, "these names in the table", func() bool { return slices.Equal(p.placed(), names) })
+	p.waitUntil(t, "these names in the table", func() bool { return slices.Equal(p.nodesWithPartitions(), names) })
 }
 
 // controller returns the process that has the lease, by what another one knows.
-func (p *process) controller(among ...*process) *process {
+func (p *process) findController(among ...*process) *process {
 	p.Cluster.mu.Lock()
 	defer p.Cluster.mu.Unlock()
 	for _, other := range among {

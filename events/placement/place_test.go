@@ -12,7 +12,7 @@ import (
 )
 
 // nodesOf generates at most so many nodes with different names, in as many zones.
-func nodesOf(most, zones, weights int) *rapid.Generator[[]Member] {
+func drawNodes(most, zones, weights int) *rapid.Generator[[]Member] {
 	one := rapid.Custom(func(t *rapid.T) Member {
 		return Member{
 			Name:   rapid.StringMatching(`[a-z0-9-]{1,12}`).Draw(t, "name"),
@@ -23,11 +23,11 @@ func nodesOf(most, zones, weights int) *rapid.Generator[[]Member] {
 	return rapid.SliceOfNDistinct(one, 1, most, func(m Member) string { return m.Name })
 }
 
-// TestPlaceEach: each partition is on as many different nodes as there may be, in as many zones as there may be. The order of the nodes
+// TestPlaceSpreadsOverNodesAndZones: each partition is on as many different nodes as there may be, in as many zones as there may be. The order of the nodes
 // does not matter, and those that drain are as if they were not there.
-func TestPlaceEach(t *testing.T) {
+func TestPlaceSpreadsOverNodesAndZones(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		nodes := nodesOf(8, 4, 5).Draw(t, "nodes")
+		nodes := drawNodes(8, 4, 5).Draw(t, "nodes")
 		replicas := rapid.IntRange(1, 4).Draw(t, "replicas")
 		table := Place(nodes, replicas)
 		zone := map[string]string{}
@@ -48,16 +48,16 @@ func TestPlaceEach(t *testing.T) {
 			}
 		}
 		others := append(rapid.Permutation(nodes).Draw(t, "permutation"), Member{Name: "DRAINS", Draining: true, Weight: 100})
-		if again := Place(others, replicas); !sameNodes(&table, &again) || again.Replicas != replicas {
+		if again := Place(others, replicas); !equalNodes(&table, &again) || again.Replicas != replicas {
 			t.Fatal("another order makes another table")
 		}
 	})
 }
 
-// TestPlaceMovesLittle: a node that is added gets partitions, and no other gets any. So one that is removed gives up its own only.
-func TestPlaceMovesLittle(t *testing.T) {
+// TestAddedNodeTakesOnlyItsShare: a node that is added gets partitions, and no other gets any. So one that is removed gives up its own only.
+func TestAddedNodeTakesOnlyItsShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		nodes := nodesOf(8, 3, 5).Draw(t, "nodes")
+		nodes := drawNodes(8, 3, 5).Draw(t, "nodes")
 		replicas := rapid.IntRange(1, 4).Draw(t, "replicas")
 		added := nodes[len(nodes)-1]
 		before, after := Place(nodes[:len(nodes)-1], replicas), Place(nodes, replicas)
@@ -74,10 +74,10 @@ func TestPlaceMovesLittle(t *testing.T) {
 	})
 }
 
-// TestPlaceBalance: a node has partitions in proportion to its weight, as a random sample has.
-func TestPlaceBalance(t *testing.T) {
+// TestPlaceFollowsWeights: a node has partitions in proportion to its weight, as a random sample has.
+func TestPlaceFollowsWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		nodes := nodesOf(8, 1, 3).Draw(t, "nodes")
+		nodes := drawNodes(8, 1, 3).Draw(t, "nodes")
 		replicas := rapid.IntRange(1, 3).Draw(t, "replicas")
 		if replicas > 1 { // the second node of a partition is not the first: then shares are exact for equal weights only
 			for i := range nodes {
@@ -105,8 +105,8 @@ func TestPlaceBalance(t *testing.T) {
 	})
 }
 
-// TestPlaceNone: without a node no partition has one.
-func TestPlaceNone(t *testing.T) {
+// TestPlaceWithoutNodesIsEmpty: without a node no partition has one.
+func TestPlaceWithoutNodesIsEmpty(t *testing.T) {
 	for _, names := range Place([]Member{{Name: "a", Draining: true}}, 2).Nodes {
 		if len(names) != 0 {
 			t.Fatal(names)

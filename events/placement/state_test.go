@@ -7,7 +7,7 @@ import (
 )
 
 // book is a state and the entries that it gets.
-type book struct {
+type stateFixture struct {
 	*state
 
 	t        *testing.T
@@ -15,12 +15,12 @@ type book struct {
 	revision uint64
 }
 
-func newBook(t *testing.T) *book {
-	return &book{state: newState(2*time.Second, 20*time.Second), t: t, now: time.Unix(1e9, 0)}
+func newStateFixture(t *testing.T) *stateFixture {
+	return &stateFixture{state: newState(2*time.Second, 20*time.Second), t: t, now: time.Unix(1e9, 0)}
 }
 
 // renew is the renewal of a node so long after the last entry. It reports what [state.apply] does.
-func (b *book) renew(after time.Duration, name string) bool {
+func (b *stateFixture) renew(after time.Duration, name string) bool {
 	b.t.Helper()
 	value, err := encode(memberValue{V: 1, Member: Member{Name: name, Addr: "a:1", Weight: 1, Position: b.now.String()}})
 	if err != nil {
@@ -35,16 +35,16 @@ func (b *book) renew(after time.Duration, name string) bool {
 	return changed
 }
 
-func (b *book) aliveNames() (names []string) {
+func (b *stateFixture) aliveNames() (names []string) {
 	for _, m := range b.alive {
 		names = append(names, m.Name)
 	}
 	return names
 }
 
-// TestExpiry: a member expires when others have been renewed for so long.
-func TestExpiry(t *testing.T) {
-	b := newBook(t)
+// TestMemberExpiresWhenOthersRenew: a member expires when others have been renewed for so long.
+func TestMemberExpiresWhenOthersRenew(t *testing.T) {
+	b := newStateFixture(t)
 	if !b.renew(0, "a") || !b.renew(0, "b") {
 		t.Error("a new member is no change")
 	}
@@ -65,9 +65,9 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestSilenceOfAll: a time without any write counts as two periods, however long it was, and clocks may run back.
-func TestSilenceOfAll(t *testing.T) {
-	b := newBook(t)
+// TestSilenceOfAllNodesExpiresNone: a time without any write counts as two periods, however long it was, and clocks may run back.
+func TestSilenceOfAllNodesExpiresNone(t *testing.T) {
+	b := newStateFixture(t)
 	b.renew(0, "a")
 	b.renew(0, "b")
 	for range 4 {
@@ -84,9 +84,9 @@ func TestSilenceOfAll(t *testing.T) {
 	}
 }
 
-// TestOldEntries: a watch that begins again delivers what was seen before, or what a lagging replica has.
-func TestOldEntries(t *testing.T) {
-	b := newBook(t)
+// TestOldEntriesAreIgnored: a watch that begins again delivers what was seen before, or what a lagging replica has.
+func TestOldEntriesAreIgnored(t *testing.T) {
+	b := newStateFixture(t)
 	b.renew(0, "a")
 	b.renew(0, "b")
 	b.renew(0, "a")
@@ -109,9 +109,9 @@ func TestOldEntries(t *testing.T) {
 	}
 }
 
-// TestWaitsForNodes: a table is due when the nodes have been the same for two periods.
-func TestWaitsForNodes(t *testing.T) {
-	b := newBook(t)
+// TestTableWaitsUntilNodesSettle: a table is due when the nodes have been the same for two periods.
+func TestTableWaitsUntilNodesSettle(t *testing.T) {
+	b := newStateFixture(t)
 	due := func() bool { _, due := b.nextTable(2); return due }
 	b.renew(0, "a")
 	for _, step := range []struct {

@@ -12,7 +12,7 @@ import (
 )
 
 // golden is a value that nodes of this version write: when it changes, nodes of two versions in one cluster no longer agree.
-func golden(t *testing.T, name string, got []byte) {
+func checkGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	want, err := os.ReadFile(filepath.Join("testdata", "golden", name))
 	if err != nil {
@@ -23,7 +23,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func TestMemberValue(t *testing.T) {
+func TestMemberValueFormat(t *testing.T) {
 	want := memberValue{V: 1, Instance: "RUN", Member: Member{
 		Name: "node-1", Addr: "10.0.0.1:7411", Zone: "a", Weight: 2, Position: "1-17", Seen: time.Now(),
 	}}
@@ -34,7 +34,7 @@ func TestMemberValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "member.json", data)
+	checkGolden(t, "member.json", data)
 	want.Seen = time.Time{}
 	if got, err := decodeMember("node.node-1", data); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
@@ -44,29 +44,29 @@ func TestMemberValue(t *testing.T) {
 	}
 }
 
-func TestTableValue(t *testing.T) {
+func TestTableValueFormat(t *testing.T) {
 	want := Place([]Member{{Name: "a", Weight: 1, Zone: "x"}, {Name: "b", Weight: 1, Zone: "x"}, {Name: "c", Weight: 2, Zone: "y"}}, 2)
 	want.Revision = 17
 	data, err := encodeTable(&want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "table.json", data)
+	checkGolden(t, "table.json", data)
 	got, err := decodeTable(data)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 }
 
-func TestLeaseValue(t *testing.T) {
+func TestLeaseValueFormat(t *testing.T) {
 	data, err := encode(leaseValue{V: 1, Holder: "RUN", Name: "node-1", Counter: 17})
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "controller.json", data)
+	checkGolden(t, "controller.json", data)
 }
 
-func TestMalformedValues(t *testing.T) {
+func TestMalformedValuesAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		value   string
 		version bool
