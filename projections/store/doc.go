@@ -23,22 +23,23 @@
 // events takes its place: a crash loses the latest commits, those that were not flushed yet. The next [Open] finds the store at the end of an
 // earlier commit, and Run continues from the position in it.
 //
-// An event that is too large for one commit is divided by [projections.Batch.Step]. The checkpoint then also says how far the event is
-// folded, and no view shows a part of it.
+// A fold divides an event that is too large for one commit by calling [projections.Batch.Step]. The checkpoint then also records how far
+// the event is folded, and no view shows a part of it.
 //
-// The first row of a store is the fingerprint of the projection that built it (I4). Open compares it with the fingerprint of the program,
-// and fails with [projections.ErrFingerprint] if the fold or its settings have changed.
+// A new store first writes the fingerprint of the projection that builds it (I4). Open compares it with the fingerprint of the program, and
+// fails with [projections.ErrFingerprint] if the fold or its settings have changed.
 //
 // # Views
 //
-// [Store.View] returns a view at the last whole position, [Store.ViewAt] one at a given position. All views of one position share a Pebble
+// [Store.View] returns a view at the last whole position, and [Store.ViewAt] a view at a given position. All views of one position share a Pebble
 // snapshot, which the last of them closes. [Store.WaitFor] blocks until a position is visible.
 //
 // # What the store adds to a fold
 //
-// The offsets of backfills must rise for each source and kind, so that an import may run twice; the highest offset is a row (I6,
-// backfill.go). Malformed events are counted, and the last [KeptRejects] of them are kept (I11, rejects.go). An error of Apply or of the disk
-// is not the fault of an event: it stops this store and no other, and [Store.Status] says why.
+// The store ignores a backfilled event whose offset is not higher than all offsets of its source and kind before, so an import may safely
+// run twice. The highest offsets are rows (I6, backfill.go). The store counts malformed events and keeps the last [KeptRejects] of them (I11,
+// rejects.go). An error of Apply or of the disk is not the fault of an event. It stops this store and no other, and [Store.Status] returns
+// the reason.
 //
 // # Copies and builds
 //
@@ -46,5 +47,5 @@
 // partitions a copy holds, and move rows between processes (partitions.go). A build folds each partition in memory with a [MemoryFold]
 // (memory.go), writes its rows into tables, and makes a store of them with [CreateStore] (tables.go); package build does that.
 //
-// The store knows nothing of other generations: package live opens and replaces stores. Its metrics are made of what it tells a [Listener].
+// The store knows nothing of other generations: package live opens and replaces stores. A [Listener] receives what metrics are made of.
 package store

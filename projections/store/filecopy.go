@@ -36,10 +36,10 @@ const unheldCopyAttempts = 3
 // dir does not exist.
 func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, error) {
 	if s.opts.ReadOnly {
-		return events.Cursor{}, errors.New("projections: a store that is open for reading only makes no copies")
+		return events.Cursor{}, errors.New("store: a store that is open for reading only makes no copies")
 	}
 	if _, err := s.opts.FS.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return events.Cursor{}, errors.Join(fmt.Errorf("projections: %s is there already", dir), err)
+		return events.Cursor{}, errors.Join(fmt.Errorf("store: %s is there already", dir), err)
 	}
 	for range unheldCopyAttempts {
 		from, err := s.flushAll(ctx)
@@ -62,7 +62,7 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 	// position unless a crash has interrupted an event.
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	if err := s.state.Stopped(); err != nil {
+	if err := s.state.StopError(); err != nil {
 		return events.Cursor{}, err
 	}
 	if s.fold.progress != (progress{}) {
@@ -78,7 +78,7 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 	return cursor, s.removeFailedCopy(dir, err)
 }
 
-var errPartial = errors.New("projections: the copy is inside of an event")
+var errPartial = errors.New("store: the copy is inside of an event")
 
 // removeFailedCopy removes the copy and returns err. It does nothing if err is nil.
 func (s *Store) removeFailedCopy(dir string, err error) error {
@@ -95,7 +95,7 @@ func (s *Store) removeFailedCopy(dir string, err error) error {
 // while it waits for the disk.
 func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	s.folding.Lock()
-	err := s.state.Stopped()
+	err := s.state.StopError()
 	if err == nil {
 		if err = s.flush.startFlush(s); err != nil {
 			err = s.state.Fail(err)
@@ -111,7 +111,7 @@ func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 		return cursor, nil
 	case <-s.state.Down():
 		// Pebble retries a failed flush forever, so done would never be closed.
-		return cursor, s.state.Stopped()
+		return cursor, s.state.StopError()
 	case <-ctx.Done():
 		return cursor, ctx.Err()
 	}
@@ -134,7 +134,7 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	go func() {
 		s.dbUse.RLock()
 		defer s.dbUse.RUnlock()
-		err := projections.ErrStopped // stays if engineFailed ends this goroutine inside Pebble
+		err := projections.ErrStopped // stays if handleFatalError ends this goroutine inside Pebble
 		defer func() { done <- err }()
 		if s.db != nil && !s.broken.Load() {
 			err = s.db.Checkpoint(dir)
@@ -144,7 +144,7 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	case err = <-done:
 	case <-s.state.Down():
 		if s.broken.Load() { // Pebble may never return from Checkpoint
-			return s.state.Stopped()
+			return s.state.StopError()
 		}
 		err = <-done
 	}
@@ -210,7 +210,7 @@ func (s *Store) CheckFiles(
 	ctx context.Context, dir string, rest func(context.Context, time.Duration) error,
 ) (c FileCheck, err error) {
 	if s.opts.ReadOnly {
-		return c, errors.New("projections: a store that is open for reading only has no files checked")
+		return c, errors.New("store: a store that is open for reading only has no files checked")
 	}
 	if err := s.opts.FS.RemoveAll(dir); err != nil {
 		return c, err

@@ -135,7 +135,7 @@ func (fl *flusher) waitForDisk(s *Store) error {
 		case <-fl.flushOrCompactionEnded:
 		case <-s.state.Down():
 			if s.state.Failure() != nil {
-				return s.state.Stopped()
+				return s.state.StopError()
 			}
 			// The store is being closed, and Close flushes everything that was written.
 			return nil
@@ -148,7 +148,7 @@ func (fl *flusher) waitForDisk(s *Store) error {
 func (s *Store) Flush() error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	if err := s.state.Stopped(); err != nil {
+	if err := s.state.StopError(); err != nil {
 		return err
 	}
 	if err := s.flush.flushAndWait(s); err != nil {
@@ -165,7 +165,7 @@ func (s *Store) Compact(ctx context.Context) error {
 	}
 	s.dbUse.RLock()
 	defer s.dbUse.RUnlock()
-	if err := s.state.Stopped(); err != nil {
+	if err := s.state.StopError(); err != nil {
 		return err
 	}
 
@@ -203,7 +203,7 @@ func (s *Store) flushIfDue(now time.Time) (time.Duration, error) {
 		return left, nil
 	}
 
-	if err := s.state.Stopped(); err != nil {
+	if err := s.state.StopError(); err != nil {
 		return 0, err
 	}
 	fl.dirtySince = time.Time{}

@@ -85,7 +85,7 @@ func (f *fold) loadRuntimeRows() (err error) {
 func (s *Store) Fold(envs []*events.Envelope) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	if err := s.state.Stopped(); err != nil {
+	if err := s.state.StopError(); err != nil {
 		return err
 	}
 	if s.opts.ReadOnly {
@@ -94,7 +94,7 @@ func (s *Store) Fold(envs []*events.Envelope) error {
 	if err := s.fold.foldEnvelopes(envs); err != nil {
 		return s.state.Fail(err)
 	}
-	return s.state.Stopped()
+	return s.state.StopError()
 }
 
 // foldEnvelopes folds envelopes and commits whenever the batch is full and at the end.

@@ -14,36 +14,38 @@ import (
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
-// formatVersion is the version of the encoding of the row that tells the fingerprint, and so of all else.
+// formatVersion is the version of the encoding of the rows of the runtime. The fingerprint is one of them, and it describes all other rows.
 const formatVersion = 1
 
-// The format of the files of a store, which the storage engine calls its format major version, moves one way: a program that does
-// not know a format cannot open the store. So an opening never moves it, and a release that is put back finds its stores as it
-// left them. Only [FinalizeFormat] moves it, once an operator has decided not to return to the older release.
+// The format of the files of a store is what the storage engine calls its format major version. A program that does not know a format
+// cannot open the store, and no format can be moved back. So opening a store never changes its format: an operator can return to the previous
+// release, which still finds stores that it can open. Only [FinalizeFormat] moves the format, once an operator has decided not to return.
 const (
-	// newFormat is that of stores which this release makes: one that the release before it knows too.
+	// newFormat is the format of new stores. The previous release must know it.
 	newFormat = pebble.FormatTableFormatV6
-	// newestFormat is the newest that this release opens, and what [FinalizeFormat] moves stores to. It is pinned, so that a
-	// newer storage engine alone does not raise it.
+	// newestFormat is the newest format that this release opens, and the one to which [FinalizeFormat] moves stores. It is a constant so
+	// that an update of the storage engine does not raise it by itself.
 	newestFormat = pebble.FormatValueSeparation
 )
 
-// FileFormat is the version of the files of a store: of the rows of the runtime, and of the storage engine.
+// FileFormat is the format of the files of a store.
 type FileFormat struct {
-	Rows   uint32 `json:"rows"`
+	// Rows is the version of the rows of the runtime.
+	Rows uint32 `json:"rows"`
+	// Engine is the format major version of the storage engine.
 	Engine uint32 `json:"engine"`
 }
 
-// Format returns the format of the stores that this program makes.
+// Format returns the format of the stores that this program creates.
 func Format() FileFormat { return FileFormat{Rows: formatVersion, Engine: uint32(newFormat)} }
 
-// NewestFormat returns the newest format of stores that this program opens.
+// NewestFormat returns the newest format that this program opens.
 func NewestFormat() FileFormat {
 	return FileFormat{Rows: formatVersion, Engine: uint32(newestFormat)}
 }
 
-// FormatOf returns the format of the files in a directory, which may be a copy that a [Store.Checkpoint] has made; where there
-// is no store, that of a new one. FS is nil for the disk.
+// FormatOf returns the format of the store in a directory, or of a copy that [Store.Checkpoint] has made. If there is no store, it returns
+// the format of a new one. A nil fs means the disk. FormatOf fails with [projections.ErrFormat] if this program does not know the format.
 func FormatOf(fs FS, dir string) (FileFormat, error) {
 	if fs == nil {
 		fs = vfs.Default
@@ -52,15 +54,17 @@ func FormatOf(fs FS, dir string) (FileFormat, error) {
 	return FileFormat{Rows: formatVersion, Engine: uint32(engine)}, err
 }
 
-// engineFormat returns the format that a store has, or is to be made with.
+// engineFormat returns the format of the store in a directory, or newFormat if there is no store.
 func engineFormat(fs FS, dir string) (pebble.FormatMajorVersion, error) {
 	if _, err := fs.Stat(dir); err != nil {
-		return newFormat, nil //nolint:nilerr // there is none yet: the opening makes it, or fails loudly
+		return newFormat, nil //nolint:nilerr // opening the store creates the directory, or returns the error of the disk
 	}
+
 	desc, err := pebble.Peek(dir, fs)
 	if err != nil {
+		// Pebble has no error value for a format that it does not know.
 		if strings.Contains(err.Error(), "unknown format major version") {
-			err = fmt.Errorf("%w: %w", tooNew("a format", newestFormat), err)
+			err = fmt.Errorf("%w: %w", newFormatError("a format", newestFormat), err)
 		}
 		return 0, err
 	}
@@ -70,65 +74,70 @@ func engineFormat(fs FS, dir string) (pebble.FormatMajorVersion, error) {
 	return desc.FormatMajorVersion, checkFormat(desc.FormatMajorVersion, newestFormat)
 }
 
-// checkFormat refuses a format beyond the newest that is known. The engine may know more: what skein does with such files was
-// never tried.
+// checkFormat fails with [projections.ErrFormat] if a format is newer than newest. Pebble may know the format, but skein was never tested
+// with it.
 func checkFormat(found, newest pebble.FormatMajorVersion) error {
 	if found <= newest {
 		return nil
 	}
-	return tooNew(fmt.Sprintf("format %d", found), newest)
+	return newFormatError(fmt.Sprintf("format %d", found), newest)
 }
 
-func tooNew(found string, newest pebble.FormatMajorVersion) error {
+// newFormatError returns an error that wraps [projections.ErrFormat] and says what an operator can do. found names the format of
+// the store.
+func newFormatError(found string, newest pebble.FormatMajorVersion) error {
 	return fmt.Errorf("%w: it has %s, this one knows up to %d (skein finalize-upgrade of that release has moved it): "+
 		"go on with that release, or remove the store and have it built again from the log", projections.ErrFormat, found, newest)
 }
 
-// Finalized is what [FinalizeFormat] did with one generation.
+// Finalized is the result of [FinalizeFormat] for one generation.
 type Finalized struct {
 	Name       string `json:"projection"`
 	Generation uint32 `json:"generation"`
-	// From and To are formats; equal: there was nothing to do.
+	// From and To are the formats before and after. They are equal if there was nothing to do.
 	From uint32 `json:"from"`
 	To   uint32 `json:"to"`
 }
 
-// FinalizeFormat moves every generation of the stores of projections to the newest format. No process may have them open. With look
-// it only reports what it would do. It may be interrupted: what is moved stays so, and the next call does the rest.
-func FinalizeFormat(fs FS, dir string, list []projections.Projection, look bool) (done []Finalized, err error) {
+// FinalizeFormat moves the stores of the projections to newestFormat, all their generations. No process may have any of them
+// open. With dryRun it only returns what it would do. A call that was interrupted or has failed may be repeated: stores that were moved stay
+// moved.
+func FinalizeFormat(fs FS, dir string, list []projections.Projection, dryRun bool) (done []Finalized, err error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
-	var open []*pebble.DB
+	var opened []*pebble.DB
 	defer func() {
-		for _, db := range open {
+		for _, db := range opened {
 			err = errors.Join(err, db.Close())
 		}
 	}()
-	// First all are opened: a service that has one open refuses the whole.
+
+	// Open all stores before the first is moved, so that nothing is moved if a running process has one of them open.
 	for _, p := range list {
-		home := fs.PathJoin(dir, p.Name())
-		for _, n := range disk.ListGenerations(fs, home) {
-			found := GenerationDir(Options{FS: fs, Dir: dir, Projection: p}, n)
-			from, err := engineFormat(fs, found)
+		for _, n := range disk.ListGenerations(fs, fs.PathJoin(dir, p.Name())) {
+			storeDir := GenerationDir(Options{FS: fs, Dir: dir, Projection: p}, n)
+			from, err := engineFormat(fs, storeDir)
 			if err != nil {
-				return nil, fmt.Errorf("the store of %s in %s: %w", p.Name(), found, err)
+				return nil, fmt.Errorf("the store of %s in %s: %w", p.Name(), storeDir, err)
 			}
 			done = append(done, Finalized{Name: p.Name(), Generation: n, From: uint32(from), To: uint32(newestFormat)})
-			if look {
+			if dryRun {
 				continue
 			}
-			db, err := pebble.Open(found, &pebble.Options{
+
+			db, err := pebble.Open(storeDir, &pebble.Options{
 				FS: fs, Merger: EngineMerger(p), FormatMajorVersion: from, DisableWAL: true, DisableAutomaticCompactions: true,
-				ErrorIfNotExists: true, Logger: quietEngine{},
+				ErrorIfNotExists: true, Logger: silentPebbleLogger{},
 			})
 			if err != nil {
-				return nil, fmt.Errorf("open the store of %s in %s: %w", p.Name(), found, inUse(err))
+				return nil, fmt.Errorf("open the store of %s in %s: %w", p.Name(), storeDir, wrapInUse(err))
 			}
-			open = append(open, db)
+			opened = append(opened, db)
 		}
 	}
-	for i, db := range open {
+
+	for i, db := range opened {
 		if err := db.RatchetFormatMajorVersion(newestFormat); err != nil {
 			return done[:i], fmt.Errorf("move the store of %s to format %d: %w", done[i].Name, newestFormat, err)
 		}
@@ -138,11 +147,14 @@ func FinalizeFormat(fs FS, dir string, list []projections.Projection, look bool)
 	}), nil
 }
 
-// quietEngine says nothing of a store that is open for a moment.
-type quietEngine struct{}
+// silentPebbleLogger logs nothing. It is for databases that are open only for a moment.
+type silentPebbleLogger struct{}
 
-func (quietEngine) Infof(string, ...any)  {}
-func (quietEngine) Errorf(string, ...any) {}
+// Infof implements [pebble.Logger].
+func (silentPebbleLogger) Infof(string, ...any) {}
 
-// Fatalf does not return.
-func (quietEngine) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+// Errorf implements [pebble.Logger]. Pebble also returns the error.
+func (silentPebbleLogger) Errorf(string, ...any) {}
+
+// Fatalf implements [pebble.Logger], which requires that it does not return.
+func (silentPebbleLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }

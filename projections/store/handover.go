@@ -31,7 +31,7 @@ func (s *Store) Damaged() bool {
 func (s *Store) Visible() uint64 { return s.state.Visible() }
 
 // Shows reports whether new views show everything up to a sequence.
-func (s *Store) Shows(seq uint64) bool { return s.state.Has(seq) }
+func (s *Store) Shows(seq uint64) bool { return s.state.IsVisible(seq) }
 
 // ShownCursor returns the position of new views. Once the store is closed, it returns the position of the fold.
 func (s *Store) ShownCursor() events.Cursor {

@@ -11,23 +11,24 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// IsCheckpoint reports whether a row is that of the position: of all rows the only one in which two folds of one log up to one
-// position may differ.
+// IsCheckpoint reports whether a key is that of the row with the position. This is the only row in which two folds of the same log up to
+// the same position may differ: a store does not write its position again after every envelope that changes no row.
 func IsCheckpoint(key []byte) bool { return bytes.Equal(key, checkpointKey) }
 
-// DescribeRow says what a row of the runtime says. It returns [projections.ErrCorrupt] for a row that the runtime cannot have written.
-// The rows of a projection are described by its own package, by [projections.DescribeForm].
+// DescribeRow describes a row of the runtime for people. It fails with [projections.ErrCorrupt] if the runtime cannot have written the
+// row. The package of each projection describes the rows of that projection.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	if !projections.IsRuntimeKey(key) || events.Shard(binary.BigEndian.Uint16(key)) != projections.StoreShard {
 		return nil, projections.RowError("key", key)
 	}
+
 	tag := projections.Tag(key[2])
 	d := projections.NewDescription(runtimeKinds[tag], projections.StoreShard)
-	return d, describeRuntime(d, tag, key[projections.PrefixLen:], value)
+	return d, describeRuntimeRow(d, tag, key[projections.PrefixLen:], value)
 }
 
-// describeRuntime describes a row of the runtime. The rest of the key follows the tag.
-func describeRuntime(d *projections.Description, tag projections.Tag, rest, value []byte) error {
+// describeRuntimeRow adds the fields of a row of the runtime to d. rest is the part of the key that follows the tag.
+func describeRuntimeRow(d *projections.Description, tag projections.Tag, rest, value []byte) error {
 	switch tag {
 	case tagFormat:
 		if len(value) == 4 {
@@ -70,15 +71,21 @@ func describeRuntime(d *projections.Description, tag projections.Tag, rest, valu
 	return projections.RowError(fmt.Sprintf("row of the runtime %02x %x:", byte(tag), rest), value)
 }
 
-// RuntimeKinds returns the kinds of the rows of the runtime, sorted.
+// RuntimeKinds returns the sorted names of the kinds of rows of the runtime.
 func RuntimeKinds() []string { return slices.Sorted(maps.Values(runtimeKinds)) }
 
-// runtimeKinds are the kinds of the rows of the runtime.
+// runtimeKinds has the name of the kind of row of each tag of the runtime.
 var runtimeKinds = map[projections.Tag]string{
-	tagFormat: "format", tagFingerprint: "fingerprint", tagCheckpoint: "checkpoint", tagBackfill: "backfill",
-	tagClosed: "backfill-closed", tagRejectCount: "rejects", tagReject: "reject",
+	tagFormat:      "format",
+	tagFingerprint: "fingerprint",
+	tagCheckpoint:  "checkpoint",
+	tagBackfill:    "backfill",
+	tagClosed:      "backfill-closed",
+	tagRejectCount: "rejects",
+	tagReject:      "reject",
 }
 
+// describeCheckpoint adds the fields of the checkpoint row to d.
 func describeCheckpoint(d *projections.Description, row []byte) error {
 	c, p, err := parseCheckpoint(row)
 	d.InValue()

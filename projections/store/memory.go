@@ -9,28 +9,32 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// What a build folds stands in memory, over nothing: it begins with no row, and each row is written once, when all is folded.
-// By the law of partitions (I13) the rows of one partition are a fold of the events that are delivered to it. Decisions that need the
-// whole log, such as whether a backfill is a repeat, are made before, in the order of the log, by a [Sequencer].
+// This file has the two halves of a build (package build). A build reads the log once, in order, with a Sequencer, which makes all decisions
+// that need the whole log, such as whether a backfill is a repeat. It then folds each partition in memory with a MemoryFold: by the law of
+// partitions (I13) the rows of one partition are a fold of the events that are delivered to it. A MemoryFold starts without rows and no
+// database is below it, so it reads nothing from disk, and the build writes each row once, when the partition is folded.
 
-// MemoryFold is the fold of events that a [Sequencer] has accepted for some partitions. It begins with [MemoryFold.Begin], or with
-// [MemoryFold.BeginOnDisk] for what does not fit into memory, and belongs to one goroutine.
+// MemoryFold folds events that a [Sequencer] has accepted, for some partitions, in memory. It begins with [MemoryFold.Begin], or with
+// [MemoryFold.BeginOnDisk] for partitions that do not fit into memory. Only one goroutine may use it.
 type MemoryFold struct{ store *Store }
 
-// Begin begins a fold into no rows, for the given partitions, of the log with this id. It forgets earlier rows, and reuses their memory.
+// Begin begins a fold without rows, for the given partitions of the log with this id. It drops the rows of an earlier fold and
+// reuses their memory.
 func (m *MemoryFold) Begin(p projections.Projection, parts *events.Partitions, log events.LogID) error {
 	var used overlay.Overlay
 	if m.store != nil {
 		used = *m.store.fold.batch.Rows()
 	}
-	m.store = memoryStore(p, parts)
+
+	m.store = newMemoryStore(p, parts)
 	m.store.fold.batch.BeginLog(log)
 	err := m.store.fold.init(m.store)
 	m.store.fold.batch.Rows().Reuse(&used)
 	return err
 }
 
-// BeginOnDisk makes it a fold into a store of its own, in a directory that does not exist, as a live one folds. It must be closed.
+// BeginOnDisk begins a fold into a new store in a directory that does not exist, which commits as a live store does. The caller must call
+// [MemoryFold.Close].
 func (m *MemoryFold) BeginOnDisk(fs FS, dir string, p projections.Projection, parts *events.Partitions, log events.LogID) (err error) {
 	m.store, err = Open(Options{FS: fs, Dir: dir, Projection: p, Partitions: parts})
 	if err == nil {
@@ -39,36 +43,50 @@ func (m *MemoryFold) BeginOnDisk(fs FS, dir string, p projections.Projection, pa
 	return err
 }
 
-// Close closes what [MemoryFold.BeginOnDisk] has opened. Its rows must be read by then.
+// Close closes the store that [MemoryFold.BeginOnDisk] has opened. The iterator of [MemoryFold.Rows] must be closed before.
 func (m *MemoryFold) Close() error { return m.store.Close() }
 
-func memoryStore(p projections.Projection, parts *events.Partitions) *Store {
-	// A batch that is never full is never committed; overlay.MaxBatch bounds what it may hold.
-	bounds := Bounds{BatchBytes: math.MaxInt / 4, KeepBytes: 2 << 30}
+// newMemoryStore returns a store without a database, of which only the fold is used.
+func newMemoryStore(p projections.Projection, parts *events.Partitions) *Store {
+	held := projections.NilIfAll(parts)
 	return &Store{
-		opts: Options{Projection: p, Partitions: projections.NilIfAll(parts), Bounds: bounds}, fingerprint: projections.FingerprintOfPartitions(p, parts),
-		merger: mergerOf(p), holding: projections.Holding{Projection: p, Held: projections.NilIfAll(parts)},
+		opts: Options{
+			Projection: p,
+			Partitions: held,
+			// A batch that is never full is never committed. overlay.MaxBatch bounds how much it may hold.
+			Bounds: Bounds{BatchBytes: math.MaxInt / 4, KeepBytes: 2 << 30},
+		},
+		fingerprint: projections.FingerprintOfPartitions(p, parts),
+		merger:      mergerOf(p),
+		holding:     projections.Holding{Projection: p, Held: held},
 	}
 }
 
-// Fold folds one event. The time is the log time at the end of its envelope.
+// Fold folds one event. logTime is the log time at the end of its envelope.
 func (m *MemoryFold) Fold(ev *events.Event, logTime events.Micros) error {
 	f := &m.store.fold
 	f.batch.BeginEnvelope(ev.Seq, logTime)
 	f.batch.BeginEvent(ev.Slot, 0)
+
 	if ev.Kind == events.BackfillClosed {
 		f.imports.markClosed(ev.Source)
 	}
 	if !f.appliedKinds.Has(ev.Kind) {
 		return nil
 	}
-	if err := f.applyEvent(ev); err != nil || f.batch.Rows().Size() < m.store.opts.Bounds.BatchBytes {
+	if err := f.applyEvent(ev); err != nil {
 		return err
+	}
+
+	// Only a fold on disk ever reaches the size of its batch.
+	if f.batch.Rows().Size() < m.store.opts.Bounds.BatchBytes {
+		return nil
 	}
 	return f.commitBatch(progress{})
 }
 
-// Tick lets the log time go by that events for other partitions take.
+// Tick tells a [projections.Clocked] projection the log time of an event that is delivered to other partitions only. It must be
+// called for the last such event at least, because the rows may depend on how much log time has passed.
 func (m *MemoryFold) Tick(now events.Micros) error {
 	clocked, ok := m.store.opts.Projection.(projections.Clocked)
 	if !ok {
@@ -81,22 +99,27 @@ func (m *MemoryFold) Tick(now events.Micros) error {
 	return b.Misuse()
 }
 
-// Rows returns an iterator over all rows.
+// Rows returns an iterator over all rows of the fold.
 func (m *MemoryFold) Rows() projections.Iterator { return m.store.fold.batch.Iter(nil, nil) }
 
-// Sequencer reads a log for a build. It accepts and refuses backfills, keeps what was rejected, and folds the rows of the store as a
-// whole: those that every store has, whichever partitions it holds. It belongs to one goroutine.
+// Sequencer reads a log for a build, in order. It decides which backfills count, keeps the malformed events, and so folds the rows of
+// the store as a whole, which every store has, whichever partitions it holds. Only one goroutine may use it.
 type Sequencer struct {
 	store *Store
-	// ticked is the log time of the last event that the projection reads.
-	ticked events.Micros
+	// lastLogTime is the log time of the last event that the projection reads.
+	lastLogTime events.Micros
 }
 
-// NewSequencer returns the sequencer of a store of some partitions (nil: all) that calls accepted with every event that counts, of the
-// kinds that the projection reads and of those that end backfills, with the log time at the end of its envelope.
-func NewSequencer(p projections.Projection, held *events.Partitions, accepted func(ev *events.Event, logTime events.Micros) error) (*Sequencer, error) {
-	s := &Sequencer{store: memoryStore(p, &events.Partitions{})}
+// NewSequencer returns the sequencer of a store that holds the given partitions; nil means all. It calls accepted with every event that the
+// projection reads and with every event that closes backfills, together with the log time at the end of the event's envelope. It does not call
+// it with backfills that are ignored.
+func NewSequencer(
+	p projections.Projection, held *events.Partitions, accepted func(ev *events.Event, logTime events.Micros) error,
+) (*Sequencer, error) {
+	// The sequencer itself folds no partition, but the store that is built holds some, and its fingerprint names them.
+	s := &Sequencer{store: newMemoryStore(p, &events.Partitions{})}
 	s.store.fingerprint = projections.FingerprintOfPartitions(p, held)
+
 	f := &s.store.fold
 	if err := f.init(s.store); err != nil {
 		return nil, err
@@ -104,7 +127,7 @@ func NewSequencer(p projections.Projection, held *events.Partitions, accepted fu
 	f.onAccepted = func(ev *events.Event, logTime events.Micros) error {
 		switch {
 		case f.appliedKinds.Has(ev.Kind):
-			s.ticked = f.logTime(ev)
+			s.lastLogTime = f.logTime(ev)
 		case ev.Kind != events.BackfillClosed:
 			return nil
 		}
@@ -113,7 +136,7 @@ func NewSequencer(p projections.Projection, held *events.Partitions, accepted fu
 	return s, nil
 }
 
-// Fold passes over envelopes, which must follow each other in the log.
+// Fold reads envelopes, which must follow those of the last call in the log.
 func (s *Sequencer) Fold(envs []*events.Envelope) error {
 	for _, env := range envs {
 		if err := s.store.fold.foldEnvelope(env); err != nil {
@@ -123,13 +146,13 @@ func (s *Sequencer) Fold(envs []*events.Envelope) error {
 	return nil
 }
 
-// Cursor returns where the last envelope ends.
+// Cursor returns the position after the last envelope.
 func (s *Sequencer) Cursor() events.Cursor { return s.store.fold.cursor }
 
-// Ticked returns the log time of the last event that the projection reads; 0 means there was none.
-func (s *Sequencer) Ticked() events.Micros { return s.ticked }
+// Ticked returns the log time of the last event that the projection reads, or 0 if there was none.
+func (s *Sequencer) Ticked() events.Micros { return s.lastLogTime }
 
-// Rows returns an iterator over the rows of the store as a whole, those of the runtime and the position among them.
+// Rows returns an iterator over the rows of the store as a whole. The rows of the runtime, including the position, are among them.
 func (s *Sequencer) Rows() projections.Iterator {
 	f := &s.store.fold
 	f.imports.writeOffsets(&f.batch)

@@ -16,31 +16,37 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// errUnlike means that the rows to be added are not a fold of the same log up to the same position as those that are there.
-var errIncompatibleRows = errors.New("projections: the added partitions do not go with the store")
+// errIncompatibleRows means that two sets of rows cannot be in one store, because they are not folds of the same log up to the same
+// position, or because their partitions overlap or leave gaps.
+var errIncompatibleRows = errors.New("store: the added partitions do not go with the store")
 
-// ResizeCopy makes the copy of a store in dir, which no one has open (see [Store.Checkpoint]), a store of other partitions at the same
-// position. It removes the rows of partitions that are not in to, and adds those of the stores in the directories added, which have the
-// partitions that the copy lacks, each of them once, at the same position. By the law of partitions (I13) the result is the fold for
-// to, row for row.
+// ResizeCopy changes which partitions a copy of a store holds. The copy is in dir, must have been made by [Store.Checkpoint], and must not
+// be open. ResizeCopy removes the rows of partitions that are not in to. It adds the rows of the stores in the directories added, each of
+// which holds some of the partitions that the copy lacks. Together they must hold each of the missing partitions exactly once, at the
+// position of the copy. By the law of partitions (I13) the result has exactly the rows of a fold for to.
 //
-// It fails if the rows of the store as a whole, which are equal for every set, differ between the stores. After an error the copy is of
-// no use. A live store must never be changed so: what is ingested is on disk before older rows in memory are (I3).
+// ResizeCopy fails if the rows of the store as a whole, which are the same for every set of partitions, differ between the stores. The
+// copy is unusable after an error. ResizeCopy must never be used on a live store: ingested rows are on disk at once, before older rows that
+// are still in memory, so a crash would leave a store that is at no position of the log (I3).
 func ResizeCopy(ctx context.Context, fs FS, dir string, p projections.Projection, to events.Partitions, added ...string) (err error) {
-	r := &copyResizer{ctx: ctx, fs: fs, projection: p, scratch: dir + ".tables"}
-	if err := errors.Join(fs.RemoveAll(r.scratch), fs.MkdirAll(r.scratch, 0o700)); err != nil {
+	r := &copyResizer{ctx: ctx, fs: fs, projection: p, scratchDir: dir + ".tables"}
+	if err := errors.Join(fs.RemoveAll(r.scratchDir), fs.MkdirAll(r.scratchDir, 0o700)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, fs.RemoveAll(r.scratch)) }()
-	if r.db, err = openFiles(fs, dir, p, false); err != nil {
+	defer func() { err = errors.Join(err, fs.RemoveAll(r.scratchDir)) }()
+
+	if r.db, err = openClosedStore(fs, dir, p, false); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.db.Close()) }()
+
 	from, err := r.readHeldPartitions(r.db)
 	if err != nil {
 		return err
 	}
-	r.dropped, r.missing = from.Without(&to), to.Without(&from)
+	r.dropped = from.Without(&to)
+	r.missing = to.Without(&from)
+
 	if err := r.dropPartitions(); err != nil {
 		return err
 	}
@@ -52,17 +58,22 @@ func ResizeCopy(ctx context.Context, fs FS, dir string, p projections.Projection
 	if n := r.missing.Len(); n > 0 {
 		return fmt.Errorf("%w: %d partitions are missing", errIncompatibleRows, n)
 	}
+
 	t := r.newTables(FirstLevel)
 	return r.ingest(t, t.write(func(w *sstable.Writer) error {
 		return w.Set(fingerprintKey, projections.FingerprintOfPartitions(p, &to).Encode())
 	}))
 }
 
-// openFiles opens the files of a store that is not open.
-func openFiles(fs FS, dir string, p projections.Projection, readOnly bool) (*pebble.DB, error) {
+// openClosedStore opens the Pebble files of a store that no process has open.
+func openClosedStore(fs FS, dir string, p projections.Projection, readOnly bool) (*pebble.DB, error) {
 	o := tableOptions(fs, p, mergerOf(p))
-	o.DisableWAL, o.DisableAutomaticCompactions, o.Logger = true, true, quietEngine{}
-	o.ErrorIfNotExists, o.ReadOnly = true, readOnly
+	o.DisableWAL = true
+	o.DisableAutomaticCompactions = true
+	o.Logger = silentPebbleLogger{}
+	o.ErrorIfNotExists = true
+	o.ReadOnly = readOnly
+
 	db, err := pebble.Open(dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("open %s of %s: %w", dir, p.Name(), err)
@@ -70,44 +81,48 @@ func openFiles(fs FS, dir string, p projections.Projection, readOnly bool) (*peb
 	return db, nil
 }
 
-// resizing is the change of one copy. Everything is written into tables that are ingested: nothing is ever in memory only, so an error of
-// the disk is returned at once.
+// copyResizer changes one copy of a store. It writes all changes into tables and ingests these. So no change is ever in memory only, and an
+// error of the disk is returned by the call that caused it and not by a later flush.
 type copyResizer struct {
-	ctx        context.Context //nolint:containedctx // that of the call
+	ctx        context.Context //nolint:containedctx // the context of the one call that the copyResizer lives for
 	fs         FS
 	db         *pebble.DB
 	projection projections.Projection
-	scratch    string
+	// scratchDir is the directory of the tables until they are ingested. tableCount is the number of tables so far, from which their names
+	// are made.
+	scratchDir string
 	tableCount int
-	// dropped are partitions that the copy has and is not to have; missing are those that it is to have and has not yet.
+	// dropped has the partitions that the copy holds and is to lose. missing has those that it is to hold and that were not added yet.
 	dropped, missing events.Partitions
 }
 
-// newTables are tables of sorted rows or deletions.
+// tableSet writes rows or deletions, in the order of their keys, into one table after the other.
 type tableSet struct {
 	resizer *copyResizer
 	level   TableLevel
-	writer  *sstable.Writer // nil between two tables
+	writer  *sstable.Writer // nil if no table is being written
 	names   []string
 }
 
-// newTableBytes is about the size of a table, in bytes.
+// newTableBytes is the size in bytes from which a table is finished.
 const newTableBytes = 32 << 20
 
 func (r *copyResizer) newTables(level TableLevel) *tableSet {
 	return &tableSet{resizer: r, level: level}
 }
 
-// write calls do with the table that is being written.
+// write calls do with the writer of the current table. It creates the table first if there is none, and finishes it if it has become
+// large enough.
 func (t *tableSet) write(do func(w *sstable.Writer) error) (err error) {
 	if t.writer == nil {
-		name := t.resizer.fs.PathJoin(t.resizer.scratch, fmt.Sprintf("%06d", t.resizer.tableCount))
+		name := t.resizer.fs.PathJoin(t.resizer.scratchDir, fmt.Sprintf("%06d", t.resizer.tableCount))
 		if t.writer, err = CreateTable(t.resizer.fs, name, t.resizer.projection, t.level); err != nil {
 			return err
 		}
 		t.resizer.tableCount++
 		t.names = append(t.names, name)
 	}
+
 	if err := do(t.writer); err != nil {
 		return err
 	}
@@ -117,7 +132,7 @@ func (t *tableSet) write(do func(w *sstable.Writer) error) (err error) {
 	return t.finishTable()
 }
 
-// cut ends a table.
+// finishTable closes the current table, if there is one. It also returns the error of the context.
 func (t *tableSet) finishTable() error {
 	if t.writer == nil {
 		return nil
@@ -127,7 +142,8 @@ func (t *tableSet) finishTable() error {
 	return errors.Join(err, t.resizer.ctx.Err())
 }
 
-// ingest takes the tables into the copy, unless writing them has failed.
+// ingest adds the tables to the copy. err is the error of writing them: if it is not nil, ingest closes the current table, adds nothing,
+// and returns the error.
 func (r *copyResizer) ingest(t *tableSet, err error) error {
 	if err = errors.Join(err, t.finishTable(), r.ctx.Err()); err != nil || len(t.names) == 0 {
 		return err
@@ -135,44 +151,53 @@ func (r *copyResizer) ingest(t *tableSet, err error) error {
 	return r.db.Ingest(r.ctx, t.names)
 }
 
-// heldBy returns the partitions that files hold, which must be of this fold.
+// readHeldPartitions returns the partitions that a store holds. It fails with [projections.ErrFingerprint] if the store was built by
+// another fold or with other settings.
 func (r *copyResizer) readHeldPartitions(db *pebble.DB) (held events.Partitions, err error) {
 	row, err := readRow(db, fingerprintKey)
 	if err != nil {
 		return held, err
 	}
-	var was projections.Fingerprint
-	if err := json.Unmarshal(row, &was); err != nil {
+	var built projections.Fingerprint
+	if err := json.Unmarshal(row, &built); err != nil {
 		return held, fmt.Errorf("%w: fingerprint: %w", projections.ErrCorrupt, err)
 	}
-	parts, err := projections.ParseHeld(was.Partitions)
+	parts, err := projections.ParseHeld(built.Partitions)
 	if err != nil {
 		return held, err
 	}
-	of := projections.Holding{Projection: r.projection, Held: parts}
+
 	if now := projections.FingerprintOfPartitions(r.projection, parts); !bytes.Equal(row, now.Encode()) {
-		return held, fmt.Errorf("%w: %s", projections.ErrFingerprint, was.Differences(now))
+		return held, fmt.Errorf("%w: %s", projections.ErrFingerprint, built.Differences(now))
 	}
-	return of.Partitions(), nil
+	holding := projections.Holding{Projection: r.projection, Held: parts}
+	return holding.Partitions(), nil
 }
 
-// drop removes the rows of the dropped partitions.
+// dropPartitions removes the rows of the dropped partitions.
 func (r *copyResizer) dropPartitions() error {
 	if r.dropped.Len() == 0 {
 		return nil
 	}
+
+	// Rows in the shards of their home need one range deletion per range of tags.
 	t := r.newTables(FirstLevel)
-	err := r.dropped.Each(func(partition uint8) error { return errors.Join(r.dropInPlace(t, partition), t.finishTable()) })
+	err := r.dropped.Each(func(partition uint8) error {
+		return errors.Join(r.dropRowsInShards(t, partition), t.finishTable())
+	})
 	if err := r.ingest(t, err); err != nil {
 		return err
 	}
-	for _, tag := range r.regions() {
+
+	// The others are mixed with rows of other homes, so they must be found. Each tag is ingested on its own, because each walk over the rows
+	// starts at the first shard again, and the tables of a set must be in the order of their keys.
+	for _, tag := range r.regionTags() {
 		t := r.newTables(FirstLevel)
 		if err := r.ingest(t, r.dropRegionRows(t, tag)); err != nil {
 			return err
 		}
 	}
-	for _, tag := range r.dated() {
+	for _, tag := range r.datedTags() {
 		t := r.newTables(FirstLevel)
 		if err := r.ingest(t, r.dropDatedRows(t, tag)); err != nil {
 			return err
@@ -181,33 +206,37 @@ func (r *copyResizer) dropPartitions() error {
 	return nil
 }
 
-func (r *copyResizer) regions() []projections.Tag {
-	if of, ok := r.projection.(projections.Regional); ok {
-		return of.Regions()
+// regionTags returns the tags of the rows of regions (see [projections.Regional]).
+func (r *copyResizer) regionTags() []projections.Tag {
+	if regional, ok := r.projection.(projections.Regional); ok {
+		return regional.Regions()
 	}
 	return nil
 }
 
-func (r *copyResizer) dated() []projections.Tag {
-	if of, ok := r.projection.(projections.Dated); ok {
-		return of.Dated()
+// datedTags returns the tags of the rows whose keys begin with a month (see [projections.Dated]).
+func (r *copyResizer) datedTags() []projections.Tag {
+	if dated, ok := r.projection.(projections.Dated); ok {
+		return dated.Dated()
 	}
 	return nil
 }
 
-// shardsOf returns the shards of a partition: the first, and the first of the next partition.
+// shardRange returns the first shard of a partition, and the first shard of the next partition.
 func shardRange(partition uint8) (first, end uint16) {
 	const shards = events.NumShards / events.NumPartitions
 	return uint16(partition) * shards, (uint16(partition) + 1) * shards
 }
 
-// dropInPlace drops the rows that stand in the shards of a partition because it is their home: all but those of regions, which are found
-// by an id of these shards, and those whose keys begin with a month, which may be the number of a shard.
-func (r *copyResizer) dropInPlace(t *tableSet, partition uint8) error {
-	others := slices.Concat(r.regions(), r.dated())
+// dropRowsInShards deletes all rows in the shards of a partition whose tags say that the shard is the home of the row. It leaves out
+// regions, whose shard is that of another id than the home, and dated rows, whose first two bytes are a month, which may be
+// the same number as a shard.
+func (r *copyResizer) dropRowsInShards(t *tableSet, partition uint8) error {
+	others := slices.Concat(r.regionTags(), r.datedTags())
 	slices.Sort(others)
 	return t.write(func(w *sstable.Writer) (err error) {
 		for shard, end := shardRange(partition); shard < end; shard++ {
+			// Delete the ranges between the tags that are left out.
 			lower := projections.AppendPrefix(nil, events.Shard(shard), 0)
 			for _, tag := range others {
 				upper := projections.AppendPrefix(nil, events.Shard(shard), tag)
@@ -222,32 +251,36 @@ func (r *copyResizer) dropInPlace(t *tableSet, partition uint8) error {
 	})
 }
 
-// eachOf calls do with the key of every row of a tag, which returns the key to go on from; nil means the next one.
+// eachRowOfTag calls do with the key of every row of a tag, in the order of the keys. do returns the key from which to continue, or nil to
+// continue with the next row.
 func (r *copyResizer) eachRowOfTag(tag projections.Tag, do func(key []byte) (next []byte, err error)) (err error) {
 	it, err := r.db.NewIter(nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
+
 	var next []byte
 	for ok := it.SeekGE(projections.AppendPrefix(nil, 0, tag)); ok && err == nil; {
 		key := it.Key()
 		if len(key) < projections.PrefixLen {
 			return projections.RowError("key", key)
 		}
+
 		shard := binary.BigEndian.Uint16(key)
-		switch of := projections.Tag(key[2]); {
-		case of < tag:
+		switch rowTag := projections.Tag(key[2]); {
+		case rowTag < tag:
 			next = projections.AppendPrefix(nil, events.Shard(shard), tag)
-		case of == tag:
+		case rowTag == tag:
 			if next, err = do(key); err != nil {
 				return err
 			}
-		case shard == uint16(projections.StoreShard):
+		case shard == uint16(projections.StoreShard): // the last shard
 			return nil
 		default:
 			next = projections.AppendPrefix(nil, events.Shard(shard+1), tag)
 		}
+
 		if next == nil {
 			ok = it.Next()
 		} else {
@@ -257,7 +290,8 @@ func (r *copyResizer) eachRowOfTag(tag projections.Tag, do func(key []byte) (nex
 	return it.Error()
 }
 
-// dropOfRegion drops rows of a region, which stand among those of other homes.
+// dropRegionRows deletes the region rows of a tag whose homes are dropped. Rows of other homes are between them, so each needs a deletion
+// of its own.
 func (r *copyResizer) dropRegionRows(t *tableSet, tag projections.Tag) error {
 	return r.eachRowOfTag(tag, func(key []byte) ([]byte, error) {
 		if p := projections.PartitionOf(r.projection, key); p == projections.StoreWide || !r.dropped.Has(uint8(p)) {
@@ -267,46 +301,50 @@ func (r *copyResizer) dropRegionRows(t *tableSet, tag projections.Tag) error {
 	})
 }
 
-// dropDated drops rows that begin with a month. Those of one month and partition are neighbors.
+// dropDatedRows deletes the dated rows of a tag whose homes are dropped. The rows of one month and one partition are neighbors, so each
+// month needs one range deletion per partition.
 func (r *copyResizer) dropDatedRows(t *tableSet, tag projections.Tag) error {
 	return r.eachRowOfTag(tag, func(key []byte) ([]byte, error) {
-		date := bytes.Clone(key[:projections.PrefixLen])
-		return projections.PrefixEnd(date), r.dropped.Each(func(partition uint8) error {
+		month := bytes.Clone(key[:projections.PrefixLen])
+		return projections.PrefixEnd(month), r.dropped.Each(func(partition uint8) error {
 			first, end := shardRange(partition)
-			lower, upper := binary.BigEndian.AppendUint16(slices.Clip(date), first), binary.BigEndian.AppendUint16(slices.Clip(date), end)
+			lower := binary.BigEndian.AppendUint16(slices.Clip(month), first)
+			upper := binary.BigEndian.AppendUint16(slices.Clip(month), end)
 			return t.write(func(w *sstable.Writer) error { return w.DeleteRange(lower, upper) })
 		})
 	})
 }
 
-// add takes the rows of a store of missing partitions.
+// addPartitions adds the rows of the store in dir, which must hold missing partitions only.
 func (r *copyResizer) addPartitions(dir string) (err error) {
-	from, err := openFiles(r.fs, dir, r.projection, true)
+	source, err := openClosedStore(r.fs, dir, r.projection, true)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, from.Close()) }()
-	held, err := r.readHeldPartitions(from)
-	if more := held.Without(&r.missing); err == nil && more.Len() > 0 {
-		err = fmt.Errorf("%w: %d partitions are there already, or not wanted", errIncompatibleRows, more.Len())
-	}
-	if err == nil {
-		err = r.checkPosition(from)
-	}
-	if err == nil {
-		err = r.checkStoreRows(from)
-	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+
+	held, err := r.readHeldPartitions(source)
 	if err != nil {
 		return err
 	}
+	if unwanted := held.Without(&r.missing); unwanted.Len() > 0 {
+		return fmt.Errorf("%w: %d partitions are there already, or not wanted", errIncompatibleRows, unwanted.Len())
+	}
+	if err := r.checkPosition(source); err != nil {
+		return err
+	}
+	if err := r.checkStoreRows(source); err != nil {
+		return err
+	}
+
 	r.missing = r.missing.Without(&held)
 	t := r.newTables(LastLevel)
-	return r.ingest(t, r.copyRows(t, from))
+	return r.ingest(t, r.copyRows(t, source))
 }
 
-// copyRows copies the rows of a store, except those of the store as a whole.
-func (r *copyResizer) copyRows(t *tableSet, from *pebble.DB) error {
-	it, err := from.NewIter(nil)
+// copyRows copies the rows of all partitions of a store, but not the rows of the store as a whole: the copy has these already.
+func (r *copyResizer) copyRows(t *tableSet, source *pebble.DB) error {
+	it, err := source.NewIter(nil)
 	if err != nil {
 		return err
 	}
@@ -322,74 +360,89 @@ func (r *copyResizer) copyRows(t *tableSet, from *pebble.DB) error {
 	return errors.Join(err, it.Close())
 }
 
-// samePosition fails if the added rows are of another log, or beyond the position of the copy. They may have stopped before it where the
-// rest of the log has nothing for the projection.
-func (r *copyResizer) checkPosition(db *pebble.DB) error {
-	var at [2]events.Cursor
-	for i, of := range []*pebble.DB{r.db, db} {
-		row, err := readRow(of, checkpointKey)
-		if err != nil {
-			return err
-		}
-		if row == nil { // nothing is folded
-			continue
-		}
-		var part progress
-		if at[i], part, err = parseCheckpoint(row); err != nil {
-			return err
-		}
-		if part != (progress{}) {
-			return projections.ErrNotReady
-		}
+// checkPosition fails if an added store is a fold of another log, or is beyond the position of the copy. The added store may be before that
+// position: then the rest of the log up to there had nothing for the projection, and the store did not write its position again.
+func (r *copyResizer) checkPosition(added *pebble.DB) error {
+	own, err := readWholePosition(r.db)
+	if err != nil {
+		return err
 	}
-	if at[1].Seq > at[0].Seq || at[1].Seq > 0 && at[0].Log != at[1].Log {
-		return fmt.Errorf("%w: they are at %d of log %x, it is at %d of log %x", errIncompatibleRows, at[1].Seq, at[1].Log, at[0].Seq, at[0].Log)
+	other, err := readWholePosition(added)
+	if err != nil {
+		return err
+	}
+	if other.Seq > own.Seq || other.Seq > 0 && own.Log != other.Log {
+		return fmt.Errorf("%w: they are at %d of log %x, it is at %d of log %x",
+			errIncompatibleRows, other.Seq, other.Log, own.Seq, own.Log)
 	}
 	return nil
 }
 
-// sameStoreRows fails if the rows of the store as a whole differ, apart from the position and the fingerprint.
-func (r *copyResizer) checkStoreRows(db *pebble.DB) (err error) {
-	var rows [2]*pebble.Iterator
-	for i, of := range []*pebble.DB{r.db, db} {
-		if rows[i], err = of.NewIter(&pebble.IterOptions{LowerBound: projections.AppendPrefix(nil, events.NumShards, 0)}); err != nil {
+// readWholePosition returns the position of a store, or the zero cursor if nothing is folded yet. It fails with [projections.ErrNotReady]
+// if the position is inside an envelope.
+func readWholePosition(db *pebble.DB) (events.Cursor, error) {
+	row, err := readRow(db, checkpointKey)
+	if err != nil || row == nil {
+		return events.Cursor{}, err
+	}
+	cursor, part, err := parseCheckpoint(row)
+	if err != nil {
+		return events.Cursor{}, err
+	}
+	if part != (progress{}) {
+		return events.Cursor{}, projections.ErrNotReady
+	}
+	return cursor, nil
+}
+
+// checkStoreRows fails if the rows of the store as a whole differ between the copy and an added store. Position and fingerprint may differ.
+func (r *copyResizer) checkStoreRows(added *pebble.DB) (err error) {
+	var iters [2]*pebble.Iterator
+	for i, db := range []*pebble.DB{r.db, added} {
+		if iters[i], err = db.NewIter(&pebble.IterOptions{LowerBound: projections.AppendPrefix(nil, events.NumShards, 0)}); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, rows[i].Close()) }()
-		rows[i].First()
+		defer func() { err = errors.Join(err, iters[i].Close()) }()
+		iters[i].First()
 	}
+
+	own, other := iters[0], iters[1]
 	for r.ctx.Err() == nil {
-		for _, it := range rows {
-			for it.Valid() && !r.isStoreRow(it.Key()) {
+		for _, it := range iters {
+			for it.Valid() && !r.isComparedRow(it.Key()) {
 				it.Next()
 			}
 		}
-		it, theirs := rows[0], rows[1]
-		if err := errors.Join(it.Error(), theirs.Error()); err != nil {
-			return err // a row that cannot be read is no difference
+		// An iterator that has failed is not valid either, so check for errors before a missing row is taken for a difference.
+		if err := errors.Join(own.Error(), other.Error()); err != nil {
+			return err
 		}
+
 		switch {
-		case !it.Valid() && !theirs.Valid():
+		case !own.Valid() && !other.Valid():
 			return nil
-		case !it.Valid():
-			return fmt.Errorf("%w: they have the row %x of the store", errIncompatibleRows, theirs.Key())
-		case !theirs.Valid():
-			return fmt.Errorf("%w: they lack the row %x of the store", errIncompatibleRows, it.Key())
-		case !bytes.Equal(it.Key(), theirs.Key()) || !bytes.Equal(it.Value(), theirs.Value()):
-			return fmt.Errorf("%w: the row %x = %x of the store, theirs is %x = %x", errIncompatibleRows, it.Key(), it.Value(), theirs.Key(), theirs.Value())
+		case !own.Valid():
+			return fmt.Errorf("%w: they have the row %x of the store", errIncompatibleRows, other.Key())
+		case !other.Valid():
+			return fmt.Errorf("%w: they lack the row %x of the store", errIncompatibleRows, own.Key())
+		case !bytes.Equal(own.Key(), other.Key()) || !bytes.Equal(own.Value(), other.Value()):
+			return fmt.Errorf("%w: the row %x = %x of the store, theirs is %x = %x",
+				errIncompatibleRows, own.Key(), own.Value(), other.Key(), other.Value())
 		}
-		it.Next()
-		theirs.Next()
+		own.Next()
+		other.Next()
 	}
 	return r.ctx.Err()
 }
 
-func (r *copyResizer) isStoreRow(key []byte) bool {
+// isComparedRow reports whether checkStoreRows compares a row: it belongs to the store as a whole and is neither the fingerprint, which
+// names the partitions, nor the position.
+func (r *copyResizer) isComparedRow(key []byte) bool {
 	return projections.PartitionOf(r.projection, key) == projections.StoreWide && !bytes.Equal(key, fingerprintKey) && !IsCheckpoint(key)
 }
 
-// give walks over the rows of some partitions and of the store as a whole.
-func (r *copyResizer) eachRowOfPartitions(of *events.Partitions, do func(key, value []byte) error) error {
+// eachRowOfPartitions calls do with the rows of the wanted partitions and of the store as a whole, in the order of their keys.
+func (r *copyResizer) eachRowOfPartitions(wanted *events.Partitions, do func(key, value []byte) error) error {
 	it, err := r.db.NewIter(nil)
 	if err != nil {
 		return err
@@ -397,13 +450,13 @@ func (r *copyResizer) eachRowOfPartitions(of *events.Partitions, do func(key, va
 	for ok := it.First(); ok && err == nil; {
 		key := it.Key()
 		partition := projections.PartitionOf(r.projection, key)
-		if partition == projections.StoreWide || of.Has(uint8(partition)) {
+		if partition == projections.StoreWide || wanted.Has(uint8(partition)) {
 			var value []byte
 			if value, err = it.ValueAndErr(); err == nil {
 				err = do(key, value)
 			}
 			ok = it.Next()
-		} else if next := r.seekTarget(key, partition, of); next != nil {
+		} else if next := r.skipTarget(key, partition, wanted); next != nil {
 			err = r.ctx.Err()
 			ok = it.SeekGE(next)
 		} else {
@@ -413,23 +466,25 @@ func (r *copyResizer) eachRowOfPartitions(of *events.Partitions, do func(key, va
 	return errors.Join(err, it.Close())
 }
 
-// beyond returns a key behind that of a row that is not wanted, before which there is no row of the partitions of. It returns nil for the
-// next row.
-func (r *copyResizer) seekTarget(key []byte, partition int, of *events.Partitions) []byte {
+// skipTarget returns the key to which a walk may jump from a row that is not wanted: no wanted row is between the two. It returns nil if
+// the very next row may be wanted. key and partition are those of the row.
+func (r *copyResizer) skipTarget(key []byte, partition int, wanted *events.Partitions) []byte {
 	shard, tag := binary.BigEndian.Uint16(key), projections.Tag(key[2])
-	switch regions, dated := r.regions(), r.dated(); {
+	regions, dated := r.regionTags(), r.datedTags()
+	switch {
 	case slices.Contains(regions, tag):
-		return nil // among rows of all homes
+		return nil // neighbors have any home
 	case slices.Contains(dated, tag):
+		// Jump to the next wanted partition in this month, or behind the month.
 		for partition++; partition < events.NumPartitions; partition++ {
-			if of.Has(uint8(partition)) {
+			if wanted.Has(uint8(partition)) {
 				first, _ := shardRange(uint8(partition))
 				return binary.BigEndian.AppendUint16(bytes.Clone(key[:projections.PrefixLen]), first)
 			}
 		}
 		return projections.PrefixEnd(key[:projections.PrefixLen])
 	default:
-		// Rows of this shard that are wanted are of tags whose rows are elsewhere than their homes.
+		// The shard belongs to a partition that is not wanted. Only its region rows and dated rows may have another home.
 		for tag++; tag != 0; tag++ {
 			if slices.Contains(regions, tag) || slices.Contains(dated, tag) {
 				return projections.AppendPrefix(nil, events.Shard(shard), tag)
@@ -439,51 +494,64 @@ func (r *copyResizer) seekTarget(key []byte, partition int, of *events.Partition
 	}
 }
 
-// ExportRows calls do with the rows of some partitions, and with those of the store as a whole, in the order of their keys. The rows are
-// those of a copy in dir, which no one has open (see [Store.Checkpoint]). It fails with [projections.ErrPartial] if the copy does not hold all of the
-// partitions.
-func ExportRows(ctx context.Context, fs FS, dir string, p projections.Projection, of events.Partitions, do func(key, value []byte) error) (err error) {
+// ExportRows calls do with the rows of the wanted partitions, and with those of the store as a whole, in the order of their keys. The rows
+// are those of a copy in dir that [Store.Checkpoint] has made and that is not open. ExportRows fails with [projections.ErrPartial] if the
+// copy does not hold all of the partitions.
+func ExportRows(
+	ctx context.Context, fs FS, dir string, p projections.Projection, wanted events.Partitions, do func(key, value []byte) error,
+) (err error) {
 	r := &copyResizer{ctx: ctx, fs: fs, projection: p}
-	if r.db, err = openFiles(fs, dir, r.projection, true); err != nil {
+	if r.db, err = openClosedStore(fs, dir, r.projection, true); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.db.Close()) }()
+
 	held, err := r.readHeldPartitions(r.db)
 	if err != nil {
 		return err
 	}
-	if lacking := of.Without(&held); lacking.Len() > 0 {
+	if lacking := wanted.Without(&held); lacking.Len() > 0 {
 		return fmt.Errorf("%w: %s lacks %d of these partitions", projections.ErrPartial, p.Name(), lacking.Len())
 	}
-	return r.eachRowOfPartitions(&of, do)
+	return r.eachRowOfPartitions(&wanted, do)
 }
 
-// ImportRows makes a store of some partitions, which does not exist, of the rows that [ExportRows] of another process gives, and opens it.
-// The options say where.
-func ImportRows(ctx context.Context, o Options, of events.Partitions, give func(do func(key, value []byte) error) error) (s *Store, err error) {
-	o.Generation, o.Partitions, o.Partitioned = 1, projections.NilIfAll(&of), false
-	fs, files := o.FS, GenerationDir(o, 1)
-	r := &copyResizer{ctx: ctx, fs: fs, projection: o.Projection, scratch: fs.PathJoin(o.Dir, "tables")}
-	if err := errors.Join(fs.MkdirAll(r.scratch, 0o700), fs.MkdirAll(files, 0o700)); err != nil {
+// ImportRows makes a store that holds the given partitions, and opens it. The options say where; the store must not exist. eachRow calls its
+// argument with the rows that [ExportRows] has produced, usually in another process, in the same order.
+func ImportRows(
+	ctx context.Context, o Options, held events.Partitions, eachRow func(do func(key, value []byte) error) error,
+) (s *Store, err error) {
+	o.Generation = 1
+	o.Partitions = projections.NilIfAll(&held)
+	o.Partitioned = false
+
+	storeDir := GenerationDir(o, 1)
+	r := &copyResizer{ctx: ctx, fs: o.FS, projection: o.Projection, scratchDir: o.FS.PathJoin(o.Dir, "tables")}
+	if err := errors.Join(r.fs.MkdirAll(r.scratchDir, 0o700), r.fs.MkdirAll(storeDir, 0o700)); err != nil {
 		return nil, err
 	}
-	t, whole := r.newTables(LastLevel), false
-	err = give(func(key, value []byte) error {
+
+	t := r.newTables(LastLevel)
+	hasFingerprint := false
+	err = eachRow(func(key, value []byte) error {
 		switch p := projections.PartitionOf(r.projection, key); {
 		case bytes.Equal(key, fingerprintKey):
-			value, whole = projections.FingerprintOfPartitions(r.projection, o.Partitions).Encode(), true
-		case p != projections.StoreWide && !of.Has(uint8(p)):
+			// The exported fingerprint names the partitions of the exporting store. Write that of the new store instead.
+			value = projections.FingerprintOfPartitions(r.projection, o.Partitions).Encode()
+			hasFingerprint = true
+		case p != projections.StoreWide && !held.Has(uint8(p)):
 			return fmt.Errorf("%w: a row of partition %d was not asked for", errIncompatibleRows, p)
 		}
 		return t.write(func(w *sstable.Writer) error { return w.Set(key, value) })
 	})
-	if err = errors.Join(err, t.finishTable()); err == nil && !whole {
+	if err = errors.Join(err, t.finishTable()); err == nil && !hasFingerprint {
 		err = fmt.Errorf("%w: there is no fingerprint", errIncompatibleRows)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := CreateStore(ctx, fs, files, r.projection, t.names); err != nil {
+
+	if err := CreateStore(ctx, r.fs, storeDir, r.projection, t.names); err != nil {
 		return nil, err
 	}
 	return Open(o)

@@ -17,84 +17,100 @@ import (
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
+// The fold waits for flushes and compactions from these limits on (see [flusher.waitForDisk]). Pebble has limits of its own, but it
+// would wait inside a commit, and forever if its disk fails, so the store could not be closed.
 const (
-	// maxMemtables and maxSublevels are where a fold waits for flushes and compactions. Pebble would wait too, but
-	// inside a commit, and for ever if its disk fails: then the store could not be closed.
+	// maxMemtables is the number of full memtables that may be in memory.
 	maxMemtables = 4
+	// maxSublevels is the number of sublevels that level 0 may have.
 	maxSublevels = 32
 )
 
+// openPebble opens or creates the Pebble database of a store.
 func openPebble(s *Store) (*pebble.DB, error) {
 	b := s.opts.Bounds
 	format, err := engineFormat(s.opts.FS, s.dir)
 	if err != nil {
 		return nil, err
 	}
+
 	o := tableOptions(errorfs.Wrap(s.opts.FS, s.fence), s.opts.Projection, s.merger)
 	o.Cache = s.opts.Cache
-	// The log is the write-ahead log. A commit is in one memtable, a flush writes whole memtables in order and
-	// shows them in one edit of the manifest: after a crash the store is at the end of some commit (I3).
+	// The log of events takes the place of a write-ahead log. A commit never spans two memtables. A flush writes whole memtables in order
+	// and makes them visible with one edit of the manifest. So after a crash the store is at the end of some commit (I3).
 	o.DisableWAL = true
 	o.FormatMajorVersion = format
 	o.MemTableSize = uint64(b.FlushBytes)
-	o.MemTableStopWritesThreshold, o.L0StopWritesThreshold = 1<<10, 1<<10
-	// Pebble opens a store only when compactions that it began meanwhile have ended. Those that are due begin with the first flush
-	// instead, or never in a store that is only read. Beyond ten sublevels Pebble begins one all the same, so that no fold waits for
-	// maxSublevels with none under way.
+
+	// These limits are never reached, because waitForDisk waits earlier.
+	o.MemTableStopWritesThreshold = 1 << 10
+	o.L0StopWritesThreshold = 1 << 10
+
+	// pebble.Open returns only after the compactions that it has begun have ended. So allow none until the store is open: those that are
+	// due begin with the first flush instead, or never if the store is only read. Despite the limit Pebble begins one when level 0 has
+	// more than ten sublevels, so waitForDisk never waits for maxSublevels while no compaction is running.
 	o.CompactionConcurrencyRange = func() (int, int) {
 		if !s.opened.Load() {
 			return 0, 1
 		}
 		return 1, 2
 	}
-	// One size for all levels makes splits of a compaction, not more tables than needed.
-	o.LBaseMaxBytes = 64 << 20
-	o.MaxOpenFiles = 1000
-	o.ReadOnly, o.ErrorIfNotExists = s.opts.ReadOnly, s.opts.ReadOnly
-	o.Logger = pebbleLogger{s}
+
+	o.LBaseMaxBytes = 64 << 20 // the default of Pebble
+	// Tables of level 0 have 4 MiB. In each deeper level they have twice the size of those in the level above.
 	o.TargetFileSizes[0] = 4 << 20
+	o.MaxOpenFiles = 1000
+
+	o.ReadOnly = s.opts.ReadOnly
+	o.ErrorIfNotExists = s.opts.ReadOnly
+	o.Logger = pebbleLogger{s}
 	o.EventListener = s.pebbleEvents()
+
 	if err := disk.CheckManifest(o.FS, s.dir); err != nil {
 		return nil, err
 	}
-	db, err := s.openOrGiveUp(o)
+	db, err := s.openOrAbandon(o)
 	if err != nil && s.opts.ReadOnly && errors.Is(err, pebble.ErrDBDoesNotExist) {
 		err = fmt.Errorf("%w: %w", projections.ErrNoStore, err)
 	}
-	return db, inUse(err)
+	return db, wrapInUse(err)
 }
 
-// inUse tells a lock that another process holds, and one of this process, which Pebble tells by its text alone.
-func inUse(err error) error {
+// wrapInUse wraps err in [projections.ErrInUse] if it means that the store is locked. Another process holds the lock if the error is
+// EAGAIN. If this process holds the lock, Pebble returns an error that only its text identifies.
+func wrapInUse(err error) error {
 	if err != nil && (errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held by current process")) {
 		return fmt.Errorf("%w: %w", projections.ErrInUse, err)
 	}
 	return err
 }
 
-// openOrGiveUp opens Pebble, or gives it up: what it flushes while it opens is tried again for ever, at full speed, if that fails, and the
-// opening waits for it. Then its lock remains held until the process ends.
-func (s *Store) openOrGiveUp(o *pebble.Options) (*pebble.DB, error) {
+// openOrAbandon opens Pebble. pebble.Open may flush, and if a flush fails, Pebble retries it forever at full speed while
+// Open waits for it. openOrAbandon then returns the error of the flush and abandons the call, and the lock of the store stays held until
+// the process ends.
+func (s *Store) openOrAbandon(o *pebble.Options) (*pebble.DB, error) {
 	type result struct {
 		db  *pebble.DB
 		err error
 	}
 	s.opening.hopeless = make(chan error, 1)
-	ended := make(chan result, 1)
+	opened := make(chan result, 1)
 	go func() {
 		db, err := pebble.Open(s.dir, o)
-		ended <- result{db, err}
+		opened <- result{db, err}
 	}()
+
 	select {
-	case r := <-ended:
+	case r := <-opened:
 		return r.db, r.err
 	case err := <-s.opening.hopeless:
 		return nil, err
 	}
 }
 
-// openingFailed is called where Pebble cannot continue while it opens. Once it may return, as the opening may report the error itself.
-func (s *Store) openingFailed(err error) {
+// handleOpeningFailure is called for a fatal error of Pebble while it opens. It returns the first time, because pebble.Open may return the
+// error itself. After a second error it abandons the opening.
+func (s *Store) handleOpeningFailure(err error) {
 	if s.opening.failures.Add(1) == 1 {
 		return
 	}
@@ -106,12 +122,12 @@ func (s *Store) openingFailed(err error) {
 	runtime.Goexit()
 }
 
-// pebbleEvents hangs the store on what happens in Pebble. The functions are called with Pebble's locks held.
+// pebbleEvents returns the listener for events of Pebble. Pebble calls it with locks held.
 func (s *Store) pebbleEvents() *pebble.EventListener {
 	return &pebble.EventListener{
-		BackgroundError: func(err error) { s.diskFailed(fmt.Errorf("background error: %w", err)) },
+		BackgroundError: func(err error) { s.handleDiskFailure(fmt.Errorf("background error: %w", err)) },
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
-			s.diskFailed(fmt.Errorf("%w: %w", projections.ErrCorrupt, info.Details))
+			s.handleDiskFailure(fmt.Errorf("%w: %w", projections.ErrCorrupt, info.Details))
 		},
 		DiskSlow: func(info pebble.DiskSlowInfo) {
 			s.slowDisk.Add(1)
@@ -119,87 +135,90 @@ func (s *Store) pebbleEvents() *pebble.EventListener {
 		},
 		FlushEnd: func(info pebble.FlushInfo) {
 			s.flush.signalEnd()
-			if f := s.opts.Listener.Flushed; f != nil && info.Err == nil {
-				f(FlushInfo{Bytes: tableBytes(info.Output), Duration: info.TotalDuration})
+			if notify := s.opts.Listener.Flushed; notify != nil && info.Err == nil {
+				notify(FlushInfo{Bytes: totalTableBytes(info.Output), Duration: info.TotalDuration})
 			}
 		},
 		CompactionEnd: func(info pebble.CompactionInfo) {
 			s.flush.signalEnd()
-			if f := s.opts.Listener.Compacted; f != nil && info.Err == nil {
-				f(FlushInfo{Bytes: tableBytes(info.Output.Tables), Duration: info.TotalDuration})
+			if notify := s.opts.Listener.Compacted; notify != nil && info.Err == nil {
+				notify(FlushInfo{Bytes: totalTableBytes(info.Output.Tables), Duration: info.TotalDuration})
 			}
 		},
 	}
 }
 
-func tableBytes(tables []pebble.TableInfo) (n int64) {
+func totalTableBytes(tables []pebble.TableInfo) (n int64) {
 	for _, t := range tables {
 		n += int64(t.Size)
 	}
 	return n
 }
 
-// diskFailed stops the projection: it may be that nothing more reaches the disk. The next opening finds a prefix of the
-// fold.
-func (s *Store) diskFailed(err error) {
+// handleDiskFailure stops the projection and the writing of tables, because nothing that is folded from now on may reach the
+// disk. The next Open finds a prefix of the fold.
+func (s *Store) handleDiskFailure(err error) {
 	s.fence.noTables.Store(true)
 	_ = s.state.Fail(err)
 }
 
-// engineFailed is called where Pebble cannot continue, as when it does not know what of its manifest is on disk. It must
-// not return there, and is not the end of the process but of this projection: the goroutine ends, which gives back its
-// locks, and what Pebble holds is given up.
-func (s *Store) engineFailed(err error) {
+// handleFatalError is called when Pebble cannot continue, for example because it does not know which part of its manifest is on disk.
+// Pebble expects that the call does not return. Pebble's default ends the process. handleFatalError stops only this projection, and ends the
+// calling goroutine, which releases the locks that it holds by defer. The memory and files of Pebble are leaked.
+func (s *Store) handleFatalError(err error) {
 	if !s.opened.Load() {
-		s.openingFailed(err)
+		s.handleOpeningFailure(err)
 		return
 	}
 	s.fence.nothing.Store(true)
 	s.broken.Store(true)
-	s.diskFailed(err)
+	s.handleDiskFailure(err)
 	runtime.Goexit()
 }
 
-// fence stands between Pebble and the file system.
+// fence is between Pebble and the file system.
 //
-// It lets a failed store write no more tables: Pebble retries a failed flush at once and for ever. When Pebble could not
-// continue, its goroutines that write tables stay where they would write next, which is without locks: what Pebble has in
-// memory is half changed then, and to continue with it, even to clean up after an error, may be a panic.
+// After an error of the disk, noTables makes every creation of a table fail, because Pebble retries a failed flush at once and forever.
 //
-// It also syncs the directory before Pebble names a new manifest as the present one: Pebble syncs both names together,
-// so on a file system that does not keep their order a power cut could leave the second without the first.
+// After a fatal error of Pebble, nothing makes every write fail. Goroutines that write to a table block there forever: Pebble's memory
+// may be half changed, so letting them continue, even into their error handling, may end in a panic. They hold no locks while they write.
+//
+// At all times the fence syncs the directory before Pebble creates the marker of a new manifest. Pebble syncs the directory once for both
+// names. On a file system that does not keep the order of names, a power cut could then leave the marker without the manifest.
 type fence struct {
 	fs                FS
 	noTables, nothing atomic.Bool
 }
 
-var errFenced = errors.New("projections: the store has failed and writes no more")
+var errFenced = errors.New("store: the store has failed and writes no more")
 
-// String names the injector.
+// String implements [errorfs.Injector].
 func (f *fence) String() string { return "fence" }
 
-// MaybeError is called before every operation on the file system.
+// MaybeError implements [errorfs.Injector]. It is called before every operation on the file system.
 func (f *fence) MaybeError(op errorfs.Op) error {
 	switch op.Kind {
 	case errorfs.OpFileClose, errorfs.OpLock, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
-		return nil // change no file, and Pebble panics where a directory cannot be synced
+		return nil // these change no file, and Pebble panics if the sync of a directory fails
 	}
 	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
 		return nil
 	}
+
 	name := f.fs.PathBase(op.Path)
 	if f.nothing.Load() {
 		if strings.HasSuffix(name, ".sst") && op.Kind != errorfs.OpRemove {
-			select {}
+			select {} // block forever
 		}
 		return errFenced
 	}
+
 	if op.Kind != errorfs.OpCreate {
 		return nil
 	}
 	switch {
 	case f.noTables.Load() && strings.HasSuffix(name, ".sst"):
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // Pebble retries at once, for ever: this is its pace
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // slows the endless retries of Pebble
 		return errFenced
 	case strings.HasPrefix(name, "marker.manifest."):
 		return disk.SyncDir(f.fs, f.fs.PathDir(op.Path))
@@ -207,26 +226,29 @@ func (f *fence) MaybeError(op errorfs.Op) error {
 	return nil
 }
 
-// pebbleLogger passes on what Pebble logs. Its events arrive by the listener.
+// pebbleLogger logs what Pebble logs, and handles its fatal errors.
 type pebbleLogger struct{ s *Store }
 
+// Infof implements [pebble.Logger]. It logs at debug level, because the important events arrive through the listener.
 func (l pebbleLogger) Infof(format string, args ...any) {
 	l.log(slog.LevelDebug, format, args)
 }
 
+// Errorf implements [pebble.Logger].
 func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.log(slog.LevelError, format, args)
 }
 
-// Fatalf does not return.
+// Fatalf implements [pebble.Logger]. It does not return, except for a first error while Pebble opens.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	if len(args) == 1 {
-		if err, ok := args[0].(error); ok && format == "%s" { // a caller that asks for the cause must find it
-			l.s.engineFailed(fmt.Errorf("storage engine: %w", err))
+	// Wrap an error that Pebble passes as it is, so that errors.Is finds the cause.
+	if len(args) == 1 && format == "%s" {
+		if err, ok := args[0].(error); ok {
+			l.s.handleFatalError(fmt.Errorf("storage engine: %w", err))
 			return
 		}
 	}
-	l.s.engineFailed(fmt.Errorf("storage engine: "+format, args...))
+	l.s.handleFatalError(fmt.Errorf("storage engine: "+format, args...))
 }
 
 func (l pebbleLogger) log(level slog.Level, format string, args []any) {

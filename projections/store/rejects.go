@@ -11,24 +11,26 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// KeptRejects is how many malformed events are kept for inspection: the last ones (I11).
+// KeptRejects is the number of malformed events that a store keeps for inspection. A new one replaces the oldest (I11).
 const KeptRejects = 1024
 
-// KeptReject is a malformed event that was skipped.
+// KeptReject is a malformed event that the fold has skipped and the store has kept.
 type KeptReject struct {
-	// Number counts the rejects of the log, from 1.
+	// Number is the number of the reject in the log, from 1.
 	Number uint64
 	events.Reject
 }
 
+// rejectKey returns the key of the row of a reject. The rows are a ring: numbers that differ by KeptRejects share a row.
 func rejectKey(number uint64) []byte {
-	return binary.BigEndian.AppendUint16(projections.AppendPrefix(nil, projections.StoreShard, tagReject), uint16((number-1)%KeptRejects))
+	key := projections.AppendPrefix(nil, projections.StoreShard, tagReject)
+	return binary.BigEndian.AppendUint16(key, uint16((number-1)%KeptRejects))
 }
 
 const rejectVersion = 1
 
-// encode returns the encoding of a kept reject: version, number, sequence, slot, reason, then field, message and data,
-// each with its length.
+// encode returns the row of a kept reject: version, number, sequence, slot, reason, and then field, message and data, each after its
+// length. All numbers are varints except the version, which is one byte.
 func (r KeptReject) encode() []byte {
 	dst := []byte{rejectVersion}
 	dst = binary.AppendUvarint(dst, r.Number)
@@ -36,46 +38,76 @@ func (r KeptReject) encode() []byte {
 	dst = binary.AppendVarint(dst, int64(r.Slot))
 	dst = binary.AppendUvarint(dst, uint64(r.Rejection.Reason))
 	for _, s := range []string{r.Rejection.Field, r.Rejection.Message, string(r.Data)} {
-		dst = append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+		dst = binary.AppendUvarint(dst, uint64(len(s)))
+		dst = append(dst, s...)
 	}
 	return dst
 }
 
-func parseReject(b []byte) (r KeptReject, err error) {
-	bad := fmt.Errorf("%w: reject", projections.ErrCorrupt)
-	if len(b) == 0 || b[0] != rejectVersion {
-		return r, bad
+// rejectDecoder cuts values off the encoding of a kept reject. err is the first error; after it, all values are zero.
+type rejectDecoder struct {
+	rest []byte
+	err  error
+}
+
+var errRejectRow = fmt.Errorf("%w: reject", projections.ErrCorrupt)
+
+func (d *rejectDecoder) fail() {
+	d.err = errRejectRow
+	d.rest = nil
+}
+
+func (d *rejectDecoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 {
+		d.fail()
+		return 0
 	}
-	b = b[1:]
-	number := func() (v uint64) {
-		var n int
-		if v, n = binary.Uvarint(b); n <= 0 {
-			err, b = bad, nil
-			return 0
-		}
-		b = b[n:]
-		return v
+	d.rest = d.rest[n:]
+	return v
+}
+
+func (d *rejectDecoder) varint() int64 {
+	v, n := binary.Varint(d.rest)
+	if n <= 0 {
+		d.fail()
+		return 0
 	}
-	text := func() string {
-		n := number()
-		if n > uint64(len(b)) {
-			err, b = bad, nil
-			return ""
-		}
-		s := string(b[:n])
-		b = b[n:]
-		return s
+	d.rest = d.rest[n:]
+	return v
+}
+
+func (d *rejectDecoder) text() string {
+	n := d.uvarint()
+	if n > uint64(len(d.rest)) {
+		d.fail()
+		return ""
 	}
-	r.Number, r.Seq = number(), number()
-	zigzag := number()
-	r.Slot = int(int64(zigzag>>1) ^ -int64(zigzag&1))
-	r.Rejection.Index = r.Slot
-	r.Rejection.Reason = skeinv1.Reason(number())
-	r.Rejection.Field, r.Rejection.Message, r.Data = text(), text(), []byte(text())
-	if err == nil && len(b) > 0 {
-		err = bad
+	s := string(d.rest[:n])
+	d.rest = d.rest[n:]
+	return s
+}
+
+// parseReject decodes what [KeptReject.encode] wrote. It fails with [projections.ErrCorrupt].
+func parseReject(row []byte) (r KeptReject, err error) {
+	if len(row) == 0 || row[0] != rejectVersion {
+		return r, errRejectRow
 	}
-	return r, err
+
+	d := rejectDecoder{rest: row[1:]}
+	r.Number = d.uvarint()
+	r.Seq = d.uvarint()
+	r.Slot = int(d.varint())
+	r.Rejection.Index = r.Slot // both are the index of the event in the envelope
+	r.Rejection.Reason = skeinv1.Reason(d.uvarint())
+	r.Rejection.Field = d.text()
+	r.Rejection.Message = d.text()
+	r.Data = []byte(d.text())
+
+	if d.err == nil && len(d.rest) > 0 {
+		d.err = errRejectRow
+	}
+	return r, d.err
 }
 
 // writeRejects keeps the malformed events of an envelope and counts them.
@@ -90,9 +122,10 @@ func (f *fold) writeRejects(rejects []events.Reject) {
 	f.batch.SetRow(rejectCountKey, binary.BigEndian.AppendUint64(nil, f.rejects))
 }
 
-// eraseRejects takes out of the kept rejects what names a user who was deleted (I12).
+// eraseRejects removes from all kept rejects what identifies a user who was deleted (I12).
 func (f *fold) eraseRejects(user string) error {
-	for number := f.rejects - min(f.rejects, KeptRejects) + 1; number <= f.rejects; number++ {
+	oldest := f.rejects - min(f.rejects, KeptRejects) + 1
+	for number := oldest; number <= f.rejects; number++ {
 		key := rejectKey(number)
 		value, ok, err := f.batch.Get(key)
 		if err != nil {
@@ -101,19 +134,20 @@ func (f *fold) eraseRejects(user string) error {
 		if !ok || !bytes.Contains(value, []byte(user)) {
 			continue
 		}
+
 		kept, err := parseReject(value)
 		if err != nil {
 			return err
 		}
-		if r, named := kept.RedactUser(user); named {
-			kept.Reject = r
+		if redacted, changed := kept.RedactUser(user); changed {
+			kept.Reject = redacted
 			f.batch.SetRow(key, kept.encode())
 		}
 	}
 	return nil
 }
 
-// loadRejects returns how many rejects the rows have counted.
+// loadRejects returns the number of rejects so far, including those that are no longer kept.
 func loadRejects(rows projections.Reader) (uint64, error) {
 	value, ok, err := rows.Get(rejectCountKey)
 	if err != nil || !ok {
@@ -125,37 +159,50 @@ func loadRejects(rows projections.Reader) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// Rejects lists at most n kept rejects with numbers above after, in order, and returns how many there were in all.
+// Rejects returns up to n kept rejects whose numbers are greater than after, in order. total is the number of rejects so far, including
+// those that are no longer kept.
 func (s *Store) Rejects(after uint64, n int) (rejects []KeptReject, total uint64, err error) {
 	v, err := s.View()
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
+
 	if total, err = loadRejects(v); err != nil {
 		return nil, 0, err
 	}
 	if total > KeptRejects {
 		after = max(after, total-KeptRejects)
 	}
+
 	for after < total && len(rejects) < n {
 		after++
-		number := after
-		value, ok, err := v.Get(rejectKey(number))
+		reject, err := readReject(v, after)
 		if err != nil {
 			return nil, 0, err
 		}
-		if !ok {
-			return nil, 0, fmt.Errorf("%w: reject %d is missing", projections.ErrCorrupt, number)
-		}
-		r, err := parseReject(value)
-		if err == nil && r.Number != number {
-			err = fmt.Errorf("%w: reject %d stands in place of %d", projections.ErrCorrupt, r.Number, number)
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-		rejects = append(rejects, r)
+		rejects = append(rejects, reject)
 	}
 	return rejects, total, nil
+}
+
+// readReject reads the row of a reject that must be kept. It fails with [projections.ErrCorrupt] if the row is missing or is that of
+// another reject.
+func readReject(rows projections.Reader, number uint64) (KeptReject, error) {
+	value, ok, err := rows.Get(rejectKey(number))
+	if err != nil {
+		return KeptReject{}, err
+	}
+	if !ok {
+		return KeptReject{}, fmt.Errorf("%w: reject %d is missing", projections.ErrCorrupt, number)
+	}
+
+	reject, err := parseReject(value)
+	if err != nil {
+		return KeptReject{}, err
+	}
+	if reject.Number != number {
+		return KeptReject{}, fmt.Errorf("%w: reject %d stands in place of %d", projections.ErrCorrupt, reject.Number, number)
+	}
+	return reject, nil
 }

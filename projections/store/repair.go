@@ -25,7 +25,7 @@ type repairedRow struct {
 }
 
 // errNotRepairable is returned for rows that only the store itself may write.
-var errNotRepairable = errors.New("projections: the checkpoint, the fingerprint and the format are never repaired")
+var errNotRepairable = errors.New("store: the checkpoint, the fingerprint and the format are never repaired")
 
 // Set writes a row. Key and value are copied.
 func (m *Repair) Set(key, value []byte) {
@@ -70,7 +70,7 @@ func (s *Store) Repair(
 ) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	if err := errors.Join(ctx.Err(), s.state.Stopped()); err != nil {
+	if err := errors.Join(ctx.Err(), s.state.StopError()); err != nil {
 		return err
 	}
 	if s.opts.ReadOnly {
@@ -86,7 +86,7 @@ func (s *Store) Repair(
 	if err := s.fold.commitRepair(m); err != nil {
 		return s.state.Fail(fmt.Errorf("repair: %w", err))
 	}
-	return s.state.Stopped()
+	return s.state.StopError()
 }
 
 // collectRepair calls heal with a view and returns the changes. The caller holds Store.folding, so the position of the view is

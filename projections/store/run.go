@@ -29,17 +29,17 @@ type Subscription interface {
 // or accepted. If the fold, the disk or the log fails, Run stops the projection and returns the error. It leaves no
 // goroutines behind.
 func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
-	if err := s.state.Stopped(); err != nil {
+	if err := s.state.StopError(); err != nil {
 		return err
 	}
-	s.state.Set(CatchingUp)
+	s.state.SetState(CatchingUp)
 	defer func() {
 		switch {
 		case errors.Is(err, events.ErrClosed), ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
 			// This is a normal end. The process may have closed the log because of the end of a parent context, whose end has
 			// not reached ctx yet.
 			err = nil
-			s.state.Set(Stopped)
+			s.state.SetState(Stopped)
 		case errors.Is(err, projections.ErrStopped):
 			// The state has the cause already.
 		default:
@@ -59,7 +59,7 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	// The projection becomes ready when it reaches the head as of now. Later events do not postpone that.
 	start := sub.Head()
 	for {
-		s.state.Observe(start, sub.Head())
+		s.state.ObserveHead(start, sub.Head())
 		envs, err := s.next(ctx, sub)
 		if errors.Is(err, events.ErrHole) { // the next call pauses and looks again
 			s.state.Hold(err)

@@ -10,56 +10,62 @@ import (
 // State is what a projection is doing.
 type State = storestate.State
 
-// States. Ready is having caught up with the head of the log as of the start; it stays until the projection stops, whatever the lag.
+// The states of a projection.
 const (
-	Starting   = storestate.Starting
+	// Starting: the store is open, and Run was not called yet.
+	Starting = storestate.Starting
+	// CatchingUp: the fold has not yet reached the position that the log had when Run began.
 	CatchingUp = storestate.CatchingUp
-	Ready      = storestate.Ready
-	// Rebuilding is a [live.Live] that is Ready while another generation is folded beside it: a rebuild, or a rollback.
+	// Ready: the fold has reached the position that the log had when Run began. The state stays until the projection stops,
+	// even if the fold falls behind again.
+	Ready = storestate.Ready
+	// Rebuilding: a [live.Live] is Ready, and another generation of it is being folded, for a rebuild or a rollback.
 	Rebuilding = storestate.Rebuilding
-	Failed     = storestate.Failed
-	Stopped    = storestate.Stopped
-	// Outdated is a [live.Live] whose generation was built by another fold, or with other settings, than the program has: it does
-	// not continue, and answers from its last position, if its rows can be read, until it is rebuilt.
+	// Failed: the projection has stopped because of an error, and answers nothing.
+	Failed = storestate.Failed
+	// Stopped: Run has ended without an error, or the store is closed.
+	Stopped = storestate.Stopped
+	// Outdated: the generation of a [live.Live] was built by another version of the fold, or with other settings, than the program has. It
+	// is not folded any further. Until it is rebuilt, it answers from its last position if this program can read its rows.
 	Outdated = storestate.Outdated
-	// Held is in front of a hole of the log ([events.ErrHole]): queries are answered from there, and the fold continues by
-	// itself when the hole is closed or accepted.
+	// Held: the fold waits in front of a hole of the log ([events.ErrHole]). Queries are answered from the position before the hole. The
+	// fold continues by itself when the hole is closed or accepted.
 	Held = storestate.Held
 )
 
-// Status is what is known of a projection at one moment.
+// Status describes a projection at one moment.
 type Status struct {
 	Name        string
 	Version     uint32
 	Fingerprint string
 	Generation  uint32
-	// Unreadable tells of an Outdated one that this program cannot read: it answers nothing.
+	// Unreadable is set if the state is Outdated and this program cannot read the rows, so that no query is answered.
 	Unreadable bool
-	// Damaged tells of a Failed one that its files or rows are, and not the log: a rebuild heals it.
+	// Damaged is set if the state is Failed because files or rows are damaged. A rebuild from the log repairs that.
 	Damaged bool
-	// Previous is the generation that a rollback would restore; 0 means none. Only a [live.Live] has it, as well as the states
-	// Rebuilding and Outdated.
+	// Previous is the generation that a rollback would restore; 0 means none. Only a [live.Live] sets it. Likewise, only a Live has the
+	// states Rebuilding and Outdated.
 	Previous uint32
 	State    State
-	// Error says why the state is Failed, Outdated or Held.
+	// Error is the reason for Failed, Outdated or Held.
 	Error error
-	// Cursor is the last whole position that queries see, Flushed the last that is known to be on disk: what a crash
-	// now would leave.
+	// Cursor is the last whole position that queries see. Flushed is the last one that is known to be on disk: a crash now would leave
+	// at least the rows up to there.
 	Cursor, Flushed events.Cursor
-	// Head is the last sequence that the log is known to have, Behind how many envelopes are left up to there.
+	// Head is the last sequence that the log is known to have. Behind is the number of sequences between Cursor and Head.
 	Head, Behind uint64
-	// Rejects counts the malformed events of the log.
+	// Rejects is the number of malformed events in the log up to Cursor.
 	Rejects uint64
-	// DiskBytes is what the files of the store take.
+	// DiskBytes is the size of the files of the store.
 	DiskBytes uint64
-	// Format is the engine's format of the files; 0 means not known.
+	// Format is the format major version of the files of the storage engine; 0 means that it is not known.
 	Format uint32
 }
 
-// Answers reports whether queries are answered, once there is a whole position.
+// Answers reports whether queries are answered, provided that there is a whole position.
 func (st Status) Answers() bool { return st.State != Failed && st.State != Stopped && !st.Unreadable }
 
-// Lag returns how old the last event is that queries see, if there are later ones; 0 means there are none.
+// Lag returns the age of the last event that queries see, or 0 if queries see the head of the log.
 func (st Status) Lag(now time.Time) time.Duration {
 	if st.Behind == 0 || st.Cursor.LastTime == 0 {
 		return 0
@@ -67,40 +73,48 @@ func (st Status) Lag(now time.Time) time.Duration {
 	return max(0, now.Sub(st.Cursor.LastTime.Time()))
 }
 
-// Status reports how the projection is. It is for people and metrics: not for every query.
+// Status describes the projection. It is meant for people and metrics. It is too slow to be called by every query.
 func (s *Store) Status() Status {
+	// Update Flushed, but do not wait for a fold that is running. The fold updates it, too.
 	if s.folding.TryLock() {
 		s.flush.recordFinishedFlush(s)
 		s.folding.Unlock()
 	}
+
 	st := Status{
-		Name: s.Name(), Version: s.fingerprint.Version,
-		Fingerprint: s.fingerprint.String(), Generation: s.generation,
-		Flushed: *s.flush.flushed.Load(),
+		Name:        s.Name(),
+		Version:     s.fingerprint.Version,
+		Fingerprint: s.fingerprint.String(),
+		Generation:  s.generation,
+		Flushed:     *s.flush.flushed.Load(),
 	}
 	st.State, st.Error = s.state.State()
 	if p := s.current.Load(); p != nil {
-		st.Cursor, st.Rejects = p.Cursor, p.Rejects
+		st.Cursor = p.Cursor
+		st.Rejects = p.Rejects
 	}
+
 	s.dbUse.RLock()
 	if s.db != nil && !s.broken.Load() {
 		st.DiskBytes = s.db.Metrics().DiskSpaceUsage()
 		st.Format = uint32(s.db.FormatMajorVersion())
 	}
 	s.dbUse.RUnlock()
+
+	// The head is only known once Run has seen it, but there are events up to the cursor.
 	st.Head = max(s.state.Head(), st.Cursor.Seq)
 	st.Behind = st.Head - st.Cursor.Seq
 	return st
 }
 
-// Listener gets what metrics are made of. The functions may be nil. They must be quick, and must not call the store:
-// some are called while it is locked.
+// Listener is notified of what metrics are made of. Each function may be nil. The functions must be quick and must not call the store,
+// because some are called while it is locked.
 type Listener struct {
-	// StateChanged gets the new state and, for Failed, why.
+	// StateChanged is called with each new state, and with the reason for Failed or Held.
 	StateChanged func(State, error)
-	// Folded is called once per call of Fold that went well.
+	// Folded is called at the end of every successful call of Fold.
 	Folded func(FoldInfo)
-	// Flushed and Compacted are called for each piece of work of the storage engine.
+	// Flushed and Compacted are called for each flush and each compaction that the storage engine has completed.
 	Flushed, Compacted func(FlushInfo)
 	// Waited is called each time the fold begins to wait for flushes and compactions.
 	Waited func()
@@ -108,21 +122,24 @@ type Listener struct {
 	CutOver func(CutOverInfo)
 }
 
-// FoldInfo is what one call of Fold did.
+// FoldInfo describes one call of Fold.
 type FoldInfo struct {
-	// Envelopes and LogBytes were read, Events of them were folded or ignored.
+	// Envelopes is the number of envelopes that were folded, and LogBytes their size in the log. Events is the number of their events
+	// that were folded or ignored.
 	Envelopes, LogBytes, Events int
-	// Ignored backfills were imported before, or their source is closed. Repeats and Rejects are those of the reader.
+	// Ignored is the number of backfills that were ignored because they were imported before or their source is closed. Repeats and
+	// Rejects are the numbers of repeated and of malformed events that the reader of the log has found.
 	Ignored, Repeats, Rejects int
-	// Commits of so many Bytes were made.
+	// Commits is the number of commits, and Bytes their total size.
 	Commits, Bytes int
-	// Oldest is the log time of the first of the envelopes; 0 means there was none.
+	// Oldest is the log time of the first envelope, or 0 if there was no envelope.
 	Oldest events.Micros
-	// Traces are those of the envelopes, and Began is when the first envelope was folded that has any.
+	// Traces are the traces that the envelopes name. Began is the time at which the fold of the first envelope with a trace ended.
 	Traces []string
 	Began  time.Time
 }
 
+// count adds an envelope that was folded.
 func (i *FoldInfo) count(env *events.Envelope) {
 	if i.Envelopes == 0 {
 		i.Oldest = env.Cursor.LastTime
@@ -130,68 +147,75 @@ func (i *FoldInfo) count(env *events.Envelope) {
 	i.Envelopes++
 	i.LogBytes += env.Bytes
 	i.Repeats += env.Repeats
+	i.Rejects += len(env.Rejects)
 	if len(env.Traces) > 0 {
 		if len(i.Traces) == 0 {
 			i.Began = time.Now()
 		}
 		i.Traces = append(i.Traces, env.Traces...)
 	}
-	i.Rejects += len(env.Rejects)
 }
 
-// FlushInfo is a flush or a compaction that has ended.
+// FlushInfo describes a flush or a compaction that has ended: the size of the tables that it wrote, and how long it took.
 type FlushInfo struct {
 	Bytes    int64
 	Duration time.Duration
 }
 
-// CutOverInfo is a cut-over to another generation.
+// CutOverInfo describes a cut-over to another generation.
 type CutOverInfo struct {
-	// From and To are the generations.
+	// From and To are the old and the new generation.
 	From, To uint32
-	// Seq is the position that the new one showed first.
+	// Seq is the position of the first view of the new generation.
 	Seq uint64
-	// Pause is how long nothing new became visible. Queries were answered meanwhile.
+	// Pause is how long no new position became visible. Queries were answered meanwhile.
 	Pause time.Duration
 }
 
-// Engine is what the storage engine of a store tells of itself. Counters begin with the opening of the store.
+// Engine has figures about the storage engine of a store. Counters start at 0 when the store is opened.
 type Engine struct {
-	// MemtableBytes are in memory and not yet in a table.
+	// MemtableBytes is the size of the memtables, which are not yet in a table.
 	MemtableBytes uint64
-	// Sublevels is how many tables of level 0 one lookup may ask, ReadAmplification how many of all levels.
+	// Sublevels is the number of tables of level 0 that a lookup may have to search. ReadAmplification is that number for all levels.
 	Sublevels, ReadAmplification int
-	// CompactionDebt is how many bytes are to be compacted until the tables are in order, Compacting how many compactions are
-	// under way.
+	// CompactionDebt is the number of bytes that must be compacted until all levels have their intended size. Compacting is the number
+	// of compactions that are running.
 	CompactionDebt uint64
 	Compacting     int64
-	// Flushes and Compactions have ended, and wrote so many bytes.
+	// Flushes and Compactions count those that have ended. FlushedBytes and CompactedBytes are what they wrote.
 	Flushes, Compactions         uint64
 	FlushedBytes, CompactedBytes uint64
-	// TableHits and TableMisses count lookups of open tables.
+	// TableHits and TableMisses count how often a table was found open, and how often it had to be opened.
 	TableHits, TableMisses uint64
-	// Snapshots are open: one for the position that is served, and more while older ones are read.
+	// Snapshots is the number of open snapshots: one for the position that is served, and more while older views are open.
 	Snapshots int
-	// SlowDisk counts operations that took the disk seconds, Waits how often the fold began to wait for flushes and
-	// compactions.
+	// SlowDisk counts disk operations that took seconds. Waits counts how often the fold began to wait for flushes and compactions.
 	SlowDisk, Waits uint64
 }
 
-// Engine reports how the storage engine is; not ok: there is none at the moment. It is for metrics: not for every query.
+// Engine returns figures about the storage engine. ok is false if the store is closed or broken. Engine is meant for metrics. It is
+// too slow to be called by every query.
 func (s *Store) Engine() (e Engine, ok bool) {
 	s.dbUse.RLock()
 	defer s.dbUse.RUnlock()
 	if s.db == nil || s.broken.Load() {
 		return Engine{}, false
 	}
+
 	m := s.db.Metrics()
 	e = Engine{
-		MemtableBytes: m.MemTable.Size,
-		Sublevels:     int(m.Levels[0].Sublevels), ReadAmplification: m.ReadAmp(),
-		CompactionDebt: m.Compact.EstimatedDebt, Compacting: m.Compact.NumInProgress,
-		Flushes: uint64(m.Flush.Count), Compactions: uint64(m.Compact.Count),
-		TableHits: uint64(m.FileCache.Hits), TableMisses: uint64(m.FileCache.Misses),
-		Snapshots: m.Snapshots.Count, SlowDisk: s.slowDisk.Load(), Waits: s.flush.waitCount.Load(),
+		MemtableBytes:     m.MemTable.Size,
+		Sublevels:         int(m.Levels[0].Sublevels),
+		ReadAmplification: m.ReadAmp(),
+		CompactionDebt:    m.Compact.EstimatedDebt,
+		Compacting:        m.Compact.NumInProgress,
+		Flushes:           uint64(m.Flush.Count),
+		Compactions:       uint64(m.Compact.Count),
+		TableHits:         uint64(m.FileCache.Hits),
+		TableMisses:       uint64(m.FileCache.Misses),
+		Snapshots:         m.Snapshots.Count,
+		SlowDisk:          s.slowDisk.Load(),
+		Waits:             s.flush.waitCount.Load(),
 	}
 	for i := range m.Levels {
 		level := &m.Levels[i]

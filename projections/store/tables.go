@@ -15,10 +15,11 @@ import (
 	"github.com/skein-feed/skein/projections/store/internal/engine"
 )
 
-// tableOptions are those of the storage engine as far as they decide what tables look like.
+// tableOptions returns the options of Pebble that decide what tables look like. m is the merger of the projection, or nil.
 func tableOptions(fs FS, p projections.Projection, m *projections.Merger) *pebble.Options {
 	o := &pebble.Options{FS: fs, Merger: pebbleMerger(m), FormatMajorVersion: newFormat}
-	// Most rows are in the last level, and are compressed with care there; those that will be written again soon are not.
+	// DBCompressionGood compresses the last level well, which has most of the rows. It spends less time on upper levels, whose rows
+	// are soon written again by a compaction.
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionGood })
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = tableFilter(p)
@@ -27,40 +28,45 @@ func tableOptions(fs FS, p projections.Projection, m *projections.Merger) *pebbl
 	return o
 }
 
-// TableLevel says for which level of a store a table is written: how well it is compressed.
+// TableLevel is the level of a store for which a table is written. It decides how well the table is compressed.
 type TableLevel int
 
-// The levels of tables.
+// The levels for which tables are written.
 const (
-	// FirstLevel is for tables that will soon be read and removed.
+	// FirstLevel is for temporary tables, which are soon read and removed.
 	FirstLevel TableLevel = 0
-	// LastLevel is for those that stay.
+	// LastLevel is for tables that become part of a store.
 	LastLevel TableLevel = 6
 )
 
-// CreateTable begins a table of rows of a projection, which are to be set in the order of their keys. When the writer is closed, the file
-// of a table that stays is synced.
+// CreateTable creates a table for rows of a projection. The caller must set the rows in the order of their keys, and close the writer, which
+// syncs the file of a table for LastLevel.
 func CreateTable(fs FS, name string, p projections.Projection, level TableLevel) (*sstable.Writer, error) {
 	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
 	}
 	if level == FirstLevel {
-		f = unsynced{f}
+		f = unsyncedFile{f}
 	}
+
 	o := tableOptions(fs, p, mergerOf(p))
 	o.EnsureDefaults()
-	return sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(int(level), newFormat.MaxTableFormat())), nil
+	writerOptions := o.MakeWriterOptions(int(level), newFormat.MaxTableFormat())
+	return sstable.NewWriter(objstorageprovider.NewFileWritable(f), writerOptions), nil
 }
 
-// unsynced is a file that is never read after a crash: whoever writes it again removes it first.
-type unsynced struct{ vfs.File }
+// unsyncedFile is a file that is not synced, because nothing reads it after a crash: work that a crash has interrupted starts anew and
+// removes old files first.
+type unsyncedFile struct{ vfs.File }
 
-func (unsynced) Sync() error { return nil }
+// Sync does nothing.
+func (unsyncedFile) Sync() error { return nil }
 
-// MergeTables returns an iterator over the rows of tables of a projection, which have no key in common, with lower <= key < upper. A nil
-// bound means there is none.
+// MergeTables returns an iterator over the rows of several tables of a projection, with lower <= key < upper. A nil bound means no bound. No
+// key may be in two of the tables.
 func MergeTables(ctx context.Context, fs FS, names []string, p projections.Projection, lower, upper []byte) (*pebble.Iterator, error) {
+	// Each file is a level of its own, so the tables may overlap.
 	var files [][]sstable.ReadableFile
 	for _, name := range names {
 		f, err := fs.Open(name)
@@ -72,25 +78,30 @@ func MergeTables(ctx context.Context, fs FS, names []string, p projections.Proje
 		}
 		files = append(files, []sstable.ReadableFile{f})
 	}
+
 	o := tableOptions(fs, p, mergerOf(p))
 	o.EnsureDefaults()
 	return pebble.NewExternalIterWithContext(ctx, o, &pebble.IterOptions{LowerBound: lower, UpperBound: upper}, files)
 }
 
-// CreateStore makes a store in an empty directory out of sets of tables, whose files it takes. The tables of a set do not overlap.
-// A store has all of a set or nothing, and a later set only if it has those before: the last has the position, so a store without it is
-// not taken for one (I3).
+// CreateStore creates a store in an empty directory from sets of tables. It moves the files of the tables into the store. The tables of a
+// set must not overlap. The sets are added in order, each of them atomically. The position must be in the last set: if a crash interrupts
+// CreateStore, what is left has no position and is not taken for a complete store (I3).
 func CreateStore(ctx context.Context, fs FS, dir string, p projections.Projection, sets ...[]string) (err error) {
 	o := tableOptions(fs, p, mergerOf(p))
-	o.DisableWAL, o.DisableAutomaticCompactions, o.Logger = true, true, quietEngine{}
-	// Whatever their size, tables of a later set are put into the level above those that they overlap. From level 0 they would soon be
-	// merged with all the others: the whole store would be written again.
+	o.DisableWAL = true
+	o.DisableAutomaticCompactions = true
+	o.Logger = silentPebbleLogger{}
+	// With this limit, Pebble puts the tables of a later set into the level directly above the tables that they overlap, whatever their
+	// size. If they were in level 0, a compaction would soon merge them with all other tables and so write the whole store again.
 	o.LBaseMaxBytes = 1
+
 	db, err := pebble.Open(dir, o)
 	if err != nil {
 		return fmt.Errorf("create a store of %s: %w", p.Name(), err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+
 	for _, tables := range sets {
 		if len(tables) == 0 {
 			continue
@@ -102,7 +113,7 @@ func CreateStore(ctx context.Context, fs FS, dir string, p projections.Projectio
 	return nil
 }
 
-// mergerOf returns the merger of a projection; nil means it has none.
+// mergerOf returns the merger of a projection, or nil if it has none.
 func mergerOf(p projections.Projection) *projections.Merger {
 	if m, ok := p.(projections.Merging); ok {
 		merger := m.Merger()
@@ -111,11 +122,11 @@ func mergerOf(p projections.Projection) *projections.Merger {
 	return nil
 }
 
-// EngineMerger returns the merger of a projection as the storage engine calls it, for tools that open the files of a closed
-// store themselves; nil means the projection has none.
+// EngineMerger returns the merger of a projection in the form that Pebble uses, or nil if the projection has none. It is for tools that open
+// the files of a closed store directly.
 func EngineMerger(p projections.Projection) *pebble.Merger { return pebbleMerger(mergerOf(p)) }
 
-// overlayMerge is a merger as the overlay calls it.
+// overlayMerge returns the function of a merger in the form that the overlay uses, or nil if m is nil.
 func overlayMerge(m *projections.Merger) overlay.MergeFunc {
 	if m == nil {
 		return nil
@@ -123,21 +134,23 @@ func overlayMerge(m *projections.Merger) overlay.MergeFunc {
 	return m.Merge
 }
 
-// pebbleMerger is a merger as the storage engine calls it.
+// pebbleMerger returns a merger in the form that Pebble uses, or nil if m is nil.
 func pebbleMerger(m *projections.Merger) *pebble.Merger {
 	if m == nil {
-		return nil // the default, which no row is written for
+		return nil // Pebble then uses its default merger, but a projection without a merger merges no row
 	}
-	return engine.Merger(m.Name, m.Merge, func(key []byte, err error) error { return &projections.UnreadableRowError{Key: key, Err: err} })
+	return engine.Merger(m.Name, m.Merge, func(key []byte, err error) error {
+		return &projections.UnreadableRowError{Key: key, Err: err}
+	})
 }
 
-// tableFilter is the Bloom filter of the tables of a projection.
+// tableFilter returns the Bloom filter of the tables of a projection.
 func tableFilter(p projections.Projection) pebble.FilterPolicy {
-	var walked []byte
-	if w, ok := p.(projections.Walked); ok {
-		for _, tag := range w.Walked() {
-			walked = append(walked, byte(tag))
+	var excluded []byte
+	if walked, ok := p.(projections.Walked); ok {
+		for _, tag := range walked.Walked() {
+			excluded = append(excluded, byte(tag))
 		}
 	}
-	return engine.Filter(walked)
+	return engine.Filter(excluded)
 }

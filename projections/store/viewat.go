@@ -20,7 +20,7 @@ import (
 // stopped before it, and with the error of the context.
 func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, error) {
 	// The channel and the registration come before the first look, so that nothing that happens after it is missed.
-	over := s.state.Over()
+	over := s.state.WaitersReleased()
 	w := s.viewWaiters.add(seq)
 	defer s.viewWaiters.remove(w)
 
@@ -40,7 +40,7 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, erro
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-over:
-		if err := errors.Join(s.state.Stopped(), s.endReason()); err != nil {
+		if err := errors.Join(s.state.StopError(), s.endReason()); err != nil {
 			return nil, err
 		}
 		return nil, projections.ErrStopped
@@ -69,7 +69,7 @@ func (s *Store) endReason() error {
 	if s.opts.ReadOnly {
 		return fmt.Errorf("%w: the store is open for reading only", projections.ErrStopped)
 	}
-	return s.state.NoMore()
+	return s.state.HaltReason()
 }
 
 // viewWaiters are the callers of [Store.ViewAt] that wait for the fold.

@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-var errOpenViews = errors.New("projections: the store cannot be closed: views of it are open")
+var errOpenViews = errors.New("store: the store cannot be closed: views of it are open")
 
 // publish makes the state of the fold visible to queries. The fold must be at a whole position. If no rows have changed, the new
 // position shares the snapshot of the last one. Store.folding is held.
@@ -33,20 +33,20 @@ func (s *Store) publish(newRows bool) {
 		last.Rows.Release()
 	}
 
-	s.state.Reached(next.Cursor.Seq)
+	s.state.SetVisible(next.Cursor.Seq)
 }
 
 // View returns a view of the last whole position. It fails with [projections.ErrNotReady] while an event that a crash has
 // interrupted is not folded to its end, and with [projections.ErrStopped] once the projection has failed or the store is closed.
 func (s *Store) View() (*projections.View, error) {
 	if s.state.HasFailed() {
-		return nil, s.state.Stopped()
+		return nil, s.state.StopError()
 	}
 
 	for {
 		p := s.current.Load()
 		if p == nil {
-			if err := s.state.Stopped(); err != nil {
+			if err := s.state.StopError(); err != nil {
 				return nil, err
 			}
 			return nil, projections.ErrNotReady

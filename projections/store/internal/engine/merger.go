@@ -8,19 +8,20 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// MergeFunc merges the values of a key, at least two, the oldest first. It appends the result to dst, and must be associative: the
-// storage engine merges neighbors in any grouping.
+// MergeFunc merges the values of a key, of which there are at least two, the oldest first. It appends the result to dst. It must be
+// associative, because Pebble may merge any neighbors first.
 type MergeFunc func(dst, key []byte, values [][]byte) ([]byte, error)
 
+// merger has the functions of a projection that a valueMerger calls.
 type merger struct {
-	merge      MergeFunc
-	unreadable func(key []byte, err error) error
+	merge MergeFunc
+	// wrapError adds the key to an error of merge.
+	wrapError func(key []byte, err error) error
 }
 
-// Merger returns a merge function in the form that the storage engine calls. unreadable makes the error for a row whose values cannot be
-// merged.
-func Merger(name string, merge MergeFunc, unreadable func(key []byte, err error) error) *pebble.Merger {
-	m := &merger{merge, unreadable}
+// Merger returns a merge function in the form that Pebble uses. wrapError makes the error for a row whose values cannot be merged.
+func Merger(name string, merge MergeFunc, wrapError func(key []byte, err error) error) *pebble.Merger {
+	m := &merger{merge, wrapError}
 	return &pebble.Merger{
 		Name: "skein." + name,
 		Merge: func(key, value []byte) (pebble.ValueMerger, error) {
@@ -32,71 +33,82 @@ func Merger(name string, merge MergeFunc, unreadable func(key []byte, err error)
 	}
 }
 
-// valueMerger collects the values of one key. It copies them into data, since the engine's slices are valid during the call only.
+// valueMerger collects the values of one key and then merges all of them at once. It implements [pebble.ValueMerger].
 type valueMerger struct {
 	merger *merger
 	key    []byte
-	// newer are the first value and those newer than it, in order. older are those before the first, the oldest last.
+	// data has copies of all values, because the slices that Pebble passes are valid only during the call.
+	data []byte
+	// newer has the first value and those that are newer, from the oldest to the newest. older has the values that are older than the
+	// first, from the newest to the oldest. Pebble visits values in either order.
 	newer, older []span
-	data         []byte
-	// values and out are scratch memory of Finish.
+	// values and merged are scratch memory of Finish.
 	values [][]byte
-	out    []byte
+	merged []byte
 }
 
-// span is data[from:to].
+// span stands for data[from:to]. A slice would be wrong once data is reallocated.
 type span struct{ from, to int }
 
-// valueMergers is a pool, because a flush needs a valueMerger for each of its merged rows.
+// valueMergers is a pool, because a flush needs one valueMerger for each row that it merges.
 var valueMergers = sync.Pool{New: func() any { return new(valueMerger) }} //nolint:gochecknoglobals // memory only
 
-// maxIdleMerger is the largest valueMerger that goes back to the pool, in bytes of its buffers.
-const maxIdleMerger = 1 << 20
+// maxPooledBytes is the size of the buffers up to which a valueMerger is put back into the pool.
+const maxPooledBytes = 1 << 20
 
-func (v *valueMerger) add(value []byte) span {
+// copyValue appends a copy of a value to data.
+func (v *valueMerger) copyValue(value []byte) span {
 	from := len(v.data)
 	v.data = append(v.data, value...)
 	return span{from, len(v.data)}
 }
 
-// MergeNewer adds a value that is newer than all values so far.
+// MergeNewer implements [pebble.ValueMerger]: it adds a value that is newer than all values so far.
 func (v *valueMerger) MergeNewer(value []byte) error {
-	v.newer = append(v.newer, v.add(value))
+	v.newer = append(v.newer, v.copyValue(value))
 	return nil
 }
 
-// MergeOlder adds a value that is older than all values so far.
+// MergeOlder implements [pebble.ValueMerger]: it adds a value that is older than all values so far.
 func (v *valueMerger) MergeOlder(value []byte) error {
-	v.older = append(v.older, v.add(value))
+	v.older = append(v.older, v.copyValue(value))
 	return nil
 }
 
-// Finish returns the merged value, valid until the returned closer is closed.
+// Finish implements [pebble.ValueMerger]: it returns the merged value, which is valid until the returned closer is closed.
 func (v *valueMerger) Finish(bool) ([]byte, io.Closer, error) {
+	// Put all values in order, the oldest first.
 	slices.Reverse(v.older)
 	v.values = v.values[:0]
 	for _, spans := range [...][]span{v.older, v.newer} {
-		for _, p := range spans {
-			v.values = append(v.values, v.data[p.from:p.to])
+		for _, s := range spans {
+			v.values = append(v.values, v.data[s.from:s.to])
 		}
 	}
+
 	if len(v.values) == 1 {
 		return v.values[0], v, nil
 	}
 	var err error
-	if v.out, err = v.merger.merge(v.out[:0], v.key, v.values); err != nil {
-		return nil, nil, v.merger.unreadable(slices.Clone(v.key), err)
+	if v.merged, err = v.merger.merge(v.merged[:0], v.key, v.values); err != nil {
+		return nil, nil, v.merger.wrapError(slices.Clone(v.key), err)
 	}
-	return v.out, v, nil
+	return v.merged, v, nil
 }
 
-// Close returns the memory of the result to the pool.
+// Close puts the valueMerger back into the pool, so the value that Finish has returned becomes invalid.
 func (v *valueMerger) Close() error {
-	if cap(v.data)+cap(v.out) <= maxIdleMerger {
-		*v = valueMerger{
-			key: v.key[:0], newer: v.newer[:0], older: v.older[:0], data: v.data[:0], values: v.values[:0], out: v.out[:0],
-		}
-		valueMergers.Put(v)
+	if cap(v.data)+cap(v.merged) > maxPooledBytes {
+		return nil
 	}
+	*v = valueMerger{
+		key:    v.key[:0],
+		data:   v.data[:0],
+		newer:  v.newer[:0],
+		older:  v.older[:0],
+		values: v.values[:0],
+		merged: v.merged[:0],
+	}
+	valueMergers.Put(v)
 	return nil
 }

@@ -1,10 +1,10 @@
-// Package storestate has the state of a store as other goroutines see it and wait for it: what the fold is doing, the last visible
-// position, and why it stopped.
+// Package storestate has the state of a store as other goroutines see it: what the fold is doing, the last visible position, and why the
+// store has stopped. Goroutines wait here for positions.
 //
 //	Starting ──► CatchingUp ──► Ready ──► Stopped
 //	                 │  ▲         │
 //	                 ▼  │         │
-//	                 Held ◄───────┘       Failed: from any, for good
+//	                 Held ◄───────┘       Failed: from any state, and final
 package storestate
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// State is what a projection is doing: see package store, where the states have their public names.
+// State is what a projection is doing. Package store has the public names of the states and explains them.
 type State uint8
 
-// States, in the order of stateNames.
+// The states, in the order of stateNames.
 const (
 	Starting State = iota
 	CatchingUp
@@ -35,7 +35,7 @@ const (
 
 var stateNames = [...]string{"starting", "catching_up", "ready", "rebuilding", "failed", "stopped", "outdated", "held"}
 
-// String returns the one name that the state has in metrics, pages and, after their prefix, in the values of the API.
+// String returns the name of the state. Metrics and web pages use the same name, and so do the values of the API, after their prefix.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -43,116 +43,122 @@ func (s State) String() string {
 	return fmt.Sprintf("state_%d", uint8(s))
 }
 
-// CaughtUp reports whether the projection has caught up with the head of the log as of the start, and continues.
+// CaughtUp reports whether the fold has reached the position that the log had when the fold began, and has not stopped since.
 func (s State) CaughtUp() bool { return s == Ready || s == Rebuilding }
 
-// Machine is the state machine of one store. Its own lock is the innermost one: Pebble reports failures while it holds locks of its own,
-// so under mu Machine calls nothing outside the package but the listener. A Machine begins with [Machine.Init].
+// Machine is the state machine of one store. It must be initialized with [Machine.Init].
+//
+// Its lock is the innermost one, because Pebble reports failures while it holds locks of its own. While it holds mu, Machine therefore
+// calls nothing outside of this package except onStateChanged.
 type Machine struct {
-	// failed is set before state, so that a reader without the lock never serves rows of a failed store as good.
+	// failed is set before state, so that a reader that does not take the lock never serves rows of a failed store.
 	failed atomic.Bool
-	// visible is the sequence of the last envelope that a view shows completely; -1 means none yet.
+	// visible is the sequence of the last envelope that views show completely, or -1 before the first.
 	visible atomic.Int64
-	head    atomic.Uint64
-	// down is closed when the projection fails or the store closes.
+	// head is the last sequence that the log is known to have.
+	head atomic.Uint64
+	// down is closed when the projection fails or the store is closed.
 	down chan struct{}
 
-	mu      sync.Mutex
-	state   State
-	err     error // the first failure
-	held    error // why the fold is Held
-	closed  bool
-	waiters waiters
-	// wanted is signaled when a caller begins to wait for a position.
-	wanted chan struct{}
-	// over is closed, and replaced, whenever all waiters are released.
-	over    chan struct{}
-	changed func(State, error)
+	mu         sync.Mutex
+	state      State
+	failure    error // the first error passed to Fail
+	holdReason error // why the state is Held; nil in other states
+	closed     bool
+	waiters    waiterHeap
+	// waiterAdded receives a value when a caller begins to wait for a position. It holds one value, so the sender never blocks.
+	waiterAdded chan struct{}
+	// waitersReleased is closed, and replaced, when all waiters are released.
+	waitersReleased chan struct{}
+	onStateChanged  func(State, error)
 }
 
-// Init begins in the state Starting. changed is called with every new state, under the lock, so it must be quick and must not call back;
-// nil disables it.
-func (m *Machine) Init(changed func(State, error)) {
+// Init sets the state Starting. onStateChanged, if not nil, is called with every new state and with the reason for Failed or Held. It is
+// called with the lock held, so it must be quick and must not call the Machine.
+func (m *Machine) Init(onStateChanged func(State, error)) {
 	m.visible.Store(-1)
-	m.down, m.over, m.wanted = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
-	m.changed = changed
+	m.down = make(chan struct{})
+	m.waitersReleased = make(chan struct{})
+	m.waiterAdded = make(chan struct{}, 1)
+	m.onStateChanged = onStateChanged
 }
 
-// Set changes the state. Failed is final, and a closed store only accepts Stopped.
-func (m *Machine) Set(s State) {
+// SetState changes the state. It does nothing if the state is Failed, or if the store is closed and s is not Stopped.
+func (m *Machine) SetState(s State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.setLocked(s)
+	m.setStateLocked(s)
 }
 
-func (m *Machine) setLocked(s State) {
+func (m *Machine) setStateLocked(s State) {
 	if m.state == s || m.state == Failed || (m.closed && s != Stopped) {
 		return
 	}
 	m.state = s
 	if s == Failed || s == Stopped {
-		m.wake()
+		m.releaseWaitersLocked()
 	}
-	if m.changed != nil {
-		m.changed(s, cmp.Or(m.err, m.held))
+	if m.onStateChanged != nil {
+		m.onStateChanged(s, cmp.Or(m.failure, m.holdReason))
 	}
 }
 
-// wake releases all waiters, whatever they wait for. Each looks again at why.
-func (m *Machine) wake() {
+// releaseWaitersLocked wakes all waiters, whichever position they wait for. Each then asks waitResultLocked for the reason.
+func (m *Machine) releaseWaitersLocked() {
 	for _, w := range m.waiters {
 		close(w.done)
 	}
 	m.waiters = nil
-	close(m.over)
-	m.over = make(chan struct{})
+	close(m.waitersReleased)
+	m.waitersReleased = make(chan struct{})
 }
 
-// Hold notes that the fold is held in front of a hole in the log. It releases all waiters, because nothing after the hole becomes
-// visible until an operator acts.
+// Hold changes the state to Held, because the fold is in front of a hole of the log. err describes the hole. Hold releases all waiters,
+// because nothing behind the hole becomes visible before an operator acts.
 func (m *Machine) Hold(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.state == Failed || m.closed {
 		return
 	}
-	m.held = fmt.Errorf("the fold is held at sequence %d: %w", max(0, m.visible.Load()), err)
-	m.setLocked(Held)
-	m.wake()
+	m.holdReason = fmt.Errorf("the fold is held at sequence %d: %w", max(0, m.visible.Load()), err)
+	m.setStateLocked(Held)
+	m.releaseWaitersLocked() // also if the state was Held before: there may be new waiters
 }
 
 func (m *Machine) isHeld() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.held != nil
+	return m.holdReason != nil
 }
 
-// Release notes that a held fold continues.
+// Release ends the state Held, because the fold continues. It does nothing in other states.
 func (m *Machine) Release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.held != nil {
-		m.held = nil
-		m.setLocked(CatchingUp)
+	if m.holdReason != nil {
+		m.holdReason = nil
+		m.setStateLocked(CatchingUp)
 	}
 }
 
-// Fail stops the projection. Only the first error counts; Fail returns that one, wrapped in [projections.ErrStopped].
+// Fail changes the state to Failed. Only the error of the first call counts. Fail returns that error, wrapped in [projections.ErrStopped].
 func (m *Machine) Fail(err error) error {
 	m.failed.Store(true)
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.err == nil {
-		m.err = err
-		m.setLocked(Failed)
-		if !m.closed {
+	if m.failure == nil {
+		m.failure = err
+		m.setStateLocked(Failed)
+		if !m.closed { // Close has closed down
 			close(m.down)
 		}
 	}
-	return m.stoppedLocked()
+	return m.stopErrorLocked()
 }
 
-// Close marks the store closed and reports whether it was open.
+// Close marks the store as closed. It returns false if the store was closed already.
 func (m *Machine) Close() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,175 +166,189 @@ func (m *Machine) Close() bool {
 		return false
 	}
 	m.closed = true
-	m.setLocked(Stopped)
-	m.wake()
-	if m.err == nil {
+	m.setStateLocked(Stopped)
+	m.releaseWaitersLocked() // also if the state was Stopped or Failed before
+	if m.failure == nil {    // Fail has closed down
 		close(m.down)
 	}
 	return true
 }
 
-// Failure returns the error of Failed; nil means it has not failed.
+// Failure returns the error that made the projection fail, or nil if it has not failed.
 func (m *Machine) Failure() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.err
+	return m.failure
 }
 
-// Stopped returns why nothing can be folded or read: the store has failed or is closed. nil means neither.
-func (m *Machine) Stopped() error {
+// StopError returns why nothing can be folded or read: an error that wraps [projections.ErrStopped] if the projection has failed, or
+// [projections.ErrClosed] if the store is closed. Otherwise it returns nil.
+func (m *Machine) StopError() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.stoppedLocked()
+	return m.stopErrorLocked()
 }
 
-func (m *Machine) stoppedLocked() error {
+func (m *Machine) stopErrorLocked() error {
 	switch {
-	case m.err != nil:
-		return fmt.Errorf("%w: %w", projections.ErrStopped, m.err)
+	case m.failure != nil:
+		return fmt.Errorf("%w: %w", projections.ErrStopped, m.failure)
 	case m.closed:
 		return projections.ErrClosed
 	}
 	return nil
 }
 
-// Reached notes that everything up to seq is visible, and releases the callers that wait for it.
-func (m *Machine) Reached(seq uint64) {
+// SetVisible records that views show everything up to seq, and releases the callers that wait for that.
+func (m *Machine) SetVisible(seq uint64) {
 	m.visible.Store(int64(seq))
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for len(m.waiters) > 0 && m.waiters[0].seq <= seq {
-		close(heap.Pop(&m.waiters).(*waiter).done) //nolint:forcetypeassert // it holds nothing else
+		close(heap.Pop(&m.waiters).(*waiter).done) //nolint:forcetypeassert // the heap has only waiters
 	}
 }
 
-// Has reports whether everything up to seq is visible.
-func (m *Machine) Has(seq uint64) bool {
+// IsVisible reports whether views show everything up to seq.
+func (m *Machine) IsVisible(seq uint64) bool {
 	visible := m.visible.Load()
 	return visible >= 0 && uint64(visible) >= seq
 }
 
-// Visible returns the sequence of the last visible envelope. It is 0 as well before the first one.
+// Visible returns the sequence of the last visible envelope, or 0 before the first.
 func (m *Machine) Visible() uint64 { return uint64(max(0, m.visible.Load())) }
 
-// HasFailed reports whether the projection has failed, without a lock.
+// HasFailed reports whether the projection has failed. It takes no lock.
 func (m *Machine) HasFailed() bool { return m.failed.Load() }
 
-// Down is closed when the projection fails or the store closes.
+// Down returns a channel that is closed when the projection fails or the store is closed.
 func (m *Machine) Down() <-chan struct{} { return m.down }
 
-// Observe notes the head of the log, and changes the state to Ready once everything up to start, the head at the start of the process,
-// is visible. Later lag does not count: while clients publish faster than the fold reads, it never reaches the present head.
-func (m *Machine) Observe(start, head uint64) {
+// ObserveHead records the head of the log. It changes the state to Ready once everything up to start is visible, which is the head that the
+// log had when Run began. The present head does not count: as long as clients publish faster than the fold reads, it is never reached.
+func (m *Machine) ObserveHead(start, head uint64) {
 	m.head.Store(max(head, m.head.Load()))
-	if m.Has(start) && !m.isHeld() {
-		m.Set(Ready)
+	if m.IsVisible(start) && !m.isHeld() {
+		m.SetState(Ready)
 	}
 }
 
 // Head returns the last sequence that the log is known to have.
 func (m *Machine) Head() uint64 { return m.head.Load() }
 
-// State returns the state, and the error of Failed or Held; nil in all other states.
+// State returns the state, and the reason if it is Failed or Held.
 func (m *Machine) State() (State, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.state, cmp.Or(m.err, m.held)
+	return m.state, cmp.Or(m.failure, m.holdReason)
 }
 
-// Over returns a channel that is closed when the waiters of now are released: by a failure, a stop or a hold.
-func (m *Machine) Over() <-chan struct{} {
+// WaitersReleased returns a channel that is closed the next time that all waiters are released: when the projection fails, stops or is held.
+func (m *Machine) WaitersReleased() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.over
+	return m.waitersReleased
 }
 
-// NoMore returns why the fold does not move: it has stopped, or is held. nil means that it moves.
-func (m *Machine) NoMore() error {
+// HaltReason returns why the fold does not advance: [projections.ErrStopped] if Run has ended, or the error of the hole while the fold is
+// held. It returns nil if the fold may advance, and also if it has failed (see [Machine.StopError]).
+func (m *Machine) HaltReason() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.state == Stopped {
 		return projections.ErrStopped
 	}
-	return m.held
+	return m.holdReason
 }
 
-// WaitFor blocks until a view shows everything up to seq. It returns the error of the context, [projections.ErrStopped] if the projection has
-// failed or Run has ended, or the error of the hole while the fold is held in front of one.
+// WaitFor blocks until views show everything up to seq. It fails with the error of the context, with [projections.ErrStopped] if the
+// projection has failed or Run has ended, and with the error of the hole while the fold is held.
 func (m *Machine) WaitFor(ctx context.Context, seq uint64) error {
-	if m.Has(seq) && !m.failed.Load() {
+	if m.IsVisible(seq) && !m.failed.Load() {
 		return nil
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if over, err := m.overLocked(seq); over {
+	if over, err := m.waitResultLocked(seq); over {
 		return err
 	}
 	w := &waiter{seq: seq, done: make(chan struct{})}
 	heap.Push(&m.waiters, w)
-	m.want()
-	// Taken again below, before the deferred Unlock.
+	m.signalWaiterAdded()
+
+	// Wait without the lock. The deferred Unlock needs it again.
 	m.mu.Unlock()
 	select {
 	case <-w.done:
 	case <-ctx.Done():
 	}
 	m.mu.Lock()
-	// Reached and wake remove the waiters that they release; after the end of the context it is still in the heap.
+
+	// SetVisible and releaseWaitersLocked remove the waiters that they release. After the end of the context, w is still in the heap.
 	if w.index < len(m.waiters) && m.waiters[w.index] == w {
 		heap.Remove(&m.waiters, w.index)
 	}
-	if over, err := m.overLocked(seq); over {
+	if over, err := m.waitResultLocked(seq); over {
 		return err
 	}
 	return ctx.Err()
 }
 
-// overLocked reports whether a wait for seq is over, and with which error; nil means that seq is visible.
-func (m *Machine) overLocked(seq uint64) (over bool, err error) {
+// waitResultLocked reports whether a wait for seq is over, and returns its result: nil if seq is visible, and otherwise the reason why it
+// will not become visible.
+func (m *Machine) waitResultLocked(seq uint64) (over bool, err error) {
 	switch {
-	case m.err != nil:
-		return true, m.stoppedLocked()
-	case m.Has(seq):
+	case m.failure != nil:
+		return true, m.stopErrorLocked()
+	case m.IsVisible(seq):
 		return true, nil
 	case m.closed:
 		return true, projections.ErrClosed
 	case m.state == Stopped:
 		return true, projections.ErrStopped
-	case m.held != nil:
-		return true, m.held
+	case m.holdReason != nil:
+		return true, m.holdReason
 	}
 	return false, nil
 }
 
+// waiter is a caller of WaitFor that waits.
 type waiter struct {
 	seq   uint64
 	done  chan struct{}
 	index int // in the heap
 }
 
-// waiters is a heap: the lowest sequence first.
-type waiters []*waiter
+// waiterHeap is a heap of waiters with the lowest sequence first. It implements [heap.Interface].
+type waiterHeap []*waiter
 
-// Len is part of heap.Interface, as are the next four.
-func (w waiters) Len() int           { return len(w) }
-func (w waiters) Less(i, j int) bool { return w[i].seq < w[j].seq }
+// Len implements [heap.Interface].
+func (w waiterHeap) Len() int { return len(w) }
 
-func (w waiters) Swap(i, j int) {
+// Less implements [heap.Interface].
+func (w waiterHeap) Less(i, j int) bool { return w[i].seq < w[j].seq }
+
+// Swap implements [heap.Interface].
+func (w waiterHeap) Swap(i, j int) {
 	w[i], w[j] = w[j], w[i]
-	w[i].index, w[j].index = i, j
+	w[i].index = i
+	w[j].index = j
 }
 
-func (w *waiters) Push(x any) {
-	next := x.(*waiter) //nolint:forcetypeassert // it holds nothing else
-	next.index = len(*w)
-	*w = append(*w, next)
+// Push implements [heap.Interface].
+func (w *waiterHeap) Push(x any) {
+	added := x.(*waiter) //nolint:forcetypeassert // the heap has only waiters
+	added.index = len(*w)
+	*w = append(*w, added)
 }
 
-func (w *waiters) Pop() any {
+// Pop implements [heap.Interface].
+func (w *waiterHeap) Pop() any {
 	last := len(*w) - 1
 	x := (*w)[last]
-	(*w)[last] = nil
+	(*w)[last] = nil // so that it can be freed
 	*w = (*w)[:last]
 	return x
 }

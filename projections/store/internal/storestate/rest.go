@@ -5,50 +5,54 @@ import (
 	"time"
 )
 
-// A small commit costs hardly less than a large one, because its rows are far apart in the store. So when envelopes come one by one,
-// the fold rests after each commit, and folds all envelopes of that time together: at most a quarter of the time goes into small
-// commits. A caller that waits for a position ends the rest, and a store with little to do has rested before the next envelope comes.
-// So the rest delays no caller.
+// A small commit costs almost as much as a large one, because its rows are far apart in the store. So if envelopes arrive one by one, the fold
+// rests after each commit, and then folds everything that has arrived meanwhile together. This way, small commits take at most a quarter of the
+// time. The rest delays no caller: it ends when a caller begins to wait for a position, and a store with little to do has finished its rest before
+// the next envelope arrives.
 const (
-	// restTimes is the length of a rest as a multiple of the time that the fold has worked.
-	restTimes = 3
-	// mostRest bounds the delay until an envelope is visible. A fold that works longer than this has gathered enough.
-	mostRest = 20 * time.Millisecond
+	// restFactor is the length of a rest as a multiple of the time that the fold has worked before it.
+	restFactor = 3
+	// maxRest is the longest rest, so it bounds the delay until an envelope is visible. A fold that has worked for so long does not
+	// rest, because enough envelopes have arrived meanwhile.
+	maxRest = 20 * time.Millisecond
 )
 
-// Rest blocks a fold whose last piece of work took took, until it is to continue: after its rest, or as soon as a caller waits for a
-// position that is not folded yet. It also returns when the store stops or the context ends.
-func (m *Machine) Rest(ctx context.Context, took time.Duration) {
-	if took >= mostRest {
+// Rest blocks the fold after it has worked for the duration worked. It returns at the end of the rest, and early when a caller begins to
+// wait for a position that is not visible yet, when the store stops, and when the context ends.
+func (m *Machine) Rest(ctx context.Context, worked time.Duration) {
+	if worked >= maxRest {
 		return
 	}
+
+	// Remove an old signal, whose caller may no longer wait. Then look for callers that still do.
 	select {
-	case <-m.wanted: // an old signal: its caller may no longer wait
+	case <-m.waiterAdded:
 	default:
 	}
-	if m.waitedFor() {
+	if m.hasWaiters() {
 		return
 	}
-	timer := time.NewTimer(min(restTimes*took, mostRest))
+
+	timer := time.NewTimer(min(restFactor*worked, maxRest))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-m.wanted:
+	case <-m.waiterAdded:
 	case <-m.down:
 	case <-ctx.Done():
 	}
 }
 
-func (m *Machine) waitedFor() bool {
+func (m *Machine) hasWaiters() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.waiters) > 0
 }
 
-// want ends a rest, if the fold rests now.
-func (m *Machine) want() {
+// signalWaiterAdded ends the rest of the fold if it is resting now.
+func (m *Machine) signalWaiterAdded() {
 	select {
-	case m.wanted <- struct{}{}:
+	case m.waiterAdded <- struct{}{}:
 	default:
 	}
 }

@@ -18,8 +18,8 @@ func TestFoldRests(t *testing.T) {
 		ends       time.Duration // the context ends after
 	}{
 		{name: "little work", took: time.Millisecond, want: 3 * time.Millisecond},
-		{name: "more work", took: 15 * time.Millisecond, want: mostRest},
-		{name: "enough has gathered", took: mostRest, want: 0},
+		{name: "more work", took: 15 * time.Millisecond, want: maxRest},
+		{name: "enough has gathered", took: maxRest, want: 0},
 		{name: "somebody waits", took: time.Millisecond, before: true, want: 0},
 		{name: "somebody comes", took: time.Millisecond, comes: 2 * time.Millisecond, want: 2 * time.Millisecond},
 		{name: "somebody is gone", took: time.Millisecond, over: true, want: 3 * time.Millisecond},
