@@ -12,29 +12,32 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// maxHold bounds how long the fold of the live generation is stopped in a cut-over, until the next one shows as much. Reads continue
-// meanwhile, but see nothing new.
+// maxHold is how long one attempt to cut over stops the fold of the live generation, until the next one shows as much. Queries are answered
+// meanwhile, but nothing new becomes visible.
 const maxHold = 20 * time.Millisecond
 
-// errNotNext means that the caller's store is not the next generation, as after CloseNext.
-var errNotNext = errors.New("projections: the store is not the next generation of this projection")
+// errNotNext means that a store is not the next generation, for example because CloseNext has closed it.
+var errNotNext = errors.New("live: the store is not the next generation of this projection")
 
-// BuildNext has a store built in a directory, which does not exist, and opens it as the next generation. The caller folds into it,
-// and then calls CutOver or CloseNext. There is one next generation at a time: [ErrBuilding].
+// BuildNext calls build with a directory that does not exist. build must make a store there, which BuildNext then opens as the next generation.
+// The caller folds into it, and then calls CutOver or CloseNext. BuildNext fails with [ErrBuilding] if there is a next generation already.
 func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*store.Store, error) {
-	if err := l.lockFree(ctx); err != nil {
+	if err := l.lockForNext(ctx); err != nil {
 		return nil, err
 	}
-	o, err := l.nextLocked()
+	o, err := l.nextOptionsLocked()
 	l.building.Store(err == nil)
 	l.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
+
+	// Build without the lock, because that may take hours. building keeps other callers from beginning a next generation.
 	scratch := o.FS.PathJoin(l.dir, disk.ShadowPrefix+"next")
 	if err = o.FS.RemoveAll(scratch); err == nil {
 		err = build(scratch)
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.building.Store(false)
@@ -47,41 +50,46 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*st
 	if err != nil {
 		return nil, errors.Join(err, o.FS.RemoveAll(scratch))
 	}
-	return l.openNext(o)
+	return l.openNextLocked(o)
 }
 
-// New returns a projection as those of the generations.
+// New returns a new instance of the projection, as each generation has one.
 func (l *Live) New() projections.Projection { return l.opts.New() }
 
 // FS returns the file system of the generations.
 func (l *Live) FS() store.FS { return l.opts.FS }
 
-// nextLocked returns the options of a generation that has no directory yet. There is a file of generations then: without one,
-// that directory would be the one that serves after a crash.
-func (l *Live) nextLocked() (store.Options, error) {
-	g := *l.files.Load()
+// nextOptionsLocked returns the options for a new generation, with a number that no directory has. It writes the file of generations first:
+// if there were none, the new generation might be taken for the live one after a crash.
+func (l *Live) nextOptionsLocked() (store.Options, error) {
+	g := *l.generations.Load()
 	switch err := l.serving.Load().err; {
-	case l.unknown && !errors.Is(err, projections.ErrCorrupt):
-		return store.Options{}, err // the file is of another version of this program
-	case l.unknown: // the cut-over replaces the file, which is damaged
+	case l.unreadableFile && !errors.Is(err, projections.ErrCorrupt):
+		return store.Options{}, err // another version of this program wrote the file, so leave it alone
+	case l.unreadableFile:
+		// The file is damaged. The cut-over will replace it.
 	default:
-		if err := l.write(g); err != nil {
+		if err := l.writeGenerations(g); err != nil {
 			return store.Options{}, err
 		}
 		l.removeStale(g, false)
 	}
-	return l.storeOptions(1 + max(g.Live, g.Previous, slices.Max(append(disk.ListGenerations(l.opts.FS, l.dir), 0)))), nil
+
+	highest := max(g.Live, g.Previous, slices.Max(append(disk.ListGenerations(l.opts.FS, l.dir), 0)))
+	return l.storeOptions(highest + 1), nil
 }
 
-// OpenPrevious opens the previous generation, to be folded up to the present and cut over to: a rollback. It fails with [ErrNoPrevious]
-// if there is none, and with [projections.ErrFingerprint] if it is of another fold, or other settings, than the program has: then the
-// program or its settings are to be rolled back first. It takes the place of a next generation.
+// OpenPrevious opens the previous generation as the next one, for a rollback: the caller cuts over to it, which folds the log into it up to
+// the present. It fails with [ErrNoPrevious] if there is no previous generation, and with [ErrBuilding] if there is a next generation already. It
+// fails with [projections.ErrFingerprint] if the previous generation was built by another version of the fold, or with other settings,
+// than the program has. The program or its settings must then be rolled back first.
 func (l *Live) OpenPrevious(ctx context.Context) (*store.Store, error) {
-	if err := l.lockFree(ctx); err != nil {
+	if err := l.lockForNext(ctx); err != nil {
 		return nil, err
 	}
 	defer l.mu.Unlock()
-	g := l.files.Load()
+
+	g := l.generations.Load()
 	if g.Previous == 0 {
 		return nil, fmt.Errorf("%w of %s", ErrNoPrevious, l.name)
 	}
@@ -89,59 +97,61 @@ func (l *Live) OpenPrevious(ctx context.Context) (*store.Store, error) {
 	if _, err := o.FS.Stat(store.GenerationDir(o, g.Previous)); err != nil {
 		return nil, fmt.Errorf("%w of %s: %w", ErrNoPrevious, l.name, err)
 	}
-	return l.openNext(o)
+	return l.openNextLocked(o)
 }
 
-// DeletePrevious removes the previous generation for good, and one that was prepared: there is no rollback then. It is no error that there
-// are none.
+// DeletePrevious deletes the previous generation and one that was prepared, so that there is no rollback. It does nothing if there are none.
 func (l *Live) DeletePrevious(ctx context.Context) error {
-	if err := l.lockFree(ctx); err != nil {
+	if err := l.lockForNext(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()
 	if err := l.removePrepared(); err != nil {
 		return err
 	}
-	g := *l.files.Load()
+	g := *l.generations.Load()
 	if g.Previous == 0 {
 		return nil
 	}
 	g.Previous = 0
-	if err := l.write(g); err != nil {
+	if err := l.writeGenerations(g); err != nil {
 		return err
 	}
 	l.removeStale(g, false)
 	return nil
 }
 
-// lockFree waits until the generation that served before is closed, and locks l.mu for a caller that begins a next one. After an error
-// it is not locked.
-func (l *Live) lockFree(ctx context.Context) error {
-	if err := l.awaitRetired(ctx); err != nil {
+// lockForNext locks mu for a caller that begins a next generation. It first waits until the generation that served before is closed, which may
+// become the next one or be removed. If lockForNext fails, mu is not locked.
+func (l *Live) lockForNext(ctx context.Context) error {
+	if err := l.waitUntilRetired(ctx); err != nil {
 		return err
 	}
 	l.mu.Lock()
-	if err := l.freeLocked(); err != nil {
+	if err := l.checkNoNextLocked(); err != nil {
 		l.mu.Unlock()
 		return err
 	}
 	return nil
 }
 
-// openNext opens the next generation. l.mu is locked.
-func (l *Live) openNext(o store.Options) (*store.Store, error) {
-	l.told.mu.Lock()
-	delete(l.told.reports, o.Generation) // of one that had this number and was deleted
-	l.told.mu.Unlock()
-	store, err := store.Open(o)
+// openNextLocked opens the next generation.
+func (l *Live) openNextLocked(o store.Options) (*store.Store, error) {
+	// A generation that was deleted may have had the same number.
+	l.states.mu.Lock()
+	delete(l.states.reports, o.Generation)
+	l.states.mu.Unlock()
+
+	next, err := store.Open(o)
 	if err != nil {
 		return nil, err
 	}
-	l.next.Store(store)
-	return store, nil
+	l.next.Store(next)
+	return next, nil
 }
 
-func (l *Live) freeLocked() error {
+// checkNoNextLocked returns an error if no next generation can be begun.
+func (l *Live) checkNoNextLocked() error {
 	switch {
 	case l.closed:
 		return projections.ErrClosed
@@ -153,8 +163,8 @@ func (l *Live) freeLocked() error {
 	return nil
 }
 
-// awaitRetired waits until the generation that served before is closed: it may be the previous one, or be removed.
-func (l *Live) awaitRetired(ctx context.Context) error {
+// waitUntilRetired waits until the generation that served before is closed. It returns the error of the context.
+func (l *Live) waitUntilRetired(ctx context.Context) error {
 	l.mu.Lock()
 	retired := l.retired
 	l.mu.Unlock()
@@ -169,35 +179,35 @@ func (l *Live) awaitRetired(ctx context.Context) error {
 	}
 }
 
-// write replaces the file of generations.
-func (l *Live) write(g disk.Generations) error {
+// writeGenerations replaces the file of generations.
+func (l *Live) writeGenerations(g disk.Generations) error {
 	if err := l.opts.FS.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}
 	if err := disk.WriteGenerations(l.opts.FS, l.dir, g); err != nil {
 		return fmt.Errorf("the generations of %s: %w", l.name, err)
 	}
-	l.files.Store(&g)
+	l.generations.Store(&g)
 	return nil
 }
 
-// CloseNext closes the next generation, and deletes it unless it is the previous one.
+// CloseNext closes the next generation. It also deletes it, unless it is the previous one.
 func (l *Live) CloseNext(next *store.Store) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.isNextLocked(next); err != nil {
+	if err := l.checkIsNextLocked(next); err != nil {
 		return err
 	}
 	l.next.Store(nil)
 	err := next.Close()
-	if next.Generation() != l.files.Load().Previous {
+	if next.Generation() != l.generations.Load().Previous {
 		err = errors.Join(err, l.opts.FS.RemoveAll(next.Dir()))
 	}
 	return err
 }
 
-// isNextLocked returns nil if the store is the next generation, which the caller may cut over to or close.
-func (l *Live) isNextLocked(next *store.Store) error {
+// checkIsNextLocked returns an error unless the store is the next generation, which may be closed or cut over to.
+func (l *Live) checkIsNextLocked(next *store.Store) error {
 	switch {
 	case l.next.Load() == next:
 		return nil
@@ -207,98 +217,117 @@ func (l *Live) isNextLocked(next *store.Store) error {
 	return errNotNext
 }
 
-// CutOver makes the next generation the one that serves, at a moment when it shows at least what the live one shows; that
-// one is closed when its views are, and kept as the previous one. While Run is running, the next generation follows the log from
-// here on, and may still be behind: it is waited for. Otherwise it must be there: [ErrBehind].
+// CutOver makes the next generation the one that serves. It does so at a moment when the next generation shows at least what the live one
+// shows, so positions never go back for readers. The old generation becomes the previous one, and is closed when its last view is closed.
 //
-// The file is written when the rows are on disk, and before queries see them: whatever crash leaves one whole generation
-// live, at a position that was on disk. The pause is how long nothing new became visible; queries never wait.
+// While Run is running, CutOver starts to fold the log into the next generation and waits until it has caught up. Otherwise the next generation
+// must have caught up already; if it has not, CutOver fails with [ErrBehind].
 //
-// After an error the next generation is closed, as by CloseNext.
+// CutOver writes the file of generations after the rows of the next generation are on disk and before queries see them. So after a crash at any
+// time one complete generation is live, at a position that was on disk.
+//
+// pause is how long nothing new became visible. Queries are answered all the time. If CutOver fails, it closes the next generation as
+// CloseNext does.
 func (l *Live) CutOver(ctx context.Context, next *store.Store) (pause time.Duration, err error) {
-	l.cutting.Lock()
-	defer l.cutting.Unlock()
-	ctx, cancel := l.within(ctx)
+	l.cutOverMu.Lock()
+	defer l.cutOverMu.Unlock()
+	ctx, cancel := l.withCloseCtx(ctx)
 	defer cancel()
+
 	l.mu.Lock()
-	err = l.isNextLocked(next)
+	err = l.checkIsNextLocked(next)
 	l.mu.Unlock()
 	if err != nil {
 		return 0, fmt.Errorf("cut over %s: %w", l.name, err)
 	}
 	defer func() {
 		if err != nil {
-			l.unfollow(next)
+			l.stopFold(next)
 			err = errors.Join(err, l.CloseNext(next))
 		}
 	}()
-	follower := l.followNext(next) //nolint:contextcheck // it follows for as long as Run runs
+
+	nextFold := l.startNextFold(next) //nolint:contextcheck // the fold ends with Run, and not with this call
 	old := l.serving.Load()
-	if err := l.approach(ctx, old, next, follower); err != nil {
+	if err := l.catchUp(ctx, old, next, nextFold); err != nil {
 		return 0, fmt.Errorf("cut over to generation %d of %s: %w", next.Generation(), l.name, err)
 	}
-	before := *l.files.Load()
+
+	// Write the file of generations.
+	before := *l.generations.Load()
 	after := before
-	after.Live, after.Partitions = next.Generation(), next.Fingerprint().Partitions
-	if !old.damaged() {
+	after.Live = next.Generation()
+	after.Partitions = next.Fingerprint().Partitions
+	if !old.isDamaged() {
 		after.Previous = old.number
 	} else if after.Previous == next.Generation() {
-		after.Previous = 0
+		after.Previous = 0 // a rollback from a damaged generation leaves none to go back to
 	}
-	if err := l.write(after); err != nil {
+	if err := l.writeGenerations(after); err != nil {
 		return 0, err
 	}
-	if pause, err = l.swap(ctx, old, next); err != nil {
+
+	// Let queries see the next generation. If that fails, restore the file, unless there was none.
+	if pause, err = l.swapServing(ctx, old, next); err != nil {
 		err = fmt.Errorf("cut over to generation %d of %s: %w", next.Generation(), l.name, err)
 		if before.Live != 0 {
-			err = errors.Join(err, l.write(before))
+			err = errors.Join(err, l.writeGenerations(before))
 		}
 		return 0, err
 	}
-	l.retire(old, next) //nolint:contextcheck // likewise, and it ends with Close
-	if f := l.opts.Listener.CutOver; f != nil {
-		f(store.CutOverInfo{From: old.number, To: next.Generation(), Seq: next.Visible(), Pause: pause})
+
+	l.retire(old, next) //nolint:contextcheck // its goroutine ends with Close, and the fold with Run
+	if notify := l.opts.Listener.CutOver; notify != nil {
+		notify(store.CutOverInfo{From: old.number, To: next.Generation(), Seq: next.Visible(), Pause: pause})
 	}
 	return pause, nil
 }
 
-// damaged reports that a generation is of no use to go back to.
-func (s *serving) damaged() bool {
+// isDamaged reports whether a rollback to this generation would be of no use, because its files or rows are damaged.
+func (s *serving) isDamaged() bool {
 	if s.err != nil || s.store == nil {
 		return s.state == store.Failed
 	}
 	return s.store.Damaged()
 }
 
-// followNext has the next generation follow the log, if Run is running.
-func (l *Live) followNext(next *store.Store) *follower {
+// startNextFold starts to fold the log into the next generation. It returns nil if Run is not running.
+func (l *Live) startNextFold(next *store.Store) *storeFold {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.run == nil {
+	if l.currentRun == nil {
 		return nil
 	}
-	return l.run.follow(next)
+	return l.currentRun.startFold(next)
 }
 
-// shown is the last position that queries have seen.
-func (s *serving) shown() uint64 {
+// visibleSeq returns the sequence up to which queries have seen the generation.
+func (s *serving) visibleSeq() uint64 {
 	if s.store == nil {
 		return 0
 	}
 	return s.store.Visible()
 }
 
-// approach waits until the next generation has caught up, and has on disk what the old one has.
-func (l *Live) approach(ctx context.Context, old *serving, next *store.Store, f *follower) error {
-	if f != nil {
-		if err := l.awaitReady(ctx, next, f); err != nil {
+// catchUp waits until the next generation shows everything that the old one shows, and has on disk everything that the old one has on
+// disk. nextFold is nil if nothing folds into the next generation.
+func (l *Live) catchUp(ctx context.Context, old *serving, next *store.Store, nextFold *storeFold) error {
+	if nextFold != nil {
+		if err := l.waitUntilReady(ctx, next, nextFold); err != nil {
 			return err
 		}
 	}
+
 	for {
-		if err := reach(ctx, next, old.shown(), f != nil); err != nil {
+		seq := old.visibleSeq()
+		if nextFold == nil && !next.Shows(seq) {
+			return fmt.Errorf("%w: at %d, not at %d", ErrBehind, next.Visible(), seq)
+		}
+		if err := next.WaitFor(ctx, seq); err != nil {
 			return err
 		}
+
+		// The old generation may flush more meanwhile. Then repeat.
 		if err := next.Flush(); err != nil {
 			return err
 		}
@@ -308,18 +337,18 @@ func (l *Live) approach(ctx context.Context, old *serving, next *store.Store, f 
 	}
 }
 
-// awaitReady waits until a generation that follows the log has once been at its head.
-func (l *Live) awaitReady(ctx context.Context, next *store.Store, f *follower) error {
+// waitUntilReady waits until the fold into the next generation has reached the head that the log had when the fold began.
+func (l *Live) waitUntilReady(ctx context.Context, next *store.Store, nextFold *storeFold) error {
 	for {
-		l.told.mu.Lock()
-		changed, last := l.told.changed, l.told.reports[next.Generation()]
-		l.told.mu.Unlock()
+		l.states.mu.Lock()
+		changed, last := l.states.changed, l.states.reports[next.Generation()]
+		l.states.mu.Unlock()
 		if last.state == store.Ready {
 			return nil
 		}
 		select {
 		case <-changed:
-		case <-f.done:
+		case <-nextFold.done:
 			return errors.Join(ctx.Err(), projections.ErrStopped, next.Failure())
 		case <-ctx.Done():
 			return ctx.Err()
@@ -327,21 +356,15 @@ func (l *Live) awaitReady(ctx context.Context, next *store.Store, f *follower) e
 	}
 }
 
-// reach waits until queries would see seq.
-func reach(ctx context.Context, s *store.Store, seq uint64, following bool) error {
-	if !following && !s.Shows(seq) {
-		return fmt.Errorf("%w: at %d, not at %d", ErrBehind, s.Visible(), seq)
-	}
-	return s.WaitFor(ctx, seq)
-}
-
-// swap makes the next generation serve.
-func (l *Live) swap(ctx context.Context, old *serving, next *store.Store) (pause time.Duration, err error) {
+// swapServing makes the next generation serve as soon as it shows everything that the old one shows. It returns the longest time for which it
+// has stopped the old fold.
+func (l *Live) swapServing(ctx context.Context, old *serving, next *store.Store) (pause time.Duration, err error) {
 	for {
-		if err := next.WaitFor(ctx, old.shown()); err != nil {
+		// Stop the old fold only when the next generation is close behind it.
+		if err := next.WaitFor(ctx, old.visibleSeq()); err != nil {
 			return 0, err
 		}
-		held, swapped, err := l.hold(ctx, old, next)
+		held, swapped, err := l.trySwap(ctx, old, next)
 		pause = max(pause, held)
 		if swapped || err != nil {
 			return pause, err
@@ -349,45 +372,53 @@ func (l *Live) swap(ctx context.Context, old *serving, next *store.Store) (pause
 	}
 }
 
-// hold holds the old fold, and swaps if the next one gets there in time.
-func (l *Live) hold(ctx context.Context, old *serving, next *store.Store) (held time.Duration, swapped bool, err error) {
+// trySwap stops the old fold, so that the position of the old generation does not change, and makes the next generation serve if that reaches
+// the position within maxHold. It returns for how long it has stopped the fold.
+func (l *Live) trySwap(ctx context.Context, old *serving, next *store.Store) (held time.Duration, swapped bool, err error) {
 	if old.store != nil {
-		defer old.store.HoldFold()()
+		release := old.store.HoldFold()
+		defer release()
 	}
 	began := time.Now()
-	within, cancel := context.WithTimeout(ctx, maxHold)
+	holdCtx, cancel := context.WithTimeout(ctx, maxHold)
 	defer cancel()
-	err = next.WaitFor(within, old.shown())
+
+	err = next.WaitFor(holdCtx, old.visibleSeq())
 	if err == nil {
-		l.serve(&serving{number: next.Generation(), store: next})
-		swapped = true
-	} else if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		err = nil
+		l.setServing(&serving{number: next.Generation(), store: next})
+		return time.Since(began), true, nil
 	}
-	return time.Since(began), swapped, err
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		err = nil // only maxHold has passed
+	}
+	return time.Since(began), false, err
 }
 
-// retire closes a generation that no longer serves, once its views are closed, and removes what no longer counts.
+// retire stops the fold of a generation that no longer serves and closes it once its views are closed. Then it removes generations that are no longer
+// needed. It does all this in the background.
 func (l *Live) retire(old *serving, next *store.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next.Store(nil)
-	l.unknown = false
-	if l.run != nil && l.run.followers[next] == nil {
-		l.run.follow(next) // Run began after the cut-over
+	l.unreadableFile = false
+
+	// If Run began during the cut-over, it folds into the old generation only.
+	if l.currentRun != nil && l.currentRun.folds[next] == nil {
+		l.currentRun.startFold(next)
 	}
+
 	done := make(chan struct{})
 	l.retired = done
-	go func() { // ends at the latest after Close, which waits for it
+	go func() { // Close waits for this goroutine, and closeCtx bounds how long it waits for views
 		defer close(done)
 		if old.store != nil {
-			l.unfollow(old.store)
-			if err := old.store.CloseAfter(l.life.Done()); err != nil {
+			l.stopFold(old.store)
+			if err := old.store.CloseAfter(l.closeCtx.Done()); err != nil {
 				l.logger().Warn("the previous generation was not closed well", "generation", old.number, "error", err)
 			}
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.removeStale(*l.files.Load(), false)
+		l.removeStale(*l.generations.Load(), false)
 	}()
 }

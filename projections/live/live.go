@@ -18,100 +18,110 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Errors of a [Live]. They arrive wrapped, with what is known of the cause.
+// Errors of a [Live]. They are returned wrapped, with more details.
 var (
-	// ErrOutdated is the ErrStopped of a generation that was built by another fold, or with other settings, than the
-	// program has: it does not continue. A rebuild adopts the present ones.
+	// ErrOutdated means that the generation was built by another version of the fold, or with other settings, than the program has. It is not
+	// folded any further. A rebuild replaces it. ErrOutdated wraps [projections.ErrStopped].
 	ErrOutdated = fmt.Errorf("%w: the generation is outdated", projections.ErrStopped)
-	// ErrBuilding: a next generation is open already.
-	ErrBuilding = errors.New("projections: a next generation is open already")
-	// ErrBehind: the next generation does not show all that the live one has shown.
-	ErrBehind = errors.New("projections: the next generation is behind the live one")
-	// ErrNoPrevious: there is no previous generation to go back to.
-	ErrNoPrevious = errors.New("projections: there is no previous generation")
+	// ErrBuilding means that a next generation is open already.
+	ErrBuilding = errors.New("live: a next generation is open already")
+	// ErrBehind means that the next generation does not show everything that the live one has shown.
+	ErrBehind = errors.New("live: the next generation is behind the live one")
+	// ErrNoPrevious means that there is no previous generation to go back to.
+	ErrNoPrevious = errors.New("live: there is no previous generation")
 )
 
-// Options say where the generations of a projection are and what folds into them.
+// Options are the options of [Open].
 type Options struct {
-	// Options are those of the store of every generation. Generation, Projection and Partitions are not used: a generation holds all
-	// partitions, or with Partitioned those that it was built for. The Listener hears of the generation that serves.
+	// Options are the options of the store of every generation. Generation, Projection and Partitions are ignored: a generation holds all
+	// partitions, or if Partitioned is set, those that it was built for. The Listener is only notified about the generation that serves.
 	store.Options
-	// New makes a projection, for several goroutines at a time. A generation has an instance of its own. Required.
+	// New returns a new instance of the projection. Each generation has its own. Several goroutines may call New at once. Required.
 	New func() projections.Projection
 	// Log and Epoch are those of the log. A generation that was prepared from another log or epoch is not used; with the zero Log, none is.
 	Log   events.LogID
 	Epoch uint32
 }
 
-// Live is a projection that serves, whichever generation it serves from. The package doc says how generations replace each other.
+// Live serves a projection from one of its generations. The package doc explains how generations replace each other.
 //
-// The methods are safe for concurrent use.
+// All methods may be called by several goroutines at once.
 type Live struct {
-	opts       Options
-	name, dir  string
-	projection projections.Projection
-	print      projections.Fingerprint
+	opts Options
+	name string
+	// dir is the directory of all generations of the projection.
+	dir string
+	// projection is an instance that folds nothing. Each store has its own.
+	projection  projections.Projection
+	fingerprint projections.Fingerprint
 
-	// serving is what queries are answered from; never nil.
+	// serving is the generation from which queries are answered. It is never nil.
 	serving atomic.Pointer[serving]
-	// files is what the file of generations says, unknown that it cannot be read.
-	files   atomic.Pointer[disk.Generations]
-	unknown bool
+	// generations has the content of the file of generations. unreadableFile is set if the file cannot be read; generations is made up then.
+	generations    atomic.Pointer[disk.Generations]
+	unreadableFile bool
 
-	// cutting is held by a cut-over.
-	cutting sync.Mutex
-	// building is set while a next generation has no store yet; next is one, or the previous one on its way back. They change under mu.
+	// cutOverMu is held during a cut-over, so there is one at a time.
+	cutOverMu sync.Mutex
+	// building is set while a next generation is being built and has no store yet. next is the next generation, or the previous generation
+	// during a rollback. Both change only under mu.
 	building atomic.Bool
 	next     atomic.Pointer[store.Store]
-	given    atomic.Int64 // numbers the copies of ExportPartitions
-	// mu guards what follows.
+	// exportCount numbers the copies of ExportPartitions, whose directories need different names.
+	exportCount atomic.Int64
+
+	// mu guards the following fields.
 	mu sync.Mutex
-	// run is set while Run is running.
-	run *running
-	// retired is closed when the generation that served last is closed; nil means none is being closed.
+	// currentRun is the running call of Run, or nil.
+	currentRun *foldRun
+	// retired is closed when the generation that served before is closed. It is nil if there was none.
 	retired chan struct{}
 	closed  bool
-	// life ends with Close.
-	life    context.Context //nolint:containedctx // the life of the Live, which no call passes in
-	endLife context.CancelFunc
 
-	told told
+	// closeCtx ends when Close is called.
+	closeCtx       context.Context //nolint:containedctx // no call passes it in: it spans the time from Open to Close
+	cancelCloseCtx context.CancelFunc
+
+	states stateReporter
 }
 
-// serving is a generation that serves, or should.
+// serving is the generation that serves, or that would serve if it could be opened.
 type serving struct {
 	number uint32
 	// store is nil if the generation could not be opened.
 	store *store.Store
-	// err says why the generation does not continue: it could not be opened, or is outdated; nil means it does. An ErrStopped.
+	// err is the reason why the generation is not folded: it could not be opened, or it is outdated. It wraps [projections.ErrStopped], and is
+	// nil if the generation is folded.
 	err error
-	// state is that of a generation with an err.
+	// state is the state of the generation if err is not nil.
 	state store.State
 }
 
-// told is what the listener has heard of the state. Stores report while they are locked, so under mu none is asked.
-type told struct {
+// stateReporter passes the states of the serving generation on to the listener. Stores report while they hold their own locks, so nothing may
+// call a store while it holds mu.
+type stateReporter struct {
 	mu sync.Mutex
-	// of is the generation that serves, state what was told last.
-	of    uint32
-	state store.State
-	// reports are the last states of all generations.
-	reports map[uint32]report
-	// changed is closed when any of them has a new state.
+	// generation is the number of the generation that serves. state is the state that the listener was last notified of.
+	generation uint32
+	state      store.State
+	// reports has the last state of each generation.
+	reports map[uint32]stateReport
+	// changed is closed, and replaced, when any generation has a new state and when another generation serves.
 	changed chan struct{}
 }
 
-type report struct {
+// stateReport is a state that a store has reported, with the reason for Failed or Held.
+type stateReport struct {
 	state store.State
 	err   error
 }
 
-// Open opens the live generation of a projection, or makes the first. It removes generations that count no more. If the program cannot
-// continue the live generation, because the fold has another version or other settings, Open continues one that was prepared
-// ([Preparation]) or the previous one, if there is one that the program can continue.
+// Open opens the live generation of a projection, or creates the first generation. It removes generations that are no longer needed. If
+// the program cannot continue the live generation, because the fold has another version or other settings, Open continues one that was
+// prepared ([Preparation]) or the previous one, if there is one that the program can continue.
 //
-// It fails if another process has the files open, and with [projections.ErrPartial] if it is to hold all partitions and the generation does not.
-// Status reports all other errors of the generation.
+// It fails if another process has the files open, and with [projections.ErrPartial] if Partitioned is not set and the generation does not hold
+// all partitions. All other errors of the generation do not make Open fail: [Live.Status] returns them.
 func Open(o Options) (*Live, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -121,31 +131,39 @@ func Open(o Options) (*Live, error) {
 	}
 	p := o.New()
 	l := &Live{
-		opts: o, projection: p, name: p.Name(), print: projections.FingerprintOf(p), dir: o.FS.PathJoin(o.Dir, p.Name()),
+		opts:        o,
+		name:        p.Name(),
+		dir:         o.FS.PathJoin(o.Dir, p.Name()),
+		projection:  p,
+		fingerprint: projections.FingerprintOf(p),
 	}
-	l.life, l.endLife = context.WithCancel(context.Background())
-	l.told.changed, l.told.reports = make(chan struct{}), map[uint32]report{}
+	l.closeCtx, l.cancelCloseCtx = context.WithCancel(context.Background())
+	l.states.changed = make(chan struct{})
+	l.states.reports = map[uint32]stateReport{}
+
 	g, found, err := disk.ReadGenerations(o.FS, l.dir)
 	if err == nil {
 		_, err = projections.ParseHeld(g.Partitions)
 	}
 	if err != nil {
+		// Nothing says which generation is live, so none is opened. A rebuild can replace the file.
 		g = disk.Generations{}
 		if o.Partitioned {
 			g.Partitions = projections.HeldText(&events.Partitions{})
 		}
-		l.files.Store(&g)
-		l.unknown = true
+		l.generations.Store(&g)
+		l.unreadableFile = true
 		l.logger().Error("which generation is live cannot be told", "error", err)
-		l.serve(&serving{err: stoppedBy(err), state: store.Failed})
+		l.setServing(&serving{err: wrapStopped(err), state: store.Failed})
 		return l, nil
 	}
+
 	if !o.Partitioned && g.Partitions != "" {
-		return nil, store.PartialError(store.GenerationDir(l.storeDir(), g.Live), g.Partitions)
+		return nil, store.PartialError(store.GenerationDir(l.locationOptions(), g.Live), g.Partitions)
 	}
-	l.files.Store(&g)
+	l.generations.Store(&g)
 	if !o.ReadOnly {
-		l.clean(found)
+		l.removeLeftovers(found)
 		if !found && len(disk.ListGenerations(o.FS, l.dir)) == 0 {
 			// The projection is new to this data directory. What was prepared becomes its first generation.
 			if _, _, err := l.installPrepared(g); err != nil {
@@ -153,6 +171,7 @@ func Open(o Options) (*Live, error) {
 			}
 		}
 	}
+
 	s, err := l.openServing(g.Live)
 	if err != nil {
 		return nil, err
@@ -170,11 +189,11 @@ func Open(o Options) (*Live, error) {
 			}
 		}
 		if s.store != nil && o.Partitioned {
-			l.noteHeld(*l.files.Load(), found, s.store)
+			l.recordPartitions(*l.generations.Load(), found, s.store)
 		}
 	}
 	l.logOpened(s)
-	l.serve(s)
+	l.setServing(s)
 	return l, nil
 }
 
@@ -190,40 +209,43 @@ func (l *Live) logOpened(s *serving) {
 	}
 }
 
-// noteHeld writes the set of the live generation to the file of generations, if it does not say it: a rebuild of files that cannot be
-// read goes by that.
-func (l *Live) noteHeld(g disk.Generations, found bool, s *store.Store) {
+// recordPartitions writes the partitions of the live generation to the file of generations, unless the file has them. If the files of the
+// store cannot be read later, a rebuild takes the partitions from there.
+func (l *Live) recordPartitions(g disk.Generations, found bool, s *store.Store) {
 	if found && g.Partitions == s.Fingerprint().Partitions {
 		return
 	}
 	g.Partitions = s.Fingerprint().Partitions
-	if err := l.write(g); err != nil {
+	if err := l.writeGenerations(g); err != nil {
 		l.logger().Warn("the set of partitions was not noted", "error", err)
 	}
 }
 
-func stoppedBy(err error) error {
+// wrapStopped wraps err in [projections.ErrStopped], unless it is wrapped already.
+func wrapStopped(err error) error {
 	if errors.Is(err, projections.ErrStopped) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", projections.ErrStopped, err)
 }
 
-// clean removes what a crash has left over: shadows, and generations that the file, if there is one, does not name.
-func (l *Live) clean(found bool) {
-	g := *l.files.Load()
+// removeLeftovers removes what a crash has left: temporary directories, and generations that the file of generations does not name. If there is
+// no file (found is false) and there are other generations than the first, nothing says which of them is needed, so it removes nothing.
+func (l *Live) removeLeftovers(found bool) {
+	g := *l.generations.Load()
 	if !found {
 		for _, n := range disk.ListGenerations(l.opts.FS, l.dir) {
 			if n != g.Live {
-				return // nothing says that it is garbage
+				return
 			}
 		}
 	}
 	l.removeStale(g, true)
 }
 
-func (l *Live) removeStale(g disk.Generations, scratch bool) {
-	removed, err := disk.RemoveStale(l.opts.FS, l.dir, g, scratch)
+// removeStale removes the generations that g does not name and, if shadows is set, temporary directories. It only logs errors.
+func (l *Live) removeStale(g disk.Generations, shadows bool) {
+	removed, err := disk.RemoveStale(l.opts.FS, l.dir, g, shadows)
 	if err != nil {
 		l.logger().Warn("what is no longer needed cannot be removed", "error", err)
 	}
@@ -234,130 +256,140 @@ func (l *Live) removeStale(g disk.Generations, scratch bool) {
 
 func (l *Live) logger() *slog.Logger { return l.opts.Logger.With("projection", l.name) }
 
-// storeOptions are those of the store of a generation.
-func (l *Live) storeOptions(n uint32) store.Options {
+// storeOptions returns the options of the store of a generation.
+func (l *Live) storeOptions(generation uint32) store.Options {
 	o := l.opts.Options
-	o.Generation, o.Projection = n, l.opts.New()
-	o.Listener = l.listener(n)
+	o.Generation = generation
+	o.Projection = l.opts.New()
+	o.Listener = l.storeListener(generation)
 	return o
 }
 
-// openServing opens the live generation as well as it can be.
-func (l *Live) openServing(n uint32) (*serving, error) {
-	o := l.storeOptions(n)
+// openServing opens the live generation. If that fails, it returns a serving with the error, because a rebuild can replace the generation. It
+// opens an outdated generation for reading if this program can read the rows.
+func (l *Live) openServing(generation uint32) (*serving, error) {
+	o := l.storeOptions(generation)
 	opened, err := store.Open(o)
 	switch {
 	case err == nil && opened.Outdated() != "":
 		err = fmt.Errorf("%w: %w: %s", ErrOutdated, projections.ErrFingerprint, opened.Outdated())
-		return &serving{number: n, store: opened, err: err, state: store.Outdated}, nil
+		return &serving{number: generation, store: opened, err: err, state: store.Outdated}, nil
 	case err == nil:
-		return &serving{number: n, store: opened}, nil
+		return &serving{number: generation, store: opened}, nil
+	case errors.Is(err, projections.ErrInUse), errors.Is(err, projections.ErrPartial), o.ReadOnly && errors.Is(err, projections.ErrNoStore):
+		return nil, err // a rebuild does not help
 	}
-	if errors.Is(err, projections.ErrInUse) || errors.Is(err, projections.ErrPartial) || o.ReadOnly && errors.Is(err, projections.ErrNoStore) {
-		return nil, err
-	}
-	s := &serving{number: n, err: stoppedBy(err), state: store.Failed}
+
+	s := &serving{number: generation, err: wrapStopped(err), state: store.Failed}
 	if errors.Is(err, projections.ErrFingerprint) {
-		s.err, s.state = fmt.Errorf("%w: %w", ErrOutdated, err), store.Outdated
-		o = l.storeOptions(n)
+		s.err = fmt.Errorf("%w: %w", ErrOutdated, err)
+		s.state = store.Outdated
+
+		o = l.storeOptions(generation)
 		o.ReadOnly = true
-		var frozen error
-		if s.store, frozen = store.Open(o); errors.Is(frozen, projections.ErrFingerprint) {
+		s.store, err = store.Open(o)
+		switch {
+		case errors.Is(err, projections.ErrFingerprint):
 			s.err = fmt.Errorf("%w; this version cannot read its rows, so it answers nothing until then", s.err)
-		} else if frozen != nil {
-			s.err, s.state = stoppedBy(frozen), store.Failed
+		case err != nil:
+			s.err = wrapStopped(err)
+			s.state = store.Failed
 		}
 	}
 	return s, nil
 }
 
-// serve makes a generation the one that serves, and tells the listener.
-func (l *Live) serve(s *serving) {
-	l.told.mu.Lock()
-	defer l.told.mu.Unlock()
+// setServing makes a generation the one that serves, and notifies the listener of its state.
+func (l *Live) setServing(s *serving) {
+	l.states.mu.Lock()
+	defer l.states.mu.Unlock()
 	l.serving.Store(s)
-	l.told.of = s.number
-	last := l.told.reports[s.number]
+	l.states.generation = s.number
+
+	last := l.states.reports[s.number]
 	if s.err != nil {
-		last = report{s.state, s.err}
+		last = stateReport{s.state, s.err}
 	}
-	l.tellLocked(last)
-	l.told.changeLocked()
+	l.notifyStateLocked(last)
+	l.states.signalChangeLocked()
 }
 
-func (t *told) changeLocked() {
-	close(t.changed)
-	t.changed = make(chan struct{})
+// signalChangeLocked wakes everyone who waits for a change of a state. mu is held.
+func (r *stateReporter) signalChangeLocked() {
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
-// listener is that of the store of a generation.
-func (l *Live) listener(n uint32) store.Listener {
-	to, t := l.opts.Listener, &l.told
-	serves := func() bool {
-		s := l.serving.Load()
-		return s == nil || s.number == n
-	}
-	listener := store.Listener{StateChanged: func(s store.State, err error) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.reports[n] = report{s, err}
-		if t.of == n {
-			l.tellLocked(report{s, err})
+// storeListener returns the listener of the store of a generation. It keeps the last state of the generation. It passes states and folds on to the
+// listener of the Live only while this generation serves, and flushes and compactions always, because they load the disk in any case.
+func (l *Live) storeListener(generation uint32) store.Listener {
+	notify := l.opts.Listener
+	listener := store.Listener{Flushed: notify.Flushed, Compacted: notify.Compacted, Waited: notify.Waited}
+
+	listener.StateChanged = func(state store.State, err error) {
+		r := &l.states
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.reports[generation] = stateReport{state, err}
+		if r.generation == generation {
+			l.notifyStateLocked(stateReport{state, err})
 		}
-		t.changeLocked()
-	}}
-	if to.Folded != nil {
-		listener.Folded = func(i store.FoldInfo) {
-			if serves() {
-				to.Folded(i)
+		r.signalChangeLocked()
+	}
+	if notify.Folded != nil {
+		listener.Folded = func(info store.FoldInfo) {
+			// While Open is still running, serving is nil, and the store that it opens is the one that will serve.
+			if s := l.serving.Load(); s == nil || s.number == generation {
+				notify.Folded(info)
 			}
 		}
 	}
-	listener.Flushed, listener.Compacted, listener.Waited = to.Flushed, to.Compacted, to.Waited
 	return listener
 }
 
-func (l *Live) tellLocked(r report) {
-	if r.state == l.told.state {
+// notifyStateLocked notifies the listener of the state of the serving generation, if it is another state than the last. states.mu is held.
+func (l *Live) notifyStateLocked(r stateReport) {
+	if r.state == l.states.state {
 		return
 	}
-	l.told.state = r.state
-	if f := l.opts.Listener.StateChanged; f != nil {
-		f(r.state, r.err)
+	l.states.state = r.state
+	if notify := l.opts.Listener.StateChanged; notify != nil {
+		notify(r.state, r.err)
 	}
 }
 
 // Name returns the name of the projection.
 func (l *Live) Name() string { return l.name }
 
-// Projection returns an instance of the projection, as the program has it now. It folds nothing.
+// Projection returns an instance of the projection with the present settings of the program. It folds nothing.
 func (l *Live) Projection() projections.Projection { return l.projection }
 
-// Holds returns the partitions that the generation that serves holds. Where its files cannot be read, it returns those of which it had
-// rows, which a rebuild builds again. Questions go by [projections.View.Partitions].
+// Holds returns the partitions that the serving generation holds. If its files cannot be read, Holds returns the partitions that it held
+// according to the file of generations, which a rebuild builds again. A query must use [projections.View.Partitions] instead, because
+// another generation may serve by then.
 func (l *Live) Holds() events.Partitions {
 	if s := l.Serving(); s != nil {
 		return s.Holds()
 	}
-	held, err := projections.ParseHeld(l.files.Load().Partitions)
-	if held == nil && err == nil {
-		return events.AllPartitions()
-	}
-	if err != nil { // Open has read it
+	held, err := projections.ParseHeld(l.generations.Load().Partitions)
+	if err != nil { // never: Open has parsed it before
 		return events.Partitions{}
+	}
+	if held == nil {
+		return events.AllPartitions()
 	}
 	return *held
 }
 
-// Partitioned reports whether a generation may hold less than all partitions.
+// Partitioned reports whether a generation may hold fewer than all partitions.
 func (l *Live) Partitioned() bool { return l.opts.Partitioned }
 
-// Serving returns the store that serves at the moment; nil means the generation could not be opened. A cut-over closes it: who
-// works on it for longer continues with the next one when it says [projections.ErrClosed].
+// Serving returns the store of the generation that serves now, or nil if it could not be opened. A cut-over closes the store. A caller that
+// uses it for longer must therefore expect [projections.ErrClosed], and continue with the store that serves then.
 func (l *Live) Serving() *store.Store { return l.serving.Load().store }
 
-// on calls f with the generation that serves, and again if f fails and another serves by then.
-func (l *Live) on(f func(*serving) error) error {
+// withServing calls f with the generation that serves. If f fails and another generation serves by then, it calls f again with that one.
+func (l *Live) withServing(f func(*serving) error) error {
 	for {
 		s := l.serving.Load()
 		if err := f(s); err == nil || l.serving.Load() == s {
@@ -366,9 +398,9 @@ func (l *Live) on(f func(*serving) error) error {
 	}
 }
 
-// onStore is on for what needs a store that can be read.
-func (l *Live) onStore(f func(*store.Store) error) error {
-	return l.on(func(s *serving) error {
+// withStore calls f with the store of the generation that serves, as withServing does. It fails if the generation could not be opened.
+func (l *Live) withStore(f func(*store.Store) error) error {
+	return l.withServing(func(s *serving) error {
 		if s.store == nil {
 			return s.err
 		}
@@ -376,21 +408,22 @@ func (l *Live) onStore(f func(*store.Store) error) error {
 	})
 }
 
-// View returns the projection at its last whole position. It fails as [store.Store.View] does, and with [ErrOutdated] if the
-// generation cannot be read by this program.
+// View returns a view of the last whole position. It fails as [store.Store.View] does, and with [ErrOutdated] if this program cannot read
+// the rows of the generation.
 func (l *Live) View() (v *projections.View, err error) {
-	err = l.onStore(func(s *store.Store) (err error) {
+	err = l.withStore(func(s *store.Store) (err error) {
 		v, err = s.View()
 		return err
 	})
 	return v, err
 }
 
-// WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with [projections.ErrStopped]
-// when the projection will not get there as it is: it failed, is outdated, or Run has ended.
+// WaitFor blocks until views show everything up to seq. It fails with the error of the context, and with [projections.ErrStopped] if the
+// projection has failed, is outdated, or Run has ended, so that seq will not become visible.
 func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
-	return l.on(func(s *serving) error {
+	return l.withServing(func(s *serving) error {
 		if s.err != nil {
+			// This generation is not folded, but it may have seq already.
 			if s.store != nil && s.store.Shows(seq) {
 				return nil
 			}
@@ -400,27 +433,27 @@ func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
 	})
 }
 
-// ViewAt returns the projection at exactly a sequence, see [store.Store.ViewAt].
+// ViewAt returns a view of exactly one position, see [store.Store.ViewAt].
 func (l *Live) ViewAt(ctx context.Context, seq uint64) (v *projections.View, err error) {
-	err = l.onStore(func(s *store.Store) (err error) {
+	err = l.withStore(func(s *store.Store) (err error) {
 		v, err = s.ViewAt(ctx, seq)
 		return err
 	})
 	return v, err
 }
 
-// CheckFiles checks the files of the generation that serves, see [store.Store.CheckFiles].
+// CheckFiles checks the files of the serving generation, see [store.Store.CheckFiles].
 func (l *Live) CheckFiles(
 	ctx context.Context, dir string, rest func(context.Context, time.Duration) error,
 ) (c store.FileCheck, err error) {
-	err = l.onStore(func(s *store.Store) (err error) {
+	err = l.withStore(func(s *store.Store) (err error) {
 		c, err = s.CheckFiles(ctx, dir, rest)
 		return err
 	})
 	return c, err
 }
 
-// Engine reports how the storage engine of the generation that serves is.
+// Engine returns figures about the storage engine of the serving generation, see [store.Store.Engine].
 func (l *Live) Engine() (e store.Engine, ok bool) {
 	if s := l.Serving(); s != nil {
 		return s.Engine()
@@ -428,15 +461,15 @@ func (l *Live) Engine() (e store.Engine, ok bool) {
 	return store.Engine{}, false
 }
 
-// Repair writes repaired rows inside the fold of the live generation, see [store.Store.Repair].
-func (l *Live) Repair(ctx context.Context, f func(at events.Cursor, rows projections.Reader, m *store.Repair) error) error {
-	return l.onStore(func(s *store.Store) error { return s.Repair(ctx, f) })
+// Repair overwrites damaged rows of the serving generation, see [store.Store.Repair].
+func (l *Live) Repair(ctx context.Context, heal func(at events.Cursor, rows projections.Reader, m *store.Repair) error) error {
+	return l.withStore(func(s *store.Store) error { return s.Repair(ctx, heal) })
 }
 
-// Flush brings everything that the live generation has folded to disk.
-func (l *Live) Flush() error { return l.onStore((*store.Store).Flush) }
+// Flush writes everything that the serving generation has folded to disk, see [store.Store.Flush].
+func (l *Live) Flush() error { return l.withStore((*store.Store).Flush) }
 
-// Cursor returns the last whole position that queries see.
+// Cursor returns the last whole position that queries see, or the zero cursor if the generation could not be opened.
 func (l *Live) Cursor() events.Cursor {
 	s := l.serving.Load()
 	if s.store == nil {
@@ -445,53 +478,63 @@ func (l *Live) Cursor() events.Cursor {
 	return s.store.ShownCursor()
 }
 
-// Rejects lists kept rejects as [store.Store.Rejects] does.
+// Rejects returns kept rejects, see [store.Store.Rejects].
 func (l *Live) Rejects(after uint64, n int) (rejects []store.KeptReject, total uint64, err error) {
-	err = l.onStore(func(s *store.Store) (err error) {
+	err = l.withStore(func(s *store.Store) (err error) {
 		rejects, total, err = s.Rejects(after, n)
 		return err
 	})
 	return rejects, total, err
 }
 
-// Status reports how the projection is. It is for people and metrics: not for every query.
+// Status describes the projection. It is meant for people and metrics. It is too slow to be called by every query.
 func (l *Live) Status() store.Status {
 	s := l.serving.Load()
 	var st store.Status
 	if s.store != nil {
 		st = s.store.Status()
 	} else {
-		st = store.Status{Name: l.name, Version: l.print.Version, Fingerprint: l.print.String(), Generation: s.number}
-		st.DiskBytes = disk.DirectoryBytes(l.opts.FS, store.GenerationDir(l.storeDir(), s.number))
-		format, _ := store.FormatOf(l.opts.FS, store.GenerationDir(l.storeDir(), s.number)) // what is wrong with it is in the state
-		st.Format = format.Engine
+		dir := store.GenerationDir(l.locationOptions(), s.number)
+		format, _ := store.FormatOf(l.opts.FS, dir) // an error of the files is the Error of the status already
+		st = store.Status{
+			Name:        l.name,
+			Version:     l.fingerprint.Version,
+			Fingerprint: l.fingerprint.String(),
+			Generation:  s.number,
+			DiskBytes:   disk.DirectoryBytes(l.opts.FS, dir),
+			Format:      format.Engine,
+		}
 	}
+
 	if s.err != nil && st.State != store.Failed && st.State != store.Stopped {
-		st.State, st.Error = s.state, s.err
+		st.State = s.state
+		st.Error = s.err
 	}
-	st.Previous = l.files.Load().Previous
 	if st.State == store.Ready && (l.building.Load() || l.next.Load() != nil) {
 		st.State = store.Rebuilding
 	}
-	st.Damaged = st.State == store.Failed && s.damaged()
+	st.Previous = l.generations.Load().Previous
+	st.Damaged = st.State == store.Failed && s.isDamaged()
 	st.Unreadable = st.State == store.Outdated && s.store == nil
-	if now := l.serving.Load(); now != s {
+
+	// After a cut-over in the meantime, parts of the status belong to different generations.
+	if l.serving.Load() != s {
 		return l.Status()
 	}
 	return st
 }
 
-// Changed returns a channel that is closed when the state of a generation, or the one that serves, changes. To miss no
-// change, take it before asking for the Status.
+// Changed returns a channel that is closed when a generation has a new state, and when another generation serves. A caller that must not miss
+// a change calls Changed before Status.
 func (l *Live) Changed() <-chan struct{} {
-	l.told.mu.Lock()
-	defer l.told.mu.Unlock()
-	return l.told.changed
+	l.states.mu.Lock()
+	defer l.states.mu.Unlock()
+	return l.states.changed
 }
 
-// Disk returns what the generation that serves takes on disk, and how much is free there.
+// Disk returns the size of the files of the serving generation, and how many bytes are free on their disk.
 func (l *Live) Disk() (live, free uint64, err error) {
-	live = disk.DirectoryBytes(l.opts.FS, store.GenerationDir(l.storeDir(), l.serving.Load().number))
+	live = disk.DirectoryBytes(l.opts.FS, store.GenerationDir(l.locationOptions(), l.serving.Load().number))
 	usage, err := l.opts.FS.GetDiskUsage(l.dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return live, math.MaxUint64, nil // a file system in memory
@@ -499,97 +542,108 @@ func (l *Live) Disk() (live, free uint64, err error) {
 	return live, usage.AvailBytes, err
 }
 
-// storeDir are options that say where generations are.
-func (l *Live) storeDir() store.Options {
+// locationOptions returns options from which [store.GenerationDir] makes the directory of a generation.
+func (l *Live) locationOptions() store.Options {
 	return store.Options{FS: l.opts.FS, Dir: l.opts.Dir, Projection: l.projection}
 }
 
-// Run folds the log into the generation that serves, whichever it is, until the context ends or the Live is closed. A
-// generation that fails leaves it waiting for a cut-over to another. It returns why the last generation stopped, if it did
-// so by itself.
+// Run folds the log into the serving generation until the context ends or the Live is closed. After a cut-over it folds into the new
+// generation. If the serving generation fails, Run continues to wait, because a cut-over to another generation may follow. At the end it
+// returns the error that has stopped the last generation, or nil.
 func (l *Live) Run(ctx context.Context, subscribe store.SubscribeFunc) error {
-	ctx, cancel := l.within(ctx)
+	ctx, cancel := l.withCloseCtx(ctx)
 	defer cancel()
-	r := &running{ctx: ctx, subscribe: subscribe, followers: map[*store.Store]*follower{}}
-	l.mu.Lock()
-	if l.closed || l.run != nil {
-		defer l.mu.Unlock()
-		if l.closed {
-			return projections.ErrClosed
-		}
-		return errRunning
+	r := &foldRun{ctx: ctx, subscribe: subscribe, folds: map[*store.Store]*storeFold{}}
+	if err := l.beginRun(r); err != nil { //nolint:contextcheck // r has the context
+		return err
 	}
-	l.run = r
-	if s := l.serving.Load(); s.err == nil {
-		r.follow(s.store) //nolint:contextcheck // it has that of the call
-	}
-	l.mu.Unlock()
+
 	<-ctx.Done()
 	l.mu.Lock()
-	l.run = nil
+	l.currentRun = nil
 	l.mu.Unlock()
-	r.all.Wait()
+	r.goroutines.Wait()
+
 	s := l.serving.Load()
 	if s.err != nil {
 		return s.err
 	}
 	if err := s.store.Failure(); err != nil {
-		return stoppedBy(err)
+		return wrapStopped(err)
 	}
 	return nil
 }
 
-var errRunning = errors.New("projections: Run is running already")
+// beginRun makes r the current run, and starts to fold into the serving generation if that can be folded.
+func (l *Live) beginRun(r *foldRun) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return projections.ErrClosed
+	}
+	if l.currentRun != nil {
+		return errRunning
+	}
+	l.currentRun = r
+	if s := l.serving.Load(); s.err == nil {
+		r.startFold(s.store)
+	}
+	return nil
+}
 
-// within returns a context that ends with the Live, too.
-func (l *Live) within(ctx context.Context) (context.Context, context.CancelFunc) {
+var errRunning = errors.New("live: Run is running already")
+
+// withCloseCtx returns a context that ends with ctx and when the Live is closed.
+func (l *Live) withCloseCtx(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	release := context.AfterFunc(l.life, cancel)
+	release := context.AfterFunc(l.closeCtx, cancel)
 	return ctx, func() { release(); cancel() }
 }
 
-// running is one call of Run.
-type running struct {
-	ctx       context.Context //nolint:containedctx // that of the call
-	subscribe store.SubscribeFunc
-	all       sync.WaitGroup
-	followers map[*store.Store]*follower
+// foldRun is one call of [Live.Run].
+type foldRun struct {
+	ctx        context.Context //nolint:containedctx // the context of the call
+	subscribe  store.SubscribeFunc
+	goroutines sync.WaitGroup
+	// folds has the generations that are folded now. Live.mu guards it.
+	folds map[*store.Store]*storeFold
 }
 
-// follower is a generation that follows the log.
-type follower struct {
+// storeFold is a goroutine that folds the log into one generation.
+type storeFold struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// follow has a generation follow the log. Live.mu is held.
-func (r *running) follow(s *store.Store) *follower {
+// startFold starts to fold the log into a generation. Live.mu is held.
+func (r *foldRun) startFold(s *store.Store) *storeFold {
 	ctx, cancel := context.WithCancel(r.ctx)
-	f := &follower{cancel: cancel, done: make(chan struct{})}
-	r.followers[s] = f
-	r.all.Go(func() {
+	f := &storeFold{cancel: cancel, done: make(chan struct{})}
+	r.folds[s] = f
+	r.goroutines.Go(func() {
 		defer close(f.done)
-		_ = s.Run(ctx, r.subscribe) // the store has logged and keeps why it stopped
+		_ = s.Run(ctx, r.subscribe) // the store logs the error and keeps it
 	})
 	return f
 }
 
-// unfollow ends the following of a generation, if it follows, and waits for it.
-func (l *Live) unfollow(s *store.Store) {
+// stopFold stops the fold into a generation, if there is one, and waits for its end.
+func (l *Live) stopFold(s *store.Store) {
 	l.mu.Lock()
-	var f *follower
-	if l.run != nil {
-		f = l.run.followers[s]
-		delete(l.run.followers, s)
+	var f *storeFold
+	if l.currentRun != nil {
+		f = l.currentRun.folds[s]
+		delete(l.currentRun.folds, s)
 	}
 	l.mu.Unlock()
+
 	if f != nil {
 		f.cancel()
 		<-f.done
 	}
 }
 
-// Close closes every open generation, as [store.Store.Close] does. The next start removes a generation that was being built. The caller must
+// Close closes every open generation, as [store.Store.Close] does. The next Open removes a generation that was being built. The caller must
 // stop the fold first.
 func (l *Live) Close() error {
 	l.mu.Lock()
@@ -598,10 +652,13 @@ func (l *Live) Close() error {
 		return nil
 	}
 	l.closed = true
-	l.endLife()
+	l.cancelCloseCtx()
 	l.mu.Unlock()
-	l.cutting.Lock() // a cut-over gives up or is done
-	defer l.cutting.Unlock()
+
+	// Wait for a cut-over, which closeCtx interrupts.
+	l.cutOverMu.Lock()
+	defer l.cutOverMu.Unlock()
+
 	l.mu.Lock()
 	next, retired := l.next.Swap(nil), l.retired
 	l.mu.Unlock()

@@ -11,35 +11,44 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// FoldHash names what rows depend on besides the log and the set of partitions: the hash of a fingerprint for all partitions.
-func (l *Live) FoldHash() string { return l.print.String() }
+// FoldHash returns a hash of everything that rows depend on, except the log and the set of partitions. It is the hash of a fingerprint for all
+// partitions. Two processes can exchange rows if it is the same in both.
+func (l *Live) FoldHash() string { return l.fingerprint.String() }
 
-// ExportPartitions calls do with the rows of some partitions, and with those of the store as a whole, as they are at one position, in the order of
-// their keys. Another process makes a store of them ([Live.ImportPartitions]), whose [Live.FoldHash] must be the same. It fails with
-// [projections.ErrFingerprint] if that is another one, and with [projections.ErrPartial] if the store does not hold all of the partitions.
-func (l *Live) ExportPartitions(ctx context.Context, fold string, of events.Partitions, do func(key, value []byte) error) (err error) {
+// ExportPartitions calls do with the rows of the wanted partitions, and with those of the store as a whole, in the order of their keys. All are
+// rows at one position. [Live.ImportPartitions] of another process makes a store of them. foldHash is the [Live.FoldHash] of that process.
+//
+// It fails with [projections.ErrFingerprint] if the fold hashes differ, and with [projections.ErrPartial] if the serving generation does not
+// hold all of the partitions.
+func (l *Live) ExportPartitions(
+	ctx context.Context, foldHash string, wanted events.Partitions, do func(key, value []byte) error,
+) (err error) {
 	s := l.Serving()
 	if s == nil || l.Status().Damaged {
 		return fmt.Errorf("%w: %s", projections.ErrStopped, l.name)
 	}
-	if l.FoldHash() != fold {
-		return fmt.Errorf("%w: the fold of %s is %s, not %s", projections.ErrFingerprint, l.name, l.FoldHash(), fold)
+	if l.FoldHash() != foldHash {
+		return fmt.Errorf("%w: the fold of %s is %s, not %s", projections.ErrFingerprint, l.name, l.FoldHash(), foldHash)
 	}
+
+	// Export from a copy, whose position does not change. If the process dies, the next Open removes the directory because of its prefix.
 	fs := l.opts.FS
-	dir := fs.PathJoin(l.dir, fmt.Sprint(disk.ShadowPrefix, "given-", l.given.Add(1)))
+	dir := fs.PathJoin(l.dir, fmt.Sprint(disk.ShadowPrefix, "given-", l.exportCount.Add(1)))
 	defer func() { err = errors.Join(err, fs.RemoveAll(dir)) }()
 	if _, err := s.Checkpoint(ctx, dir); err != nil {
 		return err
 	}
-	return store.ExportRows(ctx, fs, dir, l.opts.New(), of, do)
+	return store.ExportRows(ctx, fs, dir, l.opts.New(), wanted, do)
 }
 
-// ImportPartitions makes a store of some partitions in a directory, which does not exist, of the rows that [Live.ExportPartitions] of another process
-// gives. The caller folds into it, closes it, and takes its files for [store.ResizeCopy].
+// ImportPartitions makes a store that holds the given partitions, in a directory that does not exist, and opens it. eachRow calls its argument with the
+// rows that [Live.ExportPartitions] of another process has produced, in the same order. The caller folds into the store, closes it, and passes its
+// directory to [store.ResizeCopy].
 func (l *Live) ImportPartitions(
-	ctx context.Context, dir string, of events.Partitions, give func(do func(key, value []byte) error) error,
+	ctx context.Context, dir string, held events.Partitions, eachRow func(do func(key, value []byte) error) error,
 ) (*store.Store, error) {
 	o := l.storeOptions(1)
-	o.Dir, o.Listener = dir, store.Listener{}
-	return store.ImportRows(ctx, o, of, give)
+	o.Dir = dir
+	o.Listener = store.Listener{} // it does not serve
+	return store.ImportRows(ctx, o, held, eachRow)
 }

@@ -80,7 +80,7 @@ func isOf(p disk.Prepared, log events.LogID, epoch uint32) bool {
 // or the previous one after the program was rolled back. It returns the generation that serves then, which is the live one if there is no
 // other.
 func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
-	g := *l.files.Load()
+	g := *l.generations.Load()
 	var candidates []uint32
 	prepared, found, err := l.installPrepared(g)
 	if err != nil {
@@ -90,7 +90,7 @@ func (l *Live) replaceOutdated(outdated *serving) (*serving, error) {
 		candidates = append(candidates, prepared)
 	}
 	if g.Previous != 0 {
-		if _, err := l.opts.FS.Stat(store.GenerationDir(l.storeDir(), g.Previous)); err == nil {
+		if _, err := l.opts.FS.Stat(store.GenerationDir(l.locationOptions(), g.Previous)); err == nil {
 			candidates = append(candidates, g.Previous)
 		}
 	}
@@ -119,9 +119,9 @@ func (l *Live) takePlace(outdated, s *serving) (*serving, error) {
 			return nil, err
 		}
 	}
-	after := *l.files.Load()
+	after := *l.generations.Load()
 	after.Live, after.Previous, after.Partitions = s.number, outdated.number, s.store.Fingerprint().Partitions
-	if err := l.write(after); err != nil {
+	if err := l.writeGenerations(after); err != nil {
 		return nil, errors.Join(err, s.store.Close())
 	}
 	l.logger().Info("a generation that this program can continue takes the place of the live one", "generation", s.number,
@@ -138,9 +138,9 @@ func (l *Live) isUsable(dir string) bool {
 		l.logger().Warn("what was prepared cannot be read", "directory", dir, "error", err)
 		return false
 	}
-	print := l.print
-	print.Partitions = l.files.Load().Partitions
-	return found && p.Fingerprint == print.String() && isOf(p, l.opts.Log, l.opts.Epoch)
+	fingerprint := l.fingerprint
+	fingerprint.Partitions = l.generations.Load().Partitions
+	return found && p.Fingerprint == fingerprint.String() && isOf(p, l.opts.Log, l.opts.Epoch)
 }
 
 // Replacement describes the generation that the next start continues in place of an outdated one. It is empty if there is none, so that the
@@ -152,7 +152,7 @@ func (l *Live) Replacement() string {
 	if l.isUsable(store.GenerationDir(l.preparedOptions(), 1)) {
 		return "a prepared generation"
 	}
-	g := l.files.Load()
+	g := l.generations.Load()
 	if g.Previous == 0 {
 		return ""
 	}
@@ -175,7 +175,7 @@ func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, e
 	fs := l.opts.FS
 	numbers := disk.ListGenerations(fs, l.dir)
 	for _, n := range numbers {
-		if n != g.Live && n != g.Previous && l.isUsable(store.GenerationDir(l.storeDir(), n)) {
+		if n != g.Live && n != g.Previous && l.isUsable(store.GenerationDir(l.locationOptions(), n)) {
 			return n, true, nil
 		}
 	}
@@ -186,12 +186,12 @@ func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, e
 	}
 	// Without a file of generations, the highest number is live, and that is to be the outdated one until the prepared one was opened.
 	if len(numbers) > 0 {
-		if err := l.write(g); err != nil {
+		if err := l.writeGenerations(g); err != nil {
 			return 0, false, err
 		}
 	}
 	number = 1 + max(g.Previous, slices.Max(append(numbers, 0)))
-	to := store.GenerationDir(l.storeDir(), number)
+	to := store.GenerationDir(l.locationOptions(), number)
 	if err := fs.Rename(from, to); err != nil {
 		return 0, false, fmt.Errorf("%s: %w", from, err)
 	}
@@ -200,7 +200,7 @@ func (l *Live) installPrepared(g disk.Generations) (number uint32, found bool, e
 
 // preparedOptions has the directory of what is prepared.
 func (l *Live) preparedOptions() store.Options {
-	o := l.storeDir()
+	o := l.locationOptions()
 	o.Dir = o.FS.PathJoin(l.dir, disk.PreparedDir)
 	return o
 }

@@ -7,18 +7,18 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Recover makes a projection continue that an error of the disk has stopped, once the disk works again or has room. The disk has the state
-// at the end of some commit (I3), so nothing is rebuilt: the files become those of the next generation (tables by hard links), which
-// folds what is missing and takes the place of the one that failed.
+// Recover makes a projection continue that an error of the disk has stopped, once the disk works again or has free space. Nothing is rebuilt,
+// because the disk has the rows of the end of some commit (I3). Recover copies the files to a next generation, tables by hard links, and cuts
+// over to it. The new generation then folds what is missing.
 //
-// It fails if the projection has not stopped so, with [ErrBuilding] while a next generation is open, and with [projections.ErrCorrupt] if the
-// files are damaged. While Run is not running, it fails with [ErrBehind] if the files are behind of what was shown.
+// It fails if the projection was not stopped by the disk, with [ErrBuilding] if there is a next generation already, and with
+// [projections.ErrCorrupt] if the files are damaged. If Run is not running, it fails with [ErrBehind] if the files lack something that was shown.
 func (l *Live) Recover(ctx context.Context) error {
 	old := l.serving.Load()
-	if old.store == nil || old.store.Failure() == nil || old.damaged() {
-		return fmt.Errorf("projections: %s was not stopped by the disk", l.name)
+	if old.store == nil || old.store.Failure() == nil || old.isDamaged() {
+		return fmt.Errorf("live: %s was not stopped by the disk", l.name)
 	}
-	next, err := l.again(ctx, old)
+	next, err := l.openStoppedCopy(ctx, old)
 	if err != nil {
 		return fmt.Errorf("open generation %d of %s again: %w", old.number, l.name, err)
 	}
@@ -26,18 +26,18 @@ func (l *Live) Recover(ctx context.Context) error {
 	return err
 }
 
-// again opens the next generation as a copy of what the old one has on disk.
-func (l *Live) again(ctx context.Context, old *serving) (*store.Store, error) {
-	if err := l.lockFree(ctx); err != nil {
+// openStoppedCopy copies what the old generation has on disk, and opens the copy as the next generation.
+func (l *Live) openStoppedCopy(ctx context.Context, old *serving) (*store.Store, error) {
+	if err := l.lockForNext(ctx); err != nil {
 		return nil, err
 	}
 	defer l.mu.Unlock()
-	o, err := l.nextLocked()
+	o, err := l.nextOptionsLocked()
 	if err != nil {
 		return nil, err
 	}
 	if err := store.CopyStopped(o.FS, old.store.Dir(), store.GenerationDir(o, o.Generation)); err != nil {
 		return nil, err
 	}
-	return l.openNext(o)
+	return l.openNextLocked(o)
 }
