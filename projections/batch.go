@@ -104,7 +104,7 @@ func (b *Batch) checkWritable(key []byte) bool {
 		b.fail(errWriteInScan)
 	case len(key) < 3 || Tag(key[2]) <= LastRuntimeTag:
 		b.fail(fmt.Errorf("%w: %x", errReservedKey, key))
-	case b.rows.Full():
+	case b.rows.IsFull():
 		b.fail(errTooLarge)
 	case !b.opts.Holding.MayWrite(key):
 		b.fail(fmt.Errorf("%w: %x", errNotHeld, key))

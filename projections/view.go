@@ -39,7 +39,7 @@ const maxIdleScans = 4
 
 // Open returns a view of the position. The caller must have acquired Rows before. [View.Close] releases them.
 func (p *WholePosition) Open() *View {
-	return &View{position: p, scans: overlay.Scans{Keep: maxIdleScans}}
+	return &View{position: p, scans: overlay.Scans{MaxIdle: maxIdleScans}}
 }
 
 // Cursor returns the position that the rows reflect.

@@ -63,7 +63,7 @@ func (fl *flusher) startFlush(s *Store) error {
 	}
 
 	// An idle iterator would keep flushed memtables in memory until it is used again.
-	s.fold.batch.Rows().FlushBegins()
+	s.fold.batch.Rows().BeforeFlush()
 	if p := s.current.Load(); p != nil {
 		p.Rows.DropIterator()
 	}
@@ -72,7 +72,7 @@ func (fl *flusher) startFlush(s *Store) error {
 	if err != nil {
 		return err
 	}
-	s.fold.batch.Rows().FlushBegun()
+	s.fold.batch.Rows().FlushStarted()
 
 	fl.flushDone = done
 	fl.flushCursor = s.fold.cursor

@@ -274,7 +274,7 @@ func (f *fold) commit() error {
 		return nil
 	}
 	f.imports.writeOffsets(&f.batch)
-	if f.batch.Rows().Dirty() || f.hasUnpublishedRows {
+	if f.batch.Rows().IsDirty() || f.hasUnpublishedRows {
 		if err := f.commitBatch(f.progress); err != nil {
 			return err
 		}
@@ -326,7 +326,7 @@ func (f *fold) commitBatch(p progress) error {
 
 	fl := &f.store.flush
 	fl.recordFinishedFlush(f.store)
-	if f.batch.Rows().WantsFlush() {
+	if f.batch.Rows().IsFlushUseful() {
 		if err := fl.startFlush(f.store); err != nil {
 			return err
 		}

@@ -124,7 +124,7 @@ func (f *fold) commitRepair(m *Repair) error {
 	f.hasUnpublishedRows, f.envelopesSinceCheckpoint = true, 0
 
 	// Rows in memory may be outdated now: those of the overlay, of the projection, of queries, and of the store itself.
-	f.batch.Rows().Overwritten()
+	f.batch.Rows().DatabaseChanged()
 	if forgetful, ok := s.opts.Projection.(projections.Forgetful); ok {
 		forgetful.Forget()
 	}

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Iterator walks over rows in the order of their keys. Key and value are valid until the iterator moves.
+// Iterator iterates over rows in the order of their keys. Key and value are valid until it moves.
 type Iterator interface {
-	// Next moves to the next row, at first to the first one. It returns false after the last row, and after an error.
+	// Next moves to the next row. The first call moves to the first row. It returns false after the last row and after an error.
 	Next() bool
 	// SeekGE moves to the first row whose key is at or after key. It returns false if there is none, and after an error.
 	SeekGE(key []byte) bool
@@ -15,138 +15,150 @@ type Iterator interface {
 	Key() []byte
 	// Value returns the value of the row.
 	Value() []byte
-	// Error returns the first error that the iterator has met. After one, Next and SeekGE return false for ever.
+	// Error returns the first error of the iterator. After an error, Next and SeekGE always return false.
 	Error() error
-	// Close ends the iterator, and returns the same error.
+	// Close closes the iterator and returns its first error.
 	Close() error
 }
 
-// merged is an iterator over the dirty rows and the rows of the database under them. Of two rows with the same key it shows the dirty
-// one, and a dirty row that is deleted hides the one under it.
-type merged struct {
-	over  *Overlay
-	dirty []dirtyRow
-	at    int // in dirty
-	scan  *Scan
-	// gone are the ranges of the database that are deleted.
-	gone []keyRange
-	// valid: the scan is at a row. onDirty: the iterator shows dirty[at], else the row of the scan. tied: the scan is at the row into
-	// which dirty[at] is merged, so both move together. moved: Next or SeekGE was called.
-	valid, onDirty, tied, moved bool
-	// value is that of a dirty row with operands.
+// mergedIterator iterates over the dirty rows and the rows of the database together. If both have a row with the same key, it shows the dirty one.
+// If the dirty row is deleted, it shows neither.
+type mergedIterator struct {
+	overlay    *Overlay
+	dirty      []dirtyRow
+	dirtyIndex int
+	scan       *Scan
+	// deletedRanges has the ranges whose rows in the database are deleted.
+	deletedRanges []keyRange
+	// scanValid is set while scan is at a row. showsDirty is set if the iterator shows the row dirty[dirtyIndex], and not that of scan. sameKey is
+	// set if scan is at the row into which the operands of dirty[dirtyIndex] are merged, so that both must move together. positioned is set by the
+	// first Next or SeekGE.
+	scanValid, showsDirty, sameKey, positioned bool
+	// value is the value of a shown row that has operands.
 	value []byte
-	// err is the first error of a merge; the scan keeps its own.
+	// err is the first error of a merge. scan keeps its own errors.
 	err error
 }
 
-func (m *merged) Next() bool {
+// Next implements [Iterator].
+func (m *mergedIterator) Next() bool {
 	switch {
-	case !m.moved:
-		m.moved = true
-		m.valid = m.scan.Next()
-	case m.onDirty:
-		m.at++
-		if m.tied {
-			m.valid = m.scan.Next()
+	case !m.positioned:
+		m.positioned = true
+		m.scanValid = m.scan.Next()
+	case m.showsDirty:
+		m.dirtyIndex++
+		if m.sameKey {
+			m.scanValid = m.scan.Next()
 		}
 	default:
-		m.valid = m.valid && m.scan.Next()
+		m.scanValid = m.scanValid && m.scan.Next()
 	}
-	return m.pick()
+	return m.chooseRow()
 }
 
-func (m *merged) SeekGE(key []byte) bool {
-	m.moved = true
-	m.at, _ = slices.BinarySearchFunc(m.dirty, key, func(d dirtyRow, key []byte) int {
-		return bytes.Compare(m.over.keyOf(&m.over.rows[d.row]), key)
+// SeekGE implements [Iterator].
+func (m *mergedIterator) SeekGE(key []byte) bool {
+	m.positioned = true
+	m.dirtyIndex, _ = slices.BinarySearchFunc(m.dirty, key, func(d dirtyRow, key []byte) int {
+		return bytes.Compare(m.overlay.keyOf(&m.overlay.rows[d.row]), key)
 	})
-	m.valid = m.scan.SeekGE(key)
-	return m.pick()
+	m.scanValid = m.scan.SeekGE(key)
+	return m.chooseRow()
 }
 
-// pick finds the row to show: the one with the lesser key, and of two equal keys the dirty row. Dirty rows that are deleted are skipped,
-// together with the row of the database that they hide.
-func (m *merged) pick() bool {
-	m.skipGone()
-	m.onDirty, m.tied = false, false
-	for ; m.at < len(m.dirty) && m.Error() == nil; m.at++ {
-		m.over.lookAhead(m.dirty, m.at)
-		r := &m.over.rows[m.dirty[m.at].row]
-		order := -1
-		if m.valid {
-			order = bytes.Compare(m.over.keyOf(r), m.scan.Key())
+// chooseRow decides which row to show: the one with the lower key, and the dirty row if the keys are equal. It skips dirty rows that are deleted,
+// together with the rows of the database that they hide. It returns false if there is no row.
+func (m *mergedIterator) chooseRow() bool {
+	m.skipDeletedRanges()
+	m.showsDirty = false
+	m.sameKey = false
+	for ; m.dirtyIndex < len(m.dirty) && m.Error() == nil; m.dirtyIndex++ {
+		m.overlay.prefetchKeys(m.dirty, m.dirtyIndex)
+		r := &m.overlay.rows[m.dirty[m.dirtyIndex].row]
+
+		order := -1 // of the dirty row, compared with that of scan
+		if m.scanValid {
+			order = bytes.Compare(m.overlay.keyOf(r), m.scan.Key())
 		}
 		switch {
 		case order > 0:
 			return true
-		case r.operand != 0:
-			m.onDirty, m.tied = true, order == 0
-			m.value, m.err = m.over.mergeOver(r, m.baseOf(r))
+		case r.lastOperand != 0:
+			m.showsDirty = true
+			m.sameKey = order == 0
+			m.value, m.err = m.overlay.mergeOperands(r, m.valueBelowOperands(r))
 			m.value = bytes.Clone(m.value)
 			return m.Error() == nil
-		case order == 0:
-			m.valid = m.scan.Next()
-			m.skipGone()
+		case order == 0: // the dirty row hides that of the database
+			m.scanValid = m.scan.Next()
+			m.skipDeletedRanges()
 			if m.Error() != nil {
 				return false
 			}
 		}
-		if r.state&rowLives != 0 {
-			m.onDirty = true
+
+		if r.state&rowHasValue != 0 {
+			m.showsDirty = true
 			return true
 		}
+		// The dirty row is deleted: continue with the next.
 	}
-	return m.valid && m.Error() == nil
+	return m.scanValid && m.Error() == nil
 }
 
-// baseOf returns the value into which the operands of a row are merged; nil means there is none.
-func (m *merged) baseOf(r *cell) []byte {
+// valueBelowOperands returns the value into which the operands of a row are merged, or nil if there is none.
+func (m *mergedIterator) valueBelowOperands(r *record) []byte {
 	switch {
-	case r.state&rowLives != 0:
-		return m.over.valueOf(r)
-	case r.state&rowUnknown != 0 && m.tied:
-		return append([]byte{}, m.scan.Value()...) // not nil
+	case r.state&rowHasValue != 0:
+		return m.overlay.valueOf(r)
+	case r.state&rowBaseInDB != 0 && m.sameKey:
+		return append([]byte{}, m.scan.Value()...) // a copy that is never nil
 	}
 	return nil
 }
 
-// skipGone moves the scan past deleted ranges.
-func (m *merged) skipGone() {
-	for m.valid {
-		i := slices.IndexFunc(m.gone, func(r keyRange) bool { return r.has(m.scan.Key()) })
+// skipDeletedRanges moves scan behind the deleted ranges at its position.
+func (m *mergedIterator) skipDeletedRanges() {
+	for m.scanValid {
+		i := slices.IndexFunc(m.deletedRanges, func(r keyRange) bool { return r.contains(m.scan.Key()) })
 		if i < 0 {
 			return
 		}
-		m.valid = m.scan.SeekGE(m.gone[i].upper)
+		m.scanValid = m.scan.SeekGE(m.deletedRanges[i].upper)
 	}
 }
 
-func (m *merged) Key() []byte {
-	if m.onDirty {
-		return m.over.keyOf(&m.over.rows[m.dirty[m.at].row])
+// Key implements [Iterator].
+func (m *mergedIterator) Key() []byte {
+	if m.showsDirty {
+		return m.overlay.keyOf(&m.overlay.rows[m.dirty[m.dirtyIndex].row])
 	}
 	return m.scan.Key()
 }
 
-func (m *merged) Value() []byte {
-	if !m.onDirty {
+// Value implements [Iterator].
+func (m *mergedIterator) Value() []byte {
+	if !m.showsDirty {
 		return m.scan.Value()
 	}
-	r := &m.over.rows[m.dirty[m.at].row]
-	if r.operand != 0 {
+	r := &m.overlay.rows[m.dirty[m.dirtyIndex].row]
+	if r.lastOperand != 0 {
 		return m.value
 	}
-	return m.over.valueOf(r)
+	return m.overlay.valueOf(r)
 }
 
-func (m *merged) Error() error {
+// Error implements [Iterator].
+func (m *mergedIterator) Error() error {
 	if m.err != nil {
 		return m.err
 	}
 	return m.scan.Error()
 }
 
-func (m *merged) Close() error {
+// Close implements [Iterator].
+func (m *mergedIterator) Close() error {
 	err := m.scan.Close()
 	if m.err != nil {
 		return m.err

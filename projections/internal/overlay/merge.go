@@ -7,69 +7,75 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// MergeFunc merges the values of a key, at least two, the oldest first. It appends the result to dst.
+// MergeFunc merges the values of a key, of which there are at least two, the oldest first. It appends the result to dst.
 type MergeFunc func(dst, key []byte, values [][]byte) ([]byte, error)
 
-// merges holds the operands that were written since the last commit and are not merged yet. The operands of a row stay a list until the
-// fold reads the row, or until the commit. So a row that grows by a little a thousand times in a batch is not read at all, and written
-// once.
-type merges struct {
+// pendingMerges has the operands that were written since the last commit and are not merged into their rows yet. They are merged only when the
+// fold reads the row, or at the commit. So a row to which a little is added a thousand times in a batch is not read at all, and is written once.
+type pendingMerges struct {
 	merge MergeFunc
-	// list has the operands of all rows. Those of one row are linked from the last to the first.
-	list []operand
-	data []byte
-	// values and out are scratch memory for merging.
+	// operands has the operands of all rows. Those of one row are linked from the newest to the oldest. data has their values.
+	operands []operand
+	data     []byte
+	// values and merged are scratch memory of mergeOperands.
 	values [][]byte
-	out    []byte
+	merged []byte
 }
 
-// operand is a value to merge into a row: data[at:at+len].
+// operand is a value that is to be merged into a row: data[offset:offset+length].
 type operand struct {
-	at, len uint32
-	before  uint32 // the operand of the same row before it, + 1
+	offset, length uint32
+	previous       uint32 // 1 + the index of the operand of the same row that was written before
 }
 
+// operandBytes is the size of an operand in memory.
 const operandBytes = 12
 
-func (m *merges) reset() { m.list, m.data = m.list[:0], m.data[:0] }
+// reset drops all operands and keeps the memory.
+func (m *pendingMerges) reset() {
+	m.operands = m.operands[:0]
+	m.data = m.data[:0]
+}
 
-func (m *merges) memory() int { return len(m.data) + operandBytes*len(m.list) }
+func (m *pendingMerges) memoryBytes() int { return len(m.data) + operandBytes*len(m.operands) }
 
-// keyRange is the range of keys k with lower <= k < upper.
+// keyRange is the range of keys with lower <= key < upper.
 type keyRange struct{ lower, upper []byte }
 
-func (r keyRange) has(key []byte) bool {
+func (r keyRange) contains(key []byte) bool {
 	return bytes.Compare(key, r.lower) >= 0 && bytes.Compare(key, r.upper) < 0
 }
 
-// Merge merges a value into the row of a key, or creates the row. Key and value are copied.
+// Merge merges a value into the row of a key, or creates the row. It copies key and value.
 func (o *Overlay) Merge(key, value []byte) {
 	hash := xxh3.Hash(key)
-	row, slot := o.find(key, hash)
+	row, slot := o.findRow(key, hash)
 	o.applyRangeDeletes(row)
 	if row < 0 {
-		row = o.add(key, hash, slot)
-		o.rows[row].state = rowUnknown
-		if o.inDeleted(key) {
-			o.rows[row].state = rowAbsent
+		row = o.addRow(key, hash, slot)
+		// Do not read the row, only remember where its value is.
+		o.rows[row].state = rowBaseInDB
+		if o.isInDeletedRange(key) {
+			o.rows[row].state = rowNotInDB
 		}
 	}
-	o.touch(row)
+	o.markDirty(row)
+
 	r, m := &o.rows[row], &o.merges
-	m.list = append(m.list, operand{uint32(len(m.data)), uint32(len(value)), r.operand})
+	m.operands = append(m.operands, operand{uint32(len(m.data)), uint32(len(value)), r.lastOperand})
 	m.data = append(m.data, value...)
-	r.operand = uint32(len(m.list))
+	r.lastOperand = uint32(len(m.operands))
 	o.dirtyBytes += len(value)
 }
 
-// mergeOver merges the operands of a row over base, the value without them; a nil base means that there is none. The result is valid
-// until the next call.
-func (o *Overlay) mergeOver(r *cell, base []byte) ([]byte, error) {
+// mergeOperands merges the operands of a row into base and returns the result, which is valid until the next call. A nil base means that the row
+// does not exist without them.
+func (o *Overlay) mergeOperands(r *record, base []byte) ([]byte, error) {
 	m := &o.merges
 	m.values = m.values[:0]
-	for at := r.operand; at != 0; at = m.list[at-1].before {
-		op := &m.list[at-1]
-		m.values = append(m.values, m.data[op.at:op.at+op.len])
+	for at := r.lastOperand; at != 0; at = m.operands[at-1].previous {
+		op := &m.operands[at-1]
+		m.values = append(m.values, m.data[op.offset:op.offset+op.length])
 	}
 	if base != nil {
 		m.values = append(m.values, base)
@@ -77,49 +83,49 @@ func (o *Overlay) mergeOver(r *cell, base []byte) ([]byte, error) {
 	if len(m.values) == 1 {
 		return m.values[0], nil
 	}
-	slices.Reverse(m.values)
+	slices.Reverse(m.values) // the oldest first
 	var err error
-	m.out, err = m.merge(m.out[:0], o.keyOf(r), m.values)
-	return m.out, err
+	m.merged, err = m.merge(m.merged[:0], o.keyOf(r), m.values)
+	return m.merged, err
 }
 
-// getMerged returns the value of a row with operands.
-func (o *Overlay) getMerged(r *cell) ([]byte, bool, error) {
-	base, err := o.baseOf(r)
+// getMerged returns the value of a row that has operands.
+func (o *Overlay) getMerged(r *record) ([]byte, bool, error) {
+	base, err := o.valueBelowOperands(r)
 	if err != nil {
 		return nil, false, err
 	}
-	value, err := o.mergeOver(r, base)
+	value, err := o.mergeOperands(r, base)
 	return value, err == nil, err
 }
 
-// baseOf returns the value of a row without its operands; nil means that the row does not exist without them.
-func (o *Overlay) baseOf(r *cell) ([]byte, error) {
+// valueBelowOperands returns the value of a row without its operands, or nil if the row does not exist without them.
+func (o *Overlay) valueBelowOperands(r *record) ([]byte, error) {
 	switch {
-	case r.state&rowLives != 0:
+	case r.state&rowHasValue != 0:
 		return o.valueOf(r), nil
-	case r.state&rowUnknown != 0:
-		value, ok, err := o.base(o.keyOf(r), r.hash)
+	case r.state&rowBaseInDB != 0:
+		value, ok, err := o.findInDatabase(o.keyOf(r), r.hash)
 		if ok && value == nil {
-			value = []byte{}
+			value = []byte{} // an empty value, and not no value
 		}
 		return value, err
 	}
 	return nil, nil
 }
 
-// writeMerged writes a row with operands to the batch: as a merge if the value under them was never read, else as a set. Afterwards the
-// row is unknown here, and the next reader asks the database.
-func (o *Overlay) writeMerged(r *cell) error {
+// commitOperands writes a row that has operands to the batch of a commit. If the value below the operands was never read, it writes a merge, which
+// Pebble applies. Otherwise it writes the merged value. Afterwards the value is only in the database.
+func (o *Overlay) commitOperands(r *record) error {
 	var base []byte
-	if r.state&rowLives != 0 {
+	if r.state&rowHasValue != 0 {
 		base = o.valueOf(r)
 	}
-	value, err := o.mergeOver(r, base)
+	value, err := o.mergeOperands(r, base)
 	if err != nil {
 		return err
 	}
-	if r.state&rowUnknown != 0 {
+	if r.state&rowBaseInDB != 0 {
 		op := o.batch.MergeDeferred(int(r.keyLen), len(value))
 		copy(op.Key, o.keyOf(r))
 		copy(op.Value, value)
@@ -130,44 +136,47 @@ func (o *Overlay) writeMerged(r *cell) error {
 		copy(op.Value, value)
 		_ = op.Finish()
 	}
-	r.operand, r.state = 0, rowUnknown
+	r.lastOperand = 0
+	r.state = rowBaseInDB
 	return nil
 }
 
-// DeleteRange removes all rows k with lower <= k < upper. It changes dirty rows at once. Rows that are clean here are found to be deleted
-// when they are next looked up, and the database deletes its rows at the commit.
+// DeleteRange deletes all rows with lower <= key < upper. It changes dirty rows at once. The next lookup of a clean row finds that it is
+// deleted, and the next commit deletes the range in the database.
 func (o *Overlay) DeleteRange(lower, upper []byte) {
-	for _, d := range o.within(lower, upper) {
+	for _, d := range o.dirtyRowsWithin(lower, upper) {
 		r := &o.rows[d.row]
-		r.operand = 0
-		r.state &^= rowLives | rowUnknown
+		r.lastOperand = 0
+		r.state &^= rowHasValue | rowBaseInDB
 	}
 	if o.db == nil {
-		return // there is nothing under the rows
+		return // without a database, all rows are dirty
 	}
-	o.deleted = append(o.deleted, keyRange{bytes.Clone(lower), bytes.Clone(upper)})
+	o.deletedRanges = append(o.deletedRanges, keyRange{bytes.Clone(lower), bytes.Clone(upper)})
 	o.dirtyBytes += len(lower) + len(upper)
 }
 
-// applyRangeDeletes marks a clean row as absent if a deleted range has its key; -1 means no row. A dirty row needs no mark: it was
-// written after the range was deleted, or DeleteRange has changed it.
+// applyRangeDeletes marks a clean row as not existing if a deleted range has its key. A row of -1 means no row. Dirty rows need no mark, because
+// they were written after the range was deleted, or DeleteRange has changed them.
 func (o *Overlay) applyRangeDeletes(row int) {
-	if row < 0 || len(o.deleted) == 0 {
+	if row < 0 || len(o.deletedRanges) == 0 {
 		return
 	}
-	if r := &o.rows[row]; r.state&rowDirty == 0 && o.inDeleted(o.keyOf(r)) {
-		r.state = rowAbsent | r.state&rowUsed
+	if r := &o.rows[row]; r.state&rowDirty == 0 && o.isInDeletedRange(o.keyOf(r)) {
+		r.state = rowNotInDB | r.state&rowUseBits
 	}
 }
 
-func (o *Overlay) inDeleted(key []byte) bool {
-	return slices.ContainsFunc(o.deleted, func(r keyRange) bool { return r.has(key) })
+// isInDeletedRange reports whether a range that was deleted since the last commit has the key.
+func (o *Overlay) isInDeletedRange(key []byte) bool {
+	return slices.ContainsFunc(o.deletedRanges, func(r keyRange) bool { return r.contains(key) })
 }
 
-// deletedWithin returns the deleted ranges that overlap lower to upper, in the order of their deletion; a nil upper means no bound.
-func (o *Overlay) deletedWithin(lower, upper []byte) []keyRange {
+// deletedRangesWithin returns the deleted ranges that overlap the range from lower to upper, in the order of their deletion. A nil upper means no
+// bound.
+func (o *Overlay) deletedRangesWithin(lower, upper []byte) []keyRange {
 	var within []keyRange
-	for _, d := range o.deleted {
+	for _, d := range o.deletedRanges {
 		if bytes.Compare(lower, d.upper) < 0 && (upper == nil || bytes.Compare(d.lower, upper) < 0) {
 			within = append(within, d)
 		}

@@ -6,117 +6,131 @@ import (
 	"sort"
 )
 
-// order finds the dirty rows of one shard and tag in the order of their keys. Before a walk, the rows that were written since the last
-// walk are appended to the chains of their orders; then the chain of the walked order is sorted into a run. A new run is merged with
-// the one before it while it is at least half as long. So there are few runs, and a row is moved a number of times that is logarithmic
-// in the number of rows, however walks and writes alternate.
-type order struct {
-	// chain is 1 + the index of the last row that is in no run; cell.next leads to the rows before it. 0 means there is none.
-	chain uint32
-	runs  [][]uint32
+// prefixOrder sorts the dirty rows of one shard and tag. Rows that are written are first linked in a chain. When an iterator needs the order, the
+// chain is sorted into a run. The new run is merged with the run before it, repeatedly, as long as it is at least half as long as that. So there are few
+// runs, and each row is moved a number of times that is logarithmic in the number of rows, even if iterators and writes alternate.
+type prefixOrder struct {
+	// lastUnsorted is 1 + the index of the row that was added to the chain last, or 0 if the chain is empty. record.nextInChain leads to the rows
+	// that were added before.
+	lastUnsorted uint32
+	runs         [][]uint32
 }
 
-// sort moves the rows of the chain into a run.
-func (r *order) sort(o *Overlay) {
-	if r.chain == 0 {
+// sortChain sorts the rows of the chain into a run, which leaves the chain empty.
+func (r *prefixOrder) sortChain(o *Overlay) {
+	if r.lastUnsorted == 0 {
 		return
 	}
-	var tail []uint32
-	for next := r.chain; next != 0; next = o.rows[next-1].next {
-		tail = append(tail, next-1)
+
+	var run []uint32
+	for next := r.lastUnsorted; next != 0; next = o.rows[next-1].nextInChain {
+		run = append(run, next-1)
 	}
-	r.chain = 0
-	slices.SortFunc(tail, o.compareRows)
-	for n := len(r.runs); n > 0 && 2*len(tail) >= len(r.runs[n-1]); n-- {
-		tail = o.mergeRuns(r.runs[n-1], tail)
+	r.lastUnsorted = 0
+	slices.SortFunc(run, o.compareRows)
+
+	for n := len(r.runs); n > 0 && 2*len(run) >= len(r.runs[n-1]); n-- {
+		run = o.mergeRuns(r.runs[n-1], run)
 		r.runs = r.runs[:n-1]
 	}
-	r.runs = append(r.runs, tail)
+	r.runs = append(r.runs, run)
 }
 
+// compareRows compares the keys of two rows.
 func (o *Overlay) compareRows(a, b uint32) int {
 	return bytes.Compare(o.keyOf(&o.rows[a]), o.keyOf(&o.rows[b]))
 }
 
+// mergeRuns merges two sorted runs.
 func (o *Overlay) mergeRuns(a, b []uint32) []uint32 {
 	merged := make([]uint32, 0, len(a)+len(b))
 	for len(a) > 0 && len(b) > 0 {
 		if o.compareRows(a[0], b[0]) < 0 {
-			merged, a = append(merged, a[0]), a[1:]
+			merged = append(merged, a[0])
+			a = a[1:]
 		} else {
-			merged, b = append(merged, b[0]), b[1:]
+			merged = append(merged, b[0])
+			b = b[1:]
 		}
 	}
 	return append(append(merged, a...), b...)
 }
 
-// chain appends the rows that were written since the last walk to their chains.
-func (o *Overlay) chain() {
-	for _, row := range o.dirty[o.ordered:] {
+// chainNewRows adds the rows that became dirty since the last call to the chains of their prefixes.
+func (o *Overlay) chainNewRows() {
+	for _, row := range o.dirty[o.chainedCount:] {
 		r := &o.rows[row]
 		prefix := [PrefixLen]byte(o.keyOf(r))
-		in := o.orders[prefix]
-		r.next, in.chain = in.chain, row+1
-		o.orders[prefix] = in
+		order := o.orderByPrefix[prefix]
+		r.nextInChain = order.lastUnsorted
+		order.lastUnsorted = row + 1
+		o.orderByPrefix[prefix] = order
 	}
-	o.ordered = len(o.dirty)
+	o.chainedCount = len(o.dirty)
 }
 
-// within returns the dirty rows with lower <= key < upper, in the order of their keys. A range within one shard and tag uses its order; a
-// wider one sorts the dirty rows, which only walks over a whole store need.
-func (o *Overlay) within(lower, upper []byte) (found []dirtyRow) {
+// dirtyRowsWithin returns the dirty rows with lower <= key < upper, in the order of their keys. A nil upper means no bound. For a range within one
+// shard and tag it uses the prefixOrder. For a wider range, which only iterators over whole stores need, it sorts the rows.
+func (o *Overlay) dirtyRowsWithin(lower, upper []byte) (found []dirtyRow) {
 	if upper == nil || len(lower) < PrefixLen || bytes.Compare(upper, PrefixEnd(lower[:PrefixLen])) > 0 {
 		found = make([]dirtyRow, 0, len(o.dirty))
 		for _, row := range o.dirty {
 			if key := o.keyOf(&o.rows[row]); bytes.Compare(key, lower) >= 0 && (upper == nil || bytes.Compare(key, upper) < 0) {
-				found = append(found, o.dirtyRow(row))
+				found = append(found, o.newDirtyRow(row))
 			}
 		}
-		return o.sortMany(found)
+		return o.sortByShard(found)
 	}
-	o.chain()
+
+	o.chainNewRows()
 	prefix := [PrefixLen]byte(lower)
-	r := o.orders[prefix]
-	if r.chain != 0 {
-		r.sort(o)
-		o.orders[prefix] = r
+	r := o.orderByPrefix[prefix]
+	if r.lastUnsorted != 0 {
+		r.sortChain(o)
+		o.orderByPrefix[prefix] = r
 	}
+
+	// Each run has a part of the rows. If several have, sort the parts together.
 	parts := 0
 	for _, run := range r.runs {
-		from := o.search(run, lower)
-		to := from + o.search(run[from:], upper)
+		from := o.countBefore(run, lower)
+		to := from + o.countBefore(run[from:], upper)
 		for _, row := range run[from:to] {
-			found = append(found, o.dirtyRow(row))
+			found = append(found, o.newDirtyRow(row))
 		}
 		if from < to {
 			parts++
 		}
 	}
 	if parts > 1 {
-		o.sort(found)
+		o.sortRows(found)
 	}
 	return found
 }
 
-// search returns how many rows of a run are before a key.
-func (o *Overlay) search(run []uint32, key []byte) int {
+// countBefore returns how many rows of a run have a lower key.
+func (o *Overlay) countBefore(run []uint32, key []byte) int {
 	return sort.Search(len(run), func(i int) bool { return bytes.Compare(o.keyOf(&o.rows[run[i]]), key) >= 0 })
 }
 
-// sortMany sorts rows of many shards: first a counting sort by shard, which takes one pass, then each shard by key.
-func (o *Overlay) sortMany(rows []dirtyRow) []dirtyRow {
-	const least = 1 << 12 // for fewer rows, the 65 536 counters would cost more
-	if len(rows) < least {
-		o.sort(rows)
+// sortByShard sorts rows of many shards: first by shard, with a counting sort that passes over the rows once, and then the rows of each shard by key.
+func (o *Overlay) sortByShard(rows []dirtyRow) []dirtyRow {
+	const minRows = 1 << 12 // for fewer rows, the 65 536 counters cost more than they save
+	if len(rows) < minRows {
+		o.sortRows(rows)
 		return rows
 	}
-	ends := make([]uint32, 1<<16) // of the rows of each shard
+
+	// Count the rows of each shard.
+	ends := make([]uint32, 1<<16)
 	for i := range rows {
 		ends[rows[i].first>>48]++
 	}
+
+	// Change each count to the index where the rows of the shard begin. While rows are placed, it grows to the index where they end.
 	sum := uint32(0)
 	for shard, n := range ends {
-		ends[shard] = sum // the beginning; it grows to the end while rows are placed
+		ends[shard] = sum
 		sum += n
 	}
 	sorted := make([]dirtyRow, len(rows))
@@ -125,10 +139,12 @@ func (o *Overlay) sortMany(rows []dirtyRow) []dirtyRow {
 		sorted[*end] = rows[i]
 		*end++
 	}
+
+	// Sort the rows of each shard.
 	from := uint32(0)
 	for _, end := range ends {
 		if end-from > 1 {
-			o.sort(sorted[from:end])
+			o.sortRows(sorted[from:end])
 		}
 		from = end
 	}

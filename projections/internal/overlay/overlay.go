@@ -10,107 +10,116 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Overlay holds the rows that were written since the last commit, and rows that were read or written not long before it, over the rows
-// of the database. A fold reads and writes through it. It belongs to one goroutine.
+// Overlay has the rows that a fold has written since its last commit, and rows that it has read or written not long before, above the rows of
+// a Pebble database. A fold reads and writes through it. Only one goroutine may use it.
 //
-// A row is kept once however often it is written. So a count that rises a thousand times in a batch is written
-// once, and a row that comes and goes is not written at all. Lookups hash, commits sort. An iterator needs only the rows with its
-// prefix: those are chained by shard and tag.
+// Each row is in memory once, however often it is written. So a count that rises a thousand times in a batch is written to the database once, and
+// a row that is created and deleted again is not written at all. Rows are found by the hash of their keys. They are sorted only when that is
+// needed: all dirty rows by a commit, and those with the same shard and tag by an iterator.
 type Overlay struct {
-	// db is nil for an overlay over nothing, which is never committed.
+	// db is nil if there is no database below. Then Commit must not be called.
 	db *pebble.DB
-	// data holds keys and values. A value that outgrows its room moves to the end.
+	// data has the keys and values of all rows.
 	data []byte
-	rows []cell
-	// spare is the memory into which forget copies data; the two are swapped.
-	spare []byte
-	// table finds rows by hash, with open addressing. Its length is a power of two.
-	table []entry
-	// dirty are the indexes of the rows that the next commit writes, in the order of their first write; dirtyBytes is what Pebble reckons
-	// that they take in a memtable.
+	rows []record
+	// spareData is the memory into which forgetRows copies data. Then the two are swapped.
+	spareData []byte
+	// slots is a hash table of rows, with open addressing. Its length is a power of two.
+	slots []tableEntry
+	// dirty has the indexes of the rows that the next commit writes, in the order of their first write. dirtyBytes is the size that Pebble
+	// computes for them in a memtable.
 	dirty      []uint32
 	dirtyBytes int
-	// orders find dirty rows by the first bytes of their keys. They have the first ordered rows of dirty; a walk adds the rest.
-	orders  map[[PrefixLen]byte]order
-	ordered int
-	// keep is the most bytes of clean rows that stay in memory. A commit forgets rows once the rows take more than limit, at most keep.
-	keep, limit int
-	// order is scratch memory for sorting.
-	order []dirtyRow
-	// touched means nothing. It keeps the compiler from leaving out what lookAhead reads.
-	touched byte
+	// orderByPrefix sorts the dirty rows of each shard and tag. It has only the first chainedCount rows of dirty; an iterator adds
+	// the others.
+	orderByPrefix map[[PrefixLen]byte]prefixOrder
+	chainedCount  int
+	// maxCleanBytes is the size of the clean rows that may stay in memory. A commit forgets rows once all rows take more than forgetAbove,
+	// which is at most maxCleanBytes.
+	maxCleanBytes, forgetAbove int
+	// sortScratch is reused for sorting.
+	sortScratch []dirtyRow
+	// prefetchSink has no meaning. prefetchKeys adds what it reads to it, so that the compiler does not remove the reads.
+	prefetchSink byte
 	// batch is reused by every commit.
 	batch *pebble.Batch
-	// under finds rows in the database as it was when under was last closed. That is enough: the overlay has every row that was written
-	// since, and closes under before it forgets one.
-	under Finder
-	// unflushed spares lookups most searches in memtables.
-	unflushed unflushed
-	// asked counts the outcomes of lookups by tag.
-	asked [256]struct{ found, absent uint32 }
+	// dbFinder finds rows in the database, as it was when dbFinder was last closed. That is sufficient: the overlay has every row
+	// that was written since, and closes dbFinder before it forgets one.
+	dbFinder Finder
+	// unflushed says which rows may be in memtables. Lookups of all others skip the memtables.
+	unflushed unflushedKeys
+	// lookupCounts counts, for each tag, lookups that found a row and lookups that did not.
+	lookupCounts [256]struct{ found, absent uint32 }
 
-	// merges has the values that are merged into rows: see merge.go.
-	merges merges
-	// deleted are the ranges that the next commit deletes, before it writes rows.
-	deleted []keyRange
+	// merges has the operands that were not merged into their rows yet (merge.go).
+	merges pendingMerges
+	// deletedRanges has the ranges that the next commit deletes, before it writes rows.
+	deletedRanges []keyRange
 }
 
-// entry is where the table finds a row: 1 + the index in rows, and the upper half of the hash above it. 0 means free. A row whose half
+// tableEntry refers to a row: its lower half is 1 + the index of the row, its upper half is the upper half of the hash. 0 means free. A lookup
+// skips rows whose half hash differs. It does not have to read these rows, and each read of a row waits for memory if there are many rows.
 // differs is not looked at: with many rows, each look waits for memory.
-type entry uint64
+type tableEntry uint64
 
-func entryOf(row int, hash uint64) entry { return entry(hash>>32<<32 | uint64(row+1)) }
+func newTableEntry(row int, hash uint64) tableEntry { return tableEntry(hash>>32<<32 | uint64(row+1)) }
 
-// cell is a row. Offsets of 32 bits keep it small; MaxBatch keeps data below 4 GiB.
-type cell struct {
-	hash           uint64
-	key, value     uint32 // offsets in data
-	keyLen, valLen uint32
-	room           uint32 // bytes at value that the row may use
-	next           uint32 // 1 + the row before it in the chain of its order
-	operand        uint32 // 1 + the last operand that is to be merged into the row
-	state          rowState
+// record describes a row. Its offsets have 32 bits, which keeps it small. MaxBatch bounds data, so that they suffice.
+type record struct {
+	hash                   uint64
+	keyOffset, valueOffset uint32 // in data
+	keyLen, valueLen       uint32
+	valueCap               uint32 // bytes at valueOffset that the row may overwrite
+	nextInChain            uint32 // 1 + the index of the row before it in the chain of its prefixOrder
+	lastOperand            uint32 // 1 + the index of the newest operand that is to be merged into the row
+	state                  rowState
 }
 
 // rowState is a set of bits.
 type rowState uint8
 
 const (
-	// rowLives: the row has a value; else it does not exist.
-	rowLives rowState = 1 << iota
-	// rowDirty: the next commit writes the row.
+	// rowHasValue is set if the row has a value in memory. Otherwise it does not exist, or rowBaseInDB is set.
+	rowHasValue rowState = 1 << iota
+	// rowDirty is set if the next commit writes the row.
 	rowDirty
-	// rowAbsent: the database is known to have no such row, so that a row which comes and goes needs no delete.
-	rowAbsent
-	// rowWarm: the fold has read the row since rows were last forgotten.
-	rowWarm
-	// rowUnknown: the value under the operands is only in the database.
-	rowUnknown
-	// rowAge, three bits: see age.
+	// rowNotInDB is set if the database is known to have no such row. If the row is created and deleted again, the commit then writes nothing.
+	rowNotInDB
+	// rowRecentlyRead is set if the fold has read the row since forgetRows last ran.
+	rowRecentlyRead
+	// rowBaseInDB is set if the value into which the operands are to be merged is only in the database.
+	rowBaseInDB
+	// rowAge is a number of three bits, of which rowAge1 is the lowest (see age).
 	rowAge1
-	rowAge  = 7 * rowAge1
-	maxAge  = 7
-	rowUsed = rowWarm | rowAge
+	rowAge = 7 * rowAge1
+	maxAge = 7
+	// rowUseBits are the bits that say how recently the row was read. A commit keeps them.
+	rowUseBits = rowRecentlyRead | rowAge
 )
 
 const (
-	// nodeBytes is what Pebble reckons for a row of a batch beside key and value, in bytes: a node of the skip list with its greatest
-	// height. A batch of half a memtable by this reckoning is flushed by itself, and the memtable before it, however empty that is.
+	// nodeBytes is what Pebble adds to the size of key and value of each row of a batch, in bytes: the size of the largest node of its
+	// skip list. Pebble flushes a batch whose computed size is half a memtable by itself, and before it the current memtable, even if that is
+	// nearly empty.
 	nodeBytes = 200
-	// maxKept is the largest value, in bytes, that is kept when the fold has only read it.
-	maxKept = 1 << 10
-	// rowOverhead is about the memory of a row beside its key and value, in bytes.
+	// maxCachedValue is the size of the largest value that stays in memory if the fold has only read it, in bytes.
+	maxCachedValue = 1 << 10
+	// rowOverhead is about the size of a row in memory without its key and value, in bytes.
 	rowOverhead = 64
-	// leastFresh is the number of bytes of rows before some are forgotten, if keep allows as many. Waiting until keep is full would be
-	// worse: most rows are only written, and would lie between the rows that are read in the caches of the processor.
-	leastFresh = 128 << 20
+	// minForgetBytes is the size of rows from which some are forgotten, unless maxCleanBytes is smaller. To wait for maxCleanBytes would be
+	// slower: most rows were only written, and would share the caches of the processor with the rows that are read.
+	minForgetBytes = 128 << 20
 )
 
-// Init begins with no rows over a database; nil means over nothing. It keeps about keep bytes of clean rows. merge may be nil if the
-// fold merges nothing.
+// Init begins an overlay without rows above a database, or above nothing if db is nil. It keeps clean rows of about keep bytes in memory. merge
+// may be nil if the fold merges nothing.
 func (o *Overlay) Init(db *pebble.DB, keep int, merge MergeFunc) {
 	*o = Overlay{
-		db: db, keep: keep, limit: min(keep, leastFresh), orders: map[[PrefixLen]byte]order{}, merges: merges{merge: merge},
+		db:            db,
+		maxCleanBytes: keep,
+		forgetAbove:   min(keep, minForgetBytes),
+		orderByPrefix: map[[PrefixLen]byte]prefixOrder{},
+		merges:        pendingMerges{merge: merge},
 	}
 	if db != nil {
 		o.batch = db.NewBatch()
@@ -120,35 +129,43 @@ func (o *Overlay) Init(db *pebble.DB, keep int, merge MergeFunc) {
 
 // Reset forgets all rows. No row may be dirty.
 func (o *Overlay) Reset() {
-	o.under.Close()
+	o.dbFinder.Close()
 	o.merges.reset()
-	o.data, o.rows = o.data[:0], o.rows[:0]
-	if len(o.table) != 1<<10 {
-		o.table = make([]entry, 1<<10)
+	o.data = o.data[:0]
+	o.rows = o.rows[:0]
+
+	// A table that has grown is released.
+	if len(o.slots) != 1<<10 {
+		o.slots = make([]tableEntry, 1<<10)
 	} else {
-		clear(o.table)
+		clear(o.slots)
 	}
 }
 
-// Reuse forgets all rows, none of which may be dirty, and takes over the memory of an overlay that is no longer needed.
+// Reuse forgets all rows, none of which may be dirty, and takes over the memory of another overlay, which must not be used any more.
 func (o *Overlay) Reuse(used *Overlay) {
-	clear(used.orders)
-	if len(used.table) > len(o.table) {
-		o.table = used.table
+	o.data = used.data[:0]
+	o.rows = used.rows[:0]
+	o.dirty = used.dirty[:0]
+	o.sortScratch = used.sortScratch[:0]
+	o.merges.operands = used.merges.operands[:0]
+	o.merges.data = used.merges.data[:0]
+
+	clear(used.orderByPrefix)
+	if len(used.slots) > len(o.slots) {
+		o.slots = used.slots
 	}
-	clear(o.table)
-	o.data, o.rows, o.dirty, o.order = used.data[:0], used.rows[:0], used.dirty[:0], used.order[:0]
-	if used.orders != nil {
-		o.orders = used.orders
+	clear(o.slots)
+	if used.orderByPrefix != nil {
+		o.orderByPrefix = used.orderByPrefix
 	}
-	o.merges.list, o.merges.data = used.merges.list[:0], used.merges.data[:0]
 }
 
-// find returns the index of the row of a key, or -1, and its slot in the table, or the free slot where it belongs.
-func (o *Overlay) find(key []byte, hash uint64) (row, slot int) {
-	mask := len(o.table) - 1
-	for slot = int(hash) & mask; o.table[slot] != 0; slot = (slot + 1) & mask {
-		e := o.table[slot]
+// findRow returns the index and the slot of the row of a key. If there is no such row, it returns -1 and the slot for a new row.
+func (o *Overlay) findRow(key []byte, hash uint64) (row, slot int) {
+	mask := len(o.slots) - 1
+	for slot = int(hash) & mask; o.slots[slot] != 0; slot = (slot + 1) & mask {
+		e := o.slots[slot]
 		if uint64(e)>>32 != hash>>32 {
 			continue
 		}
@@ -160,290 +177,320 @@ func (o *Overlay) find(key []byte, hash uint64) (row, slot int) {
 	return -1, slot
 }
 
-func (o *Overlay) keyOf(r *cell) []byte { return o.data[r.key : r.key+r.keyLen : r.key+r.keyLen] }
-
-func (o *Overlay) valueOf(r *cell) []byte {
-	return o.data[r.value : r.value+r.valLen : r.value+r.valLen]
+// keyOf returns the key of a row, without its own memory.
+func (o *Overlay) keyOf(r *record) []byte {
+	return o.data[r.keyOffset : r.keyOffset+r.keyLen : r.keyOffset+r.keyLen]
 }
 
-// add adds a row for a key that has none, at the slot that find returned.
-func (o *Overlay) add(key []byte, hash uint64, slot int) (row int) {
-	if 4*(len(o.rows)+1) > 3*len(o.table) {
-		o.grow()
-		_, slot = o.find(key, hash)
+// valueOf returns the value of a row, without its own memory.
+func (o *Overlay) valueOf(r *record) []byte {
+	return o.data[r.valueOffset : r.valueOffset+r.valueLen : r.valueOffset+r.valueLen]
+}
+
+// addRow adds a row for a key that has none, at the slot that findRow returned.
+func (o *Overlay) addRow(key []byte, hash uint64, slot int) (row int) {
+	if 4*(len(o.rows)+1) > 3*len(o.slots) { // keep a quarter of the slots free
+		o.growTable()
+		_, slot = o.findRow(key, hash)
 	}
-	o.rows = append(o.rows, cell{hash: hash, key: uint32(len(o.data)), keyLen: uint32(len(key))})
+	row = len(o.rows)
+	o.rows = append(o.rows, record{hash: hash, keyOffset: uint32(len(o.data)), keyLen: uint32(len(key))})
 	o.data = append(o.data, key...)
-	o.table[slot] = entryOf(len(o.rows)-1, hash)
-	return len(o.rows) - 1
+	o.slots[slot] = newTableEntry(row, hash)
+	return row
 }
 
-func (o *Overlay) grow() {
-	o.table = make([]entry, 2*len(o.table))
-	o.index()
+func (o *Overlay) growTable() {
+	o.slots = make([]tableEntry, 2*len(o.slots))
+	o.fillTable()
 }
 
-// index enters all rows into an empty table.
-func (o *Overlay) index() {
-	mask := len(o.table) - 1
+// fillTable adds all rows to an empty hash table.
+func (o *Overlay) fillTable() {
+	mask := len(o.slots) - 1
 	for i := range o.rows {
 		slot := int(o.rows[i].hash) & mask
-		for o.table[slot] != 0 {
+		for o.slots[slot] != 0 {
 			slot = (slot + 1) & mask
 		}
-		o.table[slot] = entryOf(i, o.rows[i].hash)
+		o.slots[slot] = newTableEntry(i, o.rows[i].hash)
 	}
 }
 
-// put copies a value into a row: into its room if it fits, else to the end of data.
-func (o *Overlay) put(r *cell, value []byte) {
-	if r.room < uint32(len(value)) {
-		r.value, r.room = uint32(len(o.data)), uint32(len(value))
+// storeValue copies a value into the memory of a row, or if that is too small, to the end of data.
+func (o *Overlay) storeValue(r *record, value []byte) {
+	if r.valueCap < uint32(len(value)) {
+		r.valueOffset = uint32(len(o.data))
+		r.valueCap = uint32(len(value))
 		o.data = append(o.data, value...)
 	} else {
-		copy(o.data[r.value:], value)
+		copy(o.data[r.valueOffset:], value)
 	}
-	r.valLen = uint32(len(value))
+	r.valueLen = uint32(len(value))
 }
 
-// lookAhead brings the rows that follow rows[at] into the caches of the processor, once every few rows. Rows that are in the order of
-// their keys lie anywhere in memory. Touched right after each other, the processor waits for many of them at a time.
-func (o *Overlay) lookAhead(rows []dirtyRow, at int) {
-	const few = 32
-	if at%few != 0 {
+// prefetchKeys is called for each row of a sorted list. Once every 32 rows, it reads the first byte of the keys of the next 32 rows. Sorted rows
+// are scattered over the memory. If their keys are read right after each other, the processor waits for many of them at the same time.
+func (o *Overlay) prefetchKeys(rows []dirtyRow, at int) {
+	const group = 32
+	if at%group != 0 {
 		return
 	}
-	var keys [few]uint32
-	next := rows[at:min(at+few, len(rows))]
+	var offsets [group]uint32
+	next := rows[at:min(at+group, len(rows))]
 	for i, d := range next {
-		keys[i] = o.rows[d.row].key
+		offsets[i] = o.rows[d.row].keyOffset
 	}
 	for i := range next {
-		o.touched += o.data[keys[i]]
+		o.prefetchSink += o.data[offsets[i]]
 	}
 }
 
-// Dirty reports whether a commit would write anything.
-func (o *Overlay) Dirty() bool { return len(o.dirty) > 0 || len(o.deleted) > 0 }
+// IsDirty reports whether a commit would write anything.
+func (o *Overlay) IsDirty() bool { return len(o.dirty) > 0 || len(o.deletedRanges) > 0 }
 
-// MaxBatch is the most bytes that may be written between two commits. With the rows that are kept it stays below the 4 GiB that the
-// offsets of a row can reach.
+// MaxBatch is how many bytes may be written between two commits. Together with the clean rows, data then stays below the 4 GiB that the offsets
+// of a record can reach.
 const MaxBatch = 1 << 30
 
-// Full reports whether more was written than allowed, so that the fold must fail.
-func (o *Overlay) Full() bool { return len(o.data) > MaxBatch+o.keep }
+// IsFull reports whether more was written since the last commit than MaxBatch allows. The fold must fail then.
+func (o *Overlay) IsFull() bool { return len(o.data) > MaxBatch+o.maxCleanBytes }
 
-// Iter returns an iterator over the keys k with lower <= k < upper, of scans that keep none. The caller must not write before it is
-// closed.
+// Iter returns an iterator over the rows with lower <= key < upper. scans must keep no idle iterators, because these would not see later
+// commits. The caller must not write before it closes the iterator.
 func (o *Overlay) Iter(lower, upper []byte, scans *Scans) Iterator {
-	var rows pebble.Reader // a nil *pebble.DB in it would not be nil
+	var rows pebble.Reader // stays nil without a database: a nil *pebble.DB in an interface would not be nil
 	if o.db != nil {
 		rows = o.db
 	}
-	under := scans.Scan(rows, lower, upper)
-	dirty, gone := o.within(lower, upper), o.deletedWithin(lower, upper)
-	if len(dirty) == 0 && len(gone) == 0 {
-		return under
+	scan := scans.Scan(rows, lower, upper)
+
+	dirty := o.dirtyRowsWithin(lower, upper)
+	deleted := o.deletedRangesWithin(lower, upper)
+	if len(dirty) == 0 && len(deleted) == 0 {
+		return scan
 	}
-	return &merged{over: o, dirty: dirty, gone: gone, scan: under}
+	return &mergedIterator{overlay: o, dirty: dirty, deletedRanges: deleted, scan: scan}
 }
 
-// Get returns the value of a key, valid until the next call. The result stays in memory for the next lookup, an absent row included.
+// Get returns the value of a key, which is valid until the next call. Small rows stay in memory for the next lookup, and so does the
+// fact that there is no row.
 func (o *Overlay) Get(key []byte) ([]byte, bool, error) {
 	hash := xxh3.Hash(key)
-	row, slot := o.find(key, hash)
+	row, slot := o.findRow(key, hash)
 	o.applyRangeDeletes(row)
 	if row >= 0 {
 		r := &o.rows[row]
-		r.state |= rowWarm
+		r.state |= rowRecentlyRead
 		switch {
-		case r.operand != 0:
+		case r.lastOperand != 0:
 			return o.getMerged(r)
-		case r.state&rowLives != 0:
-			o.asked[key[2]].found++
+		case r.state&rowHasValue != 0:
+			o.lookupCounts[key[2]].found++
 			return o.valueOf(r), true, nil
-		case r.state&rowUnknown == 0:
+		case r.state&rowBaseInDB == 0:
 			return nil, false, nil
 		}
 	}
-	value, ok, err := o.base(key, hash)
-	switch {
-	case err != nil:
+
+	value, ok, err := o.findInDatabase(key, hash)
+	if err != nil {
 		return nil, false, err
-	case ok && len(value) > maxKept:
+	}
+	if ok && len(value) > maxCachedValue {
 		return value, true, nil
-	case row < 0:
-		row = o.add(key, hash, slot)
+	}
+
+	// Keep the result in memory.
+	if row < 0 {
+		row = o.addRow(key, hash, slot)
 	}
 	r := &o.rows[row]
 	if !ok {
-		if r.state = rowAbsent; o.comesBack(key) {
-			r.state |= rowWarm
+		r.state = rowNotInDB
+		if o.isAbsentWorthKeeping(key) {
+			r.state |= rowRecentlyRead
 		}
 		return nil, false, nil
 	}
-	o.asked[key[2]].found++
-	o.put(r, value)
-	r.state = rowLives | rowWarm
+	o.lookupCounts[key[2]].found++
+	o.storeValue(r, value)
+	r.state = rowHasValue | rowRecentlyRead
 	return o.valueOf(r), true, nil
 }
 
-// comesBack reports whether an absent row is worth keeping: whether lookups of its tag find more rows than they miss. Rows of counts are
-// read again once they exist. Other rows are looked up once, to see whether they exist, and keeping them would push out useful ones.
-func (o *Overlay) comesBack(key []byte) bool {
-	n := &o.asked[key[2]]
-	if n.absent++; n.absent+n.found > 1<<20 { // old lookups lose weight
-		n.absent, n.found = n.absent/2, n.found/2
+// isAbsentWorthKeeping counts a lookup that found no row, and reports whether it is worth remembering that there is no row. It is if lookups of the
+// tag find rows more often than not. Such rows, for example counts, are read again once they exist. Rows of other tags are
+// looked up once, to see whether they exist, and would displace useful ones.
+func (o *Overlay) isAbsentWorthKeeping(key []byte) bool {
+	n := &o.lookupCounts[key[2]]
+	n.absent++
+	if n.absent+n.found > 1<<20 {
+		// Halve the counts, so that recent lookups count more.
+		n.absent /= 2
+		n.found /= 2
 	}
 	return n.found > n.absent
 }
 
-// base returns the row of a key in the database, unless a range that was deleted since the last commit has its key.
-func (o *Overlay) base(key []byte, hash uint64) ([]byte, bool, error) {
-	if o.db == nil || o.inDeleted(key) {
+// findInDatabase returns the value of a key in the database. It finds no row that was deleted by a range since the last commit.
+func (o *Overlay) findInDatabase(key []byte, hash uint64) ([]byte, bool, error) {
+	if o.db == nil || o.isInDeletedRange(key) {
 		return nil, false, nil
 	}
-	if o.unflushed.lacks(key, hash) {
+	if o.unflushed.excludes(key, hash) {
 		return o.unflushed.tables.find(o.db, key)
 	}
-	return o.under.Find(o.db, key)
+	return o.dbFinder.Find(o.db, key)
 }
 
-// Set writes a row. Key and value are copied. Writing the value that the row has changes nothing.
+// Set writes a row. It copies key and value. It does nothing if the row has this value already.
 func (o *Overlay) Set(key, value []byte) {
 	hash := xxh3.Hash(key)
-	row, slot := o.find(key, hash)
+	row, slot := o.findRow(key, hash)
 	o.applyRangeDeletes(row)
 	if row < 0 {
-		row = o.add(key, hash, slot)
+		row = o.addRow(key, hash, slot)
 	}
 	r := &o.rows[row]
-	if r.operand == 0 && r.state&rowLives != 0 && bytes.Equal(o.valueOf(r), value) {
+	if r.lastOperand == 0 && r.state&rowHasValue != 0 && bytes.Equal(o.valueOf(r), value) {
 		return
 	}
-	o.touch(row)
-	o.dirtyBytes += len(value) - r.countedValue()
-	o.put(r, value)
-	r.operand = 0
-	r.state = r.state&^rowUnknown | rowLives
+
+	// Before the row is dirty, dirtyBytes does not have the size of its old value.
+	o.markDirty(row)
+	o.dirtyBytes += len(value) - r.countedValueBytes()
+	o.storeValue(r, value)
+	r.lastOperand = 0
+	r.state = r.state&^rowBaseInDB | rowHasValue
 }
 
-// Delete removes a row, if there is one.
+// Delete removes a row if there is one.
 func (o *Overlay) Delete(key []byte) {
 	hash := xxh3.Hash(key)
-	row, slot := o.find(key, hash)
+	row, slot := o.findRow(key, hash)
 	o.applyRangeDeletes(row)
-	known := row >= 0
-	if !known {
-		row = o.add(key, hash, slot)
+	if row < 0 {
+		// The database may have the row, so the commit must delete it.
+		row = o.addRow(key, hash, slot)
+	} else if r := &o.rows[row]; r.lastOperand == 0 && r.state&(rowHasValue|rowBaseInDB) == 0 {
+		return // the row is known not to exist
 	}
+
 	r := &o.rows[row]
-	if known && r.operand == 0 && r.state&(rowLives|rowUnknown) == 0 {
-		return
-	}
-	o.touch(row)
-	o.dirtyBytes -= r.countedValue()
-	r.operand = 0
-	r.state &^= rowLives | rowUnknown
+	o.markDirty(row)
+	o.dirtyBytes -= r.countedValueBytes()
+	r.lastOperand = 0
+	r.state &^= rowHasValue | rowBaseInDB
 }
 
-// countedValue returns the bytes that the value of a dirty row adds to dirtyBytes.
-func (r *cell) countedValue() int {
-	if r.state&rowLives == 0 {
+// countedValueBytes returns the part of dirtyBytes that the value of a dirty row accounts for.
+func (r *record) countedValueBytes() int {
+	if r.state&rowHasValue == 0 {
 		return 0
 	}
-	return int(r.valLen)
+	return int(r.valueLen)
 }
 
-// touch marks a row as dirty.
-func (o *Overlay) touch(row int) {
+// markDirty marks a row as dirty.
+func (o *Overlay) markDirty(row int) {
 	r := &o.rows[row]
 	if r.state&rowDirty != 0 {
 		return
 	}
 	r.state |= rowDirty
 	o.dirty = append(o.dirty, uint32(row))
-	o.dirtyBytes += nodeBytes + int(r.keyLen) + r.countedValue()
+	o.dirtyBytes += nodeBytes + int(r.keyLen) + r.countedValueBytes()
 }
 
-// Size returns about the number of bytes that a commit frees: what Pebble reckons for the rows that it writes, or the memory beyond the
-// limit, if that is more.
-func (o *Overlay) Size() int { return max(o.dirtyBytes, o.Memory()-o.limit) }
+// Size returns about how many bytes a commit would free: the size of the dirty rows in a memtable, or the size of all rows in memory beyond
+// forgetAbove, whichever is more.
+func (o *Overlay) Size() int { return max(o.dirtyBytes, o.Memory()-o.forgetAbove) }
 
 // Memory returns about the number of bytes that the rows take in memory.
-func (o *Overlay) Memory() int { return len(o.data) + rowOverhead*len(o.rows) + o.merges.memory() }
+func (o *Overlay) Memory() int { return len(o.data) + rowOverhead*len(o.rows) + o.merges.memoryBytes() }
 
-// Commit writes the dirty rows in one batch, the deleted ranges first. Rows are in the order of their keys, which makes their insertion
-// several times faster. The batch is not synced: the fold's position is a row of the same batch (I3), so after a crash it folds again
-// whatever was lost.
+// Commit writes the deleted ranges and the dirty rows in one batch. The rows are in the order of their keys, which makes inserting them into the
+// memtable several times faster. The batch is not synced. After a crash, the fold repeats what was lost, because its position is a row of the
+// same batch (I3).
 func (o *Overlay) Commit() error {
 	o.batch.Reset()
-	for _, d := range o.deleted {
+	for _, d := range o.deletedRanges {
 		_ = o.batch.DeleteRange(d.lower, d.upper, nil) // fails only on an indexed batch
-		o.unflushed.wroteRange(d)
+		o.unflushed.recordRangeDelete(d)
 	}
-	merged := false
-	sorted := o.sorted(o.dirty)
+
+	hasMerged := false
+	sorted := o.sortedRows(o.dirty)
 	for i, d := range sorted {
-		o.lookAhead(sorted, i)
+		o.prefetchKeys(sorted, i)
 		r := &o.rows[d.row]
-		o.unflushed.wrote(o.keyOf(r), r.hash)
+		o.unflushed.recordWrite(o.keyOf(r), r.hash)
+
 		switch {
-		case r.operand != 0:
-			if err := o.writeMerged(r); err != nil {
+		case r.lastOperand != 0:
+			if err := o.commitOperands(r); err != nil {
 				return err
 			}
-			merged = true
-		case r.state&rowLives != 0:
-			op := o.batch.SetDeferred(int(r.keyLen), int(r.valLen))
+			hasMerged = true
+		case r.state&rowHasValue != 0:
+			op := o.batch.SetDeferred(int(r.keyLen), int(r.valueLen))
 			copy(op.Key, o.keyOf(r))
 			copy(op.Value, o.valueOf(r))
 			_ = op.Finish() // fails only on an indexed batch
-			r.state = rowLives | r.state&rowUsed
-		case r.state&rowAbsent != 0: // came and went
-			r.state = rowAbsent | r.state&rowUsed
+			r.state = rowHasValue | r.state&rowUseBits
+		case r.state&rowNotInDB != 0: // created and deleted since the last commit
+			r.state = rowNotInDB | r.state&rowUseBits
 		default:
 			op := o.batch.DeleteDeferred(int(r.keyLen))
 			copy(op.Key, o.keyOf(r))
 			_ = op.Finish()
-			r.state = rowAbsent | r.state&rowUsed
+			r.state = rowNotInDB | r.state&rowUseBits
 		}
-		r.next = 0
+		r.nextInChain = 0
 	}
+
 	if err := o.db.Apply(o.batch, pebble.NoSync); err != nil {
 		return err
 	}
-	o.dirty, o.ordered, o.dirtyBytes = o.dirty[:0], 0, 0
-	clear(o.orders)
-	if merged || len(o.deleted) > 0 {
-		o.under.Close() // the database has values now that the overlay does not have
+
+	o.dirty = o.dirty[:0]
+	o.dirtyBytes = 0
+	o.chainedCount = 0
+	clear(o.orderByPrefix)
+	if hasMerged || len(o.deletedRanges) > 0 {
+		// The overlay does not have these new values, so dbFinder must find them.
+		o.dbFinder.Close()
 		o.merges.reset()
 	}
-	if len(o.deleted) > 0 {
-		o.deleted = nil
+	if len(o.deletedRanges) > 0 {
+		o.deletedRanges = nil
 		o.Reset() // clean rows may be in a deleted range
 	}
-	if o.Memory() > o.limit {
-		o.forget()
-		// forget copies all kept rows, so the more it has kept, the later the next one is due.
-		o.limit = min(o.keep, o.Memory()+max(leastFresh, o.Memory()/2))
+	if o.Memory() > o.forgetAbove {
+		o.forgetRows()
+		// Forgetting copies all rows that stay, so the more rows stay, the more must be added before the next time.
+		o.forgetAbove = min(o.maxCleanBytes, o.Memory()+max(minForgetBytes, o.Memory()/2))
 	}
 	return nil
 }
 
-// forget drops rows. First go those that the fold has only written, which are most. If the others take more than three quarters of keep,
-// the rows that were not read for the longest time go too. If even the rows that were read since the last time do not fit, all
-// rows go. No row may be dirty.
-func (o *Overlay) forget() {
-	most := o.keep / 4 * 3
-	older := 0
-	sizes, useful := o.sizes(older)
-	if useful > most {
-		older = 1
-		sizes, _ = o.sizes(older)
+// forgetRows drops clean rows. It first drops all rows that the fold has only written, which are most. If the others take more than three quarters
+// of maxCleanBytes, it also drops the rows whose last read is the longest ago. If even the rows that were read since the last time
+// take more than that, it drops all rows. No row may be dirty.
+func (o *Overlay) forgetRows() {
+	// Let rows grow older only if there is too little memory.
+	maxBytes := o.maxCleanBytes / 4 * 3
+	ageing := 0
+	sizes, useful := o.sizesByAge(ageing)
+	if useful > maxBytes {
+		ageing = 1
+		sizes, _ = o.sizesByAge(ageing)
 	}
+
+	// Find the oldest age that stays.
 	oldest, kept := 0, 0
-	for oldest < maxAge && kept+sizes[oldest+1] <= most {
+	for oldest < maxAge && kept+sizes[oldest+1] <= maxBytes {
 		oldest++
 		kept += sizes[oldest]
 	}
@@ -451,49 +498,55 @@ func (o *Overlay) forget() {
 		o.Reset()
 		return
 	}
-	// Dropped rows must be found in the database as it is now.
-	o.under.Close()
-	data, rows := o.spare[:0], o.rows[:0]
+
+	// Rows that are dropped must be found in the database as it is now.
+	o.dbFinder.Close()
+
+	// Copy the rows that stay.
+	data, rows := o.spareData[:0], o.rows[:0]
 	for i := range o.rows {
 		r := o.rows[i]
-		age := r.age(older)
+		age := r.age(ageing)
 		if age == 0 || age > oldest {
 			continue
 		}
-		key, value := o.keyOf(&r), o.data[r.value:r.value+r.valLen]
-		r.key = uint32(len(data))
+		key, value := o.keyOf(&r), o.data[r.valueOffset:r.valueOffset+r.valueLen]
+		r.keyOffset = uint32(len(data))
 		data = append(data, key...)
-		r.value, r.room = uint32(len(data)), r.valLen
+		r.valueOffset = uint32(len(data))
+		r.valueCap = r.valueLen
 		data = append(data, value...)
-		r.state = r.state&^rowUsed | rowAge1*rowState(age)
+		r.state = r.state&^rowUseBits | rowAge1*rowState(age)
 		rows = append(rows, r)
 	}
-	o.spare, o.data, o.rows = o.data, data, rows
-	clear(o.table)
-	o.index()
+	o.spareData, o.data, o.rows = o.data, data, rows
+	clear(o.slots)
+	o.fillTable()
 }
 
-// sizes returns the bytes of the rows by their age, if all rows that were not read become older by this much, and the sum for all ages
-// above 0.
-func (o *Overlay) sizes(older int) (sizes [maxAge + 1]int, useful int) {
+// sizesByAge returns the size of the rows of each age, and the sum for all ages above 0, in bytes. Rows that were not read recently count as older
+// by ageing.
+func (o *Overlay) sizesByAge(ageing int) (sizes [maxAge + 1]int, useful int) {
 	for i := range o.rows {
 		r := &o.rows[i]
-		age, size := r.age(older), int(r.keyLen+r.valLen)+rowOverhead
-		if sizes[age] += size; age > 0 {
+		age := r.age(ageing)
+		size := int(r.keyLen+r.valueLen) + rowOverhead
+		sizes[age] += size
+		if age > 0 {
 			useful += size
 		}
 	}
 	return sizes, useful
 }
 
-// age returns the age of a clean row: 1 if it was read since rows were last forgotten, and one more for every time since then that rows
-// were forgotten for lack of space. A row that was not read becomes older by this much now. 0 means that the row is not worth keeping.
-func (r *cell) age(older int) int {
-	age := int(r.state&rowAge/rowAge1) + older
+// age returns the age of a clean row. The age is 1 if the row was read since forgetRows last ran. Otherwise it is the age that forgetRows stored,
+// plus ageing. An age of 0 means that the row is not worth keeping: it was never read, it is too old, or its value is only in the database.
+func (r *record) age(ageing int) int {
+	age := int(r.state&rowAge/rowAge1) + ageing
 	switch {
-	case r.state&rowUnknown != 0, r.state&rowUsed == 0:
+	case r.state&rowBaseInDB != 0, r.state&rowUseBits == 0:
 		return 0
-	case r.state&rowWarm != 0:
+	case r.state&rowRecentlyRead != 0:
 		return 1
 	case age > maxAge:
 		return 0
@@ -501,28 +554,28 @@ func (r *cell) age(older int) int {
 	return age
 }
 
-// FlushBegins must be called before the database begins a flush: the iterator in under would keep the memtables in memory.
-func (o *Overlay) FlushBegins() { o.under.Close() }
+// BeforeFlush must be called before the database begins a flush. It closes an idle iterator, which would keep the memtables in memory.
+func (o *Overlay) BeforeFlush() { o.dbFinder.Close() }
 
-// FlushBegun must be called once the database flushes everything that was committed, and FlushEnded once that flush has ended. Both
-// are called by the fold's goroutine, before its next commit.
-func (o *Overlay) FlushBegun() { o.unflushed.begun() }
+// FlushStarted must be called after the database has begun to flush everything that is committed. The goroutine of the fold must call it before its
+// next commit.
+func (o *Overlay) FlushStarted() { o.unflushed.flushStarted() }
 
-// FlushEnded is described with [Overlay.FlushBegun].
-func (o *Overlay) FlushEnded() { o.unflushed.ended() }
+// FlushEnded must be called after the last flush that was started has ended. The goroutine of the fold must call it.
+func (o *Overlay) FlushEnded() { o.unflushed.flushEnded() }
 
-// WantsFlush reports whether a flush would make lookups faster.
-func (o *Overlay) WantsFlush() bool { return o.unflushed.full() }
+// IsFlushUseful reports whether a flush would make lookups faster.
+func (o *Overlay) IsFlushUseful() bool { return o.unflushed.isFull() }
 
-// Overwritten must be called after rows of the database were written by another way than Commit. No row may be dirty.
-func (o *Overlay) Overwritten() {
+// DatabaseChanged must be called after something else than Commit has written rows of the database. No row may be dirty.
+func (o *Overlay) DatabaseChanged() {
 	o.Reset()
-	o.unflushed.wroteAll()
+	o.unflushed.recordUnknownWrites()
 }
 
-// Close releases all rows and the database's iterators. Rows that are dirty are lost.
+// Close releases all rows and the iterators of the database. It drops dirty rows.
 func (o *Overlay) Close() {
-	o.under.Close()
+	o.dbFinder.Close()
 	o.unflushed.tables.Close()
 	if o.batch != nil {
 		_ = o.batch.Close()
@@ -530,10 +583,10 @@ func (o *Overlay) Close() {
 	*o = Overlay{}
 }
 
-// keyHead is the first 16 bytes of a key as two numbers. They order nearly all pairs of keys without a look at the keys themselves.
+// keyHead is the first 16 bytes of a key as two numbers. Comparing these is faster than comparing keys, and nearly always sufficient.
 type keyHead struct{ first, second uint64 }
 
-func headOf(key []byte) keyHead {
+func newKeyHead(key []byte) keyHead {
 	var head [16]byte
 	copy(head[:], key)
 	return keyHead{binary.BigEndian.Uint64(head[:]), binary.BigEndian.Uint64(head[8:])}
@@ -549,24 +602,27 @@ func (h keyHead) compare(other keyHead) int {
 	return cmp.Compare(h.second, other.second)
 }
 
-// dirtyRow is the index of a dirty row, with the head of its key for sorting.
+// dirtyRow is the index of a dirty row, and the head of its key for sorting.
 type dirtyRow struct {
 	keyHead
 	row uint32
 }
 
-func (o *Overlay) sorted(rows []uint32) []dirtyRow {
-	o.order = o.order[:0]
+// sortedRows returns the rows in the order of their keys, in sortScratch.
+func (o *Overlay) sortedRows(rows []uint32) []dirtyRow {
+	o.sortScratch = o.sortScratch[:0]
 	for _, row := range rows {
-		o.order = append(o.order, o.dirtyRow(row))
+		o.sortScratch = append(o.sortScratch, o.newDirtyRow(row))
 	}
-	o.sort(o.order)
-	return o.order
+	o.sortRows(o.sortScratch)
+	return o.sortScratch
 }
 
-func (o *Overlay) dirtyRow(row uint32) dirtyRow { return dirtyRow{headOf(o.keyOf(&o.rows[row])), row} }
+func (o *Overlay) newDirtyRow(row uint32) dirtyRow {
+	return dirtyRow{newKeyHead(o.keyOf(&o.rows[row])), row}
+}
 
-func (o *Overlay) sort(rows []dirtyRow) {
+func (o *Overlay) sortRows(rows []dirtyRow) {
 	slices.SortFunc(rows, func(a, b dirtyRow) int {
 		if c := a.compare(b.keyHead); c != 0 {
 			return c

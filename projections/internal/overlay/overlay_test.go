@@ -138,7 +138,7 @@ func TestOverlayIsABatch(t *testing.T) {
 				if err := o.Commit(); err != nil {
 					t.Fatal(err)
 				}
-				if o.dirtyBytes != 0 || len(o.dirty) != 0 || (o.Memory() > o.keep && len(o.rows) > 0) {
+				if o.dirtyBytes != 0 || len(o.dirty) != 0 || (o.Memory() > o.maxCleanBytes && len(o.rows) > 0) {
 					t.Fatalf("after a commit: %d dirty bytes, %d in memory", o.dirtyBytes, o.Memory())
 				}
 				if err := want.Apply(batch, pebble.NoSync); err != nil {
@@ -160,7 +160,7 @@ func TestOverlayIsABatch(t *testing.T) {
 					if err := errors.Join(db.Set(k, k, pebble.NoSync), want.Set(k, k, pebble.NoSync)); err != nil {
 						t.Fatal(err)
 					}
-					o.Overwritten()
+					o.DatabaseChanged()
 				}
 				if n := len(flushing); n > 0 && r.IntN(2) == 0 {
 					<-flushing[n-1]
@@ -180,12 +180,12 @@ func TestOverlayIsABatch(t *testing.T) {
 // beginFlush begins a flush as a store does.
 func beginFlush(t *testing.T, o *Overlay) <-chan struct{} {
 	t.Helper()
-	o.FlushBegins()
+	o.BeforeFlush()
 	flushed, err := o.db.AsyncFlush()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.FlushBegun()
+	o.FlushStarted()
 	return flushed
 }
 
@@ -348,7 +348,7 @@ func TestOverlayKeeps(t *testing.T) {
 			ask := func(from, to int) uint64 {
 				var n uint64
 				for i := from; i < to; i++ {
-					if row, _ := o.find(key(0x11, i), xxh3.Hash(key(0x11, i))); row < 0 {
+					if row, _ := o.findRow(key(0x11, i), xxh3.Hash(key(0x11, i))); row < 0 {
 						n++
 					}
 					if _, ok, err := o.Get(key(0x11, i)); err != nil || !ok {

@@ -2,15 +2,14 @@ package overlay
 
 import "github.com/cockroachdb/pebble/v2"
 
-// Finder finds single rows. It keeps an iterator instead of calling Pebble's Get, which does not use the Bloom filters of the lowest
-// level. Most rows are there, and most lookups miss.
+// Finder finds single rows. It uses an iterator instead of the Get of Pebble, because Get does not use the Bloom filters of the lowest level. Most
+// rows are there, and most lookups find nothing.
 type Finder struct {
-	// It is the iterator; nil until the first lookup. The caller may set it to an iterator over the same rows.
+	// It is the iterator, or nil before the first lookup. The caller may set it to an iterator over the same rows.
 	It *pebble.Iterator
 }
 
-// Find returns the value of a key, valid until the next call, and reports whether there is one. Every call until Close must pass the
-// same rows.
+// Find returns the value of a key, which is valid until the next call, and reports whether there is one. Every call until Close must pass the same rows.
 func (f *Finder) Find(rows pebble.Reader, key []byte) (value []byte, ok bool, err error) {
 	if f.It == nil {
 		if f.It, err = rows.NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
@@ -38,63 +37,63 @@ func (f *Finder) Close() {
 	}
 }
 
-// Scans makes the iterators of one reader. It belongs to one goroutine.
+// Scans makes the iterators of one reader. Only one goroutine may use it.
 type Scans struct {
-	// Keep is how many closed iterators are kept for the next scans, because making one costs as much as using it. They show the rows
-	// as they were when they were made, so a reader whose rows change keeps none.
-	Keep int
-	open int
-	// first is the newest iterator that is not closed. The others follow it, linked by older and newer.
-	first *Scan
-	kept  []*pebble.Iterator
+	// MaxIdle is the number of closed iterators that are kept for later scans, because creating an iterator costs as much as using it. An
+	// iterator shows the rows as they were when it was created, so MaxIdle must be 0 for a reader whose rows change.
+	MaxIdle int
+	open    int
+	// newestOpen is the newest iterator that is not closed. The open iterators are linked by older and newer.
+	newestOpen *Scan
+	idle       []*pebble.Iterator
 }
 
 // Open returns the number of iterators that are not closed.
 func (s *Scans) Open() int { return s.open }
 
-// CloseOpen closes the iterators that are not closed, as after a panic between opening one and closing it, and returns their number. An
-// open iterator holds tables of the database, which Pebble cannot close then.
+// CloseOpen closes the iterators that are not closed and returns their number. There may be some after a panic. Pebble cannot be closed while they
+// are open.
 func (s *Scans) CloseOpen() (n int) {
-	for ; s.first != nil; n++ {
-		_ = s.first.Close() // whoever did not close it reads no row from it
+	for ; s.newestOpen != nil; n++ {
+		_ = s.newestOpen.Close() // whoever did not close it reads no row from it
 	}
 	return n
 }
 
-// Drop closes the iterators that are kept. Later ones are not kept.
+// Drop closes the idle iterators, and sets MaxIdle to 0.
 func (s *Scans) Drop() {
-	for _, it := range s.kept {
+	for _, it := range s.idle {
 		_ = it.Close() // it was at no error
 	}
-	s.Keep, s.kept = 0, nil
+	s.MaxIdle, s.idle = 0, nil
 }
 
-// Scan is an iterator over rows of the database. It keeps its first error: Pebble's iterators forget theirs with the next seek, so a
-// walk that seeks from list to list on one iterator would take a list that cannot be read for an empty one.
+// Scan is an iterator over rows of the database. It keeps its first error. A Pebble iterator forgets its error with the next seek, so a caller that seeks from
+// list to list with one iterator would take a list that cannot be read for an empty one.
 type Scan struct {
-	it     *pebble.Iterator // nil means there is no database
-	of     *Scans
-	moved  bool
-	closed bool
-	// older and newer are its neighbors among the open iterators.
+	it         *pebble.Iterator // nil if there is no database
+	owner      *Scans
+	positioned bool
+	closed     bool
+	// older and newer are its neighbors in the list of open iterators.
 	older, newer *Scan
-	// err is the first error. The scan does not move any more once it is set.
+	// err is the first error. The scan does not move once it is set.
 	err error
 }
 
-// Scan returns an iterator over the keys k with lower <= k < upper. With nil rows it is empty. Every call must pass the same rows.
+// Scan returns an iterator over the rows with lower <= key < upper. It is empty if rows is nil. Every call must pass the same rows.
 func (s *Scans) Scan(rows pebble.Reader, lower, upper []byte) *Scan {
 	s.open++
-	scan := &Scan{of: s, older: s.first}
-	if s.first != nil {
-		s.first.newer = scan
+	scan := &Scan{owner: s, older: s.newestOpen}
+	if s.newestOpen != nil {
+		s.newestOpen.newer = scan
 	}
-	s.first = scan
+	s.newestOpen = scan
 	if rows == nil {
 		return scan
 	}
-	if last := len(s.kept) - 1; last >= 0 {
-		scan.it, s.kept = s.kept[last], s.kept[:last]
+	if last := len(s.idle) - 1; last >= 0 {
+		scan.it, s.idle = s.idle[last], s.idle[:last]
 		scan.it.SetBounds(lower, upper)
 		return scan
 	}
@@ -102,16 +101,16 @@ func (s *Scans) Scan(rows pebble.Reader, lower, upper []byte) *Scan {
 	return scan
 }
 
-// Next moves to the next row, at first to the first one. It returns false at the end and after an error.
+// Next moves to the next row. The first call moves to the first row. It returns false after the last row and after an error.
 func (s *Scan) Next() bool {
 	switch {
 	case s.err != nil || s.it == nil:
 		return false
-	case s.moved:
-		return s.found(s.it.Next())
+	case s.positioned:
+		return s.recordMove(s.it.Next())
 	}
-	s.moved = true
-	return s.found(s.it.First())
+	s.positioned = true
+	return s.recordMove(s.it.First())
 }
 
 // SeekGE moves to the first row whose key is at or after key. It returns false if there is none, and after an error.
@@ -119,12 +118,12 @@ func (s *Scan) SeekGE(key []byte) bool {
 	if s.err != nil || s.it == nil {
 		return false
 	}
-	s.moved = true
-	return s.found(s.it.SeekGE(key))
+	s.positioned = true
+	return s.recordMove(s.it.SeekGE(key))
 }
 
-// found keeps the error of a move that has found no row.
-func (s *Scan) found(ok bool) bool {
+// recordMove keeps the error of a move that has found no row. It returns ok.
+func (s *Scan) recordMove(ok bool) bool {
 	if !ok {
 		s.err = s.it.Error()
 	}
@@ -134,10 +133,10 @@ func (s *Scan) found(ok bool) bool {
 // Error returns the first error.
 func (s *Scan) Error() error { return s.err }
 
-// Key returns the key of the row, valid until the iterator moves.
+// Key returns the key of the row. It is valid until the iterator moves.
 func (s *Scan) Key() []byte { return s.it.Key() }
 
-// Value returns the value of the row, valid until the iterator moves. Error and Close return the error of one that cannot be read.
+// Value returns the value of the row. It is valid until the iterator moves. If the value cannot be read, Error and Close return the error.
 func (s *Scan) Value() []byte {
 	value, err := s.it.ValueAndErr()
 	if err != nil && s.err == nil {
@@ -146,7 +145,7 @@ func (s *Scan) Value() []byte {
 	return value
 }
 
-// Close ends the iterator and returns its first error. It may be called again.
+// Close closes the iterator and returns its first error. Further calls do nothing and return the same error.
 func (s *Scan) Close() error {
 	if s.closed {
 		return s.err
@@ -156,8 +155,8 @@ func (s *Scan) Close() error {
 	if s.it == nil {
 		return s.err
 	}
-	if s.err == nil && len(s.of.kept) < s.of.Keep {
-		s.of.kept = append(s.of.kept, s.it)
+	if s.err == nil && len(s.owner.idle) < s.owner.MaxIdle {
+		s.owner.idle = append(s.owner.idle, s.it)
 		return nil
 	}
 	if err := s.it.Close(); s.err == nil {
@@ -166,13 +165,13 @@ func (s *Scan) Close() error {
 	return s.err
 }
 
-// unlink takes the iterator out of the list of open ones.
+// unlink removes the iterator from the list of open ones.
 func (s *Scan) unlink() {
-	s.of.open--
+	s.owner.open--
 	if s.newer != nil {
 		s.newer.older = s.older
 	} else {
-		s.of.first = s.older
+		s.owner.newestOpen = s.older
 	}
 	if s.older != nil {
 		s.older.newer = s.newer

@@ -21,7 +21,7 @@ func TestScansAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	scans := Scans{Keep: 1}
+	scans := Scans{MaxIdle: 1}
 	one := func(lower, upper string) *pebble.Iterator {
 		t.Helper()
 		s := scans.Scan(db, []byte(lower), []byte(upper))
@@ -43,12 +43,12 @@ func TestScansAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(scans.kept) != 1 || scans.Open() != 1 {
-		t.Errorf("%d iterators are kept and %d open", len(scans.kept), scans.Open())
+	if len(scans.idle) != 1 || scans.Open() != 1 {
+		t.Errorf("%d iterators are kept and %d open", len(scans.idle), scans.Open())
 	}
 	scans.Drop()
-	if err := open[2].Close(); err != nil || len(scans.kept) != 0 {
-		t.Error(err, len(scans.kept))
+	if err := open[2].Close(); err != nil || len(scans.idle) != 0 {
+		t.Error(err, len(scans.idle))
 	}
 }
 
@@ -87,7 +87,7 @@ func TestScanKeepsItsFirstError(t *testing.T) {
 	o.Init(db, 0, nil)
 	defer o.Close()
 	o.Set(dirty, nil)
-	scans := Scans{Keep: 1}
+	scans := Scans{MaxIdle: 1}
 	for name, it := range map[string]Iterator{"scan": scans.Scan(db, nil, nil), "merged": o.Iter(nil, nil, &scans)} {
 		failing = true
 		if it.SeekGE(last) || !errors.Is(it.Error(), errorfs.ErrInjected) {
@@ -101,7 +101,7 @@ func TestScanKeepsItsFirstError(t *testing.T) {
 			t.Errorf("%s: expected the error of the seek, got %v", name, err)
 		}
 	}
-	if len(scans.kept) > 0 {
+	if len(scans.idle) > 0 {
 		t.Error("an iterator that has failed is kept")
 	}
 }

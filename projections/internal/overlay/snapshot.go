@@ -8,36 +8,36 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Snapshot is a snapshot of the database that any number of readers share. It is closed when the last of them has released it.
+// Snapshot is a snapshot of the database that several readers share. It is closed when the last of them releases it.
 type Snapshot struct {
 	*pebble.Snapshot
 
-	// refs counts those who hold the snapshot. At 0 it is closed for good.
-	refs atomic.Int64
-	all  *Snapshots
-	// idle is an iterator of a [Finder] for the next reader, because making one costs as much as using it.
-	idle atomic.Pointer[pebble.Iterator]
+	// refs is the number of readers that hold the snapshot. At 0 the snapshot is closed, and cannot be acquired any more.
+	refs  atomic.Int64
+	owner *Snapshots
+	// idleIterator is an iterator of a [Finder] that a reader has left for the next one, because creating an iterator costs as much as using it.
+	idleIterator atomic.Pointer[pebble.Iterator]
 }
 
-// TakeIterator returns an iterator that an earlier reader has left; nil means there is none.
-func (sn *Snapshot) TakeIterator() *pebble.Iterator { return sn.idle.Swap(nil) }
+// TakeIterator returns the iterator that an earlier reader has left, or nil.
+func (sn *Snapshot) TakeIterator() *pebble.Iterator { return sn.idleIterator.Swap(nil) }
 
-// LeaveIterator closes a finder, and leaves its iterator to the next reader.
+// LeaveIterator closes a finder. It leaves the iterator of the finder for the next reader, unless the iterator has failed.
 func (sn *Snapshot) LeaveIterator(f *Finder) {
 	if f.It != nil && f.It.Error() == nil {
-		f.It = sn.idle.Swap(f.It)
+		f.It = sn.idleIterator.Swap(f.It)
 	}
 	f.Close()
 }
 
-// DropIterator closes the iterator that was left.
+// DropIterator closes the iterator that was left, if there is one.
 func (sn *Snapshot) DropIterator() {
 	if it := sn.TakeIterator(); it != nil {
 		_ = it.Close() // it was at no error
 	}
 }
 
-// Acquire holds the snapshot until it is released. It returns false if the snapshot is closed.
+// Acquire adds a reader that holds the snapshot. It returns false if the snapshot is closed.
 func (sn *Snapshot) Acquire() bool {
 	for {
 		n := sn.refs.Load()
@@ -50,61 +50,63 @@ func (sn *Snapshot) Acquire() bool {
 	}
 }
 
-// Release ends an Acquire, or the hold of whoever made the snapshot.
+// Release removes a reader. The caller of [Snapshots.Make] counts as one.
 func (sn *Snapshot) Release() {
 	if sn.refs.Add(-1) == 0 {
 		sn.DropIterator()
 		_ = sn.Close() // always nil
-		sn.all.add(-1)
+		sn.owner.addOpen(-1)
 	}
 }
 
-// Snapshots makes the snapshots of a database and counts those that are not closed.
+// Snapshots makes snapshots of a database, and counts those that are open.
 type Snapshots struct {
 	mu   sync.Mutex
 	open int
-	// none is closed when no snapshot is open. It exists only while a caller waits for that.
-	none chan struct{}
+	// noneOpen is closed when no snapshot is open any more. It is nil until a caller waits for that.
+	noneOpen chan struct{}
 }
 
-// Make makes a snapshot, which the caller holds.
-func (all *Snapshots) Make(db *pebble.DB) *Snapshot {
-	all.add(1)
-	sn := &Snapshot{Snapshot: db.NewSnapshot(), all: all}
+// Make makes a snapshot that the caller holds.
+func (s *Snapshots) Make(db *pebble.DB) *Snapshot {
+	s.addOpen(1)
+	sn := &Snapshot{Snapshot: db.NewSnapshot(), owner: s}
 	sn.refs.Store(1)
 	return sn
 }
 
-func (all *Snapshots) add(n int) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.open += n
-	if all.open == 0 && all.none != nil {
-		close(all.none)
+func (s *Snapshots) addOpen(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open += n
+	if s.open == 0 && s.noneOpen != nil {
+		close(s.noneOpen)
 	}
 }
 
-// Wait blocks until no snapshot is open and returns true. It returns false if one is still open after patience is closed (a nil patience
-// counts as closed) and the time most has passed since then. No snapshot may be made meanwhile.
-func (all *Snapshots) Wait(patience <-chan struct{}, most time.Duration) bool {
-	all.mu.Lock()
-	if all.open == 0 {
-		all.mu.Unlock()
+// Wait waits until no snapshot is open, and then returns true. It returns false if a snapshot is still open when patience is closed and the time
+// grace has passed after that. A nil patience counts as closed. No snapshot may be made meanwhile.
+func (s *Snapshots) Wait(patience <-chan struct{}, grace time.Duration) bool {
+	s.mu.Lock()
+	if s.open == 0 {
+		s.mu.Unlock()
 		return true
 	}
-	all.none = make(chan struct{})
-	all.mu.Unlock()
+	s.noneOpen = make(chan struct{})
+	s.mu.Unlock()
+
 	if patience != nil {
 		select {
-		case <-all.none:
+		case <-s.noneOpen:
 			return true
 		case <-patience:
 		}
 	}
-	timer := time.NewTimer(most)
+
+	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
-	case <-all.none:
+	case <-s.noneOpen:
 		return true
 	case <-timer.C:
 		return false

@@ -6,38 +6,39 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// unflushed knows which rows may be in memtables. A lookup of any other row searches the tables alone, whose Bloom filters exclude most
-// missing rows. A search in a memtable that misses costs more than all else in a fold: the nodes of the memtable are scattered over the
-// memory, and nearly every edge is looked up once before it exists.
+// unflushedKeys says which rows may be in memtables. A lookup of any other row searches only the tables, whose Bloom filters exclude most missing
+// rows. A search in a memtable that finds nothing costs more than everything else in a fold: the nodes of a memtable are scattered over the memory, and nearly
+// every edge is looked up once before it exists.
 //
-// Invariant: lacks returns false for every key that was written or deleted after the last completed flush began.
-type unflushed struct {
-	// asked are the tags that were ever looked up. Keys of other tags, as of lists, would only fill the filters.
-	asked [256]bool
-	// now has the keys that were written since the last flush began, before those that were written earlier and may not be flushed yet.
-	now, before writtenKeys
-	// tables finds rows that are flushed. Its iterator is closed when a flush ends, before the keys of that flush are dropped: an older
-	// iterator would miss the new tables.
+// Invariant: excludes returns false for every key that was written or deleted after the beginning of the last flush that has ended.
+type unflushedKeys struct {
+	// lookedUpTags has the tags of which a row was ever looked up. Keys of other tags, for example of lists, would only fill the filters.
+	lookedUpTags [256]bool
+	// sinceFlush has the keys that were written since the last flush began. beingFlushed has keys that were written before and that may not be in
+	// tables yet.
+	sinceFlush, beingFlushed writtenKeys
+	// tables finds rows that are flushed. When a flush ends, its iterator is closed before the keys of that flush are dropped, because an older iterator
+	// does not see the new tables.
 	tables tableFinder
 }
 
-// unflushedBytes is the size of the two filters together. Together they are useful up to half as many keys.
+// unflushedBytes is the size of both filters together, in bytes. They are useful for up to half as many keys.
 const unflushedBytes = 2 << 20
 
-// writtenKeys are the keys that were written in a period.
+// writtenKeys has the keys that were written in a period.
 type writtenKeys struct {
 	filter blockFilter
 	keys   int
-	// unknown are tags with written rows that are not in the filter; all stands for every tag.
-	unknown [256]bool
-	all     bool
+	// unfilteredTags has the tags of written rows that are not in the filter. hasUnknownKeys is set if these may be all tags.
+	unfilteredTags [256]bool
+	hasUnknownKeys bool
 }
 
-// wrote adds a key whose row is written or deleted. A key of a tag that was never looked up only marks the tag.
-func (u *unflushed) wrote(key []byte, hash uint64) {
-	w := &u.now
-	if !u.asked[key[2]] {
-		w.unknown[key[2]] = true
+// recordWrite records that a row was written or deleted. If no row of the tag was ever looked up, it only records the tag.
+func (u *unflushedKeys) recordWrite(key []byte, hash uint64) {
+	w := &u.sinceFlush
+	if !u.lookedUpTags[key[2]] {
+		w.unfilteredTags[key[2]] = true
 		return
 	}
 	if w.filter == nil {
@@ -47,49 +48,52 @@ func (u *unflushed) wrote(key []byte, hash uint64) {
 	w.keys++
 }
 
-// wroteRange notes that the rows of a range are deleted. Their keys are not known, so it marks their tag, or all tags.
-func (u *unflushed) wroteRange(r keyRange) {
+// recordRangeDelete records that the rows of a range were deleted. Their keys are not known, so it records the tag, or all tags if the range spans
+// several.
+func (u *unflushedKeys) recordRangeDelete(r keyRange) {
 	if prefix := r.lower[:PrefixLen]; bytes.HasPrefix(r.upper, prefix) || bytes.Equal(r.upper, PrefixEnd(prefix)) {
-		u.now.unknown[prefix[2]] = true
+		u.sinceFlush.unfilteredTags[prefix[2]] = true
 	} else {
-		u.now.all = true
+		u.sinceFlush.hasUnknownKeys = true
 	}
 }
 
-// wroteAll notes that rows of any keys were written.
-func (u *unflushed) wroteAll() { u.now.all = true }
+// recordUnknownWrites records that any rows may have been written.
+func (u *unflushedKeys) recordUnknownWrites() { u.sinceFlush.hasUnknownKeys = true }
 
-// full reports whether the filters have so many keys that they exclude little, so that a flush is worth its cost.
-func (u *unflushed) full() bool { return u.now.keys > unflushedBytes/4 }
+// isFull reports whether the filter has so many keys that it excludes little, so that a flush is worth its cost.
+func (u *unflushedKeys) isFull() bool { return u.sinceFlush.keys > unflushedBytes/4 }
 
-// begun notes that a flush of everything written so far has begun.
-func (u *unflushed) begun() {
-	u.now, u.before = u.before, u.now
-	if u.now.empty() {
+// flushStarted records that a flush of everything written so far has begun.
+func (u *unflushedKeys) flushStarted() {
+	u.sinceFlush, u.beingFlushed = u.beingFlushed, u.sinceFlush
+	if u.sinceFlush.isEmpty() {
 		return
 	}
-	// The previous flush has not ended: its keys stay, beside those of this one.
-	u.before.merge(&u.now)
-	u.now.clear()
+	// The previous flush has not ended. Keep its keys, too.
+	u.beingFlushed.merge(&u.sinceFlush)
+	u.sinceFlush.clear()
 }
 
-// ended notes that everything written before the last flush began is in tables.
-func (u *unflushed) ended() {
+// flushEnded records that everything that was written before the last flush began is in tables.
+func (u *unflushedKeys) flushEnded() {
 	u.tables.Close()
-	u.before.clear()
+	u.beingFlushed.clear()
 }
 
-// lacks reports whether certainly no memtable has the row of a key, or its deletion.
-func (u *unflushed) lacks(key []byte, hash uint64) bool {
-	u.asked[key[2]] = true
-	return u.now.lacks(key, hash) && u.before.lacks(key, hash)
+// excludes reports whether certainly no memtable has the row of a key, or its deletion. It also records that rows of the tag are looked up.
+func (u *unflushedKeys) excludes(key []byte, hash uint64) bool {
+	u.lookedUpTags[key[2]] = true
+	return u.sinceFlush.excludes(key, hash) && u.beingFlushed.excludes(key, hash)
 }
 
-func (w *writtenKeys) lacks(key []byte, hash uint64) bool {
-	return !w.all && !w.unknown[key[2]] && (w.keys == 0 || w.filter.lacks(hash))
+func (w *writtenKeys) excludes(key []byte, hash uint64) bool {
+	return !w.hasUnknownKeys && !w.unfilteredTags[key[2]] && (w.keys == 0 || w.filter.excludes(hash))
 }
 
-func (w *writtenKeys) empty() bool { return w.keys == 0 && !w.all && w.unknown == [256]bool{} }
+func (w *writtenKeys) isEmpty() bool {
+	return w.keys == 0 && !w.hasUnknownKeys && w.unfilteredTags == [256]bool{}
+}
 
 func (w *writtenKeys) clear() {
 	if w.keys > 0 {
@@ -99,9 +103,9 @@ func (w *writtenKeys) clear() {
 }
 
 func (w *writtenKeys) merge(other *writtenKeys) {
-	w.all = w.all || other.all
-	for tag := range w.unknown {
-		w.unknown[tag] = w.unknown[tag] || other.unknown[tag]
+	w.hasUnknownKeys = w.hasUnknownKeys || other.hasUnknownKeys
+	for tag := range w.unfilteredTags {
+		w.unfilteredTags[tag] = w.unfilteredTags[tag] || other.unfilteredTags[tag]
 	}
 	if other.keys == 0 {
 		return
@@ -117,7 +121,7 @@ func (w *writtenKeys) merge(other *writtenKeys) {
 	w.keys += other.keys
 }
 
-// tableFinder finds single rows in tables. It never searches memtables, which is what OnlyReadGuaranteedDurable means for Pebble.
+// tableFinder finds single rows in tables. It never searches memtables: that is what the option OnlyReadGuaranteedDurable of Pebble means.
 type tableFinder struct{ Finder }
 
 func (f *tableFinder) find(db *pebble.DB, key []byte) (value []byte, ok bool, err error) {

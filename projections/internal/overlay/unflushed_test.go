@@ -11,14 +11,14 @@ import (
 func TestUnflushed(t *testing.T) {
 	const keys = 20_000
 	const asked, late = byte(0x10), byte(0x11)
-	var u unflushed
+	var u unflushedKeys
 	key := func(tag byte, n uint64) []byte {
 		return binary.BigEndian.AppendUint64(prefixOf(nil, 1, tag), n)
 	}
-	lacks := func(tag byte, n uint64) bool { return u.lacks(key(tag, n), xxh3.Hash(key(tag, n))) }
+	lacks := func(tag byte, n uint64) bool { return u.excludes(key(tag, n), xxh3.Hash(key(tag, n))) }
 	write := func(tag byte, from, to uint64) {
 		for n := from; n < to; n++ {
-			u.wrote(key(tag, n), xxh3.Hash(key(tag, n)))
+			u.recordWrite(key(tag, n), xxh3.Hash(key(tag, n)))
 		}
 	}
 	known := func(when string, tag byte, from, to uint64) {
@@ -37,11 +37,11 @@ func TestUnflushed(t *testing.T) {
 	known("written", asked, 0, keys)
 	known("written before its tag was asked for", late, 0, 1)
 
-	u.begun()
+	u.flushStarted()
 	write(asked, keys, 2*keys)
 	known("while it is flushed", asked, 0, 2*keys)
 	known("while it is flushed", late, 0, 1)
-	u.begun()
+	u.flushStarted()
 	known("while two flushes are under way", asked, 0, 2*keys)
 	taken := 0
 	for n := range uint64(keys) {
@@ -53,40 +53,40 @@ func TestUnflushed(t *testing.T) {
 		t.Errorf("%d of %d keys that were not written are taken for written", taken, keys)
 	}
 	write(asked, 3*keys, 3*keys+1)
-	u.ended()
+	u.flushEnded()
 	known("after the flush was begun", asked, 3*keys, 3*keys+1)
 	if !lacks(asked, 0) || !lacks(late, 0) {
 		t.Error("what is flushed is known still")
 	}
 
-	u.wroteAll()
+	u.recordUnknownWrites()
 	known("after a repair", late, 0, 10)
-	u.begun()
-	u.ended()
-	if u.wroteRange(keyRange{key(late, 0), key(late, 5)}); !lacks(asked, 0) {
+	u.flushStarted()
+	u.flushEnded()
+	if u.recordRangeDelete(keyRange{key(late, 0), key(late, 5)}); !lacks(asked, 0) {
 		t.Error("a range of one tag is of another")
 	}
 	known("in a range", late, 0, 5)
-	if u.wroteRange(keyRange{key(asked, 0), key(late, 5)}); lacks(asked, 0) {
+	if u.recordRangeDelete(keyRange{key(asked, 0), key(late, 5)}); lacks(asked, 0) {
 		t.Error("a range of two tags")
 	}
 }
 
 // TestUnflushedIsBounded: after more keys than the filters hold the overlay wants a flush, until one has begun.
 func TestUnflushedIsBounded(t *testing.T) {
-	var u unflushed
+	var u unflushedKeys
 	key := prefixOf(nil, 1, 0x10)
-	u.lacks(key, 0)
+	u.excludes(key, 0)
 	for n := range uint64(unflushedBytes/4 + 1) {
-		if u.full() {
+		if u.isFull() {
 			t.Fatalf("full after %d keys", n)
 		}
-		u.wrote(key, n)
+		u.recordWrite(key, n)
 	}
-	if !u.full() {
+	if !u.isFull() {
 		t.Error("it is not full")
 	}
-	if u.begun(); u.full() {
+	if u.flushStarted(); u.isFull() {
 		t.Error("a flush has begun, and it is full")
 	}
 }
