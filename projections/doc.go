@@ -4,25 +4,25 @@
 //	             Apply(event, batch)                Get, Iter
 //	store ─────────► fold ─────► Batch ──► rows ──► View ─────► query ──► answer
 //
-// A [Projection] is a pure fold of the log: its Apply sees an event and a [Batch], and nothing else (I1, I4). The batch reads rows, those
-// that the fold has just written included. A query reads a [View]: the rows of a store at one whole position. Each projection has its own
-// folder (graph, inbox, seen, counters), with the fold, the keys and the queries. Interfaces beside Projection, such as [Clocked] and
-// [Merging], are for projections that need more.
+// A [Projection] is a pure fold of the log: its Apply sees an event and a [Batch], and nothing else (I1, I4). The batch also reads rows, and
+// shows what the fold has just written. A query reads a [View]: the rows of a store at one whole position. Each projection has its own
+// folder (graph, inbox, seen, counters) with the fold, the keys and the queries. A projection that needs more implements further interfaces,
+// such as [Clocked] and [Merging].
 //
-// Batch and View are concrete types, because a call through an interface would allocate every key. The store holds a batch as a
-// [BatchControl] and opens views by a [WholePosition]; folds and queries cannot reach what only these can do.
+// Batch and View are concrete types, because a call through an interface would allocate memory for every key. Only the store has the
+// [BatchControl] of a batch and the [WholePosition] of a view, so folds and queries cannot call what is meant for the store.
 //
 // # Keys and partitions
 //
 // Every key begins with a shard and a tag (keys.go). A row belongs to one of 256 partitions, or to the store as a whole (partitions.go). The
 // rows of a partition are a fold of the events that [Projection.Route] delivers to it (I13), and a store may hold any set of partitions.
 //
-// A [Fingerprint] names all that the rows depend on besides the log (I4). A [Description] is a row as people read it.
+// A [Fingerprint] has everything that the rows depend on, except the log (I4). A [Description] describes a row for people.
 //
 // # Packages
 //
 //	store           one generation of one projection on Pebble: fold loop, commit, recovery, views
-//	live            the generations of one projection: one serves, another takes its place
+//	live            the generations of one projection, one of which serves
 //	build           builds a store from the log, partition by partition, in memory
 //	all             the list of all projections
 //	projectiontest  the model, generated histories and the conformance suite, for tests

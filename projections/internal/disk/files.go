@@ -1,5 +1,5 @@
-// Package disk reads and writes the files of a store beside those of the storage engine. They say which generation serves. It also
-// checks, before the engine opens a store, that the engine would not mistake an older state for the present one.
+// Package disk reads and writes the file that says which generation of a projection serves. It also checks the files of a store before
+// Pebble opens them, because Pebble might take some damaged stores for an empty store or for an older state.
 package disk
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// FS is the file system under a store.
+// FS is the file system that has the files of stores.
 type FS = vfs.FS
 
 // ReadFile returns the content of a file.
@@ -28,7 +28,7 @@ func ReadFile(fs FS, name string) (data []byte, err error) {
 	return io.ReadAll(f)
 }
 
-// WriteFile creates or overwrites a file and syncs its content. Its entry in the directory is durable only after [SyncDir].
+// WriteFile creates or overwrites a file and syncs its content. The caller must also call [SyncDir], or a power cut may remove the file.
 func WriteFile(fs FS, name string, data []byte) (err error) {
 	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -41,7 +41,7 @@ func WriteFile(fs FS, name string, data []byte) (err error) {
 	return f.Sync()
 }
 
-// SyncDir makes the entries of a directory durable: files that were created in it, renamed or removed.
+// SyncDir syncs a directory, so that files which were created, renamed or removed in it stay so after a power cut.
 func SyncDir(fs FS, name string) error {
 	dir, err := fs.OpenDir(name)
 	if err != nil {
@@ -50,8 +50,7 @@ func SyncDir(fs FS, name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// CheckWhole returns [projections.ErrCorrupt] for a directory that has tables but no manifest to name them: the storage engine would open it as an
-// empty store.
+// CheckWhole returns [projections.ErrCorrupt] if a directory has tables but no manifest that names them. Pebble would open it as an empty store.
 func CheckWhole(fs FS, dir string) error {
 	names, _ := fs.List(dir)
 	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") }) {
@@ -64,7 +63,7 @@ func CheckWhole(fs FS, dir string) error {
 	return err
 }
 
-// DirectoryBytes returns the bytes of all files in a directory, without its subdirectories. Files that cannot be read count as 0.
+// DirectoryBytes returns the total size of the files in a directory, without its subdirectories. A file that cannot be read counts as 0.
 func DirectoryBytes(fs FS, dir string) (n uint64) {
 	names, _ := fs.List(dir)
 	for _, name := range names {

@@ -13,33 +13,35 @@ import (
 )
 
 const (
-	// GenerationsFile is the name of the file that says which generation is live, beside their directories. Without the file, the
-	// highest generation is live.
+	// GenerationsFile is the name of the file that says which generation is live. It is in the directory that has the directories of the
+	// generations. Without the file, the highest generation is live.
 	GenerationsFile = "GENERATIONS"
-	// generationsVersion is the version of the file's format.
+	// generationsVersion is the version of the format of the file.
 	generationsVersion = 1
-	// ShadowPrefix begins the names of scratch directories. A start that finds one removes it: a crash has left it behind.
+	// ShadowPrefix begins the names of temporary directories. The next start removes those that a crash has left.
 	ShadowPrefix = "shadow-"
 )
 
-// Generations says which generations of a projection are in use. A directory that it does not name is garbage. That is safe, because the
-// file is written before a second directory is made, and again before one is removed. At every moment exactly one generation is live,
-// and it is complete: a generation becomes live only when its rows are on disk.
+// Generations says which generations of a projection are in use. Directories of other generations are removed. That is safe, because the file is written
+// before a second directory is created, and again before a directory is removed. At every moment exactly one generation is live, and it is complete,
+// because a generation becomes live only when its rows are on disk.
 type Generations struct {
 	Version int `json:"version"`
 	// Live is the number of the generation that serves, from 1.
 	Live uint32 `json:"live"`
-	// Previous is the generation that served before and is kept for a rollback; 0 means none.
+	// Previous is the generation that served before and is kept for a rollback. 0 means none. Its JSON name is older than the field name.
 	Previous uint32 `json:"former,omitempty"`
-	// Partitions is the set that the live generation holds, as its fingerprint has it: what to build when its rows cannot be read. Empty
-	// means all.
+	// Partitions is the set of partitions that the live generation holds, in the form of its fingerprint. A rebuild uses it if the rows cannot
+	// be read. Empty means all.
 	Partitions string `json:"partitions,omitempty"`
 }
 
+// has reports whether a generation is in use.
 func (g Generations) has(n uint32) bool { return n == g.Live || n == g.Previous }
 
-// ReadGenerations reads the file in the directory of a projection, and reports whether there is one. Without a file, the highest
-// directory is live, or 1 if there is no directory. A file that cannot be decoded is [projections.ErrCorrupt].
+// ReadGenerations reads the file of generations in the directory of a projection. found reports whether there is one. Without it, the highest generation
+// that has a directory is live, or 1 if none has. ReadGenerations fails with [projections.ErrCorrupt] if the file cannot be decoded. It fails with another
+// error if the file has another version.
 func ReadGenerations(fs FS, dir string) (g Generations, found bool, err error) {
 	name := fs.PathJoin(dir, GenerationsFile)
 	data, err := ReadFile(fs, name)
@@ -61,10 +63,10 @@ func ReadGenerations(fs FS, dir string) (g Generations, found bool, err error) {
 	return g, true, nil
 }
 
-// WriteGenerations replaces the file atomically: after a power cut the old or the new file is there, whole, and once WriteGenerations
-// has returned nil it is the new one. After an error it may be either. The content is synced before the rename, or a power cut could
-// leave the new name with an empty file; the directory is synced last, to make the rename durable. It does the same as package
-// atomicfile, on a file system of which tests cut the power.
+// WriteGenerations atomically replaces the file of generations. After a power cut, either the old or the new file is there, complete, and it is the
+// new one if WriteGenerations had returned nil. After an error it may be either. WriteGenerations syncs the content before it renames the file, because
+// otherwise a power cut could leave an empty file with the final name. It syncs the directory last, so that the rename is durable. Package atomicfile
+// does the same, but not on a file system of which tests cut the power.
 func WriteGenerations(fs FS, dir string, g Generations) error {
 	g.Version = generationsVersion
 	data, err := json.Marshal(g)
@@ -82,9 +84,9 @@ func WriteGenerations(fs FS, dir string, g Generations) error {
 	return SyncDir(fs, dir)
 }
 
-// ListGenerations returns the numbers of the generations that have a directory, in order.
+// ListGenerations returns the sorted numbers of the generations that have a directory.
 func ListGenerations(fs FS, dir string) (found []uint32) {
-	// A failed listing counts as empty: the caller creates the directory when it opens the store, and that reports the error.
+	// A directory that cannot be listed counts as empty. Opening the store in it will return the error.
 	names, _ := fs.List(dir)
 	for _, name := range names {
 		if n, err := strconv.ParseUint(name, 10, 32); err == nil && len(name) >= 6 {
@@ -95,22 +97,24 @@ func ListGenerations(fs FS, dir string) (found []uint32) {
 	return found
 }
 
-// RemoveStale removes the generations that g does not name, except a prepared one that a crash has kept from being named, and with scratch
-// also the scratch directories. It returns the names that it has removed, and joins the errors of the others.
-func RemoveStale(fs FS, dir string, g Generations, scratch bool) (removed []string, err error) {
+// RemoveStale removes the directories of the generations that g does not name, and if shadows is set, also temporary directories. It keeps a
+// generation that was prepared and that a crash has kept from being named. It returns the names that it has removed, and the joined errors of
+// those that it could not remove.
+func RemoveStale(fs FS, dir string, g Generations, shadows bool) (removed []string, err error) {
 	names, _ := fs.List(dir)
 	slices.Sort(names)
 	for _, name := range names {
-		n, parsed := strconv.ParseUint(name, 10, 32)
-		stale := parsed == nil && len(name) >= 6 && !g.has(uint32(n))
-		if !stale && (!scratch || !strings.HasPrefix(name, ShadowPrefix)) {
+		n, parseErr := strconv.ParseUint(name, 10, 32)
+		isStale := parseErr == nil && len(name) >= 6 && !g.has(uint32(n))
+		isShadow := strings.HasPrefix(name, ShadowPrefix)
+		if !isStale && !(shadows && isShadow) {
 			continue
 		}
-		if _, prepared, _ := ReadPrepared(fs, fs.PathJoin(dir, name)); prepared {
+		if _, isPrepared, _ := ReadPrepared(fs, fs.PathJoin(dir, name)); isPrepared {
 			continue
 		}
-		if failed := fs.RemoveAll(fs.PathJoin(dir, name)); failed != nil {
-			err = errors.Join(err, failed)
+		if removeErr := fs.RemoveAll(fs.PathJoin(dir, name)); removeErr != nil {
+			err = errors.Join(err, removeErr)
 			continue
 		}
 		removed = append(removed, name)

@@ -10,24 +10,24 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// A manifest is a list of records. Each is a complete edit of the store, and is synced before the next is written. The file consists of
-// blocks of 32 KiB, and these of chunks: checksum (4 bytes), length (2), type (1), payload. A record is one full chunk, or a first
-// chunk, middle ones and a last one.
+// A manifest of Pebble is a list of records. Each record is an edit of the set of tables, and is synced before the next is written. The file
+// consists of blocks of 32 KiB, and a block of chunks: checksum (4 bytes), length (2), type (1), payload. A record is either one full chunk, or a
+// first chunk, any number of middle chunks and a last chunk.
 //
-// Pebble stops reading at the first incomplete record, whatever follows it. That is right for a record that a power cut has torn, since
-// nothing follows such a record. But Pebble would open a manifest that is damaged before its end as an older state of the store. Worse,
-// the first record names the tables, and only the second one has the highest sequence number in them. Without the second record, rows
-// in the tables are invisible, and new rows count as older than the rows in the tables.
+// Pebble stops reading at the first incomplete record, and ignores what follows. That is right if a power cut has torn the record, because then
+// nothing follows. But if a manifest is damaged before its end, Pebble opens it as an older state of the store. Even worse, the
+// first record names the tables, and only the second record has the highest sequence number in them. Without the second record, Pebble does not show
+// the rows in the tables, and takes new rows for older than those.
 const (
-	manifestBlock  = 32 << 10
-	manifestHeader = 7
+	manifestBlock  = 32 << 10 // bytes
+	manifestHeader = 7        // bytes
 	fullChunk      = 1
 	firstChunk     = 2
 	lastChunk      = 4
 )
 
-// CheckManifest returns [projections.ErrCorrupt] if the manifest of a store is damaged in a way that a power cut does not explain: a complete record
-// follows a damaged one, or the second record is missing.
+// CheckManifest returns [projections.ErrCorrupt] if the manifest of a store is damaged in a way that a power cut cannot cause: a complete record follows a
+// damaged one, or the second record is missing.
 func CheckManifest(fs FS, dir string) error {
 	desc, err := pebble.Peek(dir, fs)
 	if err != nil || !desc.Exists {
@@ -37,6 +37,8 @@ func CheckManifest(fs FS, dir string) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", desc.ManifestFilename, err)
 	}
+
+	// Look for a record anywhere behind the first damaged one.
 	records, end := wholeRecords(content)
 	for at := end + 1; at < len(content); at++ {
 		if n, kind := wholeChunk(content, at); n > 0 && (kind == fullChunk || kind == firstChunk) {
@@ -50,11 +52,11 @@ func CheckManifest(fs FS, dir string) error {
 	return nil
 }
 
-// wholeRecords returns the number of complete records at the beginning, and the offset where the last of them ends.
+// wholeRecords returns the number of complete records before the first damaged one, and the offset at which the last of them ends.
 func wholeRecords(content []byte) (records, end int) {
 	for at := 0; at < len(content); {
 		if rest := manifestBlock - at%manifestBlock; rest < manifestHeader {
-			at += rest // too short for another chunk: padding
+			at += rest // padding that is too short for a chunk
 			continue
 		}
 		n, kind := wholeChunk(content, at)
@@ -70,17 +72,19 @@ func wholeRecords(content []byte) (records, end int) {
 	return records, end
 }
 
-// wholeChunk returns the length, with the header, and the type of the chunk at an offset; a length of 0 means there is no valid chunk.
+// wholeChunk returns the length of the chunk at an offset, including its header, and its type. The length is 0 if there is no valid chunk.
 func wholeChunk(content []byte, at int) (n int, kind byte) {
-	room := min(len(content)-at, manifestBlock-at%manifestBlock)
-	if room < manifestHeader {
+	available := min(len(content)-at, manifestBlock-at%manifestBlock)
+	if available < manifestHeader {
 		return 0, 0
 	}
 	kind = content[at+6]
 	n = manifestHeader + int(binary.LittleEndian.Uint16(content[at+4:]))
-	if kind < fullChunk || kind > lastChunk || n > room {
+	if kind < fullChunk || kind > lastChunk || n > available {
 		return 0, 0
 	}
+
+	// Pebble stores the checksum in this masked form.
 	sum := crc32.Checksum(content[at+6:at+n], crc32.MakeTable(crc32.Castagnoli))
 	if binary.LittleEndian.Uint32(content[at:]) != (sum>>15|sum<<17)+0xa282ead8 {
 		return 0, 0

@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// AppendCounts appends counts as varints, without the zeros at their end. It appends nothing if all are zero.
+// AppendCounts appends counts as varints. It leaves out zeros at the end, so it appends nothing if all counts are zero.
 func AppendCounts(dst []byte, counts []int64) []byte {
 	for len(counts) > 0 && counts[len(counts)-1] == 0 {
 		counts = counts[:len(counts)-1]
@@ -17,20 +17,22 @@ func AppendCounts(dst []byte, counts []int64) []byte {
 	return dst
 }
 
-// ReadCounts reads a row that AppendCounts wrote into counts. Counts that the row does not have are zero. It returns an error of
-// [projections.RowError] for a row that is not in its shortest form, or has more counts than expected: no fold writes such a row.
+// ReadCounts reads a row that AppendCounts wrote into counts. Counts that the row does not have become zero. It returns an error of
+// [projections.RowError] if the row has more counts or is not in its shortest form, because no fold writes such a row.
 func ReadCounts(row []byte, counts []int64) error {
 	rest := row
-	last := int64(1)
+	last := int64(1) // the last count of the row, which must not be zero
 	for i := range counts {
-		if counts[i] = 0; len(rest) == 0 {
+		counts[i] = 0
+		if len(rest) == 0 {
 			continue
 		}
 		n, err := CutCount(&rest)
 		if err != nil {
 			return projections.RowError("counts", row)
 		}
-		counts[i], last = n, n
+		counts[i] = n
+		last = n
 	}
 	if len(rest) != 0 || last == 0 {
 		return projections.RowError("counts", row)
@@ -38,7 +40,7 @@ func ReadCounts(row []byte, counts []int64) error {
 	return nil
 }
 
-// CutCount reads a varint from the beginning of rest, and removes it. One that is not in its shortest form, or above 2^62, is an error.
+// CutCount reads a varint at the beginning of rest and removes it from rest. A varint that is not in its shortest form or is above 2^62 is an error.
 func CutCount(rest *[]byte) (int64, error) {
 	n, k := binary.Uvarint(*rest)
 	if k <= 0 || n > 1<<62 || k > 1 && (*rest)[k-1] == 0 {
@@ -48,10 +50,11 @@ func CutCount(rest *[]byte) (int64, error) {
 	return int64(n), nil
 }
 
-// AddCounts adds delta to counts. A sum below zero is an error, which names the key: the fold has met an impossible state.
+// AddCounts adds delta to counts. It returns an error that names the key if a sum is below zero, because the rows are in an impossible state then.
 func AddCounts(counts, delta []int64, key []byte) error {
 	for i, d := range delta {
-		if counts[i] += d; counts[i] < 0 {
+		counts[i] += d
+		if counts[i] < 0 {
 			return projections.RowError("count below zero", key)
 		}
 	}

@@ -9,11 +9,11 @@ func AppendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// Reader reads fields one after the other. Errors stick, so the caller checks Bad once, after the last field.
+// Reader reads fields one after the other. After an error all further fields are zero, so the caller checks Bad once, after the last field.
 type Reader struct {
 	// Rest has the bytes that are not read yet. It is nil once Bad is set.
 	Rest []byte
-	// Bad is set by the first field that is missing or cut short. All fields read afterwards are zero.
+	// Bad is set by the first field that is missing or incomplete.
 	Bad bool
 }
 
@@ -21,18 +21,20 @@ type Reader struct {
 func (r *Reader) Uvarint() uint64 {
 	v, n := binary.Uvarint(r.Rest)
 	if n <= 0 {
-		r.Bad, r.Rest = true, nil
+		r.Bad = true
+		r.Rest = nil
 		return 0
 	}
 	r.Rest = r.Rest[n:]
 	return v
 }
 
-// Bytes reads a length and that many bytes. The result shares the memory of Rest.
+// Bytes reads a length and that many bytes. The result is a part of Rest, without its own memory.
 func (r *Reader) Bytes() []byte {
 	n := r.Uvarint()
 	if n > uint64(len(r.Rest)) {
-		r.Bad, r.Rest = true, nil
+		r.Bad = true
+		r.Rest = nil
 		return nil
 	}
 	b := r.Rest[:n]
@@ -40,5 +42,5 @@ func (r *Reader) Bytes() []byte {
 	return b
 }
 
-// Text reads a length and that many bytes, as a text of its own memory.
+// Text reads a length and that many bytes. The result has its own memory.
 func (r *Reader) Text() string { return string(r.Bytes()) }
