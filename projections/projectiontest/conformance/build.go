@@ -14,21 +14,25 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// testBuild holds that a build makes the rows of a straight fold, and that the fold continues where it ends.
+// testBuild checks that a build makes the same rows as a straight fold, and that a fold can continue where the build ends.
 func testBuild(t *testing.T, c Case, h History, straight Rows) {
 	for name, o := range map[string]build.Options{
 		"default":   {},
 		"temporary": {Temporary: true},
-		// Runs are of a few rows each.
+		// Each sorted run has only a few rows.
 		"little memory": {Memory: 4 << 10, Workers: 2},
 	} {
 		for _, until := range []int{len(h.Envelopes), len(h.Envelopes) / 2, 0} {
-			o.FS, o.Dir, o.New = vfs.NewMem(), dataDir+"/"+c.New().Name()+"/000001", c.New
-			buildInto(t, o, h, until)
+			o.FS = vfs.NewMem()
+			o.Dir = dataDir + "/" + c.New().Name() + "/000001"
+			o.New = c.New
+			buildPrefix(t, o, h, until)
+
 			s := Open(t, o.FS, c.New(), store.Bounds{})
 			if until > 0 && s.Cursor() != h.Envelopes[until-1].Cursor {
 				t.Errorf("%s: the store is at %+v, want %+v", name, s.Cursor(), h.Envelopes[until-1].Cursor)
 			}
+
 			Fold(t, s, h.Envelopes[until:])
 			rows := RowsOf(t, s)
 			Close(t, s)
@@ -37,45 +41,48 @@ func testBuild(t *testing.T, c Case, h History, straight Rows) {
 	}
 }
 
-// testBuildOfSome holds that a build for some partitions makes the rows of a fold for them, the fingerprint among them (I13).
+// testBuildOfSome checks that a build for some partitions makes the same rows as a fold for them, including the fingerprint (I13).
 func testBuildOfSome(t *testing.T, c Case, h History) {
 	none, all := events.Partitions{}, events.AllPartitions()
-	for _, s := range []events.Partitions{setOf(1), setOf(2), none, all} {
-		if diff := buildDiffers(t, c.New, h.Envelopes, s); diff != "" {
-			t.Fatalf("partitions %s:\n%s", &s, diff)
+	for _, parts := range []events.Partitions{randomPartitions(1), randomPartitions(2), none, all} {
+		if diff := diffBuild(t, c.New, h.Envelopes, parts); diff != "" {
+			t.Fatalf("partitions %s:\n%s", &parts, diff)
 		}
 	}
 }
 
-// buildDiffers describes where a build for a set differs from a fold for it; empty means nowhere.
-func buildDiffers(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, s events.Partitions) string {
+// diffBuild builds for a set of partitions, and describes how the store differs from that of a fold for the set. It returns an empty string if they
+// are equal.
+func diffBuild(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, parts events.Partitions) string {
 	t.Helper()
 	fs, name := vfs.NewMem(), newProjection().Name()
-	b, err := build.New(build.Options{FS: fs, Dir: "data/" + name + "/000001", New: newProjection, Partitions: &s})
+	b, err := build.New(build.Options{FS: fs, Dir: dataDir + "/" + name + "/000001", New: newProjection, Partitions: &parts})
 	if err == nil {
 		err = errors.Join(b.Add(envs), b.Finish(context.Background()), b.Close())
 	}
 	if err != nil {
-		t.Fatalf("build of %s: %v", &s, err)
+		t.Fatalf("build of %s: %v", &parts, err)
 	}
-	// It says itself which partitions it has.
+
+	// Open with the partitions that the store itself says it holds.
 	opened, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: newProjection(), Partitioned: true})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
 	held := opened.Holds()
-	rows, err := rowsOf(opened)
+	rows, err := readRows(opened)
 	if err := errors.Join(err, opened.Close()); err != nil {
 		t.Fatalf("rows: %v", err)
 	}
-	if held != s {
-		return fmt.Sprintf("it holds %s, want %s", &held, &s)
+
+	if held != parts {
+		return fmt.Sprintf("the store holds the partitions %s, want %s", &held, &parts)
 	}
-	return rows.Diff(fold(t, newProjection(), envs, store.Bounds{}, &s))
+	return rows.Diff(foldPartitions(t, newProjection(), envs, store.Bounds{}, &parts))
 }
 
-// buildInto builds the store of a prefix of a history.
-func buildInto(t *testing.T, o build.Options, h History, until int) {
+// buildPrefix builds the store of the first envelopes of a history.
+func buildPrefix(t *testing.T, o build.Options, h History, until int) {
 	t.Helper()
 	b, err := build.New(o)
 	if err != nil {

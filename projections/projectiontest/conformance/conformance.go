@@ -1,17 +1,18 @@
-// Package conformance is the suite of tests that every projection must pass to be a pure fold of the log. It runs over
-// the list of all projections, so a projection that is added to the list has these tests at once.
+// Package conformance is the suite of tests that every projection must pass to be a pure fold of the log. It runs for the list of all projections, so
+// a projection that is added to the list has these tests at once.
 //
-//	cuts        any cut of the log into batches gives the same rows, whatever the bounds (I3, I4)
-//	redelivery  what is delivered again, and any stop and start between, changes nothing (I3)
-//	crashes     what a crash before any write leaves is a fold of the first envelopes, all flushed ones included (I3)
-//	reads       a read that fails while rows are folded, built or copied is an error, or changes no row (I11)
-//	rebuild     a second generation, built in one go, has the rows of the first (I4)
-//	partitions  a fold for some partitions leaves their rows of the fold for all (I13)
-//	routes      an event changes rows of those homes alone to which it is delivered (I13)
-//	keys        every key stands in the projection's own range of tags, under the shard of what it is about
-//	golden      the rows of a fixed history are those that earlier versions wrote
+//	cuts           however the log is divided into batches, and with any bounds, the rows are the same (I3, I4)
+//	redelivery     envelopes that are delivered again, and stops and starts in between, change nothing (I3)
+//	crashes        a crash before any write leaves the rows of the first envelopes, including all that were flushed (I3)
+//	reads          a read that fails while rows are folded, built or copied causes an error, or changes no row (I11)
+//	rebuild        a second generation, folded in one call, has the same rows as the first (I4)
+//	build          a build makes the same rows as a fold, also for some partitions only (I13)
+//	partitions     a fold for some partitions makes the rows that these have in a fold for all (I13)
+//	routes         an event only changes rows of partitions to which it is delivered (I13)
+//	keys           every key has a tag of the projection, and the shard of the id that it is about
+//	golden         the rows of a fixed history are those that earlier versions wrote
 //
-// A test that fails names rows, as hexadecimal digits.
+// A test that fails prints rows in hexadecimal digits.
 package conformance
 
 import (
@@ -25,7 +26,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// History is a log from its start.
+// History is a log from its first envelope on.
 type History struct {
 	Name      string
 	Envelopes []*events.Envelope
@@ -33,15 +34,15 @@ type History struct {
 
 // Case is a projection under test.
 type Case struct {
-	// New returns a projection that shares nothing with those before.
+	// New returns a new instance of the projection, which shares no memory with earlier ones.
 	New func() projections.Projection
-	// Tags are those of its keys.
+	// Tags are the tags of its keys.
 	Tags TagRange
-	// Histories are folded one by one.
+	// Histories are the logs that the tests fold, each for itself.
 	Histories []History
-	// Golden is the file with the rows of the history Pinned; empty means none.
+	// Golden is the file with the rows of the history Pinned. If it is empty, these rows are not compared.
 	Golden string
-	// Pinned is an index into Histories.
+	// Pinned is the index of a history in Histories.
 	Pinned int
 }
 
@@ -63,7 +64,7 @@ func Run(t *testing.T, c Case) {
 		})
 	}
 	t.Run("reads", func(t *testing.T) { testReadFailures(t, c, c.Histories[c.Pinned]) })
-	// One history may leave no rows of a projection, all of them leave some.
+	// A single history may make no rows of the projection. All histories together must.
 	t.Run("keys", func(t *testing.T) { CheckKeys(t, c, rows) })
 	if c.Golden != "" {
 		t.Run("golden", func(t *testing.T) {
@@ -72,17 +73,17 @@ func Run(t *testing.T, c Case) {
 	}
 }
 
-// Bounds that tests also use on their own.
+// Bounds that several tests use.
 var (
-	// commitEveryStep makes every step and every event a commit.
+	// commitEveryStep makes the fold commit after every step and every event.
 	commitEveryStep = store.Bounds{BatchBytes: 1}
-	// flushOften makes memtables so small that Pebble flushes them all the time, also in the middle of an event.
+	// flushOften makes memtables so small that Pebble flushes often, also in the middle of an event.
 	flushOften = store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10}
-	// keepFewRows keeps hardly any row in memory.
+	// keepFewRows makes the fold keep only a few rows in memory.
 	keepFewRows = store.Bounds{BatchBytes: 1 << 10, KeepBytes: 2 << 10}
 )
 
-// allBounds are bounds under which a store commits the same log in very different pieces.
+// allBounds has bounds with which a store divides the same log into very different commits.
 var allBounds = map[string]store.Bounds{
 	"default": {},
 	"steps":   commitEveryStep,
@@ -92,10 +93,10 @@ var allBounds = map[string]store.Bounds{
 	"large": {BatchBytes: 64 << 10, FlushBytes: 8 << 10},
 }
 
-// dataDir is the directory of the stores under test in their file system. Each has a file system of its own.
+// dataDir is the directory of a store under test. Each store has a file system of its own.
 const dataDir = "data"
 
-// Open opens a store of a projection on the file system, in the directory "data". It ends the test on an error.
+// Open opens a store of a projection in the directory "data" of the file system. The test fails if there is an error.
 func Open(t testing.TB, fs store.FS, p projections.Projection, bounds store.Bounds) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: p, Bounds: bounds})
@@ -105,7 +106,7 @@ func Open(t testing.TB, fs store.FS, p projections.Projection, bounds store.Boun
 	return s
 }
 
-// Straight returns the rows of a fold in one call, in memory.
+// Straight folds all envelopes in one call, in memory, and returns the rows.
 func Straight(t testing.TB, p projections.Projection, envs []*events.Envelope) Rows {
 	t.Helper()
 	s := Open(t, vfs.NewMem(), p, store.Bounds{})
@@ -115,13 +116,13 @@ func Straight(t testing.TB, p projections.Projection, envs []*events.Envelope) R
 	return rows
 }
 
-// StraightOf is Straight for a set of partitions; nil means all.
+// StraightOf is [Straight] for a set of partitions. nil means all.
 func StraightOf(t testing.TB, p projections.Projection, held *events.Partitions, envs []*events.Envelope) Rows {
 	t.Helper()
-	return fold(t, p, envs, store.Bounds{}, held)
+	return foldPartitions(t, p, envs, store.Bounds{}, held)
 }
 
-// Fold folds envelopes, which must go well.
+// Fold folds envelopes. The test fails if there is an error.
 func Fold(t testing.TB, s *store.Store, envs []*events.Envelope) {
 	t.Helper()
 	if err := s.Fold(envs); err != nil {
@@ -129,7 +130,7 @@ func Fold(t testing.TB, s *store.Store, envs []*events.Envelope) {
 	}
 }
 
-// Close closes a store, which must go well.
+// Close closes a store. The test fails if there is an error.
 func Close(t testing.TB, s *store.Store) {
 	t.Helper()
 	if err := s.Close(); err != nil {
@@ -137,35 +138,37 @@ func Close(t testing.TB, s *store.Store) {
 	}
 }
 
+// testCuts folds a history in calls of random length, with all bounds.
 func testCuts(t *testing.T, c Case, h History, straight Rows) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for name, bounds := range allBounds {
-		for _, most := range []int{1, 2, 7, len(h.Envelopes)} {
+		for _, maxLength := range []int{1, 2, 7, len(h.Envelopes)} {
 			s := Open(t, vfs.NewMem(), c.New(), bounds)
 			for rest := h.Envelopes; len(rest) > 0; {
-				n := min(1+r.IntN(most), len(rest))
+				n := min(1+r.IntN(maxLength), len(rest))
 				Fold(t, s, rest[:n])
 				rest = rest[n:]
 			}
-			RowsOf(t, s).MustEqual(t, straight, "bounds %s, up to %d envelopes at a time", name, most)
+			RowsOf(t, s).MustEqual(t, straight, "bounds %s, up to %d envelopes at a time", name, maxLength)
 			Close(t, s)
 		}
 	}
 }
 
-// testRedelivery folds with repetitions, and stops and starts the store in between, at times by a crash.
+// testRedelivery folds a history, and at random delivers envelopes again, closes and opens the store, or lets it crash.
 func testRedelivery(t *testing.T, c Case, h History, straight Rows) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for name, bounds := range allBounds {
 		fs := vfs.NewCrashableMem()
 		s := Open(t, fs, c.New(), bounds)
-		for at := 0; at < len(h.Envelopes); {
-			n := min(1+r.IntN(5), len(h.Envelopes)-at)
-			Fold(t, s, h.Envelopes[at:at+n])
-			at += n
+		for next := 0; next < len(h.Envelopes); {
+			n := min(1+r.IntN(5), len(h.Envelopes)-next)
+			Fold(t, s, h.Envelopes[next:next+n])
+			next += n
+
 			switch r.IntN(6) {
 			case 0: // deliver some again
-				at = max(0, at-r.IntN(8))
+				next = max(0, next-r.IntN(8))
 			case 1:
 				Close(t, s)
 				s = Open(t, fs, c.New(), bounds)
@@ -174,7 +177,7 @@ func testRedelivery(t *testing.T, c Case, h History, straight Rows) {
 				Close(t, s)
 				fs = crashed
 				s = Open(t, fs, c.New(), bounds)
-				at = IndexAfter(h.Envelopes, s.Cursor())
+				next = IndexAfter(h.Envelopes, s.Cursor())
 			}
 		}
 		RowsOf(t, s).MustEqual(t, straight, "bounds %s", name)
@@ -192,9 +195,10 @@ func IndexAfter(envs []*events.Envelope, c events.Cursor) int {
 	return len(envs)
 }
 
+// testRebuild folds a history into two generations: envelope by envelope, and in one call.
 func testRebuild(t *testing.T, c Case, h History, straight Rows) {
 	fs := vfs.NewMem()
-	build := func(generation uint32, each int) Rows {
+	foldGeneration := func(generation uint32, each int) Rows {
 		s, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: c.New(), Generation: generation})
 		if err != nil {
 			t.Fatal(err)
@@ -205,6 +209,6 @@ func testRebuild(t *testing.T, c Case, h History, straight Rows) {
 		}
 		return RowsOf(t, s)
 	}
-	build(1, 1).MustEqual(t, straight, "the live generation")
-	build(2, len(h.Envelopes)).MustEqual(t, straight, "the rebuilt generation")
+	foldGeneration(1, 1).MustEqual(t, straight, "the live generation")
+	foldGeneration(2, len(h.Envelopes)).MustEqual(t, straight, "the rebuilt generation")
 }

@@ -150,10 +150,10 @@ func TestDiff(t *testing.T) {
 		diff     string
 	}{
 		{Rows{a, b}, Rows{a, b}, ""},
-		{Rows{a, b}, Rows{b}, "too much: 61 = 31"},
-		{Rows{a, b}, Rows{a}, "too much: 62 = 32"},
+		{Rows{a, b}, Rows{b}, "unwanted: 61 = 31"},
+		{Rows{a, b}, Rows{a}, "unwanted: 62 = 32"},
 		{Rows{a}, Rows{a, b}, "missing:  62 = 32"},
-		{Rows{{a.Key, b.Value}}, Rows{a}, "is:       61 = 32\n  not: 31"},
+		{Rows{{a.Key, b.Value}}, Rows{a}, "differs:  61 = 32\n  want: 31"},
 	} {
 		if diff := test.is.Diff(test.want); diff != test.diff {
 			t.Errorf("%v and %v: %q, want %q", test.is, test.want, diff, test.diff)

@@ -247,7 +247,7 @@ func (c *crashChecker) checkRecovery(crashed crash) (err error) {
 	}
 
 	// A store that has a part of the next envelope shows no rows until the rest of that envelope is folded.
-	rows, err := rowsOf(s)
+	rows, err := readRows(s)
 	if errors.Is(err, projections.ErrNotReady) {
 		c.counts.PartialEnvelopes++
 		if folded == len(c.envs) {

@@ -144,7 +144,7 @@ func newDamageSweep(
 	t.Helper()
 	d := &damageSweep{t: t, newProjection: newProjection, log: log, folded: len(log) - 4, questions: questions, store: vfs.NewMem(), rebuilt: map[string]bool{}}
 	const built, folded = 12, 16
-	buildInto(t, d.buildOptions(d.store, d.dir()), History{Envelopes: log}, built)
+	buildPrefix(t, d.buildOptions(d.store, d.dir()), History{Envelopes: log}, built)
 	for _, part := range [][]*events.Envelope{log[built:folded], log[folded:d.folded]} {
 		serving := d.open(d.store)
 		if err := errors.Join(serving.Serving().Fold(part), serving.Flush(), serving.Close()); err != nil {
@@ -303,7 +303,7 @@ func (d *damageSweep) readOffline(fs store.FS) {
 		return
 	}
 	defer func() { _ = store.Close() }() // a store that failed may say so again
-	rows, err := rowsOf(store)
+	rows, err := readRows(store)
 	if err != nil {
 		d.outcomes.unreadable++
 		return

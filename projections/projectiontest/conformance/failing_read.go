@@ -11,12 +11,12 @@ import (
 
 // FailingRead makes a single read of a file fail.
 type FailingRead struct {
-	// left is the number of reads up to the one that fails, that one included. With 0 or less, none fails any more.
+	// left is the number of reads until one fails, including that one. If it is 0 or less, no further read fails.
 	left   atomic.Int64
 	failed atomic.Bool
 }
 
-// FileSystem returns a file system on which the read fails: the files of fs, or, if it is nil, an empty one in memory.
+// FileSystem returns a file system with the files of fs on which the read fails. A nil fs means an empty file system in memory.
 func (f *FailingRead) FileSystem(fs store.FS) store.FS {
 	if fs == nil {
 		fs = vfs.NewMem()
@@ -24,7 +24,7 @@ func (f *FailingRead) FileSystem(fs store.FS) store.FS {
 	return errorfs.Wrap(fs, f)
 }
 
-// FailAt makes the n-th read from now on fail, counted from 1. With 0, none fails.
+// FailAt makes the n-th read from now on fail. The first read is number 1. With 0, no read fails.
 func (f *FailingRead) FailAt(n int64) {
 	f.failed.Store(false)
 	f.left.Store(n)
@@ -33,10 +33,10 @@ func (f *FailingRead) FailAt(n int64) {
 // HasFailed reports whether a read has failed since the last call of FailAt.
 func (f *FailingRead) HasFailed() bool { return f.failed.Load() }
 
-// countingReads is the number of reads after which one would fail while reads are only counted. It is never reached.
+// countingReads is the value of left while reads are counted. It is so large that it never reaches 0.
 const countingReads = 1 << 40
 
-// Count returns how many reads do makes. None of them fails.
+// Count calls do and returns how many reads it made. No read fails meanwhile.
 func (f *FailingRead) Count(do func()) int64 {
 	f.FailAt(countingReads)
 	do()
@@ -45,10 +45,10 @@ func (f *FailingRead) Count(do func()) int64 {
 	return n
 }
 
-// String is part of [errorfs.Injector].
+// String implements [errorfs.Injector].
 func (*FailingRead) String() string { return "one read fails" }
 
-// MaybeError is part of [errorfs.Injector]. It is called before every operation on the file system.
+// MaybeError implements [errorfs.Injector]. It is called before every operation on the file system.
 func (f *FailingRead) MaybeError(op errorfs.Op) error {
 	if op.Kind != errorfs.OpFileReadAt && op.Kind != errorfs.OpFileRead || f.left.Add(-1) != 0 {
 		return nil

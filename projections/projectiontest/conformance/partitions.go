@@ -13,14 +13,14 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// fataler is a *testing.T or a *rapid.T.
+// fataler has what a *testing.T and a *rapid.T have in common.
 type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// setOf returns a set in which each partition is with a chance of one half.
-func setOf(seed uint64) (s events.Partitions) {
+// randomPartitions returns a set that has each partition with a chance of one half. The same seed gives the same set.
+func randomPartitions(seed uint64) (s events.Partitions) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	for i := range s {
 		s[i] = r.Uint64()
@@ -28,65 +28,72 @@ func setOf(seed uint64) (s events.Partitions) {
 	return s
 }
 
-// testPartitions holds that a fold for some partitions leaves their rows of the fold for all, and no others (I13).
+// testPartitions checks that a fold for some partitions makes exactly the rows that these partitions have in a fold for all (I13).
 func testPartitions(t *testing.T, c Case, h History, straight Rows) {
+	// RegionHome must recognize exactly the rows of the tags that Regions returns.
 	if r, ok := c.New().(projections.Regional); ok {
 		for _, row := range straight {
-			if _, of := r.RegionHome(row.Key); of != slices.Contains(r.Regions(), projections.Tag(row.Key[2])) {
-				t.Fatalf("%x is a row of a region: %v, by its tag %v", row.Key, of, !of)
+			_, hasRegionHome := r.RegionHome(row.Key)
+			hasRegionTag := slices.Contains(r.Regions(), projections.Tag(row.Key[2]))
+			if hasRegionHome != hasRegionTag {
+				t.Fatalf("row %x is in a region: %v according to RegionHome, %v according to its tag", row.Key, hasRegionHome, hasRegionTag)
 			}
 		}
 	}
+
 	for seed := range uint64(3) {
-		s := setOf(seed)
-		if diff := partitionsDiffer(t, c.New, h.Envelopes, &s, straight, commitEveryStep); diff != "" {
+		parts := randomPartitions(seed)
+		if diff := diffPartitions(t, c.New, h.Envelopes, &parts, straight, commitEveryStep); diff != "" {
 			t.Fatalf("set %d:\n%s", seed, diff)
 		}
 	}
 	none := events.Partitions{}
-	if diff := partitionsDiffer(t, c.New, h.Envelopes, &none, straight, store.Bounds{}); diff != "" {
+	if diff := diffPartitions(t, c.New, h.Envelopes, &none, straight, store.Bounds{}); diff != "" {
 		t.Fatalf("no partition:\n%s", diff)
 	}
 }
 
-// partitionsDiffer describes where a fold for a set differs from what the set has of the rows of all; empty means nowhere.
-func partitionsDiffer(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, s *events.Partitions,
+// diffPartitions folds for a set of partitions, and describes how the rows differ from the rows of these partitions in all, which are the rows of
+// a fold for all partitions. It returns an empty string if they are equal.
+func diffPartitions(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, parts *events.Partitions,
 	all Rows, bounds store.Bounds,
 ) string {
 	t.Helper()
-	rows := fold(t, newProjection(), envs, bounds, s)
-	return rows.without(fingerprintTag).Diff(all.restrict(newProjection(), s).without(fingerprintTag))
+	rows := foldPartitions(t, newProjection(), envs, bounds, parts)
+	want := all.ofPartitions(newProjection(), parts)
+	return rows.withoutTag(fingerprintTag).Diff(want.withoutTag(fingerprintTag))
 }
 
-// fold returns the rows of a fold in one call, for a set of partitions; nil means all.
-func fold(t fataler, p projections.Projection, envs []*events.Envelope, bounds store.Bounds, s *events.Partitions) Rows {
+// foldPartitions folds in one call, for a set of partitions, and returns the rows. nil means all partitions.
+func foldPartitions(t fataler, p projections.Projection, envs []*events.Envelope, bounds store.Bounds, parts *events.Partitions) Rows {
 	t.Helper()
-	store, err := store.Open(store.Options{
-		FS: vfs.NewMem(), Dir: dataDir, Projection: p, Bounds: bounds, Partitions: s,
+	s, err := store.Open(store.Options{
+		FS: vfs.NewMem(), Dir: dataDir, Projection: p, Bounds: bounds, Partitions: parts,
 	})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
-	if err := store.Fold(envs); err != nil {
-		t.Fatalf("fold for %s: %v", s, err)
+	if err := s.Fold(envs); err != nil {
+		t.Fatalf("fold for %s: %v", parts, err)
 	}
-	if err := store.Flush(); err != nil {
+	if err := s.Flush(); err != nil {
 		t.Fatalf("flush: %v", err)
 	}
-	rows, err := rowsOf(store)
+	rows, err := readRows(s)
 	if err != nil {
 		t.Fatalf("rows: %v", err)
 	}
-	if err := store.Close(); err != nil {
+	if err := s.Close(); err != nil {
 		t.Fatalf("close: %v", err)
 	}
 	return rows
 }
 
-// fingerprintTag is that of the row which tells two sets of partitions apart.
+// fingerprintTag is the tag of the fingerprint, which names the partitions of a store and so differs between sets.
 const fingerprintTag projections.Tag = 0x01
 
-func (rows Rows) without(tag projections.Tag) (rest Rows) {
+// withoutTag returns the rows that do not have the tag.
+func (rows Rows) withoutTag(tag projections.Tag) (rest Rows) {
 	for _, row := range rows {
 		if projections.Tag(row.Key[2]) != tag {
 			rest = append(rest, row)
@@ -95,19 +102,19 @@ func (rows Rows) without(tag projections.Tag) (rest Rows) {
 	return rest
 }
 
-// restrict returns the rows that a store which holds a set has: those whose homes are in it, and those of the store as a whole.
-func (rows Rows) restrict(p projections.Projection, s *events.Partitions) (held Rows) {
+// ofPartitions returns the rows of the partitions, and those of the store as a whole.
+func (rows Rows) ofPartitions(p projections.Projection, parts *events.Partitions) (held Rows) {
 	for _, row := range rows {
 		part := projections.PartitionOf(p, row.Key)
-		if part == projections.StoreWide || s.Has(uint8(part)) {
+		if part == projections.StoreWide || parts.Has(uint8(part)) {
 			held = append(held, row)
 		}
 	}
 	return held
 }
 
-// testRoutes holds that an event changes rows of those homes alone to which it is delivered, in a build too. Where rows change with time
-// as well, it follows from the law.
+// testRoutes checks that an event only changes rows of partitions to which a build delivers it. It cannot check this for projections whose rows
+// also change with time. For these it follows from the law of partitions, which testPartitions checks.
 func testRoutes(t *testing.T, c Case, h History) {
 	p := c.New()
 	if _, ok := p.(projections.Clocked); ok {
@@ -115,23 +122,25 @@ func testRoutes(t *testing.T, c Case, h History) {
 	}
 	s := Open(t, vfs.NewMem(), p, store.Bounds{})
 	defer Close(t, s)
-	reads := events.Kinds(p.Kinds()...)
+
+	kindsRead := events.Kinds(p.Kinds()...)
 	var before Rows
 	for _, env := range h.Envelopes {
 		Fold(t, s, []*events.Envelope{env})
-		after, err := rowsOf(s)
+		after, err := readRows(s)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var to events.Partitions
 		var kinds []events.Kind
 		for i := range env.Events {
-			if ev := &env.Events[i]; reads.Has(ev.Kind) {
+			if ev := &env.Events[i]; kindsRead.Has(ev.Kind) {
 				projections.RouteRows(p, ev, &to)
 				kinds = append(kinds, ev.Kind)
 			}
 		}
-		for _, key := range changed(before, after) {
+		for _, key := range changedKeys(before, after) {
 			if part := projections.PartitionOf(p, key); part != projections.StoreWide && !to.Has(uint8(part)) {
 				t.Fatalf("%v changes the row %x of partition %d, to which it is not delivered", kinds, key, part)
 			}
@@ -140,19 +149,22 @@ func testRoutes(t *testing.T, c Case, h History) {
 	}
 }
 
-// changed returns the keys of the rows that two states do not share.
-func changed(a, b Rows) (keys [][]byte) {
-	for len(a) > 0 || len(b) > 0 {
+// changedKeys returns the keys of the rows that were added, removed or changed.
+func changedKeys(before, after Rows) (keys [][]byte) {
+	for len(before) > 0 || len(after) > 0 {
 		switch {
-		case len(b) == 0 || len(a) > 0 && bytes.Compare(a[0].Key, b[0].Key) < 0:
-			keys, a = append(keys, a[0].Key), a[1:]
-		case len(a) == 0 || bytes.Compare(a[0].Key, b[0].Key) > 0:
-			keys, b = append(keys, b[0].Key), b[1:]
+		case len(after) == 0 || len(before) > 0 && bytes.Compare(before[0].Key, after[0].Key) < 0:
+			keys = append(keys, before[0].Key)
+			before = before[1:]
+		case len(before) == 0 || bytes.Compare(before[0].Key, after[0].Key) > 0:
+			keys = append(keys, after[0].Key)
+			after = after[1:]
 		default:
-			if !bytes.Equal(a[0].Value, b[0].Value) {
-				keys = append(keys, a[0].Key)
+			if !bytes.Equal(before[0].Value, after[0].Value) {
+				keys = append(keys, before[0].Key)
 			}
-			a, b = a[1:], b[1:]
+			before = before[1:]
+			after = after[1:]
 		}
 	}
 	return keys

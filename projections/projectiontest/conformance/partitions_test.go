@@ -20,8 +20,8 @@ func TestPartitions(t *testing.T) {
 		envs, s, bounds := drawPartitions(t)
 		for i, p := range all.All(smallSettings()) {
 			newProjection := func() projections.Projection { return all.All(smallSettings())[i] }
-			straight := fold(t, p, envs, store.Bounds{}, nil)
-			if diff := partitionsDiffer(t, newProjection, envs, &s, straight, bounds); diff != "" {
+			straight := foldPartitions(t, p, envs, store.Bounds{}, nil)
+			if diff := diffPartitions(t, newProjection, envs, &s, straight, bounds); diff != "" {
 				t.Fatalf("%s, partitions %s:\n%s", p.Name(), &s, diff)
 			}
 		}
@@ -34,7 +34,7 @@ func TestBuildsOfSome(t *testing.T) {
 		envs, s, _ := drawPartitions(t)
 		for i, p := range all.All(smallSettings()) {
 			newProjection := func() projections.Projection { return all.All(smallSettings())[i] }
-			if diff := buildDiffers(t, newProjection, envs, s); diff != "" {
+			if diff := diffBuild(t, newProjection, envs, s); diff != "" {
 				t.Fatalf("%s, partitions %s:\n%s", p.Name(), &s, diff)
 			}
 		}
@@ -46,7 +46,7 @@ func drawPartitions(t *rapid.T) ([]*events.Envelope, events.Partitions, store.Bo
 	envs := histories.Envelopes(histories.History(t, opt))
 	s := events.AllPartitions()
 	if rapid.IntRange(0, 9).Draw(t, "all") > 0 {
-		s = setOf(rapid.Uint64().Draw(t, "set"))
+		s = randomPartitions(rapid.Uint64().Draw(t, "set"))
 	}
 	return envs, s, rapid.SampledFrom([]store.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds")
 }
@@ -197,8 +197,8 @@ func TestTwoEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, s, bounds := drawPartitions(t)
 		newEnds := func() projections.Projection { return ends{} }
-		straight := fold(t, ends{}, envs, store.Bounds{}, nil)
-		if diff := partitionsDiffer(t, newEnds, envs, &s, straight, bounds); diff != "" {
+		straight := foldPartitions(t, ends{}, envs, store.Bounds{}, nil)
+		if diff := diffPartitions(t, newEnds, envs, &s, straight, bounds); diff != "" {
 			t.Fatalf("partitions %s:\n%s", &s, diff)
 		}
 	})

@@ -15,26 +15,26 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// mostReadFailures is about how many reads of an operation fail, one at a time, at full length, and mostReadFailuresShort in the merge
-// gate. A fold without a cache makes thousands of reads.
+// The suite repeats each operation about maxReadFailures times, or maxReadFailuresShort times in short mode, and lets another read fail each
+// time. It does not try all reads: a fold without a cache makes thousands.
 const (
-	mostReadFailures      = 400
-	mostReadFailuresShort = 4
+	maxReadFailures      = 400
+	maxReadFailuresShort = 4
 )
 
 // readingOperation is an operation that reads the files of a store.
 type readingOperation struct {
 	name string
-	// folded is how many envelopes are in the store in the directory "data" before the operation.
+	// folded is the number of envelopes that are folded into the store in the directory "data" before the operation.
 	folded int
-	// expected are the rows that the operation makes.
+	// expected has the rows that the operation must make.
 	expected Rows
-	// run makes the rows. Reads of the file system failing may fail; disk has the same files.
+	// run runs the operation on the file system failing and returns the rows that it makes. disk has the same files, but no read of it fails.
 	run func(disk, failing store.FS) (Rows, error)
 }
 
-// testReadFailures makes one read after the other fail while rows are folded, built or copied. The operation must return an error or make
-// the right rows.
+// testReadFailures lets single reads fail while rows are folded, built or copied. The operation must either return an error or make the expected
+// rows.
 func testReadFailures(t *testing.T, c Case, h History) {
 	for _, operation := range readingOperations(t, c, h) {
 		t.Run(operation.name, func(t *testing.T) {
@@ -42,16 +42,19 @@ func testReadFailures(t *testing.T, c Case, h History) {
 			if operation.folded > 0 {
 				s := Open(t, before, c.New(), store.Bounds{})
 				Fold(t, s, h.Envelopes[:operation.folded])
-				if err := s.Compact(t.Context()); err != nil { // so that no compaction reads at the same time
+				// Without this, a compaction might read during the operation, and the number of reads would vary.
+				if err := s.Compact(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				Close(t, s)
 			}
+
 			faults := &FailingRead{}
 			run := func() (Rows, error) {
 				disk := before.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
 				return operation.run(disk, faults.FileSystem(disk))
 			}
+
 			reads := faults.Count(func() {
 				rows, err := run()
 				if err != nil {
@@ -59,13 +62,13 @@ func testReadFailures(t *testing.T, c Case, h History) {
 				}
 				rows.MustEqual(t, operation.expected, "no read fails")
 			})
-			most := int64(mostReadFailures)
-			if testing.Short() {
-				most = mostReadFailuresShort
-			}
 
+			maxFailures := int64(maxReadFailures)
+			if testing.Short() {
+				maxFailures = maxReadFailuresShort
+			}
 			failed := 0
-			for n := int64(1); n <= reads; n += max(1, reads/most) {
+			for n := int64(1); n <= reads; n += max(1, reads/maxFailures) {
 				faults.FailAt(n)
 				rows, err := run()
 				if faults.HasFailed() {
@@ -83,36 +86,40 @@ func testReadFailures(t *testing.T, c Case, h History) {
 	}
 }
 
-// readingOperations returns the operations: a fold, a build, and two ways to copy a part of the partitions.
+// readingOperations returns the operations: a fold, a build, a copy with fewer partitions, and an export of partitions to another process.
 func readingOperations(t *testing.T, c Case, h History) []readingOperation {
-	some := events.AllPartitions()
+	var removed events.Partitions
 	for p := 0; p < events.NumPartitions; p += 16 {
-		one := events.Partitions{}
-		one.Add(uint8(p))
-		some = some.Without(&one)
+		removed.Add(uint8(p))
 	}
-	all, half, dir := len(h.Envelopes), len(h.Envelopes)/2, dataDir+"/"+c.New().Name()+"/000001"
-	straight, ofSome := Straight(t, c.New(), h.Envelopes), StraightOf(t, c.New(), &some, h.Envelopes)
+	all := events.AllPartitions()
+	some := all.Without(&removed)
+
+	dir := dataDir + "/" + c.New().Name() + "/000001"
+	half := len(h.Envelopes) / 2
+	straight := Straight(t, c.New(), h.Envelopes)
+	straightOfSome := StraightOf(t, c.New(), &some, h.Envelopes)
 
 	fold := func(disk, failing store.FS) (Rows, error) {
-		// Hardly any row is kept in memory, and no block.
+		// Keep few rows in memory and no blocks, so that the fold reads files.
 		s, err := store.Open(store.Options{
-			FS: failing, Dir: dataDir, Projection: c.New(), Bounds: keepFewRows, Cache: noBlocks(t),
+			FS: failing, Dir: dataDir, Projection: c.New(), Bounds: keepFewRows, Cache: newEmptyCache(t),
 		})
 		if err != nil {
 			return nil, err
 		}
 		if err := errors.Join(s.Fold(h.Envelopes[half:]), s.Close()); err != nil {
-			// Another fold continues where this one has stopped.
-			again := Open(t, disk, c.New(), store.Bounds{})
-			Fold(t, again, h.Envelopes[IndexAfter(h.Envelopes, again.Cursor()):])
-			RowsOf(t, again).MustEqual(t, straight, "a fold that continues after a read has failed")
-			Close(t, again)
+			// Another fold must be able to continue where this one has stopped.
+			reopened := Open(t, disk, c.New(), store.Bounds{})
+			Fold(t, reopened, h.Envelopes[IndexAfter(h.Envelopes, reopened.Cursor()):])
+			RowsOf(t, reopened).MustEqual(t, straight, "a fold that continues after a read has failed")
+			Close(t, reopened)
 			return nil, err
 		}
-		return rowsOfDirectory(t, disk, c.New(), nil), nil
+		return readClosedStore(t, disk, c.New(), nil), nil
 	}
-	finish := func(disk, failing store.FS) (Rows, error) {
+
+	buildStore := func(disk, failing store.FS) (Rows, error) {
 		b, err := build.New(build.Options{FS: failing, Dir: dir, New: c.New, Memory: 4 << 10, Workers: 1})
 		if err == nil {
 			err = errors.Join(b.Add(h.Envelopes), b.Finish(t.Context()), b.Close())
@@ -120,32 +127,35 @@ func readingOperations(t *testing.T, c Case, h History) []readingOperation {
 		if err != nil {
 			return nil, err
 		}
-		return rowsOfDirectory(t, disk, c.New(), nil), nil
+		return readClosedStore(t, disk, c.New(), nil), nil
 	}
+
 	resize := func(disk, failing store.FS) (Rows, error) {
 		if err := store.ResizeCopy(t.Context(), failing, dir, c.New(), some); err != nil {
 			return nil, err
 		}
-		return rowsOfDirectory(t, disk, c.New(), &some), nil
+		return readClosedStore(t, disk, c.New(), &some), nil
 	}
-	take := func(_, failing store.FS) (Rows, error) { return takeRows(t.Context(), failing, c.New, some) }
+
+	exchange := func(_, failing store.FS) (Rows, error) { return exchangeRows(t.Context(), failing, c.New, some) }
+
 	return []readingOperation{
 		{"fold", half, straight, fold},
-		{"build", 0, straight, finish},
-		{"copy for other partitions", all, ofSome, resize},
-		{"copy to another process", all, ofSome, take},
+		{"build", 0, straight, buildStore},
+		{"copy for other partitions", len(h.Envelopes), straightOfSome, resize},
+		{"copy to another process", len(h.Envelopes), straightOfSome, exchange},
 	}
 }
 
-// noBlocks returns a cache that keeps no block, so that every read of a row is one of a file.
-func noBlocks(t *testing.T) *store.Cache {
+// newEmptyCache returns a cache that keeps no blocks, so that every read of a row reads a file.
+func newEmptyCache(t *testing.T) *store.Cache {
 	cache := store.NewCache(0)
 	t.Cleanup(cache.Unref)
 	return cache
 }
 
-// rowsOfDirectory returns the rows of the store of a projection in the directory "data", which is not open.
-func rowsOfDirectory(t testing.TB, fs store.FS, p projections.Projection, held *events.Partitions) Rows {
+// readClosedStore opens the store in the directory "data", returns its rows, and closes it.
+func readClosedStore(t testing.TB, fs store.FS, p projections.Projection, held *events.Partitions) Rows {
 	t.Helper()
 	s, err := store.Open(store.Options{FS: fs, Dir: dataDir, Projection: p, Partitions: held})
 	if err != nil {
@@ -156,17 +166,24 @@ func rowsOfDirectory(t testing.TB, fs store.FS, p projections.Projection, held *
 	return rows
 }
 
-// takeRows returns the rows of some partitions of the store in the directory "data" as another process gets them.
-func takeRows(ctx context.Context, fs store.FS, newProjection func() projections.Projection, of events.Partitions) (rows Rows, err error) {
+// exchangeRows exports the rows of some partitions of the store in the directory "data", imports them as another process would, and returns the rows of
+// the store that this makes.
+func exchangeRows(
+	ctx context.Context, fs store.FS, newProjection func() projections.Projection, parts events.Partitions,
+) (rows Rows, err error) {
 	l, err := live.Open(live.Options{New: newProjection, Options: store.Options{FS: fs, Dir: dataDir}})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	taken, err := l.ImportPartitions(ctx, "taken", of, func(do func(key, value []byte) error) error { return l.ExportPartitions(ctx, l.FoldHash(), of, do) })
+
+	eachRow := func(do func(key, value []byte) error) error {
+		return l.ExportPartitions(ctx, l.FoldHash(), parts, do)
+	}
+	imported, err := l.ImportPartitions(ctx, "taken", parts, eachRow)
 	if err != nil {
 		return nil, err
 	}
-	rows, err = rowsOf(taken)
-	return rows, errors.Join(err, taken.Close())
+	rows, err = readRows(imported)
+	return rows, errors.Join(err, imported.Close())
 }

@@ -59,7 +59,7 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 	if err != nil {
 		t.Fatalf("open the copy: %v", err)
 	}
-	rows, err = rowsOf(opened)
+	rows, err = readRows(opened)
 	return rows, errors.Join(err, opened.Close())
 }
 
@@ -104,7 +104,7 @@ func TestResizedCopies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, from, _ := drawPartitions(t)
 		to := rapid.SampledFrom([]events.Partitions{
-			{}, events.AllPartitions(), from, setOf(rapid.Uint64().Draw(t, "to")),
+			{}, events.AllPartitions(), from, randomPartitions(rapid.Uint64().Draw(t, "to")),
 		}).Draw(t, "of them")
 		homes := homesOf(envs)
 		_ = homes.Each(func(partition uint8) error { // a history has few
@@ -127,7 +127,7 @@ func TestResizedCopies(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", p.Name(), err)
 			}
-			if diff := rows.Diff(fold(t, p, envs, store.Bounds{}, &to)); diff != "" {
+			if diff := rows.Diff(foldPartitions(t, p, envs, store.Bounds{}, &to)); diff != "" {
 				t.Fatalf("%s, partitions %s to %s:\n%s", p.Name(), &from, &to, diff)
 			}
 		}
@@ -138,7 +138,7 @@ func TestResizedCopies(t *testing.T) {
 func TestResizedByOthers(t *testing.T) {
 	newGraph := all.Constructors(smallSettings())[0]
 	envs := histories.Envelopes(histories.Fixed(1, 300))
-	from, to := setOf(1), setOf(2)
+	from, to := randomPartitions(1), randomPartitions(2)
 	if _, err := resized(t, newGraph, envs[:200], envs, from, to); err == nil || !strings.Contains(err.Error(), "the added partitions do not go") {
 		t.Errorf("of a later position: %v", err)
 	}

@@ -19,10 +19,10 @@ import (
 // Row is a key and its value.
 type Row struct{ Key, Value []byte }
 
-// Rows are all rows of a store in the order of their keys.
+// Rows has all rows of a store, or some of them, in the order of their keys.
 type Rows []Row
 
-// RowsOf returns all rows of a store, those of the runtime too. It makes the store flush the rows in memory first.
+// RowsOf flushes a store and returns all of its rows, including those of the runtime.
 func RowsOf(t testing.TB, s *store.Store) Rows {
 	t.Helper()
 	rows, err := FlushedRows(s)
@@ -32,16 +32,17 @@ func RowsOf(t testing.TB, s *store.Store) Rows {
 	return rows
 }
 
-// FlushedRows is [RowsOf] where a test must not end, as in a goroutine of the storage engine. Its error is
+// FlushedRows is [RowsOf] for callers that must not end the test, for example in a goroutine of the storage engine. It fails with
 // [projections.ErrNotReady] if the store is in the middle of an envelope.
 func FlushedRows(s *store.Store) (Rows, error) {
 	if err := s.Flush(); err != nil {
 		return nil, err
 	}
-	return rowsOf(s)
+	return readRows(s)
 }
 
-func rowsOf(s *store.Store) (rows Rows, err error) {
+// readRows returns all rows that views of a store show.
+func readRows(s *store.Store) (rows Rows, err error) {
 	v, err := s.View()
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func rowsOf(s *store.Store) (rows Rows, err error) {
 	return rows, it.Close()
 }
 
-// Own returns the rows without those of the runtime.
+// Own returns the rows of the projection, without those of the runtime.
 func (rows Rows) Own() (own Rows) {
 	for _, row := range rows {
 		if projections.Tag(row.Key[2]) > projections.LastRuntimeTag {
@@ -64,7 +65,7 @@ func (rows Rows) Own() (own Rows) {
 	return own
 }
 
-// String returns a line for each row: the key and the value in hexadecimal digits.
+// String returns one line per row: the key and the value in hexadecimal digits.
 func (rows Rows) String() string {
 	var sb strings.Builder
 	for _, row := range rows {
@@ -73,10 +74,11 @@ func (rows Rows) String() string {
 	return sb.String()
 }
 
-// Diff describes where rows differ from what is wanted, at most ten rows; empty means nowhere.
+// Diff describes how the rows differ from want, up to ten rows. It returns an empty string if they are equal.
 func (rows Rows) Diff(want Rows) string {
 	var diff []string
 	for len(rows) > 0 || len(want) > 0 {
+		// order is negative if only rows has the next key, positive if only want has it, and 0 if both have it.
 		var order int
 		switch {
 		case len(rows) == 0:
@@ -86,13 +88,14 @@ func (rows Rows) Diff(want Rows) string {
 		default:
 			order = bytes.Compare(rows[0].Key, want[0].Key)
 		}
+
 		switch {
 		case order < 0:
-			diff = append(diff, fmt.Sprintf("too much: %x = %x", rows[0].Key, rows[0].Value))
+			diff = append(diff, fmt.Sprintf("unwanted: %x = %x", rows[0].Key, rows[0].Value))
 		case order > 0:
 			diff = append(diff, fmt.Sprintf("missing:  %x = %x", want[0].Key, want[0].Value))
 		case !bytes.Equal(rows[0].Value, want[0].Value):
-			diff = append(diff, fmt.Sprintf("is:       %x = %x\n  not: %x", rows[0].Key, rows[0].Value, want[0].Value))
+			diff = append(diff, fmt.Sprintf("differs:  %x = %x\n  want: %x", rows[0].Key, rows[0].Value, want[0].Value))
 		}
 		if order <= 0 {
 			rows = rows[1:]
@@ -107,7 +110,7 @@ func (rows Rows) Diff(want Rows) string {
 	return strings.Join(diff, "\n")
 }
 
-// MustEqual fails the test if the rows are not those that are wanted.
+// MustEqual fails the test if the rows differ from want. format and args say what was tested.
 func (rows Rows) MustEqual(t testing.TB, want Rows, format string, args ...any) {
 	t.Helper()
 	if diff := rows.Diff(want); diff != "" {
@@ -115,8 +118,9 @@ func (rows Rows) MustEqual(t testing.TB, want Rows, format string, args ...any) 
 	}
 }
 
-// CheckKeys fails if a key of the projection has a tag that is not in its range, or does not stand under the shard of
-// the first id in it, before or after the tag, or, of rows of a whole partition, that of the partition, or that of store-wide rows.
+// CheckKeys fails the test if a key of the projection has a tag outside of its range, or a wrong shard. The shard must be that of the id that follows.
+// There are exceptions: keys of dated rows have the shard behind the tag, keys of a whole partition have its first shard, and keys of the store as a
+// whole have the shard of the store.
 func CheckKeys(t testing.TB, c Case, rows Rows) {
 	t.Helper()
 	own := 0
@@ -125,30 +129,34 @@ func CheckKeys(t testing.TB, c Case, rows Rows) {
 		if len(key) < 3 {
 			t.Fatalf("key %x has no shard and tag", key)
 		}
+
 		shard, tag := events.Shard(binary.BigEndian.Uint16(key)), projections.Tag(key[2])
 		if tag <= projections.LastRuntimeTag {
 			if shard != projections.StoreShard {
-				t.Errorf("key %x: the runtime's rows stand in the shard of the store", key)
+				t.Errorf("key %x: expected the shard of the store for a row of the runtime", key)
 			}
 			continue
 		}
+
 		own++
-		of := c.Tags
-		if embedded, ok := tagRanges[of.Embeds]; ok && !of.has(tag) {
-			of = embedded
+		tags := c.Tags
+		if embedded, ok := tagRanges[tags.Embeds]; ok && !tags.has(tag) {
+			tags = embedded
 		}
-		if !of.has(tag) {
+		if !tags.has(tag) {
 			t.Errorf("key %x: tag %#x is not in %#x–%#x", key, tag, c.Tags.First, c.Tags.Last)
 		}
-		if shard == projections.StoreShard || slices.Contains(of.Hashed, tag) {
+		if shard == projections.StoreShard || slices.Contains(tags.Hashed, tag) {
 			continue
 		}
+
 		rest := key[3:]
-		if slices.Contains(of.Dated, tag) && len(rest) >= 2 {
-			shard, rest = events.Shard(binary.BigEndian.Uint16(rest)), rest[2:]
+		if slices.Contains(tags.Dated, tag) && len(rest) >= 2 {
+			shard = events.Shard(binary.BigEndian.Uint16(rest))
+			rest = rest[2:]
 		}
 		id, rest, err := events.CutID(rest)
-		if err == nil && slices.Contains(of.Remote, tag) {
+		if err == nil && slices.Contains(tags.Remote, tag) {
 			shard, err = remoteShard(shard, &id, rest)
 		}
 		if err != nil {
@@ -162,25 +170,26 @@ func CheckKeys(t testing.TB, c Case, rows Rows) {
 	}
 }
 
-// remoteShard replaces the remote id by that of the home, which follows it, and returns the home's shard if the row stands under the
-// first shard of its partition.
+// remoteShard checks the key of a row of a whole partition, in which the id of the home follows another id. rest is what follows the first id. It sets id to
+// the id of the home. If shard is the first shard of the home's partition, it returns the shard of the home, so that CheckKeys finds it correct.
 func remoteShard(shard events.Shard, id *string, rest []byte) (events.Shard, error) {
 	home, _, err := events.CutID(rest)
 	if err != nil {
 		return shard, err
 	}
 	*id = home
-	if of := events.ShardOf(home); shard == events.Shard(of.Partition())<<5 {
-		return of, nil
+	homeShard := events.ShardOf(home)
+	if shard == events.Shard(homeShard.Partition())<<5 {
+		return homeShard, nil
 	}
 	return shard, nil
 }
 
-// UpdateGolden is the environment variable that has golden files written anew.
+// UpdateGolden is the environment variable that makes tests write golden files anew.
 const UpdateGolden = "SKEIN_UPDATE_GOLDEN"
 
-// CheckGolden compares rows with a file. They differ only if the fold or the encoding of its rows changed: then the
-// version of the projection must rise, or stores that exist would be read wrongly.
+// CheckGolden compares rows with a file. A difference means that the fold or the encoding of its rows has changed. Then the version of the projection
+// must be raised, because existing stores would be read incorrectly.
 func CheckGolden(t testing.TB, file string, rows Rows) {
 	t.Helper()
 	if os.Getenv(UpdateGolden) != "" {

@@ -2,20 +2,20 @@ package conformance
 
 import "github.com/skein-feed/skein/projections"
 
-// TagRange is a line of the table of key prefixes.
+// TagRange describes the tags of the rows of one projection. It is one line of the table of key prefixes in projections/keys.go.
 type TagRange struct {
 	First, Last projections.Tag
-	// Embeds names the projection whose rows stand in the same store, under its own tags.
+	// Embeds is the name of another projection that this one folds into its own store, under the tags of that projection. Empty means none.
 	Embeds string
-	// Hashed are tags of rows that name no user or item: a hash follows, not an id, or nothing, where a partition is the home.
+	// Hashed has the tags of rows whose key does not name a user or item behind the tag. It has a hash there, or nothing if the home is a partition.
 	Hashed []projections.Tag
-	// Dated are tags of rows that have a month before the tag and the shard behind it.
+	// Dated has the tags of rows that have a month before the tag and the shard behind it.
 	Dated []projections.Tag
-	// Remote are tags of rows of a whole partition ([projections.AppendPartition]): another id comes before that of the home.
+	// Remote has the tags of rows of a whole partition ([projections.AppendPartition]), in which another id comes before that of the home.
 	Remote []projections.Tag
 }
 
-// tagRanges has the projections of the list by name.
+// tagRanges has the tags of each projection, by its name.
 var tagRanges = map[string]TagRange{
 	"graph": {
 		First: projections.FirstGraphTag, Last: projections.LastGraphTag, Hashed: []projections.Tag{0x22, 0x23},
@@ -32,4 +32,5 @@ var tagRanges = map[string]TagRange{
 	},
 }
 
+// has reports whether the tag belongs to the projection.
 func (r TagRange) has(tag projections.Tag) bool { return tag >= r.First && tag <= r.Last }
