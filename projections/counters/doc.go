@@ -50,7 +50,7 @@
 //
 //	counters.go       settings, kinds of events, dispatch; route.go: to which homes an event goes
 //	keys.go           all rows in one table, and their keys; rows.go: walks over many rows
-//	pins.go           from the facts of a pin (package pinfacts) to rows; candidates.go: which pins named an item
+//	pins.go           from the facts of a pin (package pinstore) to rows; candidates.go: which pins named an item
 //	likes.go, plays.go, counts.go: likes, plays, and rows of counts
 //	heat.go           heat and scores; versions.go: versions and their end; lists.go: which lists an item is in
 //	erase.go          the end of a user; deletions.go: which users and boards were deleted

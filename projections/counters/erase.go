@@ -2,7 +2,7 @@ package counters
 
 import (
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/pinfacts"
+	"github.com/skein-feed/skein/projections/pinstore"
 )
 
 // eraseUserRows removes the pins, likes and plays of a user, in steps, as far as this store holds their homes. Plays and
@@ -66,8 +66,8 @@ func (c *Counters) erasePin(owner, id string) error {
 	if err != nil {
 		return err
 	}
-	p.row = pinfacts.Row{HistoryClosed: true}
-	if err := c.writePinRows(p, pinfacts.State{}); err != nil {
+	p.row = pinstore.Row{HistoryClosed: true}
+	if err := c.writePinRows(p, pinstore.State{}); err != nil {
 		return err
 	}
 	c.key = projections.AppendKey(c.key[:0], tagPin, owner, id)

@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/fields"
-	"github.com/skein-feed/skein/projections/pinfacts"
+	"github.com/skein-feed/skein/projections/pinstore"
 )
 
 // RowKinds returns the names of the kinds of rows that [DescribeRow] describes.
@@ -33,7 +33,7 @@ func tagOfKey(key []byte) projections.Tag {
 
 // itemForms describe the rows whose keys consist of ids, times and positions.
 var itemForms = map[projections.Tag]projections.RowForm{
-	tagPin:           {Name: "pin", Parts: "B p", Value: pinfacts.Describe},
+	tagPin:           {Name: "pin", Parts: "B p", Value: pinstore.Describe},
 	tagPossibleBoard: {Name: "possible-board", Parts: "B b p"},
 	tagUserTallies:   {Name: "user-doings", Parts: "A", Value: describeUserTallies},
 	tagBoardPins:     {Name: "board-pins", Parts: "B b", Value: describePinCount},

@@ -17,8 +17,8 @@ import (
 // the shard for rows of the store as a whole.
 //
 //	tag   key                              value      holds
-//	0x70  B p                              pin facts  all facts about the pin that are still needed (package pinfacts)
-//	0x71  B b p                            -          p is on b, or would be if late history came (pinfacts.Row.PossibleBoards)
+//	0x70  B p                              pin facts  all facts about the pin that are still needed (package pinstore)
+//	0x71  B b p                            -          p is on b, or would be if late history came (pinstore.Row.PossibleBoards)
 //	0x72  A                                counts     living pins of A, plays by A
 //	0x73  B b                              count      living pins on b
 //	0x74  B i p                            board      the living pin p shows i, on this board

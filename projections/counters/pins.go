@@ -4,16 +4,16 @@ import (
 	"slices"
 
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/pinfacts"
+	"github.com/skein-feed/skein/projections/pinstore"
 )
 
 // pinChange is a pin while one event changes it: its facts, and what followed from them before the event.
 type pinChange struct {
 	owner, id string
 	// row has the facts. The event is added to them.
-	row pinfacts.Row
+	row pinstore.Row
 	// before is the state of the pin before the event.
-	before pinfacts.State
+	before pinstore.State
 	// possibleBoards are the boards that the pin was on or might have been on before the event.
 	possibleBoards []string
 }
@@ -27,7 +27,7 @@ func (c *Counters) readPin(owner, id string) (*pinChange, error) {
 		return p, err
 	}
 
-	p.row, err = pinfacts.Decode(row, id)
+	p.row, err = pinstore.Decode(row, id)
 	if err != nil {
 		return nil, projections.RowError("pin", row)
 	}
@@ -46,7 +46,7 @@ func (c *Counters) movePin() error {
 		return nil // the pin does not live, and no history can make it live any more
 	}
 
-	p.row.Add(pinfacts.Fact{Kind: pinfacts.FactMoved, At: c.ev.Time, Board: c.ev.Board})
+	p.row.Add(pinstore.Fact{Kind: pinstore.FactMoved, At: c.ev.Time, Board: c.ev.Board})
 	return c.writePin(p)
 }
 
@@ -58,11 +58,11 @@ func (c *Counters) createPin() error {
 		return err
 	}
 
-	made := pinfacts.CreationOf(ev)
+	made := pinstore.CreationOf(ev)
 	switch {
 	case !ev.Backfill:
 		made.Attributes = nil // they only decide the order of backfills
-		p.row.Add(pinfacts.Fact{Kind: pinfacts.FactCreated, At: ev.Time, Board: ev.Board, Creation: made})
+		p.row.Add(pinstore.Fact{Kind: pinstore.FactCreated, At: ev.Time, Board: ev.Board, Creation: made})
 	case p.row.HistoryClosed:
 		return nil
 	case p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
@@ -88,7 +88,7 @@ func (c *Counters) deletePin() error {
 	if err != nil {
 		return err
 	}
-	p.row.CloseHistory(pinfacts.State{}, c.ev.Time)
+	p.row.CloseHistory(pinstore.State{}, c.ev.Time)
 	return c.writePin(p)
 }
 
@@ -110,7 +110,7 @@ func (c *Counters) endPinsOnBoard() error {
 			return projections.RowError("pin on another board", []byte(id))
 		}
 
-		p.row.Add(pinfacts.Fact{Kind: pinfacts.FactBoardDeleted, At: c.ev.Time, Board: board})
+		p.row.Add(pinstore.Fact{Kind: pinstore.FactBoardDeleted, At: c.ev.Time, Board: board})
 		return c.writePin(p)
 	})
 }
@@ -120,7 +120,7 @@ func (c *Counters) writePin(p *pinChange) error {
 	after := p.row.State()
 
 	// Facts that only late history would need are dropped once no history can matter, or once there are too many.
-	if p.row.HistoryClosed || c.batch.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLiveFacts {
+	if p.row.HistoryClosed || c.batch.BackfillsClosed() || len(p.row.Live) > pinstore.MaxLiveFacts {
 		p.row.CloseHistory(after, c.ev.Time)
 		for i := range p.row.Live {
 			if made := p.row.Live[i].Creation; made != nil {
@@ -144,7 +144,7 @@ func (c *Counters) writePin(p *pinChange) error {
 }
 
 // writePinRows writes everything that follows from the facts of a pin, but not the facts.
-func (c *Counters) writePinRows(p *pinChange, after pinfacts.State) error {
+func (c *Counters) writePinRows(p *pinChange, after pinstore.State) error {
 	c.writePossibleBoards(p)
 	if err := c.updatePinCounts(p, after); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (c *Counters) writePinRows(p *pinChange, after pinfacts.State) error {
 }
 
 // writeShownItem writes the row that says which item a living pin shows, and on which board.
-func (c *Counters) writeShownItem(p *pinChange, after pinfacts.State) {
+func (c *Counters) writeShownItem(p *pinChange, after pinstore.State) {
 	madeBefore := p.before.Creation
 	madeAfter := after.Creation
 
@@ -187,7 +187,7 @@ func (c *Counters) writePossibleBoards(p *pinChange) {
 }
 
 // updatePinCounts updates the counts of living pins of the owner and of the boards (I7).
-func (c *Counters) updatePinCounts(p *pinChange, after pinfacts.State) error {
+func (c *Counters) updatePinCounts(p *pinChange, after pinstore.State) error {
 	livedBefore := p.before.Creation != nil
 	livesAfter := after.Creation != nil
 	if livedBefore && livesAfter && p.before.Board == after.Board {

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/pinfacts"
+	"github.com/skein-feed/skein/projections/pinstore"
 )
 
 // Scope names a list by heat. The zero Scope is the global list of all items that have a score.
@@ -221,7 +221,7 @@ func (q *Queries) shownByPin(owner string, encodedPin []byte, board string) (ite
 	if !ok {
 		return "", projections.RowError("pin of a board", key)
 	}
-	row, err := pinfacts.Decode(value, pin)
+	row, err := pinstore.Decode(value, pin)
 	if err != nil {
 		return "", err
 	}

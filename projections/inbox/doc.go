@@ -7,7 +7,7 @@
 // inbox of A when it is created, or pulled from an outbox when A reads. Both can happen. The choice only affects cost and never an answer (I8):
 //
 //	pin ──► facts of the pin ──► outbox of its owner, outbox of its board
-//	    (package pinfacts)           │
+//	    (package pinstore)           │
 //	                                 │ push: in each partition, to followers, unless there are too many
 //	                                 ▼
 //	           ┌──── inbox of A, in memory ─────────┐ floor
@@ -46,7 +46,7 @@
 //
 // A pin lives from its creation to its deletion, or to the deletion of its board. History may arrive after live facts, although it comes before
 // them in the order of facts. So a pin keeps its live facts until no history can matter any more. One function derives the state of a pin from
-// its facts (package pinfacts).
+// its facts (package pinstore).
 //
 // # Heat
 //

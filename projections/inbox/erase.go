@@ -3,7 +3,7 @@ package inbox
 import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/pinfacts"
+	"github.com/skein-feed/skein/projections/pinstore"
 )
 
 // eraseUser deletes the rows of a user as an owner of pins and as a reader, in steps. Pull rows that name the user are deleted when the graph
@@ -56,9 +56,9 @@ func (f *Inbox) erasePin(owner, id string) error {
 	if err != nil {
 		return err
 	}
-	p.row = pinfacts.Row{HistoryClosed: true}
-	f.writePossibleBoards(p, pinfacts.State{})
-	if err := f.writeOutboxes(p, pinfacts.State{}); err != nil {
+	p.row = pinstore.Row{HistoryClosed: true}
+	f.writePossibleBoards(p, pinstore.State{})
+	if err := f.writeOutboxes(p, pinstore.State{}); err != nil {
 		return err
 	}
 	f.key = projections.AppendKey(f.key[:0], tagPin, owner, id)

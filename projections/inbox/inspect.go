@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
-	"github.com/skein-feed/skein/projections/pinfacts"
+	"github.com/skein-feed/skein/projections/pinstore"
 )
 
 // RowKinds returns the names of the kinds of rows that [DescribeRow] describes.
@@ -24,7 +24,7 @@ func DescribeRow(key, value []byte) (*projections.Description, error) {
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
-	tagPin:           {Name: "pin", Parts: "B p", Value: pinfacts.Describe},
+	tagPin:           {Name: "pin", Parts: "B p", Value: pinstore.Describe},
 	tagOutbox:        {Name: "outbox", Parts: "B ^created p", Value: describeBoard},
 	tagBoardOutbox:   {Name: "board-outbox", Parts: "B b ^created p"},
 	tagPossibleBoard: {Name: "possible-board", Parts: "B b p"},

@@ -15,10 +15,10 @@ func errRow(what string, row []byte) error { return projections.RowError(what, r
 // time in 8 bytes, so that newer rows come first; rows of equal times are ordered by id.
 //
 //	tag   key         value       meaning
-//	0x40  B p         pin facts   all facts about the pin that are still needed (package pinfacts)
+//	0x40  B p         pin facts   all facts about the pin that are still needed (package pinstore)
 //	0x41  B ^t p      b           outbox of B: the living pins on all boards
 //	0x42  B b ^t p    -           outbox of b: the living pins on b
-//	0x43  B b p       -           p is not on b, but would be if late history said so: see pinfacts.Row.PossibleBoards
+//	0x43  B b p       -           p is not on b, but would be if late history said so: see pinstore.Row.PossibleBoards
 //	0x44  B           count       the number of living pins of B
 //	0x45  B b         count       the number of living pins on b
 //	0x46  B b         time        the first live deletion of b

@@ -6,14 +6,14 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/pinfacts"
+	"github.com/skein-feed/skein/projections/pinstore"
 )
 
 // pinUpdate is a pin while one event changes it. It has the facts about the pin, which the event changes, and what followed from them before.
 type pinUpdate struct {
 	owner, id   string
-	row         pinfacts.Row
-	stateBefore pinfacts.State
+	row         pinstore.Row
+	stateBefore pinstore.State
 	// possibleBoardsBefore are the boards, before the event, on which the pin is not but would be if late history said so. The deletion of
 	// such a board is a fact about the pin, and finds the pin by a row for each board.
 	possibleBoardsBefore []string
@@ -33,8 +33,8 @@ func (f *Inbox) readPin(owner, id string) (*pinUpdate, error) {
 	return p, nil
 }
 
-func decodePin(row []byte, id string) (pinfacts.Row, error) {
-	p, err := pinfacts.Decode(row, id)
+func decodePin(row []byte, id string) (pinstore.Row, error) {
+	p, err := pinstore.Decode(row, id)
 	if err != nil {
 		return p, errRow("pin", row)
 	}
@@ -54,7 +54,7 @@ func (f *Inbox) firstBoardDeletion(owner, board string) (events.Micros, error) {
 }
 
 // otherPossibleBoards returns the boards where a pin is not but might be, depending on history that may still come.
-func otherPossibleBoards(r *pinfacts.Row, s pinfacts.State) []string {
+func otherPossibleBoards(r *pinstore.Row, s pinstore.State) []string {
 	if r.HistoryClosed {
 		return nil
 	}
@@ -80,10 +80,10 @@ func (f *Inbox) createPin() error {
 	if err != nil {
 		return err
 	}
-	creation := pinfacts.CreationOf(ev)
+	creation := pinstore.CreationOf(ev)
 
 	if !ev.Backfill {
-		p.row.Add(pinfacts.Fact{Kind: pinfacts.FactCreated, At: ev.Time, Board: ev.Board, Creation: creation})
+		p.row.Add(pinstore.Fact{Kind: pinstore.FactCreated, At: ev.Time, Board: ev.Board, Creation: creation})
 		return f.writePin(p)
 	}
 
@@ -123,7 +123,7 @@ func (f *Inbox) movePin() error {
 	if p.row.HistoryClosed && p.stateBefore.Creation == nil {
 		return nil
 	}
-	p.row.Add(pinfacts.Fact{Kind: pinfacts.FactMoved, At: ev.Time, Board: ev.Board})
+	p.row.Add(pinstore.Fact{Kind: pinstore.FactMoved, At: ev.Time, Board: ev.Board})
 	return f.writePin(p)
 }
 
@@ -132,7 +132,7 @@ func (f *Inbox) deletePin() error {
 	if err != nil {
 		return err
 	}
-	p.row.CloseHistory(pinfacts.State{}, f.ev.Time)
+	p.row.CloseHistory(pinstore.State{}, f.ev.Time)
 	return f.writePin(p)
 }
 
@@ -152,7 +152,7 @@ func (f *Inbox) deleteBoard() error {
 		if !slices.Contains(p.row.PossibleBoards(), board) {
 			return errRow("pin on another board", []byte(id))
 		}
-		p.row.Add(pinfacts.Fact{Kind: pinfacts.FactBoardDeleted, At: f.ev.Time, Board: board})
+		p.row.Add(pinstore.Fact{Kind: pinstore.FactBoardDeleted, At: f.ev.Time, Board: board})
 		return f.writePin(p)
 	}
 
@@ -191,7 +191,7 @@ func (f *Inbox) deleteBoard() error {
 // event that changes a pin ends here, so an outbox and its count cannot disagree (I7).
 func (f *Inbox) writePin(p *pinUpdate) error {
 	after := p.row.State()
-	if p.row.HistoryClosed || f.batch.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLiveFacts {
+	if p.row.HistoryClosed || f.batch.BackfillsClosed() || len(p.row.Live) > pinstore.MaxLiveFacts {
 		p.row.CloseHistory(after, f.ev.Time)
 	}
 	f.writePossibleBoards(p, after)
@@ -211,7 +211,7 @@ func (f *Inbox) writePin(p *pinUpdate) error {
 }
 
 // writePossibleBoards writes the rows by which the deletion of a board finds the pins that might be on it.
-func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinfacts.State) {
+func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinstore.State) {
 	boardsAfter := otherPossibleBoards(&p.row, after)
 	for _, board := range p.possibleBoardsBefore {
 		if !slices.Contains(boardsAfter, board) {
@@ -229,7 +229,7 @@ func (f *Inbox) writePossibleBoards(p *pinUpdate, after pinfacts.State) {
 
 // writeOutboxes moves a pin from its place in the outboxes of its owner and board to the place that follows from the new state, and updates
 // their counts.
-func (f *Inbox) writeOutboxes(p *pinUpdate, after pinfacts.State) error {
+func (f *Inbox) writeOutboxes(p *pinUpdate, after pinstore.State) error {
 	before := p.stateBefore
 	lived, lives := before.Creation != nil, after.Creation != nil
 	if lived && lives && before.Board == after.Board && before.Creation.Time == after.Creation.Time {

@@ -1,4 +1,4 @@
-package pinfacts
+package pinstore
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-// Package pinfacts has the facts that are kept about a pin, and derives the state of the pin from them. It reads and writes no rows.
+// Package pinstore has the facts that are kept about a pin, and derives the state of the pin from them. It reads and writes no rows.
 //
 // A pin lives from its creation to its deletion, or to the deletion of the board that it is on. History comes before all live facts in the order of
 // facts, but it may arrive later. And what a live fact does depends on what was before it: the creation of a pin that lives is ignored, and so is
@@ -11,7 +11,7 @@
 //	                           └─► PossibleBoards: the boards whose deletion is a fact about the pin
 //
 // A projection that needs pins folds the facts itself, and keeps the [Row] of each pin in its own store.
-package pinfacts
+package pinstore
 
 import (
 	"bytes"
@@ -73,7 +73,7 @@ type FactKind uint8
 const (
 	FactCreated FactKind = iota + 1
 	FactMoved
-	// BoardGone means that the board was deleted, with the pins that were on it.
+	// FactBoardDeleted means that the board was deleted, with the pins that were on it.
 	FactBoardDeleted
 )
 
