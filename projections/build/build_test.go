@@ -37,7 +37,7 @@ func someMonths() (envs []*events.Envelope) {
 	return envs
 }
 
-// TestLogTimePassesForIdlePartitions: months of a user who does nothing more are closed by the time that the events of others take.
+// TestLogTimePassesForIdlePartitions checks that months of a user who is idle are closed by the log time of events of others.
 func TestLogTimePassesForIdlePartitions(t *testing.T) {
 	envs, fs := someMonths(), vfs.NewMem()
 	b := begin(t, fs, envs)
@@ -67,9 +67,9 @@ func begin(t *testing.T, fs store.FS, envs []*events.Envelope) *build.Builder {
 	return b
 }
 
-// TestNothingToCompact: the last set of tables of a built store lies across the others, a level above them. From level 0 the engine would
-// merge it with all of them.
-func TestNothingToCompact(t *testing.T) {
+// TestBuiltStoreNeedsNoCompaction checks that the tables of the last set are in the level directly above those that they overlap. From level 0,
+// Pebble would merge them with all others.
+func TestBuiltStoreNeedsNoCompaction(t *testing.T) {
 	envs, fs := someMonths(), vfs.NewMem()
 	if err := begin(t, fs, envs).Finish(t.Context()); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestNothingToCompact(t *testing.T) {
 	}
 }
 
-// TestInterruptedBuildLeavesNoFiles: a build that is ended leaves no store, and no other file once it is closed.
+// TestInterruptedBuildLeavesNoFiles checks that an interrupted build leaves no store, and no other file once it is closed.
 func TestInterruptedBuildLeavesNoFiles(t *testing.T) {
 	fs := vfs.NewMem()
 	b := begin(t, fs, someMonths())
@@ -98,7 +98,7 @@ func TestInterruptedBuildLeavesNoFiles(t *testing.T) {
 	}
 }
 
-// TestEventsOfOtherPartitionsAreDropped: what concerns other partitions is dropped at once.
+// TestEventsOfOtherPartitionsAreDropped checks that events for partitions that are not built are dropped when they are added.
 func TestEventsOfOtherPartitionsAreDropped(t *testing.T) {
 	var none, bob events.Partitions
 	bob.AddHome("bob")
@@ -122,8 +122,8 @@ func TestEventsOfOtherPartitionsAreDropped(t *testing.T) {
 	}
 }
 
-// TestBuildFoldsPinsAtHomeOnly: a pin is delivered to all partitions, for the inboxes that a service has in memory. A build folds it at its owner's home
-// alone.
+// TestBuildFoldsPinsAtHomeOnly checks that a build folds a pin only at the home of its owner. A live fold gets it in every partition, for the inboxes
+// in memory.
 func TestBuildFoldsPinsAtHomeOnly(t *testing.T) {
 	b, err := build.New(build.Options{
 		FS: vfs.NewMem(), Dir: "new", New: func() projections.Projection { return inbox.New(inbox.DefaultSettings()) },

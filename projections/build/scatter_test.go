@@ -18,7 +18,7 @@ type scattered struct {
 	LogTime events.Micros
 }
 
-// TestPartitionsGetTheirEventsInOrder: each partition gets back what was added to it, in order, but what no fold needs.
+// TestPartitionsGetTheirEventsInOrder checks that each partition gets the events that were added for it, in order, except fields that no fold needs.
 func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, err := newScatterFile(vfs.NewMem(), "events", rapid.Bool().Draw(t, "beside"))
@@ -71,7 +71,8 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 	})
 }
 
-// TestBatchesKeepOrder: events of many batches are in order, whether they are encoded beside the adding or not, and in a partition that had only one.
+// TestBatchesKeepOrder checks that events of several batches stay in order, with and without encoding in the background, and in a partition with a
+// single batch.
 func TestBatchesKeepOrder(t *testing.T) {
 	for _, beside := range []bool{false, true} {
 		s, err := newScatterFile(vfs.NewMem(), "events", beside)
@@ -107,7 +108,7 @@ func TestBatchesKeepOrder(t *testing.T) {
 	}
 }
 
-// TestFailedWritesAreReported: whichever block cannot be written, the adding or its end fails.
+// TestFailedWritesAreReported checks that adding events or finishing fails, whichever block cannot be written.
 func TestFailedWritesAreReported(t *testing.T) {
 	add := func(fs vfs.FS, beside bool) error {
 		s, err := newScatterFile(fs, "events", beside)
@@ -147,7 +148,7 @@ func TestFailedWritesAreReported(t *testing.T) {
 	}
 }
 
-// FuzzScattered: damaged bytes are an error, never a panic.
+// FuzzScattered checks that damaged bytes cause an error and never a panic.
 func FuzzScattered(f *testing.F) {
 	var last base
 	f.Add(appendEvent(nil, &events.Event{Kind: events.Served, User: "ann", Items: []string{"7", "i"}, Seq: 3, Time: 5}, 6, &last))

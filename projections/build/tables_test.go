@@ -14,7 +14,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPiecesWriteEveryRowOnce: a merge in pieces writes every row of all runs once, in tables that do not overlap, and reports how many.
+// TestPiecesWriteEveryRowOnce checks that a merge in pieces writes every row of all runs once, into tables that do not overlap, and counts the rows.
 func TestPiecesWriteEveryRowOnce(t *testing.T) {
 	const rows, files = 100_000, 7
 	told := int64(0)
@@ -89,7 +89,7 @@ func keysOf(t *testing.T, b *Builder, tables ...string) (keys []uint64) {
 	return keys
 }
 
-// TestFewRowsAreOnePiece: what is in no sample is one piece, without bounds.
+// TestFewRowsAreOnePiece checks that rows without a sample are one piece without bounds.
 func TestFewRowsAreOnePiece(t *testing.T) {
 	r := &runs{maxBytes: 1 << 20}
 	for i := range uint64(100) {

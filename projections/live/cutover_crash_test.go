@@ -94,8 +94,8 @@ func (c *cutOverCuts) check(disk *vfs.MemFS) error {
 	return whole(l.Serving())
 }
 
-// TestPowerCutsInCutOver builds generations, cuts over, and goes back, and cuts the power at every write (I3).
-func TestPowerCutsInCutOver(t *testing.T) {
+// TestCrashInCutOverLeavesOneWholeGeneration builds generations, cuts over and rolls back, and cuts the power at every write (I3).
+func TestCrashInCutOverLeavesOneWholeGeneration(t *testing.T) {
 	envs := tally.History(8, 24)
 	c := &cutOverCuts{
 		t: t, envs: envs, want: straight(t, envs), disk: vfs.NewCrashableMem(), random: rand.New(rand.NewPCG(9, 10)),

@@ -106,8 +106,8 @@ func wantStatus(t testing.TB, l *live.Live, generation, previous uint32) {
 	}
 }
 
-// TestCutOver builds a second and a third generation, goes back to the second, and starts again in between.
-func TestCutOver(t *testing.T) {
+// TestCutOverAndRollback builds a second and a third generation, rolls back to the second, and restarts in between.
+func TestCutOverAndRollback(t *testing.T) {
 	envs := tally.History(3, 200)
 	fs := vfs.NewMem()
 	l := openLive(t, liveOn(fs))
@@ -163,8 +163,9 @@ func TestCutOver(t *testing.T) {
 	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "gone back to")
 }
 
-// TestBuildIsBegunAnew: of what was being built nothing outlives a restart, whether the program has the same fold by then or another.
-func TestBuildIsBegunAnew(t *testing.T) {
+// TestRestartRemovesUnfinishedBuild checks that a restart removes the generation that was being built, whether the program has the same fold or
+// another one.
+func TestRestartRemovesUnfinishedBuild(t *testing.T) {
 	envs := tally.History(4, 100)
 	fs := vfs.NewMem()
 	l := openLive(t, liveOn(fs))
@@ -193,8 +194,8 @@ func TestBuildIsBegunAnew(t *testing.T) {
 	}
 }
 
-// TestBuildFails: a build that fails leaves nothing, and another one can begin after it.
-func TestBuildFails(t *testing.T) {
+// TestFailedBuildLeavesNothing checks that a build that fails leaves no files, and that another build can begin.
+func TestFailedBuildLeavesNothing(t *testing.T) {
 	fs := vfs.NewMem()
 	l := openLive(t, liveOn(fs))
 	conformance.Fold(t, l.Serving(), tally.History(4, 100))
@@ -215,8 +216,9 @@ func TestBuildFails(t *testing.T) {
 	wantStatus(t, l, 2, 1)
 }
 
-// TestOutdatedStore: other settings serve from where they stand; another version answers nothing, unless it says that it can.
-func TestOutdatedStore(t *testing.T) {
+// TestOutdatedStoreAnswersFromItsLastPosition checks that a generation with other settings answers from its last position, and that one of another
+// version answers nothing unless the projection says that it can read the rows.
+func TestOutdatedStoreAnswersFromItsLastPosition(t *testing.T) {
 	envs := tally.History(4, 100)
 	kinds := tally.New().Kinds()
 	for name, test := range map[string]struct {
@@ -301,8 +303,8 @@ type reads struct{ tally.Variant }
 
 func (reads) Reads(was projections.Fingerprint) bool { return was.Version == 1 }
 
-// TestDamagedStore: a store that cannot be opened is reported and rebuilt, and does not end the process.
-func TestDamagedStore(t *testing.T) {
+// TestDamagedStoreIsReportedAndRebuilt checks that a store that cannot be opened is reported and can be rebuilt, and does not end the process.
+func TestDamagedStoreIsReportedAndRebuilt(t *testing.T) {
 	envs := tally.History(4, 100)
 	for name, damage := range map[string]func(t *testing.T, fs *vfs.MemFS){
 		"no manifest": func(t *testing.T, fs *vfs.MemFS) { removeFiles(t, fs, "MANIFEST", "marker.manifest") },
@@ -400,8 +402,8 @@ func spoil(t *testing.T, fs *vfs.MemFS, part string) {
 	}
 }
 
-// TestFailedIsRebuilt: a projection that fails while it runs is rebuilt by the same way, with the process running on.
-func TestFailedIsRebuilt(t *testing.T) {
+// TestFailedProjectionIsRebuiltWhileRunning checks that a projection that fails while it runs can be rebuilt in the running process.
+func TestFailedProjectionIsRebuiltWhileRunning(t *testing.T) {
 	envs := storetest.Follows(20)
 	var made atomic.Int32
 	o := live.Options{New: func() projections.Projection {
@@ -432,8 +434,8 @@ func TestFailedIsRebuilt(t *testing.T) {
 	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "healed")
 }
 
-// TestViewsOutliveTheCutOver: who reads the old generation continues, and the next rebuild waits for it.
-func TestViewsOutliveTheCutOver(t *testing.T) {
+// TestViewsOutliveCutOver checks that views of the old generation can still be read, and that the next rebuild waits until they are closed.
+func TestViewsOutliveCutOver(t *testing.T) {
 	envs := tally.History(3, 60)
 	l := openLive(t, live.Options{})
 	conformance.Fold(t, l.Serving(), envs[:50])
@@ -472,8 +474,8 @@ func rowsOfView(v *projections.View) string {
 	return rows.String()
 }
 
-// TestWaitersOutliveTheCutOver: a caller that waits for a position gets it from the generation that reaches it.
-func TestWaitersOutliveTheCutOver(t *testing.T) {
+// TestWaitersOutliveCutOver checks that a caller that waits for a position gets it from the generation that reaches it.
+func TestWaitersOutliveCutOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		envs := storetest.Follows(60)
 		l := openLive(t, live.Options{})
@@ -495,8 +497,8 @@ func TestWaitersOutliveTheCutOver(t *testing.T) {
 	})
 }
 
-// TestNextGeneration: what each call does to the generation that is being built, and which calls a state refuses.
-func TestNextGeneration(t *testing.T) {
+// TestCallsOnNextGeneration checks what each call does to the next generation, and which calls each state refuses.
+func TestCallsOnNextGeneration(t *testing.T) {
 	envs := storetest.Follows(20)
 	fails := false
 	l := openLive(t, live.Options{New: func() projections.Projection {

@@ -64,8 +64,9 @@ func wantHeld(t testing.TB, l *live.Live, want events.Partitions) {
 	}
 }
 
-// TestLiveHolds: a set belongs to its generation, through starts, cut-overs and a way back, and views of the old one keep theirs.
-func TestLiveHolds(t *testing.T) {
+// TestPartitionsBelongToGeneration checks that the set of partitions belongs to a generation across restarts, cut-overs and a rollback, and that
+// views of the old generation keep their set.
+func TestPartitionsBelongToGeneration(t *testing.T) {
 	envs, fs := tally.History(3, 60), vfs.NewMem()
 	var none, ann events.Partitions
 	ann.AddHome("ann")
@@ -104,8 +105,9 @@ func TestLiveHolds(t *testing.T) {
 	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "of all")
 }
 
-// TestWholeAndPartial: one process does not take the store of a node for a whole one; a node takes a whole store as it is.
-func TestWholeAndPartial(t *testing.T) {
+// TestPartialStoreIsNotTakenForWholeOne checks that a process without a cluster refuses the store of a node, and that a node opens a store of all
+// partitions.
+func TestPartialStoreIsNotTakenForWholeOne(t *testing.T) {
 	fs := vfs.NewMem()
 	closeLive(t, openLive(t, nodeOn(fs)))
 	refused := func() {
@@ -129,8 +131,8 @@ func TestWholeAndPartial(t *testing.T) {
 	wantHeld(t, openLive(t, nodeOn(fs)), events.AllPartitions())
 }
 
-// TestHeldOfDamaged: of a generation that cannot be read, the file of generations says what to build again.
-func TestHeldOfDamaged(t *testing.T) {
+// TestDamagedGenerationKeepsItsPartitions checks that the file of generations says which partitions to rebuild if the generation cannot be read.
+func TestDamagedGenerationKeepsItsPartitions(t *testing.T) {
 	envs, fs := tally.History(3, 60), vfs.NewMem()
 	var ann events.Partitions
 	ann.AddHome("ann")

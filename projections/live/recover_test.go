@@ -19,13 +19,13 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestRecover: a projection that a full disk has stopped continues when there is room, from what is on disk, while it runs; also where
-// Pebble itself could not continue. That leaves goroutines, so it has a process of its own.
-func TestRecover(t *testing.T) {
+// TestRecoverContinuesAfterFullDisk checks that a running projection that a full disk has stopped continues from what is on disk once there is free
+// space, also if Pebble itself could not continue. Goroutines of Pebble are leaked, so the test runs in a process of its own.
+func TestRecoverContinuesAfterFullDisk(t *testing.T) {
 	if os.Getenv(alone) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRecover$", "-test.v", "-test.timeout=1m")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRecoverContinuesAfterFullDisk$", "-test.v", "-test.timeout=1m")
 		cmd.Env = append(os.Environ(), alone+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestRecover/manifest") {
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestRecoverContinuesAfterFullDisk/manifest") {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return

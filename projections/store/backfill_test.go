@@ -19,8 +19,9 @@ func closed(subscribe string) events.Event {
 	return events.Event{Kind: events.BackfillClosed, Source: subscribe}
 }
 
-// TestBackfillAcceptance: offsets rise per source and kind, and closing ends them, also after a restart (I6).
-func TestBackfillAcceptance(t *testing.T) {
+// TestRepeatedBackfillsAreIgnored checks that a backfill is folded only if its offset is higher than those before of its source and kind, and only
+// until its source is closed, also after a restart (I6).
+func TestRepeatedBackfillsAreIgnored(t *testing.T) {
 	p, f := events.Played, events.UserFollowed
 	steps := []struct {
 		ev      events.Event
@@ -78,8 +79,8 @@ func TestBackfillAcceptance(t *testing.T) {
 	}
 }
 
-// TestBackfillsClosed: a fold learns when no backfill can come any more.
-func TestBackfillsClosed(t *testing.T) {
+// TestFoldLearnsThatBackfillsAreClosed checks that a fold learns when no backfill can arrive any more.
+func TestFoldLearnsThatBackfillsAreClosed(t *testing.T) {
 	play := events.Event{Kind: events.Played, User: "ann", Item: "x"}
 	envs := storetest.Envelopes([]events.Event{play, closed("old"), play}, []events.Event{closed(""), play}, storetest.One(play))
 	rows := straight(t, envs).Own()

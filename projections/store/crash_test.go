@@ -10,9 +10,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPowerCuts cuts the power at every write to the file system: Pebble's log is off, so what survives is what was
-// flushed, which must end with a commit whatever the sizes of batches and memtables.
-func TestPowerCuts(t *testing.T) {
+// TestCrashLeavesPrefixOfLog cuts the power at every write to the file system. The store has no write-ahead log, so it must be at the end of a commit
+// that was flushed, whatever the sizes of batches and memtables.
+func TestCrashLeavesPrefixOfLog(t *testing.T) {
 	n := 60
 	if testing.Short() {
 		n = 20
@@ -30,8 +30,8 @@ func TestPowerCuts(t *testing.T) {
 	}
 }
 
-// TestPowerCutsInLargeEvent is about events that are much larger than a batch and a memtable together.
-func TestPowerCutsInLargeEvent(t *testing.T) {
+// TestCrashInLargeEventLeavesPrefixOfLog cuts the power while events are folded that are much larger than a batch and a memtable together.
+func TestCrashInLargeEventLeavesPrefixOfLog(t *testing.T) {
 	items := make([]string, 100)
 	for i := range items {
 		items[i] = "item" + string(rune('a'+i%26)) + string(rune('a'+i/26))
@@ -60,8 +60,8 @@ func TestPowerCutsInLargeEvent(t *testing.T) {
 	}
 }
 
-// TestPowerCutWhileRecovering cuts the power again while the rest is folded after a first cut.
-func TestPowerCutWhileRecovering(t *testing.T) {
+// TestCrashWhileRecoveringLeavesPrefixOfLog cuts the power again while the rest of the log is folded after a first power cut.
+func TestCrashWhileRecoveringLeavesPrefixOfLog(t *testing.T) {
 	n := 12
 	if testing.Short() {
 		n = 4

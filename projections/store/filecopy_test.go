@@ -26,9 +26,9 @@ func openCopy(t *testing.T, fs store.FS, dir string, readOnly bool) *store.Store
 	return s
 }
 
-// TestCheckpointWhileFolding copies a store again and again while it folds: each copy is the straight fold of the log up to
+// TestCopyOfFoldingStoreIsWhole copies a store again and again while it folds: each copy is the straight fold of the log up to
 // its position, and continues from there.
-func TestCheckpointWhileFolding(t *testing.T) {
+func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 	for name, bounds := range map[string]store.Bounds{
 		"default":               {},
 		"a commit a step":       {BatchBytes: 1, FlushBytes: 4 << 10},
@@ -89,8 +89,8 @@ func TestCheckpointWhileFolding(t *testing.T) {
 	}
 }
 
-// TestCheckpointInsideOfAnEvent lets the fold be inside of an event at every copy that is made beside it.
-func TestCheckpointInsideOfAnEvent(t *testing.T) {
+// TestCopyIsNeverInsideEvent lets the fold be inside of an event at every copy that is made beside it.
+func TestCopyIsNeverInsideEvent(t *testing.T) {
 	items := make([]string, 400)
 	for i := range items {
 		items[i] = fmt.Sprintf("item%03d", i)
@@ -138,7 +138,7 @@ func TestCheckpointInsideOfAnEvent(t *testing.T) {
 	}
 }
 
-func TestCheckpointRefusals(t *testing.T) {
+func TestCheckpointRefusesImpossibleCopies(t *testing.T) {
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	envs := tally.History(2, 20)
@@ -179,7 +179,7 @@ func TestCheckpointRefusals(t *testing.T) {
 	})
 }
 
-func TestCheckpointOfAnEmptyStore(t *testing.T) {
+func TestEmptyStoreCanBeCopied(t *testing.T) {
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	cursor, err := s.Checkpoint(t.Context(), "copy/tally/000001")

@@ -16,9 +16,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestFold runs the suite for all projections over a history with what is hard for the runtime. The golden file has
-// the rows of the runtime too.
-func TestFold(t *testing.T) {
+// TestTallyConforms runs the conformance suite for tally, whose events are difficult for a store. The golden file also has the rows of the runtime.
+func TestTallyConforms(t *testing.T) {
 	n := 300
 	if testing.Short() {
 		n = 120
@@ -35,8 +34,8 @@ func TestFold(t *testing.T) {
 	conformance.Run(t, c)
 }
 
-// TestEnvelopeIsCutOnlyWhereItIsLarge: an envelope of small events is shown whole and committed once.
-func TestEnvelopeIsCutOnlyWhereItIsLarge(t *testing.T) {
+// TestOnlyLargeEnvelopesTakeSeveralCommits checks that an envelope of small events is committed once.
+func TestOnlyLargeEnvelopesTakeSeveralCommits(t *testing.T) {
 	var list []events.Event
 	for i := range 100 {
 		list = append(list, storetest.Follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
@@ -67,8 +66,8 @@ func (w *watched) Apply(ev events.Event, b *projections.Batch) error {
 	return w.Tally.Apply(ev, b)
 }
 
-// TestEnvelopeIsSeenWhole: while an envelope is folded in several commits, every query sees the position before it.
-func TestEnvelopeIsSeenWhole(t *testing.T) {
+// TestViewsShowWholeEnvelopes checks that every view shows the position before an envelope while it is folded in several commits.
+func TestViewsShowWholeEnvelopes(t *testing.T) {
 	var list []events.Event
 	for i := range 100 {
 		list = append(list, storetest.Follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
@@ -98,7 +97,8 @@ func TestEnvelopeIsSeenWhole(t *testing.T) {
 	}
 }
 
-func TestFoldAnotherLog(t *testing.T) {
+// TestFoldRefusesAnotherLog checks that a store folds no envelope of another log or of an earlier epoch.
+func TestFoldRefusesAnotherLog(t *testing.T) {
 	for name, change := range map[string]func(c *events.Cursor){
 		"another log":     func(c *events.Cursor) { c.Log[0]++ },
 		"an older epoch":  func(c *events.Cursor) { c.Epoch-- },
@@ -121,8 +121,8 @@ func TestFoldAnotherLog(t *testing.T) {
 	}
 }
 
-// TestFoldMissesTheEnvelopeInProgress: after a crash inside an event the log must still have it.
-func TestFoldMissesTheEnvelopeInProgress(t *testing.T) {
+// TestFoldRequiresTheEnvelopeInProgress checks that after a crash inside an event, the fold fails if the log no longer has the envelope.
+func TestFoldRequiresTheEnvelopeInProgress(t *testing.T) {
 	envs, fs := crashInside(t)
 	s := storetest.OpenTally(t, store.Options{FS: fs, Bounds: store.Bounds{BatchBytes: 1}})
 	if _, err := s.View(); !errors.Is(err, projections.ErrNotReady) {
@@ -160,7 +160,7 @@ func crashInside(t *testing.T) ([]*events.Envelope, store.FS) {
 	return envs, fs.CrashClone(vfs.CrashCloneCfg{})
 }
 
-func TestFailingFold(t *testing.T) {
+func TestFailingFoldStopsProjection(t *testing.T) {
 	envs := storetest.Follows(5)
 	for name, p := range map[string]*tally.Tally{
 		"error": {Copies: 5, Chunk: 7, FailAt: envs[3].Seq()},

@@ -105,8 +105,8 @@ func TestNewStoresHavePinnedFormat(t *testing.T) {
 	mustHaveFormat(t, fs, tallyDir, pebble.FormatMajorVersion(store.Format().Engine))
 }
 
-// TestFinalizeAllOrNothing: a store that is open keeps every other from being moved, and says so.
-func TestFinalizeAllOrNothing(t *testing.T) {
+// TestFinalizeMovesAllStoresOrNone checks that FinalizeFormat moves no store if one of them is open, and that its error says so.
+func TestFinalizeMovesAllStoresOrNone(t *testing.T) {
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	if err := s.Flush(); err != nil {
@@ -119,9 +119,9 @@ func TestFinalizeAllOrNothing(t *testing.T) {
 	mustHaveFormat(t, fs, tallyDir, pebble.FormatMajorVersion(store.Format().Engine))
 }
 
-// TestFormatOfLaterRelease: a store that a later release has finalized is refused by a text that says what to do, and is not
-// taken for an empty one.
-func TestFormatOfLaterRelease(t *testing.T) {
+// TestStoreOfLaterReleaseIsRefused checks that a store that a later release has finalized is refused with an error that says what to do. It must not
+// be taken for an empty store.
+func TestStoreOfLaterReleaseIsRefused(t *testing.T) {
 	fs := vfs.NewMem()
 	storeOf(t, fs, pebble.FormatNewest)
 	names, err := fs.List(tallyDir)

@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// TestFormatBeyondWhatIsKnown: also where the storage engine knows the format, a release opens no newer one than it was tried with.
-func TestFormatBeyondWhatIsKnown(t *testing.T) {
+// TestFormatThatOnlyPebbleKnowsIsRefused checks that a format is refused that Pebble knows but this release does not.
+func TestFormatThatOnlyPebbleKnowsIsRefused(t *testing.T) {
 	if err := checkFormat(newFormat, newFormat); err != nil {
 		t.Error(err)
 	}

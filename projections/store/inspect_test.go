@@ -10,7 +10,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-func TestDescribeRow(t *testing.T) {
+func TestRuntimeRowsAreDescribed(t *testing.T) {
 	cursor := events.Cursor{Log: events.LogID{1}, Epoch: 2, Seq: 7, LastTime: 1_700_000_000_000_001}
 	reject := KeptReject{Number: 3, Reject: events.Reject{
 		Seq: 5, Slot: -1, Rejection: events.Rejection{Message: "is no envelope"},

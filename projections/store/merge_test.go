@@ -79,8 +79,8 @@ func openMerging(t *testing.T, fs FS, p projections.Projection) *Store {
 	return s
 }
 
-// TestMergeOverRestarts: what is merged is found in memtables, in tables, and after a restart.
-func TestMergeOverRestarts(t *testing.T) {
+// TestMergedValuesSurviveRestart checks that merged values are found in memtables, in tables, and after a restart.
+func TestMergedValuesSurviveRestart(t *testing.T) {
 	fs := vfs.NewMem()
 	s := openMerging(t, fs, &merging{"one", mergeItem})
 	if err := foldPlays(t, s, 1, "a", "b"); err != nil {
@@ -116,9 +116,8 @@ func TestMergeOverRestarts(t *testing.T) {
 	}
 }
 
-// TestMergeFails: a value that cannot be merged is an impossible row. It stops the projection or fails the read, and is
-// never left out.
-func TestMergeFails(t *testing.T) {
+// TestRowThatCannotBeMergedFailsRead checks that reading a row whose values cannot be merged fails. The row must not be left out.
+func TestRowThatCannotBeMergedFailsRead(t *testing.T) {
 	s := openMerging(t, vfs.NewMem(), &merging{"one", mergeItem})
 	if err := foldPlays(t, s, 1, "bad"); err != nil {
 		t.Fatal(err)
@@ -138,7 +137,8 @@ func TestMergeFails(t *testing.T) {
 	}
 }
 
-func TestMisuseOfMergeAndRanges(t *testing.T) {
+// TestMisuseOfMergeAndRangesFailsFold checks that a fold fails if it merges or deletes ranges in a way that is not allowed.
+func TestMisuseOfMergeAndRangesFailsFold(t *testing.T) {
 	key := mergeKey("ann")
 	for name, test := range map[string]struct {
 		do   func(ev events.Event, b *projections.Batch)
@@ -164,9 +164,9 @@ func TestMisuseOfMergeAndRanges(t *testing.T) {
 	}
 }
 
-// TestMergeAndDelete: what is merged, set, deleted, and deleted by ranges in one batch and in several is what it would be
-// one after the other.
-func TestMergeAndDelete(t *testing.T) {
+// TestMergesAndDeletesApplyInOrder checks that merges, sets, deletes and range deletes have the same result in one batch, in several batches, and one
+// after the other.
+func TestMergesAndDeletesApplyInOrder(t *testing.T) {
 	prefix := projections.AppendPrefix(nil, events.ShardOf("ann"), 0xf0)
 	do := func(ev events.Event, b *projections.Batch) {
 		switch key := mergeKey("ann"); ev.Item {
@@ -237,9 +237,9 @@ func TestMergeAndDelete(t *testing.T) {
 	}
 }
 
-// TestDeletedRangeIsSeenLater: a view from before a range was deleted has the rows, one from after it has not, nor has the
-// store when it is opened again.
-func TestDeletedRangeIsSeenLater(t *testing.T) {
+// TestDeletedRangeIsHiddenFromLaterViews checks that a view from before a range delete still has the rows, and that later views and a store that is
+// opened again do not.
+func TestDeletedRangeIsHiddenFromLaterViews(t *testing.T) {
 	fs := vfs.NewMem()
 	prefix := projections.AppendPrefix(nil, events.ShardOf("ann"), 0xf0)
 	do := func(ev events.Event, b *projections.Batch) {
@@ -283,7 +283,7 @@ func TestDeletedRangeIsSeenLater(t *testing.T) {
 	has(openMerging(t, fs, &merging{"one", do}), false)
 }
 
-func TestEngineMerger(t *testing.T) {
+func TestEngineMergerIsThatOfProjection(t *testing.T) {
 	if m := EngineMerger(&merging{"one", mergeItem}); m == nil || m.Name != "skein.one" {
 		t.Errorf("merged by %+v", m)
 	}

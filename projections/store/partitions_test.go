@@ -20,8 +20,8 @@ type careless struct{ *tally.Tally }
 
 func (careless) Route(_ *events.Event, to *events.Partitions) { to.AddHome("ann") }
 
-// TestNotHeld: a fold that writes a row of a home that is not held stops.
-func TestNotHeld(t *testing.T) {
+// TestFoldMayNotWriteForeignPartitions checks that a projection stops if its fold writes a row of a partition that the store does not hold.
+func TestFoldMayNotWriteForeignPartitions(t *testing.T) {
 	var ann events.Partitions
 	ann.AddHome("ann")
 	s := storetest.OpenTally(t, store.Options{FS: vfs.NewMem(), Projection: careless{tally.New()}, Partitions: &ann})
@@ -38,8 +38,8 @@ func TestNotHeld(t *testing.T) {
 	}
 }
 
-// TestOtherPartitions: a store is not opened as one of other partitions.
-func TestOtherPartitions(t *testing.T) {
+// TestStoreIsNotOpenedForOtherPartitions checks that a store is not opened with other partitions than it holds.
+func TestStoreIsNotOpenedForOtherPartitions(t *testing.T) {
 	fs := vfs.NewMem()
 	var ann events.Partitions
 	ann.AddHome("ann")

@@ -20,9 +20,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDiskFails: a disk that fails stops the projection for those who fold, read and wait, and the store can still be
-// closed. The disk then has a prefix of the log.
-func TestDiskFails(t *testing.T) {
+// TestDiskErrorStopsProjection checks that a disk error stops the projection for its fold, its queries and its waiters. The store can then still be
+// closed, and the disk has a prefix of the log.
+func TestDiskErrorStopsProjection(t *testing.T) {
 	for name, hits := range map[string]func(op errorfs.Op) bool{
 		"create": func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") },
 		"write":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".sst") },
@@ -34,13 +34,13 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// TestManifestFails: where Pebble itself cannot continue, the process does. It leaves goroutines, so it has a process of
-// its own.
-func TestManifestFails(t *testing.T) {
+// TestFatalErrorOfPebbleStopsProjectionOnly checks that the process continues when Pebble itself cannot continue. Goroutines of Pebble are leaked, so
+// the test runs in a process of its own.
+func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
 	if os.Getenv(alone) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestManifestFails$", "-test.v")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFatalErrorOfPebbleStopsProjectionOnly$", "-test.v")
 		cmd.Env = append(os.Environ(), alone+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestManifestFails/sync") {
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestFatalErrorOfPebbleStopsProjectionOnly/sync") {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return
@@ -52,13 +52,13 @@ func TestManifestFails(t *testing.T) {
 	}
 }
 
-// TestOpeningFails: an opening that fails, also behind the back of who opens, ends and says so, and the next one finds all that was
-// there. What Pebble holds then is given up, so this too has a process of its own.
-func TestOpeningFails(t *testing.T) {
+// TestFailedOpeningReturnsError checks that Open returns an error if a disk error occurs while Pebble opens, also in the background, and that the
+// next Open finds everything. Memory of Pebble is leaked, so the test runs in a process of its own.
+func TestFailedOpeningReturnsError(t *testing.T) {
 	if os.Getenv(alone) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOpeningFails$", "-test.v", "-test.timeout=1m")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFailedOpeningReturnsError$", "-test.v", "-test.timeout=1m")
 		cmd.Env = append(os.Environ(), alone+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestOpeningFails") {
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestFailedOpeningReturnsError") {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return
@@ -147,8 +147,8 @@ func testDiskFails(t *testing.T, hits func(op errorfs.Op) bool) {
 	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "healed")
 }
 
-// TestCorruptTable: rows that cannot be read stop the projection (I11).
-func TestCorruptTable(t *testing.T) {
+// TestCorruptTableStopsProjection checks that rows that cannot be read stop the projection (I11).
+func TestCorruptTableStopsProjection(t *testing.T) {
 	disk := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: disk})
 	conformance.Fold(t, s, tally.History(3, 200))
@@ -186,9 +186,9 @@ func TestCorruptTable(t *testing.T) {
 	t.Logf("refused: %v", err)
 }
 
-// TestCompactionsWait: opening a store does not wait for compactions that are due, and they begin with the next flush. A store that is so
-// full that a fold would wait for them folds too.
-func TestCompactionsWait(t *testing.T) {
+// TestOpeningDoesNotWaitForCompactions checks that opening a store does not wait for compactions that are due, and that they begin with the next
+// flush. A store with so many sublevels that the fold waits for compactions must continue, too.
+func TestOpeningDoesNotWaitForCompactions(t *testing.T) {
 	envs := tally.History(3, 60)
 	for _, flushes := range []int{5, 40} {
 		fs := vfs.NewMem()
@@ -223,8 +223,8 @@ func TestCompactionsWait(t *testing.T) {
 	}
 }
 
-// TestStoreInUse: a store that is open is not opened again, and the error says so.
-func TestStoreInUse(t *testing.T) {
+// TestOpenStoreIsNotOpenedAgain checks that opening a store that is open fails, and that the error says so.
+func TestOpenStoreIsNotOpenedAgain(t *testing.T) {
 	opts := store.Options{Dir: t.TempDir(), Projection: tally.New()}
 	s, err := store.Open(opts)
 	if err != nil {
@@ -237,8 +237,8 @@ func TestStoreInUse(t *testing.T) {
 	conformance.Close(t, s)
 }
 
-// TestOnDisk runs the store on a real disk, with a cache that it shares.
-func TestOnDisk(t *testing.T) {
+// TestStoreWorksOnRealDisk runs a store on a real disk, with a shared cache.
+func TestStoreWorksOnRealDisk(t *testing.T) {
 	cache := store.NewCache(1 << 20)
 	defer cache.Unref()
 	envs := tally.History(8, 300)

@@ -6,9 +6,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestCloseUnderPressure: a store that waits for the disk when it is closed keeps what it has folded, and is closed without an
-// error.
-func TestCloseUnderPressure(t *testing.T) {
+// TestStoreThatWaitsForDiskCanBeClosed checks that a store whose fold waits for the disk is closed without an error and keeps what it has folded.
+func TestStoreThatWaitsForDiskCanBeClosed(t *testing.T) {
 	fs := vfs.NewMem()
 	s := openMerging(t, fs, &merging{"one", mergeItem})
 	if err := foldPlays(t, s, 1, "a", "b"); err != nil {

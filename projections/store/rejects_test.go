@@ -18,7 +18,7 @@ func rejected(seq uint64, slot int) events.Reject {
 	}}
 }
 
-func TestRejects(t *testing.T) {
+func TestLastRejectsAreKept(t *testing.T) {
 	const n = store.KeptRejects + 100
 	envs := storetest.Envelopes(make([][]events.Event, n)...)
 	for i, env := range envs {

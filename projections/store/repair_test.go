@@ -120,9 +120,9 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// TestRepairWhatIsInMemory: a row that the fold keeps a copy of is read anew, also where the copy is right and the disk is
+// TestRepairReplacesRowsInMemory: a row that the fold keeps a copy of is read anew, also where the copy is right and the disk is
 // not, and where it is the other way about.
-func TestRepairWhatIsInMemory(t *testing.T) {
+func TestRepairReplacesRowsInMemory(t *testing.T) {
 	envs := storetest.Envelopes(
 		storetest.One(storetest.Follow("ann", "bob")), storetest.One(storetest.Follow("ann", "cid")), storetest.One(storetest.Follow("ann", "dan")),
 		storetest.One(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 5}),
@@ -190,7 +190,8 @@ func rowsOfTag(t testing.TB, r projections.Reader, tag byte) (rows conformance.R
 	return rows
 }
 
-func TestRepairRefuses(t *testing.T) {
+// TestRepairThatFailsChangesNothing checks that a repair changes nothing if it writes a row that only the store may write, or returns an error.
+func TestRepairThatFailsChangesNothing(t *testing.T) {
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	conformance.Fold(t, s, storetest.Follows(3))
@@ -224,9 +225,9 @@ func TestRepairRefuses(t *testing.T) {
 	}
 }
 
-// TestPowerCutsWhileRepairing cuts the power at every write while a damaged store is repaired and folds on: what a crash
-// leaves has either all of the repair or, at the position before it, none.
-func TestPowerCutsWhileRepairing(t *testing.T) {
+// TestCrashLeavesAllOrNothingOfRepair cuts the power at every write while a damaged store is repaired and then continues to fold. The crash must
+// leave all changes of the repair, or none at the position before it.
+func TestCrashLeavesAllOrNothingOfRepair(t *testing.T) {
 	envs := tally.History(14, 60)
 	disk := vfs.NewCrashableMem()
 	s := storetest.OpenTally(t, store.Options{FS: disk})

@@ -39,7 +39,9 @@ func start(t *testing.T, s *store.Store, log *storetest.Log) (stop func() error)
 	return stop
 }
 
-func TestFoldRun(t *testing.T) {
+// TestRunFollowsLogAcrossRestarts checks that Run folds what the log has and what is appended, and that a second Run continues at the position of the
+// first.
+func TestRunFollowsLogAcrossRestarts(t *testing.T) {
 	envs := tally.History(5, 400)
 	log := storetest.NewLog(envs[:200]...)
 	heard := &storetest.States{}
@@ -93,7 +95,7 @@ func TestFoldRun(t *testing.T) {
 	}
 }
 
-func TestReadyAtOnceOnAnEmptyLog(t *testing.T) {
+func TestStoreOfEmptyLogIsReadyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := storetest.OpenTally(t, store.Options{})
 		stop := start(t, s, storetest.NewLog())
@@ -126,7 +128,8 @@ func (o *outrun) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	return envs, err
 }
 
-// TestReadyWhilePublishingOutrunsTheFold: ready is having caught up with the head as of the start, not before, and not with more.
+// TestReadyWhilePublishingOutrunsTheFold checks that a projection becomes Ready when it reaches the head as of its start, not earlier, and although
+// the present head is never reached.
 func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		envs := tally.History(5, 100)
@@ -160,8 +163,8 @@ func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 	})
 }
 
-// TestNotReadyInsideAnEvent: after a crash inside an event there is nothing to show before it is finished (I3).
-func TestNotReadyInsideAnEvent(t *testing.T) {
+// TestNotReadyInsideEvent checks that after a crash inside an event there is no view until the event is folded to its end (I3).
+func TestNotReadyInsideEvent(t *testing.T) {
 	envs, fs := crashInside(t)
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	log := storetest.NewLog(envs[0])
@@ -187,7 +190,7 @@ func TestNotReadyInsideAnEvent(t *testing.T) {
 	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "finished")
 }
 
-// TestRunFlushesInTime: rows within a minute, a position without rows within ten, and nothing when nothing is new.
+// TestRunFlushesInTime checks that rows are flushed within a minute, a position without new rows within ten minutes, and nothing if nothing is new.
 func TestRunFlushesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unread := storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"})
@@ -224,8 +227,8 @@ func TestRunFlushesInTime(t *testing.T) {
 	})
 }
 
-// TestPositionIsFlushedByCount: many envelopes without a row for this store do not wait for the time.
-func TestPositionIsFlushedByCount(t *testing.T) {
+// TestPositionIsFlushedAfterManyEnvelopes checks that the position is flushed before its time if many envelopes had no row for the store.
+func TestPositionIsFlushedAfterManyEnvelopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unread := storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"})
 		envs := storetest.Envelopes(unread, unread, unread, unread, unread)
@@ -245,7 +248,7 @@ func TestPositionIsFlushedByCount(t *testing.T) {
 	})
 }
 
-func TestRunFails(t *testing.T) {
+func TestRunReturnsErrorOfFoldOrLog(t *testing.T) {
 	boom := errors.New("boom")
 	envs := storetest.Follows(4)
 	for name, test := range map[string]struct {
@@ -276,8 +279,9 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// TestRunFailsWhileWaiting: a log that fails under a quiet projection stops it and all who wait for it.
-func TestRunFailsWhileWaiting(t *testing.T) {
+// TestFailingLogReleasesWaiters checks that an error of the log stops a projection that waits for envelopes, and every caller that waits for a
+// position.
+func TestFailingLogReleasesWaiters(t *testing.T) {
 	boom := errors.New("boom")
 	log := storetest.NewLog(storetest.Follows(1)...)
 	s := storetest.OpenTally(t, store.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-func TestWaitFor(t *testing.T) {
+func TestWaitForReturnsWhenVisible(t *testing.T) {
 	envs := storetest.Follows(40)
 	s := storetest.OpenTally(t, store.Options{})
 	if err := s.WaitFor(t.Context(), 0); err != nil {
@@ -59,7 +59,7 @@ func TestWaitFor(t *testing.T) {
 	wg.Wait()
 }
 
-func TestWaitForNoLongerThanAsked(t *testing.T) {
+func TestWaitForEndsWithItsContext(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()

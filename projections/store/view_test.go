@@ -31,7 +31,7 @@ func view(t testing.TB, s *store.Store) *projections.View {
 	return v
 }
 
-func TestReaders(t *testing.T) {
+func TestViewReadsRowsInOrder(t *testing.T) {
 	envs := storetest.Follows(10)
 	s := storetest.OpenTally(t, store.Options{})
 	if err := s.Fold(envs); err != nil {
@@ -83,7 +83,7 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// TestViewKeepsItsPosition: what is folded later is not seen, nor what is folded in part.
+// TestViewKeepsItsPosition checks that a view does not show envelopes that are folded after it was opened, nor parts of them.
 func TestViewKeepsItsPosition(t *testing.T) {
 	envs := storetest.Follows(3)
 	s := storetest.OpenTally(t, store.Options{})
@@ -106,9 +106,9 @@ func TestViewKeepsItsPosition(t *testing.T) {
 	}
 }
 
-// TestViewsWhileFolding: in every view the counts are the lengths of the lists (I7), whatever is folded meanwhile in
-// however many commits, and positions only rise.
-func TestViewsWhileFolding(t *testing.T) {
+// TestViewsWhileFoldingAreConsistent checks that in every view each count is the length of its list (I7) while the store folds with several commits
+// per envelope, and that positions only rise.
+func TestViewsWhileFoldingAreConsistent(t *testing.T) {
 	n := 3000
 	if testing.Short() {
 		n = 500
@@ -180,7 +180,7 @@ func checkCounts(s *store.Store) (seq uint64, err error) {
 	return v.Cursor().Seq, nil
 }
 
-func TestViewMisuse(t *testing.T) {
+func TestViewWithOpenIteratorReportsIt(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{})
 	v, err := s.View()
 	if err != nil {
@@ -195,7 +195,8 @@ func TestViewMisuse(t *testing.T) {
 	}
 }
 
-// TestStoreClosesAfterViewLeftIteratorOpen: a query that panics may leave an iterator open that holds a table. The store can be closed.
+// TestStoreClosesAfterViewLeftIteratorOpen checks that a store can be closed after a view was closed with open iterators, as after a panic of a
+// query.
 func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{})
 	if err := errors.Join(s.Fold(storetest.Follows(3)), s.Flush()); err != nil {
@@ -218,7 +219,7 @@ func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
 	}
 }
 
-func TestClosedStore(t *testing.T) {
+func TestClosedStoreWaitsForViewsAndRefusesCalls(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{})
 	v, err := s.View()
 	if err != nil {
@@ -264,7 +265,7 @@ func TestClosedStore(t *testing.T) {
 	}
 }
 
-func TestReadOnly(t *testing.T) {
+func TestReadOnlyStoreIsReadAndNotChanged(t *testing.T) {
 	opts := store.Options{FS: vfs.NewMem(), Dir: "data", Projection: tally.New(), ReadOnly: true}
 	if _, err := store.Open(opts); !errors.Is(err, projections.ErrNoStore) {
 		t.Fatalf("no store: %v", err)
@@ -309,7 +310,7 @@ type later struct{ *tally.Tally }
 
 func (later) Version() uint32 { return 2 }
 
-func TestGenerations(t *testing.T) {
+func TestHighestGenerationIsOpened(t *testing.T) {
 	fs := vfs.NewMem()
 	for _, g := range []uint32{0, 3, 2, 0} {
 		want := g

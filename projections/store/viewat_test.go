@@ -33,9 +33,9 @@ func rowsAt(t testing.TB, v *projections.View) (rows conformance.Rows) {
 
 func isCheckpoint(r conformance.Row) bool { return string(r.Key) == "\xff\xff\x02" }
 
-// TestViewAt: a caller that waits for a sequence gets a view with all up to it and nothing more, in the middle of a call of Fold
-// and of a commit.
-func TestViewAt(t *testing.T) {
+// TestViewAtShowsExactlyItsPosition checks that ViewAt returns a view of everything up to a sequence and nothing after it, also in the middle of a
+// call of Fold and of a commit.
+func TestViewAtShowsExactlyItsPosition(t *testing.T) {
 	envs := tally.History(12, 120)
 	for name, bounds := range map[string]store.Bounds{"default": {}, "steps": {BatchBytes: 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestViewAt(t *testing.T) {
 	}
 }
 
-func TestViewAtOnce(t *testing.T) {
+func TestViewAtOfPresentPositionDoesNotWait(t *testing.T) {
 	envs := storetest.Follows(20)
 	s := storetest.OpenTally(t, store.Options{})
 	conformance.Fold(t, s, envs[:10])
@@ -82,8 +82,8 @@ func TestViewAtOnce(t *testing.T) {
 	}
 }
 
-// TestViewAtEnds: a caller that gives up or is released leaves no view behind, or the store could not be closed.
-func TestViewAtEnds(t *testing.T) {
+// TestViewAtThatFailsLeavesNoView checks that a call of ViewAt that ends without a view leaves none open, because the store could not be closed then.
+func TestViewAtThatFailsLeavesNoView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		envs := storetest.Follows(20)
 		fs := vfs.NewMem()
@@ -119,8 +119,8 @@ func TestViewAtEnds(t *testing.T) {
 	})
 }
 
-// TestViewAtOfRun: a store whose Run has ended goes nowhere.
-func TestViewAtOfRun(t *testing.T) {
+// TestViewAtFailsAfterRunHasEnded checks that ViewAt does not wait for a position that a store whose Run has ended does not reach.
+func TestViewAtFailsAfterRunHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := storetest.NewLog(storetest.Follows(5)...)
 		s := storetest.OpenTally(t, store.Options{})

@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// TestGenerationsGolden pins the file: later versions must read it.
-func TestGenerationsGolden(t *testing.T) {
+// TestGenerationsFileKeepsItsFormat pins the content of the file, because later versions must read it.
+func TestGenerationsFileKeepsItsFormat(t *testing.T) {
 	want, err := os.ReadFile("testdata/generations.golden")
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestGenerationsGolden(t *testing.T) {
 	}
 }
 
-func TestGenerationsThatCannotBe(t *testing.T) {
+func TestImpossibleGenerationsAreReported(t *testing.T) {
 	for text, corrupt := range map[string]bool{
 		"":                                  true,
 		"{":                                 true,
@@ -54,8 +54,8 @@ func TestGenerationsThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestGenerationsWithoutAFile: as before there was one, the highest is live.
-func TestGenerationsWithoutAFile(t *testing.T) {
+// TestHighestGenerationIsLiveWithoutFile checks that the highest generation is live if there is no file, as in releases that did not have the file.
+func TestHighestGenerationIsLiveWithoutFile(t *testing.T) {
 	fs := vfs.NewMem()
 	for _, test := range []struct {
 		make string
@@ -71,7 +71,7 @@ func TestGenerationsWithoutAFile(t *testing.T) {
 	}
 }
 
-func TestRemoveStale(t *testing.T) {
+func TestRemoveStaleKeepsGenerationsInUse(t *testing.T) {
 	fs := vfs.NewMem()
 	for _, name := range []string{"000001", "000002", "000003", "000004", "shadow-000003", "other"} {
 		if err := fs.MkdirAll("p/"+name+"/below", 0o755); err != nil {
@@ -92,9 +92,9 @@ func TestRemoveStale(t *testing.T) {
 	}
 }
 
-// TestGenerationsPowerCut: whatever write the power is cut at, the file is the old one or the new, and the new one once
-// the call has returned.
-func TestGenerationsPowerCut(t *testing.T) {
+// TestGenerationsSurvivePowerCut checks that a power cut at any write leaves the old or the new file, and the new one once the call has
+// returned.
+func TestGenerationsSurvivePowerCut(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	if err := disk.MkdirAll("p", 0o755); err != nil {
 		t.Fatal(err)

@@ -74,9 +74,9 @@ func with(t *testing.T, store *vfs.MemFS, name string, manifest []byte) *vfs.Mem
 	return fs
 }
 
-// TestDamagedManifest: damage before the last record of a manifest is reported, wherever it is; Pebble would open most such manifests as
-// an older state. A torn last record is accepted: a power cut does that.
-func TestDamagedManifest(t *testing.T) {
+// TestDamagedManifestIsReported checks that damage before the last record of a manifest is reported, wherever it is. Pebble would open most of these
+// manifests as an older state. A torn last record is accepted, because a power cut causes it.
+func TestDamagedManifestIsReported(t *testing.T) {
 	store := storedTwice(t)
 	name, whole := manifestOf(t, store)
 	if err := CheckManifest(store, "db"); err != nil {
@@ -126,8 +126,8 @@ func wholeChunkEnd(content []byte) (kind byte, end int) {
 	return kind, end
 }
 
-// TestManifestWithoutItsSecondRecord shows why: Pebble opens it, and does not see rows that it has.
-func TestManifestWithoutItsSecondRecord(t *testing.T) {
+// TestManifestWithoutSecondRecordIsReported also shows the reason: Pebble opens such a store and does not show rows that it has.
+func TestManifestWithoutSecondRecordIsReported(t *testing.T) {
 	store := storedTwice(t)
 	name, whole := manifestOf(t, store)
 	_, first := wholeChunkEnd(whole)

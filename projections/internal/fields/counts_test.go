@@ -10,8 +10,9 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// TestCounts: counts are read as they were written, zeros at the end take nothing, and every other row is refused.
-func TestCounts(t *testing.T) {
+// TestCountsSurviveEncoding checks that counts are read as they were written, that zeros at the end take no space, and that every other row is
+// refused.
+func TestCountsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.SliceOfN(rapid.Int64Range(0, 300), 1, 7).Draw(t, "counts")
 		row := AppendCounts(nil, want)
@@ -34,7 +35,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-func TestAddCounts(t *testing.T) {
+func TestAddCountsRefusesNegativeSums(t *testing.T) {
 	counts := []int64{1, 2}
 	if err := AddCounts(counts, []int64{-1, 3}, nil); err != nil || !slices.Equal(counts, []int64{0, 5}) {
 		t.Errorf("%v, %v", counts, err)

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestRoundTrip(t *testing.T) {
+func TestFieldsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Uint64().Draw(t, "number")
 		text := rapid.String().Draw(t, "text")
@@ -29,7 +29,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-func TestBadVarint(t *testing.T) {
+func TestBadVarintIsReported(t *testing.T) {
 	if r := (Reader{Rest: bytes.Repeat([]byte{0xff}, 11)}); r.Uvarint() != 0 || !r.Bad {
 		t.Errorf("a varint of 77 bits is read: %+v", r)
 	}

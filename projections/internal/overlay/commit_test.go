@@ -9,7 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestCommitsShareMemtables: a commit of less than half a memtable, as Size counts, is not flushed by itself, however small its rows are.
+// TestCommitsShareMemtables checks that Pebble does not flush a commit of less than half a memtable, as Size counts, by itself, however small its
+// rows are.
 func TestCommitsShareMemtables(t *testing.T) {
 	const memtable, commits = 1 << 20, 20
 	var flushed atomic.Int64

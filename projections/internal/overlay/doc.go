@@ -14,6 +14,6 @@
 //
 // # Invariant
 //
-// An overlay shows the same rows as the database would show if every write went to it at once. TestOverlayIsABatch compares it with an
+// An overlay shows the same rows as the database would show if every write went to it at once. TestOverlayShowsWhatBatchShows compares it with an
 // indexed batch of Pebble.
 package overlay

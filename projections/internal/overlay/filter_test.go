@@ -7,8 +7,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// TestBlockFilter: a key that was added is never lacked; of those that were not, few are taken for added at two bytes a key.
-func TestBlockFilter(t *testing.T) {
+// TestBlockFilterNeverExcludesAddedKeys checks that a filter excludes no key that was added. With two bytes per key, it must exclude most keys that
+// were not added.
+func TestBlockFilterNeverExcludesAddedKeys(t *testing.T) {
 	const keys = 20_000
 	f := newBlockFilter(2 * keys)
 	hash := func(n uint64) uint64 { return xxh3.Hash(binary.BigEndian.AppendUint64(nil, n)) }

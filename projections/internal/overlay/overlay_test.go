@@ -79,8 +79,8 @@ func overlayKeys(n int) [][]byte {
 	return keys
 }
 
-// TestOverlayIsABatch does the same at random with an overlay and with an indexed batch of Pebble, which it stands for.
-func TestOverlayIsABatch(t *testing.T) {
+// TestOverlayShowsWhatBatchShows performs the same random operations on an overlay and on an indexed batch of Pebble, and compares what they show.
+func TestOverlayShowsWhatBatchShows(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		db, want := overlayDB(t), overlayDB(t)
@@ -220,9 +220,9 @@ func compareScans(t *testing.T, o *Overlay, batch *pebble.Batch, lower, upper, f
 	}
 }
 
-// TestOverlayWritesLittle: a row that changes back and forth is written once, one that comes and goes not at all, and
-// one that is set to what it is not either.
-func TestOverlayWritesLittle(t *testing.T) {
+// TestUnchangedRowsAreNotWritten checks that a row that changes back and forth is written once, and that a row that is created and deleted, or set to
+// the value that it has, is not written.
+func TestUnchangedRowsAreNotWritten(t *testing.T) {
 	db := overlayDB(t)
 	var o Overlay
 	o.Init(db, 1<<20, nil)
@@ -313,9 +313,9 @@ func BenchmarkOverlay(b *testing.B) {
 	})
 }
 
-// TestOverlayKeeps: rows that were asked for stay in memory while there is space for them, however many others are written; where there
-// is not, those stay that were asked for last.
-func TestOverlayKeeps(t *testing.T) {
+// TestReadRowsStayInMemory checks that rows that were read stay in memory while there is space, however many others are written, and that those that
+// were read last stay if there is not.
+func TestReadRowsStayInMemory(t *testing.T) {
 	const asked = 1000
 	key := func(tag byte, i int) []byte { return fmt.Appendf(prefixOf(nil, 1, tag), "%08d", i) }
 	for _, test := range []struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// TestScansAreKept: the next scan has the iterator of one that was closed, with bounds of its own, and what is closed after Drop is not
-// kept. The database reports an iterator that nobody has closed.
-func TestScansAreKept(t *testing.T) {
+// TestClosedScansAreReused checks that a scan reuses the iterator of a closed one with bounds of its own, but not after Drop. Pebble reports an
+// iterator that was not closed.
+func TestClosedScansAreReused(t *testing.T) {
 	db := overlayDB(t)
 	for _, key := range []string{"a", "b", "c"} {
 		if err := db.Set([]byte(key), nil, pebble.NoSync); err != nil {
@@ -52,8 +52,8 @@ func TestScansAreKept(t *testing.T) {
 	}
 }
 
-// TestScanKeepsItsFirstError: once a seek has failed, a scan finds no row any more, even where Pebble would find one again, and neither does
-// an iterator over the dirty rows above it.
+// TestScanKeepsItsFirstError checks that after a failed seek a scan finds no row, although Pebble would find one again, and neither does an iterator
+// over the dirty rows above it.
 func TestScanKeepsItsFirstError(t *testing.T) {
 	var failing bool
 	db, err := pebble.Open("db", &pebble.Options{
@@ -106,8 +106,8 @@ func TestScanKeepsItsFirstError(t *testing.T) {
 	}
 }
 
-// TestFinderAfterAFailedLookup: a lookup that fails is an error, and the next one is right.
-func TestFinderAfterAFailedLookup(t *testing.T) {
+// TestFinderWorksAfterFailedLookup checks that a lookup that fails returns an error, and that the next lookup is correct.
+func TestFinderWorksAfterFailedLookup(t *testing.T) {
 	left := 0
 	db, err := pebble.Open("db", &pebble.Options{
 		FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {

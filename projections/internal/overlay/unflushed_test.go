@@ -7,8 +7,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// TestUnflushed: a key that was written is known until a flush has ended that was begun after it; few others are taken for known.
-func TestUnflushed(t *testing.T) {
+// TestUnflushedKeysAreNotExcluded checks that a key that was written is not excluded until a flush has ended that began after the write. Most other
+// keys must be excluded.
+func TestUnflushedKeysAreNotExcluded(t *testing.T) {
 	const keys = 20_000
 	const asked, late = byte(0x10), byte(0x11)
 	var u unflushedKeys
@@ -72,8 +73,9 @@ func TestUnflushed(t *testing.T) {
 	}
 }
 
-// TestUnflushedIsBounded: after more keys than the filters hold the overlay wants a flush, until one has begun.
-func TestUnflushedIsBounded(t *testing.T) {
+// TestFlushIsUsefulAfterManyKeys checks that after more keys than the filters are made for, the overlay reports that a flush is useful, until one has
+// begun.
+func TestFlushIsUsefulAfterManyKeys(t *testing.T) {
 	var u unflushedKeys
 	key := prefixOf(nil, 1, 0x10)
 	u.excludes(key, 0)

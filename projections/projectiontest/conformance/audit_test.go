@@ -161,8 +161,9 @@ func mentioned(history []events.Event) (users []string, boards [][2]string) {
 	return users, boards
 }
 
-// TestAudit: after every envelope of every history each count of graph and counters is the length of its list in graph or inbox.
-func TestAudit(t *testing.T) {
+// TestCountsAreLengthsOfLists checks after every envelope of every history that each count of graph and counters is the length of its list in graph
+// or inbox.
+func TestCountsAreLengthsOfLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
 		history := histories.History(t, opt)
@@ -197,9 +198,9 @@ func (l *tape) envelope(evs ...events.Event) *events.Envelope {
 	return env
 }
 
-// TestAuditLargeBoard deletes a board with 10 000 pins and 300 followers, makes it again, and pins the same pins again:
-// counts are lengths at every position on the way.
-func TestAuditLargeBoard(t *testing.T) {
+// TestCountsOfDeletedBoardAreLengthsOfLists deletes a board with 10 000 pins and 300 followers, creates it again, and pins the same pins again. At
+// every position on the way, counts must be lengths of lists.
+func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 	n := 10_000
 	if testing.Short() {
 		n = 2000
@@ -248,8 +249,8 @@ func TestAuditLargeBoard(t *testing.T) {
 	s.close(t)
 }
 
-// TestAuditImports: an import that runs twice, in two sources, before and after live facts, counts once.
-func TestAuditImports(t *testing.T) {
+// TestRepeatedImportCountsOnce checks that an import that runs twice, in two sources, before and after live facts, counts once.
+func TestRepeatedImportCountsOnce(t *testing.T) {
 	l := &tape{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
 	s := openStores(t)
 	users, boards := []string{"ann", "bob", "cid"}, [][2]string{{"bob", "art"}, {"bob", ""}, {"cid", "art"}}

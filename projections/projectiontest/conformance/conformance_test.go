@@ -27,7 +27,7 @@ func smallSettings() all.Settings {
 	return all.Settings{Inbox: small}
 }
 
-// TestAllProjectionsConform is the suite over the list of all projections.
+// TestAllProjectionsConform runs the suite for the list of all projections.
 func TestAllProjectionsConform(t *testing.T) {
 	settings := smallSettings()
 	seeds := 4
@@ -61,7 +61,7 @@ func TestAllProjectionsConform(t *testing.T) {
 	}
 }
 
-// TestPushingInboxConforms: the suite holds of inboxes to which pins are pushed, too. In the list of all, every owner is pulled.
+// TestPushingInboxConforms runs the suite for inboxes to which pins are pushed. In the list of all projections, every owner is pulled.
 func TestPushingInboxConforms(t *testing.T) {
 	set := inbox.DefaultSettings()
 	set.Keep = 3
@@ -143,7 +143,7 @@ func TestCheckKeysFindsFaults(t *testing.T) {
 	}
 }
 
-func TestDiff(t *testing.T) {
+func TestDiffDescribesDifferences(t *testing.T) {
 	a, b := Row{[]byte("a"), []byte("1")}, Row{[]byte("b"), []byte("2")}
 	for _, test := range []struct {
 		is, want Rows

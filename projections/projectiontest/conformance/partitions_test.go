@@ -14,8 +14,9 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestPartitions: of every history, a fold for any set of partitions leaves what the set has of the fold for all (I13).
-func TestPartitions(t *testing.T) {
+// TestEachPartitionIsFoldOfItsEvents checks for every history and any set of partitions that a fold for the set makes the rows that the set has in a
+// fold for all (I13).
+func TestEachPartitionIsFoldOfItsEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, s, bounds := drawPartitions(t)
 		for i, p := range all.All(smallSettings()) {
@@ -28,8 +29,9 @@ func TestPartitions(t *testing.T) {
 	})
 }
 
-// TestBuildsOfSome: of every history, a build for any set of partitions is a fold for them, row for row (I13).
-func TestBuildsOfSome(t *testing.T) {
+// TestBuildOfSomePartitionsEqualsFold checks for every history and any set of partitions that a build for the set makes the same rows as a fold for
+// it (I13).
+func TestBuildOfSomePartitionsEqualsFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, s, _ := drawPartitions(t)
 		for i, p := range all.All(smallSettings()) {
@@ -179,8 +181,8 @@ func endUser(user string, b *projections.Batch) error {
 	return err
 }
 
-// TestToyProjection: this file has all that a projection is, and the suite takes it as it is. Its rows need a range of tags, and a line in
-// package all would run it.
+// TestToyProjection runs the suite for the projection in this file, which has everything that a projection needs. To become part of skein it would
+// only need a range of tags and a line in package all.
 func TestToyProjection(t *testing.T) {
 	Run(t, Case{
 		New: func() projections.Projection { return ends{} }, Tags: TagRange{First: endOut, Last: endGone, Remote: []projections.Tag{endIn}},
@@ -191,9 +193,9 @@ func TestToyProjection(t *testing.T) {
 	})
 }
 
-// TestTwoEnds: a fold that writes at both ends of an edge, each where it is held, keeps the law, and so do the rows of the
+// TestFoldOfTwoHomesConforms checks the law of partitions for a fold that writes at both ends of an edge, each if it is held, and for the rows of the
 // runtime: offsets, rejects and the position.
-func TestTwoEnds(t *testing.T) {
+func TestFoldOfTwoHomesConforms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, s, bounds := drawPartitions(t)
 		newEnds := func() projections.Projection { return ends{} }

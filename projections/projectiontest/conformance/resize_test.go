@@ -99,8 +99,9 @@ func remove(s *events.Partitions, partition uint8) {
 	*s = s.Without(&one)
 }
 
-// TestResizedCopies: of every history, a store that is resized from any set of partitions to any other is the fold for that, row for row.
-func TestResizedCopies(t *testing.T) {
+// TestResizedCopyEqualsFold checks for every history that a store that is resized from any set of partitions to any other has the same rows as a fold
+// for that set.
+func TestResizedCopyEqualsFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, from, _ := drawPartitions(t)
 		to := rapid.SampledFrom([]events.Partitions{
@@ -134,8 +135,8 @@ func TestResizedCopies(t *testing.T) {
 	})
 }
 
-// TestResizedByOthers: what was built from another part of the log, or for other partitions, is not added.
-func TestResizedByOthers(t *testing.T) {
+// TestResizeRefusesForeignRows checks that rows of another part of the log, or of partitions that are not missing, are not added.
+func TestResizeRefusesForeignRows(t *testing.T) {
 	newGraph := all.Constructors(smallSettings())[0]
 	envs := histories.Envelopes(histories.Fixed(1, 300))
 	from, to := randomPartitions(1), randomPartitions(2)

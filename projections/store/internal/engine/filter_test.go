@@ -8,9 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestTableFilter: a filter leaves out what is only walked, so that it is smaller, and whatever a table's filter has been told to
-// leave out, no row is missed, of whatever tag and by whichever program.
-func TestTableFilter(t *testing.T) {
+// TestTableFilterHidesNoRow checks that a filter that leaves out tags is smaller, and that every row is found, whichever tags the filters of the
+// writing and of the reading program leave out.
+func TestTableFilterHidesNoRow(t *testing.T) {
 	const rows = 20_000
 	some, all := []byte{7, 9}, []byte{9, 7, 5}
 	sizes := map[string]uint64{}

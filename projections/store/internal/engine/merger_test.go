@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestMergerTakesValuesAsPebbleFindsThem: newer and older ones by turns, each good for the call only.
-func TestMergerTakesValuesAsPebbleFindsThem(t *testing.T) {
+// TestMergerMergesValuesInOrderOfAge checks that values are merged from the oldest to the newest in whatever order Pebble passes them, and although
+// Pebble reuses their memory.
+func TestMergerMergesValuesInOrderOfAge(t *testing.T) {
 	joining := Merger("join", func(dst, _ []byte, values [][]byte) ([]byte, error) {
 		return append(dst, bytes.Join(values, nil)...), nil
 	}, nil)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestFoldRests: a fold rests three times as long as it has worked, at most 20 ms, and not while a caller waits.
-func TestFoldRests(t *testing.T) {
+// TestFoldRestsUnlessCallerWaits checks that a fold rests three times as long as it has worked, up to 20 ms, and not while a caller waits.
+func TestFoldRestsUnlessCallerWaits(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		took, want time.Duration
