@@ -68,13 +68,14 @@ type Builder struct {
 
 // New begins a build. It removes temporary files that an interrupted build has left.
 func New(o Options) (*Builder, error) {
-	b := prepare(o)
+	b := newBuilder(o)
 	if err := o.FS.RemoveAll(b.tempDir); err != nil {
 		return nil, err
 	}
 	if err := o.FS.MkdirAll(b.tempDir, 0o755); err != nil {
 		return nil, err
 	}
+
 	var err error
 	if b.scatter, err = newScatterFile(o.FS, b.eventsFile(), b.options.Workers > 1); err != nil {
 		return nil, err
@@ -83,8 +84,8 @@ func New(o Options) (*Builder, error) {
 	return b, err
 }
 
-// prepare returns a Builder with the defaults of options filled in. It has no files yet.
-func prepare(o Options) *Builder {
+// newBuilder returns a Builder with the defaults of options filled in. It has no files yet.
+func newBuilder(o Options) *Builder {
 	o.Memory = cmp.Or(o.Memory, 512<<20)
 	// GOMAXPROCS may be greater than the number of cores, and folds that share a core evict each other's data from its cache.
 	o.Workers = cmp.Or(o.Workers, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
@@ -95,7 +96,10 @@ func prepare(o Options) *Builder {
 		o.Folded = func(uint64) {}
 	}
 	if o.Merging == nil {
-		o.Merging = func(_ context.Context, _ int64, merge func() (int64, error)) error { _, err := merge(); return err }
+		o.Merging = func(_ context.Context, _ int64, merge func() (int64, error)) error {
+			_, err := merge()
+			return err
+		}
 	}
 	held := events.AllPartitions()
 	if o.Partitions != nil {
@@ -118,7 +122,7 @@ func (b *Builder) scatterEvent(ev *events.Event, logTime events.Micros) error {
 			return nil
 		}
 	}
-	return to.Each(func(partition uint8) error { return b.scatter.add(delivery{ev, logTime, partition}) })
+	return to.Each(func(partition uint8) error { return b.scatter.addEvent(scatteredEvent{ev, logTime, partition}) })
 }
 
 // Add adds envelopes. They must be consecutive in the log, from its start on, and the caller must not change them any more.
@@ -138,7 +142,7 @@ const memoryPerEventByte = 14
 
 // Scattered returns the number of events to fold. An event that is delivered to several partitions counts once for each.
 func (b *Builder) Scattered() (events int64) {
-	_ = b.scatter.waitEncoded() // an error stays: Finish returns it, too
+	_ = b.scatter.waitEncoded() // Finish will return the error, too
 	for i := range b.scatter.parts {
 		events += b.scatter.parts[i].eventCount
 	}
@@ -150,13 +154,15 @@ func (b *Builder) Rows() int64 { return b.rows.Load() }
 
 // Workers returns how many partitions Finish will fold at a time. part is the share of the whole log, above 0 and up to 1, that was added so far.
 func (b *Builder) Workers(part float64) int {
-	_ = b.scatter.waitEncoded() // an error stays: Finish returns it, too
+	_ = b.scatter.waitEncoded() // Finish will return the error, too
+
 	// Each worker needs memory for the rows of a whole partition, at worst of the largest one.
 	largest := int64(1)
 	for i := range b.scatter.parts {
 		largest = max(largest, b.scatter.parts[i].rawBytes)
 	}
-	return max(1, min(b.options.Workers, int(float64(b.options.Memory)*part/float64(largest*memoryPerEventByte))))
+	fit := float64(b.options.Memory) * part / float64(largest*memoryPerEventByte)
+	return max(1, min(b.options.Workers, int(fit)))
 }
 
 // tasksPerWorker is how many ranges of partitions, and how many pieces of the merge, there are per worker. A worker that is done early takes another
@@ -170,12 +176,13 @@ func (b *Builder) Finish(ctx context.Context) error {
 			return err
 		}
 	}
+
 	// Fold the partitions.
 	workers := b.Workers(1)
 	ranges := b.partitionRanges(tasksPerWorker * workers)
 	var mu sync.Mutex // guards tables and rest
 	var tables []string
-	var rest []*runs
+	var rest []*runSet
 	group, folding := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
 	for _, r := range ranges {
@@ -183,7 +190,8 @@ func (b *Builder) Finish(ctx context.Context) error {
 			names, runs, err := b.foldRange(folding, r[0], r[1], b.options.Memory/4/workers)
 			mu.Lock()
 			defer mu.Unlock()
-			tables, rest = append(tables, names...), append(rest, runs)
+			tables = append(tables, names...)
+			rest = append(rest, runs)
 			return err
 		})
 	}
@@ -205,6 +213,8 @@ func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 	for i := range b.scatter.parts {
 		all += b.scatter.parts[i].rawBytes
 	}
+
+	// End the k-th range as soon as the first k ranges have k/n of the bytes.
 	from, sum := 0, int64(0)
 	for p := range events.NumPartitions {
 		sum += b.scatter.parts[p].rawBytes
@@ -218,9 +228,9 @@ func (b *Builder) partitionRanges(n int) (ranges [][2]int) {
 
 // foldRange folds the partitions from <= partition < to. It writes the rows that are in place into tables, and all others into sorted runs of about
 // maxRunBytes. It returns the files of the tables, in the order of keys, and the runs.
-func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (names []string, rest *runs, err error) {
+func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (names []string, rest *runSet, err error) {
 	t := b.newTables(b)
-	rest = &runs{builder: b, maxBytes: maxRunBytes}
+	rest = &runSet{builder: b, maxBytes: maxRunBytes}
 	var m store.MemoryFold // reused, because all partitions take about the same memory
 	for p := from; p < to; p++ {
 		if ctx.Err() != nil {
@@ -235,17 +245,21 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (nam
 		}
 	}
 	err = errors.Join(rest.flush(), t.close())
-	rest.data, rest.rows = nil, nil // free the memory before the merge
+	// Free the memory before the merge.
+	rest.data = nil
+	rest.rows = nil
 	return t.names, rest, err
 }
 
 // foldPartition folds one partition: in the memory of m, or on disk if its rows would take too much memory.
-func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tables, rest *runs) (err error) {
+func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tableWriter, rest *runSet) (err error) {
 	var parts events.Partitions
 	parts.Add(partition)
 	p := b.options.New()
+
+	// Even with more memory, a fold in memory holds less than 2 GiB of rows.
 	if b.scatter.parts[partition].rawBytes*memoryPerEventByte > int64(min(b.options.Memory, 2<<30)) {
-		dir := b.newFile("fold")
+		dir := b.newFilePath("fold")
 		m = new(store.MemoryFold)
 		if err := m.BeginOnDisk(b.options.FS, dir, p, &parts, b.log); err != nil {
 			return err
@@ -254,11 +268,13 @@ func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tables,
 	} else if err := m.Begin(p, &parts, b.log); err != nil {
 		return err
 	}
+
 	return b.foldInto(m, p, partition, t, rest, func() error {
 		const reportEvery = 1 << 12 // events
 		n := uint64(0)
 		err := b.scatter.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
-			if n++; n%reportEvery == 0 {
+			n++
+			if n%reportEvery == 0 {
 				b.options.Folded(reportEvery)
 			}
 			return m.Fold(ev, logTime)
@@ -270,21 +286,23 @@ func (b *Builder) foldPartition(m *store.MemoryFold, partition uint8, t *tables,
 
 // foldInto calls fold, which folds events into m, and then writes the rows of m.
 func (b *Builder) foldInto(
-	m *store.MemoryFold, p projections.Projection, partition uint8, t *tables, rest *runs, fold func() error,
+	m *store.MemoryFold, p projections.Projection, partition uint8, t *tableWriter, rest *runSet, fold func() error,
 ) (err error) {
 	if err := fold(); err != nil {
 		return err
 	}
-	// Log time passes for a partition without new events too, so the time of the last event of the log is folded behind those of the partition.
+
+	// Log time also passes for a partition that gets no event. So after its own events, fold the time of the last event of the log.
 	if at := b.lastLogTime(); at > 0 {
 		if err := m.Tick(at); err != nil {
 			return err
 		}
 	}
+
 	it := m.Rows()
 	for err == nil && it.Next() {
 		switch {
-		case inPlace(partition, it.Key()):
+		case isInPlace(partition, it.Key()):
 			err = t.set(it.Key(), it.Value())
 		case projections.PartitionOf(p, it.Key()) == projections.StoreWide:
 			// The sequencer has the rows of the store as a whole, and writes them once (see writeStoreRows).
@@ -296,18 +314,18 @@ func (b *Builder) foldInto(
 }
 
 // newTables returns a writer of tables of the store. The files belong to the Builder owner, which is not b for the rows of a sample.
-func (b *Builder) newTables(owner *Builder) *tables {
+func (b *Builder) newTables(owner *Builder) *tableWriter {
 	level := store.LastLevel
 	if b.options.Temporary {
 		level = store.FirstLevel
 	}
-	return &tables{builder: owner, level: level}
+	return &tableWriter{builder: owner, level: level}
 }
 
 // merge writes the rows that are not in place into tables, in pieces of about as many rows each. It returns the files of the tables. The rows of the
 // store as a whole are merged with them, because rows of a region may sort between them.
-func (b *Builder) merge(ctx context.Context, rest []*runs, workers int) (names []string, err error) {
-	all := runs{names: []string{b.storeRowsFile()}}
+func (b *Builder) merge(ctx context.Context, rest []*runSet, workers int) (names []string, err error) {
+	all := runSet{names: []string{b.storeRowsFile()}}
 	for _, r := range rest {
 		all.names = append(all.names, r.names...)
 		all.samples = append(all.samples, r.samples...)
@@ -331,12 +349,13 @@ func (b *Builder) merge(ctx context.Context, rest []*runs, workers int) (names [
 }
 
 // mergePiece merges the rows of a piece from all files of runs and writes them to t.
-func (b *Builder) mergePiece(ctx context.Context, of *runs, p piece, t *tables) error {
+func (b *Builder) mergePiece(ctx context.Context, of *runSet, p keyRange, t *tableWriter) error {
 	it, err := store.MergeTables(ctx, b.options.FS, of.names, b.projection, p.lower, p.upper)
 	if err != nil {
 		return err
 	}
-	// mergeSome merges some thousand rows, so that Merging can wait between them.
+
+	// mergeSome merges up to 4096 rows, so that Merging can wait between two calls.
 	more := it.First()
 	mergeSome := func() (rows int64, err error) {
 		for ; more && rows < 4096; rows++ {
@@ -357,8 +376,8 @@ func (b *Builder) mergePiece(ctx context.Context, of *runs, p piece, t *tables) 
 	return errors.Join(err, it.Close())
 }
 
-// newFile returns the name of a new temporary file.
-func (b *Builder) newFile(kind string) string {
+// newFilePath returns the name of a new temporary file.
+func (b *Builder) newFilePath(kind string) string {
 	return b.options.FS.PathJoin(b.tempDir, fmt.Sprintf("%s-%06d", kind, b.files.Add(1)))
 }
 

@@ -1,11 +1,13 @@
 // Package build makes a new store of a projection by reading a log once.
 //
-//  1. scatter                        2. fold                               3. write
-//     log ──► Sequencer ──► Route ──► events ──► one partition at a time, ──► rows in ──► tables ──► a store with
-//     │ accepts, rejects      by         in memory, over nothing,     order       │          its position
-//     ▼                       partition  on all processors                        ▼
-//     rows of the store       (a file)                               regions, merged of sorted runs
-//     as a whole
+//	scatter                           fold                                  write
+//
+//	log ──► Sequencer ──► Route ──► events ──► one partition at a time, ──► rows in ──► tables ──► a store with
+//	         │ accepts,   by         in memory, without a database, order      │          its position
+//	         │ rejects    partition  on all processors                         ▼
+//	         ▼            (a file)                                regions, merged from sorted runs
+//	        rows of the store
+//	        as a whole
 //
 // With several workers, events are encoded for their partitions while the next ones are being read.
 //

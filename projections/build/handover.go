@@ -39,14 +39,21 @@ func (b *Builder) HandOver() (*Handover, error) {
 		return nil, err
 	}
 	h := &Handover{
-		Projection: b.projection.Name(), Version: b.projection.Version(), Dir: b.options.Dir, Partitions: b.options.Partitions, Memory: b.options.Memory,
-		Workers: b.options.Workers, Temporary: b.options.Temporary, Log: b.log, Ticked: b.lastLogTime(),
+		Projection: b.projection.Name(),
+		Version:    b.projection.Version(),
+		Dir:        b.options.Dir,
+		Partitions: b.options.Partitions,
+		Memory:     b.options.Memory,
+		Workers:    b.options.Workers,
+		Temporary:  b.options.Temporary,
+		Log:        b.log,
+		Ticked:     b.lastLogTime(),
 	}
 	for i := range b.scatter.parts {
 		p := &b.scatter.parts[i]
 		// The other process reads the file only, so events must not stay in memory.
 		if len(p.buf) > 0 {
-			if err := b.scatter.flush(p); err != nil {
+			if err := b.scatter.flushPartition(p); err != nil {
 				return nil, err
 			}
 			p.buf = nil
@@ -79,13 +86,20 @@ func (b *Builder) storeRowsFile() string { return b.options.FS.PathJoin(b.tempDi
 // TakeOver returns a Builder that finishes a build which another process has handed over. Of the options it uses FS, New and the functions that are
 // called during a build. The others come from the handover.
 func TakeOver(o Options, h *Handover) *Builder {
-	o.Dir, o.Partitions, o.Memory, o.Workers, o.Temporary = h.Dir, h.Partitions, h.Memory, h.Workers, h.Temporary
-	b := prepare(o)
-	b.log, b.handover = h.Log, h
+	o.Dir = h.Dir
+	o.Partitions = h.Partitions
+	o.Memory = h.Memory
+	o.Workers = h.Workers
+	o.Temporary = h.Temporary
+
+	b := newBuilder(o)
+	b.log = h.Log
+	b.handover = h
 	b.scatter = &scatterFile{fs: o.FS, name: b.eventsFile()}
 	for i, part := range h.Parts {
 		p := &b.scatter.parts[i]
-		p.rawBytes, p.eventCount = part.Raw, part.Events
+		p.rawBytes = part.Raw
+		p.eventCount = part.Events
 		for _, at := range part.Blocks {
 			p.blocks = append(p.blocks, block{at[0], int32(at[1])})
 		}

@@ -19,7 +19,7 @@ type Sample struct {
 	// maxEvents is about how many events Fold folds.
 	maxEvents int64
 	// rest has the rows that are not in place. Its Builder has its files in memory.
-	rest *runs
+	rest *runSet
 }
 
 // maxSample is the greatest number of events of one partition in a sample, which keeps a sample to a few megabytes.
@@ -30,9 +30,9 @@ var errEnough = errors.New("build: the sample has enough")
 
 // Sample returns a sample of about most events, taken from as few partitions as possible. The caller must be done with it before the next Add.
 func (b *Builder) Sample(most int64) *Sample {
-	out := prepare(Options{FS: vfs.NewMem(), New: b.options.New})
+	out := newBuilder(Options{FS: vfs.NewMem(), New: b.options.New})
 	out.tempDir = "" // a directory that exists
-	return &Sample{builder: b, maxEvents: most, rest: &runs{builder: out, maxBytes: 1 << 30}}
+	return &Sample{builder: b, maxEvents: most, rest: &runSet{builder: out, maxBytes: 1 << 30}}
 }
 
 // Fold folds the sample.
@@ -53,7 +53,7 @@ func (s *Sample) Fold() error {
 }
 
 // fold folds events of one partition.
-func (s *Sample) fold(partition uint8, t *tables) error {
+func (s *Sample) fold(partition uint8, t *tableWriter) error {
 	if s.builder.scatter.parts[partition].eventCount == 0 {
 		return nil
 	}
@@ -89,6 +89,6 @@ func (s *Sample) Merge(ctx context.Context) error {
 		return err
 	}
 	t := s.builder.newTables(s.rest.builder)
-	err := s.rest.builder.mergePiece(ctx, s.rest, piece{}, t)
+	err := s.rest.builder.mergePiece(ctx, s.rest, keyRange{}, t)
 	return errors.Join(err, t.close())
 }

@@ -20,7 +20,7 @@ type scatterFile struct {
 	name  string
 	out   io.WriteCloser
 	size  int64 // of the file, in bytes
-	parts [events.NumPartitions]part
+	parts [events.NumPartitions]partitionEvents
 	// compressed is scratch memory for a compressed block.
 	compressed []byte
 
@@ -31,11 +31,11 @@ type scatterFile struct {
 	// encodingErr is the error that ended the encoding.
 	encodingErr error
 	// batch has the last events that were added. spare is the memory of the batch before it, which is being encoded.
-	batch, spare []delivery
+	batch, spare []scatteredEvent
 }
 
-// delivery is an event for a partition.
-type delivery struct {
+// scatteredEvent is an event that is delivered to one partition.
+type scatteredEvent struct {
 	ev        *events.Event
 	logTime   events.Micros
 	partition uint8
@@ -44,21 +44,21 @@ type delivery struct {
 // batchEvents is the number of events in a batch.
 const batchEvents = 1 << 13
 
-// part is the events of one partition.
-type part struct {
+// partitionEvents has the events of one partition.
+type partitionEvents struct {
 	// buf has the encoded events since the last block.
 	buf []byte
 	// last has the numbers of the last event in buf.
-	last base
+	last deltaBase
 	// blocks are the blocks in the file, in the order of the log.
 	blocks []block
 	// rawBytes is the number of bytes of all events before compression, eventCount is the number of events.
 	rawBytes, eventCount int64
 }
 
-// base has the numbers of an event from which the next event is encoded: as differences, which are small. The first event of a block is encoded from
+// deltaBase has the numbers of an event from which the next event is encoded: as differences, which are small. The first event of a block is encoded from
 // zeros, so that a block can be decoded alone.
-type base struct {
+type deltaBase struct {
 	seq           uint64
 	time, logTime events.Micros
 }
@@ -80,12 +80,13 @@ func newScatterFile(fs store.FS, name string, encodeInBackground bool) (*scatter
 	return &scatterFile{fs: fs, name: name, out: out, encodeInBackground: encodeInBackground}, nil
 }
 
-// add adds an event, which must not change until waitEncoded has returned.
-func (s *scatterFile) add(d delivery) error {
+// addEvent adds an event, which must not change until waitEncoded has returned.
+func (s *scatterFile) addEvent(d scatteredEvent) error {
 	if !s.encodeInBackground {
 		return s.encode(&d)
 	}
-	if s.batch = append(s.batch, d); len(s.batch) < batchEvents {
+	s.batch = append(s.batch, d)
+	if len(s.batch) < batchEvents {
 		return nil
 	}
 	return s.encodeBatch()
@@ -97,8 +98,11 @@ func (s *scatterFile) encodeBatch() error {
 	if s.encodingErr != nil {
 		return s.encodingErr
 	}
+
+	// Reuse the memory of the batch before, which is encoded now.
 	batch := s.batch
-	s.batch, s.spare = s.spare[:0], batch
+	s.batch = s.spare[:0]
+	s.spare = batch
 	s.encoding.Go(func() {
 		for i := range batch {
 			if s.encodingErr = s.encode(&batch[i]); s.encodingErr != nil {
@@ -119,7 +123,7 @@ func (s *scatterFile) waitEncoded() error {
 }
 
 // encode appends an event to those of its partition.
-func (s *scatterFile) encode(d *delivery) error {
+func (s *scatterFile) encode(d *scatteredEvent) error {
 	p := &s.parts[d.partition]
 	n := len(p.buf)
 	p.buf = appendEvent(p.buf, d.ev, d.logTime, &p.last)
@@ -128,18 +132,19 @@ func (s *scatterFile) encode(d *delivery) error {
 	if len(p.buf) < blockBytes {
 		return nil
 	}
-	return s.flush(p)
+	return s.flushPartition(p)
 }
 
-// flush writes the buffer of a partition to the file, as a block.
-func (s *scatterFile) flush(p *part) error {
+// flushPartition writes the buffer of a partition to the file, as a block.
+func (s *scatterFile) flushPartition(p *partitionEvents) error {
 	s.compressed = s2.Encode(s.compressed[:cap(s.compressed)], p.buf)
 	if _, err := s.out.Write(s.compressed); err != nil {
 		return err
 	}
 	p.blocks = append(p.blocks, block{s.size, int32(len(s.compressed))})
 	s.size += int64(len(s.compressed))
-	p.buf, p.last = p.buf[:0], base{}
+	p.buf = p.buf[:0]
+	p.last = deltaBase{}
 	return nil
 }
 
@@ -150,7 +155,7 @@ func (s *scatterFile) finish() error {
 	}
 	for i := range s.parts {
 		if p := &s.parts[i]; len(p.blocks) > 0 && len(p.buf) > 0 {
-			if err := s.flush(p); err != nil {
+			if err := s.flushPartition(p); err != nil {
 				return err
 			}
 			p.buf = nil
@@ -201,7 +206,7 @@ func fieldsOf(ev *events.Event) events.FieldSet {
 }
 
 // appendEvent appends an event, encoded from last, and sets last to the numbers of the event.
-func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *base) []byte {
+func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *deltaBase) []byte {
 	head := byte(ev.Kind)
 	if ev.Backfill {
 		head |= isBackfill
@@ -211,7 +216,7 @@ func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *base
 	dst = binary.AppendUvarint(dst, uint64(ev.Slot))
 	dst = binary.AppendVarint(dst, int64(ev.Time-last.time))
 	dst = binary.AppendVarint(dst, int64(logTime-last.logTime))
-	*last = base{ev.Seq, ev.Time, logTime}
+	*last = deltaBase{ev.Seq, ev.Time, logTime}
 
 	for f := range fieldsOf(ev).All() {
 		switch f {
@@ -250,30 +255,36 @@ type eventDecoder struct {
 	failed bool
 }
 
-func (c *eventDecoder) uvarint() uint64 {
+// fail ends the decoding: all further values are zero.
+func (c *eventDecoder) fail() {
+	c.failed = true
+	c.pos = len(c.raw)
+}
+
+func (c *eventDecoder) readUvarint() uint64 {
 	v, n := binary.Uvarint(c.raw[c.pos:])
 	if n <= 0 {
-		c.failed, c.pos = true, len(c.raw)
+		c.fail()
 		return 0
 	}
 	c.pos += n
 	return v
 }
 
-func (c *eventDecoder) varint() int64 {
+func (c *eventDecoder) readVarint() int64 {
 	v, n := binary.Varint(c.raw[c.pos:])
 	if n <= 0 {
-		c.failed, c.pos = true, len(c.raw)
+		c.fail()
 		return 0
 	}
 	c.pos += n
 	return v
 }
 
-func (c *eventDecoder) string() string {
-	n := c.uvarint()
+func (c *eventDecoder) readText() string {
+	n := c.readUvarint()
 	if n > uint64(len(c.raw)-c.pos) {
-		c.failed, c.pos = true, len(c.raw)
+		c.fail()
 		return ""
 	}
 	c.pos += int(n)
@@ -283,11 +294,11 @@ func (c *eventDecoder) string() string {
 // decodeEvents calls do with the events of a block.
 func decodeEvents(raw []byte, do func(ev *events.Event, logTime events.Micros) error) error {
 	c := eventDecoder{raw: raw, text: string(raw)}
-	var last base
+	var last deltaBase
 	var ev events.Event
 	for c.pos < len(raw) {
 		ev = events.Event{}
-		c.event(&ev, &last)
+		c.readEvent(&ev, &last)
 		if c.failed {
 			return errScattered
 		}
@@ -298,33 +309,36 @@ func decodeEvents(raw []byte, do func(ev *events.Event, logTime events.Micros) e
 	return nil
 }
 
-// event decodes one event into ev, which must be empty.
-func (c *eventDecoder) event(ev *events.Event, last *base) {
+// readEvent decodes one event into ev, which must be empty.
+func (c *eventDecoder) readEvent(ev *events.Event, last *deltaBase) {
 	head := c.raw[c.pos]
 	c.pos++
-	ev.Kind, ev.Backfill = events.Kind(head&^isBackfill), head&isBackfill != 0
-	last.seq += c.uvarint()
-	ev.Seq, ev.Slot = last.seq, uint16(c.uvarint())
-	last.time += events.Micros(c.varint())
-	last.logTime += events.Micros(c.varint())
+	ev.Kind = events.Kind(head &^ isBackfill)
+	ev.Backfill = head&isBackfill != 0
+
+	last.seq += c.readUvarint()
+	ev.Seq = last.seq
+	ev.Slot = uint16(c.readUvarint())
+	last.time += events.Micros(c.readVarint())
+	last.logTime += events.Micros(c.readVarint())
 	ev.Time = last.time
 
 	for f := range fieldsOf(ev).All() {
 		switch f {
 		case events.FieldItems:
-			for n := c.uvarint(); n > 0 && !c.failed; n-- {
-				ev.Items = append(ev.Items, c.string())
+			for n := c.readUvarint(); n > 0 && !c.failed; n-- {
+				ev.Items = append(ev.Items, c.readText())
 			}
 		case events.FieldAttributes:
-			if data := c.string(); data != "" {
+			if data := c.readText(); data != "" {
 				ev.Attributes = []byte(data)
 			}
 		case events.FieldScore:
-			ev.Score = c.varint()
+			ev.Score = c.readVarint()
 		case events.FieldRead:
-			ev.Read = events.Micros(c.varint())
+			ev.Read = events.Micros(c.readVarint())
 		default:
-			*ev.TextField(f) = c.string()
+			*ev.TextField(f) = c.readText()
 		}
 	}
 	ev.FillDerivedFields()

@@ -33,7 +33,7 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 			for i := range env.Events {
 				ev := &env.Events[i]
 				part := i % len(want)
-				if err := s.add(delivery{ev, env.Cursor.LastTime, uint8(part)}); err != nil {
+				if err := s.addEvent(scatteredEvent{ev, env.Cursor.LastTime, uint8(part)}); err != nil {
 					t.Fatal(err)
 				}
 				kept := *ev
@@ -46,7 +46,7 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 				if p := &s.parts[part]; len(p.buf) > 0 {
-					if err := s.flush(p); err != nil {
+					if err := s.flushPartition(p); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -82,7 +82,7 @@ func TestBatchesKeepOrder(t *testing.T) {
 		const all = 5*batchEvents + 7
 		for i := range all {
 			ev := &events.Event{Kind: events.Played, User: "ann", Item: "7", Seq: uint64(i), Time: events.Micros(i)}
-			if err := s.add(delivery{ev, events.Micros(2 * i), uint8(min(i, 1))}); err != nil {
+			if err := s.addEvent(scatteredEvent{ev, events.Micros(2 * i), uint8(min(i, 1))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -117,7 +117,7 @@ func TestFailedWritesAreReported(t *testing.T) {
 		}
 		for i := range 4*batchEvents - 1 {
 			ev := &events.Event{Kind: events.Played, User: "ann", Item: "7", Seq: uint64(i)}
-			if err := s.add(delivery{ev, 0, 0}); err != nil {
+			if err := s.addEvent(scatteredEvent{ev, 0, 0}); err != nil {
 				return errors.Join(err, s.waitEncoded())
 			}
 		}
@@ -150,7 +150,7 @@ func TestFailedWritesAreReported(t *testing.T) {
 
 // FuzzScattered checks that damaged bytes cause an error and never a panic.
 func FuzzScattered(f *testing.F) {
-	var last base
+	var last deltaBase
 	f.Add(appendEvent(nil, &events.Event{Kind: events.Served, User: "ann", Items: []string{"7", "i"}, Seq: 3, Time: 5}, 6, &last))
 	f.Fuzz(func(_ *testing.T, raw []byte) {
 		_ = decodeEvents(raw, func(*events.Event, events.Micros) error { return nil })

@@ -16,7 +16,7 @@ import (
 const tableBytes = 32 << 20
 
 // tables writes rows into tables of about tableBytes each. The rows must be set in the order of their keys.
-type tables struct {
+type tableWriter struct {
 	builder *Builder
 	level   store.TableLevel
 	writer  *sstable.Writer // nil if no table is open
@@ -24,9 +24,10 @@ type tables struct {
 	names   []string        // of the files, in the order of keys
 }
 
-func (t *tables) set(key, value []byte) (err error) {
+// set writes a row. It creates a table first if none is open, and closes the table when it is large enough.
+func (t *tableWriter) set(key, value []byte) (err error) {
 	if t.writer == nil {
-		name := t.builder.newFile("table")
+		name := t.builder.newFilePath("table")
 		if t.writer, err = store.CreateTable(t.builder.options.FS, name, t.builder.projection, t.level); err != nil {
 			return err
 		}
@@ -42,25 +43,27 @@ func (t *tables) set(key, value []byte) (err error) {
 	return t.close()
 }
 
-func (t *tables) close() error {
+// close closes the open table, if there is one.
+func (t *tableWriter) close() error {
 	if t.writer == nil {
 		return nil
 	}
 	err := t.writer.Close()
 	t.builder.rows.Add(t.rows)
-	t.writer, t.rows = nil, 0
+	t.writer = nil
+	t.rows = 0
 	return err
 }
 
-// inPlace reports whether the key of a row begins with a shard of the partition, so that the row sorts with those of its partition and needs no
+// isInPlace reports whether the key of a row begins with a shard of the partition, so that the row sorts with those of its partition and needs no
 // merge.
-func inPlace(partition uint8, key []byte) bool {
+func isInPlace(partition uint8, key []byte) bool {
 	shard := events.Shard(binary.BigEndian.Uint16(key))
 	return shard < events.NumShards && shard.Partition() == partition
 }
 
-// runs collects rows in any order, and writes them to files as sorted runs. No two rows have the same key.
-type runs struct {
+// runSet collects rows in any order, and writes them to files as sorted runs. No two rows have the same key.
+type runSet struct {
 	builder *Builder
 	// maxBytes is how many bytes of rows are collected in memory before they are written as a run.
 	maxBytes int
@@ -78,13 +81,14 @@ type runs struct {
 // sampleEvery is how many rows there are per key in samples.
 const sampleEvery = 4096
 
-// row says where a row is in data: its key is data[key:value], its value is data[value:end].
+// row says where a row is in data: its key is data[key:value] and its value is data[value:end].
 type row struct{ key, value, end int }
 
-func (r *runs) keyOf(w row) []byte   { return r.data[w.key:w.value:w.value] }
-func (r *runs) valueOf(w row) []byte { return r.data[w.value:w.end:w.end] }
+func (r *runSet) keyOf(w row) []byte   { return r.data[w.key:w.value:w.value] }
+func (r *runSet) valueOf(w row) []byte { return r.data[w.value:w.end:w.end] }
 
-func (r *runs) set(key, value []byte) error {
+// set adds a row. If there are enough rows in memory, it first writes them as a run.
+func (r *runSet) set(key, value []byte) error {
 	const rowBytes = 24 // the size of a row struct
 	if len(r.data)+len(key)+len(value)+rowBytes*len(r.rows) > r.maxBytes {
 		if err := r.flush(); err != nil {
@@ -103,12 +107,12 @@ func (r *runs) set(key, value []byte) error {
 }
 
 // flush writes the rows in memory to a file, as a sorted run.
-func (r *runs) flush() error {
+func (r *runSet) flush() error {
 	if len(r.rows) == 0 {
 		return nil
 	}
 	slices.SortFunc(r.rows, func(a, b row) int { return bytes.Compare(r.keyOf(a), r.keyOf(b)) })
-	name := r.builder.newFile("run")
+	name := r.builder.newFilePath("run")
 	w, err := store.CreateTable(r.builder.options.FS, name, r.builder.projection, store.FirstLevel)
 	if err != nil {
 		return err
@@ -119,22 +123,23 @@ func (r *runs) flush() error {
 		}
 	}
 	r.names = append(r.names, name)
-	r.data, r.rows = r.data[:0], r.rows[:0]
+	r.data = r.data[:0]
+	r.rows = r.rows[:0]
 	return w.Close()
 }
 
-// piece is the range of keys lower <= key < upper. A nil bound means that there is no bound.
-type piece struct{ lower, upper []byte }
+// keyRange is the range of keys lower <= key < upper. A nil bound means that there is no bound.
+type keyRange struct{ lower, upper []byte }
 
 // pieces divides all keys into at most n pieces with about the same number of rows each.
-func (r *runs) pieces(n int) (cut []piece) {
+func (r *runSet) pieces(n int) (cut []keyRange) {
 	slices.SortFunc(r.samples, bytes.Compare)
 	n = min(n, len(r.samples)+1)
 	var lower []byte
 	for i := 1; i < n; i++ {
 		upper := r.samples[i*len(r.samples)/n]
-		cut = append(cut, piece{lower, upper})
+		cut = append(cut, keyRange{lower, upper})
 		lower = upper
 	}
-	return append(cut, piece{lower, nil})
+	return append(cut, keyRange{lower, nil})
 }

@@ -33,7 +33,7 @@ func TestPiecesWriteEveryRowOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	r := &runs{builder: b, maxBytes: rows * (8 + 24) / files}
+	r := &runSet{builder: b, maxBytes: rows * (8 + 24) / files}
 	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(rows) {
 		key := binary.BigEndian.AppendUint64(nil, uint64(i))
 		if err := r.set(key, key[7:]); err != nil {
@@ -46,7 +46,7 @@ func TestPiecesWriteEveryRowOnce(t *testing.T) {
 	if err := b.writeStoreRows(); err != nil {
 		t.Fatal(err)
 	}
-	tables, err := b.merge(t.Context(), []*runs{r}, 1)
+	tables, err := b.merge(t.Context(), []*runSet{r}, 1)
 	if err != nil || len(tables) != tasksPerWorker || len(r.names) < files {
 		t.Fatalf("%d tables of %d runs, %v", len(tables), len(r.names), err)
 	}
@@ -91,7 +91,7 @@ func keysOf(t *testing.T, b *Builder, tables ...string) (keys []uint64) {
 
 // TestFewRowsAreOnePiece checks that rows without a sample are one piece without bounds.
 func TestFewRowsAreOnePiece(t *testing.T) {
-	r := &runs{maxBytes: 1 << 20}
+	r := &runSet{maxBytes: 1 << 20}
 	for i := range uint64(100) {
 		if err := r.set(binary.BigEndian.AppendUint64(nil, i), nil); err != nil {
 			t.Fatal(err)
