@@ -8,20 +8,23 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// ErrDisk means that there is less free disk than the work takes, or than must stay free beside it. It is returned wrapped, with both
-// figures.
+// ErrDisk means that an operation needs more disk than is free, or that it has left less than must stay free for the service. It is
+// returned wrapped, in an error that contains both sizes.
 var ErrDisk = errors.New("not enough disk")
 
-// DiskPeriod is the number of bytes of the log that a build reads between two checks of the free disk.
+// DiskPeriod is how many bytes of the log a build reads between two checks of the free disk.
 const DiskPeriod = 256 << 20
 
-// spare is the size of a store while it is built, as a multiple of its size in the end.
-const spare = 1.3
+// peakToFinalSize is how much disk a store takes while it is built, as a multiple of its final size.
+const peakToFinalSize = 1.3
 
-// Room returns the bytes of disk that a store of this final size, in bytes, takes while it is built.
-func Room(store uint64) uint64 { return uint64(math.Ceil(float64(store) * spare)) }
+// Room returns how many bytes of disk a store takes while it is built, if its final size in bytes is store.
+func Room(store uint64) uint64 {
+	return uint64(math.Ceil(float64(store) * peakToFinalSize))
+}
 
-// CheckRoom returns [ErrDisk] if fewer than need bytes are free. something names the work in the error, as in "a shadow of graph".
+// CheckRoom returns [ErrDisk] if fewer than need bytes are free. something names the operation or its result in the error, as in "a shadow
+// of graph".
 func CheckRoom(something string, need, free uint64) error {
 	if free >= need {
 		return nil
@@ -29,7 +32,7 @@ func CheckRoom(something string, need, free uint64) error {
 	return fmt.Errorf("%w: for %s %s are needed, %s are free", ErrDisk, something, events.FormatSize(need), events.FormatSize(free))
 }
 
-// CheckFree returns [ErrDisk] if fewer than margin bytes are free.
+// CheckFree returns [ErrDisk] if free, the number of free bytes, is below margin.
 func CheckFree(margin, free uint64) error {
 	if free >= margin {
 		return nil

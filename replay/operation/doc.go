@@ -1,17 +1,18 @@
-// Package operation keeps the operations of a process, its long-running tasks: each is started, watched and cancelled by its id, and its
-// outcome can still be asked later, also after a restart.
+// Package operation manages the operations of a process, its long-running tasks. Each operation is started, watched and cancelled by its
+// id. Its outcome can still be read later, even after a restart.
 //
 //	Start ──► PENDING ──► RUNNING ──► SUCCEEDED   its function returned
 //	             │           ├──────► FAILED      its function returned an error, or a restart interrupted it
 //	             └───────────┴──────► CANCELLED   an operator cancelled it
 //
-// Every operation is one small file, replaced atomically when its state changes: it is there before [Manager.Start] returns,
-// so no operation that a caller knows of is lost. An operation that stopping the process interrupts stays RUNNING in its file. The
-// next process continues it, if its kind has said how ([Manager.OnRestart]), or else marks it FAILED.
+// Every operation is stored as one small file, which is replaced atomically when the state of the operation changes. The file exists before
+// [Manager.Start] returns, so no operation that a caller knows of is lost. If the process stops while an operation runs, the file still says
+// RUNNING. The next process continues the operation if [Manager.OnRestart] has set a function for its kind, and marks it FAILED otherwise.
 //
-// [Manager.Run] owns the goroutines of all operations. An operation that conflicts with another one is refused when it is started, and the
-// error names the other one. There is no queue, so no operation begins when its operator has left.
+// [Manager.Run] owns the goroutines of all operations. Start rejects an operation that conflicts with one that has not ended, with an error
+// that names the other one. Conflicting operations are not queued: a queued operation might begin after the operator who started it has
+// left.
 //
-// A running operation reports a [replay.PhaseProgress], its phase and how much of it is done. The manager takes a sample every second, and
-// estimates the rate and the remaining time.
+// A running operation reports its phase and how much of the phase is done as a [replay.PhaseProgress]. The manager samples it every second
+// and estimates the rate and the remaining time.
 package operation

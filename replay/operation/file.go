@@ -14,12 +14,13 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// version of the files.
-const version = 1
+// recordVersion is the version of the format of the files. A program rejects files of any other version.
+const recordVersion = 1
 
+// fileSuffix ends the name of every file of an operation: ID.json.
 const fileSuffix = ".json"
 
-// record is the content of the file of an operation, ID.json, from which a restart knows of it.
+// record is what the file of an operation contains. The next process reads it after a restart.
 type record struct {
 	Version    int             `json:"version"`
 	ID         string          `json:"operation_id"`
@@ -27,53 +28,61 @@ type record struct {
 	Projection string          `json:"projection,omitempty"`
 	Args       json.RawMessage `json:"args,omitempty"`
 	State      State           `json:"state"`
-	// Cancelling is set once an operator has cancelled the operation. A restart does not continue it then.
+	// Cancelling is set once an operator has cancelled the operation. After a restart, such an operation is not continued.
 	Cancelling bool      `json:"cancelling,omitempty"`
 	Created    time.Time `json:"created"`
 	Ended      time.Time `json:"ended,omitzero"`
+	// PhaseProgress is the last progress that was stored; a running operation stores its progress only when the process stops.
 	replay.PhaseProgress
 	Error  string `json:"error,omitempty"`
 	Report string `json:"report,omitempty"`
 }
 
+// encode returns the record as indented JSON, with a newline at the end.
 func (r *record) encode() ([]byte, error) {
-	r.Version = version
+	r.Version = recordVersion
 	data, err := json.MarshalIndent(r, "", "  ")
 	return append(data, '\n'), err
 }
 
+// decodeRecord decodes a file and checks that the record is usable. Errors describe the content of the file and do not name the file.
 func decodeRecord(data []byte) (r record, err error) {
 	if err = json.Unmarshal(data, &r); err != nil {
 		return r, err
 	}
-	if r.Version != version {
-		return r, fmt.Errorf("its version is %d, this program reads %d", r.Version, version)
+	if r.Version != recordVersion {
+		return r, fmt.Errorf("its version is %d, this program reads %d", r.Version, recordVersion)
 	}
+
 	switch r.State {
 	case Pending, Running, Succeeded, Failed, Cancelled:
 	default:
 		return r, fmt.Errorf("it has no state %q", r.State)
 	}
+
 	if r.ID == "" || r.Kind == "" || r.Created.IsZero() {
 		return r, errors.New("it lacks an id, a kind or a time")
 	}
+
 	if len(r.Args) > 0 {
-		var args bytes.Buffer // the file has indented them
+		// The file is indented, and so are the arguments in it. Make them what the caller of Start passed again.
+		var args bytes.Buffer
 		if err := json.Compact(&args, r.Args); err != nil {
 			return r, err
 		}
 		r.Args = args.Bytes()
 	}
+
 	return r, nil
 }
 
-// folder is the directory of the files.
-type folder string
+// recordDir is the path of the directory that holds the files.
+type recordDir string
 
-func (f folder) path(id string) string { return filepath.Join(string(f), id+fileSuffix) }
+func (f recordDir) path(id string) string { return filepath.Join(string(f), id+fileSuffix) }
 
-// write replaces the file of an operation, atomically. The file is on disk when write returns.
-func (f folder) write(r *record) error {
+// write replaces the file of an operation atomically. When write returns, the file is safely on disk.
+func (f recordDir) write(r *record) error {
 	data, err := r.encode()
 	if err != nil {
 		return err
@@ -81,30 +90,35 @@ func (f folder) write(r *record) error {
 	return atomicfile.Write(f.path(r.ID), data)
 }
 
-func (f folder) remove(id string) error { return os.Remove(f.path(id)) }
+func (f recordDir) remove(id string) error { return os.Remove(f.path(id)) }
 
-// read returns the operations, the oldest first, and an error for each file that cannot be read as one. Such files are left in place,
-// because they may be of a later version.
-func (f folder) read() (found []record, damaged []error, err error) {
+// readAll returns the records of all files, oldest first, and an error for each file that does not contain a valid record. Such files are
+// left in place, because a later version of the program may have written them. readAll creates the directory if it is missing.
+func (f recordDir) readAll() (found []record, damaged []error, err error) {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return nil, nil, err
 	}
-	entries, err := os.ReadDir(string(f)) // by name, which is by time
+	// ReadDir sorts by name. Names are ids, so the oldest operation comes first.
+	entries, err := os.ReadDir(string(f))
 	if err != nil {
 		return nil, nil, err
 	}
+
 	for _, e := range entries {
 		path := filepath.Join(string(f), e.Name())
 		if strings.HasSuffix(e.Name(), atomicfile.Suffix) {
+			// The process crashed while it wrote this file. The file that it was to replace is still valid.
 			if err := os.Remove(path); err != nil {
 				return nil, nil, err
 			}
 			continue
 		}
+
 		id, ok := strings.CutSuffix(e.Name(), fileSuffix)
 		if !ok {
 			continue
 		}
+
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, nil, err

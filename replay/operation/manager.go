@@ -14,91 +14,108 @@ import (
 )
 
 const (
-	// kept is the number of operations that are remembered. Those under way count, and are never forgotten.
-	kept = 1000
-	// reportBytes bounds the report and the error of an operation.
-	reportBytes = 64 << 10
-	// idLayout makes ids of times that sort as the times do.
+	// maxOperations is how many operations the manager remembers. It counts those that have not ended, too, but forgets only operations that
+	// have ended.
+	maxOperations = 1000
+	// maxTextBytes limits the report and the error of an operation, each.
+	maxTextBytes = 64 << 10
+	// idLayout formats times as ids. The ids sort like the times.
 	idLayout = "20060102-150405.000000"
 )
 
-// Options are the settings of a [Manager].
+// Options configure a [Manager].
 type Options struct {
-	// Dir is the directory of the files. It is created when it is not there.
+	// Dir is the directory of the operations' files. Open creates it if it is missing.
 	Dir string
-	// Logger gets what begins and how it ends; default: nothing.
+	// Logger receives the beginning and the outcome of each operation; nil discards them.
 	Logger *slog.Logger
 }
 
-// Manager keeps the operations of a process. Its methods are safe for concurrent use.
+// Manager manages the operations of a process. Its methods are safe for concurrent use.
 type Manager struct {
-	folder folder
-	log    *slog.Logger
-	// wake tells Run that queue is not empty. It has room for one, so that the sender never waits.
+	recordDir recordDir
+	log       *slog.Logger
+	// wake tells Run that queue is not empty. Its buffer of one keeps senders, which hold mu, from blocking.
 	wake chan struct{}
 
-	mu      sync.Mutex
-	resume  map[Kind]Resume
-	entries map[string]*entry
-	order   []string // ids, the oldest first
-	last    time.Time
-	queue   []*entry // to be started by Run
-	running bool
-	closed  bool // Run has been told to end
+	// mu guards the fields below and all entries.
+	mu           sync.Mutex
+	resumeByKind map[Kind]Resume
+	entries      map[string]*entry // by id
+	// ids are the keys of entries, oldest first.
+	ids []string
+	// lastIDTime is the time in the newest id. Every new id must be greater.
+	lastIDTime time.Time
+	// queue holds the operations that Run has yet to start.
+	queue     []*entry
+	runCalled bool
+	// stopping is set when the context of Run has ended: the manager accepts and starts nothing any more.
+	stopping bool
 }
 
-// entry is an operation. It is guarded by the manager's mutex.
+// entry is what the manager knows of one operation. The manager's mutex guards it.
 type entry struct {
 	record
-	run       Func
-	progress  *replay.Progress
-	meter     meter
-	cancel    context.CancelCauseFunc // nil while the operation does not run
-	changed   chan struct{}           // closed at the next change
-	restarted bool                    // loaded, and Run has not decided what becomes of it
+	run      Func
+	progress *replay.Progress // nil until the operation runs
+	meter    progressMeter
+	// cancel cancels the context of the operation; nil while the operation does not run.
+	cancel context.CancelCauseFunc
+	// changed is closed, and replaced, at the next change of the operation.
+	changed chan struct{}
+	// needsRecovery is set if Open found the operation unfinished and Run has not decided yet whether to continue it.
+	needsRecovery bool
 }
 
-// Open reads what is known of earlier operations. Operations are done while [Manager.Run] runs.
+// Open reads the files of earlier operations. A file that it cannot read is logged and ignored. Operations make progress only while
+// [Manager.Run] runs.
 func Open(o Options) (*Manager, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Manager{
-		folder: folder(o.Dir), log: o.Logger, wake: make(chan struct{}, 1),
-		resume: map[Kind]Resume{}, entries: map[string]*entry{},
+		recordDir:    recordDir(o.Dir),
+		log:          o.Logger,
+		wake:         make(chan struct{}, 1),
+		resumeByKind: map[Kind]Resume{},
+		entries:      map[string]*entry{},
 	}
-	found, damaged, err := m.folder.read()
+
+	found, damaged, err := m.recordDir.readAll()
 	if err != nil {
 		return nil, fmt.Errorf("operation: %w", err)
 	}
 	for _, err := range damaged {
 		m.log.Error("an operation is not known any more", "error", err)
 	}
+
 	for _, r := range found {
-		m.add(&entry{record: r, restarted: !r.State.Ended()})
-		if at, err := time.Parse(idLayout, r.ID); err == nil && at.After(m.last) {
-			m.last = at
+		m.addEntry(&entry{record: r, needsRecovery: !r.State.Ended()})
+		idTime, err := time.Parse(idLayout, r.ID)
+		if err == nil && idTime.After(m.lastIDTime) {
+			m.lastIDTime = idTime
 		}
 	}
 	return m, nil
 }
 
-// OnRestart says how operations of a kind continue that a restart has interrupted. It is called before [Manager.Run].
+// OnRestart sets the function that continues operations of a kind after a restart. Call it before [Manager.Run].
 func (m *Manager) OnRestart(k Kind, r Resume) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.resume[k] = r
+	m.resumeByKind[k] = r
 }
 
-// add enters an operation. m.mu must be held, or no other goroutine may know m.
-func (m *Manager) add(e *entry) {
+// addEntry registers an operation. The caller holds m.mu, unless no other goroutine knows m yet.
+func (m *Manager) addEntry(e *entry) {
 	e.changed = make(chan struct{})
 	m.entries[e.ID] = e
-	m.order = append(m.order, e.ID)
+	m.ids = append(m.ids, e.ID)
 }
 
-// Start accepts an operation, which begins at once if [Manager.Run] runs, and else with it. Args are kept for [Resume] until
-// the operation ends; nil means none. Another operation in its way refuses it: [*ConflictError].
+// Start accepts an operation. run begins at once if [Manager.Run] is running, and when Run is called otherwise. args are stored as JSON
+// until the operation ends and are passed to [Resume] after a restart; nil means none. Start returns a [*ConflictError] if the operation
+// conflicts with one that has not ended, and [ErrClosed] if the manager is stopping.
 func (m *Manager) Start(k Kind, projection string, args any, run Func) (Info, error) {
 	var encoded json.RawMessage
 	if args != nil {
@@ -108,65 +125,79 @@ func (m *Manager) Start(k Kind, projection string, args any, run Func) (Info, er
 		}
 		encoded = data
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+
+	if m.stopping {
 		return Info{}, ErrClosed
 	}
+
 	wanted := Info{Kind: k, Projection: projection}
-	for _, id := range m.order {
-		if e := m.entries[id]; !e.State.Ended() && conflict(wanted, e.info()) {
+	for _, id := range m.ids {
+		if e := m.entries[id]; !e.State.Ended() && isConflict(wanted, e.info()) {
 			return Info{}, &ConflictError{With: e.info()}
 		}
 	}
+
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	e := &entry{run: run, record: record{
-		ID: m.nextID(now), Kind: k, Projection: projection, Args: encoded, State: Pending, Created: now,
+		ID:         m.allocateID(now),
+		Kind:       k,
+		Projection: projection,
+		Args:       encoded,
+		State:      Pending,
+		Created:    now,
 	}}
-	if err := m.folder.write(&e.record); err != nil {
+	// The file is written before the caller learns the id, so that no operation that a caller knows of is lost.
+	if err := m.recordDir.write(&e.record); err != nil {
 		return Info{}, fmt.Errorf("operation: the %s cannot be noted: %w", k, err)
 	}
-	m.add(e)
-	m.forget()
+
+	m.addEntry(e)
+	m.forgetOldest()
 	m.enqueue(e)
 	return e.info(), nil
 }
 
-// nextID makes an id above all others, whatever the clock does. m.mu is held.
-func (m *Manager) nextID(now time.Time) string {
-	if !now.After(m.last) {
-		now = m.last.Add(time.Microsecond)
+// allocateID returns an id that is greater than all others, even if the clock was set back. m.mu is held.
+func (m *Manager) allocateID(now time.Time) string {
+	if !now.After(m.lastIDTime) {
+		now = m.lastIDTime.Add(time.Microsecond)
 	}
-	m.last = now
+	m.lastIDTime = now
 	return now.Format(idLayout)
 }
 
-// enqueue hands an operation to Run. m.mu is held.
+// enqueue passes an operation to Run. m.mu is held.
 func (m *Manager) enqueue(e *entry) {
 	m.queue = append(m.queue, e)
 	select {
 	case m.wake <- struct{}{}:
-	default:
+	default: // Run has a wake-up pending and will find the whole queue
 	}
 }
 
-// forget drops the oldest operations that have ended beyond those that are kept. m.mu is held.
-func (m *Manager) forget() {
-	for i := 0; len(m.order) > kept && i < len(m.order); {
-		id := m.order[i]
+// forgetOldest removes the oldest of the ended operations until at most maxOperations remain. m.mu is held.
+func (m *Manager) forgetOldest() {
+	for i := 0; len(m.ids) > maxOperations && i < len(m.ids); {
+		id := m.ids[i]
 		if !m.entries[id].State.Ended() {
 			i++
 			continue
 		}
-		if err := m.folder.remove(id); err != nil {
+
+		// If the file stays, the operation only reappears after a restart.
+		if err := m.recordDir.remove(id); err != nil {
 			m.log.Warn("an old operation cannot be forgotten", "operation", id, "error", err)
 		}
+
 		delete(m.entries, id)
-		m.order = slices.Delete(m.order, i, i+1)
+		m.ids = slices.Delete(m.ids, i, i+1)
 	}
 }
 
-// Get returns an operation as it is now: [ErrNotFound].
+// Get returns an operation in its current state, or [ErrNotFound].
 func (m *Manager) Get(id string) (Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,12 +208,12 @@ func (m *Manager) Get(id string) (Info, error) {
 	return e.info(), nil
 }
 
-// List returns at most n operations of a kind, the latest first, from the one before an id on. The empty kind is any, the
-// empty id is above all. More reports whether there are others.
+// List returns up to n operations of the kind k, newest first, beginning with the newest whose id is below before. An empty k selects all
+// kinds; an empty before starts at the newest operation. more reports whether there are further ones.
 func (m *Manager) List(k Kind, before string, n int) (found []Info, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, id := range slices.Backward(m.order) {
+	for _, id := range slices.Backward(m.ids) {
 		e := m.entries[id]
 		if before != "" && id >= before || k != "" && e.Kind != k {
 			continue
@@ -203,9 +234,10 @@ const removedText = "removed, because it may have named a user who was erased si
 // written, RemoveTexts goes on with the others, and a later call tries that one again.
 func (m *Manager) RemoveTexts() error {
 	m.mu.Lock()
+
 	defer m.mu.Unlock()
 	var errs []error
-	for _, id := range m.order {
+	for _, id := range m.ids {
 		e := m.entries[id]
 		if e.Kind == Erase || !e.State.Ended() || e.Report == "" && e.Error == "" {
 			continue
@@ -221,12 +253,12 @@ func (m *Manager) RemoveTexts() error {
 		if without.Report == e.Report && without.Error == e.Error {
 			continue
 		}
-		if err := m.folder.write(&without); err != nil {
+		if err := m.recordDir.write(&without); err != nil {
 			errs = append(errs, fmt.Errorf("operation: remove the texts of %s: %w", id, err))
 			continue
 		}
 		e.record = without
-		e.tell()
+		e.notifyWatchers()
 	}
 	return errors.Join(errs...)
 }
@@ -235,7 +267,7 @@ func (m *Manager) RemoveTexts() error {
 func (m *Manager) UnderWay() (found []Info) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, id := range m.order {
+	for _, id := range m.ids {
 		if e := m.entries[id]; !e.State.Ended() {
 			found = append(found, e.info())
 		}
@@ -243,7 +275,8 @@ func (m *Manager) UnderWay() (found []Info) {
 	return found
 }
 
-// Cancel asks an operation to end, and returns its state. An operation that has ended stays as it is.
+// Cancel cancels an operation and returns its state. A running operation is asked to stop and ends later; a pending one ends at once. An
+// operation that has ended stays as it is. Cancel returns [ErrNotFound] for an unknown id.
 func (m *Manager) Cancel(id string) (Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -251,21 +284,26 @@ func (m *Manager) Cancel(id string) (Info, error) {
 	if !ok {
 		return Info{}, ErrNotFound
 	}
+
 	if e.State.Ended() || e.Cancelling {
 		return e.info(), nil
 	}
+
 	e.Cancelling = true
 	if e.cancel != nil {
-		m.save(e) // so that a restart does not continue it
+		// Save that the operation is being cancelled, so that a restart in the meantime does not continue it.
+		m.saveRecord(e)
 		e.cancel(ErrCancelled)
 		return e.info(), nil
 	}
-	m.end(e, Cancelled, "", "")
+	// The operation does not run. It has not begun, so it can end here.
+	m.finish(e, Cancelled, "", "")
 	return e.info(), nil
 }
 
-// Watch calls f with an operation as it is, then after each change, and returns when it has ended and f has seen that, or
-// with the error of f. Changes that come faster than f takes them are seen as one.
+// Watch calls f with the operation as it is now, and again after each change. It returns nil once f has seen the operation ended, and
+// otherwise the first error of f, the cause of ctx's end, [ErrNotFound], or [ErrClosed] if the manager stops. Changes that come faster
+// than f returns are merged into one call.
 func (m *Manager) Watch(ctx context.Context, id string, f func(Info) error) error {
 	for {
 		m.mu.Lock()
@@ -274,14 +312,18 @@ func (m *Manager) Watch(ctx context.Context, id string, f func(Info) error) erro
 			m.mu.Unlock()
 			return ErrNotFound
 		}
-		now, changed, closed := e.info(), e.changed, m.closed
+		current := e.info()
+		changed := e.changed
+		stopping := m.stopping
 		m.mu.Unlock()
-		if err := f(now); err != nil || now.State.Ended() {
+
+		if err := f(current); err != nil || current.State.Ended() {
 			return err
 		}
-		if closed {
+		if stopping {
 			return ErrClosed
 		}
+
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -290,11 +332,20 @@ func (m *Manager) Watch(ctx context.Context, id string, f func(Info) error) erro
 	}
 }
 
-// info is the entry as others see it. m.mu is held.
+// info returns the public view of the entry, with the current progress if the operation runs. m.mu is held.
 func (e *entry) info() Info {
 	i := Info{
-		ID: e.ID, Kind: e.Kind, Projection: e.Projection, Args: e.Args, State: e.State,
-		Created: e.Created, Ended: e.Ended, PhaseProgress: e.PhaseProgress, Remaining: -1, Error: e.Error, Report: e.Report,
+		ID:            e.ID,
+		Kind:          e.Kind,
+		Projection:    e.Projection,
+		Args:          e.Args,
+		State:         e.State,
+		Created:       e.Created,
+		Ended:         e.Ended,
+		PhaseProgress: e.PhaseProgress,
+		Remaining:     -1,
+		Error:         e.Error,
+		Report:        e.Report,
 	}
 	if e.progress != nil && !e.State.Ended() {
 		i.PhaseProgress = e.progress.Now()
@@ -304,33 +355,40 @@ func (e *entry) info() Info {
 	return i
 }
 
-// keepProgress copies the progress to the record. m.mu is held.
-func (e *entry) keepProgress() { e.PhaseProgress = e.progress.Now() }
+// copyProgressToRecord makes the current progress part of what the file stores. m.mu is held.
+func (e *entry) copyProgressToRecord() {
+	e.PhaseProgress = e.progress.Now()
+}
 
-// tell wakes the watchers of an entry. m.mu is held.
-func (e *entry) tell() {
+// notifyWatchers wakes up all calls of Watch for this entry. m.mu is held.
+func (e *entry) notifyWatchers() {
 	close(e.changed)
 	e.changed = make(chan struct{})
 }
 
-// save writes the file of an entry. m.mu is held. If that fails, the new state still holds in this process, and the next process finds
-// the state before.
-func (m *Manager) save(e *entry) {
-	if err := m.folder.write(&e.record); err != nil {
+// saveRecord writes the file of an entry. If it fails, it logs the error, and this process goes on with the new state. After a restart, the
+// old state would hold. m.mu is held.
+func (m *Manager) saveRecord(e *entry) {
+	if err := m.recordDir.write(&e.record); err != nil {
 		m.log.Error("the state of an operation cannot be noted", "operation", e.ID, "state", e.State, "error", err)
 	}
 }
 
-// end gives an entry its last state. m.mu is held.
-func (m *Manager) end(e *entry, st State, report, failure string) {
+// finish moves an entry to its final state. failure is the text of the error; empty means none. m.mu is held.
+func (m *Manager) finish(e *entry, st State, report, failure string) {
 	if e.progress != nil {
-		e.keepProgress()
+		e.copyProgressToRecord()
 	}
-	e.State, e.Ended = st, time.Now().UTC().Truncate(time.Microsecond)
-	e.Report, e.Error = bounded(report), bounded(failure)
+	e.State = st
+	e.Ended = time.Now().UTC().Truncate(time.Microsecond)
+	e.Report = truncateText(report)
+	e.Error = truncateText(failure)
+	// These are not needed any more. The manager would keep what they refer to for as long as it remembers the operation.
 	e.Args, e.run, e.cancel = nil, nil, nil
-	m.save(e)
-	e.tell()
+
+	m.saveRecord(e)
+	e.notifyWatchers()
+
 	m.log.Info("operation ended", "operation", e.ID, "what", e.info().name(), "state", e.State, "error", e.Error,
 		"took", e.Ended.Sub(e.Created).Round(time.Millisecond))
 }

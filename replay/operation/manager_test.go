@@ -109,9 +109,9 @@ func TestOperationEnds(t *testing.T) {
 	if got.State != Failed || !strings.Contains(got.Error, "a bug") {
 		t.Errorf("%+v", got)
 	}
-	long := strings.Repeat("é", reportBytes)
+	long := strings.Repeat("é", maxTextBytes)
 	got = wait(t, m, do(t, m, Verify, "", func(context.Context, *replay.Progress) (string, error) { return long, nil }).ID)
-	if len(got.Report) > reportBytes || !strings.HasSuffix(got.Report, "é\n… (cut)") {
+	if len(got.Report) > maxTextBytes || !strings.HasSuffix(got.Report, "é\n… (cut)") {
 		t.Errorf("%d bytes: …%q", len(got.Report), got.Report[len(got.Report)-20:])
 	}
 }
@@ -380,15 +380,15 @@ func TestForgetsTheOldest(t *testing.T) {
 	m := open(t, dir)
 	standing := do(t, m, Snapshot, "graph", nil).ID
 	var ids []string
-	for range kept + 5 {
+	for range maxOperations + 5 {
 		id := do(t, m, Verify, "inbox", nil).ID
 		ids = append(ids, id)
 		if _, err := m.Cancel(id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	found, _ := open(t, dir).List("", "", 2*kept)
-	if len(found) != kept || found[0].ID != ids[len(ids)-1] || found[kept-1].ID != standing {
+	found, _ := open(t, dir).List("", "", 2*maxOperations)
+	if len(found) != maxOperations || found[0].ID != ids[len(ids)-1] || found[maxOperations-1].ID != standing {
 		t.Errorf("%d are kept, from %s to %s", len(found), found[len(found)-1].ID, found[0].ID)
 	}
 	if _, err := m.Get(ids[0]); !errors.Is(err, ErrNotFound) {

@@ -8,83 +8,99 @@ import (
 )
 
 const (
-	// samplePeriod is the interval at which the progress of running operations is sampled.
+	// samplePeriod is how often the progress of running operations is sampled.
 	samplePeriod = time.Second
-	// leastLately is the least time over which a rate is taken; it is taken over the last third of the phase if that is longer. Operations
-	// that take hours count in pieces that take minutes.
-	leastLately = 29 * samplePeriod
-	// maxSamples bounds the samples that are kept.
+	// minRateWindow is the shortest time over which the rate is measured. Later in a phase, the rate covers the last third of the phase:
+	// an operation that takes hours may report its progress only every few minutes, and a short window would contain no report or one.
+	minRateWindow = 29 * samplePeriod
+	// maxSamples limits the number of samples per operation.
 	maxSamples = 512
 )
 
-// meter estimates the rate of an operation and its remaining time, from samples of its progress.
-type meter struct {
-	last    replay.PhaseProgress
-	samples []sample // oldest first
-	// afterPhase is how long the phases after this one take; negative means unknown. Before this one began all were expected to end at the
-	// time end; zero means that was unknown.
+// progressMeter estimates the rate of an operation and its remaining time from samples of its progress. It covers one phase at a time.
+type progressMeter struct {
+	lastProgress replay.PhaseProgress
+	samples      []progressSample // of the current phase, oldest first
+	// afterPhase is the estimated duration of the phases after the current one; negative means unknown.
 	afterPhase time.Duration
-	end        time.Time
+	// expectedEnd is when all phases were expected to end, as estimated when the current phase began; zero means unknown.
+	expectedEnd time.Time
 }
 
-type sample struct {
-	at   time.Time
-	done uint64
+// progressSample says how many units of the phase were done at a time.
+type progressSample struct {
+	takenAt time.Time
+	done    uint64
 }
 
-// takeSample takes a sample, and reports whether the progress has changed. When the operation begins another phase and counts anew, so does
-// the meter.
-func (m *meter) takeSample(p *replay.Progress, now time.Time) (changed bool) {
-	at := p.Now()
-	changed = at != m.last
-	if at.Phase != m.last.Phase || at.Unit != m.last.Unit || at.Done < m.last.Done {
-		m.samples, m.end = m.samples[:0], time.Time{}
+// takeSample samples p and reports whether the progress has changed since the last sample. When another phase has begun, or the operation
+// counts the same phase from the start again, the meter drops the samples of the previous phase.
+func (m *progressMeter) takeSample(p *replay.Progress, now time.Time) (changed bool) {
+	current := p.Now()
+	changed = current != m.lastProgress
+
+	startedAgain := current.Done < m.lastProgress.Done
+	if current.Phase != m.lastProgress.Phase || current.Unit != m.lastProgress.Unit || startedAgain {
+		m.samples = m.samples[:0]
+		m.expectedEnd = time.Time{}
+		// m.afterPhase is still the estimate of the previous phase for all that follows it, so it includes the phase that begins now.
 		if m.afterPhase > 0 {
-			m.end = now.Add(m.afterPhase)
+			m.expectedEnd = now.Add(m.afterPhase)
 		}
 	}
-	m.last, m.afterPhase = at, p.AfterPhase()
-	if len(m.samples) == maxSamples { // every second one will do, and the first
+	m.lastProgress = current
+	m.afterPhase = p.AfterPhase()
+
+	if len(m.samples) == maxSamples {
+		// Keep every second sample, beginning with the first, which marks the start of the phase.
 		for i := range maxSamples / 2 {
 			m.samples[i] = m.samples[2*i]
 		}
 		m.samples = m.samples[:maxSamples/2]
 	}
-	m.samples = append(m.samples, sample{now, at.Done})
+	m.samples = append(m.samples, progressSample{now, current.Done})
 	return changed
 }
 
-// rate is in units a second.
-func (m *meter) rate() float64 {
+// rate returns the recent rate in units per second; 0 means unknown.
+func (m *progressMeter) rate() float64 {
 	if len(m.samples) < 2 {
 		return 0
 	}
+	// The window covers the last third of the phase, or minRateWindow if that is longer.
 	last := m.samples[len(m.samples)-1]
-	lately := max(leastLately, last.at.Sub(m.samples[0].at)/3)
-	i, _ := slices.BinarySearchFunc(m.samples, last.at.Add(-lately), func(s sample, at time.Time) int { return s.at.Compare(at) })
-	first := m.samples[min(i, len(m.samples)-2)]
-	if took := last.at.Sub(first.at).Seconds(); took > 0 {
+	window := max(minRateWindow, last.takenAt.Sub(m.samples[0].takenAt)/3)
+	windowStart := last.takenAt.Add(-window)
+	i, _ := slices.BinarySearchFunc(m.samples, windowStart, func(s progressSample, t time.Time) int {
+		return s.takenAt.Compare(t)
+	})
+	first := m.samples[min(i, len(m.samples)-2)] // not last itself: a rate needs two samples
+
+	took := last.takenAt.Sub(first.takenAt).Seconds()
+	if took > 0 {
 		return float64(last.done-first.done) / took
 	}
 	return 0
 }
 
-// maxRemaining bounds an estimate, so that a rate near 0 does not overflow a duration.
+// maxRemaining limits the estimated remaining time. Without it, a rate near 0 would overflow a duration.
 const maxRemaining = 1000 * 24 * time.Hour
 
-// remaining is the time to the end of all phases; negative while it is unknown. At the start of a phase, of which the rate says little,
-// it is what was expected before.
-func (m *meter) remaining(now time.Time, done, total uint64) time.Duration {
+// remaining returns the estimated time to the end of all phases; negative means unknown. done and total are the units of the current phase.
+func (m *progressMeter) remaining(now time.Time, done, total uint64) time.Duration {
 	rate := m.rate()
 	switch {
 	case m.afterPhase < 0:
 		return -1
-	case !m.end.IsZero() && (rate <= 0 || done < total/16):
-		return max(0, m.end.Sub(now))
+		// The rate of a phase that has just begun says little, so the estimate that was made before the phase counts for now.
+	case !m.expectedEnd.IsZero() && (rate <= 0 || done < total/16):
+		return max(0, m.expectedEnd.Sub(now))
 	case rate <= 0 || total == 0:
 		return -1
 	}
-	seconds := float64(total-min(done, total))/rate + m.afterPhase.Seconds()
+
+	inPhase := float64(total-min(done, total)) / rate
+	seconds := inPhase + m.afterPhase.Seconds()
 	if seconds > maxRemaining.Seconds() {
 		return maxRemaining
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Kind is what an operation does. Its text stands in files and never changes.
+// Kind is what an operation does. Files contain its text, so the text of a kind must never change.
 type Kind string
 
 // The kinds of operations.
@@ -23,10 +23,10 @@ const (
 	Erase    Kind = "erase"
 )
 
-// State is how far an operation is. Its text stands in files and never changes.
+// State is the state of an operation. Files contain its text, so the text of a state must never change.
 type State string
 
-// The states of an operation. An operation in one of the last three has ended and does not change any more.
+// The states of an operation. The last three are final: an operation in one of them has ended and does not change any more.
 const (
 	Pending   State = "pending"
 	Running   State = "running"
@@ -35,33 +35,34 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// Ended reports whether the state is a last one.
+// Ended reports whether the state is final.
 func (s State) Ended() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
-// Info is an operation at one moment.
+// Info describes an operation at one moment.
 type Info struct {
-	// ID names the operation for ever. Ids sort by the order in which operations were accepted.
+	// ID identifies the operation forever. Ids sort in the order in which the operations were accepted.
 	ID   string
 	Kind Kind
-	// Projection is what the operation is about; empty means all, or none.
+	// Projection is the name of the projection on which the operation works. It is empty if the operation works on all projections, or on
+	// none.
 	Projection string
-	// Args are what the operation was asked for, for [Resume]. They are forgotten when the operation ends.
+	// Args are the arguments that were given to [Manager.Start], as JSON. [Resume] needs them. They are dropped when the operation ends.
 	Args json.RawMessage
 	State
-	// Created is when the operation was accepted, Ended when it ended; zero before.
+	// Created is when the operation was accepted, and Ended is when it ended; Ended is zero before that.
 	Created, Ended time.Time
 	replay.PhaseProgress
-	// Rate is how many units were done a second, lately.
+	// Rate is how many units per second the operation has done recently; 0 means unknown.
 	Rate float64
-	// Remaining is the estimated time to the end of all phases; negative: unknown.
+	// Remaining is the estimated time to the end of all phases; negative means unknown.
 	Remaining time.Duration
-	// Error is why the operation failed.
+	// Error says why the operation failed.
 	Error string
-	// Report is what was done and found, for people, at most 64 KiB.
+	// Report tells people what the operation did and found, in at most 64 KiB.
 	Report string
 }
 
-// name is the operation for people.
+// name returns what people call the operation, such as "rebuild of graph".
 func (i Info) name() string {
 	if i.Projection == "" {
 		return string(i.Kind)
@@ -69,46 +70,49 @@ func (i Info) name() string {
 	return string(i.Kind) + " of " + i.Projection
 }
 
-// Func does an operation. It ends soon after the context does, and leaves a state that is whole: that before, or
-// that after. The report is kept also when there is an error, as of a comparison that found differences.
+// Func performs an operation. It must return soon after ctx ends, and must not leave half of its work behind: either all of it is done or
+// nothing. report tells people what was done. It is kept even if err is not nil, because a comparison that found differences fails with a
+// report.
 type Func func(ctx context.Context, p *replay.Progress) (report string, err error)
 
-// Resume returns a function that continues an operation which a restart interrupted.
+// Resume returns a function that continues an operation which a restart has interrupted. An error marks the operation as failed.
 type Resume func(Info) (Func, error)
 
 // Errors of a [Manager].
 var (
-	// ErrNotFound: there is no such operation, or it was forgotten.
+	// ErrNotFound means that there is no operation with this id, or that the manager has forgotten it.
 	ErrNotFound = errors.New("operation: there is no such operation")
-	// ErrClosed: the process is stopping.
+	// ErrClosed means that the manager accepts no operations any more because the process is stopping.
 	ErrClosed = errors.New("operation: the process is stopping")
-	// ErrCancelled is the cause of the end of the context of an operation that was cancelled.
+	// ErrCancelled is the cause with which the context of an operation ends when an operator cancels the operation.
 	ErrCancelled = errors.New("operation: cancelled")
 )
 
-// ConflictError refuses an operation because of another that is under way.
+// ConflictError means that an operation was rejected because another operation that has not ended conflicts with it.
 type ConflictError struct {
-	// With is what is in the way.
+	// With is the other operation.
 	With Info
 }
 
-// Error names the operation in the way.
+// Error names the other operation.
 func (e *ConflictError) Error() string {
 	return fmt.Sprintf("the %s that began at %s is under way (operation %s): wait for it, or cancel it",
 		e.With.name(), e.With.Created.Format(time.RFC3339), e.With.ID)
 }
 
-// builds are the kinds that fold, compare or swap what one projection consists of.
-var builds = map[Kind]bool{Rebuild: true, Verify: true, Repair: true, Rollback: true}
+// usesGenerations holds the kinds that build, compare, change or swap the generations of a projection.
+var usesGenerations = map[Kind]bool{Rebuild: true, Verify: true, Repair: true, Rollback: true}
 
-// conflict reports whether two operations cannot continue beside each other: erasing with anything, the same twice, and two
-// that work on the generations of one projection. A snapshot reads a state that nothing else changes.
-func conflict(a, b Info) bool {
+// isConflict reports whether two operations must not run at the same time. An erasure conflicts with everything. Other operations
+// conflict only if they work on the same projection, and either are of the same kind or both use its generations. Snapshots do not
+// conflict with those, because a snapshot reads a state of the store that nothing changes.
+func isConflict(a, b Info) bool {
 	if a.Kind == Erase || b.Kind == Erase {
 		return true
 	}
+	// An empty projection means all of them.
 	if a.Projection != b.Projection && a.Projection != "" && b.Projection != "" {
 		return false
 	}
-	return a.Kind == b.Kind || builds[a.Kind] && builds[b.Kind]
+	return a.Kind == b.Kind || usesGenerations[a.Kind] && usesGenerations[b.Kind]
 }

@@ -12,31 +12,36 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// interrupted is the error of an operation that a restart has interrupted and that cannot be continued.
-const interrupted = "interrupted by a restart"
+// interruptedText is the error of an operation that a restart has interrupted and that cannot be continued.
+const interruptedText = "interrupted by a restart"
 
-// errStopping is the cause of the end of the context of an operation when the process stops.
+// errStopping is the cause with which the contexts of all operations end when the process stops.
 var errStopping = errors.New("operation: the process is stopping")
 
-// Run does the operations until ctx ends, then interrupts them, waits for them and returns nil. First it continues with what an
-// earlier process had begun. It is called once.
+// Run runs the operations until ctx ends. Then it cancels them, waits until they have returned, and returns nil. When it starts, Run first
+// continues the operations that an earlier process left unfinished. Call Run once.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
-	if m.running {
+	if m.runCalled {
 		m.mu.Unlock()
 		return errors.New("operation: a manager runs once")
 	}
-	m.running = true
-	m.recover()
+	m.runCalled = true
+	m.resumeUnfinished()
 	m.mu.Unlock()
-	working, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	var all sync.WaitGroup
+
+	// Operations must end with the cause errStopping, by which runOperation tells a stop of the process from a failure. So their context is
+	// not canceled together with ctx, but by the deferred function below.
+	operationCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	var operations sync.WaitGroup
 	defer func() {
-		m.close()
+		m.rejectNewOperations()
 		stop(errStopping)
-		all.Wait()
-		m.tellAll()
+		operations.Wait()
+		// The final states are set. Now wake up those who watch operations that stay unfinished.
+		m.notifyAllWatchers()
 	}()
+
 	tick := time.NewTicker(samplePeriod)
 	defer tick.Stop()
 	for {
@@ -44,36 +49,38 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			m.sample(time.Now())
+			m.sampleProgress(time.Now())
 		case <-m.wake:
-			for _, e := range m.take() {
-				all.Go(func() { m.do(working, e) })
+			for _, e := range m.takeQueue() {
+				operations.Go(func() { m.runOperation(operationCtx, e) })
 			}
 		}
 	}
 }
 
-// recover decides what becomes of operations that the process before left unfinished. m.mu is held.
-func (m *Manager) recover() {
-	for _, id := range m.order {
+// resumeUnfinished decides which of the operations that an earlier process left unfinished are continued. m.mu is held.
+func (m *Manager) resumeUnfinished() {
+	for _, id := range m.ids {
 		e := m.entries[id]
-		if !e.restarted {
+		if !e.needsRecovery {
 			continue
 		}
-		e.restarted = false
-		resume := m.resume[e.Kind]
+		e.needsRecovery = false
+
+		resume := m.resumeByKind[e.Kind]
 		switch {
-		case e.State.Ended(): // cancelled since
+		case e.State.Ended(): // an operator cancelled it before Run was called
 		case e.Cancelling:
-			m.end(e, Cancelled, "", interrupted)
+			m.finish(e, Cancelled, "", interruptedText)
 		case resume == nil:
-			m.end(e, Failed, "", interrupted)
+			m.finish(e, Failed, "", interruptedText)
 		default:
 			resumed, err := resume(e.info())
 			if err != nil {
-				m.end(e, Failed, "", interrupted+"; it cannot go on: "+err.Error())
+				m.finish(e, Failed, "", interruptedText+"; it cannot go on: "+err.Error())
 				continue
 			}
+
 			e.run = resumed
 			m.log.Info("operation goes on after a restart", "operation", e.ID, "what", e.info().name())
 			m.enqueue(e)
@@ -81,8 +88,8 @@ func (m *Manager) recover() {
 	}
 }
 
-// take empties the queue.
-func (m *Manager) take() []*entry {
+// takeQueue empties the queue and returns what was in it.
+func (m *Manager) takeQueue() []*entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	queue := m.queue
@@ -90,81 +97,87 @@ func (m *Manager) take() []*entry {
 	return queue
 }
 
-// close refuses what comes from now on.
-func (m *Manager) close() {
+// rejectNewOperations makes Start reject all operations from now on.
+func (m *Manager) rejectNewOperations() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.closed = true
+	m.stopping = true
 }
 
-// tellAll wakes all who watch.
-func (m *Manager) tellAll() {
+// notifyAllWatchers wakes up all calls of Watch.
+func (m *Manager) notifyAllWatchers() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range m.entries {
-		e.tell()
+		e.notifyWatchers()
 	}
 }
 
-// sample takes a sample of the progress of all operations.
-func (m *Manager) sample(now time.Time) {
+// sampleProgress samples the progress of all running operations and notifies the watchers of those that have made progress.
+func (m *Manager) sampleProgress(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, id := range m.order {
+	for _, id := range m.ids {
 		e := m.entries[id]
 		if e.progress != nil && !e.State.Ended() && e.meter.takeSample(e.progress, now) {
-			e.tell()
+			e.notifyWatchers()
 		}
 	}
 }
 
-// do does one operation.
-func (m *Manager) do(ctx context.Context, e *entry) {
+// runOperation runs one operation to its end and records the outcome. It does nothing if the operation was cancelled before.
+func (m *Manager) runOperation(ctx context.Context, e *entry) {
 	ctx, cancel := context.WithCancelCause(ctx)
+
 	defer cancel(nil)
-	run, p := m.begin(e, cancel)
+	run, p := m.markRunning(e, cancel)
 	if run == nil {
 		return
 	}
-	report, err := m.protected(ctx, e.ID, run, p)
+	report, err := m.callAndRecover(ctx, e.ID, run, p)
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case err == nil:
-		m.end(e, Succeeded, report, "")
+		m.finish(e, Succeeded, report, "")
 	case e.Cancelling:
+		// The error says no more than the state if it only reports that the context has ended.
 		failure := err.Error()
 		if errors.Is(err, context.Canceled) || errors.Is(err, ErrCancelled) {
 			failure = ""
 		}
-		m.end(e, Cancelled, report, failure)
+		m.finish(e, Cancelled, report, failure)
 	case errors.Is(context.Cause(ctx), errStopping):
-		// It stays as it is: the next process continues with it, or says that it was interrupted.
-		e.keepProgress()
-		m.save(e)
+		// The operation stays in the state Running: the next process continues it or marks it as failed.
+		e.copyProgressToRecord()
+		m.saveRecord(e)
 	default:
-		m.end(e, Failed, report, err.Error())
+		m.finish(e, Failed, report, err.Error())
 	}
 }
 
-// begin marks an operation as running. It returns nil if the operation was cancelled before.
-func (m *Manager) begin(e *entry, cancel context.CancelCauseFunc) (Func, *replay.Progress) {
+// markRunning marks an operation as running. It returns nil if the operation was cancelled before, or if the process is stopping.
+func (m *Manager) markRunning(e *entry, cancel context.CancelCauseFunc) (Func, *replay.Progress) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e.State.Ended() || m.closed {
+	if e.State.Ended() || m.stopping {
 		return nil, nil
 	}
-	e.State, e.progress, e.cancel = Running, &replay.Progress{}, cancel
-	m.save(e)
-	e.tell()
+	e.State = Running
+	e.progress = &replay.Progress{}
+	e.cancel = cancel
+	m.saveRecord(e)
+	e.notifyWatchers()
 	m.log.Info("operation begins", "operation", e.ID, "what", e.info().name())
 	return e.run, e.progress
 }
 
-// protected does an operation and turns a panic into its failure, so that the process continues to serve.
-func (m *Manager) protected(ctx context.Context, id string, run Func, p *replay.Progress) (report string, err error) {
+// callAndRecover calls run and turns a panic into an error, so that the process continues to serve.
+func (m *Manager) callAndRecover(ctx context.Context, id string, run Func, p *replay.Progress) (report string, err error) {
 	defer func() {
-		if panicked := recover(); panicked != nil {
+		panicked := recover()
+		if panicked != nil {
 			m.log.Error("an operation panicked", "operation", id, "panic", panicked, "stack", string(debug.Stack()))
 			report, err = "", fmt.Errorf("panic: %v; the log of the service says more", panicked)
 		}
@@ -172,11 +185,11 @@ func (m *Manager) protected(ctx context.Context, id string, run Func, p *replay.
 	return run(ctx, p)
 }
 
-// bounded cuts a text for people to what a file may hold.
-func bounded(s string) string {
+// truncateText cuts the text to maxTextBytes and marks the cut.
+func truncateText(s string) string {
 	const more = "\n… (cut)"
-	if len(s) <= reportBytes {
+	if len(s) <= maxTextBytes {
 		return s
 	}
-	return strings.ToValidUTF8(s[:reportBytes-len(more)], "") + more
+	return strings.ToValidUTF8(s[:maxTextBytes-len(more)], "") + more
 }

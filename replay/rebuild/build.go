@@ -15,74 +15,98 @@ import (
 	"github.com/skein-feed/skein/replay/internal/paced"
 )
 
-// build builds a store of some partitions in a directory, up to where the log ended when that was read. With an until, which is then asked,
-// it continues to the position that until returns, and no further; that is not before the position that until is given.
-func (r *run) build(
-	ctx context.Context, subscribe SubscribeFunc, dir string, held events.Partitions, until func(seq uint64) (last uint64, err error),
+// buildStore builds a store of the given partitions in dir from the log, up to near the head that the log had when buildStore subscribed to it.
+//
+// If until is not nil, buildStore then calls it once with the position that the build has reached. until returns a position that is not
+// before that one, and the build continues exactly to it.
+func (r *rebuildState) buildStore(
+	ctx context.Context, subscribe SubscribeFunc, dir string, partitions events.Partitions,
+	until func(seq uint64) (last uint64, err error),
 ) (err error) {
-	if r.o.Turn != nil {
-		r.o.Turn.Lock()
-		defer r.o.Turn.Unlock()
+	if r.opts.Turn != nil {
+		r.opts.Turn.Lock()
+		defer r.opts.Turn.Unlock()
 	}
-	kinds := kindsOf(r.live.Projection())
+
+	kinds := neededKinds(r.live.Projection())
 	sub, err := subscribe(events.Cursor{}, kinds)
 	if err != nil {
 		return fmt.Errorf("subscribe to the log: %w", err)
 	}
-	closed := sync.OnceFunc(sub.Close)
-	defer closed()
+	closeSub := sync.OnceFunc(sub.Close)
+	defer closeSub()
+
 	o := paced.Options{
-		Pace: r.o.Pace, Progress: r.o.Progress, Head: sub.Head(), Worker: r.o.Worker, Check: r.checkFree,
-		Options: build.Options{FS: r.live.FS(), Dir: dir, New: r.live.New, Partitions: &held, Memory: r.o.Memory},
+		Pace:     r.opts.Pace,
+		Progress: r.opts.Progress,
+		Head:     sub.Head(),
+		Worker:   r.opts.Worker,
+		Check:    r.checkFree,
+		Options: build.Options{
+			FS: r.live.FS(), Dir: dir, New: r.live.New, Partitions: &partitions, Memory: r.opts.Memory,
+		},
 	}
-	if r.o.Pace.Share > 0 && r.o.Pace.Share < 1 {
+	if r.opts.Pace.Share > 0 && r.opts.Pace.Share < 1 {
+		// Pace.Share is a share of one core.
 		o.Workers = 1
 	}
-	if r.o.LogSize != nil {
-		o.Log = r.o.LogSize(ctx, kinds)
+	if r.opts.LogSize != nil {
+		o.Log = r.opts.LogSize(ctx, kinds)
 	}
+
 	b, err := paced.New(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
+
+	// Read until the head is near.
 	add := func(envs []*events.Envelope) error { return b.Add(ctx, envs) }
-	for !r.isNear(b.Cursor().Seq, o.Head) {
-		if _, err := r.read(ctx, sub, math.MaxUint64, add); err != nil {
+	for !r.isNearHead(b.Cursor().Seq, o.Head) {
+		if _, err := r.readAndFold(ctx, sub, math.MaxUint64, add); err != nil {
 			return err
 		}
 	}
+
+	// Read on to the position that until wants. The log may skip that sequence, so also stop at the first envelope after it.
 	if until != nil {
 		last, err := until(b.Cursor().Seq)
-		for beyond := false; !beyond && err == nil && b.Cursor().Seq < last; {
-			beyond, err = r.read(ctx, sub, last, add)
+		for passedLast := false; !passedLast && err == nil && b.Cursor().Seq < last; {
+			passedLast, err = r.readAndFold(ctx, sub, last, add)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	closed()
+
+	// Finish may take long and reads no more of the log.
+	closeSub()
 	return b.Finish(ctx)
 }
 
-// read reads a piece of the log up to a last sequence, gives it to fold, and reports whether there was more.
-func (r *run) read(
+// readAndFold reads the next envelopes of the log and calls fold with those up to the sequence last. passedLast reports that it has also read
+// envelopes after last, so that the log has no more up to last. After that, readAndFold rests as the pace demands.
+func (r *rebuildState) readAndFold(
 	ctx context.Context, sub store.Subscription, last uint64, fold func([]*events.Envelope) error,
-) (beyond bool, err error) {
-	envs, err := sub.Next(ctx, readBytes)
+) (passedLast bool, err error) {
+	envs, err := sub.Next(ctx, maxReadBytes)
 	if err != nil {
 		return false, err
 	}
-	began := time.Now()
-	if n := slices.IndexFunc(envs, func(env *events.Envelope) bool { return env.Seq() > last }); n >= 0 {
-		envs, beyond = envs[:n], true
+
+	began := time.Now() // the pace does not count the time of waiting for the log
+	n := slices.IndexFunc(envs, func(env *events.Envelope) bool { return env.Seq() > last })
+	if n >= 0 {
+		envs = envs[:n]
+		passedLast = true
 	}
 	if err := fold(envs); err != nil {
-		return beyond, err
+		return passedLast, err
 	}
+
 	r.envelopes += uint64(len(envs))
 	for _, env := range envs {
 		r.bytes += uint64(env.Bytes)
 	}
-	return beyond, r.o.Pace.Rest(ctx, time.Since(began))
+	return passedLast, r.opts.Pace.Rest(ctx, time.Since(began))
 }

@@ -14,92 +14,106 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Source is another node, which has rows.
+// Source is another node from which rows can be copied.
 type Source struct {
 	Name string
-	// Has are the partitions whose rows it has.
+	// Has are the partitions whose rows the node has.
 	Has events.Partitions
-	// Rows calls do with the rows of some partitions of a projection, see [live.Live.ExportPartitions].
+	// Rows calls do with each row of some partitions of a projection. fold is the hash that [live.Live.FoldHash] returns: the node refuses
+	// if its rows are made by another fold.
 	Rows func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error
 }
 
-// copying makes stores of partitions that a resize adds: of rows that other nodes give, which are a fold of the log to different
-// positions, and of the log where none does. All are then folded to one position.
-type copying struct {
-	*run
+// partitionCopier makes the stores of the partitions that a resize adds. It copies rows of other nodes, which are at different positions of
+// the log, into one store per node, and builds the partitions that no node gives from the log. Then it folds all stores to one position.
+type partitionCopier struct {
+	*rebuildState
 	subscribe SubscribeFunc
-	dir       string
-	// stores are those that were copied, each open. left are partitions that no node has given.
+	// dir is the directory under which the stores are made.
+	dir string
+	// stores are the open stores of copied rows, one per node.
 	stores []*store.Store
-	left   events.Partitions
+	// uncopied are the partitions that no node has given.
+	uncopied events.Partitions
 }
 
-// take copies the rows of partitions from other nodes. A node that does not give them is no error: they are left.
-func (c *copying) take(ctx context.Context, wanted events.Partitions) error {
-	c.left = wanted
-	if c.o.Sources == nil {
+// copyFromSources copies the rows of the wanted partitions from other nodes, from all at once. If a node fails to give its share, that is no
+// error: the partitions stay uncopied, and foldAll builds them from the log.
+func (c *partitionCopier) copyFromSources(ctx context.Context, wanted events.Partitions) error {
+	c.uncopied = wanted
+	if c.opts.Sources == nil {
 		return nil
 	}
-	sources := c.o.Sources()
-	from := divide(wanted, sources)
-	stores := make([]*store.Store, len(sources))
-	var all errgroup.Group
+
+	sources := c.opts.Sources()
+	assigned := assignSources(wanted, sources)
+	stores := make([]*store.Store, len(sources)) // the goroutines must not append to one list
+	var group errgroup.Group
 	for i, s := range sources {
-		if from[i].Len() == 0 {
+		if assigned[i].Len() == 0 {
 			continue
 		}
-		all.Go(func() error {
+		group.Go(func() error {
 			var err error
 			dir := c.live.FS().PathJoin(c.dir, fmt.Sprint(i))
-			stores[i], err = c.live.ImportPartitions(ctx, dir, from[i], func(do func(key, value []byte) error) error {
-				return s.Rows(ctx, c.live.Name(), c.live.FoldHash(), from[i], c.pacing(ctx, do))
+			stores[i], err = c.live.ImportPartitions(ctx, dir, assigned[i], func(do func(key, value []byte) error) error {
+				return s.Rows(ctx, c.live.Name(), c.live.FoldHash(), assigned[i], c.throttleRows(ctx, do))
 			})
 			if err != nil && ctx.Err() == nil {
-				c.o.Logger.Warn("rows are built from the log, since a node does not give them", "projection", c.live.Name(), "node", s.Name,
-					"partitions", from[i].Len(), "error", err)
+				c.opts.Logger.Warn("rows are built from the log, since a node does not give them",
+					"projection", c.live.Name(), "node", s.Name, "partitions", assigned[i].Len(), "error", err)
 				return c.live.FS().RemoveAll(dir)
 			}
 			return err
 		})
 	}
-	err := all.Wait()
+	err := group.Wait()
+
+	// Register the stores even after an error, so that closeStores closes them.
 	for i, s := range stores {
 		if s != nil {
 			c.stores = append(c.stores, s)
-			c.left = c.left.Without(&from[i])
-			c.given += from[i].Len()
+			c.uncopied = c.uncopied.Without(&assigned[i])
+			c.copiedPartitions += assigned[i].Len()
 		}
 	}
 	return err
 }
 
-// divide gives each partition to a source that has it, and about as many to each.
-func divide(wanted events.Partitions, sources []Source) []events.Partitions {
-	from := make([]events.Partitions, len(sources))
+// assignSources assigns each wanted partition to a source that has it, about as many to each source. It returns the partitions of each
+// source. Partitions that no source has are assigned to none.
+func assignSources(wanted events.Partitions, sources []Source) []events.Partitions {
+	assigned := make([]events.Partitions, len(sources))
 	_ = wanted.Each(func(partition uint8) error {
-		least := -1
+		leastLoaded := -1
 		for i := range sources {
-			if sources[i].Has.Has(partition) && (least < 0 || from[i].Len() < from[least].Len()) {
-				least = i
+			if !sources[i].Has.Has(partition) {
+				continue
+			}
+			if leastLoaded < 0 || assigned[i].Len() < assigned[leastLoaded].Len() {
+				leastLoaded = i
 			}
 		}
-		if least >= 0 {
-			from[least].Add(partition)
+		if leastLoaded >= 0 {
+			assigned[leastLoaded].Add(partition)
 		}
 		return nil
 	})
-	return from
+	return assigned
 }
 
-// pacing has do rest as the pace demands, and stop before the disk is full.
-func (c *copying) pacing(ctx context.Context, do func(key, value []byte) error) func(key, value []byte) error {
-	const often = 1 << 12
-	rows, began := 0, time.Now()
+// throttleRows returns a function that calls do. Every few thousand rows, it also rests as the pace demands, and fails if the disk is nearly
+// full.
+func (c *partitionCopier) throttleRows(ctx context.Context, do func(key, value []byte) error) func(key, value []byte) error {
+	const rowsPerRest = 1 << 12
+	rows := 0
+	began := time.Now()
 	return func(key, value []byte) error {
-		if rows++; rows%often != 0 {
+		rows++
+		if rows%rowsPerRest != 0 {
 			return do(key, value)
 		}
-		if err := errors.Join(c.checkFree(), c.o.Pace.Rest(ctx, time.Since(began))); err != nil {
+		if err := errors.Join(c.checkFree(), c.opts.Pace.Rest(ctx, time.Since(began))); err != nil {
 			return err
 		}
 		began = time.Now()
@@ -107,60 +121,68 @@ func (c *copying) pacing(ctx context.Context, do func(key, value []byte) error) 
 	}
 }
 
-// newest is the greatest sequence that a copied store is at.
-func (c *copying) newest() uint64 {
+// maxCopiedSeq returns the greatest sequence that any copied store has reached; 0 if there are none.
+func (c *partitionCopier) maxCopiedSeq() uint64 {
 	if len(c.stores) == 0 {
 		return 0
 	}
-	return slices.MaxFunc(c.stores, func(a, b *store.Store) int { return cmp.Compare(a.Cursor().Seq, b.Cursor().Seq) }).Cursor().Seq
+	newest := slices.MaxFunc(c.stores, func(a, b *store.Store) int { return cmp.Compare(a.Cursor().Seq, b.Cursor().Seq) })
+	return newest.Cursor().Seq
 }
 
-// upTo builds what is left from the log, and folds what was copied, up to the sequence that last returns, which is asked once. It closes
-// the stores, and returns the directories of their files.
-func (c *copying) upTo(ctx context.Context, last func(seq uint64) (uint64, error)) (dirs []string, err error) {
+// foldAll builds the uncopied partitions from the log and folds the copied stores, all to the same sequence. It asks chooseLast for that
+// sequence once, with a lower bound: the sequence that the build from the log has reached. foldAll closes the stores and returns their
+// directories.
+func (c *partitionCopier) foldAll(
+	ctx context.Context, chooseLast func(atLeast uint64) (uint64, error),
+) (dirs []string, err error) {
 	var seq uint64
-	asked := func(least uint64) (uint64, error) {
-		seq, err = last(least)
+	choose := func(atLeast uint64) (uint64, error) {
+		seq, err = chooseLast(atLeast)
 		return seq, err
 	}
-	if c.left.Len() > 0 {
+
+	if c.uncopied.Len() > 0 {
 		dir := c.live.FS().PathJoin(c.dir, "left")
-		if err := c.build(ctx, c.subscribe, dir, c.left, asked); err != nil {
+		if err := c.buildStore(ctx, c.subscribe, dir, c.uncopied, choose); err != nil {
 			return nil, err
 		}
 		dirs = append(dirs, dir)
-	} else if _, err := asked(0); err != nil {
+	} else if _, err := choose(0); err != nil {
 		return nil, err
 	}
+
 	for _, s := range c.stores {
-		if err := c.foldUpTo(ctx, s, seq); err != nil {
+		if err := c.foldStore(ctx, s, seq); err != nil {
 			return nil, err
 		}
 		dirs = append(dirs, s.Dir())
 	}
-	return dirs, c.close()
+	return dirs, c.closeStores()
 }
 
-// foldUpTo folds the log into a store, up to a sequence.
-func (c *copying) foldUpTo(ctx context.Context, s *store.Store, last uint64) error {
+// foldStore folds the log into a store, up to the sequence last.
+func (c *partitionCopier) foldStore(ctx context.Context, s *store.Store, last uint64) error {
 	if s.Cursor().Seq >= last {
 		return nil
 	}
-	sub, err := c.subscribe(s.Cursor(), kindsOf(s.Projection()))
+
+	sub, err := c.subscribe(s.Cursor(), neededKinds(s.Projection()))
 	if err != nil {
 		return fmt.Errorf("subscribe to the log: %w", err)
 	}
 	defer sub.Close()
-	for beyond := false; !beyond && s.Cursor().Seq < last; {
-		if beyond, err = c.read(ctx, sub, last, s.Fold); err != nil {
+
+	for passedLast := false; !passedLast && s.Cursor().Seq < last; {
+		if passedLast, err = c.readAndFold(ctx, sub, last, s.Fold); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// close closes stores that are open. Their rows are on disk then.
-func (c *copying) close() (err error) {
+// closeStores closes the stores that are still open. Their rows are safely on disk then.
+func (c *partitionCopier) closeStores() (err error) {
 	for _, s := range c.stores {
 		err = errors.Join(err, s.Close())
 	}

@@ -11,57 +11,61 @@ import (
 )
 
 const (
-	// firstRetry is the pause after a rebuild that failed. It doubles with each failure, up to lastRetry.
-	firstRetry = time.Minute
-	lastRetry  = time.Hour
+	// minRetryDelay is the pause after a rebuild that failed. The pause doubles with each further failure, up to maxRetryDelay.
+	minRetryDelay = time.Minute
+	maxRetryDelay = time.Hour
 )
 
-// Keeper rebuilds a projection that cannot continue: it is damaged, or outdated.
+// Keeper watches a projection and rebuilds it when it cannot follow the log any more, because it is damaged or outdated.
 type Keeper struct {
 	Live *live.Live
-	// Heal rebuilds what is damaged: files that cannot be opened or read, rows that cannot be.
+	// Heal rebuilds a projection that is damaged: its files cannot be opened or read, or rows in them cannot be decoded.
 	Heal bool
-	// Adopt rebuilds what was built by another version or with other settings than the program has.
+	// Adopt rebuilds a projection whose rows were built by another version of the projection or with other settings than this program has.
 	Adopt bool
-	// Rebuild does it, and says why it is done to who wants to know. Required.
+	// Rebuild performs the rebuild. why is the error that makes it necessary. Required.
 	Rebuild func(ctx context.Context, why error) error
-	// Logger gets what a person must see; nil means nothing.
+	// Logger receives the beginning and the failure of rebuilds; nil discards them.
 	Logger *slog.Logger
 }
 
-// wanted reports whether a projection in such a state is to be rebuilt.
-func (k *Keeper) wanted(st store.Status) bool {
+// needsRebuild reports whether a projection with this status is to be rebuilt.
+func (k *Keeper) needsRebuild(st store.Status) bool {
 	return k.Heal && st.Damaged || k.Adopt && st.State == store.Outdated
 }
 
-// Run watches over the projection until the context ends, then returns nil. A rebuild that fails is tried again, ever more
-// seldom: a bug that spoils rows spoils them again.
+// Run watches the projection until the context ends and then returns nil. It retries a rebuild that fails with growing pauses: if a bug has
+// damaged the rows, a rebuild may well damage them again.
 func (k *Keeper) Run(ctx context.Context) error {
 	logger := k.Logger
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	logger = logger.With("projection", k.Live.Name())
-	retry := firstRetry
+
+	retryDelay := minRetryDelay
 	for ctx.Err() == nil {
+		// Changed is called first, so that a change between the two calls is not missed.
 		changed := k.Live.Changed()
 		st := k.Live.Status()
-		if !k.wanted(st) {
+		if !k.needsRebuild(st) {
 			select {
 			case <-changed:
 			case <-ctx.Done():
 			}
 			continue
 		}
+
 		logger.Warn("the projection is rebuilt", "generation", st.Generation, "why", st.Error)
 		err := k.Rebuild(ctx, st.Error)
 		if err == nil || ctx.Err() != nil {
-			retry = firstRetry
+			retryDelay = minRetryDelay
 			continue
 		}
-		logger.Error("the projection could not be rebuilt", "retry", retry, "error", err)
-		_ = wait.For(ctx, retry) // the loop ends with the context
-		retry = min(2*retry, lastRetry)
+
+		logger.Error("the projection could not be rebuilt", "retry", retryDelay, "error", err)
+		_ = wait.For(ctx, retryDelay) // if ctx ends, so does the loop
+		retryDelay = min(2*retryDelay, maxRetryDelay)
 	}
 	return nil
 }

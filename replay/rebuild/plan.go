@@ -11,56 +11,63 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// assumedRate is the rate of a rebuild, in bytes of the log a second, until one was measured.
-const assumedRate = 10 << 20
+// assumedBytesPerSecond is how many bytes of the log a rebuild is assumed to read per second, as long as none was measured.
+const assumedBytesPerSecond = 10 << 20
 
-// Log is what a plan must know of the log.
+// Log is what Plan must know of the log and of the rebuilds.
 type Log struct {
-	// Head is its last sequence, Bytes its size, archive included.
+	// Head is the last sequence of the log. Bytes is its size, including the archive.
 	Head, Bytes uint64
-	// Rate is how many bytes of it are folded in a second; 0 means as is assumed of a small machine.
+	// Rate is how many bytes of the log a rebuild reads per second; 0 means the rate that is assumed of a small machine.
 	Rate float64
-	// Pace is that of the rebuild.
+	// Pace is the pace of the rebuilds.
 	Pace replay.Pace
 }
 
-// Step is a projection that would be rebuilt.
+// Step describes the rebuild of one projection in a plan.
 type Step struct {
-	// Name is that of the projection, Generation the one that serves now.
+	// Name is the name of the projection. Generation is the one that serves now.
 	Name       string
 	Generation uint32
-	// Why says what is wrong with that, in words; Answers reports whether it serves meanwhile, from where it stands.
-	Why     string
+	// Why says in words what is wrong with that generation.
+	Why string
+	// Answers reports whether that generation answers queries until the rebuild is done, from the position at which it has stopped.
 	Answers bool
-	// Envelopes are to be folded, in about Time.
+	// Envelopes is the number of envelopes that the rebuild must read. Time is about how long that takes.
 	Envelopes uint64
 	Time      time.Duration
-	// Need is how much disk that takes, Free how much there is, in bytes.
+	// Need is how many bytes of disk the rebuild takes. Free is how many are free.
 	Need, Free uint64
 }
 
-// Plan lists the projections that do not continue and would be rebuilt.
+// Plan returns the rebuilds of those projections that do not follow the log any more, because they are outdated or damaged.
 func Plan(lives []*live.Live, log Log) (steps []Step, err error) {
 	rate := log.Rate
 	if rate <= 0 {
-		rate = assumedRate
+		rate = assumedBytesPerSecond
 	}
 	if share := log.Pace.Share; share > 0 && share < 1 {
 		rate *= share
 	}
+
 	for _, serving := range lives {
 		st := serving.Status()
 		if st.State != store.Outdated && !st.Damaged {
 			continue
 		}
-		need, free, err := needed(serving, serving.Holds(), log.Bytes)
+
+		need, free, err := estimateDisk(serving, serving.Holds(), log.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", serving.Name(), err)
 		}
 		s := Step{
-			Name: serving.Name(), Generation: st.Generation, Answers: st.Answers(), Envelopes: log.Head,
-			Time: time.Duration(float64(log.Bytes) / rate * float64(time.Second)).Round(time.Second),
-			Need: need, Free: free,
+			Name:       serving.Name(),
+			Generation: st.Generation,
+			Answers:    st.Answers(),
+			Envelopes:  log.Head,
+			Time:       time.Duration(float64(log.Bytes) / rate * float64(time.Second)).Round(time.Second),
+			Need:       need,
+			Free:       free,
 		}
 		if st.Error != nil {
 			s.Why = st.Error.Error()
@@ -70,11 +77,11 @@ func Plan(lives []*live.Live, log Log) (steps []Step, err error) {
 	return steps, nil
 }
 
-// String tells a person, on one line.
+// String describes the step to a person, on one line.
 func (s Step) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s generation %d: %s: to be rebuilt from %d envelopes in about %v, %s of disk", s.Name, s.Generation, s.Why,
-		s.Envelopes, s.Time, events.FormatSize(s.Need))
+	fmt.Fprintf(&b, "%s generation %d: %s: to be rebuilt from %d envelopes in about %v, %s of disk",
+		s.Name, s.Generation, s.Why, s.Envelopes, s.Time, events.FormatSize(s.Need))
 	if s.Need > s.Free {
 		fmt.Fprintf(&b, ", of which only %s are free", events.FormatSize(s.Free))
 	}

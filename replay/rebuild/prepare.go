@@ -113,7 +113,7 @@ func (r *preparing) build(ctx context.Context) (err error) {
 	if p := r.preparation.Options.Partitions; p != nil {
 		held = *p
 	}
-	kinds := kindsOf(r.preparation.Options.Projection)
+	kinds := neededKinds(r.preparation.Options.Projection)
 	sub, err := r.subscribe(events.Cursor{}, kinds)
 	if err != nil {
 		return fmt.Errorf("subscribe to the log: %w", err)
@@ -153,7 +153,7 @@ func (r *preparing) foldRest(ctx context.Context) (seq uint64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }() // Close brings the rows to disk
-	sub, err := r.subscribe(s.Cursor(), kindsOf(s.Projection()))
+	sub, err := r.subscribe(s.Cursor(), neededKinds(s.Projection()))
 	if err != nil {
 		return 0, fmt.Errorf("subscribe to the log: %w", err)
 	}
@@ -171,7 +171,7 @@ func (r *preparing) foldRest(ctx context.Context) (seq uint64, err error) {
 
 // readInto gives the next piece of the log to fold, and rests as the pace demands.
 func (r *preparing) readInto(ctx context.Context, sub store.Subscription, fold func([]*events.Envelope) error) error {
-	envs, err := sub.Next(ctx, readBytes)
+	envs, err := sub.Next(ctx, maxReadBytes)
 	if err != nil {
 		return err
 	}

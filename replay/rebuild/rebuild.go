@@ -16,58 +16,59 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// SubscribeFunc subscribes to the log after a cursor. Envelopes without an event of these kinds may be left out. The
-// empty cursor is the beginning of the log.
+// SubscribeFunc subscribes to the log after a cursor. The empty cursor is the beginning of the log. The subscription may leave out envelopes
+// that have no event of the given kinds.
 type SubscribeFunc func(from events.Cursor, kinds events.KindSet) (store.Subscription, error)
 
-// Bounds of [Options.Memory].
+// LeastMemory and MostMemory are the limits of [Options.Memory], in bytes.
 const (
 	LeastMemory = 16 << 20
 	MostMemory  = 4 << 30
 )
 
 const (
-	// perLogByte bounds the bytes that a generation takes for each byte of the log. It counts where the size of the one that serves says
-	// little: it is empty or damaged.
-	perLogByte = 2
-	// readBytes of the log are read at a time.
-	readBytes = 8 << 20
-	// near is the lag in envelopes at which the fold of the live runtime takes over. It is not throttled, so there must not be much left
-	// for it, in bytes either.
-	near      = 2048
-	nearBytes = 1 << 20
-	// flushPeriod is how long passes between two looks at the free disk, if not replay.DiskPeriod of the log does before. Each
-	// flushes, so that not much is folded again after a crash.
+	// maxStoreBytesPerLogByte is about the largest size of a generation, relative to the size of the log. It estimates the size of the next
+	// generation if the size of the one that serves says little, because that one is empty or damaged.
+	maxStoreBytesPerLogByte = 2
+	// maxReadBytes is how many bytes of the log are read at a time.
+	maxReadBytes = 8 << 20
+	// nearEnvelopes and nearBytes say how far behind the head a generation may be for the cut-over to begin. The cut-over folds the rest
+	// without a throttle, so the rest must be small in both respects.
+	nearEnvelopes = 2048
+	nearBytes     = 1 << 20
+	// flushPeriod is how often the free disk is checked and the new generation flushed, unless replay.DiskPeriod bytes of the log were read
+	// earlier. After a crash, the events since the last flush must be folded again.
 	flushPeriod = time.Minute
 )
 
-// Options of a rebuild. The zero value rebuilds as fast as it can.
+// Options of a rebuild. The zero value rebuilds as fast as possible.
 type Options struct {
-	// Pace leaves the rest of the time to what serves.
+	// Pace leaves a share of the time to the service. The zero value does not limit the rebuild.
 	Pace replay.Pace
-	// Memory is how many bytes a build takes, about, from [LeastMemory] to [MostMemory]; 0 means 512 MiB.
+	// Memory is about how many bytes of memory a build takes, from [LeastMemory] to [MostMemory]; 0 means 512 MiB.
 	Memory int
-	// Worker finishes a build. If it is nil, this process does.
+	// Worker starts the process that finishes the build. If Worker is nil, this process finishes it.
 	Worker *worker.Command
-	// Margin is how much disk stays free, in bytes; 0 means 256 MiB.
+	// Margin is how many bytes of disk must stay free; 0 means 256 MiB.
 	Margin uint64
-	// LogBytes is the size of the log, for projections whose size is not known; 0 means not known either.
+	// LogBytes is the size of the log. It serves to estimate the size of the generation if the present one says little; 0 means unknown.
 	LogBytes uint64
-	// LogSize returns the part of the log that a fold of these kinds reads; nil means that it is unknown.
+	// LogSize returns the size of that part of the log that a fold of these kinds reads; nil means unknown.
 	LogSize func(context.Context, events.KindSet) replay.LogSize
-	// Turn is held while partitions are built from the log, so that projections that are resized at the same time share Memory; nil
-	// means that this one is alone.
+	// Turn is locked while partitions are built from the log, so that of several projections that are resized at the same time only one
+	// uses Memory; nil means that no other is resized.
 	Turn sync.Locker
 	// Sources returns the nodes that may have the rows of partitions that [Resize] adds; nil means that there are none.
 	Sources func() []Source
-	// Progress gets the progress; nil disables it.
+	// Progress is updated as the rebuild proceeds; it may be nil.
 	Progress *replay.Progress
-	// Paused is called with the time for which the cut-over has stopped the fold; nil disables it.
+	// Paused is called with the duration for which the cut-over has stopped the fold; it may be nil.
 	Paused func(time.Duration)
-	// Logger gets what a person must see; nil means nothing.
+	// Logger receives warnings for people; nil discards them.
 	Logger *slog.Logger
 }
 
+// withDefaults returns the options with the defaults filled in that are not 0 or nil.
 func (o Options) withDefaults() Options {
 	if o.Margin == 0 {
 		o.Margin = 256 << 20
@@ -78,178 +79,213 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rebuild builds the next generation of a projection, beside the one that serves and with the same partitions, and cuts over to it.
-// [live.Live.Run] must be running, so that the new generation follows the log to the moment of the cut-over and on. When it fails,
-// or the context ends, what was built is deleted: the next Rebuild begins anew. The report is for people.
+// Rebuild builds the next generation of a projection, with the same partitions, while the present one serves, and cuts over to it.
+// [live.Live.Run] must be running: the cut-over needs it, and it makes the new generation follow the log afterwards. If Rebuild fails, or ctx
+// ends, what was built is deleted, and the next Rebuild starts from the beginning. The report tells people what was done.
 func Rebuild(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
 	o = o.withDefaults()
 	if err := checkDisk(serving, serving.Holds(), o); err != nil {
 		return "", fmt.Errorf("rebuild %s: %w", serving.Name(), err)
 	}
-	r := run{live: serving, o: o, began: time.Now()}
-	if r.next, err = serving.BuildNext(ctx, func(dir string) error { return r.build(ctx, subscribe, dir, serving.Holds(), nil) }); err != nil {
+
+	r := rebuildState{live: serving, opts: o, startTime: time.Now()}
+	r.next, err = serving.BuildNext(ctx, func(dir string) error {
+		return r.buildStore(ctx, subscribe, dir, serving.Holds(), nil)
+	})
+	if err != nil {
 		return "", fmt.Errorf("rebuild %s: %w", serving.Name(), err)
 	}
-	if report, err = r.all(ctx, subscribe); err != nil {
+
+	if report, err = r.catchUpAndCutOver(ctx, subscribe); err != nil {
 		return "", fmt.Errorf("rebuild %s: %w", serving.Name(), err)
 	}
 	return report, nil
 }
 
-// Rollback goes back to the previous generation: it folds what that has missed, and cuts over to it. The generation that
-// served until then becomes the previous one. It fails with [live.ErrNoPrevious] if there is none, and with
-// [projections.ErrFingerprint] if the previous one is of another version of the program, or has other settings: then that
-// version, or those settings, are to be started first.
+// Rollback goes back to the previous generation: it folds what that generation has missed and cuts over to it. The generation that served
+// until then becomes the previous one. Rollback fails with [live.ErrNoPrevious] if there is no previous generation, and with
+// [projections.ErrFingerprint] if another version of the program or other settings built it. To go back then, first start that version,
+// or the program with those settings.
 func Rollback(ctx context.Context, serving *live.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
 	o = o.withDefaults()
 	next, err := serving.OpenPrevious(ctx)
 	if err != nil {
 		return "", fmt.Errorf("roll back %s: %w", serving.Name(), err)
 	}
-	r := run{live: serving, next: next, o: o, began: time.Now(), from: next.Cursor().Seq}
-	if report, err = r.all(ctx, subscribe); err != nil {
+
+	r := rebuildState{live: serving, next: next, opts: o, startTime: time.Now(), startSeq: next.Cursor().Seq}
+	if report, err = r.catchUpAndCutOver(ctx, subscribe); err != nil {
 		return "", fmt.Errorf("roll back %s: %w", serving.Name(), err)
 	}
 	return report, nil
 }
 
-// run is one rebuild or rollback.
-type run struct {
+// rebuildState is one rebuild, rollback or resize.
+type rebuildState struct {
 	live *live.Live
+	// next is the generation to which catchUpAndCutOver cuts over.
 	next *store.Store
-	o    Options
-	// began and from are the time and the sequence at which it began.
-	began time.Time
-	from  uint64
-	// given is the number of partitions whose rows other nodes have given.
-	given int
-	// copied reports that the next generation begins as a copy of the one that serves.
-	copied bool
-	// envelopes and bytes of the log were folded.
+	opts Options
+	// startTime is when the rebuild began. startSeq is the sequence of the generation from which it continues; 0 means that it starts at the
+	// beginning of the log.
+	startTime time.Time
+	startSeq  uint64
+	// copiedPartitions is the number of partitions whose rows were copied from other nodes.
+	copiedPartitions int
+	// startsAsCopy is set if the next generation starts as a copy of the one that serves.
+	startsAsCopy bool
+	// envelopes and bytes of the log have been read and folded.
 	envelopes, bytes uint64
 }
 
-// all folds up to the present, and cuts over.
-func (r *run) all(ctx context.Context, subscribe SubscribeFunc) (report string, err error) {
+// catchUpAndCutOver folds the log into the next generation up to nearly the head, cuts over, and reports what was done.
+func (r *rebuildState) catchUpAndCutOver(ctx context.Context, subscribe SubscribeFunc) (report string, err error) {
 	before := r.live.Status()
 	if err := r.catchUp(ctx, subscribe); err != nil {
-		return "", errors.Join(err, r.close())
+		return "", errors.Join(err, r.closeNext())
 	}
-	took, at := time.Since(r.began), r.next.Cursor().Seq
+	took := time.Since(r.startTime)
+	caughtUpSeq := r.next.Cursor().Seq
+
 	pause, err := r.live.CutOver(ctx, r.next)
 	if err != nil {
 		return "", err
 	}
-	if r.o.Paused != nil {
-		r.o.Paused(pause)
+	if r.opts.Paused != nil {
+		r.opts.Paused(pause)
 	}
+
 	st := r.live.Status()
-	report = fmt.Sprintf("generation %d serves in place of %d since %d, after %v: ", st.Generation, before.Generation,
-		st.Cursor.Seq, time.Since(r.began).Round(time.Millisecond))
-	if r.from > 0 {
-		report += fmt.Sprintf("continued from %d, ", r.from)
+	report = fmt.Sprintf("generation %d serves in place of %d since %d, after %v: ",
+		st.Generation, before.Generation, st.Cursor.Seq, time.Since(r.startTime).Round(time.Millisecond))
+	if r.startSeq > 0 {
+		report += fmt.Sprintf("continued from %d, ", r.startSeq)
 	}
-	return report + fmt.Sprintf("%d envelopes of the log passed in %v (%.0f/s), of which %d, %s, were read, %d more while it cut over; "+
-		"cut over with a pause of %v, %s on disk",
-		at-r.from, took.Round(time.Millisecond), float64(at-r.from)/max(took.Seconds(), 1e-6), r.envelopes, events.FormatSize(r.bytes),
-		st.Cursor.Seq-min(at, st.Cursor.Seq), pause.Round(10*time.Microsecond),
-		events.FormatSize(st.DiskBytes)), nil
+	passed := caughtUpSeq - r.startSeq
+	report += fmt.Sprintf("%d envelopes of the log passed in %v (%.0f/s), of which %d, %s, were read, %d more while it cut over; ",
+		passed, took.Round(time.Millisecond), float64(passed)/max(took.Seconds(), 1e-6),
+		r.envelopes, events.FormatSize(r.bytes), st.Cursor.Seq-min(caughtUpSeq, st.Cursor.Seq))
+	report += fmt.Sprintf("cut over with a pause of %v, %s on disk",
+		pause.Round(10*time.Microsecond), events.FormatSize(st.DiskBytes))
+	return report, nil
 }
 
-// close closes what did not become live.
-func (r *run) close() error {
+// closeNext closes and deletes the next generation, which did not become the live one.
+func (r *rebuildState) closeNext() error {
+	// ErrClosed means that the projection was closed as a whole, and the next generation with it.
 	if err := r.live.CloseNext(r.next); !errors.Is(err, projections.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-// catchUp folds the log until nearly nothing is left.
-func (r *run) catchUp(ctx context.Context, subscribe SubscribeFunc) error {
+// catchUp folds the log into the next generation until so little is left that the cut-over may fold the rest.
+func (r *rebuildState) catchUp(ctx context.Context, subscribe SubscribeFunc) error {
 	at := r.next.Cursor()
-	sub, err := subscribe(at, kindsOf(r.next.Projection()))
+	sub, err := subscribe(at, neededKinds(r.next.Projection()))
 	if err != nil {
 		return fmt.Errorf("subscribe to the log: %w", err)
 	}
 	defer sub.Close()
-	r.o.Progress.StartPhase(replay.CatchingUp, "envelopes", sub.Head())
-	r.o.Progress.SetDone(at.Seq)
-	unlooked, flushed := 0, time.Now()
+
+	r.opts.Progress.StartPhase(replay.CatchingUp, "envelopes", sub.Head())
+	r.opts.Progress.SetDone(at.Seq)
+	uncheckedBytes := 0 // bytes of the log that were read since the last check of the free disk
+	flushed := time.Now()
 	for {
 		head := sub.Head()
-		r.o.Progress.SetTotal(head)
-		if r.isNear(at.Seq, head) && r.shown(at.Seq) {
+		r.opts.Progress.SetTotal(head)
+		if r.isNearHead(at.Seq, head) && r.hasReachedLive(at.Seq) {
 			return ctx.Err()
 		}
-		envs, err := sub.Next(ctx, readBytes)
+
+		envs, err := sub.Next(ctx, maxReadBytes)
 		if err != nil {
 			return err
 		}
-		began := time.Now()
+
+		began := time.Now() // the pace does not count the time of waiting for the log
 		if err := r.next.Fold(envs); err != nil {
 			return err
 		}
 		at = envs[len(envs)-1].Cursor
-		r.o.Progress.SetDone(at.Seq)
+		r.opts.Progress.SetDone(at.Seq)
 		r.envelopes += uint64(len(envs))
 		for _, env := range envs {
 			r.bytes += uint64(env.Bytes)
-			unlooked += env.Bytes
+			uncheckedBytes += env.Bytes
 		}
-		if unlooked >= replay.DiskPeriod || time.Since(flushed) >= flushPeriod {
-			unlooked, flushed = 0, time.Now()
+
+		if uncheckedBytes >= replay.DiskPeriod || time.Since(flushed) >= flushPeriod {
+			uncheckedBytes = 0
+			flushed = time.Now()
 			if err := errors.Join(r.checkFree(), r.next.Flush()); err != nil {
 				return err
 			}
 		}
-		if err := r.o.Pace.Rest(ctx, time.Since(began)); err != nil {
+
+		if err := r.opts.Pace.Rest(ctx, time.Since(began)); err != nil {
 			return err
 		}
 	}
 }
 
-// kindsOf returns the kinds that a rebuild of a projection needs.
-func kindsOf(p projections.Projection) events.KindSet {
+// neededKinds returns the kinds of events that a fold of the projection reads.
+func neededKinds(p projections.Projection) events.KindSet {
+	// Every fold needs BackfillClosed, which ends the history of a source: the fold rejects history of that source that comes after it.
 	return events.Kinds(p.Kinds()...) | events.Kinds(events.BackfillClosed)
 }
 
-// isNear reports whether so little is left that the live fold may take over, if envelopes stay as large as they were.
-func (r *run) isNear(seq, head uint64) bool {
-	return seq >= head || r.envelopes > 0 && head-seq <= near && (head-seq)*(r.bytes/r.envelopes) <= nearBytes
+// isNearHead reports whether so little of the log is left that the cut-over may begin. It assumes that the rest of the envelopes are as large
+// as those that were read.
+func (r *rebuildState) isNearHead(seq, head uint64) bool {
+	if seq >= head {
+		return true
+	}
+	if r.envelopes == 0 {
+		return false
+	}
+	bytesPerEnvelope := r.bytes / r.envelopes
+	return head-seq <= nearEnvelopes && (head-seq)*bytesPerEnvelope <= nearBytes
 }
 
-// shown reports whether the next generation shows what a live one that does not continue has shown; one that continues is followed
-// in the cut-over.
-func (r *run) shown(seq uint64) bool {
+// hasReachedLive reports whether the next generation, which is at seq, has reached the position of the live one, so that queries never see
+// older state after the cut-over. A live generation that follows the log may be ahead: the cut-over itself waits for its position.
+func (r *rebuildState) hasReachedLive(seq uint64) bool {
 	return seq >= r.live.Cursor().Seq || r.live.Status().State.CaughtUp()
 }
 
-// checkDisk refuses what would fill the disk.
+// checkDisk returns [replay.ErrDisk] if a generation of these partitions might fill the disk.
 func checkDisk(serving *live.Live, held events.Partitions, o Options) error {
-	need, free, err := needed(serving, held, o.LogBytes)
+	need, free, err := estimateDisk(serving, held, o.LogBytes)
 	if err != nil {
 		return fmt.Errorf("free disk: %w", err)
 	}
 	return replay.CheckRoom("a rebuild of "+serving.Name(), need+o.Margin, free)
 }
 
-// needed returns what a generation of some partitions takes while it is built, and what is free.
-func needed(serving *live.Live, held events.Partitions, logBytes uint64) (need, free uint64, err error) {
+// estimateDisk returns how many bytes of disk a generation of these partitions takes while it is built, and how many are free.
+func estimateDisk(serving *live.Live, partitions events.Partitions, logBytes uint64) (need, free uint64, err error) {
 	size, free, err := serving.Disk()
-	of, n := serving.Holds(), uint64(held.Len())
-	need = replay.Room(size * n / max(1, uint64(of.Len())))
-	if st := serving.Status(); st.Cursor.Seq == 0 || st.State == store.Failed || of.Len() == 0 {
-		// What is there may be only a part of what the next generation will be.
-		need = max(need, perLogByte*logBytes*n/events.NumPartitions)
+	present := serving.Holds()
+	n := uint64(partitions.Len())
+
+	// Assume that the partitions are as large as those of the generation that serves.
+	need = replay.Room(size * n / max(1, uint64(present.Len())))
+
+	st := serving.Status()
+	if st.Cursor.Seq == 0 || st.State == store.Failed || present.Len() == 0 {
+		// The generation that serves may be only a part of what the next one will be.
+		need = max(need, maxStoreBytesPerLogByte*logBytes*n/events.NumPartitions)
 	}
 	return need, free, err
 }
 
-// checkFree stops a build that would take the last of the disk from what serves.
-func (r *run) checkFree() error {
+// checkFree returns [replay.ErrDisk] if less disk is free than must stay free for the service.
+func (r *rebuildState) checkFree() error {
 	_, free, err := r.live.Disk()
 	if err != nil {
 		return err
 	}
-	return replay.CheckFree(r.o.Margin, free)
+	return replay.CheckFree(r.opts.Margin, free)
 }

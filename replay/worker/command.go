@@ -14,43 +14,46 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Command starts workers.
+// Command starts workers. Its methods may be called concurrently.
 type Command struct {
-	// Path is the program, and Args are its arguments, its name first. It calls [Serve] on its standard input and output.
+	// Path is the program, and Args are its arguments, beginning with its name. The program must call [Serve] with its standard input and
+	// output.
 	Path string
 	Args []string
-	// Settings are those of the projections.
+	// Settings are the settings of the projections. The worker needs the same ones as this process.
 	Settings all.Settings
 }
 
-// operation is what a worker does: it finishes a build. It is one JSON object.
+// operation is what the serving process asks of a worker: to finish one build. It is sent as one JSON object.
 type operation struct {
 	Settings all.Settings
-	// Share is the part of one core's time that the worker may take; 0 means all of every core.
+	// Share is the share of one core that the worker may use, as in [replay.Pace]; 0 does not limit.
 	Share float64
 	Build *build.Handover
 }
 
-// message is what a worker says: its progress, and last its result. It is one JSON object.
-type message struct {
+// workerMessage is what a worker sends, each as one JSON object: any number of times its Progress, and finally either Done or Error.
+type workerMessage struct {
 	Progress *replay.PhaseProgress `json:",omitempty"`
-	// Done reports that the store is made, and has Rows.
+	// Done is set when the store is complete. Rows is the number of rows in it.
 	Done bool  `json:",omitempty"`
 	Rows int64 `json:",omitempty"`
-	// Error is why the store is not made.
+	// Error says why the store could not be built.
 	Error string `json:",omitempty"`
 }
 
-// Finish has a worker make the store, and returns how many rows the store has. It calls report with the progress, as [Paced] does. An error
-// of report ends the worker.
+// Finish starts a worker that finishes the build, and returns the number of rows in the store. It calls report with the progress, as
+// [Paced] does. If report returns an error, Finish kills the worker and returns that error. If ctx ends, Finish kills the worker and
+// returns the error of ctx.
 func (c *Command) Finish(
 	ctx context.Context, h *build.Handover, share float64, report func(replay.PhaseProgress) error,
 ) (rows int64, err error) {
-	running, cancel := context.WithCancel(ctx)
+	workerCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(running, c.Path)
+	cmd := exec.CommandContext(workerCtx, c.Path)
 	cmd.Args = c.Args
-	cmd.Stderr = os.Stderr // a panic belongs into the log of the service
+	cmd.Stderr = os.Stderr // so that a panic of the worker appears in the log of the service
+
 	isolate(cmd)
 	operations, err := cmd.StdinPipe()
 	if err != nil {
@@ -63,33 +66,39 @@ func (c *Command) Finish(
 	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("start a worker: %w", err)
 	}
+
+	// The cache is memory of this process. The worker, which reads no rows of this store, needs none.
 	settings := c.Settings
 	settings.Cache = nil
-	sent := json.NewEncoder(operations).Encode(operation{settings, share, h})
-	rows, err = receive(messages, report)
-	cancel() // it has ended, or is to
-	waited := cmd.Wait()
+	sendErr := json.NewEncoder(operations).Encode(operation{settings, share, h})
+
+	rows, err = receiveMessages(messages, report)
+
+	// The worker has ended after its last message. Otherwise it must end now.
+	cancel()
+	waitErr := cmd.Wait()
+
 	switch {
 	case err == nil:
 		return rows, nil
 	case ctx.Err() != nil:
 		return 0, ctx.Err()
-	case errors.Is(err, errEnded):
-		return 0, fmt.Errorf("%w: %w", err, errors.Join(sent, waited))
+	case errors.Is(err, errWorkerDied):
+		return 0, fmt.Errorf("%w: %w", err, errors.Join(sendErr, waitErr))
 	}
 	return 0, err
 }
 
-// errEnded is of a worker that was killed, or has crashed.
-var errEnded = errors.New("the worker ended before the build was finished")
+// errWorkerDied means that a worker was killed or has crashed: its output ended without a final message.
+var errWorkerDied = errors.New("the worker ended before the build was finished")
 
-// receive reads messages up to the last.
-func receive(messages io.Reader, report func(replay.PhaseProgress) error) (rows int64, err error) {
+// receiveMessages reads messages until the final one and passes on the progress. It returns the number of rows of the finished store.
+func receiveMessages(messages io.Reader, report func(replay.PhaseProgress) error) (rows int64, err error) {
 	for in := json.NewDecoder(messages); ; {
-		var m message
+		var m workerMessage
 		switch err := in.Decode(&m); {
 		case err != nil:
-			return 0, errEnded
+			return 0, errWorkerDied
 		case m.Error != "":
 			return 0, errors.New(m.Error)
 		case m.Done:

@@ -9,42 +9,50 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Paced returns options with which a build rests at a pace and reports its progress: the phases [replay.Folding] and [replay.Writing], each
-// from the beginning. It calls report from several goroutines, one at a time. An error of report ends the build. It is the same for a
-// worker, and for a process that finishes its build itself.
+// Paced returns a copy of o with which a build rests at the given pace and reports its progress in the phases [replay.Folding] and
+// [replay.Writing]; Done counts from 0 in each. report is called from several goroutines, but never by two at a time. If it returns an
+// error, the build fails with it. A worker uses Paced, and so does a process that finishes its build itself.
 func Paced(o build.Options, pace replay.Pace, report func(replay.PhaseProgress) error) build.Options {
-	// The lock is held during a report, so that reports come in the order of what they count.
+	// mu is held while report runs, so that the reported counts never decrease.
 	var mu sync.Mutex
 	folded := replay.PhaseProgress{Phase: replay.Folding, Unit: "events"}
 	written := replay.PhaseProgress{Phase: replay.Writing, Unit: "rows"}
-	add := func(at *replay.PhaseProgress, done uint64) error {
+	reportDone := func(phase *replay.PhaseProgress, done uint64) error {
 		mu.Lock()
 		defer mu.Unlock()
-		at.Done += done
-		return report(*at)
+		phase.Done += done
+		return report(*phase)
 	}
 
-	o.Folded = func(events uint64) { _ = add(&folded, events) } // if it fails, the report at the end of the partition does
+	o.Folded = func(events uint64) {
+		// Folded cannot fail. If report fails here, it also fails in Around, at the end of the partition.
+		_ = reportDone(&folded, events)
+	}
+
 	o.Around = func(ctx context.Context, fold func() error) error {
 		began := time.Now()
 		if err := fold(); err != nil {
 			return err
 		}
-		if err := add(&folded, 0); err != nil {
+		if err := reportDone(&folded, 0); err != nil {
 			return err
 		}
 		return pace.Rest(ctx, time.Since(began))
 	}
+
 	o.Merging = func(ctx context.Context, all int64, merge func() (int64, error)) error {
 		began := time.Now()
 		rows, err := merge()
 		if err != nil {
 			return err
 		}
+
+		// all does not count the rows that belong to the store as a whole, so more rows than that may be written.
 		mu.Lock()
-		written.Total = max(uint64(all), written.Done+uint64(rows)) // rows of the store as a whole are not among all
+		written.Total = max(uint64(all), written.Done+uint64(rows))
 		mu.Unlock()
-		if err := add(&written, uint64(rows)); err != nil {
+
+		if err := reportDone(&written, uint64(rows)); err != nil {
 			return err
 		}
 		return pace.Rest(ctx, time.Since(began))

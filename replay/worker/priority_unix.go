@@ -9,12 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// niceness of a worker: the system gives it a tenth of what it gives a process of niceness 0 that asks for the same core.
+// niceness is the scheduling priority of a worker. If both want the same core, the system gives a worker about a tenth of the time that it
+// gives a process of niceness 0.
 const niceness = 10
 
-// isolate gives a worker a group of its own. Its priority is that of the group, and a signal from a terminal reaches only the process
-// that serves, which ends it.
-func isolate(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+// isolate puts a worker into a process group of its own. lowerPriority lowers the priority of the whole group, which must not include the
+// serving process. It also keeps signals of a terminal from the worker: only the serving process gets them, and ends the worker.
+func isolate(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+}
 
-// lowerPriority lowers the priority of all threads of this process. Where the system refuses, it is not lowered.
-func lowerPriority() { _ = unix.Setpriority(unix.PRIO_PGRP, 0, niceness) }
+// lowerPriority lowers the priority of this process's group, and so of all its threads. If the system refuses, the worker runs at normal
+// priority, which only slows down the service.
+func lowerPriority() {
+	_ = unix.Setpriority(unix.PRIO_PGRP, 0, niceness)
+}

@@ -15,35 +15,42 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// ownMemory is how much memory a worker takes beside the rows that it folds.
-const ownMemory = 32 << 20
+// fixedMemoryBytes is how much memory a worker takes in addition to the rows that it folds.
+const fixedMemoryBytes = 32 << 20
 
-// Serve does one operation, which it reads from in, and sends messages to out. It ends when in does, because then the process that started
-// the operation has ended.
+// Serve reads one operation from in, performs it, and sends messages to out. It stops early when in ends, because then the serving process
+// has died. If the build fails, the final message says so, and Serve returns nil.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	lowerPriority()
 	var op operation
 	if err := json.NewDecoder(in).Decode(&op); err != nil {
 		return fmt.Errorf("read the operation: %w", err)
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// The serving process sends nothing after the operation, but keeps the pipe open for as long as it lives.
 	go func() {
 		_, _ = io.Copy(io.Discard, in)
 		cancel()
 	}()
-	debug.SetMemoryLimit(int64(op.Build.Memory) + ownMemory)
+
+	debug.SetMemoryLimit(int64(op.Build.Memory) + fixedMemoryBytes)
 	messages := json.NewEncoder(out)
-	rows, err := finish(ctx, &op, func(at replay.PhaseProgress) error { return messages.Encode(message{Progress: &at}) })
-	last := message{Done: true, Rows: rows}
+	rows, err := finishBuild(ctx, &op, func(progress replay.PhaseProgress) error {
+		return messages.Encode(workerMessage{Progress: &progress})
+	})
+
+	last := workerMessage{Done: true, Rows: rows}
 	if err != nil {
-		last = message{Error: err.Error()}
+		last = workerMessage{Error: err.Error()}
 	}
 	return messages.Encode(last)
 }
 
-func finish(ctx context.Context, op *operation, report func(replay.PhaseProgress) error) (rows int64, err error) {
-	newProjection, err := makerOf(op)
+// finishBuild finishes the build of op and returns the number of rows in the store.
+func finishBuild(ctx context.Context, op *operation, report func(replay.PhaseProgress) error) (rows int64, err error) {
+	newProjection, err := findConstructor(op)
 	if err != nil {
 		return 0, err
 	}
@@ -53,9 +60,10 @@ func finish(ctx context.Context, op *operation, report func(replay.PhaseProgress
 	return b.Rows(), err
 }
 
-// makerOf returns what makes the projection of an operation, which must be of the version that began the build: the program may have been
-// replaced meanwhile.
-func makerOf(op *operation) (func() projections.Projection, error) {
+// findConstructor returns the constructor of the projection that op builds. The projection must have the version with which the build
+// began: the program file may have been replaced in the meantime, and a worker runs the new one.
+
+func findConstructor(op *operation) (func() projections.Projection, error) {
 	for _, newProjection := range all.Constructors(op.Settings) {
 		if p := newProjection(); p.Name() == op.Build.Projection && p.Version() == op.Build.Version {
 			return newProjection, nil
