@@ -17,124 +17,146 @@ import (
 
 // Comparison is the result of [Compare].
 type Comparison struct {
-	// Rows is the number of rows that were compared, Differences the number that differ, also by partition, or [projections.StoreWide].
+	// Rows is the number of rows that were compared. Differences is the number of rows that differ.
 	Rows, Differences uint64
-	Partitions        map[int]uint64
+	// Partitions counts the differences by partition, or [projections.StoreWide].
+	Partitions map[int]uint64
 	// Listed are the first differences, up to [Options.Listed].
 	Listed []Difference
 
-	// keys are the keys of the first maxKeys differences.
+	// keys are the keys of the first differences, up to maxKeys.
 	keys [][]byte
-	// most is the number of rows after which the comparison ends; 0 means all.
-	most uint64
+	// maxRows is the number of rows after which the comparison ends; 0 compares all.
+	maxRows uint64
 }
 
-// maxKeys is the number of differing rows that are repaired before the stores are compared again. Their keys are in memory.
+// maxKeys is how many differing rows are repaired before the stores are compared again. It limits the memory for their keys.
 const maxKeys = 1 << 18
 
-// Compare compares the rows of a live store with those of a shadow at the same position, in the order of keys. It leaves out the row of
-// the position itself, because the points at which a store has committed are no facts of the log.
+// Compare compares the rows of a live store with those of a shadow at the same position, in the order of keys. It skips the row that stores
+// the position, because when a store commits is not determined by the log.
 func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (*Comparison, error) {
-	o.fill()
+	o.setDefaults()
 	c := &Comparison{Partitions: map[int]uint64{}}
 	o.Hold = math.MaxInt64
-	_, err := c.from(ctx, live, shadow, &o, nil)
+	_, err := c.compareFrom(ctx, live, shadow, &o, nil)
 	return c, err
 }
 
-// timedRows is the number of rows that compareTime compares.
-const timedRows = 1 << 16
+// sampleRows is how many rows estimateCompareTime compares.
+const sampleRows = 1 << 16
 
-// compareTime estimates how long it takes to compare this many rows: it compares some rows of the live store with themselves. It ignores
-// rows that cannot be read, since the comparison itself reports them.
-func compareTime(ctx context.Context, live Store, o Options, rows int64) time.Duration {
+// estimateCompareTime estimates how long the comparison of this many rows takes, including the rests. It compares some rows of the live store
+// with themselves. It returns 0 if that fails, because of a row that cannot be read: the comparison itself will report the row.
+func estimateCompareTime(ctx context.Context, live Store, o Options, rows int64) time.Duration {
 	v, err := live.View()
 	if err != nil {
 		return 0
 	}
 	defer func() { _ = v.Close() }()
+
 	pace := o.Pace
-	o.Pace, o.Progress = replay.Pace{}, nil
-	c, began := &Comparison{most: timedRows, Partitions: map[int]uint64{}}, time.Now()
-	if _, err := c.from(ctx, v, v, &o, nil); err != nil || c.Rows == 0 {
+	o.Pace = replay.Pace{}
+	o.Progress = nil
+	c := &Comparison{maxRows: sampleRows, Partitions: map[int]uint64{}}
+	began := time.Now()
+	if _, err := c.compareFrom(ctx, v, v, &o, nil); err != nil || c.Rows == 0 {
 		return 0
 	}
+
 	took := time.Since(began)
 	return time.Duration(float64(took+pace.Pause(took)) / float64(c.Rows) * float64(rows))
 }
 
-// from compares the rows from a key onwards. After [Options.Hold] it stops and returns the next key; nil means that no row is left.
-func (c *Comparison) from(ctx context.Context, live, shadow projections.Reader, o *Options, key []byte) (next []byte, err error) {
-	rows, began := newRowFilter(o), time.Now()
-	found, want := newSide(live, rows, key), newSide(shadow, rows, key)
+// compareFrom compares the rows from a key on. It stops after [Options.Hold], or when the live store is to be closed, and returns the
+// key at which to continue; nil means that no row is left.
+func (c *Comparison) compareFrom(
+	ctx context.Context, live, shadow projections.Reader, o *Options, key []byte,
+) (next []byte, err error) {
+	rows := newRowFilter(o)
+	began := time.Now()
+	found := newRowIterator(live, rows, key)
 	defer found.close()
+	want := newRowIterator(shadow, rows, key)
 	defer want.close()
 	found.next()
 	want.next()
 	err = errors.Join(found.err, want.err)
-	pace := pacer{pace: o.Pace, down: o.down}
-	for (found.ok || want.ok) && err == nil {
+	rests := restTimer{pace: o.Pace, storeClosing: o.storeClosing}
+	for (found.valid || want.valid) && err == nil {
+		// The row with the smaller key comes first. If order is negative, only the live store has it.
 		order := 1
-		if found.ok {
+		if found.valid {
 			order = -1
-			if want.ok {
+			if want.valid {
 				order = bytes.Compare(found.key(), want.key())
 			}
 		}
 		switch {
 		case order < 0:
-			c.differ(o, found.key(), nil, found.value(), found.bad)
+			c.addDifference(o, found.key(), nil, found.value(), found.unreadable)
 		case order > 0:
-			c.differ(o, want.key(), want.value(), nil, nil)
-		case found.bad != nil || !bytes.Equal(found.value(), want.value()):
-			c.differ(o, want.key(), want.value(), found.value(), found.bad)
+			c.addDifference(o, want.key(), want.value(), nil, nil)
+		case found.unreadable != nil || !bytes.Equal(found.value(), want.value()):
+			c.addDifference(o, want.key(), want.value(), found.value(), found.unreadable)
 		}
 		c.Rows++
 		o.Progress.Add(1)
-		if c.Rows == c.most {
+		if c.Rows == c.maxRows {
 			break
 		}
+
 		if order <= 0 {
 			found.next()
 		}
 		if order >= 0 {
 			want.next()
 		}
-		if err = errors.Join(found.err, want.err); c.Rows%paceRows == 0 && err == nil {
-			if time.Since(began) >= o.Hold || pace.isDown() {
-				next = first(found, want)
+		err = errors.Join(found.err, want.err)
+
+		// Look at the clock now and then only.
+		if c.Rows%rowsPerCheck == 0 && err == nil {
+			if time.Since(began) >= o.Hold || rests.isStoreClosing() {
+				next = smallestKey(found, want)
 				break
 			}
-			err = pace.rest(ctx)
+			err = rests.rest(ctx)
 		}
 	}
-	if err == nil && want.spoilt {
-		err = errShadow
+
+	if err == nil && want.sawUnreadable {
+		err = errShadowCorrupt
 	}
 	return next, err
 }
 
-// first returns the least key at which any side is; nil means that all are at their end.
-func first(sides ...*side) (key []byte) {
+// smallestKey returns a copy of the smallest key at which any of the iterators is; nil means that all have ended.
+func smallestKey(sides ...*rowIterator) (key []byte) {
 	for _, s := range sides {
-		if s.ok && (key == nil || bytes.Compare(s.key(), key) < 0) {
+		if s.valid && (key == nil || bytes.Compare(s.key(), key) < 0) {
 			key = bytes.Clone(s.key())
 		}
 	}
 	return key
 }
 
-// errShadow means that the shadow has rows that cannot be read, so that it proves nothing about the live store.
-var errShadow = errors.New("verify: the shadow is corrupt: the disk or memory of this machine cannot be trusted")
+// errShadowCorrupt means that the shadow, which was written just now, has rows that cannot be read. So it proves nothing about the live store.
+var errShadowCorrupt = errors.New("verify: the shadow is corrupt: the disk or memory of this machine cannot be trusted")
 
-func (c *Comparison) differ(o *Options, key, expected, found []byte, unreadable *projections.UnreadableRowError) {
+// addDifference counts and lists a difference. expected or found is nil if the row does not exist there.
+func (c *Comparison) addDifference(o *Options, key, expected, found []byte, unreadable *projections.UnreadableRowError) {
 	d := Difference{
-		Partition: projections.PartitionOf(o.projection, key), Key: bytes.Clone(key), Expected: bytes.Clone(expected),
-		Found: bytes.Clone(found), projection: o.projection.Name(),
+		Partition:  projections.PartitionOf(o.projection, key),
+		Key:        bytes.Clone(key),
+		Expected:   bytes.Clone(expected),
+		Found:      bytes.Clone(found),
+		projection: o.projection.Name(),
 	}
+	// A nil pointer in the interface would not be equal to nil.
 	if unreadable != nil {
 		d.Unreadable = unreadable
 	}
+
 	c.Differences++
 	c.Partitions[d.Partition]++
 	if len(c.Listed) < o.Listed {
@@ -145,32 +167,36 @@ func (c *Comparison) differ(o *Options, key, expected, found []byte, unreadable 
 	}
 }
 
-// side is an iterator over the wanted rows of one store. Unlike an iterator of the store, it continues after a row that cannot be read.
-type side struct {
+// rowIterator iterates over the wanted rows of one store. Unlike an iterator of the store, it continues after a row that cannot be read.
+type rowIterator struct {
 	r    projections.Reader
 	it   projections.Iterator
 	rows *rowFilter
-	ok   bool
-	// bad is the error of the present row, if it cannot be read. spoilt reports whether there was such a row.
-	bad    *projections.UnreadableRowError
-	spoilt bool
-	err    error
+	// valid is false after the last row, and before the first call of next.
+	valid bool
+	// unreadable is the error of the current row, if the row cannot be read.
+	unreadable *projections.UnreadableRowError
+	// sawUnreadable is set once there was such a row.
+	sawUnreadable bool
+	err           error
 }
 
-func newSide(r projections.Reader, rows *rowFilter, from []byte) *side {
-	return &side{r: r, it: r.Iter(from, nil), rows: rows}
+// newRowIterator returns an iterator before the first row whose key is not less than from. Errors end the iteration and are in err.
+func newRowIterator(r projections.Reader, rows *rowFilter, from []byte) *rowIterator {
+	return &rowIterator{r: r, it: r.Iter(from, nil), rows: rows}
 }
 
-func (s *side) key() []byte {
-	if s.bad != nil {
-		return s.bad.Key
+// key returns the key of the current row.
+func (s *rowIterator) key() []byte {
+	if s.unreadable != nil {
+		return s.unreadable.Key
 	}
 	return s.it.Key()
 }
 
-// value returns the value of the present row; nil means that it cannot be read.
-func (s *side) value() []byte {
-	if s.bad != nil {
+// value returns the value of the current row; nil means that the row cannot be read. An empty value is not nil.
+func (s *rowIterator) value() []byte {
+	if s.unreadable != nil {
 		return nil
 	}
 	if value := s.it.Value(); value != nil {
@@ -179,66 +205,78 @@ func (s *side) value() []byte {
 	return []byte{}
 }
 
-func (s *side) next() {
-	if s.bad == nil {
+// next moves to the next wanted row.
+func (s *rowIterator) next() {
+	if s.unreadable == nil {
 		s.skipUnwanted(s.it.Next())
 		return
 	}
-	// A row that cannot be read ends an iterator. A new one continues after it.
-	from := append(bytes.Clone(s.bad.Key), 0)
-	s.it, s.bad = s.r.Iter(nil, nil), nil
+	// An unreadable row ends an iterator of the store. Continue after it with a new one.
+	from := append(bytes.Clone(s.unreadable.Key), 0)
+	s.it = s.r.Iter(nil, nil)
+	s.unreadable = nil
 	s.skipUnwanted(s.it.SeekGE(from))
 }
 
-// skipUnwanted skips rows that are not wanted.
-func (s *side) skipUnwanted(ok bool) {
+// skipUnwanted moves on to the next wanted row. ok reports whether the iterator of the store is at a row.
+func (s *rowIterator) skipUnwanted(ok bool) {
 	for ok && !s.rows.wants(s.it.Key()) {
-		from := s.rows.after(s.it.Key())
+		from := s.rows.nextWantedKey(s.it.Key())
 		if from == nil {
 			ok = false
 			break
 		}
 		if bytes.Compare(from, s.it.Key()) <= 0 {
-			from = append(bytes.Clone(s.it.Key()), 0) // always forward, even if keys of a damaged store are out of order
+			// Always move forward, even if the keys of a damaged store are out of order.
+			from = append(bytes.Clone(s.it.Key()), 0)
 		}
 		ok = s.it.SeekGE(from)
 	}
-	if s.ok = ok; ok {
+	s.valid = ok
+	if ok {
 		return
 	}
+	// The iterator has ended, at the last row or at an error.
 	err := s.it.Close()
-	if !errors.As(err, &s.bad) {
+	if !errors.As(err, &s.unreadable) {
 		s.err = err
 		return
 	}
-	s.spoilt = true
-	if s.ok = s.rows.wants(s.bad.Key); !s.ok {
+
+	s.sawUnreadable = true
+	s.valid = s.rows.wants(s.unreadable.Key)
+	if !s.valid {
 		s.next()
 	}
 }
 
-// close ends the walk. Its errors were reported before.
-func (s *side) close() { _ = s.it.Close() }
+// close closes the iterator of the store. Its errors have been reported before.
+func (s *rowIterator) close() {
+	_ = s.it.Close()
+}
 
 // rowFilter selects the rows to compare.
 type rowFilter struct {
 	projection projections.Projection
 	// partitions are the wanted partitions; nil means all rows are wanted.
 	partitions *events.Partitions
-	dated      []projections.Tag
-	// regional: the rows of a partition are not contiguous, because of rows of regions.
-	regional bool
+	// datedTags are the tags of rows that are grouped by month instead of by shard.
+	datedTags []projections.Tag
+	// hasRegions is set if the projection has rows of regions. The rows of a partition are not contiguous then.
+	hasRegions bool
 }
 
+// newRowFilter returns the filter for the partitions of o.
 func newRowFilter(o *Options) *rowFilter {
 	f := &rowFilter{projection: o.projection, partitions: o.Partitions}
 	if dated, ok := o.projection.(projections.Dated); ok {
-		f.dated = dated.Dated()
+		f.datedTags = dated.Dated()
 	}
-	_, f.regional = o.projection.(projections.Regional)
+	_, f.hasRegions = o.projection.(projections.Regional)
 	return f
 }
 
+// wants reports whether the row is compared.
 func (f *rowFilter) wants(key []byte) bool {
 	if store.IsCheckpoint(key) {
 		return false
@@ -250,30 +288,35 @@ func (f *rowFilter) wants(key []byte) bool {
 	return p != projections.StoreWide && f.partitions.Has(uint8(p))
 }
 
-// after returns, for a key that is not wanted, the first later key that may be wanted; nil means there is none.
-func (f *rowFilter) after(key []byte) []byte {
-	if f.partitions == nil || f.regional || len(key) < 3 {
+// nextWantedKey returns, for a key that is not wanted, a later key before which no row is wanted; nil means that none follows.
+func (f *rowFilter) nextWantedKey(key []byte) []byte {
+	// Without knowledge of the order of keys, the next key may be wanted.
+	if f.partitions == nil || f.hasRegions || len(key) < 3 {
 		return append(bytes.Clone(key), 0)
 	}
+
 	p := projections.PartitionOf(f.projection, key)
 	if p == projections.StoreWide {
-		return nil // only such rows follow
+		return nil // only rows of the store as a whole follow
 	}
+
+	// Find the next wanted partition, and the first shard of it.
 	next := p + 1
 	for next < events.NumPartitions && !f.partitions.Has(uint8(next)) {
 		next++
 	}
 	shard := binary.BigEndian.AppendUint16(nil, uint16(next*events.NumShards/events.NumPartitions))
+
 	switch {
-	case slices.Contains(f.dated, projections.Tag(key[2])):
+	case slices.Contains(f.datedTags, projections.Tag(key[2])):
 		if next == len(f.partitions) {
 			return projections.PrefixEnd(key[:3])
 		}
 		return append(bytes.Clone(key[:3]), shard...)
-	case len(f.dated) > 0:
-		// Rows of a month may be among the keys of every shard.
+	case len(f.datedTags) > 0:
+		// Rows of a month may stand among the keys of every shard.
 		for tag := int(key[2]) + 1; tag <= 0xff; tag++ {
-			if slices.Contains(f.dated, projections.Tag(tag)) {
+			if slices.Contains(f.datedTags, projections.Tag(tag)) {
 				return []byte{key[0], key[1], byte(tag)}
 			}
 		}
@@ -284,44 +327,48 @@ func (f *rowFilter) after(key []byte) []byte {
 	return shard
 }
 
-// pacer rests between pieces of work.
-type pacer struct {
-	pace  replay.Pace
-	since time.Time
-	// down ends the rests, see [Options].
-	down <-chan struct{}
+// restTimer rests between pieces of work.
+type restTimer struct {
+	pace replay.Pace
+	// workStart is when the current piece of work began; zero before the first call of rest.
+	workStart time.Time
+	// storeClosing ends a rest early, see [Options].
+	storeClosing <-chan struct{}
 }
 
 const (
-	// paceRows is the number of rows that are compared between two looks at the clock.
-	paceRows = 256
-	// paceWork is the shortest work that is worth a rest.
-	paceWork = 5 * time.Millisecond
+	// rowsPerCheck is how many rows are compared between two looks at the clock.
+	rowsPerCheck = 256
+	// minWork is the shortest work that is worth a rest: timers are too coarse for shorter rests.
+	minWork = 5 * time.Millisecond
 )
 
-func (p *pacer) rest(ctx context.Context) error {
+// rest rests if enough work was done since the last rest. It returns the error of ctx.
+func (p *restTimer) rest(ctx context.Context) error {
 	now := time.Now()
-	if p.since.IsZero() {
-		p.since = now
+	if p.workStart.IsZero() {
+		p.workStart = now
 	}
-	worked := now.Sub(p.since)
-	if worked < paceWork {
+	worked := now.Sub(p.workStart)
+	if worked < minWork {
 		return ctx.Err()
 	}
+
 	timer := time.NewTimer(p.pace.Pause(worked))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-p.down:
+	case <-p.storeClosing:
 	case <-ctx.Done():
 	}
-	p.since = time.Now()
+	p.workStart = time.Now()
 	return ctx.Err()
 }
 
-func (p *pacer) isDown() bool {
+// isStoreClosing reports whether the live store is to be closed.
+func (p *restTimer) isStoreClosing() bool {
 	select {
-	case <-p.down:
+	case <-p.storeClosing:
 		return true
 	default:
 		return false

@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// checkDisk returns [replay.ErrDisk] if a shadow would fill the disk. The caller removes the rest of an earlier shadow first.
+// checkDisk returns [replay.ErrDisk] if there is too little free disk for a shadow. The caller removes what is left of an earlier shadow first.
 func (o *Options) checkDisk() error {
 	if o.Disk == nil {
 		return nil
@@ -18,7 +18,7 @@ func (o *Options) checkDisk() error {
 	return replay.CheckRoom("a shadow of "+o.projection.Name(), replay.Room(store)+o.Margin, free)
 }
 
-// checkFree returns [replay.ErrDisk] if the shadow would use the margin of the disk that the service needs.
+// checkFree returns [replay.ErrDisk] if less than Margin is free, which the service needs.
 func (o *Options) checkFree() error {
 	if o.Disk == nil {
 		return nil

@@ -10,12 +10,12 @@ import (
 // TestPacerIsDown: a comparison does not rest while a store waits for its view.
 func TestPacerIsDown(t *testing.T) {
 	down := make(chan struct{})
-	p := pacer{pace: replay.Pace{Share: 1e-9}, since: time.Now().Add(-time.Second), down: down} // a rest of years
-	if p.isDown() {
+	p := restTimer{pace: replay.Pace{Share: 1e-9}, workStart: time.Now().Add(-time.Second), storeClosing: down} // a rest of years
+	if p.isStoreClosing() {
 		t.Error("it is down")
 	}
 	close(down)
-	if err := p.rest(t.Context()); err != nil || !p.isDown() {
+	if err := p.rest(t.Context()); err != nil || !p.isStoreClosing() {
 		t.Error(err)
 	}
 }

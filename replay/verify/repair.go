@@ -14,83 +14,90 @@ import (
 )
 
 const (
-	// maxRepairRows and maxRepairBytes bound a single repair, during which the fold is held.
+	// maxRepairRows and maxRepairBytes limit the rows that are examined, and their bytes, while the live fold is stopped once.
 	maxRepairRows  = 2048
 	maxRepairBytes = 2 << 20
-	// holdMost is how long the fold is held while the shadow folds to its position.
-	holdMost = 10 * time.Second
+	// maxHold limits the time for which the live fold waits for the shadow to reach its position.
+	maxHold = 10 * time.Second
 )
 
-// repairRows gives the rows of the live store that still differ the values of the shadow, and returns how many it has changed. They are on
-// disk when it returns.
+// repairRows examines the rows with these keys, sets those that still differ to their values in the shadow, and returns how many it has
+// changed. The changes are safely on disk when it returns.
 //
-// It works in rounds. In each, the fold is held while the shadow folds to the same position, because only then a comparison of two rows
-// means anything. So that the hold is short, the shadow first approaches the live store, and a round repairs a bounded number of rows.
-func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (n uint64, err error) {
+// Two rows can only be compared at the same position, so the live fold must be stopped while the shadow folds to its position. To keep the
+// stops short, the shadow catches up before each stop, and each stop handles a limited number of rows.
+func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (repaired uint64, err error) {
 	for len(keys) > 0 {
-		// The shadow must be near before the fold is held.
 		if err := approach(ctx, live, shadow, &shadow.opts); err != nil {
-			return n, err
+			return repaired, err
 		}
+
 		began := time.Now()
-		var done, changed int
+		var examined, changed int
 		err := live.Repair(ctx, func(at events.Cursor, rows projections.Reader, m *store.Repair) (err error) {
-			if m.Partitions() != *shadow.opts.held {
+			// The live fold is stopped at the position at.
+			if m.Partitions() != *shadow.opts.livePartitions {
 				return errResized
 			}
-			within, cancel := context.WithTimeout(ctx, holdMost)
+			holdCtx, cancel := context.WithTimeout(ctx, maxHold)
 			defer cancel()
-			if err := shadow.FoldTo(within, at.Seq, replay.Pace{}); err != nil {
+			if err := shadow.FoldTo(holdCtx, at.Seq, replay.Pace{}); err != nil {
 				return fmt.Errorf("fold the shadow to %d while the fold is held: %w", at.Seq, err)
 			}
-			v, err := shadow.View()
+
+			shadowView, err := shadow.View()
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, v.Close()) }()
-			done, err = heal(rows, v, m, keys)
+			defer func() { err = errors.Join(err, shadowView.Close()) }()
+			examined, err = repairSomeRows(rows, shadowView, m, keys)
 			changed = m.Len()
 			return err
 		})
 		if err != nil {
-			return n, err
+			return repaired, err
 		}
-		n += uint64(changed)
-		keys = keys[done:]
-		if err := shadow.opts.Pace.Rest(ctx, min(time.Since(began), longestWork)); err != nil {
-			return n, err
+		repaired += uint64(changed)
+		keys = keys[examined:]
+
+		if err := shadow.opts.Pace.Rest(ctx, min(time.Since(began), maxWork)); err != nil {
+			return repaired, err
 		}
 	}
-	return n, live.Flush()
+	return repaired, live.Flush()
 }
 
-// heal sets and deletes the rows that differ, up to the bounds, and returns the number of keys that it has handled.
-func heal(rows, want projections.Reader, m *store.Repair, keys [][]byte) (done int, err error) {
+// repairSomeRows compares the rows with the first of the keys and sets or deletes those that differ in live. It stops at the limits of
+// one repair, and returns the number of keys that it has examined.
+func repairSomeRows(live, shadow projections.Reader, m *store.Repair, keys [][]byte) (examined int, err error) {
 	size := 0
 	for _, key := range keys {
-		if done == maxRepairRows || size > maxRepairBytes {
+		if examined == maxRepairRows || size > maxRepairBytes {
 			break
 		}
-		done++
+		examined++
 		if !store.Repairable(key) {
 			continue
 		}
-		should, ok, err := want.Get(key)
+
+		expected, isExpected, err := shadow.Get(key)
 		if err != nil {
 			return 0, err
 		}
-		is, there, err := rows.Get(key)
-		switch {
-		case err != nil && !errors.Is(err, projections.ErrCorrupt):
+		found, isFound, err := live.Get(key)
+		isCorrupt := errors.Is(err, projections.ErrCorrupt)
+		if err != nil && !isCorrupt {
 			return 0, err
-		case err == nil && there == ok && bytes.Equal(is, should):
-			continue
-		case ok:
-			m.Set(key, should)
+		}
+		switch {
+		case !isCorrupt && isFound == isExpected && bytes.Equal(found, expected):
+			continue // the rows have become equal since the comparison
+		case isExpected:
+			m.Set(key, expected)
 		default:
 			m.Delete(key)
 		}
-		size += len(key) + len(should)
+		size += len(key) + len(expected)
 	}
-	return done, nil
+	return examined, nil
 }

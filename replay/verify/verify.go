@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Store is the live store: a [store.Store], or a [live.Live] with several generations.
+// Store is the live store that is verified: a [store.Store], or a [live.Live], which has several generations.
 type Store interface {
 	Name() string
 	View() (*projections.View, error)
@@ -27,31 +27,36 @@ var _ Store = (*store.Store)(nil)
 // Report is the outcome of a verification or repair.
 type Report struct {
 	Projection string
-	// At is the last sequence at which the stores were compared. There are several after a repair, and when a comparison takes longer than
-	// [Options.Hold]. Rows is the number of rows in the last comparison.
-	At, Rows uint64
-	// Differences is the number of rows that differed in the first comparison, Left in the last. Equal reports whether Left is 0.
+	// At is the sequence of the last position at which rows were compared. There may be several positions: a repair compares again, and a
+	// comparison that takes longer than [Options.Hold] continues at a later position.
+	At uint64
+	// Rows is the number of rows in the last comparison.
+	Rows uint64
+	// Differences is the number of rows that differed in the first comparison, and Left in the last one. Equal reports whether Left is 0.
 	Differences, Left uint64
 	Equal             bool
-	// Partitions has the differences of the first comparison by partition, or [projections.StoreWide].
+	// Partitions counts the differences of the first comparison by partition, or [projections.StoreWide].
 	Partitions map[int]uint64
 	// Listed are the first of these differences, up to [Options.Listed].
 	Listed []Difference
-	// Rounds is the number of rounds of repair, Repaired the number of rows that they have changed.
+	// Rounds is the number of rounds of repair. Repaired is the number of rows that they have changed.
 	Rounds   int
 	Repaired uint64
 	Took     time.Duration
-	// Files is the result of reading the files: the comparison may have found rows in the cache, which proves nothing about the files.
-	// Unread says why they were not read.
-	Files  store.FileCheck
+	// Files is the result of reading the store's files. They are read separately, because the comparison may have found rows in the cache,
+	// which proves nothing about the files.
+	Files store.FileCheck
+	// Unread says why the files were not read; empty if they were.
 	Unread string
 }
 
-// Damaged reports whether tables on disk are damaged. A repair does not help; a rebuild writes new tables.
-func (r *Report) Damaged() bool { return len(r.Files.Damaged) > 0 }
+// Damaged reports whether tables on disk are damaged. A repair does not help then; a rebuild writes new tables.
+func (r *Report) Damaged() bool {
+	return len(r.Files.Damaged) > 0
+}
 
-// repaired returns the report of an interrupted run if it has repaired a row or found damage, else nil.
-func (r *Report) repaired() *Report {
+// unlessUnchanged returns the report of an interrupted run if the run has repaired a row or found damage, and otherwise nil.
+func (r *Report) unlessUnchanged() *Report {
 	if r.Repaired == 0 && !r.Damaged() {
 		return nil
 	}
@@ -59,7 +64,7 @@ func (r *Report) repaired() *Report {
 	return r
 }
 
-// String returns the result in one line for people, and each listed difference in another line.
+// String reports the result to people in one line, followed by one line for each listed difference.
 func (r *Report) String() string {
 	var sb strings.Builder
 	switch {
@@ -74,6 +79,7 @@ func (r *Report) String() string {
 			fmt.Fprintf(&sb, ", after %d were repaired in %d rounds", r.Repaired, r.Rounds)
 		}
 	}
+
 	switch {
 	case r.Unread != "":
 		fmt.Fprintf(&sb, "; its files on disk were not read: %s", r.Unread)
@@ -85,6 +91,7 @@ func (r *Report) String() string {
 	default:
 		fmt.Fprintf(&sb, "; its %d tables on disk, %s, were read and are whole", r.Files.Tables, events.FormatSize(r.Files.Bytes))
 	}
+
 	for _, d := range r.Listed {
 		fmt.Fprintf(&sb, "\n%v", d)
 	}
@@ -94,73 +101,83 @@ func (r *Report) String() string {
 	return sb.String()
 }
 
-// Verify compares a live store with a shadow of it, each row at a common position. It holds nothing: the store continues to serve and to
-// fold. A difference is no error, but a result in the report.
+// Verify compares a live store with a shadow of it, each row at a position that both have. The live store continues to serve and to fold.
+// Differences are not an error; the report lists them.
 func Verify(ctx context.Context, live Store, o Options) (*Report, error) {
-	return run(ctx, live, o, false)
+	return verifyAndRepair(ctx, live, o, false)
 }
 
-// Repair verifies a live store, and writes the rows of the log where rows differ, inside its fold. It does not touch equal rows. Readers
-// never fail; writes wait while some thousand rows are read and written. The fold may have derived new wrong rows from wrong ones during
-// the repair, so Repair verifies again, for up to three rounds. If it is interrupted after it has repaired rows, it returns the report
-// together with the error.
+// Repair verifies a live store and repairs the rows that differ. It does not touch equal rows. Readers are not affected; writes wait while
+// some thousand rows are read and written. During the repair the fold may have derived new wrong rows from wrong ones, so Repair verifies
+// again, for up to three rounds. If Repair is interrupted after it has repaired rows, it returns the report together with the error.
 func Repair(ctx context.Context, live Store, o Options) (*Report, error) {
-	return run(ctx, live, o, true)
+	return verifyAndRepair(ctx, live, o, true)
 }
 
-// maxRounds bounds the rounds of one call of Repair.
+// maxRounds limits the rounds of one call of Repair.
 const maxRounds = 3
 
-func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, err error) {
-	o.fill()
-	o.compareTime = func(ctx context.Context, rows int64) time.Duration { return compareTime(ctx, live, o, rows) }
+// verifyAndRepair does what Verify does and, if repair is true, what Repair does.
+func verifyAndRepair(ctx context.Context, live Store, o Options, repair bool) (r *Report, err error) {
+	o.setDefaults()
+	o.estimateCompareTime = func(ctx context.Context, rows int64) time.Duration { return estimateCompareTime(ctx, live, o, rows) }
+
 	began := time.Now()
-	if err := o.hold(live); err != nil {
+	if err := o.setLivePartitions(live); err != nil {
 		return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
 	}
+
 	shadow, err := OpenShadow(o)
 	if err != nil {
 		return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
 	}
 	defer func() { err = errors.Join(err, shadow.Close()) }()
+
 	r = &Report{Projection: live.Name()}
 	if err := checkFiles(ctx, live, &o, r); err != nil {
 		return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
 	}
+
 	for {
 		c, err := compareAll(ctx, live, shadow, &o, r)
 		if err != nil {
-			return r.repaired(), fmt.Errorf("verify %s: %w", live.Name(), err)
+			return r.unlessUnchanged(), fmt.Errorf("verify %s: %w", live.Name(), err)
 		}
 		if r.Rounds == 0 {
+			// The report lists the differences of the first comparison.
 			r.Differences, r.Partitions, r.Listed = c.Differences, c.Partitions, c.Listed
 		}
-		r.Rows, r.Left, r.Equal = c.Rows, c.Differences, c.Differences == 0
+		r.Rows = c.Rows
+		r.Left = c.Differences
+		r.Equal = c.Differences == 0
 		r.Took = time.Since(began)
 		if r.Equal || !repair || r.Rounds == maxRounds {
 			return r, nil
 		}
-		n, err := repairRows(ctx, live, shadow, c.keys)
-		r.Repaired += n
+
+		repaired, err := repairRows(ctx, live, shadow, c.keys)
+		r.Repaired += repaired
 		if err != nil {
-			return r.repaired(), fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
+			return r.unlessUnchanged(), fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
 		}
-		// A round with more differences than keys fit into memory does not count: the next one continues its work.
-		if r.Rounds++; n > 0 && len(c.keys) == maxKeys {
+
+		// If there were more differences than the comparison remembers, this round does not count: the next one continues its work.
+		r.Rounds++
+		if repaired > 0 && len(c.keys) == maxKeys {
 			r.Rounds = 1
 		}
-		o.Logger.Warn("rows were repaired", "projection", live.Name(), "rows", n, "round", r.Rounds)
+		o.Logger.Warn("rows were repaired", "projection", live.Name(), "rows", repaired, "round", r.Rounds)
 	}
 }
 
-// ErrNotHeld means that a partition that was to be compared is not held by the store.
+// ErrNotHeld means that [Options.Partitions] has a partition that the live store does not hold.
 var ErrNotHeld = errors.New("the store does not hold the partition")
 
-// errResized means that the store was replaced by one of other partitions, so that the shadow is none of it.
+// errResized means that the live store was replaced by one of other partitions, with which the shadow cannot be compared.
 var errResized = errors.New("the store holds other partitions than when the verification began: start it again")
 
-// hold notes the partitions of the live store.
-func (o *Options) hold(live Store) error {
+// setLivePartitions sets livePartitions and returns [ErrNotHeld] if Partitions has others.
+func (o *Options) setLivePartitions(live Store) error {
 	v, err := live.View()
 	if err != nil {
 		return err
@@ -169,7 +186,8 @@ func (o *Options) hold(live Store) error {
 	if err := v.Close(); err != nil {
 		return err
 	}
-	o.held = &held
+
+	o.livePartitions = &held
 	if o.Partitions == nil {
 		return nil
 	}
@@ -177,17 +195,19 @@ func (o *Options) hold(live Store) error {
 	return missing.Each(func(partition uint8) error { return fmt.Errorf("%w: %d", ErrNotHeld, partition) })
 }
 
-// checkFiles reads the files of the live store. It does not if only some partitions are wanted, because every table has rows of all.
+// checkFiles reads the files of the live store, unless only some partitions are compared: every table has rows of all partitions.
 func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 	if o.Partitions != nil {
 		r.Unread = "only some partitions were compared"
 		return nil
 	}
+
 	files, err := live.CheckFiles(ctx, o.FS.PathJoin(o.Dir, "files"), o.Pace.Rest)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if r.Files = files; err != nil {
+	r.Files = files
+	if err != nil {
 		r.Unread = err.Error()
 	}
 	if r.Damaged() {
@@ -196,12 +216,12 @@ func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 	return nil
 }
 
-// compareAll compares all rows. If one position would be held for too long, it continues at another, so that each row is compared at one
-// of them. A row that goes wrong after it was compared is left to the next verification.
+// compareAll compares all rows. A view is held for [Options.Hold] at most, so the rows may be compared at several positions, each row at one
+// of them. If a row goes wrong after it was compared, the next verification finds that.
 func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report) (*Comparison, error) {
 	c := &Comparison{Partitions: map[int]uint64{}}
 	for key := []byte(nil); ; {
-		next, err := compareAt(ctx, live, shadow, o, r, c, key)
+		next, err := compareAtOnePosition(ctx, live, shadow, o, r, c, key)
 		if err != nil || next == nil {
 			return c, err
 		}
@@ -209,38 +229,46 @@ func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *
 	}
 }
 
-// compareAt takes a view of the live store, folds the shadow to its position, and compares the rows from a key onwards.
-func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report, c *Comparison, key []byte) (next []byte, err error) {
+// compareAtOnePosition takes a view of the live store, folds the shadow to its position, and compares the rows from key on. It returns the key
+// at which the comparison must continue at a later position; nil means that all rows were compared.
+func compareAtOnePosition(
+	ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report, c *Comparison, key []byte,
+) (next []byte, err error) {
 	if err := approach(ctx, live, shadow, o); err != nil {
 		return nil, err
 	}
+
 	v, err := live.View()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	if v.Partitions() != *o.held {
+	if v.Partitions() != *o.livePartitions {
 		return nil, errResized
 	}
-	r.At, o.down = v.Cursor().Seq, v.Down()
+
+	r.At = v.Cursor().Seq
+	o.storeClosing = v.Down()
 	if err := shadow.FoldTo(ctx, r.At, replay.Pace{}); err != nil {
 		return nil, err
 	}
-	s, err := shadow.View()
+	shadowView, err := shadow.View()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	o.Progress.StartPhase(replay.Comparing, "rows", max(c.Rows, uint64(shadow.rows)))
+	defer func() { err = errors.Join(err, shadowView.Close()) }()
+
+	o.Progress.StartPhase(replay.Comparing, "rows", max(c.Rows, uint64(shadow.builtRows)))
 	o.Progress.SetDone(c.Rows)
-	return c.from(ctx, v, s, o, key)
+	return c.compareFrom(ctx, v, shadowView, o, key)
 }
 
-// nearby is the lag, in envelopes, that the shadow may have when a view is taken or the fold is held.
-const nearby = 512
+// maxLag is how many envelopes the shadow may be behind the live store when a view is taken or the live fold is stopped. It then folds
+// these at full speed.
+const maxLag = 512
 
-// approach folds the shadow until it is near the live store, which continues to fold. It begins at the pace, and doubles its speed with
-// every lap after which it is not near, so that it arrives in the end.
+// approach folds the shadow until it is at most maxLag behind the live store, which continues to fold. It works at the pace at first, and at
+// twice the speed after each time that the live store has moved on too far, so that it arrives in the end.
 func approach(ctx context.Context, live Store, shadow *Shadow, o *Options) error {
 	pace := o.Pace
 	for {
@@ -252,12 +280,13 @@ func approach(ctx context.Context, live Store, shadow *Shadow, o *Options) error
 		if err := v.Close(); err != nil {
 			return err
 		}
+
 		at := shadow.Seq()
-		if seq <= at+nearby {
+		if seq <= at+maxLag {
 			return nil
 		}
 		o.Progress.StartPhase(replay.CatchingUp, "envelopes", seq-at)
-		o.Progress.SetAfterPhase(shadow.compare)
+		o.Progress.SetAfterPhase(shadow.timeToCompare)
 		if err := shadow.FoldTo(ctx, seq, pace); err != nil {
 			return err
 		}
