@@ -13,16 +13,16 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Timeless is the time of an entry whose source has none. It sorts after every other time, and any time of the service fits it.
+// Timeless is the time of an entry for which the source has no time. It sorts after every other time, and it matches any time of the service.
 const Timeless = events.Micros(math.MaxInt64)
 
 // ListKind is a kind of list or count that the service has.
 type ListKind byte
 
-// The kinds of lists, then those of counts. Temporary files have them, so they may change. Within an owner, the counts of follows must
-// come after the lists that they count.
+// The kinds of lists, followed by those of counts. Only temporary files contain the numbers, so they may change. For each owner, the counts
+// of follows must sort after the lists that they count.
 const (
-	// Following and Followers are explicit follows, ImplicitFollowing and ImplicitFollowers follow by following a board.
+	// Following and Followers have explicit follows. ImplicitFollowing and ImplicitFollowers have those who follow through a board.
 	Following ListKind = iota + 1
 	Followers
 	ImplicitFollowing
@@ -32,7 +32,7 @@ const (
 	Boards
 	Blocked
 	Muted
-	// followCounts and boardFollowCounts count the lists before them. Only answers have them.
+	// followCounts and boardFollowCounts are the counts of the lists above. Only answers have them.
 	followCounts
 	boardFollowCounts
 	Pins
@@ -54,18 +54,18 @@ var listNames = [...]string{
 // String returns the name of the kind for people.
 func (k ListKind) String() string { return listNames[k] }
 
-// isCount reports whether the service has only the number of entries.
+// isCount reports whether the service only returns the number of entries, not the entries.
 func (k ListKind) isCount() bool { return k >= PlaysOf }
 
-// isFollowList reports whether the entries are follows, which do not hold while one of the two users blocks the other.
+// isFollowList reports whether the entries are follows. They have no effect while one of the two users blocks the other.
 func (k ListKind) isFollowList() bool { return k <= BoardFollowers }
 
-// isOfBoard reports whether the list is one of a board, not of a user or item.
+// isOfBoard reports whether the list is one of a board, instead of a user or an item.
 func (k ListKind) isOfBoard() bool {
 	return k == BoardFollowers || k == BoardPins || k == boardFollowCounts
 }
 
-// List names a list or count: that of a user, an item, or a board of a user.
+// List identifies a list or count: one of a user, of an item, or of a board of a user.
 type List struct {
 	Kind         ListKind
 	Owner, Board string
@@ -85,16 +85,16 @@ func (l List) String() string {
 // Entry is an entry of a list: a user, a board of a user, a pin or an item.
 type Entry struct {
 	List List
-	// ID is empty for the list itself, which is then queried even if no entry of it is expected.
+	// ID is empty if the Entry stands for the list itself: the list is then queried even if none of its entries is expected.
 	ID, Board string
-	// At is the time of the fact that makes the entry, or Timeless.
+	// At is the time of the fact that makes the entry; or Timeless.
 	At events.Micros
-	// Text is a [TitleText] or a [PinText]; the board that makes an implicit follow; or, for plays, what distinguishes one of several at
-	// the same time.
+	// Text depends on the kind of list: a [TitleText] or a [PinText]; for an implicit follow, the board; for plays, what distinguishes
+	// several plays at the same time.
 	Text string
 }
 
-// name returns the entry for people.
+// name returns the name of the entry for people.
 func (e *Entry) name() string {
 	if e.List.Kind == FollowedBoards || e.List.Kind == Boards {
 		return fmt.Sprintf("board %q of %s", e.Board, e.ID)
@@ -102,9 +102,11 @@ func (e *Entry) name() string {
 	return e.ID
 }
 
-var errRecord = errors.New("comparison: a record of an entry is damaged")
+// errDamagedRecord means that a record in a temporary file cannot be decoded.
+var errDamagedRecord = errors.New("comparison: a record of an entry is damaged")
 
-// appendTo appends the encoding of a list, which orders lists by owner and board. So the counts of a user follow the user's lists.
+// appendTo appends the encoding of the list to dst. Encodings sort by owner, board and kind, so the counts of a user come after the user's
+// lists.
 //
 //	owner 00 board 00 kind
 func (l List) appendTo(dst []byte) []byte {
@@ -113,8 +115,8 @@ func (l List) appendTo(dst []byte) []byte {
 	return append(dst, byte(l.Kind))
 }
 
-// encode returns the encoding of an entry. In bytewise order, the records about one entry of a list are neighbors, by time. The list itself
-// comes first, with a text that has no zero bytes.
+// encode returns the encoding of an entry. If encodings are sorted bytewise, all records about the same entry of a list are neighbors, in
+// the order of their times. The record of the list itself comes first; its text must not have zero bytes.
 //
 //	list [id 00 board 00  time (8 bytes, big endian)]  text
 func (e *Entry) encode() []byte {
@@ -125,7 +127,7 @@ func (e *Entry) encode() []byte {
 	return append(dst, e.Text...)
 }
 
-// sortKey returns what the encodings of all records about the same entry begin with.
+// sortKey returns the common prefix of all records about the same entry.
 func (e *Entry) sortKey() []byte {
 	dst := e.List.appendTo(nil)
 	if e.ID == "" {
@@ -135,17 +137,18 @@ func (e *Entry) sortKey() []byte {
 	return append(append(dst, e.Board...), 0)
 }
 
-// decodeEntry decodes the encoding of an entry.
+// decodeEntry is the inverse of encode.
 func decodeEntry(record []byte) (Entry, error) {
 	var e Entry
 	owner, rest, hasOwner := bytes.Cut(record, []byte{0})
 	board, rest, hasBoard := bytes.Cut(rest, []byte{0})
 	if !hasOwner || !hasBoard || len(rest) == 0 {
-		return e, errRecord
+		return e, errDamagedRecord
 	}
 	e.List = List{ListKind(rest[0]), string(owner), string(board)}
 	rest = rest[1:]
 
+	// A record of the list itself has no zero byte after the list.
 	id, rest, hasID := bytes.Cut(rest, []byte{0})
 	if !hasID {
 		e.Text = string(id)
@@ -153,15 +156,15 @@ func decodeEntry(record []byte) (Entry, error) {
 	}
 	second, rest, hasSecond := bytes.Cut(rest, []byte{0})
 	if !hasSecond || len(rest) < 8 {
-		return e, errRecord
+		return e, errDamagedRecord
 	}
 	e.ID, e.Board = string(id), string(second)
 	e.At, e.Text = events.Micros(binary.BigEndian.Uint64(rest)), string(rest[8:])
 	return e, nil
 }
 
-// TitleText returns the text of an entry for a board that was created with a title, which may be empty. Of two titles at the same time,
-// that with the larger encoding counts, so the text orders titles as their encodings.
+// TitleText returns the text of an entry for a board that was created with a title, which may be empty. If a board has two titles with the
+// same time, the service keeps the one with the larger encoding. So the texts sort like the encodings of the titles.
 func TitleText(title string) string {
 	text := []byte{1}
 	if title != "" {
@@ -170,7 +173,7 @@ func TitleText(title string) string {
 	return string(text)
 }
 
-// titleOf returns the title of a text.
+// titleOf returns the title that a TitleText contains; empty if there is none.
 func titleOf(text string) string {
 	if len(text) <= 1 {
 		return ""
@@ -179,16 +182,17 @@ func titleOf(text string) string {
 	return text[1+n:]
 }
 
-// PinText returns the text of an entry for a pin: the deterministic encoding of the event. Of two events at the same time, that with the
-// smaller encoding counts.
+// PinText returns the text of an entry for a pin: the deterministic encoding of the event. If a pin was created twice at the same time, the
+// service keeps the event with the smaller encoding.
 func PinText(made *skeinv1.PinCreated) string {
 	encoded, _ := proto.MarshalOptions{Deterministic: true}.Marshal(made) // ids are UTF-8
 	return string(encoded)
 }
 
-// pinContent is what the service tells about a pin.
+// pinContent is what the service returns of a pin.
 type pinContent struct{ owner, board, item, attributes string }
 
+// pinContentOf decodes a PinText. A pin without an item is its own item.
 func pinContentOf(text string) pinContent {
 	var made skeinv1.PinCreated
 	_ = proto.Unmarshal([]byte(text), &made) // PinText has encoded it

@@ -9,23 +9,23 @@ import (
 	"github.com/skein-feed/skein/replay/internal/recordfile"
 )
 
-// group has all records of one side about one entry of a list.
+// group has what all records of one side say about one entry of a list.
 type group struct {
 	Entry
 	sortKey []byte
-	// timed is the number of distinct times; earliest and latest are the first and last of them.
-	timed            int
+	// distinctTimes is the number of distinct times in the records. earliest and latest are the first and last of these.
+	distinctTimes    int
 	earliest, latest events.Micros
 	// records is the number of records.
 	records int
-	// firstText is the text of the earliest record, lastText the latest text that is not empty.
+	// firstText is the text of the earliest record. lastText is the latest text that is not empty.
 	firstText, lastText string
-	// latestByText is the latest time of each text, of implicit follows only: their texts are boards.
+	// latestByText has the latest time of each text. It is used for implicit follows only, whose texts are boards.
 	latestByText map[string]events.Micros
 }
 
-// add adds a record to the group. Records come in the order of their times.
-func (g *group) add(e *Entry) {
+// addRecord adds a record to the group. Records must be added in the order of their times.
+func (g *group) addRecord(e *Entry) {
 	g.records++
 	if g.records == 1 {
 		g.firstText = e.Text
@@ -37,11 +37,11 @@ func (g *group) add(e *Entry) {
 		return
 	}
 
-	if g.timed == 0 {
+	if g.distinctTimes == 0 {
 		g.earliest = e.At
 	}
-	if g.timed == 0 || e.At != g.latest {
-		g.timed++
+	if g.distinctTimes == 0 || e.At != g.latest {
+		g.distinctTimes++
 	}
 	g.latest = e.At
 	if kind := e.List.Kind; kind == ImplicitFollowing || kind == ImplicitFollowers {
@@ -52,16 +52,16 @@ func (g *group) add(e *Entry) {
 	}
 }
 
-// since returns the time that the entry must have; [Timeless] means any time.
+// since returns the time that the entry must have. [Timeless] means that any time is right.
 func (g *group) since() events.Micros {
-	if g.timed == 0 {
+	if g.distinctTimes == 0 {
 		return Timeless
 	}
 	switch g.List.Kind {
 	case Boards, Pins, BoardPins:
 		return g.earliest
 	case ImplicitFollowing, ImplicitFollowers:
-		// It began with the first of the followed boards; of each board the latest follow counts.
+		// The implicit follow began with the first of the boards that are followed now. Of each board, the latest follow counts.
 		since := Timeless
 		for _, at := range g.latestByText {
 			since = min(since, at)
@@ -80,26 +80,29 @@ func (g *group) text() string {
 	return g.firstText
 }
 
-// plays returns how many plays the records are. Those with a text are one play each; of others, plays at the same time are one.
+// plays returns how many plays the records stand for. Records with a text are one play each. Of the others, those with the same time are
+// one play.
 func (g *group) plays() int {
 	if g.lastText != "" {
 		return g.records
 	}
-	return max(g.timed, 1)
+	return max(g.distinctTimes, 1)
 }
 
-// groupReader reads records as groups.
+// groupReader reads sorted records and combines them into groups.
 type groupReader struct {
 	from recordfile.Records
-	// next is the first entry after the last returned group; nil means there is none.
+	// next is the first record that belongs to the next group; nil means that there is none.
 	next *Entry
 }
 
+// newGroupReader returns a reader before the first group.
 func newGroupReader(from recordfile.Records) (*groupReader, error) {
 	r := &groupReader{from: from}
 	return r, r.advance()
 }
 
+// advance reads the next record.
 func (r *groupReader) advance() error {
 	r.next = nil
 	record, err := r.from.Next()
@@ -114,14 +117,14 @@ func (r *groupReader) advance() error {
 	return err
 }
 
-// read returns the next group, or nil after the last.
+// read returns the next group, or nil after the last one.
 func (r *groupReader) read() (*group, error) {
 	if r.next == nil {
 		return nil, nil
 	}
 	g := &group{Entry: *r.next, sortKey: r.next.sortKey()}
 	for r.next != nil && bytes.Equal(r.next.sortKey(), g.sortKey) {
-		g.add(r.next)
+		g.addRecord(r.next)
 		if err := r.advance(); err != nil {
 			return nil, err
 		}

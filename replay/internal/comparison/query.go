@@ -15,28 +15,31 @@ import (
 	"github.com/skein-feed/skein/replay/internal/retry"
 )
 
-// page is a page of any list.
+// page is one page of a list of any kind.
 type page struct {
 	entries []Entry
-	next    string
-	total   int
+	// next is the token of the next page; empty on the last one.
+	next string
+	// total is the size of the whole list according to the service.
+	total int
 }
 
-// listPage has the methods that the responses of all list methods share.
+// listPage has the methods that the responses of all list methods of the service share.
 type listPage[E any] interface {
 	GetEntries() []E
 	GetNextPageToken() string
 	GetTotalSize() uint32
 }
 
-// call repeats a read until the service answers it.
-func call[Req, Res any](ctx context.Context, c *Comparer,
+// callRetrying calls a method of the service, and repeats the call for up to c.Patience.
+func callRetrying[Req, Res any](
+	ctx context.Context, c *Comparer,
 	method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,
 ) (*Res, error) {
 	return retry.Read(ctx, c.Patience, method, req)
 }
 
-// queryList queries all pages of a list, and checks their order and total size.
+// queryList queries all pages of a list and adds their entries to the answers. It checks their order and the total size.
 func (c *Comparer) queryList(ctx context.Context, list List) error {
 	if list.Kind == Served {
 		return c.queryServed(ctx, list)
@@ -53,12 +56,13 @@ func (c *Comparer) queryList(ctx context.Context, list List) error {
 			e.List = list
 			if last != nil && newestFirst(last, e) >= 0 {
 				c.Differ(&c.result.Unordered, "%s: %s, since %s, comes after %s, since %s",
-					list, e.name(), stamp(e.At), last.name(), stamp(last.At))
+					list, e.name(), formatTime(e.At), last.name(), formatTime(last.At))
 			}
 			last = e
 		}
 		listed += len(p.entries)
 
+		// The list counts as answered with its last page.
 		queries := 0
 		if p.next == "" {
 			queries = 1
@@ -76,12 +80,12 @@ func (c *Comparer) queryList(ctx context.Context, list List) error {
 	}
 }
 
-// newestFirst is the order of every list.
+// newestFirst compares two entries in the order of every list of the service: newest first, and by id if they have the same time.
 func newestFirst(a, b *Entry) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), events.CompareIDs(a.ID, b.ID), events.CompareIDs(a.Board, b.Board))
 }
 
-// queryPage queries a page of a list; an empty token means the first.
+// queryPage queries one page of a list. An empty token requests the first page.
 func (c *Comparer) queryPage(ctx context.Context, list List, token string) (page, error) {
 	of := list.Owner
 	kind := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT.Enum()
@@ -92,38 +96,38 @@ func (c *Comparer) queryPage(ctx context.Context, list List, token string) (page
 
 	switch list.Kind {
 	case Following, ImplicitFollowing:
-		res, err := call(ctx, c, c.Graph.ListFollowing, &skeinv1.ListFollowingRequest{
+		res, err := callRetrying(ctx, c, c.Graph.ListFollowing, &skeinv1.ListFollowingRequest{
 			UserId: of, Kind: kind, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
 		return pageOf(res, followEntry), err
 	case Followers, ImplicitFollowers:
-		res, err := call(ctx, c, c.Graph.ListFollowers, &skeinv1.ListFollowersRequest{
+		res, err := callRetrying(ctx, c, c.Graph.ListFollowers, &skeinv1.ListFollowersRequest{
 			UserId: of, Kind: kind, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
 		return pageOf(res, followEntry), err
 	case BoardFollowers:
-		res, err := call(ctx, c, c.Graph.ListBoardFollowers, &skeinv1.ListBoardFollowersRequest{
+		res, err := callRetrying(ctx, c, c.Graph.ListBoardFollowers, &skeinv1.ListBoardFollowersRequest{
 			Board: list.board(), Kind: skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXPLICIT,
 			PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
 		return pageOf(res, followEntry), err
 	case FollowedBoards:
-		res, err := call(ctx, c, c.Graph.ListFollowedBoards, &skeinv1.ListFollowedBoardsRequest{
+		res, err := callRetrying(ctx, c, c.Graph.ListFollowedBoards, &skeinv1.ListFollowedBoardsRequest{
 			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
 		return pageOf(res, boardEntry), err
 	case Boards:
-		res, err := call(ctx, c, c.Graph.ListBoards, &skeinv1.ListBoardsRequest{
+		res, err := callRetrying(ctx, c, c.Graph.ListBoards, &skeinv1.ListBoardsRequest{
 			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
 		return pageOf(res, boardEntry), err
 	case Blocked:
-		res, err := call(ctx, c, c.Graph.ListBlocked, &skeinv1.ListBlockedRequest{
+		res, err := callRetrying(ctx, c, c.Graph.ListBlocked, &skeinv1.ListBlockedRequest{
 			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
 		return pageOf(res, userEntry), err
 	case Muted:
-		res, err := call(ctx, c, c.Graph.ListMuted, &skeinv1.ListMutedRequest{
+		res, err := callRetrying(ctx, c, c.Graph.ListMuted, &skeinv1.ListMutedRequest{
 			UserId: of, PageSize: pageSize, PageToken: token, AtLeast: c.AtLeast,
 		})
 		return pageOf(res, userEntry), err
@@ -134,13 +138,14 @@ func (c *Comparer) queryPage(ctx context.Context, list List, token string) (page
 	default:
 		return page{}, fmt.Errorf("no list %v", list.Kind)
 	}
-	res, err := call(ctx, c, c.Feed.ListPins, pins)
+	res, err := callRetrying(ctx, c, c.Feed.ListPins, pins)
 	return pageOf(res, pinEntry), err
 }
 
+// board returns the board of a list in the form that requests use.
 func (l List) board() *skeinv1.Board { return &skeinv1.Board{OwnerId: l.Owner, BoardId: l.Board} }
 
-// pageOf returns a page of a response, with an entry for each of the response.
+// pageOf returns the page that a response contains. entry converts an entry of the response.
 func pageOf[E any](res listPage[E], entry func(E) Entry) page {
 	p := page{next: res.GetNextPageToken(), total: int(res.GetTotalSize())}
 	for _, e := range res.GetEntries() {
@@ -150,16 +155,16 @@ func pageOf[E any](res listPage[E], entry func(E) Entry) page {
 }
 
 func followEntry(e *skeinv1.FollowEntry) Entry {
-	return Entry{ID: e.GetUserId(), At: micros(e.GetFollowTime())}
+	return Entry{ID: e.GetUserId(), At: toMicros(e.GetFollowTime())}
 }
 
 func userEntry(e *skeinv1.UserEntry) Entry {
-	return Entry{ID: e.GetUserId(), At: micros(e.GetTime())}
+	return Entry{ID: e.GetUserId(), At: toMicros(e.GetTime())}
 }
 
 func boardEntry(e *skeinv1.BoardEntry) Entry {
 	return Entry{
-		ID: e.GetBoard().GetOwnerId(), Board: e.GetBoard().GetBoardId(), At: micros(e.GetTime()), Text: TitleText(e.GetTitle()),
+		ID: e.GetBoard().GetOwnerId(), Board: e.GetBoard().GetBoardId(), At: toMicros(e.GetTime()), Text: TitleText(e.GetTitle()),
 	}
 }
 
@@ -168,21 +173,22 @@ func pinEntry(e *skeinv1.FeedEntry) Entry {
 		Pin: &skeinv1.Pin{OwnerId: e.GetOwnerId(), PinId: e.GetPinId()}, BoardId: e.GetBoardId(), ItemId: e.GetItemId(),
 		Attributes: e.GetAttributes(),
 	})
-	return Entry{ID: e.GetPinId(), At: micros(e.GetCreateTime()), Text: text}
+	return Entry{ID: e.GetPinId(), At: toMicros(e.GetCreateTime()), Text: text}
 }
 
-func micros(t *timestamppb.Timestamp) events.Micros { return events.Micros(t.AsTime().UnixMicro()) }
+func toMicros(t *timestamppb.Timestamp) events.Micros { return events.Micros(t.AsTime().UnixMicro()) }
 
-func stamp(t events.Micros) string {
+// formatTime returns a time for people.
+func formatTime(t events.Micros) string {
 	if t == Timeless {
 		return "an unknown time"
 	}
 	return t.Time().Format("2006-01-02T15:04:05.999999Z")
 }
 
-// queryServed queries the last items that were served to a user. They have no times.
+// queryServed queries the items that were last served to a user. The service returns no times for them.
 func (c *Comparer) queryServed(ctx context.Context, list List) error {
-	res, err := call(ctx, c, c.Seen.ListServed, &skeinv1.ListServedRequest{UserId: list.Owner, AtLeast: c.AtLeast})
+	res, err := callRetrying(ctx, c, c.Seen.ListServed, &skeinv1.ListServedRequest{UserId: list.Owner, AtLeast: c.AtLeast})
 	if err != nil {
 		return fmt.Errorf("%s: %w", list, err)
 	}
@@ -193,7 +199,7 @@ func (c *Comparer) queryServed(ctx context.Context, list List) error {
 	return c.addAnswer(1, entries)
 }
 
-// queryCounters queries counts of plays and likes, in one call.
+// queryCounters queries the counts of plays and likes of several lists in one call.
 func (c *Comparer) queryCounters(ctx context.Context, lists []List) error {
 	req := &skeinv1.BatchGetCountersRequest{AtLeast: c.AtLeast}
 	for _, l := range lists {
@@ -203,13 +209,15 @@ func (c *Comparer) queryCounters(ctx context.Context, lists []List) error {
 		}
 		req.Keys = append(req.Keys, key)
 	}
-	res, err := call(ctx, c, c.Counters.BatchGetCounters, req)
+
+	res, err := callRetrying(ctx, c, c.Counters.BatchGetCounters, req)
 	if err != nil {
 		return fmt.Errorf("counts: %w", err)
 	}
 	if len(res.GetCounters()) != len(lists) {
 		return fmt.Errorf("%d counters for %d keys", len(res.GetCounters()), len(lists))
 	}
+
 	entries := make([]Entry, len(lists))
 	for i, l := range lists {
 		n := res.GetCounters()[i].GetPlayCount()
@@ -221,19 +229,21 @@ func (c *Comparer) queryCounters(ctx context.Context, lists []List) error {
 	return c.addAnswer(len(lists), entries)
 }
 
-// queryUserCounts queries the counts of users, in one call.
+// queryUserCounts queries the follow counts of several users in one call.
 func (c *Comparer) queryUserCounts(ctx context.Context, lists []List) error {
 	req := &skeinv1.BatchGetFollowCountsRequest{AtLeast: c.AtLeast}
 	for _, l := range lists {
 		req.UserIds = append(req.UserIds, l.Owner)
 	}
-	res, err := call(ctx, c, c.Graph.BatchGetFollowCounts, req)
+
+	res, err := callRetrying(ctx, c, c.Graph.BatchGetFollowCounts, req)
 	if err != nil {
 		return fmt.Errorf("counts: %w", err)
 	}
 	if len(res.GetUsers()) != len(lists) {
 		return fmt.Errorf("%d counts for %d users", len(res.GetUsers()), len(lists))
 	}
+
 	entries := make([]Entry, len(lists))
 	for i, l := range lists {
 		n := res.GetUsers()[i]
@@ -249,19 +259,21 @@ func (c *Comparer) queryUserCounts(ctx context.Context, lists []List) error {
 	return c.addAnswer(0, entries)
 }
 
-// queryBoardCounts queries the counts of boards, in one call.
+// queryBoardCounts queries the follow counts of several boards in one call.
 func (c *Comparer) queryBoardCounts(ctx context.Context, lists []List) error {
 	req := &skeinv1.BatchGetFollowCountsRequest{AtLeast: c.AtLeast}
 	for _, l := range lists {
 		req.Boards = append(req.Boards, l.board())
 	}
-	res, err := call(ctx, c, c.Graph.BatchGetFollowCounts, req)
+
+	res, err := callRetrying(ctx, c, c.Graph.BatchGetFollowCounts, req)
 	if err != nil {
 		return fmt.Errorf("counts: %w", err)
 	}
 	if len(res.GetBoards()) != len(lists) {
 		return fmt.Errorf("%d counts for %d boards", len(res.GetBoards()), len(lists))
 	}
+
 	entries := make([]Entry, len(lists))
 	for i, l := range lists {
 		n := res.GetBoards()[i]
@@ -270,24 +282,25 @@ func (c *Comparer) queryBoardCounts(ctx context.Context, lists []List) error {
 	return c.addAnswer(0, entries)
 }
 
-// encodeCounts returns the text of an entry for counts.
+// encodeCounts returns the text of an answer of counts: the counts in decimal, separated by spaces.
 func encodeCounts(counts ...uint32) string {
 	return strings.Trim(fmt.Sprint(counts), "[]")
 }
 
+// decodeCounts is the inverse of encodeCounts.
 func decodeCounts(text string) ([]int, error) {
 	var counts []int
 	for field := range strings.FieldsSeq(text) {
 		n, err := strconv.Atoi(field)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errRecord, err)
+			return nil, fmt.Errorf("%w: %w", errDamagedRecord, err)
 		}
 		counts = append(counts, n)
 	}
 	return counts, nil
 }
 
-// queryPairs checks whether followers follow users or boards, in one call.
+// queryPairs asks the service in one call which of the pairs are follows, and compares the answers with the source.
 func (c *Comparer) queryPairs(ctx context.Context, pairs []pair) error {
 	req := &skeinv1.CheckFollowsRequest{IncludeTimes: true, AtLeast: c.AtLeast}
 	for _, p := range pairs {
@@ -297,7 +310,8 @@ func (c *Comparer) queryPairs(ctx context.Context, pairs []pair) error {
 		}
 		req.Pairs = append(req.Pairs, q)
 	}
-	res, err := call(ctx, c, c.Graph.CheckFollows, req)
+
+	res, err := callRetrying(ctx, c, c.Graph.CheckFollows, req)
 	if err != nil {
 		return fmt.Errorf("pairs: %w", err)
 	}
@@ -311,24 +325,32 @@ func (c *Comparer) queryPairs(ctx context.Context, pairs []pair) error {
 		if p.user == "" {
 			kind = skeinv1.FollowKind_FOLLOW_KIND_BOARD
 		}
-		got, since := res.GetKinds()[i], micros(res.GetFollowTimes()[i].GetTime())
+		got := res.GetKinds()[i]
+		since := toMicros(res.GetFollowTimes()[i].GetTime())
 		switch {
 		case p.follows && got != kind:
-			c.Differ(&c.result.Missing, "check %s: %v is missing: %s has it, since %s; skein says %v", p, kind, c.Origin, stamp(p.since), got)
+			c.Differ(&c.result.Missing, "check %s: %v is missing: %s has it, since %s; skein says %v",
+				p, kind, c.Origin, formatTime(p.since), got)
 		case !p.follows && got != skeinv1.FollowKind_FOLLOW_KIND_NONE:
-			c.Differ(&c.result.Extra, "check %s: %v is extra: %s does not have it, skein has, since %s", p, got, c.Origin, stamp(since))
+			c.Differ(&c.result.Extra, "check %s: %v is extra: %s does not have it, skein has, since %s",
+				p, got, c.Origin, formatTime(since))
 		case p.follows && c.timesDiffer(p.since, since):
-			c.Differ(&c.result.OtherTimes, "check %s has another time: %s has %s, skein has %s", p, c.Origin, stamp(p.since), stamp(since))
+			c.Differ(&c.result.OtherTimes, "check %s has another time: %s has %s, skein has %s",
+				p, c.Origin, formatTime(p.since), formatTime(since))
 		}
 	}
+
 	c.mu.Lock()
 	c.result.Pairs += uint64(len(pairs))
 	c.mu.Unlock()
 	return c.addAnswer(len(pairs), nil)
 }
 
-// timesDiffer reports whether an entry has another time than it must have.
+// timesDiffer reports whether the time got is wrong for an entry that must have the time want.
 func (c *Comparer) timesDiffer(want, got events.Micros) bool {
-	apart := want - got
-	return want != Timeless && want <= c.Latest && max(apart, -apart) > events.Micros(c.Tolerance.Microseconds())
+	if want == Timeless || want > c.Latest {
+		return false
+	}
+	difference := want - got
+	return max(difference, -difference) > events.Micros(c.Tolerance.Microseconds())
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// compareSides compares the expected entries with the answers, in order.
+// compareSides compares all expected entries with all answers. Both are sorted, so it walks through them side by side.
 func (c *Comparer) compareSides() error {
 	expected, err := c.expected.Merge()
 	if err != nil {
@@ -21,56 +21,62 @@ func (c *Comparer) compareSides() error {
 	}
 	defer func() { _ = answered.Close() }() // it was only read
 
-	w := &walk{Comparer: c, listed: map[List]int{}}
+	w := &sideBySide{Comparer: c, listedEntries: map[List]int{}}
 	if w.expectedGroups, err = newGroupReader(expected); err != nil {
 		return err
 	}
 	if w.answeredGroups, err = newGroupReader(answered); err != nil {
 		return err
 	}
-	return w.run()
+	return w.compareAll()
 }
 
-// walk is a walk through both sides. want and got are their next groups; nil means that the side has ended.
-type walk struct {
+// sideBySide walks through the two sides at once.
+type sideBySide struct {
 	*Comparer
 	expectedGroups, answeredGroups *groupReader
-	want, got                      *group
-	// listed is the number of entries that the service lists, for the lists of the present owner that were queried.
-	listed map[List]int
+	// expectedGroup and answeredGroup are the next groups of the two sides; nil means that the side has ended.
+	expectedGroup, answeredGroup *group
+	// listedEntries is the number of entries that the service has in each list of the current owner that was queried.
+	listedEntries map[List]int
 }
 
-func (w *walk) nextWant() (err error) {
+// nextExpected moves to the next expected entry that must be on the other side, too.
+func (w *sideBySide) nextExpected() (err error) {
 	for {
-		if w.want, err = w.expectedGroups.read(); err != nil || w.want == nil {
+		w.expectedGroup, err = w.expectedGroups.read()
+		if err != nil || w.expectedGroup == nil {
 			return err
 		}
-		if w.want.List.Kind <= Muted {
-			w.listed[w.want.List] += 0 // the list was queried, even if nothing is on it
+		if w.expectedGroup.List.Kind <= Muted {
+			// The list was queried. Record that even if the service has no entry in it.
+			w.listedEntries[w.expectedGroup.List] += 0
 		}
-		if w.want.ID == "" { // the list alone
+		if w.expectedGroup.ID == "" { // the group only names the list
 			continue
 		}
 		w.result.Entries++
-		if !w.isBlocked(&w.want.Entry) {
+		if !w.isBlocked(&w.expectedGroup.Entry) {
 			return nil
 		}
 	}
 }
 
-func (w *walk) nextGot() (err error) {
-	if w.got != nil && w.got.List.Kind <= Muted {
-		w.listed[w.got.List]++
+// nextAnswered moves to the next group of the answers.
+func (w *sideBySide) nextAnswered() (err error) {
+	if w.answeredGroup != nil && w.answeredGroup.List.Kind <= Muted {
+		w.listedEntries[w.answeredGroup.List]++
 	}
-	w.got, err = w.answeredGroups.read()
+	w.answeredGroup, err = w.answeredGroups.read()
 	return err
 }
 
-func (w *walk) run() error {
-	if err := errors.Join(w.nextWant(), w.nextGot()); err != nil {
+// compareAll walks through both sides to the end.
+func (w *sideBySide) compareAll() error {
+	if err := errors.Join(w.nextExpected(), w.nextAnswered()); err != nil {
 		return err
 	}
-	for w.want != nil || w.got != nil {
+	for w.expectedGroup != nil || w.answeredGroup != nil {
 		var err error
 		switch list := w.nextList(); {
 		case list.Kind == Served:
@@ -91,91 +97,100 @@ func (w *walk) run() error {
 	return nil
 }
 
-// nextList returns the list that comes next on either side.
-func (w *walk) nextList() List {
-	if w.got == nil || w.want != nil && bytes.Compare(w.want.sortKey, w.got.sortKey) <= 0 {
-		return w.want.List
+// nextList returns the list of the group that comes next, on either side.
+func (w *sideBySide) nextList() List {
+	if w.answeredGroup == nil || w.expectedGroup != nil && bytes.Compare(w.expectedGroup.sortKey, w.answeredGroup.sortKey) <= 0 {
+		return w.expectedGroup.List
 	}
-	return w.got.List
+	return w.answeredGroup.List
 }
 
-// compareEntry compares one entry of a list.
-func (w *walk) compareEntry() error {
+// compareEntry compares the entry that comes next, and moves on.
+func (w *sideBySide) compareEntry() error {
+	// A negative order means that only the source has the entry, and a positive one that only the service has it.
 	var order int
 	switch {
-	case w.got == nil:
+	case w.answeredGroup == nil:
 		order = -1
-	case w.want == nil:
+	case w.expectedGroup == nil:
 		order = 1
 	default:
-		order = bytes.Compare(w.want.sortKey, w.got.sortKey)
+		order = bytes.Compare(w.expectedGroup.sortKey, w.answeredGroup.sortKey)
 	}
 	switch {
 	case order < 0:
-		w.Differ(&w.result.Missing, "%s: %s is missing: %s has it, since %s", w.want.List, w.want.name(), w.Origin, stamp(w.want.since()))
-		return w.nextWant()
+		w.Differ(&w.result.Missing, "%s: %s is missing: %s has it, since %s",
+			w.expectedGroup.List, w.expectedGroup.name(), w.Origin, formatTime(w.expectedGroup.since()))
+		return w.nextExpected()
 	case order > 0:
 		w.Differ(&w.result.Extra, "%s: %s is extra: %s does not have it, skein has, since %s",
-			w.got.List, w.got.name(), w.Origin, stamp(w.got.since()))
-		return w.nextGot()
+			w.answeredGroup.List, w.answeredGroup.name(), w.Origin, formatTime(w.answeredGroup.since()))
+		return w.nextAnswered()
 	}
 
-	if want, got := w.want.since(), w.got.since(); w.timesDiffer(want, got) {
+	want, got := w.expectedGroup.since(), w.answeredGroup.since()
+	if w.timesDiffer(want, got) {
 		w.Differ(&w.result.OtherTimes, "%s: %s has another time: %s has %s, skein has %s",
-			w.want.List, w.want.name(), w.Origin, stamp(want), stamp(got))
+			w.expectedGroup.List, w.expectedGroup.name(), w.Origin, formatTime(want), formatTime(got))
 	}
 	w.compareText()
-	return errors.Join(w.nextWant(), w.nextGot())
+	return errors.Join(w.nextExpected(), w.nextAnswered())
 }
 
-// compareText compares the title of a board, or the content of a pin.
-func (w *walk) compareText() {
+// compareText compares the title of a board or the content of a pin. Other entries have no text.
+func (w *sideBySide) compareText() {
 	var want, got string
-	switch w.want.List.Kind {
+	switch w.expectedGroup.List.Kind {
 	case Boards:
-		if w.want.text() == "" && !w.Exclusive { // the board is only mentioned
-			return
+		if w.expectedGroup.text() == "" && !w.Exclusive {
+			return // the source only mentions the board, and the service may know its title from elsewhere
 		}
-		want, got = strconv.Quote(titleOf(w.want.text())), strconv.Quote(titleOf(w.got.text()))
+		want = strconv.Quote(titleOf(w.expectedGroup.text()))
+		got = strconv.Quote(titleOf(w.answeredGroup.text()))
 	case Pins, BoardPins:
-		want, got = pinContentOf(w.want.text()).String(), pinContentOf(w.got.text()).String()
+		want = pinContentOf(w.expectedGroup.text()).String()
+		got = pinContentOf(w.answeredGroup.text()).String()
 	}
 	if want != got {
-		w.Differ(&w.result.OtherTexts, "%s: %s: %s has %s, skein has %s", w.want.List, w.want.name(), w.Origin, want, got)
+		w.Differ(&w.result.OtherTexts, "%s: %s: %s has %s, skein has %s", w.expectedGroup.List, w.expectedGroup.name(), w.Origin, want, got)
 	}
 }
 
-// maxServed is the number of served items that the service keeps of a user.
+// maxServed is how many served items per user the service keeps.
 const maxServed = 100
 
 // compareServed compares the items that were served to a user. The source may have more of them than the service keeps.
-func (w *walk) compareServed(list List) error {
+func (w *sideBySide) compareServed(list List) error {
+	// The value is set once the item is found in the source.
 	got := map[string]bool{}
-	for w.got != nil && w.got.List == list {
-		got[w.got.ID] = false
-		if err := w.nextGot(); err != nil {
+	for w.answeredGroup != nil && w.answeredGroup.List == list {
+		got[w.answeredGroup.ID] = false
+		if err := w.nextAnswered(); err != nil {
 			return err
 		}
 	}
+
 	var missing []string
-	n := 0
-	for w.want != nil && w.want.List == list {
-		if _, ok := got[w.want.ID]; ok {
-			got[w.want.ID] = true
+	expectedItems := 0
+	for w.expectedGroup != nil && w.expectedGroup.List == list {
+		if _, ok := got[w.expectedGroup.ID]; ok {
+			got[w.expectedGroup.ID] = true
 		} else if len(missing) < maxServed {
-			missing = append(missing, w.want.ID)
+			missing = append(missing, w.expectedGroup.ID)
 		}
-		n++
-		if err := w.nextWant(); err != nil {
+		expectedItems++
+		if err := w.nextExpected(); err != nil {
 			return err
 		}
 	}
-	for item, known := range got {
-		if !known {
+
+	for item, isExpected := range got {
+		if !isExpected {
 			w.Differ(&w.result.Extra, "%s: %s is extra: %s does not have it", list, item, w.Origin)
 		}
 	}
-	if n > maxServed {
+	if expectedItems > maxServed {
+		// The service keeps maxServed items and has dropped the others.
 		missing = missing[:max(0, maxServed-len(got))]
 	}
 	for _, item := range missing {
@@ -184,40 +199,42 @@ func (w *walk) compareServed(list List) error {
 	return nil
 }
 
-// compareCount compares a number of plays or likes.
-func (w *walk) compareCount(list List) error {
+// compareCount compares the number of plays of an item or by a user, or of likes of an item.
+func (w *sideBySide) compareCount(list List) error {
 	got := 0
-	for w.got != nil && w.got.List == list {
-		n, err := strconv.Atoi(w.got.text())
+	for w.answeredGroup != nil && w.answeredGroup.List == list {
+		n, err := strconv.Atoi(w.answeredGroup.text())
 		if err != nil {
-			return fmt.Errorf("%w: %w", errRecord, err)
+			return fmt.Errorf("%w: %w", errDamagedRecord, err)
 		}
 		got = n
-		if err := w.nextGot(); err != nil {
+		if err := w.nextAnswered(); err != nil {
 			return err
 		}
 	}
+
 	want := 0
-	for w.want != nil && w.want.List == list {
+	for w.expectedGroup != nil && w.expectedGroup.List == list {
 		if list.Kind == LikesOf {
 			want++
 		} else {
-			want += w.want.plays()
+			want += w.expectedGroup.plays()
 		}
-		if err := w.nextWant(); err != nil {
+		if err := w.nextExpected(); err != nil {
 			return err
 		}
 	}
+
 	if got != want {
 		w.Differ(&w.result.OtherCounts, "%s: %s has %d, skein has %d", list, w.Origin, want, got)
 	}
 	return nil
 }
 
-// compareUserCounts compares the counts of a user with the lengths of the lists that the service has for the user. Whether these lists are
-// right is compared entry by entry.
-func (w *walk) compareUserCounts(of List) error {
-	counts, err := decodeCounts(w.got.text())
+// compareUserCounts compares the counts of a user with the lengths of the lists that the service has returned for the user. compareEntry
+// checks whether these lists are right.
+func (w *sideBySide) compareUserCounts(of List) error {
+	counts, err := decodeCounts(w.answeredGroup.text())
 	if err != nil {
 		return err
 	}
@@ -226,45 +243,53 @@ func (w *walk) compareUserCounts(of List) error {
 			w.Differ(&w.result.OtherCounts, "%s: skein lists %d %s and counts %d", of, length, name, count)
 		}
 	}
-	// The order is that of queryUserCounts.
+
+	// The order of the counts is that of queryUserCounts.
 	kinds := []ListKind{Following, Followers, ImplicitFollowing, ImplicitFollowers, FollowedBoards, Boards, Blocked, Muted}
 	following, followers, excluded := counts[8], counts[9], counts[10]
 
+	// Compare the lists that were queried.
 	hasFollows := false
 	for i, kind := range kinds {
-		length, queried := w.listed[List{kind, of.Owner, ""}]
-		if hasFollows = hasFollows || queried && i < len(kinds)-2; queried {
-			compare(kind.String(), counts[i], length)
+		length, wasQueried := w.listedEntries[List{kind, of.Owner, ""}]
+		if !wasQueried {
+			continue
+		}
+		compare(kind.String(), counts[i], length)
+		if kind != Blocked && kind != Muted {
+			hasFollows = true
 		}
 	}
 	compare("following in all", following, counts[0]+counts[2])
 	compare("followers in all", followers, counts[1]+counts[3])
+
+	// Lists that were not queried are not in the source.
 	for i, kind := range kinds {
-		if _, queried := w.listed[List{kind, of.Owner, ""}]; w.Exclusive && hasFollows && !queried {
+		if _, queried := w.listedEntries[List{kind, of.Owner, ""}]; w.Exclusive && hasFollows && !queried {
 			compare(kind.String(), counts[i], 0)
 		}
-		delete(w.listed, List{kind, of.Owner, ""})
+		delete(w.listedEntries, List{kind, of.Owner, ""})
 	}
 	if w.Exclusive && hasFollows {
 		compare("excluded boards", excluded, 0)
 	}
-	return w.nextGot()
+	return w.nextAnswered()
 }
 
-// compareBoardCounts compares the counts of a board with the length of the list of its followers.
-func (w *walk) compareBoardCounts(of List) error {
-	counts, err := decodeCounts(w.got.text())
+// compareBoardCounts compares the counts of a board with the length of the list of its followers that the service has returned.
+func (w *sideBySide) compareBoardCounts(of List) error {
+	counts, err := decodeCounts(w.answeredGroup.text())
 	if err != nil {
 		return err
 	}
 	list := List{BoardFollowers, of.Owner, of.Board}
-	want := []int{w.listed[list], w.listed[list], 0}
+	want := []int{w.listedEntries[list], w.listedEntries[list], 0}
 	if !w.Exclusive {
 		want, counts = want[:1], counts[:1]
 	}
 	if !slices.Equal(want, counts) {
 		w.Differ(&w.result.OtherCounts, "%s: skein lists %d followers and counts %v", of, want[0], counts)
 	}
-	delete(w.listed, list)
-	return w.nextGot()
+	delete(w.listedEntries, list)
+	return w.nextAnswered()
 }

@@ -1,5 +1,5 @@
-// Package memlog is a log in memory for tests of stores. It has decoded envelopes, and may grow while it is read. A generated world
-// fills every kind of row of every projection.
+// Package memlog is a log in memory, for tests of stores. Its envelopes are decoded already, and more can be appended while it is read.
+// [World] generates envelopes that lead to every kind of row of every projection.
 package memlog
 
 import (
@@ -15,13 +15,15 @@ import (
 type Log struct {
 	mu    sync.Mutex
 	envs  []*events.Envelope
-	grown chan struct{}
+	grown chan struct{} // closed, and replaced, by Append
 }
 
-// New returns a log of these envelopes.
-func New(envs ...*events.Envelope) *Log { return &Log{envs: envs, grown: make(chan struct{})} }
+// New returns a log with these envelopes.
+func New(envs ...*events.Envelope) *Log {
+	return &Log{envs: envs, grown: make(chan struct{})}
+}
 
-// Append adds envelopes, and wakes the readers that wait.
+// Append appends envelopes and wakes up the readers that wait for them.
 func (l *Log) Append(envs ...*events.Envelope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,32 +36,35 @@ func (l *Log) Append(envs ...*events.Envelope) {
 func (l *Log) Subscribe(from events.Cursor) (store.Subscription, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := &reader{log: l, closed: make(chan struct{})}
+	r := &subscription{log: l, closed: make(chan struct{})}
 	for r.next < len(l.envs) && l.envs[r.next].Seq() <= from.Seq {
 		r.next++
 	}
 	return r, nil
 }
 
-// reader is one reading of the log.
-type reader struct {
+// subscription implements [store.Subscription].
+type subscription struct {
 	log    *Log
-	next   int
+	next   int // the index of the next envelope
 	closed chan struct{}
 }
 
 var errClosed = errors.New("memlog: closed")
 
-// Next returns the next envelopes, at most 64. It waits until there is one, the reader is closed or the context ends.
-func (r *reader) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
+// Next returns up to 64 of the next envelopes. It waits until there is one, the subscription is closed or ctx ends.
+func (r *subscription) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
 	for {
 		r.log.mu.Lock()
-		rest, grown := r.log.envs[r.next:], r.log.grown
+		rest := r.log.envs[r.next:]
+		grown := r.log.grown
 		r.log.mu.Unlock()
+
 		if n := min(len(rest), 64); n > 0 {
 			r.next += n
 			return rest[:n], nil
 		}
+
 		select {
 		case <-grown:
 		case <-r.closed:
@@ -70,8 +75,8 @@ func (r *reader) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
 	}
 }
 
-// Head returns the last sequence of the log.
-func (r *reader) Head() uint64 {
+// Head returns the last sequence of the log; 0 if the log is empty.
+func (r *subscription) Head() uint64 {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
 	if len(r.log.envs) == 0 {
@@ -80,5 +85,5 @@ func (r *reader) Head() uint64 {
 	return r.log.envs[len(r.log.envs)-1].Seq()
 }
 
-// Close ends the reading, and a Next that waits.
-func (r *reader) Close() { close(r.closed) }
+// Close closes the subscription. A Next that waits returns an error.
+func (r *subscription) Close() { close(r.closed) }

@@ -8,16 +8,16 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// World generates a log in which some hundred users follow, pin, play and like. Their rows are in most partitions, and the log is long
-// enough that months are closed and expire. The same seed generates the same log.
+// World generates a log in which some hundred users follow, pin, play and like. Their rows are in most partitions. The log covers so much
+// time that months are closed and expire. Worlds with the same seed and number of users generate the same log.
 type World struct {
 	random *rand.Rand
-	cursor events.Cursor
-	offset uint64
+	cursor events.Cursor // of the last envelope
+	offset uint64        // of the last imported event
 	users  int
 }
 
-// NewWorld returns a world with this many users.
+// NewWorld returns a world with this many users. Its log is empty.
 func NewWorld(seed uint64, users int) *World {
 	return &World{
 		random: rand.New(rand.NewPCG(seed, 77)), users: users,
@@ -25,16 +25,16 @@ func NewWorld(seed uint64, users int) *World {
 	}
 }
 
-// Envelopes returns the next n envelopes.
+// Envelopes returns the next n envelopes, with random events. A few of them have no event, or a rejected message.
 func (w *World) Envelopes(n int) []*events.Envelope {
 	envs := make([]*events.Envelope, n)
 	for i := range envs {
-		envs[i] = w.envelope()
+		envs[i] = w.randomEnvelope()
 	}
 	return envs
 }
 
-// Envelope returns the next envelope, with the events of the caller in it.
+// Envelope returns the next envelope, with these events. It sets their sequences, slots and times.
 func (w *World) Envelope(evs ...events.Event) *events.Envelope {
 	w.cursor.Seq++
 	w.cursor.LastTime += events.Micros(w.random.IntN(3_600_000_000))
@@ -54,10 +54,10 @@ func (w *World) Envelope(evs ...events.Event) *events.Envelope {
 	return env
 }
 
-func (w *World) envelope() *events.Envelope {
+func (w *World) randomEnvelope() *events.Envelope {
 	evs := make([]events.Event, w.random.IntN(8))
 	for i := range evs {
-		evs[i] = w.event()
+		evs[i] = w.randomEvent()
 	}
 	env := w.Envelope(evs...)
 	if w.random.IntN(20) == 0 {
@@ -73,17 +73,22 @@ func (w *World) User() string {
 	return fmt.Sprint("user", min(w.random.IntN(w.users), w.random.IntN(w.users)))
 }
 
-func (w *World) board() string { return [...]string{"", "art", "b2"}[w.random.IntN(3)] }
+func (w *World) randomBoard() string { return [...]string{"", "art", "b2"}[w.random.IntN(3)] }
 
-func (w *World) item() string { return fmt.Sprint(1000 + min(w.random.IntN(100), w.random.IntN(100))) }
+func (w *World) randomItem() string {
+	return fmt.Sprint(1000 + min(w.random.IntN(100), w.random.IntN(100)))
+}
 
-func (w *World) pin() string { return fmt.Sprint("pin", w.random.IntN(6)) }
+func (w *World) randomPin() string { return fmt.Sprint("pin", w.random.IntN(6)) }
 
-func (w *World) event() events.Event {
+// randomEvent returns an event of a random kind. One in six of the events that may be imported is marked as imported.
+func (w *World) randomEvent() events.Event {
 	ev := events.Event{User: w.User()}
 	for ev.Peer == "" || ev.Peer == ev.User {
 		ev.Peer = w.User()
 	}
+
+	// kinds has each kind with its relative frequency.
 	kinds := [...]struct {
 		weight int
 		kind   events.Kind
@@ -114,14 +119,16 @@ func (w *World) event() events.Event {
 	for _, k := range kinds {
 		sum += k.weight
 	}
-	at := w.random.IntN(sum)
+	chosen := w.random.IntN(sum)
 	for _, k := range kinds {
-		if at -= k.weight; at < 0 {
+		chosen -= k.weight
+		if chosen < 0 {
 			ev.Kind = k.kind
 			break
 		}
 	}
-	w.fill(&ev)
+
+	w.setFields(&ev)
 	if ev.Kind.Backfillable() && w.random.IntN(6) == 0 {
 		w.offset++
 		ev.Backfill, ev.Source, ev.Offset = true, "old", w.offset
@@ -130,29 +137,30 @@ func (w *World) event() events.Event {
 	return ev
 }
 
-// fill gives an event the fields of its kind, and no others.
-func (w *World) fill(ev *events.Event) {
+// setFields sets the fields that an event of this kind has. It clears Peer if the kind has none.
+
+func (w *World) setFields(ev *events.Event) {
 	peer := ev.Peer
 	ev.Peer = ""
 	switch ev.Kind {
 	case events.BoardFollowed, events.BoardUnfollowed:
-		ev.Peer, ev.Board = peer, w.board()
+		ev.Peer, ev.Board = peer, w.randomBoard()
 	case events.BoardCreated, events.BoardDeleted:
 		ev.Board, ev.Title = "art", ""
 	case events.PinCreated:
-		ev.Board, ev.Pin, ev.Item = w.board(), w.pin(), w.item()
+		ev.Board, ev.Pin, ev.Item = w.randomBoard(), w.randomPin(), w.randomItem()
 	case events.PinMoved:
-		ev.Board, ev.Pin = w.board(), w.pin()
+		ev.Board, ev.Pin = w.randomBoard(), w.randomPin()
 	case events.PinDeleted:
-		ev.Pin = w.pin()
+		ev.Pin = w.randomPin()
 	case events.Liked, events.Unliked, events.Played:
-		ev.Item = w.item()
+		ev.Item = w.randomItem()
 	case events.ItemScored:
-		ev.User, ev.Item, ev.Score = "", w.item(), int64(w.random.IntN(1<<30))
+		ev.User, ev.Item, ev.Score = "", w.randomItem(), int64(w.random.IntN(1<<30))
 	case events.FeedRead:
 		ev.Read = w.cursor.LastTime - events.Micros(w.random.IntN(1_000_000_000))
 	case events.Served:
-		ev.Items = []string{w.item(), w.item()}
+		ev.Items = []string{w.randomItem(), w.randomItem()}
 	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked, events.UserMuted,
 		events.UserUnmuted, events.RepinsHidden:
 		ev.Peer = peer

@@ -1,8 +1,8 @@
-// Package paced builds a store from a log, at a pace, and estimates the time that is left.
+// Package paced builds a store from a log at a limited pace and estimates the remaining time.
 //
-// A build reads the log, folds each partition, and merges rows. The time for reading follows from the part that is read. The time for
-// the rest depends on the projection, the events and the machine, so it is measured: during the reading, the build folds and merges a
-// sample of the events so far. It takes a new sample whenever the events have doubled, and at the end.
+// A build reads the log, folds each partition, and merges rows. How long the reading takes follows from the part that has been read. How
+// long the other steps take depends on the projection, the events and the machine, so it is measured: during the reading, the build folds
+// and merges a sample of the events read so far. It takes a new sample whenever the number of events has doubled, and a last one at the end.
 package paced
 
 import (
@@ -21,57 +21,62 @@ type Options struct {
 	build.Options
 	// Pace limits the build, to leave time for a service in the same process.
 	Pace replay.Pace
-	// Progress gets the progress; nil disables it.
+	// Progress is updated as the build proceeds; it may be nil.
 	Progress *replay.Progress
-	// Head is the last sequence of the log that will be added, Log the size of the log up to it.
+	// Head is the last sequence of the log that will be added.
 	Head uint64
-	Log  replay.LogSize
-	// Worker finishes the build. If it is nil, this process does.
+	// Log is the size of the log up to Head.
+	Log replay.LogSize
+	// Worker starts the process that finishes the build. If Worker is nil, this process finishes it.
 	Worker *worker.Command
-	// Check is called after every [replay.DiskPeriod] bytes of the log, and after every few thousand folded events. Its error ends the build.
+	// Check is called after every [replay.DiskPeriod] bytes of the log, and after every few thousand folded events. If it returns an error,
+	// the build fails.
 	Check func() error
-	// After estimates how long the caller's work after the build takes, for this many rows in the store; nil means there is none.
+	// After estimates how long the caller will work after the build, if the store has this many rows; nil means not at all.
 	After func(ctx context.Context, rows int64) time.Duration
 }
 
-// Build is a [build.Builder] with a pace. Finish rests by itself; after Add the caller rests.
+// Build is a [build.Builder] with a pace. Finish rests by itself, but Add does not: its caller rests after each call.
 type Build struct {
 	*build.Builder
-	o Options
-	// seq is the last sequence that was added. events and bytes count the log as Log does; total is the whole amount in the unit of the
-	// progress.
-	seq, events, bytes, total uint64
-	// unlooked is the number of bytes added since the last check.
-	unlooked int
-	// due is the part of the log, from 0 to 1, at which the next sample is taken.
-	due float64
-	// merge and after are the latest estimates of how long writing and the caller's work after the build take.
-	merge, after time.Duration
-	// rows are those of a store that a worker has made.
-	rows int64
-	// writing begins the last phase.
-	writing sync.Once
+	opts Options
+	// addedSeq is the last sequence that was added. addedEvents and addedBytes are what was added so far, counted like opts.Log.
+	addedSeq, addedEvents, addedBytes uint64
+	// total is the size of the whole log in the unit of the progress.
+	total uint64
+	// uncheckedBytes is how many bytes of the log were added since the last call of Check.
+	uncheckedBytes int
+	// nextSampleAt is the part of the log, from 0 to 1, after which the next sample is taken.
+	nextSampleAt float64
+	// mergeTime is the latest estimate of how long the merge takes, and timeAfterBuild that of the caller's work after the build.
+	mergeTime, timeAfterBuild time.Duration
+	// workerRows is the number of rows in the store if a worker has made it.
+	workerRows int64
+	// startWriting starts the last phase of the progress.
+	startWriting sync.Once
 }
 
 const (
-	// firstSample is the part of the log after which the first sample is taken.
-	firstSample = 1.0 / 64
-	// sampled: one in so many events is in a sample. All samples together are two hundredths of the work.
-	sampled = 128
-	// messageBytes is about the size of a message of the stream without its events.
-	messageBytes = 64
+	// firstSampleAt is the part of the log after which the first sample is taken.
+	firstSampleAt = 1.0 / 64
+	// eventsPerSample says how large a sample is: it has one of this many events. Samples are taken after 1/64, 1/32, … and all of the
+	// log, so that all of them together have about one in 50 of the events.
+	eventsPerSample = 128
+	// messageOverhead is about how many bytes a message of the stream has in addition to its events. The size of the log includes them.
+	messageOverhead = 64
 )
 
-// New begins a build.
+// New begins a build. The caller must call Close in any case.
 func New(o Options) (b *Build, err error) {
 	if o.After == nil {
 		o.After = func(context.Context, int64) time.Duration { return 0 }
 	}
-	b = &Build{o: o, due: firstSample}
-	o.Options = worker.Paced(o.Options, o.Pace, b.reported)
+	b = &Build{opts: o, nextSampleAt: firstSampleAt}
+	o.Options = worker.Paced(o.Options, o.Pace, b.setProgress)
 	if b.Builder, err = build.New(o.Options); err != nil {
 		return nil, err
 	}
+
 	unit, total := "envelopes", o.Head
 	switch {
 	case o.Log.Events > 0:
@@ -80,55 +85,62 @@ func New(o Options) (b *Build, err error) {
 		unit, total = "bytes", o.Log.Bytes
 	}
 	b.total = total
+
 	o.Progress.StartPhase(replay.Reading, unit, total)
 	o.Progress.SetAfterPhase(replay.Unknown)
 	return b, nil
 }
 
-// Add adds envelopes, which must follow those of the last call in the log.
+// Add adds envelopes. They must follow those of the last call in the log.
 func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
 	if err := b.Builder.Add(envs); err != nil {
 		return err
 	}
 	for _, env := range envs {
-		b.seq = env.Seq()
-		b.bytes += uint64(env.Bytes) + messageBytes
-		b.unlooked += env.Bytes
+		b.addedSeq = env.Seq()
+		b.addedBytes += uint64(env.Bytes) + messageOverhead
+		b.uncheckedBytes += env.Bytes
 		for i := range env.Events {
-			if b.o.Log.Kinds.Has(env.Events[i].Kind) {
-				b.events++
+			if b.opts.Log.Kinds.Has(env.Events[i].Kind) {
+				b.addedEvents++
 			}
 		}
 	}
-	done := b.seq
+
+	done := b.addedSeq
 	switch {
-	case b.o.Log.Events > 0:
-		done = b.events
-	case b.o.Log.Bytes > 0:
-		done = b.bytes
+	case b.opts.Log.Events > 0:
+		done = b.addedEvents
+	case b.opts.Log.Bytes > 0:
+		done = b.addedBytes
 	}
-	b.total = max(b.total, done) // the log may have grown since its size was asked
-	b.o.Progress.SetTotal(b.total)
-	b.o.Progress.SetDone(done)
-	if part := float64(done) / float64(b.total); part >= b.due && b.o.Progress != nil {
-		b.due = 2 * part
-		if err := b.sample(ctx, part); err != nil {
+	// The log may have grown since its size was read.
+	b.total = max(b.total, done)
+	b.opts.Progress.SetTotal(b.total)
+	b.opts.Progress.SetDone(done)
+
+	readPart := float64(done) / float64(b.total)
+	if readPart >= b.nextSampleAt && b.opts.Progress != nil {
+		b.nextSampleAt = 2 * readPart
+		if err := b.takeSample(ctx, readPart); err != nil {
 			return err
 		}
 	}
-	if b.unlooked < replay.DiskPeriod {
+
+	if b.uncheckedBytes < replay.DiskPeriod {
 		return nil
 	}
-	b.unlooked = 0
-	return b.o.Check()
+	b.uncheckedBytes = 0
+	return b.opts.Check()
 }
 
-// After returns the latest estimate of how long the work after the build takes.
-func (b *Build) After() time.Duration { return b.after }
+// After returns the latest estimate of how long the caller's work after the build takes.
+func (b *Build) After() time.Duration { return b.timeAfterBuild }
 
-// sample folds and merges a sample of the events so far, which are this part of all events, and derives the estimates.
-func (b *Build) sample(ctx context.Context, part float64) error {
-	s := b.Sample(b.Scattered()/sampled + 1)
+// takeSample folds and merges a sample of the events so far and derives the estimates. readPart is the part of the log that was read, from 0
+// to 1.
+func (b *Build) takeSample(ctx context.Context, readPart float64) error {
+	s := b.Sample(b.Scattered()/eventsPerSample + 1)
 	began := time.Now()
 	if err := s.Fold(); err != nil {
 		return err
@@ -140,52 +152,57 @@ func (b *Build) sample(ctx context.Context, part float64) error {
 	if s.Events == 0 {
 		return ctx.Err()
 	}
-	all := float64(b.Scattered()) / part / float64(s.Events)
-	paced := func(worked time.Duration) time.Duration {
-		return time.Duration(all * float64(worked+b.o.Pace.Pause(worked)))
+
+	// scale is how many times as large as the sample the whole log is.
+	scale := float64(b.Scattered()) / readPart / float64(s.Events)
+	scaledWithRests := func(worked time.Duration) time.Duration {
+		return time.Duration(scale * float64(worked+b.opts.Pace.Pause(worked)))
 	}
-	workers := time.Duration(b.Workers(part))
-	b.merge = paced(time.Since(folded)) / workers
-	fold := paced(folded.Sub(began)) / workers
-	b.after = b.o.After(ctx, int64(all*float64(s.Rows())))
-	b.o.Progress.SetAfterPhase(fold + b.merge + b.after)
+	workers := time.Duration(b.Workers(readPart))
+	b.mergeTime = scaledWithRests(time.Since(folded)) / workers
+	foldTime := scaledWithRests(folded.Sub(began)) / workers
+	b.timeAfterBuild = b.opts.After(ctx, int64(scale*float64(s.Rows())))
+	b.opts.Progress.SetAfterPhase(foldTime + b.mergeTime + b.timeAfterBuild)
 	return ctx.Err()
 }
 
-// Finish folds and merges the events, and makes the store. It takes one last sample first, because the kinds of events are not spread
+// Finish folds and merges the events, which makes the store. It takes a last sample first, because the kinds of events are not spread
 // evenly over a log: imports come one kind after the other.
 func (b *Build) Finish(ctx context.Context) error {
-	if b.o.Progress != nil {
-		if err := b.sample(ctx, 1); err != nil {
+	if b.opts.Progress != nil {
+		if err := b.takeSample(ctx, 1); err != nil {
 			return err
 		}
 	}
-	b.o.Progress.StartPhase(replay.Folding, "events", uint64(b.Scattered()))
-	b.o.Progress.SetAfterPhase(b.merge + b.after)
-	if b.o.Worker == nil {
+
+	b.opts.Progress.StartPhase(replay.Folding, "events", uint64(b.Scattered()))
+	b.opts.Progress.SetAfterPhase(b.mergeTime + b.timeAfterBuild)
+	if b.opts.Worker == nil {
 		return b.Builder.Finish(ctx)
 	}
+
 	h, err := b.HandOver()
-	if err == nil {
-		b.rows, err = b.o.Worker.Finish(ctx, h, b.o.Pace.Share, b.reported)
+	if err != nil {
+		return err
 	}
+	b.workerRows, err = b.opts.Worker.Finish(ctx, h, b.opts.Pace.Share, b.setProgress)
 	return err
 }
 
-// reported notes the progress since Finish began.
-func (b *Build) reported(at replay.PhaseProgress) error {
+// setProgress passes on the progress of the phases that Finish performs, in this process or in a worker. It also checks the disk.
+func (b *Build) setProgress(at replay.PhaseProgress) error {
 	if at.Phase == replay.Folding {
-		b.o.Progress.SetDone(at.Done)
-		return b.o.Check()
+		b.opts.Progress.SetDone(at.Done)
+		return b.opts.Check()
 	}
-	b.writing.Do(func() {
-		b.o.Progress.StartPhase(at.Phase, at.Unit, at.Total)
-		b.o.Progress.SetAfterPhase(b.after)
+	b.startWriting.Do(func() {
+		b.opts.Progress.StartPhase(at.Phase, at.Unit, at.Total)
+		b.opts.Progress.SetAfterPhase(b.timeAfterBuild)
 	})
-	b.o.Progress.SetTotal(at.Total)
-	b.o.Progress.SetDone(at.Done)
+	b.opts.Progress.SetTotal(at.Total)
+	b.opts.Progress.SetDone(at.Done)
 	return nil
 }
 
-// Rows returns how many rows the store has that Finish has made.
-func (b *Build) Rows() int64 { return b.rows + b.Builder.Rows() }
+// Rows returns the number of rows in the store that Finish has made.
+func (b *Build) Rows() int64 { return b.workerRows + b.Builder.Rows() }

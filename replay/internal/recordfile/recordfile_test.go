@@ -91,8 +91,8 @@ func TestSorterReturnsEveryRecordOnce(t *testing.T) {
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Files) >= sortFiles {
-		t.Errorf("%d files, expected fewer than %d", len(s.Files), sortFiles)
+	if len(s.Files) >= maxFiles {
+		t.Errorf("%d files, expected fewer than %d", len(s.Files), maxFiles)
 	}
 
 	m, err := s.Merge()
