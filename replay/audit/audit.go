@@ -18,28 +18,30 @@ import (
 
 // Finding is a disagreement between stores.
 type Finding struct {
-	// Entity is the user or board about which the stores disagree.
+	// Entity is the user or the board about which the stores disagree.
 	Entity Entity
-	// Check names the check that failed: counts, mirror, feed, items or rows.
+	// Check is the name of the check that failed: counts, mirror, feed, items or rows.
 	Check string
-	// Text has the expected and the found value, for people.
+	// Text describes the expected and the found value to people.
 	Text string
 	// Stores are the names of the stores that disagree. At least one of them is wrong.
 	Stores []string
 }
 
-// String returns the finding as one line for people.
-func (f Finding) String() string { return fmt.Sprintf("%v: %s: %s", f.Entity, f.Check, f.Text) }
+// String describes the finding to people in one line.
+func (f Finding) String() string {
+	return fmt.Sprintf("%v: %s: %s", f.Entity, f.Check, f.Text)
+}
 
 // Entity is the unit of an audit: a user or a board.
 type Entity struct {
 	User string
-	// Board is a board of User, if OfBoard is set; empty means the default board.
+	// Board is a board of User if OfBoard is set; the empty id is the id of the default board. If OfBoard is not set, the entity is the user.
 	Board   string
 	OfBoard bool
 }
 
-// String names the entity for people.
+// String returns the name of the entity for people.
 func (e Entity) String() string {
 	if e.OfBoard {
 		return fmt.Sprintf("board %q of %s", e.Board, e.User)
@@ -47,87 +49,105 @@ func (e Entity) String() string {
 	return "user " + e.User
 }
 
-// Limits bound what one check of an entity reads; 0 means everything.
+// Limits limit what the check of an entity reads. 0 does not limit.
 type Limits struct {
-	// List is the number of entries that are read of a list. The length of a longer list is not compared.
+	// List is how many entries of a list are read. The length of a longer list is not compared.
 	List int
-	// Feed is the number of the newest entries of a feed that are compared.
+	// Feed is how many entries of a feed are compared, beginning with the newest.
 	Feed int
-	// Turns spreads what is expensive over so many audits: feeds, and the other sides of the entries of lists. Turn, below Turns, says
-	// which part of the users comes in this one. With 0 turns all of it comes.
+	// Turns spreads the expensive checks over this many audits: those of feeds, and of the other sides of list entries. Turn, which is less
+	// than Turns, selects the users that this audit includes. If Turns is 0, it includes all.
 	Turn, Turns uint64
 }
 
-// has reports whether it is the turn of a user.
-func (l Limits) has(user string) bool { return l.Turns == 0 || xxh3.HashString(user)%l.Turns == l.Turn }
+// isTurnOf reports whether this audit includes the expensive checks of a user.
+func (l Limits) isTurnOf(user string) bool {
+	return l.Turns == 0 || xxh3.HashString(user)%l.Turns == l.Turn
+}
 
-// Audit compares the three stores at one common position. It belongs to one goroutine, and must be closed.
+// Audit compares the three stores at one common position at a time. Only one goroutine may use it. Close must be called.
 type Audit struct {
-	// Rest is called after each check, and after each piece of a long one; nil disables it.
+	// Rest is called after each check, and after each part of a long one; it may be nil.
 	Rest func(context.Context) error
-	// Hold is the longest time for which one position is held, where the audit can continue at another: between two checks, and in the
-	// walk over the other sides of a long list. It is given up there at once when a store is to be closed. Default 10 s.
+	// Hold is for how long the views are held at one position, where the audit can continue at a later one: between two checks, and while it
+	// looks up the other sides of a long list. If a store is to be closed, they are released there at once. Default 10 s.
 	Hold time.Duration
-	// Checks is the number of entities that were checked, Waited the time that the audit has waited for common positions.
+	// Checks is the number of entities that were checked.
 	Checks uint64
+	// Waited is how long the audit has waited for common positions.
 	Waited time.Duration
 
 	limits Limits
-	stores []Viewer
-	views  []*projections.View
-	opened time.Time // of the views
-	// held are the partitions that all views have. Others are not audited, nor what is between them and these.
-	held     events.Partitions
-	graph    *graph.Queries
-	inbox    *inbox.Queries
-	counters *counters.Queries
+	stores []Viewer            // graph, inbox, counters
+	views  []*projections.View // of the stores, in the same order
+	opened time.Time           // when the views were opened
+	// heldPartitions are the partitions that all views hold. Users in others are not audited, nor relations with them.
+	heldPartitions events.Partitions
+	graph          *graph.Queries
+	inbox          *inbox.Queries
+	counters       *counters.Queries
 
-	entity   Entity
-	findings []Finding
-	// later are the rests of long lists. Their other sides are looked up last, since that may move to another position.
-	later []rest
+	// currentEntity is the entity that is checked. findings are those since the last call of Findings.
+	currentEntity Entity
+	findings      []Finding
+	// unmirrored are the parts of long lists whose other sides have not been looked up yet. That is done last, because the audit may move to
+	// another position meanwhile.
+	unmirrored []listRest
 }
 
-// Open returns an audit of the stores at their next common position.
+// Open returns an audit of the three stores at the next position that all of them reach.
 func Open(ctx context.Context, graphs, inboxes, counts Viewer, limits Limits) (*Audit, error) {
 	a := &Audit{
-		Hold: 10 * time.Second, limits: limits, stores: []Viewer{graphs, inboxes, counts},
-		graph: &graph.Queries{}, inbox: &inbox.Queries{}, counters: &counters.Queries{},
+		Hold:     10 * time.Second,
+		limits:   limits,
+		stores:   []Viewer{graphs, inboxes, counts},
+		graph:    &graph.Queries{},
+		inbox:    &inbox.Queries{},
+		counters: &counters.Queries{},
 	}
-	return a, a.open(ctx)
+	return a, a.openViews(ctx)
 }
 
-func (a *Audit) open(ctx context.Context) (err error) {
+// openViews opens views at the next common position.
+func (a *Audit) openViews(ctx context.Context) (err error) {
 	if a.views, err = Common(ctx, a.stores...); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	a.opened, a.held = time.Now(), events.AllPartitions()
+
+	a.opened = time.Now()
+	a.heldPartitions = events.AllPartitions()
 	for _, v := range a.views {
 		held := v.Partitions()
-		a.held.Intersect(&held)
+		a.heldPartitions.Intersect(&held)
 	}
-	// The queries are replaced in place: a walk over a list holds pointers to them, and continues at the new position.
-	*a.graph, *a.inbox, *a.counters = *graph.NewQueries(a.views[0]), *inbox.Query(a.views[1]), *counters.NewQueries(a.views[2])
+
+	// Overwrite the queries in place: functions that walk through a list keep pointers to them, and must continue with the new views.
+	*a.graph = *graph.NewQueries(a.views[0])
+	*a.inbox = *inbox.Query(a.views[1])
+	*a.counters = *counters.NewQueries(a.views[2])
 	return nil
 }
 
-// move goes to the next common position if this one was held for longer than Hold, or a store is to be closed. The caller must not compare
-// values from before with values from after.
-func (a *Audit) move(ctx context.Context) error {
-	if time.Since(a.opened) < a.Hold && !a.down() {
+// moveIfDue moves to the next common position if this one has been held for longer than Hold, or if a store is to be closed. The caller must
+// not compare values from before the call with values from after it.
+func (a *Audit) moveIfDue(ctx context.Context) error {
+	if time.Since(a.opened) < a.Hold && !a.isStoreClosing() {
 		return nil
 	}
+
 	began := time.Now()
 	err := a.Close()
 	if err == nil {
-		err = a.open(ctx)
+		err = a.openViews(ctx)
 	}
 	a.Waited += time.Since(began)
 	return err
 }
 
-// holds reports whether the stores have the rows of a user.
-func (a *Audit) holds(user string) bool { return a.held.Has(events.ShardOf(user).Partition()) }
+// holds reports whether the stores hold the rows of a user.
+func (a *Audit) holds(user string) bool {
+	return a.heldPartitions.Has(events.ShardOf(user).Partition())
+}
 
 // Seq returns the sequence of the common position.
 func (a *Audit) Seq() uint64 {
@@ -138,9 +158,9 @@ func (a *Audit) Seq() uint64 {
 	return seq
 }
 
-// Close releases the views.
+// Close closes the views.
 func (a *Audit) Close() error {
-	err := closeAll(a.views)
+	err := closeViews(a.views)
 	a.views = nil
 	return err
 }
@@ -152,34 +172,38 @@ func (a *Audit) Findings() []Finding {
 	return found
 }
 
-// Check checks an entity, if the stores hold it. A disagreement becomes a finding, and so does a corrupt row. Check returns only errors of
-// the context and of stores that do not answer.
+// Check checks an entity if the stores hold it. A disagreement becomes a finding, and so does a row that cannot be decoded. Check fails only
+// if ctx ends or if a store cannot be read.
 func (a *Audit) Check(ctx context.Context, e Entity) error {
-	if err := a.move(ctx); err != nil {
+	if err := a.moveIfDue(ctx); err != nil {
 		return err
 	}
 	if !a.holds(e.User) {
 		return nil
 	}
-	a.entity = e
+
+	a.currentEntity = e
 	a.Checks++
-	a.later = a.later[:0]
+	a.unmirrored = a.unmirrored[:0]
+
 	var err error
 	if e.OfBoard {
-		err = a.board(ctx, e.User, e.Board)
+		err = a.checkBoard(ctx, e.User, e.Board)
 	} else {
-		err = a.user(ctx, e.User)
+		err = a.checkUser(ctx, e.User)
 	}
 	if err == nil {
-		err = a.mirrors(ctx)
+		err = a.checkLaterMirrors(ctx)
 	}
-	if corrupt(err) {
-		a.find("rows", []string{"graph", "inbox", "counters"}, "%v", err)
+
+	if isCorruption(err) {
+		a.addFinding("rows", []string{"graph", "inbox", "counters"}, "%v", err)
 		err = nil
 	}
 	return errors.Join(err, a.rest(ctx))
 }
 
+// rest calls Rest, if there is one. It returns the error of ctx if there is none.
 func (a *Audit) rest(ctx context.Context) error {
 	if a.Rest == nil {
 		return ctx.Err()
@@ -187,8 +211,8 @@ func (a *Audit) rest(ctx context.Context) error {
 	return a.Rest(ctx)
 }
 
-// down reports whether a store is to be closed, which waits for its view.
-func (a *Audit) down() bool {
+// isStoreClosing reports whether a store is to be closed. Closing it waits for our view.
+func (a *Audit) isStoreClosing() bool {
 	return slices.ContainsFunc(a.views, func(v *projections.View) bool {
 		select {
 		case <-v.Down():
@@ -199,14 +223,16 @@ func (a *Audit) down() bool {
 	})
 }
 
-// pause waits, but for no store that is to be closed.
-func (a *Audit) pause(ctx context.Context, most time.Duration) error {
-	timer := time.NewTimer(most)
+// sleepUnlessClosing sleeps for d, but not longer than until a store is to be closed.
+func (a *Audit) sleepUnlessClosing(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
-	var down [3]<-chan struct{} // nil blocks
+
+	var down [3]<-chan struct{} // without views these are nil, and a nil channel never wakes up
 	for i, v := range a.views {
 		down[i] = v.Down()
 	}
+
 	select {
 	case <-timer.C:
 	case <-down[0]:
@@ -217,17 +243,18 @@ func (a *Audit) pause(ctx context.Context, most time.Duration) error {
 	return ctx.Err()
 }
 
-// corrupt reports whether an error is about a row that no fold writes.
-func corrupt(err error) bool {
+// isCorruption reports whether the error is about a row that no fold writes.
+func isCorruption(err error) bool {
 	return errors.Is(err, projections.ErrCorrupt) || errors.Is(err, events.ErrKeyID)
 }
 
-func (a *Audit) find(check string, stores []string, format string, args ...any) {
-	a.findings = append(a.findings, Finding{a.entity, check, fmt.Sprintf(format, args...), stores})
+// addFinding adds a finding about the current entity. check is the value of [Finding.Check].
+func (a *Audit) addFinding(check string, stores []string, format string, args ...any) {
+	a.findings = append(a.findings, Finding{a.currentEntity, check, fmt.Sprintf(format, args...), stores})
 }
 
-// NextShard returns the first shard of a partition that is held, at or after from, in which any of the stores has rows; events.NumShards
-// means there is none.
+// NextShard returns the first shard, at or after from, that is in a held partition and in which any of the stores has rows. It returns
+// events.NumShards if there is none.
 func (a *Audit) NextShard(from events.Shard) (events.Shard, error) {
 	for {
 		next := events.Shard(events.NumShards)
@@ -238,16 +265,17 @@ func (a *Audit) NextShard(from events.Shard) (events.Shard, error) {
 			}
 			next = min(next, shard)
 		}
-		if next == events.NumShards || a.held.Has(next.Partition()) {
+		if next == events.NumShards || a.heldPartitions.Has(next.Partition()) {
 			return next, nil
 		}
-		// Rows of regions, whose homes are elsewhere: on to the next partition.
-		const shards = events.NumShards / events.NumPartitions
-		from = (next/shards + 1) * shards
+
+		// The rows belong to regions, whose homes are in another partition. No user of this partition is held, so skip it.
+		const shardsPerPartition = events.NumShards / events.NumPartitions
+		from = (next/shardsPerPartition + 1) * shardsPerPartition
 	}
 }
 
-// Shard checks every entity that has rows in a shard, in any of the stores.
+// Shard checks every entity that has rows in a shard in any of the stores.
 func (a *Audit) Shard(ctx context.Context, shard events.Shard) error {
 	entities, err := a.entities(shard)
 	if err != nil {
@@ -261,20 +289,24 @@ func (a *Audit) Shard(ctx context.Context, shard events.Shard) error {
 	return nil
 }
 
-// entities returns the users and boards that have rows in a shard, in any of the stores.
+// entities returns the users and boards that have rows in a shard in any of the stores.
 func (a *Audit) entities(shard events.Shard) (map[Entity]struct{}, error) {
 	found := map[Entity]struct{}{}
-	user := func(id string) error {
+	addUser := func(id string) error {
 		found[Entity{User: id}] = struct{}{}
 		return nil
 	}
-	board := func(owner, id string) error {
+	addBoard := func(owner, id string) error {
 		found[Entity{User: owner, Board: id, OfBoard: true}] = struct{}{}
 		return nil
 	}
-	g, i, c := a.views[0], a.views[1], a.views[2]
+	graphView, inboxView, countersView := a.views[0], a.views[1], a.views[2]
 	return found, errors.Join(
-		graph.EachUser(g, shard, user), inbox.EachUser(i, shard, user), counters.EachUser(c, shard, user),
-		graph.EachBoard(g, shard, board), inbox.EachBoard(i, shard, board), counters.EachBoard(c, shard, board),
+		graph.EachUser(graphView, shard, addUser),
+		inbox.EachUser(inboxView, shard, addUser),
+		counters.EachUser(countersView, shard, addUser),
+		graph.EachBoard(graphView, shard, addBoard),
+		inbox.EachBoard(inboxView, shard, addBoard),
+		counters.EachBoard(countersView, shard, addBoard),
 	)
 }

@@ -25,94 +25,101 @@ type Store interface {
 	verify.Store
 }
 
-// Config says which stores an auditor checks, and how much it may take.
+// Config configures an [Auditor]: which stores it audits, and how much it may use.
 type Config struct {
 	// Graph, Inbox and Counters are audited against each other.
 	Graph, Inbox, Counters Store
-	// All are the stores that shadows verify, by the names of their projections: those three, and others.
+	// All are the stores that are verified by shadows, by the names of their projections. They include those three.
 	All map[string]Store
-	// Shadow returns the options for a shadow of a projection: a new instance, the log, a scratch directory.
+	// Shadow returns options for a shadow of a projection: a constructor, the log and a scratch directory.
 	Shadow func(projection string) verify.Options
-	// Subscribe reads the log. The auditor checks the entities of new events first.
+	// Subscribe subscribes to the log. The auditor audits users and boards of new events first.
 	Subscribe store.SubscribeFunc
-	// Share is the part of one core's time that audits, shadows and repairs may take together. Default 0.05.
+	// Share is the share of one core that audits, shadows and repairs may use together. Default 0.05.
 	Share float64
-	// Queue is the number of recently written entities that may wait. Those beyond it are left to the round. Default 10000.
+	// Queue is how many recently written entities may wait for their check. Further ones are not queued, but the round reaches them. Default
+	// 10000.
 	Queue int
-	// Limits bound the check of a recently written entity. The round reads lists completely, and keeps only the limit of feeds.
-	// Default 10000 entries of a list and 200 of a feed.
+	// Limits limit the check of a recently written entity. The round only keeps the limit of feeds, and reads whole lists. Default 10000
+	// entries per list and 200 per feed.
 	Limits Limits
-	// DiskRetry is the pause before a repair that found too little free disk is tried again. Default a minute.
+	// DiskRetry is the pause before a repair for which there was too little free disk is tried again. Default one minute.
 	DiskRetry time.Duration
-	// Logger gets messages for people; nil disables them.
+	// Logger receives messages for people; nil discards them.
 	Logger *slog.Logger
-	// Observe is called after every verification, repair and round, and when a repair has not removed a finding. It must be quick.
-	// nil disables it.
+	// Observe is called after every verification, repair and round, and when a repair has not removed a finding. It must return quickly. It
+	// may be nil.
 	Observe func(Status)
 }
 
-// Status is the work of an auditor since its start.
+// Status is what an auditor has done since it started.
 type Status struct {
-	// Checks is the number of checks of entities, Dropped the number of entities that found the queue full and were left to the round,
-	// Queued the number of entities that wait.
-	Checks, Dropped uint64
-	Queued          int
-	// Findings counts disagreements that a second check at another position has confirmed, for each projection that may be wrong.
+	// Checks is the number of checks of entities.
+	Checks uint64
+	// Dropped is the number of written entities for which the queue had no space, so that they were left to the round.
+	Dropped uint64
+	// Queued is the number of written entities that wait now.
+	Queued int
+	// Findings counts the disagreements that a second check at another position has confirmed, per projection that may be wrong.
 	Findings map[string]uint64
-	// Unexplained counts findings that remained after the repair: a fold is wrong.
+	// Unexplained counts the findings that remained after the repair. They mean that a fold is wrong.
 	Unexplained uint64
-	// Waiting is the number of findings that wait for disk. Their repair is tried again after [Config.DiskRetry].
+	// Waiting is the number of findings that wait for free disk. Their repair is tried again after [Config.DiskRetry].
 	Waiting int
-	// NoDisk has the projections that are not verified for lack of disk, each with an error that says how much is missing.
+	// NoDisk has the projections that are not verified because there is too little free disk, with an error that says how much is missing.
 	NoDisk map[string]string
-	// Differences counts rows that differed from the log, and Repaired those that were repaired, by projection.
+	// Differences counts the rows that differed from the log, and Repaired those that were repaired, per projection.
 	Differences, Repaired map[string]uint64
-	// Verified is the last time at which a projection was equal to the log, maybe after a repair, and VerifiedAt the sequence then.
+	// Verified is when a projection was last equal to the log, possibly after a repair. VerifiedAt is the sequence at which it was.
 	Verified   map[string]time.Time
 	VerifiedAt map[string]uint64
-	// Partition is the partition that the round has reached. Rounds is the number of finished rounds; the last one ended at LastRound
-	// and took LastTook.
+	// Partition is the partition that the round has reached. Rounds is the number of completed rounds.
 	Partition int
 	Rounds    uint64
+	// LastRound is when the last round was completed, and LastTook how long it took.
 	LastRound time.Time
 	LastTook  time.Duration
-	// LastFinding is the last confirmed finding, for people.
+	// LastFinding is the last confirmed finding, as text for people.
 	LastFinding string
 }
 
-// Auditor audits, verifies and repairs stores for as long as it runs.
+// Auditor audits, verifies and repairs stores for as long as it runs. Three goroutines do the work: one queues written entities, one audits,
+// and one builds shadows and repairs.
 type Auditor struct {
 	cfg  Config
 	pace replay.Pace
-	// repairs hands projections from the goroutine of the audits to that of the shadows, which repairs them.
-	repairs chan repairOrder
-	// written is signaled when an entity is queued. It ends the pause between two rounds.
+	// repairs passes repairs from the auditing goroutine to the one of the shadows, which performs them.
+	repairs chan repairRequest
+	// written wakes up the auditing goroutine during the pause between two rounds when an entity is queued.
 	written chan struct{}
-	// firstTurn is that of the first round. It is drawn, so that a process that is often restarted does not always read the same.
+	// firstTurn is the [Limits].Turn of the first round. It is random, so that a process that is often restarted does not always check the
+	// same users.
 	firstTurn uint64
-	// owed is the work since the last rest. It belongs to the goroutine of the audits.
-	owed time.Duration
+	// unrestedWork is the time worked since the last rest. Only the auditing goroutine uses it.
+	unrestedWork time.Duration
 
+	// mu guards the fields below, except repairStore.
 	mu     sync.Mutex
 	status Status
+	// queue has the written entities that wait for their check, oldest first. queued has the same entities, to queue each only once.
 	queue  []Entity
 	queued map[Entity]struct{}
-	// unexplained are entities whose unexplained findings were logged in this round. They are not reported twice in it.
+	// unexplained are the entities whose unexplained findings were logged in this round. They are not logged again in this round.
 	unexplained map[Entity]struct{}
-	// waiting are findings whose repair found too little free disk. It is tried again at tryAt.
-	waiting []Finding
-	tryAt   time.Time
-	// repairStore is [verify.Repair]; a test replaces it.
+	// waitingForDisk are findings whose repair found too little free disk. It is tried again at nextRetry.
+	waitingForDisk []Finding
+	nextRetry      time.Time
+	// repairStore is [verify.Repair]. A test replaces it.
 	repairStore func(context.Context, verify.Store, verify.Options) (*verify.Report, error)
 }
 
-// repairOrder asks for the repair of some projections. done gets the joined errors, and has room for them.
-type repairOrder struct {
+// repairRequest asks for the repair of some projections. Their joined errors are sent to done, whose buffer keeps the sender from blocking.
+type repairRequest struct {
 	projections []string
 	done        chan error
 }
 
-// NewAuditor returns an auditor. It works while [Auditor.Run] runs.
+// NewAuditor returns an auditor. It works only while [Auditor.Run] runs.
 func NewAuditor(c Config) *Auditor {
 	if c.Share <= 0 {
 		c.Share = 0.05
@@ -129,10 +136,16 @@ func NewAuditor(c Config) *Auditor {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+
 	return &Auditor{
-		cfg: c, repairs: make(chan repairOrder), written: make(chan struct{}, 1), queued: map[Entity]struct{}{},
-		unexplained: map[Entity]struct{}{}, repairStore: verify.Repair, firstTurn: rand.Uint64N(Turns),
-		// Audits and shadows run side by side, each with one half.
+		cfg:         c,
+		repairs:     make(chan repairRequest),
+		written:     make(chan struct{}, 1),
+		queued:      map[Entity]struct{}{},
+		unexplained: map[Entity]struct{}{},
+		repairStore: verify.Repair,
+		firstTurn:   rand.Uint64N(Turns),
+		// Audits and shadows run at the same time, each with half of the share.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
 		status: Status{
 			Findings: map[string]uint64{}, Differences: map[string]uint64{}, Repaired: map[string]uint64{},
@@ -142,39 +155,46 @@ func NewAuditor(c Config) *Auditor {
 	}
 }
 
-// Status returns the work so far.
+// Status returns what the auditor has done so far.
 func (a *Auditor) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.status
-	s.Queued, s.Waiting = len(a.queue), len(a.waiting)
+	s.Queued = len(a.queue)
+	s.Waiting = len(a.waitingForDisk)
+
+	// The maps change while the caller reads its copy.
 	s.NoDisk = maps.Clone(s.NoDisk)
-	s.Findings, s.Differences, s.Repaired = maps.Clone(s.Findings), maps.Clone(s.Differences), maps.Clone(s.Repaired)
-	s.Verified, s.VerifiedAt = maps.Clone(s.Verified), maps.Clone(s.VerifiedAt)
+	s.Findings = maps.Clone(s.Findings)
+	s.Differences = maps.Clone(s.Differences)
+	s.Repaired = maps.Clone(s.Repaired)
+	s.Verified = maps.Clone(s.Verified)
+	s.VerifiedAt = maps.Clone(s.VerifiedAt)
 	return s
 }
 
-// observe calls Config.Observe with the work so far.
-func (a *Auditor) observe() {
+// notifyObserver calls Config.Observe with the current status.
+func (a *Auditor) notifyObserver() {
 	if a.cfg.Observe != nil {
 		a.cfg.Observe(a.Status())
 	}
 }
 
-func (a *Auditor) note(f func(*Status)) {
+// updateStatus calls f with the status, which f may change.
+func (a *Auditor) updateStatus(f func(*Status)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f(&a.status)
 }
 
-// retryAfter is the pause after an audit or a shadow has failed, for example because a store has stopped.
-const retryAfter = 10 * time.Second
+// retryDelay is the pause after an audit or a shadow has failed, for example because a store has stopped.
+const retryDelay = 10 * time.Second
 
-// Run audits until the context ends, then returns nil. After an error of a store it tries again: a rebuild brings the store back.
+// Run audits until ctx ends and then returns nil. If a part fails, Run starts it again after a pause: a rebuild may have replaced a store.
 func (a *Auditor) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for name, work := range map[string]func(context.Context) error{
-		"queue": a.follow, "audit": a.audit, "shadow": a.shadows,
+		"queue": a.queueWrittenEntities, "audit": a.runRounds, "shadow": a.verifyAll,
 	} {
 		wg.Go(func() {
 			for ctx.Err() == nil {
@@ -182,8 +202,8 @@ func (a *Auditor) Run(ctx context.Context) error {
 				if ctx.Err() != nil {
 					return
 				}
-				a.cfg.Logger.Warn("the auditor tries again", "part", name, "in", retryAfter, "error", err)
-				_ = wait.For(ctx, retryAfter) // the loop ends with the context
+				a.cfg.Logger.Warn("the auditor tries again", "part", name, "in", retryDelay, "error", err)
+				_ = wait.For(ctx, retryDelay) // if ctx ends, so does the loop
 			}
 		})
 	}
@@ -191,8 +211,8 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads the log, and queues the entities of its events.
-func (a *Auditor) follow(ctx context.Context) error {
+// queueWrittenEntities reads the log from the position of the graph on and queues the entities of all events.
+func (a *Auditor) queueWrittenEntities(ctx context.Context) error {
 	v, err := a.cfg.Graph.View()
 	if err != nil {
 		return err
@@ -201,6 +221,7 @@ func (a *Auditor) follow(ctx context.Context) error {
 	if err := v.Close(); err != nil {
 		return err
 	}
+
 	sub, err := a.cfg.Subscribe(from)
 	if err != nil {
 		return err
@@ -215,7 +236,7 @@ func (a *Auditor) follow(ctx context.Context) error {
 	}
 }
 
-// enqueue puts the entities of events into the queue, each once.
+// enqueue queues the entities of events, unless they are queued already or the queue is full.
 func (a *Auditor) enqueue(envs []*events.Envelope) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -229,17 +250,20 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 		}
 		a.queued[e] = struct{}{}
 		a.queue = append(a.queue, e)
+
 		select {
 		case a.written <- struct{}{}:
-		default:
+		default: // a wake-up is pending already
 		}
 	}
 	for _, env := range envs {
 		for i := range env.Events {
 			ev := &env.Events[i]
-			if ofItems(ev.Kind) {
+			if isOneStoreKind(ev.Kind) {
 				continue
 			}
+
+			// The board is Peer's if the event has a Peer: a followed board.
 			owner := ev.User
 			if ev.Peer != "" {
 				owner = ev.Peer
@@ -255,16 +279,17 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 	}
 }
 
-// ofItems reports whether events of a kind change only rows that a single store has, so that there is nothing to compare.
-func ofItems(k events.Kind) bool {
+// isOneStoreKind reports whether events of a kind change only rows that a single store has, so that there is nothing to compare.
+func isOneStoreKind(k events.Kind) bool {
 	return k.Topic() == events.TopicSeen || k.Topic() == events.TopicItems
 }
 
-// take removes up to n entities from the queue.
-func (a *Auditor) take(n int) []Entity {
+// takeQueued removes up to n entities from the queue and returns them.
+func (a *Auditor) takeQueued(n int) []Entity {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	taken := slices.Clone(a.queue[:min(n, len(a.queue))])
+
 	a.queue = slices.Delete(a.queue, 0, len(taken))
 	for _, e := range taken {
 		delete(a.queued, e)
@@ -272,20 +297,20 @@ func (a *Auditor) take(n int) []Entity {
 	return taken
 }
 
-// open opens an audit of the three stores.
-func (a *Auditor) open(ctx context.Context, l Limits) (*Audit, error) {
+// openAudit opens an audit of the three stores.
+func (a *Auditor) openAudit(ctx context.Context, l Limits) (*Audit, error) {
 	return Open(ctx, a.cfg.Graph, a.cfg.Inbox, a.cfg.Counters, l)
 }
 
-// named wraps an error with the work that failed; nil stays nil.
-func named(what string, err error) error {
+// wrapError adds the work that failed to an error; nil stays nil.
+func wrapError(what string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// stopped reports whether an error says that a store does not serve now.
-func stopped(err error) bool {
+// isStoreUnavailable reports whether the error means that a store does not serve now.
+func isStoreUnavailable(err error) bool {
 	return errors.Is(err, projections.ErrStopped) || errors.Is(err, projections.ErrNotReady)
 }

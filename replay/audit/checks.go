@@ -13,24 +13,25 @@ import (
 )
 
 const (
-	// pageRows is the number of entries of a list that are in memory.
-	pageRows = 1000
-	// restRows is the number of lookups after which the audit may rest.
-	restRows = 100
+	// pageSize is how many entries of a list are in memory at a time.
+	pageSize = 1000
+	// lookupsPerRest is the number of lookups after which the audit may rest.
+	lookupsPerRest = 100
 )
 
-// unknown stands for the length of a list that is longer than the limit.
-const unknown = -1
+// unknownLength stands for the length of a list that has more entries than the limit.
+const unknownLength = -1
 
-// same adds a finding if a count is not the length of its list. An unknown length is not compared.
-func (a *Audit) same(what, of string, count, length int64, stores ...string) {
-	if length != unknown && count != length {
-		a.find("counts", stores, "%s: the count of %s is %d, the list is %d long", what, of, count, length)
+// compareCount adds a finding if a count is not the length of its list. what is the name of the list, and of is the store that has the count.
+// A list of unknownLength is not compared. stores are those that may be wrong.
+func (a *Audit) compareCount(what, of string, count, length int64, stores ...string) {
+	if length != unknownLength && count != length {
+		a.addFinding("counts", stores, "%s: the count of %s is %d, the list is %d long", what, of, count, length)
 	}
 }
 
-// user makes all checks of a user.
-func (a *Audit) user(ctx context.Context, id string) error {
+// checkUser performs all checks of a user.
+func (a *Audit) checkUser(ctx context.Context, id string) error {
 	count, err := a.counters.UserCounts(id)
 	if err != nil {
 		return err
@@ -39,6 +40,7 @@ func (a *Audit) user(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, l := range []struct {
 		kind graph.ListKind
 		name string
@@ -54,63 +56,71 @@ func (a *Audit) user(ctx context.Context, id string) error {
 		{graph.Blocked, "blocked", own.Blocked},
 		{graph.Muted, "muted", own.Muted},
 	} {
-		n, here, err := a.list(ctx, graph.List{Kind: l.kind, User: id}, l.name)
-		if err == nil && l.kind == graph.FollowersExplicit && n != unknown {
-			err = a.region(id, here)
+		// Read the list and compare its length with the count that the graph keeps.
+		length, heldUsers, err := a.readList(ctx, graph.List{Kind: l.kind, User: id}, l.name)
+		if err == nil && l.kind == graph.FollowersExplicit && length != unknownLength {
+			err = a.compareRegionRows(id, heldUsers)
 		}
 		if err != nil {
 			return err
 		}
-		a.same(l.name, "graph", l.own, n, "graph")
+		a.compareCount(l.name, "graph", l.own, length, "graph")
 	}
-	if err := a.pins(ctx, id, nil, count.Pins); err != nil || !a.limits.has(id) {
+
+	if err := a.checkPins(ctx, id, nil, count.Pins); err != nil {
 		return err
 	}
-	return a.feed(ctx, id)
+	if !a.limits.isTurnOf(id) {
+		return nil
+	}
+	return a.checkFeed(ctx, id)
 }
 
-// checksum is of some users: how many, and the sum of their hashes.
+// checksum identifies a set of users: their number, and the sum of their hashes, which does not depend on their order.
 type checksum struct {
 	n   int64
 	sum uint64
 }
 
+// add adds the user with this key.
 func (c *checksum) add(key []byte) {
 	c.n++
 	c.sum += xxh3.Hash(key)
 }
 
-// region compares the followers of a user who are held with the rows that the other ends of their follows have at the user's home: one
-// walk over neighboring rows, and not a row of each other home.
-func (a *Audit) region(id string, followers checksum) (err error) {
+// compareRegionRows compares the followers of a user with the region rows at the user's home, which are written together with the other ends
+// of the follows. Only held followers count. Region rows are neighbors, so this takes one walk; the lists of the followers themselves are
+// spread over all homes.
+func (a *Audit) compareRegionRows(id string, followers checksum) (err error) {
 	prefix := graph.RegionPrefix(nil, id)
 	it := a.views[0].Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
-	var other checksum
+	var fromRegions checksum
 	for it.Next() {
 		rest := it.Key()[len(prefix):]
-		if len(rest) > 0 && !a.held.Has(rest[0]) {
-			continue // only the graph has its home
+		if len(rest) > 0 && !a.heldPartitions.Has(rest[0]) {
+			continue // only the graph holds the home of these followers
 		}
 		r, err := graph.DecodeRegionRow(rest, it.Value())
 		if err != nil {
 			return err
 		}
 		if r.Follows {
-			other.add(r.Key)
+			fromRegions.add(r.Key)
 		}
 	}
 	if err := it.Error(); err != nil {
-		return err // what was not read is not missing
+		return err // do not report as missing what was not read
 	}
-	if other != followers {
-		a.find("mirror", []string{"graph"}, "followers: %d in the list, %d from the other side, and not the same", followers.n, other.n)
+	if fromRegions != followers {
+		a.addFinding("mirror", []string{"graph"},
+			"followers: %d in the list, %d from the other side, and not the same", followers.n, fromRegions.n)
 	}
 	return nil
 }
 
-// board makes all checks of a board.
-func (a *Audit) board(ctx context.Context, owner, id string) error {
+// checkBoard performs all checks of a board.
+func (a *Audit) checkBoard(ctx context.Context, owner, id string) error {
 	pins, err := a.counters.BoardPins(owner, id)
 	if err != nil {
 		return err
@@ -119,6 +129,7 @@ func (a *Audit) board(ctx context.Context, owner, id string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, l := range []struct {
 		kind graph.ListKind
 		name string
@@ -128,71 +139,74 @@ func (a *Audit) board(ctx context.Context, owner, id string) error {
 		{graph.BoardExcluders, "excluders", own.Excluders},
 		{graph.BoardFollowers, "for whom it appears", own.Appears},
 	} {
-		n, _, err := a.list(ctx, graph.List{Kind: l.kind, User: owner, Board: id}, l.name)
+		length, _, err := a.readList(ctx, graph.List{Kind: l.kind, User: owner, Board: id}, l.name)
 		if err != nil {
 			return err
 		}
-		a.same(l.name, "graph", l.own, n, "graph")
+		a.compareCount(l.name, "graph", l.own, length, "graph")
 	}
-	return a.pins(ctx, owner, &id, pins)
+	return a.checkPins(ctx, owner, &id, pins)
 }
 
-// rest is the part of a list after its first page.
-type rest struct {
+// listRest is the part of a list after its first page.
+type listRest struct {
 	l     graph.List
 	name  string
-	after graph.PageCursor
+	after graph.PageCursor // the end of the pages whose other sides have been looked up
 }
 
-// list walks over a list and returns its length and the checksum of its users who are held, all at one position. It looks up the other
-// sides of the first page at once, and leaves those of later pages to [Audit.mirrors], which may use another position.
-func (a *Audit) list(ctx context.Context, l graph.List, name string) (n int64, here checksum, err error) {
+// readList reads a list and returns its length and the checksum of its users who are held, all at one position. The length may be
+// unknownLength. readList looks up the other sides of the entries of the first page at once. It leaves those of later pages to
+// checkLaterMirrors, which may move to another position.
+func (a *Audit) readList(ctx context.Context, l graph.List, name string) (length int64, heldUsers checksum, err error) {
 	var after graph.PageCursor
 	var key []byte
 	for {
-		page, next, err := a.graph.List(ctx, l, after, pageRows)
+		page, next, err := a.graph.List(ctx, l, after, pageSize)
 		if err != nil {
-			return 0, here, err
+			return 0, heldUsers, err
 		}
+
 		if after == nil {
-			if err := a.mirrorPage(ctx, l, page, name); err != nil {
-				return 0, here, err
+			if err := a.checkMirrorsOfPage(ctx, l, page, name); err != nil {
+				return 0, heldUsers, err
 			}
 			if next != nil {
-				a.later = append(a.later, rest{l, name, next})
+				a.unmirrored = append(a.unmirrored, listRest{l, name, next})
 			}
 		}
+
 		for i := range page {
 			if a.holds(page[i].User) {
 				key = events.AppendID(key[:0], page[i].User)
-				here.add(key)
+				heldUsers.add(key)
 			}
 		}
-		n += int64(len(page))
+		length += int64(len(page))
 		if next == nil {
-			return n, here, nil
+			return length, heldUsers, nil
 		}
 		if err := a.rest(ctx); err != nil {
-			return 0, here, err
+			return 0, heldUsers, err
 		}
-		if a.limits.List > 0 && n >= int64(a.limits.List) {
-			return unknown, here, nil
+		if a.limits.List > 0 && length >= int64(a.limits.List) {
+			return unknownLength, heldUsers, nil
 		}
 		after = next
 	}
 }
 
-// mirrors looks up the other sides of the rests of long lists. That takes long, so it may move to another position between two pages. An
-// entry and its other side are read at the same position.
-func (a *Audit) mirrors(ctx context.Context) error {
-	for _, r := range a.later {
-		for n := pageRows; r.after != nil && (a.limits.List == 0 || n < a.limits.List); n += pageRows {
-			if err := a.move(ctx); err != nil {
+// checkLaterMirrors looks up the other sides of the later pages of long lists. That takes long, so it may move to another position between
+// two pages. An entry and its other side are always read at the same position.
+func (a *Audit) checkLaterMirrors(ctx context.Context) error {
+	for _, r := range a.unmirrored {
+		for n := pageSize; r.after != nil && (a.limits.List == 0 || n < a.limits.List); n += pageSize {
+			if err := a.moveIfDue(ctx); err != nil {
 				return err
 			}
-			page, next, err := a.graph.List(ctx, r.l, r.after, pageRows)
+			page, next, err := a.graph.List(ctx, r.l, r.after, pageSize)
 			if err == nil {
-				err = a.mirrorPage(ctx, r.l, page, r.name)
+				err = a.checkMirrorsOfPage(ctx, r.l, page, r.name)
 			}
 			if err != nil {
 				return err
@@ -203,16 +217,16 @@ func (a *Audit) mirrors(ctx context.Context) error {
 	return nil
 }
 
-// mirrorPage looks up the other side of every entry of a page whose turn it is.
-func (a *Audit) mirrorPage(ctx context.Context, l graph.List, page []graph.Entry, name string) error {
+// checkMirrorsOfPage looks up the other side of every entry of a page whose user has its turn in this audit.
+func (a *Audit) checkMirrorsOfPage(ctx context.Context, l graph.List, page []graph.Entry, name string) error {
 	for i := range page {
-		if !a.limits.has(page[i].User) {
+		if !a.limits.isTurnOf(page[i].User) {
 			continue
 		}
-		if err := a.mirror(l, &page[i], name); err != nil {
+		if err := a.checkMirror(l, &page[i], name); err != nil {
 			return err
 		}
-		if i%restRows == restRows-1 {
+		if i%lookupsPerRest == lookupsPerRest-1 {
 			if err := a.rest(ctx); err != nil {
 				return err
 			}
@@ -221,9 +235,10 @@ func (a *Audit) mirrorPage(ctx context.Context, l graph.List, page []graph.Entry
 	return nil
 }
 
-// mirror looks up an entry of a list from its other side, if that is held, and otherwise asks for it on this side.
-func (a *Audit) mirror(l graph.List, e *graph.Entry, name string) error {
-	elsewhere := !a.holds(e.User)
+// checkMirror looks up an entry of a list from its other side. If that is not held, it only asks for a block or mute on this side.
+func (a *Audit) checkMirror(l graph.List, e *graph.Entry, name string) error {
+	// here is the entry that the list of the other user must have, and other is that list.
+	isHeldElsewhere := !a.holds(e.User)
 	here := graph.Entry{User: l.User, Board: l.Board, Since: e.Since}
 	other := graph.List{User: e.User, Board: e.Board}
 	ok := true
@@ -234,8 +249,10 @@ func (a *Audit) mirror(l graph.List, e *graph.Entry, name string) error {
 			graph.FollowingExplicit: graph.FollowersExplicit, graph.FollowingImplicit: graph.FollowersImplicit,
 		}[l.Kind]
 		var f graph.Follow
-		if f, err = a.graph.UserFollow(l.User, e.User); err == nil && f != (graph.Follow{Kind: e.Kind, Since: e.Since}) {
-			a.find("mirror", []string{"graph"}, "%s: %s since %d, asked for directly %v", name, e.User, e.Since, f)
+		f, err = a.graph.UserFollow(l.User, e.User)
+		if err == nil && f != (graph.Follow{Kind: e.Kind, Since: e.Since}) {
+			a.addFinding("mirror", []string{"graph"},
+				"%s: %s since %d, asked for directly %v", name, e.User, e.Since, f)
 		}
 	case graph.FollowersExplicit:
 		other.Kind = graph.FollowingExplicit
@@ -251,50 +268,63 @@ func (a *Audit) mirror(l graph.List, e *graph.Entry, name string) error {
 		other.Kind = graph.ExcludedBoards
 	case graph.Blocked, graph.Muted:
 		var mine, theirs graph.Relationship
-		if mine, err = a.graph.Relationship(l.User, e.User); err == nil && !elsewhere {
+		mine, err = a.graph.Relationship(l.User, e.User)
+		if err == nil && !isHeldElsewhere {
 			theirs, err = a.graph.Relationship(e.User, l.User)
 		}
-		ok = l.Kind == graph.Muted && mine.Muting || l.Kind == graph.Blocked && mine.Blocking && (elsewhere || theirs.BlockedBy)
+		if l.Kind == graph.Muted {
+			ok = mine.Muting
+		} else {
+			ok = mine.Blocking && (isHeldElsewhere || theirs.BlockedBy)
+		}
 	}
-	if err == nil && other.Kind != 0 && !elsewhere {
+
+	if err == nil && other.Kind != 0 && !isHeldElsewhere {
 		ok, err = a.graph.HasEntry(other, here)
 	}
 	if err == nil && !ok {
-		a.find("mirror", []string{"graph"}, "%s: %s %s since %d, which is not so from the other side", name, e.User, e.Board, e.Since)
+		a.addFinding("mirror", []string{"graph"},
+			"%s: %s %s since %d, which is not so from the other side", name, e.User, e.Board, e.Since)
 	}
 	return err
 }
 
-// pins compares the length of a list of pins with the counts that inbox and counters have of it.
-func (a *Audit) pins(ctx context.Context, owner string, board *string, count int64) error {
+// checkPins compares the length of a list of pins with the counts that inbox and counters keep. board is nil for all pins of the owner; their
+// items are compared with counters, too. count is the count that counters has.
+func (a *Audit) checkPins(ctx context.Context, owner string, board *string, count int64) error {
 	own, err := a.inbox.PinCount(owner, board)
 	if err != nil {
 		return err
 	}
-	var items *shown
+
+	var items *itemCounts
 	if board == nil {
-		items = &shown{owner: owner, all: map[string]int64{}, on: map[[2]string]int64{}}
+		items = &itemCounts{owner: owner, all: map[string]int64{}, byBoard: map[[2]string]int64{}}
 	}
+
 	var after inbox.PageCursor
 	for n := int64(0); ; {
-		page, next, err := a.inbox.Pins(ctx, owner, board, after, pageRows)
+		page, next, err := a.inbox.Pins(ctx, owner, board, after, pageSize)
 		if err != nil {
 			return err
 		}
+
 		n += int64(len(page))
 		for i := range page {
 			if items != nil {
 				items.add(page[i].Item, page[i].Board)
 			}
 		}
+
 		if next == nil {
-			a.same("pins", "inbox", own, n, "inbox")
-			a.same("pins", "counters", count, n, "inbox", "counters")
+			a.compareCount("pins", "inbox", own, n, "inbox")
+			a.compareCount("pins", "counters", count, n, "inbox", "counters")
 			if items != nil {
-				return a.shows(ctx, items)
+				return a.checkItems(ctx, items)
 			}
 			return nil
 		}
+
 		if err := a.rest(ctx); err != nil {
 			return err
 		}

@@ -8,27 +8,28 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Viewer is a live store that is read at positions.
+// Viewer is a live store of which views can be opened at its present or at a later position.
 type Viewer interface {
 	View() (*projections.View, error)
 	ViewAt(ctx context.Context, seq uint64) (*projections.View, error)
 }
 
 const (
-	// meetWait is how long Common waits for the stores to reach a position. After that it takes the log to have ended before it.
-	meetWait = 200 * time.Millisecond
-	// leadMost is the largest lead, in envelopes, at which the stores are asked to meet.
-	leadMost = 1 << 16
+	// meetTimeout is how long Common waits for the stores to reach a position. After that, it assumes that the log has no events up to it.
+	meetTimeout = 200 * time.Millisecond
+	// maxLead is how far ahead, in envelopes, the position at which the stores are to meet may be.
+	maxLead = 1 << 16
 )
 
-// Common returns views of stores at one common position. The caller must close them.
+// Common returns views of several stores at one common position. The caller must close them.
 //
-// It asks every store for a view at the position of the furthest one. While the stores fold, one may pass that position before it is
-// asked. Then Common aims further ahead, twice as far each time. If the log does not reach that position within meetWait, it aims at
-// the present one again.
+// It asks every store for a view at the position of the store that is furthest. While the stores fold, a store may pass that position before
+// it is asked. Then Common tries a position further ahead, about twice as far each time. If the log does not reach that position within
+// meetTimeout, Common tries the present position again.
 func Common(ctx context.Context, stores ...Viewer) ([]*projections.View, error) {
 	for lead := uint64(0); ; {
 		seq := uint64(0)
+		// Find the position of the store that is furthest.
 		for _, s := range stores {
 			v, err := s.View()
 			if err != nil {
@@ -39,8 +40,9 @@ func Common(ctx context.Context, stores ...Viewer) ([]*projections.View, error) 
 				return nil, err
 			}
 		}
-		within, cancel := context.WithTimeout(ctx, meetWait)
-		views, err := viewsAt(within, seq+lead, stores)
+
+		meetCtx, cancel := context.WithTimeout(ctx, meetTimeout)
+		views, err := viewsAt(meetCtx, seq+lead, stores)
 		cancel()
 		switch {
 		case err == nil:
@@ -48,7 +50,7 @@ func Common(ctx context.Context, stores ...Viewer) ([]*projections.View, error) 
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, projections.ErrPassed):
-			lead = min(2*lead+8, leadMost)
+			lead = min(2*lead+8, maxLead)
 		case errors.Is(err, context.DeadlineExceeded):
 			lead = 0
 		default:
@@ -57,19 +59,24 @@ func Common(ctx context.Context, stores ...Viewer) ([]*projections.View, error) 
 	}
 }
 
+// viewsAt returns views of all stores at the sequence seq. It fails with the error of the first store that cannot give one.
 func viewsAt(ctx context.Context, seq uint64, stores []Viewer) ([]*projections.View, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	views, errs := make([]*projections.View, len(stores)), make([]error, len(stores))
-	done := make(chan int)
+	views := make([]*projections.View, len(stores))
+	errs := make([]error, len(stores))
+	done := make(chan int) // receives the index of each store that has answered
 	for i, s := range stores {
 		go func() {
-			if views[i], errs[i] = s.ViewAt(ctx, seq); errs[i] != nil {
-				cancel()
+			views[i], errs[i] = s.ViewAt(ctx, seq)
+			if errs[i] != nil {
+				cancel() // the views of the others are of no use
 			}
 			done <- i
 		}()
 	}
+
+	// Keep the first error that is not only the consequence of cancel.
 	var err error
 	for range stores {
 		if i := <-done; errs[i] != nil && (err == nil || errors.Is(err, context.Canceled)) {
@@ -79,10 +86,11 @@ func viewsAt(ctx context.Context, seq uint64, stores []Viewer) ([]*projections.V
 	if err == nil {
 		return views, nil
 	}
-	return nil, errors.Join(err, closeAll(views))
+	return nil, errors.Join(err, closeViews(views))
 }
 
-func closeAll(views []*projections.View) (err error) {
+// closeViews closes the views that are not nil.
+func closeViews(views []*projections.View) (err error) {
 	for _, v := range views {
 		if v != nil {
 			err = errors.Join(err, v.Close())

@@ -34,18 +34,18 @@ func TestDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.down() {
+	if a.isStoreClosing() {
 		t.Error("it is down")
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- errors.Join(a.pause(t.Context(), time.Hour), a.Close()) }()
+	go func() { ended <- errors.Join(a.sleepUnlessClosing(t.Context(), time.Hour), a.Close()) }()
 	if err := named("inbox").Close(); err != nil {
 		t.Error(err)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if err := a.open(t.Context()); err == nil {
+	if err := a.openViews(t.Context()); err == nil {
 		t.Error("a closed store has a view")
 	}
 	for _, s := range stores {

@@ -32,11 +32,11 @@ func TestRepairsKeepTheShare(t *testing.T) {
 			}
 		}
 		ended := make(chan error)
-		go func() { ended <- a.shadows(ctx) }()
+		go func() { ended <- a.verifyAll(ctx) }()
 		if share := <-shares; share != 0.05 {
 			t.Errorf("a verification takes a share of %v", share)
 		}
-		order := repairOrder{[]string{"graph"}, make(chan error, 1)}
+		order := repairRequest{[]string{"graph"}, make(chan error, 1)}
 		a.repairs <- order
 		if share := <-shares; share != 0.1 {
 			t.Errorf("a repair takes a share of %v", share)
@@ -78,7 +78,7 @@ func TestNoDiskForOne(t *testing.T) {
 			return &verify.Report{Equal: true}, nil
 		}
 		ended := make(chan error)
-		go func() { ended <- a.shadows(ctx) }()
+		go func() { ended <- a.verifyAll(ctx) }()
 		s := <-told
 		if s.NoDisk["counters"] == "" || len(s.NoDisk) != 1 {
 			t.Errorf("no disk: %v", s.NoDisk)
@@ -110,17 +110,17 @@ func TestFindingsWait(t *testing.T) {
 			order := <-a.repairs
 			order.done <- fmt.Errorf("%w: 5 are needed, 4 are free", replay.ErrDisk)
 		}()
-		if err := a.heal(t.Context(), []Finding{ann}); err != nil {
+		if err := a.repairStores(t.Context(), []Finding{ann}); err != nil {
 			t.Fatal(err)
 		}
 		if s := a.Status(); s.Waiting != 1 || s.Unexplained != 0 {
 			t.Errorf("%d findings wait, %d are unexplained", s.Waiting, s.Unexplained)
 		}
-		if news := a.news([]Finding{ann, bob}); len(news) != 1 || news[0].Entity != bob.Entity {
+		if news := a.dropKnown([]Finding{ann, bob}); len(news) != 1 || news[0].Entity != bob.Entity {
 			t.Errorf("news: %v", news)
 		}
 		<-time.After(time.Minute - time.Second)
-		if err := a.retry(t.Context()); err != nil || a.Status().Waiting != 1 {
+		if err := a.retryWaiting(t.Context()); err != nil || a.Status().Waiting != 1 {
 			t.Errorf("%d wait: %v", a.Status().Waiting, err)
 		}
 	})

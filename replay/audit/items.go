@@ -2,28 +2,29 @@ package audit
 
 import "context"
 
-// shownMost is the most items of one owner that are counted in memory. Items beyond it are not compared.
-const shownMost = 100_000
+// maxItems is how many items of one owner are counted in memory. Further items are not compared.
+const maxItems = 100_000
 
-// shown counts the living pins of an owner by the item that they show, on each board and in all. It is derived from the pins of inbox.
-type shown struct {
-	owner string
-	all   map[string]int64
-	on    map[[2]string]int64
+// itemCounts counts the pins of an owner by the item that they show. It is derived from the pins in inbox.
+type itemCounts struct {
+	owner   string
+	all     map[string]int64    // by item
+	byBoard map[[2]string]int64 // by item and board
 }
 
-func (s *shown) add(item, board string) {
-	if _, ok := s.all[item]; !ok && len(s.all) >= shownMost {
+// add counts a pin, unless its item is beyond the limit.
+func (s *itemCounts) add(item, board string) {
+	if _, ok := s.all[item]; !ok && len(s.all) >= maxItems {
 		return
 	}
 	s.all[item]++
-	s.on[[2]string{item, board}]++
+	s.byBoard[[2]string{item, board}]++
 }
 
-// shows compares the items of an owner's pins in counters with the pins of inbox.
-func (a *Audit) shows(ctx context.Context, s *shown) error {
-	n := 0
-	same := func(item string, board *string, want int64) error {
+// checkItems compares the pins per item that counters has with those in inbox.
+func (a *Audit) checkItems(ctx context.Context, s *itemCounts) error {
+	lookups := 0
+	compare := func(item string, board *string, want int64) error {
 		got, err := a.counters.CountPinsShowing(item, s.owner, board)
 		if err != nil {
 			return err
@@ -33,20 +34,22 @@ func (a *Audit) shows(ctx context.Context, s *shown) error {
 			if board != nil {
 				on = "on board " + *board
 			}
-			a.find("items", []string{"inbox", "counters"}, "%s %d pins show item %s, counters has %d", on, want, item, got)
+			a.addFinding("items", []string{"inbox", "counters"}, "%s %d pins show item %s, counters has %d", on, want, item, got)
 		}
-		if n++; n%restRows == 0 {
+		lookups++
+		if lookups%lookupsPerRest == 0 {
 			return a.rest(ctx)
 		}
 		return nil
 	}
+
 	for item, want := range s.all {
-		if err := same(item, nil, want); err != nil {
+		if err := compare(item, nil, want); err != nil {
 			return err
 		}
 	}
-	for on, want := range s.on {
-		if err := same(on[0], &on[1], want); err != nil {
+	for key, want := range s.byBoard {
+		if err := compare(key[0], &key[1], want); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ func TestQueue(t *testing.T) {
 	if s := a.Status(); s.Queued != 4 || s.Dropped != 1 {
 		t.Errorf("%d wait, %d are dropped", s.Queued, s.Dropped)
 	}
-	first := a.take(3)
+	first := a.takeQueued(3)
 	want := []Entity{{User: "bob"}, {User: "ann"}, {User: "bob", Board: "art", OfBoard: true}}
 	for i := range want {
 		if first[i] != want[i] {
