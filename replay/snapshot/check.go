@@ -16,17 +16,18 @@ import (
 
 // Checked is the result of [Check].
 type Checked struct {
+	// Files and Bytes are the number and the total size of the files that were read.
 	Files int
 	Bytes int64
-	// Damaged are the names of objects whose content is not the one that was written. Removed reports whether the files among them were
-	// removed.
+	// Damaged are the names of the objects that do not have the content that was written.
 	Damaged []string
+	// Removed says whether the damaged files were removed.
 	Removed bool
-	// Broken are the snapshots, <snapshot>/<projection>, that cannot be restored, because a file or the manifest is damaged or missing.
+	// Broken are the snapshots, as SNAPSHOT/PROJECTION, that cannot be restored because the manifest or a file is damaged or missing.
 	Broken []string
 }
 
-// String returns the result for people.
+// String describes the result to people.
 func (c Checked) String() string {
 	text := fmt.Sprintf("read %d files, %d bytes: %d damaged objects, %d snapshots cannot be restored", c.Files, c.Bytes,
 		len(c.Damaged), len(c.Broken))
@@ -36,22 +37,23 @@ func (c Checked) String() string {
 	return text
 }
 
-// Check reads all files in a bucket and compares them with their checksums. A damaged file breaks every snapshot that shares it, later
-// ones too, because a file that is there is not written again. With remove, Check removes a file that was damaged in two readings, so
-// that the next snapshot of a store that has it writes it again. Manifests are never removed.
+// Check reads all files in a bucket and compares them with their checksums. A damaged file breaks every snapshot that contains it, even later
+// ones, because a file that is in the bucket is not uploaded again. If remove is true, Check removes files that were damaged in two readings.
+// The next snapshot of a store that has such a file then uploads it again. Manifests are never removed.
 func Check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, p *replay.Progress) (c Checked, err error) {
-	look := func(ctx context.Context) error {
-		c, err = check(ctx, b, remove, pace, p)
+	run := func(ctx context.Context) error {
+		c, err = checkClaimed(ctx, b, remove, pace, p)
 		return err
 	}
 	if remove {
-		err = claimed(ctx, b, "check", look)
+		err = withClaim(ctx, b, "check", run)
 		return c, err
 	}
-	return c, look(ctx)
+	return c, run(ctx)
 }
 
-func check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, p *replay.Progress) (c Checked, err error) {
+// checkClaimed does the work of Check. If remove is true, the caller holds the claim.
+func checkClaimed(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, p *replay.Progress) (c Checked, err error) {
 	list, err := List(ctx, b)
 	if err != nil {
 		return c, err
@@ -65,24 +67,28 @@ func check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, 
 		total += o.Size
 	}
 	p.StartPhase(replay.Checking, "bytes", uint64(total))
-	good := make(map[string]int64, len(files))
+
+	sizes := make(map[string]int64, len(files)) // of the undamaged files
 	for _, o := range files {
-		n, err := sound(ctx, b, o.Name, pace, p)
+		n, err := checkFile(ctx, b, o.Name, pace, p)
 		if errors.Is(err, ErrDamaged) {
-			n, err = sound(ctx, b, o.Name, pace, nil) // the first reading may have been damaged on the way
+			// The bytes may have been damaged on the way. Read them again, without counting them twice in the progress.
+			n, err = checkFile(ctx, b, o.Name, pace, nil)
 		}
 		c.Files++
 		c.Bytes += n
 		switch {
+
 		case errors.Is(err, ErrDamaged):
 			c.Damaged = append(c.Damaged, o.Name)
-		case errors.Is(err, bucket.ErrNotFound): // pruned meanwhile
+		case errors.Is(err, bucket.ErrNotFound): // pruned in the meantime
 		case err != nil:
 			return c, err
 		default:
-			good[o.Name] = n
+			sizes[o.Name] = n
 		}
 	}
+
 	if remove {
 		for _, name := range c.Damaged {
 			if err := b.Delete(ctx, name); err != nil {
@@ -91,29 +97,34 @@ func check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, 
 		}
 		c.Removed = len(c.Damaged) > 0
 	}
+
 	for _, l := range list {
 		if l.Err != nil {
 			c.Damaged = append(c.Damaged, manifestName(l.Snapshot, l.Projection))
 		}
-		if l.Err != nil || slices.ContainsFunc(l.Manifest.Files, func(f File) bool {
-			n, ok := good[f.object()]
-			return !ok || n != f.Size
-		}) {
+		isBroken := l.Err != nil || slices.ContainsFunc(l.Manifest.Files, func(f File) bool {
+			size, ok := sizes[f.object()]
+			return !ok || size != f.Size
+		})
+		if isBroken {
 			c.Broken = append(c.Broken, l.Snapshot+"/"+l.Projection)
 		}
 	}
 	return c, nil
 }
 
-// sound reads a file and compares it with its checksum, which is its name. It returns the bytes that it has read.
-func sound(ctx context.Context, b bucket.Bucket, object string, pace replay.Pace, p *replay.Progress) (n int64, err error) {
+// checkFile reads a file and compares the hash of its content with its name. It returns how many bytes it has read.
+func checkFile(ctx context.Context, b bucket.Bucket, object string, pace replay.Pace, p *replay.Progress) (n int64, err error) {
 	r, err := b.Get(ctx, object, 0, -1)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+
 	h := sha256.New()
-	if n, err = io.Copy(h, &counted{&paced{ctx: ctx, r: r, pace: pace}, p}); err != nil {
+	n, err = io.Copy(h, &progressReader{&throttledReader{ctx: ctx, r: r, pace: pace}, p})
+	if err != nil {
+
 		return n, err
 	}
 	if sum := hex.EncodeToString(h.Sum(nil)); sum != strings.TrimPrefix(object, filePrefix) {

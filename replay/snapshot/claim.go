@@ -13,93 +13,104 @@ import (
 )
 
 const (
-	// claimLife is the age at which a claim that was not renewed is void.
-	claimLife = 3 * time.Minute
-	// claimRenewal is the time between two renewals.
+	// claimLifetime is the age at which a claim that was not renewed expires.
+	claimLifetime = 3 * time.Minute
+	// claimRenewal is how often a claim is renewed.
 	claimRenewal = 30 * time.Second
 )
 
-// claim is the right to add and remove files of a bucket: an object beside which no other claim is alive. Each process writes its own
-// claim before it looks for others. So of two processes at the same time both may be refused, but never both admitted.
+// claim is the right of a process to add and remove files in a bucket: an object, while there is no other claim that has not expired. Each
+// process writes its own claim before it looks for others. So if two processes try at the same time, both may be rejected, but never are
+// both accepted.
 //
-// Ages are differences between times of the bucket, so the clocks of the processes do not matter.
+// The age of a claim is the difference between two times that the bucket has set, so the clocks of the processes do not matter.
 type claim struct {
 	bucket bucket.Bucket
 	object string
-	what   string
+	// purpose is the content of the object, for people.
+	purpose string
 
+	// cancel ends the work when the claim is lost. ended is closed when renew has returned.
 	cancel context.CancelCauseFunc
 	ended  chan struct{}
 }
 
-// claimPause is the pause of [WhenFree] between two attempts.
-const claimPause = time.Second
+// claimRetryDelay is the pause between two attempts of [WhenFree].
+const claimRetryDelay = time.Second
 
-// WhenFree calls work until it does not return [ErrBusy], that is, until no other snapshot is taken or removed, in any process. A
-// process that has crashed may have left its claim, which is void after some minutes.
+// WhenFree calls work, and repeats the call as long as it returns [ErrBusy] because another snapshot is taken or removed, in any process. If
+// a process has crashed and left its claim, that takes until the claim expires.
 func WhenFree(ctx context.Context, work func() error) error {
 	for {
 		err := work()
 		if !errors.Is(err, ErrBusy) {
 			return err
 		}
-		if wait.For(ctx, claimPause) != nil {
+		if wait.For(ctx, claimRetryDelay) != nil {
 			return errors.Join(ctx.Err(), err)
 		}
 	}
 }
 
+// errClaimLost is the cause with which the context of the work ends if its claim could not be renewed.
 var errClaimLost = errors.New("snapshot: the claim could not be renewed in time")
 
-// claimed runs f with a claim. The context of f ends when the claim was not renewed in time, before another process may take it for
-// void.
-func claimed(ctx context.Context, b bucket.Bucket, what string, f func(context.Context) error) (err error) {
-	c := &claim{bucket: b, object: claimPrefix + strings.ToLower(rand.Text()), what: what, ended: make(chan struct{})}
-	if err := c.take(ctx); err != nil {
+// withClaim calls f while it holds a claim. It returns [ErrBusy] if another process holds one. If the claim cannot be renewed in time, the
+// context of f ends before another process may take the claim as expired.
+func withClaim(ctx context.Context, b bucket.Bucket, what string, f func(context.Context) error) (err error) {
+	c := &claim{bucket: b, object: claimPrefix + strings.ToLower(rand.Text()), purpose: what, ended: make(chan struct{})}
+	if err := c.acquire(ctx); err != nil {
 		return err
 	}
-	within, cancel := context.WithCancelCause(ctx)
+
+	claimCtx, cancel := context.WithCancelCause(ctx)
 	c.cancel = cancel
-	go c.renew(within)
+	go c.renew(claimCtx)
 	defer func() {
 		cancel(nil)
 		<-c.ended
-		err = errors.Join(err, c.drop(ctx))
+		err = errors.Join(err, c.release(ctx))
 	}()
-	if err = f(within); err != nil && ctx.Err() == nil && within.Err() != nil {
-		return errors.Join(context.Cause(within), err)
+
+	err = f(claimCtx)
+	if err != nil && ctx.Err() == nil && claimCtx.Err() != nil {
+		return errors.Join(context.Cause(claimCtx), err) // say why the context of f has ended
 	}
 	return err
 }
 
-func (c *claim) put(ctx context.Context) error {
-	return c.bucket.Put(ctx, c.object, strings.NewReader(c.what), int64(len(c.what)))
+// write writes the object, or renews it.
+func (c *claim) write(ctx context.Context) error {
+	return c.bucket.Put(ctx, c.object, strings.NewReader(c.purpose), int64(len(c.purpose)))
 }
 
-func (c *claim) drop(ctx context.Context) error {
-	// Even after the context has ended: a claim that is left behind keeps others out until it is void.
+// release deletes the object.
+func (c *claim) release(ctx context.Context) error {
+	// Delete it even if ctx has ended: as long as the object is there, it keeps other processes from working.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimRenewal)
 	defer cancel()
 	return c.bucket.Delete(ctx, c.object)
 }
 
-func (c *claim) take(ctx context.Context) error {
-	if err := c.put(ctx); err != nil {
-		return errors.Join(err, c.drop(ctx))
+// acquire writes the object, and deletes it again if another process holds a claim.
+func (c *claim) acquire(ctx context.Context) error {
+	if err := c.write(ctx); err != nil {
+		return errors.Join(err, c.release(ctx))
 	}
-	err := c.alone(ctx)
-	if err != nil {
-		return errors.Join(err, c.drop(ctx))
+	if err := c.checkNoOther(ctx); err != nil {
+		return errors.Join(err, c.release(ctx))
 	}
 	return nil
 }
 
-// alone returns [ErrBusy] if another claim is alive, and removes claims that are void.
-func (c *claim) alone(ctx context.Context) error {
+// checkNoOther returns [ErrBusy] if another process holds a claim. It deletes claims that have expired.
+func (c *claim) checkNoOther(ctx context.Context) error {
 	all, err := c.bucket.List(ctx, claimPrefix)
 	if err != nil {
 		return err
 	}
+
+	// The time of our own object is the present time by the clock of the bucket.
 	var now time.Time
 	for _, o := range all {
 		if o.Name == c.object {
@@ -109,13 +120,14 @@ func (c *claim) alone(ctx context.Context) error {
 	if now.IsZero() {
 		return fmt.Errorf("snapshot: %s does not list what was written to it a moment ago", c.bucket)
 	}
+
 	for _, o := range all {
 		if o.Name == c.object {
 			continue
 		}
-		if now.Sub(o.Time) < claimLife {
+		if now.Sub(o.Time) < claimLifetime {
 			return fmt.Errorf("%w in %s since %s (%s is void %s after that)", ErrBusy, c.bucket,
-				o.Time.UTC().Format(time.RFC3339), o.Name, claimLife)
+				o.Time.UTC().Format(time.RFC3339), o.Name, claimLifetime)
 		}
 		if err := c.bucket.Delete(ctx, o.Name); err != nil {
 			return err
@@ -124,8 +136,8 @@ func (c *claim) alone(ctx context.Context) error {
 	return nil
 }
 
-// renew renews the claim until the context ends. If that fails for too long, it cancels the work, while the claim still holds for at
-// least a renewal.
+// renew renews the claim until ctx ends. If it could not be renewed for too long, renew cancels the work at a time when the claim still
+// holds for at least one more renewal.
 func (c *claim) renew(ctx context.Context) {
 	defer close(c.ended)
 	ticker := time.NewTicker(claimRenewal)
@@ -137,16 +149,19 @@ func (c *claim) renew(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+
 		began := time.Now()
-		within, cancel := context.WithTimeout(ctx, claimRenewal)
-		err := c.put(within)
+		writeCtx, cancel := context.WithTimeout(ctx, claimRenewal)
+		err := c.write(writeCtx)
 		cancel()
+
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil && began.Sub(renewed) < claimLife:
+		case err == nil && began.Sub(renewed) < claimLifetime:
 			renewed = began
-		case err == nil || time.Since(renewed) > claimLife-2*claimRenewal: // a process that stood still may renew what was void
+		case err == nil || time.Since(renewed) > claimLifetime-2*claimRenewal:
+			// If the write succeeded, this process was suspended so long that the claim had expired, and another process may have worked.
 			c.cancel(errors.Join(errClaimLost, err))
 			return
 		}

@@ -11,81 +11,88 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// DrillOptions say which snapshot a drill restores. Dir of the RestoreOptions is a scratch directory, which is removed before and after
-// the drill.
+// DrillOptions say which snapshot a drill restores. The Dir of the RestoreOptions is a scratch directory. It is removed before and after the
+// drill.
 type DrillOptions struct {
 	RestoreOptions
 
-	// Tail folds the rest of the log into the store. It requires the settings of the snapshot. nil means that there is no log.
+	// Tail folds the rest of the log into the store. It needs the settings of the snapshot. nil means that there is no log.
 	Tail func(context.Context, *store.Store) error
 }
 
-// Drilled is the result of a drill.
+// Drilled describes a drill.
 type Drilled struct {
 	Restored
 
-	// Rows is the number of rows in the store, all of which were read.
+	// Rows is the number of rows in the store. All of them were read, in the time Read.
 	Rows uint64
 	Read time.Duration
-	// Tail is the time to fold the rest of the log, up to the sequence ToSeq; 0 means that it was not folded.
+	// Tail is how long folding the rest of the log took, up to the sequence ToSeq. If ToSeq is 0, it was not folded.
 	Tail  time.Duration
 	ToSeq uint64
 }
 
-// String returns the result for people.
+// String describes the result to people.
 func (d Drilled) String() string {
 	bytes := d.Manifest.Bytes()
 	text := fmt.Sprintf("%s from snapshot %s at sequence %d: downloaded and checked %d bytes in %s (%.1f MB/s), opened in %s, "+
-		"read %d rows in %s", d.Manifest.Projection, d.Manifest.Snapshot, d.Manifest.Cursor.Seq, bytes, round(d.Download),
-		float64(bytes)/1e6/max(d.Download.Seconds(), 1e-9), round(d.Open), d.Rows, round(d.Read))
+		"read %d rows in %s", d.Manifest.Projection, d.Manifest.Snapshot, d.Manifest.Cursor.Seq, bytes, roundDuration(d.Download),
+		float64(bytes)/1e6/max(d.Download.Seconds(), 1e-9), roundDuration(d.Open), d.Rows, roundDuration(d.Read))
 	if d.ToSeq > 0 {
-		text += fmt.Sprintf(", folded the log to sequence %d in %s", d.ToSeq, round(d.Tail))
+		text += fmt.Sprintf(", folded the log to sequence %d in %s", d.ToSeq, roundDuration(d.Tail))
 	}
 	return text
 }
 
-func round(d time.Duration) time.Duration {
+// roundDuration rounds a duration to what people want to see.
+func roundDuration(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(10 * time.Microsecond)
 	}
 	return d.Round(10 * time.Millisecond)
 }
 
-// Drill proves that a snapshot can be restored: it restores it into the scratch directory, reads every row, and folds the rest of the
-// log if there is one. It leaves nothing behind.
+// Drill proves that a snapshot can be restored. It restores the snapshot into the scratch directory, reads every row, and folds the rest of the
+// log if there is one. In the end it removes everything.
 func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	o.AnySettings = o.Tail == nil
+	o.AnySettings = o.Tail == nil // nothing is folded then
+
 	if err := o.FS.RemoveAll(o.Dir); err != nil {
 		return done, err
 	}
 	defer func() { err = errors.Join(err, o.FS.RemoveAll(o.Dir)) }()
-	if done.Restored, err = Restore(ctx, o.RestoreOptions); err != nil {
+
+	done.Restored, err = Restore(ctx, o.RestoreOptions)
+	if err != nil {
 		return done, err
 	}
-	if err := done.read(ctx, &o); err != nil {
+	if err := done.readAllRows(ctx, &o); err != nil {
 		return done, err
 	}
 	if o.Tail == nil {
 		return done, nil
 	}
+
 	store, err := store.Open(store.Options{FS: o.FS, Dir: o.Dir, Projection: o.Projection, Partitioned: true})
 	if err != nil {
 		return done, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+
 	began := time.Now()
 	if err := o.Tail(ctx, store); err != nil {
 		return done, fmt.Errorf("fold the rest of the log: %w", err)
 	}
-	done.Tail, done.ToSeq = time.Since(began), store.Cursor().Seq
+	done.Tail = time.Since(began)
+	done.ToSeq = store.Cursor().Seq
 	return done, nil
 }
 
-// read reads all rows, so that the storage engine checks the checksum of every block.
-func (d *Drilled) read(ctx context.Context, o *DrillOptions) (err error) {
+// readAllRows reads all rows, so that the storage engine verifies the checksum of every block.
+func (d *Drilled) readAllRows(ctx context.Context, o *DrillOptions) (err error) {
 	began := time.Now()
 	store, err := store.Open(store.Options{
 		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Partitioned: true, ReadOnly: true,
@@ -99,9 +106,11 @@ func (d *Drilled) read(ctx context.Context, o *DrillOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
+
 	it := view.Iter(nil, nil)
 	for it.Next() {
-		if d.Rows++; d.Rows%4096 == 0 && ctx.Err() != nil {
+		d.Rows++
+		if d.Rows%4096 == 0 && ctx.Err() != nil {
 			return errors.Join(ctx.Err(), it.Close())
 		}
 	}

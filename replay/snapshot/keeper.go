@@ -20,49 +20,51 @@ import (
 // DefaultEvery is the default time between two scheduled snapshots.
 const DefaultEvery = time.Hour
 
-// Options say which snapshots a [Keeper] takes and keeps.
+// Options say which snapshots a [Keeper] takes, and how many of them it keeps.
 type Options struct {
 	Bucket bucket.Bucket
-	// Stores returns the live stores of all projections.
+	// Stores returns the live stores of the process, one per projection.
 	Stores func() []Store
 	// FS is the file system of the stores; nil means the disk.
 	FS store.FS
-	// Scratch is a directory on that file system for copies of stores while they are uploaded. The keeper creates and removes it.
+	// Scratch is a directory on that file system. Copies of the stores are in it while they are uploaded. The keeper creates and removes it.
 	Scratch string
-	// Every is the time between two snapshots of Run; 0 means [DefaultEvery].
+	// Every is how often Run takes a snapshot; 0 means [DefaultEvery].
 	Every time.Duration
-	// Keep is the number of scheduled snapshots of each projection that are kept; 0 keeps all.
+	// Keep is how many scheduled snapshots of each projection are kept; 0 keeps all.
 	Keep int
-	// Whole returns an error if the log is known to have a hole, and then no snapshot is taken: the stores may have folded envelopes that
-	// a later fold would not find. nil disables the check.
+	// Whole returns an error if the log is known to have lost envelopes. No snapshot is taken then, because the stores may have folded
+	// envelopes that a later fold would not find. It may be nil.
 	Whole func(ctx context.Context) error
-	// Erased returns the [Erased] of a node. It is called before the stores are copied, and no snapshot is taken after an error. nil means
-	// that the process is no node of a cluster.
+	// Erased returns what the manifests say about erasures. It is called before the stores are copied; if it fails, no snapshot is taken. nil
+	// means that the process is not a node of a cluster.
 	Erased func(ctx context.Context) (*Erased, error)
-	// Pace limits the hashing and reading of files.
+	// Pace limits how fast files are hashed and read.
 	Pace replay.Pace
-	// Logger gets messages for people; nil disables them.
+	// Logger receives messages for people; nil discards them.
 	Logger *slog.Logger
 }
 
-// Keeper takes snapshots of the stores of a process, on request and on a schedule, one at a time.
+// Keeper takes snapshots of the stores of a process, on request and on a schedule, one snapshot at a time.
 type Keeper struct {
 	opts Options
-	sums sums
-	// working is held while a snapshot is taken.
-	working sync.Mutex
+	sums checksumCache
+	// takeMu is held while a snapshot is taken.
+	takeMu sync.Mutex
 
+	// mu guards stats.
 	mu    sync.Mutex
 	stats Stats
 }
 
-// Stats are the counts behind the metrics.
+// Stats are the counts for the metrics.
 type Stats struct {
-	// Taken and Failed count calls of Take and scheduled snapshots; one of several stores counts once.
+	// Taken and Failed count the snapshots that were requested or due. A snapshot of several stores counts once.
 	Taken, Failed uint64
-	// Uploaded is the number of bytes that were uploaded.
+	// Uploaded is how many bytes were uploaded.
 	Uploaded uint64
-	// Last is when this process began its last successful snapshot; zero means none yet. Took is its duration, Bytes its size.
+	// Last is when this process began its last successful snapshot; zero means that there was none. Took is how long that snapshot took, and
+	// Bytes is its size.
 	Last  time.Time
 	Took  time.Duration
 	Bytes int64
@@ -70,7 +72,7 @@ type Stats struct {
 	Error error
 }
 
-// New returns a keeper. Scheduled snapshots need Run.
+// New returns a Keeper. It takes scheduled snapshots only while Run runs.
 func New(o Options) *Keeper {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -84,21 +86,21 @@ func New(o Options) *Keeper {
 	return &Keeper{opts: o}
 }
 
-// Stats returns the counts since the start.
+// Stats returns the counts since New.
 func (k *Keeper) Stats() Stats {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.stats
 }
 
-// Report is the result of one call of Take.
+// Report describes a snapshot that was taken, of one or more stores.
 type Report struct {
 	Name  string
 	Taken []Taken
 	Took  time.Duration
 }
 
-// Bytes returns the size of the snapshot, and the part of it that was uploaded because the bucket did not have it.
+// Bytes returns the size of the snapshot, and how many bytes were uploaded because the bucket did not have them.
 func (r Report) Bytes() (all, uploaded int64) {
 	for _, t := range r.Taken {
 		all += t.Manifest.Bytes()
@@ -107,7 +109,7 @@ func (r Report) Bytes() (all, uploaded int64) {
 	return all, uploaded
 }
 
-// String returns the report for people.
+// String describes the snapshot to people.
 func (r Report) String() string {
 	var parts []string
 	for _, t := range r.Taken {
@@ -117,11 +119,11 @@ func (r Report) String() string {
 	if len(parts) == 0 {
 		parts = []string{"nothing is folded yet"}
 	}
-	return fmt.Sprintf("snapshot %s in %s: %s", r.Name, round(r.Took), strings.Join(parts, "; "))
+	return fmt.Sprintf("snapshot %s in %s: %s", r.Name, roundDuration(r.Took), strings.Join(parts, "; "))
 }
 
-// Take takes a snapshot of the stores of the projections in of; empty means all. An empty name stands for one made of the present time.
-// Take waits while another snapshot is taken or removed, by this or another process with the same bucket.
+// Take takes a snapshot of the stores of the projections in of; if of is empty, of all stores. An empty name is replaced by one made of the
+// present time. Take waits while another snapshot is taken or removed, by this process or by another one that uses the same bucket.
 func (k *Keeper) Take(ctx context.Context, name string, of []string, p *replay.Progress) (r Report, err error) {
 	err = WhenFree(ctx, func() (err error) {
 		r, err = k.take(ctx, name, of, p, false)
@@ -130,7 +132,7 @@ func (k *Keeper) Take(ctx context.Context, name string, of []string, p *replay.P
 	return r, err
 }
 
-// TakeNow takes a snapshot of all stores as Take does, but as a scheduled one, which pruning may remove.
+// TakeNow takes a snapshot of all stores like Take, but as a scheduled snapshot, which pruning may remove.
 func (k *Keeper) TakeNow(ctx context.Context, p *replay.Progress) (r Report, err error) {
 	err = WhenFree(ctx, func() (err error) {
 		r, err = k.take(ctx, "", nil, p, true)
@@ -139,20 +141,24 @@ func (k *Keeper) TakeNow(ctx context.Context, p *replay.Progress) (r Report, err
 	return r, err
 }
 
+// take takes a snapshot, or returns [ErrBusy]. If it is scheduled, take also prunes.
 func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.Progress, scheduled bool) (r Report, err error) {
-	if !k.working.TryLock() {
+	if !k.takeMu.TryLock() {
 		return r, fmt.Errorf("%w in this process", ErrBusy)
 	}
-	defer k.working.Unlock()
+	defer k.takeMu.Unlock()
+
 	began := time.Now()
-	if r.Name = name; name == "" {
+	r.Name = name
+	if name == "" {
 		r.Name = began.UTC().Format("20060102t150405.000z")
 	}
 	defer func() {
 		r.Took = time.Since(began)
-		k.note(ctx, r, began, err)
+		k.recordOutcome(ctx, r, began, err)
 	}()
-	if !nameForm.MatchString(r.Name) {
+
+	if !namePattern.MatchString(r.Name) {
 		return r, fmt.Errorf("%w: %q", ErrName, r.Name)
 	}
 	if whole := k.opts.Whole; whole != nil {
@@ -160,27 +166,37 @@ func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.P
 			return r, err
 		}
 	}
-	stores, err := k.stores(of)
+	stores, err := k.selectStores(of)
 	if err != nil {
 		return r, err
 	}
-	err = claimed(ctx, k.opts.Bucket, "snapshot "+r.Name, func(ctx context.Context) error {
-		t := &taking{
-			bucket: k.opts.Bucket, fs: k.opts.FS, scratch: k.opts.Scratch, pace: k.opts.Pace, sums: &k.sums, p: p,
-			name: r.Name, now: began.UTC(), scheduled: scheduled,
+
+	err = withClaim(ctx, k.opts.Bucket, "snapshot "+r.Name, func(ctx context.Context) error {
+		t := &snapshotTaker{
+			bucket:    k.opts.Bucket,
+			fs:        k.opts.FS,
+			scratch:   k.opts.Scratch,
+			pace:      k.opts.Pace,
+			sums:      &k.sums,
+			progress:  p,
+			name:      r.Name,
+			now:       began.UTC(),
+			scheduled: scheduled,
 		}
 		var err error
 		if k.opts.Erased != nil {
-			// Within the claim: a later removal of what was taken from stores before an erasure waits for this one.
+			// Ask while we hold the claim. An erasure that begins later then waits for this snapshot before it removes those of old stores.
 			if t.erased, err = k.opts.Erased(ctx); err != nil {
 				return err
 			}
 		}
-		if r.Taken, err = t.run(ctx, stores); err != nil || !scheduled {
+
+		if r.Taken, err = t.take(ctx, stores); err != nil || !scheduled {
 			return err
 		}
+
 		k.sums.age()
-		gone, err := prune(ctx, k.opts.Bucket, k.opts.Keep)
+		gone, err := pruneClaimed(ctx, k.opts.Bucket, k.opts.Keep)
 		if len(gone.Unreadable) > 0 {
 			k.opts.Logger.Warn("snapshots cannot be read; nothing is removed until they are", "snapshots", gone.Unreadable)
 		}
@@ -192,26 +208,28 @@ func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.P
 	return r, err
 }
 
-// stores returns the stores of the named projections.
-func (k *Keeper) stores(of []string) ([]Store, error) {
+// selectStores returns the stores of the named projections, each once; no names mean all.
+func (k *Keeper) selectStores(of []string) ([]Store, error) {
 	all := k.opts.Stores()
 	if len(of) == 0 {
 		return all, nil
 	}
-	var some []Store
+	var selected []Store
 	for _, name := range of {
 		i := slices.IndexFunc(all, func(s Store) bool { return s.Name() == name })
 		if i < 0 {
 			return nil, fmt.Errorf("snapshot: there is no projection %q", name)
 		}
-		if !slices.Contains(some, all[i]) {
-			some = append(some, all[i])
+		if !slices.Contains(selected, all[i]) {
+			selected = append(selected, all[i])
 		}
 	}
-	return some, nil
+	return selected, nil
 }
 
-func (k *Keeper) note(ctx context.Context, r Report, began time.Time, err error) {
+// recordOutcome updates the stats after a snapshot that began at the time began. A snapshot that could not begin because of another one, or
+// that was interrupted, does not count as failed.
+func (k *Keeper) recordOutcome(ctx context.Context, r Report, began time.Time, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all, uploaded := r.Bytes()
@@ -219,15 +237,18 @@ func (k *Keeper) note(ctx context.Context, r Report, began time.Time, err error)
 	switch {
 	case err == nil:
 		k.stats.Taken++
-		k.stats.Last, k.stats.Took, k.stats.Bytes, k.stats.Error = began, r.Took, all, nil
+		k.stats.Last = began
+		k.stats.Took = r.Took
+		k.stats.Bytes = all
+		k.stats.Error = nil
 	case ctx.Err() == nil && !errors.Is(err, ErrBusy):
 		k.stats.Failed++
 		k.stats.Error = err
 	}
 }
 
-// Run takes snapshots of all stores on the schedule until the context ends, then returns nil. A snapshot is due when the last scheduled
-// one in the bucket, of any process, is older than Every. An error is logged, and Run tries again after Every.
+// Run takes snapshots of all stores on the schedule until ctx ends and then returns nil. A snapshot is due when the latest scheduled one in
+// the bucket, by whichever process, is older than Every. If a snapshot fails, Run logs the error and tries again after Every.
 func (k *Keeper) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -237,39 +258,49 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		timer.Reset(k.tick(ctx))
+		timer.Reset(k.takeIfDue(ctx))
 	}
 }
 
-// tick takes a snapshot if one is due, and returns how long it takes until the next is.
-func (k *Keeper) tick(ctx context.Context) time.Duration {
-	last, err := k.last(ctx)
-	if err == nil {
-		// A snapshot from the future, taken before a clock was set back, must not postpone the next one.
-		if wait := k.opts.Every - time.Since(last); wait > 0 && wait <= k.opts.Every {
-			return wait
-		}
-		began := time.Now()
-		var r Report
-		if r, err = k.take(ctx, "", nil, nil, true); err == nil {
-			_, uploaded := r.Bytes()
-			k.opts.Logger.Info("snapshot taken", "name", r.Name, "took", r.Took, "uploaded", uploaded)
-			return max(k.opts.Every-time.Since(began), 0)
-		}
-		if errors.Is(err, ErrBusy) { // another process may take the one that is due
-			return claimPause
-		}
-	} else {
-		k.note(ctx, Report{}, time.Time{}, err)
+// takeIfDue takes a snapshot if one is due. It returns the time until it must be called again.
+func (k *Keeper) takeIfDue(ctx context.Context) time.Duration {
+	last, err := k.lastScheduled(ctx)
+	if err != nil {
+		k.recordOutcome(ctx, Report{}, time.Time{}, err)
+		k.logFailure(ctx, err)
+		return k.opts.Every
 	}
+
+	// If a clock was set back, the latest snapshot may be from the future. It must not postpone the next one.
+	wait := k.opts.Every - time.Since(last)
+	if wait > 0 && wait <= k.opts.Every {
+		return wait
+	}
+
+	began := time.Now()
+	r, err := k.take(ctx, "", nil, nil, true)
+	if errors.Is(err, ErrBusy) {
+		return claimRetryDelay // another process may be taking the snapshot that is due
+	}
+	if err != nil {
+		k.logFailure(ctx, err)
+		return k.opts.Every
+	}
+	_, uploaded := r.Bytes()
+	k.opts.Logger.Info("snapshot taken", "name", r.Name, "took", r.Took, "uploaded", uploaded)
+	return max(k.opts.Every-time.Since(began), 0)
+}
+
+// logFailure logs that a scheduled snapshot failed, unless ctx has ended.
+func (k *Keeper) logFailure(ctx context.Context, err error) {
 	if ctx.Err() == nil {
-		k.opts.Logger.Error("no snapshot could be taken", "target", k.opts.Bucket.String(), "again_in", k.opts.Every, "error", err)
+		k.opts.Logger.Error("no snapshot could be taken",
+			"target", k.opts.Bucket.String(), "again_in", k.opts.Every, "error", err)
 	}
-	return k.opts.Every
 }
 
-// last returns when the last scheduled snapshot was taken; zero means never.
-func (k *Keeper) last(ctx context.Context) (time.Time, error) {
+// lastScheduled returns when the latest scheduled snapshot was taken; zero means never.
+func (k *Keeper) lastScheduled(ctx context.Context) (time.Time, error) {
 	list, err := List(ctx, k.opts.Bucket)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("look for the last snapshot: %w", err)

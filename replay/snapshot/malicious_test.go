@@ -137,7 +137,7 @@ func TestManifestsWithMore(t *testing.T) {
 	f := forged{b, t}
 	f.manifest("one", f.file("000001.sst", "content"))
 	f.file("extra.sst", "not named")
-	m, err := find(t.Context(), b, "one", "graph")
+	m, err := findManifest(t.Context(), b, "one", "graph")
 	if err != nil || len(m.Files) != 1 {
 		t.Fatalf("%+v, %v", m, err)
 	}

@@ -20,28 +20,28 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Errors. They are returned wrapped, with the names of snapshots and objects.
+// Errors of this package. They are returned wrapped, in errors that name the snapshot or object.
 var (
 	// ErrNone means that there is no such snapshot.
 	ErrNone = errors.New("snapshot: no such snapshot")
-	// ErrExists means that there is a snapshot of that name already.
+	// ErrExists means that there already is a snapshot of that name.
 	ErrExists = errors.New("snapshot: there is a snapshot of that name")
-	// ErrDamaged means that an object does not have the content that was written.
+	// ErrDamaged means that an object does not have the content that was written to it.
 	ErrDamaged = errors.New("snapshot: damaged")
-	// ErrFormat means that this program does not know the format of an object or store.
+	// ErrFormat means that an object or store has a format that this program does not know.
 	ErrFormat = errors.New("snapshot: unknown format")
-	// ErrVersion means that a version of the fold has built the store whose rows this program does not read.
+	// ErrVersion means that the store was built by a version of the projection whose rows this program cannot read.
 	ErrVersion = errors.New("snapshot: of another version")
 	// ErrBuiltDifferently means that the store was built by another fold or with other settings.
 	ErrBuiltDifferently = errors.New("snapshot: built differently")
-	// ErrBusy means that another snapshot is being taken or removed.
+	// ErrBusy means that another snapshot is being taken or removed. A later attempt may succeed.
 	ErrBusy = errors.New("snapshot: another one is at work")
-	// ErrName means that a text is not a valid name of a snapshot.
+	// ErrName means that a text is not a valid name for a snapshot.
 	ErrName = errors.New("snapshot: a name has at most 128 of the characters a-z, 0-9, \".\" \"_\" and \"-\", " +
 		"a letter or digit first")
 )
 
-// Prefixes of objects in the bucket.
+// The prefixes of the objects in the bucket.
 const (
 	manifestPrefix = "snapshots/"      // <name>/<projection>.json
 	filePrefix     = "snapshot-files/" // <sha256 of the content, hexadecimal>
@@ -49,56 +49,58 @@ const (
 	manifestSuffix = ".json"
 )
 
-// manifestFormat is the version of the encoding of manifests.
+// manifestFormat is the version of the format of manifests.
 const manifestFormat = 1
 
-// maxManifest is the largest manifest that is read, in bytes: a store of a terabyte has some 20 000 tables.
-const maxManifest = 64 << 20
+// maxManifestBytes is the size of the largest manifest that is read. The manifest of a store of one terabyte names about 20 000 tables, and is
+// smaller.
+const maxManifestBytes = 64 << 20
 
-// maxFiles and maxBytes bound the files that a manifest may name. No store has as many.
+// maxFiles and maxStoreBytes limit the number and the total size of the files that a manifest may name. No store reaches them.
 const (
-	maxFiles = 1 << 18
-	maxBytes = 1 << 50
+	maxFiles      = 1 << 18
+	maxStoreBytes = 1 << 50
 )
 
 // Manifest describes the snapshot of one projection.
 type Manifest struct {
 	Snapshot   string `json:"snapshot"`
 	Projection string `json:"projection"`
-	// Time is when it was taken, by the clock of the process.
+	// Time is when the snapshot was taken, by the clock of the process.
 	Time time.Time `json:"time"`
-	// Scheduled reports whether pruning may remove it. A snapshot that was taken on request stays until it is removed by name.
+	// Scheduled says whether pruning may remove the snapshot. A snapshot that was taken on request stays until it is removed by its name.
 	Scheduled bool   `json:"scheduled"`
 	Cursor    Cursor `json:"cursor"`
-	// Fingerprint is that of the fold and settings that have built the store.
+	// Fingerprint identifies the version and the settings of the fold that has built the store.
 	Fingerprint projections.Fingerprint `json:"fingerprint"`
 	Format      store.FileFormat        `json:"store_format"`
-	// Erased is that of the node that took it; nil means that the process was no node of a cluster.
+	// Erased says which erasures the stores of the node have gone through. nil means that the process was not a node of a cluster.
 	Erased *Erased `json:"erased,omitempty"`
 	// Files are the files of the store, sorted by name.
 	Files []File `json:"files"`
 }
 
-// Erased says which erasures of users the stores of a node have gone through (package erase).
+// Erased says which erasures of users the stores of a node have gone through. See package erase.
 type Erased struct {
-	// Epoch: no file of the stores has anything that was scrubbed from the epochs before it.
+	// Epoch means that no file of the stores contains anything that was scrubbed from the epochs before this one.
 	Epoch uint32 `json:"epoch"`
-	// Flushed: the stores have folded the deletions up to this sequence from the log as it was before these users were erased.
+	// Flushed means that the stores have folded all deletions up to this sequence from the log as it was before the deleted users were erased.
 	Flushed uint64 `json:"flushed"`
 }
 
 // File is a file of a store.
 type File struct {
 	Name string `json:"name"`
-	// Size in bytes.
+	// Size is the size in bytes.
 	Size int64 `json:"size"`
-	// SHA256 is the hash of the content, in hexadecimal digits. It is part of the object's name.
+	// SHA256 is the hash of the content, in hexadecimal digits. It is part of the name of the object.
 	SHA256 string `json:"sha256"`
 }
 
+// object returns the name of the object that has the content of the file.
 func (f File) object() string { return filePrefix + f.SHA256 }
 
-// Bytes returns the size of the store in bytes.
+// Bytes returns the total size of the files.
 func (m *Manifest) Bytes() (n int64) {
 	for _, f := range m.Files {
 		n += f.Size
@@ -106,7 +108,7 @@ func (m *Manifest) Bytes() (n int64) {
 	return n
 }
 
-// Cursor is an [events.Cursor] in the encoding of a manifest.
+// Cursor is an [events.Cursor] in the form in which manifests contain it.
 type Cursor struct {
 	Log      string        `json:"log"`
 	Epoch    uint32        `json:"epoch"`
@@ -117,16 +119,23 @@ type Cursor struct {
 	WarmTime events.Micros `json:"warm_time"`
 }
 
+// cursorOf returns a cursor in the form of manifests.
 func cursorOf(c events.Cursor) Cursor {
 	return Cursor{
-		Log: hex.EncodeToString(c.Log[:]), Epoch: c.Epoch, Seq: c.Seq, Checksum: fmt.Sprintf("%016x", c.Checksum),
-		LastTime: c.LastTime, WarmSeq: c.WarmSeq, WarmTime: c.WarmTime,
+		Log:      hex.EncodeToString(c.Log[:]),
+		Epoch:    c.Epoch,
+		Seq:      c.Seq,
+		Checksum: fmt.Sprintf("%016x", c.Checksum),
+		LastTime: c.LastTime,
+		WarmSeq:  c.WarmSeq,
+		WarmTime: c.WarmTime,
 	}
 }
 
-// Parse returns the cursor.
+// Parse returns the cursor as an [events.Cursor], or [ErrDamaged].
 func (c Cursor) Parse() (events.Cursor, error) {
 	out := events.Cursor{Epoch: c.Epoch, Seq: c.Seq, LastTime: c.LastTime, WarmSeq: c.WarmSeq, WarmTime: c.WarmTime}
+
 	id, err := hex.DecodeString(c.Log)
 	if err != nil || len(id) != len(out.Log) {
 		return events.Cursor{}, fmt.Errorf("%w: log id %q", ErrDamaged, c.Log)
@@ -138,26 +147,27 @@ func (c Cursor) Parse() (events.Cursor, error) {
 	return out, nil
 }
 
-// envelope is the object of a manifest: the manifest and its checksum.
-type envelope struct {
+// manifestObject is the content of the object of a manifest: the manifest together with its checksum.
+type manifestObject struct {
 	Format int `json:"format"`
-	// SHA256 of the bytes of Manifest.
+	// SHA256 is the hash of the bytes of Manifest.
 	SHA256   string          `json:"sha256"`
 	Manifest json.RawMessage `json:"manifest"`
 }
 
+// encode returns the content of the object of the manifest.
 func (m *Manifest) encode() ([]byte, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(body)
-	return json.Marshal(envelope{Format: manifestFormat, SHA256: hex.EncodeToString(sum[:]), Manifest: body})
+	return json.Marshal(manifestObject{Format: manifestFormat, SHA256: hex.EncodeToString(sum[:]), Manifest: body})
 }
 
-// decodeManifest decodes a manifest. It accepts only the bytes that encode writes; all others are [ErrDamaged].
+// decodeManifest decodes the content of an object. It returns [ErrDamaged] for all bytes that encode would not write.
 func decodeManifest(data []byte) (*Manifest, error) {
-	var e envelope
+	var e manifestObject
 	if err := json.Unmarshal(data, &e); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
@@ -167,10 +177,13 @@ func decodeManifest(data []byte) (*Manifest, error) {
 	if sum := sha256.Sum256(e.Manifest); hex.EncodeToString(sum[:]) != e.SHA256 {
 		return nil, fmt.Errorf("%w: the manifest has another checksum than it says", ErrDamaged)
 	}
+
 	var m Manifest
 	if err := json.Unmarshal(e.Manifest, &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
+
+	// Fields that this program does not know would be lost, and could hide damage, so the encoding must be the same.
 	if again, err := m.encode(); err != nil || !bytes.Equal(again, data) {
 		return nil, fmt.Errorf("%w: the manifest is not as it was written", ErrDamaged)
 	}
@@ -178,12 +191,12 @@ func decodeManifest(data []byte) (*Manifest, error) {
 }
 
 var (
-	sumForm  = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	fileForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-	nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
+	sumPattern      = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	fileNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	namePattern     = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
 )
 
-// check rejects a manifest that cannot be restored safely. File names become paths, so they must not leave the directory.
+// check returns [ErrDamaged] if the manifest cannot be restored safely. File names become paths, so they must not lead out of the directory.
 func (m *Manifest) check() error {
 	if _, err := m.Cursor.Parse(); err != nil {
 		return err
@@ -191,14 +204,15 @@ func (m *Manifest) check() error {
 	if len(m.Files) > maxFiles {
 		return fmt.Errorf("%w: the manifest names %d files, and a store has at most %d", ErrDamaged, len(m.Files), maxFiles)
 	}
-	seen := map[string]bool{}
+
+	seen := map[string]bool{} // file names
 	total := int64(0)
 	for _, f := range m.Files {
-		if f.Size > maxBytes-total {
-			return fmt.Errorf("%w: the manifest names files of more than %d bytes", ErrDamaged, int64(maxBytes))
+		if f.Size > maxStoreBytes-total {
+			return fmt.Errorf("%w: the manifest names files of more than %d bytes", ErrDamaged, int64(maxStoreBytes))
 		}
 		total += max(f.Size, 0)
-		if !fileForm.MatchString(f.Name) || !sumForm.MatchString(f.SHA256) || f.Size < 0 || seen[f.Name] {
+		if !fileNamePattern.MatchString(f.Name) || !sumPattern.MatchString(f.SHA256) || f.Size < 0 || seen[f.Name] {
 			return fmt.Errorf("%w: the manifest names the file %q", ErrDamaged, f.Name)
 		}
 		seen[f.Name] = true
@@ -206,20 +220,21 @@ func (m *Manifest) check() error {
 	return nil
 }
 
+// manifestName returns the name of the object of a manifest.
 func manifestName(snapshot, projection string) string {
 	return manifestPrefix + snapshot + "/" + projection + manifestSuffix
 }
 
-// parseManifestName is the reverse of manifestName.
+// parseManifestName is the inverse of manifestName.
 func parseManifestName(object string) (snapshot, projection string, ok bool) {
 	rest, ok1 := strings.CutPrefix(object, manifestPrefix)
 	rest, ok2 := strings.CutSuffix(rest, manifestSuffix)
 	snapshot, projection = path.Split(rest)
 	snapshot = strings.TrimSuffix(snapshot, "/")
-	return snapshot, projection, ok1 && ok2 && nameForm.MatchString(snapshot) && projection != ""
+	return snapshot, projection, ok1 && ok2 && namePattern.MatchString(snapshot) && projection != ""
 }
 
-// readManifest reads the manifest in an object. It must belong to the snapshot and projection in the object's name.
+// readManifest reads the manifest from an object. It must be the manifest of the snapshot and projection that are in the name of the object.
 func readManifest(ctx context.Context, b bucket.Bucket, object string) (m *Manifest, err error) {
 	r, err := b.Get(ctx, object, 0, -1)
 	if errors.Is(err, bucket.ErrNotFound) {
@@ -229,7 +244,8 @@ func readManifest(ctx context.Context, b bucket.Bucket, object string) (m *Manif
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	data, err := io.ReadAll(io.LimitReader(r, maxManifest))
+
+	data, err := io.ReadAll(io.LimitReader(r, maxManifestBytes))
 	if err != nil {
 		return nil, err
 	}
@@ -243,17 +259,17 @@ func readManifest(ctx context.Context, b bucket.Bucket, object string) (m *Manif
 	return m, nil
 }
 
-// Listed is an entry of [List]: the snapshot of one projection.
+// Listed is the snapshot of one projection, as [List] returns it.
 type Listed struct {
 	Snapshot, Projection string
-	// Manifest is nil if it cannot be read; Err says why.
+	// Manifest is nil if it cannot be read. Err says why.
 	Manifest *Manifest
 	Err      error
-	// Time is the time of the manifest, or of its object if it cannot be read.
+	// Time is the time in the manifest. If the manifest cannot be read, it is the time of the object.
 	Time time.Time
 }
 
-// List returns the snapshots of all projections, sorted by time, the latest last. Snapshots whose manifest cannot be read are included.
+// List returns the snapshots of all projections, sorted by time with the latest last. It includes snapshots whose manifests cannot be read.
 func List(ctx context.Context, b bucket.Bucket) ([]Listed, error) {
 	objects, err := b.List(ctx, manifestPrefix)
 	if err != nil {
@@ -265,13 +281,14 @@ func List(ctx context.Context, b bucket.Bucket) ([]Listed, error) {
 		if !ok {
 			continue
 		}
+
 		l := Listed{Snapshot: snapshot, Projection: projection, Time: o.Time}
 		l.Manifest, l.Err = readManifest(ctx, b, o.Name)
 		switch {
 		case errors.Is(l.Err, ErrNone):
-			continue // removed meanwhile
+			continue // it was removed in the meantime
 		case l.Err != nil && !errors.Is(l.Err, ErrDamaged) && !errors.Is(l.Err, ErrFormat):
-			return nil, l.Err // the bucket fails, so that the list would not be complete
+			return nil, l.Err // the bucket has failed, and the list would not be complete
 		case l.Err == nil:
 			l.Time = l.Manifest.Time
 		}

@@ -10,21 +10,22 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// nodePrefix begins the names of what the nodes of a cluster have in the bucket that they share: nodes/<name>/ is the bucket of a node.
+// nodePrefix begins the names of the objects of nodes in the bucket that the nodes of a cluster share: nodes/NODE/ is the bucket of a node.
 const nodePrefix = "nodes/"
 
-var nodeForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
+// nodeNamePattern matches the names of nodes that may have snapshots.
+var nodeNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
 
-// OfNode returns the bucket of the snapshots of a node, in the one that all nodes of its cluster share.
+// OfNode returns the bucket for the snapshots of a node, which is a part of the bucket that all nodes of the cluster share.
 func OfNode(shared bucket.Bucket, node string) (bucket.Bucket, error) {
-	if !nodeForm.MatchString(node) {
+	if !nodeNamePattern.MatchString(node) {
 		return nil, fmt.Errorf("snapshot: the name of a node that has snapshots is of letters, digits, - and _, "+
 			"a letter or digit first, not %q", node)
 	}
 	return bucket.Within(shared, nodePrefix+node)
 }
 
-// Nodes returns the names of the nodes that have something in the bucket that they share, also of those that are gone.
+// Nodes returns the names of all nodes that have objects in the shared bucket, including nodes that no longer exist.
 func Nodes(ctx context.Context, shared bucket.Bucket) (names []string, err error) {
 	list, err := shared.List(ctx, nodePrefix)
 	if err != nil {
@@ -32,7 +33,7 @@ func Nodes(ctx context.Context, shared bucket.Bucket) (names []string, err error
 	}
 	for _, o := range list {
 		name, _, ok := strings.Cut(strings.TrimPrefix(o.Name, nodePrefix), "/")
-		if ok && nodeForm.MatchString(name) && !slices.Contains(names, name) {
+		if ok && nodeNamePattern.MatchString(name) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// Pruned is the result of [Prune] and [Remove].
+// Pruned says what [Prune], [Remove] or [RemoveIf] has removed.
 type Pruned struct {
-	// Snapshots are the removed snapshots: <snapshot>/<projection>.
+	// Snapshots are the removed snapshots, as SNAPSHOT/PROJECTION.
 	Snapshots []string
-	// Files is the number of removed files, which no manifest named, and Bytes their size.
+	// Files is the number of files that were removed because no manifest names them. Bytes is their total size.
 	Files int
 	Bytes int64
-	// Unreadable are manifests that cannot be read. While there are any, no file is removed, since they may name it.
+	// Unreadable are manifests that cannot be read. If there are any, no file is removed, because they may name it.
 	Unreadable []string
 }
 
-// String returns the result for people.
+// String describes the result to people.
 func (p Pruned) String() string {
 	text := fmt.Sprintf("removed %d snapshots and %d files, %d bytes", len(p.Snapshots), p.Files, p.Bytes)
 	if len(p.Unreadable) > 0 {
@@ -30,24 +30,25 @@ func (p Pruned) String() string {
 	return text
 }
 
-// Prune removes the scheduled snapshots of each projection but the latest keep ones, and files that no snapshot names. A keep of 0 keeps
-// all. Snapshots that were taken on request are only removed by name.
+// Prune keeps the latest keep scheduled snapshots of each projection and removes the others, and files that no snapshot names. If keep is 0,
+// it keeps all snapshots. Snapshots that were taken on request are removed only by their names.
 func Prune(ctx context.Context, b bucket.Bucket, keep int) (done Pruned, err error) {
-	err = claimed(ctx, b, "prune", func(ctx context.Context) error {
-		done, err = prune(ctx, b, keep)
+	err = withClaim(ctx, b, "prune", func(ctx context.Context) error {
+		done, err = pruneClaimed(ctx, b, keep)
 		return err
 	})
 	return done, err
 }
 
-// Remove removes the snapshots of these names, damaged ones too, and the files that no other snapshot names. If one of the names does not
-// exist, it returns [ErrNone] and removes nothing.
+// Remove removes the snapshots with these names, even damaged ones, and the files that no other snapshot names. If there is no snapshot of one
+// of the names, Remove returns [ErrNone] and removes nothing.
 func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done Pruned, err error) {
-	err = claimed(ctx, b, "remove", func(ctx context.Context) error {
+	err = withClaim(ctx, b, "remove", func(ctx context.Context) error {
 		objects, err := b.List(ctx, manifestPrefix)
 		if err != nil {
 			return err
 		}
+
 		var gone []string
 		for _, name := range names {
 			before := len(gone)
@@ -60,17 +61,17 @@ func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done Pruned,
 				return fmt.Errorf("%w: %q in %s", ErrNone, name, b)
 			}
 		}
-		done, err = removeAll(ctx, b, gone)
+		done, err = removeWithFiles(ctx, b, gone)
 		return err
 	})
 	return done, err
 }
 
-// RemoveIf removes the snapshots of which gone returns true, and the files that no other snapshot names. Those that were being taken when
-// it was called are among them: it waits for them ([WhenFree]).
+// RemoveIf removes the snapshots for which gone returns true, and the files that no other snapshot names. It waits for snapshots that are
+// being taken ([WhenFree]), and asks gone about them, too.
 func RemoveIf(ctx context.Context, b bucket.Bucket, gone func(Listed) bool) (done Pruned, err error) {
 	err = WhenFree(ctx, func() error {
-		return claimed(ctx, b, "remove", func(ctx context.Context) error {
+		return withClaim(ctx, b, "remove", func(ctx context.Context) error {
 			list, err := List(ctx, b)
 			if err != nil {
 				return err
@@ -81,29 +82,31 @@ func RemoveIf(ctx context.Context, b bucket.Bucket, gone func(Listed) bool) (don
 					manifests = append(manifests, manifestName(l.Snapshot, l.Projection))
 				}
 			}
-			done, err = removeAll(ctx, b, manifests)
+			done, err = removeWithFiles(ctx, b, manifests)
 			return err
 		})
 	})
 	return done, err
 }
 
-func prune(ctx context.Context, b bucket.Bucket, keep int) (Pruned, error) {
+// pruneClaimed does the work of Prune. The caller holds the claim.
+func pruneClaimed(ctx context.Context, b bucket.Bucket, keep int) (Pruned, error) {
 	list, err := List(ctx, b)
 	if err != nil {
 		return Pruned{}, err
 	}
-	return removeAll(ctx, b, beyond(list, keep))
+	return removeWithFiles(ctx, b, surplusManifests(list, keep))
 }
 
-// beyond returns the manifests beyond the kept ones, the oldest first.
-func beyond(list []Listed, keep int) (gone []string) {
-	counted := map[string]int{}
+// surplusManifests returns the manifests of the scheduled snapshots that are not among the latest keep of their projection, oldest first.
+func surplusManifests(list []Listed, keep int) (gone []string) {
+	newer := map[string]int{} // the number of scheduled snapshots per projection, so far
 	for _, l := range slices.Backward(list) {
 		if l.Err != nil || !l.Manifest.Scheduled {
 			continue
 		}
-		if counted[l.Projection]++; keep > 0 && counted[l.Projection] > keep {
+		newer[l.Projection]++
+		if keep > 0 && newer[l.Projection] > keep {
 			gone = append(gone, manifestName(l.Snapshot, l.Projection))
 		}
 	}
@@ -111,9 +114,9 @@ func beyond(list []Listed, keep int) (gone []string) {
 	return gone
 }
 
-// removeAll removes manifests, then the files that no manifest names any more. In the other order, a crash would leave manifests whose
-// files are gone.
-func removeAll(ctx context.Context, b bucket.Bucket, manifests []string) (done Pruned, err error) {
+// removeWithFiles removes manifests, and then the files that no other manifest names. In the opposite order, a crash would leave manifests
+// whose files are missing.
+func removeWithFiles(ctx context.Context, b bucket.Bucket, manifests []string) (done Pruned, err error) {
 	for _, object := range manifests {
 		if err := b.Delete(ctx, object); err != nil {
 			return done, err
@@ -121,6 +124,7 @@ func removeAll(ctx context.Context, b bucket.Bucket, manifests []string) (done P
 		snapshot, projection, _ := parseManifestName(object)
 		done.Snapshots = append(done.Snapshots, snapshot+"/"+projection)
 	}
+
 	files, err := b.List(ctx, filePrefix)
 	if err != nil {
 		return done, err
@@ -129,6 +133,8 @@ func removeAll(ctx context.Context, b bucket.Bucket, manifests []string) (done P
 	if err != nil {
 		return done, err
 	}
+
+	// Find the files that the remaining manifests name.
 	named := map[string]bool{}
 	for _, l := range list {
 		if l.Err != nil {
@@ -142,6 +148,7 @@ func removeAll(ctx context.Context, b bucket.Bucket, manifests []string) (done P
 	if len(done.Unreadable) > 0 {
 		return done, nil
 	}
+
 	for _, o := range files {
 		if named[o.Name] {
 			continue
@@ -155,20 +162,22 @@ func removeAll(ctx context.Context, b bucket.Bucket, manifests []string) (done P
 	return done, nil
 }
 
+// sortByTime sorts snapshots from the oldest to the latest.
 func sortByTime(list []Listed) {
 	slices.SortStableFunc(list, func(a, b Listed) int {
 		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Snapshot, b.Snapshot), cmp.Compare(a.Projection, b.Projection))
 	})
 }
 
-// find returns the manifest of a projection's snapshot; an empty name means the latest.
-func find(ctx context.Context, b bucket.Bucket, snapshot, projection string) (*Manifest, error) {
+// findManifest returns the manifest of a snapshot of a projection. An empty name means the latest snapshot.
+func findManifest(ctx context.Context, b bucket.Bucket, snapshot, projection string) (*Manifest, error) {
 	if snapshot != "" {
-		if !nameForm.MatchString(snapshot) {
+		if !namePattern.MatchString(snapshot) {
 			return nil, fmt.Errorf("%w: %q", ErrName, snapshot)
 		}
 		return readManifest(ctx, b, manifestName(snapshot, projection))
 	}
+
 	list, err := List(ctx, b)
 	if err != nil {
 		return nil, err

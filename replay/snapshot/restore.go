@@ -22,88 +22,95 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// ErrStore means that there is a store where one should be restored.
+// ErrStore means that the target of a restore has a store already.
 var ErrStore = errors.New("snapshot: there is a store already")
 
-// RestoreOptions say which snapshot is restored, and to which directory.
+// RestoreOptions say which snapshot is restored into which directory.
 type RestoreOptions struct {
 	Bucket bucket.Bucket
-	// Snapshot is the name; empty means the latest of the projection.
+	// Snapshot is the name of the snapshot; empty means the latest one of the projection.
 	Snapshot string
-	// Projection is the projection that will fold into the store. Its version and settings must be those of the snapshot.
+	// Projection will fold into the store. Its version and settings must be those of the snapshot.
 	Projection projections.Projection
-	// FS is the file system; nil means the disk. Dir is the directory with the stores of all projections.
-	FS  store.FS
+	// FS is the file system; nil means the disk.
+	FS store.FS
+	// Dir is the directory that contains the stores of all projections.
 	Dir string
-	// Accept checks the position before anything is downloaded, as [events.Log.CheckCursor] does; nil accepts any.
+	// Accept checks the position of the snapshot before anything is downloaded, as [events.Log.CheckCursor] does; nil accepts any position.
 	Accept func(context.Context, events.Cursor) error
-	// Place is called before the store appears, which it does not after an error; nil does nothing.
+	// Place is called just before the store appears. If it returns an error, the store does not appear. It may be nil.
 	Place    func(*Manifest) error
 	Pace     replay.Pace
 	Progress *replay.Progress
 
-	// AnySettings accepts a store with other settings, for reading.
+	// AnySettings accepts a store that was built with other settings. Such a store can only be read.
 	AnySettings bool
 }
 
-// Restored is a store that was restored.
+// Restored describes a store that was restored.
 type Restored struct {
 	Manifest *Manifest
-	// Dir is its directory.
+	// Dir is the directory of the store.
 	Dir string
-	// Download is the time to read, check and write the files, Open the time to open the store.
+	// Download is how long reading, checking and writing the files took. Open is how long opening the store took.
 	Download, Open time.Duration
 }
 
 const (
-	// restoringDir is the directory of the files until the store is complete. It is beside the generations, so that a rename can move the
-	// store into place. By its prefix a start of the service recognizes it as scratch, and removes it.
+	// restoringDir is the directory of the files until the store is complete. It is next to the generations, so that a rename moves the
+	// store to its place. A starting service recognizes it as scratch by the prefix of its name, and removes it.
 	restoringDir = "shadow-restoring"
 	// firstGeneration is the directory of the generation that is restored.
 	firstGeneration = "000001"
 	// generationsFile says which generation is live.
 	generationsFile = "GENERATIONS"
-	// streams is the number of downloads at a time.
-	streams = 4
-	// left: a restore leaves one part in so many of the free disk unused.
-	left = 20
+	// parallelDownloads is how many files are downloaded at a time.
+	parallelDownloads = 4
+	// reservedPart says how much of the free disk a restore leaves unused: one part in this many.
+	reservedPart = 20
 )
 
-var generationForm = regexp.MustCompile(`^[0-9]{6,}$`)
+// generationPattern matches the names of the directories of generations.
+var generationPattern = regexp.MustCompile(`^[0-9]{6,}$`)
 
-// Restore restores a store from a snapshot, and returns [ErrStore] if the directory has a store already. The store appears complete or not
-// at all: on an error the target is as it was. Once opened, it folds the log from the snapshot's position.
+// Restore restores a store from a snapshot. It returns [ErrStore] if the directory has a store already. The store appears completely or not at
+// all: after an error, the target is as it was before. When the store is opened, it folds the log from the position of the snapshot on.
 func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
 	home := o.FS.PathJoin(o.Dir, o.Projection.Name())
-	if err := o.vacant(home); err != nil {
+	if err := o.checkVacant(home); err != nil {
 		return Restored{}, err
 	}
-	m, err := o.find(ctx)
+	m, err := o.findUsable(ctx)
 	if err != nil {
 		return Restored{}, err
 	}
+
 	// If the restore fails, these directories stay: they are empty.
-	if err := makeDir(o.FS, home); err != nil {
+	if err := makeSyncedDir(o.FS, home); err != nil {
 		return Restored{}, err
 	}
-	if err := o.room(home, m); err != nil {
+	if err := o.checkDisk(home, m); err != nil {
 		return Restored{}, err
 	}
+
 	scratch := o.FS.PathJoin(home, restoringDir)
 	if err := o.FS.RemoveAll(scratch); err != nil {
 		return Restored{}, err
 	}
 	defer func() { err = errors.Join(err, o.FS.RemoveAll(scratch)) }()
-	done, err := o.fetch(ctx, m, scratch)
+
+	done, err := o.downloadAll(ctx, m, scratch)
 	if err != nil {
 		return Restored{}, err
 	}
 	from := done.Dir
 	done.Dir = o.FS.PathJoin(home, firstGeneration)
-	if err := o.vacant(home); err != nil { // a service may have been started during the download
+
+	// A service may have been started, and have made a store, during the download.
+	if err := o.checkVacant(home); err != nil {
 		return Restored{}, err
 	}
 	if o.Place != nil {
@@ -117,14 +124,14 @@ func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
 	return done, store.SyncDir(o.FS, home)
 }
 
-// vacant returns [ErrStore] for a directory that has a generation.
-func (o *RestoreOptions) vacant(home string) error {
+// checkVacant returns [ErrStore] if the directory of a projection has a generation.
+func (o *RestoreOptions) checkVacant(home string) error {
 	names, err := o.FS.List(home)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, name := range names {
-		if generationForm.MatchString(name) || name == generationsFile {
+		if generationPattern.MatchString(name) || name == generationsFile {
 			return fmt.Errorf("%w: %s; remove the directory if the snapshot shall take its place", ErrStore,
 				o.FS.PathJoin(home, name))
 		}
@@ -132,8 +139,8 @@ func (o *RestoreOptions) vacant(home string) error {
 	return nil
 }
 
-// room returns [replay.ErrDisk] if the store would fill the disk.
-func (o *RestoreOptions) room(home string, m *Manifest) error {
+// checkDisk returns [replay.ErrDisk] if the store might fill the disk.
+func (o *RestoreOptions) checkDisk(home string, m *Manifest) error {
 	usage, err := o.FS.GetDiskUsage(home)
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return nil
@@ -142,75 +149,84 @@ func (o *RestoreOptions) room(home string, m *Manifest) error {
 		return err
 	}
 	what := fmt.Sprintf("the store of %s at %s", o.Projection.Name(), home)
-	return replay.CheckRoom(what, uint64(m.Bytes()), usage.AvailBytes-usage.AvailBytes/left)
+	return replay.CheckRoom(what, uint64(m.Bytes()), usage.AvailBytes-usage.AvailBytes/reservedPart)
 }
 
-// find returns the manifest, if this program can open its store and continue it.
-func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
-	m, err := find(ctx, o.Bucket, o.Snapshot, o.Projection.Name())
+// findUsable returns the manifest of the snapshot, if this program can open the store in it and continue it.
+func (o *RestoreOptions) findUsable(ctx context.Context) (*Manifest, error) {
+	m, err := findManifest(ctx, o.Bucket, o.Snapshot, o.Projection.Name())
 	if err != nil {
 		return nil, err
 	}
-	bad := func(err error) (*Manifest, error) {
+	unusable := func(err error) (*Manifest, error) {
 		return nil, fmt.Errorf("snapshot %s of %s: %w", m.Snapshot, m.Projection, err)
 	}
+
+	// This program must be able to read the files.
 	if have := store.NewestFormat(); m.Format.Rows != have.Rows || m.Format.Engine > have.Engine {
-		return bad(fmt.Errorf("%w: rows %d, engine %d; this program knows rows %d, engine %d", ErrFormat,
+		return unusable(fmt.Errorf("%w: rows %d, engine %d; this program knows rows %d, engine %d", ErrFormat,
 			m.Format.Rows, m.Format.Engine, have.Rows, have.Engine))
 	}
-	now := projections.FingerprintOf(o.Projection)
-	now.Partitions = m.Fingerprint.Partitions // any set can be restored: it belongs to the store
+
+	// The fold of this program must be the one that has built the store. The comparison ignores differences that are allowed.
+	own := projections.FingerprintOf(o.Projection)
+	own.Partitions = m.Fingerprint.Partitions // the partitions are a property of the store, so any are allowed
 	if o.AnySettings {
-		now.Settings = m.Fingerprint.Settings
+		own.Settings = m.Fingerprint.Settings
 	}
 	if c, ok := o.Projection.(projections.Compatible); ok && c.Reads(m.Fingerprint) {
-		// The program reads rows of that version: the store answers from them until it is rebuilt.
-		now.Version, now.Kinds = m.Fingerprint.Version, m.Fingerprint.Kinds
-		now.Settings = shared(now.Settings, m.Fingerprint.Settings)
+		// The program reads rows of that version. The store answers from them until it is rebuilt.
+		own.Version, own.Kinds = m.Fingerprint.Version, m.Fingerprint.Kinds
+		own.Settings = sharedSettings(own.Settings, m.Fingerprint.Settings)
 	}
-	if now.Version != m.Fingerprint.Version {
-		return bad(fmt.Errorf("%w: %d, this program has %d; the store is built from the log", ErrVersion, m.Fingerprint.Version, now.Version))
+	if own.Version != m.Fingerprint.Version {
+		return unusable(fmt.Errorf("%w: %d, this program has %d; the store is built from the log",
+			ErrVersion, m.Fingerprint.Version, own.Version))
 	}
-	if diff := m.Fingerprint.Differences(now); diff != "" {
-		return bad(fmt.Errorf("%w: fingerprint %s: %s; restore with what it was built with, or have the store built from the log",
+	if diff := m.Fingerprint.Differences(own); diff != "" {
+		return unusable(fmt.Errorf("%w: fingerprint %s: %s; restore with what it was built with, or have the store built from the log",
 			ErrBuiltDifferently, m.Fingerprint, diff))
 	}
+
+	// The position must be one of the log.
 	cursor, err := m.Cursor.Parse()
 	if err != nil {
-		return bad(err)
+		return unusable(err)
 	}
 	if o.Accept != nil {
 		if err := o.Accept(ctx, cursor); err != nil {
-			return bad(err)
+			return unusable(err)
 		}
 	}
 	return m, nil
 }
 
-// shared returns the settings of an earlier version, with the present values of those that still exist.
-func shared(now, was map[string]string) map[string]string {
-	both := maps.Clone(was)
-	for key := range both {
-		if value, ok := now[key]; ok {
-			both[key] = value
+// sharedSettings returns the settings with which an earlier version has built a store, but with the present values of the settings that still
+// exist. So the comparison ignores the settings that this program does not have.
+func sharedSettings(own, earlier map[string]string) map[string]string {
+	settings := maps.Clone(earlier)
+	for key := range settings {
+		if value, ok := own[key]; ok {
+			settings[key] = value
 		}
 	}
-	return both
+	return settings
 }
 
-// fetch downloads the files to a directory below scratch, and opens them as a store.
-func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string) (Restored, error) {
+// downloadAll downloads the files to a directory below scratch, and opens them as a store.
+func (o *RestoreOptions) downloadAll(ctx context.Context, m *Manifest, scratch string) (Restored, error) {
 	done := Restored{Manifest: m, Dir: o.FS.PathJoin(scratch, m.Projection, firstGeneration)}
 	if err := o.FS.MkdirAll(done.Dir, 0o700); err != nil {
 		return done, err
 	}
+
 	o.Progress.StartPhase(replay.Writing, "bytes", uint64(m.Bytes()))
 	began := time.Now()
-	g, within := errgroup.WithContext(ctx)
-	g.SetLimit(streams)
+	g, downloadCtx := errgroup.WithContext(ctx)
+	g.SetLimit(parallelDownloads)
 	for _, f := range m.Files {
 		g.Go(func() error {
-			if err := o.download(within, done.Dir, f); err != nil {
+			if err := o.download(downloadCtx, done.Dir, f); err != nil {
 				return fmt.Errorf("snapshot %s of %s, file %s: %w", m.Snapshot, m.Projection, f.Name, err)
 			}
 			return nil
@@ -223,8 +239,9 @@ func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string)
 		return done, err
 	}
 	done.Download = time.Since(began)
+
 	began = time.Now()
-	store, err := o.open(m, scratch)
+	store, err := o.openAndCompare(m, scratch)
 	if err != nil {
 		return done, err
 	}
@@ -232,15 +249,17 @@ func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string)
 	return done, store.Close()
 }
 
-// open opens the downloaded store for reading, and compares its position and fingerprint with the manifest.
-func (o *RestoreOptions) open(m *Manifest, scratch string) (*store.Store, error) {
+// openAndCompare opens the downloaded store for reading, and compares its position and fingerprint with those in the manifest.
+func (o *RestoreOptions) openAndCompare(m *Manifest, scratch string) (*store.Store, error) {
 	store, err := store.Open(store.Options{
 		FS: o.FS, Dir: scratch, Projection: o.Projection, Partitioned: true, ReadOnly: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("snapshot %s of %s: %w", m.Snapshot, m.Projection, err)
 	}
-	at, differs := cursorOf(store.Cursor()), store.Fingerprint().Differences(m.Fingerprint)
+
+	at := cursorOf(store.Cursor())
+	differs := store.Fingerprint().Differences(m.Fingerprint)
 	if at != m.Cursor || differs != "" {
 		err := fmt.Errorf("%w: snapshot %s of %s: the store is at %+v, the manifest says %+v; %s", ErrDamaged,
 			m.Snapshot, m.Projection, at, m.Cursor, differs)
@@ -249,7 +268,7 @@ func (o *RestoreOptions) open(m *Manifest, scratch string) (*store.Store, error)
 	return store, nil
 }
 
-// download writes one file to disk, synced. It returns [ErrDamaged] if size or checksum differ from the manifest.
+// download writes one file to disk and syncs it. It returns [ErrDamaged] if the size or the checksum differ from those in the manifest.
 func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err error) {
 	r, err := o.Bucket.Get(ctx, f.object(), 0, -1)
 	if errors.Is(err, bucket.ErrNotFound) {
@@ -259,14 +278,16 @@ func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+
 	out, err := o.FS.Create(o.FS.PathJoin(dir, f.Name), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
+
 	h := sha256.New()
-	// One byte more than the size of the manifest, so that a longer object is noticed.
-	in := &paced{ctx: ctx, r: io.LimitReader(r, f.Size+1), pace: o.Pace, h: h}
-	n, err := io.Copy(out, &counted{in, o.Progress})
+	// Read one byte more than the size in the manifest, so that an object that is too long is noticed.
+	in := &throttledReader{ctx: ctx, r: io.LimitReader(r, f.Size+1), pace: o.Pace, h: h}
+	n, err := io.Copy(out, &progressReader{in, o.Progress})
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
 		return err
 	}
@@ -277,27 +298,27 @@ func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err 
 	return nil
 }
 
-// counted reports the progress of reading.
-type counted struct {
+// progressReader adds the bytes that are read to the progress.
+type progressReader struct {
 	r io.Reader
 	p *replay.Progress
 }
 
-// Read is part of io.Reader.
-func (c *counted) Read(b []byte) (int, error) {
+// Read implements io.Reader.
+func (c *progressReader) Read(b []byte) (int, error) {
 	n, err := c.r.Read(b)
 	c.p.Add(uint64(n))
 	return n, err
 }
 
-// makeDir creates a directory and its missing parents, and syncs their entries.
-func makeDir(fsys store.FS, dir string) error {
+// makeSyncedDir creates a directory and its missing parents, and syncs the directories that contain them.
+func makeSyncedDir(fsys store.FS, dir string) error {
 	if _, err := fsys.Stat(dir); err == nil {
 		return nil
 	}
 	above := fsys.PathDir(dir)
 	if above != dir {
-		if err := makeDir(fsys, above); err != nil {
+		if err := makeSyncedDir(fsys, above); err != nil {
 			return err
 		}
 	}

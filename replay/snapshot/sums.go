@@ -2,24 +2,27 @@ package snapshot
 
 import "sync"
 
-// sums caches the checksums of tables. That is safe, because a store writes a table once and never uses its number again.
-type sums struct {
+// checksumCache caches the checksums of tables. It needs no invalidation, because a store writes each table once and never uses its number
+// again.
+type checksumCache struct {
 	mu sync.Mutex
-	// new are the checksums used since the last age, old those used in the period before it.
-	old, new map[sumKey]string
+	// current has the checksums that were used since the last call of age, and previous those that were used in the period before that.
+	previous, current map[tableKey]string
 }
 
-type sumKey struct {
+// tableKey identifies a table.
+type tableKey struct {
 	dir, name string
 	size      int64
 }
 
-func (s *sums) get(key sumKey) string {
+// get returns the checksum of a table, or "" if it is not in the cache.
+func (s *checksumCache) get(key tableKey) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sum := s.new[key]
+	sum := s.current[key]
 	if sum == "" {
-		sum = s.old[key]
+		sum = s.previous[key]
 	}
 	if sum != "" {
 		s.putLocked(key, sum)
@@ -27,22 +30,25 @@ func (s *sums) get(key sumKey) string {
 	return sum
 }
 
-func (s *sums) put(key sumKey, sum string) {
+// put adds the checksum of a table.
+func (s *checksumCache) put(key tableKey, sum string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.putLocked(key, sum)
 }
 
-func (s *sums) putLocked(key sumKey, sum string) {
-	if s.new == nil {
-		s.new = map[sumKey]string{}
+// putLocked adds the checksum of a table. s.mu is held.
+func (s *checksumCache) putLocked(key tableKey, sum string) {
+	if s.current == nil {
+		s.current = map[tableKey]string{}
 	}
-	s.new[key] = sum
+	s.current[key] = sum
 }
 
-// age forgets the checksums that were not used since the last call but one.
-func (s *sums) age() {
+// age drops the checksums that were not used since the call before the last one.
+func (s *checksumCache) age() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.old, s.new = s.new, nil
+	s.previous = s.current
+	s.current = nil
 }

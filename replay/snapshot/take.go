@@ -22,43 +22,46 @@ import (
 
 // Store is a store of which a snapshot can be taken.
 type Store interface {
-	// Name returns the name of the projection.
+	// Name returns the name of the store's projection.
 	Name() string
-	// Dir returns the directory of the files.
+	// Dir returns the directory that contains the files of the store.
 	Dir() string
-	// Fingerprint returns that of the fold and settings that have built the store.
+	// Fingerprint identifies the version and the settings of the fold that has built the store.
 	Fingerprint() projections.Fingerprint
-	// Checkpoint copies the files to dir, and returns the position of the copy; see [store.Store.Checkpoint].
+	// Checkpoint copies the files to dir, and returns the position of the copy. See [store.Store.Checkpoint].
 	Checkpoint(ctx context.Context, dir string) (events.Cursor, error)
 }
 
-// Taken is the snapshot of one projection.
+// Taken describes a snapshot of one projection that was taken.
 type Taken struct {
 	Manifest *Manifest
-	// Uploaded is the number of bytes that the bucket did not have before.
+	// Uploaded is how many bytes were uploaded, because the bucket did not have them.
 	Uploaded int64
 }
 
-// taking is a snapshot while it is taken.
-type taking struct {
-	bucket  bucket.Bucket
-	fs      store.FS
+// snapshotTaker takes one snapshot, of one or more stores.
+type snapshotTaker struct {
+	bucket bucket.Bucket
+	fs     store.FS
+	// scratch is the directory for the copies of the stores.
 	scratch string
 	pace    replay.Pace
-	sums    *sums
-	p       *replay.Progress
+	sums    *checksumCache
+	// progress counts the bytes of all files.
+	progress *replay.Progress
 
+	// These become part of the manifest.
 	name      string
 	now       time.Time
 	scheduled bool
 	erased    *Erased
 
-	// there has the files in the bucket, with their sizes in bytes.
-	there map[string]int64
+	// filesInBucket maps the files in the bucket to their sizes in bytes, as last listed.
+	filesInBucket map[string]int64
 }
 
-// copied is the copy of a store.
-type copied struct {
+// storeCopy is the copy of a store, in a directory.
+type storeCopy struct {
 	store  Store
 	dir    string
 	cursor events.Cursor
@@ -71,21 +74,23 @@ type copiedFile struct {
 	size int64
 }
 
-// run takes a snapshot of the stores. It copies all of them first, so that their positions are close together. Then it uploads, for each
-// store, the files and at last the manifest. A store that has folded nothing is left out.
-func (t *taking) run(ctx context.Context, stores []Store) (done []Taken, err error) {
-	if err := t.look(ctx, stores); err != nil {
+// take takes a snapshot of the stores. It copies all of them first, so that their positions are close together. Then it uploads the files
+// and at last the manifest of each store. It skips a store that has folded nothing yet.
+func (t *snapshotTaker) take(ctx context.Context, stores []Store) (done []Taken, err error) {
+	if err := t.listBucket(ctx, stores); err != nil {
 		return nil, err
 	}
 	if err := t.fs.RemoveAll(t.scratch); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.fs.RemoveAll(t.scratch)) }()
-	t.p.StartPhase(replay.Writing, "bytes", 0)
-	var copies []copied
+
+	// Copy all stores.
+	t.progress.StartPhase(replay.Writing, "bytes", 0)
+	var copies []storeCopy
 	var total uint64
 	for _, s := range stores {
-		c, err := t.copy(ctx, s)
+		c, err := t.copyStore(ctx, s)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name(), err)
 		}
@@ -97,13 +102,14 @@ func (t *taking) run(ctx context.Context, stores []Store) (done []Taken, err err
 		}
 		copies = append(copies, c)
 	}
-	t.p.SetTotal(total)
+	t.progress.SetTotal(total)
+
 	for _, c := range copies {
-		one, err := t.upload(ctx, c)
+		taken, err := t.upload(ctx, c)
 		if err != nil {
 			return done, fmt.Errorf("%s: %w", c.store.Name(), err)
 		}
-		done = append(done, one)
+		done = append(done, taken)
 		if err := t.fs.RemoveAll(c.dir); err != nil {
 			return done, err
 		}
@@ -111,8 +117,8 @@ func (t *taking) run(ctx context.Context, stores []Store) (done []Taken, err err
 	return done, nil
 }
 
-// look lists the files in the bucket, and returns [ErrExists] if the name is taken.
-func (t *taking) look(ctx context.Context, stores []Store) error {
+// listBucket lists the files in the bucket. It returns [ErrExists] if there is a snapshot of this name of one of the stores.
+func (t *snapshotTaker) listBucket(ctx context.Context, stores []Store) error {
 	old, err := t.bucket.List(ctx, manifestPrefix+t.name+"/")
 	if err != nil {
 		return err
@@ -122,30 +128,33 @@ func (t *taking) look(ctx context.Context, stores []Store) error {
 			return fmt.Errorf("%w: %s in %s", ErrExists, o.Name, t.bucket)
 		}
 	}
-	t.there, err = listFiles(ctx, t.bucket)
+	t.filesInBucket, err = listFiles(ctx, t.bucket)
 	return err
 }
 
+// listFiles returns the sizes of all files in the bucket by object name.
 func listFiles(ctx context.Context, b bucket.Bucket) (map[string]int64, error) {
 	list, err := b.List(ctx, filePrefix)
 	if err != nil {
 		return nil, err
 	}
-	there := make(map[string]int64, len(list))
+	sizes := make(map[string]int64, len(list))
 	for _, o := range list {
-		there[o.Name] = o.Size
+		sizes[o.Name] = o.Size
 	}
-	return there, nil
+	return sizes, nil
 }
 
-func (t *taking) copy(ctx context.Context, s Store) (c copied, err error) {
-	c = copied{store: s, dir: t.fs.PathJoin(t.scratch, s.Name())}
+// copyStore makes a copy of a store and lists its files, sorted by name.
+func (t *snapshotTaker) copyStore(ctx context.Context, s Store) (c storeCopy, err error) {
+	c = storeCopy{store: s, dir: t.fs.PathJoin(t.scratch, s.Name())}
 	if c.cursor, err = s.Checkpoint(ctx, c.dir); err != nil {
 		return c, err
 	}
 	if c.format, err = store.FormatOf(t.fs, c.dir); err != nil {
 		return c, err
 	}
+
 	names, err := t.fs.List(c.dir)
 	if err != nil {
 		return c, err
@@ -161,30 +170,40 @@ func (t *taking) copy(ctx context.Context, s Store) (c copied, err error) {
 	return c, nil
 }
 
-// upload uploads the files of a copy that the bucket does not have, checks that the bucket lists all of them, then writes the manifest.
-func (t *taking) upload(ctx context.Context, c copied) (Taken, error) {
+// upload uploads the files of a copy that the bucket does not have, and checks that the bucket lists all of them. Then it writes the manifest.
+func (t *snapshotTaker) upload(ctx context.Context, c storeCopy) (Taken, error) {
 	m := &Manifest{
-		Snapshot: t.name, Projection: c.store.Name(), Time: t.now, Scheduled: t.scheduled, Cursor: cursorOf(c.cursor),
-		Fingerprint: c.store.Fingerprint(), Format: c.format, Erased: t.erased,
+		Snapshot:    t.name,
+		Projection:  c.store.Name(),
+		Time:        t.now,
+		Scheduled:   t.scheduled,
+		Cursor:      cursorOf(c.cursor),
+		Fingerprint: c.store.Fingerprint(),
+		Format:      c.format,
+		Erased:      t.erased,
 	}
+
 	var uploaded int64
 	for _, file := range c.files {
-		f, err := t.sum(ctx, c, file)
+		f, err := t.checksum(ctx, c, file)
 		if err != nil {
 			return Taken{}, fmt.Errorf("read %s: %w", file.name, err)
 		}
-		if size, ok := t.there[f.object()]; !ok || size != f.Size {
-			if err := t.put(ctx, c.dir, f); err != nil {
+		if size, ok := t.filesInBucket[f.object()]; !ok || size != f.Size {
+			if err := t.uploadFile(ctx, c.dir, f); err != nil {
 				return Taken{}, fmt.Errorf("write %s to %s: %w", file.name, t.bucket, err)
 			}
 			uploaded += f.Size
 		}
 		m.Files = append(m.Files, f)
-		t.p.Add(uint64(f.Size))
+		t.progress.Add(uint64(f.Size))
 	}
-	if err := t.verify(ctx, m); err != nil {
+
+	// The manifest is written last, when everything that it names is in the bucket.
+	if err := t.checkUploaded(ctx, m); err != nil {
 		return Taken{}, err
 	}
+
 	data, err := m.encode()
 	if err != nil {
 		return Taken{}, err
@@ -196,60 +215,64 @@ func (t *taking) upload(ctx context.Context, c copied) (Taken, error) {
 	return Taken{Manifest: m, Uploaded: uploaded}, nil
 }
 
-// verify checks that the bucket lists every file of a manifest, with its size. It comes before the manifest is written, since the list
-// from the begin of the snapshot is old by now.
-func (t *taking) verify(ctx context.Context, m *Manifest) (err error) {
-	if t.there, err = listFiles(ctx, t.bucket); err != nil {
+// checkUploaded checks that the bucket lists every file of a manifest with its size. It lists the bucket again, because the list from the
+// start of the snapshot may be old by now.
+func (t *snapshotTaker) checkUploaded(ctx context.Context, m *Manifest) (err error) {
+	if t.filesInBucket, err = listFiles(ctx, t.bucket); err != nil {
 		return err
 	}
 	for _, f := range m.Files {
-		if size, ok := t.there[f.object()]; !ok || size != f.Size {
+		if size, ok := t.filesInBucket[f.object()]; !ok || size != f.Size {
 			return fmt.Errorf("%w: %s was written to %s with %d bytes, it lists %d", ErrDamaged, f.object(), t.bucket, f.Size, size)
 		}
 	}
 	return nil
 }
 
-// sum returns the name, size and checksum of a file. Tables never change, so their checksums are cached.
-func (t *taking) sum(ctx context.Context, c copied, file copiedFile) (File, error) {
+// checksum returns the name, size and checksum of a file. Tables never change, so their checksums are cached.
+func (t *snapshotTaker) checksum(ctx context.Context, c storeCopy, file copiedFile) (File, error) {
 	f := File{Name: file.name, Size: file.size}
-	table := path.Ext(file.name) == ".sst"
-	key := sumKey{c.store.Dir(), file.name, file.size}
-	if table {
-		if f.SHA256 = t.sums.get(key); f.SHA256 != "" {
+	isTable := path.Ext(file.name) == ".sst"
+	key := tableKey{c.store.Dir(), file.name, file.size}
+	if isTable {
+		f.SHA256 = t.sums.get(key)
+		if f.SHA256 != "" {
 			return f, nil
 		}
 	}
+
 	in, err := t.fs.Open(t.fs.PathJoin(c.dir, file.name))
 	if err != nil {
 		return f, err
 	}
 	h := sha256.New()
-	n, err := io.Copy(h, &paced{ctx: ctx, r: in, pace: t.pace})
+	n, err := io.Copy(h, &throttledReader{ctx: ctx, r: in, pace: t.pace})
 	if err = errors.Join(err, in.Close()); err != nil {
 		return f, err
 	}
+
 	if n != f.Size {
 		return f, fmt.Errorf("%w: it has %d bytes, and had %d", ErrDamaged, n, f.Size)
 	}
 	f.SHA256 = hex.EncodeToString(h.Sum(nil))
-	if table {
+	if isTable {
 		t.sums.put(key, f.SHA256)
 	}
 	return f, nil
 }
 
-// put writes a file to the bucket under its checksum, and checks that the bytes it has sent have this checksum.
-func (t *taking) put(ctx context.Context, dir string, f File) error {
+// uploadFile uploads a file under the name of its checksum. It checks that the bytes that it has sent have this checksum.
+func (t *snapshotTaker) uploadFile(ctx context.Context, dir string, f File) error {
 	in, err := t.fs.Open(t.fs.PathJoin(dir, f.Name))
 	if err != nil {
 		return err
 	}
 	h := sha256.New()
-	err = t.bucket.Put(ctx, f.object(), &paced{ctx: ctx, r: in, pace: t.pace, h: h}, f.Size)
+	err = t.bucket.Put(ctx, f.object(), &throttledReader{ctx: ctx, r: in, pace: t.pace, h: h}, f.Size)
 	if err = errors.Join(err, in.Close()); err != nil {
 		return err
 	}
+
 	if sum := hex.EncodeToString(h.Sum(nil)); sum != f.SHA256 {
 		err := fmt.Errorf("%w: %s has changed on disk: its checksum was %s, is %s", ErrDamaged, f.Name, f.SHA256, sum)
 		return errors.Join(err, t.bucket.Delete(ctx, f.object()))
@@ -257,21 +280,21 @@ func (t *taking) put(ctx context.Context, dir string, f File) error {
 	return nil
 }
 
-// paced reads no faster than the pace allows, and hashes what it reads.
-type paced struct {
+// throttledReader reads no faster than the pace allows. It also hashes what it reads, if h is not nil.
+type throttledReader struct {
 	ctx    context.Context //nolint:containedctx // a reader has no other way to end early
 	r      io.Reader
 	pace   replay.Pace
 	h      hash.Hash
-	worked time.Duration
+	worked time.Duration // since the last rest
 }
 
-// restEvery is the shortest work that is worth a pause.
-const restEvery = 5 * time.Millisecond
+// minWork is the shortest work that is worth a rest.
+const minWork = 5 * time.Millisecond
 
-// Read is part of io.Reader.
-func (p *paced) Read(b []byte) (int, error) {
-	if p.worked >= restEvery {
+// Read implements io.Reader.
+func (p *throttledReader) Read(b []byte) (int, error) {
+	if p.worked >= minWork {
 		if err := p.pace.Rest(p.ctx, p.worked); err != nil {
 			return 0, err
 		}
@@ -280,6 +303,7 @@ func (p *paced) Read(b []byte) (int, error) {
 	if err := p.ctx.Err(); err != nil {
 		return 0, err
 	}
+
 	began := time.Now()
 	n, err := p.r.Read(b)
 	if p.h != nil {
