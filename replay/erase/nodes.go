@@ -12,33 +12,33 @@ import (
 )
 
 const (
-	// pollEvery is the pause between two questions to nodes that are not done.
-	pollEvery = 500 * time.Millisecond
-	// callTime bounds a call to a node. It is longer than [Part.Flush] waits.
-	callTime = 2 * flushWait
+	// nodePollInterval is the pause between two questions to nodes that are not done yet.
+	nodePollInterval = 500 * time.Millisecond
+	// nodeCallTimeout limits a call to a node. [Part.Flush], which answers it, waits for a shorter time.
+	nodeCallTimeout = 2 * flushTimeout
 )
 
-// ErrNode means that a node cannot take part in an erasure. Nothing was scrubbed.
+// ErrNode means that a node cannot take part in an erasure. Nothing has been scrubbed.
 var ErrNode = errors.New("erase: a node cannot take part")
 
 // Node is another node of the cluster.
 type Node struct {
 	Name string
-	// Alive reports whether it was heard of lately.
+	// Alive reports whether the node has been heard of recently.
 	Alive bool
 }
 
-// Nodes are the other nodes of the cluster. An error of Flush or Clean is one of reaching the node; why says what the node itself objects
-// to. See [Part.Flush] and [Part.Clean], which answer.
+// Nodes are the other nodes of the cluster. err of Flush and Clean means that the node cannot be reached; why is an objection of the node
+// itself. The node answers with [Part.Flush] and [Part.Clean].
 type Nodes struct {
-	// List returns the nodes that are alive, and those that should hold partitions.
+	// List returns the nodes that are alive and those that should hold partitions.
 	List  func() []Node
 	Flush func(ctx context.Context, name string, epoch uint32, seq uint64) (done bool, why string, err error)
 	Clean func(ctx context.Context, name string, epoch uint32) (done bool, why string, err error)
 }
 
-// flush returns when every node has folded and flushed the log up to a deletion. A node that cannot be reached is an error.
-func (n *Nodes) flush(ctx context.Context, epoch uint32, seq uint64) error {
+// flushAll waits until every node has folded and flushed the log up to the sequence seq. It fails if a node cannot be reached.
+func (n *Nodes) flushAll(ctx context.Context, epoch uint32, seq uint64) error {
 	if n == nil {
 		return nil
 	}
@@ -50,16 +50,18 @@ func (n *Nodes) flush(ctx context.Context, epoch uint32, seq uint64) error {
 				continue
 			}
 			if !node.Alive {
-				return unreachable(node.Name, errors.New("it is not among the members of the cluster"))
+				return unreachableError(node.Name, errors.New("it is not among the members of the cluster"))
 			}
-			within, cancel := context.WithTimeout(ctx, callTime)
-			done, why, err := n.Flush(within, node.Name, epoch, seq)
+
+			callCtx, cancel := context.WithTimeout(ctx, nodeCallTimeout)
+			done, why, err := n.Flush(callCtx, node.Name, epoch, seq)
 			cancel()
+
 			switch {
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case err != nil:
-				return unreachable(node.Name, err)
+				return unreachableError(node.Name, err)
 			case why != "":
 				return fmt.Errorf("%w: %s: %s", ErrNode, node.Name, why)
 			case done:
@@ -71,20 +73,21 @@ func (n *Nodes) flush(ctx context.Context, epoch uint32, seq uint64) error {
 		if !waiting {
 			return nil
 		}
-		if err := wait.For(ctx, pollEvery); err != nil {
+		if err := wait.For(ctx, nodePollInterval); err != nil {
 			return err
 		}
 	}
 }
 
-func unreachable(name string, err error) error {
+// unreachableError returns [ErrNode] for a node that cannot be reached.
+func unreachableError(name string, err error) error {
 	return fmt.Errorf("%w: %s cannot be reached: start it, or wait until its partitions were given to others (--replace-after), "+
 		"then erase again: %w", ErrNode, name, err)
 }
 
-// clean returns when every node has built its stores from the log of an epoch, with a line for each. A node that cannot be reached is
-// waited for until it is back, or others have its partitions: it then builds its stores anew before it serves.
-func (n *Nodes) clean(ctx context.Context, epoch uint32) (lines []string, err error) {
+// awaitRebuilt waits until every node has rebuilt its stores from the log of an epoch. It returns one line for each node. If a node cannot be
+// reached, awaitRebuilt waits until the node is back, or until others have its partitions: the node then rebuilds its stores before it serves.
+func (n *Nodes) awaitRebuilt(ctx context.Context, epoch uint32) (lines []string, err error) {
 	if n == nil {
 		return nil, nil
 	}
@@ -96,9 +99,11 @@ func (n *Nodes) clean(ctx context.Context, epoch uint32) (lines []string, err er
 			if slices.Contains(cleaned, node.Name) {
 				continue
 			}
-			within, cancel := context.WithTimeout(ctx, callTime)
-			done, why, err := n.Clean(within, node.Name, epoch)
+
+			callCtx, cancel := context.WithTimeout(ctx, nodeCallTimeout)
+			done, why, err := n.Clean(callCtx, node.Name, epoch)
 			cancel()
+
 			switch {
 			case ctx.Err() != nil:
 				return lines, ctx.Err()
@@ -108,9 +113,10 @@ func (n *Nodes) clean(ctx context.Context, epoch uint32) (lines []string, err er
 				cleaned = append(cleaned, node.Name)
 				lines = append(lines, fmt.Sprintf("node %s: its stores were built anew", node.Name))
 			default:
-				waiting = true
+				waiting = true // the node cannot be reached, or is not done yet
 			}
 		}
+
 		if len(objections) > 0 {
 			return lines, errors.Join(objections...)
 		}
@@ -118,7 +124,7 @@ func (n *Nodes) clean(ctx context.Context, epoch uint32) (lines []string, err er
 			slices.SortFunc(lines, strings.Compare)
 			return lines, nil
 		}
-		if err := wait.For(ctx, pollEvery); err != nil {
+		if err := wait.For(ctx, nodePollInterval); err != nil {
 			return lines, err
 		}
 	}

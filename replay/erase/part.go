@@ -21,61 +21,72 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// markName is the name of the file of a [Part] in the data directory.
-const markName = "erased.json"
+// markerName is the name of the file with the marker in the data directory.
+const markerName = "erased.json"
 
-// flushWait bounds how long one call of [Part.Flush] waits for the stores.
-const flushWait = 5 * time.Second
+// flushTimeout limits how long one call of [Part.Flush] waits for the stores.
+const flushTimeout = 5 * time.Second
 
-// ErrMissed means that a user was erased while this process did not take part. Its stores may have folded the scrubbed log from before the
-// deletion, and then still have the user's rows. They must be removed, and built anew.
+// ErrMissed means that a user was erased while this process did not take part. Its stores may have folded the scrubbed log from a position
+// before the deletion, and then they still have the user's rows. They must be removed and rebuilt.
 var ErrMissed = errors.New("erase: a user was erased from the log while this node did not take part: start it again, " +
 	"and it builds its stores anew")
 
+// Objections of a node that cannot take part in an erasure.
 var (
 	errNoArchive    = errors.New("it has no --archive, and could not build its stores from the log that an erasure leaves")
 	errOtherArchive = errors.New("its --archive is not the one in which the log is archived")
 )
 
-// Part is what a process with stores of its own, a node of a cluster, does when another one erases a user. Its methods are safe for
-// concurrent use.
+// Part is the part that a process with stores of its own, a node of a cluster, takes in erasures that another process performs. Its methods may
+// be called concurrently.
 type Part struct {
-	// Log, Archive and Stores are those of the process. Archive may be nil.
+	// Log, Archive and Stores are the ones of this process. Archive may be nil.
 	Log     *eventlog.Log
 	Archive *archive.Archive
 	Stores  []*live.Live
-	// Snapshots has the snapshots of the stores, whose keeper calls [Part.Erased]; nil means there are none.
+	// Snapshots contains the snapshots of the stores. Their keeper calls [Part.Erased]. nil means that there are none.
 	Snapshots bucket.Bucket
 
+	// path is the path of the file with the marker.
 	path string
-	// builds has one element while somebody builds generations of the stores.
-	builds chan struct{}
-	// wanted has one element when an erasure was noticed.
-	wanted chan struct{}
+	// buildSlot contains an element while somebody builds generations of the stores. It serves as a lock that can be awaited with a context.
+	buildSlot chan struct{}
+	// buildWanted contains an element when Look has found that the stores must be rebuilt.
+	buildWanted chan struct{}
 
-	mu   sync.Mutex
-	mark mark
-	// failed is why the last Build failed.
-	failed error
+	// mu guards the fields below.
+	mu     sync.Mutex
+	marker marker
+	// lastError is why the last Build failed; nil if it succeeded.
+	lastError error
 }
 
-// mark is what the data directory says of its stores.
-type mark struct {
+// marker says which erasures the stores in a data directory have gone through. It is stored in a file of that directory.
+type marker struct {
 	Version int `json:"version"`
 	snapshot.Erased
 }
 
-const markVersion = 1
+// markerVersion is the version of the format of the file.
+const markerVersion = 1
 
-// Open reads what the data directory says of its stores, which must not run yet.
+// Open reads the marker from the data directory dir. The stores must not run yet.
 func (p *Part) Open(dir string) error {
-	p.path, p.builds, p.wanted = filepath.Join(dir, markName), make(chan struct{}, 1), make(chan struct{}, 1)
-	m, found, err := readMark(p.path)
+	p.path = filepath.Join(dir, markerName)
+	p.buildSlot = make(chan struct{}, 1)
+	p.buildWanted = make(chan struct{}, 1)
+
+	m, found, err := readMarker(p.path)
 	if err != nil {
 		return err
 	}
-	if p.mark = m; !found && !slices.ContainsFunc(p.Stores, func(s *live.Live) bool { return s.Cursor().Seq > 0 }) {
-		if err := p.cleaned(p.Log.Epoch()); err != nil {
+	p.marker = m
+
+	// Stores that are empty contain nothing of any epoch.
+	isEmpty := !slices.ContainsFunc(p.Stores, func(s *live.Live) bool { return s.Cursor().Seq > 0 })
+	if !found && isEmpty {
+		if err := p.recordRebuilt(p.Log.Epoch()); err != nil {
 			return err
 		}
 	}
@@ -83,7 +94,8 @@ func (p *Part) Open(dir string) error {
 	return err
 }
 
-func readMark(path string) (m mark, found bool, err error) {
+// readMarker reads the marker from a file. found is false, without an error, if there is no file.
+func readMarker(path string) (m marker, found bool, err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, false, nil
@@ -91,8 +103,8 @@ func readMark(path string) (m mark, found bool, err error) {
 	if err == nil {
 		err = json.Unmarshal(data, &m)
 	}
-	if err == nil && m.Version != markVersion {
-		err = fmt.Errorf("version %d, this program reads %d", m.Version, markVersion)
+	if err == nil && m.Version != markerVersion {
+		err = fmt.Errorf("version %d, this program reads %d", m.Version, markerVersion)
 	}
 	if err != nil {
 		return m, true, fmt.Errorf("erase: %s: %w", path, err)
@@ -100,18 +112,24 @@ func readMark(path string) (m mark, found bool, err error) {
 	return m, true, nil
 }
 
-func (m mark) due(log *eventlog.Log) bool {
+// mustRebuild reports whether a user was erased from the log after the stores were built, so that their files may contain the user.
+func (m marker) mustRebuild(log *eventlog.Log) bool {
 	erased := log.Erased()
 	return erased.Epoch > 0 && m.Epoch <= erased.Epoch
 }
 
-func (m mark) missed(log *eventlog.Log) bool { return m.due(log) && m.Flushed < log.Erased().Seq }
+// hasMissed reports whether the stores must be rebuilt and have not even folded the deletion of the user before it was scrubbed. Their rows
+// are wrong then.
+func (m marker) hasMissed(log *eventlog.Log) bool {
+	return m.mustRebuild(log) && m.Flushed < log.Erased().Seq
+}
 
-// Stale reports whether the stores in a folder of a data directory must be removed ([Forget]) before they are opened: a user was erased
-// whose deletion they have not folded from the log as it was, and to continue in the scrubbed log would keep the user's rows.
+// Stale reports whether the stores in a folder of the data directory dir must be removed, by [Forget], before they are opened. That is so if a
+// user was erased whose deletion they have not folded from the log as it was: if they continued with the scrubbed log, they would keep the
+// user's rows.
 func Stale(dir, folder string, log *eventlog.Log) (bool, error) {
-	m, found, err := readMark(filepath.Join(dir, markName))
-	if err != nil || !m.missed(log) {
+	m, found, err := readMarker(filepath.Join(dir, markerName))
+	if err != nil || !m.hasMissed(log) {
 		return false, err
 	}
 	_, err = os.Stat(filepath.Join(dir, folder))
@@ -121,43 +139,48 @@ func Stale(dir, folder string, log *eventlog.Log) (bool, error) {
 	return err == nil, err
 }
 
-// Forget removes the stores of a data directory in a folder of it, and what is known of them. No process may have them open.
+// Forget removes the stores in a folder of the data directory dir, and the marker. No process may have the stores open.
 func Forget(dir, folder string) error {
-	return errors.Join(os.RemoveAll(filepath.Join(dir, folder)), os.RemoveAll(filepath.Join(dir, markName)))
+	return errors.Join(os.RemoveAll(filepath.Join(dir, folder)), os.RemoveAll(filepath.Join(dir, markerName)))
 }
 
-// Look reports whether files of the stores may have what was scrubbed from the log, so that they are to be built anew ([Part.Build]). It
-// fails with [ErrMissed] if they have rows that are wrong, too. It must be called from time to time.
+// Look reports whether files of the stores may contain what was scrubbed from the log, so that they must be rebuilt by [Part.Build]. It
+// returns [ErrMissed] if their rows are wrong, too. It must be called from time to time.
 func (p *Part) Look() (due bool, err error) {
-	epoch := p.Log.Epoch() // before asking for erasures: the epoch after this one may be that of an erasure
+	// Read the epoch before asking for erasures. In the opposite order, the epoch could be one that an erasure has begun in the meantime.
+	epoch := p.Log.Epoch()
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.missedLocked(); err != nil {
+	if err := p.checkMissedLocked(); err != nil {
 		return true, err
 	}
-	if p.mark.due(p.Log) {
+	if p.marker.mustRebuild(p.Log) {
 		select {
-		case p.wanted <- struct{}{}:
-		default:
+		case p.buildWanted <- struct{}{}:
+		default: // a rebuild is wanted already
 		}
 		return true, nil
 	}
-	if p.mark.Epoch < epoch {
-		return false, p.writeLocked(snapshot.Erased{Epoch: epoch, Flushed: p.mark.Flushed})
+
+	// No erasure since: the stores contain nothing from before the present epoch.
+	if p.marker.Epoch < epoch {
+		return false, p.setMarkerLocked(snapshot.Erased{Epoch: epoch, Flushed: p.marker.Flushed})
 	}
 	return false, nil
 }
 
-// Epoch returns the first epoch from which on the stores may have what was scrubbed from the log.
+// Epoch returns the epoch of the marker: the stores contain nothing that was scrubbed from the epochs before it.
 func (p *Part) Epoch() uint32 {
-	_, _ = p.Look() // the log may have a new epoch; what else it finds is not of interest here
+	// The log may have begun a new epoch, which Look takes into the marker. Other results of Look do not matter here.
+	_, _ = p.Look()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mark.Epoch
+	return p.marker.Epoch
 }
 
-// Gives fails if another node, whose stores have nothing of what was scrubbed from the log before an epoch, must not copy rows of this
-// one, which may have some.
+// Gives returns an error if the stores may contain what was scrubbed from the log before an epoch. A node whose stores do not contain it must
+// not copy rows of this one then.
 func (p *Part) Gives(epoch uint32) error {
 	if at := p.Epoch(); at < epoch {
 		return fmt.Errorf("its stores may have what was scrubbed from the log before epoch %d: they are of epoch %d", epoch, at)
@@ -165,27 +188,33 @@ func (p *Part) Gives(epoch uint32) error {
 	return nil
 }
 
-// Wanted is sent to when Look has found that the stores are to be built anew.
-func (p *Part) Wanted() <-chan struct{} { return p.wanted }
+// Wanted receives an element when Look has found that the stores must be rebuilt.
+func (p *Part) Wanted() <-chan struct{} { return p.buildWanted }
 
-func (p *Part) missedLocked() error {
-	holds := func(s *live.Live) bool { held := s.Holds(); return held.Len() > 0 }
-	if p.mark.missed(p.Log) && slices.ContainsFunc(p.Stores, holds) {
+// checkMissedLocked returns [ErrMissed] if the stores hold wrong rows of a user who was erased. p.mu is held.
+func (p *Part) checkMissedLocked() error {
+	holds := func(s *live.Live) bool {
+		held := s.Holds()
+		return held.Len() > 0
+	}
+	if p.marker.hasMissed(p.Log) && slices.ContainsFunc(p.Stores, holds) {
 		return ErrMissed
 	}
 	return nil
 }
 
-func (p *Part) writeLocked(e snapshot.Erased) error {
-	m := mark{markVersion, e}
-	err := writeMark(p.path, m)
+// setMarkerLocked writes the marker to the file, and then sets it. p.mu is held.
+func (p *Part) setMarkerLocked(e snapshot.Erased) error {
+	m := marker{markerVersion, e}
+	err := writeMarker(p.path, m)
 	if err == nil {
-		p.mark = m
+		p.marker = m
 	}
 	return err
 }
 
-func writeMark(path string, m mark) error {
+// writeMarker writes a marker to a file, atomically.
+func writeMarker(path string, m marker) error {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -193,57 +222,63 @@ func writeMark(path string, m mark) error {
 	return atomicfile.Write(path, append(data, '\n'))
 }
 
-// Hold waits until nobody builds generations of the stores, and keeps others from it until release is called.
+// Hold waits until nobody builds generations of the stores, and keeps others from doing so until release is called.
 func (p *Part) Hold(ctx context.Context) (release func(), err error) {
 	select {
-	case p.builds <- struct{}{}:
-		return func() { <-p.builds }, nil
+	case p.buildSlot <- struct{}{}:
+		return func() { <-p.buildSlot }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// Flush has the stores fold the log up to a deletion in the present epoch, and flush. It is done when they have; after some seconds it
-// returns that it is not, and is to be called again. With the sequence 0 it only says whether the process can take part.
+// Flush makes the stores fold the log up to the sequence seq, a deletion in the present epoch, and flush. done reports that they have. If that
+// takes longer than some seconds, Flush returns false and must be called again. If seq is 0, it only reports whether this process can take
+// part.
 func (p *Part) Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, err error) {
 	if p.Archive == nil {
 		return false, errNoArchive
 	}
 	if p.Log.Epoch() != epoch {
-		_, err := p.Log.Head(ctx) // it says which epoch it is
+		// Head updates the epoch, and fails if the log has another one than this process thought.
+		_, err := p.Log.Head(ctx)
 		return false, err
 	}
+
 	p.mu.Lock()
-	err = p.missedLocked()
+	err = p.checkMissedLocked()
 	p.mu.Unlock()
 	if err != nil || seq == 0 {
 		return err == nil, err
 	}
+
+	// The stores will be rebuilt from the archive, so it must be the one that contains the deletion.
 	if err := p.Archive.Reload(ctx); err != nil {
 		return false, err
 	}
 	if p.Archive.End().Seq < seq {
 		return false, errOtherArchive
 	}
-	// A generation that is being built may have read less of the log.
-	within, cancel := context.WithTimeout(ctx, flushWait)
+
+	// A generation that is being built may have read less of the log, so wait for it.
+	flushCtx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	release, err := p.Hold(within)
+	release, err := p.Hold(flushCtx)
 	if err != nil {
-		return false, ctx.Err()
+		return false, ctx.Err() // nil if only flushCtx has ended
 	}
 	defer release()
-	if err := flush(within, p.Stores, seq); err != nil {
+	if err := flushStores(flushCtx, p.Stores, seq); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = ctx.Err()
+			err = ctx.Err() // the caller will call again
 		}
 		return false, err
 	}
-	return true, p.flushed(seq)
+	return true, p.recordFlushed(seq)
 }
 
-// flush waits until every store has folded the log up to a sequence, and flushes them.
-func flush(ctx context.Context, stores []*live.Live, seq uint64) error {
+// flushStores waits until every store has folded the log up to the sequence seq, and flushes them.
+func flushStores(ctx context.Context, stores []*live.Live, seq uint64) error {
 	for _, s := range stores {
 		err := s.WaitFor(ctx, seq)
 		if err == nil {
@@ -256,66 +291,74 @@ func flush(ctx context.Context, stores []*live.Live, seq uint64) error {
 	return nil
 }
 
-// flushed notes that the stores have flushed a deletion.
-func (p *Part) flushed(seq uint64) error {
+// recordFlushed records that the stores have flushed the deletion at the sequence seq.
+func (p *Part) recordFlushed(seq uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.writeLocked(snapshot.Erased{Epoch: p.mark.Epoch, Flushed: max(seq, p.mark.Flushed)})
+	return p.setMarkerLocked(snapshot.Erased{Epoch: p.marker.Epoch, Flushed: max(seq, p.marker.Flushed)})
 }
 
-// cleaned notes that the stores were built from the log of an epoch.
-func (p *Part) cleaned(epoch uint32) error {
+// recordRebuilt records that the stores were built from the log of an epoch, or are empty.
+func (p *Part) recordRebuilt(epoch uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.failed = nil
-	return p.writeLocked(snapshot.Erased{Epoch: max(epoch, p.mark.Epoch), Flushed: p.mark.Flushed})
+	p.lastError = nil
+	return p.setMarkerLocked(snapshot.Erased{Epoch: max(epoch, p.marker.Epoch), Flushed: p.marker.Flushed})
 }
 
-// Clean reports whether all stores were built from the log of an epoch or a later one. If they were not, they soon are to be, and the
-// error is that of the last attempt.
+// Clean reports whether all stores were built from the log of this epoch or of a later one. If not, it makes sure that they are rebuilt soon;
+// err is the error of the last attempt.
 func (p *Part) Clean(ctx context.Context, epoch uint32) (done bool, err error) {
 	if p.Log.Epoch() < epoch {
-		_, _ = p.Log.Head(ctx) // it says which epoch it is, if it can be reached
+		// Head updates the epoch, if the log can be reached.
+		_, _ = p.Log.Head(ctx)
 	}
 	p.mu.Lock()
-	done, err = p.mark.Epoch >= epoch, p.failed
+	done = p.marker.Epoch >= epoch
+	err = p.lastError
 	p.mu.Unlock()
 	if done {
 		return true, nil
 	}
+
 	if err == nil {
 		_, err = p.Look()
 	}
 	return false, err
 }
 
-// Build builds the stores anew if files of them may have what was scrubbed from the log, and deletes their previous generations and the
-// scheduled snapshots of them. The caller holds the builds. The report has a line for each store.
+// Build rebuilds the stores if their files may contain what was scrubbed from the log. It also deletes the previous generations of the stores
+// and their scheduled snapshots. The caller has called [Part.Hold]. The report has one line for each store.
 func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o rebuild.Options) (report []string, err error) {
 	p.mu.Lock()
-	due, epoch := p.mark.due(p.Log), p.Log.Epoch()
+	due := p.marker.mustRebuild(p.Log)
+	epoch := p.Log.Epoch()
 	p.mu.Unlock()
 	if !due {
 		return nil, nil
 	}
+
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if ctx.Err() == nil {
-			p.failed = err
+			p.lastError = err
 		}
 	}()
+
 	if p.Archive == nil {
 		return nil, errNoArchive
 	}
 	if err := p.Archive.Reload(ctx); err != nil {
 		return nil, err
 	}
-	if report, err = buildAnew(ctx, p.Stores, subscribe, o); err != nil {
+	report, err = rebuildStores(ctx, p.Stores, subscribe, o)
+	if err != nil {
 		return report, err
 	}
+
 	if p.Snapshots != nil {
-		removed, staying, err := removeSnapshots(ctx, p.Snapshots, "", takenBefore(epoch))
+		removed, staying, err := removeSnapshots(ctx, p.Snapshots, "", isFromBefore(epoch))
 		if err != nil {
 			return report, err
 		}
@@ -323,14 +366,15 @@ func (p *Part) Build(ctx context.Context, subscribe rebuild.SubscribeFunc, o reb
 			report = append(report, removedLine(removed))
 		}
 		if len(staying) > 0 {
-			report = append(report, "left: "+stayingLine(p.Snapshots, staying))
+			report = append(report, "left: "+remainingLine(p.Snapshots, staying))
 		}
 	}
-	return report, p.cleaned(epoch)
+	return report, p.recordRebuilt(epoch)
 }
 
-// buildAnew rebuilds stores: tables and manifests of the old generations still have the keys of deleted rows.
-func buildAnew(
+// rebuildStores rebuilds stores and deletes their previous generations, because tables and manifests of old generations still contain the keys
+// of deleted rows. It returns one line for each store.
+func rebuildStores(
 	ctx context.Context, stores []*live.Live, subscribe rebuild.SubscribeFunc, o rebuild.Options,
 ) (lines []string, err error) {
 	for _, s := range stores {

@@ -264,7 +264,7 @@ func TestNodeThatWasAway(t *testing.T) {
 	}
 	peers := map[string]*peer{"away": s.start(away.dir), "running": s.start(running.dir), "there": s.start(there.dir)}
 	s.with(peers)
-	if _, err := s.o.Nodes.clean(t.Context(), 2); err != nil {
+	if _, err := s.o.Nodes.awaitRebuilt(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	last = s.publish(w.Envelopes(20), map[string]string{"user1": "other1"})

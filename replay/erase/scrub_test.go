@@ -33,13 +33,13 @@ func scrubbed(envs []*events.Envelope, s *scrubber) (out []*events.Envelope) {
 		e := *env
 		e.Events, e.Rejects, e.Kinds = nil, nil, 0
 		for i := range env.Events {
-			if ev, keep := s.event(&env.Events[i]); keep {
+			if ev, keep := s.scrubEvent(&env.Events[i]); keep {
 				e.Events = append(e.Events, *ev)
 				e.Kinds |= events.Kinds(ev.Kind)
 			}
 		}
 		for i := range env.Rejects {
-			if r, keep := s.reject(&env.Rejects[i]); keep {
+			if r, keep := s.scrubReject(&env.Rejects[i]); keep {
 				e.Rejects = append(e.Rejects, *r)
 			}
 		}
@@ -215,8 +215,8 @@ func TestScrubberNamesTextsThatStay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScrubber(events.LogID{}, user, 10, 0)
-			s.event(&c.event)
-			if got := s.staying.String(); got != c.want {
+			s.scrubEvent(&c.event)
+			if got := s.remaining.String(); got != c.want {
 				t.Errorf("expected %q, got %q", c.want, got)
 			}
 		})

@@ -14,64 +14,70 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// errDue means that no snapshot is taken now, and the keeper tries again.
-var errDue = fmt.Errorf("%w: a user was erased, and the stores are built anew before a snapshot of them is taken", snapshot.ErrBusy)
+// errRebuildPending means that no snapshot can be taken now. Because it wraps ErrBusy, the keeper tries again.
+var errRebuildPending = fmt.Errorf("%w: a user was erased, and the stores are built anew before a snapshot of them is taken", snapshot.ErrBusy)
 
-// Erased returns what a snapshot says that is taken now. It fails while the stores are to be built anew, and if the log does not answer:
-// a process that is cut off does not learn of an erasure.
+// Erased returns what the manifest of a snapshot that is taken now must say. It fails while the stores must be rebuilt. It also fails if the log
+// does not answer, because a process without a connection does not learn of erasures.
 func (p *Part) Erased(ctx context.Context) (*snapshot.Erased, error) {
-	if _, err := p.Log.Head(ctx); err != nil { // it says which epoch it is
+	// Head updates the epoch of the log.
+	if _, err := p.Log.Head(ctx); err != nil {
 		return nil, err
 	}
+
 	due, err := p.Look()
 	if err == nil && due {
-		err = errDue
+		err = errRebuildPending
 	}
 	if err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return new(p.mark.Erased), nil
+	return new(p.marker.Erased), nil
 }
 
-// Restored notes in a data directory that a store of a snapshot is about to appear in a folder of it. What the directory says then holds
-// for this store and for those that it has.
+// Restored updates the marker of the data directory dir when a store from a snapshot is about to appear in a folder of it. of is what the
+// manifest of the snapshot says. Afterwards, the marker holds for this store as well as for those that were there.
 func Restored(dir, folder string, of *snapshot.Erased) error {
-	path := filepath.Join(dir, markName)
-	m, found, err := readMark(path)
+	path := filepath.Join(dir, markerName)
+	m, found, err := readMarker(path)
 	if err != nil {
 		return err
 	}
 	var none snapshot.Erased
+
 	switch {
 	case !found && of == nil:
-		return nil
+		return nil // nothing is known of any store
 	case of == nil:
 		m.Erased = none
 	case found:
+		// Of two stores, what holds for both is what holds for the older one.
 		m.Epoch, m.Flushed = min(m.Epoch, of.Epoch), min(m.Flushed, of.Flushed)
 	default:
 		stores, err := filepath.Glob(filepath.Join(dir, folder, "*", "[0-9]*"))
-		if err != nil || len(stores) > 0 { // nothing is known of these
+		if err != nil || len(stores) > 0 {
+			// Nothing is known of the stores that are there, so nothing must be claimed.
 			return err
 		}
 		m.Erased = *of
 	}
-	m.Version = markVersion
-	return writeMark(path, m)
+	m.Version = markerVersion
+	return writeMarker(path, m)
 }
 
-// takenBefore returns whether a snapshot may have what was scrubbed from the epochs before one: it was taken from stores that may have it.
-func takenBefore(epoch uint32) func(snapshot.Listed) bool {
+// isFromBefore returns a function that reports whether a snapshot may contain what was scrubbed from the epochs before this one, because the
+// stores of which it was taken may contain it.
+func isFromBefore(epoch uint32) func(snapshot.Listed) bool {
 	return func(l snapshot.Listed) bool {
 		return l.Manifest == nil || l.Manifest.Erased == nil || l.Manifest.Erased.Epoch < epoch
 	}
 }
 
-// removeSnapshots removes the scheduled snapshots that may have the user, and files that an interrupted one has left. A snapshot that was
-// taken by hand stays until an operator removes it by name. It returns the names of the removed ones, after the name of the bucket, and the
-// names of those that stay although they may have the user.
+// removeSnapshots removes the scheduled snapshots that may contain the user, and files that an interrupted snapshot has left. A snapshot that
+// was taken by hand stays until an operator removes it by its name. removeSnapshots returns the names of the removed snapshots, each with
+// the prefix of, and the names of those that stay although they may contain the user.
 func removeSnapshots(
 	ctx context.Context, b bucket.Bucket, of string, mayHaveUser func(snapshot.Listed) bool,
 ) (removed, staying []string, err error) {
@@ -91,47 +97,54 @@ func removeSnapshots(
 	if err != nil {
 		return nil, nil, fmt.Errorf("remove snapshots: %w", err)
 	}
+
 	for _, s := range done.Snapshots {
 		name, _, _ := strings.Cut(s, "/")
 		removed = append(removed, of+name)
 	}
 	slices.Sort(removed)
-	slices.Sort(staying) // one that has several projections is there several times
+	slices.Sort(staying) // a snapshot of several projections is in the list several times
 	return slices.Compact(removed), slices.Compact(staying), nil
 }
 
-// stayingLine says what an operator has to do about snapshots that stay.
-func stayingLine(b bucket.Bucket, names []string) string {
+// remainingLine says what an operator has to do about snapshots that stay.
+func remainingLine(b bucket.Bucket, names []string) string {
 	return fmt.Sprintf("snapshots that were taken by hand stay, and may have the user: %s; skein snapshot prune --target %s NAME removes one",
 		strings.Join(names, ", "), b)
 }
 
-func removedLine(names []string) string { return "snapshots removed: " + strings.Join(names, ", ") }
+// removedLine lists the snapshots that were removed.
+func removedLine(names []string) string {
+	return "snapshots removed: " + strings.Join(names, ", ")
+}
 
-// cleanSnapshots takes a new snapshot first, so that there is always one, then removes all other scheduled ones of this process.
-func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progress) (err error) {
+// replaceOwnSnapshots takes a new snapshot, so that there is always one, and then removes all other scheduled ones of this process.
+func (o *Options) replaceOwnSnapshots(ctx context.Context, r *Report, p *replay.Progress) (err error) {
 	if o.Bucket == nil {
 		return nil
 	}
-	var after string
+	var newName string
 	if o.Keeper != nil {
 		taken, err := o.Keeper.TakeNow(ctx, p)
 		if err != nil {
 			return fmt.Errorf("take a snapshot: %w", err)
 		}
-		after = taken.Name
+		newName = taken.Name
 	}
+
 	var staying []string
-	r.Snapshots, staying, err = removeSnapshots(ctx, o.Bucket, "", func(l snapshot.Listed) bool { return l.Snapshot != after })
+	r.Snapshots, staying, err = removeSnapshots(ctx, o.Bucket, "", func(l snapshot.Listed) bool {
+		return l.Snapshot != newName
+	})
 	if len(staying) > 0 {
-		r.Left = append(r.Left, stayingLine(o.Bucket, staying))
+		r.Left = append(r.Left, remainingLine(o.Bucket, staying))
 	}
 	return err
 }
 
-// cleanShared removes snapshots that nodes have taken before the erasure, also of nodes that are gone, and those of processes that hold all
-// partitions.
-func (o *Options) cleanShared(ctx context.Context, r *Report, began time.Time) error {
+// removeSharedSnapshots removes the snapshots from before the erasure from the shared bucket: those of all nodes, even of nodes that no longer
+// exist, and those of processes that hold all partitions.
+func (o *Options) removeSharedSnapshots(ctx context.Context, r *Report, began time.Time) error {
 	if o.Shared == nil {
 		if o.Part != nil {
 			r.Left = append(r.Left, "snapshots of nodes that are gone, if there are any: this node has no --snapshots")
@@ -142,14 +155,18 @@ func (o *Options) cleanShared(ctx context.Context, r *Report, began time.Time) e
 	if err != nil {
 		return err
 	}
+
 	clean := func(b bucket.Bucket, of string) error {
-		removed, staying, err := removeSnapshots(ctx, b, of, takenBefore(r.Epoch))
+		removed, staying, err := removeSnapshots(ctx, b, of, isFromBefore(r.Epoch))
 		r.Snapshots = append(r.Snapshots, removed...)
-		if own := o.Bucket; len(staying) > 0 && (own == nil || b.String() != own.String()) { // cleanSnapshots has named those
-			r.Left = append(r.Left, stayingLine(b, staying))
+		// replaceOwnSnapshots has reported those in the bucket of this process.
+		isOwn := o.Bucket != nil && b.String() == o.Bucket.String()
+		if len(staying) > 0 && !isOwn {
+			r.Left = append(r.Left, remainingLine(b, staying))
 		}
-		return errors.Join(err, cleanBucket(b, began))
+		return errors.Join(err, removeUnfinishedFilesOf(b, began))
 	}
+
 	if err := clean(o.Shared, ""); err != nil {
 		return err
 	}

@@ -194,7 +194,7 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	if got := snapshotNames(t, s.o.Bucket); len(got) != 2 || !slices.Contains(got, "before-upgrade") {
 		t.Errorf("expected before-upgrade and the snapshot of after the erasure, got %v", got)
 	}
-	want := []string{stayingLine(s.o.Bucket, []string{"before-upgrade"}), stayingLine(s.ofNode(shared, "gone"), []string{"before-upgrade"})}
+	want := []string{remainingLine(s.o.Bucket, []string{"before-upgrade"}), remainingLine(s.ofNode(shared, "gone"), []string{"before-upgrade"})}
 	if diff := cmp.Diff(want, r.Left); diff != "" {
 		t.Error(diff)
 	}
@@ -265,7 +265,7 @@ func TestSnapshotAcrossAnErasure(t *testing.T) {
 	}
 	again := s.start(dir)
 	s.with(map[string]*peer{"b": again})
-	if _, err := s.o.Nodes.clean(t.Context(), 2); err != nil {
+	if _, err := s.o.Nodes.awaitRebuilt(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	again.stop()
@@ -301,7 +301,7 @@ func TestRestoredNotes(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			m, found, err := readMark(filepath.Join(dir, markName))
+			m, found, err := readMarker(filepath.Join(dir, markerName))
 			if err != nil || found != (c.want != nil) || found && m.Erased != *c.want {
 				t.Errorf("%+v, %v, %v; want %+v", m, found, err, c.want)
 			}
