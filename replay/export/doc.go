@@ -1,13 +1,13 @@
-// Package export writes the rows of a projection, or the events of the log, for analysis: as NDJSON or as Parquet.
+// Package export writes the rows of a projection, or the events of the log, for analysis. It writes NDJSON or Parquet.
 //
 //	store at one position ──► View ──► projections.Description ──► rows    ─┐
-//	                                                                      ├─► NDJSON: one object a line
+//	                                                                      ├─► NDJSON: one object per line
 //	archive and stream ──► Hub ──► events.Event ─┐                        │   Parquet: row groups of bounded size
-//	a running service  ──► Watch ──► FromProto ──┴──────────────► events ─┘   ──► File: renamed when whole
+//	a running service  ──► Watch ──► FromProto ──┴──────────────► events ─┘   ──► File: renamed when complete
 //
-// An export of rows has the same fields as `skein inspect`: both use one [projections.Description]. All rows are of one
-// position. A row that no fold writes ends the export with an error. Rows are read from a store that does not serve: a restored
-// snapshot, or the data directory of a service that is not running.
+// An export of rows has the same fields as `skein inspect`, because both use [projections.Description]. All rows are of one position. If a row
+// cannot be decoded, the export fails. Rows are read from a store that does not serve: a restored snapshot, or the data directory of a service
+// that is not running.
 //
-// Memory is bounded by the size of a row group. A [File] appears under its name complete, or not at all.
+// Memory is bounded by the size of a row group. A [File] appears under its name completely, or not at all.
 package export

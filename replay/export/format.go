@@ -15,7 +15,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Format is how an export is written.
+// Format is the format of an export.
 type Format string
 
 // The formats.
@@ -24,26 +24,27 @@ const (
 	Parquet Format = "parquet"
 )
 
-// ErrFormat is returned for an unknown format.
+// ErrFormat means that there is no such format.
 var ErrFormat = errors.New("export: no such format")
 
-// SchemaVersion is the version of the columns in Parquet and of the objects in NDJSON. It rises when a column changes its name,
-// type or meaning, but not when one is added.
+// SchemaVersion is the version of the columns in Parquet and of the objects in NDJSON. It rises when the name, type or meaning of a column
+// changes, but not when a column is added.
 const SchemaVersion = 1
 
-// Bounds of a row group, which is held in memory until it is written.
+// The limits of a row group. A row group is in memory until it is written.
 const (
-	groupRows  = 1 << 17
-	groupBytes = 16 << 20
+	maxGroupRows  = 1 << 17
+	maxGroupBytes = 16 << 20
 )
 
-// Counts says how much was written.
+// Counts says how many rows or events were written.
 type Counts struct {
 	Rows uint64
-	// Kinds has the number for each kind.
+	// Kinds has the number per kind.
 	Kinds map[string]uint64
 }
 
+// add counts a row or event of a kind.
 func (c *Counts) add(kind string) {
 	if c.Kinds == nil {
 		c.Kinds = map[string]uint64{}
@@ -53,42 +54,47 @@ func (c *Counts) add(kind string) {
 }
 
 // pair is an entry of the metadata of a Parquet file.
-type pair struct{ key, value string }
+type metadataEntry struct{ key, value string }
 
-// table writes rows of one type.
-type table[T any] interface {
-	// put writes a row. bytes is its approximate size in memory.
+// rowWriter writes rows of one type.
+type rowWriter[T any] interface {
+	// put writes a row. bytes is about how many bytes of memory the row takes.
 	put(row *T, bytes int) error
+	// close completes the export. It does not close the underlying writer.
 	close() error
 }
 
-// newTable returns a table that writes rows in a format. line appends a row as a JSON object, without the end of the line.
-func newTable[T any](w io.Writer, f Format, metadata []pair, line func([]byte, *T) ([]byte, error)) (table[T], error) {
+// newRowWriter returns a writer of rows in a format. appendJSON appends a row as a JSON object, without the end of the line.
+func newRowWriter[T any](
+	w io.Writer, f Format, metadata []metadataEntry, appendJSON func([]byte, *T) ([]byte, error),
+) (rowWriter[T], error) {
 	switch f {
 	case NDJSON:
-		return &lines[T]{w: w, line: line}, nil
+		return &ndjsonWriter[T]{w: w, line: appendJSON}, nil
 	case Parquet:
 		options := []parquet.WriterOption{
-			parquet.CreatedBy("skein", strconv.Itoa(SchemaVersion), ""), parquet.Compression(&parquet.Zstd),
+			parquet.CreatedBy("skein", strconv.Itoa(SchemaVersion), ""),
+			parquet.Compression(&parquet.Zstd),
 			parquet.KeyValueMetadata("skein.schema", strconv.Itoa(SchemaVersion)),
 		}
 		for _, m := range metadata {
 			options = append(options, parquet.KeyValueMetadata(m.key, m.value))
 		}
-		return &groups[T]{w: parquet.NewGenericWriter[T](w, options...)}, nil
+		return &parquetWriter[T]{w: parquet.NewGenericWriter[T](w, options...)}, nil
 	}
 	return nil, fmt.Errorf("%w: %q; there are %s and %s", ErrFormat, f, NDJSON, Parquet)
 }
 
-// lines writes NDJSON.
-type lines[T any] struct {
+// ndjsonWriter writes one line per row.
+type ndjsonWriter[T any] struct {
 	w    io.Writer
 	line func([]byte, *T) ([]byte, error)
 	buf  []byte
 }
 
-func (l *lines[T]) put(row *T, _ int) (err error) {
-	if l.buf, err = l.line(l.buf[:0], row); err != nil {
+func (l *ndjsonWriter[T]) put(row *T, _ int) (err error) {
+	l.buf, err = l.line(l.buf[:0], row)
+	if err != nil {
 		return err
 	}
 	l.buf = append(l.buf, '\n')
@@ -96,25 +102,28 @@ func (l *lines[T]) put(row *T, _ int) (err error) {
 	return err
 }
 
-func (l *lines[T]) close() error { return nil }
+func (l *ndjsonWriter[T]) close() error { return nil }
 
-// groups writes Parquet.
-type groups[T any] struct {
-	w           *parquet.GenericWriter[T]
-	batch       []T
+// parquetWriter writes rows into row groups. It passes rows to the library in batches, which is faster than one by one.
+type parquetWriter[T any] struct {
+	w     *parquet.GenericWriter[T]
+	batch []T
+	// rows and bytes are the size of the current row group.
 	rows, bytes int
 }
 
-func (g *groups[T]) put(row *T, bytes int) error {
+func (g *parquetWriter[T]) put(row *T, bytes int) error {
 	g.batch = append(g.batch, *row)
 	g.rows++
 	g.bytes += bytes
-	full := g.rows >= groupRows || g.bytes >= groupBytes
+
+	full := g.rows >= maxGroupRows || g.bytes >= maxGroupBytes
 	if full || len(g.batch) == 256 {
-		if err := g.write(); err != nil {
+		if err := g.writeBatch(); err != nil {
 			return err
 		}
 	}
+
 	if !full {
 		return nil
 	}
@@ -122,29 +131,32 @@ func (g *groups[T]) put(row *T, bytes int) error {
 	return g.w.Flush()
 }
 
-func (g *groups[T]) write() error {
+// writeBatch passes the batch to the library, which keeps it in the current row group.
+func (g *parquetWriter[T]) writeBatch() error {
 	_, err := g.w.Write(g.batch)
 	clear(g.batch)
 	g.batch = g.batch[:0]
 	return err
 }
 
-func (g *groups[T]) close() error {
-	if err := g.write(); err != nil {
+func (g *parquetWriter[T]) close() error {
+	if err := g.writeBatch(); err != nil {
 		return err
 	}
 	return g.w.Close()
 }
 
-// timeForm is the form of times in text: RFC 3339 in UTC, with six digits of the second.
-const timeForm = "2006-01-02T15:04:05.000000Z"
+// timeLayout is how times are written as text: RFC 3339 in UTC, with six digits after the seconds.
+const timeLayout = "2006-01-02T15:04:05.000000Z"
 
-// appendText appends a string as JSON.
+// appendText appends a string as JSON. It does not escape the characters of HTML.
 func appendText(b []byte, s string) []byte {
+	// Most strings need no escapes.
 	plain := true
 	for i := 0; i < len(s) && plain; i++ {
 		plain = s[i] >= ' ' && s[i] < utf8.RuneSelf && s[i] != '"' && s[i] != '\\'
 	}
+
 	if plain {
 		return append(append(append(b, '"'), s...), '"')
 	}
@@ -155,7 +167,8 @@ func appendText(b []byte, s string) []byte {
 	return append(b, bytes.TrimSuffix(out.Bytes(), []byte("\n"))...)
 }
 
-// nowText returns the present time in timeForm.
-func nowText() string { return time.Now().UTC().Format(timeForm) }
+// nowText returns the present time in timeLayout.
+func nowText() string { return time.Now().UTC().Format(timeLayout) }
 
+// logText returns the id of a log in hexadecimal digits.
 func logText(id events.LogID) string { return fmt.Sprintf("%x", id) }

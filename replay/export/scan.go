@@ -18,72 +18,73 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// ErrRange is returned for a range that ends before it begins, or after the end of the log.
+// ErrRange means that a range ends before it begins, or after the end of the log.
 var ErrRange = errors.New("export: no such range of the log")
 
-// Earliest is the position before all events.
+// Earliest stands for the position before all events.
 const Earliest = "earliest"
 
-// readBytes is the number of bytes of envelopes that are read at a time.
-const readBytes = 1 << 20
+// maxReadBytes is how many bytes of envelopes are read at a time.
+const maxReadBytes = 1 << 20
 
-// Range is the part of the log to export.
+// Range is the part of the log that is exported.
 type Range struct {
 	// After is the position after which the range begins, or [Earliest].
 	After string
 	// Until is the last position; empty means the end of the log when the export begins.
 	Until string
-	// Kinds are the kinds to export; 0 means all. Segments of the archive that have only other kinds are not read.
+	// Kinds are the kinds to export; 0 means all. Segments of the archive that only have other kinds are not read.
 	Kinds events.KindSet
-	// LogBytes is the size of the stream, if it has the whole log; 0 means that it has not, or that the size is unknown.
+	// LogBytes is the size of the stream if it contains the whole log; 0 means that it does not, or that the size is unknown.
 	LogBytes uint64
-	// LogEvents is about the number of events in a log that is archived in part; 0 means unknown.
+	// LogEvents is about the number of events in a log that is partly archived; 0 means unknown.
 	LogEvents uint64
-	// Progress counts LogBytes or LogEvents in an export of the whole log. Otherwise it counts envelopes, from which no time left can
-	// be estimated: one envelope may take a thousand times as long as another.
+	// Progress counts LogBytes or LogEvents in an export of the whole log. Otherwise it counts envelopes. The remaining time cannot be
+	// estimated from those, because one envelope may take a thousand times as long as another. It may be nil.
 	Progress *replay.Progress
 }
 
-// gauge measures the progress of an export.
-type gauge struct {
-	p     *replay.Progress
-	after uint64
-	unit  string
-	done  uint64
+// readProgress measures the progress of an export in one unit.
+type readProgress struct {
+	progress *replay.Progress
+	after    uint64 // the sequence after which the export begins
+	unit     string
+	done     uint64
 }
 
-// messageBytes is about the size of a message of the stream without its events, eventBytes the size that each event adds to its own.
 const (
-	messageBytes = 64
-	eventBytes   = 3
+	// messageOverhead is about how many bytes a message of the stream has in addition to its events.
+	messageOverhead = 64
+	// eventOverhead is how many bytes each event adds to its own size in a message.
+	eventOverhead = 3
 )
 
-// gauge begins the measurement of an export between two sequences.
-func (r *Range) gauge(after, until uint64) *gauge {
-	g := &gauge{p: r.Progress, after: after}
+// startProgress chooses the unit for an export between two sequences and starts the phase.
+func (r *Range) startProgress(after, until uint64) *readProgress {
+	g := &readProgress{progress: r.Progress, after: after}
 	total := until - min(after, until)
-	all := after == 0 && r.Until == "" && (r.Kinds == 0 || r.Kinds == events.AllKinds)
+	isWholeLog := after == 0 && r.Until == "" && (r.Kinds == 0 || r.Kinds == events.AllKinds)
 	switch {
-	case all && r.LogBytes > 0:
+	case isWholeLog && r.LogBytes > 0:
 		g.unit, total = Bytes, r.LogBytes
-	case all && r.LogEvents > 0:
+	case isWholeLog && r.LogEvents > 0:
 		g.unit, total = LogEvents, r.LogEvents
 	default:
 		g.unit = Envelopes
 	}
-	g.p.StartPhase(replay.Reading, g.unit, total)
+	g.progress.StartPhase(replay.Reading, g.unit, total)
 	return g
 }
 
-// The units of the progress of an export of events. All but envelopes allow an estimate of the time left.
+// The units of the progress of an export of events. The remaining time can be estimated from Bytes and LogEvents only.
 const (
 	Bytes     = "bytes"
 	LogEvents = "events"
 	Envelopes = "envelopes"
 )
 
-// saw notes an event; nil means a message of a feed that has only a position. The position of an envelope's last event has no slots.
-func (g *gauge) saw(ev *skeinv1.Event, at events.EventPosition) {
+// countEvent adds an event at a position to the progress. A nil event stands for a message of the feed that only has a position.
+func (g *readProgress) countEvent(ev *skeinv1.Event, at events.EventPosition) {
 	switch {
 	case g.unit == Envelopes:
 		g.done = at.Seq - min(at.Seq, g.after)
@@ -92,21 +93,24 @@ func (g *gauge) saw(ev *skeinv1.Event, at events.EventPosition) {
 	case g.unit == LogEvents:
 		g.done++
 	default:
-		g.done += uint64(proto.Size(ev)) + eventBytes
+		g.done += uint64(proto.Size(ev)) + eventOverhead
+		// The position of the last event in an envelope has no slots. Count the rest of the message with that event.
 		if at.Slots == 0 {
-			g.done += messageBytes
+			g.done += messageOverhead
 		}
 	}
-	g.p.SetDone(g.done)
+	g.progress.SetDone(g.done)
 }
 
-// covers reports whether a slot of an envelope is in the range.
-func covers(after, until events.EventPosition, seq uint64, slot int) bool {
-	begun := seq > after.Seq || seq == after.Seq && after.Slots > 0 && slot >= after.Slots
-	return begun && (seq < until.Seq || seq == until.Seq && (until.Slots == 0 || slot < until.Slots))
+// isInRange reports whether the event in this slot of the envelope at seq is in the range between two positions. If a position has slots, it is
+// within an envelope: that many slots of the envelope come before it.
+func isInRange(after, until events.EventPosition, seq uint64, slot int) bool {
+	isAfter := seq > after.Seq || seq == after.Seq && after.Slots > 0 && slot >= after.Slots
+	isBefore := seq < until.Seq || seq == until.Seq && (until.Slots == 0 || slot < until.Slots)
+	return isAfter && isBefore
 }
 
-// FromLog returns a scan of a log and its archive, through a hub that must be running.
+// FromLog returns a scan of a log and its archive. It reads through the hub, which must be running.
 func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) ScanFunc {
 	if r.Kinds == 0 {
 		r.Kinds = events.AllKinds
@@ -116,11 +120,13 @@ func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) ScanFunc {
 		if err != nil {
 			return err
 		}
-		g := r.gauge(after.Seq, until.Seq)
+
+		progress := r.startProgress(after.Seq, until.Seq)
 		before := after.Seq
 		if after.Slots > 0 {
 			before-- // the range begins within this envelope
 		}
+
 		cursor, err := hub.CursorAt(ctx, before)
 		if err != nil {
 			return err
@@ -130,17 +136,19 @@ func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) ScanFunc {
 			return err
 		}
 		defer sub.Close()
+
 		for at := before; at < until.Seq; {
-			envs, err := sub.Next(ctx, readBytes)
+			envs, err := sub.Next(ctx, maxReadBytes)
 			if err != nil {
 				return err
 			}
 			for _, env := range envs {
-				if at = env.Seq(); at > until.Seq {
+				at = env.Seq()
+				if at > until.Seq {
 					return nil
 				}
-				err := envelope(log, env, after, until, r.Kinds, func(ev *Event) error {
-					g.saw(ev.Proto(), ev.After)
+				err := emitEnvelope(log, env, after, until, r.Kinds, func(ev *Event) error {
+					progress.countEvent(ev.Proto(), ev.After)
 					return emit(ev)
 				})
 				if err != nil {
@@ -152,22 +160,24 @@ func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) ScanFunc {
 	}
 }
 
-// resolve returns the ends of the range in the present epoch.
+// resolve returns the two ends of the range as positions in the present epoch of the log.
 func (r *Range) resolve(ctx context.Context, log *eventlog.Log, hub *eventlog.Hub) (after, until events.EventPosition, err error) {
-	parse := func(name, text string) (p events.EventPosition, err error) {
+	parse := func(flag, text string) (p events.EventPosition, err error) {
 		if p, err = events.ParseEventPosition(text); err == nil {
 			err = log.CheckPosition(ctx, p.Position)
 		}
 		if err != nil {
-			return p, fmt.Errorf("--%s: %w", name, err)
+			return p, fmt.Errorf("--%s: %w", flag, err)
 		}
 		p.Position = log.Position(p.Seq)
 		return p, nil
 	}
+
 	head, err := log.Head(ctx)
 	if err != nil {
 		return after, until, err
 	}
+
 	if strings.EqualFold(r.After, Earliest) {
 		seq, err := hub.Earliest(ctx)
 		if err != nil {
@@ -177,6 +187,7 @@ func (r *Range) resolve(ctx context.Context, log *eventlog.Log, hub *eventlog.Hu
 	} else if after, err = parse("after", r.After); err != nil {
 		return after, until, err
 	}
+
 	until.Position = log.Position(head.Last)
 	if r.Until != "" {
 		if until, err = parse("until", r.Until); err != nil {
@@ -189,6 +200,7 @@ func (r *Range) resolve(ctx context.Context, log *eventlog.Log, hub *eventlog.Hu
 	return after, until, checkRange(after, until)
 }
 
+// checkRange returns [ErrRange] if the range ends before it begins.
 func checkRange(after, until events.EventPosition) error {
 	if after.Seq > until.Seq {
 		return fmt.Errorf("%w: it would begin after sequence %d, and end at %d", ErrRange, after.Seq, until.Seq)
@@ -196,16 +208,21 @@ func checkRange(after, until events.EventPosition) error {
 	return nil
 }
 
-// envelope emits the wanted events of an envelope, with the positions that the change feed gives them.
-func envelope(
+// emitEnvelope emits the events of an envelope that are in the range, with the positions that the change feed gives them.
+func emitEnvelope(
 	log *eventlog.Log, env *events.Envelope, after, until events.EventPosition, kinds events.KindSet, emit func(*Event) error,
 ) error {
 	for i := range env.Events {
-		ev := Event{Event: env.Events[i], After: events.EventPosition{Position: log.Position(env.Seq())}, Slotted: true}
+		ev := Event{
+			Event:   env.Events[i],
+			After:   events.EventPosition{Position: log.Position(env.Seq())},
+			Slotted: true,
+		}
+		// The position after the last event is the one after the whole envelope, which has no slots.
 		if i < len(env.Events)-1 {
 			ev.After.Slots = int(ev.Slot) + 1
 		}
-		if !kinds.Has(ev.Kind) || !covers(after, until, env.Seq(), int(ev.Slot)) {
+		if !kinds.Has(ev.Kind) || !isInRange(after, until, env.Seq(), int(ev.Slot)) {
 			continue
 		}
 		if err := emit(&ev); err != nil {
@@ -216,110 +233,118 @@ func envelope(
 }
 
 const (
-	// awayFor is how long a service may be unreachable, as in a restart, before the export fails.
-	awayFor = 2 * time.Minute
-	// tryAgain is the pause between two attempts.
-	tryAgain = time.Second
+	// maxOutage is how long a service may be out of reach, for example during a restart, before the export fails.
+	maxOutage = 2 * time.Minute
+	// retryDelay is the pause between two attempts to reach it.
+	retryDelay = time.Second
 )
 
-// FromService returns a scan of the change feed of a running service. After a restart of the service it continues at its position.
+// FromService returns a scan of the change feed of a running service. If the service restarts, the scan continues where it was.
 func FromService(api skeinv1connect.EventServiceClient, r Range) ScanFunc {
 	return func(ctx context.Context, emit func(*Event) error) error {
-		w := &watching{api: api, Range: r, emit: emit}
-		if err := w.ends(ctx); err != nil {
+		w := &feedReader{api: api, Range: r, emit: emit}
+		if err := w.resolveRange(ctx); err != nil {
 			return err
 		}
-		return w.run(ctx)
+		return w.readAll(ctx)
 	}
 }
 
-// watching is the reading of a change feed up to a position.
-type watching struct {
+// feedReader reads a change feed up to a position.
+type feedReader struct {
 	Range
 	api          skeinv1connect.EventServiceClient
 	emit         func(*Event) error
 	after, until events.EventPosition
-	contact      time.Time
-	gauge        *gauge
+	lastContact  time.Time // when the service last sent something
+	progress     *readProgress
 }
 
-// ends resolves the ends of the range. The first message of a feed has the position at which the feed begins.
-func (w *watching) ends(ctx context.Context) (err error) {
-	begins := func(name, after string) (p events.EventPosition, err error) {
+// resolveRange finds the two ends of the range. It asks the service: the first message of a feed contains the position at which the feed begins.
+func (w *feedReader) resolveRange(ctx context.Context) (err error) {
+	feedStart := func(name, after string) (p events.EventPosition, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		stream, err := w.api.Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{After: after}))
 		if err != nil {
 			return p, fmt.Errorf("%s: %w", name, err)
 		}
-		defer stream.Close() //nolint:errcheck // it is interrupted
+		defer stream.Close() //nolint:errcheck // the stream has not ended, so Close fails
 		if !stream.Receive() {
 			return p, fmt.Errorf("%s: %w", name, stream.Err())
 		}
 		return events.ParseEventPosition(stream.Msg().GetPosition())
 	}
+
 	if strings.EqualFold(w.After, Earliest) {
 		w.After = strings.ToUpper(Earliest)
 	}
-	if w.after, err = begins("--after", w.After); err != nil {
+	if w.after, err = feedStart("--after", w.After); err != nil {
 		return err
 	}
-	head, err := begins("the end of the log", "")
+	head, err := feedStart("the end of the log", "")
 	if err != nil {
 		return err
 	}
-	if w.until = head; w.Until != "" {
-		if w.until, err = begins("--until", w.Until); err != nil {
+	w.until = head
+	if w.Until != "" {
+		if w.until, err = feedStart("--until", w.Until); err != nil {
 			return err
 		}
 		if w.until.Seq > head.Seq {
 			return fmt.Errorf("%w: --until is at sequence %d, the log ends at %d", ErrRange, w.until.Seq, head.Seq)
 		}
 	}
-	w.gauge = w.Range.gauge(w.after.Seq, w.until.Seq)
+
+	w.progress = w.Range.startProgress(w.after.Seq, w.until.Seq)
 	return checkRange(w.after, w.until)
 }
 
-// run reads until the end of the range, through restarts of the service.
-func (w *watching) run(ctx context.Context) error {
+// readAll reads up to the end of the range. If the service restarts, readAll continues where it was.
+func (w *feedReader) readAll(ctx context.Context) error {
 	at := w.after
 	if at == w.until {
 		return nil
 	}
-	w.contact = time.Now()
+
+	w.lastContact = time.Now()
 	for {
-		done, err := w.follow(ctx, &at)
+		done, err := w.readFeed(ctx, &at)
 		var refused *connect.Error
 		switch {
 		case done || ctx.Err() != nil:
 			return errors.Join(err, ctx.Err())
 		case err != nil && (!errors.As(err, &refused) || refused.Code() != connect.CodeUnavailable):
 			return err
-		case time.Since(w.contact) > awayFor:
-			return errors.Join(err, fmt.Errorf("export: the service was away for %v", awayFor))
+		case time.Since(w.lastContact) > maxOutage:
+			return errors.Join(err, fmt.Errorf("export: the service was away for %v", maxOutage))
 		}
-		if wait.For(ctx, tryAgain) != nil {
+		if wait.For(ctx, retryDelay) != nil {
 			return ctx.Err()
 		}
 	}
 }
 
-// follow reads one feed from the position at, which it advances. It is done at the end of the range, or when emit has failed.
-func (w *watching) follow(ctx context.Context, at *events.EventPosition) (done bool, err error) {
+// readFeed opens one feed after the position at, and reads it. It advances at. done reports that the end of the range was reached, or that emit
+// has failed.
+func (w *feedReader) readFeed(ctx context.Context, at *events.EventPosition) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
 	req := &skeinv1.WatchRequest{After: at.String()}
 	for _, k := range w.Kinds.Slice() {
 		req.Kinds = append(req.Kinds, k.String())
 	}
+
 	stream, err := w.api.Watch(ctx, connect.NewRequest(req))
 	if err != nil {
 		return false, err
 	}
-	defer stream.Close() //nolint:errcheck // it is interrupted
+	defer stream.Close() //nolint:errcheck // the stream has not ended, so Close fails
 	for stream.Receive() {
 		m := stream.Msg()
-		w.contact = time.Now()
+		w.lastContact = time.Now()
+
 		position, err := events.ParseEventPosition(m.GetPosition())
 		if err != nil {
 			return true, err
@@ -327,11 +352,12 @@ func (w *watching) follow(ctx context.Context, at *events.EventPosition) (done b
 		if position.Seq > w.until.Seq {
 			return true, nil
 		}
-		if err := w.event(m, position); err != nil {
+
+		if err := w.emitMessage(m, position); err != nil {
 			return true, err
 		}
 		*at = position
-		w.gauge.saw(m.GetEvent(), position)
+		w.progress.countEvent(m.GetEvent(), position)
 		if position.Seq == w.until.Seq && (position.Slots == 0 || w.until.Slots > 0 && position.Slots >= w.until.Slots) {
 			return true, nil
 		}
@@ -339,8 +365,8 @@ func (w *watching) follow(ctx context.Context, at *events.EventPosition) (done b
 	return false, stream.Err()
 }
 
-// event emits the event of a message, unless the message has only a position.
-func (w *watching) event(m *skeinv1.WatchResponse, after events.EventPosition) error {
+// emitMessage emits the event of a message. A message without an event only has a position.
+func (w *feedReader) emitMessage(m *skeinv1.WatchResponse, after events.EventPosition) error {
 	if m.GetEvent() == nil {
 		return nil
 	}
@@ -348,13 +374,18 @@ func (w *watching) event(m *skeinv1.WatchResponse, after events.EventPosition) e
 	if !known {
 		return fmt.Errorf("export: the service gave an event at %s of a kind that this version does not know", m.GetPosition())
 	}
-	ev.Seq, ev.Time = after.Seq, events.Micros(m.GetEventTime().AsTime().UnixMicro())
+
+	ev.Seq = after.Seq
+	ev.Time = events.Micros(m.GetEventTime().AsTime().UnixMicro())
 	out := Event{Event: ev, After: after}
 	if after.Slots > 0 {
-		out.Slot, out.Slotted = uint16(after.Slots-1), true
+		out.Slot = uint16(after.Slots - 1)
+		out.Slotted = true
 	}
-	if until := w.until; after.Seq == until.Seq && until.Slots > 0 && (after.Slots == 0 || after.Slots > until.Slots) {
-		return nil // after the end, within the last envelope
+	// The range may end within this envelope. The feed sends the events of an envelope that come after its end, too.
+	until := w.until
+	if after.Seq == until.Seq && until.Slots > 0 && (after.Slots == 0 || after.Slots > until.Slots) {
+		return nil
 	}
 	return w.emit(&out)
 }
