@@ -14,27 +14,27 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Options are what an archiver is made of.
+// Options configure an [Archiver].
 type Options struct {
-	// Log is trimmed, Hub read, Archive written. All required.
+	// Log is trimmed, Hub is read, and Archive is written. All are required.
 	Log     *eventlog.Log
 	Hub     *eventlog.Hub
 	Archive *archive.Archive
-	// SegmentBytes of the stream are sealed together. Default 64 MiB.
+	// SegmentBytes is how many bytes of the stream are sealed together. Default 64 MiB.
 	SegmentBytes int64
-	// SegmentAge is how long an envelope waits for its segment to be sealed, at most. Default one hour.
+	// SegmentAge is the longest time for which an envelope waits until its segment is sealed. Default one hour.
 	SegmentAge time.Duration
-	// Retention is how long the stream keeps what is archived. Default 7 days; negative: it keeps all.
+	// Retention is how long the stream keeps envelopes that are archived. Default 7 days; if negative, the stream is not trimmed.
 	Retention time.Duration
-	// Cursors returns where the stores of this process would continue after a crash. Nil: there are none.
+	// Cursors returns the positions from which the stores of this process would continue after a crash; nil means that there are no stores.
 	Cursors func() []events.Cursor
-	// LeaseTTL is after how long another process may take over from one that is gone. Default 30 s.
+	// LeaseTTL is after how long without a renewal another process may take the lease. Default 30 s.
 	LeaseTTL time.Duration
-	// Pace bounds what merging small segments costs. Default: a tenth of a core.
+	// Pace limits the merging of small segments. Default a tenth of a core.
 	Pace replay.Pace
-	// Logger gets what a person must see. Default: nothing.
+	// Logger receives messages for people; nil discards them.
 	Logger *slog.Logger
-	// Sealed is called for each sealed segment; nil disables it.
+	// Sealed is called for each sealed segment; it may be nil.
 	Sealed func(archive.Sealed)
 }
 
@@ -60,108 +60,117 @@ func (o *Options) setDefaults() {
 }
 
 const (
-	// lookEvery is the interval at which the archiver trims what has become old enough. A process without the lease reloads the manifest
-	// as often.
-	lookEvery = time.Minute
-	readBytes = 8 << 20
+	// lookInterval is how often the archiver trims envelopes that have become old enough. A process without the lease reloads the manifest as
+	// often.
+	lookInterval = time.Minute
+	// maxReadBytes is how many bytes of the log are read at a time.
+	maxReadBytes = 8 << 20
 
-	firstRetry = time.Second
-	lastRetry  = time.Minute
+	// minRetryDelay is the pause after archiving was interrupted. It doubles each time, up to maxRetryDelay.
+	minRetryDelay = time.Second
+	maxRetryDelay = time.Minute
 )
 
-// Archiver archives and trims a log while it runs. Its methods are safe for concurrent use.
+// Archiver archives and trims a log while it runs. Its methods may be called concurrently.
 type Archiver struct {
-	opt Options
-	// asked passes the calls of Now to the goroutine of Run.
-	asked chan request
+	opts Options
+	// requests passes the calls of Now to the goroutine of Run.
+	requests chan request
 
+	// mu guards the fields below.
 	mu     sync.Mutex
 	status Status
-	// stuck is set while the last attempt to seal a segment has failed; stuckAt is where the archive ended then.
-	stuck   bool
-	stuckAt uint64
+	// sealFailed is set while the last attempt to seal a segment has failed. sealFailedAt is where the archive ended at that time.
+	sealFailed   bool
+	sealFailedAt uint64
 }
 
-// request asks for everything up to a sequence to be archived.
+// request asks for everything up to the sequence seq to be archived. done receives the outcome; its buffer keeps the sender from blocking.
 type request struct {
 	seq  uint64
 	done chan error
 }
 
-// Status is what an archiver does.
+// Status describes what an archiver does.
 type Status struct {
-	// Running reports whether this process archives; false: another one has the lease, or it is about to begin.
+	// Running reports whether this process archives. If not, another process has the lease, or this one is about to begin.
 	Running bool
-	// Waiting envelopes are read and not sealed yet.
+	// Waiting is the number of envelopes that were read but not sealed yet.
 	Waiting int
-	// SealTime is when this process last sealed a segment; zero: it has not.
+	// SealTime is when this process last sealed a segment; zero means never.
 	SealTime time.Time
-	// Trimmed is the highest sequence that this process has trimmed; 0 means it has not.
+	// Trimmed is the highest sequence that this process has trimmed; 0 means none.
 	Trimmed uint64
-	// Err is why it last could not continue; nil once it did. After a segment could not be sealed, that takes until one is: a new attempt
-	// gathers events for a while first, which proves nothing.
+	// Err is why archiving was last interrupted; nil once it continues. After a segment could not be sealed, it continues only when a segment
+	// is sealed: a new attempt first collects events for a while, which proves nothing.
 	Err error
 }
 
-// ErrNotRunning is returned when another process has the lease, or the archiver has ended.
+// ErrNotRunning means that this process does not archive: another process has the lease, or the archiver has ended.
 var ErrNotRunning = errors.New("archiver: this process does not archive the log")
 
-// New returns an archiver. It does nothing before Run.
+// New returns an archiver. It does nothing until Run is called.
 func New(o Options) *Archiver {
 	o.setDefaults()
-	return &Archiver{opt: o, asked: make(chan request)}
+	return &Archiver{opts: o, requests: make(chan request)}
 }
 
-// Status says what the archiver does.
+// Status returns what the archiver does now.
 func (a *Archiver) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.status
 }
 
-func (a *Archiver) note(change func(*Status)) {
+// updateStatus calls change with the status, which change may modify.
+func (a *Archiver) updateStatus(change func(*Status)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change(&a.status)
 }
 
-// noteStuck records that a segment could not be sealed.
-func (a *Archiver) noteStuck() {
-	end := a.opt.Archive.End().Seq
+// recordSealFailure records that a segment could not be sealed.
+func (a *Archiver) recordSealFailure() {
+	end := a.opts.Archive.End().Seq
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stuck, a.stuckAt = true, end
+	a.sealFailed = true
+	a.sealFailedAt = end
 }
 
-// noteContinued clears the error, unless a segment could not be sealed and the archive has not grown since.
-func (a *Archiver) noteContinued() {
-	end := a.opt.Archive.End().Seq
+// clearError clears the error in the status, unless a segment could not be sealed and the archive has not grown since then.
+func (a *Archiver) clearError() {
+	end := a.opts.Archive.End().Seq
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.stuck && end <= a.stuckAt {
+	if a.sealFailed && end <= a.sealFailedAt {
 		return
 	}
-	a.stuck, a.status.Err = false, nil
+	a.sealFailed = false
+	a.status.Err = nil
 }
 
-func (a *Archiver) isStuck() bool {
+// hasSealFailed reports whether the last attempt to seal a segment has failed.
+func (a *Archiver) hasSealFailed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.stuck
+	return a.sealFailed
 }
 
-// Now archives everything up to a sequence of the log, without waiting for more, and trims what may be trimmed. It fails with
-// [ErrNotRunning] when this process does not archive.
+// Now archives everything up to the sequence seq, without waiting for a segment to be full, and trims. It returns [ErrNotRunning] if this
+// process does not archive.
 func (a *Archiver) Now(ctx context.Context, seq uint64) error {
 	if !a.Status().Running {
 		return ErrNotRunning
 	}
+
 	r := request{seq: seq, done: make(chan error, 1)}
 	select {
-	case a.asked <- r:
+	case a.requests <- r:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	select {
 	case err := <-r.done:
 		return err
@@ -170,44 +179,46 @@ func (a *Archiver) Now(ctx context.Context, seq uint64) error {
 	}
 }
 
-// Run archives until the context ends, then returns nil. It retries after temporary errors, as when a bucket cannot be
-// reached. It returns only an error that no retry overcomes: the log is not the one that is archived, or the archive
-// is damaged. Nothing is trimmed from then on.
+// Run archives until ctx ends and then returns nil. It retries after temporary errors, for example if a bucket cannot be reached. It returns
+// an error only if no retry can help: the log is not the one that is archived, or the archive is damaged. Then nothing is trimmed any more.
 func (a *Archiver) Run(ctx context.Context) error {
-	defer a.note(func(s *Status) { s.Running = false })
-	for retry := firstRetry; ; {
+	defer a.updateStatus(func(s *Status) { s.Running = false })
+	for retryDelay := minRetryDelay; ; {
 		began := time.Now()
-		err := a.hold(ctx)
-		a.note(func(s *Status) { s.Running = false })
+		err := a.archiveWithLease(ctx)
+		a.updateStatus(func(s *Status) { s.Running = false })
 		if ctx.Err() != nil {
 			return nil
 		}
-		a.note(func(s *Status) { s.Err = err })
-		if hopeless(err) {
+
+		a.updateStatus(func(s *Status) { s.Err = err })
+		if isPermanent(err) {
 			return fmt.Errorf("archiver: %w", err)
 		}
-		if time.Since(began) > 2*lastRetry {
-			retry = firstRetry
+		// If archiving has worked for a while, this is a new problem.
+		if time.Since(began) > 2*maxRetryDelay {
+			retryDelay = minRetryDelay
 		}
+
 		if err != nil {
-			a.opt.Logger.Warn("archiving was interrupted", "error", err, "again_in", retry)
+			a.opts.Logger.Warn("archiving was interrupted", "error", err, "again_in", retryDelay)
 		}
-		if !a.wait(ctx, retry) {
+		if !a.waitRejecting(ctx, retryDelay) {
 			return nil
 		}
-		retry = min(2*retry, lastRetry)
+		retryDelay = min(2*retryDelay, maxRetryDelay)
 	}
 }
 
-// wait waits, and refuses calls of Now meanwhile. It returns false if the context ends.
-func (a *Archiver) wait(ctx context.Context, d time.Duration) bool {
+// waitRejecting waits for the duration d, and rejects calls of Now in the meantime. It returns false if ctx ends.
+func (a *Archiver) waitRejecting(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
 			return true
-		case r := <-a.asked:
+		case r := <-a.requests:
 			r.done <- ErrNotRunning
 		case <-ctx.Done():
 			return false
@@ -215,8 +226,8 @@ func (a *Archiver) wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// hopeless reports whether an error will come again however often the work is tried.
-func hopeless(err error) bool {
+// isPermanent reports whether an error would come again, however often the archiver tries.
+func isPermanent(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,
 		events.ErrClosed, archive.ErrDamaged, archive.ErrVersion,

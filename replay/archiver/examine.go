@@ -10,23 +10,23 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// Examined is what can be told of a stream beside its archive.
+// Examined says what is known of a stream and its archive.
 type Examined struct {
-	// Wrong says why the log cannot continue with the stream; nil means it can.
+	// Wrong says why the log cannot continue with the stream; nil means that it can.
 	Wrong error
-	// Epoch is that of the stream, Last the highest sequence that it knows of; 0 if it cannot be opened or does not belong to
-	// the archive.
+	// Epoch is the epoch of the stream, and Last the highest sequence that it knows of. Both are 0 if the stream cannot be opened or does not
+	// belong to the archive.
 	Epoch uint32
 	Last  uint64
-	// Lost are the sequences after the archive that cannot be read.
+	// Lost are the sequences after the end of the archive that cannot be read.
 	Lost []eventlog.SeqRange
 }
 
-// Examine reads what a stream has after the end of its archive, and reports whether the log can continue with both. The process
-// must be the only one that has the stream, if it is embedded: [events.ErrLocked].
+// Examine reads what a stream has after the end of its archive, and reports whether the log can continue with the two. If the stream is
+// embedded, no other process may have it open; otherwise Examine returns [events.ErrLocked].
 //
-// Wrong is an [ErrSuperseded] if the archive has gone on without the stream, [ErrArchiveBehind] if the stream has gone on
-// without the archive, [events.ErrOtherLog] if they do not belong together, and [events.ErrNoLog] if there is no stream.
+// Wrong is an [ErrSuperseded] if the archive has continued without the stream, an [ErrArchiveBehind] if the stream has continued without the
+// archive, an [events.ErrOtherLog] if they do not belong together, and an [events.ErrNoLog] if there is no stream.
 func Examine(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (x Examined, err error) {
 	a, err := openArchive(ctx, b)
 	if err != nil {
@@ -41,16 +41,21 @@ func Examine(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (x Exami
 		return x, nil
 	}
 	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
+
 	head, err := log.Head(ctx)
 	if err != nil {
 		return x, err
 	}
-	x.Epoch, x.Last = log.Epoch(), head.Last
+	x.Epoch = log.Epoch()
+	x.Last = head.Last
+
+	// Read everything after the archive, but use nothing of it.
 	report, err := log.Salvage(ctx, a.End(), nil, func([]*events.Envelope) error { return nil })
 	if ctx.Err() != nil {
 		return x, ctx.Err()
 	}
 	x.Lost = report.Lost
+
 	switch {
 	case err != nil:
 		x.Wrong = err

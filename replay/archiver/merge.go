@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// dropAfter is how long the files stay that were merged into others: other processes have looked at the manifest several
-	// times by then, and only readers that began long before must look again.
-	dropAfter = time.Hour
-	// mergeRetry is the pause after merging has failed. It is long because nothing waits for a merge.
-	mergeRetry = time.Hour
+	// keepMergedFor is how long the files of segments stay after they were merged into others. By then, all other processes have reloaded the
+	// manifest several times. Only readers that began much earlier find a file missing, and must reload it.
+	keepMergedFor = time.Hour
+	// mergeRetryDelay is the pause after merging has failed. It is long because nothing waits for a merge.
+	mergeRetryDelay = time.Hour
 )
 
-// merge merges small segments, and removes files that were merged long enough ago, until the lease ends. An error is logged and the work
-// tried again later, because sealing does not depend on it.
-func (a *Archiver) merge(ctx context.Context) {
-	timer := time.NewTimer(lookEvery)
+// mergeInBackground merges small segments from time to time until ctx ends. It also removes files that were merged long enough ago. It logs
+// errors and tries again later, because sealing does not depend on merging.
+func (a *Archiver) mergeInBackground(ctx context.Context) {
+	timer := time.NewTimer(lookInterval)
 	defer timer.Stop()
 	for {
 		select {
@@ -25,20 +25,22 @@ func (a *Archiver) merge(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		wait := lookEvery
+
+		wait := lookInterval
 		if err := a.mergeAll(ctx); err != nil && ctx.Err() == nil {
-			wait = mergeRetry
-			a.opt.Logger.Warn("small segments of the archive are not merged", "error", err, "again_in", wait)
+			wait = mergeRetryDelay
+			a.opts.Logger.Warn("small segments of the archive are not merged", "error", err, "again_in", wait)
 		}
 		timer.Reset(wait)
 	}
 }
 
-// mergeAll merges until there is nothing to merge.
+// mergeAll merges until there is nothing left to merge.
 func (a *Archiver) mergeAll(ctx context.Context) error {
 	for {
-		done, err := a.opt.Archive.Merge(ctx, a.opt.Pace.Rest)
-		if err = errors.Join(err, a.opt.Archive.Drop(ctx, dropAfter)); err != nil || done.Replaced == 0 {
+		done, err := a.opts.Archive.Merge(ctx, a.opts.Pace.Rest)
+		err = errors.Join(err, a.opts.Archive.Drop(ctx, keepMergedFor))
+		if err != nil || done.Replaced == 0 {
 			return err
 		}
 	}

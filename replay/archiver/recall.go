@@ -13,20 +13,19 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// Recalled is the result of replacing damaged files of event ids in the archive (I6).
+// Recalled describes how damaged files of event ids in the archive were replaced (I6).
 type Recalled struct {
-	// Damaged names the files.
+	// Damaged has one error for each damaged file, which names the file.
 	Damaged []error
-	// Whole: all that still counts of them was read again in the stream, so nothing is taken twice.
+	// Whole reports whether all event ids in them that still count were found elsewhere, so that no event can be accepted twice.
 	Whole bool
-	// From and To bound the log time of the events whose ids are forgotten, if not all were found: after From, up to To. One that
-	// is published again within the horizon after is taken as another.
+	// From and To limit the log time of the events whose ids are forgotten, if not all were found: after From, up to To. If such an event is
+	// published again within the horizon, it is accepted as another event.
 	From, To events.Micros
 }
 
-// Heal replaces files of event ids that are damaged in the archive, by what the stream beside it says and by what else is known.
-// Nil: none were. It changes nothing else. The log must be one that [Examine] finds whole; the process must be the only one that
-// archives.
+// Heal replaces damaged files of event ids in the archive by the ids that the stream has and that other files have. It returns nil if no file
+// is damaged. It changes nothing else. The log must be one in which [Examine] finds nothing wrong, and no other process may archive it.
 func Heal(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (r *Recalled, err error) {
 	a, err := openArchive(ctx, b)
 	if err != nil {
@@ -37,15 +36,16 @@ func Heal(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (r *Recalle
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
-	return recall(ctx, a, log)
+	return replaceDamagedRepeats(ctx, a, log)
 }
 
-// recall replaces files of event ids that are damaged. The log is the stream; nil means there is none.
-func recall(ctx context.Context, a *archive.Archive, log *eventlog.Log) (*Recalled, error) {
+// replaceDamagedRepeats replaces damaged files of event ids. log is the stream; nil means that there is none.
+func replaceDamagedRepeats(ctx context.Context, a *archive.Archive, log *eventlog.Log) (*Recalled, error) {
 	known, err := a.Remembered(ctx)
 	if err != nil || len(known.Damaged) == 0 {
 		return nil, err
 	}
+
 	r := &Recalled{Damaged: known.Damaged, Whole: known.From >= known.To}
 	repeats := known.Repeats
 	if log != nil {
@@ -53,7 +53,8 @@ func recall(ctx context.Context, a *archive.Archive, log *eventlog.Log) (*Recall
 		if err != nil {
 			return nil, fmt.Errorf("read the event ids of the horizon before the end of the archive: %w", err)
 		}
-		repeats, r.Whole = append(repeats, read...), r.Whole || whole
+		repeats = append(repeats, read...)
+		r.Whole = r.Whole || whole
 	}
 	if !r.Whole {
 		r.From, r.To = known.From, known.To
@@ -61,12 +62,13 @@ func recall(ctx context.Context, a *archive.Archive, log *eventlog.Log) (*Recall
 	return r, a.ReplaceRepeats(ctx, known.End, repeats)
 }
 
-// String tells people what may be taken twice.
+// String tells people which events might be accepted twice.
 func (r *Recalled) String() string {
 	var b strings.Builder
 	for _, err := range r.Damaged {
 		fmt.Fprintf(&b, "Event ids: %v.\n", err)
 	}
+
 	if r.Whole {
 		b.WriteString("What still counts of them was found elsewhere: nothing is taken twice.\n")
 		return b.String()

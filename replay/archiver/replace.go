@@ -10,11 +10,11 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// replace archives what the damaged stream has that stands where the new one is to be made, and deletes it: only then, and only
-// the stream that belongs to the archive. One of an earlier epoch gives nothing; it was restored before.
-func (r *Restored) replace(ctx context.Context, a *archive.Archive, cfg eventlog.Config) error {
+// replaceStream archives what the damaged stream has, and then deletes the stream, at the place where the new one is to be made. It deletes only
+// a stream that belongs to the archive. From a stream of an earlier epoch it archives nothing, because that stream was restored before.
+func (r *Restored) replaceStream(ctx context.Context, a *archive.Archive, cfg eventlog.Config) error {
 	cfg.Existing = true
-	err := r.takeDamaged(ctx, a, &cfg)
+	err := r.archiveDamaged(ctx, a, &cfg)
 	switch {
 	case err != nil:
 		return err
@@ -24,6 +24,7 @@ func (r *Restored) replace(ctx context.Context, a *archive.Archive, cfg eventlog
 	case r.Unreadable != nil && !errors.Is(r.Unreadable, ErrSuperseded):
 		return fmt.Errorf("the stream is left as it is: %w", r.Unreadable)
 	}
+
 	log, err := eventlog.Open(ctx, cfg)
 	if err != nil {
 		return err
@@ -32,31 +33,35 @@ func (r *Restored) replace(ctx context.Context, a *archive.Archive, cfg eventlog
 	if log.ID() != a.End().Log {
 		err = fmt.Errorf("%w: the stream is of log %x", events.ErrOtherLog, log.ID())
 	} else {
-		err = log.Retire(ctx, func(ctx context.Context, last uint64) error { return r.takeRest(ctx, a, log, last) })
+		err = log.Retire(ctx, func(ctx context.Context, last uint64) error { return r.archiveRest(ctx, a, log, last) })
 	}
 	return errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 }
 
-// takeRest archives what came into a damaged stream since it was read, up to its last sequence.
-func (r *Restored) takeRest(ctx context.Context, a *archive.Archive, log *eventlog.Log, last uint64) error {
+// archiveRest archives the envelopes that a damaged stream has received since it was read, up to its last sequence.
+func (r *Restored) archiveRest(ctx context.Context, a *archive.Archive, log *eventlog.Log, last uint64) error {
 	seen := a.End().Seq
 	if r.Salvaged == nil || last <= seen {
 		return nil
 	}
-	more, err := salvage(ctx, a, log)
+	more, err := archiveRemaining(ctx, a, log)
 	if err != nil {
 		return err
 	}
+
+	// Combine the reports of the two readings.
 	all := *r.Salvaged
-	all.Envelopes, all.Events = all.Envelopes+more.Envelopes, all.Events+more.Events
+	all.Envelopes += more.Envelopes
+	all.Events += more.Events
 	all.Lost = nil
 	for _, lost := range r.Salvaged.Lost {
-		if lost.From <= seen { // what is after was tried again
+		if lost.From <= seen { // sequences after that were read again
 			all.Lost = append(all.Lost, lost)
 		}
 	}
 	all.Lost = append(all.Lost, more.Lost...)
-	all.Head, all.Repeats = more.Head, more.Repeats
+	all.Head = more.Head
+	all.Repeats = more.Repeats
 	r.Salvaged = &all
 	return nil
 }

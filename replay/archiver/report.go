@@ -17,9 +17,9 @@ func (r Restored) String() string {
 	fmt.Fprintf(&b, "The archive had it up to %s.\n", describeCursor(r.Archived))
 	switch s := r.Salvaged; {
 	case s != nil:
-		fmt.Fprintf(&b, "The damaged stream gave %s with %s.\n", count(s.Envelopes, "envelope"), count(s.Events, "event"))
+		fmt.Fprintf(&b, "The damaged stream gave %s with %s.\n", describeCount(s.Envelopes, "envelope"), describeCount(s.Events, "event"))
 		if len(s.Lost) > 0 {
-			fmt.Fprintf(&b, "Lost: %s at %s.\n", count(size(s.Lost), "envelope"), sequences(s.Lost))
+			fmt.Fprintf(&b, "Lost: %s at %s.\n", describeCount(countSequences(s.Lost), "envelope"), describeSequences(s.Lost))
 		} else {
 			b.WriteString("It had no gaps.\n")
 		}
@@ -37,7 +37,7 @@ func (r Restored) String() string {
 	return b.String()
 }
 
-// String tells people what becomes of the store.
+// String tells people what happens to the store.
 func (f StoreOutcome) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s is at sequence %d", f.Name, f.Cursor.Seq)
@@ -51,7 +51,7 @@ func (f StoreOutcome) String() string {
 		return b.String()
 	}
 	if len(f.Holds) > 0 {
-		fmt.Fprintf(&b, "; it still has what the log lost at %s", sequences(f.Holds))
+		fmt.Fprintf(&b, "; it still has what the log lost at %s", describeSequences(f.Holds))
 	}
 	if f.Refused == nil {
 		b.WriteString(", until it is repaired or built again")
@@ -60,7 +60,7 @@ func (f StoreOutcome) String() string {
 	return b.String()
 }
 
-// Ranges writes ranges of sequences: 3, 5-9.
+// Ranges writes ranges of sequences for people, as in "3, 5-9".
 func Ranges(list []eventlog.SeqRange) string {
 	parts := make([]string, len(list))
 	for i, r := range list {
@@ -72,28 +72,31 @@ func Ranges(list []eventlog.SeqRange) string {
 	return strings.Join(parts, ", ")
 }
 
-func sequences(list []eventlog.SeqRange) string {
-	if size(list) == 1 {
+// describeSequences writes ranges of sequences, after the word for them.
+func describeSequences(list []eventlog.SeqRange) string {
+	if countSequences(list) == 1 {
 		return "sequence " + Ranges(list)
 	}
 	return "sequences " + Ranges(list)
 }
 
-// size is how many sequences there are in ranges.
-func size(list []eventlog.SeqRange) (n uint64) {
+// countSequences returns how many sequences the ranges contain.
+func countSequences(list []eventlog.SeqRange) (n uint64) {
 	for _, r := range list {
 		n += r.To - r.From + 1
 	}
 	return n
 }
 
-func count(n uint64, what string) string {
+// describeCount writes a number of things, as in "2 events".
+func describeCount(n uint64, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// describeCursor writes a position for people.
 func describeCursor(c events.Cursor) string {
 	return fmt.Sprintf("sequence %d (%s)", c.Seq, c.LastTime.Time().UTC().Format(time.RFC3339))
 }

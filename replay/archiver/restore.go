@@ -13,37 +13,38 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// RestoreOptions say from what a log is restored, and where.
+// RestoreOptions say from what a log is restored, and as which stream.
 type RestoreOptions struct {
 	// Bucket holds the archive. Required.
 	Bucket bucket.Bucket
-	// Stream is where the new stream is made. There must be none, unless it is to be replaced.
+	// Stream is where the new stream is made. Unless Replace is set, there must be no stream.
 	Stream eventlog.Config
-	// Replace: what a damaged stream there still has is archived, and then it is deleted, with all that cannot be read of it.
+	// Replace means that there is a damaged stream. What can be read of it is archived, and then the stream is deleted, with all that cannot
+	// be read.
 	Replace bool
-	// MakeRoom moves away what stands where the new stream is made. It is called once the archive is known to be whole, and before
-	// anything is changed; nil means that nothing is in the way.
+	// MakeRoom moves away what is at the place of the new stream. It is called when the archive is known to be undamaged, before anything is
+	// changed. nil means that nothing is in the way.
 	MakeRoom func() error
-	// Damaged is what is left of the old stream after MakeRoom, to be read as far as that goes; nil means nothing is.
+	// Damaged is what is left of the old stream after MakeRoom. As much as possible is read of it. nil means that nothing is left.
 	Damaged *eventlog.Config
-	// Stores are how far stores had come, by name: what they have and the log has not is lost.
+	// Stores are the positions of stores, by name. Restore reports what will happen to them.
 	Stores map[string]events.Cursor
-	// Checked, if not nil, is called with the bytes of the archive that were checked.
+	// Checked is called with the number of bytes of the archive that were checked; it may be nil.
 	Checked func(done, total uint64)
 }
 
-// Restored reports how a log was restored, and what of it is missing.
+// Restored describes how a log was restored, and what is missing of it.
 type Restored struct {
 	Log   events.LogID
 	Epoch uint32
-	// Archived is the end of the archive before, Head what the log now has.
+	// Archived is where the archive ended before, and Head is where the log ends now.
 	Archived, Head events.Cursor
-	// Salvaged is what was taken from the damaged stream; nil means nothing, for the reason Unreadable, if there was one.
+	// Salvaged is what was read from the damaged stream; nil means nothing. Unreadable says why, if there was a stream.
 	Salvaged   *eventlog.SalvageReport
 	Unreadable error
-	// Repeats tell of event ids whose files in the archive were damaged; nil means none were.
+	// Repeats says what became of damaged files of event ids in the archive; nil means that none were damaged.
 	Repeats *Recalled
-	// Stores tell what becomes of the stores, by name.
+	// Stores says what happens to the stores, sorted by name.
 	Stores []StoreOutcome
 }
 
@@ -51,25 +52,25 @@ type Restored struct {
 type StoreOutcome struct {
 	Name   string
 	Cursor events.Cursor
-	// Refused says why the store cannot continue, and must be built again; nil means it continues. [events.ErrOtherEpoch]: it had come
-	// further than the log now goes.
+	// Refused says why the store cannot continue and must be rebuilt; nil means that it continues. [events.ErrOtherEpoch] means that it is at
+	// a position that the restored log does not have.
 	Refused error
-	// Holds are sequences that the store has folded and the log has lost.
+	// Holds are sequences that the store has folded and that the log has lost.
 	Holds []eventlog.SeqRange
 }
 
-// Errors of restoring.
+// Errors of this package.
 var (
-	// ErrNoArchive: the bucket holds no archive from which a log could be restored.
+	// ErrNoArchive means that the bucket contains no archive from which a log could be restored.
 	ErrNoArchive = errors.New("archiver: there is no archive to restore the log from")
-	// ErrSuperseded: a stream is of an epoch that the archive has closed: it was restored before, and what the stream still
-	// had was taken then.
+	// ErrSuperseded means that a stream is of an epoch that the archive has ended: the log was restored before, and what the stream still had
+	// was archived then.
 	ErrSuperseded = errors.New("archiver: the stream is of an earlier epoch than its archive")
-	// ErrArchiveBehind: a stream is of a later epoch than the archive, which is an old copy.
+	// ErrArchiveBehind means that a stream is of a later epoch than the archive. The archive must be an old copy.
 	ErrArchiveBehind = errors.New("archiver: the archive is of an earlier epoch than the stream: bring the right archive back")
 )
 
-// openArchive opens the archive in a bucket, of whichever log it is.
+// openArchive opens the archive in a bucket, whichever log it is of. It returns [ErrNoArchive] if there is none, or if it is empty.
 func openArchive(ctx context.Context, b bucket.Bucket) (*archive.Archive, error) {
 	id, ok, err := archive.LogOf(ctx, b)
 	if err != nil {
@@ -88,10 +89,11 @@ func openArchive(ctx context.Context, b bucket.Bucket) (*archive.Archive, error)
 	return a, nil
 }
 
-// Restore makes a new stream, in a new epoch, after the end of the archive. Envelopes that a damaged stream still has are archived first.
-// It may be run again after it was interrupted: every run begins an epoch of its own, so no two streams ever share one. Where there is a
-// stream nothing is changed, unless it is to be replaced: [events.ErrLogExists]. Nothing is changed either if a segment of the archive is
-// damaged, since no store could be built from the new log: [archive.ErrDamaged].
+// Restore makes a new stream, in a new epoch, after the end of the archive. First it archives the envelopes that a damaged stream still has. If
+// it is interrupted, it can be called again: every call begins an epoch of its own, so two streams never have the same epoch.
+//
+// Restore changes nothing and returns [events.ErrLogExists] if there is a stream already, unless it is to be replaced. It also changes nothing
+// if a segment of the archive is damaged, and returns [archive.ErrDamaged]: no store could be built from the new log.
 func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	a, err := openArchive(ctx, o.Bucket)
 	if err != nil {
@@ -102,39 +104,47 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	if err := a.CheckReadable(ctx, o.Checked); err != nil {
 		return r, fmt.Errorf("nothing is restored from %s: %w", o.Bucket, err)
 	}
+
 	if o.MakeRoom != nil {
 		if err := o.MakeRoom(); err != nil {
 			return r, err
 		}
 	}
+
+	// Archive what the old stream has before the archive begins a new epoch. After that, a stream of the previous epoch is of no use.
 	if o.Replace {
-		err = r.replace(ctx, a, o.Stream)
-		// Before anything is changed: once the archive is in a new epoch, a stream of the previous one is of no use.
-	} else if err = refuseStream(ctx, o.Stream); err == nil {
-		err = r.takeDamaged(ctx, a, o.Damaged)
+		err = r.replaceStream(ctx, a, o.Stream)
+	} else {
+		err = checkNoStream(ctx, o.Stream)
+		if err == nil {
+			err = r.archiveDamaged(ctx, a, o.Damaged)
+		}
 	}
 	if err != nil {
 		return r, err
 	}
+
 	if err := a.BeginEpoch(ctx, a.Epoch()+1, a.End()); err != nil {
 		return r, err
 	}
-	r.Epoch, r.Head = a.Epoch(), a.End()
+	r.Epoch = a.Epoch()
+	r.Head = a.End()
 	err = eventlog.Restore(ctx, o.Stream, eventlog.Restored{
 		ID: r.Log, Epoch: r.Epoch, Predecessors: a.Predecessors(), Head: r.Head,
 	})
 	if err != nil {
 		return r, err
 	}
+
 	for name, c := range o.Stores {
-		r.Stores = append(r.Stores, r.outcome(ctx, a, name, c))
+		r.Stores = append(r.Stores, r.storeOutcome(ctx, a, name, c))
 	}
 	slices.SortFunc(r.Stores, func(a, b StoreOutcome) int { return strings.Compare(a.Name, b.Name) })
 	return r, nil
 }
 
-// refuseStream fails if there is a stream where one is to be made.
-func refuseStream(ctx context.Context, cfg eventlog.Config) error {
+// checkNoStream returns [events.ErrLogExists] if there is a stream.
+func checkNoStream(ctx context.Context, cfg eventlog.Config) error {
 	cfg.Existing = true
 	log, err := eventlog.Open(ctx, cfg)
 	if errors.Is(err, events.ErrNoLog) {
@@ -147,10 +157,11 @@ func refuseStream(ctx context.Context, cfg eventlog.Config) error {
 	return errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 }
 
-// errUnreadable: of a damaged stream nothing can be had.
+// errUnreadable means that nothing can be read of a damaged stream.
 var errUnreadable = errors.New("archiver: the damaged stream cannot be opened")
 
-// openDamaged opens what is left of a stream that continues where the archive ends.
+// openDamaged opens a stream, of which parts may be damaged. The stream must continue where the archive ends: it must be of the same log and
+// epoch.
 func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (_ *eventlog.Log, err error) {
 	cfg.Existing = true
 	log, err := eventlog.Open(ctx, cfg)
@@ -160,6 +171,7 @@ func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
+
 	switch end := a.End(); {
 	case log.ID() != end.Log:
 		err = fmt.Errorf("%w: the stream is of log %x, the archive of %x", events.ErrOtherLog, log.ID(), end.Log)
@@ -175,8 +187,8 @@ func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (
 	return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 }
 
-// takeDamaged archives what a damaged stream has after the end of the archive, and heals the files of event ids.
-func (r *Restored) takeDamaged(ctx context.Context, a *archive.Archive, damaged *eventlog.Config) (err error) {
+// archiveDamaged archives what a damaged stream has after the end of the archive, and replaces damaged files of event ids in the archive.
+func (r *Restored) archiveDamaged(ctx context.Context, a *archive.Archive, damaged *eventlog.Config) (err error) {
 	var log *eventlog.Log
 	if damaged != nil {
 		log, err = openDamaged(ctx, a, *damaged)
@@ -189,31 +201,36 @@ func (r *Restored) takeDamaged(ctx context.Context, a *archive.Archive, damaged 
 			defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
 		}
 	}
-	// Whatever is sealed or begun in the archive needs the event ids.
-	r.Repeats, err = recall(ctx, a, log)
+
+	// The event ids come first, because sealing segments and beginning an epoch need them.
+	r.Repeats, err = replaceDamagedRepeats(ctx, a, log)
 	if err == nil && log != nil {
 		var report eventlog.SalvageReport
-		if report, err = salvage(ctx, a, log); err == nil {
+		report, err = archiveRemaining(ctx, a, log)
+		if err == nil {
 			r.Salvaged = &report
 		}
 	}
+
 	if !errors.Is(err, events.ErrRewritten) {
 		return err
 	}
+	// The stream and the archive contradict each other, so nothing can be taken from the stream. Its event ids do not count either.
 	r.Unreadable = err
 	if r.Repeats == nil {
-		r.Repeats, err = recall(ctx, a, nil)
+		r.Repeats, err = replaceDamagedRepeats(ctx, a, nil)
 		return err
 	}
 	return nil
 }
 
-// salvage archives what a damaged stream has after the end of the archive.
-func salvage(ctx context.Context, a *archive.Archive, log *eventlog.Log) (report eventlog.SalvageReport, err error) {
+// archiveRemaining archives what a damaged stream has after the end of the archive.
+func archiveRemaining(ctx context.Context, a *archive.Archive, log *eventlog.Log) (report eventlog.SalvageReport, err error) {
 	known, err := a.Remembered(ctx)
 	if err != nil {
 		return report, err
 	}
+
 	w := a.Writer()
 	report, err = log.Salvage(ctx, a.End(), known.Repeats, func(envs []*events.Envelope) error {
 		for _, env := range envs {
@@ -234,15 +251,17 @@ func salvage(ctx context.Context, a *archive.Archive, log *eventlog.Log) (report
 	if err != nil {
 		return report, fmt.Errorf("salvage: %w", err)
 	}
+
 	if w.Len() > 0 {
 		_, err = w.Seal(ctx)
 	}
 	return report, err
 }
 
-// outcome returns what happens to a store. It makes the same requests of the archive as a reader would.
-func (r *Restored) outcome(ctx context.Context, a *archive.Archive, name string, c events.Cursor) StoreOutcome {
+// storeOutcome returns what happens to a store. It makes the same requests to the archive as a reader that continues the store.
+func (r *Restored) storeOutcome(ctx context.Context, a *archive.Archive, name string, c events.Cursor) StoreOutcome {
 	f := StoreOutcome{Name: name, Cursor: c}
+	// Of what the store has folded, these sequences are lost in the log.
 	if r.Salvaged != nil {
 		for _, lost := range r.Salvaged.Lost {
 			if lost.From <= c.Seq {
@@ -250,20 +269,25 @@ func (r *Restored) outcome(ctx context.Context, a *archive.Archive, name string,
 			}
 		}
 	}
-	has := uint64(0)
+
+	// Find out up to which sequence the log has the epoch of the store.
+	known := uint64(0)
 	for _, p := range a.Predecessors() {
 		if p.Epoch == c.Epoch {
-			has = p.Last
+			known = p.Last
 		}
 	}
+
 	switch {
-	case c.Log == events.LogID{}, c.Seq == 0: // it has folded nothing
+	case c.Log == events.LogID{}, c.Seq == 0:
+		// The store has folded nothing.
 	case c.Log != r.Log:
 		f.Refused = fmt.Errorf("%w: it is of log %x", events.ErrOtherLog, c.Log)
-	case c.Seq > has:
-		f.Refused = fmt.Errorf("%w: of epoch %d the log now has what is up to sequence %d", events.ErrOtherEpoch, c.Epoch, has)
-		if from := r.Head.Seq + 1; c.Seq >= from && c.Epoch == r.Archived.Epoch {
-			f.Holds = merge(f.Holds, eventlog.SeqRange{From: from, To: c.Seq})
+	case c.Seq > known:
+		f.Refused = fmt.Errorf("%w: of epoch %d the log now has what is up to sequence %d", events.ErrOtherEpoch, c.Epoch, known)
+		from := r.Head.Seq + 1
+		if c.Seq >= from && c.Epoch == r.Archived.Epoch {
+			f.Holds = appendMerged(f.Holds, eventlog.SeqRange{From: from, To: c.Seq})
 		}
 	case c.Seq < r.Head.Seq:
 		past, err := a.Read(ctx, events.Cursor{Log: c.Log, Epoch: r.Epoch, Seq: c.Seq, LastTime: c.LastTime}, events.AllKinds)
@@ -277,8 +301,8 @@ func (r *Restored) outcome(ctx context.Context, a *archive.Archive, name string,
 	return f
 }
 
-// merge adds a range to ranges in order, of which the last may reach into it.
-func merge(list []eventlog.SeqRange, more eventlog.SeqRange) []eventlog.SeqRange {
+// appendMerged appends a range to a sorted list of ranges. If the last range in the list touches or overlaps it, the two become one.
+func appendMerged(list []eventlog.SeqRange, more eventlog.SeqRange) []eventlog.SeqRange {
 	if n := len(list); n > 0 && list[n-1].To+1 >= more.From {
 		list[n-1].To = max(list[n-1].To, more.To)
 		return list

@@ -12,61 +12,70 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// hold waits for the lease and archives while it has it. Meanwhile it reads the manifest again from time to time: readers
-// here are to know what another process seals.
-func (a *Archiver) hold(ctx context.Context) error {
-	waiting, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- a.follow(waiting) }()
-	err := a.opt.Log.WhileLeased(ctx, leaseName, a.opt.LeaseTTL, func(ctx context.Context) error {
-		stop()
-		if err := <-ended; err != nil {
+// archiveWithLease waits for the lease, and archives while it has it. While it waits, it reloads the manifest from time to time, so that readers
+// in this process know what another process has sealed.
+func (a *Archiver) archiveWithLease(ctx context.Context) error {
+	followCtx, stopFollowing := context.WithCancel(ctx)
+	followed := make(chan error, 1)
+	go func() { followed <- a.reloadManifest(followCtx) }()
+
+	err := a.opts.Log.WhileLeased(ctx, leaseName, a.opts.LeaseTTL, func(ctx context.Context) error {
+		stopFollowing()
+		if err := <-followed; err != nil {
 			return err
 		}
-		ended <- nil
-		return a.lead(ctx)
+		followed <- nil // for the receive at the end of the function
+		return a.archiveAsHolder(ctx)
 	})
-	stop()
-	return errors.Join(err, <-ended)
+	stopFollowing()
+	return errors.Join(err, <-followed)
 }
 
+// leaseName is the name of the lease that the archiving process holds.
 const leaseName = "archive"
 
-// follow keeps the manifest up to date, and refuses what is asked, until the context ends.
-func (a *Archiver) follow(ctx context.Context) error {
-	for a.wait(ctx, lookEvery) {
-		err := a.opt.Archive.Reload(ctx)
-		if err != nil && hopeless(err) {
+// reloadManifest reloads the manifest from time to time, and rejects calls of Now, until ctx ends.
+func (a *Archiver) reloadManifest(ctx context.Context) error {
+	for a.waitRejecting(ctx, lookInterval) {
+		err := a.opts.Archive.Reload(ctx)
+		if err != nil && isPermanent(err) {
 			return err
 		}
-		if err == nil && a.isStuck() { // another process may have sealed what this one could not
-			a.noteContinued()
+		// Another process may have sealed the segment that this one could not.
+		if err == nil && a.hasSealFailed() {
+			a.clearError()
 		}
 	}
 	return nil
 }
 
-// lead archives as the one process that does.
-func (a *Archiver) lead(ctx context.Context) error {
-	if err := a.opt.Archive.Reload(ctx); err != nil {
+// archiveAsHolder archives while this process holds the lease.
+func (a *Archiver) archiveAsHolder(ctx context.Context) error {
+	if err := a.opts.Archive.Reload(ctx); err != nil {
 		return err
 	}
-	if err := a.opt.Archive.Sweep(ctx); err != nil {
+	if err := a.opts.Archive.Sweep(ctx); err != nil {
 		return err
 	}
-	s, err := a.begin(ctx)
+
+	s, err := a.newSession(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.sub.Close()
+
 	ctx, cancel := context.WithCancel(ctx)
 	var merging sync.WaitGroup
-	merging.Go(func() { a.merge(ctx) })
+	merging.Go(func() { a.mergeInBackground(ctx) })
 	defer merging.Wait()
 	defer cancel()
-	a.note(func(s *Status) { s.Running = true })
-	a.noteContinued()
-	defer a.note(func(s *Status) { s.Running, s.Waiting = false, 0 })
+
+	a.updateStatus(func(s *Status) { s.Running = true })
+	a.clearError()
+	defer a.updateStatus(func(s *Status) {
+		s.Running = false
+		s.Waiting = 0
+	})
 	return s.run(ctx)
 }
 
@@ -75,106 +84,116 @@ type session struct {
 	*Archiver
 	sub    *eventlog.Subscription
 	writer *archive.Writer
-	// raw is how many bytes of the stream the writer holds, since when it holds any.
-	raw   int64
-	since time.Time
-	// waiting are calls of Now that are not answered yet.
-	waiting []request
-	looked  time.Time
+	// unsealedBytes is how many bytes of the stream the writer holds, and unsealedSince when the first of them was read.
+	unsealedBytes int64
+	unsealedSince time.Time
+	// pendingRequests are the calls of Now that have not been answered yet.
+	pendingRequests []request
+	lastTrim        time.Time
 }
 
-func (a *Archiver) begin(ctx context.Context) (*session, error) {
-	from := a.opt.Archive.End()
+// newSession begins to read where the archive ends.
+func (a *Archiver) newSession(ctx context.Context) (*session, error) {
+	from := a.opts.Archive.End()
 	if from.Seq == 0 {
-		from = a.opt.Log.Start()
+		from = a.opts.Log.Start()
 	}
-	if err := a.opt.Log.CheckCursor(ctx, from); err != nil {
+
+	if err := a.opts.Log.CheckCursor(ctx, from); err != nil {
 		return nil, fmt.Errorf("the log does not continue where its archive ends: %w", err)
 	}
-	if err := a.turn(ctx); err != nil {
+	if err := a.beginEpochIfDue(ctx); err != nil {
 		return nil, err
 	}
-	sub, err := a.opt.Hub.Subscribe(from)
+	sub, err := a.opts.Hub.Subscribe(from)
 	if err != nil {
 		return nil, err
 	}
-	return &session{Archiver: a, sub: sub, writer: a.opt.Archive.Writer()}, nil
+	return &session{Archiver: a, sub: sub, writer: a.opts.Archive.Writer()}, nil
 }
 
-// turn tells the archive of an epoch that the log has begun where the archive ends (see [events.Log.NextEpoch]).
-func (a *Archiver) turn(ctx context.Context) error {
-	end, start := a.opt.Archive.End(), a.opt.Log.EpochStart()
-	if now := a.opt.Archive.Epoch(); now == 0 || now >= start.Epoch || end.Seq != start.Seq {
+// beginEpochIfDue begins a new epoch in the archive, if the log has begun one where the archive ends. See [events.Log.NextEpoch].
+func (a *Archiver) beginEpochIfDue(ctx context.Context) error {
+	end := a.opts.Archive.End()
+	start := a.opts.Log.EpochStart()
+	archived := a.opts.Archive.Epoch()
+	if archived == 0 || archived >= start.Epoch || end.Seq != start.Seq {
 		return nil
 	}
-	return a.opt.Archive.BeginEpoch(ctx, start.Epoch, end)
+	return a.opts.Archive.BeginEpoch(ctx, start.Epoch, end)
 }
 
-// run gathers and seals until the context ends or something fails.
+// run reads and seals until ctx ends or something fails.
 func (s *session) run(ctx context.Context) (err error) {
 	defer func() {
-		for _, r := range s.waiting {
+		for _, r := range s.pendingRequests {
 			r.done <- errors.Join(ErrNotRunning, err)
 		}
 	}()
+
 	for {
-		if err := s.sealInTime(ctx); err != nil {
+		if err := s.sealIfDue(ctx); err != nil {
 			return err
 		}
-		if time.Since(s.looked) >= lookEvery {
-			s.looked = time.Now()
+		if time.Since(s.lastTrim) >= lookInterval {
+			s.lastTrim = time.Now()
 			if err := s.trim(ctx); err != nil {
 				return err
 			}
 		}
-		envs, err := s.next(ctx)
+
+		envs, err := s.nextEnvelopes(ctx)
 		if err != nil {
 			return err
 		}
-		if err := s.add(ctx, envs); err != nil {
+		if err := s.addAndSeal(ctx, envs); err != nil {
 			return err
 		}
 	}
 }
 
-// sealInTime seals what is old enough or was asked for.
-func (s *session) sealInTime(ctx context.Context) error {
-	asked := false
-	for _, r := range s.waiting {
-		asked = asked || r.seq <= s.writer.End().Seq
+// sealIfDue seals what the writer holds if it is old enough, or if a call of Now waits for it.
+func (s *session) sealIfDue(ctx context.Context) error {
+	isRequested := false
+	for _, r := range s.pendingRequests {
+		isRequested = isRequested || r.seq <= s.writer.End().Seq
 	}
-	if asked || s.raw > 0 && time.Since(s.since) >= s.opt.SegmentAge {
+	if isRequested || s.unsealedBytes > 0 && time.Since(s.unsealedSince) >= s.opts.SegmentAge {
 		return s.seal(ctx)
 	}
 	return nil
 }
 
-// next waits for envelopes, or until something else is due; then there are none.
-func (s *session) next(ctx context.Context) ([]*events.Envelope, error) {
-	wait := max(0, lookEvery-time.Since(s.looked))
-	if s.raw > 0 {
-		wait = min(wait, s.opt.SegmentAge-time.Since(s.since))
+// nextEnvelopes waits for envelopes and returns them. It returns none if something else is due first.
+func (s *session) nextEnvelopes(ctx context.Context) ([]*events.Envelope, error) {
+	wait := max(0, lookInterval-time.Since(s.lastTrim))
+	if s.unsealedBytes > 0 {
+		wait = min(wait, s.opts.SegmentAge-time.Since(s.unsealedSince))
 	}
-	within, cancel := context.WithTimeout(ctx, max(wait, time.Millisecond))
+	readCtx, cancel := context.WithTimeout(ctx, max(wait, time.Millisecond))
 	defer cancel()
-	type read struct {
+
+	// Read in a goroutine, so that calls of Now are received in the meantime.
+	type readResult struct {
 		envs []*events.Envelope
 		err  error
 	}
-	got := make(chan read, 1)
+	results := make(chan readResult, 1)
 	go func() {
-		envs, err := s.sub.Next(within, readBytes)
-		got <- read{envs, err}
+		envs, err := s.sub.Next(readCtx, maxReadBytes)
+		results <- readResult{envs, err}
 	}()
 	for {
 		select {
-		case r := <-s.asked:
-			s.waiting = append(s.waiting, r)
+		case r := <-s.requests:
+			s.pendingRequests = append(s.pendingRequests, r)
 			if r.seq <= s.writer.End().Seq {
-				cancel() // nothing has to come first
+				cancel() // everything up to r.seq has been read
 			}
-		case r := <-got:
-			if r.err != nil && ctx.Err() == nil && (errors.Is(r.err, context.DeadlineExceeded) || errors.Is(r.err, context.Canceled)) {
+		case r := <-results:
+			// If only readCtx has ended, that is no error: something else is due.
+			isTimeout := errors.Is(r.err, context.DeadlineExceeded) || errors.Is(r.err, context.Canceled)
+			if isTimeout && ctx.Err() == nil {
 				r.err = nil
 			}
 			return r.envs, r.err
@@ -182,14 +201,16 @@ func (s *session) next(ctx context.Context) ([]*events.Envelope, error) {
 	}
 }
 
-// add takes envelopes, and seals wherever there is enough.
-func (s *session) add(ctx context.Context, envs []*events.Envelope) error {
+// addAndSeal passes envelopes to the writer, and seals whenever it holds enough.
+func (s *session) addAndSeal(ctx context.Context, envs []*events.Envelope) error {
 	for len(envs) > 0 {
+		// A segment never contains two epochs.
 		if before := s.writer.End(); envs[0].Cursor.Epoch > before.Epoch && before.Epoch != 0 {
 			if err := s.seal(ctx); err != nil {
 				return err
 			}
 		}
+
 		err := s.writer.Add(envs[0])
 		switch {
 		case errors.Is(err, archive.ErrFull):
@@ -200,89 +221,100 @@ func (s *session) add(ctx context.Context, envs []*events.Envelope) error {
 		case err != nil:
 			return err
 		}
-		if s.raw == 0 {
-			s.since = time.Now()
+
+		if s.unsealedBytes == 0 {
+			s.unsealedSince = time.Now()
 		}
-		s.raw += int64(envs[0].Bytes)
+		s.unsealedBytes += int64(envs[0].Bytes)
 		envs = envs[1:]
-		if s.raw >= s.opt.SegmentBytes {
+		if s.unsealedBytes >= s.opts.SegmentBytes {
 			if err := s.seal(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	s.note(func(st *Status) { st.Waiting = s.writer.Len() })
+	s.updateStatus(func(st *Status) { st.Waiting = s.writer.Len() })
 	return nil
 }
 
-// seal seals what there is, answers who waited for it, and trims.
+// seal seals what the writer holds, trims, and answers the calls of Now that have waited for it.
 func (s *session) seal(ctx context.Context) error {
 	if s.writer.Len() > 0 {
 		sealed, err := s.writer.Seal(ctx)
 		if err != nil {
-			s.noteStuck()
-			return fmt.Errorf("seal the segment from sequence %d on: %w", s.opt.Archive.End().Seq+1, err)
+			s.recordSealFailure()
+			return fmt.Errorf("seal the segment from sequence %d on: %w", s.opts.Archive.End().Seq+1, err)
 		}
-		s.noteContinued()
-		s.writer, s.raw = s.opt.Archive.Writer(), 0
-		s.note(func(st *Status) { st.Waiting, st.SealTime = 0, time.Now() })
-		if told := s.opt.Sealed; told != nil {
-			told(sealed)
+		s.clearError()
+		s.writer = s.opts.Archive.Writer()
+		s.unsealedBytes = 0
+		s.updateStatus(func(st *Status) {
+			st.Waiting = 0
+			st.SealTime = time.Now()
+		})
+		if s.opts.Sealed != nil {
+			s.opts.Sealed(sealed)
 		}
 	}
-	before := s.opt.Archive.Epoch()
-	if err := s.turn(ctx); err != nil {
+
+	before := s.opts.Archive.Epoch()
+	if err := s.beginEpochIfDue(ctx); err != nil {
 		return err
 	}
-	if s.opt.Archive.Epoch() != before {
-		s.writer = s.opt.Archive.Writer()
+	if s.opts.Archive.Epoch() != before {
+		s.writer = s.opts.Archive.Writer()
 	}
+
 	err := s.trim(ctx)
-	end := s.opt.Archive.End().Seq
-	rest := s.waiting[:0]
-	for _, r := range s.waiting {
+
+	end := s.opts.Archive.End().Seq
+	remaining := s.pendingRequests[:0]
+	for _, r := range s.pendingRequests {
 		if r.seq <= end {
 			r.done <- err
 			continue
 		}
-		rest = append(rest, r)
+		remaining = append(remaining, r)
 	}
-	s.waiting = rest
+	s.pendingRequests = remaining
 	return err
 }
 
-// trim trims the stream up to the lowest of: one horizon below the end of the archive, one horizon below the cursor of every
-// store of this process, and what is as old as the retention. Stores of other processes that are further behind read the
-// archive.
+// trim trims the stream. It keeps one horizon before the end of the archive, one horizon before the cursor of every store of this process, and
+// what is younger than the retention. Stores of other processes that are further behind read the archive.
 func (s *session) trim(ctx context.Context) error {
-	end := s.opt.Archive.End()
-	if s.opt.Retention < 0 || end.WarmSeq == 0 {
+	end := s.opts.Archive.End()
+	if s.opts.Retention < 0 || end.WarmSeq == 0 {
 		return nil
 	}
+
 	upTo := end.WarmSeq - 1
-	if s.opt.Cursors != nil {
-		for _, c := range s.opt.Cursors() {
-			// One that reads the archive now needs nothing of the stream before its end.
+	if s.opts.Cursors != nil {
+		for _, c := range s.opts.Cursors() {
+			// A cursor without a warm sequence is one of a store that reads the archive now. It needs nothing of the stream from before its end.
 			if c.WarmSeq > 0 {
 				upTo = min(upTo, c.WarmSeq-1)
 			}
 		}
 	}
-	head, err := s.opt.Log.Head(ctx)
+
+	head, err := s.opts.Log.Head(ctx)
 	if err != nil || upTo < head.First {
 		return err
 	}
-	old, err := s.opt.Log.SeqBefore(ctx, time.Now().Add(-s.opt.Retention))
+
+	old, err := s.opts.Log.SeqBefore(ctx, time.Now().Add(-s.opts.Retention))
 	if err != nil {
 		return err
 	}
+
 	upTo = min(upTo, old)
 	if upTo < head.First {
 		return nil
 	}
-	if _, err := s.opt.Log.Trim(ctx, upTo); err != nil {
+	if _, err := s.opts.Log.Trim(ctx, upTo); err != nil {
 		return fmt.Errorf("trim the stream up to sequence %d: %w", upTo, err)
 	}
-	s.note(func(st *Status) { st.Trimmed = upTo })
+	s.updateStatus(func(st *Status) { st.Trimmed = upTo })
 	return nil
 }
