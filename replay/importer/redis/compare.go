@@ -20,18 +20,18 @@ import (
 type CompareOptions struct {
 	// Of the Options, a comparison uses URL, Mapping, State, Commands, PageSize, Patience, LogID, Observe, Notice and Now.
 	Options
-	// AtLeast is a position that the answers must contain; empty means the position of the last run with this state.
+	// AtLeast is a position of the log that the answers must contain; empty means the position of the last run with this state.
 	AtLeast  string
 	Graph    skeinv1connect.GraphServiceClient
 	Feed     skeinv1connect.FeedServiceClient
 	Seen     skeinv1connect.SeenServiceClient
 	Counters skeinv1connect.CounterServiceClient
-	// Tolerance is the largest difference between two times that does not count. An application that writes to both systems gives
-	// them times of two clocks.
+	// Tolerance is how far two times may be apart to count as equal. An application that writes to both systems gives them the times of two
+	// clocks.
 	Tolerance time.Duration
-	// Asked is called with the number of lists and counts that were queried, and of all, from several goroutines; nil disables it.
+	// Asked is called from several goroutines with the number of lists and counts that were queried and of all; it may be nil.
 	Asked func(done, total int)
-	// Difference is called with each of the first 100 differences; nil disables it.
+	// Difference is called with each of the first 100 differences; it may be nil.
 	Difference func(string)
 }
 
@@ -39,35 +39,37 @@ type CompareOptions struct {
 type Comparison struct {
 	KeyCounts
 	importer.Comparison
-	// Rejected is the number of elements of Redis that the service cannot have. Each is reported like a difference.
+	// Rejected is the number of elements in Redis that the service cannot have. Each is reported like a difference.
 	Rejected uint64
 	// Held is how long commands to Redis have waited for the limit.
 	Held time.Duration
 }
 
-// Compare reads a Redis, and queries a service for all its facts. It reports entries that are missing in the service, additional ones, and
-// those with another time or text. It compares the lists of users and boards that are in Redis now, or that earlier runs of the
+// Compare reads a Redis and queries a service for all its facts. It reports entries that are missing in the service, entries that only the service
+// has, and entries with another time or text. It compares the lists of those users and boards that are in Redis now, or that earlier runs of the
 // import with the same state have published. It does not find a list that only the service has.
 func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
-	r, end, err := dial(o.Options)
+	r, end, err := openRedis(o.Options)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	o.Options = r.Options
-	found, err := compare(ctx, o, r.from)
+	found, err := compare(ctx, o, r.keyspace)
 	if found != nil {
-		found.Held = r.heldBack()
+		found.Held = r.waitedForLimit()
 	}
 	return found, err
 }
 
+// compare does the work of Compare, with any keyspace.
 func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Comparison, err error) {
-	unlock, err := lock(o.State)
+	unlock, err := lockState(o.State)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+
 	s, err := loadState(o.State)
 	if err != nil {
 		return nil, err
@@ -84,8 +86,18 @@ func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Compariso
 
 	now := events.Micros(o.Now().UnixMicro())
 	c := comparison.New(comparison.Options{
-		Dir: dir, Origin: "Redis", AtLeast: o.AtLeast, Graph: o.Graph, Feed: o.Feed, Seen: o.Seen, Counters: o.Counters,
-		Patience: o.Patience, Latest: now, Tolerance: o.Tolerance, Observe: o.Asked, Difference: o.Difference,
+		Dir:        dir,
+		Origin:     "Redis",
+		AtLeast:    o.AtLeast,
+		Graph:      o.Graph,
+		Feed:       o.Feed,
+		Seen:       o.Seen,
+		Counters:   o.Counters,
+		Patience:   o.Patience,
+		Latest:     now,
+		Tolerance:  o.Tolerance,
+		Observe:    o.Asked,
+		Difference: o.Difference,
 	})
 	found := &Comparison{KeyCounts: newKeyCounts(o.Mapping)}
 	if err := expectRedis(ctx, c, o, from, now, found); err != nil {
@@ -96,12 +108,13 @@ func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Compariso
 			return found, err
 		}
 	}
+
 	result, err := c.Run(ctx)
 	found.Comparison = *result
 	return found, err
 }
 
-// expectRedis reads Redis, and expects the entries that its facts make.
+// expectRedis reads Redis and adds the entries that its facts stand for to the comparer.
 func expectRedis(
 	ctx context.Context, c *comparison.Comparer, o CompareOptions, from keyspace, now events.Micros, found *Comparison,
 ) error {
@@ -109,10 +122,14 @@ func expectRedis(
 	if err != nil {
 		return err
 	}
-	// A scan may return a rejected element twice, but it counts once.
+
+	// A scan may return a rejected element twice, but the element counts once.
 	rejected := map[xxh3.Uint128]struct{}{}
-	rd := &reading{
-		from: from, mapping: o.Mapping, start: now, counts: &found.KeyCounts,
+	rd := &keyReader{
+		keyspace: from,
+		mapping:  o.Mapping,
+		start:    now,
+		counts:   &found.KeyCounts,
 		fact: func(f *fact) error {
 			if f.kind == events.UserBlocked {
 				c.ExpectBlock(f.user, f.peer)
@@ -120,7 +137,7 @@ func expectRedis(
 			return expectAll(c, f.entries())
 		},
 		reject: func(r *reject) error {
-			hash := xxh3.Hash128(r.append(nil))
+			hash := xxh3.Hash128(r.appendTo(nil))
 			if _, again := rejected[hash]; !again {
 				rejected[hash] = struct{}{}
 				c.Differ(&found.Rejected, "%s %s: Redis has it, skein cannot: rule %d: %s", quote(r.key), quote(r.element), r.rule, r.reason)
@@ -128,8 +145,9 @@ func expectRedis(
 			return nil
 		},
 	}
+
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		if cursor, err = rd.step(ctx, cursor); err != nil {
+		if cursor, err = rd.readStep(ctx, cursor); err != nil {
 			return err
 		}
 		o.Observe(found.progress(total))
@@ -137,6 +155,7 @@ func expectRedis(
 	return nil
 }
 
+// expectAll adds entries to the comparer.
 func expectAll(c *comparison.Comparer, entries []comparison.Entry) error {
 	for _, e := range entries {
 		if err := c.Expect(e); err != nil {
@@ -146,8 +165,8 @@ func expectAll(c *comparison.Comparer, entries []comparison.Entry) error {
 	return nil
 }
 
-// expectKnown adds the lists of published facts, so that entries which Redis has deleted since are found as extra. Plays are an exception: a
-// play that Redis has deleted still counts.
+// expectKnown adds the lists of published facts, but not the entries in them. So entries that Redis has deleted since then are reported as extra.
+// Plays are an exception: a play that Redis has deleted still counts.
 func expectKnown(c *comparison.Comparer, dir string, s *state) error {
 	if s.Known == "" {
 		return nil

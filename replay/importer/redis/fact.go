@@ -12,21 +12,21 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// timeless stands for the time of a fact without one in Redis. It sorts after every other time.
+// timeless is the time of a fact that has no time in Redis. It sorts after every other time.
 const timeless = events.Micros(math.MaxInt64)
 
-// fact is the fact of one element of Redis.
+// fact is what one element of Redis says.
 type fact struct {
 	kind events.Kind
-	// The kind determines which of these are set, as in [events.Event].
+	// The kind determines which of these are set, and what they mean, as in [events.Event].
 	user, peer, board, pin, item string
-	// at is the time in Redis, which may be up to a day after the import's start, or [timeless].
+	// at is the time in Redis, which may be up to a day after the start of the import, or [timeless].
 	at events.Micros
 	// text is a title, or the attributes of a pin.
 	text string
 }
 
-// factOf makes a fact of the captured texts. It returns an error for one that the service would refuse.
+// factOf returns the fact that the captured texts stand for. It returns an error if the service would reject it.
 func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, error) {
 	f := fact{kind: r.kind, at: timeless}
 	for _, captures := range []captures{r.meaning.needs, r.meaning.mayAlsoBe} {
@@ -35,9 +35,9 @@ func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, err
 		}
 	}
 	if f.item == f.pin {
-		f.item = "" // the item of a pin that names none
+		f.item = "" // a pin that names no item is its own item, so the two facts must be equal
 	}
-	if r.timed() {
+	if r.hasTimes() {
 		text := score
 		if r.structure != sortedSet || score == "" || c[roleTime] != "" {
 			text = c[roleTime]
@@ -47,13 +47,14 @@ func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, err
 			return f, err
 		}
 	}
+
 	if refused := events.Validate(f.event("check", 1, start)); refused != nil {
 		return f, errors.New(refused.Message)
 	}
 	return f, nil
 }
 
-// field returns where the fact has a field of its event.
+// field returns the place in the fact for a field of an event.
 func (f *fact) field(field events.Field) *string {
 	switch field {
 	case events.FieldUser:
@@ -71,18 +72,20 @@ func (f *fact) field(field events.Field) *string {
 	}
 }
 
-// event returns the fact as a backfill. A time after the start of the import is clamped to it.
+// event returns the fact as a backfill. A time after the start of the import is replaced by the start.
 func (f *fact) event(source string, offset uint64, start events.Micros) *skeinv1.Event {
 	ev := events.Event{
 		Kind: f.kind, Backfill: true, Source: source, Offset: offset, Time: min(f.at, start),
 		User: f.user, Peer: f.peer, Board: f.board, Pin: f.pin, Item: f.item,
 	}
-	// The message of a kind has only the fields of the kind.
-	ev.Items, ev.Title, ev.Attributes = []string{f.item}, f.text, []byte(f.text)
+	// Only the fields that the kind has become part of the message.
+	ev.Items = []string{f.item}
+	ev.Title = f.text
+	ev.Attributes = []byte(f.text)
 	return ev.Proto()
 }
 
-// String returns the fact for people.
+// String describes the fact to people.
 func (f *fact) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v", f.kind)
@@ -94,41 +97,45 @@ func (f *fact) String() string {
 		}
 	}
 	if f.at != timeless {
-		fmt.Fprintf(&b, " at=%s", stamp(f.at))
+		fmt.Fprintf(&b, " at=%s", formatTime(f.at))
 	}
 	return b.String()
 }
 
-func stamp(t events.Micros) string {
+// formatTime returns a time for people.
+func formatTime(t events.Micros) string {
 	if t == timeless {
 		return "an unknown time"
 	}
 	return t.Time().Format("2006-01-02T15:04:05.999999Z")
 }
 
-// The encoding of a fact in a file of records. Its bytewise order is by kind and ids, then by time, facts without one last.
+// The encoding of a fact in a file of records. Encodings sort by kind and ids, and then by time, with facts that have no time last.
 //
 //	kind  user 00 peer 00 board 00 pin 00 item 00  time (8 bytes, big endian)  text
 //
-// Ids have no zero bytes. Whatever the unit, a time is in microseconds.
-const recordIDs = 5
+// Ids have no zero bytes. Times are in microseconds, whatever the unit in Redis.
+//
+// idsPerRecord is the number of ids in an encoding.
+const idsPerRecord = 5
 
-var errRecord = errors.New("a record of a fact is damaged")
+// errDamagedRecord means that a record cannot be decoded.
+var errDamagedRecord = errors.New("a record of a fact is damaged")
 
-// append appends the encoding of a fact. Its ids must be valid, which excludes zero bytes.
-func (f *fact) append(dst []byte) []byte {
+// appendTo appends the encoding of the fact to dst. Its ids must be valid, because valid ids have no zero bytes.
+func (f *fact) appendTo(dst []byte) []byte {
 	dst = append(dst, byte(f.kind))
-	for _, id := range [recordIDs]string{f.user, f.peer, f.board, f.pin, f.item} {
+	for _, id := range [idsPerRecord]string{f.user, f.peer, f.board, f.pin, f.item} {
 		dst = append(append(dst, id...), 0)
 	}
 	dst = binary.BigEndian.AppendUint64(dst, uint64(f.at))
 	return append(dst, f.text...)
 }
 
-// idsOf returns the kind and ids of a record: facts with the same ones say the same, maybe at different times.
+// idsOf returns the kind and the ids of a record, which are its beginning. Facts that have these in common are equal except for time and text.
 func idsOf(record []byte) []byte {
 	at := 1
-	for range recordIDs {
+	for range idsPerRecord {
 		for at < len(record) && record[at] != 0 {
 			at++
 		}
@@ -137,65 +144,68 @@ func idsOf(record []byte) []byte {
 	return record[:min(at, len(record))]
 }
 
-// decodeFact decodes the encoding of a fact.
+// decodeFact is the inverse of fact.appendTo.
 func decodeFact(record []byte) (fact, error) {
 	ids := idsOf(record)
-	if len(record) < len(ids)+8 || len(ids) < 1+recordIDs {
-		return fact{}, errRecord
+	if len(record) < len(ids)+8 || len(ids) < 1+idsPerRecord {
+		return fact{}, errDamagedRecord
 	}
 	f := fact{
 		kind: events.Kind(ids[0]), at: events.Micros(binary.BigEndian.Uint64(record[len(ids):])),
 		text: string(record[len(ids)+8:]),
 	}
 	if !f.kind.Backfillable() || f.at < 0 {
-		return fact{}, errRecord
+		return fact{}, errDamagedRecord
 	}
 	parts := strings.Split(string(ids[1:]), "\x00")
 	f.user, f.peer, f.board, f.pin, f.item = parts[0], parts[1], parts[2], parts[3], parts[4]
 	return f, nil
 }
 
-// A reject is a record in the same files. So an element that a scan returns twice is rejected once, and the rejects of an interrupted
-// run are dropped together with its facts.
+// A reject is a record in the same files as the facts. So an element that a scan returns twice is rejected once, and the rejects of a run that
+// begins anew are dropped together with its facts. The encoding of a reject:
 //
-//	255  rule (4 bytes, big endian)  and of key, element and reason: length (4 bytes, big endian), bytes
+//	255  rule (4 bytes, big endian)  and for each of key, element and reason: length (4 bytes, big endian), bytes
 const rejectTag = 255
 
-// keptBytes is the number of bytes of a long key or element that are kept for the rejects.
-const keptBytes = 4 << 10
+// maxKeptBytes is how many bytes of a long key or element are kept for the rejects.
+const maxKeptBytes = 4 << 10
 
-// reject is an element, or a whole key, that cannot be imported.
+// reject is an element or a whole key that cannot be imported. rule is the number of the rule that has read it.
 type reject struct {
 	rule                 int
 	key, element, reason string
 }
 
-func (r *reject) append(dst []byte) []byte {
+// appendTo appends the encoding of the reject to dst.
+func (r *reject) appendTo(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(append(dst, rejectTag), uint32(r.rule))
 	for _, s := range []string{r.key, r.element, r.reason} {
-		s = s[:min(len(s), keptBytes)]
+		s = s[:min(len(s), maxKeptBytes)]
 		dst = append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
 	}
 	return dst
 }
 
-// count adds the reject to the reasons.
-func (r *reject) count(into *importer.Reasons) {
+// countIn adds the reject to the reasons.
+func (r *reject) countIn(into *importer.Reasons) {
 	into.Add(fmt.Sprintf("rule %d: %s", r.rule, r.reason), 0, strings.TrimSuffix(quote(r.key)+" "+quote(r.element), " "))
 }
 
+// decodeReject is the inverse of reject.appendTo. Long texts are truncated.
 func decodeReject(record []byte) (reject, error) {
 	if len(record) < 5 || record[0] != rejectTag {
-		return reject{}, errRecord
+		return reject{}, errDamagedRecord
 	}
 	r := reject{rule: int(binary.BigEndian.Uint32(record[1:]))}
 	record = record[5:]
 	for _, into := range []*string{&r.key, &r.element, &r.reason} {
 		if len(record) < 4 || len(record)-4 < int(binary.BigEndian.Uint32(record)) {
-			return reject{}, errRecord
+			return reject{}, errDamagedRecord
 		}
 		n := 4 + int(binary.BigEndian.Uint32(record))
-		*into, record = string(record[4:n]), record[n:]
+		*into = string(record[4:n])
+		record = record[n:]
 	}
 	return r, nil
 }

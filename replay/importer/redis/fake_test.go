@@ -85,7 +85,7 @@ func (r *fakeRedis) types(_ context.Context, keys []string) ([]string, error) {
 	return types, r.command()
 }
 
-func (r *fakeRedis) pages(_ context.Context, of []pageOf) ([]page, error) {
+func (r *fakeRedis) readPages(_ context.Context, of []pageRequest) ([]page, error) {
 	pages := make([]page, len(of))
 	for i, p := range of {
 		all := r.keys[p.key].elements
@@ -161,7 +161,7 @@ const plainMapping = `rules:
 `
 
 // importing is an import of a fake Redis into a fake log.
-func importing(t *testing.T, r *fakeRedis, l *fakeLog) *run {
+func importing(t *testing.T, r *fakeRedis, l *fakeLog) *importRun {
 	t.Helper()
 	o := Options{
 		Mapping: mustParse(t, plainMapping), Name: "m.yaml", State: t.TempDir(),
@@ -169,20 +169,20 @@ func importing(t *testing.T, r *fakeRedis, l *fakeLog) *run {
 			LogID: "log", Publish: l.publish, Patience: time.Minute, Now: func() time.Time { return start },
 		},
 	}
-	if err := o.complete(); err != nil {
+	if err := o.setDefaultsAndCheck(); err != nil {
 		t.Fatal(err)
 	}
-	return &run{Options: o, from: r, server: "fake"}
+	return &importRun{Options: o, keyspace: r, serverName: "fake"}
 }
 
 // again is the same import in a new process.
-func (r *run) again() *run {
-	return &run{Options: r.Options, from: r.from, server: r.server, maxRecords: r.maxRecords}
+func (r *importRun) again() *importRun {
+	return &importRun{Options: r.Options, keyspace: r.keyspace, serverName: r.serverName, maxRecords: r.maxRecords}
 }
 
-func mustRun(t *testing.T, r *run) *Report {
+func mustRun(t *testing.T, r *importRun) *Report {
 	t.Helper()
-	report, err := r.run(t.Context())
+	report, err := r.readAndPublish(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

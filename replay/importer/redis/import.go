@@ -20,72 +20,73 @@ import (
 type Options struct {
 	// URL is the address of the Redis: redis://user:password@host:port/database, or rediss://.
 	URL string
-	// Mapping gives the meaning of its keys.
+	// Mapping says what the keys of the Redis mean.
 	Mapping *Mapping
-	// Name names the import for people and in its source. It is the name of the mapping file.
+	// Name is the name of the import for people and in its source: that of the mapping file.
 	Name string
-	// State is the directory in which the import keeps facts that it has read or published.
+	// State is the directory in which the import stores the facts that it has read or published.
 	State string
-	// Commands is the most commands per second that Redis gets; 0 means no limit.
+	// Commands limits how many commands per second are sent to the Redis; 0 does not limit.
 	Commands float64
-	// PageSize is the number of members that one command reads. Default 1000.
+	// PageSize is how many members one command reads. Default 1000.
 	PageSize int
-	// Restart forgets everything that earlier runs have read and published.
+	// Restart ignores everything that earlier runs have read and published.
 	Restart bool
 	importer.Publishing
 }
 
-// Report is what an import did.
+// Report describes what a run of an import has done.
 type Report struct {
 	KeyCounts
-	// Found is the number of distinct facts in Redis, New the number of those that no earlier run has found, Published the number that the
-	// service has accepted.
+	// Found is the number of distinct facts in Redis. New is the number of those that no earlier run has published. Published is the number that
+	// the service has accepted.
 	Found, New, Published uint64
-	// Clamped is the number of new facts with a time after the start of the run, by at most a day. They got the start as their time.
+	// Clamped is the number of new facts with a time after the start of the run, by up to a day. They got the start as their time.
 	Clamped uint64
 	// Gone is the number of facts from earlier runs that Redis no longer has. The log keeps them.
 	Gone uint64
-	// Rejected is the number of elements and keys that could not be imported, Rejects the file that has them, if there are any.
+	// Rejected is the number of elements and keys that could not be imported. Rejects is the file that contains them, if there are any.
 	Rejected uint64
 	Rejects  string
-	// Reasons say why, each with the first element.
+	// Reasons say why they were rejected, each with the first element.
 	Reasons importer.Reasons
-	// Held is how long commands have waited for the limit, Waited how long calls have waited for projections.
+	// Held is how long commands have waited for the limit. Waited is how long calls have waited for projections.
 	Held, Waited time.Duration
-	// Refused is the number of facts that the service has refused, RefusedFile the file that has them.
+	// Refused is the number of facts that the service has rejected. RefusedFile is the file that contains them.
 	Refused     uint64
 	RefusedFile string
 	Source      string
 	Run         int
 	StartedAt   time.Time
-	// Position is a position that contains all imported facts.
+	// Position is a position of the log that contains all imported facts.
 	Position string
-	// Sample has the first events and rejects of a dry run.
+	// Sample and SampleRejects are the first events and rejects of a dry run.
 	Sample        []*skeinv1.Event
 	SampleRejects []string
 }
 
 const (
 	defaultPageSize = 1000
-	// saveEvery is the time between two saves, which bounds the reading to repeat after a crash.
-	saveEvery  = 30 * time.Second
-	sampleSize = 10
+	// saveInterval is how often the state is saved while Redis is read. After a crash, what was read since the last save is read again.
+	saveInterval = 30 * time.Second
+	sampleSize   = 10
 )
 
-// run is one run of an import.
-type run struct {
+// importRun is one run of an import.
+type importRun struct {
 	Options
-	from   keyspace
-	server string
-	// held returns how long commands have waited for the limit; nil means there is no limit.
-	held   func() time.Duration
-	state  *state
-	report Report
-	// maxRecords is the most records that are sorted in memory; 0 means the default.
+	keyspace   keyspace
+	serverName string
+	// limitWait returns how long commands have waited for the limit; nil means that there is no limit.
+	limitWait func() time.Duration
+	state     *state
+	report    Report
+	// maxRecords is how many records are sorted in memory at a time; 0 means the default.
 	maxRecords int
 }
 
-func (o *Options) complete() error {
+// setDefaultsAndCheck sets the defaults, and returns an error for the first invalid option.
+func (o *Options) setDefaultsAndCheck() error {
 	o.SetDefaults()
 	if o.PageSize == 0 {
 		o.PageSize = defaultPageSize
@@ -99,20 +100,21 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// dial makes a run of options, and a function that ends it.
-func dial(o Options) (*run, func(), error) {
-	if err := o.complete(); err != nil {
+// openRedis connects to the Redis of the options. It returns a run, and a function that closes the connection.
+func openRedis(o Options) (*importRun, func(), error) {
+	if err := o.setDefaultsAndCheck(); err != nil {
 		return nil, nil, err
 	}
+
 	s, err := newServer(&o)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &run{Options: o, from: s, server: s.name(), held: func() time.Duration { return s.held }}
+	r := &importRun{Options: o, keyspace: s, serverName: s.name(), limitWait: func() time.Duration { return s.limitWait }}
 	if o.Commands > 0 {
 		o.Notice(fmt.Sprintf("Redis is asked at most %.6g commands a second (--commands)", o.Commands))
 	}
-	s.waiting = func(err error) {
+	s.onRetry = func(err error) {
 		if err != nil {
 			o.Observe(importer.Progress{PhaseProgress: replay.PhaseProgress{Phase: replay.Reading, Unit: "keys"}, Retrying: err})
 		}
@@ -120,19 +122,20 @@ func dial(o Options) (*run, func(), error) {
 	return r, func() { _ = s.close() }, nil // nothing was written to Redis
 }
 
-// Run reads a Redis and publishes the facts that no earlier run with the same state has published. It may be interrupted at any time; the
-// next run continues.
+// Run reads a Redis and publishes the facts that no earlier run with the same state has published. It may be interrupted at any time; the next
+// run continues it.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	r, end, err := dial(o)
+	r, end, err := openRedis(o)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	return r.run(ctx)
+	return r.readAndPublish(ctx)
 }
 
-func (r *run) run(ctx context.Context) (*Report, error) {
-	unlock, err := lock(r.State)
+// readAndPublish performs the phases of the run that are not done yet.
+func (r *importRun) readAndPublish(ctx context.Context) (*Report, error) {
+	unlock, err := lockState(r.State)
 	if err != nil {
 		return nil, err
 	}
@@ -140,22 +143,23 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 	if err := r.openState(); err != nil {
 		return nil, err
 	}
+
 	if r.state.Phase == phaseReading {
-		if err := r.read(ctx); err != nil {
-			return r.finish(), err
+		if err := r.readRedis(ctx); err != nil {
+			return r.completeReport(), err
 		}
 		if err := r.selectNew(); err != nil {
-			return r.finish(), err
+			return r.completeReport(), err
 		}
 	}
 	if err := r.publish(ctx); err != nil {
-		return r.finish(), err
+		return r.completeReport(), err
 	}
-	return r.finish(), r.conclude()
+	return r.completeReport(), r.markKnown()
 }
 
-// openState loads the state, or begins a new one.
-func (r *run) openState() error {
+// openState loads the state of the earlier runs, or begins a new one, and decides what this run does.
+func (r *importRun) openState() error {
 	old, err := loadState(r.State)
 	if err != nil && !r.Restart {
 		return err
@@ -167,119 +171,147 @@ func (r *run) openState() error {
 		r.Notice("earlier runs went to another log: everything is published to this one")
 		old = nil
 	}
+
 	start := importer.StartOf(r.Now())
 	began := func(s *state) string { return s.StartedAt.Format(time.DateTime) }
 	switch {
 	case old == nil:
 		old = &state{Version: stateVersion, LogID: r.LogID, Source: sourceOf(r.Name, r.LogID, r.Now())}
-		old.begin(r, start)
+		old.beginRun(r, start)
 	case old.Phase == phaseDone:
 		r.Notice(fmt.Sprintf("run %d: %d facts were published before; what Redis has beside them is published now",
 			old.Run+1, old.KnownSize))
-		old.begin(r, start)
+		old.beginRun(r, start)
 	case old.Phase == phasePublishing:
 		r.Notice(fmt.Sprintf("going on with publishing what the run that began %s has found", began(old)))
 		if old.Mapping != r.Mapping.digest {
 			r.Notice("the mapping changed since: run the import again to read by it")
 		}
-	case old.Mapping != r.Mapping.digest || old.Server != r.server:
+	case old.Mapping != r.Mapping.digest || old.Server != r.serverName:
 		r.Notice("the mapping or the Redis changed while it was read: it is read anew")
 		old.Run--
-		old.begin(r, start)
+		old.beginRun(r, start)
 	default:
 		r.Notice(fmt.Sprintf("going on after %d keys with the run that began %s", old.Keys.Scanned, began(old)))
 	}
 	r.state = old
-	// The start must be on disk before an event has it as its time, and the source before the log has it: a run after a crash must use
-	// the same ones.
+	// The start must be on disk before an event has it as its time, and the source before the log has it: the next run after a crash must use the
+	// same ones.
 	if err := r.save(); err != nil {
 		return err
 	}
-	return r.state.sweep(r.State)
+	return r.state.removeUnnamedFiles(r.State)
 }
 
-func (r *run) save() error {
+// save writes the state.
+func (r *importRun) save() error {
 	if err := r.state.save(r.State); err != nil {
 		return fmt.Errorf("cannot keep the state of the import (--state places it): %w", err)
 	}
 	return nil
 }
 
-// begin turns the state into that of a new run. The known facts stay.
-func (s *state) begin(r *run, start time.Time) {
+// beginRun turns the state into the state of a new run. It keeps the known facts.
+func (s *state) beginRun(r *importRun, start time.Time) {
 	if !start.After(s.StartedAt) {
-		start = s.StartedAt.Add(time.Microsecond) // facts without a time must be later than those of the last run
+		// Facts without a time must be later than those of the last run.
+		start = s.StartedAt.Add(time.Microsecond)
 	}
 	*s = state{
-		Version: s.Version, LogID: s.LogID, Source: s.Source, Known: s.Known, KnownSize: s.KnownSize, Offset: s.Offset,
-		Position: s.Position, NextFile: s.NextFile,
-		Phase: phaseReading, Run: s.Run + 1, StartedAt: start, Mapping: r.Mapping.digest, Server: r.server,
-		Keys: newKeyCounts(r.Mapping),
+		// These stay the same.
+		Version:   s.Version,
+		LogID:     s.LogID,
+		Source:    s.Source,
+		Known:     s.Known,
+		KnownSize: s.KnownSize,
+		Offset:    s.Offset,
+		Position:  s.Position,
+		NextFile:  s.NextFile,
+
+		Phase:     phaseReading,
+		Run:       s.Run + 1,
+		StartedAt: start,
+		Mapping:   r.Mapping.digest,
+		Server:    r.serverName,
+		Keys:      newKeyCounts(r.Mapping),
 	}
 }
 
-// sourceOf returns the source of an import. Readers of the log ignore offsets of a source that they have seen, so a state that begins
-// anew must have a new source.
+// sourceOf returns the source of an import whose state begins now. It is different each time: readers of the log ignore offsets of a source that
+// they have seen before, and a new state begins with offset 1.
 func sourceOf(name, logID string, now time.Time) string {
 	hash := xxh3.HashString(fmt.Sprintf("%s\n%s\n%d", name, logID, now.UnixNano()))
 	return importer.SourceOf(name, fmt.Sprintf("%016x", hash))
 }
 
 // start returns the start of the run.
-func (r *run) start() events.Micros { return events.Micros(r.state.StartedAt.UnixMicro()) }
+func (r *importRun) start() events.Micros { return events.Micros(r.state.StartedAt.UnixMicro()) }
 
-// read scans Redis, and sorts its facts and rejects into files.
-func (r *run) read(ctx context.Context) error {
-	id, err := r.from.runID(ctx)
+// readRedis scans Redis, and sorts its facts and rejects into files.
+func (r *importRun) readRedis(ctx context.Context) error {
+	id, err := r.keyspace.runID(ctx)
 	if err != nil {
 		return err
 	}
+
+	// A cursor is valid only until the server is restarted.
 	s := r.state
 	switch {
 	case s.RunID != "" && s.RunID != id:
 		r.Notice("Redis was started again since: all keys are read again")
-		s.Cursor, s.Keys = 0, newKeyCounts(r.Mapping)
+		s.Cursor = 0
+		s.Keys = newKeyCounts(r.Mapping)
 	case id == "" && s.Cursor != 0:
 		r.Notice("the server does not say whether it was started again since (INFO has no run_id): all keys are read again")
-		s.Cursor, s.Keys = 0, newKeyCounts(r.Mapping)
+		s.Cursor = 0
+		s.Keys = newKeyCounts(r.Mapping)
 	}
 	s.RunID = id
-	total, err := r.from.size(ctx)
+	total, err := r.keyspace.size(ctx)
 	if err != nil {
 		return err
 	}
+
 	sorted := &recordfile.Sorter{Dir: r.State, Files: s.Files, Number: s.NextFile, MaxRecords: r.maxRecords}
 	var buf []byte
-	rd := &reading{
-		from: r.from, mapping: r.Mapping, start: r.start(), counts: &s.Keys,
+	rd := &keyReader{
+		keyspace: r.keyspace,
+		mapping:  r.Mapping,
+		start:    r.start(),
+		counts:   &s.Keys,
 		fact: func(f *fact) error {
-			buf = f.append(buf[:0])
+			buf = f.appendTo(buf[:0])
 			return sorted.Add(buf)
 		},
 		reject: func(rej *reject) error {
-			buf = rej.append(buf[:0])
+			buf = rej.appendTo(buf[:0])
 			return sorted.Add(buf)
 		},
 	}
-	// The records are flushed before the cursor is saved: the state on disk must never have a cursor without all records before it.
+
+	// The records are flushed before the cursor is saved: the state on disk must never have a cursor without all the records from before it.
 	saved := r.Now()
 	save := func(cursor uint64) error {
 		if err := sorted.Flush(); err != nil {
 			return fmt.Errorf("cannot keep what was read (--state places it): %w", err)
 		}
-		s.Cursor, s.Files, s.NextFile = cursor, sorted.Files, sorted.Number
+		s.Cursor = cursor
+		s.Files = sorted.Files
+		s.NextFile = sorted.Number
 		saved = r.Now()
 		return r.save()
 	}
+
 	for cursor := s.Cursor; ; {
-		if cursor, err = rd.step(ctx, cursor); err != nil {
+		cursor, err = rd.readStep(ctx, cursor)
+		if err != nil {
 			return err
 		}
 		r.Observe(s.Keys.progress(total))
 		if cursor == 0 {
 			return save(0)
 		}
-		if r.Now().Sub(saved) >= saveEvery || sorted.HalfFull() {
+		if r.Now().Sub(saved) >= saveInterval || sorted.HalfFull() {
 			if err := save(cursor); err != nil {
 				return err
 			}
@@ -287,25 +319,36 @@ func (r *run) read(ctx context.Context) error {
 	}
 }
 
-// publish publishes the new facts. After an interruption it continues.
-func (r *run) publish(ctx context.Context) error {
+// publish publishes the new facts. If the run was interrupted while it published, publish continues.
+func (r *importRun) publish(ctx context.Context) error {
 	s := r.state
-	records, err := r.openNew()
+	records, err := r.openNewFacts()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = records.from.Close() }() // it was only read
-	report, err := importer.RunRecords(ctx, importer.Options{
-		Kind: "redis", Path: r.Name, Source: s.Source, State: filepath.Join(r.State, s.publishState()),
-		Rejects: filepath.Join(r.State, refusedName), Publishing: r.Publishing,
-	}, importer.Origin{Digest: s.Digest, Shape: s.New, StartedAt: s.StartedAt}, func(string, time.Time) (importer.Records, error) {
+
+	options := importer.Options{
+		Kind:       "redis",
+		Path:       r.Name,
+		Source:     s.Source,
+		State:      filepath.Join(r.State, s.publishStateName()),
+		Rejects:    filepath.Join(r.State, refusedName),
+		Publishing: r.Publishing,
+	}
+	origin := importer.Origin{Digest: s.Digest, Shape: s.New, StartedAt: s.StartedAt}
+	report, err := importer.RunRecords(ctx, options, origin, func(string, time.Time) (importer.Records, error) {
 		return records, nil
 	})
 	if report != nil {
-		r.report.Published, r.report.Refused, r.report.Clamped = report.Events, report.Rejected, report.Clamped
-		r.report.RefusedFile, r.report.Waited = report.Rejects, report.Waited
+		r.report.Published = report.Events
+		r.report.Refused = report.Rejected
+		r.report.Clamped = report.Clamped
+		r.report.RefusedFile = report.Rejects
+		r.report.Waited = report.Waited
 		for _, why := range report.Reasons {
-			why.Reason, why.FirstRecord = "refused by the service: "+why.Reason, 0
+			why.Reason = "refused by the service: " + why.Reason
+			why.FirstRecord = 0 // the number of a fact means nothing to people
 			r.report.Reasons = append(r.report.Reasons, why)
 		}
 		if report.Position != "" {
@@ -315,9 +358,9 @@ func (r *run) publish(ctx context.Context) error {
 	return err
 }
 
-// conclude adds the published facts to the known ones, once all of them are in the log. The state is saved after the new file is
-// complete, and only then the old files are removed.
-func (r *run) conclude() error {
+// markKnown adds the published facts to the known ones, when all of them are in the log. The state is saved when the new file is complete, and
+// only then are the old files removed.
+func (r *importRun) markKnown() error {
 	s := r.state
 	name := fmt.Sprintf("known-%04d", s.Run)
 	var paths []string
@@ -326,6 +369,7 @@ func (r *run) conclude() error {
 			paths = append(paths, filepath.Join(r.State, file))
 		}
 	}
+
 	all, err := recordfile.Merge(paths)
 	if err != nil {
 		return err
@@ -338,38 +382,50 @@ func (r *run) conclude() error {
 	if err := recordfile.WriteAll(w, all); err != nil {
 		return err
 	}
-	s.Phase, s.Known, s.KnownSize, s.Offset = phaseDone, name, w.Count, s.Offset+s.NewSize
-	s.New, s.Files = "", nil
+
+	s.Phase = phaseDone
+	s.Known = name
+	s.KnownSize = w.Count
+	s.Offset += s.NewSize
+	s.New = ""
+	s.Files = nil
 	if err := r.save(); err != nil {
 		return err
 	}
-	return s.sweep(r.State)
+	return s.removeUnnamedFiles(r.State)
 }
 
-// heldBack returns how long commands have waited for the limit.
-func (r *run) heldBack() time.Duration {
-	if r.held == nil {
+// waitedForLimit returns how long commands have waited for the limit.
+func (r *importRun) waitedForLimit() time.Duration {
+	if r.limitWait == nil {
 		return 0
 	}
-	return r.held()
+	return r.limitWait()
 }
 
-// finish completes the report.
-func (r *run) finish() *Report {
+// completeReport fills in what the report takes from the state.
+func (r *importRun) completeReport() *Report {
 	p, s := &r.report, r.state
-	p.KeyCounts, p.Found, p.New, p.Gone, p.Rejected = s.Keys, s.Found, s.NewSize, s.Gone, s.Rejected
-	p.Source, p.Run, p.StartedAt, p.Position = s.Source, s.Run, s.StartedAt, s.Position
+	p.KeyCounts = s.Keys
+	p.Found = s.Found
+	p.New = s.NewSize
+	p.Gone = s.Gone
+	p.Rejected = s.Rejected
+	p.Source = s.Source
+	p.Run = s.Run
+	p.StartedAt = s.StartedAt
+	p.Position = s.Position
 	if p.Rejected > 0 {
 		p.Rejects = filepath.Join(r.State, rejectsName)
 	}
 	p.Reasons = append(slices.Clone(s.Reasons), p.Reasons...)
-	p.Held = r.heldBack()
+	p.Held = r.waitedForLimit()
 	return p
 }
 
-// DryRun reads a Redis and reports what a run would do. It publishes nothing, and keeps no state.
+// DryRun reads a Redis and reports what a run would do. It publishes nothing and stores no state.
 func DryRun(ctx context.Context, o Options) (*Report, error) {
-	r, end, err := dial(o)
+	r, end, err := openRedis(o)
 	if err != nil {
 		return nil, err
 	}
@@ -377,16 +433,21 @@ func DryRun(ctx context.Context, o Options) (*Report, error) {
 	return r.dryRun(ctx)
 }
 
-func (r *run) dryRun(ctx context.Context) (*Report, error) {
+func (r *importRun) dryRun(ctx context.Context) (*Report, error) {
 	start := importer.StartOf(r.Now())
 	p := &r.report
-	p.KeyCounts, p.StartedAt = newKeyCounts(r.Mapping), start
-	total, err := r.from.size(ctx)
+	p.KeyCounts = newKeyCounts(r.Mapping)
+	p.StartedAt = start
+	total, err := r.keyspace.size(ctx)
 	if err != nil {
 		return p, err
 	}
-	rd := &reading{
-		from: r.from, mapping: r.Mapping, start: events.Micros(start.UnixMicro()), counts: &p.KeyCounts,
+
+	rd := &keyReader{
+		keyspace: r.keyspace,
+		mapping:  r.Mapping,
+		start:    events.Micros(start.UnixMicro()),
+		counts:   &p.KeyCounts,
 		fact: func(f *fact) error {
 			p.Found++
 			if len(p.Sample) < sampleSize {
@@ -396,19 +457,20 @@ func (r *run) dryRun(ctx context.Context) (*Report, error) {
 		},
 		reject: func(rej *reject) error {
 			p.Rejected++
-			rej.count(&p.Reasons)
+			rej.countIn(&p.Reasons)
 			if len(p.SampleRejects) < sampleSize {
 				p.SampleRejects = append(p.SampleRejects, rej.String())
 			}
 			return nil
 		},
 	}
+
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		if cursor, err = rd.step(ctx, cursor); err != nil {
+		if cursor, err = rd.readStep(ctx, cursor); err != nil {
 			return p, err
 		}
 		r.Observe(p.progress(total))
 	}
-	p.Held = r.heldBack()
+	p.Held = r.waitedForLimit()
 	return p, nil
 }

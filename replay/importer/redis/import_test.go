@@ -166,7 +166,7 @@ func TestBrokenOffReading(t *testing.T) {
 		if step%3 == 0 {
 			r.run++ // Redis itself was started again
 		}
-		report, err := imp.again().run(t.Context())
+		report, err := imp.again().readAndPublish(t.Context())
 		if err == nil {
 			if report.Found != 1500 || report.Published != 1500 {
 				t.Errorf("report: %+v", report)
@@ -201,7 +201,7 @@ func TestImportResumesAtItsCursor(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := imp.again().run(t.Context()); !errors.Is(err, errBroken) {
+	if _, err := imp.again().readAndPublish(t.Context()); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
 	r.commands, r.fail = 0, nil
@@ -229,7 +229,7 @@ func TestImportRereadsServerWithoutRunID(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := imp.again().run(t.Context()); !errors.Is(err, errBroken) {
+	if _, err := imp.again().readAndPublish(t.Context()); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
 	r.run++
@@ -272,7 +272,7 @@ func TestBrokenOffPublishing(t *testing.T) {
 			return refused, nil
 		}
 		for tries := 0; ; tries++ {
-			_, err := imp.again().run(t.Context())
+			_, err := imp.again().readAndPublish(t.Context())
 			if err == nil {
 				break
 			}
@@ -299,7 +299,7 @@ func TestNotKnownBeforeTheLog(t *testing.T) {
 		cancel()
 		return connect.NewError(connect.CodeUnavailable, errBroken), nil
 	}
-	if _, err := imp.run(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := imp.readAndPublish(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	s, err := loadState(imp.State)
@@ -349,7 +349,7 @@ func TestMappingChanges(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := imp.run(t.Context()); !errors.Is(err, errBroken) {
+	if _, err := imp.readAndPublish(t.Context()); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
 	imp = imp.again()
@@ -366,11 +366,11 @@ func TestMappingChanges(t *testing.T) {
 
 func TestStateOfOthers(t *testing.T) {
 	imp := importing(t, small(), newFakeLog(t))
-	unlock, err := lock(imp.State)
+	unlock, err := lockState(imp.State)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := imp.run(t.Context()); !errors.Is(err, ErrBusy) {
+	if _, err := imp.readAndPublish(t.Context()); !errors.Is(err, ErrBusy) {
 		t.Errorf("two at a time: %v", err)
 	}
 	unlock()
@@ -378,7 +378,7 @@ func TestStateOfOthers(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(imp.State, stateName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := imp.again().run(t.Context()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), want) {
+		if _, err := imp.again().readAndPublish(t.Context()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

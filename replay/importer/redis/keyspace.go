@@ -16,29 +16,29 @@ import (
 	"github.com/skein-feed/skein/replay/internal/retry"
 )
 
-// keyspace has the reads of a Redis server that an import needs.
+// keyspace is what an import needs to read of a Redis server.
 type keyspace interface {
-	// runID identifies this run of the server; empty means that the server does not say. A cursor of a scan is valid within one run only.
+	// runID identifies the present run of the server; empty means that the server does not say. A cursor of a scan is valid only within one run.
 	runID(ctx context.Context) (string, error)
 	// size returns the number of keys in the database.
 	size(ctx context.Context) (int64, error)
-	// scan returns some keys and the next cursor, or 0 after the last keys.
+	// scan returns some keys and the next cursor, which is 0 after the last keys.
 	scan(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error)
-	// types returns the type of each key, or "none" for a key that is gone.
+	// types returns the type of each key, or "none" if the key does not exist any more.
 	types(ctx context.Context, keys []string) ([]string, error)
-	// pages reads a page of each key.
-	pages(ctx context.Context, of []pageOf) ([]page, error)
+	// readPages reads one page of each key.
+	readPages(ctx context.Context, requests []pageRequest) ([]page, error)
 }
 
-// pageOf names a page of a key; cursor 0 is the first one.
-type pageOf struct {
-	key    string
-	is     structure
-	cursor uint64
+// pageRequest asks for a page of a key. The cursor of the first page is 0.
+type pageRequest struct {
+	key       string
+	structure structure
+	cursor    uint64
 }
 
-// page is a page of a key. It has members and scores alternately, fields and values alternately, members, or elements. The last page has
-// a next of 0.
+// page is a page of a key. Depending on the structure, elements has members and scores alternately, fields and values alternately, members, or
+// elements. next is the cursor of the next page; 0 on the last page.
 type page struct {
 	elements []string
 	next     uint64
@@ -46,108 +46,121 @@ type page struct {
 	err error
 }
 
-// Sizes of the reads.
-const (
-	// pipelined is the number of keys that are read in one round trip.
-	pipelined = 50
-)
+// keysPerRoundTrip is how many keys are read in one round trip.
+const keysPerRoundTrip = 50
 
-// server reads a Redis server no faster than the limit, and retries commands that it does not answer.
+// server reads a Redis server, no faster than the limit. It repeats commands that the server does not answer.
 type server struct {
 	client   *goredis.Client
 	limit    *rate.Limiter
 	pageSize int64
 	patience time.Duration
-	// waiting is called with the error of an attempt before the next one, and with nil once an attempt succeeds after that.
-	waiting func(error)
-	// reached reports whether the server has ever answered. Before that nothing is retried, because the address is probably wrong.
-	reached bool
-	// held is how long commands have waited for the limit.
-	held time.Duration
+	// onRetry is called with the error of an attempt before the next attempt, and with nil after an attempt that succeeds.
+	onRetry func(error)
+	// hasAnswered is set once the server has answered. Before that, nothing is retried, because the address is probably wrong.
+	hasAnswered bool
+	// limitWait is how long commands have waited for the limit.
+	limitWait time.Duration
 }
 
-// newServer connects with a URL, redis://user:password@host:port/database, or rediss:// for TLS.
+// newServer returns a server for the URL of the options. It does not connect yet.
 func newServer(o *Options) (*server, error) {
 	opt, err := goredis.ParseURL(o.URL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrURL, err)
 	}
-	// Only commands that old servers know, and that a user with few rights may call. try does the retries.
-	opt.Protocol, opt.DisableIdentity, opt.MaxRetries, opt.DialerRetries = 2, true, -1, 1
+
+	// Use only commands that old servers have and that a user with few rights may call. The library must not retry, because callRetrying does.
+	opt.Protocol = 2
+	opt.DisableIdentity = true
+	opt.MaxRetries = -1
+	opt.DialerRetries = 1
 	opt.Dialer = dialLimited(opt)
+
 	limit := rate.NewLimiter(rate.Inf, 0)
 	if o.Commands > 0 {
-		limit = rate.NewLimiter(rate.Limit(o.Commands), max(int(o.Commands), pipelined))
+		limit = rate.NewLimiter(rate.Limit(o.Commands), max(int(o.Commands), keysPerRoundTrip))
 	}
 	return &server{
-		client: goredis.NewClient(opt), limit: limit, pageSize: int64(o.PageSize), patience: o.Patience, waiting: func(error) {},
+		client:   goredis.NewClient(opt),
+		limit:    limit,
+		pageSize: int64(o.PageSize),
+		patience: o.Patience,
+		onRetry:  func(error) {},
 	}, nil
 }
 
-// ErrURL is returned for a text that is no address of a Redis server.
+// ErrURL means that a text is not the address of a Redis server.
 var ErrURL = errors.New("--redis must be redis://host:port/database, with user:password@ or rediss:// where needed")
 
-func (s *server) close() error { return s.client.Close() }
+func (s *server) close() error {
+	return s.client.Close()
+}
 
-// name returns the address without credentials.
+// name returns the address of the server without credentials.
 func (s *server) name() string {
 	o := s.client.Options()
 	return fmt.Sprintf("%s/%d", o.Addr, o.DB)
 }
 
-// passing are the prefixes of temporary errors of the server.
-var passing = []string{"LOADING", "TRYAGAIN", "BUSY", "MASTERDOWN", "CLUSTERDOWN"}
+// temporaryErrors are prefixes of errors that the server returns for a while only.
+var temporaryErrors = []string{"LOADING", "TRYAGAIN", "BUSY", "MASTERDOWN", "CLUSTERDOWN"}
 
-// refused reports whether the server has answered with an error that a retry would meet again.
-func refused(err error) bool {
-	var said goredis.Error
-	if !errors.As(err, &said) {
+// isRefusal reports whether the server has answered with an error that it would return again.
+func isRefusal(err error) bool {
+	var serverErr goredis.Error
+	if !errors.As(err, &serverErr) {
 		return false
 	}
-	for _, p := range passing {
-		if strings.HasPrefix(said.Error(), p) {
+	for _, prefix := range temporaryErrors {
+		if strings.HasPrefix(serverErr.Error(), prefix) {
 			return false
 		}
 	}
 	return true
 }
 
-// try calls do, which sends this many commands, until the server answers or Patience is over. It waits for the limit before each attempt.
-func (s *server) try(ctx context.Context, commands int, do func() error) error {
-	asked := time.Now()
+// callRetrying calls do, which sends this many commands. It repeats the call until the server answers, for as long as Patience allows. It waits for
+// the limit before the first attempt.
+func (s *server) callRetrying(ctx context.Context, commands int, do func() error) error {
+	waitStart := time.Now()
 	if err := s.limit.WaitN(ctx, commands); err != nil {
 		return err
 	}
-	s.held += time.Since(asked)
+	s.limitWait += time.Since(waitStart)
+
 	deadline := time.Now().Add(s.patience)
 	for pause := retry.FirstPause; ; pause = min(2*pause, retry.LongestPause) {
 		err := do()
-		var said goredis.Error
-		s.reached = s.reached || err == nil || errors.As(err, &said)
+		var serverErr goredis.Error
+		s.hasAnswered = s.hasAnswered || err == nil || errors.As(err, &serverErr)
 		switch {
 		case err == nil:
-			s.waiting(nil)
+			s.onRetry(nil)
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case refused(err), isTooLarge(err):
+		case isRefusal(err), isTooLarge(err):
 			return fmt.Errorf("redis: %w", err)
-		case !s.reached:
+		case !s.hasAnswered:
 			return fmt.Errorf("redis: %s does not answer: %w\nIs Redis running there? --redis or SKEIN_REDIS says where it is",
 				s.name(), err)
 		case time.Now().Add(pause).After(deadline):
 			return fmt.Errorf("redis: gave up after trying for %v: %w", s.patience, err)
 		}
-		s.waiting(err)
+
+		s.onRetry(err)
+		// The pause is random, so that many importers do not come back at the same moment.
 		if wait.For(ctx, pause/2+rand.N(pause/2)) != nil {
 			return context.Cause(ctx)
 		}
 	}
 }
 
+// runID implements [keyspace].
 func (s *server) runID(ctx context.Context) (id string, err error) {
-	err = s.try(ctx, 1, func() error {
-		// The client library's InfoMap panics at an answer without sections.
+	err = s.callRetrying(ctx, 1, func() error {
+		// The method InfoMap of the library panics if the answer has no sections.
 		info, err := s.client.Info(ctx, "server").Result()
 		id = infoField(info, "run_id")
 		return err
@@ -155,7 +168,7 @@ func (s *server) runID(ctx context.Context) (id string, err error) {
 	return id, err
 }
 
-// infoField returns a field of the answer to INFO; empty means that it has no such field.
+// infoField returns the value of a field in the answer to INFO; empty if there is no such field.
 func infoField(info, field string) string {
 	for line := range strings.Lines(info) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == field {
@@ -165,30 +178,33 @@ func infoField(info, field string) string {
 	return ""
 }
 
+// size implements [keyspace].
 func (s *server) size(ctx context.Context) (n int64, err error) {
-	err = s.try(ctx, 1, func() (err error) {
+	err = s.callRetrying(ctx, 1, func() (err error) {
 		n, err = s.client.DBSize(ctx).Result()
 		return err
 	})
 	return n, err
 }
 
+// scan implements [keyspace].
 func (s *server) scan(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error) {
-	err = s.try(ctx, 1, func() (err error) {
+	err = s.callRetrying(ctx, 1, func() (err error) {
 		keys, next, err = s.client.Scan(ctx, cursor, match, s.pageSize).Result()
 		return err
 	})
 	return keys, next, err
 }
 
+// types implements [keyspace].
 func (s *server) types(ctx context.Context, keys []string) ([]string, error) {
 	types := make([]string, len(keys))
-	for from := 0; from < len(keys); from += pipelined {
-		some := keys[from:min(from+pipelined, len(keys))]
-		err := s.try(ctx, len(some), func() error {
+	for from := 0; from < len(keys); from += keysPerRoundTrip {
+		batch := keys[from:min(from+keysPerRoundTrip, len(keys))]
+		err := s.callRetrying(ctx, len(batch), func() error {
 			pipe := s.client.Pipeline()
-			answers := make([]*goredis.StatusCmd, len(some))
-			for i, key := range some {
+			answers := make([]*goredis.StatusCmd, len(batch))
+			for i, key := range batch {
 				answers[i] = pipe.Type(ctx, key)
 			}
 			if _, err := pipe.Exec(ctx); err != nil {
@@ -206,13 +222,14 @@ func (s *server) types(ctx context.Context, keys []string) ([]string, error) {
 	return types, nil
 }
 
-func (s *server) pages(ctx context.Context, of []pageOf) ([]page, error) {
-	pages := make([]page, len(of))
-	err := s.try(ctx, len(of), func() error {
+// readPages implements [keyspace].
+func (s *server) readPages(ctx context.Context, requests []pageRequest) ([]page, error) {
+	pages := make([]page, len(requests))
+	err := s.callRetrying(ctx, len(requests), func() error {
 		pipe := s.client.Pipeline()
-		answers := make([]goredis.Cmder, len(of))
-		for i, p := range of {
-			switch p.is {
+		answers := make([]goredis.Cmder, len(requests))
+		for i, p := range requests {
+			switch p.structure {
 			case sortedSet:
 				answers[i] = pipe.ZScan(ctx, p.key, p.cursor, "", s.pageSize)
 			case set:
@@ -223,11 +240,13 @@ func (s *server) pages(ctx context.Context, of []pageOf) ([]page, error) {
 				answers[i] = pipe.LRange(ctx, p.key, int64(p.cursor), int64(p.cursor)+s.pageSize-1)
 			}
 		}
-		if _, err := pipe.Exec(ctx); err != nil && !refused(err) {
+
+		// Exec returns the first error of any command. An error of one key must not stop the others.
+		if _, err := pipe.Exec(ctx); err != nil && !isRefusal(err) {
 			return err
 		}
 		for i, a := range answers {
-			pages[i] = page{}
+			pages[i] = page{} // an earlier attempt may have set it
 			if err := a.Err(); err != nil {
 				if !goredis.HasErrorPrefix(err, "WRONGTYPE") {
 					return err
@@ -241,7 +260,7 @@ func (s *server) pages(ctx context.Context, of []pageOf) ([]page, error) {
 			case *goredis.StringSliceCmd:
 				pages[i].elements = a.Val()
 				if n := int64(len(pages[i].elements)); n == s.pageSize {
-					pages[i].next = of[i].cursor + uint64(n)
+					pages[i].next = requests[i].cursor + uint64(n)
 				}
 			}
 		}
@@ -250,7 +269,7 @@ func (s *server) pages(ctx context.Context, of []pageOf) ([]page, error) {
 	return pages, err
 }
 
-// quote returns a key or element for people: unchanged if it is printable, otherwise with escapes.
+// quote returns a key or element for people: unchanged if it is printable, quoted with escapes otherwise.
 func quote(s string) string {
 	q := strconv.Quote(s)
 	if len(q) == len(s)+2 {

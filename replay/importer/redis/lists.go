@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/replay/internal/comparison"
 )
 
-// entries returns the entries of the lists and counts that a fact makes.
+// entries returns the entries of lists and counts that the fact stands for.
 func (f *fact) entries() []comparison.Entry {
 	entry := func(kind comparison.ListKind, owner, id string) comparison.Entry {
 		return comparison.Entry{List: comparison.List{Kind: kind, Owner: owner}, ID: id, At: f.at}
@@ -48,7 +48,7 @@ func (f *fact) entries() []comparison.Entry {
 	return nil
 }
 
-// mention returns the entry of a board, which begins with its first mention. The default board always exists, so it has none.
+// mention returns the entry of the board of a fact. A board begins with its first mention, except the default board, which always exists.
 func (f *fact) mention(owner string) []comparison.Entry {
 	if f.board == "" {
 		return nil

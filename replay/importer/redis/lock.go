@@ -11,12 +11,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// lock locks the state directory until unlock is called or the process ends. It returns [ErrBusy] if the directory is locked already.
-func lock(dir string) (unlock func(), err error) {
+// lockState locks the state directory until unlock is called or the process ends. It returns [ErrBusy] if the directory is locked already.
+func lockState(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot keep the state of the import (--state places it): %w", err)
 	}
-	// The storage engine has a file lock for every operating system.
+	// The storage engine has file locks for all operating systems.
 	held, err := vfs.Default.Lock(filepath.Join(dir, "lock"))
 	busy := errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES)
 	if busy || err != nil && strings.Contains(err.Error(), "held by current process") {

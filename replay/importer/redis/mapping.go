@@ -15,10 +15,10 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// role is the meaning of a captured text.
+// role is the meaning of a text that a pattern captures.
 type role uint8
 
-// The roles. The meaning of a rule determines which of them it has.
+// The roles. The meaning of a rule determines which of them its patterns may capture.
 const (
 	roleFollower role = iota + 1
 	roleUser
@@ -37,7 +37,7 @@ const (
 	roleCount
 )
 
-// captured has the captured texts of an element by their roles.
+// captured has the texts that were captured from a key and an element, by their roles.
 type captured [roleCount]string
 
 var roleNames = map[string]role{
@@ -69,8 +69,12 @@ func roleList(set roleSet) string {
 // roleSet is a set of roles.
 type roleSet uint32
 
-func (c captures) roles() roleSet { return rolesOf(slices.Collect(maps.Keys(c))...) }
+// roles returns the set of roles.
+func (c captures) roles() roleSet {
+	return rolesOf(slices.Collect(maps.Keys(c))...)
+}
 
+// rolesOf returns the set of these roles.
 func rolesOf(list ...role) (s roleSet) {
 	for _, as := range list {
 		s |= 1 << as
@@ -78,15 +82,16 @@ func rolesOf(list ...role) (s roleSet) {
 	return s
 }
 
+// has reports whether the set contains a role.
 func (s roleSet) has(as role) bool { return s&(1<<as) != 0 }
 
-// captures are roles, and where an event has what a role captures. Of an event that has several items, a role captures one.
+// captures maps roles to the fields of an event for the captured texts. If the event has a list of items, one text is one item of it.
 type captures map[role]events.Field
 
-// meaning is what the elements of a rule's keys must and may capture.
+// meaning says what the patterns of a rule must and may capture.
 type meaning struct{ needs, mayAlsoBe captures }
 
-// meanings are the kinds of facts in Redis, by the names that importers have for records of a kind ([events.ParseRecords]).
+// meanings are the kinds of facts in Redis, by the names that all importers have for records of a kind ([events.ParseRecords]).
 var meanings = map[string]meaning{
 	"follows": {needs: captures{roleFollower: events.FieldUser, roleUser: events.FieldPeer}},
 	"board_follows": {
@@ -108,7 +113,7 @@ var meanings = map[string]meaning{
 	"served": {needs: captures{roleUser: events.FieldUser, roleItem: events.FieldItems}},
 }
 
-// structure is a type of Redis, by its name in the answers of the TYPE command.
+// structure is a type of values in Redis, by its name in the answers to the TYPE command.
 type structure string
 
 // The structures that are read.
@@ -119,19 +124,19 @@ const (
 	list      structure = "list"
 )
 
-// Rule gives the meaning of the keys of a pattern.
+// Rule says what keys that match a pattern mean.
 type Rule struct {
 	// Means is the kind of fact in each element: follows, board_follows, boards, pins, blocks, mutes, likes, plays or served.
 	Means string `yaml:"means"`
 	// Key is the pattern of the keys.
 	Key string `yaml:"key"`
-	// Type is zset, set, hash or list. It follows from the other fields; if it is given, it must agree with them.
+	// Type is zset, set, hash or list. It follows from the other fields. If it is given, it must agree with them.
 	Type string `yaml:"type"`
-	// Member is the pattern of the members of a set or sorted set, Score the unit of a sorted set's scores: s, ms, us, or
-	// none if they are no times.
+	// Member is the pattern of the members of a set or sorted set.
 	Member string `yaml:"member"`
-	Score  string `yaml:"score"`
-	// Field and Value are the patterns of a hash; one of them may be missing.
+	// Score is the unit of the scores of a sorted set: s, ms or us, or none if the scores are not times.
+	Score string `yaml:"score"`
+	// Field and Value are the patterns of the fields and values of a hash. One of them may be missing.
 	Field string `yaml:"field"`
 	Value string `yaml:"value"`
 	// Element is the pattern of the elements of a list.
@@ -143,13 +148,13 @@ type Rule struct {
 	kind      events.Kind
 	unit      unit
 	key       *pattern
-	// first and second are the patterns of the two parts of an element: a member alone, or a field and a value.
+	// first and second are the patterns of the two parts of an element: a field and a value. Other elements only have the first part.
 	first, second *pattern
 }
 
-// Mapping gives the meaning of the keys of a Redis.
+// Mapping says what the keys of a Redis mean.
 type Mapping struct {
-	// Rules are tried in their order. The first rule whose pattern and structure a key matches reads the key.
+	// Rules are tried in order. A key is read by the first rule whose pattern and structure it matches.
 	Rules []*Rule `yaml:"rules"`
 
 	digest string
@@ -157,13 +162,13 @@ type Mapping struct {
 
 // Errors of mappings.
 var (
-	// ErrMapping is returned for a file that is no valid mapping. The error names the rule and the field.
+	// ErrMapping means that a file is not a valid mapping. The error that wraps it names the rule and the field.
 	ErrMapping = errors.New("the mapping is wrong")
 
 	errNoRules = errors.New("it has no rules")
 )
 
-// ParseMapping parses a mapping: YAML with a list "rules". An unknown field is an error, because it is probably misspelt.
+// ParseMapping parses a mapping: YAML with a list "rules". An unknown field is an error, because it is probably misspelled.
 func ParseMapping(data []byte) (*Mapping, error) {
 	var m Mapping
 	d := yaml.NewDecoder(bytes.NewReader(data))
@@ -188,8 +193,10 @@ func ParseMapping(data []byte) (*Mapping, error) {
 	return &m, nil
 }
 
-// String names the rule for people.
-func (r *Rule) String() string { return fmt.Sprintf("rule %d (%s: %s)", r.number, r.Means, r.Key) }
+// String returns the number, meaning and pattern of the rule for people.
+func (r *Rule) String() string {
+	return fmt.Sprintf("rule %d (%s: %s)", r.number, r.Means, r.Key)
+}
 
 // compile checks the rule and parses its patterns.
 func (r *Rule) compile() error {
@@ -204,6 +211,7 @@ func (r *Rule) compile() error {
 	if err := r.findStructure(); err != nil {
 		return err
 	}
+
 	for _, f := range []struct {
 		name, text string
 		into       **pattern
@@ -226,7 +234,7 @@ func (r *Rule) compile() error {
 	return r.checkRoles()
 }
 
-// findStructure derives the structure from the fields of the rule.
+// findStructure derives the structure from the fields of the rule. A rule must have the fields of exactly one structure.
 func (r *Rule) findStructure() error {
 	var found []structure
 	if r.Member != "" {
@@ -243,11 +251,13 @@ func (r *Rule) findStructure() error {
 	if r.Element != "" {
 		found = append(found, list)
 	}
+
 	if len(found) != 1 {
 		return errors.New("it must have either member and score (a sorted set), member (a set), field and value (a hash), " +
 			"or element (a list)")
 	}
 	r.structure = found[0]
+
 	if r.structure == sortedSet {
 		u, ok := unitNames[r.Score]
 		if !ok || u == unitAuto {
@@ -264,7 +274,7 @@ func (r *Rule) findStructure() error {
 	return fmt.Errorf("type is %q, and the other fields are those of a %s", r.Type, r.structure)
 }
 
-// checkRoles returns an error unless the rule captures every role that its meaning requires, each once.
+// checkRoles returns an error unless the rule captures every role that its meaning needs, and none twice. It also sets the unit of a captured time.
 func (r *Rule) checkRoles() error {
 	var has roleSet
 	for _, p := range []*pattern{r.key, r.first, r.second} {
@@ -295,11 +305,13 @@ func (r *Rule) checkRoles() error {
 	return nil
 }
 
-// timed reports whether the elements of the rule have times.
-func (r *Rule) timed() bool { return r.unit != unitNone }
+// hasTimes reports whether the elements of the rule have times.
+func (r *Rule) hasTimes() bool {
+	return r.unit != unitNone
+}
 
-// rule returns the first rule whose pattern a key matches, and puts the captured texts into into; nil means there is none.
-func (m *Mapping) rule(key string, into *captured) *Rule {
+// findRule returns the first rule whose pattern a key matches, or nil. It sets *into to the captured texts.
+func (m *Mapping) findRule(key string, into *captured) *Rule {
 	for _, r := range m.Rules {
 		if r.key.match(key, into) {
 			return r
@@ -308,18 +320,20 @@ func (m *Mapping) rule(key string, into *captured) *Rule {
 	return nil
 }
 
-// ruleFor sets the rule of a key to the first matching one with the structure of the key. It reports whether there is one.
-func (m *Mapping) ruleFor(k *matchedKey, is structure) bool {
+// findRuleFor changes the rule of a key to the first matching rule for the structure of the key. It reports whether there is one.
+func (m *Mapping) findRuleFor(k *matchedKey, is structure) bool {
 	for _, r := range m.Rules[k.rule.number-1:] {
-		if said := (captured{}); r.structure == is && r.key.match(k.key, &said) {
-			k.rule, k.said = r, said
+		texts := captured{}
+		if r.structure == is && r.key.match(k.key, &texts) {
+			k.rule = r
+			k.captured = texts
 			return true
 		}
 	}
 	return false
 }
 
-// glob returns a pattern for SCAN that all keys of the mapping match.
+// glob returns a pattern for the SCAN command that matches all keys of the mapping: their common prefix. It is empty if they have none.
 func (m *Mapping) glob() string {
 	prefix := m.Rules[0].key.prefix
 	for _, r := range m.Rules[1:] {
@@ -332,6 +346,7 @@ func (m *Mapping) glob() string {
 	if prefix == "" {
 		return ""
 	}
+
 	var b strings.Builder
 	for _, c := range []byte(prefix) {
 		if slices.Contains([]byte(`*?[]\^-`), c) {

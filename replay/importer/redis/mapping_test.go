@@ -50,12 +50,12 @@ func TestExample(t *testing.T) {
 		{"served:bob", "i1", "", 9, fact{kind: events.Served, user: "bob", item: "i1", at: timeless}},
 	} {
 		var said captured
-		r := m.rule(c.key, &said)
+		r := m.findRule(c.key, &said)
 		if r == nil || r.number != c.rule {
 			t.Errorf("%s is read by %v, want rule %d", c.key, r, c.rule)
 			continue
 		}
-		got, err := r.read(said, c.first, c.second, 2*at)
+		got, err := r.factOfElement(said, c.first, c.second, 2*at)
 		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(fact{})); err != nil || diff != "" {
 			t.Errorf("%s %s: %v (-want +got):\n%s", c.key, c.first, err, diff)
 		}

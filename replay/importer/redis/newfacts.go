@@ -18,9 +18,9 @@ import (
 	"github.com/skein-feed/skein/replay/internal/recordfile"
 )
 
-// selectNew decides which facts are new, after everything was read. It writes them to a file, in the order of their offsets, and the
-// rejects to another. From then on this run publishes exactly these facts, whatever happens to Redis.
-func (r *run) selectNew() error {
+// selectNew decides which facts are new, when everything has been read. It writes them to a file, in the order of their offsets, and the rejects to
+// another file. From then on, this run publishes exactly these facts, whatever happens to Redis.
+func (r *importRun) selectNew() error {
 	s := r.state
 	sorted := &recordfile.Sorter{Dir: r.State, Files: s.Files}
 	found, err := sorted.Merge()
@@ -28,6 +28,7 @@ func (r *run) selectNew() error {
 		return err
 	}
 	defer func() { _ = found.Close() }() // it was only read
+
 	var knownPaths []string
 	if s.Known != "" {
 		knownPaths = append(knownPaths, filepath.Join(r.State, s.Known))
@@ -37,47 +38,60 @@ func (r *run) selectNew() error {
 		return err
 	}
 	defer func() { _ = known.Close() }() // it was only read
+
 	name := fmt.Sprintf("new-%04d", s.Run)
 	w, err := recordfile.Create(filepath.Join(r.State, name))
 	if err != nil {
 		return err
 	}
-	x := &selection{found: found, known: known, fresh: w}
-	if err := x.run(filepath.Join(r.State, rejectsName)); err != nil {
+	x := &factSelection{found: found, known: known, newFacts: w}
+	if err := x.selectFacts(filepath.Join(r.State, rejectsName)); err != nil {
 		w.Discard()
 		return err
 	}
+
 	sum, err := w.Close()
 	if err != nil {
 		return err
 	}
-	s.Phase, s.New, s.NewSize, s.Digest = phasePublishing, name, w.Count, fmt.Sprintf("%016x", sum)
-	s.Found, s.Rejected, s.Reasons, s.Gone, s.Files = x.facts, x.rejected, x.reasons, x.gone, nil
+
+	s.Phase = phasePublishing
+	s.New = name
+	s.NewSize = w.Count
+	s.Digest = fmt.Sprintf("%016x", sum)
+	s.Found = x.facts
+	s.Rejected = x.rejected
+	s.Reasons = x.reasons
+	s.Gone = x.gone
+	s.Files = nil
 	if err := r.save(); err != nil {
 		return err
 	}
-	return s.sweep(r.State)
+	return s.removeUnnamedFiles(r.State)
 }
 
-// selection compares the found facts with the known ones, in one pass: both are sorted.
-type selection struct {
+// factSelection compares the found facts with the known ones. Both are sorted, so one pass is enough.
+type factSelection struct {
 	found, known recordfile.Records
-	fresh        *recordfile.Writer
-	// at is the next known record; nil means there is none.
-	at []byte
-	// timed are the ids of the last fact with a time, found or known.
-	timed []byte
+	newFacts     *recordfile.Writer
+	// nextKnown is the next known record; nil means that there is none.
+	nextKnown []byte
+	// lastTimedIDs are the kind and ids of the last fact with a time, found or known.
+	lastTimedIDs []byte
 
+	// facts and rejected are the numbers of found facts and rejects. gone is the number of known facts that were not found.
 	facts, rejected, gone uint64
 	reasons               importer.Reasons
 }
 
-func (x *selection) run(rejectsPath string) error {
-	if err := x.advance(); err != nil {
+// selectFacts goes through all records. It writes the rejects to the file at rejectsPath.
+func (x *factSelection) selectFacts(rejectsPath string) error {
+	if err := x.advanceKnown(); err != nil {
 		return err
 	}
 	rejects := &rejectsFile{path: rejectsPath}
 	defer rejects.drop()
+
 	for {
 		record, err := x.found.Next()
 		if errors.Is(err, io.EOF) {
@@ -92,83 +106,88 @@ func (x *selection) run(rejectsPath string) error {
 			if err != nil {
 				return err
 			}
-			rej.count(&x.reasons)
+			rej.countIn(&x.reasons)
 			if err := rejects.add(&rej); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := x.fact(record); err != nil {
+		if err := x.handleFact(record); err != nil {
 			return err
 		}
 	}
-	for x.at != nil {
+
+	// The known facts that are left were not found.
+	for x.nextKnown != nil {
 		x.gone++
-		if err := x.advance(); err != nil {
+		if err := x.advanceKnown(); err != nil {
 			return err
 		}
 	}
 	return rejects.close()
 }
 
-// advance moves to the next known record.
-func (x *selection) advance() error {
+// advanceKnown moves to the next known record.
+func (x *factSelection) advanceKnown() error {
 	record, err := x.known.Next()
 	if errors.Is(err, io.EOF) {
-		x.at = nil
+		x.nextKnown = nil
 		return nil
 	}
-	x.at = record
+	x.nextKnown = record
 	return err
 }
 
-// fact decides whether a found fact is new.
-func (x *selection) fact(record []byte) error {
-	for x.at != nil {
-		switch c := bytes.Compare(x.at, record); {
+// handleFact decides whether a found fact is new, and adds it to the new facts if it is.
+func (x *factSelection) handleFact(record []byte) error {
+	for x.nextKnown != nil {
+		switch c := bytes.Compare(x.nextKnown, record); {
 		case c < 0:
 			x.gone++
-			x.note(x.at)
-			if err := x.advance(); err != nil {
+			x.rememberTimed(x.nextKnown)
+			if err := x.advanceKnown(); err != nil {
 				return err
 			}
 			continue
 		case c == 0:
 			x.facts++
-			x.note(record)
-			return x.advance()
+			x.rememberTimed(record)
+			return x.advanceKnown()
 		}
 		break
 	}
-	if x.told(record) {
+
+	if x.repeatsTimed(record) {
 		return nil
 	}
 	x.facts++
-	x.note(record)
-	return x.fresh.Add(record)
+	x.rememberTimed(record)
+	return x.newFacts.Add(record)
 }
 
-// note remembers the ids of a fact with a time.
-func (x *selection) note(record []byte) {
+// rememberTimed stores the kind and ids of a record in lastTimedIDs if the record has a time.
+func (x *factSelection) rememberTimed(record []byte) {
 	if ids := idsOf(record); !isTimeless(record, ids) {
-		x.timed = append(x.timed[:0], ids...)
+		x.lastTimedIDs = append(x.lastTimedIDs[:0], ids...)
 	}
 }
 
-// told reports whether a fact without a time repeats one that has a time. In the order of records it comes after that one. Such a fact is
-// not published: with the start of the run as its time, it would count as newer than it is.
-func (x *selection) told(record []byte) bool {
+// repeatsTimed reports whether a record without time and text repeats a fact that has a time. That fact comes before it in the order of records.
+// Such a record is not published: it would get the start of the run as its time, and count as newer than it is.
+func (x *factSelection) repeatsTimed(record []byte) bool {
 	ids := idsOf(record)
-	return isTimeless(record, ids) && len(record) == len(ids)+8 && bytes.Equal(ids, x.timed)
+	return isTimeless(record, ids) && len(record) == len(ids)+8 && bytes.Equal(ids, x.lastTimedIDs)
 }
 
+// isTimeless reports whether a record, which begins with ids, has no time.
 func isTimeless(record, ids []byte) bool {
 	return bytes.HasPrefix(record[len(ids):], timelessBytes)
 }
 
+// timelessBytes is the encoding of timeless.
 var timelessBytes = []byte{0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// rejectsFile is the file of rejects of a run. It is created for the first reject, and replaces the file of an earlier run.
+// rejectsFile is the file of rejects of a run. It is created when the first reject is added, and replaces the file of an earlier run.
 type rejectsFile struct {
 	path string
 	file *atomicfile.File
@@ -177,11 +196,12 @@ type rejectsFile struct {
 // rejectsHeader is the first line of the rejects.
 const rejectsHeader = "rule\tkey\telement\treason\n"
 
-// String returns the reject as a line of the file. A field with unprintable characters is quoted.
+// String returns the reject as a line of the file, without its end. Fields with unprintable characters are quoted.
 func (r *reject) String() string {
 	return fmt.Sprintf("%d\t%s\t%s\t%s", r.rule, quote(r.key), quote(r.element), strings.Join(strings.Fields(r.reason), " "))
 }
 
+// add appends a reject.
 func (f *rejectsFile) add(r *reject) (err error) {
 	if f.file == nil {
 		if f.file, err = atomicfile.Create(f.path); err != nil {
@@ -195,6 +215,7 @@ func (f *rejectsFile) add(r *reject) (err error) {
 	return err
 }
 
+// close moves the file to its place. If there were no rejects, it removes the file of an earlier run.
 func (f *rejectsFile) close() error {
 	if f.file == nil {
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -208,7 +229,7 @@ func (f *rejectsFile) close() error {
 	return nil
 }
 
-// drop discards the file, unless close has moved it into place.
+// drop discards the file, unless close has moved it to its place.
 func (f *rejectsFile) drop() {
 	if f.file != nil {
 		_ = f.file.Close()
@@ -220,18 +241,19 @@ type newRecords struct {
 	from   *recordfile.Reader
 	source string
 	start  events.Micros
-	// number is that of the last record, before that of the record before the first, and all the number of records.
-	number, before, all uint64
-	read                atomic.Uint64
+	// number is the number of the last record that was read. offsetBefore is the last number of earlier runs. total is the number of records.
+	number, offsetBefore, total uint64
+	read                        atomic.Uint64 // the number of records that were read
 }
 
-func (r *run) openNew() (*newRecords, error) {
+// openNewFacts opens the file of new facts.
+func (r *importRun) openNewFacts() (*newRecords, error) {
 	s := r.state
 	from, err := recordfile.Open(filepath.Join(r.State, s.New))
 	if err != nil {
 		return nil, err
 	}
-	return &newRecords{from: from, source: s.Source, start: r.start(), number: s.Offset, before: s.Offset, all: s.NewSize}, nil
+	return &newRecords{from: from, source: s.Source, start: r.start(), number: s.Offset, offsetBefore: s.Offset, total: s.NewSize}, nil
 }
 
 // Next implements [importer.Records].
@@ -245,14 +267,16 @@ func (n *newRecords) Next() (importer.Record, error) {
 		return importer.Record{}, err
 	}
 	n.number++
-	n.read.Store(n.number - n.before)
+	n.read.Store(n.number - n.offsetBefore)
 	return importer.Record{
-		Number: n.number, Line: f.String(), Clamped: f.at != timeless && f.at > n.start,
-		Events: []*skeinv1.Event{f.event(n.source, n.number, n.start)},
+		Number:  n.number,
+		Line:    f.String(),
+		Clamped: f.at != timeless && f.at > n.start,
+		Events:  []*skeinv1.Event{f.event(n.source, n.number, n.start)},
 	}, nil
 }
 
 // Progress implements [importer.Records].
 func (n *newRecords) Progress() replay.PhaseProgress {
-	return replay.PhaseProgress{Phase: replay.Publishing, Unit: "facts", Done: n.read.Load(), Total: n.all}
+	return replay.PhaseProgress{Phase: replay.Publishing, Unit: "facts", Done: n.read.Load(), Total: n.total}
 }

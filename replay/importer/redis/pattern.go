@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// pattern is a text with captures, such as "followers:{user}".
+// pattern is a text that captures parts of the texts that match it, such as "followers:{user}".
 type pattern struct {
 	text  string
 	re    *regexp.Regexp
@@ -24,16 +24,18 @@ var (
 	errAdjacent = errors.New("has two captures with nothing between them: where does the first one end?")
 )
 
-// mayBeEmpty reports whether a capture of this role may be empty: a board may have no title.
-func mayBeEmpty(as role) bool { return rolesOf(roleTitle, roleAttributes, roleNothing).has(as) }
+// mayBeEmpty reports whether a capture of this role may be empty. For example, a board may have no title.
+func mayBeEmpty(as role) bool {
+	return rolesOf(roleTitle, roleAttributes, roleNothing).has(as)
+}
 
-// piece is a literal text or a capture.
+// piece is a part of a pattern: a literal text or a capture.
 type piece struct {
 	literal string
 	capture string
 }
 
-// cutPieces cuts a pattern into literal texts and captures.
+// cutPieces splits a pattern into literal texts and captures.
 func cutPieces(text string) ([]piece, error) {
 	var pieces []piece
 	var literal strings.Builder
@@ -69,8 +71,8 @@ func cutPieces(text string) ([]piece, error) {
 	return pieces, nil
 }
 
-// parsePattern parses a pattern. A captured text has neither the character before the capture in the pattern nor the one after it, so
-// that "feed:{user}" does not match "feed:ann:boards". A capture whose name ends with "..." may have both.
+// parsePattern parses a pattern. A captured text contains neither the character before the capture in the pattern nor the character after it, so
+// that "feed:{user}" does not match "feed:ann:boards". If the name of a capture ends with "...", the text may contain both.
 func parsePattern(text string) (*pattern, error) {
 	pieces, err := cutPieces(text)
 	if err != nil {
@@ -87,28 +89,31 @@ func parsePattern(text string) (*pattern, error) {
 			re.WriteString(regexp.QuoteMeta(pc.literal))
 			continue
 		}
-		name, all := strings.CutSuffix(pc.capture, "...")
+
+		name, mayContainAll := strings.CutSuffix(pc.capture, "...")
 		as, err := p.role(name)
 		if err != nil {
 			return nil, err
 		}
 		p.roles = append(p.roles, as)
-		var without string
+
+		// excluded are the characters that the captured text does not contain.
+		var excluded string
 		if i > 0 {
 			before := []rune(pieces[i-1].literal)
-			without = string(before[len(before)-1])
+			excluded = string(before[len(before)-1])
 		}
 		if i+1 < len(pieces) {
-			without += string([]rune(pieces[i+1].literal)[0])
+			excluded += string([]rune(pieces[i+1].literal)[0])
 		}
 		times := "+"
 		if mayBeEmpty(as) {
 			times = "*"
 		}
-		if all || without == "" {
+		if mayContainAll || excluded == "" {
 			re.WriteString(`(.` + times + `)`)
 		} else {
-			re.WriteString(`([^` + quoteClass(without) + `]` + times + `)`)
+			re.WriteString(`([^` + quoteClass(excluded) + `]` + times + `)`)
 		}
 	}
 	re.WriteString(`\z`)
@@ -118,7 +123,7 @@ func parsePattern(text string) (*pattern, error) {
 	return p, nil
 }
 
-// quoteClass quotes characters for a class of a regular expression.
+// quoteClass quotes characters for a class of characters in a regular expression.
 func quoteClass(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -127,7 +132,7 @@ func quoteClass(s string) string {
 	return b.String()
 }
 
-// role parses the name of a capture.
+// role parses the name of a capture. The name of a time includes its unit, which becomes the unit of the pattern.
 func (p *pattern) role(name string) (role, error) {
 	name, unitName, hasUnit := strings.Cut(name, ":")
 	as, ok := roleNames[name]
@@ -149,7 +154,7 @@ func (p *pattern) role(name string) (role, error) {
 	return as, nil
 }
 
-// match reports whether a text matches the pattern, and puts its captures into into.
+// match reports whether a text matches the pattern. It sets *into to the captured texts.
 func (p *pattern) match(text string, into *captured) bool {
 	at := p.re.FindStringSubmatchIndex(text)
 	if at == nil {

@@ -81,18 +81,18 @@ func TestEncodings(t *testing.T) {
 		"+hscan", "+lrange").Err())
 	for _, size := range []int{1, 7, 1000} {
 		o := Options{URL: "redis://reader:secret@" + client.Options().Addr, Mapping: mustParse(t, plainMapping), PageSize: size}
-		must(o.complete())
+		must(o.setDefaultsAndCheck())
 		s, err := newServer(&o)
 		must(err)
 		got := map[string]bool{}
 		counts := newKeyCounts(o.Mapping)
-		rd := &reading{
-			from: s, mapping: o.Mapping, start: events.Micros(time.Now().UnixMicro()), counts: &counts,
+		rd := &keyReader{
+			keyspace: s, mapping: o.Mapping, start: events.Micros(time.Now().UnixMicro()), counts: &counts,
 			fact:   func(f *fact) error { got[f.String()] = true; return nil },
 			reject: func(r *reject) error { t.Errorf("rejected: %v", r); return nil },
 		}
 		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-			cursor, err = rd.step(ctx, cursor)
+			cursor, err = rd.readStep(ctx, cursor)
 			must(err)
 		}
 		must(s.close())

@@ -10,23 +10,24 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// RuleCounts counts the keys and facts of a rule.
+// RuleCounts counts the keys and facts of one rule.
 type RuleCounts struct {
-	// Rule names the rule.
+	// Rule is the description of the rule.
 	Rule string `json:"rule"`
-	// Keys and Elements are the numbers that were read, Facts the number of valid elements, Rejected the number of others. A key that a
-	// scan returns twice counts twice.
+	// Keys and Elements are the numbers of keys and elements that were read. Facts is the number of valid elements, and Rejected the number of
+	// the others. A key that a scan returns twice counts twice.
 	Keys     uint64 `json:"keys"`
 	Elements uint64 `json:"elements"`
 	Facts    uint64 `json:"facts"`
 	Rejected uint64 `json:"rejected"`
-	// Earliest and Latest are the first and last time of the facts, in microseconds since 1970; 0 means there are none. They reveal a
-	// wrong unit.
+	// Earliest and Latest are the first and the last time of the facts, in microseconds since 1970; 0 if there are none. They show whether the
+	// unit is wrong.
 	Earliest events.Micros `json:"earliest"`
 	Latest   events.Micros `json:"latest"`
 }
 
-func (c *RuleCounts) timed(at events.Micros) {
+// addTime takes the time of a fact into Earliest and Latest.
+func (c *RuleCounts) addTime(at events.Micros) {
 	if at == timeless {
 		return
 	}
@@ -36,16 +37,17 @@ func (c *RuleCounts) timed(at events.Micros) {
 	c.Latest = max(c.Latest, at)
 }
 
-// KeyCounts counts the keys of a scan.
+// KeyCounts counts the keys that a scan has returned.
 type KeyCounts struct {
-	// Scanned is the number of keys that the scan has returned, Unmatched the number of those that no rule matches, Vanished the number
-	// of those that were gone before they were read.
+	// Scanned is the number of keys that the scan has returned. Unmatched is the number of those that no rule matches. Vanished is the number of
+	// those that did not exist any more when they were to be read.
 	Scanned   uint64       `json:"scanned"`
 	Unmatched uint64       `json:"unmatched"`
 	Vanished  uint64       `json:"vanished"`
 	Rules     []RuleCounts `json:"rules"`
 }
 
+// newKeyCounts returns counts of zero for the rules of a mapping.
 func newKeyCounts(m *Mapping) KeyCounts {
 	var c KeyCounts
 	for _, r := range m.Rules {
@@ -54,13 +56,15 @@ func newKeyCounts(m *Mapping) KeyCounts {
 	return c
 }
 
-// progress returns the progress of reading the keys of a server that has so many.
+// progress returns the progress of reading the keys of a server that has total keys.
 func (c *KeyCounts) progress(total int64) importer.Progress {
 	return importer.Progress{
-		PhaseProgress: replay.PhaseProgress{Phase: replay.Reading, Unit: "keys", Done: c.Scanned, Total: uint64(total)}, Elements: c.elements(),
+		PhaseProgress: replay.PhaseProgress{Phase: replay.Reading, Unit: "keys", Done: c.Scanned, Total: uint64(total)},
+		Elements:      c.elements(),
 	}
 }
 
+// elements returns the number of elements of all rules.
 func (c *KeyCounts) elements() (n uint64) {
 	for i := range c.Rules {
 		n += c.Rules[i].Elements
@@ -68,63 +72,70 @@ func (c *KeyCounts) elements() (n uint64) {
 	return n
 }
 
-// reading reads the keys of a mapping, and turns their elements into facts.
-type reading struct {
-	from    keyspace
-	mapping *Mapping
-	// start is the start of the import. No time may be much later.
+// keyReader reads the keys that a mapping matches, and turns their elements into facts.
+type keyReader struct {
+	keyspace keyspace
+	mapping  *Mapping
+	// start is the start of the import. Times may not be much later.
 	start  events.Micros
 	counts *KeyCounts
-	// fact and reject are called with each fact and each reject.
+	// fact is called with each fact, and reject with each reject.
 	fact   func(*fact) error
 	reject func(*reject) error
 }
 
-// matchedKey is a key with the rule that reads it.
+// matchedKey is a key, the rule that reads it, and the texts that the pattern of the rule captures from the key.
 type matchedKey struct {
-	key  string
-	rule *Rule
-	said captured
+	key      string
+	rule     *Rule
+	captured captured
 }
 
-// step reads all elements of the keys that one step of the scan returns. It returns the next cursor, or 0 after the last step.
-func (r *reading) step(ctx context.Context, cursor uint64) (next uint64, err error) {
-	keys, next, err := r.from.scan(ctx, cursor, r.mapping.glob())
+// readStep reads all elements of the keys that one step of the scan returns. It returns the next cursor, which is 0 after the last step.
+func (r *keyReader) readStep(ctx context.Context, cursor uint64) (next uint64, err error) {
+	keys, next, err := r.keyspace.scan(ctx, cursor, r.mapping.glob())
 	if err != nil {
 		return 0, err
 	}
+
+	// Find the keys that match a rule.
 	r.counts.Scanned += uint64(len(keys))
 	var found []matchedKey
 	var names []string
 	for _, key := range keys {
 		k := matchedKey{key: key}
-		if k.rule = r.mapping.rule(key, &k.said); k.rule == nil {
+		k.rule = r.mapping.findRule(key, &k.captured)
+		if k.rule == nil {
 			r.counts.Unmatched++
 			continue
 		}
-		found, names = append(found, k), append(names, key)
+		found = append(found, k)
+		names = append(names, key)
 	}
-	types, err := r.from.types(ctx, names)
+	types, err := r.keyspace.types(ctx, names)
 	if err != nil {
 		return 0, err
 	}
+
+	// Of these, find the keys that have the structure of a rule.
 	good := found[:0]
 	for i, k := range found {
 		if types[i] == "none" {
 			r.counts.Vanished++
 			continue
 		}
-		fits := r.mapping.ruleFor(&k, structure(types[i]))
+		fits := r.mapping.findRuleFor(&k, structure(types[i]))
 		r.counts.Rules[k.rule.number-1].Keys++
 		if fits {
 			good = append(good, k)
-		} else if err := r.wrongType(&k, types[i]); err != nil {
+		} else if err := r.rejectKey(&k, types[i]); err != nil {
 			return 0, err
 		}
 	}
+
 	for len(good) > 0 {
-		n := min(len(good), pipelined)
-		if err := r.keys(ctx, good[:n]); err != nil {
+		n := min(len(good), keysPerRoundTrip)
+		if err := r.readKeys(ctx, good[:n]); err != nil {
 			return 0, err
 		}
 		good = good[n:]
@@ -132,7 +143,8 @@ func (r *reading) step(ctx context.Context, cursor uint64) (next uint64, err err
 	return next, nil
 }
 
-func (r *reading) wrongType(k *matchedKey, is string) error {
+// rejectKey rejects a whole key because its structure is not the one that the rule reads. is describes its structure.
+func (r *keyReader) rejectKey(k *matchedKey, is string) error {
 	r.counts.Rules[k.rule.number-1].Rejected++
 	return r.reject(&reject{
 		rule: k.rule.number, key: k.key,
@@ -140,33 +152,34 @@ func (r *reading) wrongType(k *matchedKey, is string) error {
 	})
 }
 
-// keys reads keys. It reads the first pages of all keys together, and later pages key by key, so that memory is bounded.
-func (r *reading) keys(ctx context.Context, keys []matchedKey) error {
-	of := make([]pageOf, len(keys))
+// readKeys reads keys. It reads the first pages of all keys together, and further pages key by key, so that memory is bounded.
+func (r *keyReader) readKeys(ctx context.Context, keys []matchedKey) error {
+	requests := make([]pageRequest, len(keys))
 	for i := range keys {
-		of[i] = pageOf{key: keys[i].key, is: keys[i].rule.structure}
+		requests[i] = pageRequest{key: keys[i].key, structure: keys[i].rule.structure}
 	}
-	first, err := r.from.pages(ctx, of)
+	first, err := r.keyspace.readPages(ctx, requests)
 	if err != nil {
 		return err
 	}
+
 	for i := range keys {
 		k, p := &keys[i], first[i]
 		for {
 			if p.err != nil {
-				if err := r.wrongType(k, "something else by now"); err != nil {
+				if err := r.rejectKey(k, "something else by now"); err != nil {
 					return err
 				}
 				break
 			}
-			if err := r.elements(k, p.elements); err != nil {
+			if err := r.translateElements(k, p.elements); err != nil {
 				return err
 			}
 			if p.next == 0 {
 				break
 			}
-			of := pageOf{key: k.key, is: k.rule.structure, cursor: p.next}
-			pages, err := r.from.pages(ctx, []pageOf{of})
+			next := pageRequest{key: k.key, structure: k.rule.structure, cursor: p.next}
+			pages, err := r.keyspace.readPages(ctx, []pageRequest{next})
 			if err != nil {
 				return err
 			}
@@ -176,10 +189,12 @@ func (r *reading) keys(ctx context.Context, keys []matchedKey) error {
 	return nil
 }
 
+// errPairs means that a page has an odd number of elements, although they come in pairs.
 var errPairs = errors.New("redis: a page has a member without score, or a field without value")
 
-// elements turns the elements of a page into facts and rejects.
-func (r *reading) elements(k *matchedKey, elements []string) error {
+// translateElements turns the elements of a page into facts and rejects.
+func (r *keyReader) translateElements(k *matchedKey, elements []string) error {
+	// Members with scores, and fields with values, come in pairs.
 	step := 1
 	if k.rule.structure == sortedSet || k.rule.structure == hash {
 		step = 2
@@ -194,7 +209,8 @@ func (r *reading) elements(k *matchedKey, elements []string) error {
 		if step == 2 {
 			second = elements[1]
 		}
-		f, err := k.rule.read(k.said, elements[0], second, r.start)
+
+		f, err := k.rule.factOfElement(k.captured, elements[0], second, r.start)
 		if err != nil {
 			counts.Rejected++
 			element := elements[0]
@@ -204,7 +220,7 @@ func (r *reading) elements(k *matchedKey, elements []string) error {
 			err = r.reject(&reject{rule: k.rule.number, key: k.key, element: element, reason: err.Error()})
 		} else {
 			counts.Facts++
-			counts.timed(f.at)
+			counts.addTime(f.at)
 			err = r.fact(&f)
 		}
 		if err != nil {
@@ -214,8 +230,9 @@ func (r *reading) elements(k *matchedKey, elements []string) error {
 	return nil
 }
 
-// read returns the fact of an element. first and second are a member and its score, a field and its value, or a member or element alone.
-func (r *Rule) read(said captured, first, second string, start events.Micros) (fact, error) {
+// factOfElement returns the fact of an element. texts are those that were captured from the key. first and second are a member and its score, or a
+// field and its value; otherwise first is the member or element, and second is empty.
+func (r *Rule) factOfElement(said captured, first, second string, start events.Micros) (fact, error) {
 	if r.first != nil && !r.first.match(first, &said) {
 		return fact{}, fmt.Errorf("it does not match %s", r.first.text)
 	}

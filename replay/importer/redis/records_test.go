@@ -42,9 +42,9 @@ var someReject = reject{rule: 3, key: "k\xff", element: "", reason: "no id"}
 
 func someRecords() (list [][]byte) {
 	for _, f := range someFacts() {
-		list = append(list, f.append(nil))
+		list = append(list, f.appendTo(nil))
 	}
-	return append(list, someReject.append(nil))
+	return append(list, someReject.appendTo(nil))
 }
 
 func readAll(t *testing.T, from recordfile.Records) (list [][]byte) {
@@ -122,14 +122,14 @@ func FuzzDecodeFact(f *testing.F) {
 		f.Add(record)
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {
-		if r, err := decodeReject(record); err == nil && len(r.append(nil)) > len(record) {
+		if r, err := decodeReject(record); err == nil && len(r.appendTo(nil)) > len(record) {
 			t.Errorf("%q: %+v", record, r)
 		}
 		x, err := decodeFact(record)
 		if err != nil {
 			return
 		}
-		if got := x.append(nil); !bytes.Equal(got, record) || strings.Contains(x.user, "\x00") {
+		if got := x.appendTo(nil); !bytes.Equal(got, record) || strings.Contains(x.user, "\x00") {
 			t.Errorf("%q: %+v", record, x)
 		}
 	})

@@ -12,21 +12,21 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// Limits of what a server may answer. The client library believes every length that a server announces, and reads a line to its end however
-// long that is. So a broken server, or one that is no Redis, could take all memory.
+// The limits of what a server may answer. The client library believes every length that a server announces, and reads a line to its end however
+// long it is. So a broken server, or one that is not a Redis, could use up all memory.
 const (
-	// maxReplyLine is the most bytes of a line: a status, an error, a number or a length.
+	// maxReplyLine is the largest size of a line in bytes: a status, an error, a number or a length.
 	maxReplyLine = 64 << 10
-	// maxReplyString is the most bytes of a key or an element.
+	// maxReplyString is the largest size of a key or an element in bytes.
 	maxReplyString = 64 << 20
-	// maxReplyElements is the most elements of a list. A page has about --page, and twice as many with scores.
+	// maxReplyElements is the largest number of elements in a list. A page has about --page elements, and twice as many with scores.
 	maxReplyElements = 1 << 20
-	// maxReplyBytes is the most bytes in reply to the commands of one round trip.
+	// maxReplyBytes is the largest size of all replies to the commands of one round trip in bytes.
 	maxReplyBytes = 512 << 20
 )
 
-// replyTooLargeError means that a server answers more than the import reads. It wraps no error, because the client library unwraps the
-// errors of its first command and would lose the limit.
+// replyTooLargeError means that an answer of the server exceeds a limit. It does not wrap an error: the client library unwraps errors of its first
+// command, and the limit would be lost.
 type replyTooLargeError struct{ what string }
 
 // Error names the limit.
@@ -34,16 +34,18 @@ func (e *replyTooLargeError) Error() string {
 	return "the server's answer is too large, it may be no Redis: " + e.what
 }
 
+// tooLarge returns a replyTooLargeError that names the limit.
 func tooLarge(format string, args ...any) error {
 	return &replyTooLargeError{fmt.Sprintf(format, args...)}
 }
 
+// isTooLarge reports whether the error is a replyTooLargeError.
 func isTooLarge(err error) bool {
 	_, ok := errors.AsType[*replyTooLargeError](err)
 	return ok
 }
 
-// dialLimited returns a function that connects like the options, and limits what is read.
+// dialLimited returns a function that connects as the options say, and limits what is read.
 func dialLimited(o *goredis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := goredis.NewDialer(o)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -55,21 +57,21 @@ func dialLimited(o *goredis.Options) func(ctx context.Context, network, addr str
 	}
 }
 
-// limitedConn is a connection to a Redis server that passes on no reply beyond the limits. It follows the framing of the protocol: lines,
-// and strings whose lengths the line before them announces.
+// limitedConn is a connection to a Redis server on which replies beyond the limits cannot be read. It follows the framing of the protocol: lines,
+// and strings whose length is announced by the line before them.
 type limitedConn struct {
 	net.Conn
 
-	// read counts the bytes since the last command was sent.
+	// read is the number of bytes since the last command was sent.
 	read int64
-	// lineStart has the first bytes of a line that is not complete yet, and lineBytes counts all of them.
+	// lineStart contains the first bytes of a line that is not complete yet. lineBytes is the number of all its bytes.
 	lineStart []byte
 	lineBytes int
-	// stringBytes is how much is left of an announced string, with the end of its line.
+	// stringBytes is the number of bytes that are left of an announced string, including the end of its line.
 	stringBytes int64
 }
 
-// lineStartBytes is enough of a line for its type and a length.
+// lineStartBytes is how many bytes of a line are kept, which is enough for its type and a length.
 const lineStartBytes = 32
 
 // Write sends commands.
@@ -78,18 +80,19 @@ func (c *limitedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Read reads a part of the replies, or fails with a replyTooLargeError.
+// Read reads some bytes of the replies. It returns a replyTooLargeError if they exceed a limit.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if limitErr := c.follow(b[:n]); limitErr != nil {
+	if limitErr := c.checkReply(b[:n]); limitErr != nil {
 		return 0, limitErr
 	}
 	return n, err
 }
 
-// follow checks the next bytes of the replies.
-func (c *limitedConn) follow(b []byte) error {
-	if c.read += int64(len(b)); c.read > maxReplyBytes {
+// checkReply checks the next bytes of the replies.
+func (c *limitedConn) checkReply(b []byte) error {
+	c.read += int64(len(b))
+	if c.read > maxReplyBytes {
 		return tooLarge("more than %d bytes in reply to one round trip", maxReplyBytes)
 	}
 	for len(b) > 0 {
@@ -106,7 +109,8 @@ func (c *limitedConn) follow(b []byte) error {
 			part = b[:end+1]
 		}
 		c.lineStart = append(c.lineStart, part[:min(len(part), lineStartBytes-len(c.lineStart))]...)
-		if c.lineBytes += len(part); c.lineBytes > maxReplyLine {
+		c.lineBytes += len(part)
+		if c.lineBytes > maxReplyLine {
 			return tooLarge("a line of more than %d bytes", maxReplyLine)
 		}
 		b = b[len(part):]
@@ -119,16 +123,17 @@ func (c *limitedConn) follow(b []byte) error {
 	return nil
 }
 
-// endLine checks the length that a complete line announces, if it announces one.
+// endLine checks the length that a complete line announces. Most lines announce none.
 func (c *limitedConn) endLine() error {
 	line := strings.TrimSpace(string(c.lineStart))
-	c.lineStart, c.lineBytes = c.lineStart[:0], 0
+	c.lineStart = c.lineStart[:0]
+	c.lineBytes = 0
 	if line == "" {
 		return nil
 	}
 	length, err := strconv.ParseInt(line[1:], 10, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		return nil // no length, or none that the client library accepts
+		return nil // the line announces no length, or one that the client library does not accept
 	}
 	switch line[0] {
 	case lineString, lineVerbatim, lineLongError:
@@ -146,7 +151,7 @@ func (c *limitedConn) endLine() error {
 	return nil
 }
 
-// First bytes of the lines of the protocol that announce a length: of a string in bytes, or of a list in elements.
+// The first bytes of those lines that announce a length: the length of a string in bytes, or the length of a list in elements.
 const (
 	lineString     = '$'
 	lineVerbatim   = '='

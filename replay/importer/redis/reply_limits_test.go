@@ -126,7 +126,7 @@ func TestReplyLimitsFollowTheProtocol(t *testing.T) {
 	for _, size := range []int{1, 2, 7, 4096, len(replies)} {
 		var c limitedConn
 		for rest := replies; len(rest) > 0; rest = rest[min(size, len(rest)):] {
-			if err := c.follow([]byte(rest[:min(size, len(rest))])); err != nil {
+			if err := c.checkReply([]byte(rest[:min(size, len(rest))])); err != nil {
 				t.Fatalf("in pieces of %d bytes: %v", size, err)
 			}
 		}
@@ -144,7 +144,7 @@ func TestReplyLimitsFollowTheProtocol(t *testing.T) {
 	}
 	var c limitedConn
 	c.read = maxReplyBytes
-	if err := c.follow([]byte("+OK\r\n")); !isTooLarge(err) {
+	if err := c.checkReply([]byte("+OK\r\n")); !isTooLarge(err) {
 		t.Errorf("beyond %d bytes: %v", maxReplyBytes, err)
 	}
 }

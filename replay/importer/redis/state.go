@@ -14,7 +14,7 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// The state directory of an import:
+// The state directory of an import contains:
 //
 //	state.json       the type state, replaced atomically
 //	sorted-NNNNNN    sorted facts and rejects, while the import reads
@@ -28,7 +28,7 @@ const (
 	refusedName = "refused.tsv"
 )
 
-// stateVersion is the version of the state file. It is raised when an older program could misread a newer directory.
+// stateVersion is the version of the state file. It must be raised when an older program could misread a newer directory.
 const stateVersion = 1
 
 // phase is the phase of a run: reading, publishing or done.
@@ -40,55 +40,56 @@ const (
 	phaseDone       phase = "done"
 )
 
-// state is the content of state.json. With it an interrupted run continues, and the next run knows the facts that are published.
+// state is the content of state.json. An interrupted run needs it to continue, and the next run learns from it which facts are published.
 type state struct {
 	Version int   `json:"version"`
 	Phase   phase `json:"phase"`
-	// LogID identifies the log that has the known facts, Source the import in it, in all runs.
+	// LogID identifies the log that has the known facts. Source is the source of the import in that log, the same in all runs.
 	LogID  string `json:"log_id"`
 	Source string `json:"source"`
-	// Run is the number of the run, from 1. StartedAt is when it began, which is the time of facts without one.
+	// Run is the number of the run, from 1. StartedAt is when it began, which is also the time of facts that have none.
 	Run       int       `json:"run"`
 	StartedAt time.Time `json:"started_at"`
-	// Mapping is a hash of the mapping of this run, Server the address of the Redis.
+	// Mapping is a hash of the mapping of this run. Server is the address of the Redis.
 	Mapping string `json:"mapping"`
 	Server  string `json:"server"`
 
-	// In the phase of reading: the cursor of the next step of the scan, valid in the run of the server that RunID names, and the sorted
-	// files with everything found before it. NextFile is the number of the next file.
+	// While the run reads: Cursor is the cursor of the next step of the scan, valid while the server has the run id RunID. Files are the sorted files
+	// with everything that was found before it. NextFile is the number of the newest of them.
 	RunID    string    `json:"run_id,omitempty"`
 	Cursor   uint64    `json:"cursor,omitempty"`
 	Files    []string  `json:"files,omitempty"`
 	NextFile int       `json:"next_file"`
 	Keys     KeyCounts `json:"keys"`
-	// Found and Rejected are the numbers of distinct facts and rejects of this run, Gone the number of known facts that it has not found.
+	// Found and Rejected are the numbers of distinct facts and rejects of this run. Gone is the number of known facts that it has not found.
 	Found    uint64 `json:"found"`
 	Rejected uint64 `json:"rejected"`
 	Gone     uint64 `json:"gone"`
-	// Reasons are the reasons for the rejects.
+	// Reasons say why elements were rejected.
 	Reasons importer.Reasons `json:"reasons,omitempty"`
 
-	// In the phase of publishing: the file of new facts, their number and checksum.
+	// While the run publishes: New is the file of new facts, NewSize their number, and Digest the checksum of the file.
 	New     string `json:"new,omitempty"`
 	NewSize uint64 `json:"new_facts"`
 	Digest  string `json:"digest,omitempty"`
 
-	// Known is the file of all facts that are in the log, Offset their highest offset.
+	// Known is the file of all facts that are in the log, and KnownSize their number. Offset is the highest offset of these facts.
 	Known     string `json:"known,omitempty"`
 	KnownSize uint64 `json:"known_facts"`
 	Offset    uint64 `json:"offset"`
-	// Position is a position that contains all published facts.
+	// Position is a position of the log that contains all published facts.
 	Position string `json:"position,omitempty"`
 }
 
 // Errors of the state directory.
 var (
-	// ErrState is returned when the state directory belongs to something else.
+	// ErrState means that the state directory cannot be read, or belongs to something else.
 	ErrState = errors.New("the state directory cannot be used")
-	// ErrBusy is returned when another process imports with this state directory.
+	// ErrBusy means that another process imports with this state directory.
 	ErrBusy = errors.New("another import is under way with this state directory")
 )
 
+// loadState reads the state file. It returns nil if there is none.
 func loadState(dir string) (*state, error) {
 	path := filepath.Join(dir, stateName)
 	data, err := os.ReadFile(path)
@@ -108,6 +109,7 @@ func loadState(dir string) (*state, error) {
 	return &s, nil
 }
 
+// save writes the state file atomically.
 func (s *state) save(dir string) error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -116,8 +118,8 @@ func (s *state) save(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, stateName), append(data, '\n'))
 }
 
-// sweep removes the files that the state does not name, and incomplete files that a crash has left.
-func (s *state) sweep(dir string) error {
+// removeUnnamedFiles removes the files of an import that the state does not name, and incomplete files that a crash has left.
+func (s *state) removeUnnamedFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -125,13 +127,14 @@ func (s *state) sweep(dir string) error {
 	for _, e := range entries {
 		name := e.Name()
 		kind, _, numbered := strings.Cut(name, "-")
-		ours := numbered && slices.Contains([]string{"sorted", "new", "known", "publish"}, kind)
-		half := strings.HasSuffix(name, atomicfile.Suffix) && (strings.HasPrefix(name, stateName) || strings.HasPrefix(name, rejectsName))
-		if !ours && !half {
+		isImportFile := numbered && slices.Contains([]string{"sorted", "new", "known", "publish"}, kind)
+		isIncomplete := strings.HasSuffix(name, atomicfile.Suffix) &&
+			(strings.HasPrefix(name, stateName) || strings.HasPrefix(name, rejectsName))
+		if !isImportFile && !isIncomplete {
 			continue
 		}
 		if name == s.New || name == s.Known || slices.Contains(s.Files, name) ||
-			s.Phase == phasePublishing && name == s.publishState() {
+			s.Phase == phasePublishing && name == s.publishStateName() {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {
@@ -141,4 +144,5 @@ func (s *state) sweep(dir string) error {
 	return nil
 }
 
-func (s *state) publishState() string { return fmt.Sprintf("publish-%04d", s.Run) }
+// publishStateName returns the name of the file in which the publishing phase of this run stores its state.
+func (s *state) publishStateName() string { return fmt.Sprintf("publish-%04d", s.Run) }
