@@ -11,10 +11,10 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// ErrRejected is returned when more records of a file are bad than may be.
+// ErrRejected means that more records of a file are bad than are allowed.
 var ErrRejected = errors.New("nothing was published")
 
-// check reads a whole file as an import does, publishes nothing, and tells people how the file is read.
+// check reads a whole file as an import does, but publishes nothing. It also tells people how the file is read.
 func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, error) {
 	o.Notice("reading " + s.String())
 	if s.comments > 0 {
@@ -48,7 +48,8 @@ func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, 
 		if report.Events == 0 {
 			earliestTime, latestTime = at, at
 		}
-		earliestTime, latestTime = min(earliestTime, at), max(latestTime, at)
+		earliestTime = min(earliestTime, at)
+		latestTime = max(latestTime, at)
 		report.Events += uint64(len(r.Events))
 		for _, ev := range r.Events {
 			if o.DryRun && len(report.Sample) < sampleSize {
@@ -64,7 +65,7 @@ func check(ctx context.Context, o Options, s *shape, start time.Time) (*Report, 
 		return nil, errNoRecords
 	}
 	if s.hasTime() && report.Events > 0 {
-		o.Notice(fmt.Sprintf("times from %s to %s", stamp(earliestTime), stamp(latestTime)))
+		o.Notice(fmt.Sprintf("times from %s to %s", formatTime(earliestTime), formatTime(latestTime)))
 	}
 	return report, nil
 }
@@ -84,11 +85,11 @@ func noticeFirst(o Options, s *shape, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	o.Notice("first row: " + records.understood(&first))
+	o.Notice("first row: " + records.describe(&first))
 	return nil
 }
 
-// eachChecked calls do for each record of a file.
+// eachChecked calls do with each record of a file, even if it is bad.
 func eachChecked(ctx context.Context, o Options, s *shape, start time.Time, do func(*Record) error) error {
 	records, err := newFileRecords(o, s, o.Source, start)
 	if err != nil {
@@ -116,7 +117,7 @@ func eachChecked(ctx context.Context, o Options, s *shape, start time.Time, do f
 	}
 }
 
-// writeRejects writes the rejected records of a file of which nothing is published.
+// writeRejects writes the rejected records of a file from which nothing is published.
 func writeRejects(ctx context.Context, o Options, s *shape, start time.Time) error {
 	rejects, err := openRejects(o.Rejects, 0)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Kind is the kind of facts in the records of a file: a name that [events.ParseRecords] knows.
+// Kind is the kind of the facts in a file: a name that [events.ParseRecords] knows.
 type Kind string
 
 // The kinds of files.
@@ -38,7 +38,7 @@ const (
 	HiddenRepins Kind = "hidden_repins"
 )
 
-// event returns the kind of the events of records. A record of a board may have an event of another kind, too.
+// event returns the kind of the events that records stand for. A record of a board may also stand for an event of another kind.
 func (k Kind) event() events.Kind {
 	kind, _ := events.ParseRecords(string(k))
 	return kind
@@ -66,8 +66,8 @@ const (
 	numRoles
 )
 
-// The order of roles is part of the shape of a file, and the shape is part of the name of an import. So a new role may be inserted
-// anywhere, but old ones must keep their order. Otherwise an import that continues would have another name, and send everything again.
+// The order of roles is part of the shape of a file, and the shape is part of the name of an import. So a new role may be inserted anywhere, but
+// the others must keep their order. Otherwise, an import that continues would have another name, and would send everything again.
 var roleNames = [numRoles]string{
 	"follower", "user", "owner", "pin", "board", "title", "item", "repin_owner", "repin_pin", "attributes",
 	"attributes_base64", "time", "blocked", "muted", "hidden",
@@ -78,7 +78,7 @@ func (r role) String() string { return roleNames[r] }
 // kindColumns describes the columns of the files of a kind.
 type kindColumns struct {
 	required, optional []role
-	// positions are the roles of the columns of a file without names, where the usual order is clear.
+	// positions are the roles of the columns of a file without names, in order. It is empty if there is no usual order.
 	positions []role
 	// names are the names by which a column of each role is recognized.
 	names map[role][]string
@@ -223,7 +223,7 @@ var kinds = map[Kind]kindColumns{
 	},
 }
 
-// kindOf returns the columns of a kind that a file has beside the constants, and the values of the constants.
+// kindOf returns the columns that files of a kind have in addition to the constants, and the values of the constants.
 func kindOf(kind Kind, constants map[string]string) (kindColumns, [numRoles]string, error) {
 	var values [numRoles]string
 	k, ok := kinds[kind]
@@ -235,7 +235,7 @@ func kindOf(kind Kind, constants map[string]string) (kindColumns, [numRoles]stri
 		i := slices.IndexFunc(roles, func(r role) bool { return r.String() == name })
 		switch {
 		case i < 0:
-			return k, values, fmt.Errorf("%w: %q is none of %s", ErrConstant, name, k.describe())
+			return k, values, fmt.Errorf("%w: %q is none of %s", ErrConstant, name, k.describeColumns())
 		case value == "":
 			return k, values, fmt.Errorf("%w: %s must have a value", ErrConstant, name)
 		}
@@ -251,11 +251,11 @@ func kindOf(kind Kind, constants map[string]string) (kindColumns, [numRoles]stri
 	return k, values, nil
 }
 
-// ErrConstant is returned for a constant of a role that the kind does not have.
+// ErrConstant means that a constant is not valid, or is one of a role that the kind does not have.
 var ErrConstant = errors.New("bad --constant")
 
-// plain returns the name of a column in lower case, without spaces and punctuation.
-func plain(name string) string {
+// normalizeName returns the name of a column in lower case, without spaces and punctuation.
+func normalizeName(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'A' && r <= 'Z':
@@ -267,9 +267,10 @@ func plain(name string) string {
 	}, name)
 }
 
-// columns has the index of the column of each role; -1 means that the file has none.
+// columns has the index of the column of each role; -1 means that the file has no such column.
 type columns [numRoles]int
 
+// noColumns returns columns without any column.
 func noColumns() columns {
 	var c columns
 	for r := range c {
@@ -278,6 +279,7 @@ func noColumns() columns {
 	return c
 }
 
+// missing returns the names of those required roles that have no column.
 func (c *columns) missing(required []role) []string {
 	var missing []string
 	for _, r := range required {
@@ -288,12 +290,12 @@ func (c *columns) missing(required []role) []string {
 	return missing
 }
 
-// byName finds the roles of columns by their names. If two columns could have the same role, it returns an error: a wrong guess would
-// turn follows around.
+// byName finds the roles of the columns by their names. It returns an error if two columns could have the same role: a wrong guess would reverse
+// the follows.
 func (k kindColumns) byName(header []string) (columns, error) {
 	c := noColumns()
 	for i, name := range header {
-		r := k.roleOf(plain(name))
+		r := k.roleOf(normalizeName(name))
 		if r == numRoles {
 			continue
 		}
@@ -306,7 +308,7 @@ func (k kindColumns) byName(header []string) (columns, error) {
 	return c, nil
 }
 
-// byPosition returns the usual order of the columns of a file without names.
+// byPosition returns the columns of a file without names, in the usual order.
 func (k kindColumns) byPosition(fields int) columns {
 	c := noColumns()
 	for i, r := range k.positions[:min(fields, len(k.positions))] {
@@ -315,7 +317,7 @@ func (k kindColumns) byPosition(fields int) columns {
 	return c
 }
 
-// roleOf returns the role of a column with that name, or numRoles if there is none.
+// roleOf returns the role of a column with this normalized name, or numRoles if there is none.
 func (k kindColumns) roleOf(name string) role {
 	for r, names := range k.names {
 		if slices.Contains(names, name) {
@@ -325,18 +327,18 @@ func (k kindColumns) roleOf(name string) role {
 	return numRoles
 }
 
-// mapping is the value of --columns: roles by position, or roles by the name or number of a column.
+// mapping is the value of --columns: roles by position, or columns of roles by name or number.
 type mapping struct {
 	positions []string
 	named     map[role]string
 }
 
-// ErrColumns is returned for a mapping of columns that is not valid, or does not fit the file.
+// ErrColumns means that a mapping of columns is not valid, or does not fit the file.
 var ErrColumns = errors.New("bad --columns")
 
-// parse reads a mapping: "follower,user,-,time" by position, "follower=who,user=whom" by the names of the file, or
-// "follower=3,user=1" by number.
-func (k kindColumns) parse(spec []string) (*mapping, error) {
+// parseMapping parses a mapping: "follower,user,-,time" by position, "follower=who,user=whom" by the names in the file, or "follower=3,user=1" by
+// number.
+func (k kindColumns) parseMapping(spec []string) (*mapping, error) {
 	if len(spec) == 0 {
 		return nil, nil
 	}
@@ -349,7 +351,7 @@ func (k kindColumns) parse(spec []string) (*mapping, error) {
 		case !named && (part == "-" || i >= 0):
 			m.positions = append(m.positions, part)
 		case i < 0:
-			return nil, fmt.Errorf("%w: %q is none of %s", ErrColumns, name, k.describe())
+			return nil, fmt.Errorf("%w: %q is none of %s", ErrColumns, name, k.describeColumns())
 		case column == "" || m.named[roles[i]] != "":
 			return nil, fmt.Errorf("%w: %s must be given one column", ErrColumns, name)
 		default:
@@ -360,26 +362,28 @@ func (k kindColumns) parse(spec []string) (*mapping, error) {
 		return nil, fmt.Errorf("%w: positions and names do not mix", ErrColumns)
 	}
 	if len(m.positions) == 0 {
-		return m, m.complete(k, func(r role) bool { return m.named[r] != "" })
+		return m, m.checkComplete(k, func(r role) bool { return m.named[r] != "" })
 	}
 	for i, part := range m.positions {
 		if part != "-" && slices.Contains(m.positions[:i], part) {
 			return nil, fmt.Errorf("%w: %s must be given one column", ErrColumns, part)
 		}
 	}
-	return m, m.complete(k, func(r role) bool { return slices.Contains(m.positions, r.String()) })
+	return m, m.checkComplete(k, func(r role) bool { return slices.Contains(m.positions, r.String()) })
 }
 
-func (m *mapping) complete(k kindColumns, has func(role) bool) error {
+// checkComplete returns an error if the mapping lacks a required role.
+func (m *mapping) checkComplete(k kindColumns, has func(role) bool) error {
 	for _, r := range k.required {
 		if !has(r) {
-			return fmt.Errorf("%w: it names no %s; columns are %s", ErrColumns, r, k.describe())
+			return fmt.Errorf("%w: it names no %s; columns are %s", ErrColumns, r, k.describeColumns())
 		}
 	}
 	return nil
 }
 
-func (k kindColumns) describe() string {
+// describeColumns lists the roles of the kind for people, optional ones in brackets.
+func (k kindColumns) describeColumns() string {
 	parts := make([]string, 0, len(k.required)+len(k.optional))
 	for _, r := range k.required {
 		parts = append(parts, r.String())
@@ -390,7 +394,7 @@ func (k kindColumns) describe() string {
 	return strings.Join(parts, ", ") + " and - for others"
 }
 
-// resolve turns the mapping into columns of a file with the header, which may be nil.
+// resolve returns the columns of a file with this header, which may be nil.
 func (m *mapping) resolve(header []string) (columns, error) {
 	c := noColumns()
 	for i, part := range m.positions {
@@ -420,8 +424,8 @@ func (m *mapping) resolve(header []string) (columns, error) {
 	return c, nil
 }
 
-// fields returns the number of fields that a record must have.
-func (m *mapping) fields() int {
+// minFields returns the number of fields that a record must have at least.
+func (m *mapping) minFields() int {
 	most := len(m.positions)
 	for _, name := range m.named {
 		if n, err := strconv.Atoi(name); err == nil {
@@ -431,7 +435,8 @@ func (m *mapping) fields() int {
 	return most
 }
 
-// needsHeader reports whether the mapping needs the file's own names.
+// needsHeader reports whether the mapping refers to names in the file.
+
 func (m *mapping) needsHeader() bool {
 	for _, name := range m.named {
 		if _, err := strconv.Atoi(name); err != nil {

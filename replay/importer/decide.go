@@ -11,27 +11,27 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// inspection decides how a file is read. An import cannot be undone, so it reads the whole file first, and returns an error where the file
-// can be read in more than one way.
+// inspection decides how a file is read. An import cannot be undone, so the inspection reads the whole file first. It returns an error if the
+// file can be read in more than one way.
 type inspection struct {
 	Options
 	open      func() (*file, error)
 	kind      kindColumns
 	mapping   *mapping
 	constants [numRoles]string
-	// start is the recorded start of the import.
+	// start is the recorded start of the import. Times must not be much later.
 	start events.Micros
 }
 
 var errNoRecords = errors.New("the file has no rows")
 
-// newInspection checks the options before a file is read.
+// newInspection checks the options. It does not read the file yet.
 func newInspection(o Options, start events.Micros) (*inspection, error) {
 	k, constants, err := kindOf(o.Kind, o.Format.Constants)
 	if err != nil {
 		return nil, err
 	}
-	m, err := k.parse(o.Format.Columns)
+	m, err := k.parseMapping(o.Format.Columns)
 	if err != nil {
 		return nil, err
 	}
@@ -44,16 +44,18 @@ func newInspection(o Options, start events.Micros) (*inspection, error) {
 	return &inspection{Options: o, open: open, kind: k, mapping: m, constants: constants, start: start}, nil
 }
 
-// run reads the whole file, once for each delimiter that it may have, and decides its shape.
-func (in *inspection) run(ctx context.Context) (*shape, error) {
+// findShape reads the whole file, once for each delimiter that it may have, and decides its shape.
+func (in *inspection) findShape(ctx context.Context) (*shape, error) {
 	end, err := in.findLineEnd()
 	if err != nil {
 		return nil, err
 	}
+
 	delimiters := []Delimiter{Tab, Comma, Semicolon, Space}
 	if in.Format.Delimiter != 0 {
 		delimiters = []Delimiter{in.Format.Delimiter}
 	}
+
 	var all []*measurement
 	for _, d := range delimiters {
 		me, err := in.measure(ctx, shape{delimiter: d, lineEnd: end, quotes: in.Format.Quotes == nil || *in.Format.Quotes})
@@ -65,13 +67,14 @@ func (in *inspection) run(ctx context.Context) (*shape, error) {
 		}
 	}
 
-	me, err := in.choose(all)
+	me, err := in.chooseMeasurement(all)
 	if err != nil {
 		return nil, err
 	}
 	return in.decide(me, end)
 }
 
+// findLineEnd reads the file up to the first line end. See the function of the same name.
 func (in *inspection) findLineEnd() (byte, error) {
 	f, err := in.open()
 	if err != nil {
@@ -81,6 +84,7 @@ func (in *inspection) findLineEnd() (byte, error) {
 	return findLineEnd(f.Reader)
 }
 
+// measure measures the whole file with the shape s. It returns nil if the first record has too few fields.
 func (in *inspection) measure(ctx context.Context, s shape) (*measurement, error) {
 	f, err := in.open()
 	if err != nil {
@@ -88,22 +92,22 @@ func (in *inspection) measure(ctx context.Context, s shape) (*measurement, error
 	}
 	defer func() { _ = f.Close() }() // it was only read
 
-	// With constants a file may have a single column, which no delimiter shows.
+	// If there are constants, the file may have a single column. No delimiter shows then.
 	fewest := min(2, max(1, len(in.kind.required)))
 	if in.mapping != nil {
-		fewest = max(fewest, in.mapping.fields())
+		fewest = max(fewest, in.mapping.minFields())
 	}
 	return measure(ctx, f, s, fewest, in.start, func() {
 		in.Observe(Progress{PhaseProgress: f.progress(replay.Checking)})
 	})
 }
 
-// choose returns the measurement with the delimiter of the file.
-func (in *inspection) choose(all []*measurement) (*measurement, error) {
+// chooseMeasurement returns the measurement with the delimiter of the file, or an error if more than one delimiter is possible.
+func (in *inspection) chooseMeasurement(all []*measurement) (*measurement, error) {
 	switch {
-	case len(all) == 0 && in.mapping != nil && in.mapping.fields() > 1:
+	case len(all) == 0 && in.mapping != nil && in.mapping.minFields() > 1:
 		return nil, fmt.Errorf("%w: there is no column %d in the first row with the delimiter %s: give --delimiter",
-			ErrColumns, in.mapping.fields(), in.delimiterNames())
+			ErrColumns, in.mapping.minFields(), in.delimiterNames())
 	case len(all) == 0:
 		return nil, fmt.Errorf("the first row has a single column with the delimiter %s: give --delimiter", in.delimiterNames())
 	case !slices.ContainsFunc(all, func(me *measurement) bool { return me.width() > 0 }):
@@ -112,7 +116,7 @@ func (in *inspection) choose(all []*measurement) (*measurement, error) {
 		return all[0], nil
 	}
 
-	// A delimiter is possible if the number of rows with another number of fields is allowed, and most rows fit.
+	// A delimiter is possible if most rows have as many fields as the first, and if the number of other rows is allowed.
 	var possible, single []*measurement
 	for _, me := range all {
 		switch {
@@ -130,12 +134,13 @@ func (in *inspection) choose(all []*measurement) (*measurement, error) {
 		return in.leastMisfits(all)
 	}
 
-	// Ids have no spaces and no tabs, but times and titles have. So if another delimiter is wrong, the ids have spaces and are refused, but
-	// if spaces are wrong, the ids may be valid.
+	// Ids have no spaces and no tabs, but times and titles do. So if another delimiter is chosen wrongly, the ids contain spaces and are
+	// rejected. But if the space is chosen wrongly, the ids may be valid.
 	withoutSpaces := slices.DeleteFunc(slices.Clone(possible), func(me *measurement) bool { return me.delimiter == Space })
 	if len(withoutSpaces) > 0 {
 		possible = withoutSpaces
 	}
+
 	named := slices.DeleteFunc(slices.Clone(possible), func(me *measurement) bool { return !in.isNamed(me) })
 	if len(named) > 0 {
 		possible = named
@@ -143,14 +148,15 @@ func (in *inspection) choose(all []*measurement) (*measurement, error) {
 	if len(possible) == 1 {
 		return possible[0], nil
 	}
+
 	readings := make([]string, 0, len(possible))
 	for _, me := range possible {
-		readings = append(readings, fmt.Sprintf("by %s (first row: %s)", me.delimiter, quoted(me.firstFields())))
+		readings = append(readings, fmt.Sprintf("by %s (first row: %s)", me.delimiter, quoteAll(me.firstFields())))
 	}
 	return nil, fmt.Errorf("it could be delimited %s: give --delimiter", strings.Join(readings, " or "))
 }
 
-// leastMisfits returns the only measurement with the fewest rows that do not fit, for a report on these rows.
+// leastMisfits returns the measurement with the fewest rows that do not fit, so that the report shows these rows. It fails if there are several.
 func (in *inspection) leastMisfits(all []*measurement) (*measurement, error) {
 	var least []*measurement
 	for _, me := range all {
@@ -168,7 +174,7 @@ func (in *inspection) leastMisfits(all []*measurement) (*measurement, error) {
 	return least[0], nil
 }
 
-// delimiterNames names the delimiters that the file may have.
+// delimiterNames returns the names of the delimiters that the file may have.
 func (in *inspection) delimiterNames() string {
 	if in.Format.Delimiter != 0 {
 		return in.Format.Delimiter.String()
@@ -176,7 +182,7 @@ func (in *inspection) delimiterNames() string {
 	return "tab, comma, semicolon or space"
 }
 
-// isNamed reports whether the first record, or a comment before it, has the names of all columns that are needed.
+// isNamed reports whether the first record, or a comment before it, contains the names of all required columns.
 func (in *inspection) isNamed(me *measurement) bool {
 	for _, names := range [][]string{me.first, in.commentNames(me)} {
 		if in.mapping != nil {
@@ -192,7 +198,7 @@ func (in *inspection) isNamed(me *measurement) bool {
 	return false
 }
 
-// commentNames returns the fields of the last comment with text.
+// commentNames returns the fields of the last comment that has text.
 func (in *inspection) commentNames(me *measurement) []string {
 	for _, c := range slices.Backward(me.comments) {
 		if c.names() != "" {
@@ -203,11 +209,16 @@ func (in *inspection) commentNames(me *measurement) []string {
 	return nil
 }
 
-// decide turns what was measured into the shape of the file.
+// decide derives the shape of the file from the measurement. end is the last byte of a line.
 func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 	s := &shape{
-		delimiter: me.delimiter, quotes: me.quotes, lineEnd: end, columns: noColumns(), constants: in.constants,
-		absent: in.Format.Null, timeUnit: in.Format.TimeUnit,
+		delimiter: me.delimiter,
+		quotes:    me.quotes,
+		lineEnd:   end,
+		columns:   noColumns(),
+		constants: in.constants,
+		absent:    in.Format.Null,
+		timeUnit:  in.Format.TimeUnit,
 	}
 	if err := in.decideQuotes(me); err != nil {
 		return nil, err
@@ -217,7 +228,7 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 		return nil, err
 	}
 	if me.first == nil {
-		me.first = me.firstFields() // every line of the file begins with #
+		me.first = me.firstFields() // every line of the file begins with #, so the first record is one of these
 		me.columns = make([]columnValues, len(me.first))
 	} else {
 		rows = append(rows, me.first)
@@ -227,7 +238,7 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 		return nil, errNoRecords
 	}
 
-	// Lines that begin with # are decided already. If there are none, the first record may still name the columns.
+	// decideComments has decided about lines that begin with #. If none of them is a row, the first record may still name the columns.
 	if len(rows) == 1 && !s.headed {
 		if err := in.decideHeader(s, me); err != nil {
 			return nil, err
@@ -236,8 +247,10 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 			rows = nil
 		}
 	}
+
+	// The measurement has counted the records from the first one that does not begin with #, without that one. Add the others.
 	for c := range me.columns {
-		me.columns[c].shift(len(rows) - 1) // the records were counted from the first one that does not begin with #
+		me.columns[c].shiftRecords(len(rows) - 1)
 	}
 	for i, fields := range rows {
 		if len(fields) == s.fields {
@@ -246,6 +259,7 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 			}
 		}
 	}
+
 	if err := in.decideColumns(s, me); err != nil {
 		return nil, err
 	}
@@ -258,23 +272,24 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 	return s, in.decideAbsent(s, me)
 }
 
-// decideQuotes returns an error if it is not certain what double quotes mean.
+// decideQuotes returns an error if it is not certain what double quotes mean in the file.
 func (in *inspection) decideQuotes(me *measurement) error {
 	rarelyQuoted := me.delimiter == Tab || me.delimiter == Space
 	switch {
-	case me.broken != nil && in.Format.Quotes != nil:
-		return fmt.Errorf("%w, so it is not certain where later rows begin: repair the line", me.broken)
-	case me.broken != nil:
+	case me.quoteError != nil && in.Format.Quotes != nil:
+		return fmt.Errorf("%w, so it is not certain where later rows begin: repair the line", me.quoteError)
+	case me.quoteError != nil:
 		return fmt.Errorf("%w, so it is not certain where later rows begin: repair the line, or give --no-quotes if double quotes are "+
-			"characters like others in this file", me.broken)
-	case me.spans > 0 && rarelyQuoted && in.Format.Quotes == nil:
+			"characters like others in this file", me.quoteError)
+	case me.multiLine > 0 && rarelyQuoted && in.Format.Quotes == nil:
 		return fmt.Errorf("%d rows begin a field with a double quote that ends on a later line: give --quotes if fields are enclosed in double "+
-			"quotes, or --no-quotes if these are characters like others", me.spans)
+			"quotes, or --no-quotes if these are characters like others", me.multiLine)
 	}
 	return nil
 }
 
-// decideComments decides which lines before the first record that begin with # are comments. It returns the fields of those that are rows.
+// decideComments decides which of the lines before the first record that begin with # are comments. It returns the fields of the others,
+// which are rows.
 func (in *inspection) decideComments(s *shape, me *measurement) ([][]string, error) {
 	fields := len(me.first)
 	rowsBegin := len(me.comments)
@@ -299,17 +314,21 @@ func (in *inspection) decideComments(s *shape, me *measurement) ([][]string, err
 		}
 		rows = append(rows, split)
 	}
+
 	s.comments = rowsBegin
 	if len(rows) == 0 {
 		return nil, nil
 	}
 
+	// It is not certain whether this line is a row.
 	line := me.comments[rowsBegin]
 	names, _ := s.delimiter.split(nil, line.names(), s.quotes) // it was split before
 	switch in.Format.Header {
 	case HeaderNo:
 	case HeaderYes:
-		s.header, s.headed, rows = names, true, rows[1:]
+		s.header = names
+		s.headed = true
+		rows = rows[1:]
 	default:
 		c, err := in.kind.byName(names)
 		if len(rows) == 1 && err == nil && len(c.missing(in.kind.required)) == 0 && me.first != nil {
@@ -361,14 +380,15 @@ func (in *inspection) decideHeader(s *shape, me *measurement) error {
 	case err != nil:
 		return err
 	case headed:
-		s.header, s.headed = me.first, true
+		s.header = me.first
+		s.headed = true
 	case len(names) == s.fields:
 		s.header = names
 	}
 	return nil
 }
 
-// decideColumns finds the columns: by --columns, by the names in the file, or by position where no other order fits.
+// decideColumns finds the columns: by --columns, by the names in the file, or by position if no other order is possible.
 func (in *inspection) decideColumns(s *shape, me *measurement) (err error) {
 	k := in.kind
 	if in.mapping != nil {
@@ -381,7 +401,7 @@ func (in *inspection) decideColumns(s *shape, me *measurement) (err error) {
 			s.columns = k.byPosition(s.fields)
 		default:
 			return fmt.Errorf("cannot tell which of the %d columns is the %s: give --columns (%s)\n%s",
-				s.fields, strings.Join(missing, " or the "), k.describe(), k.understood())
+				s.fields, strings.Join(missing, " or the "), k.describeColumns(), k.describeNames())
 		}
 	}
 	if err != nil {
@@ -395,7 +415,7 @@ func (in *inspection) decideColumns(s *shape, me *measurement) (err error) {
 	return nil
 }
 
-// fitsPositions reports whether the column at the usual position of the time has times.
+// fitsPositions reports whether the column at the usual position of the time contains times.
 func (in *inspection) fitsPositions(me *measurement) bool {
 	i := in.kind.byPosition(len(me.first))[when]
 	if i < 0 {
@@ -406,13 +426,13 @@ func (in *inspection) fitsPositions(me *measurement) bool {
 	return 2*times > fitting && in.MaxRejects.allows(fitting-times, me.records)
 }
 
-// decideTimes returns an error if the unit of the times is not certain, or if a column that is not used seems to have the times.
+// decideTimes returns an error if the unit of the times is not certain, or if an unused column seems to contain the times.
 func (in *inspection) decideTimes(s *shape, me *measurement) error {
 	if i := s.columns[when]; i >= 0 && s.timeUnit == UnitAuto {
-		found := make([]string, 0, len(unitNames))
+		found := make([]string, 0, len(timeUnits))
 		for u, e := range me.columns[i].units {
 			if e.count > 0 {
-				found = append(found, fmt.Sprintf("like %s (%s: %q)", unitNames[u].name, rowText(e), e.text))
+				found = append(found, fmt.Sprintf("like %s (%s: %q)", timeUnits[u].name, describeRow(e), e.text))
 			}
 		}
 		if len(found) > 1 {
@@ -421,7 +441,7 @@ func (in *inspection) decideTimes(s *shape, me *measurement) error {
 		}
 	}
 	if s.hasTime() || in.mapping != nil {
-		return nil // who gives --columns without a time has chosen
+		return nil // a user who gives --columns without a time has decided
 	}
 	for i := range me.columns {
 		if me.columns[i].looksLikeTimes() && !slices.Contains(s.columns[:], i) {
@@ -432,7 +452,7 @@ func (in *inspection) decideTimes(s *shape, me *measurement) error {
 	return nil
 }
 
-// example returns --columns with the columns that were found.
+// example returns the flag --columns for the columns that were found.
 func (in *inspection) example(s *shape) string {
 	var parts []string
 	for _, r := range slices.Concat(in.kind.required, in.kind.optional) {
@@ -443,7 +463,7 @@ func (in *inspection) example(s *shape) string {
 	return "--columns " + strings.Join(parts, ",")
 }
 
-// decideAbsent decides which texts stand for an absent value. COPY prints \N, which is certain.
+// decideAbsent decides which texts stand for an absent value. COPY of PostgreSQL prints \N, which cannot mean anything else.
 func (in *inspection) decideAbsent(s *shape, me *measurement) error {
 	if in.Format.Null != nil {
 		return nil
@@ -462,11 +482,12 @@ func (in *inspection) decideAbsent(s *shape, me *measurement) error {
 			case free && e.text != "NULL": // a title may be any word
 			default:
 				return fmt.Errorf("%s, the %s, is %q in %d rows, first in %s: give --null %s if that stands for an absent value, or --null= if it "+
-					"does not", s.columnName(i), role(r), e.text, e.count, rowText(e), e.text)
+					"does not", s.columnName(i), role(r), e.text, e.count, describeRow(e), e.text)
 			}
 		}
 	}
 	return nil
 }
 
-func rowText(e example) string { return fmt.Sprintf("row %d", e.record) }
+// describeRow names the row of an example for people.
+func describeRow(e example) string { return fmt.Sprintf("row %d", e.record) }

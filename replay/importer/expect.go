@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/replay/internal/comparison"
 )
 
-// expectFile expects the entries that the records of a file make. It shares only the reading of records with an import, not the events, the
-// log and the projections, so a comparison finds mistakes in those.
+// expectFile adds the entries that the records of a file stand for to the comparer. It shares only the reading of records with an import. It uses
+// neither events, log nor projections, so that a comparison finds mistakes in those.
 func expectFile(ctx context.Context, o CompareOptions, c *comparison.Comparer) error {
 	return eachRecord(ctx, o, func(r *record, at events.Micros) error {
 		for _, e := range o.Kind.entries(r, at) {
@@ -25,8 +25,8 @@ func expectFile(ctx context.Context, o CompareOptions, c *comparison.Comparer) e
 	})
 }
 
-// entries returns the entries of lists and counts that a record makes. An entry without an id names a list that is compared although it may
-// be empty.
+// entries returns the entries of lists and counts that a record stands for. An entry without an id names a list that is to be compared even if
+// it is empty.
 func (k Kind) entries(r *record, at events.Micros) []comparison.Entry {
 	entry := func(kind comparison.ListKind, owner, id string) comparison.Entry {
 		return comparison.Entry{List: comparison.List{Kind: kind, Owner: owner}, ID: id, At: at}
@@ -61,7 +61,7 @@ func (k Kind) entries(r *record, at events.Micros) []comparison.Entry {
 	return nil
 }
 
-// boardEntries returns the entries of a record about a board, which says that the board exists, that a user follows it, or both.
+// boardEntries returns the entries of a record about a board. The record says that the board exists, that a user follows it, or both.
 func boardEntries(r *record, at events.Micros) []comparison.Entry {
 	by, of, name := r.fields[follower], r.fields[owner], r.fields[board]
 	entry := func(kind comparison.ListKind, owner, ofBoard, id, board, text string) comparison.Entry {
@@ -92,9 +92,9 @@ func boardEntries(r *record, at events.Micros) []comparison.Entry {
 	return entries
 }
 
-// pinOf returns the pin of a good record.
+// pinOf returns the pin that a valid record stands for.
 func pinOf(r *record) *skeinv1.PinCreated {
-	attached, _ := attachedTo(r) // the record is a good one
+	attached, _ := attributesOf(r) // the record is a good one
 	made := &skeinv1.PinCreated{
 		Pin:     &skeinv1.Pin{OwnerId: r.fields[owner], PinId: r.fields[pin]},
 		BoardId: r.fields[board], Attributes: attached,
@@ -108,7 +108,7 @@ func pinOf(r *record) *skeinv1.PinCreated {
 	return made
 }
 
-// eachRecord calls do for each valid record of a file, with its time.
+// eachRecord calls do with each valid record of a file, and its time.
 func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at events.Micros) error) error {
 	reading := Options{Kind: o.Kind, Path: o.Path, Format: o.Format, MaxRejects: o.MaxRejects}
 	reading.SetDefaults()
@@ -116,7 +116,7 @@ func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at eve
 	if err != nil {
 		return err
 	}
-	s, err := in.run(ctx)
+	s, err := in.findShape(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at eve
 		if s.hasTime() && r.err == nil {
 			at, _, r.err = s.timeUnit.parse(r.fields[when], at)
 		}
-		if r.err != nil || !o.Kind.good(&r) || (o.First && o.Kind.repeats(seen, &r)) {
+		if r.err != nil || !o.Kind.isValid(&r) || (o.First && o.Kind.isRepeat(seen, &r)) {
 			continue
 		}
 		if err := do(&r, at); err != nil {
@@ -152,8 +152,8 @@ func eachRecord(ctx context.Context, o CompareOptions, do func(r *record, at eve
 	}
 }
 
-// good reports whether the ids of a record are valid together.
-func (k Kind) good(r *record) bool {
+// isValid reports whether the ids of a record are valid, each and together.
+func (k Kind) isValid(r *record) bool {
 	id := func(r *record, as role) bool { return events.ValidateID(r.fields[as]) == nil }
 	a := r.fields[follower]
 	switch k {
@@ -172,18 +172,18 @@ func (k Kind) good(r *record) bool {
 	case HiddenRepins:
 		return id(r, user) && id(r, hidden) && r.fields[user] != r.fields[hidden]
 	case Pins:
-		return goodPin(r)
+		return isValidPin(r)
 	}
 	named := id(r, board) || (r.fields[board] == "" && a != "" && r.fields[title] == "")
 	titled := len(r.fields[title]) <= events.MaxTitleBytes && utf8.ValidString(r.fields[title])
 	return id(r, owner) && named && titled && (a == "" || id(r, follower) && a != r.fields[owner])
 }
 
-// goodPin reports whether the fields of a record of pins are valid together.
-func goodPin(r *record) bool {
+// isValidPin reports whether the fields of a record of pins are valid, each and together.
+func isValidPin(r *record) bool {
 	id := func(as role) bool { return events.ValidateID(r.fields[as]) == nil }
 	none := func(as role) bool { return r.fields[as] == "" }
-	attached, err := attachedTo(r)
+	attached, err := attributesOf(r)
 	return id(owner) && id(pin) && (none(board) || id(board)) && (none(item) || id(item)) &&
 		(none(repinOwner) && none(repinPin) || id(repinOwner) && id(repinPin)) &&
 		err == nil && len(attached) <= events.MaxAttributesBytes

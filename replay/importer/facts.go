@@ -18,15 +18,15 @@ import (
 type translator struct {
 	kind   Kind
 	source string
-	// start is the recorded start of the import: the time of records without one, and the latest time that a record may
-	// have. The log would clamp a later time to its own, which differs in every run. Clamped here, it is the same in all runs.
+	// start is the recorded start of the import. Records without a time get it as their time, and so do records with a later time: the log would
+	// replace a later time by its own time, which is different in every run.
 	start events.Micros
 	shape *shape
 }
 
-// events returns the events of a record, each of a different kind, so that all can have the record's offset. It reports whether the time of
-// the record was after the start and was replaced by it.
-func (t *translator) events(r *record) (evs []*skeinv1.Event, clamped bool, err error) {
+// translate returns the events that a record stands for, each of a different kind, so that all can have the number of the record as offset.
+// clamped reports that the time of the record was after the start and was replaced by it.
+func (t *translator) translate(r *record) (evs []*skeinv1.Event, clamped bool, err error) {
 	if r.err != nil {
 		return nil, false, r.err
 	}
@@ -36,12 +36,15 @@ func (t *translator) events(r *record) (evs []*skeinv1.Event, clamped bool, err 
 			return nil, false, err
 		}
 	}
-	if evs, err = t.say(r); err != nil {
+
+	if evs, err = t.recordEvents(r); err != nil {
 		return nil, false, err
 	}
 	occurred := timestamppb.New(at.Time())
 	for _, ev := range evs {
-		ev.Source, ev.Offset, ev.OccurredAt = t.source, r.number, occurred
+		ev.Source = t.source
+		ev.Offset = r.number
+		ev.OccurredAt = occurred
 		if refused := events.Validate(ev); refused != nil {
 			return nil, false, errors.New(refused.Message)
 		}
@@ -49,9 +52,9 @@ func (t *translator) events(r *record) (evs []*skeinv1.Event, clamped bool, err 
 	return evs, clamped, nil
 }
 
-// understood describes a record for people, with the time that its events get.
-func (t *translator) understood(r *record) string {
-	evs, _, err := t.events(r)
+// describe describes a record to people, with the time that its events get.
+func (t *translator) describe(r *record) string {
+	evs, _, err := t.translate(r)
 	if err != nil {
 		return "cannot be taken: " + err.Error()
 	}
@@ -78,19 +81,19 @@ func (t *translator) understood(r *record) string {
 	return b.String()
 }
 
-// say returns the facts of a record as events, without time, source and offset. It does not check their fields: the validation of the
-// event rejects, for example, the owner of a re-pinned pin without the pin.
+// recordEvents returns the facts of a record as events, without time, source and offset. It does not check their fields, which the validation of
+// the events does: it rejects, for example, a re-pin that has the owner of the pin but not the pin.
 //
-// A record of a board may have two facts: with a follower it says that the board is followed; with a title, or without a follower, it
-// says that the board exists.
-func (t *translator) say(r *record) (evs []*skeinv1.Event, err error) {
+// A record of a board may stand for two facts. If it has a follower, it says that the follower follows the board. If it has a title, or no
+// follower, it says that the board exists.
+func (t *translator) recordEvents(r *record) (evs []*skeinv1.Event, err error) {
 	f := &r.fields
 	if t.kind != Boards || f[follower] == "" || f[title] != "" {
 		ev := events.Event{Kind: t.kind.event()}
 		for as, field := range kinds[t.kind].fields {
 			*ev.TextField(field) = f[as]
 		}
-		if ev.Attributes, err = attachedTo(r); err != nil {
+		if ev.Attributes, err = attributesOf(r); err != nil {
 			return nil, err
 		}
 		evs = append(evs, ev.Proto())
@@ -102,8 +105,8 @@ func (t *translator) say(r *record) (evs []*skeinv1.Event, err error) {
 	return evs, nil
 }
 
-// attachedTo reads the attributes of a record. It does not check their length.
-func attachedTo(r *record) ([]byte, error) {
+// attributesOf returns the attributes of a record. It does not check their length.
+func attributesOf(r *record) ([]byte, error) {
 	text, packed := r.fields[attributes], r.fields[attributesBase64]
 	if packed == "" {
 		return []byte(text), nil
@@ -125,10 +128,11 @@ func attachedTo(r *record) ([]byte, error) {
 	return data, nil
 }
 
-// subject identifies the fact of a record for --first, which takes each fact once: a follower follows a user or board, an owner has a
-// pin, a user played or likes an item.
+// subject identifies the fact of a record for --first, which imports each fact once: a follower follows a user or board, an owner has a pin, a
+// user has played or likes an item.
 type subject [3]string
 
+// subjectOf returns the subject of a record.
 func (k Kind) subjectOf(r *record) (s subject) {
 	columns := kinds[k]
 	if columns.subject == nil {

@@ -18,6 +18,7 @@ type fileRecords struct {
 	seen map[subject]struct{}
 }
 
+// newFileRecords opens a file and returns its records as events with this source and start.
 func newFileRecords(o Options, s *shape, source string, start time.Time) (*fileRecords, error) {
 	f, err := openFile(o.Path)
 	if err != nil {
@@ -28,7 +29,11 @@ func newFileRecords(o Options, s *shape, source string, start time.Time) (*fileR
 		return nil, errors.Join(err, f.Close())
 	}
 	return &fileRecords{
-		kind: o.Kind, first: o.First, file: f, reader: reader, seen: map[subject]struct{}{},
+		kind:       o.Kind,
+		first:      o.First,
+		file:       f,
+		reader:     reader,
+		seen:       map[subject]struct{}{},
 		translator: &translator{kind: o.Kind, source: source, start: microsOf(start), shape: s},
 	}, nil
 }
@@ -42,23 +47,27 @@ func (f *fileRecords) Next() (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	evs, clamped, bad := f.events(&record)
+	evs, clamped, bad := f.translate(&record)
 	return Record{
-		Number: record.number, Events: evs, Bad: bad, Clamped: clamped, Line: strings.Clone(record.line[:min(len(record.line), keptLine)]),
-		Repeat: bad == nil && f.first && f.kind.repeats(f.seen, &record),
+		Number:  record.number,
+		Events:  evs,
+		Bad:     bad,
+		Clamped: clamped,
+		Line:    strings.Clone(record.line[:min(len(record.line), maxKeptLine)]),
+		Repeat:  bad == nil && f.first && f.kind.isRepeat(f.seen, &record),
 	}, nil
 }
 
 // Progress implements [Records].
 func (f *fileRecords) Progress() replay.PhaseProgress { return f.file.progress(replay.Publishing) }
 
-// progress returns how much of the file was read.
+// progress returns how many bytes of the file were read.
 func (f *file) progress(phase replay.Phase) replay.PhaseProgress {
 	return replay.PhaseProgress{Phase: phase, Unit: "bytes", Done: uint64(f.read.Load()), Total: uint64(f.size)}
 }
 
-// repeats reports whether an earlier record had the same subject, and adds the subject to seen.
-func (k Kind) repeats(seen map[subject]struct{}, r *record) bool {
+// isRepeat reports whether an earlier record had the same subject. It adds the subject to seen.
+func (k Kind) isRepeat(seen map[subject]struct{}, r *record) bool {
 	s := k.subjectOf(r)
 	if _, ok := seen[s]; ok {
 		return true

@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// formatBytes is the number of bytes from which the format of a file is recognized: tar is the one that needs most.
+// maxFormatBytes is how many bytes at the beginning of a file are needed to recognize its format. The format tar needs most.
 const formatBytes = 512
 
-// formats are formats of files that are not text, or not text in UTF-8, with the bytes at an offset by which they are recognized, and
-// what to do instead. The first that fits counts.
-var formats = []struct {
+// foreignFormats are formats that are not text in UTF-8, or not delimited text. Each is recognized by bytes at an offset, and has an advice. The
+// first one that matches counts.
+var foreignFormats = []struct {
 	name   string
 	offset int
 	magic  string
 	advice string
-	// text reports whether files of the format are text.
+	// text is set if files of the format are text in UTF-8.
 	text bool
 }{
 	{"an Excel workbook (xlsx) or another file of an office program", 30, "[Content_Types].xml", "save the sheet as CSV in UTF-8", false},
@@ -56,27 +56,27 @@ var formats = []struct {
 	{"text in UTF-16", 0, "\xfe\xff", "iconv -f UTF-16 -t UTF-8 converts it", false},
 }
 
-// refuseFormat returns an error if the first bytes of a file, once unpacked, are not those of text in UTF-8.
-func refuseFormat(begin []byte) error {
-	for _, f := range formats {
+// checkFormat returns an error unless the first bytes of a file, after unpacking, are delimited text in UTF-8.
+func checkFormat(begin []byte) error {
+	for _, f := range foreignFormats {
 		if len(begin) <= f.offset || !bytes.HasPrefix(begin[f.offset:], []byte(f.magic)) {
 			continue
 		}
-		// A row may begin with the letters of a binary format, such as ORC.
+		// A row may begin with the same letters as a binary format, such as ORC.
 		if f.text || !isText(begin) {
-			return refusal(f.name, f.advice)
+			return formatError(f.name, f.advice)
 		}
 	}
 	switch {
 	case len(begin) >= 4 && begin[0] != 0 && begin[1] == 0 && begin[2] != 0 && begin[3] == 0:
-		return refusal("text in UTF-16", "iconv -f UTF-16LE -t UTF-8 converts it")
+		return formatError("text in UTF-16", "iconv -f UTF-16LE -t UTF-8 converts it")
 	case len(begin) >= 4 && begin[0] == 0 && begin[1] != 0 && begin[2] == 0 && begin[3] != 0:
-		return refusal("text in UTF-16", "iconv -f UTF-16BE -t UTF-8 converts it")
+		return formatError("text in UTF-16", "iconv -f UTF-16BE -t UTF-8 converts it")
 	}
 	return nil
 }
 
-// isText reports whether the first bytes of a file are text in UTF-8, as far as they go.
+// isText reports whether the first bytes of a file are text in UTF-8. The last character may be incomplete.
 func isText(begin []byte) bool {
 	for len(begin) > 0 {
 		r, size := utf8.DecodeRune(begin)
@@ -88,7 +88,8 @@ func isText(begin []byte) bool {
 	return true
 }
 
-func refusal(name, advice string) error {
+// formatError says that the file has another format, and what to do about it.
+func formatError(name, advice string) error {
 	if advice != "" {
 		advice = ": " + advice
 	}

@@ -14,15 +14,15 @@ type Header string
 
 // Whether there is a header.
 const (
-	// HeaderAuto: the first record is a header if its names are known, or if it has no time where all other records have one. A first record
-	// that could be a header or a row is an error.
+	// HeaderAuto means that the first record is a header if its names are known, or if it has no time where all other records have one. If it
+	// could be a header as well as a row, that is an error.
 	HeaderAuto Header = "auto"
 	HeaderYes  Header = "yes"
 	HeaderNo   Header = "no"
 )
 
-// isHeader reports whether the first record names the columns. It returns an error where that is not certain: a header that is taken for a
-// record becomes a false fact, and a record that is taken for a header is lost.
+// isHeader reports whether the first record names the columns. It returns an error if that is not certain: a header that is taken for a row
+// becomes a false fact, and a row that is taken for a header is lost.
 func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []string) (bool, error) {
 	if h == HeaderYes || h == HeaderNo {
 		return h == HeaderYes, nil
@@ -31,14 +31,14 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 		return true, nil
 	}
 
-	// Names that are known make a header.
+	// A first record that contains known names is a header.
 	first := me.first
 	c, err := k.byName(first)
 	if err != nil || (m == nil && len(c.missing(k.required)) < len(k.required)) || len(c.missing(k.required)) == 0 {
 		return true, nil //nolint:nilerr // also when names clash or one is unknown: then placing the columns asks for help
 	}
 
-	// So does a column that has a time in every other record, and none in the first.
+	// It is also a header if a column has a time in every other record, but not in this one.
 	if m != nil {
 		if c, err = m.resolve(first); err != nil {
 			return false, nil //nolint:nilerr // placing the columns returns the error
@@ -59,7 +59,7 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 		}
 	}
 
-	// The first record is a row if the names stand in the comment before it, or if all rows have one of its ids in the same column.
+	// It is a row if a comment before it contains the names, or if all rows have the same id as it in some column.
 	if named, err := k.byName(comment); err == nil && len(comment) == len(first) && len(named.missing(k.required)) == 0 {
 		return false, nil
 	}
@@ -67,7 +67,7 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 	for _, r := range k.required {
 		if i := c[r]; i >= 0 && i < len(first) {
 			others := &me.columns[i]
-			if me.others > 0 && others.likeFirst == others.values {
+			if me.differing > 0 && others.equalToFirst == others.values {
 				return false, nil
 			}
 			aboveNumbers = aboveNumbers || others.values > 0 && others.numbers == others.values && !isNumber(first[i])
@@ -78,15 +78,15 @@ func (k kindColumns) isHeader(h Header, m *mapping, me *measurement, comment []s
 	}
 	if m != nil {
 		return false, fmt.Errorf("the first line (%s) could be a row or the names of the columns: give --no-header if it is a row, "+
-			"--header if it is not", quoted(first))
+			"--header if it is not", quoteAll(first))
 	}
 	return false, fmt.Errorf("the first line (%s) could be a row or the names of the columns, of which none is known: "+
 		"give --no-header if it is a row, or %s if it is not\n%s",
-		quoted(first), k.example(), k.understood())
+		quoteAll(first), k.exampleColumns(), k.describeNames())
 }
 
-// couldBeHeader reports whether a line could name the columns: each of its fields is made of letters, perhaps with a short
-// number at the end, and none has the form of the field below it ("u1" above "u2" is a user).
+// couldBeHeader reports whether a line could name the columns: each of its fields consists of letters, perhaps with a short number at the end,
+// and none has the same form as the field below it ("u1" above "u2" is a user).
 func couldBeHeader(first, second []string) bool {
 	for i, field := range first {
 		letters := strings.TrimRight(field, "0123456789")
@@ -101,11 +101,13 @@ func couldBeHeader(first, second []string) bool {
 	return true
 }
 
+// notInName reports whether a character does not occur in names of columns.
 func notInName(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsMark(r) && !strings.ContainsRune(" _-./()#", r)
 }
 
-func quoted(fields []string) string {
+// quoteAll quotes fields for people.
+func quoteAll(fields []string) string {
 	q := make([]string, len(fields))
 	for i, f := range fields {
 		q[i] = fmt.Sprintf("%q", f)
@@ -113,8 +115,8 @@ func quoted(fields []string) string {
 	return strings.Join(q, ", ")
 }
 
-// example is how --columns names the columns that a file must have.
-func (k kindColumns) example() string {
+// exampleColumns returns the flag --columns with the required columns of the kind.
+func (k kindColumns) exampleColumns() string {
 	var parts []string
 	for _, r := range k.required {
 		parts = append(parts, r.String()+"=NAME")
@@ -122,8 +124,8 @@ func (k kindColumns) example() string {
 	return "--columns " + strings.Join(parts, ",")
 }
 
-// understood lists the names by which columns are found.
-func (k kindColumns) understood() string {
+// describeNames lists the names by which the columns are found.
+func (k kindColumns) describeNames() string {
 	var b strings.Builder
 	b.WriteString("Names that are known (case, spaces, punctuation, and an id at the end do not count):")
 	for _, r := range slices.Concat(k.required, k.optional) {
@@ -138,8 +140,8 @@ func (k kindColumns) understood() string {
 	return b.String()
 }
 
-// jsonShape is the error for a file that begins as JSON does; nil means it does not.
-func jsonShape(line string) error {
+// jsonError returns an error if a file begins like JSON.
+func jsonError(line string) error {
 	line = strings.TrimSpace(line)
 	var object map[string]json.RawMessage
 	switch {

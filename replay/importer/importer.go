@@ -22,53 +22,54 @@ import (
 type Options struct {
 	Kind Kind
 	Path string
-	// Name is the name of the file for people and for the source of the import; empty means that of Path.
+	// Name is the name of the file for people and for the source of the import; empty means the base name of Path.
 	Name   string
 	Format Format
-	// MaxRejects is the number of records that may be rejected. If more are, nothing is published.
+	// MaxRejects limits how many records may be rejected. If there are more, nothing is published.
 	MaxRejects MaxRejects
-	// First takes only the first record of each follower and user (or board), owner and pin, or user and item in the file.
+	// First imports only the first record of each follower and user (or board), owner and pin, or user and item in the file.
 	First bool
-	// Source names the import in the log; empty means a name made of the file's name, content and columns.
+	// Source is the name of the import in the log; empty means a name made of the file's name, content and columns.
 	Source string
-	// State and Rejects are the paths of the state file and of the file of rejects; empty means beside the imported file.
+	// State and Rejects are the paths of the state file and of the file of rejects; empty means next to the imported file.
 	State, Rejects string
-	// Restart forgets the state of an earlier import.
+	// Restart ignores the state of an earlier import and begins a new one.
 	Restart bool
 	// DryRun reads the whole file, but publishes and writes nothing.
 	DryRun bool
 	Publishing
 
-	// sourceOfContent is set when Source is made of the content of the file.
+	// sourceOfContent is set if Source is made of the content of the file.
 	sourceOfContent bool
 }
 
-// Progress is the progress of an import.
+// Progress is how far an import is.
 type Progress struct {
-	// PhaseProgress has the phase. A file is checked, then published, in bytes. A Redis is read in keys, then facts are published.
+	// PhaseProgress is the phase and how much of it is done. A file is checked and then published, in bytes. A Redis is read in keys, and then
+	// its facts are published.
 	replay.PhaseProgress
 	// Elements is the number of elements that were read in the keys of a Redis.
 	Elements uint64
 	// Record is the number of the last record that was acknowledged.
 	Record uint64
 	Totals
-	// Retrying is the error of the last attempt while a call is retried; otherwise nil.
+	// Retrying is the error of the last attempt while a call is retried; nil otherwise.
 	Retrying error
-	// Slowed is the lag of the projection for which the import waits, or has waited last; zero means that projections keep up.
+	// Slowed is the lag of the projection for which the import waits, or has last waited; zero means that the projections keep up.
 	Slowed Lag
 }
 
 // Report is the result of an import.
 type Report struct {
-	// Records is the number of records that were read, Record the number of the last one that is done.
+	// Records is the number of records that were read. Record is the number of the last record that is done.
 	Records, Record uint64
 	Totals
 	// Reasons say why records were rejected.
 	Reasons Reasons
 	// Sent is the number of events that this run has published.
 	Sent uint64
-	// OwnSource reports that no other records can have the source: it is made of them, or a state file says that they had it before. Then
-	// ignored events are in the log.
+	// OwnSource reports whether no other records can have the same source, because it is made of them, or because the state file says that they
+	// had it before. Then events that the log has ignored are known to be in it.
 	OwnSource bool
 	// Waited is how long calls have waited for projections.
 	Waited time.Duration
@@ -76,89 +77,93 @@ type Report struct {
 	Source    string
 	StartedAt time.Time
 	Shape     string
-	// Position is a position that contains all imported events.
+	// Position is a position of the log that contains all imported events.
 	Position string
-	// Rejects is the file of rejects; empty means there are none.
+	// Rejects is the path of the file of rejects; empty means that there are none.
 	Rejects string
-	// Unpublished reports whether nothing was published: in a dry run, or because too many records were rejected. Events are then those that
-	// would have been.
+	// Unpublished reports whether nothing was published, because it was a dry run or because too many records were rejected. Events then counts
+	// those that would have been published.
 	Unpublished bool
-	// Sample has the first events and rejects of a dry run.
+	// Sample and SampleRejects are the first events and rejects of a dry run.
 	Sample        []*skeinv1.Event
 	SampleRejects []Reject
 }
 
-// DefaultPatience is how long a call is retried while the service does not answer.
+// DefaultPatience is for how long a call is retried if the service does not answer.
 const DefaultPatience = 5 * time.Minute
 
-// Times and sizes of the work.
+// Times and sizes.
 const (
-	// saveEvery is the time between two saves of the state. It bounds the events that are sent again after a crash.
-	saveEvery = time.Second
-	// callEvents and callBytes bound a call. 1000 of the largest events stay below the 768 KiB of a call, except pins: with all
-	// their fields they have some 1120 bytes.
-	callEvents = events.MaxEnvelopeEvents
-	callBytes  = events.MaxEnvelopeBytes - 1<<10
-	// perEvent is the most bytes that the encoding of a call adds to an event: a tag and a length.
-	perEvent = 1 + 2
-	// callRecords bounds a call whose records are all rejected or skipped.
-	callRecords = 100_000
-	sampleSize  = 10
-	openCalls   = 2
-	// defaultCallTimeout is long: if the log does not answer, the service returns an error much sooner.
+	// saveInterval is how often the state is saved. After a crash, the events since the last save are sent again.
+	saveInterval = time.Second
+	// maxCallEvents and maxCallBytes limit a call. 1000 events of the largest kind stay below the 768 KiB that a call may have, except pins:
+	// with all their fields they have about 1120 bytes.
+	maxCallEvents = events.MaxEnvelopeEvents
+	maxCallBytes  = events.MaxEnvelopeBytes - 1<<10
+	// eventOverhead is how many bytes the encoding of a call adds to an event at most: a tag and a length.
+	eventOverhead = 1 + 2
+	// maxCallRecords limits the records of a call, which may all be rejected or skipped.
+	maxCallRecords = 100_000
+	// sampleSize is how many events and rejects a dry run shows.
+	sampleSize = 10
+	// queuedCalls is how many calls are prepared while another one is made.
+	queuedCalls = 2
+	// defaultCallTimeout is long because the service itself answers with an error much sooner if the log does not answer.
 	defaultCallTimeout = 30 * time.Second
 )
 
-// call is one call of Publish, with the records that it completes.
+// call is one call of Publish, and the records that are done when it is.
 type call struct {
 	events []*skeinv1.Event
-	// size is an upper bound of the size of the events in the encoding of a call, in bytes.
+	// size is an upper limit of the size of the events in the encoding of a call, in bytes.
 	size int
-	// records has the record of each event, in the form of a reject, for the case that the service refuses the event.
+	// records has the record of each event, in the form of a reject, in case the service rejects the event.
 	records []Reject
-	// rejects are the rejected records up to lastRecord, with what all records up to it add to the totals.
+	// rejects are the rejected records up to lastRecord. totals counts all records of the call.
 	rejects    []Reject
-	gained     Totals
+	totals     Totals
 	lastRecord uint64
-	// at is the progress when these records were read.
-	at replay.PhaseProgress
+	// progress is how much of the input had been read when the call was complete.
+	progress replay.PhaseProgress
 }
 
-// run is one import under way.
-type run struct {
+// importRun is one run of an import, which may continue an interrupted one.
+type importRun struct {
 	Options
-	state   *state
-	rejects *rejects
-	records Records
-	report  Report
-	saved   time.Time
-	pacing  pacing
-	// continues reports that this run continues an interrupted one, which may have sent the next records before.
-	continues bool
-	// acknowledged reports that the log has acknowledged a call of this run.
+	state    *state
+	rejects  *rejectsFile
+	records  Records
+	report   Report
+	lastSave time.Time
+	lagState lagState
+	// isContinued is set if this run continues an interrupted one, which may have sent the next records already.
+	isContinued bool
+	// acknowledged is set once the log has acknowledged a call of this run.
 	acknowledged bool
 }
 
-// ErrSourceUsed is returned when the log has later events of the source of an import that begins, so that it would ignore records.
+// ErrSourceUsed means that an import that begins has a source of which the log has later events, so that the log would ignore records.
 var ErrSourceUsed = errors.New("another import has used the source")
 
-// Run imports a file. Nothing is published before the whole file was read, and nothing if it can be read in two ways or has too many bad
-// records: then Run returns [ErrRejected] with a report. An import may be interrupted at any time; the next run continues.
+// Run imports a file. It reads the whole file before it publishes anything. If the file can be read in two ways, Run fails; if it has too many
+// bad records, Run returns [ErrRejected] and a report. Nothing is published in these cases. An import may be interrupted at any time; the
+// next run continues it.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	o.SetDefaults()
 	shownPath := cmp.Or(o.Name, o.Path)
-	def(&o.Name, filepath.Base(o.Path))
-	def(&o.State, o.Path+".skein-import.json")
-	def(&o.Rejects, o.Path+".rejects.tsv")
+	setDefault(&o.Name, filepath.Base(o.Path))
+	setDefault(&o.State, o.Path+".skein-import.json")
+	setDefault(&o.Rejects, o.Path+".rejects.tsv")
+
 	before, err := os.Stat(o.Path)
 	if err != nil {
 		return nil, err
 	}
-	digest, err := digestFile(o.Path)
+	digest, err := hashFile(o.Path)
 	if err != nil {
 		return nil, err
 	}
-
+	// An import that continues must decide with the start of its first run. With another one, it would be another import.
 	// An import that continues decides by its first start, or it would be another import.
 	start := StartOf(o.Now())
 	var old *state
@@ -170,11 +175,12 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			start = old.StartedAt
 		}
 	}
+
 	in, err := newInspection(o, microsOf(start))
 	if err != nil {
 		return nil, err
 	}
-	s, err := in.run(ctx)
+	s, err := in.findShape(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", shownPath, err)
 	}
@@ -189,8 +195,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", shownPath, err)
 	}
+
+	// Check all records, and stop if too many are bad.
 	if err := o.MaxRejects.Check(report.Rejected, report.Events, report.Records); err != nil {
-		// An import that continues has its file of rejects, with those of the service.
+		// An import that continues has its file of rejects already. It also contains the records that the service has rejected.
 		if !o.DryRun && old == nil && report.Rejected > 0 {
 			report.Rejects = o.Rejects
 			err = errors.Join(err, writeRejects(ctx, o, s, start))
@@ -200,7 +208,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.DryRun {
 		return report, nil
 	}
-	if err := unchanged(o.Path, before); err != nil {
+
+	if err := checkUnchanged(o.Path, before); err != nil {
 		return nil, err
 	}
 
@@ -211,17 +220,19 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return records, err
 	})
 	if records != nil {
-		err = errors.Join(err, records.Close(), unchanged(o.Path, before))
+		err = errors.Join(err, records.Close(), checkUnchanged(o.Path, before))
 	}
 	return report, err
 }
 
-// StartOf returns the start of an import that begins now. It is rounded down to a second, because a service whose clock is slightly behind
-// would clamp the present time to its own.
-func StartOf(now time.Time) time.Time { return now.UTC().Truncate(time.Second) }
+// StartOf returns the start of an import that begins at the time now. It is rounded down to a second. Otherwise, a service whose clock is
+// slightly behind would replace the start by its own time.
+func StartOf(now time.Time) time.Time {
+	return now.UTC().Truncate(time.Second)
+}
 
-// unchanged returns an error if a file is not as it was before.
-func unchanged(path string, before os.FileInfo) error {
+// checkUnchanged returns an error if a file is not as it was before.
+func checkUnchanged(path string, before os.FileInfo) error {
 	now, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -232,8 +243,8 @@ func unchanged(path string, before os.FileInfo) error {
 	return nil
 }
 
-// openState loads the state of an interrupted import, or begins a new one.
-func (r *run) openState() error {
+// openState loads the state of an interrupted import or begins a new one, and opens the file of rejects.
+func (r *importRun) openState() error {
 	if !r.Restart {
 		old, err := loadState(r.State)
 		if err != nil {
@@ -241,8 +252,8 @@ func (r *run) openState() error {
 		}
 		if old != nil {
 			interrupted := old.LogID == r.state.LogID && !old.Complete
-			r.continues = interrupted && !old.Repeated
-			notice, err := old.resume(r.state, r.State)
+			r.isContinued = interrupted && !old.Repeated
+			notice, err := old.prepareResume(r.state, r.State)
 			if err != nil {
 				return err
 			}
@@ -250,12 +261,14 @@ func (r *run) openState() error {
 			r.state = old
 		}
 	}
-	// The start must be on disk before an event has it as its time. Otherwise a run after a crash would send the same records with
+
+	// The start must be on disk before an event has it as its time. Otherwise, the next run after a crash would send the same records with
 	// another time.
 	if err := r.state.save(r.State); err != nil {
 		return fmt.Errorf("cannot keep the state of the import (--state places it): %w", err)
 	}
-	r.saved = time.Now()
+	r.lastSave = time.Now()
+
 	var err error
 	if r.rejects, err = openRejects(r.Rejects, r.state.RecordsDone); err != nil {
 		return fmt.Errorf("cannot keep rejects (--rejects places them): %w", err)
@@ -263,11 +276,11 @@ func (r *run) openState() error {
 	return nil
 }
 
-// read turns records into calls, and skips the records that an earlier run has done.
-func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
+// readRecords combines records into calls. It skips the records up to done, which an earlier run has completed.
+func (r *importRun) readRecords(ctx context.Context, done uint64, calls chan<- *call) error {
 	next := &call{}
 	send := func() error {
-		next.at = r.records.Progress()
+		next.progress = r.records.Progress()
 		select {
 		case calls <- next:
 		case <-ctx.Done():
@@ -276,8 +289,9 @@ func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 		next = &call{}
 		return nil
 	}
-	// A source that another import has used is noticed with the first record. The first call has no other, so that nothing is imported then.
-	probing := !r.DryRun && !r.continues && !r.hasOwnSource()
+	// If another import has used the source, the first record shows it. So the first call contains only that record, and nothing is imported
+	// in that case.
+	isFirstCall := !r.DryRun && !r.isContinued && !r.hasOwnSource()
 
 	last := uint64(0)
 	for records := 0; ; records++ {
@@ -289,40 +303,46 @@ func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 		if err != nil {
 			return fmt.Errorf("%s: after row %d: %w", r.Path, last, err)
 		}
-		if last = record.Number; last <= done {
+		last = record.Number
+		if last <= done {
 			continue
 		}
-		size := sizeOf(record.Events)
-		full := len(next.events)+len(record.Events) > callEvents || next.size+size > callBytes || records >= callRecords
-		if full || probing && len(next.events) > 0 {
+
+		size := encodedSize(record.Events)
+		isFull := len(next.events)+len(record.Events) > maxCallEvents ||
+			next.size+size > maxCallBytes || records >= maxCallRecords
+		if isFull || isFirstCall && len(next.events) > 0 {
 			if err := send(); err != nil {
 				return err
 			}
-			records, probing = 0, false
+			records = 0
+			isFirstCall = false
 		}
-		next.add(&record, size)
+		next.addRecord(&record, size)
 	}
 }
 
-func sizeOf(evs []*skeinv1.Event) int {
+// encodedSize returns an upper limit of the size of events in the encoding of a call.
+func encodedSize(evs []*skeinv1.Event) int {
 	size := 0
 	for _, ev := range evs {
-		size += perEvent + proto.Size(ev)
+		size += eventOverhead + proto.Size(ev)
 	}
 	return size
 }
 
-func (c *call) add(r *Record, size int) {
+// addRecord adds a record to the call. size is the encoded size of its events.
+func (c *call) addRecord(r *Record, size int) {
 	c.lastRecord = r.Number
 	if r.Clamped {
-		c.gained.Clamped++
+		c.totals.Clamped++
 	}
 	switch {
 	case r.Bad != nil:
 		c.rejects = append(c.rejects, Reject{r.Number, r.Bad.Error(), r.Line})
-		c.gained.Rejected++
+		c.totals.Rejected++
 	case r.Repeat:
-		c.gained.Skipped++
+		c.totals.Skipped++
 	default:
 		c.size += size
 		for _, ev := range r.Events {
@@ -332,23 +352,25 @@ func (c *call) add(r *Record, size int) {
 	}
 }
 
-// publish makes the calls, one after the other: readers of the log would ignore a call that another one has overtaken.
-func (r *run) publish(ctx context.Context, calls <-chan *call) error {
+// publishCalls makes the calls, one after the other: readers of the log would ignore a call that another one has overtaken.
+func (r *importRun) publishCalls(ctx context.Context, calls <-chan *call) error {
 	for c := range calls {
 		if len(c.events) > 0 {
-			if err := r.pace(ctx, c.at); err != nil {
+			if err := r.waitForProjections(ctx, c.progress); err != nil {
 				return err
 			}
-			if err := r.send(ctx, c); err != nil {
+			if err := r.sendCall(ctx, c); err != nil {
 				return err
 			}
 		}
+
 		if err := r.rejects.write(c.rejects); err != nil {
 			return fmt.Errorf("cannot keep rejects: %w", err)
 		}
-		r.done(c)
-		if time.Since(r.saved) >= saveEvery {
-			if err := r.save(false); err != nil {
+
+		r.countCall(c)
+		if time.Since(r.lastSave) >= saveInterval {
+			if err := r.saveState(false); err != nil {
 				return err
 			}
 		}
@@ -356,69 +378,80 @@ func (r *run) publish(ctx context.Context, calls <-chan *call) error {
 	return nil
 }
 
-// send makes one call. Records of events that the service refuses become rejects.
-func (r *run) send(ctx context.Context, c *call) error {
+// sendCall makes one call. Records whose events the service rejects become rejects.
+func (r *importRun) sendCall(ctx context.Context, c *call) error {
 	req := &skeinv1.PublishRequest{Events: c.events, AllowPartial: true}
 	retried := false
-	res, err := r.retrying(ctx, req, func(err error) {
+	res, err := r.publishRetrying(ctx, req, func(err error) {
 		retried = true
-		p := r.progress(c.at)
+		p := r.progress(c.progress)
 		p.Retrying = err
 		r.Observe(p)
 	})
 	if err != nil {
 		return fmt.Errorf("after row %d: %w", r.state.RecordsDone, err)
 	}
-	for _, refused := range res.GetRejections() {
-		i := int(refused.GetIndex())
+
+	for _, rejection := range res.GetRejections() {
+		i := int(rejection.GetIndex())
 		if i < 0 || i >= len(c.records) {
 			return fmt.Errorf("the service refused event %d of %d", i, len(c.records))
 		}
-		c.records[i].Reason = refused.GetMessage()
+		c.records[i].Reason = rejection.GetMessage()
 		c.rejects = append(c.rejects, c.records[i])
-		c.gained.Rejected++
+		c.totals.Rejected++
 	}
+
 	repeats := uint64(len(res.GetRepeatedIndexes()))
 	switch {
-	case retried || r.continues:
-		repeats = 0 // this import has sent them before
+	case retried || r.isContinued:
+		repeats = 0 // this import has sent them before, so they are no repeats
 	case repeats > 0 && !r.acknowledged && !r.hasOwnSource():
 		return fmt.Errorf("%w %q: the log has its rows up to %d or later, so it ignores those of this file; nothing was imported; "+
 			"import with another --source", ErrSourceUsed, r.state.Source, c.lastRecord)
 	}
 	r.acknowledged = true
-	c.gained.Events, c.gained.Ignored = uint64(res.GetAcceptedCount())-repeats, repeats
+	c.totals.Events = uint64(res.GetAcceptedCount()) - repeats
+	c.totals.Ignored = repeats
 	if res.GetPosition() != "" {
 		r.state.Position = res.GetPosition()
 	}
 	return nil
 }
 
-// hasOwnSource reports that no other records can have the source, so that ignored events are known to be in the log.
-func (r *run) hasOwnSource() bool { return r.sourceOfContent || r.state.Repeated }
+// hasOwnSource reports whether no other records can have the same source, so that events that the log ignores are known to be in it.
+func (r *importRun) hasOwnSource() bool {
+	return r.sourceOfContent || r.state.Repeated
+}
 
-// done counts the records of a call, which are in the log or in the file of rejects.
-func (r *run) done(c *call) {
+// countCall adds a call to the state. Its records are in the log or in the file of rejects now.
+func (r *importRun) countCall(c *call) {
 	s := r.state
 	s.RecordsDone = max(s.RecordsDone, c.lastRecord)
-	s.Events += c.gained.Events
-	s.Ignored += c.gained.Ignored
-	s.Rejected += c.gained.Rejected
-	s.Skipped += c.gained.Skipped
-	s.Clamped += c.gained.Clamped
+	s.Events += c.totals.Events
+	s.Ignored += c.totals.Ignored
+	s.Rejected += c.totals.Rejected
+	s.Skipped += c.totals.Skipped
+	s.Clamped += c.totals.Clamped
 	for i := range c.rejects {
 		s.Reasons.Add(c.rejects[i].Reason, c.rejects[i].Record, c.rejects[i].Line)
 	}
-	r.report.Sent += c.gained.Events + c.gained.Ignored
-	r.Observe(r.progress(c.at))
+	r.report.Sent += c.totals.Events + c.totals.Ignored
+	r.Observe(r.progress(c.progress))
 }
 
-func (r *run) progress(at replay.PhaseProgress) Progress {
-	return Progress{PhaseProgress: at, Record: r.state.RecordsDone, Totals: r.state.Totals, Slowed: r.pacing.slowed}
+// progress returns the progress of the import. at says how much of the input was read.
+func (r *importRun) progress(at replay.PhaseProgress) Progress {
+	return Progress{
+		PhaseProgress: at,
+		Record:        r.state.RecordsDone,
+		Totals:        r.state.Totals,
+		Slowed:        r.lagState.waitedFor,
+	}
 }
 
-// save writes the state. The rejects are synced first: the state says that their records are done.
-func (r *run) save(complete bool) error {
+// saveState writes the state file. The rejects are synced first, because the state says that their records are done.
+func (r *importRun) saveState(complete bool) error {
 	r.state.Complete = complete
 	if err := r.rejects.sync(); err != nil {
 		return fmt.Errorf("cannot keep rejects: %w", err)
@@ -426,16 +459,22 @@ func (r *run) save(complete bool) error {
 	if err := r.state.save(r.State); err != nil {
 		return fmt.Errorf("cannot keep the state of the import: %w", err)
 	}
-	r.saved = time.Now()
+	r.lastSave = time.Now()
 	return nil
 }
 
-func (r *run) finish() *Report {
+// completeReport fills in what the report takes from the state.
+func (r *importRun) completeReport() *Report {
 	p := &r.report
 	p.Record = r.state.RecordsDone
-	p.Totals, p.Reasons, p.Source, p.StartedAt = r.state.Totals, r.state.Reasons, r.state.Source, r.state.StartedAt
-	p.Waited, p.OwnSource = r.pacing.waited, r.hasOwnSource()
-	p.Shape, p.Position = r.state.Shape, r.state.Position
+	p.Totals = r.state.Totals
+	p.Reasons = r.state.Reasons
+	p.Source = r.state.Source
+	p.StartedAt = r.state.StartedAt
+	p.Waited = r.lagState.waited
+	p.OwnSource = r.hasOwnSource()
+	p.Shape = r.state.Shape
+	p.Position = r.state.Position
 	if p.Rejected > 0 {
 		p.Rejects = r.Rejects
 	}

@@ -19,19 +19,19 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// file is an open file, unpacked while it is read.
+// file is an open file. It is unpacked while it is read.
 type file struct {
 	*bufio.Reader
-	// size is the size of the file on disk, read the number of these bytes that were read.
+	// size is the size of the file on disk. read is how many of these bytes were read.
 	size int64
 	read atomic.Int64
 
-	raw    io.Closer
-	unpack func()
+	raw           io.Closer
+	closeUnpacker func()
 }
 
-// openFile opens a file. Whether it is compressed, and how, is decided by its first bytes, not by its name. A file that is not text is
-// refused with the name of its format.
+// openFile opens a file. It decides by the first bytes, not by the name, whether and how the file is compressed. If the file is not text, it
+// returns an error that names its format.
 func openFile(path string) (*file, error) {
 	raw, err := os.Open(path)
 	if err != nil {
@@ -44,19 +44,19 @@ func openFile(path string) (*file, error) {
 	return newFile(raw, size)
 }
 
-// newFile returns the content of a file that was opened.
+// newFile returns an open file, from which size bytes can be read.
 func newFile(raw io.ReadCloser, size int64) (*file, error) {
-	f := &file{raw: raw, size: size, unpack: func() {}}
-	f.Reader = bufio.NewReaderSize(io.TeeReader(raw, (*counter)(&f.read)), 32<<10)
+	f := &file{raw: raw, size: size, closeUnpacker: func() {}}
+	f.Reader = bufio.NewReaderSize(io.TeeReader(raw, (*byteCounter)(&f.read)), 32<<10)
 	if err := f.unpackText(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// unpackText replaces the reader of a compressed file by one of its content, and skips a byte order mark.
+// unpackText replaces the reader of a compressed file by a reader of the unpacked content, and skips a byte order mark.
 func (f *file) unpackText() error {
-	// A shorter file has no format that is recognized. Another error comes again when the file is read.
+	// The file may be shorter, which no recognized format is. Other errors will occur again when the file is read.
 	begin, _ := f.Peek(formatBytes)
 	switch {
 	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b}):
@@ -70,23 +70,25 @@ func (f *file) unpackText() error {
 		if err != nil {
 			return err
 		}
-		f.Reader, f.unpack = bufio.NewReaderSize(zr, 32<<10), zr.Close
+		f.Reader = bufio.NewReaderSize(zr, 32<<10)
+		f.closeUnpacker = zr.Close
 	}
 
 	begin, err := f.Peek(formatBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if err := refuseFormat(begin); err != nil {
+	if err := checkFormat(begin); err != nil {
 		return err
 	}
+	// Some programs write a byte order mark.
 	if mark := []byte("\xef\xbb\xbf"); bytes.HasPrefix(begin, mark) {
-		_, _ = f.Discard(len(mark)) // some exports begin with it; it is buffered
+		_, _ = f.Discard(len(mark)) // Peek has buffered it
 	}
 	return nil
 }
 
-// isZstd reports whether a file begins with a frame of zstd, or with a skippable frame, as some parallel compressors write it.
+// isZstd reports whether a file begins with a frame of zstd, or with a skippable frame, as some parallel compressors write them.
 func isZstd(begin []byte) bool {
 	if len(begin) < 4 {
 		return false
@@ -96,19 +98,20 @@ func isZstd(begin []byte) bool {
 
 // Close closes the file.
 func (f *file) Close() error {
-	f.unpack()
+	f.closeUnpacker()
 	return f.raw.Close()
 }
 
-type counter atomic.Int64
+// byteCounter counts the bytes that are written to it.
+type byteCounter atomic.Int64
 
-func (c *counter) Write(b []byte) (int, error) {
+func (c *byteCounter) Write(b []byte) (int, error) {
 	(*atomic.Int64)(c).Add(int64(len(b)))
 	return len(b), nil
 }
 
-// digestFile hashes a file as it is on disk, without unpacking it.
-func digestFile(path string) (string, error) {
+// hashFile returns a hash of a file as it is on disk, without unpacking it.
+func hashFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -121,7 +124,7 @@ func digestFile(path string) (string, error) {
 	return fmt.Sprintf("%016x", h.Sum64()), nil
 }
 
-// SourceOf returns the source of an import: the name of its file and the first 8 characters of a hash.
+// SourceOf returns a source for an import: the name of its file and the first 8 characters of a hash.
 func SourceOf(path, digest string) string {
 	name := strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || r == ' ' || !unicode.IsPrint(r) {
@@ -131,6 +134,7 @@ func SourceOf(path, digest string) string {
 	}, filepath.Base(path))
 	suffix := "-" + digest[:8]
 	for len(name)+len(suffix) > events.MaxSourceBytes {
+		// Remove whole characters, not bytes.
 		runes := []rune(name)
 		name = string(runes[:len(runes)-1])
 	}

@@ -8,30 +8,31 @@ import (
 	"io"
 )
 
-// maxLine is the longest record, in bytes, that is read. No record of ids, a title and a time is nearly as long.
-const maxLine = 1 << 20
+// maxRecordBytes is the size of the longest record that is read. Records of ids, a title and a time are much shorter.
+const maxRecordBytes = 1 << 20
 
-// keptLine is the number of bytes of a record that are kept for the rejects.
-const keptLine = 4 << 10
+// maxKeptLine is how many bytes of a record are kept for the rejects.
+const maxKeptLine = 4 << 10
 
 // lineReader reads lines without their ends.
 type lineReader struct {
 	r *bufio.Reader
-	// end is the last byte of a line: LF, or CR in files without LF.
+	// end is the last byte of a line: LF, or CR in files that have no LF.
 	end byte
-	// number is the number of the line that was read last, from 1.
+	// number is the number of the last line that was read, from 1.
 	number int
-	long   []byte
-	// unread reports whether next returns last, the last line, once more.
+	long   []byte // the buffer for long lines
+	last   []byte // the last line
+	// unread is set if next must return the last line once more.
 	unread bool
-	last   []byte
 }
 
+// newLineReader returns a reader of lines that end with the byte end.
 func newLineReader(r io.Reader, end byte) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, 256<<10), end: end}
 }
 
-// next returns the next line, valid until the next call, or io.EOF.
+// next returns the next line without its end, or io.EOF. The line is valid until the next call.
 func (l *lineReader) next() ([]byte, error) {
 	if l.unread {
 		l.unread = false
@@ -44,16 +45,16 @@ func (l *lineReader) next() ([]byte, error) {
 		return l.last, nil
 	}
 
-	// The line is longer than the buffer, or the last one.
+	// The line is longer than the buffer, or it is the last one.
 	l.long = l.long[:0]
-	for errors.Is(err, bufio.ErrBufferFull) && len(l.long) <= maxLine {
+	for errors.Is(err, bufio.ErrBufferFull) && len(l.long) <= maxRecordBytes {
 		l.long = append(l.long, line...)
 		line, err = l.r.ReadSlice(l.end)
 	}
 	l.long = append(l.long, line...)
 	switch {
-	case len(l.long) > maxLine:
-		return nil, fmt.Errorf("line %d is longer than %d bytes", l.number+1, maxLine)
+	case len(l.long) > maxRecordBytes:
+		return nil, fmt.Errorf("line %d is longer than %d bytes", l.number+1, maxRecordBytes)
 	case err == nil, errors.Is(err, io.EOF) && len(l.long) > 0:
 		l.number++
 		l.last = l.trimEnd(l.long)
@@ -62,10 +63,10 @@ func (l *lineReader) next() ([]byte, error) {
 	return nil, err
 }
 
-// back has next return the last line once more.
-func (l *lineReader) back() { l.unread = true }
+// unreadLine makes next return the last line once more.
+func (l *lineReader) unreadLine() { l.unread = true }
 
-// trimEnd removes the end of a line, which is CR and LF in files from Windows.
+// trimEnd removes the end of a line. In files from Windows, the end is CR and LF.
 func (l *lineReader) trimEnd(line []byte) []byte {
 	if line[len(line)-1] == l.end {
 		line = line[:len(line)-1]
@@ -73,7 +74,7 @@ func (l *lineReader) trimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(line, []byte("\r"))
 }
 
-// findLineEnd returns the byte with which the lines of a file end: CR if there is one and no LF, otherwise LF.
+// findLineEnd returns the byte with which the lines of a file end: CR if the file has CR before any LF, LF otherwise.
 func findLineEnd(r *bufio.Reader) (byte, error) {
 	end := byte('\n')
 	for {

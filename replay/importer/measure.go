@@ -18,11 +18,11 @@ const (
 	maxColumns = 1000
 	// maxComments is the largest number of lines before the first record that begin with #.
 	maxComments = 1000
-	// observeEvery is the number of records between two reports of progress.
+	// observeEvery is how many records are read between two reports of progress.
 	observeEvery = 1 << 12
 )
 
-// measurement is what a whole file shows when it is read with one delimiter.
+// measurement is what was found in a whole file when it was read with one delimiter.
 type measurement struct {
 	delimiter Delimiter
 	quotes    bool
@@ -30,15 +30,15 @@ type measurement struct {
 	comments []commentLine
 	// first and second are the fields of the first two records. The first record may name the columns.
 	first, second []string
-	// records counts the records, the first included, misfits those with another number of fields than the first, and others those
-	// that fit and differ from the first.
-	records, misfits, others uint64
-	// columns has the values of each column in the records that fit, without the first.
+	// records is the number of records, including the first. misfits is the number of records with another number of fields than the first.
+	// differing is the number of those that fit and differ from the first.
+	records, misfits, differing uint64
+	// columns describes the values of each column, in the records that fit, without the first.
 	columns []columnValues
-	// quoted is the number of fields in quotes, spans the number of records that span lines.
-	quoted, spans uint64
-	// broken is the error after which it is not certain where records begin; the rest of the file was not read.
-	broken error
+	// quoted is the number of fields in quotes. multiLine is the number of records that span lines.
+	quoted, multiLine uint64
+	// quoteError is set if quotes do not enclose fields, so that it is not certain where later records begin. The rest of the file was not read.
+	quoteError error
 }
 
 // commentLine is a line before the first record that begins with #.
@@ -48,44 +48,52 @@ type commentLine struct {
 }
 
 // excerpt returns the beginning of the line, for a message.
-func (c commentLine) excerpt() string { return c.text[:min(len(c.text), shownBytes)] }
+func (c commentLine) excerpt() string {
+	return c.text[:min(len(c.text), excerptBytes)]
+}
 
-// isRemark reports whether the line does not begin with an id: no id has a space, and two # begin no hashtag.
+// isRemark reports whether the line cannot begin with an id: no id contains a space, and no hashtag begins with two #.
 func (c commentLine) isRemark() bool {
 	rest := c.text[1:]
 	return rest == "" || strings.ContainsAny(rest[:1], " \t#!")
 }
 
-// names returns the line without the # at its beginning.
-func (c commentLine) names() string { return strings.TrimSpace(strings.TrimLeft(c.text, "# ")) }
-
-// columnValues describes the values of a column. Values that may stand for an absent value are counted apart.
-type columnValues struct {
-	values, numbers uint64
-	// dates counts written times. unreadable counts values that look like a time in another form, compact those that are numbers, as in
-	// 20171121. units counts the numbers that give a time between 1990 and the import in each unit.
-	dates, unreadable, compact uint64
-	units                      [len(unitNames)]example
-	// absent has the texts that may stand for an absent value.
-	absent []example
-	// likeFirst counts the values that are those of the first record.
-	likeFirst uint64
+// names returns the line without the # at its beginning, which may contain the names of the columns.
+func (c commentLine) names() string {
+	return strings.TrimSpace(strings.TrimLeft(c.text, "# "))
 }
 
-// example is a value that occurs in a column: how often, and in which record first, from 1.
+// columnValues describes the values of a column. Texts that may stand for an absent value are counted separately.
+type columnValues struct {
+	values, numbers uint64
+	// dates counts times that are not numbers. unreadable counts values that look like times in a form that is not read here. compact counts
+	// dates that are numbers, such as 20171121.
+	dates, unreadable, compact uint64
+	// units counts, for each unit, the numbers that give a time between 1990 and the start of the import in this unit.
+	units [len(timeUnits)]example
+	// absent has the texts that may stand for an absent value.
+	absent []example
+	// equalToFirst counts the values that are equal to the value of the first record.
+	equalToFirst uint64
+}
+
+// example is a text that occurs in a column: how often, and in which record first. Records count from 1.
 type example struct {
 	count, record uint64
 	text          string
 }
 
+// add counts one more occurrence.
 func (e *example) add(text string, record uint64) {
-	if e.count++; e.count == 1 || record < e.record {
-		e.text, e.record = strings.Clone(text), record
+	e.count++
+	if e.count == 1 || record < e.record {
+		e.text = strings.Clone(text)
+		e.record = record
 	}
 }
 
-// shift adds n to the numbers of the records of all examples.
-func (c *columnValues) shift(n int) {
+// shiftRecords adds n to the record numbers of all examples.
+func (c *columnValues) shiftRecords(n int) {
 	for i := range c.units {
 		c.units[i].record += uint64(n)
 	}
@@ -94,7 +102,7 @@ func (c *columnValues) shift(n int) {
 	}
 }
 
-// times counts the values that are times.
+// times returns the number of values that are times.
 func (c *columnValues) times() uint64 {
 	n := c.dates
 	for i := range c.units {
@@ -103,7 +111,7 @@ func (c *columnValues) times() uint64 {
 	return n
 }
 
-// looksLikeTimes reports whether a column that is not used seems to have the times of the records.
+// looksLikeTimes reports whether a column that is not used seems to contain the times of the records.
 func (c *columnValues) looksLikeTimes() bool {
 	if c.values == 0 {
 		return false
@@ -145,9 +153,10 @@ func (c *columnValues) add(value string, record uint64, start events.Micros) {
 		c.compact++
 	}
 	at, err := ParseTime(value)
-	if err != nil || at < earliest || at > start+latest {
+	if err != nil || at < minTime || at > start+maxTimeAfterStart {
 		return
 	}
+	// The number of digits before the point determines the unit.
 	unit := 0
 	switch whole, _, _ := strings.Cut(value, "."); {
 	case len(whole) >= len(strconv.Itoa(maxMillis)):
@@ -158,22 +167,23 @@ func (c *columnValues) add(value string, record uint64, start events.Micros) {
 	c.units[unit].add(value, record)
 }
 
-// absentTexts are texts that programs print for an absent value: mysql and COPY, JavaScript, Python and R.
+// absentTexts are texts that programs print for an absent value: MySQL, COPY of PostgreSQL, JavaScript, Python and R.
 var absentTexts = []string{`\N`, "NULL", "null", "(null)", "<null>", "None", "undefined", "NaN"}
 
-// writtenTime matches the beginning of times that are not read here, such as 21.11.2017, 11/21/2017, Nov 21 2017 or Wed, 21 Nov 2017.
-var writtenTime = regexp.MustCompile(`^(?:\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|` +
+// otherTimePattern matches the beginning of times in forms that are not read here, such as 21.11.2017, 11/21/2017, Nov 21 2017 or Wed, 21
+// Nov 2017.
+var otherTimePattern = regexp.MustCompile(`^(?:\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|` +
 	`(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?(?:\d{1,2} )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? \d)`)
 
-// looksLikeTime reports whether a text that ParseTime refuses seems to be a time.
+// looksLikeTime reports whether a text that ParseTime does not accept seems to be a time.
 func looksLikeTime(s string) bool {
 	if len(s) < len("1/1/17") || len(s) > 40 {
 		return false
 	}
 	if c := s[0]; (c < '0' || c > '9') && !strings.ContainsRune("MTWFSJAOND", rune(c)) {
-		return false // it is what most values are, and matching costs time
+		return false // most values end here, because matching the expression takes time
 	}
-	return writtenTime.MatchString(s)
+	return otherTimePattern.MatchString(s)
 }
 
 // isCompactDate reports whether a number is a date such as 20171121, perhaps with a time such as 20171121123000.
@@ -204,7 +214,8 @@ func measure(ctx context.Context, f *file, s shape, fewest int, start events.Mic
 			}
 		}
 		text, err := texts.next()
-		me.quoted, me.spans = texts.fields, texts.spans
+		me.quoted = texts.fields
+		me.multiLine = texts.multiLine
 		switch {
 		case errors.Is(err, io.EOF):
 			if width := me.width(); width > 0 && width < fewest {
@@ -214,17 +225,17 @@ func measure(ctx context.Context, f *file, s shape, fewest int, start events.Mic
 		case errors.Is(err, errOpenQuote) || errors.Is(err, errAfterQuote):
 			if me.records == 0 {
 				me.first, _ = s.delimiter.split(nil, text, false)
-				if err := jsonShape(text); err != nil {
+				if err := jsonError(text); err != nil {
 					return nil, err
 				}
 			}
-			me.broken = err
+			me.quoteError = err
 			return me, nil
 		case err != nil:
 			return nil, err
 		}
 		if me.records == 0 {
-			if err := jsonShape(text); err != nil {
+			if err := jsonError(text); err != nil {
 				return nil, err
 			}
 		}
@@ -233,7 +244,9 @@ func measure(ctx context.Context, f *file, s shape, fewest int, start events.Mic
 		if err != nil {
 			return nil, err
 		}
-		switch me.records++; me.records {
+
+		me.records++
+		switch me.records {
 		case 1:
 			if len(fields) < fewest {
 				return nil, nil
@@ -241,7 +254,8 @@ func measure(ctx context.Context, f *file, s shape, fewest int, start events.Mic
 			if len(fields) > maxColumns {
 				return nil, fmt.Errorf("the first row has %d fields with the delimiter %s: at most %d", len(fields), s.delimiter, maxColumns)
 			}
-			me.first, me.columns = cloneAll(fields), make([]columnValues, len(fields))
+			me.first = cloneAll(fields)
+			me.columns = make([]columnValues, len(fields))
 			continue
 		case 2:
 			me.second = cloneAll(fields)
@@ -264,15 +278,17 @@ func (me *measurement) readComments(lines *lineReader) error {
 		switch {
 		case isBlank(text):
 		case text[0] == '#' && len(me.comments) < maxComments:
-			me.comments = append(me.comments, commentLine{number: lines.number, text: strings.Clone(text[:min(len(text), keptLine)])})
+			kept := strings.Clone(text[:min(len(text), maxKeptLine)])
+			me.comments = append(me.comments, commentLine{number: lines.number, text: kept})
 		default:
-			lines.back()
+			lines.unreadLine()
 			return nil
 		}
 	}
 }
 
-// firstFields returns the fields of the first record, or, if every line of the file begins with #, of the first line that may be a row.
+// firstFields returns the fields of the first record. If every line of the file begins with #, it returns those of the first line that may be a
+// row.
 func (me *measurement) firstFields() []string {
 	if me.first != nil {
 		return me.first
@@ -289,23 +305,24 @@ func (me *measurement) firstFields() []string {
 // width returns the number of fields of the first record.
 func (me *measurement) width() int { return len(me.firstFields()) }
 
-// add counts the fields of a record after the first.
+// add counts the fields of a record that is not the first.
 func (me *measurement) add(fields []string, start events.Micros) {
 	if len(fields) != len(me.first) {
 		me.misfits++
 		return
 	}
 	if !slices.Equal(fields, me.first) {
-		me.others++
+		me.differing++
 	}
 	for i, value := range fields {
 		me.columns[i].add(value, me.records, start)
 		if value != "" && value == me.first[i] {
-			me.columns[i].likeFirst++
+			me.columns[i].equalToFirst++
 		}
 	}
 }
 
+// cloneAll copies strings that are parts of longer ones, so that these can be freed.
 func cloneAll(fields []string) []string {
 	all := make([]string, len(fields))
 	for i, f := range fields {

@@ -14,57 +14,64 @@ type Lag struct {
 	Behind     time.Duration
 }
 
-// LagFunc returns the lag of the slowest projection that folds.
+// LagFunc returns the lag of the projection that is furthest behind.
 type LagFunc func(context.Context) (Lag, error)
 
-// DefaultMaxLag is the lag of projections beyond which an import waits for them.
+// DefaultMaxLag is the lag of projections above which an import waits for them.
 const DefaultMaxLag = 5 * time.Second
 
 const (
-	// lagEvery is the time between two queries of the lag while calls are made, lagPause while they wait. Between two answers the lag
-	// can grow by lagEvery.
-	lagEvery = time.Second
-	lagPause = 250 * time.Millisecond
+	// lagInterval is how often the lag is queried while calls are made. Between two queries, the lag can grow by lagInterval.
+	lagInterval = time.Second
+	// lagRetryDelay is the pause between two queries while calls wait.
+	lagRetryDelay = 250 * time.Millisecond
 )
 
-// pacing has the lag as an import knows it.
-type pacing struct {
-	asked time.Time
-	// slowed is the lag for which calls have waited last; zero means that projections keep up.
-	slowed Lag
+// lagState is what an import knows of the lag.
+type lagState struct {
+	lastQuery time.Time
+	// waitedFor is the lag for which calls have last waited; zero means that projections keep up.
+	waitedFor Lag
+	// waited is how long calls have waited.
 	waited time.Duration
 }
 
-// pace waits until the slowest projection is at most MaxLag behind. Without it, an import that publishes faster than projections fold
-// would delay live events more and more. If the lag is not known, pace returns: the call after it meets the same error, and is retried.
-func (r *run) pace(ctx context.Context, at replay.PhaseProgress) error {
-	if r.Lag == nil || r.MaxLag <= 0 || time.Since(r.pacing.asked) < lagEvery {
+// waitForProjections waits until the slowest projection is at most MaxLag behind. Without that, an import that publishes faster than projections
+// fold would delay live events more and more. If the lag is not known, it returns at once: the next call meets the same error, and is retried.
+func (r *importRun) waitForProjections(ctx context.Context, at replay.PhaseProgress) error {
+	if r.Lag == nil || r.MaxLag <= 0 || time.Since(r.lagState.lastQuery) < lagInterval {
 		return nil
 	}
-	began, waiting := time.Now(), false
+
+	began := time.Now()
+	isWaiting := false
 	for {
-		asking, cancel := context.WithTimeout(ctx, r.CallTimeout)
-		lag, err := r.Lag(asking)
+		queryCtx, cancel := context.WithTimeout(ctx, r.CallTimeout)
+		lag, err := r.Lag(queryCtx)
 		cancel()
-		r.pacing.asked = time.Now()
-		if waiting {
-			r.pacing.waited += r.pacing.asked.Sub(began)
-			began = r.pacing.asked
+		r.lagState.lastQuery = time.Now()
+		if isWaiting {
+			r.lagState.waited += r.lagState.lastQuery.Sub(began)
+			began = r.lagState.lastQuery
 		}
+
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			return nil //nolint:nilerr // the call after it meets the error too
+			return nil //nolint:nilerr // the next call meets the error, too
 		case lag.Behind <= r.MaxLag:
 			if lag.Behind < r.MaxLag/2 {
-				r.pacing.slowed = Lag{}
+				// Report that projections keep up only when they clearly do.
+				r.lagState.waitedFor = Lag{}
 			}
 			return nil
 		}
-		waiting, r.pacing.slowed = true, lag
+
+		isWaiting = true
+		r.lagState.waitedFor = lag
 		r.Observe(r.progress(at))
-		if wait.For(ctx, lagPause) != nil {
+		if wait.For(ctx, lagRetryDelay) != nil {
 			return context.Cause(ctx)
 		}
 	}

@@ -72,7 +72,7 @@ func TestWaitsForProjections(t *testing.T) {
 		const most = 2 * time.Second
 		f, report, slowed := run(most, nil)
 		// Between two looks the lag grows by one of them, and one envelope is being folded.
-		if limit := most + lagEvery + time.Second; f.worst > limit || slowed == 0 || report.Waited < 20*time.Second {
+		if limit := most + lagInterval + time.Second; f.worst > limit || slowed == 0 || report.Waited < 20*time.Second {
 			t.Errorf("%v behind, want at most %v; %d times said, waited for %v", f.worst, limit, slowed, report.Waited)
 		}
 		if f, report, slowed = run(0, nil); f.worst < 5*time.Second || slowed > 0 || report.Waited > 0 {

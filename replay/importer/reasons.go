@@ -11,16 +11,16 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Reason counts the records that were rejected for one reason.
+// Reason is a reason for which records were rejected, with the number of these records.
 type Reason struct {
 	Reason string `json:"reason"`
 	Count  uint64 `json:"count"`
-	// FirstRecord is the number of the first of these records, or 0 if records have no numbers. First is its beginning.
+	// FirstRecord is the number of the first of these records; 0 if records have no numbers. First is the beginning of that record.
 	FirstRecord uint64 `json:"first_row,omitempty"`
 	First       string `json:"first"`
 }
 
-// String returns the reason for people.
+// String describes the reason to people.
 func (r *Reason) String() string {
 	at := ""
 	if r.FirstRecord > 0 {
@@ -33,54 +33,57 @@ func (r *Reason) String() string {
 type Reasons []Reason
 
 const (
-	// maxReasons bounds the number of reasons; the last one stands for all others.
+	// maxReasons limits the number of reasons. The last one stands for all others.
 	maxReasons   = 20
 	otherReasons = "other reasons"
-	// shownBytes is the number of bytes of a record that are kept with its reason.
-	shownBytes = 120
+	// excerptBytes is how many bytes of a record are kept with its reason.
+	excerptBytes = 120
 )
 
-// values matches the values of a record that a reason quotes. They are cut out, so that records with the same fault have the same reason.
-var values = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+// quotedValues matches the values of a record that a reason quotes. They are removed, so that records with the same fault have the same reason.
+var quotedValues = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // Add counts a rejected record.
 func (rs *Reasons) Add(reason string, record uint64, line string) {
-	reason = strings.Join(strings.Fields(values.ReplaceAllString(reason, "…")), " ")
+	reason = strings.Join(strings.Fields(quotedValues.ReplaceAllString(reason, "…")), " ")
 	for i := range *rs {
 		r := &(*rs)[i]
 		if r.Reason != reason && i != maxReasons-1 {
 			continue
 		}
 		r.Count++
-		if record < r.FirstRecord { // records that the service refuses come later than those that were not sent
-			r.FirstRecord, r.First = record, shown(line)
+		// Records that the service rejects are reported later than records that were not sent.
+		if record < r.FirstRecord {
+			r.FirstRecord = record
+			r.First = excerpt(line)
 		}
 		return
 	}
 	if len(*rs) == maxReasons-1 {
 		reason = otherReasons
 	}
-	*rs = append(*rs, Reason{Reason: reason, Count: 1, FirstRecord: record, First: shown(line)})
+	*rs = append(*rs, Reason{Reason: reason, Count: 1, FirstRecord: record, First: excerpt(line)})
 }
 
-func shown(line string) string {
-	if len(line) <= shownBytes {
+// excerpt returns the beginning of a record for people.
+func excerpt(line string) string {
+	if len(line) <= excerptBytes {
 		return events.EscapeControls(strings.ToValidUTF8(line, "\ufffd"))
 	}
-	return events.EscapeControls(strings.ToValidUTF8(line[:shownBytes], "")) + "…"
+	return events.EscapeControls(strings.ToValidUTF8(line[:excerptBytes], "")) + "…"
 }
 
-// MaxRejects is the most records that may be rejected: a number, or a share of all records.
+// MaxRejects limits how many records may be rejected: a number, or a share of all records. The zero value allows none.
 type MaxRejects struct {
 	number uint64
-	// percent is the share; 0 means it is a number.
+	// percent is the share; 0 means that number counts.
 	percent float64
 	text    string
 }
 
 var errMaxRejects = errors.New("must be a number of rows, such as 100, or a share of them from 0% to 100%, such as 0.5%")
 
-// UnmarshalText reads "100" or "0.5%".
+// UnmarshalText parses a number such as "100" or a share such as "0.5%".
 func (m *MaxRejects) UnmarshalText(text []byte) (err error) {
 	*m = MaxRejects{text: string(text)}
 	if share, ok := strings.CutSuffix(m.text, "%"); ok {
@@ -96,12 +99,15 @@ func (m *MaxRejects) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// allows reports whether so many of all records may be rejected.
+// allows reports whether this many of all records may be rejected.
 func (m *MaxRejects) allows(rejected, all uint64) bool {
-	return rejected <= m.number && m.percent == 0 || m.percent > 0 && float64(rejected)*100 <= m.percent*float64(all)
+	if m.percent == 0 {
+		return rejected <= m.number
+	}
+	return float64(rejected)*100 <= m.percent*float64(all)
 }
 
-// Check returns an error if more records were rejected than allowed, or if there were records and none was accepted.
+// Check returns an error if more records were rejected than allowed, or if no record was accepted.
 func (m *MaxRejects) Check(rejected, taken, all uint64) error {
 	switch {
 	case taken == 0:
@@ -113,7 +119,7 @@ func (m *MaxRejects) Check(rejected, taken, all uint64) error {
 		rejected, all, Percent(rejected, all), cmp.Or(m.text, "0"))
 }
 
-// Percent returns a share for people, with two significant digits, as in 3.8 % or 0.0021 %, and three for 100 %.
+// Percent returns a share for people, with two significant digits, as in 3.8 % or 0.0021 %.
 func Percent(part, all uint64) string {
 	share := 100 * float64(part) / float64(max(all, 1))
 	if share >= 10 {

@@ -59,7 +59,7 @@ func TestManyReasons(t *testing.T) {
 	total := uint64(0)
 	for _, r := range rs {
 		total += r.Count
-		if len(r.First) > shownBytes+len("…") || !strings.HasSuffix(r.First, "é…") {
+		if len(r.First) > excerptBytes+len("…") || !strings.HasSuffix(r.First, "é…") {
 			t.Errorf("%q is kept", r.First)
 		}
 	}

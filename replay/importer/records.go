@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// Format says how a file is read. Its zero value detects everything from the whole file.
+// Format says how a file is read. The zero value detects everything from the content of the file.
 type Format struct {
 	// Delimiter is the delimiter between fields; 0 means that it is detected.
 	Delimiter Delimiter
-	// Columns maps roles to columns: names of roles by position ("-" for others), or role=column.
+	// Columns says which columns have which roles: names of roles by position ("-" for unused columns), or role=column.
 	Columns []string
-	// Constants are the values of roles that are the same in all records, and for which the file has no column.
+	// Constants are the values of roles for which the file has no column, because they are the same in all records.
 	Constants map[string]string
 	// Header says whether the first line names the columns; empty means HeaderAuto.
 	Header Header
 	// Quotes says whether double quotes enclose fields; nil means that it is detected.
 	Quotes *bool
-	// Null are the texts that stand for an absent value beside the empty text; nil means that they are detected.
+	// Null are the texts that stand for an absent value, in addition to the empty text; nil means that they are detected.
 	Null []string
 	// TimeUnit is the unit of times that are numbers.
 	TimeUnit TimeUnit
@@ -38,16 +38,16 @@ type shape struct {
 	fields int
 	// comments is the number of lines before the first record that begin with #.
 	comments int
-	// headed reports whether the first record names the columns. header are these names, or those in a comment; nil means that there are none.
+	// headed is set if the first record names the columns. header are these names, or those in a comment; nil means that there are none.
 	headed bool
 	header []string
-	// absent are the texts that stand for an absent value beside the empty text.
+	// absent are the texts that stand for an absent value, in addition to the empty text.
 	absent   []string
 	timeUnit TimeUnit
 }
 
-// String describes the roles of the columns for people. It is part of the name of an import: a shape that an earlier version had must keep
-// its description.
+// String describes the shape to people. It is part of the default source of an import, so the description of a shape that an earlier version
+// could read must not change.
 func (s *shape) String() string {
 	var b strings.Builder
 	for r, i := range s.columns {
@@ -91,9 +91,11 @@ func (s *shape) String() string {
 }
 
 // hasTime reports whether records have a time.
-func (s *shape) hasTime() bool { return s.columns[when] >= 0 || s.constants[when] != "" }
+func (s *shape) hasTime() bool {
+	return s.columns[when] >= 0 || s.constants[when] != ""
+}
 
-// columnName names a column for people, by its number and its name.
+// columnName returns the number and the name of a column for people.
 func (s *shape) columnName(i int) string {
 	if i < len(s.header) {
 		return fmt.Sprintf("column %d (%s)", i+1, s.header[i])
@@ -101,6 +103,7 @@ func (s *shape) columnName(i int) string {
 	return fmt.Sprintf("column %d", i+1)
 }
 
+// isBlank reports whether a line contains only white space.
 func isBlank(line string) bool { return strings.TrimSpace(line) == "" }
 
 // record is one data record.
@@ -115,21 +118,20 @@ type record struct {
 	err error
 }
 
-// textReader reads the texts of records: a line each, or several lines if a field in quotes spans them.
+// textReader reads the texts of records. A record is one line, or several lines if a quoted field spans them.
 type textReader struct {
 	lines  *lineReader
 	quotes bool
 	quoteScanner
-	// line is the number of the line on which the last record begins, spans the number of records that span lines.
-	line  int
-	spans uint64
+	// line is the number of the line on which the last record begins. multiLine is the number of records that span lines.
+	line      int
+	multiLine uint64
 }
 
-// errNUL is returned for a file with a NUL byte, which no text has.
+// errNUL means that the file has a NUL byte, which text never contains.
 var errNUL = errors.New("has a NUL byte, so the file is no text in UTF-8")
 
-// next returns the text of the next record that is not blank, or io.EOF. Any other error means that it is not certain where later records
-// begin.
+// next returns the text of the next record that is not blank, or io.EOF. After any other error, it is not certain where later records begin.
 func (t *textReader) next() (string, error) {
 	line := ""
 	for isBlank(line) {
@@ -154,15 +156,16 @@ func (t *textReader) next() (string, error) {
 		case !continues && joined.Len() == 0:
 			return text, nil
 		case !continues:
-			t.spans++
+			t.multiLine++
 			return joined.String(), nil
 		}
 
+		// The record continues on the next line.
 		if joined.Len() == 0 {
 			joined.WriteString(line)
 		}
 		line, err = t.readLine()
-		if errors.Is(err, io.EOF) || joined.Len()+len(line) > maxLine {
+		if errors.Is(err, io.EOF) || joined.Len()+len(line) > maxRecordBytes {
 			return text, fmt.Errorf("line %d: %w", t.line, errOpenQuote)
 		}
 		if err != nil {
@@ -173,6 +176,7 @@ func (t *textReader) next() (string, error) {
 	}
 }
 
+// readLine returns the next line as a string.
 func (t *textReader) readLine() (string, error) {
 	line, err := t.lines.next()
 	if err != nil {
@@ -189,11 +193,13 @@ func (t *textReader) readLine() (string, error) {
 type recordReader struct {
 	shape *shape
 	texts *textReader
-	n     uint64
-	split []string
+	// count is the number of records so far.
+	count uint64
+	// fields are the fields of the last record, in the order of the columns.
+	fields []string
 }
 
-// newRecordReader returns a reader of the records of a file with this shape.
+// newRecordReader returns a reader of the records of a file with this shape. It skips the comments and the header.
 func newRecordReader(f *file, s *shape) (*recordReader, error) {
 	lines := newLineReader(f, s.lineEnd)
 	for skipped := 0; skipped < s.comments; {
@@ -205,6 +211,7 @@ func newRecordReader(f *file, s *shape) (*recordReader, error) {
 			skipped++
 		}
 	}
+
 	rr := &recordReader{shape: s, texts: &textReader{lines: lines, quotes: s.quotes, quoteScanner: quoteScanner{d: s.delimiter}}}
 	if s.headed {
 		if _, err := rr.texts.next(); err != nil {
@@ -214,38 +221,39 @@ func newRecordReader(f *file, s *shape) (*recordReader, error) {
 	return rr, nil
 }
 
-// next returns the next record, or io.EOF. The err of a record says that this record is bad; a returned error means that the file cannot be
-// read.
+// next returns the next record, or io.EOF. If only this record is bad, its err is set. A returned error means that the file cannot be read.
 func (rr *recordReader) next() (record, error) {
 	text, err := rr.texts.next()
 	if err != nil {
 		return record{}, err
 	}
-	rr.n++
-	r := record{number: rr.n, line: text}
-	rr.fill(&r)
+	rr.count++
+	r := record{number: rr.count, line: text}
+	rr.splitFields(&r)
 	return r, nil
 }
 
-// fill splits the text of a record into its fields.
-func (rr *recordReader) fill(r *record) {
-	rr.split, r.err = rr.shape.delimiter.split(rr.split[:0], r.line, rr.shape.quotes)
+// splitFields splits the text of a record into its fields, or sets its err.
+func (rr *recordReader) splitFields(r *record) {
+	rr.fields, r.err = rr.shape.delimiter.split(rr.fields[:0], r.line, rr.shape.quotes)
 	switch {
 	case r.err != nil:
 		return
-	case len(rr.split) != rr.shape.fields:
-		r.err = fmt.Errorf("it has %d fields, not %d as the first row", len(rr.split), rr.shape.fields)
+	case len(rr.fields) != rr.shape.fields:
+		r.err = fmt.Errorf("it has %d fields, not %d as the first row", len(rr.fields), rr.shape.fields)
 		return
-	case rr.shape.headed && slices.Equal(rr.split, rr.shape.header):
+	case rr.shape.headed && slices.Equal(rr.fields, rr.shape.header):
 		r.err = errors.New("it repeats the names of the columns")
 		return
 	}
+
 	r.fields = rr.shape.constants
 	for role, i := range rr.shape.columns {
-		if i >= 0 && !slices.Contains(rr.shape.absent, rr.split[i]) {
-			r.fields[role] = rr.split[i]
-			if len(r.line) > keptLine {
-				r.fields[role] = strings.Clone(rr.split[i]) // the events of a call must not keep long lines in memory
+		if i >= 0 && !slices.Contains(rr.shape.absent, rr.fields[i]) {
+			r.fields[role] = rr.fields[i]
+			// The events of a call must not keep a long line in memory.
+			if len(r.line) > maxKeptLine {
+				r.fields[role] = strings.Clone(rr.fields[i])
 			}
 		}
 	}

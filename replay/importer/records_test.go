@@ -22,7 +22,7 @@ func readAll(t *testing.T, kind Kind, f Format, text string) (*shape, []record, 
 		return nil, nil, err
 	}
 	in.open = func() (*file, error) { return newFile(io.NopCloser(strings.NewReader(text)), int64(len(text))) }
-	s, err := in.run(t.Context())
+	s, err := in.findShape(t.Context())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -274,8 +274,8 @@ func TestShapeRefused(t *testing.T) {
 		{"mapping beyond the row", Follows, Format{Columns: []string{"follower", "-", "user"}}, "1,2\n", "column 3"},
 		{"mapping by unknown name", Follows, Format{Columns: []string{"follower=x", "user=y"}}, "x,z\na,b\n", `no column "y"`},
 		{"mixed mapping", Follows, Format{Columns: []string{"follower", "user=b"}}, "a,b\n", "do not mix"},
-		{"a line too long", Follows, Format{}, "ann,bob\n" + strings.Repeat("x", maxLine+1) + "\nann,cid\n", "line 2 is longer than 1048576 bytes"},
-		{"a quote that is lost", Follows, Format{}, "ann,bob\n\"ann,bob\n" + strings.Repeat("ann,cid\n", maxLine/8), "line 2: a quoted field does not end"},
+		{"a line too long", Follows, Format{}, "ann,bob\n" + strings.Repeat("x", maxRecordBytes+1) + "\nann,cid\n", "line 2 is longer than 1048576 bytes"},
+		{"a quote that is lost", Follows, Format{}, "ann,bob\n\"ann,bob\n" + strings.Repeat("ann,cid\n", maxRecordBytes/8), "line 2: a quoted field does not end"},
 		{"pins without names", Pins, Format{}, "ann,p1\n", "owner or the pin"},
 		{"a video may be the pin or the item", Pins, Format{}, "user_id,video_id,created_at\na,b,2024-01-01\n", "is the pin"},
 		{"two owners of pins", Pins, Format{}, "user_id,author_id,pin_id\na,b,c\n", "could both be the owner"},
@@ -305,10 +305,10 @@ func TestShapeRefused(t *testing.T) {
 
 // The longest line is read whole.
 func TestLongLine(t *testing.T) {
-	longest := strings.Repeat("x", maxLine-8)
+	longest := strings.Repeat("x", maxRecordBytes-8)
 	_, records, err := readAll(t, Follows, Format{Header: HeaderNo}, "ann,bob\nann,"+longest+"\n")
 	if err != nil || records[1].fields[user] != longest {
-		t.Errorf("a line of %d bytes was not read whole: %v", maxLine-4, err)
+		t.Errorf("a line of %d bytes was not read whole: %v", maxRecordBytes-4, err)
 	}
 }
 
@@ -353,13 +353,13 @@ func FuzzRecords(f *testing.F) {
 			if r.number != uint64(i+1) {
 				t.Errorf("row %d has number %d", i+1, r.number)
 			}
-			evs, _, err := tr.events(&r)
+			evs, _, err := tr.translate(&r)
 			if (len(evs) == 0) == (err == nil) {
 				t.Errorf("row %q: %v, %v", r.line, evs, err)
 			}
 			// The independent reading of the comparison calls the same records good.
 			_, _, timeErr := shape.timeUnit.parse(r.fields[when], tr.start)
-			good := r.err == nil && kind.good(&r) && (timeErr == nil || !shape.hasTime())
+			good := r.err == nil && kind.isValid(&r) && (timeErr == nil || !shape.hasTime())
 			if good != (err == nil) {
 				t.Errorf("row %q: good is %v, but %v", r.line, good, err)
 			}

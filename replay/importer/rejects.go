@@ -15,24 +15,25 @@ import (
 
 // Reject is a rejected record.
 type Reject struct {
-	// Record is its number, from 1, without comments and header.
+	// Record is the number of the record, from 1. Comments and the header do not count.
 	Record uint64
 	// Reason says why it was rejected, for people.
 	Reason string
-	// Line is the line of the record, or the beginning of a very long one.
+	// Line is the record as it was read, or the beginning of a very long one.
 	Line string
 }
 
-// rejectsHeader is the first line of the file of rejects. The original line is the last column, because it may have tabs.
+// rejectsHeader is the first line of the file of rejects. The record is in the last column, because it may contain tabs.
 const rejectsHeader = "row\treason\tline\n"
 
-func (r *Reject) append(dst []byte) []byte {
+// appendTo appends the reject as a line of the file.
+func (r *Reject) appendTo(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, r.Record, 10)
 	dst = append(append(dst, '\t'), events.EscapeControls(strings.Join(strings.Fields(r.Reason), " "))...)
 	dst = append(dst, '\t')
-	// Control characters are escaped, but for the tabs that may delimit fields: a record may span lines, and what others wrote must not reach
-	// a terminal as it is.
-	for i, field := range strings.Split(r.Line[:min(len(r.Line), keptLine)], "\t") {
+	// Escape control characters, because what others wrote must not reach a terminal as it is, and a record may span lines. Keep tabs, which may
+	// be the delimiter.
+	for i, field := range strings.Split(r.Line[:min(len(r.Line), maxKeptLine)], "\t") {
 		if i > 0 {
 			dst = append(dst, '\t')
 		}
@@ -41,16 +42,16 @@ func (r *Reject) append(dst []byte) []byte {
 	return append(dst, '\n')
 }
 
-// rejects is the file of rejects. It is created for the first reject.
-type rejects struct {
+// rejectsFile is the file of rejects. It is created when the first reject is written.
+type rejectsFile struct {
 	path string
 	file *os.File
 }
 
-// openRejects opens the rejects of an import that was interrupted after record done. It drops the rejects of later records, since these
-// records are read again. A new import, with done 0, drops all rejects.
-func openRejects(path string, done uint64) (*rejects, error) {
-	r := &rejects{path: path}
+// openRejects opens the rejects of an import that was interrupted after the record with the number done. It removes the rejects of later
+// records, because these records are read again. For a new import, done is 0, and all rejects are removed.
+func openRejects(path string, done uint64) (*rejectsFile, error) {
+	r := &rejectsFile{path: path}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return r, nil
@@ -61,9 +62,10 @@ func openRejects(path string, done uint64) (*rejects, error) {
 	if !bytes.HasPrefix(data, []byte(rejectsHeader)) {
 		return nil, fmt.Errorf("%s is there and has no rejects: give --rejects", path)
 	}
+
 	kept := []byte(rejectsHeader)
 	lines := bufio.NewScanner(bytes.NewReader(data[len(kept):]))
-	lines.Buffer(nil, 16*keptLine) // an escaped line has up to four times as many bytes
+	lines.Buffer(nil, 16*maxKeptLine) // an escaped line has up to four times as many bytes
 	for lines.Scan() {
 		number, _, _ := strings.Cut(lines.Text(), "\t")
 		if n, err := strconv.ParseUint(number, 10, 64); err != nil || n > done {
@@ -77,8 +79,8 @@ func openRejects(path string, done uint64) (*rejects, error) {
 	return r, atomicfile.Write(path, kept)
 }
 
-// write appends rejects.
-func (r *rejects) write(list []Reject) error {
+// write appends rejects to the file.
+func (r *rejectsFile) write(list []Reject) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -94,21 +96,22 @@ func (r *rejects) write(list []Reject) error {
 		}
 	}
 	for i := range list {
-		data = list[i].append(data)
+		data = list[i].appendTo(data)
 	}
 	_, err := r.file.Write(data)
 	return err
 }
 
-// sync makes the rejects durable. It must be called before the state says that their records are done.
-func (r *rejects) sync() error {
+// sync makes the rejects durable. Call it before the state says that their records are done.
+func (r *rejectsFile) sync() error {
 	if r.file == nil {
 		return nil
 	}
 	return r.file.Sync()
 }
 
-func (r *rejects) close() error {
+// close closes the file, if there is one.
+func (r *rejectsFile) close() error {
 	if r.file == nil {
 		return nil
 	}

@@ -11,14 +11,17 @@ import (
 	"github.com/skein-feed/skein/replay/internal/retry"
 )
 
-// PublishFunc makes one Publish call.
+// PublishFunc calls Publish once.
 type PublishFunc func(context.Context, *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error)
 
 // Final reports whether the same call would fail again.
-func Final(err error) bool { return retry.IsFinal(err) }
+func Final(err error) bool {
+	return retry.IsFinal(err)
+}
 
-// retrying repeats the same call until it is answered, for as long as Patience allows. It returns a final error at once.
-func (o *Options) retrying(
+// publishRetrying calls Publish, and repeats the same call for as long as Patience allows. It returns a final error at once. waiting is called
+// with each other error.
+func (o *Options) publishRetrying(
 	ctx context.Context, req *skeinv1.PublishRequest, waiting func(error),
 ) (*skeinv1.PublishResponse, error) {
 	deadline := time.Now().Add(o.Patience)

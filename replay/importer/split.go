@@ -9,8 +9,7 @@ import (
 // Delimiter separates the fields of a record.
 type Delimiter byte
 
-// The delimiters that are detected. The caller may name any other single character. Space stands for any run of spaces and
-// tabs.
+// The delimiters that are detected. The caller may choose any other single character. Space stands for one or more spaces and tabs.
 const (
 	Tab       Delimiter = '\t'
 	Comma     Delimiter = ','
@@ -20,10 +19,10 @@ const (
 
 var delimiterNames = map[string]Delimiter{"tab": Tab, "comma": Comma, "semicolon": Semicolon, "space": Space}
 
-// ErrDelimiter is returned for a text that is no delimiter.
+// ErrDelimiter means that a text does not name a delimiter.
 var ErrDelimiter = errors.New("a delimiter is comma, tab, semicolon, space or one other ASCII character")
 
-// ParseDelimiter reads the name of a delimiter, or the one character that it is.
+// ParseDelimiter parses the name of a delimiter, or the single character that is one.
 func ParseDelimiter(s string) (Delimiter, error) {
 	if d, ok := delimiterNames[s]; ok {
 		return d, nil
@@ -44,18 +43,18 @@ func (d Delimiter) String() string {
 	return fmt.Sprintf("%q", byte(d))
 }
 
-// The errors of a record whose quotes do not enclose fields. The quotes of all later records are then not certain either: text of one user
-// could be read as rows.
+// Errors of records whose quotes do not enclose fields. It is not certain then where later records begin: text that a user wrote could be read
+// as records.
 var (
 	errOpenQuote  = errors.New("a quoted field does not end")
 	errAfterQuote = errors.New("a quoted field is followed by text")
 )
 
-// split appends the fields of a record to dst, without the spaces around them. With quotes, a field may be enclosed in double quotes, with
-// quotes inside doubled, and may then span lines.
+// split appends the fields of a record to dst, without the spaces around them. If quotes is true, a field may be enclosed in double quotes. It
+// may span lines then, and a quote inside it is doubled.
 //
-// The package encoding/csv is not used: it reads a field whose quote is lost to the end of the file into memory, and it cannot tell such a
-// field from one that has a quote in its middle, as in 5" nails.
+// The package encoding/csv is not used. If a closing quote is missing, it reads the rest of the file into memory, and it cannot distinguish
+// such a field from one that has a quote in its middle, such as 5" nails.
 func (d Delimiter) split(dst []string, text string, quotes bool) ([]string, error) {
 	for {
 		text = strings.TrimLeft(text, d.blanks())
@@ -84,12 +83,13 @@ func (d Delimiter) split(dst []string, text string, quotes bool) ([]string, erro
 			if i < 0 {
 				return append(dst, strings.TrimRight(text, d.blanks())), nil
 			}
-			dst, text = append(dst, strings.TrimRight(text[:i], d.blanks())), text[i+1:]
+			dst = append(dst, strings.TrimRight(text[:i], d.blanks()))
+			text = text[i+1:]
 		}
 	}
 }
 
-// blanks are the characters around a field that do not count.
+// blanks returns the characters around a field that do not belong to it.
 func (d Delimiter) blanks() string {
 	if d == Space {
 		return " \t"
@@ -105,11 +105,11 @@ func (d Delimiter) index(text string) int {
 	return strings.IndexByte(text, byte(d))
 }
 
-// quoteScanner finds out whether a record ends with its line, or continues on the next one within quotes.
+// quoteScanner finds out whether a record ends with its line, or continues on the next line because a quoted field spans lines.
 type quoteScanner struct {
 	d     Delimiter
 	place quotePlace
-	// fields is the number of quoted fields.
+	// fields is the number of quoted fields so far.
 	fields uint64
 }
 
@@ -123,7 +123,7 @@ const (
 	afterQuotes
 )
 
-// scan reads the next line of a record. It reports whether the record continues on the line after it.
+// scan reads the next line of a record. It reports whether the record continues on the following line.
 func (q *quoteScanner) scan(line string) (continues bool, err error) {
 	if q.place != insideQuotes {
 		q.place = fieldStart
@@ -168,7 +168,7 @@ func (q *quoteScanner) scan(line string) (continues bool, err error) {
 	return q.place == insideQuotes, nil
 }
 
-// cutQuoted reads a field after its opening quote.
+// cutQuoted reads a quoted field. s begins after the opening quote, and rest after the closing one.
 func cutQuoted(s string) (field, rest string, err error) {
 	var unquoted strings.Builder
 	for {
@@ -177,7 +177,8 @@ func cutQuoted(s string) (field, rest string, err error) {
 			return "", "", errOpenQuote
 		}
 		unquoted.WriteString(s[:i])
-		if s = s[i+1:]; !strings.HasPrefix(s, `"`) {
+		s = s[i+1:]
+		if !strings.HasPrefix(s, `"`) {
 			return unquoted.String(), s, nil
 		}
 		unquoted.WriteByte('"')

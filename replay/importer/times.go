@@ -10,15 +10,15 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Numbers below these bounds are seconds, milliseconds and microseconds. In its unit each bound is the year 5138. Only times before March
-// 1973 would be read in a wrong unit.
+// Numbers below these limits are seconds, milliseconds and microseconds, respectively. In its own unit, each limit is in the year 5138. Only
+// times before March 1973 would be read in a wrong unit.
 const (
 	maxSeconds = 100_000_000_000
 	maxMillis  = maxSeconds * 1000
 	maxMicros  = maxMillis * 1000
 )
 
-// layouts are the accepted forms of a time. A time without a zone is UTC. All forms may have fractions of seconds.
+// layouts are the forms of times that are accepted. A time without a zone is in UTC. In all forms, seconds may have a fraction.
 var layouts = []string{
 	time.RFC3339,
 	time.DateTime,
@@ -34,20 +34,20 @@ var errTime = errors.New("is no time: unix seconds, milliseconds or microseconds
 // TimeUnit is the unit of the numbers in a column of times: UnitAuto, "s", "ms" or "us".
 type TimeUnit string
 
-// UnitAuto means that the magnitude of a number determines its unit. Numbers that give a time before 1990 are then refused, because they
-// may be ranks, weights or ids.
+// UnitAuto means that the size of a number determines its unit. Numbers that give a time before 1990 are rejected then, because they may be
+// ranks, weights or ids.
 const UnitAuto TimeUnit = ""
 
-// unitNames are the units of time, in the order of their magnitude, with their names for people.
-var unitNames = [...]struct {
+// timeUnits are the units of time, the largest first, with their names for people.
+var timeUnits = [...]struct {
 	unit   TimeUnit
 	name   string
 	micros uint64
 }{{"s", "seconds", 1_000_000}, {"ms", "milliseconds", 1000}, {"us", "microseconds", 1}}
 
-// ParseTimeUnit reads a unit of time.
+// ParseTimeUnit parses a unit of time.
 func ParseTimeUnit(s string) (TimeUnit, error) {
-	for _, u := range unitNames {
+	for _, u := range timeUnits {
 		if string(u.unit) == s {
 			return u.unit, nil
 		}
@@ -55,15 +55,14 @@ func ParseTimeUnit(s string) (TimeUnit, error) {
 	return UnitAuto, fmt.Errorf("a unit of time is s, ms or us: not %q", s)
 }
 
-// earliest is the earliest time that is recognized without a unit: smaller numbers may be weights, ranks or ids.
-const earliest events.Micros = 631_152_000_000_000 // 1990
+// minTime is the earliest time that a number without a unit may give. Smaller numbers may be weights, ranks or ids.
+const minTime events.Micros = 631_152_000_000_000 // 1990
 
-// latest is how far after the import's start a time may be, which allows for skewed clocks and zones. A later time is no time, or has
-// another unit.
-const latest = events.Micros(24 * time.Hour / time.Microsecond)
+// maxTimeAfterStart is how far after the start of the import a time may be, which allows for clocks and zones that differ. A later time is not
+// a time, or has another unit.
+const maxTimeAfterStart = events.Micros(24 * time.Hour / time.Microsecond)
 
-// parse parses the time of a record, which is no later than start, the recorded start of the import. It reports whether the time was later
-// and was replaced by the start.
+// parse parses the time of a record. start is the recorded start of the import. A later time is replaced by start, which clamped reports.
 func (u TimeUnit) parse(s string, start events.Micros) (at events.Micros, clamped bool, err error) {
 	number := isNumber(s)
 	if number && u != UnitAuto {
@@ -74,23 +73,23 @@ func (u TimeUnit) parse(s string, start events.Micros) (at events.Micros, clampe
 	switch {
 	case err != nil:
 		return 0, false, fmt.Errorf("the time %w", err)
-	case number && u == UnitAuto && at < earliest:
+	case number && u == UnitAuto && at < minTime:
 		return 0, false, fmt.Errorf("the time %q would be %q, which is before 1990: give --time-unit if the column holds times, or leave it "+
-			"out with --columns", s, stamp(at))
-	case at > start+latest:
-		return 0, false, fmt.Errorf("the time %q would be %q, which is more than a day after the start of the import", s, stamp(at))
+			"out with --columns", s, formatTime(at))
+	case at > start+maxTimeAfterStart:
+		return 0, false, fmt.Errorf("the time %q would be %q, which is more than a day after the start of the import", s, formatTime(at))
 	}
 	return min(at, start), at > start, nil
 }
 
-// parseNumber parses a number of this unit, which may have a fraction.
+// parseNumber parses a number in this unit, which may have a fraction.
 func (u TimeUnit) parseNumber(s string) (events.Micros, error) {
 	whole, fraction, _ := strings.Cut(s, ".")
 	n, err := strconv.ParseUint(whole, 10, 63)
 	if err != nil || n >= maxMicros || strings.Contains(fraction, ".") {
 		return 0, fmt.Errorf("%q %w", s, errTime)
 	}
-	for _, unit := range unitNames {
+	for _, unit := range timeUnits {
 		if unit.unit != u {
 			continue
 		}
@@ -106,8 +105,8 @@ func (u TimeUnit) parseNumber(s string) (events.Micros, error) {
 	return 0, fmt.Errorf("%q is no unit of time", u)
 }
 
-// ParseTime parses a time in a file. It is a number of seconds, milliseconds or microseconds since 1970, distinguished by its magnitude
-// (seconds may have a fraction), or one of the layouts. A time before 1970 is an error.
+// ParseTime parses a time in a file. It is one of the layouts, or a number of seconds, milliseconds or microseconds since 1970, whose unit follows
+// from its size; seconds may have a fraction. A time before 1970 is an error.
 func ParseTime(s string) (events.Micros, error) {
 	if s == "" {
 		return 0, fmt.Errorf("%q %w", s, errTime)
@@ -116,7 +115,7 @@ func ParseTime(s string) (events.Micros, error) {
 		return parseUnix(s)
 	}
 	if len(s) < len(time.DateOnly) || s[4] != '-' {
-		return 0, fmt.Errorf("%q %w", s, errTime) // no layout fits, and trying them all takes time
+		return 0, fmt.Errorf("%q %w", s, errTime) // no layout can match, and trying them all takes time
 	}
 	for _, layout := range layouts {
 		t, err := time.Parse(layout, s)
@@ -131,10 +130,12 @@ func ParseTime(s string) (events.Micros, error) {
 	return 0, fmt.Errorf("%q %w", s, errTime)
 }
 
+// isNumber reports whether a text is a number without a sign. It may contain any number of points.
 func isNumber(s string) bool {
 	return s != "" && s[0] >= '0' && s[0] <= '9' && strings.Trim(s, "0123456789.") == ""
 }
 
+// parseUnix parses a number whose unit follows from its size.
 func parseUnix(s string) (events.Micros, error) {
 	whole, fraction, fractional := strings.Cut(s, ".")
 	n, err := strconv.ParseUint(whole, 10, 63)
@@ -159,4 +160,5 @@ func parseUnix(s string) (events.Micros, error) {
 	return events.Micros(n), nil
 }
 
-func stamp(t events.Micros) string { return t.Time().Format("2006-01-02T15:04:05.999999Z") }
+// formatTime returns a time for people.
+func formatTime(t events.Micros) string { return t.Time().Format("2006-01-02T15:04:05.999999Z") }
