@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-func TestDisk(t *testing.T) {
+func TestDiskErrorsNameBothSizes(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		want string
@@ -26,7 +26,7 @@ func TestDisk(t *testing.T) {
 		case tc.want == "" && tc.err != nil:
 			t.Error(tc.err)
 		case tc.want != "" && (!errors.Is(tc.err, replay.ErrDisk) || tc.err.Error() != tc.want):
-			t.Errorf("%v, want %s", tc.err, tc.want)
+			t.Errorf("got %v, expected %s", tc.err, tc.want)
 		}
 	}
 }

@@ -154,9 +154,9 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
-// TestArchiveAndTrim: what is old enough is sealed, what is as old as the retention trimmed, and readers do not notice, also
+// TestOldEnvelopesAreArchivedAndTrimmed: what is old enough is sealed, what is as old as the retention trimmed, and readers do not notice, also
 // after a restart.
-func TestArchiveAndTrim(t *testing.T) {
+func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
 		w := open(t, dir, nil)
@@ -209,9 +209,9 @@ func TestArchiveAndTrim(t *testing.T) {
 	})
 }
 
-// TestTrimWaits: neither what a store of the process would read again is trimmed, nor the horizon before it, nor what is
+// TestTrimKeepsWhatStoresStillRead: neither what a store of the process would read again is trimmed, nor the horizon before it, nor what is
 // younger than the retention.
-func TestTrimWaits(t *testing.T) {
+func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := open(t, t.TempDir(), nil)
 		defer func() { w.stop() }()
@@ -272,8 +272,8 @@ func (f *failing) Put(ctx context.Context, name string, r io.Reader, size int64)
 	return f.Bucket.Put(ctx, name, r, size)
 }
 
-// TestBucketFails: an archiver whose bucket cannot be reached says so, trims nothing, and continues by itself.
-func TestBucketFails(t *testing.T) {
+// TestArchivingContinuesAfterBucketOutage: an archiver whose bucket cannot be reached says so, trims nothing, and continues by itself.
+func TestArchivingContinuesAfterBucketOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
 		b, err := bucket.NewDir(filepath.Join(dir, "bucket"))
@@ -342,8 +342,8 @@ func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 	})
 }
 
-// TestOtherLog: an archive that does not fit the log stops the archiver for good.
-func TestOtherLog(t *testing.T) {
+// TestArchiveOfAnotherLogStopsArchiver: an archive that does not fit the log stops the archiver for good.
+func TestArchiveOfAnotherLogStopsArchiver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
 		w := open(t, dir, nil)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestDamagedFileOfArchived: where a file of the stream is damaged in what is archived, the log is read as it was, event ids
+// TestDamagedStreamFileIsReadFromArchive: where a file of the stream is damaged in what is archived, the log is read as it was, event ids
 // are known as they were, and stores continue where they are.
-func TestDamagedFileOfArchived(t *testing.T) {
+func TestDamagedStreamFileIsReadFromArchive(t *testing.T) {
 	w := open(t, t.TempDir(), nil)
 	w.publish(20, 0)
 	w.follow("harmed", "once")

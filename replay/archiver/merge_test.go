@@ -14,9 +14,9 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// TestMerges: segments that are sealed by the minute are merged, their files are removed when no reader needs them any more, and readers
+// TestSmallSegmentsAreMerged: segments that are sealed by the minute are merged, their files are removed when no reader needs them any more, and readers
 // do not notice.
-func TestMerges(t *testing.T) {
+func TestSmallSegmentsAreMerged(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
 		b, err := bucket.NewDir(filepath.Join(dir, "bucket"))

@@ -33,9 +33,9 @@ func (w *world) harm() {
 	}
 }
 
-// TestRestoreDamagedEventIDs: a log is restored though the files of event ids in its archive are damaged. With the horizon
+// TestRestoreReplacesDamagedEventIDs: a log is restored though the files of event ids in its archive are damaged. With the horizon
 // before the end of the archive in the stream nothing is taken twice; without it the report says what may be.
-func TestRestoreDamagedEventIDs(t *testing.T) {
+func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 	for name, test := range map[string]struct{ stream, archived, whole bool }{
 		"nothing left of the stream": {false, true, false},
 		"all of the stream":          {true, false, true},
@@ -93,8 +93,8 @@ func TestRestoreDamagedEventIDs(t *testing.T) {
 	}
 }
 
-// TestHeal: where the log is whole, damaged files of event ids are made again from it, and it continues in its epoch.
-func TestHeal(t *testing.T) {
+// TestHealReplacesDamagedEventIDs: where the log is whole, damaged files of event ids are made again from it, and it continues in its epoch.
+func TestHealReplacesDamagedEventIDs(t *testing.T) {
 	w := open(t, t.TempDir(), nil)
 	w.publish(12, 0)
 	w.follow("x", "once")
@@ -130,9 +130,9 @@ func TestHeal(t *testing.T) {
 	}
 }
 
-// TestDamagedEventIDsOfBeforeEpoch: where the event ids of before the epoch cannot be read, and what they decided is archived,
+// TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch: where the event ids of before the epoch cannot be read, and what they decided is archived,
 // the archive is read.
-func TestDamagedEventIDsOfBeforeEpoch(t *testing.T) {
+func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := open(t, t.TempDir(), nil)
 		w.publish(5, 0)

@@ -182,8 +182,8 @@ func TestRestoreRefusesDamagedArchive(t *testing.T) {
 	})
 }
 
-// TestRestoreLostLog: of a log that is gone, what is archived is the log again, and continues; again, when it is lost again.
-func TestRestoreLostLog(t *testing.T) {
+// TestLostLogIsRestoredFromArchive: of a log that is gone, what is archived is the log again, and continues; again, when it is lost again.
+func TestLostLogIsRestoredFromArchive(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := open(t, t.TempDir(), nil)
 		w.publish(12, time.Minute)
@@ -293,8 +293,8 @@ func risingTimes(t *testing.T, envs []events.Envelope) {
 	}
 }
 
-// TestRestoreSalvages: what a stream has beyond the archive is taken over, as readers of it knew it, with its event ids.
-func TestRestoreSalvages(t *testing.T) {
+// TestRestoreSalvagesTheStream: what a stream has beyond the archive is taken over, as readers of it knew it, with its event ids.
+func TestRestoreSalvagesTheStream(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for _, archived := range []uint64{1, 5, 13, 14} {
 			w := open(t, t.TempDir(), nil)
@@ -331,8 +331,8 @@ func TestRestoreSalvages(t *testing.T) {
 	})
 }
 
-// TestRestoreDamagedStream: of a damaged stream is taken what can be read, and the report names what cannot.
-func TestRestoreDamagedStream(t *testing.T) {
+// TestRestoreReportsWhatADamagedStreamLost: of a damaged stream is taken what can be read, and the report names what cannot.
+func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"flipped": func(data []byte) []byte {
 			for i := range 2 {
@@ -497,9 +497,9 @@ func (b *breaking) List(ctx context.Context, prefix string) ([]bucket.Object, er
 	return b.Bucket.List(ctx, prefix)
 }
 
-// TestRestoreBrokenOff: restoring is interrupted at each operation on the bucket, and done again: nothing is missing, and no
+// TestInterruptedRestoreCanBeRepeated: restoring is interrupted at each operation on the bucket, and done again: nothing is missing, and no
 // two streams have one epoch.
-func TestRestoreBrokenOff(t *testing.T) {
+func TestInterruptedRestoreCanBeRepeated(t *testing.T) {
 	w := open(t, t.TempDir(), nil)
 	w.publish(6, 0)
 	w.archiveUpTo(4)
@@ -556,8 +556,8 @@ func TestRestoreBrokenOff(t *testing.T) {
 	}
 }
 
-// TestRestoreRefuses: where a stream is, of another log, or without an archive, nothing is restored, and nothing changed.
-func TestRestoreRefuses(t *testing.T) {
+// TestRefusedRestoreChangesNothing: where a stream is, of another log, or without an archive, nothing is restored, and nothing changed.
+func TestRefusedRestoreChangesNothing(t *testing.T) {
 	w := open(t, t.TempDir(), nil)
 	w.publish(3, 0)
 	empty := w.options(nil)
@@ -613,8 +613,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestRestoredString pins what people read.
-func TestRestoredString(t *testing.T) {
+// TestRestoreReportInWords pins what people read.
+func TestRestoreReportInWords(t *testing.T) {
 	at := func(seq uint64) events.Cursor {
 		return events.Cursor{Log: events.LogID{7}, Epoch: 1, Seq: seq, LastTime: events.Micros(1.7e15) + events.Micros(seq)*1e6}
 	}

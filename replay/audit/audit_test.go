@@ -155,8 +155,8 @@ func TestStoresOfOneLogAgree(t *testing.T) {
 	}
 }
 
-// TestDisagree: rows that are wrong in one store are found by what another says, each by the check that is for it.
-func TestDisagree(t *testing.T) {
+// TestWrongRowIsFoundByItsCheck: rows that are wrong in one store are found by what another says, each by the check that is for it.
+func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	pin := func(p string) events.Event {
 		return events.Event{Kind: events.PinCreated, User: "bob", Board: "art", Pin: p, Item: "film"}
@@ -273,8 +273,8 @@ func change(t *testing.T, db *pebble.DB, projection, row, what string) error {
 	return nil
 }
 
-// TestAgreeWhileFolding: audits at common positions of stores that fold all the time find nothing.
-func TestAgreeWhileFolding(t *testing.T) {
+// TestAuditWhileFoldingFindsNothing: audits at common positions of stores that fold all the time find nothing.
+func TestAuditWhileFoldingFindsNothing(t *testing.T) {
 	w := memlog.NewWorld(2, 60)
 	f := newFixture(t, w.Envelopes(300))
 	ctx, cancel := context.WithCancel(t.Context())

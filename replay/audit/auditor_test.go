@@ -67,8 +67,8 @@ func (f *fixture) run(change func(*audit.Config)) (told <-chan audit.Status, sto
 	}
 }
 
-// TestAuditorHeals: rows that are wrong in any store are healed without anyone asking.
-func TestAuditorHeals(t *testing.T) {
+// TestAuditorRepairsWrongRows: rows that are wrong in any store are healed without anyone asking.
+func TestAuditorRepairsWrongRows(t *testing.T) {
 	envs := memlog.NewWorld(3, 40).Envelopes(400)
 	f := newFixture(t, envs)
 	var want [4]conformance.Rows
@@ -108,9 +108,9 @@ func TestAuditorHeals(t *testing.T) {
 	}
 }
 
-// TestAuditorSaysAFoldIsWrong: what a wrong Apply has written, a shadow proves right. The audit tells people, and leaves
+// TestAuditorReportsAWrongFold: what a wrong Apply has written, a shadow proves right. The audit tells people, and leaves
 // the stores as they are.
-func TestAuditorSaysAFoldIsWrong(t *testing.T) {
+func TestAuditorReportsAWrongFold(t *testing.T) {
 	w := memlog.NewWorld(5, 10)
 	envs := []*events.Envelope{
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
@@ -172,8 +172,8 @@ func (g oneSided) Apply(ev events.Event, b *projections.Batch) error {
 	return nil
 }
 
-// TestNoFalseAlarm: while everything is written and nothing is wrong, nothing is found and nothing repaired.
-func TestNoFalseAlarm(t *testing.T) {
+// TestAuditorFindsNothingUnderLoad: while everything is written and nothing is wrong, nothing is found and nothing repaired.
+func TestAuditorFindsNothingUnderLoad(t *testing.T) {
 	w := memlog.NewWorld(6, 60)
 	f := newFixture(t, w.Envelopes(200))
 	told, stop := f.run(nil)

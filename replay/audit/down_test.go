@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestDown: a store that is closed, as after a cut-over, does not wait for an audit that rests, and the audit goes on at other views.
-func TestDown(t *testing.T) {
+// TestClosingStoreDoesNotWaitForAudit: a store that is closed, as after a cut-over, does not wait for an audit that rests, and the audit goes on at other views.
+func TestClosingStoreDoesNotWaitForAudit(t *testing.T) {
 	var stores []*store.Store
 	for _, p := range all.All(all.Settings{}) {
 		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})

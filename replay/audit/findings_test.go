@@ -51,9 +51,9 @@ func TestRepairsKeepTheShare(t *testing.T) {
 	})
 }
 
-// TestNoDiskForOne: too little disk for the shadow of one projection keeps no other from being verified. It is reported for as long
+// TestTooLittleDiskForOneShadowStopsNoOther: too little disk for the shadow of one projection keeps no other from being verified. It is reported for as long
 // as it lasts.
-func TestNoDiskForOne(t *testing.T) {
+func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var full atomic.Bool
@@ -101,8 +101,8 @@ func TestNoDiskForOne(t *testing.T) {
 	})
 }
 
-// TestFindingsWait: findings that wait for disk are not found again meanwhile, and are due after a while.
-func TestFindingsWait(t *testing.T) {
+// TestFindingsWaitForDisk: findings that wait for disk are not found again meanwhile, and are due after a while.
+func TestFindingsWaitForDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := NewAuditor(Config{})
 		ann, bob := Finding{Entity: Entity{User: "ann"}, Check: "counts"}, Finding{Entity: Entity{User: "bob"}, Check: "feed"}

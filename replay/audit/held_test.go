@@ -13,8 +13,8 @@ import (
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )
 
-// TestStoresOfSomeAgree: stores of some partitions agree in what they have, also while each has others than the next.
-func TestStoresOfSomeAgree(t *testing.T) {
+// TestStoresOfSomePartitionsAgree: stores of some partitions agree in what they have, also while each has others than the next.
+func TestStoresOfSomePartitionsAgree(t *testing.T) {
 	odd := func(n int) (s events.Partitions) {
 		for p := range events.NumPartitions {
 			if p%n != 1 {
@@ -46,8 +46,8 @@ func TestStoresOfSomeAgree(t *testing.T) {
 	}
 }
 
-// TestElsewhere: users who are not held are not audited, and what their ends say is not missed.
-func TestElsewhere(t *testing.T) {
+// TestUsersOfOtherPartitionsAreNotAudited: users who are not held are not audited, and what their ends say is not missed.
+func TestUsersOfOtherPartitionsAreNotAudited(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	envs := []*events.Envelope{w.Envelope(
 		events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"},

@@ -6,8 +6,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// TestQueue: an entity waits once however often it is written, and no more wait than may.
-func TestQueue(t *testing.T) {
+// TestQueueHoldsEachEntityOnce: an entity waits once however often it is written, and no more wait than may.
+func TestQueueHoldsEachEntityOnce(t *testing.T) {
 	a := NewAuditor(Config{Queue: 4})
 	follow := &events.Envelope{Events: []events.Event{
 		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},

@@ -29,9 +29,9 @@ func crowd(w *memlog.World, users int) (envs []*events.Envelope) {
 	return envs
 }
 
-// TestLongListInSlices: a user with a long list is checked in pieces, between which there is a rest, at positions that move
+// TestLongListIsCheckedInPieces: a user with a long list is checked in pieces, between which there is a rest, at positions that move
 // on while users follow and unfollow. Nothing is found that is not so, and a row that is missing far down the list is.
-func TestLongListInSlices(t *testing.T) {
+func TestLongListIsCheckedInPieces(t *testing.T) {
 	const users = 3500
 	for name, damaged := range map[string]bool{"sound": false, "damaged": true} {
 		t.Run(name, func(t *testing.T) {
@@ -96,9 +96,9 @@ func (p misled) Apply(ev events.Event, b *projections.Batch) error {
 	return p.Counters.Apply(ev, b)
 }
 
-// TestCountOfLongList: a count that is not the length of a list longer than what is read of those that were written lately is
+// TestWrongCountOfLongListStaysFound: a count that is not the length of a list longer than what is read of those that were written lately is
 // found by the round, and not forgotten when it is checked again.
-func TestCountOfLongList(t *testing.T) {
+func TestWrongCountOfLongListStaysFound(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	var pins []*events.Envelope
 	for n := range 2500 {

@@ -253,9 +253,9 @@ func breakOff(t *testing.T, from string, n int) (s *service, steps []string, err
 	return s, steps, err
 }
 
-// TestEraseBrokenOff: wherever erasing is interrupted, by a restart or by a fault that passes, the log continues, and erasing
+// TestInterruptedErasureCanBeRepeated: wherever erasing is interrupted, by a restart or by a fault that passes, the log continues, and erasing
 // again leaves no file with the id.
-func TestEraseBrokenOff(t *testing.T) {
+func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 	from := prepare(t)
 	switched := map[bool]int{}
 	for i, n := range cuts(t, from) {
@@ -282,9 +282,9 @@ func TestEraseBrokenOff(t *testing.T) {
 	}
 }
 
-// TestEraseLeavings: what others have left over is no place for the id either: stores that were being built, objects
+// TestErasureRemovesLeftoverFiles: what others have left over is no place for the id either: stores that were being built, objects
 // that nothing names, files that were being written, copies of stores.
-func TestEraseLeavings(t *testing.T) {
+func TestErasureRemovesLeftoverFiles(t *testing.T) {
 	s := serve(t, prepare(t))
 	list, err := snapshot.List(t.Context(), s.o.Bucket)
 	if err != nil {
@@ -314,9 +314,9 @@ type archiverFunc func(ctx context.Context, seq uint64) error
 
 func (f archiverFunc) Now(ctx context.Context, seq uint64) error { return f(ctx, seq) }
 
-// TestDeletionIsOnDiskFirst: before the log is touched, no crash takes a store back to where the user was not deleted. In the
+// TestDeletionIsOnDiskBeforeScrubbing: before the log is touched, no crash takes a store back to where the user was not deleted. In the
 // scrubbed log it would not find the deletion of the user any more.
-func TestDeletionIsOnDiskFirst(t *testing.T) {
+func TestDeletionIsOnDiskBeforeScrubbing(t *testing.T) {
 	s := serve(t, t.TempDir())
 	defer func() { s.stop() }()
 	s.rows(s.publish(memlog.NewWorld(9, 20).Envelopes(20), map[string]string{"user1": erased}))

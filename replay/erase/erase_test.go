@@ -202,7 +202,7 @@ func timeless(rows conformance.Rows) conformance.Rows {
 
 // I12: after an erasure no file has the id; everything else is unchanged, also in stores that are rebuilt from the log; and readers,
 // publishers and the service continue.
-func TestErase(t *testing.T) {
+func TestErasedIDIsInNoFile(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
 	names := map[string]string{"user1": "somebody-to-be-erased", "user2": "7234567890123456789", "user3": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
@@ -289,8 +289,8 @@ func TestUnknownUserIsNotErased(t *testing.T) {
 	}
 }
 
-// TestPublishWhileErasing: no caller that publishes, reads or waits gets an error, and every acknowledged event is there.
-func TestPublishWhileErasing(t *testing.T) {
+// TestErasureDisturbsNoCaller: no caller that publishes, reads or waits gets an error, and every acknowledged event is there.
+func TestErasureDisturbsNoCaller(t *testing.T) {
 	s := serve(t, t.TempDir())
 	defer func() { s.stop() }()
 	s.rows(s.publish(memlog.NewWorld(2, 20).Envelopes(100), nil))
@@ -346,9 +346,9 @@ func TestPublishWhileErasing(t *testing.T) {
 	}
 }
 
-// TestEpochNotBegun: when the archive cannot follow, the log continues in its epoch; and one that a crash left paused continues
+// TestFailedErasureKeepsTheEpoch: when the archive cannot follow, the log continues in its epoch; and one that a crash left paused continues
 // when it is opened.
-func TestEpochNotBegun(t *testing.T) {
+func TestFailedErasureKeepsTheEpoch(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
 	s.publish(memlog.NewWorld(4, 20).Envelopes(10), nil)

@@ -135,8 +135,8 @@ func (p *peer) rows(seq uint64) []conformance.Rows {
 	return of.rows(seq)
 }
 
-// TestEraseAtAllNodes: after an erasure no node has a file with the id, and the rows of all others are what they were.
-func TestEraseAtAllNodes(t *testing.T) {
+// TestErasedIDIsInNoFileOfAnyNode: after an erasure no node has a file with the id, and the rows of all others are what they were.
+func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s := serve(t, t.TempDir())
 	defer func() { s.stop() }()
@@ -175,8 +175,8 @@ func TestEraseAtAllNodes(t *testing.T) {
 	}
 }
 
-// TestEraseWithoutANode: while a node cannot take part nothing is deleted, or nothing is scrubbed.
-func TestEraseWithoutANode(t *testing.T) {
+// TestNothingIsScrubbedWithoutANode: while a node cannot take part nothing is deleted, or nothing is scrubbed.
+func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s := serve(t, t.TempDir())
 	defer func() { s.stop() }()
@@ -223,9 +223,9 @@ func TestEraseWithoutANode(t *testing.T) {
 	}
 }
 
-// TestNodeThatWasAway: a node that was away during an erasure builds its stores anew before it serves. One that took part, and stopped
+// TestNodeAwayDuringErasureRebuildsItsStores: a node that was away during an erasure builds its stores anew before it serves. One that took part, and stopped
 // before it had built them, continues with those that it has, and builds them then. One that was running, but was not asked, stops.
-func TestNodeThatWasAway(t *testing.T) {
+func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s := serve(t, t.TempDir())
 	defer func() { s.stop() }()

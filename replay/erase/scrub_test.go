@@ -193,7 +193,7 @@ type seedOf uint64
 func (s seedOf) String() string { return fmt.Sprint("seed ", uint64(s)) }
 
 // The report names every place in which a scrubbed event still contains the id, and no place in which none does.
-func TestScrubberNamesTextsThatStay(t *testing.T) {
+func TestScrubberReportsRemainingTexts(t *testing.T) {
 	const user = "zoe-to-be-erased"
 	all := "names of import sources, item ids, ids of boards or pins, titles of boards of others, attributes of pins of others"
 	for name, c := range map[string]struct {

@@ -89,9 +89,9 @@ func snapshotNames(t *testing.T, b bucket.Bucket) (names []string) {
 	return slices.Compact(names)
 }
 
-// TestEraseSnapshotsOfNodes: after an erasure no snapshot at the target that the nodes share has the id: of this node, of another one, of one
+// TestErasureRemovesSnapshotsOfAllNodes: after an erasure no snapshot at the target that the nodes share has the id: of this node, of another one, of one
 // that is gone, and of a process that was no node. A snapshot from before, which was kept elsewhere, does not bring the user back.
-func TestEraseSnapshotsOfNodes(t *testing.T) {
+func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s, target := serve(t, t.TempDir()), t.TempDir()
 	defer func() { s.stop() }()
@@ -203,9 +203,9 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	}
 }
 
-// TestSnapshotAcrossAnErasure: one that a node begins while its stores are old does not survive, and one is not begun until they are new. One
+// TestSnapshotOfOldStoresDoesNotOutliveErasure: one that a node begins while its stores are old does not survive, and one is not begun until they are new. One
 // from after the deletion was flushed can be restored, and is built anew.
-func TestSnapshotAcrossAnErasure(t *testing.T) {
+func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s, target := serve(t, t.TempDir()), t.TempDir()
 	defer func() { s.stop() }()
@@ -274,8 +274,8 @@ func TestSnapshotAcrossAnErasure(t *testing.T) {
 	}
 }
 
-// TestRestoredNotes: what a directory says holds for all stores in it.
-func TestRestoredNotes(t *testing.T) {
+// TestMarkerHoldsForAllRestoredStores: what a directory says holds for all stores in it.
+func TestMarkerHoldsForAllRestoredStores(t *testing.T) {
 	of := func(epoch uint32, seq uint64) *snapshot.Erased { return &snapshot.Erased{Epoch: epoch, Flushed: seq} }
 	for name, c := range map[string]struct {
 		store bool

@@ -155,8 +155,8 @@ func checkTable(t *testing.T, data []byte, want []events.Event) {
 	}
 }
 
-// TestEvents demands that both formats hold the log, all of it, by kind, by user, and between two positions.
-func TestEvents(t *testing.T) {
+// TestExportedEventsAreTheLog demands that both formats hold the log, all of it, by kind, by user, and between two positions.
+func TestExportedEventsAreTheLog(t *testing.T) {
 	p := publish(t, history(6, 60))
 	want := p.all()
 	checkObjects(t, p.export(t, export.Range{}, export.EventsOptions{Format: export.NDJSON}), want)
@@ -177,8 +177,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestCutWithinEnvelopes cuts the log after every event, and demands that both parts are the whole.
-func TestCutWithinEnvelopes(t *testing.T) {
+// TestRangesCutAtAnyEventAreComplete cuts the log after every event, and demands that both parts are the whole.
+func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
 	p := publish(t, history(7, 3))
 	want := p.all()
 	rows, _ := readParquet[export.EventRecord](t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}))
@@ -213,8 +213,8 @@ func TestCutWithinEnvelopes(t *testing.T) {
 	}
 }
 
-// TestFromTheArchive exports a log whose beginning is archived.
-func TestFromTheArchive(t *testing.T) {
+// TestExportReadsTheArchive exports a log whose beginning is archived.
+func TestExportReadsTheArchive(t *testing.T) {
 	p := publish(t, history(8, 60))
 	b, err := bucket.NewDir(t.TempDir())
 	if err != nil {

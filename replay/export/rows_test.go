@@ -20,8 +20,8 @@ import (
 	"github.com/skein-feed/skein/replay/export"
 )
 
-// TestRows demands that both formats hold every row of every store, and all that its description says.
-func TestRows(t *testing.T) {
+// TestExportedRowsAreTheStore demands that both formats hold every row of every store, and all that its description says.
+func TestExportedRowsAreTheStore(t *testing.T) {
 	envs := history(1, 300)
 	for _, p := range every() {
 		t.Run(p.Name(), func(t *testing.T) {
@@ -89,8 +89,8 @@ func checkRow(t *testing.T, p projections.Projection, row conformance.Row, l lin
 	}
 }
 
-// TestPartitions demands that the partitions together, and the rows of the store, are all rows.
-func TestPartitions(t *testing.T) {
+// TestPartitionsTogetherAreAllRows demands that the partitions together, and the rows of the store, are all rows.
+func TestPartitionsTogetherAreAllRows(t *testing.T) {
 	envs := history(2, 100)
 	for _, p := range every() {
 		s := open(t, p, envs)
@@ -121,7 +121,7 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-func TestKinds(t *testing.T) {
+func TestExportOfSomeKinds(t *testing.T) {
 	p := every()[0]
 	s := open(t, p, history(3, 50))
 	_, n := rows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
@@ -134,8 +134,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestRowsRefusals: what cannot be wanted is refused by name, and a row that cannot be ends the export.
-func TestRowsRefusals(t *testing.T) {
+// TestInvalidRowsOptionsAreRefused: what cannot be wanted is refused by name, and a row that cannot be ends the export.
+func TestInvalidRowsOptionsAreRefused(t *testing.T) {
 	p := every()[0]
 	s := open(t, p, history(4, 20))
 	refused := func(want error, ctx context.Context, o export.RowsOptions) {
@@ -170,8 +170,8 @@ func TestRowsRefusals(t *testing.T) {
 	refused(projections.ErrCorrupt, t.Context(), whole)
 }
 
-// TestWhileFolding exports copies of a store that folds on: each holds the rows of a fold up to its position, and no others.
-func TestWhileFolding(t *testing.T) {
+// TestExportWhileFoldingIsConsistent exports copies of a store that folds on: each holds the rows of a fold up to its position, and no others.
+func TestExportWhileFoldingIsConsistent(t *testing.T) {
 	const copies = 4
 	envs := history(5, 400)
 	for i, p := range every() {

@@ -106,7 +106,7 @@ const somePins = pinColumns + "ann,p1,bread,i1,bob,p9,a b,,2024-01-01\n" +
 	"bob,p2,y,p2,,,,,2024-01-01\nbob,p2,y,,,,,,2024-01-01\n" + // the same twice
 	"cid,p1,,,,,,,2026-03-05\ncid,bad id,,,,,,,2024-01-01\nann,half,,,bob,,,,2024-01-01\nann,p7,,,,,a,YQ,2024-01-01\n"
 
-func TestComparePins(t *testing.T) {
+func TestComparedPinsAreEqual(t *testing.T) {
 	found, told, err := comparePins(t, somePins, &fakeFeed{})
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestComparePins(t *testing.T) {
 }
 
 // Every field of an answer counts.
-func TestComparePinsTells(t *testing.T) {
+func TestCompareFindsEveryDifferentPinField(t *testing.T) {
 	first := func(change func(e *skeinv1.FeedEntry)) func(*skeinv1.ListPinsRequest, *skeinv1.ListPinsResponse) {
 		return func(_ *skeinv1.ListPinsRequest, res *skeinv1.ListPinsResponse) {
 			if len(res.GetEntries()) > 0 && res.GetEntries()[0].GetPinId() == "9" {
@@ -174,7 +174,7 @@ func TestComparePinsTells(t *testing.T) {
 }
 
 // Where the service has no answers, a comparison says so and finds nothing.
-func TestNothingToCompare(t *testing.T) {
+func TestCompareWithoutAnswersFindsNothing(t *testing.T) {
 	feed := &fakeFeed{err: connect.NewError(connect.CodeUnimplemented, errors.New("no inbox here"))}
 	_, _, err := comparePins(t, somePins, feed)
 	if !errors.Is(err, ErrNothingToCompare) || connect.CodeOf(err) != connect.CodeUnimplemented ||

@@ -401,7 +401,7 @@ func TestForeignFilesAreNamed(t *testing.T) {
 }
 
 // A row may begin with the letters of a format.
-func TestTextIsNoOtherFormat(t *testing.T) {
+func TestTextThatBeginsLikeAnotherFormatIsRead(t *testing.T) {
 	for _, user := range []string{"ORC", "PAR1", "BZh9", "Obj", "REDIS0", "LZIP", "ARROW1", "7z"} {
 		l := newFakeLog(t)
 		o := options(t, l, user+",bob\n")
@@ -420,7 +420,7 @@ func utf16Text(order binary.AppendByteOrder, text string) string {
 	return string(b)
 }
 
-func TestZstdWithASkippableFrame(t *testing.T) {
+func TestZstdWithASkippableFrameIsRead(t *testing.T) {
 	w, err := zstd.NewWriter(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func mustRun(t *testing.T, o Options) *Report {
 	return report
 }
 
-func TestImportFollows(t *testing.T) {
+func TestFollowsOfAFileAreInTheLog(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "follower,user,time\nann,bob,2009-09-29\nann,ann,2009-09-29\nbad id,bob,2009-09-29\n"+
 		"ann,bob,yesterday\nrefused,bob,2009-09-30\ncid,bob,2026-03-05\nann,bob,2008-01-01\n")
@@ -151,7 +151,7 @@ func TestImportFollows(t *testing.T) {
 	}
 }
 
-func TestImportBoards(t *testing.T) {
+func TestBoardsOfAFileAreInTheLog(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "owner,board,title,follower\nann,bread,Bread,\nann,bread,,bob\nann,cakes,Cakes,bob\nann,,,bob\n"+
 		"ann,,,\nann,,Main,bob\nann,tea,,ann\nann,tea,"+strings.Repeat("x", 257)+",\n")
@@ -180,7 +180,7 @@ func numbered(n int) string {
 	return b.String()
 }
 
-func TestPackedFiles(t *testing.T) {
+func TestCompressedFilesAreUnpacked(t *testing.T) {
 	text := numbered(10)
 	var gz, zst bytes.Buffer
 	gw := gzip.NewWriter(&gz)
@@ -224,7 +224,7 @@ func TestFirstRecordOfAPairCounts(t *testing.T) {
 }
 
 // Whatever the service answers in between, every record arrives once, in order.
-func TestRetries(t *testing.T) {
+func TestRetriedRecordsArriveOnceInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)
 		lost := errors.New("the answer was lost")
@@ -268,7 +268,7 @@ func TestImportGivesUp(t *testing.T) {
 }
 
 // An import that is interrupted anywhere continues where it was, and an import that is run again changes nothing.
-func TestResume(t *testing.T) {
+func TestInterruptedImportContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)
 		text := numbered(3000) + "bad row\n" + numbered(3000) + "self,self\n" + numbered(3000)
@@ -336,7 +336,7 @@ func TestResume(t *testing.T) {
 }
 
 // The state of another import is never continued.
-func TestStateOfAnotherImport(t *testing.T) {
+func TestStateOfAnotherImportIsRefused(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "1 2 1254192988\n")
 	mustRun(t, o)
@@ -378,7 +378,7 @@ func TestStateOfAnotherImport(t *testing.T) {
 }
 
 // A file that happens to have the name of the rejects is not overwritten.
-func TestForeignRejects(t *testing.T) {
+func TestForeignFileIsNotOverwrittenByRejects(t *testing.T) {
 	o := options(t, newFakeLog(t), numbered(2))
 	if err := os.WriteFile(o.Path+".rejects.tsv", []byte("my notes\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -432,7 +432,7 @@ func TestFileThatChangesFailsTheImport(t *testing.T) {
 	}
 }
 
-func TestDryRun(t *testing.T) {
+func TestDryRunPublishesNothing(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "ann,bob\nann,ann\nbob,ann\n")
 	o.Format.Header = HeaderNo
@@ -447,7 +447,7 @@ func TestDryRun(t *testing.T) {
 }
 
 // A call of the largest records stays within the bytes of a call; fakeLog refuses it otherwise.
-func TestLargestRecords(t *testing.T) {
+func TestCallsOfLargestRecordsFit(t *testing.T) {
 	l := newFakeLog(t)
 	long := strings.Repeat("x", 126)
 	var b strings.Builder
@@ -462,7 +462,7 @@ func TestLargestRecords(t *testing.T) {
 	}
 }
 
-func TestSourceNames(t *testing.T) {
+func TestSourceNamesFileAndContent(t *testing.T) {
 	for path, want := range map[string]string{
 		"dir/follows.csv.gz":             "follows.csv.gz-01234567",
 		"my follows\t.csv":               "my_follows_.csv-01234567",

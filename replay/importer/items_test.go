@@ -17,7 +17,7 @@ import (
 
 const pinColumns = "owner_id,pin_id,board_id,item_id,repin_owner_id,repin_pin_id,attributes,attributes_base64,time\n"
 
-func TestImportItems(t *testing.T) {
+func TestItemsOfAFileAreInTheLog(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		kind Kind
@@ -104,7 +104,7 @@ func TestImportItems(t *testing.T) {
 }
 
 // Every reason names the field and its limit, and the record after is taken.
-func TestRejectedItems(t *testing.T) {
+func TestRejectNamesFieldAndLimit(t *testing.T) {
 	long := strings.Repeat("x", 129)
 	packed := base64.StdEncoding.EncodeToString(make([]byte, 257))
 	for _, tt := range []struct {
@@ -176,7 +176,7 @@ func TestRejectedItems(t *testing.T) {
 }
 
 // What --first takes once: whatever else the records say.
-func TestFirstItems(t *testing.T) {
+func TestFirstImportsEachFactOnce(t *testing.T) {
 	for kind, text := range map[Kind]string{
 		Pins:  "owner,pin,board\nann,p,b\nann,p,c\nann,q,b\nbob,p,b\n",
 		Plays: "ann,i,2024-01-01\nann,i,2024-01-02\nann,j,2024-01-01\nbob,i,2024-01-01\n",
@@ -199,7 +199,7 @@ func TestFirstItems(t *testing.T) {
 
 // 1000 of the largest pins are more than a call may have: the calls become shorter, and every record arrives in order.
 // fakeLog refuses a call that is too large.
-func TestLargestPins(t *testing.T) {
+func TestCallsOfLargestPinsFit(t *testing.T) {
 	l := newFakeLog(t)
 	long := strings.Repeat("x", 124)
 	attached := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a", events.MaxAttributesBytes)))
@@ -218,7 +218,7 @@ func TestLargestPins(t *testing.T) {
 }
 
 // The same file imported as plays and as likes are two imports: neither hides the other's records from the log.
-func TestOneFileTwoKinds(t *testing.T) {
+func TestOneFileAsTwoKindsIsTwoImports(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "user,item\nann,i\n")
 	o.Kind = Plays
@@ -231,7 +231,7 @@ func TestOneFileTwoKinds(t *testing.T) {
 }
 
 // An import of any kind that was interrupted continues after what was acknowledged.
-func TestResumeItems(t *testing.T) {
+func TestInterruptedImportOfAnyKindContinues(t *testing.T) {
 	for _, kind := range []Kind{Pins, Plays, Likes} {
 		l := newFakeLog(t)
 		o := options(t, l, strings.ReplaceAll(numbered(2500), "u1499,", "bad id,"))

@@ -47,7 +47,7 @@ func (f *slowFold) lag() Lag {
 }
 
 // An import waits for the slowest projection, says so, and arrives whole.
-func TestWaitsForProjections(t *testing.T) {
+func TestImportWaitsForProjections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		run := func(maxLag time.Duration, ask LagFunc) (*slowFold, *Report, int) {
 			f := &slowFold{fakeLog: newFakeLog(t)}
@@ -86,7 +86,7 @@ func TestWaitsForProjections(t *testing.T) {
 }
 
 // An import that waits can be interrupted.
-func TestWaitingBrokenOff(t *testing.T) {
+func TestWaitingImportCanBeInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)
 		o := options(t, l, numbered(2000))

@@ -12,7 +12,7 @@ import (
 )
 
 // Records with the same fault have the same reason, whatever stands in them, over all runs of an import.
-func TestReasons(t *testing.T) {
+func TestSameFaultHasTheSameReason(t *testing.T) {
 	l := newFakeLog(t)
 	var b strings.Builder
 	b.WriteString("follower,user,time\nann,refused,2024-01-01\n")
@@ -51,7 +51,7 @@ func TestReasons(t *testing.T) {
 }
 
 // What is kept of reasons is bounded, and no record is left out.
-func TestManyReasons(t *testing.T) {
+func TestReasonsAreBoundedAndCountAllRejects(t *testing.T) {
 	var rs Reasons
 	for i := range 1000 {
 		rs.Add(fmt.Sprintf("fault %d of \"%d\"", i, i), uint64(i+1), strings.Repeat("é", 1000))
@@ -69,7 +69,7 @@ func TestManyReasons(t *testing.T) {
 	}
 }
 
-func TestMaxRejects(t *testing.T) {
+func TestMaxRejectsLimitsNumberOrShare(t *testing.T) {
 	for _, tt := range []struct {
 		text                 string
 		rejected, taken, all uint64
@@ -104,7 +104,7 @@ func TestMaxRejects(t *testing.T) {
 }
 
 // What was understood is said before anything is published: which is which, since when, and what may be no time.
-func TestFirstRecord(t *testing.T) {
+func TestNoticeDescribesTheFirstRecord(t *testing.T) {
 	for _, tt := range []struct {
 		kind       Kind
 		text, want string

@@ -66,7 +66,7 @@ func brief(records []record) []string {
 	return out
 }
 
-func TestRecords(t *testing.T) {
+func TestRecordsOfEveryShapeAreRead(t *testing.T) {
 	tests := []struct {
 		name  string
 		kind  Kind
@@ -251,7 +251,7 @@ func TestRecords(t *testing.T) {
 }
 
 // What could be read in two ways is refused: a wrong guess would turn follows around.
-func TestShapeRefused(t *testing.T) {
+func TestUncertainShapeIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		kind Kind
@@ -304,7 +304,7 @@ func TestShapeRefused(t *testing.T) {
 }
 
 // The longest line is read whole.
-func TestLongLine(t *testing.T) {
+func TestLongestLineIsReadWhole(t *testing.T) {
 	longest := strings.Repeat("x", maxRecordBytes-8)
 	_, records, err := readAll(t, Follows, Format{Header: HeaderNo}, "ann,bob\nann,"+longest+"\n")
 	if err != nil || records[1].fields[user] != longest {

@@ -76,7 +76,7 @@ func compareTallies(t *testing.T, kind Kind, text string, counters *fakeCounters
 const somePlays = "user,item,time\nann,i1,2024-01-01\n" + "ann,i1,2024-01-01\nann,i2,2024-01-02\nbob,i1,2026-03-05\n" +
 	"bob,bad id,2024-01-01\nbob,i3,soon\n"
 
-func TestCompareTallies(t *testing.T) {
+func TestComparedCountsAreEqual(t *testing.T) {
 	for kind, want := range map[Kind]Comparison{Plays: {Counts: 4, Entries: 6}, Likes: {Counts: 2, Entries: 3}} {
 		found, told, err := compareTallies(t, kind, somePlays, &fakeCounters{})
 		if err != nil || len(told) > 0 || *found != want {
@@ -94,7 +94,7 @@ func TestCompareTallies(t *testing.T) {
 	}
 }
 
-func TestCompareTalliesTells(t *testing.T) {
+func TestCompareFindsEveryDifferentCount(t *testing.T) {
 	more := func(key *skeinv1.CounterKey, c *skeinv1.Counters) {
 		if key.GetItemId() == "i1" || key.GetUserId() == "bob" {
 			c.PlayCount++

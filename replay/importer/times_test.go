@@ -55,7 +55,7 @@ func TestParseTimeRefuses(t *testing.T) {
 	}
 }
 
-func TestTimesOfAUnit(t *testing.T) {
+func TestNumbersAreReadInTheirUnit(t *testing.T) {
 	begin := microsOf(start)
 	for _, c := range []struct {
 		unit TimeUnit

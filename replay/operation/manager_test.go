@@ -81,7 +81,7 @@ func held(report string) (blocking Func, began chan struct{}, let chan error) {
 	}, began, let
 }
 
-func TestOperationEnds(t *testing.T) {
+func TestOutcomeOfAnOperationIsKept(t *testing.T) {
 	m := open(t, t.TempDir())
 	run(t, m)
 	for _, c := range []struct {
@@ -116,7 +116,7 @@ func TestOperationEnds(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
+func TestCancelledOperationEnds(t *testing.T) {
 	m := open(t, t.TempDir())
 	// Before it begins: it never does.
 	early := do(t, m, Rebuild, "graph", func(context.Context, *replay.Progress) (string, error) {
@@ -159,7 +159,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestConflictingOperations(t *testing.T) {
+func TestConflictingOperationIsRejected(t *testing.T) {
 	for _, c := range []struct {
 		first    Kind
 		of       string
@@ -244,7 +244,7 @@ func TestRateAndRemainingTime(t *testing.T) {
 	})
 }
 
-func TestRestart(t *testing.T) {
+func TestRestartContinuesOrFailsOperations(t *testing.T) {
 	dir, killed := t.TempDir(), t.TempDir()
 	m := open(t, dir)
 	stop := run(t, m)
@@ -332,7 +332,7 @@ func mustList(t *testing.T, m *Manager, k Kind) []Info {
 }
 
 // A process that is killed between accepting an operation and beginning it has noted it.
-func TestAcceptedSurvivesAKill(t *testing.T) {
+func TestAcceptedOperationSurvivesAKill(t *testing.T) {
 	dir := t.TempDir()
 	accepted := do(t, open(t, dir), Verify, "graph", nil)
 	next := open(t, dir)
@@ -351,7 +351,7 @@ func TestAcceptedSurvivesAKill(t *testing.T) {
 	}
 }
 
-func TestList(t *testing.T) {
+func TestListReturnsNewestFirst(t *testing.T) {
 	m := open(t, t.TempDir())
 	var want []string
 	for i := range 7 {
@@ -375,7 +375,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-func TestForgetsTheOldest(t *testing.T) {
+func TestOldestEndedOperationsAreForgotten(t *testing.T) {
 	dir := t.TempDir()
 	m := open(t, dir)
 	standing := do(t, m, Snapshot, "graph", nil).ID
@@ -397,7 +397,7 @@ func TestForgetsTheOldest(t *testing.T) {
 }
 
 // The files of this version, to the byte.
-func TestGolden(t *testing.T) {
+func TestFileFormatIsStable(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		m := open(t, dir)
@@ -430,7 +430,7 @@ func TestGolden(t *testing.T) {
 }
 
 // A file that belongs to no operation disturbs none, and stays.
-func TestDamagedFiles(t *testing.T) {
+func TestDamagedFilesAreLeftInPlace(t *testing.T) {
 	dir := t.TempDir()
 	good := do(t, open(t, dir), Verify, "graph", nil)
 	data, err := os.ReadFile(filepath.Join(dir, good.ID+".json"))

@@ -55,9 +55,9 @@ func large(n int) (envs []*events.Envelope, size replay.LogSize) {
 	return envs, size
 }
 
-// TestTimeLeftOfABuild: after the first tenth of a build the time left is true within a factor of 1.5, or a hundredth of the whole,
+// TestRemainingTimeOfABuildIsAccurate: after the first tenth of a build the time left is true within a factor of 1.5, or a hundredth of the whole,
 // whatever the cost of folding is to that of reading. Time is that of the costs: the machine takes none.
-func TestTimeLeftOfABuild(t *testing.T) {
+func TestRemainingTimeOfABuildIsAccurate(t *testing.T) {
 	const n, read = 20_000, 10 * time.Millisecond
 	for name, c := range map[string]struct {
 		fold    time.Duration

@@ -51,9 +51,9 @@ func resize(
 	return b.String(), report
 }
 
-// TestResizeCopies: a node copies the partitions that it gets from several others, while the log grows, and reads only the tail of the
+// TestResizeCopiesRowsOfOtherNodes: a node copies the partitions that it gets from several others, while the log grows, and reads only the tail of the
 // log. Its rows are those of a straight fold.
-func TestResizeCopies(t *testing.T) {
+func TestResizeCopiesRowsOfOtherNodes(t *testing.T) {
 	w := newWorld(t)
 	w.publish(100)
 	for _, p := range all.Constructors(all.Settings{}) {
@@ -72,8 +72,8 @@ func TestResizeCopies(t *testing.T) {
 	}
 }
 
-// TestResizeOfBadCopies: what a node does not give, or gives wrongly, is built from the log.
-func TestResizeOfBadCopies(t *testing.T) {
+// TestResizeBuildsWhatNodesDoNotGive: what a node does not give, or gives wrongly, is built from the log.
+func TestResizeBuildsWhatNodesDoNotGive(t *testing.T) {
 	w := newWorld(t)
 	w.publish(50)
 	from := w.open(newGraph, store.Options{Partitioned: true})

@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// TestKeeper: an automatic rebuild adopts other settings, while the old generation answers.
-func TestKeeper(t *testing.T) {
+// TestKeeperRebuildsOutdatedProjection: an automatic rebuild adopts other settings, while the old generation answers.
+func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(100)
 	settings := inbox.DefaultSettings()

@@ -27,7 +27,7 @@ func inboxBefore() projections.Projection {
 func newInboxNow() projections.Projection { return inbox.New(inbox.DefaultSettings()) }
 
 // openOnDisk opens an inbox of some partitions in a directory, and has it follow the log until stop is called.
-func (w *world) openOnDisk(dir string, p func() projections.Projection, partitioned bool) (l *live.Live, stop func()) {
+func (w *testLog) openOnDisk(dir string, p func() projections.Projection, partitioned bool) (l *live.Live, stop func()) {
 	w.t.Helper()
 	l, err := live.Open(live.Options{
 		Options: store.Options{FS: vfs.Default, Dir: dir, Partitioned: partitioned}, New: p, Log: w.log.ID(), Epoch: w.log.Epoch(),
@@ -49,7 +49,7 @@ func (w *world) openOnDisk(dir string, p func() projections.Projection, partitio
 }
 
 // target is what is prepared in a directory.
-func (w *world) target(dir string, held *events.Partitions) rebuild.Target {
+func (w *testLog) target(dir string, held *events.Partitions) rebuild.Target {
 	return rebuild.Target{
 		New: newInboxNow, Dir: dir, Partitions: held, Log: w.log.ID(),
 		Epoch: func(context.Context) (uint32, error) { return w.log.Epoch(), nil },
@@ -59,9 +59,9 @@ func (w *world) target(dir string, held *events.Partitions) rebuild.Target {
 // TestPreparedGenerationHasTheRowsOfTheLog: a generation is prepared in two calls beside a projection that follows the log, of all partitions
 // or, as on a node of a cluster, of some.
 func TestPreparedGenerationHasTheRowsOfTheLog(t *testing.T) {
-	for name, partitions := range map[string]events.Partitions{"all partitions": events.AllPartitions(), "a third of them": every(0, 3)} {
+	for name, partitions := range map[string]events.Partitions{"all partitions": events.AllPartitions(), "a third of them": everyNth(0, 3)} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestLog(t)
 			dir := t.TempDir()
 			w.publish(50)
 			partitioned := partitions != events.AllPartitions()
@@ -88,14 +88,14 @@ func TestPreparedGenerationHasTheRowsOfTheLog(t *testing.T) {
 			if st := l.Status(); st.Error != nil || st.Generation < 2 {
 				t.Errorf("generation %d is %s: %v", st.Generation, st.State, st.Error)
 			}
-			w.wantRows(l, w.publish(1))
+			w.checkRows(l, w.publish(1))
 		})
 	}
 }
 
 // TestPreparationThatFailsIsNotUsed: an interrupted preparation begins again, and one that an erasure has overtaken leaves nothing.
 func TestPreparationThatFailsIsNotUsed(t *testing.T) {
-	w := newWorld(t)
+	w := newTestLog(t)
 	dir := t.TempDir()
 	w.publish(30)
 	_, stop := w.openOnDisk(dir, inboxBefore, false)

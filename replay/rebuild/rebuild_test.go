@@ -186,8 +186,8 @@ func (s *stoppingSubscription) Next(ctx context.Context, _ int) ([]*events.Envel
 	return s.Subscription.Next(ctx, 1)
 }
 
-// TestRebuildIsStopped: a rebuild that was stopped leaves nothing, and the next one begins anew.
-func TestRebuildIsStopped(t *testing.T) {
+// TestStoppedRebuildLeavesNothing: a rebuild that was stopped leaves nothing, and the next one begins anew.
+func TestStoppedRebuildLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(2500)
 	fs := vfs.NewMem()
@@ -213,8 +213,8 @@ func TestRebuildIsStopped(t *testing.T) {
 	w.wantRows(l, last)
 }
 
-// TestRebuildWithoutDisk: a rebuild that does not fit is refused before it begins, with both figures.
-func TestRebuildWithoutDisk(t *testing.T) {
+// TestRebuildThatDoesNotFitIsRefused: a rebuild that does not fit is refused before it begins, with both figures.
+func TestRebuildThatDoesNotFitIsRefused(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(50)
 	fs := vfs.NewMem()
@@ -232,8 +232,8 @@ func TestRebuildWithoutDisk(t *testing.T) {
 	}
 }
 
-// TestBrokenStore: a store that cannot be opened is rebuilt while the others serve.
-func TestBrokenStore(t *testing.T) {
+// TestBrokenStoreIsRebuiltWhileOthersServe: a store that cannot be opened is rebuilt while the others serve.
+func TestBrokenStoreIsRebuiltWhileOthersServe(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(300)
 	lives := w.lives(store.Options{})
@@ -275,8 +275,8 @@ func TestBrokenStore(t *testing.T) {
 	}
 }
 
-// TestRollbackWithoutPrevious: there is nothing to go back to.
-func TestRollbackWithoutPrevious(t *testing.T) {
+// TestRollbackWithoutPreviousIsRefused: there is nothing to go back to.
+func TestRollbackWithoutPreviousIsRefused(t *testing.T) {
 	w := newWorld(t)
 	l := w.open(newGraph, store.Options{})
 	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, live.ErrNoPrevious) {

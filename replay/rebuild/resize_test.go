@@ -32,9 +32,9 @@ func (w *world) growingLog(from events.Cursor, kinds events.KindSet) (store.Subs
 	return &growing{sub, func() { w.publish(n) }}, err
 }
 
-// TestResize: every projection of a node takes and gives partitions while the log grows and it is read. No read fails, and the rows are
+// TestResizedStoreHasTheRowsOfAFold: every projection of a node takes and gives partitions while the log grows and it is read. No read fails, and the rows are
 // those of a straight fold for the set.
-func TestResize(t *testing.T) {
+func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
 	w := newWorld(t)
 	n := 300
 	if testing.Short() {
@@ -82,8 +82,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// TestResizeIsStopped: wherever it is interrupted, the generation that serves continues with its partitions, and nothing is left.
-func TestResizeIsStopped(t *testing.T) {
+// TestStoppedResizeLeavesNothing: wherever it is interrupted, the generation that serves continues with its partitions, and nothing is left.
+func TestStoppedResizeLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(2500)
 	fs := vfs.NewMem()
@@ -116,8 +116,8 @@ func TestResizeIsStopped(t *testing.T) {
 	w.wantRows(l, w.publish(1))
 }
 
-// TestResizeOfAll: what holds all partitions, since it is no node of a cluster, does not lose any.
-func TestResizeOfAll(t *testing.T) {
+// TestResizeOfUnpartitionedStoreIsRefused: what holds all partitions, since it is no node of a cluster, does not lose any.
+func TestResizeOfUnpartitionedStoreIsRefused(t *testing.T) {
 	w := newWorld(t)
 	l := w.open(newGraph, store.Options{})
 	if _, err := rebuild.Resize(t.Context(), l, every(0, 2), w.subscribeKinds, rebuild.Options{}); err == nil ||

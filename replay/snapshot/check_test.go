@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// TestCheckRepairs damages a file that two snapshots share: checking finds both, and the next snapshot repairs both.
-func TestCheckRepairs(t *testing.T) {
+// TestNextSnapshotRepairsDamageThatCheckFound damages a file that two snapshots share: checking finds both, and the next snapshot repairs both.
+func TestNextSnapshotRepairsDamageThatCheckFound(t *testing.T) {
 	b := newMemory()
 	n := newNode(t, b, newGraph())
 	envs := follows(100)

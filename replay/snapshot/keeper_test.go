@@ -43,7 +43,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestSchedule(t *testing.T) {
+func TestScheduledSnapshotsAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemory()
 		n := newNodeWith(t, snapshot.Options{Bucket: b, Keep: 3}, newGraph())
@@ -129,7 +129,7 @@ func TestProcessesShareASchedule(t *testing.T) {
 	})
 }
 
-func TestRetention(t *testing.T) {
+func TestOldScheduledSnapshotsArePruned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemory()
 		n := newNodeWith(t, snapshot.Options{Bucket: b, Every: time.Hour}, newGraph())

@@ -58,7 +58,7 @@ func (f forged) manifest(name string, files ...File) {
 }
 
 // A malicious snapshot is refused, and leaves nothing behind, beside the store or instead of it.
-func TestMaliciousSnapshots(t *testing.T) {
+func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(filepath.Join(dir, "target"))
 	if err != nil {
@@ -129,7 +129,7 @@ func TestMaliciousSnapshots(t *testing.T) {
 }
 
 // What no manifest names is not restored, and a manifest that says a thing twice is none.
-func TestManifestsWithMore(t *testing.T) {
+func TestManifestsWithMoreAreRefused(t *testing.T) {
 	b, err := bucket.NewDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

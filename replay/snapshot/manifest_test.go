@@ -13,8 +13,8 @@ import (
 
 const goldenManifest = "testdata/manifest.golden"
 
-// TestGoldenManifest reads a manifest that an earlier version wrote. It can be read only if it would be written the same.
-func TestGoldenManifest(t *testing.T) {
+// TestManifestOfAnEarlierVersionIsRead reads a manifest that an earlier version wrote. It can be read only if it would be written the same.
+func TestManifestOfAnEarlierVersionIsRead(t *testing.T) {
 	if os.Getenv(conformance.UpdateGolden) != "" {
 		b := taken(t)
 		if err := os.WriteFile(goldenManifest, b.objects["snapshots/one/graph.json"].data, 0o644); err != nil {
@@ -41,8 +41,8 @@ func TestGoldenManifest(t *testing.T) {
 	}
 }
 
-// TestDirectory takes and restores in a directory, with real files.
-func TestDirectory(t *testing.T) {
+// TestSnapshotInADirectory takes and restores in a directory, with real files.
+func TestSnapshotInADirectory(t *testing.T) {
 	b, err := bucket.NewDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -25,8 +25,8 @@ func keeperOf(s *store.Store, fs store.FS, b bucket.Bucket, erased func(context.
 	})
 }
 
-// TestStoreOfSome: a snapshot of a store of some partitions is checked, drilled and restored, and the store that was restored holds them.
-func TestStoreOfSome(t *testing.T) {
+// TestSnapshotOfSomePartitions: a snapshot of a store of some partitions is checked, drilled and restored, and the store that was restored holds them.
+func TestSnapshotOfSomePartitions(t *testing.T) {
 	envs := logOf(histories.FixedPlays(0, 300))
 	var held events.Partitions
 	for p := range 256 {
@@ -89,8 +89,8 @@ func TestStoreOfSome(t *testing.T) {
 	}
 }
 
-// TestRemovedWhileTaken: a removal waits for a snapshot that is being taken, and removes it.
-func TestRemovedWhileTaken(t *testing.T) {
+// TestRemovalWaitsForSnapshotInProgress: a removal waits for a snapshot that is being taken, and removes it.
+func TestRemovalWaitsForSnapshotInProgress(t *testing.T) {
 	b := newMemory()
 	n := newNode(t, b, newGraph())
 	n.fold(t, follows(100))
@@ -128,8 +128,8 @@ func TestRemovedWhileTaken(t *testing.T) {
 	}
 }
 
-// TestBucketsOfNodes: nodes that share a bucket see only what is theirs, and no name of a node leads elsewhere.
-func TestBucketsOfNodes(t *testing.T) {
+// TestNodesSeeOnlyTheirOwnSnapshots: nodes that share a bucket see only what is theirs, and no name of a node leads elsewhere.
+func TestNodesSeeOnlyTheirOwnSnapshots(t *testing.T) {
 	shared, err := bucket.NewDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -71,8 +71,8 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// TestExchangedManifest has the manifest of one snapshot under the name of another.
-func TestExchangedManifest(t *testing.T) {
+// TestManifestUnderAnotherNameIsRefused has the manifest of one snapshot under the name of another.
+func TestManifestUnderAnotherNameIsRefused(t *testing.T) {
 	b := taken(t)
 	b.objects["snapshots/two/graph.json"] = b.objects["snapshots/one/graph.json"]
 	if _, err := restore(t, b, "two", newGraph()); !errors.Is(err, snapshot.ErrDamaged) {
@@ -85,7 +85,7 @@ type raised struct{ *graph.Graph }
 
 func (raised) Version() uint32 { return 77 }
 
-func TestRestoreRefusals(t *testing.T) {
+func TestUnusableSnapshotIsNotRestored(t *testing.T) {
 	b := newMemory()
 	settings := seen.DefaultSettings()
 	n := newNode(t, b, newGraph(), seen.New(settings))
@@ -147,9 +147,9 @@ func TestRestoreRefusals(t *testing.T) {
 	})
 }
 
-// TestPowerCutsWhileRestoring cuts the power at every operation of the bucket, which come between those of the file system,
+// TestPowerCutsLeaveAWholeStoreOrNone cuts the power at every operation of the bucket, which come between those of the file system,
 // and after the end: there is a whole store or none, and restoring again works.
-func TestPowerCutsWhileRestoring(t *testing.T) {
+func TestPowerCutsLeaveAWholeStoreOrNone(t *testing.T) {
 	b := taken(t)
 	envs := follows(400)
 	want := conformance.Straight(t, newGraph(), envs)
@@ -180,7 +180,7 @@ func TestPowerCutsWhileRestoring(t *testing.T) {
 	}
 }
 
-func TestDrill(t *testing.T) {
+func TestDrillReadsAllRowsAndLeavesNothing(t *testing.T) {
 	b := taken(t)
 	envs := follows(600)
 	fs := vfs.NewMem()

@@ -20,8 +20,8 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// TestUnderASteadyFold takes snapshots of all projections while they fold.
-func TestUnderASteadyFold(t *testing.T) {
+// TestSnapshotsOfFoldingStores takes snapshots of all projections while they fold.
+func TestSnapshotsOfFoldingStores(t *testing.T) {
 	b := newMemory()
 	n := newNode(t, b, all.All(all.Settings{})...)
 	envs := logOf(histories.FixedPlays(0, 800))
@@ -76,8 +76,8 @@ func TestUnderASteadyFold(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatIsNewIsWritten looks at what a second snapshot costs.
-func TestOnlyWhatIsNewIsWritten(t *testing.T) {
+// TestSecondSnapshotUploadsOnlyNewFiles looks at what a second snapshot costs.
+func TestSecondSnapshotUploadsOnlyNewFiles(t *testing.T) {
 	b := newMemory()
 	n := newNode(t, b, newGraph())
 	envs := follows(2000)
@@ -101,8 +101,8 @@ func TestOnlyWhatIsNewIsWritten(t *testing.T) {
 	mustRestore(t, b, "", newGraph, envs)
 }
 
-// TestNothingToTake has nothing to take.
-func TestNothingToTake(t *testing.T) {
+// TestEmptyStoresAreSkipped has nothing to take.
+func TestEmptyStoresAreSkipped(t *testing.T) {
 	b := newMemory()
 	n := newNode(t, b, newGraph())
 	if r := n.take(t, "first"); len(r.Taken) > 0 || len(b.names("")) > 0 {
@@ -179,8 +179,8 @@ func crashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (over b
 	return over
 }
 
-// TestOneAtATime has two processes with one bucket.
-func TestOneAtATime(t *testing.T) {
+// TestOnlyOneProcessTakesASnapshot has two processes with one bucket.
+func TestOnlyOneProcessTakesASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemory()
 		n := newNode(t, b, newGraph())
@@ -260,7 +260,7 @@ func (s *stalled) Put(ctx context.Context, name string, r io.Reader, size int64)
 	return s.memory.Put(ctx, name, r, size)
 }
 
-func TestTakeRefusals(t *testing.T) {
+func TestInvalidSnapshotRequestIsRefused(t *testing.T) {
 	b := newMemory()
 	n := newNode(t, b, newGraph())
 	n.fold(t, follows(100))

@@ -11,9 +11,9 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// TestDisk: a shadow that the disk has no room for is not begun, and one that takes more than was thought ends; both leave
+// TestShadowThatDoesNotFitIsRefused: a shadow that the disk has no room for is not begun, and one that takes more than was thought ends; both leave
 // nothing behind. With enough room the check changes nothing.
-func TestDisk(t *testing.T) {
+func TestShadowThatDoesNotFitIsRefused(t *testing.T) {
 	const mib = 1 << 20
 	envs := memlog.NewWorld(1, 20).Envelopes(100)
 	for _, env := range envs {

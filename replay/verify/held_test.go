@@ -26,9 +26,9 @@ func twoOfThree() (s events.Partitions) {
 	return s
 }
 
-// TestStoreOfSome: of a store that holds some partitions, exactly the damaged rows are found and repaired, and rows of other partitions are
+// TestRepairOfAStoreOfSomePartitions: of a store that holds some partitions, exactly the damaged rows are found and repaired, and rows of other partitions are
 // removed.
-func TestStoreOfSome(t *testing.T) {
+func TestRepairOfAStoreOfSomePartitions(t *testing.T) {
 	envs, held := memlog.NewWorld(1, 200).Envelopes(1500), twoOfThree()
 	each(t, func(t *testing.T, i int) {
 		f := newFixtureOf(t, i, envs, &held)
@@ -57,8 +57,8 @@ func TestStoreOfSome(t *testing.T) {
 	})
 }
 
-// TestPartitionNotHeld: a partition that is not held is not taken for an empty one.
-func TestPartitionNotHeld(t *testing.T) {
+// TestPartitionThatIsNotHeldIsRefused: a partition that is not held is not taken for an empty one.
+func TestPartitionThatIsNotHeldIsRefused(t *testing.T) {
 	held := twoOfThree()
 	f := newFixtureOf(t, 0, memlog.NewWorld(1, 20).Envelopes(50), &held)
 	o := f.options()
@@ -95,9 +95,9 @@ func (s resized) Repair(ctx context.Context, heal func(events.Cursor, projection
 	return s.Store.Repair(ctx, heal)
 }
 
-// TestResizedMeanwhile: a verification ends, and a repair writes nothing, when a generation of other partitions has taken the place of the
+// TestResizeEndsVerification: a verification ends, and a repair writes nothing, when a generation of other partitions has taken the place of the
 // one that it began with.
-func TestResizedMeanwhile(t *testing.T) {
+func TestResizeEndsVerification(t *testing.T) {
 	held, envs := twoOfThree(), memlog.NewWorld(1, 20).Envelopes(50)
 	next := newFixtureOf(t, 0, envs, &events.Partitions{})
 	for views := 1; views < 5; views++ {

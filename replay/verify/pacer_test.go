@@ -7,8 +7,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// TestPacerIsDown: a comparison does not rest while a store waits for its view.
-func TestPacerIsDown(t *testing.T) {
+// TestComparisonDoesNotRestWhileStoreCloses: a comparison does not rest while a store waits for its view.
+func TestComparisonDoesNotRestWhileStoreCloses(t *testing.T) {
 	down := make(chan struct{})
 	p := restTimer{pace: replay.Pace{Share: 1e-9}, workStart: time.Now().Add(-time.Second), storeClosing: down} // a rest of years
 	if p.isStoreClosing() {

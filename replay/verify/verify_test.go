@@ -160,8 +160,8 @@ func each(t *testing.T, test func(t *testing.T, i int)) {
 	}
 }
 
-// TestFindsAndHeals: verify finds exactly the rows that were damaged, in their partitions, and repair touches only them.
-func TestFindsAndHeals(t *testing.T) {
+// TestDamagedRowsAreFoundAndRepaired: verify finds exactly the rows that were damaged, in their partitions, and repair touches only them.
+func TestDamagedRowsAreFoundAndRepaired(t *testing.T) {
 	envs := memlog.NewWorld(1, 200).Envelopes(1500)
 	each(t, func(t *testing.T, i int) {
 		f := newFixture(t, i, envs)
@@ -211,9 +211,9 @@ func TestFindsAndHeals(t *testing.T) {
 	})
 }
 
-// TestPartitionOf: a row is of the partition of the user or item that its words name first, also where a month stands before it; of a
+// TestRowIsInThePartitionOfItsFirstID: a row is of the partition of the user or item that its words name first, also where a month stands before it; of a
 // region, of one that they name.
-func TestPartitionOf(t *testing.T) {
+func TestRowIsInThePartitionOfItsFirstID(t *testing.T) {
 	envs := memlog.NewWorld(2, 100).Envelopes(400)
 	each(t, func(t *testing.T, i int) {
 		f := newFixture(t, i, envs)
@@ -246,8 +246,8 @@ func TestPartitionOf(t *testing.T) {
 	})
 }
 
-// TestPartitions: of some partitions, all differences are found and repaired, and none of others is touched.
-func TestPartitions(t *testing.T) {
+// TestOnlySelectedPartitionsAreRepaired: of some partitions, all differences are found and repaired, and none of others is touched.
+func TestOnlySelectedPartitionsAreRepaired(t *testing.T) {
 	envs := memlog.NewWorld(2, 200).Envelopes(1200)
 	each(t, func(t *testing.T, i int) {
 		f := newFixture(t, i, envs)
@@ -365,9 +365,9 @@ func TestRepairWhileServing(t *testing.T) {
 	})
 }
 
-// TestComparesInSlices: a comparison that may hold no position for long finds what one does that holds one, in as many rows,
+// TestComparisonAtSeveralPositionsFindsTheSame: a comparison that may hold no position for long finds what one does that holds one, in as many rows,
 // and while the store folds nothing that is not so.
-func TestComparesInSlices(t *testing.T) {
+func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 	world := memlog.NewWorld(4, 150)
 	envs := world.Envelopes(800)
 	each(t, func(t *testing.T, i int) {
@@ -406,9 +406,9 @@ func TestComparesInSlices(t *testing.T) {
 	})
 }
 
-// TestRepairBrokenOff: a repair that is interrupted says what it has repaired by then, and one that has repaired nothing has
+// TestInterruptedRepairReportsItsWork: a repair that is interrupted says what it has repaired by then, and one that has repaired nothing has
 // nothing to tell.
-func TestRepairBrokenOff(t *testing.T) {
+func TestInterruptedRepairReportsItsWork(t *testing.T) {
 	envs := memlog.NewWorld(4, 150).Envelopes(800)
 	each(t, func(t *testing.T, i int) {
 		f := newFixture(t, i, envs)
@@ -545,8 +545,8 @@ func TestReportInWords(t *testing.T) {
 	}
 }
 
-// TestUnreadableRows: a row whose values cannot be merged ends an iterator, and hides no other.
-func TestUnreadableRows(t *testing.T) {
+// TestUnreadableRowHidesNoOther: a row whose values cannot be merged ends an iterator, and hides no other.
+func TestUnreadableRowHidesNoOther(t *testing.T) {
 	envs := memlog.NewWorld(5, 100).Envelopes(600)
 	f := newFixture(t, 2, envs)
 	want := conformance.RowsOf(t, f.store)

@@ -121,8 +121,8 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 	}
 }
 
-// TestWorkerEnds: a worker ends with the context, and when its reports are refused. Both are the errors that the caller gets.
-func TestWorkerEnds(t *testing.T) {
+// TestWorkerEndsWithItsContextOrReport: a worker ends with the context, and when its reports are refused. Both are the errors that the caller gets.
+func TestWorkerEndsWithItsContextOrReport(t *testing.T) {
 	h := begun(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 150).Envelopes(300))
 	full := errors.New("the disk is full")
 	if _, err := command().Finish(t.Context(), h, 0, func(replay.PhaseProgress) error { return full }); !errors.Is(err, full) {
@@ -138,8 +138,8 @@ func TestWorkerEnds(t *testing.T) {
 	}
 }
 
-// TestWorkerFails: what a worker cannot do is the error of the build.
-func TestWorkerFails(t *testing.T) {
+// TestFailureOfAWorkerFailsTheBuild: what a worker cannot do is the error of the build.
+func TestFailureOfAWorkerFailsTheBuild(t *testing.T) {
 	h := begun(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 20).Envelopes(30))
 	nothing := func(replay.PhaseProgress) error { return nil }
 	other := *h

@@ -27,7 +27,7 @@ func small() *fakeRedis {
 	}}
 }
 
-func TestImport(t *testing.T) {
+func TestRedisFactsAreInTheLog(t *testing.T) {
 	r, l := small(), newFakeLog(t)
 	imp := importing(t, r, l)
 	report := mustRun(t, imp)
@@ -66,7 +66,7 @@ func TestImport(t *testing.T) {
 }
 
 // Keys of one pattern and several types are distinguished by their types.
-func TestRulesByType(t *testing.T) {
+func TestRuleIsChosenByType(t *testing.T) {
 	r, l := &fakeRedis{keys: map[string]fakeKey{
 		"a": {set, []string{"x"}}, "b": {list, []string{"x"}}, "c": {hash, []string{"x", "y"}}, "d": {"string", nil},
 	}}, newFakeLog(t)
@@ -83,7 +83,7 @@ func TestRulesByType(t *testing.T) {
 }
 
 // A second run over what did not change has nothing to publish, and one over what did, only that. Plays count once.
-func TestSecondRun(t *testing.T) {
+func TestSecondRunPublishesOnlyNewFacts(t *testing.T) {
 	r, l := small(), newFakeLog(t)
 	imp := importing(t, r, l)
 	mustRun(t, imp)
@@ -120,7 +120,7 @@ func TestSecondRun(t *testing.T) {
 }
 
 // What Redis has without a time never stands against the same with one, whichever was read first or in an earlier run.
-func TestTimeWinsOverNone(t *testing.T) {
+func TestFactWithoutTimeDoesNotRepeatOneWithTime(t *testing.T) {
 	r, l := &fakeRedis{keys: map[string]fakeKey{"followers:ann": {sortedSet, []string{"bob", "1600000000"}}}}, newFakeLog(t)
 	imp := importing(t, r, l)
 	mustRun(t, imp)
@@ -150,7 +150,7 @@ func large() *fakeRedis {
 }
 
 // Interrupted at any command of Redis, an import continues, and everything is in the log once.
-func TestBrokenOffReading(t *testing.T) {
+func TestInterruptedReadingContinues(t *testing.T) {
 	r, l := large(), newFakeLog(t)
 	imp := importing(t, r, l)
 	imp.maxRecords = 100
@@ -252,7 +252,7 @@ func onceEach(t *testing.T, l *fakeLog, n int) {
 }
 
 // Interrupted at any call, before or after the log took it, everything is in the log once, also in later runs.
-func TestBrokenOffPublishing(t *testing.T) {
+func TestInterruptedPublishingContinues(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		r, l := large(), newFakeLog(t)
 		for u := range 200 {
@@ -291,7 +291,7 @@ func TestBrokenOffPublishing(t *testing.T) {
 }
 
 // Facts are known only when the log has them: a run that could not publish leaves everything to the next.
-func TestNotKnownBeforeTheLog(t *testing.T) {
+func TestFactIsKnownOnlyWhenTheLogHasIt(t *testing.T) {
 	r, l := small(), newFakeLog(t)
 	imp := importing(t, r, l)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -316,7 +316,7 @@ func TestNotKnownBeforeTheLog(t *testing.T) {
 }
 
 // What was published to one log is new to another.
-func TestAnotherLog(t *testing.T) {
+func TestEverythingIsNewToAnotherLog(t *testing.T) {
 	r, l := small(), newFakeLog(t)
 	imp := importing(t, r, l)
 	first := mustRun(t, imp)
@@ -339,7 +339,7 @@ func TestAnotherLog(t *testing.T) {
 }
 
 // A mapping that changes while Redis is read, is read by from the beginning.
-func TestMappingChanges(t *testing.T) {
+func TestChangedMappingReadsAnew(t *testing.T) {
 	r, l := large(), newFakeLog(t)
 	imp := importing(t, r, l)
 	imp.maxRecords = 100
@@ -364,7 +364,7 @@ func TestMappingChanges(t *testing.T) {
 	}
 }
 
-func TestStateOfOthers(t *testing.T) {
+func TestForeignStateIsRefused(t *testing.T) {
 	imp := importing(t, small(), newFakeLog(t))
 	unlock, err := lockState(imp.State)
 	if err != nil {
@@ -384,7 +384,7 @@ func TestStateOfOthers(t *testing.T) {
 	}
 }
 
-func TestDryRun(t *testing.T) {
+func TestDryRunPublishesNothing(t *testing.T) {
 	l := newFakeLog(t)
 	imp := importing(t, small(), l)
 	report, err := imp.dryRun(t.Context())

@@ -30,7 +30,7 @@ func mustParse(t *testing.T, text string) *Mapping {
 }
 
 // The example says what its comments say, and stands in the documentation as it is.
-func TestExample(t *testing.T) {
+func TestExampleMappingIsDocumented(t *testing.T) {
 	m := mustParse(t, string(example(t)))
 	const at = 1_600_000_000_000_000
 	for _, c := range []struct {
@@ -69,7 +69,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-func TestMappingErrors(t *testing.T) {
+func TestMappingErrorsNameRuleAndField(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "no rules",
 		"rules: [":                "yaml",
@@ -104,7 +104,7 @@ func TestMappingErrors(t *testing.T) {
 	}
 }
 
-func TestPatterns(t *testing.T) {
+func TestPatternsCaptureTexts(t *testing.T) {
 	for _, c := range []struct {
 		pattern, text string
 		want          []string // nil: no match
@@ -150,7 +150,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-func TestGlob(t *testing.T) {
+func TestGlobMatchesAllKeysOfTheMapping(t *testing.T) {
 	for keys, want := range map[string]string{
 		"app:a:{user},app:b:{user}": "app:*", "a*b:{user}": `a\*b:*`, "{user}:x,{user}:y": "", "a:{user},b:{user}": "",
 	} {
@@ -164,7 +164,7 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-func TestTimes(t *testing.T) {
+func TestTimesAreReadExactly(t *testing.T) {
 	const start = events.Micros(1_700_000_000_000_000)
 	for _, c := range []struct {
 		unit unit

@@ -48,7 +48,7 @@ func startRedis(t *testing.T) *goredis.Client {
 
 // Sorted sets of every encoding and size are read whole, with their scores, whatever the size of a page, by a user who may
 // do nothing but read; and no faster than the limit.
-func TestEncodings(t *testing.T) {
+func TestEveryEncodingIsReadWhole(t *testing.T) {
 	client := startRedis(t)
 	ctx := t.Context()
 	must := func(err error) {
@@ -109,7 +109,7 @@ func TestEncodings(t *testing.T) {
 }
 
 // A limit of commands a second is kept.
-func TestThrottle(t *testing.T) {
+func TestCommandLimitIsKept(t *testing.T) {
 	client := startRedis(t)
 	for n := range 300 {
 		if err := client.SAdd(t.Context(), fmt.Sprintf("likes:i%d", n), "ann").Err(); err != nil {

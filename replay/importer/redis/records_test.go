@@ -78,7 +78,7 @@ func writeRecords(t *testing.T, path string, list [][]byte) {
 }
 
 // The bytes of the files are a format: a later version of skein must read them when it continues an import.
-func TestRecordsGolden(t *testing.T) {
+func TestRecordEncodingIsStable(t *testing.T) {
 	records := someRecords()
 	if !slices.IsSortedFunc(records, bytes.Compare) {
 		t.Error("records are not in the order of their facts")

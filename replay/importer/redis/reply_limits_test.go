@@ -77,8 +77,8 @@ func answerCommands(conn net.Conn, reply string, endless bool) {
 	}
 }
 
-// TestRunIDOfAnyInfo asks servers whose INFO has no sections, or not the field.
-func TestRunIDOfAnyInfo(t *testing.T) {
+// TestRunIDIsReadFromAnyInfo asks servers whose INFO has no sections, or not the field.
+func TestRunIDIsReadFromAnyInfo(t *testing.T) {
 	for name, test := range map[string]struct{ info, runID string }{
 		"Redis":          {"# Server\r\nredis_version:8.0\r\nrun_id:abc\r\n", "abc"},
 		"no sections":    {"redis_version:8.0\r\nrun_id:abc\r\n", "abc"},
