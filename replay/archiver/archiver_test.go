@@ -20,8 +20,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// world is a log with its archive, in a directory.
-type world struct {
+// testLog is a log with its archive, in a directory.
+type testLog struct {
 	t       *testing.T
 	dir     string
 	log     *eventlog.Log
@@ -30,9 +30,9 @@ type world struct {
 	stop    func()
 }
 
-func open(t *testing.T, dir string, b bucket.Bucket) *world {
+func openLog(t *testing.T, dir string, b bucket.Bucket) *testLog {
 	t.Helper()
-	w := &world{t: t, dir: dir}
+	w := &testLog{t: t, dir: dir}
 	var err error
 	if w.log, err = eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(dir, "log")}); err != nil {
 		t.Fatal(err)
@@ -61,8 +61,8 @@ func open(t *testing.T, dir string, b bucket.Bucket) *world {
 	return w
 }
 
-// archiver runs an archiver until the returned function is called.
-func (w *world) archiver(o Options) (*Archiver, func() error) {
+// startArchiver runs an archiver until the returned function is called.
+func (w *testLog) startArchiver(o Options) (*Archiver, func() error) {
 	o.Log, o.Hub, o.Archive = w.log, w.hub, w.archive
 	a := New(o)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -71,8 +71,8 @@ func (w *world) archiver(o Options) (*Archiver, func() error) {
 	return a, func() error { cancel(); return <-ended }
 }
 
-// publish appends n envelopes of one follow and one play, with some minutes between them.
-func (w *world) publish(n int, pause time.Duration) {
+// publish appends n envelopes, each with a follow and a play. The log time passes between them.
+func (w *testLog) publish(n int, pause time.Duration) {
 	w.t.Helper()
 	p, err := w.log.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
@@ -80,7 +80,7 @@ func (w *world) publish(n int, pause time.Duration) {
 	}
 	defer p.Close(context.Background())
 	for i := range n {
-		pass(pause)
+		letTimePass(pause)
 		_, err := p.Publish(context.Background(), []*skeinv1.Event{
 			{EventId: fmt.Sprint("e", i%3), Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
 				UserId: fmt.Sprint("u", i), TargetUserId: "ann",
@@ -93,7 +93,7 @@ func (w *world) publish(n int, pause time.Duration) {
 	}
 }
 
-func (w *world) head() eventlog.Head {
+func (w *testLog) head() eventlog.Head {
 	w.t.Helper()
 	h, err := w.log.Head(w.t.Context())
 	if err != nil {
@@ -102,8 +102,8 @@ func (w *world) head() eventlog.Head {
 	return h
 }
 
-// read reads the log from its start to a sequence, without what the archive does not keep.
-func (w *world) read(to uint64) (envs []events.Envelope) {
+// readEvents reads the events of the log from its start up to a sequence, without the fields that the archive does not keep.
+func (w *testLog) readEvents(to uint64) (envs []events.Envelope) {
 	w.t.Helper()
 	sub, err := w.hub.Subscribe(w.log.Start())
 	if err != nil {
@@ -129,22 +129,22 @@ func (w *world) read(to uint64) (envs []events.Envelope) {
 	return envs
 }
 
-// pass lets time pass, in a bubble.
-func pass(d time.Duration) {
+// letTimePass advances the clock of a synctest bubble.
+func letTimePass(d time.Duration) {
 	//nolint:forbidigo // in a bubble it waits for all others
 	time.Sleep(d)
 }
 
-// inBubble runs a test in which time passes when all wait.
+// inBubble runs a test in a synctest bubble, in which time passes whenever all goroutines wait.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	// The server has one clock for all its file stores, and the archive its coders: they must not be made in the bubble, and
 	// the clock not be stopped there.
-	w := open(t, t.TempDir(), nil)
+	w := openLog(t, t.TempDir(), nil)
 	defer func() { w.stop() }()
-	a, stop := w.archiver(Options{})
+	a, stop := w.startArchiver(Options{})
 	w.publish(60, 0)
-	w.read(60)
+	w.readEvents(60)
 	for a.Now(t.Context(), 60) != nil { // until it runs
 		runtime.Gosched()
 	}
@@ -154,20 +154,20 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
-// TestOldEnvelopesAreArchivedAndTrimmed: what is old enough is sealed, what is as old as the retention trimmed, and readers do not notice, also
-// after a restart.
+// Envelopes that are old enough are sealed, and those that are older than the retention are trimmed. Readers notice neither, even after a
+// restart.
 func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
-		w := open(t, dir, nil)
+		w := openLog(t, dir, nil)
 		var sealed []archive.Sealed
 		o := Options{
 			SegmentAge: 12 * time.Minute, Retention: 30 * time.Minute,
 			Sealed: func(s archive.Sealed) { sealed = append(sealed, s) },
 		}
-		a, stop := w.archiver(o)
+		a, stop := w.startArchiver(o)
 		w.publish(13, 5*time.Minute)
-		want := w.read(13)
+		want := w.readEvents(13)
 		synctest.Wait()
 		if len(sealed) != 4 || sealed[0].First != 1 || sealed[0].Last != 3 || sealed[3].Last != 12 {
 			t.Errorf("%d segments: %+v", len(sealed), sealed)
@@ -181,7 +181,7 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 		if h := w.head(); h.First != 7 && h.First != 8 {
 			t.Errorf("after 65 minutes with a retention of 30 the stream begins at %d", h.First)
 		}
-		if got := w.read(13); !reflect.DeepEqual(got, want) {
+		if got := w.readEvents(13); !reflect.DeepEqual(got, want) {
 			t.Errorf("through the archive the log is\n%+v, was\n%+v", got, want)
 		}
 		if st := a.Status(); !st.Running || st.Waiting != 0 || st.Err != nil || st.Trimmed == 0 {
@@ -195,12 +195,12 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 		}
 		w.stop()
 
-		w = open(t, dir, nil)
+		w = openLog(t, dir, nil)
 		defer func() { w.stop() }()
-		_, stop = w.archiver(o)
+		_, stop = w.startArchiver(o)
 		w.publish(2, 5*time.Minute)
-		pass(15 * time.Minute)
-		if got := w.read(15); !reflect.DeepEqual(got[:13], want) || w.archive.End().Seq != 15 {
+		letTimePass(15 * time.Minute)
+		if got := w.readEvents(15); !reflect.DeepEqual(got[:13], want) || w.archive.End().Seq != 15 {
 			t.Errorf("after a restart the archive ends at %d", w.archive.End().Seq)
 		}
 		if err := stop(); err != nil {
@@ -209,11 +209,10 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 	})
 }
 
-// TestTrimKeepsWhatStoresStillRead: neither what a store of the process would read again is trimmed, nor the horizon before it, nor what is
-// younger than the retention.
+// The stream keeps what a store of this process would read again, one horizon before that, and what is younger than the retention.
 func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := open(t, t.TempDir(), nil)
+		w := openLog(t, t.TempDir(), nil)
 		defer func() { w.stop() }()
 		w.publish(60, 5*time.Minute)
 		sub, err := w.hub.Subscribe(w.log.Start())
@@ -239,7 +238,7 @@ func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 			{time.Hour, nil, 50},
 			{time.Nanosecond, nil, w.archive.End().WarmSeq},
 		} {
-			a, stop := w.archiver(Options{Retention: c.retention, Cursors: func() []events.Cursor { return c.cursors }})
+			a, stop := w.startArchiver(Options{Retention: c.retention, Cursors: func() []events.Cursor { return c.cursors }})
 			synctest.Wait()
 			if err := a.Now(t.Context(), 60); err != nil {
 				t.Fatal(err)
@@ -257,22 +256,22 @@ func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 	})
 }
 
-// failing is a bucket whose writes fail for a while.
-type failing struct {
+// failingBucket is a bucket whose writes fail for a while.
+type failingBucket struct {
 	bucket.Bucket
 	left atomic.Int64
 }
 
 var errNoBucket = errors.New("the bucket cannot be reached")
 
-func (f *failing) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+func (f *failingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	if f.left.Add(-1) >= 0 {
 		return errNoBucket
 	}
 	return f.Bucket.Put(ctx, name, r, size)
 }
 
-// TestArchivingContinuesAfterBucketOutage: an archiver whose bucket cannot be reached says so, trims nothing, and continues by itself.
+// While the bucket cannot be reached, the status of the archiver says so, and nothing is trimmed. Afterwards the archiver continues by itself.
 func TestArchivingContinuesAfterBucketOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -280,20 +279,20 @@ func TestArchivingContinuesAfterBucketOutage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &failing{Bucket: b}
-		w := open(t, dir, f)
+		f := &failingBucket{Bucket: b}
+		w := openLog(t, dir, f)
 		defer func() { w.stop() }()
 		f.left.Store(10)
 		w.publish(30, 5*time.Minute)
-		a, stop := w.archiver(Options{Retention: time.Nanosecond, SegmentAge: time.Nanosecond})
-		pass(10 * time.Second)
+		a, stop := w.startArchiver(Options{Retention: time.Nanosecond, SegmentAge: time.Nanosecond})
+		letTimePass(10 * time.Second)
 		if st := a.Status(); !errors.Is(st.Err, errNoBucket) || st.Running {
 			t.Errorf("%+v", st)
 		}
 		if h := w.head(); h.First != 1 || w.archive.End().Seq != 0 {
 			t.Errorf("nothing is archived, and the stream begins at %d", h.First)
 		}
-		pass(8 * time.Minute)
+		letTimePass(8 * time.Minute)
 		if st := a.Status(); st.Err != nil || w.archive.End().Seq != 30 || w.head().First == 1 {
 			t.Errorf("%+v, the archive ends at %d", st, w.archive.End().Seq)
 		}
@@ -303,8 +302,8 @@ func TestArchivingContinuesAfterBucketOutage(t *testing.T) {
 	})
 }
 
-// TestErrorStaysUntilSegmentIsSealed: a bucket that can be read but not written, such as a directory of another user, shows as an error all the
-// time, also while the archiver gathers the next segment.
+// If a bucket can be read but not written, for example because the directory belongs to another user, the status shows the error all the time, even
+// while the archiver collects events for the next segment.
 func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -312,13 +311,13 @@ func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &failing{Bucket: b}
-		w := open(t, dir, f)
+		f := &failingBucket{Bucket: b}
+		w := openLog(t, dir, f)
 		defer func() { w.stop() }()
 		f.left.Store(1 << 40)
 		w.publish(3, time.Second)
-		a, stop := w.archiver(Options{SegmentAge: 5 * time.Minute})
-		pass(6 * time.Minute)
+		a, stop := w.startArchiver(Options{SegmentAge: 5 * time.Minute})
+		letTimePass(6 * time.Minute)
 		running := false
 		for range 40 {
 			st := a.Status()
@@ -326,13 +325,13 @@ func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 				t.Fatalf("expected the error of the bucket, got %+v", st)
 			}
 			running = running || st.Running
-			pass(30 * time.Second)
+			letTimePass(30 * time.Second)
 		}
 		if !running {
 			t.Error("the archiver did not try again")
 		}
 		f.left.Store(0)
-		pass(10 * time.Minute)
+		letTimePass(10 * time.Minute)
 		if st := a.Status(); st.Err != nil || w.archive.End().Seq != 3 {
 			t.Errorf("expected no error and an archive up to 3, got %+v and %d", st, w.archive.End().Seq)
 		}
@@ -342,12 +341,12 @@ func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 	})
 }
 
-// TestArchiveOfAnotherLogStopsArchiver: an archive that does not fit the log stops the archiver for good.
+// An archive of another log, or one that contradicts the log, stops the archiver for good.
 func TestArchiveOfAnotherLogStopsArchiver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
-		w := open(t, dir, nil)
-		a, stop := w.archiver(Options{})
+		w := openLog(t, dir, nil)
+		a, stop := w.startArchiver(Options{})
 		w.publish(3, time.Second)
 		if err := a.Now(t.Context(), 3); err != nil {
 			t.Fatal(err)
@@ -360,7 +359,7 @@ func TestArchiveOfAnotherLogStopsArchiver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		other := open(t, t.TempDir(), nil)
+		other := openLog(t, t.TempDir(), nil)
 		defer func() { other.stop() }()
 		if _, err := archive.Open(t.Context(), b, other.log.ID()); !errors.Is(err, events.ErrOtherLog) {
 			t.Errorf("%v", err)

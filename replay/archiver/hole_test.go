@@ -8,38 +8,38 @@ import (
 	"testing"
 )
 
-// TestDamagedStreamFileIsReadFromArchive: where a file of the stream is damaged in what is archived, the log is read as it was, event ids
-// are known as they were, and stores continue where they are.
+// If a file of the stream is damaged in a part that is archived, the log can still be read completely, event ids are still known, and stores
+// continue where they are.
 func TestDamagedStreamFileIsReadFromArchive(t *testing.T) {
-	w := open(t, t.TempDir(), nil)
+	w := openLog(t, t.TempDir(), nil)
 	w.publish(20, 0)
-	w.follow("harmed", "once")
+	w.publishFollow("harmed", "once")
 	w.publish(20, 0)
 	w.archiveUpTo(30)
-	whole, at := w.read(41), w.cursors(41)
+	whole, at := w.readEvents(41), w.cursors(41)
 	w.stop()
-	w.spoil("harmed")
-	w = open(t, w.dir, nil)
+	w.damageMessage("harmed")
+	w = openLog(t, w.dir, nil)
 	defer func() { w.stop() }()
 	for _, seq := range []uint64{0, 20, 21, 30, 36, 41} {
 		if err := w.log.CheckCursor(t.Context(), at[seq]); err != nil {
 			t.Errorf("a store at sequence %d: %v", seq, err)
 		}
 	}
-	if got := w.read(41); !reflect.DeepEqual(got, whole) {
+	if got := w.readEvents(41); !reflect.DeepEqual(got, whole) {
 		t.Errorf("the log is\n%+v, was\n%+v", got, whole)
 	}
 	if got := w.cursors(41); got[21].Checksum != 0 || !reflect.DeepEqual(got[31:], at[31:]) {
 		t.Errorf("cursors are\n%+v, were\n%+v", got, at)
 	}
-	w.follow("harmed", "once")
-	if got := w.read(42)[41]; len(got.Events) > 0 || got.Repeats != 1 {
+	w.publishFollow("harmed", "once")
+	if got := w.readEvents(42)[41]; len(got.Events) > 0 || got.Repeats != 1 {
 		t.Errorf("published again: %+v", got)
 	}
 }
 
-// spoil damages the message that holds a text, in the log of a world that was stopped.
-func (w *world) spoil(text string) {
+// damageMessage damages the stored message that contains the text. The log must be closed.
+func (w *testLog) damageMessage(text string) {
 	w.t.Helper()
 	blocks, err := filepath.Glob(filepath.Join(w.logDir(), "jetstream", "*", "streams", "*", "msgs", "*.blk"))
 	if err != nil {

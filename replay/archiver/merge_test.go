@@ -14,8 +14,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// TestSmallSegmentsAreMerged: segments that are sealed by the minute are merged, their files are removed when no reader needs them any more, and readers
-// do not notice.
+// Small segments are merged, their files are removed when no reader needs them any more, and readers do not notice.
 func TestSmallSegmentsAreMerged(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -23,10 +22,10 @@ func TestSmallSegmentsAreMerged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &gone{Bucket: b}
-		w := open(t, dir, f)
+		f := &hidingBucket{Bucket: b}
+		w := openLog(t, dir, f)
 		defer func() { w.stop() }()
-		a, stop := w.archiver(Options{SegmentAge: time.Minute, Retention: time.Nanosecond})
+		a, stop := w.startArchiver(Options{SegmentAge: time.Minute, Retention: time.Nanosecond})
 		segments := func() (n int) {
 			for _, c := range w.archive.Info().Classes {
 				n += c.Segments
@@ -44,22 +43,22 @@ func TestSmallSegmentsAreMerged(t *testing.T) {
 		for largest <= segments() { // until some are merged
 			largest = segments()
 			w.publish(1, 5*time.Minute)
-			pass(2 * time.Minute)
+			letTimePass(2 * time.Minute)
 			published++
 		}
 		if n, end := segments(), w.archive.End().Seq; int(end) != published || n > 8 || published < 8 || published > 40 {
 			t.Errorf("%d files up to sequence %d of %d", n, end, published)
 		}
-		want := w.read(uint64(published))
+		want := w.readEvents(uint64(published))
 		if n, kept := segments(), files(); kept < n+largest-8 {
 			t.Errorf("%d files are kept of %d: those that were merged are removed at once", kept, n)
 		}
-		pass(keepMergedFor + 2*lookInterval)
+		letTimePass(keepMergedFor + 2*lookInterval)
 		const others = 6 // the manifest and the event ids of the horizon
 		if n, kept := segments(), files(); kept > n+others {
 			t.Errorf("%d files are kept of %d", kept, n)
 		}
-		if got := w.read(uint64(published)); !reflect.DeepEqual(got, want) {
+		if got := w.readEvents(uint64(published)); !reflect.DeepEqual(got, want) {
 			t.Errorf("through merged segments the log is\n%+v, was\n%+v", got, want)
 		}
 		if err := w.archive.Check(t.Context(), nil); err != nil {
@@ -68,14 +67,14 @@ func TestSmallSegmentsAreMerged(t *testing.T) {
 
 		// A segment that cannot be read stops merging, not archiving.
 		before := segments()
-		f.hide("archive/facts-")
+		f.hideObjects("archive/facts-")
 		w.publish(30, 5*time.Minute)
-		pass(2 * time.Minute)
+		letTimePass(2 * time.Minute)
 		if st := a.Status(); !st.Running || st.Err != nil || int(w.archive.End().Seq) != published+30 || segments() != before+60 {
 			t.Errorf("%+v, %d files up to sequence %d, were %d", st, segments(), w.archive.End().Seq, before)
 		}
-		f.hide("")
-		pass(mergeRetryDelay + 2*lookInterval)
+		f.hideObjects("")
+		letTimePass(mergeRetryDelay + 2*lookInterval)
 		if n := segments(); n > before+32 {
 			t.Errorf("%d files, were %d", n, before)
 		}
@@ -85,8 +84,8 @@ func TestSmallSegmentsAreMerged(t *testing.T) {
 	})
 }
 
-// gone is a bucket some of whose objects cannot be read when they are older than a minute.
-type gone struct {
+// hidingBucket is a bucket that hides some objects that are older than a minute.
+type hidingBucket struct {
 	bucket.Bucket
 
 	mu      sync.Mutex
@@ -94,13 +93,13 @@ type gone struct {
 	written map[string]time.Time
 }
 
-func (g *gone) hide(prefix string) {
+func (g *hidingBucket) hideObjects(prefix string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.prefix = prefix
 }
 
-func (g *gone) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+func (g *hidingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.written == nil {
@@ -110,7 +109,7 @@ func (g *gone) Put(ctx context.Context, name string, r io.Reader, size int64) er
 	return g.Bucket.Put(ctx, name, r, size)
 }
 
-func (g *gone) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+func (g *hidingBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.prefix != "" && strings.HasPrefix(name, g.prefix) && time.Since(g.written[name]) > time.Minute {

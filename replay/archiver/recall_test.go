@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// harm damages all files of event ids in the archive of a world.
-func (w *world) harm() {
+// damageEventIDFiles damages all files of event ids in the archive.
+func (w *testLog) damageEventIDFiles() {
 	w.t.Helper()
 	n := 0
 	for _, what := range []string{"recent-*", "repeats-*"} {
@@ -33,8 +33,8 @@ func (w *world) harm() {
 	}
 }
 
-// TestRestoreReplacesDamagedEventIDs: a log is restored though the files of event ids in its archive are damaged. With the horizon
-// before the end of the archive in the stream nothing is taken twice; without it the report says what may be.
+// A log is restored even if the files of event ids in its archive are damaged. If the stream still has the horizon before the end of the archive, no
+// event can be accepted twice. Otherwise the report says which events might be.
 func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 	for name, test := range map[string]struct{ stream, archived, whole bool }{
 		"nothing left of the stream": {false, true, false},
@@ -43,30 +43,30 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				w := open(t, t.TempDir(), nil)
+				w := openLog(t, t.TempDir(), nil)
 				w.publish(12, time.Minute)
-				w.follow("x", "once")
+				w.publishFollow("x", "once")
 				if test.archived {
-					w.follow("y", "y")
+					w.publishFollow("y", "y")
 				}
 				w.archiveUpTo(14 - map[bool]uint64{false: 1}[test.archived])
 				if !test.archived {
-					w.follow("y", "y")
+					w.publishFollow("y", "y")
 				}
 				at := w.cursors(14)[14]
 				repeats, err := w.log.RepeatsAt(t.Context(), at)
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.harm()
+				w.damageEventIDFiles()
 				w.stop()
-				o := w.options(nil)
+				o := w.restoreOptions(nil)
 				if test.stream {
-					o.Damaged = w.aside()
+					o.Damaged = w.moveLogAway()
 				} else {
-					w.lose()
+					w.deleteLog()
 				}
-				r := restore(t, o)
+				r := mustRestore(t, o)
 				if r.Repeats == nil || r.Repeats.Whole != test.whole || len(r.Repeats.Damaged) == 0 || r.Head.Seq != 14 {
 					t.Fatalf("%+v", r)
 				}
@@ -76,7 +76,7 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 				if !test.whole && (r.Repeats.To != at.LastTime || r.Repeats.From >= at.LastTime) {
 					t.Errorf("%+v", r.Repeats)
 				}
-				w = open(t, w.dir, nil)
+				w = openLog(t, w.dir, nil)
 				defer func() { w.stop() }()
 				if err := w.archive.Check(t.Context(), nil); err != nil {
 					t.Error(err)
@@ -84,8 +84,8 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 				if kept, err := w.archive.Repeats(t.Context(), 2); err != nil || slices.Equal(kept, repeats) != test.whole {
 					t.Errorf("kept is %v, needed %v, %v", kept, repeats, err)
 				}
-				w.follow("x", "once")
-				if got := w.read(15)[14]; len(got.Events) == 0 != test.whole {
+				w.publishFollow("x", "once")
+				if got := w.readEvents(15)[14]; len(got.Events) == 0 != test.whole {
 					t.Errorf("published again: %+v", got)
 				}
 			})
@@ -93,19 +93,19 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 	}
 }
 
-// TestHealReplacesDamagedEventIDs: where the log is whole, damaged files of event ids are made again from it, and it continues in its epoch.
+// If the log itself is undamaged, damaged files of event ids are made again from it, and the log continues in its epoch.
 func TestHealReplacesDamagedEventIDs(t *testing.T) {
-	w := open(t, t.TempDir(), nil)
+	w := openLog(t, t.TempDir(), nil)
 	w.publish(12, 0)
-	w.follow("x", "once")
+	w.publishFollow("x", "once")
 	w.archiveUpTo(13)
 	w.stop()
-	o := w.options(nil)
+	o := w.restoreOptions(nil)
 	if healed, err := Heal(t.Context(), o.Bucket, o.Stream); healed != nil || err != nil {
 		t.Errorf("nothing is damaged: %+v, %v", healed, err)
 	}
 	before := w.archive.End()
-	w.harm()
+	w.damageEventIDFiles()
 	if x, err := Examine(t.Context(), o.Bucket, o.Stream); err != nil || x.Wrong != nil {
 		t.Errorf("the log is whole: %+v, %v", x, err)
 	}
@@ -113,7 +113,7 @@ func TestHealReplacesDamagedEventIDs(t *testing.T) {
 	if err != nil || healed == nil || !healed.Whole || !strings.Contains(healed.String(), "nothing is taken twice") {
 		t.Fatalf("%+v, %v", healed, err)
 	}
-	w = open(t, w.dir, nil)
+	w = openLog(t, w.dir, nil)
 	defer func() { w.stop() }()
 	if w.archive.End() != before {
 		t.Errorf("the archive ends at %+v, not %+v", w.archive.End(), before)
@@ -130,24 +130,23 @@ func TestHealReplacesDamagedEventIDs(t *testing.T) {
 	}
 }
 
-// TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch: where the event ids of before the epoch cannot be read, and what they decided is archived,
-// the archive is read.
+// An archive can be read if event ids from before the epoch cannot be read, but everything that they have decided is archived.
 func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := open(t, t.TempDir(), nil)
+		w := openLog(t, t.TempDir(), nil)
 		w.publish(5, 0)
-		w.follow("x", "once")
+		w.publishFollow("x", "once")
 		w.archiveUpTo(6)
 		w.stop()
-		w.lose()
-		restore(t, w.options(nil))
-		w = open(t, w.dir, nil)
-		w.follow("x", "once")
-		pass(20 * time.Minute)
-		w.follow("z", "z")
+		w.deleteLog()
+		mustRestore(t, w.restoreOptions(nil))
+		w = openLog(t, w.dir, nil)
+		w.publishFollow("x", "once")
+		letTimePass(20 * time.Minute)
+		w.publishFollow("z", "z")
 		w.archiveUpTo(8)
-		w.follow("z", "z")
-		whole, at := w.read(9), w.cursors(9)
+		w.publishFollow("z", "z")
+		whole, at := w.readEvents(9), w.cursors(9)
 		if whole[6].Repeats != 1 || whole[8].Repeats != 1 {
 			t.Fatalf("%+v", whole)
 		}
@@ -159,7 +158,7 @@ func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 		if err := os.Remove(names[0]); err != nil {
 			t.Fatal(err)
 		}
-		w = open(t, w.dir, nil)
+		w = openLog(t, w.dir, nil)
 		defer func() { w.stop() }()
 		for _, from := range []events.Cursor{w.log.EpochStart(), at[7], at[8], at[9]} {
 			if err := w.log.CheckCursor(t.Context(), from); err != nil {
@@ -174,7 +173,7 @@ func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 		if envs, err := sub.Next(t.Context(), 1<<20); err != nil || envs[0].Seq() != 7 || envs[0].Repeats != 1 {
 			t.Errorf("the epoch begins with %+v, %v", envs, err)
 		}
-		if got := w.read(9); !reflect.DeepEqual(got, whole) {
+		if got := w.readEvents(9); !reflect.DeepEqual(got, whole) {
 			t.Errorf("the log is\n%+v, was\n%+v", got, whole)
 		}
 	})

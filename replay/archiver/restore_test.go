@@ -25,8 +25,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// archiveUpTo archives a log up to a sequence, and no further.
-func (w *world) archiveUpTo(seq uint64) {
+// archiveUpTo archives the log up to a sequence, and no further.
+func (w *testLog) archiveUpTo(seq uint64) {
 	w.t.Helper()
 	sub, err := w.hub.Subscribe(w.log.Start())
 	if end := w.archive.End(); end.Seq > 0 {
@@ -53,8 +53,8 @@ func (w *world) archiveUpTo(seq uint64) {
 	}
 }
 
-// cursors returns the cursors after each envelope up to a sequence, as a store has them.
-func (w *world) cursors(to uint64) []events.Cursor {
+// cursors returns the cursors after each envelope up to a sequence, which are those that a store has.
+func (w *testLog) cursors(to uint64) []events.Cursor {
 	w.t.Helper()
 	sub, err := w.hub.Subscribe(w.log.Start())
 	if err != nil {
@@ -74,8 +74,8 @@ func (w *world) cursors(to uint64) []events.Cursor {
 	return list
 }
 
-// follow publishes one follow with an event id, and reports where it is.
-func (w *world) follow(follower, id string) events.Position {
+// publishFollow publishes one follow with an event id, and returns its position.
+func (w *testLog) publishFollow(follower, id string) events.Position {
 	w.t.Helper()
 	p, err := w.log.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
@@ -91,9 +91,9 @@ func (w *world) follow(follower, id string) events.Position {
 	return res.Position
 }
 
-func (w *world) logDir() string { return filepath.Join(w.dir, "log") }
+func (w *testLog) logDir() string { return filepath.Join(w.dir, "log") }
 
-func (w *world) options(stores map[string]events.Cursor) RestoreOptions {
+func (w *testLog) restoreOptions(stores map[string]events.Cursor) RestoreOptions {
 	w.t.Helper()
 	b, err := bucket.NewDir(filepath.Join(w.dir, "bucket"))
 	if err != nil {
@@ -102,16 +102,16 @@ func (w *world) options(stores map[string]events.Cursor) RestoreOptions {
 	return RestoreOptions{Bucket: b, Stream: eventlog.Config{Dir: w.logDir()}, Stores: stores}
 }
 
-// lose removes the log of a world that was stopped.
-func (w *world) lose() {
+// deleteLog deletes the stream. The log must be closed.
+func (w *testLog) deleteLog() {
 	w.t.Helper()
 	if err := os.RemoveAll(w.logDir()); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// aside moves the log of a world that was stopped away, and returns where it is.
-func (w *world) aside() *eventlog.Config {
+// moveLogAway moves the stream to another place, and returns its configuration. The log must be closed.
+func (w *testLog) moveLogAway() *eventlog.Config {
 	w.t.Helper()
 	dir := w.logDir() + "-damaged"
 	if err := os.Rename(w.logDir(), dir); err != nil {
@@ -120,7 +120,7 @@ func (w *world) aside() *eventlog.Config {
 	return &eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)}
 }
 
-func restore(t *testing.T, o RestoreOptions) Restored {
+func mustRestore(t *testing.T, o RestoreOptions) Restored {
 	t.Helper()
 	r, err := Restore(t.Context(), o)
 	if err != nil {
@@ -129,22 +129,22 @@ func restore(t *testing.T, o RestoreOptions) Restored {
 	return r
 }
 
-// TestRestoreRefusesDamagedArchive damages each segment of an archive, in the middle, at the end, or as a whole. A restore names it, and
-// leaves the archive and the log as they are.
+// TestRestoreRefusesDamagedArchive damages each segment of an archive in the middle, at the end, or completely. A restore names the segment, and
+// changes neither the archive nor the log.
 func TestRestoreRefusesDamagedArchive(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := open(t, t.TempDir(), nil)
+		w := openLog(t, t.TempDir(), nil)
 		w.publish(5, time.Minute)
 		w.archiveUpTo(3)
 		w.archiveUpTo(5)
 		end := w.archive.End()
 		w.stop()
-		w.lose()
+		w.deleteLog()
 		segments, err := filepath.Glob(filepath.Join(w.dir, "bucket", "archive", "[fa]*"))
 		if err != nil || len(segments) != 4 {
 			t.Fatal(segments, err)
 		}
-		o := w.options(nil)
+		o := w.restoreOptions(nil)
 		madeRoom := false
 		o.MakeRoom = func() error { madeRoom = true; return nil }
 
@@ -176,25 +176,25 @@ func TestRestoreRefusesDamagedArchive(t *testing.T) {
 			}
 		}
 
-		if r := restore(t, o); r.Archived != end || r.Epoch != 2 || !madeRoom {
+		if r := mustRestore(t, o); r.Archived != end || r.Epoch != 2 || !madeRoom {
 			t.Errorf("with whole segments: %+v, expected epoch 2 after %+v", r, end)
 		}
 	})
 }
 
-// TestLostLogIsRestoredFromArchive: of a log that is gone, what is archived is the log again, and continues; again, when it is lost again.
+// A lost log is restored from its archive and continues. It can be lost and restored again.
 func TestLostLogIsRestoredFromArchive(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := open(t, t.TempDir(), nil)
+		w := openLog(t, t.TempDir(), nil)
 		w.publish(12, time.Minute)
-		w.follow("x", "once")
-		w.follow("y", "twice")
+		w.publishFollow("x", "once")
+		w.publishFollow("y", "twice")
 		w.archiveUpTo(13)
-		whole, at := w.read(14), w.cursors(14)
+		whole, at := w.readEvents(14), w.cursors(14)
 		w.stop()
-		w.lose()
+		w.deleteLog()
 
-		r := restore(t, w.options(map[string]events.Cursor{"at": at[13], "below": at[5], "beyond": at[14], "new": {}}))
+		r := mustRestore(t, w.restoreOptions(map[string]events.Cursor{"at": at[13], "below": at[5], "beyond": at[14], "new": {}}))
 		if r.Epoch != 2 || r.Head.Seq != 13 || r.Archived.Seq != 13 || r.Salvaged != nil || len(r.Stores) != 4 {
 			t.Fatalf("%+v", r)
 		}
@@ -204,8 +204,8 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 		}
-		w = open(t, w.dir, nil)
-		if got := w.read(13); !reflect.DeepEqual(got, whole[:13]) {
+		w = openLog(t, w.dir, nil)
+		if got := w.readEvents(13); !reflect.DeepEqual(got, whole[:13]) {
 			t.Errorf("restored the log is\n%+v, was\n%+v", got, whole[:13])
 		}
 		for _, c := range at[1:14] {
@@ -223,55 +223,55 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 			t.Errorf("a position beyond: %v", err)
 		}
 		// What was archived is remembered for the horizon, what was lost was never published.
-		pass(10 * time.Minute)
-		if p := w.follow("x", "once"); p.Epoch != 2 || p.Seq != 14 {
+		letTimePass(10 * time.Minute)
+		if p := w.publishFollow("x", "once"); p.Epoch != 2 || p.Seq != 14 {
 			t.Errorf("continues at %+v", p)
 		}
-		w.follow("y", "twice")
-		pass(16 * time.Minute)
-		w.follow("x", "once")
-		got := w.read(16)[13:]
+		w.publishFollow("y", "twice")
+		letTimePass(16 * time.Minute)
+		w.publishFollow("x", "once")
+		got := w.readEvents(16)[13:]
 		for i, want := range []int{0, 1, 1} {
 			if len(got[i].Events) != want {
 				t.Errorf("sequence %d has %+v", 14+i, got[i].Events)
 			}
 		}
-		risingTimes(t, w.read(16))
+		checkTimesRise(t, w.readEvents(16))
 		w.archiveUpTo(15)
 		second := w.cursors(16)
-		before := w.read(16)
+		before := w.readEvents(16)
 		w.stop()
-		w.lose()
+		w.deleteLog()
 
-		r = restore(t, w.options(map[string]events.Cursor{"old": at[13], "older": at[14], "second": second[15], "beyond": second[16]}))
+		r = mustRestore(t, w.restoreOptions(map[string]events.Cursor{"old": at[13], "older": at[14], "second": second[15], "beyond": second[16]}))
 		want := map[string]bool{"old": true, "older": false, "second": true, "beyond": false}
 		for _, f := range r.Stores {
 			if (f.Refused == nil) != want[f.Name] {
 				t.Errorf("%+v", f)
 			}
 		}
-		w = open(t, w.dir, nil)
+		w = openLog(t, w.dir, nil)
 		defer func() { w.stop() }()
 		predecessors := []eventlog.Predecessor{{Epoch: 1, Last: 13}, {Epoch: 2, Last: 15}}
 		if w.log.Epoch() != 3 || !reflect.DeepEqual(w.log.Predecessors(), predecessors) {
 			t.Errorf("epoch %d after %+v", w.log.Epoch(), w.log.Predecessors())
 		}
-		if got := w.read(15); !reflect.DeepEqual(got, before[:15]) {
+		if got := w.readEvents(15); !reflect.DeepEqual(got, before[:15]) {
 			t.Errorf("restored the log is\n%+v, was\n%+v", got, before[:15])
 		}
-		if p := w.follow("y", "twice"); p.Epoch != 3 || p.Seq != 16 {
+		if p := w.publishFollow("y", "twice"); p.Epoch != 3 || p.Seq != 16 {
 			t.Errorf("continues at %+v", p)
 		}
-		risingTimes(t, w.read(16))
-		_, stop := w.archiver(Options{})
-		w.archived(16, stop)
+		checkTimesRise(t, w.readEvents(16))
+		_, stop := w.startArchiver(Options{})
+		w.waitUntilArchived(16, stop)
 	})
 }
 
-// archived runs an archiver until the log is archived up to a sequence.
-func (w *world) archived(seq uint64, stop func() error) {
+// waitUntilArchived runs an archiver until the log is archived up to a sequence.
+func (w *testLog) waitUntilArchived(seq uint64, stop func() error) {
 	w.t.Helper()
-	pass(2 * time.Hour)
+	letTimePass(2 * time.Hour)
 	if got := w.archive.End().Seq; got != seq {
 		w.t.Errorf("the archive ends at %d, not %d", got, seq)
 	}
@@ -280,7 +280,8 @@ func (w *world) archived(seq uint64, stop func() error) {
 	}
 }
 
-func risingTimes(t *testing.T, envs []events.Envelope) {
+// checkTimesRise checks that no live event has a time before that of an earlier one.
+func checkTimesRise(t *testing.T, envs []events.Envelope) {
 	t.Helper()
 	last := events.Micros(0)
 	for _, env := range envs {
@@ -293,37 +294,37 @@ func risingTimes(t *testing.T, envs []events.Envelope) {
 	}
 }
 
-// TestRestoreSalvagesTheStream: what a stream has beyond the archive is taken over, as readers of it knew it, with its event ids.
+// What a stream has after the end of the archive is archived, as its readers knew it, with its event ids.
 func TestRestoreSalvagesTheStream(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for _, archived := range []uint64{1, 5, 13, 14} {
-			w := open(t, t.TempDir(), nil)
+			w := openLog(t, t.TempDir(), nil)
 			w.publish(12, time.Minute)
-			w.follow("x", "once")
-			w.follow("x", "once")
+			w.publishFollow("x", "once")
+			w.publishFollow("x", "once")
 			w.archiveUpTo(archived)
-			whole, at := w.read(14), w.cursors(14)
+			whole, at := w.readEvents(14), w.cursors(14)
 			repeats, err := w.log.RepeatsAt(t.Context(), at[14])
 			if err != nil {
 				t.Fatal(err)
 			}
 			w.stop()
-			o := w.options(map[string]events.Cursor{"graph": at[14]})
-			o.Damaged = w.aside()
-			r := restore(t, o)
+			o := w.restoreOptions(map[string]events.Cursor{"graph": at[14]})
+			o.Damaged = w.moveLogAway()
+			r := mustRestore(t, o)
 			if s := r.Salvaged; s == nil || s.Envelopes != 14-archived || len(s.Lost) > 0 || r.Head.Seq != 14 ||
 				r.Stores[0].Refused != nil || len(r.Stores[0].Holds) > 0 {
 				t.Errorf("%+v", r)
 			}
-			w = open(t, w.dir, nil)
-			if got := w.read(14); !reflect.DeepEqual(got, whole) {
+			w = openLog(t, w.dir, nil)
+			if got := w.readEvents(14); !reflect.DeepEqual(got, whole) {
 				t.Errorf("restored the log is\n%+v, was\n%+v", got, whole)
 			}
 			if kept, err := w.archive.Repeats(t.Context(), w.log.Epoch()); err != nil || !slices.Equal(kept, repeats) {
 				t.Errorf("archived up to %d: of event ids is kept\n%v, needed\n%v, %v", archived, kept, repeats, err)
 			}
-			w.follow("x", "once")
-			if got := w.read(15)[14]; len(got.Events) > 0 {
+			w.publishFollow("x", "once")
+			if got := w.readEvents(15)[14]; len(got.Events) > 0 {
 				t.Errorf("published again: %+v", got)
 			}
 			w.stop()
@@ -331,7 +332,7 @@ func TestRestoreSalvagesTheStream(t *testing.T) {
 	})
 }
 
-// TestRestoreReportsWhatADamagedStreamLost: of a damaged stream is taken what can be read, and the report names what cannot.
+// Of a damaged stream, everything that can be read is archived, and the report names what cannot.
 func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"flipped": func(data []byte) []byte {
@@ -344,13 +345,13 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 		"empty":     func([]byte) []byte { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := open(t, t.TempDir(), nil)
+			w := openLog(t, t.TempDir(), nil)
 			w.publish(40, 0)
 			w.archiveUpTo(10)
-			whole, at := w.read(40), w.cursors(40)
+			whole, at := w.readEvents(40), w.cursors(40)
 			w.stop()
-			o := w.options(map[string]events.Cursor{"graph": at[40], "seen": at[10]})
-			o.Damaged = w.aside()
+			o := w.restoreOptions(map[string]events.Cursor{"graph": at[40], "seen": at[10]})
+			o.Damaged = w.moveLogAway()
 			blocks, err := filepath.Glob(filepath.Join(o.Damaged.Dir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
 			if err != nil || len(blocks) != 1 {
 				t.Fatal(blocks, err)
@@ -366,7 +367,7 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 			if err != nil || x.Wrong == nil {
 				t.Errorf("examined: %+v, %v", x, err)
 			}
-			r := restore(t, o)
+			r := mustRestore(t, o)
 			t.Logf("%v\n%v", x.Wrong, r)
 			lost := map[uint64]bool{}
 			for _, f := range r.Stores {
@@ -380,9 +381,9 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 					t.Errorf("%+v", f)
 				}
 			}
-			w = open(t, w.dir, nil)
+			w = openLog(t, w.dir, nil)
 			defer func() { w.stop() }()
-			got := w.read(r.Head.Seq)
+			got := w.readEvents(r.Head.Seq)
 			for i := range got {
 				if !reflect.DeepEqual(got[i], whole[got[i].Seq()-1]) {
 					t.Errorf("sequence %d is another", got[i].Seq())
@@ -405,18 +406,18 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 					t.Errorf("a store at sequence %d, which is lost, continues", seq)
 				}
 			}
-			sameStores(t, fold(t, got), fold(t, slices.DeleteFunc(slices.Clone(whole), func(env events.Envelope) bool {
+			checkSameRows(t, foldRows(t, got), foldRows(t, slices.DeleteFunc(slices.Clone(whole), func(env events.Envelope) bool {
 				return env.Seq() > r.Head.Seq || lost[env.Seq()]
 			})))
-			if p := w.follow("z", "z"); p.Seq != r.Head.Seq+1 {
+			if p := w.publishFollow("z", "z"); p.Seq != r.Head.Seq+1 {
 				t.Errorf("continues at %+v", p)
 			}
 		})
 	}
 }
 
-// fold returns the rows of all stores after envelopes, but for the position, as text.
-func fold(t *testing.T, envs []events.Envelope) (rows map[string]string) {
+// foldRows folds the events into all stores, and returns their rows as text, without those of the position.
+func foldRows(t *testing.T, envs []events.Envelope) (rows map[string]string) {
 	t.Helper()
 	list := make([]*events.Envelope, len(envs))
 	for i := range envs {
@@ -448,25 +449,25 @@ func fold(t *testing.T, envs []events.Envelope) (rows map[string]string) {
 	return rows
 }
 
-// sameStores demands that what is folded of a restored log is what is folded of the events that survived.
-func sameStores(t *testing.T, got, want map[string]string) {
+// checkSameRows checks that a fold of the restored log has the rows of a fold of the events that survived.
+func checkSameRows(t *testing.T, got, want map[string]string) {
 	t.Helper()
 	if len(want) < 50 || !reflect.DeepEqual(got, want) {
 		t.Errorf("stores of the restored log have %d rows, of what survived %d", len(got), len(want))
 	}
 }
 
-// breaking is a bucket that fails for good from an operation on, after it or instead of it.
-type breaking struct {
+// breakingBucket is a bucket that fails for good from an operation on. That operation may be performed or not.
+type breakingBucket struct {
 	bucket.Bucket
 	left  int
 	after bool
 }
 
-func (b *breaking) broken() bool { b.left--; return b.left < 0 }
+func (b *breakingBucket) isBroken() bool { b.left--; return b.left < 0 }
 
-func (b *breaking) Put(ctx context.Context, name string, r io.Reader, size int64) error {
-	broken := b.broken()
+func (b *breakingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	broken := b.isBroken()
 	if broken && (!b.after || b.left < -1) {
 		return errNoBucket
 	}
@@ -476,34 +477,33 @@ func (b *breaking) Put(ctx context.Context, name string, r io.Reader, size int64
 	return errNoBucket
 }
 
-func (b *breaking) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
-	if b.broken() {
+func (b *breakingBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	if b.isBroken() {
 		return nil, errNoBucket
 	}
 	return b.Bucket.Get(ctx, name, offset, length)
 }
 
-func (b *breaking) Delete(ctx context.Context, name string) error {
-	if b.broken() {
+func (b *breakingBucket) Delete(ctx context.Context, name string) error {
+	if b.isBroken() {
 		return errNoBucket
 	}
 	return b.Bucket.Delete(ctx, name)
 }
 
-func (b *breaking) List(ctx context.Context, prefix string) ([]bucket.Object, error) {
-	if b.broken() {
+func (b *breakingBucket) List(ctx context.Context, prefix string) ([]bucket.Object, error) {
+	if b.isBroken() {
 		return nil, errNoBucket
 	}
 	return b.Bucket.List(ctx, prefix)
 }
 
-// TestInterruptedRestoreCanBeRepeated: restoring is interrupted at each operation on the bucket, and done again: nothing is missing, and no
-// two streams have one epoch.
+// A restore is interrupted at each operation on the bucket, and then repeated. Nothing is missing then, and no two streams have the same epoch.
 func TestInterruptedRestoreCanBeRepeated(t *testing.T) {
-	w := open(t, t.TempDir(), nil)
+	w := openLog(t, t.TempDir(), nil)
 	w.publish(6, 0)
 	w.archiveUpTo(4)
-	whole := w.read(6)
+	whole := w.readEvents(6)
 	repeats, err := w.log.RepeatsAt(t.Context(), w.cursors(6)[6])
 	if err != nil {
 		t.Fatal(err)
@@ -515,11 +515,11 @@ func TestInterruptedRestoreCanBeRepeated(t *testing.T) {
 			if err := os.CopyFS(dir, os.DirFS(w.dir)); err != nil {
 				t.Fatal(err)
 			}
-			c := &world{t: t, dir: dir}
-			o := c.options(nil)
+			c := &testLog{t: t, dir: dir}
+			o := c.restoreOptions(nil)
 			intact := o.Bucket
-			o.Bucket = &breaking{Bucket: intact, left: n, after: after}
-			o.Damaged = c.aside()
+			o.Bucket = &breakingBucket{Bucket: intact, left: n, after: after}
+			o.Damaged = c.moveLogAway()
 			_, err := Restore(t.Context(), o)
 			if err != nil && !errors.Is(err, errNoBucket) {
 				t.Fatal(err)
@@ -531,12 +531,12 @@ func TestInterruptedRestoreCanBeRepeated(t *testing.T) {
 				}
 				epoch := a.Epoch()
 				o.Bucket = intact
-				if r := restore(t, o); r.Epoch != epoch+1 || (r.Salvaged == nil) != (epoch > 1) || errors.Is(r.Unreadable, ErrSuperseded) != (epoch > 1) {
+				if r := mustRestore(t, o); r.Epoch != epoch+1 || (r.Salvaged == nil) != (epoch > 1) || errors.Is(r.Unreadable, ErrSuperseded) != (epoch > 1) {
 					t.Errorf("interrupted after %d: %+v, the archive was in epoch %d", n, r, epoch)
 				}
 			}
-			c = open(t, dir, nil)
-			if got := c.read(6); !reflect.DeepEqual(got, whole) {
+			c = openLog(t, dir, nil)
+			if got := c.readEvents(6); !reflect.DeepEqual(got, whole) {
 				t.Errorf("interrupted after %d: the log is\n%+v, was\n%+v", n, got, whole)
 			}
 			if kept, err := c.archive.Repeats(t.Context(), c.log.Epoch()); err != nil || !slices.Equal(kept, repeats) {
@@ -556,11 +556,11 @@ func TestInterruptedRestoreCanBeRepeated(t *testing.T) {
 	}
 }
 
-// TestRefusedRestoreChangesNothing: where a stream is, of another log, or without an archive, nothing is restored, and nothing changed.
+// A restore that is refused, because there is a stream, the stream is of another log, or there is no archive, changes nothing.
 func TestRefusedRestoreChangesNothing(t *testing.T) {
-	w := open(t, t.TempDir(), nil)
+	w := openLog(t, t.TempDir(), nil)
 	w.publish(3, 0)
-	empty := w.options(nil)
+	empty := w.restoreOptions(nil)
 	if _, err := Restore(t.Context(), empty); !errors.Is(err, ErrNoArchive) {
 		t.Errorf("nothing is archived: %v", err)
 	}
@@ -569,19 +569,19 @@ func TestRefusedRestoreChangesNothing(t *testing.T) {
 		t.Errorf("examined while it is open: %v", err)
 	}
 	w.stop()
-	if _, err := Restore(t.Context(), w.options(nil)); !errors.Is(err, events.ErrLogExists) {
+	if _, err := Restore(t.Context(), w.restoreOptions(nil)); !errors.Is(err, events.ErrLogExists) {
 		t.Errorf("over a stream: %v", err)
 	}
 	x, err := Examine(t.Context(), empty.Bucket, eventlog.Config{Dir: w.logDir()})
 	if err != nil || x.Wrong != nil || x.Last != 3 {
 		t.Errorf("examined: %+v, %v", x, err)
 	}
-	other := open(t, t.TempDir(), nil)
+	other := openLog(t, t.TempDir(), nil)
 	other.publish(4, 0)
 	other.stop()
-	o := w.options(nil)
+	o := w.restoreOptions(nil)
 	o.Damaged = &eventlog.Config{Dir: other.logDir()}
-	damaged := w.aside()
+	damaged := w.moveLogAway()
 	if _, err := Restore(t.Context(), o); !errors.Is(err, events.ErrOtherLog) {
 		t.Errorf("from another stream: %v", err)
 	}
@@ -601,7 +601,7 @@ func TestRefusedRestoreChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Damaged = damaged
-	if r := restore(t, o); r.Epoch != 2 {
+	if r := mustRestore(t, o); r.Epoch != 2 {
 		t.Errorf("%+v", r)
 	}
 	if o.Bucket, err = bucket.NewDir(copied); err != nil {
@@ -613,7 +613,7 @@ func TestRefusedRestoreChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRestoreReportInWords pins what people read.
+// TestRestoreReportInWords compares reports with what people are meant to read.
 func TestRestoreReportInWords(t *testing.T) {
 	at := func(seq uint64) events.Cursor {
 		return events.Cursor{Log: events.LogID{7}, Epoch: 1, Seq: seq, LastTime: events.Micros(1.7e15) + events.Micros(seq)*1e6}

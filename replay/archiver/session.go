@@ -79,7 +79,7 @@ func (a *Archiver) archiveAsHolder(ctx context.Context) error {
 	return s.run(ctx)
 }
 
-// session is the archiving under one lease.
+// session is the archiving by this process while it holds the lease once. Only the goroutine of Run uses it.
 type session struct {
 	*Archiver
 	sub    *eventlog.Subscription

@@ -27,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newProjection returns the i-th projection of the list, with a threshold so low that owners are pulled. The graph keeps every list;
-// those of inbox are sorted when they are read.
+// newProjection returns the i-th projection. Its settings have so low a threshold that feeds read some owners' pins from outboxes. The graph stores all
+// lists, and inbox sorts lists when they are read.
 func newProjection(i int) projections.Projection {
 	if i == graphStore {
 		return graph.New().WithShortList(0)
@@ -45,8 +45,8 @@ const (
 	countersStore
 )
 
-// fixture has a store of every projection on one file system.
-type fixture struct {
+// testStores are stores of all projections on one file system.
+type testStores struct {
 	t      testing.TB
 	fs     *vfs.MemFS
 	log    *memlog.Log
@@ -55,12 +55,12 @@ type fixture struct {
 	held [4]*events.Partitions
 }
 
-func newFixture(t testing.TB, envs []*events.Envelope) *fixture {
-	return newFixtureOf(t, envs, [4]*events.Partitions{})
+func newTestStores(t testing.TB, envs []*events.Envelope) *testStores {
+	return newTestStoresOf(t, envs, [4]*events.Partitions{})
 }
 
-func newFixtureOf(t testing.TB, envs []*events.Envelope, held [4]*events.Partitions) *fixture {
-	f := &fixture{t: t, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
+func newTestStoresOf(t testing.TB, envs []*events.Envelope, held [4]*events.Partitions) *testStores {
+	f := &testStores{t: t, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
 	for i := range f.stores {
 		f.open(i)
 		conformance.Fold(t, f.stores[i], envs)
@@ -73,7 +73,7 @@ func newFixtureOf(t testing.TB, envs []*events.Envelope, held [4]*events.Partiti
 	return f
 }
 
-func (f *fixture) open(i int) {
+func (f *testStores) open(i int) {
 	var err error
 	f.stores[i], err = store.Open(store.Options{FS: f.fs, Dir: "data", Projection: newProjection(i), Partitions: f.held[i]})
 	if err != nil {
@@ -81,13 +81,13 @@ func (f *fixture) open(i int) {
 	}
 }
 
-// damage changes the files of a store while it is closed.
-func (f *fixture) damage(i int, change func(db *pebble.DB) error) {
+// damage changes the files of a store while the store is closed.
+func (f *testStores) damage(i int, change func(db *pebble.DB) error) {
 	f.t.Helper()
 	dir := f.stores[i].Dir()
 	conformance.Close(f.t, f.stores[i])
 	db, err := pebble.Open(dir, &pebble.Options{
-		FS: f.fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{},
+		FS: f.fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: discardLogger{},
 		Merger: store.EngineMerger(newProjection(i)),
 	})
 	if err != nil {
@@ -99,15 +99,15 @@ func (f *fixture) damage(i int, change func(db *pebble.DB) error) {
 	f.open(i)
 }
 
-// quiet logs nothing.
-type quiet struct{}
+// discardLogger is a Pebble logger that discards everything.
+type discardLogger struct{}
 
-func (quiet) Infof(string, ...any)              {}
-func (quiet) Errorf(string, ...any)             {}
-func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+func (discardLogger) Infof(string, ...any)              {}
+func (discardLogger) Errorf(string, ...any)             {}
+func (discardLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// audit checks everything, or what stands in the shards of some ids, and returns what was found.
-func (f *fixture) audit(limits audit.Limits, ids ...string) []audit.Finding {
+// audit audits all shards, or those of some ids, and returns the findings.
+func (f *testStores) audit(limits audit.Limits, ids ...string) []audit.Finding {
 	f.t.Helper()
 	var shards []events.Shard
 	for _, id := range ids {
@@ -135,7 +135,7 @@ func (f *fixture) audit(limits audit.Limits, ids ...string) []audit.Finding {
 	return a.Findings()
 }
 
-// TestStoresOfOneLogAgree: stores that are folds of one log agree, in small worlds where everything happens and in a large one.
+// Stores that are folds of one log agree, in small histories in which everything happens and in a large one.
 func TestStoresOfOneLogAgree(t *testing.T) {
 	logs := map[string][]*events.Envelope{
 		"world": memlog.NewWorld(1, 150).Envelopes(1200),
@@ -145,7 +145,7 @@ func TestStoresOfOneLogAgree(t *testing.T) {
 	}
 	for name, envs := range logs {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, envs)
+			f := newTestStores(t, envs)
 			for _, limits := range []audit.Limits{{}, {List: 2, Feed: 3}} {
 				for _, finding := range f.audit(limits) {
 					t.Errorf("%+v: %v", limits, finding)
@@ -155,7 +155,7 @@ func TestStoresOfOneLogAgree(t *testing.T) {
 	}
 }
 
-// TestWrongRowIsFoundByItsCheck: rows that are wrong in one store are found by what another says, each by the check that is for it.
+// A wrong row in one store is found because another store disagrees, by the check that is meant to find it.
 func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	pin := func(p string) events.Event {
@@ -203,9 +203,9 @@ func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.row+" "+test.change, func(t *testing.T) {
-			f := newFixtureOf(t, envs, test.held)
+			f := newTestStoresOf(t, envs, test.held)
 			f.damage(test.store, func(db *pebble.DB) error {
-				return change(t, db, newProjection(test.store).Name(), test.row, test.change)
+				return changeRow(t, db, newProjection(test.store).Name(), test.row, test.change)
 			})
 			var turns []audit.Finding
 			for turn := range uint64(3) {
@@ -223,7 +223,7 @@ func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 	}
 }
 
-// TestEveryTurnComparesFollowers: a follow that only one of its ends has is found in every turn, by the end of who is followed.
+// A follow that only one of its two ends has is found in every turn, at the end of the followed user.
 func TestEveryTurnComparesFollowers(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	envs := []*events.Envelope{w.Envelope(
@@ -233,8 +233,8 @@ func TestEveryTurnComparesFollowers(t *testing.T) {
 	)}
 	for _, row := range []string{"follower B=bob", "edge-of B=bob"} {
 		t.Run(row, func(t *testing.T) {
-			f := newFixture(t, envs)
-			f.damage(graphStore, func(db *pebble.DB) error { return change(t, db, "graph", row, "drop") })
+			f := newTestStores(t, envs)
+			f.damage(graphStore, func(db *pebble.DB) error { return changeRow(t, db, "graph", row, "drop") })
 			for turn := range uint64(3) {
 				found := f.audit(audit.Limits{Turn: turn, Turns: 3}, "bob")
 				if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == "mirror" && f.Entity.String() == "user bob" }) {
@@ -245,8 +245,8 @@ func TestEveryTurnComparesFollowers(t *testing.T) {
 	}
 }
 
-// change drops or sets the first row whose description has some words.
-func change(t *testing.T, db *pebble.DB, projection, row, what string) error {
+// changeRow deletes or changes the first row whose description contains some words.
+func changeRow(t *testing.T, db *pebble.DB, projection, row, what string) error {
 	t.Helper()
 	it, err := db.NewIter(nil)
 	if err != nil {
@@ -273,10 +273,10 @@ func change(t *testing.T, db *pebble.DB, projection, row, what string) error {
 	return nil
 }
 
-// TestAuditWhileFoldingFindsNothing: audits at common positions of stores that fold all the time find nothing.
+// Audits at common positions of stores that fold all the time find nothing.
 func TestAuditWhileFoldingFindsNothing(t *testing.T) {
 	w := memlog.NewWorld(2, 60)
-	f := newFixture(t, w.Envelopes(300))
+	f := newTestStores(t, w.Envelopes(300))
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for _, s := range f.stores {

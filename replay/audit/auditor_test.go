@@ -19,8 +19,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// run runs the stores and an auditor, and returns what the auditor tells, and what ends all of it.
-func (f *fixture) run(change func(*audit.Config)) (told <-chan audit.Status, stop func()) {
+// runAuditor runs the stores and an auditor. It returns a channel that receives the auditor's status, and a function that stops everything.
+func (f *testStores) runAuditor(change func(*audit.Config)) (told <-chan audit.Status, stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	var wg sync.WaitGroup
 	for _, s := range f.stores {
@@ -67,10 +67,10 @@ func (f *fixture) run(change func(*audit.Config)) (told <-chan audit.Status, sto
 	}
 }
 
-// TestAuditorRepairsWrongRows: rows that are wrong in any store are healed without anyone asking.
+// Wrong rows in any store are repaired without anyone asking for it.
 func TestAuditorRepairsWrongRows(t *testing.T) {
 	envs := memlog.NewWorld(3, 40).Envelopes(400)
-	f := newFixture(t, envs)
+	f := newTestStores(t, envs)
 	var want [4]conformance.Rows
 	for i := range f.stores {
 		want[i] = conformance.RowsOf(t, f.stores[i])
@@ -86,7 +86,7 @@ func TestAuditorRepairsWrongRows(t *testing.T) {
 			return nil
 		})
 	}
-	told, stop := f.run(nil)
+	told, stop := f.runAuditor(nil)
 	defer stop()
 	for s := range told {
 		healed := 0
@@ -108,31 +108,30 @@ func TestAuditorRepairsWrongRows(t *testing.T) {
 	}
 }
 
-// TestAuditorReportsAWrongFold: what a wrong Apply has written, a shadow proves right. The audit tells people, and leaves
-// the stores as they are.
+// If a wrong Apply has written rows, a shadow has the same rows. The audit logs an error, and leaves the stores as they are.
 func TestAuditorReportsAWrongFold(t *testing.T) {
 	w := memlog.NewWorld(5, 10)
 	envs := []*events.Envelope{
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "cid", Peer: "bob"}),
 	}
-	f := newFixture(t, envs)
+	f := newTestStores(t, envs)
 	conformance.Close(t, f.stores[graphStore])
 	if err := f.fs.RemoveAll("data/graph"); err != nil {
 		t.Fatal(err)
 	}
-	f.stores[graphStore] = conformance.Open(t, f.fs, oneSided{graph.New()}, store.Bounds{})
+	f.stores[graphStore] = conformance.Open(t, f.fs, graphWithoutFollowers{graph.New()}, store.Bounds{})
 	conformance.Fold(t, f.stores[graphStore], envs)
-	shadow := verify.Options{FS: f.fs, Dir: "data/scratch", New: newOneSided, Subscribe: f.log.Subscribe}
+	shadow := verify.Options{FS: f.fs, Dir: "data/scratch", New: newGraphWithoutFollowers, Subscribe: f.log.Subscribe}
 	if r, err := verify.Verify(t.Context(), f.stores[graphStore], shadow); err != nil || !r.Equal {
 		t.Fatal("a shadow saw what it does itself", r, err)
 	}
-	told, stop := f.run(func(c *audit.Config) {
+	told, stop := f.runAuditor(func(c *audit.Config) {
 		others := c.Shadow
 		c.Shadow = func(name string) verify.Options {
 			o := others(name)
 			if name == "graph" {
-				o.New = newOneSided
+				o.New = newGraphWithoutFollowers
 			}
 			return o
 		}
@@ -148,12 +147,12 @@ func TestAuditorReportsAWrongFold(t *testing.T) {
 	}
 }
 
-func newOneSided() projections.Projection { return oneSided{graph.New()} }
+func newGraphWithoutFollowers() projections.Projection { return graphWithoutFollowers{graph.New()} }
 
-// oneSided is a graph that forgets to write followers.
-type oneSided struct{ *graph.Graph }
+// graphWithoutFollowers is a graph that does not write followers.
+type graphWithoutFollowers struct{ *graph.Graph }
 
-func (g oneSided) Apply(ev events.Event, b *projections.Batch) error {
+func (g graphWithoutFollowers) Apply(ev events.Event, b *projections.Batch) error {
 	if err := g.Graph.Apply(ev, b); err != nil {
 		return err
 	}
@@ -172,11 +171,11 @@ func (g oneSided) Apply(ev events.Event, b *projections.Batch) error {
 	return nil
 }
 
-// TestAuditorFindsNothingUnderLoad: while everything is written and nothing is wrong, nothing is found and nothing repaired.
+// While everything is written and nothing is wrong, nothing is found and nothing is repaired.
 func TestAuditorFindsNothingUnderLoad(t *testing.T) {
 	w := memlog.NewWorld(6, 60)
-	f := newFixture(t, w.Envelopes(200))
-	told, stop := f.run(nil)
+	f := newTestStores(t, w.Envelopes(200))
+	told, stop := f.runAuditor(nil)
 	defer stop()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -210,17 +209,17 @@ func TestAuditorFindsNothingUnderLoad(t *testing.T) {
 	wg.Wait()
 }
 
-// TestAuditorWaitsForDisk: what is found while there is no disk for a shadow waits, is found once, and is healed when there is.
+// A finding for whose repair there is too little free disk waits. It counts once, and the repair is performed when there is enough disk.
 func TestAuditorWaitsForDisk(t *testing.T) {
 	w := memlog.NewWorld(7, 10)
-	f := newFixture(t, []*events.Envelope{
+	f := newTestStores(t, []*events.Envelope{
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
 	})
 	f.damage(graphStore, func(db *pebble.DB) error {
-		return change(t, db, "graph", "user-counts A=bob", "set 00000102") // found in every turn
+		return changeRow(t, db, "graph", "user-counts A=bob", "set 00000102") // found in every turn
 	})
 	var roomy atomic.Bool
-	told, stop := f.run(func(c *audit.Config) {
+	told, stop := f.runAuditor(func(c *audit.Config) {
 		others := c.Shadow
 		c.DiskRetry = 10 * time.Millisecond
 		c.Shadow = func(name string) verify.Options {

@@ -19,8 +19,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// follows returns envelopes of 100 events each: follows among users, of whom some have most followers, and a pin for every ten follows.
-func follows(n, users int) (envs []*events.Envelope) {
+// followEnvelopes returns envelopes of 100 events each: follows among users, some of whom have most followers, and one pin per ten follows.
+func followEnvelopes(n, users int) (envs []*events.Envelope) {
 	r := rand.New(rand.NewPCG(1, 2))
 	popular := rand.NewZipf(r, 1.1, 50, uint64(users-1))
 	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
@@ -48,9 +48,9 @@ func follows(n, users int) (envs []*events.Envelope) {
 	return envs
 }
 
-// BenchmarkRound audits stores on disk of 10^6 follows among 10^5 users, and verifies them. It reports the processor time of each.
+// BenchmarkRound audits and verifies stores on disk with 10^6 follows among 10^5 users. It reports the processor time of each.
 func BenchmarkRound(b *testing.B) {
-	envs := follows(1_000_000, 100_000)
+	envs := followEnvelopes(1_000_000, 100_000)
 	log := memlog.New(envs...)
 	dir := b.TempDir()
 	newProjection := func(i int) projections.Projection { return all.All(all.Settings{})[i] }
@@ -82,7 +82,7 @@ func BenchmarkRound(b *testing.B) {
 		}()
 	}
 	b.Run("audit", func(b *testing.B) {
-		busy := cpu()
+		busy := processorTime()
 		for b.Loop() {
 			a, err := audit.Open(b.Context(), stores[graphStore], stores[inboxStore], stores[countersStore], audit.Limits{Feed: 200, Turn: 3, Turns: audit.Turns})
 			if err != nil {
@@ -106,11 +106,11 @@ func BenchmarkRound(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		b.ReportMetric((cpu()-busy).Seconds()/float64(b.N), "cpu-s/op")
+		b.ReportMetric((processorTime()-busy).Seconds()/float64(b.N), "cpu-s/op")
 	})
 	for i, s := range stores {
 		b.Run(newProjection(i).Name(), func(b *testing.B) {
-			busy := cpu()
+			busy := processorTime()
 			for b.Loop() {
 				r, err := verify.Verify(b.Context(), s, verify.Options{
 					FS: vfs.Default, Dir: dir + "/scratch", New: func() projections.Projection { return newProjection(i) },
@@ -120,12 +120,12 @@ func BenchmarkRound(b *testing.B) {
 					b.Fatal(r, err)
 				}
 			}
-			b.ReportMetric((cpu()-busy).Seconds()/float64(b.N), "cpu-s/op")
+			b.ReportMetric((processorTime()-busy).Seconds()/float64(b.N), "cpu-s/op")
 		})
 	}
 }
 
-func cpu() time.Duration {
+func processorTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())

@@ -237,8 +237,8 @@ func (a *Audit) checkMirrorsOfPage(ctx context.Context, l graph.List, page []gra
 
 // checkMirror looks up an entry of a list from its other side. If that is not held, it only asks for a block or mute on this side.
 func (a *Audit) checkMirror(l graph.List, e *graph.Entry, name string) error {
-	// here is the entry that the list of the other user must have, and other is that list.
 	isHeldElsewhere := !a.holds(e.User)
+	// here is the entry that the list of the other user must have, and other is that list. A Kind of 0 means that there is none.
 	here := graph.Entry{User: l.User, Board: l.Board, Since: e.Since}
 	other := graph.List{User: e.User, Board: e.Board}
 	ok := true

@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestClosingStoreDoesNotWaitForAudit: a store that is closed, as after a cut-over, does not wait for an audit that rests, and the audit goes on at other views.
+// A store that must be closed, for example after a cut-over, does not wait for an audit that rests. The audit continues with other views.
 func TestClosingStoreDoesNotWaitForAudit(t *testing.T) {
 	var stores []*store.Store
 	for _, p := range all.All(all.Settings{}) {

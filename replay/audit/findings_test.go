@@ -13,8 +13,7 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// TestRepairsKeepTheShare: a verification takes the half of the share that audits leave, and a repair, for which they wait, the
-// whole of it and no more.
+// A verification uses the half of the share that audits leave. A repair, for which the audits wait, uses the whole share and no more.
 func TestRepairsKeepTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -51,8 +50,7 @@ func TestRepairsKeepTheShare(t *testing.T) {
 	})
 }
 
-// TestTooLittleDiskForOneShadowStopsNoOther: too little disk for the shadow of one projection keeps no other from being verified. It is reported for as long
-// as it lasts.
+// If there is too little free disk for the shadow of one projection, the others are still verified. The status reports it for as long as it lasts.
 func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -101,7 +99,7 @@ func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 	})
 }
 
-// TestFindingsWaitForDisk: findings that wait for disk are not found again meanwhile, and are due after a while.
+// Findings that wait for free disk are not found again in the meantime, and are due after a while.
 func TestFindingsWaitForDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := NewAuditor(Config{})

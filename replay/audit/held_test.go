@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )
 
-// TestStoresOfSomePartitionsAgree: stores of some partitions agree in what they have, also while each has others than the next.
+// Stores of some partitions agree in what they have, even if each has other partitions.
 func TestStoresOfSomePartitionsAgree(t *testing.T) {
 	odd := func(n int) (s events.Partitions) {
 		for p := range events.NumPartitions {
@@ -36,7 +36,7 @@ func TestStoresOfSomePartitionsAgree(t *testing.T) {
 			{&seven, nil, nil, nil},
 			{&none, nil, nil, nil},
 		} {
-			f := newFixtureOf(t, envs, held)
+			f := newTestStoresOf(t, envs, held)
 			for _, limits := range []audit.Limits{{}, {List: 2, Feed: 3}} {
 				for _, finding := range f.audit(limits) {
 					t.Errorf("%s, %v, %+v: %v", name, held, limits, finding)
@@ -46,7 +46,7 @@ func TestStoresOfSomePartitionsAgree(t *testing.T) {
 	}
 }
 
-// TestUsersOfOtherPartitionsAreNotAudited: users who are not held are not audited, and what their ends say is not missed.
+// Users who are not held are not audited, and rows that only their ends have are not reported as missing.
 func TestUsersOfOtherPartitionsAreNotAudited(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	envs := []*events.Envelope{w.Envelope(
@@ -57,7 +57,7 @@ func TestUsersOfOtherPartitionsAreNotAudited(t *testing.T) {
 	)}
 	var held events.Partitions
 	held.AddHome("ann")
-	f := newFixtureOf(t, envs, [4]*events.Partitions{&held, &held, &held, &held})
+	f := newTestStoresOf(t, envs, [4]*events.Partitions{&held, &held, &held, &held})
 	if found := f.audit(audit.Limits{}); len(found) > 0 {
 		t.Errorf("%v", found)
 	}
@@ -71,7 +71,7 @@ func TestUsersOfOtherPartitionsAreNotAudited(t *testing.T) {
 	if err := errors.Join(err, a.Close()); err != nil || a.Checks != 1 {
 		t.Errorf("%d users were checked, %v", a.Checks, err)
 	}
-	f.damage(graphStore, func(db *pebble.DB) error { return change(t, db, "graph", "following A=ann", "drop") })
+	f.damage(graphStore, func(db *pebble.DB) error { return changeRow(t, db, "graph", "following A=ann", "drop") })
 	found := f.audit(audit.Limits{})
 	if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == "counts" && f.Entity.User == "ann" }) {
 		t.Errorf("%v", found)

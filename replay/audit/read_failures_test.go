@@ -13,8 +13,8 @@ import (
 	"github.com/skein-feed/skein/replay/audit"
 )
 
-// TestFailedReadIsNoFinding audits a user with followers in several blocks of a table while one read after the other fails. A row that
-// cannot be read is an error, and no disagreement between the stores.
+// TestFailedReadIsNoFinding audits a user who has followers in several blocks of a table, while one read after the other fails. A row that cannot be read
+// is an error, not a disagreement between stores.
 func TestFailedReadIsNoFinding(t *testing.T) {
 	faults, disk, cache := &conformance.FailingRead{}, vfs.NewMem(), store.NewCache(0)
 	defer cache.Unref()
@@ -62,7 +62,7 @@ func TestFailedReadIsNoFinding(t *testing.T) {
 	}
 }
 
-// followedBy returns an envelope in which n users with long ids follow a user.
+// followedBy returns an envelope in which n users with long ids follow one user.
 func followedBy(user string, n int) *events.Envelope {
 	env := &events.Envelope{Bytes: 10, Cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, Seq: 1, LastTime: 1_700_000_000_000_000}}
 	for i := range n {

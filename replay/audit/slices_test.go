@@ -21,25 +21,25 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// crowd is a log in which so many users follow bob.
-func crowd(w *memlog.World, users int) (envs []*events.Envelope) {
+// manyFollowers returns a log in which this many users follow bob.
+func manyFollowers(w *memlog.World, users int) (envs []*events.Envelope) {
 	for n := range users {
 		envs = append(envs, w.Envelope(events.Event{Kind: events.UserFollowed, User: fmt.Sprint("user", n), Peer: "bob"}))
 	}
 	return envs
 }
 
-// TestLongListIsCheckedInPieces: a user with a long list is checked in pieces, between which there is a rest, at positions that move
-// on while users follow and unfollow. Nothing is found that is not so, and a row that is missing far down the list is.
+// A user with a long list is checked in several pieces, with rests between them, at positions that advance while users follow and unfollow. Nothing is
+// reported that is not true, and a row that is missing far down the list is found.
 func TestLongListIsCheckedInPieces(t *testing.T) {
 	const users = 3500
 	for name, damaged := range map[string]bool{"sound": false, "damaged": true} {
 		t.Run(name, func(t *testing.T) {
 			w := memlog.NewWorld(1, 5)
-			f := newFixture(t, crowd(w, users))
+			f := newTestStores(t, manyFollowers(w, users))
 			if damaged {
 				f.damage(graphStore, func(db *pebble.DB) error {
-					return change(t, db, "graph", "following A=user700 ", "drop") // the newest come first
+					return changeRow(t, db, "graph", "following A=user700 ", "drop") // the newest come first
 				})
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -86,18 +86,18 @@ func TestLongListIsCheckedInPieces(t *testing.T) {
 	}
 }
 
-// misled is counters that miss a pin.
-type misled struct{ *counters.Counters }
+// countersMissingAPin are counters that do not count one pin.
+type countersMissingAPin struct{ *counters.Counters }
 
-func (p misled) Apply(ev events.Event, b *projections.Batch) error {
+func (p countersMissingAPin) Apply(ev events.Event, b *projections.Batch) error {
 	if ev.Pin == "pin7" {
 		return nil
 	}
 	return p.Counters.Apply(ev, b)
 }
 
-// TestWrongCountOfLongListStaysFound: a count that is not the length of a list longer than what is read of those that were written lately is
-// found by the round, and not forgotten when it is checked again.
+// If a list is longer than what is read for recently written entities, a wrong count of it is found by the round, and does not disappear when the
+// finding is checked again.
 func TestWrongCountOfLongListStaysFound(t *testing.T) {
 	w := memlog.NewWorld(1, 5)
 	var pins []*events.Envelope
@@ -105,12 +105,12 @@ func TestWrongCountOfLongListStaysFound(t *testing.T) {
 		id := fmt.Sprint("pin", n)
 		pins = append(pins, w.Envelope(events.Event{Kind: events.PinCreated, User: "bob", Pin: id, Item: id}))
 	}
-	f := newFixture(t, pins)
+	f := newTestStores(t, pins)
 	conformance.Close(t, f.stores[countersStore])
 	if err := f.fs.RemoveAll("data/counters"); err != nil {
 		t.Fatal(err)
 	}
-	counts := func() projections.Projection { return misled{counters.New(counters.DefaultSettings())} }
+	counts := func() projections.Projection { return countersMissingAPin{counters.New(counters.DefaultSettings())} }
 	f.stores[countersStore] = conformance.Open(t, f.fs, counts(), store.Bounds{})
 	sub, err := f.log.Subscribe(events.Cursor{})
 	if err != nil {
@@ -124,8 +124,8 @@ func TestWrongCountOfLongListStaysFound(t *testing.T) {
 		conformance.Fold(t, f.stores[countersStore], envs)
 	}
 	sub.Close()
-	var said said
-	told, stop := f.run(func(c *audit.Config) {
+	var said logRecorder
+	told, stop := f.runAuditor(func(c *audit.Config) {
 		c.Limits = audit.Limits{List: 1000, Feed: 200}
 		c.Logger = slog.New(slog.NewTextHandler(&said, nil))
 		others := c.Shadow
@@ -139,7 +139,7 @@ func TestWrongCountOfLongListStaysFound(t *testing.T) {
 	})
 	defer stop()
 	for s := range told {
-		if said.has("a fold is wrong", "user bob: counts: pins: the count of counters is 2499, the list is 2500 long") {
+		if said.hasLine("a fold is wrong", "user bob: counts: pins: the count of counters is 2499, the list is 2500 long") {
 			return
 		}
 		if s.Rounds == 2 {
@@ -148,21 +148,21 @@ func TestWrongCountOfLongListStaysFound(t *testing.T) {
 	}
 }
 
-// said is what was logged.
-type said struct {
+// logRecorder collects what is logged.
+type logRecorder struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write appends.
-func (s *said) Write(p []byte) (int, error) {
+// Write implements io.Writer.
+func (s *logRecorder) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.Write(p)
 }
 
-// has reports whether a line has all of some words.
-func (s *said) has(words ...string) bool {
+// hasLine reports whether a line contains all of some words.
+func (s *logRecorder) hasLine(words ...string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for line := range strings.Lines(s.text.String()) {

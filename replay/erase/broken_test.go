@@ -26,8 +26,8 @@ import (
 
 var errDied = errors.New("died")
 
-// death fails every step from the n-th on, and ends a context then. The zero value never does.
-type death struct {
+// failureSchedule makes every step fail from the n-th on, and then ends a context. The zero value lets all steps succeed.
+type failureSchedule struct {
 	mu sync.Mutex
 	// armed: steps count. n is that of the first that fails, 0: none does.
 	armed  bool
@@ -37,7 +37,7 @@ type death struct {
 	cancel func()
 }
 
-func (d *death) step(what string) error {
+func (d *failureSchedule) failIfDue(what string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.armed {
@@ -56,8 +56,8 @@ func (d *death) step(what string) error {
 	return nil
 }
 
-// arm has death come at a step, counted from now, and returns the context that it ends.
-func (d *death) arm(ctx context.Context, n int) context.Context {
+// failAtStep schedules the failure for the n-th step from now. It returns the context that ends then.
+func (d *failureSchedule) failAtStep(ctx context.Context, n int) context.Context {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
@@ -65,8 +65,8 @@ func (d *death) arm(ctx context.Context, n int) context.Context {
 	return ctx
 }
 
-// disarm ends the counting, and heals what died.
-func (d *death) disarm() (steps []string) {
+// stopFailing lets all steps succeed again, and returns the steps since failAtStep.
+func (d *failureSchedule) stopFailing() (steps []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cancel()
@@ -74,79 +74,79 @@ func (d *death) disarm() (steps []string) {
 	return d.steps
 }
 
-type mortalBucket struct {
+type failingBucket struct {
 	bucket.Bucket
-	*death
+	*failureSchedule
 }
 
-func (b mortalBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
-	if err := b.step("put " + name); err != nil {
+func (b failingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	if err := b.failIfDue("put " + name); err != nil {
 		return err
 	}
 	return b.Bucket.Put(ctx, name, r, size)
 }
 
-func (b mortalBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
-	if err := b.step("get " + name); err != nil {
+func (b failingBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	if err := b.failIfDue("get " + name); err != nil {
 		return nil, err
 	}
 	return b.Bucket.Get(ctx, name, offset, length)
 }
 
-func (b mortalBucket) List(ctx context.Context, prefix string) ([]bucket.Object, error) {
-	if err := b.step("list " + prefix); err != nil {
+func (b failingBucket) List(ctx context.Context, prefix string) ([]bucket.Object, error) {
+	if err := b.failIfDue("list " + prefix); err != nil {
 		return nil, err
 	}
 	return b.Bucket.List(ctx, prefix)
 }
 
-func (b mortalBucket) Delete(ctx context.Context, name string) error {
-	if err := b.step("delete " + name); err != nil {
+func (b failingBucket) Delete(ctx context.Context, name string) error {
+	if err := b.failIfDue("delete " + name); err != nil {
 		return err
 	}
 	return b.Bucket.Delete(ctx, name)
 }
 
-type mortalArchiver struct {
+type failingArchiver struct {
 	Archiver
-	*death
+	*failureSchedule
 }
 
-func (a mortalArchiver) Now(ctx context.Context, seq uint64) error {
-	if err := a.step("archive"); err != nil {
+func (a failingArchiver) Now(ctx context.Context, seq uint64) error {
+	if err := a.failIfDue("archive"); err != nil {
 		return err
 	}
-	return errors.Join(a.Archiver.Now(ctx, seq), a.step("archived"))
+	return errors.Join(a.Archiver.Now(ctx, seq), a.failIfDue("archived"))
 }
 
-// mortalLog dies when the log reports that it is in a new epoch: what it holds of the previous one is not destroyed then.
-type mortalLog struct {
+// failingLogHandler fails when the log reports that it is in a new epoch. The messages of the previous epoch are not destroyed yet then.
+type failingLogHandler struct {
 	slog.Handler
-	*death
+	*failureSchedule
 }
 
 const newEpoch = "log: it goes on in a new epoch"
 
-func (mortalLog) Enabled(context.Context, slog.Level) bool { return true }
+func (failingLogHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-func (l mortalLog) Handle(_ context.Context, r slog.Record) error {
+func (l failingLogHandler) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == newEpoch {
-		return l.step(newEpoch)
+		return l.failIfDue(newEpoch)
 	}
 	return nil
 }
 
-func (l mortalLog) WithAttrs([]slog.Attr) slog.Handler { return l }
-func (l mortalLog) WithGroup(string) slog.Handler      { return l }
+func (l failingLogHandler) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l failingLogHandler) WithGroup(string) slog.Handler      { return l }
 
 const erased = "somebody-to-be-erased"
 
-// prepare makes a directory of a service in which a user is everywhere, also in snapshots.
-func prepare(t *testing.T) (dir string) {
+// prepareDir makes the data directory of a service in which a user occurs everywhere, including snapshots.
+func prepareDir(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	s := serve(t, dir)
-	s.rows(s.publish(memlog.NewWorld(7, 20).Envelopes(100), map[string]string{"user1": erased}))
+	s := startService(t, dir)
+	s.waitForRows(s.publish(memlog.NewWorld(7, 20).Envelopes(100), map[string]string{"user1": erased}))
 	for _, l := range s.o.Stores {
 		if err := l.Flush(); err != nil {
 			t.Fatal(err)
@@ -156,14 +156,14 @@ func prepare(t *testing.T) (dir string) {
 		if _, err := s.o.Keeper.TakeNow(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		s.rows(s.publish(memlog.NewWorld(8, 20).Envelopes(10), map[string]string{"user1": erased}))
+		s.waitForRows(s.publish(memlog.NewWorld(8, 20).Envelopes(10), map[string]string{"user1": erased}))
 	}
 	s.stop()
 	return dir
 }
 
-// eraseAgain has the user erased, and demands that nothing else changed and that no file has the id.
-func eraseAgain(t *testing.T, s *service) {
+// mustErase erases the user, and checks that nothing else has changed and that no file contains the id.
+func mustErase(t *testing.T, s *testService) {
 	t.Helper()
 	res, err := s.o.Publisher.Publish(t.Context(), []*skeinv1.Event{{
 		Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: erased}},
@@ -171,7 +171,7 @@ func eraseAgain(t *testing.T, s *service) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := s.rows(res.Position.Seq)
+	want := s.waitForRows(res.Position.Seq)
 	// A claim that was not given back is void after some minutes.
 	claims, err := filepath.Glob(filepath.Join(s.dir, "snapshots", "snapshot-claims", "*"))
 	if err != nil {
@@ -190,8 +190,8 @@ func eraseAgain(t *testing.T, s *service) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, rows := range s.rows(r.Head) {
-		timeless(rows).MustEqual(t, timeless(want[i]), "%s after erasing", s.o.Stores[i].Name())
+	for i, rows := range s.waitForRows(r.Head) {
+		withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s after erasing", s.o.Stores[i].Name())
 	}
 	if err := s.o.Archive.Check(t.Context(), nil); err != nil {
 		t.Error(err)
@@ -202,11 +202,11 @@ func eraseAgain(t *testing.T, s *service) {
 	}
 }
 
-// cuts returns the steps at which erasing is to be interrupted: of those of one sort that come one after the other, as the
-// files of a store do, the first and the last.
-func cuts(t *testing.T, from string) (at []int) {
+// stepsToInterrupt returns the steps at which an erasure is to be interrupted. Of similar steps in a row, such as those for the files of a store, it returns
+// the first and the last.
+func stepsToInterrupt(t *testing.T, from string) (at []int) {
 	t.Helper()
-	_, steps, err := breakOff(t, from, 0)
+	_, steps, err := eraseInterruptedAt(t, from, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,30 +236,29 @@ func cuts(t *testing.T, from string) (at []int) {
 	return some
 }
 
-// breakOff erases in a copy of a directory, with everything failing from a step on; 0 means nothing fails.
-func breakOff(t *testing.T, from string, n int) (s *service, steps []string, err error) {
+// eraseInterruptedAt erases the user in a copy of a directory. Everything fails from step n on; 0 lets everything succeed.
+func eraseInterruptedAt(t *testing.T, from string, n int) (s *testService, steps []string, err error) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
-	d := &death{}
-	s = serveUntil(t, dir, d)
-	_, err = Erase(d.arm(t.Context(), n), s.o, erased, nil)
-	steps = d.disarm()
+	d := &failureSchedule{}
+	s = startFailingService(t, dir, d)
+	_, err = Erase(d.failAtStep(t.Context(), n), s.o, erased, nil)
+	steps = d.stopFailing()
 	if n == 0 {
 		s.stop()
 	}
 	return s, steps, err
 }
 
-// TestInterruptedErasureCanBeRepeated: wherever erasing is interrupted, by a restart or by a fault that passes, the log continues, and erasing
-// again leaves no file with the id.
+// Wherever an erasure is interrupted, by a restart or by a temporary fault, the log continues. When the erasure is repeated, no file contains the id.
 func TestInterruptedErasureCanBeRepeated(t *testing.T) {
-	from := prepare(t)
+	from := prepareDir(t)
 	switched := map[bool]int{}
-	for i, n := range cuts(t, from) {
-		s, steps, err := breakOff(t, from, n)
+	for i, n := range stepsToInterrupt(t, from) {
+		s, steps, err := eraseInterruptedAt(t, from, n)
 		if err == nil {
 			t.Logf("it had %d steps only", len(steps)) // another one archives and removes meanwhile
 		} else {
@@ -268,10 +267,10 @@ func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 		what := fmt.Sprintf("interrupted at step %d, %s, in epoch %d", n, steps[len(steps)-1], s.o.Log.Epoch())
 		if i%2 == 0 {
 			s.stop()
-			s = serve(t, s.dir)
+			s = startService(t, s.dir)
 			what += ", restarted"
 		}
-		eraseAgain(t, s)
+		mustErase(t, s)
 		if t.Failed() {
 			t.Fatal(what)
 		}
@@ -282,10 +281,10 @@ func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 	}
 }
 
-// TestErasureRemovesLeftoverFiles: what others have left over is no place for the id either: stores that were being built, objects
-// that nothing names, files that were being written, copies of stores.
+// An erasure also removes the id from leftovers: stores that were being built, objects that nothing names, files that were being written, and copies of
+// stores.
 func TestErasureRemovesLeftoverFiles(t *testing.T) {
-	s := serve(t, prepare(t))
+	s := startService(t, prepareDir(t))
 	list, err := snapshot.List(t.Context(), s.o.Bucket)
 	if err != nil {
 		t.Fatal(err)
@@ -306,20 +305,20 @@ func TestErasureRemovesLeftoverFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eraseAgain(t, s)
+	mustErase(t, s)
 }
 
-// archiverFunc is what is done to archive.
+// archiverFunc is an Archiver that calls a function.
 type archiverFunc func(ctx context.Context, seq uint64) error
 
 func (f archiverFunc) Now(ctx context.Context, seq uint64) error { return f(ctx, seq) }
 
-// TestDeletionIsOnDiskBeforeScrubbing: before the log is touched, no crash takes a store back to where the user was not deleted. In the
-// scrubbed log it would not find the deletion of the user any more.
+// Before the log is scrubbed, the deletion is on disk. A crash after that cannot take a store back to before the deletion, which the store would not find
+// in the scrubbed log any more.
 func TestDeletionIsOnDiskBeforeScrubbing(t *testing.T) {
-	s := serve(t, t.TempDir())
+	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
-	s.rows(s.publish(memlog.NewWorld(9, 20).Envelopes(20), map[string]string{"user1": erased}))
+	s.waitForRows(s.publish(memlog.NewWorld(9, 20).Envelopes(20), map[string]string{"user1": erased}))
 	s.o.Archiver = archiverFunc(func(_ context.Context, seq uint64) error {
 		for _, l := range s.o.Stores {
 			if flushed := l.Status().Flushed.Seq; flushed < seq {

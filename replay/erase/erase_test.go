@@ -29,8 +29,8 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// service is what serves, in a data directory.
-type service struct {
+// testService is a service with a data directory.
+type testService struct {
 	t    *testing.T
 	dir  string
 	o    Options
@@ -45,7 +45,7 @@ type subscription struct {
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
-func (s *service) subscribe(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+func (s *testService) subscribe(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = s.o.Log.Start()
 	}
@@ -53,15 +53,15 @@ func (s *service) subscribe(from events.Cursor, kinds events.KindSet) (store.Sub
 	return subscription{sub, s.hub}, err
 }
 
-func serve(t *testing.T, dir string) *service {
+func startService(t *testing.T, dir string) *testService {
 	t.Helper()
-	return serveUntil(t, dir, &death{})
+	return startFailingService(t, dir, &failureSchedule{})
 }
 
-// serveUntil serves with parts that fail from a step on.
-func serveUntil(t *testing.T, dir string, d *death) *service {
+// startFailingService starts a service whose parts fail as the schedule says.
+func startFailingService(t *testing.T, dir string, d *failureSchedule) *testService {
 	t.Helper()
-	s := &service{t: t, dir: dir}
+	s := &testService{t: t, dir: dir}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -70,14 +70,14 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 	}
 	var err error
 	s.o.Log, err = eventlog.Open(t.Context(), eventlog.Config{
-		Dir: filepath.Join(dir, "log"), Logger: slog.New(mortalLog{Handler: slog.DiscardHandler, death: d}),
+		Dir: filepath.Join(dir, "log"), Logger: slog.New(failingLogHandler{Handler: slog.DiscardHandler, failureSchedule: d}),
 	})
 	must(err)
 	open := func(name string) bucket.Bucket {
 		b, err := bucket.NewDir(filepath.Join(dir, name))
 		must(err)
 		s.o.Buckets = append(s.o.Buckets, b)
-		return mortalBucket{b, d}
+		return failingBucket{b, d}
 	}
 	s.o.Archive, err = archive.Open(t.Context(), open("bucket"), s.o.Log.ID())
 	must(err)
@@ -86,15 +86,15 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 	s.o.Publisher, err = s.o.Log.NewPublisher(eventlog.PublisherOptions{})
 	must(err)
 	arch := archiver.New(archiver.Options{Log: s.o.Log, Hub: s.hub, Archive: s.o.Archive})
-	s.o.Archiver = mortalArchiver{arch, d}
+	s.o.Archiver = failingArchiver{arch, d}
 	s.o.Subscribe = func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
-		if err := d.step("subscribe"); err != nil {
+		if err := d.failIfDue("subscribe"); err != nil {
 			return nil, err
 		}
 		return s.subscribe(from, kinds)
 	}
 	s.o.Bucket = open("snapshots")
-	s.o.Keeper = snapshot.New(snapshot.Options{Bucket: s.o.Bucket, Scratch: filepath.Join(dir, "stores", "shadow-snapshots"), Stores: s.serving})
+	s.o.Keeper = snapshot.New(snapshot.Options{Bucket: s.o.Bucket, Scratch: filepath.Join(dir, "stores", "shadow-snapshots"), Stores: s.snapshotStores})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	run := func(f func(context.Context) error) {
@@ -135,16 +135,16 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 	}
 }
 
-// serving are the stores that snapshots are taken of.
-func (s *service) serving() (stores []snapshot.Store) {
+// snapshotStores returns the stores of which snapshots are taken.
+func (s *testService) snapshotStores() (stores []snapshot.Store) {
 	for _, l := range s.o.Stores {
 		stores = append(stores, l.Serving())
 	}
 	return stores
 }
 
-// publish appends envelopes of a world in which some users have other names, and returns the last sequence.
-func (s *service) publish(envs []*events.Envelope, names map[string]string) (seq uint64) {
+// publish appends the envelopes of a history in which some users have other names. It returns the last sequence.
+func (s *testService) publish(envs []*events.Envelope, names map[string]string) (seq uint64) {
 	s.t.Helper()
 	for _, env := range envs {
 		var msgs []*skeinv1.Event
@@ -171,10 +171,10 @@ func (s *service) publish(envs []*events.Envelope, names map[string]string) (seq
 	return seq
 }
 
-// rows waits until all stores show a sequence, and returns the rows of each but for those of the runtime.
-func (s *service) rows(seq uint64) (rows []conformance.Rows) {
+// waitForRows waits until all stores have reached a sequence, and returns their rows without those of the runtime.
+func (s *testService) waitForRows(seq uint64) (rows []conformance.Rows) {
 	s.t.Helper()
-	if err := s.wait(seq); err != nil {
+	if err := s.waitForSeq(seq); err != nil {
 		s.t.Fatal(err)
 	}
 	for _, l := range s.o.Stores {
@@ -183,8 +183,8 @@ func (s *service) rows(seq uint64) (rows []conformance.Rows) {
 	return rows
 }
 
-// wait returns when all stores show a sequence.
-func (s *service) wait(seq uint64) error {
+// waitForSeq waits until all stores have reached a sequence.
+func (s *testService) waitForSeq(seq uint64) error {
 	for _, l := range s.o.Stores {
 		if err := l.WaitFor(s.t.Context(), seq); err != nil {
 			return fmt.Errorf("%s: %w", l.Name(), err)
@@ -193,21 +193,21 @@ func (s *service) wait(seq uint64) error {
 	return nil
 }
 
-// timeless leaves out the row that follows the time of the log, whatever is in it: how far the maintenance of the seen store has come,
-// which makes a step every 74 seconds. Its key is in the table of keys.go there.
-func timeless(rows conformance.Rows) conformance.Rows {
+// withoutLogTime removes the row that depends on the time of the log alone: how far the maintenance of the seen store has come, which makes a step every 74
+// seconds. The table in keys.go of that package describes its key.
+func withoutLogTime(rows conformance.Rows) conformance.Rows {
 	tick := projections.AppendPrefix(nil, projections.StoreShard, projections.FirstSeenTag+5)
 	return slices.DeleteFunc(slices.Clone(rows), func(r conformance.Row) bool { return bytes.Equal(r.Key, tick) })
 }
 
-// I12: after an erasure no file has the id; everything else is unchanged, also in stores that are rebuilt from the log; and readers,
-// publishers and the service continue.
+// After an erasure, no file contains the id (I12). Everything else is unchanged, even in stores that are rebuilt from the log. Readers, publishers and
+// the service continue.
 func TestErasedIDIsInNoFile(t *testing.T) {
 	dir := t.TempDir()
-	s := serve(t, dir)
+	s := startService(t, dir)
 	names := map[string]string{"user1": "somebody-to-be-erased", "user2": "7234567890123456789", "user3": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
 	w := memlog.NewWorld(1, 30)
-	s.rows(s.publish(w.Envelopes(600), names))
+	s.waitForRows(s.publish(w.Envelopes(600), names))
 	for _, l := range s.o.Stores {
 		if err := l.Flush(); err != nil {
 			t.Fatal(err)
@@ -227,7 +227,7 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := s.rows(res.Position.Seq)
+		want := s.waitForRows(res.Position.Seq)
 		r, err := Erase(t.Context(), s.o, user, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -238,11 +238,11 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 		if got := s.o.Log.Erased(); got != (eventlog.Erased{Epoch: uint32(epoch), Seq: r.Deleted.Seq}) {
 			t.Errorf("the log says that it was erased from at %v", got)
 		}
-		for i, rows := range s.rows(r.Head) {
-			timeless(rows).MustEqual(t, timeless(want[i]), "%s after erasing %s", s.o.Stores[i].Name(), user)
+		for i, rows := range s.waitForRows(r.Head) {
+			withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s after erasing %s", s.o.Stores[i].Name(), user)
 		}
 		last := s.publish(w.Envelopes(20), map[string]string{"user1": "other1", "user2": "other2", "user3": "other3"})
-		s.rows(last)
+		s.waitForRows(last)
 		if err := s.o.Archiver.Now(t.Context(), last); err != nil {
 			t.Error(err)
 		}
@@ -253,14 +253,14 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 			t.Errorf("%s is still in %v", user, found)
 		}
 	}
-	s = serve(t, dir)
-	s.rows(s.publish(w.Envelopes(20), map[string]string{"user1": "other1"}))
+	s = startService(t, dir)
+	s.waitForRows(s.publish(w.Envelopes(20), map[string]string{"user1": "other1"}))
 	s.stop()
 }
 
-// TestUnknownUserIsNotErased: an id that no event names, as a misspelled one, changes nothing. One that was erased before is known.
+// An id that no event names, for example because it is misspelled, changes nothing. The id of a user who was erased before is known.
 func TestUnknownUserIsNotErased(t *testing.T) {
-	s := serve(t, t.TempDir())
+	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
 	wantUnknown := func(user string) {
 		t.Helper()
@@ -280,7 +280,7 @@ func TestUnknownUserIsNotErased(t *testing.T) {
 		}
 	}
 	wantUnknown("somebody")
-	s.rows(s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": "somebody"}))
+	s.waitForRows(s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": "somebody"}))
 	wantUnknown("somebodi")
 	for range 2 {
 		if _, err := Erase(t.Context(), s.o, "somebody", nil); err != nil {
@@ -289,11 +289,11 @@ func TestUnknownUserIsNotErased(t *testing.T) {
 	}
 }
 
-// TestErasureDisturbsNoCaller: no caller that publishes, reads or waits gets an error, and every acknowledged event is there.
+// No caller that publishes, reads or waits gets an error, and no acknowledged event is missing.
 func TestErasureDisturbsNoCaller(t *testing.T) {
-	s := serve(t, t.TempDir())
+	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
-	s.rows(s.publish(memlog.NewWorld(2, 20).Envelopes(100), nil))
+	s.waitForRows(s.publish(memlog.NewWorld(2, 20).Envelopes(100), nil))
 	sub, err := s.hub.Subscribe(s.o.Log.Start())
 	if err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 			default:
 				last = max(last, s.publish(w.Envelopes(1), map[string]string{"user1": "someone1", "user4": "someone4"}))
 				// A publisher that is faster than the stores fold would keep the previous generations from ending.
-				if err := s.wait(last); err != nil {
+				if err := s.waitForSeq(last); err != nil {
 					t.Error(err)
 				}
 			}
@@ -325,7 +325,7 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 	}
 	close(stop)
 	last := <-ended
-	rows := s.rows(last)
+	rows := s.waitForRows(last)
 	var envs []*events.Envelope
 	for next := uint64(1); next <= last; {
 		some, err := sub.Next(t.Context(), 1<<20)
@@ -346,17 +346,16 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 	}
 }
 
-// TestFailedErasureKeepsTheEpoch: when the archive cannot follow, the log continues in its epoch; and one that a crash left paused continues
-// when it is opened.
+// If the archive cannot keep up, the log continues in its epoch. A log that a crash has left paused continues when it is opened.
 func TestFailedErasureKeepsTheEpoch(t *testing.T) {
 	dir := t.TempDir()
-	s := serve(t, dir)
+	s := startService(t, dir)
 	s.publish(memlog.NewWorld(4, 20).Envelopes(10), nil)
 	fault := errors.New("no archive today")
 	_, err := s.o.Log.NextEpoch(t.Context(), 0, func(context.Context, uint64) (events.Cursor, error) { return events.Cursor{}, fault })
 	if !errors.Is(err, eventlog.ErrEpochNotBegun) || !errors.Is(err, fault) || s.o.Log.Epoch() != 1 {
 		t.Errorf("%v, epoch %d", err, s.o.Log.Epoch())
 	}
-	s.rows(s.publish(memlog.NewWorld(5, 20).Envelopes(10), nil))
+	s.waitForRows(s.publish(memlog.NewWorld(5, 20).Envelopes(10), nil))
 	s.stop()
 }

@@ -163,7 +163,7 @@ func (p *Part) Look() (due bool, err error) {
 		return true, nil
 	}
 
-	// No erasure since: the stores contain nothing from before the present epoch.
+	// No erasure concerns these stores, so they contain nothing that was scrubbed from the epochs before the present one.
 	if p.marker.Epoch < epoch {
 		return false, p.setMarkerLocked(snapshot.Erased{Epoch: epoch, Flushed: p.marker.Flushed})
 	}

@@ -18,17 +18,17 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// peer is a node beside a service, on its log.
-type peer struct {
+// otherNode is another node on the log of a service.
+type otherNode struct {
 	Part
 
-	s    *service
+	s    *testService
 	dir  string
 	stop func()
 }
 
-// join makes a service a node of a cluster with no other nodes yet.
-func (s *service) join() {
+// joinCluster makes a service a node of a cluster that has no other nodes yet.
+func (s *testService) joinCluster() {
 	s.t.Helper()
 	s.o.Part = &Part{Log: s.o.Log, Archive: s.o.Archive, Stores: s.o.Stores}
 	if err := s.o.Part.Open(s.dir); err != nil {
@@ -37,8 +37,8 @@ func (s *service) join() {
 	s.o.Nodes = &Nodes{List: func() []Node { return nil }}
 }
 
-// with has a service erase with other nodes.
-func (s *service) with(peers map[string]*peer) {
+// setOtherNodes sets the other nodes with which the service performs erasures.
+func (s *testService) setOtherNodes(peers map[string]*otherNode) {
 	s.o.Nodes = &Nodes{
 		List: func() (list []Node) {
 			for name, p := range peers {
@@ -47,7 +47,7 @@ func (s *service) with(peers map[string]*peer) {
 			return list
 		},
 		Flush: func(ctx context.Context, name string, epoch uint32, seq uint64) (bool, string, error) {
-			return answered(peers[name].Flush(ctx, epoch, seq))
+			return asAnswer(peers[name].Flush(ctx, epoch, seq))
 		},
 		Clean: func(ctx context.Context, name string, epoch uint32) (bool, string, error) {
 			given := peers[name].Gives(epoch)
@@ -55,20 +55,20 @@ func (s *service) with(peers map[string]*peer) {
 			if given == nil && !done {
 				s.t.Errorf("%s gives rows that may be erased", name)
 			}
-			return answered(done, err)
+			return asAnswer(done, err)
 		},
 	}
 }
 
-func answered(done bool, err error) (bool, string, error) {
+func asAnswer(done bool, err error) (bool, string, error) {
 	if err != nil {
 		return done, err.Error(), nil //nolint:nilerr // a node answers with it
 	}
 	return done, "", nil
 }
 
-// start starts a node on a data directory, as a service does. It builds its stores anew when an erasure wants that.
-func (s *service) start(dir string) *peer {
+// startNode starts a node with a data directory, as a service does. The node rebuilds its stores when an erasure demands it.
+func (s *testService) startNode(dir string) *otherNode {
 	s.t.Helper()
 	stale, err := Stale(dir, "stores", s.o.Log)
 	if err == nil && stale {
@@ -81,7 +81,7 @@ func (s *service) start(dir string) *peer {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	p := &peer{Part: Part{Log: s.o.Log, Archive: own}, s: s, dir: dir}
+	p := &otherNode{Part: Part{Log: s.o.Log, Archive: own}, s: s, dir: dir}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for _, makes := range all.Constructors(smallSettings()) {
@@ -128,25 +128,25 @@ func (s *service) start(dir string) *peer {
 	return p
 }
 
-// rows waits until all stores show a sequence, and returns their rows.
-func (p *peer) rows(seq uint64) []conformance.Rows {
+// waitForRows waits until all stores have reached a sequence, and returns their rows.
+func (p *otherNode) waitForRows(seq uint64) []conformance.Rows {
 	p.s.t.Helper()
-	of := service{t: p.s.t, o: Options{Stores: p.Stores}}
-	return of.rows(seq)
+	of := testService{t: p.s.t, o: Options{Stores: p.Stores}}
+	return of.waitForRows(seq)
 }
 
-// TestErasedIDIsInNoFileOfAnyNode: after an erasure no node has a file with the id, and the rows of all others are what they were.
+// After an erasure, no file of any node contains the id, and the rows of all other users are unchanged.
 func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
 	const user = "somebody-to-be-erased"
-	s := serve(t, t.TempDir())
+	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
-	s.join()
-	b := s.start(t.TempDir())
+	s.joinCluster()
+	b := s.startNode(t.TempDir())
 	defer func() { b.stop() }()
-	s.with(map[string]*peer{"b": b})
+	s.setOtherNodes(map[string]*otherNode{"b": b})
 	last := s.publish(memlog.NewWorld(1, 30).Envelopes(300), map[string]string{"user1": user})
 	// Rows, because a compaction may replace files while they are read.
-	if !slices.ContainsFunc(b.rows(last), func(rows conformance.Rows) bool { return rows.With(user) }) {
+	if !slices.ContainsFunc(b.waitForRows(last), func(rows conformance.Rows) bool { return rows.With(user) }) {
 		t.Fatal("the node has no row of the user before")
 	}
 	for _, l := range b.Stores {
@@ -166,26 +166,26 @@ func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
 			t.Errorf("the id is still in %v", found)
 		}
 	}
-	want := s.rows(r.Head)
-	for i, rows := range b.rows(r.Head) {
-		timeless(rows).MustEqual(t, timeless(want[i]), "%s", b.Stores[i].Name())
+	want := s.waitForRows(r.Head)
+	for i, rows := range b.waitForRows(r.Head) {
+		withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s", b.Stores[i].Name())
 	}
 	if done, err := b.Clean(t.Context(), r.Epoch); !done || err != nil {
 		t.Errorf("%v, %v", done, err)
 	}
 }
 
-// TestNothingIsScrubbedWithoutANode: while a node cannot take part nothing is deleted, or nothing is scrubbed.
+// If a node cannot take part, the user is not deleted, or nothing is scrubbed.
 func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 	const user = "somebody-to-be-erased"
-	s := serve(t, t.TempDir())
+	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
-	s.join()
-	b := s.start(t.TempDir())
-	peers := map[string]*peer{"b": b}
-	s.with(peers)
+	s.joinCluster()
+	b := s.startNode(t.TempDir())
+	peers := map[string]*otherNode{"b": b}
+	s.setOtherNodes(peers)
 	last := s.publish(memlog.NewWorld(1, 20).Envelopes(50), map[string]string{"user1": user})
-	s.rows(last)
+	s.waitForRows(last)
 	refused := func(what string) {
 		t.Helper()
 		_, err := Erase(t.Context(), s.o, user, nil)
@@ -216,25 +216,25 @@ func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 	if now, err := s.o.Log.Head(t.Context()); err != nil || now.Last != head.Last {
 		t.Errorf("something was published: %d after %d, %v", now.Last, head.Last, err)
 	}
-	peers["b"] = s.start(b.dir)
+	peers["b"] = s.startNode(b.dir)
 	defer func() { peers["b"].stop() }()
 	if _, err := Erase(t.Context(), s.o, user, nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestNodeAwayDuringErasureRebuildsItsStores: a node that was away during an erasure builds its stores anew before it serves. One that took part, and stopped
-// before it had built them, continues with those that it has, and builds them then. One that was running, but was not asked, stops.
+// A node that was away during an erasure rebuilds its stores before it serves. A node that took part, and stopped before it had rebuilt its stores,
+// continues with them and rebuilds them later. A node that was running but was not asked stops.
 func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 	const user = "somebody-to-be-erased"
-	s := serve(t, t.TempDir())
+	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
-	s.join()
+	s.joinCluster()
 	w := memlog.NewWorld(1, 20)
 	last := s.publish(w.Envelopes(100), map[string]string{"user1": user})
-	away, running, there := s.start(t.TempDir()), s.start(t.TempDir()), s.start(t.TempDir())
-	for _, p := range []*peer{away, running, there} {
-		p.rows(last)
+	away, running, there := s.startNode(t.TempDir()), s.startNode(t.TempDir()), s.startNode(t.TempDir())
+	for _, p := range []*otherNode{away, running, there} {
+		p.waitForRows(last)
 		for _, l := range p.Stores {
 			if err := l.Flush(); err != nil {
 				t.Fatal(err)
@@ -243,7 +243,7 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 	}
 	away.stop()
 	ctx, cancel := context.WithCancel(t.Context())
-	s.with(map[string]*peer{"there": there})
+	s.setOtherNodes(map[string]*otherNode{"there": there})
 	s.o.Nodes.Clean = func(context.Context, string, uint32) (bool, string, error) { // this process stops, and so does the node
 		cancel()
 		return false, "", ctx.Err()
@@ -256,22 +256,22 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 		t.Errorf("a node that was not asked: %v", err)
 	}
 	running.stop()
-	for _, p := range []*peer{away, running, there} {
+	for _, p := range []*otherNode{away, running, there} {
 		stale, err := Stale(p.dir, "stores", s.o.Log)
 		if err != nil || stale != (p != there) {
 			t.Errorf("%v, %v", stale, err)
 		}
 	}
-	peers := map[string]*peer{"away": s.start(away.dir), "running": s.start(running.dir), "there": s.start(there.dir)}
-	s.with(peers)
+	peers := map[string]*otherNode{"away": s.startNode(away.dir), "running": s.startNode(running.dir), "there": s.startNode(there.dir)}
+	s.setOtherNodes(peers)
 	if _, err := s.o.Nodes.awaitRebuilt(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	last = s.publish(w.Envelopes(20), map[string]string{"user1": "other1"})
-	want := s.rows(last)
+	want := s.waitForRows(last)
 	for name, p := range peers {
-		for i, rows := range p.rows(last) {
-			timeless(rows).MustEqual(t, timeless(want[i]), "%s of %s", p.Stores[i].Name(), name)
+		for i, rows := range p.waitForRows(last) {
+			withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s of %s", p.Stores[i].Name(), name)
 		}
 		p.stop()
 		if found := conformance.FilesWith(t, p.dir, user); len(found) > 0 {
@@ -283,7 +283,7 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 	}
 	// Again, with all of them.
 	for name, p := range peers {
-		peers[name] = s.start(p.dir)
+		peers[name] = s.startNode(p.dir)
 		defer func() { peers[name].stop() }()
 	}
 	if r, err := Erase(t.Context(), s.o, user, nil); err != nil || r.Epoch != 3 || len(r.Nodes) != 3 {

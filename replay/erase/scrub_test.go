@@ -20,15 +20,15 @@ import (
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )
 
-// smallSettings make a few events reach what else takes thousands: owners are pulled.
+// smallSettings return settings with which a few events lead to what otherwise takes thousands: feeds read some owners' pins from outboxes.
 func smallSettings() all.Settings {
 	s := all.Settings{Inbox: inbox.DefaultSettings(), Counters: counters.DefaultSettings()}
 	s.Inbox.Threshold = 1
 	return s
 }
 
-// scrubbed returns envelopes as the archive has them after a user was erased.
-func scrubbed(envs []*events.Envelope, s *scrubber) (out []*events.Envelope) {
+// scrubEnvelopes returns the envelopes as the archive has them after the erasure of a user.
+func scrubEnvelopes(envs []*events.Envelope, s *scrubber) (out []*events.Envelope) {
 	for _, env := range envs {
 		e := *env
 		e.Events, e.Rejects, e.Kinds = nil, nil, 0
@@ -48,7 +48,7 @@ func scrubbed(envs []*events.Envelope, s *scrubber) (out []*events.Envelope) {
 	return out
 }
 
-// lastDeletion returns a user with the position of their last deletion.
+// lastDeletion returns the position of the last deletion of a user.
 func lastDeletion(envs []*events.Envelope, user string) (seq uint64, slot uint16, ok bool) {
 	for _, env := range envs {
 		for _, ev := range env.Events {
@@ -95,14 +95,14 @@ func rowsOf(t failer, p projections.Projection, envs []*events.Envelope) conform
 	}
 }
 
-// mustEqual compares the rows of all projections over the log and over the scrubbed log, and looks for the id in the latter.
-func mustEqual(t failer, set all.Settings, envs []*events.Envelope, user string, what fmt.Stringer) {
+// checkFoldsAlike compares the rows of all projections over the log with those over the scrubbed log, in which it also looks for the id.
+func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, user string, what fmt.Stringer) {
 	t.Helper()
 	seq, slot, ok := lastDeletion(envs, user)
 	if !ok {
 		return
 	}
-	clean := scrubbed(envs, newScrubber(envs[0].Cursor.Log, user, seq, slot))
+	clean := scrubEnvelopes(envs, newScrubber(envs[0].Cursor.Log, user, seq, slot))
 	for _, maker := range all.Constructors(set) {
 		want, got := rowsOf(t, maker(), envs), rowsOf(t, maker(), clean)
 		for i := range max(len(want), len(got)) {
@@ -133,7 +133,7 @@ func (h history) String() string {
 	return b.String()
 }
 
-// TestScrubbedLogFoldsAlike: from the deletion of a user on, a fold of the scrubbed log gives the rows of the log (I12, I4).
+// From the deletion of a user on, a fold of the scrubbed log has the same rows as a fold of the original log (I12, I4).
 func TestScrubbedLogFoldsAlike(t *testing.T) {
 	for name, opt := range map[string]histories.Options{
 		"graph": {}, "feeds": {Feeds: true}, "plays": {Plays: true},
@@ -148,13 +148,13 @@ func TestScrubbedLogFoldsAlike(t *testing.T) {
 				end := rapid.IntRange(1, len(evs)).Draw(rt, "deleted after")
 				evs = insertDeletion(evs, end, user)
 				envs := histories.Envelopes(evs)
-				mustEqual(rt, smallSettings(), envs, user, history(evs))
+				checkFoldsAlike(rt, smallSettings(), envs, user, history(evs))
 			})
 		})
 	}
 }
 
-// insertDeletion has a user deleted in an envelope of its own after the envelope of the n-th event.
+// insertDeletion inserts the deletion of a user, in an envelope of its own, after the envelope of the n-th event.
 func insertDeletion(evs []events.Event, n int, user string) []events.Event {
 	for n < len(evs) && evs[n].Seq == evs[n-1].Seq {
 		n++
@@ -174,7 +174,7 @@ func insertDeletion(evs []events.Event, n int, user string) []events.Event {
 	return out
 }
 
-// TestScrubbedWorldFoldsAlike: the same over a log of months in which a hundred users do everything.
+// The same holds for a log of months in which a hundred users do everything.
 func TestScrubbedWorldFoldsAlike(t *testing.T) {
 	for seed := range uint64(4) {
 		w := memlog.NewWorld(seed, 40)
@@ -183,7 +183,7 @@ func TestScrubbedWorldFoldsAlike(t *testing.T) {
 		for _, user := range []string{"user0", "user3", "user17"} {
 			envs := append(append(slices.Clip(envs), w.Envelope(events.Event{Kind: events.UserDeleted, User: user})),
 				w.Envelopes(100)...)
-			mustEqual(t, smallSettings(), envs, user, seedOf(seed))
+			checkFoldsAlike(t, smallSettings(), envs, user, seedOf(seed))
 		}
 	}
 }
@@ -192,7 +192,7 @@ type seedOf uint64
 
 func (s seedOf) String() string { return fmt.Sprint("seed ", uint64(s)) }
 
-// The report names every place in which a scrubbed event still contains the id, and no place in which none does.
+// The report names every kind of text in which a scrubbed event still contains the id, and no other.
 func TestScrubberReportsRemainingTexts(t *testing.T) {
 	const user = "zoe-to-be-erased"
 	all := "names of import sources, item ids, ids of boards or pins, titles of boards of others, attributes of pins of others"

@@ -51,6 +51,7 @@ func Restored(dir, folder string, of *snapshot.Erased) error {
 	case !found && of == nil:
 		return nil // nothing is known of any store
 	case of == nil:
+		// Nothing is known of the restored store.
 		m.Erased = none
 	case found:
 		// Of two stores, what holds for both is what holds for the older one.

@@ -18,22 +18,22 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// share makes a service a node that has snapshots in a bucket that others share.
-func (s *service) share(dir string) bucket.Bucket {
+// shareBucket makes a service a node whose snapshots are in a bucket that nodes share.
+func (s *testService) shareBucket(dir string) bucket.Bucket {
 	s.t.Helper()
-	s.join()
+	s.joinCluster()
 	shared, err := bucket.NewDir(dir)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.o.Shared, s.o.Bucket = shared, s.ofNode(shared, "a")
+	s.o.Shared, s.o.Bucket = shared, s.bucketOfNode(shared, "a")
 	s.o.Keeper = snapshot.New(snapshot.Options{
-		Bucket: s.o.Bucket, Scratch: filepath.Join(s.dir, "stores", "shadow-snapshots"), Stores: s.serving, Erased: s.o.Part.Erased,
+		Bucket: s.o.Bucket, Scratch: filepath.Join(s.dir, "stores", "shadow-snapshots"), Stores: s.snapshotStores, Erased: s.o.Part.Erased,
 	})
 	return shared
 }
 
-func (s *service) ofNode(shared bucket.Bucket, name string) bucket.Bucket {
+func (s *testService) bucketOfNode(shared bucket.Bucket, name string) bucket.Bucket {
 	s.t.Helper()
 	b, err := snapshot.OfNode(shared, name)
 	if err != nil {
@@ -42,17 +42,17 @@ func (s *service) ofNode(shared bucket.Bucket, name string) bucket.Bucket {
 	return b
 }
 
-// keeper returns that of the snapshots of a node.
-func (p *peer) keeper(b bucket.Bucket) *snapshot.Keeper {
+// newKeeper returns a keeper of the snapshots of a node.
+func (p *otherNode) newKeeper(b bucket.Bucket) *snapshot.Keeper {
 	p.Snapshots = b
-	of := service{t: p.s.t, o: Options{Stores: p.Stores}}
+	of := testService{t: p.s.t, o: Options{Stores: p.Stores}}
 	return snapshot.New(snapshot.Options{
-		Bucket: b, Scratch: filepath.Join(p.dir, "stores", "shadow-snapshots"), Stores: of.serving, Erased: p.Erased,
+		Bucket: b, Scratch: filepath.Join(p.dir, "stores", "shadow-snapshots"), Stores: of.snapshotStores, Erased: p.Erased,
 	})
 }
 
-// takeScheduled takes a snapshot as the schedule does, and returns its name.
-func (s *service) takeScheduled(k *snapshot.Keeper) (name string) {
+// takeScheduled takes a scheduled snapshot, and returns its name.
+func (s *testService) takeScheduled(k *snapshot.Keeper) (name string) {
 	s.t.Helper()
 	r, err := k.TakeNow(s.t.Context(), nil)
 	if err != nil {
@@ -61,8 +61,8 @@ func (s *service) takeScheduled(k *snapshot.Keeper) (name string) {
 	return r.Name
 }
 
-// restored returns a data directory with the stores of a snapshot.
-func (s *service) restored(b bucket.Bucket, name string) (dir string) {
+// restoreStores returns a data directory with the stores of a snapshot.
+func (s *testService) restoreStores(b bucket.Bucket, name string) (dir string) {
 	s.t.Helper()
 	dir = s.t.TempDir()
 	for _, p := range all.All(smallSettings()) {
@@ -89,29 +89,29 @@ func snapshotNames(t *testing.T, b bucket.Bucket) (names []string) {
 	return slices.Compact(names)
 }
 
-// TestErasureRemovesSnapshotsOfAllNodes: after an erasure no snapshot at the target that the nodes share has the id: of this node, of another one, of one
-// that is gone, and of a process that was no node. A snapshot from before, which was kept elsewhere, does not bring the user back.
+// After an erasure, no snapshot in the shared bucket contains the id: neither those of this node nor those of another one, of one that no longer exists, or
+// of a process that was not a node. A snapshot from before, which was kept elsewhere, does not bring the user back.
 func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 	const user = "somebody-to-be-erased"
-	s, target := serve(t, t.TempDir()), t.TempDir()
+	s, target := startService(t, t.TempDir()), t.TempDir()
 	defer func() { s.stop() }()
-	shared := s.share(target)
-	b, gone := s.start(t.TempDir()), s.start(t.TempDir())
+	shared := s.shareBucket(target)
+	b, gone := s.startNode(t.TempDir()), s.startNode(t.TempDir())
 	defer func() { b.stop() }()
-	s.with(map[string]*peer{"b": b})
+	s.setOtherNodes(map[string]*otherNode{"b": b})
 	w := memlog.NewWorld(1, 30)
 	last := s.publish(w.Envelopes(100), map[string]string{"user1": user})
-	s.rows(last)
-	b.rows(last)
-	gone.rows(last)
-	ofB := b.keeper(s.ofNode(shared, "b"))
+	s.waitForRows(last)
+	b.waitForRows(last)
+	gone.waitForRows(last)
+	ofB := b.newKeeper(s.bucketOfNode(shared, "b"))
 	nameOfA, nameOfB := s.takeScheduled(s.o.Keeper), s.takeScheduled(ofB)
-	nameOfGone := s.takeScheduled(gone.keeper(s.ofNode(shared, "gone")))
+	nameOfGone := s.takeScheduled(gone.newKeeper(s.bucketOfNode(shared, "gone")))
 	nameOfWhole := s.takeScheduled(snapshot.New(snapshot.Options{
-		Bucket: shared, Scratch: filepath.Join(t.TempDir(), "scratch"), Stores: s.serving,
+		Bucket: shared, Scratch: filepath.Join(t.TempDir(), "scratch"), Stores: s.snapshotStores,
 	}))
 	gone.stop()
-	half := s.ofNode(shared, "half") // which had not named its files yet
+	half := s.bucketOfNode(shared, "half") // which had not named its files yet
 	if err := half.Put(t.Context(), "snapshot-files/"+strings.Repeat("0", 64), strings.NewReader(user), int64(len(user))); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 		t.Errorf("the id is still in %v", found)
 	}
 	for name, n := range map[string]int{"a": 1, "b": 0, "gone": 0} {
-		if got := snapshotNames(t, s.ofNode(shared, name)); len(got) != n {
+		if got := snapshotNames(t, s.bucketOfNode(shared, name)); len(got) != n {
 			t.Errorf("%s has %v", name, got)
 		}
 	}
@@ -145,18 +145,18 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]bool{
-		s.restored(s.ofNode(old, "b"), nameOfB): true, s.restored(old, nameOfWhole): true, s.restored(s.ofNode(shared, "b"), after): false,
+		s.restoreStores(s.bucketOfNode(old, "b"), nameOfB): true, s.restoreStores(old, nameOfWhole): true, s.restoreStores(s.bucketOfNode(shared, "b"), after): false,
 	} {
 		if stale, err := Stale(dir, "stores", s.o.Log); err != nil || stale != want {
 			t.Errorf("stale: %v, %v; want %v", stale, err, want)
 		}
-		p := s.start(dir)
+		p := s.startNode(dir)
 		if due, err := p.Look(); due || err != nil {
 			t.Errorf("due: %v, %v", due, err)
 		}
-		at := s.rows(r.Head)
-		for i, rows := range p.rows(r.Head) {
-			timeless(rows).MustEqual(t, timeless(at[i]), "%s", p.Stores[i].Name())
+		at := s.waitForRows(r.Head)
+		for i, rows := range p.waitForRows(r.Head) {
+			withoutLogTime(rows).MustEqual(t, withoutLogTime(at[i]), "%s", p.Stores[i].Name())
 		}
 		p.stop()
 		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
@@ -165,19 +165,19 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 	}
 }
 
-// TestSnapshotsTakenByHandStayAfterErasure: they are removed by name only (docs/operations.md). The report names those that may have the user,
-// and where they are.
+// Snapshots that were taken by hand are removed by their names only (docs/operations.md). The report names those that may contain the user, and
+// where they are.
 func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	const user = "somebody-to-be-erased"
-	s := serve(t, t.TempDir())
+	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
-	shared := s.share(t.TempDir())
-	gone := s.start(t.TempDir())
-	s.with(nil)
+	shared := s.shareBucket(t.TempDir())
+	gone := s.startNode(t.TempDir())
+	s.setOtherNodes(nil)
 	last := s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": user})
-	s.rows(last)
-	gone.rows(last)
-	ofGone := gone.keeper(s.ofNode(shared, "gone"))
+	s.waitForRows(last)
+	gone.waitForRows(last)
+	ofGone := gone.newKeeper(s.bucketOfNode(shared, "gone"))
 	for _, k := range []*snapshot.Keeper{s.o.Keeper, ofGone} {
 		s.takeScheduled(k)
 		if _, err := k.Take(t.Context(), "before-upgrade", nil, nil); err != nil {
@@ -194,27 +194,27 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	if got := snapshotNames(t, s.o.Bucket); len(got) != 2 || !slices.Contains(got, "before-upgrade") {
 		t.Errorf("expected before-upgrade and the snapshot of after the erasure, got %v", got)
 	}
-	want := []string{remainingLine(s.o.Bucket, []string{"before-upgrade"}), remainingLine(s.ofNode(shared, "gone"), []string{"before-upgrade"})}
+	want := []string{remainingLine(s.o.Bucket, []string{"before-upgrade"}), remainingLine(s.bucketOfNode(shared, "gone"), []string{"before-upgrade"})}
 	if diff := cmp.Diff(want, r.Left); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"before-upgrade"}, snapshotNames(t, s.ofNode(shared, "gone"))); diff != "" {
+	if diff := cmp.Diff([]string{"before-upgrade"}, snapshotNames(t, s.bucketOfNode(shared, "gone"))); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestSnapshotOfOldStoresDoesNotOutliveErasure: one that a node begins while its stores are old does not survive, and one is not begun until they are new. One
-// from after the deletion was flushed can be restored, and is built anew.
+// A snapshot that a node began while its stores were old is removed, and none begins until they are rebuilt. A snapshot from after the flush of the
+// deletion can be restored, and its stores are rebuilt.
 func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	const user = "somebody-to-be-erased"
-	s, target := serve(t, t.TempDir()), t.TempDir()
+	s, target := startService(t, t.TempDir()), t.TempDir()
 	defer func() { s.stop() }()
-	shared := s.share(target)
-	s.rows(s.publish(memlog.NewWorld(1, 30).Envelopes(100), map[string]string{"user1": user}))
-	b := s.start(t.TempDir())
-	s.with(map[string]*peer{"b": b})
+	shared := s.shareBucket(target)
+	s.waitForRows(s.publish(memlog.NewWorld(1, 30).Envelopes(100), map[string]string{"user1": user}))
+	b := s.startNode(t.TempDir())
+	s.setOtherNodes(map[string]*otherNode{"b": b})
 	kept := filepath.Join(t.TempDir(), "kept")
-	k := b.keeper(s.ofNode(shared, "b"))
+	k := b.newKeeper(s.bucketOfNode(shared, "b"))
 	clean := s.o.Nodes.Clean
 	flush, release := s.o.Nodes.Flush, func() {}
 	var flushed, built bool
@@ -248,7 +248,7 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	if _, err := Erase(t.Context(), s.o, user, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := snapshotNames(t, s.ofNode(shared, "b")); len(got) > 0 {
+	if got := snapshotNames(t, s.bucketOfNode(shared, "b")); len(got) > 0 {
 		t.Errorf("there is %v", got)
 	}
 	if got, err := b.Erased(t.Context()); err != nil || got.Epoch != 2 {
@@ -259,12 +259,12 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := s.restored(s.ofNode(old, "b"), taken.Name)
+	dir := s.restoreStores(s.bucketOfNode(old, "b"), taken.Name)
 	if stale, err := Stale(dir, "stores", s.o.Log); err != nil || stale {
 		t.Errorf("stale: %v, %v", stale, err)
 	}
-	again := s.start(dir)
-	s.with(map[string]*peer{"b": again})
+	again := s.startNode(dir)
+	s.setOtherNodes(map[string]*otherNode{"b": again})
 	if _, err := s.o.Nodes.awaitRebuilt(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	}
 }
 
-// TestMarkerHoldsForAllRestoredStores: what a directory says holds for all stores in it.
+// What the marker of a directory says holds for all stores in it.
 func TestMarkerHoldsForAllRestoredStores(t *testing.T) {
 	of := func(epoch uint32, seq uint64) *snapshot.Erased { return &snapshot.Erased{Epoch: epoch, Flushed: seq} }
 	for name, c := range map[string]struct {

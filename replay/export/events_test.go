@@ -20,23 +20,23 @@ import (
 	"github.com/skein-feed/skein/replay/export"
 )
 
-// published is a log with a hub that runs.
-type published struct {
+// publishedLog is a log with a hub that runs.
+type publishedLog struct {
 	log *eventlog.Log
 	hub *eventlog.Hub
 	// envs are what a reader gets.
 	envs []*events.Envelope
 }
 
-// publish makes a log of envelopes with the events of a history, each in one envelope of its own.
-func publish(t *testing.T, history []*events.Envelope) *published {
+// publishHistory makes a log from the events of a history, each in an envelope of its own.
+func publishHistory(t *testing.T, history []*events.Envelope) *publishedLog {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	log, err := eventlog.Open(ctx, eventlog.Config{Ephemeral: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &published{log: log, hub: eventlog.NewHub(log, eventlog.HubOptions{})}
+	p := &publishedLog{log: log, hub: eventlog.NewHub(log, eventlog.HubOptions{})}
 	running := make(chan error, 1)
 	go func() { running <- p.hub.Run(ctx) }()
 	t.Cleanup(func() {
@@ -79,15 +79,15 @@ func publish(t *testing.T, history []*events.Envelope) *published {
 	return p
 }
 
-// all are all events of the log.
-func (p *published) all() (evs []events.Event) {
+// allEvents returns all events of the log.
+func (p *publishedLog) allEvents() (evs []events.Event) {
 	for _, env := range p.envs {
 		evs = append(evs, env.Events...)
 	}
 	return evs
 }
 
-func (p *published) export(t *testing.T, r export.Range, o export.EventsOptions) []byte {
+func (p *publishedLog) mustExport(t *testing.T, r export.Range, o export.EventsOptions) []byte {
 	t.Helper()
 	if r.After == "" {
 		r.After = export.Earliest
@@ -103,7 +103,7 @@ func (p *published) export(t *testing.T, r export.Range, o export.EventsOptions)
 	return out.Bytes()
 }
 
-// checkObjects demands that NDJSON holds these events, and no others.
+// checkObjects checks that NDJSON contains these events, and no others.
 func checkObjects(t *testing.T, data []byte, want []events.Event) {
 	t.Helper()
 	lines := bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
@@ -124,8 +124,8 @@ func checkObjects(t *testing.T, data []byte, want []events.Event) {
 	}
 }
 
-// flat is an event as the columns have it.
-func flat(kind string, time int64, backfill bool, source string, offset uint64, ids []string, items []string, title string,
+// describeEvent describes an event in the form of the columns.
+func describeEvent(kind string, time int64, backfill bool, source string, offset uint64, ids []string, items []string, title string,
 	attributes []byte, score int64, seq uint64, slot int,
 ) string {
 	return fmt.Sprintf("%s %d %t %s %d %q %q %q %x %d %d %d", kind, time, backfill, source, offset, ids, items, title, attributes,
@@ -140,10 +140,10 @@ func checkTable(t *testing.T, data []byte, want []events.Event) {
 	}
 	for i, r := range table {
 		w := &want[i]
-		got := flat(r.Kind, r.Time, r.Backfill, r.Source, r.Offset,
+		got := describeEvent(r.Kind, r.Time, r.Backfill, r.Source, r.Offset,
 			[]string{r.User, r.Peer, r.Board, r.Pin, r.Item, r.RepinUser, r.RepinPin}, r.Items, r.Title, r.Attributes, r.Score,
 			r.Sequence, int(*r.Slot))
-		wanted := flat(w.Kind.String(), int64(w.Time), w.Backfill, w.Source, w.Offset,
+		wanted := describeEvent(w.Kind.String(), int64(w.Time), w.Backfill, w.Source, w.Offset,
 			[]string{w.User, w.Peer, w.Board, w.Pin, w.Item, w.RepinUser, w.RepinPin}, w.Items, w.Title, w.Attributes, w.Score,
 			w.Seq, int(w.Slot))
 		if got != wanted {
@@ -155,16 +155,16 @@ func checkTable(t *testing.T, data []byte, want []events.Event) {
 	}
 }
 
-// TestExportedEventsAreTheLog demands that both formats hold the log, all of it, by kind, by user, and between two positions.
+// Both formats contain the log: all of it, and by kind, by user and between two positions.
 func TestExportedEventsAreTheLog(t *testing.T) {
-	p := publish(t, history(6, 60))
-	want := p.all()
-	checkObjects(t, p.export(t, export.Range{}, export.EventsOptions{Format: export.NDJSON}), want)
-	checkTable(t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
+	p := publishHistory(t, history(6, 60))
+	want := p.allEvents()
+	checkObjects(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.NDJSON}), want)
+	checkTable(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
 
 	kinds := events.Kinds(events.PinCreated, events.Played)
 	some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
-	checkTable(t, p.export(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet, Kinds: kinds}), some)
+	checkTable(t, p.mustExport(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet, Kinds: kinds}), some)
 
 	for _, user := range oddIDs {
 		some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool {
@@ -173,15 +173,15 @@ func TestExportedEventsAreTheLog(t *testing.T) {
 		if len(some) < 7 {
 			t.Fatalf("%q has %d events", user, len(some))
 		}
-		checkObjects(t, p.export(t, export.Range{}, export.EventsOptions{Format: export.NDJSON, User: user}), some)
+		checkObjects(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.NDJSON, User: user}), some)
 	}
 }
 
-// TestRangesCutAtAnyEventAreComplete cuts the log after every event, and demands that both parts are the whole.
+// TestRangesCutAtAnyEventAreComplete cuts the log after every event. The two parts together are the whole log.
 func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
-	p := publish(t, history(7, 3))
-	want := p.all()
-	rows, _ := readParquet[export.EventRecord](t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}))
+	p := publishHistory(t, history(7, 3))
+	want := p.allEvents()
+	rows, _ := readParquet[export.EventRecord](t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.Parquet}))
 	within := 0
 	for i, r := range rows {
 		if position, err := events.ParseEventPosition(r.Position); err != nil {
@@ -190,9 +190,9 @@ func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
 			within++
 		}
 		o := export.EventsOptions{Format: export.NDJSON}
-		checkObjects(t, p.export(t, export.Range{Until: r.Position}, o), want[:i+1])
-		checkObjects(t, p.export(t, export.Range{After: r.Position}, o), want[i+1:])
-		checkObjects(t, p.export(t, export.Range{After: r.Position, Until: r.Position}, o), nil)
+		checkObjects(t, p.mustExport(t, export.Range{Until: r.Position}, o), want[:i+1])
+		checkObjects(t, p.mustExport(t, export.Range{After: r.Position}, o), want[i+1:])
+		checkObjects(t, p.mustExport(t, export.Range{After: r.Position, Until: r.Position}, o), nil)
 	}
 	if within == 0 {
 		t.Error("no position is within an envelope")
@@ -213,9 +213,9 @@ func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
 	}
 }
 
-// TestExportReadsTheArchive exports a log whose beginning is archived.
+// A log whose beginning is archived is exported completely.
 func TestExportReadsTheArchive(t *testing.T) {
-	p := publish(t, history(8, 60))
+	p := publishHistory(t, history(8, 60))
 	b, err := bucket.NewDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -232,10 +232,10 @@ func TestExportReadsTheArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.log.SetArchive(a)
-	want := p.all()
+	want := p.allEvents()
 	// Of the archive only facts are read, and envelopes without any are left out.
 	kinds := events.Kinds(events.UserFollowed, events.PinCreated)
 	some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
-	checkTable(t, p.export(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet}), some)
-	checkTable(t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
+	checkTable(t, p.mustExport(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet}), some)
+	checkTable(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
 }

@@ -22,13 +22,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// oddIDs are ids that an export could lose or confuse with others.
+// oddIDs are ids that an export could lose, or take for others.
 var oddIDs = []string{
 	"a/b", `quo"te\`, "<&>", "12345678901234567890123", "007", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "ぱぱ", "naïve=1", "null",
 	strings.Repeat("x", events.MaxIDBytes), strings.Repeat("é", events.MaxIDBytes/2), "{}", `""`, "🧶",
 }
 
-// history is a log with all that happens, and odd ids.
+// history returns a log in which everything happens, with odd ids.
 func history(seed uint64, n int) []*events.Envelope {
 	w := memlog.NewWorld(seed, 60)
 	envs := w.Envelopes(n)
@@ -50,8 +50,8 @@ func history(seed uint64, n int) []*events.Envelope {
 	return envs
 }
 
-// open returns a store that has folded envelopes.
-func open(t *testing.T, p projections.Projection, envs []*events.Envelope) *store.Store {
+// openStore returns a store that has folded the envelopes.
+func openStore(t *testing.T, p projections.Projection, envs []*events.Envelope) *store.Store {
 	t.Helper()
 	s := conformance.Open(t, vfs.NewMem(), p, store.Bounds{})
 	conformance.Fold(t, s, envs)
@@ -59,10 +59,10 @@ func open(t *testing.T, p projections.Projection, envs []*events.Envelope) *stor
 	return s
 }
 
-func every() []projections.Projection { return all.All(all.Settings{}) }
+func allProjections() []projections.Projection { return all.All(all.Settings{}) }
 
-// rows exports a store.
-func rows(t *testing.T, s *store.Store, p projections.Projection, o export.RowsOptions) ([]byte, export.Counts) {
+// exportRows exports a store.
+func exportRows(t *testing.T, s *store.Store, p projections.Projection, o export.RowsOptions) ([]byte, export.Counts) {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {

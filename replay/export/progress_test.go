@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/replay/export"
 )
 
-// The progress of an export is in bytes: where a few envelopes have nearly all events, their number says nothing.
+// The progress of an export is in bytes. If a few envelopes contain nearly all events, the number of envelopes says nothing.
 func TestProgressOfUnevenEnvelopes(t *testing.T) {
 	const large, small = 10, 400
 	var history []*events.Envelope
@@ -33,7 +33,7 @@ func TestProgressOfUnevenEnvelopes(t *testing.T) {
 		}
 		history = append(history, env)
 	}
-	p := publish(t, history)
+	p := publishHistory(t, history)
 	head, err := p.log.Head(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -20,15 +20,15 @@ import (
 	"github.com/skein-feed/skein/replay/export"
 )
 
-// TestExportedRowsAreTheStore demands that both formats hold every row of every store, and all that its description says.
+// Both formats contain every row of every store, with everything that its description says.
 func TestExportedRowsAreTheStore(t *testing.T) {
 	envs := history(1, 300)
-	for _, p := range every() {
+	for _, p := range allProjections() {
 		t.Run(p.Name(), func(t *testing.T) {
-			s := open(t, p, envs)
+			s := openStore(t, p, envs)
 			want := conformance.RowsOf(t, s)
-			text, n := rows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
-			data, m := rows(t, s, p, export.RowsOptions{Format: export.Parquet, Partition: export.AllPartitions})
+			text, n := exportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+			data, m := exportRows(t, s, p, export.RowsOptions{Format: export.Parquet, Partition: export.AllPartitions})
 			lines := readLines[line](t, text)
 			table, file := readParquet[export.Row](t, data)
 			if len(lines) != len(want) || len(table) != len(want) || n.Rows != uint64(len(want)) || m.Rows != n.Rows {
@@ -56,7 +56,7 @@ func TestExportedRowsAreTheStore(t *testing.T) {
 	}
 }
 
-// checkRow holds a row of both formats against the one of the store.
+// checkRow compares a row in both formats with the row in the store.
 func checkRow(t *testing.T, p projections.Projection, row conformance.Row, l line, r export.Row, position string) {
 	t.Helper()
 	d, err := all.DescribeRow(p.Name(), row.Key, row.Value)
@@ -89,12 +89,12 @@ func checkRow(t *testing.T, p projections.Projection, row conformance.Row, l lin
 	}
 }
 
-// TestPartitionsTogetherAreAllRows demands that the partitions together, and the rows of the store, are all rows.
+// The rows of all partitions and those of the store as a whole are all rows.
 func TestPartitionsTogetherAreAllRows(t *testing.T) {
 	envs := history(2, 100)
-	for _, p := range every() {
-		s := open(t, p, envs)
-		whole, n := rows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+	for _, p := range allProjections() {
+		s := openStore(t, p, envs)
+		whole, n := exportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
 		var want, got []string
 		for text := range strings.Lines(string(whole)) {
 			if !strings.Contains(text, `"partition":-1,`) {
@@ -105,7 +105,7 @@ func TestPartitionsTogetherAreAllRows(t *testing.T) {
 			t.Fatalf("%s: %d of %d rows have a partition", p.Name(), len(want), n.Rows)
 		}
 		for i := range events.NumPartitions {
-			part, _ := rows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: i})
+			part, _ := exportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: i})
 			for text := range strings.Lines(string(part)) {
 				if !strings.Contains(text, fmt.Sprintf(`"partition":%d,`, i)) {
 					t.Fatalf("%s: in partition %d there is %s", p.Name(), i, text)
@@ -122,10 +122,10 @@ func TestPartitionsTogetherAreAllRows(t *testing.T) {
 }
 
 func TestExportOfSomeKinds(t *testing.T) {
-	p := every()[0]
-	s := open(t, p, history(3, 50))
-	_, n := rows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
-	data, m := rows(t, s, p, export.RowsOptions{
+	p := allProjections()[0]
+	s := openStore(t, p, history(3, 50))
+	_, n := exportRows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+	data, m := exportRows(t, s, p, export.RowsOptions{
 		Format: export.Parquet, Partition: export.AllPartitions, Kinds: []string{"edge", "checkpoint"},
 	})
 	table, _ := readParquet[export.Row](t, data)
@@ -134,10 +134,10 @@ func TestExportOfSomeKinds(t *testing.T) {
 	}
 }
 
-// TestInvalidRowsOptionsAreRefused: what cannot be wanted is refused by name, and a row that cannot be ends the export.
+// Invalid options are refused with an error that names them, and a row that cannot be decoded ends the export.
 func TestInvalidRowsOptionsAreRefused(t *testing.T) {
-	p := every()[0]
-	s := open(t, p, history(4, 20))
+	p := allProjections()[0]
+	s := openStore(t, p, history(4, 20))
 	refused := func(want error, ctx context.Context, o export.RowsOptions) {
 		t.Helper()
 		v, err := s.View()
@@ -170,11 +170,11 @@ func TestInvalidRowsOptionsAreRefused(t *testing.T) {
 	refused(projections.ErrCorrupt, t.Context(), whole)
 }
 
-// TestExportWhileFoldingIsConsistent exports copies of a store that folds on: each holds the rows of a fold up to its position, and no others.
+// TestExportWhileFoldingIsConsistent exports copies of a store that continues to fold. Each contains the rows of a fold up to its position, and no others.
 func TestExportWhileFoldingIsConsistent(t *testing.T) {
 	const copies = 4
 	envs := history(5, 400)
-	for i, p := range every() {
+	for i, p := range allProjections() {
 		fs := vfs.NewMem()
 		s := conformance.Open(t, fs, p, store.Bounds{FlushBytes: 32 << 10})
 		conformance.Fold(t, s, envs[:10])
@@ -206,16 +206,16 @@ func TestExportWhileFoldingIsConsistent(t *testing.T) {
 
 func checkCopy(t *testing.T, fs store.FS, dir string, i int, at events.Cursor, envs []*events.Envelope) {
 	t.Helper()
-	p := every()[i]
+	p := allProjections()[i]
 	c, err := store.Open(store.Options{FS: fs, Dir: dir, Projection: p, ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conformance.Close(t, c)
-	got, _ := rows(t, c, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
-	fresh := every()[i]
-	straight := open(t, fresh, envs[:conformance.IndexAfter(envs, at)])
-	want, _ := rows(t, straight, fresh, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+	got, _ := exportRows(t, c, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+	fresh := allProjections()[i]
+	straight := openStore(t, fresh, envs[:conformance.IndexAfter(envs, at)])
+	want, _ := exportRows(t, straight, fresh, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s at %d is not the fold up to there: %d bytes, want %d", p.Name(), at.Seq, len(got), len(want))
 	}

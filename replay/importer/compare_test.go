@@ -18,7 +18,7 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// fakeFeed lists the pins of a log, two a page. spoil may change an answer.
+// fakeFeed lists the pins of a log, two per page. spoil may change an answer.
 type fakeFeed struct {
 	skeinv1connect.FeedServiceClient
 
@@ -35,7 +35,7 @@ func (f *fakeFeed) ListPins(
 	}
 	owner, board := req.Msg.GetOwnerId(), req.Msg.GetBoard()
 	owner = cmp.Or(owner, board.GetOwnerId())
-	living := f.living(owner)
+	living := f.existingPins(owner)
 	if board != nil {
 		living = slices.DeleteFunc(living, func(ev events.Event) bool { return ev.Board != board.GetBoardId() })
 	}
@@ -63,8 +63,8 @@ func (f *fakeFeed) ListPins(
 	return connect.NewResponse(res), nil
 }
 
-// living are the pins of an owner, newest first: of each the first in the order of history.
-func (f *fakeFeed) living(owner string) []events.Event {
+// existingPins returns the pins of an owner, newest first. If a pin was created several times, the first one in the order of history counts.
+func (f *fakeFeed) existingPins(owner string) []events.Event {
 	history := slices.Clone(f.taken)
 	slices.SortStableFunc(history, func(a, b events.Event) int {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), bytes.Compare(a.Canonical(), b.Canonical()))
@@ -82,8 +82,8 @@ func (f *fakeFeed) living(owner string) []events.Event {
 	return pins
 }
 
-// comparePins imports a file of pins and compares it with what a service answers.
-func comparePins(t *testing.T, text string, feed *fakeFeed) (*Comparison, []string, error) {
+// importAndComparePins imports a file of pins, and compares it with the answers of a service.
+func importAndComparePins(t *testing.T, text string, feed *fakeFeed) (*Comparison, []string, error) {
 	t.Helper()
 	l := newFakeLog(t)
 	o := options(t, l, text)
@@ -107,7 +107,7 @@ const somePins = pinColumns + "ann,p1,bread,i1,bob,p9,a b,,2024-01-01\n" +
 	"cid,p1,,,,,,,2026-03-05\ncid,bad id,,,,,,,2024-01-01\nann,half,,,bob,,,,2024-01-01\nann,p7,,,,,a,YQ,2024-01-01\n"
 
 func TestComparedPinsAreEqual(t *testing.T) {
-	found, told, err := comparePins(t, somePins, &fakeFeed{})
+	found, told, err := importAndComparePins(t, somePins, &fakeFeed{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestComparedPinsAreEqual(t *testing.T) {
 	}
 }
 
-// Every field of an answer counts.
+// Every field of an answer is compared.
 func TestCompareFindsEveryDifferentPinField(t *testing.T) {
 	first := func(change func(e *skeinv1.FeedEntry)) func(*skeinv1.ListPinsRequest, *skeinv1.ListPinsResponse) {
 		return func(_ *skeinv1.ListPinsRequest, res *skeinv1.ListPinsResponse) {
@@ -161,7 +161,7 @@ func TestCompareFindsEveryDifferentPinField(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			found, told, err := comparePins(t, somePins, &fakeFeed{spoil: tt.spoil})
+			found, told, err := importAndComparePins(t, somePins, &fakeFeed{spoil: tt.spoil})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,15 +173,15 @@ func TestCompareFindsEveryDifferentPinField(t *testing.T) {
 	}
 }
 
-// Where the service has no answers, a comparison says so and finds nothing.
+// If the service has no answers, the comparison says so and finds nothing.
 func TestCompareWithoutAnswersFindsNothing(t *testing.T) {
 	feed := &fakeFeed{err: connect.NewError(connect.CodeUnimplemented, errors.New("no inbox here"))}
-	_, _, err := comparePins(t, somePins, feed)
+	_, _, err := importAndComparePins(t, somePins, feed)
 	if !errors.Is(err, ErrNothingToCompare) || connect.CodeOf(err) != connect.CodeUnimplemented ||
 		!strings.Contains(err.Error(), "the service does not list pins") || !strings.Contains(err.Error(), "no inbox here") {
 		t.Errorf("pins: %v", err)
 	}
-	_, _, err = compareTallies(t, Plays, somePlays, &fakeCounters{err: connect.NewError(connect.CodeUnimplemented, errors.New("no counters here"))})
+	_, _, err = importAndCompareCounts(t, Plays, somePlays, &fakeCounters{err: connect.NewError(connect.CodeUnimplemented, errors.New("no counters here"))})
 	if !errors.Is(err, ErrNothingToCompare) || !strings.Contains(err.Error(), "the service does not count") ||
 		!strings.Contains(err.Error(), "no counters here") {
 		t.Errorf("plays: %v", err)

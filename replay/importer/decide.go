@@ -248,7 +248,8 @@ func (in *inspection) decide(me *measurement, end byte) (*shape, error) {
 		}
 	}
 
-	// The measurement has counted the records from the first one that does not begin with #, without that one. Add the others.
+	// The measurement has numbered the records from the first one that does not begin with #, and has not added the values of that one. Correct
+	// the numbers, and add the values of all rows before the second record.
 	for c := range me.columns {
 		me.columns[c].shiftRecords(len(rows) - 1)
 	}

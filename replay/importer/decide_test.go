@@ -13,7 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// An import cannot be undone. A file that can be read in two ways, or not at all, publishes nothing, and the error says what to do.
+// An import cannot be undone. So a file that can be read in two ways, or not at all, publishes nothing, and the error says what to do.
 func TestAmbiguousFilePublishesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -172,7 +172,7 @@ func TestAmbiguousFilePublishesNothing(t *testing.T) {
 	}
 }
 
-// What the file says is published, and what it only quotes is not.
+// What a file says is published, and what it only quotes is not.
 func TestFileIsReadAsItWasWritten(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -353,7 +353,7 @@ func TestFileIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// A file that is no text is named by what it is, also inside a gzip file.
+// If a file is not text, the error names its format, even inside a gzip file.
 func TestForeignFilesAreNamed(t *testing.T) {
 	tar := make([]byte, 1024)
 	copy(tar, "follows.csv")
@@ -400,7 +400,7 @@ func TestForeignFilesAreNamed(t *testing.T) {
 	}
 }
 
-// A row may begin with the letters of a format.
+// A row may begin with the same letters as a binary format.
 func TestTextThatBeginsLikeAnotherFormatIsRead(t *testing.T) {
 	for _, user := range []string{"ORC", "PAR1", "BZh9", "Obj", "REDIS0", "LZIP", "ARROW1", "7z"} {
 		l := newFakeLog(t)
@@ -427,7 +427,7 @@ func TestZstdWithASkippableFrameIsRead(t *testing.T) {
 	}
 	skippable := "\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"
 	l := newFakeLog(t)
-	if report := mustRun(t, options(t, l, skippable+string(w.EncodeAll([]byte(numbered(10)), nil)))); report.Events != 10 {
+	if report := mustRun(t, options(t, l, skippable+string(w.EncodeAll([]byte(followLines(10)), nil)))); report.Events != 10 {
 		t.Errorf("%d events, want 10", report.Events)
 	}
 }

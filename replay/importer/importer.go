@@ -163,8 +163,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	// An import that continues must decide with the start of its first run. With another one, it would be another import.
-	// An import that continues decides by its first start, or it would be another import.
 	start := StartOf(o.Now())
 	var old *state
 	if !o.Restart && !o.DryRun {
@@ -191,12 +191,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		o.sourceOfContent = true
 	}
 
+	// Check all records, and stop if too many are bad.
 	report, err := check(ctx, o, s, start)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", shownPath, err)
 	}
-
-	// Check all records, and stop if too many are bad.
 	if err := o.MaxRejects.Check(report.Rejected, report.Events, report.Records); err != nil {
 		// An import that continues has its file of rejects already. It also contains the records that the service has rejected.
 		if !o.DryRun && old == nil && report.Rejected > 0 {

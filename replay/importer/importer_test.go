@@ -22,8 +22,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// fakeLog takes events as the service does: it validates each, appends, and ignores what is not above the highest
-// offset of its source and kind. fail is asked before each call; what it returns happens instead, or after.
+// fakeLog accepts events as the service does: it validates each, appends it, and ignores it if its offset is not above the highest one of its source and
+// kind. fail is called before each call. What it returns happens instead of the call, or after it.
 type fakeLog struct {
 	t       *testing.T
 	calls   int
@@ -58,7 +58,7 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 		key := fmt.Sprint(flat.Source, flat.Kind)
 		if flat.Offset > l.highest[key] {
 			l.highest[key] = flat.Offset
-			l.counted, l.taken = append(l.counted, tell(&flat)), append(l.taken, flat)
+			l.counted, l.taken = append(l.counted, describeEvent(&flat)), append(l.taken, flat)
 		} else {
 			res.RepeatedIndexes = append(res.RepeatedIndexes, int32(i))
 		}
@@ -66,8 +66,8 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 	return res, after
 }
 
-// tell is an event in one line.
-func tell(ev *events.Event) string {
+// describeEvent describes an event in one line.
+func describeEvent(ev *events.Event) string {
 	at := ev.Time.Time().Format(time.DateTime)
 	switch ev.Kind {
 	case events.PinCreated:
@@ -93,7 +93,7 @@ func options(t *testing.T, l *fakeLog, text string) Options {
 	return Options{Kind: Follows, Path: path, Publishing: Publishing{LogID: "log", Publish: l.publish, Now: func() time.Time { return start }}}
 }
 
-// mustAllow returns how many records may be rejected.
+// mustAllow parses how many records may be rejected.
 func mustAllow(t *testing.T, text string) MaxRejects {
 	t.Helper()
 	var m MaxRejects
@@ -172,7 +172,7 @@ func TestBoardsOfAFileAreInTheLog(t *testing.T) {
 	}
 }
 
-func numbered(n int) string {
+func followLines(n int) string {
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, "u%d,v%d\n", i, i)
@@ -181,7 +181,7 @@ func numbered(n int) string {
 }
 
 func TestCompressedFilesAreUnpacked(t *testing.T) {
-	text := numbered(10)
+	text := followLines(10)
 	var gz, zst bytes.Buffer
 	gw := gzip.NewWriter(&gz)
 	zw, err := zstd.NewWriter(&zst)
@@ -207,7 +207,7 @@ func TestCompressedFilesAreUnpacked(t *testing.T) {
 	}
 }
 
-// The first record of a pair is the one that counts, with its own number as its offset.
+// The first record of a pair counts, and its own number is its offset.
 func TestFirstRecordOfAPairCounts(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "1 2 1254192988\n2 1 1254192989\n1 2 1254192990\n3 3 1254192990\n1 3 1254192991\n")
@@ -223,7 +223,7 @@ func TestFirstRecordOfAPairCounts(t *testing.T) {
 	}
 }
 
-// Whatever the service answers in between, every record arrives once, in order.
+// Whatever the service answers in between, every record arrives once and in order.
 func TestRetriedRecordsArriveOnceInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)
@@ -237,7 +237,7 @@ func TestRetriedRecordsArriveOnceInOrder(t *testing.T) {
 			}
 			return nil, nil
 		}
-		o := options(t, l, numbered(5500))
+		o := options(t, l, followLines(5500))
 		var retried int
 		o.Observe = func(p Progress) {
 			if p.Retrying != nil {
@@ -251,13 +251,13 @@ func TestRetriedRecordsArriveOnceInOrder(t *testing.T) {
 	})
 }
 
-// A refusal that another try would not change ends the import at once; a silence ends it when patience does.
+// A final error ends the import at once. If there is no answer, the import ends when its patience does.
 func TestImportGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for code, calls := range map[connect.Code]int{connect.CodePermissionDenied: 1, connect.CodeUnavailable: 9} {
 			l := newFakeLog(t)
 			l.fail = func(int) (before, after error) { return connect.NewError(code, errors.New("no")), nil }
-			o := options(t, l, numbered(10))
+			o := options(t, l, followLines(10))
 			o.Patience = 10 * time.Second
 			_, err := Run(t.Context(), o)
 			if connect.CodeOf(err) != code || l.calls < 1 || l.calls > calls {
@@ -267,11 +267,11 @@ func TestImportGivesUp(t *testing.T) {
 	})
 }
 
-// An import that is interrupted anywhere continues where it was, and an import that is run again changes nothing.
+// An import that is interrupted anywhere continues where it was, and an import that is repeated changes nothing.
 func TestInterruptedImportContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)
-		text := numbered(3000) + "bad row\n" + numbered(3000) + "self,self\n" + numbered(3000)
+		text := followLines(3000) + "bad row\n" + followLines(3000) + "self,self\n" + followLines(3000)
 		o := options(t, l, text)
 		o.MaxRejects = mustAllow(t, "2")
 		var notices []string
@@ -379,7 +379,7 @@ func TestStateOfAnotherImportIsRefused(t *testing.T) {
 
 // A file that happens to have the name of the rejects is not overwritten.
 func TestForeignFileIsNotOverwrittenByRejects(t *testing.T) {
-	o := options(t, newFakeLog(t), numbered(2))
+	o := options(t, newFakeLog(t), followLines(2))
 	if err := os.WriteFile(o.Path+".rejects.tsv", []byte("my notes\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +388,7 @@ func TestForeignFileIsNotOverwrittenByRejects(t *testing.T) {
 	}
 }
 
-// A file with more bad rows than allowed leaves the list of these rows, and no state that a later run would continue.
+// If a file has more bad rows than allowed, the import leaves the list of these rows, but no state that a later run would continue.
 func TestRefusedImportKeepsItsRejects(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "owner,board,title\nann,b1,Bread\nann,b 2,\"two\nlines\t\x1b[2J\"\nann,b3,Cakes\n")
@@ -420,9 +420,9 @@ func TestRefusedImportKeepsItsRejects(t *testing.T) {
 
 func TestFileThatChangesFailsTheImport(t *testing.T) {
 	l := newFakeLog(t)
-	o := options(t, l, numbered(10))
+	o := options(t, l, followLines(10))
 	o.Publish = func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
-		if err := os.WriteFile(o.Path, []byte(numbered(11)), 0o600); err != nil {
+		if err := os.WriteFile(o.Path, []byte(followLines(11)), 0o600); err != nil {
 			t.Error(err)
 		}
 		return l.publish(ctx, req)
@@ -446,7 +446,7 @@ func TestDryRunPublishesNothing(t *testing.T) {
 	}
 }
 
-// A call of the largest records stays within the bytes of a call; fakeLog refuses it otherwise.
+// Calls of the largest records do not exceed the size limit; fakeLog would reject them.
 func TestCallsOfLargestRecordsFit(t *testing.T) {
 	l := newFakeLog(t)
 	long := strings.Repeat("x", 126)
@@ -476,15 +476,15 @@ func TestSourceNamesFileAndContent(t *testing.T) {
 	}
 }
 
-// TestSourceOfAnotherFileImportsNothing: an import whose source the log has already ends with its first row, also when it is run again. No
-// row of the file counts, though the log would have taken the later ones.
+// If the log already has the source of an import, the import ends with its first row, even when it is repeated. No row of the file is imported, although
+// the log would have accepted the later ones.
 func TestSourceOfAnotherFileImportsNothing(t *testing.T) {
 	l := newFakeLog(t)
-	first := options(t, l, numbered(3))
+	first := options(t, l, followLines(3))
 	first.Source = "mine"
 	mustRun(t, first)
 
-	second := options(t, l, numbered(2000))
+	second := options(t, l, followLines(2000))
 	second.Source = "mine"
 	for range 2 {
 		if _, err := Run(t.Context(), second); !errors.Is(err, ErrSourceUsed) || !strings.Contains(err.Error(), `"mine"`) {
@@ -501,10 +501,10 @@ func TestSourceOfAnotherFileImportsNothing(t *testing.T) {
 	}
 }
 
-// TestIgnoredEventsAreNotCounted: when a file is imported again and its state is lost, the report says that no event counted.
+// If a file is imported again after its state was lost, the report says that no event was accepted.
 func TestIgnoredEventsAreNotCounted(t *testing.T) {
 	l := newFakeLog(t)
-	o := options(t, l, numbered(1500))
+	o := options(t, l, followLines(1500))
 	mustRun(t, o)
 	o.Restart = true
 	report := mustRun(t, o)

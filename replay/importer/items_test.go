@@ -103,7 +103,7 @@ func TestItemsOfAFileAreInTheLog(t *testing.T) {
 	}
 }
 
-// Every reason names the field and its limit, and the record after is taken.
+// Every reason names the field and its limit, and the record after the bad one is imported.
 func TestRejectNamesFieldAndLimit(t *testing.T) {
 	long := strings.Repeat("x", 129)
 	packed := base64.StdEncoding.EncodeToString(make([]byte, 257))
@@ -175,7 +175,7 @@ func TestRejectNamesFieldAndLimit(t *testing.T) {
 	}
 }
 
-// What --first takes once: whatever else the records say.
+// With --first, each fact is imported once, whatever else the records say.
 func TestFirstImportsEachFactOnce(t *testing.T) {
 	for kind, text := range map[Kind]string{
 		Pins:  "owner,pin,board\nann,p,b\nann,p,c\nann,q,b\nbob,p,b\n",
@@ -197,8 +197,8 @@ func TestFirstImportsEachFactOnce(t *testing.T) {
 	}
 }
 
-// 1000 of the largest pins are more than a call may have: the calls become shorter, and every record arrives in order.
-// fakeLog refuses a call that is too large.
+// 1000 of the largest pins are too large for one call. The calls have fewer events then, and every record arrives in order. fakeLog rejects a call that is
+// too large.
 func TestCallsOfLargestPinsFit(t *testing.T) {
 	l := newFakeLog(t)
 	long := strings.Repeat("x", 124)
@@ -217,7 +217,7 @@ func TestCallsOfLargestPinsFit(t *testing.T) {
 	}
 }
 
-// The same file imported as plays and as likes are two imports: neither hides the other's records from the log.
+// The same file imported as plays and as likes is two imports. Neither makes the log ignore the records of the other.
 func TestOneFileAsTwoKindsIsTwoImports(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "user,item\nann,i\n")
@@ -230,11 +230,11 @@ func TestOneFileAsTwoKindsIsTwoImports(t *testing.T) {
 	}
 }
 
-// An import of any kind that was interrupted continues after what was acknowledged.
+// An import of any kind that was interrupted continues after the last acknowledged record.
 func TestInterruptedImportOfAnyKindContinues(t *testing.T) {
 	for _, kind := range []Kind{Pins, Plays, Likes} {
 		l := newFakeLog(t)
-		o := options(t, l, strings.ReplaceAll(numbered(2500), "u1499,", "bad id,"))
+		o := options(t, l, strings.ReplaceAll(followLines(2500), "u1499,", "bad id,"))
 		o.Kind, o.Format.Columns, o.MaxRejects = kind, []string{"user", "item"}, mustAllow(t, "1")
 		if kind == Pins {
 			o.Format.Columns = []string{"owner", "pin"}

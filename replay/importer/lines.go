@@ -74,7 +74,7 @@ func (l *lineReader) trimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(line, []byte("\r"))
 }
 
-// findLineEnd returns the byte with which the lines of a file end: CR if the file has CR before any LF, LF otherwise.
+// findLineEnd returns the byte with which the lines of a file end: CR if the file contains CR and no LF, LF otherwise.
 func findLineEnd(r *bufio.Reader) (byte, error) {
 	end := byte('\n')
 	for {

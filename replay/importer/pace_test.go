@@ -10,8 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// slowFold is a service whose projection folds an envelope in a second, while the log takes one in a tenth of that.
-type slowFold struct {
+// slowService has a projection that folds one envelope per second, while its log accepts one in a tenth of that time.
+type slowService struct {
 	*fakeLog
 	// taken is when each envelope was taken that is not folded; folding began then.
 	taken   []time.Time
@@ -19,7 +19,7 @@ type slowFold struct {
 	worst   time.Duration
 }
 
-func (f *slowFold) fold() {
+func (f *slowService) fold() {
 	for len(f.taken) > 0 {
 		if f.folding.Before(f.taken[0]) {
 			f.folding = f.taken[0]
@@ -31,7 +31,7 @@ func (f *slowFold) fold() {
 	}
 }
 
-func (f *slowFold) publish(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+func (f *slowService) publish(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 	<-time.After(100 * time.Millisecond)
 	res, err := f.fakeLog.publish(ctx, req)
 	f.taken = append(f.taken, time.Now())
@@ -39,19 +39,19 @@ func (f *slowFold) publish(ctx context.Context, req *skeinv1.PublishRequest) (*s
 	return res, err
 }
 
-func (f *slowFold) lag() Lag {
+func (f *slowService) lag() Lag {
 	if f.fold(); len(f.taken) == 0 {
 		return Lag{}
 	}
 	return Lag{Projection: "inbox", Behind: time.Since(f.taken[0])}
 }
 
-// An import waits for the slowest projection, says so, and arrives whole.
+// An import waits for the slowest projection, reports that, and arrives completely.
 func TestImportWaitsForProjections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		run := func(maxLag time.Duration, ask LagFunc) (*slowFold, *Report, int) {
-			f := &slowFold{fakeLog: newFakeLog(t)}
-			o := options(t, f.fakeLog, numbered(60_000))
+		run := func(maxLag time.Duration, ask LagFunc) (*slowService, *Report, int) {
+			f := &slowService{fakeLog: newFakeLog(t)}
+			o := options(t, f.fakeLog, followLines(60_000))
 			o.Publish, o.MaxLag = f.publish, maxLag
 			o.Lag = ask
 			if ask == nil {
@@ -85,11 +85,11 @@ func TestImportWaitsForProjections(t *testing.T) {
 	})
 }
 
-// An import that waits can be interrupted.
+// An import can be interrupted while it waits.
 func TestWaitingImportCanBeInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)
-		o := options(t, l, numbered(2000))
+		o := options(t, l, followLines(2000))
 		o.MaxLag = time.Second
 		o.Lag = func(context.Context) (Lag, error) { return Lag{"graph", time.Hour}, nil }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

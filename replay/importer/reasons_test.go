@@ -11,7 +11,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Records with the same fault have the same reason, whatever stands in them, over all runs of an import.
+// Records with the same fault have the same reason, whatever their values are, over all runs of an import.
 func TestSameFaultHasTheSameReason(t *testing.T) {
 	l := newFakeLog(t)
 	var b strings.Builder
@@ -50,7 +50,7 @@ func TestSameFaultHasTheSameReason(t *testing.T) {
 	}
 }
 
-// What is kept of reasons is bounded, and no record is left out.
+// The number of reasons is limited, and every reject is counted in one.
 func TestReasonsAreBoundedAndCountAllRejects(t *testing.T) {
 	var rs Reasons
 	for i := range 1000 {
@@ -103,7 +103,7 @@ func TestMaxRejectsLimitsNumberOrShare(t *testing.T) {
 	}
 }
 
-// What was understood is said before anything is published: which is which, since when, and what may be no time.
+// Before anything is published, a notice describes the first record: which column is which, its time, and what may not be a time.
 func TestNoticeDescribesTheFirstRecord(t *testing.T) {
 	for _, tt := range []struct {
 		kind       Kind

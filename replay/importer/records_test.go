@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// readAll reads a file as far as the fields of its records.
+// readAll reads a file up to the fields of its records.
 func readAll(t *testing.T, kind Kind, f Format, text string) (*shape, []record, error) {
 	o := Options{Kind: kind, Format: f, MaxRejects: mustAllow(t, "100%")}
 	o.SetDefaults()
@@ -47,8 +47,8 @@ func readAll(t *testing.T, kind Kind, f Format, text string) (*shape, []record, 
 	}
 }
 
-// brief is a record in short: the fields that are set, in the order of roles, or the error.
-func brief(records []record) []string {
+// describeRecords describes each record by its fields that are not empty, in the order of roles, or by its error.
+func describeRecords(records []record) []string {
 	var out []string
 	for _, r := range records {
 		if r.err != nil {
@@ -238,7 +238,7 @@ func TestRecordsOfEveryShapeAreRead(t *testing.T) {
 			if shape.String() != tt.shape {
 				t.Errorf("shape:\n got %s\nwant %s", shape, tt.shape)
 			}
-			if diff := cmp.Diff(tt.want, brief(records)); diff != "" {
+			if diff := cmp.Diff(tt.want, describeRecords(records)); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
 			}
 			for i, r := range records {
@@ -250,7 +250,7 @@ func TestRecordsOfEveryShapeAreRead(t *testing.T) {
 	}
 }
 
-// What could be read in two ways is refused: a wrong guess would turn follows around.
+// A file that can be read in two ways is refused: a wrong guess would reverse the follows.
 func TestUncertainShapeIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -303,7 +303,7 @@ func TestUncertainShapeIsRefused(t *testing.T) {
 	}
 }
 
-// The longest line is read whole.
+// The longest line that is allowed is read completely.
 func TestLongestLineIsReadWhole(t *testing.T) {
 	longest := strings.Repeat("x", maxRecordBytes-8)
 	_, records, err := readAll(t, Follows, Format{Header: HeaderNo}, "ann,bob\nann,"+longest+"\n")

@@ -55,8 +55,8 @@ func (f *fakeCounters) BatchGetCounters(
 	return connect.NewResponse(res), nil
 }
 
-// compareTallies imports a file of plays or likes and compares it with what a service answers.
-func compareTallies(t *testing.T, kind Kind, text string, counters *fakeCounters) (*Comparison, []string, error) {
+// importAndCompareCounts imports a file of plays or likes, and compares it with the answers of a service.
+func importAndCompareCounts(t *testing.T, kind Kind, text string, counters *fakeCounters) (*Comparison, []string, error) {
 	t.Helper()
 	l := newFakeLog(t)
 	o := options(t, l, text)
@@ -78,7 +78,7 @@ const somePlays = "user,item,time\nann,i1,2024-01-01\n" + "ann,i1,2024-01-01\nan
 
 func TestComparedCountsAreEqual(t *testing.T) {
 	for kind, want := range map[Kind]Comparison{Plays: {Counts: 4, Entries: 6}, Likes: {Counts: 2, Entries: 3}} {
-		found, told, err := compareTallies(t, kind, somePlays, &fakeCounters{})
+		found, told, err := importAndCompareCounts(t, kind, somePlays, &fakeCounters{})
 		if err != nil || len(told) > 0 || *found != want {
 			t.Errorf("%s: %+v, %v, %v", kind, found, told, err)
 		}
@@ -88,7 +88,7 @@ func TestComparedCountsAreEqual(t *testing.T) {
 	for i := range 2500 {
 		fmt.Fprintf(&many, "u%d,i%d\n", i%7, i)
 	}
-	found, told, err := compareTallies(t, Plays, many.String(), &fakeCounters{})
+	found, told, err := importAndCompareCounts(t, Plays, many.String(), &fakeCounters{})
 	if want := (Comparison{Counts: 2507, Entries: 5000}); err != nil || len(told) > 0 || *found != want {
 		t.Errorf("many: %+v, %v, %v", found, told, err)
 	}
@@ -105,12 +105,12 @@ func TestCompareFindsEveryDifferentCount(t *testing.T) {
 		Plays: {"plays by bob: the file has 1, skein has 2", "plays of i1: the file has 3, skein has 4"},
 		Likes: {"likes of i1: the file has 2, skein has 1"},
 	} {
-		found, told, err := compareTallies(t, kind, somePlays, &fakeCounters{spoil: more})
+		found, told, err := importAndCompareCounts(t, kind, somePlays, &fakeCounters{spoil: more})
 		if diff := cmp.Diff(want, told); diff != "" || err != nil || found.Differences() != uint64(len(want)) {
 			t.Errorf("%s: %s, %+v, %v", kind, diff, found, err)
 		}
 	}
-	if _, _, err := compareTallies(t, Plays, somePlays, &fakeCounters{short: true}); err == nil || !strings.Contains(err.Error(), "3 counters for 4 keys") {
+	if _, _, err := importAndCompareCounts(t, Plays, somePlays, &fakeCounters{short: true}); err == nil || !strings.Contains(err.Error(), "3 counters for 4 keys") {
 		t.Error(err)
 	}
 }

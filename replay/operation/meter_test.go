@@ -18,20 +18,20 @@ import (
 	"github.com/skein-feed/skein/replay/internal/paced"
 )
 
-// slowGraph takes so long to fold an event.
+// slowGraph is a graph that takes a fixed time to fold an event.
 type slowGraph struct {
 	*graph.Graph
 	fold time.Duration
 }
 
 func (s slowGraph) Apply(ev events.Event, b *projections.Batch) error {
-	pass(s.fold)
+	letTimePass(s.fold)
 	return s.Graph.Apply(ev, b)
 }
 
-// large returns a log of so many events by many users: the first half in large envelopes, the others alone, as an import is before what
-// comes live.
-func large(n int) (envs []*events.Envelope, size replay.LogSize) {
+// largeLog returns a log of n events by many users: one half in large envelopes, as an import has them, and then the others in envelopes of their own, as
+// live events are.
+func largeLog(n int) (envs []*events.Envelope, size replay.LogSize) {
 	w := memlog.NewWorld(1, 3000)
 	follow := func() events.Event {
 		ev := events.Event{Kind: events.UserFollowed, User: w.User(), Peer: w.User()}
@@ -55,8 +55,8 @@ func large(n int) (envs []*events.Envelope, size replay.LogSize) {
 	return envs, size
 }
 
-// TestRemainingTimeOfABuildIsAccurate: after the first tenth of a build the time left is true within a factor of 1.5, or a hundredth of the whole,
-// whatever the cost of folding is to that of reading. Time is that of the costs: the machine takes none.
+// After the first tenth of a build, the estimate of the remaining time is right within a factor of 1.5, or within a hundredth of the whole time, whatever
+// folding costs compared with reading. The time is simulated: only these costs take time.
 func TestRemainingTimeOfABuildIsAccurate(t *testing.T) {
 	const n, read = 20_000, 10 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -73,11 +73,11 @@ func TestRemainingTimeOfABuildIsAccurate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				envs, size := large(n)
-				m := open(t, dir)
-				run(t, m)
+				envs, size := largeLog(n)
+				m := mustOpen(t, dir)
+				runManager(t, m)
 				began := time.Now()
-				id := do(t, m, Rebuild, "graph", func(ctx context.Context, p *replay.Progress) (_ string, err error) {
+				id := mustStart(t, m, Rebuild, "graph", func(ctx context.Context, p *replay.Progress) (_ string, err error) {
 					b, err := paced.New(paced.Options{
 						Pace: replay.Pace{Share: c.share}, Progress: p, Head: envs[len(envs)-1].Seq(), Log: size,
 						Check: func() error { return nil },
@@ -90,7 +90,7 @@ func TestRemainingTimeOfABuildIsAccurate(t *testing.T) {
 					}
 					defer func() { err = errors.Join(err, b.Close()) }()
 					for _, env := range envs {
-						pass(time.Duration(len(env.Events)) * read)
+						letTimePass(time.Duration(len(env.Events)) * read)
 						if err := b.Add(ctx, []*events.Envelope{env}); err != nil {
 							return "", err
 						}

@@ -14,9 +14,9 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// BenchmarkResizeCopies has a node of a third of the partitions get another third, of 200 000 follows: from another node, and from the log.
+// BenchmarkResizeCopies resizes a node that has a third of the partitions to two thirds, with 200 000 follows: from another node, and from the log.
 func BenchmarkResizeCopies(b *testing.B) {
-	w := newWorld(b)
+	w := newTestLog(b)
 	const follows, users = 200_000, 100_000
 	rng := rand.New(rand.NewPCG(1, 2))
 	var last uint64
@@ -33,11 +33,11 @@ func BenchmarkResizeCopies(b *testing.B) {
 		}
 		last = took.Position.Seq
 	}
-	first, second := every(0, 3), every(1, 3)
+	first, second := everyNth(0, 3), everyNth(1, 3)
 	both := first
 	_ = second.Each(func(p uint8) error { both.Add(p); return nil })
 	for _, p := range all.Constructors(all.Settings{}) {
-		from, l := w.open(p, store.Options{Partitioned: true}), w.open(p, store.Options{Partitioned: true})
+		from, l := w.openLive(p, store.Options{Partitioned: true}), w.openLive(p, store.Options{Partitioned: true})
 		for store, of := range map[*live.Live]events.Partitions{from: second, l: first} {
 			if _, err := rebuild.Resize(b.Context(), store, of, w.subscribeKinds, rebuild.Options{}); err != nil {
 				b.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// sourceOf is a node that has a projection. The log goes on whenever it has given rows.
-func (w *world) sourceOf(l *live.Live) rebuild.Source {
+// sourceOf returns a node that has the rows of a projection. The log grows whenever the node has given rows.
+func (w *testLog) sourceOf(l *live.Live) rebuild.Source {
 	return rebuild.Source{
 		Name: "node", Has: l.Holds(),
 		Rows: func(ctx context.Context, _, fold string, of events.Partitions, do func(key, value []byte) error) error {
@@ -25,16 +25,16 @@ func (w *world) sourceOf(l *live.Live) rebuild.Source {
 	}
 }
 
-// tailOf is the growing log, which nothing may read from its start.
-func (w *world) tailOf(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+// tailOf subscribes to the growing log. It fails the test if the log is read from its start.
+func (w *testLog) tailOf(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		return nil, errors.New("the log is read from its start")
 	}
 	return w.growingLog(from, kinds)
 }
 
-// resize returns what was logged, and the report.
-func resize(
+// mustResize resizes a projection, and returns what was logged, and the report.
+func mustResize(
 	t *testing.T, l *live.Live, to events.Partitions, subscribe rebuild.SubscribeFunc, sources ...rebuild.Source,
 ) (logged, report string) {
 	t.Helper()
@@ -51,33 +51,32 @@ func resize(
 	return b.String(), report
 }
 
-// TestResizeCopiesRowsOfOtherNodes: a node copies the partitions that it gets from several others, while the log grows, and reads only the tail of the
-// log. Its rows are those of a straight fold.
+// A node copies the partitions that it gets from several other nodes while the log grows, and reads only the tail of the log. Its rows are those of a fold.
 func TestResizeCopiesRowsOfOtherNodes(t *testing.T) {
-	w := newWorld(t)
+	w := newTestLog(t)
 	w.publish(100)
 	for _, p := range all.Constructors(all.Settings{}) {
-		even, odd := w.open(p, store.Options{Partitioned: true}), w.open(p, store.Options{Partitioned: true})
-		resize(t, even, every(0, 2), w.growingLog)
-		resize(t, odd, every(1, 2), w.growingLog)
+		even, odd := w.openLive(p, store.Options{Partitioned: true}), w.openLive(p, store.Options{Partitioned: true})
+		mustResize(t, even, everyNth(0, 2), w.growingLog)
+		mustResize(t, odd, everyNth(1, 2), w.growingLog)
 		// New, it gets all from two nodes; then it has a part, and gets the rest.
-		l := w.open(p, store.Options{Partitioned: true})
-		resize(t, l, every(0, 3), w.tailOf, w.sourceOf(even), w.sourceOf(odd))
-		w.wantRows(l, w.publish(1))
-		resize(t, l, every(0, 5), w.tailOf, w.sourceOf(odd), w.sourceOf(even))
-		w.wantRows(l, w.publish(1))
+		l := w.openLive(p, store.Options{Partitioned: true})
+		mustResize(t, l, everyNth(0, 3), w.tailOf, w.sourceOf(even), w.sourceOf(odd))
+		w.checkRows(l, w.publish(1))
+		mustResize(t, l, everyNth(0, 5), w.tailOf, w.sourceOf(odd), w.sourceOf(even))
+		w.checkRows(l, w.publish(1))
 		// Nodes that have the same partitions give a part each, and that of none is built.
-		resize(t, l, events.AllPartitions(), w.growingLog, w.sourceOf(odd), w.sourceOf(odd))
-		w.wantRows(l, w.publish(1))
+		mustResize(t, l, events.AllPartitions(), w.growingLog, w.sourceOf(odd), w.sourceOf(odd))
+		w.checkRows(l, w.publish(1))
 	}
 }
 
-// TestResizeBuildsWhatNodesDoNotGive: what a node does not give, or gives wrongly, is built from the log.
+// Partitions that a node does not give, or gives wrongly, are built from the log.
 func TestResizeBuildsWhatNodesDoNotGive(t *testing.T) {
-	w := newWorld(t)
+	w := newTestLog(t)
 	w.publish(50)
-	from := w.open(newGraph, store.Options{Partitioned: true})
-	resize(t, from, every(0, 2), w.subscribeKinds)
+	from := w.openLive(newGraph, store.Options{Partitioned: true})
+	mustResize(t, from, everyNth(0, 2), w.subscribeKinds)
 	errCut := errors.New("cut")
 	type rows = func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error
 	good := w.sourceOf(from)
@@ -95,7 +94,7 @@ func TestResizeBuildsWhatNodesDoNotGive(t *testing.T) {
 			return good.Rows(ctx, name, "another", of, do)
 		},
 		"of more partitions": func(ctx context.Context, name, fold string, _ events.Partitions, do func(key, value []byte) error) error {
-			return good.Rows(ctx, name, fold, every(0, 2), do)
+			return good.Rows(ctx, name, fold, everyNth(0, 2), do)
 		},
 		"of too many partitions": func(ctx context.Context, name, fold string, _ events.Partitions, do func(key, value []byte) error) error {
 			return good.Rows(ctx, name, fold, events.AllPartitions(), do)
@@ -105,11 +104,11 @@ func TestResizeBuildsWhatNodesDoNotGive(t *testing.T) {
 		},
 	}
 	for name, rows := range bad {
-		l := w.open(newGraph, store.Options{Partitioned: true})
-		logged, report := resize(t, l, every(0, 4), w.growingLog, rebuild.Source{Name: name, Has: every(0, 4), Rows: rows})
+		l := w.openLive(newGraph, store.Options{Partitioned: true})
+		logged, report := mustResize(t, l, everyNth(0, 4), w.growingLog, rebuild.Source{Name: name, Has: everyNth(0, 4), Rows: rows})
 		if !strings.Contains(logged, "rows are built from the log") || !strings.Contains(report, ", 0 of them copied") {
 			t.Errorf("%s: taken", name)
 		}
-		w.wantRows(l, w.publish(1))
+		w.checkRows(l, w.publish(1))
 	}
 }

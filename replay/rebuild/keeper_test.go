@@ -14,15 +14,15 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// TestKeeperRebuildsOutdatedProjection: an automatic rebuild adopts other settings, while the old generation answers.
+// An automatic rebuild changes to new settings while the old generation answers.
 func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
-	w := newWorld(t)
+	w := newTestLog(t)
 	last := w.publish(100)
 	settings := inbox.DefaultSettings()
 	newInbox := func() projections.Projection { return inbox.New(settings) }
 	fs := vfs.NewMem()
 	settings.Threshold = 500
-	l := w.open(newInbox, store.Options{FS: fs})
+	l := w.openLive(newInbox, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -30,11 +30,11 @@ func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 		t.Fatal(err)
 	}
 	settings = inbox.DefaultSettings()
-	l = w.open(newInbox, store.Options{FS: fs})
+	l = w.openLive(newInbox, store.Options{FS: fs})
 	if st := l.Status(); st.State != store.Outdated || st.Cursor.Seq != last || !st.Answers() {
 		t.Errorf("%+v", st)
 	}
-	stopReading := w.reading(l)
+	stopReading := w.startReading(l)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	var why error
@@ -56,5 +56,5 @@ func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 	if err := <-done; err != nil || !errors.Is(why, live.ErrOutdated) {
 		t.Errorf("%v, for %v", err, why)
 	}
-	w.wantRows(l, w.publish(1))
+	w.checkRows(l, w.publish(1))
 }

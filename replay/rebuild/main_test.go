@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// world is an embedded log with a hub, and projections that follow it.
-type world struct {
+// testLog is an embedded log with a hub, and projections that follow it.
+type testLog struct {
 	t         testing.TB
 	log       *eventlog.Log
 	hub       *eventlog.Hub
@@ -40,13 +40,13 @@ type world struct {
 	seed atomic.Uint64
 }
 
-func newWorld(t testing.TB) *world {
+func newTestLog(t testing.TB) *testLog {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), eventlog.Config{Ephemeral: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, log: log, hub: eventlog.NewHub(log, eventlog.HubOptions{})}
+	w := &testLog{t: t, log: log, hub: eventlog.NewHub(log, eventlog.HubOptions{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.hub.Run(ctx) }()
@@ -64,7 +64,7 @@ func newWorld(t testing.TB) *world {
 }
 
 // publish appends envelopes of a few events each, and returns the last sequence.
-func (w *world) publish(envelopes int) (seq uint64) {
+func (w *testLog) publish(envelopes int) (seq uint64) {
 	for n := 0; n < envelopes; {
 		seed := w.seed.Add(1)
 		for chunk := range slices.Chunk(slices.Concat(histories.Fixed(seed, 60), histories.FixedFeeds(seed, 60), histories.FixedPlays(seed, 60)), 6) {
@@ -93,7 +93,7 @@ type subscription struct {
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
-func (w *world) subscribe(from events.Cursor) (store.Subscription, error) {
+func (w *testLog) subscribe(from events.Cursor) (store.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = w.log.Start()
 	}
@@ -105,12 +105,12 @@ func (w *world) subscribe(from events.Cursor) (store.Subscription, error) {
 }
 
 // subscribeKinds is the SubscribeFunc of rebuilds.
-func (w *world) subscribeKinds(from events.Cursor, _ events.KindSet) (store.Subscription, error) {
+func (w *testLog) subscribeKinds(from events.Cursor, _ events.KindSet) (store.Subscription, error) {
 	return w.subscribe(from)
 }
 
 // envelopes reads the log from its start up to a sequence.
-func (w *world) envelopes(seq uint64) (envs []*events.Envelope) {
+func (w *testLog) envelopes(seq uint64) (envs []*events.Envelope) {
 	w.t.Helper()
 	sub, err := w.subscribe(events.Cursor{})
 	if err != nil {
@@ -127,16 +127,16 @@ func (w *world) envelopes(seq uint64) (envs []*events.Envelope) {
 	return envs[:slices.IndexFunc(envs, func(e *events.Envelope) bool { return e.Seq() == seq })+1]
 }
 
-// lives opens every projection, each on a file system of its own, and has them follow the log.
-func (w *world) lives(o store.Options) (lives []*live.Live) {
+// openAll opens every projection on a file system of its own, and makes it follow the log.
+func (w *testLog) openAll(o store.Options) (lives []*live.Live) {
 	w.t.Helper()
 	for _, p := range all.Constructors(all.Settings{}) {
-		lives = append(lives, w.open(p, o))
+		lives = append(lives, w.openLive(p, o))
 	}
 	return lives
 }
 
-func (w *world) open(p func() projections.Projection, o store.Options) *live.Live {
+func (w *testLog) openLive(p func() projections.Projection, o store.Options) *live.Live {
 	w.t.Helper()
 	if o.FS == nil {
 		o.FS = vfs.NewMem()
@@ -146,12 +146,12 @@ func (w *world) open(p func() projections.Projection, o store.Options) *live.Liv
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.run(l)
+	w.runLive(l)
 	return l
 }
 
-// run has a projection follow the log until it is closed, with the test at the latest.
-func (w *world) run(l *live.Live) {
+// runLive makes a projection follow the log until it is closed, at the latest by the end of the test.
+func (w *testLog) runLive(l *live.Live) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -165,8 +165,8 @@ func (w *world) run(l *live.Live) {
 	})
 }
 
-// wantRows compares a projection with a straight fold of the log up to a sequence that it has reached.
-func (w *world) wantRows(l *live.Live, seq uint64) {
+// checkRows compares a projection with a fold of the log up to a sequence that the projection has reached.
+func (w *testLog) checkRows(l *live.Live, seq uint64) {
 	w.t.Helper()
 	if err := l.WaitFor(w.t.Context(), seq); err != nil {
 		w.t.Fatal(l.Name(), err)
@@ -182,9 +182,9 @@ func (w *world) wantRows(l *live.Live, seq uint64) {
 	conformance.RowsOf(w.t, l.Serving()).MustEqual(w.t, straight, "%s, partitions %s", l.Name(), &held)
 }
 
-// reading reads a projection all the time, a thousand times a second at most, and rests nine times as long as a read took, which leaves
-// the processors to what is tested: no read may fail, and none may show an older position than the one before.
-func (w *world) reading(l *live.Live) (stop func() (reads int)) {
+// startReading reads a projection again and again, at most a thousand times per second. Between two reads it rests nine times as long as a read took, which
+// leaves the processors to what is tested. No read may fail, and none may return an older position than the one before.
+func (w *testLog) startReading(l *live.Live) (stop func() (reads int)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	n := 0
@@ -193,7 +193,7 @@ func (w *world) reading(l *live.Live) (stop func() (reads int)) {
 		var last uint64
 		for rest := time.Millisecond; wait.For(ctx, rest) == nil; n++ {
 			began := time.Now()
-			if err := w.read(ctx, l, &last); err != nil && ctx.Err() == nil {
+			if err := w.readOnce(ctx, l, &last); err != nil && ctx.Err() == nil {
 				w.t.Errorf("%s, read %d: %v", l.Name(), n, err)
 				return
 			}
@@ -205,7 +205,7 @@ func (w *world) reading(l *live.Live) (stop func() (reads int)) {
 
 var errBack = errors.New("the position went back")
 
-func (w *world) read(ctx context.Context, l *live.Live, last *uint64) (err error) {
+func (w *testLog) readOnce(ctx context.Context, l *live.Live, last *uint64) (err error) {
 	if err := l.WaitFor(ctx, *last); err != nil {
 		return err
 	}

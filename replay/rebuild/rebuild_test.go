@@ -22,9 +22,9 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// load publishes as fast as projections follow, a thousand envelopes whenever more is called. A log that grew without end as fast as
-// it can be folded might stay out of the reach of a rebuild for ever.
-func (w *world) load(lives []*live.Live) (more, stop func()) {
+// startLoad publishes as fast as projections follow, a thousand envelopes per call of more. If the log grew without end as fast as it can be folded, a
+// rebuild might never catch up.
+func (w *testLog) startLoad(lives []*live.Live) (more, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done, called, most := make(chan struct{}), make(chan struct{}, 100), 50
 	if testing.Short() {
@@ -51,10 +51,10 @@ func (w *world) load(lives []*live.Live) (more, stop func()) {
 	return func() { called <- struct{}{} }, sync.OnceFunc(func() { cancel(); <-done })
 }
 
-// TestRebuildUnderLoad rebuilds every projection while it is written and read, and goes back to the previous generation: no
-// read fails, and the rows are those of a straight fold. How short the pause is, the bench measures.
+// TestRebuildUnderLoad rebuilds every projection while it is written and read, and goes back to the previous generation. No read fails, and the rows are
+// those of a fold. The benchmark measures how short the pause is.
 func TestRebuildUnderLoad(t *testing.T) {
-	w := newWorld(t)
+	w := newTestLog(t)
 	n := 2500
 	if testing.Short() {
 		n = 200
@@ -62,7 +62,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 	first := w.publish(n)
 	var mu sync.Mutex
 	var cuts []store.CutOverInfo
-	lives := w.lives(store.Options{Listener: store.Listener{CutOver: func(i store.CutOverInfo) {
+	lives := w.openAll(store.Options{Listener: store.Listener{CutOver: func(i store.CutOverInfo) {
 		mu.Lock()
 		defer mu.Unlock()
 		cuts = append(cuts, i)
@@ -72,9 +72,9 @@ func TestRebuildUnderLoad(t *testing.T) {
 		if err := l.WaitFor(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		stops = append(stops, w.reading(l))
+		stops = append(stops, w.startReading(l))
 	}
-	moreLoad, stopLoad := w.load(lives)
+	moreLoad, stopLoad := w.startLoad(lives)
 	defer stopLoad()
 	for _, l := range lives {
 		moreLoad()
@@ -115,28 +115,28 @@ func TestRebuildUnderLoad(t *testing.T) {
 		if st := l.Status(); st.Generation != 2 {
 			t.Errorf("%+v", st)
 		}
-		w.wantRows(l, last)
+		w.checkRows(l, last)
 	}
 	if len(cuts) != 3*len(lives) {
 		t.Errorf("%d cut-overs were heard of", len(cuts))
 	}
 }
 
-// growing is a subscription at whose end something happens.
-type growing struct {
+// closingHook is a subscription that calls a function when it is closed.
+type closingHook struct {
 	store.Subscription
 	grow func()
 }
 
-func (s *growing) Close() {
+func (s *closingHook) Close() {
 	s.grow()
 	s.Subscription.Close()
 }
 
-// TestRebuildCatchesUp: what came while a generation was built is folded before the cut-over, if it is more than the live fold is left with.
+// What the log received while a generation was built is folded before the cut-over, if it is more than the cut-over may fold.
 func TestRebuildCatchesUp(t *testing.T) {
-	w := newWorld(t)
-	l := w.open(newGraph, store.Options{})
+	w := newTestLog(t)
+	l := w.openLive(newGraph, store.Options{})
 	grow := func(envelopes int) func() {
 		return sync.OnceFunc(func() {
 			if err := l.WaitFor(t.Context(), w.publish(envelopes)); err != nil {
@@ -151,7 +151,7 @@ func TestRebuildCatchesUp(t *testing.T) {
 			far()
 		}
 		sub, err := w.subscribeKinds(from, kinds)
-		return &growing{sub, behind}, err
+		return &closingHook{sub, behind}, err
 	}
 	if _, err := rebuild.Rebuild(t.Context(), l, subscribe, rebuild.Options{}); err != nil {
 		t.Fatal(err)
@@ -159,13 +159,13 @@ func TestRebuildCatchesUp(t *testing.T) {
 	if subscribed != 2 {
 		t.Errorf("subscribed %d times", subscribed)
 	}
-	w.wantRows(l, w.publish(1))
+	w.checkRows(l, w.publish(1))
 }
 
 func newGraph() projections.Projection { return graph.New() }
 
-// stopping returns a SubscribeFunc whose subscription ends with the context of the caller after so many envelopes.
-func stopping(subscribe rebuild.SubscribeFunc, n int, stop func()) rebuild.SubscribeFunc {
+// stopAfter returns a SubscribeFunc whose subscription ends the context of the caller after this many envelopes.
+func stopAfter(subscribe rebuild.SubscribeFunc, n int, stop func()) rebuild.SubscribeFunc {
 	return func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 		sub, err := subscribe(from, kinds)
 		return &stoppingSubscription{sub, n, stop}, err
@@ -186,17 +186,17 @@ func (s *stoppingSubscription) Next(ctx context.Context, _ int) ([]*events.Envel
 	return s.Subscription.Next(ctx, 1)
 }
 
-// TestStoppedRebuildLeavesNothing: a rebuild that was stopped leaves nothing, and the next one begins anew.
+// A rebuild that was stopped leaves nothing behind, and the next one starts from the beginning.
 func TestStoppedRebuildLeavesNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newTestLog(t)
 	last := w.publish(2500)
 	fs := vfs.NewMem()
-	l := w.open(newGraph, store.Options{FS: fs})
+	l := w.openLive(newGraph, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := rebuild.Rebuild(ctx, l, stopping(w.subscribeKinds, 100, cancel), rebuild.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := rebuild.Rebuild(ctx, l, stopAfter(w.subscribeKinds, 100, cancel), rebuild.Options{}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if st := l.Status(); st.Generation != 1 || st.State == store.Rebuilding {
@@ -210,15 +210,15 @@ func TestStoppedRebuildLeavesNothing(t *testing.T) {
 	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	w.wantRows(l, last)
+	w.checkRows(l, last)
 }
 
-// TestRebuildThatDoesNotFitIsRefused: a rebuild that does not fit is refused before it begins, with both figures.
+// A rebuild for which there is too little free disk is refused before it begins, with both sizes.
 func TestRebuildThatDoesNotFitIsRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newTestLog(t)
 	last := w.publish(50)
 	fs := vfs.NewMem()
-	l := w.open(newGraph, store.Options{FS: fs})
+	l := w.openLive(newGraph, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -232,13 +232,13 @@ func TestRebuildThatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// TestBrokenStoreIsRebuiltWhileOthersServe: a store that cannot be opened is rebuilt while the others serve.
+// A store that cannot be opened is rebuilt while the others serve.
 func TestBrokenStoreIsRebuiltWhileOthersServe(t *testing.T) {
-	w := newWorld(t)
+	w := newTestLog(t)
 	last := w.publish(300)
-	lives := w.lives(store.Options{})
+	lives := w.openAll(store.Options{})
 	fs := vfs.NewMem()
-	l := w.open(newGraph, store.Options{FS: fs})
+	l := w.openLive(newGraph, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func TestBrokenStoreIsRebuiltWhileOthersServe(t *testing.T) {
 			}
 		}
 	}
-	l = w.open(newGraph, store.Options{FS: fs})
+	l = w.openLive(newGraph, store.Options{FS: fs})
 	if st := l.Status(); st.State != store.Failed || !st.Damaged {
 		t.Errorf("%+v", st)
 	}
@@ -264,27 +264,27 @@ func TestBrokenStoreIsRebuiltWhileOthersServe(t *testing.T) {
 	}
 	t.Log(steps)
 	for _, other := range lives {
-		w.wantRows(other, last)
+		w.checkRows(other, last)
 	}
 	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	w.wantRows(l, last)
+	w.checkRows(l, last)
 	if st := l.Status(); st.Previous != 0 {
 		t.Errorf("what is damaged is kept: %+v", st)
 	}
 }
 
-// TestRollbackWithoutPreviousIsRefused: there is nothing to go back to.
+// Without a previous generation there is nothing to go back to.
 func TestRollbackWithoutPreviousIsRefused(t *testing.T) {
-	w := newWorld(t)
-	l := w.open(newGraph, store.Options{})
+	w := newTestLog(t)
+	l := w.openLive(newGraph, store.Options{})
 	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, live.ErrNoPrevious) {
 		t.Errorf("%v", err)
 	}
 }
 
-// mustCountAll demands of a report that its parts are all of the log up to where the generation began to serve.
+// mustCountAll checks that the parts in a report add up to the whole log, up to where the generation began to serve.
 func mustCountAll(t *testing.T, report string) {
 	t.Helper()
 	number := func(form string) (n uint64) {

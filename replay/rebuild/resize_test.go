@@ -14,34 +14,34 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// every returns every n-th partition from the first one on.
-func every(first, n int) (s events.Partitions) {
+// everyNth returns every n-th partition from the first one on.
+func everyNth(first, n int) (s events.Partitions) {
 	for p := first; p < events.NumPartitions; p += n {
 		s.Add(uint8(p))
 	}
 	return s
 }
 
-// growingLog is the log, to which envelopes are added whenever a reading of it ends.
-func (w *world) growingLog(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
+// growingLog subscribes to the log. Envelopes are added whenever a subscription is closed.
+func (w *testLog) growingLog(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	sub, err := w.subscribeKinds(from, kinds)
 	n := 20
 	if testing.Short() {
 		n = 5
 	}
-	return &growing{sub, func() { w.publish(n) }}, err
+	return &closingHook{sub, func() { w.publish(n) }}, err
 }
 
-// TestResizedStoreHasTheRowsOfAFold: every projection of a node takes and gives partitions while the log grows and it is read. No read fails, and the rows are
-// those of a straight fold for the set.
+// Every projection of a node takes and gives away partitions while the log grows and the projection is read. No read fails, and the rows are those of a fold
+// for its partitions.
 func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
-	w := newWorld(t)
+	w := newTestLog(t)
 	n := 300
 	if testing.Short() {
 		n = 100
 	}
 	first := w.publish(n)
-	lives := w.lives(store.Options{Partitioned: true})
+	lives := w.openAll(store.Options{Partitioned: true})
 	var stops []func() int
 	for _, l := range lives {
 		if held := l.Holds(); held.Len() != 0 {
@@ -50,10 +50,10 @@ func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
 		if err := l.WaitFor(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		stops = append(stops, w.reading(l))
+		stops = append(stops, w.startReading(l))
 	}
 	for _, l := range lives {
-		for _, to := range []events.Partitions{every(0, 3), every(0, 2), events.AllPartitions(), every(1, 2), {}, every(1, 5)} {
+		for _, to := range []events.Partitions{everyNth(0, 3), everyNth(0, 2), events.AllPartitions(), everyNth(1, 2), {}, everyNth(1, 5)} {
 			report, err := rebuild.Resize(t.Context(), l, to, w.growingLog, rebuild.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -62,14 +62,14 @@ func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
 			if held := l.Holds(); held != to {
 				t.Errorf("%s holds %s, want %s", l.Name(), &held, &to)
 			}
-			w.wantRows(l, w.publish(1))
+			w.checkRows(l, w.publish(1))
 		}
 		was := l.Status().Generation
-		if report, err := rebuild.Resize(t.Context(), l, every(1, 5), w.subscribeKinds, rebuild.Options{}); err != nil ||
+		if report, err := rebuild.Resize(t.Context(), l, everyNth(1, 5), w.subscribeKinds, rebuild.Options{}); err != nil ||
 			report != "it holds these 51 partitions already" || l.Status().Generation != was {
 			t.Errorf("%s, %v", report, err)
 		}
-		if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil || l.Holds() != every(1, 5) {
+		if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil || l.Holds() != everyNth(1, 5) {
 			t.Errorf("a rebuild: %v", err)
 		}
 	}
@@ -78,51 +78,51 @@ func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
 		if stops[i]() == 0 {
 			t.Errorf("%s was not read", l.Name())
 		}
-		w.wantRows(l, last)
+		w.checkRows(l, last)
 	}
 }
 
-// TestStoppedResizeLeavesNothing: wherever it is interrupted, the generation that serves continues with its partitions, and nothing is left.
+// Wherever a resize is interrupted, the present generation continues with its partitions, and nothing is left behind.
 func TestStoppedResizeLeavesNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newTestLog(t)
 	last := w.publish(2500)
 	fs := vfs.NewMem()
-	l := w.open(newGraph, store.Options{FS: fs, Partitioned: true})
-	if _, err := rebuild.Resize(t.Context(), l, every(0, 2), w.subscribeKinds, rebuild.Options{}); err != nil {
+	l := w.openLive(newGraph, store.Options{FS: fs, Partitioned: true})
+	if _, err := rebuild.Resize(t.Context(), l, everyNth(0, 2), w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rebuild.Resize(t.Context(), l, every(0, 2), w.subscribeKinds, rebuild.Options{}); err != nil {
+	if _, err := rebuild.Resize(t.Context(), l, everyNth(0, 2), w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, after := range []int{0, 100} {
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := rebuild.Resize(ctx, l, every(0, 3), stopping(w.subscribeKinds, after, cancel), rebuild.Options{})
+		_, err := rebuild.Resize(ctx, l, everyNth(0, 3), stopAfter(w.subscribeKinds, after, cancel), rebuild.Options{})
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "resize graph from 128 partitions to 86: ") {
 			t.Fatal(err)
 		}
 		names, _ := fs.List("data/graph")
 		slices.Sort(names)
-		if strings.Join(names, " ") != "000001 000002 GENERATIONS" || l.Holds() != every(0, 2) {
+		if strings.Join(names, " ") != "000001 000002 GENERATIONS" || l.Holds() != everyNth(0, 2) {
 			t.Errorf("left are %v", names)
 		}
-		w.wantRows(l, w.publish(1))
+		w.checkRows(l, w.publish(1))
 	}
 	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil || l.Holds() != (events.Partitions{}) {
 		t.Errorf("a way back: %v", err)
 	}
-	w.wantRows(l, w.publish(1))
+	w.checkRows(l, w.publish(1))
 }
 
-// TestResizeOfUnpartitionedStoreIsRefused: what holds all partitions, since it is no node of a cluster, does not lose any.
+// A projection that holds all partitions, because it is not on a node of a cluster, cannot be resized.
 func TestResizeOfUnpartitionedStoreIsRefused(t *testing.T) {
-	w := newWorld(t)
-	l := w.open(newGraph, store.Options{})
-	if _, err := rebuild.Resize(t.Context(), l, every(0, 2), w.subscribeKinds, rebuild.Options{}); err == nil ||
+	w := newTestLog(t)
+	l := w.openLive(newGraph, store.Options{})
+	if _, err := rebuild.Resize(t.Context(), l, everyNth(0, 2), w.subscribeKinds, rebuild.Options{}); err == nil ||
 		!strings.Contains(err.Error(), "it holds all partitions") {
 		t.Errorf("%v", err)
 	}
-	w.wantRows(l, w.publish(1))
+	w.checkRows(l, w.publish(1))
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// TestNextSnapshotRepairsDamageThatCheckFound damages a file that two snapshots share: checking finds both, and the next snapshot repairs both.
+// TestNextSnapshotRepairsDamageThatCheckFound damages a file that two snapshots share. Check finds both, and the next snapshot repairs both.
 func TestNextSnapshotRepairsDamageThatCheckFound(t *testing.T) {
-	b := newMemory()
-	n := newNode(t, b, newGraph())
+	b := newMemoryBucket()
+	n := newTestProcess(t, b, newGraph())
 	envs := follows(100)
 	n.fold(t, envs)
 	n.take(t, "one")
@@ -25,7 +25,7 @@ func TestNextSnapshotRepairsDamageThatCheckFound(t *testing.T) {
 	}
 	var p replay.Progress
 	c, err := snapshot.Check(t.Context(), b, true, replay.Pace{}, &p)
-	if err != nil || len(c.Damaged)+len(c.Broken) > 0 || c.Removed || c.Files != len(b.names("snapshot-files/")) {
+	if err != nil || len(c.Damaged)+len(c.Broken) > 0 || c.Removed || c.Files != len(b.objectNames("snapshot-files/")) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	if at := p.Now(); at.Done != at.Total || at.Done != uint64(c.Bytes) {
@@ -41,13 +41,13 @@ func TestNextSnapshotRepairsDamageThatCheckFound(t *testing.T) {
 
 	c, err = snapshot.Check(t.Context(), b, false, replay.Pace{}, nil)
 	if err != nil || !slices.Equal(c.Damaged, []string{name}) || len(c.Broken) < 2 || !slices.Contains(c.Broken, last+"/graph") || c.Removed ||
-		len(b.names(name)) != 1 {
+		len(b.objectNames(name)) != 1 {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if c, err = snapshot.Check(t.Context(), b, true, replay.Pace{}, nil); err != nil || !c.Removed || len(b.names(name)) > 0 {
+	if c, err = snapshot.Check(t.Context(), b, true, replay.Pace{}, nil); err != nil || !c.Removed || len(b.objectNames(name)) > 0 {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if _, err := restore(t, b, last, newGraph()); !errors.Is(err, snapshot.ErrDamaged) {
+	if _, err := restoreInMemory(t, b, last, newGraph()); !errors.Is(err, snapshot.ErrDamaged) {
 		t.Errorf("restored without a file: %v", err)
 	}
 	n.take(t, "anew")

@@ -29,8 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a bucket in memory.
-type memory struct {
+// memoryBucket is a bucket in memory, whose operations can be made to fail.
+type memoryBucket struct {
 	mu      sync.Mutex
 	objects map[string]object
 	// fault is asked before each operation, with its number from 0 on.
@@ -43,7 +43,7 @@ type object struct {
 	time time.Time
 }
 
-// outcome is what becomes of an operation.
+// outcome is what happens to an operation.
 type outcome int
 
 const (
@@ -56,23 +56,23 @@ const (
 
 var errFault = errors.New("the bucket cannot be reached")
 
-func newMemory() *memory { return &memory{objects: map[string]object{}} }
+func newMemoryBucket() *memoryBucket { return &memoryBucket{objects: map[string]object{}} }
 
 // clone returns a bucket with the same objects and no faults.
-func (m *memory) clone() *memory {
+func (m *memoryBucket) clone() *memoryBucket {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &memory{objects: maps.Clone(m.objects)}
+	return &memoryBucket{objects: maps.Clone(m.objects)}
 }
 
-// fails has f say how each operation from now on ends.
-func (m *memory) fails(f func(n int, op, name string) outcome) {
+// setOutcomes makes f decide how each operation from now on ends.
+func (m *memoryBucket) setOutcomes(f func(n int, op, name string) outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fault = f
 }
 
-func (m *memory) do(ctx context.Context, op, name string, f func() error) error {
+func (m *memoryBucket) perform(ctx context.Context, op, name string, f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -92,8 +92,8 @@ func (m *memory) do(ctx context.Context, op, name string, f func() error) error 
 	return errFault
 }
 
-// Put is part of bucket.Bucket, as are the next four.
-func (m *memory) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+// Put and the next four methods implement bucket.Bucket.
+func (m *memoryBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return err
@@ -101,14 +101,14 @@ func (m *memory) Put(ctx context.Context, name string, r io.Reader, size int64) 
 	if int64(len(data)) != size {
 		return fmt.Errorf("%d bytes instead of %d", len(data), size)
 	}
-	return m.do(ctx, "put", name, func() error {
+	return m.perform(ctx, "put", name, func() error {
 		m.objects[name] = object{data, time.Now()}
 		return nil
 	})
 }
 
-func (m *memory) Get(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, err error) {
-	err = m.do(ctx, "get", name, func() error {
+func (m *memoryBucket) Get(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, err error) {
+	err = m.perform(ctx, "get", name, func() error {
 		o, ok := m.objects[name]
 		if !ok {
 			return bucket.ErrNotFound
@@ -123,8 +123,8 @@ func (m *memory) Get(ctx context.Context, name string, offset, length int64) (r 
 	return r, err
 }
 
-func (m *memory) List(ctx context.Context, prefix string) (list []bucket.Object, err error) {
-	err = m.do(ctx, "list", prefix, func() error {
+func (m *memoryBucket) List(ctx context.Context, prefix string) (list []bucket.Object, err error) {
+	err = m.perform(ctx, "list", prefix, func() error {
 		for _, name := range slices.Sorted(maps.Keys(m.objects)) {
 			if strings.HasPrefix(name, prefix) {
 				o := m.objects[name]
@@ -136,17 +136,17 @@ func (m *memory) List(ctx context.Context, prefix string) (list []bucket.Object,
 	return list, err
 }
 
-func (m *memory) Delete(ctx context.Context, name string) error {
-	return m.do(ctx, "delete", name, func() error {
+func (m *memoryBucket) Delete(ctx context.Context, name string) error {
+	return m.perform(ctx, "delete", name, func() error {
 		delete(m.objects, name)
 		return nil
 	})
 }
 
-func (m *memory) String() string { return "memory" }
+func (m *memoryBucket) String() string { return "memory" }
 
-// names are those of the objects under a prefix.
-func (m *memory) names(prefix string) (names []string) {
+// objectNames returns the names of the objects with a prefix.
+func (m *memoryBucket) objectNames(prefix string) (names []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name := range m.objects {
@@ -158,22 +158,22 @@ func (m *memory) names(prefix string) (names []string) {
 	return names
 }
 
-// node is a process with stores and a keeper of snapshots.
-type node struct {
+// testProcess is a process with stores and a keeper of snapshots.
+type testProcess struct {
 	fs     store.FS
 	stores []*store.Store
 	keeper *snapshot.Keeper
 }
 
-// newNode opens empty stores of projections, to be closed with the test. Small memtables make many tables.
-func newNode(t *testing.T, b bucket.Bucket, list ...projections.Projection) *node {
+// newTestProcess opens empty stores of projections, which are closed with the test. Small memtables lead to many tables.
+func newTestProcess(t *testing.T, b bucket.Bucket, list ...projections.Projection) *testProcess {
 	t.Helper()
-	return newNodeWith(t, snapshot.Options{Bucket: b}, list...)
+	return newTestProcessWith(t, snapshot.Options{Bucket: b}, list...)
 }
 
-func newNodeWith(t *testing.T, o snapshot.Options, list ...projections.Projection) *node {
+func newTestProcessWith(t *testing.T, o snapshot.Options, list ...projections.Projection) *testProcess {
 	t.Helper()
-	n := &node{fs: vfs.NewMem()}
+	n := &testProcess{fs: vfs.NewMem()}
 	cache := store.NewCache(16 << 20)
 	t.Cleanup(cache.Unref)
 	var stores []snapshot.Store
@@ -196,15 +196,15 @@ func newNodeWith(t *testing.T, o snapshot.Options, list ...projections.Projectio
 	return n
 }
 
-func (n *node) fold(t *testing.T, envs []*events.Envelope) {
+func (n *testProcess) fold(t *testing.T, envs []*events.Envelope) {
 	t.Helper()
 	for _, s := range n.stores {
 		conformance.Fold(t, s, envs)
 	}
 }
 
-// take takes a snapshot, which must go well.
-func (n *node) take(t *testing.T, name string) snapshot.Report {
+// take takes a snapshot, which must succeed.
+func (n *testProcess) take(t *testing.T, name string) snapshot.Report {
 	t.Helper()
 	r, err := n.keeper.Take(t.Context(), name, nil, nil)
 	if err != nil {
@@ -216,8 +216,8 @@ func (n *node) take(t *testing.T, name string) snapshot.Report {
 	return r
 }
 
-// restore restores into an empty file system, and fails the test if what failed has left something.
-func restore(t *testing.T, b bucket.Bucket, name string, p projections.Projection) (store.FS, error) {
+// restoreInMemory restores into an empty file system. If it fails, it checks that nothing is left behind.
+func restoreInMemory(t *testing.T, b bucket.Bucket, name string, p projections.Projection) (store.FS, error) {
 	t.Helper()
 	fs := vfs.NewMem()
 	_, err := snapshot.Restore(t.Context(), snapshot.RestoreOptions{
@@ -230,11 +230,10 @@ func restore(t *testing.T, b bucket.Bucket, name string, p projections.Projectio
 	return fs, err
 }
 
-// mustRestore restores a snapshot, compares its rows with the straight fold of the log up to it, then folds the rest, and
-// compares again.
+// mustRestore restores a snapshot and compares its rows with a fold of the log up to its position. Then it folds the rest, and compares again.
 func mustRestore(t *testing.T, b bucket.Bucket, name string, p func() projections.Projection, envs []*events.Envelope) {
 	t.Helper()
-	fs, err := restore(t, b, name, p())
+	fs, err := restoreInMemory(t, b, name, p())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,8 +250,8 @@ func mustRestore(t *testing.T, b bucket.Bucket, name string, p func() projection
 
 func newGraph() projections.Projection { return graph.New() }
 
-// logOf is a log with a history.
-func logOf(history []events.Event) []*events.Envelope {
+// makeLog returns a log with a history.
+func makeLog(history []events.Event) []*events.Envelope {
 	envs := histories.Envelopes(history)
 	for _, env := range envs {
 		env.Cursor.Log, env.Cursor.Epoch = logID, 1
@@ -262,10 +261,10 @@ func logOf(history []events.Event) []*events.Envelope {
 
 var logID = events.LogID{1, 2, 3}
 
-func follows(n int) []*events.Envelope { return logOf(histories.Fixed(1, n)) }
+func follows(n int) []*events.Envelope { return makeLog(histories.Fixed(1, n)) }
 
-// every returns how each projection is made.
-func every() (list []func() projections.Projection) {
+// allConstructors returns the constructors of all projections.
+func allConstructors() (list []func() projections.Projection) {
 	for i := range all.All(all.Settings{}) {
 		list = append(list, func() projections.Projection { return all.All(all.Settings{})[i] })
 	}

@@ -20,21 +20,21 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// forged is a target whose writer is an enemy: every manifest has good checksums.
-type forged struct {
+// forgedBucket is a bucket whose writer is an attacker: every manifest has correct checksums.
+type forgedBucket struct {
 	bucket.Bucket
 	t *testing.T
 }
 
-func (f forged) put(name string, data []byte) {
+func (f forgedBucket) put(name string, data []byte) {
 	f.t.Helper()
 	if err := f.Put(f.t.Context(), name, bytes.NewReader(data), int64(len(data))); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-// file puts a file and returns what a manifest says of it.
-func (f forged) file(name, content string) File {
+// file writes a file, and returns its entry for a manifest.
+func (f forgedBucket) file(name, content string) File {
 	f.t.Helper()
 	sum := sha256.Sum256([]byte(content))
 	file := File{Name: name, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
@@ -42,7 +42,7 @@ func (f forged) file(name, content string) File {
 	return file
 }
 
-func (f forged) manifest(name string, files ...File) {
+func (f forgedBucket) manifest(name string, files ...File) {
 	f.t.Helper()
 	p := graph.New()
 	m := &Manifest{
@@ -57,14 +57,14 @@ func (f forged) manifest(name string, files ...File) {
 	f.put(manifestName(name, p.Name()), data)
 }
 
-// A malicious snapshot is refused, and leaves nothing behind, beside the store or instead of it.
+// A malicious snapshot is refused, and leaves nothing behind, neither next to the store nor in its place.
 func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(filepath.Join(dir, "target"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := forged{b, t}
+	f := forgedBucket{b, t}
 	good := f.file("000001.sst", "content")
 	named := func(name string) File { n := good; n.Name = name; return n }
 	sized := func(size int64) File { n := good; n.Size = size; return n }
@@ -128,13 +128,13 @@ func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 	}
 }
 
-// What no manifest names is not restored, and a manifest that says a thing twice is none.
+// A file that no manifest names is not restored, and a manifest that contains a thing twice is refused.
 func TestManifestsWithMoreAreRefused(t *testing.T) {
 	b, err := bucket.NewDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := forged{b, t}
+	f := forgedBucket{b, t}
 	f.manifest("one", f.file("000001.sst", "content"))
 	f.file("extra.sst", "not named")
 	m, err := findManifest(t.Context(), b, "one", "graph")

@@ -13,10 +13,10 @@ import (
 
 const goldenManifest = "testdata/manifest.golden"
 
-// TestManifestOfAnEarlierVersionIsRead reads a manifest that an earlier version wrote. It can be read only if it would be written the same.
+// TestManifestOfAnEarlierVersionIsRead reads a manifest that an earlier version has written. It can be read only if this version would write the same bytes.
 func TestManifestOfAnEarlierVersionIsRead(t *testing.T) {
 	if os.Getenv(conformance.UpdateGolden) != "" {
-		b := taken(t)
+		b := bucketWithSnapshot(t)
 		if err := os.WriteFile(goldenManifest, b.objects["snapshots/one/graph.json"].data, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -25,7 +25,7 @@ func TestManifestOfAnEarlierVersionIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newMemory()
+	b := newMemoryBucket()
 	b.objects["snapshots/one/graph.json"] = object{data, time.Now()}
 	list, err := snapshot.List(t.Context(), b)
 	if err != nil || len(list) != 1 || list[0].Err != nil {
@@ -41,13 +41,13 @@ func TestManifestOfAnEarlierVersionIsRead(t *testing.T) {
 	}
 }
 
-// TestSnapshotInADirectory takes and restores in a directory, with real files.
+// TestSnapshotInADirectory takes and restores a snapshot in a directory, with real files.
 func TestSnapshotInADirectory(t *testing.T) {
 	b, err := bucket.NewDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newNode(t, b, newGraph())
+	n := newTestProcess(t, b, newGraph())
 	envs := follows(300)
 	n.fold(t, envs[:200])
 	n.take(t, "one")

@@ -25,18 +25,18 @@ func keeperOf(s *store.Store, fs store.FS, b bucket.Bucket, erased func(context.
 	})
 }
 
-// TestSnapshotOfSomePartitions: a snapshot of a store of some partitions is checked, drilled and restored, and the store that was restored holds them.
+// A snapshot of a store of some partitions can be checked, drilled and restored, and the restored store holds these partitions.
 func TestSnapshotOfSomePartitions(t *testing.T) {
-	envs := logOf(histories.FixedPlays(0, 300))
+	envs := makeLog(histories.FixedPlays(0, 300))
 	var held events.Partitions
 	for p := range 256 {
 		if p%3 != 1 {
 			held.Add(uint8(p))
 		}
 	}
-	for _, p := range every() {
+	for _, p := range allConstructors() {
 		t.Run(p().Name(), func(t *testing.T) {
-			fs, b := vfs.NewMem(), newMemory()
+			fs, b := vfs.NewMem(), newMemoryBucket()
 			s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: p(), Partitions: &held})
 			if err != nil {
 				t.Fatal(err)
@@ -89,14 +89,14 @@ func TestSnapshotOfSomePartitions(t *testing.T) {
 	}
 }
 
-// TestRemovalWaitsForSnapshotInProgress: a removal waits for a snapshot that is being taken, and removes it.
+// A removal waits for a snapshot that is being taken, and then removes it.
 func TestRemovalWaitsForSnapshotInProgress(t *testing.T) {
-	b := newMemory()
-	n := newNode(t, b, newGraph())
+	b := newMemoryBucket()
+	n := newTestProcess(t, b, newGraph())
 	n.fold(t, follows(100))
 	removed := make(chan error, 1)
 	began := make(chan struct{}, 1)
-	b.fails(func(_ int, op, name string) outcome {
+	b.setOutcomes(func(_ int, op, name string) outcome {
 		if op == "list" && name == "snapshot-claims/" { // of the removal, too
 			select {
 			case began <- struct{}{}:
@@ -123,12 +123,12 @@ func TestRemovalWaitsForSnapshotInProgress(t *testing.T) {
 	if _, err := k.TakeNow(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-removed; err != nil || len(b.names("")) > 0 || busy != 2 || k.Stats().Failed > 0 {
-		t.Errorf("%v; there is %v; %d attempts, %+v", err, b.names(""), busy, k.Stats())
+	if err := <-removed; err != nil || len(b.objectNames("")) > 0 || busy != 2 || k.Stats().Failed > 0 {
+		t.Errorf("%v; there is %v; %d attempts, %+v", err, b.objectNames(""), busy, k.Stats())
 	}
 }
 
-// TestNodesSeeOnlyTheirOwnSnapshots: nodes that share a bucket see only what is theirs, and no name of a node leads elsewhere.
+// Nodes that share a bucket see only their own snapshots, and no name of a node leads out of its part.
 func TestNodesSeeOnlyTheirOwnSnapshots(t *testing.T) {
 	shared, err := bucket.NewDir(t.TempDir())
 	if err != nil {
@@ -144,7 +144,7 @@ func TestNodesSeeOnlyTheirOwnSnapshots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := newNode(t, b, newGraph())
+		n := newTestProcess(t, b, newGraph())
 		n.fold(t, follows(10))
 		n.take(t, "one")
 		if list, err := snapshot.List(t.Context(), b); err != nil || len(list) != 1 {

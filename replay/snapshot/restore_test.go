@@ -19,31 +19,31 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// taken returns a bucket with a snapshot "one" of the graph.
-func taken(t *testing.T) *memory {
+// bucketWithSnapshot returns a bucket with a snapshot "one" of the graph.
+func bucketWithSnapshot(t *testing.T) *memoryBucket {
 	t.Helper()
-	b := newMemory()
-	n := newNode(t, b, newGraph())
+	b := newMemoryBucket()
+	n := newTestProcess(t, b, newGraph())
 	n.fold(t, follows(400))
 	n.take(t, "one")
 	return b
 }
 
-// TestDamagedSnapshotIsRefused damages each object of a snapshot in many ways: it is refused by the name of the object.
+// TestDamagedSnapshotIsRefused damages each object of a snapshot in many ways. The error names the object.
 func TestDamagedSnapshotIsRefused(t *testing.T) {
-	b := taken(t)
-	if names := b.names(""); len(names) < 5 {
+	b := bucketWithSnapshot(t)
+	if names := b.objectNames(""); len(names) < 5 {
 		t.Fatalf("only %v", names)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, name := range b.names("") {
+	for _, name := range b.objectNames("") {
 		t.Run(name[:min(30, len(name))], func(t *testing.T) {
 			data := b.objects[name].data
 			refused := func(what string, damaged []byte) {
 				t.Helper()
 				bad := b.clone()
 				bad.objects[name] = object{damaged, bad.objects[name].time}
-				_, err := restore(t, bad, "", newGraph())
+				_, err := restoreInMemory(t, bad, "", newGraph())
 				if !errors.Is(err, snapshot.ErrDamaged) && !errors.Is(err, snapshot.ErrFormat) {
 					t.Errorf("%s: %v", what, err)
 				} else if !strings.Contains(err.Error(), name) {
@@ -63,7 +63,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 			if strings.HasPrefix(name, "snapshot-files/") {
 				bad := b.clone()
 				delete(bad.objects, name)
-				if _, err := restore(t, bad, "one", newGraph()); !errors.Is(err, snapshot.ErrDamaged) || !strings.Contains(err.Error(), name) {
+				if _, err := restoreInMemory(t, bad, "one", newGraph()); !errors.Is(err, snapshot.ErrDamaged) || !strings.Contains(err.Error(), name) {
 					t.Errorf("missing: %v", err)
 				}
 			}
@@ -71,24 +71,24 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// TestManifestUnderAnotherNameIsRefused has the manifest of one snapshot under the name of another.
+// The manifest of one snapshot under the name of another one is refused.
 func TestManifestUnderAnotherNameIsRefused(t *testing.T) {
-	b := taken(t)
+	b := bucketWithSnapshot(t)
 	b.objects["snapshots/two/graph.json"] = b.objects["snapshots/one/graph.json"]
-	if _, err := restore(t, b, "two", newGraph()); !errors.Is(err, snapshot.ErrDamaged) {
+	if _, err := restoreInMemory(t, b, "two", newGraph()); !errors.Is(err, snapshot.ErrDamaged) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// raised is the graph under another version.
-type raised struct{ *graph.Graph }
+// graphOfOtherVersion is the graph with another version.
+type graphOfOtherVersion struct{ *graph.Graph }
 
-func (raised) Version() uint32 { return 77 }
+func (graphOfOtherVersion) Version() uint32 { return 77 }
 
 func TestUnusableSnapshotIsNotRestored(t *testing.T) {
-	b := newMemory()
+	b := newMemoryBucket()
 	settings := seen.DefaultSettings()
-	n := newNode(t, b, newGraph(), seen.New(settings))
+	n := newTestProcess(t, b, newGraph(), seen.New(settings))
 	n.fold(t, follows(100))
 	n.take(t, "one")
 	other := settings
@@ -99,13 +99,13 @@ func TestUnusableSnapshotIsNotRestored(t *testing.T) {
 		is       error
 		says     string
 	}{
-		"another version":  {p: raised{graph.New()}, is: snapshot.ErrVersion, says: "has 77"},
+		"another version":  {p: graphOfOtherVersion{graph.New()}, is: snapshot.ErrVersion, says: "has 77"},
 		"another setting":  {p: seen.New(other), is: snapshot.ErrBuiltDifferently, says: "setting retention"},
 		"no such snapshot": {snapshot: "none", p: newGraph(), is: snapshot.ErrNone, says: "snapshots/none/graph.json"},
 		"no such name":     {snapshot: "../one", p: newGraph(), is: snapshot.ErrName, says: "../one"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := restore(t, b, c.snapshot, c.p); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
+			if _, err := restoreInMemory(t, b, c.snapshot, c.p); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -147,10 +147,10 @@ func TestUnusableSnapshotIsNotRestored(t *testing.T) {
 	})
 }
 
-// TestPowerCutsLeaveAWholeStoreOrNone cuts the power at every operation of the bucket, which come between those of the file system,
-// and after the end: there is a whole store or none, and restoring again works.
+// TestPowerCutsLeaveAWholeStoreOrNone cuts the power at every operation on the bucket, which are between those on the file system, and after the end. The
+// store is there completely or not at all, and the restore can be repeated.
 func TestPowerCutsLeaveAWholeStoreOrNone(t *testing.T) {
-	b := taken(t)
+	b := bucketWithSnapshot(t)
 	envs := follows(400)
 	want := conformance.Straight(t, newGraph(), envs)
 	for at, over := 0, false; !over; at++ {
@@ -181,7 +181,7 @@ func TestPowerCutsLeaveAWholeStoreOrNone(t *testing.T) {
 }
 
 func TestDrillReadsAllRowsAndLeavesNothing(t *testing.T) {
-	b := taken(t)
+	b := bucketWithSnapshot(t)
 	envs := follows(600)
 	fs := vfs.NewMem()
 	o := snapshot.DrillOptions{RestoreOptions: snapshot.RestoreOptions{Bucket: b, Projection: newGraph(), FS: fs, Dir: "drill"}}
@@ -210,7 +210,7 @@ func TestDrillReadsAllRowsAndLeavesNothing(t *testing.T) {
 	t.Run("of what is damaged", func(t *testing.T) {
 		o, bad := o, b.clone()
 		o.Bucket = bad
-		for _, name := range bad.names("snapshot-files/") {
+		for _, name := range bad.objectNames("snapshot-files/") {
 			if data := bad.objects[name].data; len(data) > 1000 {
 				bad.objects[name] = object{data: append([]byte{data[0] ^ 1}, data[1:]...)}
 			}

@@ -22,9 +22,9 @@ import (
 
 // TestSnapshotsOfFoldingStores takes snapshots of all projections while they fold.
 func TestSnapshotsOfFoldingStores(t *testing.T) {
-	b := newMemory()
-	n := newNode(t, b, all.All(all.Settings{})...)
-	envs := logOf(histories.FixedPlays(0, 800))
+	b := newMemoryBucket()
+	n := newTestProcess(t, b, all.All(all.Settings{})...)
+	envs := makeLog(histories.FixedPlays(0, 800))
 	const snapshots = 4
 	var folding errgroup.Group
 	gates := make([]chan struct{}, len(n.stores))
@@ -70,16 +70,16 @@ func TestSnapshotsOfFoldingStores(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range snapshots {
-		for _, p := range every() {
+		for _, p := range allConstructors() {
 			mustRestore(t, b, fmt.Sprintf("s%d", i), p, envs)
 		}
 	}
 }
 
-// TestSecondSnapshotUploadsOnlyNewFiles looks at what a second snapshot costs.
+// A second snapshot uploads only the files that the first one does not have.
 func TestSecondSnapshotUploadsOnlyNewFiles(t *testing.T) {
-	b := newMemory()
-	n := newNode(t, b, newGraph())
+	b := newMemoryBucket()
+	n := newTestProcess(t, b, newGraph())
 	envs := follows(2000)
 	n.fold(t, envs[:len(envs)-10])
 	_, first := n.take(t, "first").Bytes()
@@ -101,33 +101,33 @@ func TestSecondSnapshotUploadsOnlyNewFiles(t *testing.T) {
 	mustRestore(t, b, "", newGraph, envs)
 }
 
-// TestEmptyStoresAreSkipped has nothing to take.
+// Stores that have folded nothing are left out of a snapshot.
 func TestEmptyStoresAreSkipped(t *testing.T) {
-	b := newMemory()
-	n := newNode(t, b, newGraph())
-	if r := n.take(t, "first"); len(r.Taken) > 0 || len(b.names("")) > 0 {
-		t.Errorf("%v took %v", r, b.names(""))
+	b := newMemoryBucket()
+	n := newTestProcess(t, b, newGraph())
+	if r := n.take(t, "first"); len(r.Taken) > 0 || len(b.objectNames("")) > 0 {
+		t.Errorf("%v took %v", r, b.objectNames(""))
 	}
 }
 
-// TestCrashAtEveryOperation lets the bucket fail from one operation on, as to a process that dies there: the previous
-// snapshot can be restored, a later one can be taken, and pruning leaves no garbage.
+// TestCrashAtEveryOperation makes the bucket fail from one operation on, as for a process that crashes there. The previous snapshot can still be restored, a
+// later one can be taken, and pruning leaves no garbage.
 func TestCrashAtEveryOperation(t *testing.T) {
 	envs := follows(300)
 	for name, out := range map[string]outcome{"before": undone, "after": unknown} {
 		t.Run(name, func(t *testing.T) {
 			for at, over := 0, false; !over; at++ {
 				synctest.Test(t, func(t *testing.T) {
-					over = crashAt(t, at, out, envs)
+					over = checkCrashAt(t, at, out, envs)
 				})
 			}
 		})
 	}
 }
 
-func crashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (over bool) {
-	b := newMemory()
-	n := newNode(t, b, newGraph())
+func checkCrashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (over bool) {
+	b := newMemoryBucket()
+	n := newTestProcess(t, b, newGraph())
 	n.fold(t, envs[:200])
 	n.take(t, "previous")
 	previous := b.clone()
@@ -163,27 +163,27 @@ func crashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (over b
 	if len(pruned.Snapshots) > 0 {
 		t.Errorf("operation %d: removed %v", at, pruned.Snapshots)
 	}
-	want := previous.names("")
-	if len(crashed.names("snapshots/latter/")) > 0 {
+	want := previous.objectNames("")
+	if len(crashed.objectNames("snapshots/latter/")) > 0 {
 		mustRestore(t, crashed, "latter", newGraph, envs)
-		want = b.names("snapshot")
+		want = b.objectNames("snapshot")
 		want = slices.DeleteFunc(want, func(name string) bool { return strings.HasPrefix(name, "snapshot-claims/") })
 	}
-	if left := crashed.names(""); !slices.Equal(left, want) {
+	if left := crashed.objectNames(""); !slices.Equal(left, want) {
 		t.Errorf("operation %d: after pruning there is\n%q, want\n%q", at, left, want)
 	}
-	again := newNode(t, crashed, newGraph())
+	again := newTestProcess(t, crashed, newGraph())
 	again.fold(t, envs)
 	again.take(t, "again")
 	mustRestore(t, crashed, "", newGraph, envs)
 	return over
 }
 
-// TestOnlyOneProcessTakesASnapshot has two processes with one bucket.
+// Of two processes with one bucket, only one takes a snapshot at a time.
 func TestOnlyOneProcessTakesASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newMemory()
-		n := newNode(t, b, newGraph())
+		b := newMemoryBucket()
+		n := newTestProcess(t, b, newGraph())
 		n.fold(t, follows(100))
 		inside, beside := 0, make(chan error)
 		b.fault = func(_ int, op, name string) outcome {
@@ -191,7 +191,7 @@ func TestOnlyOneProcessTakesASnapshot(t *testing.T) {
 				return done
 			}
 			inside++
-			other := &memory{objects: b.objects} // the same objects; the lock is held
+			other := &memoryBucket{objects: b.objects} // the same objects; the lock is held
 			if _, err := snapshot.Prune(t.Context(), other, 0); !errors.Is(err, snapshot.ErrBusy) {
 				t.Errorf("pruned beside a snapshot: %v", err)
 			}
@@ -211,20 +211,20 @@ func TestOnlyOneProcessTakesASnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.take(t, "later")
-		if list := b.names("snapshots/"); len(list) != 3 || n.keeper.Stats().Failed != 0 {
+		if list := b.objectNames("snapshots/"); len(list) != 3 || n.keeper.Stats().Failed != 0 {
 			t.Errorf("%v, %d failed", list, n.keeper.Stats().Failed)
 		}
-		if inside == 0 || len(b.names("snapshot-claims/")) > 0 {
-			t.Errorf("%d, %v", inside, b.names("snapshot-claims/"))
+		if inside == 0 || len(b.objectNames("snapshot-claims/")) > 0 {
+			t.Errorf("%d, %v", inside, b.objectNames("snapshot-claims/"))
 		}
 	})
 }
 
-// TestLostClaimStopsTaking cannot renew its claim: it stops before another may take the files away.
+// A snapshot whose claim cannot be renewed stops before another process may remove the files.
 func TestLostClaimStopsTaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newMemory()
-		n := newNode(t, b, newGraph())
+		b := newMemoryBucket()
+		n := newTestProcess(t, b, newGraph())
 		n.fold(t, follows(100))
 		began, claims := time.Now(), 0
 		b.fault = func(_ int, op, name string) outcome {
@@ -235,34 +235,34 @@ func TestLostClaimStopsTaking(t *testing.T) {
 			}
 			return done
 		}
-		slow := &stalled{memory: b}
-		n = &node{fs: n.fs, stores: n.stores, keeper: snapshot.New(snapshot.Options{
+		slow := &stalledBucket{memoryBucket: b}
+		n = &testProcess{fs: n.fs, stores: n.stores, keeper: snapshot.New(snapshot.Options{
 			Bucket: slow, FS: n.fs, Scratch: "data/snapshots", Stores: func() []snapshot.Store { return []snapshot.Store{n.stores[0]} },
 		})}
 		_, err := n.keeper.Take(t.Context(), "lost", nil, nil)
 		if err == nil || !strings.Contains(err.Error(), "claim") || time.Since(began) > 3*time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		if left := b.names("snapshots/"); len(left) > 0 {
+		if left := b.objectNames("snapshots/"); len(left) > 0 {
 			t.Errorf("there is %v", left)
 		}
 	})
 }
 
-// stalled takes no files until the context ends.
-type stalled struct{ *memory }
+// stalledBucket blocks writes of files until their context ends.
+type stalledBucket struct{ *memoryBucket }
 
-func (s *stalled) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+func (s *stalledBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	if strings.HasPrefix(name, "snapshot-files/") {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	return s.memory.Put(ctx, name, r, size)
+	return s.memoryBucket.Put(ctx, name, r, size)
 }
 
 func TestInvalidSnapshotRequestIsRefused(t *testing.T) {
-	b := newMemory()
-	n := newNode(t, b, newGraph())
+	b := newMemoryBucket()
+	n := newTestProcess(t, b, newGraph())
 	n.fold(t, follows(100))
 	n.take(t, "first")
 	for name, c := range map[string]struct {
@@ -275,12 +275,12 @@ func TestInvalidSnapshotRequestIsRefused(t *testing.T) {
 		"no projection":       {name: "second", of: []string{"none"}, want: `no projection "none"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := b.names("")
+			before := b.objectNames("")
 			_, err := n.keeper.Take(t.Context(), c.name, c.of, nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v", err)
 			}
-			if after := b.names(""); !slices.Equal(before, after) {
+			if after := b.objectNames(""); !slices.Equal(before, after) {
 				t.Errorf("there is %v", after)
 			}
 		})

@@ -11,15 +11,15 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// TestShadowThatDoesNotFitIsRefused: a shadow that the disk has no room for is not begun, and one that takes more than was thought ends; both leave
-// nothing behind. With enough room the check changes nothing.
+// A shadow for which there is too little free disk is not begun, and one that takes more than expected is stopped. Both leave nothing behind. With enough
+// disk, the check changes nothing.
 func TestShadowThatDoesNotFitIsRefused(t *testing.T) {
 	const mib = 1 << 20
 	envs := memlog.NewWorld(1, 20).Envelopes(100)
 	for _, env := range envs {
 		env.Bytes = 10 * mib
 	}
-	f := newFixture(t, 0, envs)
+	f := newTestStore(t, 0, envs)
 	for name, test := range map[string]struct {
 		// free is what is free when it is asked for, and then.
 		free, then uint64

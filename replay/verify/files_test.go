@@ -14,24 +14,24 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// rotten is a disk on which the first block of each table is damaged from some moment on. Blocks that were read before are in the cache,
-// so only a reader of the files in dir meets the damage.
-type rotten struct {
+// damagedDisk is a disk on which the first block of each table is damaged from some moment on. Blocks that were read before are in the cache, so only a
+// reader of the files in dir notices the damage.
+type damagedDisk struct {
 	vfs.FS
 	dir string
 }
 
-func (r *rotten) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+func (r *damagedDisk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	f, err := r.FS.Open(name, opts...)
 	if err == nil && r.dir != "" && strings.HasPrefix(name, r.dir) && strings.HasSuffix(name, ".sst") {
-		f = rottenFile{f}
+		f = damagedFile{f}
 	}
 	return f, err
 }
 
-type rottenFile struct{ vfs.File }
+type damagedFile struct{ vfs.File }
 
-func (f rottenFile) ReadAt(p []byte, from int64) (int, error) {
+func (f damagedFile) ReadAt(p []byte, from int64) (int, error) {
 	n, err := f.File.ReadAt(p, from)
 	if at := 20 - from; at >= 0 && at < int64(n) {
 		p[at] ^= 1
@@ -39,11 +39,11 @@ func (f rottenFile) ReadAt(p []byte, from int64) (int, error) {
 	return n, err
 }
 
-// TestDamagedFilesBehindTheCache: rows that are read from the cache are equal to the log, and say nothing of the tables. Those are
-// read as well, and a verification that reads no files says so.
+// If rows are read from the cache, they are equal to the log, and prove nothing about the tables. The tables are read, too, and a verification that does not
+// read them says so.
 func TestDamagedFilesBehindTheCache(t *testing.T) {
 	envs := memlog.NewWorld(1, 20).Envelopes(100)
-	disk := &rotten{FS: vfs.NewMem()}
+	disk := &damagedDisk{FS: vfs.NewMem()}
 	store := conformance.Open(t, disk, newProjection(0), store.Bounds{})
 	t.Cleanup(func() { conformance.Close(t, store) })
 	conformance.Fold(t, store, envs)

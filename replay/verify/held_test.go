@@ -26,13 +26,12 @@ func twoOfThree() (s events.Partitions) {
 	return s
 }
 
-// TestRepairOfAStoreOfSomePartitions: of a store that holds some partitions, exactly the damaged rows are found and repaired, and rows of other partitions are
-// removed.
+// In a store that holds some partitions, exactly the damaged rows are found and repaired, and rows of other partitions are removed.
 func TestRepairOfAStoreOfSomePartitions(t *testing.T) {
 	envs, held := memlog.NewWorld(1, 200).Envelopes(1500), twoOfThree()
-	each(t, func(t *testing.T, i int) {
-		f := newFixtureOf(t, i, envs, &held)
-		f.equal()
+	forEachProjection(t, func(t *testing.T, i int) {
+		f := newTestStoreOf(t, i, envs, &held)
+		f.checkEqual()
 		want := conformance.RowsOf(t, f.store)
 		n := len(f.corrupt(7, 6))
 		f.damage(func(db *pebble.DB) (err error) {
@@ -57,10 +56,10 @@ func TestRepairOfAStoreOfSomePartitions(t *testing.T) {
 	})
 }
 
-// TestPartitionThatIsNotHeldIsRefused: a partition that is not held is not taken for an empty one.
+// A partition that is not held is not taken for an empty one.
 func TestPartitionThatIsNotHeldIsRefused(t *testing.T) {
 	held := twoOfThree()
-	f := newFixtureOf(t, 0, memlog.NewWorld(1, 20).Envelopes(50), &held)
+	f := newTestStoreOf(t, 0, memlog.NewWorld(1, 20).Envelopes(50), &held)
 	o := f.options()
 	var partitions events.Partitions
 	partitions.Add(3)
@@ -74,37 +73,36 @@ func TestPartitionThatIsNotHeldIsRefused(t *testing.T) {
 	}
 }
 
-// resized is a store whose place another one takes after so many views.
-type resized struct {
+// resizedStore is a store that is replaced by another one after a number of views.
+type resizedStore struct {
 	*store.Store
 	views *int
 	next  *store.Store
 }
 
-func (s resized) View() (*projections.View, error) {
+func (s resizedStore) View() (*projections.View, error) {
 	if *s.views--; *s.views < 0 {
 		return s.next.View()
 	}
 	return s.Store.View()
 }
 
-func (s resized) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *store.Repair) error) error {
+func (s resizedStore) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *store.Repair) error) error {
 	if *s.views < 0 {
 		return s.next.Repair(ctx, heal)
 	}
 	return s.Store.Repair(ctx, heal)
 }
 
-// TestResizeEndsVerification: a verification ends, and a repair writes nothing, when a generation of other partitions has taken the place of the
-// one that it began with.
+// If a generation of other partitions has replaced the one with which a verification began, the verification fails and a repair writes nothing.
 func TestResizeEndsVerification(t *testing.T) {
 	held, envs := twoOfThree(), memlog.NewWorld(1, 20).Envelopes(50)
-	next := newFixtureOf(t, 0, envs, &events.Partitions{})
+	next := newTestStoreOf(t, 0, envs, &events.Partitions{})
 	for views := 1; views < 5; views++ {
-		f := newFixtureOf(t, 0, envs, &held)
+		f := newTestStoreOf(t, 0, envs, &held)
 		f.corrupt(3, 4)
 		before, n := conformance.RowsOf(t, next.store), views
-		_, err := verify.Repair(t.Context(), resized{f.store, &n, next.store}, f.options())
+		_, err := verify.Repair(t.Context(), resizedStore{f.store, &n, next.store}, f.options())
 		if err == nil || !strings.Contains(err.Error(), "the store holds other partitions than when the verification began") {
 			t.Errorf("after %d views: %v", views, err)
 		}

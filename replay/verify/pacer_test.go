@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// TestComparisonDoesNotRestWhileStoreCloses: a comparison does not rest while a store waits for its view.
+// A comparison does not rest while a store waits for its view to be closed.
 func TestComparisonDoesNotRestWhileStoreCloses(t *testing.T) {
 	down := make(chan struct{})
 	p := restTimer{pace: replay.Pace{Share: 1e-9}, workStart: time.Now().Add(-time.Second), storeClosing: down} // a rest of years

@@ -30,15 +30,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newProjection returns the i-th projection of the list, with a threshold so low that owners are pulled.
+// newProjection returns the i-th projection. Its settings have so low a threshold that feeds read some owners' pins from outboxes.
 func newProjection(i int) projections.Projection {
 	small := inbox.DefaultSettings()
 	small.Threshold = 5
 	return all.All(all.Settings{Inbox: small})[i]
 }
 
-// fixture is a live store of a projection on a file system of its own.
-type fixture struct {
+// testStore is a live store of a projection on a file system of its own.
+type testStore struct {
 	t     testing.TB
 	i     int
 	fs    *vfs.MemFS
@@ -48,19 +48,19 @@ type fixture struct {
 	held *events.Partitions
 }
 
-func newFixture(t testing.TB, i int, envs []*events.Envelope) *fixture {
-	return newFixtureOf(t, i, envs, nil)
+func newTestStore(t testing.TB, i int, envs []*events.Envelope) *testStore {
+	return newTestStoreOf(t, i, envs, nil)
 }
 
-func newFixtureOf(t testing.TB, i int, envs []*events.Envelope, held *events.Partitions) *fixture {
-	f := &fixture{t: t, i: i, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
+func newTestStoreOf(t testing.TB, i int, envs []*events.Envelope, held *events.Partitions) *testStore {
+	f := &testStore{t: t, i: i, fs: vfs.NewMem(), log: memlog.New(envs...), held: held}
 	f.open()
 	conformance.Fold(t, f.store, envs)
 	t.Cleanup(func() { conformance.Close(t, f.store) })
 	return f
 }
 
-func (f *fixture) open() {
+func (f *testStore) open() {
 	var err error
 	f.store, err = store.Open(store.Options{FS: f.fs, Dir: "data", Projection: newProjection(f.i), Partitions: f.held})
 	if err != nil {
@@ -68,17 +68,17 @@ func (f *fixture) open() {
 	}
 }
 
-func (f *fixture) options() verify.Options {
+func (f *testStore) options() verify.Options {
 	return verify.Options{FS: f.fs, Dir: "data/scratch", New: func() projections.Projection { return newProjection(f.i) }, Subscribe: f.log.Subscribe}
 }
 
-// damage changes the files of the store while it is closed.
-func (f *fixture) damage(change func(db *pebble.DB) error) {
+// damage changes the files of the store while the store is closed.
+func (f *testStore) damage(change func(db *pebble.DB) error) {
 	f.t.Helper()
 	dir := f.store.Dir()
 	conformance.Close(f.t, f.store)
 	db, err := pebble.Open(dir, &pebble.Options{
-		FS: f.fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{},
+		FS: f.fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: discardLogger{},
 		Merger: store.EngineMerger(newProjection(f.i)),
 	})
 	if err != nil {
@@ -90,18 +90,18 @@ func (f *fixture) damage(change func(db *pebble.DB) error) {
 	f.open()
 }
 
-// quiet logs nothing.
-type quiet struct{}
+// discardLogger is a Pebble logger that discards everything.
+type discardLogger struct{}
 
-func (quiet) Infof(string, ...any)              {}
-func (quiet) Errorf(string, ...any)             {}
-func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+func (discardLogger) Infof(string, ...any)              {}
+func (discardLogger) Errorf(string, ...any)             {}
+func (discardLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// corruption is what was done to rows, by key: dropped, flipped, invented.
+// corruption says what was done to rows, by their keys: dropped, flipped or invented.
 type corruption map[string]string
 
-// corrupt drops, flips and invents some rows of every tag.
-func (f *fixture) corrupt(seed uint64, each int) corruption {
+// corrupt drops, changes and invents some rows of every tag.
+func (f *testStore) corrupt(seed uint64, each int) corruption {
 	f.t.Helper()
 	rows := conformance.RowsOf(f.t, f.store)
 	byTag := map[byte]conformance.Rows{}
@@ -144,7 +144,7 @@ func (f *fixture) corrupt(seed uint64, each int) corruption {
 	return done
 }
 
-func (f *fixture) equal() {
+func (f *testStore) checkEqual() {
 	f.t.Helper()
 	if r, err := verify.Verify(f.t.Context(), f.store, f.options()); err != nil || !r.Equal {
 		f.t.Errorf("%v %v", r, err)
@@ -154,18 +154,18 @@ func (f *fixture) equal() {
 	}
 }
 
-func each(t *testing.T, test func(t *testing.T, i int)) {
+func forEachProjection(t *testing.T, test func(t *testing.T, i int)) {
 	for i, p := range all.All(all.Settings{}) {
 		t.Run(p.Name(), func(t *testing.T) { test(t, i) })
 	}
 }
 
-// TestDamagedRowsAreFoundAndRepaired: verify finds exactly the rows that were damaged, in their partitions, and repair touches only them.
+// Verify finds exactly the rows that were damaged, in their partitions, and Repair changes only these.
 func TestDamagedRowsAreFoundAndRepaired(t *testing.T) {
 	envs := memlog.NewWorld(1, 200).Envelopes(1500)
-	each(t, func(t *testing.T, i int) {
-		f := newFixture(t, i, envs)
-		f.equal()
+	forEachProjection(t, func(t *testing.T, i int) {
+		f := newTestStore(t, i, envs)
+		f.checkEqual()
 		want := conformance.RowsOf(t, f.store)
 		done := f.corrupt(7, 6)
 		kinds := map[string]int{}
@@ -204,19 +204,19 @@ func TestDamagedRowsAreFoundAndRepaired(t *testing.T) {
 			t.Errorf("%v, %v: %d rounds, %d repaired, not %d", r, err, r.Rounds, r.Repaired, len(done))
 		}
 		conformance.RowsOf(t, f.store).MustEqual(t, want, "after the repair")
-		f.equal()
+		f.checkEqual()
 		conformance.Close(t, f.store)
 		f.open()
-		f.equal()
+		f.checkEqual()
 	})
 }
 
-// TestRowIsInThePartitionOfItsFirstID: a row is of the partition of the user or item that its words name first, also where a month stands before it; of a
-// region, of one that they name.
+// A row is in the partition of the first user or item in its description, even if a month comes first in the key. A row of a region is in the partition of
+// one of them.
 func TestRowIsInThePartitionOfItsFirstID(t *testing.T) {
 	envs := memlog.NewWorld(2, 100).Envelopes(400)
-	each(t, func(t *testing.T, i int) {
-		f := newFixture(t, i, envs)
+	forEachProjection(t, func(t *testing.T, i int) {
+		f := newTestStore(t, i, envs)
 		for _, row := range conformance.RowsOf(t, f.store) {
 			d, err := all.DescribeRow(f.store.Name(), row.Key, row.Value)
 			if err != nil {
@@ -246,11 +246,11 @@ func TestRowIsInThePartitionOfItsFirstID(t *testing.T) {
 	})
 }
 
-// TestOnlySelectedPartitionsAreRepaired: of some partitions, all differences are found and repaired, and none of others is touched.
+// If only some partitions are selected, all differences in these are found and repaired, and no row of another partition is changed.
 func TestOnlySelectedPartitionsAreRepaired(t *testing.T) {
 	envs := memlog.NewWorld(2, 200).Envelopes(1200)
-	each(t, func(t *testing.T, i int) {
-		f := newFixture(t, i, envs)
+	forEachProjection(t, func(t *testing.T, i int) {
+		f := newTestStore(t, i, envs)
 		done := f.corrupt(8, 12)
 		want := map[int]uint64{}
 		var partitions events.Partitions
@@ -280,14 +280,14 @@ func TestOnlySelectedPartitionsAreRepaired(t *testing.T) {
 	})
 }
 
-// watched is a subscription that tells up to where it was read.
-type watched struct {
+// watchedSubscription is a subscription that reports up to where it was read.
+type watchedSubscription struct {
 	store.Subscription
 	at    *atomic.Uint64
 	moved chan struct{}
 }
 
-func (w watched) Next(ctx context.Context, limit int) ([]*events.Envelope, error) {
+func (w watchedSubscription) Next(ctx context.Context, limit int) ([]*events.Envelope, error) {
 	envs, err := w.Subscription.Next(ctx, limit)
 	if len(envs) > 0 {
 		w.at.Store(envs[len(envs)-1].Seq())
@@ -299,20 +299,19 @@ func (w watched) Next(ctx context.Context, limit int) ([]*events.Envelope, error
 	return envs, err
 }
 
-// TestRepairWhileServing: a damaged store is verified and healed while it folds and is read. No read fails, and at the end
-// it is equal, whatever errors have spread. The log grows up to 500 envelopes beyond what the shadow has read: one that
-// grew as fast as it can be folded might stay out of the shadow's reach for ever.
+// A damaged store is verified and repaired while it folds and is read. No read fails, and in the end the store is equal, whatever errors have spread. The log
+// grows up to 500 envelopes beyond what the shadow has read. If it grew as fast as it can be folded, the shadow might never catch up.
 func TestRepairWhileServing(t *testing.T) {
 	world := memlog.NewWorld(3, 150)
 	envs := world.Envelopes(800)
-	each(t, func(t *testing.T, i int) {
-		f := newFixture(t, i, envs)
+	forEachProjection(t, func(t *testing.T, i int) {
+		f := newTestStore(t, i, envs)
 		done := f.dropLists(9)
 		ctx, cancel := context.WithCancel(t.Context())
 		o, read, moved := f.options(), atomic.Uint64{}, make(chan struct{}, 1)
 		o.Subscribe = func(from events.Cursor) (store.Subscription, error) {
 			sub, err := f.log.Subscribe(from)
-			return watched{sub, &read, moved}, err
+			return watchedSubscription{sub, &read, moved}, err
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -361,17 +360,17 @@ func TestRepairWhileServing(t *testing.T) {
 		t.Logf("%d rows damaged, %d repaired in %d rounds, at %d", len(done), r.Repaired, r.Rounds, r.At)
 		cancel()
 		wg.Wait()
-		f.equal()
+		f.checkEqual()
 	})
 }
 
-// TestComparisonAtSeveralPositionsFindsTheSame: a comparison that may hold no position for long finds what one does that holds one, in as many rows,
-// and while the store folds nothing that is not so.
+// A comparison at several positions finds the same differences, in as many rows, as one at a single position. While the store folds, it finds nothing that is
+// not true.
 func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 	world := memlog.NewWorld(4, 150)
 	envs := world.Envelopes(800)
-	each(t, func(t *testing.T, i int) {
-		f := newFixture(t, i, envs)
+	forEachProjection(t, func(t *testing.T, i int) {
+		f := newTestStore(t, i, envs)
 		f.corrupt(7, 6)
 		o := f.options()
 		whole, err := verify.Verify(t.Context(), f.store, o)
@@ -392,7 +391,7 @@ func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 		more := memlog.NewWorld(4, 150)
 		more.Envelopes(800)
 		before := f.store.Cursor().Seq
-		moving := moved{f.store, func() {
+		moving := movingStore{f.store, func() {
 			next := more.Envelopes(1)
 			f.log.Append(next...)
 			conformance.Fold(t, f.store, next)
@@ -406,18 +405,17 @@ func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 	})
 }
 
-// TestInterruptedRepairReportsItsWork: a repair that is interrupted says what it has repaired by then, and one that has repaired nothing has
-// nothing to tell.
+// A repair that is interrupted reports what it has repaired by then. If it has repaired nothing, it has no report.
 func TestInterruptedRepairReportsItsWork(t *testing.T) {
 	envs := memlog.NewWorld(4, 150).Envelopes(800)
-	each(t, func(t *testing.T, i int) {
-		f := newFixture(t, i, envs)
+	forEachProjection(t, func(t *testing.T, i int) {
+		f := newTestStore(t, i, envs)
 		done := f.corrupt(7, 6)
 		told := uint64(0)
 		for views := 0; ; views++ {
 			ctx, cancel := context.WithCancel(t.Context())
 			left := views
-			r, err := verify.Repair(ctx, moved{f.store, func() {
+			r, err := verify.Repair(ctx, movingStore{f.store, func() {
 				if left == 0 {
 					cancel()
 				}
@@ -442,19 +440,19 @@ func TestInterruptedRepairReportsItsWork(t *testing.T) {
 	})
 }
 
-// moved is a store that folds an envelope before each view.
-type moved struct {
+// movingStore is a store that folds an envelope before each view.
+type movingStore struct {
 	*store.Store
 	fold func()
 }
 
-func (m moved) View() (*projections.View, error) {
+func (m movingStore) View() (*projections.View, error) {
 	m.fold()
 	return m.Store.View()
 }
 
-// dropLists drops rows of lists, over the lack of which no fold stumbles: a fold that meets an impossible row stops.
-func (f *fixture) dropLists(seed uint64) corruption {
+// dropLists drops rows of lists. A fold does not fail without them; a fold that meets an impossible row stops.
+func (f *testStore) dropLists(seed uint64) corruption {
 	f.t.Helper()
 	lists := map[int][]byte{0: {0x13, 0x1a, 0x15}, 1: {0x41, 0x42}, 2: {0x60, 0x61, 0x62}, 3: {0x74, 0x7a, 0x7b}}[f.i]
 	random := rand.New(rand.NewPCG(seed, 4))
@@ -473,22 +471,21 @@ func (f *fixture) dropLists(seed uint64) corruption {
 	return done
 }
 
-// overtaken is a store that folds something more just before its fold is held.
-type overtaken struct {
+// overtakenStore is a store that folds something more just before its fold is stopped.
+type overtakenStore struct {
 	*store.Store
 	before func()
 }
 
-func (s overtaken) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *store.Repair) error) error {
+func (s overtakenStore) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *store.Repair) error) error {
 	s.before()
 	return s.Store.Repair(ctx, heal)
 }
 
-// TestRepairAtExactPosition: what differed when the stores were compared, and is right where the fold is held, is not
-// touched.
+// A row that differed when the stores were compared, and is right at the position at which the fold is stopped, is not changed.
 func TestRepairAtExactPosition(t *testing.T) {
 	w := memlog.NewWorld(6, 5)
-	f := newFixture(t, 0, []*events.Envelope{
+	f := newTestStore(t, 0, []*events.Envelope{
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"}),
 	})
@@ -499,7 +496,7 @@ func TestRepairAtExactPosition(t *testing.T) {
 		}
 	}
 	f.damage(func(db *pebble.DB) error { return db.Delete(dropped, nil) })
-	live := overtaken{f.store, func() {
+	live := overtakenStore{f.store, func() {
 		more := w.Envelope(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
 		f.log.Append(more)
 		conformance.Fold(t, f.store, []*events.Envelope{more})
@@ -510,10 +507,10 @@ func TestRepairAtExactPosition(t *testing.T) {
 	}
 }
 
-// TestReportInWords: a report names rows as people read them.
+// A report describes rows in the words that people read.
 func TestReportInWords(t *testing.T) {
 	w := memlog.NewWorld(4, 5)
-	f := newFixture(t, 0, []*events.Envelope{
+	f := newTestStore(t, 0, []*events.Envelope{
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
 		w.Envelope(events.Event{Kind: events.UserFollowed, User: "cid", Peer: "bob"}),
 	})
@@ -545,10 +542,10 @@ func TestReportInWords(t *testing.T) {
 	}
 }
 
-// TestUnreadableRowHidesNoOther: a row whose values cannot be merged ends an iterator, and hides no other.
+// A row whose values cannot be merged ends an iterator, but does not hide other rows.
 func TestUnreadableRowHidesNoOther(t *testing.T) {
 	envs := memlog.NewWorld(5, 100).Envelopes(600)
-	f := newFixture(t, 2, envs)
+	f := newTestStore(t, 2, envs)
 	want := conformance.RowsOf(t, f.store)
 	bad := 0
 	var late []conformance.Row

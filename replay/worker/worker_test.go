@@ -24,7 +24,7 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// TestMain is the worker, too.
+// TestMain also runs the worker: tests start this program again.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "work" {
 		if err := worker.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
@@ -35,19 +35,21 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// settings are no defaults, so that a worker without them makes other rows.
+// settings are not the default ones, so that a worker that does not get them makes other rows.
 func settings() all.Settings {
 	s := all.Settings{Inbox: inbox.DefaultSettings()}
 	s.Inbox.Threshold, s.Inbox.Keep = 5, 4
 	return s
 }
 
+// command returns a Command that runs this test program as the worker.
+
 func command() *worker.Command {
 	return &worker.Command{Path: os.Args[0], Args: []string{os.Args[0], "work"}, Settings: settings()}
 }
 
-// begun returns a build of a projection in a directory, for some partitions (nil: all), to which the log was added.
-func begun(
+// beginBuild returns a build of a projection in a directory, for some partitions (nil for all), to which a log was added.
+func beginBuild(
 	t *testing.T, dir string, newProjection func() projections.Projection, held *events.Partitions, envs []*events.Envelope,
 ) *build.Handover {
 	t.Helper()
@@ -73,7 +75,7 @@ func begun(
 	return h
 }
 
-// TestWorkerMakesTheRowsOfAFold holds for every projection, for all partitions and for some, and of what is reported.
+// A worker makes the rows of a fold for every projection, for all partitions and for some. Its progress and its number of rows are right, too.
 func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 	envs := memlog.NewWorld(1, 150).Envelopes(600)
 	everyone := events.AllPartitions()
@@ -85,7 +87,7 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(newProjection().Name(), " of ", held.Len()), func(t *testing.T) {
 			dir := t.TempDir()
-			h := begun(t, dir, newProjection, held, envs)
+			h := beginBuild(t, dir, newProjection, held, envs)
 			folded, written, want := replay.PhaseProgress{}, replay.PhaseProgress{}, int64(0)
 			for _, part := range h.Parts {
 				want += part.Events
@@ -121,9 +123,9 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 	}
 }
 
-// TestWorkerEndsWithItsContextOrReport: a worker ends with the context, and when its reports are refused. Both are the errors that the caller gets.
+// A worker ends with the context, and when its report returns an error. The caller gets that error.
 func TestWorkerEndsWithItsContextOrReport(t *testing.T) {
-	h := begun(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 150).Envelopes(300))
+	h := beginBuild(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 150).Envelopes(300))
 	full := errors.New("the disk is full")
 	if _, err := command().Finish(t.Context(), h, 0, func(replay.PhaseProgress) error { return full }); !errors.Is(err, full) {
 		t.Errorf("refused: %v", err)
@@ -138,9 +140,10 @@ func TestWorkerEndsWithItsContextOrReport(t *testing.T) {
 	}
 }
 
-// TestFailureOfAWorkerFailsTheBuild: what a worker cannot do is the error of the build.
+// Whatever a worker cannot do becomes the error of the build.
+
 func TestFailureOfAWorkerFailsTheBuild(t *testing.T) {
-	h := begun(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 20).Envelopes(30))
+	h := beginBuild(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 20).Envelopes(30))
 	nothing := func(replay.PhaseProgress) error { return nil }
 	other := *h
 	other.Version++

@@ -17,14 +17,14 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// fakeKey is a key of a fakeRedis: pairs of members and scores or fields and values, or members or elements.
+// fakeKey is a key of a fakeRedis. It has pairs of members and scores, or of fields and values; or members or elements.
 type fakeKey struct {
 	is       structure
 	elements []string
 }
 
-// fakeRedis has keys as Redis does, as far as scans go: their order changes with every run of the server, pages are small,
-// and what is returned may be returned again. fail is asked before each command.
+// fakeRedis behaves like a Redis in its scans: the order of the keys is different in every run of the server, pages are small, and elements may be
+// returned twice. fail is called before each command.
 type fakeRedis struct {
 	keys map[string]fakeKey
 	run  uint64
@@ -51,7 +51,7 @@ func (r *fakeRedis) runID(context.Context) (string, error) {
 
 func (r *fakeRedis) size(context.Context) (int64, error) { return int64(len(r.keys)), r.command() }
 
-// order is the order of the keys in this run of the server.
+// order returns the keys in their order in this run of the server.
 func (r *fakeRedis) order() []string {
 	var names []string
 	for name := range r.keys {
@@ -97,8 +97,8 @@ func (r *fakeRedis) readPages(_ context.Context, of []pageRequest) ([]page, erro
 	return pages, r.command()
 }
 
-// fakeLog takes events as the service does: it appends, and ignores what is not above the highest offset of its source
-// and kind. Plays count each time, as in the service.
+// fakeLog accepts events as the service does: it appends an event, and ignores it if its offset is not above the highest one of its source and kind.
+// Every play counts, as in the service.
 type fakeLog struct {
 	t       *testing.T
 	calls   int
@@ -134,7 +134,7 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 		key := fmt.Sprint(flat.Source, flat.Kind)
 		if flat.Offset > l.highest[key] {
 			l.highest[key] = flat.Offset
-			l.taken[tell(&flat)]++
+			l.taken[describeEvent(&flat)]++
 		} else {
 			res.RepeatedIndexes = append(res.RepeatedIndexes, int32(i))
 		}
@@ -142,8 +142,8 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 	return res, after
 }
 
-// tell is an event in one line, without where it comes from.
-func tell(ev *events.Event) string {
+// describeEvent describes an event in one line, without its source and offset.
+func describeEvent(ev *events.Event) string {
 	return fmt.Sprintf("%v %s %s %s %s %s %v %s %s", ev.Kind, ev.User, ev.Peer, ev.Board, ev.Pin, ev.Item, ev.Items, ev.Title,
 		ev.Time.Time().Format(time.RFC3339Nano))
 }
@@ -160,8 +160,8 @@ const plainMapping = `rules:
 - {means: served, key: "served:{user}", element: "{item}"}
 `
 
-// importing is an import of a fake Redis into a fake log.
-func importing(t *testing.T, r *fakeRedis, l *fakeLog) *importRun {
+// newTestRun returns a run of an import from a fake Redis into a fake log.
+func newTestRun(t *testing.T, r *fakeRedis, l *fakeLog) *importRun {
 	t.Helper()
 	o := Options{
 		Mapping: mustParse(t, plainMapping), Name: "m.yaml", State: t.TempDir(),
@@ -175,7 +175,7 @@ func importing(t *testing.T, r *fakeRedis, l *fakeLog) *importRun {
 	return &importRun{Options: o, keyspace: r, serverName: "fake"}
 }
 
-// again is the same import in a new process.
+// again returns another run of the same import, as in a new process.
 func (r *importRun) again() *importRun {
 	return &importRun{Options: r.Options, keyspace: r.keyspace, serverName: r.serverName, maxRecords: r.maxRecords}
 }

@@ -267,6 +267,7 @@ func (r *importRun) readRedis(ctx context.Context) error {
 		s.Keys = newKeyCounts(r.Mapping)
 	}
 	s.RunID = id
+
 	total, err := r.keyspace.size(ctx)
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// small is a Redis with everything that can go wrong.
-func small() *fakeRedis {
+// smallRedis returns a Redis with everything that can go wrong.
+func smallRedis() *fakeRedis {
 	return &fakeRedis{keys: map[string]fakeKey{
 		"followers:ann": {sortedSet, []string{"bob", "1600000000", "cid", "1600000001.5", "ann", "1", "b d", "2", "late", "1e12", "soon", "1772600768"}},
 		"following:bob": {set, []string{"ann", "dan"}},
@@ -28,8 +28,8 @@ func small() *fakeRedis {
 }
 
 func TestRedisFactsAreInTheLog(t *testing.T) {
-	r, l := small(), newFakeLog(t)
-	imp := importing(t, r, l)
+	r, l := smallRedis(), newFakeLog(t)
+	imp := newTestRun(t, r, l)
 	report := mustRun(t, imp)
 	want := map[string]int{
 		"user_followed bob ann    []  2020-09-13T12:26:40Z":   1, // from one side, with its time
@@ -65,12 +65,12 @@ func TestRedisFactsAreInTheLog(t *testing.T) {
 	}
 }
 
-// Keys of one pattern and several types are distinguished by their types.
+// If keys that match one pattern have several types, the type decides which rule reads them.
 func TestRuleIsChosenByType(t *testing.T) {
 	r, l := &fakeRedis{keys: map[string]fakeKey{
 		"a": {set, []string{"x"}}, "b": {list, []string{"x"}}, "c": {hash, []string{"x", "y"}}, "d": {"string", nil},
 	}}, newFakeLog(t)
-	imp := importing(t, r, l)
+	imp := newTestRun(t, r, l)
 	imp.Mapping = mustParse(t, "rules:\n- {means: likes, key: '{user}', member: '{item}'}\n- {means: plays, key: '{user}', field: '{item}'}\n"+
 		"- {means: served, key: '{user}', element: '{item}'}\n")
 	report := mustRun(t, imp)
@@ -82,10 +82,10 @@ func TestRuleIsChosenByType(t *testing.T) {
 	}
 }
 
-// A second run over what did not change has nothing to publish, and one over what did, only that. Plays count once.
+// A second run publishes nothing if Redis has not changed, and otherwise only what has changed. Plays count once.
 func TestSecondRunPublishesOnlyNewFacts(t *testing.T) {
-	r, l := small(), newFakeLog(t)
-	imp := importing(t, r, l)
+	r, l := smallRedis(), newFakeLog(t)
+	imp := newTestRun(t, r, l)
 	mustRun(t, imp)
 	calls, taken := l.calls, len(l.taken)
 
@@ -119,10 +119,10 @@ func TestSecondRunPublishesOnlyNewFacts(t *testing.T) {
 	}
 }
 
-// What Redis has without a time never stands against the same with one, whichever was read first or in an earlier run.
+// A fact without a time is not published if the same fact with a time is known, whichever was read first or in an earlier run.
 func TestFactWithoutTimeDoesNotRepeatOneWithTime(t *testing.T) {
 	r, l := &fakeRedis{keys: map[string]fakeKey{"followers:ann": {sortedSet, []string{"bob", "1600000000"}}}}, newFakeLog(t)
-	imp := importing(t, r, l)
+	imp := newTestRun(t, r, l)
 	mustRun(t, imp)
 	r.keys["following:bob"] = fakeKey{set, []string{"ann"}}
 	if report := mustRun(t, imp.again()); report.New != 0 {
@@ -134,8 +134,8 @@ func TestFactWithoutTimeDoesNotRepeatOneWithTime(t *testing.T) {
 	}
 }
 
-// large has more keys than are saved at once, and keys of more than a page.
-func large() *fakeRedis {
+// largeRedis returns a Redis with more keys than are saved at once, and with keys of more than one page.
+func largeRedis() *fakeRedis {
 	r := &fakeRedis{keys: map[string]fakeKey{}}
 	for u := range 25 {
 		var follows, plays []string
@@ -149,10 +149,10 @@ func large() *fakeRedis {
 	return r
 }
 
-// Interrupted at any command of Redis, an import continues, and everything is in the log once.
+// If reading is interrupted at any command, the import continues, and every fact is in the log once.
 func TestInterruptedReadingContinues(t *testing.T) {
-	r, l := large(), newFakeLog(t)
-	imp := importing(t, r, l)
+	r, l := largeRedis(), newFakeLog(t)
+	imp := newTestRun(t, r, l)
 	imp.maxRecords = 100
 	tries := 0
 	for step := 1; ; step += 7 {
@@ -180,16 +180,16 @@ func TestInterruptedReadingContinues(t *testing.T) {
 			t.Fatal("something was published before everything was read")
 		}
 	}
-	onceEach(t, l, 1500)
+	checkEachFactOnce(t, l, 1500)
 	if tries < 5 {
 		t.Errorf("it was interrupted %d times only", tries)
 	}
 }
 
-// An import continues at the cursor that it was interrupted at, not at the beginning.
+// An interrupted import continues at its cursor, not at the beginning.
 func TestImportResumesAtItsCursor(t *testing.T) {
-	r, l := large(), newFakeLog(t)
-	imp := importing(t, r, l)
+	r, l := largeRedis(), newFakeLog(t)
+	imp := newTestRun(t, r, l)
 	imp.maxRecords = 100
 	mustRun(t, imp)
 	whole := r.commands
@@ -210,17 +210,17 @@ func TestImportResumesAtItsCursor(t *testing.T) {
 	}
 }
 
-// TestImportRereadsServerWithoutRunID: a server that does not name its runs may have been started again, which makes a cursor worthless.
+// A server that does not name its runs may have been restarted, which makes a cursor invalid, so it is read from the beginning.
 func TestImportRereadsServerWithoutRunID(t *testing.T) {
-	r := large()
+	r := largeRedis()
 	r.unnamed = true
-	imp := importing(t, r, newFakeLog(t))
+	imp := newTestRun(t, r, newFakeLog(t))
 	imp.maxRecords = 100
 	mustRun(t, imp)
 	whole := r.commands
 
 	// The same import into another log, interrupted in the middle.
-	imp = importing(t, r, newFakeLog(t))
+	imp = newTestRun(t, r, newFakeLog(t))
 	imp.maxRecords = 100
 	r.commands = 0
 	r.fail = func(command int) error {
@@ -239,7 +239,8 @@ func TestImportRereadsServerWithoutRunID(t *testing.T) {
 	}
 }
 
-func onceEach(t *testing.T, l *fakeLog, n int) {
+// checkEachFactOnce checks that the log has n events, each of them once.
+func checkEachFactOnce(t *testing.T, l *fakeLog, n int) {
 	t.Helper()
 	if len(l.taken) != n {
 		t.Errorf("%d events were taken, want %d", len(l.taken), n)
@@ -251,14 +252,14 @@ func onceEach(t *testing.T, l *fakeLog, n int) {
 	}
 }
 
-// Interrupted at any call, before or after the log took it, everything is in the log once, also in later runs.
+// If publishing is interrupted at any call, before or after the log has accepted it, every fact is in the log once, also after later runs.
 func TestInterruptedPublishingContinues(t *testing.T) {
 	for _, after := range []bool{false, true} {
-		r, l := large(), newFakeLog(t)
+		r, l := largeRedis(), newFakeLog(t)
 		for u := range 200 {
 			r.keys[fmt.Sprintf("likes:i%d", u)] = fakeKey{set, []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}}
 		}
-		imp := importing(t, r, l)
+		imp := newTestRun(t, r, l)
 		failed := 0
 		l.fail = func(call int) (error, error) {
 			if call%2 == 0 {
@@ -284,16 +285,16 @@ func TestInterruptedPublishingContinues(t *testing.T) {
 		if report := mustRun(t, imp.again()); report.New != 0 {
 			t.Errorf("new in the next run: %d", report.New)
 		}
-		if onceEach(t, l, 3500); failed < 2 {
+		if checkEachFactOnce(t, l, 3500); failed < 2 {
 			t.Errorf("%d calls failed", failed)
 		}
 	}
 }
 
-// Facts are known only when the log has them: a run that could not publish leaves everything to the next.
+// A fact is known only when the log has it. A run that could not publish leaves all facts to the next run.
 func TestFactIsKnownOnlyWhenTheLogHasIt(t *testing.T) {
-	r, l := small(), newFakeLog(t)
-	imp := importing(t, r, l)
+	r, l := smallRedis(), newFakeLog(t)
+	imp := newTestRun(t, r, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	l.fail = func(int) (error, error) {
 		cancel()
@@ -310,15 +311,15 @@ func TestFactIsKnownOnlyWhenTheLogHasIt(t *testing.T) {
 	imp = imp.again()
 	imp.Now = func() time.Time { return start.Add(time.Hour) } // the recorded start counts
 	mustRun(t, imp)
-	if onceEach(t, l, 11); l.taken["user_followed bob dan    []  2026-03-04T05:06:07Z"] != 1 {
+	if checkEachFactOnce(t, l, 11); l.taken["user_followed bob dan    []  2026-03-04T05:06:07Z"] != 1 {
 		t.Errorf("another start: %v", l.taken)
 	}
 }
 
-// What was published to one log is new to another.
+// What was published to one log is new to another log.
 func TestEverythingIsNewToAnotherLog(t *testing.T) {
-	r, l := small(), newFakeLog(t)
-	imp := importing(t, r, l)
+	r, l := smallRedis(), newFakeLog(t)
+	imp := newTestRun(t, r, l)
 	first := mustRun(t, imp)
 	other := newFakeLog(t)
 	imp = imp.again()
@@ -338,10 +339,10 @@ func TestEverythingIsNewToAnotherLog(t *testing.T) {
 	}
 }
 
-// A mapping that changes while Redis is read, is read by from the beginning.
+// If the mapping changes while Redis is read, Redis is read again from the beginning with the new mapping.
 func TestChangedMappingReadsAnew(t *testing.T) {
-	r, l := large(), newFakeLog(t)
-	imp := importing(t, r, l)
+	r, l := largeRedis(), newFakeLog(t)
+	imp := newTestRun(t, r, l)
 	imp.maxRecords = 100
 	r.fail = func(command int) error {
 		if command == 30 {
@@ -365,7 +366,7 @@ func TestChangedMappingReadsAnew(t *testing.T) {
 }
 
 func TestForeignStateIsRefused(t *testing.T) {
-	imp := importing(t, small(), newFakeLog(t))
+	imp := newTestRun(t, smallRedis(), newFakeLog(t))
 	unlock, err := lockState(imp.State)
 	if err != nil {
 		t.Fatal(err)
@@ -386,7 +387,7 @@ func TestForeignStateIsRefused(t *testing.T) {
 
 func TestDryRunPublishesNothing(t *testing.T) {
 	l := newFakeLog(t)
-	imp := importing(t, small(), l)
+	imp := newTestRun(t, smallRedis(), l)
 	report, err := imp.dryRun(t.Context())
 	if err != nil || l.calls != 0 || report.Rejected < 6 || len(report.Sample) != sampleSize || len(report.SampleRejects) < 6 {
 		t.Errorf("%+v, %v", report, err)

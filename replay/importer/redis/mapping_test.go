@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-func example(t *testing.T) []byte {
+func readExample(t *testing.T) []byte {
 	t.Helper()
 	data, err := os.ReadFile("testdata/example.yaml")
 	if err != nil {
@@ -29,9 +29,9 @@ func mustParse(t *testing.T, text string) *Mapping {
 	return m
 }
 
-// The example says what its comments say, and stands in the documentation as it is.
+// The example does what its comments say, and the documentation contains it unchanged.
 func TestExampleMappingIsDocumented(t *testing.T) {
-	m := mustParse(t, string(example(t)))
+	m := mustParse(t, string(readExample(t)))
 	const at = 1_600_000_000_000_000
 	for _, c := range []struct {
 		key, first, second string
@@ -64,7 +64,7 @@ func TestExampleMappingIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(docs), "```yaml\n"+string(example(t))+"```\n") {
+	if !strings.Contains(string(docs), "```yaml\n"+string(readExample(t))+"```\n") {
 		t.Error("docs/importing.md does not have testdata/example.yaml as it is")
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// startRedis starts a redis-server that ends with the test. It is behind a tag because it needs the program, which
-// go test ./... must not: go test -tags peers ./replay/importer/redis
+// startRedis starts a redis-server that ends with the test. It is behind a build tag because it needs that program, and go test ./... must not need it:
+// go test -tags peers ./replay/importer/redis
 func startRedis(t *testing.T) *goredis.Client {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -46,8 +46,8 @@ func startRedis(t *testing.T) *goredis.Client {
 	return client
 }
 
-// Sorted sets of every encoding and size are read whole, with their scores, whatever the size of a page, by a user who may
-// do nothing but read; and no faster than the limit.
+// Sorted sets of every encoding and size are read completely, with their scores, whatever the size of a page, by a user who may only read, and no
+// faster than the limit.
 func TestEveryEncodingIsReadWhole(t *testing.T) {
 	client := startRedis(t)
 	ctx := t.Context()
@@ -108,7 +108,7 @@ func TestEveryEncodingIsReadWhole(t *testing.T) {
 	}
 }
 
-// A limit of commands a second is kept.
+// The limit of commands per second is kept.
 func TestCommandLimitIsKept(t *testing.T) {
 	client := startRedis(t)
 	for n := range 300 {

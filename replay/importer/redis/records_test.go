@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// someFacts are facts of all kinds, in the order of their records.
+// someFacts returns facts of all kinds, in the order of their records.
 func someFacts() []fact {
 	return []fact{
 		{kind: events.UserFollowed, user: "ann", peer: "bob", at: 5},
@@ -77,7 +77,7 @@ func writeRecords(t *testing.T, path string, list [][]byte) {
 	}
 }
 
-// The bytes of the files are a format: a later version of skein must read them when it continues an import.
+// The bytes of the files are a format: a later version of skein must be able to read them when it continues an import.
 func TestRecordEncodingIsStable(t *testing.T) {
 	records := someRecords()
 	if !slices.IsSortedFunc(records, bytes.Compare) {
@@ -116,7 +116,7 @@ func TestRecordEncodingIsStable(t *testing.T) {
 	}
 }
 
-// What a decoder takes, it gives back.
+// A record that can be decoded is encoded to the same bytes again.
 func FuzzDecodeFact(f *testing.F) {
 	for _, record := range someRecords() {
 		f.Add(record)

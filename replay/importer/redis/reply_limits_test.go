@@ -77,7 +77,7 @@ func answerCommands(conn net.Conn, reply string, endless bool) {
 	}
 }
 
-// TestRunIDIsReadFromAnyInfo asks servers whose INFO has no sections, or not the field.
+// TestRunIDIsReadFromAnyInfo reads the answers of servers whose INFO has no sections, or does not contain the field.
 func TestRunIDIsReadFromAnyInfo(t *testing.T) {
 	for name, test := range map[string]struct{ info, runID string }{
 		"Redis":          {"# Server\r\nredis_version:8.0\r\nrun_id:abc\r\n", "abc"},
@@ -95,8 +95,7 @@ func TestRunIDIsReadFromAnyInfo(t *testing.T) {
 	}
 }
 
-// TestTooLargeReplyIsAnError: a server that answers without end, or announces more than any import needs, gets an error that names the
-// limit, without another attempt.
+// If a server answers without end, or announces more than any import needs, the error names the limit, and there is no other attempt.
 func TestTooLargeReplyIsAnError(t *testing.T) {
 	for name, test := range map[string]struct {
 		reply, expected string
@@ -118,8 +117,7 @@ func TestTooLargeReplyIsAnError(t *testing.T) {
 	}
 }
 
-// TestReplyLimitsFollowTheProtocol: strings have no line limit, whatever is in them and wherever they are cut, and every round trip has a
-// limit of its own.
+// Strings are not subject to the limit of lines, whatever they contain and wherever reads split them. Every round trip has a limit of its own.
 func TestReplyLimitsFollowTheProtocol(t *testing.T) {
 	long := strings.Repeat("*2000000000", maxReplyLine/8) // longer than a line may be
 	replies := fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$-1\r\n:1\r\n+OK\r\n-ERR no\r\n*-1\r\n$0\r\n\r\n", len(long), long)

@@ -41,7 +41,7 @@ func readAll(from Records) (list [][]byte, err error) {
 	}
 }
 
-// A file that is cut anywhere, or has another bit anywhere, is never taken for whole.
+// A file that is cut anywhere, or has any bit flipped, is never accepted.
 func TestDamagedFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records")
 	mustWrite(t, path, "ann\x00bob\x00", "ann\x00bobby\x00", "bob\x00\xff\x00and a text", "bob\x01")
@@ -76,7 +76,7 @@ func TestDamagedFileIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever fits in memory, the sorter returns every record once, in order.
+// Whatever fits into memory, the sorter returns every record once and in order.
 func TestSorterReturnsEveryRecordOnce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	s := &Sorter{Dir: t.TempDir(), MaxRecords: 20}
