@@ -250,7 +250,7 @@ func TestRolesOfStreams(t *testing.T) {
 // A stream ends when its token does.
 func TestStreamEndsWithItsToken(t *testing.T) {
 	g := newGuarded(t)
-	g.server.admitPeriod = time.Millisecond
+	g.server.reauthPeriod = time.Millisecond
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 	defer cancel()
 	watch, err := g.as(g.tokens["offline"]).events.Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{}))
@@ -397,7 +397,7 @@ func TestUnauthenticatedWayLetsNobodyIn(t *testing.T) {
 	_, err := u.answer(t.Context(), identityOf(context.Background()), &request.Received[skeinv1.CheckFollowsRequest, *skeinv1.CheckFollowsRequest]{}, &call.Info{})
 	wantError(t, err, connect.CodePermissionDenied, "ROLE_MISSING", "")
 	m := g.server.newMethod("/skein.v1.GraphService/New")
-	if err := m.permit(identity{caller: access.Anyone()}); err == nil {
+	if err := m.checkRole(identity{caller: access.Anyone()}); err == nil {
 		t.Error("a method without a right is everybody's")
 	}
 }

@@ -435,7 +435,7 @@ func TestAttacks(t *testing.T) {
 		a.options(t, o)
 		o.Limits.IOTimeout = time.Second
 	}).url
-	a.server.admitPeriod = time.Millisecond
+	a.server.reauthPeriod = time.Millisecond
 	w := a.as(a.tokens["all"])
 	var evs []*skeinv1.Event
 	for i := range 5 {

@@ -109,7 +109,7 @@ func (s *Server) Serves() events.Partitions {
 
 // unservedPartitions returns how many partitions neither this node nor another one serves, as far as this node knows. A call about such a
 // partition fails with NOT_HERE. It is 0 outside of a cluster.
-func (s *Server) unservedPartitions() int {
+func (s *Server) countUnservedPartitions() int {
 	if s.cluster == nil {
 		return 0
 	}
@@ -123,9 +123,9 @@ func (s *Server) unservedPartitions() int {
 // the other partitions would fail as well.
 func (s *Server) isAnswerable(unserved int) bool {
 	if unserved == 0 {
-		s.wasComplete.Store(true)
+		s.wasFullyServed.Store(true)
 	}
-	return unserved == 0 || s.wasComplete.Load() && unserved < events.NumPartitions
+	return unserved == 0 || s.wasFullyServed.Load() && unserved < events.NumPartitions
 }
 
 // homeOf returns the user whose rows a request is about. It is empty for what is about no user, as everybody's list by heat, which any node
@@ -149,30 +149,30 @@ func homeOf(req proto.Message) string {
 }
 
 // read mounts a method that reads rows of one home; readByHand and readStream likewise. See [unary], [unaryByHand] and [stream].
-func read[Req, Res any, P request.Message[Req]](s *Server, procedure string, check func(*request.Checker, P), do unaryDo[Req, Res, P]) {
+func read[Req, Res any, P request.Message[Req]](s *Server, procedure string, check func(*request.Checker, P), do unaryHandler[Req, Res, P]) {
 	unary(s, procedure, check, routeByHome(s, procedure, do))
 }
 
 func readByHand[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(P) []apierror.Violation, do unaryDo[Req, Res, P],
+	s *Server, procedure string, check func(P) []apierror.Violation, do unaryHandler[Req, Res, P],
 ) {
 	unaryByHand(s, procedure, check, routeByHome(s, procedure, do))
 }
 
 func readStream[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(*request.Checker, P), do streamDo[Req, Res, P],
+	s *Server, procedure string, check func(*request.Checker, P), do streamHandler[Req, Res, P],
 ) *streamMethod[Req, Res, P] {
 	return stream(s, procedure, check, routeStreamByHome(s, procedure, do))
 }
 
 // unaryDo and streamDo are the methods of services.
 type (
-	unaryDo[Req, Res any, P request.Message[Req]]  func(context.Context, P, *call.Info) (*Res, error)
-	streamDo[Req, Res any, P request.Message[Req]] func(context.Context, P, call.Stream[Res]) error
+	unaryHandler[Req, Res any, P request.Message[Req]]  func(context.Context, P, *call.Info) (*Res, error)
+	streamHandler[Req, Res any, P request.Message[Req]] func(context.Context, P, call.Stream[Res]) error
 )
 
 // homed has a node that holds the home that a request is about answer it.
-func routeByHome[Req, Res any, P request.Message[Req]](s *Server, procedure string, do unaryDo[Req, Res, P]) unaryDo[Req, Res, P] {
+func routeByHome[Req, Res any, P request.Message[Req]](s *Server, procedure string, do unaryHandler[Req, Res, P]) unaryHandler[Req, Res, P] {
 	if s.cluster == nil {
 		return do
 	}
@@ -206,8 +206,8 @@ func (s *Server) shouldAskOthers(err error, homes ...string) bool {
 
 // homedStream is [homed] for a method that answers with a stream.
 func routeStreamByHome[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, do streamDo[Req, Res, P],
-) streamDo[Req, Res, P] {
+	s *Server, procedure string, do streamHandler[Req, Res, P],
+) streamHandler[Req, Res, P] {
 	if s.cluster == nil {
 		return do
 	}
@@ -216,7 +216,7 @@ func routeStreamByHome[Req, Res any, P request.Message[Req]](
 			if !s.holds(homeOf(P(req.Msg))) {
 				return s.errorForPeer(procedure, peers.NotHereError())
 			}
-			return s.errorForPeer(procedure, do(ctx, P(req.Msg), &homeStream[Res]{&parts[Res]{out: out}, s, homeOf(P(req.Msg))}))
+			return s.errorForPeer(procedure, do(ctx, P(req.Msg), &homeStream[Res]{&rpcStream[Res]{out: out}, s, homeOf(P(req.Msg))}))
 		})
 	return func(ctx context.Context, req P, out call.Stream[Res]) error {
 		of := homeOf(req)
@@ -252,12 +252,12 @@ type peerMethod[Req, Res any, P request.Message[Req]] struct {
 	name string
 	// holds reports whether the node holds what a request is about, which it must until the request is answered.
 	holds func(P) bool
-	do    unaryDo[Req, Res, P]
+	do    unaryHandler[Req, Res, P]
 	http.Handler
 }
 
 // forPeers mounts a method for other nodes.
-func mountPeerMethod[Req, Res any, P request.Message[Req]](s *Server, procedure string, holds func(P) bool, do unaryDo[Req, Res, P]) {
+func mountPeerMethod[Req, Res any, P request.Message[Req]](s *Server, procedure string, holds func(P) bool, do unaryHandler[Req, Res, P]) {
 	m := &peerMethod[Req, Res, P]{s: s, name: procedure, holds: holds, do: do}
 	m.Handler = connect.NewUnaryHandler(procedure, func(ctx context.Context, req *connect.Request[Req]) (*connect.Response[Res], error) {
 		x := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
@@ -268,7 +268,7 @@ func mountPeerMethod[Req, Res any, P request.Message[Req]](s *Server, procedure 
 		}
 		answer := connect.NewResponse(res)
 		if x.Lag >= 0 {
-			answer.Header()[LagHeader] = lagValue(x.Lag)
+			answer.Header()[LagHeader] = formatLag(x.Lag)
 		}
 		return answer, nil
 	})
@@ -286,13 +286,13 @@ func (m *peerMethod[Req, Res, P]) answer(ctx context.Context, req P, x *call.Inf
 	return res, m.s.errorForPeer(m.name, err)
 }
 
-func (*peerMethod[Req, Res, P]) admitBeforeBody(caller identity) bool { return caller.denied == nil }
+func (*peerMethod[Req, Res, P]) admitBeforeBody(caller identity) bool { return caller.authError == nil }
 
 func (m *peerMethod[Req, Res, P]) answerPlain(
 	ctx context.Context, caller identity, body, dst []byte,
 ) (answer []byte, lag int64, err error) {
 	if caller.node == nil || !caller.node.HasBody(body) {
-		return nil, 0, connect.NewError(connect.CodeUnauthenticated, errOtherBody)
+		return nil, 0, connect.NewError(connect.CodeUnauthenticated, errUnsignedBody)
 	}
 	x := call.Info{Lag: -1, LongPages: m.s.budgets.LongPages}
 	defer x.Made()
@@ -342,13 +342,13 @@ func (s *Server) RunPeers(ctx context.Context, l net.Listener) error {
 }
 
 // errOtherBody refuses a body that another node has not signed.
-var errOtherBody = errors.New("the body is not the one for which the caller has proven to be a node")
+var errUnsignedBody = errors.New("the body is not the one for which the caller has proven to be a node")
 
 // authenticateNode authenticates another node. Each call is proven by itself, so a node has no session.
 func (s *Server) authenticateNode(path []byte, authorization string, _ *x509.Certificate) identity {
 	proof, err := s.cluster.Credentials().VerifyCall(authorization, string(path), time.Now())
 	if err != nil {
-		return identity{denied: err}
+		return identity{authError: err}
 	}
 	return identity{node: proof}
 }

@@ -76,8 +76,8 @@ func newCrowd(t *testing.T, connections int, method http.Handler) *crowd {
 		limits: Limits{Connections: connections, ShedAfter: -1}.withDefaults(), logger: slog.New(slog.DiscardHandler),
 		methods: map[string]http.Handler{http1test.MethodPath: method}, pages: http.NotFoundHandler(), hosts: anyHost(), errorWriter: connect.NewErrorWriter(),
 	}
-	s.budgets = admission.NewBudgets(s.limits.budgets())
-	s.life, s.endLife = context.WithCancel(context.Background())
+	s.budgets = admission.NewBudgets(s.limits.admissionLimits())
+	s.serverCtx, s.cancelServer = context.WithCancel(context.Background())
 	c := &crowd{Server: s, t: t, l: http1test.NewPipes()}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

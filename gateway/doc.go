@@ -31,7 +31,7 @@
 //  1. A connection begins in a loop that reads plain calls, and goes to net/http with the first request that is not one
 //     (package http1, docs/decisions/0017-http-loop.md). How many there are, and which makes room for another one, is in
 //     package admission. The size of a call is bounded before anything is read, inflated or decoded: header, body, bytes of
-//     all callers and of each, the lengths of lists (http.go, inbound.go, package request). Each kind of call and of stream
+//     all callers and of each, the lengths of lists (http.go, body.go, package request). Each kind of call and of stream
 //     has a budget of its own, and reads that keep a processor busy run a few at a time. Package admission has the order in which a
 //     request passes all of these.
 //  2. The codec decodes. A message that does not decode is answered like every other error (package request). The codec decodes

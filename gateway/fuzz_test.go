@@ -318,7 +318,7 @@ func FuzzCallFields(f *testing.F) {
 		first := call(asProto, data)
 		w.demandPlainAnswer(t, procedure, data)
 		others := map[string]proto.Message{"gRPC-Web": call(asGRPCWeb, framed(data)), "gRPC": call(asGRPC, framed(data))}
-		if freeOfSideEffects(descriptorOf(procedure)) {
+		if hasNoSideEffects(descriptorOf(procedure)) {
 			others["GET"] = call(asGET, data)
 		}
 		// Not every time can be written as JSON.

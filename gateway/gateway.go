@@ -125,7 +125,7 @@ type Server struct {
 	tracer   trace.Tracer // may be nil
 	version  string
 	// problems may be nil.
-	problems func() []string
+	listProblems func() []string
 
 	metrics     *metrics.Metrics
 	budgets     admission.Budgets
@@ -136,27 +136,27 @@ type Server struct {
 	rights map[string]right
 	// methods are the RPCs by path, streams which of them answer with a stream, absent those that this version lacks,
 	// by name. They do not change after New.
-	methods map[string]http.Handler
-	streams map[string]bool
-	absent  map[string]bool
-	pages   http.Handler
+	methods       map[string]http.Handler
+	streams       map[string]bool
+	unimplemented map[string]bool
+	pages         http.Handler
 
 	growth metrics.Growth
 
 	// healthPeriod is how often a watched health is looked at.
 	healthPeriod time.Duration
 	// admitPeriod is how often the caller of a stream is asked about again.
-	admitPeriod time.Duration
+	reauthPeriod time.Duration
 	// conns are those of Run.
 	conns admission.Connections
 	// caughtUp is set when every projection has once been at the head of the log, and stays.
 	caughtUp atomic.Bool
 	// wasComplete is set when this node has once known, for every partition, a node that serves it, and stays.
-	wasComplete atomic.Bool
+	wasFullyServed atomic.Bool
 	// draining is set when the process is about to stop; life ends when it stops.
-	draining atomic.Bool
-	life     context.Context //nolint:containedctx // the life of the server, which no call passes in
-	endLife  context.CancelFunc
+	draining     atomic.Bool
+	serverCtx    context.Context //nolint:containedctx // the life of the server, which no call passes in
+	cancelServer context.CancelFunc
 }
 
 // New makes a server. It starts nothing: [Server.Run] serves, or any HTTP server by [Server.Handler].
@@ -201,22 +201,22 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		views: stores, operator: o.Operator, gate: o.Gate, tls: o.Certificates, cors: crossing, hosts: callable,
-		limits: limits, logger: slog.New(namingHandler{o.Logger.Handler()}), version: o.Version, tracer: o.Tracer,
-		problems: o.Problems,
-		rights:   rights, methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
-		healthPeriod: healthPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
+		limits: limits, logger: slog.New(callLogHandler{o.Logger.Handler()}), version: o.Version, tracer: o.Tracer,
+		listProblems: o.Problems,
+		rights:       rights, methods: map[string]http.Handler{}, streams: map[string]bool{}, unimplemented: map[string]bool{},
+		healthPeriod: healthPeriod, reauthPeriod: reauthPeriod, errorWriter: connect.NewErrorWriter(),
 	}
-	s.budgets = admission.NewBudgets(limits.budgets())
+	s.budgets = admission.NewBudgets(limits.admissionLimits())
 	if s.cluster = newClusterServer(&o, s.budgets.Bytes); s.cluster != nil {
 		stores.Peers = s.cluster.Peers
 	}
 	s.callerRates = admission.NewCallerRates(limits.CallerRate, limits.CallerBurst)
-	s.life, s.endLife = context.WithCancel(context.Background())
+	s.serverCtx, s.cancelServer = context.WithCancel(context.Background())
 	if s.rules, err = request.NewRules(); err != nil {
 		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
 	}
 	if s.metrics, err = metrics.New(o.Registry, metrics.Observed{
-		Views: stores, Growth: &s.growth, Budgets: &s.budgets, Connections: &s.conns, Life: s.life, Version: o.Version,
+		Views: stores, Growth: &s.growth, Budgets: &s.budgets, Connections: &s.conns, Life: s.serverCtx, Version: o.Version,
 	}); err != nil {
 		return nil, fmt.Errorf("gateway: metrics: %w", err)
 	}

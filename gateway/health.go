@@ -51,14 +51,14 @@ func (s *Server) healthWatch(
 				return err
 			}
 		}
-		if s.life.Err() != nil {
+		if s.serverCtx.Err() != nil {
 			return apierror.ErrStopping
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil && s.life.Err() == nil {
+		if ctx.Err() != nil && s.serverCtx.Err() == nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -67,19 +67,19 @@ func (s *Server) healthWatch(
 // healthOf returns the health of the process (""), or of a service by its full name. A service whose
 // projection has failed or is not there is not serving.
 func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingStatus {
-	serving := !s.draining.Load() && s.life.Err() == nil && s.ready() && s.cluster.isKnownToOthers() &&
-		s.isAnswerable(s.unservedPartitions())
+	serving := !s.draining.Load() && s.serverCtx.Err() == nil && s.isReady() && s.cluster.isKnownToOthers() &&
+		s.isAnswerable(s.countUnservedPartitions())
 	switch service {
 	case "":
 		serving = serving && !s.allFailed()
 	case connectv1.GraphServiceName:
-		serving = serving && answers(s.views.Graph.Live)
+		serving = serving && canAnswer(s.views.Graph.Live)
 	case connectv1.FeedServiceName:
-		serving = serving && s.views.Inbox != nil && answers(s.views.Inbox.Live)
+		serving = serving && s.views.Inbox != nil && canAnswer(s.views.Inbox.Live)
 	case connectv1.SeenServiceName:
-		serving = serving && s.views.Seen != nil && answers(s.views.Seen.Live)
+		serving = serving && s.views.Seen != nil && canAnswer(s.views.Seen.Live)
 	case connectv1.CounterServiceName:
-		serving = serving && s.views.Counters != nil && answers(s.views.Counters.Live)
+		serving = serving && s.views.Counters != nil && canAnswer(s.views.Counters.Live)
 	case connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName:
 	default:
 		return healthv1.HealthCheckResponse_SERVICE_UNKNOWN
@@ -91,6 +91,6 @@ func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingSt
 }
 
 // answers reports whether a projection has not stopped, and can be read.
-func answers(store *live.Live) bool {
+func canAnswer(store *live.Live) bool {
 	return store.Status().Answers()
 }

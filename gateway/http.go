@@ -23,8 +23,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// No browser may take an answer for another type than it says, such as JSON with markup in an id for a page.
 	w.Header()[noSniffHeader] = noSniff
-	if f := s.foreignHost(r); f != nil {
-		s.refuseForeign(w, r, f)
+	if f := s.checkHost(r); f != nil {
+		s.writeForeignRefusal(w, r, f)
 		return
 	}
 	if s.cors != nil {
@@ -32,8 +32,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if f := s.foreignOrigin(r); f != nil {
-		s.refuseForeign(w, r, f)
+	if f := s.checkOrigin(r); f != nil {
+		s.writeForeignRefusal(w, r, f)
 		return
 	}
 	if r.URL.RawPath != "" || !isCleanPath(r.URL.Path) {
@@ -47,14 +47,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.pages.ServeHTTP(w, r)
 		return
 	}
-	r = s.requestTraced(requestNamed(r))
+	r = s.withHTTPTraceParent(withHTTPRequestID(r))
 	if r.Method == http.MethodGet {
 		w.Header().Set("Cache-Control", "no-store")
 	}
-	a := s.arrived(w, r)
-	if a.denied != nil && !a.open {
+	a := s.newHTTPCall(w, r)
+	if a.authError != nil && !a.open {
 		// Before any of its body is read, which may be long.
-		s.turnAway(w, r, unknownCaller(a.denied))
+		s.refuseCall(w, r, unauthenticatedError(a.authError))
 		return
 	}
 	requests := s.budgets.Requests
@@ -64,32 +64,32 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case s.streams[r.URL.Path]:
 		requests = s.budgets.StreamRequests
 	}
-	if f := requests.Take(a.held.Caller(), 1); f != nil {
-		s.turnAway(w, r, f)
+	if f := requests.Take(a.memory.Caller(), 1); f != nil {
+		s.refuseCall(w, r, f)
 		return
 	}
-	defer requests.Give(a.held.Caller(), 1)
-	defer a.held.Release()
+	defer requests.Give(a.memory.Caller(), 1)
+	defer a.memory.Release()
 	if r.ContentLength > int64(s.limits.BodyBytes) {
-		s.turnAway(w, r, s.tooLarge(""))
+		s.refuseCall(w, r, s.tooLargeError(""))
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), arrivalKey{}, a)) //nolint:contextcheck // it is that of the request
-	a.body = inbound{ReadCloser: r.Body, s: s, held: &a.held, left: int64(s.limits.BodyBytes), http1: r.ProtoMajor == 1}
+	r = r.WithContext(context.WithValue(r.Context(), httpCallKey{}, a)) //nolint:contextcheck // it is that of the request
+	a.body = boundedBody{ReadCloser: r.Body, s: s, memory: &a.memory, left: int64(s.limits.BodyBytes), http1: r.ProtoMajor == 1}
 	r.Body = &a.body
-	if f := s.unpack(r, &a.held); f != nil {
-		s.turnAway(w, r, f)
+	if f := s.decompressBody(r, &a.memory); f != nil {
+		s.refuseCall(w, r, f)
 		return
 	}
 	if s.streams[r.URL.Path] {
-		a.patience.renew()
+		a.deadline.extend()
 	}
 	if f := s.checkProtocol(r); f != nil {
-		s.turnAway(w, r, f)
+		s.refuseCall(w, r, f)
 		return
 	}
-	if !s.understands(r) {
-		w = mediaType{w, s, r}
+	if !s.hasCommonMediaType(r) {
+		w = mediaTypeErrorWriter{w, s, r}
 	}
 	h.ServeHTTP(w, r)
 }
@@ -106,58 +106,58 @@ const noSniffHeader = "X-Content-Type-Options"
 var noSniff = []string{"nosniff"}
 
 // arrival is a call that came through net/http.
-type arrival struct {
+type httpCall struct {
 	identity
 	// open is set if the method needs no authentication.
 	open     bool
-	held     admission.Holding
-	patience patience
-	body     inbound
+	memory   admission.Holding
+	deadline answerDeadline
+	body     boundedBody
 }
 
-func (s *Server) arrived(w http.ResponseWriter, r *http.Request) *arrival {
-	authorization, cert := authorizationOf(r), certificateOf(r.TLS)
-	a := &arrival{identity: s.authenticate(authorization, cert), open: s.rights[r.URL.Path].open, patience: patience{w, s.limits.IOTimeout}}
+func (s *Server) newHTTPCall(w http.ResponseWriter, r *http.Request) *httpCall {
+	authorization, cert := authorizationHeader(r), verifiedCertificate(r.TLS)
+	a := &httpCall{identity: s.authenticate(authorization, cert), open: s.rights[r.URL.Path].open, deadline: answerDeadline{w, s.limits.IOTimeout}}
 	a.conn = connectionOf(r.Context())
-	if s.gate != nil && a.denied == nil && s.streams[r.URL.Path] {
-		a.again = func() identity { return s.authenticate(authorization, cert) }
+	if s.gate != nil && a.authError == nil && s.streams[r.URL.Path] {
+		a.reauthenticate = func() identity { return s.authenticate(authorization, cert) }
 	}
-	a.held = admission.NewHolding(s.budgets.Bytes, a.budgetCaller(s, a.open))
+	a.memory = admission.NewHolding(s.budgets.Bytes, a.budgetCaller(s, a.open))
 	return a
 }
 
-type arrivalKey struct{}
+type httpCallKey struct{}
 
 // arrivalOf returns the call that a context belongs to; nil means that it did not come through net/http.
-func arrivalOf(ctx context.Context) *arrival {
-	a, _ := ctx.Value(arrivalKey{}).(*arrival)
+func httpCallOf(ctx context.Context) *httpCall {
+	a, _ := ctx.Value(httpCallKey{}).(*httpCall)
 	return a
 }
 
 // identityOf returns the caller of a call that came through net/http, or else the zero identity, which may do nothing.
 func identityOf(ctx context.Context) (a identity) {
-	if c := arrivalOf(ctx); c != nil {
+	if c := httpCallOf(ctx); c != nil {
 		a = c.identity
 	}
 	return a
 }
 
 // turnAway answers a call that is refused before it reaches a method.
-func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, f *apierror.Failure) {
+func (s *Server) refuseCall(w http.ResponseWriter, r *http.Request, f *apierror.Failure) {
 	s.logger.DebugContext(r.Context(), "call turned away", "method", r.URL.Path[1:], "code", f.Code.String(), "error", f)
-	if err := s.errorWriter.Write(w, r, s.turnedAway(r.Context(), r.URL.Path[1:], f)); err != nil {
+	if err := s.errorWriter.Write(w, r, s.countRefusal(r.Context(), r.URL.Path[1:], f)); err != nil {
 		s.logger.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }
 
 // turnedAway counts a call that is refused before it reaches a method, and returns the error for its caller.
-func (s *Server) turnedAway(ctx context.Context, method string, f *apierror.Failure) error {
+func (s *Server) countRefusal(ctx context.Context, method string, f *apierror.Failure) error {
 	s.metrics.RPC(method).Failed(f.Code, 0)
 	s.metrics.Refused(f)
-	return withRequestID(ctx, f.ConnectError())
+	return addErrorID(ctx, f.ConnectError())
 }
 
-func (s *Server) tooLarge(when string) *apierror.Failure {
+func (s *Server) tooLargeError(when string) *apierror.Failure {
 	return &apierror.Failure{
 		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_TOO_LARGE,
 		Text: "the body is larger than " + events.FormatSize(uint64(s.limits.BodyBytes)) + when,
@@ -165,46 +165,48 @@ func (s *Server) tooLarge(when string) *apierror.Failure {
 }
 
 // patience is the time that a client has to take its answer, or the next part of it if it is a stream.
-type patience struct {
+type answerDeadline struct {
 	w       http.ResponseWriter
 	timeout time.Duration
 }
 
 // renew starts the time for the next part. A server without deadlines, as a test may be one, has no limit.
-func (p *patience) renew() {
+func (p *answerDeadline) extend() {
 	_ = http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(p.timeout))
 }
 
 // requested says that the request has arrived. A read deadline that passes while the answer is sent would look like a
 // client that went away.
-func (p *patience) requested() { _ = http.NewResponseController(p.w).SetReadDeadline(time.Time{}) }
+func (p *answerDeadline) clearReadDeadline() {
+	_ = http.NewResponseController(p.w).SetReadDeadline(time.Time{})
+}
 
 // rest ends the time for a part that was taken: until the next one there may be a long while.
-func (p *patience) rest() { _ = http.NewResponseController(p.w).SetWriteDeadline(time.Time{}) }
+func (p *answerDeadline) clear() { _ = http.NewResponseController(p.w).SetWriteDeadline(time.Time{}) }
 
 // parts is the stream of an answer.
-type parts[Res any] struct {
+type rpcStream[Res any] struct {
 	out *connect.ServerStream[Res]
 	// patience is nil for a call that did not come through net/http.
-	patience *patience
+	deadline *answerDeadline
 }
 
 // Send sends one part, which its client has to take in time.
-func (p *parts[Res]) Send(part *Res) error {
-	if p.patience != nil {
-		p.patience.renew()
-		defer p.patience.rest()
+func (p *rpcStream[Res]) Send(part *Res) error {
+	if p.deadline != nil {
+		p.deadline.extend()
+		defer p.deadline.clear()
 	}
 	return p.out.Send(part)
 }
 
 // SetLag says by how many envelopes the first part was behind the log.
-func (p *parts[Res]) SetLag(lag int64) { p.out.ResponseHeader()[LagHeader] = lagValue(lag) }
+func (p *rpcStream[Res]) SetLag(lag int64) { p.out.ResponseHeader()[LagHeader] = formatLag(lag) }
 
 // patienceOf returns the patience of a call that came through net/http, and nil for none.
-func patienceOf(ctx context.Context) *patience {
-	if a := arrivalOf(ctx); a != nil {
-		return &a.patience
+func answerDeadlineOf(ctx context.Context) *answerDeadline {
+	if a := httpCallOf(ctx); a != nil {
+		return &a.deadline
 	}
 	return nil
 }

@@ -66,30 +66,30 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	def(&l.BodyBytes, 4<<20)
-	def(&l.HeaderBytes, 64<<10)
-	def(&l.InFlight, 4096)
-	def(&l.ExpensiveReads, max(1, 3*runtime.GOMAXPROCS(0)/4))
-	def(&l.RequestBytes, 256<<20)
-	def(&l.ShedAfter, 500*time.Millisecond)
-	def(&l.Connections, 10_000)
-	def(&l.CallerBurst, max(1, int(math.Ceil(l.CallerRate))))
-	def(&l.AtLeastWait, 5*time.Second)
-	def(&l.CallTimeout, 30*time.Second)
-	def(&l.VisibleWait, 5*time.Second)
-	def(&l.Watches, 32)
-	def(&l.FeedWatches, 10_000)
-	def(&l.Followees, 10_000)
-	def(&l.IOTimeout, 30*time.Second)
-	def(&l.IdleTimeout, 2*time.Minute)
-	def(&l.ShutdownTimeout, 30*time.Second)
+	setDefault(&l.BodyBytes, 4<<20)
+	setDefault(&l.HeaderBytes, 64<<10)
+	setDefault(&l.InFlight, 4096)
+	setDefault(&l.ExpensiveReads, max(1, 3*runtime.GOMAXPROCS(0)/4))
+	setDefault(&l.RequestBytes, 256<<20)
+	setDefault(&l.ShedAfter, 500*time.Millisecond)
+	setDefault(&l.Connections, 10_000)
+	setDefault(&l.CallerBurst, max(1, int(math.Ceil(l.CallerRate))))
+	setDefault(&l.AtLeastWait, 5*time.Second)
+	setDefault(&l.CallTimeout, 30*time.Second)
+	setDefault(&l.VisibleWait, 5*time.Second)
+	setDefault(&l.Watches, 32)
+	setDefault(&l.FeedWatches, 10_000)
+	setDefault(&l.Followees, 10_000)
+	setDefault(&l.IOTimeout, 30*time.Second)
+	setDefault(&l.IdleTimeout, 2*time.Minute)
+	setDefault(&l.ShutdownTimeout, 30*time.Second)
 	return l
 }
 
 // healthStreams is how many health checks may be watched together.
 const healthStreams = 256
 
-func (l Limits) budgets() admission.Limits {
+func (l Limits) admissionLimits() admission.Limits {
 	return admission.Limits{
 		Calls: l.InFlight, ExpensiveReads: l.ExpensiveReads, CallerInFlight: l.CallerInFlight, Bytes: l.RequestBytes, Body: l.BodyBytes,
 		ShedAfter: l.ShedAfter,
@@ -101,7 +101,7 @@ func (l Limits) budgets() admission.Limits {
 	}
 }
 
-func def[T comparable](field *T, value T) {
+func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value

@@ -12,20 +12,20 @@ import (
 
 // mediaType answers a call in an encoding, or by an HTTP method, that no handler understands. Connect's handler sends a bare 415 or
 // 405: curl without a Content-Type, the first call of many users, would show nothing at all.
-type mediaType struct {
+type mediaTypeErrorWriter struct {
 	http.ResponseWriter
 	s *Server
 	r *http.Request
 }
 
 // understands reports whether a call needs no [mediaType]: nearly all are these.
-func (s *Server) understands(r *http.Request) bool {
+func (s *Server) hasCommonMediaType(r *http.Request) bool {
 	v := r.Header["Content-Type"]
 	return r.Method == http.MethodPost && len(v) == 1 && !s.streams[r.URL.Path] && (v[0] == "application/proto" || v[0] == "application/json")
 }
 
 // WriteHeader is part of [http.ResponseWriter].
-func (m mediaType) WriteHeader(status int) {
+func (m mediaTypeErrorWriter) WriteHeader(status int) {
 	if status == http.StatusMethodNotAllowed {
 		m.s.refuseStatus(m.ResponseWriter, m.r, status)
 		return
@@ -34,21 +34,21 @@ func (m mediaType) WriteHeader(status int) {
 		m.ResponseWriter.WriteHeader(status)
 		return
 	}
-	f := m.refusal()
+	f := m.mediaTypeError()
 	m.s.logger.DebugContext(m.r.Context(), "call turned away", "method", m.r.URL.Path[1:], "code", f.Code.String(), "error", f)
-	answer := withStatus{m.ResponseWriter, status}
-	if err := http1.WriteError(answer, m.s.turnedAway(m.r.Context(), m.r.URL.Path[1:], f)); err != nil {
+	answer := statusOverride{m.ResponseWriter, status}
+	if err := http1.WriteError(answer, m.s.countRefusal(m.r.Context(), m.r.URL.Path[1:], f)); err != nil {
 		m.s.logger.DebugContext(m.r.Context(), "answer not sent", "error", err)
 	}
 }
 
 // Flush is part of [http.Flusher], which streams need.
-func (m mediaType) Flush() { _ = http.NewResponseController(m.ResponseWriter).Flush() }
+func (m mediaTypeErrorWriter) Flush() { _ = http.NewResponseController(m.ResponseWriter).Flush() }
 
 // Unwrap is for [http.ResponseController].
-func (m mediaType) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+func (m mediaTypeErrorWriter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
-func (m mediaType) refusal() *apierror.Failure {
+func (m mediaTypeErrorWriter) mediaTypeError() *apierror.Failure {
 	if m.r.Method == http.MethodGet {
 		return apierror.Invalid(apierror.InvalidField("request", "by GET must have encoding=json or encoding=proto in its query, and no body"))
 	}
@@ -74,13 +74,13 @@ func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int
 	}
 	f.Code = connect.CodeUnimplemented
 	w.Header().Del("Content-Type") // of a text
-	if err := http1.WriteError(withStatus{w, status}, withRequestID(r.Context(), f.ConnectError())); err != nil {
+	if err := http1.WriteError(statusOverride{w, status}, addErrorID(r.Context(), f.ConnectError())); err != nil {
 		s.logger.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }
 
 // textless replaces the texts of net/http for a page that is not there.
-type textless struct {
+type pageErrorWriter struct {
 	http.ResponseWriter
 	s        *Server
 	r        *http.Request
@@ -88,7 +88,7 @@ type textless struct {
 }
 
 // WriteHeader is part of [http.ResponseWriter].
-func (t *textless) WriteHeader(status int) {
+func (t *pageErrorWriter) WriteHeader(status int) {
 	if status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
 		t.ResponseWriter.WriteHeader(status)
 		return
@@ -98,7 +98,7 @@ func (t *textless) WriteHeader(status int) {
 }
 
 // Write is part of [http.ResponseWriter].
-func (t *textless) Write(p []byte) (int, error) {
+func (t *pageErrorWriter) Write(p []byte) (int, error) {
 	if t.replaced {
 		return len(p), nil
 	}
@@ -106,10 +106,10 @@ func (t *textless) Write(p []byte) (int, error) {
 }
 
 // withStatus sends another status than the code of an error has.
-type withStatus struct {
+type statusOverride struct {
 	http.ResponseWriter
 	status int
 }
 
 // WriteHeader is part of [http.ResponseWriter].
-func (w withStatus) WriteHeader(int) { w.ResponseWriter.WriteHeader(w.status) }
+func (w statusOverride) WriteHeader(int) { w.ResponseWriter.WriteHeader(w.status) }

@@ -36,8 +36,8 @@ type method struct {
 	// right is who may call it.
 	right right
 	// budget is that of the class of the method: how many of its calls may be in work.
-	budget *admission.Budget
-	seen   metrics.RPC
+	budget  *admission.Budget
+	metrics metrics.RPC
 }
 
 // LagHeader is the response header of reads: by how many envelopes of the log the answering state was behind the end
@@ -51,7 +51,7 @@ func unary[Req, Res any, P request.Message[Req]](
 	check func(*request.Checker, P),
 	do func(context.Context, P, *call.Info) (*Res, error),
 ) {
-	unaryByHand(s, procedure, ruled(s, check), func(ctx context.Context, req P, x *call.Info) (*Res, error) {
+	unaryByHand(s, procedure, checkRulesAndIDs(s, check), func(ctx context.Context, req P, x *call.Info) (*Res, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
 		defer cancel()
 		return do(ctx, req, x)
@@ -71,9 +71,9 @@ func unaryByHand[Req, Res any, P request.Message[Req]](
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]]) (*connect.Response[Res], error) {
 			x := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
 			defer x.Made()
-			if arrived := arrivalOf(ctx); s.cluster != nil && arrived != nil {
+			if arrived := httpCallOf(ctx); s.cluster != nil && arrived != nil {
 				var release func()
-				ctx, release = s.cluster.ChargeAnswers(ctx, arrived.held.Caller())
+				ctx, release = s.cluster.ChargeAnswers(ctx, arrived.memory.Caller())
 				defer release()
 			}
 			msg, err := u.answer(ctx, identityOf(ctx), req.Msg, &x)
@@ -82,12 +82,12 @@ func unaryByHand[Req, Res any, P request.Message[Req]](
 			}
 			answer, _ := any(msg).(proto.Message)
 			// It is held as a message and as the bytes of that. A message that is refused is garbage at once: there may be thousands.
-			if f := holdAnswer(ctx, admission.HeldPerByte*proto.Size(answer)); f != nil {
-				return nil, s.answerRefused(ctx, f)
+			if f := reserveAnswer(ctx, admission.HeldPerByte*proto.Size(answer)); f != nil {
+				return nil, s.answerRefusedError(ctx, f)
 			}
 			res := connect.NewResponse(msg)
 			if x.Lag >= 0 {
-				res.Header()[LagHeader] = lagValue(x.Lag)
+				res.Header()[LagHeader] = formatLag(x.Lag)
 			}
 			return res, nil
 		}, s.handlerOptions(procedure)...)
@@ -100,18 +100,18 @@ func (u *unaryMethod[Req, Res, P]) answer(
 ) (res *Res, err error) {
 	start := time.Now()
 	ctx = u.beginSpan(ctx)
-	defer func() { err = u.finish(ctx, start, err, recover()) }()
-	if err := u.permit(a); err != nil {
+	defer func() { err = u.finishCall(ctx, start, err, recover()) }()
+	if err := u.checkRole(a); err != nil {
 		return nil, err
 	}
-	if err := u.enter(a, start); err != nil {
+	if err := u.reserveCall(a, start); err != nil {
 		return nil, err
 	}
-	defer u.leave(a)
-	if err := refuse(req, u.check); err != nil {
+	defer u.releaseCall(a)
+	if err := validateRequest(req, u.check); err != nil {
 		return nil, err
 	}
-	if err := u.about(ctx, a, req.Message()); err != nil {
+	if err := u.checkSubject(ctx, a, req.Message()); err != nil {
 		return nil, err
 	}
 	res, err = u.do(ctx, &req.Msg, x)
@@ -137,12 +137,12 @@ func (s *Server) budgetOf(r right) *admission.Budget {
 
 // enter takes a call's place in the budget of its class, and counts it for its caller, or refuses it. The caller of enter must call
 // leave when the call has ended. Calls that need no token count for nobody.
-func (m *method) enter(a identity, now time.Time) error {
+func (m *method) reserveCall(a identity, now time.Time) error {
 	if f := m.budget.Take("", 1); f != nil {
 		return f
 	}
 	if !m.right.open {
-		if f := m.s.enterCaller(a.caller.Name, now); f != nil {
+		if f := m.s.reserveForCaller(a.caller.Name, now); f != nil {
 			m.budget.Give("", 1)
 			return f
 		}
@@ -152,7 +152,7 @@ func (m *method) enter(a identity, now time.Time) error {
 }
 
 // enterCaller counts a call for its caller, or refuses it.
-func (s *Server) enterCaller(caller string, now time.Time) *apierror.Failure {
+func (s *Server) reserveForCaller(caller string, now time.Time) *apierror.Failure {
 	if f := s.budgets.Callers.Take(caller, 1); f != nil {
 		return f
 	}
@@ -164,7 +164,7 @@ func (s *Server) enterCaller(caller string, now time.Time) *apierror.Failure {
 }
 
 // leave gives back what enter has taken.
-func (m *method) leave(a identity) {
+func (m *method) releaseCall(a identity) {
 	a.conn.End()
 	m.budget.Give("", 1)
 	if !m.right.open {
@@ -186,12 +186,12 @@ func stream[Req, Res any, P request.Message[Req]](
 	check func(*request.Checker, P),
 	do func(context.Context, P, call.Stream[Res]) error,
 ) *streamMethod[Req, Res, P] {
-	m := &streamMethod[Req, Res, P]{s.newMethod(procedure), procedure, ruled(s, check), do}
+	m := &streamMethod[Req, Res, P]{s.newMethod(procedure), procedure, checkRulesAndIDs(s, check), do}
 	m.budget = s.budgets.NewStream(procedure, !m.right.open && !m.right.roles.Any(access.Admin))
 	s.streams[procedure] = true
 	s.methods[procedure] = connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]], out *connect.ServerStream[Res]) error {
-			return m.answer(ctx, req.Msg, &parts[Res]{out, patienceOf(ctx)})
+			return m.answer(ctx, req.Msg, &rpcStream[Res]{out, answerDeadlineOf(ctx)})
 		}, s.handlerOptions(procedure)...)
 	return m
 }
@@ -201,34 +201,34 @@ func (m *streamMethod[Req, Res, P]) answer(ctx context.Context, req *request.Rec
 	start := time.Now()
 	ctx = m.beginSpan(ctx)
 	followed := ctx
-	defer func() { err = m.finish(followed, start, err, recover()) }()
+	defer func() { err = m.finishCall(followed, start, err, recover()) }()
 	a := identityOf(ctx)
-	if err := m.permit(a); err != nil {
+	if err := m.checkRole(a); err != nil {
 		return err
 	}
-	if err := m.enter(a, start); err != nil {
+	if err := m.reserveCall(a, start); err != nil {
 		return err
 	}
-	defer m.leave(a)
-	if err := refuse(req, m.check); err != nil {
+	defer m.releaseCall(a)
+	if err := validateRequest(req, m.check); err != nil {
 		return err
 	}
-	if err := m.about(ctx, a, req.Message()); err != nil {
+	if err := m.checkSubject(ctx, a, req.Message()); err != nil {
 		return err
 	}
-	if p := patienceOf(ctx); p != nil {
-		p.requested()
+	if p := answerDeadlineOf(ctx); p != nil {
+		p.clearReadDeadline()
 	}
-	ctx, end := m.whileServed(ctx, a)
+	ctx, end := m.streamContext(ctx, a)
 	defer end()
 	if err = m.do(ctx, &req.Msg, out); err != nil && ctx.Err() != nil {
-		return endOf(ctx, err)
+		return streamEndError(ctx, err)
 	}
 	return err
 }
 
 // refuse answers what is no good request.
-func refuse[Req any, P request.Message[Req]](req *request.Received[Req, P], check func(P) []apierror.Violation) error {
+func validateRequest[Req any, P request.Message[Req]](req *request.Received[Req, P], check func(P) []apierror.Violation) error {
 	if f, ok := errors.AsType[*apierror.Failure](req.Err); ok {
 		return f
 	}
@@ -250,11 +250,11 @@ func refuse[Req any, P request.Message[Req]](req *request.Received[Req, P], chec
 }
 
 // lagValues are the values of the header for the lags that nearly all answers have.
-var lagValues = [...][]string{{"0"}, {"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"7"}}
+var commonLags = [...][]string{{"0"}, {"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"7"}}
 
-func lagValue(lag int64) []string {
-	if lag < int64(len(lagValues)) {
-		return lagValues[lag]
+func formatLag(lag int64) []string {
+	if lag < int64(len(commonLags)) {
+		return commonLags[lag]
 	}
 	return []string{fmt.Sprint(lag)}
 }
@@ -262,7 +262,7 @@ func lagValue(lag int64) []string {
 func (s *Server) newMethod(procedure string) *method {
 	name := strings.TrimPrefix(procedure, "/")
 	s.metrics.Internal.WithLabelValues(name)
-	return &method{s: s, name: name, right: s.rights[procedure], seen: s.metrics.RPC(name)}
+	return &method{s: s, name: name, right: s.rights[procedure], metrics: s.metrics.RPC(name)}
 }
 
 // handlerOptions gives every method the same codecs and limits, and GET to those without side effects.
@@ -270,12 +270,12 @@ func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
 	options := []connect.HandlerOption{
 		request.Codecs(),
 		connect.WithReadMaxBytes(s.limits.BodyBytes),
-		s.compression(),
+		s.gzipOption(),
 		connect.WithCompressMinBytes(http1.CompressMinBytes),
 	}
 	if d := descriptorOf(procedure); d != nil {
 		options = append(options, connect.WithSchema(d))
-		if freeOfSideEffects(d) {
+		if hasNoSideEffects(d) {
 			options = append(options, connect.WithIdempotency(connect.IdempotencyNoSideEffects))
 		}
 	}
@@ -283,7 +283,7 @@ func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
 }
 
 // freeOfSideEffects reports whether the API declares that a method changes nothing. Those can be called by GET.
-func freeOfSideEffects(d protoreflect.MethodDescriptor) bool {
+func hasNoSideEffects(d protoreflect.MethodDescriptor) bool {
 	o, ok := d.Options().(*descriptorpb.MethodOptions)
 	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
@@ -299,7 +299,7 @@ func descriptorOf(procedure string) protoreflect.MethodDescriptor {
 }
 
 // finish turns whatever ended a call into the error that the client gets, logs what is ours, and counts.
-func (m *method) finish(ctx context.Context, start time.Time, err error, panicked any) error {
+func (m *method) finishCall(ctx context.Context, start time.Time, err error, panicked any) error {
 	if panicked != nil {
 		if perr, ok := panicked.(error); ok && errors.Is(perr, http.ErrAbortHandler) {
 			panic(panicked)
@@ -307,14 +307,14 @@ func (m *method) finish(ctx context.Context, start time.Time, err error, panicke
 		err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
 	}
 	if err == nil {
-		m.seen.OK.Observe(time.Since(start).Seconds())
+		m.metrics.OK.Observe(time.Since(start).Seconds())
 		m.endSpan(ctx, nil)
 		return nil
 	}
 	f := apierror.Of(err)
 	defer m.endSpan(ctx, f)
 	if f.Code == connect.CodeInternal || m.s.logger.Enabled(ctx, slog.LevelDebug) {
-		ctx = toBeLogged(ctx)
+		ctx = ensureRequestID(ctx)
 	}
 	if f.Code == connect.CodeInternal {
 		m.s.metrics.Internal.WithLabelValues(m.name).Inc()
@@ -322,13 +322,13 @@ func (m *method) finish(ctx context.Context, start time.Time, err error, panicke
 	} else {
 		m.s.logger.DebugContext(ctx, "call refused", "method", m.name, "code", f.Code.String(), "error", err)
 	}
-	m.seen.Failed(f.Code, time.Since(start))
+	m.metrics.Failed(f.Code, time.Since(start))
 	m.s.metrics.Refused(f)
-	return withRequestID(ctx, f.ConnectError())
+	return addErrorID(ctx, f.ConnectError())
 }
 
 // ruled checks a request against the rules in its proto, then its ids.
-func ruled[P proto.Message](s *Server, ids func(*request.Checker, P)) func(P) []apierror.Violation {
+func checkRulesAndIDs[P proto.Message](s *Server, ids func(*request.Checker, P)) func(P) []apierror.Violation {
 	return func(req P) []apierror.Violation {
 		if found := s.rules.Check(req); len(found) > 0 || ids == nil {
 			return found

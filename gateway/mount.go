@@ -27,7 +27,7 @@ func (s *Server) mount() error {
 	if s.cluster != nil {
 		s.mountPeers()
 	}
-	s.mountMissing()
+	s.mountUnimplemented()
 	return nil
 }
 

@@ -30,27 +30,27 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
 	} {
 		path, h := version(reflector)
-		mux.Handle(path, s.guarded(access.AllRoles, s.few(h)))
+		mux.Handle(path, s.requireRoles(access.AllRoles, s.limitPages(h)))
 	}
-	mux.Handle("GET /metrics", s.guarded(access.Read|access.Admin,
-		s.few(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
+	mux.Handle("GET /metrics", s.requireRoles(access.Read|access.Admin,
+		s.limitPages(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
 	if s.console != nil {
 		mux.Handle("GET "+console.Path, s.console)
 		mux.Handle("GET "+strings.TrimSuffix(console.Path, "/"), s.console)
 	}
-	mux.HandleFunc("GET /{$}", s.front)
-	mux.HandleFunc("GET /healthz", s.healthz)
-	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.HandleFunc("GET /{$}", s.serveFrontPage)
+	mux.HandleFunc("GET /healthz", s.serveHealthz)
+	mux.HandleFunc("GET /readyz", s.serveReadyz)
 	s.pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" {
-			w = &textless{ResponseWriter: w, s: s, r: r}
+			w = &pageErrorWriter{ResponseWriter: w, s: s, r: r}
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
 // front says what answers here, for a person who opens the address in a browser, and leads to the console.
-func (s *Server) front(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveFrontPage(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
@@ -73,10 +73,10 @@ documentation  docs/README.md of https://github.com/skein-feed/skein
 }
 
 // few limits how many requests of a page beside the API are answered at a time, so that scrapers cannot take all processors.
-func (s *Server) few(h http.Handler) http.Handler {
+func (s *Server) limitPages(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f := s.budgets.Pages.Take("", 1); f != nil {
-			s.turnAway(w, r, f)
+			s.refuseCall(w, r, f)
 			return
 		}
 		defer s.budgets.Pages.Give("", 1)
@@ -86,7 +86,7 @@ func (s *Server) few(h http.Handler) http.Handler {
 
 // healthz reports that the process answers. Its status is 200 also while there are problems, which it names: whoever restarts a process
 // that does not answer must not restart this one, since a restart repairs neither a failed projection nor an archive.
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveHealthz(w http.ResponseWriter, _ *http.Request) {
 	answer := struct {
 		Status   string   `json:"status"`
 		Version  string   `json:"version"`
@@ -97,14 +97,14 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 			answer.Problems = append(answer.Problems, "the projection "+projection.Name()+" has failed")
 		}
 	}
-	if s.problems != nil {
-		answer.Problems = append(answer.Problems, s.problems()...)
+	if s.listProblems != nil {
+		answer.Problems = append(answer.Problems, s.listProblems()...)
 	}
 	writeJSON(w, http.StatusOK, answer)
 }
 
 // readyz says whether calls should come here, and what each projection is doing.
-func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveReadyz(w http.ResponseWriter, _ *http.Request) {
 	type projection struct {
 		State        string `json:"state"`
 		LagEnvelopes uint64 `json:"lag_envelopes"`
@@ -115,7 +115,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		// UnservedPartitions is absent outside of a cluster, and while all partitions are served.
 		UnservedPartitions int                   `json:"unserved_partitions,omitempty"`
 		Projections        map[string]projection `json:"projections"`
-	}{UnservedPartitions: s.unservedPartitions(), Projections: map[string]projection{}}
+	}{UnservedPartitions: s.countUnservedPartitions(), Projections: map[string]projection{}}
 	var held error
 	for _, current := range s.views.All {
 		st := s.views.StatusOf(current)
@@ -132,11 +132,11 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		answer.Status = "failed"
 	case held != nil: // it answers, but another process may know more
 		answer.Status, answer.Error = "held", held.Error()
-	case s.ready() && !s.cluster.isKnownToOthers():
+	case s.isReady() && !s.cluster.isKnownToOthers():
 		answer.Status = "joining"
-	case s.ready() && !s.isAnswerable(answer.UnservedPartitions):
+	case s.isReady() && !s.isAnswerable(answer.UnservedPartitions):
 		answer.Status = "unserved"
-	case s.ready():
+	case s.isReady():
 		code, answer.Status = http.StatusOK, "ready"
 	default:
 		answer.Status = "catching_up"
@@ -147,7 +147,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 // ready reports whether every projection has caught up with the head of the log as of its start; a projection that has failed, or
 // answers from where it stands because it is outdated, is not waited for. One that this version cannot read is: processes of the previous
 // version can, until it is rebuilt. Later lag does not count: it shows in metrics, and reads that cannot bear it carry at_least.
-func (s *Server) ready() bool {
+func (s *Server) isReady() bool {
 	if s.caughtUp.Load() {
 		return true
 	}
@@ -162,7 +162,7 @@ func (s *Server) ready() bool {
 
 // allFailed reports whether no projection answers any more.
 func (s *Server) allFailed() bool {
-	return !slices.ContainsFunc(s.views.All, answers)
+	return !slices.ContainsFunc(s.views.All, canAnswer)
 }
 
 func writeJSON[T any](w http.ResponseWriter, code int, v T) {

@@ -15,13 +15,13 @@ import (
 
 // readParts mounts a method whose request has parts that are each about a home; readPartsByHand likewise. See [unary] and [unaryByHand].
 func readParts[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(*request.Checker, P), by partSplitter[Req, Res, P], do unaryDo[Req, Res, P],
+	s *Server, procedure string, check func(*request.Checker, P), by partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
 ) {
 	unary(s, procedure, check, routeByParts(s, procedure, by, do))
 }
 
 func readPartsByHand[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(P) []apierror.Violation, by partSplitter[Req, Res, P], do unaryDo[Req, Res, P],
+	s *Server, procedure string, check func(P) []apierror.Violation, by partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
 ) {
 	unaryByHand(s, procedure, check, routeByParts(s, procedure, by, do))
 }
@@ -45,8 +45,8 @@ type partSplitter[Req, Res any, P request.Message[Req]] struct {
 // parted has each node answer those parts of a request that are about homes that it holds. The position of the answer is the least of
 // theirs.
 func routeByParts[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, by partSplitter[Req, Res, P], do unaryDo[Req, Res, P],
-) unaryDo[Req, Res, P] {
+	s *Server, procedure string, by partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
+) unaryHandler[Req, Res, P] {
 	if s.cluster == nil {
 		return do
 	}
@@ -86,7 +86,7 @@ type dividedCall[Req, Res any, P request.Message[Req]] struct {
 }
 
 // answerHere answers the parts about homes that this node holds, and returns the others.
-func (d *dividedCall[Req, Res, P]) answerLocalParts(ctx context.Context, do unaryDo[Req, Res, P], x *call.Info) (elsewhere []int, err error) {
+func (d *dividedCall[Req, Res, P]) answerLocalParts(ctx context.Context, do unaryHandler[Req, Res, P], x *call.Info) (elsewhere []int, err error) {
 	var here []int
 	for i, home := range d.homes {
 		if d.s.canAnswerFor(home) {

@@ -114,7 +114,7 @@ type session struct {
 	*endpoint
 	conn *admission.Conn
 	// passed is the connection as net/http knows it, or nil.
-	passed net.Conn
+	netHTTPConn net.Conn
 	// authorization is the header of the last call, and host the last Host that was allowed. Those of the next call are nearly always the same,
 	// so keeping them saves an allocation per call.
 	authorization, host string
@@ -122,7 +122,7 @@ type session struct {
 	method plainMethod
 	caller identity
 	// held is the memory that is reserved for that call and its answer.
-	held admission.Holding
+	memory admission.Holding
 }
 
 // Admit is part of [http1.Session].
@@ -136,7 +136,7 @@ func (c *session) Admit(head *http1.Head, state *tls.ConnectionState) bool {
 	if string(head.Authorization) != c.authorization {
 		c.authorization = string(head.Authorization)
 	}
-	c.caller = c.authenticate(head.Path, c.authorization, certificateOf(state))
+	c.caller = c.authenticate(head.Path, c.authorization, verifiedCertificate(state))
 	if !method.admitBeforeBody(c.caller) {
 		return false
 	}
@@ -163,8 +163,8 @@ func (c *session) reserve(n int) *apierror.Failure {
 	if n <= admission.FreeBytes {
 		return nil
 	}
-	c.held.ChargeTo(c.s.budgets.Bytes, c.budgetCaller())
-	return c.held.Hold(int64(n))
+	c.memory.ChargeTo(c.s.budgets.Bytes, c.budgetCaller())
+	return c.memory.Hold(int64(n))
 }
 
 // budgetCaller names the caller for whom the budget of bytes counts.
@@ -176,9 +176,9 @@ func (c *session) budgetCaller() string {
 
 // Answer is part of [http1.Session].
 func (c *session) Answer(ctx context.Context, head *http1.Head, body, dst []byte) (answer []byte, lag int64, err error) {
-	ctx = callNamed(ctx, head.RequestID)
+	ctx = withCallerRequestID(ctx, head.RequestID)
 	if c.s.tracer != nil {
-		ctx = c.s.traced(ctx, string(head.TraceParent))
+		ctx = c.s.withTraceParent(ctx, string(head.TraceParent))
 	}
 
 	answer, lag, err = c.call(ctx, body, dst)
@@ -188,7 +188,7 @@ func (c *session) Answer(ctx context.Context, head *http1.Head, body, dst []byte
 
 	// The answer stays in memory until the client has read it.
 	if f := c.reserve(len(answer) - len(dst)); f != nil {
-		return nil, lag, c.s.answerRefused(ctx, f)
+		return nil, lag, c.s.answerRefusedError(ctx, f)
 	}
 	return answer, lag, nil
 }
@@ -214,21 +214,21 @@ func (c *session) AppendHeaders(head []byte) []byte {
 }
 
 // Release is part of [http1.Session].
-func (c *session) Release() { c.held.Release() }
+func (c *session) Release() { c.memory.Release() }
 
 // IsDraining is part of [http1.Session].
 func (c *session) IsDraining() bool { return c.s.draining.Load() }
 
 // PassToNetHTTP is part of [http1.Session].
 func (c *session) PassToNetHTTP(conn net.Conn) {
-	c.passed = conn
+	c.netHTTPConn = conn
 	c.conns.Hand(c.conn, conn)
 }
 
 // Close is part of [http1.Session].
 func (c *session) Close() {
-	if c.passed != nil {
-		c.conns.Ended(c.passed)
+	if c.netHTTPConn != nil {
+		c.conns.Ended(c.netHTTPConn)
 		return
 	}
 	c.conns.Leave(c.conn)

@@ -210,7 +210,7 @@ func TestLagHeader(t *testing.T) {
 	if lag := res.Header().Values(LagHeader); len(lag) != 1 || lag[0] != "0" {
 		t.Errorf("%s: %q", LagHeader, lag)
 	}
-	if got := lagValue(12345); got[0] != "12345" {
+	if got := formatLag(12345); got[0] != "12345" {
 		t.Error(got)
 	}
 }

@@ -22,7 +22,7 @@ const (
 )
 
 // saneRequestID reports whether a name may be written to a log and to a header: it is short and printable.
-func saneRequestID[T string | []byte](id T) bool {
+func isValidRequestID[T string | []byte](id T) bool {
 	if len(id) == 0 || len(id) > maxRequestID {
 		return false
 	}
@@ -39,53 +39,53 @@ func saneRequestID[T string | []byte](id T) bool {
 type requestIDKey struct{}
 
 // callNamed returns a context for a call that its caller has named, perhaps.
-func callNamed[T string | []byte](ctx context.Context, id T) context.Context {
-	if len(id) == 0 || !saneRequestID(id) {
+func withCallerRequestID[T string | []byte](ctx context.Context, id T) context.Context {
+	if len(id) == 0 || !isValidRequestID(id) {
 		return ctx
 	}
 	return context.WithValue(ctx, requestIDKey{}, string(id))
 }
 
 // requestNamed is callNamed for a request of net/http.
-func requestNamed(r *http.Request) *http.Request {
+func withHTTPRequestID(r *http.Request) *http.Request {
 	id := r.Header[RequestIDHeader]
 	if len(id) == 0 {
 		return r
 	}
-	if ctx := callNamed(r.Context(), id[0]); ctx != r.Context() {
+	if ctx := withCallerRequestID(r.Context(), id[0]); ctx != r.Context() {
 		return r.WithContext(ctx)
 	}
 	return r
 }
 
 // requestID is the name of a call; empty means it has none.
-func requestID(ctx context.Context) string {
+func requestIDOf(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)
 	return id
 }
 
 // toBeLogged returns a context for a call of which something will be logged: it has a name.
-func toBeLogged(ctx context.Context) context.Context {
-	if requestID(ctx) != "" {
+func ensureRequestID(ctx context.Context) context.Context {
+	if requestIDOf(ctx) != "" {
 		return ctx
 	}
 	return context.WithValue(ctx, requestIDKey{}, rand.Text())
 }
 
 // withRequestID tells an error's caller by which name it is found in the log.
-func withRequestID(ctx context.Context, err *connect.Error) *connect.Error {
-	if id := requestID(ctx); id != "" {
+func addErrorID(ctx context.Context, err *connect.Error) *connect.Error {
+	if id := requestIDOf(ctx); id != "" {
 		err.Meta().Set(ErrorIDHeader, id)
 	}
 	return err
 }
 
 // namingHandler adds the name of the call, and its trace if it is followed, to what is logged of it.
-type namingHandler struct{ slog.Handler }
+type callLogHandler struct{ slog.Handler }
 
 // Handle is part of slog.Handler, as are the next two.
-func (h namingHandler) Handle(ctx context.Context, r slog.Record) error {
-	if id := requestID(ctx); id != "" {
+func (h callLogHandler) Handle(ctx context.Context, r slog.Record) error {
+	if id := requestIDOf(ctx); id != "" {
 		r.AddAttrs(slog.String("request_id", id))
 	}
 	if id := traceID(ctx); id != "" {
@@ -95,11 +95,11 @@ func (h namingHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs returns a handler that writes these attributes too.
-func (h namingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return namingHandler{h.Handler.WithAttrs(attrs)}
+func (h callLogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return callLogHandler{h.Handler.WithAttrs(attrs)}
 }
 
 // WithGroup returns a handler that writes what follows into a group.
-func (h namingHandler) WithGroup(name string) slog.Handler {
-	return namingHandler{h.Handler.WithGroup(name)}
+func (h callLogHandler) WithGroup(name string) slog.Handler {
+	return callLogHandler{h.Handler.WithGroup(name)}
 }

@@ -35,7 +35,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	loop := s.clientEndpoint().loop(l, s.httpServer(s, &s.conns))
 	var rest sync.WaitGroup
 	defer rest.Wait()
-	rest.Go(func() { s.budgets.Processors.Run(s.life) })
+	rest.Go(func() { s.budgets.Processors.Run(s.serverCtx) })
 	ended := make(chan error, 1)
 	go func() { ended <- loop.Serve() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is
 	failed := func(err error) error {
@@ -92,7 +92,7 @@ func (s *Server) httpServer(h http.Handler, conns *admission.Connections) *http.
 		MaxHeaderBytes: s.limits.HeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 		// The most that a client may send on a connection before the server reads it.
-		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: unreadBytes, MaxReceiveBufferPerStream: unreadBytes},
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: http2WindowBytes, MaxReceiveBufferPerStream: http2WindowBytes},
 		ConnState: func(conn net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
 				conns.Ended(conn)
@@ -115,13 +115,13 @@ func (s *Server) httpServer(h http.Handler, conns *admission.Connections) *http.
 // stop ends streams and makes every health check say so. It may be called more than once.
 func (s *Server) stop() {
 	s.draining.Store(true)
-	s.endLife()
+	s.cancelServer()
 }
 
 const (
 	drainGrace = 500 * time.Millisecond
 	// unreadBytes is the window of a connection and of a stream in HTTP/2.
-	unreadBytes = 256 << 10
+	http2WindowBytes = 256 << 10
 	// publishTimeout is more than a publisher takes to give up.
 	publishTimeout = time.Minute
 )

@@ -126,7 +126,7 @@ func TestShutdownWaitsForCalls(t *testing.T) {
 	w.awaitInFlight(1)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.stop() }()
-	<-w.server.life.Done()
+	<-w.server.serverCtx.Done()
 	awaitRefused(t, strings.TrimPrefix(w.url, "http://"))
 	w.fold()
 	if err := <-answered; err != nil {

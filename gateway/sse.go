@@ -21,7 +21,7 @@ import (
 // sends the last id that it got.
 
 // positioned is a message of a stream that can be continued after it.
-type positioned interface {
+type positionedMessage interface {
 	proto.Message
 	GetPosition() string
 }
@@ -35,21 +35,21 @@ func forBrowsers[Req, Res any, P request.Message[Req]](m *streamMethod[Req, Res,
 			return
 		}
 		var req request.Received[Req, P]
-		if err := messageOf(r.URL.RawQuery, &req); err != nil {
+		if err := decodeQuery(r.URL.RawQuery, &req); err != nil {
 			req.Err = err
 		}
 		if last := r.Header.Get("Last-Event-ID"); last != "" {
 			resume(&req.Msg, last)
 		}
-		out := &eventParts[Res]{w: w, patience: patienceOf(r.Context())}
+		out := &sseStream[Res]{w: w, deadline: answerDeadlineOf(r.Context())}
 		if err := m.answer(r.Context(), &req, out); err != nil {
-			out.fail(err)
+			out.sendError(err)
 		}
 	})
 }
 
 // messageOf decodes the request in a query. JSON that is none is noted by the codec, as it is of a body.
-func messageOf(query string, req any) error {
+func decodeQuery(query string, req any) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return apierror.Invalid(apierror.InvalidField("request", "must have a query of escaped parameters: %v", err))
@@ -71,16 +71,16 @@ func messageOf(query string, req any) error {
 }
 
 // eventParts is a stream of Server-Sent Events.
-type eventParts[Res any] struct {
+type sseStream[Res any] struct {
 	w http.ResponseWriter
 	// patience is nil for a call that did not come through net/http.
-	patience *patience
-	begun    bool
+	deadline *answerDeadline
+	hasBegun bool
 }
 
 // Send sends one part, which its client has to take in time.
-func (p *eventParts[Res]) Send(part *Res) error {
-	message, ok := any(part).(positioned)
+func (p *sseStream[Res]) Send(part *Res) error {
+	message, ok := any(part).(positionedMessage)
 	if !ok {
 		return fmt.Errorf("gateway: %T has no position", part)
 	}
@@ -88,19 +88,19 @@ func (p *eventParts[Res]) Send(part *Res) error {
 	if err != nil {
 		return err
 	}
-	return p.send(fmt.Appendf(nil, "id: %s\ndata: %s\n\n", message.GetPosition(), data))
+	return p.sendEvent(fmt.Appendf(nil, "id: %s\ndata: %s\n\n", message.GetPosition(), data))
 }
 
 // SetLag says by how many envelopes the first part was behind the log.
-func (p *eventParts[Res]) SetLag(lag int64) { p.w.Header()[LagHeader] = lagValue(lag) }
+func (p *sseStream[Res]) SetLag(lag int64) { p.w.Header()[LagHeader] = formatLag(lag) }
 
-func (p *eventParts[Res]) send(event []byte) error {
-	if p.patience != nil {
-		p.patience.renew()
-		defer p.patience.rest()
+func (p *sseStream[Res]) sendEvent(event []byte) error {
+	if p.deadline != nil {
+		p.deadline.extend()
+		defer p.deadline.clear()
 	}
-	if !p.begun {
-		p.begun = true
+	if !p.hasBegun {
+		p.hasBegun = true
 		p.w.Header().Set("Content-Type", "text/event-stream")
 		p.w.Header().Set("X-Accel-Buffering", "no") // nginx would collect events
 	}
@@ -111,28 +111,28 @@ func (p *eventParts[Res]) send(event []byte) error {
 }
 
 // fail says why the stream cannot begin, as every error is said, or why it ended, by an event "end" with the same JSON.
-func (p *eventParts[Res]) fail(err error) {
-	if !p.begun {
+func (p *sseStream[Res]) sendError(err error) {
+	if !p.hasBegun {
 		_ = http1.WriteError(p.w, err) // the client has gone
 		return
 	}
-	text := &writtenError{header: http.Header{}}
+	text := &errorRecorder{header: http.Header{}}
 	if werr := http1.WriteError(text, err); werr == nil && errors.As(err, new(*connect.Error)) {
-		_ = p.send(fmt.Appendf(nil, "event: end\ndata: %s\n\n", text.body.Bytes()))
+		_ = p.sendEvent(fmt.Appendf(nil, "event: end\ndata: %s\n\n", text.body.Bytes()))
 	}
 }
 
 // writtenError keeps the body of an error that is written to it.
-type writtenError struct {
+type errorRecorder struct {
 	header http.Header
 	body   bytes.Buffer
 }
 
 // Header is part of [http.ResponseWriter], as are the next two.
-func (e *writtenError) Header() http.Header { return e.header }
+func (e *errorRecorder) Header() http.Header { return e.header }
 
 // WriteHeader ignores the status: the stream has begun with one.
-func (*writtenError) WriteHeader(int) {}
+func (*errorRecorder) WriteHeader(int) {}
 
 // Write keeps the body.
-func (e *writtenError) Write(p []byte) (int, error) { return e.body.Write(p) }
+func (e *errorRecorder) Write(p []byte) (int, error) { return e.body.Write(p) }

@@ -182,7 +182,7 @@ func TestEventsEnd(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	e := w.eventSource(t, connectv1.FeedServiceWatchFeedProcedure, `{"readerId":"ann"}`)
 	e.next(new(skeinv1.WatchFeedResponse))
-	w.server.endLife()
+	w.server.cancelServer()
 	for e.lines.Scan() {
 		if e.lines.Text() == "event: end" && e.lines.Scan() && strings.Contains(e.lines.Text(), `"code":"unavailable"`) {
 			return

@@ -19,7 +19,7 @@ import (
 // tracer takes to decide that.
 
 // traced returns a context for a call that its caller follows, perhaps.
-func (s *Server) traced(ctx context.Context, parent string) context.Context {
+func (s *Server) withTraceParent(ctx context.Context, parent string) context.Context {
 	if s.tracer == nil || parent == "" {
 		return ctx
 	}
@@ -27,11 +27,11 @@ func (s *Server) traced(ctx context.Context, parent string) context.Context {
 }
 
 // requestTraced is traced for a request of net/http.
-func (s *Server) requestTraced(r *http.Request) *http.Request {
+func (s *Server) withHTTPTraceParent(r *http.Request) *http.Request {
 	if s.tracer == nil || len(r.Header[http1.TraceParentHeader]) == 0 {
 		return r
 	}
-	return r.WithContext(s.traced(r.Context(), r.Header[http1.TraceParentHeader][0]))
+	return r.WithContext(s.withTraceParent(r.Context(), r.Header[http1.TraceParentHeader][0]))
 }
 
 // beginSpan begins the span of a call. finish ends it.

@@ -30,7 +30,7 @@ func services() []protoreflect.ServiceDescriptor {
 }
 
 // missing says what the methods that are not there wait for, by service, or by method where one waits for more than its service does.
-var missing = map[protoreflect.Name]string{
+var methodRequirements = map[protoreflect.Name]string{
 	"FeedService":         "the inbox projection, which this process does not have",
 	"SeenService":         "the seen projection, which this process does not have",
 	"CounterService":      "the counters projection, which this process does not have",
@@ -40,7 +40,7 @@ var missing = map[protoreflect.Name]string{
 }
 
 // mountMissing answers every method that is not mounted with "unimplemented" and the reason, whatever the request is.
-func (s *Server) mountMissing() {
+func (s *Server) mountUnimplemented() {
 	for _, service := range services() {
 		for i := range service.Methods().Len() {
 			m := service.Methods().Get(i)
@@ -48,9 +48,9 @@ func (s *Server) mountMissing() {
 			if _, ok := s.methods[procedure]; ok {
 				continue
 			}
-			needs, ok := missing[m.Name()]
+			needs, ok := methodRequirements[m.Name()]
 			if !ok {
-				needs = missing[service.Name()]
+				needs = methodRequirements[service.Name()]
 			}
 			err := &apierror.Failure{
 				Code: connect.CodeUnimplemented, Reason: skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE,
@@ -63,7 +63,7 @@ func (s *Server) mountMissing() {
 				unary(s, procedure, nil,
 					func(context.Context, *emptypb.Empty, *call.Info) (*emptypb.Empty, error) { return nil, err })
 			}
-			s.absent[strings.TrimPrefix(procedure, "/")] = true
+			s.unimplemented[strings.TrimPrefix(procedure, "/")] = true
 		}
 	}
 }

@@ -192,9 +192,9 @@ func (w *world) begin(o worldOptions) {
 	o.Graph, o.Inbox, o.Seen, o.Counters = w.store, w.inbox, w.seen, w.counters
 	o.Version = "test"
 	// A test that waits for a state waits for as long as the machine needs.
-	def(&o.Limits.AtLeastWait, patienceOfTests)
-	def(&o.Limits.VisibleWait, patienceOfTests)
-	def(&o.Limits.CallTimeout, patienceOfTests)
+	setDefault(&o.Limits.AtLeastWait, patienceOfTests)
+	setDefault(&o.Limits.VisibleWait, patienceOfTests)
+	setDefault(&o.Limits.CallTimeout, patienceOfTests)
 	if !o.asleep {
 		w.fold()
 	}

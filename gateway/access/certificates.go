@@ -26,7 +26,7 @@ type Files struct {
 
 // Certificates are those of a server. They are read again when their files change, at the next handshake: connections that are open
 // stay.
-type Certificates struct{ config *kept[tls.Config] }
+type Certificates struct{ config *reloader[tls.Config] }
 
 // OpenCertificates reads the files. The logger gets a line when they change; nil disables it.
 func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
@@ -40,7 +40,7 @@ func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 	if f.ClientCA != "" {
 		files = append(files, f.ClientCA)
 	}
-	config, err := keep(cmp.Or(f.Name, "certificates"), logger, func() (*tls.Config, error) { return f.load(logger) }, files...)
+	config, err := newReloader(cmp.Or(f.Name, "certificates"), logger, func() (*tls.Config, error) { return f.load(logger) }, files...)
 	if err != nil {
 		return nil, err
 	}
@@ -51,9 +51,9 @@ func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		NextProtos: protocols(),
+		NextProtos: alpnProtocols(),
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return c.config.get(time.Now()), nil
+			return c.config.current(time.Now()), nil
 		},
 	}
 }
@@ -65,29 +65,29 @@ const dialTimeout = 3 * time.Second
 func (c *Certificates) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	now := c.config.get(time.Now())
+	now := c.config.current(time.Now())
 	d := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: now.Certificates, RootCAs: now.ClientCAs}}
 	return d.DialContext(ctx, network, addr)
 }
 
 // Stale is as that of [Gate.Stale].
 func (c *Certificates) Stale(now time.Time) map[string]bool {
-	c.config.get(now)
-	return map[string]bool{c.config.what: c.config.stale.Load()}
+	c.config.current(now)
+	return map[string]bool{c.config.name: c.config.stale.Load()}
 }
 
 // Name is that of [Files].
-func (c *Certificates) Name() string { return c.config.what }
+func (c *Certificates) Name() string { return c.config.name }
 
 // Expiry is when the certificate of the server expires; zero: that is not known.
 func (c *Certificates) Expiry(now time.Time) time.Time {
-	if leaf := c.config.get(now).Certificates[0].Leaf; leaf != nil {
+	if leaf := c.config.current(now).Certificates[0].Leaf; leaf != nil {
 		return leaf.NotAfter
 	}
 	return time.Time{}
 }
 
-func protocols() []string { return []string{"h2", "http/1.1"} }
+func alpnProtocols() []string { return []string{"h2", "http/1.1"} }
 
 func (f Files) load(logger *slog.Logger) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
@@ -97,7 +97,7 @@ func (f Files) load(logger *slog.Logger) (*tls.Config, error) {
 	if pair.Leaf != nil && time.Now().After(pair.Leaf.NotAfter) {
 		logger.Warn("the certificate has expired: clients will refuse it", "file", f.Cert, "expired", pair.Leaf.NotAfter)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols(), Certificates: []tls.Certificate{pair}}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: alpnProtocols(), Certificates: []tls.Certificate{pair}}
 	if f.ClientCA != "" {
 		pem, err := readFile(f.ClientCA)
 		if err != nil {
@@ -114,7 +114,7 @@ func (f Files) load(logger *slog.Logger) (*tls.Config, error) {
 
 // namesOf are the names of a certificate that a line of the token file may have: its URIs, then its DNS names, and its common
 // name if it has none of these.
-func namesOf(cert *x509.Certificate) []string {
+func certificateNames(cert *x509.Certificate) []string {
 	var names []string
 	for _, uri := range cert.URIs {
 		names = append(names, uri.String())
@@ -127,6 +127,6 @@ func namesOf(cert *x509.Certificate) []string {
 }
 
 // named reports whether a certificate has a name and is still good: a connection may last longer.
-func named(cert *x509.Certificate, now time.Time, name string) bool {
-	return cert != nil && !now.After(cert.NotAfter) && slices.Contains(namesOf(cert), name)
+func hasValidName(cert *x509.Certificate, now time.Time, name string) bool {
+	return cert != nil && !now.After(cert.NotAfter) && slices.Contains(certificateNames(cert), name)
 }

@@ -67,18 +67,18 @@ func TestCertificates(t *testing.T) {
 	next := t.TempDir()
 	newCert, newKey := ca.Server(next)
 	move(t, newCert, cert)
-	c.config.get(later(1))
+	c.config.current(later(1))
 	if serial, err := shake(t, c.Config(), trusting(good)); err != nil || serial != first {
 		t.Errorf("%s, %v", serial, err)
 	}
 	move(t, newKey, key)
-	c.config.get(later(2))
+	c.config.current(later(2))
 	if serial, err := shake(t, c.Config(), trusting(good)); err != nil || serial == first {
 		t.Errorf("%s, %v", serial, err)
 	}
 	// An authority that is no longer trusted.
 	move(t, stranger.File, ca.File)
-	c.config.get(later(3))
+	c.config.current(later(3))
 	if _, err := shake(t, c.Config(), trusting(good)); err == nil {
 		t.Error("a client of the previous authority is let in")
 	}

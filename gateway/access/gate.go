@@ -24,8 +24,8 @@ type Options struct {
 
 // Gate identifies callers. Its methods are safe for concurrent use.
 type Gate struct {
-	tokens *kept[tokens] // may be nil
-	keys   *kept[keys]   // may be nil
+	tokens *reloader[tokens] // may be nil
+	keys   *reloader[keys]   // may be nil
 	issuer issuer
 }
 
@@ -43,13 +43,13 @@ func Open(o Options) (*Gate, error) {
 	g := &Gate{issuer: issuer{o.Issuer, o.Audience}}
 	var err error
 	if o.Tokens != "" {
-		g.tokens, err = keep("tokens", o.Logger, func() (*tokens, error) { return loadTokens(o.Tokens) }, o.Tokens)
+		g.tokens, err = newReloader("tokens", o.Logger, func() (*tokens, error) { return loadTokens(o.Tokens) }, o.Tokens)
 		if err != nil {
 			return nil, fmt.Errorf("the token file: %w", err)
 		}
 	}
 	if o.JWKS != "" {
-		if g.keys, err = keep("keys", o.Logger, func() (*keys, error) { return loadKeys(o.JWKS) }, o.JWKS); err != nil {
+		if g.keys, err = newReloader("keys", o.Logger, func() (*keys, error) { return loadKeys(o.JWKS) }, o.JWKS); err != nil {
 			return nil, fmt.Errorf("the JWKS file: %w", err)
 		}
 	}
@@ -60,12 +60,12 @@ func Open(o Options) (*Gate, error) {
 func (g *Gate) Stale(now time.Time) map[string]bool {
 	stale := map[string]bool{}
 	if g.tokens != nil {
-		g.tokens.get(now)
-		stale[g.tokens.what] = g.tokens.stale.Load()
+		g.tokens.current(now)
+		stale[g.tokens.name] = g.tokens.stale.Load()
 	}
 	if g.keys != nil {
-		g.keys.get(now)
-		stale[g.keys.what] = g.keys.stale.Load()
+		g.keys.current(now)
+		stale[g.keys.name] = g.keys.stale.Load()
 	}
 	return stale
 }
@@ -81,18 +81,18 @@ func (g *Gate) Authorize(now time.Time, authorization string, cert *x509.Certifi
 	if err != nil {
 		return Caller{}, err
 	}
-	id := digest(sha256.Sum256([]byte(text)))
+	id := tokenHash(sha256.Sum256([]byte(text)))
 	if g.tokens != nil {
-		if t, ok := g.tokens.get(now).byHash[id]; ok {
-			return t.judge(now, cert)
+		if t, ok := g.tokens.current(now).byHash[id]; ok {
+			return t.authorize(now, cert)
 		}
 	}
 	if g.keys == nil {
 		return Caller{}, ErrInvalid
 	}
-	all := g.keys.get(now)
+	all := g.keys.current(now)
 	if t, ok := all.verified.find(&id); ok {
-		return t.judge(now, cert)
+		return t.authorize(now, cert)
 	}
 	caller, expires, err := g.issuer.verify(all, text, now)
 	if err != nil {
@@ -102,11 +102,11 @@ func (g *Gate) Authorize(now time.Time, authorization string, cert *x509.Certifi
 	return caller, nil
 }
 
-func (t *token) judge(now time.Time, cert *x509.Certificate) (Caller, error) {
-	if t.expired(now) {
+func (t *token) authorize(now time.Time, cert *x509.Certificate) (Caller, error) {
+	if t.isExpired(now) {
 		return Caller{}, ErrExpired
 	}
-	if t.cert != "" && !named(cert, now, t.cert) {
+	if t.cert != "" && !hasValidName(cert, now, t.cert) {
 		return Caller{}, errCertificate
 	}
 	return t.caller, nil
@@ -116,10 +116,10 @@ func (g *Gate) byCertificate(now time.Time, cert *x509.Certificate) (Caller, err
 	if g.tokens == nil || cert == nil {
 		return Caller{}, ErrMissing
 	}
-	known := g.tokens.get(now).byCert
-	for _, name := range namesOf(cert) {
+	known := g.tokens.current(now).byCert
+	for _, name := range certificateNames(cert) {
 		if t, ok := known[name]; ok {
-			return t.judge(now, cert)
+			return t.authorize(now, cert)
 		}
 	}
 	return Caller{}, ErrMissing

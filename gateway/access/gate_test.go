@@ -221,13 +221,13 @@ func TestRememberedTokenExpires(t *testing.T) {
 }
 
 func TestVerifiedIsBounded(t *testing.T) {
-	v := newVerified(100)
+	v := newVerifiedTokens(100)
 	now := time.Now()
 	for i := range 1000 {
-		id := digest(sha256.Sum256(fmt.Append(nil, i)))
+		id := tokenHash(sha256.Sum256(fmt.Append(nil, i)))
 		v.add(&id, token{expires: now.Add(time.Duration(i%2) * time.Hour)}, now)
-		if _, ok := v.find(&id); !ok || len(v.byID) > 100 {
-			t.Fatalf("%d: %d remembered", i, len(v.byID))
+		if _, ok := v.find(&id); !ok || len(v.byHash) > 100 {
+			t.Fatalf("%d: %d remembered", i, len(v.byHash))
 		}
 	}
 }
@@ -324,7 +324,7 @@ func BenchmarkAuthorize(b *testing.B) {
 	}
 	b.Run("jwt, first time", func(b *testing.B) {
 		for b.Loop() {
-			g.keys.get(time.Now()).verified = newVerified(maxVerified)
+			g.keys.current(time.Now()).verified = newVerifiedTokens(maxVerifiedTokens)
 			if _, err := g.Authorize(time.Now(), long, nil); err != nil {
 				b.Fatal(err)
 			}

@@ -22,9 +22,9 @@ const minRSABits = 2048
 type keys struct {
 	byID map[string]key
 	// only is the key for tokens that name none: there is one key for each algorithm at most, or they are refused.
-	only map[jose.SignatureAlgorithm]key
+	onlyKey map[jose.SignatureAlgorithm]key
 	// verified are the tokens that were found good by these keys. They are forgotten together.
-	verified *verified
+	verified *verifiedTokens
 }
 
 type key struct {
@@ -45,7 +45,7 @@ func loadKeys(name string) (*keys, error) {
 	if err := json.Unmarshal(data, &set); err != nil {
 		return nil, fmt.Errorf("%s: no JSON Web Key Set", name)
 	}
-	all := &keys{byID: map[string]key{}, only: map[jose.SignatureAlgorithm]key{}, verified: newVerified(maxVerified)}
+	all := &keys{byID: map[string]key{}, onlyKey: map[jose.SignatureAlgorithm]key{}, verified: newVerifiedTokens(maxVerifiedTokens)}
 	several := map[jose.SignatureAlgorithm]bool{}
 	for i, raw := range set.Keys {
 		var jwk jose.JSONWebKey
@@ -68,16 +68,16 @@ func loadKeys(name string) (*keys, error) {
 			}
 			all.byID[jwk.KeyID] = k
 		}
-		if _, more := all.only[k.algorithm]; more {
+		if _, more := all.onlyKey[k.algorithm]; more {
 			several[k.algorithm] = true
 		}
-		all.only[k.algorithm] = k
+		all.onlyKey[k.algorithm] = k
 	}
-	if len(all.only) == 0 {
+	if len(all.onlyKey) == 0 {
 		return nil, fmt.Errorf("%s: no key for %v", name, algorithms)
 	}
 	for algorithm := range several {
-		delete(all.only, algorithm)
+		delete(all.onlyKey, algorithm)
 	}
 	return all, nil
 }
@@ -112,7 +112,7 @@ func usableKey(jwk *jose.JSONWebKey) (key, error) {
 func (all *keys) find(header jose.Header) (any, bool) {
 	k, ok := all.byID[header.KeyID]
 	if header.KeyID == "" {
-		k, ok = all.only[jose.SignatureAlgorithm(header.Algorithm)]
+		k, ok = all.onlyKey[jose.SignatureAlgorithm(header.Algorithm)]
 	}
 	return k.public, ok && string(k.algorithm) == header.Algorithm
 }

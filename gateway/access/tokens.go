@@ -17,7 +17,7 @@ import (
 
 // digest is the SHA-256 of a token. A token has at least 128 random bits, so a plain hash is as secure as the token. Slow hashes are
 // for secrets that people choose.
-type digest [sha256.Size]byte
+type tokenHash [sha256.Size]byte
 
 // tokens are the lines of a token file. A line is
 //
@@ -27,7 +27,7 @@ type digest [sha256.Size]byte
 // or both of the last, which binds the token to the certificate. Names may repeat, so that a new token can be there
 // before the old one goes. Empty lines, and those that begin with #, say nothing.
 type tokens struct {
-	byHash map[digest]token
+	byHash map[tokenHash]token
 	// byCert are those that need no token.
 	byCert map[string]token
 }
@@ -48,14 +48,14 @@ func loadTokens(name string) (*tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := &tokens{byHash: map[digest]token{}, byCert: map[string]token{}}
+	all := &tokens{byHash: map[tokenHash]token{}, byCert: map[string]token{}}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; lines.Scan(); n++ {
 		fields := strings.Fields(lines.Text())
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
-		if err := all.add(fields); err != nil {
+		if err := all.addLine(fields); err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", name, n, err)
 		}
 	}
@@ -65,12 +65,12 @@ func loadTokens(name string) (*tokens, error) {
 	return all, nil
 }
 
-var errLine = errors.New("want NAME ROLE,… [user=ID] [expires=TIME] and sha256:HEX or cert:NAME or both")
+var errTokenLine = errors.New("want NAME ROLE,… [user=ID] [expires=TIME] and sha256:HEX or cert:NAME or both")
 
 // add reads a line. Its errors quote no hash, and nothing that may be a token in the wrong place.
-func (all *tokens) add(fields []string) error {
+func (all *tokens) addLine(fields []string) error {
 	if len(fields) < 3 {
-		return errLine
+		return errTokenLine
 	}
 	t := token{caller: Caller{Name: fields[0]}}
 	if len(t.caller.Name) > maxNameBytes {
@@ -83,13 +83,13 @@ func (all *tokens) add(fields []string) error {
 		}
 		t.caller.Roles |= role
 	}
-	var hash *digest
+	var hash *tokenHash
 	given := map[string]bool{}
 	for _, field := range fields[2:] {
 		var err error
 		i := strings.IndexAny(field, ":=")
 		if i < 0 || given[field[:i]] {
-			return errLine
+			return errTokenLine
 		}
 		given[field[:i]] = true
 		switch key, value := field[:i+1], field[i+1:]; key {
@@ -102,18 +102,18 @@ func (all *tokens) add(fields []string) error {
 				err = fmt.Errorf("a name of 1 to %d bytes", maxNameBytes)
 			}
 		case "sha256:":
-			hash, err = parseDigest(value)
+			hash, err = parseTokenHash(value)
 		default:
-			err = errLine
+			err = errTokenLine
 		}
 		if err != nil {
 			return fmt.Errorf("%s…: %w", field[:i+1], err)
 		}
 	}
-	return all.put(t, hash)
+	return all.addToken(t, hash)
 }
 
-func (all *tokens) put(t token, hash *digest) error {
+func (all *tokens) addToken(t token, hash *tokenHash) error {
 	if hash != nil {
 		if _, twice := all.byHash[*hash]; twice {
 			return errors.New("its hash stands in a line before")
@@ -122,7 +122,7 @@ func (all *tokens) put(t token, hash *digest) error {
 		return nil
 	}
 	if t.cert == "" {
-		return errLine
+		return errTokenLine
 	}
 	if _, twice := all.byCert[t.cert]; twice {
 		return errors.New("its certificate stands in a line before")
@@ -131,8 +131,8 @@ func (all *tokens) put(t token, hash *digest) error {
 	return nil
 }
 
-func parseDigest(text string) (*digest, error) {
-	var d digest
+func parseTokenHash(text string) (*tokenHash, error) {
+	var d tokenHash
 	if n, err := hex.Decode(d[:], []byte(text[:min(len(text), 2*len(d))])); err != nil || n != len(d) || len(text) != 2*len(d) {
 		return nil, errors.New("want the 64 hexadecimal digits of a SHA-256")
 	}
@@ -162,8 +162,8 @@ func NewToken(c Caller, expires time.Time) (secret, line string, err error) {
 	if strings.HasPrefix(c.Name, "#") || len(strings.Fields(line)) != len(fields) {
 		return "", "", errors.New("a name has 1 to 256 bytes without spaces, and does not begin with #")
 	}
-	all := &tokens{byHash: map[digest]token{}}
-	if err := all.add(strings.Fields(line)); err != nil {
+	all := &tokens{byHash: map[tokenHash]token{}}
+	if err := all.addLine(strings.Fields(line)); err != nil {
 		return "", "", err
 	}
 	return secret, line, nil

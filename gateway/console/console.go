@@ -20,7 +20,7 @@ var dist embed.FS
 const Path = "/console/"
 
 // policy lets the page load its own files and call its own origin. No other site can frame it, and no form can send anything.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
 // mediaTypes are those of the files, whatever the machine takes their names for.
@@ -28,7 +28,7 @@ var mediaTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
 }
 
-type file struct {
+type consoleFile struct {
 	body      []byte
 	mediaType string
 	cache     string
@@ -36,11 +36,11 @@ type file struct {
 }
 
 // site has the files by path.
-type site map[string]file
+type consoleFiles map[string]consoleFile
 
 // New returns the handler of the console, which is mounted at [Path] and at the same path without the last slash.
 func New() (http.Handler, error) {
-	s := site{}
+	s := consoleFiles{}
 	err := fs.WalkDir(dist, "dist", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -54,7 +54,7 @@ func New() (http.Handler, error) {
 			return fmt.Errorf("console: %s is a file of an unknown kind", name)
 		}
 		hash := sha256.Sum256(body)
-		f := file{body: body, mediaType: mediaType, cache: "no-cache", tag: `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`}
+		f := consoleFile{body: body, mediaType: mediaType, cache: "no-cache", tag: `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`}
 		rest := strings.TrimPrefix(name, "dist/")
 		if strings.HasPrefix(rest, "assets/") { // the name has a hash of the content
 			f.cache = "public, max-age=31536000, immutable"
@@ -72,9 +72,9 @@ func New() (http.Handler, error) {
 }
 
 // ServeHTTP answers GET and HEAD.
-func (s site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s consoleFiles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", policy)
+	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")

@@ -64,14 +64,14 @@ func NewBudget(class Class) *Budget {
 
 // Take takes n for a caller, or refuses it. The caller of Take must give back what it has taken, with [Budget.Give].
 func (b *Budget) Take(caller string, n int64) *apierror.Failure {
-	f := b.take(caller, n)
+	f := b.takeOrRefuse(caller, n)
 	if f != nil {
 		b.refused.Add(1)
 	}
 	return f
 }
 
-func (b *Budget) take(caller string, n int64) *apierror.Failure {
+func (b *Budget) takeOrRefuse(caller string, n int64) *apierror.Failure {
 	if p := b.Processors; p != nil {
 		if f := p.admit(); f != nil {
 			return f
@@ -79,7 +79,7 @@ func (b *Budget) take(caller string, n int64) *apierror.Failure {
 	}
 	if b.used.Add(n) > b.Limit {
 		b.used.Add(-n)
-		return b.overloaded()
+		return b.overloadedError()
 	}
 	if b.CallerLimit == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (b *Budget) take(caller string, n int64) *apierror.Failure {
 		b.used.Add(-n)
 		return &apierror.Failure{
 			Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_CALLER_LIMIT, Retry: apierror.RetrySoon,
-			Text: fmt.Sprintf("one caller may have %d %s at a time%s; nothing was done", b.CallerLimit, b.Name, b.byFlag()),
+			Text: fmt.Sprintf("one caller may have %d %s at a time%s; nothing was done", b.CallerLimit, b.Name, b.flagText()),
 		}
 	}
 	b.byCaller[caller] += n
@@ -127,7 +127,7 @@ func (b *Budget) Wait(ctx context.Context) error {
 }
 
 func (b *Budget) waitForTurn(ctx context.Context) error {
-	refusal := b.overloaded()
+	refusal := b.overloadedError()
 	defer b.waiting.Add(-1)
 	if waiting := b.waiting.Add(1); b.Queue > 0 && waiting > b.Queue {
 		b.refused.Add(1)
@@ -157,15 +157,15 @@ func (b *Budget) Done() {
 }
 
 // overloaded is the refusal of what exceeds the limit for all callers together.
-func (b *Budget) overloaded() *apierror.Failure {
+func (b *Budget) overloadedError() *apierror.Failure {
 	return &apierror.Failure{
 		Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_OVERLOADED, Retry: apierror.RetrySoon,
-		Text: fmt.Sprintf("the service allows %d %s at a time%s, and others have taken them; nothing was done", b.Limit, b.Name, b.byFlag()),
+		Text: fmt.Sprintf("the service allows %d %s at a time%s, and others have taken them; nothing was done", b.Limit, b.Name, b.flagText()),
 	}
 }
 
 // byFlag returns the flag as a part of an error.
-func (b *Budget) byFlag() string {
+func (b *Budget) flagText() string {
 	if b.Flag == "" {
 		return ""
 	}

@@ -25,14 +25,14 @@ type CallerRates struct {
 }
 
 // minRemembered is how many callers are remembered in any case: some 2 MB.
-const minRemembered = 10_000
+const minLimiters = 10_000
 
 // NewCallerRates returns nil if perSecond is 0, which means any number. A caller who was silent may make a burst of calls at once.
 func NewCallerRates(perSecond float64, burst int) *CallerRates {
 	if perSecond <= 0 {
 		return nil
 	}
-	return &CallerRates{perSecond: perSecond, burst: burst, limiters: map[string]*rate.Limiter{}, maxLimiters: minRemembered}
+	return &CallerRates{perSecond: perSecond, burst: burst, limiters: map[string]*rate.Limiter{}, maxLimiters: minLimiters}
 }
 
 // Take counts a call of a caller, or refuses it. A call that is refused does not count. Nil CallerRates refuse nothing.
@@ -68,7 +68,7 @@ func (c *CallerRates) limiter(caller string, now time.Time) *rate.Limiter {
 		}
 		// If nearly all callers are active, there are that many of them: to search them for each new one would cost more memory
 		// accesses than the memory of those who remain is worth.
-		c.maxLimiters = max(minRemembered, 2*len(c.limiters))
+		c.maxLimiters = max(minLimiters, 2*len(c.limiters))
 	}
 	l := rate.NewLimiter(rate.Limit(c.perSecond), c.burst)
 	c.limiters[caller] = l

@@ -64,7 +64,7 @@ func TestCallersAreForgotten(t *testing.T) {
 	call("busy")
 	call("busy")
 	call("new")
-	if len(rates.limiters) != 2 || rates.limiters["busy"] == nil || rates.maxLimiters != minRemembered {
+	if len(rates.limiters) != 2 || rates.limiters["busy"] == nil || rates.maxLimiters != minLimiters {
 		t.Errorf("expected busy and new to be remembered, got %d callers of at most %d", len(rates.limiters), rates.maxLimiters)
 	}
 	if rates.Take("busy", now) == nil {

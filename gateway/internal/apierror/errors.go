@@ -24,7 +24,7 @@ var (
 )
 
 // sentinel is what an error from below means to a client.
-type sentinel struct {
+type errorMapping struct {
 	err    error
 	code   connect.Code
 	reason skeinv1.Reason
@@ -37,7 +37,7 @@ type sentinel struct {
 // Of Publish, resource_exhausted and unavailable say that nothing was taken: any retry is safe. deadline_exceeded
 // says that it was taken, or may have been, as gRPC defines that code; clients do not retry it by themselves, which
 // without event ids would be a second fact.
-var sentinels = []sentinel{
+var errorMappings = []errorMapping{
 	{ErrNotCaughtUp, connect.CodeUnavailable, skeinv1.Reason_REASON_NOT_CAUGHT_UP, RetryAtOnce, ""},
 	{ErrStopping, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, RetryAtOnce, ""},
 	{
@@ -98,7 +98,7 @@ func Of(err error) *Failure {
 	if f, ok := errors.AsType[*Failure](err); ok {
 		return f
 	}
-	for _, m := range sentinels {
+	for _, m := range errorMappings {
 		if errors.Is(err, m.err) {
 			text := m.text
 			if text == "" {
@@ -106,7 +106,7 @@ func Of(err error) *Failure {
 			}
 			f := &Failure{Code: m.code, Reason: m.reason, Text: text, Retry: m.retry, Cause: err}
 			if r, ok := errors.AsType[*operator.Refusal](err); ok {
-				explain(f, r)
+				applyRefusal(f, r)
 			}
 			return f
 		}
@@ -119,7 +119,7 @@ func Of(err error) *Failure {
 }
 
 // explain gives an error the words of an operator's refusal.
-func explain(f *Failure, r *operator.Refusal) {
+func applyRefusal(f *Failure, r *operator.Refusal) {
 	f.Text = r.Text
 	if r.Operation != "" {
 		f.Metadata = map[string]string{"operation_id": r.Operation}

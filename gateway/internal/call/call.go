@@ -13,7 +13,7 @@ type Info struct {
 	// LongPages bounds how many long pages the server makes at a time; nil means no bound.
 	LongPages *admission.Budget
 	// makesLong reports whether the call has a place in LongPages.
-	makesLong bool
+	holdsLongPage bool
 }
 
 // LagHeader is the response header with [Info.Lag].
@@ -45,12 +45,12 @@ const (
 )
 
 // PageSize applies the default and the limit. A negative size was refused before.
-func PageSize(asked int32) int { return sizeOf(asked, defaultPageSize, maxPageSize) }
+func PageSize(asked int32) int { return clampPageSize(asked, defaultPageSize, maxPageSize) }
 
 // FeedPageSize is that of feeds, whose pages are read by people and cost more an entry.
-func FeedPageSize(asked int32) int { return sizeOf(asked, defaultFeedPageSize, maxFeedPageSize) }
+func FeedPageSize(asked int32) int { return clampPageSize(asked, defaultFeedPageSize, maxFeedPageSize) }
 
-func sizeOf(asked int32, byDefault, limit int) int {
+func clampPageSize(asked int32, byDefault, limit int) int {
 	if asked == 0 {
 		return byDefault
 	}

@@ -16,37 +16,37 @@ import (
 // The followee cap bounds how many users one may follow, explicitly and implicitly together. It looks at the graph as
 // this process knows it, with the follows that the same call adds and ends. It is a guard against accounts that follow very many users,
 // not an exact limit: concurrent calls may exceed it by a few, and calls to several nodes within a minute by half of what was left, for
-// each node (room.go). A follow of a user who is followed already, in whatever way, adds none and is always accepted. Backfills have
+// each node (follow_cap_cache.go). A follow of a user who is followed already, in whatever way, adds none and is always accepted. Backfills have
 // happened, and are always accepted too.
 
 // adds reports whether an event may add a followee.
-func adds(ev *events.Event) bool {
+func mayAddFollowee(ev *events.Event) bool {
 	return !ev.Backfill && ev.Kind.BeginsFollow()
 }
 
 // ends reports whether an event ends a followee for sure. The end of a board follow may leave others.
-func ends(ev *events.Event) bool {
+func endsFollowee(ev *events.Event) bool {
 	return !ev.Backfill && ev.Kind.EndsFollow()
 }
 
 // followees is what one call makes of one follower's followees.
-type followees struct {
+type followeeChanges struct {
 	user string
 	// events are those of the call that add or end followees, in order.
-	events []*events.CheckedEvent
-	adds   int
+	events   []*events.CheckedEvent
+	addCount int
 	// total is how many there are, and held which of the peers met are among them.
-	total int64
-	held  map[string]bool
+	total      int64
+	isFollowed map[string]bool
 }
 
 // overLimit refuses the follows of a call that go beyond the cap.
-func (s *Service) overLimit(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, err error) {
+func (s *Service) refuseFollowsOverLimit(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, err error) {
 	limit := int64(s.Followees)
 	if limit < 0 {
 		return nil, nil
 	}
-	followers := s.room.without(followersOf(evs), time.Now())
+	followers := s.followCapCache.reserve(groupByFollower(evs), time.Now())
 	if len(followers) == 0 {
 		return nil, nil
 	}
@@ -56,7 +56,7 @@ func (s *Service) overLimit(ctx context.Context, evs []events.CheckedEvent) (ref
 	}
 	defer r.Close()
 	err = views.RunUntilResolved(ctx, func() (err error) {
-		refused, err = s.judgeAll(ctx, r, followers, limit)
+		refused, err = s.refuseAllOverLimit(ctx, r, followers, limit)
 		return err
 	}, &r.StoreView)
 	if err != nil && apierror.Of(err).Reason == skeinv1.Reason_REASON_NOT_HERE {
@@ -65,8 +65,8 @@ func (s *Service) overLimit(ctx context.Context, evs []events.CheckedEvent) (ref
 	return refused, err
 }
 
-func (s *Service) judgeAll(
-	ctx context.Context, r *views.Graph, followers []*followees, limit int64,
+func (s *Service) refuseAllOverLimit(
+	ctx context.Context, r *views.Graph, followers []*followeeChanges, limit int64,
 ) (refused []events.Rejection, err error) {
 	for i, f := range followers {
 		if err := call.Poll(ctx, i); err != nil {
@@ -75,11 +75,11 @@ func (s *Service) judgeAll(
 		if f.total, err = r.Followees(f.user); err != nil {
 			return nil, err
 		}
-		if left := limit - f.total - int64(f.adds); left >= 0 {
-			s.room.is(f, left)
+		if left := limit - f.total - int64(f.addCount); left >= 0 {
+			s.followCapCache.remember(f, left)
 			continue // whichever of them are new
 		}
-		over, err := f.judge(r, limit)
+		over, err := f.refuseOverLimit(r, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -89,27 +89,27 @@ func (s *Service) judgeAll(
 }
 
 // followersOf gathers the events that matter by follower. It leaves out followers that only end follows.
-func followersOf(evs []events.CheckedEvent) []*followees {
-	var all, adding []*followees
-	byUser := map[string]*followees{}
+func groupByFollower(evs []events.CheckedEvent) []*followeeChanges {
+	var all, adding []*followeeChanges
+	byUser := map[string]*followeeChanges{}
 	for i := range evs {
 		ev := &evs[i]
-		if !adds(&ev.Event) && !ends(&ev.Event) {
+		if !mayAddFollowee(&ev.Event) && !endsFollowee(&ev.Event) {
 			continue
 		}
 		f := byUser[ev.User]
 		if f == nil {
-			f = &followees{user: ev.User}
+			f = &followeeChanges{user: ev.User}
 			byUser[ev.User] = f
 			all = append(all, f)
 		}
 		f.events = append(f.events, ev)
-		if adds(&ev.Event) {
-			f.adds++
+		if mayAddFollowee(&ev.Event) {
+			f.addCount++
 		}
 	}
 	for _, f := range all {
-		if f.adds > 0 {
+		if f.addCount > 0 {
 			adding = append(adding, f)
 		}
 	}
@@ -117,10 +117,10 @@ func followersOf(evs []events.CheckedEvent) []*followees {
 }
 
 // judge goes through the events in order.
-func (f *followees) judge(r *views.Graph, limit int64) (refused []events.Rejection, err error) {
-	f.held = map[string]bool{}
+func (f *followeeChanges) refuseOverLimit(r *views.Graph, limit int64) (refused []events.Rejection, err error) {
+	f.isFollowed = map[string]bool{}
 	for _, ev := range f.events {
-		held, known := f.held[ev.Peer]
+		held, known := f.isFollowed[ev.Peer]
 		if !known {
 			follow, err := r.UserFollow(f.user, ev.Peer)
 			if err != nil {
@@ -129,18 +129,18 @@ func (f *followees) judge(r *views.Graph, limit int64) (refused []events.Rejecti
 			held = follow.Kind != graph.None
 		}
 		switch {
-		case adds(&ev.Event) && !held && f.total >= limit:
+		case mayAddFollowee(&ev.Event) && !held && f.total >= limit:
 			refused = append(refused, events.Rejection{
 				Index: ev.Index, Reason: skeinv1.Reason_REASON_FOLLOWEE_LIMIT, Field: ev.Kind.String(),
 				Message: fmt.Sprintf("%s is beyond the %d users whom one may follow", ev.Kind, limit),
 			})
 			continue
-		case adds(&ev.Event) && !held:
+		case mayAddFollowee(&ev.Event) && !held:
 			f.total++
-		case ends(&ev.Event) && held:
+		case endsFollowee(&ev.Event) && held:
 			f.total--
 		}
-		f.held[ev.Peer] = adds(&ev.Event)
+		f.isFollowed[ev.Peer] = mayAddFollowee(&ev.Event)
 	}
 	return refused, nil
 }

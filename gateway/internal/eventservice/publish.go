@@ -78,7 +78,7 @@ func (s *Service) Publish(
 // the followee cap, and backfills that cannot count. repeats are the indexes of backfills that the log has already.
 func (s *Service) judge(ctx context.Context, evs []*skeinv1.Event) (refused []events.Rejection, repeats []int32, err error) {
 	good, refused := events.CheckCall(evs)
-	over, err := s.overLimit(ctx, good)
+	over, err := s.refuseFollowsOverLimit(ctx, good)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,5 +1,5 @@
 // Package eventservice answers EventService: Publish judges events one by one and appends the good ones to the log (publish.go,
-// followees.go, room.go); Watch streams what the log has (watch.go).
+// followees.go, follow_cap_cache.go); Watch streams what the log has (watch.go).
 package eventservice
 
 import (
@@ -16,8 +16,8 @@ import (
 type Service struct {
 	*views.Views
 	Options
-	names views.Positions
-	room  *room
+	names          views.Positions
+	followCapCache *followCapCache
 }
 
 // Options are what EventService has beside the stores.
@@ -41,5 +41,5 @@ func New(v *views.Views, o Options) *Service {
 	if o.Checkpoints == 0 {
 		o.Checkpoints = watchPeriod
 	}
-	return &Service{Views: v, Options: o, room: newRoom()}
+	return &Service{Views: v, Options: o, followCapCache: newFollowCapCache()}
 }

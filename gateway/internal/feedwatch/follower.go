@@ -15,7 +15,7 @@ const (
 	stepBytes = 4 << 20
 	// pause is that of Watchers. Events that come one by one are looked for in the owners of all watchers together. A step that was
 	// full is followed by the next one at once.
-	pause = 200 * time.Millisecond
+	defaultPause = 200 * time.Millisecond
 )
 
 // follower reads the log for watchers, from its start until the last of them leaves.
@@ -24,7 +24,7 @@ type follower struct {
 	sub    *eventlog.Subscription
 	cancel context.CancelFunc
 	// watchers counts them. Guarded by all.mu.
-	watchers int
+	watcherCount int
 	// month is that of the log.
 	month int
 	// err is set before failed is closed.
@@ -57,7 +57,7 @@ func (f *follower) follow(ctx context.Context) error {
 		if err := f.all.inbox.WaitFor(ctx, envs[len(envs)-1].Seq()); err != nil {
 			return err
 		}
-		f.step(envs)
+		f.dispatchEnvelopes(envs)
 		bytes := 0
 		for _, env := range envs {
 			bytes += env.Bytes
@@ -72,55 +72,55 @@ func (f *follower) follow(ctx context.Context) error {
 }
 
 // step wakes the watchers that envelopes concern.
-func (f *follower) step(envs []*events.Envelope) {
+func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
 	f.all.mu.Lock()
 	defer f.all.mu.Unlock()
-	var c changes
+	var c stepChanges
 	for _, env := range envs {
 		for i := range env.Events {
-			f.all.look(&env.Events[i], &c)
+			f.all.dispatchEvent(&env.Events[i], &c)
 		}
 	}
 	if month := monthOf(envs[len(envs)-1].Cursor); month != f.month {
-		f.month, c.month = month, true
+		f.month, c.newMonth = month, true
 	}
-	if !c.everything && !c.month && len(c.owners) == 0 {
+	if !c.everything && !c.newMonth && len(c.owners) == 0 {
 		return
 	}
-	for _, watchers := range f.all.of {
+	for _, watchers := range f.all.byReader {
 		for _, w := range watchers {
-			if c.everything || c.month && w.hides || c.concern(w.owners) {
-				w.changed()
+			if c.everything || c.newMonth && w.hidesSeen || c.containsAny(w.owners) {
+				w.signal()
 			}
 		}
 	}
 }
 
 // look wakes the watchers of the users of an event, and notes what else has changed. a.mu is held.
-func (a *Watchers) look(ev *events.Event, c *changes) {
+func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 	switch ev.Kind.Topic() {
 	case events.TopicSeen:
-		for _, w := range a.of[ev.User] {
-			if w.hides {
-				w.changed()
+		for _, w := range a.byReader[ev.User] {
+			if w.hidesSeen {
+				w.signal()
 			}
 		}
 	case events.TopicMarkers:
-		for _, w := range a.of[ev.User] {
-			if w.unread {
-				w.changed()
+		for _, w := range a.byReader[ev.User] {
+			if w.unreadOnly {
+				w.signal()
 			}
 		}
 	case events.TopicRelations:
-		a.related(ev.User, ev.Peer)
+		a.addFollowedOwner(ev.User, ev.Peer)
 		if ev.Kind.IsMutual() {
-			a.related(ev.Peer, ev.User)
+			a.addFollowedOwner(ev.Peer, ev.User)
 		}
 	case events.TopicContent:
-		for _, w := range a.of[ev.User] {
-			w.changed()
+		for _, w := range a.byReader[ev.User] {
+			w.signal()
 		}
-		c.owner(a.hash(ev.User))
+		c.addOwner(a.hash(ev.User))
 	case events.TopicItems: // no number changes: the order is that of time, and likes and scores hide nothing
 	default: // the end of an import, and what a later version adds
 		c.everything = true
@@ -128,33 +128,33 @@ func (a *Watchers) look(ev *events.Event, c *changes) {
 }
 
 // related wakes the watchers of a reader, who may follow an owner now. a.mu is held.
-func (a *Watchers) related(reader, owner string) {
-	for _, w := range a.of[reader] {
-		w.adds(a.hash(owner))
-		w.changed()
+func (a *Watchers) addFollowedOwner(reader, owner string) {
+	for _, w := range a.byReader[reader] {
+		w.addOwner(a.hash(owner))
+		w.signal()
 	}
 }
 
 // changes are those of a step that concern more than the users whom events name.
-type changes struct {
-	everything, month bool
+type stepChanges struct {
+	everything, newMonth bool
 	// owners are hashes of owners with changed pins, and near has the lower bits of these: most owners are not in there.
-	owners map[uint32]struct{}
-	near   [1024]uint64
+	owners    map[uint32]struct{}
+	ownerBits [1024]uint64
 }
 
-func (c *changes) owner(h uint32) {
+func (c *stepChanges) addOwner(h uint32) {
 	if c.owners == nil {
 		c.owners = map[uint32]struct{}{}
 	}
 	c.owners[h] = struct{}{}
-	c.near[h>>6%1024] |= 1 << (h & 63)
+	c.ownerBits[h>>6%1024] |= 1 << (h & 63)
 }
 
 // concern reports whether any of some owners has changed.
-func (c *changes) concern(owners []uint32) bool {
+func (c *stepChanges) containsAny(owners []uint32) bool {
 	for _, h := range owners {
-		if c.near[h>>6%1024]>>(h&63)&1 == 0 {
+		if c.ownerBits[h>>6%1024]>>(h&63)&1 == 0 {
 			continue
 		}
 		if _, ok := c.owners[h]; ok {

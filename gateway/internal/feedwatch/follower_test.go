@@ -20,8 +20,8 @@ func woken(evs ...events.Event) map[string]bool {
 	}{
 		"ann": {"ann", false, []string{"bob", "cid"}}, "ann hiding": {"ann", true, []string{"bob", "cid"}}, "dan": {"dan", false, nil},
 	} {
-		w := &Watcher{all: a, reader: of.reader, hides: of.hides, unread: !of.hides, wake: make(chan struct{}, 1), follower: f}
-		a.of[of.reader] = append(a.of[of.reader], w)
+		w := &Watcher{all: a, reader: of.reader, hidesSeen: of.hides, unreadOnly: !of.hides, wake: make(chan struct{}, 1), follower: f}
+		a.byReader[of.reader] = append(a.byReader[of.reader], w)
 		_ = w.Follow(func(add func(string) error) error {
 			for _, owner := range of.owners {
 				_ = add(owner)
@@ -32,7 +32,7 @@ func woken(evs ...events.Event) map[string]bool {
 	}
 	f.month = monthOf(events.Cursor{})
 	for _, ev := range evs {
-		f.step([]*events.Envelope{{Events: []events.Event{ev}, Cursor: events.Cursor{LastTime: ev.Time}}})
+		f.dispatchEnvelopes([]*events.Envelope{{Events: []events.Event{ev}, Cursor: events.Cursor{LastTime: ev.Time}}})
 	}
 	got := map[string]bool{}
 	for name, w := range watchers {
@@ -91,11 +91,11 @@ func TestOwnersGrow(t *testing.T) {
 		a := New(nil, nil, nil)
 		f := &follower{all: a, month: monthOf(events.Cursor{})}
 		w := &Watcher{all: a, reader: "dan", wake: make(chan struct{}, 1), follower: f}
-		a.of["dan"] = []*Watcher{w}
+		a.byReader["dan"] = []*Watcher{w}
 		pin := events.Event{Kind: events.PinCreated, User: "eve"}
-		f.step([]*events.Envelope{{Events: []events.Event{related, related, pin}}})
+		f.dispatchEnvelopes([]*events.Envelope{{Events: []events.Event{related, related, pin}}})
 		<-w.Changed()
-		f.step([]*events.Envelope{{Events: []events.Event{pin}}})
+		f.dispatchEnvelopes([]*events.Envelope{{Events: []events.Event{pin}}})
 		select {
 		case <-w.Changed():
 		default:

@@ -23,24 +23,24 @@ type Watchers struct {
 
 	mu sync.Mutex
 	// of are the watchers of a reader.
-	of map[string][]*Watcher
+	byReader map[string][]*Watcher
 	// follower is the one that new watchers enter; nil means none runs.
 	follower *follower
 }
 
 // New returns no watchers yet.
 func New(log *eventlog.Log, hub *eventlog.Hub, inbox *live.Live) *Watchers {
-	return &Watchers{log: log, hub: hub, inbox: inbox, seed: maphash.MakeSeed(), Pause: pause, of: map[string][]*Watcher{}}
+	return &Watchers{log: log, hub: hub, inbox: inbox, seed: maphash.MakeSeed(), Pause: defaultPause, byReader: map[string][]*Watcher{}}
 }
 
 // Watcher is one that watches the feed of a reader. It belongs to one goroutine.
 type Watcher struct {
-	all      *Watchers
-	reader   string
-	hides    bool
-	unread   bool
-	wake     chan struct{}
-	follower *follower
+	all        *Watchers
+	reader     string
+	hidesSeen  bool
+	unreadOnly bool
+	wake       chan struct{}
+	follower   *follower
 	// owners are hashes of those whose pins may be in the feed, each once. Guarded by all.mu.
 	owners []uint32
 }
@@ -51,20 +51,20 @@ func (a *Watchers) Enter(reader string, hides, unread bool) (*Watcher, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.follower == nil {
-		f, err := a.begin()
+		f, err := a.startFollower()
 		if err != nil {
 			return nil, err
 		}
 		a.follower = f
 	}
-	w := &Watcher{all: a, reader: reader, hides: hides, unread: unread, wake: make(chan struct{}, 1), follower: a.follower}
-	w.follower.watchers++
-	a.of[reader] = append(a.of[reader], w)
+	w := &Watcher{all: a, reader: reader, hidesSeen: hides, unreadOnly: unread, wake: make(chan struct{}, 1), follower: a.follower}
+	w.follower.watcherCount++
+	a.byReader[reader] = append(a.byReader[reader], w)
 	return w, nil
 }
 
 // begin starts a follower at a position that the inbox shows. a.mu is held.
-func (a *Watchers) begin() (*follower, error) {
+func (a *Watchers) startFollower() (*follower, error) {
 	at := a.inbox.Cursor()
 	if at == (events.Cursor{}) {
 		at = a.log.Start()
@@ -84,12 +84,12 @@ func (a *Watchers) begin() (*follower, error) {
 func (w *Watcher) Leave() {
 	a, f := w.all, w.follower
 	a.mu.Lock()
-	left := slices.DeleteFunc(a.of[w.reader], func(other *Watcher) bool { return other == w })
-	if a.of[w.reader] = left; len(left) == 0 {
-		delete(a.of, w.reader)
+	left := slices.DeleteFunc(a.byReader[w.reader], func(other *Watcher) bool { return other == w })
+	if a.byReader[w.reader] = left; len(left) == 0 {
+		delete(a.byReader, w.reader)
 	}
-	f.watchers--
-	last := f.watchers == 0
+	f.watcherCount--
+	last := f.watcherCount == 0
 	if last && a.follower == f {
 		a.follower = nil
 	}
@@ -124,7 +124,7 @@ func (w *Watcher) Failed() <-chan struct{} { return w.follower.failed }
 // Err returns why the watcher failed. It is called after Failed is closed.
 func (w *Watcher) Err() error { return w.follower.err }
 
-func (w *Watcher) changed() {
+func (w *Watcher) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -132,7 +132,7 @@ func (w *Watcher) changed() {
 }
 
 // adds notes that pins of an owner may be in the feed from now on. The mutex of all is held.
-func (w *Watcher) adds(owner uint32) {
+func (w *Watcher) addOwner(owner uint32) {
 	if !slices.Contains(w.owners, owner) {
 		w.owners = append(w.owners, owner)
 	}

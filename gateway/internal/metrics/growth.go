@@ -25,7 +25,7 @@ const (
 	growthStep   = 10 * time.Minute
 	growthWindow = 6 * time.Hour
 	// growthLeast is how long the log is observed before anything is forecast.
-	growthLeast = time.Hour
+	minGrowthHistory = time.Hour
 )
 
 // DaysUntilFull returns nil while it is unknown, or the log does not grow or has no bound.
@@ -46,7 +46,7 @@ func (g *Growth) DaysUntilFull(now time.Time, bytes, limit int64) *float64 {
 	} else if last := &g.samples[n-1]; bytes >= last.bytes {
 		last.at, last.bytes = now, bytes
 	}
-	if now.Sub(g.samples[0].began) < growthLeast || slowest <= 0 || limit <= 0 {
+	if now.Sub(g.samples[0].began) < minGrowthHistory || slowest <= 0 || limit <= 0 {
 		return nil
 	}
 	days := float64(max(0, limit-bytes)) / slowest / 24

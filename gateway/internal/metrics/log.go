@@ -17,7 +17,7 @@ type logCollector struct {
 }
 
 // logPatience is how long the metrics wait for the log: a scrape has ten seconds, and says more than this.
-const logPatience = time.Second
+const logTimeout = time.Second
 
 func newLogCollector(o Observed) *logCollector {
 	of := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
@@ -52,7 +52,7 @@ func (c *logCollector) Collect(out chan<- prometheus.Metric) {
 	counters := c.Views.Log.ErrorCounters()
 	out <- prometheus.MustNewConstMetric(c.reconnects, prometheus.CounterValue, float64(counters.Reconnects))
 	out <- prometheus.MustNewConstMetric(c.interruptions, prometheus.CounterValue, float64(counters.Interruptions))
-	ctx, cancel := context.WithTimeout(c.Life, logPatience)
+	ctx, cancel := context.WithTimeout(c.Life, logTimeout)
 	defer cancel()
 	holes, _ := c.Views.Log.Holes(ctx) // what is known, if the log does not answer
 	gauge(c.missing, envelopesIn(holes))

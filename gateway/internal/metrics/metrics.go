@@ -107,7 +107,7 @@ func New(reg prometheus.Registerer, o Observed) (*Metrics, error) {
 		}, &m.Seen.months),
 	}...)
 	collectors = append(collectors, peerCollectors(o.Views.Peers)...)
-	m.begin()
+	m.initRefusals()
 	for _, c := range append(collectors, o.admissionCollectors()...) {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func (m *Metrics) RPC(name string) RPC {
 }
 
 // begin shows counters of what should not happen before it does: a rate sees the first time only if there was a 0 before.
-func (m *Metrics) begin() {
+func (m *Metrics) initRefusals() {
 	for number := range skeinv1.Reason_name {
 		if r := skeinv1.Reason(number); r != skeinv1.Reason_REASON_UNSPECIFIED {
 			m.refusals.WithLabelValues(apierror.ReasonName(r))

@@ -37,7 +37,7 @@ func (r Rules) Check(msg proto.Message) []apierror.Violation {
 	}
 	found := make([]apierror.Violation, 0, len(invalid.Violations))
 	for _, v := range invalid.Violations {
-		found = append(found, apierror.InvalidField(fieldPath(v.Proto), "%s", wanted(msg, v)))
+		found = append(found, apierror.InvalidField(fieldPath(v.Proto), "%s", ruleText(msg, v)))
 	}
 	return found
 }
@@ -54,26 +54,26 @@ func fieldPath(v *validate.Violation) string {
 type Checker struct{ Found []apierror.Violation }
 
 // enough reports whether no more violations are looked for: an error names so many at most.
-func (c *Checker) enough() bool { return len(c.Found) >= apierror.MaxViolations }
+func (c *Checker) isFull() bool { return len(c.Found) >= apierror.MaxViolations }
 
 // ID demands an id.
 func (c *Checker) ID(field, id string) {
 	if err := events.ValidateID(id); err != nil {
-		c.add(field, err)
+		c.addIDError(field, err)
 	}
 }
 
 // IDAt demands an id in a list. The path is made only when it is needed.
 func (c *Checker) IDAt(list string, i int, rest, id string) {
 	if err := events.ValidateID(id); err != nil {
-		c.add(list+"["+strconv.Itoa(i)+"]"+rest, err)
+		c.addIDError(list+"["+strconv.Itoa(i)+"]"+rest, err)
 	}
 }
 
 // IDs checks each id of a list, and names the index of a wrong one.
 func (c *Checker) IDs(list string, ids []string) {
 	for i, id := range ids {
-		if c.enough() {
+		if c.isFull() {
 			return
 		}
 		c.IDAt(list, i, "", id)
@@ -104,7 +104,7 @@ func (c *Checker) BoardAt(list string, i int, rest string, b *skeinv1.Board) {
 // Boards checks each board of a list, and names the index of a wrong one.
 func (c *Checker) Boards(list string, boards []*skeinv1.Board) {
 	for i, b := range boards {
-		if c.enough() {
+		if c.isFull() {
 			return
 		}
 		c.BoardAt(list, i, "", b)
@@ -146,12 +146,12 @@ func (c *Checker) FoundAt(list string, i int, rest, text string) {
 	c.Found = append(c.Found, apierror.InvalidField(list+"["+strconv.Itoa(i)+"]"+rest, "%s", text))
 }
 
-func (c *Checker) add(field string, err error) {
-	c.Found = append(c.Found, apierror.InvalidField(field, "%s", idText(err)))
+func (c *Checker) addIDError(field string, err error) {
+	c.Found = append(c.Found, apierror.InvalidField(field, "%s", idErrorText(err)))
 }
 
 // idText names the limits of an id.
-func idText(err error) string {
+func idErrorText(err error) string {
 	switch {
 	case errors.Is(err, events.ErrIDTooLong):
 		return err.Error()

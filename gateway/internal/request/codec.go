@@ -13,7 +13,7 @@ import (
 // decodable is what a request is decoded into. Connect answers a message that does not decode by itself: without the
 // details that every error carries, and unseen by metrics. So the codecs leave the error with the request, and the
 // method answers it.
-type decodable interface {
+type requestTarget interface {
 	Message() proto.Message
 	Undecoded(error)
 }
@@ -58,7 +58,7 @@ func (protoCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 	return AppendProto(dst, m)
 }
 
-func (protoCodec) Unmarshal(data []byte, v any) error { return decode(data, v, UnmarshalProto) }
+func (protoCodec) Unmarshal(data []byte, v any) error { return decodeInto(data, v, UnmarshalProto) }
 
 // JSONCodec is JSON that emits default values, so that "no" and 0 are visible. Connect knows it by two names.
 type JSONCodec struct{ name string }
@@ -81,7 +81,7 @@ func (JSONCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 // Unmarshal refuses fields and names that it does not know. JSON is written by people, too: misspelt, a filter or a
 // position that is demanded would otherwise be left out without a word.
 func (JSONCodec) Unmarshal(data []byte, v any) error {
-	return decode(data, v, func(data []byte, m proto.Message) error {
+	return decodeInto(data, v, func(data []byte, m proto.Message) error {
 		if len(bytes.TrimSpace(data)) == 0 {
 			return errors.New("an empty body is no JSON object")
 		}
@@ -92,7 +92,7 @@ func (JSONCodec) Unmarshal(data []byte, v any) error {
 		if err == nil {
 			return nil
 		}
-		if f := misfit(data, m); f != nil {
+		if f := decodeErrorText(data, m); f != nil {
 			f.Cause = err
 			return f
 		}
@@ -100,8 +100,8 @@ func (JSONCodec) Unmarshal(data []byte, v any) error {
 	})
 }
 
-func decode(data []byte, v any, unmarshal func([]byte, proto.Message) error) error {
-	if d, ok := v.(decodable); ok {
+func decodeInto(data []byte, v any, unmarshal func([]byte, proto.Message) error) error {
+	if d, ok := v.(requestTarget); ok {
 		if err := unmarshal(data, d.Message()); err != nil {
 			d.Undecoded(err)
 		}

@@ -22,64 +22,64 @@ import (
 // than its rule in the proto allows refuses the request there. The decoders report other errors, at the same place.
 
 // listShape is what counting has to know of a message.
-type listShape struct {
+type messageShape struct {
 	// byNumber has the fields that are lists, or messages with lists, and byName all fields, by the names that JSON may use.
-	byNumber map[protowire.Number]*listField
-	byName   map[string]*listField
+	byNumber map[protowire.Number]*fieldShape
+	byName   map[string]*fieldShape
 	// lists is how many lists there are in it, at any depth.
-	lists int
+	listCount int
 	// least is the limit of the shortest of them: a body that has no room for so many items needs no counting.
-	least int
+	minLimit int
 }
 
 // listField is a field.
-type listField struct {
+type fieldShape struct {
 	path string
 	// at is the index of its count; negative: it is no list.
-	at int
+	countIndex int
 	// limit is for all lists of this field together: that of the list, times those of the lists that it stands in.
 	limit int
 	// packs: the list may be packed numbers, of so many bytes each, or, with 0, varints.
-	packs  bool
-	packed int
+	isPackable  bool
+	packedBytes int
 	// message is nil for a list of anything else.
-	message *listShape
+	message *messageShape
 }
 
 // listShapes are those of the requests, by name.
-var listShapes sync.Map //nolint:gochecknoglobals // derived from the protos
+var messageShapes sync.Map //nolint:gochecknoglobals // derived from the protos
 
-func listShapeOf(m proto.Message) *listShape {
+func messageShapeOf(m proto.Message) *messageShape {
 	d := m.ProtoReflect().Descriptor()
-	if known, ok := listShapes.Load(d.FullName()); ok {
-		shape, _ := known.(*listShape)
+	if known, ok := messageShapes.Load(d.FullName()); ok {
+		shape, _ := known.(*messageShape)
 		return shape
 	}
 	count := 0
-	shape := newListShape(d, "", 1, &count)
-	shape.lists = count
-	listShapes.Store(d.FullName(), shape)
+	shape := newMessageShape(d, "", 1, &count)
+	shape.listCount = count
+	messageShapes.Store(d.FullName(), shape)
 	return shape
 }
 
-func newListShape(d protoreflect.MessageDescriptor, path string, times int, count *int) *listShape {
-	shape := &listShape{
-		byNumber: map[protowire.Number]*listField{}, byName: map[string]*listField{}, least: math.MaxInt,
+func newMessageShape(d protoreflect.MessageDescriptor, path string, times int, count *int) *messageShape {
+	shape := &messageShape{
+		byNumber: map[protowire.Number]*fieldShape{}, byName: map[string]*fieldShape{}, minLimit: math.MaxInt,
 	}
 	for i := range d.Fields().Len() {
 		fd := d.Fields().Get(i)
-		f := &listField{path: path + string(fd.Name()), at: -1, limit: times}
+		f := &fieldShape{path: path + string(fd.Name()), countIndex: -1, limit: times}
 		if fd.IsList() || fd.IsMap() {
-			f.at, f.limit = *count, times*maxItemsOf(fd)
+			f.countIndex, f.limit = *count, times*maxItemsOf(fd)
 			*count++
-			f.packs, f.packed = packingOf(fd)
-			shape.least = min(shape.least, f.limit)
+			f.isPackable, f.packedBytes = packingOf(fd)
+			shape.minLimit = min(shape.minLimit, f.limit)
 		}
 		if fd.Message() != nil && fd.Message().ParentFile().Package() != "google.protobuf" && !fd.IsMap() {
-			f.message = newListShape(fd.Message(), f.path+".", f.limit, count)
-			shape.least = min(shape.least, f.message.least)
+			f.message = newMessageShape(fd.Message(), f.path+".", f.limit, count)
+			shape.minLimit = min(shape.minLimit, f.message.minLimit)
 		}
-		if f.at >= 0 || f.message != nil && f.message.least < math.MaxInt {
+		if f.countIndex >= 0 || f.message != nil && f.message.minLimit < math.MaxInt {
 			shape.byNumber[fd.Number()] = f
 		}
 		shape.byName[fd.JSONName()], shape.byName[fd.TextName()] = f, f
@@ -115,8 +115,8 @@ func packingOf(fd protoreflect.FieldDescriptor) (packs bool, bytes int) {
 type listCounter struct{ counts []int }
 
 // add counts items, and refuses them if there are too many.
-func (c *listCounter) add(f *listField, n int) *apierror.Failure {
-	if c.counts[f.at] += n; c.counts[f.at] <= f.limit {
+func (c *listCounter) addItems(f *fieldShape, n int) *apierror.Failure {
+	if c.counts[f.countIndex] += n; c.counts[f.countIndex] <= f.limit {
 		return nil
 	}
 	v := apierror.InvalidField(f.path, "has more than %d items: must have at most %d", f.limit, f.limit)
@@ -128,19 +128,19 @@ func (c *listCounter) add(f *listField, n int) *apierror.Failure {
 
 // countProto refuses an encoded message that has a list which is too long.
 func countProto(data []byte, m proto.Message) error {
-	shape := listShapeOf(m)
-	if len(data) <= shape.least { // an item takes a byte, at least
+	shape := messageShapeOf(m)
+	if len(data) <= shape.minLimit { // an item takes a byte, at least
 		return nil
 	}
-	c := listCounter{make([]int, shape.lists)}
-	if f := c.message(data, shape); f != nil {
+	c := listCounter{make([]int, shape.listCount)}
+	if f := c.countMessage(data, shape); f != nil {
 		return f
 	}
 	return nil
 }
 
 // message counts in a message. Malformed input ends it, as it will end decoding.
-func (c *listCounter) message(data []byte, shape *listShape) *apierror.Failure {
+func (c *listCounter) countMessage(data []byte, shape *messageShape) *apierror.Failure {
 	for at := 0; at < len(data); {
 		field, next := protoscan.Next(data, at)
 		if next < 0 {
@@ -152,17 +152,17 @@ func (c *listCounter) message(data []byte, shape *listShape) *apierror.Failure {
 			continue
 		}
 		value, sized := data[field.From:field.To], field.Type == protowire.BytesType
-		if f.at >= 0 {
+		if f.countIndex >= 0 {
 			items := 1
-			if sized && f.packs {
-				items = packedItems(value, f.packed)
+			if sized && f.isPackable {
+				items = countPackedItems(value, f.packedBytes)
 			}
-			if bad := c.add(f, items); bad != nil {
+			if bad := c.addItems(f, items); bad != nil {
 				return bad
 			}
 		}
 		if f.message != nil && sized {
-			if bad := c.message(value, f.message); bad != nil {
+			if bad := c.countMessage(value, f.message); bad != nil {
 				return bad
 			}
 		}
@@ -171,7 +171,7 @@ func (c *listCounter) message(data []byte, shape *listShape) *apierror.Failure {
 }
 
 // packedItems returns how many numbers there are, of so many bytes each or, with 0, varints.
-func packedItems(value []byte, bytes int) (n int) {
+func countPackedItems(value []byte, bytes int) (n int) {
 	if bytes > 0 {
 		return len(value) / bytes
 	}
@@ -185,12 +185,12 @@ func packedItems(value []byte, bytes int) (n int) {
 
 // countJSON refuses a message in JSON that has a list which is too long.
 func countJSON(data []byte, m proto.Message) error {
-	shape := listShapeOf(m)
-	if len(data) <= shape.least {
+	shape := messageShapeOf(m)
+	if len(data) <= shape.minLimit {
 		return nil
 	}
-	r := jsonCounter{listCounter{make([]int, shape.lists)}, data}
-	if f := r.object(shape); f != nil {
+	r := jsonCounter{listCounter{make([]int, shape.listCount)}, data}
+	if f := r.countObject(shape); f != nil {
 		return f
 	}
 	return nil
@@ -203,14 +203,14 @@ type jsonCounter struct {
 }
 
 // object counts in an object that is a message.
-func (r *jsonCounter) object(shape *listShape) *apierror.Failure {
-	if !r.takes('{') {
-		r.skip()
+func (r *jsonCounter) countObject(shape *messageShape) *apierror.Failure {
+	if !r.consume('{') {
+		r.skipValue()
 		return nil
 	}
-	for !r.takes('}') {
-		name, ok := r.text()
-		if !ok || !r.takes(':') {
+	for !r.consume('}') {
+		name, ok := r.readString()
+		if !ok || !r.consume(':') {
 			r.rest = nil
 			return nil
 		}
@@ -219,43 +219,43 @@ func (r *jsonCounter) object(shape *listShape) *apierror.Failure {
 			r.rest = nil
 			return nil
 		}
-		if bad := r.field(f); bad != nil {
+		if bad := r.countField(f); bad != nil {
 			return bad
 		}
-		r.takes(',')
+		r.consume(',')
 	}
 	return nil
 }
 
-func (r *jsonCounter) field(f *listField) *apierror.Failure {
-	if f.at < 0 || !r.takes('[') {
-		return r.value(f.message)
+func (r *jsonCounter) countField(f *fieldShape) *apierror.Failure {
+	if f.countIndex < 0 || !r.consume('[') {
+		return r.countValue(f.message)
 	}
-	for !r.takes(']') {
-		if bad := r.add(f, 1); bad != nil {
+	for !r.consume(']') {
+		if bad := r.addItems(f, 1); bad != nil {
 			return bad
 		}
 		left := len(r.rest)
-		if bad := r.value(f.message); bad != nil {
+		if bad := r.countValue(f.message); bad != nil {
 			return bad
 		}
-		if r.takes(','); len(r.rest) == left {
+		if r.consume(','); len(r.rest) == left {
 			r.rest = nil // neither an item nor the end
 		}
 	}
 	return nil
 }
 
-func (r *jsonCounter) value(shape *listShape) *apierror.Failure {
+func (r *jsonCounter) countValue(shape *messageShape) *apierror.Failure {
 	if shape != nil {
-		return r.object(shape)
+		return r.countObject(shape)
 	}
-	r.skip()
+	r.skipValue()
 	return nil
 }
 
 // takes reads a character behind white space, if it is that one. At the end of the text every character is.
-func (r *jsonCounter) takes(c byte) bool {
+func (r *jsonCounter) consume(c byte) bool {
 	for len(r.rest) > 0 && (r.rest[0] == ' ' || r.rest[0] == '\t' || r.rest[0] == '\n' || r.rest[0] == '\r') {
 		r.rest = r.rest[1:]
 	}
@@ -270,8 +270,8 @@ func (r *jsonCounter) takes(c byte) bool {
 }
 
 // text reads a string.
-func (r *jsonCounter) text() (s string, ok bool) {
-	if !r.takes('"') || len(r.rest) == 0 {
+func (r *jsonCounter) readString() (s string, ok bool) {
+	if !r.consume('"') || len(r.rest) == 0 {
 		return "", false
 	}
 	escaped := false
@@ -293,12 +293,12 @@ func (r *jsonCounter) text() (s string, ok bool) {
 }
 
 // skip reads any value. At the end of what is malformed there is nothing left.
-func (r *jsonCounter) skip() {
+func (r *jsonCounter) skipValue() {
 	depth := 0
-	for r.takes(' '); len(r.rest) > 0; {
+	for r.consume(' '); len(r.rest) > 0; {
 		switch c := r.rest[0]; c {
 		case '"':
-			if !r.skipText() {
+			if !r.skipString() {
 				return
 			}
 		case '{', '[':
@@ -322,7 +322,7 @@ func (r *jsonCounter) skip() {
 	}
 }
 
-func (r *jsonCounter) skipText() bool {
+func (r *jsonCounter) skipString() bool {
 	for i := 1; i < len(r.rest); i++ {
 		switch r.rest[i] {
 		case '\\':

@@ -51,10 +51,10 @@ func itemsOf(m protoreflect.Message, path string, into map[string]int) {
 }
 
 // limitsOf collects the lists of a shape by path, and sets their limits.
-func limitsOf(shape *listShape, limit int, into map[string]bool) {
-	shape.least = 0
+func limitsOf(shape *messageShape, limit int, into map[string]bool) {
+	shape.minLimit = 0
 	for _, f := range shape.byName {
-		if f.at >= 0 {
+		if f.countIndex >= 0 {
 			f.limit = limit
 			into[f.path] = true
 		}
@@ -69,11 +69,11 @@ func TestListsOfRequests(t *testing.T) {
 	lists := 0
 	for _, m := range requests(t) {
 		count := 0
-		shape := newListShape(m.ProtoReflect().Descriptor(), "", 1, &count)
-		var walk func(*listShape)
-		walk = func(shape *listShape) {
+		shape := newMessageShape(m.ProtoReflect().Descriptor(), "", 1, &count)
+		var walk func(*messageShape)
+		walk = func(shape *messageShape) {
 			for _, f := range shape.byName {
-				if f.at >= 0 && (f.limit < 1 || f.limit > 100_000) {
+				if f.countIndex >= 0 && (f.limit < 1 || f.limit > 100_000) {
 					t.Errorf("%T %s: %d", m, f.path, f.limit)
 				}
 				if f.message != nil {
@@ -142,18 +142,18 @@ func FuzzListLimits(f *testing.F) {
 				t.Errorf("%s %T %q: %s is too long, and it is refused as %v", what, m, data, tooLong, refused)
 			}
 		}
-		shape := func() (*listShape, listCounter) {
+		shape := func() (*messageShape, listCounter) {
 			count := 0
-			shape := newListShape(m.ProtoReflect().Descriptor(), "", 1, &count)
+			shape := newMessageShape(m.ProtoReflect().Descriptor(), "", 1, &count)
 			limitsOf(shape, limit, map[string]bool{})
 			return shape, listCounter{make([]int, count)}
 		}
 		s, c := shape()
 		// What stands twice in an encoded message is merged, or replaced by the last: counting takes all of it.
-		check("binary", c.message(data, s), proto.Unmarshal(data, m), false)
+		check("binary", c.countMessage(data, s), proto.Unmarshal(data, m), false)
 		s, c = shape()
 		r := jsonCounter{c, data}
-		check("JSON", r.object(s), protojson.Unmarshal(data, m), true)
+		check("JSON", r.countObject(s), protojson.Unmarshal(data, m), true)
 	})
 }
 

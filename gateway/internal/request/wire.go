@@ -60,7 +60,7 @@ const (
 )
 
 // pairRoom is a pair of a follower and a user, in one allocation for all.
-type pairRoom struct {
+type pairAllocation struct {
 	pair skeinv1.FollowPair
 	user skeinv1.FollowPair_TargetUserId
 }
@@ -72,7 +72,7 @@ func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
 	if n > maxItems {
 		return false
 	}
-	rooms, pairs := make([]pairRoom, n), make([]*skeinv1.FollowPair, 0, n)
+	rooms, pairs := make([]pairAllocation, n), make([]*skeinv1.FollowPair, 0, n)
 	var times bool
 	var least string
 	for r.More() {
@@ -100,7 +100,7 @@ func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
 	return true
 }
 
-func (p *pairRoom) decode(r protoscan.Cursor) bool {
+func (p *pairAllocation) decode(r protoscan.Cursor) bool {
 	for r.More() {
 		switch tag := r.Tag(); {
 		case tag == tagText1:

@@ -15,7 +15,7 @@ import (
 var began = time.Now()
 
 // later is a time at which files are looked at again, whatever was before.
-func later(n int) time.Time { return began.Add(time.Hour + time.Duration(n)*2*lookEvery) }
+func later(n int) time.Time { return began.Add(time.Hour + time.Duration(n)*2*checkInterval) }
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
@@ -30,7 +30,7 @@ func TestFilesAreReloaded(t *testing.T) {
 	write(t, file, "one")
 	var log bytes.Buffer
 	loads := 0
-	k, err := keep("words", slog.New(slog.NewTextHandler(&log, nil)), func() (*string, error) {
+	k, err := newReloader("words", slog.New(slog.NewTextHandler(&log, nil)), func() (*string, error) {
 		loads++
 		data, err := os.ReadFile(file)
 		if text := string(data); err == nil && text != "bad" {
@@ -44,13 +44,13 @@ func TestFilesAreReloaded(t *testing.T) {
 	said := func() string { defer log.Reset(); return log.String() }
 	want := func(at time.Time, text string, times int) {
 		t.Helper()
-		if got := *k.get(at); got != text || loads != times {
+		if got := *k.current(at); got != text || loads != times {
 			t.Errorf("%q after %d loads, want %q after %d", got, loads, text, times)
 		}
 	}
 	want(later(1), "one", 1)
 	write(t, file, "longer")
-	want(later(1).Add(lookEvery/2), "one", 1) // it was looked at a moment ago
+	want(later(1).Add(checkInterval/2), "one", 1) // it was looked at a moment ago
 	want(later(2), "longer", 2)
 	if text := said(); !strings.Contains(text, "loaded again") {
 		t.Error(text)
@@ -87,7 +87,7 @@ func TestFilesAreReloaded(t *testing.T) {
 }
 
 func TestKeptNeedsItsFiles(t *testing.T) {
-	if _, err := keep("nothing", slog.New(slog.DiscardHandler), func() (*int, error) { return new(int), nil }, "missing"); err == nil {
+	if _, err := newReloader("nothing", slog.New(slog.DiscardHandler), func() (*int, error) { return new(int), nil }, "missing"); err == nil {
 		t.Error("no error for a missing file")
 	}
 	big := filepath.Join(t.TempDir(), "big")

@@ -20,58 +20,58 @@ import (
 
 const (
 	// unpackStep is the initial size of the buffer for an inflated body, which is doubled as needed.
-	unpackStep = 8 << 10
+	initialDecompressBuffer = 8 << 10
 	// deflateRatio is the greatest number of bytes that one byte of deflate can become.
 	deflateRatio = 1032
 )
 
 // holdAnswer holds so many bytes of an answer until its client has taken it, for which the time begins.
-func holdAnswer(ctx context.Context, bytes int) *apierror.Failure {
-	a := arrivalOf(ctx)
+func reserveAnswer(ctx context.Context, bytes int) *apierror.Failure {
+	a := httpCallOf(ctx)
 	if a == nil {
 		return nil
 	}
-	if f := a.held.Hold(int64(bytes)); f != nil {
+	if f := a.memory.Hold(int64(bytes)); f != nil {
 		return f
 	}
-	a.patience.renew()
+	a.deadline.extend()
 	return nil
 }
 
 // answerRefused is the error that a client gets instead of an answer for which there is no memory.
-func (s *Server) answerRefused(ctx context.Context, f *apierror.Failure) error {
+func (s *Server) answerRefusedError(ctx context.Context, f *apierror.Failure) error {
 	s.metrics.Refused(f)
-	return withRequestID(ctx, f.ConnectError())
+	return addErrorID(ctx, f.ConnectError())
 }
 
 // inbound is the body of a request. It counts what comes, and refuses what is larger than a body may be.
-type inbound struct {
+type boundedBody struct {
 	io.ReadCloser
-	s    *Server
-	held *admission.Holding
-	left int64
+	s      *Server
+	memory *admission.Holding
+	left   int64
 	// http1 means that errors of reading are those of HTTP/1.
 	http1 bool
 }
 
 // Read is part of [io.Reader].
-func (b *inbound) Read(p []byte) (int, error) {
+func (b *boundedBody) Read(p []byte) (int, error) {
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
 	}
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, b.s.tooLarge("").ConnectError()
+		return 0, b.s.tooLargeError("").ConnectError()
 	}
-	if f := b.held.Hold(admission.HeldPerByte * int64(n)); f != nil {
+	if f := b.memory.Hold(admission.HeldPerByte * int64(n)); f != nil {
 		return 0, f.ConnectError()
 	}
-	return n, b.malformed(err)
+	return n, b.classifyReadError(err)
 }
 
 // malformed turns an error of reading into that of the caller, if the bytes are at fault: chunks that are none, or an end before the
 // end of the body. Errors of the connection, as that a deadline has passed, stay as they are.
-func (b *inbound) malformed(err error) error {
+func (b *boundedBody) classifyReadError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || !b.http1 {
 		return err
 	}
@@ -97,11 +97,11 @@ func encodingHeader(r *http.Request) (header string, prefixed bool) {
 }
 
 // flagPacked is set in the prefix of a message that is compressed.
-const flagPacked = 1
+const flagCompressed = 1
 
 // unpack inflates the body of a request, up to the limit and not beyond: all of it is in memory before it is decoded. A body without
 // gzip stays as it is.
-func (s *Server) unpack(r *http.Request, held *admission.Holding) *apierror.Failure {
+func (s *Server) decompressBody(r *http.Request, held *admission.Holding) *apierror.Failure {
 	if r.Method == http.MethodGet {
 		if q := r.URL.Query(); q.Get("compression") == gzipEncoding {
 			// A short one, of which no more can come than this.
@@ -113,19 +113,19 @@ func (s *Server) unpack(r *http.Request, held *admission.Holding) *apierror.Fail
 	if r.Header.Get(header) != gzipEncoding {
 		return nil
 	}
-	body := &replayed{ReadCloser: r.Body}
+	body := &replayedBody{ReadCloser: r.Body}
 	packed, room := io.Reader(body), 0
 	r.Body = body
 	if prefixed {
 		prefix := make([]byte, prefixBytes)
 		n, err := io.ReadFull(body, prefix)
-		if err != nil || prefix[0] != flagPacked {
+		if err != nil || prefix[0] != flagCompressed {
 			body.first = prefix[:n]
 			return nil //nolint:nilerr // who reads again finds what is wrong
 		}
 		packed, room = &io.LimitedReader{R: body, N: int64(binary.BigEndian.Uint32(prefix[1:]))}, prefixBytes
 	}
-	data, f := s.inflate(packed, held, room)
+	data, f := s.decompress(packed, held, room)
 	if f != nil {
 		if f.Code == connect.CodeInternal {
 			body.err = f.Cause // it was interrupted: who reads again finds how
@@ -146,14 +146,14 @@ func (s *Server) unpack(r *http.Request, held *admission.Holding) *apierror.Fail
 // prefixBytes is the length of the prefix of a message: its flags, and its length.
 const prefixBytes = 5
 
-var unpackers = sync.Pool{New: func() any { return new(gzip.Reader) }} //nolint:gochecknoglobals // memory only
+var gzipReaders = sync.Pool{New: func() any { return new(gzip.Reader) }} //nolint:gochecknoglobals // memory only
 
 // inflate returns what was packed, with room before it.
-func (s *Server) inflate(packed io.Reader, held *admission.Holding, room int) ([]byte, *apierror.Failure) {
+func (s *Server) decompress(packed io.Reader, held *admission.Holding, room int) ([]byte, *apierror.Failure) {
 	source := &sourceErrors{Reader: packed}
-	z, _ := unpackers.Get().(*gzip.Reader)
-	defer unpackers.Put(z)
-	data := make([]byte, room, unpackStep)
+	z, _ := gzipReaders.Get().(*gzip.Reader)
+	defer gzipReaders.Put(z)
+	data := make([]byte, room, initialDecompressBuffer)
 	err := z.Reset(source)
 	for err == nil {
 		if len(data) == cap(data) {
@@ -163,7 +163,7 @@ func (s *Server) inflate(packed io.Reader, held *admission.Holding, room int) ([
 		n, err = z.Read(data[len(data):min(cap(data), room+s.limits.BodyBytes+1)])
 		data = data[:len(data)+n]
 		if len(data)-room > s.limits.BodyBytes {
-			return nil, s.tooLarge(" once it is inflated")
+			return nil, s.tooLargeError(" once it is inflated")
 		}
 		if f := held.Hold(admission.HeldPerByte * int64(n)); f != nil {
 			return nil, f
@@ -197,7 +197,7 @@ func (s *sourceErrors) Read(p []byte) (int, error) {
 }
 
 // compression is gzip for what is not unpacked here: it inflates up to the limit, and does not read the rest to tell its size.
-func (s *Server) compression() connect.HandlerOption {
+func (s *Server) gzipOption() connect.HandlerOption {
 	return connect.WithCompression(gzipEncoding,
 		func() connect.Decompressor { return &boundedGzip{s: s} },
 		func() connect.Compressor { return gzip.NewWriter(io.Discard) })
@@ -220,20 +220,20 @@ func (z *boundedGzip) Reset(r io.Reader) error {
 func (z *boundedGzip) Read(p []byte) (int, error) {
 	n, err := z.Reader.Read(p[:min(len(p), z.left+1)])
 	if z.left -= n; z.left < 0 {
-		return 0, z.s.tooLarge(" once it is inflated").ConnectError()
+		return 0, z.s.tooLargeError(" once it is inflated").ConnectError()
 	}
 	return n, err
 }
 
 // replayed is a body of which a part was read, with the error that ended that.
-type replayed struct {
+type replayedBody struct {
 	io.ReadCloser
 	first []byte
 	err   error
 }
 
 // Read is part of [io.Reader].
-func (b *replayed) Read(p []byte) (int, error) {
+func (b *replayedBody) Read(p []byte) (int, error) {
 	if len(b.first) > 0 {
 		n := copy(p, b.first)
 		b.first = b.first[n:]

@@ -20,25 +20,25 @@ import (
 // misfit finds the first value of a refused JSON message that its field does not take, and says what the field takes.
 // The decoder's own error has a line and the value, but neither the path of the field nor what would be right. It returns
 // nil when something else is wrong first, which the decoder's error says well enough: an unknown field, a syntax error.
-func misfit(data []byte, m proto.Message) *apierror.Failure {
-	r := misfitReader{Decoder: json.NewDecoder(bytes.NewReader(data))}
+func decodeErrorText(data []byte, m proto.Message) *apierror.Failure {
+	r := mismatchReader{Decoder: json.NewDecoder(bytes.NewReader(data))}
 	r.UseNumber()
-	r.message(m.ProtoReflect().Descriptor(), "")
-	return r.found
+	r.readMessage(m.ProtoReflect().Descriptor(), "")
+	return r.failure
 }
 
 // misfitReader reads JSON in the order in which the decoder does. Its methods report whether reading continues.
-type misfitReader struct {
+type mismatchReader struct {
 	*json.Decoder
-	found *apierror.Failure
+	failure *apierror.Failure
 }
 
-func (r *misfitReader) refuse(path, format string, args ...any) bool {
-	r.found = apierror.Invalid(apierror.InvalidField(path, format, args...))
+func (r *mismatchReader) refuse(path, format string, args ...any) bool {
+	r.failure = apierror.Invalid(apierror.InvalidField(path, format, args...))
 	return false
 }
 
-func (r *misfitReader) message(d protoreflect.MessageDescriptor, path string) bool {
+func (r *mismatchReader) readMessage(d protoreflect.MessageDescriptor, path string) bool {
 	start, err := r.Token()
 	if err != nil || start == nil {
 		return err == nil
@@ -56,7 +56,7 @@ func (r *misfitReader) message(d protoreflect.MessageDescriptor, path string) bo
 		if fd == nil {
 			fd = d.Fields().ByTextName(name)
 		}
-		if fd == nil || fd.IsMap() || !r.field(fd, path+string(fd.Name())) {
+		if fd == nil || fd.IsMap() || !r.readField(fd, path+string(fd.Name())) {
 			return false
 		}
 	}
@@ -64,9 +64,9 @@ func (r *misfitReader) message(d protoreflect.MessageDescriptor, path string) bo
 	return err == nil
 }
 
-func (r *misfitReader) field(fd protoreflect.FieldDescriptor, path string) bool {
+func (r *mismatchReader) readField(fd protoreflect.FieldDescriptor, path string) bool {
 	if !fd.IsList() {
-		return r.value(fd, path)
+		return r.readValue(fd, path)
 	}
 	start, err := r.Token()
 	if err != nil || start == nil {
@@ -76,7 +76,7 @@ func (r *misfitReader) field(fd protoreflect.FieldDescriptor, path string) bool 
 		return r.refuse(path, "must be a JSON array")
 	}
 	for i := 0; r.More(); i++ {
-		if !r.value(fd, path+"["+strconv.Itoa(i)+"]") {
+		if !r.readValue(fd, path+"["+strconv.Itoa(i)+"]") {
 			return false
 		}
 	}
@@ -87,22 +87,22 @@ func (r *misfitReader) field(fd protoreflect.FieldDescriptor, path string) bool 
 // timestampName is the one message of google.protobuf that requests have.
 const timestampName = "google.protobuf.Timestamp"
 
-func (r *misfitReader) value(fd protoreflect.FieldDescriptor, path string) bool {
+func (r *mismatchReader) readValue(fd protoreflect.FieldDescriptor, path string) bool {
 	if m := fd.Message(); m != nil && m.FullName() != timestampName {
-		return r.message(m, path+".")
+		return r.readMessage(m, path+".")
 	}
 	token, err := r.Token()
 	if err != nil || token == nil {
 		return err == nil
 	}
-	if fits(fd, token) {
+	if acceptsToken(fd, token) {
 		return true
 	}
-	return r.refuse(path, "%s", takes(fd, token))
+	return r.refuse(path, "%s", expectedValue(fd, token))
 }
 
 // fits reports whether a field takes a value. In doubt it does: the decoder has its own opinion.
-func fits(fd protoreflect.FieldDescriptor, token json.Token) bool {
+func acceptsToken(fd protoreflect.FieldDescriptor, token json.Token) bool {
 	text, isText := token.(string)
 	number, isNumber := token.(json.Number)
 	switch fd.Kind() {
@@ -114,7 +114,7 @@ func fits(fd protoreflect.FieldDescriptor, token json.Token) bool {
 	case protoreflect.BytesKind:
 		return isText && isBase64(text)
 	case protoreflect.EnumKind:
-		return isNumber && isWhole(string(number), math.MinInt32, math.MaxInt32) ||
+		return isNumber && isIntegerBetween(string(number), math.MinInt32, math.MaxInt32) ||
 			isText && fd.Enum().Values().ByName(protoreflect.Name(text)) != nil
 	case protoreflect.MessageKind:
 		at, err := time.Parse(time.RFC3339Nano, text)
@@ -125,12 +125,12 @@ func fits(fd protoreflect.FieldDescriptor, token json.Token) bool {
 	if isNumber {
 		text = string(number)
 	}
-	least, most := wholeRange(fd.Kind())
-	return (isText || isNumber) && isWhole(text, least, most)
+	least, most := integerRange(fd.Kind())
+	return (isText || isNumber) && isIntegerBetween(text, least, most)
 }
 
 // takes says what a field takes.
-func takes(fd protoreflect.FieldDescriptor, token json.Token) string {
+func expectedValue(fd protoreflect.FieldDescriptor, token json.Token) string {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
 		return "must be a JSON string"
@@ -139,17 +139,17 @@ func takes(fd protoreflect.FieldDescriptor, token json.Token) string {
 	case protoreflect.BytesKind:
 		return `must be base64, in which {"a":1} is "eyJhIjoxfQ=="`
 	case protoreflect.EnumKind:
-		return enumWanted(fd) + ", not " + quoted(token)
+		return enumRuleText(fd) + ", not " + quoteToken(token)
 	case protoreflect.MessageKind:
-		return `must be a time as in "2026-01-31T12:00:00Z" (RFC 3339), not ` + quoted(token)
+		return `must be a time as in "2026-01-31T12:00:00Z" (RFC 3339), not ` + quoteToken(token)
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
 		return "must be a number"
 	}
-	return fmt.Sprintf("must be a whole number of type %v, not %s", fd.Kind(), quoted(token))
+	return fmt.Sprintf("must be a whole number of type %v, not %s", fd.Kind(), quoteToken(token))
 }
 
 // quoted is a value as an error shows it.
-func quoted(token json.Token) string {
+func quoteToken(token json.Token) string {
 	text := fmt.Sprint(token)
 	if len(text) > 64 {
 		text = strings.ToValidUTF8(text[:64], "") + "…"
@@ -160,7 +160,7 @@ func quoted(token json.Token) string {
 	return text
 }
 
-func wholeRange(kind protoreflect.Kind) (least, most float64) {
+func integerRange(kind protoreflect.Kind) (least, most float64) {
 	switch kind {
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
 		return 0, math.MaxUint32
@@ -173,7 +173,7 @@ func wholeRange(kind protoreflect.Kind) (least, most float64) {
 	}
 }
 
-func isWhole(text string, least, most float64) bool {
+func isIntegerBetween(text string, least, most float64) bool {
 	n, err := strconv.ParseFloat(text, 64)
 	return err == nil && n == math.Trunc(n) && n >= least && n <= most
 }

@@ -9,35 +9,37 @@ import (
 // room remembers of followers who are far below the followee cap how many more users they may follow. Otherwise every follow looks up
 // how many there are, which took a quarter of the processor time of follows over HTTP (docs/decisions/0039). It is half of what is left:
 // what other nodes and imports add is not known here until it is forgotten.
-type room struct {
+type followCapCache struct {
 	seed maphash.Seed
 
 	mu sync.Mutex
 	// left is by the hash of the follower.
-	left  map[uint64]int64
-	since time.Time
+	remainingFollows map[uint64]int64
+	lastCleared      time.Time
 }
 
 const (
 	// roomLife is how long it is remembered, and mostRooms of how many followers.
-	roomLife  = time.Minute
-	mostRooms = 1 << 17
+	followCapCacheLifetime = time.Minute
+	maxCachedFollowers     = 1 << 17
 )
 
-func newRoom() *room { return &room{seed: maphash.MakeSeed(), left: map[uint64]int64{}} }
+func newFollowCapCache() *followCapCache {
+	return &followCapCache{seed: maphash.MakeSeed(), remainingFollows: map[uint64]int64{}}
+}
 
 // without returns the followers who may have less room than a call needs. The others have as much less as it adds, also if it fails.
-func (r *room) without(followers []*followees, now time.Time) (rest []*followees) {
+func (r *followCapCache) reserve(followers []*followeeChanges, now time.Time) (rest []*followeeChanges) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now.Sub(r.since) >= roomLife || len(r.left) >= mostRooms {
-		clear(r.left)
-		r.since = now
+	if now.Sub(r.lastCleared) >= followCapCacheLifetime || len(r.remainingFollows) >= maxCachedFollowers {
+		clear(r.remainingFollows)
+		r.lastCleared = now
 	}
 	for _, f := range followers {
-		hash, adds := maphash.String(r.seed, f.user), int64(f.adds)
-		if left := r.left[hash]; left >= adds {
-			r.left[hash] = left - adds
+		hash, adds := maphash.String(r.seed, f.user), int64(f.addCount)
+		if left := r.remainingFollows[hash]; left >= adds {
+			r.remainingFollows[hash] = left - adds
 		} else {
 			rest = append(rest, f)
 		}
@@ -46,8 +48,8 @@ func (r *room) without(followers []*followees, now time.Time) (rest []*followees
 }
 
 // is notes how many users a follower may follow besides those of a call.
-func (r *room) is(f *followees, left int64) {
+func (r *followCapCache) remember(f *followeeChanges, left int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.left[maphash.String(r.seed, f.user)] = left / 2
+	r.remainingFollows[maphash.String(r.seed, f.user)] = left / 2
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // foreignHost refuses a request for another Host, if the service has no access control. nil: it may be answered.
-func (s *Server) foreignHost(r *http.Request) *apierror.Failure {
+func (s *Server) checkHost(r *http.Request) *apierror.Failure {
 	if s.gate != nil || s.hosts.Allow(r.Host) {
 		return nil
 	}
@@ -25,15 +25,15 @@ func (s *Server) foreignHost(r *http.Request) *apierror.Failure {
 
 // foreignOrigin refuses a request of a page whose origin [Options.Origins] does not allow, if the service has no access control. The
 // console, where it is served, is a page of the service's own origin.
-func (s *Server) foreignOrigin(r *http.Request) *apierror.Failure {
+func (s *Server) checkOrigin(r *http.Request) *apierror.Failure {
 	origins := r.Header["Origin"]
 	if s.gate != nil {
 		return nil
 	}
 	if len(origins) == 0 {
-		return s.foreignFetch(r)
+		return s.checkFetchSite(r)
 	}
-	if len(origins) == 1 && (s.cors != nil && s.cors.OriginAllowed(r) || s.ownPage(origins[0], r)) {
+	if len(origins) == 1 && (s.cors != nil && s.cors.OriginAllowed(r) || s.isConsoleOrigin(origins[0], r)) {
 		return nil
 	}
 	return &apierror.Failure{
@@ -46,7 +46,7 @@ func (s *Server) foreignOrigin(r *http.Request) *apierror.Failure {
 // foreignFetch refuses a request that a page of another site makes without an Origin, such as a GET for an image. Such a page could not read
 // the answer, but it could have the service work, and learn from the time that it takes. A link that a person follows to the console is let
 // in.
-func (s *Server) foreignFetch(r *http.Request) *apierror.Failure {
+func (s *Server) checkFetchSite(r *http.Request) *apierror.Failure {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin": // no browser, a person, or the console
 		return nil
@@ -62,7 +62,7 @@ func (s *Server) foreignFetch(r *http.Request) *apierror.Failure {
 }
 
 // ownPage reports whether an origin is that of the console as the caller names the service.
-func (s *Server) ownPage(origin string, r *http.Request) bool {
+func (s *Server) isConsoleOrigin(origin string, r *http.Request) bool {
 	scheme := "http://"
 	if r.TLS != nil {
 		scheme = "https://"
@@ -71,9 +71,9 @@ func (s *Server) ownPage(origin string, r *http.Request) bool {
 }
 
 // refuseForeign answers what [Server.foreignHost] or [Server.foreignOrigin] refuses.
-func (s *Server) refuseForeign(w http.ResponseWriter, r *http.Request, f *apierror.Failure) {
+func (s *Server) writeForeignRefusal(w http.ResponseWriter, r *http.Request, f *apierror.Failure) {
 	if _, ok := s.methods[r.URL.Path]; ok {
-		s.turnAway(w, r, f)
+		s.refuseCall(w, r, f)
 		return
 	}
 	s.metrics.Refused(f)

@@ -12,7 +12,7 @@ import (
 
 // wanted says what a rule demands, in words that follow the name of the field. The library's own texts name neither the
 // values of an enum nor the choices of a oneof.
-func wanted(msg proto.Message, v *protovalidate.Violation) string {
+func ruleText(msg proto.Message, v *protovalidate.Violation) string {
 	text := strings.TrimPrefix(v.Proto.GetMessage(), "value ")
 	fd := v.FieldDescriptor
 	if path := v.Proto.GetField().GetElements(); fd == nil && len(path) == 1 {
@@ -20,7 +20,7 @@ func wanted(msg proto.Message, v *protovalidate.Violation) string {
 		fd = msg.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(path[0].GetFieldName()))
 	}
 	if fd == nil {
-		return choiceWanted(msg, v, text)
+		return oneofRuleText(msg, v, text)
 	}
 	switch v.Proto.GetRuleId() {
 	case "string.min_bytes":
@@ -30,16 +30,16 @@ func wanted(msg proto.Message, v *protovalidate.Violation) string {
 	case "string.pattern":
 		return "must match " + v.RuleValue.String()
 	case "enum.in", "enum.defined_only":
-		return enumWanted(fd)
+		return enumRuleText(fd)
 	}
-	if limits := numberWanted(fd); limits != "" {
+	if limits := numberRuleText(fd); limits != "" {
 		return fmt.Sprintf("is %v: %s", v.FieldValue.Interface(), limits)
 	}
 	return text
 }
 
 // numberWanted names the limits of a number, or of the numbers of a list; empty means it has none.
-func numberWanted(fd protoreflect.FieldDescriptor) string {
+func numberRuleText(fd protoreflect.FieldDescriptor) string {
 	rules := fieldRulesOf(fd)
 	if fd.IsList() {
 		rules = rules.GetRepeated().GetItems()
@@ -66,7 +66,7 @@ func numberWanted(fd protoreflect.FieldDescriptor) string {
 }
 
 // choiceWanted names the fields of a oneof of the request.
-func choiceWanted(msg proto.Message, v *protovalidate.Violation, text string) string {
+func oneofRuleText(msg proto.Message, v *protovalidate.Violation, text string) string {
 	choice := msg.ProtoReflect().Descriptor().Oneofs().ByName(protoreflect.Name(fieldPath(v.Proto)))
 	if choice == nil {
 		return text
@@ -92,7 +92,7 @@ func stringRulesOf(fd protoreflect.FieldDescriptor) *validate.StringRules {
 }
 
 // enumWanted names the values that a field takes.
-func enumWanted(fd protoreflect.FieldDescriptor) string {
+func enumRuleText(fd protoreflect.FieldDescriptor) string {
 	values := fd.Enum().Values()
 	var names []string
 	for _, number := range fieldRulesOf(fd).GetEnum().GetIn() {
@@ -109,7 +109,7 @@ func enumWanted(fd protoreflect.FieldDescriptor) string {
 
 // EnumWantedOf is for fields that are checked by hand.
 func EnumWantedOf(msg proto.Message, field protoreflect.Name) string {
-	return enumWanted(msg.ProtoReflect().Descriptor().Fields().ByName(field))
+	return enumRuleText(msg.ProtoReflect().Descriptor().Fields().ByName(field))
 }
 
 // OrList writes "a, b or c".

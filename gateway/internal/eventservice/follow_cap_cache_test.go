@@ -9,46 +9,46 @@ import (
 )
 
 func TestRoom(t *testing.T) {
-	r, now := newRoom(), time.Unix(1, 0)
+	r, now := newFollowCapCache(), time.Unix(1, 0)
 	// looksUp reports whether a follower who adds some must be looked up.
 	looksUp := func(user string, adds int) bool {
-		return len(r.without([]*followees{{user: user, adds: adds}}, now)) == 1
+		return len(r.reserve([]*followeeChanges{{user: user, addCount: adds}}, now)) == 1
 	}
 	if !looksUp("ann", 1) {
 		t.Error("a follower of whom nothing is known has room")
 	}
-	r.is(&followees{user: "ann"}, 11)
+	r.remember(&followeeChanges{user: "ann"}, 11)
 	if looksUp("ann", 3) || looksUp("ann", 2) {
 		t.Error("half of what is left is no room")
 	}
 	if !looksUp("ann", 1) || !looksUp("bob", 1) {
 		t.Error("more than half of what is left is room, or the room of another")
 	}
-	r.is(&followees{user: "ann"}, 0)
+	r.remember(&followeeChanges{user: "ann"}, 0)
 	if !looksUp("ann", 1) {
 		t.Error("nothing is left, and is room")
 	}
-	r.is(&followees{user: "ann"}, 100)
-	now = now.Add(roomLife)
+	r.remember(&followeeChanges{user: "ann"}, 100)
+	now = now.Add(followCapCacheLifetime)
 	if !looksUp("ann", 1) {
 		t.Error("it is remembered for ever")
 	}
-	for i := range mostRooms {
-		r.is(&followees{user: fmt.Sprint(i)}, 100)
+	for i := range maxCachedFollowers {
+		r.remember(&followeeChanges{user: fmt.Sprint(i)}, 100)
 	}
-	if !looksUp("0", 1) || len(r.left) > 1 {
-		t.Errorf("%d followers are remembered", len(r.left))
+	if !looksUp("0", 1) || len(r.remainingFollows) > 1 {
+		t.Errorf("%d followers are remembered", len(r.remainingFollows))
 	}
 }
 
 // TestRoomSparesLookups: a service without stores takes the follows of one who has room.
 func TestRoomSparesLookups(t *testing.T) {
-	s := &Service{Options: Options{Followees: 100}, room: newRoom()}
-	s.room.since = time.Now().Add(time.Hour) // nothing is forgotten meanwhile
-	s.room.is(&followees{user: "ann"}, 4)
+	s := &Service{Options: Options{Followees: 100}, followCapCache: newFollowCapCache()}
+	s.followCapCache.lastCleared = time.Now().Add(time.Hour) // nothing is forgotten meanwhile
+	s.followCapCache.remember(&followeeChanges{user: "ann"}, 4)
 	follow := []events.CheckedEvent{{Event: events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}}}
 	for range 2 {
-		if refused, err := s.overLimit(t.Context(), follow); len(refused) != 0 || err != nil {
+		if refused, err := s.refuseFollowsOverLimit(t.Context(), follow); len(refused) != 0 || err != nil {
 			t.Errorf("%v, %v", refused, err)
 		}
 	}

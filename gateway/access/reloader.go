@@ -12,78 +12,78 @@ import (
 )
 
 // lookEvery is the least time between two checks of the files, which are made when a call comes.
-const lookEvery = time.Second
+const checkInterval = time.Second
 
 // kept is a value that is made from files, and made again when one of them changes. It has no goroutine: a caller looks
 // at the files if no other has done so in the last second, while the others continue with the present value.
-type kept[T any] struct {
+type reloader[T any] struct {
 	// what names it in the log.
-	what  string
+	name  string
 	files []string
 	// load makes it of the files, which are those above.
 	load func() (*T, error)
 	log  *slog.Logger
 
-	now  atomic.Pointer[T]
-	born time.Time
+	value   atomic.Pointer[T]
+	created time.Time
 	// stale is set while the files are not those of which now was made.
 	stale atomic.Bool
 	// next is when the files are looked at again, since born.
-	next atomic.Int64
+	nextCheck atomic.Int64
 	// looking is held by who looks. It guards seen, those files that were loaded or failed to load last.
-	looking sync.Mutex
-	seen    []fs.FileInfo
+	checkMu   sync.Mutex
+	lastFiles []fs.FileInfo
 }
 
 // keep loads what is to be kept.
-func keep[T any](what string, log *slog.Logger, load func() (*T, error), files ...string) (*kept[T], error) {
-	k := &kept[T]{what: what, files: files, load: load, log: log, born: time.Now()}
-	k.next.Store(int64(lookEvery))
+func newReloader[T any](what string, log *slog.Logger, load func() (*T, error), files ...string) (*reloader[T], error) {
+	k := &reloader[T]{name: what, files: files, load: load, log: log, created: time.Now()}
+	k.nextCheck.Store(int64(checkInterval))
 	// The times are noted before the files are read, so a change in between is seen at the next check.
 	var err error
-	if k.seen, err = k.stat(); err != nil {
+	if k.lastFiles, err = k.statFiles(); err != nil {
 		return nil, err
 	}
 	first, err := load()
 	if err != nil {
 		return nil, err
 	}
-	k.now.Store(first)
+	k.value.Store(first)
 	return k, nil
 }
 
 // get returns what there is at a time, which should be the present.
-func (k *kept[T]) get(at time.Time) *T {
-	if since := int64(at.Sub(k.born)); since >= k.next.Load() && k.looking.TryLock() {
-		k.next.Store(since + int64(lookEvery))
-		k.look()
-		k.looking.Unlock()
+func (k *reloader[T]) current(at time.Time) *T {
+	if since := int64(at.Sub(k.created)); since >= k.nextCheck.Load() && k.checkMu.TryLock() {
+		k.nextCheck.Store(since + int64(checkInterval))
+		k.reloadIfChanged()
+		k.checkMu.Unlock()
 	}
-	return k.now.Load()
+	return k.value.Load()
 }
 
 // look loads files that have changed. If one does not load, the previous value stays, and the error is logged once for each change.
-func (k *kept[T]) look() {
-	found, err := k.stat()
-	if err == nil && sameFiles(found, k.seen) || err != nil && k.seen == nil {
+func (k *reloader[T]) reloadIfChanged() {
+	found, err := k.statFiles()
+	if err == nil && sameFiles(found, k.lastFiles) || err != nil && k.lastFiles == nil {
 		return // nothing is new, not even that a file is gone
 	}
-	k.seen = found
+	k.lastFiles = found
 	var fresh *T
 	if err == nil {
 		fresh, err = k.load()
 	}
 	k.stale.Store(err != nil)
 	if err != nil {
-		k.log.Error("not loaded again: the previous one stays in force", "what", k.what, "error", err)
+		k.log.Error("not loaded again: the previous one stays in force", "what", k.name, "error", err)
 		return
 	}
-	k.now.Store(fresh)
-	k.log.Info("loaded again", "what", k.what, "files", k.files)
+	k.value.Store(fresh)
+	k.log.Info("loaded again", "what", k.name, "files", k.files)
 }
 
 // stat returns nil and an error if one of the files is not there.
-func (k *kept[T]) stat() ([]fs.FileInfo, error) {
+func (k *reloader[T]) statFiles() ([]fs.FileInfo, error) {
 	infos := make([]fs.FileInfo, len(k.files))
 	for i, name := range k.files {
 		var err error
