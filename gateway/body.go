@@ -19,43 +19,46 @@ import (
 )
 
 const (
-	// unpackStep is the initial size of the buffer for an inflated body, which is doubled as needed.
+	// initialDecompressBuffer is the first size of the buffer for a decompressed body. The buffer doubles as needed.
 	initialDecompressBuffer = 8 << 10
-	// deflateRatio is the greatest number of bytes that one byte of deflate can become.
-	deflateRatio = 1032
+	// maxDeflateRatio is the largest number of bytes into which one byte of deflate can decompress.
+	maxDeflateRatio = 1032
 )
 
-// holdAnswer holds so many bytes of an answer until its client has taken it, for which the time begins.
+// reserveAnswer counts the bytes of an answer as memory of its call until the client has read the answer. The time for reading begins now.
+// Calls that did not come through net/http are not counted here.
 func reserveAnswer(ctx context.Context, bytes int) *apierror.Failure {
-	a := httpCallOf(ctx)
-	if a == nil {
+	c := httpCallOf(ctx)
+	if c == nil {
 		return nil
 	}
-	if f := a.memory.Hold(int64(bytes)); f != nil {
+	if f := c.memory.Hold(int64(bytes)); f != nil {
 		return f
 	}
-	a.deadline.extend()
+	c.deadline.extend()
 	return nil
 }
 
-// answerRefused is the error that a client gets instead of an answer for which there is no memory.
+// answerRefusedError returns the error that a client gets instead of an answer for which there is no memory.
 func (s *Server) answerRefusedError(ctx context.Context, f *apierror.Failure) error {
 	s.metrics.Refused(f)
 	return addErrorID(ctx, f.ConnectError())
 }
 
-// inbound is the body of a request. It counts what comes, and refuses what is larger than a body may be.
+// boundedBody is the body of a request. It counts the bytes that arrive as memory of the call, and fails if the body is larger than allowed.
 type boundedBody struct {
 	io.ReadCloser
 	s      *Server
 	memory *admission.Holding
-	left   int64
-	// http1 means that errors of reading are those of HTTP/1.
-	http1 bool
+	// left is how many bytes may still arrive.
+	left int64
+	// isHTTP1 says that errors of reading are those of HTTP/1.
+	isHTTP1 bool
 }
 
 // Read is part of [io.Reader].
 func (b *boundedBody) Read(p []byte) (int, error) {
+	// One byte more than allowed is enough to see that the body is too large.
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
 	}
@@ -69,10 +72,10 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, b.classifyReadError(err)
 }
 
-// malformed turns an error of reading into that of the caller, if the bytes are at fault: chunks that are none, or an end before the
-// end of the body. Errors of the connection, as that a deadline has passed, stay as they are.
+// classifyReadError returns an invalid_argument error if err is the fault of the request's bytes: they are not valid chunks, or the body ends
+// too early. It returns errors of the connection, such as a passed deadline, unchanged.
 func (b *boundedBody) classifyReadError(err error) error {
-	if err == nil || errors.Is(err, io.EOF) || !b.http1 {
+	if err == nil || errors.Is(err, io.EOF) || !b.isHTTP1 {
 		return err
 	}
 	if _, ok := errors.AsType[net.Error](err); ok {
@@ -84,56 +87,71 @@ func (b *boundedBody) classifyReadError(err error) error {
 	}).ConnectError()
 }
 
-// encodingHeader is the header that names the compression of messages, and whether each has a prefix of its own.
-func encodingHeader(r *http.Request) (header string, prefixed bool) {
-	kind := r.Header.Get("Content-Type")
+// encodingHeader returns the name of the header that names the compression of messages, and whether each message has a prefix with its flags
+// and length.
+func encodingHeader(r *http.Request) (header string, isPrefixed bool) {
+	contentType := r.Header.Get("Content-Type")
 	switch {
-	case strings.HasPrefix(kind, "application/grpc"):
+	case strings.HasPrefix(contentType, "application/grpc"):
 		return "Grpc-Encoding", true
-	case strings.HasPrefix(kind, "application/connect+"):
+	case strings.HasPrefix(contentType, "application/connect+"):
 		return "Connect-Content-Encoding", true
 	}
 	return "Content-Encoding", false
 }
 
-// flagPacked is set in the prefix of a message that is compressed.
-const flagCompressed = 1
+const (
+	// prefixBytes is the length of a message's prefix: 1 byte of flags, and 4 bytes with the length of the message.
+	prefixBytes = 5
+	// flagCompressed is the value of the flags of a compressed message.
+	flagCompressed = 1
+)
 
-// unpack inflates the body of a request, up to the limit and not beyond: all of it is in memory before it is decoded. A body without
-// gzip stays as it is.
-func (s *Server) decompressBody(r *http.Request, held *admission.Holding) *apierror.Failure {
+// decompressBody replaces a gzip body of a request by the decompressed one. Decompression ends at the size limit, and all of the body is in
+// memory before it is decoded, so its lists can be counted first. Any other body stays as it is.
+//
+// An error of reading is not returned, but kept for the handler, which reads again and reports it in its own protocol.
+func (s *Server) decompressBody(r *http.Request, memory *admission.Holding) *apierror.Failure {
 	if r.Method == http.MethodGet {
 		if q := r.URL.Query(); q.Get("compression") == gzipEncoding {
-			// A short one, of which no more can come than this.
-			return held.Hold(admission.HeldPerByte * min(int64(s.limits.BodyBytes), deflateRatio*int64(len(q.Get("message")))))
+			// Connect's handler decompresses the message in the query. The message is short, and cannot become larger than this.
+			size := min(int64(s.limits.BodyBytes), maxDeflateRatio*int64(len(q.Get("message"))))
+			return memory.Hold(admission.HeldPerByte * size)
 		}
 		return nil
 	}
-	header, prefixed := encodingHeader(r)
+	header, isPrefixed := encodingHeader(r)
 	if r.Header.Get(header) != gzipEncoding {
 		return nil
 	}
+
 	body := &replayedBody{ReadCloser: r.Body}
-	packed, room := io.Reader(body), 0
 	r.Body = body
-	if prefixed {
+	compressed := io.Reader(body)
+	prefixSpace := 0
+	if isPrefixed {
 		prefix := make([]byte, prefixBytes)
 		n, err := io.ReadFull(body, prefix)
 		if err != nil || prefix[0] != flagCompressed {
 			body.first = prefix[:n]
-			return nil //nolint:nilerr // who reads again finds what is wrong
+			return nil //nolint:nilerr // the handler reads again, and reports the error
 		}
-		packed, room = &io.LimitedReader{R: body, N: int64(binary.BigEndian.Uint32(prefix[1:]))}, prefixBytes
+		compressed = &io.LimitedReader{R: body, N: int64(binary.BigEndian.Uint32(prefix[1:]))}
+		prefixSpace = prefixBytes
 	}
-	data, f := s.decompress(packed, held, room)
+
+	data, f := s.decompress(compressed, memory, prefixSpace)
 	if f != nil {
 		if f.Code == connect.CodeInternal {
-			body.err = f.Cause // it was interrupted: who reads again finds how
+			body.err = f.Cause // reading was interrupted: the handler reads again, and reports how
 			return nil
 		}
 		return f
 	}
-	if body.first = data; prefixed {
+
+	// The handler gets a message that is not compressed.
+	body.first = data
+	if isPrefixed {
 		data[0] = 0
 		binary.BigEndian.PutUint32(data[1:], uint32(len(data)-prefixBytes))
 	} else {
@@ -143,37 +161,36 @@ func (s *Server) decompressBody(r *http.Request, held *admission.Holding) *apier
 	return nil
 }
 
-// prefixBytes is the length of the prefix of a message: its flags, and its length.
-const prefixBytes = 5
-
 var gzipReaders = sync.Pool{New: func() any { return new(gzip.Reader) }} //nolint:gochecknoglobals // memory only
 
-// inflate returns what was packed, with room before it.
-func (s *Server) decompress(packed io.Reader, held *admission.Holding, room int) ([]byte, *apierror.Failure) {
-	source := &sourceErrors{Reader: packed}
+// decompress returns the decompressed data, with prefixSpace unused bytes in front of it. The data counts as memory of the call.
+func (s *Server) decompress(compressed io.Reader, memory *admission.Holding, prefixSpace int) ([]byte, *apierror.Failure) {
+	source := &errorRecordingReader{Reader: compressed}
 	z, _ := gzipReaders.Get().(*gzip.Reader)
 	defer gzipReaders.Put(z)
-	data := make([]byte, room, initialDecompressBuffer)
+
+	data := make([]byte, prefixSpace, initialDecompressBuffer)
 	err := z.Reset(source)
 	for err == nil {
 		if len(data) == cap(data) {
 			data = append(make([]byte, 0, 2*cap(data)), data...)
 		}
 		var n int
-		n, err = z.Read(data[len(data):min(cap(data), room+s.limits.BodyBytes+1)])
+		n, err = z.Read(data[len(data):min(cap(data), prefixSpace+s.limits.BodyBytes+1)])
 		data = data[:len(data)+n]
-		if len(data)-room > s.limits.BodyBytes {
+		if len(data)-prefixSpace > s.limits.BodyBytes {
 			return nil, s.tooLargeError(" once it is inflated")
 		}
-		if f := held.Hold(admission.HeldPerByte * int64(n)); f != nil {
+		if f := memory.Hold(admission.HeldPerByte * int64(n)); f != nil {
 			return nil, f
 		}
 	}
+
 	switch {
 	case source.err != nil:
 		return nil, apierror.Of(source.err)
 	case errors.Is(err, io.EOF):
-		return data, nil // an empty body is an empty message, packed or not
+		return data, nil // an empty body is an empty message, compressed or not
 	}
 	return nil, &apierror.Failure{
 		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_INVALID_FIELD, Cause: err,
@@ -181,42 +198,44 @@ func (s *Server) decompress(packed io.Reader, held *admission.Holding, room int)
 	}
 }
 
-// sourceErrors keeps the error of what is inflated, apart from those of inflating.
-type sourceErrors struct {
+// errorRecordingReader keeps the error of reading compressed data, which gzip.Reader returns like its own errors.
+type errorRecordingReader struct {
 	io.Reader
 	err error
 }
 
 // Read is part of [io.Reader].
-func (s *sourceErrors) Read(p []byte) (int, error) {
-	n, err := s.Reader.Read(p)
+func (r *errorRecordingReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		s.err = err
+		r.err = err
 	}
 	return n, err
 }
 
-// compression is gzip for what is not unpacked here: it inflates up to the limit, and does not read the rest to tell its size.
+// gzipOption makes Connect's handlers compress answers, and decompress those messages that decompressBody does not, such as those of GETs.
+// Its decompressor stops at the size limit. Connect's own would read on to the end, only to report the full size.
 func (s *Server) gzipOption() connect.HandlerOption {
 	return connect.WithCompression(gzipEncoding,
 		func() connect.Decompressor { return &boundedGzip{s: s} },
 		func() connect.Compressor { return gzip.NewWriter(io.Discard) })
 }
 
-// boundedGzip is a reader of gzip that ends with an error at the limit.
+// boundedGzip decompresses gzip, and fails at the size limit of bodies.
 type boundedGzip struct {
 	gzip.Reader
-	s    *Server
+	s *Server
+	// left is how many decompressed bytes are still allowed.
 	left int
 }
 
-// Reset is part of connect.Decompressor.
+// Reset is part of [connect.Decompressor].
 func (z *boundedGzip) Reset(r io.Reader) error {
 	z.left = z.s.limits.BodyBytes
 	return z.Reader.Reset(r)
 }
 
-// Read is part of io.Reader.
+// Read is part of [io.Reader].
 func (z *boundedGzip) Read(p []byte) (int, error) {
 	n, err := z.Reader.Read(p[:min(len(p), z.left+1)])
 	if z.left -= n; z.left < 0 {
@@ -225,11 +244,12 @@ func (z *boundedGzip) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// replayed is a body of which a part was read, with the error that ended that.
+// replayedBody is a body of which a part was read already. It returns that part first, and then either err or the rest of the body.
 type replayedBody struct {
 	io.ReadCloser
 	first []byte
-	err   error
+	// err is the error that ended reading, or nil.
+	err error
 }
 
 // Read is part of [io.Reader].

@@ -13,18 +13,18 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
-// corsMaxAge is the time in seconds for which a browser may reuse the answer to a preflight. Chromium allows no longer one.
+// corsMaxAge is the time in seconds for which a browser may reuse the answer to a preflight. It is the longest that Chromium allows.
 const corsMaxAge = 7200
 
-// tracingHeaders are what tracing libraries add to the requests of a page: W3C Trace Context and Baggage, and Sentry. A page that has such a
-// library could otherwise not call at all.
+// tracingHeaders returns the headers that tracing libraries add to the requests of a page: W3C Trace Context and Baggage, and Sentry. If they
+// were not allowed, a page with such a library could not call at all.
 func tracingHeaders() []string {
 	return []string{http1.TraceParentHeader, "Tracestate", "Baggage", "Sentry-Trace"}
 }
 
-// newCORS lets pages of these origins call from a browser; nil means there are none. They may send and see what the protocols that
-// browsers speak need, credentials, and the lag. It never allows credentials that a browser sends by itself: the page must set the
-// header that identifies the caller.
+// newCORS returns a handler that lets pages of the origins call from a browser, or nil if there are no origins. Such pages may send and read the
+// headers that the protocols of browsers need, the Authorization header, request ids and the lag. newCORS does not allow credentials that a
+// browser adds by itself, such as cookies: the page must set the header that authenticates the caller.
 func newCORS(origins []string) (*cors.Cors, error) {
 	for _, origin := range origins {
 		u, err := url.Parse(origin)
@@ -33,7 +33,7 @@ func newCORS(origins []string) (*cors.Cors, error) {
 		}
 	}
 	if len(origins) == 0 {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // no page may call
 	}
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,

@@ -1,6 +1,6 @@
-// Package gateway answers the API of skein: Connect, gRPC, gRPC-Web and plain JSON on one port. It holds no state of
-// its own: it hands facts to the log and reads answers from the stores, so any number of processes over one log answer
-// alike, and take each other's positions and page tokens.
+// Package gateway serves the API of skein: Connect, gRPC, gRPC-Web and plain JSON on one port. It keeps no state of its own. It appends
+// events to the log and answers reads from the stores, so any number of processes over one log give the same answers, and each accepts the
+// positions and page tokens that another has issued.
 //
 //	request ─▶ decode ─▶ check ─▶ ┌ Publish: judge each event ─▶ followee cap ─▶ publisher ─▶ log
 //	           (codec)  (protos,  │                                                  │
@@ -9,58 +9,55 @@
 //	                              └ reads: positions demanded ─▶ wait ─▶ one view ─▶ answer + position
 //	                                       (at_least, token)         (graph, inbox, seen, counters)
 //	                                                     ▲
-//	         answer ◀─ finish: one mapping of errors ────┴── log ─▶ hub ─▶ stores
-//	                   to codes, count, log
+//	         answer ◀─ finishCall: one mapping of ───────┴── log ─▶ hub ─▶ stores
+//	                   errors to codes, count, log
 //
 // # Where things are
 //
-//	gateway            options, New, Run, the table of rights, the way of a call
-//	  ├─ mount.go ────▶ internal/{event,graph,feed,seen,counter,admin}service   one package a service: its methods
+//	gateway            options, New, Run, the table of rights, the steps of a call
+//	  ├─ mount.go ────▶ internal/{event,graph,feed,seen,counter,admin}service   the methods, one package per service
 //	  │                   └─▶ internal/views   stores at one position;  internal/call   what a method knows of its call
-//	  ├─ internal/http1       the loop beside net/http that answers plain calls; plain.go is its way into the server
-//	  ├─ internal/admission   connections, budgets, rates of callers: what callers may take
-//	  ├─ internal/request     codecs and rules of requests
-//	  ├─ internal/apierror    errors as the API tells them, and the one table of them
-//	  ├─ internal/metrics     what /metrics says
-//	  └─ access, pagetoken, operator   the rights of callers, page tokens, and operations: what programs give to [New]
+//	  ├─ internal/http1       the loop beside net/http that answers plain calls; plain.go connects it to the server
+//	  ├─ internal/admission   limits on connections, concurrent work, memory and call rates
+//	  ├─ internal/request     codecs and validation of requests
+//	  ├─ internal/apierror    errors as the API returns them, and the one table that maps errors to them
+//	  ├─ internal/metrics     the metrics that /metrics exposes
+//	  └─ access, pagetoken, operator   rights of callers, page tokens and operations: what programs pass to [New]
 //
-// # The way of a call
+// # The steps of a call
 //
-// Every method goes the same way (method.go), and what is of one method alone stands in its file.
+// Every method takes the same steps (method.go). Only what is specific to one method is in the file of that method.
 //
-//  1. A connection begins in a loop that reads plain calls, and goes to net/http with the first request that is not one
-//     (package http1, docs/decisions/0017-http-loop.md). How many there are, and which makes room for another one, is in
-//     package admission. The size of a call is bounded before anything is read, inflated or decoded: header, body, bytes of
-//     all callers and of each, the lengths of lists (http.go, body.go, package request). Each kind of call and of stream
-//     has a budget of its own, and reads that keep a processor busy run a few at a time. Package admission has the order in which a
-//     request passes all of these.
-//  2. The codec decodes. A message that does not decode is answered like every other error (package request). The codec decodes
-//     and encodes frequent messages by hand. A unary call in binary Connect over HTTP/1.1 gets here from that loop (plain.go), every other
-//     one through Connect's handler; all get the same answers.
-//  3. The caller is identified before a body is read (package access). A caller without the permission is refused before the request
-//     is looked at, and so is a caller who is bound to one user, if the request is about another (access.go; the table of all methods
-//     is rights.go).
-//  4. The request is held against the rules in its proto, and its ids are checked (package request). Four frequent calls do both by
-//     hand: docs/decisions/0005-edge-validation.md.
-//  5. A read waits until the store contains the positions that it demands, takes one view, answers all of it from that
-//     view, and names its position (package views). The wait is bounded by the caller's deadline and by a limit.
-//  6. Whatever goes wrong ends in one table (package apierror): a Connect code, a google.rpc.ErrorInfo with the domain
-//     "skein" and a public reason, the fields at fault in a google.rpc.BadRequest, and when to try again in a
-//     google.rpc.RetryInfo.
+//  1. A connection starts in the loop of package http1, which answers plain calls. With the first request that is not a plain call, it
+//     moves to net/http for good (docs/decisions/0017-http-loop.md). Package admission limits how many connections are open and decides
+//     which one is closed for a new one. The size of a call is limited before anything is read, decompressed or decoded: its header, its
+//     body, the bytes of all callers and of each caller, and the lengths of its lists (http.go, body.go, package request). Each class of
+//     calls and each stream method has a budget of its own, and only a few CPU-intensive reads run at a time. Package admission lists the
+//     order in which a request passes all of these limits.
+//  2. The codec decodes the body. A body that does not decode gets an error like all others (package request). Frequent messages are
+//     decoded and encoded by hand-written code. A unary call in binary Connect over HTTP/1.1 arrives here from the loop (plain.go), every
+//     other call from Connect's handler. The answers are the same.
+//  3. The caller is authenticated before the body is read (package access). A caller without the required role is refused before the
+//     request is examined. A caller who is bound to one user is refused if the request is about another user (access.go; rights.go has the
+//     table of all methods).
+//  4. The request is checked against the rules in its proto, and its ids are checked (package request). Four frequent calls do both in
+//     hand-written code: docs/decisions/0005-edge-validation.md.
+//  5. A read waits until the store contains the positions that the request demands. Then it takes one view, answers everything from that
+//     view, and returns the view's position (package views). The wait is limited by the caller's deadline and by a configured limit.
+//  6. One table maps every error (package apierror) to a Connect code, a google.rpc.ErrorInfo with the domain "skein" and a public reason,
+//     a google.rpc.BadRequest that lists the invalid fields, and a google.rpc.RetryInfo that says when a retry makes sense.
 //
 // # Invariants
 //
-// I2, acknowledged means on disk: Publish answers after the publisher has heard of the fsync. Its error is
-// resource_exhausted or unavailable when nothing was taken, and deadline_exceeded when the events are, or may be, in
-// the log.
+// I2, acknowledged means on disk: Publish answers after the publisher has learned of the fsync. It fails with resource_exhausted or
+// unavailable if no event was accepted, and with deadline_exceeded if the events are, or may be, in the log.
 //
-// I9, a session does not shift: a page token holds a sort key (a time and ids, not an offset) and the position of the
-// page before, which the next page must contain, so no page comes from an older state than the one before it. It is
-// signed, and bound to its list. Tokens do not expire (packages pagetoken and views), but for those of feeds and lists by heat, which
-// say so. A feed hides items that were seen at the page's position or later, and no later page
-// reads an older state of the seen items (package feedservice).
+// I9, a session never goes back in time: a page token holds a sort key (a time and ids, not an offset) and the position of its page. The next
+// page must contain that position, so it never comes from an older state than the page before. Tokens are signed, and each is bound to its
+// list. They do not expire (packages pagetoken and views), except those of feeds and lists by heat, whose errors say so. A feed hides items
+// that were seen at the position of the page or later, and no later page reads an older state of the seen items (package feedservice).
 //
 // Reads change nothing.
 //
-// I11, bad input stops no other caller: every malformed request gets an error that names the field and the limit.
+// I11, bad input affects no other caller: every malformed request gets an error that names the field and the limit.
 package gateway

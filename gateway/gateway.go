@@ -31,147 +31,85 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Errors of a server, for the process that gives it its parts.
+// Errors that the process that runs the server returns from the functions in [Options].
 var (
-	// ErrNoRoom means that the disk has no room for more facts ([Options.Room]). It arrives wrapped, with figures.
+	// ErrNoRoom means that the disk is too full for more events. [Options.Room] returns it wrapped in an error with figures.
 	ErrNoRoom = apierror.ErrNoRoom
-	// ErrStopping means that the process stops: an operator starts no more operations.
+	// ErrStopping means that the process is stopping. An operator that returns it starts no more operations.
 	ErrStopping = apierror.ErrStopping
 )
 
-// Options are what a server is made of. The server closes none of them: the caller closes log, publisher and stores after [Server.Run].
+// Options are the parts and settings of a server. The server closes none of the parts: the caller closes the log, the publisher and the
+// stores after [Server.Run].
 type Options struct {
 	// Log is the log that the stores fold. Required.
 	Log *eventlog.Log
-	// Publisher appends to the log. It should fail when it is full (events.PublisherOptions.FailWhenFull), so that
-	// clients hear of overload instead of waiting. Required.
+	// Publisher appends to the log. It should fail when its queue is full (events.PublisherOptions.FailWhenFull), so that clients learn of
+	// an overload instead of waiting. Required.
 	Publisher *eventlog.Publisher
-	// Hub reads the log for the stores, and knows how long it is. Required.
+	// Hub reads the log for the stores, and knows the end of the log. Required.
 	Hub *eventlog.Hub
 	// Graph is the graph projection. Required.
 	Graph *live.Live
-	// Inbox is the inbox projection. Without it FeedService answers "unimplemented".
+	// Inbox is the inbox projection. If it is nil, FeedService answers "unimplemented".
 	Inbox *live.Live
-	// Seen is the seen projection. Without it SeenService answers "unimplemented", and feeds hide nothing
-	// that was seen.
+	// Seen is the seen projection. If it is nil, SeenService answers "unimplemented", and feeds do not hide seen items.
 	Seen *live.Live
-	// Counters is the counters projection. Without it CounterService answers "unimplemented".
+	// Counters is the counters projection. If it is nil, CounterService answers "unimplemented".
 	Counters *live.Live
-	// Stores are all projections of the process, those above among them: readiness, status, metrics and Publish with VISIBLE
-	// are about all of them. Default: those above.
+	// Stores are all projections of the process, including the four above. Readiness, status, metrics and Publish with VISIBLE cover all
+	// of them. Default: the four above, as far as they are set.
 	Stores []*live.Live
-	// Operator does operations. Without it AdminService answers "unimplemented" but for GetStatus.
+	// Operator runs operations. If it is nil, all methods of AdminService except GetStatus answer "unimplemented".
 	Operator operator.Operator
-	// Nodes returns the other nodes of a cluster that are alive. Without it the stores hold all partitions. It is called for each call that
-	// needs another node.
+	// Nodes returns the other nodes of the cluster that are alive. The server calls it for each call that needs another node. If Nodes is
+	// nil, the server is not in a cluster, and its stores hold all partitions.
 	Nodes func() []Node
-	// NodeName and NodeAddr are the name and the address by which the other nodes call this one. A router has none.
+	// NodeName and NodeAddr are the name and the host:port by which other nodes call this one. Both are empty for a router.
 	NodeName, NodeAddr string
-	// Joined reports whether the other nodes can know what this one serves; until then it is not ready. Nil means always.
+	// Joined reports whether the other nodes can know which partitions this node serves. The node is not ready before. Nil means always.
 	Joined func() bool
-	// NodeCertificates are what nodes show each other. Without them calls between nodes are not encrypted.
+	// NodeCertificates are the TLS certificates that nodes present to each other. If nil, calls between nodes are not encrypted.
 	NodeCertificates *access.Certificates
-	// Keeper keeps the stores of a node. It is nil outside of a cluster.
+	// Keeper gives other nodes access to the stores of this node. It is nil outside of a cluster.
 	Keeper Keeper
-	// Report adds to the answers of GetStatus what others do beside the server: archive, audit, snapshots. It may be nil.
+	// Report adds to an answer of GetStatus what other parts of the process do: archive, audit, snapshots. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
-	// Problems returns what an operator must repair, in a few words each, such as "the log cannot be archived". Calls are answered all the
-	// same: /healthz names the problems. It may be nil.
+	// Problems returns what an operator must repair, each in a few words, such as "the log cannot be archived". /healthz lists the
+	// problems; the server still answers calls. It may be nil.
 	Problems func() []string
-	// Drain takes the partitions away from a node of the cluster, or (not on) gives it partitions again. Of a node that there is not it
-	// answers with [operator.ErrUnknownNode]. It is nil outside of a cluster.
+	// Drain stops assigning partitions to the named node of the cluster, or, if on is false, resumes it. For an unknown node it returns
+	// [operator.ErrUnknownNode]. It is nil outside of a cluster.
 	Drain func(ctx context.Context, name string, on bool) error
-	// Room says why nothing may be published at the moment, with [ErrNoRoom], or is nil. Default: there is always room.
+	// Room returns an error that wraps [ErrNoRoom] while no more events may be published, and nil otherwise. Default: always nil.
 	Room func() error
-	// Gate identifies callers. Without it every caller that reaches the port may do everything.
+	// Gate authenticates callers. If it is nil, every caller that reaches the port has all rights.
 	Gate *access.Gate
-	// Certificates are those of the server. Without them [Server.Run] speaks no TLS.
+	// Certificates are the TLS certificates of the server. If nil, [Server.Run] serves without TLS.
 	Certificates *access.Certificates
-	// Origins are those whose pages may call from a browser: SCHEME://HOST:PORT, or "*" for all. Default: none.
+	// Origins are the web origins whose pages may call from a browser, each as SCHEME://HOST:PORT, or "*" for all. Default: none.
 	Origins []string
-	// Console serves the console at /console/. Without a Gate its page may call, as one of Origins may.
+	// Console serves the console at /console/. If Gate is nil, the page of the console may call the server as if its origin were one of
+	// Origins.
 	Console bool
-	// AllowedHosts are names by which a server without a Gate may be called, beside those that mean loopback; "*": any.
+	// AllowedHosts are host names by which a server without a Gate may be called, in addition to those that mean loopback. "*" allows all.
 	AllowedHosts []string
-	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
+	// Keys sign page tokens. Default: [pagetoken.DefaultKeyRing] of the log.
 	Keys pagetoken.KeyRing
-	// Limits bound what calls may take.
+	// Limits bound what calls may use.
 	Limits Limits
-	// Logger gets what a person must see; default: nothing.
+	// Logger receives what a person must see. Default: nothing is logged.
 	Logger *slog.Logger
-	// Registry takes the metrics, and /metrics shows all that is in it. Default: a new one.
+	// Registry receives the metrics, and /metrics exposes all metrics in it. Default: a new registry.
 	Registry *prometheus.Registry
-	// Tracer follows some calls. Without it none is.
+	// Tracer records spans of sampled calls. If it is nil, no call is traced.
 	Tracer trace.Tracer
-	// Version of the program, for people and metrics.
+	// Version is the version of the program, for people and metrics.
 	Version string
 }
 
-// Server answers the API of skein. Its methods are safe for concurrent use.
-type Server struct {
-	views    *views.Views
-	cluster  *clusterServer // nil outside of a cluster
-	events   *eventservice.Service
-	admin    *adminservice.Service
-	feed     *feedservice.Service // may be nil
-	operator operator.Operator    // may be nil
-	gate     *access.Gate         // may be nil
-	tls      *access.Certificates // may be nil
-	cors     *cors.Cors           // may be nil
-	hosts    access.Hosts
-	console  http.Handler // may be nil
-	limits   Limits
-	logger   *slog.Logger
-	tracer   trace.Tracer // may be nil
-	version  string
-	// problems may be nil.
-	listProblems func() []string
-
-	metrics     *metrics.Metrics
-	budgets     admission.Budgets
-	callerRates *admission.CallerRates // nil: callers may make any number of calls a second
-	rules       request.Rules
-	errorWriter *connect.ErrorWriter
-	// rights are those of every method, by path.
-	rights map[string]right
-	// methods are the RPCs by path, streams which of them answer with a stream, absent those that this version lacks,
-	// by name. They do not change after New.
-	methods       map[string]http.Handler
-	streams       map[string]bool
-	unimplemented map[string]bool
-	pages         http.Handler
-
-	growth metrics.Growth
-
-	// healthPeriod is how often a watched health is looked at.
-	healthPeriod time.Duration
-	// admitPeriod is how often the caller of a stream is asked about again.
-	reauthPeriod time.Duration
-	// conns are those of Run.
-	conns admission.Connections
-	// caughtUp is set when every projection has once been at the head of the log, and stays.
-	caughtUp atomic.Bool
-	// wasComplete is set when this node has once known, for every partition, a node that serves it, and stays.
-	wasFullyServed atomic.Bool
-	// draining is set when the process is about to stop; life ends when it stops.
-	draining     atomic.Bool
-	serverCtx    context.Context //nolint:containedctx // the life of the server, which no call passes in
-	cancelServer context.CancelFunc
-}
-
-// New makes a server. It starts nothing: [Server.Run] serves, or any HTTP server by [Server.Handler].
-func New(o Options) (*Server, error) {
-	if o.Log == nil || o.Publisher == nil || o.Hub == nil || o.Graph == nil {
-		return nil, errors.New("gateway: a server needs a log, a publisher, a hub and the graph")
-	}
-	crossing, err := newCORS(o.Origins)
-	if err != nil {
-		return nil, err
-	}
-	callable, err := access.NewHosts(o.AllowedHosts)
-	if err != nil {
-		return nil, err
-	}
+// setDefaults sets the defaults that need nothing else of the server.
+func (o *Options) setDefaults() {
 	if len(o.Stores) == 0 {
 		for _, store := range []*live.Live{o.Graph, o.Inbox, o.Seen, o.Counters} {
 			if store != nil {
@@ -191,40 +129,140 @@ func New(o Options) (*Server, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
+}
+
+// Server serves the API of skein. Its methods may be called concurrently.
+type Server struct {
+	views    *views.Views
+	cluster  *clusterServer // nil outside of a cluster
+	events   *eventservice.Service
+	admin    *adminservice.Service
+	feed     *feedservice.Service // may be nil
+	operator operator.Operator    // may be nil
+	gate     *access.Gate         // may be nil
+	tls      *access.Certificates // may be nil
+	cors     *cors.Cors           // may be nil
+	// hosts are the Host headers that a server without a gate accepts.
+	hosts   access.Hosts
+	console http.Handler // may be nil
+	limits  Limits
+	logger  *slog.Logger
+	tracer  trace.Tracer // may be nil
+	version string
+	// listProblems is [Options.Problems]. It may be nil.
+	listProblems func() []string
+
+	metrics     *metrics.Metrics
+	budgets     admission.Budgets
+	callerRates *admission.CallerRates // nil if the rate of calls is not limited
+	rules       request.Rules
+	errorWriter *connect.ErrorWriter
+
+	// The next four maps do not change after New. The keys of the first three are paths, such as "/skein.v1.GraphService/CheckFollows".
+
+	// rights has the right of every method.
+	rights map[string]right
+	// methods has the handler of every method, and streams the methods that answer with a stream.
+	methods map[string]http.Handler
+	streams map[string]bool
+	// unimplemented has the methods whose projection or operator this process lacks, by path without the leading slash.
+	unimplemented map[string]bool
+
+	// pages serves everything that is not a method of the API.
+	pages http.Handler
+
+	// growth forecasts when the log will be full.
+	growth metrics.Growth
+
+	// healthPeriod is the interval at which a health stream reads the health. Tests shorten it.
+	healthPeriod time.Duration
+	// reauthPeriod is the interval at which the caller of a stream is authenticated again. Tests shorten it.
+	reauthPeriod time.Duration
+	// conns are the connections of [Server.Run].
+	conns admission.Connections
+
+	// caughtUp is set once every projection has reached the head of the log. It is never unset.
+	caughtUp atomic.Bool
+	// wasFullyServed is set once this node has known a node for every partition. It is never unset.
+	wasFullyServed atomic.Bool
+	// draining is set when the process begins to stop.
+	draining atomic.Bool
+	// serverCtx ends when the server stops, and with it all streams.
+	serverCtx    context.Context //nolint:containedctx // it belongs to the server, and no call passes it in
+	cancelServer context.CancelFunc
+}
+
+// New returns a server that does not serve yet. Call [Server.Run], or pass [Server.Handler] to an HTTP server.
+func New(o Options) (*Server, error) {
+	if o.Log == nil || o.Publisher == nil || o.Hub == nil || o.Graph == nil {
+		return nil, errors.New("gateway: a server needs a log, a publisher, a hub and the graph")
+	}
+	corsHandler, err := newCORS(o.Origins)
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := access.NewHosts(o.AllowedHosts)
+	if err != nil {
+		return nil, err
+	}
+	o.setDefaults()
 	limits := o.Limits.withDefaults()
-	stores, err := views.New(views.Views{
-		Log: o.Log, Hub: o.Hub, Graph: views.NewStore(o.Graph), Inbox: views.NewStore(o.Inbox), Seen: views.NewStore(o.Seen),
-		Counters: views.NewStore(o.Counters), All: o.Stores, Keys: o.Keys, Wait: limits.AtLeastWait,
+
+	storeViews, err := views.New(views.Views{
+		Log: o.Log, Hub: o.Hub,
+		Graph: views.NewStore(o.Graph), Inbox: views.NewStore(o.Inbox),
+		Seen: views.NewStore(o.Seen), Counters: views.NewStore(o.Counters),
+		All: o.Stores, Keys: o.Keys, Wait: limits.AtLeastWait,
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	s := &Server{
-		views: stores, operator: o.Operator, gate: o.Gate, tls: o.Certificates, cors: crossing, hosts: callable,
-		limits: limits, logger: slog.New(callLogHandler{o.Logger.Handler()}), version: o.Version, tracer: o.Tracer,
-		listProblems: o.Problems,
-		rights:       rights, methods: map[string]http.Handler{}, streams: map[string]bool{}, unimplemented: map[string]bool{},
-		healthPeriod: healthPeriod, reauthPeriod: reauthPeriod, errorWriter: connect.NewErrorWriter(),
+		views:         storeViews,
+		operator:      o.Operator,
+		gate:          o.Gate,
+		tls:           o.Certificates,
+		cors:          corsHandler,
+		hosts:         hosts,
+		limits:        limits,
+		logger:        slog.New(callLogHandler{o.Logger.Handler()}),
+		tracer:        o.Tracer,
+		version:       o.Version,
+		listProblems:  o.Problems,
+		rights:        rights,
+		methods:       map[string]http.Handler{},
+		streams:       map[string]bool{},
+		unimplemented: map[string]bool{},
+		healthPeriod:  healthPeriod,
+		reauthPeriod:  reauthPeriod,
+		errorWriter:   connect.NewErrorWriter(),
+		budgets:       admission.NewBudgets(limits.admissionLimits()),
+		callerRates:   admission.NewCallerRates(limits.CallerRate, limits.CallerBurst),
 	}
-	s.budgets = admission.NewBudgets(limits.admissionLimits())
-	if s.cluster = newClusterServer(&o, s.budgets.Bytes); s.cluster != nil {
-		stores.Peers = s.cluster.Peers
-	}
-	s.callerRates = admission.NewCallerRates(limits.CallerRate, limits.CallerBurst)
 	s.serverCtx, s.cancelServer = context.WithCancel(context.Background())
+
+	s.cluster = newClusterServer(&o, s.budgets.Bytes)
+	if s.cluster != nil {
+		storeViews.Peers = s.cluster.Peers
+	}
+
 	if s.rules, err = request.NewRules(); err != nil {
 		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
 	}
+	// metrics.New reads storeViews.Peers, so it comes after newClusterServer.
 	if s.metrics, err = metrics.New(o.Registry, metrics.Observed{
-		Views: stores, Growth: &s.growth, Budgets: &s.budgets, Connections: &s.conns, Life: s.serverCtx, Version: o.Version,
+		Views: storeViews, Growth: &s.growth, Budgets: &s.budgets, Connections: &s.conns, Life: s.serverCtx, Version: o.Version,
 	}); err != nil {
 		return nil, fmt.Errorf("gateway: metrics: %w", err)
 	}
-	s.events = eventservice.New(stores, eventservice.Options{
+
+	// Mounting a method needs the metrics, the rules and the budgets.
+	s.events = eventservice.New(storeViews, eventservice.Options{
 		Publisher: o.Publisher, Room: o.Room, Metrics: s.metrics, Tracer: o.Tracer,
 		VisibleWait: limits.VisibleWait, Followees: limits.Followees,
 	})
-	s.admin = adminservice.New(stores, adminservice.Options{
+	s.admin = adminservice.New(storeViews, adminservice.Options{
 		Operator: o.Operator, Report: o.Report, Drain: o.Drain, Metrics: s.metrics, Growth: &s.growth,
 	})
 	if err := s.mount(); err != nil {
@@ -239,10 +277,10 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the server as an HTTP handler, for a caller that does not use [Server.Run], and does not need the loop
-// for plain calls (package http1). It closes each connection of HTTP/1.0, and each with a chunked request, after the answer: it cannot know
-// whether the request had a Content-Length besides.
+// Handler returns the server as an HTTP handler, for a caller that does not use [Server.Run] and does not need the loop for plain calls
+// (package http1). The handler closes each HTTP/1.0 connection, and each connection with a chunked request, after the answer, because it
+// cannot know whether the request also had a Content-Length.
 func (s *Server) Handler() http.Handler { return s }
 
-// Formats returns the versions of what clients keep, by name.
+// Formats returns the versions of the formats that clients store, by name.
 func Formats() map[string]int { return map[string]int{"page token": pagetoken.Version} }

@@ -15,7 +15,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// healthPeriod is the interval at which the state of a watched service is read.
+// healthPeriod is the interval at which a health stream reads the health of its service.
 const healthPeriod = time.Second
 
 func (s *Server) mountHealth() {
@@ -23,7 +23,7 @@ func (s *Server) mountHealth() {
 	stream(s, healthv1connect.HealthWatchProcedure, nil, s.healthWatch)
 }
 
-// healthCheck answers for "" (the process) and for each service by its full name.
+// healthCheck returns the health of the process (service "") or of a service by its full name.
 func (s *Server) healthCheck(
 	_ context.Context, req *healthv1.HealthCheckRequest, _ *call.Info,
 ) (*healthv1.HealthCheckResponse, error) {
@@ -37,17 +37,18 @@ func (s *Server) healthCheck(
 	return &healthv1.HealthCheckResponse{Status: status}, nil
 }
 
-// healthWatch answers at once and at every change, until the client or the process goes.
+// healthWatch sends the health at once and after every change, until the client leaves or the server stops. Before the server ends the stream,
+// it sends the health once more, so the client sees that the service stops.
 func (s *Server) healthWatch(
 	ctx context.Context, req *healthv1.HealthCheckRequest, out call.Stream[healthv1.HealthCheckResponse],
 ) error {
 	tick := time.NewTicker(s.healthPeriod)
 	defer tick.Stop()
-	last := healthv1.HealthCheckResponse_ServingStatus(-1)
+	last := healthv1.HealthCheckResponse_ServingStatus(-1) // differs from every status
 	for {
-		if now := s.healthOf(req.GetService()); now != last {
-			last = now
-			if err := out.Send(&healthv1.HealthCheckResponse{Status: now}); err != nil {
+		if current := s.healthOf(req.GetService()); current != last {
+			last = current
+			if err := out.Send(&healthv1.HealthCheckResponse{Status: current}); err != nil {
 				return err
 			}
 		}
@@ -58,14 +59,15 @@ func (s *Server) healthWatch(
 		case <-tick.C:
 		case <-ctx.Done():
 		}
+		// ctx also ends with the server. In that case the loop sends the last health first.
 		if ctx.Err() != nil && s.serverCtx.Err() == nil {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// healthOf returns the health of the process (""), or of a service by its full name. A service whose
-// projection has failed or is not there is not serving.
+// healthOf returns the health of the process (service "") or of a service by its full name. A service without a projection, or whose projection
+// has failed, is not serving.
 func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingStatus {
 	serving := !s.draining.Load() && s.serverCtx.Err() == nil && s.isReady() && s.cluster.isKnownToOthers() &&
 		s.isAnswerable(s.countUnservedPartitions())
@@ -81,16 +83,18 @@ func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingSt
 	case connectv1.CounterServiceName:
 		serving = serving && s.views.Counters != nil && canAnswer(s.views.Counters.Live)
 	case connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName:
+		// These need no projection.
 	default:
 		return healthv1.HealthCheckResponse_SERVICE_UNKNOWN
 	}
+
 	if serving {
 		return healthv1.HealthCheckResponse_SERVING
 	}
 	return healthv1.HealthCheckResponse_NOT_SERVING
 }
 
-// answers reports whether a projection has not stopped, and can be read.
+// canAnswer reports whether a projection can be read: it has not failed and was not stopped.
 func canAnswer(store *live.Live) bool {
 	return store.Status().Answers()
 }

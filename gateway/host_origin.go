@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// foreignHost refuses a request for another Host, if the service has no access control. nil: it may be answered.
+// checkHost refuses a request that was sent to a host name that is not allowed. Only a server without access control checks it, because a web
+// page whose name resolves to this machine could otherwise call the server ([access.Hosts]). It returns nil if the request is admitted.
 func (s *Server) checkHost(r *http.Request) *apierror.Failure {
 	if s.gate != nil || s.hosts.Allow(r.Host) {
 		return nil
@@ -23,13 +24,13 @@ func (s *Server) checkHost(r *http.Request) *apierror.Failure {
 	}
 }
 
-// foreignOrigin refuses a request of a page whose origin [Options.Origins] does not allow, if the service has no access control. The
-// console, where it is served, is a page of the service's own origin.
+// checkOrigin refuses a request of a web page whose origin is not allowed. Only a server without access control checks it. Allowed are
+// [Options.Origins] and, if the server has a console, its own origin. checkOrigin returns nil if the request is admitted.
 func (s *Server) checkOrigin(r *http.Request) *apierror.Failure {
-	origins := r.Header["Origin"]
 	if s.gate != nil {
 		return nil
 	}
+	origins := r.Header["Origin"]
 	if len(origins) == 0 {
 		return s.checkFetchSite(r)
 	}
@@ -43,15 +44,16 @@ func (s *Server) checkOrigin(r *http.Request) *apierror.Failure {
 	}
 }
 
-// foreignFetch refuses a request that a page of another site makes without an Origin, such as a GET for an image. Such a page could not read
-// the answer, but it could have the service work, and learn from the time that it takes. A link that a person follows to the console is let
-// in.
+// checkFetchSite refuses a request that a page of another site makes without an Origin header, such as a GET for an image. The page could not
+// read the answer, but it could make the server work, and learn from the time that the answer takes. A link that a person follows to a page,
+// such as the console, is admitted.
 func (s *Server) checkFetchSite(r *http.Request) *apierror.Failure {
 	switch r.Header.Get("Sec-Fetch-Site") {
-	case "", "none", "same-origin": // no browser, a person, or the console
+	case "", "none", "same-origin": // not a browser, a person, or the console
 		return nil
 	}
-	if _, ok := s.methods[r.URL.Path]; !ok && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+	_, isMethod := s.methods[r.URL.Path]
+	if !isMethod && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return nil
 	}
 	return &apierror.Failure{
@@ -61,7 +63,8 @@ func (s *Server) checkFetchSite(r *http.Request) *apierror.Failure {
 	}
 }
 
-// ownPage reports whether an origin is that of the console as the caller names the service.
+// isConsoleOrigin reports whether an origin is that of the console, as the caller addresses the server. The host must be a known one: a host
+// that only "*" allows could be that of any web page.
 func (s *Server) isConsoleOrigin(origin string, r *http.Request) bool {
 	scheme := "http://"
 	if r.TLS != nil {
@@ -70,7 +73,7 @@ func (s *Server) isConsoleOrigin(origin string, r *http.Request) bool {
 	return s.console != nil && s.hosts.Known(r.Host) && origin == scheme+r.Host
 }
 
-// refuseForeign answers what [Server.foreignHost] or [Server.foreignOrigin] refuses.
+// writeForeignRefusal answers a request that checkHost or checkOrigin refuses. Only a call of a method counts in the metrics of methods.
 func (s *Server) writeForeignRefusal(w http.ResponseWriter, r *http.Request, f *apierror.Failure) {
 	if _, ok := s.methods[r.URL.Path]; ok {
 		s.refuseCall(w, r, f)

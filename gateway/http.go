@@ -15,20 +15,25 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ServeHTTP finds the method, or one of the few other pages. It bounds what a call may send before anything is read.
+// ServeHTTP finds the handler of the method or page, and limits what a call may send before anything of its body is read.
+//
+// It is long because the order of the checks matters: each one must come before the work that it protects.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The next call should go to a process that stays.
+	// While the process drains, the next call of the client should go to a process that stays.
 	if http1.MustClose(r) || s.draining.Load() && r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
-	// No browser may take an answer for another type than it says, such as JSON with markup in an id for a page.
+	// A browser must not interpret an answer as another type than its Content-Type, such as JSON that contains an id with markup as a page.
 	w.Header()[noSniffHeader] = noSniff
+
+	// These two checks also cover the pages that are not methods, such as /metrics.
 	if f := s.checkHost(r); f != nil {
 		s.writeForeignRefusal(w, r, f)
 		return
 	}
 	if s.cors != nil {
-		if s.cors.HandlerFunc(w, r); isPreflight(r) {
+		s.cors.HandlerFunc(w, r)
+		if isPreflight(r) {
 			return
 		}
 	}
@@ -36,53 +41,61 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.writeForeignRefusal(w, r, f)
 		return
 	}
+
 	if r.URL.RawPath != "" || !isCleanPath(r.URL.Path) {
-		// Every path here is spelled in one way, so that a proxy that forbids one forbids all of it. net/http would answer the path
-		// //skein.v1.GraphService/CheckFollows with a redirect that no client of an RPC follows.
+		// Each path has only one spelling here, so that a proxy that forbids this spelling forbids the path. net/http would answer the
+		// path //skein.v1.GraphService/CheckFollows with a redirect that no RPC client follows.
 		s.refuseStatus(w, r, http.StatusNotFound)
 		return
 	}
-	h, ok := s.methods[r.URL.Path]
+	handler, ok := s.methods[r.URL.Path]
 	if !ok {
 		s.pages.ServeHTTP(w, r)
 		return
 	}
+
 	r = s.withHTTPTraceParent(withHTTPRequestID(r))
 	if r.Method == http.MethodGet {
 		w.Header().Set("Cache-Control", "no-store")
 	}
-	a := s.newHTTPCall(w, r)
-	if a.authError != nil && !a.open {
-		// Before any of its body is read, which may be long.
-		s.refuseCall(w, r, unauthenticatedError(a.authError))
+
+	// An unauthenticated caller is refused before its body, which may be long, is read.
+	c := s.newHTTPCall(w, r)
+	if c.authError != nil && !c.isOpen {
+		s.refuseCall(w, r, unauthenticatedError(c.authError))
 		return
 	}
+
+	// The request holds a place until its client has taken the answer, because client and server may take any time for either.
 	requests := s.budgets.Requests
 	switch {
-	case a.open:
+	case c.isOpen:
 		requests = s.budgets.HealthRequests
 	case s.streams[r.URL.Path]:
 		requests = s.budgets.StreamRequests
 	}
-	if f := requests.Take(a.memory.Caller(), 1); f != nil {
+	if f := requests.Take(c.memory.Caller(), 1); f != nil {
 		s.refuseCall(w, r, f)
 		return
 	}
-	defer requests.Give(a.memory.Caller(), 1)
-	defer a.memory.Release()
+	defer requests.Give(c.memory.Caller(), 1)
+	defer c.memory.Release()
+
+	// A body whose announced length is too large is refused unread. A body without a length is counted while it is read.
 	if r.ContentLength > int64(s.limits.BodyBytes) {
 		s.refuseCall(w, r, s.tooLargeError(""))
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), httpCallKey{}, a)) //nolint:contextcheck // it is that of the request
-	a.body = boundedBody{ReadCloser: r.Body, s: s, memory: &a.memory, left: int64(s.limits.BodyBytes), http1: r.ProtoMajor == 1}
-	r.Body = &a.body
-	if f := s.decompressBody(r, &a.memory); f != nil {
+	r = r.WithContext(context.WithValue(r.Context(), httpCallKey{}, c)) //nolint:contextcheck // it is that of the request
+	c.body = boundedBody{ReadCloser: r.Body, s: s, memory: &c.memory, left: int64(s.limits.BodyBytes), isHTTP1: r.ProtoMajor == 1}
+	r.Body = &c.body
+	if f := s.decompressBody(r, &c.memory); f != nil {
 		s.refuseCall(w, r, f)
 		return
 	}
+
 	if s.streams[r.URL.Path] {
-		a.deadline.extend()
+		c.deadline.extend()
 	}
 	if f := s.checkProtocol(r); f != nil {
 		s.refuseCall(w, r, f)
@@ -91,10 +104,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.hasCommonMediaType(r) {
 		w = mediaTypeErrorWriter{w, s, r}
 	}
-	h.ServeHTTP(w, r)
+	handler.ServeHTTP(w, r)
 }
 
-// isCleanPath reports whether a path has no empty, "." or ".." element, besides an empty last one.
+// isCleanPath reports whether a path has no empty, "." or ".." element. The last element may be empty.
 func isCleanPath(p string) bool {
 	clean := path.Clean(p)
 	return p == clean || p == clean+"/" && clean != "/"
@@ -102,47 +115,54 @@ func isCleanPath(p string) bool {
 
 const noSniffHeader = "X-Content-Type-Options"
 
-// noSniff is the value of that header. All answers share it, so it must not be changed.
+// noSniff is the value of noSniffHeader. All answers share the slice, so it must not be changed.
 var noSniff = []string{"nosniff"}
 
-// arrival is a call that came through net/http.
+// httpCall is a call that came through net/http. It is in the context of the call.
 type httpCall struct {
 	identity
-	// open is set if the method needs no authentication.
-	open     bool
+	// isOpen is set if the method needs no authentication.
+	isOpen bool
+	// memory is what the request and its answer hold of the budget of bytes.
 	memory   admission.Holding
 	deadline answerDeadline
 	body     boundedBody
 }
 
+// newHTTPCall authenticates the caller of a request.
 func (s *Server) newHTTPCall(w http.ResponseWriter, r *http.Request) *httpCall {
-	authorization, cert := authorizationHeader(r), verifiedCertificate(r.TLS)
-	a := &httpCall{identity: s.authenticate(authorization, cert), open: s.rights[r.URL.Path].open, deadline: answerDeadline{w, s.limits.IOTimeout}}
-	a.conn = connectionOf(r.Context())
-	if s.gate != nil && a.authError == nil && s.streams[r.URL.Path] {
-		a.reauthenticate = func() identity { return s.authenticate(authorization, cert) }
+	authorization := authorizationHeader(r)
+	cert := verifiedCertificate(r.TLS)
+	c := &httpCall{
+		identity: s.authenticate(authorization, cert),
+		isOpen:   s.rights[r.URL.Path].open,
+		deadline: answerDeadline{w, s.limits.IOTimeout},
 	}
-	a.memory = admission.NewHolding(s.budgets.Bytes, a.budgetCaller(s, a.open))
-	return a
+	c.conn = connectionOf(r.Context())
+	if s.gate != nil && c.authError == nil && s.streams[r.URL.Path] {
+		c.reauthenticate = func() identity { return s.authenticate(authorization, cert) }
+	}
+	c.memory = admission.NewHolding(s.budgets.Bytes, c.budgetCaller(s, c.isOpen))
+	return c
 }
 
 type httpCallKey struct{}
 
-// arrivalOf returns the call that a context belongs to; nil means that it did not come through net/http.
+// httpCallOf returns the call that a context belongs to, or nil if the call did not come through net/http.
 func httpCallOf(ctx context.Context) *httpCall {
-	a, _ := ctx.Value(httpCallKey{}).(*httpCall)
-	return a
+	c, _ := ctx.Value(httpCallKey{}).(*httpCall)
+	return c
 }
 
-// identityOf returns the caller of a call that came through net/http, or else the zero identity, which may do nothing.
-func identityOf(ctx context.Context) (a identity) {
+// identityOf returns the caller of a call that came through net/http. For any other call it returns the zero identity, which has no rights.
+func identityOf(ctx context.Context) identity {
 	if c := httpCallOf(ctx); c != nil {
-		a = c.identity
+		return c.identity
 	}
-	return a
+	return identity{}
 }
 
-// turnAway answers a call that is refused before it reaches a method.
+// refuseCall answers a call that is refused before it reaches its method.
 func (s *Server) refuseCall(w http.ResponseWriter, r *http.Request, f *apierror.Failure) {
 	s.logger.DebugContext(r.Context(), "call turned away", "method", r.URL.Path[1:], "code", f.Code.String(), "error", f)
 	if err := s.errorWriter.Write(w, r, s.countRefusal(r.Context(), r.URL.Path[1:], f)); err != nil {
@@ -150,48 +170,50 @@ func (s *Server) refuseCall(w http.ResponseWriter, r *http.Request, f *apierror.
 	}
 }
 
-// turnedAway counts a call that is refused before it reaches a method, and returns the error for its caller.
+// countRefusal counts a call that is refused before it reaches its method, and returns the error for the client.
 func (s *Server) countRefusal(ctx context.Context, method string, f *apierror.Failure) error {
 	s.metrics.RPC(method).Failed(f.Code, 0)
 	s.metrics.Refused(f)
 	return addErrorID(ctx, f.ConnectError())
 }
 
-func (s *Server) tooLargeError(when string) *apierror.Failure {
+// tooLargeError is the error of a body above the limit. suffix completes the sentence, and begins with a space unless it is empty.
+func (s *Server) tooLargeError(suffix string) *apierror.Failure {
 	return &apierror.Failure{
 		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_TOO_LARGE,
-		Text: "the body is larger than " + events.FormatSize(uint64(s.limits.BodyBytes)) + when,
+		Text: "the body is larger than " + events.FormatSize(uint64(s.limits.BodyBytes)) + suffix,
 	}
 }
 
-// patience is the time that a client has to take its answer, or the next part of it if it is a stream.
+// answerDeadline limits how long a client may take to read its answer, or each message of it if it is a stream. On an HTTP server that
+// supports no deadlines, as in some tests, its methods have no effect.
 type answerDeadline struct {
 	w       http.ResponseWriter
 	timeout time.Duration
 }
 
-// renew starts the time for the next part. A server without deadlines, as a test may be one, has no limit.
-func (p *answerDeadline) extend() {
-	_ = http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(p.timeout))
+// extend gives the client the timeout, from now on, to read the answer or the next message.
+func (d *answerDeadline) extend() {
+	_ = http.NewResponseController(d.w).SetWriteDeadline(time.Now().Add(d.timeout))
 }
 
-// requested says that the request has arrived. A read deadline that passes while the answer is sent would look like a
-// client that went away.
-func (p *answerDeadline) clearReadDeadline() {
-	_ = http.NewResponseController(p.w).SetReadDeadline(time.Time{})
+// clearReadDeadline removes the deadline for the request, which has arrived. If that deadline passed during the answer, net/http would treat
+// the client as gone.
+func (d *answerDeadline) clearReadDeadline() {
+	_ = http.NewResponseController(d.w).SetReadDeadline(time.Time{})
 }
 
-// rest ends the time for a part that was taken: until the next one there may be a long while.
-func (p *answerDeadline) clear() { _ = http.NewResponseController(p.w).SetWriteDeadline(time.Time{}) }
+// clear removes the deadline after a message was read, because the next message of a stream may follow much later.
+func (d *answerDeadline) clear() { _ = http.NewResponseController(d.w).SetWriteDeadline(time.Time{}) }
 
-// parts is the stream of an answer.
+// rpcStream sends the messages of a stream to a client of Connect or gRPC.
 type rpcStream[Res any] struct {
 	out *connect.ServerStream[Res]
-	// patience is nil for a call that did not come through net/http.
+	// deadline is nil for a call that did not come through net/http.
 	deadline *answerDeadline
 }
 
-// Send sends one part, which its client has to take in time.
+// Send sends one message. It fails if the client does not read the message in time.
 func (p *rpcStream[Res]) Send(part *Res) error {
 	if p.deadline != nil {
 		p.deadline.extend()
@@ -200,21 +222,21 @@ func (p *rpcStream[Res]) Send(part *Res) error {
 	return p.out.Send(part)
 }
 
-// SetLag says by how many envelopes the first part was behind the log.
+// SetLag sets the header that says by how many envelopes the first message is behind the log.
 func (p *rpcStream[Res]) SetLag(lag int64) { p.out.ResponseHeader()[LagHeader] = formatLag(lag) }
 
-// patienceOf returns the patience of a call that came through net/http, and nil for none.
+// answerDeadlineOf returns the deadline of a call that came through net/http, or nil for any other call.
 func answerDeadlineOf(ctx context.Context) *answerDeadline {
-	if a := httpCallOf(ctx); a != nil {
-		return &a.deadline
+	if c := httpCallOf(ctx); c != nil {
+		return &c.deadline
 	}
 	return nil
 }
 
 type connectionKey struct{}
 
-// connectionOf is the connection of a call in net/http; nil means [Server.Run] does not know it.
+// connectionOf returns the connection of a call in net/http, or nil if [Server.Run] did not accept the connection.
 func connectionOf(ctx context.Context) *admission.Conn {
-	o, _ := ctx.Value(connectionKey{}).(*admission.Conn)
-	return o
+	conn, _ := ctx.Value(connectionKey{}).(*admission.Conn)
+	return conn
 }

@@ -10,58 +10,59 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
-// mediaType answers a call in an encoding, or by an HTTP method, that no handler understands. Connect's handler sends a bare 415 or
-// 405: curl without a Content-Type, the first call of many users, would show nothing at all.
+// mediaTypeErrorWriter answers a call whose Content-Type or HTTP method no handler accepts. Connect's handlers answer such a call with status 415
+// or 405 and no body, so that curl without a Content-Type, the first call of many users, would print nothing at all.
 type mediaTypeErrorWriter struct {
 	http.ResponseWriter
 	s *Server
 	r *http.Request
 }
 
-// understands reports whether a call needs no [mediaType]: nearly all are these.
+// hasCommonMediaType reports whether a call certainly needs no [mediaTypeErrorWriter]. Nearly all calls are of this kind.
 func (s *Server) hasCommonMediaType(r *http.Request) bool {
-	v := r.Header["Content-Type"]
-	return r.Method == http.MethodPost && len(v) == 1 && !s.streams[r.URL.Path] && (v[0] == "application/proto" || v[0] == "application/json")
+	contentType := r.Header["Content-Type"]
+	return r.Method == http.MethodPost && len(contentType) == 1 && !s.streams[r.URL.Path] &&
+		(contentType[0] == "application/proto" || contentType[0] == "application/json")
 }
 
 // WriteHeader is part of [http.ResponseWriter].
 func (m mediaTypeErrorWriter) WriteHeader(status int) {
-	if status == http.StatusMethodNotAllowed {
+	switch status {
+	case http.StatusMethodNotAllowed:
 		m.s.refuseStatus(m.ResponseWriter, m.r, status)
-		return
-	}
-	if status != http.StatusUnsupportedMediaType {
+	case http.StatusUnsupportedMediaType:
+		f := m.mediaTypeError()
+		m.s.logger.DebugContext(m.r.Context(), "call turned away", "method", m.r.URL.Path[1:], "code", f.Code.String(), "error", f)
+		answer := statusOverride{m.ResponseWriter, status}
+		if err := http1.WriteError(answer, m.s.countRefusal(m.r.Context(), m.r.URL.Path[1:], f)); err != nil {
+			m.s.logger.DebugContext(m.r.Context(), "answer not sent", "error", err)
+		}
+	default:
 		m.ResponseWriter.WriteHeader(status)
-		return
-	}
-	f := m.mediaTypeError()
-	m.s.logger.DebugContext(m.r.Context(), "call turned away", "method", m.r.URL.Path[1:], "code", f.Code.String(), "error", f)
-	answer := statusOverride{m.ResponseWriter, status}
-	if err := http1.WriteError(answer, m.s.countRefusal(m.r.Context(), m.r.URL.Path[1:], f)); err != nil {
-		m.s.logger.DebugContext(m.r.Context(), "answer not sent", "error", err)
 	}
 }
 
 // Flush is part of [http.Flusher], which streams need.
 func (m mediaTypeErrorWriter) Flush() { _ = http.NewResponseController(m.ResponseWriter).Flush() }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap returns the wrapped writer, for [http.ResponseController].
 func (m mediaTypeErrorWriter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
+// mediaTypeError returns the error for the call, which names the encodings that its method accepts.
 func (m mediaTypeErrorWriter) mediaTypeError() *apierror.Failure {
 	if m.r.Method == http.MethodGet {
 		return apierror.Invalid(apierror.InvalidField("request", "by GET must have encoding=json or encoding=proto in its query, and no body"))
 	}
-	own := "application/json or application/proto"
+	connectTypes := "application/json or application/proto"
 	if m.s.streams[m.r.URL.Path] {
-		own = "application/connect+json or application/connect+proto"
+		connectTypes = "application/connect+json or application/connect+proto"
 	}
 	return apierror.Invalid(apierror.InvalidField("Content-Type",
-		"must be %s, or one of gRPC: application/grpc, application/grpc-web; it is %q", own, m.r.Header.Get("Content-Type")))
+		"must be %s, or one of gRPC: application/grpc, application/grpc-web; it is %q", connectTypes, m.r.Header.Get("Content-Type")))
 }
 
-// refuseStatus answers a request for an unknown path, or with a method that is not allowed, like other errors. It is not
-// counted, because a client can invent any number of paths.
+// refuseStatus answers a request for an unknown path, or with an HTTP method that is not allowed, with an error like all others and the given
+// HTTP status. Such requests are not counted, because a client could make up any number of paths.
 func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int) {
 	pages := "/healthz, /readyz, /metrics"
 	if s.console != nil {
@@ -73,13 +74,13 @@ func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int
 		f = apierror.Invalid(apierror.InvalidField("method", "must be %s; it is %.16q", allowed, r.Method))
 	}
 	f.Code = connect.CodeUnimplemented
-	w.Header().Del("Content-Type") // of a text
+	w.Header().Del("Content-Type") // net/http has set that of its own text
 	if err := http1.WriteError(statusOverride{w, status}, addErrorID(r.Context(), f.ConnectError())); err != nil {
 		s.logger.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }
 
-// textless replaces the texts of net/http for a page that is not there.
+// pageErrorWriter replaces the text with which net/http answers a request for an unknown page by an error like all others.
 type pageErrorWriter struct {
 	http.ResponseWriter
 	s        *Server
@@ -88,24 +89,24 @@ type pageErrorWriter struct {
 }
 
 // WriteHeader is part of [http.ResponseWriter].
-func (t *pageErrorWriter) WriteHeader(status int) {
+func (p *pageErrorWriter) WriteHeader(status int) {
 	if status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
-		t.ResponseWriter.WriteHeader(status)
+		p.ResponseWriter.WriteHeader(status)
 		return
 	}
-	t.replaced = true
-	t.s.refuseStatus(t.ResponseWriter, t.r, status)
+	p.replaced = true
+	p.s.refuseStatus(p.ResponseWriter, p.r, status)
 }
 
-// Write is part of [http.ResponseWriter].
-func (t *pageErrorWriter) Write(p []byte) (int, error) {
-	if t.replaced {
-		return len(p), nil
+// Write is part of [http.ResponseWriter]. It drops the text that was replaced.
+func (p *pageErrorWriter) Write(text []byte) (int, error) {
+	if p.replaced {
+		return len(text), nil
 	}
-	return t.ResponseWriter.Write(p)
+	return p.ResponseWriter.Write(text)
 }
 
-// withStatus sends another status than the code of an error has.
+// statusOverride sends the given HTTP status instead of the one that belongs to the code of an error.
 type statusOverride struct {
 	http.ResponseWriter
 	status int

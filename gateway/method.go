@@ -26,40 +26,42 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// A method is one RPC. All go the same way: decode, check, answer, count; what is of one RPC alone stands in its file.
-// The handlers are mounted here and not by the generated code, so that this way has no gap: a request that does not
-// decode is answered, and counted, as every other error.
+// method is one RPC. All methods take the same steps: decode, check, answer, count. Only what is specific to one method is in its own file.
+//
+// The handlers are created here and not by Connect's generated code, because a generated handler answers a request that does not decode by
+// itself, without skein's error details and without counting it.
 type method struct {
 	s *Server
-	// name is "skein.v1.GraphService/CheckFollows".
+	// name is the path without the leading slash: "skein.v1.GraphService/CheckFollows".
 	name string
-	// right is who may call it.
+	// right says who may call the method.
 	right right
-	// budget is that of the class of the method: how many of its calls may be in work.
+	// budget limits how many calls of the method's class may be in work.
 	budget  *admission.Budget
 	metrics metrics.RPC
 }
 
-// LagHeader is the response header of reads: by how many envelopes of the log the answering state was behind the end
-// of the log that the process knew.
+// LagHeader is the response header of reads with the lag of the answer: by how many envelopes the state that answered was behind the end of
+// the log, as far as the process knew the log.
 const LagHeader = call.LagHeader
 
-// unary mounts a request-response method. Requests are held against the rules in their proto, then against check,
-// which looks at ids; nil means there are none.
+// unary mounts a request-response method. A request is checked against the rules in its proto first, and then by check, which looks at ids.
+// A nil check means that the request has no ids. Each call has the time limit CallTimeout.
 func unary[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
 	do func(context.Context, P, *call.Info) (*Res, error),
 ) {
-	unaryByHand(s, procedure, checkRulesAndIDs(s, check), func(ctx context.Context, req P, x *call.Info) (*Res, error) {
+	unaryByHand(s, procedure, checkRulesAndIDs(s, check), func(ctx context.Context, req P, info *call.Info) (*Res, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
 		defer cancel()
-		return do(ctx, req, x)
+		return do(ctx, req, info)
 	})
 }
 
-// unaryByHand mounts a request-response method whose requests are checked by check alone, for calls that are too frequent
-// for the rules in their proto (docs/decisions/0005) and end by themselves; nil means nothing can be wrong with a request.
+// unaryByHand mounts a request-response method whose requests are checked by the hand-written check alone, and whose calls have no time limit.
+// It is for methods that are called too often for the rules in their proto (docs/decisions/0005-edge-validation.md) and that end by
+// themselves. A nil check means that every request is valid.
 func unaryByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(P) []apierror.Violation,
@@ -69,60 +71,65 @@ func unaryByHand[Req, Res any, P request.Message[Req]](
 	u.budget = s.budgetOf(u.right)
 	u.Handler = connect.NewUnaryHandler(procedure,
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]]) (*connect.Response[Res], error) {
-			x := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
-			defer x.Made()
-			if arrived := httpCallOf(ctx); s.cluster != nil && arrived != nil {
+			info := call.Info{Lag: -1, LongPages: s.budgets.LongPages}
+			defer info.Made()
+			if c := httpCallOf(ctx); s.cluster != nil && c != nil {
 				var release func()
-				ctx, release = s.cluster.ChargeAnswers(ctx, arrived.memory.Caller())
+				ctx, release = s.cluster.ChargeAnswers(ctx, c.memory.Caller())
 				defer release()
 			}
-			msg, err := u.answer(ctx, identityOf(ctx), req.Msg, &x)
+
+			res, err := u.answer(ctx, identityOf(ctx), req.Msg, &info)
 			if err != nil {
 				return nil, err
 			}
-			answer, _ := any(msg).(proto.Message)
-			// It is held as a message and as the bytes of that. A message that is refused is garbage at once: there may be thousands.
-			if f := reserveAnswer(ctx, admission.HeldPerByte*proto.Size(answer)); f != nil {
+
+			// The answer is in memory twice: as a message, and as its encoded bytes. If there is no memory for it, it is garbage at once.
+			message, _ := any(res).(proto.Message)
+			if f := reserveAnswer(ctx, admission.HeldPerByte*proto.Size(message)); f != nil {
 				return nil, s.answerRefusedError(ctx, f)
 			}
-			res := connect.NewResponse(msg)
-			if x.Lag >= 0 {
-				res.Header()[LagHeader] = formatLag(x.Lag)
+			response := connect.NewResponse(res)
+			if info.Lag >= 0 {
+				response.Header()[LagHeader] = formatLag(info.Lag)
 			}
-			return res, nil
+			return response, nil
 		}, s.handlerOptions(procedure)...)
 	s.methods[procedure] = u
 }
 
-// answer answers a call, whichever way it came. A caller without the permission is refused before the request is looked at.
+// answer answers a call of Connect's handler or of the loop in package http1. A caller without the required role is refused before the
+// request is examined.
 func (u *unaryMethod[Req, Res, P]) answer(
-	ctx context.Context, a identity, req *request.Received[Req, P], x *call.Info,
+	ctx context.Context, id identity, req *request.Received[Req, P], info *call.Info,
 ) (res *Res, err error) {
 	start := time.Now()
 	ctx = u.beginSpan(ctx)
 	defer func() { err = u.finishCall(ctx, start, err, recover()) }()
-	if err := u.checkRole(a); err != nil {
+
+	if err := u.checkRole(id); err != nil {
 		return nil, err
 	}
-	if err := u.reserveCall(a, start); err != nil {
+	if err := u.reserveCall(id, start); err != nil {
 		return nil, err
 	}
-	defer u.releaseCall(a)
+	defer u.releaseCall(id)
 	if err := validateRequest(req, u.check); err != nil {
 		return nil, err
 	}
-	if err := u.checkSubject(ctx, a, req.Message()); err != nil {
+	if err := u.checkSubject(ctx, id, req.Message()); err != nil {
 		return nil, err
 	}
-	res, err = u.do(ctx, &req.Msg, x)
-	if conceal := u.right.bound.conceal; err == nil && conceal != nil && a.caller.User != "" {
-		answer, _ := any(res).(proto.Message)
-		conceal(a.caller.User, req.Message(), answer)
+
+	res, err = u.do(ctx, &req.Msg, info)
+	if conceal := u.right.bound.conceal; err == nil && conceal != nil && id.caller.User != "" {
+		message, _ := any(res).(proto.Message)
+		conceal(id.caller.User, req.Message(), message)
 	}
 	return res, err
 }
 
-// budgetOf returns the budget for the calls of a method with such a right.
+// budgetOf returns the budget for the calls of a method with this right.
 func (s *Server) budgetOf(r right) *admission.Budget {
 	switch {
 	case r.open:
@@ -135,23 +142,23 @@ func (s *Server) budgetOf(r right) *admission.Budget {
 	return s.budgets.Reads
 }
 
-// enter takes a call's place in the budget of its class, and counts it for its caller, or refuses it. The caller of enter must call
-// leave when the call has ended. Calls that need no token count for nobody.
-func (m *method) reserveCall(a identity, now time.Time) error {
+// reserveCall takes a place for a call in the budget of its class and in the limits of its caller, or refuses the call. The caller of
+// reserveCall must call releaseCall when the call has ended. Calls that need no authentication do not count for a caller.
+func (m *method) reserveCall(id identity, now time.Time) error {
 	if f := m.budget.Take("", 1); f != nil {
 		return f
 	}
 	if !m.right.open {
-		if f := m.s.reserveForCaller(a.caller.Name, now); f != nil {
+		if f := m.s.reserveForCaller(id.caller.Name, now); f != nil {
 			m.budget.Give("", 1)
 			return f
 		}
 	}
-	a.conn.Begin(now)
+	id.conn.Begin(now)
 	return nil
 }
 
-// enterCaller counts a call for its caller, or refuses it.
+// reserveForCaller counts a call for its caller, or refuses it. A call that exceeds the rate of its caller gives its place back.
 func (s *Server) reserveForCaller(caller string, now time.Time) *apierror.Failure {
 	if f := s.budgets.Callers.Take(caller, 1); f != nil {
 		return f
@@ -163,16 +170,16 @@ func (s *Server) reserveForCaller(caller string, now time.Time) *apierror.Failur
 	return f
 }
 
-// leave gives back what enter has taken.
-func (m *method) releaseCall(a identity) {
-	a.conn.End()
+// releaseCall gives back what reserveCall has taken.
+func (m *method) releaseCall(id identity) {
+	id.conn.End()
 	m.budget.Give("", 1)
 	if !m.right.open {
-		m.s.budgets.Callers.Give(a.caller.Name, 1)
+		m.s.budgets.Callers.Give(id.caller.Name, 1)
 	}
 }
 
-// streamMethod is a method that answers with a stream. Its requests are checked as those of [unary].
+// streamMethod is a method that answers with a stream. Its requests are checked like those of [unary].
 type streamMethod[Req, Res any, P request.Message[Req]] struct {
 	*method
 	procedure string
@@ -180,7 +187,8 @@ type streamMethod[Req, Res any, P request.Message[Req]] struct {
 	do        func(context.Context, P, call.Stream[Res]) error
 }
 
-// stream mounts a method that answers with a stream.
+// stream mounts a method that answers with a stream. Each such method has a budget of its own. Streams of operators and of methods that need
+// no authentication are not shed when calls wait long for a processor.
 func stream[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
@@ -196,30 +204,32 @@ func stream[Req, Res any, P request.Message[Req]](
 	return m
 }
 
-// answer answers a call, whichever way it came, until its stream ends.
+// answer answers a call, of RPC clients or of browsers (sse.go), until its stream ends.
 func (m *streamMethod[Req, Res, P]) answer(ctx context.Context, req *request.Received[Req, P], out call.Stream[Res]) (err error) {
 	start := time.Now()
 	ctx = m.beginSpan(ctx)
-	followed := ctx
-	defer func() { err = m.finishCall(followed, start, err, recover()) }()
-	a := identityOf(ctx)
-	if err := m.checkRole(a); err != nil {
+	spanCtx := ctx
+	defer func() { err = m.finishCall(spanCtx, start, err, recover()) }()
+
+	id := identityOf(ctx)
+	if err := m.checkRole(id); err != nil {
 		return err
 	}
-	if err := m.reserveCall(a, start); err != nil {
+	if err := m.reserveCall(id, start); err != nil {
 		return err
 	}
-	defer m.releaseCall(a)
+	defer m.releaseCall(id)
 	if err := validateRequest(req, m.check); err != nil {
 		return err
 	}
-	if err := m.checkSubject(ctx, a, req.Message()); err != nil {
+	if err := m.checkSubject(ctx, id, req.Message()); err != nil {
 		return err
 	}
-	if p := answerDeadlineOf(ctx); p != nil {
-		p.clearReadDeadline()
+
+	if d := answerDeadlineOf(ctx); d != nil {
+		d.clearReadDeadline()
 	}
-	ctx, end := m.streamContext(ctx, a)
+	ctx, end := m.streamContext(ctx, id)
 	defer end()
 	if err = m.do(ctx, &req.Msg, out); err != nil && ctx.Err() != nil {
 		return streamEndError(ctx, err)
@@ -227,8 +237,10 @@ func (m *streamMethod[Req, Res, P]) answer(ctx context.Context, req *request.Rec
 	return err
 }
 
-// refuse answers what is no good request.
-func validateRequest[Req any, P request.Message[Req]](req *request.Received[Req, P], check func(P) []apierror.Violation) error {
+// validateRequest returns the error of a request that did not decode or does not pass check.
+func validateRequest[Req any, P request.Message[Req]](
+	req *request.Received[Req, P], check func(P) []apierror.Violation,
+) error {
 	if f, ok := errors.AsType[*apierror.Failure](req.Err); ok {
 		return f
 	}
@@ -243,15 +255,16 @@ func validateRequest[Req any, P request.Message[Req]](req *request.Received[Req,
 	if check == nil {
 		return nil
 	}
-	if found := check(&req.Msg); len(found) > 0 {
-		return apierror.Invalid(found...)
+	if violations := check(&req.Msg); len(violations) > 0 {
+		return apierror.Invalid(violations...)
 	}
 	return nil
 }
 
-// lagValues are the values of the header for the lags that nearly all answers have.
+// commonLags are the values of LagHeader that nearly all answers have, so that these answers allocate nothing for it.
 var commonLags = [...][]string{{"0"}, {"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"7"}}
 
+// formatLag returns the value of LagHeader. It must not be changed.
 func formatLag(lag int64) []string {
 	if lag < int64(len(commonLags)) {
 		return commonLags[lag]
@@ -261,11 +274,12 @@ func formatLag(lag int64) []string {
 
 func (s *Server) newMethod(procedure string) *method {
 	name := strings.TrimPrefix(procedure, "/")
-	s.metrics.Internal.WithLabelValues(name)
+	s.metrics.Internal.WithLabelValues(name) // the counter is exposed as 0 before the first error
 	return &method{s: s, name: name, right: s.rights[procedure], metrics: s.metrics.RPC(name)}
 }
 
-// handlerOptions gives every method the same codecs and limits, and GET to those without side effects.
+// handlerOptions returns the options of Connect's handler for a method: the same codecs and limits for all, and GET for those without side
+// effects.
 func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
 	options := []connect.HandlerOption{
 		request.Codecs(),
@@ -282,12 +296,13 @@ func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
 	return options
 }
 
-// freeOfSideEffects reports whether the API declares that a method changes nothing. Those can be called by GET.
+// hasNoSideEffects reports whether the proto declares that the method changes nothing. Such methods may be called by GET.
 func hasNoSideEffects(d protoreflect.MethodDescriptor) bool {
 	o, ok := d.Options().(*descriptorpb.MethodOptions)
 	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
+// descriptorOf returns the descriptor of a method, or nil if no proto declares it.
 func descriptorOf(procedure string) protoreflect.MethodDescriptor {
 	name := strings.ReplaceAll(strings.TrimPrefix(procedure, "/"), "/", ".")
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
@@ -298,9 +313,10 @@ func descriptorOf(procedure string) protoreflect.MethodDescriptor {
 	return m
 }
 
-// finish turns whatever ended a call into the error that the client gets, logs what is ours, and counts.
+// finishCall ends a call: it maps its error, or its panic, to the error that the client gets, logs faults of the service, and counts.
 func (m *method) finishCall(ctx context.Context, start time.Time, err error, panicked any) error {
 	if panicked != nil {
+		// net/http and package http1 use this panic to close the connection without a log line.
 		if perr, ok := panicked.(error); ok && errors.Is(perr, http.ErrAbortHandler) {
 			panic(panicked)
 		}
@@ -311,6 +327,7 @@ func (m *method) finishCall(ctx context.Context, start time.Time, err error, pan
 		m.endSpan(ctx, nil)
 		return nil
 	}
+
 	f := apierror.Of(err)
 	defer m.endSpan(ctx, f)
 	if f.Code == connect.CodeInternal || m.s.logger.Enabled(ctx, slog.LevelDebug) {
@@ -327,14 +344,15 @@ func (m *method) finishCall(ctx context.Context, start time.Time, err error, pan
 	return addErrorID(ctx, f.ConnectError())
 }
 
-// ruled checks a request against the rules in its proto, then its ids.
-func checkRulesAndIDs[P proto.Message](s *Server, ids func(*request.Checker, P)) func(P) []apierror.Violation {
+// checkRulesAndIDs returns a function that checks a request against the rules in its proto, and its ids only if no rule is broken.
+func checkRulesAndIDs[P proto.Message](s *Server, checkIDs func(*request.Checker, P)) func(P) []apierror.Violation {
 	return func(req P) []apierror.Violation {
-		if found := s.rules.Check(req); len(found) > 0 || ids == nil {
-			return found
+		violations := s.rules.Check(req)
+		if len(violations) > 0 || checkIDs == nil {
+			return violations
 		}
 		var c request.Checker
-		ids(&c, req)
+		checkIDs(&c, req)
 		return c.Found
 	}
 }

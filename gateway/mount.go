@@ -12,8 +12,8 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// mount mounts the methods of all services. A new method is a line here, a line in rights.go, and a file in the package of its service. One
-// that reads rows is mounted by read and the like, which find the node that has them (cluster.go).
+// mount mounts the methods of all services. A new method needs a line here, a line in rights.go, and a file in the package of its service. A
+// method that reads rows is mounted with read or one of its variants, which find the node that has the rows (cluster.go, parts.go).
 func (s *Server) mount() error {
 	s.mountEvents()
 	s.mountGraph()
@@ -72,7 +72,7 @@ func (s *Server) mountFeed() error {
 	read(s, connectv1.FeedServiceReadFeedProcedure, feedservice.ValidateReadFeed, f.ReadFeed)
 	read(s, connectv1.FeedServiceCountNewerProcedure, feedservice.ValidateCountNewer, f.CountNewer)
 	watch := readStream(s, connectv1.FeedServiceWatchFeedProcedure, feedservice.ValidateWatchFeed, f.WatchFeed)
-	// It begins with the present number, which is not of before the last one.
+	// A stream that resumes begins with the current number. AtLeast makes sure that this number is not older than the last one received.
 	forBrowsers(watch, func(req *skeinv1.WatchFeedRequest, position string) { req.AtLeast = position })
 	read(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
 	readPartsByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, byBatchGetPins(), f.BatchGetPins)

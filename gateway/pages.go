@@ -18,18 +18,19 @@ import (
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 )
 
-// mountPages mounts what is no method of the API: reflection, health for balancers, metrics, the console.
+// mountPages mounts everything that is not a method of the API: gRPC reflection, health for load balancers, metrics and the console.
 func (s *Server) mountPages(registry *prometheus.Registry) {
 	names := []string{healthv1connect.HealthName}
 	for _, service := range services() {
 		names = append(names, string(service.FullName()))
 	}
 	reflector := grpcreflect.NewStaticReflector(names...)
+
 	mux := http.NewServeMux()
-	for _, version := range []func(*grpcreflect.Reflector, ...connect.HandlerOption) (string, http.Handler){
+	for _, newHandler := range []func(*grpcreflect.Reflector, ...connect.HandlerOption) (string, http.Handler){
 		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
 	} {
-		path, h := version(reflector)
+		path, h := newHandler(reflector)
 		mux.Handle(path, s.requireRoles(access.AllRoles, s.limitPages(h)))
 	}
 	mux.Handle("GET /metrics", s.requireRoles(access.Read|access.Admin,
@@ -41,7 +42,9 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 	mux.HandleFunc("GET /{$}", s.serveFrontPage)
 	mux.HandleFunc("GET /healthz", s.serveHealthz)
 	mux.HandleFunc("GET /readyz", s.serveReadyz)
+
 	s.pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// For an unknown path, the mux would answer with a plain text instead of an error of the API.
 		if _, pattern := mux.Handler(r); pattern == "" {
 			w = &pageErrorWriter{ResponseWriter: w, s: s, r: r}
 		}
@@ -49,19 +52,21 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 	})
 }
 
-// front says what answers here, for a person who opens the address in a browser, and leads to the console.
+// serveFrontPage tells a person who opens the address in a browser what the service offers, and redirects to the console if there is one.
 func (s *Server) serveFrontPage(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	status, consoleLine := http.StatusOK, "not served here (skein serve --help: --no-console)"
+	status := http.StatusOK
+	consoleLine := "not served here (skein serve --help: --no-console)"
 	if s.console != nil {
 		// The location is relative, because a proxy may have put the service below another path.
 		h.Set("Location", strings.TrimPrefix(console.Path, "/"))
-		status, consoleLine = http.StatusFound, console.Path
+		status = http.StatusFound
+		consoleLine = console.Path
 	}
 	w.WriteHeader(status)
-	// The client has gone away if this fails.
+	// An error means that the client has gone away.
 	_, _ = fmt.Fprintf(w, `skein %s
 
 console        %s
@@ -72,7 +77,7 @@ documentation  docs/README.md of https://github.com/skein-feed/skein
 `, s.version, consoleLine)
 }
 
-// few limits how many requests of a page beside the API are answered at a time, so that scrapers cannot take all processors.
+// limitPages limits how many requests for such pages run at a time, so that scrapers cannot occupy all processors.
 func (s *Server) limitPages(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f := s.budgets.Pages.Take("", 1); f != nil {
@@ -84,8 +89,9 @@ func (s *Server) limitPages(h http.Handler) http.Handler {
 	})
 }
 
-// healthz reports that the process answers. Its status is 200 also while there are problems, which it names: whoever restarts a process
-// that does not answer must not restart this one, since a restart repairs neither a failed projection nor an archive.
+// serveHealthz reports that the process answers, and names the problems that an operator must repair. The status is 200 even if there are
+// problems: whatever restarts a process that does not answer must not restart this one, because a restart repairs neither a failed projection
+// nor an archive.
 func (s *Server) serveHealthz(w http.ResponseWriter, _ *http.Request) {
 	answer := struct {
 		Status   string   `json:"status"`
@@ -103,7 +109,8 @@ func (s *Server) serveHealthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// readyz says whether calls should come here, and what each projection is doing.
+// serveReadyz reports whether a load balancer should send calls to this process, and the state of each projection. The status is 200 only if
+// the process is ready.
 func (s *Server) serveReadyz(w http.ResponseWriter, _ *http.Request) {
 	type projection struct {
 		State        string `json:"state"`
@@ -116,37 +123,44 @@ func (s *Server) serveReadyz(w http.ResponseWriter, _ *http.Request) {
 		UnservedPartitions int                   `json:"unserved_partitions,omitempty"`
 		Projections        map[string]projection `json:"projections"`
 	}{UnservedPartitions: s.countUnservedPartitions(), Projections: map[string]projection{}}
-	var held error
+
+	// heldError is the reason why a projection answers, but does not fold any further.
+	var heldError error
 	for _, current := range s.views.All {
 		st := s.views.StatusOf(current)
 		answer.Projections[st.Name] = projection{st.State.String(), st.Behind}
 		if st.State == store.Held {
-			held = st.Error
+			heldError = st.Error
 		}
 	}
+
 	code := http.StatusServiceUnavailable
 	switch {
 	case s.draining.Load():
 		answer.Status = "stopping"
 	case s.allFailed():
 		answer.Status = "failed"
-	case held != nil: // it answers, but another process may know more
-		answer.Status, answer.Error = "held", held.Error()
-	case s.isReady() && !s.cluster.isKnownToOthers():
-		answer.Status = "joining"
-	case s.isReady() && !s.isAnswerable(answer.UnservedPartitions):
-		answer.Status = "unserved"
-	case s.isReady():
-		code, answer.Status = http.StatusOK, "ready"
-	default:
+	case heldError != nil:
+		// The process could answer, but another process may have newer state.
+		answer.Status, answer.Error = "held", heldError.Error()
+	case !s.isReady():
 		answer.Status = "catching_up"
+	case !s.cluster.isKnownToOthers():
+		answer.Status = "joining"
+	case !s.isAnswerable(answer.UnservedPartitions):
+		answer.Status = "unserved"
+	default:
+		answer.Status = "ready"
+		code = http.StatusOK
 	}
 	writeJSON(w, code, answer)
 }
 
-// ready reports whether every projection has caught up with the head of the log as of its start; a projection that has failed, or
-// answers from where it stands because it is outdated, is not waited for. One that this version cannot read is: processes of the previous
-// version can, until it is rebuilt. Later lag does not count: it shows in metrics, and reads that cannot bear it carry at_least.
+// isReady reports whether every projection has caught up with the log once since the start. Later lag does not count: metrics show it, and
+// reads that need newer state demand it with at_least.
+//
+// A projection that has failed, or that is outdated and answers from where it stopped, does not delay readiness. A projection whose store this
+// version cannot read does, until it is rebuilt, because processes of the previous version can still answer from theirs.
 func (s *Server) isReady() bool {
 	if s.caughtUp.Load() {
 		return true
@@ -160,7 +174,7 @@ func (s *Server) isReady() bool {
 	return true
 }
 
-// allFailed reports whether no projection answers any more.
+// allFailed reports whether no projection can answer.
 func (s *Server) allFailed() bool {
 	return !slices.ContainsFunc(s.views.All, canAnswer)
 }
@@ -174,6 +188,6 @@ func writeJSON[T any](w http.ResponseWriter, code int, v T) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	// The client has gone away if this fails.
+	// An error means that the client has gone away.
 	_, _ = w.Write(append(body, '\n'))
 }

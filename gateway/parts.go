@@ -13,151 +13,169 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// readParts mounts a method whose request has parts that are each about a home; readPartsByHand likewise. See [unary] and [unaryByHand].
+// readParts mounts a method whose request has parts that are each about one home. See [unary].
 func readParts[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(*request.Checker, P), by partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
+	s *Server, procedure string, check func(*request.Checker, P), splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
 ) {
-	unary(s, procedure, check, routeByParts(s, procedure, by, do))
+	unary(s, procedure, check, routeByParts(s, procedure, splitter, do))
 }
 
+// readPartsByHand is readParts with a hand-written check. See [unaryByHand].
 func readPartsByHand[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, check func(P) []apierror.Violation, by partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
+	s *Server, procedure string, check func(P) []apierror.Violation, splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
 ) {
-	unaryByHand(s, procedure, check, routeByParts(s, procedure, by, do))
+	unaryByHand(s, procedure, check, routeByParts(s, procedure, splitter, do))
 }
 
-// partedBy says how a request is cut into parts that are about one home each, and how answers are put together again.
+// partSplitter says how to split the requests of a method into parts that are each about one home, and how to merge the answers. Parts are
+// identified by their indexes in the result of homes.
 type partSplitter[Req, Res any, P request.Message[Req]] struct {
-	// homes returns the home of each part, in order.
+	// homes returns the home of each part, in the order of the request.
 	homes func(P) []string
-	// only returns a request for some of the parts.
-	selectParts func(req P, of []int) P
-	// whole makes room for the answer to a request.
+	// selectParts returns a request for the parts with the given indexes.
+	selectParts func(req P, indexes []int) P
+	// newAnswer returns an answer to the whole request into which all parts can be merged.
 	newAnswer func(P) *Res
-	// put puts the answer for some of the parts into the whole one.
-	mergePart func(whole *Res, of []int, part *Res)
-	// isComplete reports whether an answer has what was asked for some of the parts of a request, and no more.
-	isComplete func(req P, of []int, part *Res) bool
-	// position is that of an answer.
+	// mergePart copies the answer for the parts with the given indexes into the whole answer.
+	mergePart func(whole *Res, indexes []int, part *Res)
+	// isComplete reports whether an answer has exactly one result for each of the parts with the given indexes. It guards mergePart
+	// against bad answers of other nodes.
+	isComplete func(req P, indexes []int, part *Res) bool
+	// position returns the field that holds the position of an answer.
 	position func(*Res) *string
 }
 
-// parted has each node answer those parts of a request that are about homes that it holds. The position of the answer is the least of
-// theirs.
+// routeByParts returns a handler by which each part of a request is answered by a node that holds its home. If this node can answer for all
+// homes, it calls do with the whole request. The position of a merged answer is the lowest of the positions of the parts. Outside of a cluster
+// routeByParts returns do.
 func routeByParts[Req, Res any, P request.Message[Req]](
-	s *Server, procedure string, by partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
+	s *Server, procedure string, splitter partSplitter[Req, Res, P], do unaryHandler[Req, Res, P],
 ) unaryHandler[Req, Res, P] {
 	if s.cluster == nil {
 		return do
 	}
-	mountPeerMethod(s, procedure, func(req P) bool { return s.holdsAll(by.homes(req)) }, do)
-	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
-		homes := by.homes(req)
+	mountPeerMethod(s, procedure, func(req P) bool { return s.holdsAll(splitter.homes(req)) }, do)
+
+	return func(ctx context.Context, req P, info *call.Info) (*Res, error) {
+		homes := splitter.homes(req)
 		if !slices.ContainsFunc(homes, func(home string) bool { return !s.canAnswerFor(home) }) {
-			if res, err := do(ctx, req, x); s.holdsAll(homes) && !s.shouldAskOthers(err, homes...) {
+			// As in routeByHome, the answer counts only if this node still holds all homes.
+			res, err := do(ctx, req, info)
+			if s.holdsAll(homes) && !s.shouldAskOthers(err, homes...) {
 				return res, err
 			}
 		}
-		d := &dividedCall[Req, Res, P]{s: s, by: by, req: req, homes: homes, answer: by.newAnswer(req), lag: -1}
-		elsewhere, err := d.answerLocalParts(ctx, do, x)
-		if err == nil {
-			err = d.askOtherNodes(ctx, procedure, elsewhere)
+
+		d := &dividedCall[Req, Res, P]{
+			s: s, splitter: splitter, req: req, homes: homes, answer: splitter.newAnswer(req), lag: -1,
 		}
-		x.Lag = d.lag
+		remote, err := d.answerLocalParts(ctx, do, info)
+		if err == nil {
+			err = d.askOtherNodes(ctx, procedure, remote)
+		}
+		info.Lag = d.lag
 		return d.answer, err
 	}
 }
 
-// holdsAll is holds of some homes.
+// holdsAll reports whether this node holds all of the homes.
 func (s *Server) holdsAll(homes []string) bool {
 	return !slices.ContainsFunc(homes, func(home string) bool { return !s.holds(home) })
 }
 
-// division is a request that is divided, and what is known of its answer.
+// dividedCall is a call whose parts are answered by several nodes, with the answers that have arrived.
 type dividedCall[Req, Res any, P request.Message[Req]] struct {
-	s      *Server
-	by     partSplitter[Req, Res, P]
-	req    P
-	homes  []string
-	answer *Res
-	// at is the least position of the parts that are kept.
+	s        *Server
+	splitter partSplitter[Req, Res, P]
+	req      P
+	homes    []string
+	answer   *Res
+	// position is the lowest position of the merged parts, and lag their greatest lag. Before the first part they are zero and -1.
 	position events.Position
 	lag      int64
 }
 
-// answerHere answers the parts about homes that this node holds, and returns the others.
-func (d *dividedCall[Req, Res, P]) answerLocalParts(ctx context.Context, do unaryHandler[Req, Res, P], x *call.Info) (elsewhere []int, err error) {
-	var here []int
+// answerLocalParts answers the parts about homes that this node can answer for. It returns the indexes of the remaining parts.
+func (d *dividedCall[Req, Res, P]) answerLocalParts(
+	ctx context.Context, do unaryHandler[Req, Res, P], info *call.Info,
+) (remaining []int, err error) {
+	var local []int
 	for i, home := range d.homes {
 		if d.s.canAnswerFor(home) {
-			here = append(here, i)
+			local = append(local, i)
 		} else {
-			elsewhere = append(elsewhere, i)
+			remaining = append(remaining, i)
 		}
 	}
-	if len(here) == 0 {
-		return elsewhere, nil
+	if len(local) == 0 {
+		return remaining, nil
 	}
-	part, err := do(ctx, d.by.selectParts(d.req, here), x)
-	if err == nil && d.s.holdsAll(selectAt(d.homes, here)) {
-		at, err := events.ParsePosition(*d.by.position(part))
+
+	part, err := do(ctx, d.splitter.selectParts(d.req, local), info)
+	if err == nil && d.s.holdsAll(selectAt(d.homes, local)) {
+		position, err := events.ParsePosition(*d.splitter.position(part))
 		if err == nil {
-			d.mergePart(here, part, at, x.Lag)
+			d.merge(local, part, position, info.Lag)
 		}
-		return elsewhere, err
+		return remaining, err
 	}
+	// This node has given up some of the homes meanwhile, or its store has stopped or is too far behind: other nodes answer these parts, too.
 	if err == nil || d.s.shouldAskOthers(err, d.homes...) {
-		return append(elsewhere, here...), nil
+		return append(remaining, local...), nil
 	}
 	return nil, err
 }
 
-// ask has other nodes answer some parts.
-func (d *dividedCall[Req, Res, P]) askOtherNodes(ctx context.Context, procedure string, elsewhere []int) error {
-	partitions := make([]uint8, len(elsewhere))
-	for i, of := range elsewhere {
-		partitions[i] = peers.PartitionOf(d.homes[of])
+// askOtherNodes has other nodes answer the parts with the given indexes.
+func (d *dividedCall[Req, Res, P]) askOtherNodes(ctx context.Context, procedure string, remaining []int) error {
+	partitions := make([]uint8, len(remaining))
+	for i, index := range remaining {
+		partitions[i] = peers.PartitionOf(d.homes[index])
 	}
-	return d.s.cluster.Scatter(ctx, procedure, partitions, func(ctx context.Context, n *Node, some []int) (keep func(), err error) {
-		of := selectAt(elsewhere, some)
-		part, behind, err := peers.Call[Req, Res](ctx, d.s.cluster.Peers, n, procedure, (*Req)(d.by.selectParts(d.req, of)))
+
+	// Scatter gives each node a selection of partitions, which refers to remaining.
+	return d.s.cluster.Scatter(ctx, procedure, partitions, func(ctx context.Context, n *Node, selection []int) (keep func(), err error) {
+		indexes := selectAt(remaining, selection)
+		req := d.splitter.selectParts(d.req, indexes)
+		part, lag, err := peers.Call[Req, Res](ctx, d.s.cluster.Peers, n, procedure, (*Req)(req))
 		if err != nil {
 			return nil, err
 		}
-		at, err := events.ParsePosition(*d.by.position(part))
-		if err != nil || !d.by.isComplete(d.req, of, part) {
+		position, err := events.ParsePosition(*d.splitter.position(part))
+		if err != nil || !d.splitter.isComplete(d.req, indexes, part) {
 			return nil, peers.BadAnswerError(n.Name)
 		}
-		return func() { d.mergePart(of, part, at, behind) }, nil
+		return func() { d.merge(indexes, part, position, lag) }, nil
 	})
 }
 
-// keep puts the answer for some parts into the whole one.
-func (d *dividedCall[Req, Res, P]) mergePart(of []int, part *Res, at events.Position, behind int64) {
-	d.by.mergePart(d.answer, of, part)
-	d.lag = max(d.lag, behind)
-	if d.position == (events.Position{}) || at.Seq < d.position.Seq {
-		d.position = at
-		*d.by.position(d.answer) = *d.by.position(part)
+// merge copies the answer for some parts into the whole answer.
+func (d *dividedCall[Req, Res, P]) merge(indexes []int, part *Res, position events.Position, lag int64) {
+	d.splitter.mergePart(d.answer, indexes, part)
+	d.lag = max(d.lag, lag)
+	if d.position == (events.Position{}) || position.Seq < d.position.Seq {
+		d.position = position
+		*d.splitter.position(d.answer) = *d.splitter.position(part)
 	}
 }
 
-// chosen returns some of the elements of a list.
-func selectAt[T any](all []T, of []int) []T {
-	some := make([]T, len(of))
-	for i, at := range of {
-		some[i] = all[at]
+// selectAt returns the elements of a list at the given indexes.
+func selectAt[T any](all []T, indexes []int) []T {
+	selected := make([]T, len(indexes))
+	for i, index := range indexes {
+		selected[i] = all[index]
 	}
-	return some
+	return selected
 }
 
-// place puts elements to their places in a longer list.
-func placeAt[T any](all []T, of []int, some []T) {
-	for i := range some {
-		all[of[i]] = some[i]
+// placeAt is the reverse of selectAt: it stores the selected elements at the given indexes of all. indexes may be longer than selected.
+func placeAt[T any](all []T, indexes []int, selected []T) {
+	for i := range selected {
+		all[indexes[i]] = selected[i]
 	}
 }
 
+// byCheckFollows splits the requests of CheckFollows.
 func byCheckFollows() partSplitter[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest] {
 	return partSplitter[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest]{
 		homes: func(req *skeinv1.CheckFollowsRequest) (homes []string) {
@@ -166,9 +184,9 @@ func byCheckFollows() partSplitter[skeinv1.CheckFollowsRequest, skeinv1.CheckFol
 			}
 			return homes
 		},
-		selectParts: func(req *skeinv1.CheckFollowsRequest, of []int) *skeinv1.CheckFollowsRequest {
+		selectParts: func(req *skeinv1.CheckFollowsRequest, indexes []int) *skeinv1.CheckFollowsRequest {
 			return &skeinv1.CheckFollowsRequest{
-				Pairs: selectAt(req.GetPairs(), of), AtLeast: req.GetAtLeast(), IncludeTimes: req.GetIncludeTimes(),
+				Pairs: selectAt(req.GetPairs(), indexes), AtLeast: req.GetAtLeast(), IncludeTimes: req.GetIncludeTimes(),
 			}
 		},
 		newAnswer: func(req *skeinv1.CheckFollowsRequest) *skeinv1.CheckFollowsResponse {
@@ -178,17 +196,18 @@ func byCheckFollows() partSplitter[skeinv1.CheckFollowsRequest, skeinv1.CheckFol
 			}
 			return res
 		},
-		mergePart: func(whole *skeinv1.CheckFollowsResponse, of []int, part *skeinv1.CheckFollowsResponse) {
-			placeAt(whole.Kinds, of, part.GetKinds())
-			placeAt(whole.FollowTimes, of, part.GetFollowTimes())
+		mergePart: func(whole *skeinv1.CheckFollowsResponse, indexes []int, part *skeinv1.CheckFollowsResponse) {
+			placeAt(whole.Kinds, indexes, part.GetKinds())
+			placeAt(whole.FollowTimes, indexes, part.GetFollowTimes())
 		},
-		isComplete: func(req *skeinv1.CheckFollowsRequest, of []int, part *skeinv1.CheckFollowsResponse) bool {
-			return len(part.GetKinds()) == len(of) && (!req.GetIncludeTimes() || len(part.GetFollowTimes()) == len(of))
+		isComplete: func(req *skeinv1.CheckFollowsRequest, indexes []int, part *skeinv1.CheckFollowsResponse) bool {
+			return len(part.GetKinds()) == len(indexes) && (!req.GetIncludeTimes() || len(part.GetFollowTimes()) == len(indexes))
 		},
 		position: func(res *skeinv1.CheckFollowsResponse) *string { return &res.Position },
 	}
 }
 
+// byBatchGetPins splits the requests of BatchGetPins.
 func byBatchGetPins() partSplitter[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPinsResponse, *skeinv1.BatchGetPinsRequest] {
 	return partSplitter[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPinsResponse, *skeinv1.BatchGetPinsRequest]{
 		homes: func(req *skeinv1.BatchGetPinsRequest) (homes []string) {
@@ -197,22 +216,23 @@ func byBatchGetPins() partSplitter[skeinv1.BatchGetPinsRequest, skeinv1.BatchGet
 			}
 			return homes
 		},
-		selectParts: func(req *skeinv1.BatchGetPinsRequest, of []int) *skeinv1.BatchGetPinsRequest {
-			return &skeinv1.BatchGetPinsRequest{Pins: selectAt(req.GetPins(), of), AtLeast: req.GetAtLeast()}
+		selectParts: func(req *skeinv1.BatchGetPinsRequest, indexes []int) *skeinv1.BatchGetPinsRequest {
+			return &skeinv1.BatchGetPinsRequest{Pins: selectAt(req.GetPins(), indexes), AtLeast: req.GetAtLeast()}
 		},
 		newAnswer: func(req *skeinv1.BatchGetPinsRequest) *skeinv1.BatchGetPinsResponse {
 			return &skeinv1.BatchGetPinsResponse{Pins: make([]*skeinv1.PinState, len(req.GetPins()))}
 		},
-		mergePart: func(whole *skeinv1.BatchGetPinsResponse, of []int, part *skeinv1.BatchGetPinsResponse) {
-			placeAt(whole.Pins, of, part.GetPins())
+		mergePart: func(whole *skeinv1.BatchGetPinsResponse, indexes []int, part *skeinv1.BatchGetPinsResponse) {
+			placeAt(whole.Pins, indexes, part.GetPins())
 		},
-		isComplete: func(_ *skeinv1.BatchGetPinsRequest, of []int, part *skeinv1.BatchGetPinsResponse) bool {
-			return len(part.GetPins()) == len(of)
+		isComplete: func(_ *skeinv1.BatchGetPinsRequest, indexes []int, part *skeinv1.BatchGetPinsResponse) bool {
+			return len(part.GetPins()) == len(indexes)
 		},
 		position: func(res *skeinv1.BatchGetPinsResponse) *string { return &res.Position },
 	}
 }
 
+// byBatchGetCounters splits the requests of BatchGetCounters.
 func byBatchGetCounters() partSplitter[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse, *skeinv1.BatchGetCountersRequest] {
 	return partSplitter[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse, *skeinv1.BatchGetCountersRequest]{
 		homes: func(req *skeinv1.BatchGetCountersRequest) (homes []string) {
@@ -221,17 +241,17 @@ func byBatchGetCounters() partSplitter[skeinv1.BatchGetCountersRequest, skeinv1.
 			}
 			return homes
 		},
-		selectParts: func(req *skeinv1.BatchGetCountersRequest, of []int) *skeinv1.BatchGetCountersRequest {
-			return &skeinv1.BatchGetCountersRequest{Keys: selectAt(req.GetKeys(), of), AtLeast: req.GetAtLeast()}
+		selectParts: func(req *skeinv1.BatchGetCountersRequest, indexes []int) *skeinv1.BatchGetCountersRequest {
+			return &skeinv1.BatchGetCountersRequest{Keys: selectAt(req.GetKeys(), indexes), AtLeast: req.GetAtLeast()}
 		},
 		newAnswer: func(req *skeinv1.BatchGetCountersRequest) *skeinv1.BatchGetCountersResponse {
 			return &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(req.GetKeys()))}
 		},
-		mergePart: func(whole *skeinv1.BatchGetCountersResponse, of []int, part *skeinv1.BatchGetCountersResponse) {
-			placeAt(whole.Counters, of, part.GetCounters())
+		mergePart: func(whole *skeinv1.BatchGetCountersResponse, indexes []int, part *skeinv1.BatchGetCountersResponse) {
+			placeAt(whole.Counters, indexes, part.GetCounters())
 		},
-		isComplete: func(_ *skeinv1.BatchGetCountersRequest, of []int, part *skeinv1.BatchGetCountersResponse) bool {
-			return len(part.GetCounters()) == len(of)
+		isComplete: func(_ *skeinv1.BatchGetCountersRequest, indexes []int, part *skeinv1.BatchGetCountersResponse) bool {
+			return len(part.GetCounters()) == len(indexes)
 		},
 		position: func(res *skeinv1.BatchGetCountersResponse) *string { return &res.Position },
 	}
@@ -242,7 +262,7 @@ type (
 	countsResponse = skeinv1.BatchGetFollowCountsResponse
 )
 
-// The boards are the parts behind the users.
+// byBatchGetFollowCounts splits the requests of BatchGetFollowCounts. The users are the first parts, and the boards follow them.
 func byBatchGetFollowCounts() partSplitter[countsRequest, countsResponse, *countsRequest] {
 	return partSplitter[countsRequest, countsResponse, *countsRequest]{
 		homes: func(req *countsRequest) (homes []string) {
@@ -252,8 +272,8 @@ func byBatchGetFollowCounts() partSplitter[countsRequest, countsResponse, *count
 			}
 			return homes
 		},
-		selectParts: func(req *countsRequest, of []int) *countsRequest {
-			users, boards := usersAndBoards(len(req.GetUserIds()), of)
+		selectParts: func(req *countsRequest, indexes []int) *countsRequest {
+			users, boards := usersAndBoards(len(req.GetUserIds()), indexes)
 			return &countsRequest{
 				UserIds: selectAt(req.GetUserIds(), users), Boards: selectAt(req.GetBoards(), boards), AtLeast: req.GetAtLeast(),
 			}
@@ -263,26 +283,26 @@ func byBatchGetFollowCounts() partSplitter[countsRequest, countsResponse, *count
 				Users: make([]*skeinv1.UserFollowCounts, len(req.GetUserIds())), Boards: make([]*skeinv1.BoardFollowCounts, len(req.GetBoards())),
 			}
 		},
-		mergePart: func(whole *countsResponse, of []int, part *countsResponse) {
-			users, boards := usersAndBoards(len(whole.GetUsers()), of)
+		mergePart: func(whole *countsResponse, indexes []int, part *countsResponse) {
+			users, boards := usersAndBoards(len(whole.GetUsers()), indexes)
 			placeAt(whole.Users, users, part.GetUsers())
 			placeAt(whole.Boards, boards, part.GetBoards())
 		},
-		isComplete: func(req *countsRequest, of []int, part *countsResponse) bool {
-			users, boards := usersAndBoards(len(req.GetUserIds()), of)
+		isComplete: func(req *countsRequest, indexes []int, part *countsResponse) bool {
+			users, boards := usersAndBoards(len(req.GetUserIds()), indexes)
 			return len(part.GetUsers()) == len(users) && len(part.GetBoards()) == len(boards)
 		},
 		position: func(res *countsResponse) *string { return &res.Position },
 	}
 }
 
-// usersAndBoards divides the parts of a request with so many users.
-func usersAndBoards(all int, of []int) (users, boards []int) {
-	for _, i := range of {
-		if i < all {
+// usersAndBoards separates the indexes of parts of a request with userCount users into indexes of users and indexes of boards.
+func usersAndBoards(userCount int, indexes []int) (users, boards []int) {
+	for _, i := range indexes {
+		if i < userCount {
 			users = append(users, i)
 		} else {
-			boards = append(boards, i-all)
+			boards = append(boards, i-userCount)
 		}
 	}
 	return users, boards

@@ -37,23 +37,26 @@ type unaryMethod[Req, Res any, P request.Message[Req]] struct {
 	http.Handler
 }
 
+// answerPlain is part of plainMethod.
 func (u *unaryMethod[Req, Res, P]) answerPlain(
 	ctx context.Context, caller identity, body, dst []byte,
 ) (answer []byte, lag int64, err error) {
-	in := &struct {
-		req request.Received[Req, P]
-		x   call.Info
-	}{x: call.Info{Lag: -1, LongPages: u.s.budgets.LongPages}}
-	defer in.x.Made()
-	if err := request.UnmarshalProto(body, in.req.Message()); err != nil {
-		in.req.Undecoded(err)
+	// One allocation for both: these calls are frequent.
+	state := &struct {
+		req  request.Received[Req, P]
+		info call.Info
+	}{info: call.Info{Lag: -1, LongPages: u.s.budgets.LongPages}}
+	defer state.info.Made()
+
+	if err := request.UnmarshalProto(body, state.req.Message()); err != nil {
+		state.req.Undecoded(err) // answer reports it
 	}
-	res, err := u.answer(ctx, caller, &in.req, &in.x)
+	res, err := u.answer(ctx, caller, &state.req, &state.info)
 	if err != nil {
-		return nil, in.x.Lag, err
+		return nil, state.info.Lag, err
 	}
 	answer, err = appendMessage(dst, any(res))
-	return answer, in.x.Lag, err
+	return answer, state.info.Lag, err
 }
 
 // appendMessage appends an encoded message to dst.
@@ -87,7 +90,8 @@ func (s *Server) clientEndpoint() *endpoint {
 	e.authenticate = func(_ []byte, authorization string, certificate *x509.Certificate) identity {
 		return s.authenticate(authorization, certificate)
 	}
-	if s.gate == nil { // a call that carries a token cannot come from a page of another name
+	// Only a server without a gate checks the Host: a page that reaches the server by another host name has no token to send.
+	if s.gate == nil {
 		e.allowsHost = s.hosts.Allow
 	}
 	return e
@@ -113,7 +117,7 @@ func (e *endpoint) openSession(conn net.Conn) http1.Session {
 type session struct {
 	*endpoint
 	conn *admission.Conn
-	// passed is the connection as net/http knows it, or nil.
+	// netHTTPConn is the connection as net/http knows it, or nil.
 	netHTTPConn net.Conn
 	// authorization is the header of the last call, and host the last Host that was allowed. Those of the next call are nearly always the same,
 	// so keeping them saves an allocation per call.
@@ -121,7 +125,7 @@ type session struct {
 	// method and caller are those of the call that was admitted last.
 	method plainMethod
 	caller identity
-	// held is the memory that is reserved for that call and its answer.
+	// memory is what is reserved of the budget of bytes for that call and its answer.
 	memory admission.Holding
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
-// Connect's handlers refuse a malformed timeout, an unknown compression and another version of the protocol before they call a method, with
-// errors that name neither the field nor the reason. checkProtocol refuses the same calls first, with the errors of skein.
+// Connect's handlers refuse a malformed timeout, an unknown compression and an unknown protocol version before they call a method, with errors
+// that name neither the field nor the reason. checkProtocol refuses the same calls earlier, with skein's own errors.
 
-// checkProtocol returns why the handler of a method would refuse the headers or the query of a call, or nil if it would not.
+// checkProtocol returns the reason why the handler of a method would refuse the headers or the query of a call, or nil if it would accept them.
 func (s *Server) checkProtocol(r *http.Request) *apierror.Failure {
 	if r.Method == http.MethodGet && s.streams[r.URL.Path] {
 		return nil // Server-Sent Events, which check their own query (sse.go)
@@ -27,11 +27,12 @@ func (s *Server) checkProtocol(r *http.Request) *apierror.Failure {
 	return checkVersion(r)
 }
 
+// isGRPC reports whether a call uses gRPC or gRPC-Web.
 func isGRPC(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
-// Headers of the Connect protocol, and the one compression that the server knows.
+// Headers of the Connect protocol, and the only compression that the server supports.
 const (
 	timeoutHeader = "Connect-Timeout-Ms"
 	versionHeader = "Connect-Protocol-Version"
@@ -39,12 +40,13 @@ const (
 )
 
 const (
-	// maxTimeoutBytes is the longest Connect-Timeout-Ms, and maxGRPCTimeout the largest number in a Grpc-Timeout, as the protocols say.
+	// maxTimeoutBytes is the largest number of digits that the Connect protocol allows in Connect-Timeout-Ms.
 	maxTimeoutBytes = 10
-	maxGRPCTimeout  = 99_999_999
+	// maxGRPCTimeout is the largest number that gRPC allows in Grpc-Timeout.
+	maxGRPCTimeout = 99_999_999
 )
 
-// checkTimeout checks the timeout that the caller gives in the header of its protocol.
+// checkTimeout checks the timeout header of the call's protocol.
 func checkTimeout(r *http.Request) *apierror.Failure {
 	if isGRPC(r) {
 		value := r.Header.Get("Grpc-Timeout")
@@ -52,7 +54,8 @@ func checkTimeout(r *http.Request) *apierror.Failure {
 			return nil
 		}
 		amount, err := strconv.ParseInt(value[:len(value)-1], 10, 64)
-		if unit := rune(value[len(value)-1]); err != nil || amount < 0 || amount > maxGRPCTimeout || !strings.ContainsRune("HMSmun", unit) {
+		unit := rune(value[len(value)-1])
+		if err != nil || amount < 0 || amount > maxGRPCTimeout || !strings.ContainsRune("HMSmun", unit) {
 			return apierror.Invalid(apierror.InvalidField("Grpc-Timeout",
 				"must be 1 to 8 digits and a unit, which is H, M, S, m, u or n, as in 500m; it is %.80q", value))
 		}
@@ -69,7 +72,7 @@ func checkTimeout(r *http.Request) *apierror.Failure {
 	return nil
 }
 
-// checkCompression checks the compression of the request, which is named by a header or, for a GET, in the query.
+// checkCompression checks the compression of the request, which a header names or, for a GET, the query.
 func checkCompression(r *http.Request) *apierror.Failure {
 	field, _ := encodingHeader(r)
 	value := r.Header.Get(field)
@@ -82,11 +85,11 @@ func checkCompression(r *http.Request) *apierror.Failure {
 		return nil
 	}
 	f := apierror.Invalid(apierror.InvalidField(field, "must be gzip or identity; it is %.80q", value))
-	f.Code = connect.CodeUnimplemented // as the protocols demand
+	f.Code = connect.CodeUnimplemented // the code that the protocols require
 	return f
 }
 
-// checkVersion checks the version of the Connect protocol. Clients may leave it out.
+// checkVersion checks the version of the Connect protocol, which clients may omit, and that a GET has a message.
 func checkVersion(r *http.Request) *apierror.Failure {
 	if isGRPC(r) {
 		return nil

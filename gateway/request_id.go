@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// RequestIDHeader is the header by which a caller may name a call. The name stands beside all that is logged of it.
+	// RequestIDHeader is the request header by which a caller may give a call an id. All log lines about the call contain the id.
 	RequestIDHeader = http1.RequestIDHeader
-	// ErrorIDHeader is the header of an error by which it is found in the log of the service. A call that its caller has not
-	// named gets a name when something is logged of it, and only then.
+	// ErrorIDHeader is the header of an error answer with the id under which the log of the service has the call. A call to which its caller
+	// has given no id gets one only when something is logged about it.
 	ErrorIDHeader = "Skein-Request-Id"
-	// maxRequestID bounds what callers may have written to the log. Longer names, and strange ones, are as none.
+	// maxRequestID is the length of the longest id that a caller may give. Longer ids, and ids with other characters than those of
+	// isValidRequestID, are ignored, because they go to the log.
 	maxRequestID = 128
 )
 
-// saneRequestID reports whether a name may be written to a log and to a header: it is short and printable.
+// isValidRequestID reports whether an id is short, and consists of characters that are harmless in a log and in a header.
 func isValidRequestID[T string | []byte](id T) bool {
 	if len(id) == 0 || len(id) > maxRequestID {
 		return false
@@ -38,33 +39,33 @@ func isValidRequestID[T string | []byte](id T) bool {
 
 type requestIDKey struct{}
 
-// callNamed returns a context for a call that its caller has named, perhaps.
+// withCallerRequestID returns a context with the id that the caller has given to its call. If the id is empty or invalid, it returns ctx.
 func withCallerRequestID[T string | []byte](ctx context.Context, id T) context.Context {
-	if len(id) == 0 || !isValidRequestID(id) {
+	if !isValidRequestID(id) {
 		return ctx
 	}
 	return context.WithValue(ctx, requestIDKey{}, string(id))
 }
 
-// requestNamed is callNamed for a request of net/http.
+// withHTTPRequestID is withCallerRequestID for a request of net/http.
 func withHTTPRequestID(r *http.Request) *http.Request {
-	id := r.Header[RequestIDHeader]
-	if len(id) == 0 {
+	ids := r.Header[RequestIDHeader]
+	if len(ids) == 0 {
 		return r
 	}
-	if ctx := withCallerRequestID(r.Context(), id[0]); ctx != r.Context() {
+	if ctx := withCallerRequestID(r.Context(), ids[0]); ctx != r.Context() {
 		return r.WithContext(ctx)
 	}
 	return r
 }
 
-// requestID is the name of a call; empty means it has none.
+// requestIDOf returns the id of a call, or "" if it has none.
 func requestIDOf(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)
 	return id
 }
 
-// toBeLogged returns a context for a call of which something will be logged: it has a name.
+// ensureRequestID returns a context with the id of the call, which gets a random one if it has none.
 func ensureRequestID(ctx context.Context) context.Context {
 	if requestIDOf(ctx) != "" {
 		return ctx
@@ -72,7 +73,7 @@ func ensureRequestID(ctx context.Context) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, rand.Text())
 }
 
-// withRequestID tells an error's caller by which name it is found in the log.
+// addErrorID adds the id of the call, if it has one, to its error, so that the error can be found in the log of the service.
 func addErrorID(ctx context.Context, err *connect.Error) *connect.Error {
 	if id := requestIDOf(ctx); id != "" {
 		err.Meta().Set(ErrorIDHeader, id)
@@ -80,10 +81,10 @@ func addErrorID(ctx context.Context, err *connect.Error) *connect.Error {
 	return err
 }
 
-// namingHandler adds the name of the call, and its trace if it is followed, to what is logged of it.
+// callLogHandler adds the id of the call to its log records, and the id of its trace if the trace is sampled.
 type callLogHandler struct{ slog.Handler }
 
-// Handle is part of slog.Handler, as are the next two.
+// Handle is part of [slog.Handler], as are the next two.
 func (h callLogHandler) Handle(ctx context.Context, r slog.Record) error {
 	if id := requestIDOf(ctx); id != "" {
 		r.AddAttrs(slog.String("request_id", id))
@@ -94,12 +95,12 @@ func (h callLogHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs returns a handler that writes these attributes too.
+// WithAttrs returns a handler that also writes the attributes.
 func (h callLogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return callLogHandler{h.Handler.WithAttrs(attrs)}
 }
 
-// WithGroup returns a handler that writes what follows into a group.
+// WithGroup returns a handler that writes later attributes into a group.
 func (h callLogHandler) WithGroup(name string) slog.Handler {
 	return callLogHandler{h.Handler.WithGroup(name)}
 }

@@ -14,31 +14,32 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// right says which callers may call a method. The zero right admits no caller, so a method that is forgotten in the table is closed.
+// right says which callers may call a method. The zero right admits no caller, so a method that is missing in the table cannot be called.
 type right struct {
-	// open admits every caller, also an unauthenticated one.
+	// open admits every caller, even an unauthenticated one.
 	open bool
-	// roles admits callers that have at least one of them.
+	// roles admits callers that have at least one of the roles.
 	roles access.Roles
-	// bound is what is left for a caller who is bound to a user.
+	// bound further restricts callers who are bound to one user.
 	bound binding
 }
 
-// binding says which requests a caller that is bound to a user may send. The zero binding admits none.
+// binding says which requests a caller who is bound to one user may send. The zero binding admits none.
 type binding struct {
-	// text is for docs/access.md, where U is the user.
+	// text describes the binding in docs/access.md, where U is the user.
 	text string
-	// other returns the field by which a request is about another user; empty means none.
+	// other returns the path of the field by which a request is about another user, or "" if the request is about the user alone.
 	other func(user string, req proto.Message) string
-	// conceal takes out of an answer what is not for the user, who got the rest; nil means nothing. The answer is the caller's alone.
+	// conceal removes from an answer what the user may not see. It is nil if the user may see all of it. It may change the answer, which no
+	// other call shares.
 	conceal func(user string, req, res proto.Message)
 }
 
-// rights are those of every method, as docs/access.md shows them. No caller may call a method that is not here.
+// rights has the right of every method. docs/access.md shows the same table. Nobody may call a method that is missing here.
 //
-// A user's own affairs, such as blocks, mutes and plays, are for the user alone. Follows, boards,
-// pins and their counts are public, except exclusions: these are between two users, and look like an unfollow to all others. docs/access.md
-// says what follows from public lists all the same.
+// What concerns a user alone, such as blocks, mutes and plays, is visible to that user alone. Follows, boards, pins and their counts are
+// public, except exclusions: an exclusion is between two users, and looks like an unfollow to everybody else. docs/access.md says what can still
+// be inferred from public lists.
 var rights = map[string]right{
 	connectv1.EventServicePublishProcedure: {roles: access.Publish, bound: ownEvents()},
 	connectv1.EventServiceWatchProcedure:   {roles: access.Offline},
@@ -73,7 +74,7 @@ var rights = map[string]right{
 	connectv1.CounterServiceBatchGetCountersProcedure: {roles: access.Read, bound: ownPlays()},
 	connectv1.CounterServiceListTrendingProcedure:     {roles: access.Read, bound: everything()},
 
-	// Imports ask it first, and dashboards; it shows the beginnings of refused events, with whatever ids are in them.
+	// Imports and dashboards call GetStatus. It is not for bound callers, because it shows the beginnings of refused events with their ids.
 	connectv1.AdminServiceGetStatusProcedure:       {roles: access.Read | access.Admin},
 	connectv1.AdminServiceStartRebuildProcedure:    {roles: access.Admin},
 	connectv1.AdminServiceVerifyProcedure:          {roles: access.Admin},
@@ -88,17 +89,18 @@ var rights = map[string]right{
 	connectv1.AdminServiceCancelOperationProcedure: {roles: access.Admin},
 	connectv1.AdminServiceWatchOperationProcedure:  {roles: access.Admin},
 
-	// Balancers have no tokens.
+	// Load balancers have no tokens.
 	healthv1connect.HealthCheckProcedure: {open: true},
 	healthv1connect.HealthWatchProcedure: {open: true},
 }
 
+// everything admits every request.
 func everything() binding {
 	return binding{text: "everything", other: func(string, proto.Message) string { return "" }}
 }
 
-// ownCounts permits every request, but of the counts between two users it shows only those of U's own actions. A bound caller never learns
-// how many users exclude a board: its owner could distinguish an exclusion from an unfollow.
+// ownCounts admits every request, but shows counts of blocks, mutes and exclusions only for U's own actions. A bound caller never learns how
+// many users exclude a board, because the owner of the board could then distinguish an exclusion from an unfollow.
 func ownCounts() binding {
 	b := everything()
 	b.text = "everything, but 0 for `excluder_count`, and for `excluded_board_count`, `blocked_count` and `muted_count` of others"
@@ -116,7 +118,7 @@ func ownCounts() binding {
 	return b
 }
 
-// ownPlays lets pass everything but how much another user has played. Plays of items are public.
+// ownPlays admits every request, but conceals how much other users have played. How often an item was played is public.
 func ownPlays() binding {
 	b := everything()
 	b.text = "everything, but 0 for `play_count` of other users"
@@ -124,7 +126,7 @@ func ownPlays() binding {
 		call, _ := req.(*skeinv1.BatchGetCountersRequest)
 		counters, _ := res.(*skeinv1.BatchGetCountersResponse)
 		for i, key := range call.GetKeys() {
-			if of, ok := key.GetTarget().(*skeinv1.CounterKey_UserId); ok && of.UserId != user {
+			if target, ok := key.GetTarget().(*skeinv1.CounterKey_UserId); ok && target.UserId != user {
 				counters.GetCounters()[i].PlayCount = 0
 			}
 		}
@@ -132,7 +134,7 @@ func ownPlays() binding {
 	return b
 }
 
-// own lets pass what has the user in a field.
+// own admits requests that have the user in the given field.
 func own(field protoreflect.Name) binding {
 	return binding{text: "`" + string(field) + "` is U", other: func(user string, req proto.Message) string {
 		m := req.ProtoReflect()
@@ -143,8 +145,8 @@ func own(field protoreflect.Name) binding {
 	}}
 }
 
-// ownRelationships permits the relationships of U, but never says who blocks U. An answer without a block does not contradict the others:
-// no follow between the two users holds, as if both had unfollowed each other.
+// ownRelationships admits requests for the relationships of U, but conceals who blocks U. The rest of the answer does not reveal a block, because
+// a block ends the follows between the two users, as if both had unfollowed each other.
 func ownRelationships() binding {
 	b := own("viewer_id")
 	b.text += "; `blocked_by` is false"
@@ -157,8 +159,8 @@ func ownRelationships() binding {
 	return b
 }
 
-// ownFeedReasons permits questions about the feed of U, but does not give the reason BLOCKED, which does not say which of the two users
-// blocks the other. NOT_FOLLOWED is always given beside BLOCKED, so some reason remains. The method BatchGetRelationships says whom U blocks.
+// ownFeedReasons admits questions about the feed of U, but removes the reason BLOCKED, which would not say which of the two users blocks the
+// other. The answer still has a reason, because NOT_FOLLOWED always accompanies BLOCKED. BatchGetRelationships says whom U blocks.
 func ownFeedReasons() binding {
 	b := own("reader_id")
 	b.text += "; without the reason BLOCKED"
@@ -174,6 +176,7 @@ func ownFeedReasons() binding {
 	return b
 }
 
+// ownPairs admits requests that ask only about follows of U.
 func ownPairs() binding {
 	return binding{text: "`user_id` of every pair is U", other: func(user string, req proto.Message) string {
 		check, _ := req.(*skeinv1.CheckFollowsRequest)
@@ -186,6 +189,7 @@ func ownPairs() binding {
 	}}
 }
 
+// noExcluders admits every request except those for the users who exclude a board.
 func noExcluders() binding {
 	return binding{text: "`kind` is not EXCLUDERS", other: func(_ string, req proto.Message) string {
 		list, ok := req.(*skeinv1.ListBoardFollowersRequest)
@@ -196,9 +200,11 @@ func noExcluders() binding {
 	}}
 }
 
-// ownEvents lets pass live events that the user does. A backfill chooses its time and takes offsets of its source, which keeps
-// every lower one out for ever. So imports are for callers that are not bound to a user. A malformed event is refused later, with all
-// its errors. Only an event that would be refused here is checked for that: the others are checked once, by the method.
+// ownEvents admits live events whose acting user is U. Backfills are only for callers who are not bound to a user: a backfill chooses its own
+// time, and uses up offsets of its source, so that no later backfill of that source with a lower offset is accepted.
+//
+// ownEvents does not object to a malformed event, because the method refuses it with all of its errors. It validates only events that it would
+// otherwise refuse, so the method remains the only one that validates the others.
 func ownEvents() binding {
 	return binding{text: "the acting user of every event is U; no backfills", other: func(user string, req proto.Message) string {
 		call, _ := req.(*skeinv1.PublishRequest)

@@ -15,32 +15,34 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/request"
 )
 
-// Server-Sent Events: a stream as a page in a browser reads it, with EventSource and nothing else. It is a GET of the path of the method,
-// with the request as JSON in the parameter message, as Connect has it for reads. Everything else is the way of every stream: who may
-// call, what is bounded, what is checked. An event has the message as JSON and its position as id, and a browser whose connection broke
-// sends the last id that it got.
+// Server-Sent Events make a stream readable for a page in a browser with nothing but EventSource. The page sends a GET to the path of the method,
+// with the request as JSON in the query parameter "message", as Connect defines it for reads. Authentication, limits and validation are those of
+// every stream. Each event has a message as JSON, and the position of the message as its id. A browser whose connection broke reconnects by
+// itself, and sends the last id that it received.
 
-// positioned is a message of a stream that can be continued after it.
+// positionedMessage is a message of a stream that can resume after the message.
 type positionedMessage interface {
 	proto.Message
 	GetPosition() string
 }
 
-// forBrowsers also answers the stream by GET. Resume has a request continue after the position of a message.
+// forBrowsers makes a stream also available by GET as Server-Sent Events. resume changes a request so that its stream continues after a position.
 func forBrowsers[Req, Res any, P request.Message[Req]](m *streamMethod[Req, Res, P], resume func(req P, position string)) {
-	connectStream := m.s.methods[m.procedure]
+	rpcHandler := m.s.methods[m.procedure]
 	m.s.methods[m.procedure] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
-			connectStream.ServeHTTP(w, r)
+			rpcHandler.ServeHTTP(w, r)
 			return
 		}
+
 		var req request.Received[Req, P]
 		if err := decodeQuery(r.URL.RawQuery, &req); err != nil {
-			req.Err = err
+			req.Err = err // answer reports it
 		}
-		if last := r.Header.Get("Last-Event-ID"); last != "" {
-			resume(&req.Msg, last)
+		if lastID := r.Header.Get("Last-Event-ID"); lastID != "" {
+			resume(&req.Msg, lastID)
 		}
+
 		out := &sseStream[Res]{w: w, deadline: answerDeadlineOf(r.Context())}
 		if err := m.answer(r.Context(), &req, out); err != nil {
 			out.sendError(err)
@@ -48,7 +50,8 @@ func forBrowsers[Req, Res any, P request.Message[Req]](m *streamMethod[Req, Res,
 	})
 }
 
-// messageOf decodes the request in a query. JSON that is none is noted by the codec, as it is of a body.
+// decodeQuery decodes the request in a query into req, a [request.Received]. It returns the errors of the query. If the message itself does not
+// decode, the codec stores the error in req, as it does for a body.
 func decodeQuery(query string, req any) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -70,15 +73,16 @@ func decodeQuery(query string, req any) error {
 	return (request.JSONCodec{}).Unmarshal([]byte(message), req)
 }
 
-// eventParts is a stream of Server-Sent Events.
+// sseStream sends the messages of a stream as Server-Sent Events.
 type sseStream[Res any] struct {
 	w http.ResponseWriter
-	// patience is nil for a call that did not come through net/http.
+	// deadline is nil for a call that did not come through net/http.
 	deadline *answerDeadline
+	// hasBegun is set once the head of the answer was sent.
 	hasBegun bool
 }
 
-// Send sends one part, which its client has to take in time.
+// Send sends one message as an event. It fails if the client does not read the event in time.
 func (p *sseStream[Res]) Send(part *Res) error {
 	message, ok := any(part).(positionedMessage)
 	if !ok {
@@ -91,7 +95,7 @@ func (p *sseStream[Res]) Send(part *Res) error {
 	return p.sendEvent(fmt.Appendf(nil, "id: %s\ndata: %s\n\n", message.GetPosition(), data))
 }
 
-// SetLag says by how many envelopes the first part was behind the log.
+// SetLag sets the header that says by how many envelopes the first message is behind the log.
 func (p *sseStream[Res]) SetLag(lag int64) { p.w.Header()[LagHeader] = formatLag(lag) }
 
 func (p *sseStream[Res]) sendEvent(event []byte) error {
@@ -102,7 +106,7 @@ func (p *sseStream[Res]) sendEvent(event []byte) error {
 	if !p.hasBegun {
 		p.hasBegun = true
 		p.w.Header().Set("Content-Type", "text/event-stream")
-		p.w.Header().Set("X-Accel-Buffering", "no") // nginx would collect events
+		p.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx would delay events to send several at once
 	}
 	if _, err := p.w.Write(event); err != nil {
 		return err
@@ -110,19 +114,19 @@ func (p *sseStream[Res]) sendEvent(event []byte) error {
 	return http.NewResponseController(p.w).Flush()
 }
 
-// fail says why the stream cannot begin, as every error is said, or why it ended, by an event "end" with the same JSON.
+// sendError answers with the error if the stream has not begun. Otherwise it sends the same JSON in an event named "end".
 func (p *sseStream[Res]) sendError(err error) {
 	if !p.hasBegun {
-		_ = http1.WriteError(p.w, err) // the client has gone
+		_ = http1.WriteError(p.w, err) // an error means that the client has gone away
 		return
 	}
-	text := &errorRecorder{header: http.Header{}}
-	if werr := http1.WriteError(text, err); werr == nil && errors.As(err, new(*connect.Error)) {
-		_ = p.sendEvent(fmt.Appendf(nil, "event: end\ndata: %s\n\n", text.body.Bytes()))
+	recorder := &errorRecorder{header: http.Header{}}
+	if writeErr := http1.WriteError(recorder, err); writeErr == nil && errors.As(err, new(*connect.Error)) {
+		_ = p.sendEvent(fmt.Appendf(nil, "event: end\ndata: %s\n\n", recorder.body.Bytes()))
 	}
 }
 
-// writtenError keeps the body of an error that is written to it.
+// errorRecorder is an [http.ResponseWriter] that keeps the body of an error.
 type errorRecorder struct {
 	header http.Header
 	body   bytes.Buffer
@@ -131,7 +135,7 @@ type errorRecorder struct {
 // Header is part of [http.ResponseWriter], as are the next two.
 func (e *errorRecorder) Header() http.Header { return e.header }
 
-// WriteHeader ignores the status: the stream has begun with one.
+// WriteHeader ignores the status, because the stream has already begun with another one.
 func (*errorRecorder) WriteHeader(int) {}
 
 // Write keeps the body.

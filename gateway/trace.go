@@ -14,19 +14,19 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/http1"
 )
 
-// Traces: a call that is followed has a span, and so has its append to the log; the folds that make it visible have theirs by the
-// traceparent that goes beside the envelope. Without a tracer none of this is done, and a call that is not sampled costs what its
-// tracer takes to decide that.
+// A traced call has a span, and so does the append of its events to the log. The trace context is stored with the envelope, so the folds that
+// make the events visible add their spans to the same trace. Without a tracer none of this happens. With one, a call that is not sampled costs
+// only what the tracer needs to decide that.
 
-// traced returns a context for a call that its caller follows, perhaps.
-func (s *Server) withTraceParent(ctx context.Context, parent string) context.Context {
-	if s.tracer == nil || parent == "" {
+// withTraceParent returns a context with the trace context that the caller has sent in a traceparent header, if it has sent one.
+func (s *Server) withTraceParent(ctx context.Context, traceParent string) context.Context {
+	if s.tracer == nil || traceParent == "" {
 		return ctx
 	}
-	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": parent})
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceParent})
 }
 
-// requestTraced is traced for a request of net/http.
+// withHTTPTraceParent is withTraceParent for a request of net/http.
 func (s *Server) withHTTPTraceParent(r *http.Request) *http.Request {
 	if s.tracer == nil || len(r.Header[http1.TraceParentHeader]) == 0 {
 		return r
@@ -34,7 +34,7 @@ func (s *Server) withHTTPTraceParent(r *http.Request) *http.Request {
 	return r.WithContext(s.withTraceParent(r.Context(), r.Header[http1.TraceParentHeader][0]))
 }
 
-// beginSpan begins the span of a call. finish ends it.
+// beginSpan begins the span of a call. [method.finishCall] ends it.
 func (m *method) beginSpan(ctx context.Context) context.Context {
 	if m.s.tracer == nil {
 		return ctx
@@ -44,6 +44,7 @@ func (m *method) beginSpan(ctx context.Context) context.Context {
 	return ctx
 }
 
+// endSpan ends the span of a call. f is nil if the call succeeded.
 func (m *method) endSpan(ctx context.Context, f *apierror.Failure) {
 	if m.s.tracer == nil {
 		return
@@ -51,6 +52,7 @@ func (m *method) endSpan(ctx context.Context, f *apierror.Failure) {
 	span := trace.SpanFromContext(ctx)
 	if f != nil {
 		span.SetAttributes(attribute.String("rpc.connect_rpc.error_code", f.Code.String()))
+		// Only faults of the service mark the span as failed.
 		if f.Code == connect.CodeInternal || f.Code == connect.CodeUnknown {
 			span.SetStatus(codes.Error, f.Text)
 		}
@@ -58,7 +60,7 @@ func (m *method) endSpan(ctx context.Context, f *apierror.Failure) {
 	span.End()
 }
 
-// traceID is the trace of a call that is followed; empty means it is not.
+// traceID returns the id of the call's trace, or "" if the trace is not sampled.
 func traceID(ctx context.Context) string {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsSampled() {
 		return sc.TraceID().String()

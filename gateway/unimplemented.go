@@ -14,7 +14,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// services are all services of the API.
+// services returns the descriptors of all services of the API.
 func services() []protoreflect.ServiceDescriptor {
 	var all []protoreflect.ServiceDescriptor
 	for _, file := range []protoreflect.FileDescriptor{
@@ -29,7 +29,8 @@ func services() []protoreflect.ServiceDescriptor {
 	return all
 }
 
-// missing says what the methods that are not there wait for, by service, or by method where one waits for more than its service does.
+// methodRequirements says, for the error of an unimplemented method, which projections or operator the method needs. The key is the name of
+// the service, or that of the method if it needs more than the other methods of its service.
 var methodRequirements = map[protoreflect.Name]string{
 	"FeedService":         "the inbox projection, which this process does not have",
 	"SeenService":         "the seen projection, which this process does not have",
@@ -39,7 +40,7 @@ var methodRequirements = map[protoreflect.Name]string{
 	"AdminService":        "an operator, which this process does not have; GetStatus is there",
 }
 
-// mountMissing answers every method that is not mounted with "unimplemented" and the reason, whatever the request is.
+// mountUnimplemented mounts a handler for every method that is not mounted yet. It answers with "unimplemented" and the reason.
 func (s *Server) mountUnimplemented() {
 	for _, service := range services() {
 		for i := range service.Methods().Len() {
@@ -48,13 +49,14 @@ func (s *Server) mountUnimplemented() {
 			if _, ok := s.methods[procedure]; ok {
 				continue
 			}
-			needs, ok := methodRequirements[m.Name()]
+
+			requirement, ok := methodRequirements[m.Name()]
 			if !ok {
-				needs = methodRequirements[service.Name()]
+				requirement = methodRequirements[service.Name()]
 			}
 			err := &apierror.Failure{
 				Code: connect.CodeUnimplemented, Reason: skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE,
-				Text: fmt.Sprintf("%s.%s needs %s", service.Name(), m.Name(), needs),
+				Text: fmt.Sprintf("%s.%s needs %s", service.Name(), m.Name(), requirement),
 			}
 			if m.IsStreamingServer() {
 				stream(s, procedure, nil,
