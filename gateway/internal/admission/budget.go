@@ -16,41 +16,42 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Unlimited is the limit of a class that only each caller is bounded by.
+// Unlimited is the limit of a class that has only a limit per caller.
 const Unlimited = math.MaxInt64
 
-// Class describes what a budget bounds: one class of calls, of streams, of pages, or bytes of memory.
+// Class describes what a budget limits: calls, streams or pages of one class, or bytes of memory.
 type Class struct {
-	// Name is a plural noun for errors and for the label "of" of the metrics: "reads".
+	// Name is a plural noun, such as "reads", for errors and for the label "of" of the metrics.
 	Name string
 	// Limit is how much all callers together may hold.
 	Limit int64
-	// CallerLimit is how much one caller may hold. 0 means as much as all together.
+	// CallerLimit is how much one caller may hold. 0 means that only Limit counts.
 	CallerLimit int64
-	// Flag names the flag by which an operator changes these limits, for errors; empty means that there is none.
+	// Flag is the flag by which an operator changes these limits, for errors. It is empty if there is none.
 	Flag string
-	// Queue is how many callers of [Budget.Wait] may wait at a time, and Patience how long each of them waits; 0 means without a limit.
-	Queue    int64
+	// Queue is how many callers of [Budget.Wait] may wait at a time; 0 means any number.
+	Queue int64
+	// Patience is how long each of them waits; 0 means without a limit.
 	Patience time.Duration
-	// Processors, if it is set, also refuses a part of what is taken while calls wait long for a processor.
+	// Processors, if it is not nil, also makes [Budget.Take] refuse a share of the calls while calls wait long for a processor.
 	Processors *Processors
 }
 
-// Budget bounds how much of one class is held at a time, by all callers together and by each of them. What is beyond the limit is
-// refused at once ([Budget.Take]), or waits for its turn ([Budget.Wait]). Each class has a budget of its own, so that a flood of one
-// class takes nothing from the others. A Budget is safe for concurrent use.
+// Budget limits how much of one class is held at a time, by all callers together and by each caller. What exceeds the limit is refused at once
+// ([Budget.Take]) or waits for its turn ([Budget.Wait]). Each class has its own budget, so that a flood of one class takes nothing from the
+// others. A Budget may be used concurrently.
 type Budget struct {
 	Class
 
-	// used may exceed the limit for a moment, while something is refused.
+	// used may exceed the limit for a moment, while a call is refused.
 	used    atomic.Int64
 	refused atomic.Uint64
 
-	// turns gives those who wait their turns, in the order in which they came. Only Wait uses it.
+	// turns admits the callers of Wait in the order in which they came.
 	turns   *semaphore.Weighted
 	waiting atomic.Int64
 
-	// mu guards byCaller and highest, which are kept only if there is a limit per caller.
+	// mu guards byCaller and highest, which are maintained only if there is a limit per caller.
 	mu       sync.Mutex
 	byCaller map[string]int64
 	// highest is the largest value that used has had.
@@ -62,7 +63,8 @@ func NewBudget(class Class) *Budget {
 	return &Budget{Class: class, turns: semaphore.NewWeighted(class.Limit), byCaller: map[string]int64{}}
 }
 
-// Take takes n for a caller, or refuses it. The caller of Take must give back what it has taken, with [Budget.Give].
+// Take takes n for a caller. It returns nil if it has, and then the caller of Take must give n back with [Budget.Give]. Otherwise it returns why
+// it refuses.
 func (b *Budget) Take(caller string, n int64) *apierror.Failure {
 	f := b.takeOrRefuse(caller, n)
 	if f != nil {
@@ -71,6 +73,7 @@ func (b *Budget) Take(caller string, n int64) *apierror.Failure {
 	return f
 }
 
+// takeOrRefuse is Take without the count of refusals.
 func (b *Budget) takeOrRefuse(caller string, n int64) *apierror.Failure {
 	if p := b.Processors; p != nil {
 		if f := p.admit(); f != nil {
@@ -113,9 +116,8 @@ func (b *Budget) Give(caller string, n int64) {
 	}
 }
 
-// Wait takes 1 of the budget, and waits for it while others hold all. It fails at once if too many wait already, and later if the
-// patience of the class or the context ends first. Otherwise the caller must call [Budget.Done]. The callers of one budget either
-// all wait, or all use Take.
+// Wait takes 1 of the budget, and blocks while others hold all of it. It fails at once if the queue is full, and later if the patience of the
+// class or ctx ends first. If it returns nil, the caller must call [Budget.Done]. All users of one budget must use either Wait or Take.
 func (b *Budget) Wait(ctx context.Context) error {
 	if !b.turns.TryAcquire(1) {
 		if err := b.waitForTurn(ctx); err != nil {
@@ -128,11 +130,13 @@ func (b *Budget) Wait(ctx context.Context) error {
 
 func (b *Budget) waitForTurn(ctx context.Context) error {
 	refusal := b.overloadedError()
+	waiting := b.waiting.Add(1)
 	defer b.waiting.Add(-1)
-	if waiting := b.waiting.Add(1); b.Queue > 0 && waiting > b.Queue {
+	if b.Queue > 0 && waiting > b.Queue {
 		b.refused.Add(1)
 		return refusal
 	}
+
 	if b.Patience > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, b.Patience, refusal)
@@ -150,13 +154,13 @@ func (b *Budget) waitForTurn(ctx context.Context) error {
 	return cause
 }
 
-// Done gives back what Wait has taken.
+// Done gives back the 1 that Wait has taken.
 func (b *Budget) Done() {
 	b.used.Add(-1)
 	b.turns.Release(1)
 }
 
-// overloaded is the refusal of what exceeds the limit for all callers together.
+// overloadedError is the error of what exceeds the limit for all callers together.
 func (b *Budget) overloadedError() *apierror.Failure {
 	return &apierror.Failure{
 		Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_OVERLOADED, Retry: apierror.RetrySoon,
@@ -164,7 +168,7 @@ func (b *Budget) overloadedError() *apierror.Failure {
 	}
 }
 
-// byFlag returns the flag as a part of an error.
+// flagText returns the part of an error that names the flag, or "".
 func (b *Budget) flagText() string {
 	if b.Flag == "" {
 		return ""
@@ -175,13 +179,13 @@ func (b *Budget) flagText() string {
 // Used returns how much is held.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// Waiting returns how many callers wait.
+// Waiting returns how many callers of [Budget.Wait] wait.
 func (b *Budget) Waiting() int64 { return b.waiting.Load() }
 
-// Refused returns how often something was refused.
+// Refused returns how often the budget has refused.
 func (b *Budget) Refused() uint64 { return b.refused.Load() }
 
-// Highest returns the most that was held at a time, if there is a limit per caller.
+// Highest returns the most that was held at a time. It is 0 if there is no limit per caller.
 func (b *Budget) Highest() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,13 +193,14 @@ func (b *Budget) Highest() int64 {
 }
 
 const (
-	// FreeBytes of each body and of each answer are not counted: the limits of connections and of calls bound these.
+	// FreeBytes is how many bytes of each body and of each answer are not counted, because the limits of connections and calls already bound
+	// their memory.
 	FreeBytes = 4 << 10
-	// HeldPerByte is how often a byte of a body is held: as it came, and decoded.
+	// HeldPerByte is how many bytes of memory count for each byte of a body or answer, which is in memory both encoded and decoded.
 	HeldPerByte = 2
 )
 
-// Holding is what one call holds of a budget of bytes. It belongs to one goroutine.
+// Holding is what one call holds of a budget of bytes. It must not be used concurrently.
 type Holding struct {
 	budget *Budget
 	caller string
@@ -204,22 +209,23 @@ type Holding struct {
 	held int64
 }
 
-// NewHolding returns the holding of a call of which the first [FreeBytes] are not counted.
+// NewHolding returns the holding of a call. Its first [FreeBytes] bytes are not counted.
 func NewHolding(budget *Budget, caller string) Holding {
 	return Holding{budget: budget, caller: caller, free: FreeBytes}
 }
 
-// ChargeTo sets the budget and the caller of a holding that holds nothing. A zero Holding counts every byte.
+// ChargeTo sets the budget and the caller of a holding that holds nothing. A zero Holding, to which ChargeTo gives a budget, counts every byte.
 func (h *Holding) ChargeTo(budget *Budget, caller string) { h.budget, h.caller = budget, caller }
 
-// Caller returns the caller for whom bytes are held.
+// Caller returns the caller for whom the bytes count.
 func (h *Holding) Caller() string { return h.caller }
 
-// Hold takes n bytes, or refuses them.
+// Hold takes n bytes of the budget. It returns nil if it has, and otherwise why it refuses.
 func (h *Holding) Hold(n int64) *apierror.Failure {
 	free := min(n, h.free)
 	h.free -= free
-	if n -= free; n == 0 {
+	n -= free
+	if n == 0 {
 		return nil
 	}
 	if f := h.budget.Take(h.caller, n); f != nil {
@@ -229,7 +235,7 @@ func (h *Holding) Hold(n int64) *apierror.Failure {
 	return nil
 }
 
-// Release gives everything back.
+// Release gives back everything that the call holds.
 func (h *Holding) Release() {
 	if h.held > 0 {
 		h.budget.Give(h.caller, h.held)

@@ -5,89 +5,93 @@ import (
 	"time"
 )
 
-// Limits are what [NewBudgets] takes from the configuration of a server.
+// Limits are the limits that the configuration of a server sets.
 type Limits struct {
-	// Calls is how many reads may be in work, and how many writes.
+	// Calls is how many reads may be in work at a time, and how many writes.
 	Calls int
-	// ExpensiveReads is how many of the reads that keep a processor busy may run.
+	// ExpensiveReads is how many CPU-intensive reads may run at a time.
 	ExpensiveReads int
 	// CallerInFlight is how many calls and streams each caller may have under way; 0 means any number.
 	CallerInFlight int
-	// Bytes is how many bytes of requests and answers may be held, and Body the largest body of a request.
-	Bytes, Body int
-	// ShedAfter is how long calls may wait for a processor; negative means any time.
+	// Bytes is how many bytes of requests and answers may be in memory.
+	Bytes int
+	// Body is the largest body of a request, in bytes.
+	Body int
+	// ShedAfter is how long calls may wait for a processor before a share of them is refused; negative means any time.
 	ShedAfter time.Duration
-	// Streams bounds the streams of some methods, by procedure. Of each other method defaultStreams may be under way.
+	// Streams limits the streams of some methods, by procedure. Each other method may have defaultStreams streams.
 	Streams map[string]StreamLimit
 }
 
-// StreamLimit bounds the streams of one method.
+// StreamLimit limits the streams of one method.
 type StreamLimit struct {
-	// Streams is how many may be under way.
+	// Streams is how many streams may be under way at a time.
 	Streams int
-	// Flag names the flag by which an operator changes this limit, for errors; empty means that there is none.
+	// Flag is the flag by which an operator changes this limit, for errors. It is empty if there is none.
 	Flag string
 }
 
-// Limits that no configuration sets.
+// Limits that cannot be configured.
 const (
 	operatorCalls  = 64
 	healthCalls    = 256
 	defaultStreams = 32
 	pages          = 32
-	// longPages is how many pages of many entries are made at a time. Until such an answer is counted as bytes that wait for their
-	// client, it takes up to half a megabyte, and thousands of calls may be in work.
+	// longPages is how many pages of many entries are made at a time. While a page is made, it takes up to half a megabyte that no budget of
+	// bytes counts yet, and thousands of calls may be in work.
 	longPages = 32
-	// At most 1/expensiveDivisor of the reads may be expensive ones, including those that wait to begin.
+	// expensiveDivisor limits expensive reads, including those that wait for their turn, to 1/expensiveDivisor of all reads.
 	expensiveDivisor = 8
-	// expensivePatience is how long an expensive read waits until it begins.
+	// expensivePatience is how long an expensive read waits for its turn.
 	expensivePatience = time.Second
-	// One caller may hold at most 1/callerDivisor of all bytes.
+	// callerDivisor limits one caller to 1/callerDivisor of all bytes.
 	callerDivisor = 4
-	// bytesPerRequest of the limit of bytes allow one request that arrives or waits for its client. A stream of HTTP/2 without a body
-	// takes somewhat more memory.
+	// bytesPerRequest derives the limit of requests from that of bytes: one request for each 16 KiB. A stream of HTTP/2 without a body takes
+	// somewhat more memory than that.
 	bytesPerRequest = 16 << 10
 )
 
-// Budgets are the budgets of a server, one for each class.
+// Budgets are the budgets of a server, one per class.
 type Budgets struct {
-	// Reads, Writes, Operators and Health are for calls in work: from when the request has arrived until the answer is made. Operators
-	// is for the calls that an operator needs to see what is wrong, and Health for those that need no token.
+	// Reads, Writes, Operators and Health limit calls in work. A call is in work from when its request has arrived until its answer is made.
+	// Operators is for the calls that an operator needs to find out what is wrong, and Health for the calls that need no token.
 	Reads, Writes, Operators, Health *Budget
-	// ExpensiveReads is for reads that read much more than they answer, such as a page by heat. LongPages is for reads that make
-	// a page of many entries. Both are in Reads too.
+	// ExpensiveReads is for reads that read much more than they return, such as a page by heat. LongPages is for reads that return a page of
+	// many entries. Both kinds of reads also count in Reads.
 	ExpensiveReads, LongPages *Budget
 	// Streams has one budget for each method that answers with a stream, by procedure.
 	Streams map[string]*Budget
-	// Callers is for calls and streams of all methods but those that need no token. It bounds those of each caller, and not all together.
+	// Callers limits the calls and streams of each caller, except for methods that need no token. It has no limit for all callers together.
 	Callers *Budget
-	// Requests, HealthRequests and StreamRequests are for requests in net/http from their head to the end of their answer. Those that
-	// are not in work wait for their client.
+	// Requests, HealthRequests and StreamRequests limit requests in net/http, from their head to the end of their answer. They include the
+	// requests that are not in work because they wait for their client.
 	Requests, HealthRequests, StreamRequests *Budget
-	// Pages is for metrics and reflection.
+	// Pages is for /metrics and reflection.
 	Pages *Budget
 	// Bytes is for the bodies of requests, and for answers that wait for their clients ([Holding]).
 	Bytes *Budget
 
-	// Processors has the budgets of reads, writes and streams refuse a part while calls wait long for a processor.
+	// Processors makes the budgets of reads, writes and streams refuse a share of the calls while calls wait long for a processor.
 	Processors *Processors
-	// streamLimits are the limits of some streams, by procedure.
+	// streamLimits are the configured limits of streams, by procedure.
 	streamLimits map[string]StreamLimit
 	all          []*Budget
 }
 
 // NewBudgets returns the budgets of a server.
 func NewBudgets(l Limits) Budgets {
-	calls, bytes, expensive := int64(l.Calls), int64(l.Bytes), int64(l.ExpensiveReads)
+	calls := int64(l.Calls)
+	bytes := int64(l.Bytes)
+	expensive := int64(l.ExpensiveReads)
 	expensiveOrWaiting := max(1, calls/expensiveDivisor)
 	requests := min(4*calls, max(operatorCalls, bytes/bytesPerRequest))
-	// All streams fit: those of methods with a limit of their own, and those of up to 32 other methods.
+	// All streams fit: those of the methods in l.Streams, and those of up to 32 other methods.
 	streamRequests := int64(32 * defaultStreams)
 	for _, limit := range l.Streams {
 		streamRequests += int64(limit.Streams)
 	}
-	// The largest body must always fit.
-	bytesOfCaller := min(bytes, max(bytes/callerDivisor, HeldPerByte*int64(l.Body)))
+	// The largest body fits into the share of one caller.
+	callerBytes := min(bytes, max(bytes/callerDivisor, HeldPerByte*int64(l.Body)))
 
 	b := Budgets{Streams: map[string]*Budget{}, Processors: NewProcessors(l.ShedAfter), streamLimits: l.Streams}
 	b.Reads = b.add(Class{Name: "reads", Limit: calls, Processors: b.Processors})
@@ -106,7 +110,7 @@ func NewBudgets(l Limits) Budgets {
 		Name: "requests for streams", Limit: streamRequests, CallerLimit: streamRequests - 16*defaultStreams,
 	})
 	b.Pages = b.add(Class{Name: "pages", Limit: pages})
-	b.Bytes = b.add(Class{Name: "bytes of requests and answers", Limit: bytes, CallerLimit: bytesOfCaller, Flag: "--memory"})
+	b.Bytes = b.add(Class{Name: "bytes of requests and answers", Limit: bytes, CallerLimit: callerBytes, Flag: "--memory"})
 	return b
 }
 
@@ -116,8 +120,8 @@ func (b *Budgets) add(class Class) *Budget {
 	return budget
 }
 
-// NewStream adds the budget of a method that answers with a stream, unless the method has one already. With shed, a part of its streams
-// is refused while calls wait for a processor.
+// NewStream returns the budget of a method that answers with a stream, and adds it if the method has none yet. If shed is set, a share of the
+// streams is refused while calls wait long for a processor.
 func (b *Budgets) NewStream(procedure string, shed bool) *Budget {
 	if budget, ok := b.Streams[procedure]; ok {
 		return budget
@@ -135,7 +139,7 @@ func (b *Budgets) NewStream(procedure string, shed bool) *Budget {
 	return b.Streams[procedure]
 }
 
-// UnderWay returns how many calls are in work, and how many streams there are.
+// UnderWay returns the number of calls in work plus the number of streams.
 func (b *Budgets) UnderWay() int64 {
 	n := b.Reads.Used() + b.Writes.Used() + b.Operators.Used() + b.Health.Used()
 	for _, stream := range b.Streams {

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// Connections are the open connections of a server, including those that were handed to net/http. Their number is limited, and that of
-// one client address to half of it. A new connection above the limit closes another one on which no call is worked on: one that is
-// idle, that has sent nothing or half a request, or that does not take its answer. So a client cannot keep others out by holding
-// connections.
+// Connections are the open connections of a server, including those that the loop has passed to net/http. Their number is limited, and one client
+// address may have half of that number. A new connection above the limit replaces one that has no call in work: one that is idle, that has sent
+// nothing or only a part of a request, or whose client does not read its answer. So a client cannot keep others out by holding connections. The
+// zero value is ready to use.
 type Connections struct {
 	mu   sync.Mutex
 	open map[*Conn]struct{}
 	// byAddress counts the open connections of each address.
 	byAddress map[netip.Prefix]int
-	// handed are the connections that net/http serves, by the values that net/http knows.
+	// handed has the connections that net/http serves, by the values under which net/http knows them.
 	handed map[net.Conn]*Conn
-	// none is closed when the last connection ends. The caller who waits for that makes it.
+	// none is closed when the last connection ends. It is nil unless [Connections.Drained] waits for that.
 	none chan struct{}
 
-	// Accepted counts the connections that came, and HandedOver those of them that were handed to net/http.
+	// Accepted counts all connections that were accepted, and HandedOver those of them that were passed to net/http.
 	Accepted, HandedOver atomic.Uint64
-	// Evicted counts connections that were closed for new ones, and Refused new ones for which none could be closed.
+	// Evicted counts connections that were closed for new ones, and Refused new ones for which no connection could be closed.
 	Evicted, Refused atomic.Uint64
 }
 
@@ -33,20 +33,23 @@ type Connections struct {
 type Conn struct {
 	conn    net.Conn
 	address netip.Prefix
-	// Caller names the other end where the caller has no name: it is the address.
+	// Caller is the client's address as a text. Budgets count calls under it if the caller has no name.
 	Caller string
-	// callsInWork counts the calls from when their request is whole until their answer is made.
+	// callsInWork counts the calls of the connection whose requests have arrived completely and whose answers are not made yet.
 	callsInWork atomic.Int32
-	// lastBegin is when such a call last began, or the connection was opened, in nanoseconds.
+	// lastBegin is when such a call last began or, before the first one, when the connection was opened, in Unix nanoseconds.
 	lastBegin atomic.Int64
 }
 
-// evictTries is how many connections are looked at to find idle ones. Of the first evictChoice idle ones, the one that has been idle
-// longest is closed. A complete search would take too long under the lock.
-const evictTries, evictChoice = 1024, 64
+const (
+	// evictTries is how many connections evict examines at most. A complete search would take too long while it holds the lock.
+	evictTries = 1024
+	// evictChoice is how many candidates evict chooses from.
+	evictChoice = 64
+)
 
-// Enter adds a new connection. With limit connections open, or half of them from its address, it closes another one for it. If every
-// other one has a call in work, Enter returns nil, and the caller must close the new one.
+// Enter adds a new connection. If limit connections are open, or half of that number from the same address, it closes another one. If it finds
+// none that it may close, it returns nil, and the caller must close the new connection.
 func (c *Connections) Enter(conn net.Conn, limit int) *Conn {
 	c.Accepted.Add(1)
 	in := &Conn{conn: conn, address: addressOf(conn)}
@@ -58,8 +61,9 @@ func (c *Connections) Enter(conn net.Conn, limit int) *Conn {
 	if c.open == nil {
 		c.open, c.byAddress, c.handed = map[*Conn]struct{}{}, map[netip.Prefix]int{}, map[net.Conn]*Conn{}
 	}
-	if own := c.byAddress[in.address] >= max(1, limit/2); own || len(c.open) >= limit {
-		if !c.evict(in.address, own) {
+	isAddressFull := c.byAddress[in.address] >= max(1, limit/2)
+	if isAddressFull || len(c.open) >= limit {
+		if !c.evict(in.address, isAddressFull) {
 			c.Refused.Add(1)
 			return nil
 		}
@@ -71,16 +75,16 @@ func (c *Connections) Enter(conn net.Conn, limit int) *Conn {
 	return in
 }
 
-// evict closes the connection of a sample on which no call has begun for the longest time, and reports whether there was one. With
-// own set, only connections of the address count.
-func (c *Connections) evict(address netip.Prefix, own bool) bool {
+// evict closes one connection without a call in work. Of a random sample, it takes the one on which no call has begun for the longest time. It
+// returns false if it finds none. If sameAddress is set, it considers only connections of the address. c.mu must be held.
+func (c *Connections) evict(address netip.Prefix, sameAddress bool) bool {
 	var victim *Conn
 	tries, found := 0, 0
-	for o := range c.open { // a map has another order each time, so the sample is a random one
+	for o := range c.open { // the order of a map is random, so the sample is random, too
 		if tries++; tries > evictTries || found == evictChoice {
 			break
 		}
-		if o.callsInWork.Load() > 0 || own && o.address != address {
+		if o.callsInWork.Load() > 0 || sameAddress && o.address != address {
 			continue
 		}
 		if found++; victim == nil || o.lastBegin.Load() < victim.lastBegin.Load() {
@@ -92,7 +96,7 @@ func (c *Connections) evict(address netip.Prefix, own bool) bool {
 	}
 	c.remove(victim)
 
-	// Closes the connection below TLS, because the close message of TLS could block.
+	// Close the connection below TLS, because writing the close message of TLS could block.
 	conn := victim.conn
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -101,14 +105,14 @@ func (c *Connections) evict(address netip.Prefix, own bool) bool {
 	return true
 }
 
-// Leave forgets a connection that was closed.
+// Leave removes a connection that was closed.
 func (c *Connections) Leave(o *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.remove(o)
 }
 
-// remove forgets a connection. An evicted connection is removed a second time when it has ended.
+// remove removes a connection. It does nothing if the connection was evicted, and so removed, before it ended. c.mu must be held.
 func (c *Connections) remove(o *Conn) {
 	if _, ok := c.open[o]; !ok {
 		return
@@ -120,27 +124,27 @@ func (c *Connections) remove(o *Conn) {
 	c.notifyIfNone()
 }
 
-// Hand records that net/http serves a connection, and knows it as another value.
-func (c *Connections) Hand(o *Conn, as net.Conn) {
+// Hand records that net/http now serves a connection, which net/http knows as conn.
+func (c *Connections) Hand(o *Conn, conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.handed[as] = o
+	c.handed[conn] = o
 	c.HandedOver.Add(1)
 }
 
-// Known returns the connection that net/http knows as this value, or nil if it was not handed over.
-func (c *Connections) Known(as net.Conn) *Conn {
+// Known returns the connection that net/http knows as conn, or nil if it was not passed with Hand.
+func (c *Connections) Known(conn net.Conn) *Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.handed[as]
+	return c.handed[conn]
 }
 
-// Ended forgets a connection that net/http has closed.
-func (c *Connections) Ended(as net.Conn) {
+// Ended removes a connection that net/http has closed.
+func (c *Connections) Ended(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o := c.handed[as]; o != nil {
-		delete(c.handed, as)
+	if o := c.handed[conn]; o != nil {
+		delete(c.handed, conn)
 		c.remove(o)
 	}
 }
@@ -152,7 +156,7 @@ func (c *Connections) Count() int {
 	return len(c.open)
 }
 
-// notifyIfNone closes the channel of the caller who waits for the end of all connections.
+// notifyIfNone wakes up Drained if no connection is left. c.mu must be held.
 func (c *Connections) notifyIfNone() {
 	if c.none != nil && len(c.open) == 0 {
 		close(c.none)
@@ -160,11 +164,12 @@ func (c *Connections) notifyIfNone() {
 	}
 }
 
-// Drained returns a channel that is closed when, after the delay, either no connection is open or the grace has passed.
+// Drained returns a channel. It waits for delay and then for at most grace until no connection is open, and closes the channel. Only one caller
+// may wait at a time.
 func (c *Connections) Drained(delay, grace time.Duration) <-chan struct{} {
-	over := make(chan struct{})
+	drained := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(drained)
 		if delay > 0 {
 			<-time.After(delay)
 		}
@@ -173,15 +178,16 @@ func (c *Connections) Drained(delay, grace time.Duration) <-chan struct{} {
 		c.none = none
 		c.notifyIfNone()
 		c.mu.Unlock()
+
 		select {
 		case <-none:
 		case <-time.After(grace):
 		}
 	}()
-	return over
+	return drained
 }
 
-// Begin marks the connection as one with a call in work until [Conn.End]. Both do nothing on a nil Conn.
+// Begin marks the connection as busy until [Conn.End]. Both are no-ops on a nil Conn.
 func (o *Conn) Begin(now time.Time) {
 	if o != nil {
 		o.lastBegin.Store(now.UnixNano())
@@ -189,14 +195,14 @@ func (o *Conn) Begin(now time.Time) {
 	}
 }
 
-// End follows the work on a call.
+// End ends what Begin has begun: the answer to the call is made.
 func (o *Conn) End() {
 	if o != nil {
 		o.callsInWork.Add(-1)
 	}
 }
 
-// addressOf returns the IPv4 address of a client, or the network of 64 bits from which a client of IPv6 can choose its address.
+// addressOf returns the IPv4 address of a client or, for IPv6, the network of 64 bits in which the client can choose any address.
 func addressOf(conn net.Conn) netip.Prefix {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {

@@ -15,39 +15,43 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Processors has budgets refuse a part of the calls while goroutines wait long for a processor. If all calls were accepted then, most
-// of them would be answered after their callers have given up. So some are refused at once, with a delay for a retry, and the others
-// are answered in time.
+// Processors makes budgets refuse a share of the calls while goroutines wait long for a processor. If all calls were accepted in that
+// situation, most of them would be answered after their callers have given up. So some calls are refused at once, with a delay for a retry, and
+// the others are answered in time.
 //
-// Ten times a second it reads from Go's scheduler how long goroutines that could run have waited until they ran. Calls that wait for
-// the disk, for a position or for their client are not ready to run, and are not counted.
+// Ten times a second it reads from Go's scheduler how long goroutines that were ready to run have waited until they ran. Calls that wait for the
+// disk, for a position or for their client are not ready to run, so they do not count.
 type Processors struct {
 	// limit is the longest wait at which nothing is refused. 0 or less means that nothing is ever refused.
 	limit time.Duration
-	// waitsAbove counts the waits in succession that were above the limit. Only Observe uses it.
+	// waitsAbove counts the consecutive observations above the limit. Only Observe uses it.
 	waitsAbove int
-	// refusedPart is the bits of the part of calls that are refused: a float64 from 0 to maxRefusedPart. Only Observe writes it.
+	// refusedPart has the bits of a float64 from 0 to maxRefusedPart, the share of the calls that is refused. Only Observe writes it.
 	refusedPart atomic.Uint64
 }
 
 const (
 	observePeriod = 100 * time.Millisecond
-	// ignoredWaits is how many waits above the limit have no effect: one may be a pause of the whole machine.
+	// ignoredWaits is how many consecutive waits above the limit have no effect, because the whole machine may have paused.
 	ignoredWaits = 2
-	// maxRefusedPart accepts some calls at any time, so that the waits show when the load has gone.
+	// maxRefusedPart is below 1, so that some calls are always accepted, and the waits show when the load has gone.
 	maxRefusedPart = 0.98
-	// raiseStep of the calls that are still accepted are refused in addition after a wait above the limit. After a wait below it,
-	// the refused part falls to lowerStep of itself, and from less than minRefusedPart to nothing. The part rises faster than it
-	// falls, which keeps the waits below the limit.
-	raiseStep, lowerStep, minRefusedPart = 0.2, 0.9, 0.005
+	// raiseStep is the share of the calls still accepted that is refused in addition after each wait above the limit.
+	raiseStep = 0.2
+	// lowerStep is the factor by which the refused share falls after each wait below the limit. The share rises faster than it falls, which
+	// keeps the waits below the limit.
+	lowerStep = 0.9
+	// minRefusedPart is the smallest refused share. A smaller one becomes 0.
+	minRefusedPart = 0.005
 
+	// schedulerWaits is the metric of the Go runtime with the waits, as a histogram.
 	schedulerWaits = "/sched/latencies:seconds"
-	// observedQuantile of the waits stands for all. Most waits are hand-overs within the process that take microseconds, however
-	// long the calls that come from outside queue, so the median stays low (docs/decisions/0042-admission.md).
+	// observedQuantile is the quantile of the waits that is compared with the limit. The median would stay low, because most waits are hand-overs
+	// within the process that take microseconds, however long the calls from outside queue (docs/decisions/0042-admission.md).
 	observedQuantile = 0.99
 )
 
-// NewProcessors returns what refuses calls while waits are above the limit. Nothing is refused until [Processors.Run] observes waits.
+// NewProcessors returns Processors that refuse calls while waits are above the limit. They refuse nothing until [Processors.Run] runs.
 func NewProcessors(limit time.Duration) *Processors { return &Processors{limit: limit} }
 
 // Run observes waits until ctx ends.
@@ -56,7 +60,7 @@ func (p *Processors) Run(ctx context.Context) {
 		return
 	}
 	var waits waitReader
-	waits.next() // those before now do not count
+	waits.next() // skip the waits before now
 	tick := time.NewTicker(observePeriod)
 	defer tick.Stop()
 	for {
@@ -69,7 +73,7 @@ func (p *Processors) Run(ctx context.Context) {
 	}
 }
 
-// Observe adjusts the part of calls that are refused to how long goroutines had to wait.
+// Observe adjusts the share of the calls that is refused to a wait.
 func (p *Processors) Observe(wait time.Duration) {
 	part := p.RefusedPart()
 	if wait > p.limit {
@@ -85,10 +89,10 @@ func (p *Processors) Observe(wait time.Duration) {
 	p.refusedPart.Store(math.Float64bits(part))
 }
 
-// RefusedPart returns the part of calls that are refused, from 0 to 1.
+// RefusedPart returns the share of the calls that is refused, from 0 to 1.
 func (p *Processors) RefusedPart() float64 { return math.Float64frombits(p.refusedPart.Load()) }
 
-// admit refuses a call by chance.
+// admit refuses a call at random, with the probability RefusedPart. It returns nil if the call is admitted.
 func (p *Processors) admit() *apierror.Failure {
 	if p.refusedPart.Load() == 0 || rand.Float64() >= p.RefusedPart() {
 		return nil
@@ -103,16 +107,16 @@ func (p *Processors) admit() *apierror.Failure {
 // waitReader reads how long goroutines have waited for a processor.
 type waitReader struct {
 	sample [1]metrics.Sample
-	// before is what each bucket of the histogram had counted when it was read last.
+	// before has the count of each bucket of the histogram as of the last read.
 	before []uint64
 }
 
-// next returns the observedQuantile of the waits since it was called last, and 0 if there were none.
+// next returns the observedQuantile of the waits since its last call, or 0 if there were none.
 func (r *waitReader) next() time.Duration {
 	r.sample[0].Name = schedulerWaits
 	metrics.Read(r.sample[:])
 	if r.sample[0].Value.Kind() != metrics.KindFloat64Histogram {
-		return 0 // this version of Go does not have the metric
+		return 0 // this version of Go lacks the metric
 	}
 	h := r.sample[0].Value.Float64Histogram()
 	if len(r.before) != len(h.Counts) {
@@ -123,18 +127,22 @@ func (r *waitReader) next() time.Duration {
 	return wait
 }
 
-// quantileSince returns the lower bound of the bucket with the observedQuantile of what was counted after before.
+// quantileSince returns the lower bound of the bucket with the observedQuantile of the waits that were counted after before.
 func quantileSince(h *metrics.Float64Histogram, before []uint64) time.Duration {
-	var all uint64
+	var total uint64
 	for i, n := range h.Counts {
-		all += n - before[i]
+		total += n - before[i]
 	}
-	left := uint64(math.Ceil(observedQuantile * float64(all)))
-	for i, n := range h.Counts {
-		if n -= before[i]; n > 0 && n >= left {
+
+	// rank counts down to 0 at the bucket of the quantile.
+	rank := uint64(math.Ceil(observedQuantile * float64(total)))
+	for i := range h.Counts {
+		n := h.Counts[i] - before[i]
+		if n > 0 && n >= rank {
+			// The lower bound of the first bucket is negative infinity.
 			return time.Duration(max(h.Buckets[i], 0) * float64(time.Second))
 		}
-		left -= h.Counts[i] - before[i]
+		rank -= n
 	}
 	return 0
 }

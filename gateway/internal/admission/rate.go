@@ -12,22 +12,24 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// CallerRates limits how many calls a second each caller may make, so that one that calls without end is refused before the others
-// feel it. Callers are distinguished by name: all tokens with one name share a rate, and so do all calls if there is no access control.
+// CallerRates limits how many calls per second each caller may make, so that a caller who calls all the time is refused before others notice.
+// Callers are distinguished by name: all tokens with one name share a rate, and so do all calls if there is no access control.
 type CallerRates struct {
 	perSecond float64
 	burst     int
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// limiters has one limiter per caller, by name.
 	limiters map[string]*rate.Limiter
-	// maxLimiters is how many callers are remembered before some are forgotten.
+	// maxLimiters is the number of limiters at which the next new caller makes Take drop those that are not needed.
 	maxLimiters int
 }
 
-// minRemembered is how many callers are remembered in any case: some 2 MB.
+// minLimiters is the smallest value of maxLimiters. That many limiters take about 2 MB.
 const minLimiters = 10_000
 
-// NewCallerRates returns nil if perSecond is 0, which means any number. A caller who was silent may make a burst of calls at once.
+// NewCallerRates returns limits of perSecond calls. A caller who was silent may make burst calls at once. If perSecond is 0 or less, it returns nil,
+// which limits nothing.
 func NewCallerRates(perSecond float64, burst int) *CallerRates {
 	if perSecond <= 0 {
 		return nil
@@ -35,13 +37,14 @@ func NewCallerRates(perSecond float64, burst int) *CallerRates {
 	return &CallerRates{perSecond: perSecond, burst: burst, limiters: map[string]*rate.Limiter{}, maxLimiters: minLimiters}
 }
 
-// Take counts a call of a caller, or refuses it. A call that is refused does not count. Nil CallerRates refuse nothing.
+// Take counts a call of a caller, or returns why it refuses the call. A refused call does not count. Nil CallerRates refuse nothing.
 func (c *CallerRates) Take(caller string, now time.Time) *apierror.Failure {
 	if c == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	r := c.limiter(caller, now).ReserveN(now, 1)
 	wait := r.DelayFrom(now)
 	if wait == 0 {
@@ -54,8 +57,8 @@ func (c *CallerRates) Take(caller string, now time.Time) *apierror.Failure {
 	}
 }
 
-// limiter returns the limiter of a caller. If there are too many, it first forgets all callers who may make a whole burst of calls:
-// they would get the same limiter again.
+// limiter returns the limiter of a caller, and makes one for a new caller. If there are too many, it first drops the limiters of all callers who
+// may make a whole burst again, because a new limiter would be in the same state. c.mu must be held.
 func (c *CallerRates) limiter(caller string, now time.Time) *rate.Limiter {
 	if l := c.limiters[caller]; l != nil {
 		return l
@@ -66,8 +69,8 @@ func (c *CallerRates) limiter(caller string, now time.Time) *rate.Limiter {
 				delete(c.limiters, name)
 			}
 		}
-		// If nearly all callers are active, there are that many of them: to search them for each new one would cost more memory
-		// accesses than the memory of those who remain is worth.
+		// If nearly all callers are active, few limiters were dropped. The limit then grows, because a search through all limiters for each
+		// new caller would cost more than their memory is worth.
 		c.maxLimiters = max(minLimiters, 2*len(c.limiters))
 	}
 	l := rate.NewLimiter(rate.Limit(c.perSecond), c.burst)
