@@ -13,19 +13,19 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// maxItems of one request: pairs, candidates, events.
+// maxItems is how many items a list of a request may have if its proto has no rule for it.
 const maxItems = 1000
 
-// Rules checks messages against the rules in their proto.
+// Rules checks messages against the rules in their protos.
 type Rules struct{ v protovalidate.Validator }
 
-// NewRules compiles the rules that the protos state (protovalidate).
+// NewRules returns the rules that the protos declare with protovalidate.
 func NewRules() (Rules, error) {
 	v, err := protovalidate.New()
 	return Rules{v}, err
 }
 
-// Check returns what of msg breaks the rules, at most [apierror.MaxViolations]; nil if nothing does.
+// Check returns one violation for each rule that msg breaks, or nil if msg is valid.
 func (r Rules) Check(msg proto.Message) []apierror.Violation {
 	err := r.v.Validate(msg)
 	if err == nil {
@@ -35,13 +35,14 @@ func (r Rules) Check(msg proto.Message) []apierror.Violation {
 	if !ok || len(invalid.Violations) == 0 {
 		return []apierror.Violation{apierror.InvalidField("", "%v", err)}
 	}
-	found := make([]apierror.Violation, 0, len(invalid.Violations))
+	violations := make([]apierror.Violation, 0, len(invalid.Violations))
 	for _, v := range invalid.Violations {
-		found = append(found, apierror.InvalidField(fieldPath(v.Proto), "%s", ruleText(msg, v)))
+		violations = append(violations, apierror.InvalidField(fieldPath(v.Proto), "%s", ruleText(msg, v)))
 	}
-	return found
+	return violations
 }
 
+// fieldPath returns the path of the field that breaks a rule, such as "pairs[3].user_id".
 func fieldPath(v *validate.Violation) string {
 	if v.GetField() == nil {
 		return "request"
@@ -49,28 +50,29 @@ func fieldPath(v *validate.Violation) string {
 	return protovalidate.FieldPathString(v.GetField())
 }
 
-// Checker collects what is wrong with the ids of a request. The rules of the protos bound their length; that they are
-// printable and without spaces, which the keys of the store rely on, is checked here.
+// Checker collects the violations in the ids of a request. The rules of the protos bound only their length. The checker also requires that they
+// are printable and have no spaces, which the keys of the stores rely on.
 type Checker struct{ Found []apierror.Violation }
 
-// enough reports whether no more violations are looked for: an error names so many at most.
+// isFull reports whether the checker has as many violations as one error can have, so that a check of a long list may stop.
 func (c *Checker) isFull() bool { return len(c.Found) >= apierror.MaxViolations }
 
-// ID demands an id.
+// ID requires a valid id.
 func (c *Checker) ID(field, id string) {
 	if err := events.ValidateID(id); err != nil {
 		c.addIDError(field, err)
 	}
 }
 
-// IDAt demands an id in a list. The path is made only when it is needed.
-func (c *Checker) IDAt(list string, i int, rest, id string) {
+// IDAt requires a valid id in the i-th item of a list. suffix is the path of the id in the item, such as ".user_id". The full path is built only
+// for an error, because frequent calls check thousands of valid ids.
+func (c *Checker) IDAt(list string, i int, suffix, id string) {
 	if err := events.ValidateID(id); err != nil {
-		c.addIDError(list+"["+strconv.Itoa(i)+"]"+rest, err)
+		c.addIDError(list+"["+strconv.Itoa(i)+"]"+suffix, err)
 	}
 }
 
-// IDs checks each id of a list, and names the index of a wrong one.
+// IDs requires that all ids of a list are valid.
 func (c *Checker) IDs(list string, ids []string) {
 	for i, id := range ids {
 		if c.isFull() {
@@ -80,7 +82,7 @@ func (c *Checker) IDs(list string, ids []string) {
 	}
 }
 
-// Board demands a board. Its id may be empty: the default board.
+// Board requires a board. Its board id may be empty, which means the default board of its owner.
 func (c *Checker) Board(field string, b *skeinv1.Board) {
 	if b == nil {
 		c.Found = append(c.Found, apierror.InvalidField(field, "must be given"))
@@ -92,16 +94,16 @@ func (c *Checker) Board(field string, b *skeinv1.Board) {
 	}
 }
 
-// BoardAt checks the board in field rest of the i-th element of a list.
-func (c *Checker) BoardAt(list string, i int, rest string, b *skeinv1.Board) {
+// BoardAt requires a board in the i-th item of a list. suffix is as for IDAt.
+func (c *Checker) BoardAt(list string, i int, suffix string, b *skeinv1.Board) {
 	if b != nil && events.ValidateID(b.GetOwnerId()) == nil &&
 		(b.GetBoardId() == "" || events.ValidateID(b.GetBoardId()) == nil) {
 		return
 	}
-	c.Board(list+"["+strconv.Itoa(i)+"]"+rest, b)
+	c.Board(list+"["+strconv.Itoa(i)+"]"+suffix, b)
 }
 
-// Boards checks each board of a list, and names the index of a wrong one.
+// Boards requires that all boards of a list are valid.
 func (c *Checker) Boards(list string, boards []*skeinv1.Board) {
 	for i, b := range boards {
 		if c.isFull() {
@@ -111,46 +113,47 @@ func (c *Checker) Boards(list string, boards []*skeinv1.Board) {
 	}
 }
 
-// PinAt checks the pin in field rest of the i-th element of a list.
-func (c *Checker) PinAt(list string, i int, rest string, p *skeinv1.Pin) {
-	c.IDAt(list, i, rest+".owner_id", p.GetOwnerId())
-	c.IDAt(list, i, rest+".pin_id", p.GetPinId())
+// PinAt requires a pin in the i-th item of a list. suffix is as for IDAt.
+func (c *Checker) PinAt(list string, i int, suffix string, p *skeinv1.Pin) {
+	c.IDAt(list, i, suffix+".owner_id", p.GetOwnerId())
+	c.IDAt(list, i, suffix+".pin_id", p.GetPinId())
 }
 
-// Length demands that a list has so many items, at least, and at most 1000.
+// Length requires that a list with n items has at least so many items as least says, and at most maxItems.
 func (c *Checker) Length(field string, n, least int) {
 	if n < least || n > maxItems {
 		c.Found = append(c.Found, apierror.InvalidField(field, "has %d items: must have %d to %d", n, least, maxItems))
 	}
 }
 
-// AtMostItems demands that a list has at most so many items.
+// AtMostItems requires that a list with n items has no more than maximum.
 func (c *Checker) AtMostItems(field string, n, maximum int) {
 	if n > maximum {
 		c.Found = append(c.Found, apierror.InvalidField(field, "has %d items: must have at most %d", n, maximum))
 	}
 }
 
-// maxPositionBytes is the bound of at_least in the protos.
+// maxPositionBytes is the limit of at_least that the protos declare.
 const maxPositionBytes = 256
 
-// AtLeast demands that at_least is not too long to be a position.
+// AtLeast requires that at_least is not too long to be a position.
 func (c *Checker) AtLeast(text string) {
 	if len(text) > maxPositionBytes {
 		c.Found = append(c.Found, apierror.InvalidField("at_least", "has %d bytes: must have at most %d", len(text), maxPositionBytes))
 	}
 }
 
-// FoundAt is what is wrong with a field of an item of a list.
-func (c *Checker) FoundAt(list string, i int, rest, text string) {
-	c.Found = append(c.Found, apierror.InvalidField(list+"["+strconv.Itoa(i)+"]"+rest, "%s", text))
+// FoundAt adds a violation of a field in the i-th item of a list. text says what is wrong, and suffix is as for IDAt.
+func (c *Checker) FoundAt(list string, i int, suffix, text string) {
+	c.Found = append(c.Found, apierror.InvalidField(list+"["+strconv.Itoa(i)+"]"+suffix, "%s", text))
 }
 
+// addIDError adds the violation of an invalid id.
 func (c *Checker) addIDError(field string, err error) {
 	c.Found = append(c.Found, apierror.InvalidField(field, "%s", idErrorText(err)))
 }
 
-// idText names the limits of an id.
+// idErrorText returns the text of an error of [events.ValidateID], with the limits of an id.
 func idErrorText(err error) string {
 	switch {
 	case errors.Is(err, events.ErrIDTooLong):
@@ -161,8 +164,8 @@ func idErrorText(err error) string {
 	return err.Error() + ": at most " + strconv.Itoa(events.MaxIDBytes) + " bytes of it"
 }
 
-// OfUser is a request about one user.
+// OfUser is implemented by requests about one user.
 type OfUser interface{ GetUserId() string }
 
-// ValidateUser looks at the user that a request is about.
+// ValidateUser requires a valid user_id.
 func ValidateUser[P OfUser](c *Checker, req P) { c.ID("user_id", req.GetUserId()) }

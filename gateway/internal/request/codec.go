@@ -10,31 +10,31 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// decodable is what a request is decoded into. Connect answers a message that does not decode by itself: without the
-// details that every error carries, and unseen by metrics. So the codecs leave the error with the request, and the
-// method answers it.
+// requestTarget is the value into which the codecs decode a request. If a codec returned an error to Connect, Connect would answer the call by
+// itself, without the details that every error of skein has, and without counting it. So the codecs store the error in the target, and the method
+// answers it.
 type requestTarget interface {
 	Message() proto.Message
 	Undecoded(error)
 }
 
-// Received is a request as it arrived: a message, or why it is none.
+// Received is a request as it arrived: the message, or the error of decoding it. It implements requestTarget.
 type Received[T any, P Message[T]] struct {
 	Msg T
-	// Err is why the bytes were no message; nil if they were.
+	// Err is the error of decoding, or nil if Msg is valid.
 	Err error
 }
 
-// Message is the pointer to a generated message.
+// Message is the constraint for a pointer to a generated message of type T.
 type Message[T any] interface {
 	*T
 	proto.Message
 }
 
-// Message is what the codecs decode into.
+// Message returns the message into which the codecs decode.
 func (r *Received[T, P]) Message() proto.Message { return P(&r.Msg) }
 
-// Undecoded notes why the bytes were no message.
+// Undecoded stores the error of decoding.
 func (r *Received[T, P]) Undecoded(err error) { r.Err = err }
 
 // protoCodec is the binary encoding.
@@ -60,10 +60,10 @@ func (protoCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 
 func (protoCodec) Unmarshal(data []byte, v any) error { return decodeInto(data, v, UnmarshalProto) }
 
-// JSONCodec is JSON that emits default values, so that "no" and 0 are visible. Connect knows it by two names.
+// JSONCodec encodes JSON with default values, so that answers show false and 0. Connect has it under two names.
 type JSONCodec struct{ name string }
 
-// Name is what Connect finds the codec by.
+// Name returns the name by which Connect finds the codec.
 func (c JSONCodec) Name() string { return c.name }
 
 // Marshal returns v as JSON.
@@ -78,8 +78,8 @@ func (JSONCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 	return protojson.MarshalOptions{EmitDefaultValues: true}.MarshalAppend(dst, m)
 }
 
-// Unmarshal refuses fields and names that it does not know. JSON is written by people, too: misspelt, a filter or a
-// position that is demanded would otherwise be left out without a word.
+// Unmarshal decodes JSON, and refuses unknown fields and enum values. People also write JSON by hand: if unknown fields were ignored, a misspelled
+// filter or at_least would silently have no effect.
 func (JSONCodec) Unmarshal(data []byte, v any) error {
 	return decodeInto(data, v, func(data []byte, m proto.Message) error {
 		if len(bytes.TrimSpace(data)) == 0 {
@@ -100,6 +100,7 @@ func (JSONCodec) Unmarshal(data []byte, v any) error {
 	})
 }
 
+// decodeInto decodes data into v, a message or a requestTarget.
 func decodeInto(data []byte, v any, unmarshal func([]byte, proto.Message) error) error {
 	if d, ok := v.(requestTarget); ok {
 		if err := unmarshal(data, d.Message()); err != nil {
@@ -114,7 +115,7 @@ func decodeInto(data []byte, v any, unmarshal func([]byte, proto.Message) error)
 	return unmarshal(data, m)
 }
 
-// AsMessage returns v as the message that it must be.
+// AsMessage returns v as a message, or an error if it is not one.
 func AsMessage(v any) (proto.Message, error) {
 	if m, ok := v.(proto.Message); ok {
 		return m, nil
@@ -122,7 +123,7 @@ func AsMessage(v any) (proto.Message, error) {
 	return nil, fmt.Errorf("gateway: %T is no message", v)
 }
 
-// Codecs are the encodings that a handler of Connect takes: binary and JSON.
+// Codecs returns the option of a Connect handler for the two encodings, binary and JSON.
 func Codecs() connect.HandlerOption {
 	return connect.WithHandlerOptions(
 		connect.WithCodec(protoCodec{}),

@@ -17,9 +17,10 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
-// misfit finds the first value of a refused JSON message that its field does not take, and says what the field takes.
-// The decoder's own error has a line and the value, but neither the path of the field nor what would be right. It returns
-// nil when something else is wrong first, which the decoder's error says well enough: an unknown field, a syntax error.
+// decodeErrorText returns a better error for a JSON message that the decoder has refused. It finds the first value that does not fit its field,
+// and says what the field accepts. The decoder's own error has a line number and the value, but neither the path of the field nor what would be
+// valid. decodeErrorText returns nil if something else is wrong first, such as an unknown field or a syntax error, because the decoder's error
+// describes that well enough.
 func decodeErrorText(data []byte, m proto.Message) *apierror.Failure {
 	r := mismatchReader{Decoder: json.NewDecoder(bytes.NewReader(data))}
 	r.UseNumber()
@@ -27,21 +28,25 @@ func decodeErrorText(data []byte, m proto.Message) *apierror.Failure {
 	return r.failure
 }
 
-// misfitReader reads JSON in the order in which the decoder does. Its methods report whether reading continues.
+// mismatchReader reads a JSON message in the same order as the decoder, until it finds a value that does not fit its field. Its read methods return
+// false when reading must stop.
 type mismatchReader struct {
 	*json.Decoder
+	// failure is the error of the value that does not fit, or nil.
 	failure *apierror.Failure
 }
 
+// refuse sets the failure for the field at path. It returns false, so that reading stops.
 func (r *mismatchReader) refuse(path, format string, args ...any) bool {
 	r.failure = apierror.Invalid(apierror.InvalidField(path, format, args...))
 	return false
 }
 
+// readMessage reads the value of a message. path is that of the message, with a dot at its end, or "" for the request itself.
 func (r *mismatchReader) readMessage(d protoreflect.MessageDescriptor, path string) bool {
 	start, err := r.Token()
 	if err != nil || start == nil {
-		return err == nil
+		return err == nil // null is valid for each field
 	}
 	if start != json.Delim('{') {
 		return path != "" && r.refuse(strings.TrimSuffix(path, "."), "must be a JSON object")
@@ -49,14 +54,14 @@ func (r *mismatchReader) readMessage(d protoreflect.MessageDescriptor, path stri
 	for n := 1; r.More(); n++ {
 		key, err := r.Token()
 		name, ok := key.(string)
-		if err != nil || !ok || n > d.Fields().Len() { // a field that is there twice is another error
-			return false
+		if err != nil || !ok || n > d.Fields().Len() {
+			return false // more names than fields means that one is there twice, which the decoder's error says
 		}
-		fd := d.Fields().ByJSONName(name)
-		if fd == nil {
-			fd = d.Fields().ByTextName(name)
+		field := d.Fields().ByJSONName(name)
+		if field == nil {
+			field = d.Fields().ByTextName(name)
 		}
-		if fd == nil || fd.IsMap() || !r.readField(fd, path+string(fd.Name())) {
+		if field == nil || field.IsMap() || !r.readField(field, path+string(field.Name())) {
 			return false
 		}
 	}
@@ -64,9 +69,10 @@ func (r *mismatchReader) readMessage(d protoreflect.MessageDescriptor, path stri
 	return err == nil
 }
 
-func (r *mismatchReader) readField(fd protoreflect.FieldDescriptor, path string) bool {
-	if !fd.IsList() {
-		return r.readValue(fd, path)
+// readField reads the value of a field, which may be a list.
+func (r *mismatchReader) readField(field protoreflect.FieldDescriptor, path string) bool {
+	if !field.IsList() {
+		return r.readValue(field, path)
 	}
 	start, err := r.Token()
 	if err != nil || start == nil {
@@ -76,7 +82,7 @@ func (r *mismatchReader) readField(fd protoreflect.FieldDescriptor, path string)
 		return r.refuse(path, "must be a JSON array")
 	}
 	for i := 0; r.More(); i++ {
-		if !r.readValue(fd, path+"["+strconv.Itoa(i)+"]") {
+		if !r.readValue(field, path+"["+strconv.Itoa(i)+"]") {
 			return false
 		}
 	}
@@ -84,28 +90,29 @@ func (r *mismatchReader) readField(fd protoreflect.FieldDescriptor, path string)
 	return err == nil
 }
 
-// timestampName is the one message of google.protobuf that requests have.
+// timestampName is the only message of google.protobuf that requests contain. Its JSON is a string.
 const timestampName = "google.protobuf.Timestamp"
 
-func (r *mismatchReader) readValue(fd protoreflect.FieldDescriptor, path string) bool {
-	if m := fd.Message(); m != nil && m.FullName() != timestampName {
+// readValue reads the value of a field that is not a list, or one item of a list.
+func (r *mismatchReader) readValue(field protoreflect.FieldDescriptor, path string) bool {
+	if m := field.Message(); m != nil && m.FullName() != timestampName {
 		return r.readMessage(m, path+".")
 	}
 	token, err := r.Token()
 	if err != nil || token == nil {
 		return err == nil
 	}
-	if acceptsToken(fd, token) {
+	if acceptsToken(field, token) {
 		return true
 	}
-	return r.refuse(path, "%s", expectedValue(fd, token))
+	return r.refuse(path, "%s", expectedValue(field, token))
 }
 
-// fits reports whether a field takes a value. In doubt it does: the decoder has its own opinion.
-func acceptsToken(fd protoreflect.FieldDescriptor, token json.Token) bool {
+// acceptsToken reports whether a field accepts a JSON value. If it is not sure, it returns true, because the decoder has the last word.
+func acceptsToken(field protoreflect.FieldDescriptor, token json.Token) bool {
 	text, isText := token.(string)
 	number, isNumber := token.(json.Number)
-	switch fd.Kind() {
+	switch field.Kind() {
 	case protoreflect.StringKind:
 		return isText
 	case protoreflect.BoolKind:
@@ -115,23 +122,25 @@ func acceptsToken(fd protoreflect.FieldDescriptor, token json.Token) bool {
 		return isText && isBase64(text)
 	case protoreflect.EnumKind:
 		return isNumber && isIntegerBetween(string(number), math.MinInt32, math.MaxInt32) ||
-			isText && fd.Enum().Values().ByName(protoreflect.Name(text)) != nil
+			isText && field.Enum().Values().ByName(protoreflect.Name(text)) != nil
 	case protoreflect.MessageKind:
-		at, err := time.Parse(time.RFC3339Nano, text)
-		return isText && err == nil && timestamppb.New(at).IsValid()
+		t, err := time.Parse(time.RFC3339Nano, text)
+		return isText && err == nil && timestamppb.New(t).IsValid()
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
 		return isNumber || isText
 	}
+
+	// An integer, which JSON may also have as a string.
 	if isNumber {
 		text = string(number)
 	}
-	least, most := integerRange(fd.Kind())
+	least, most := integerRange(field.Kind())
 	return (isText || isNumber) && isIntegerBetween(text, least, most)
 }
 
-// takes says what a field takes.
-func expectedValue(fd protoreflect.FieldDescriptor, token json.Token) string {
-	switch fd.Kind() {
+// expectedValue says what a field accepts instead of a JSON value, in words that follow the path of the field.
+func expectedValue(field protoreflect.FieldDescriptor, token json.Token) string {
+	switch field.Kind() {
 	case protoreflect.StringKind:
 		return "must be a JSON string"
 	case protoreflect.BoolKind:
@@ -139,16 +148,16 @@ func expectedValue(fd protoreflect.FieldDescriptor, token json.Token) string {
 	case protoreflect.BytesKind:
 		return `must be base64, in which {"a":1} is "eyJhIjoxfQ=="`
 	case protoreflect.EnumKind:
-		return enumRuleText(fd) + ", not " + quoteToken(token)
+		return enumRuleText(field) + ", not " + quoteToken(token)
 	case protoreflect.MessageKind:
 		return `must be a time as in "2026-01-31T12:00:00Z" (RFC 3339), not ` + quoteToken(token)
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
 		return "must be a number"
 	}
-	return fmt.Sprintf("must be a whole number of type %v, not %s", fd.Kind(), quoteToken(token))
+	return fmt.Sprintf("must be a whole number of type %v, not %s", field.Kind(), quoteToken(token))
 }
 
-// quoted is a value as an error shows it.
+// quoteToken returns a JSON value for an error, cut to 64 bytes.
 func quoteToken(token json.Token) string {
 	text := fmt.Sprint(token)
 	if len(text) > 64 {
@@ -160,6 +169,7 @@ func quoteToken(token json.Token) string {
 	return text
 }
 
+// integerRange returns the smallest and the largest value of an integer kind.
 func integerRange(kind protoreflect.Kind) (least, most float64) {
 	switch kind {
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
@@ -173,12 +183,14 @@ func integerRange(kind protoreflect.Kind) (least, most float64) {
 	}
 }
 
+// isIntegerBetween reports whether text is an integer from least to most. It may have a fraction of zero or an exponent, as in JSON.
 func isIntegerBetween(text string, least, most float64) bool {
 	n, err := strconv.ParseFloat(text, 64)
 	return err == nil && n == math.Trunc(n) && n >= least && n <= most
 }
 
-// isBase64 reports whether text is either alphabet of base64, with or without padding: JSON of protos takes them all.
+// isBase64 reports whether text is base64 of the standard or the URL alphabet, with or without padding. The JSON encoding of protos accepts all
+// four.
 func isBase64(text string) bool {
 	encoding := base64.StdEncoding
 	if strings.ContainsAny(text, "-_") {

@@ -1,10 +1,11 @@
-// Package request makes messages of bytes and says what is wrong with them.
+// Package request decodes and validates requests, and encodes answers.
 //
 //	bytes ──▶ lists are counted ──▶ decoded ([Codecs]: binary, JSON) ──▶ [Rules] of the protos, [Checker] for ids ──▶ the method
 //	              │                      │                                        │
 //	              ▼                      ▼                                        ▼
-//	           apierror.Failure, which names the field, its limit, and what would be right
+//	           apierror.Failure with the name of the field, its limit, and the valid form
 //
-// Lists are counted before anything is decoded, so a small packed body cannot become a large message. The messages that a service
-// decodes most often are decoded by hand ([UnmarshalProto]), which the tests hold against the library.
+// The lists of a request are counted before anything is decoded, so that a small compressed body cannot become a large message in memory. The
+// most frequent messages are decoded and encoded by hand-written code ([UnmarshalProto], [AppendProto]). Tests compare its results with those of
+// the protobuf library.
 package request

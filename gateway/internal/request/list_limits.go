@@ -17,89 +17,96 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// A body of some KiB, inflated, has room for millions of empty items, each of which is an allocation once it is decoded, and a
-// violation once it is checked. So the lists of a request are counted in its encoding, before it is decoded: a list that is longer
-// than its rule in the proto allows refuses the request there. The decoders report other errors, at the same place.
+// A compressed body of a few KiB can hold millions of empty items. Each of them would be an allocation when the body is decoded, and a violation
+// when the request is checked. So the lists of a request are counted in its encoding before it is decoded, and a list with more items than its rule
+// in the proto allows refuses the request. Counting ignores all other errors, because decoding stops at the same place and reports them.
 
-// listShape is what counting has to know of a message.
+// messageShape has what counting must know about a type of message.
 type messageShape struct {
-	// byNumber has the fields that are lists, or messages with lists, and byName all fields, by the names that JSON may use.
+	// byNumber has the fields that are lists, or messages with lists.
 	byNumber map[protowire.Number]*fieldShape
-	byName   map[string]*fieldShape
-	// lists is how many lists there are in it, at any depth.
+	// byName has all fields, by each name that JSON may use.
+	byName map[string]*fieldShape
+	// listCount is the number of list fields in the message and in the messages below it. It is set only for the type of a request.
 	listCount int
-	// least is the limit of the shortest of them: a body that has no room for so many items needs no counting.
+	// minLimit is the lowest limit of these lists. An item needs at least one byte, so a body of up to minLimit bytes needs no counting.
 	minLimit int
 }
 
-// listField is a field.
+// fieldShape describes one field.
 type fieldShape struct {
 	path string
-	// at is the index of its count; negative: it is no list.
+	// countIndex is the index of the field in listCounter.counts. It is -1 for a field that is not a list.
 	countIndex int
-	// limit is for all lists of this field together: that of the list, times those of the lists that it stands in.
+	// limit is how many items all lists of this field may have together: the limit of the list times the limits of the lists around it.
 	limit int
-	// packs: the list may be packed numbers, of so many bytes each, or, with 0, varints.
-	isPackable  bool
+	// isPackable says that the list has numbers, which may be encoded without a tag for each.
+	isPackable bool
+	// packedBytes is the size of a packed number. It is 0 for varints.
 	packedBytes int
-	// message is nil for a list of anything else.
+	// message is the shape of a field that is a message or a list of messages. Otherwise it is nil.
 	message *messageShape
 }
 
-// listShapes are those of the requests, by name.
+// messageShapes caches the shapes of requests, by the name of the message.
 var messageShapes sync.Map //nolint:gochecknoglobals // derived from the protos
 
+// messageShapeOf returns the shape of a request.
 func messageShapeOf(m proto.Message) *messageShape {
 	d := m.ProtoReflect().Descriptor()
-	if known, ok := messageShapes.Load(d.FullName()); ok {
-		shape, _ := known.(*messageShape)
+	if cached, ok := messageShapes.Load(d.FullName()); ok {
+		shape, _ := cached.(*messageShape)
 		return shape
 	}
-	count := 0
-	shape := newMessageShape(d, "", 1, &count)
-	shape.listCount = count
+	listCount := 0
+	shape := newMessageShape(d, "", 1, &listCount)
+	shape.listCount = listCount
 	messageShapes.Store(d.FullName(), shape)
 	return shape
 }
 
-func newMessageShape(d protoreflect.MessageDescriptor, path string, times int, count *int) *messageShape {
+// newMessageShape returns the shape of a message whose fields have paths that begin with prefix. A request may have at most maxMessages such
+// messages. listCount is the number of lists so far, and is increased by those of the message.
+func newMessageShape(d protoreflect.MessageDescriptor, prefix string, maxMessages int, listCount *int) *messageShape {
 	shape := &messageShape{
 		byNumber: map[protowire.Number]*fieldShape{}, byName: map[string]*fieldShape{}, minLimit: math.MaxInt,
 	}
 	for i := range d.Fields().Len() {
-		fd := d.Fields().Get(i)
-		f := &fieldShape{path: path + string(fd.Name()), countIndex: -1, limit: times}
-		if fd.IsList() || fd.IsMap() {
-			f.countIndex, f.limit = *count, times*maxItemsOf(fd)
-			*count++
-			f.isPackable, f.packedBytes = packingOf(fd)
+		field := d.Fields().Get(i)
+		f := &fieldShape{path: prefix + string(field.Name()), countIndex: -1, limit: maxMessages}
+		if field.IsList() || field.IsMap() {
+			f.countIndex = *listCount
+			*listCount++
+			f.limit = maxMessages * maxItemsOf(field)
+			f.isPackable, f.packedBytes = packingOf(field)
 			shape.minLimit = min(shape.minLimit, f.limit)
 		}
-		if fd.Message() != nil && fd.Message().ParentFile().Package() != "google.protobuf" && !fd.IsMap() {
-			f.message = newMessageShape(fd.Message(), f.path+".", f.limit, count)
+		if field.Message() != nil && field.Message().ParentFile().Package() != "google.protobuf" && !field.IsMap() {
+			f.message = newMessageShape(field.Message(), f.path+".", f.limit, listCount)
 			shape.minLimit = min(shape.minLimit, f.message.minLimit)
 		}
 		if f.countIndex >= 0 || f.message != nil && f.message.minLimit < math.MaxInt {
-			shape.byNumber[fd.Number()] = f
+			shape.byNumber[field.Number()] = f
 		}
-		shape.byName[fd.JSONName()], shape.byName[fd.TextName()] = f, f
+		shape.byName[field.JSONName()] = f
+		shape.byName[field.TextName()] = f
 	}
 	return shape
 }
 
-// maxItemsOf is the rule of a list, or what one without a rule may have.
-func maxItemsOf(fd protoreflect.FieldDescriptor) int {
-	if rules, ok := proto.GetExtension(fd.Options(), validate.E_Field).(*validate.FieldRules); ok {
-		if most := rules.GetRepeated().GetMaxItems(); most > 0 {
-			return int(most)
+// maxItemsOf returns how many items a list may have: the limit of its rule, or maxItems if it has none.
+func maxItemsOf(field protoreflect.FieldDescriptor) int {
+	if rules, ok := proto.GetExtension(field.Options(), validate.E_Field).(*validate.FieldRules); ok {
+		if limit := rules.GetRepeated().GetMaxItems(); limit > 0 {
+			return int(limit)
 		}
 	}
 	return maxItems
 }
 
-// packingOf returns how a list of numbers may be encoded.
-func packingOf(fd protoreflect.FieldDescriptor) (packs bool, bytes int) {
-	switch fd.Kind() {
+// packingOf returns whether a list may be packed, and the bytes of each packed number (0 for varints).
+func packingOf(field protoreflect.FieldDescriptor) (isPackable bool, packedBytes int) {
+	switch field.Kind() {
 	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind, protoreflect.GroupKind:
 		return false, 0
 	case protoreflect.Fixed32Kind, protoreflect.Sfixed32Kind, protoreflect.FloatKind:
@@ -114,176 +121,186 @@ func packingOf(fd protoreflect.FieldDescriptor) (packs bool, bytes int) {
 // listCounter counts the items of the lists of one request.
 type listCounter struct{ counts []int }
 
-// add counts items, and refuses them if there are too many.
+// addItems counts n items of a list. It returns an error if the lists of this field have too many items.
 func (c *listCounter) addItems(f *fieldShape, n int) *apierror.Failure {
-	if c.counts[f.countIndex] += n; c.counts[f.countIndex] <= f.limit {
+	c.counts[f.countIndex] += n
+	if c.counts[f.countIndex] <= f.limit {
 		return nil
 	}
 	v := apierror.InvalidField(f.path, "has more than %d items: must have at most %d", f.limit, f.limit)
+	// Publish refuses too many events with the same reason (package eventservice).
 	if f.limit == events.MaxEnvelopeEvents && f.path == "events" {
-		v.Reason, v.Text = skeinv1.Reason_REASON_TOO_LARGE, fmt.Sprintf("has more than %d events: at most %d", f.limit, f.limit)
+		v.Reason = skeinv1.Reason_REASON_TOO_LARGE
+		v.Text = fmt.Sprintf("has more than %d events: at most %d", f.limit, f.limit)
 	}
 	return apierror.Invalid(v)
 }
 
-// countProto refuses an encoded message that has a list which is too long.
+// countProto returns an error if a message in the binary encoding has a list that is too long.
 func countProto(data []byte, m proto.Message) error {
 	shape := messageShapeOf(m)
-	if len(data) <= shape.minLimit { // an item takes a byte, at least
+	if len(data) <= shape.minLimit {
 		return nil
 	}
 	c := listCounter{make([]int, shape.listCount)}
 	if f := c.countMessage(data, shape); f != nil {
-		return f
+		return f // not returned directly, because a nil *Failure would be an error that is not nil
 	}
 	return nil
 }
 
-// message counts in a message. Malformed input ends it, as it will end decoding.
+// countMessage counts the lists of a message in the binary encoding. It stops at malformed input, as decoding will.
 func (c *listCounter) countMessage(data []byte, shape *messageShape) *apierror.Failure {
-	for at := 0; at < len(data); {
-		field, next := protoscan.Next(data, at)
+	for offset := 0; offset < len(data); {
+		field, next := protoscan.Next(data, offset)
 		if next < 0 {
 			return nil
 		}
-		at = next
+		offset = next
 		f := shape.byNumber[field.Number]
 		if f == nil {
 			continue
 		}
-		value, sized := data[field.From:field.To], field.Type == protowire.BytesType
+
+		value := data[field.From:field.To]
+		hasLength := field.Type == protowire.BytesType
 		if f.countIndex >= 0 {
 			items := 1
-			if sized && f.isPackable {
+			if hasLength && f.isPackable {
 				items = countPackedItems(value, f.packedBytes)
 			}
-			if bad := c.addItems(f, items); bad != nil {
-				return bad
+			if failure := c.addItems(f, items); failure != nil {
+				return failure
 			}
 		}
-		if f.message != nil && sized {
-			if bad := c.countMessage(value, f.message); bad != nil {
-				return bad
+		if f.message != nil && hasLength {
+			if failure := c.countMessage(value, f.message); failure != nil {
+				return failure
 			}
 		}
 	}
 	return nil
 }
 
-// packedItems returns how many numbers there are, of so many bytes each or, with 0, varints.
-func countPackedItems(value []byte, bytes int) (n int) {
-	if bytes > 0 {
-		return len(value) / bytes
+// countPackedItems returns how many packed numbers value has. packedBytes is the size of each, or 0 for varints.
+func countPackedItems(value []byte, packedBytes int) (n int) {
+	if packedBytes > 0 {
+		return len(value) / packedBytes
 	}
 	for _, b := range value {
-		if b < 0x80 {
+		if b < 0x80 { // the last byte of a varint
 			n++
 		}
 	}
 	return n
 }
 
-// countJSON refuses a message in JSON that has a list which is too long.
+// countJSON returns an error if a message in JSON has a list that is too long.
 func countJSON(data []byte, m proto.Message) error {
 	shape := messageShapeOf(m)
 	if len(data) <= shape.minLimit {
 		return nil
 	}
-	r := jsonCounter{listCounter{make([]int, shape.listCount)}, data}
-	if f := r.countObject(shape); f != nil {
+	c := jsonCounter{listCounter{make([]int, shape.listCount)}, data}
+	if f := c.countObject(shape); f != nil {
 		return f
 	}
 	return nil
 }
 
-// jsonCounter reads JSON. It ends at malformed input, or at a name that is no field of the message: decoding ends there too.
+// jsonCounter counts lists in JSON. It sets rest to nil, and so stops, at malformed input and at a name that is no field of the message. Decoding
+// stops there, too.
 type jsonCounter struct {
 	listCounter
 	rest []byte
 }
 
-// object counts in an object that is a message.
-func (r *jsonCounter) countObject(shape *messageShape) *apierror.Failure {
-	if !r.consume('{') {
-		r.skipValue()
+// countObject counts in the JSON of a message.
+func (c *jsonCounter) countObject(shape *messageShape) *apierror.Failure {
+	if !c.consume('{') {
+		c.skipValue() // null, or a value that does not fit
 		return nil
 	}
-	for !r.consume('}') {
-		name, ok := r.readString()
-		if !ok || !r.consume(':') {
-			r.rest = nil
+	for !c.consume('}') {
+		name, ok := c.readString()
+		if !ok || !c.consume(':') {
+			c.rest = nil
 			return nil
 		}
 		f := shape.byName[name]
 		if f == nil {
-			r.rest = nil
+			c.rest = nil
 			return nil
 		}
-		if bad := r.countField(f); bad != nil {
-			return bad
+		if failure := c.countField(f); failure != nil {
+			return failure
 		}
-		r.consume(',')
+		c.consume(',')
 	}
 	return nil
 }
 
-func (r *jsonCounter) countField(f *fieldShape) *apierror.Failure {
-	if f.countIndex < 0 || !r.consume('[') {
-		return r.countValue(f.message)
+// countField counts in the JSON of a field, which may be a list.
+func (c *jsonCounter) countField(f *fieldShape) *apierror.Failure {
+	if f.countIndex < 0 || !c.consume('[') {
+		return c.countValue(f.message)
 	}
-	for !r.consume(']') {
-		if bad := r.addItems(f, 1); bad != nil {
-			return bad
+	for !c.consume(']') {
+		if failure := c.addItems(f, 1); failure != nil {
+			return failure
 		}
-		left := len(r.rest)
-		if bad := r.countValue(f.message); bad != nil {
-			return bad
+		before := len(c.rest)
+		if failure := c.countValue(f.message); failure != nil {
+			return failure
 		}
-		if r.consume(','); len(r.rest) == left {
-			r.rest = nil // neither an item nor the end
+		c.consume(',')
+		if len(c.rest) == before {
+			c.rest = nil // neither an item nor the end of the list
 		}
 	}
 	return nil
 }
 
-func (r *jsonCounter) countValue(shape *messageShape) *apierror.Failure {
+// countValue counts in the JSON of one value. shape is nil if the value is not a message.
+func (c *jsonCounter) countValue(shape *messageShape) *apierror.Failure {
 	if shape != nil {
-		return r.countObject(shape)
+		return c.countObject(shape)
 	}
-	r.skipValue()
+	c.skipValue()
 	return nil
 }
 
-// takes reads a character behind white space, if it is that one. At the end of the text every character is.
-func (r *jsonCounter) consume(c byte) bool {
-	for len(r.rest) > 0 && (r.rest[0] == ' ' || r.rest[0] == '\t' || r.rest[0] == '\n' || r.rest[0] == '\r') {
-		r.rest = r.rest[1:]
+// consume skips white space, and then reads the character want if it comes next. It reports whether it has. At the end of the text it returns
+// true for every character, so that all loops end.
+func (c *jsonCounter) consume(want byte) bool {
+	for len(c.rest) > 0 && (c.rest[0] == ' ' || c.rest[0] == '\t' || c.rest[0] == '\n' || c.rest[0] == '\r') {
+		c.rest = c.rest[1:]
 	}
-	if len(r.rest) == 0 {
+	if len(c.rest) == 0 {
 		return true
 	}
-	if r.rest[0] != c {
+	if c.rest[0] != want {
 		return false
 	}
-	r.rest = r.rest[1:]
+	c.rest = c.rest[1:]
 	return true
 }
 
-// text reads a string.
-func (r *jsonCounter) readString() (s string, ok bool) {
-	if !r.consume('"') || len(r.rest) == 0 {
+// readString reads a JSON string.
+func (c *jsonCounter) readString() (s string, ok bool) {
+	if !c.consume('"') || len(c.rest) == 0 {
 		return "", false
 	}
-	escaped := false
-	for i := 0; i < len(r.rest); i++ {
-		switch r.rest[i] {
+	isEscaped := false
+	for i := 0; i < len(c.rest); i++ {
+		switch c.rest[i] {
 		case '\\':
-			escaped = true
+			isEscaped = true
 			i++
 		case '"':
-			raw := r.rest[:i]
-			r.rest = r.rest[i+1:]
-			if !escaped {
+			raw := c.rest[:i]
+			c.rest = c.rest[i+1:]
+			if !isEscaped {
 				return string(raw), true
 			}
 			return s, json.Unmarshal(append(append([]byte{'"'}, raw...), '"'), &s) == nil
@@ -292,29 +309,29 @@ func (r *jsonCounter) readString() (s string, ok bool) {
 	return "", false
 }
 
-// skip reads any value. At the end of what is malformed there is nothing left.
-func (r *jsonCounter) skipValue() {
+// skipValue skips a JSON value of any kind. In malformed input it stops at a character that cannot belong to the value, or at the end.
+func (c *jsonCounter) skipValue() {
 	depth := 0
-	for r.consume(' '); len(r.rest) > 0; {
-		switch c := r.rest[0]; c {
+	for c.consume(' '); len(c.rest) > 0; {
+		switch next := c.rest[0]; next {
 		case '"':
-			if !r.skipString() {
+			if !c.skipString() {
 				return
 			}
 		case '{', '[':
 			depth++
-			r.rest = r.rest[1:]
+			c.rest = c.rest[1:]
 		case '}', ']', ',', ' ', '\t', '\n', '\r', ':':
 			if depth == 0 {
 				return
 			}
-			if c == '}' || c == ']' {
+			if next == '}' || next == ']' {
 				depth--
 			}
-			r.rest = r.rest[1:]
+			c.rest = c.rest[1:]
 		default:
-			r.rest = r.rest[1:]
-			continue // a number or a word has several
+			c.rest = c.rest[1:]
+			continue // the next character may belong to the same number or word
 		}
 		if depth == 0 {
 			return
@@ -322,16 +339,17 @@ func (r *jsonCounter) skipValue() {
 	}
 }
 
-func (r *jsonCounter) skipString() bool {
-	for i := 1; i < len(r.rest); i++ {
-		switch r.rest[i] {
+// skipString skips a JSON string, which begins at rest. It returns false if the string has no end.
+func (c *jsonCounter) skipString() bool {
+	for i := 1; i < len(c.rest); i++ {
+		switch c.rest[i] {
 		case '\\':
 			i++
 		case '"':
-			r.rest = r.rest[i+1:]
+			c.rest = c.rest[i+1:]
 			return true
 		}
 	}
-	r.rest = nil
+	c.rest = nil
 	return false
 }

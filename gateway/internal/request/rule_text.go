@@ -10,46 +10,48 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// wanted says what a rule demands, in words that follow the name of the field. The library's own texts name neither the
-// values of an enum nor the choices of a oneof.
+// ruleText says what a broken rule requires, in words that follow the path of the field. The texts of protovalidate list neither the values of an
+// enum nor the fields of a oneof.
 func ruleText(msg proto.Message, v *protovalidate.Violation) string {
 	text := strings.TrimPrefix(v.Proto.GetMessage(), "value ")
-	fd := v.FieldDescriptor
-	if path := v.Proto.GetField().GetElements(); fd == nil && len(path) == 1 {
-		// An item of a list has no descriptor of its own, nor has a oneof.
-		fd = msg.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(path[0].GetFieldName()))
+	field := v.FieldDescriptor
+	if path := v.Proto.GetField().GetElements(); field == nil && len(path) == 1 {
+		// protovalidate gives no descriptor for an item of a list or for a oneof.
+		field = msg.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(path[0].GetFieldName()))
 	}
-	if fd == nil {
+	if field == nil {
 		return oneofRuleText(msg, v, text)
 	}
 	switch v.Proto.GetRuleId() {
 	case "string.min_bytes":
-		return fmt.Sprintf("must not be empty: %d to %d bytes", stringRulesOf(fd).GetMinBytes(), stringRulesOf(fd).GetMaxBytes())
+		return fmt.Sprintf("must not be empty: %d to %d bytes", stringRulesOf(field).GetMinBytes(), stringRulesOf(field).GetMaxBytes())
 	case "repeated.min_items":
-		return fmt.Sprintf("has %d items: must have %d to %d", v.FieldValue.List().Len(), v.RuleValue.Uint(), maxItemsOf(fd))
+		return fmt.Sprintf("has %d items: must have %d to %d", v.FieldValue.List().Len(), v.RuleValue.Uint(), maxItemsOf(field))
 	case "string.pattern":
 		return "must match " + v.RuleValue.String()
 	case "enum.in", "enum.defined_only":
-		return enumRuleText(fd)
+		return enumRuleText(field)
 	}
-	if limits := numberRuleText(fd); limits != "" {
+	if limits := numberRuleText(field); limits != "" {
 		return fmt.Sprintf("is %v: %s", v.FieldValue.Interface(), limits)
 	}
 	return text
 }
 
-// numberWanted names the limits of a number, or of the numbers of a list; empty means it has none.
-func numberRuleText(fd protoreflect.FieldDescriptor) string {
-	rules := fieldRulesOf(fd)
-	if fd.IsList() {
+// numberRuleText says which limits a number has, or the numbers of a list. It returns "" if there are none.
+func numberRuleText(field protoreflect.FieldDescriptor) string {
+	rules := fieldRulesOf(field)
+	if field.IsList() {
 		rules = rules.GetRepeated().GetItems()
 	}
+
+	// The rules of each type of number are a message of their own, with the same names of fields.
 	m := rules.ProtoReflect()
-	of := m.WhichOneof(m.Descriptor().Oneofs().ByName("type"))
-	if of == nil || of.Message() == nil {
+	typeRules := m.WhichOneof(m.Descriptor().Oneofs().ByName("type"))
+	if typeRules == nil || typeRules.Message() == nil {
 		return ""
 	}
-	limits := m.Get(of).Message()
+	limits := m.Get(typeRules).Message()
 	var texts []string
 	for _, limit := range [...]struct {
 		name protoreflect.Name
@@ -65,54 +67,58 @@ func numberRuleText(fd protoreflect.FieldDescriptor) string {
 	return "must be " + strings.Join(texts, " and ")
 }
 
-// choiceWanted names the fields of a oneof of the request.
+// oneofRuleText lists the fields of a required oneof of the request. For any other rule it returns text.
 func oneofRuleText(msg proto.Message, v *protovalidate.Violation, text string) string {
-	choice := msg.ProtoReflect().Descriptor().Oneofs().ByName(protoreflect.Name(fieldPath(v.Proto)))
-	if choice == nil {
+	oneof := msg.ProtoReflect().Descriptor().Oneofs().ByName(protoreflect.Name(fieldPath(v.Proto)))
+	if oneof == nil {
 		return text
 	}
-	names := make([]string, choice.Fields().Len())
+	names := make([]string, oneof.Fields().Len())
 	for i := range names {
-		names[i] = string(choice.Fields().Get(i).Name())
+		names[i] = string(oneof.Fields().Get(i).Name())
 	}
 	return "must be given: " + OrList(names)
 }
 
-func fieldRulesOf(fd protoreflect.FieldDescriptor) *validate.FieldRules {
-	rules, _ := proto.GetExtension(fd.Options(), validate.E_Field).(*validate.FieldRules)
+// fieldRulesOf returns the rules of a field, or nil if it has none.
+func fieldRulesOf(field protoreflect.FieldDescriptor) *validate.FieldRules {
+	rules, _ := proto.GetExtension(field.Options(), validate.E_Field).(*validate.FieldRules)
 	return rules
 }
 
-// stringRulesOf returns the rules of a string, or of the strings of a list.
-func stringRulesOf(fd protoreflect.FieldDescriptor) *validate.StringRules {
-	if fd.IsList() {
-		return fieldRulesOf(fd).GetRepeated().GetItems().GetString()
+// stringRulesOf returns the rules of a string, or those of the strings of a list.
+func stringRulesOf(field protoreflect.FieldDescriptor) *validate.StringRules {
+	if field.IsList() {
+		return fieldRulesOf(field).GetRepeated().GetItems().GetString()
 	}
-	return fieldRulesOf(fd).GetString()
+	return fieldRulesOf(field).GetString()
 }
 
-// enumWanted names the values that a field takes.
-func enumRuleText(fd protoreflect.FieldDescriptor) string {
-	values := fd.Enum().Values()
+// enumRuleText lists the values that an enum field accepts: those that its rule names, or all values if it has no such rule.
+func enumRuleText(field protoreflect.FieldDescriptor) string {
+	values := field.Enum().Values()
+	allowed := fieldRulesOf(field).GetEnum().GetIn()
 	var names []string
-	for _, number := range fieldRulesOf(fd).GetEnum().GetIn() {
+	for _, number := range allowed {
 		names = append(names, string(values.ByNumber(protoreflect.EnumNumber(number)).Name()))
 	}
-	for i := 0; i < values.Len() && len(fieldRulesOf(fd).GetEnum().GetIn()) == 0; i++ {
-		// The unspecified value means the default, which has a name of its own.
-		if name := string(values.Get(i).Name()); !strings.HasSuffix(name, "_UNSPECIFIED") {
-			names = append(names, name)
+	if len(allowed) == 0 {
+		for i := range values.Len() {
+			// The unspecified value means the default, which also has a name of its own.
+			if name := string(values.Get(i).Name()); !strings.HasSuffix(name, "_UNSPECIFIED") {
+				names = append(names, name)
+			}
 		}
 	}
 	return "must be " + OrList(names)
 }
 
-// EnumWantedOf is for fields that are checked by hand.
+// EnumWantedOf says which values an enum field of a message accepts. It is for hand-written checks.
 func EnumWantedOf(msg proto.Message, field protoreflect.Name) string {
 	return enumRuleText(msg.ProtoReflect().Descriptor().Fields().ByName(field))
 }
 
-// OrList writes "a, b or c".
+// OrList joins names as in "a, b or c".
 func OrList(names []string) string {
 	last := len(names) - 1
 	if last < 1 {

@@ -7,13 +7,13 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The messages of the frequent calls are decoded and encoded by hand, for what reflection and an allocation for each of their
-// strings would cost (docs/decisions/0017). The code here knows the plain shape of a message: the fields that it
-// names, in any order, each of its type. A message with anything else in it (unknown fields, text that is no UTF-8, half a field)
-// goes to the general decoder, which reports the error or accepts it; so a field that is added to a proto and
-// forgotten here costs time, and loses nothing, in a request. In an answer it would be lost: TestWireKnowsAllFields fails.
+// The messages of frequent calls are decoded and encoded by hand-written code, which saves the cost of reflection and of an allocation for each
+// string (docs/decisions/0017-http-loop.md). The decoders accept only messages that consist of the fields that they know, in any order, each with
+// its own wire type. A message with anything else, such as unknown fields, invalid UTF-8 or an incomplete field, goes to the general decoder,
+// which accepts it or reports the error. So a field that is added to a proto but not here makes requests slower, but is not lost. In an answer it
+// would be lost, and TestWireKnowsAllFields fails.
 
-// UnmarshalProto decodes a message into an empty one.
+// UnmarshalProto decodes a message in the binary encoding into m, which must be empty.
 func UnmarshalProto(data []byte, m proto.Message) error {
 	switch m := m.(type) {
 	case *skeinv1.CheckFollowsRequest:
@@ -31,7 +31,7 @@ func UnmarshalProto(data []byte, m proto.Message) error {
 	return proto.Unmarshal(data, m)
 }
 
-// AppendProto encodes a message of ours: one without unknown fields.
+// AppendProto appends a message in the binary encoding to dst. The message must have no unknown fields.
 func AppendProto(dst []byte, m proto.Message) ([]byte, error) {
 	switch m := m.(type) {
 	case *skeinv1.CheckFollowsResponse:
@@ -50,7 +50,7 @@ func AppendProto(dst []byte, m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// The tags of fields: eight times the number, and 2 for what has its length before it.
+// The tags of fields: the number of the field times 8, plus the wire type, which is 0 for a varint and 2 for a text or message.
 const (
 	tagVarint1, tagText1 = 1 << 3, 1<<3 | 2
 	tagVarint2, tagText2 = 2 << 3, 2<<3 | 2
@@ -59,33 +59,35 @@ const (
 	tagText5             = 5<<3 | 2
 )
 
-// pairRoom is a pair of a follower and a user, in one allocation for all.
+// pairAllocation has the parts of a pair of a follower and a user, so that one slice of them needs one allocation for all pairs.
 type pairAllocation struct {
 	pair skeinv1.FollowPair
 	user skeinv1.FollowPair_TargetUserId
 }
 
-// decodeCheckFollows decodes a request of good shape, and reports whether it is one.
+// decodeCheckFollows decodes a request. It returns false, and leaves m unchanged, if the general decoder must decode it.
 func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
 	r := protoscan.NewCursor(data)
 	n := r.Count(tagText1)
 	if n > maxItems {
 		return false
 	}
-	rooms, pairs := make([]pairAllocation, n), make([]*skeinv1.FollowPair, 0, n)
-	var times bool
-	var least string
+	allocations := make([]pairAllocation, n)
+	pairs := make([]*skeinv1.FollowPair, 0, n)
+	var includeTimes bool
+	var atLeast string
 	for r.More() {
 		switch tag := r.Tag(); tag {
 		case tagText1:
-			room := &rooms[len(pairs)]
-			if pairs = append(pairs, &room.pair); !room.decode(r.Message(tag)) {
+			a := &allocations[len(pairs)]
+			pairs = append(pairs, &a.pair)
+			if !a.decode(r.Message(tag)) {
 				return false
 			}
 		case tagVarint2:
-			times = r.Varint() != 0
+			includeTimes = r.Varint() != 0
 		case tagText3:
-			least = r.Text(tag)
+			atLeast = r.Text(tag)
 		default:
 			return false
 		}
@@ -96,10 +98,12 @@ func decodeCheckFollows(data []byte, m *skeinv1.CheckFollowsRequest) bool {
 	if n > 0 {
 		m.Pairs = pairs
 	}
-	m.IncludeTimes, m.AtLeast = times, least
+	m.IncludeTimes = includeTimes
+	m.AtLeast = atLeast
 	return true
 }
 
+// decode decodes one pair. It returns false if the general decoder must decode the request.
 func (p *pairAllocation) decode(r protoscan.Cursor) bool {
 	for r.More() {
 		switch tag := r.Tag(); {
@@ -135,7 +139,8 @@ func decodeBoard(r protoscan.Cursor, b *skeinv1.Board) bool {
 	return r.OK()
 }
 
-// decodeFilterFollowed decodes a request of good shape about users, and reports whether it is one.
+// decodeFilterFollowed decodes a request about users. It returns false, and leaves m unchanged, if the general decoder must decode it, as it must
+// if the request is about boards.
 func decodeFilterFollowed(data []byte, m *skeinv1.FilterFollowedRequest) bool {
 	r := protoscan.NewCursor(data)
 	n := r.Count(tagText2)
@@ -143,8 +148,8 @@ func decodeFilterFollowed(data []byte, m *skeinv1.FilterFollowedRequest) bool {
 		return false
 	}
 	var (
-		viewer, least string
-		direction     skeinv1.FollowDirection
+		viewer, atLeast string
+		direction       skeinv1.FollowDirection
 	)
 	users := make([]string, 0, n)
 	for r.More() {
@@ -156,7 +161,7 @@ func decodeFilterFollowed(data []byte, m *skeinv1.FilterFollowedRequest) bool {
 		case tagVarint4:
 			direction = skeinv1.FollowDirection(r.Varint())
 		case tagText5:
-			least = r.Text(tag)
+			atLeast = r.Text(tag)
 		default:
 			return false
 		}
@@ -167,6 +172,8 @@ func decodeFilterFollowed(data []byte, m *skeinv1.FilterFollowedRequest) bool {
 	if n > 0 {
 		m.UserIds = users
 	}
-	m.ViewerId, m.Direction, m.AtLeast = viewer, direction, least
+	m.ViewerId = viewer
+	m.Direction = direction
+	m.AtLeast = atLeast
 	return true
 }

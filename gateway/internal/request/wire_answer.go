@@ -9,15 +9,16 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The answers of the frequent calls, encoded by hand: see wire.go. Lengths that stand before what they count are computed first,
-// by the functions named …Bytes.
+// The encoders of the answers of frequent calls (see wire.go). The encoding of a text or message begins with its length, which the functions named
+// …Bytes compute: they return how many bytes the append function of the same name appends.
 
 func appendCheckFollows(dst []byte, m *skeinv1.CheckFollowsResponse) []byte {
 	dst = appendPacked(dst, tagText1, m.GetKinds())
 	for _, f := range m.GetFollowTimes() {
-		at := f.GetTime()
-		if dst = append(dst, tagText2, byte(timeBytes(at))); at != nil {
-			dst = appendTime(dst, tagText1, at)
+		followTime := f.GetTime()
+		dst = append(dst, tagText2, byte(timeBytes(followTime)))
+		if followTime != nil {
+			dst = appendTime(dst, tagText1, followTime)
 		}
 	}
 	return appendText(dst, tagText3, m.GetPosition())
@@ -36,19 +37,20 @@ type followList interface {
 	GetPosition() string
 }
 
-// appendFollowList reports whether the ids in the list are text, which only the general encoder refuses.
+// appendFollowList encodes a page. It returns false if an id is not valid UTF-8, because only the general encoder reports that error.
 func appendFollowList(dst []byte, m followList) ([]byte, bool) {
 	for _, e := range m.GetEntries() {
 		if !utf8.ValidString(e.GetUserId()) {
 			return dst, false
 		}
-		at := e.GetFollowTime()
+		followTime := e.GetFollowTime()
 		dst = append(dst, tagText1)
-		dst = protowire.AppendVarint(dst, uint64(textBytes(e.GetUserId())+numberBytes(uint64(e.GetKind()))+timeBytes(at)))
+		size := textBytes(e.GetUserId()) + numberBytes(uint64(e.GetKind())) + timeBytes(followTime)
+		dst = protowire.AppendVarint(dst, uint64(size))
 		dst = appendText(dst, tagText1, e.GetUserId())
 		dst = appendNumber(dst, tagVarint2, uint64(e.GetKind()))
-		if at != nil {
-			dst = appendTime(dst, tagText3, at)
+		if followTime != nil {
+			dst = appendTime(dst, tagText3, followTime)
 		}
 	}
 	dst = appendText(dst, tagText2, m.GetNextPageToken())
@@ -56,7 +58,7 @@ func appendFollowList(dst []byte, m followList) ([]byte, bool) {
 	return appendText(dst, tagText4, m.GetPosition()), true
 }
 
-// appendPacked appends numbers, unless there are none.
+// appendPacked appends a packed list of numbers. It appends nothing for an empty list.
 func appendPacked[N ~int32 | ~uint32](dst []byte, tag byte, ns []N) []byte {
 	if len(ns) == 0 {
 		return dst
@@ -72,7 +74,7 @@ func appendPacked[N ~int32 | ~uint32](dst []byte, tag byte, ns []N) []byte {
 	return dst
 }
 
-// appendText appends a text, unless it is empty.
+// appendText appends a text field. It appends nothing for "".
 func appendText(dst []byte, tag byte, s string) []byte {
 	if s == "" {
 		return dst
@@ -87,7 +89,7 @@ func textBytes(s string) int {
 	return 1 + protowire.SizeBytes(len(s))
 }
 
-// appendNumber appends a number, unless it is 0.
+// appendNumber appends a varint field. It appends nothing for 0.
 func appendNumber(dst []byte, tag byte, n uint64) []byte {
 	if n == 0 {
 		return dst
@@ -102,6 +104,7 @@ func numberBytes(n uint64) int {
 	return 1 + protowire.SizeVarint(n)
 }
 
+// appendTime appends a field with a timestamp. Its message is always shorter than 128 bytes, so one byte is enough for its length.
 func appendTime(dst []byte, tag byte, t *timestamppb.Timestamp) []byte {
 	size := numberBytes(uint64(t.GetSeconds())) + numberBytes(uint64(t.GetNanos()))
 	dst = append(dst, tag, byte(size))
