@@ -15,28 +15,30 @@ import (
 
 // Errors of the server itself.
 var (
-	// ErrNoRoom means that the disk has no room for more facts. It arrives wrapped, with figures.
+	// ErrNoRoom means that the disk is too full for more events. It is wrapped in an error with figures.
 	ErrNoRoom = errors.New("gateway: the disk is nearly full")
-	// ErrNotCaughtUp ends a wait for a position.
+	// ErrNotCaughtUp means that a wait for a position has ended before the position was reached.
 	ErrNotCaughtUp = errors.New("the state that contains the position was not reached in time")
-	// ErrStopping ends streams when the process stops, and refuses operations.
+	// ErrStopping means that the process is stopping. It ends streams, and refuses new operations.
 	ErrStopping = errors.New("the service is stopping; go on with another one")
 )
 
-// sentinel is what an error from below means to a client.
+// errorMapping says how the API returns an error of another package.
 type errorMapping struct {
 	err    error
 	code   connect.Code
 	reason skeinv1.Reason
-	retry  time.Duration
-	text   string
+	// retry is the time after which a retry may succeed; 0 means that there is no promise.
+	retry time.Duration
+	// text is for people. If it is empty, the text of err is used.
+	text string
 }
 
-// sentinels is the one mapping of errors to codes. The first that matches counts.
+// errorMappings maps the errors of other packages. The first mapping that matches counts.
 //
-// Of Publish, resource_exhausted and unavailable say that nothing was taken: any retry is safe. deadline_exceeded
-// says that it was taken, or may have been, as gRPC defines that code; clients do not retry it by themselves, which
-// without event ids would be a second fact.
+// Errors of Publish with resource_exhausted or unavailable say that no event was accepted, so any retry is safe. deadline_exceeded says that events
+// were accepted, or may have been, as gRPC defines that code. Clients do not retry it by themselves: without event ids, a retry would append the
+// events a second time.
 var errorMappings = []errorMapping{
 	{ErrNotCaughtUp, connect.CodeUnavailable, skeinv1.Reason_REASON_NOT_CAUGHT_UP, RetryAtOnce, ""},
 	{ErrStopping, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, RetryAtOnce, ""},
@@ -84,7 +86,7 @@ var errorMappings = []errorMapping{
 		operator.ErrUnknownOperation, connect.CodeNotFound, skeinv1.Reason_REASON_UNKNOWN_OPERATION, 0,
 		"there is no such operation; if there was, it was so long ago that it is forgotten",
 	},
-	// The text of these is that of the refusal.
+	// The text of the next four is that of the operator's refusal.
 	{operator.ErrOperationAbsent, connect.CodeUnimplemented, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0, ""},
 	{operator.ErrInTheWay, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_CONFLICT, 0, ""},
 	{operator.ErrNotPossible, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_REFUSED, 0, ""},
@@ -93,32 +95,33 @@ var errorMappings = []errorMapping{
 	{context.Canceled, connect.CodeCanceled, 0, 0, "the call was cancelled"},
 }
 
-// Of returns the meaning of an error for a client. An unknown error is internal: its text goes to the log, not to the client.
+// Of returns an error as the client gets it. An error that is in no mapping becomes an internal error, whose own text goes only to the log.
 func Of(err error) *Failure {
 	if f, ok := errors.AsType[*Failure](err); ok {
 		return f
 	}
 	for _, m := range errorMappings {
-		if errors.Is(err, m.err) {
-			text := m.text
-			if text == "" {
-				text = m.err.Error()
-			}
-			f := &Failure{Code: m.code, Reason: m.reason, Text: text, Retry: m.retry, Cause: err}
-			if r, ok := errors.AsType[*operator.Refusal](err); ok {
-				applyRefusal(f, r)
-			}
-			return f
+		if !errors.Is(err, m.err) {
+			continue
 		}
+		text := m.text
+		if text == "" {
+			text = m.err.Error()
+		}
+		f := &Failure{Code: m.code, Reason: m.reason, Text: text, Retry: m.retry, Cause: err}
+		if r, ok := errors.AsType[*operator.Refusal](err); ok {
+			applyRefusal(f, r)
+		}
+		return f
 	}
 	if c, ok := errors.AsType[*connect.Error](err); ok {
-		// From the connection: the client went away, or does not take the answer.
+		// Connect returns these for its connection: the client has gone away, or does not read the answer.
 		return &Failure{Code: c.Code(), Text: c.Message(), Cause: err}
 	}
 	return &Failure{Code: connect.CodeInternal, Text: "internal error: the log of the service says more", Cause: err}
 }
 
-// explain gives an error the words of an operator's refusal.
+// applyRefusal sets the text of an operator's refusal, and the id of the operation that is in the way.
 func applyRefusal(f *Failure, r *operator.Refusal) {
 	f.Text = r.Text
 	if r.Operation != "" {

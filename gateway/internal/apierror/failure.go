@@ -16,27 +16,27 @@ import (
 // Domain is the domain of every google.rpc.ErrorInfo.
 const Domain = "skein"
 
-// Failure is an error as the API tells it.
+// Failure is an error as the API returns it.
 type Failure struct {
 	Code   connect.Code
 	Reason skeinv1.Reason
-	// Text is for people. It names the limit that was passed or what to do.
+	// Text is for people. It names the limit that was exceeded, or says what to do.
 	Text string
-	// Fields are the fields at fault.
+	// Fields are the invalid fields of the request.
 	Fields []Violation
-	// Retry is after how long the same call may succeed; 0 means no promise, and no RetryInfo.
+	// Retry is the time after which the same call may succeed. 0 means that there is no promise, and the error has no RetryInfo.
 	Retry time.Duration
-	// Metadata is for programs, in the ErrorInfo.
+	// Metadata is for programs. It is part of the ErrorInfo.
 	Metadata map[string]string
-	// Cause is what stands behind it, for the log and for errors.Is; clients do not see it.
+	// Cause is the underlying error, for the log and for errors.Is. Clients do not see it.
 	Cause error
 }
 
-// Violation is one field at fault.
+// Violation is one invalid field.
 type Violation struct {
-	// Field is the path from the request: "pairs[3].user_id".
+	// Field is the path of the field in the request, such as "pairs[3].user_id".
 	Field string
-	// Text says what is wrong, naming the limit.
+	// Text says what is wrong, in words that follow the path, and names the limit.
 	Text   string
 	Reason skeinv1.Reason
 }
@@ -47,10 +47,10 @@ func (f *Failure) Error() string { return f.Text }
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Cause }
 
-// ReasonName is the reason as it stands in the ErrorInfo.
+// ReasonName returns a reason as the ErrorInfo has it, such as "INVALID_FIELD".
 func ReasonName(r skeinv1.Reason) string { return strings.TrimPrefix(r.String(), "REASON_") }
 
-// ConnectError encodes the failure with its details.
+// ConnectError returns the failure as an error of Connect, with its details.
 func (f *Failure) ConnectError() *connect.Error {
 	err := connect.NewError(f.Code, f)
 	add := func(detail proto.Message) {
@@ -74,27 +74,29 @@ func (f *Failure) ConnectError() *connect.Error {
 		add(&errdetails.RetryInfo{RetryDelay: durationpb.New(f.Retry)})
 	}
 	if f.Code == connect.CodeUnauthenticated {
-		err.Meta().Set("WWW-Authenticate", "Bearer") // as RFC 9110 demands it of a 401
+		err.Meta().Set("WWW-Authenticate", "Bearer") // RFC 9110 requires it in an answer with status 401
 	}
 	return err
 }
 
-// How long a client should wait before the same call may succeed.
+// How long a client should wait before it makes the same call again.
 const (
 	RetryAtOnce = 50 * time.Millisecond
 	RetrySoon   = time.Second
 	RetryLater  = 30 * time.Second
 )
 
-// MaxViolations bounds the fields that one error names.
+// MaxViolations is how many fields one error names at most.
 const MaxViolations = 25
 
-// Invalid refuses a request for its fields. The text is that of the first one. There must be one.
+// Invalid returns the error of a request with invalid fields, of which there must be at least one. The text and the reason are those of the first
+// field.
 func Invalid(fields ...Violation) *Failure {
-	first, more := fields[0], len(fields)-1
+	first := fields[0]
+	more := len(fields) - 1
 	text := first.Field + " " + first.Text
 	switch {
-	case len(fields) == MaxViolations: // perhaps no more were looked for
+	case len(fields) == MaxViolations: // the check may have stopped here
 		text = fmt.Sprintf("%s (and at least %d more)", text, more)
 	case more > 0:
 		text = fmt.Sprintf("%s (and %d more)", text, more)
@@ -105,7 +107,7 @@ func Invalid(fields ...Violation) *Failure {
 	return &Failure{Code: connect.CodeInvalidArgument, Reason: first.Reason, Text: text, Fields: fields}
 }
 
-// InvalidField is a violation without a reason of its own.
+// InvalidField returns a violation with the general reason INVALID_FIELD. The formatted text follows the path of the field in the error.
 func InvalidField(field, format string, args ...any) Violation {
 	return Violation{Field: field, Text: fmt.Sprintf(format, args...), Reason: skeinv1.Reason_REASON_INVALID_FIELD}
 }

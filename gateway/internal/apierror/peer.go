@@ -9,8 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// OfPeer returns the error of another node as that node meant it. One without a reason did not come from a node, or says that it has
-// an internal error.
+// OfPeer turns the error of a call to another node into the Failure that the node has returned. A Failure without a reason did not come from a node,
+// or is an internal error of the node.
 func OfPeer(err error) error {
 	c, ok := errors.AsType[*connect.Error](err)
 	if !ok {
@@ -20,20 +20,26 @@ func OfPeer(err error) error {
 	for _, d := range c.Details() {
 		detail, err := d.Value()
 		if err != nil {
-			continue // of a later version
+			continue // a kind of detail that a later version has added
 		}
 		switch m := detail.(type) {
 		case *errdetails.ErrorInfo:
-			f.Reason, f.Metadata = skeinv1.Reason(skeinv1.Reason_value["REASON_"+m.GetReason()]), m.GetMetadata()
+			f.Reason = reasonByName(m.GetReason())
+			f.Metadata = m.GetMetadata()
 		case *errdetails.RetryInfo:
 			f.Retry = m.GetRetryDelay().AsDuration()
 		case *errdetails.BadRequest:
 			for _, v := range m.GetFieldViolations() {
 				f.Fields = append(f.Fields, Violation{
-					Field: v.GetField(), Text: v.GetDescription(), Reason: skeinv1.Reason(skeinv1.Reason_value["REASON_"+v.GetReason()]),
+					Field: v.GetField(), Text: v.GetDescription(), Reason: reasonByName(v.GetReason()),
 				})
 			}
 		}
 	}
 	return f
+}
+
+// reasonByName is the reverse of [ReasonName]. For an unknown name it returns the unspecified reason.
+func reasonByName(name string) skeinv1.Reason {
+	return skeinv1.Reason(skeinv1.Reason_value["REASON_"+name])
 }

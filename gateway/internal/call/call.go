@@ -6,28 +6,29 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/admission"
 )
 
-// Info is what a unary answer carries beside its message.
+// Info has what a method returns in addition to the message of a unary answer, and what it needs to make long pages.
 type Info struct {
-	// Lag is how many envelopes the answering state is behind the log; negative: does not apply.
+	// Lag is by how many envelopes the state that answered is behind the log. It is negative for an answer that has no lag.
 	Lag int64
-	// LongPages bounds how many long pages the server makes at a time; nil means no bound.
+	// LongPages limits how many long pages the server makes at a time. Nil means that there is no limit.
 	LongPages *admission.Budget
-	// makesLong reports whether the call has a place in LongPages.
+	// holdsLongPage says that the call holds a place in LongPages.
 	holdsLongPage bool
 }
 
-// LagHeader is the response header with [Info.Lag].
+// LagHeader is the response header that has [Info.Lag].
 const LagHeader = "Skein-Lag"
 
 // Stream is an answer that is sent in parts.
 type Stream[Res any] interface {
-	// Send sends a part. It waits until its client takes it, for as long as parts may take.
+	// Send sends a part. It blocks until the client has read the part, or fails when the time for that has passed.
 	Send(part *Res) error
-	// SetLag says by how many envelopes the answer is behind the log. It is called before the first part is sent.
+	// SetLag sets by how many envelopes the answer is behind the log. It must be called before the first part is sent.
 	SetLag(lag int64)
 }
 
-// Poll looks now and then whether the caller still waits.
+// Poll returns the error of ctx if the caller no longer waits. A loop calls it with the number i of its iteration. Poll checks ctx only in every
+// 64th iteration, because the check has a cost.
 func Poll(ctx context.Context, i int) error {
 	if i%64 == 63 {
 		return ctx.Err()
@@ -44,15 +45,18 @@ const (
 	maxFeedPageSize     = 200
 )
 
-// PageSize applies the default and the limit. A negative size was refused before.
-func PageSize(asked int32) int { return clampPageSize(asked, defaultPageSize, maxPageSize) }
+// PageSize returns the size of a page of a list, given the requested size: the default for 0, and at most the largest size. Negative sizes were
+// refused before.
+func PageSize(requested int32) int { return clampPageSize(requested, defaultPageSize, maxPageSize) }
 
-// FeedPageSize is that of feeds, whose pages are read by people and cost more an entry.
-func FeedPageSize(asked int32) int { return clampPageSize(asked, defaultFeedPageSize, maxFeedPageSize) }
+// FeedPageSize is PageSize for feeds. Their pages are shorter, because people read them and each entry costs more.
+func FeedPageSize(requested int32) int {
+	return clampPageSize(requested, defaultFeedPageSize, maxFeedPageSize)
+}
 
-func clampPageSize(asked int32, byDefault, limit int) int {
-	if asked == 0 {
-		return byDefault
+func clampPageSize(requested int32, defaultSize, maxSize int) int {
+	if requested == 0 {
+		return defaultSize
 	}
-	return min(int(asked), limit)
+	return min(int(requested), maxSize)
 }

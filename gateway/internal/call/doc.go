@@ -1,6 +1,6 @@
-// Package call is what a method of the API knows of its call: how far behind the log its answer is ([Info]), where the parts of an
-// answer go ([Stream]), when a long page may be made ([Info.MakeLong]), whether its caller still waits ([Poll]), how long a page may
-// be, and how answers carry counts and times.
+// Package call has what a method of the API knows about its call: the lag of the answer ([Info]), the stream for the parts of an answer ([Stream]),
+// when it may make a long page ([Info.MakeLong]), whether its caller still waits ([Poll]), the size of pages, and how answers represent counts and
+// times.
 //
-// Methods know nothing else of HTTP, of callers or of limits: package gateway sees to these before a method is asked.
+// Methods know nothing else about HTTP, callers or limits. Package gateway handles these before it calls a method.
 package call

@@ -8,19 +8,21 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Count is a count as answers carry it: 32 bits are a number in JSON, 64 are text. No list comes near the end of it.
+// Count returns a count as answers represent it. It has 32 bits, because JSON represents 64-bit integers as strings. No list is long enough to reach
+// the limit.
 func Count(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
-// Times makes timestamps, all in one allocation.
+// Times makes timestamps that share one allocation.
 type Times struct{ free []timestamppb.Timestamp }
 
-// NewTimes makes room for n timestamps.
+// NewTimes returns Times for n timestamps.
 func NewTimes(n int) *Times { return &Times{make([]timestamppb.Timestamp, n)} }
 
-// Of returns the next timestamp. There are as many as were asked for.
-func (s *Times) Of(at events.Micros) *timestamppb.Timestamp {
+// Of returns the next timestamp, with the given time. It may be called as often as NewTimes was told.
+func (s *Times) Of(micros events.Micros) *timestamppb.Timestamp {
 	t := &s.free[0]
 	s.free = s.free[1:]
-	t.Seconds, t.Nanos = int64(at)/1e6, int32(int64(at)%1e6)*1e3
+	t.Seconds = int64(micros) / 1e6
+	t.Nanos = int32(int64(micros)%1e6) * 1e3
 	return t
 }

@@ -11,35 +11,38 @@ import (
 )
 
 const (
-	// stepBytes bounds the envelopes of one step, as they stand in the log.
+	// stepBytes limits the envelopes of one step, by their size in the log.
 	stepBytes = 4 << 20
-	// pause is that of Watchers. Events that come one by one are looked for in the owners of all watchers together. A step that was
-	// full is followed by the next one at once.
+	// defaultPause is the default of Watchers.Pause. During the pause events collect, so that the owners of all watchers are searched once per
+	// step and not once per event.
 	defaultPause = 200 * time.Millisecond
 )
 
-// follower reads the log for watchers, from its start until the last of them leaves.
+// follower reads the log for watchers. It runs from when the first of them enters until the last of them leaves.
 type follower struct {
 	all    *Watchers
 	sub    *eventlog.Subscription
 	cancel context.CancelFunc
-	// watchers counts them. Guarded by all.mu.
+	// watcherCount is the number of watchers of this follower. all.mu guards it.
 	watcherCount int
-	// month is that of the log.
+	// month is the month of the last envelope that was read.
 	month int
-	// err is set before failed is closed.
-	err           error
+	// err says why the follower ended. It is set before failed is closed.
+	err error
+	// failed is closed when the follower has ended, and ended when its goroutine is done.
 	failed, ended chan struct{}
 }
 
+// run follows the log until ctx ends or an error occurs.
 func (f *follower) run(ctx context.Context) {
 	defer close(f.ended)
 	defer f.sub.Close()
 	err := f.follow(ctx)
+
 	f.all.mu.Lock()
 	defer f.all.mu.Unlock()
 	if f.all.follower == f {
-		f.all.follower = nil
+		f.all.follower = nil // the next watcher starts another one
 	}
 	f.err = err
 	close(f.failed)
@@ -49,15 +52,19 @@ func (f *follower) follow(ctx context.Context) error {
 	for {
 		envs, err := f.sub.Next(ctx, stepBytes)
 		if errors.Is(err, events.ErrHole) || err == nil && len(envs) == 0 {
-			continue // the inbox is in front of it, too
+			continue // the inbox stops at the same hole
 		}
 		if err != nil {
 			return err
 		}
+
+		// A watcher that is woken must see the events in its next view.
 		if err := f.all.inbox.WaitFor(ctx, envs[len(envs)-1].Seq()); err != nil {
 			return err
 		}
 		f.dispatchEnvelopes(envs)
+
+		// After a large step, more is waiting: the next step follows at once.
 		bytes := 0
 		for _, env := range envs {
 			bytes += env.Bytes
@@ -71,10 +78,11 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 }
 
-// step wakes the watchers that envelopes concern.
+// dispatchEnvelopes wakes the watchers that the envelopes concern.
 func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
 	f.all.mu.Lock()
 	defer f.all.mu.Unlock()
+
 	var c stepChanges
 	for _, env := range envs {
 		for i := range env.Events {
@@ -82,8 +90,10 @@ func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
 		}
 	}
 	if month := monthOf(envs[len(envs)-1].Cursor); month != f.month {
-		f.month, c.newMonth = month, true
+		f.month = month
+		c.newMonth = true
 	}
+
 	if !c.everything && !c.newMonth && len(c.owners) == 0 {
 		return
 	}
@@ -96,7 +106,7 @@ func (f *follower) dispatchEnvelopes(envs []*events.Envelope) {
 	}
 }
 
-// look wakes the watchers of the users of an event, and notes what else has changed. a.mu is held.
+// dispatchEvent wakes the watchers whose reader is named in an event, and records in c what else the event changes. a.mu must be held.
 func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 	switch ev.Kind.Topic() {
 	case events.TopicSeen:
@@ -121,13 +131,16 @@ func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 			w.signal()
 		}
 		c.addOwner(a.hash(ev.User))
-	case events.TopicItems: // no number changes: the order is that of time, and likes and scores hide nothing
-	default: // the end of an import, and what a later version adds
+	case events.TopicItems:
+		// Likes and scores change no number: they hide nothing, and the number does not depend on the order of the feed.
+	default:
+		// The end of an import, or a topic of a later version.
 		c.everything = true
 	}
 }
 
-// related wakes the watchers of a reader, who may follow an owner now. a.mu is held.
+// addFollowedOwner wakes the watchers of a reader whose relation to owner has changed, and adds the owner, whom the reader may follow now. a.mu must
+// be held.
 func (a *Watchers) addFollowedOwner(reader, owner string) {
 	for _, w := range a.byReader[reader] {
 		w.addOwner(a.hash(owner))
@@ -135,36 +148,39 @@ func (a *Watchers) addFollowedOwner(reader, owner string) {
 	}
 }
 
-// changes are those of a step that concern more than the users whom events name.
+// stepChanges are the changes of one step that may concern watchers of other users than the events name.
 type stepChanges struct {
+	// everything says that all watchers must be woken, and newMonth that those must be woken that hide seen items.
 	everything, newMonth bool
-	// owners are hashes of owners with changed pins, and near has the lower bits of these: most owners are not in there.
-	owners    map[uint32]struct{}
+	// owners has the hashes of the owners whose pins or boards have changed.
+	owners map[uint32]struct{}
+	// ownerBits has one bit per owner, at the low 16 bits of its hash. Most owners that watchers look for are not in owners, and the bits say so
+	// without a lookup in the map.
 	ownerBits [1024]uint64
 }
 
-func (c *stepChanges) addOwner(h uint32) {
+func (c *stepChanges) addOwner(hash uint32) {
 	if c.owners == nil {
 		c.owners = map[uint32]struct{}{}
 	}
-	c.owners[h] = struct{}{}
-	c.ownerBits[h>>6%1024] |= 1 << (h & 63)
+	c.owners[hash] = struct{}{}
+	c.ownerBits[hash>>6%1024] |= 1 << (hash & 63)
 }
 
-// concern reports whether any of some owners has changed.
+// containsAny reports whether any of the owners has changed.
 func (c *stepChanges) containsAny(owners []uint32) bool {
-	for _, h := range owners {
-		if c.ownerBits[h>>6%1024]>>(h&63)&1 == 0 {
+	for _, hash := range owners {
+		if c.ownerBits[hash>>6%1024]>>(hash&63)&1 == 0 {
 			continue
 		}
-		if _, ok := c.owners[h]; ok {
+		if _, ok := c.owners[hash]; ok {
 			return true
 		}
 	}
 	return false
 }
 
-// monthOf numbers the calendar month of the last time of a cursor.
+// monthOf returns the number of the calendar month of a cursor's last time. Consecutive months have consecutive numbers.
 func monthOf(c events.Cursor) int {
 	t := c.LastTime.Time()
 	return 12*t.Year() + int(t.Month())

@@ -12,42 +12,47 @@ import (
 	"github.com/skein-feed/skein/projections/live"
 )
 
-// Watchers are those of a process. The methods are safe for concurrent use.
+// Watchers are the watchers of feeds of a process. Their methods may be called concurrently.
 type Watchers struct {
 	log   *eventlog.Log
 	hub   *eventlog.Hub
 	inbox *live.Live
-	seed  maphash.Seed
-	// Pause is the least time between two steps of the log. It is set before the first watcher enters.
+	// seed is that of the hashes of owners.
+	seed maphash.Seed
+	// Pause is the time between two steps of reading the log. It must not be changed once a watcher has entered.
 	Pause time.Duration
 
 	mu sync.Mutex
-	// of are the watchers of a reader.
+	// byReader has the watchers of each reader.
 	byReader map[string][]*Watcher
-	// follower is the one that new watchers enter; nil means none runs.
+	// follower is the one that new watchers use. It is nil if none runs.
 	follower *follower
 }
 
-// New returns no watchers yet.
+// New returns Watchers without a watcher.
 func New(log *eventlog.Log, hub *eventlog.Hub, inbox *live.Live) *Watchers {
-	return &Watchers{log: log, hub: hub, inbox: inbox, seed: maphash.MakeSeed(), Pause: defaultPause, byReader: map[string][]*Watcher{}}
+	return &Watchers{
+		log: log, hub: hub, inbox: inbox, seed: maphash.MakeSeed(), Pause: defaultPause, byReader: map[string][]*Watcher{},
+	}
 }
 
-// Watcher is one that watches the feed of a reader. It belongs to one goroutine.
+// Watcher watches the feed of one reader. Its methods must not be called concurrently.
 type Watcher struct {
-	all        *Watchers
-	reader     string
+	all    *Watchers
+	reader string
+	// hidesSeen says that the feed hides seen items, and unreadOnly that the watcher counts from the read marker on.
 	hidesSeen  bool
 	unreadOnly bool
-	wake       chan struct{}
-	follower   *follower
-	// owners are hashes of those whose pins may be in the feed, each once. Guarded by all.mu.
+	// wake has room for one wake-up. More of them before it is read count as one.
+	wake     chan struct{}
+	follower *follower
+	// owners has the hash of each owner whose pins may be in the feed, without duplicates. all.mu guards it.
 	owners []uint32
 }
 
-// Enter returns a watcher of a reader's feed, which hides seen items or not, and counts from the read marker on or not. It must leave. It
-// opens its first view after it has entered, and gives the owners of that view to [Watcher.Follow].
-func (a *Watchers) Enter(reader string, hides, unread bool) (*Watcher, error) {
+// Enter returns a watcher of the feed of a reader. hidesSeen says that the feed hides seen items, and unreadOnly that the number counts from the
+// read marker on. The caller must then open its first view, pass the owners of that view to [Watcher.Follow], and call [Watcher.Leave] in the end.
+func (a *Watchers) Enter(reader string, hidesSeen, unreadOnly bool) (*Watcher, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.follower == nil {
@@ -57,85 +62,94 @@ func (a *Watchers) Enter(reader string, hides, unread bool) (*Watcher, error) {
 		}
 		a.follower = f
 	}
-	w := &Watcher{all: a, reader: reader, hidesSeen: hides, unreadOnly: unread, wake: make(chan struct{}, 1), follower: a.follower}
+	w := &Watcher{
+		all: a, reader: reader, hidesSeen: hidesSeen, unreadOnly: unreadOnly, wake: make(chan struct{}, 1), follower: a.follower,
+	}
 	w.follower.watcherCount++
 	a.byReader[reader] = append(a.byReader[reader], w)
 	return w, nil
 }
 
-// begin starts a follower at a position that the inbox shows. a.mu is held.
+// startFollower starts a follower at a position that the inbox shows already. a.mu must be held.
 func (a *Watchers) startFollower() (*follower, error) {
-	at := a.inbox.Cursor()
-	if at == (events.Cursor{}) {
-		at = a.log.Start()
+	cursor := a.inbox.Cursor()
+	if cursor == (events.Cursor{}) {
+		cursor = a.log.Start()
 	}
-	sub, err := a.hub.SubscribeBeside(at, events.AllKinds)
+	sub, err := a.hub.SubscribeBeside(cursor, events.AllKinds)
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{all: a, sub: sub, month: monthOf(at), failed: make(chan struct{}), ended: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.Background()) // it lives until its last watcher leaves
+	f := &follower{all: a, sub: sub, month: monthOf(cursor), failed: make(chan struct{}), ended: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background()) // Leave of the last watcher cancels it
 	f.cancel = cancel
 	go f.run(ctx)
 	return f, nil
 }
 
-// Leave ends the watcher. The last one waits until the follower has ended.
+// Leave ends the watcher. The last watcher of a follower stops the follower, and waits until it has ended.
 func (w *Watcher) Leave() {
 	a, f := w.all, w.follower
 	a.mu.Lock()
-	left := slices.DeleteFunc(a.byReader[w.reader], func(other *Watcher) bool { return other == w })
-	if a.byReader[w.reader] = left; len(left) == 0 {
+	remaining := slices.DeleteFunc(a.byReader[w.reader], func(other *Watcher) bool { return other == w })
+	if len(remaining) > 0 {
+		a.byReader[w.reader] = remaining
+	} else {
 		delete(a.byReader, w.reader)
 	}
 	f.watcherCount--
-	last := f.watcherCount == 0
-	if last && a.follower == f {
+	isLast := f.watcherCount == 0
+	if isLast && a.follower == f {
 		a.follower = nil
 	}
 	a.mu.Unlock()
-	if last {
+
+	// The follower needs a.mu to end, so it is waited for without it.
+	if isLast {
 		f.cancel()
 		<-f.ended
 	}
 }
 
-// Follow adds owners whose pins may be in the feed.
+// Follow adds owners whose pins may be in the feed. owners calls its argument with each of them.
 func (w *Watcher) Follow(owners func(add func(owner string) error) error) error {
 	var hashes []uint32
 	err := owners(func(owner string) error {
 		hashes = append(hashes, w.all.hash(owner))
 		return nil
 	})
+
 	w.all.mu.Lock()
 	defer w.all.mu.Unlock()
 	hashes = append(hashes, w.owners...)
 	slices.Sort(hashes)
-	w.owners = slices.Clone(slices.Compact(hashes))
+	w.owners = slices.Clone(slices.Compact(hashes)) // a copy without spare capacity, because there may be thousands of watchers
 	return err
 }
 
-// Changed has an element when the feed may have changed since that was taken last.
+// Changed returns a channel that delivers a value after the feed may have changed.
 func (w *Watcher) Changed() <-chan struct{} { return w.wake }
 
-// Failed is closed when the watcher will be woken no more, for the reason that [Watcher.Err] returns.
+// Failed returns a channel that is closed when the watcher will not be woken any more. [Watcher.Err] then returns the reason.
 func (w *Watcher) Failed() <-chan struct{} { return w.follower.failed }
 
-// Err returns why the watcher failed. It is called after Failed is closed.
+// Err returns why the watcher failed. It may be called only after the channel of Failed is closed.
 func (w *Watcher) Err() error { return w.follower.err }
 
+// signal wakes the watcher. It never blocks.
 func (w *Watcher) signal() {
 	select {
 	case w.wake <- struct{}{}:
-	default:
+	default: // a wake-up is pending already
 	}
 }
 
-// adds notes that pins of an owner may be in the feed from now on. The mutex of all is held.
+// addOwner adds the hash of an owner whose pins may be in the feed from now on. all.mu must be held.
 func (w *Watcher) addOwner(owner uint32) {
 	if !slices.Contains(w.owners, owner) {
 		w.owners = append(w.owners, owner)
 	}
 }
 
+// hash returns the hash of an owner. Two owners may share a hash, which only causes needless wake-ups.
 func (a *Watchers) hash(owner string) uint32 { return uint32(maphash.String(a.seed, owner)) }

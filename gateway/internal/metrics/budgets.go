@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/admission"
 )
 
-// budgetCollector collects how much of each budget is held.
+// budgetCollector collects the use of each budget.
 type budgetCollector struct{ budgets *admission.Budgets }
 
 //nolint:gochecknoglobals // constants
@@ -23,28 +23,28 @@ var (
 )
 
 // Describe is part of prometheus.Collector.
-func (budgetCollector) Describe(to chan<- *prometheus.Desc) {
-	to <- budgetUsed
-	to <- budgetLimit
-	to <- budgetRefusals
-	to <- budgetWaiting
+func (budgetCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- budgetUsed
+	out <- budgetLimit
+	out <- budgetRefusals
+	out <- budgetWaiting
 }
 
 // Collect is part of prometheus.Collector.
-func (c budgetCollector) Collect(to chan<- prometheus.Metric) {
+func (c budgetCollector) Collect(out chan<- prometheus.Metric) {
 	for _, b := range c.budgets.All() {
 		limit := float64(b.Limit)
 		if b.Limit == admission.Unlimited {
 			limit = math.Inf(1)
 		}
-		to <- prometheus.MustNewConstMetric(budgetUsed, prometheus.GaugeValue, float64(b.Used()), b.Name)
-		to <- prometheus.MustNewConstMetric(budgetLimit, prometheus.GaugeValue, limit, b.Name)
-		to <- prometheus.MustNewConstMetric(budgetRefusals, prometheus.CounterValue, float64(b.Refused()), b.Name)
-		to <- prometheus.MustNewConstMetric(budgetWaiting, prometheus.GaugeValue, float64(b.Waiting()), b.Name)
+		out <- prometheus.MustNewConstMetric(budgetUsed, prometheus.GaugeValue, float64(b.Used()), b.Name)
+		out <- prometheus.MustNewConstMetric(budgetLimit, prometheus.GaugeValue, limit, b.Name)
+		out <- prometheus.MustNewConstMetric(budgetRefusals, prometheus.CounterValue, float64(b.Refused()), b.Name)
+		out <- prometheus.MustNewConstMetric(budgetWaiting, prometheus.GaugeValue, float64(b.Waiting()), b.Name)
 	}
 }
 
-// admissionCollectors tell of connections, and of what is refused when there is too much.
+// admissionCollectors returns the collectors about connections, and about what is refused under overload.
 func (o Observed) admissionCollectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		counterOf(prometheus.CounterOpts{

@@ -7,31 +7,31 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// engineCollector reads the storage engine of every projection when metrics are collected. Counters restart from zero when another
-// generation serves.
+// engineCollector reads the storage engine of every projection when metrics are collected. When another generation begins to serve, its counters
+// start from zero.
 type engineCollector struct {
 	s       *views.Views
 	figures []engineFigure
 }
 
-// engineFigure is one figure of one metric.
+// engineFigure is one time series of a metric.
 type engineFigure struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	// labels are those after the name of the projection.
+	// labels are the values of the labels after the name of the projection.
 	labels []string
-	of     func(store.Engine) float64
+	value  func(store.Engine) float64
 }
 
 func newEngineCollector(s *views.Views) *engineCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("skein_pebble_"+name, help, append([]string{"projection"}, labels...), nil)
 	}
-	gauge := func(d *prometheus.Desc, of func(store.Engine) float64) engineFigure {
-		return engineFigure{d, prometheus.GaugeValue, nil, of}
+	gauge := func(d *prometheus.Desc, value func(store.Engine) float64) engineFigure {
+		return engineFigure{d, prometheus.GaugeValue, nil, value}
 	}
-	count := func(d *prometheus.Desc, of func(store.Engine) uint64, labels ...string) engineFigure {
-		return engineFigure{d, prometheus.CounterValue, labels, func(e store.Engine) float64 { return float64(of(e)) }}
+	count := func(d *prometheus.Desc, value func(store.Engine) uint64, labels ...string) engineFigure {
+		return engineFigure{d, prometheus.CounterValue, labels, func(e store.Engine) float64 { return float64(value(e)) }}
 	}
 	written := desc("written_bytes_total", "Bytes of tables that were written, by what wrote them.", "by")
 	tables := desc("table_cache_lookups_total", "Lookups of open tables, by whether the table was open.", "answer")
@@ -72,11 +72,11 @@ func (c *engineCollector) Describe(out chan<- *prometheus.Desc) {
 func (c *engineCollector) Collect(out chan<- prometheus.Metric) {
 	for _, store := range c.s.All {
 		e, ok := store.Engine()
-		if !ok {
+		if !ok { // no generation is open
 			continue
 		}
 		for _, f := range c.figures {
-			out <- prometheus.MustNewConstMetric(f.desc, f.kind, f.of(e), append([]string{store.Name()}, f.labels...)...)
+			out <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(e), append([]string{store.Name()}, f.labels...)...)
 		}
 	}
 }

@@ -6,47 +6,52 @@ import (
 	"time"
 )
 
-// Growth forecasts when the log is full, by the slowest growth over any time that ends now and is growthStep to growthWindow
-// long. So a burst counts as what it is for hours, and forecasts nothing when it is over, or trimmed; nor does a log that was
-// as large before.
+// Growth forecasts when the log will be full, from the slowest growth over any period that ends now and is growthStep to growthWindow long. So a
+// short burst shortens the forecast only while it lasts, and a log that is trimmed regularly is never forecast to be full.
 type Growth struct {
 	mu sync.Mutex
-	// samples are of growthStep each, the oldest first. The first is growthWindow old, or as old as there is.
+	// samples cover growthStep each, the oldest first. The first one is about growthWindow old, or as old as there is.
 	samples []sample
 }
 
-// sample is the largest that the log was in the time that began then, and when it was that.
+// sample is the largest size of the log during one growthStep.
 type sample struct {
-	began, at time.Time
-	bytes     int64
+	// start is when the step began, and time when the log was last that large.
+	start, time time.Time
+	bytes       int64
 }
 
 const (
 	growthStep   = 10 * time.Minute
 	growthWindow = 6 * time.Hour
-	// growthLeast is how long the log is observed before anything is forecast.
+	// minGrowthHistory is how long the log is observed before the first forecast.
 	minGrowthHistory = time.Hour
 )
 
-// DaysUntilFull returns nil while it is unknown, or the log does not grow or has no bound.
+// DaysUntilFull records the size of the log, and returns in how many days it reaches the limit. It returns nil if that is not known yet, the log does
+// not grow, or limit is 0, which means that the log has no limit.
 func (g *Growth) DaysUntilFull(now time.Time, bytes, limit int64) *float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for len(g.samples) > 1 && now.Sub(g.samples[1].began) >= growthWindow {
+	for len(g.samples) > 1 && now.Sub(g.samples[1].start) >= growthWindow {
 		g.samples = g.samples[1:]
 	}
-	slowest := math.Inf(1) // in bytes an hour
+
+	slowest := math.Inf(1) // in bytes per hour
 	for _, s := range g.samples {
-		if since := now.Sub(s.at); since >= growthStep {
-			slowest = min(slowest, float64(bytes-s.bytes)/since.Hours())
+		if age := now.Sub(s.time); age >= growthStep {
+			slowest = min(slowest, float64(bytes-s.bytes)/age.Hours())
 		}
 	}
-	if n := len(g.samples); n == 0 || now.Sub(g.samples[n-1].began) >= growthStep {
+
+	if n := len(g.samples); n == 0 || now.Sub(g.samples[n-1].start) >= growthStep {
 		g.samples = append(g.samples, sample{now, now, bytes})
 	} else if last := &g.samples[n-1]; bytes >= last.bytes {
-		last.at, last.bytes = now, bytes
+		last.time = now
+		last.bytes = bytes
 	}
-	if now.Sub(g.samples[0].began) < minGrowthHistory || slowest <= 0 || limit <= 0 {
+
+	if now.Sub(g.samples[0].start) < minGrowthHistory || slowest <= 0 || limit <= 0 {
 		return nil
 	}
 	days := float64(max(0, limit-bytes)) / slowest / 24

@@ -9,28 +9,28 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// logCollector asks the log how it is when it is asked for.
+// logCollector asks the log for its state when metrics are collected.
 type logCollector struct {
 	Observed
 
 	up, bytes, maxBytes, fullIn, last, consumers, reconnects, interruptions, missing *prometheus.Desc
 }
 
-// logPatience is how long the metrics wait for the log: a scrape has ten seconds, and says more than this.
+// logTimeout is how long a scrape waits for the log. Scrapes usually time out after ten seconds, and the other metrics must still be returned.
 const logTimeout = time.Second
 
 func newLogCollector(o Observed) *logCollector {
-	of := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	return &logCollector{
-		Observed: o, up: of("skein_log_up", "1 while the log answers and can take events."),
-		bytes:         of("skein_log_bytes", "Size of the log, without what is in the archive only."),
-		maxBytes:      of("skein_log_max_bytes", "Size at which the log refuses more."),
-		fullIn:        of("skein_log_full_in_seconds", "When the log is full by its slowest growth over the last ten minutes to six hours."),
-		last:          of("skein_log_last_sequence", "Sequence of the last envelope of the log."),
-		consumers:     of("skein_log_consumers", "Readers that the stream of the log has."),
-		reconnects:    of("skein_log_reconnects_total", "Times that the connection to the log was lost and made again."),
-		interruptions: of("skein_log_read_interruptions_total", "Times that reading the log was interrupted and begun again."),
-		missing:       of("skein_log_missing_envelopes", "Envelopes that the log has lost, across which nothing is folded."),
+		Observed: o, up: desc("skein_log_up", "1 while the log answers and can take events."),
+		bytes:         desc("skein_log_bytes", "Size of the log, without what is in the archive only."),
+		maxBytes:      desc("skein_log_max_bytes", "Size at which the log refuses more."),
+		fullIn:        desc("skein_log_full_in_seconds", "When the log is full by its slowest growth over the last ten minutes to six hours."),
+		last:          desc("skein_log_last_sequence", "Sequence of the last envelope of the log."),
+		consumers:     desc("skein_log_consumers", "Readers that the stream of the log has."),
+		reconnects:    desc("skein_log_reconnects_total", "Times that the connection to the log was lost and made again."),
+		interruptions: desc("skein_log_read_interruptions_total", "Times that reading the log was interrupted and begun again."),
+		missing:       desc("skein_log_missing_envelopes", "Envelopes that the log has lost, across which nothing is folded."),
 	}
 }
 
@@ -49,12 +49,14 @@ func (c *logCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
+
 	counters := c.Views.Log.ErrorCounters()
 	out <- prometheus.MustNewConstMetric(c.reconnects, prometheus.CounterValue, float64(counters.Reconnects))
 	out <- prometheus.MustNewConstMetric(c.interruptions, prometheus.CounterValue, float64(counters.Interruptions))
+
 	ctx, cancel := context.WithTimeout(c.Life, logTimeout)
 	defer cancel()
-	holes, _ := c.Views.Log.Holes(ctx) // what is known, if the log does not answer
+	holes, _ := c.Views.Log.Holes(ctx) // if the log does not answer, these are the holes that are known
 	gauge(c.missing, envelopesIn(holes))
 	v, err := c.Views.Log.Health(ctx)
 	if err != nil {
@@ -73,6 +75,7 @@ func (c *logCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// envelopesIn returns how many sequences the ranges contain.
 func envelopesIn(ranges []eventlog.SeqRange) (n float64) {
 	for _, r := range ranges {
 		n += float64(r.To - r.From + 1)

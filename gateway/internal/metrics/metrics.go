@@ -15,7 +15,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Metrics are what /metrics says of this package. docs/metrics.md lists all names.
+// Metrics are the metrics that methods count. docs/metrics.md lists all names.
 type Metrics struct {
 	rpcs         *prometheus.HistogramVec
 	Accepted     prometheus.Counter
@@ -28,19 +28,19 @@ type Metrics struct {
 	TrendingRows prometheus.Histogram
 }
 
-// Observed is what metrics tell of beside what they count.
+// Observed has the parts of the server whose state is read when metrics are collected.
 type Observed struct {
 	Views       *views.Views
 	Growth      *Growth
 	Budgets     *admission.Budgets
 	Connections *admission.Connections
-	// Life is for how long the log is asked.
-	Life context.Context //nolint:containedctx // the life of the server, which no scrape passes in
-	// Version is that of the program.
+	// Life ends when the server stops. Questions to the log end then.
+	Life context.Context //nolint:containedctx // it belongs to the server, and no scrape passes it in
+	// Version is the version of the program.
 	Version string
 }
 
-// New registers everything.
+// New registers all metrics of the gateway.
 func New(reg prometheus.Registerer, o Observed) (*Metrics, error) {
 	m := &Metrics{
 		rpcs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -116,19 +116,19 @@ func New(reg prometheus.Registerer, o Observed) (*Metrics, error) {
 	return m, nil
 }
 
-// RPC counts the calls of one method. That of good calls is found once.
+// RPC counts the calls of one method. OK observes successful calls. It is looked up only once, because they are frequent.
 type RPC struct {
 	vec  *prometheus.HistogramVec
 	name string
 	OK   prometheus.Observer
 }
 
-// RPC returns what counts the calls of a method, by its name.
+// RPC returns the counters of a method. name is as "skein.v1.GraphService/CheckFollows".
 func (m *Metrics) RPC(name string) RPC {
 	return RPC{vec: m.rpcs, name: name, OK: m.rpcs.WithLabelValues(name, "ok")}
 }
 
-// begin shows counters of what should not happen before it does: a rate sees the first time only if there was a 0 before.
+// initRefusals exposes the counter of every reason as 0. The rate function of Prometheus sees the first refusal only if there was a 0 before.
 func (m *Metrics) initRefusals() {
 	for number := range skeinv1.Reason_name {
 		if r := skeinv1.Reason(number); r != skeinv1.Reason_REASON_UNSPECIFIED {
@@ -137,7 +137,7 @@ func (m *Metrics) initRefusals() {
 	}
 }
 
-// Refused counts a call that was refused for a reason that has a name.
+// Refused counts a refused call, if its failure has a reason.
 func (m *Metrics) Refused(f *apierror.Failure) {
 	if f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
 		m.refusals.WithLabelValues(apierror.ReasonName(f.Reason)).Inc()
@@ -145,11 +145,11 @@ func (m *Metrics) Refused(f *apierror.Failure) {
 }
 
 // Failed counts a call that was answered with an error.
-func (o RPC) Failed(code connect.Code, took time.Duration) {
-	o.vec.WithLabelValues(o.name, code.String()).Observe(took.Seconds())
+func (r RPC) Failed(code connect.Code, took time.Duration) {
+	r.vec.WithLabelValues(r.name, code.String()).Observe(took.Seconds())
 }
 
-// feedPages counts the pages of feeds, made from the inbox alone, or merged with so many outboxes.
+// feedPages counts pages of feeds: those made from the inbox alone, those merged with outboxes, and the outboxes of the latter.
 type feedPages struct{ Inbox, Merged, Outboxes atomic.Uint64 }
 
 // Count counts a page.
@@ -170,9 +170,9 @@ func pagesCounter(source string, n *atomic.Uint64) prometheus.Collector {
 	}, n)
 }
 
-// seenQuestions counts what the seen store is asked: by whom, about how many candidates, over how many months.
+// seenQuestions counts the questions to the seen store: who asked, about how many candidates, and how many months of plays were read.
 type seenQuestions struct {
-	asked                [3]atomic.Uint64 // by askedBy
+	asked                [3]atomic.Uint64 // indexed by askedBy
 	unseen, seen, months atomic.Uint64
 }
 
@@ -186,6 +186,7 @@ const (
 	ByViewerState
 )
 
+// Count counts one question. unseen is how many of the candidates were not seen.
 func (q *seenQuestions) Count(by askedBy, candidates, unseen, months int) {
 	q.asked[by].Add(1)
 	q.unseen.Add(uint64(unseen))
@@ -213,7 +214,7 @@ func counterOf(o prometheus.CounterOpts, n *atomic.Uint64) prometheus.Collector 
 	return prometheus.NewCounterFunc(o, func() float64 { return float64(n.Load()) })
 }
 
-// watches counts what is watched.
+// watches counts the streams of Watch that are open, and the events that were sent on them.
 type watches struct {
 	Streams atomic.Int64
 	Events  atomic.Uint64

@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// stateCollector reads the states of the projections when they are asked for.
+// stateCollector reads the states of the projections when metrics are collected.
 type stateCollector struct {
 	s *views.Views
 
@@ -19,17 +19,17 @@ type stateCollector struct {
 }
 
 func newStateCollector(s *views.Views) *stateCollector {
-	of := func(name, help string, labels ...string) *prometheus.Desc {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"projection"}, labels...), nil)
 	}
 	return &stateCollector{
 		s:          s,
-		lag:        of("skein_projection_lag_envelopes", "Envelopes of the log that the projection has still to fold."),
-		lagSeconds: of("skein_projection_lag_seconds", "Age of the last event that queries see, while there are later ones."),
-		position:   of("skein_projection_position", "Sequence of the log up to which queries see."),
-		disk:       of("skein_projection_disk_bytes", "Size of the files of the store."),
-		state:      of("skein_projection_state", "1 for the state that the projection is in.", "state"),
-		rejected:   of("skein_log_rejected_events_total", "Malformed events of the log that the projection skipped."),
+		lag:        desc("skein_projection_lag_envelopes", "Envelopes of the log that the projection has still to fold."),
+		lagSeconds: desc("skein_projection_lag_seconds", "Age of the last event that queries see, while there are later ones."),
+		position:   desc("skein_projection_position", "Sequence of the log up to which queries see."),
+		disk:       desc("skein_projection_disk_bytes", "Size of the files of the store."),
+		state:      desc("skein_projection_state", "1 for the state that the projection is in.", "state"),
+		rejected:   desc("skein_log_rejected_events_total", "Malformed events of the log that the projection skipped."),
 	}
 }
 
@@ -54,16 +54,16 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.disk, float64(st.DiskBytes))
 		out <- prometheus.MustNewConstMetric(c.rejected, prometheus.CounterValue, float64(st.Rejects), st.Name)
 		for state := store.Starting; state <= store.Held; state++ {
-			is := 0.0
+			value := 0.0
 			if state == st.State {
-				is = 1
+				value = 1
 			}
-			out <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, is, st.Name, state.String())
+			out <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, value, st.Name, state.String())
 		}
 	}
 }
 
-// cacheCollectors count what queries found in memory.
+// cacheCollectors returns the collectors about the query caches of the graph.
 func cacheCollectors(p projections.Projection) []prometheus.Collector {
 	stats := func() (st querycache.Stats) {
 		if g, ok := p.(interface{ CacheStats() querycache.Stats }); ok {
@@ -71,16 +71,16 @@ func cacheCollectors(p projections.Projection) []prometheus.Collector {
 		}
 		return st
 	}
-	questions := func(answer string, of func() uint64) prometheus.Collector {
+	lookups := func(answer string, count func() uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "skein_query_cache_lookups_total",
 			Help:        "Questions how one user follows others, pair by pair, by what answered: memory or the store.",
 			ConstLabels: prometheus.Labels{"answer": answer},
-		}, func() float64 { return float64(of()) })
+		}, func() float64 { return float64(count()) })
 	}
 	return []prometheus.Collector{
-		questions("hit", func() uint64 { return stats().Hits }),
-		questions("miss", func() uint64 { return stats().Misses }),
+		lookups("hit", func() uint64 { return stats().Hits }),
+		lookups("miss", func() uint64 { return stats().Misses }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "skein_query_cache_evictions_total",
 			Help: "Users whose follows, and outboxes whose newest pins, made room for others.",

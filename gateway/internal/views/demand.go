@@ -19,12 +19,12 @@ import (
 // Demand is a position that an answer must contain.
 type Demand struct {
 	Position events.Position
-	// Field is where the request says so.
+	// Field is the field of the request that demands it, and Reason the reason of errors about it.
 	Field  string
 	Reason skeinv1.Reason
 }
 
-// DemandOf reads at_least. An empty one demands nothing.
+// DemandOf returns the demand of the field at_least. An empty field demands nothing.
 func DemandOf(atLeast string) (Demand, error) {
 	d := Demand{Field: "at_least", Reason: skeinv1.Reason_REASON_INVALID_POSITION}
 	if atLeast == "" {
@@ -40,32 +40,34 @@ func DemandOf(atLeast string) (Demand, error) {
 
 func (d Demand) isEmpty() bool { return d.Position == events.Position{} }
 
-// Refused is the error of a demand that cannot be met: its field, and what is wrong.
+// Refused returns the error of a demand that cannot be met. text says what is wrong, in words that follow the name of the field.
 func (d Demand) Refused(text string, cause error) error {
 	f := apierror.Invalid(apierror.Violation{Field: d.Field, Text: text, Reason: d.Reason})
 	f.Cause = cause
 	return f
 }
 
-// contains tells without asking the log that a view contains a position. Where it says no, the log knows better: the
-// position may be of an epoch that came before.
+// contains reports whether a view certainly contains a position. It does not ask the log. If it returns false, the view may still contain the
+// position, because only the log knows the positions of earlier epochs.
 func (s *Views) contains(v *projections.View, p events.Position) bool {
-	own := s.Log.Position(v.Cursor().Seq)
-	return p.Log == own.Log && p.Epoch == own.Epoch && p.Seq <= own.Seq
+	viewPosition := s.Log.Position(v.Cursor().Seq)
+	return p.Log == viewPosition.Log && p.Epoch == viewPosition.Epoch && p.Seq <= viewPosition.Seq
 }
 
-// Await waits until a store contains a position.
+// Await waits until a store contains the position of a demand. It waits at most for [Views.Wait], and a little less than the deadline of ctx.
 func (s *Views) Await(ctx context.Context, store *live.Live, d Demand) error {
 	if d.isEmpty() {
 		return nil
 	}
 	ctx, cancel := BoundWait(ctx, s.Wait)
 	defer cancel()
+
 	err := s.Log.CheckPosition(ctx, d.Position)
 	if err == nil || errors.Is(err, events.ErrLogUnavailable) {
-		// A log that cannot be asked at the moment is read again in a moment.
+		// If the log cannot be asked now, the position is taken as valid: the store reaches it once the log can be read again.
 		err = store.WaitFor(ctx, d.Position.Seq)
 	}
+
 	if err != nil && errors.Is(context.Cause(ctx), apierror.ErrNotCaughtUp) {
 		return apierror.ErrNotCaughtUp
 	}
@@ -75,18 +77,19 @@ func (s *Views) Await(ctx context.Context, store *live.Live, d Demand) error {
 	return d.PositionError(err)
 }
 
-// heldBy refuses to wait for what comes after a hole of the log.
+// holeFailure returns the error of a demand for a position behind a hole of the log. seq is the sequence at which the store stands.
 func holeFailure(hole *eventlog.HoleError, seq uint64, log *eventlog.Log, cause error) error {
-	at := log.Position(seq).String()
+	position := log.Position(seq).String()
 	return &apierror.Failure{
 		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_LOG_HOLE, Retry: apierror.RetryLater, Cause: cause,
 		Text: fmt.Sprintf("the log has lost its sequences %d to %d, and nothing is folded across them: the state stands at %s; "+
-			"reads without a position continue from there", hole.First, hole.Last, at),
-		Metadata: map[string]string{"position": at},
+			"reads without a position continue from there", hole.First, hole.Last, position),
+		Metadata: map[string]string{"position": position},
 	}
 }
 
-// PositionError says what is wrong with a position that the log does not know.
+// PositionError turns the error of a position that the log does not accept into one about the field of the demand. It returns other errors
+// unchanged.
 func (d Demand) PositionError(err error) error {
 	switch {
 	case errors.Is(err, events.ErrOtherLog):
@@ -99,7 +102,8 @@ func (d Demand) PositionError(err error) error {
 	return err
 }
 
-// BoundWait bounds a wait. It ends a little before the caller's own deadline, so that the caller hears why.
+// BoundWait returns a context for a wait, which ends after limit with [apierror.ErrNotCaughtUp]. It ends a little before the caller's own deadline,
+// so that the caller receives the reason.
 func BoundWait(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)

@@ -12,8 +12,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Resume reads a token of the list: where to continue, and the position that the answer must contain. The empty token is
-// the start of the list.
+// Resume verifies a page token of the list, which came in the given field. It returns the cursor at which the list continues, and the demand for
+// the position that the answer must contain. An empty token means the start of the list: the cursor is nil, and nothing is demanded.
 func (s *Views) Resume(token, field string, id pagetoken.ListID) (cursor []byte, d Demand, err error) {
 	d = Demand{Field: field, Reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
 	if token == "" {
@@ -27,16 +27,17 @@ func (s *Views) Resume(token, field string, id pagetoken.ListID) (cursor []byte,
 	return t.Cursor, d, nil
 }
 
-// BadToken refuses a token, and says which one is wanted.
+// BadToken returns the error of an invalid token. It says which token the client should send.
 func (d Demand) BadToken(cause error) error {
-	want := "the next_page_token of the page before"
+	valid := "the next_page_token of the page before"
 	if d.Field == "newer_than" {
-		want = "the newest_token of an earlier page"
+		valid = "the newest_token of an earlier page"
 	}
-	return d.Refused(fmt.Sprintf("%s: send %s exactly as it came, with the same parameters, or nothing to begin again", cause, want), cause)
+	return d.Refused(fmt.Sprintf("%s: send %s exactly as it came, with the same parameters, or nothing to begin again", cause, valid), cause)
 }
 
-// TokenError says what is wrong with a token that was good for the key ring and not for the projection.
+// TokenError turns the error by which a projection refuses a cursor into one about the token of the demand. The token has a valid signature. It
+// returns other errors unchanged.
 func (d Demand) TokenError(err error) error {
 	switch {
 	case errors.Is(err, inbox.ErrExpired):
@@ -49,10 +50,10 @@ func (d Demand) TokenError(err error) error {
 	return err
 }
 
-// over refuses the token of a session by heat that lasted too long.
-func (d Demand) sessionOverError(what string, life events.Micros, err error) error {
+// sessionOverError returns the error of the token of a session by heat that is older than lifetime. what is "a feed" or "a list".
+func (d Demand) sessionOverError(what string, lifetime events.Micros, err error) error {
 	d.Reason = skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN
-	hours := (time.Duration(life) * time.Microsecond).Hours()
+	hours := (time.Duration(lifetime) * time.Microsecond).Hours()
 	return d.Refused(fmt.Sprintf("is of a session that is over: %s by heat can be continued for %.4g h of log time; "+
 		"begin again without it", what, hours), err)
 }

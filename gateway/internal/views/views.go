@@ -20,12 +20,12 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// Views are the stores of a process as its methods read them: each at a position that a call may demand.
+// Views opens views of the stores of a process, each at a position that the call may demand.
 type Views struct {
-	// Log and hub are those that the stores fold.
+	// Log is the log that the stores fold, and Hub reads it for them.
 	Log *eventlog.Log
 	Hub *eventlog.Hub
-	// Graph is the graph; inbox, seen and counters may be nil.
+	// Graph is required. The others are nil if the process does not have them.
 	Graph, Inbox, Seen, Counters *Store
 	// All are all projections of the process.
 	All []*live.Live
@@ -33,13 +33,13 @@ type Views struct {
 	Keys pagetoken.KeyRing
 	// Wait is how long a read waits for a position that it demands.
 	Wait time.Duration
-	// Peers are the other nodes of a cluster; nil means that the stores hold all partitions.
+	// Peers are the other nodes of the cluster. It is nil outside of a cluster, where the stores hold all partitions.
 	Peers *peers.Peers
-	// seenSettings are those that seen was folded with.
+	// seenSettings are the settings with which the seen projection folds.
 	seenSettings seen.Settings
 }
 
-// New fails if a store is not of the projection that it is given as.
+// New returns a copy of v that is ready to use. It fails if v.Seen is not the seen projection.
 func New(v Views) (*Views, error) {
 	var err error
 	if v.Seen != nil {
@@ -48,15 +48,15 @@ func New(v Views) (*Views, error) {
 	return &v, err
 }
 
-// Store is a projection, and what the process remembers of it between calls.
+// Store is a projection, with what is kept about it between calls.
 type Store struct {
 	*live.Live
 	positionTexts Positions
-	// CaughtUp is set when the store has once been at the head of the log, and stays.
+	// CaughtUp is set once the store has reached the head of the log. It is never unset.
 	CaughtUp atomic.Bool
 }
 
-// NewStore is nil for nil.
+// NewStore returns the Store of a projection, or nil if serving is nil.
 func NewStore(serving *live.Live) *Store {
 	if serving == nil {
 		return nil
@@ -64,7 +64,7 @@ func NewStore(serving *live.Live) *Store {
 	return &Store{Live: serving}
 }
 
-// Rebuilding reports whether the store has not caught up with the log for the first time.
+// Rebuilding reports whether the store has not yet caught up with the log since the process began.
 func (s *Store) Rebuilding() bool {
 	if !s.CaughtUp.Load() && s.Status().State.CaughtUp() {
 		s.CaughtUp.Store(true)
@@ -72,7 +72,8 @@ func (s *Store) Rebuilding() bool {
 	return !s.CaughtUp.Load()
 }
 
-// StatusOf reports how a projection is. One that waits, as for disk, has not heard lately how long the log is: this process has.
+// StatusOf returns the status of a projection, with the newest head of the log that the process knows. A projection that waits, for example for
+// disk space, does not read the log, so the head in its own status may be old.
 func (s *Views) StatusOf(store *live.Live) store.Status {
 	st := store.Status()
 	st.Head = max(st.Head, s.Hub.Head())
@@ -80,17 +81,17 @@ func (s *Views) StatusOf(store *live.Live) store.Status {
 	return st
 }
 
-// StoreView is a store at one position, for the whole of one answer. It must be closed.
+// StoreView is a store at one position, from which one call is answered. The method must close it.
 type StoreView struct {
 	View *projections.View
-	// At is the position of the view, and position its text.
+	// At is the position of the view, and Position its text.
 	At       events.Position
 	Position string
-	// round has the questions to other nodes. It is nil outside of a cluster.
+	// remote collects the lookups that other nodes must answer. It is nil outside of a cluster.
 	remote *peers.RemoteBatch
 }
 
-// Newest is the greatest position that the answer shows anything of: that of the view, or of another node that was asked.
+// Newest returns the newest position of which the answer may show anything: that of the view, or that of an answer of another node.
 func (o *StoreView) Newest() events.Position {
 	if o.remote == nil {
 		return o.At
@@ -98,7 +99,8 @@ func (o *StoreView) Newest() events.Position {
 	return o.remote.Newest()
 }
 
-// Newest is the greatest of some stores. The next page demands it, or it would show what this one knew to be gone.
+// Newest returns the newest of the positions of some views. The next page must demand it, because it could otherwise show what this page already
+// knew to be deleted.
 func Newest(opened ...*StoreView) (newest events.Position) {
 	for _, o := range opened {
 		if at := o.Newest(); at.Seq >= newest.Seq {
@@ -116,17 +118,18 @@ func Newest(opened ...*StoreView) (newest events.Position) {
 func RunUntilResolved(ctx context.Context, query func() error, opened ...*StoreView) error {
 	for {
 		err := query()
-		wanting := false
+		isUnresolved := false
 		for _, o := range opened {
 			if o.remote == nil || !o.remote.Wanting() {
 				continue
 			}
-			wanting = true
+			isUnresolved = true
 			if err := o.remote.Fetch(ctx); err != nil {
 				return err
 			}
 		}
-		if !wanting {
+		// An error of a run that lacked answers does not count, because the run may have failed for that reason.
+		if !isUnresolved {
 			return err
 		}
 	}
@@ -145,22 +148,22 @@ type Graph struct {
 type Inbox struct {
 	*inbox.Queries
 	StoreView
-	// Rebuilding reports that the store had not caught up with the log for the first time.
+	// Rebuilding says that the store had not yet caught up with the log since the process began.
 	Rebuilding bool
 }
 
-// OpenAt returns the graph at a position that contains at_least.
-func (s *Views) OpenAt(ctx context.Context, x *call.Info, atLeast string) (*Graph, error) {
+// OpenAt returns the graph at a position that contains at_least. info may be nil.
+func (s *Views) OpenAt(ctx context.Context, info *call.Info, atLeast string) (*Graph, error) {
 	d, err := DemandOf(atLeast)
 	if err != nil {
 		return nil, err
 	}
-	return s.Open(ctx, x, d)
+	return s.Open(ctx, info, d)
 }
 
-// Open returns the graph at a position that contains all that is demanded. x may be nil.
-func (s *Views) Open(ctx context.Context, x *call.Info, demands ...Demand) (*Graph, error) {
-	o, err := s.openStore(ctx, s.Graph, x, demands)
+// Open returns the graph at a position that contains all demands. info may be nil.
+func (s *Views) Open(ctx context.Context, info *call.Info, demands ...Demand) (*Graph, error) {
+	o, err := s.openStore(ctx, s.Graph, info, demands)
 	if err != nil {
 		return nil, err
 	}
@@ -171,11 +174,11 @@ func (s *Views) Open(ctx context.Context, x *call.Info, demands ...Demand) (*Gra
 	return g, nil
 }
 
-// OpenFeed returns the inbox at a position that contains all that is demanded.
-func (s *Views) OpenFeed(ctx context.Context, x *call.Info, demands ...Demand) (*Inbox, error) {
-	// Asked before the view is taken: a view of a store that has caught up lacks nothing that had to be built again.
+// OpenFeed returns the inbox at a position that contains all demands. info may be nil.
+func (s *Views) OpenFeed(ctx context.Context, info *call.Info, demands ...Demand) (*Inbox, error) {
+	// This is read before the view is taken. If the store has caught up by now, the view lacks no rows that had to be rebuilt.
 	rebuilding := s.Inbox.Rebuilding()
-	o, err := s.openStore(ctx, s.Inbox, x, demands)
+	o, err := s.openStore(ctx, s.Inbox, info, demands)
 	if err != nil {
 		return nil, err
 	}
@@ -192,16 +195,16 @@ type Seen struct {
 	StoreView
 }
 
-// OpenSeen returns the seen store at a position that contains all that is demanded.
-func (s *Views) OpenSeen(ctx context.Context, x *call.Info, demands ...Demand) (*Seen, error) {
-	o, err := s.openStore(ctx, s.Seen, x, demands)
+// OpenSeen returns the seen store at a position that contains all demands. info may be nil.
+func (s *Views) OpenSeen(ctx context.Context, info *call.Info, demands ...Demand) (*Seen, error) {
+	o, err := s.openStore(ctx, s.Seen, info, demands)
 	if err != nil {
 		return nil, err
 	}
 	return &Seen{Queries: seen.Query(o.View, s.seenSettings), StoreView: o}, nil
 }
 
-// settingsOfSeen are those that a store was folded with.
+// seenSettingsOf returns the settings with which a store of the seen projection folds.
 func seenSettingsOf(store *live.Live) (seen.Settings, error) {
 	p, ok := store.Projection().(*seen.Seen)
 	if !ok {
@@ -210,34 +213,34 @@ func seenSettingsOf(store *live.Live) (seen.Settings, error) {
 	return p.Config(), nil
 }
 
-// Candidates are items by their ids, or by their numbers.
+// Candidates are items that may have been seen, by text id or by numeric id. Only one of the two slices is set.
 type Candidates struct {
 	Items   []string
 	Numeric []uint64
 }
 
-// Len returns how many there are.
+// Len returns the number of candidates.
 func (c Candidates) Len() int { return len(c.Items) + len(c.Numeric) }
 
-// Unseen returns the indexes of the candidates that are not seen, and how many months of plays were read. It is the one
-// filter of FilterSeen and of feeds.
-func (r *Seen) Unseen(x seen.Question, c Candidates) (unseen []uint32, months int, err error) {
+// Unseen returns the indexes of the candidates that the user of the question has not seen, and how many months of plays were read. FilterSeen and
+// feeds both use it.
+func (r *Seen) Unseen(q seen.Question, c Candidates) (unseen []uint32, months int, err error) {
 	unseen = make([]uint32, 0, c.Len())
 	if len(c.Numeric) > 0 {
-		return r.FilterNumeric(x, c.Numeric, unseen)
+		return r.FilterNumeric(q, c.Numeric, unseen)
 	}
-	return r.Filter(x, c.Items, unseen)
+	return r.Filter(q, c.Items, unseen)
 }
 
-// Counters is the counters at one position.
+// Counters is the counters projection at one position.
 type Counters struct {
 	*counters.Queries
 	StoreView
 }
 
-// OpenCounters returns the counters at a position that contains all that is demanded.
-func (s *Views) OpenCounters(ctx context.Context, x *call.Info, demands ...Demand) (*Counters, error) {
-	o, err := s.openStore(ctx, s.Counters, x, demands)
+// OpenCounters returns the counters at a position that contains all demands. info may be nil.
+func (s *Views) OpenCounters(ctx context.Context, info *call.Info, demands ...Demand) (*Counters, error) {
+	o, err := s.openStore(ctx, s.Counters, info, demands)
 	if err != nil {
 		return nil, err
 	}
@@ -248,9 +251,9 @@ func (s *Views) OpenCounters(ctx context.Context, x *call.Info, demands ...Deman
 	return c, nil
 }
 
-// openStore returns a store at a position that contains all that is demanded. x may be nil.
+// openStore returns a store at a position that contains all demands, and waits for it if necessary. It sets the lag in info, which may be nil.
 func (s *Views) openStore(
-	ctx context.Context, store *Store, x *call.Info, demands []Demand,
+	ctx context.Context, store *Store, info *call.Info, demands []Demand,
 ) (o StoreView, err error) {
 	view, err := store.View()
 	if err != nil {
@@ -260,6 +263,7 @@ func (s *Views) openStore(
 		if d.isEmpty() || s.contains(view, d.Position) {
 			continue
 		}
+		// The store needs no view while it is waited for. The next view also contains what the last one did.
 		_ = view.Close()
 		if err := s.Await(ctx, store.Live, d); err != nil {
 			return o, err
@@ -268,18 +272,19 @@ func (s *Views) openStore(
 			return o, err
 		}
 	}
-	at := s.Log.Position(view.Cursor().Seq)
-	if x != nil {
-		x.Lag = max(0, int64(s.Hub.Head())-int64(at.Seq))
+
+	position := s.Log.Position(view.Cursor().Seq)
+	if info != nil {
+		info.Lag = max(0, int64(s.Hub.Head())-int64(position.Seq))
 	}
-	o = StoreView{View: view, At: at, Position: store.positionTexts.Of(at)}
+	o = StoreView{View: view, At: position, Position: store.positionTexts.Of(position)}
 	if s.Peers != nil {
-		o.remote = peers.NewRemoteBatch(s.Peers, view.Partitions(), at)
+		o.remote = peers.NewRemoteBatch(s.Peers, view.Partitions(), position)
 	}
 	return o, nil
 }
 
-// Positions makes the text of a position once, not once an answer.
+// Positions caches the text of the last position, which many answers in a row share. It may be used concurrently.
 type Positions struct{ last atomic.Pointer[positionText] }
 
 type positionText struct {
@@ -287,12 +292,12 @@ type positionText struct {
 	text string
 }
 
-// Of returns a position as the text that the API gives.
+// Of returns the text of a position, as the API returns it.
 func (p *Positions) Of(pos events.Position) string {
 	if last := p.last.Load(); last != nil && last.pos == pos {
 		return last.text
 	}
-	named := &positionText{pos: pos, text: pos.String()}
-	p.last.Store(named)
-	return named.text
+	current := &positionText{pos: pos, text: pos.String()}
+	p.last.Store(current)
+	return current.text
 }
