@@ -6,30 +6,34 @@ import (
 	"time"
 )
 
-// room remembers of followers who are far below the followee cap how many more users they may follow. Otherwise every follow looks up
-// how many there are, which took a quarter of the processor time of follows over HTTP (docs/decisions/0039). It is half of what is left:
-// what other nodes and imports add is not known here until it is forgotten.
+// followCapCache skips the followee-cap lookup for followers who are far below the cap. It remembers, for about a minute, how many more users each
+// of them may follow. The lookup took about a sixth of the processor time of durable follows over HTTP, because each fold of a follow invalidates
+// the count in the cache of the graph (docs/decisions/0039-followee-cap.md).
+//
+// The allowance is half of what a lookup finds to be left, because follows on other nodes and imports are not known here until the next lookup.
 type followCapCache struct {
 	seed maphash.Seed
 
 	mu sync.Mutex
-	// left is by the hash of the follower.
+	// remainingFollows has the allowance of each follower, by the hash of the follower.
 	remainingFollows map[uint64]int64
 	lastCleared      time.Time
 }
 
 const (
-	// roomLife is how long it is remembered, and mostRooms of how many followers.
+	// followCapCacheLifetime is the time after which all allowances are dropped.
 	followCapCacheLifetime = time.Minute
-	maxCachedFollowers     = 1 << 17
+	// maxCachedFollowers is the number of allowances at which all of them are dropped.
+	maxCachedFollowers = 1 << 17
 )
 
 func newFollowCapCache() *followCapCache {
 	return &followCapCache{seed: maphash.MakeSeed(), remainingFollows: map[uint64]int64{}}
 }
 
-// without returns the followers who may have less room than a call needs. The others have as much less as it adds, also if it fails.
-func (r *followCapCache) reserve(followers []*followeeChanges, now time.Time) (rest []*followeeChanges) {
+// reserve deducts the follows of a call from the cached allowances. It returns the followers whose allowance is missing or too small; the caller
+// must look those up. A call that fails does not give its reservation back, which only costs an additional lookup later.
+func (r *followCapCache) reserve(followers []*followeeChanges, now time.Time) (unknown []*followeeChanges) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now.Sub(r.lastCleared) >= followCapCacheLifetime || len(r.remainingFollows) >= maxCachedFollowers {
@@ -37,19 +41,20 @@ func (r *followCapCache) reserve(followers []*followeeChanges, now time.Time) (r
 		r.lastCleared = now
 	}
 	for _, f := range followers {
-		hash, adds := maphash.String(r.seed, f.user), int64(f.addCount)
-		if left := r.remainingFollows[hash]; left >= adds {
-			r.remainingFollows[hash] = left - adds
+		hash := maphash.String(r.seed, f.user)
+		follows := int64(f.addCount)
+		if remaining := r.remainingFollows[hash]; remaining >= follows {
+			r.remainingFollows[hash] = remaining - follows
 		} else {
-			rest = append(rest, f)
+			unknown = append(unknown, f)
 		}
 	}
-	return rest
+	return unknown
 }
 
-// is notes how many users a follower may follow besides those of a call.
-func (r *followCapCache) remember(f *followeeChanges, left int64) {
+// remember records the result of a lookup: after the call, the follower may follow up to remaining more users. The allowance is half of that.
+func (r *followCapCache) remember(f *followeeChanges, remaining int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.remainingFollows[maphash.String(r.seed, f.user)] = left / 2
+	r.remainingFollows[maphash.String(r.seed, f.user)] = remaining / 2
 }

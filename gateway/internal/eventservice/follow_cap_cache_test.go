@@ -8,48 +8,54 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-func TestRoom(t *testing.T) {
-	r, now := newFollowCapCache(), time.Unix(1, 0)
-	// looksUp reports whether a follower who adds some must be looked up.
-	looksUp := func(user string, adds int) bool {
-		return len(r.reserve([]*followeeChanges{{user: user, addCount: adds}}, now)) == 1
+func TestFollowCapCacheAllowsHalfOfWhatIsLeft(t *testing.T) {
+	cache := newFollowCapCache()
+	now := time.Unix(1, 0)
+	// needsLookup reports whether a follower must be looked up for a call with so many follows.
+	needsLookup := func(user string, follows int) bool {
+		return len(cache.reserve([]*followeeChanges{{user: user, addCount: follows}}, now)) == 1
 	}
-	if !looksUp("ann", 1) {
-		t.Error("a follower of whom nothing is known has room")
+
+	if !needsLookup("ann", 1) {
+		t.Error("the cache allows a follower of whom it knows nothing")
 	}
-	r.remember(&followeeChanges{user: "ann"}, 11)
-	if looksUp("ann", 3) || looksUp("ann", 2) {
-		t.Error("half of what is left is no room")
+	cache.remember(&followeeChanges{user: "ann"}, 11)
+	if needsLookup("ann", 3) || needsLookup("ann", 2) {
+		t.Error("the cache does not allow half of the 11 follows that are left")
 	}
-	if !looksUp("ann", 1) || !looksUp("bob", 1) {
-		t.Error("more than half of what is left is room, or the room of another")
+	if !needsLookup("ann", 1) {
+		t.Error("the cache allows more than half of the 11 follows that are left")
 	}
-	r.remember(&followeeChanges{user: "ann"}, 0)
-	if !looksUp("ann", 1) {
-		t.Error("nothing is left, and is room")
+	if !needsLookup("bob", 1) {
+		t.Error("the cache allows bob the follows of ann")
 	}
-	r.remember(&followeeChanges{user: "ann"}, 100)
+	cache.remember(&followeeChanges{user: "ann"}, 0)
+	if !needsLookup("ann", 1) {
+		t.Error("the cache allows a follow although none is left")
+	}
+
+	cache.remember(&followeeChanges{user: "ann"}, 100)
 	now = now.Add(followCapCacheLifetime)
-	if !looksUp("ann", 1) {
-		t.Error("it is remembered for ever")
+	if !needsLookup("ann", 1) {
+		t.Errorf("the cache still knows the follower after %v", followCapCacheLifetime)
 	}
 	for i := range maxCachedFollowers {
-		r.remember(&followeeChanges{user: fmt.Sprint(i)}, 100)
+		cache.remember(&followeeChanges{user: fmt.Sprint(i)}, 100)
 	}
-	if !looksUp("0", 1) || len(r.remainingFollows) > 1 {
-		t.Errorf("%d followers are remembered", len(r.remainingFollows))
+	if !needsLookup("0", 1) || len(cache.remainingFollows) > 1 {
+		t.Errorf("the cache keeps %d followers, expected at most 1 after it was full", len(cache.remainingFollows))
 	}
 }
 
-// TestRoomSparesLookups: a service without stores takes the follows of one who has room.
-func TestRoomSparesLookups(t *testing.T) {
+// The service has no stores, so a lookup would fail.
+func TestFollowCapCacheSavesLookups(t *testing.T) {
 	s := &Service{Options: Options{Followees: 100}, followCapCache: newFollowCapCache()}
-	s.followCapCache.lastCleared = time.Now().Add(time.Hour) // nothing is forgotten meanwhile
+	s.followCapCache.lastCleared = time.Now().Add(time.Hour) // the cache is not cleared during the test
 	s.followCapCache.remember(&followeeChanges{user: "ann"}, 4)
 	follow := []events.CheckedEvent{{Event: events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}}}
 	for range 2 {
 		if refused, err := s.refuseFollowsOverLimit(t.Context(), follow); len(refused) != 0 || err != nil {
-			t.Errorf("%v, %v", refused, err)
+			t.Errorf("expected no rejection and no error, got %v, %v", refused, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package eventservice
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/skein-feed/skein/events"
@@ -13,34 +14,37 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The followee cap bounds how many users one may follow, explicitly and implicitly together. It looks at the graph as
-// this process knows it, with the follows that the same call adds and ends. It is a guard against accounts that follow very many users,
-// not an exact limit: concurrent calls may exceed it by a few, and calls to several nodes within a minute by half of what was left, for
-// each node (follow_cap_cache.go). A follow of a user who is followed already, in whatever way, adds none and is always accepted. Backfills have
-// happened, and are always accepted too.
+// The followee cap limits how many users a user may follow, counting explicit and implicit follows. It is checked against the graph as this process
+// knows it, plus the follows that the same call begins and ends. It is a guard against accounts that follow very many users, and not an exact limit:
+// concurrent calls may exceed it by a few follows, and calls to several nodes within a minute by half of what was left, for each node
+// (follow_cap_cache.go). A follow of a user who is already followed, in whatever way, adds no followee and is always accepted. Backfills record what
+// has happened, and are always accepted, too.
 
-// adds reports whether an event may add a followee.
+// mayAddFollowee reports whether an event may add a followee.
 func mayAddFollowee(ev *events.Event) bool {
 	return !ev.Backfill && ev.Kind.BeginsFollow()
 }
 
-// ends reports whether an event ends a followee for sure. The end of a board follow may leave others.
+// endsFollowee reports whether an event certainly removes a followee. The end of the follow of one board does not, because the user may follow other
+// boards of the same owner.
 func endsFollowee(ev *events.Event) bool {
 	return !ev.Backfill && ev.Kind.EndsFollow()
 }
 
-// followees is what one call makes of one follower's followees.
+// followeeChanges has the events of one call that change the followees of one follower.
 type followeeChanges struct {
 	user string
-	// events are those of the call that add or end followees, in order.
-	events   []*events.CheckedEvent
+	// events are the events that may add or end followees, in the order of the call.
+	events []*events.CheckedEvent
+	// addCount is how many of the events may add a followee.
 	addCount int
-	// total is how many there are, and held which of the peers met are among them.
-	total      int64
+	// total is the number of followees, including the changes of the events that were judged already.
+	total int64
+	// isFollowed says, for each user that these events have named, whether the follower follows that user.
 	isFollowed map[string]bool
 }
 
-// overLimit refuses the follows of a call that go beyond the cap.
+// refuseFollowsOverLimit returns a rejection for each follow of a call that would exceed the cap.
 func (s *Service) refuseFollowsOverLimit(ctx context.Context, evs []events.CheckedEvent) (refused []events.Rejection, err error) {
 	limit := int64(s.Followees)
 	if limit < 0 {
@@ -50,6 +54,7 @@ func (s *Service) refuseFollowsOverLimit(ctx context.Context, evs []events.Check
 	if len(followers) == 0 {
 		return nil, nil
 	}
+
 	r, err := s.Open(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -59,12 +64,15 @@ func (s *Service) refuseFollowsOverLimit(ctx context.Context, evs []events.Check
 		refused, err = s.refuseAllOverLimit(ctx, r, followers, limit)
 		return err
 	}, &r.StoreView)
+	// If no node that knows the followers can be reached, the cap cannot be checked, and refuses nobody.
 	if err != nil && apierror.Of(err).Reason == skeinv1.Reason_REASON_NOT_HERE {
-		return nil, nil // no node can be reached that knows the followers: what cannot be checked refuses nobody
+		return nil, nil
 	}
 	return refused, err
 }
 
+// refuseAllOverLimit looks up the followers, and returns the rejections of all of them. It may run several times for one call, and overwrites what
+// it has stored in the followers before.
 func (s *Service) refuseAllOverLimit(
 	ctx context.Context, r *views.Graph, followers []*followeeChanges, limit int64,
 ) (refused []events.Rejection, err error) {
@@ -75,22 +83,24 @@ func (s *Service) refuseAllOverLimit(
 		if f.total, err = r.Followees(f.user); err != nil {
 			return nil, err
 		}
-		if left := limit - f.total - int64(f.addCount); left >= 0 {
-			s.followCapCache.remember(f, left)
-			continue // whichever of them are new
+
+		// If all of the follows fit, whether they are new or not, the events need not be judged one by one.
+		if remaining := limit - f.total - int64(f.addCount); remaining >= 0 {
+			s.followCapCache.remember(f, remaining)
+			continue
 		}
-		over, err := f.refuseOverLimit(r, limit)
+		rejections, err := f.refuseOverLimit(r, limit)
 		if err != nil {
 			return nil, err
 		}
-		refused = append(refused, over...)
+		refused = append(refused, rejections...)
 	}
 	return refused, nil
 }
 
-// followersOf gathers the events that matter by follower. It leaves out followers that only end follows.
+// groupByFollower groups the events that change followees by their follower. It leaves out followers whose events only end follows.
 func groupByFollower(evs []events.CheckedEvent) []*followeeChanges {
-	var all, adding []*followeeChanges
+	var all []*followeeChanges
 	byUser := map[string]*followeeChanges{}
 	for i := range evs {
 		ev := &evs[i]
@@ -108,36 +118,33 @@ func groupByFollower(evs []events.CheckedEvent) []*followeeChanges {
 			f.addCount++
 		}
 	}
-	for _, f := range all {
-		if f.addCount > 0 {
-			adding = append(adding, f)
-		}
-	}
-	return adding
+	return slices.DeleteFunc(all, func(f *followeeChanges) bool { return f.addCount == 0 })
 }
 
-// judge goes through the events in order.
+// refuseOverLimit judges the events in order, and returns the rejections of the follows that exceed the cap. A rejected follow does not count for
+// the events after it.
 func (f *followeeChanges) refuseOverLimit(r *views.Graph, limit int64) (refused []events.Rejection, err error) {
 	f.isFollowed = map[string]bool{}
 	for _, ev := range f.events {
-		held, known := f.isFollowed[ev.Peer]
-		if !known {
+		isFollowed, isKnown := f.isFollowed[ev.Peer]
+		if !isKnown {
 			follow, err := r.UserFollow(f.user, ev.Peer)
 			if err != nil {
 				return nil, err
 			}
-			held = follow.Kind != graph.None
+			isFollowed = follow.Kind != graph.None
 		}
+
 		switch {
-		case mayAddFollowee(&ev.Event) && !held && f.total >= limit:
+		case mayAddFollowee(&ev.Event) && !isFollowed && f.total >= limit:
 			refused = append(refused, events.Rejection{
 				Index: ev.Index, Reason: skeinv1.Reason_REASON_FOLLOWEE_LIMIT, Field: ev.Kind.String(),
 				Message: fmt.Sprintf("%s is beyond the %d users whom one may follow", ev.Kind, limit),
 			})
 			continue
-		case mayAddFollowee(&ev.Event) && !held:
+		case mayAddFollowee(&ev.Event) && !isFollowed:
 			f.total++
-		case endsFollowee(&ev.Event) && held:
+		case endsFollowee(&ev.Event) && isFollowed:
 			f.total--
 		}
 		f.isFollowed[ev.Peer] = mayAddFollowee(&ev.Event)
