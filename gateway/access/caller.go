@@ -5,31 +5,31 @@ import (
 	"strings"
 )
 
-// Roles is a set of what callers may do. No role contains another.
+// Roles is a set of roles. No role includes another.
 type Roles uint8
 
 // The roles.
 const (
-	// Publish is to append events.
+	// Publish allows to append events.
 	Publish Roles = 1 << iota
-	// Read is to ask.
+	// Read allows to read.
 	Read
-	// Offline is to read in bulk: scans, exports, the change feed.
+	// Offline allows to read in bulk: scans, exports and the change feed.
 	Offline
-	// Admin is to rebuild, repair, copy and erase.
+	// Admin allows to rebuild, repair, copy and erase.
 	Admin
 )
 
-// AllRoles are all roles: a caller who has them may do everything.
+// AllRoles has all roles. A caller who has them may do everything.
 const AllRoles = Publish | Read | Offline | Admin
 
-// roleNames are in the order of their bits.
+// roleNames has the name of each role, in the order of the bits.
 var roleNames = [...]string{"publish", "read", "offline", "admin"}
 
-// Any reports whether one of some roles is in the set.
-func (r Roles) Any(of Roles) bool { return r&of != 0 }
+// Any reports whether the set has at least one of the other roles.
+func (r Roles) Any(other Roles) bool { return r&other != 0 }
 
-// String returns the names, with a comma between them, as [ParseRoles] reads them.
+// String returns the names of the roles, separated by commas, as [ParseRoles] reads them.
 func (r Roles) String() string {
 	var names []string
 	for i, name := range roleNames {
@@ -40,7 +40,7 @@ func (r Roles) String() string {
 	return strings.Join(names, ",")
 }
 
-// ParseRoles reads names of roles with commas between them, at least one.
+// ParseRoles parses names of roles that are separated by commas. There must be at least one.
 func ParseRoles(text string) (Roles, error) {
 	var all Roles
 	for name := range strings.SplitSeq(text, ",") {
@@ -53,7 +53,7 @@ func ParseRoles(text string) (Roles, error) {
 	return all, nil
 }
 
-// roleOf returns the role with a name; 0 means there is none.
+// roleOf returns the role with the given name, or 0 if there is none.
 func roleOf(name string) Roles {
 	for i, known := range roleNames {
 		if known == name {
@@ -63,13 +63,13 @@ func roleOf(name string) Roles {
 	return 0
 }
 
-// Caller makes a call. The zero Caller has no role, so it may do nothing.
+// Caller is who makes a call. The zero Caller has no role, so it may do nothing.
 type Caller struct {
-	// Name is for people: that of the token file, or the subject of a JWT.
+	// Name is the name in the token file, or the subject of the JWT. It is for people, and for limits per caller.
 	Name string
-	// Roles are what the caller may do.
+	// Roles say what the caller may do.
 	Roles Roles
-	// User is the one user that the caller acts for; empty means it is bound to none.
+	// User is the only user for whom the caller may act. It is empty for a caller who is not bound to a user.
 	User string
 }
 

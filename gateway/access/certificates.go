@@ -13,22 +13,21 @@ import (
 	"time"
 )
 
-// Files are where a server's certificates are, in PEM.
+// Files are the paths of the PEM files with the certificates of a server.
 type Files struct {
-	// Name is how logs and metrics call them. Default: "certificates".
+	// Name is the name of the certificates in logs and metrics. Default: "certificates".
 	Name string
-	// Cert is the certificate with those that lead to its authority, Key its key. Both are required.
+	// Cert is the file of the server's certificate and of the intermediate certificates, and Key the file of its key. Both are required.
 	Cert, Key string
-	// ClientCA are the authorities that sign clients' certificates. With them every client must present a certificate; without them
-	// the server requests none.
+	// ClientCA is the file of the authorities that sign the certificates of clients. If it is set, every client must present a certificate.
+	// Otherwise the server requests none.
 	ClientCA string
 }
 
-// Certificates are those of a server. They are read again when their files change, at the next handshake: connections that are open
-// stay.
+// Certificates are the certificates of a server. When their files change, the next handshake uses the new ones. Open connections are not affected.
 type Certificates struct{ config *reloader[tls.Config] }
 
-// OpenCertificates reads the files. The logger gets a line when they change; nil disables it.
+// OpenCertificates loads the files. The logger gets a line when they change; nil means no logging.
 func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 	if f.Cert == "" || f.Key == "" {
 		return nil, errors.New("access: TLS needs a certificate and its key")
@@ -47,7 +46,7 @@ func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 	return &Certificates{config}, nil
 }
 
-// Config returns the configuration of a server that has the certificates of each time.
+// Config returns the configuration of a server. Each handshake uses the certificates that are current at that time.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -58,28 +57,31 @@ func (c *Certificates) Config() *tls.Config {
 	}
 }
 
-// dialTimeout bounds a connection with its handshake, which takes processor time on both sides.
+// dialTimeout limits the time to connect and to complete the handshake.
 const dialTimeout = 3 * time.Second
 
-// Dial connects to a server whose certificate is of the authorities of clients, too, and for the host of the address. It shows its own.
+// Dial connects with TLS to a server whose certificate is valid for the host of addr, and is signed by an authority in [Files.ClientCA]. It
+// presents the certificate in [Files.Cert]. Nodes of a cluster use it to call each other.
 func (c *Certificates) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	now := c.config.current(time.Now())
-	d := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: now.Certificates, RootCAs: now.ClientCAs}}
+	current := c.config.current(time.Now())
+	d := tls.Dialer{Config: &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: current.Certificates, RootCAs: current.ClientCAs,
+	}}
 	return d.DialContext(ctx, network, addr)
 }
 
-// Stale is as that of [Gate.Stale].
+// Stale reports, under the name of the certificates, whether the files have changed and could not be loaded. See [Gate.Stale].
 func (c *Certificates) Stale(now time.Time) map[string]bool {
 	c.config.current(now)
 	return map[string]bool{c.config.name: c.config.stale.Load()}
 }
 
-// Name is that of [Files].
+// Name returns [Files.Name], or its default.
 func (c *Certificates) Name() string { return c.config.name }
 
-// Expiry is when the certificate of the server expires; zero: that is not known.
+// Expiry returns when the certificate of the server expires, or the zero time if that is not known.
 func (c *Certificates) Expiry(now time.Time) time.Time {
 	if leaf := c.config.current(now).Certificates[0].Leaf; leaf != nil {
 		return leaf.NotAfter
@@ -87,8 +89,10 @@ func (c *Certificates) Expiry(now time.Time) time.Time {
 	return time.Time{}
 }
 
+// alpnProtocols returns the protocols that the server offers in the handshake, the preferred one first.
 func alpnProtocols() []string { return []string{"h2", "http/1.1"} }
 
+// load reads the files.
 func (f Files) load(logger *slog.Logger) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
@@ -112,8 +116,8 @@ func (f Files) load(logger *slog.Logger) (*tls.Config, error) {
 	return config, nil
 }
 
-// namesOf are the names of a certificate that a line of the token file may have: its URIs, then its DNS names, and its common
-// name if it has none of these.
+// certificateNames returns the names by which a line of the token file can name a certificate: its URIs and then its DNS names or, if it has none
+// of these, its common name.
 func certificateNames(cert *x509.Certificate) []string {
 	var names []string
 	for _, uri := range cert.URIs {
@@ -126,7 +130,8 @@ func certificateNames(cert *x509.Certificate) []string {
 	return names
 }
 
-// named reports whether a certificate has a name and is still good: a connection may last longer.
+// hasValidName reports whether a certificate has the name and has not expired. It may have expired since the handshake, because connections can last
+// for a long time.
 func hasValidName(cert *x509.Certificate, now time.Time, name string) bool {
 	return cert != nil && !now.After(cert.NotAfter) && slices.Contains(certificateNames(cert), name)
 }

@@ -1,34 +1,33 @@
-// Package access identifies callers, and keeps what that is decided by: certificates, static tokens, the keys of an issuer
-// of JWTs. It knows roles and users and no method: which method needs what stands in the gateway.
+// Package access authenticates callers. It loads what this needs from files: certificates, static tokens, and the keys of an issuer of JWTs. It
+// knows roles and users, but no methods: package gateway says which method needs which role.
 //
-//	 files                         kept.go: looked at once a second, when
-//	┌──────────────────┐           a call comes; one that does not load
-//	│ cert, key, CA    │──▶ Certificates ──▶ handshake ─┐  leaves the previous one in place
+//	 files                         reloader.go: checked once a second when
+//	┌──────────────────┐           calls arrive; if a file does not load,
+//	│ cert, key, CA    │──▶ Certificates ──▶ handshake ─┐  the previous value stays
 //	│ token file       │──▶ tokens   ┐                  │
 //	│ JWKS file        │──▶ keys     ┤ Gate             ▼
 //	└──────────────────┘             │        verified client certificate
 //	                                 ▼                  │
 //	Authorization: Bearer … ──▶ Authorize ◀─────────────┘
 //	                                 │
-//	                                 ├─ static: SHA-256 ─▶ the line of the file that has it
+//	                                 ├─ static: SHA-256 ─▶ the line of the token file with this hash
 //	                                 ├─ JWT: SHA-256 ─▶ verified before? ─▶ else signature, issuer, audience, times
 //	                                 └─ no token: the line that names the certificate
 //	                                 ▼
-//	                     Caller{Name, Roles, User}, or why not
+//	                     Caller{Name, Roles, User}, or an error
 //
-// A service without a Gate cannot tell callers apart. It answers only to the [Hosts] that no page of the web can have as its own.
+// A service without a Gate cannot distinguish callers. It answers only to those [Hosts] that no web page can have as its own host.
 //
-// # What must stay true
+// # Invariants
 //
-// An unauthenticated caller has no role: the zero [Caller] may do nothing. A call without credentials is refused with
-// [ErrMissing].
+// An unauthenticated caller has no role: the zero [Caller] may do nothing. A call without credentials is refused with [ErrMissing].
 //
-// A secret is nowhere but in the header that it came in: the token file and the memory of this package hold hashes, and no
-// error and no line of a log quotes a token or a part of one.
+// A token exists only in the header in which it arrived: the token file and the memory of this package have hashes, and no error and no log line
+// quotes a token or a part of it.
 //
-// What is decided about a token holds no longer than the token, and no longer than the file by which it was decided: what was
-// verified is forgotten with the keys that it was verified by.
+// A decision about a token is valid no longer than the token itself, and no longer than the file on which the decision was based: the cache of
+// verified tokens is dropped together with the keys that verified them.
 //
-// A token says nothing about how it is to be verified. The algorithm must be in a list of three, all with public keys, and be
-// that of the key which the file has under the token's key id; a key that is named, embedded or linked in a token is not looked at.
+// A token has no influence on how it is verified. Its algorithm must be one of three, all with public keys, and the algorithm of the key that the
+// file has for the token's key id. Keys that a token names, embeds or links to are ignored.
 package access

@@ -10,26 +10,27 @@ import (
 	"time"
 )
 
-// Options say by what callers are known.
+// Options say how callers authenticate.
 type Options struct {
-	// Tokens is the token file; empty means there is none.
+	// Tokens is the path of the token file. Empty means that there are no static tokens.
 	Tokens string
-	// JWKS is the file with the public keys of the issuer of JWTs; empty means there are no JWTs.
+	// JWKS is the path of the file with the public keys of the issuer of JWTs. Empty means that JWTs are not accepted.
 	JWKS string
-	// Issuer is the "iss" that a JWT must have, Audience what its "aud" must contain. Both are required with JWKS.
+	// Issuer is the value that the claim "iss" of a JWT must have, and Audience a value that its claim "aud" must contain. Both are required
+	// with JWKS.
 	Issuer, Audience string
 	// Logger gets a line when files change. Default: nothing is logged.
 	Logger *slog.Logger
 }
 
-// Gate identifies callers. Its methods are safe for concurrent use.
+// Gate authenticates callers. Its methods may be called concurrently.
 type Gate struct {
 	tokens *reloader[tokens] // may be nil
 	keys   *reloader[keys]   // may be nil
 	issuer issuer
 }
 
-// Open reads the files. They are read again when they change.
+// Open loads the files. They are loaded again when they change.
 func Open(o Options) (*Gate, error) {
 	if o.Tokens == "" && o.JWKS == "" {
 		return nil, errors.New("access: neither a token file nor keys for JWTs")
@@ -56,7 +57,7 @@ func Open(o Options) (*Gate, error) {
 	return g, nil
 }
 
-// Stale reports of each kind of file whether it has changed and could not be read, so that the previous one stays in force.
+// Stale reports for each kind of file, by name, whether it has changed and could not be loaded, so that its previous content is still in use.
 func (g *Gate) Stale(now time.Time) map[string]bool {
 	stale := map[string]bool{}
 	if g.tokens != nil {
@@ -70,38 +71,43 @@ func (g *Gate) Stale(now time.Time) map[string]bool {
 	return stale
 }
 
-// Authorize identifies the caller at a time, by the header Authorization (empty: there is none) and the verified client
-// certificate (nil: there is none). A token that is there decides: a bad one is not made good by a certificate. The
-// error is [ErrMissing], [ErrInvalid] or [ErrExpired], and may be told to the client.
+// Authorize authenticates a caller by its Authorization header (empty if it has none) and its verified client certificate (nil if it has none). If
+// there is a token, only the token counts: a certificate does not make up for an invalid token. The error is or wraps [ErrMissing], [ErrInvalid]
+// or [ErrExpired], and its text may be sent to the client.
 func (g *Gate) Authorize(now time.Time, authorization string, cert *x509.Certificate) (Caller, error) {
 	if authorization == "" {
-		return g.byCertificate(now, cert)
+		return g.authorizeCertificate(now, cert)
 	}
-	text, err := bearer(authorization)
+	text, err := bearerToken(authorization)
 	if err != nil {
 		return Caller{}, err
 	}
-	id := tokenHash(sha256.Sum256([]byte(text)))
+	hash := tokenHash(sha256.Sum256([]byte(text)))
+
+	// A static token.
 	if g.tokens != nil {
-		if t, ok := g.tokens.current(now).byHash[id]; ok {
+		if t, ok := g.tokens.current(now).byHash[hash]; ok {
 			return t.authorize(now, cert)
 		}
 	}
 	if g.keys == nil {
 		return Caller{}, ErrInvalid
 	}
-	all := g.keys.current(now)
-	if t, ok := all.verified.find(&id); ok {
+
+	// A JWT. The verified tokens belong to the same version of the keys, so that a removed key also invalidates the tokens that it has verified.
+	jwtKeys := g.keys.current(now)
+	if t, ok := jwtKeys.verified.find(&hash); ok {
 		return t.authorize(now, cert)
 	}
-	caller, expires, err := g.issuer.verify(all, text, now)
+	caller, expires, err := g.issuer.verify(jwtKeys, text, now)
 	if err != nil {
 		return Caller{}, err
 	}
-	all.verified.add(&id, token{caller: caller, expires: expires}, now)
+	jwtKeys.verified.add(&hash, token{caller: caller, expires: expires}, now)
 	return caller, nil
 }
 
+// authorize returns the caller of a known token, if the token has not expired, and the certificate is the one to which the token is bound.
 func (t *token) authorize(now time.Time, cert *x509.Certificate) (Caller, error) {
 	if t.isExpired(now) {
 		return Caller{}, ErrExpired
@@ -112,24 +118,25 @@ func (t *token) authorize(now time.Time, cert *x509.Certificate) (Caller, error)
 	return t.caller, nil
 }
 
-func (g *Gate) byCertificate(now time.Time, cert *x509.Certificate) (Caller, error) {
+// authorizeCertificate returns the caller of a call without a token.
+func (g *Gate) authorizeCertificate(now time.Time, cert *x509.Certificate) (Caller, error) {
 	if g.tokens == nil || cert == nil {
 		return Caller{}, ErrMissing
 	}
-	known := g.tokens.current(now).byCert
+	byCert := g.tokens.current(now).byCert
 	for _, name := range certificateNames(cert) {
-		if t, ok := known[name]; ok {
+		if t, ok := byCert[name]; ok {
 			return t.authorize(now, cert)
 		}
 	}
 	return Caller{}, ErrMissing
 }
 
-// maxTokenBytes bounds what is hashed and parsed. The longest JWTs of large issuers have some 4 KiB.
+// maxTokenBytes is the length of the longest token. The longest JWTs of large issuers have about 4 KiB.
 const maxTokenBytes = 8 << 10
 
-// bearer returns the token of a header (RFC 6750).
-func bearer(authorization string) (string, error) {
+// bearerToken returns the token in an Authorization header (RFC 6750).
+func bearerToken(authorization string) (string, error) {
 	const scheme = "bearer "
 	if len(authorization) <= len(scheme) || !strings.EqualFold(authorization[:len(scheme)], scheme) {
 		return "", errScheme

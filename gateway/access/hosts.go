@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Hosts are the names by which a service without access control may be called: those that mean loopback, and those that
-// --allowed-hosts names. A page of the web can have its own name resolve to 127.0.0.1 (DNS rebinding), and the browser then lets the
-// page call the service as its own origin. Such a call carries the name of the page in its Host header, so it is refused.
+// Hosts are the host names by which a service without access control may be called: those that mean loopback, and those that --allowed-hosts lists.
+// A web page can make its own host name resolve to 127.0.0.1 (DNS rebinding). The browser then treats the service as the page's own origin and lets
+// the page call it. Such a call has the host name of the page in its Host header, so it is refused.
 type Hosts struct {
 	any   bool
 	named map[string]bool
 }
 
-// NewHosts allows names and addresses in addition to those that mean loopback. "*" allows all.
+// NewHosts returns Hosts with the given names and addresses in addition to those that mean loopback. "*" allows all.
 func NewHosts(allowed []string) (Hosts, error) {
 	h := Hosts{named: map[string]bool{}}
 	for _, name := range allowed {
@@ -31,16 +31,15 @@ func NewHosts(allowed []string) (Hosts, error) {
 	return h, nil
 }
 
-// Allow reports whether a service without access control answers to the Host.
+// Allow reports whether a service without access control answers requests with this Host header.
 func (h Hosts) Allow(host string) bool {
 	return h.any || h.Known(host)
 }
 
-// Known reports whether a Host means loopback or was named. No page of the web can have such a Host as its own.
+// Known reports whether a Host means loopback, or is one that --allowed-hosts lists by name. No web page can have such a host as its own.
 func (h Hosts) Known(host string) bool { return IsLoopbackHost(host) || h.named[hostName(host)] }
 
-// IsLoopbackHost reports whether the Host of a request, with or without a port, means loopback whatever any DNS server answers:
-// localhost, 127.0.0.0/8 or ::1.
+// IsLoopbackHost reports whether the Host of a request, with or without a port, means loopback without a DNS lookup: localhost, 127.0.0.0/8 or ::1.
 func IsLoopbackHost(host string) bool {
 	name := hostName(host)
 	addr, err := netip.ParseAddr(name)

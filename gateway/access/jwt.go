@@ -6,27 +6,28 @@ import (
 	"strings"
 	"time"
 
-	josejson "github.com/go-jose/go-jose/v4/json" // tells names by their case, and refuses one that stands twice
+	josejson "github.com/go-jose/go-jose/v4/json" // unlike encoding/json, it distinguishes the case of names and refuses duplicate names
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/skein-feed/skein/events"
 )
 
-// leeway is by how much the clocks of issuer and service may differ.
+// leeway is by how much the clocks of the issuer and the service may differ.
 const leeway = 30 * time.Second
 
-// issuer is whose JWTs are taken, and for whom they must be.
+// issuer has the issuer and the audience that a JWT must name.
 type issuer struct{ name, audience string }
 
-// claims are what a JWT says, beside what every JWT does.
+// claims are the claims of a JWT: the registered ones, and those of skein.
 type claims struct {
 	jwt.Claims
 	Roles claimedRoles `json:"skein_roles"`
 	User  claimedUser  `json:"skein_user"`
 }
 
-// verify reads a JWT. It does not look into one whose signature is not good.
-func (is issuer) verify(all *keys, text string, now time.Time) (Caller, time.Time, error) {
+// verify verifies a JWT, and returns its caller and the time until which the token is valid, which includes the leeway. It does not read the claims
+// before it has verified the signature.
+func (i issuer) verify(all *keys, text string, now time.Time) (Caller, time.Time, error) {
 	parsed, err := jwt.ParseSigned(text, algorithms)
 	if err != nil || len(parsed.Headers) != 1 {
 		return Caller{}, time.Time{}, ErrInvalid
@@ -35,11 +36,13 @@ func (is issuer) verify(all *keys, text string, now time.Time) (Caller, time.Tim
 	if !ok {
 		return Caller{}, time.Time{}, ErrInvalid
 	}
-	// The signature comes first: only a caller with a token of the issuer may learn what is wrong with its claims.
+
+	// The signature comes first: only a caller with a token of the issuer may learn what is wrong with the claims.
 	var payload josejson.RawMessage
 	if err := parsed.Claims(key, &payload); err != nil {
 		return Caller{}, time.Time{}, ErrInvalid
 	}
+
 	var c claims
 	if err := josejson.Unmarshal(payload, &c); err != nil {
 		return Caller{}, time.Time{}, errClaims
@@ -47,7 +50,7 @@ func (is issuer) verify(all *keys, text string, now time.Time) (Caller, time.Tim
 	if c.Expiry == nil {
 		return Caller{}, time.Time{}, errNoExpiry
 	}
-	err = c.ValidateWithLeeway(jwt.Expected{Issuer: is.name, AnyAudience: jwt.Audience{is.audience}, Time: now}, leeway)
+	err = c.ValidateWithLeeway(jwt.Expected{Issuer: i.name, AnyAudience: jwt.Audience{i.audience}, Time: now}, leeway)
 	switch {
 	case err == nil:
 	case errors.Is(err, jwt.ErrInvalidIssuer):
@@ -59,18 +62,19 @@ func (is issuer) verify(all *keys, text string, now time.Time) (Caller, time.Tim
 	default:
 		return Caller{}, time.Time{}, errNotYet
 	}
+
 	caller := Caller{Name: c.Subject, Roles: Roles(c.Roles), User: string(c.User)}
 	if events.ValidateID(caller.Name) != nil {
-		caller.Name = "jwt" // what is no id does not belong in a log
+		caller.Name = "jwt" // the name goes to the log, so it must be short and printable
 	}
 	return caller, c.Expiry.Time().Add(leeway), nil
 }
 
-// claimedRoles reads a list of names, or names with spaces between them, which is the form of scopes. It ignores unknown names, because
-// the list may be for other services too.
+// claimedRoles decodes the roles of a JWT: a list of names or, as in OAuth scopes, one string of names that are separated by spaces. It ignores
+// unknown names, because the list may also be for other services.
 type claimedRoles Roles
 
-// UnmarshalJSON is part of json.Unmarshaler.
+// UnmarshalJSON is part of [json.Unmarshaler].
 func (r *claimedRoles) UnmarshalJSON(data []byte) error {
 	var names []string
 	if err := json.Unmarshal(data, &names); err != nil {
@@ -86,11 +90,11 @@ func (r *claimedRoles) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// claimedUser is an id. Where the claim is there at all it must be one: an empty one is more likely a mistake of the issuer than a
-// caller who may act for every user.
+// claimedUser decodes the id of the user to whom the caller is bound. If the claim is present, it must be a valid id: an empty claim is more likely
+// a mistake of the issuer than a caller who may act for every user.
 type claimedUser string
 
-// UnmarshalJSON is part of json.Unmarshaler.
+// UnmarshalJSON is part of [json.Unmarshaler].
 func (u *claimedUser) UnmarshalJSON(data []byte) error {
 	var id *string
 	if err := json.Unmarshal(data, &id); err != nil || id == nil || events.ValidateID(*id) != nil {

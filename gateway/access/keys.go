@@ -12,27 +12,31 @@ import (
 	"github.com/go-jose/go-jose/v4/json"
 )
 
-// algorithms are those that a JWT may be signed with. All are asymmetric: the keys of this service can verify tokens, not make them.
+// algorithms are the algorithms by which a JWT may be signed. All are asymmetric, so that the keys of this service can verify tokens, but not make
+// them.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 
-// minRSABits is what is thought safe until 2030, and what every issuer has.
+// minRSABits is a length of RSA keys that is considered safe until 2030, and that every issuer supports.
 const minRSABits = 2048
 
 // keys are the public keys of an issuer.
 type keys struct {
+	// byID has the keys by their key id.
 	byID map[string]key
-	// only is the key for tokens that name none: there is one key for each algorithm at most, or they are refused.
+	// onlyKey has the keys for tokens without a key id: the key of each algorithm that has exactly one key.
 	onlyKey map[jose.SignatureAlgorithm]key
-	// verified are the tokens that were found good by these keys. They are forgotten together.
+	// verified has tokens that these keys have verified. It is dropped together with the keys.
 	verified *verifiedTokens
 }
 
+// key is one public key, and the algorithm for which it is used.
 type key struct {
 	algorithm jose.SignatureAlgorithm
 	public    any
 }
 
-// loadKeys reads a JSON Web Key Set (RFC 7517).
+// loadKeys loads a JSON Web Key Set (RFC 7517). It skips keys of other types and for other uses, and fails if no key is left, or if the file has a key
+// that does not belong there, such as a private one.
 func loadKeys(name string) (*keys, error) {
 	data, err := readFile(name)
 	if err != nil {
@@ -41,12 +45,13 @@ func loadKeys(name string) (*keys, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	// The errors of the decoder may quote what they read, which may be a private key.
+	// The error of the decoder is not returned, because it may quote what it has read, which may be a private key.
 	if err := json.Unmarshal(data, &set); err != nil {
 		return nil, fmt.Errorf("%s: no JSON Web Key Set", name)
 	}
+
 	all := &keys{byID: map[string]key{}, onlyKey: map[jose.SignatureAlgorithm]key{}, verified: newVerifiedTokens(maxVerifiedTokens)}
-	several := map[jose.SignatureAlgorithm]bool{}
+	hasSeveralKeys := map[jose.SignatureAlgorithm]bool{}
 	for i, raw := range set.Keys {
 		var jwk jose.JSONWebKey
 		if err := json.Unmarshal(raw, &jwk); err != nil {
@@ -63,26 +68,27 @@ func loadKeys(name string) (*keys, error) {
 			continue
 		}
 		if jwk.KeyID != "" {
-			if _, twice := all.byID[jwk.KeyID]; twice {
+			if _, isDuplicate := all.byID[jwk.KeyID]; isDuplicate {
 				return nil, fmt.Errorf("%s: key %d: its kid is that of a key before", name, i)
 			}
 			all.byID[jwk.KeyID] = k
 		}
-		if _, more := all.onlyKey[k.algorithm]; more {
-			several[k.algorithm] = true
+		if _, hasOther := all.onlyKey[k.algorithm]; hasOther {
+			hasSeveralKeys[k.algorithm] = true
 		}
 		all.onlyKey[k.algorithm] = k
 	}
 	if len(all.onlyKey) == 0 {
 		return nil, fmt.Errorf("%s: no key for %v", name, algorithms)
 	}
-	for algorithm := range several {
+	for algorithm := range hasSeveralKeys {
 		delete(all.onlyKey, algorithm)
 	}
 	return all, nil
 }
 
-// usableKey returns a key with its algorithm; none: it is for something else. A key that is not public does not belong in the file.
+// usableKey returns a key of the file with its algorithm. The algorithm is empty if the key is of another type or for another use. usableKey fails
+// for a key that is not public, and for an RSA key that is too short.
 func usableKey(jwk *jose.JSONWebKey) (key, error) {
 	k := key{public: jwk.Key}
 	switch public := jwk.Key.(type) {
@@ -108,7 +114,7 @@ func usableKey(jwk *jose.JSONWebKey) (key, error) {
 	return k, nil
 }
 
-// find returns the key that a token must be signed by.
+// find returns the public key that must have signed a token with this header, or false if there is none.
 func (all *keys) find(header jose.Header) (any, bool) {
 	k, ok := all.byID[header.KeyID]
 	if header.KeyID == "" {

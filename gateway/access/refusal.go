@@ -5,17 +5,18 @@ import (
 	"fmt"
 )
 
-// Why [Gate.Authorize] does not know a caller. The texts are for clients: they say what to do, and quote nothing of what was
-// sent. Only a caller whose token has a good signature learns what is wrong inside the token.
+// Errors of [Gate.Authorize]. The texts are for clients: they say what to do, and quote nothing of what was sent. Only a caller whose token has a
+// valid signature learns what is wrong inside the token.
 var (
-	// ErrMissing: there is no token, and no certificate that the token file names.
+	// ErrMissing means that the call has neither a token nor a certificate that the token file names.
 	ErrMissing = errors.New("this service must know who calls: send the header \"Authorization: Bearer TOKEN\"")
 	// ErrInvalid means that the token identifies no caller.
 	ErrInvalid = errors.New("the token is not valid")
-	// ErrExpired: the token was good.
+	// ErrExpired means that the token was valid once.
 	ErrExpired = errors.New("the token has expired")
 )
 
+// These wrap ErrInvalid.
 var (
 	errScheme      = fmt.Errorf("%w: the header Authorization must be \"Bearer TOKEN\", once", ErrInvalid)
 	errTooLong     = fmt.Errorf("%w: it is longer than %d bytes", ErrInvalid, maxTokenBytes)

@@ -11,81 +11,86 @@ import (
 	"time"
 )
 
-// lookEvery is the least time between two checks of the files, which are made when a call comes.
+// checkInterval is the shortest time between two checks of the files. A check happens only when a call arrives.
 const checkInterval = time.Second
 
-// kept is a value that is made from files, and made again when one of them changes. It has no goroutine: a caller looks
-// at the files if no other has done so in the last second, while the others continue with the present value.
+// reloader has a value that is loaded from files, and loaded again when one of them changes. It has no goroutine of its own: a caller of current
+// checks the files if nobody else has done so within checkInterval. Meanwhile other callers get the previous value.
 type reloader[T any] struct {
-	// what names it in the log.
+	// name is the name of the value in the log.
 	name  string
 	files []string
-	// load makes it of the files, which are those above.
+	// load reads the files and returns the value.
 	load func() (*T, error)
 	log  *slog.Logger
 
 	value   atomic.Pointer[T]
 	created time.Time
-	// stale is set while the files are not those of which now was made.
+	// stale is set while the files differ from those from which value was loaded.
 	stale atomic.Bool
-	// next is when the files are looked at again, since born.
+	// nextCheck is when the files are checked next, in nanoseconds since created.
 	nextCheck atomic.Int64
-	// looking is held by who looks. It guards seen, those files that were loaded or failed to load last.
+	// checkMu is held by the caller who checks the files. It guards lastFiles, the files as they were at the last attempt to load them.
 	checkMu   sync.Mutex
 	lastFiles []fs.FileInfo
 }
 
-// keep loads what is to be kept.
-func newReloader[T any](what string, log *slog.Logger, load func() (*T, error), files ...string) (*reloader[T], error) {
-	k := &reloader[T]{name: what, files: files, load: load, log: log, created: time.Now()}
-	k.nextCheck.Store(int64(checkInterval))
-	// The times are noted before the files are read, so a change in between is seen at the next check.
+// newReloader loads the value for the first time. It fails if the files cannot be loaded.
+func newReloader[T any](name string, log *slog.Logger, load func() (*T, error), files ...string) (*reloader[T], error) {
+	r := &reloader[T]{name: name, files: files, load: load, log: log, created: time.Now()}
+	r.nextCheck.Store(int64(checkInterval))
+
+	// The file times are read before the files are, so that the next check notices a change in between.
 	var err error
-	if k.lastFiles, err = k.statFiles(); err != nil {
+	if r.lastFiles, err = r.statFiles(); err != nil {
 		return nil, err
 	}
 	first, err := load()
 	if err != nil {
 		return nil, err
 	}
-	k.value.Store(first)
-	return k, nil
+	r.value.Store(first)
+	return r, nil
 }
 
-// get returns what there is at a time, which should be the present.
-func (k *reloader[T]) current(at time.Time) *T {
-	if since := int64(at.Sub(k.created)); since >= k.nextCheck.Load() && k.checkMu.TryLock() {
-		k.nextCheck.Store(since + int64(checkInterval))
-		k.reloadIfChanged()
-		k.checkMu.Unlock()
+// current returns the value, after it has checked the files if a check is due. now should be the present time.
+func (r *reloader[T]) current(now time.Time) *T {
+	// A caller that cannot get the lock does not wait for the one that checks.
+	if age := int64(now.Sub(r.created)); age >= r.nextCheck.Load() && r.checkMu.TryLock() {
+		r.nextCheck.Store(age + int64(checkInterval))
+		r.reloadIfChanged()
+		r.checkMu.Unlock()
 	}
-	return k.value.Load()
+	return r.value.Load()
 }
 
-// look loads files that have changed. If one does not load, the previous value stays, and the error is logged once for each change.
-func (k *reloader[T]) reloadIfChanged() {
-	found, err := k.statFiles()
-	if err == nil && sameFiles(found, k.lastFiles) || err != nil && k.lastFiles == nil {
-		return // nothing is new, not even that a file is gone
-	}
-	k.lastFiles = found
-	var fresh *T
-	if err == nil {
-		fresh, err = k.load()
-	}
-	k.stale.Store(err != nil)
-	if err != nil {
-		k.log.Error("not loaded again: the previous one stays in force", "what", k.name, "error", err)
+// reloadIfChanged loads the files if they have changed. If they cannot be loaded, the previous value stays, and the error is logged once per change.
+// checkMu must be held.
+func (r *reloader[T]) reloadIfChanged() {
+	// lastFiles is nil after a check found that a file was missing.
+	found, err := r.statFiles()
+	if err == nil && sameFiles(found, r.lastFiles) || err != nil && r.lastFiles == nil {
 		return
 	}
-	k.value.Store(fresh)
-	k.log.Info("loaded again", "what", k.name, "files", k.files)
+	r.lastFiles = found
+
+	var loaded *T
+	if err == nil {
+		loaded, err = r.load()
+	}
+	r.stale.Store(err != nil)
+	if err != nil {
+		r.log.Error("not loaded again: the previous one stays in force", "what", r.name, "error", err)
+		return
+	}
+	r.value.Store(loaded)
+	r.log.Info("loaded again", "what", r.name, "files", r.files)
 }
 
-// stat returns nil and an error if one of the files is not there.
-func (k *reloader[T]) statFiles() ([]fs.FileInfo, error) {
-	infos := make([]fs.FileInfo, len(k.files))
-	for i, name := range k.files {
+// statFiles returns the state of the files, or nil and an error if one of them is missing.
+func (r *reloader[T]) statFiles() ([]fs.FileInfo, error) {
+	infos := make([]fs.FileInfo, len(r.files))
+	for i, name := range r.files {
 		var err error
 		if infos[i], err = os.Stat(name); err != nil {
 			return nil, err
@@ -94,7 +99,7 @@ func (k *reloader[T]) statFiles() ([]fs.FileInfo, error) {
 	return infos, nil
 }
 
-// sameFiles reports whether files are what they were, as far as that can be seen without reading them.
+// sameFiles reports whether files have not changed, as far as can be seen without reading them.
 func sameFiles(a, b []fs.FileInfo) bool {
 	if len(a) != len(b) {
 		return false
@@ -107,11 +112,12 @@ func sameFiles(a, b []fs.FileInfo) bool {
 	return true
 }
 
-// maxFileBytes bounds what is read of a file: some ten thousand tokens, some hundred keys.
+// maxFileBytes is the size of the largest file that is loaded. That is enough for tens of thousands of tokens, or hundreds of keys.
 const maxFileBytes = 4 << 20
 
 var errFileTooLong = errors.New("the file is too long")
 
+// readFile reads a file of at most maxFileBytes.
 func readFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {

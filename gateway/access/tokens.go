@@ -19,30 +19,32 @@ import (
 // for secrets that people choose.
 type tokenHash [sha256.Size]byte
 
-// tokens are the lines of a token file. A line is
+// tokens are the lines of a token file. A line has one of these forms:
 //
 //	NAME ROLE,… [user=ID] [expires=TIME] sha256:HEX
 //	NAME ROLE,… [user=ID] [expires=TIME] cert:NAME
 //
-// or both of the last, which binds the token to the certificate. Names may repeat, so that a new token can be there
-// before the old one goes. Empty lines, and those that begin with #, say nothing.
+// or both sha256 and cert, which binds the token to the certificate. The same name may be on several lines, so that a new token can be added before
+// the old one is removed. Empty lines and lines that begin with # are ignored.
 type tokens struct {
 	byHash map[tokenHash]token
-	// byCert are those that need no token.
+	// byCert has the lines without sha256, by the name of the certificate. Their callers need no token.
 	byCert map[string]token
 }
 
+// token is what is known about a token or, for a line without sha256, about a certificate.
 type token struct {
 	caller Caller
-	// expires is zero if it does not.
+	// expires is zero for a token that does not expire.
 	expires time.Time
-	// cert is the name that the client certificate must have; empty means none is needed.
+	// cert is the name that the client certificate must have. It is empty if no certificate is needed.
 	cert string
 }
 
-// maxNameBytes bounds the names of callers and certificates.
+// maxNameBytes is the length of the longest name of a caller or certificate.
 const maxNameBytes = 256
 
+// loadTokens loads a token file.
 func loadTokens(name string) (*tokens, error) {
 	data, err := readFile(name)
 	if err != nil {
@@ -67,7 +69,7 @@ func loadTokens(name string) (*tokens, error) {
 
 var errTokenLine = errors.New("want NAME ROLE,… [user=ID] [expires=TIME] and sha256:HEX or cert:NAME or both")
 
-// add reads a line. Its errors quote no hash, and nothing that may be a token in the wrong place.
+// addLine parses the fields of a line and adds its token. Its errors quote neither hashes nor anything that may be a token in the wrong place.
 func (all *tokens) addLine(fields []string) error {
 	if len(fields) < 3 {
 		return errTokenLine
@@ -83,22 +85,24 @@ func (all *tokens) addLine(fields []string) error {
 		}
 		t.caller.Roles |= role
 	}
+
 	var hash *tokenHash
-	given := map[string]bool{}
+	hasKey := map[string]bool{}
 	for _, field := range fields[2:] {
 		var err error
 		i := strings.IndexAny(field, ":=")
-		if i < 0 || given[field[:i]] {
+		if i < 0 || hasKey[field[:i]] {
 			return errTokenLine
 		}
-		given[field[:i]] = true
+		hasKey[field[:i]] = true
 		switch key, value := field[:i+1], field[i+1:]; key {
 		case "user=":
 			t.caller.User, err = value, events.ValidateID(value)
 		case "expires=":
 			t.expires, err = time.Parse(time.RFC3339, value)
 		case "cert:":
-			if t.cert = value; value == "" || len(value) > maxNameBytes {
+			t.cert = value
+			if value == "" || len(value) > maxNameBytes {
 				err = fmt.Errorf("a name of 1 to %d bytes", maxNameBytes)
 			}
 		case "sha256:":
@@ -113,9 +117,10 @@ func (all *tokens) addLine(fields []string) error {
 	return all.addToken(t, hash)
 }
 
+// addToken adds a token under its hash or, without a hash, under the name of its certificate.
 func (all *tokens) addToken(t token, hash *tokenHash) error {
 	if hash != nil {
-		if _, twice := all.byHash[*hash]; twice {
+		if _, isDuplicate := all.byHash[*hash]; isDuplicate {
 			return errors.New("its hash stands in a line before")
 		}
 		all.byHash[*hash] = t
@@ -124,29 +129,35 @@ func (all *tokens) addToken(t token, hash *tokenHash) error {
 	if t.cert == "" {
 		return errTokenLine
 	}
-	if _, twice := all.byCert[t.cert]; twice {
+	if _, isDuplicate := all.byCert[t.cert]; isDuplicate {
 		return errors.New("its certificate stands in a line before")
 	}
 	all.byCert[t.cert] = t
 	return nil
 }
 
+var errTokenHash = errors.New("want the 64 hexadecimal digits of a SHA-256")
+
+// parseTokenHash parses the hexadecimal digits of a hash.
 func parseTokenHash(text string) (*tokenHash, error) {
 	var d tokenHash
-	if n, err := hex.Decode(d[:], []byte(text[:min(len(text), 2*len(d))])); err != nil || n != len(d) || len(text) != 2*len(d) {
-		return nil, errors.New("want the 64 hexadecimal digits of a SHA-256")
+	if len(text) != 2*len(d) {
+		return nil, errTokenHash
+	}
+	if _, err := hex.Decode(d[:], []byte(text)); err != nil {
+		return nil, errTokenHash // the error of the decoder quotes a character
 	}
 	return &d, nil
 }
 
-// tokenPrefix makes tokens known to who looks for secrets in the wrong places.
+// tokenPrefix lets scanners for leaked secrets recognize tokens.
 const tokenPrefix = "skein_"
 
-// NewToken makes a token of 256 random bits for a caller, and the line of the token file that knows it. The token is in
-// neither the line nor anything else. A zero time: the token does not expire.
+// NewToken makes a token of 256 random bits for a caller. It returns the token and its line for the token file, which has only the hash of the token.
+// A zero expires means that the token does not expire.
 func NewToken(c Caller, expires time.Time) (secret, line string, err error) {
 	var random [32]byte
-	_, _ = rand.Read(random[:]) // which does not fail
+	_, _ = rand.Read(random[:]) // never fails
 	secret = tokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
 	fields := []string{c.Name, c.Roles.String()}
 	if c.User != "" {
@@ -158,7 +169,8 @@ func NewToken(c Caller, expires time.Time) (secret, line string, err error) {
 	hash := sha256.Sum256([]byte(secret))
 	fields = append(fields, "sha256:"+hex.EncodeToString(hash[:]))
 	line = strings.Join(fields, " ")
-	// What the file could not be read with is not made.
+
+	// Check that a token file with the line can be loaded.
 	if strings.HasPrefix(c.Name, "#") || len(strings.Fields(line)) != len(fields) {
 		return "", "", errors.New("a name has 1 to 256 bytes without spaces, and does not begin with #")
 	}

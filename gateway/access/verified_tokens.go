@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// maxVerified bounds the tokens that are remembered: some 2 MB. With more callers than that at once, some are verified again.
+// maxVerifiedTokens is how many tokens are cached, which takes about 2 MB. If more callers are active, some tokens are verified several times.
 const maxVerifiedTokens = 10_000
 
-// verified remembers which tokens were good, by their hashes, so that a caller who calls often pays for its signature once.
+// verifiedTokens caches valid JWTs by their hashes, so that the signature of a token is verified once and not for each call.
 type verifiedTokens struct {
 	capacity int
 	mu       sync.RWMutex
 	byHash   map[tokenHash]token
 }
 
-func newVerifiedTokens(most int) *verifiedTokens {
-	return &verifiedTokens{capacity: most, byHash: map[tokenHash]token{}}
+func newVerifiedTokens(capacity int) *verifiedTokens {
+	return &verifiedTokens{capacity: capacity, byHash: map[tokenHash]token{}}
 }
 
+// find returns what is known about a token. The token may have expired since.
 func (v *verifiedTokens) find(id *tokenHash) (token, bool) {
 	v.mu.RLock()
 	t, ok := v.byHash[*id]
@@ -26,14 +27,15 @@ func (v *verifiedTokens) find(id *tokenHash) (token, bool) {
 	return t, ok
 }
 
-// add remembers a token. If the cache is full, it evicts expired tokens, or any token if none has expired.
+// add adds a token. If the cache is full, it first evicts another token: an expired one, if a sample contains one.
 func (v *verifiedTokens) add(id *tokenHash, t token, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.byHash) >= v.capacity {
-		tried := 0
-		for other, o := range v.byHash {
-			if tried++; o.isExpired(now) || tried == evictionTries {
+		tries := 0
+		for other, cached := range v.byHash {
+			tries++
+			if cached.isExpired(now) || tries == evictionTries {
 				delete(v.byHash, other)
 				break
 			}
@@ -42,7 +44,8 @@ func (v *verifiedTokens) add(id *tokenHash, t token, now time.Time) {
 	v.byHash[*id] = t
 }
 
-// evictionTries is how many are looked at for one that has expired. Maps begin anywhere.
+// evictionTries is how many tokens are examined for one that has expired. The order of a map is random, so they are a random sample.
 const evictionTries = 16
 
+// isExpired reports whether the token has expired.
 func (t *token) isExpired(now time.Time) bool { return !t.expires.IsZero() && !now.Before(t.expires) }
