@@ -19,23 +19,26 @@ var dist embed.FS
 // Path is where the console is served.
 const Path = "/console/"
 
-// policy lets the page load its own files and call its own origin. No other site can frame it, and no form can send anything.
+// contentSecurityPolicy lets the page load its own files and call its own origin. No other site can put the page in a frame, and no form can be
+// submitted.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// mediaTypes are those of the files, whatever the machine takes their names for.
+// mediaTypes has the media type of each file extension, so that they do not depend on the configuration of the machine.
 var mediaTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
 }
 
+// consoleFile is one file as it is served.
 type consoleFile struct {
 	body      []byte
 	mediaType string
-	cache     string
-	tag       string
+	// cacheControl and etag are the values of the headers Cache-Control and ETag.
+	cacheControl string
+	etag         string
 }
 
-// site has the files by path.
+// consoleFiles has the files by path. It is the handler of the console.
 type consoleFiles map[string]consoleFile
 
 // New returns the handler of the console, which is mounted at [Path] and at the same path without the last slash.
@@ -54,15 +57,17 @@ func New() (http.Handler, error) {
 			return fmt.Errorf("console: %s is a file of an unknown kind", name)
 		}
 		hash := sha256.Sum256(body)
-		f := consoleFile{body: body, mediaType: mediaType, cache: "no-cache", tag: `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`}
-		rest := strings.TrimPrefix(name, "dist/")
-		if strings.HasPrefix(rest, "assets/") { // the name has a hash of the content
-			f.cache = "public, max-age=31536000, immutable"
+		f := consoleFile{body: body, mediaType: mediaType, cacheControl: "no-cache", etag: `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`}
+
+		relativePath := strings.TrimPrefix(name, "dist/")
+		if strings.HasPrefix(relativePath, "assets/") {
+			// The name contains a hash of the content, so a file never changes under the same name.
+			f.cacheControl = "public, max-age=31536000, immutable"
 		}
-		if rest == "index.html" {
-			rest = ""
+		if relativePath == "index.html" {
+			relativePath = ""
 		}
-		s[Path+rest] = f
+		s[Path+relativePath] = f
 		return nil
 	})
 	if err == nil && s[Path].body == nil {
@@ -81,7 +86,7 @@ func (s consoleFiles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-cache")
 	if r.URL.Path+"/" == Path {
-		h.Set("Location", path.Base(Path)+"/") // relative: a proxy may have put it below another path
+		h.Set("Location", path.Base(Path)+"/") // relative, because a proxy may have put the service below another path
 		w.WriteHeader(http.StatusFound)
 		return
 	}
@@ -91,7 +96,7 @@ func (s consoleFiles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Set("Content-Type", f.mediaType)
-	h.Set("Cache-Control", f.cache)
-	h.Set("ETag", f.tag)
+	h.Set("Cache-Control", f.cacheControl)
+	h.Set("ETag", f.etag)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))
 }

@@ -1,5 +1,6 @@
-// Package console is the page at /console: what the service is doing, why a pin is or is not in a feed, and operations. It is files and
-// nothing else: all that it shows comes by the API, for a caller with the rights of its token.
+// Package console serves the page at /console/. The page shows what the service is doing and why a pin is or is not in a feed, and starts operations.
+// The package only serves files: the page gets everything that it shows from the API, with the rights of the token that its user enters.
 //
-// The sources are in web, TypeScript that `task console:build` turns into dist, which is committed: to build skein needs Go alone.
+// The sources are in the folder web. They are TypeScript, which the command "task console:build" compiles into the folder dist. dist is committed, so
+// that building skein needs only Go.
 package console

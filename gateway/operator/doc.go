@@ -1,3 +1,4 @@
-// Package operator is what the gateway asks of the part of the service that does operations, which are long-running tasks such as rebuilds,
-// snapshots and the erasure of a user. An [OperationRequest] is taken or answered with a [Refusal]. AdminService is its only caller.
+// Package operator is the interface between the gateway and the part of the service that runs operations. Operations are long-running tasks such as
+// rebuilds, snapshots and the erasure of a user. An operator either accepts an [OperationRequest] or answers with a [Refusal]. Only AdminService calls
+// it.
 package operator

@@ -7,34 +7,34 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Operator does the operations, the long-running tasks, that AdminService is asked for. It knows operations by id; its methods are safe for
-// concurrent use. It refuses requests with a [*Refusal], and answers [ErrUnknownOperation] for an id that it does not know.
+// Operator runs the operations that AdminService starts. Its methods may be called concurrently. They refuse requests with a [*Refusal], and return
+// [ErrUnknownOperation] for an unknown id.
 type Operator interface {
-	// Start begins an operation, or refuses to. It does not wait for its end.
+	// Start begins an operation, or refuses to. It does not wait until the operation has ended.
 	Start(ctx context.Context, o OperationRequest) (*skeinv1.Operation, error)
-	// Get returns an operation as it is.
+	// Get returns the current state of an operation.
 	Get(ctx context.Context, id string) (*skeinv1.Operation, error)
-	// List returns at most n operations of a kind (unspecified: any), the latest first, from the one before an id on;
-	// empty: from the latest. More reports whether there are others.
+	// List returns at most n operations of a kind, the latest first. The unspecified kind means all kinds. The list begins after the operation
+	// with the id before or, if before is empty, with the latest operation. more reports whether the list continues.
 	List(ctx context.Context, kind skeinv1.OperationKind, before string, n int) (ops []*skeinv1.Operation, more bool, err error)
-	// Cancel asks an operation to end, and returns it as it is then.
+	// Cancel asks an operation to end, and returns its state after that.
 	Cancel(ctx context.Context, id string) (*skeinv1.Operation, error)
-	// Watch calls f with an operation as it is and after each change, until it has ended or f fails.
+	// Watch calls f with the current state of an operation and then after each change, until the operation has ended or f fails.
 	Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error
 }
 
-// OperationRequest says what an operation must do. Names of projections are those of stores of the process.
+// OperationRequest says what an operation must do.
 type OperationRequest struct {
 	Kind skeinv1.OperationKind
-	// Projection is what it is about; empty means all, or none.
+	// Projection is the name of the projection that the operation is about. It is empty for an operation about all projections, or about none.
 	Projection string
-	// Projections are those of a snapshot; none: all.
+	// Projections are the names of the projections of a snapshot. Empty means all.
 	Projections []string
-	// Partitions are those that it is restricted to; none: what the kind does by default.
+	// Partitions restrict the operation to some partitions. Empty means the default of the kind.
 	Partitions []uint32
-	// Share is the part of one core's time that it may take; 0 means the default of the service.
+	// Share is the share of one CPU core that the operation may use. 0 means the default of the service.
 	Share float64
-	// Name is that of a snapshot; empty means the service chooses one.
+	// Name is the name of a snapshot. If it is empty, the service chooses one.
 	Name string
 	// User is the id of the user to erase.
 	User string
@@ -42,30 +42,30 @@ type OperationRequest struct {
 
 // Errors of an [Operator].
 var (
-	// ErrUnknownOperation: there is no such operation.
+	// ErrUnknownOperation means that there is no operation with the id.
 	ErrUnknownOperation = errors.New("gateway: there is no such operation")
-	// ErrOperationAbsent: this process cannot do operations of the kind.
+	// ErrOperationAbsent means that this process cannot run operations of the kind.
 	ErrOperationAbsent = errors.New("gateway: there is no such work")
-	// ErrInTheWay: another operation has to end first.
+	// ErrInTheWay means that another operation must end first.
 	ErrInTheWay = errors.New("gateway: another operation is in the way")
-	// ErrNotPossible: the state of the service does not allow it.
+	// ErrNotPossible means that the state of the service does not allow the operation.
 	ErrNotPossible = errors.New("gateway: not possible as things are")
-	// ErrUnknownNode: the cluster has no such node.
+	// ErrUnknownNode means that the cluster has no node with the name.
 	ErrUnknownNode = errors.New("gateway: there is no such node")
 )
 
-// Refusal is why an [Operator] does not take a request.
+// Refusal is the error with which an [Operator] refuses a request.
 type Refusal struct {
 	// Why is ErrOperationAbsent, ErrInTheWay, ErrNotPossible or ErrUnknownNode.
 	Why error
-	// Text says it to people, and what to do.
+	// Text tells people why, and what they can do.
 	Text string
-	// Operation is the id of the operation in the way.
+	// Operation is the id of the operation that is in the way. It is empty for other reasons.
 	Operation string
 }
 
 // Error returns the text.
 func (r *Refusal) Error() string { return r.Text }
 
-// Unwrap returns why.
+// Unwrap returns Why.
 func (r *Refusal) Unwrap() error { return r.Why }

@@ -11,11 +11,12 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// KeyRing signs page tokens. The first key signs, every key verifies. All processes behind one address share one
-// ring, so that any of them serves any page. To change keys without a refused token, append the new key everywhere,
-// then move it to the front everywhere, then drop the old one.
+// KeyRing has the keys of page tokens. The first key signs, and every key verifies. All processes behind one address must have the same ring, so that
+// each of them can serve any page. To change the key without refusing tokens, first append the new key everywhere, then move it to the front
+// everywhere, and then remove the old key.
 type KeyRing struct{ keys []ringKey }
 
+// ringKey is one key. Tokens name it by its id.
 type ringKey struct {
 	id     string
 	secret []byte
@@ -32,17 +33,17 @@ const (
 // ErrKeyRing is returned by [ParseKeyRing].
 var ErrKeyRing = errors.New("gateway: malformed key ring")
 
-// DefaultKeyRing returns the ring with one key, derived from the id of the log, so that the processes that read one
-// log agree without configuration. The id of a log is no secret: these signatures tell damaged and foreign tokens, not
-// forged ones. A forged token lets its maker enter a list at a position of its choice, which [ParseKeyRing] rules out.
+// DefaultKeyRing returns a ring with one key that is derived from the id of the log, so that all processes of a log have the same ring without
+// configuration. The id of a log is not secret: signatures by this key reveal damaged tokens and those of other logs, but not forged ones. With a
+// forged token a caller can start a list at any position. Use the secret keys of [ParseKeyRing] to prevent that.
 func DefaultKeyRing(log events.LogID) KeyRing {
 	mac := hmac.New(sha256.New, log[:])
 	mac.Write([]byte("skein page tokens"))
 	return KeyRing{keys: []ringKey{{id: "log", secret: mac.Sum(nil)}}}
 }
 
-// ParseKeyRing reads "id:base64,…": 1 to 16 keys, each with an id of 1 to 16 letters, digits, "-" or "_", and a secret
-// of at least 16 bytes in standard or URL base64. It returns [ErrKeyRing], which never quotes a secret.
+// ParseKeyRing parses "id:base64,…": 1 to 16 keys, each with an id of 1 to 16 letters, digits, "-" or "_", and a secret of at least 16 bytes in
+// standard or URL base64. Its errors wrap [ErrKeyRing], and never quote a secret.
 func ParseKeyRing(text string) (KeyRing, error) {
 	var ring KeyRing
 	for i, entry := range strings.Split(text, ",") {
@@ -56,7 +57,7 @@ func ParseKeyRing(text string) (KeyRing, error) {
 			return KeyRing{}, fmt.Errorf("%w: key %d (%s): want at least %d bytes of base64",
 				ErrKeyRing, i, id, minSecretBytes)
 		}
-		if _, dup := ring.find(id); dup {
+		if _, isDuplicate := ring.find(id); isDuplicate {
 			return KeyRing{}, fmt.Errorf("%w: key %d: the id %s occurs twice", ErrKeyRing, i, id)
 		}
 		ring.keys = append(ring.keys, ringKey{id: id, secret: secret})
@@ -70,8 +71,8 @@ func ParseKeyRing(text string) (KeyRing, error) {
 // IsZero reports whether the ring has no key.
 func (r KeyRing) IsZero() bool { return len(r.keys) == 0 }
 
-// DeriveSecrets returns a secret for a purpose from each key, in the order of the ring. They reveal nothing of the keys, and no token has
-// the MAC of a purpose: tokens begin with [Version].
+// DeriveSecrets derives a secret for another purpose from each key, in the order of the ring. The secrets reveal nothing about the keys. They are MACs
+// of a text that is no token, because tokens begin with [Version], so no signature of a token is such a secret.
 func (r KeyRing) DeriveSecrets(purpose string) [][]byte {
 	secrets := make([][]byte, len(r.keys))
 	for i, k := range r.keys {
@@ -82,6 +83,7 @@ func (r KeyRing) DeriveSecrets(purpose string) [][]byte {
 	return secrets
 }
 
+// find returns the key with the given id.
 func (r KeyRing) find(id string) (ringKey, bool) {
 	for _, k := range r.keys {
 		if k.id == id {
@@ -91,7 +93,7 @@ func (r KeyRing) find(id string) (ringKey, bool) {
 	return ringKey{}, false
 }
 
-// appendMAC appends the truncated HMAC-SHA256 of a message.
+// appendMAC appends the HMAC-SHA256 of a message, cut to macBytes, to dst.
 func (k ringKey) appendMAC(dst, message []byte) []byte {
 	mac := hmac.New(sha256.New, k.secret)
 	mac.Write(message)
@@ -110,6 +112,7 @@ func validKeyID(id string) bool {
 	return id != "" && len(id) <= maxKeyIDBytes
 }
 
+// decodeSecret decodes standard or URL base64, with or without padding.
 func decodeSecret(s string) ([]byte, error) {
 	s = strings.TrimRight(s, "=")
 	if b, err := base64.RawStdEncoding.DecodeString(s); err == nil {

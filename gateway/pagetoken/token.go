@@ -11,45 +11,44 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Token says where the next page of a list begins. It names the list that it belongs to, so that it continues no
-// other, and the position that the page before was read at, so that no page comes from an older state than the page
-// before it (I9). The cursor is a time and ids, not an offset, so writes do not invalidate it.
+// Token says where the next page of a list begins. It names its list, so that it cannot continue another one, and the position at which the last page
+// was read, so that no page comes from an older state than the page before it (invariant I9). The cursor is a time and ids and not an offset, so that
+// writes do not invalidate it.
 //
-// Encoded, in base64url without padding:
+// The encoding is base64url without padding of
 //
 //	version 1 | key id: length, bytes | list 8 | log 4 | epoch uvarint | sequence uvarint | cursor … | MAC 16
 //
-// The MAC is the HMAC-SHA256 of all before it, cut to 16 bytes, under the key named. A token has no time: it does not
-// expire.
+// where numbers are lengths in bytes. The MAC is the HMAC-SHA256 of everything before it under the named key, cut to 16 bytes. A token does not
+// contain a time, so it does not expire.
 type Token struct {
 	List     ListID
 	Position events.Position
-	// Cursor is where in the list the page before ended, in the list's own encoding.
+	// Cursor is where the last page ended, in the list's own encoding.
 	Cursor []byte
 }
 
 const (
 	// Version is the first byte of a token.
 	Version = 1
-	// MaxBytes bounds the text that is decoded. The longest cursor holds a time and two ids.
+	// MaxBytes is the length of the longest text that Verify decodes. The longest cursor has a time and two ids, which is much less.
 	MaxBytes = 1024
 )
 
-// Why a token is refused. Clients see these texts behind the name of the field.
+// Errors of [KeyRing.Verify]. Clients see these texts after the name of the field.
 var (
 	ErrDamaged   = errors.New("is damaged")
 	ErrKey       = errors.New("was signed with a key that is not in the key ring")
 	ErrOtherList = errors.New("belongs to another list, or to the same list with other parameters")
 )
 
-// ListID identifies a list: a hash of what was asked for, without page_size and at_least, which may differ from page
-// to page.
+// ListID identifies a list. It is a hash of the parameters of the request, without page_size and at_least, which may differ from page to page.
 type ListID [8]byte
 
-// NewListID hashes the kind of list and what it is of.
-func NewListID(kind byte, of ...string) ListID {
+// NewListID returns the id of the list of a kind with the given parameters.
+func NewListID(kind byte, parameters ...string) ListID {
 	b := append(make([]byte, 0, 64), kind)
-	for _, s := range of {
+	for _, s := range parameters {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
 	}
@@ -57,7 +56,7 @@ func NewListID(kind byte, of ...string) ListID {
 	return ListID(sum[:8])
 }
 
-// Sign returns the token as clients see it.
+// Sign returns the text of a token.
 func (r KeyRing) Sign(t Token) string {
 	key := r.keys[0]
 	b := make([]byte, 0, 64+len(key.id)+len(t.Cursor))
@@ -71,10 +70,11 @@ func (r KeyRing) Sign(t Token) string {
 	return base64.RawURLEncoding.EncodeToString(key.appendMAC(b, b))
 }
 
-// Verify reads a token of the list.
+// Verify returns the token with the given text, if it is valid and belongs to the list. If it is valid but belongs to another list, Verify returns
+// the token and [ErrOtherList].
 func (r KeyRing) Verify(text string, list ListID) (Token, error) {
 	var t Token
-	// The decoder skips line breaks, and a token must have one spelling only.
+	// Base64 decoders skip line breaks, but a token must have only one valid text.
 	if len(text) > MaxBytes || strings.ContainsAny(text, "\r\n") {
 		return t, ErrDamaged
 	}
@@ -82,20 +82,22 @@ func (r KeyRing) Verify(text string, list ListID) (Token, error) {
 	if err != nil || len(b) < 2+macBytes || b[0] != Version {
 		return t, ErrDamaged
 	}
+
 	signed := b[:len(b)-macBytes]
+	keyIDBytes := int(signed[1])
 	rest := signed[2:]
-	n := int(signed[1])
-	if n > len(rest) {
+	if keyIDBytes > len(rest) {
 		return t, ErrDamaged
 	}
-	key, ok := r.find(string(rest[:n]))
+	key, ok := r.find(string(rest[:keyIDBytes]))
 	if !ok {
 		return t, ErrKey
 	}
 	if !hmac.Equal(key.appendMAC(nil, signed), b[len(signed):]) {
 		return t, ErrDamaged
 	}
-	if t, err = parseToken(rest[n:]); err != nil {
+
+	if t, err = parseToken(rest[keyIDBytes:]); err != nil {
 		return t, err
 	}
 	if t.List != list {
@@ -104,27 +106,29 @@ func (r KeyRing) Verify(text string, list ListID) (Token, error) {
 	return t, nil
 }
 
-// Position returns the position of a token of any list, if a key of the ring has signed it.
-func (r KeyRing) Position(text string) (at events.Position, ok bool) {
+// Position returns the position of a valid token of any list.
+func (r KeyRing) Position(text string) (position events.Position, ok bool) {
 	t, err := r.Verify(text, ListID{})
 	return t.Position, err == nil || errors.Is(err, ErrOtherList)
 }
 
-// parseToken reads what follows the key id.
+// parseToken parses the bytes between the key id and the MAC.
 func parseToken(b []byte) (t Token, err error) {
 	if len(b) < len(t.List)+len(t.Position.Log) {
 		return t, ErrDamaged
 	}
 	b = b[copy(t.List[:], b):]
 	b = b[copy(t.Position.Log[:], b):]
-	epoch, n := binary.Uvarint(b)
-	if n <= 0 || epoch > 1<<32-1 {
+	epoch, epochBytes := binary.Uvarint(b)
+	if epochBytes <= 0 || epoch > 1<<32-1 {
 		return t, ErrDamaged
 	}
-	seq, m := binary.Uvarint(b[n:])
-	if m <= 0 {
+	seq, seqBytes := binary.Uvarint(b[epochBytes:])
+	if seqBytes <= 0 {
 		return t, ErrDamaged
 	}
-	t.Position.Epoch, t.Position.Seq, t.Cursor = uint32(epoch), seq, b[n+m:]
+	t.Position.Epoch = uint32(epoch)
+	t.Position.Seq = seq
+	t.Cursor = b[epochBytes+seqBytes:]
 	return t, nil
 }

@@ -1,4 +1,5 @@
-// Package peerservice answers what other nodes of a cluster ask (package peers): questions of their queries about homes that are here.
+// Package peerservice answers the calls that only other nodes of a cluster make (package peers): questions of their queries about homes that this
+// node holds, and calls about its stores.
 package peerservice
 
 import (
@@ -16,29 +17,31 @@ import (
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 )
 
-// Service answers PeerService.
+// Service answers the questions of other nodes from the stores of this process.
 type Service struct{ *views.Views }
 
-// New answers from the stores of a process.
+// New returns the Service for the stores of a process.
 func New(v *views.Views) *Service { return &Service{v} }
 
-// errUnknown refuses a question of a later version.
+// errUnknownQuestion refuses a question that a later version has added.
 var errUnknownQuestion = errors.New("a question that this version does not know")
 
-// maxSize bounds the entries of one answer.
+// maxAnswerEntries is how many entries the answer to one question has at most.
 const maxAnswerEntries = 1000
 
-// Ask answers some questions.
+// Ask answers the questions of one call, all from states at or after the demanded position. If this node does not hold all partitions that the call
+// names, it fails, so that the caller asks another node.
 func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskResponse, error) {
-	need, err := events.ParsePartitions(req.GetPartitions())
+	partitions, err := events.ParsePartitions(req.GetPartitions())
 	if err != nil {
 		return nil, apierror.Invalid(apierror.InvalidField("partitions", "%s", err))
 	}
-	least, err := views.DemandOf(req.GetAtLeast())
+	demand, err := views.DemandOf(req.GetAtLeast())
 	if err != nil {
 		return nil, err
 	}
-	a := &askRun{service: s, neededPartitions: need, demand: least}
+
+	a := &askRun{service: s, neededPartitions: partitions, demand: demand}
 	defer a.close()
 	res := &peerv1.AskResponse{Answers: make([]*peerv1.Answer, len(req.GetQuestions()))}
 	for i, q := range req.GetQuestions() {
@@ -53,7 +56,7 @@ func (s *Service) Ask(ctx context.Context, req *peerv1.AskRequest) (*peerv1.AskR
 	return res, nil
 }
 
-// answering has the stores that the questions of a call need, each opened when the first of them is answered.
+// askRun is the state of one call of Ask. Each store is opened when the first question that needs it is answered, and stays nil until then.
 type askRun struct {
 	service          *Service
 	neededPartitions events.Partitions
@@ -61,9 +64,11 @@ type askRun struct {
 	graph            *views.Graph
 	inbox            *views.Inbox
 	counters         *views.Counters
-	newest           events.Position
+	// newest is the newest position of the stores that were opened.
+	newest events.Position
 }
 
+// close closes the stores that were opened.
 func (a *askRun) close() {
 	if a.graph != nil {
 		a.graph.Close()
@@ -76,18 +81,19 @@ func (a *askRun) close() {
 	}
 }
 
-// opened refuses a store without all partitions that are needed.
-func (a *askRun) checkStoreView(o *views.StoreView) error {
-	here := o.View.Partitions()
-	if missing := a.neededPartitions.Without(&here); missing.Len() > 0 {
+// checkStoreView returns an error if a store that was opened lacks some of the needed partitions. Otherwise it records the position of the store.
+func (a *askRun) checkStoreView(opened *views.StoreView) error {
+	held := opened.View.Partitions()
+	if missing := a.neededPartitions.Without(&held); missing.Len() > 0 {
 		return peers.NotHereError()
 	}
-	if o.At.Seq >= a.newest.Seq {
-		a.newest = o.At
+	if opened.At.Seq >= a.newest.Seq {
+		a.newest = opened.At
 	}
 	return nil
 }
 
+// openGraph opens the graph, unless it is open.
 func (a *askRun) openGraph(ctx context.Context) (err error) {
 	if a.graph != nil {
 		return nil
@@ -98,6 +104,7 @@ func (a *askRun) openGraph(ctx context.Context) (err error) {
 	return a.checkStoreView(&a.graph.StoreView)
 }
 
+// openInbox opens the inbox, unless it is open.
 func (a *askRun) openInbox(ctx context.Context) (err error) {
 	if a.inbox != nil {
 		return nil
@@ -108,6 +115,7 @@ func (a *askRun) openInbox(ctx context.Context) (err error) {
 	return a.checkStoreView(&a.inbox.StoreView)
 }
 
+// openCounters opens the counters, unless they are open.
 func (a *askRun) openCounters(ctx context.Context) (err error) {
 	if a.counters != nil {
 		return nil
@@ -118,6 +126,7 @@ func (a *askRun) openCounters(ctx context.Context) (err error) {
 	return a.checkStoreView(&a.counters.StoreView)
 }
 
+// answer answers one question.
 func (a *askRun) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	switch q.GetOf().(type) {
 	case *peerv1.Question_Pin, *peerv1.Question_Outbox:
@@ -143,12 +152,13 @@ func (a *askRun) answer(ctx context.Context, q *peerv1.Question) (*peerv1.Answer
 func (a *askRun) answerFromInbox(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	res := &peerv1.Answer{}
 	if name := q.GetPin(); name != nil {
-		p, lives, err := a.inbox.Pin(name.GetOwner(), name.GetId())
-		if lives {
+		p, exists, err := a.inbox.Pin(name.GetOwner(), name.GetId())
+		if exists {
 			res.Pins = append(res.Pins, peers.PinMessage(&p))
 		}
 		return res, err
 	}
+
 	o := q.GetOutbox()
 	pins, next, err := a.inbox.Outbox(ctx, o.GetOwner(), o.Board, o.GetFrom(), clampSize(o.GetSize()))
 	for i := range pins {
@@ -158,7 +168,8 @@ func (a *askRun) answerFromInbox(ctx context.Context, q *peerv1.Question) (*peer
 	return res, err
 }
 
-func clampSize(asked uint32) int { return int(min(max(asked, 1), maxAnswerEntries)) }
+// clampSize limits a requested number of entries to what one answer may have.
+func clampSize(requested uint32) int { return int(min(max(requested, 1), maxAnswerEntries)) }
 
 func (a *askRun) answerFromGraph(q *peerv1.Question) (*peerv1.Answer, error) {
 	if b := q.GetBoard(); b != nil {
@@ -175,28 +186,29 @@ func (a *askRun) answerFromGraph(q *peerv1.Question) (*peerv1.Answer, error) {
 
 func (a *askRun) answerFromCounters(ctx context.Context, q *peerv1.Question) (*peerv1.Answer, error) {
 	res := &peerv1.Answer{}
-	switch of := q.GetOf().(type) {
+	switch q := q.GetOf().(type) {
 	case *peerv1.Question_Score:
-		scores := a.counters.ScoresAt(of.Score.GetSeq())
+		scores := a.counters.ScoresAt(q.Score.GetSeq())
 		var err error
-		res.Number, res.Yes, err = scores.Of(of.Score.GetItem())
-		if cerr := scores.Close(); err == nil {
-			err = cerr
+		res.Number, res.Yes, err = scores.Of(q.Score.GetItem())
+		if closeErr := scores.Close(); err == nil {
+			err = closeErr
 		}
 		return res, err
 	case *peerv1.Question_Like:
-		likes, err := a.counters.Likes(of.Like.GetUser(), of.Like.GetItem())
+		likes, err := a.counters.Likes(q.Like.GetUser(), q.Like.GetItem())
 		res.Yes = likes
 		return res, err
 	case *peerv1.Question_Liked:
-		part, err := a.counters.LocalLiked(ctx, of.Liked.GetUser(), counters.PageCursor(nilIfEmpty(of.Liked.GetAfter())), clampSize(of.Liked.GetSize()))
+		after := counters.PageCursor(nilIfEmpty(q.Liked.GetAfter()))
+		part, err := a.counters.LocalLiked(ctx, q.Liked.GetUser(), after, clampSize(q.Liked.GetSize()))
 		for _, l := range part.Items {
 			res.Entries = append(res.Entries, &peerv1.Entry{Item: l.Item, Value: int64(l.Since)})
 		}
 		res.Yes = part.More
 		return res, err
 	case *peerv1.Question_Trending:
-		t := of.Trending
+		t := q.Trending
 		part, err := a.counters.Candidates(ctx, t.GetOwner(), t.GetSeq(), nilIfEmpty(t.GetAfter()), clampSize(t.GetSize()))
 		for _, item := range part.Items {
 			res.Entries = append(res.Entries, &peerv1.Entry{Item: item.Item, Value: item.Score})
@@ -207,7 +219,7 @@ func (a *askRun) answerFromCounters(ctx context.Context, q *peerv1.Question) (*p
 	return nil, connect.NewError(connect.CodeUnimplemented, errUnknownQuestion)
 }
 
-// orNil returns nil for what a message has as no bytes.
+// nilIfEmpty returns nil for an empty slice. Messages represent both nil and empty bytes as no bytes, and the store needs nil for the first page.
 func nilIfEmpty(b []byte) []byte {
 	if len(b) == 0 {
 		return nil

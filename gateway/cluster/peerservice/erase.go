@@ -7,33 +7,36 @@ import (
 	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
 )
 
-// Keeper keeps the stores of a node, and does what other nodes ask of it besides answers. An error of Flush and Clean says what stands
-// against an erasure, for people; a call that is not done is to be made again.
+// Keeper gives other nodes access to the stores of a node, for erasures of users and for copies of partitions. An error of Flush or Clean tells people
+// what stands in the way of an erasure. If a call returns false and no error, it must be repeated later.
 type Keeper interface {
-	// Flush has the stores fold the log up to a deletion, and flush. With the sequence 0 it says whether the node can take part.
+	// Flush makes the stores fold the log up to the deletion at seq, and flush to disk. With seq 0 it only checks whether the node can take part
+	// in an erasure.
 	Flush(ctx context.Context, epoch uint32, seq uint64) (done bool, err error)
-	// Clean reports whether the stores were built from the log of an epoch.
+	// Clean reports whether the stores were built from the log of the epoch.
 	Clean(ctx context.Context, epoch uint32) (done bool, err error)
-	// Rows calls do with the rows of some partitions of a projection and those of the store as a whole, in the order of their keys, as they
-	// are at one position. It fails unless the fold is this one, and nothing of it was scrubbed from the log before the epoch.
-	Rows(ctx context.Context, projection, fold string, epoch uint32, of events.Partitions, do func(key, value []byte) error) error
+	// Rows calls do with the rows of some partitions of a projection, and with those rows that belong to no partition, in the order of their keys
+	// and as of one position. It fails if the hash of the projection's fold is not fold, or if the store may contain rows that were scrubbed
+	// from the log before the epoch.
+	Rows(ctx context.Context, projection, fold string, epoch uint32, partitions events.Partitions, do func(key, value []byte) error) error
 }
 
-// KeeperService answers the methods about stores.
+// KeeperService answers the calls of other nodes about the stores of this node.
 type KeeperService struct{ Keeper Keeper }
 
-// Flush answers for the stores of this node.
+// Flush calls [Keeper.Flush]. The answer has the text of its error.
 func (k KeeperService) Flush(ctx context.Context, req *peerv1.FlushRequest) (*peerv1.FlushResponse, error) {
 	done, err := k.Keeper.Flush(ctx, req.GetEpoch(), req.GetSeq())
 	return &peerv1.FlushResponse{Done: done && err == nil, Why: errorText(err)}, ctx.Err()
 }
 
-// Clean answers for the stores of this node.
+// Clean calls [Keeper.Clean]. The answer has the text of its error.
 func (k KeeperService) Clean(ctx context.Context, req *peerv1.CleanRequest) (*peerv1.CleanResponse, error) {
 	done, err := k.Keeper.Clean(ctx, req.GetEpoch())
 	return &peerv1.CleanResponse{Done: done && err == nil, Why: errorText(err)}, ctx.Err()
 }
 
+// errorText returns the text of an error, or "" for nil.
 func errorText(err error) string {
 	if err == nil {
 		return ""
