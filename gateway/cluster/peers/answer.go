@@ -15,58 +15,61 @@ import (
 )
 
 const (
-	// maxAnswerBytes bounds the answer of a node to a call, and maxMessageBytes one message of a stream. The largest answers are those to
-	// the questions of a query (RemoteBatch): 5000 of them, of which each may be answered with some 100 pins of about 100 bytes. The largest
-	// message of a stream has 256 KiB of rows and one row more. Within these bounds, the budget of bytes decides (--memory).
-	maxAnswerBytes, maxMessageBytes = 64 << 20, 16 << 20
-	// framingBytes are read with each message of a stream.
+	// maxAnswerBytes is the size of the largest answer to a call. The largest answers are those to the questions of a RemoteBatch: up to 5000
+	// questions, each of which may be answered with about 100 pins of about 100 bytes. Up to this size, the budget of bytes decides (--memory).
+	maxAnswerBytes = 64 << 20
+	// maxMessageBytes is the size of the largest message of a stream. The largest messages have 256 KiB of rows and one more row.
+	maxMessageBytes = 16 << 20
+	// framingBytes is added to maxMessageBytes for the bytes between two messages of a stream.
 	framingBytes = 64
 )
 
-// ErrBadAnswer is the cause of the error of a node whose answer cannot be used. It is that node's fault, so another one is asked.
+// ErrBadAnswer is the cause of the error of a node whose answer cannot be used. The node is at fault, so another one is asked.
 var ErrBadAnswer = errors.New("a node gave a bad answer")
 
-// badAnswer returns the error of such a node. What completes the sentence "node x …".
-func badAnswer(node, what string) error {
+// badAnswer returns the error of a node whose answer cannot be used. predicate completes the sentence "node x …".
+func badAnswer(node, predicate string) error {
 	return &apierror.Failure{
-		Code: connect.CodeUnavailable, Retry: apierror.RetrySoon, Cause: ErrBadAnswer, Text: "node " + node + " " + what,
+		Code: connect.CodeUnavailable, Retry: apierror.RetrySoon, Cause: ErrBadAnswer, Text: "node " + node + " " + predicate,
 	}
 }
 
-// BadAnswerError is the error of a node that answers something else than it was asked.
+// BadAnswerError returns the error of a node whose answer does not fit the question.
 func BadAnswerError(node string) error { return badAnswer(node, "gave an answer that cannot be read") }
 
-// errNoMemory is the cause of the error of a call for whose answers this process has no memory. No other node can help.
+// errNoMemory is the cause of the error of a call for whose answers this process has no memory. To ask another node would not help.
 var errNoMemory = errors.New("no memory for the answers of other nodes")
 
-// answerMemory counts the memory that the answers of nodes take in the budget of bytes.
+// answerMemory is what the answers of nodes to one call hold of the budget of bytes.
 type answerMemory struct {
-	// mu guards holding: a call may ask several nodes at a time.
+	// mu guards holding, because a call may ask several nodes at a time.
 	mu      sync.Mutex
 	holding admission.Holding
-	// isStream says that the answer is a stream. messageLeft then is how much of the current message may still be read.
+	// isStream says that the answer is a stream. messageLeft is then how many bytes of the current message may still arrive.
 	isStream    bool
 	messageLeft int64
 }
 
 type answerMemoryKey struct{}
 
-// memoryOfStreams is the caller for whom answers count that no call waits for: messages of streams, and what nodes do by themselves.
+// memoryOfStreams is the caller under which answers count that belong to no single call of a client: messages of streams, and answers to calls that
+// nodes make by themselves.
 const memoryOfStreams = "streams between nodes"
 
-// ChargeAnswers has the answers that are read for a call count for its caller, until release is called.
+// ChargeAnswers returns a context for a call. The answers of nodes to calls with this context count as memory of the caller until release is called.
 func (p *Peers) ChargeAnswers(ctx context.Context, caller string) (_ context.Context, release func()) {
 	m := &answerMemory{holding: admission.NewHolding(p.bytes, caller)}
 	return context.WithValue(ctx, answerMemoryKey{}, m), m.release
 }
 
-// chargeStream has each message of a stream count until nextMessage is called.
+// chargeStream returns a context for a stream. Each message of the stream counts as memory until nextMessage is called.
 func (p *Peers) chargeStream(ctx context.Context) (context.Context, *answerMemory) {
 	m := &answerMemory{holding: admission.NewHolding(p.bytes, memoryOfStreams), isStream: true}
 	m.nextMessage()
 	return context.WithValue(ctx, answerMemoryKey{}, m), m
 }
 
+// hold takes n bytes of the budget, or fails.
 func (m *answerMemory) hold(n int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,21 +80,23 @@ func (m *answerMemory) hold(n int64) error {
 	return nil
 }
 
+// release gives back all bytes.
 func (m *answerMemory) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.holding.Release()
 }
 
+// nextMessage releases the current message of a stream, and allows the next one.
 func (m *answerMemory) nextMessage() {
 	m.release()
 	m.messageLeft = maxMessageBytes + framingBytes
 }
 
-// boundBody bounds the body of an answer, and has what is read of it count as memory.
+// boundBody returns the body of an answer with a limit of its size. What is read of it counts as memory of the call in ctx.
 func (p *Peers) boundBody(ctx context.Context, node string, body io.ReadCloser) io.ReadCloser {
-	b := &boundedBody{ReadCloser: body, node: node, limit: maxAnswerBytes}
-	b.left = &b.limit
+	b := &boundedBody{ReadCloser: body, node: node, answerLeft: maxAnswerBytes}
+	b.left = &b.answerLeft
 	if b.memory, _ = ctx.Value(answerMemoryKey{}).(*answerMemory); b.memory == nil {
 		b.memory = &answerMemory{holding: admission.NewHolding(p.bytes, memoryOfStreams)}
 		b.releasesAtClose = true
@@ -102,14 +107,15 @@ func (p *Peers) boundBody(ctx context.Context, node string, body io.ReadCloser) 
 	return b
 }
 
+// boundedBody is the body of an answer of a node.
 type boundedBody struct {
 	io.ReadCloser
 	node string
-	// left is how much may still be read; limit is what it points to, unless the answer is a stream.
-	left   *int64
-	limit  int64
-	memory *answerMemory
-	// releasesAtClose says that no call waits for the answer, so that it counts only while it is read.
+	// left points to how many bytes may still be read: to messageLeft of the memory for a stream, and otherwise to answerLeft.
+	left       *int64
+	answerLeft int64
+	memory     *answerMemory
+	// releasesAtClose says that no call of a client has this answer, so it counts only until its body is closed.
 	releasesAtClose bool
 }
 
@@ -137,8 +143,8 @@ func (b *boundedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// checkPosition refuses an answer that is of another log than that of this process, or from before the position that was asked for. An
-// empty message is neither. Messages without a position are not checked.
+// checkPosition returns an error for an answer without a position, an answer of another log than that of this process, or one that is older than the
+// position that the request demands. Types of messages that have no position field are not checked.
 func (p *Peers) checkPosition(node string, req, res any) error {
 	var text string
 	switch m := res.(type) {
@@ -149,30 +155,30 @@ func (p *Peers) checkPosition(node string, req, res any) error {
 	default:
 		return nil
 	}
-	at, err := events.ParsePosition(text)
+	position, err := events.ParsePosition(text)
 	if err != nil {
 		return badAnswer(node, "gave an answer without a position")
 	}
-	if [4]byte(p.log[:4]) != at.Log {
+	if [4]byte(p.log[:4]) != position.Log {
 		return badAnswer(node, "gave an answer of another log")
 	}
-	if asked := p.demandedSeq(req); at.Seq < asked {
-		return badAnswer(node, fmt.Sprintf("gave an answer of sequence %d, which is before %d, the one asked for", at.Seq, asked))
+	if demanded := p.demandedSeq(req); position.Seq < demanded {
+		return badAnswer(node, fmt.Sprintf("gave an answer of sequence %d, which is before %d, the one asked for", position.Seq, demanded))
 	}
 	return nil
 }
 
-// demandedSeq is the sequence at or after which a request wants to be answered. A position or token that cannot be read demands nothing
-// here: the callee refuses it.
+// demandedSeq returns the sequence at or after which a request must be answered: that of its at_least or of its page token. A position or token that
+// is invalid demands nothing here, because the callee refuses it.
 func (p *Peers) demandedSeq(req any) (seq uint64) {
 	if m, ok := req.(interface{ GetAtLeast() string }); ok {
-		if at, err := events.ParsePosition(m.GetAtLeast()); err == nil {
-			seq = at.Seq
+		if position, err := events.ParsePosition(m.GetAtLeast()); err == nil {
+			seq = position.Seq
 		}
 	}
 	if m, ok := req.(interface{ GetPageToken() string }); ok && m.GetPageToken() != "" {
-		if at, ok := p.keys.Position(m.GetPageToken()); ok {
-			seq = max(seq, at.Seq)
+		if position, ok := p.keys.Position(m.GetPageToken()); ok {
+			seq = max(seq, position.Seq)
 		}
 	}
 	return seq

@@ -12,10 +12,10 @@ import (
 // clientKey names a method of a node at an address.
 type clientKey struct{ name, addr, procedure string }
 
-// clientCache keeps one client for each method of each member of the cluster, because making a client costs as much as a call.
+// clientCache has one client for each method of each member of the cluster, because making a client costs as much as a call.
 //
-// Names and addresses come from the bucket of the cluster. The cache drops the clients of nodes that are no longer members, so that
-// whoever writes ever new addresses there cannot make it grow.
+// Names and addresses come from the bucket of the cluster. The cache drops the clients of nodes that are no longer members, so that it cannot grow
+// without limit when new addresses keep appearing there.
 type clientCache struct {
 	mu sync.RWMutex
 	// clients holds values of type *connect.Client[Req, Res], whose type depends on the procedure.
@@ -29,7 +29,7 @@ func (c *clientCache) get(key clientKey) any {
 	return c.clients[key]
 }
 
-// put keeps a client, and drops those of nodes that are not among members. It does not keep a client of a node that is not a member itself.
+// put adds a client, and drops the clients of nodes that are not among members. It does not add the client of a node that is not a member.
 func (c *clientCache) put(key clientKey, client any, members []Node) {
 	addrs := map[string]string{}
 	for _, n := range members {
@@ -52,15 +52,15 @@ func (c *clientCache) put(key clientKey, client any, members []Node) {
 	c.clients[key] = client
 }
 
-// clientFor returns the client of a method of a node, from the cache if it is there.
-func clientFor[Req, Res any](p *Peers, by *http.Client, n *Node, procedure string) *connect.Client[Req, Res] {
+// clientFor returns the client of a method of a node, which makes its requests with httpClient. It makes a new one only if the cache has none.
+func clientFor[Req, Res any](p *Peers, httpClient *http.Client, n *Node, procedure string) *connect.Client[Req, Res] {
 	key := clientKey{n.Name, n.Addr, procedure}
 	if client, ok := p.clients.get(key).(*connect.Client[Req, Res]); ok {
 		return client
 	}
 
-	// Nothing is compressed: that would cost more than sending it over a private network.
-	client := connect.NewClient[Req, Res](&nodeClient{Peers: p, http: by, node: *n}, p.scheme+n.Addr+procedure,
+	// Answers are not compressed, because that would cost more than to send them over a private network.
+	client := connect.NewClient[Req, Res](&nodeClient{Peers: p, http: httpClient, node: *n}, p.scheme+n.Addr+procedure,
 		connect.WithAcceptCompression("gzip", nil, nil))
 
 	members := p.nodes()
@@ -69,8 +69,8 @@ func clientFor[Req, Res any](p *Peers, by *http.Client, n *Node, procedure strin
 	return client
 }
 
-// forgetOtherThan drops what is remembered by name of nodes that are no longer members: names come from the bucket, as addresses do. A node
-// that comes back starts without suspicion, and its latency and clock are measured again.
+// forgetOtherThan drops what is recorded about nodes that are no longer members, so that these maps cannot grow without limit either. A node that
+// returns starts without suspicion, and its latency and clock are measured again.
 func (p *Peers) forgetOtherThan(members []Node) {
 	isMember := map[string]bool{}
 	for _, n := range members {

@@ -27,40 +27,44 @@ import (
 // Node is a node of the cluster as others see it.
 type Node struct {
 	Name string
-	// Addr is host:port of the listener for other nodes.
+	// Addr is the host:port of the listener for other nodes.
 	Addr string
-	// Serves are the partitions that it answers for.
+	// Serves are the partitions for which the node answers.
 	Serves events.Partitions
 }
 
 const (
-	// attempt bounds how long one node is waited for while there is another, and lastAttempt while there is none.
-	attemptTimeout, lastAttemptTimeout = time.Second, 30 * time.Second
-	// suspicion is how long a node that did not answer is asked last. It doubles each time, up to maxSuspicion, when others take it for dead.
+	// attemptTimeout is how long one node may take to answer while another node could be asked.
+	attemptTimeout = time.Second
+	// lastAttemptTimeout is how long a node may take while no other node could be asked.
+	lastAttemptTimeout = 30 * time.Second
+	// minSuspicion is how long a node that did not answer is asked only after all others. The duration doubles with each further failure in a
+	// row, up to maxSuspicion. By then the other nodes consider the node dead.
 	minSuspicion, maxSuspicion = time.Second, 16 * time.Second
-	// connections bounds the calls, but not the streams, under way to a node. More wait for one to end.
+	// maxConnsPerNode limits the calls under way to a node. More calls wait until one has ended. Streams are not limited.
 	maxConnsPerNode = 256
-	// aliveEvery is how often a stream looks whether its node is alive. Nodes say so as often.
+	// checkAliveEvery is the interval at which a stream checks whether its node is still alive. Nodes renew their keys in the bucket of the
+	// cluster at the same interval.
 	checkAliveEvery = 2 * time.Second
-	// dialTimeout bounds how long it takes to connect: enough for a first packet to be lost, which is sent again after a second (RFC 6298,
-	// section 2). While another node may answer, an attempt ends before.
+	// dialTimeout is how long a connection may take. It allows for the loss of the first packet, which is sent again after a second (RFC 6298,
+	// section 2). If another node could answer, attemptTimeout ends the attempt earlier.
 	dialTimeout = 3 * time.Second
-	// IdleTimeout is how long a connection without a call is kept.
+	// IdleTimeout is how long a connection without a call stays open.
 	IdleTimeout = time.Minute
 )
 
-// Peers are the other nodes. Its methods are safe for concurrent use.
+// Peers calls the other nodes of a cluster. Its methods may be called concurrently.
 type Peers struct {
 	nodes func() []Node
-	// calls and streams have connections of their own: each stream keeps one for as long as it lasts, and would take that of calls.
+	// calls and streams have separate connections. A stream occupies its connection for as long as it lasts, and would take those of calls.
 	calls, streams *http.Client
 
 	scheme      string
 	credentials *Credentials
-	// keys and log are those that positions and page tokens are compared with.
+	// keys verify page tokens, and log is the id of the log, to check the positions of answers.
 	keys pagetoken.KeyRing
 	log  events.LogID
-	// bytes is the budget of bytes of the process.
+	// bytes is the budget of bytes of the process, in which answers count.
 	bytes  *admission.Budget
 	logger *slog.Logger
 	// Calls counts the calls to other nodes.
@@ -69,90 +73,106 @@ type Peers struct {
 	clients clientCache
 
 	mu sync.Mutex
-	// silent has the nodes that did not answer their last call.
+	// suspected has the nodes that did not answer their last call, by name.
 	suspected map[string]suspicion
-	// usual is about the 95th percentile of the times in which a node answers a method. It is kept for each method, because long calls
-	// among short ones would always be hedged, and cost more than a twentieth of the work.
+	// usualLatency is about the 95th percentile of the times in which a node answers a method. It is kept per method. If it were kept per node, long
+	// calls among many short ones would always be hedged, which would cost more than a twentieth of the work.
 	usualLatency map[nodeMethod]time.Duration
-	// clockOffsets has by how much the clocks of nodes are ahead, for those whose clocks were too different.
+	// clockOffsets has, by name of the node, by how much its clock is ahead of the clock of this process. It has only nodes whose clocks differed
+	// too much.
 	clockOffsets map[string]time.Duration
-	// lastBadAnswer is when a bad answer of each node was last logged.
+	// lastBadAnswer is when a bad answer of a node was last logged, by name.
 	lastBadAnswer map[string]time.Time
-	// lastFailure is when a call that no node answered was last logged.
+	// lastFailure is the time at which a call that no node answered was last logged.
 	lastFailure time.Time
-	// spare counts the answered calls that were not spent on hedges, up to maxHedges*hedgeShare.
+	// hedgeCredit increases by 1 with each answered call, up to maxSavedHedges*answersPerHedge. Each hedge costs answersPerHedge.
 	hedgeCredit int
 }
 
-// method is one of a node.
+// nodeMethod is a method of one node.
 type nodeMethod struct{ node, procedure string }
 
-// silence is that of a node: until when it is asked last, for how long that is, and how many calls were overtaken since it answered.
+// suspicion is what is known about a node that did not answer its last call, or was overtaken by another node.
 type suspicion struct {
-	until          time.Time
-	duration       time.Duration
+	// until is when the suspicion ends, and duration is how long it lasts. Until then the node is asked only after all others.
+	until    time.Time
+	duration time.Duration
+	// overtakenCalls is how many calls in a row another node has answered while this one was still asked.
 	overtakenCalls int
 }
 
 // Calls counts calls to other nodes by their result.
 type Calls struct {
-	// OK were answered, maybe with an error that is the caller's. Retried were not, and another node was asked, if there was one. Hedged were
-	// made while a slow node was asked.
-	OK, Retried, Hedged atomic.Uint64
-	// Failed are those for which no node was left, or the time of the caller.
+	// OK counts calls that were answered, including those with an error that is the caller's fault.
+	OK atomic.Uint64
+	// Retried counts calls that were not answered. Another node was then asked, if there was one.
+	Retried atomic.Uint64
+	// Hedged counts calls that were made in addition because another node was slow.
+	Hedged atomic.Uint64
+	// Failed counts questions that no node has answered in the time of their caller.
 	Failed atomic.Uint64
 }
 
 // Dial connects to an address.
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Options are what the calls to other nodes are made with.
+// Options configure [Peers].
 type Options struct {
 	// Nodes returns the other nodes that are alive.
 	Nodes func() []Node
-	// Name and Addr are those by which other nodes know this one; a router has none.
+	// Name and Addr are the name and the address of this node in the cluster. They are empty for a router.
 	Name, Addr string
-	// Keys are the keys of page tokens, by which nodes prove themselves, and Log is the id of their log.
+	// Keys are the keys of page tokens, by which nodes prove that they belong to the cluster, and Log is the id of their log.
 	Keys pagetoken.KeyRing
 	Log  events.LogID
-	// Dial connects by TLS. Without it connections are not encrypted.
+	// Dial connects with TLS. If it is nil, connections are not encrypted.
 	Dial Dial
 	// Bytes is the budget in which answers count.
 	Bytes *admission.Budget
-	// Logger gets the bad answers of nodes, and calls that no node has answered.
+	// Logger receives the bad answers of nodes, and the calls that no node has answered.
 	Logger *slog.Logger
 }
 
-// maxHeaderBytes bounds the head of an answer. Nodes send a few hundred bytes.
+// maxHeaderBytes is the size of the largest head of an answer. Nodes send a few hundred bytes.
 const maxHeaderBytes = 16 << 10
 
-// New returns the other nodes of a cluster.
+// New returns the Peers of a cluster.
 func New(o Options) *Peers {
-	dialer := &net.Dialer{Timeout: dialTimeout}
 	scheme := "http://"
 	if o.Dial != nil {
 		scheme = "https://"
 	}
-	forStreams := &http.Transport{
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	streamTransport := &http.Transport{
 		DialContext: dialer.DialContext, DialTLSContext: o.Dial, MaxIdleConnsPerHost: maxConnsPerNode, IdleConnTimeout: IdleTimeout,
 		DisableCompression: true, MaxResponseHeaderBytes: maxHeaderBytes,
 	}
-	forCalls := forStreams.Clone()
-	forCalls.MaxConnsPerHost = maxConnsPerNode
+	callTransport := streamTransport.Clone()
+	callTransport.MaxConnsPerHost = maxConnsPerNode
 	return &Peers{
-		nodes: o.Nodes, calls: newHTTPClient(forCalls), streams: newHTTPClient(forStreams),
-		scheme: scheme, credentials: NewCredentials(o.Keys, o.Log, o.Name, o.Addr), keys: o.Keys, log: o.Log, bytes: o.Bytes, logger: o.Logger,
-		suspected: map[string]suspicion{}, usualLatency: map[nodeMethod]time.Duration{}, hedgeCredit: maxSavedHedges * answersPerHedge,
-		clockOffsets: map[string]time.Duration{}, lastBadAnswer: map[string]time.Time{},
+		nodes:         o.Nodes,
+		calls:         newHTTPClient(callTransport),
+		streams:       newHTTPClient(streamTransport),
+		scheme:        scheme,
+		credentials:   NewCredentials(o.Keys, o.Log, o.Name, o.Addr),
+		keys:          o.Keys,
+		log:           o.Log,
+		bytes:         o.Bytes,
+		logger:        o.Logger,
+		suspected:     map[string]suspicion{},
+		usualLatency:  map[nodeMethod]time.Duration{},
+		clockOffsets:  map[string]time.Duration{},
+		lastBadAnswer: map[string]time.Time{},
+		hedgeCredit:   maxSavedHedges * answersPerHedge,
 	}
 }
 
-// newHTTPClient returns a client that follows no redirect: no node sends one.
+// newHTTPClient returns a client that does not follow redirects, because no node sends one.
 func newHTTPClient(t *http.Transport) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// Credentials are those of this node.
+// Credentials returns the credentials of this node.
 func (p *Peers) Credentials() *Credentials { return p.credentials }
 
 // Close closes the connections that are not in use.
@@ -161,11 +181,11 @@ func (p *Peers) Close() {
 	p.streams.CloseIdleConnections()
 }
 
-// PartitionOf returns the partition of a user or item.
+// PartitionOf returns the partition of a home, which is the id of a user or item.
 func PartitionOf(home string) uint8 { return events.ShardOf(home).Partition() }
 
-// serving returns the nodes that serve a partition and were not tried, the one to ask first in front. Calls about a partition go to the
-// same node as long as it answers, because that has in memory what was asked before.
+// nodesServing returns the nodes that serve a partition and are not in tried, in the order in which they should be asked. Calls about the same
+// partition go to the same node as long as it answers, because that node has the rows of earlier calls in memory.
 func (p *Peers) nodesServing(partition uint8, tried []string) []Node {
 	var found []Node
 	for _, n := range p.nodes() {
@@ -174,11 +194,14 @@ func (p *Peers) nodesServing(partition uint8, tried []string) []Node {
 		}
 	}
 	slices.SortFunc(found, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
-	if len(found) > 1 {
-		first := int(partition) % len(found)
-		found = slices.Concat(found[first:], found[:first])
-		slices.SortStableFunc(found, func(a, b Node) int { return cmp.Compare(p.suspicionRank(a.Name), p.suspicionRank(b.Name)) })
+	if len(found) < 2 {
+		return found
 	}
+
+	// Rotate, so that partitions are spread over the nodes, and then move suspected nodes to the end.
+	first := int(partition) % len(found)
+	found = slices.Concat(found[first:], found[:first])
+	slices.SortStableFunc(found, func(a, b Node) int { return cmp.Compare(p.suspicionRank(a.Name), p.suspicionRank(b.Name)) })
 	return found
 }
 
@@ -186,14 +209,14 @@ func (p *Peers) nodesServing(partition uint8, tried []string) []Node {
 func (p *Peers) IsServed(partition uint8) bool { return len(p.nodesServing(partition, nil)) > 0 }
 
 // ServedByOthers returns the partitions that other nodes serve.
-func (p *Peers) ServedByOthers() (all events.Partitions) {
+func (p *Peers) ServedByOthers() (served events.Partitions) {
 	for _, n := range p.nodes() {
-		all.AddSet(&n.Serves)
+		served.AddSet(&n.Serves)
 	}
-	return all
+	return served
 }
 
-// suspects is 1 for a node that did not answer lately.
+// suspicionRank returns 1 for a node that is suspected, and 0 for any other.
 func (p *Peers) suspicionRank(name string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,25 +226,26 @@ func (p *Peers) suspicionRank(name string) int {
 	return 0
 }
 
-// suspect has a node that did not answer be asked last for a while.
+// suspect marks a node that did not answer, so that it is asked only after all others for a while.
 func (p *Peers) suspect(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.suspectLocked(name)
 }
 
-// silence is suspect, and is called with mu held.
+// suspectLocked is suspect for a caller that holds mu.
 func (p *Peers) suspectLocked(name string) {
-	s, now := p.suspected[name], time.Now()
+	s := p.suspected[name]
+	now := time.Now()
 	if now.Before(s.until) {
-		return // a call that was under way when the first one failed
+		return // this call was already under way when the first one failed
 	}
 	s.duration = min(max(2*s.duration, minSuspicion), maxSuspicion)
 	s.until = now.Add(s.duration)
 	p.suspected[name] = s
 }
 
-// trust ends the suspicion of a node that answered.
+// clearSuspicion records that a node has answered.
 func (p *Peers) clearSuspicion(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,7 +253,7 @@ func (p *Peers) clearSuspicion(name string) {
 	p.hedgeCredit = min(p.hedgeCredit+1, maxSavedHedges*answersPerHedge)
 }
 
-// mayHedge reports whether another node may be asked as well, and counts that it is.
+// spendHedgeCredit reports whether another node may be asked in addition to a slow one. If so, it counts the hedge.
 func (p *Peers) spendHedgeCredit() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,31 +265,34 @@ func (p *Peers) spendHedgeCredit() bool {
 	return true
 }
 
-// judge notes whether a node answered, and reports whether another one may answer better.
-func (p *Peers) recordResult(ctx context.Context, name string, err error) (again bool) {
+// recordResult records whether a node has answered a call, and reports whether another node should be asked.
+func (p *Peers) recordResult(ctx context.Context, name string, err error) (askAnother bool) {
 	switch {
 	case isFinal(err):
 		p.Calls.OK.Add(1)
 		p.clearSuspicion(name)
 		return false
-	case ctx.Err() != nil: // the caller does not want it any more
+	case ctx.Err() != nil: // the caller no longer waits
 		return false
-	case errors.Is(err, errNoMemory): // this process has refused the call
+	case errors.Is(err, errNoMemory): // this process has refused the answer
 		return false
 	}
+
 	p.Calls.Retried.Add(1)
 	if errors.Is(err, ErrBadAnswer) {
 		p.logBadAnswer(name, err)
 	}
-	if apierror.Of(err).Reason == skeinv1.Reason_REASON_UNSPECIFIED { // no node says so
+	// Errors that a node returns have a reason. Without one, the node could not be reached, or it has failed.
+	if apierror.Of(err).Reason == skeinv1.Reason_REASON_UNSPECIFIED {
 		p.suspect(name)
 	}
 	return true
 }
 
-// badAnswerEvery bounds how often bad answers of a node are logged.
+// badAnswerEvery is the shortest time between two log lines about bad answers of the same node.
 const badAnswerEvery = time.Minute
 
+// logBadAnswer logs a bad answer of a node, unless one was logged a short time ago.
 func (p *Peers) logBadAnswer(name string, err error) {
 	now := time.Now()
 	p.mu.Lock()
@@ -275,12 +302,13 @@ func (p *Peers) logBadAnswer(name string, err error) {
 		p.lastBadAnswer[name] = now
 	}
 	p.mu.Unlock()
+
 	if isDue {
 		p.logger.Warn("another node gave a bad answer, and the next copy is asked", "node", name, "error", err)
 	}
 }
 
-// final reports whether any other node would answer likewise.
+// isFinal reports whether no other node could give a better result: the call has succeeded, or has an error that any node would return.
 func isFinal(err error) bool {
 	if err == nil || errors.Is(err, errNoMemory) {
 		return true
@@ -292,7 +320,7 @@ func isFinal(err error) bool {
 	return false
 }
 
-// ended counts what has failed. A caller who went away has not waited for an answer.
+// countFailure counts a question that no node has answered. It does not count the question of a caller who has gone away.
 func (p *Peers) countFailure(ctx context.Context, err error) {
 	if !isFinal(err) && !errors.Is(ctx.Err(), context.Canceled) {
 		p.Calls.Failed.Add(1)
@@ -318,7 +346,8 @@ func (p *Peers) logFailure(err error) {
 	}
 }
 
-// noNode returns the error of a partition that no node serves. The cause is the error of the last node that was asked, or nil.
+// noNodeError returns the error for a partition that no remaining node serves. cause is the error of the node that was asked last, or nil. If it has a
+// reason, it is returned unchanged.
 func noNodeError(partition uint8, cause error) error {
 	if f, ok := errors.AsType[*apierror.Failure](cause); ok && f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
 		return f
@@ -329,7 +358,7 @@ func noNodeError(partition uint8, cause error) error {
 	}
 }
 
-// NotHereError is the error of a node that is asked about partitions that it does not serve.
+// NotHereError returns the error with which a node answers a call about partitions that it does not serve.
 func NotHereError() error {
 	return &apierror.Failure{
 		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_NOT_HERE, Retry: apierror.RetryAtOnce,
@@ -337,7 +366,7 @@ func NotHereError() error {
 	}
 }
 
-// Call makes a call to a node, and returns how far behind the log the answer is; negative: it does not say.
+// Call makes a call to a node. lag is by how many envelopes the answer is behind the log, or negative if the answer does not say.
 func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string, req *Req) (res *Res, lag int64, err error) {
 	answer, err := clientFor[Req, Res](p, p.calls, n, procedure).CallUnary(ctx, connect.NewRequest(req))
 	if err != nil {
@@ -349,8 +378,8 @@ func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string
 	return answer.Msg, parseLag(answer.Header()), nil
 }
 
-// errorOf returns the error of a call to a node. What the node itself says stays as it is. Anything else, such as an answer that cannot be
-// decoded, is the fault of the node or of the connection, and never that of the caller.
+// callError returns the error of a call to a node. An error that the node has returned keeps its meaning. Anything else, such as an answer that cannot
+// be decoded, is the fault of the node or of the connection, and never that of the caller.
 func callError(n *Node, err error) error {
 	if connect.IsWireError(err) {
 		return apierror.OfPeer(err)
@@ -365,6 +394,7 @@ func callError(n *Node, err error) error {
 	return badAnswer(n.Name, "gave an answer that cannot be read: "+err.Error())
 }
 
+// parseLag returns the lag in the header of an answer, or -1 if there is none.
 func parseLag(h http.Header) int64 {
 	if lag, err := strconv.ParseInt(h.Get(call.LagHeader), 10, 64); err == nil {
 		return lag
@@ -372,20 +402,21 @@ func parseLag(h http.Header) int64 {
 	return -1
 }
 
-// Forward has a node that serves a partition answer a call.
+// Forward has a call answered by a node that serves the partition. lag is as for [Call].
 func Forward[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req,
 ) (res *Res, lag int64, err error) {
 	err = p.Scatter(ctx, procedure, []uint8{partition}, func(ctx context.Context, n *Node, _ []int) (keep func(), err error) {
-		got, behind, err := Call[Req, Res](ctx, p, n, procedure, req)
-		return func() { res, lag = got, behind }, err
+		nodeRes, nodeLag, err := Call[Req, Res](ctx, p, n, procedure, req)
+		return func() { res, lag = nodeRes, nodeLag }, err
 	})
 	return res, lag, err
 }
 
-// limitOf bounds an attempt, more so where there are others.
-func attemptTimeoutFor(ctx context.Context, others bool) time.Duration {
-	if !others {
+// attemptTimeoutFor returns how long one node may take to answer. If others could be asked, the deadline of ctx must leave them at least half of the
+// remaining time.
+func attemptTimeoutFor(ctx context.Context, hasOthers bool) time.Duration {
+	if !hasOthers {
 		return lastAttemptTimeout
 	}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -394,57 +425,59 @@ func attemptTimeoutFor(ctx context.Context, others bool) time.Duration {
 	return attemptTimeout
 }
 
-// ForwardStream has a node that serves a partition answer a call with a stream. Once a part was sent, an error ends it: the caller
-// continues with a call of its own, where that one stopped.
+// ForwardStream has a call answered with a stream by a node that serves the partition. Until the first part arrives, other nodes are asked if one fails.
+// After that, an error ends the stream, and the client continues with a call of its own from where the stream ended.
 func ForwardStream[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
 ) error {
-	var sent bool
+	var hasSent bool
 	err := retryUntilReached(ctx, func() (again bool, err error) {
-		sent, err = forwardStream(ctx, p, partition, procedure, req, setLag, send)
-		return !sent, err
+		hasSent, err = forwardStreamOnce(ctx, p, partition, procedure, req, setLag, send)
+		return !hasSent, err
 	})
-	if !sent {
+	if !hasSent {
 		p.countFailure(ctx, err)
 	}
 	return err
 }
 
-// forwardStream is ForwardStream, with each node asked once, and reports whether a part was sent.
-func forwardStream[Req, Res any](
+// forwardStreamOnce is ForwardStream without the retries: it asks each node at most once. hasSent says that a part of a stream was sent.
+func forwardStreamOnce[Req, Res any](
 	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
-) (sent bool, err error) {
-	for tried := []string(nil); ; {
+) (hasSent bool, err error) {
+	var tried []string
+	for {
 		nodes := p.nodesServing(partition, tried)
 		if len(nodes) == 0 {
 			return false, noNodeError(partition, err)
 		}
 		tried = append(tried, nodes[0].Name)
-		sent, err = Stream(ctx, p, &nodes[0], attemptTimeoutFor(ctx, len(nodes) > 1), procedure, req, setLag, send)
-		if !p.recordResult(ctx, nodes[0].Name, err) || sent {
-			return sent, err
+		hasSent, err = Stream(ctx, p, &nodes[0], attemptTimeoutFor(ctx, len(nodes) > 1), procedure, req, setLag, send)
+		if !p.recordResult(ctx, nodes[0].Name, err) || hasSent {
+			return hasSent, err
 		}
 	}
 }
 
-// errSilent ends the stream of a node that does not begin with it, or is no longer alive.
+// errSilent ends the stream of a node that does not send the first part in time, or is no longer alive.
 var errSilent = &apierror.Failure{
 	Code: connect.CodeUnavailable, Retry: apierror.RetrySoon, Text: "the node that answers the stream has fallen silent",
 }
 
-// Stream passes on the stream of a node, which must begin within a limit, and reports whether a part of it was sent.
+// Stream calls a method of a node that answers with a stream, and passes the parts to send. The first part must arrive within limit. hasSent says that
+// a part was passed to send.
 func Stream[Req, Res any](
 	ctx context.Context, p *Peers, n *Node, limit time.Duration, procedure string, req *Req, setLag func(int64), send func(*Res) error,
-) (sent bool, err error) {
+) (hasSent bool, err error) {
 	ctx, memory := p.chargeStream(ctx)
 	defer memory.release()
 	ctx, end := context.WithCancelCause(ctx)
 
 	// The goroutine reads ctx, so ctx must not be assigned after this.
 	begun := make(chan struct{})
-	var ended sync.WaitGroup
-	ended.Go(func() { p.endStreamOfSilentNode(ctx, n, limit, begun, end) })
-	defer ended.Wait()
+	var watchdog sync.WaitGroup
+	watchdog.Go(func() { p.endStreamOfSilentNode(ctx, n, limit, begun, end) })
+	defer watchdog.Wait()
 	defer end(nil)
 
 	parts, err := clientFor[Req, Res](p, p.streams, n, procedure).CallServerStream(ctx, connect.NewRequest(req))
@@ -453,30 +486,31 @@ func Stream[Req, Res any](
 	}
 	defer func() {
 		end(nil)
-		_ = parts.Close() // whatever is left of it is not wanted
+		_ = parts.Close() // discard the rest of the stream
 	}()
 	for parts.Receive() {
 		if err := p.checkPosition(n.Name, req, parts.Msg()); err != nil {
-			return sent, err
+			return hasSent, err
 		}
-		if !sent {
+		if !hasSent {
 			close(begun)
 			if lag := parseLag(parts.ResponseHeader()); lag >= 0 {
 				setLag(lag)
 			}
 		}
-		sent = true
+		hasSent = true
 		if err := send(parts.Msg()); err != nil {
-			return sent, err
+			return hasSent, err
 		}
 		memory.nextMessage()
 	}
 	if err := parts.Err(); err != nil {
-		return sent, streamError(ctx, n, err)
+		return hasSent, streamError(ctx, n, err)
 	}
-	return sent, nil
+	return hasSent, nil
 }
 
+// streamError returns the error of a stream: errSilent if that has ended it, and otherwise the error of the call.
 func streamError(ctx context.Context, n *Node, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 		return cause
@@ -484,16 +518,17 @@ func streamError(ctx context.Context, n *Node, err error) error {
 	return callError(n, err)
 }
 
-// endStreamOfSilentNode ends the stream of a node that does not begin within a limit, or is no longer among those that are alive: a node that hangs
-// keeps its connections. It returns when ctx ends, which is that of the stream.
+// endStreamOfSilentNode ends a stream with errSilent if begun is not closed within limit, or if its node is no longer among those that are alive. The
+// connection alone does not reveal that, because a node that hangs keeps its connections open. endStreamOfSilentNode returns when the context of the
+// stream ends.
 func (p *Peers) endStreamOfSilentNode(ctx context.Context, n *Node, limit time.Duration, begun <-chan struct{}, end context.CancelCauseFunc) {
-	look := time.NewTimer(limit)
-	defer look.Stop()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	for {
 		select {
 		case <-begun:
-			begun = nil
-		case <-look.C:
+			begun = nil // the stream has begun: from now on the node only has to be alive
+		case <-timer.C:
 			if begun != nil || !p.isAlive(n) {
 				end(errSilent)
 				return
@@ -501,11 +536,12 @@ func (p *Peers) endStreamOfSilentNode(ctx context.Context, n *Node, limit time.D
 		case <-ctx.Done():
 			return
 		}
-		look.Reset(checkAliveEvery)
+		timer.Reset(checkAliveEvery)
 	}
 }
 
-// alive reports whether a node is among the others, by its address: a node that comes back elsewhere has not the streams that it had.
+// isAlive reports whether a node is still among the nodes that are alive, with the same address. A node that returned with another address was
+// restarted, and no longer has the stream.
 func (p *Peers) isAlive(n *Node) bool {
 	return slices.ContainsFunc(p.nodes(), func(o Node) bool { return o.Name == n.Name && o.Addr == n.Addr })
 }

@@ -25,15 +25,18 @@ import (
 //	caller ◀── Skein-Node-Proof: MAC of that MAC ───────────────────────── callee
 //
 // The first MAC also covers the name and address of the callee, and the path. The secret is derived from the keys and the id of the log.
-// A callee refuses a call whose time is far from its own. It says its own time then, with a MAC, and the caller calls once more by that
-// time: so the clocks of nodes may differ.
+//
+// A callee refuses a call whose time differs much from its own. Its refusal has its own time with a MAC, and the caller repeats the call once with
+// that time. So the clocks of nodes may differ.
 const (
 	authScheme  = "Skein-Node"
 	proofHeader = "Skein-Node-Proof"
 	timeHeader  = "Skein-Node-Time"
-	// maxProofAge is how far the time of a call may be from that of the callee. It is enough for a call to arrive, and for a clock that
+	// maxProofAge is how much the time of a call may differ from the time of the callee. It leaves time for the call to arrive, and for a clock that
 	// was corrected a little since the last call.
 	maxProofAge = 30 * time.Second
+	// peerProofPurpose is the purpose for which the secrets are derived from the keys. The id of the log in hexadecimal follows it.
+	peerProofPurpose = "nodes of log "
 	// routerName is the name of a caller that is no node.
 	routerName = "router"
 )
@@ -44,29 +47,29 @@ var (
 	errStaleProof = errors.New("the time of the call is not that of this node")
 )
 
-// Credentials are what one node proves itself with to the others.
+// Credentials are what one node uses to prove to others that it belongs to the cluster.
 type Credentials struct {
 	name, addr string
-	// secrets has one for each key. The first one signs calls, and a call by any of them is accepted, so that keys can be changed.
+	// secrets has one secret per key. The first one signs calls. Calls that any of them has signed are accepted, so that keys can be changed.
 	secrets [][]byte
 }
 
-// NewCredentials returns the credentials of a node of the cluster of a log. A router has no name and no address.
+// NewCredentials returns the credentials of a node in the cluster of a log. name and addr are empty for a router.
 func NewCredentials(keys pagetoken.KeyRing, log events.LogID, name, addr string) *Credentials {
-	return &Credentials{name: name, addr: addr, secrets: keys.DeriveSecrets("nodes of log " + hex.EncodeToString(log[:]))}
+	return &Credentials{name: name, addr: addr, secrets: keys.DeriveSecrets(peerProofPurpose + hex.EncodeToString(log[:]))}
 }
 
-// CallProof is a call whose caller has proven to be a node, or the call of this node whose answer must be proven.
+// CallProof is the proof of one call between nodes. The callee uses it to prove its answer, and the caller to verify that proof.
 type CallProof struct {
 	secret, mac []byte
-	// bodyHash is that of [HashBody].
+	// bodyHash is the hash of the body, as [HashBody] returns it.
 	bodyHash string
-	// Caller is the name by which the caller calls itself, and Nonce is different for each call.
+	// Caller is the name that the caller claims for itself, and Nonce is different for each call.
 	Caller, Nonce string
 }
 
-// computeMAC returns the HMAC-SHA256 of some parts for a purpose. Each part is preceded by its length, so that no two lists of parts have
-// the same MAC.
+// computeMAC returns the HMAC-SHA256 of a purpose and some parts. Each of them is preceded by its length, so that different lists of parts never have
+// the same input.
 func computeMAC(secret []byte, purpose string, parts ...string) []byte {
 	mac := hmac.New(sha256.New, secret)
 	message := make([]byte, 0, 256)
@@ -78,23 +81,24 @@ func computeMAC(secret []byte, purpose string, parts ...string) []byte {
 	return mac.Sum(nil)
 }
 
-// SignCall returns the Authorization header of a call to a node, and what its answer must prove. The hash is that of [HashBody].
-func (c *Credentials) SignCall(callee *Node, path, bodyHash string, at time.Time) (authorization string, p *CallProof) {
+// SignCall returns the Authorization header of a call to a node at the given time of the callee, and the proof with which to verify the answer.
+// bodyHash is as [HashBody] returns it.
+func (c *Credentials) SignCall(callee *Node, path, bodyHash string, now time.Time) (authorization string, p *CallProof) {
 	p = &CallProof{secret: c.secrets[0], bodyHash: bodyHash, Caller: cmp.Or(c.name, routerName), Nonce: rand.Text()}
-	micros := strconv.FormatInt(at.UnixMicro(), 10)
+	micros := strconv.FormatInt(now.UnixMicro(), 10)
 	p.mac = computeMAC(p.secret, "call", micros, p.Nonce, p.Caller, p.bodyHash, callee.Name, callee.Addr, path)
 	return strings.Join([]string{authScheme, micros, p.Nonce, p.Caller, p.bodyHash, hex.EncodeToString(p.mac)}, " "), p
 }
 
-// VerifyCall verifies the Authorization header of a call to this node. The caller of VerifyCall must compare the body ([CallProof.HasBody]).
-// If only the time is wrong, it returns [errStaleProof] and the proof.
+// VerifyCall verifies the Authorization header of a call to this node. The caller of VerifyCall must then check the body with [CallProof.HasBody].
+// If only the time is wrong, VerifyCall returns the proof and [errStaleProof].
 func (c *Credentials) VerifyCall(authorization, path string, now time.Time) (*CallProof, error) {
 	fields := strings.Split(authorization, " ")
 	if len(fields) != 6 || fields[0] != authScheme {
 		return nil, errNoProof
 	}
 	micros, nonce, caller, bodyHash := fields[1], fields[2], fields[3], fields[4]
-	at, err := strconv.ParseInt(micros, 10, 64)
+	callMicros, err := strconv.ParseInt(micros, 10, 64)
 	if err != nil {
 		return nil, errNoProof
 	}
@@ -102,12 +106,13 @@ func (c *Credentials) VerifyCall(authorization, path string, now time.Time) (*Ca
 	if err != nil {
 		return nil, errNoProof
 	}
+
 	for _, secret := range c.secrets {
 		if !hmac.Equal(mac, computeMAC(secret, "call", micros, nonce, caller, bodyHash, c.name, c.addr, path)) {
 			continue
 		}
 		p := &CallProof{secret: secret, mac: mac, bodyHash: bodyHash, Caller: caller, Nonce: nonce}
-		if now.Sub(time.UnixMicro(at)).Abs() > maxProofAge {
+		if now.Sub(time.UnixMicro(callMicros)).Abs() > maxProofAge {
 			return p, errStaleProof
 		}
 		return p, nil
@@ -124,7 +129,7 @@ func HashBody(body []byte) string {
 // HasBody reports whether the call was made with this body.
 func (p *CallProof) HasBody(body []byte) bool { return p.bodyHash == HashBody(body) }
 
-// answer returns the proof of the answer, which nobody without the secret can make, and which belongs to this call alone.
+// answerProof returns the proof of the answer. Only a node with the secret can make it, and it is valid for this call alone.
 func (p *CallProof) answerProof() string {
 	return hex.EncodeToString(computeMAC(p.secret, "answer", string(p.mac)))
 }
@@ -134,18 +139,18 @@ func (p *CallProof) AppendHeader(head []byte) []byte {
 	return append(append(append(head, proofHeader+": "...), p.answerProof()...), "\r\n"...)
 }
 
-// isAnsweredBy reports whether a proof is that of the answer to this call.
+// isProvenBy reports whether proof is the proof of the answer to this call.
 func (p *CallProof) isProvenBy(proof string) bool {
 	return hmac.Equal([]byte(proof), []byte(p.answerProof()))
 }
 
-// stateTime returns the value of the header by which the callee of a stale call says what time it has.
+// timeHeaderValue returns the value of timeHeader, with which the callee tells the caller of a stale call its own time.
 func (p *CallProof) timeHeaderValue(now time.Time) string {
 	micros := strconv.FormatInt(now.UnixMicro(), 10)
 	return micros + " " + hex.EncodeToString(computeMAC(p.secret, "time", string(p.mac), micros))
 }
 
-// parseTime reads what stateTime has made for this call.
+// parseTime parses a value of timeHeader that the callee of this call has made.
 func (p *CallProof) parseTime(header string) (now time.Time, ok bool) {
 	micros, mac, _ := strings.Cut(header, " ")
 	n, err := strconv.ParseInt(micros, 10, 64)
@@ -153,7 +158,7 @@ func (p *CallProof) parseTime(header string) (now time.Time, ok bool) {
 	return time.UnixMicro(n), err == nil && hmac.Equal([]byte(mac), []byte(want))
 }
 
-// Protect returns a handler that answers only calls of other nodes, and proves its answers. A body may have maxBody bytes.
+// Protect returns a handler that accepts only calls of other nodes, and proves its answers. A body may have at most maxBody bytes.
 func (c *Credentials) Protect(next http.Handler, maxBody int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := c.VerifyCall(r.Header.Get("Authorization"), r.URL.Path, time.Now())
@@ -165,7 +170,7 @@ func (c *Credentials) Protect(next http.Handler, maxBody int) http.Handler {
 			return
 		}
 
-		// All of the body is read before the call: a body that the caller has not signed must have no effect.
+		// The whole body is read and verified first, because a body that the caller has not signed must have no effect.
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(maxBody)))
 		switch {
 		case err != nil:

@@ -14,16 +14,21 @@ var (
 	_ counters.RemoteLookup = (*RemoteBatch)(nil)
 )
 
-// question is a question as a key of maps. Which fields count depends on the kind.
+// question is a question to another node. It is comparable, so it can be the key of a map. Its kind determines which fields are used.
 type question struct {
-	kind            questionKind
+	kind questionKind
+	// subject is the user or item that the question is about, and object what the question asks about it, such as a pin or a follower.
 	subject, object string
-	cursor          string
-	hasBoard        bool
-	seq             uint64
-	size            int
+	// cursor is where a list continues, and size how many entries are wanted.
+	cursor string
+	size   int
+	// hasBoard says that object is the board of an outbox. An empty board is the default board.
+	hasBoard bool
+	// seq is the sequence as of which scores are computed.
+	seq uint64
 }
 
+// questionKind is the kind of a question. Each has a message of its own in the proto.
 type questionKind byte
 
 const (
@@ -38,6 +43,7 @@ const (
 	followeesQuestion
 )
 
+// message returns the question as it is sent.
 func (q *question) message() *peerv1.Question {
 	m := &peerv1.Question{}
 	switch size := uint32(q.size); q.kind {
@@ -67,7 +73,7 @@ func (q *question) message() *peerv1.Question {
 	return m
 }
 
-// Pin is part of [inbox.Elsewhere].
+// Pin is part of [inbox.RemoteLookup].
 func (r *RemoteBatch) Pin(owner, id string) (*inbox.Pin, bool) {
 	a, known := r.lookUp(owner, question{kind: pinQuestion, subject: owner, object: id})
 	if len(a.GetPins()) == 0 {
@@ -76,6 +82,7 @@ func (r *RemoteBatch) Pin(owner, id string) (*inbox.Pin, bool) {
 	return pinFromMessage(owner, a.GetPins()[0]), known
 }
 
+// pinFromMessage is the reverse of [PinMessage].
 func pinFromMessage(owner string, p *peerv1.Pin) *inbox.Pin {
 	return &inbox.Pin{
 		Owner: owner, ID: p.GetId(), Board: p.GetBoard(), Item: p.GetItem(), Repin: p.GetRepin(), Attributes: p.GetAttributes(),
@@ -83,12 +90,12 @@ func pinFromMessage(owner string, p *peerv1.Pin) *inbox.Pin {
 	}
 }
 
-// PinMessage is a pin as nodes tell it.
+// PinMessage returns a pin as nodes send it. The owner is not part of the message.
 func PinMessage(p *inbox.Pin) *peerv1.Pin {
 	return &peerv1.Pin{Id: p.ID, Board: p.Board, Item: p.Item, Repin: p.Repin, Attributes: p.Attributes, Created: int64(p.Created)}
 }
 
-// Outbox is part of [inbox.Elsewhere]. The pins of the answer are known, too.
+// Outbox is part of [inbox.RemoteLookup]. It also records each pin of the answer as the answer to a question about that pin.
 func (r *RemoteBatch) Outbox(owner string, board *string, from []byte, n int) (pins []inbox.Pin, next []byte, known bool) {
 	q := question{kind: outboxQuestion, subject: owner, cursor: string(from), size: n}
 	if board != nil {
@@ -97,9 +104,9 @@ func (r *RemoteBatch) Outbox(owner string, board *string, from []byte, n int) (p
 	a, known := r.lookUp(owner, q)
 	for _, p := range a.GetPins() {
 		pins = append(pins, *pinFromMessage(owner, p))
-		one := question{kind: pinQuestion, subject: owner, object: p.GetId()}
-		if _, ok := r.answers[one]; !ok {
-			r.answers[one] = []*peerv1.Answer{{Pins: []*peerv1.Pin{p}}}
+		pinQ := question{kind: pinQuestion, subject: owner, object: p.GetId()}
+		if _, ok := r.answers[pinQ]; !ok {
+			r.answers[pinQ] = []*peerv1.Answer{{Pins: []*peerv1.Pin{p}}}
 		}
 	}
 	if len(a.GetNext()) > 0 {
@@ -108,37 +115,37 @@ func (r *RemoteBatch) Outbox(owner string, board *string, from []byte, n int) (p
 	return pins, next, known
 }
 
-// Board is part of [graph.Elsewhere].
+// Board is part of [graph.RemoteLookup].
 func (r *RemoteBatch) Board(owner, id string) (exists, known bool) {
 	a, known := r.lookUp(owner, question{kind: boardQuestion, subject: owner, object: id})
 	return a.GetYes(), known
 }
 
-// FollowedBy is part of [graph.Elsewhere].
+// FollowedBy is part of [graph.RemoteLookup].
 func (r *RemoteBatch) FollowedBy(user, follower string) (graph.Follow, bool) {
 	a, known := r.lookUp(user, question{kind: followQuestion, subject: user, object: follower})
 	return graph.Follow{Kind: graph.FollowKind(a.GetKind()), Since: events.Micros(a.GetSince())}, known
 }
 
-// Followees is part of [graph.Elsewhere].
+// Followees is part of [graph.RemoteLookup].
 func (r *RemoteBatch) Followees(user string) (n int64, known bool) {
 	a, known := r.lookUp(user, question{kind: followeesQuestion, subject: user})
 	return a.GetNumber(), known
 }
 
-// Score is part of [counters.Elsewhere].
+// Score is part of [counters.RemoteLookup].
 func (r *RemoteBatch) Score(item string, seq uint64) (score int64, scored, known bool) {
 	a, known := r.lookUp(item, question{kind: scoreQuestion, subject: item, seq: seq})
 	return a.GetNumber(), a.GetYes(), known
 }
 
-// Likes is part of [counters.Elsewhere].
+// Likes is part of [counters.RemoteLookup].
 func (r *RemoteBatch) Likes(user, item string) (likes, known bool) {
 	a, known := r.lookUp(item, question{kind: likeQuestion, subject: user, object: item})
 	return a.GetYes(), known
 }
 
-// Liked is part of [counters.Elsewhere].
+// Liked is part of [counters.RemoteLookup].
 func (r *RemoteBatch) Liked(user string, after counters.PageCursor, n int) (parts []counters.LikedPart, known bool) {
 	answers, known := r.lookUpOnAllNodes(question{kind: likedQuestion, subject: user, cursor: string(after), size: n})
 	for _, a := range answers {
@@ -151,7 +158,7 @@ func (r *RemoteBatch) Liked(user string, after counters.PageCursor, n int) (part
 	return parts, known
 }
 
-// Candidates is part of [counters.Elsewhere].
+// Candidates is part of [counters.RemoteLookup].
 func (r *RemoteBatch) Candidates(owner string, seq uint64, after []byte, n int) (parts []counters.CandidatePart, known bool) {
 	answers, known := r.lookUpOnAllNodes(question{kind: trendingQuestion, subject: owner, seq: seq, cursor: string(after), size: n})
 	for _, a := range answers {

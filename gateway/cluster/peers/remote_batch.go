@@ -8,35 +8,37 @@ import (
 	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
 )
 
-// RemoteBatch is what a query over one state asks of other nodes: [projections.Elsewhere], and those of the projections. It belongs to one
-// goroutine.
+// RemoteBatch collects the questions of one query that other nodes must answer, and their answers. It implements [projections.Elsewhere] and the
+// interfaces of the projections: a lookup returns a known answer, or adds a question to the batch. It must not be used concurrently.
 type RemoteBatch struct {
-	peers           *Peers
+	peers *Peers
+	// localPartitions are the partitions of the state over which the query runs.
 	localPartitions events.Partitions
-	// atLeast is the position of the state, which every answer contains.
+	// atLeast is the position of that state. Every answer must contain it.
 	atLeast string
-	// newest is the greatest position that an answer was of.
-	newest  events.Position
+	// newest is the newest position of an answer, or that of the state.
+	newest events.Position
+	// answers has the answers to each question, one from each node that was asked.
 	answers map[question][]*peerv1.Answer
-	// wanted has what is to be fetched, and of which partitions.
+	// pending has the questions that the next Fetch asks, and for each the partitions about which it must be asked.
 	pending map[question]events.Partitions
-	// most is how much is wanted at a time.
+	// batchLimit is the number of pending questions at which a run of the query should stop.
 	batchLimit int
 }
 
-// NewRemoteBatch begins with nothing known, over a state with some partitions.
-func NewRemoteBatch(p *Peers, here events.Partitions, at events.Position) *RemoteBatch {
+// NewRemoteBatch returns a batch without questions. The query runs over a state at the given position, with the local partitions.
+func NewRemoteBatch(p *Peers, local events.Partitions, position events.Position) *RemoteBatch {
 	return &RemoteBatch{
-		peers: p, localPartitions: here, atLeast: at.String(), newest: at, batchLimit: firstBatchLimit,
+		peers: p, localPartitions: local, atLeast: position.String(), newest: position, batchLimit: firstBatchLimit,
 		answers: map[question][]*peerv1.Answer{}, pending: map[question]events.Partitions{},
 	}
 }
 
 const (
-	// firstWanted is how much is wanted before a query is run for a second time: about a page. It grows by wantedGrowth with each round,
-	// so that a query that looks through many candidates for few needs few rounds.
+	// firstBatchLimit is the limit of the first batch, about a page. Each further batch has batchLimitGrowth times the limit of the one before, so that
+	// a query that examines many candidates to find a few needs few batches.
 	firstBatchLimit, batchLimitGrowth = 64, 4
-	// maxWanted bounds what is wanted in a round.
+	// maxBatchLimit is the largest limit of a batch.
 	maxBatchLimit = 5000
 )
 
@@ -46,13 +48,13 @@ func (r *RemoteBatch) Holds(home string) bool { return r.localPartitions.Has(Par
 // Full is part of [projections.Elsewhere].
 func (r *RemoteBatch) Full() bool { return len(r.pending) >= r.batchLimit }
 
-// Wanting is part of [projections.Elsewhere].
+// Wanting is part of [projections.Elsewhere]. It reports whether there are pending questions.
 func (r *RemoteBatch) Wanting() bool { return len(r.pending) > 0 }
 
-// Newest is the greatest position that an answer was of, or that of the state.
+// Newest returns the newest position of an answer, or that of the state if there is none.
 func (r *RemoteBatch) Newest() events.Position { return r.newest }
 
-// about returns the answer to a question about one home, or notes it.
+// lookUp returns the answer to a question about one home. If the answer is not known, it adds the question to the batch and returns false.
 func (r *RemoteBatch) lookUp(home string, q question) (*peerv1.Answer, bool) {
 	if known, ok := r.answers[q]; ok {
 		return known[0], true
@@ -63,7 +65,8 @@ func (r *RemoteBatch) lookUp(home string, q question) (*peerv1.Answer, bool) {
 	return nil, false
 }
 
-// ofAll returns the answers of all nodes that were asked, or notes the question.
+// lookUpOnAllNodes returns the answers to a question about all homes that this node does not hold, one per node that was asked. If they are not known,
+// it adds the question to the batch and returns false.
 func (r *RemoteBatch) lookUpOnAllNodes(q question) ([]*peerv1.Answer, bool) {
 	if known, ok := r.answers[q]; ok {
 		return known, true
@@ -71,86 +74,91 @@ func (r *RemoteBatch) lookUpOnAllNodes(q question) ([]*peerv1.Answer, bool) {
 	all := events.AllPartitions()
 	need := all.Without(&r.localPartitions)
 	if need.Len() == 0 {
-		return nil, true // all is here, as where there are no more nodes than copies
+		return nil, true // this node holds all partitions, as in a cluster with no more nodes than copies
 	}
 	r.pending[q] = need
 	return nil, false
 }
 
-// Fetch asks for all that is wanted, each node once; what a node does not answer is asked of another one.
+// Fetch asks other nodes all pending questions. Each node is asked once, and what it does not answer is asked of another node.
 func (r *RemoteBatch) Fetch(ctx context.Context) error {
-	var units []partitionQuestion
+	// Scatter works with single partitions, so a question about several partitions is split. The parts of a question are adjacent.
+	var all []partitionQuestion
 	var partitions []uint8
 	for q, need := range r.pending {
 		_ = need.Each(func(partition uint8) error {
-			units, partitions = append(units, partitionQuestion{q, partition}), append(partitions, partition)
+			all = append(all, partitionQuestion{q, partition})
+			partitions = append(partitions, partition)
 			return nil
 		})
 	}
+
 	const procedure = peerv1connect.PeerServiceAskProcedure
-	err := r.peers.Scatter(ctx, procedure, partitions, func(ctx context.Context, n *Node, of []int) (keep func(), err error) {
-		a := groupByQuestion(units, of)
-		res, _, err := Call[peerv1.AskRequest, peerv1.AskResponse](ctx, r.peers, n, procedure, a.message(r.atLeast))
+	err := r.peers.Scatter(ctx, procedure, partitions, func(ctx context.Context, n *Node, indexes []int) (keep func(), err error) {
+		asked := groupByQuestion(all, indexes)
+		res, _, err := Call[peerv1.AskRequest, peerv1.AskResponse](ctx, r.peers, n, procedure, asked.message(r.atLeast))
 		if err != nil {
 			return nil, err
 		}
-		at, err := events.ParsePosition(res.GetNewest())
-		if err != nil || len(res.GetAnswers()) != len(a.questions) {
+		position, err := events.ParsePosition(res.GetNewest())
+		if err != nil || len(res.GetAnswers()) != len(asked.questions) {
 			return nil, BadAnswerError(n.Name)
 		}
-		return func() { r.recordAnswers(a, res.GetAnswers(), at) }, nil
+		return func() { r.recordAnswers(asked, res.GetAnswers(), position) }, nil
 	})
 	r.batchLimit = min(r.batchLimit*batchLimitGrowth, maxBatchLimit)
 	return err
 }
 
-// unit is a question about a partition.
+// partitionQuestion is a question about one partition.
 type partitionQuestion struct {
 	question  question
 	partition uint8
 }
 
-// ask is what one node is asked.
+// nodeQuestions are the questions that one node is asked.
 type nodeQuestions struct {
 	questions []question
-	// parts are the partitions of each question.
+	// partitions has, for each question, the partitions about which this node is asked.
 	partitions []events.Partitions
 }
 
-// askOf collects some units. Those of a question stand together.
-func groupByQuestion(units []partitionQuestion, of []int) *nodeQuestions {
-	a := &nodeQuestions{}
-	for _, i := range of {
-		last := len(a.questions) - 1
-		if last < 0 || a.questions[last] != units[i].question {
-			a.questions, a.partitions = append(a.questions, units[i].question), append(a.partitions, events.Partitions{})
+// groupByQuestion returns the questions of those elements of all that have the given indexes. The parts of one question must be adjacent.
+func groupByQuestion(all []partitionQuestion, indexes []int) *nodeQuestions {
+	grouped := &nodeQuestions{}
+	for _, i := range indexes {
+		last := len(grouped.questions) - 1
+		if last < 0 || grouped.questions[last] != all[i].question {
+			grouped.questions = append(grouped.questions, all[i].question)
+			grouped.partitions = append(grouped.partitions, events.Partitions{})
 			last++
 		}
-		a.partitions[last].Add(units[i].partition)
+		grouped.partitions[last].Add(all[i].partition)
 	}
-	return a
+	return grouped
 }
 
-func (a *nodeQuestions) message(atLeast string) *peerv1.AskRequest {
-	req := &peerv1.AskRequest{AtLeast: atLeast, Questions: make([]*peerv1.Question, len(a.questions))}
-	var parts events.Partitions
-	for i := range a.questions {
-		req.Questions[i] = a.questions[i].message()
-		parts.AddSet(&a.partitions[i])
+// message returns the request for the questions.
+func (n *nodeQuestions) message(atLeast string) *peerv1.AskRequest {
+	req := &peerv1.AskRequest{AtLeast: atLeast, Questions: make([]*peerv1.Question, len(n.questions))}
+	var partitions events.Partitions
+	for i := range n.questions {
+		req.Questions[i] = n.questions[i].message()
+		partitions.AddSet(&n.partitions[i])
 	}
-	req.Partitions = parts.String()
+	req.Partitions = partitions.String()
 	return req
 }
 
-// take keeps the answers of a node.
-func (r *RemoteBatch) recordAnswers(a *nodeQuestions, answers []*peerv1.Answer, at events.Position) {
-	if at.Seq > r.newest.Seq {
-		r.newest = at
+// recordAnswers adds the answers of a node, which are of the given position. A question stays pending until it was answered for all of its partitions.
+func (r *RemoteBatch) recordAnswers(asked *nodeQuestions, answers []*peerv1.Answer, position events.Position) {
+	if position.Seq > r.newest.Seq {
+		r.newest = position
 	}
-	for i, q := range a.questions {
+	for i, q := range asked.questions {
 		r.answers[q] = append(r.answers[q], answers[i])
 		need := r.pending[q]
-		if rest := need.Without(&a.partitions[i]); rest.Len() > 0 {
+		if rest := need.Without(&asked.partitions[i]); rest.Len() > 0 {
 			r.pending[q] = rest
 		} else {
 			delete(r.pending, q)

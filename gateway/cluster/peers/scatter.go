@@ -13,52 +13,54 @@ import (
 )
 
 const (
-	// leastWait and mostWait bound how long a node is waited for before another one is asked as well, and the first answer taken. Within
-	// them it is usualTimes the time within which the node answers 19 of 20 calls of the method (usual). That time alone would spend the
-	// share for hedges at all times, and leave nothing for when a node hangs. The least is above the times of short calls: processors that
-	// are busy for a moment cause no hedges.
-	minHedgeDelay, maxHedgeDelay, hedgeDelayFactor = 5 * time.Millisecond, 50 * time.Millisecond, 2
-	// hedgeShare bounds hedges to one in so many answered calls, so that they cannot double the load of a cluster that is slow because it is
-	// overloaded (Dean and Barroso, "The Tail at Scale", CACM 2013). maxHedges bounds what is saved up while none are needed: with it,
-	// 20 000 calls a second go on through the 50 ms, at most, until a node that stands still is asked last.
-	answersPerHedge, maxSavedHedges = 20, 1000
-	// maxOvertaken is how often in a row another node may have answered while one was asked, until that one is asked last. A single call
-	// may be slow by itself.
+	// hedgeDelayFactor times the usual latency of a node is how long the node may take before another one is asked in addition (a hedge). The usual
+	// latency alone would cause so many hedges that they always used up their share, and left nothing for when a node hangs.
+	hedgeDelayFactor = 2
+	// minHedgeDelay and maxHedgeDelay are the limits of that time. The lower one is above the latency of short calls, so that processors that are busy
+	// for a moment cause no hedges.
+	minHedgeDelay, maxHedgeDelay = 5 * time.Millisecond, 50 * time.Millisecond
+	// answersPerHedge limits hedges to one per so many answered calls, so that they cannot double the load of a cluster that is slow because it is
+	// overloaded (Dean and Barroso, "The Tail at Scale", CACM 2013).
+	answersPerHedge = 20
+	// maxSavedHedges is how many hedges are saved up while none are needed. When a node hangs, they are enough for 20 000 calls per second during the
+	// at most 50 ms until the node is asked last.
+	maxSavedHedges = 1000
+	// maxOvertaken is after how many overtaken calls in a row a node is suspected. A single call may be slow by itself.
 	maxOvertaken = 3
-	// leastPause and mostPause are the first and the last pause before all nodes are asked again. Each is pauseGrowth times the one before.
+	// minRetryPause is the first pause before all nodes are asked again. Each further pause is retryPauseGrowth times as long, up to maxRetryPause.
 	minRetryPause, maxRetryPause, retryPauseGrowth = 100 * time.Millisecond, 900 * time.Millisecond, 3
 )
 
-// AskFunc puts a call to a node about some partitions, given by their indexes. Two nodes may be asked about the same partitions at a time. The
-// function that it returns keeps the answer. It is called only if no other node's answer about these partitions is kept.
-type AskFunc func(ctx context.Context, n *Node, of []int) (keep func(), err error)
+// AskFunc asks a node about some partitions, which are given by their indexes in the argument of Scatter. Two nodes may be asked about the same
+// partitions at the same time. Scatter calls the returned function, which keeps the answer, only if it keeps no other answer about these partitions.
+type AskFunc func(ctx context.Context, n *Node, indexes []int) (keep func(), err error)
 
-// Scatter asks other nodes about some partitions, few nodes, several at a time, each once for all partitions that fall to it. If
-// a node does not answer, the next one is asked, as long as there is one; if it is slow for the method, the next one is asked as well.
-// When none is left, all are asked again for a while. Answers are kept one after another, when all are there.
+// Scatter asks other nodes about partitions. It asks as few nodes as possible, at the same time, and each of them once about all of its partitions. If a
+// node does not answer, the next node that serves the partitions is asked. If a node is slower than usual for the method, the next one is asked in
+// addition. When no node is left, all nodes are asked again for a while. Only when all answers have arrived, Scatter keeps them, one after another.
 func (p *Peers) Scatter(ctx context.Context, procedure string, partitions []uint8, ask AskFunc) error {
-	of := make([]int, len(partitions))
-	for i := range of {
-		of[i] = i
+	indexes := make([]int, len(partitions))
+	for i := range indexes {
+		indexes[i] = i
 	}
 	s := &scatter{p, procedure, partitions, ask}
-	var kept []func()
+	var keeps []func()
 	err := retryUntilReached(ctx, func() (again bool, err error) {
-		kept, err = s.collectAnswers(ctx, of, nil, nil)
+		keeps, err = s.collectAnswers(ctx, indexes, nil, nil)
 		return true, err
 	})
 	p.countFailure(ctx, err)
 	if err != nil {
 		return err
 	}
-	for _, keep := range kept {
+	for _, keep := range keeps {
 		keep()
 	}
 	return nil
 }
 
-// untilReached calls ask until a node was reached, or it says that it must not be called again, three times more at most: a connection to
-// the only node that can answer may have broken, and the news of which nodes serve a partition takes some time to arrive.
+// retryUntilReached calls ask again, up to three times with growing pauses, while it returns again and its error says that no node was reached. The
+// connection to the only node that can answer may have broken, or the news of which nodes serve a partition may not have arrived yet.
 func retryUntilReached(ctx context.Context, ask func() (again bool, err error)) error {
 	again, err := ask()
 	for pause := minRetryPause; again && err != nil && pause <= maxRetryPause; pause *= retryPauseGrowth {
@@ -70,6 +72,7 @@ func retryUntilReached(ctx context.Context, ask func() (again bool, err error)) 
 	return err
 }
 
+// scatter is one call of Scatter.
 type scatter struct {
 	*Peers
 	procedure  string
@@ -77,144 +80,164 @@ type scatter struct {
 	ask        AskFunc
 }
 
-// answers returns functions that keep the answers about some partitions, of nodes that were not tried. The last error is of one that was.
-func (s *scatter) collectAnswers(ctx context.Context, of []int, tried []string, last error) ([]func(), error) {
-	groups, err := s.assignNodes(of, tried, last)
+// collectAnswers returns functions that keep the answers about the partitions with the given indexes. It asks only nodes that are not in tried.
+// lastErr is the error of the node that was tried last, or nil.
+func (s *scatter) collectAnswers(ctx context.Context, indexes []int, tried []string, lastErr error) ([]func(), error) {
+	groups, err := s.assignNodes(indexes, tried, lastErr)
 	if err != nil {
 		return nil, err
 	}
 	if len(groups) == 1 {
 		return s.askGroup(ctx, groups[0], tried)
 	}
-	kept := make([][]func(), len(groups))
-	var all errgroup.Group
+
+	keeps := make([][]func(), len(groups))
+	var calls errgroup.Group
 	for i, g := range groups {
-		all.Go(func() (err error) {
-			kept[i], err = s.askGroup(ctx, g, tried)
+		calls.Go(func() (err error) {
+			keeps[i], err = s.askGroup(ctx, g, tried)
 			return err
 		})
 	}
-	err = all.Wait()
-	return slices.Concat(kept...), err
+	err = calls.Wait()
+	return slices.Concat(keeps...), err
 }
 
-// group is what one node is asked about.
+// nodeGroup is a node, and the indexes of the partitions about which it is asked.
 type nodeGroup struct {
 	node    Node
 	indexes []int
-	// others: other nodes could be asked about all of them.
+	// hasAlternatives says that other nodes serve each of the partitions.
 	hasAlternatives bool
 }
 
-func (s *scatter) assignNodes(of []int, tried []string, last error) (groups []*nodeGroup, err error) {
-	choice := map[uint8]*nodeGroup{}
+// assignNodes chooses a node for each partition, and returns one group per node. It fails if no node that is not in tried serves some partition.
+func (s *scatter) assignNodes(indexes []int, tried []string, lastErr error) (groups []*nodeGroup, err error) {
+	byPartition := map[uint8]*nodeGroup{}
 	byName := map[string]*nodeGroup{}
-	for _, i := range of {
-		partition := s.partitions[i]
-		g := choice[partition]
+	for _, index := range indexes {
+		partition := s.partitions[index]
+		g := byPartition[partition]
 		if g == nil {
 			nodes := s.nodesServing(partition, tried)
 			if len(nodes) == 0 {
-				return nil, noNodeError(partition, last)
+				return nil, noNodeError(partition, lastErr)
 			}
+
+			// A node that is asked anyway is preferred, unless it is suspected and the first one is not.
 			node := nodes[0]
-			if i := slices.IndexFunc(nodes, func(n Node) bool { // rather one that is asked anyway, if it answered as well lately
+			chosen := slices.IndexFunc(nodes, func(n Node) bool {
 				return byName[n.Name] != nil && s.suspicionRank(n.Name) <= s.suspicionRank(node.Name)
-			}); i >= 0 {
-				node = nodes[i]
+			})
+			if chosen >= 0 {
+				node = nodes[chosen]
 			}
-			if g = byName[node.Name]; g == nil {
+
+			g = byName[node.Name]
+			if g == nil {
 				g = &nodeGroup{node: node, hasAlternatives: true}
-				byName[node.Name], groups = g, append(groups, g)
+				byName[node.Name] = g
+				groups = append(groups, g)
 			}
 			g.hasAlternatives = g.hasAlternatives && len(nodes) > 1
-			choice[partition] = g
+			byPartition[partition] = g
 		}
-		g.indexes = append(g.indexes, i)
+		g.indexes = append(g.indexes, index)
 	}
 	return groups, nil
 }
 
-// attempt has the node of a group answer. Others are asked when it did not, or when it is slow; it is still waited for until one of them
-// has answered, since they may be gone. Both calls have ended when attempt returns.
+// askGroup asks the node of a group and, if it fails or is slow, other nodes (the hedge). If there is a hedge, the first call continues until the hedge
+// has succeeded, because the other nodes may not answer either. Both calls have ended when askGroup returns.
 func (s *scatter) askGroup(ctx context.Context, g *nodeGroup, tried []string) ([]func(), error) {
-	tried = append(slices.Clip(tried), g.node.Name)
-	first, stopFirst := context.WithTimeout(ctx, lastAttemptTimeout)
+	tried = append(slices.Clip(tried), g.node.Name) // a copy, because other groups append to the same slice
+	start := time.Now()
+	limit := attemptTimeoutFor(ctx, g.hasAlternatives)
+	delay := s.hedgeDelay(g.node.Name, s.procedure)
+
+	firstCtx, stopFirst := context.WithTimeout(ctx, lastAttemptTimeout)
 	defer stopFirst()
-	second, stopSecond := context.WithCancel(ctx)
-	defer stopSecond()
-	waited, stopWaiting := context.WithCancel(second)
+	hedgeCtx, stopHedge := context.WithCancel(ctx)
+	defer stopHedge()
+	// creditCtx ends when the first call has ended, and a hedge that has not begun is no longer needed.
+	creditCtx, stopWaiting := context.WithCancel(hedgeCtx)
 	defer stopWaiting()
-	began, limit, hedge := time.Now(), attemptTimeoutFor(ctx, g.hasAlternatives), s.hedgeDelay(g.node.Name, s.procedure)
-	var asked bool // others were
-	var kept []func()
-	var secondErr error
-	ended := make(chan struct{})
-	timer := time.AfterFunc(hedge, func() {
-		defer close(ended)
-		if asked = g.hasAlternatives && (s.spendHedgeCredit() || wait.For(waited, limit-hedge) == nil); !asked {
+
+	// The next three belong to the function of the timer until hedgeEnded is closed.
+	var hasHedged bool
+	var hedgeKeeps []func()
+	var hedgeErr error
+	hedgeEnded := make(chan struct{})
+	timer := time.AfterFunc(delay, func() {
+		defer close(hedgeEnded)
+		// Without credit for a hedge, the others are asked only when the time of the first call is over.
+		hasHedged = g.hasAlternatives && (s.spendHedgeCredit() || wait.For(creditCtx, limit-delay) == nil)
+		if !hasHedged {
 			return
 		}
-		if kept, secondErr = s.collectAnswers(second, g.indexes, tried, nil); isFinal(secondErr) {
+		if hedgeKeeps, hedgeErr = s.collectAnswers(hedgeCtx, g.indexes, tried, nil); isFinal(hedgeErr) {
 			stopFirst()
 		}
 	})
-	keep, err := s.ask(first, &g.node, g.indexes)
+
+	keep, err := s.ask(firstCtx, &g.node, g.indexes)
 	stopWaiting()
 	if isFinal(err) {
-		stopSecond()
-		s.recordLatency(g.node.Name, s.procedure, time.Since(began))
+		stopHedge()
+		s.recordLatency(g.node.Name, s.procedure, time.Since(start))
 	}
 	if !timer.Stop() {
-		<-ended
+		<-hedgeEnded
 	}
+
 	switch {
-	case asked && isFinal(secondErr) && !isFinal(err) && time.Since(began) < limit:
+	case hasHedged && isFinal(hedgeErr) && !isFinal(err) && time.Since(start) < limit:
 		s.recordOvertaken(g.node.Name, s.procedure)
-		return kept, secondErr
+		return hedgeKeeps, hedgeErr
 	case !s.recordResult(ctx, g.node.Name, err):
 		return []func(){keep}, err
-	case asked:
-		return kept, secondErr
+	case hasHedged:
+		return hedgeKeeps, hedgeErr
 	}
 	return s.collectAnswers(ctx, g.indexes, tried, err)
 }
 
-// hedgeAfter is how long a node is waited for before another one is asked as well.
+// hedgeDelay returns how long a node may take for a method before another one is asked in addition.
 func (p *Peers) hedgeDelay(name, procedure string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if u, ok := p.usualLatency[nodeMethod{name, procedure}]; ok {
-		return hedgeDelayFactor * u
+	if usual, ok := p.usualLatency[nodeMethod{name, procedure}]; ok {
+		return hedgeDelayFactor * usual
 	}
 	return maxHedgeDelay
 }
 
-// answered notes how long an answer took.
+// recordLatency records how long a node took to answer a method.
 func (p *Peers) recordLatency(name, procedure string, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.updateUsualLatency(nodeMethod{name, procedure}, took)
 }
 
-// learn has usual grow by 19 % if a call took longer, and shrink by 1 % otherwise: it comes to rest where about one in twenty takes longer
-// (Robbins and Monro, "A Stochastic Approximation Method", 1951).
+// updateUsualLatency increases the usual latency by 19 % if a call took longer, and decreases it by 1 % otherwise. So it settles where about one in
+// twenty calls takes longer (Robbins and Monro, "A Stochastic Approximation Method", 1951). mu must be held.
 func (p *Peers) updateUsualLatency(m nodeMethod, took time.Duration) {
-	u, ok := p.usualLatency[m]
+	usual, ok := p.usualLatency[m]
 	if !ok {
-		u = maxHedgeDelay / hedgeDelayFactor
+		usual = maxHedgeDelay / hedgeDelayFactor
 	}
-	if took > u {
-		u += u * 19 / 100
+	if took > usual {
+		usual += usual * 19 / 100
 	} else {
-		u -= u / 100
+		usual -= usual / 100
 	}
-	p.usualLatency[m] = min(max(u, minHedgeDelay/hedgeDelayFactor), maxHedgeDelay/hedgeDelayFactor)
+	p.usualLatency[m] = min(max(usual, minHedgeDelay/hedgeDelayFactor), maxHedgeDelay/hedgeDelayFactor)
 }
 
-// overtaken notes that another node has answered while one was still asked. That call is one that took longer: without those, usual would
-// become that of the short calls. Calls of a node that is asked last already are not counted, so that those which a node that hangs
-// never answers, however many are under way, move usual little.
+// recordOvertaken records that another node has answered while this one was still asked.
+//
+// The call counts as one that took longer than usual. Without these calls, the usual latency would become that of the short calls. But if the node is
+// suspected already, the call does not count, so that a node that hangs changes its usual latency little, however many calls are under way to it.
 func (p *Peers) recordOvertaken(name, procedure string) {
 	p.Calls.Retried.Add(1)
 	p.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// nodeClient makes the HTTP requests of one method to one node. It signs each request, and returns only answers that the node has proven. It
-// implements [connect.HTTPClient].
+// nodeClient sends the HTTP requests of one method to one node. It signs each request, and accepts only answers that the node has proven. It implements
+// [connect.HTTPClient].
 type nodeClient struct {
 	*Peers
 	http *http.Client
@@ -21,7 +21,7 @@ type nodeClient struct {
 
 var errBodyOnce = errors.New("peers: the body of a call can be read only once")
 
-// Do makes a request.
+// Do sends a request.
 func (c *nodeClient) Do(req *http.Request) (*http.Response, error) {
 	hash := sha256.New()
 	if _, err := io.Copy(hash, req.Body); err != nil {
@@ -34,13 +34,15 @@ func (c *nodeClient) Do(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if now, ok := proof.parseTime(res.Header.Get(timeHeader)); ok {
-		// The clock of the node differs from that of this process. The node decides whether a call is stale, so its clock counts.
+		// The node has refused the call because its clock differs from that of this process. The clock of the node decides, so the call is
+		// repeated with its time.
 		_ = res.Body.Close()
 		c.setClockOffset(c.node.Name, time.Until(now))
 		if res, proof, err = c.send(req, bodyHash); err != nil {
 			return nil, err
 		}
 	}
+
 	if !proof.isProvenBy(res.Header.Get(proofHeader)) {
 		return nil, c.unprovenAnswerError(res)
 	}
@@ -63,22 +65,23 @@ func (c *nodeClient) send(req *http.Request, bodyHash string) (*http.Response, *
 	return res, proof, err
 }
 
-// describeUnproven returns the error of an answer that does not prove to come from the node, with the beginning of its text.
+// unprovenAnswerError returns the error for an answer that does not prove to come from the node. It quotes the beginning of the answer.
 func (c *nodeClient) unprovenAnswerError(res *http.Response) error {
 	const textBytes = 200
-	text, _ := io.ReadAll(io.LimitReader(res.Body, textBytes)) // what can be read is enough
+	text, _ := io.ReadAll(io.LimitReader(res.Body, textBytes)) // a part of the text is enough
 	_ = res.Body.Close()
 	return badAnswer(c.node.Name, fmt.Sprintf("does not prove to have the same --page-token-keys and to be called by its --node-addr %s (HTTP %s: %q)",
 		c.node.Addr, res.Status, strings.TrimSpace(string(text))))
 }
 
-// clockOffset is by how much the clock of a node is ahead of that of this process, as far as is known.
+// clockOffset returns by how much the clock of a node is ahead of that of this process. It returns 0 if the clocks have not differed much.
 func (p *Peers) clockOffset(name string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.clockOffsets[name]
 }
 
+// setClockOffset records the offset that clockOffset returns.
 func (p *Peers) setClockOffset(name string, offset time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
