@@ -139,6 +139,22 @@ func TestClusterFolloweeLimit(t *testing.T) {
 	n.publish(unfollow("ann", "bob"), follow("ann", "dan"))
 }
 
+// A node that does not hold the follower looks up the number of followees in a first run that lacks it. What that run finds must not be cached.
+func TestClusterRefusesEveryFollowBeyondTheLimit(t *testing.T) {
+	const limit = 20
+	c := newCluster(t, 3, func(o *worldOptions) { o.Limits.Followees = limit })
+	n := c.without(t, "ann")
+	var follows []*skeinv1.Event
+	for i := range limit {
+		follows = append(follows, follow("ann", fmt.Sprint("user", i)))
+	}
+	n.caughtUp(n.publish(follows...))
+	for range 3 {
+		_, err := n.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("ann", "one-more")}}))
+		wantError(t, err, connect.CodeFailedPrecondition, "FOLLOWEE_LIMIT", "events[0].user_followed")
+	}
+}
+
 // TestClusterNobodyServes: calls about a partition that no node serves fail, with its number; others are answered.
 func TestClusterNobodyServes(t *testing.T) {
 	c := newCluster(t, 3, func(o *worldOptions) { o.Limits.Followees = 1 })

@@ -52,9 +52,14 @@ func (r *followCapCache) reserve(followers []*followeeChanges, now time.Time) (u
 	return unknown
 }
 
-// remember records the result of a lookup: after the call, the follower may follow up to remaining more users. The allowance is half of that.
-func (r *followCapCache) remember(f *followeeChanges, remaining int64) {
+// remember records the results of lookups. The allowance of each follower is half of what remains after the call. Followers for whom nothing remains
+// keep their allowance, which was too small for the call.
+func (r *followCapCache) remember(followers []*followeeChanges) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.remainingFollows[maphash.String(r.seed, f.user)] = remaining / 2
+	for _, f := range followers {
+		if f.remaining >= 0 {
+			r.remainingFollows[maphash.String(r.seed, f.user)] = f.remaining / 2
+		}
+	}
 }

@@ -19,7 +19,7 @@ func TestFollowCapCacheAllowsHalfOfWhatIsLeft(t *testing.T) {
 	if !needsLookup("ann", 1) {
 		t.Error("the cache allows a follower of whom it knows nothing")
 	}
-	cache.remember(&followeeChanges{user: "ann"}, 11)
+	cache.remember([]*followeeChanges{{user: "ann", remaining: 11}})
 	if needsLookup("ann", 3) || needsLookup("ann", 2) {
 		t.Error("the cache does not allow half of the 11 follows that are left")
 	}
@@ -29,18 +29,18 @@ func TestFollowCapCacheAllowsHalfOfWhatIsLeft(t *testing.T) {
 	if !needsLookup("bob", 1) {
 		t.Error("the cache allows bob the follows of ann")
 	}
-	cache.remember(&followeeChanges{user: "ann"}, 0)
+	cache.remember([]*followeeChanges{{user: "ann", remaining: 0}})
 	if !needsLookup("ann", 1) {
 		t.Error("the cache allows a follow although none is left")
 	}
 
-	cache.remember(&followeeChanges{user: "ann"}, 100)
+	cache.remember([]*followeeChanges{{user: "ann", remaining: 100}})
 	now = now.Add(followCapCacheLifetime)
 	if !needsLookup("ann", 1) {
 		t.Errorf("the cache still knows the follower after %v", followCapCacheLifetime)
 	}
 	for i := range maxCachedFollowers {
-		cache.remember(&followeeChanges{user: fmt.Sprint(i)}, 100)
+		cache.remember([]*followeeChanges{{user: fmt.Sprint(i), remaining: 100}})
 	}
 	if !needsLookup("0", 1) || len(cache.remainingFollows) > 1 {
 		t.Errorf("the cache keeps %d followers, expected at most 1 after it was full", len(cache.remainingFollows))
@@ -51,7 +51,7 @@ func TestFollowCapCacheAllowsHalfOfWhatIsLeft(t *testing.T) {
 func TestFollowCapCacheSavesLookups(t *testing.T) {
 	s := &Service{Options: Options{Followees: 100}, followCapCache: newFollowCapCache()}
 	s.followCapCache.lastCleared = time.Now().Add(time.Hour) // the cache is not cleared during the test
-	s.followCapCache.remember(&followeeChanges{user: "ann"}, 4)
+	s.followCapCache.remember([]*followeeChanges{{user: "ann", remaining: 4}})
 	follow := []events.CheckedEvent{{Event: events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}}}
 	for range 2 {
 		if refused, err := s.refuseFollowsOverLimit(t.Context(), follow); len(refused) != 0 || err != nil {

@@ -40,6 +40,8 @@ type followeeChanges struct {
 	addCount int
 	// total is the number of followees, including the changes of the events that were judged already.
 	total int64
+	// remaining is how many more users the follower may follow after all events of the call. It is negative if the events were judged one by one.
+	remaining int64
 	// isFollowed says, for each user that these events have named, whether the follower follows that user.
 	isFollowed map[string]bool
 }
@@ -64,6 +66,10 @@ func (s *Service) refuseFollowsOverLimit(ctx context.Context, evs []events.Check
 		refused, err = s.refuseAllOverLimit(ctx, r, followers, limit)
 		return err
 	}, &r.StoreView)
+	if err == nil {
+		// Only now, because the totals of a run that lacks answers of other nodes are too low.
+		s.followCapCache.remember(followers)
+	}
 	// If no node that knows the followers can be reached, the cap cannot be checked, and refuses nobody.
 	if err != nil && apierror.Of(err).Reason == skeinv1.Reason_REASON_NOT_HERE {
 		return nil, nil
@@ -85,8 +91,8 @@ func (s *Service) refuseAllOverLimit(
 		}
 
 		// If all of the follows fit, whether they are new or not, the events need not be judged one by one.
-		if remaining := limit - f.total - int64(f.addCount); remaining >= 0 {
-			s.followCapCache.remember(f, remaining)
+		f.remaining = limit - f.total - int64(f.addCount)
+		if f.remaining >= 0 {
 			continue
 		}
 		rejections, err := f.refuseOverLimit(r, limit)
