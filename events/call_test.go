@@ -17,7 +17,7 @@ func TestCheckCallRejectsMalformedAndReusedIDs(t *testing.T) {
 		newLike("a", "1", "r"), newLike("b", "1", "r"), newLike("a", "2", ""),
 		{},
 		newLike("a", "2", ""), newLike("a", "2", "r"),
-		{EventId: "r", Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "a", ItemId: "1"}}},
+		{EventId: "r", Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: "a", ItemId: "1"}}},
 		newMalformedLike("c", "s"), newLike("c", "1", "s"),
 	})
 	if len(good) != 6 || good[2].Index != 2 || good[3].Index != 4 || good[5].Index != 8 || good[5].User != "c" {

@@ -89,6 +89,8 @@ func (raw *rawFields) copyFields(m protoreflect.Message, shape *messageShape, ev
 			for at := range items.Len() {
 				ev.Items = append(ev.Items, items.Get(at).String())
 			}
+		case formReaction:
+			ev.Reaction = ReactionOf(m.Get(f.descriptor).String())
 		case formScore:
 			ev.Score = m.Get(f.descriptor).Int()
 		case formTime:
@@ -144,7 +146,7 @@ func (shape *messageShape) fill(m protoreflect.Message, ev *Event) {
 			if !f.optional || f.message.isPresent(ev) {
 				f.message.fill(m.Mutable(f.descriptor).Message(), ev)
 			}
-		case formID, formTitle:
+		case formID, formTitle, formReaction:
 			if s := ev.messageText(f.field); s != "" {
 				m.Set(f.descriptor, protoreflect.ValueOfString(s))
 			}
@@ -218,7 +220,7 @@ func (shape *messageShape) appendCanonical(b []byte, ev *Event) []byte {
 			if len(ev.Attributes) > 0 {
 				b = protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), ev.Attributes)
 			}
-		case f.form == formID, f.form == formTitle:
+		case f.form == formID, f.form == formTitle, f.form == formReaction:
 			b = appendText(b, number, ev.messageText(f.field))
 		}
 	}

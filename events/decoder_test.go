@@ -20,7 +20,7 @@ const epoch2023 = Micros(1_700_000_000_000_000)
 const minute = Micros(time.Minute / time.Microsecond)
 
 func newLike(user, item, id string) *skeinv1.Event {
-	return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
+	return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item}}}
 }
 
 // malformedMsg is an event that decodes but is refused.
@@ -92,11 +92,11 @@ func TestMalformedEventTakesSlot(t *testing.T) {
 	if got := listTimes(env); !slices.Equal(got, []Micros{1, 3}) || env.Cursor.LastTime != epoch2023+4 {
 		t.Errorf("times %v, last %d", got, env.Cursor.LastTime-epoch2023)
 	}
-	if env.Events[0].Slot != 1 || env.Events[1].Slot != 3 || env.Events[1].Seq != 1 || env.Kinds != Kinds(Liked) {
+	if env.Events[0].Slot != 1 || env.Events[1].Slot != 3 || env.Events[1].Seq != 1 || env.Kinds != Kinds(Reacted) {
 		t.Errorf("events %+v, kinds %b", env.Events, env.Kinds)
 	}
 	for i, r := range env.Rejects {
-		if r.Seq != 1 || r.Slot != 2*i || r.Rejection.Index != 2*i || r.Rejection.Field != "liked.item_id" || len(r.Data) == 0 {
+		if r.Seq != 1 || r.Slot != 2*i || r.Rejection.Index != 2*i || r.Rejection.Field != "reacted.item_id" || len(r.Data) == 0 {
 			t.Errorf("reject %+v", r)
 		}
 	}

@@ -41,12 +41,15 @@ type Event struct {
 	Board string
 	// Pin is the id of a pin of User.
 	Pin string
-	// Item is the item that is played, liked, scored, or shown by a pin. The Item of a PinCreated is never empty.
+	// Item is the item that is played, reacted to, scored, or shown by a pin. The Item of a PinCreated is never empty.
 	Item string
 	// Items are the items of a Served.
 	Items []string
-	// RepinUser and RepinPin are the owner and id of the pin that a PinCreated re-pins. They are empty if it re-pins none.
+	// RepinUser and RepinPin are the owner and id of the pin that a PinCreated re-pins, or on which the user of a Reacted reacted. They are
+	// empty if there is no such pin.
 	RepinUser, RepinPin string
+	// Reaction is the kind of a Reacted or Unreacted. It is empty for likes; "like" is only the name that clients see (see [ReactionName]).
+	Reaction string
 	// Title is the title of a board.
 	Title string
 	// Attributes are the attributes of a pin, whose meaning only the client knows.

@@ -196,6 +196,9 @@ func (b *body) decodeValueFast(v span, end int, f *fieldShape, ev *Event) (fille
 	case formMessage:
 		filled, ok = b.decodeFieldsFast(v, f.message, ev)
 		return filled, ok && f.message.required&^filled == 0
+	case formReaction:
+		ev.Reaction = ReactionOf(b.text[v.from:v.to])
+		return 0, IsReaction(ev.Reaction)
 	case formTitle:
 		ev.Title = b.text[v.from:v.to]
 		return 0, len(ev.Title) <= MaxTitleBytes && utf8.ValidString(ev.Title)

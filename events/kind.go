@@ -25,8 +25,8 @@ const (
 	UserMuted       Kind = 21
 	UserUnmuted     Kind = 22
 	UserDeleted     Kind = 23
-	Liked           Kind = 25
-	Unliked         Kind = 26
+	Reacted         Kind = 25
+	Unreacted       Kind = 26
 	Played          Kind = 27
 	Served          Kind = 28
 	SeenCleared     Kind = 29

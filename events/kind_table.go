@@ -24,7 +24,7 @@ const (
 	TopicContent
 	// TopicSeen is the items that users have played and were served.
 	TopicSeen
-	// TopicItems is likes and scores, which make items popular.
+	// TopicItems is reactions and scores, which make items popular.
 	TopicItems
 	// TopicMarkers is the times up to which users have read their feeds.
 	TopicMarkers
@@ -91,8 +91,8 @@ var kindTable = [lastKind + 1]kindInfo{
 	}},
 	SeenCleared: {topic: TopicSeen, fields: []messageField{{number: 1, field: FieldUser}}},
 
-	Liked:   {topic: TopicItems, recordName: "likes", fields: userAndItem},
-	Unliked: {topic: TopicItems, fields: userAndItem},
+	Reacted:   {topic: TopicItems, recordName: "reactions", fields: reaction},
+	Unreacted: {topic: TopicItems, fields: reaction},
 	ItemScored: {topic: TopicItems, fields: []messageField{
 		{number: 1, field: FieldItem},
 		{number: 2, field: FieldScore, optional: true},
@@ -111,6 +111,13 @@ var (
 	userAndTarget = []messageField{{number: 1, field: FieldUser}, {number: 2, field: FieldPeer}}
 	userAndBoard  = []messageField{{number: 1, field: FieldUser}, {number: 2, message: peersBoard}}
 	userAndItem   = []messageField{{number: 1, field: FieldUser}, {number: 2, field: FieldItem}}
+
+	reaction = []messageField{
+		{number: 1, field: FieldUser},
+		{number: 2, field: FieldItem},
+		{number: 3, field: FieldReaction, optional: true}, // empty: a like
+		{number: 4, message: otherPin, optional: true},
+	}
 
 	// Fields of the messages Board and Pin. The default board has an empty id.
 	peersBoard = []messageField{{number: 1, field: FieldPeer}, {number: 2, field: FieldBoard, optional: true}}
@@ -148,6 +155,7 @@ const (
 	FieldRead
 	FieldSource
 	FieldScore
+	FieldReaction
 )
 
 // FieldSet is a set of fields. Bit n stands for field n.
@@ -236,6 +244,8 @@ func (ev *Event) TextField(f Field) *string {
 		return &ev.RepinPin
 	case FieldSource:
 		return &ev.Source
+	case FieldReaction:
+		return &ev.Reaction
 	default:
 		return nil
 	}
@@ -252,6 +262,7 @@ const (
 	formTime
 	formScore
 	formMessage
+	formReaction
 )
 
 // formOfField returns the form of a field of an event.
@@ -267,6 +278,8 @@ func formOfField(f Field) valueForm {
 		return formTime
 	case FieldScore:
 		return formScore
+	case FieldReaction:
+		return formReaction
 	default:
 		return formID
 	}

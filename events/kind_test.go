@@ -52,7 +52,7 @@ func TestKindsMatchMessage(t *testing.T) {
 // History can be brought for these kinds, and no others.
 func TestBackfillableKindsArePinned(t *testing.T) {
 	want := strings.Fields(`user_followed user_unfollowed board_followed board_unfollowed board_created
-		pin_created user_blocked user_muted liked played served repins_hidden`)
+		pin_created user_blocked user_muted reacted played served repins_hidden`)
 	var got []string
 	for _, k := range AllKinds.Slice() {
 		if k.Backfillable() {
@@ -139,7 +139,7 @@ func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 	eventFields := map[string]string{
 		"user_id": "User", "target_user_id": "Peer", "item_id": "Item", "item_ids": "Items", "board_id": "Board", "board.board_id": "Board",
 		"pin.owner_id": "User", "pin.pin_id": "Pin", "repin_of.owner_id": "RepinUser", "repin_of.pin_id": "RepinPin",
-		"title": "Title", "attributes": "Attributes", "score": "Score", "read_time": "Read", "source": "Source",
+		"title": "Title", "attributes": "Attributes", "score": "Score", "read_time": "Read", "source": "Source", "kind": "Reaction",
 	}
 	for k, member := range listKindFields() {
 		hasUserID := member.Message().Fields().ByName("user_id") != nil
@@ -154,6 +154,9 @@ func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 				field := eventFields[name]
 				if name == "board.owner_id" {
 					field = map[bool]string{true: "Peer", false: "User"}[hasUserID]
+				}
+				if hasUserID && strings.HasPrefix(name, "pin.") { // a pin that need not be the user's
+					field = eventFields["repin_of."+string(fd.Name())]
 				}
 				switch {
 				case fd.IsList():

@@ -14,7 +14,7 @@ import (
 // I6: the same (acting user, kind, event id) within the horizon is dropped, and kept as refused where it says something else.
 func TestRepeatIsDropped(t *testing.T) {
 	f := newFeeder(t)
-	unliked := &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "a", ItemId: "1"}}}
+	unliked := &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: "a", ItemId: "1"}}}
 	scored := func(item string) *skeinv1.Event {
 		return &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: item}}}
 	}
@@ -27,7 +27,7 @@ func TestRepeatIsDropped(t *testing.T) {
 		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED || env.Rejects[0].Rejection.Field != "event_id" {
 		t.Errorf("rejects %+v", env.Rejects)
 	}
-	if env.Repeats != 1 || len(env.Events) != 7 || env.Kinds != Kinds(Liked, Unliked, ItemScored) {
+	if env.Repeats != 1 || len(env.Events) != 7 || env.Kinds != Kinds(Reacted, Unreacted, ItemScored) {
 		t.Errorf("%d repeats, events %+v", env.Repeats, env.Events)
 	}
 	for i, slot := range []uint16{0, 3, 4, 5, 6, 7, 8} {
@@ -179,7 +179,7 @@ func TestRepeatWindowMatchesModel(t *testing.T) {
 func TestRepeatKeyIsPinned(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, user := range []string{"", "a", "ab"} {
-		for _, kind := range []Kind{Liked, Played} {
+		for _, kind := range []Kind{Reacted, Played} {
 			for _, id := range []string{"r", "br", "abr"} {
 				name := fmt.Sprint(user, "/", kind, "/", id)
 				key := RepeatKey(&Event{User: user, Kind: kind, ID: id})

@@ -84,6 +84,10 @@ func (f *fieldShape) checkField(ev *Event, raw *rawFields) *Rejection {
 				return checkText(fmt.Sprintf("%s[%d]", f.path, i), item, MaxIDBytes, false)
 			}
 		}
+	case formReaction:
+		if !IsReaction(ev.Reaction) {
+			return newRejection(invalid, f.path, reactionRule)
+		}
 	case formTime:
 		if !isValidTime(raw.read) {
 			return newRejection(invalid, f.path, timeRule)

@@ -32,8 +32,8 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 		{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "ann", TargetUserId: "bob"}}},
 		{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: "ann", TargetUserId: "bob"}}},
 		{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: "ann"}}},
-		{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: "ann", ItemId: "film"}}},
-		{Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "ann", ItemId: "film"}}},
+		{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: "ann", ItemId: "film"}}},
+		{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: "ann", ItemId: "film"}}},
 		{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: "ann", ItemId: "film"}}},
 		{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: "ann", ItemIds: []string{"film", "日本", "film"}}}},
 		{Kind: &skeinv1.Event_SeenCleared{SeenCleared: &skeinv1.SeenCleared{UserId: "ann"}}},
@@ -57,11 +57,20 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 	return append(all,
 		&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: newPin("bob", "p2")}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{}}},
+		reacted("ann", "film", "_bookmark", nil), backfilled(reacted("ann", "film", "save", pin("bob", "p1")), 77),
+		&skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{
+			UserId: "ann", ItemId: "film", Kind: "save", Pin: pin("bob", "p1"),
+		}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "7"}}},
 	)
 }
 
 func newBoard(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: owner, BoardId: id} }
+
+// reacted is a reaction on a pin, which may be nil.
+func reacted(user, item, kind string, on *skeinv1.Pin) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item, Kind: kind, Pin: on}}}
+}
 
 func newPin(owner, id string) *skeinv1.Pin { return &skeinv1.Pin{OwnerId: owner, PinId: id} }
 
@@ -84,7 +93,7 @@ func TestValidateAcceptsGoodEvents(t *testing.T) {
 		{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: long[:64]}}},
 		{
 			Source: long[:64], Offset: 1<<64 - 1, OccurredAt: &timestamppb.Timestamp{},
-			Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: "a", ItemId: "i"}},
+			Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: "a", ItemId: "i"}},
 		},
 		{
 			Source: "s", Offset: 1, OccurredAt: &timestamppb.Timestamp{Seconds: maxSeconds, Nanos: 999_999_999},
@@ -115,7 +124,7 @@ func listBadEvents() []badEvent {
 	)
 	long := strings.Repeat("x", 257)
 	liked := func(user, item string) *skeinv1.Event {
-		return &skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item}}}
 	}
 	with := func(msg *skeinv1.Event, change func(*skeinv1.Event)) *skeinv1.Event {
 		change(msg)
@@ -134,12 +143,18 @@ func listBadEvents() []badEvent {
 	return []badEvent{
 		{nil, unknown, "kind", "knows"},
 		{&skeinv1.Event{}, unknown, "kind", "knows"},
-		{liked("", "i"), invalid, "liked.user_id", "1 to 128 bytes"},
-		{liked(long[:129], "i"), invalid, "liked.user_id", "at most 128"},
-		{liked("a", ""), invalid, "liked.item_id", "1 to 128 bytes"},
-		{liked("a", "two words"), invalid, "liked.item_id", "printable UTF-8 without spaces"},
-		{liked("a", "\xff"), invalid, "liked.item_id", "printable UTF-8"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_Liked{}}, invalid, "liked.user_id", "1 to 128"},
+		{liked("", "i"), invalid, "reacted.user_id", "1 to 128 bytes"},
+		{liked(long[:129], "i"), invalid, "reacted.user_id", "at most 128"},
+		{reacted("a", "i", "Save", nil), invalid, "reacted.kind", "1 to 32 bytes of a-z, 0-9 and _"},
+		{reacted("a", "i", "a-b", nil), invalid, "reacted.kind", "1 to 32"},
+		{reacted("a", "i", "é", nil), invalid, "reacted.kind", "1 to 32"},
+		{reacted("a", "i", long[:33], nil), invalid, "reacted.kind", "1 to 32"},
+		{reacted("a", "i", "", &skeinv1.Pin{OwnerId: "b"}), invalid, "reacted.pin.pin_id", "1 to 128"},
+		{reacted("a", "i", "", &skeinv1.Pin{PinId: "p"}), invalid, "reacted.pin.owner_id", "1 to 128"},
+		{liked("a", ""), invalid, "reacted.item_id", "1 to 128 bytes"},
+		{liked("a", "two words"), invalid, "reacted.item_id", "printable UTF-8 without spaces"},
+		{liked("a", "\xff"), invalid, "reacted.item_id", "printable UTF-8"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_Reacted{}}, invalid, "reacted.user_id", "1 to 128"},
 		{with(liked("a", "i"), func(e *skeinv1.Event) { e.EventId = long[:65] }), invalid, "event_id", "at most 64"},
 		{with(liked("a", "i"), func(e *skeinv1.Event) { e.EventId = "a b" }), invalid, "event_id", "64 bytes"},
 		{with(liked("a", "i"), func(e *skeinv1.Event) { e.Offset = 1 }), backfill, "offset", "live"},

@@ -41,6 +41,9 @@ func ContentKey(ev *Event) uint64 {
 	if ev.Read != 0 {
 		h = xxh3.HashSeed(binary.LittleEndian.AppendUint64(nil, uint64(ev.Read)), h+19)
 	}
+	if ev.Reaction != "" {
+		h = xxh3.HashStringSeed(ev.Reaction, h+20)
+	}
 	return max(1, h^contentSalt)
 }
 

@@ -37,10 +37,10 @@ func TestCountsAreConcealed(t *testing.T) {
 	}
 	boards := map[protoreflect.Name]string{"follower_count": public, "explicit_follower_count": public, "excluder_count": nobody}
 	ofUser := map[protoreflect.Name]string{
-		"pin_count": public, "board_count": public, "follower_count": public, "play_count": own, "like_count": public, "repin_count": public,
+		"pin_count": public, "board_count": public, "follower_count": public, "play_count": own, "repin_count": public,
 	}
 	ofItem := map[protoreflect.Name]string{
-		"pin_count": public, "board_count": public, "follower_count": public, "play_count": public, "like_count": public, "repin_count": public,
+		"pin_count": public, "board_count": public, "follower_count": public, "play_count": public, "repin_count": public,
 	}
 	see := func(name string, m proto.Message, table map[protoreflect.Name]string, mine bool) {
 		t.Helper()

@@ -24,7 +24,26 @@ import (
 )
 
 func liked(user, item string) *skeinv1.Event {
-	return &skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
+	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item}}}
+}
+
+// reacted and unreacted are reactions of a kind.
+func reacted(user, item, kind string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item, Kind: kind}}}
+}
+
+func unreacted(user, item, kind string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: user, ItemId: item, Kind: kind}}}
+}
+
+// likesOf returns how many users like what is counted.
+func likesOf(c *skeinv1.Counters) uint32 {
+	for _, r := range c.GetReactions() {
+		if r.GetKind() == "like" {
+			return r.GetCount()
+		}
+	}
+	return 0
 }
 
 // repinned is a pin that shows an item and names the pin that it is from.
@@ -69,7 +88,7 @@ func TestBatchGetCounters(t *testing.T) {
 		countsOfUser("bob"), countsOfItem("b1"), countsOfBoard("bob", "cats"), countsOfBoard("bob", ""), countsOfUser("ann"), countsOfBoard("bob", "none"),
 		countsOfItem("unpinned"), countsOfUser("nobody"), countsOfItem("nothing"), countsOfItem("b1"),
 	)
-	item := &skeinv1.Counters{PlayCount: 3, LikeCount: 2, RepinCount: 2}
+	item := &skeinv1.Counters{PlayCount: 3, Reactions: []*skeinv1.ReactionCount{{Kind: "like", Count: 2}}, RepinCount: 2}
 	want := []*skeinv1.Counters{
 		{PinCount: 2, BoardCount: 2, FollowerCount: 3},
 		item,
@@ -86,8 +105,8 @@ func TestBatchGetCounters(t *testing.T) {
 		t.Error(diff)
 	}
 	// The log continues, and with it the counts.
-	at = w.publish(&skeinv1.Event{Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "ann", ItemId: "b1"}}})
-	if n := w.countersOf(at, countsOfItem("b1"))[0].GetLikeCount(); n != 1 {
+	at = w.publish(&skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: "ann", ItemId: "b1"}}})
+	if n := likesOf(w.countersOf(at, countsOfItem("b1"))[0]); n != 1 {
 		t.Errorf("%d likes", n)
 	}
 	var many []*skeinv1.CounterKey

@@ -77,9 +77,6 @@ func (s *Server) mountFeed() error {
 	read(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
 	readPartsByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, byBatchGetPins(), f.BatchGetPins)
 	read(s, connectv1.FeedServiceExplainPinProcedure, feedservice.ValidateExplainPin, f.ExplainPin)
-	if s.views.Counters != nil {
-		unary(s, connectv1.FeedServiceListLikesProcedure, request.ValidateUser, f.ListLikes)
-	}
 	if s.views.Seen != nil && s.views.Counters != nil {
 		readByHand(s, connectv1.FeedServiceBatchGetViewerStateProcedure, feedservice.ValidateBatchGetViewerState, f.BatchGetViewerState)
 	}
@@ -103,6 +100,8 @@ func (s *Server) mountCounters() {
 	readPartsByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, counterservice.ValidateBatchGetCounters,
 		byBatchGetCounters(), c.BatchGetCounters)
 	read(s, connectv1.CounterServiceListTrendingProcedure, counterservice.ValidateListTrending, c.ListTrending)
+	unary(s, connectv1.CounterServiceListReactionsProcedure, counterservice.ValidateListReactions, c.ListReactions)
+	read(s, connectv1.CounterServiceListReactorsProcedure, counterservice.ValidateListReactors, c.ListReactors)
 }
 
 func (s *Server) mountOperations() {

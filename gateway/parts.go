@@ -242,7 +242,9 @@ func byBatchGetCounters() partSplitter[skeinv1.BatchGetCountersRequest, skeinv1.
 			return homes
 		},
 		selectParts: func(req *skeinv1.BatchGetCountersRequest, indexes []int) *skeinv1.BatchGetCountersRequest {
-			return &skeinv1.BatchGetCountersRequest{Keys: selectAt(req.GetKeys(), indexes), AtLeast: req.GetAtLeast()}
+			return &skeinv1.BatchGetCountersRequest{
+				Keys: selectAt(req.GetKeys(), indexes), AtLeast: req.GetAtLeast(), ReactionKinds: req.GetReactionKinds(),
+			}
 		},
 		newAnswer: func(req *skeinv1.BatchGetCountersRequest) *skeinv1.BatchGetCountersResponse {
 			return &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(req.GetKeys()))}

@@ -299,7 +299,7 @@ func TestPublishRefusesBackfillsThatCannotCount(t *testing.T) {
 		return ev
 	}
 	like := func() *skeinv1.Event {
-		return &skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: "ann", ItemId: "i"}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: "ann", ItemId: "i"}}}
 	}
 	served := func() *skeinv1.Event {
 		return &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: "ann", ItemIds: []string{"i"}}}}

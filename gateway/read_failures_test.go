@@ -362,7 +362,6 @@ func (w *world) questionsOfFeeds(b worldOfBlocks) (all []question) {
 		questionOf("pins", connectv1.FeedServiceBatchGetPinsProcedure, w.feed.BatchGetPins, &skeinv1.BatchGetPinsRequest{Pins: pins}),
 		questionOf("keys", connectv1.FeedServiceBatchGetViewerStateProcedure, w.feed.BatchGetViewerState,
 			&skeinv1.BatchGetViewerStateRequest{ViewerId: b.reader, Keys: keys}),
-		questionOf("page", connectv1.FeedServiceListLikesProcedure, w.feed.ListLikes, &skeinv1.ListLikesRequest{UserId: b.star, PageSize: 200}),
 	)
 }
 
@@ -379,6 +378,10 @@ func (w *world) questionsOfItems(b worldOfBlocks) []question {
 			&skeinv1.BatchGetCountersRequest{Keys: []*skeinv1.CounterKey{
 				countsOfUser(b.star), countsOfUser(b.reader), countsOfBoard(b.star, "cats"), countsOfItem(b.items[3]), countsOfItem(b.items[30]),
 			}}),
+		questionOf("page", connectv1.CounterServiceListReactionsProcedure, w.counterClient.ListReactions,
+			&skeinv1.ListReactionsRequest{UserId: b.star, PageSize: 200}),
+		questionOf("viewer", connectv1.CounterServiceListReactorsProcedure, w.counterClient.ListReactors,
+			&skeinv1.ListReactorsRequest{ItemId: b.items[3], ViewerId: b.reader, PageSize: 200}),
 		questionOf("everybody", connectv1.CounterServiceListTrendingProcedure, w.counterClient.ListTrending, everybody),
 		questionOf("everybody, second page", connectv1.CounterServiceListTrendingProcedure, w.counterClient.ListTrending, next),
 		questionOf("owner of many pins", connectv1.CounterServiceListTrendingProcedure, w.counterClient.ListTrending,

@@ -65,7 +65,6 @@ var rights = map[string]right{
 	connectv1.FeedServiceListPinsProcedure:            {roles: access.Read, bound: everything()},
 	connectv1.FeedServiceBatchGetPinsProcedure:        {roles: access.Read, bound: everything()},
 	connectv1.FeedServiceBatchGetViewerStateProcedure: {roles: access.Read, bound: own("viewer_id")},
-	connectv1.FeedServiceListLikesProcedure:           {roles: access.Read, bound: own("user_id")},
 	connectv1.FeedServiceExplainPinProcedure:          {roles: access.Read, bound: ownFeedReasons()},
 
 	connectv1.SeenServiceFilterSeenProcedure: {roles: access.Read, bound: own("user_id")},
@@ -73,6 +72,8 @@ var rights = map[string]right{
 
 	connectv1.CounterServiceBatchGetCountersProcedure: {roles: access.Read, bound: ownPlays()},
 	connectv1.CounterServiceListTrendingProcedure:     {roles: access.Read, bound: everything()},
+	connectv1.CounterServiceListReactionsProcedure:    {roles: access.Read, bound: ownPrivateKinds()},
+	connectv1.CounterServiceListReactorsProcedure:     {roles: access.Read, bound: own("viewer_id")},
 
 	// Imports and dashboards call GetStatus. It is not for bound callers, because it shows the beginnings of refused events with their ids.
 	connectv1.AdminServiceGetStatusProcedure:       {roles: access.Read | access.Admin},
@@ -132,6 +133,18 @@ func ownPlays() binding {
 		}
 	}
 	return b
+}
+
+// ownPrivateKinds permits lists of every user's reactions, but those of private kinds only of U. What others react to with other kinds is
+// public, as their names are in the lists of who reacted.
+func ownPrivateKinds() binding {
+	return binding{text: "everything, but of a private `kind` only if `user_id` is U", other: func(user string, req proto.Message) string {
+		list, ok := req.(*skeinv1.ListReactionsRequest)
+		if !ok || events.IsPrivateReaction(list.GetKind()) && list.GetUserId() != user {
+			return "user_id"
+		}
+		return ""
+	}}
 }
 
 // own admits requests that have the user in the given field.

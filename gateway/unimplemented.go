@@ -35,7 +35,6 @@ var methodRequirements = map[protoreflect.Name]string{
 	"FeedService":         "the inbox projection, which this process does not have",
 	"SeenService":         "the seen projection, which this process does not have",
 	"CounterService":      "the counters projection, which this process does not have",
-	"ListLikes":           "the inbox and counters projections, which this process does not have both of",
 	"BatchGetViewerState": "the inbox, seen and counters projections, which this process does not have all of",
 	"AdminService":        "an operator, which this process does not have; GetStatus is there",
 }

@@ -28,7 +28,7 @@ func stateOfItem(item string) *skeinv1.ViewerStateKey {
 }
 
 func unliked(user, item string) *skeinv1.Event {
-	return &skeinv1.Event{Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: user, ItemId: item}}}
+	return &skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: user, ItemId: item}}}
 }
 
 // viewerState asks about keys at a position.
@@ -64,8 +64,8 @@ func TestBatchGetViewerState(t *testing.T) {
 		stateOfItem("video"), stateOfPin("bob", "b1"), stateOfPin("bob", "t1"),
 	}
 	want := []*skeinv1.ViewerState{
-		{ItemId: "video", Liked: true, Seen: true, Served: true, Following: explicit, FollowingBoard: explicit},
-		{ItemId: "alone", Liked: true, Seen: true},
+		{ItemId: "video", Reactions: []string{"like"}, Seen: true, Served: true, Following: explicit, FollowingBoard: explicit},
+		{ItemId: "alone", Reactions: []string{"like"}, Seen: true},
 		{ItemId: "c1", Seen: true, Served: true, Following: implicit, FollowingBoard: onBoard},
 		{Following: explicit},
 		{ItemId: "d1"},
@@ -74,8 +74,8 @@ func TestBatchGetViewerState(t *testing.T) {
 		{ItemId: "e1", Seen: true},
 		{ItemId: "a1"},
 		{ItemId: "b2", Following: explicit, FollowingBoard: explicit},
-		{ItemId: "video", Liked: true, Seen: true, Served: true},
-		{ItemId: "video", Liked: true, Seen: true, Served: true, Following: explicit, FollowingBoard: explicit},
+		{ItemId: "video", Reactions: []string{"like"}, Seen: true, Served: true},
+		{ItemId: "video", Reactions: []string{"like"}, Seen: true, Served: true, Following: explicit, FollowingBoard: explicit},
 		{ItemId: "t1", Following: explicit, FollowingBoard: excluded},
 	}
 	if diff := cmp.Diff(want, w.viewerState("ann", at, keys...), protocmp.Transform()); diff != "" {
@@ -112,26 +112,43 @@ func TestBatchGetViewerState(t *testing.T) {
 	}
 }
 
+// likes reports whether a viewer likes an item.
+func likes(s *skeinv1.ViewerState) bool { return slices.Contains(s.GetReactions(), "like") }
+
+// TestViewerStateHasOwnReactions: a viewer has all kinds of the own reactions to an item by name, private ones included, and nobody else's.
+func TestViewerStateHasOwnReactions(t *testing.T) {
+	w := newWorld(t, withAllStores)
+	at := w.publish(
+		reacted("ann", "i", "save"), reacted("ann", "i", "_bookmark"), liked("ann", "i"), reacted("bob", "i", "wow"), reacted("ann", "j", "save"),
+		unreacted("ann", "j", "save"),
+	)
+	got := w.viewerState("ann", at, stateOfItem("i"), stateOfItem("j"))
+	want := []*skeinv1.ViewerState{{ItemId: "i", Reactions: []string{"_bookmark", "like", "save"}}, {ItemId: "j"}}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("(-expected +got)\n%s", diff)
+	}
+}
+
 // TestLikesOfViewers: a like is what BatchGetCounters counts, whenever history arrives, and until the user ends.
 func TestLikesOfViewers(t *testing.T) {
 	w := newWorld(t, withAllStores)
 	late := history(liked("ann", "back"), 1, 1)
 	at := w.publish(unliked("ann", "back"), liked("ann", "i"), late, history(liked("ann", "old"), 2, 1))
-	likes := func(at string) (got []bool) {
+	liked := func(at string) (got []bool) {
 		for _, s := range w.viewerState("ann", at, stateOfItem("back"), stateOfItem("i"), stateOfItem("old")) {
-			got = append(got, s.GetLiked())
+			got = append(got, likes(s))
 		}
 		return got
 	}
-	if got := likes(at); !slices.Equal(got, []bool{false, true, true}) {
+	if got := liked(at); !slices.Equal(got, []bool{false, true, true}) {
 		t.Error(got)
 	}
 	for i, c := range w.countersOf(at, countsOfItem("back"), countsOfItem("i"), countsOfItem("old")) {
-		if c.GetLikeCount() != []uint32{0, 1, 1}[i] {
+		if likesOf(c) != []uint32{0, 1, 1}[i] {
 			t.Errorf("item %d: %v", i, c)
 		}
 	}
-	if got := likes(w.publish(deletedUser("ann"))); !slices.Equal(got, []bool{false, false, false}) {
+	if got := liked(w.publish(deletedUser("ann"))); !slices.Equal(got, []bool{false, false, false}) {
 		t.Error("after the user ended: ", got)
 	}
 }
@@ -145,7 +162,7 @@ func TestViewerStateOfManyKeys(t *testing.T) {
 		keys[i] = []*skeinv1.ViewerStateKey{stateOfPin("bob", "p"), stateOfItem("q"), stateOfPin(strconv.Itoa(i), "p")}[i%3]
 	}
 	for i, s := range w.viewerState("ann", at, keys...) {
-		if s.GetLiked() != (i%3 == 0) || s.GetServed() != (i%3 == 1) || (s.GetItemId() == "") != (i%3 == 2) || (s.GetFollowing() != 0) != (i%3 == 0) {
+		if likes(s) != (i%3 == 0) || s.GetServed() != (i%3 == 1) || (s.GetItemId() == "") != (i%3 == 2) || (s.GetFollowing() != 0) != (i%3 == 0) {
 			t.Errorf("key %d: %v", i, s)
 		}
 	}
@@ -240,7 +257,7 @@ func TestViewerStateBehind(t *testing.T) {
 			}
 			state := res.Msg.GetStates()[0]
 			if res.Msg.GetPosition() != first || res.Header().Get(LagHeader) != "1" || (state.GetFollowing() == 0) != (behind == "graph") ||
-				state.GetLiked() != (behind != "counters") || state.GetSeen() != (behind != "seen") ||
+				likes(state) != (behind != "counters") || state.GetSeen() != (behind != "seen") ||
 				(res.Msg.GetStates()[1].GetItemId() == "") != (behind == "inbox") {
 				t.Errorf("%v, %s behind", res.Msg, res.Header().Get(LagHeader))
 			}
@@ -256,7 +273,7 @@ func TestViewerStateOfCallers(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["publisher"]).publish(follow("ann", "bob"), pinned("bob", "", "p"), liked("ann", "p"), liked("bob", "p"))
 	explicit := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
-	want := []*skeinv1.ViewerState{{ItemId: "p", Liked: true, Following: explicit, FollowingBoard: explicit}}
+	want := []*skeinv1.ViewerState{{ItemId: "p", Reactions: []string{"like"}, Following: explicit, FollowingBoard: explicit}}
 	for _, token := range []string{"reader", "ann"} {
 		if diff := cmp.Diff(want, g.as(g.tokens[token]).viewerState("ann", at, stateOfPin("bob", "p")), protocmp.Transform()); diff != "" {
 			t.Errorf("%s: %s", token, diff)

@@ -109,7 +109,7 @@ func TestOpenAPIRules(t *testing.T) {
 		t.Errorf("a oneof that must be set: %+v", kinds)
 	}
 	counters := schemas["Counters"].Properties
-	if counters["playCount"].Type != "string" || counters["playCount"].Format != "int64" || counters["likeCount"].Type != "integer" {
+	if counters["playCount"].Type != "string" || counters["playCount"].Format != "int64" || counters["repinCount"].Type != "integer" {
 		t.Errorf("numbers: %+v", counters)
 	}
 	if at := schemas["FeedEntry"].Properties["createTime"]; at.Format != "date-time" {

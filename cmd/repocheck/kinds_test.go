@@ -24,26 +24,26 @@ func TestListsOfKindsAreFound(t *testing.T) {
 		name, file, code string
 		found            string // the beginning of the problem
 	}{
-		{"switch", "a/a.go", "func f(k events.Kind) {\n\tswitch k {\n\tcase events.Liked:\n\t}\n}", "a/a.go:9:2 has a switch over kinds"},
+		{"switch", "a/a.go", "func f(k events.Kind) {\n\tswitch k {\n\tcase events.Reacted:\n\t}\n}", "a/a.go:9:2 has a switch over kinds"},
 		{
-			"switch over messages", "a/a.go", "func f(m *skeinv1.Event) {\n\tswitch m.GetKind().(type) {\n\tcase *skeinv1.Event_Liked:\n\t}\n}",
+			"switch over messages", "a/a.go", "func f(m *skeinv1.Event) {\n\tswitch m.GetKind().(type) {\n\tcase *skeinv1.Event_Reacted:\n\t}\n}",
 			"a/a.go:9:2 has a switch over kinds",
 		},
-		{"switch without a value", "a/a.go", "func f(k events.Kind) bool {\n\treturn k == events.Liked || k == events.Played\n}", "a/a.go:9:9 lists kinds"},
-		{"set", "a/a.go", "const set = 1<<events.Liked | 1<<events.Played", "a/a.go:8:13 lists kinds"},
-		{"call", "a/a.go", "var set = events.Kinds(events.Liked, events.Played)", "a/a.go:8:11 lists kinds"},
-		{"table", "a/a.go", "var names = map[events.Kind]string{events.Liked: \"x\", events.Played: \"y\"}", "a/a.go:8:13 lists kinds"},
-		{"table of structs", "a/a.go", "var rows = []row{{1, events.Liked}, {2, events.Played}}", "a/a.go:8:12 lists kinds"},
+		{"switch without a value", "a/a.go", "func f(k events.Kind) bool {\n\treturn k == events.Reacted || k == events.Played\n}", "a/a.go:9:9 lists kinds"},
+		{"set", "a/a.go", "const set = 1<<events.Reacted | 1<<events.Played", "a/a.go:8:13 lists kinds"},
+		{"call", "a/a.go", "var set = events.Kinds(events.Reacted, events.Played)", "a/a.go:8:11 lists kinds"},
+		{"table", "a/a.go", "var names = map[events.Kind]string{events.Reacted: \"x\", events.Played: \"y\"}", "a/a.go:8:13 lists kinds"},
+		{"table of structs", "a/a.go", "var rows = []row{{1, events.Reacted}, {2, events.Played}}", "a/a.go:8:12 lists kinds"},
 
-		{"one kind", "a/a.go", "var set = events.Kinds(events.Liked)", ""},
-		{"messages", "a/a.go", "var msgs = []*skeinv1.Event{{Kind: &skeinv1.Event_Liked{}}, {Kind: &skeinv1.Event_Played{}}}", ""},
+		{"one kind", "a/a.go", "var set = events.Kinds(events.Reacted)", ""},
+		{"messages", "a/a.go", "var msgs = []*skeinv1.Event{{Kind: &skeinv1.Event_Reacted{}}, {Kind: &skeinv1.Event_Played{}}}", ""},
 		{"other constants", "a/a.go", "var set = events.KindsAbout(events.TopicSeen, events.TopicItems)", ""},
-		{"test", "a/a_test.go", "var set = events.Kinds(events.Liked, events.Played)", ""},
-		{"fold", "projections/seen/a.go", "var set = events.Kinds(events.Liked, events.Played)", ""},
+		{"test", "a/a_test.go", "var set = events.Kinds(events.Reacted, events.Played)", ""},
+		{"fold", "projections/seen/a.go", "var set = events.Kinds(events.Reacted, events.Played)", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			problems, err := checkKinds(fstest.MapFS{
-				"events/kind.go": {Data: []byte("package events\n\nconst (\n\tLiked  Kind = 25\n\tPlayed Kind = 27\n)\n")},
+				"events/kind.go": {Data: []byte("package events\n\nconst (\n\tReacted Kind = 25\n\tPlayed Kind = 27\n)\n")},
 				c.file:           {Data: []byte(head + c.code + "\n")},
 			})
 			if err != nil {

@@ -44,7 +44,7 @@ func writeWorld(t *testing.T, s *server, program string) {
 			say(`{"userFollowed":{"userId":"%s","targetUserId":"%s"}}`, a, b)
 		}
 		say(`{"played":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
-		say(`{"liked":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
+		say(`{"reacted":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
 	}
 	for _, line := range []string{
 		`{"userUnfollowed":{"userId":"u1","targetUserId":"u2"}}`,
@@ -60,7 +60,7 @@ func writeWorld(t *testing.T, s *server, program string) {
 		`{"userUnmuted":{"userId":"u1","targetUserId":"u3"}}`,
 		`{"userMuted":{"userId":"u1","targetUserId":"u4"}}`,
 		`{"feedRead":{"userId":"u1","readTime":"2026-01-02T03:04:05Z"}}`,
-		`{"unliked":{"userId":"u1","itemId":"i1"}}`,
+		`{"unreacted":{"userId":"u1","itemId":"i1"}}`,
 		`{"served":{"userId":"u1","itemIds":["i3","i4"]}}`,
 		`{"seenCleared":{"userId":"u2"}}`,
 		`{"itemScored":{"itemId":"i5","score":12}}`,

@@ -160,7 +160,7 @@ func startServer(t *testing.T) *server {
 
 const manyMapping = `rules:
 - {means: follows, key: "followers:{user}", member: "{follower}", score: ms}
-- {means: likes, key: "likes:{item}", member: "{user}"}
+- {means: reactions, key: "likes:{item}", member: "{user}"}
 - {means: plays, key: "plays:{user}", field: "{item}", value: "{time:s}"}
 - {means: served, key: "served:{user}", element: "{item}"}
 - {means: blocks, key: "blocks:{user}", member: "{blocked}"}
@@ -293,7 +293,7 @@ func TestRedisEmptyTitle(t *testing.T) {
 // filesMapping takes every key of whatever name.
 const filesMapping = `rules:
 - {means: follows, key: "{user...}", member: "{follower...}", score: ms}
-- {means: likes, key: "{item...}", member: "{user...}"}
+- {means: reactions, key: "{item...}", member: "{user...}"}
 - {means: plays, key: "{user...}", field: "{item...}"}
 - {means: served, key: "{user...}", element: "{item...}"}
 `

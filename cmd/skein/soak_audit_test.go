@@ -123,9 +123,9 @@ func (w soakWorld) ofItem() *skeinv1.Event {
 	case n < 25:
 		return played(user, item)
 	case n < 37:
-		return &skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item}}}
 	case n < 42:
-		return &skeinv1.Event{Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: user, ItemId: item}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: user, ItemId: item}}}
 	case n < 48:
 		return &skeinv1.Event{Kind: &skeinv1.Event_Served{
 			Served: &skeinv1.Served{UserId: user, ItemIds: []string{item, w.item()}},

@@ -321,7 +321,7 @@ func (w *realm) compareCounts(ctx context.Context) {
 		if diff := gocmp.Diff(want[i], got, protocmp.Transform()); diff != "" {
 			v := isWrong
 			if got.GetPlayCount() < want[i].GetPlayCount() || got.GetPinCount() < want[i].GetPinCount() ||
-				got.GetFollowerCount() < want[i].GetFollowerCount() || got.GetLikeCount() < want[i].GetLikeCount() {
+				got.GetFollowerCount() < want[i].GetFollowerCount() || likesOf(got) < likesOf(want[i]) {
 				v = isLost
 			}
 			w.f.accuse(v, "%s at %s: counts of %s (-ledger +answer):\n%s", w.name, w.position, names[i], diff)

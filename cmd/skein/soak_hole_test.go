@@ -72,7 +72,7 @@ func (e *embedded) tailDamaged() (proof string, err error) {
 
 func (e *embedded) like(item string) error {
 	_, err := e.api.Events().Publish(e.ctx, connect.NewRequest(&skeinv1.PublishRequest{
-		Events: []*skeinv1.Event{{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: "hole-user", ItemId: item}}}},
+		Events: []*skeinv1.Event{{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: "hole-user", ItemId: item}}}},
 		Wait:   skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
 	}))
 	return err
@@ -148,8 +148,8 @@ func (e *embedded) liked(ctx context.Context, items [3]string, want []uint32) er
 		return err
 	}
 	for i, c := range res.Msg.GetCounters() {
-		if c.GetLikeCount() != want[i] {
-			return fmt.Errorf("%s has %d likes, not %d", items[i], c.GetLikeCount(), want[i])
+		if likesOf(c) != want[i] {
+			return fmt.Errorf("%s has %d likes, not %d", items[i], likesOf(c), want[i])
 		}
 	}
 	return nil

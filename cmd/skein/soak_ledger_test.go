@@ -78,10 +78,10 @@ func (l *ledger) apply(ev *skeinv1.Event) {
 		l.pins[owner] = slices.DeleteFunc(l.pins[owner], func(p *skeinv1.PinCreated) bool {
 			return p.GetPin().GetPinId() == k.PinDeleted.GetPin().GetPinId()
 		})
-	case *skeinv1.Event_Liked:
-		l.likes[[2]string{k.Liked.GetUserId(), k.Liked.GetItemId()}] = true
-	case *skeinv1.Event_Unliked:
-		delete(l.likes, [2]string{k.Unliked.GetUserId(), k.Unliked.GetItemId()})
+	case *skeinv1.Event_Reacted:
+		l.likes[[2]string{k.Reacted.GetUserId(), k.Reacted.GetItemId()}] = true
+	case *skeinv1.Event_Unreacted:
+		delete(l.likes, [2]string{k.Unreacted.GetUserId(), k.Unreacted.GetItemId()})
 	case *skeinv1.Event_Played:
 		l.plays[[2]string{k.Played.GetUserId(), k.Played.GetItemId()}]++
 	case *skeinv1.Event_Served:
@@ -166,8 +166,19 @@ func (l *ledger) ofUser(user string) *skeinv1.Counters {
 
 // ofItem is what is counted of an item.
 func (l *ledger) ofItem(item string) *skeinv1.Counters {
-	return &skeinv1.Counters{
-		PlayCount: countOf(l.plays, 1, item, func(n int) int { return n }),
-		LikeCount: uint32(countOf(l.likes, 1, item, once)),
+	counts := &skeinv1.Counters{PlayCount: countOf(l.plays, 1, item, func(n int) int { return n })}
+	if n := countOf(l.likes, 1, item, once); n > 0 {
+		counts.Reactions = []*skeinv1.ReactionCount{{Kind: "like", Count: uint32(n)}}
 	}
+	return counts
+}
+
+// likesOf returns how many users like what is counted.
+func likesOf(c *skeinv1.Counters) uint32 {
+	for _, r := range c.GetReactions() {
+		if r.GetKind() == "like" {
+			return r.GetCount()
+		}
+	}
+	return 0
 }

@@ -81,9 +81,9 @@ func (w *realm) event() *skeinv1.Event {
 	case n < 60:
 		return w.pin(a)
 	case n < 72:
-		return &skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: a, ItemId: w.something()}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: a, ItemId: w.something()}}}
 	case n < 77:
-		return &skeinv1.Event{Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: a, ItemId: w.something()}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: a, ItemId: w.something()}}}
 	case n < 92:
 		return played(a, w.something())
 	}

@@ -24,6 +24,16 @@ const (
 	hasRead  events.FieldSet = 1 << events.FieldRead
 	// hasSource is set for the kinds that always have a source. Backfilled events of all kinds have one, too: see fieldsByForm.
 	hasSource events.FieldSet = 1 << events.FieldSource
+	// hasReaction is set for reactions and their ends. Their kind and their pin are in columns of their own, which blocks from before do
+	// not have: see groupReactions.
+	hasReaction events.FieldSet = 1 << events.FieldReaction
+)
+
+// A block ends with groups of columns that were added to the format later. Each group begins with its number, and is left out if all its
+// values are empty. So blocks that were written before still read, as if the values were empty.
+const (
+	// groupReactions is three columns with a value per reaction: the kind, the owner of the pin, and the id of the pin.
+	groupReactions = 1
 )
 
 // The form of an event is one byte: its kind, and flags that say which columns have a value for it.
@@ -45,6 +55,9 @@ var fieldsByForm = func() (fields [256]events.FieldSet) {
 		fields[form] = kindOfForm(form).Fields()
 		if form&formItemIsPin != 0 {
 			fields[form] &^= hasItem
+		}
+		if fields[form]&hasReaction != 0 {
+			fields[form] &^= hasRepin
 		}
 		if form&formBackfill != 0 {
 			fields[form] |= hasSource
@@ -102,12 +115,25 @@ type blockBuilder struct {
 	repinUser, repinPin          []uint64
 	source, score                []uint64
 	titles, attributes           []string
-	rejectSlots, rejectReasons   []uint64
-	rejectFields, rejectMessages []string
-	rejectDatas                  []string
+	// The columns of groupReactions. needsReactions is set if one of their values is not empty.
+	reactionKind, reactionPinOwner, reactionPin []uint64
+	needsReactions                              bool
+	rejectSlots, rejectReasons                  []uint64
+	rejectFields, rejectMessages                []string
+	rejectDatas                                 []string
 
 	// estimatedBytes is the approximate size of the columns before compression, without the dictionaries.
 	estimatedBytes int
+}
+
+// addReaction appends the kind and the pin of a reaction.
+func (b *blockBuilder) addReaction(ev *events.Event) {
+	b.reactionKind = append(b.reactionKind, b.names.numberOf(ev.Reaction))
+	b.reactionPinOwner = append(b.reactionPinOwner, b.users.numberOf(ev.RepinUser))
+	b.reactionPin = append(b.reactionPin, b.items.numberOf(ev.RepinPin))
+	if ev.Reaction != "" || ev.RepinUser != "" {
+		b.needsReactions = true
+	}
 }
 
 func newBlockBuilder() *blockBuilder {
@@ -244,6 +270,9 @@ func (b *blockBuilder) addRareFields(ev *events.Event, fields events.FieldSet) {
 		b.repinUser = append(b.repinUser, b.users.numberOf(ev.RepinUser))
 		b.repinPin = append(b.repinPin, b.items.numberOf(ev.RepinPin))
 	}
+	if fields&hasReaction != 0 {
+		b.addReaction(ev)
+	}
 	if fields&hasTitle != 0 {
 		b.titles = append(b.titles, ev.Title)
 		b.estimatedBytes += len(ev.Title)
@@ -284,7 +313,6 @@ func (b *blockBuilder) appendEncoded(dst []byte) []byte {
 		dst = appendColumn(dst, column)
 	}
 
-	// Replace the numbers of the ids by their indexes in the sorted dictionaries.
 	for _, references := range []struct {
 		indexes []uint32
 		columns [][]uint64
@@ -294,10 +322,7 @@ func (b *blockBuilder) appendEncoded(dst []byte) []byte {
 		{indexes[2], [][]uint64{b.board, b.source}},
 	} {
 		for _, column := range references.columns {
-			for i, n := range column {
-				column[i] = uint64(references.indexes[n])
-			}
-			dst = appendColumn(dst, column)
+			dst = appendReferences(dst, column, references.indexes)
 		}
 	}
 	dst = appendTexts(dst, b.titles)
@@ -307,5 +332,21 @@ func (b *blockBuilder) appendEncoded(dst []byte) []byte {
 	dst = appendColumn(dst, b.rejectReasons)
 	dst = appendTexts(dst, b.rejectFields)
 	dst = appendTexts(dst, b.rejectMessages)
-	return appendTexts(dst, b.rejectDatas)
+	dst = appendTexts(dst, b.rejectDatas)
+
+	if b.needsReactions {
+		dst = binary.AppendUvarint(dst, groupReactions)
+		dst = appendReferences(dst, b.reactionKind, indexes[2])
+		dst = appendReferences(dst, b.reactionPinOwner, indexes[0])
+		dst = appendReferences(dst, b.reactionPin, indexes[1])
+	}
+	return dst
+}
+
+// appendReferences appends a column of references to ids. It replaces the numbers of the ids by their indexes in the sorted dictionary.
+func appendReferences(dst []byte, column []uint64, indexes []uint32) []byte {
+	for i, n := range column {
+		column[i] = uint64(indexes[n])
+	}
+	return appendColumn(dst, column)
 }

@@ -42,6 +42,8 @@ type block struct {
 	user, peer, repinUser                     []uint32
 	pin, item, servedItems, repinPin          []uint32
 	board, source                             []uint32
+	reactionKind, reactionPinOwner            []uint32
+	reactionPin                               []uint32
 	titles, attributes                        []string
 	rejectSlots, rejectReasons                []uint32
 	rejectFields, rejectMessages, rejectDatas []string
@@ -96,6 +98,7 @@ func decodeBlock(data []byte) (*block, error) {
 	b.rejectFields = readTexts(c, rejects)
 	b.rejectMessages = readTexts(c, rejects)
 	b.rejectDatas = readTexts(c, rejects)
+	b.readLaterGroups(c, counts)
 	if c.failed || len(c.rest) > 0 || sum(b.servedCounts) != uint64(served) {
 		return nil, errMalformed
 	}
@@ -172,6 +175,18 @@ func (b *block) readFieldColumns(c *columnReader, t fieldCounts, served int) {
 
 	b.titles = readTexts(c, t.with(hasTitle))
 	b.attributes = readTexts(c, t.with(hasAttributes))
+}
+
+// readLaterGroups reads the groups of columns with which the block ends. A block without the group of the reactions leaves its columns
+// empty, and the events are read without these fields.
+func (b *block) readLaterGroups(c *columnReader, t fieldCounts) {
+	n := t.with(hasReaction)
+	if c.failed || len(c.rest) == 0 || n == 0 || c.readUvarint() != groupReactions {
+		return // the caller refuses what is left
+	}
+	b.reactionKind = readColumn[uint32](c, n, uint64(len(b.names)))
+	b.reactionPinOwner = readColumn[uint32](c, n, uint64(len(b.users)))
+	b.reactionPin = readColumn[uint32](c, n, uint64(len(b.items)))
 }
 
 // readRecord reads the next record into r, and returns false at the end of the block.
@@ -278,6 +293,11 @@ func (b *block) readRareFields(ev *events.Event, form uint8, fields events.Field
 	if fields&hasRepin != 0 {
 		ev.RepinUser, b.repinUser = b.users[b.repinUser[0]], b.repinUser[1:]
 		ev.RepinPin, b.repinPin = b.items[b.repinPin[0]], b.repinPin[1:]
+	}
+	if fields&hasReaction != 0 && len(b.reactionKind) > 0 {
+		ev.Reaction, b.reactionKind = b.names[b.reactionKind[0]], b.reactionKind[1:]
+		ev.RepinUser, b.reactionPinOwner = b.users[b.reactionPinOwner[0]], b.reactionPinOwner[1:]
+		ev.RepinPin, b.reactionPin = b.items[b.reactionPin[0]], b.reactionPin[1:]
 	}
 	if fields&hasTitle != 0 {
 		ev.Title, b.titles = b.titles[0], b.titles[1:]

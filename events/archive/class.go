@@ -10,7 +10,7 @@ type Class uint8
 const (
 	// Facts holds every kind that is not of class Activity, all rejects, and envelopes without events.
 	Facts Class = iota
-	// Activity holds plays, likes and the other kinds of [ActivityKinds]. A fold that needs none of them does not open these files.
+	// Activity holds plays, reactions and the other kinds of [ActivityKinds]. A fold that needs none of them does not open these files.
 	Activity
 )
 

@@ -62,6 +62,9 @@ func (d *digest) addRecord(r *record) {
 		d.addText(string(ev.Attributes))
 		d.addNumber(uint64(ev.Score))
 		d.addText(string(ev.Encoded))
+		if ev.Reaction != "" {
+			d.addText(ev.Reaction)
+		}
 		if ev.Kind.Fields().Has(events.FieldRead) {
 			d.addNumber(uint64(ev.Read))
 		}

@@ -4,7 +4,7 @@
 //
 //	events.Envelope ──► Writer ── blocks of columns ──► Seal ──► archive/facts-…     every kind but those of activity,
 //	                                                     │                          all rejects, envelopes with repeats
-//	                                                     ├─────► archive/activity-… played, served, liked, …
+//	                                                     ├─────► archive/activity-… played, served, reacted, …
 //	                                                     │       read back, decoded, compared
 //	                                                     └─────► archive/MANIFEST   replaced: now they are archived
 //

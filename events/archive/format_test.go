@@ -47,6 +47,7 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 		set(hasItem, &ev.Item, "18446744073709551615")
 		set(hasRepin, &ev.RepinUser, "1002")
 		set(hasRepin, &ev.RepinPin, "pin-0")
+		set(hasReaction, &ev.Reaction, "_bookmark")
 		set(hasTitle, &ev.Title, "A title")
 		set(hasSource, &ev.Source, "old")
 		if fields&hasItems != 0 {
@@ -81,6 +82,11 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 func TestGoldenFilesAreStillRead(t *testing.T) {
 	ctx := t.Context()
 	env := newEnvelopeOfKinds(goldenKinds)
+	for i := range env.Events {
+		if ev := &env.Events[i]; ev.Kind.Fields().Has(events.FieldReaction) {
+			ev.Reaction, ev.RepinUser, ev.RepinPin = "", "", "" // what likes had not when the files were written
+		}
+	}
 	want := toArchival([]*events.Envelope{env})
 	if *update {
 		writeGolden(t, env)

@@ -219,6 +219,11 @@ func drawEvent(t *rapid.T) *skeinv1.Event {
 			ev.Item = ev.Pin
 		}
 		ev.Attributes = rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "attributes")
+	case events.Reacted, events.Unreacted:
+		ev.Reaction = rapid.SampledFrom([]string{"", "", "save", "_bookmark", "Not valid"}).Draw(t, "reaction")
+		if rapid.Bool().Draw(t, "on a pin") {
+			ev.RepinUser, ev.RepinPin = id("pin owner"), id("pin of another")
+		}
 	case events.BoardCreated:
 		ev.Title = rapid.StringN(0, 20, 200).Draw(t, "title")
 	case events.BackfillClosed:

@@ -22,7 +22,7 @@ func mustEncode(tb testing.TB, msgs ...*skeinv1.Event) []byte {
 }
 
 func newLike(user, item, id string) *skeinv1.Event {
-	return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
+	return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item}}}
 }
 
 // malformedMsg is an event that decodes but is refused.

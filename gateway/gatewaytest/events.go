@@ -21,6 +21,9 @@ func (r some) item() string { return fmt.Sprintf("i%d", r.IntN(items)) }
 func (r some) yes() bool    { return r.IntN(2) == 0 }
 func (r some) size() int32  { return int32(1 + r.IntN(9)) }
 
+// kind is the kind of a reaction, a private one at times.
+func (r some) kind() string { return [...]string{"", "like", "save", "_bookmark"}[r.IntN(4)] }
+
 func (r some) board(owner string) *skeinv1.Board {
 	return &skeinv1.Board{OwnerId: owner, BoardId: fmt.Sprintf("b%d", r.IntN(boards))}
 }
@@ -90,13 +93,13 @@ func (r some) doing(k int, a string) *skeinv1.Event {
 	case 13:
 		ev.Kind = &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: r.pin(a)}}
 	case 14, 15:
-		ev.Kind = &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: a, ItemId: r.item()}}
+		ev.Kind = &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: a, ItemId: r.item(), Kind: r.kind(), Pin: r.pin(r.user())}}
 	case 16:
 		ev.Kind = &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: a, ItemId: r.item()}}
 	case 17:
 		ev.Kind = &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: a, ItemIds: []string{r.item(), "other-" + r.item()}}}
 	case 18:
-		ev.Kind = &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: a, ItemId: r.item()}}
+		ev.Kind = &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: a, ItemId: r.item(), Kind: r.kind()}}
 	default:
 		if ev.Kind = (&skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board, Title: "title"}}); r.IntN(8) == 0 {
 			ev.Kind = &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: board}}

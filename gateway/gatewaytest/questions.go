@@ -38,12 +38,12 @@ func (r asking) order() skeinv1.FeedOrder {
 // Question is a request of any method that reads, but not of streams, about what [Events] are about, at or after a position.
 func Question(rng *rand.Rand, at string) proto.Message {
 	r := asking{some{rng}, at}
-	switch k := r.IntN(24); {
+	switch k := r.IntN(25); {
 	case k < 12:
 		return r.ofGraph(k)
 	case k < 17:
 		return r.ofFeed(k)
-	case k < 23:
+	case k < 24:
 		return r.ofItems(k)
 	}
 	return &skeinv1.ReadFeedRequest{
@@ -108,7 +108,7 @@ func (r asking) ofFeed(k int) proto.Message {
 func (r asking) ofItems(k int) proto.Message {
 	switch k {
 	case 17:
-		return &skeinv1.ListLikesRequest{UserId: r.user(), PageSize: r.size(), AtLeast: r.at}
+		return &skeinv1.ListReactionsRequest{UserId: r.user(), Kind: r.kind(), PageSize: r.size(), AtLeast: r.at}
 	case 18:
 		req := &skeinv1.BatchGetViewerStateRequest{ViewerId: r.user(), AtLeast: r.at}
 		for range 5 {
@@ -122,6 +122,9 @@ func (r asking) ofItems(k int) proto.Message {
 		return &skeinv1.ListServedRequest{UserId: r.user(), AtLeast: r.at}
 	case 21:
 		req := &skeinv1.BatchGetCountersRequest{AtLeast: r.at}
+		if r.yes() {
+			req.ReactionKinds = []string{"save", "like", "wow"}
+		}
 		for range 4 {
 			req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_UserId{UserId: r.user()}},
 				&skeinv1.CounterKey{Target: &skeinv1.CounterKey_Board{Board: r.board(r.user())}},
@@ -135,6 +138,15 @@ func (r asking) ofItems(k int) proto.Message {
 			req.Scope = &skeinv1.ListTrendingRequest_OwnerId{OwnerId: r.user()}
 		case 1:
 			req.Scope = &skeinv1.ListTrendingRequest_Board{Board: r.board(r.user())}
+		}
+		return req
+	case 23:
+		req := &skeinv1.ListReactorsRequest{ItemId: r.item(), PageSize: r.size(), AtLeast: r.at}
+		if r.yes() {
+			req.ViewerId = r.user()
+		}
+		if r.yes() {
+			req.Kind = "save"
 		}
 		return req
 	}

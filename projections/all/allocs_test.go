@@ -62,7 +62,7 @@ func plays(i int) events.Event {
 }
 
 func likes(i int) events.Event {
-	return events.Event{Kind: events.Liked, User: id(i % 997), Item: id(i * 31 % 4999)}
+	return events.Event{Kind: events.Reacted, User: id(i % 997), Item: id(i * 31 % 4999)}
 }
 
 // mallocs returns how many objects a call allocates.

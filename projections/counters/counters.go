@@ -13,13 +13,16 @@ import (
 type Settings struct {
 	// HalfLife is the time in which heat halves. Default 24 hours.
 	HalfLife time.Duration
-	// PlayWeight, LikeWeight and RepinWeight are what one play, like or re-pin adds to the heat of an item. Defaults 1, 4, 8.
-	PlayWeight, LikeWeight, RepinWeight uint32
+	// PlayWeight and RepinWeight are what one play or re-pin adds to the heat of an item. Defaults 1 and 8.
+	PlayWeight, RepinWeight uint32
+	// ReactionWeights is what one reaction of a kind adds, for each kind that adds heat, in the form "like=4,save=3". Private kinds never
+	// add heat. Default "like=4".
+	ReactionWeights string
 }
 
 // DefaultSettings returns the defaults.
 func DefaultSettings() Settings {
-	return Settings{HalfLife: 24 * time.Hour, PlayWeight: 1, LikeWeight: 4, RepinWeight: 8}
+	return Settings{HalfLife: 24 * time.Hour, PlayWeight: 1, RepinWeight: 8, ReactionWeights: "like=4"}
 }
 
 // Check returns an error that names a setting that is out of its bounds.
@@ -27,13 +30,17 @@ func (s Settings) Check() error {
 	if s.HalfLife < time.Second || s.HalfLife > 10*365*24*time.Hour {
 		return fmt.Errorf("counters: the half-life is %v, not 1 s to 10 years", s.HalfLife)
 	}
-	return nil
+	_, err := parseReactionWeights(s.ReactionWeights)
+	return err
 }
 
 // Counters is the projection. It reuses buffers from event to event, so one Counters folds into one store, from one
 // goroutine.
 type Counters struct {
 	settings Settings
+	// reactionWeights are those of the settings, by [events.Event.Reaction]. weightsErr is set if the settings have no valid ones.
+	reactionWeights map[string]uint32
+	weightsErr      error
 
 	batch *projections.Batch
 	ev    *events.Event
@@ -55,7 +62,11 @@ var (
 
 // New returns the projection.
 func New(s Settings) *Counters {
-	return &Counters{settings: s, maxPinsByName: maxPinsByName, maxListsByScore: maxListsByScore}
+	weights, err := parseReactionWeights(s.ReactionWeights)
+	return &Counters{
+		settings: s, reactionWeights: weights, weightsErr: err,
+		maxPinsByName: maxPinsByName, maxListsByScore: maxListsByScore,
+	}
 }
 
 // Name returns "counters".
@@ -69,16 +80,17 @@ func (*Counters) Name() string { return "counters" }
 //	5  a like has its time, and users have lists of what they like
 //	6  a pin keeps whether it is a re-pin
 //	7  a live re-pin on a deleted board counts
-func (*Counters) Version() uint32 { return 7 }
+//	8  likes are reactions of a kind, and items have lists of who reacted
+func (*Counters) Version() uint32 { return 8 }
 
 // Settings returns the settings as they are part of the fingerprint.
 func (c *Counters) Settings() map[string]string {
 	s := c.settings
 	return map[string]string{
-		"half-life":    s.HalfLife.String(),
-		"play-weight":  fmt.Sprint(s.PlayWeight),
-		"like-weight":  fmt.Sprint(s.LikeWeight),
-		"repin-weight": fmt.Sprint(s.RepinWeight),
+		"half-life":        s.HalfLife.String(),
+		"play-weight":      fmt.Sprint(s.PlayWeight),
+		"reaction-weights": formatReactionWeights(c.reactionWeights),
+		"repin-weight":     fmt.Sprint(s.RepinWeight),
 	}
 }
 
@@ -86,7 +98,7 @@ func (c *Counters) Settings() map[string]string {
 func (*Counters) Kinds() []events.Kind {
 	return []events.Kind{
 		events.BoardCreated, events.BoardDeleted, events.PinCreated, events.PinMoved, events.PinDeleted, events.UserDeleted,
-		events.Liked, events.Unliked, events.Played, events.ItemScored,
+		events.Reacted, events.Unreacted, events.Played, events.ItemScored,
 	}
 }
 
@@ -108,6 +120,9 @@ func (c *Counters) Apply(ev events.Event, b *projections.Batch) error {
 }
 
 func (c *Counters) applyEvent(ev *events.Event) error {
+	if c.weightsErr != nil {
+		return c.weightsErr
+	}
 	if ev.Backfill {
 		erased, err := c.isErased(ev.User)
 		if err != nil || erased {
@@ -130,11 +145,11 @@ func (c *Counters) applyEvent(ev *events.Event) error {
 			return nil
 		}
 		return c.deletePin()
-	case events.Liked, events.Unliked:
+	case events.Reacted, events.Unreacted:
 		if !c.batch.Holds(ev.Item) {
 			return nil
 		}
-		return c.applyLike()
+		return c.applyReaction()
 	case events.Played:
 		return c.applyPlay()
 	case events.ItemScored:

@@ -11,8 +11,9 @@ import (
 
 // itemRow is the row of an item. Plays and re-pins only grow, and stay when no pin shows the item any more.
 type itemRow struct {
-	// plays and repins are totals over all time. likes is the number of users who like the item now.
-	plays, likes, repins int64
+	// plays and repins are totals over all time. likes is the number of users who like the item now, and otherKinds the number of other
+	// kinds with which users react to it (tagReactionCount).
+	plays, likes, repins, otherKinds int64
 	// listsByScore is the number of owners whose lists have the item by score.
 	listsByScore int64
 	// hasScore is set once the item has a score. scoreFrom is the position since which it has the current one. The position
@@ -33,13 +34,13 @@ func (item *itemRow) currentVersion() version {
 	return version{fromSeq: uint64(item.scoreFrom), toSeq: math.MaxUint64, score: item.score}
 }
 
-// appendRow appends plays, likes, re-pins and listsByScore as varints. If the item has a score, scoreFrom and the growth of
+// appendRow appends plays, likes, re-pins, other kinds and listsByScore as varints. If the item has a score, scoreFrom and the growth of
 // the heat since then follow as varints, and then the heat. It appends nothing for the zero row.
 func (item *itemRow) appendRow(dst []byte) []byte {
 	if *item == (itemRow{}) {
 		return dst
 	}
-	for _, n := range []int64{item.plays, item.likes, item.repins, item.listsByScore} {
+	for _, n := range []int64{item.plays, item.likes, item.repins, item.otherKinds, item.listsByScore} {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
 	if item.hasScore {
@@ -53,7 +54,7 @@ func (item *itemRow) appendRow(dst []byte) []byte {
 
 func decodeItem(row []byte) (item itemRow, err error) {
 	rest := row
-	for _, n := range []*int64{&item.plays, &item.likes, &item.repins, &item.listsByScore} {
+	for _, n := range []*int64{&item.plays, &item.likes, &item.repins, &item.otherKinds, &item.listsByScore} {
 		if *n, err = fields.CutCount(&rest); err != nil {
 			return itemRow{}, projections.RowError("item", row)
 		}

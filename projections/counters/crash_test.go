@@ -23,7 +23,7 @@ func TestDeletionContinuesAfterPowerCut(t *testing.T) {
 			for n := range 300 {
 				item := fmt.Sprint(n % 100)
 				pins = append(pins, creates("ann", fmt.Sprint(n), "art", item))
-				plays = append(plays, events.Event{Kind: events.Liked, User: "ann", Item: item})
+				plays = append(plays, events.Event{Kind: events.Reacted, User: "ann", Item: item})
 			}
 			history := [][]events.Event{pins, plays}
 			for n := range 8 {

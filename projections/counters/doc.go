@@ -1,15 +1,15 @@
-// Package counters is the projection that counts pins, plays, likes and re-pins, and that ranks items by heat.
+// Package counters is the projection that counts pins, plays, reactions and re-pins, and that ranks items by heat.
 //
 // # What is counted
 //
-// It counts pins of users and boards; plays, likes and re-pins of items; and plays by users. The graph counts relations
+// It counts pins of users and boards; plays, reactions and re-pins of items; and plays by users. The graph counts relations
 // between users.
 //
 //	              ┌──► at the owner's home: pins ──► pins of users and boards, what each owner shows ─┐
 //	              │    (pins.go)                                                                     ▼
 //	event ──Apply─┤                                                                       pages (trending.go)
-//	              └──► at the item's home: plays, likes, re-pins, who named it                       ▲
-//	                   (plays.go, likes.go, candidates.go)                                           │
+//	              └──► at the item's home: plays, reactions, re-pins, who named it                   ▲
+//	                   (plays.go, reactions.go, candidates.go)                                       │
 //	                              └──► heat ──► versions of scores in lists by heat ─────────────────┘
 //	                                   (heat.go)   │ the global list, lists of owners (lists.go)
 //	                                               ▼
@@ -22,8 +22,8 @@
 // # Homes
 //
 // Every row has one home (I13). A pin is at its owner's home, which alone knows whether the pin lives, on which board, and
-// which item it shows. Plays, likes, re-pins and heat are at the item's home, and so is the list of the items that a user
-// likes. The item's home gets the creation of a pin, and never its move or end, because those events do not name the item.
+// which item it shows. Plays, reactions, re-pins and heat are at the item's home, and so is the list of the items to which a
+// user reacted. The item's home gets the creation of a pin, and never its move or end, because those events do not name the item.
 // It therefore records only that the owner has named the item once; the owner's home decides whether a list shows the item,
 // when a page is read. Every store has a row for each deleted user, and for each board that was ever deleted
 // (deletions.go).
@@ -51,7 +51,8 @@
 //	counters.go       settings, kinds of events, dispatch; route.go: to which homes an event goes
 //	keys.go           all rows in one table, and their keys; rows.go: walks over many rows
 //	pins.go           from the facts of a pin (package pinstore) to rows; candidates.go: which pins named an item
-//	likes.go, plays.go, counts.go: likes, plays, and rows of counts
+//	reactions.go, reaction_weights.go: reactions, and what each kind adds to heat
+//	plays.go, counts.go: plays, and rows of counts
 //	heat.go           heat and scores; versions.go: versions and their end; lists.go: which lists an item is in
 //	erase.go          the end of a user; deletions.go: which users and boards were deleted
 //	query.go          point queries; trending.go: pages of lists by heat; trending_walk.go: pages of long ones;

@@ -5,8 +5,8 @@ import (
 	"github.com/skein-feed/skein/projections/pinstore"
 )
 
-// eraseUserRows removes the pins, likes and plays of a user, in steps, as far as this store holds their homes. Plays and
-// re-pins of items by the user stay counted. Likes are taken back, because the number of likes is the length of a list of
+// eraseUserRows removes the pins, reactions and plays of a user, in steps, as far as this store holds their homes. Plays and
+// re-pins of items by the user stay counted. Reactions are taken back, because the number of reactions is the length of a list of
 // users (I7).
 func (c *Counters) eraseUserRows() error {
 	user := c.ev.User
@@ -14,14 +14,14 @@ func (c *Counters) eraseUserRows() error {
 		return err
 	}
 
-	// Likes are at the homes of the items, so there may be some in each partition.
+	// Reactions are at the homes of the items, so there may be some in each partition.
 	err := c.batch.EachPartition(func(partition uint8) error {
-		return c.eraseRows(likesPrefix(nil, partition, user), func(rest []byte) error {
-			item, err := cutLastID(rest)
+		return c.eraseRows(reactionsPrefix(nil, partition, user), func(rest []byte) error {
+			item, kind, err := cutReaction(rest)
 			if err != nil {
 				return err
 			}
-			return c.eraseLike(user, item)
+			return c.eraseReaction(user, item, kind)
 		})
 	})
 	if err != nil {

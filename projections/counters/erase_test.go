@@ -95,8 +95,8 @@ func TestErasureInStepsLeavesTheSameRows(t *testing.T) {
 			item := "item" + string(rune('a'+n%26)) + string(rune('a'+n%7))
 			all = append(all,
 				creates("bob-to-go", "p"+string(rune('0'+n/1000))+item+string(rune('0'+n%10)), "board"+string(rune('0'+n%4)), item),
-				events.Event{Kind: events.Liked, User: "bob-to-go", Item: item},
-				events.Event{Kind: events.Liked, User: "eve", Item: item},
+				events.Event{Kind: events.Reacted, User: "bob-to-go", Item: item},
+				events.Event{Kind: events.Reacted, User: "eve", Item: item},
 				events.Event{Kind: events.Played, User: "bob-to-go", Item: item},
 				creates("eve", item, "", item))
 		}

@@ -57,15 +57,21 @@ func (o *others) Score(item string, seq uint64) (score int64, scored, known bool
 	return score, scored, true
 }
 
-func (o *others) Likes(user, item string) (likes, known bool) {
-	likes, err := o.of(item).Likes(user, item)
+func (o *others) OwnReactions(user, item string) (kinds []string, known bool) {
+	kinds, err := o.of(item).OwnReactions(user, item)
 	o.check(err)
-	return likes, true
+	return kinds, true
 }
 
-func (o *others) Liked(user string, after PageCursor, n int) (parts []LikedPart, known bool) {
+func (o *others) Reactors(item, kind string, after PageCursor, n int) (part ReactorPart, known bool) {
+	part, err := o.of(item).LocalReactors(context.Background(), item, kind, after, n)
+	o.check(err)
+	return part, true
+}
+
+func (o *others) Reactions(user, kind string, after PageCursor, n int) (parts []ReactionPart, known bool) {
 	for _, p := range o.parts {
-		part, err := p.q.LocalLiked(context.Background(), user, after, n)
+		part, err := p.q.LocalReactions(context.Background(), user, kind, after, n)
 		o.check(err)
 		parts = append(parts, part)
 	}
@@ -139,13 +145,24 @@ func TestGatheredPagesAreThoseOfOneState(t *testing.T) {
 		size := rapid.IntRange(1, 3).Draw(t, "page size")
 		for _, user := range append(users, "") {
 			if user != "" {
-				samePages(t, "likes of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
-					return result(q.Liked(context.Background(), user, after, size))
-				}, whole, asking(user))
+				for _, kind := range someKinds {
+					samePages(t, "reactions of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
+						return result(q.Reactions(context.Background(), user, kind, after, size))
+					}, whole, asking(user))
+				}
 			}
 			samePages(t, "list of "+user, func(q *Queries, after PageCursor) (any, PageCursor, error) {
 				return result(q.Trending(context.Background(), Scope{Owner: user}, after, size))
 			}, whole, asking(user))
+		}
+		for _, item := range want.Items() {
+			for _, kind := range someKinds {
+				// Any state may be asked who reacted, as the page of a viewer is made where the viewer is at home.
+				samePages(t, "who reacted to "+item, func(q *Queries, after PageCursor) (any, PageCursor, error) {
+					part, next, err := q.Reactors(context.Background(), item, kind, after, size)
+					return part, next, err
+				}, whole, asking(""))
+			}
 		}
 		for _, b := range want.BoardsMentioned() {
 			samePages(t, "list of a board of "+b.Owner, func(q *Queries, after PageCursor) (any, PageCursor, error) {
@@ -181,23 +198,25 @@ func samePages(t failer, name string, page func(*Queries, PageCursor) (any, Page
 	}
 }
 
-// States may be at different positions. An item that was liked again between them is in a page
+// States may be at different positions. An item that was reacted to again between them is in a page
 // once, with the later time.
-func TestMergedLikesKeepTheLatestTime(t *testing.T) {
+func TestMergedReactionsKeepTheLatestTime(t *testing.T) {
 	o := &others{t: t}
-	q := &Queries{remote: likedParts{o, []LikedPart{
-		{Items: []LikedItem{{"a", 3}, {"b", 1}}}, {Items: []LikedItem{{"a", 2}, {"c", 1}}, More: true},
+	q := &Queries{remote: reactionParts{o, []ReactionPart{
+		{Items: []ReactedItem{{"a", 3}, {"b", 1}}}, {Items: []ReactedItem{{"a", 2}, {"c", 1}}, More: true},
 	}}}
-	items, more := q.mergeLiked(LikedPart{}, "ann", nil, 2)
-	if diff := cmp.Diff([]LikedItem{{"a", 3}, {"b", 1}}, items); diff != "" || !more {
+	items, more := q.mergeReactions(ReactionPart{}, "ann", "", nil, 2)
+	if diff := cmp.Diff([]ReactedItem{{"a", 3}, {"b", 1}}, items); diff != "" || !more {
 		t.Errorf("%v: %s", more, diff)
 	}
 }
 
-// likedParts returns the same parts for the likes of every user.
-type likedParts struct {
+// reactionParts returns the same parts for the reactions of every user.
+type reactionParts struct {
 	*others
-	parts []LikedPart
+	parts []ReactionPart
 }
 
-func (l likedParts) Liked(string, PageCursor, int) ([]LikedPart, bool) { return l.parts, true }
+func (l reactionParts) Reactions(string, string, PageCursor, int) ([]ReactionPart, bool) {
+	return l.parts, true
+}

@@ -38,11 +38,13 @@ var itemForms = map[projections.Tag]projections.RowForm{
 	tagUserTallies:   {Name: "user-doings", Parts: "A", Value: describeUserTallies},
 	tagBoardPins:     {Name: "board-pins", Parts: "B b", Value: describePinCount},
 	tagShownItem:     {Name: "shown", Parts: "B i p", Value: describeShownItem},
-	tagLike:          {Name: "like", Parts: "A i", Remote: true, Value: describeLike},
+	tagReaction:      {Name: "reaction", Parts: "A i kind", Special: reactionKeyParts, Remote: true, Value: describeReaction},
 	tagItem:          {Name: "item", Parts: "i", Value: describeItem},
 	tagVersion:       {Name: "score", Parts: "i ^seq", Value: describeVersion},
 	tagItemLists:     {Name: "listed", Parts: "i B"},
-	tagLikedItem:     {Name: "liked", Parts: "A ^since i"},
+	tagReactedItem:   {Name: "reacted", Parts: "A kind ^since i", Special: reactionKeyParts},
+	tagReactor:       {Name: "reactor", Parts: "i kind ^since A", Special: reactionKeyParts},
+	tagReactionCount: {Name: "reactions", Parts: "i kind", Special: reactionKeyParts, Value: describeReactionCount},
 	tagNamedItem:     {Name: "named", Parts: "B part i p", Value: describeNamedItem},
 }
 
@@ -68,15 +70,41 @@ func describeShownItem(d *projections.Description, row []byte) error {
 	return nil
 }
 
-func describeLike(d *projections.Description, row []byte) error {
-	l, err := decodeLike(row)
-	if l.backfillTime != 0 {
-		d.Time("backfilled", l.backfillTime)
+// reactionKeyParts reads the kind of a reaction.
+var reactionKeyParts = map[string]func(d *projections.Description) error{"kind": describeReactionKind}
+
+func describeReactionKind(d *projections.Description) error {
+	var kind []byte
+	for {
+		b, err := d.Cut(1)
+		if err != nil {
+			return err
+		}
+		kind = append(kind, b[0])
+		if b[0] == 0 {
+			break
+		}
 	}
-	if l.liveTime != 0 {
-		d.Time("live", l.liveTime)
+	name, _, err := cutReactionKind(kind)
+	d.Field("kind", events.ReactionName(name))
+	return err
+}
+
+func describeReaction(d *projections.Description, row []byte) error {
+	r, err := decodeReaction(row)
+	if r.backfillTime != 0 {
+		d.Time("backfilled", r.backfillTime)
 	}
-	d.Flag("ended", l.hasLiveEnd)
+	if r.liveTime != 0 {
+		d.Time("live", r.liveTime)
+	}
+	d.Flag("ended", r.hasLiveEnd)
+	return err
+}
+
+func describeReactionCount(d *projections.Description, row []byte) error {
+	n, err := decodeCount(row)
+	d.Int("users", n)
 	return err
 }
 
@@ -88,6 +116,7 @@ func describeItem(d *projections.Description, row []byte) error {
 	d.Int("plays", it.plays)
 	d.Int("likes", it.likes)
 	d.Int("repins", it.repins)
+	d.Int("other-kinds", it.otherKinds)
 	d.Int("lists", it.listsByScore)
 	if it.hasScore {
 		d.Int("score", it.score)

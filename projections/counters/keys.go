@@ -1,6 +1,7 @@
 package counters
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 
@@ -22,8 +23,8 @@ import (
 //	0x72  A                                counts     living pins of A, plays by A
 //	0x73  B b                              count      living pins on b
 //	0x74  B i p                            board      the living pin p shows i, on this board
-//	0x75  part of i: A i                   like       whether A likes i, or did
-//	0x76  i                                item       plays, likes, re-pins; number of owners' lists with its score; heat
+//	0x75  part of i: A i kind              reaction   whether A reacts to i with the kind, or did
+//	0x76  i                                item       plays, likes, re-pins; number of other kinds; of owners' lists with its score; heat
 //	0x77  i ^from                          version    the score of i from a position on
 //	0x78  i B                              -          the list of B has i by score
 //	0x79  region of i: B part(i) i p       named      p was once created to show i
@@ -33,16 +34,18 @@ import (
 //	0x7d  part of i:                       time       the time of the first row of 0x7c
 //	0x7e  store: hash(B) hash(B,b)         deletion   b was deleted once, and whether it was created again
 //	0x7f  store: hash(A)                   -          A was deleted (a keyed hash stands for the id)
-//	0x80  region of i: A ^t i              -          A likes i, since t
+//	0x80  region of i: A kind ^t i         -          A reacts to i with the kind, since t
+//	0x81  i kind ^t A                      -          A reacts to i with the kind, which is not private, since t
+//	0x82  i kind                           count      users who react to i with the kind, which is neither private nor a like
 //
-// entry and to are explained at entryByName, below.
+// entry and to are explained at entryByName, below. A kind is its bytes and 0x00, and nothing before the 0x00 for a like.
 const (
 	tagPin projections.Tag = projections.FirstCountersTag + iota
 	tagPossibleBoard
 	tagUserTallies
 	tagBoardPins
 	tagShownItem
-	tagLike
+	tagReaction
 	tagItem
 	tagVersion
 	tagItemLists
@@ -53,7 +56,9 @@ const (
 	tagFirstEndedVersion
 	tagBoardDeletion
 	tagTombstone
-	tagLikedItem
+	tagReactedItem
+	tagReactor
+	tagReactionCount
 )
 
 // Walked returns the tags of rows that are only walked over and never read by their keys. It is part of
@@ -61,7 +66,7 @@ const (
 func (*Counters) Walked() []projections.Tag {
 	return []projections.Tag{
 		tagPossibleBoard, tagShownItem, tagItemLists, tagNamedItem, tagGlobalList, tagOwnerList, tagEndedVersion,
-		tagLikedItem,
+		tagReactedItem, tagReactor,
 	}
 }
 
@@ -79,34 +84,91 @@ func versionKey(dst []byte, item string, from uint64) []byte {
 	return binary.BigEndian.AppendUint64(projections.AppendKey(dst, tagVersion, item), ^from)
 }
 
-// likeKey appends the key of the row that says whether a user likes an item.
-func likeKey(dst []byte, user, item string) []byte {
-	return events.AppendID(likesPrefix(dst, itemPartition(item), user), item)
-}
+// appendReactionKind appends the kind of a reaction. No kind contains a zero byte, so none is a prefix of another.
+func appendReactionKind(dst []byte, kind string) []byte { return append(append(dst, kind...), 0) }
 
-// likesPrefix appends the prefix of the rows of tagLike of a user for the items of a partition.
-func likesPrefix(dst []byte, partition uint8, user string) []byte {
-	return events.AppendID(projections.AppendPartition(dst, partition, tagLike), user)
-}
-
-// likedItemKey appends the key of an item in the list of what a user likes. Later likes come first.
-func likedItemKey(dst []byte, user string, since events.Micros, item string) []byte {
-	dst = projections.AppendKey(dst, tagLikedItem, user)
-	dst = binary.BigEndian.AppendUint64(dst, ^uint64(since))
-	return events.AppendID(dst, item)
-}
-
-// cutLikedItem reads the part of such a key that follows the user.
-func cutLikedItem(rest []byte) (since events.Micros, item string, err error) {
-	if len(rest) < 8 {
-		return 0, "", projections.RowError("liked item", rest)
+// cutReactionKind reads a kind and returns the bytes that follow it.
+func cutReactionKind(b []byte) (kind string, rest []byte, err error) {
+	end := bytes.IndexByte(b, 0)
+	if end < 0 {
+		return "", nil, projections.RowError("kind of a reaction", b)
 	}
-	t := ^binary.BigEndian.Uint64(rest)
+	kind = string(b[:end])
+	if !events.IsReaction(kind) || events.ReactionOf(kind) != kind {
+		return "", nil, projections.RowError("kind of a reaction", b)
+	}
+	return kind, b[end+1:], nil
+}
+
+// reactionKey appends the key of the row with the facts about a reaction.
+func reactionKey(dst []byte, user, item, kind string) []byte {
+	return appendReactionKind(ownReactionsPrefix(dst, user, item), kind)
+}
+
+// ownReactionsPrefix appends the prefix of the rows of tagReaction of a user and an item.
+func ownReactionsPrefix(dst []byte, user, item string) []byte {
+	return events.AppendID(reactionsPrefix(dst, itemPartition(item), user), item)
+}
+
+// reactionsPrefix appends the prefix of the rows of tagReaction of a user for the items of a partition.
+func reactionsPrefix(dst []byte, partition uint8, user string) []byte {
+	return events.AppendID(projections.AppendPartition(dst, partition, tagReaction), user)
+}
+
+// cutReaction reads the part of such a key that follows the user.
+func cutReaction(rest []byte) (item, kind string, err error) {
+	item, rest, err = events.CutID(rest)
+	if err != nil {
+		return "", "", projections.RowError("reaction", rest)
+	}
+	kind, rest, err = cutReactionKind(rest)
+	if err == nil && len(rest) != 0 {
+		err = projections.RowError("reaction", rest)
+	}
+	return item, kind, err
+}
+
+// reactedItemKey appends the key of an item in the list of a user's reactions of a kind. Later reactions come first.
+func reactedItemKey(dst []byte, user, kind string, since events.Micros, item string) []byte {
+	return appendSince(reactedItemsPrefix(dst, user, kind), since, item)
+}
+
+// reactedItemsPrefix appends the prefix of the list of a user's reactions of a kind.
+func reactedItemsPrefix(dst []byte, user, kind string) []byte {
+	return appendReactionKind(projections.AppendKey(dst, tagReactedItem, user), kind)
+}
+
+// reactorKey appends the key of a user in the list of those who react to an item with a kind. Later reactions come first.
+func reactorKey(dst []byte, item, kind string, since events.Micros, user string) []byte {
+	return appendSince(reactorsPrefix(dst, item, kind), since, user)
+}
+
+// reactorsPrefix appends the prefix of the list of users who react to an item with a kind.
+func reactorsPrefix(dst []byte, item, kind string) []byte {
+	return appendReactionKind(projections.AppendKey(dst, tagReactor, item), kind)
+}
+
+// reactionCountKey appends the key of the number of users who react to an item with a kind.
+func reactionCountKey(dst []byte, item, kind string) []byte {
+	return appendReactionKind(projections.AppendKey(dst, tagReactionCount, item), kind)
+}
+
+// appendSince appends the sort key of an entry of the two lists: later times come first, then ids.
+func appendSince(dst []byte, since events.Micros, id string) []byte {
+	return events.AppendID(binary.BigEndian.AppendUint64(dst, ^uint64(since)), id)
+}
+
+// cutSince reads a sort key that [appendSince] wrote.
+func cutSince(sortKey []byte) (since events.Micros, id string, err error) {
+	if len(sortKey) < 8 {
+		return 0, "", projections.RowError("entry of a list of reactions", sortKey)
+	}
+	t := ^binary.BigEndian.Uint64(sortKey)
 	if t > math.MaxInt64 {
-		return 0, "", projections.RowError("liked item", rest)
+		return 0, "", projections.RowError("entry of a list of reactions", sortKey)
 	}
-	item, err = cutLastID(rest[8:])
-	return events.Micros(t), item, err
+	id, err = cutLastID(sortKey[8:])
+	return events.Micros(t), id, err
 }
 
 // namedItemKey appends the key of the row that says that a pin of an owner named an item.

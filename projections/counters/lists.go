@@ -212,11 +212,11 @@ func (c *Counters) forgetOwnerList(owner, id string) error {
 
 // Regions is part of [projections.Regional].
 func (*Counters) Regions() []projections.Tag {
-	return []projections.Tag{tagNamedItem, tagGlobalList, tagOwnerList, tagLikedItem}
+	return []projections.Tag{tagNamedItem, tagGlobalList, tagOwnerList, tagReactedItem}
 }
 
-// RegionHome is part of [projections.Regional]. The rows of lists by heat, and those about named and liked items, are at the
-// homes of the items.
+// RegionHome is part of [projections.Regional]. The rows of lists by heat, and those about the items that a user named or reacted
+// to, are at the homes of the items.
 func (*Counters) RegionHome(key []byte) (partition uint8, ok bool) {
 	switch tag := tagOfKey(key); tag {
 	case tagNamedItem:
@@ -233,12 +233,16 @@ func (*Counters) RegionHome(key []byte) (partition uint8, ok bool) {
 		return entryPartition(rest)
 	case tagGlobalList:
 		return entryPartition(key[3:])
-	case tagLikedItem:
+	case tagReactedItem:
 		_, rest, err := events.CutID(key[3:])
 		if err != nil {
 			return 0, false
 		}
-		_, item, err := cutLikedItem(rest)
+		_, sortKey, err := cutReactionKind(rest)
+		if err != nil {
+			return 0, false
+		}
+		_, item, err := cutSince(sortKey)
 		return itemPartition(item), err == nil
 	}
 	return 0, false

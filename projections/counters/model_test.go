@@ -34,6 +34,7 @@ func defaultSizes() sizes {
 
 func drawSizes(t *rapid.T) sizes {
 	s := defaultSizes()
+	s.ReactionWeights = rapid.SampledFrom([]string{"", "like=4,save=3"}).Draw(t, "reaction weights")
 	s.HalfLife = rapid.SampledFrom([]time.Duration{time.Second, 24 * time.Hour}).Draw(t, "half-life")
 	s.maxPinsByName = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "named")
 	s.maxListsByScore = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "listed")
@@ -95,7 +96,8 @@ func viewOf(t failer, s *store.Store) *projections.View {
 
 func heatSettings(s sizes) model.HeatSettings {
 	return model.HeatSettings{
-		HalfLife: events.Micros(s.HalfLife.Microseconds()), Play: s.PlayWeight, Like: s.LikeWeight, Repin: s.RepinWeight,
+		HalfLife: events.Micros(s.HalfLife.Microseconds()), Play: s.PlayWeight, Repin: s.RepinWeight,
+		Reactions: s.projection().reactionWeights,
 	}
 }
 
@@ -208,11 +210,13 @@ func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 		}
 		same(got.Pins, int64(len(want.Pins(user))), "pins of %s", user)
 		same(got.Plays, int64(want.PlaysBy(user)), "plays by %s", user)
-		var likes []LikedItem
-		for _, l := range want.Likes(user) {
-			likes = append(likes, LikedItem(l))
+		for _, kind := range someKinds {
+			var items []ReactedItem
+			for _, r := range want.Reactions(user, kind) {
+				items = append(items, ReactedItem(r))
+			}
+			same(readReactions(t, q, user, kind, 2), items, "reactions %q of %s", kind, user)
 		}
-		same(readLiked(t, q, user, 2), likes, "likes of %s", user)
 		top(user, nil)
 	}
 	for _, b := range append(want.BoardsMentioned(), model.BoardID{Owner: "stranger"}) {
@@ -229,6 +233,8 @@ func compareItems(t failer, s *store.Store, set sizes, history []events.Event) {
 			t.Fatalf("counts of item %s: %v", item, err)
 		}
 		c := want.ItemCounts(item)
+		compareReactions(t, q, want, item, got, same)
+		got.OtherKinds = 0 // compared by compareReactions
 		same(got, ItemCounts{Plays: int64(c.Plays), Likes: int64(c.Likes), Repins: int64(c.Repins)}, "counts of item %s", item)
 	}
 	auditLists(t, v, set, want, history)
@@ -254,20 +260,86 @@ func readList(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 	}
 }
 
-// readLiked reads all pages of what a user likes, and checks that each but the last is full and has a new page cursor.
-func readLiked(t failer, q *Queries, user string, n int) (all []LikedItem) {
+// someKinds are the kinds of reactions in histories, and one that is not.
+var someKinds = []string{"", "save", "_bookmark", "nothing"}
+
+// compareReactions compares the reactions to an item with those of the model: how many there are by kind, who reacted, and what each user
+// has of them.
+func compareReactions(
+	t failer, q *Queries, want *model.Graph, item string, counts ItemCounts, same func(got, want any, format string, args ...any),
+) {
+	t.Helper()
+	var byKind []ReactionCount
+	for _, c := range want.ReactionCounts(item) {
+		byKind = append(byKind, ReactionCount{c.Reaction, int64(c.Count)})
+	}
+	first, err := q.ReactionCounts(item, counts, nil)
+	if err != nil {
+		t.Fatalf("reactions to %s: %v", item, err)
+	}
+	same(first, byKind, "reactions to %s by kind", item)
+
+	named, err := q.ReactionCounts(item, counts, someKinds)
+	if err != nil {
+		t.Fatalf("reactions to %s: %v", item, err)
+	}
+	for i, kind := range someKinds {
+		var reactors []Reactor
+		for _, r := range want.Reactors(item, kind) {
+			reactors = append(reactors, Reactor(r))
+		}
+		got, total := readReactors(t, q, item, kind, 2)
+		same(got, reactors, "who reacted to %s with %q", item, kind)
+		same(total, int64(len(reactors)), "how many reacted to %s with %q", item, kind)
+		same(named[i], ReactionCount{kind, int64(len(reactors))}, "how many reacted to %s with %q, asked by name", item, kind)
+	}
+
+	for _, user := range append(want.Users(), "stranger") {
+		own, err := q.OwnReactions(user, item)
+		if err != nil {
+			t.Fatalf("reactions of %s to %s: %v", user, item, err)
+		}
+		same(own, want.OwnReactions(user, item), "reactions of %s to %s", user, item)
+	}
+}
+
+// readReactions reads all pages of a user's reactions, and checks that each but the last is full and has a new page cursor.
+func readReactions(t failer, q *Queries, user, kind string, n int) (all []ReactedItem) {
 	t.Helper()
 	var after PageCursor
 	for {
-		page, next, err := q.Liked(context.Background(), user, after, n)
+		page, next, err := q.Reactions(context.Background(), user, kind, after, n)
 		if err != nil {
-			t.Fatalf("likes of %s: %v", user, err)
+			t.Fatalf("reactions of %s: %v", user, err)
 		}
 		if all = append(all, page...); next == nil {
 			return all
 		}
 		if len(page) != n || bytes.Equal(next, after) {
-			t.Fatalf("a page of %d likes has another behind it", len(page))
+			t.Fatalf("a page of %d reactions has another behind it", len(page))
+		}
+		after = next
+	}
+}
+
+// readReactors is readReactions for those who reacted to an item. It also returns the length of the list, which every page must know.
+func readReactors(t failer, q *Queries, item, kind string, n int) (all []Reactor, total int64) {
+	t.Helper()
+	var after PageCursor
+	for first := true; ; first = false {
+		page, next, err := q.Reactors(context.Background(), item, kind, after, n)
+		if err != nil {
+			t.Fatalf("who reacted to %s: %v", item, err)
+		}
+		if !first && page.Total != total {
+			t.Fatalf("who reacted to %s: %d users, then %d", item, total, page.Total)
+		}
+		total = page.Total
+		if all = append(all, page.Reactors...); next == nil {
+			return all, total
+		}
+		if len(page.Reactors) != n || bytes.Equal(next, after) {
+			t.Fatalf("a page of %d users has another behind it", len(page.Reactors))
 		}
 		after = next
 	}

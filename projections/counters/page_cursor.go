@@ -26,8 +26,8 @@ const (
 	// cursorTrending is followed by the position of the session (uvarint), its log time (uvarint), and the sort key of the
 	// last item.
 	cursorTrending = 1
-	// cursorLiked is followed by the part of the last item's key that follows the user.
-	cursorLiked = 2
+	// cursorReacted is followed by the sort key of the last entry of a list of reactions or of those who reacted ([appendSince]).
+	cursorReacted = 2
 )
 
 // session is the position at which a session began, and its log time. All pages of the session read the scores of this
@@ -68,12 +68,12 @@ func parseTrendingCursor(cursor PageCursor) (s session, sortKey []byte, err erro
 	return session{seq: numbers[0], time: events.Micros(numbers[1])}, rest, nil
 }
 
-// parseLikedCursor fails with [ErrPageCursor] for bytes that [Queries.Liked] cannot have made.
-func parseLikedCursor(cursor PageCursor) (sortKey []byte, err error) {
-	if len(cursor) == 0 || cursor[0] != cursorLiked {
+// parseReactedCursor fails with [ErrPageCursor] for bytes that neither [Queries.Reactions] nor [Queries.Reactors] can have made.
+func parseReactedCursor(cursor PageCursor) (sortKey []byte, err error) {
+	if len(cursor) == 0 || cursor[0] != cursorReacted {
 		return nil, ErrPageCursor
 	}
-	if _, _, err := cutLikedItem(cursor[1:]); err != nil {
+	if _, _, err := cutSince(cursor[1:]); err != nil {
 		return nil, ErrPageCursor
 	}
 	return cursor[1:], nil

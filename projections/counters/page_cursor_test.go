@@ -81,7 +81,7 @@ func FuzzItemRows(f *testing.F) {
 	f.Add(boardDeletion{firstTime: 8, isDeleted: true}.appendRow(nil))
 	f.Add((&version{beganAt: 17, score: -9}).appendRow(nil))
 	f.Add(appendUvarint(77))
-	f.Add(like{backfillTime: 7, liveTime: 9, hasLiveEnd: true}.appendRow(nil))
+	f.Add(reaction{backfillTime: 7, liveTime: 9, hasLiveEnd: true}.appendRow(nil))
 	f.Add(endedVersionKey(nil, 9, "a", 3)[3:])
 	f.Add(scoreEntryKey(nil, nil, "a", -3, 3)[1:])
 	f.Fuzz(func(t *testing.T, row []byte) {
@@ -103,12 +103,16 @@ func FuzzItemRows(f *testing.F) {
 		if l, err := decodeBoardDeletion(row); err == nil && !bytes.Equal(l.appendRow(nil), row) {
 			t.Errorf("life %x became %x", row, l.appendRow(nil))
 		}
-		if l, err := decodeLike(row); err == nil && !bytes.Equal(l.appendRow(nil), row) {
-			t.Errorf("like %x became %x", row, l.appendRow(nil))
+		if r, err := decodeReaction(row); err == nil && !bytes.Equal(r.appendRow(nil), row) {
+			t.Errorf("reaction %x became %x", row, r.appendRow(nil))
 		}
-		prefix := projections.AppendKey(nil, tagLikedItem, "ann")
-		if since, item, err := cutLikedItem(row); err == nil && !bytes.Equal(likedItemKey(nil, "ann", since, item), append(prefix, row...)) {
-			t.Errorf("liked %x", row)
+		if item, kind, err := cutReaction(row); err == nil {
+			if key := reactionKey(nil, "ann", item, kind); !bytes.Equal(key, append(reactionsPrefix(nil, itemPartition(item), "ann"), row...)) {
+				t.Errorf("key of a reaction %x became %x", row, key)
+			}
+		}
+		if since, item, err := cutSince(row); err == nil && !bytes.Equal(appendSince(nil, since, item), row) {
+			t.Errorf("entry of a list of reactions %x", row)
 		}
 		_, _ = decodeCount(row)
 		_, _ = decodeFirstEndTime(row)

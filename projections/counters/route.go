@@ -9,8 +9,8 @@ import (
 func (*Counters) Route(ev *events.Event, partitions *events.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted, events.BoardDeleted:
-		// A user's likes are stored at the homes of the liked items, which the event does not name. Every partition also records the
-		// deletion, because the homes of items need it to decide which pins and likes no longer count.
+		// A user's reactions are stored at the homes of the items, which the event does not name. Every partition also records the
+		// deletion, because the homes of items need it to decide which pins and reactions no longer count.
 		partitions.AddAll()
 
 	case events.BoardCreated:
@@ -29,9 +29,9 @@ func (*Counters) Route(ev *events.Event, partitions *events.Partitions) {
 		// owner which items a living pin shows.
 		partitions.AddHome(ev.User)
 
-	case events.Liked, events.Unliked:
-		// All rows of a like are at the home of the item, also those of the list of what the user likes (tagLikedItem). The
-		// user's home stores nothing about likes.
+	case events.Reacted, events.Unreacted:
+		// All rows of a reaction are at the home of the item, also those of the list of the user's reactions (tagReactedItem). The
+		// user's home stores nothing about them, and the pin on which the user reacted changes nothing here.
 		partitions.AddHome(ev.Item)
 
 	case events.ItemScored:

@@ -145,7 +145,7 @@ func TestErasedUserLeavesNoRowInSteps(t *testing.T) {
 			reader := fmt.Sprint("reader", i)
 			history = append(history, follows(reader, "bob-to-go"), follows("bob-to-go", reader))
 			if i%2 == 0 {
-				history = append(history, follows(reader, "eve"), events.Event{Kind: events.Liked, User: "bob-to-go", Item: reader})
+				history = append(history, follows(reader, "eve"), events.Event{Kind: events.Reacted, User: "bob-to-go", Item: reader})
 			}
 		}
 		for i := range 30 {

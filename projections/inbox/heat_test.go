@@ -9,7 +9,7 @@ import (
 )
 
 // secondHeat is how items gain heat in histories of some seconds.
-var secondHeat = model.HeatSettings{HalfLife: events.Micros(time.Second / time.Microsecond), Play: 1, Like: 4, Repin: 8}
+var secondHeat = model.HeatSettings{HalfLife: events.Micros(time.Second / time.Microsecond), Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4}}
 
 // modelScores are the scores that the model tells.
 type modelScores map[string]int64

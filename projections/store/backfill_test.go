@@ -35,7 +35,7 @@ func TestRepeatedBackfillsAreIgnored(t *testing.T) {
 		{backfill(f, "old", 1), false}, // another kind
 		{backfill(p, "older", 1), false},
 		{events.Event{Kind: p, User: "ann", Item: "x"}, false}, // live
-		{backfill(events.Liked, "old", 9), false},              // of a kind that is not read: neither folded nor ignored
+		{backfill(events.Reacted, "old", 9), false},            // of a kind that is not read: neither folded nor ignored
 		{backfill(p, "old", 6), false},
 		{closed("old"), false},
 		{backfill(p, "old", 7), true},

@@ -42,7 +42,7 @@ func TestCrashInLargeEventLeavesPrefixOfLog(t *testing.T) {
 			{Kind: events.Served, User: "ann", Items: items},
 			storetest.Follow("ann", "cid"),
 		},
-		storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"}),
+		storetest.One(events.Event{Kind: events.Reacted, User: "ann", Item: "x"}),
 		{
 			{Kind: events.Played, User: "ann", Item: "x"},
 			{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 3},

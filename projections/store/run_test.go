@@ -193,7 +193,7 @@ func TestNotReadyInsideEvent(t *testing.T) {
 // TestRunFlushesInTime checks that rows are flushed within a minute, a position without new rows within ten minutes, and nothing if nothing is new.
 func TestRunFlushesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unread := storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"})
+		unread := storetest.One(events.Event{Kind: events.Reacted, User: "ann", Item: "x"})
 		envs := storetest.Envelopes(storetest.One(storetest.Follow("ann", "bob")), unread, unread, storetest.One(storetest.Follow("ann", "cid")))
 		log := storetest.NewLog()
 		var flushes atomic.Int64
@@ -230,7 +230,7 @@ func TestRunFlushesInTime(t *testing.T) {
 // TestPositionIsFlushedAfterManyEnvelopes checks that the position is flushed before its time if many envelopes had no row for the store.
 func TestPositionIsFlushedAfterManyEnvelopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unread := storetest.One(events.Event{Kind: events.Liked, User: "ann", Item: "x"})
+		unread := storetest.One(events.Event{Kind: events.Reacted, User: "ann", Item: "x"})
 		envs := storetest.Envelopes(unread, unread, unread, unread, unread)
 		log := storetest.NewLog(envs...)
 		s := storetest.OpenTally(t, store.Options{Bounds: store.Bounds{FlushEnvelopes: 3, FlushEvery: time.Second}})

@@ -167,7 +167,7 @@ func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 		w.Envelope(pin("1"), pin("2"), pin("3")),
 		w.Envelope(events.Event{Kind: events.Played, User: "ann", Item: "film"}),
 		w.Envelope(events.Event{Kind: events.UserBlocked, User: "ann", Peer: "dan"}),
-		w.Envelope(events.Event{Kind: events.Liked, User: "eve", Item: "film"}),
+		w.Envelope(events.Event{Kind: events.Reacted, User: "eve", Item: "film"}),
 	}
 	var whole, some [4]*events.Partitions
 	var held events.Partitions

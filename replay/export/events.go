@@ -52,6 +52,7 @@ type EventRecord struct {
 	Items      []string `parquet:"items,list"`
 	RepinUser  string   `parquet:"repin_user"`
 	RepinPin   string   `parquet:"repin_pin"`
+	Reaction   string   `parquet:"reaction,dict"`
 	Title      string   `parquet:"title"`
 	Attributes []byte   `parquet:"attributes"`
 	Score      int64    `parquet:"score"`
@@ -67,7 +68,7 @@ type EventRecord struct {
 }
 
 // Concerns reports whether an event is by a user or towards this user: another user follows, blocks or mutes the user, follows one of the
-// user's boards, or re-pins one of the user's pins.
+// user's boards, re-pins one of the user's pins, or reacts on one.
 func Concerns(ev *events.Event, user string) bool {
 	return ev.User == user || ev.Peer == user || ev.RepinUser == user
 }
@@ -102,6 +103,14 @@ func Events(ctx context.Context, w io.Writer, scan ScanFunc, o EventsOptions) (n
 	return n, out.close()
 }
 
+// reactionOf returns the kind of a reaction as clients name it. It is empty for other events.
+func reactionOf(ev *events.Event) string {
+	if !ev.Kind.Fields().Has(events.FieldReaction) {
+		return ""
+	}
+	return events.ReactionName(ev.Reaction)
+}
+
 // recordOf returns the Parquet record of an event, and about how many bytes of memory it takes.
 func recordOf(ev *Event) (EventRecord, int) {
 	record := EventRecord{
@@ -118,6 +127,7 @@ func recordOf(ev *Event) (EventRecord, int) {
 		Items:      slices.Clone(ev.Items),
 		RepinUser:  ev.RepinUser,
 		RepinPin:   ev.RepinPin,
+		Reaction:   reactionOf(&ev.Event),
 		Title:      ev.Title,
 		Attributes: ev.Attributes,
 		Score:      ev.Score,

@@ -23,7 +23,7 @@ func TestProgressOfUnevenEnvelopes(t *testing.T) {
 		}
 		env := &events.Envelope{}
 		for j := range n {
-			ev, refused := events.FromProto(&skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{
+			ev, refused := events.FromProto(&skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{
 				UserId: fmt.Sprintf("user-%d", i), ItemId: fmt.Sprintf("item-%d", j),
 			}}})
 			if refused != nil {

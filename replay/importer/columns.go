@@ -24,8 +24,8 @@ const (
 	Pins Kind = "pins"
 	// Plays have a user and an item, and may have a time.
 	Plays Kind = "plays"
-	// Likes have a user and an item, and may have a time.
-	Likes Kind = "likes"
+	// Reactions have a user and an item, and may have a kind, the pin on which the user reacted, and a time.
+	Reactions Kind = "reactions"
 	// Unfollows have a follower and the user whom it no longer follows, and may have a time.
 	Unfollows Kind = "unfollows"
 	// BoardUnfollows have a follower, an owner and a board that the follower no longer follows, and may have a time.
@@ -63,6 +63,8 @@ const (
 	blocked
 	muted
 	hidden
+	reactionKind
+	pinOwner
 	numRoles
 )
 
@@ -70,7 +72,7 @@ const (
 // the others must keep their order. Otherwise, an import that continues would have another name, and would send everything again.
 var roleNames = [numRoles]string{
 	"follower", "user", "owner", "pin", "board", "title", "item", "repin_owner", "repin_pin", "attributes",
-	"attributes_base64", "time", "blocked", "muted", "hidden",
+	"attributes_base64", "time", "blocked", "muted", "hidden", "kind", "pin_owner",
 }
 
 func (r role) String() string { return roleNames[r] }
@@ -121,7 +123,9 @@ var (
 	repinOwnerNames = []string{"repinowner", "repinownerid", "repinofowner", "repinofownerid"}
 	repinPinNames   = []string{"repinpin", "repinpinid", "repinofpin", "repinofpinid"}
 	viewerNames     = []string{"user", "userid", "viewer", "viewerid", "listener", "listenerid", "watcher", "watcherid"}
-	likerNames      = []string{"user", "userid", "liker", "likerid"}
+	reactorNames    = []string{"user", "userid", "liker", "likerid", "reactor", "reactorid"}
+	kindNames       = []string{"kind", "reaction", "reactionkind", "reactiontype"}
+	pinOwnerNames   = []string{"pinowner", "pinownerid"}
 	blockerNames    = []string{"user", "userid", "blocker", "blockerid"}
 	blockedNames    = []string{"blocked", "blockedid", "blockeduser", "blockeduserid", "blockee", "blockeeid", "target", "targetid"}
 	muterNames      = []string{"user", "userid", "muter", "muterid"}
@@ -171,13 +175,18 @@ var kinds = map[Kind]kindColumns{
 		fields:   map[role]events.Field{user: events.FieldUser, item: events.FieldItem},
 		sentence: "%s played %s", inSentence: []role{user, item},
 	},
-	Likes: {
-		required: []role{user, item}, optional: []role{when}, positions: []role{user, item, when},
+	Reactions: {
+		required: []role{user, item}, optional: []role{reactionKind, pinOwner, pin, when}, positions: []role{user, item, when},
 		names: map[role][]string{
-			user: likerNames, item: itemNames, when: slices.Concat(timeNames, []string{"likedat"}),
+			user: reactorNames, item: itemNames, reactionKind: kindNames, pinOwner: pinOwnerNames, pin: {"pin", "pinid"},
+			when: slices.Concat(timeNames, []string{"likedat", "reactedat"}),
 		},
-		fields:   map[role]events.Field{user: events.FieldUser, item: events.FieldItem},
-		sentence: "%s likes %s", inSentence: []role{user, item},
+		fields: map[role]events.Field{
+			user: events.FieldUser, item: events.FieldItem, reactionKind: events.FieldReaction, pinOwner: events.FieldRepinUser,
+			pin: events.FieldRepinPin,
+		},
+		sentence: "%s reacts to %s", inSentence: []role{user, item},
+		subject: []role{user, item, reactionKind},
 	},
 	Unfollows: {
 		required: []role{follower, user}, optional: []role{when},

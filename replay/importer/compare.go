@@ -25,7 +25,7 @@ type CompareOptions struct {
 	StartedAt time.Time
 	// AtLeast is a position of the log that contains the import.
 	AtLeast string
-	// Graph answers for follows, boards, blocks and mutes, Feed answers for pins, and Counters answers for plays and likes.
+	// Graph answers for follows, boards, blocks and mutes, Feed answers for pins, and Counters answers for plays and reactions.
 	Graph    skeinv1connect.GraphServiceClient
 	Feed     skeinv1connect.FeedServiceClient
 	Counters skeinv1connect.CounterServiceClient
@@ -55,7 +55,7 @@ func (k Kind) IsComparable() bool {
 
 // Compare reads the file of an import again, and compares all its facts with the answers of a running service. For follows and boards, it
 // compares the lists of every user and board, in order and with times, every count, and random pairs. For pins, it compares the pins of every
-// owner and board; for plays and likes, the counts of every item. Other facts about the same users and items, whether live or from another
+// owner and board; for plays and reactions, the counts of every item. Other facts about the same users and items, whether live or from another
 // import, are reported as differences. It returns [ErrNothingToCompare] for a file without such facts.
 func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 	if !o.Kind.IsComparable() {
@@ -94,7 +94,7 @@ func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 		switch o.Kind {
 		case Pins:
 			err = fmt.Errorf("%w: the service does not list pins: %w", ErrNothingToCompare, err)
-		case Plays, Likes:
+		case Plays, Reactions:
 			err = fmt.Errorf("%w: the service does not count: %w", ErrNothingToCompare, err)
 		}
 	}

@@ -23,12 +23,12 @@ func TestAmbiguousFilePublishesNothing(t *testing.T) {
 		want string
 	}{
 		{
-			"rows that begin with #", Likes,
+			"rows that begin with #", Reactions,
 			Format{},
 			"#golang,y,2024-03-01\n#rust,y,2024-03-01\nann,y,2024-03-01\n",
 			`line 1 ("#golang,y,2024-03-01") begins with # and could be a row, the names of the columns or a comment: give --no-header if it is a row`,
 		},
-		{"every row begins with #", Likes, Format{}, "#golang,y\n#rust,y\n", `line 1 ("#golang,y") begins with # and could be a row`},
+		{"every row begins with #", Reactions, Format{}, "#golang,y\n#rust,y\n", `line 1 ("#golang,y") begins with # and could be a row`},
 		{
 			"a row that begins with # and spans lines", Plays,
 			Format{Header: HeaderNo, Columns: []string{"user", "item", "-"}},
@@ -47,7 +47,7 @@ func TestAmbiguousFilePublishesNothing(t *testing.T) {
 			`it could be delimited by comma (first row: "a;b;1577836800", "5") or by semicolon (first row: "a", "b", "1577836800,5"): give --delimiter`,
 		},
 		{
-			"two delimiters, of which one finds no columns", Likes,
+			"two delimiters, of which one finds no columns", Reactions,
 			Format{},
 			"ann;item-1;Hello, world\nbob;item-2;Well, well\n",
 			"give --delimiter",
@@ -135,7 +135,7 @@ func TestAmbiguousFilePublishesNothing(t *testing.T) {
 		},
 		{"an id of the first row that occurs again", Follows, Format{}, "fan,creator\ncid,dan\nfan,dan\n", "could be a row or the names"},
 		{"NULL in the row after names that begin with #", Follows, Format{Header: HeaderYes, Columns: []string{"follower=f", "user=u"}}, "#f,u\nann,bob\nann,NULL\n", "first in row 2"},
-		{"NULL in a row that begins with #", Likes, Format{Header: HeaderNo}, "#golang,y\n#rust,NULL\nann,y\n", "first in row 2"},
+		{"NULL in a row that begins with #", Reactions, Format{Header: HeaderNo}, "#golang,y\n#rust,NULL\nann,y\n", "first in row 2"},
 		{"a first row above numbers", Follows, Format{}, "user_1a,user_2b\n1,2\n3,4\n", "could be a row or the names"},
 		{"a NUL byte", Follows, Format{}, "ann,bob\nci\x00d,bob\n", "has a NUL byte"},
 		{"more bad rows than allowed", Follows, Format{}, "follower,user\nann,bob\nann,ann\n", "1 of 2 rejected (50 %), and --max-rejects allows 0"},
@@ -182,18 +182,18 @@ func TestFileIsReadAsItWasWritten(t *testing.T) {
 		want []string
 	}{
 		{
-			"hashtags are rows with --no-header", Likes,
+			"hashtags are rows with --no-header", Reactions,
 			Format{Header: HeaderNo},
 			"#golang,y,2024-03-01\n#rust,y,2024-03-01\nann,y,2024-03-01\n",
 			[]string{
-				"1 liked #golang y 2024-03-01 00:00:00", "2 liked #rust y 2024-03-01 00:00:00", "3 liked ann y 2024-03-01 00:00:00",
+				"1 reacted #golang y 2024-03-01 00:00:00", "2 reacted #rust y 2024-03-01 00:00:00", "3 reacted ann y 2024-03-01 00:00:00",
 			},
 		},
 		{
-			"the names of columns begin with # with --header", Likes,
+			"the names of columns begin with # with --header", Reactions,
 			Format{Header: HeaderYes, Columns: []string{"user=u", "item=i"}},
 			"#u,i\n#rust,y\n",
-			[]string{"1 liked #rust y 2026-03-04 05:06:07"},
+			[]string{"1 reacted #rust y 2026-03-04 05:06:07"},
 		},
 		{
 			"a comment that names the columns", Follows,
@@ -202,10 +202,10 @@ func TestFileIsReadAsItWasWritten(t *testing.T) {
 			[]string{`1 user_followed 1 2 "" 2026-03-04 05:06:07`},
 		},
 		{
-			"columns that only one delimiter has", Likes,
+			"columns that only one delimiter has", Reactions,
 			Format{Columns: []string{"user", "item", "-"}, Header: HeaderNo},
 			"ann;item-1;Hello, world\n",
-			[]string{"1 liked ann item-1 2026-03-04 05:06:07"},
+			[]string{"1 reacted ann item-1 2026-03-04 05:06:07"},
 		},
 		{
 			"names that only one delimiter finds", Pins,
@@ -304,10 +304,10 @@ func TestFileIsReadAsItWasWritten(t *testing.T) {
 			},
 		},
 		{
-			"every row begins with #, with --no-header", Likes,
+			"every row begins with #, with --no-header", Reactions,
 			Format{Header: HeaderNo},
 			"#golang,y\n#rust,y\n",
-			[]string{"1 liked #golang y 2026-03-04 05:06:07", "2 liked #rust y 2026-03-04 05:06:07"},
+			[]string{"1 reacted #golang y 2026-03-04 05:06:07", "2 reacted #rust y 2026-03-04 05:06:07"},
 		},
 		{
 			"the follows of one user", Follows,

@@ -50,8 +50,8 @@ func (k Kind) entries(r *record, at events.Micros) []comparison.Entry {
 		return []comparison.Entry{entry(comparison.Blocked, r.fields[user], r.fields[blocked])}
 	case Mutes:
 		return []comparison.Entry{entry(comparison.Muted, r.fields[user], r.fields[muted])}
-	case Likes:
-		return []comparison.Entry{entry(comparison.LikesOf, r.fields[item], r.fields[user])}
+	case Reactions:
+		return comparison.ReactionEntries(r.fields[user], r.fields[item], r.fields[reactionKind], at)
 	case Plays:
 		of, by := entry(comparison.PlaysOf, r.fields[item], r.fields[user]), entry(comparison.PlaysBy, r.fields[user], r.fields[item])
 		of.Text = string(binary.BigEndian.AppendUint64(nil, r.number)) // every record counts, also one that repeats another
@@ -159,8 +159,11 @@ func (k Kind) isValid(r *record) bool {
 	switch k {
 	case Follows:
 		return id(r, follower) && id(r, user) && a != r.fields[user]
-	case Plays, Likes:
+	case Plays:
 		return id(r, user) && id(r, item)
+	case Reactions:
+		hasNoPin := r.fields[pinOwner] == "" && r.fields[pin] == ""
+		return id(r, user) && id(r, item) && events.IsReaction(r.fields[reactionKind]) && (hasNoPin || id(r, pinOwner) && id(r, pin))
 	case Unfollows:
 		return id(r, follower) && id(r, user) && a != r.fields[user]
 	case BoardUnfollows:

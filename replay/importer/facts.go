@@ -74,6 +74,9 @@ func (t *translator) describe(r *record) string {
 	if t.kind == Boards && f[follower] != "" {
 		fmt.Fprintf(&b, ", which %s follows", f[follower])
 	}
+	if t.kind == Reactions {
+		fmt.Fprintf(&b, " with %s", events.ReactionName(f[reactionKind]))
+	}
 	fmt.Fprintf(&b, ", %s", evs[0].GetOccurredAt().AsTime().Format(time.RFC3339Nano))
 	if !t.shape.hasTime() {
 		b.WriteString(", the start of the import")
@@ -93,6 +96,7 @@ func (t *translator) recordEvents(r *record) (evs []*skeinv1.Event, err error) {
 		for as, field := range kinds[t.kind].fields {
 			*ev.TextField(field) = f[as]
 		}
+		ev.Reaction = events.ReactionOf(ev.Reaction)
 		if ev.Attributes, err = attributesOf(r); err != nil {
 			return nil, err
 		}
@@ -129,7 +133,7 @@ func attributesOf(r *record) ([]byte, error) {
 }
 
 // subject identifies the fact of a record for --first, which imports each fact once: a follower follows a user or board, an owner has a pin, a
-// user has played or likes an item.
+// user has played an item or reacted to it with a kind.
 type subject [3]string
 
 // subjectOf returns the subject of a record.
@@ -140,6 +144,9 @@ func (k Kind) subjectOf(r *record) (s subject) {
 	}
 	for i, as := range columns.subject {
 		s[i] = r.fields[as]
+	}
+	if k == Reactions {
+		s[2] = events.ReactionOf(s[2])
 	}
 	return s
 }

@@ -79,8 +79,8 @@ func TestItemsOfAFileAreInTheLog(t *testing.T) {
 			[]string{`1 repins_hidden ann bob "" 2026-03-04 05:06:07`},
 		},
 		{
-			"likes without times", Likes, "user_id,item_id\nann,i1\nbob,i2\n",
-			[]string{"1 liked ann i1 2026-03-04 05:06:07", "2 liked bob i2 2026-03-04 05:06:07"},
+			"likes without times", Reactions, "user_id,item_id\nann,i1\nbob,i2\n",
+			[]string{"1 reacted ann i1 2026-03-04 05:06:07", "2 reacted bob i2 2026-03-04 05:06:07"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -136,8 +136,8 @@ func TestRejectNamesFieldAndLimit(t *testing.T) {
 		{Blocks, "ann,ann,2001-01-01", "user_blocked.target_user_id must not be the acting user"},
 		{Mutes, "ann,b c,2001-01-01", "user_muted.target_user_id must be 1 to 128 bytes"},
 		{HiddenRepins, "ann,ann,2001-01-01", "repins_hidden.target_user_id must not be the acting user"},
-		{Likes, "a b,i,2001-01-01", "liked.user_id must be 1 to 128 bytes"},
-		{Likes, "ann," + long + ",2001-01-01", "liked.item_id is too long: 129 bytes, at most 128"},
+		{Reactions, "a b,i,2001-01-01", "reacted.user_id must be 1 to 128 bytes"},
+		{Reactions, "ann," + long + ",2001-01-01", "reacted.item_id is too long: 129 bytes, at most 128"},
 	} {
 		t.Run(fmt.Sprintf("%s %.20s", tt.kind, tt.record), func(t *testing.T) {
 			header, good := "user,item,time\n", "good,i,2001-01-01\n"
@@ -178,9 +178,9 @@ func TestRejectNamesFieldAndLimit(t *testing.T) {
 // With --first, each fact is imported once, whatever else the records say.
 func TestFirstImportsEachFactOnce(t *testing.T) {
 	for kind, text := range map[Kind]string{
-		Pins:  "owner,pin,board\nann,p,b\nann,p,c\nann,q,b\nbob,p,b\n",
-		Plays: "ann,i,2024-01-01\nann,i,2024-01-02\nann,j,2024-01-01\nbob,i,2024-01-01\n",
-		Likes: "ann 7\nann 7\nann 8\nbob 7\n",
+		Pins:      "owner,pin,board\nann,p,b\nann,p,c\nann,q,b\nbob,p,b\n",
+		Plays:     "ann,i,2024-01-01\nann,i,2024-01-02\nann,j,2024-01-01\nbob,i,2024-01-01\n",
+		Reactions: "ann 7\nann 7\nann 8\nbob 7\n",
 
 		Unfollows:      "follower,user\nann,bob\nann,cid\nann,bob\nbob,cid\n",
 		BoardUnfollows: "follower,owner,board\nann,bob,b\nann,bob,\nann,bob,b\nann,cid,b\n",
@@ -223,7 +223,7 @@ func TestOneFileAsTwoKindsIsTwoImports(t *testing.T) {
 	o := options(t, l, "user,item\nann,i\n")
 	o.Kind = Plays
 	played := mustRun(t, o)
-	o.Kind, o.State = Likes, o.Path+".likes.json"
+	o.Kind, o.State = Reactions, o.Path+".likes.json"
 	liked := mustRun(t, o)
 	if len(l.counted) != 2 || played.Source == liked.Source {
 		t.Errorf("%v, sources %s and %s", l.counted, played.Source, liked.Source)
@@ -232,7 +232,7 @@ func TestOneFileAsTwoKindsIsTwoImports(t *testing.T) {
 
 // An import of any kind that was interrupted continues after the last acknowledged record.
 func TestInterruptedImportOfAnyKindContinues(t *testing.T) {
-	for _, kind := range []Kind{Pins, Plays, Likes} {
+	for _, kind := range []Kind{Pins, Plays, Reactions} {
 		l := newFakeLog(t)
 		o := options(t, l, strings.ReplaceAll(followLines(2500), "u1499,", "bad id,"))
 		o.Kind, o.Format.Columns, o.MaxRejects = kind, []string{"user", "item"}, mustAllow(t, "1")

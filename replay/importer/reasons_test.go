@@ -117,7 +117,7 @@ func TestNoticeDescribesTheFirstRecord(t *testing.T) {
 		{Plays, "user,item,time\nann,i,1.5\nbob,i,2000-01-01\n", "first row: cannot be taken: the time \"1.5\" would be \"1970-01-01T00:00:01.5Z\", which is before 1990"},
 		{Plays, "user,item,time\nann,i,2009-09-29\nbob,i,2001-01-01\n", "times from 2001-01-01T00:00:00Z to 2009-09-29T00:00:00Z"},
 		{Plays, "# one\n# two\n1 2\n", "skipping 2 lines before the first row that begin with #"},
-		{Likes, "item,user\ni,ann\n", "first row: ann likes i, "},
+		{Reactions, "item,user\ni,ann\n", "first row: ann reacts to i with like, "},
 	} {
 		l := newFakeLog(t)
 		o := options(t, l, tt.text)

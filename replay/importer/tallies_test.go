@@ -43,7 +43,7 @@ func (f *fakeCounters) BatchGetCounters(
 				likes[ev.User] = true
 			}
 		}
-		c.LikeCount = uint32(len(likes))
+		c.Reactions = []*skeinv1.ReactionCount{{Kind: "like", Count: uint32(len(likes))}}
 		if f.spoil != nil {
 			f.spoil(key, c)
 		}
@@ -77,7 +77,7 @@ const somePlays = "user,item,time\nann,i1,2024-01-01\n" + "ann,i1,2024-01-01\nan
 	"bob,bad id,2024-01-01\nbob,i3,soon\n"
 
 func TestComparedCountsAreEqual(t *testing.T) {
-	for kind, want := range map[Kind]Comparison{Plays: {Counts: 4, Entries: 6}, Likes: {Counts: 2, Entries: 3}} {
+	for kind, want := range map[Kind]Comparison{Plays: {Counts: 4, Entries: 6}, Reactions: {Counts: 2, Entries: 3}} {
 		found, told, err := importAndCompareCounts(t, kind, somePlays, &fakeCounters{})
 		if err != nil || len(told) > 0 || *found != want {
 			t.Errorf("%s: %+v, %v, %v", kind, found, told, err)
@@ -98,12 +98,12 @@ func TestCompareFindsEveryDifferentCount(t *testing.T) {
 	more := func(key *skeinv1.CounterKey, c *skeinv1.Counters) {
 		if key.GetItemId() == "i1" || key.GetUserId() == "bob" {
 			c.PlayCount++
-			c.LikeCount--
+			c.Reactions[0].Count--
 		}
 	}
 	for kind, want := range map[Kind][]string{
-		Plays: {"plays by bob: the file has 1, skein has 2", "plays of i1: the file has 3, skein has 4"},
-		Likes: {"likes of i1: the file has 2, skein has 1"},
+		Plays:     {"plays by bob: the file has 1, skein has 2", "plays of i1: the file has 3, skein has 4"},
+		Reactions: {"reactions to i1 with like: the file has 2, skein has 1"},
 	} {
 		found, told, err := importAndCompareCounts(t, kind, somePlays, &fakeCounters{spoil: more})
 		if diff := cmp.Diff(want, told); diff != "" || err != nil || found.Differences() != uint64(len(want)) {

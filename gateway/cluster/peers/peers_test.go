@@ -604,7 +604,7 @@ func TestRound(t *testing.T) {
 			if parts, known := r.Candidates("ann", 1, nil, 5); known || len(parts) > 0 || !r.Wanting() {
 				t.Fatalf("%v, %v", parts, known)
 			}
-			if _, known := r.Liked("ann", nil, 5); known {
+			if _, known := r.Reactions("ann", "", nil, 5); known {
 				t.Fatal("known")
 			}
 			if err := r.Fetch(t.Context()); err != nil {

@@ -37,10 +37,11 @@ const (
 	boardQuestion
 	followQuestion
 	scoreQuestion
-	likeQuestion
-	likedQuestion
+	ownReactionsQuestion
+	reactionsQuestion
 	trendingQuestion
 	followeesQuestion
+	reactorsQuestion
 )
 
 // message returns the question as it is sent.
@@ -61,10 +62,16 @@ func (q *question) message() *peerv1.Question {
 		m.Of = &peerv1.Question_Follow{Follow: &peerv1.Follow{User: q.subject, Follower: q.object}}
 	case scoreQuestion:
 		m.Of = &peerv1.Question_Score{Score: &peerv1.Score{Item: q.subject, Seq: q.seq}}
-	case likeQuestion:
-		m.Of = &peerv1.Question_Like{Like: &peerv1.Like{User: q.subject, Item: q.object}}
-	case likedQuestion:
-		m.Of = &peerv1.Question_Liked{Liked: &peerv1.Liked{User: q.subject, After: []byte(q.cursor), Size: size}}
+	case ownReactionsQuestion:
+		m.Of = &peerv1.Question_OwnReactions{OwnReactions: &peerv1.OwnReactions{User: q.subject, Item: q.object}}
+	case reactionsQuestion:
+		m.Of = &peerv1.Question_Reactions{Reactions: &peerv1.Reactions{
+			User: q.subject, Kind: q.object, After: []byte(q.cursor), Size: size,
+		}}
+	case reactorsQuestion:
+		m.Of = &peerv1.Question_Reactors{Reactors: &peerv1.Reactors{
+			Item: q.subject, Kind: q.object, After: []byte(q.cursor), Size: size,
+		}}
 	case trendingQuestion:
 		m.Of = &peerv1.Question_Trending{Trending: &peerv1.Trending{Owner: q.subject, Seq: q.seq, After: []byte(q.cursor), Size: size}}
 	case followeesQuestion:
@@ -139,23 +146,33 @@ func (r *RemoteBatch) Score(item string, seq uint64) (score int64, scored, known
 	return a.GetNumber(), a.GetYes(), known
 }
 
-// Likes is part of [counters.RemoteLookup].
-func (r *RemoteBatch) Likes(user, item string) (likes, known bool) {
-	a, known := r.lookUp(item, question{kind: likeQuestion, subject: user, object: item})
-	return a.GetYes(), known
+// OwnReactions is part of [counters.RemoteLookup].
+func (r *RemoteBatch) OwnReactions(user, item string) (kinds []string, known bool) {
+	a, known := r.lookUp(item, question{kind: ownReactionsQuestion, subject: user, object: item})
+	return a.GetKinds(), known
 }
 
-// Liked is part of [counters.RemoteLookup].
-func (r *RemoteBatch) Liked(user string, after counters.PageCursor, n int) (parts []counters.LikedPart, known bool) {
-	answers, known := r.lookUpOnAllNodes(question{kind: likedQuestion, subject: user, cursor: string(after), size: n})
+// Reactions is part of [counters.RemoteLookup].
+func (r *RemoteBatch) Reactions(user, kind string, after counters.PageCursor, n int) (parts []counters.ReactionPart, known bool) {
+	answers, known := r.lookUpOnAllNodes(question{kind: reactionsQuestion, subject: user, object: kind, cursor: string(after), size: n})
 	for _, a := range answers {
-		p := counters.LikedPart{More: a.GetYes()}
+		p := counters.ReactionPart{More: a.GetYes()}
 		for _, e := range a.GetEntries() {
-			p.Items = append(p.Items, counters.LikedItem{Item: e.GetItem(), Since: events.Micros(e.GetValue())})
+			p.Items = append(p.Items, counters.ReactedItem{Item: e.GetItem(), Since: events.Micros(e.GetValue())})
 		}
 		parts = append(parts, p)
 	}
 	return parts, known
+}
+
+// Reactors is part of [counters.RemoteLookup].
+func (r *RemoteBatch) Reactors(item, kind string, after counters.PageCursor, n int) (part counters.ReactorPart, known bool) {
+	a, known := r.lookUp(item, question{kind: reactorsQuestion, subject: item, object: kind, cursor: string(after), size: n})
+	part.More, part.Total = a.GetYes(), a.GetNumber()
+	for _, e := range a.GetEntries() {
+		part.Reactors = append(part.Reactors, counters.Reactor{User: e.GetItem(), Since: events.Micros(e.GetValue())})
+	}
+	return part, known
 }
 
 // Candidates is part of [counters.RemoteLookup].

@@ -195,17 +195,27 @@ func (a *askRun) answerFromCounters(ctx context.Context, q *peerv1.Question) (*p
 			err = closeErr
 		}
 		return res, err
-	case *peerv1.Question_Like:
-		likes, err := a.counters.Likes(q.Like.GetUser(), q.Like.GetItem())
-		res.Yes = likes
+	case *peerv1.Question_OwnReactions:
+		kinds, err := a.counters.OwnReactions(q.OwnReactions.GetUser(), q.OwnReactions.GetItem())
+		res.Kinds = kinds
 		return res, err
-	case *peerv1.Question_Liked:
-		after := counters.PageCursor(nilIfEmpty(q.Liked.GetAfter()))
-		part, err := a.counters.LocalLiked(ctx, q.Liked.GetUser(), after, clampSize(q.Liked.GetSize()))
-		for _, l := range part.Items {
-			res.Entries = append(res.Entries, &peerv1.Entry{Item: l.Item, Value: int64(l.Since)})
+	case *peerv1.Question_Reactions:
+		list := q.Reactions
+		part, err := a.counters.LocalReactions(
+			ctx, list.GetUser(), list.GetKind(), counters.PageCursor(nilIfEmpty(list.GetAfter())), clampSize(list.GetSize()))
+		for _, r := range part.Items {
+			res.Entries = append(res.Entries, &peerv1.Entry{Item: r.Item, Value: int64(r.Since)})
 		}
 		res.Yes = part.More
+		return res, err
+	case *peerv1.Question_Reactors:
+		list := q.Reactors
+		part, err := a.counters.LocalReactors(
+			ctx, list.GetItem(), list.GetKind(), counters.PageCursor(nilIfEmpty(list.GetAfter())), clampSize(list.GetSize()))
+		for _, r := range part.Reactors {
+			res.Entries = append(res.Entries, &peerv1.Entry{Item: r.User, Value: int64(r.Since)})
+		}
+		res.Yes, res.Number = part.More, part.Total
 		return res, err
 	case *peerv1.Question_Trending:
 		t := q.Trending

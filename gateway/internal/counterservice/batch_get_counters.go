@@ -4,10 +4,12 @@ import (
 	"context"
 	"slices"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/projections/counters"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -16,8 +18,14 @@ func ValidateBatchGetCounters(req *skeinv1.BatchGetCountersRequest) []apierror.V
 	var c request.Checker
 	c.Length("keys", len(req.GetKeys()), 1)
 	c.AtLeast(req.GetAtLeast())
+	c.AtMostItems("reaction_kinds", len(req.GetReactionKinds()), counters.MaxKinds)
 	if len(c.Found) > 0 {
 		return c.Found
+	}
+	for i, kind := range req.GetReactionKinds() {
+		if kind == "" || !events.IsReaction(kind) || events.IsPrivateReaction(kind) {
+			c.FoundAt("reaction_kinds", i, "", "must be 1 to 32 bytes of a-z, 0-9 and _, and not begin with _: private kinds are not counted")
+		}
 	}
 	for i, k := range req.GetKeys() {
 		switch t := k.GetTarget().(type) {
@@ -58,6 +66,10 @@ func (s *Service) BatchGetCounters(
 			position = relations.Position
 		}
 	}
+	kinds := make([]string, len(req.GetReactionKinds()))
+	for i, name := range req.GetReactionKinds() {
+		kinds[i] = events.ReactionOf(name)
+	}
 	made := make([]skeinv1.Counters, len(req.GetKeys()))
 	res := &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(made)), Position: position}
 	for i, key := range req.GetKeys() {
@@ -65,7 +77,7 @@ func (s *Service) BatchGetCounters(
 			return nil, err
 		}
 		res.Counters[i] = &made[i]
-		if err := count(r, key, relations, &made[i]); err != nil {
+		if err := count(r, key, kinds, relations, &made[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -81,18 +93,18 @@ func countsRelations(keys []*skeinv1.CounterKey) bool {
 }
 
 // openBeside returns the graph for an answer that another store gives as well. The lag is that of the store that is further behind.
-func (s *Service) openBeside(ctx context.Context, x *call.Info, least views.Demand) (*views.Graph, error) {
+func (s *Service) openBeside(ctx context.Context, x *call.Info, demands ...views.Demand) (*views.Graph, error) {
 	if x == nil {
-		return s.Open(ctx, nil, least)
+		return s.Open(ctx, nil, demands...)
 	}
 	lag := x.Lag
-	r, err := s.Open(ctx, x, least)
+	r, err := s.Open(ctx, x, demands...)
 	x.Lag = max(x.Lag, lag)
 	return r, err
 }
 
-// count fills in what applies to a key.
-func count(r *views.Counters, key *skeinv1.CounterKey, relations *views.Graph, to *skeinv1.Counters) error {
+// count fills in what applies to a key. kinds are the kinds of reactions that the caller names.
+func count(r *views.Counters, key *skeinv1.CounterKey, kinds []string, relations *views.Graph, to *skeinv1.Counters) error {
 	switch t := key.GetTarget().(type) {
 	case *skeinv1.CounterKey_UserId:
 		c, err := r.UserCounts(t.UserId)
@@ -120,7 +132,15 @@ func count(r *views.Counters, key *skeinv1.CounterKey, relations *views.Graph, t
 		if err != nil {
 			return err
 		}
-		to.PlayCount, to.LikeCount, to.RepinCount = c.Plays, call.Count(c.Likes), call.Count(c.Repins)
+		to.PlayCount, to.RepinCount = c.Plays, call.Count(c.Repins)
+		reactions, err := r.ReactionCounts(t.ItemId, c, kinds)
+		if err != nil {
+			return err
+		}
+		to.Reactions = make([]*skeinv1.ReactionCount, len(reactions))
+		for i, reaction := range reactions {
+			to.Reactions[i] = &skeinv1.ReactionCount{Kind: events.ReactionName(reaction.Kind), Count: call.Count(reaction.Count)}
+		}
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package counterservice answers CounterService: counts of users, boards and items, and items by heat.
+// Package counterservice answers CounterService: counts of users, boards and items, who reacted, and items by heat.
 package counterservice
 
 import (

@@ -22,7 +22,6 @@ const (
 	FeedList   = 0xfe
 	newestList = 0xfd
 	pinsList   = 0xfc
-	likesList  = 0xf9
 )
 
 // ValidateReadFeed looks at the reader, and at options that exclude each other.

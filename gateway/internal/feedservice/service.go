@@ -1,7 +1,7 @@
 // Package feedservice answers FeedService: pages of feeds (read_feed.go), less what their readers have seen (hide_seen.go), by time or by
 // heat (feed_heat.go), and the pins of an owner or board (list_pins.go). It counts what is above an earlier page (count_newer.go), streams
 // that number when it changes (watch_feed.go), and says why a pin is in a feed or not (explain_pin.go). It looks up pins by their names
-// (batch_get_pins.go), and what a viewer has to do with pins and items (viewer_state.go), and lists what a user likes (list_likes.go).
+// (batch_get_pins.go), and what a viewer has to do with pins and items (viewer_state.go).
 package feedservice
 
 import (

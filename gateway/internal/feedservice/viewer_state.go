@@ -3,6 +3,7 @@ package feedservice
 import (
 	"context"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/graphservice"
@@ -72,7 +73,7 @@ func (s *Service) BatchGetViewerState(
 	if err != nil {
 		return nil, err
 	}
-	err = views.RunUntilResolved(ctx, func() error { return v.likes(ctx, req.GetViewerId(), made) }, &v.counters.StoreView)
+	err = views.RunUntilResolved(ctx, func() error { return v.reactions(ctx, req.GetViewerId(), made) }, &v.counters.StoreView)
 	if err != nil {
 		return nil, err
 	}
@@ -169,8 +170,8 @@ func (v *viewerStores) items(ctx context.Context, keys []*skeinv1.ViewerStateKey
 	return boards, nil
 }
 
-// likes fills in which items the viewer likes.
-func (v *viewerStores) likes(ctx context.Context, viewer string, to []skeinv1.ViewerState) error {
+// reactions fills in with which kinds the viewer reacted to the items.
+func (v *viewerStores) reactions(ctx context.Context, viewer string, to []skeinv1.ViewerState) error {
 	for i := range to {
 		if err := call.Poll(ctx, i); err != nil {
 			return err
@@ -178,9 +179,13 @@ func (v *viewerStores) likes(ctx context.Context, viewer string, to []skeinv1.Vi
 		if to[i].ItemId == "" {
 			continue
 		}
-		var err error
-		if to[i].Liked, err = v.counters.Likes(viewer, to[i].ItemId); err != nil {
+		kinds, err := v.counters.OwnReactions(viewer, to[i].ItemId)
+		if err != nil {
 			return err
+		}
+		to[i].Reactions = make([]string, len(kinds))
+		for k, kind := range kinds {
+			to[i].Reactions[k] = events.ReactionName(kind)
 		}
 	}
 	return nil

@@ -70,9 +70,9 @@ func TestEventsWakeWatchers(t *testing.T) {
 		"a serve":                           {hiding, []events.Event{{Kind: events.Served, User: "ann"}}},
 		"a play of a reader who hides none": {none, []events.Event{{Kind: events.Played, User: "dan"}}},
 		"a read marker":                     {map[string]bool{"ann": true}, []events.Event{{Kind: events.FeedRead, User: "ann"}}},
-		"a like, a score":                   {none, []events.Event{{Kind: events.Liked, User: "ann"}, {Kind: events.ItemScored}}},
+		"a like, a score":                   {none, []events.Event{{Kind: events.Reacted, User: "ann"}, {Kind: events.ItemScored}}},
 		"the end of an import":              {all, []events.Event{{Kind: events.BackfillClosed}}},
-		"a new month":                       {hiding, []events.Event{{Kind: events.Liked, User: "eve", Time: year}}},
+		"a new month":                       {hiding, []events.Event{{Kind: events.Reacted, User: "eve", Time: year}}},
 	} {
 		if diff := cmp.Diff(c.want, woken(c.evs...)); diff != "" {
 			t.Errorf("%s: %s", name, diff)

@@ -91,7 +91,7 @@ func (h *history) randomEvent(i, n int) events.Event {
 	case k < 93 && 3*i > 2*n:
 		ev.Kind, ev.User, ev.Source = events.BackfillClosed, "", [...]string{"old", "older", ""}[h.random.IntN(3)]
 	default:
-		ev.Kind = events.Liked // which Tally does not read
+		ev.Kind = events.Reacted // which Tally does not read
 	}
 
 	if ev.Kind.Backfillable() && h.random.IntN(3) == 0 {

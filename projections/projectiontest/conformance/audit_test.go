@@ -263,7 +263,7 @@ func TestRepeatedImportCountsOnce(t *testing.T) {
 			s.fold(t, l.envelope(
 				old(i, events.Event{Kind: events.UserFollowed, User: users[i%3], Peer: users[(i+1)%3]}),
 				old(i, events.Event{Kind: events.PinCreated, User: "bob", Board: "art", Pin: fmt.Sprint(i % 7), Item: fmt.Sprint(i % 3)}),
-				old(i, events.Event{Kind: events.Liked, User: users[i%3], Item: fmt.Sprint(i % 5)}),
+				old(i, events.Event{Kind: events.Reacted, User: users[i%3], Item: fmt.Sprint(i % 5)}),
 				old(i, events.Event{Kind: events.Played, User: users[i%3], Item: "film"}),
 			))
 			s.audit(t, users, boards)

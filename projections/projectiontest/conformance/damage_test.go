@@ -83,7 +83,7 @@ func damageLog() []*events.Envelope {
 				events.Event{Kind: events.UserFollowed, User: user, Peer: damageUser((i + 1 + n) % users)},
 				events.Event{Kind: events.PinCreated, User: user, Pin: item, Item: item},
 				events.Event{Kind: events.Played, User: user, Item: item},
-				events.Event{Kind: events.Liked, User: damageUser(0), Item: item},
+				events.Event{Kind: events.Reacted, User: damageUser(0), Item: item},
 			)
 		}
 		log = append(log, l.envelope(evs...))
@@ -447,8 +447,8 @@ func countersQuestions() (questions []question) {
 			}},
 		)
 	}
-	return append(questions, question{"liked", func(v *projections.View) (any, error) {
-		liked, next, err := counters.NewQueries(v).Liked(context.Background(), damageUser(0), nil, 30)
-		return []any{liked, next}, err
+	return append(questions, question{"reactions", func(v *projections.View) (any, error) {
+		items, next, err := counters.NewQueries(v).Reactions(context.Background(), damageUser(0), "", nil, 30)
+		return []any{items, next}, err
 	}})
 }

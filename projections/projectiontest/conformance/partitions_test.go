@@ -70,14 +70,14 @@ func (ends) Name() string    { return "ends" }
 func (ends) Version() uint32 { return 1 }
 
 func (ends) Kinds() []events.Kind {
-	return []events.Kind{events.UserFollowed, events.UserUnfollowed, events.Liked, events.UserDeleted}
+	return []events.Kind{events.UserFollowed, events.UserUnfollowed, events.Reacted, events.UserDeleted}
 }
 
 func (ends) Route(ev *events.Event, to *events.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted:
 		to.AddAll()
-	case events.Liked:
+	case events.Reacted:
 		to.AddHome(ev.Item)
 	default:
 		to.AddHome(ev.User)
@@ -110,7 +110,7 @@ func (ends) Apply(ev events.Event, b *projections.Batch) error {
 	switch ev.Kind {
 	case events.UserDeleted:
 		return endUser(ev.User, b)
-	case events.Liked:
+	case events.Reacted:
 		write(ev.Item, projections.AppendKey(nil, endLiked, ev.Item, ev.User))
 		return nil
 	}

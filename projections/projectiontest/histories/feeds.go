@@ -15,8 +15,8 @@ var feedWeights = []weight{
 	{events.PinMoved, 7, false},
 	{events.PinDeleted, 5, false},
 	{events.Played, 8, false},
-	{events.Liked, 8, false},
-	{events.Unliked, 5, false},
+	{events.Reacted, 8, false},
+	{events.Unreacted, 5, false},
 	{events.ItemScored, 2, false},
 	{events.BoardDeleted, 5, false},
 	{events.BoardCreated, 6, false},
@@ -74,8 +74,9 @@ func (w world) feedEvent(d dice, ev *events.Event) bool {
 			return true
 		}
 		return false
-	case events.Liked, events.Unliked:
-		if d.roll(2, "whose like") == 0 {
+	case events.Reacted, events.Unreacted:
+		w.reaction(d, ev)
+		if d.roll(2, "whose reaction") == 0 {
 			ev.User, ev.Item = userIDs[0], itemIDs[0]
 			return true
 		}

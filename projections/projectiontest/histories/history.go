@@ -21,9 +21,9 @@ type Options struct {
 	Without events.KindSet
 	// RisingOffsets: imports send nothing twice and nothing out of order, so every backfill has a new highest offset.
 	RisingOffsets bool
-	// Feeds: much about pins, likes, plays and readers happens too, now and then in very large envelopes.
+	// Feeds: much about pins, reactions, plays and readers happens too, now and then in very large envelopes.
 	Feeds bool
-	// Plays: instead much about plays, serves, likes and their items, over months and years.
+	// Plays: instead much about plays, serves, reactions and their items, over months and years.
 	Plays bool
 }
 
@@ -60,7 +60,7 @@ var weights = []weight{
 	{events.PinMoved, 2, false},
 	{events.PinDeleted, 1, false},
 	{events.UserDeleted, 1, false},
-	{events.Liked, 1, false},
+	{events.Reacted, 1, false},
 	{events.BackfillClosed, 1, false},
 }
 

@@ -12,8 +12,8 @@ var playWeights = []weight{
 	{events.Played, 32, true},
 	{events.Served, 20, true},
 	{events.SeenCleared, 4, false},
-	{events.Liked, 10, false},
-	{events.Unliked, 6, false},
+	{events.Reacted, 10, false},
+	{events.Unreacted, 6, false},
 	{events.ItemScored, 4, false},
 	{events.PinCreated, 20, true},
 	{events.PinMoved, 4, false},
@@ -43,11 +43,12 @@ var playPauses = [...]events.Micros{
 // playEvent fills in what is played, served and counted. It returns false for the kinds about which it knows nothing.
 func (w world) playEvent(d dice, ev *events.Event) bool {
 	switch ev.Kind {
-	case events.Liked, events.Unliked:
+	case events.Reacted, events.Unreacted:
 		ev.Item = w.played(d)
-		if d.roll(2, "whose like") == 0 {
+		if d.roll(2, "whose reaction") == 0 {
 			ev.User, ev.Item = userIDs[0], playedIDs[0]
 		}
+		w.reaction(d, ev)
 	case events.Played:
 		ev.Item = w.played(d)
 	case events.Served:
@@ -68,6 +69,14 @@ func (w world) playEvent(d dice, ev *events.Event) bool {
 		return false
 	}
 	return true
+}
+
+// reaction draws the kind of a reaction, mostly a like, and sometimes the pin on which the user reacted.
+func (w world) reaction(d dice, ev *events.Event) {
+	ev.Reaction = [...]string{"", "", "", "save", "_bookmark"}[d.roll(5, "reaction")]
+	if d.roll(3, "on a pin") == 2 {
+		ev.RepinUser, ev.RepinPin = w.who(d), w.pin(d)
+	}
 }
 
 // played draws an item, early ones more often.

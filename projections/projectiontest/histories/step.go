@@ -108,7 +108,7 @@ func (w world) event(d dice) events.Event {
 		ev.Pin = [...]string{"p1", "p2"}[d.roll(2, "pin")]
 	case events.PinDeleted:
 		ev.Pin = [...]string{"p1", "p2"}[d.roll(2, "pin")]
-	case events.Liked:
+	case events.Reacted:
 		ev.Item = "p1"
 	case events.BackfillClosed:
 		ev.User = ""

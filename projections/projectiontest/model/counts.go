@@ -22,33 +22,86 @@ func (g *Graph) Plays(item string) int {
 func (g *Graph) PlaysBy(user string) int { return len(g.watched[user].of(events.Played)) }
 
 // Likers reports how many users like an item.
-func (g *Graph) Likers(item string) int {
-	n := 0
-	for of, likes := range g.likes {
-		if of.item == item && holds(likes) {
-			n++
-		}
-	}
-	return n
+func (g *Graph) Likers(item string) int { return len(g.Reactors(item, "")) }
+
+// ReactionCount is how many users reacted to an item with one kind. Like events, it has no text for likes.
+type ReactionCount struct {
+	Reaction string
+	Count    int
 }
 
-// Like is an item that a user likes.
-type Like struct {
+// ReactionCounts lists the kinds with which users reacted to an item, by their names, without private kinds.
+func (g *Graph) ReactionCounts(item string) (list []ReactionCount) {
+	kinds := map[string]bool{}
+	for of, facts := range g.reactions {
+		if of.item == item && holds(facts) && !events.IsPrivateReaction(of.kind) {
+			kinds[of.kind] = true
+		}
+	}
+	for kind := range kinds {
+		list = append(list, ReactionCount{kind, len(g.Reactors(item, kind))})
+	}
+	slices.SortFunc(list, func(x, y ReactionCount) int {
+		return cmp.Compare(events.ReactionName(x.Reaction), events.ReactionName(y.Reaction))
+	})
+	return list
+}
+
+// Reaction is an item to which a user reacted.
+type Reaction struct {
 	Item  string
 	Since events.Micros
 }
 
-// Likes lists what a user likes, newest first, equal times by id.
-func (g *Graph) Likes(user string) (list []Like) {
-	for of, likes := range g.likes {
-		if since, likesIt := standing(likes.of(events.Liked), likes.of(events.Unliked), nil); of.user == user && likesIt {
-			list = append(list, Like{of.item, since})
+// Reactions lists the items to which a user reacted with one kind, newest first, equal times by id.
+func (g *Graph) Reactions(user, kind string) (list []Reaction) {
+	for of, facts := range g.reactions {
+		if since, stands := reactedSince(facts); of.user == user && of.kind == kind && stands {
+			list = append(list, Reaction{of.item, since})
 		}
 	}
-	slices.SortFunc(list, func(x, y Like) int {
+	slices.SortFunc(list, func(x, y Reaction) int {
 		return cmp.Or(cmp.Compare(y.Since, x.Since), events.CompareIDs(x.Item, y.Item))
 	})
 	return list
+}
+
+// Reactor is a user who reacted to an item.
+type Reactor struct {
+	User  string
+	Since events.Micros
+}
+
+// Reactors lists the users who reacted to an item with one kind, newest first, equal times by id. Of a private kind there is no list.
+func (g *Graph) Reactors(item, kind string) (list []Reactor) {
+	if events.IsPrivateReaction(kind) {
+		return nil
+	}
+	for of, facts := range g.reactions {
+		if since, stands := reactedSince(facts); of.item == item && of.kind == kind && stands {
+			list = append(list, Reactor{of.user, since})
+		}
+	}
+	slices.SortFunc(list, func(x, y Reactor) int {
+		return cmp.Or(cmp.Compare(y.Since, x.Since), events.CompareIDs(x.User, y.User))
+	})
+	return list
+}
+
+// reactedSince reports since when a reaction holds, given the facts about it.
+func reactedSince(facts facts) (since events.Micros, stands bool) {
+	return standing(facts.of(events.Reacted), facts.of(events.Unreacted), nil)
+}
+
+// OwnReactions lists the kinds with which a user reacted to an item, by their names, with private kinds.
+func (g *Graph) OwnReactions(user, item string) (kinds []string) {
+	for of, facts := range g.reactions {
+		if of.user == user && of.item == item && holds(facts) {
+			kinds = append(kinds, of.kind)
+		}
+	}
+	slices.SortFunc(kinds, func(x, y string) int { return cmp.Compare(events.ReactionName(x), events.ReactionName(y)) })
+	return kinds
 }
 
 // Repins reports how many pins have re-pinned an item, ever.

@@ -34,7 +34,7 @@ type fact struct {
 	// rank is the index in the order of facts, from 1. The zero fact, "none", has rank 0: it is before everything.
 	rank int
 	// relationEnded: one of the two users was deleted later, and the relation with the user. Of a fact about one user,
-	// such as a pin or a like: this user was.
+	// such as a pin or a reaction: this user was.
 	relationEnded bool
 	// boardEnded: the owner of the board was deleted later, and the board with the owner.
 	boardEnded bool

@@ -36,7 +36,7 @@ func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
 		"pin void", "creation ignored", "move ignored", "re-created", "pin dies with its board", "history dies with its board",
 		"late history is moved", "late history takes the place of a pin", "history saved by a move", "history revives a live creation",
 		"order by encoding", "large envelope", "large envelope of history",
-		"play", "like", "re-pin", "repeated like", "repeated backfilled like", "re-pin of a living pin", "re-pin by late history",
+		"play", "like", "reaction that is no like", "private reaction", "reactions of several kinds by one user", "re-pin", "repeated like", "repeated backfilled like", "re-pin of a living pin", "re-pin by late history",
 		"scored after plays", "played after a score", "like ended with its user", "liked and unliked and liked",
 		"backfilled like of what was unliked", "pins with and without scores",
 	} {
@@ -157,19 +157,22 @@ func noteHeat(note func(name string, reached bool), history []events.Event) {
 			continue
 		}
 		before := New(history[:n])
-		liked := before.Liked(ev.User, ev.Item)
-		facts := before.likes[like{ev.User, ev.Item}]
+		reacted := before.Reacted(ev.User, ev.Item, ev.Reaction)
+		facts := before.reactions[reactionOf(&ev.Event)]
 		switch ev.Kind {
 		case events.Played:
 			note("play", true)
 			note("played after a score", scored[ev.Item])
-		case events.Liked:
-			repeats := repeatsLike(log[:n], ev.Event)
-			note("like", !repeats)
+		case events.Reacted:
+			repeats := repeatsReaction(log[:n], ev.Event)
+			note("like", !repeats && ev.Reaction == "")
+			note("reaction that is no like", !repeats && ev.Reaction != "")
+			note("private reaction", events.IsPrivateReaction(ev.Reaction))
+			note("reactions of several kinds by one user", len(before.OwnReactions(ev.User, ev.Item)) > 1)
 			note("repeated like", repeats && !ev.Backfill)
 			note("repeated backfilled like", repeats && ev.Backfill)
-			note("liked and unliked and liked", !ev.Backfill && !liked && len(facts.of(events.Liked)) > 0)
-			note("backfilled like of what was unliked", ev.Backfill && facts.live().last().Kind == events.Unliked)
+			note("liked and unliked and liked", !ev.Backfill && !reacted && len(facts.of(events.Reacted)) > 0)
+			note("backfilled like of what was unliked", ev.Backfill && facts.live().last().Kind == events.Unreacted)
 		case events.PinCreated:
 			if ev.RepinUser != "" {
 				again := repins(log, n)
@@ -182,15 +185,15 @@ func noteHeat(note func(name string, reached bool), history []events.Event) {
 			note("scored after plays", touched[ev.Item])
 			scored[ev.Item] = true
 		case events.UserDeleted:
-			for of, facts := range before.likes {
+			for of, facts := range before.reactions {
 				note("like ended with its user", of.user == ev.User && holds(facts))
 			}
 		}
-		if ev.Kind == events.Played || ev.Kind == events.Liked {
+		if ev.Kind == events.Played || ev.Kind == events.Reacted {
 			touched[ev.Item] = true
 		}
 	}
-	heats := Heats(history, HeatSettings{HalfLife: 1, Play: 1, Like: 1, Repin: 1})
+	heats := Heats(history, HeatSettings{HalfLife: 1, Play: 1, Repin: 1, Reactions: map[string]uint32{"": 1}})
 	g := New(history)
 	for _, reader := range g.users {
 		with, without := false, false

@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"strings"
@@ -14,7 +15,7 @@ import (
 const scenarioRanked = 5
 
 // scenarioHeat is how the scenarios count: what happens at 10 counts twice what happens at 0.
-var scenarioHeat = model.HeatSettings{HalfLife: 10, Play: 1, Like: 4, Repin: 8}
+var scenarioHeat = model.HeatSettings{HalfLife: 10, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4, "save": 3}}
 
 // feedAnswer answers the questions about pins, feeds and items. A feed+ has the reader's own pins. A score is shown in
 // doublings, in steps of at least a sixteenth, or as it is if it is no such number.
@@ -38,7 +39,15 @@ func feedAnswer(history []events.Event, q []string) (string, bool) {
 		}
 		return pinList(g.Pins(last)), true
 	case "liked":
-		return fmt.Sprint(g.Liked(q[1], last)), true
+		return fmt.Sprint(g.Reacted(q[1], last, "")), true
+	case "reactions":
+		return reactionList(g.Reactions(q[1], events.ReactionOf(last))), true
+	case "reactors":
+		return reactorList(g.Reactors(q[1], events.ReactionOf(last))), true
+	case "kinds":
+		return kindList(g.ReactionCounts(last)), true
+	case "own":
+		return ownList(g.OwnReactions(q[1], last)), true
 	case "heat":
 		score, ok := model.Heat(history, last, scenarioHeat)
 		switch {
@@ -50,6 +59,39 @@ func feedAnswer(history []events.Event, q []string) (string, bool) {
 		return fmt.Sprintf("%d+%d/16", score/65536, score%65536/4096), true
 	}
 	return "", false
+}
+
+// The answers to questions about reactions: what of them, since when, how many.
+func reactionList(list []model.Reaction) string {
+	words := make([]string, len(list))
+	for i, r := range list {
+		words[i] = fmt.Sprint(r.Item, " ", r.Since)
+	}
+	return cmp.Or(strings.Join(words, ", "), "-")
+}
+
+func reactorList(list []model.Reactor) string {
+	words := make([]string, len(list))
+	for i, r := range list {
+		words[i] = fmt.Sprint(r.User, " ", r.Since)
+	}
+	return cmp.Or(strings.Join(words, ", "), "-")
+}
+
+func kindList(list []model.ReactionCount) string {
+	words := make([]string, len(list))
+	for i, r := range list {
+		words[i] = fmt.Sprint(events.ReactionName(r.Reaction), " ", r.Count)
+	}
+	return cmp.Or(strings.Join(words, ", "), "-")
+}
+
+func ownList(kinds []string) string {
+	words := make([]string, len(kinds))
+	for i, kind := range kinds {
+		words[i] = events.ReactionName(kind)
+	}
+	return cmp.Or(strings.Join(words, ", "), "-")
 }
 
 func pinList(list []model.Pin) string {

@@ -15,7 +15,7 @@ import (
 )
 
 // momentHeat goes with generated histories, most of which last some seconds.
-var momentHeat = model.HeatSettings{HalfLife: 1_000_000, Play: 1, Like: 4, Repin: 8}
+var momentHeat = model.HeatSettings{HalfLife: 1_000_000, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4, "save": 3}}
 
 // What the definitions imply together, at every position.
 func TestFeedsFitTogether(t *testing.T) {
@@ -130,11 +130,11 @@ func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 			switch ev.Kind {
 			case events.Played:
 				weight = momentHeat.Play
-			case events.Liked:
-				key := ev.User + " " + ev.Item
-				if ev.Backfill && !backfilled[key] && !model.New(live(history[:n])).Liked(ev.User, ev.Item) ||
-					!ev.Backfill && !before.Liked(ev.User, ev.Item) {
-					weight = momentHeat.Like
+			case events.Reacted:
+				key := ev.User + " " + ev.Item + " " + ev.Reaction
+				if ev.Backfill && !backfilled[key] && !model.New(live(history[:n])).Reacted(ev.User, ev.Item, ev.Reaction) ||
+					!ev.Backfill && !before.Reacted(ev.User, ev.Item, ev.Reaction) {
+					weight = momentHeat.Reactions[ev.Reaction]
 				}
 				backfilled[key] = backfilled[key] || ev.Backfill
 			case events.PinCreated:

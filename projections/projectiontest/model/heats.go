@@ -5,24 +5,31 @@ import (
 	"github.com/skein-feed/skein/projections/heat" //nolint:depguard // the arithmetic only, which has its own exact tests
 )
 
-// like names a user and an item.
-type like struct{ user, item string }
+// reaction names a user, an item and the kind of a reaction. Each kind is a relation of its own.
+type reaction struct{ user, item, kind string }
 
-// aboutLikes reports whether facts of a kind decide what the acting user likes.
-func aboutLikes(k events.Kind) bool { return k == events.Liked || k == events.Unliked }
+// reactionOf returns the reaction that an event is about.
+func reactionOf(ev *events.Event) reaction { return reaction{ev.User, ev.Item, ev.Reaction} }
 
-// holds reports whether a like holds, given the facts about it: the latest is a like.
-func holds(likes facts) bool { return likes.last().Kind == events.Liked }
+// aboutReactions reports whether facts of a kind decide to what the acting user reacted.
+func aboutReactions(k events.Kind) bool { return k == events.Reacted || k == events.Unreacted }
 
-// Liked reports whether a user likes an item.
-func (g *Graph) Liked(user, item string) bool { return holds(g.likes[like{user, item}]) }
+// holds reports whether a reaction holds, given the facts about it: the latest is no end.
+func holds(facts facts) bool { return facts.last().Kind == events.Reacted }
+
+// Reacted reports whether a user reacted to an item with a kind.
+func (g *Graph) Reacted(user, item, kind string) bool {
+	return holds(g.reactions[reaction{user, item, kind}])
+}
 
 // HeatSettings are what heat depends on.
 type HeatSettings struct {
 	// HalfLife is the time in which what was added counts half, relative to what is added then.
 	HalfLife events.Micros
-	// Play, Like and Repin are the weights of one of each.
-	Play, Like, Repin uint32
+	// Play and Repin are the weights of one of each.
+	Play, Repin uint32
+	// Reactions are the weights of reactions by their kinds, "" for likes. A kind that is not here adds nothing, nor does a private one.
+	Reactions map[string]uint32
 }
 
 // Heat tells the score of an item after a history in log order; not ok: nothing gave it one.
@@ -47,9 +54,9 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 		switch ev.Kind {
 		case events.Played:
 			weight = s.Play
-		case events.Liked:
-			if !repeatsLike(log[:i], ev.Event) {
-				weight = s.Like
+		case events.Reacted:
+			if !events.IsPrivateReaction(ev.Reaction) && !repeatsReaction(log[:i], ev.Event) {
+				weight = s.Reactions[ev.Reaction]
 			}
 		case events.PinCreated:
 			if repins(log, i) {
@@ -70,18 +77,19 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 	return scores
 }
 
-// repeatsLike reports whether a like that arrives says nothing new: a live one, that the user likes the item already; a
-// backfilled one, that a backfill said so before, or that by live facts the user likes it.
-func repeatsLike(before []arrival, ev events.Event) bool {
+// repeatsReaction reports whether a reaction that arrives says nothing new: a live one, if it holds already; a backfilled one, if a
+// backfill said so before, or if it holds by live facts.
+func repeatsReaction(before []arrival, ev events.Event) bool {
 	var about []arrival
 	for _, old := range before {
-		if old.User == ev.User && (aboutLikes(old.Kind) && old.Item == ev.Item || old.Kind == events.UserDeleted) {
+		isSame := aboutReactions(old.Kind) && reactionOf(&old.Event) == reactionOf(&ev)
+		if old.User == ev.User && (isSame || old.Kind == events.UserDeleted) {
 			about = append(about, old)
 		}
 	}
-	likes := order(about).where(func(f *fact) bool { return aboutLikes(f.Kind) && !f.relationEnded })
+	facts := order(about).where(func(f *fact) bool { return aboutReactions(f.Kind) && !f.relationEnded })
 	if !ev.Backfill {
-		return holds(likes)
+		return holds(facts)
 	}
-	return len(likes.backfilled()) > 0 || holds(likes.live())
+	return len(facts.backfilled()) > 0 || holds(facts.live())
 }

@@ -37,18 +37,19 @@ type Graph struct {
 	between map[pair]facts    // relations of two users, in the order of facts
 	about   map[BoardID]facts // the lives of a board: mentions and deletions, in the order of facts
 	owned   map[string]facts  // what a user did with the own pins and boards, in the order of facts
-	likes   map[like]facts    // likes and their ends, in the order of facts
-	watched map[string]facts  // plays and serves of a user, in the order of facts
-	log     []arrival         // all of the history, in log order
-	users   []string
-	boards  []BoardID
-	items   []string
+	// reactions has the facts about each reaction, in the order of facts.
+	reactions map[reaction]facts
+	watched   map[string]facts // plays and serves of a user, in the order of facts
+	log       []arrival        // all of the history, in log order
+	users     []string
+	boards    []BoardID
+	items     []string
 }
 
 // New takes a history in log order. Repeats of event ids within the horizon have been dropped from it before.
 func New(history []events.Event) *Graph {
 	g := &Graph{
-		between: map[pair]facts{}, about: map[BoardID]facts{}, owned: map[string]facts{}, likes: map[like]facts{},
+		between: map[pair]facts{}, about: map[BoardID]facts{}, owned: map[string]facts{}, reactions: map[reaction]facts{},
 		watched: map[string]facts{}, log: arrive(history),
 	}
 	for _, f := range order(g.log) {
@@ -62,9 +63,9 @@ func New(history []events.Event) *Graph {
 		if aboutPins(f.Kind) && !f.relationEnded {
 			g.owned[f.User] = append(g.owned[f.User], f)
 		}
-		if aboutLikes(f.Kind) && !f.relationEnded {
-			of := like{f.User, f.Item}
-			g.likes[of] = append(g.likes[of], f)
+		if aboutReactions(f.Kind) && !f.relationEnded {
+			of := reactionOf(&f.Event)
+			g.reactions[of] = append(g.reactions[of], f)
 		}
 		if aboutSeen(f.Kind) && !f.relationEnded {
 			g.watched[f.User] = append(g.watched[f.User], f)

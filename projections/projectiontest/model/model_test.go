@@ -27,6 +27,9 @@ func dump(g *model.Graph, users []string, boards []model.BoardID) string {
 			fmt.Fprintf(&b, " %v", g.Played(u, histories.Start+events.Micros(30*24*3600*1_000_000*months), 2))
 		}
 		fmt.Fprintf(&b, "; served %v\n", g.Served(u))
+		for _, kind := range []string{"", "save", "_bookmark"} {
+			fmt.Fprintf(&b, "reactions of kind %q: %+v\n", kind, g.Reactions(u, kind))
+		}
 		for _, other := range users {
 			fmt.Fprintf(&b, "%s and %s: %+v; mutuals %s\n", u, other, g.Relationship(u, other), list(g.Mutuals(u, other)))
 		}
@@ -35,7 +38,7 @@ func dump(g *model.Graph, users []string, boards []model.BoardID) string {
 		}
 	}
 	for _, item := range g.Items() {
-		fmt.Fprintf(&b, "%s: plays %d, likes %d\n", item, g.Plays(item), g.Likers(item)) // re-pins follow the log
+		fmt.Fprintf(&b, "%s: plays %d, reactions %+v\n", item, g.Plays(item), g.ReactionCounts(item)) // re-pins follow the log
 	}
 	for _, board := range boards {
 		for _, which := range []model.BoardList{model.All, model.OnBoard, model.Excluders} {

@@ -24,6 +24,7 @@ import (
 //	95 ann leaves             99 end old                    99 end *
 //	10 bob pins bob/art p item cid    20 bob moves bob/art p    30 bob unpins p
 //	40 ann likes item         50 ann unlikes item           60 ann plays item         70 score item -5
+//	40 ann reacts item save   50 ann unreacts item save     (likes are the kind like)
 //	80 ann gets i,j,k1..k9    90 ann clears                 95 ann reads 80 (the feed up to 80)
 //
 // A time is a number, or a date as 2024-01-31 or 2024-01-31T23:59:59.999999 where months matter. A pin is p unless it is named; it shows the item, else the one of its own id; it re-pins one of cid's, or none. bob/- is
@@ -132,6 +133,9 @@ func (s *scenario) happens(line string) error {
 	if ev.Kind == events.BoardCreated {
 		ev.Title = words[4]
 	}
+	if ev.Kind == events.Reacted || ev.Kind == events.Unreacted {
+		ev.Reaction = events.ReactionOf(words[4])
+	}
 	if ev.Backfill && (ev.Kind == events.BoardCreated || ev.Kind == events.PinCreated) {
 		ev.Encoded = []byte(ev.Title + ev.Item) // enough to tell what is the larger
 	}
@@ -149,7 +153,7 @@ func setKind(ev *events.Event, verb, target string) error {
 		"mutes": events.UserMuted, "unmutes": events.UserUnmuted,
 		"hides": events.RepinsHidden, "shows": events.RepinsShown,
 		"follows/": events.BoardFollowed, "unfollows/": events.BoardUnfollowed, "unpins": events.PinDeleted,
-		"likes": events.Liked, "unlikes": events.Unliked, "plays": events.Played,
+		"likes": events.Reacted, "unlikes": events.Unreacted, "reacts": events.Reacted, "unreacts": events.Unreacted, "plays": events.Played,
 		"gets": events.Served, "clears": events.SeenCleared, "reads": events.FeedRead,
 	}
 	if isBoard && (verb == "follows" || verb == "unfollows") {
@@ -176,7 +180,7 @@ func setKind(ev *events.Event, verb, target string) error {
 		return err
 	case events.PinDeleted:
 		ev.Pin = target
-	case events.Liked, events.Unliked, events.Played:
+	case events.Reacted, events.Unreacted, events.Played:
 		ev.Item = target
 	case events.BoardCreated, events.BoardDeleted:
 		if owner != ev.User || ev.Board == "" {

@@ -183,7 +183,7 @@ func noteClearings(note noting, history []events.Event) {
 
 func noteCounts(note noting, history []events.Event) {
 	log := arrive(history)
-	heat := HeatSettings{HalfLife: 1_000_000, Play: 1, Like: 4, Repin: 8}
+	heat := HeatSettings{HalfLife: 1_000_000, Play: 1, Repin: 8, Reactions: map[string]uint32{"": 4}}
 	existed := map[[2]string]bool{}
 	repinned := map[[2]string]bool{}
 	after := New(nil)
@@ -198,7 +198,7 @@ func noteCounts(note noting, history []events.Event) {
 		case events.Played:
 			note("play", !ev.Backfill)
 			note("play of history", ev.Backfill)
-		case events.Liked, events.Unliked:
+		case events.Reacted, events.Unreacted:
 			was, is := before.Likers(ev.Item), after.Likers(ev.Item)
 			note("like", is > was)
 			note("liked by two", is > 1)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -108,6 +109,37 @@ func TestSeenEqualsARunningSet(t *testing.T) {
 	})
 }
 
+// reactionsFit checks that the lists of an item's reactors and those of the users' reactions are the same facts, and that counts are
+// their lengths, without private kinds.
+func reactionsFit(t *rapid.T, g *model.Graph, item string) {
+	counts := map[string]int{}
+	for _, user := range g.Users() {
+		for _, kind := range g.OwnReactions(user, item) {
+			at := slices.IndexFunc(g.Reactions(user, kind), func(r model.Reaction) bool { return r.Item == item })
+			if at < 0 || !g.Reacted(user, item, kind) {
+				t.Fatalf("%s reacted to %s with %q, which is not in the list", user, item, kind)
+			}
+			isPrivate := strings.HasPrefix(kind, "_")
+			asReactor := model.Reactor{User: user, Since: g.Reactions(user, kind)[at].Since}
+			if slices.Contains(g.Reactors(item, kind), asReactor) == isPrivate {
+				t.Fatalf("%q by %s: private %t, the reactors of %s are %v", kind, user, isPrivate, item, g.Reactors(item, kind))
+			}
+			if !isPrivate {
+				counts[kind]++
+			}
+		}
+	}
+	for _, c := range g.ReactionCounts(item) {
+		if counts[c.Reaction] != c.Count {
+			t.Fatalf("%s has %d %q, expected %d", item, c.Count, c.Reaction, counts[c.Reaction])
+		}
+		delete(counts, c.Reaction)
+	}
+	if len(counts) > 0 {
+		t.Fatalf("%s: not counted: %v", item, counts)
+	}
+}
+
 // Tallies by a count that is carried along, and lists by heat from the lists of pins.
 func TestCountsFitTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -131,13 +163,14 @@ func TestCountsFitTogether(t *testing.T) {
 			for _, item := range append(g.Items(), "nothing") {
 				want := model.ItemCounts{Plays: played[item], Repins: repins[item]}
 				for _, user := range g.Users() {
-					if g.Liked(user, item) {
+					if g.Reacted(user, item, "") {
 						want.Likes++
 					}
 				}
 				if got := g.ItemCounts(item); got != want {
 					t.Fatalf("%s: %+v, want %+v after %s", item, got, want, tell(history[:n+1]))
 				}
+				reactionsFit(t, g, item)
 			}
 			for _, user := range append(g.Users(), "stranger") {
 				if got := g.PlaysBy(user); got != by[user] {

@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -132,7 +133,10 @@ type BatchGetCountersRequest struct {
 	// The users, boards and items to count for, 1 to 1000.
 	Keys []*CounterKey `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
 	// A position that the answer must contain; empty means any.
-	AtLeast       string `protobuf:"bytes,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	AtLeast string `protobuf:"bytes,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	// The kinds of reactions to count for items, at most 16; none begins with _, because private kinds are not counted. An answer then has
+	// these kinds in this order, also those with a count of 0. Empty means the first 16 kinds of each item by name.
+	ReactionKinds []string `protobuf:"bytes,3,rep,name=reaction_kinds,json=reactionKinds,proto3" json:"reaction_kinds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -179,6 +183,13 @@ func (x *BatchGetCountersRequest) GetAtLeast() string {
 		return x.AtLeast
 	}
 	return ""
+}
+
+func (x *BatchGetCountersRequest) GetReactionKinds() []string {
+	if x != nil {
+		return x.ReactionKinds
+	}
+	return nil
 }
 
 // The answer of BatchGetCounters, in the order of the keys.
@@ -248,8 +259,8 @@ type Counters struct {
 	FollowerCount uint32 `protobuf:"varint,3,opt,name=follower_count,json=followerCount,proto3" json:"follower_count,omitempty"`
 	// Item: plays that the log accepted, repeats included. User: plays made by the user.
 	PlayCount int64 `protobuf:"varint,4,opt,name=play_count,json=playCount,proto3" json:"play_count,omitempty"`
-	// Item: users who like it.
-	LikeCount uint32 `protobuf:"varint,5,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
+	// Item: users who reacted to it, by kind.
+	Reactions []*ReactionCount `protobuf:"bytes,5,rep,name=reactions,proto3" json:"reactions,omitempty"`
 	// Item: how many pins have re-pinned it, each owner and pin once. Like plays, what was counted stays when pins or users go.
 	RepinCount    uint32 `protobuf:"varint,6,opt,name=repin_count,json=repinCount,proto3" json:"repin_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -314,16 +325,71 @@ func (x *Counters) GetPlayCount() int64 {
 	return 0
 }
 
-func (x *Counters) GetLikeCount() uint32 {
+func (x *Counters) GetReactions() []*ReactionCount {
 	if x != nil {
-		return x.LikeCount
+		return x.Reactions
 	}
-	return 0
+	return nil
 }
 
 func (x *Counters) GetRepinCount() uint32 {
 	if x != nil {
 		return x.RepinCount
+	}
+	return 0
+}
+
+// How many users reacted to an item with one kind.
+type ReactionCount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The kind, such as "like".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The number of users. Blocks do not change it.
+	Count         uint32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReactionCount) Reset() {
+	*x = ReactionCount{}
+	mi := &file_skein_v1_counter_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReactionCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReactionCount) ProtoMessage() {}
+
+func (x *ReactionCount) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_counter_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReactionCount.ProtoReflect.Descriptor instead.
+func (*ReactionCount) Descriptor() ([]byte, []int) {
+	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ReactionCount) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ReactionCount) GetCount() uint32 {
+	if x != nil {
+		return x.Count
 	}
 	return 0
 }
@@ -351,7 +417,7 @@ type ListTrendingRequest struct {
 
 func (x *ListTrendingRequest) Reset() {
 	*x = ListTrendingRequest{}
-	mi := &file_skein_v1_counter_service_proto_msgTypes[4]
+	mi := &file_skein_v1_counter_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -363,7 +429,7 @@ func (x *ListTrendingRequest) String() string {
 func (*ListTrendingRequest) ProtoMessage() {}
 
 func (x *ListTrendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_counter_service_proto_msgTypes[4]
+	mi := &file_skein_v1_counter_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -376,7 +442,7 @@ func (x *ListTrendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrendingRequest.ProtoReflect.Descriptor instead.
 func (*ListTrendingRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{4}
+	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListTrendingRequest) GetScope() isListTrendingRequest_Scope {
@@ -458,7 +524,7 @@ type ListTrendingResponse struct {
 
 func (x *ListTrendingResponse) Reset() {
 	*x = ListTrendingResponse{}
-	mi := &file_skein_v1_counter_service_proto_msgTypes[5]
+	mi := &file_skein_v1_counter_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +536,7 @@ func (x *ListTrendingResponse) String() string {
 func (*ListTrendingResponse) ProtoMessage() {}
 
 func (x *ListTrendingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_counter_service_proto_msgTypes[5]
+	mi := &file_skein_v1_counter_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +549,7 @@ func (x *ListTrendingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrendingResponse.ProtoReflect.Descriptor instead.
 func (*ListTrendingResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{5}
+	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListTrendingResponse) GetItems() []*TrendingItem {
@@ -520,7 +586,7 @@ type TrendingItem struct {
 
 func (x *TrendingItem) Reset() {
 	*x = TrendingItem{}
-	mi := &file_skein_v1_counter_service_proto_msgTypes[6]
+	mi := &file_skein_v1_counter_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +598,7 @@ func (x *TrendingItem) String() string {
 func (*TrendingItem) ProtoMessage() {}
 
 func (x *TrendingItem) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_counter_service_proto_msgTypes[6]
+	mi := &file_skein_v1_counter_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +611,7 @@ func (x *TrendingItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendingItem.ProtoReflect.Descriptor instead.
 func (*TrendingItem) Descriptor() ([]byte, []int) {
-	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{6}
+	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TrendingItem) GetItemId() string {
@@ -562,11 +628,432 @@ func (x *TrendingItem) GetScore() int64 {
 	return 0
 }
 
+// A call of ListReactions.
+type ListReactionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user who reacted. 1 to 128 bytes.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The kind of the reactions: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like".
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Entries a page: 0 for 50, coerced to at most 1000.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before; empty means the first page.
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// A position that the answer must contain; empty means any.
+	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReactionsRequest) Reset() {
+	*x = ListReactionsRequest{}
+	mi := &file_skein_v1_counter_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReactionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReactionsRequest) ProtoMessage() {}
+
+func (x *ListReactionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_counter_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReactionsRequest.ProtoReflect.Descriptor instead.
+func (*ListReactionsRequest) Descriptor() ([]byte, []int) {
+	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListReactionsRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ListReactionsRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ListReactionsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListReactionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListReactionsRequest) GetAtLeast() string {
+	if x != nil {
+		return x.AtLeast
+	}
+	return ""
+}
+
+// A page of ListReactions. How long the whole list is it does not say: each item keeps its own reactions, and no row counts those of a user.
+type ListReactionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The reactions, newest first.
+	Entries []*ReactionEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Where the next page begins; empty at the end of the list, and only there.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// The position that was read.
+	Position      string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReactionsResponse) Reset() {
+	*x = ListReactionsResponse{}
+	mi := &file_skein_v1_counter_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReactionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReactionsResponse) ProtoMessage() {}
+
+func (x *ListReactionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_counter_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReactionsResponse.ProtoReflect.Descriptor instead.
+func (*ListReactionsResponse) Descriptor() ([]byte, []int) {
+	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListReactionsResponse) GetEntries() []*ReactionEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListReactionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListReactionsResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+// One item to which a user reacted.
+type ReactionEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The item. That no living pin shows it does not matter.
+	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	// Since when the reaction holds: one that repeats what holds does not change that.
+	ReactTime     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=react_time,json=reactTime,proto3" json:"react_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReactionEntry) Reset() {
+	*x = ReactionEntry{}
+	mi := &file_skein_v1_counter_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReactionEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReactionEntry) ProtoMessage() {}
+
+func (x *ReactionEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_counter_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReactionEntry.ProtoReflect.Descriptor instead.
+func (*ReactionEntry) Descriptor() ([]byte, []int) {
+	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ReactionEntry) GetItemId() string {
+	if x != nil {
+		return x.ItemId
+	}
+	return ""
+}
+
+func (x *ReactionEntry) GetReactTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReactTime
+	}
+	return nil
+}
+
+// A call of ListReactors.
+type ListReactorsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The item. 1 to 128 bytes.
+	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	// The kind of the reactions: 1 to 32 bytes of a-z, 0-9 and _, not beginning with _. Empty means "like".
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Who looks at the list: users whom a block separates from this one, in either direction, are left out. Empty means the application, for
+	// which nobody is left out. At most 128 bytes.
+	ViewerId string `protobuf:"bytes,3,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
+	// Entries a page: 0 for 50, coerced to at most 1000. With a viewer_id a page may have fewer entries before the end of the list.
+	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before; empty means the first page.
+	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// A position that the answer must contain; empty means any.
+	AtLeast       string `protobuf:"bytes,6,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReactorsRequest) Reset() {
+	*x = ListReactorsRequest{}
+	mi := &file_skein_v1_counter_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReactorsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReactorsRequest) ProtoMessage() {}
+
+func (x *ListReactorsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_counter_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReactorsRequest.ProtoReflect.Descriptor instead.
+func (*ListReactorsRequest) Descriptor() ([]byte, []int) {
+	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListReactorsRequest) GetItemId() string {
+	if x != nil {
+		return x.ItemId
+	}
+	return ""
+}
+
+func (x *ListReactorsRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ListReactorsRequest) GetViewerId() string {
+	if x != nil {
+		return x.ViewerId
+	}
+	return ""
+}
+
+func (x *ListReactorsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListReactorsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListReactorsRequest) GetAtLeast() string {
+	if x != nil {
+		return x.AtLeast
+	}
+	return ""
+}
+
+// A page of ListReactors.
+type ListReactorsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The users, newest reaction first.
+	Entries []*ReactorEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// How many users reacted with the kind, also those who are left out for the viewer.
+	TotalSize uint32 `protobuf:"varint,2,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	// Where the next page begins; empty at the end of the list, and only there.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// The position that was read: the lesser one if two stores answered.
+	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReactorsResponse) Reset() {
+	*x = ListReactorsResponse{}
+	mi := &file_skein_v1_counter_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReactorsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReactorsResponse) ProtoMessage() {}
+
+func (x *ListReactorsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_counter_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReactorsResponse.ProtoReflect.Descriptor instead.
+func (*ListReactorsResponse) Descriptor() ([]byte, []int) {
+	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListReactorsResponse) GetEntries() []*ReactorEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListReactorsResponse) GetTotalSize() uint32 {
+	if x != nil {
+		return x.TotalSize
+	}
+	return 0
+}
+
+func (x *ListReactorsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListReactorsResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+// One user who reacted to an item.
+type ReactorEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// Since when the reaction holds: one that repeats what holds does not change that.
+	ReactTime     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=react_time,json=reactTime,proto3" json:"react_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReactorEntry) Reset() {
+	*x = ReactorEntry{}
+	mi := &file_skein_v1_counter_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReactorEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReactorEntry) ProtoMessage() {}
+
+func (x *ReactorEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_counter_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReactorEntry.ProtoReflect.Descriptor instead.
+func (*ReactorEntry) Descriptor() ([]byte, []int) {
+	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ReactorEntry) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ReactorEntry) GetReactTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReactTime
+	}
+	return nil
+}
+
 var File_skein_v1_counter_service_proto protoreflect.FileDescriptor
 
 const file_skein_v1_counter_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1eskein/v1/counter_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14skein/v1/event.proto\"\x94\x01\n" +
+	"\x1eskein/v1/counter_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\"\x94\x01\n" +
 	"\n" +
 	"CounterKey\x12%\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -574,24 +1061,27 @@ const file_skein_v1_counter_service_proto_rawDesc = "" +
 	"\x05board\x18\x02 \x01(\v2\x0f.skein.v1.BoardH\x00R\x05board\x12%\n" +
 	"\aitem_id\x18\x03 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01H\x00R\x06itemIdB\x0f\n" +
-	"\x06target\x12\x05\xbaH\x02\b\x01\"u\n" +
+	"\x06target\x12\x05\xbaH\x02\b\x01\"\xc5\x01\n" +
 	"\x17BatchGetCountersRequest\x125\n" +
 	"\x04keys\x18\x01 \x03(\v2\x14.skein.v1.CounterKeyB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x04keys\x12#\n" +
-	"\bat_least\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"f\n" +
+	"\bat_least\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\x12N\n" +
+	"\x0ereaction_kinds\x18\x03 \x03(\tB'\xbaH$\x92\x01!\x10\x10\"\x1dr\x1b2\x19^[a-z0-9][a-z0-9_]{0,31}$R\rreactionKinds\"f\n" +
 	"\x18BatchGetCountersResponse\x12.\n" +
 	"\bcounters\x18\x01 \x03(\v2\x12.skein.v1.CountersR\bcounters\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition\"\xce\x01\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xe6\x01\n" +
 	"\bCounters\x12\x1b\n" +
 	"\tpin_count\x18\x01 \x01(\rR\bpinCount\x12\x1f\n" +
 	"\vboard_count\x18\x02 \x01(\rR\n" +
 	"boardCount\x12%\n" +
 	"\x0efollower_count\x18\x03 \x01(\rR\rfollowerCount\x12\x1d\n" +
 	"\n" +
-	"play_count\x18\x04 \x01(\x03R\tplayCount\x12\x1d\n" +
-	"\n" +
-	"like_count\x18\x05 \x01(\rR\tlikeCount\x12\x1f\n" +
+	"play_count\x18\x04 \x01(\x03R\tplayCount\x125\n" +
+	"\treactions\x18\x05 \x03(\v2\x17.skein.v1.ReactionCountR\treactions\x12\x1f\n" +
 	"\vrepin_count\x18\x06 \x01(\rR\n" +
-	"repinCount\"\xe4\x01\n" +
+	"repinCount\"9\n" +
+	"\rReactionCount\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"\xe4\x01\n" +
 	"\x13ListTrendingRequest\x12'\n" +
 	"\bowner_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01H\x00R\aownerId\x12'\n" +
@@ -607,10 +1097,47 @@ const file_skein_v1_counter_service_proto_rawDesc = "" +
 	"\bposition\x18\x03 \x01(\tR\bposition\"=\n" +
 	"\fTrendingItem\x12\x17\n" +
 	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x14\n" +
-	"\x05score\x18\x02 \x01(\x12R\x05score2\xc4\x01\n" +
+	"\x05score\x18\x02 \x01(\x12R\x05score\"\xdd\x01\n" +
+	"\x14ListReactionsRequest\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12,\n" +
+	"\x04kind\x18\x02 \x01(\tB\x18\xbaH\x15r\x132\x11^[a-z0-9_]{0,32}$R\x04kind\x12$\n" +
+	"\tpage_size\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
+	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\x8e\x01\n" +
+	"\x15ListReactionsResponse\x121\n" +
+	"\aentries\x18\x01 \x03(\v2\x17.skein.v1.ReactionEntryR\aentries\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\tR\bposition\"c\n" +
+	"\rReactionEntry\x12\x17\n" +
+	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x129\n" +
+	"\n" +
+	"react_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\treactTime\"\x8e\x02\n" +
+	"\x13ListReactorsRequest\x12#\n" +
+	"\aitem_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06itemId\x127\n" +
+	"\x04kind\x18\x02 \x01(\tB#\xbaH r\x1e2\x1c^([a-z0-9][a-z0-9_]{0,31})?$R\x04kind\x12%\n" +
+	"\tviewer_id\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\bviewerId\x12$\n" +
+	"\tpage_size\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
+	"\bat_least\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xab\x01\n" +
+	"\x14ListReactorsResponse\x120\n" +
+	"\aentries\x18\x01 \x03(\v2\x16.skein.v1.ReactorEntryR\aentries\x12\x1d\n" +
+	"\n" +
+	"total_size\x18\x02 \x01(\rR\ttotalSize\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\"b\n" +
+	"\fReactorEntry\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x129\n" +
+	"\n" +
+	"react_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\treactTime2\xef\x02\n" +
 	"\x0eCounterService\x12^\n" +
 	"\x10BatchGetCounters\x12!.skein.v1.BatchGetCountersRequest\x1a\".skein.v1.BatchGetCountersResponse\"\x03\x90\x02\x01\x12R\n" +
-	"\fListTrending\x12\x1d.skein.v1.ListTrendingRequest\x1a\x1e.skein.v1.ListTrendingResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\fListTrending\x12\x1d.skein.v1.ListTrendingRequest\x1a\x1e.skein.v1.ListTrendingResponse\"\x03\x90\x02\x01\x12U\n" +
+	"\rListReactions\x12\x1e.skein.v1.ListReactionsRequest\x1a\x1f.skein.v1.ListReactionsResponse\"\x03\x90\x02\x01\x12R\n" +
+	"\fListReactors\x12\x1d.skein.v1.ListReactorsRequest\x1a\x1e.skein.v1.ListReactorsResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_counter_service_proto_rawDescOnce sync.Once
@@ -624,32 +1151,49 @@ func file_skein_v1_counter_service_proto_rawDescGZIP() []byte {
 	return file_skein_v1_counter_service_proto_rawDescData
 }
 
-var file_skein_v1_counter_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_skein_v1_counter_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_skein_v1_counter_service_proto_goTypes = []any{
 	(*CounterKey)(nil),               // 0: skein.v1.CounterKey
 	(*BatchGetCountersRequest)(nil),  // 1: skein.v1.BatchGetCountersRequest
 	(*BatchGetCountersResponse)(nil), // 2: skein.v1.BatchGetCountersResponse
 	(*Counters)(nil),                 // 3: skein.v1.Counters
-	(*ListTrendingRequest)(nil),      // 4: skein.v1.ListTrendingRequest
-	(*ListTrendingResponse)(nil),     // 5: skein.v1.ListTrendingResponse
-	(*TrendingItem)(nil),             // 6: skein.v1.TrendingItem
-	(*Board)(nil),                    // 7: skein.v1.Board
+	(*ReactionCount)(nil),            // 4: skein.v1.ReactionCount
+	(*ListTrendingRequest)(nil),      // 5: skein.v1.ListTrendingRequest
+	(*ListTrendingResponse)(nil),     // 6: skein.v1.ListTrendingResponse
+	(*TrendingItem)(nil),             // 7: skein.v1.TrendingItem
+	(*ListReactionsRequest)(nil),     // 8: skein.v1.ListReactionsRequest
+	(*ListReactionsResponse)(nil),    // 9: skein.v1.ListReactionsResponse
+	(*ReactionEntry)(nil),            // 10: skein.v1.ReactionEntry
+	(*ListReactorsRequest)(nil),      // 11: skein.v1.ListReactorsRequest
+	(*ListReactorsResponse)(nil),     // 12: skein.v1.ListReactorsResponse
+	(*ReactorEntry)(nil),             // 13: skein.v1.ReactorEntry
+	(*Board)(nil),                    // 14: skein.v1.Board
+	(*timestamppb.Timestamp)(nil),    // 15: google.protobuf.Timestamp
 }
 var file_skein_v1_counter_service_proto_depIdxs = []int32{
-	7, // 0: skein.v1.CounterKey.board:type_name -> skein.v1.Board
-	0, // 1: skein.v1.BatchGetCountersRequest.keys:type_name -> skein.v1.CounterKey
-	3, // 2: skein.v1.BatchGetCountersResponse.counters:type_name -> skein.v1.Counters
-	7, // 3: skein.v1.ListTrendingRequest.board:type_name -> skein.v1.Board
-	6, // 4: skein.v1.ListTrendingResponse.items:type_name -> skein.v1.TrendingItem
-	1, // 5: skein.v1.CounterService.BatchGetCounters:input_type -> skein.v1.BatchGetCountersRequest
-	4, // 6: skein.v1.CounterService.ListTrending:input_type -> skein.v1.ListTrendingRequest
-	2, // 7: skein.v1.CounterService.BatchGetCounters:output_type -> skein.v1.BatchGetCountersResponse
-	5, // 8: skein.v1.CounterService.ListTrending:output_type -> skein.v1.ListTrendingResponse
-	7, // [7:9] is the sub-list for method output_type
-	5, // [5:7] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	14, // 0: skein.v1.CounterKey.board:type_name -> skein.v1.Board
+	0,  // 1: skein.v1.BatchGetCountersRequest.keys:type_name -> skein.v1.CounterKey
+	3,  // 2: skein.v1.BatchGetCountersResponse.counters:type_name -> skein.v1.Counters
+	4,  // 3: skein.v1.Counters.reactions:type_name -> skein.v1.ReactionCount
+	14, // 4: skein.v1.ListTrendingRequest.board:type_name -> skein.v1.Board
+	7,  // 5: skein.v1.ListTrendingResponse.items:type_name -> skein.v1.TrendingItem
+	10, // 6: skein.v1.ListReactionsResponse.entries:type_name -> skein.v1.ReactionEntry
+	15, // 7: skein.v1.ReactionEntry.react_time:type_name -> google.protobuf.Timestamp
+	13, // 8: skein.v1.ListReactorsResponse.entries:type_name -> skein.v1.ReactorEntry
+	15, // 9: skein.v1.ReactorEntry.react_time:type_name -> google.protobuf.Timestamp
+	1,  // 10: skein.v1.CounterService.BatchGetCounters:input_type -> skein.v1.BatchGetCountersRequest
+	5,  // 11: skein.v1.CounterService.ListTrending:input_type -> skein.v1.ListTrendingRequest
+	8,  // 12: skein.v1.CounterService.ListReactions:input_type -> skein.v1.ListReactionsRequest
+	11, // 13: skein.v1.CounterService.ListReactors:input_type -> skein.v1.ListReactorsRequest
+	2,  // 14: skein.v1.CounterService.BatchGetCounters:output_type -> skein.v1.BatchGetCountersResponse
+	6,  // 15: skein.v1.CounterService.ListTrending:output_type -> skein.v1.ListTrendingResponse
+	9,  // 16: skein.v1.CounterService.ListReactions:output_type -> skein.v1.ListReactionsResponse
+	12, // 17: skein.v1.CounterService.ListReactors:output_type -> skein.v1.ListReactorsResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_counter_service_proto_init() }
@@ -663,7 +1207,7 @@ func file_skein_v1_counter_service_proto_init() {
 		(*CounterKey_Board)(nil),
 		(*CounterKey_ItemId)(nil),
 	}
-	file_skein_v1_counter_service_proto_msgTypes[4].OneofWrappers = []any{
+	file_skein_v1_counter_service_proto_msgTypes[5].OneofWrappers = []any{
 		(*ListTrendingRequest_OwnerId)(nil),
 		(*ListTrendingRequest_Board)(nil),
 	}
@@ -673,7 +1217,7 @@ func file_skein_v1_counter_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_counter_service_proto_rawDesc), len(file_skein_v1_counter_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -236,8 +236,8 @@ type Event struct {
 	//	*Event_UserMuted
 	//	*Event_UserUnmuted
 	//	*Event_UserDeleted
-	//	*Event_Liked
-	//	*Event_Unliked
+	//	*Event_Reacted
+	//	*Event_Unreacted
 	//	*Event_Played
 	//	*Event_Served
 	//	*Event_SeenCleared
@@ -442,19 +442,19 @@ func (x *Event) GetUserDeleted() *UserDeleted {
 	return nil
 }
 
-func (x *Event) GetLiked() *Liked {
+func (x *Event) GetReacted() *Reacted {
 	if x != nil {
-		if x, ok := x.Kind.(*Event_Liked); ok {
-			return x.Liked
+		if x, ok := x.Kind.(*Event_Reacted); ok {
+			return x.Reacted
 		}
 	}
 	return nil
 }
 
-func (x *Event) GetUnliked() *Unliked {
+func (x *Event) GetUnreacted() *Unreacted {
 	if x != nil {
-		if x, ok := x.Kind.(*Event_Unliked); ok {
-			return x.Unliked
+		if x, ok := x.Kind.(*Event_Unreacted); ok {
+			return x.Unreacted
 		}
 	}
 	return nil
@@ -602,19 +602,19 @@ type Event_UserUnmuted struct {
 }
 
 type Event_UserDeleted struct {
-	// A user is gone: every relation, like, board, pin and seen entry of or towards the user ends, and later
+	// A user is gone: every relation, reaction, board, pin and seen entry of or towards the user ends, and later
 	// backfills cannot bring them back. A later live fact starts afresh.
 	UserDeleted *UserDeleted `protobuf:"bytes,23,opt,name=user_deleted,json=userDeleted,proto3,oneof"`
 }
 
-type Event_Liked struct {
-	// A user likes an item. May be backfilled.
-	Liked *Liked `protobuf:"bytes,25,opt,name=liked,proto3,oneof"`
+type Event_Reacted struct {
+	// A user reacts to an item, for example with a like or a bookmark. May be backfilled.
+	Reacted *Reacted `protobuf:"bytes,25,opt,name=reacted,proto3,oneof"`
 }
 
-type Event_Unliked struct {
-	// A user no longer likes an item.
-	Unliked *Unliked `protobuf:"bytes,26,opt,name=unliked,proto3,oneof"`
+type Event_Unreacted struct {
+	// A reaction ends.
+	Unreacted *Unreacted `protobuf:"bytes,26,opt,name=unreacted,proto3,oneof"`
 }
 
 type Event_Played struct {
@@ -686,9 +686,9 @@ func (*Event_UserUnmuted) isEvent_Kind() {}
 
 func (*Event_UserDeleted) isEvent_Kind() {}
 
-func (*Event_Liked) isEvent_Kind() {}
+func (*Event_Reacted) isEvent_Kind() {}
 
-func (*Event_Unliked) isEvent_Kind() {}
+func (*Event_Unreacted) isEvent_Kind() {}
 
 func (*Event_Played) isEvent_Kind() {}
 
@@ -1642,31 +1642,36 @@ func (x *FeedRead) GetReadTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// A like.
-type Liked struct {
+// A reaction to an item.
+type Reacted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user who likes, the acting user.
+	// The user who reacts, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The item.
-	ItemId        string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	ItemId string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	// The kind of the reaction: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like". A user can react to one item with several kinds. A
+	// kind that begins with _, such as _bookmark, is private: only its user can list it, and it adds to no count and no heat.
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The pin on which the user reacted, if any. The reaction is to the item; the pin only says whom to notify.
+	Pin           *Pin `protobuf:"bytes,4,opt,name=pin,proto3" json:"pin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Liked) Reset() {
-	*x = Liked{}
+func (x *Reacted) Reset() {
+	*x = Reacted{}
 	mi := &file_skein_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Liked) String() string {
+func (x *Reacted) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Liked) ProtoMessage() {}
+func (*Reacted) ProtoMessage() {}
 
-func (x *Liked) ProtoReflect() protoreflect.Message {
+func (x *Reacted) ProtoReflect() protoreflect.Message {
 	mi := &file_skein_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1678,50 +1683,68 @@ func (x *Liked) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Liked.ProtoReflect.Descriptor instead.
-func (*Liked) Descriptor() ([]byte, []int) {
+// Deprecated: Use Reacted.ProtoReflect.Descriptor instead.
+func (*Reacted) Descriptor() ([]byte, []int) {
 	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *Liked) GetUserId() string {
+func (x *Reacted) GetUserId() string {
 	if x != nil {
 		return x.UserId
 	}
 	return ""
 }
 
-func (x *Liked) GetItemId() string {
+func (x *Reacted) GetItemId() string {
 	if x != nil {
 		return x.ItemId
 	}
 	return ""
 }
 
-// The end of a like.
-type Unliked struct {
+func (x *Reacted) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Reacted) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
+// The end of a reaction.
+type Unreacted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user who liked, the acting user.
+	// The user who reacted, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The item.
-	ItemId        string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	ItemId string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	// The kind of the reaction that ends, as in Reacted. Reactions of other kinds stay.
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The pin that the reaction named, if any. It does not decide which reaction ends.
+	Pin           *Pin `protobuf:"bytes,4,opt,name=pin,proto3" json:"pin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Unliked) Reset() {
-	*x = Unliked{}
+func (x *Unreacted) Reset() {
+	*x = Unreacted{}
 	mi := &file_skein_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Unliked) String() string {
+func (x *Unreacted) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Unliked) ProtoMessage() {}
+func (*Unreacted) ProtoMessage() {}
 
-func (x *Unliked) ProtoReflect() protoreflect.Message {
+func (x *Unreacted) ProtoReflect() protoreflect.Message {
 	mi := &file_skein_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1733,23 +1756,37 @@ func (x *Unliked) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Unliked.ProtoReflect.Descriptor instead.
-func (*Unliked) Descriptor() ([]byte, []int) {
+// Deprecated: Use Unreacted.ProtoReflect.Descriptor instead.
+func (*Unreacted) Descriptor() ([]byte, []int) {
 	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
-func (x *Unliked) GetUserId() string {
+func (x *Unreacted) GetUserId() string {
 	if x != nil {
 		return x.UserId
 	}
 	return ""
 }
 
-func (x *Unliked) GetItemId() string {
+func (x *Unreacted) GetItemId() string {
 	if x != nil {
 		return x.ItemId
 	}
 	return ""
+}
+
+func (x *Unreacted) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Unreacted) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
 }
 
 // A play: the user watched the item.
@@ -2028,7 +2065,7 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"EventBatch\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05kinds\x18\x02 \x01(\x06R\x05kinds\x124\n" +
-	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xab\f\n" +
+	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xb7\f\n" +
 	"\x05Event\x12\"\n" +
 	"\bevent_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\aeventId\x12;\n" +
 	"\voccurred_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -2052,9 +2089,9 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"user_muted\x18\x15 \x01(\v2\x13.skein.v1.UserMutedH\x00R\tuserMuted\x12:\n" +
 	"\fuser_unmuted\x18\x16 \x01(\v2\x15.skein.v1.UserUnmutedH\x00R\vuserUnmuted\x12:\n" +
-	"\fuser_deleted\x18\x17 \x01(\v2\x15.skein.v1.UserDeletedH\x00R\vuserDeleted\x12'\n" +
-	"\x05liked\x18\x19 \x01(\v2\x0f.skein.v1.LikedH\x00R\x05liked\x12-\n" +
-	"\aunliked\x18\x1a \x01(\v2\x11.skein.v1.UnlikedH\x00R\aunliked\x12*\n" +
+	"\fuser_deleted\x18\x17 \x01(\v2\x15.skein.v1.UserDeletedH\x00R\vuserDeleted\x12-\n" +
+	"\areacted\x18\x19 \x01(\v2\x11.skein.v1.ReactedH\x00R\areacted\x123\n" +
+	"\tunreacted\x18\x1a \x01(\v2\x13.skein.v1.UnreactedH\x00R\tunreacted\x12*\n" +
 	"\x06played\x18\x1b \x01(\v2\x10.skein.v1.PlayedH\x00R\x06played\x12*\n" +
 	"\x06served\x18\x1c \x01(\v2\x10.skein.v1.ServedH\x00R\x06served\x12:\n" +
 	"\fseen_cleared\x18\x1d \x01(\v2\x15.skein.v1.SeenClearedH\x00R\vseenCleared\x127\n" +
@@ -2139,17 +2176,21 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\bFeedRead\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12?\n" +
-	"\tread_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\breadTime\"Q\n" +
-	"\x05Liked\x12#\n" +
+	"\tread_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\breadTime\"\xa2\x01\n" +
+	"\aReacted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12#\n" +
 	"\aitem_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06itemId\"S\n" +
-	"\aUnliked\x12#\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06itemId\x12,\n" +
+	"\x04kind\x18\x03 \x01(\tB\x18\xbaH\x15r\x132\x11^[a-z0-9_]{0,32}$R\x04kind\x12\x1f\n" +
+	"\x03pin\x18\x04 \x01(\v2\r.skein.v1.PinR\x03pin\"\xa4\x01\n" +
+	"\tUnreacted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12#\n" +
 	"\aitem_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06itemId\"R\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06itemId\x12,\n" +
+	"\x04kind\x18\x03 \x01(\tB\x18\xbaH\x15r\x132\x11^[a-z0-9_]{0,32}$R\x04kind\x12\x1f\n" +
+	"\x03pin\x18\x04 \x01(\v2\r.skein.v1.PinR\x03pin\"R\n" +
 	"\x06Played\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12#\n" +
@@ -2205,8 +2246,8 @@ var file_skein_v1_event_proto_goTypes = []any{
 	(*RepinsShown)(nil),           // 18: skein.v1.RepinsShown
 	(*UserDeleted)(nil),           // 19: skein.v1.UserDeleted
 	(*FeedRead)(nil),              // 20: skein.v1.FeedRead
-	(*Liked)(nil),                 // 21: skein.v1.Liked
-	(*Unliked)(nil),               // 22: skein.v1.Unliked
+	(*Reacted)(nil),               // 21: skein.v1.Reacted
+	(*Unreacted)(nil),             // 22: skein.v1.Unreacted
 	(*Played)(nil),                // 23: skein.v1.Played
 	(*Served)(nil),                // 24: skein.v1.Served
 	(*SeenCleared)(nil),           // 25: skein.v1.SeenCleared
@@ -2231,8 +2272,8 @@ var file_skein_v1_event_proto_depIdxs = []int32{
 	15, // 13: skein.v1.Event.user_muted:type_name -> skein.v1.UserMuted
 	16, // 14: skein.v1.Event.user_unmuted:type_name -> skein.v1.UserUnmuted
 	19, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
-	21, // 16: skein.v1.Event.liked:type_name -> skein.v1.Liked
-	22, // 17: skein.v1.Event.unliked:type_name -> skein.v1.Unliked
+	21, // 16: skein.v1.Event.reacted:type_name -> skein.v1.Reacted
+	22, // 17: skein.v1.Event.unreacted:type_name -> skein.v1.Unreacted
 	23, // 18: skein.v1.Event.played:type_name -> skein.v1.Played
 	24, // 19: skein.v1.Event.served:type_name -> skein.v1.Served
 	25, // 20: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
@@ -2250,11 +2291,13 @@ var file_skein_v1_event_proto_depIdxs = []int32{
 	1,  // 32: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
 	1,  // 33: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
 	28, // 34: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	1,  // 35: skein.v1.Reacted.pin:type_name -> skein.v1.Pin
+	1,  // 36: skein.v1.Unreacted.pin:type_name -> skein.v1.Pin
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_event_proto_init() }
@@ -2277,8 +2320,8 @@ func file_skein_v1_event_proto_init() {
 		(*Event_UserMuted)(nil),
 		(*Event_UserUnmuted)(nil),
 		(*Event_UserDeleted)(nil),
-		(*Event_Liked)(nil),
-		(*Event_Unliked)(nil),
+		(*Event_Reacted)(nil),
+		(*Event_Unreacted)(nil),
 		(*Event_Played)(nil),
 		(*Event_Served)(nil),
 		(*Event_SeenCleared)(nil),

@@ -1638,11 +1638,11 @@ func (x *BatchGetViewerStateResponse) GetPosition() string {
 // The state of a pin or an item for a viewer. It is empty for one that no event has mentioned.
 type ViewerState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The item: that of the key, or the one that the pin shows. Empty for a pin that does not live, of which liked, seen
-	// and served are false.
+	// The item: that of the key, or the one that the pin shows. Empty for a pin that does not live, which has no
+	// reactions and of which seen and served are false.
 	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// Whether the viewer likes the item.
-	Liked bool `protobuf:"varint,2,opt,name=liked,proto3" json:"liked,omitempty"`
+	// The kinds with which the viewer reacted to the item, private ones included, by name; the first 16 if there are more.
+	Reactions []string `protobuf:"bytes,2,rep,name=reactions,proto3" json:"reactions,omitempty"`
 	// Whether FilterSeen takes the item for seen: always if it was, and for at most one unseen item in a thousand over
 	// the default window.
 	Seen bool `protobuf:"varint,3,opt,name=seen,proto3" json:"seen,omitempty"`
@@ -1695,11 +1695,11 @@ func (x *ViewerState) GetItemId() string {
 	return ""
 }
 
-func (x *ViewerState) GetLiked() bool {
+func (x *ViewerState) GetReactions() []string {
 	if x != nil {
-		return x.Liked
+		return x.Reactions
 	}
-	return false
+	return nil
 }
 
 func (x *ViewerState) GetSeen() bool {
@@ -1730,198 +1730,6 @@ func (x *ViewerState) GetFollowingBoard() FollowKind {
 	return FollowKind_FOLLOW_KIND_NONE
 }
 
-// A call of ListLikes.
-type ListLikesRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user who likes. 1 to 128 bytes.
-	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Entries a page: 0 for 50, coerced to at most 1000.
-	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty means the first page.
-	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty means any.
-	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListLikesRequest) Reset() {
-	*x = ListLikesRequest{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[16]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListLikesRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListLikesRequest) ProtoMessage() {}
-
-func (x *ListLikesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[16]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListLikesRequest.ProtoReflect.Descriptor instead.
-func (*ListLikesRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{16}
-}
-
-func (x *ListLikesRequest) GetUserId() string {
-	if x != nil {
-		return x.UserId
-	}
-	return ""
-}
-
-func (x *ListLikesRequest) GetPageSize() int32 {
-	if x != nil {
-		return x.PageSize
-	}
-	return 0
-}
-
-func (x *ListLikesRequest) GetPageToken() string {
-	if x != nil {
-		return x.PageToken
-	}
-	return ""
-}
-
-func (x *ListLikesRequest) GetAtLeast() string {
-	if x != nil {
-		return x.AtLeast
-	}
-	return ""
-}
-
-// A page of ListLikes. How long the whole list is it does not say: each item keeps its own likes, and no row counts those of a user.
-type ListLikesResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The likes, newest first.
-	Entries []*LikeEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Where the next page begins; empty at the end of the list, and only there.
-	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The position that was read.
-	Position      string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListLikesResponse) Reset() {
-	*x = ListLikesResponse{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListLikesResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListLikesResponse) ProtoMessage() {}
-
-func (x *ListLikesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListLikesResponse.ProtoReflect.Descriptor instead.
-func (*ListLikesResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{17}
-}
-
-func (x *ListLikesResponse) GetEntries() []*LikeEntry {
-	if x != nil {
-		return x.Entries
-	}
-	return nil
-}
-
-func (x *ListLikesResponse) GetNextPageToken() string {
-	if x != nil {
-		return x.NextPageToken
-	}
-	return ""
-}
-
-func (x *ListLikesResponse) GetPosition() string {
-	if x != nil {
-		return x.Position
-	}
-	return ""
-}
-
-// One item that a user likes.
-type LikeEntry struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The item. That no living pin shows it does not matter.
-	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// Since when the user likes it: a like that repeats what holds does not change that.
-	LikeTime      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=like_time,json=likeTime,proto3" json:"like_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LikeEntry) Reset() {
-	*x = LikeEntry{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LikeEntry) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LikeEntry) ProtoMessage() {}
-
-func (x *LikeEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[18]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LikeEntry.ProtoReflect.Descriptor instead.
-func (*LikeEntry) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *LikeEntry) GetItemId() string {
-	if x != nil {
-		return x.ItemId
-	}
-	return ""
-}
-
-func (x *LikeEntry) GetLikeTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.LikeTime
-	}
-	return nil
-}
-
 // A call of ExplainPin. The options are those of ReadFeed.
 type ExplainPinRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1947,7 +1755,7 @@ type ExplainPinRequest struct {
 
 func (x *ExplainPinRequest) Reset() {
 	*x = ExplainPinRequest{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[19]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +1767,7 @@ func (x *ExplainPinRequest) String() string {
 func (*ExplainPinRequest) ProtoMessage() {}
 
 func (x *ExplainPinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[19]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +1780,7 @@ func (x *ExplainPinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPinRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPinRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{19}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExplainPinRequest) GetReaderId() string {
@@ -2057,7 +1865,7 @@ type ExplainPinResponse struct {
 
 func (x *ExplainPinResponse) Reset() {
 	*x = ExplainPinResponse{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[20]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +1877,7 @@ func (x *ExplainPinResponse) String() string {
 func (*ExplainPinResponse) ProtoMessage() {}
 
 func (x *ExplainPinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[20]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +1890,7 @@ func (x *ExplainPinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPinResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPinResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExplainPinResponse) GetInFeed() bool {
@@ -2266,28 +2074,14 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"h\n" +
 	"\x1bBatchGetViewerStateResponse\x12-\n" +
 	"\x06states\x18\x01 \x03(\v2\x15.skein.v1.ViewerStateR\x06states\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition\"\xdb\x01\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xe3\x01\n" +
 	"\vViewerState\x12\x17\n" +
-	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x14\n" +
-	"\x05liked\x18\x02 \x01(\bR\x05liked\x12\x12\n" +
+	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x1c\n" +
+	"\treactions\x18\x02 \x03(\tR\treactions\x12\x12\n" +
 	"\x04seen\x18\x03 \x01(\bR\x04seen\x12\x16\n" +
 	"\x06served\x18\x04 \x01(\bR\x06served\x122\n" +
 	"\tfollowing\x18\x05 \x01(\x0e2\x14.skein.v1.FollowKindR\tfollowing\x12=\n" +
-	"\x0ffollowing_board\x18\x06 \x01(\x0e2\x14.skein.v1.FollowKindR\x0efollowingBoard\"\xab\x01\n" +
-	"\x10ListLikesRequest\x12#\n" +
-	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12$\n" +
-	"\tpage_size\x18\x02 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
-	"\n" +
-	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
-	"\bat_least\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\x86\x01\n" +
-	"\x11ListLikesResponse\x12-\n" +
-	"\aentries\x18\x01 \x03(\v2\x13.skein.v1.LikeEntryR\aentries\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\bposition\x18\x03 \x01(\tR\bposition\"]\n" +
-	"\tLikeEntry\x12\x17\n" +
-	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x127\n" +
-	"\tlike_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\blikeTime\"\xc4\x02\n" +
+	"\x0ffollowing_board\x18\x06 \x01(\x0e2\x14.skein.v1.FollowKindR\x0efollowingBoard\"\xc4\x02\n" +
 	"\x11ExplainPinRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12'\n" +
@@ -2335,7 +2129,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\vPinDelivery\x12\x1c\n" +
 	"\x18PIN_DELIVERY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PIN_DELIVERY_PUSHED\x10\x01\x12\x17\n" +
-	"\x13PIN_DELIVERY_PULLED\x10\x022\x8b\x05\n" +
+	"\x13PIN_DELIVERY_PULLED\x10\x022\xc0\x04\n" +
 	"\vFeedService\x12F\n" +
 	"\bReadFeed\x12\x19.skein.v1.ReadFeedRequest\x1a\x1a.skein.v1.ReadFeedResponse\"\x03\x90\x02\x01\x12L\n" +
 	"\n" +
@@ -2343,8 +2137,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\tWatchFeed\x12\x1a.skein.v1.WatchFeedRequest\x1a\x1b.skein.v1.WatchFeedResponse\"\x000\x01\x12F\n" +
 	"\bListPins\x12\x19.skein.v1.ListPinsRequest\x1a\x1a.skein.v1.ListPinsResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\fBatchGetPins\x12\x1d.skein.v1.BatchGetPinsRequest\x1a\x1e.skein.v1.BatchGetPinsResponse\"\x03\x90\x02\x01\x12g\n" +
-	"\x13BatchGetViewerState\x12$.skein.v1.BatchGetViewerStateRequest\x1a%.skein.v1.BatchGetViewerStateResponse\"\x03\x90\x02\x01\x12I\n" +
-	"\tListLikes\x12\x1a.skein.v1.ListLikesRequest\x1a\x1b.skein.v1.ListLikesResponse\"\x03\x90\x02\x01\x12L\n" +
+	"\x13BatchGetViewerState\x12$.skein.v1.BatchGetViewerStateRequest\x1a%.skein.v1.BatchGetViewerStateResponse\"\x03\x90\x02\x01\x12L\n" +
 	"\n" +
 	"ExplainPin\x12\x1b.skein.v1.ExplainPinRequest\x1a\x1c.skein.v1.ExplainPinResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
@@ -2361,7 +2154,7 @@ func file_skein_v1_feed_service_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_v1_feed_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_skein_v1_feed_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_skein_v1_feed_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_skein_v1_feed_service_proto_goTypes = []any{
 	(FeedOrder)(0),                      // 0: skein.v1.FeedOrder
 	(FeedCompleteness)(0),               // 1: skein.v1.FeedCompleteness
@@ -2383,65 +2176,58 @@ var file_skein_v1_feed_service_proto_goTypes = []any{
 	(*BatchGetViewerStateRequest)(nil),  // 17: skein.v1.BatchGetViewerStateRequest
 	(*BatchGetViewerStateResponse)(nil), // 18: skein.v1.BatchGetViewerStateResponse
 	(*ViewerState)(nil),                 // 19: skein.v1.ViewerState
-	(*ListLikesRequest)(nil),            // 20: skein.v1.ListLikesRequest
-	(*ListLikesResponse)(nil),           // 21: skein.v1.ListLikesResponse
-	(*LikeEntry)(nil),                   // 22: skein.v1.LikeEntry
-	(*ExplainPinRequest)(nil),           // 23: skein.v1.ExplainPinRequest
-	(*ExplainPinResponse)(nil),          // 24: skein.v1.ExplainPinResponse
-	(*timestamppb.Timestamp)(nil),       // 25: google.protobuf.Timestamp
-	(*Board)(nil),                       // 26: skein.v1.Board
-	(*Pin)(nil),                         // 27: skein.v1.Pin
-	(FollowKind)(0),                     // 28: skein.v1.FollowKind
+	(*ExplainPinRequest)(nil),           // 20: skein.v1.ExplainPinRequest
+	(*ExplainPinResponse)(nil),          // 21: skein.v1.ExplainPinResponse
+	(*timestamppb.Timestamp)(nil),       // 22: google.protobuf.Timestamp
+	(*Board)(nil),                       // 23: skein.v1.Board
+	(*Pin)(nil),                         // 24: skein.v1.Pin
+	(FollowKind)(0),                     // 25: skein.v1.FollowKind
 }
 var file_skein_v1_feed_service_proto_depIdxs = []int32{
 	0,  // 0: skein.v1.ReadFeedRequest.order:type_name -> skein.v1.FeedOrder
 	10, // 1: skein.v1.ReadFeedResponse.entries:type_name -> skein.v1.FeedEntry
 	1,  // 2: skein.v1.ReadFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	25, // 3: skein.v1.ReadFeedResponse.read_time:type_name -> google.protobuf.Timestamp
+	22, // 3: skein.v1.ReadFeedResponse.read_time:type_name -> google.protobuf.Timestamp
 	1,  // 4: skein.v1.CountNewerResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	25, // 5: skein.v1.CountNewerResponse.read_time:type_name -> google.protobuf.Timestamp
+	22, // 5: skein.v1.CountNewerResponse.read_time:type_name -> google.protobuf.Timestamp
 	1,  // 6: skein.v1.WatchFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	25, // 7: skein.v1.WatchFeedResponse.read_time:type_name -> google.protobuf.Timestamp
-	25, // 8: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
-	26, // 9: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
+	22, // 7: skein.v1.WatchFeedResponse.read_time:type_name -> google.protobuf.Timestamp
+	22, // 8: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
+	23, // 9: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
 	10, // 10: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
-	27, // 11: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
+	24, // 11: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
 	15, // 12: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
-	25, // 13: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
-	27, // 14: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
+	22, // 13: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
+	24, // 14: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
 	16, // 15: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
 	19, // 16: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
-	28, // 17: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
-	28, // 18: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
-	22, // 19: skein.v1.ListLikesResponse.entries:type_name -> skein.v1.LikeEntry
-	25, // 20: skein.v1.LikeEntry.like_time:type_name -> google.protobuf.Timestamp
-	27, // 21: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
-	0,  // 22: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
-	2,  // 23: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
-	15, // 24: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
-	3,  // 25: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
-	1,  // 26: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	4,  // 27: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
-	6,  // 28: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
-	8,  // 29: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
-	11, // 30: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
-	13, // 31: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
-	17, // 32: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
-	20, // 33: skein.v1.FeedService.ListLikes:input_type -> skein.v1.ListLikesRequest
-	23, // 34: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
-	5,  // 35: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
-	7,  // 36: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
-	9,  // 37: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
-	12, // 38: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
-	14, // 39: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
-	18, // 40: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
-	21, // 41: skein.v1.FeedService.ListLikes:output_type -> skein.v1.ListLikesResponse
-	24, // 42: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
-	35, // [35:43] is the sub-list for method output_type
-	27, // [27:35] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	25, // 17: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
+	25, // 18: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
+	24, // 19: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
+	0,  // 20: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
+	2,  // 21: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
+	15, // 22: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
+	3,  // 23: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
+	1,  // 24: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	4,  // 25: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
+	6,  // 26: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
+	8,  // 27: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
+	11, // 28: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
+	13, // 29: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
+	17, // 30: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
+	20, // 31: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
+	5,  // 32: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
+	7,  // 33: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
+	9,  // 34: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
+	12, // 35: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
+	14, // 36: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
+	18, // 37: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
+	21, // 38: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
+	32, // [32:39] is the sub-list for method output_type
+	25, // [25:32] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_feed_service_proto_init() }
@@ -2469,7 +2255,7 @@ func file_skein_v1_feed_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_feed_service_proto_rawDesc), len(file_skein_v1_feed_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   21,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

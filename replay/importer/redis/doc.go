@@ -1,4 +1,4 @@
-// Package redis imports the facts in a Redis server into the log: follows, boards, pins, blocks, mutes, likes, plays and served items. It reads
+// Package redis imports the facts in a Redis server into the log: follows, boards, pins, blocks, mutes, reactions, plays and served items. It reads
 // lists, hashes, sets and sorted sets. A mapping says what the keys that match a pattern mean.
 //
 //	Redis ── SCAN, pages of keys ──► facts ──► sorted files ─┐

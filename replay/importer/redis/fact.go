@@ -19,7 +19,7 @@ const timeless = events.Micros(math.MaxInt64)
 type fact struct {
 	kind events.Kind
 	// The kind determines which of these are set, and what they mean, as in [events.Event].
-	user, peer, board, pin, item string
+	user, peer, board, pin, item, reaction string
 	// at is the time in Redis, which may be up to a day after the start of the import, or [timeless].
 	at events.Micros
 	// text is a title, or the attributes of a pin.
@@ -34,6 +34,7 @@ func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, err
 			*f.field(field) = c[as]
 		}
 	}
+	f.reaction = events.ReactionOf(f.reaction)
 	if f.item == f.pin {
 		f.item = "" // a pin that names no item is its own item, so the two facts must be equal
 	}
@@ -67,6 +68,8 @@ func (f *fact) field(field events.Field) *string {
 		return &f.pin
 	case events.FieldItem, events.FieldItems:
 		return &f.item
+	case events.FieldReaction:
+		return &f.reaction
 	default:
 		return &f.text
 	}
@@ -76,7 +79,7 @@ func (f *fact) field(field events.Field) *string {
 func (f *fact) event(source string, offset uint64, start events.Micros) *skeinv1.Event {
 	ev := events.Event{
 		Kind: f.kind, Backfill: true, Source: source, Offset: offset, Time: min(f.at, start),
-		User: f.user, Peer: f.peer, Board: f.board, Pin: f.pin, Item: f.item,
+		User: f.user, Peer: f.peer, Board: f.board, Pin: f.pin, Item: f.item, Reaction: f.reaction,
 	}
 	// Only the fields that the kind has become part of the message.
 	ev.Items = []string{f.item}
@@ -90,7 +93,8 @@ func (f *fact) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v", f.kind)
 	for _, p := range []struct{ name, value string }{
-		{"user", f.user}, {"peer", f.peer}, {"board", f.board}, {"pin", f.pin}, {"item", f.item}, {"text", f.text},
+		{"user", f.user}, {"peer", f.peer}, {"board", f.board}, {"pin", f.pin}, {"item", f.item}, {"kind", f.reaction},
+		{"text", f.text},
 	} {
 		if p.value != "" {
 			fmt.Fprintf(&b, " %s=%q", p.name, p.value)
@@ -114,7 +118,7 @@ func formatTime(t events.Micros) string {
 //
 //	kind  user 00 peer 00 board 00 pin 00 item 00  time (8 bytes, big endian)  text
 //
-// Ids have no zero bytes. Times are in microseconds, whatever the unit in Redis.
+// Reactions have no board, so their kind stands there instead. Ids and kinds have no zero bytes. Times are in microseconds, whatever the unit in Redis.
 //
 // idsPerRecord is the number of ids in an encoding.
 const idsPerRecord = 5
@@ -125,7 +129,7 @@ var errDamagedRecord = errors.New("a record of a fact is damaged")
 // appendTo appends the encoding of the fact to dst. Its ids must be valid, because valid ids have no zero bytes.
 func (f *fact) appendTo(dst []byte) []byte {
 	dst = append(dst, byte(f.kind))
-	for _, id := range [idsPerRecord]string{f.user, f.peer, f.board, f.pin, f.item} {
+	for _, id := range [idsPerRecord]string{f.user, f.peer, f.board + f.reaction, f.pin, f.item} {
 		dst = append(append(dst, id...), 0)
 	}
 	dst = binary.BigEndian.AppendUint64(dst, uint64(f.at))
@@ -159,6 +163,9 @@ func decodeFact(record []byte) (fact, error) {
 	}
 	parts := strings.Split(string(ids[1:]), "\x00")
 	f.user, f.peer, f.board, f.pin, f.item = parts[0], parts[1], parts[2], parts[3], parts[4]
+	if f.kind.Fields().Has(events.FieldReaction) {
+		f.board, f.reaction = "", f.board
+	}
 	return f, nil
 }
 

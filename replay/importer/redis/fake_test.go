@@ -156,7 +156,7 @@ const plainMapping = `rules:
 - {means: follows, key: "followers:{user}", member: "{follower}", score: s}
 - {means: follows, key: "following:{follower}", member: "{user}"}
 - {means: plays, key: "plays:{user}", field: "{item}", value: "{time:ms}"}
-- {means: likes, key: "likes:{item}", member: "{user}"}
+- {means: reactions, key: "likes:{item}", member: "{user}"}
 - {means: served, key: "served:{user}", element: "{item}"}
 `
 

@@ -37,7 +37,7 @@ func TestRedisFactsAreInTheLog(t *testing.T) {
 		"user_followed bob dan    []  2026-03-04T05:06:07Z":   1, // the start of the import
 		"user_followed soon ann    []  2026-03-04T05:06:07Z":  1, // a second in the future
 		"played bob    i1 []  2020-09-13T12:26:40Z":           1,
-		"liked bob    i1 []  2026-03-04T05:06:07Z":            1,
+		"reacted bob    i1 []  2026-03-04T05:06:07Z":          1,
 	}
 	for i := range 5 {
 		want[fmt.Sprintf("served bob     [i%d]  2026-03-04T05:06:07Z", i+1)] = 1
@@ -58,7 +58,7 @@ func TestRedisFactsAreInTheLog(t *testing.T) {
 1	followers:ann	b d	user_followed.user_id `+reason+`
 1	followers:ann	late	the time "1e12", in s, is more than a day after the start of the import: is that the unit?
 3	plays:bob	i2=x	the time "x" is no number
-4	likes:i1	"\xff\x00"	liked.user_id `+reason+`
+4	likes:i1	"\xff\x00"	reacted.user_id `+reason+`
 4	likes:i2		the key is a list: the rule reads a set
 `, string(rejects)); diff != "" {
 		t.Errorf("rejects (-want +got):\n%s", diff)
@@ -71,11 +71,11 @@ func TestRuleIsChosenByType(t *testing.T) {
 		"a": {set, []string{"x"}}, "b": {list, []string{"x"}}, "c": {hash, []string{"x", "y"}}, "d": {"string", nil},
 	}}, newFakeLog(t)
 	imp := newTestRun(t, r, l)
-	imp.Mapping = mustParse(t, "rules:\n- {means: likes, key: '{user}', member: '{item}'}\n- {means: plays, key: '{user}', field: '{item}'}\n"+
+	imp.Mapping = mustParse(t, "rules:\n- {means: reactions, key: '{user}', member: '{item}'}\n- {means: plays, key: '{user}', field: '{item}'}\n"+
 		"- {means: served, key: '{user}', element: '{item}'}\n")
 	report := mustRun(t, imp)
 	want := map[string]int{
-		"liked a    x []  2026-03-04T05:06:07Z": 1, "played c    x []  2026-03-04T05:06:07Z": 1, "served b     [x]  2026-03-04T05:06:07Z": 1,
+		"reacted a    x []  2026-03-04T05:06:07Z": 1, "played c    x []  2026-03-04T05:06:07Z": 1, "served b     [x]  2026-03-04T05:06:07Z": 1,
 	}
 	if diff := cmp.Diff(want, l.taken); diff != "" || report.Rejected != 1 {
 		t.Errorf("%+v (-want +got):\n%s", report, diff)
@@ -354,12 +354,12 @@ func TestChangedMappingReadsAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	imp = imp.again()
-	imp.Mapping = mustParse(t, `rules: [{means: likes, key: "plays:{user}", field: "{item}"}]`)
+	imp.Mapping = mustParse(t, `rules: [{means: reactions, key: "plays:{user}", field: "{item}"}]`)
 	if report := mustRun(t, imp); report.Found != 750 || report.Run != 1 {
 		t.Errorf("%+v", report)
 	}
 	for ev := range l.taken {
-		if !strings.HasPrefix(ev, "liked ") {
+		if !strings.HasPrefix(ev, "reacted ") {
 			t.Fatal(ev)
 		}
 	}

@@ -40,8 +40,8 @@ func (f *fact) entries() []comparison.Entry {
 		return []comparison.Entry{entry(comparison.Muted, f.user, f.peer)}
 	case events.Served:
 		return []comparison.Entry{entry(comparison.Served, f.user, f.item)}
-	case events.Liked:
-		return []comparison.Entry{entry(comparison.LikesOf, f.item, f.user)}
+	case events.Reacted:
+		return comparison.ReactionEntries(f.user, f.item, f.reaction, f.at)
 	case events.Played:
 		return []comparison.Entry{entry(comparison.PlaysOf, f.item, f.user), entry(comparison.PlaysBy, f.user, f.item)}
 	}

@@ -30,6 +30,7 @@ const (
 	roleAttributes
 	roleBlocked
 	roleMuted
+	roleKind
 	roleTime
 	// roleNothing is captured and ignored.
 	roleNothing
@@ -42,7 +43,8 @@ type captured [roleCount]string
 
 var roleNames = map[string]role{
 	"follower": roleFollower, "user": roleUser, "owner": roleOwner, "board": roleBoard, "title": roleTitle, "pin": rolePin,
-	"item": roleItem, "attributes": roleAttributes, "blocked": roleBlocked, "muted": roleMuted, "time": roleTime, "_": roleNothing,
+	"item": roleItem, "attributes": roleAttributes, "blocked": roleBlocked, "muted": roleMuted, "kind": roleKind,
+	"time": roleTime, "_": roleNothing,
 }
 
 // String returns the name of the role.
@@ -108,7 +110,10 @@ var meanings = map[string]meaning{
 	},
 	"blocks": {needs: captures{roleUser: events.FieldUser, roleBlocked: events.FieldPeer}},
 	"mutes":  {needs: captures{roleUser: events.FieldUser, roleMuted: events.FieldPeer}},
-	"likes":  {needs: captures{roleUser: events.FieldUser, roleItem: events.FieldItem}},
+	"reactions": {
+		needs:     captures{roleUser: events.FieldUser, roleItem: events.FieldItem},
+		mayAlsoBe: captures{roleKind: events.FieldReaction},
+	},
 	"plays":  {needs: captures{roleUser: events.FieldUser, roleItem: events.FieldItem}},
 	"served": {needs: captures{roleUser: events.FieldUser, roleItem: events.FieldItems}},
 }
@@ -126,7 +131,7 @@ const (
 
 // Rule says what keys that match a pattern mean.
 type Rule struct {
-	// Means is the kind of fact in each element: follows, board_follows, boards, pins, blocks, mutes, likes, plays or served.
+	// Means is the kind of fact in each element: follows, board_follows, boards, pins, blocks, mutes, reactions, plays or served.
 	Means string `yaml:"means"`
 	// Key is the pattern of the keys.
 	Key string `yaml:"key"`
@@ -202,7 +207,7 @@ func (r *Rule) String() string {
 func (r *Rule) compile() error {
 	var ok bool
 	if r.meaning, ok = meanings[r.Means]; !ok {
-		return fmt.Errorf("means must be one of follows, board_follows, boards, pins, blocks, mutes, likes, plays, served, not %q", r.Means)
+		return fmt.Errorf("means must be one of follows, board_follows, boards, pins, blocks, mutes, reactions, plays, served, not %q", r.Means)
 	}
 	r.kind, _ = events.ParseRecords(r.Means)
 	if r.Key == "" {

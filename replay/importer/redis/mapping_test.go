@@ -45,7 +45,7 @@ func TestExampleMappingIsDocumented(t *testing.T) {
 		{"pins:ann:bread", "p1", "1600000000000.001", 4, fact{kind: events.PinCreated, user: "ann", board: "bread", pin: "p1", at: at + 1}},
 		{"blocks:ann", "dan", "", 5, fact{kind: events.UserBlocked, user: "ann", peer: "dan", at: timeless}},
 		{"mutes:ann", "dan", "", 6, fact{kind: events.UserMuted, user: "ann", peer: "dan", at: timeless}},
-		{"likes:i1", "bob", "", 7, fact{kind: events.Liked, user: "bob", item: "i1", at: timeless}},
+		{"likes:i1", "bob", "", 7, fact{kind: events.Reacted, user: "bob", item: "i1", at: timeless}},
 		{"seen:bob", "i1", "1600000000000", 8, fact{kind: events.Played, user: "bob", item: "i1", at: at}},
 		{"served:bob", "i1", "", 9, fact{kind: events.Served, user: "bob", item: "i1", at: timeless}},
 	} {
@@ -75,28 +75,28 @@ func TestMappingErrorsNameRuleAndField(t *testing.T) {
 		"rules: [":                "yaml",
 		"rules: [{mean: follow}]": "field mean not found",
 		"rules: [null]":           "rule 1 (): means must be one of follows,",
-		`rules: [{means: follow, key: "k:{user}"}]`:                                                            `rule 1 (k:{user}): means must be one of`,
-		`rules: [{means: follows, member: "{user}"}]`:                                                          `key is missing`,
-		`rules: [{means: follows, key: "k:{user}"}]`:                                                           `it must have either member and score`,
-		`rules: [{means: follows, key: "k:{user}", score: s}]`:                                                 `score is without member`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}", field: "{time:s}"}]`:                  `it must have either`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}", score: sec}]`:                         `score must be the unit of the time that it is, s, ms or us, or none, not "sec"`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}", score: auto}]`:                        `score must be the unit`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}", type: zset}]`:                         `score is missing`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}", type: list}]`:                         `type is "list", and the other fields are those of a set`,
-		`rules: [{means: follows, key: "k:{user}", member: "{owner}"}]`:                                        `follows has no {owner}: it has follower, user, time, _`,
-		`rules: [{means: follows, key: "k:{user}", member: "{user}"}]`:                                         `{user} is captured twice`,
-		`rules: [{means: follows, key: "k:{user}", member: "x"}]`:                                              `follows needs {follower}`,
-		`rules: [{means: follows, key: "k:{who}", member: "{user}"}]`:                                          `key "k:{who}" captures {who}, which is none of follower, user,`,
-		`rules: [{means: follows, key: "k:{user", member: "{follower}"}]`:                                      `has a brace that is not closed`,
-		`rules: [{means: follows, key: "k:user}", member: "{follower}"}]`:                                      `has a brace that is not closed`,
-		`rules: [{means: follows, key: "k:{user}{follower}", member: "{_}"}]`:                                  `two captures with nothing between them`,
-		`rules: [{means: follows, key: "k:{user}", field: "{follower}", value: "{time}"}]`:                     `captures a {time} without its unit`,
-		`rules: [{means: follows, key: "k:{user}", field: "{follower}", value: "{time:h}"}]`:                   `(not "h")`,
-		`rules: [{means: follows, key: "k:{user:s}", member: "{follower}"}]`:                                   `only {time:…} has a unit`,
-		`rules: [{means: follows, key: "k:{user}:{time:s}", member: "{follower}"}]`:                            `{time} cannot stand in a key`,
-		`rules: [{means: follows, key: "k:{user}", member: "{follower}:{time:s}", score: s}]`:                  `{time} is captured, and the score is a time`,
-		"rules:\n- {means: likes, key: 'l:{user}', member: '{item}'}\n- {means: likes, key: 'm', member: 'x'}": `rule 2 (m): likes needs {user, item}`,
+		`rules: [{means: follow, key: "k:{user}"}]`:                                                                    `rule 1 (k:{user}): means must be one of`,
+		`rules: [{means: follows, member: "{user}"}]`:                                                                  `key is missing`,
+		`rules: [{means: follows, key: "k:{user}"}]`:                                                                   `it must have either member and score`,
+		`rules: [{means: follows, key: "k:{user}", score: s}]`:                                                         `score is without member`,
+		`rules: [{means: follows, key: "k:{user}", member: "{follower}", field: "{time:s}"}]`:                          `it must have either`,
+		`rules: [{means: follows, key: "k:{user}", member: "{follower}", score: sec}]`:                                 `score must be the unit of the time that it is, s, ms or us, or none, not "sec"`,
+		`rules: [{means: follows, key: "k:{user}", member: "{follower}", score: auto}]`:                                `score must be the unit`,
+		`rules: [{means: follows, key: "k:{user}", member: "{follower}", type: zset}]`:                                 `score is missing`,
+		`rules: [{means: follows, key: "k:{user}", member: "{follower}", type: list}]`:                                 `type is "list", and the other fields are those of a set`,
+		`rules: [{means: follows, key: "k:{user}", member: "{owner}"}]`:                                                `follows has no {owner}: it has follower, user, time, _`,
+		`rules: [{means: follows, key: "k:{user}", member: "{user}"}]`:                                                 `{user} is captured twice`,
+		`rules: [{means: follows, key: "k:{user}", member: "x"}]`:                                                      `follows needs {follower}`,
+		`rules: [{means: follows, key: "k:{who}", member: "{user}"}]`:                                                  `key "k:{who}" captures {who}, which is none of follower, user,`,
+		`rules: [{means: follows, key: "k:{user", member: "{follower}"}]`:                                              `has a brace that is not closed`,
+		`rules: [{means: follows, key: "k:user}", member: "{follower}"}]`:                                              `has a brace that is not closed`,
+		`rules: [{means: follows, key: "k:{user}{follower}", member: "{_}"}]`:                                          `two captures with nothing between them`,
+		`rules: [{means: follows, key: "k:{user}", field: "{follower}", value: "{time}"}]`:                             `captures a {time} without its unit`,
+		`rules: [{means: follows, key: "k:{user}", field: "{follower}", value: "{time:h}"}]`:                           `(not "h")`,
+		`rules: [{means: follows, key: "k:{user:s}", member: "{follower}"}]`:                                           `only {time:…} has a unit`,
+		`rules: [{means: follows, key: "k:{user}:{time:s}", member: "{follower}"}]`:                                    `{time} cannot stand in a key`,
+		`rules: [{means: follows, key: "k:{user}", member: "{follower}:{time:s}", score: s}]`:                          `{time} is captured, and the score is a time`,
+		"rules:\n- {means: reactions, key: 'l:{user}', member: '{item}'}\n- {means: reactions, key: 'm', member: 'x'}": `rule 2 (m): reactions needs {user, item}`,
 	} {
 		if _, err := ParseMapping([]byte(text)); !errors.Is(err, ErrMapping) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", text, err, want)
@@ -156,7 +156,7 @@ func TestGlobMatchesAllKeysOfTheMapping(t *testing.T) {
 	} {
 		text := "rules:\n"
 		for key := range strings.SplitSeq(keys, ",") {
-			text += "- {means: likes, key: '" + key + "', member: '{item}'}\n"
+			text += "- {means: reactions, key: '" + key + "', member: '{item}'}\n"
 		}
 		if got := mustParse(t, text).glob(); got != want {
 			t.Errorf("%s: %q, want %q", keys, got, want)

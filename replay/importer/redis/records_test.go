@@ -32,7 +32,7 @@ func someFacts() []fact {
 		{kind: events.PinCreated, user: "bob", board: "b", pin: "p", item: "i", at: 0, text: "\xff\x00"},
 		{kind: events.UserBlocked, user: "ann", peer: "dan", at: timeless},
 		{kind: events.UserMuted, user: "ann", peer: "dan", at: 1},
-		{kind: events.Liked, user: "ann", item: "i", at: 1},
+		{kind: events.Reacted, user: "ann", item: "i", at: 1},
 		{kind: events.Played, user: "ann", item: "i", at: 1},
 		{kind: events.Served, user: "ann", item: "i", at: 1},
 	}

@@ -38,17 +38,18 @@ const (
 	Pins
 	BoardPins
 	Served
-	// PlaysOf counts the plays of an item, PlaysBy those by a user, and LikesOf the users who like an item.
+	// PlaysOf counts the plays of an item, PlaysBy those by a user, and ReactionsOf the users who react to an
+	// item with a kind, which is the Board of the list.
 	PlaysOf
 	PlaysBy
-	LikesOf
+	ReactionsOf
 )
 
 var listNames = [...]string{
 	Following: "following", Followers: "followers", ImplicitFollowing: "following by boards", ImplicitFollowers: "followers by boards",
 	FollowedBoards: "followed boards", BoardFollowers: "followers of the board", Boards: "boards", Blocked: "blocked", Muted: "muted",
 	followCounts: "counts", boardFollowCounts: "counts of the board", Pins: "pins", BoardPins: "pins of the board", Served: "served",
-	PlaysOf: "plays of", PlaysBy: "plays by", LikesOf: "likes of",
+	PlaysOf: "plays of", PlaysBy: "plays by", ReactionsOf: "reactions to",
 }
 
 // String returns the name of the kind for people.
@@ -76,6 +77,8 @@ func (l List) String() string {
 	switch {
 	case l.Kind.isOfBoard():
 		return fmt.Sprintf("%v %q of %s", l.Kind, l.Board, l.Owner)
+	case l.Kind == ReactionsOf:
+		return fmt.Sprintf("%v %s with %s", l.Kind, l.Owner, events.ReactionName(l.Board))
 	case l.Kind.isCount():
 		return fmt.Sprintf("%v %s", l.Kind, l.Owner)
 	}
@@ -92,6 +95,15 @@ type Entry struct {
 	// Text depends on the kind of list: a [TitleText] or a [PinText]; for an implicit follow, the board; for plays, what distinguishes
 	// several plays at the same time.
 	Text string
+}
+
+// ReactionEntries returns the entries that a reaction makes: one of the users who react to the item. There is none for a private kind, which
+// the service does not count. The kind is as the source names it.
+func ReactionEntries(user, item, kind string, at events.Micros) []Entry {
+	if events.IsPrivateReaction(kind) {
+		return nil
+	}
+	return []Entry{{List: List{Kind: ReactionsOf, Owner: item, Board: events.ReactionOf(kind)}, ID: user, At: at}}
 }
 
 // name returns the name of the entry for people.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -199,9 +200,26 @@ func (c *Comparer) queryServed(ctx context.Context, list List) error {
 	return c.addAnswer(1, entries)
 }
 
-// queryCounters queries the counts of plays and likes of several lists in one call.
+// maxKinds is how many kinds of reactions one call can name.
+const maxKinds = 16
+
+// queryCounters queries the counts of plays and reactions of several lists, in one call unless there are too many kinds of reactions.
 func (c *Comparer) queryCounters(ctx context.Context, lists []List) error {
-	req := &skeinv1.BatchGetCountersRequest{AtLeast: c.AtLeast}
+	var kinds []string
+	for _, l := range lists {
+		if kind := events.ReactionName(l.Board); l.Kind == ReactionsOf && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	if len(kinds) > maxKinds {
+		half := len(lists) / 2
+		if err := c.queryCounters(ctx, lists[:half]); err != nil {
+			return err
+		}
+		return c.queryCounters(ctx, lists[half:])
+	}
+
+	req := &skeinv1.BatchGetCountersRequest{AtLeast: c.AtLeast, ReactionKinds: kinds}
 	for _, l := range lists {
 		key := &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: l.Owner}}
 		if l.Kind == PlaysBy {
@@ -221,8 +239,13 @@ func (c *Comparer) queryCounters(ctx context.Context, lists []List) error {
 	entries := make([]Entry, len(lists))
 	for i, l := range lists {
 		n := res.GetCounters()[i].GetPlayCount()
-		if l.Kind == LikesOf {
-			n = int64(res.GetCounters()[i].GetLikeCount())
+		if l.Kind == ReactionsOf {
+			n = 0
+			for _, reaction := range res.GetCounters()[i].GetReactions() {
+				if reaction.GetKind() == events.ReactionName(l.Board) {
+					n = int64(reaction.GetCount())
+				}
+			}
 		}
 		entries[i] = Entry{List: l, Text: strconv.FormatInt(n, 10)}
 	}

@@ -199,7 +199,7 @@ func (w *sideBySide) compareServed(list List) error {
 	return nil
 }
 
-// compareCount compares the number of plays of an item or by a user, or of likes of an item.
+// compareCount compares the number of plays of an item or by a user, or of reactions to an item.
 func (w *sideBySide) compareCount(list List) error {
 	got := 0
 	for w.answeredGroup != nil && w.answeredGroup.List == list {
@@ -215,7 +215,7 @@ func (w *sideBySide) compareCount(list List) error {
 
 	want := 0
 	for w.expectedGroup != nil && w.expectedGroup.List == list {
-		if list.Kind == LikesOf {
+		if list.Kind == ReactionsOf {
 			want++
 		} else {
 			want += w.expectedGroup.plays()

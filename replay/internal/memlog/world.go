@@ -107,8 +107,8 @@ func (w *World) randomEvent() events.Event {
 		{2, events.UserMuted},
 		{2, events.RepinsHidden},
 		{4, events.FeedRead},
-		{6, events.Liked},
-		{2, events.Unliked},
+		{6, events.Reacted},
+		{2, events.Unreacted},
 		{24, events.Played},
 		{8, events.Served},
 		{1, events.SeenCleared},
@@ -153,7 +153,7 @@ func (w *World) setFields(ev *events.Event) {
 		ev.Board, ev.Pin = w.randomBoard(), w.randomPin()
 	case events.PinDeleted:
 		ev.Pin = w.randomPin()
-	case events.Liked, events.Unliked, events.Played:
+	case events.Reacted, events.Unreacted, events.Played:
 		ev.Item = w.randomItem()
 	case events.ItemScored:
 		ev.User, ev.Item, ev.Score = "", w.randomItem(), int64(w.random.IntN(1<<30))

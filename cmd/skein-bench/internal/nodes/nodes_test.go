@@ -32,7 +32,7 @@ func TestEnvelopes(t *testing.T) {
 			if err != nil || len(env.Events) != envelopeEvents || len(env.Rejects) > 0 {
 				t.Fatalf("%v, %v", env, err)
 			}
-			if want := events.Kinds(events.Played, events.Liked, events.UserFollowed, events.PinCreated,
+			if want := events.Kinds(events.Played, events.Reacted, events.UserFollowed, events.PinCreated,
 				events.ItemScored); env.Kinds != want {
 				t.Errorf("kinds %v", env.Kinds.Slice())
 			}

@@ -45,7 +45,7 @@ func (p product) generate(seed uint64) *generator {
 		n    int
 	}{
 		{events.Played, p.mix.plays},
-		{events.Liked, p.mix.likes},
+		{events.Reacted, p.mix.likes},
 		{events.UserFollowed, p.mix.follows},
 		{events.PinCreated, p.mix.pins},
 		{events.ItemScored, p.mix.scores},
@@ -100,7 +100,7 @@ func (g *generator) event(kind events.Kind) {
 				followee = (user + 1) % uint64(g.users)
 			}
 			in = appendID(in, 2, workload.FirstID+followee)
-		case events.Played, events.Liked:
+		case events.Played, events.Reacted:
 			in = appendID(in, 2, firstItem+uint64(workload.PowerLaw(g.r, g.items, workload.PlaySkew)))
 		}
 	}

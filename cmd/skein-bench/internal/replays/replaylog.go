@@ -84,7 +84,7 @@ func countedEvents(n, size int) iter.Seq[*skeinv1.Event] {
 			case 0:
 				ev = workload.PinCreated(workload.UserID(user), strconv.Itoa(workload.FirstID+i))
 			case 1, 2:
-				ev.Kind = &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: workload.UserID(user), ItemId: item}}
+				ev.Kind = &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: workload.UserID(user), ItemId: item}}
 			case 3, 4:
 				followee := (int(user) + 1 + workload.PowerLaw(r, users-1, workload.FolloweeSkew)) % users
 				ev = workload.UserFollowed(user, workload.UserID(uint32(followee)))

@@ -196,10 +196,10 @@ func (w *loadWorld) feedMethods(r *rand.Rand) []readMethod {
 // likes asks what watchers like.
 func (w *loadWorld) likes(r *rand.Rand) readMethod {
 	return readMethod{
-		id: "likes", title: "ListLikes, 50", projection: "counters",
-		procedure: skeinv1connect.FeedServiceListLikesProcedure, answer: new(skeinv1.ListLikesResponse),
+		id: "likes", title: "ListReactions, 50", projection: "counters",
+		procedure: skeinv1connect.CounterServiceListReactionsProcedure, answer: new(skeinv1.ListReactionsResponse),
 		requests: requests(r, func(r *rand.Rand) proto.Message {
-			return &skeinv1.ListLikesRequest{UserId: workload.UserID(uint32(r.IntN(w.watchers))), PageSize: workload.PageSize}
+			return &skeinv1.ListReactionsRequest{UserId: workload.UserID(uint32(r.IntN(w.watchers))), PageSize: workload.PageSize}
 		}),
 	}
 }

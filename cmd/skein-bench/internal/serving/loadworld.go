@@ -177,7 +177,7 @@ func played(user uint32, item string) *skeinv1.Event {
 }
 
 func liked(user uint32, item string) *skeinv1.Event {
-	return &skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: workload.UserID(user), ItemId: item}}}
+	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: workload.UserID(user), ItemId: item}}}
 }
 
 // watched is the item of the n-th play of a watcher, popular ones more often than others.

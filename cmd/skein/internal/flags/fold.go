@@ -12,12 +12,12 @@ import (
 
 // FoldFlags are the settings of folds. A store continues only with the settings with which it was built, but for FeedKeep.
 type FoldFlags struct {
-	FeedThreshold int64         `help:"Followers in a partition beyond which pins are merged on reading; -1 means push all." default:"39"`
-	FeedKeep      int           `help:"Entries of a feed that an inbox keeps in memory, and that are ranked by heat." default:"1000"`
-	HeatHalfLife  time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
-	HeatPerPlay   uint32        `help:"The heat that a play adds to an item." default:"1"`
-	HeatPerLike   uint32        `help:"The heat that a like adds." default:"4"`
-	HeatPerRepin  uint32        `help:"The heat that a re-pin adds." default:"8"`
+	FeedThreshold   int64         `help:"Followers in a partition beyond which pins are merged on reading; -1 means push all." default:"39"`
+	FeedKeep        int           `help:"Entries of a feed that an inbox keeps in memory, and that are ranked by heat." default:"1000"`
+	HeatHalfLife    time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
+	HeatPerPlay     uint32        `help:"The heat that a play adds to an item." default:"1"`
+	HeatPerReaction string        `help:"The heat that a reaction of each kind adds, such as like=4,save=3. Other kinds add none, nor do private kinds, which begin with _." default:"like=4" placeholder:"KIND=N,…"`
+	HeatPerRepin    uint32        `help:"The heat that a re-pin adds." default:"8"`
 
 	SeenWindow         int     `help:"Months for which plays count as seen by default, the current one included." default:"4"`
 	SeenRetention      int     `help:"Months for which plays are kept, the current one included: the longest window." default:"6"`
@@ -33,7 +33,7 @@ func (f *FoldFlags) Settings() (all.Settings, error) {
 	}
 	s.Inbox.Threshold, s.Inbox.Keep = f.FeedThreshold, f.FeedKeep
 	s.Counters.HalfLife = f.HeatHalfLife
-	s.Counters.PlayWeight, s.Counters.LikeWeight, s.Counters.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
+	s.Counters.PlayWeight, s.Counters.ReactionWeights, s.Counters.RepinWeight = f.HeatPerPlay, f.HeatPerReaction, f.HeatPerRepin
 	for _, c := range []struct {
 		flags string
 		err   error

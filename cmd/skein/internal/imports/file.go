@@ -25,7 +25,8 @@ type Cmd struct {
 	Boards  boardsCmd  `cmd:"" help:"Import boards: an owner and a board a row, perhaps with title, time, and a follower of it."`
 	Pins    pinsCmd    `cmd:"" help:"Import pins: an owner and a pin a row, perhaps with board, item, re-pinned pin, attributes, time."`
 	Plays   playsCmd   `cmd:"" help:"Import plays: a user and an item a row, perhaps with a time."`
-	Likes   likesCmd   `cmd:"" help:"Import likes: a user and an item a row, perhaps with a time."`
+
+	Reactions reactionsCmd `cmd:"" help:"Import likes and other reactions: a user and an item a row, perhaps with kind, pin and time."`
 
 	Unfollows      unfollowsCmd      `cmd:"" help:"Import ends of follows: a follower and a user a row, perhaps with a time."`
 	BoardUnfollows boardUnfollowsCmd `cmd:"" help:"Import ends of board follows: a follower, an owner and a board a row, perhaps with a time."`
@@ -96,18 +97,20 @@ func (c *playsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Plays)
 }
 
-type likesCmd struct {
+type reactionsCmd struct {
 	importFlags `embed:""`
 }
 
 // Help is shown below the flags.
-func (*likesCmd) Help() string {
-	return `Columns: user, item [, time]. --compare asks how many users like every item. ` + importHelp
+func (*reactionsCmd) Help() string {
+	return `Columns: user, item [, kind] [, pin_owner, pin] [, time]. A kind is 1 to 32 bytes of a-z, 0-9 and _; without one the
+row is a like. pin_owner and pin, the pin on which the user reacted, come both or not at all. --compare asks how many users
+reacted to every item with each kind; private kinds, which begin with _, have no such count. ` + importHelp
 }
 
-// Run imports likes.
-func (c *likesCmd) Run(ctx context.Context, std *command.Streams) error {
-	return c.run(ctx, std, importer.Likes)
+// Run imports reactions.
+func (c *reactionsCmd) Run(ctx context.Context, std *command.Streams) error {
+	return c.run(ctx, std, importer.Reactions)
 }
 
 type unfollowsCmd struct {
@@ -440,7 +443,7 @@ func comparedOn(bar *command.Progress) func(done, total int) {
 
 // compared returns the result of a comparison for people.
 func compared(found *importer.Comparison, took time.Duration) string {
-	return fmt.Sprintf("compared %d lists with %d entries, %d counts of plays and likes, %d checks in %v: %d differences "+
+	return fmt.Sprintf("compared %d lists with %d entries, %d counts of plays and reactions, %d checks in %v: %d differences "+
 		"(%d missing, %d extra, %d other times, %d other texts, %d other counts, %d out of order)",
 		found.Lists, found.Entries, found.Counts, found.Pairs, took.Round(time.Millisecond), found.Differences(),
 		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Unordered)

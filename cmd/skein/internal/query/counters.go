@@ -1,8 +1,11 @@
 package query
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -12,6 +15,7 @@ type countersCmd struct {
 	Users []string `arg:"" optional:"" help:"Users."`
 	Board []string `help:"Boards." placeholder:"OWNER/BOARD" sep:"none"`
 	Item  []string `help:"Items." placeholder:"ITEM" sep:"none"`
+	Kind  []string `help:"Kinds of reactions to count, at most 16; by default the first 16 of each item by name." placeholder:"KIND"`
 }
 
 // Run calls BatchGetCounters.
@@ -20,7 +24,7 @@ func (c *countersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) err
 	if err != nil {
 		return err
 	}
-	req := &skeinv1.BatchGetCountersRequest{AtLeast: q.AtLeast}
+	req := &skeinv1.BatchGetCountersRequest{AtLeast: q.AtLeast, ReactionKinds: c.Kind}
 	for _, user := range c.Users {
 		req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_UserId{UserId: user}})
 	}
@@ -42,7 +46,7 @@ func (c *countersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) err
 
 // table prints the counts that apply to each key.
 func (c *countersCmd) table(std *command.Streams, counters []*skeinv1.Counters) error {
-	t := command.NewTable(std.Out, "OF", "PINS", "BOARDS", "FOLLOWERS", "PLAYS", "LIKES", "RE-PINS")
+	t := command.NewTable(std.Out, "OF", "PINS", "BOARDS", "FOLLOWERS", "PLAYS", "REACTIONS", "RE-PINS")
 	of := append(append(append([]string(nil), c.Users...), c.Board...), c.Item...)
 	text := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 	plays := func(n *skeinv1.Counters) string { return strconv.FormatInt(n.GetPlayCount(), 10) }
@@ -52,11 +56,65 @@ func (c *countersCmd) table(std *command.Streams, counters []*skeinv1.Counters) 
 		case i < len(c.Users):
 			cells[2], cells[4] = text(n.GetBoardCount()), plays(n)
 		case i >= len(c.Users)+len(c.Board):
-			cells = []string{of[i], "-", "-", "-", plays(n), text(n.GetLikeCount()), text(n.GetRepinCount())}
+			cells = []string{of[i], "-", "-", "-", plays(n), reactionsText(n.GetReactions()), text(n.GetRepinCount())}
 		}
 		t.Row(cells...)
 	}
 	return t.Flush()
+}
+
+// reactionsText returns counts of reactions for people, such as "like=4,save=1".
+func reactionsText(counts []*skeinv1.ReactionCount) string {
+	var parts []string
+	for _, c := range counts {
+		parts = append(parts, fmt.Sprintf("%s=%d", c.GetKind(), c.GetCount()))
+	}
+	return cmp.Or(strings.Join(parts, ","), "-")
+}
+
+type reactionsCmd struct {
+	User      string `arg:"" help:"Whose reactions."`
+	Kind      string `help:"Their kind, such as save or _bookmark." default:"like" placeholder:"KIND"`
+	pageFlags `embed:""`
+}
+
+// Run calls ListReactions.
+func (c *reactionsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Counters().ListReactions,
+		func(size int32, token string) *skeinv1.ListReactionsRequest {
+			return &skeinv1.ListReactionsRequest{UserId: c.User, Kind: c.Kind, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
+		},
+		[]string{"ITEM", "SINCE"},
+		func(res *skeinv1.ListReactionsResponse) (rows [][]string) {
+			for _, e := range res.GetEntries() {
+				rows = append(rows, []string{e.GetItemId(), command.TimeText(e.GetReactTime())})
+			}
+			return rows
+		})
+}
+
+type reactorsCmd struct {
+	Item      string `arg:"" help:"The item."`
+	Kind      string `help:"The kind of the reactions, such as save." default:"like" placeholder:"KIND"`
+	Viewer    string `help:"Leave out users whom a block separates from this user." placeholder:"USER"`
+	pageFlags `embed:""`
+}
+
+// Run calls ListReactors.
+func (c *reactorsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Counters().ListReactors,
+		func(size int32, token string) *skeinv1.ListReactorsRequest {
+			return &skeinv1.ListReactorsRequest{
+				ItemId: c.Item, Kind: c.Kind, ViewerId: c.Viewer, PageSize: size, PageToken: token, AtLeast: q.AtLeast,
+			}
+		},
+		[]string{"USER", "SINCE"},
+		func(res *skeinv1.ListReactorsResponse) (rows [][]string) {
+			for _, e := range res.GetEntries() {
+				rows = append(rows, []string{e.GetUserId(), command.TimeText(e.GetReactTime())})
+			}
+			return rows
+		})
 }
 
 type trendingCmd struct {

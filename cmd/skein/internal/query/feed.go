@@ -89,26 +89,6 @@ func (c *pinsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 		func(res *skeinv1.ListPinsResponse) [][]string { return q.pinRows(res.GetEntries(), false) })
 }
 
-type likesCmd struct {
-	User      string `arg:"" help:"Whose likes."`
-	pageFlags `embed:""`
-}
-
-// Run calls ListLikes.
-func (c *likesCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.Client().Feed().ListLikes,
-		func(size int32, token string) *skeinv1.ListLikesRequest {
-			return &skeinv1.ListLikesRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
-		},
-		[]string{"ITEM", "SINCE"},
-		func(res *skeinv1.ListLikesResponse) (rows [][]string) {
-			for _, e := range res.GetEntries() {
-				rows = append(rows, []string{e.GetItemId(), command.TimeText(e.GetLikeTime())})
-			}
-			return rows
-		})
-}
-
 type pinStatesCmd struct {
 	Owner string   `arg:"" help:"Whose pins."`
 	Pins  []string `arg:"" help:"The pins, at most 1000."`

@@ -37,11 +37,12 @@ type Cmd struct {
 	Explain        explainCmd        `cmd:"" help:"Why is a pin in a reader's feed, or not?"`
 	Pins           pinsCmd           `cmd:"" help:"The pins of a user or of one board, newest first."`
 	PinStates      pinStatesCmd      `cmd:"" help:"Some pins by their names: which of them live, and what they are."`
-	Likes          likesCmd          `cmd:"" help:"The items that a user likes, newest first."`
-	ViewerState    viewerStateCmd    `cmd:"" help:"A user's state for some pins or items: liked, seen, followed."`
+	Reactions      reactionsCmd      `cmd:"" help:"The items to which a user reacted with one kind, newest first."`
+	Reactors       reactorsCmd       `cmd:"" help:"The users who reacted to an item with one kind, newest first."`
+	ViewerState    viewerStateCmd    `cmd:"" help:"A user's state for some pins or items: reactions, seen, followed."`
 	Seen           seenCmd           `cmd:"" help:"Which of some items has a user not seen?"`
 	Served         servedCmd         `cmd:"" help:"The items that were sent to a user last."`
-	Counters       countersCmd       `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, likes, re-pins."`
+	Counters       countersCmd       `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, reactions, re-pins."`
 	Trending       trendingCmd       `cmd:"" help:"Items by heat: of everybody, of one author or on one board."`
 }
 

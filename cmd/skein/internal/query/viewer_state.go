@@ -1,7 +1,9 @@
 package query
 
 import (
+	"cmp"
 	"context"
+	"strings"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -41,17 +43,18 @@ func (c *viewerStateCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) 
 }
 
 func (c *viewerStateCmd) table(std *command.Streams, states []*skeinv1.ViewerState) error {
-	t := command.NewTable(std.Out, "OF", "ITEM", "LIKED", "SEEN", "SERVED", "FOLLOWING", "BOARD")
+	t := command.NewTable(std.Out, "OF", "ITEM", "REACTIONS", "SEEN", "SERVED", "FOLLOWING", "BOARD")
 	of := append(append([]string(nil), c.Pin...), c.Item...)
 	for i, s := range states {
 		item, following, board := s.GetItemId(), "-", "-"
+		reactions := cmp.Or(strings.Join(s.GetReactions(), ","), "-")
 		if item == "" {
 			item = "-"
 		}
 		if i < len(c.Pin) {
 			following, board = command.KindText(s.GetFollowing()), command.KindText(s.GetFollowingBoard())
 		}
-		t.Row(of[i], item, command.YesNo(s.GetLiked()), command.YesNo(s.GetSeen()), command.YesNo(s.GetServed()), following, board)
+		t.Row(of[i], item, reactions, command.YesNo(s.GetSeen()), command.YesNo(s.GetServed()), following, board)
 	}
 	return t.Flush()
 }

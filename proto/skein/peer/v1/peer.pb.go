@@ -430,10 +430,11 @@ type Question struct {
 	//	*Question_Board
 	//	*Question_Follow
 	//	*Question_Score
-	//	*Question_Like
-	//	*Question_Liked
+	//	*Question_OwnReactions
+	//	*Question_Reactions
 	//	*Question_Trending
 	//	*Question_Followees
+	//	*Question_Reactors
 	Of            isQuestion_Of `protobuf_oneof:"of"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -521,19 +522,19 @@ func (x *Question) GetScore() *Score {
 	return nil
 }
 
-func (x *Question) GetLike() *Like {
+func (x *Question) GetOwnReactions() *OwnReactions {
 	if x != nil {
-		if x, ok := x.Of.(*Question_Like); ok {
-			return x.Like
+		if x, ok := x.Of.(*Question_OwnReactions); ok {
+			return x.OwnReactions
 		}
 	}
 	return nil
 }
 
-func (x *Question) GetLiked() *Liked {
+func (x *Question) GetReactions() *Reactions {
 	if x != nil {
-		if x, ok := x.Of.(*Question_Liked); ok {
-			return x.Liked
+		if x, ok := x.Of.(*Question_Reactions); ok {
+			return x.Reactions
 		}
 	}
 	return nil
@@ -552,6 +553,15 @@ func (x *Question) GetFollowees() *Followees {
 	if x != nil {
 		if x, ok := x.Of.(*Question_Followees); ok {
 			return x.Followees
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetReactors() *Reactors {
+	if x != nil {
+		if x, ok := x.Of.(*Question_Reactors); ok {
+			return x.Reactors
 		}
 	}
 	return nil
@@ -586,14 +596,14 @@ type Question_Score struct {
 	Score *Score `protobuf:"bytes,5,opt,name=score,proto3,oneof"`
 }
 
-type Question_Like struct {
-	// Whether a user likes an item.
-	Like *Like `protobuf:"bytes,6,opt,name=like,proto3,oneof"`
+type Question_OwnReactions struct {
+	// The kinds with which a user reacted to an item.
+	OwnReactions *OwnReactions `protobuf:"bytes,6,opt,name=own_reactions,json=ownReactions,proto3,oneof"`
 }
 
-type Question_Liked struct {
-	// The items that the node holds of what a user likes.
-	Liked *Liked `protobuf:"bytes,7,opt,name=liked,proto3,oneof"`
+type Question_Reactions struct {
+	// The items that the node holds of those to which a user reacted.
+	Reactions *Reactions `protobuf:"bytes,7,opt,name=reactions,proto3,oneof"`
 }
 
 type Question_Trending struct {
@@ -606,6 +616,11 @@ type Question_Followees struct {
 	Followees *Followees `protobuf:"bytes,9,opt,name=followees,proto3,oneof"`
 }
 
+type Question_Reactors struct {
+	// The users who reacted to an item.
+	Reactors *Reactors `protobuf:"bytes,10,opt,name=reactors,proto3,oneof"`
+}
+
 func (*Question_Pin) isQuestion_Of() {}
 
 func (*Question_Outbox) isQuestion_Of() {}
@@ -616,13 +631,15 @@ func (*Question_Follow) isQuestion_Of() {}
 
 func (*Question_Score) isQuestion_Of() {}
 
-func (*Question_Like) isQuestion_Of() {}
+func (*Question_OwnReactions) isQuestion_Of() {}
 
-func (*Question_Liked) isQuestion_Of() {}
+func (*Question_Reactions) isQuestion_Of() {}
 
 func (*Question_Trending) isQuestion_Of() {}
 
 func (*Question_Followees) isQuestion_Of() {}
+
+func (*Question_Reactors) isQuestion_Of() {}
 
 // PinName names a pin.
 type PinName struct {
@@ -917,8 +934,8 @@ func (x *Score) GetSeq() uint64 {
 	return 0
 }
 
-// Like names a like.
-type Like struct {
+// OwnReactions names a user and an item.
+type OwnReactions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user.
 	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
@@ -928,20 +945,20 @@ type Like struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Like) Reset() {
-	*x = Like{}
+func (x *OwnReactions) Reset() {
+	*x = OwnReactions{}
 	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Like) String() string {
+func (x *OwnReactions) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Like) ProtoMessage() {}
+func (*OwnReactions) ProtoMessage() {}
 
-func (x *Like) ProtoReflect() protoreflect.Message {
+func (x *OwnReactions) ProtoReflect() protoreflect.Message {
 	mi := &file_skein_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -953,52 +970,54 @@ func (x *Like) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Like.ProtoReflect.Descriptor instead.
-func (*Like) Descriptor() ([]byte, []int) {
+// Deprecated: Use OwnReactions.ProtoReflect.Descriptor instead.
+func (*OwnReactions) Descriptor() ([]byte, []int) {
 	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *Like) GetUser() string {
+func (x *OwnReactions) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *Like) GetItem() string {
+func (x *OwnReactions) GetItem() string {
 	if x != nil {
 		return x.Item
 	}
 	return ""
 }
 
-// Liked names a part of the list of what a user likes.
-type Liked struct {
+// Reactions names a part of the list of a user's reactions of one kind.
+type Reactions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user.
 	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	// Entries after this cursor, or from the newest if it is empty.
 	After []byte `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	// At most so many entries.
-	Size          uint32 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	Size uint32 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	// The kind. Empty for likes.
+	Kind          string `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Liked) Reset() {
-	*x = Liked{}
+func (x *Reactions) Reset() {
+	*x = Reactions{}
 	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Liked) String() string {
+func (x *Reactions) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Liked) ProtoMessage() {}
+func (*Reactions) ProtoMessage() {}
 
-func (x *Liked) ProtoReflect() protoreflect.Message {
+func (x *Reactions) ProtoReflect() protoreflect.Message {
 	mi := &file_skein_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1010,26 +1029,106 @@ func (x *Liked) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Liked.ProtoReflect.Descriptor instead.
-func (*Liked) Descriptor() ([]byte, []int) {
+// Deprecated: Use Reactions.ProtoReflect.Descriptor instead.
+func (*Reactions) Descriptor() ([]byte, []int) {
 	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *Liked) GetUser() string {
+func (x *Reactions) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *Liked) GetAfter() []byte {
+func (x *Reactions) GetAfter() []byte {
 	if x != nil {
 		return x.After
 	}
 	return nil
 }
 
-func (x *Liked) GetSize() uint32 {
+func (x *Reactions) GetSize() uint32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Reactions) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+// Reactors names a part of the list of users who reacted to an item with one kind.
+type Reactors struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The item, which the node holds.
+	Item string `protobuf:"bytes,1,opt,name=item,proto3" json:"item,omitempty"`
+	// The kind. Empty for likes.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Entries after this cursor, or from the newest if it is empty.
+	After []byte `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	// At most so many entries.
+	Size          uint32 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reactors) Reset() {
+	*x = Reactors{}
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reactors) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reactors) ProtoMessage() {}
+
+func (x *Reactors) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reactors.ProtoReflect.Descriptor instead.
+func (*Reactors) Descriptor() ([]byte, []int) {
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Reactors) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *Reactors) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Reactors) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *Reactors) GetSize() uint32 {
 	if x != nil {
 		return x.Size
 	}
@@ -1053,7 +1152,7 @@ type Trending struct {
 
 func (x *Trending) Reset() {
 	*x = Trending{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1164,7 @@ func (x *Trending) String() string {
 func (*Trending) ProtoMessage() {}
 
 func (x *Trending) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1177,7 @@ func (x *Trending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trending.ProtoReflect.Descriptor instead.
 func (*Trending) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Trending) GetOwner() string {
@@ -1120,7 +1219,7 @@ type Followees struct {
 
 func (x *Followees) Reset() {
 	*x = Followees{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1231,7 @@ func (x *Followees) String() string {
 func (*Followees) ProtoMessage() {}
 
 func (x *Followees) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1244,7 @@ func (x *Followees) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Followees.ProtoReflect.Descriptor instead.
 func (*Followees) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Followees) GetUser() string {
@@ -1168,7 +1267,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1279,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1292,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AskResponse) GetNewest() string {
@@ -1213,7 +1312,7 @@ func (x *AskResponse) GetAnswers() []*Answer {
 // Answer is the answer to one question. Which fields are set depends on the question.
 type Answer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of a board: it exists; of a like: it holds; of a score: the item has one; of a list: it has more.
+	// Of a board: it exists; of a score: the item has one; of a list: it has more.
 	Yes bool `protobuf:"varint,1,opt,name=yes,proto3" json:"yes,omitempty"`
 	// Of a pin: itself if it lives; of an outbox: its pins.
 	Pins []*Pin `protobuf:"bytes,2,rep,name=pins,proto3" json:"pins,omitempty"`
@@ -1221,19 +1320,21 @@ type Answer struct {
 	Kind uint32 `protobuf:"varint,3,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Of a follow: since when, in microseconds since 1970.
 	Since int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
-	// Of a score: itself; of followees: how many.
+	// Of a score: itself; of followees and reactors: how many.
 	Number int64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
 	// Of lists: their entries.
 	Entries []*Entry `protobuf:"bytes,6,rep,name=entries,proto3" json:"entries,omitempty"`
 	// Of an outbox that has more: the next sort key.
-	Next          []byte `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`
+	Next []byte `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`
+	// Of own reactions: the kinds, of which likes are empty.
+	Kinds         []string `protobuf:"bytes,8,rep,name=kinds,proto3" json:"kinds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1346,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1359,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Answer) GetYes() bool {
@@ -1310,6 +1411,13 @@ func (x *Answer) GetNext() []byte {
 	return nil
 }
 
+func (x *Answer) GetKinds() []string {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
 // Pin is a living pin.
 type Pin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1331,7 +1439,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1451,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1464,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Pin) GetId() string {
@@ -1404,9 +1512,9 @@ func (x *Pin) GetCreated() int64 {
 // Entry is an entry of a list.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The item.
+	// The item; of reactors, the user.
 	Item string `protobuf:"bytes,1,opt,name=item,proto3" json:"item,omitempty"`
-	// Of likes: since when, in microseconds since 1970. Of a list by heat: the score.
+	// Of reactions and reactors: since when, in microseconds since 1970. Of a list by heat: the score.
 	Value         int64 `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1414,7 +1522,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1534,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_skein_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1547,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Entry) GetItem() string {
@@ -1489,17 +1597,19 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\tquestions\x18\x02 \x03(\v2\x17.skein.peer.v1.QuestionR\tquestions\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x03 \x01(\tR\n" +
-	"partitions\"\xc4\x03\n" +
+	"partitions\"\xa0\x04\n" +
 	"\bQuestion\x12*\n" +
 	"\x03pin\x18\x01 \x01(\v2\x16.skein.peer.v1.PinNameH\x00R\x03pin\x12/\n" +
 	"\x06outbox\x18\x02 \x01(\v2\x15.skein.peer.v1.OutboxH\x00R\x06outbox\x12,\n" +
 	"\x05board\x18\x03 \x01(\v2\x14.skein.peer.v1.BoardH\x00R\x05board\x12/\n" +
 	"\x06follow\x18\x04 \x01(\v2\x15.skein.peer.v1.FollowH\x00R\x06follow\x12,\n" +
-	"\x05score\x18\x05 \x01(\v2\x14.skein.peer.v1.ScoreH\x00R\x05score\x12)\n" +
-	"\x04like\x18\x06 \x01(\v2\x13.skein.peer.v1.LikeH\x00R\x04like\x12,\n" +
-	"\x05liked\x18\a \x01(\v2\x14.skein.peer.v1.LikedH\x00R\x05liked\x125\n" +
+	"\x05score\x18\x05 \x01(\v2\x14.skein.peer.v1.ScoreH\x00R\x05score\x12B\n" +
+	"\rown_reactions\x18\x06 \x01(\v2\x1b.skein.peer.v1.OwnReactionsH\x00R\fownReactions\x128\n" +
+	"\treactions\x18\a \x01(\v2\x18.skein.peer.v1.ReactionsH\x00R\treactions\x125\n" +
 	"\btrending\x18\b \x01(\v2\x17.skein.peer.v1.TrendingH\x00R\btrending\x128\n" +
-	"\tfollowees\x18\t \x01(\v2\x18.skein.peer.v1.FolloweesH\x00R\tfolloweesB\x04\n" +
+	"\tfollowees\x18\t \x01(\v2\x18.skein.peer.v1.FolloweesH\x00R\tfollowees\x125\n" +
+	"\breactors\x18\n" +
+	" \x01(\v2\x17.skein.peer.v1.ReactorsH\x00R\breactorsB\x04\n" +
 	"\x02of\"/\n" +
 	"\aPinName\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x0e\n" +
@@ -1518,14 +1628,20 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\bfollower\x18\x02 \x01(\tR\bfollower\"-\n" +
 	"\x05Score\x12\x12\n" +
 	"\x04item\x18\x01 \x01(\tR\x04item\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x04R\x03seq\".\n" +
-	"\x04Like\x12\x12\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\"6\n" +
+	"\fOwnReactions\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
-	"\x04item\x18\x02 \x01(\tR\x04item\"E\n" +
-	"\x05Liked\x12\x12\n" +
+	"\x04item\x18\x02 \x01(\tR\x04item\"]\n" +
+	"\tReactions\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\fR\x05after\x12\x12\n" +
-	"\x04size\x18\x03 \x01(\rR\x04size\"\\\n" +
+	"\x04size\x18\x03 \x01(\rR\x04size\x12\x12\n" +
+	"\x04kind\x18\x04 \x01(\tR\x04kind\"\\\n" +
+	"\bReactors\x12\x12\n" +
+	"\x04item\x18\x01 \x01(\tR\x04item\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\fR\x05after\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\rR\x04size\"\\\n" +
 	"\bTrending\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n" +
@@ -1535,7 +1651,7 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\x04user\x18\x01 \x01(\tR\x04user\"V\n" +
 	"\vAskResponse\x12\x16\n" +
 	"\x06newest\x18\x01 \x01(\tR\x06newest\x12/\n" +
-	"\aanswers\x18\x02 \x03(\v2\x15.skein.peer.v1.AnswerR\aanswers\"\xc8\x01\n" +
+	"\aanswers\x18\x02 \x03(\v2\x15.skein.peer.v1.AnswerR\aanswers\"\xde\x01\n" +
 	"\x06Answer\x12\x10\n" +
 	"\x03yes\x18\x01 \x01(\bR\x03yes\x12&\n" +
 	"\x04pins\x18\x02 \x03(\v2\x12.skein.peer.v1.PinR\x04pins\x12\x12\n" +
@@ -1543,7 +1659,8 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\x05since\x18\x04 \x01(\x03R\x05since\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12.\n" +
 	"\aentries\x18\x06 \x03(\v2\x14.skein.peer.v1.EntryR\aentries\x12\x12\n" +
-	"\x04next\x18\a \x01(\fR\x04next\"\x8f\x01\n" +
+	"\x04next\x18\a \x01(\fR\x04next\x12\x14\n" +
+	"\x05kinds\x18\b \x03(\tR\x05kinds\"\x8f\x01\n" +
 	"\x03Pin\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05board\x18\x02 \x01(\tR\x05board\x12\x12\n" +
@@ -1574,7 +1691,7 @@ func file_skein_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_skein_peer_v1_peer_proto_rawDescData
 }
 
-var file_skein_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_skein_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_skein_peer_v1_peer_proto_goTypes = []any{
 	(*RowsRequest)(nil),   // 0: skein.peer.v1.RowsRequest
 	(*RowsResponse)(nil),  // 1: skein.peer.v1.RowsResponse
@@ -1589,14 +1706,15 @@ var file_skein_peer_v1_peer_proto_goTypes = []any{
 	(*Board)(nil),         // 10: skein.peer.v1.Board
 	(*Follow)(nil),        // 11: skein.peer.v1.Follow
 	(*Score)(nil),         // 12: skein.peer.v1.Score
-	(*Like)(nil),          // 13: skein.peer.v1.Like
-	(*Liked)(nil),         // 14: skein.peer.v1.Liked
-	(*Trending)(nil),      // 15: skein.peer.v1.Trending
-	(*Followees)(nil),     // 16: skein.peer.v1.Followees
-	(*AskResponse)(nil),   // 17: skein.peer.v1.AskResponse
-	(*Answer)(nil),        // 18: skein.peer.v1.Answer
-	(*Pin)(nil),           // 19: skein.peer.v1.Pin
-	(*Entry)(nil),         // 20: skein.peer.v1.Entry
+	(*OwnReactions)(nil),  // 13: skein.peer.v1.OwnReactions
+	(*Reactions)(nil),     // 14: skein.peer.v1.Reactions
+	(*Reactors)(nil),      // 15: skein.peer.v1.Reactors
+	(*Trending)(nil),      // 16: skein.peer.v1.Trending
+	(*Followees)(nil),     // 17: skein.peer.v1.Followees
+	(*AskResponse)(nil),   // 18: skein.peer.v1.AskResponse
+	(*Answer)(nil),        // 19: skein.peer.v1.Answer
+	(*Pin)(nil),           // 20: skein.peer.v1.Pin
+	(*Entry)(nil),         // 21: skein.peer.v1.Entry
 }
 var file_skein_peer_v1_peer_proto_depIdxs = []int32{
 	7,  // 0: skein.peer.v1.AskRequest.questions:type_name -> skein.peer.v1.Question
@@ -1605,26 +1723,27 @@ var file_skein_peer_v1_peer_proto_depIdxs = []int32{
 	10, // 3: skein.peer.v1.Question.board:type_name -> skein.peer.v1.Board
 	11, // 4: skein.peer.v1.Question.follow:type_name -> skein.peer.v1.Follow
 	12, // 5: skein.peer.v1.Question.score:type_name -> skein.peer.v1.Score
-	13, // 6: skein.peer.v1.Question.like:type_name -> skein.peer.v1.Like
-	14, // 7: skein.peer.v1.Question.liked:type_name -> skein.peer.v1.Liked
-	15, // 8: skein.peer.v1.Question.trending:type_name -> skein.peer.v1.Trending
-	16, // 9: skein.peer.v1.Question.followees:type_name -> skein.peer.v1.Followees
-	18, // 10: skein.peer.v1.AskResponse.answers:type_name -> skein.peer.v1.Answer
-	19, // 11: skein.peer.v1.Answer.pins:type_name -> skein.peer.v1.Pin
-	20, // 12: skein.peer.v1.Answer.entries:type_name -> skein.peer.v1.Entry
-	6,  // 13: skein.peer.v1.PeerService.Ask:input_type -> skein.peer.v1.AskRequest
-	2,  // 14: skein.peer.v1.PeerService.Flush:input_type -> skein.peer.v1.FlushRequest
-	4,  // 15: skein.peer.v1.PeerService.Clean:input_type -> skein.peer.v1.CleanRequest
-	0,  // 16: skein.peer.v1.PeerService.Rows:input_type -> skein.peer.v1.RowsRequest
-	17, // 17: skein.peer.v1.PeerService.Ask:output_type -> skein.peer.v1.AskResponse
-	3,  // 18: skein.peer.v1.PeerService.Flush:output_type -> skein.peer.v1.FlushResponse
-	5,  // 19: skein.peer.v1.PeerService.Clean:output_type -> skein.peer.v1.CleanResponse
-	1,  // 20: skein.peer.v1.PeerService.Rows:output_type -> skein.peer.v1.RowsResponse
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	13, // 6: skein.peer.v1.Question.own_reactions:type_name -> skein.peer.v1.OwnReactions
+	14, // 7: skein.peer.v1.Question.reactions:type_name -> skein.peer.v1.Reactions
+	16, // 8: skein.peer.v1.Question.trending:type_name -> skein.peer.v1.Trending
+	17, // 9: skein.peer.v1.Question.followees:type_name -> skein.peer.v1.Followees
+	15, // 10: skein.peer.v1.Question.reactors:type_name -> skein.peer.v1.Reactors
+	19, // 11: skein.peer.v1.AskResponse.answers:type_name -> skein.peer.v1.Answer
+	20, // 12: skein.peer.v1.Answer.pins:type_name -> skein.peer.v1.Pin
+	21, // 13: skein.peer.v1.Answer.entries:type_name -> skein.peer.v1.Entry
+	6,  // 14: skein.peer.v1.PeerService.Ask:input_type -> skein.peer.v1.AskRequest
+	2,  // 15: skein.peer.v1.PeerService.Flush:input_type -> skein.peer.v1.FlushRequest
+	4,  // 16: skein.peer.v1.PeerService.Clean:input_type -> skein.peer.v1.CleanRequest
+	0,  // 17: skein.peer.v1.PeerService.Rows:input_type -> skein.peer.v1.RowsRequest
+	18, // 18: skein.peer.v1.PeerService.Ask:output_type -> skein.peer.v1.AskResponse
+	3,  // 19: skein.peer.v1.PeerService.Flush:output_type -> skein.peer.v1.FlushResponse
+	5,  // 20: skein.peer.v1.PeerService.Clean:output_type -> skein.peer.v1.CleanResponse
+	1,  // 21: skein.peer.v1.PeerService.Rows:output_type -> skein.peer.v1.RowsResponse
+	18, // [18:22] is the sub-list for method output_type
+	14, // [14:18] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_skein_peer_v1_peer_proto_init() }
@@ -1638,10 +1757,11 @@ func file_skein_peer_v1_peer_proto_init() {
 		(*Question_Board)(nil),
 		(*Question_Follow)(nil),
 		(*Question_Score)(nil),
-		(*Question_Like)(nil),
-		(*Question_Liked)(nil),
+		(*Question_OwnReactions)(nil),
+		(*Question_Reactions)(nil),
 		(*Question_Trending)(nil),
 		(*Question_Followees)(nil),
+		(*Question_Reactors)(nil),
 	}
 	file_skein_peer_v1_peer_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
@@ -1650,7 +1770,7 @@ func file_skein_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_peer_v1_peer_proto_rawDesc), len(file_skein_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

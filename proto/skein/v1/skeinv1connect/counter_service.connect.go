@@ -39,15 +39,26 @@ const (
 	// CounterServiceListTrendingProcedure is the fully-qualified name of the CounterService's
 	// ListTrending RPC.
 	CounterServiceListTrendingProcedure = "/skein.v1.CounterService/ListTrending"
+	// CounterServiceListReactionsProcedure is the fully-qualified name of the CounterService's
+	// ListReactions RPC.
+	CounterServiceListReactionsProcedure = "/skein.v1.CounterService/ListReactions"
+	// CounterServiceListReactorsProcedure is the fully-qualified name of the CounterService's
+	// ListReactors RPC.
+	CounterServiceListReactorsProcedure = "/skein.v1.CounterService/ListReactors"
 )
 
 // CounterServiceClient is a client for the skein.v1.CounterService service.
 type CounterServiceClient interface {
 	// BatchGetCounters counts for users, boards and items.
 	BatchGetCounters(context.Context, *connect.Request[v1.BatchGetCountersRequest]) (*connect.Response[v1.BatchGetCountersResponse], error)
-	// ListTrending lists items by heat: of everybody, of one author, or of one board. An item that was never played, liked, re-pinned
-	// or scored has no heat and is not listed.
+	// ListTrending lists items by heat: of everybody, of one author, or of one board. An item that no play, reaction, re-pin or score has
+	// given heat is not listed.
 	ListTrending(context.Context, *connect.Request[v1.ListTrendingRequest]) (*connect.Response[v1.ListTrendingResponse], error)
+	// ListReactions lists the items to which a user reacted with one kind, newest first; equal times by id. Only the user can list a private
+	// kind.
+	ListReactions(context.Context, *connect.Request[v1.ListReactionsRequest]) (*connect.Response[v1.ListReactionsResponse], error)
+	// ListReactors lists the users who reacted to an item with one kind, newest first; equal times by id.
+	ListReactors(context.Context, *connect.Request[v1.ListReactorsRequest]) (*connect.Response[v1.ListReactorsResponse], error)
 }
 
 // NewCounterServiceClient constructs a client for the skein.v1.CounterService service. By default,
@@ -75,6 +86,20 @@ func NewCounterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		listReactions: connect.NewClient[v1.ListReactionsRequest, v1.ListReactionsResponse](
+			httpClient,
+			baseURL+CounterServiceListReactionsProcedure,
+			connect.WithSchema(counterServiceMethods.ByName("ListReactions")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		listReactors: connect.NewClient[v1.ListReactorsRequest, v1.ListReactorsResponse](
+			httpClient,
+			baseURL+CounterServiceListReactorsProcedure,
+			connect.WithSchema(counterServiceMethods.ByName("ListReactors")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -82,6 +107,8 @@ func NewCounterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 type counterServiceClient struct {
 	batchGetCounters *connect.Client[v1.BatchGetCountersRequest, v1.BatchGetCountersResponse]
 	listTrending     *connect.Client[v1.ListTrendingRequest, v1.ListTrendingResponse]
+	listReactions    *connect.Client[v1.ListReactionsRequest, v1.ListReactionsResponse]
+	listReactors     *connect.Client[v1.ListReactorsRequest, v1.ListReactorsResponse]
 }
 
 // BatchGetCounters calls skein.v1.CounterService.BatchGetCounters.
@@ -94,13 +121,28 @@ func (c *counterServiceClient) ListTrending(ctx context.Context, req *connect.Re
 	return c.listTrending.CallUnary(ctx, req)
 }
 
+// ListReactions calls skein.v1.CounterService.ListReactions.
+func (c *counterServiceClient) ListReactions(ctx context.Context, req *connect.Request[v1.ListReactionsRequest]) (*connect.Response[v1.ListReactionsResponse], error) {
+	return c.listReactions.CallUnary(ctx, req)
+}
+
+// ListReactors calls skein.v1.CounterService.ListReactors.
+func (c *counterServiceClient) ListReactors(ctx context.Context, req *connect.Request[v1.ListReactorsRequest]) (*connect.Response[v1.ListReactorsResponse], error) {
+	return c.listReactors.CallUnary(ctx, req)
+}
+
 // CounterServiceHandler is an implementation of the skein.v1.CounterService service.
 type CounterServiceHandler interface {
 	// BatchGetCounters counts for users, boards and items.
 	BatchGetCounters(context.Context, *connect.Request[v1.BatchGetCountersRequest]) (*connect.Response[v1.BatchGetCountersResponse], error)
-	// ListTrending lists items by heat: of everybody, of one author, or of one board. An item that was never played, liked, re-pinned
-	// or scored has no heat and is not listed.
+	// ListTrending lists items by heat: of everybody, of one author, or of one board. An item that no play, reaction, re-pin or score has
+	// given heat is not listed.
 	ListTrending(context.Context, *connect.Request[v1.ListTrendingRequest]) (*connect.Response[v1.ListTrendingResponse], error)
+	// ListReactions lists the items to which a user reacted with one kind, newest first; equal times by id. Only the user can list a private
+	// kind.
+	ListReactions(context.Context, *connect.Request[v1.ListReactionsRequest]) (*connect.Response[v1.ListReactionsResponse], error)
+	// ListReactors lists the users who reacted to an item with one kind, newest first; equal times by id.
+	ListReactors(context.Context, *connect.Request[v1.ListReactorsRequest]) (*connect.Response[v1.ListReactorsResponse], error)
 }
 
 // NewCounterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -124,12 +166,30 @@ func NewCounterServiceHandler(svc CounterServiceHandler, opts ...connect.Handler
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	counterServiceListReactionsHandler := connect.NewUnaryHandler(
+		CounterServiceListReactionsProcedure,
+		svc.ListReactions,
+		connect.WithSchema(counterServiceMethods.ByName("ListReactions")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	counterServiceListReactorsHandler := connect.NewUnaryHandler(
+		CounterServiceListReactorsProcedure,
+		svc.ListReactors,
+		connect.WithSchema(counterServiceMethods.ByName("ListReactors")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skein.v1.CounterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case CounterServiceBatchGetCountersProcedure:
 			counterServiceBatchGetCountersHandler.ServeHTTP(w, r)
 		case CounterServiceListTrendingProcedure:
 			counterServiceListTrendingHandler.ServeHTTP(w, r)
+		case CounterServiceListReactionsProcedure:
+			counterServiceListReactionsHandler.ServeHTTP(w, r)
+		case CounterServiceListReactorsProcedure:
+			counterServiceListReactorsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -145,4 +205,12 @@ func (UnimplementedCounterServiceHandler) BatchGetCounters(context.Context, *con
 
 func (UnimplementedCounterServiceHandler) ListTrending(context.Context, *connect.Request[v1.ListTrendingRequest]) (*connect.Response[v1.ListTrendingResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.CounterService.ListTrending is not implemented"))
+}
+
+func (UnimplementedCounterServiceHandler) ListReactions(context.Context, *connect.Request[v1.ListReactionsRequest]) (*connect.Response[v1.ListReactionsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.CounterService.ListReactions is not implemented"))
+}
+
+func (UnimplementedCounterServiceHandler) ListReactors(context.Context, *connect.Request[v1.ListReactorsRequest]) (*connect.Response[v1.ListReactorsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.CounterService.ListReactors is not implemented"))
 }

@@ -47,8 +47,6 @@ const (
 	// FeedServiceBatchGetViewerStateProcedure is the fully-qualified name of the FeedService's
 	// BatchGetViewerState RPC.
 	FeedServiceBatchGetViewerStateProcedure = "/skein.v1.FeedService/BatchGetViewerState"
-	// FeedServiceListLikesProcedure is the fully-qualified name of the FeedService's ListLikes RPC.
-	FeedServiceListLikesProcedure = "/skein.v1.FeedService/ListLikes"
 	// FeedServiceExplainPinProcedure is the fully-qualified name of the FeedService's ExplainPin RPC.
 	FeedServiceExplainPinProcedure = "/skein.v1.FeedService/ExplainPin"
 )
@@ -69,12 +67,9 @@ type FeedServiceClient interface {
 	// BatchGetPins looks up pins by their names: whether each lives, and what it is.
 	BatchGetPins(context.Context, *connect.Request[v1.BatchGetPinsRequest]) (*connect.Response[v1.BatchGetPinsResponse], error)
 	// BatchGetViewerState looks up what a viewer has to do with each of some pins or items, as a page shows it beside
-	// them: liked, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
+	// them: the viewer's reactions, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
 	// one of inbox, seen and counters answers "unimplemented".
 	BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error)
-	// ListLikes lists the items that a user likes, newest first; equal times by id. A process without the counters answers
-	// "unimplemented".
-	ListLikes(context.Context, *connect.Request[v1.ListLikesRequest]) (*connect.Response[v1.ListLikesResponse], error)
 	// ExplainPin answers why a pin is, or is not, in a reader's feed: the feed that ReadFeed returns with the same options at the same
 	// position, from its first page to its last. It is for support and for tests. It may read the whole feed, and counts as an expensive
 	// call, as a page by heat does.
@@ -133,13 +128,6 @@ func NewFeedServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		listLikes: connect.NewClient[v1.ListLikesRequest, v1.ListLikesResponse](
-			httpClient,
-			baseURL+FeedServiceListLikesProcedure,
-			connect.WithSchema(feedServiceMethods.ByName("ListLikes")),
-			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
-			connect.WithClientOptions(opts...),
-		),
 		explainPin: connect.NewClient[v1.ExplainPinRequest, v1.ExplainPinResponse](
 			httpClient,
 			baseURL+FeedServiceExplainPinProcedure,
@@ -158,7 +146,6 @@ type feedServiceClient struct {
 	listPins            *connect.Client[v1.ListPinsRequest, v1.ListPinsResponse]
 	batchGetPins        *connect.Client[v1.BatchGetPinsRequest, v1.BatchGetPinsResponse]
 	batchGetViewerState *connect.Client[v1.BatchGetViewerStateRequest, v1.BatchGetViewerStateResponse]
-	listLikes           *connect.Client[v1.ListLikesRequest, v1.ListLikesResponse]
 	explainPin          *connect.Client[v1.ExplainPinRequest, v1.ExplainPinResponse]
 }
 
@@ -192,11 +179,6 @@ func (c *feedServiceClient) BatchGetViewerState(ctx context.Context, req *connec
 	return c.batchGetViewerState.CallUnary(ctx, req)
 }
 
-// ListLikes calls skein.v1.FeedService.ListLikes.
-func (c *feedServiceClient) ListLikes(ctx context.Context, req *connect.Request[v1.ListLikesRequest]) (*connect.Response[v1.ListLikesResponse], error) {
-	return c.listLikes.CallUnary(ctx, req)
-}
-
 // ExplainPin calls skein.v1.FeedService.ExplainPin.
 func (c *feedServiceClient) ExplainPin(ctx context.Context, req *connect.Request[v1.ExplainPinRequest]) (*connect.Response[v1.ExplainPinResponse], error) {
 	return c.explainPin.CallUnary(ctx, req)
@@ -218,12 +200,9 @@ type FeedServiceHandler interface {
 	// BatchGetPins looks up pins by their names: whether each lives, and what it is.
 	BatchGetPins(context.Context, *connect.Request[v1.BatchGetPinsRequest]) (*connect.Response[v1.BatchGetPinsResponse], error)
 	// BatchGetViewerState looks up what a viewer has to do with each of some pins or items, as a page shows it beside
-	// them: liked, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
+	// them: the viewer's reactions, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
 	// one of inbox, seen and counters answers "unimplemented".
 	BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error)
-	// ListLikes lists the items that a user likes, newest first; equal times by id. A process without the counters answers
-	// "unimplemented".
-	ListLikes(context.Context, *connect.Request[v1.ListLikesRequest]) (*connect.Response[v1.ListLikesResponse], error)
 	// ExplainPin answers why a pin is, or is not, in a reader's feed: the feed that ReadFeed returns with the same options at the same
 	// position, from its first page to its last. It is for support and for tests. It may read the whole feed, and counts as an expensive
 	// call, as a page by heat does.
@@ -278,13 +257,6 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	feedServiceListLikesHandler := connect.NewUnaryHandler(
-		FeedServiceListLikesProcedure,
-		svc.ListLikes,
-		connect.WithSchema(feedServiceMethods.ByName("ListLikes")),
-		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
-		connect.WithHandlerOptions(opts...),
-	)
 	feedServiceExplainPinHandler := connect.NewUnaryHandler(
 		FeedServiceExplainPinProcedure,
 		svc.ExplainPin,
@@ -306,8 +278,6 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 			feedServiceBatchGetPinsHandler.ServeHTTP(w, r)
 		case FeedServiceBatchGetViewerStateProcedure:
 			feedServiceBatchGetViewerStateHandler.ServeHTTP(w, r)
-		case FeedServiceListLikesProcedure:
-			feedServiceListLikesHandler.ServeHTTP(w, r)
 		case FeedServiceExplainPinProcedure:
 			feedServiceExplainPinHandler.ServeHTTP(w, r)
 		default:
@@ -341,10 +311,6 @@ func (UnimplementedFeedServiceHandler) BatchGetPins(context.Context, *connect.Re
 
 func (UnimplementedFeedServiceHandler) BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.BatchGetViewerState is not implemented"))
-}
-
-func (UnimplementedFeedServiceHandler) ListLikes(context.Context, *connect.Request[v1.ListLikesRequest]) (*connect.Response[v1.ListLikesResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.ListLikes is not implemented"))
 }
 
 func (UnimplementedFeedServiceHandler) ExplainPin(context.Context, *connect.Request[v1.ExplainPinRequest]) (*connect.Response[v1.ExplainPinResponse], error) {

@@ -4,6 +4,8 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Board } from "./event_pb.js";
 import { file_skein_v1_event } from "./event_pb.js";
 import type { Message } from "@bufbuild/protobuf";
@@ -12,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/counter_service.proto.
  */
 export const file_skein_v1_counter_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch5za2Vpbi92MS9jb3VudGVyX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIl4KCkNvdW50ZXJLZXkSEQoHdXNlcl9pZBgBIAEoCUgAEiAKBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmRIABIRCgdpdGVtX2lkGAMgASgJSABCCAoGdGFyZ2V0Ik8KF0JhdGNoR2V0Q291bnRlcnNSZXF1ZXN0EiIKBGtleXMYASADKAsyFC5za2Vpbi52MS5Db3VudGVyS2V5EhAKCGF0X2xlYXN0GAIgASgJIlIKGEJhdGNoR2V0Q291bnRlcnNSZXNwb25zZRIkCghjb3VudGVycxgBIAMoCzISLnNrZWluLnYxLkNvdW50ZXJzEhAKCHBvc2l0aW9uGAIgASgJIocBCghDb3VudGVycxIRCglwaW5fY291bnQYASABKA0SEwoLYm9hcmRfY291bnQYAiABKA0SFgoOZm9sbG93ZXJfY291bnQYAyABKA0SEgoKcGxheV9jb3VudBgEIAEoAxISCgpsaWtlX2NvdW50GAUgASgNEhMKC3JlcGluX2NvdW50GAYgASgNIo0BChNMaXN0VHJlbmRpbmdSZXF1ZXN0EhIKCG93bmVyX2lkGAEgASgJSAASIAoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZEgAEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhAKCGF0X2xlYXN0GAUgASgJQgcKBXNjb3BlImgKFExpc3RUcmVuZGluZ1Jlc3BvbnNlEiUKBWl0ZW1zGAEgAygLMhYuc2tlaW4udjEuVHJlbmRpbmdJdGVtEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIQCghwb3NpdGlvbhgDIAEoCSIuCgxUcmVuZGluZ0l0ZW0SDwoHaXRlbV9pZBgBIAEoCRINCgVzY29yZRgCIAEoEjLEAQoOQ291bnRlclNlcnZpY2USXgoQQmF0Y2hHZXRDb3VudGVycxIhLnNrZWluLnYxLkJhdGNoR2V0Q291bnRlcnNSZXF1ZXN0GiIuc2tlaW4udjEuQmF0Y2hHZXRDb3VudGVyc1Jlc3BvbnNlIgOQAgESUgoMTGlzdFRyZW5kaW5nEh0uc2tlaW4udjEuTGlzdFRyZW5kaW5nUmVxdWVzdBoeLnNrZWluLnYxLkxpc3RUcmVuZGluZ1Jlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_skein_v1_event]);
+  fileDesc("Ch5za2Vpbi92MS9jb3VudGVyX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIl4KCkNvdW50ZXJLZXkSEQoHdXNlcl9pZBgBIAEoCUgAEiAKBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmRIABIRCgdpdGVtX2lkGAMgASgJSABCCAoGdGFyZ2V0ImcKF0JhdGNoR2V0Q291bnRlcnNSZXF1ZXN0EiIKBGtleXMYASADKAsyFC5za2Vpbi52MS5Db3VudGVyS2V5EhAKCGF0X2xlYXN0GAIgASgJEhYKDnJlYWN0aW9uX2tpbmRzGAMgAygJIlIKGEJhdGNoR2V0Q291bnRlcnNSZXNwb25zZRIkCghjb3VudGVycxgBIAMoCzISLnNrZWluLnYxLkNvdW50ZXJzEhAKCHBvc2l0aW9uGAIgASgJIp8BCghDb3VudGVycxIRCglwaW5fY291bnQYASABKA0SEwoLYm9hcmRfY291bnQYAiABKA0SFgoOZm9sbG93ZXJfY291bnQYAyABKA0SEgoKcGxheV9jb3VudBgEIAEoAxIqCglyZWFjdGlvbnMYBSADKAsyFy5za2Vpbi52MS5SZWFjdGlvbkNvdW50EhMKC3JlcGluX2NvdW50GAYgASgNIiwKDVJlYWN0aW9uQ291bnQSDAoEa2luZBgBIAEoCRINCgVjb3VudBgCIAEoDSKNAQoTTGlzdFRyZW5kaW5nUmVxdWVzdBISCghvd25lcl9pZBgBIAEoCUgAEiAKBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmRIABIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIQCghhdF9sZWFzdBgFIAEoCUIHCgVzY29wZSJoChRMaXN0VHJlbmRpbmdSZXNwb25zZRIlCgVpdGVtcxgBIAMoCzIWLnNrZWluLnYxLlRyZW5kaW5nSXRlbRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcG9zaXRpb24YAyABKAkiLgoMVHJlbmRpbmdJdGVtEg8KB2l0ZW1faWQYASABKAkSDQoFc2NvcmUYAiABKBIibgoUTGlzdFJlYWN0aW9uc1JlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIMCgRraW5kGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhAKCGF0X2xlYXN0GAUgASgJImwKFUxpc3RSZWFjdGlvbnNSZXNwb25zZRIoCgdlbnRyaWVzGAEgAygLMhcuc2tlaW4udjEuUmVhY3Rpb25FbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcG9zaXRpb24YAyABKAkiUAoNUmVhY3Rpb25FbnRyeRIPCgdpdGVtX2lkGAEgASgJEi4KCnJlYWN0X3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIoABChNMaXN0UmVhY3RvcnNSZXF1ZXN0Eg8KB2l0ZW1faWQYASABKAkSDAoEa2luZBgCIAEoCRIRCgl2aWV3ZXJfaWQYAyABKAkSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAkSEAoIYXRfbGVhc3QYBiABKAkifgoUTGlzdFJlYWN0b3JzUmVzcG9uc2USJwoHZW50cmllcxgBIAMoCzIWLnNrZWluLnYxLlJlYWN0b3JFbnRyeRISCgp0b3RhbF9zaXplGAIgASgNEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCRIQCghwb3NpdGlvbhgEIAEoCSJPCgxSZWFjdG9yRW50cnkSDwoHdXNlcl9pZBgBIAEoCRIuCgpyZWFjdF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcDLvAgoOQ291bnRlclNlcnZpY2USXgoQQmF0Y2hHZXRDb3VudGVycxIhLnNrZWluLnYxLkJhdGNoR2V0Q291bnRlcnNSZXF1ZXN0GiIuc2tlaW4udjEuQmF0Y2hHZXRDb3VudGVyc1Jlc3BvbnNlIgOQAgESUgoMTGlzdFRyZW5kaW5nEh0uc2tlaW4udjEuTGlzdFRyZW5kaW5nUmVxdWVzdBoeLnNrZWluLnYxLkxpc3RUcmVuZGluZ1Jlc3BvbnNlIgOQAgESVQoNTGlzdFJlYWN0aW9ucxIeLnNrZWluLnYxLkxpc3RSZWFjdGlvbnNSZXF1ZXN0Gh8uc2tlaW4udjEuTGlzdFJlYWN0aW9uc1Jlc3BvbnNlIgOQAgESUgoMTGlzdFJlYWN0b3JzEh0uc2tlaW4udjEuTGlzdFJlYWN0b3JzUmVxdWVzdBoeLnNrZWluLnYxLkxpc3RSZWFjdG9yc1Jlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_skein_v1_event]);
 
 /**
  * A user, board or item that has counts.
@@ -78,6 +80,14 @@ export type BatchGetCountersRequest = Message<"skein.v1.BatchGetCountersRequest"
    * @generated from field: string at_least = 2;
    */
   atLeast: string;
+
+  /**
+   * The kinds of reactions to count for items, at most 16; none begins with _, because private kinds are not counted. An answer then has
+   * these kinds in this order, also those with a count of 0. Empty means the first 16 kinds of each item by name.
+   *
+   * @generated from field: repeated string reaction_kinds = 3;
+   */
+  reactionKinds: string[];
 };
 
 /**
@@ -151,11 +161,11 @@ export type Counters = Message<"skein.v1.Counters"> & {
   playCount: bigint;
 
   /**
-   * Item: users who like it.
+   * Item: users who reacted to it, by kind.
    *
-   * @generated from field: uint32 like_count = 5;
+   * @generated from field: repeated skein.v1.ReactionCount reactions = 5;
    */
-  likeCount: number;
+  reactions: ReactionCount[];
 
   /**
    * Item: how many pins have re-pinned it, each owner and pin once. Like plays, what was counted stays when pins or users go.
@@ -171,6 +181,34 @@ export type Counters = Message<"skein.v1.Counters"> & {
  */
 export const CountersSchema: GenMessage<Counters> = /*@__PURE__*/
   messageDesc(file_skein_v1_counter_service, 3);
+
+/**
+ * How many users reacted to an item with one kind.
+ *
+ * @generated from message skein.v1.ReactionCount
+ */
+export type ReactionCount = Message<"skein.v1.ReactionCount"> & {
+  /**
+   * The kind, such as "like".
+   *
+   * @generated from field: string kind = 1;
+   */
+  kind: string;
+
+  /**
+   * The number of users. Blocks do not change it.
+   *
+   * @generated from field: uint32 count = 2;
+   */
+  count: number;
+};
+
+/**
+ * Describes the message skein.v1.ReactionCount.
+ * Use `create(ReactionCountSchema)` to create a new message.
+ */
+export const ReactionCountSchema: GenMessage<ReactionCount> = /*@__PURE__*/
+  messageDesc(file_skein_v1_counter_service, 4);
 
 /**
  * A call of ListTrending.
@@ -229,7 +267,7 @@ export type ListTrendingRequest = Message<"skein.v1.ListTrendingRequest"> & {
  * Use `create(ListTrendingRequestSchema)` to create a new message.
  */
 export const ListTrendingRequestSchema: GenMessage<ListTrendingRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_counter_service, 4);
+  messageDesc(file_skein_v1_counter_service, 5);
 
 /**
  * A page of ListTrending.
@@ -264,7 +302,7 @@ export type ListTrendingResponse = Message<"skein.v1.ListTrendingResponse"> & {
  * Use `create(ListTrendingResponseSchema)` to create a new message.
  */
 export const ListTrendingResponseSchema: GenMessage<ListTrendingResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_counter_service, 5);
+  messageDesc(file_skein_v1_counter_service, 6);
 
 /**
  * One item of a list by heat.
@@ -292,10 +330,249 @@ export type TrendingItem = Message<"skein.v1.TrendingItem"> & {
  * Use `create(TrendingItemSchema)` to create a new message.
  */
 export const TrendingItemSchema: GenMessage<TrendingItem> = /*@__PURE__*/
-  messageDesc(file_skein_v1_counter_service, 6);
+  messageDesc(file_skein_v1_counter_service, 7);
 
 /**
- * Answers how many, and which are hottest. Reads carry at_least and answers carry the position they were read at, as
+ * A call of ListReactions.
+ *
+ * @generated from message skein.v1.ListReactionsRequest
+ */
+export type ListReactionsRequest = Message<"skein.v1.ListReactionsRequest"> & {
+  /**
+   * The user who reacted. 1 to 128 bytes.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The kind of the reactions: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like".
+   *
+   * @generated from field: string kind = 2;
+   */
+  kind: string;
+
+  /**
+   * Entries a page: 0 for 50, coerced to at most 1000.
+   *
+   * @generated from field: int32 page_size = 3;
+   */
+  pageSize: number;
+
+  /**
+   * The next_page_token of the page before; empty means the first page.
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken: string;
+
+  /**
+   * A position that the answer must contain; empty means any.
+   *
+   * @generated from field: string at_least = 5;
+   */
+  atLeast: string;
+};
+
+/**
+ * Describes the message skein.v1.ListReactionsRequest.
+ * Use `create(ListReactionsRequestSchema)` to create a new message.
+ */
+export const ListReactionsRequestSchema: GenMessage<ListReactionsRequest> = /*@__PURE__*/
+  messageDesc(file_skein_v1_counter_service, 8);
+
+/**
+ * A page of ListReactions. How long the whole list is it does not say: each item keeps its own reactions, and no row counts those of a user.
+ *
+ * @generated from message skein.v1.ListReactionsResponse
+ */
+export type ListReactionsResponse = Message<"skein.v1.ListReactionsResponse"> & {
+  /**
+   * The reactions, newest first.
+   *
+   * @generated from field: repeated skein.v1.ReactionEntry entries = 1;
+   */
+  entries: ReactionEntry[];
+
+  /**
+   * Where the next page begins; empty at the end of the list, and only there.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * The position that was read.
+   *
+   * @generated from field: string position = 3;
+   */
+  position: string;
+};
+
+/**
+ * Describes the message skein.v1.ListReactionsResponse.
+ * Use `create(ListReactionsResponseSchema)` to create a new message.
+ */
+export const ListReactionsResponseSchema: GenMessage<ListReactionsResponse> = /*@__PURE__*/
+  messageDesc(file_skein_v1_counter_service, 9);
+
+/**
+ * One item to which a user reacted.
+ *
+ * @generated from message skein.v1.ReactionEntry
+ */
+export type ReactionEntry = Message<"skein.v1.ReactionEntry"> & {
+  /**
+   * The item. That no living pin shows it does not matter.
+   *
+   * @generated from field: string item_id = 1;
+   */
+  itemId: string;
+
+  /**
+   * Since when the reaction holds: one that repeats what holds does not change that.
+   *
+   * @generated from field: google.protobuf.Timestamp react_time = 2;
+   */
+  reactTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message skein.v1.ReactionEntry.
+ * Use `create(ReactionEntrySchema)` to create a new message.
+ */
+export const ReactionEntrySchema: GenMessage<ReactionEntry> = /*@__PURE__*/
+  messageDesc(file_skein_v1_counter_service, 10);
+
+/**
+ * A call of ListReactors.
+ *
+ * @generated from message skein.v1.ListReactorsRequest
+ */
+export type ListReactorsRequest = Message<"skein.v1.ListReactorsRequest"> & {
+  /**
+   * The item. 1 to 128 bytes.
+   *
+   * @generated from field: string item_id = 1;
+   */
+  itemId: string;
+
+  /**
+   * The kind of the reactions: 1 to 32 bytes of a-z, 0-9 and _, not beginning with _. Empty means "like".
+   *
+   * @generated from field: string kind = 2;
+   */
+  kind: string;
+
+  /**
+   * Who looks at the list: users whom a block separates from this one, in either direction, are left out. Empty means the application, for
+   * which nobody is left out. At most 128 bytes.
+   *
+   * @generated from field: string viewer_id = 3;
+   */
+  viewerId: string;
+
+  /**
+   * Entries a page: 0 for 50, coerced to at most 1000. With a viewer_id a page may have fewer entries before the end of the list.
+   *
+   * @generated from field: int32 page_size = 4;
+   */
+  pageSize: number;
+
+  /**
+   * The next_page_token of the page before; empty means the first page.
+   *
+   * @generated from field: string page_token = 5;
+   */
+  pageToken: string;
+
+  /**
+   * A position that the answer must contain; empty means any.
+   *
+   * @generated from field: string at_least = 6;
+   */
+  atLeast: string;
+};
+
+/**
+ * Describes the message skein.v1.ListReactorsRequest.
+ * Use `create(ListReactorsRequestSchema)` to create a new message.
+ */
+export const ListReactorsRequestSchema: GenMessage<ListReactorsRequest> = /*@__PURE__*/
+  messageDesc(file_skein_v1_counter_service, 11);
+
+/**
+ * A page of ListReactors.
+ *
+ * @generated from message skein.v1.ListReactorsResponse
+ */
+export type ListReactorsResponse = Message<"skein.v1.ListReactorsResponse"> & {
+  /**
+   * The users, newest reaction first.
+   *
+   * @generated from field: repeated skein.v1.ReactorEntry entries = 1;
+   */
+  entries: ReactorEntry[];
+
+  /**
+   * How many users reacted with the kind, also those who are left out for the viewer.
+   *
+   * @generated from field: uint32 total_size = 2;
+   */
+  totalSize: number;
+
+  /**
+   * Where the next page begins; empty at the end of the list, and only there.
+   *
+   * @generated from field: string next_page_token = 3;
+   */
+  nextPageToken: string;
+
+  /**
+   * The position that was read: the lesser one if two stores answered.
+   *
+   * @generated from field: string position = 4;
+   */
+  position: string;
+};
+
+/**
+ * Describes the message skein.v1.ListReactorsResponse.
+ * Use `create(ListReactorsResponseSchema)` to create a new message.
+ */
+export const ListReactorsResponseSchema: GenMessage<ListReactorsResponse> = /*@__PURE__*/
+  messageDesc(file_skein_v1_counter_service, 12);
+
+/**
+ * One user who reacted to an item.
+ *
+ * @generated from message skein.v1.ReactorEntry
+ */
+export type ReactorEntry = Message<"skein.v1.ReactorEntry"> & {
+  /**
+   * The user.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * Since when the reaction holds: one that repeats what holds does not change that.
+   *
+   * @generated from field: google.protobuf.Timestamp react_time = 2;
+   */
+  reactTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message skein.v1.ReactorEntry.
+ * Use `create(ReactorEntrySchema)` to create a new message.
+ */
+export const ReactorEntrySchema: GenMessage<ReactorEntry> = /*@__PURE__*/
+  messageDesc(file_skein_v1_counter_service, 13);
+
+/**
+ * Answers how many, who reacted, and which items are hottest. Reads carry at_least and answers carry the position they were read at, as
  * in GraphService. Every count is exact at the position of its answer or at a later one: two stores count, and an answer that needs both
  * contains what both contain.
  *
@@ -313,8 +590,8 @@ export const CounterService: GenService<{
     output: typeof BatchGetCountersResponseSchema;
   },
   /**
-   * ListTrending lists items by heat: of everybody, of one author, or of one board. An item that was never played, liked, re-pinned
-   * or scored has no heat and is not listed.
+   * ListTrending lists items by heat: of everybody, of one author, or of one board. An item that no play, reaction, re-pin or score has
+   * given heat is not listed.
    *
    * @generated from rpc skein.v1.CounterService.ListTrending
    */
@@ -322,6 +599,27 @@ export const CounterService: GenService<{
     methodKind: "unary";
     input: typeof ListTrendingRequestSchema;
     output: typeof ListTrendingResponseSchema;
+  },
+  /**
+   * ListReactions lists the items to which a user reacted with one kind, newest first; equal times by id. Only the user can list a private
+   * kind.
+   *
+   * @generated from rpc skein.v1.CounterService.ListReactions
+   */
+  listReactions: {
+    methodKind: "unary";
+    input: typeof ListReactionsRequestSchema;
+    output: typeof ListReactionsResponseSchema;
+  },
+  /**
+   * ListReactors lists the users who reacted to an item with one kind, newest first; equal times by id.
+   *
+   * @generated from rpc skein.v1.CounterService.ListReactors
+   */
+  listReactors: {
+    methodKind: "unary";
+    input: typeof ListReactorsRequestSchema;
+    output: typeof ListReactorsResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_skein_v1_counter_service, 0);

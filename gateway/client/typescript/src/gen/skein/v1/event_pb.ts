@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/event.proto.
  */
 export const file_skein_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQiwgkKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiAKBWxpa2VkGBkgASgLMg8uc2tlaW4udjEuTGlrZWRIABIkCgd1bmxpa2VkGBogASgLMhEuc2tlaW4udjEuVW5saWtlZEgAEiIKBnBsYXllZBgbIAEoCzIQLnNrZWluLnYxLlBsYXllZEgAEiIKBnNlcnZlZBgcIAEoCzIQLnNrZWluLnYxLlNlcnZlZEgAEi0KDHNlZW5fY2xlYXJlZBgdIAEoCzIVLnNrZWluLnYxLlNlZW5DbGVhcmVkSAASKwoLaXRlbV9zY29yZWQYHiABKAsyFC5za2Vpbi52MS5JdGVtU2NvcmVkSAASMwoPYmFja2ZpbGxfY2xvc2VkGB8gASgLMhguc2tlaW4udjEuQmFja2ZpbGxDbG9zZWRIABIvCg1yZXBpbnNfaGlkZGVuGCAgASgLMhYuc2tlaW4udjEuUmVwaW5zSGlkZGVuSAASLQoMcmVwaW5zX3Nob3duGCEgASgLMhUuc2tlaW4udjEuUmVwaW5zU2hvd25IABInCglmZWVkX3JlYWQYIiABKAsyEi5za2Vpbi52MS5GZWVkUmVhZEgAQgYKBGtpbmRKBAgYEBkiNwoMVXNlckZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOQoOVXNlclVuZm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSJACg1Cb2FyZEZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCJCCg9Cb2FyZFVuZm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIeCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkIj0KDEJvYXJkQ3JlYXRlZBIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkEg0KBXRpdGxlGAIgASgJIi4KDEJvYXJkRGVsZXRlZBIeCgVib2FyZBgBIAEoCzIPLnNrZWluLnYxLkJvYXJkIoABCgpQaW5DcmVhdGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCRIPCgdpdGVtX2lkGAMgASgJEh8KCHJlcGluX29mGAQgASgLMg0uc2tlaW4udjEuUGluEhIKCmF0dHJpYnV0ZXMYBSABKAwiOAoIUGluTW92ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluEhAKCGJvYXJkX2lkGAIgASgJIigKClBpbkRlbGV0ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluIjYKC1VzZXJCbG9ja2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiOAoNVXNlclVuYmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjQKCVVzZXJNdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjYKC1VzZXJVbm11dGVkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiNwoMUmVwaW5zSGlkZGVuEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiNgoLUmVwaW5zU2hvd24SDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSIeCgtVc2VyRGVsZXRlZBIPCgd1c2VyX2lkGAEgASgJIkoKCEZlZWRSZWFkEg8KB3VzZXJfaWQYASABKAkSLQoJcmVhZF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIpCgVMaWtlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKwoHVW5saWtlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKgoGUGxheWVkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIrCgZTZXJ2ZWQSDwoHdXNlcl9pZBgBIAEoCRIQCghpdGVtX2lkcxgCIAMoCSIeCgtTZWVuQ2xlYXJlZBIPCgd1c2VyX2lkGAEgASgJIiwKCkl0ZW1TY29yZWQSDwoHaXRlbV9pZBgBIAEoCRINCgVzY29yZRgCIAEoEiIgCg5CYWNrZmlsbENsb3NlZBIOCgZzb3VyY2UYASABKAlCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQiygkKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEiQKB3JlYWN0ZWQYGSABKAsyES5za2Vpbi52MS5SZWFjdGVkSAASKAoJdW5yZWFjdGVkGBogASgLMhMuc2tlaW4udjEuVW5yZWFjdGVkSAASIgoGcGxheWVkGBsgASgLMhAuc2tlaW4udjEuUGxheWVkSAASIgoGc2VydmVkGBwgASgLMhAuc2tlaW4udjEuU2VydmVkSAASLQoMc2Vlbl9jbGVhcmVkGB0gASgLMhUuc2tlaW4udjEuU2VlbkNsZWFyZWRIABIrCgtpdGVtX3Njb3JlZBgeIAEoCzIULnNrZWluLnYxLkl0ZW1TY29yZWRIABIzCg9iYWNrZmlsbF9jbG9zZWQYHyABKAsyGC5za2Vpbi52MS5CYWNrZmlsbENsb3NlZEgAEi8KDXJlcGluc19oaWRkZW4YICABKAsyFi5za2Vpbi52MS5SZXBpbnNIaWRkZW5IABItCgxyZXBpbnNfc2hvd24YISABKAsyFS5za2Vpbi52MS5SZXBpbnNTaG93bkgAEicKCWZlZWRfcmVhZBgiIAEoCzISLnNrZWluLnYxLkZlZWRSZWFkSABCBgoEa2luZEoECBgQGSI3CgxVc2VyRm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI5Cg5Vc2VyVW5mb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIkAKDUJvYXJkRm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIeCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkIkIKD0JvYXJkVW5mb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEh4KBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmQiPQoMQm9hcmRDcmVhdGVkEh4KBWJvYXJkGAEgASgLMg8uc2tlaW4udjEuQm9hcmQSDQoFdGl0bGUYAiABKAkiLgoMQm9hcmREZWxldGVkEh4KBWJvYXJkGAEgASgLMg8uc2tlaW4udjEuQm9hcmQigAEKClBpbkNyZWF0ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluEhAKCGJvYXJkX2lkGAIgASgJEg8KB2l0ZW1faWQYAyABKAkSHwoIcmVwaW5fb2YYBCABKAsyDS5za2Vpbi52MS5QaW4SEgoKYXR0cmlidXRlcxgFIAEoDCI4CghQaW5Nb3ZlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4SEAoIYm9hcmRfaWQYAiABKAkiKAoKUGluRGVsZXRlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4iNgoLVXNlckJsb2NrZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI4Cg1Vc2VyVW5ibG9ja2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiNAoJVXNlck11dGVkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiNgoLVXNlclVubXV0ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI3CgxSZXBpbnNIaWRkZW4SDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI2CgtSZXBpbnNTaG93bhIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIh4KC1VzZXJEZWxldGVkEg8KB3VzZXJfaWQYASABKAkiSgoIRmVlZFJlYWQSDwoHdXNlcl9pZBgBIAEoCRItCglyZWFkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIlUKB1JlYWN0ZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJEgwKBGtpbmQYAyABKAkSGgoDcGluGAQgASgLMg0uc2tlaW4udjEuUGluIlcKCVVucmVhY3RlZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkSDAoEa2luZBgDIAEoCRIaCgNwaW4YBCABKAsyDS5za2Vpbi52MS5QaW4iKgoGUGxheWVkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIrCgZTZXJ2ZWQSDwoHdXNlcl9pZBgBIAEoCRIQCghpdGVtX2lkcxgCIAMoCSIeCgtTZWVuQ2xlYXJlZBIPCgd1c2VyX2lkGAEgASgJIiwKCkl0ZW1TY29yZWQSDwoHaXRlbV9pZBgBIAEoCRINCgVzY29yZRgCIAEoEiIgCg5CYWNrZmlsbENsb3NlZBIOCgZzb3VyY2UYASABKAlCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * A board: a channel, playlist or topic of one user.
@@ -260,7 +260,7 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userUnmuted";
   } | {
     /**
-     * A user is gone: every relation, like, board, pin and seen entry of or towards the user ends, and later
+     * A user is gone: every relation, reaction, board, pin and seen entry of or towards the user ends, and later
      * backfills cannot bring them back. A later live fact starts afresh.
      *
      * @generated from field: skein.v1.UserDeleted user_deleted = 23;
@@ -269,20 +269,20 @@ export type Event = Message<"skein.v1.Event"> & {
     case: "userDeleted";
   } | {
     /**
-     * A user likes an item. May be backfilled.
+     * A user reacts to an item, for example with a like or a bookmark. May be backfilled.
      *
-     * @generated from field: skein.v1.Liked liked = 25;
+     * @generated from field: skein.v1.Reacted reacted = 25;
      */
-    value: Liked;
-    case: "liked";
+    value: Reacted;
+    case: "reacted";
   } | {
     /**
-     * A user no longer likes an item.
+     * A reaction ends.
      *
-     * @generated from field: skein.v1.Unliked unliked = 26;
+     * @generated from field: skein.v1.Unreacted unreacted = 26;
      */
-    value: Unliked;
-    case: "unliked";
+    value: Unreacted;
+    case: "unreacted";
   } | {
     /**
      * A user watched an item. May be backfilled.
@@ -836,13 +836,13 @@ export const FeedReadSchema: GenMessage<FeedRead> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 20);
 
 /**
- * A like.
+ * A reaction to an item.
  *
- * @generated from message skein.v1.Liked
+ * @generated from message skein.v1.Reacted
  */
-export type Liked = Message<"skein.v1.Liked"> & {
+export type Reacted = Message<"skein.v1.Reacted"> & {
   /**
-   * The user who likes, the acting user.
+   * The user who reacts, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
@@ -854,23 +854,38 @@ export type Liked = Message<"skein.v1.Liked"> & {
    * @generated from field: string item_id = 2;
    */
   itemId: string;
+
+  /**
+   * The kind of the reaction: 1 to 32 bytes of a-z, 0-9 and _. Empty means "like". A user can react to one item with several kinds. A
+   * kind that begins with _, such as _bookmark, is private: only its user can list it, and it adds to no count and no heat.
+   *
+   * @generated from field: string kind = 3;
+   */
+  kind: string;
+
+  /**
+   * The pin on which the user reacted, if any. The reaction is to the item; the pin only says whom to notify.
+   *
+   * @generated from field: skein.v1.Pin pin = 4;
+   */
+  pin?: Pin | undefined;
 };
 
 /**
- * Describes the message skein.v1.Liked.
- * Use `create(LikedSchema)` to create a new message.
+ * Describes the message skein.v1.Reacted.
+ * Use `create(ReactedSchema)` to create a new message.
  */
-export const LikedSchema: GenMessage<Liked> = /*@__PURE__*/
+export const ReactedSchema: GenMessage<Reacted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 21);
 
 /**
- * The end of a like.
+ * The end of a reaction.
  *
- * @generated from message skein.v1.Unliked
+ * @generated from message skein.v1.Unreacted
  */
-export type Unliked = Message<"skein.v1.Unliked"> & {
+export type Unreacted = Message<"skein.v1.Unreacted"> & {
   /**
-   * The user who liked, the acting user.
+   * The user who reacted, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
@@ -882,13 +897,27 @@ export type Unliked = Message<"skein.v1.Unliked"> & {
    * @generated from field: string item_id = 2;
    */
   itemId: string;
+
+  /**
+   * The kind of the reaction that ends, as in Reacted. Reactions of other kinds stay.
+   *
+   * @generated from field: string kind = 3;
+   */
+  kind: string;
+
+  /**
+   * The pin that the reaction named, if any. It does not decide which reaction ends.
+   *
+   * @generated from field: skein.v1.Pin pin = 4;
+   */
+  pin?: Pin | undefined;
 };
 
 /**
- * Describes the message skein.v1.Unliked.
- * Use `create(UnlikedSchema)` to create a new message.
+ * Describes the message skein.v1.Unreacted.
+ * Use `create(UnreactedSchema)` to create a new message.
  */
-export const UnlikedSchema: GenMessage<Unliked> = /*@__PURE__*/
+export const UnreactedSchema: GenMessage<Unreacted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 22);
 
 /**

@@ -1,0 +1,68 @@
+package counterservice
+
+import (
+	"context"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/gateway/pagetoken"
+	"github.com/skein-feed/skein/projections/counters"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// reactionsList is the kind of the lists of a user's reactions in their page tokens.
+const reactionsList = 0xf9
+
+// ValidateListReactions looks at the id of the user. The rule of the proto bounds the kind.
+func ValidateListReactions(c *request.Checker, req *skeinv1.ListReactionsRequest) {
+	c.ID("user_id", req.GetUserId())
+}
+
+// ListReactions returns a page of the items to which a user reacted with a kind.
+func (s *Service) ListReactions(
+	ctx context.Context, req *skeinv1.ListReactionsRequest, x *call.Info,
+) (*skeinv1.ListReactionsResponse, error) {
+	kind := events.ReactionOf(req.GetKind())
+	list := pagetoken.NewListID(reactionsList, req.GetUserId(), kind)
+	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", list)
+	if err != nil {
+		return nil, err
+	}
+	least, err := views.DemandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.OpenCounters(ctx, x, least, since)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+
+	size := call.PageSize(req.GetPageSize())
+	if err := x.MakeLong(ctx, size); err != nil {
+		return nil, err
+	}
+	var items []counters.ReactedItem
+	var next counters.PageCursor
+	err = views.RunUntilResolved(ctx, func() (err error) {
+		items, next, err = r.Reactions(ctx, req.GetUserId(), kind, counters.PageCursor(cursor), size)
+		return err
+	}, &r.StoreView)
+	if err != nil {
+		return nil, since.TokenError(err)
+	}
+
+	entries := make([]skeinv1.ReactionEntry, len(items))
+	times := call.NewTimes(len(items))
+	res := &skeinv1.ListReactionsResponse{Entries: make([]*skeinv1.ReactionEntry, len(items)), Position: r.Position}
+	for i, item := range items {
+		entries[i].ItemId, entries[i].ReactTime = item.Item, times.Of(item.Since)
+		res.Entries[i] = &entries[i]
+	}
+	if next != nil {
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: list, Position: r.Newest(), Cursor: next})
+	}
+	return res, nil
+}

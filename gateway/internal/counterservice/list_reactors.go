@@ -1,0 +1,130 @@
+package counterservice
+
+import (
+	"context"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/gateway/pagetoken"
+	"github.com/skein-feed/skein/projections/counters"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// maxReactorReads is how many times a page continues the list because users are left out.
+const maxReactorReads = 8
+
+// reactorsList is the kind of the lists of those who reacted to an item in their page tokens.
+const reactorsList = 0xf8
+
+// ValidateListReactors looks at the ids. The rule of the proto refuses private kinds.
+func ValidateListReactors(c *request.Checker, req *skeinv1.ListReactorsRequest) {
+	c.ID("item_id", req.GetItemId())
+	if req.GetViewerId() != "" {
+		c.ID("viewer_id", req.GetViewerId())
+	}
+}
+
+// ListReactors returns a page of the users who reacted to an item with a kind.
+//
+// The counters have the list, and the graph says whom a block separates from the viewer. In a cluster, a call with a viewer is answered by
+// a node that holds the viewer's edges; it asks another node for the list of the item. A call without a viewer needs no edges, and any
+// node answers it.
+func (s *Service) ListReactors(
+	ctx context.Context, req *skeinv1.ListReactorsRequest, x *call.Info,
+) (*skeinv1.ListReactorsResponse, error) {
+	kind := events.ReactionOf(req.GetKind())
+	list := pagetoken.NewListID(reactorsList, req.GetItemId(), kind, req.GetViewerId())
+	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", list)
+	if err != nil {
+		return nil, err
+	}
+	least, err := views.DemandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.OpenCounters(ctx, x, least, since)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+
+	size := call.PageSize(req.GetPageSize())
+	if err := x.MakeLong(ctx, size); err != nil {
+		return nil, err
+	}
+	position := r.Position
+	opened := []*views.StoreView{&r.StoreView}
+	var relations *views.Graph // nil: nobody is left out
+	if req.GetViewerId() != "" {
+		if relations, err = s.openBeside(ctx, x, least, since); err != nil {
+			return nil, err
+		}
+		defer relations.Close()
+		opened = append(opened, &relations.StoreView)
+		if relations.At.Seq < r.At.Seq {
+			position = relations.Position
+		}
+	}
+
+	// Those who are left out make room for others, so that pages are full. The reads are bounded because a viewer may be separated from any
+	// number of users; the page then has fewer entries.
+	var visible []counters.Reactor
+	var total int64
+	next := counters.PageCursor(cursor)
+	for reads := 0; reads < maxReactorReads && len(visible) < size; reads++ {
+		var part counters.ReactorPart
+		after := next
+		err = views.RunUntilResolved(ctx, func() (err error) {
+			part, next, err = r.Reactors(ctx, req.GetItemId(), kind, after, size-len(visible))
+			return err
+		}, &r.StoreView)
+		if err != nil {
+			return nil, since.TokenError(err)
+		}
+		if visible, err = appendVisible(ctx, visible, part.Reactors, relations, req.GetViewerId()); err != nil {
+			return nil, err
+		}
+		total = part.Total
+		if next == nil {
+			break
+		}
+	}
+
+	entries := make([]skeinv1.ReactorEntry, len(visible))
+	times := call.NewTimes(len(visible))
+	res := &skeinv1.ListReactorsResponse{
+		Entries: make([]*skeinv1.ReactorEntry, len(visible)), TotalSize: call.Count(total), Position: position,
+	}
+	for i, reactor := range visible {
+		entries[i].UserId, entries[i].ReactTime = reactor.User, times.Of(reactor.Since)
+		res.Entries[i] = &entries[i]
+	}
+	if next != nil {
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: list, Position: views.Newest(opened...), Cursor: next})
+	}
+	return res, nil
+}
+
+// appendVisible appends the reactors whom no block separates from the viewer, in either direction. relations is nil if nobody is left out.
+func appendVisible(
+	ctx context.Context, visible, reactors []counters.Reactor, relations *views.Graph, viewer string,
+) ([]counters.Reactor, error) {
+	if relations == nil {
+		return append(visible, reactors...), nil
+	}
+	for i, reactor := range reactors {
+		if err := call.Poll(ctx, i); err != nil {
+			return nil, err
+		}
+		relation, err := relations.Visibility(viewer, reactor.User)
+		if err != nil {
+			return nil, err
+		}
+		if !relation.Blocked {
+			visible = append(visible, reactor)
+		}
+	}
+	return visible, nil
+}
