@@ -117,10 +117,23 @@ var stops = []stop{
 		want:   `"excluderCount":1`,
 	},
 	{
-		says:   "Counts of what is not a list: plays of an item, by how many it is liked. Each is exact.",
+		says:   "Plays of an item, and reactions to it by kind. Kinds are what the product chooses; each count is exact.",
 		method: "CounterService/BatchGetCounters",
 		body:   `{"keys":[{"itemId":"crust"},{"userId":"greta"}]}`,
-		want:   `"playCount":"8"`,
+		want:   `"reactions":[{"kind":"like","count":3},{"kind":"save","count":2}]`,
+	},
+	{
+		says:   "Who saved it, as ada sees it: two did, and ada blocks one of them.",
+		method: "CounterService/ListReactors",
+		body:   `{"itemId":"crust","kind":"save","viewerId":"ada"}`,
+		want:   `"totalSize":2`,
+		lacks:  `"ivan"`,
+	},
+	{
+		says:   "A bookmark. A kind that begins with _ is private: only ada can list it, and nothing counts it.",
+		method: "CounterService/ListReactions",
+		body:   `{"userId":"ada","kind":"_bookmark"}`,
+		want:   `"itemId":"rokkaku"`,
 	},
 	{
 		says:   "The followers of greta whom ada follows: what a profile shows as \"followed by hugo, mina and others\".",

@@ -60,6 +60,17 @@ var demoPlays = []struct {
 	plays int
 }{{"al-pastor", 2}, {"tomatoes", 3}, {"saturn", 5}, {"crust", 8}, {"frame-1952", 13}}
 
+// demoReactions are the reactions to pins, the latest last. ada, who blocks ivan, does not see that ivan saved crust.
+var demoReactions = []struct{ user, owner, pin, kind string }{
+	{"ada", "yuki", "rokkaku", "_bookmark"},
+	{"hugo", "greta", "crust", ""},
+	{"ivan", "greta", "crust", "save"},
+	{"mina", "greta", "crust", "save"},
+	{"noor", "greta", "crust", ""},
+	{"ada", "greta", "crust", ""},
+	{"kaia", "hugo", "frame-1952", "wow"},
+}
+
 const demoSource = "demo"
 
 // world is the history of the demo. It is the same in every demo, except for the day on which it ends.
@@ -96,6 +107,12 @@ func newWorld() *world {
 		for i := range p.plays {
 			w.add(w.now.Add(-time.Duration(i+1)*time.Hour), played(people[i], p.item))
 		}
+	}
+	for i, r := range demoReactions {
+		at := w.now.Add(-time.Duration(len(demoReactions)-i) * 20 * time.Minute)
+		w.add(at, &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{
+			UserId: r.user, ItemId: r.pin, Kind: r.kind, Pin: &skeinv1.Pin{OwnerId: r.owner, PinId: r.pin},
+		}}})
 	}
 	slices.SortStableFunc(w.events, func(a, b *skeinv1.Event) int {
 		return a.GetOccurredAt().AsTime().Compare(b.GetOccurredAt().AsTime())

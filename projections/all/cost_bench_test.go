@@ -32,6 +32,7 @@ const (
 	costFollows = 400_000
 	costPins    = 20_000
 	costPlays   = 400_000
+	costLikes   = 200_000
 )
 
 func newCostWorld() *costWorld {
@@ -79,6 +80,23 @@ func (w *costWorld) play(int) events.Event {
 	return events.Event{Kind: events.Played, User: w.anyone(), Item: "i" + strconv.Itoa(int(w.popular.Uint64()))}
 }
 
+func (w *costWorld) like(int) events.Event {
+	return events.Event{Kind: events.Reacted, User: w.anyone(), Item: "i" + strconv.Itoa(int(w.popular.Uint64()))}
+}
+
+// save and bookmark are reactions that add no heat: of another kind, with the pin on which the user reacted, and of a private kind.
+func (w *costWorld) save(i int) events.Event {
+	ev := w.like(i)
+	ev.Reaction, ev.RepinUser, ev.RepinPin = "save", w.anyone(), ev.Item
+	return ev
+}
+
+func (w *costWorld) bookmark(i int) events.Event {
+	ev := w.like(i)
+	ev.Reaction = "_bookmark"
+	return ev
+}
+
 // BenchmarkCost reports what an event of each kind leaves in the store of each projection, in rows and in bytes of compacted tables, and what
 // it takes of a core until it is there.
 func BenchmarkCost(b *testing.B) {
@@ -102,7 +120,13 @@ func BenchmarkCost(b *testing.B) {
 					return ev
 				}},
 				{"play", costPlays, w.play},
+				{"like", costLikes, w.like},
+				{"save", costLikes, w.save},
+				{"bookmark", costLikes, w.bookmark},
 			} {
+				if p.Name() != "counters" && phase.n == costLikes {
+					continue // only counters reads reactions
+				}
 				for i := 0; p.Name() == "inbox" && phase.name == "pin" && i < costUsers; i++ {
 					beginInbox(b, s, w.user(uint64(i)))
 				}

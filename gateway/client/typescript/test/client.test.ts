@@ -161,7 +161,8 @@ test("each reads every list of the API to its end", async () => {
       event("boardCreated", { board: { ownerId: "lists", boardId: id } }),
       event("pinCreated", { pin: { ownerId: "lists", pinId: id } }),
       event("pinCreated", { pin: { ownerId: id, pinId: id } }),
-      event("liked", { userId: "lists", itemId: id }),
+      event("reacted", { userId: "lists", itemId: id }),
+      event("reacted", { userId: id, itemId: "shared" }),
       follow("lists", id),
       follow(id, "lists"),
       follow(id, "shared"),
@@ -187,7 +188,8 @@ test("each reads every list of the API to its end", async () => {
     ListMutuals: { viewerId: "lists", userId: "shared" },
     ReadFeed: { readerId: "lists" },
     ListPins: { target: { case: "ownerId", value: "lists" } },
-    ListLikes: user,
+    ListReactions: user,
+    ListReactors: { itemId: "shared", viewerId: "lists" },
     ListTrending: { scope: { case: "ownerId", value: "lists" } },
     ListOperations: {},
   };
@@ -397,15 +399,15 @@ test("a publish that is refused, or ended by its caller, is not tried again", as
 test("a stream continues after the last event where it breaks", stuck, async () => {
   const network = await Network.to(url);
   const skein = new Skein({ baseUrl: url });
-  const stream = new Skein({ baseUrl: network.url }).watch({ kinds: ["liked"] });
+  const stream = new Skein({ baseUrl: network.url }).watch({ kinds: ["reacted"] });
   try {
     assert.equal((await next(stream)).event, undefined); // says where the stream begins
-    const like = (itemId: string) => event("liked", { userId: "watch", itemId });
+    const like = (itemId: string) => event("reacted", { userId: "watch", itemId });
     await skein.publish([like("1"), like("2"), like("3")]);
     const seen: (string | undefined)[] = [];
     for (let i = 0; i < 5; i++) {
       const { event: happened } = await nextEvent(stream);
-      seen.push(happened?.kind.case === "liked" ? happened.kind.value.itemId : undefined);
+      seen.push(happened?.kind.case === "reacted" ? happened.kind.value.itemId : undefined);
       network.cut(); // in the middle of what was published together
       if (i === 0) await skein.publish([like("4"), like("5")]);
     }
@@ -442,7 +444,7 @@ test("a watched feed has the final number, also where the stream breaks", stuck,
 
 test("a stream continues where it falls silent", stuck, async () => {
   const network = await Network.to(url);
-  const stream = new Skein({ baseUrl: network.url }).watch({ kinds: ["unliked"] }, { silenceMs: 500, retryForMs: Infinity });
+  const stream = new Skein({ baseUrl: network.url }).watch({ kinds: ["unreacted"] }, { silenceMs: 500, retryForMs: Infinity });
   try {
     const begin = await next(stream);
     network.silence();

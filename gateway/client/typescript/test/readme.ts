@@ -19,10 +19,10 @@ try {
 }
 
 // What happens from now on. The first message says where that is, and has no event.
-for await (const { event: happened } of skein.watch({ kinds: ["liked"] })) {
-  if (happened?.kind.case === "liked") {
+for await (const { event: happened } of skein.watch({ kinds: ["reacted"] })) {
+  if (happened?.kind.case === "reacted") {
     console.log(`${happened.kind.value.userId} likes ${happened.kind.value.itemId}`);
     break;
   }
-  await skein.publish([event("liked", { userId: "you", itemId: "crust" })]);
+  await skein.publish([event("reacted", { userId: "you", itemId: "crust" })]);
 }

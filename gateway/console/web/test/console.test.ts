@@ -237,6 +237,15 @@ describe("with the users of the demo", () => {
     await show(page, "hot");
     await page.getByRole("row", { name: /frame-1952/ }).waitFor();
     await picture(page, "hot");
+    await show(page, "hot?owner=greta&item=crust");
+    await page.getByRole("navigation", { name: "Kinds of reactions" }).getByRole("link", { name: "save 2" }).click();
+    await page.getByRole("table", { name: "Who reacts" }).getByText("mina").waitFor();
+    await page.getByLabel("As this user sees it").fill("ada");
+    await page.getByRole("button", { name: "Show" }).last().click();
+    await page.getByRole("table", { name: "Who reacts" }).getByText("ivan").waitFor({ state: "detached" });
+    await waitForText(page, "2 in all");
+    await show(page, "user?id=ada&list=reactions&kind=_bookmark");
+    await page.getByRole("table", { name: "Reactions" }).getByText("rokkaku").waitFor();
     check();
     await page.context().close();
   });
@@ -374,19 +383,19 @@ describe("with the users of the demo", () => {
   // The last test, because the service has something wrong from then on: a program that published a rejected event.
   test("events are shown as they are published, and those that were rejected", async () => {
     const { page, check } = await open(browser, demo.url);
-    await show(page, "events?kinds=user_followed,liked&users=zoe");
+    await show(page, "events?kinds=user_followed,reacted&users=zoe");
     await waitForText(page, "Events appear here as they are published");
     await page.getByRole("status").getByText("watching").waitFor();
-    const liked = { eventId: "used-once", liked: { userId: "zoe", itemId: "crust" } };
+    const liked = { eventId: "used-once", reacted: { userId: "zoe", itemId: "crust" } };
     const followed = { userFollowed: { userId: "zoe", targetUserId: "greta" } };
     const played = { played: { userId: "zoe", itemId: "crust" } };
     await call(demo.url, "EventService/Publish", { events: [played, liked, followed], wait: "PUBLISH_WAIT_VISIBLE" });
     const live = page.getByRole("table", { name: "Live events" });
-    await live.getByText("liked").waitFor();
+    await live.getByText("reacted").waitFor();
     await live.getByText("user_followed").waitFor();
     assert.equal(await live.getByText("played").count(), 0); // it came before the others
     // A used event id with another content is rejected, and kept.
-    const other = { ...liked, liked: { userId: "zoe", itemId: "kite" } };
+    const other = { ...liked, reacted: { userId: "zoe", itemId: "kite" } };
     await call(demo.url, "EventService/Publish", { events: [other], wait: "PUBLISH_WAIT_VISIBLE" });
     await page.getByRole("button", { name: "Refresh" }).click();
     await waitForText(page, "EVENT_ID_REUSED");

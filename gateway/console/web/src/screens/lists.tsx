@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { skein } from "../api.js";
 import { date, words } from "../format.js";
 import { User } from "../parts.js";
+import { route, to } from "../route.js";
 
 /** A row of any list of a user. */
 export interface Row {
@@ -72,6 +73,11 @@ function paged<E>(
   };
 }
 
+/** The kind of reactions that the address names; empty for likes. */
+export function chosenReaction(): string {
+  return route.value.params.get("kind") ?? "";
+}
+
 /** The lists of a user, by name in the address. */
 export const lists: Record<string, List> = {
   following: paged("Following", (r, o) => skein.graph.listFollowing(r, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} follows nobody yet. A follow appears here as soon as it is published.` }),
@@ -97,11 +103,15 @@ export const lists: Record<string, List> = {
   excludedBoards: paged("Boards excluded", (r, o) => skein.graph.listExcludedBoards(r, o), boardRow, { kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} excludes no board. Boards appear here that ${id} unfollows while following their owner.` }),
   blocked: paged("Blocked", (r, o) => skein.graph.listBlocked(r, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} blocks nobody. Whom ${id} blocks appears here; a block ends all follows between the two.` }),
   muted: paged("Muted", (r, o) => skein.graph.listMuted(r, o), followRow, { users: true, kindLabel: "Kind", timeLabel: "Since", empty: (id) => `${id} mutes nobody. Whom ${id} mutes appears here; a mute hides pins from the feed and changes no follow.` }),
-  likes: paged(
-    "Likes",
-    (r, o) => skein.feed.listLikes(r, o),
-    (e) => ({ key: e.itemId, what: <span class="id">{e.itemId}</span>, at: date(e.likeTime) }),
-    { kindLabel: "Kind", timeLabel: "Liked", empty: (id) => `${id} likes nothing yet. Items appear here that ${id} likes, newest first.` },
+  reactions: paged(
+    "Reactions",
+    (r, o) => skein.counters.listReactions({ ...r, kind: chosenReaction() }, o),
+    (e) => ({ key: e.itemId, what: <a class="id" href={to("hot", { item: e.itemId })}>{e.itemId}</a>, at: date(e.reactTime) }),
+    {
+      kindLabel: "Kind",
+      timeLabel: "Since",
+      empty: (id) => `${id} has no reaction of the kind ${chosenReaction() || "like"} yet. Items appear here to which ${id} reacts with it, newest first.`,
+    },
   ),
   served: {
     title: "Served",

@@ -7,7 +7,7 @@ import { useAsked, usePaged } from "../hooks.js";
 import { useLacks } from "../lacks.js";
 import { TableCell, Failed, Field, Form, Lacking, Panel, ReadOn, State, Strip, User, When, confirmed } from "../parts.js";
 import { go, route, to } from "../route.js";
-import { type Row, lists } from "./lists.js";
+import { type Row, chosenReaction, lists } from "./lists.js";
 
 /** One user, or how two see each other. */
 export function UserScreen() {
@@ -192,12 +192,23 @@ function Side(props: SideProps) {
   );
 }
 
+/** Asks for the kind of the reactions that are listed: products choose their own kinds. */
+function ReactionKind({ id, other }: { id: string; other: string }) {
+  const [kind, setKind] = useState(chosenReaction());
+  return (
+    <Form label="Kind of reactions" submit={() => go("user", { id, other, list: "reactions", kind: kind.trim() })}>
+      <Field label="Kind" value={kind} set={setKind} placeholder="like" />
+      <button>Show</button>
+    </Form>
+  );
+}
+
 /** One list of the user at a time. */
 function Lists({ id, round }: { id: string; round: number }) {
   const chosen = route.value.params.get("list") ?? "following";
   const other = route.value.params.get("other") ?? "";
   const list = lists[chosen] ?? lists["following"]!;
-  const { entries, total, error, busy, more } = usePaged<Row>((page, signal) => list.read(id, page, signal), [id, chosen, round]);
+  const { entries, total, error, busy, more } = usePaged<Row>((page, signal) => list.read(id, page, signal), [id, chosen, chosenReaction(), round]);
   return (
     <Panel title={list.title} side={total !== undefined && <span class="dim">{total} in all</span>}>
       <nav class="tabs" aria-label="Lists">
@@ -207,6 +218,7 @@ function Lists({ id, round }: { id: string; round: number }) {
           </a>
         ))}
       </nav>
+      {list === lists["reactions"] && <ReactionKind key={chosenReaction()} id={id} other={other} />}
       <Failed error={error} />
       {entries?.length === 0 && <p class="dim">{list.empty(id)}</p>}
       {entries && entries.length > 0 && (
