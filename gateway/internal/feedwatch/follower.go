@@ -132,7 +132,7 @@ func (a *Watchers) dispatchEvent(ev *events.Event, c *stepChanges) {
 		}
 		c.addOwner(a.hash(ev.User))
 	case events.TopicItems:
-		// Likes and scores change no number: they hide nothing, and the number does not depend on the order of the feed.
+		// Reactions and scores change no number: they hide nothing, and the number does not depend on the order of the feed.
 	default:
 		// The end of an import, or a topic of a later version.
 		c.everything = true
