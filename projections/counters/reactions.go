@@ -5,6 +5,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
 // reaction holds the facts about one reaction: that of a user to an item, of one kind.
@@ -227,18 +228,22 @@ func (c *Counters) countReaction(itemID, kind string, delta int64, weight uint32
 // countOtherReaction adds delta, which is not 0, to the row of a kind that is not a like. It returns by how much the number of such rows of
 // the item changes.
 func (c *Counters) countOtherReaction(item, kind string, delta int64) (kinds int64, err error) {
-	key := reactionCountKey(nil, item, kind)
-	n, err := readCount(c.batch, key)
+	c.key = reactionCountKey(c.key[:0], item, kind)
+	before, err := readCount(c.batch, c.key)
 	if err != nil {
 		return 0, err
 	}
-	if err := c.addToCount(key, delta); err != nil {
-		return 0, err
+	after := before + delta
+	if after < 0 {
+		return 0, projections.RowError("reactions below zero", c.key)
 	}
+	c.value = fields.AppendCounts(c.value[:0], []int64{after})
+	c.setOrDelete(c.key, c.value)
+
 	switch {
-	case n == 0:
+	case before == 0:
 		return 1, nil
-	case n+delta == 0:
+	case after == 0:
 		return -1, nil
 	}
 	return 0, nil
