@@ -266,6 +266,7 @@ func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 		Log: c.Config(filepath.Join(c.Data, service.LogDir)),
 	}
 	o.Log.MaxBytes, o.Log.Logger = int64(c.LogMaxBytes), logger
+	o.Log.ListenOnSocket = o.Log.Dir != "" // for skein replay prepare of another version
 	if o.Settings, err = c.Settings(); err != nil {
 		return o, err
 	}

@@ -27,12 +27,14 @@ type Options struct {
 	Stream string
 	// Examined is the number of bytes of these files to examine, newest first.
 	Examined int64
+	// Socket makes the server listen on a socket in the directory ([SocketFile]).
+	Socket bool
 	// Logger gets the log messages of the server.
 	Logger *slog.Logger
 }
 
-// Server is a NATS server in this process, and its data directory. Besides this process, only processes of the same user on the same machine
-// reach it, by a Unix socket in the directory ([SocketFile]).
+// Server is a NATS server in this process, and its data directory. Only this process can reach it and, with
+// Options.Socket, other processes of the same user.
 type Server struct {
 	opts Options
 	// dir is Options.Dir, or the temporary directory.
@@ -42,7 +44,7 @@ type Server struct {
 	// lock is the locked file in the directory. It is nil before the start and after the stop.
 	lock *os.File
 	log  *serverLog
-	// socket is nil if the directory has none.
+	// socket is nil if the server has none.
 	socket *socket
 
 	// restartMu is locked while the NATS server is stopped or replaced.
@@ -83,7 +85,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err == nil {
 		err = e.startNATS(ctx)
 	}
-	if err == nil {
+	if err == nil && o.Socket {
 		err = e.listen()
 	}
 	if err != nil {

@@ -32,6 +32,9 @@ type Config struct {
 	// an embedded server. External servers must run with sync_interval: always; otherwise they acknowledge envelopes that are
 	// not on disk yet.
 	URL string
+	// ListenOnSocket has the embedded server of Dir listen on a socket in Dir ([embedded.SocketFile]), through which another process of the
+	// same user opens the log with Socket.
+	ListenOnSocket bool
 	// Socket is the socket in the data directory of another process whose embedded log is opened ([embedded.SocketFile]), in place of Dir and
 	// URL. Empty means none.
 	Socket string
@@ -167,7 +170,8 @@ func newLog(cfg Config) *Log {
 func (l *Log) connect(ctx context.Context) (err error) {
 	if l.cfg.URL == "" {
 		l.server, err = embedded.Start(ctx, embedded.Options{
-			Dir: l.cfg.Dir, Stream: StreamName, Examined: maxExaminedBytes, Logger: l.logger,
+			Dir: l.cfg.Dir, Stream: StreamName, Examined: maxExaminedBytes,
+			Socket: l.cfg.ListenOnSocket, Logger: l.logger,
 		})
 		if err != nil {
 			return err

@@ -18,7 +18,7 @@ func TestEmbeddedLogIsReadThroughItsSocket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
-	owner, err := eventlog.Open(ctx, eventlog.Config{Dir: dir})
+	owner, err := eventlog.Open(ctx, eventlog.Config{Dir: dir, ListenOnSocket: true})
 	if err != nil {
 		t.Fatal(err)
 	}
