@@ -36,6 +36,7 @@ func (w *testLog) archiveUpTo(seq uint64) {
 		w.t.Fatal(err)
 	}
 	defer sub.Close()
+
 	writer := w.archive.Writer()
 	for writer.End().Seq < seq {
 		envs, err := sub.Next(w.t.Context(), 1)
@@ -48,6 +49,7 @@ func (w *testLog) archiveUpTo(seq uint64) {
 			w.t.Fatal(err)
 		}
 	}
+
 	if _, err := writer.Seal(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
@@ -62,6 +64,7 @@ func (w *testLog) cursors(to uint64) []events.Cursor {
 	}
 	defer sub.Close()
 	list := []events.Cursor{w.log.Start()}
+
 	for uint64(len(list)) <= to {
 		envs, err := sub.Next(w.t.Context(), 1)
 		if err != nil {
@@ -91,8 +94,10 @@ func (w *testLog) publishFollow(follower, id string) events.Position {
 	return res.Position
 }
 
+// logDir returns the directory of the stream.
 func (w *testLog) logDir() string { return filepath.Join(w.dir, "log") }
 
+// restoreOptions returns options that restore the log, with the positions of stores.
 func (w *testLog) restoreOptions(stores map[string]events.Cursor) RestoreOptions {
 	w.t.Helper()
 	b, err := bucket.NewDir(filepath.Join(w.dir, "bucket"))
@@ -120,6 +125,7 @@ func (w *testLog) moveLogAway() *eventlog.Config {
 	return &eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)}
 }
 
+// mustRestore restores a log.
 func mustRestore(t *testing.T, o RestoreOptions) Restored {
 	t.Helper()
 	r, err := Restore(t.Context(), o)
@@ -140,13 +146,17 @@ func TestRestoreRefusesDamagedArchive(t *testing.T) {
 		end := w.archive.End()
 		w.stop()
 		w.deleteLog()
+
 		segments, err := filepath.Glob(filepath.Join(w.dir, "bucket", "archive", "[fa]*"))
 		if err != nil || len(segments) != 4 {
 			t.Fatal(segments, err)
 		}
 		o := w.restoreOptions(nil)
 		madeRoom := false
-		o.MakeRoom = func() error { madeRoom = true; return nil }
+		o.MakeRoom = func() error {
+			madeRoom = true
+			return nil
+		}
 
 		for _, segment := range segments {
 			whole, err := os.ReadFile(segment)
@@ -155,6 +165,7 @@ func TestRestoreRefusesDamagedArchive(t *testing.T) {
 			}
 			flipped := slices.Clone(whole)
 			flipped[len(whole)/2] ^= 1
+
 			for name, damage := range map[string]func() error{
 				"a flipped bit": func() error { return os.WriteFile(segment, flipped, 0o600) },
 				"cut":           func() error { return os.WriteFile(segment, whole[:len(whole)-1], 0o600) },
@@ -165,10 +176,11 @@ func TestRestoreRefusesDamagedArchive(t *testing.T) {
 				}
 				_, err := Restore(t.Context(), o)
 				if !errors.Is(err, archive.ErrDamaged) || !strings.Contains(err.Error(), filepath.Base(segment)) || madeRoom {
-					t.Errorf("%s, %s: made room %v, %v", filepath.Base(segment), name, madeRoom, err)
+					t.Errorf("%s, %s: got %v, made room %v, expected %v before anything is changed",
+						filepath.Base(segment), name, err, madeRoom, archive.ErrDamaged)
 				}
 				if _, err := os.Stat(w.logDir()); !errors.Is(err, os.ErrNotExist) {
-					t.Errorf("%s, %s: there is a log: %v", filepath.Base(segment), name, err)
+					t.Errorf("%s, %s: got %v for the log, expected that there is none", filepath.Base(segment), name, err)
 				}
 			}
 			if err := os.WriteFile(segment, whole, 0o600); err != nil {
@@ -177,7 +189,7 @@ func TestRestoreRefusesDamagedArchive(t *testing.T) {
 		}
 
 		if r := mustRestore(t, o); r.Archived != end || r.Epoch != 2 || !madeRoom {
-			t.Errorf("with whole segments: %+v, expected epoch 2 after %+v", r, end)
+			t.Errorf("undamaged: got %+v, expected epoch 2 after %+v", r, end)
 		}
 	})
 }
@@ -190,42 +202,48 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 		w.publishFollow("x", "once")
 		w.publishFollow("y", "twice")
 		w.archiveUpTo(13)
-		whole, at := w.readEvents(14), w.cursors(14)
+		whole := w.readEvents(14)
+		at := w.cursors(14)
 		w.stop()
 		w.deleteLog()
 
 		r := mustRestore(t, w.restoreOptions(map[string]events.Cursor{"at": at[13], "below": at[5], "beyond": at[14], "new": {}}))
 		if r.Epoch != 2 || r.Head.Seq != 13 || r.Archived.Seq != 13 || r.Salvaged != nil || len(r.Stores) != 4 {
-			t.Fatalf("%+v", r)
+			t.Fatalf("got %+v, expected epoch 2 from the archive up to 13", r)
 		}
 		for _, f := range r.Stores {
-			if beyond := f.Name == "beyond"; beyond != errors.Is(f.Refused, events.ErrOtherEpoch) || beyond != (f.Refused != nil) ||
-				beyond != slices.Equal(f.Holds, []eventlog.SeqRange{{From: 14, To: 14}}) {
-				t.Errorf("%+v", f)
+			isBeyond := f.Name == "beyond"
+			isRefused := errors.Is(f.Refused, events.ErrOtherEpoch)
+			holdsLost := slices.Equal(f.Holds, []eventlog.SeqRange{{From: 14, To: 14}})
+			if isBeyond != isRefused || isBeyond != (f.Refused != nil) || isBeyond != holdsLost {
+				t.Errorf("%s: got %+v, expected that only the store beyond the archive is refused", f.Name, f)
 			}
 		}
+
+		// The log has what was archived, and accepts the cursors and positions of before.
 		w = openLog(t, w.dir, nil)
 		if got := w.readEvents(13); !reflect.DeepEqual(got, whole[:13]) {
-			t.Errorf("restored the log is\n%+v, was\n%+v", got, whole[:13])
+			t.Errorf("got the log\n%+v\nexpected\n%+v", got, whole[:13])
 		}
 		for _, c := range at[1:14] {
 			if err := w.log.CheckCursor(t.Context(), c); err != nil {
-				t.Errorf("a store at sequence %d: %v", c.Seq, err)
+				t.Errorf("cursor at sequence %d: got %v, expected that it is accepted", c.Seq, err)
 			}
 			if err := w.log.CheckPosition(t.Context(), c.Position()); err != nil {
-				t.Errorf("a position at sequence %d: %v", c.Seq, err)
+				t.Errorf("position at sequence %d: got %v, expected that it is accepted", c.Seq, err)
 			}
 		}
 		if err := w.log.CheckCursor(t.Context(), at[14]); !errors.Is(err, events.ErrOtherEpoch) || !strings.Contains(err.Error(), "rebuild") {
-			t.Errorf("a store beyond: %v", err)
+			t.Errorf("cursor of a lost sequence: got %v, expected %v", err, events.ErrOtherEpoch)
 		}
 		if err := w.log.CheckPosition(t.Context(), at[14].Position()); !errors.Is(err, events.ErrOtherEpoch) {
-			t.Errorf("a position beyond: %v", err)
+			t.Errorf("position of a lost sequence: got %v, expected %v", err, events.ErrOtherEpoch)
 		}
-		// What was archived is remembered for the horizon, what was lost was never published.
+
+		// Event ids that were archived are known for the horizon. Those that were lost count as never published.
 		letTimePass(10 * time.Minute)
 		if p := w.publishFollow("x", "once"); p.Epoch != 2 || p.Seq != 14 {
-			t.Errorf("continues at %+v", p)
+			t.Errorf("got %+v, expected sequence 14 in epoch 2", p)
 		}
 		w.publishFollow("y", "twice")
 		letTimePass(16 * time.Minute)
@@ -233,10 +251,12 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 		got := w.readEvents(16)[13:]
 		for i, want := range []int{0, 1, 1} {
 			if len(got[i].Events) != want {
-				t.Errorf("sequence %d has %+v", 14+i, got[i].Events)
+				t.Errorf("sequence %d: got %+v, expected %d events", 14+i, got[i].Events, want)
 			}
 		}
 		checkTimesRise(t, w.readEvents(16))
+
+		// Lose the log again.
 		w.archiveUpTo(15)
 		second := w.cursors(16)
 		before := w.readEvents(16)
@@ -247,20 +267,21 @@ func TestLostLogIsRestoredFromArchive(t *testing.T) {
 		want := map[string]bool{"old": true, "older": false, "second": true, "beyond": false}
 		for _, f := range r.Stores {
 			if (f.Refused == nil) != want[f.Name] {
-				t.Errorf("%+v", f)
+				t.Errorf("%s, the second time: got %+v, expected continues %v", f.Name, f, want[f.Name])
 			}
 		}
+
 		w = openLog(t, w.dir, nil)
 		defer func() { w.stop() }()
 		predecessors := []eventlog.Predecessor{{Epoch: 1, Last: 13}, {Epoch: 2, Last: 15}}
 		if w.log.Epoch() != 3 || !reflect.DeepEqual(w.log.Predecessors(), predecessors) {
-			t.Errorf("epoch %d after %+v", w.log.Epoch(), w.log.Predecessors())
+			t.Errorf("got epoch %d after %+v, expected 3 after %+v", w.log.Epoch(), w.log.Predecessors(), predecessors)
 		}
 		if got := w.readEvents(15); !reflect.DeepEqual(got, before[:15]) {
-			t.Errorf("restored the log is\n%+v, was\n%+v", got, before[:15])
+			t.Errorf("the second time: got the log\n%+v\nexpected\n%+v", got, before[:15])
 		}
 		if p := w.publishFollow("y", "twice"); p.Epoch != 3 || p.Seq != 16 {
-			t.Errorf("continues at %+v", p)
+			t.Errorf("the second time: got %+v, expected sequence 16 in epoch 3", p)
 		}
 		checkTimesRise(t, w.readEvents(16))
 		_, stop := w.startArchiver(Options{})
@@ -273,7 +294,7 @@ func (w *testLog) waitUntilArchived(seq uint64, stop func() error) {
 	w.t.Helper()
 	letTimePass(2 * time.Hour)
 	if got := w.archive.End().Seq; got != seq {
-		w.t.Errorf("the archive ends at %d, not %d", got, seq)
+		w.t.Errorf("got the end of the archive at %d, expected %d", got, seq)
 	}
 	if err := stop(); err != nil {
 		w.t.Error(err)
@@ -287,7 +308,7 @@ func checkTimesRise(t *testing.T, envs []events.Envelope) {
 	for _, env := range envs {
 		for _, ev := range env.Events {
 			if ev.Time <= last {
-				t.Errorf("sequence %d: time %d after %d", env.Seq(), ev.Time, last)
+				t.Errorf("sequence %d: got time %d, expected one after %d", env.Seq(), ev.Time, last)
 			}
 			last = ev.Time
 		}
@@ -303,29 +324,32 @@ func TestRestoreSalvagesTheStream(t *testing.T) {
 			w.publishFollow("x", "once")
 			w.publishFollow("x", "once")
 			w.archiveUpTo(archived)
-			whole, at := w.readEvents(14), w.cursors(14)
+			whole := w.readEvents(14)
+			at := w.cursors(14)
 			repeats, err := w.log.RepeatsAt(t.Context(), at[14])
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			w.stop()
 			o := w.restoreOptions(map[string]events.Cursor{"graph": at[14]})
 			o.Damaged = w.moveLogAway()
 			r := mustRestore(t, o)
 			if s := r.Salvaged; s == nil || s.Envelopes != 14-archived || len(s.Lost) > 0 || r.Head.Seq != 14 ||
 				r.Stores[0].Refused != nil || len(r.Stores[0].Holds) > 0 {
-				t.Errorf("%+v", r)
+				t.Errorf("archived up to %d: got %+v, expected that all the rest is salvaged", archived, r)
 			}
+
 			w = openLog(t, w.dir, nil)
 			if got := w.readEvents(14); !reflect.DeepEqual(got, whole) {
-				t.Errorf("restored the log is\n%+v, was\n%+v", got, whole)
+				t.Errorf("archived up to %d: got the log\n%+v\nexpected\n%+v", archived, got, whole)
 			}
 			if kept, err := w.archive.Repeats(t.Context(), w.log.Epoch()); err != nil || !slices.Equal(kept, repeats) {
-				t.Errorf("archived up to %d: of event ids is kept\n%v, needed\n%v, %v", archived, kept, repeats, err)
+				t.Errorf("archived up to %d: got the event ids\n%v, %v\nexpected\n%v", archived, kept, err, repeats)
 			}
 			w.publishFollow("x", "once")
 			if got := w.readEvents(15)[14]; len(got.Events) > 0 {
-				t.Errorf("published again: %+v", got)
+				t.Errorf("archived up to %d: got %+v for an event id that was published before, expected no event", archived, got)
 			}
 			w.stop()
 		}
@@ -348,8 +372,10 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 			w := openLog(t, t.TempDir(), nil)
 			w.publish(40, 0)
 			w.archiveUpTo(10)
-			whole, at := w.readEvents(40), w.cursors(40)
+			whole := w.readEvents(40)
+			at := w.cursors(40)
 			w.stop()
+
 			o := w.restoreOptions(map[string]events.Cursor{"graph": at[40], "seen": at[10]})
 			o.Damaged = w.moveLogAway()
 			blocks, err := filepath.Glob(filepath.Join(o.Damaged.Dir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
@@ -363,12 +389,15 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 			if err := os.WriteFile(blocks[0], damage(data), 0o600); err != nil {
 				t.Fatal(err)
 			}
+
 			x, err := Examine(t.Context(), o.Bucket, *o.Damaged)
 			if err != nil || x.Wrong == nil {
-				t.Errorf("examined: %+v, %v", x, err)
+				t.Errorf("examine: got %+v, %v, expected that something is wrong", x, err)
 			}
 			r := mustRestore(t, o)
 			t.Logf("%v\n%v", x.Wrong, r)
+
+			// The report says which sequences are lost.
 			lost := map[uint64]bool{}
 			for _, f := range r.Stores {
 				if f.Name == "graph" {
@@ -378,39 +407,42 @@ func TestRestoreReportsWhatADamagedStreamLost(t *testing.T) {
 						}
 					}
 				} else if f.Refused != nil || len(f.Holds) > 0 {
-					t.Errorf("%+v", f)
+					t.Errorf("%s: got %+v, expected that it continues", f.Name, f)
 				}
 			}
+
+			// All others are in the log.
 			w = openLog(t, w.dir, nil)
 			defer func() { w.stop() }()
 			got := w.readEvents(r.Head.Seq)
 			for i := range got {
 				if !reflect.DeepEqual(got[i], whole[got[i].Seq()-1]) {
-					t.Errorf("sequence %d is another", got[i].Seq())
+					t.Errorf("sequence %d: got another envelope than before", got[i].Seq())
 				}
 			}
 			if len(lost) == 0 || len(got)+len(lost) != 40 || len(got) < 10 || name == "flipped" && len(got) < 15 {
-				t.Errorf("%d envelopes are there, lost are %v", len(got), lost)
+				t.Errorf("got %d envelopes and the lost %v, expected 40 together", len(got), lost)
 			}
 			for _, env := range got {
 				if lost[env.Seq()] {
-					t.Errorf("sequence %d is said to be lost", env.Seq())
+					t.Errorf("sequence %d: it is in the log, expected that it is lost", env.Seq())
 				}
 				err := w.log.CheckCursor(t.Context(), at[env.Seq()])
 				if err != nil {
-					t.Errorf("a store at sequence %d: %v", env.Seq(), err)
+					t.Errorf("cursor at sequence %d: got %v, expected that it is accepted", env.Seq(), err)
 				}
 			}
 			for seq := range lost {
 				if err := w.log.CheckCursor(t.Context(), at[seq]); err == nil && seq > r.Head.Seq {
-					t.Errorf("a store at sequence %d, which is lost, continues", seq)
+					t.Errorf("cursor at the lost sequence %d: got no error, expected one", seq)
 				}
 			}
+
 			checkSameRows(t, foldRows(t, got), foldRows(t, slices.DeleteFunc(slices.Clone(whole), func(env events.Envelope) bool {
 				return env.Seq() > r.Head.Seq || lost[env.Seq()]
 			})))
 			if p := w.publishFollow("z", "z"); p.Seq != r.Head.Seq+1 {
-				t.Errorf("continues at %+v", p)
+				t.Errorf("got %+v, expected sequence %d", p, r.Head.Seq+1)
 			}
 		})
 	}

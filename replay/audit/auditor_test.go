@@ -20,7 +20,7 @@ import (
 )
 
 // runAuditor runs the stores and an auditor. It returns a channel that receives the auditor's status, and a function that stops everything.
-func (f *testStores) runAuditor(change func(*audit.Config)) (told <-chan audit.Status, stop func()) {
+func (f *testStores) runAuditor(change func(*audit.Config)) (statuses <-chan audit.Status, stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	var wg sync.WaitGroup
 	for _, s := range f.stores {
@@ -30,19 +30,27 @@ func (f *testStores) runAuditor(change func(*audit.Config)) (told <-chan audit.S
 			}
 		})
 	}
+
 	ch := make(chan audit.Status)
 	stores := map[string]audit.Store{}
 	index := map[string]int{}
 	for i, s := range f.stores {
-		stores[s.Name()], index[s.Name()] = s, i
+		stores[s.Name()] = s
+		index[s.Name()] = i
 	}
 	cfg := audit.Config{
-		Graph: f.stores[graphStore], Inbox: f.stores[inboxStore], Counters: f.stores[countersStore], All: stores,
-		Subscribe: f.log.Subscribe, Share: 1,
+		Graph:     f.stores[graphStore],
+		Inbox:     f.stores[inboxStore],
+		Counters:  f.stores[countersStore],
+		All:       stores,
+		Subscribe: f.log.Subscribe,
+		Share:     1,
 		Shadow: func(name string) verify.Options {
 			return verify.Options{
-				FS: f.fs, Dir: "data/shadow/" + name, Subscribe: f.log.Subscribe,
-				New: func() projections.Projection { return newProjection(index[name]) },
+				FS:        f.fs,
+				Dir:       "data/shadow/" + name,
+				Subscribe: f.log.Subscribe,
+				New:       func() projections.Projection { return newProjection(index[name]) },
 			}
 		},
 		Observe: func(s audit.Status) {
@@ -55,6 +63,7 @@ func (f *testStores) runAuditor(change func(*audit.Config)) (told <-chan audit.S
 	if change != nil {
 		change(&cfg)
 	}
+
 	a := audit.NewAuditor(cfg)
 	wg.Go(func() {
 		if err := a.Run(ctx); err != nil {
@@ -86,19 +95,20 @@ func TestAuditorRepairsWrongRows(t *testing.T) {
 			return nil
 		})
 	}
-	told, stop := f.runAuditor(nil)
+
+	statuses, stop := f.runAuditor(nil)
 	defer stop()
-	for s := range told {
-		healed := 0
-		for _, n := range s.Repaired {
-			if n > 0 {
-				healed++
+	for s := range statuses {
+		repaired := 0
+		for _, rows := range s.Repaired {
+			if rows > 0 {
+				repaired++
 			}
 		}
 		if s.Unexplained > 0 {
-			t.Error(s.LastFinding)
+			t.Errorf("got the unexplained finding %s, expected none", s.LastFinding)
 		}
-		if healed == len(f.stores) && len(s.Verified) == len(f.stores) {
+		if repaired == len(f.stores) && len(s.Verified) == len(f.stores) {
 			break
 		}
 	}
@@ -122,11 +132,13 @@ func TestAuditorReportsAWrongFold(t *testing.T) {
 	}
 	f.stores[graphStore] = conformance.Open(t, f.fs, graphWithoutFollowers{graph.New()}, store.Bounds{})
 	conformance.Fold(t, f.stores[graphStore], envs)
+
 	shadow := verify.Options{FS: f.fs, Dir: "data/scratch", New: newGraphWithoutFollowers, Subscribe: f.log.Subscribe}
 	if r, err := verify.Verify(t.Context(), f.stores[graphStore], shadow); err != nil || !r.Equal {
-		t.Fatal("a shadow saw what it does itself", r, err)
+		t.Fatalf("got %v, %v, expected that a shadow does not find what the same fold does", r, err)
 	}
-	told, stop := f.runAuditor(func(c *audit.Config) {
+
+	statuses, stop := f.runAuditor(func(c *audit.Config) {
 		others := c.Shadow
 		c.Shadow = func(name string) verify.Options {
 			o := others(name)
@@ -137,25 +149,28 @@ func TestAuditorReportsAWrongFold(t *testing.T) {
 		}
 	})
 	defer stop()
-	for s := range told {
+	for s := range statuses {
 		if s.Unexplained > 0 && s.Findings["graph"] > 0 {
 			if s.Repaired["graph"] > 0 {
-				t.Error("rows were repaired that are by the fold")
+				t.Errorf("got %d repaired rows, expected that rows of the fold stay", s.Repaired["graph"])
 			}
 			break
 		}
 	}
 }
 
+// newGraphWithoutFollowers is the constructor of graphWithoutFollowers.
 func newGraphWithoutFollowers() projections.Projection { return graphWithoutFollowers{graph.New()} }
 
 // graphWithoutFollowers is a graph that does not write followers.
 type graphWithoutFollowers struct{ *graph.Graph }
 
+// Apply implements projections.Projection.
 func (g graphWithoutFollowers) Apply(ev events.Event, b *projections.Batch) error {
 	if err := g.Graph.Apply(ev, b); err != nil {
 		return err
 	}
+
 	prefix := graph.FollowersPrefix(nil, ev.Peer)
 	var keys [][]byte
 	it := b.Iter(prefix, projections.PrefixEnd(prefix))
@@ -175,8 +190,9 @@ func (g graphWithoutFollowers) Apply(ev events.Event, b *projections.Batch) erro
 func TestAuditorFindsNothingUnderLoad(t *testing.T) {
 	w := memlog.NewWorld(6, 60)
 	f := newTestStores(t, w.Envelopes(200))
-	told, stop := f.runAuditor(nil)
+	statuses, stop := f.runAuditor(nil)
 	defer stop()
+
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -190,17 +206,19 @@ func TestAuditorFindsNothingUnderLoad(t *testing.T) {
 			}
 		}
 	})
+
 	n := 0
-	for s := range told {
+	for s := range statuses {
 		if len(s.Findings) > 0 || s.Unexplained > 0 {
-			t.Error(s.LastFinding)
+			t.Errorf("got the finding %s, expected none", s.LastFinding)
 		}
 		for name, differences := range s.Differences {
 			if differences > 0 {
-				t.Errorf("%d differences in %s", differences, name)
+				t.Errorf("got %d differences in %s, expected none", differences, name)
 			}
 		}
-		if n++; n >= 5 && s.Checks > 100 {
+		n++
+		if n >= 5 && s.Checks > 100 {
 			t.Logf("%d checks, %d dropped, %d queued", s.Checks, s.Dropped, s.Queued)
 			break
 		}
@@ -218,14 +236,15 @@ func TestAuditorWaitsForDisk(t *testing.T) {
 	f.damage(graphStore, func(db *pebble.DB) error {
 		return changeRow(t, db, "graph", "user-counts A=bob", "set 00000102") // found in every turn
 	})
-	var roomy atomic.Bool
-	told, stop := f.runAuditor(func(c *audit.Config) {
+
+	var hasDisk atomic.Bool
+	statuses, stop := f.runAuditor(func(c *audit.Config) {
 		others := c.Shadow
 		c.DiskRetry = 10 * time.Millisecond
 		c.Shadow = func(name string) verify.Options {
 			o := others(name)
 			o.Disk = func() (store, free uint64, err error) {
-				if roomy.Load() {
+				if hasDisk.Load() {
 					free = 1 << 40
 				}
 				return 1000, free, nil
@@ -234,23 +253,25 @@ func TestAuditorWaitsForDisk(t *testing.T) {
 		}
 	})
 	defer stop()
+
 	var found uint64
-	for s := range told {
+	for s := range statuses {
 		switch {
 		case found == 0 && s.Rounds >= 1:
-			// bob waits, and there are all the findings that there will be.
-			if found = s.Findings["graph"]; found == 0 || s.Waiting == 0 {
-				t.Fatalf("%d findings, %d wait", found, s.Waiting)
+			// A whole round has ended, so all findings have been made, and they wait.
+			found = s.Findings["graph"]
+			if found == 0 || s.Waiting == 0 {
+				t.Fatalf("after a round: got %d findings, of which %d wait, expected some that wait", found, s.Waiting)
 			}
-		case found > 0 && !roomy.Load() && s.Rounds >= 3 && len(s.NoDisk) == len(f.stores):
+		case found > 0 && !hasDisk.Load() && s.Rounds >= 3 && len(s.NoDisk) == len(f.stores):
 			if s.Findings["graph"] != found || len(s.Repaired) > 0 || s.Waiting == 0 {
-				t.Fatalf("%d findings became %d, %d wait; repaired: %v, no disk: %v", found, s.Findings["graph"], s.Waiting, s.Repaired,
-					s.NoDisk)
+				t.Fatalf("without disk: got %d findings, of which %d wait, repaired %v, no disk for %v, expected the same %d findings, waiting",
+					s.Findings["graph"], s.Waiting, s.Repaired, s.NoDisk, found)
 			}
-			roomy.Store(true)
-		case roomy.Load() && s.Waiting == 0 && s.Repaired["graph"] > 0 && len(s.NoDisk) == 0:
+			hasDisk.Store(true)
+		case hasDisk.Load() && s.Waiting == 0 && s.Repaired["graph"] > 0 && len(s.NoDisk) == 0:
 			if s.Findings["graph"] != found || s.Unexplained > 0 {
-				t.Errorf("%d findings became %d, %d are unexplained", found, s.Findings["graph"], s.Unexplained)
+				t.Errorf("with disk: got %d findings, %d of them unexplained, expected the same %d", s.Findings["graph"], s.Unexplained, found)
 			}
 			return
 		}

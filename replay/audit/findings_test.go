@@ -30,19 +30,22 @@ func TestRepairsKeepTheShare(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}
+
 		ended := make(chan error)
 		go func() { ended <- a.verifyAll(ctx) }()
 		if share := <-shares; share != 0.05 {
-			t.Errorf("a verification takes a share of %v", share)
+			t.Errorf("verification: got a share of %v, expected 0.05", share)
 		}
+
 		order := repairRequest{[]string{"graph"}, make(chan error, 1)}
 		a.repairs <- order
 		if share := <-shares; share != 0.1 {
-			t.Errorf("a repair takes a share of %v", share)
+			t.Errorf("repair: got a share of %v, expected 0.1", share)
 		}
 		if err := <-order.done; err != nil {
 			t.Error(err)
 		}
+
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -56,7 +59,7 @@ func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var full atomic.Bool
 		full.Store(true)
-		told := make(chan Status)
+		statuses := make(chan Status)
 		a := NewAuditor(Config{
 			All: map[string]Store{"counters": nil, "graph": nil},
 			Shadow: func(name string) verify.Options {
@@ -64,7 +67,7 @@ func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 			},
 			Observe: func(s Status) {
 				select {
-				case told <- s:
+				case statuses <- s:
 				case <-ctx.Done():
 				}
 			},
@@ -75,22 +78,24 @@ func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 			}
 			return &verify.Report{Equal: true}, nil
 		}
+
 		ended := make(chan error)
 		go func() { ended <- a.verifyAll(ctx) }()
-		s := <-told
+		s := <-statuses
 		if s.NoDisk["counters"] == "" || len(s.NoDisk) != 1 {
-			t.Errorf("no disk: %v", s.NoDisk)
+			t.Errorf("at first: got no disk for %v, expected counters", s.NoDisk)
 		}
-		s = <-told
+		s = <-statuses
 		if s.Verified["graph"].IsZero() || s.NoDisk["counters"] == "" {
-			t.Errorf("verified: %v, no disk: %v", s.Verified, s.NoDisk)
+			t.Errorf("then: got %v verified and no disk for %v, expected graph and counters", s.Verified, s.NoDisk)
 		}
+
 		full.Store(false)
 		for s.Verified["counters"].IsZero() {
-			s = <-told
+			s = <-statuses
 		}
 		if len(s.NoDisk) > 0 {
-			t.Errorf("there is disk again: %v", s.NoDisk)
+			t.Errorf("with disk: got no disk for %v, expected none", s.NoDisk)
 		}
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -103,23 +108,26 @@ func TestTooLittleDiskForOneShadowStopsNoOther(t *testing.T) {
 func TestFindingsWaitForDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := NewAuditor(Config{})
-		ann, bob := Finding{Entity: Entity{User: "ann"}, Check: "counts"}, Finding{Entity: Entity{User: "bob"}, Check: "feed"}
+		ann := Finding{Entity: Entity{User: "ann"}, Check: "counts"}
+		bob := Finding{Entity: Entity{User: "bob"}, Check: "feed"}
 		go func() {
 			order := <-a.repairs
 			order.done <- fmt.Errorf("%w: 5 are needed, 4 are free", replay.ErrDisk)
 		}()
+
 		if err := a.repairStores(t.Context(), []Finding{ann}); err != nil {
 			t.Fatal(err)
 		}
 		if s := a.Status(); s.Waiting != 1 || s.Unexplained != 0 {
-			t.Errorf("%d findings wait, %d are unexplained", s.Waiting, s.Unexplained)
+			t.Errorf("got %d findings that wait and %d unexplained, expected 1 and 0", s.Waiting, s.Unexplained)
 		}
-		if news := a.dropKnown([]Finding{ann, bob}); len(news) != 1 || news[0].Entity != bob.Entity {
-			t.Errorf("news: %v", news)
+		if others := a.dropKnown([]Finding{ann, bob}); len(others) != 1 || others[0].Entity != bob.Entity {
+			t.Errorf("got %v as unknown findings, expected %v", others, bob)
 		}
+
 		<-time.After(time.Minute - time.Second)
 		if err := a.retryWaiting(t.Context()); err != nil || a.Status().Waiting != 1 {
-			t.Errorf("%d wait: %v", a.Status().Waiting, err)
+			t.Errorf("before it is due: got %d findings that wait, %v, expected 1", a.Status().Waiting, err)
 		}
 	})
 }

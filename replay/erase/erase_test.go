@@ -213,46 +213,54 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	for epoch, user := range []string{"", names["user1"], names["user2"], names["user3"]} {
 		if epoch == 0 {
 			continue
 		}
 		if len(conformance.FilesWith(t, dir, user)) == 0 {
-			t.Fatalf("%s is nowhere before", user)
+			t.Fatalf("no file contains %s before the erasure, expected some", user)
 		}
-		// What was deleted before the erasing, and rows of the moment before.
+
+		// Delete the user before the erasure, and keep the rows from then.
 		res, err := s.o.Publisher.Publish(t.Context(), []*skeinv1.Event{{
 			Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: user}},
 		}}, eventlog.PublishOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		want := s.waitForRows(res.Position.Seq)
+
 		r, err := Erase(t.Context(), s.o, user, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if r.Epoch != uint32(epoch)+1 || s.o.Archive.Epoch() != r.Epoch || r.Scrubbed.Changed == 0 || r.Pause <= 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("got the report %+v, expected epoch %d, scrubbed events and a pause", r, epoch+1)
 		}
 		if got := s.o.Log.Erased(); got != (eventlog.Erased{Epoch: uint32(epoch), Seq: r.Deleted.Seq}) {
-			t.Errorf("the log says that it was erased from at %v", got)
+			t.Errorf("got %v as the last erasure in the log, expected epoch %d and sequence %d", got, epoch, r.Deleted.Seq)
 		}
 		for i, rows := range s.waitForRows(r.Head) {
 			withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s after erasing %s", s.o.Stores[i].Name(), user)
 		}
+
+		// The service continues.
 		last := s.publish(w.Envelopes(20), map[string]string{"user1": "other1", "user2": "other2", "user3": "other3"})
 		s.waitForRows(last)
 		if err := s.o.Archiver.Now(t.Context(), last); err != nil {
 			t.Error(err)
 		}
 	}
+
 	s.stop()
 	for _, user := range names {
 		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
-			t.Errorf("%s is still in %v", user, found)
+			t.Errorf("%s is still in the files %v", user, found)
 		}
 	}
+
 	s = startService(t, dir)
 	s.waitForRows(s.publish(w.Envelopes(20), map[string]string{"user1": "other1"}))
 	s.stop()
@@ -262,26 +270,29 @@ func TestErasedIDIsInNoFile(t *testing.T) {
 func TestUnknownUserIsNotErased(t *testing.T) {
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
-	wantUnknown := func(user string) {
+	checkUnknown := func(user string) {
 		t.Helper()
 		before, err := s.o.Log.Head(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := Erase(t.Context(), s.o, user, nil); !errors.Is(err, ErrUnknownUser) {
-			t.Errorf("expected ErrUnknownUser, got %v", err)
+			t.Errorf("got %v, expected %v", err, ErrUnknownUser)
 		}
+
 		after, err := s.o.Log.Head(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(before, after); diff != "" || s.o.Log.Epoch() != 1 {
-			t.Errorf("the log has changed: epoch %d, head %s", s.o.Log.Epoch(), diff)
+			t.Errorf("got epoch %d, expected 1, and another head of the log (-want +got)\n%s", s.o.Log.Epoch(), diff)
 		}
 	}
-	wantUnknown("somebody")
+
+	checkUnknown("somebody")
 	s.waitForRows(s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": "somebody"}))
-	wantUnknown("somebodi")
+	checkUnknown("somebodi")
 	for range 2 {
 		if _, err := Erase(t.Context(), s.o, "somebody", nil); err != nil {
 			t.Fatal(err)
@@ -299,9 +310,12 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sub.Close()
-	stop, ended := make(chan struct{}), make(chan uint64)
+
+	stop := make(chan struct{})
+	ended := make(chan uint64) // receives the last sequence
 	go func() {
-		w, last := memlog.NewWorld(3, 20), uint64(0)
+		w := memlog.NewWorld(3, 20)
+		last := uint64(0)
 		for {
 			select {
 			case <-stop:
@@ -309,13 +323,14 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 				return
 			default:
 				last = max(last, s.publish(w.Envelopes(1), map[string]string{"user1": "someone1", "user4": "someone4"}))
-				// A publisher that is faster than the stores fold would keep the previous generations from ending.
+				// If the publisher were faster than the stores fold, the previous generations would never end.
 				if err := s.waitForSeq(last); err != nil {
 					t.Error(err)
 				}
 			}
 		}
 	}()
+
 	for _, user := range []string{"user1", "user4"} {
 		r, err := Erase(t.Context(), s.o, user, nil)
 		if err != nil {
@@ -323,9 +338,12 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 		}
 		t.Log(r)
 	}
+
 	close(stop)
 	last := <-ended
 	rows := s.waitForRows(last)
+
+	// Read the whole log through a subscription from before the erasures.
 	var envs []*events.Envelope
 	for next := uint64(1); next <= last; {
 		some, err := sub.Next(t.Context(), 1<<20)
@@ -334,14 +352,14 @@ func TestErasureDisturbsNoCaller(t *testing.T) {
 		}
 		for _, env := range some {
 			if env.Seq() != next {
-				t.Fatalf("sequence %d after %d", env.Seq(), next-1)
+				t.Fatalf("got sequence %d, expected %d", env.Seq(), next)
 			}
 			next++
 		}
 		envs = append(envs, some...)
 	}
 	for i, p := range all.All(smallSettings()) {
-		// This one began before the first erasing, so it saw some of the log as it was, and some as it is.
+		// The subscription has read some of the log before it was scrubbed, and some of it afterwards. The rows must be the same.
 		rows[i].MustEqual(t, conformance.Straight(t, p, envs).Own(), "%s", p.Name())
 	}
 }
@@ -354,7 +372,7 @@ func TestFailedErasureKeepsTheEpoch(t *testing.T) {
 	fault := errors.New("no archive today")
 	_, err := s.o.Log.NextEpoch(t.Context(), 0, func(context.Context, uint64) (events.Cursor, error) { return events.Cursor{}, fault })
 	if !errors.Is(err, eventlog.ErrEpochNotBegun) || !errors.Is(err, fault) || s.o.Log.Epoch() != 1 {
-		t.Errorf("%v, epoch %d", err, s.o.Log.Epoch())
+		t.Errorf("got %v and epoch %d, expected %v in epoch 1", err, s.o.Log.Epoch(), eventlog.ErrEpochNotBegun)
 	}
 	s.waitForRows(s.publish(memlog.NewWorld(5, 20).Envelopes(10), nil))
 	s.stop()

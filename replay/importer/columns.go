@@ -445,7 +445,6 @@ func (m *mapping) minFields() int {
 }
 
 // needsHeader reports whether the mapping refers to names in the file.
-
 func (m *mapping) needsHeader() bool {
 	for _, name := range m.named {
 		if _, err := strconv.Atoi(name); err != nil {

@@ -26,10 +26,13 @@ import (
 // rebuild might never catch up.
 func (w *testLog) startLoad(lives []*live.Live) (more, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done, called, most := make(chan struct{}), make(chan struct{}, 100), 50
+	done := make(chan struct{})
+	called := make(chan struct{}, 100)
+	rounds := 50
 	if testing.Short() {
-		most = 10
+		rounds = 10
 	}
+
 	go func() {
 		defer close(done)
 		for {
@@ -38,7 +41,7 @@ func (w *testLog) startLoad(lives []*live.Live) (more, stop func()) {
 			case <-ctx.Done():
 				return
 			}
-			for n := 0; n < most && ctx.Err() == nil; n++ {
+			for n := 0; n < rounds && ctx.Err() == nil; n++ {
 				seq := w.publish(20) //nolint:contextcheck // what is being published is finished
 				for _, l := range lives {
 					if err := l.WaitFor(ctx, seq); err != nil && ctx.Err() == nil {
@@ -59,6 +62,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 	if testing.Short() {
 		n = 200
 	}
+
 	first := w.publish(n)
 	var mu sync.Mutex
 	var cuts []store.CutOverInfo
@@ -74,6 +78,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 		}
 		stops = append(stops, w.startReading(l))
 	}
+
 	moreLoad, stopLoad := w.startLoad(lives)
 	defer stopLoad()
 	for _, l := range lives {
@@ -90,8 +95,9 @@ func TestRebuildUnderLoad(t *testing.T) {
 			t.Errorf("got %+v, expected to have caught up with %d envelopes or more", at, first)
 		}
 		if st := l.Status(); st.Generation != 2 || st.Previous != 1 || st.State == store.Rebuilding {
-			t.Errorf("%+v", st)
+			t.Errorf("after the rebuild: got %+v, expected generation 2 after 1", st)
 		}
+
 		moreLoad()
 		if report, err = rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 			t.Fatal(err)
@@ -99,26 +105,28 @@ func TestRebuildUnderLoad(t *testing.T) {
 		t.Log(l.Name(), report)
 		mustCountAll(t, report)
 		if st := l.Status(); st.Generation != 1 || st.Previous != 2 {
-			t.Errorf("%+v", st)
+			t.Errorf("after the rollback: got %+v, expected generation 1 after 2", st)
 		}
+
 		moreLoad()
 		if _, err = rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	stopLoad()
 	last := w.publish(1)
 	for i, l := range lives {
 		if stops[i]() == 0 {
-			t.Errorf("%s was not read", l.Name())
+			t.Errorf("%s: got no reads, expected some", l.Name())
 		}
 		if st := l.Status(); st.Generation != 2 {
-			t.Errorf("%+v", st)
+			t.Errorf("in the end: got %+v, expected generation 2", st)
 		}
 		w.checkRows(l, last)
 	}
 	if len(cuts) != 3*len(lives) {
-		t.Errorf("%d cut-overs were heard of", len(cuts))
+		t.Errorf("the listener got %d cut-overs, expected %d", len(cuts), 3*len(lives))
 	}
 }
 
@@ -128,6 +136,7 @@ type closingHook struct {
 	grow func()
 }
 
+// Close implements store.Subscription.
 func (s *closingHook) Close() {
 	s.grow()
 	s.Subscription.Close()
@@ -145,19 +154,23 @@ func TestRebuildCatchesUp(t *testing.T) {
 		})
 	}
 	grow(50)()
-	behind, far, subscribed := grow(50), grow(2500), 0
+
+	// The log grows by 2500 envelopes while the generation is built, and by 50 when it has caught up with those.
+	growFar, growNear := grow(2500), grow(50)
+	subscribed := 0
 	subscribe := func(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
-		if subscribed++; subscribed == 2 {
-			far()
+		subscribed++
+		if subscribed == 2 {
+			growFar()
 		}
 		sub, err := w.subscribeKinds(from, kinds)
-		return &closingHook{sub, behind}, err
+		return &closingHook{sub, growNear}, err
 	}
 	if _, err := rebuild.Rebuild(t.Context(), l, subscribe, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if subscribed != 2 {
-		t.Errorf("subscribed %d times", subscribed)
+		t.Errorf("got %d subscriptions, expected 2", subscribed)
 	}
 	w.checkRows(l, w.publish(1))
 }
@@ -172,14 +185,17 @@ func stopAfter(subscribe rebuild.SubscribeFunc, n int, stop func()) rebuild.Subs
 	}
 }
 
+// stoppingSubscription calls stop instead of returning more than left envelopes.
 type stoppingSubscription struct {
 	store.Subscription
 	left int
 	stop func()
 }
 
+// Next implements store.Subscription.
 func (s *stoppingSubscription) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
-	if s.left--; s.left < 0 {
+	s.left--
+	if s.left < 0 {
 		s.stop()
 		return nil, context.Cause(ctx)
 	}
@@ -195,18 +211,20 @@ func TestStoppedRebuildLeavesNothing(t *testing.T) {
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := rebuild.Rebuild(ctx, l, stopAfter(w.subscribeKinds, 100, cancel), rebuild.Options{}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if st := l.Status(); st.Generation != 1 || st.State == store.Rebuilding {
-		t.Errorf("%+v", st)
+		t.Errorf("got %+v, expected generation 1 and no rebuild", st)
 	}
 	names, _ := fs.List("data/graph")
 	slices.Sort(names)
 	if strings.Join(names, " ") != "000001 GENERATIONS" {
-		t.Errorf("left are %v", names)
+		t.Errorf("got the files %v, expected only the generation that serves", names)
 	}
+
 	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -222,10 +240,11 @@ func TestRebuildThatDoesNotFitIsRefused(t *testing.T) {
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
+
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 100 << 20})
 	_, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{})
 	if !errors.Is(err, replay.ErrDisk) || !strings.Contains(err.Error(), "256 MiB are needed, 100 MiB are free") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, expected %v with both sizes", err, replay.ErrDisk)
 	}
 	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{Margin: 1 << 20}); err != nil {
 		t.Error(err)
@@ -242,6 +261,7 @@ func TestBrokenStoreIsRebuiltWhileOthersServe(t *testing.T) {
 	if err := l.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
+	// Remove the tables of a store.
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -253,25 +273,29 @@ func TestBrokenStoreIsRebuiltWhileOthersServe(t *testing.T) {
 			}
 		}
 	}
+
 	l = w.openLive(newGraph, store.Options{FS: fs})
 	if st := l.Status(); st.State != store.Failed || !st.Damaged {
-		t.Errorf("%+v", st)
+		t.Errorf("got %+v, expected a failed and damaged store", st)
 	}
+
 	steps, err := rebuild.Plan(append(lives, l), rebuild.Log{Head: last, Bytes: 100 << 20})
 	if err != nil || len(steps) != 1 || steps[0].Name != "graph" || steps[0].Envelopes != last ||
 		steps[0].Time != 10*time.Second || steps[0].Need < 200<<20 || steps[0].Answers {
-		t.Errorf("%+v, %v", steps, err)
+		t.Errorf("got the plan %+v, %v, expected to rebuild graph from %d envelopes in 10 s", steps, err, last)
 	}
 	t.Log(steps)
+
 	for _, other := range lives {
 		w.checkRows(other, last)
 	}
+
 	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	w.checkRows(l, last)
 	if st := l.Status(); st.Previous != 0 {
-		t.Errorf("what is damaged is kept: %+v", st)
+		t.Errorf("got %+v, expected that the damaged generation was deleted", st)
 	}
 }
 
@@ -280,7 +304,7 @@ func TestRollbackWithoutPreviousIsRefused(t *testing.T) {
 	w := newTestLog(t)
 	l := w.openLive(newGraph, store.Options{})
 	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, live.ErrNoPrevious) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, expected %v", err, live.ErrNoPrevious)
 	}
 }
 
@@ -296,6 +320,6 @@ func mustCountAll(t *testing.T, report string) {
 	since, from := number(`since (\d+), after`), number(`continued from (\d+),`)
 	passed, more := number(`(\d+) envelopes of the log passed`), number(`(\d+) more while it cut over`)
 	if since == 0 || from+passed+more != since {
-		t.Errorf("%d + %d + %d are not %d: %s", from, passed, more, since, report)
+		t.Errorf("got %d + %d + %d envelopes, expected %d in all: %s", from, passed, more, since, report)
 	}
 }

@@ -78,7 +78,6 @@ func checkClaimed(ctx context.Context, b bucket.Bucket, remove bool, pace replay
 		c.Files++
 		c.Bytes += n
 		switch {
-
 		case errors.Is(err, ErrDamaged):
 			c.Damaged = append(c.Damaged, o.Name)
 		case errors.Is(err, bucket.ErrNotFound): // pruned in the meantime
@@ -124,7 +123,6 @@ func checkFile(ctx context.Context, b bucket.Bucket, object string, pace replay.
 	h := sha256.New()
 	n, err = io.Copy(h, &progressReader{&throttledReader{ctx: ctx, r: r, pace: pace}, p})
 	if err != nil {
-
 		return n, err
 	}
 	if sum := hex.EncodeToString(h.Sum(nil)); sum != strings.TrimPrefix(object, filePrefix) {

@@ -27,6 +27,8 @@ func TestSnapshotsOfFoldingStores(t *testing.T) {
 	envs := makeLog(histories.FixedPlays(0, 800))
 	const snapshots = 4
 	var folding errgroup.Group
+
+	// Each store folds a part of the log whenever its gate is opened.
 	gates := make([]chan struct{}, len(n.stores))
 	for i, s := range n.stores {
 		gate := make(chan struct{})
@@ -43,15 +45,17 @@ func TestSnapshotsOfFoldingStores(t *testing.T) {
 			return nil
 		})
 	}
+
 	for i := range snapshots {
 		for _, gate := range gates {
 			gate <- struct{}{}
 		}
-		for _, s := range n.stores { // something is folded
+		for _, s := range n.stores { // so that there is something to take
 			if err := s.WaitFor(t.Context(), envs[i*(len(envs)/snapshots)].Seq()); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		var p replay.Progress
 		r, err := n.keeper.Take(t.Context(), fmt.Sprintf("s%d", i), nil, &p)
 		if err != nil {
@@ -60,7 +64,7 @@ func TestSnapshotsOfFoldingStores(t *testing.T) {
 		t.Log(r)
 		bytes, _ := r.Bytes()
 		if at := p.Now(); at.Unit != "bytes" || at.Done != at.Total || at.Done != uint64(bytes) || at.Done == 0 {
-			t.Errorf("got %+v, the snapshot has %d bytes", at, bytes)
+			t.Errorf("got %+v, expected %d bytes, all done", at, bytes)
 		}
 	}
 	for _, gate := range gates {
@@ -69,6 +73,7 @@ func TestSnapshotsOfFoldingStores(t *testing.T) {
 	if err := folding.Wait(); err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range snapshots {
 		for _, p := range allConstructors() {
 			mustRestore(t, b, fmt.Sprintf("s%d", i), p, envs)
@@ -86,16 +91,17 @@ func TestSecondSnapshotUploadsOnlyNewFiles(t *testing.T) {
 	n.fold(t, envs[len(envs)-10:])
 	all, second := n.take(t, "second").Bytes()
 	if second == 0 || second >= all || first == 0 {
-		t.Errorf("%d bytes first, then %d of %d", first, second, all)
+		t.Errorf("got %d bytes first and then %d of %d, expected some and then a part", first, second, all)
 	}
-	// Until the compactions have ended that the fold began, there is more.
+
+	// The compactions that the fold has begun write further files. When they have ended, nothing is uploaded any more.
 	for i := 0; ; i++ {
 		_, more := n.take(t, fmt.Sprintf("again-%d", i)).Bytes()
 		if more == 0 {
 			break
 		}
 		if i == 50 {
-			t.Fatalf("%d bytes were written without anything new", more)
+			t.Fatalf("got %d bytes in snapshot %d, expected none any more", more, i)
 		}
 	}
 	mustRestore(t, b, "", newGraph, envs)
@@ -106,7 +112,7 @@ func TestEmptyStoresAreSkipped(t *testing.T) {
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())
 	if r := n.take(t, "first"); len(r.Taken) > 0 || len(b.objectNames("")) > 0 {
-		t.Errorf("%v took %v", r, b.objectNames(""))
+		t.Errorf("got %v and the objects %v, expected neither", r, b.objectNames(""))
 	}
 }
 
@@ -125,6 +131,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	}
 }
 
+// checkCrashAt crashes at one operation while a snapshot is taken, and checks what is left. over reports that there are fewer operations.
 func checkCrashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (over bool) {
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())
@@ -132,6 +139,7 @@ func checkCrashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (o
 	n.take(t, "previous")
 	previous := b.clone()
 	n.fold(t, envs[200:])
+
 	b.n = 0
 	over = true
 	b.fault = func(i int, _, _ string) outcome {
@@ -146,23 +154,27 @@ func checkCrashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (o
 	}
 	_, err := n.keeper.Take(t.Context(), "latter", nil, nil)
 	if (err == nil) != over {
-		t.Fatalf("operation %d: %v", at, err)
+		t.Fatalf("operation %d: got %v, expected a failure unless there is no such operation", at, err)
 	}
+
+	// Another process finds the bucket as it is now.
 	crashed := b.clone()
 	mustRestore(t, crashed, "previous", newGraph, envs)
 	mustRestore(t, crashed, "", newGraph, envs)
 	if list, err := snapshot.List(t.Context(), crashed); err != nil || slices.ContainsFunc(list, func(l snapshot.Listed) bool { return l.Err != nil }) {
-		t.Errorf("operation %d: %v, %v", at, list, err)
+		t.Errorf("operation %d: got the snapshots %v, %v, expected that all can be read", at, list, err)
 	}
-	// The dead process may have left a claim, which is void in time.
+
+	// The claim that the crashed process may have left expires.
 	<-time.After(time.Hour)
 	pruned, err := snapshot.Prune(t.Context(), crashed, 0)
 	if err != nil {
 		t.Fatalf("operation %d: %v", at, err)
 	}
 	if len(pruned.Snapshots) > 0 {
-		t.Errorf("operation %d: removed %v", at, pruned.Snapshots)
+		t.Errorf("operation %d: got removed snapshots %v, expected none", at, pruned.Snapshots)
 	}
+
 	want := previous.objectNames("")
 	if len(crashed.objectNames("snapshots/latter/")) > 0 {
 		mustRestore(t, crashed, "latter", newGraph, envs)
@@ -170,8 +182,9 @@ func checkCrashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (o
 		want = slices.DeleteFunc(want, func(name string) bool { return strings.HasPrefix(name, "snapshot-claims/") })
 	}
 	if left := crashed.objectNames(""); !slices.Equal(left, want) {
-		t.Errorf("operation %d: after pruning there is\n%q, want\n%q", at, left, want)
+		t.Errorf("operation %d: got the objects\n%q, expected\n%q", at, left, want)
 	}
+
 	again := newTestProcess(t, crashed, newGraph())
 	again.fold(t, envs)
 	again.take(t, "again")
@@ -185,37 +198,41 @@ func TestOnlyOneProcessTakesASnapshot(t *testing.T) {
 		b := newMemoryBucket()
 		n := newTestProcess(t, b, newGraph())
 		n.fold(t, follows(100))
-		inside, beside := 0, make(chan error)
+
+		// While the first snapshot uploads its first file, try to prune, and to take another one.
+		attempts := 0
+		concurrent := make(chan error)
 		b.fault = func(_ int, op, name string) outcome {
-			if op != "put" || !strings.HasPrefix(name, "snapshot-files/") || inside > 0 {
+			if op != "put" || !strings.HasPrefix(name, "snapshot-files/") || attempts > 0 {
 				return done
 			}
-			inside++
-			other := &memoryBucket{objects: b.objects} // the same objects; the lock is held
+			attempts++
+			other := &memoryBucket{objects: b.objects} // another lock, because b's is held here
 			if _, err := snapshot.Prune(t.Context(), other, 0); !errors.Is(err, snapshot.ErrBusy) {
-				t.Errorf("pruned beside a snapshot: %v", err)
+				t.Errorf("pruning during a snapshot: got %v, expected %v", err, snapshot.ErrBusy)
 			}
 			go func() {
 				_, err := n.keeper.Take(t.Context(), "beside", nil, nil)
-				beside <- err
+				concurrent <- err
 			}()
-			synctest.Wait() // it waits for the first
+			synctest.Wait() // the other snapshot waits for the first one now
 			return done
 		}
 		n.take(t, "first")
-		if err := <-beside; err != nil {
-			t.Errorf("asked for during the first: %v", err)
+		if err := <-concurrent; err != nil {
+			t.Errorf("the other snapshot: got %v, expected that it is taken after the first one", err)
 		}
-		// A process that is gone has left its claim, which is void after some minutes.
+
+		// A process that has crashed leaves its claim, which expires after some minutes.
 		if err := b.Put(t.Context(), "snapshot-claims/left", strings.NewReader("x"), 1); err != nil {
 			t.Fatal(err)
 		}
 		n.take(t, "later")
 		if list := b.objectNames("snapshots/"); len(list) != 3 || n.keeper.Stats().Failed != 0 {
-			t.Errorf("%v, %d failed", list, n.keeper.Stats().Failed)
+			t.Errorf("got the snapshots %v and %d failures, expected 3 and none", list, n.keeper.Stats().Failed)
 		}
-		if inside == 0 || len(b.objectNames("snapshot-claims/")) > 0 {
-			t.Errorf("%d, %v", inside, b.objectNames("snapshot-claims/"))
+		if attempts == 0 || len(b.objectNames("snapshot-claims/")) > 0 {
+			t.Errorf("got %d attempts and the claims %v, expected some attempts and no claim", attempts, b.objectNames("snapshot-claims/"))
 		}
 	})
 }
@@ -226,12 +243,15 @@ func TestLostClaimStopsTaking(t *testing.T) {
 		b := newMemoryBucket()
 		n := newTestProcess(t, b, newGraph())
 		n.fold(t, follows(100))
-		began, claims := time.Now(), 0
+		began := time.Now()
+		claims := 0
 		b.fault = func(_ int, op, name string) outcome {
-			if strings.HasPrefix(name, "snapshot-claims/") && op == "put" {
-				if claims++; claims > 1 {
-					return undone
-				}
+			if op != "put" || !strings.HasPrefix(name, "snapshot-claims/") {
+				return done
+			}
+			claims++
+			if claims > 1 {
+				return undone
 			}
 			return done
 		}
@@ -241,10 +261,10 @@ func TestLostClaimStopsTaking(t *testing.T) {
 		})}
 		_, err := n.keeper.Take(t.Context(), "lost", nil, nil)
 		if err == nil || !strings.Contains(err.Error(), "claim") || time.Since(began) > 3*time.Minute {
-			t.Errorf("after %v: %v", time.Since(began), err)
+			t.Errorf("got %v after %v, expected that the claim was lost before it expires", err, time.Since(began))
 		}
 		if left := b.objectNames("snapshots/"); len(left) > 0 {
-			t.Errorf("there is %v", left)
+			t.Errorf("got the snapshots %v, expected none", left)
 		}
 	})
 }
@@ -252,6 +272,7 @@ func TestLostClaimStopsTaking(t *testing.T) {
 // stalledBucket blocks writes of files until their context ends.
 type stalledBucket struct{ *memoryBucket }
 
+// Put implements bucket.Bucket.
 func (s *stalledBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	if strings.HasPrefix(name, "snapshot-files/") {
 		<-ctx.Done()
@@ -278,15 +299,15 @@ func TestInvalidSnapshotRequestIsRefused(t *testing.T) {
 			before := b.objectNames("")
 			_, err := n.keeper.Take(t.Context(), c.name, c.of, nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, expected an error with %q", err, c.want)
 			}
 			if after := b.objectNames(""); !slices.Equal(before, after) {
-				t.Errorf("there is %v", after)
+				t.Errorf("got the objects %v, expected %v", after, before)
 			}
 		})
 	}
 	if s := n.keeper.Stats(); s.Taken != 1 || s.Failed != 3 || s.Error == nil {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, expected 1 taken and 3 failed", s)
 	}
 	if _, err := n.keeper.Take(t.Context(), "second", []string{"graph", "graph"}, nil); err != nil {
 		t.Error(err)

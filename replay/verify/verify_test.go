@@ -103,6 +103,7 @@ type corruption map[string]string
 // corrupt drops, changes and invents some rows of every tag.
 func (f *testStore) corrupt(seed uint64, each int) corruption {
 	f.t.Helper()
+	// Choose among the rows of each tag.
 	rows := conformance.RowsOf(f.t, f.store)
 	byTag := map[byte]conformance.Rows{}
 	for _, row := range rows {
@@ -110,6 +111,7 @@ func (f *testStore) corrupt(seed uint64, each int) corruption {
 			byTag[row.Key[2]] = append(byTag[row.Key[2]], row)
 		}
 	}
+
 	random := rand.New(rand.NewPCG(seed, 3))
 	done := corruption{}
 	f.damage(func(db *pebble.DB) (err error) {
@@ -144,16 +146,18 @@ func (f *testStore) corrupt(seed uint64, each int) corruption {
 	return done
 }
 
+// checkEqual checks that the store is equal to the log, and that no shadow is left behind.
 func (f *testStore) checkEqual() {
 	f.t.Helper()
 	if r, err := verify.Verify(f.t.Context(), f.store, f.options()); err != nil || !r.Equal {
-		f.t.Errorf("%v %v", r, err)
+		f.t.Errorf("got %v, %v, expected that the store is equal to the log", r, err)
 	}
 	if names, _ := f.fs.List("data/scratch"); len(names) > 0 {
-		f.t.Errorf("the shadow was left behind: %q", names)
+		f.t.Errorf("the shadow has left %q", names)
 	}
 }
 
+// forEachProjection runs a subtest for each projection.
 func forEachProjection(t *testing.T, test func(t *testing.T, i int)) {
 	for i, p := range all.All(all.Settings{}) {
 		t.Run(p.Name(), func(t *testing.T) { test(t, i) })
@@ -167,6 +171,7 @@ func TestDamagedRowsAreFoundAndRepaired(t *testing.T) {
 		f := newTestStore(t, i, envs)
 		f.checkEqual()
 		want := conformance.RowsOf(t, f.store)
+
 		done := f.corrupt(7, 6)
 		kinds := map[string]int{}
 		for _, what := range done {
@@ -175,6 +180,7 @@ func TestDamagedRowsAreFoundAndRepaired(t *testing.T) {
 		if len(kinds) < 3 {
 			t.Fatalf("not every kind of damage was done: %v", kinds)
 		}
+
 		o := f.options()
 		o.Listed = 1 << 20
 		r, err := verify.Verify(t.Context(), f.store, o)
@@ -186,25 +192,30 @@ func TestDamagedRowsAreFoundAndRepaired(t *testing.T) {
 			partitions[projections.PartitionOf(newProjection(i), []byte(key))]++
 		}
 		if r.Equal || r.Differences != uint64(len(done)) || !maps.Equal(r.Partitions, partitions) || r.Repaired != 0 {
-			t.Errorf("%v\n%v in %v\nexpected %d in %v", r, r.Differences, r.Partitions, len(done), partitions)
+			t.Errorf("verify: got %d differences in %v, %d repaired, expected %d in %v\n%v",
+				r.Differences, r.Partitions, r.Repaired, len(done), partitions, r)
 		}
 		for _, d := range r.Listed {
-			is := map[bool]string{true: "drop"}[d.Found == nil]
-			if d.Expected == nil {
-				is = "invent"
-			} else if d.Found != nil {
-				is = "flip"
+			damage := "flip"
+			switch {
+			case d.Expected == nil:
+				damage = "invent"
+			case d.Found == nil:
+				damage = "drop"
 			}
-			if is != done[string(d.Key)] {
-				t.Errorf("%v\nis what comes of %q", d, done[string(d.Key)])
+			if damage != done[string(d.Key)] {
+				t.Errorf("got a difference of a row that was damaged by %q, expected by %q: %v", damage, done[string(d.Key)], d)
 			}
 		}
+
 		r, err = verify.Repair(t.Context(), f.store, f.options())
 		if err != nil || !r.Equal || r.Rounds != 1 || r.Repaired != uint64(len(done)) || r.Differences != uint64(len(done)) {
-			t.Errorf("%v, %v: %d rounds, %d repaired, not %d", r, err, r.Rounds, r.Repaired, len(done))
+			t.Errorf("repair: got %d rows repaired in %d rounds, %v, expected %d in one round\n%v", r.Repaired, r.Rounds, err, len(done), r)
 		}
 		conformance.RowsOf(t, f.store).MustEqual(t, want, "after the repair")
 		f.checkEqual()
+
+		// The repair is on disk.
 		conformance.Close(t, f.store)
 		f.open()
 		f.checkEqual()
@@ -223,24 +234,27 @@ func TestRowIsInThePartitionOfItsFirstID(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := newProjection(i)
-			got, want := projections.PartitionOf(p, row.Key), projections.StoreWide
+			got := projections.PartitionOf(p, row.Key)
+			want := projections.StoreWide
 			if d.Shard < events.NumShards {
 				want = int(d.Shard.Partition())
 			}
+
+			// A row of a region may be in the partition of any user in its key.
 			if r, ok := p.(projections.Regional); ok {
 				if _, ok := r.RegionHome(row.Key); ok {
-					named := func(f projections.Field) bool {
+					isOwner := func(f projections.Field) bool {
 						id, ok := f.Value.(string)
 						return ok && int(events.ShardOf(id).Partition()) == got
 					}
-					if !slices.ContainsFunc(d.Key(), named) {
-						t.Fatalf("partition %d: %s", got, d)
+					if !slices.ContainsFunc(d.Key(), isOwner) {
+						t.Fatalf("got partition %d, expected that of a user in the key of %s", got, d)
 					}
 					continue
 				}
 			}
 			if got != want {
-				t.Fatalf("partition %d, not %d: %s", got, want, d)
+				t.Fatalf("got partition %d, expected %d: %s", got, want, d)
 			}
 		}
 	})
@@ -252,6 +266,7 @@ func TestOnlySelectedPartitionsAreRepaired(t *testing.T) {
 	forEachProjection(t, func(t *testing.T, i int) {
 		f := newTestStore(t, i, envs)
 		done := f.corrupt(8, 12)
+
 		want := map[int]uint64{}
 		var partitions events.Partitions
 		left := uint64(0)
@@ -262,20 +277,22 @@ func TestOnlySelectedPartitionsAreRepaired(t *testing.T) {
 				left++
 			}
 		}
+
 		for p := 0; p < events.NumPartitions; p += 3 {
 			partitions.Add(uint8(p))
 		}
 		if len(want) < 3 || left < 3 {
 			t.Fatal("too little damage", want, left)
 		}
+
 		o := f.options()
 		o.Partitions = &partitions
 		r, err := verify.Repair(t.Context(), f.store, o)
 		if err != nil || !r.Equal || !maps.Equal(r.Partitions, want) {
-			t.Errorf("%v %v: in %v, not %v", r, err, r.Partitions, want)
+			t.Errorf("repair: got differences in %v, %v, expected %v\n%v", r.Partitions, err, want, r)
 		}
 		if r, err = verify.Verify(t.Context(), f.store, f.options()); err != nil || r.Differences != left {
-			t.Errorf("%v %v: %d differences are left, not %d", r, err, r.Differences, left)
+			t.Errorf("afterwards: got %d differences, %v, expected the %d in other partitions", r.Differences, err, left)
 		}
 	})
 }
@@ -287,6 +304,7 @@ type watchedSubscription struct {
 	moved chan struct{}
 }
 
+// Next implements store.Subscription.
 func (w watchedSubscription) Next(ctx context.Context, limit int) ([]*events.Envelope, error) {
 	envs, err := w.Subscription.Next(ctx, limit)
 	if len(envs) > 0 {
@@ -308,33 +326,40 @@ func TestRepairWhileServing(t *testing.T) {
 		f := newTestStore(t, i, envs)
 		done := f.dropLists(9)
 		ctx, cancel := context.WithCancel(t.Context())
-		o, read, moved := f.options(), atomic.Uint64{}, make(chan struct{}, 1)
+		o := f.options()
+		read := atomic.Uint64{}
+		moved := make(chan struct{}, 1)
 		o.Subscribe = func(from events.Cursor) (store.Subscription, error) {
 			sub, err := f.log.Subscribe(from)
 			return watchedSubscription{sub, &read, moved}, err
 		}
+
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if err := f.store.Run(ctx, f.log.Subscribe); err != nil {
 				t.Error(err)
 			}
 		})
+
 		wg.Go(func() {
 			w := memlog.NewWorld(3, 150)
-			head := w.Envelopes(800)[799].Seq() // those that are there
+			head := w.Envelopes(800)[799].Seq() // the log has these already
 			for ctx.Err() == nil {
+				// Do not let the log grow further than 500 envelopes beyond what the shadow has read.
 				for ctx.Err() == nil && head > max(read.Load(), 800)+500 {
 					select {
 					case <-moved:
 					case <-ctx.Done():
 					}
 				}
+
 				more := w.Envelopes(20)
 				f.log.Append(more...)
 				head = more[19].Seq()
 				if err := f.store.WaitFor(ctx, head); err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
+
 				v, err := f.store.View()
 				if err != nil {
 					t.Error(err)
@@ -351,11 +376,12 @@ func TestRepairWhileServing(t *testing.T) {
 		})
 		defer wg.Wait()
 		defer cancel()
+
 		r, err := verify.Repair(ctx, f.store, o)
 		// Events may make rows of lists by heat equal before the repair does, as those of an item that is played.
 		repaired := r != nil && (r.Repaired > 0 || r.Differences > 0 && newProjection(i).Name() == "counters")
 		if err != nil || !r.Equal || !repaired || len(done) < 10 {
-			t.Fatalf("%v %v", r, err)
+			t.Fatalf("got %v, %v, expected that at least 10 rows were damaged (%d were), and some repaired", r, err, len(done))
 		}
 		t.Logf("%d rows damaged, %d repaired in %d rounds, at %d", len(done), r.Repaired, r.Rounds, r.At)
 		cancel()
@@ -372,22 +398,25 @@ func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 	forEachProjection(t, func(t *testing.T, i int) {
 		f := newTestStore(t, i, envs)
 		f.corrupt(7, 6)
+
 		o := f.options()
 		whole, err := verify.Verify(t.Context(), f.store, o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		o = f.options()
 		o.Hold = 1
 		parts, err := verify.Verify(t.Context(), f.store, o)
 		if err != nil || parts.Rows != whole.Rows || parts.Differences != whole.Differences || parts.Rows <= 256 ||
 			!slices.EqualFunc(parts.Listed, whole.Listed, func(a, b verify.Difference) bool { return a.String() == b.String() }) {
-			t.Fatalf("%v\n%v\n%v", err, parts, whole)
+			t.Fatalf("got\n%v\n%v, expected the differences at a single position\n%v", parts, err, whole)
 		}
 		if _, err := verify.Repair(t.Context(), f.store, f.options()); err != nil {
 			t.Fatal(err)
 		}
-		// The store folds on whenever a slice is done.
+
+		// Let the store fold something before each view, that is, whenever the comparison continues at another position.
 		more := memlog.NewWorld(4, 150)
 		more.Envelopes(800)
 		before := f.store.Cursor().Seq
@@ -396,11 +425,12 @@ func TestComparisonAtSeveralPositionsFindsTheSame(t *testing.T) {
 			f.log.Append(next...)
 			conformance.Fold(t, f.store, next)
 		}}
+
 		o = f.options()
 		o.Hold = 1
 		r, err := verify.Verify(t.Context(), moving, o)
 		if err != nil || !r.Equal || r.At < before+3 {
-			t.Errorf("%v, at %d after %d: %v", r, r.At, before, err)
+			t.Errorf("got %v at %d, %v, expected an equal store and at least 3 positions after %d", r, r.At, err, before)
 		}
 	})
 }
@@ -411,7 +441,7 @@ func TestInterruptedRepairReportsItsWork(t *testing.T) {
 	forEachProjection(t, func(t *testing.T, i int) {
 		f := newTestStore(t, i, envs)
 		done := f.corrupt(7, 6)
-		told := uint64(0)
+		reported := uint64(0)
 		for views := 0; ; views++ {
 			ctx, cancel := context.WithCancel(t.Context())
 			left := views
@@ -422,18 +452,20 @@ func TestInterruptedRepairReportsItsWork(t *testing.T) {
 				left--
 			}}, f.options())
 			cancel()
+
 			if err == nil {
-				if r.Differences > 0 || told < uint64(len(done)) {
-					t.Errorf("of %d rows, %d were told of: %v", len(done), told, r)
+				if r.Differences > 0 || reported < uint64(len(done)) {
+					t.Errorf("got %d of %d repaired rows in reports, and at last %v, expected all", reported, len(done), r)
 				}
 				return
 			}
 			if !errors.Is(err, context.Canceled) || views == 0 && r != nil {
-				t.Fatalf("%v, %v", r, err)
+				t.Fatalf("interrupted at view %d: got %v, %v, expected %v, and no report without a repair", views, r, err, context.Canceled)
 			}
 			if r != nil {
-				if told += r.Repaired; r.Equal || r.Repaired == 0 {
-					t.Errorf("interrupted at view %d: %v", views, r)
+				reported += r.Repaired
+				if r.Equal || r.Repaired == 0 {
+					t.Errorf("interrupted at view %d: got %v, expected a report of repaired rows", views, r)
 				}
 			}
 		}
@@ -446,6 +478,7 @@ type movingStore struct {
 	fold func()
 }
 
+// View implements verify.Store.
 func (m movingStore) View() (*projections.View, error) {
 	m.fold()
 	return m.Store.View()
@@ -477,6 +510,7 @@ type overtakenStore struct {
 	before func()
 }
 
+// Repair implements verify.Store.
 func (s overtakenStore) Repair(ctx context.Context, heal func(events.Cursor, projections.Reader, *store.Repair) error) error {
 	s.before()
 	return s.Store.Repair(ctx, heal)
@@ -495,15 +529,17 @@ func TestRepairAtExactPosition(t *testing.T) {
 			dropped = row.Key
 		}
 	}
+
 	f.damage(func(db *pebble.DB) error { return db.Delete(dropped, nil) })
 	live := overtakenStore{f.store, func() {
 		more := w.Envelope(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
 		f.log.Append(more)
 		conformance.Fold(t, f.store, []*events.Envelope{more})
 	}}
+
 	r, err := verify.Repair(t.Context(), live, f.options())
 	if err != nil || !r.Equal || r.Differences != 1 || r.Repaired != 0 || r.Rounds != 1 {
-		t.Errorf("%v %v: %d rows were repaired in %d rounds", r, err, r.Repaired, r.Rounds)
+		t.Errorf("got %d rows repaired in %d rounds, %v, expected none in one round\n%v", r.Repaired, r.Rounds, err, r)
 	}
 }
 
@@ -520,6 +556,7 @@ func TestReportInWords(t *testing.T) {
 			counts = row
 		}
 	}
+
 	f.damage(func(db *pebble.DB) error { return db.Set(counts.Key, []byte{0, 0, 7}, nil) })
 	o := f.options()
 	var progress replay.Progress
@@ -547,8 +584,9 @@ func TestUnreadableRowHidesNoOther(t *testing.T) {
 	envs := memlog.NewWorld(5, 100).Envelopes(600)
 	f := newTestStore(t, 2, envs)
 	want := conformance.RowsOf(t, f.store)
-	bad := 0
+	unreadable := 0
 	var late []conformance.Row
+
 	f.damage(func(db *pebble.DB) (err error) {
 		for n, row := range want {
 			if row.Key[2] != 0x62 && row.Key[2] != 0x60 || n%5 != 0 {
@@ -558,26 +596,28 @@ func TestUnreadableRowHidesNoOther(t *testing.T) {
 			if n%2 == 0 {
 				key = append(key, 'x') // where no row should be
 			}
-			bad++
+			unreadable++
 			late = append(late, conformance.Row{Key: key, Value: row.Value})
 			err = errors.Join(err, db.Set(key, []byte{0xff, 0xff}, nil))
 		}
 		return errors.Join(err, db.Flush())
 	})
-	// The rows are good for themselves: what meets when they are read does not go together.
+	// Each value can be read alone, but the two cannot be merged when the row is read.
 	f.damage(func(db *pebble.DB) (err error) {
 		for _, row := range late {
 			err = errors.Join(err, db.Merge(row.Key, row.Value, nil))
 		}
 		return err
 	})
-	// Compactions merge, so that a store that folds stops for good when it reaches these rows: it is read only here.
+
+	// A compaction merges the values, too, and a store that folds would stop for good. So the store is opened for reading only.
 	conformance.Close(t, f.store)
 	live, err := store.Open(store.Options{FS: f.fs, Dir: "data", Projection: newProjection(2), ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conformance.Close(t, live)
+
 	o := f.options()
 	o.Listed = 1 << 20
 	shadow, err := verify.OpenShadow(o)
@@ -588,6 +628,7 @@ func TestUnreadableRowHidesNoOther(t *testing.T) {
 	if err := shadow.FoldTo(t.Context(), envs[len(envs)-1].Seq(), replay.Pace{}); err != nil {
 		t.Fatal(err)
 	}
+
 	v, err := live.View()
 	if err != nil {
 		t.Fatal(err)
@@ -599,16 +640,16 @@ func TestUnreadableRowHidesNoOther(t *testing.T) {
 	}
 	defer s.Close()
 	c, err := verify.Compare(t.Context(), v, s, o)
-	if err != nil || bad < 5 || c.Differences != uint64(bad) {
-		t.Fatalf("%v %v: %d rows cannot be read", c, err, bad)
+	if err != nil || unreadable < 5 || c.Differences != uint64(unreadable) {
+		t.Fatalf("got %v, %v, expected the %d rows that cannot be read", c, err, unreadable)
 	}
 	for _, d := range c.Listed {
 		if d.Unreadable == nil || (d.Expected == nil) != bytes.HasSuffix(d.Key, []byte("x")) ||
 			!strings.Contains(d.String(), "cannot be read") {
-			t.Errorf("%v", d)
+			t.Errorf("got %v, expected a row that cannot be read", d)
 		}
 	}
 	if _, err := verify.Compare(t.Context(), s, v, o); err == nil {
-		t.Error("a shadow that cannot be read is believed")
+		t.Error("got no error, expected that a shadow that cannot be read is not trusted")
 	}
 }

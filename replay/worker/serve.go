@@ -62,7 +62,6 @@ func finishBuild(ctx context.Context, op *operation, report func(replay.PhasePro
 
 // findConstructor returns the constructor of the projection that op builds. The projection must have the version with which the build
 // began: the program file may have been replaced in the meantime, and a worker runs the new one.
-
 func findConstructor(op *operation) (func() projections.Projection, error) {
 	for _, newProjection := range all.Constructors(op.Settings) {
 		if p := newProjection(); p.Name() == op.Build.Projection && p.Version() == op.Build.Version {

@@ -43,7 +43,6 @@ func settings() all.Settings {
 }
 
 // command returns a Command that runs this test program as the worker.
-
 func command() *worker.Command {
 	return &worker.Command{Path: os.Args[0], Args: []string{os.Args[0], "work"}, Settings: settings()}
 }
@@ -88,10 +87,12 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 		t.Run(fmt.Sprint(newProjection().Name(), " of ", held.Len()), func(t *testing.T) {
 			dir := t.TempDir()
 			h := beginBuild(t, dir, newProjection, held, envs)
-			folded, written, want := replay.PhaseProgress{}, replay.PhaseProgress{}, int64(0)
+			folded, written := replay.PhaseProgress{}, replay.PhaseProgress{}
+			wantEvents := int64(0)
 			for _, part := range h.Parts {
-				want += part.Events
+				wantEvents += part.Events
 			}
+
 			rows, err := command().Finish(t.Context(), h, 0, func(at replay.PhaseProgress) error {
 				if at.Phase == replay.Folding {
 					folded = at
@@ -103,12 +104,14 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if expected := (replay.PhaseProgress{Phase: replay.Folding, Unit: "events", Done: uint64(want)}); folded != expected {
-				t.Errorf("got %+v, expected %+v", folded, expected)
+
+			if want := (replay.PhaseProgress{Phase: replay.Folding, Unit: "events", Done: uint64(wantEvents)}); folded != want {
+				t.Errorf("folding: got %+v, expected %+v", folded, want)
 			}
 			if written.Done != written.Total {
-				t.Errorf("got %+v, expected that all rows are written", written)
+				t.Errorf("writing: got %+v, expected that all rows are written", written)
 			}
+
 			s, err := store.Open(store.Options{FS: vfs.Default, Dir: dir, Projection: newProjection(), Partitioned: true})
 			if err != nil {
 				t.Fatal(err)
@@ -117,7 +120,7 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 			conformance.Close(t, s)
 			got.MustEqual(t, conformance.StraightOf(t, newProjection(), held, envs), "built by a worker")
 			if rows != int64(len(got)) {
-				t.Errorf("%d rows were reported, there are %d", rows, len(got))
+				t.Errorf("got %d as the number of rows, expected %d", rows, len(got))
 			}
 		})
 	}
@@ -126,43 +129,54 @@ func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
 // A worker ends with the context, and when its report returns an error. The caller gets that error.
 func TestWorkerEndsWithItsContextOrReport(t *testing.T) {
 	h := beginBuild(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 150).Envelopes(300))
-	full := errors.New("the disk is full")
-	if _, err := command().Finish(t.Context(), h, 0, func(replay.PhaseProgress) error { return full }); !errors.Is(err, full) {
-		t.Errorf("refused: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := command().Finish(ctx, h, 0, func(replay.PhaseProgress) error {
-		cancel()
-		return nil
+	t.Run("report fails", func(t *testing.T) {
+		full := errors.New("the disk is full")
+		_, err := command().Finish(t.Context(), h, 0, func(replay.PhaseProgress) error { return full })
+		if !errors.Is(err, full) {
+			t.Errorf("got %v, expected %v", err, full)
+		}
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
-	}
+
+	t.Run("context ends", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := command().Finish(ctx, h, 0, func(replay.PhaseProgress) error {
+			cancel()
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, expected %v", err, context.Canceled)
+		}
+	})
 }
 
 // Whatever a worker cannot do becomes the error of the build.
-
 func TestFailureOfAWorkerFailsTheBuild(t *testing.T) {
 	h := beginBuild(t, t.TempDir(), all.Constructors(settings())[0], nil, memlog.NewWorld(1, 20).Envelopes(30))
 	nothing := func(replay.PhaseProgress) error { return nil }
-	other := *h
-	other.Version++
-	if _, err := command().Finish(t.Context(), &other, 0, nothing); err == nil || !strings.Contains(err.Error(), "of version") {
-		t.Errorf("another version: %v", err)
-	}
-	other = *h
-	other.Dir += "elsewhere"
-	if _, err := command().Finish(t.Context(), &other, 0, nothing); err == nil || !strings.Contains(err.Error(), "elsewhere") {
-		t.Errorf("no files: %v", err)
-	}
+
+	otherVersion := *h
+	otherVersion.Version++
+	otherDir := *h
+	otherDir.Dir += "elsewhere"
 	missing := command()
 	missing.Path += "-missing"
-	if _, err := missing.Finish(t.Context(), h, 0, nothing); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no program: %v", err)
-	}
 	killed := command()
 	killed.Path, killed.Args = "/bin/sh", []string{"sh", "-c", "kill -9 $$"}
-	if _, err := killed.Finish(t.Context(), h, 0, nothing); err == nil || !strings.Contains(err.Error(), "ended before") {
-		t.Errorf("killed: %v", err)
+	for _, tc := range []struct {
+		name    string
+		command *worker.Command
+		build   *build.Handover
+		isWant  func(error) bool
+	}{
+		{"another version", command(), &otherVersion, func(err error) bool { return err != nil && strings.Contains(err.Error(), "of version") }},
+		{"no files", command(), &otherDir, func(err error) bool { return err != nil && strings.Contains(err.Error(), "elsewhere") }},
+		{"no program", missing, h, func(err error) bool { return errors.Is(err, os.ErrNotExist) }},
+		{"killed", killed, h, func(err error) bool { return err != nil && strings.Contains(err.Error(), "ended before") }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := tc.command.Finish(t.Context(), tc.build, 0, nothing); !tc.isWant(err) {
+				t.Errorf("got error %v, expected one that says why", err)
+			}
+		})
 	}
 }

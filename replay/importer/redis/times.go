@@ -76,7 +76,6 @@ func (u unit) parse(s string, start events.Micros) (events.Micros, error) {
 }
 
 // checkNotTooLate returns an error if the time at, in microseconds, is more than a day after the start. s and u describe it in the error.
-
 func checkNotTooLate(at float64, start events.Micros, s string, u unit) error {
 	if at <= float64(start)+float64(maxTimeAfterStart.Microseconds()) {
 		return nil

@@ -138,7 +138,6 @@ func (w *World) randomEvent() events.Event {
 }
 
 // setFields sets the fields that an event of this kind has. It clears Peer if the kind has none.
-
 func (w *World) setFields(ev *events.Event) {
 	peer := ev.Peer
 	ev.Peer = ""
