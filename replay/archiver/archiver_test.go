@@ -33,6 +33,7 @@ type testLog struct {
 func openLog(t *testing.T, dir string, b bucket.Bucket) *testLog {
 	t.Helper()
 	w := &testLog{t: t, dir: dir}
+
 	var err error
 	if w.log, err = eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(dir, "log")}); err != nil {
 		t.Fatal(err)
@@ -46,9 +47,11 @@ func openLog(t *testing.T, dir string, b bucket.Bucket) *testLog {
 		t.Fatal(err)
 	}
 	w.log.SetArchive(w.archive)
+
 	w.hub = eventlog.NewHub(w.log, eventlog.HubOptions{})
 	ended := make(chan error, 1)
 	go func() { ended <- w.hub.Run(context.Background()) }()
+
 	w.stop = func() {
 		w.hub.Close()
 		if err := <-ended; err != nil {
@@ -58,6 +61,7 @@ func openLog(t *testing.T, dir string, b bucket.Bucket) *testLog {
 			t.Error(err)
 		}
 	}
+
 	return w
 }
 
@@ -65,9 +69,11 @@ func openLog(t *testing.T, dir string, b bucket.Bucket) *testLog {
 func (w *testLog) startArchiver(o Options) (*Archiver, func() error) {
 	o.Log, o.Hub, o.Archive = w.log, w.hub, w.archive
 	a := New(o)
+
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
+
 	return a, func() error { cancel(); return <-ended }
 }
 
@@ -79,6 +85,7 @@ func (w *testLog) publish(n int, pause time.Duration) {
 		w.t.Fatal(err)
 	}
 	defer p.Close(context.Background())
+
 	for i := range n {
 		letTimePass(pause)
 		_, err := p.Publish(context.Background(), []*skeinv1.Event{
@@ -110,22 +117,27 @@ func (w *testLog) readEvents(to uint64) (envs []events.Envelope) {
 		w.t.Fatal(err)
 	}
 	defer sub.Close()
+
 	for last := uint64(0); last < to; {
 		next, err := sub.Next(w.t.Context(), 1<<20)
 		if err != nil {
 			w.t.Fatal(err)
 		}
+
 		for _, env := range next {
 			e := *env
 			e.Repeated, e.Cursor = nil, events.Cursor{Seq: env.Cursor.Seq, LastTime: env.Cursor.LastTime}
+
 			e.Events = append([]events.Event(nil), e.Events...)
 			for i := range e.Events {
 				e.Events[i].ID = ""
 			}
+
 			envs = append(envs, e)
 			last = env.Seq()
 		}
 	}
+
 	return envs
 }
 
@@ -138,19 +150,21 @@ func letTimePass(d time.Duration) {
 // inBubble runs a test in a synctest bubble, in which time passes whenever all goroutines wait.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	// The server has one clock for all its file stores, and the archive its coders: they must not be made in the bubble, and
-	// the clock not be stopped there.
+
+	// The embedded NATS server keeps one clock for all its file stores, and package archive keeps its coders. Neither may be created in the
+	// bubble, and the clock must not stop there. So run an archiver outside first.
 	w := openLog(t, t.TempDir(), nil)
 	defer func() { w.stop() }()
 	a, stop := w.startArchiver(Options{})
 	w.publish(60, 0)
 	w.readEvents(60)
-	for a.Now(t.Context(), 60) != nil { // until it runs
+	for a.Now(t.Context(), 60) != nil { // until the archiver runs
 		runtime.Gosched()
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+
 	synctest.Test(t, test)
 }
 
@@ -160,6 +174,7 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
 		w := openLog(t, dir, nil)
+
 		var sealed []archive.Sealed
 		o := Options{
 			SegmentAge: 12 * time.Minute, Retention: 30 * time.Minute,
@@ -170,28 +185,30 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 		want := w.readEvents(13)
 		synctest.Wait()
 		if len(sealed) != 4 || sealed[0].First != 1 || sealed[0].Last != 3 || sealed[3].Last != 12 {
-			t.Errorf("%d segments: %+v", len(sealed), sealed)
+			t.Errorf("got %d segments, expected 4 that end at sequence 12, the first from 1 to 3: %+v", len(sealed), sealed)
 		}
+
 		if err := a.Now(t.Context(), 13); err != nil {
 			t.Fatal(err)
 		}
 		if end := w.archive.End().Seq; end != 13 {
-			t.Errorf("asked for everything, the archive ends at %d", end)
+			t.Errorf("after Now up to 13 the archive ends at %d", end)
 		}
 		if h := w.head(); h.First != 7 && h.First != 8 {
-			t.Errorf("after 65 minutes with a retention of 30 the stream begins at %d", h.First)
+			t.Errorf("after 65 minutes with a retention of 30 the stream begins at %d, expected 7 or 8", h.First)
 		}
 		if got := w.readEvents(13); !reflect.DeepEqual(got, want) {
-			t.Errorf("through the archive the log is\n%+v, was\n%+v", got, want)
+			t.Errorf("read from archive and stream, the events are\n%+v, expected\n%+v", got, want)
 		}
 		if st := a.Status(); !st.Running || st.Waiting != 0 || st.Err != nil || st.Trimmed == 0 {
-			t.Errorf("%+v", st)
+			t.Errorf("got status %+v, expected a running archiver that has trimmed and has nothing to do", st)
 		}
+
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
 		if err := a.Now(t.Context(), 13); !errors.Is(err, ErrNotRunning) {
-			t.Errorf("ended: %v", err)
+			t.Errorf("after the archiver ended, Now returned %v, expected ErrNotRunning", err)
 		}
 		w.stop()
 
@@ -201,7 +218,8 @@ func TestOldEnvelopesAreArchivedAndTrimmed(t *testing.T) {
 		w.publish(2, 5*time.Minute)
 		letTimePass(15 * time.Minute)
 		if got := w.readEvents(15); !reflect.DeepEqual(got[:13], want) || w.archive.End().Seq != 15 {
-			t.Errorf("after a restart the archive ends at %d", w.archive.End().Seq)
+			t.Errorf("after a restart the archive ends at %d, expected 15, and the first events equal: %v",
+				w.archive.End().Seq, reflect.DeepEqual(got[:13], want))
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -215,11 +233,13 @@ func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 		w := openLog(t, t.TempDir(), nil)
 		defer func() { w.stop() }()
 		w.publish(60, 5*time.Minute)
+
 		sub, err := w.hub.Subscribe(w.log.Start())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer sub.Close()
+
 		envs, err := sub.Next(t.Context(), 1)
 		for err == nil && envs[0].Seq() < 30 {
 			envs, err = sub.Next(t.Context(), 1)
@@ -228,6 +248,7 @@ func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := envs[0].Cursor
+
 		for _, c := range []struct {
 			retention time.Duration
 			cursors   []events.Cursor
@@ -243,12 +264,15 @@ func TestTrimKeepsWhatStoresStillRead(t *testing.T) {
 			if err := a.Now(t.Context(), 60); err != nil {
 				t.Fatal(err)
 			}
+
+			// The last case was made before anything was archived.
 			if c.first == 0 {
 				c.first = w.archive.End().WarmSeq
 			}
 			if got := w.head().First; got+2 < c.first || got > c.first {
-				t.Errorf("retention %v, cursors %v: the stream begins at %d, not about %d", c.retention, c.cursors, got, c.first)
+				t.Errorf("retention %v, cursors %v: the stream begins at %d, expected %d or up to 2 before it", c.retention, c.cursors, got, c.first)
 			}
+
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
@@ -282,19 +306,22 @@ func TestArchivingContinuesAfterBucketOutage(t *testing.T) {
 		f := &failingBucket{Bucket: b}
 		w := openLog(t, dir, f)
 		defer func() { w.stop() }()
+
 		f.left.Store(10)
 		w.publish(30, 5*time.Minute)
 		a, stop := w.startArchiver(Options{Retention: time.Nanosecond, SegmentAge: time.Nanosecond})
 		letTimePass(10 * time.Second)
 		if st := a.Status(); !errors.Is(st.Err, errNoBucket) || st.Running {
-			t.Errorf("%+v", st)
+			t.Errorf("during the outage, got status %+v, expected errNoBucket and not running", st)
 		}
 		if h := w.head(); h.First != 1 || w.archive.End().Seq != 0 {
-			t.Errorf("nothing is archived, and the stream begins at %d", h.First)
+			t.Errorf("during the outage, the archive ends at %d and the stream begins at %d, expected 0 and 1", w.archive.End().Seq, h.First)
 		}
+
 		letTimePass(8 * time.Minute)
 		if st := a.Status(); st.Err != nil || w.archive.End().Seq != 30 || w.head().First == 1 {
-			t.Errorf("%+v, the archive ends at %d", st, w.archive.End().Seq)
+			t.Errorf("after the outage, got status %+v, an archive up to %d and a stream from %d, expected no error, 30 and a trimmed stream",
+				st, w.archive.End().Seq, w.head().First)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -314,10 +341,12 @@ func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 		f := &failingBucket{Bucket: b}
 		w := openLog(t, dir, f)
 		defer func() { w.stop() }()
+
 		f.left.Store(1 << 40)
 		w.publish(3, time.Second)
 		a, stop := w.startArchiver(Options{SegmentAge: 5 * time.Minute})
 		letTimePass(6 * time.Minute)
+
 		running := false
 		for range 40 {
 			st := a.Status()
@@ -330,6 +359,7 @@ func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 		if !running {
 			t.Error("the archiver did not try again")
 		}
+
 		f.left.Store(0)
 		letTimePass(10 * time.Minute)
 		if st := a.Status(); st.Err != nil || w.archive.End().Seq != 3 {
@@ -341,8 +371,8 @@ func TestErrorStaysUntilSegmentIsSealed(t *testing.T) {
 	})
 }
 
-// An archive of another log, or one that contradicts the log, stops the archiver for good.
-func TestArchiveOfAnotherLogStopsArchiver(t *testing.T) {
+// A bucket with the archive of one log cannot be opened as the archive of another.
+func TestArchiveOfAnotherLogIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
 		w := openLog(t, dir, nil)
@@ -355,6 +385,7 @@ func TestArchiveOfAnotherLogStopsArchiver(t *testing.T) {
 			t.Error(err)
 		}
 		w.stop()
+
 		b, err := bucket.NewDir(filepath.Join(dir, "bucket"))
 		if err != nil {
 			t.Fatal(err)
@@ -362,7 +393,7 @@ func TestArchiveOfAnotherLogStopsArchiver(t *testing.T) {
 		other := openLog(t, t.TempDir(), nil)
 		defer func() { other.stop() }()
 		if _, err := archive.Open(t.Context(), b, other.log.ID()); !errors.Is(err, events.ErrOtherLog) {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, expected ErrOtherLog", err)
 		}
 	})
 }

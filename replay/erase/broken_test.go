@@ -28,12 +28,11 @@ var errDied = errors.New("died")
 
 // failureSchedule makes every step fail from the n-th on, and then ends a context. The zero value lets all steps succeed.
 type failureSchedule struct {
-	mu sync.Mutex
-	// armed: steps count. n is that of the first that fails, 0: none does.
-	armed  bool
-	n      int
-	steps  []string
-	dead   bool
+	mu     sync.Mutex
+	armed  bool     // whether steps are counted
+	n      int      // number of the first step that fails; 0 for none
+	steps  []string // steps since failAtStep
+	dead   bool     // whether step n has been reached
 	cancel func()
 }
 
@@ -43,6 +42,7 @@ func (d *failureSchedule) failIfDue(what string) error {
 	if !d.armed {
 		return nil
 	}
+
 	if !d.dead {
 		d.steps = append(d.steps, what)
 		if len(d.steps) == d.n {
@@ -50,6 +50,7 @@ func (d *failureSchedule) failIfDue(what string) error {
 			d.cancel()
 		}
 	}
+
 	if d.dead {
 		return fmt.Errorf("%w: %s", errDied, what)
 	}
@@ -152,12 +153,14 @@ func prepareDir(t *testing.T) (dir string) {
 			t.Fatal(err)
 		}
 	}
+
 	for range 2 {
 		if _, err := s.o.Keeper.TakeNow(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		s.waitForRows(s.publish(memlog.NewWorld(8, 20).Envelopes(10), map[string]string{"user1": erased}))
 	}
+
 	s.stop()
 	return dir
 }
@@ -172,7 +175,8 @@ func mustErase(t *testing.T, s *testService) {
 		t.Fatal(err)
 	}
 	want := s.waitForRows(res.Position.Seq)
-	// A claim that was not given back is void after some minutes.
+
+	// A claim that was not released is void after some minutes. Make it that old.
 	claims, err := filepath.Glob(filepath.Join(s.dir, "snapshots", "snapshot-claims", "*"))
 	if err != nil {
 		t.Fatal(err)
@@ -182,57 +186,63 @@ func mustErase(t *testing.T, s *testService) {
 			t.Fatal(err)
 		}
 	}
-	// The archiver continues some time after a fault.
+
+	// After a fault, the archiver pauses for some time.
 	for errors.Is(s.o.Archiver.Now(t.Context(), 0), archiver.ErrNotRunning) {
 		runtime.Gosched()
 	}
+
 	r, err := Erase(t.Context(), s.o, erased, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, rows := range s.waitForRows(r.Head) {
-		withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s after erasing", s.o.Stores[i].Name())
+		withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s after the erasure", s.o.Stores[i].Name())
 	}
 	if err := s.o.Archive.Check(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
+
 	s.stop()
 	if found := conformance.FilesWith(t, s.dir, erased); len(found) > 0 {
-		t.Errorf("the id is still in %v", found)
+		t.Errorf("expected no file with the id, got %v", found)
 	}
 }
 
-// stepsToInterrupt returns the steps at which an erasure is to be interrupted. Of similar steps in a row, such as those for the files of a store, it returns
-// the first and the last.
+// stepsToInterrupt chooses steps at which an erasure is to be interrupted. Of similar steps in a row, such as those for the files of a store, it
+// considers the first and the last only.
 func stepsToInterrupt(t *testing.T, from string) (at []int) {
 	t.Helper()
 	_, steps, err := eraseInterruptedAt(t, from, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sort := func(i int) string {
+
+	dirOf := func(i int) string {
 		if i < 0 || i >= len(steps) {
 			return ""
 		}
 		return path.Dir(steps[i])
 	}
 	for i := range steps {
-		if sort(i) != sort(i-1) || sort(i) != sort(i+1) {
+		if dirOf(i) != dirOf(i-1) || dirOf(i) != dirOf(i+1) {
 			at = append(at, i+1)
 		}
 	}
-	// At full length each run takes other steps, so that every step is taken by some run.
+
+	// At full length, each run interrupts at other steps, so that over time every step is tested.
 	stride := 4
 	first := rand.IntN(stride)
 	if testing.Short() {
 		stride = len(at) / 6
 		first = 0
 	}
+
 	var some []int
 	for i := first; i < len(at); i += stride {
 		some = append(some, at[i])
 	}
-	t.Logf("it has %d steps, and is interrupted at %v", len(steps), some)
+	t.Logf("an erasure has %d steps, and is interrupted at %v", len(steps), some)
 	return some
 }
 
@@ -243,6 +253,7 @@ func eraseInterruptedAt(t *testing.T, from string, n int) (s *testService, steps
 	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
+
 	d := &failureSchedule{}
 	s = startFailingService(t, dir, d)
 	_, err = Erase(d.failAtStep(t.Context(), n), s.o, erased, nil)
@@ -250,50 +261,59 @@ func eraseInterruptedAt(t *testing.T, from string, n int) (s *testService, steps
 	if n == 0 {
 		s.stop()
 	}
+
 	return s, steps, err
 }
 
 // Wherever an erasure is interrupted, by a restart or by a temporary fault, the log continues. When the erasure is repeated, no file contains the id.
 func TestInterruptedErasureCanBeRepeated(t *testing.T) {
 	from := prepareDir(t)
-	switched := map[bool]int{}
+
+	switched := map[bool]int{} // interrupted erasures, by whether the log was in the new epoch
 	for i, n := range stepsToInterrupt(t, from) {
 		s, steps, err := eraseInterruptedAt(t, from, n)
 		if err == nil {
-			t.Logf("it had %d steps only", len(steps)) // another one archives and removes meanwhile
+			// The number of steps varies, because the archiver and the keeper of snapshots work at the same time.
+			t.Logf("the erasure had only %d steps", len(steps))
 		} else {
 			switched[s.o.Log.Epoch() > 1]++
 		}
+
 		what := fmt.Sprintf("interrupted at step %d, %s, in epoch %d", n, steps[len(steps)-1], s.o.Log.Epoch())
 		if i%2 == 0 {
 			s.stop()
 			s = startService(t, s.dir)
 			what += ", restarted"
 		}
+
 		mustErase(t, s)
 		if t.Failed() {
 			t.Fatal(what)
 		}
 	}
-	t.Logf("%d cuts before the epoch was switched, %d after it", switched[false], switched[true])
+
+	t.Logf("%d interruptions before the log switched to the new epoch, %d after it", switched[false], switched[true])
 	if switched[true] == 0 || switched[false] == 0 {
-		t.Error("all cuts were on one side of the switch of the epoch")
+		t.Error("expected interruptions both before and after the log switched to the new epoch")
 	}
 }
 
-// An erasure also removes the id from leftovers: stores that were being built, objects that nothing names, files that were being written, and copies of
-// stores.
+// An erasure also removes the id from leftovers: stores that were being built, objects that nothing names, files that were being written, and copies
+// of stores.
 func TestErasureRemovesLeftoverFiles(t *testing.T) {
 	s := startService(t, prepareDir(t))
+
+	// Remove the manifests of snapshots, as if the process had crashed before it wrote them.
 	list, err := snapshot.List(t.Context(), s.o.Bucket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range list { // a crash before there was any
+	for _, l := range list {
 		if err := os.RemoveAll(filepath.Join(s.dir, "snapshots", "snapshots", l.Snapshot)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	long := time.Now().Add(-time.Minute)
 	for _, name := range []string{
 		"bucket/archive/segment-left", "bucket/.put-1", "snapshots/.put-2", "stores/shadow-snapshots/inbox/000007.sst",
@@ -305,6 +325,7 @@ func TestErasureRemovesLeftoverFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	mustErase(t, s)
 }
 
@@ -313,21 +334,23 @@ type archiverFunc func(ctx context.Context, seq uint64) error
 
 func (f archiverFunc) Now(ctx context.Context, seq uint64) error { return f(ctx, seq) }
 
-// Before the log is scrubbed, the deletion is on disk. A crash after that cannot take a store back to before the deletion, which the store would not find
-// in the scrubbed log any more.
+// Before the log is scrubbed, the deletion is on disk. A crash after that cannot take a store back to before the deletion, which the store would not
+// find in the scrubbed log any more.
 func TestDeletionIsOnDiskBeforeScrubbing(t *testing.T) {
 	s := startService(t, t.TempDir())
 	defer func() { s.stop() }()
 	s.waitForRows(s.publish(memlog.NewWorld(9, 20).Envelopes(20), map[string]string{"user1": erased}))
+
 	s.o.Archiver = archiverFunc(func(_ context.Context, seq uint64) error {
 		for _, l := range s.o.Stores {
 			if flushed := l.Status().Flushed.Seq; flushed < seq {
-				t.Errorf("%s would go on after %d, the deletion is at %d", l.Name(), flushed, seq)
+				t.Errorf("the store %s is on disk up to %d, expected the deletion at %d", l.Name(), flushed, seq)
 			}
 		}
 		return errDied
 	})
+
 	if _, err := Erase(t.Context(), s.o, erased, nil); !errors.Is(err, errDied) {
-		t.Error(err)
+		t.Errorf("got %v, expected the error of the archiver", err)
 	}
 }

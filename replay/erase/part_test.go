@@ -52,9 +52,12 @@ func (s *testService) setOtherNodes(peers map[string]*otherNode) {
 		Clean: func(ctx context.Context, name string, epoch uint32) (bool, string, error) {
 			given := peers[name].Gives(epoch)
 			done, err := peers[name].Clean(ctx, epoch)
+
+			// Rows may be copied from a node only if its stores contain no erased data. Then it has nothing to do.
 			if given == nil && !done {
-				s.t.Errorf("%s gives rows that may be erased", name)
+				s.t.Errorf("node %s may be copied from, although its stores may contain erased data", name)
 			}
+
 			return asAnswer(done, err)
 		},
 	}
@@ -64,6 +67,7 @@ func asAnswer(done bool, err error) (bool, string, error) {
 	if err != nil {
 		return done, err.Error(), nil //nolint:nilerr // a node answers with it
 	}
+
 	return done, "", nil
 }
 
@@ -77,11 +81,13 @@ func (s *testService) startNode(dir string) *otherNode {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+
 	own, err := archive.Open(s.t.Context(), s.o.Buckets[0], s.o.Log.ID())
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	p := &otherNode{Part: Part{Log: s.o.Log, Archive: own}, s: s, dir: dir}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for _, makes := range all.Constructors(smallSettings()) {
@@ -94,6 +100,7 @@ func (s *testService) startNode(dir string) *otherNode {
 	if err := p.Open(dir); err != nil {
 		s.t.Fatal(err)
 	}
+
 	for _, l := range p.Stores {
 		wg.Go(func() {
 			_ = l.Run(ctx, func(from events.Cursor) (store.Subscription, error) { return s.subscribe(from, events.AllKinds) })
@@ -105,16 +112,19 @@ func (s *testService) startNode(dir string) *otherNode {
 			case <-p.Wanted():
 			case <-ctx.Done():
 			}
+
 			release, err := p.Hold(ctx)
 			if err != nil {
 				return
 			}
+
 			_, err = p.Build(ctx, s.subscribe, rebuild.Options{})
 			if release(); err != nil && ctx.Err() == nil {
 				s.t.Error(err)
 			}
 		}
 	})
+
 	p.stop = func() {
 		p.stop = nil
 		cancel()
@@ -125,6 +135,7 @@ func (s *testService) startNode(dir string) *otherNode {
 		}
 		wg.Wait()
 	}
+
 	return p
 }
 
@@ -144,34 +155,39 @@ func TestErasedIDIsInNoFileOfAnyNode(t *testing.T) {
 	b := s.startNode(t.TempDir())
 	defer func() { b.stop() }()
 	s.setOtherNodes(map[string]*otherNode{"b": b})
+
 	last := s.publish(memlog.NewWorld(1, 30).Envelopes(300), map[string]string{"user1": user})
-	// Rows, because a compaction may replace files while they are read.
+	// Look at rows, not at files: a compaction may replace files while they are read.
 	if !slices.ContainsFunc(b.waitForRows(last), func(rows conformance.Rows) bool { return rows.With(user) }) {
-		t.Fatal("the node has no row of the user before")
+		t.Fatal("expected the other node to have rows of the user before the erasure")
 	}
 	for _, l := range b.Stores {
 		if err := l.Flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	r, err := Erase(t.Context(), s.o, user, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Nodes) != 1 || r.Nodes[0] != "node b: its stores were built anew" {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, expected that the stores of node b were built anew", r)
 	}
+
 	for _, dir := range []string{s.dir, b.dir} {
 		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
-			t.Errorf("the id is still in %v", found)
+			t.Errorf("expected no file with the id, got %v", found)
 		}
 	}
+
 	want := s.waitForRows(r.Head)
 	for i, rows := range b.waitForRows(r.Head) {
 		withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s", b.Stores[i].Name())
 	}
+
 	if done, err := b.Clean(t.Context(), r.Epoch); !done || err != nil {
-		t.Errorf("%v, %v", done, err)
+		t.Errorf("after the erasure, Clean of node b returned %v and %v, expected that it is done", done, err)
 	}
 }
 
@@ -186,36 +202,42 @@ func TestNothingIsScrubbedWithoutANode(t *testing.T) {
 	s.setOtherNodes(peers)
 	last := s.publish(memlog.NewWorld(1, 20).Envelopes(50), map[string]string{"user1": user})
 	s.waitForRows(last)
+
 	refused := func(what string) {
 		t.Helper()
 		_, err := Erase(t.Context(), s.o, user, nil)
 		if !errors.Is(err, ErrNode) || s.o.Log.Epoch() != 1 || len(conformance.FilesWith(t, filepath.Join(s.dir, "bucket"), user)) == 0 {
-			t.Errorf("%s: %v, in epoch %d", what, err, s.o.Log.Epoch())
+			t.Errorf("%s: got %v in epoch %d, expected ErrNode in epoch 1, and the id still in the bucket", what, err, s.o.Log.Epoch())
 		}
 	}
+
 	if err := s.o.Archiver.Now(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
-	nobody := s.o.Nodes.Flush
+
+	flush := s.o.Nodes.Flush
 	s.o.Nodes.Flush = func(ctx context.Context, name string, epoch uint32, seq uint64) (bool, string, error) {
 		if seq > 0 {
 			return false, "", errors.New("no answer")
 		}
-		return nobody(ctx, name, epoch, seq)
+		return flush(ctx, name, epoch, seq)
 	}
-	refused("it does not answer any more")
-	s.o.Nodes.Flush = nobody
+	refused("the node does not answer any more")
+	s.o.Nodes.Flush = flush
+
 	b.Archive = nil
-	refused("it has no archive")
+	refused("the node has no archive")
+
 	b.stop()
 	head, err := s.o.Log.Head(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused("it is away")
+	refused("the node is not running")
 	if now, err := s.o.Log.Head(t.Context()); err != nil || now.Last != head.Last {
-		t.Errorf("something was published: %d after %d, %v", now.Last, head.Last, err)
+		t.Errorf("after the refused erasure, the log ends at %d (%v), expected %d", now.Last, err, head.Last)
 	}
+
 	peers["b"] = s.startNode(b.dir)
 	defer func() { peers["b"].stop() }()
 	if _, err := Erase(t.Context(), s.o, user, nil); err != nil {
@@ -232,6 +254,7 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 	s.joinCluster()
 	w := memlog.NewWorld(1, 20)
 	last := s.publish(w.Envelopes(100), map[string]string{"user1": user})
+
 	away, running, there := s.startNode(t.TempDir()), s.startNode(t.TempDir()), s.startNode(t.TempDir())
 	for _, p := range []*otherNode{away, running, there} {
 		p.waitForRows(last)
@@ -242,51 +265,57 @@ func TestNodeAwayDuringErasureRebuildsItsStores(t *testing.T) {
 		}
 	}
 	away.stop()
+
 	ctx, cancel := context.WithCancel(t.Context())
 	s.setOtherNodes(map[string]*otherNode{"there": there})
-	s.o.Nodes.Clean = func(context.Context, string, uint32) (bool, string, error) { // this process stops, and so does the node
+	s.o.Nodes.Clean = func(context.Context, string, uint32) (bool, string, error) { // as if this process stopped
 		cancel()
 		return false, "", ctx.Err()
 	}
 	if _, err := Erase(ctx, s.o, user, nil); !errors.Is(err, context.Canceled) || s.o.Log.Epoch() != 2 {
-		t.Fatalf("%v in epoch %d", err, s.o.Log.Epoch())
+		t.Fatalf("got %v in epoch %d, expected context.Canceled in epoch 2", err, s.o.Log.Epoch())
 	}
+
 	there.stop()
 	if _, err := running.Look(); !errors.Is(err, ErrMissed) {
-		t.Errorf("a node that was not asked: %v", err)
+		t.Errorf("Look of a running node that was not asked returned %v, expected ErrMissed", err)
 	}
 	running.stop()
-	for _, p := range []*otherNode{away, running, there} {
+	for name, p := range map[string]*otherNode{"away": away, "running": running, "there": there} {
 		stale, err := Stale(p.dir, "stores", s.o.Log)
 		if err != nil || stale != (p != there) {
-			t.Errorf("%v, %v", stale, err)
+			t.Errorf("Stale for node %s returned %v and %v, expected %v", name, stale, err, p != there)
 		}
 	}
+
 	peers := map[string]*otherNode{"away": s.startNode(away.dir), "running": s.startNode(running.dir), "there": s.startNode(there.dir)}
 	s.setOtherNodes(peers)
 	if _, err := s.o.Nodes.awaitRebuilt(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
+
 	last = s.publish(w.Envelopes(20), map[string]string{"user1": "other1"})
 	want := s.waitForRows(last)
 	for name, p := range peers {
 		for i, rows := range p.waitForRows(last) {
 			withoutLogTime(rows).MustEqual(t, withoutLogTime(want[i]), "%s of %s", p.Stores[i].Name(), name)
 		}
+
 		p.stop()
 		if found := conformance.FilesWith(t, p.dir, user); len(found) > 0 {
-			t.Errorf("%s still has the id in %v", name, found)
+			t.Errorf("node %s: expected no file with the id, got %v", name, found)
 		}
 		if stale, err := Stale(p.dir, "stores", s.o.Log); stale || err != nil {
-			t.Errorf("%s is stale again: %v", name, err)
+			t.Errorf("node %s: after the rebuild, Stale returned %v and %v", name, stale, err)
 		}
 	}
-	// Again, with all of them.
+
+	// Another erasure, with all three nodes.
 	for name, p := range peers {
 		peers[name] = s.startNode(p.dir)
 		defer func() { peers[name].stop() }()
 	}
 	if r, err := Erase(t.Context(), s.o, user, nil); err != nil || r.Epoch != 3 || len(r.Nodes) != 3 {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("got %+v and %v, expected epoch 3 and 3 nodes", r, err)
 	}
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/skein-feed/skein/replay/internal/memlog"
 )
 
-// smallSettings return settings with which a few events lead to what otherwise takes thousands: feeds read some owners' pins from outboxes.
+// smallSettings returns settings with which feeds read the pins of some owners from outboxes after a few events. With the default settings that takes
+// thousands.
 func smallSettings() all.Settings {
 	s := all.Settings{Inbox: inbox.DefaultSettings(), Counters: counters.DefaultSettings()}
 	s.Inbox.Threshold = 1
@@ -32,6 +33,7 @@ func scrubEnvelopes(envs []*events.Envelope, s *scrubber) (out []*events.Envelop
 	for _, env := range envs {
 		e := *env
 		e.Events, e.Rejects, e.Kinds = nil, nil, 0
+
 		for i := range env.Events {
 			if ev, keep := s.scrubEvent(&env.Events[i]); keep {
 				e.Events = append(e.Events, *ev)
@@ -43,6 +45,7 @@ func scrubEnvelopes(envs []*events.Envelope, s *scrubber) (out []*events.Envelop
 				e.Rejects = append(e.Rejects, *r)
 			}
 		}
+
 		out = append(out, &e)
 	}
 	return out
@@ -78,11 +81,13 @@ func rowsOf(t failer, p projections.Projection, envs []*events.Envelope) conform
 		t.Fatalf("%v", err)
 	}
 	defer s.Close()
+
 	v, err := s.View()
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
 	defer v.Close()
+
 	var rows conformance.Rows
 	for it := v.Iter(nil, nil); ; {
 		if !it.Next() {
@@ -91,17 +96,19 @@ func rowsOf(t failer, p projections.Projection, envs []*events.Envelope) conform
 			}
 			return rows
 		}
+
 		rows = append(rows, conformance.Row{Key: bytes.Clone(it.Key()), Value: bytes.Clone(it.Value())})
 	}
 }
 
-// checkFoldsAlike compares the rows of all projections over the log with those over the scrubbed log, in which it also looks for the id.
+// checkFoldsAlike compares the rows of all projections over a log with those over the log without a user. It does nothing if the user is not deleted.
 func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, user string, what fmt.Stringer) {
 	t.Helper()
 	seq, slot, ok := lastDeletion(envs, user)
 	if !ok {
 		return
 	}
+
 	clean := scrubEnvelopes(envs, newScrubber(envs[0].Cursor.Log, user, seq, slot))
 	for _, maker := range all.Constructors(set) {
 		want, got := rowsOf(t, maker(), envs), rowsOf(t, maker(), clean)
@@ -109,6 +116,7 @@ func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, user s
 			if i < len(want) && i < len(got) && bytes.Equal(want[i].Key, got[i].Key) && bytes.Equal(want[i].Value, got[i].Value) {
 				continue
 			}
+
 			tell := func(rows conformance.Rows) string {
 				if i >= len(rows) {
 					return "nothing"
@@ -116,7 +124,7 @@ func checkFoldsAlike(t failer, set all.Settings, envs []*events.Envelope, user s
 				text, err := all.Describe(maker().Name(), rows[i].Key, rows[i].Value)
 				return fmt.Sprint(text, " ", err)
 			}
-			t.Fatalf("%s without %s at %d: row %d of the scrubbed log is\n%s\nof the log it is\n%s\n%v", maker().Name(), user, seq, i,
+			t.Fatalf("%s after the erasure of %s at %d: row %d of the scrubbed log is\n%s\nexpected, as of the original log:\n%s\n%v", maker().Name(), user, seq, i,
 				tell(got), tell(want), what)
 		}
 	}
@@ -145,10 +153,10 @@ func TestScrubbedLogFoldsAlike(t *testing.T) {
 				if user == "" {
 					return
 				}
+
 				end := rapid.IntRange(1, len(evs)).Draw(rt, "deleted after")
 				evs = insertDeletion(evs, end, user)
-				envs := histories.Envelopes(evs)
-				checkFoldsAlike(rt, smallSettings(), envs, user, history(evs))
+				checkFoldsAlike(rt, smallSettings(), histories.Envelopes(evs), user, history(evs))
 			})
 		})
 	}
@@ -159,8 +167,10 @@ func insertDeletion(evs []events.Event, n int, user string) []events.Event {
 	for n < len(evs) && evs[n].Seq == evs[n-1].Seq {
 		n++
 	}
+
 	last := histories.Envelopes(evs[:n])
 	at := last[len(last)-1].Cursor.LastTime + 1
+
 	out := append(append([]events.Event(nil), evs[:n]...), events.Event{
 		Kind: events.UserDeleted, User: user, Seq: evs[n-1].Seq + 1, Time: at,
 	})
@@ -171,15 +181,17 @@ func insertDeletion(evs []events.Event, n int, user string) []events.Event {
 		}
 		out = append(out, ev)
 	}
+
 	return out
 }
 
-// The same holds for a log of months in which a hundred users do everything.
+// TestScrubbedWorldFoldsAlike checks the same with longer logs, in which 40 users do everything.
 func TestScrubbedWorldFoldsAlike(t *testing.T) {
 	for seed := range uint64(4) {
 		w := memlog.NewWorld(seed, 40)
 		envs := w.Envelopes(1500)
 		envs[700].Rejects = append(envs[700].Rejects, events.Reject{Seq: envs[700].Seq(), Slot: -1, Data: []byte("of user3 or user1")})
+
 		for _, user := range []string{"user0", "user3", "user17"} {
 			envs := append(append(slices.Clip(envs), w.Envelope(events.Event{Kind: events.UserDeleted, User: user})),
 				w.Envelopes(100)...)
@@ -201,15 +213,15 @@ func TestScrubberReportsRemainingTexts(t *testing.T) {
 		want  string
 	}{
 		"an event of others without the id": {events.Event{User: "ann", Peer: "bob", Item: "film", Title: "Films"}, ""},
-		"the id as a user":                  {events.Event{User: user, Peer: "bob"}, ""},
-		"a title of the user, which is emptied": {events.Event{
+		"the id as the user of an event":    {events.Event{User: user, Peer: "bob"}, ""},
+		"a title of the user, which is removed": {events.Event{
 			User: user, Title: "of " + user, Items: []string{user}, Attributes: []byte(user),
 		}, ""},
 		"an import source":  {events.Event{User: "ann", Source: "export-of-" + user}, "names of import sources"},
 		"an item":           {events.Event{User: "ann", Item: user + "/film"}, "item ids"},
 		"a pin of the user": {events.Event{User: user, Pin: user + "-1"}, "ids of boards or pins"},
 		"a later event":     {events.Event{User: "ann", Item: user, Seq: 11}, ""},
-		"everything at a time": {events.Event{
+		"everything at once": {events.Event{
 			User: "ann", Source: user, Item: user, Board: user, Title: user, Attributes: []byte(user),
 		}, all},
 	} {

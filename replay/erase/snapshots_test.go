@@ -89,8 +89,8 @@ func snapshotNames(t *testing.T, b bucket.Bucket) (names []string) {
 	return slices.Compact(names)
 }
 
-// After an erasure, no snapshot in the shared bucket contains the id: neither those of this node nor those of another one, of one that no longer exists, or
-// of a process that was not a node. A snapshot from before, which was kept elsewhere, does not bring the user back.
+// After an erasure, no snapshot in the shared bucket contains the id: neither those of this node nor those of another one, of one that no longer
+// exists, or of a process that was not a node. A snapshot from before, which was kept elsewhere, does not bring the user back.
 func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 	const user = "somebody-to-be-erased"
 	s, target := startService(t, t.TempDir()), t.TempDir()
@@ -99,11 +99,13 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 	b, gone := s.startNode(t.TempDir()), s.startNode(t.TempDir())
 	defer func() { b.stop() }()
 	s.setOtherNodes(map[string]*otherNode{"b": b})
+
 	w := memlog.NewWorld(1, 30)
 	last := s.publish(w.Envelopes(100), map[string]string{"user1": user})
 	s.waitForRows(last)
 	b.waitForRows(last)
 	gone.waitForRows(last)
+
 	ofB := b.newKeeper(s.bucketOfNode(shared, "b"))
 	nameOfA, nameOfB := s.takeScheduled(s.o.Keeper), s.takeScheduled(ofB)
 	nameOfGone := s.takeScheduled(gone.newKeeper(s.bucketOfNode(shared, "gone")))
@@ -111,31 +113,35 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 		Bucket: shared, Scratch: filepath.Join(t.TempDir(), "scratch"), Stores: s.snapshotStores,
 	}))
 	gone.stop()
-	half := s.bucketOfNode(shared, "half") // which had not named its files yet
+
+	// A node that stopped before it had written the manifest of its snapshot.
+	half := s.bucketOfNode(shared, "half")
 	if err := half.Put(t.Context(), "snapshot-files/"+strings.Repeat("0", 64), strings.NewReader(user), int64(len(user))); err != nil {
 		t.Fatal(err)
 	}
 	if found := conformance.FilesWith(t, target, user); len(found) < 5 {
-		t.Fatalf("before, the id is only in %v", found)
+		t.Fatalf("before the erasure, expected the id in at least 5 files, got %v", found)
 	}
+
 	kept := filepath.Join(t.TempDir(), "kept")
 	if err := os.CopyFS(kept, os.DirFS(target)); err != nil {
 		t.Fatal(err)
 	}
+
 	r, err := Erase(t.Context(), s.o, user, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// b has removed its own.
+	// Node b has removed its own snapshot, and this node does not report it.
 	if want := []string{nameOfA, nameOfWhole, "nodes/gone/" + nameOfGone}; !slices.Equal(r.Snapshots, want) || len(r.Left) > 0 {
-		t.Errorf("%v were removed, want %v; left: %v", r.Snapshots, want, r.Left)
+		t.Errorf("got the removed snapshots %v, expected %v; remaining, expected none: %v", r.Snapshots, want, r.Left)
 	}
 	if found := conformance.FilesWith(t, target, user); len(found) > 0 {
-		t.Errorf("the id is still in %v", found)
+		t.Errorf("expected no file with the id, got %v", found)
 	}
 	for name, n := range map[string]int{"a": 1, "b": 0, "gone": 0} {
 		if got := snapshotNames(t, s.bucketOfNode(shared, name)); len(got) != n {
-			t.Errorf("%s has %v", name, got)
+			t.Errorf("node %s: got the snapshots %v, expected %d", name, got, n)
 		}
 	}
 	after := s.takeScheduled(ofB)
@@ -145,22 +151,27 @@ func TestErasureRemovesSnapshotsOfAllNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]bool{
-		s.restoreStores(s.bucketOfNode(old, "b"), nameOfB): true, s.restoreStores(old, nameOfWhole): true, s.restoreStores(s.bucketOfNode(shared, "b"), after): false,
+		s.restoreStores(s.bucketOfNode(old, "b"), nameOfB):  true,
+		s.restoreStores(old, nameOfWhole):                   true,
+		s.restoreStores(s.bucketOfNode(shared, "b"), after): false,
 	} {
 		if stale, err := Stale(dir, "stores", s.o.Log); err != nil || stale != want {
-			t.Errorf("stale: %v, %v; want %v", stale, err, want)
+			t.Errorf("Stale returned %v and %v, expected %v", stale, err, want)
 		}
+
 		p := s.startNode(dir)
 		if due, err := p.Look(); due || err != nil {
-			t.Errorf("due: %v, %v", due, err)
+			t.Errorf("after the start, Look returned %v and %v, expected nothing to do", due, err)
 		}
+
 		at := s.waitForRows(r.Head)
 		for i, rows := range p.waitForRows(r.Head) {
 			withoutLogTime(rows).MustEqual(t, withoutLogTime(at[i]), "%s", p.Stores[i].Name())
 		}
+
 		p.stop()
 		if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
-			t.Errorf("the id is in %v", found)
+			t.Errorf("expected no file with the id, got %v", found)
 		}
 	}
 }
@@ -174,9 +185,11 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	shared := s.shareBucket(t.TempDir())
 	gone := s.startNode(t.TempDir())
 	s.setOtherNodes(nil)
+
 	last := s.publish(memlog.NewWorld(1, 30).Envelopes(20), map[string]string{"user1": user})
 	s.waitForRows(last)
 	gone.waitForRows(last)
+
 	ofGone := gone.newKeeper(s.bucketOfNode(shared, "gone"))
 	for _, k := range []*snapshot.Keeper{s.o.Keeper, ofGone} {
 		s.takeScheduled(k)
@@ -192,7 +205,7 @@ func TestSnapshotsTakenByHandStayAfterErasure(t *testing.T) {
 	}
 
 	if got := snapshotNames(t, s.o.Bucket); len(got) != 2 || !slices.Contains(got, "before-upgrade") {
-		t.Errorf("expected before-upgrade and the snapshot of after the erasure, got %v", got)
+		t.Errorf("expected before-upgrade and the snapshot that the erasure took, got %v", got)
 	}
 	want := []string{remainingLine(s.o.Bucket, []string{"before-upgrade"}), remainingLine(s.bucketOfNode(shared, "gone"), []string{"before-upgrade"})}
 	if diff := cmp.Diff(want, r.Left); diff != "" {
@@ -213,8 +226,10 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 	s.waitForRows(s.publish(memlog.NewWorld(1, 30).Envelopes(100), map[string]string{"user1": user}))
 	b := s.startNode(t.TempDir())
 	s.setOtherNodes(map[string]*otherNode{"b": b})
+
 	kept := filepath.Join(t.TempDir(), "kept")
 	k := b.newKeeper(s.bucketOfNode(shared, "b"))
+
 	clean := s.o.Nodes.Clean
 	flush, release := s.o.Nodes.Flush, func() {}
 	var flushed, built bool
@@ -223,58 +238,66 @@ func TestSnapshotOfOldStoresDoesNotOutliveErasure(t *testing.T) {
 		done, why, err := flush(ctx, name, epoch, seq)
 		if done && seq > 0 && !flushed {
 			flushed = true
+
 			if taken, err = k.TakeNow(ctx, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.CopyFS(kept, os.DirFS(target)); err != nil {
 				t.Fatal(err)
 			}
-			if release, err = b.Hold(ctx); err != nil { // its stores stay old for now
+			if release, err = b.Hold(ctx); err != nil { // until release, its stores stay old
 				t.Fatal(err)
 			}
 		}
+
 		return done, why, err
 	}
 	s.o.Nodes.Clean = func(ctx context.Context, name string, epoch uint32) (bool, string, error) {
 		if !built {
 			if _, err := b.Erased(ctx); !errors.Is(err, snapshot.ErrBusy) || !strings.Contains(err.Error(), "a user was erased") {
-				t.Errorf("while its stores are old: %v", err)
+				t.Errorf("while the stores of the node are old, Erased returned %v, expected ErrBusy with the reason", err)
 			}
 			built = true
 			release()
 		}
+
 		return clean(ctx, name, epoch)
 	}
+
 	if _, err := Erase(t.Context(), s.o, user, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := snapshotNames(t, s.bucketOfNode(shared, "b")); len(got) > 0 {
-		t.Errorf("there is %v", got)
+		t.Errorf("after the erasure, got the snapshots %v of the node, expected none", got)
 	}
 	if got, err := b.Erased(t.Context()); err != nil || got.Epoch != 2 {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("after the erasure, Erased returned %+v and %v, expected epoch 2", got, err)
 	}
 	b.stop()
+
 	old, err := bucket.NewDir(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := s.restoreStores(s.bucketOfNode(old, "b"), taken.Name)
 	if stale, err := Stale(dir, "stores", s.o.Log); err != nil || stale {
-		t.Errorf("stale: %v, %v", stale, err)
+		t.Errorf("Stale returned %v and %v, expected false", stale, err)
 	}
+
 	again := s.startNode(dir)
 	s.setOtherNodes(map[string]*otherNode{"b": again})
 	if _, err := s.o.Nodes.awaitRebuilt(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	again.stop()
+
 	if found := conformance.FilesWith(t, dir, user); len(found) > 0 {
-		t.Errorf("the id is still in %v", found)
+		t.Errorf("expected no file with the id, got %v", found)
 	}
 }
 
-// What the marker of a directory says holds for all stores in it.
+// The marker of a data directory must hold for all stores in it. So it records the least of what was erased from each restored store, and it is not
+// written beside a store that was there before.
 func TestMarkerHoldsForAllRestoredStores(t *testing.T) {
 	of := func(epoch uint32, seq uint64) *snapshot.Erased { return &snapshot.Erased{Epoch: epoch, Flushed: seq} }
 	for name, c := range map[string]struct {
@@ -282,15 +305,16 @@ func TestMarkerHoldsForAllRestoredStores(t *testing.T) {
 		notes []*snapshot.Erased
 		want  *snapshot.Erased
 	}{
-		"first":                   {notes: []*snapshot.Erased{of(2, 5)}, want: of(2, 5)},
-		"least of two":            {notes: []*snapshot.Erased{of(2, 5), of(1, 7)}, want: of(1, 5)},
-		"no node":                 {notes: []*snapshot.Erased{nil}},
-		"no node after a node":    {notes: []*snapshot.Erased{of(2, 5), nil, of(2, 5)}, want: of(0, 0)},
+		"one store":               {notes: []*snapshot.Erased{of(2, 5)}, want: of(2, 5)},
+		"lesser of two":           {notes: []*snapshot.Erased{of(2, 5), of(1, 7)}, want: of(1, 5)},
+		"not a node":              {notes: []*snapshot.Erased{nil}},
+		"not a node after a node": {notes: []*snapshot.Erased{of(2, 5), nil, of(2, 5)}, want: of(0, 0)},
 		"beside an older store":   {store: true, notes: []*snapshot.Erased{of(2, 5)}},
-		"beside one of a process": {store: true, notes: []*snapshot.Erased{nil, of(2, 5)}},
+		"node after not a node":   {store: true, notes: []*snapshot.Erased{nil, of(2, 5)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
+
 			if c.store {
 				if err := os.MkdirAll(filepath.Join(dir, "stores", "graph", "000001"), 0o750); err != nil {
 					t.Fatal(err)
@@ -301,9 +325,10 @@ func TestMarkerHoldsForAllRestoredStores(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			m, found, err := readMarker(filepath.Join(dir, markerName))
 			if err != nil || found != (c.want != nil) || found && m.Erased != *c.want {
-				t.Errorf("%+v, %v, %v; want %+v", m, found, err, c.want)
+				t.Errorf("got the marker %+v, %v and %v, expected %+v", m, found, err, c.want)
 			}
 		})
 	}

@@ -22,10 +22,9 @@ import (
 
 // publishedLog is a log with a hub that runs.
 type publishedLog struct {
-	log *eventlog.Log
-	hub *eventlog.Hub
-	// envs are what a reader gets.
-	envs []*events.Envelope
+	log  *eventlog.Log
+	hub  *eventlog.Hub
+	envs []*events.Envelope // as a reader receives them
 }
 
 // publishHistory makes a log from the events of a history, each in an envelope of its own.
@@ -36,6 +35,7 @@ func publishHistory(t *testing.T, history []*events.Envelope) *publishedLog {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p := &publishedLog{log: log, hub: eventlog.NewHub(log, eventlog.HubOptions{})}
 	running := make(chan error, 1)
 	go func() { running <- p.hub.Run(ctx) }()
@@ -44,6 +44,7 @@ func publishHistory(t *testing.T, history []*events.Envelope) *publishedLog {
 			t.Error(err)
 		}
 	})
+
 	publisher, err := log.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +61,7 @@ func publishHistory(t *testing.T, history []*events.Envelope) *publishedLog {
 			t.Fatal(err)
 		}
 	}
+
 	head, err := log.Head(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +78,7 @@ func publishHistory(t *testing.T, history []*events.Envelope) *publishedLog {
 		}
 		p.envs = append(p.envs, envs...)
 	}
+
 	return p
 }
 
@@ -92,14 +95,16 @@ func (p *publishedLog) mustExport(t *testing.T, r export.Range, o export.EventsO
 	if r.After == "" {
 		r.After = export.Earliest
 	}
+
 	var out bytes.Buffer
 	n, err := export.Events(t.Context(), &out, export.FromLog(p.log, p.hub, r), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if o.Format == export.NDJSON && n.Rows != uint64(bytes.Count(out.Bytes(), []byte("\n"))) {
-		t.Errorf("counted %d", n.Rows)
+		t.Errorf("got a count of %d rows, expected %d", n.Rows, bytes.Count(out.Bytes(), []byte("\n")))
 	}
+
 	return out.Bytes()
 }
 
@@ -111,15 +116,16 @@ func checkObjects(t *testing.T, data []byte, want []events.Event) {
 		lines = nil
 	}
 	if len(lines) != len(want) {
-		t.Fatalf("%d events, want %d", len(lines), len(want))
+		t.Fatalf("got %d events, expected %d", len(lines), len(want))
 	}
+
 	for i, l := range lines {
 		var m skeinv1.WatchResponse
 		if err := protojson.Unmarshal(l, &m); err != nil {
 			t.Fatal(err)
 		}
 		if !proto.Equal(m.GetEvent(), want[i].Proto()) || m.GetEventTime().AsTime() != want[i].Time.Time() {
-			t.Fatalf("event %d is %v, want %v", i, &m, want[i].Proto())
+			t.Fatalf("event %d: got %v, expected %v", i, &m, want[i].Proto())
 		}
 	}
 }
@@ -136,8 +142,9 @@ func checkTable(t *testing.T, data []byte, want []events.Event) {
 	t.Helper()
 	table, file := readParquet[export.EventRecord](t, data)
 	if len(table) != len(want) {
-		t.Fatalf("%d events, want %d", len(table), len(want))
+		t.Fatalf("got %d events, expected %d", len(table), len(want))
 	}
+
 	for i, r := range table {
 		w := &want[i]
 		got := describeEvent(r.Kind, r.Time, r.Backfill, r.Source, r.Offset,
@@ -147,11 +154,12 @@ func checkTable(t *testing.T, data []byte, want []events.Event) {
 			[]string{w.User, w.Peer, w.Board, w.Pin, w.Item, w.RepinUser, w.RepinPin}, w.Items, w.Title, w.Attributes, w.Score,
 			w.Seq, int(w.Slot))
 		if got != wanted {
-			t.Fatalf("event %d is\n%s, want\n%s", i, got, wanted)
+			t.Fatalf("event %d: got\n%s, expected\n%s", i, got, wanted)
 		}
 	}
+
 	if v, _ := file.Lookup("skein.schema"); v != "1" {
-		t.Errorf("schema %q", v)
+		t.Errorf("got the schema %q, expected 1", v)
 	}
 }
 
@@ -159,6 +167,7 @@ func checkTable(t *testing.T, data []byte, want []events.Event) {
 func TestExportedEventsAreTheLog(t *testing.T) {
 	p := publishHistory(t, history(6, 60))
 	want := p.allEvents()
+
 	checkObjects(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.NDJSON}), want)
 	checkTable(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
 
@@ -171,7 +180,7 @@ func TestExportedEventsAreTheLog(t *testing.T) {
 			return ev.User != user && ev.Peer != user && ev.RepinUser != user
 		})
 		if len(some) < 7 {
-			t.Fatalf("%q has %d events", user, len(some))
+			t.Fatalf("got %d events of user %q, expected at least 7", len(some), user)
 		}
 		checkObjects(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.NDJSON, User: user}), some)
 	}
@@ -182,21 +191,24 @@ func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
 	p := publishHistory(t, history(7, 3))
 	want := p.allEvents()
 	rows, _ := readParquet[export.EventRecord](t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.Parquet}))
-	within := 0
+
+	within := 0 // positions within envelopes
 	for i, r := range rows {
 		if position, err := events.ParseEventPosition(r.Position); err != nil {
 			t.Fatal(err)
 		} else if position.Slots > 0 {
 			within++
 		}
+
 		o := export.EventsOptions{Format: export.NDJSON}
 		checkObjects(t, p.mustExport(t, export.Range{Until: r.Position}, o), want[:i+1])
 		checkObjects(t, p.mustExport(t, export.Range{After: r.Position}, o), want[i+1:])
 		checkObjects(t, p.mustExport(t, export.Range{After: r.Position, Until: r.Position}, o), nil)
 	}
 	if within == 0 {
-		t.Error("no position is within an envelope")
+		t.Error("expected positions within envelopes")
 	}
+
 	for _, bad := range []struct {
 		r    export.Range
 		want error
@@ -208,7 +220,7 @@ func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
 		from := export.FromLog(p.log, p.hub, bad.r)
 		_, err := export.Events(t.Context(), &bytes.Buffer{}, from, export.EventsOptions{Format: export.NDJSON})
 		if !errors.Is(err, bad.want) {
-			t.Errorf("%+v: %v, want %v", bad.r, err, bad.want)
+			t.Errorf("range %+v: got %v, expected %v", bad.r, err, bad.want)
 		}
 	}
 }
@@ -216,6 +228,7 @@ func TestRangesCutAtAnyEventAreComplete(t *testing.T) {
 // A log whose beginning is archived is exported completely.
 func TestExportReadsTheArchive(t *testing.T) {
 	p := publishHistory(t, history(8, 60))
+
 	b, err := bucket.NewDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -232,10 +245,12 @@ func TestExportReadsTheArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.log.SetArchive(a)
+
 	want := p.allEvents()
-	// Of the archive only facts are read, and envelopes without any are left out.
+	// With kinds that are all facts, only the facts of the archive are read, which omits envelopes without facts.
 	kinds := events.Kinds(events.UserFollowed, events.PinCreated)
 	some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
 	checkTable(t, p.mustExport(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet}), some)
+
 	checkTable(t, p.mustExport(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
 }

@@ -73,6 +73,7 @@ func exportRows(t *testing.T, s *store.Store, p projections.Projection, o export
 			t.Error(err)
 		}
 	}()
+
 	o.Projection, o.Fingerprint = p, s.Fingerprint()
 	var out bytes.Buffer
 	n, err := export.Rows(t.Context(), &out, v, o)
@@ -96,6 +97,7 @@ func readLines[T any](t *testing.T, data []byte) (list []T) {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
+
 	for {
 		var v T
 		switch err := dec.Decode(&v); {

@@ -38,25 +38,28 @@ func TestFailedReadLeavesNoCompleteFile(t *testing.T) {
 				t.Error(err)
 			}
 		}()
+
 		var out bytes.Buffer
 		_, err = export.Rows(t.Context(), &out, v, export.RowsOptions{
 			Format: export.Parquet, Projection: p, Fingerprint: s.Fingerprint(), Partition: export.AllPartitions,
 		})
 		return out.Bytes(), err
 	}
+
 	reads := faults.Count(func() {
 		if _, err := exportRows(); err != nil {
 			t.Fatal(err)
 		}
 	})
 	if reads == 0 {
-		t.Fatal("nothing was read")
+		t.Fatal("expected the export to read from the disk")
 	}
+
 	for n := int64(1); n <= reads; n++ {
 		faults.FailAt(n)
 		out, err := exportRows()
 		if !faults.HasFailed() {
-			continue // the first export also reads what is in memory from then on
+			continue // some of what the first export read is in memory since
 		}
 		if _, open := parquet.OpenFile(bytes.NewReader(out), int64(len(out))); err == nil || open == nil {
 			t.Errorf("read %d of %d fails: expected an error and no complete file, got %v and %d bytes", n, reads, err, len(out))

@@ -23,7 +23,7 @@ import (
 )
 
 // fakeLog accepts events as the service does: it validates each, appends it, and ignores it if its offset is not above the highest one of its source and
-// kind. fail is called before each call. What it returns happens instead of the call, or after it.
+// kind. It calls fail before each call. An error before replaces the call; an error after is returned although the call was made.
 type fakeLog struct {
 	t       *testing.T
 	calls   int
@@ -41,12 +41,15 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 	if l.fail != nil {
 		before, after = l.fail(l.calls)
 	}
+
 	if before != nil {
 		return nil, before
 	}
+
 	if n := len(req.GetEvents()); n == 0 || n > 1000 || proto.Size(req) > events.MaxEnvelopeBytes {
-		l.t.Errorf("a call of %d events, %d bytes", n, proto.Size(req))
+		l.t.Errorf("got a call of %d events and %d bytes", n, proto.Size(req))
 	}
+
 	res := &skeinv1.PublishResponse{Position: fmt.Sprint("after call ", l.calls)}
 	for i, ev := range req.GetEvents() {
 		flat, refused := events.FromProto(ev)
@@ -55,6 +58,7 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 			continue
 		}
 		res.AcceptedCount++
+
 		key := fmt.Sprint(flat.Source, flat.Kind)
 		if flat.Offset > l.highest[key] {
 			l.highest[key] = flat.Offset
@@ -118,16 +122,18 @@ func TestFollowsOfAFileAreInTheLog(t *testing.T) {
 		"ann,bob,yesterday\nrefused,bob,2009-09-30\ncid,bob,2026-03-05\nann,bob,2008-01-01\n")
 	o.MaxRejects = mustAllow(t, "3")
 	report := mustRun(t, o)
+
 	if diff := cmp.Diff([]string{
 		`1 user_followed ann bob "" 2009-09-29 00:00:00`,
-		`6 user_followed cid bob "" 2026-03-04 05:06:07`, // a time within the next day is cut to the start
+		`6 user_followed cid bob "" 2026-03-04 05:06:07`, // a time up to a day after the start is changed to the start
 		`7 user_followed ann bob "" 2008-01-01 00:00:00`,
 	}, l.counted); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	if report.Records != 7 || report.Events != 3 || report.Rejected != 4 || report.Clamped != 1 {
-		t.Errorf("report: %+v", report)
+		t.Errorf("got the report %+v", report)
 	}
+
 	got, err := os.ReadFile(report.Rejects)
 	if err != nil {
 		t.Fatal(err)
@@ -141,12 +147,12 @@ func TestFollowsOfAFileAreInTheLog(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSuffix(string(got), "\n"), "\n")
 	if len(lines) != len(want) {
-		t.Fatalf("rejects:\n%s", got)
+		t.Fatalf("got %d lines of rejects, expected %d:\n%s", len(lines), len(want), got)
 	}
 	for i, w := range want {
 		parts := strings.SplitN(lines[i], "\t", 3)
 		if len(parts) != 3 || parts[0] != w.record || !strings.Contains(parts[1], w.reason) || parts[2] != w.line {
-			t.Errorf("reject %q, want %q", parts, w)
+			t.Errorf("got the reject %q, expected %q", parts, w)
 		}
 	}
 }
@@ -157,6 +163,7 @@ func TestBoardsOfAFileAreInTheLog(t *testing.T) {
 		"ann,,,\nann,,Main,bob\nann,tea,,ann\nann,tea,"+strings.Repeat("x", 257)+",\n")
 	o.Kind, o.MaxRejects = Boards, mustAllow(t, "4")
 	report := mustRun(t, o)
+
 	if diff := cmp.Diff([]string{
 		`1 board_created ann bread "Bread" 2026-03-04 05:06:07`,
 		`2 board_followed bob annbread "" 2026-03-04 05:06:07`,
@@ -166,9 +173,9 @@ func TestBoardsOfAFileAreInTheLog(t *testing.T) {
 	}, l.counted); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	// The default board cannot be created or titled, no user follows an own board, and a title is bounded.
+	// Rejected are a row that would create the default board, one that would title it, a user who follows an own board, and a title that is too long.
 	if report.Rejected != 4 || report.Events != 5 {
-		t.Errorf("report: %+v", report)
+		t.Errorf("got %+v, expected 5 events and 4 rejects", report)
 	}
 }
 
@@ -182,6 +189,7 @@ func followLines(n int) string {
 
 func TestCompressedFilesAreUnpacked(t *testing.T) {
 	text := followLines(10)
+
 	var gz, zst bytes.Buffer
 	gw := gzip.NewWriter(&gz)
 	zw, err := zstd.NewWriter(&zst)
@@ -196,14 +204,16 @@ func TestCompressedFilesAreUnpacked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	for name, packed := range map[string]string{"plain": text, "gzip": gz.String(), "zstd": zst.String()} {
 		if report := mustRun(t, options(t, newFakeLog(t), packed)); report.Events != 10 {
-			t.Errorf("%s: %d events", name, report.Events)
+			t.Errorf("%s: got %d events, expected 10", name, report.Events)
 		}
 	}
+
 	broken := options(t, newFakeLog(t), gz.String()[:gz.Len()-12])
 	if _, err := Run(t.Context(), broken); err == nil || !strings.Contains(err.Error(), "unexpected EOF") {
-		t.Errorf("a broken gzip: %v", err)
+		t.Errorf("a truncated gzip file: got %v, expected an unexpected EOF", err)
 	}
 }
 
@@ -213,7 +223,7 @@ func TestFirstRecordOfAPairCounts(t *testing.T) {
 	o := options(t, l, "1 2 1254192988\n2 1 1254192989\n1 2 1254192990\n3 3 1254192990\n1 3 1254192991\n")
 	o.First, o.MaxRejects = true, mustAllow(t, "1")
 	if report := mustRun(t, o); report.Skipped != 1 || report.Events != 3 || report.Rejected != 1 {
-		t.Errorf("report: %+v", report)
+		t.Errorf("got %+v, expected 3 events, one skipped record and one reject", report)
 	}
 	if diff := cmp.Diff([]string{
 		`1 user_followed 1 2 "" 2009-09-29 02:56:28`, `2 user_followed 2 1 "" 2009-09-29 02:56:29`,
@@ -237,6 +247,7 @@ func TestRetriedRecordsArriveOnceInOrder(t *testing.T) {
 			}
 			return nil, nil
 		}
+
 		o := options(t, l, followLines(5500))
 		var retried int
 		o.Observe = func(p Progress) {
@@ -244,9 +255,10 @@ func TestRetriedRecordsArriveOnceInOrder(t *testing.T) {
 				retried++
 			}
 		}
+
 		report := mustRun(t, o)
 		if report.Events != 5500 || len(l.counted) != 5500 || retried == 0 {
-			t.Errorf("%d events, %d counted, %d retries", report.Events, len(l.counted), retried)
+			t.Errorf("got %d events, %d in the log, and %d retries, expected 5500 events and retries", report.Events, len(l.counted), retried)
 		}
 	})
 }
@@ -259,9 +271,10 @@ func TestImportGivesUp(t *testing.T) {
 			l.fail = func(int) (before, after error) { return connect.NewError(code, errors.New("no")), nil }
 			o := options(t, l, followLines(10))
 			o.Patience = 10 * time.Second
+
 			_, err := Run(t.Context(), o)
 			if connect.CodeOf(err) != code || l.calls < 1 || l.calls > calls {
-				t.Errorf("%v: %v after %d calls", code, err, l.calls)
+				t.Errorf("code %v: got %v after %d calls, expected at most %d", code, err, l.calls, calls)
 			}
 		}
 	})
@@ -276,11 +289,12 @@ func TestInterruptedImportContinues(t *testing.T) {
 		o.MaxRejects = mustAllow(t, "2")
 		var notices []string
 		o.Notice = func(s string) { notices = append(notices, s) }
-		// Saves come at most once a second: let every call take one.
+		// The import saves its state at most once a second. Let every call take a second, so that it saves after each.
 		o.Publish = func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 			<-time.After(time.Second)
 			return l.publish(ctx, req)
 		}
+
 		for crash := 3; ; crash += 3 {
 			ctx, cancel := context.WithCancel(t.Context())
 			l.fail = func(call int) (before, after error) {
@@ -289,26 +303,28 @@ func TestInterruptedImportContinues(t *testing.T) {
 				}
 				return nil, nil
 			}
+
 			report, err := Run(ctx, o)
 			cancel()
 			if err == nil {
 				if report.Records != 9002 || report.Events != 9000 || report.Rejected != 2 || report.Sent >= 9000 {
-					t.Errorf("report: %+v", report)
+					t.Errorf("got %+v, expected 9000 events of 9002 records, fewer of them sent by the last run", report)
 				}
 				break
 			}
 			if !errors.Is(err, context.Canceled) || crash > 30 {
 				t.Fatal(err)
 			}
-			// The clock continues, the recorded start does not.
+			// The next run begins later, but continues with the recorded start.
 			o.Now = func() time.Time { return start.Add(time.Hour) }
 		}
+
 		if len(l.counted) != 9000 {
-			t.Errorf("%d events counted", len(l.counted))
+			t.Errorf("got %d events in the log, expected 9000", len(l.counted))
 		}
 		for _, ev := range l.counted {
 			if !strings.HasSuffix(ev, "2026-03-04 05:06:07") {
-				t.Fatalf("%s has another start", ev)
+				t.Fatalf("got the event %s, expected the start of the first run as its time", ev)
 			}
 		}
 		rejects, err := os.ReadFile(o.Path + ".rejects.tsv")
@@ -316,21 +332,22 @@ func TestInterruptedImportContinues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Count(string(rejects), "\n"); got != 3 {
-			t.Errorf("the rejects are not those of the two bad rows:\n%s", rejects)
+			t.Errorf("expected a heading and two rejects, got\n%s", rejects)
 		}
 
 		l.fail = nil
 		report := mustRun(t, o)
 		if report.Sent != 9000 || report.Events != 0 || report.Ignored != 9000 || len(l.counted) != 9000 || report.Rejected != 2 {
-			t.Errorf("run again: %+v, %d counted", report, len(l.counted))
+			t.Errorf("a repeated run: got %+v and %d events in the log, expected 9000 ignored events", report, len(l.counted))
 		}
 		if last := notices[len(notices)-1]; !strings.Contains(last, "imported before") {
-			t.Errorf("notice: %s", last)
+			t.Errorf("expected a notice that the file was imported before, got %q", last)
 		}
+
 		other := newFakeLog(t)
 		o.LogID, o.Publish = "another log", other.publish
 		if mustRun(t, o); len(other.counted) != 9000 {
-			t.Errorf("another log got %d events", len(other.counted))
+			t.Errorf("got %d events in another log, expected 9000", len(other.counted))
 		}
 	})
 }
@@ -340,6 +357,7 @@ func TestStateOfAnotherImportIsRefused(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "1 2 1254192988\n")
 	mustRun(t, o)
+
 	write := func(text string) {
 		if err := os.WriteFile(o.Path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -348,9 +366,10 @@ func TestStateOfAnotherImportIsRefused(t *testing.T) {
 	refused := func(o Options, want string) {
 		t.Helper()
 		if _, err := Run(t.Context(), o); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want a state of another import, with %q", err, want)
+			t.Errorf("got %v, expected ErrState with %q", err, want)
 		}
 	}
+
 	other := o
 	other.First = true
 	refused(other, "--first")
@@ -361,19 +380,20 @@ func TestStateOfAnotherImportIsRefused(t *testing.T) {
 	other.Format.Columns = []string{"user", "follower"}
 	refused(other, "columns")
 
-	// The next export has the same name. It is another source, or the log would ignore it.
+	// A later export of the same data has the same name. It must be another source, or the log would ignore its events.
 	write("1 3 1254192988\n")
 	refused(o, "content")
 	o.Restart = true
 	if mustRun(t, o); len(l.counted) != 2 {
-		t.Errorf("the next export: %v", l.counted)
+		t.Errorf("after a restart with the later export, got the events %v, expected 2", l.counted)
 	}
+
 	if err := os.WriteFile(o.Path+".skein-import.json", []byte(`{"version": 2}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o.Restart = false
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "version 2") {
-		t.Errorf("a later version: %v", err)
+		t.Errorf("state of a later version: got %v, expected an error with its version", err)
 	}
 }
 
@@ -384,7 +404,7 @@ func TestForeignFileIsNotOverwrittenByRejects(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "--rejects") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, expected an error that names --rejects", err)
 	}
 }
 
@@ -396,11 +416,12 @@ func TestRefusedImportKeepsItsRejects(t *testing.T) {
 
 	report, err := Run(t.Context(), o)
 	if !errors.Is(err, ErrRejected) || l.calls > 0 {
-		t.Fatalf("got %v after %d calls, want ErrRejected after none", err, l.calls)
+		t.Fatalf("got %v after %d calls, expected ErrRejected after none", err, l.calls)
 	}
 	if report.Rejected != 1 || report.Events != 2 || !report.Unpublished {
-		t.Errorf("report: %+v", report)
+		t.Errorf("got %+v, expected 2 events and one reject of an import that published nothing", report)
 	}
+
 	want := "row\treason\tline\n2\tboard_created.board.board_id must be 1 to 128 bytes of printable UTF-8 without spaces\t" +
 		"ann,b 2,\"two\\nlines\t\\x1b[2J\"\n"
 	got, err := os.ReadFile(o.Path + ".rejects.tsv")
@@ -408,13 +429,13 @@ func TestRefusedImportKeepsItsRejects(t *testing.T) {
 		t.Errorf("rejects (-want +got):\n%s%v", diff, err)
 	}
 	if _, err := os.Stat(o.Path + ".skein-import.json"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the state: %v, want none", err)
+		t.Errorf("got %v for the state, expected that it does not exist", err)
 	}
 
-	// More are allowed now.
+	// The import can be repeated with a higher limit.
 	o.MaxRejects = mustAllow(t, "1")
 	if report := mustRun(t, o); report.Events != 2 || report.Rejected != 1 || len(l.counted) != 2 {
-		t.Errorf("report: %+v, %d events counted", report, len(l.counted))
+		t.Errorf("got %+v and %d events in the log, expected 2 events and one reject", report, len(l.counted))
 	}
 }
 
@@ -428,7 +449,7 @@ func TestFileThatChangesFailsTheImport(t *testing.T) {
 		return l.publish(ctx, req)
 	}
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "was changed while it was imported") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, expected an error about the change", err)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// fakeCounters counts the events of a log. spoil may change an answer.
+// fakeCounters answers with counts of the events of a log. A test may set spoil to change counts, short to omit one, or err to fail.
 type fakeCounters struct {
 	skeinv1connect.CounterServiceClient
 
@@ -31,6 +31,7 @@ func (f *fakeCounters) BatchGetCounters(
 	if f.err != nil {
 		return nil, f.err
 	}
+
 	res := &skeinv1.BatchGetCountersResponse{}
 	for _, key := range req.Msg.GetKeys() {
 		c, likes := &skeinv1.Counters{}, map[string]bool{}
@@ -63,6 +64,7 @@ func importAndCompareCounts(t *testing.T, kind Kind, text string, counters *fake
 	o.Kind, o.MaxRejects = kind, mustAllow(t, "2")
 	report := mustRun(t, o)
 	counters.taken = l.taken
+
 	var told []string
 	found, err := Compare(t.Context(), CompareOptions{
 		Kind: kind, Path: o.Path, StartedAt: report.StartedAt, AtLeast: report.Position, Counters: counters,
@@ -80,9 +82,10 @@ func TestComparedCountsAreEqual(t *testing.T) {
 	for kind, want := range map[Kind]Comparison{Plays: {Counts: 4, Entries: 6}, Reactions: {Counts: 2, Entries: 3}} {
 		found, told, err := importAndCompareCounts(t, kind, somePlays, &fakeCounters{})
 		if err != nil || len(told) > 0 || *found != want {
-			t.Errorf("%s: %+v, %v, %v", kind, found, told, err)
+			t.Errorf("%s: got %+v, the differences %v and %v, expected %+v without differences", kind, found, told, err, want)
 		}
 	}
+
 	var many strings.Builder
 	many.WriteString("user,item\n")
 	for i := range 2500 {
@@ -90,7 +93,7 @@ func TestComparedCountsAreEqual(t *testing.T) {
 	}
 	found, told, err := importAndCompareCounts(t, Plays, many.String(), &fakeCounters{})
 	if want := (Comparison{Counts: 2507, Entries: 5000}); err != nil || len(told) > 0 || *found != want {
-		t.Errorf("many: %+v, %v, %v", found, told, err)
+		t.Errorf("2500 plays: got %+v, the differences %v and %v, expected %+v without differences", found, told, err, want)
 	}
 }
 
@@ -101,16 +104,18 @@ func TestCompareFindsEveryDifferentCount(t *testing.T) {
 			c.Reactions[0].Count--
 		}
 	}
+
 	for kind, want := range map[Kind][]string{
 		Plays:     {"plays by bob: the file has 1, skein has 2", "plays of i1: the file has 3, skein has 4"},
 		Reactions: {"reactions to i1 with like: the file has 2, skein has 1"},
 	} {
 		found, told, err := importAndCompareCounts(t, kind, somePlays, &fakeCounters{spoil: more})
 		if diff := cmp.Diff(want, told); diff != "" || err != nil || found.Differences() != uint64(len(want)) {
-			t.Errorf("%s: %s, %+v, %v", kind, diff, found, err)
+			t.Errorf("%s: got %+v and %v, and the differences (-want +got):\n%s", kind, found, err, diff)
 		}
 	}
+
 	if _, _, err := importAndCompareCounts(t, Plays, somePlays, &fakeCounters{short: true}); err == nil || !strings.Contains(err.Error(), "3 counters for 4 keys") {
-		t.Error(err)
+		t.Errorf("got %v, expected an error that a counter is missing", err)
 	}
 }

@@ -18,21 +18,23 @@ func TestNextSnapshotRepairsDamageThatCheckFound(t *testing.T) {
 	n.fold(t, envs)
 	n.take(t, "one")
 	n.take(t, "two")
-	names, last := []string{"one", "two"}, "two"
+
 	list, err := snapshot.List(t.Context(), b)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var p replay.Progress
 	c, err := snapshot.Check(t.Context(), b, true, replay.Pace{}, &p)
 	if err != nil || len(c.Damaged)+len(c.Broken) > 0 || c.Removed || c.Files != len(b.objectNames("snapshot-files/")) {
-		t.Fatalf("%+v, %v", c, err)
+		t.Fatalf("got %+v and %v, expected all files and no damage", c, err)
 	}
 	if at := p.Now(); at.Done != at.Total || at.Done != uint64(c.Bytes) {
-		t.Errorf("got %+v, expected %d bytes", at, c.Bytes)
+		t.Errorf("got the progress %+v, expected %d bytes", at, c.Bytes)
 	}
-	two := list[slices.IndexFunc(list, func(l snapshot.Listed) bool { return l.Snapshot == last })].Manifest
-	// One that stays as it is while the store is open; which tables do is a matter of compactions.
+
+	// Damage a file that does not change while the store is open. Whether a table changes depends on compactions.
+	two := list[slices.IndexFunc(list, func(l snapshot.Listed) bool { return l.Snapshot == "two" })].Manifest
 	i := slices.IndexFunc(two.Files, func(f snapshot.File) bool { return strings.HasPrefix(f.Name, "OPTIONS") })
 	name := "snapshot-files/" + two.Files[i].SHA256
 	bad := []byte(string(b.objects[name].data))
@@ -40,21 +42,22 @@ func TestNextSnapshotRepairsDamageThatCheckFound(t *testing.T) {
 	b.objects[name] = object{bad, b.objects[name].time}
 
 	c, err = snapshot.Check(t.Context(), b, false, replay.Pace{}, nil)
-	if err != nil || !slices.Equal(c.Damaged, []string{name}) || len(c.Broken) < 2 || !slices.Contains(c.Broken, last+"/graph") || c.Removed ||
+	if err != nil || !slices.Equal(c.Damaged, []string{name}) || len(c.Broken) < 2 || !slices.Contains(c.Broken, "two/graph") || c.Removed ||
 		len(b.objectNames(name)) != 1 {
-		t.Fatalf("%+v, %v", c, err)
+		t.Fatalf("got %+v and %v, expected the damaged file %s, two broken snapshots, and nothing removed", c, err, name)
 	}
 	if c, err = snapshot.Check(t.Context(), b, true, replay.Pace{}, nil); err != nil || !c.Removed || len(b.objectNames(name)) > 0 {
-		t.Fatalf("%+v, %v", c, err)
+		t.Fatalf("got %+v and %v, expected that the damaged file %s was removed", c, err, name)
 	}
-	if _, err := restoreInMemory(t, b, last, newGraph()); !errors.Is(err, snapshot.ErrDamaged) {
-		t.Errorf("restored without a file: %v", err)
+	if _, err := restoreInMemory(t, b, "two", newGraph()); !errors.Is(err, snapshot.ErrDamaged) {
+		t.Errorf("after a file was removed, Restore returned %v, expected ErrDamaged", err)
 	}
+
 	n.take(t, "anew")
 	if c, err = snapshot.Check(t.Context(), b, false, replay.Pace{}, nil); err != nil || len(c.Damaged)+len(c.Broken) > 0 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("after another snapshot, got %+v and %v, expected no damage", c, err)
 	}
-	for _, name := range append(names, "anew") {
+	for _, name := range []string{"one", "two", "anew"} {
 		mustRestore(t, b, name, newGraph, envs)
 	}
 }

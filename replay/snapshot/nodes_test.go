@@ -34,6 +34,7 @@ func TestSnapshotOfSomePartitions(t *testing.T) {
 			held.Add(uint8(p))
 		}
 	}
+
 	for _, p := range allConstructors() {
 		t.Run(p().Name(), func(t *testing.T) {
 			fs, b := vfs.NewMem(), newMemoryBucket()
@@ -43,14 +44,17 @@ func TestSnapshotOfSomePartitions(t *testing.T) {
 			}
 			defer conformance.Close(t, s)
 			conformance.Fold(t, s, envs[:200])
+
 			want := &snapshot.Erased{Epoch: 3, Flushed: 7}
 			if _, err := keeperOf(s, fs, b, func(context.Context) (*snapshot.Erased, error) { return want, nil }).
 				Take(t.Context(), "one", nil, nil); err != nil {
 				t.Fatal(err)
 			}
+
 			if c, err := snapshot.Check(t.Context(), b, false, replay.Pace{}, nil); err != nil || len(c.Damaged)+len(c.Broken) > 0 {
-				t.Errorf("%+v, %v", c, err)
+				t.Errorf("Check returned %+v and %v, expected no damage", c, err)
 			}
+
 			o := snapshot.RestoreOptions{Bucket: b, Projection: p(), FS: vfs.NewMem(), Dir: "data"}
 			rows := conformance.StraightOf(t, p(), &held, envs)
 			d, err := snapshot.Drill(t.Context(), snapshot.DrillOptions{
@@ -61,27 +65,30 @@ func TestSnapshotOfSomePartitions(t *testing.T) {
 				},
 			})
 			if err != nil || d.Manifest.Erased == nil || *d.Manifest.Erased != *want {
-				t.Fatalf("%+v, %v", d.Manifest, err)
+				t.Fatalf("Drill returned the manifest %+v and %v, expected %+v as its erasures", d.Manifest, err, want)
 			}
+
 			failed := errors.New("it cannot be noted")
 			o.Place = func(*snapshot.Manifest) error { return failed }
 			if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, failed) {
-				t.Error(err)
+				t.Errorf("got %v, expected the error of Place", err)
 			}
+
 			o.Place = nil
 			if _, err := snapshot.Restore(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := store.Open(store.Options{FS: o.FS, Dir: "data", Projection: p()}); !errors.Is(err, projections.ErrPartial) {
-				t.Errorf("opened as a store of all partitions: %v", err)
+				t.Errorf("opened as a store of all partitions, got %v, expected ErrPartial", err)
 			}
+
 			again, err := store.Open(store.Options{FS: o.FS, Dir: "data", Projection: p(), Partitioned: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conformance.Close(t, again)
 			if again.Holds() != held {
-				t.Error("it holds other partitions")
+				t.Error("the restored store holds other partitions than the snapshot")
 			}
 			conformance.Fold(t, again, envs[conformance.IndexAfter(envs, again.Cursor()):])
 			conformance.RowsOf(t, again).MustEqual(t, rows, "restored")
@@ -94,10 +101,11 @@ func TestRemovalWaitsForSnapshotInProgress(t *testing.T) {
 	b := newMemoryBucket()
 	n := newTestProcess(t, b, newGraph())
 	n.fold(t, follows(100))
+
 	removed := make(chan error, 1)
 	began := make(chan struct{}, 1)
 	b.setOutcomes(func(_ int, op, name string) outcome {
-		if op == "list" && name == "snapshot-claims/" { // of the removal, too
+		if op == "list" && name == "snapshot-claims/" { // by the snapshot, and later by the removal
 			select {
 			case began <- struct{}{}:
 			default:
@@ -105,11 +113,13 @@ func TestRemovalWaitsForSnapshotInProgress(t *testing.T) {
 		}
 		return done
 	})
+
 	busy := 0
 	k := keeperOf(n.stores[0], n.fs, b, func(ctx context.Context) (*snapshot.Erased, error) {
 		if busy++; busy == 1 {
-			return nil, snapshot.ErrBusy // it tries again
+			return nil, snapshot.ErrBusy // the keeper tries again
 		}
+
 		for len(began) > 0 {
 			<-began
 		}
@@ -118,13 +128,15 @@ func TestRemovalWaitsForSnapshotInProgress(t *testing.T) {
 			removed <- err
 		}()
 		<-began
+
 		return &snapshot.Erased{Epoch: 1}, nil
 	})
+
 	if _, err := k.TakeNow(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-removed; err != nil || len(b.objectNames("")) > 0 || busy != 2 || k.Stats().Failed > 0 {
-		t.Errorf("%v; there is %v; %d attempts, %+v", err, b.objectNames(""), busy, k.Stats())
+		t.Errorf("got %v, the objects %v, %d attempts and %+v, expected no objects, 2 attempts and no failure", err, b.objectNames(""), busy, k.Stats())
 	}
 }
 
@@ -134,11 +146,13 @@ func TestNodesSeeOnlyTheirOwnSnapshots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range []string{"", "..", ".", "a/b", "/a", "-a", "_a", "a.b", "a b", "ä", "a\x00"} {
 		if b, err := snapshot.OfNode(shared, name); err == nil {
-			t.Errorf("%q is at %s", name, b)
+			t.Errorf("name %q: expected an error, got a bucket at %s", name, b)
 		}
 	}
+
 	for _, name := range []string{"b", "A-1_x"} {
 		b, err := snapshot.OfNode(shared, name)
 		if err != nil {
@@ -148,13 +162,14 @@ func TestNodesSeeOnlyTheirOwnSnapshots(t *testing.T) {
 		n.fold(t, follows(10))
 		n.take(t, "one")
 		if list, err := snapshot.List(t.Context(), b); err != nil || len(list) != 1 {
-			t.Errorf("%v, %v", list, err)
+			t.Errorf("node %s: got the snapshots %v and %v, expected one", name, list, err)
 		}
 	}
+
 	if names, err := snapshot.Nodes(t.Context(), shared); err != nil || !slices.Equal(names, []string{"A-1_x", "b"}) {
-		t.Errorf("%v, %v", names, err)
+		t.Errorf("got the nodes %v and %v, expected A-1_x and b", names, err)
 	}
 	if list, err := snapshot.List(t.Context(), shared); err != nil || len(list) > 0 {
-		t.Errorf("%v, %v", list, err)
+		t.Errorf("got the snapshots %v and %v of the whole bucket, expected none", list, err)
 	}
 }

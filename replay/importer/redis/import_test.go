@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// smallRedis returns a Redis with everything that can go wrong.
+// smallRedis returns a Redis with facts of several kinds, and with elements of every kind that an import rejects.
 func smallRedis() *fakeRedis {
 	return &fakeRedis{keys: map[string]fakeKey{
 		"followers:ann": {sortedSet, []string{"bob", "1600000000", "cid", "1600000001.5", "ann", "1", "b d", "2", "late", "1e12", "soon", "1772600768"}},
@@ -31,11 +31,12 @@ func TestRedisFactsAreInTheLog(t *testing.T) {
 	r, l := smallRedis(), newFakeLog(t)
 	imp := newTestRun(t, r, l)
 	report := mustRun(t, imp)
+
 	want := map[string]int{
-		"user_followed bob ann    []  2020-09-13T12:26:40Z":   1, // from one side, with its time
+		"user_followed bob ann    []  2020-09-13T12:26:40Z":   1, // both sides have it, only this one with its time
 		"user_followed cid ann    []  2020-09-13T12:26:41.5Z": 1,
 		"user_followed bob dan    []  2026-03-04T05:06:07Z":   1, // the start of the import
-		"user_followed soon ann    []  2026-03-04T05:06:07Z":  1, // a second in the future
+		"user_followed soon ann    []  2026-03-04T05:06:07Z":  1, // its time is a second after the start of the import
 		"played bob    i1 []  2020-09-13T12:26:40Z":           1,
 		"reacted bob    i1 []  2026-03-04T05:06:07Z":          1,
 	}
@@ -46,8 +47,9 @@ func TestRedisFactsAreInTheLog(t *testing.T) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	if report.Found != 11 || report.New != 11 || report.Published != 11 || report.Rejected != 6 || report.Clamped != 1 || report.Run != 1 {
-		t.Errorf("report: %+v", report)
+		t.Errorf("got the report %+v", report)
 	}
+
 	rejects, err := os.ReadFile(report.Rejects)
 	if err != nil {
 		t.Fatal(err)
@@ -73,12 +75,13 @@ func TestRuleIsChosenByType(t *testing.T) {
 	imp := newTestRun(t, r, l)
 	imp.Mapping = mustParse(t, "rules:\n- {means: reactions, key: '{user}', member: '{item}'}\n- {means: plays, key: '{user}', field: '{item}'}\n"+
 		"- {means: served, key: '{user}', element: '{item}'}\n")
+
 	report := mustRun(t, imp)
 	want := map[string]int{
 		"reacted a    x []  2026-03-04T05:06:07Z": 1, "played c    x []  2026-03-04T05:06:07Z": 1, "served b     [x]  2026-03-04T05:06:07Z": 1,
 	}
 	if diff := cmp.Diff(want, l.taken); diff != "" || report.Rejected != 1 {
-		t.Errorf("%+v (-want +got):\n%s", report, diff)
+		t.Errorf("got %+v, expected one reject; events (-want +got):\n%s", report, diff)
 	}
 }
 
@@ -89,14 +92,14 @@ func TestSecondRunPublishesOnlyNewFacts(t *testing.T) {
 	mustRun(t, imp)
 	calls, taken := l.calls, len(l.taken)
 
-	r.run++ // Redis was restarted: another order
+	r.run++ // as if Redis was restarted, so that it lists keys in another order
 	imp = imp.again()
 	imp.Now = func() time.Time { return start.Add(time.Hour) }
 	if report := mustRun(t, imp); report.New != 0 || report.Gone != 0 || report.Found != 11 || l.calls != calls || report.Run != 2 {
-		t.Errorf("the second run: %+v, %d calls", report, l.calls-calls)
+		t.Errorf("the second run made %d calls and reported %+v, expected no calls and nothing new", l.calls-calls, report)
 	}
 	if report := mustRun(t, imp.again()); report.Position == "" {
-		t.Error("a run without anything new forgets the position of the last one")
+		t.Error("expected a run without new facts to report the position of the previous run")
 	}
 
 	r.keys["plays:bob"] = fakeKey{hash, []string{"i1", "1600000000000", "i2", "1600000000001"}}
@@ -104,18 +107,19 @@ func TestSecondRunPublishesOnlyNewFacts(t *testing.T) {
 	r.keys["following:bob"] = fakeKey{set, []string{"ann", "dan", "eve"}}
 	report := mustRun(t, imp.again())
 	if report.New != 3 || report.Published != 3 || report.Gone != 1 || len(l.taken) != taken+3 || report.Run != 4 {
-		t.Errorf("the run over what changed: %+v, %d taken", report, len(l.taken)-taken)
+		t.Errorf("after a change, got %d new events and %+v, expected 3 events and one fact that is gone", len(l.taken)-taken, report)
 	}
 	for ev, n := range l.taken {
 		if n != 1 {
-			t.Errorf("%s was taken %d times", ev, n)
+			t.Errorf("the log has %s %d times", ev, n)
 		}
 	}
+
 	if l.taken["user_followed bob eve    []  2026-03-04T06:06:07.000002Z"] != 1 {
-		t.Errorf("what is new has not the start of its run: %v", l.taken)
+		t.Errorf("expected a new fact without a time to have the start of its run, got %v", l.taken)
 	}
 	if left, err := filepath.Glob(filepath.Join(imp.State, "*-*")); err != nil || len(left) != 1 {
-		t.Errorf("files left: %v, %v", left, err)
+		t.Errorf("got the files %v and %v, expected only the known facts", left, err)
 	}
 }
 
@@ -124,13 +128,15 @@ func TestFactWithoutTimeDoesNotRepeatOneWithTime(t *testing.T) {
 	r, l := &fakeRedis{keys: map[string]fakeKey{"followers:ann": {sortedSet, []string{"bob", "1600000000"}}}}, newFakeLog(t)
 	imp := newTestRun(t, r, l)
 	mustRun(t, imp)
+
 	r.keys["following:bob"] = fakeKey{set, []string{"ann"}}
 	if report := mustRun(t, imp.again()); report.New != 0 {
-		t.Errorf("%+v: %v", report, l.taken)
+		t.Errorf("the second side of the fact: got %+v and the events %v, expected nothing new", report, l.taken)
 	}
+
 	delete(r.keys, "followers:ann")
 	if report := mustRun(t, imp.again()); report.New != 0 || report.Gone != 1 {
-		t.Errorf("%+v: %v", report, l.taken)
+		t.Errorf("without the side with the time: got %+v and the events %v, expected nothing new and one that is gone", report, l.taken)
 	}
 }
 
@@ -154,6 +160,7 @@ func TestInterruptedReadingContinues(t *testing.T) {
 	r, l := largeRedis(), newFakeLog(t)
 	imp := newTestRun(t, r, l)
 	imp.maxRecords = 100
+
 	tries := 0
 	for step := 1; ; step += 7 {
 		r.commands = 0
@@ -164,15 +171,17 @@ func TestInterruptedReadingContinues(t *testing.T) {
 			return nil
 		}
 		if step%3 == 0 {
-			r.run++ // Redis itself was started again
+			r.run++ // as if Redis was restarted
 		}
+
 		report, err := imp.again().readAndPublish(t.Context())
 		if err == nil {
 			if report.Found != 1500 || report.Published != 1500 {
-				t.Errorf("report: %+v", report)
+				t.Errorf("got %+v, expected 1500 facts, all published", report)
 			}
 			break
 		}
+
 		if tries++; !errors.Is(err, errBroken) || tries > 100 {
 			t.Fatal(err)
 		}
@@ -180,9 +189,10 @@ func TestInterruptedReadingContinues(t *testing.T) {
 			t.Fatal("something was published before everything was read")
 		}
 	}
+
 	checkEachFactOnce(t, l, 1500)
 	if tries < 5 {
-		t.Errorf("it was interrupted %d times only", tries)
+		t.Errorf("the import was interrupted only %d times", tries)
 	}
 }
 
@@ -193,7 +203,10 @@ func TestImportResumesAtItsCursor(t *testing.T) {
 	imp.maxRecords = 100
 	mustRun(t, imp)
 	whole := r.commands
-	clear(l.highest) // as in another log, because the second import begins at the same moment and so has the same source
+
+	// Import the same again, and interrupt the import shortly before its end. It begins at the same moment and so has the same source. Clear the log's
+	// sequences of that source, as if it was another log.
+	clear(l.highest)
 	imp.State, r.commands = t.TempDir(), 0
 	r.fail = func(command int) error {
 		if command == whole-10 {
@@ -204,9 +217,10 @@ func TestImportResumesAtItsCursor(t *testing.T) {
 	if _, err := imp.again().readAndPublish(t.Context()); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
+
 	r.commands, r.fail = 0, nil
 	if report := mustRun(t, imp.again()); report.Found != 1500 || r.commands > whole/2 {
-		t.Errorf("%d commands of %d, %+v", r.commands, whole, report)
+		t.Errorf("got %+v after %d commands, expected 1500 facts after at most half of %d", report, r.commands, whole)
 	}
 }
 
@@ -232,6 +246,7 @@ func TestImportRereadsServerWithoutRunID(t *testing.T) {
 	if _, err := imp.again().readAndPublish(t.Context()); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
+
 	r.run++
 	r.fail = nil
 	if report := mustRun(t, imp.again()); report.Found != 1500 {
@@ -243,11 +258,11 @@ func TestImportRereadsServerWithoutRunID(t *testing.T) {
 func checkEachFactOnce(t *testing.T, l *fakeLog, n int) {
 	t.Helper()
 	if len(l.taken) != n {
-		t.Errorf("%d events were taken, want %d", len(l.taken), n)
+		t.Errorf("got %d events, expected %d", len(l.taken), n)
 	}
 	for ev, times := range l.taken {
 		if times != 1 {
-			t.Errorf("%s was taken %d times", ev, times)
+			t.Errorf("the log has %s %d times", ev, times)
 		}
 	}
 }
@@ -260,11 +275,13 @@ func TestInterruptedPublishingContinues(t *testing.T) {
 			r.keys[fmt.Sprintf("likes:i%d", u)] = fakeKey{set, []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}}
 		}
 		imp := newTestRun(t, r, l)
+
 		failed := 0
 		l.fail = func(call int) (error, error) {
 			if call%2 == 0 {
 				return nil, nil
 			}
+
 			failed++
 			refused := connect.NewError(connect.CodePermissionDenied, errBroken)
 			if after {
@@ -272,6 +289,7 @@ func TestInterruptedPublishingContinues(t *testing.T) {
 			}
 			return refused, nil
 		}
+
 		for tries := 0; ; tries++ {
 			_, err := imp.again().readAndPublish(t.Context())
 			if err == nil {
@@ -281,12 +299,14 @@ func TestInterruptedPublishingContinues(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		l.fail = nil
 		if report := mustRun(t, imp.again()); report.New != 0 {
-			t.Errorf("new in the next run: %d", report.New)
+			t.Errorf("the next run found %d new facts, expected none", report.New)
 		}
-		if checkEachFactOnce(t, l, 3500); failed < 2 {
-			t.Errorf("%d calls failed", failed)
+		checkEachFactOnce(t, l, 3500)
+		if failed < 2 {
+			t.Errorf("only %d calls failed, expected at least 2", failed)
 		}
 	}
 }
@@ -295,6 +315,7 @@ func TestInterruptedPublishingContinues(t *testing.T) {
 func TestFactIsKnownOnlyWhenTheLogHasIt(t *testing.T) {
 	r, l := smallRedis(), newFakeLog(t)
 	imp := newTestRun(t, r, l)
+
 	ctx, cancel := context.WithCancel(t.Context())
 	l.fail = func(int) (error, error) {
 		cancel()
@@ -305,14 +326,16 @@ func TestFactIsKnownOnlyWhenTheLogHasIt(t *testing.T) {
 	}
 	s, err := loadState(imp.State)
 	if err != nil || s.Phase != phasePublishing || s.Known != "" || s.Offset != 0 {
-		t.Errorf("the state: %+v, %v", s, err)
+		t.Errorf("got the state %+v and %v, expected publishing at offset 0 without known facts", s, err)
 	}
+
 	l.fail = nil
 	imp = imp.again()
-	imp.Now = func() time.Time { return start.Add(time.Hour) } // the recorded start counts
+	imp.Now = func() time.Time { return start.Add(time.Hour) } // without effect: the start of the interrupted run is recorded
 	mustRun(t, imp)
-	if checkEachFactOnce(t, l, 11); l.taken["user_followed bob dan    []  2026-03-04T05:06:07Z"] != 1 {
-		t.Errorf("another start: %v", l.taken)
+	checkEachFactOnce(t, l, 11)
+	if l.taken["user_followed bob dan    []  2026-03-04T05:06:07Z"] != 1 {
+		t.Errorf("expected a fact without a time to have the recorded start, got %v", l.taken)
 	}
 }
 
@@ -321,21 +344,23 @@ func TestEverythingIsNewToAnotherLog(t *testing.T) {
 	r, l := smallRedis(), newFakeLog(t)
 	imp := newTestRun(t, r, l)
 	first := mustRun(t, imp)
+
 	other := newFakeLog(t)
 	imp = imp.again()
 	var notices []string
 	imp.LogID, imp.Publish, imp.Notice = "other", other.publish, func(s string) { notices = append(notices, s) }
 	if report := mustRun(t, imp); report.New != 11 || len(other.taken) != 11 || report.Source == first.Source {
-		t.Errorf("%+v, %v", report, other.taken)
+		t.Errorf("got %+v and the events %v, expected 11 new facts from another source", report, other.taken)
 	}
 	if !strings.Contains(strings.Join(notices, "\n"), "another log") {
-		t.Errorf("notices: %q", notices)
+		t.Errorf("expected a notice about another log, got %q", notices)
 	}
+
 	imp = imp.again()
 	imp.Restart = true
 	imp.Now = func() time.Time { return start.Add(time.Hour) }
 	if report := mustRun(t, imp); report.New != 11 || other.taken["played bob    i1 []  2020-09-13T12:26:40Z"] != 2 {
-		t.Errorf("a restart sends everything again: %+v", report)
+		t.Errorf("expected a restart to publish everything again, got %+v and the events %v", report, other.taken)
 	}
 }
 
@@ -344,6 +369,7 @@ func TestChangedMappingReadsAnew(t *testing.T) {
 	r, l := largeRedis(), newFakeLog(t)
 	imp := newTestRun(t, r, l)
 	imp.maxRecords = 100
+
 	r.fail = func(command int) error {
 		if command == 30 {
 			return errBroken
@@ -353,34 +379,37 @@ func TestChangedMappingReadsAnew(t *testing.T) {
 	if _, err := imp.readAndPublish(t.Context()); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
+
 	imp = imp.again()
 	imp.Mapping = mustParse(t, `rules: [{means: reactions, key: "plays:{user}", field: "{item}"}]`)
 	if report := mustRun(t, imp); report.Found != 750 || report.Run != 1 {
-		t.Errorf("%+v", report)
+		t.Errorf("got %+v, expected 750 facts in the first run", report)
 	}
 	for ev := range l.taken {
 		if !strings.HasPrefix(ev, "reacted ") {
-			t.Fatal(ev)
+			t.Fatalf("expected only likes, got %s", ev)
 		}
 	}
 }
 
 func TestForeignStateIsRefused(t *testing.T) {
 	imp := newTestRun(t, smallRedis(), newFakeLog(t))
+
 	unlock, err := lockState(imp.State)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := imp.readAndPublish(t.Context()); !errors.Is(err, ErrBusy) {
-		t.Errorf("two at a time: %v", err)
+		t.Errorf("while another import has the directory, got %v, expected ErrBusy", err)
 	}
 	unlock()
+
 	for text, want := range map[string]string{`{"version": 2}`: "version 2", "notes": "is no state"} {
 		if err := os.WriteFile(filepath.Join(imp.State, stateName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := imp.again().readAndPublish(t.Context()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("state %s: got %v, expected ErrState with %q", text, err, want)
 		}
 	}
 }
@@ -390,9 +419,9 @@ func TestDryRunPublishesNothing(t *testing.T) {
 	imp := newTestRun(t, smallRedis(), l)
 	report, err := imp.dryRun(t.Context())
 	if err != nil || l.calls != 0 || report.Rejected < 6 || len(report.Sample) != sampleSize || len(report.SampleRejects) < 6 {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("got %d calls, %+v and %v, expected no calls, all rejects and a sample", l.calls, report, err)
 	}
 	if left, err := os.ReadDir(imp.State); err != nil || len(left) > 0 {
-		t.Errorf("a dry run left %v, %v", left, err)
+		t.Errorf("expected no files after a dry run, got %v and %v", left, err)
 	}
 }

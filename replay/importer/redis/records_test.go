@@ -83,6 +83,7 @@ func TestRecordEncodingIsStable(t *testing.T) {
 	if !slices.IsSortedFunc(records, bytes.Compare) {
 		t.Error("records are not in the order of their facts")
 	}
+
 	const golden = "testdata/records.golden"
 	path := filepath.Join(t.TempDir(), "records")
 	writeRecords(t, path, records)
@@ -95,10 +96,12 @@ func TestRecordEncodingIsStable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(golden)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the format changed (%v): got\n%q, want\n%q", err, got, want)
 	}
+
 	r, err := recordfile.Open(golden)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +115,7 @@ func TestRecordEncodingIsStable(t *testing.T) {
 		}
 	}
 	if back, err := decodeReject(list[len(list)-1]); err != nil || back != someReject {
-		t.Errorf("%+v, %v", back, err)
+		t.Errorf("got %+v and %v, expected %+v", back, err, someReject)
 	}
 }
 
@@ -123,14 +126,14 @@ func FuzzDecodeFact(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {
 		if r, err := decodeReject(record); err == nil && len(r.appendTo(nil)) > len(record) {
-			t.Errorf("%q: %+v", record, r)
+			t.Errorf("the reject %q was decoded to %+v, which has more bytes", record, r)
 		}
 		x, err := decodeFact(record)
 		if err != nil {
 			return
 		}
 		if got := x.appendTo(nil); !bytes.Equal(got, record) || strings.Contains(x.user, "\x00") {
-			t.Errorf("%q: %+v", record, x)
+			t.Errorf("the fact %q was decoded to %+v, expected the same bytes and no zero byte in the user", record, x)
 		}
 	})
 }

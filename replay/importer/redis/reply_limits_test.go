@@ -20,6 +20,7 @@ func serveReplies(t *testing.T, reply string, endless bool) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -32,6 +33,7 @@ func serveReplies(t *testing.T, reply string, endless bool) *server {
 			_ = conn.Close()
 		}
 	}()
+
 	s, err := newServer(&Options{URL: "redis://" + l.Addr().String(), PageSize: 10, Publishing: importer.Publishing{Patience: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +56,7 @@ func answerCommands(conn net.Conn, reply string, endless bool) {
 		if _, err := fmt.Fscanf(in, "*%d\r\n", &arguments); err != nil {
 			return
 		}
+
 		command := ""
 		for range 2 * arguments {
 			line, err := in.ReadString('\n')
@@ -62,6 +65,7 @@ func answerCommands(conn net.Conn, reply string, endless bool) {
 			}
 			command += line
 		}
+
 		answer := reply
 		if !endless && strings.Contains(strings.ToLower(command), "hello") {
 			answer = "-ERR unknown command\r\n"
@@ -89,7 +93,7 @@ func TestRunIDIsReadFromAnyInfo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := serveReplies(t, fmt.Sprintf("$%d\r\n%s\r\n", len(test.info), test.info), false)
 			if id, err := s.runID(t.Context()); id != test.runID || err != nil {
-				t.Errorf("run id %q, %v; expected %q", id, err, test.runID)
+				t.Errorf("got the run id %q and %v, expected %q", id, err, test.runID)
 			}
 		})
 	}
@@ -111,7 +115,7 @@ func TestTooLargeReplyIsAnError(t *testing.T) {
 			s := serveReplies(t, test.reply, test.endless)
 			_, _, err := s.scan(t.Context(), 0, "")
 			if !isTooLarge(err) || !strings.Contains(err.Error(), test.expected) {
-				t.Errorf("%v, expected %q", err, test.expected)
+				t.Errorf("got %v, expected an error with %q", err, test.expected)
 			}
 		})
 	}
@@ -119,7 +123,7 @@ func TestTooLargeReplyIsAnError(t *testing.T) {
 
 // Strings are not subject to the limit of lines, whatever they contain and wherever reads split them. Every round trip has a limit of its own.
 func TestReplyLimitsFollowTheProtocol(t *testing.T) {
-	long := strings.Repeat("*2000000000", maxReplyLine/8) // longer than a line may be
+	long := strings.Repeat("*2000000000", maxReplyLine/8) // more than the limit of a line
 	replies := fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$-1\r\n:1\r\n+OK\r\n-ERR no\r\n*-1\r\n$0\r\n\r\n", len(long), long)
 	for _, size := range []int{1, 2, 7, 4096, len(replies)} {
 		var c limitedConn
@@ -129,7 +133,7 @@ func TestReplyLimitsFollowTheProtocol(t *testing.T) {
 			}
 		}
 		if c.stringBytes != 0 || c.lineBytes != 0 {
-			t.Errorf("in pieces of %d bytes: %d bytes of a string and %d of a line are left", size, c.stringBytes, c.lineBytes)
+			t.Errorf("in pieces of %d bytes: expected complete replies, got %d bytes left of a string and %d bytes of a line", size, c.stringBytes, c.lineBytes)
 		}
 	}
 
@@ -137,12 +141,13 @@ func TestReplyLimitsFollowTheProtocol(t *testing.T) {
 	for range 3 {
 		keys, _, err := s.scan(t.Context(), 0, "")
 		if err != nil || len(keys) != 1 || keys[0] != long {
-			t.Fatalf("%d keys, %v", len(keys), err)
+			t.Fatalf("got %d keys and %v, expected the long key", len(keys), err)
 		}
 	}
+
 	var c limitedConn
 	c.read = maxReplyBytes
 	if err := c.checkReply([]byte("+OK\r\n")); !isTooLarge(err) {
-		t.Errorf("beyond %d bytes: %v", maxReplyBytes, err)
+		t.Errorf("after %d bytes in a round trip: got %v, expected an error", maxReplyBytes, err)
 	}
 }
