@@ -28,8 +28,9 @@ func (w *testLog) damageEventIDFiles() {
 			n++
 		}
 	}
+
 	if n == 0 {
-		w.t.Fatal("the archive has no file of event ids")
+		w.t.Fatal("expected the archive to have files of event ids")
 	}
 }
 
@@ -44,6 +45,8 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w := openLog(t, t.TempDir(), nil)
+
+				// The event of sequence 13 is published a second time below. The last envelope, 14, is archived or only in the stream.
 				w.publish(12, time.Minute)
 				w.publishFollow("x", "once")
 				if test.archived {
@@ -53,11 +56,13 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 				if !test.archived {
 					w.publishFollow("y", "y")
 				}
+
 				at := w.cursors(14)[14]
 				repeats, err := w.log.RepeatsAt(t.Context(), at)
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				w.damageEventIDFiles()
 				w.stop()
 				o := w.restoreOptions(nil)
@@ -66,27 +71,30 @@ func TestRestoreReplacesDamagedEventIDs(t *testing.T) {
 				} else {
 					w.deleteLog()
 				}
+
 				r := mustRestore(t, o)
 				if r.Repeats == nil || r.Repeats.Whole != test.whole || len(r.Repeats.Damaged) == 0 || r.Head.Seq != 14 {
-					t.Fatalf("%+v", r)
+					t.Fatalf("got %+v, expected a restored log up to 14, damaged files, and whether no event can be accepted twice: %v", r, test.whole)
 				}
 				if said := strings.Contains(r.String(), "is taken a second time"); said == test.whole {
-					t.Error(r)
+					t.Errorf("whether events can be accepted twice: expected %v, got the report %s", !test.whole, r)
 				}
 				if !test.whole && (r.Repeats.To != at.LastTime || r.Repeats.From >= at.LastTime) {
-					t.Errorf("%+v", r.Repeats)
+					t.Errorf("got %+v, expected a period that ends with the archive", r.Repeats)
 				}
+
 				w = openLog(t, w.dir, nil)
 				defer func() { w.stop() }()
 				if err := w.archive.Check(t.Context(), nil); err != nil {
 					t.Error(err)
 				}
 				if kept, err := w.archive.Repeats(t.Context(), 2); err != nil || slices.Equal(kept, repeats) != test.whole {
-					t.Errorf("kept is %v, needed %v, %v", kept, repeats, err)
+					t.Errorf("got the event ids %v and %v, expected equal to %v: %v", kept, err, repeats, test.whole)
 				}
+
 				w.publishFollow("x", "once")
 				if got := w.readEvents(15)[14]; len(got.Events) == 0 != test.whole {
-					t.Errorf("published again: %+v", got)
+					t.Errorf("after the event was published again, got %+v, expected that it is ignored: %v", got, test.whole)
 				}
 			})
 		})
@@ -100,33 +108,36 @@ func TestHealReplacesDamagedEventIDs(t *testing.T) {
 	w.publishFollow("x", "once")
 	w.archiveUpTo(13)
 	w.stop()
+
 	o := w.restoreOptions(nil)
 	if healed, err := Heal(t.Context(), o.Bucket, o.Stream); healed != nil || err != nil {
-		t.Errorf("nothing is damaged: %+v, %v", healed, err)
+		t.Errorf("without damage, Heal returned %+v and %v, expected nothing", healed, err)
 	}
+
 	before := w.archive.End()
 	w.damageEventIDFiles()
 	if x, err := Examine(t.Context(), o.Bucket, o.Stream); err != nil || x.Wrong != nil {
-		t.Errorf("the log is whole: %+v, %v", x, err)
+		t.Errorf("with damaged files of event ids, Examine returned %+v and %v, expected an undamaged log", x, err)
 	}
 	healed, err := Heal(t.Context(), o.Bucket, o.Stream)
 	if err != nil || healed == nil || !healed.Whole || !strings.Contains(healed.String(), "nothing is taken twice") {
-		t.Fatalf("%+v, %v", healed, err)
+		t.Fatalf("got %+v and %v, expected complete event ids", healed, err)
 	}
+
 	w = openLog(t, w.dir, nil)
 	defer func() { w.stop() }()
 	if w.archive.End() != before {
-		t.Errorf("the archive ends at %+v, not %+v", w.archive.End(), before)
+		t.Errorf("got %+v as the end of the archive, expected %+v", w.archive.End(), before)
 	}
 	if err := w.archive.Check(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 	want, err := w.log.RepeatsAt(t.Context(), before)
 	if kept, kerr := w.archive.Remembered(t.Context()); err != nil || kerr != nil || !slices.Equal(kept.Repeats, want) {
-		t.Errorf("kept is %v, %v, needed %v, %v", kept, kerr, want, err)
+		t.Errorf("got the event ids %v and %v, expected %v (%v)", kept, kerr, want, err)
 	}
 	if w.log.Epoch() != 1 || w.log.EpochStart() != (events.Cursor{Log: w.log.ID(), Epoch: 1}) {
-		t.Errorf("the log is in epoch %d", w.log.Epoch())
+		t.Errorf("got epoch %d from %+v, expected the first epoch from its start", w.log.Epoch(), w.log.EpochStart())
 	}
 }
 
@@ -140,6 +151,7 @@ func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 		w.stop()
 		w.deleteLog()
 		mustRestore(t, w.restoreOptions(nil))
+
 		w = openLog(t, w.dir, nil)
 		w.publishFollow("x", "once")
 		letTimePass(20 * time.Minute)
@@ -148,33 +160,36 @@ func TestArchiveIsReadWithoutEventIDsFromBeforeItsEpoch(t *testing.T) {
 		w.publishFollow("z", "z")
 		whole, at := w.readEvents(9), w.cursors(9)
 		if whole[6].Repeats != 1 || whole[8].Repeats != 1 {
-			t.Fatalf("%+v", whole)
+			t.Fatalf("got %+v, expected that envelopes 7 and 9 repeat one event each", whole)
 		}
 		w.stop()
+
 		names, err := filepath.Glob(filepath.Join(w.dir, "bucket", "archive", "repeats-*"))
 		if err != nil || len(names) != 1 {
-			t.Fatal(names, err)
+			t.Fatalf("got the files %v and %v, expected one", names, err)
 		}
 		if err := os.Remove(names[0]); err != nil {
 			t.Fatal(err)
 		}
+
 		w = openLog(t, w.dir, nil)
 		defer func() { w.stop() }()
 		for _, from := range []events.Cursor{w.log.EpochStart(), at[7], at[8], at[9]} {
 			if err := w.log.CheckCursor(t.Context(), from); err != nil {
-				t.Errorf("a store at %d: %v", from.Seq, err)
+				t.Errorf("a store at %d cannot continue: %v", from.Seq, err)
 			}
 		}
+
 		sub, err := w.hub.Subscribe(w.log.EpochStart())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer sub.Close()
 		if envs, err := sub.Next(t.Context(), 1<<20); err != nil || envs[0].Seq() != 7 || envs[0].Repeats != 1 {
-			t.Errorf("the epoch begins with %+v, %v", envs, err)
+			t.Errorf("the epoch begins with %+v and %v, expected envelope 7 with one repeated event", envs, err)
 		}
 		if got := w.readEvents(9); !reflect.DeepEqual(got, whole) {
-			t.Errorf("the log is\n%+v, was\n%+v", got, whole)
+			t.Errorf("got the envelopes\n%+v, expected\n%+v", got, whole)
 		}
 	})
 }

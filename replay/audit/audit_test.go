@@ -51,8 +51,7 @@ type testStores struct {
 	fs     *vfs.MemFS
 	log    *memlog.Log
 	stores [4]*store.Store
-	// held are the partitions of each store; nil means all.
-	held [4]*events.Partitions
+	held   [4]*events.Partitions // of each store; nil for all
 }
 
 func newTestStores(t testing.TB, envs []*events.Envelope) *testStores {
@@ -84,6 +83,7 @@ func (f *testStores) open(i int) {
 // damage changes the files of a store while the store is closed.
 func (f *testStores) damage(i int, change func(db *pebble.DB) error) {
 	f.t.Helper()
+
 	dir := f.stores[i].Dir()
 	conformance.Close(f.t, f.stores[i])
 	db, err := pebble.Open(dir, &pebble.Options{
@@ -109,6 +109,7 @@ func (discardLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(form
 // audit audits all shards, or those of some ids, and returns the findings.
 func (f *testStores) audit(limits audit.Limits, ids ...string) []audit.Finding {
 	f.t.Helper()
+
 	var shards []events.Shard
 	for _, id := range ids {
 		shards = append(shards, events.ShardOf(id))
@@ -118,6 +119,7 @@ func (f *testStores) audit(limits audit.Limits, ids ...string) []audit.Finding {
 		f.t.Fatal(err)
 	}
 	defer a.Close()
+
 	for shard := events.Shard(0); ids == nil; shard++ {
 		if shard, err = a.NextShard(shard); err != nil {
 			f.t.Fatal(err)
@@ -127,6 +129,7 @@ func (f *testStores) audit(limits audit.Limits, ids ...string) []audit.Finding {
 		}
 		shards = append(shards, shard)
 	}
+
 	for _, shard := range shards {
 		if err := a.Shard(f.t.Context(), shard); err != nil {
 			f.t.Fatal(err)
@@ -148,7 +151,7 @@ func TestStoresOfOneLogAgree(t *testing.T) {
 			f := newTestStores(t, envs)
 			for _, limits := range []audit.Limits{{}, {List: 2, Feed: 3}} {
 				for _, finding := range f.audit(limits) {
-					t.Errorf("%+v: %v", limits, finding)
+					t.Errorf("limits %+v: got the finding %v, expected none", limits, finding)
 				}
 			}
 		})
@@ -169,6 +172,7 @@ func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 		w.Envelope(events.Event{Kind: events.UserBlocked, User: "ann", Peer: "dan"}),
 		w.Envelope(events.Event{Kind: events.Reacted, User: "eve", Item: "film"}),
 	}
+
 	var whole, some [4]*events.Partitions
 	var held events.Partitions
 	for _, id := range []string{"ann", "bob", "cid", "dan", "eve", "film"} {
@@ -177,6 +181,7 @@ func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 	for i := range some {
 		some[i] = &held
 	}
+
 	type damage struct {
 		store       int
 		row, change string
@@ -197,26 +202,29 @@ func TestWrongRowIsFoundByItsCheck(t *testing.T) {
 		{countersStore, "user-doings A=bob", "drop", "counts", "user bob", whole},
 		{countersStore, "board-pins B=bob b=art", "drop", "counts", "board \"art\" of bob", whole},
 	}
-	for _, test := range tests { // a node that holds them all finds the same
+	for _, test := range tests { // a node that holds the partitions of all these users finds the same
 		test.held = some
 		tests = append(tests, test)
 	}
+
 	for _, test := range tests {
 		t.Run(test.row+" "+test.change, func(t *testing.T) {
 			f := newTestStoresOf(t, envs, test.held)
 			f.damage(test.store, func(db *pebble.DB) error {
 				return changeRow(t, db, newProjection(test.store).Name(), test.row, test.change)
 			})
+
 			var turns []audit.Finding
 			for turn := range uint64(3) {
 				turns = append(turns, f.audit(audit.Limits{Turn: turn, Turns: 3}, "ann", "bob", "cid", "dan", "eve", "film")...)
 			}
+
 			for name, found := range map[string][]audit.Finding{
 				"at once":  f.audit(audit.Limits{}, "ann", "bob", "cid", "dan", "eve", "film"),
 				"in turns": turns,
 			} {
 				if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == test.check && f.Entity.String() == test.of }) {
-					t.Errorf("%s: no finding of %s about %s in %v", name, test.check, test.of, found)
+					t.Errorf("%s: expected a finding of %s about %s, got %v", name, test.check, test.of, found)
 				}
 			}
 		})
@@ -238,7 +246,7 @@ func TestEveryTurnComparesFollowers(t *testing.T) {
 			for turn := range uint64(3) {
 				found := f.audit(audit.Limits{Turn: turn, Turns: 3}, "bob")
 				if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == "mirror" && f.Entity.String() == "user bob" }) {
-					t.Errorf("turn %d: %v", turn, found)
+					t.Errorf("turn %d: expected a finding of mirror about user bob, got %v", turn, found)
 				}
 			}
 		})
@@ -260,6 +268,7 @@ func changeRow(t *testing.T, db *pebble.DB, projection, row, what string) error 
 		if err != nil || !strings.Contains(text, " "+row) {
 			continue
 		}
+
 		if what == "drop" {
 			return db.Delete(it.Key(), nil)
 		}
@@ -269,7 +278,8 @@ func changeRow(t *testing.T, db *pebble.DB, projection, row, what string) error 
 		}
 		return db.Set(it.Key(), value, nil)
 	}
-	t.Fatalf("there is no row %q in\n%s", row, strings.Join(words, "\n"))
+
+	t.Fatalf("expected a row %q, got\n%s", row, strings.Join(words, "\n"))
 	return nil
 }
 
@@ -277,6 +287,7 @@ func changeRow(t *testing.T, db *pebble.DB, projection, row, what string) error 
 func TestAuditWhileFoldingFindsNothing(t *testing.T) {
 	w := memlog.NewWorld(2, 60)
 	f := newTestStores(t, w.Envelopes(300))
+
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for _, s := range f.stores {
@@ -297,11 +308,13 @@ func TestAuditWhileFoldingFindsNothing(t *testing.T) {
 			}
 		}
 	})
+
 	for range 20 {
 		for _, finding := range f.audit(audit.Limits{}, "user1", "user2", "user9", "1001", "1002") {
-			t.Error(finding)
+			t.Errorf("got the finding %v, expected none", finding)
 		}
 	}
+
 	cancel()
 	wg.Wait()
 }

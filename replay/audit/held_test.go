@@ -23,6 +23,7 @@ func TestStoresOfSomePartitionsAgree(t *testing.T) {
 		}
 		return s
 	}
+
 	none, two, three, seven := events.Partitions{}, odd(2), odd(3), odd(7)
 	for name, envs := range map[string][]*events.Envelope{
 		"world": memlog.NewWorld(1, 150).Envelopes(1200),
@@ -39,7 +40,7 @@ func TestStoresOfSomePartitionsAgree(t *testing.T) {
 			f := newTestStoresOf(t, envs, held)
 			for _, limits := range []audit.Limits{{}, {List: 2, Feed: 3}} {
 				for _, finding := range f.audit(limits) {
-					t.Errorf("%s, %v, %+v: %v", name, held, limits, finding)
+					t.Errorf("log %s, partitions %v, limits %+v: got the finding %v, expected none", name, held, limits, finding)
 				}
 			}
 		}
@@ -58,9 +59,11 @@ func TestUsersOfOtherPartitionsAreNotAudited(t *testing.T) {
 	var held events.Partitions
 	held.AddHome("ann")
 	f := newTestStoresOf(t, envs, [4]*events.Partitions{&held, &held, &held, &held})
+
 	if found := f.audit(audit.Limits{}); len(found) > 0 {
-		t.Errorf("%v", found)
+		t.Errorf("got the findings %v, expected none", found)
 	}
+
 	a, err := audit.Open(t.Context(), f.stores[graphStore], f.stores[inboxStore], f.stores[countersStore], audit.Limits{})
 	if err != nil {
 		t.Fatal(err)
@@ -69,11 +72,12 @@ func TestUsersOfOtherPartitionsAreNotAudited(t *testing.T) {
 		err = errors.Join(err, a.Check(t.Context(), audit.Entity{User: user}))
 	}
 	if err := errors.Join(err, a.Close()); err != nil || a.Checks != 1 {
-		t.Errorf("%d users were checked, %v", a.Checks, err)
+		t.Errorf("got %d checked users and %v, expected only ann", a.Checks, err)
 	}
+
 	f.damage(graphStore, func(db *pebble.DB) error { return changeRow(t, db, "graph", "following A=ann", "drop") })
 	found := f.audit(audit.Limits{})
 	if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == "counts" && f.Entity.User == "ann" }) {
-		t.Errorf("%v", found)
+		t.Errorf("expected a finding of counts about user ann, got %v", found)
 	}
 }

@@ -21,6 +21,7 @@ func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 	settings := inbox.DefaultSettings()
 	newInbox := func() projections.Projection { return inbox.New(settings) }
 	fs := vfs.NewMem()
+
 	settings.Threshold = 500
 	l := w.openLive(newInbox, store.Options{FS: fs})
 	if err := l.WaitFor(t.Context(), last); err != nil {
@@ -29,11 +30,13 @@ func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	settings = inbox.DefaultSettings()
 	l = w.openLive(newInbox, store.Options{FS: fs})
 	if st := l.Status(); st.State != store.Outdated || st.Cursor.Seq != last || !st.Answers() {
-		t.Errorf("%+v", st)
+		t.Errorf("got the status %+v, expected an outdated store that answers", st)
 	}
+
 	stopReading := w.startReading(l)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -44,6 +47,7 @@ func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 		return err
 	}}
 	go func() { done <- k.Run(ctx) }()
+
 	for {
 		changed := l.Changed()
 		if st := l.Status(); st.Generation == 2 && st.State == store.Ready {
@@ -51,10 +55,12 @@ func TestKeeperRebuildsOutdatedProjection(t *testing.T) {
 		}
 		<-changed
 	}
+
 	stopReading()
 	cancel()
 	if err := <-done; err != nil || !errors.Is(why, live.ErrOutdated) {
-		t.Errorf("%v, for %v", err, why)
+		t.Errorf("got %v after a rebuild because of %v, expected ErrOutdated as the cause", err, why)
 	}
+
 	w.checkRows(l, w.publish(1))
 }

@@ -25,6 +25,7 @@ func everyNth(first, n int) (s events.Partitions) {
 // growingLog subscribes to the log. Envelopes are added whenever a subscription is closed.
 func (w *testLog) growingLog(from events.Cursor, kinds events.KindSet) (store.Subscription, error) {
 	sub, err := w.subscribeKinds(from, kinds)
+
 	n := 20
 	if testing.Short() {
 		n = 5
@@ -41,17 +42,19 @@ func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
 		n = 100
 	}
 	first := w.publish(n)
+
 	lives := w.openAll(store.Options{Partitioned: true})
 	var stops []func() int
 	for _, l := range lives {
 		if held := l.Holds(); held.Len() != 0 {
-			t.Errorf("%s begins with %s", l.Name(), &held)
+			t.Errorf("%s begins with the partitions %s, expected none", l.Name(), &held)
 		}
 		if err := l.WaitFor(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
 		stops = append(stops, w.startReading(l))
 	}
+
 	for _, l := range lives {
 		for _, to := range []events.Partitions{everyNth(0, 3), everyNth(0, 2), events.AllPartitions(), everyNth(1, 2), {}, everyNth(1, 5)} {
 			report, err := rebuild.Resize(t.Context(), l, to, w.growingLog, rebuild.Options{})
@@ -60,23 +63,26 @@ func TestResizedStoreHasTheRowsOfAFold(t *testing.T) {
 			}
 			t.Log(l.Name(), report)
 			if held := l.Holds(); held != to {
-				t.Errorf("%s holds %s, want %s", l.Name(), &held, &to)
+				t.Errorf("got the partitions %s of %s, expected %s", &held, l.Name(), &to)
 			}
 			w.checkRows(l, w.publish(1))
 		}
+
 		was := l.Status().Generation
 		if report, err := rebuild.Resize(t.Context(), l, everyNth(1, 5), w.subscribeKinds, rebuild.Options{}); err != nil ||
 			report != "it holds these 51 partitions already" || l.Status().Generation != was {
-			t.Errorf("%s, %v", report, err)
+			t.Errorf("for the same partitions, Resize returned %q and %v, expected no new generation", report, err)
 		}
+
 		if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil || l.Holds() != everyNth(1, 5) {
-			t.Errorf("a rebuild: %v", err)
+			t.Errorf("after a rebuild, got %v, expected the same partitions", err)
 		}
 	}
+
 	last := w.publish(1)
 	for i, l := range lives {
 		if stops[i]() == 0 {
-			t.Errorf("%s was not read", l.Name())
+			t.Errorf("expected reads of %s", l.Name())
 		}
 		w.checkRows(l, last)
 	}
@@ -88,6 +94,7 @@ func TestStoppedResizeLeavesNothing(t *testing.T) {
 	last := w.publish(2500)
 	fs := vfs.NewMem()
 	l := w.openLive(newGraph, store.Options{FS: fs, Partitioned: true})
+
 	if _, err := rebuild.Resize(t.Context(), l, everyNth(0, 2), w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -97,21 +104,24 @@ func TestStoppedResizeLeavesNothing(t *testing.T) {
 	if _, err := rebuild.Resize(t.Context(), l, everyNth(0, 2), w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, after := range []int{0, 100} {
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := rebuild.Resize(ctx, l, everyNth(0, 3), stopAfter(w.subscribeKinds, after, cancel), rebuild.Options{})
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "resize graph from 128 partitions to 86: ") {
-			t.Fatal(err)
+			t.Fatalf("got %v, expected context.Canceled with the partitions", err)
 		}
+
 		names, _ := fs.List("data/graph")
 		slices.Sort(names)
 		if strings.Join(names, " ") != "000001 000002 GENERATIONS" || l.Holds() != everyNth(0, 2) {
-			t.Errorf("left are %v", names)
+			t.Errorf("got the directories %v, expected only the two generations and the old partitions", names)
 		}
 		w.checkRows(l, w.publish(1))
 	}
+
 	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil || l.Holds() != (events.Partitions{}) {
-		t.Errorf("a way back: %v", err)
+		t.Errorf("after a rollback, got %v, expected the generation without partitions", err)
 	}
 	w.checkRows(l, w.publish(1))
 }
@@ -122,7 +132,7 @@ func TestResizeOfUnpartitionedStoreIsRefused(t *testing.T) {
 	l := w.openLive(newGraph, store.Options{})
 	if _, err := rebuild.Resize(t.Context(), l, everyNth(0, 2), w.subscribeKinds, rebuild.Options{}); err == nil ||
 		!strings.Contains(err.Error(), "it holds all partitions") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, expected an error", err)
 	}
 	w.checkRows(l, w.publish(1))
 }

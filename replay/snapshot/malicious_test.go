@@ -65,18 +65,21 @@ func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := forgedBucket{b, t}
+
 	good := f.file("000001.sst", "content")
 	named := func(name string) File { n := good; n.Name = name; return n }
 	sized := func(size int64) File { n := good; n.Size = size; return n }
+
 	many := make([]File, maxFiles+1)
 	for i := range many {
 		many[i] = named(fmt.Sprintf("%06d.sst", i))
 	}
-	whole := make([]File, 8)
-	for i := range whole {
-		whole[i] = sized(1 << 61)
-		whole[i].Name = fmt.Sprint(i, ".sst")
+	overflowing := make([]File, 8) // the sum of the sizes is 2^64
+	for i := range overflowing {
+		overflowing[i] = sized(1 << 61)
+		overflowing[i].Name = fmt.Sprint(i, ".sst")
 	}
+
 	secret := filepath.Join(dir, "secret")
 	if err := os.WriteFile(secret, []byte("the secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -86,6 +89,7 @@ func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 	if err := os.Symlink(secret, filepath.Join(dir, "target", filepath.FromSlash(linked.object()))); err != nil {
 		t.Fatal(err)
 	}
+
 	for i, c := range []struct {
 		name  string
 		files []File
@@ -97,50 +101,55 @@ func TestMaliciousSnapshotsAreRefused(t *testing.T) {
 		{"a hidden name", []File{named(".escaped")}, "names the file"},
 		{"no name", []File{named("")}, "names the file"},
 		{"a checksum that is a path", []File{{Name: "x", Size: 1, SHA256: "../../secret"}}, "names the file"},
-		{"one file twice", []File{good, good}, "names the file"},
+		{"a file twice", []File{good, good}, "names the file"},
 		{"a negative size", []File{sized(-1)}, "names the file"},
 		{"a size that is too small", []File{sized(3)}, "has 4 bytes"},
 		{"a size that is too large", []File{sized(30)}, "has 7 bytes"},
-		{"the largest size there is", []File{sized(math.MaxInt64)}, "more than"},
-		{"sizes whose sum is nothing again", whole, "more than"},
-		{"a quarter of a million files", many, "names 262145 files"},
-		{"another content than the checksum says", []File{{Name: "x", Size: 7, SHA256: strings.Repeat("0", 64)}}, "is missing"},
-		{"a link to a file of the machine", []File{linked}, "no regular file"},
-		{"no store at all", []File{good}, ""},
-		{"nothing", nil, ""},
+		{"the largest possible size", []File{sized(math.MaxInt64)}, "more than"},
+		{"sizes whose sum overflows", overflowing, "more than"},
+		{"too many files", many, "names 262145 files"},
+		{"a file that does not exist", []File{{Name: "x", Size: 7, SHA256: strings.Repeat("0", 64)}}, "is missing"},
+		{"a link to a file outside the bucket", []File{linked}, "no regular file"},
+		{"files that are no store", []File{good}, ""},
+		{"no files", nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			name := fmt.Sprint("s", i)
 			f.manifest(name, c.files...)
+
 			stores := filepath.Join(dir, name, "stores")
 			_, err := Restore(t.Context(), RestoreOptions{Bucket: b, Snapshot: name, Projection: graph.New(), Dir: stores})
 			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "the secret") {
-				t.Errorf("%v, want %q", err, c.says)
+				t.Errorf("got %v, expected an error with %q and without the secret", err, c.says)
 			}
 			if left, _ := filepath.Glob(filepath.Join(stores, "*", "*")); len(left) > 0 {
-				t.Errorf("it left %v", left)
+				t.Errorf("expected no files, got %v", left)
 			}
 		})
 	}
+
 	escaped, err := filepath.Glob(filepath.Join(dir, "*escaped*"))
 	if err != nil || len(escaped) > 0 {
-		t.Errorf("%v, %v", escaped, err)
+		t.Errorf("got files outside the directory: %v, %v", escaped, err)
 	}
 }
 
-// A file that no manifest names is not restored, and a manifest that contains a thing twice is refused.
+// A manifest is refused unless it has exactly the form that this package writes. For example, no key may occur twice, and nothing may follow it. A file
+// that no manifest names is not part of the snapshot.
 func TestManifestsWithMoreAreRefused(t *testing.T) {
 	b, err := bucket.NewDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := forgedBucket{b, t}
+
 	f.manifest("one", f.file("000001.sst", "content"))
 	f.file("extra.sst", "not named")
 	m, err := findManifest(t.Context(), b, "one", "graph")
 	if err != nil || len(m.Files) != 1 {
-		t.Fatalf("%+v, %v", m, err)
+		t.Fatalf("got %+v and %v, expected a manifest with one file", m, err)
 	}
+
 	data, err := m.encode()
 	if err != nil {
 		t.Fatal(err)
@@ -148,12 +157,12 @@ func TestManifestsWithMoreAreRefused(t *testing.T) {
 	for name, bad := range map[string]string{
 		"a key twice":    strings.Replace(string(data), `"format":1`, `"format":1,"format":1`, 1),
 		"an unknown key": strings.Replace(string(data), `"format":1`, `"format":1,"more":1`, 1),
-		"more behind it": string(data) + "{}",
+		"a second value": string(data) + "{}",
 		"white space":    " " + string(data),
 		"deep nesting":   strings.Repeat("[", 1<<20),
 	} {
 		if _, err := decodeManifest([]byte(bad)); !errors.Is(err, ErrDamaged) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, expected ErrDamaged", name, err)
 		}
 	}
 }

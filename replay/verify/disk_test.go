@@ -21,14 +21,14 @@ func TestShadowThatDoesNotFitIsRefused(t *testing.T) {
 	}
 	f := newTestStore(t, 0, envs)
 	for name, test := range map[string]struct {
-		// free is what is free when it is asked for, and then.
-		free, then uint64
-		words      []string
+		free  uint64   // the first time
+		then  uint64   // afterwards
+		words []string // of the error; nil for none
 	}{
 		"too little":    {1555 * mib, 1555 * mib, []string{"for a shadow of graph", "1556 MiB are needed", "1555 MiB are free"}},
 		"less and less": {1556 * mib, 255 * mib, []string{"255 MiB are left", "256 MiB must stay free"}},
-		"just as much":  {1556 * mib, 256 * mib, nil},
-		"nobody knows":  {math.MaxUint64, math.MaxUint64, nil},
+		"just enough":   {1556 * mib, 256 * mib, nil},
+		"unknown":       {math.MaxUint64, math.MaxUint64, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, asked := f.options(), 0
@@ -38,26 +38,28 @@ func TestShadowThatDoesNotFitIsRefused(t *testing.T) {
 				}
 				return 1000 * mib, test.free, nil
 			}
+
 			r, err := verify.Verify(t.Context(), f.store, o)
 			if asked < 2 && test.free != 1555*mib {
-				t.Errorf("1000 MiB of log were folded, the disk was looked at %d times", asked)
+				t.Errorf("while 1000 MiB of the log were folded, the disk was checked %d times, expected at least twice", asked)
 			}
 			if test.words == nil {
 				if err != nil || !r.Equal {
-					t.Errorf("%v, %v", r, err)
+					t.Errorf("got %v and %v, expected an equal store", r, err)
 				}
 				return
 			}
+
 			if !errors.Is(err, replay.ErrDisk) {
-				t.Fatalf("%v is no ErrDisk", err)
+				t.Fatalf("got %v, expected ErrDisk", err)
 			}
 			for _, words := range test.words {
 				if !strings.Contains(err.Error(), words) {
-					t.Errorf("%q is not in %q", words, err)
+					t.Errorf("expected an error with %q, got %q", words, err)
 				}
 			}
 			if left, err := f.fs.List("data/scratch"); err == nil {
-				t.Errorf("it left %v", left)
+				t.Errorf("expected that the shadow is removed, got %v", left)
 			}
 		})
 	}

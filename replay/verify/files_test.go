@@ -39,29 +39,34 @@ func (f damagedFile) ReadAt(p []byte, from int64) (int, error) {
 	return n, err
 }
 
-// If rows are read from the cache, they are equal to the log, and prove nothing about the tables. The tables are read, too, and a verification that does not
-// read them says so.
+// Rows that are read from the cache equal the log even if the tables on the disk are damaged. So a verification reads the tables, too, and one that does
+// not read them reports that.
 func TestDamagedFilesBehindTheCache(t *testing.T) {
 	envs := memlog.NewWorld(1, 20).Envelopes(100)
 	disk := &damagedDisk{FS: vfs.NewMem()}
 	store := conformance.Open(t, disk, newProjection(0), store.Bounds{})
 	t.Cleanup(func() { conformance.Close(t, store) })
 	conformance.Fold(t, store, envs)
-	o := verify.Options{FS: disk, Dir: "data/scratch", New: func() projections.Projection { return newProjection(0) }, Subscribe: memlog.New(envs...).Subscribe}
+
+	o := verify.Options{
+		FS: disk, Dir: "data/scratch", New: func() projections.Projection { return newProjection(0) }, Subscribe: memlog.New(envs...).Subscribe,
+	}
 	r, err := verify.Verify(t.Context(), store, o)
 	if err != nil || !r.Equal || r.Damaged() || r.Files.Tables == 0 || r.Files.Bytes == 0 || !strings.Contains(r.String(), "are whole") {
-		t.Fatalf("%v, %v", r, err)
+		t.Fatalf("without damage, got %v and %v, expected an equal store with whole tables", r, err)
 	}
+
 	disk.dir = "data/scratch/files"
 	if r, err = verify.Verify(t.Context(), store, o); err != nil || !r.Equal {
-		t.Fatalf("%v, %v", r, err)
+		t.Fatalf("with damaged tables, got %v and %v, expected equal rows", r, err)
 	}
 	if !r.Damaged() || len(r.Files.Damaged) != r.Files.Tables || !strings.Contains(r.String(), "\ndamaged: "+store.Dir()) {
-		t.Error(r)
+		t.Errorf("with damaged tables, got %v, expected that all %d are damaged", r, r.Files.Tables)
 	}
+
 	o.Partitions = new(events.Partitions)
 	o.Partitions.Add(1)
 	if r, err = verify.Verify(t.Context(), store, o); err != nil || !strings.Contains(r.String(), "were not read: only some partitions") {
-		t.Errorf("%v, %v", r, err)
+		t.Errorf("of some partitions, got %v and %v, expected a report that the tables were not read", r, err)
 	}
 }

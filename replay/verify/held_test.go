@@ -33,6 +33,8 @@ func TestRepairOfAStoreOfSomePartitions(t *testing.T) {
 		f := newTestStoreOf(t, i, envs, &held)
 		f.checkEqual()
 		want := conformance.RowsOf(t, f.store)
+
+		// Damage some rows, and add rows of partitions that the store does not hold.
 		n := len(f.corrupt(7, 6))
 		f.damage(func(db *pebble.DB) (err error) {
 			for _, row := range conformance.Straight(t, newProjection(i), envs) {
@@ -45,31 +47,34 @@ func TestRepairOfAStoreOfSomePartitions(t *testing.T) {
 			}
 			return err
 		})
+
 		r, err := verify.Repair(t.Context(), f.store, f.options())
 		if err != nil || !r.Equal || r.Differences != uint64(n) || r.Repaired != uint64(n) {
-			t.Fatalf("%v %v: %d rows are damaged, %d were repaired", r, err, n, r.Repaired)
+			t.Fatalf("got %v and %v with %d repaired rows, expected %d", r, err, r.Repaired, n)
 		}
-		conformance.RowsOf(t, f.store).MustEqual(t, want, "repaired")
+		conformance.RowsOf(t, f.store).MustEqual(t, want, "after the repair")
 		if r.Rows > uint64(len(want)+n) {
-			t.Errorf("%d rows were compared", r.Rows)
+			t.Errorf("got %d compared rows, expected at most %d", r.Rows, len(want)+n)
 		}
 	})
 }
 
-// A partition that is not held is not taken for an empty one.
+// A verification of a partition that the store does not hold is refused. The partition would seem to have lost all its rows.
 func TestPartitionThatIsNotHeldIsRefused(t *testing.T) {
 	held := twoOfThree()
 	f := newTestStoreOf(t, 0, memlog.NewWorld(1, 20).Envelopes(50), &held)
+
 	o := f.options()
 	var partitions events.Partitions
 	partitions.Add(3)
 	o.Partitions = &partitions
 	if r, err := verify.Verify(t.Context(), f.store, o); err != nil || !r.Equal {
-		t.Errorf("%v %v", r, err)
+		t.Errorf("partition 3: got %v and %v, expected equal rows", r, err)
 	}
+
 	partitions.Add(4)
 	if _, err := verify.Verify(t.Context(), f.store, o); !errors.Is(err, verify.ErrNotHeld) || !strings.Contains(err.Error(), ": 4") {
-		t.Errorf("%v", err)
+		t.Errorf("partition 4: got %v, expected ErrNotHeld with its number", err)
 	}
 }
 
@@ -101,11 +106,12 @@ func TestResizeEndsVerification(t *testing.T) {
 	for views := 1; views < 5; views++ {
 		f := newTestStoreOf(t, 0, envs, &held)
 		f.corrupt(3, 4)
+
 		before, n := conformance.RowsOf(t, next.store), views
 		_, err := verify.Repair(t.Context(), resizedStore{f.store, &n, next.store}, f.options())
 		if err == nil || !strings.Contains(err.Error(), "the store holds other partitions than when the verification began") {
-			t.Errorf("after %d views: %v", views, err)
+			t.Errorf("resized after %d views: got %v, expected an error", views, err)
 		}
-		conformance.RowsOf(t, next.store).MustEqual(t, before, "not repaired")
+		conformance.RowsOf(t, next.store).MustEqual(t, before, "the other generation")
 	}
 }
