@@ -33,12 +33,14 @@ func (f *fakeFeed) ListPins(
 	if f.err != nil {
 		return nil, f.err
 	}
+
 	owner, board := req.Msg.GetOwnerId(), req.Msg.GetBoard()
 	owner = cmp.Or(owner, board.GetOwnerId())
 	living := f.existingPins(owner)
 	if board != nil {
 		living = slices.DeleteFunc(living, func(ev events.Event) bool { return ev.Board != board.GetBoardId() })
 	}
+
 	at := 0
 	if token := req.Msg.GetPageToken(); token != "" {
 		var err error
@@ -46,6 +48,7 @@ func (f *fakeFeed) ListPins(
 			return nil, err
 		}
 	}
+
 	res := &skeinv1.ListPinsResponse{TotalSize: uint32(len(living))}
 	end := min(at+2, len(living))
 	for _, ev := range living[at:end] {
@@ -57,6 +60,7 @@ func (f *fakeFeed) ListPins(
 	if end < len(living) {
 		res.NextPageToken = strconv.Itoa(end)
 	}
+
 	if f.spoil != nil {
 		f.spoil(req.Msg, res)
 	}
@@ -69,6 +73,7 @@ func (f *fakeFeed) existingPins(owner string) []events.Event {
 	slices.SortStableFunc(history, func(a, b events.Event) int {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), bytes.Compare(a.Canonical(), b.Canonical()))
 	})
+
 	var pins []events.Event
 	for _, ev := range history {
 		same := func(p events.Event) bool { return p.Pin == ev.Pin }
@@ -76,6 +81,7 @@ func (f *fakeFeed) existingPins(owner string) []events.Event {
 			pins = append(pins, ev)
 		}
 	}
+
 	slices.SortFunc(pins, func(a, b events.Event) int {
 		return cmp.Or(cmp.Compare(b.Time, a.Time), events.CompareIDs(a.Pin, b.Pin))
 	})
@@ -90,6 +96,7 @@ func importAndComparePins(t *testing.T, text string, feed *fakeFeed) (*Compariso
 	o.Kind, o.MaxRejects = Pins, mustAllow(t, "3")
 	report := mustRun(t, o)
 	feed.taken = l.taken
+
 	var told []string
 	found, err := Compare(t.Context(), CompareOptions{
 		Kind: Pins, Path: o.Path, StartedAt: report.StartedAt, AtLeast: report.Position, Feed: feed, Pairs: 100,
@@ -100,9 +107,9 @@ func importAndComparePins(t *testing.T, text string, feed *fakeFeed) (*Compariso
 }
 
 const somePins = pinColumns + "ann,p1,bread,i1,bob,p9,a b,,2024-01-01\n" +
-	"ann,p1,late,,,,,,2024-01-02\n" + // the pin lives already
+	"ann,p1,late,,,,,,2024-01-02\n" + // without effect: the pin exists
 	"ann,p2,bread,,,,,,2024-01-03\nann,10,,,,,,,2024-01-03\nann,9,,,,,,YQ==,2024-01-03\n" +
-	"bob,p1,z,,,,,,2024-01-01\nbob,p1,y,,,,,,2024-01-01\n" + // the smaller encoding was first
+	"bob,p1,z,,,,,,2024-01-01\nbob,p1,y,,,,,,2024-01-01\n" + // at the same time, the event with the smaller encoding counts
 	"bob,p2,y,p2,,,,,2024-01-01\nbob,p2,y,,,,,,2024-01-01\n" + // the same twice
 	"cid,p1,,,,,,,2026-03-05\ncid,bad id,,,,,,,2024-01-01\nann,half,,,bob,,,,2024-01-01\nann,p7,,,,,a,YQ,2024-01-01\n"
 
@@ -115,7 +122,7 @@ func TestComparedPinsAreEqual(t *testing.T) {
 	// pin: "late" of ann and "z" of bob.
 	want := Comparison{Lists: 9, Entries: 14}
 	if *found != want || len(told) > 0 {
-		t.Errorf("got %+v %v, want %+v", found, told, want)
+		t.Errorf("got %+v and the differences %v, expected %+v without differences", found, told, want)
 	}
 }
 
@@ -167,7 +174,7 @@ func TestCompareFindsEveryDifferentPinField(t *testing.T) {
 			}
 			has := func(text string) bool { return strings.Contains(text, tt.want) }
 			if found.Differences() == 0 || !slices.ContainsFunc(told, has) {
-				t.Errorf("%d differences: %q, want one with %q", found.Differences(), told, tt.want)
+				t.Errorf("got %d differences %q, expected one with %q", found.Differences(), told, tt.want)
 			}
 		})
 	}
@@ -179,11 +186,12 @@ func TestCompareWithoutAnswersFindsNothing(t *testing.T) {
 	_, _, err := importAndComparePins(t, somePins, feed)
 	if !errors.Is(err, ErrNothingToCompare) || connect.CodeOf(err) != connect.CodeUnimplemented ||
 		!strings.Contains(err.Error(), "the service does not list pins") || !strings.Contains(err.Error(), "no inbox here") {
-		t.Errorf("pins: %v", err)
+		t.Errorf("pins: got %v, expected ErrNothingToCompare with the reason", err)
 	}
+
 	_, _, err = importAndCompareCounts(t, Plays, somePlays, &fakeCounters{err: connect.NewError(connect.CodeUnimplemented, errors.New("no counters here"))})
 	if !errors.Is(err, ErrNothingToCompare) || !strings.Contains(err.Error(), "the service does not count") ||
 		!strings.Contains(err.Error(), "no counters here") {
-		t.Errorf("plays: %v", err)
+		t.Errorf("plays: got %v, expected ErrNothingToCompare with the reason", err)
 	}
 }

@@ -20,6 +20,7 @@ func TestSameFaultHasTheSameReason(t *testing.T) {
 		fmt.Fprintf(&b, "u%d,v%d,2024-01-01\n", i, i)
 	}
 	b.WriteString("ann,ann,2024-01-01\nann,bob,soon\nann,bob,\"some \"\"day\"\"\"\nbob,bob,2024-01-01\nrefused,bob,2024-01-01\nann\nrefused,cid,2024-01-01\n")
+
 	o := options(t, l, b.String())
 	ctx, cancel := context.WithCancel(t.Context())
 	o.Publish = func(c context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
@@ -29,9 +30,11 @@ func TestSameFaultHasTheSameReason(t *testing.T) {
 		}
 		return l.publish(c, req)
 	}
+
 	if _, err := Run(ctx, o); err == nil {
-		t.Fatal("it was not interrupted")
+		t.Fatal("expected that the first run is interrupted")
 	}
+
 	o.Publish = l.publish
 	o.MaxRejects = mustAllow(t, "5")
 	report := mustRun(t, o)
@@ -44,7 +47,7 @@ func TestSameFaultHasTheSameReason(t *testing.T) {
 	if diff := cmp.Diff(want, report.Reasons); diff != "" {
 		t.Errorf("reasons (-want +got):\n%s", diff)
 	}
-	// Run again, all of it is counted anew.
+	// Another run counts all rejects again, not in addition.
 	if diff := cmp.Diff(want, mustRun(t, o).Reasons); diff != "" {
 		t.Errorf("reasons of a second run (-want +got):\n%s", diff)
 	}

@@ -19,7 +19,7 @@ func (w *testLog) sourceOf(l *live.Live) rebuild.Source {
 	return rebuild.Source{
 		Name: "node", Has: l.Holds(),
 		Rows: func(ctx context.Context, _, fold string, of events.Partitions, do func(key, value []byte) error) error {
-			defer w.publish(3) //nolint:contextcheck // the log goes on whatever becomes of the call
+			defer w.publish(3) //nolint:contextcheck // the log grows even if the call is canceled
 			return l.ExportPartitions(ctx, fold, of, do)
 		},
 	}
@@ -38,6 +38,7 @@ func mustResize(
 	t *testing.T, l *live.Live, to events.Partitions, subscribe rebuild.SubscribeFunc, sources ...rebuild.Source,
 ) (logged, report string) {
 	t.Helper()
+
 	var b strings.Builder
 	report, err := rebuild.Resize(t.Context(), l, to, subscribe, rebuild.Options{
 		Sources: func() []rebuild.Source { return sources }, Logger: slog.New(slog.NewTextHandler(&b, nil)),
@@ -46,8 +47,9 @@ func mustResize(
 		t.Fatal(err)
 	}
 	if held := l.Holds(); held != to {
-		t.Errorf("%s holds %s, want %s: %s", l.Name(), &held, &to, report)
+		t.Errorf("got the partitions %s of %s, expected %s: %s", &held, l.Name(), &to, report)
 	}
+
 	return b.String(), report
 }
 
@@ -59,13 +61,15 @@ func TestResizeCopiesRowsOfOtherNodes(t *testing.T) {
 		even, odd := w.openLive(p, store.Options{Partitioned: true}), w.openLive(p, store.Options{Partitioned: true})
 		mustResize(t, even, everyNth(0, 2), w.growingLog)
 		mustResize(t, odd, everyNth(1, 2), w.growingLog)
-		// New, it gets all from two nodes; then it has a part, and gets the rest.
+
+		// A new store copies all its partitions from two nodes. Later it has some, and copies the others.
 		l := w.openLive(p, store.Options{Partitioned: true})
 		mustResize(t, l, everyNth(0, 3), w.tailOf, w.sourceOf(even), w.sourceOf(odd))
 		w.checkRows(l, w.publish(1))
 		mustResize(t, l, everyNth(0, 5), w.tailOf, w.sourceOf(odd), w.sourceOf(even))
 		w.checkRows(l, w.publish(1))
-		// Nodes that have the same partitions give a part each, and that of none is built.
+
+		// Two nodes with the same partitions give a share each. Partitions that no node has are built from the log.
 		mustResize(t, l, events.AllPartitions(), w.growingLog, w.sourceOf(odd), w.sourceOf(odd))
 		w.checkRows(l, w.publish(1))
 	}
@@ -77,6 +81,7 @@ func TestResizeBuildsWhatNodesDoNotGive(t *testing.T) {
 	w.publish(50)
 	from := w.openLive(newGraph, store.Options{Partitioned: true})
 	mustResize(t, from, everyNth(0, 2), w.subscribeKinds)
+
 	errCut := errors.New("cut")
 	type rows = func(ctx context.Context, projection, fold string, of events.Partitions, do func(key, value []byte) error) error
 	good := w.sourceOf(from)
@@ -103,11 +108,12 @@ func TestResizeBuildsWhatNodesDoNotGive(t *testing.T) {
 			return nil
 		},
 	}
+
 	for name, rows := range bad {
 		l := w.openLive(newGraph, store.Options{Partitioned: true})
 		logged, report := mustResize(t, l, everyNth(0, 4), w.growingLog, rebuild.Source{Name: name, Has: everyNth(0, 4), Rows: rows})
 		if !strings.Contains(logged, "rows are built from the log") || !strings.Contains(report, ", 0 of them copied") {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: expected that the rows are built from the log, got the report %q and\n%s", name, report, logged)
 		}
 		w.checkRows(l, w.publish(1))
 	}
