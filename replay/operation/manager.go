@@ -231,7 +231,7 @@ const removedText = "removed, because it may have named a user who was erased si
 
 // RemoveTexts removes the reports and errors of all operations that have ended, except erasures, whose texts name no user. A report lists
 // rows, and rows name users in many forms, so RemoveTexts does not look for the one who was erased. If the file of an operation cannot be
-// written, RemoveTexts goes on with the others, and a later call tries that one again.
+// written, RemoveTexts continues with the others, and a later call tries that one again.
 func (m *Manager) RemoveTexts() error {
 	m.mu.Lock()
 
@@ -366,7 +366,7 @@ func (e *entry) notifyWatchers() {
 	e.changed = make(chan struct{})
 }
 
-// saveRecord writes the file of an entry. If it fails, it logs the error, and this process goes on with the new state. After a restart, the
+// saveRecord writes the file of an entry. If it fails, it logs the error, and this process continues with the new state. After a restart, the
 // old state would hold. m.mu is held.
 func (m *Manager) saveRecord(e *entry) {
 	if err := m.recordDir.write(&e.record); err != nil {

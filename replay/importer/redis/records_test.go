@@ -17,7 +17,7 @@ import (
 	"github.com/skein-feed/skein/replay/internal/recordfile"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 // someFacts returns facts of all kinds, in the order of their records.
 func someFacts() []fact {
