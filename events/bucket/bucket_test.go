@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
+// A directory behaves like every bucket.
 func TestDirectoryIsABucket(t *testing.T) {
 	b, err := bucket.NewDir(filepath.Join(t.TempDir(), "new", "bucket"))
 	if err != nil {
@@ -24,7 +25,7 @@ func TestDirectoryIsABucket(t *testing.T) {
 	checkConformance(t, b)
 }
 
-// TestCheckWritableNamesPathAndUser: a directory of another user is refused with its path and the id of the user who has to be able to write there.
+// TestCheckWritableNamesPathAndUser checks a directory in which this process may not write. The error names the path of the directory.
 func TestCheckWritableNamesPathAndUser(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(dir)
@@ -35,7 +36,7 @@ func TestCheckWritableNamesPathAndUser(t *testing.T) {
 		t.Error(err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		t.Errorf("the check left %v, %v", entries, err)
+		t.Errorf("entries after the check: got %v and error %v, want none", entries, err)
 	}
 	if os.Getuid() == 0 {
 		return // root may write everywhere; task deploy:try runs the service as another user
@@ -48,7 +49,7 @@ func TestCheckWritableNamesPathAndUser(t *testing.T) {
 	}
 }
 
-// conform is what every bucket does. The bucket is empty.
+// checkConformance checks the behavior that all buckets share. The bucket must be empty.
 func checkConformance(t *testing.T, b bucket.Bucket) {
 	ctx := t.Context()
 	t.Run("objects", func(t *testing.T) { checkObjects(ctx, t, b) })
@@ -61,14 +62,15 @@ func checkConformance(t *testing.T, b bucket.Bucket) {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		if err := b.Put(ended, "late", strings.NewReader("x"), 1); !errors.Is(err, context.Canceled) {
-			t.Errorf("put: %v", err)
+			t.Errorf("put: got error %v, want %v", err, context.Canceled)
 		}
 		if _, err := readRange(ctx, b, "late", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
-			t.Errorf("it was put: %v", err)
+			t.Errorf("object of a Put with an ended context: got error %v, want %v", err, bucket.ErrNotFound)
 		}
 	})
 }
 
+// mustPut writes an object.
 func mustPut(ctx context.Context, t *testing.T, b bucket.Bucket, name, content string) {
 	t.Helper()
 	if err := b.Put(ctx, name, strings.NewReader(content), int64(len(content))); err != nil {
@@ -76,6 +78,7 @@ func mustPut(ctx context.Context, t *testing.T, b bucket.Bucket, name, content s
 	}
 }
 
+// readRange reads a part of an object, or all from the offset on if length is negative.
 func readRange(ctx context.Context, b bucket.Bucket, name string, offset, length int64) (string, error) {
 	r, err := b.Get(ctx, name, offset, length)
 	if err != nil {
@@ -86,29 +89,32 @@ func readRange(ctx context.Context, b bucket.Bucket, name string, offset, length
 	return string(data), err
 }
 
+// checkObjects checks that an object can be written, replaced, read and deleted.
 func checkObjects(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	if _, err := readRange(ctx, b, "a/b", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
-		t.Errorf("before put: %v", err)
+		t.Errorf("object before Put: got error %v, want %v", err, bucket.ErrNotFound)
 	}
 	for _, content := range []string{"one", "", "three times"} {
 		mustPut(ctx, t, b, "a/b", content)
 		if got, err := readRange(ctx, b, "a/b", 0, -1); err != nil || got != content {
-			t.Errorf("got %q (%v), want %q", got, err, content)
+			t.Errorf("object: got %q and error %v, want %q", got, err, content)
 		}
 	}
+
 	if _, err := readRange(ctx, b, "a", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
-		t.Errorf("a part of a name: %v", err)
+		t.Errorf("object whose name is a part of another name: got error %v, want %v", err, bucket.ErrNotFound)
 	}
 	for range 2 {
 		if err := b.Delete(ctx, "a/b"); err != nil {
 			t.Error(err)
 		}
 		if _, err := readRange(ctx, b, "a/b", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
-			t.Errorf("after delete: %v", err)
+			t.Errorf("object after Delete: got error %v, want %v", err, bucket.ErrNotFound)
 		}
 	}
 }
 
+// checkRanges checks that every range of an object can be read. Ranges end where the object ends.
 func checkRanges(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	const content = "0123456789"
 	mustPut(ctx, t, b, "ranges", content)
@@ -119,18 +125,19 @@ func checkRanges(ctx context.Context, t *testing.T, b bucket.Bucket) {
 				want = want[:min(length, int64(len(want)))]
 			}
 			if got, err := readRange(ctx, b, "ranges", offset, length); err != nil || got != want {
-				t.Errorf("%d bytes from %d: %q (%v), want %q", length, offset, got, err, want)
+				t.Errorf("%d bytes from %d: got %q and error %v, want %q", length, offset, got, err, want)
 			}
 		}
 	}
+
 	for _, length := range []int64{0, -1, 1} {
 		if _, err := readRange(ctx, b, "none", 3, length); !errors.Is(err, bucket.ErrNotFound) {
-			t.Errorf("%d bytes of nothing: %v", length, err)
+			t.Errorf("%d bytes of a missing object: got error %v, want %v", length, err, bucket.ErrNotFound)
 		}
 	}
 }
 
-// A reader that has not as much as was said leaves what was there.
+// checkSizes checks that a Put fails, and leaves the object as it was, if its reader has more or fewer bytes than announced, or fails.
 func checkSizes(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	mustPut(ctx, t, b, "sizes", "before")
 	for _, c := range []struct {
@@ -138,42 +145,48 @@ func checkSizes(ctx context.Context, t *testing.T, b bucket.Bucket) {
 		size    int64
 	}{{"short", 6}, {"long", 3}, {"", 1}, {"x", 0}} {
 		if err := b.Put(ctx, "sizes", strings.NewReader(c.content), c.size); err == nil {
-			t.Errorf("%q was taken as %d bytes", c.content, c.size)
+			t.Errorf("Put of %q as %d bytes: got no error, want one", c.content, c.size)
 		}
 	}
+
 	broken := io.MultiReader(strings.NewReader("bro"), brokenReader{})
 	if err := b.Put(ctx, "sizes", broken, 6); !errors.Is(err, errBroken) {
-		t.Errorf("a broken reader: %v", err)
+		t.Errorf("Put with a broken reader: got error %v, want %v", err, errBroken)
 	}
 	if got, err := readRange(ctx, b, "sizes", 0, -1); err != nil || got != "before" {
-		t.Errorf("now it is %q (%v)", got, err)
+		t.Errorf("object after failed Puts: got %q and error %v, want before", got, err)
 	}
 }
 
+// errBroken is the error of a brokenReader.
 var errBroken = errors.New("broken")
 
+// brokenReader is a reader that always fails.
 type brokenReader struct{}
 
+// Read is part of [io.Reader].
 func (brokenReader) Read([]byte) (int, error) { return 0, errBroken }
 
+// checkNames checks which names are valid, and that invalid ones are rejected by every method.
 func checkNames(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	for _, name := range []string{
 		"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", ".hidden", "a/.b", "_a", "-a", "a b", "ä", "a\\b", "a:b", "a\x00",
 		strings.Repeat("a", 513),
 	} {
-		err := b.Put(ctx, name, strings.NewReader("x"), 1)
-		_, err2 := b.Get(ctx, name, 0, -1)
-		err3 := b.Delete(ctx, name)
-		for _, err := range []error{err, err2, err3} {
+		putErr := b.Put(ctx, name, strings.NewReader("x"), 1)
+		_, getErr := b.Get(ctx, name, 0, -1)
+		deleteErr := b.Delete(ctx, name)
+		for _, err := range []error{putErr, getErr, deleteErr} {
 			if !errors.Is(err, bucket.ErrName) {
-				t.Errorf("%q: %v", name, err)
+				t.Errorf("%q: got error %v, want %v", name, err, bucket.ErrName)
 			}
 		}
 	}
+
 	for _, name := range []string{"x", "0", "MANIFEST", "a.b_c-d/e", "n/b/c/d", strings.Repeat("a", 200)} {
 		mustPut(ctx, t, b, name, name)
 		if got, err := readRange(ctx, b, name, 0, -1); err != nil || got != name {
-			t.Errorf("%q: %q, %v", name, got, err)
+			t.Errorf("object %q: got %q and error %v, want its name", name, got, err)
 		}
 		if err := b.Delete(ctx, name); err != nil {
 			t.Error(err)
@@ -181,6 +194,7 @@ func checkNames(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	}
 }
 
+// checkList checks that List returns the objects with a prefix in order of their names, with their sizes and times.
 func checkList(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	names := []string{"list-b", "list/a", "list/a-b", "list/d/b", "list/e.c", "listing"}
 	for i, name := range names {
@@ -197,19 +211,20 @@ func checkList(ctx context.Context, t *testing.T, b bucket.Bucket) {
 		for _, o := range objects {
 			got = append(got, o.Name)
 			if age := time.Since(o.Time); age > time.Hour || age < -time.Hour {
-				t.Errorf("%s is of %v", o.Name, o.Time)
+				t.Errorf("time of %s: got %v, want about now", o.Name, o.Time)
 			}
 			if o.Size >= int64(len(names)) || names[o.Size] != o.Name {
-				t.Errorf("%s has %d bytes", o.Name, o.Size)
+				t.Errorf("size of %s: got %d bytes, want its index in the list of names", o.Name, o.Size)
 			}
 		}
+
 		if strings.Join(got, " ") != strings.Join(want, " ") {
-			t.Errorf("%q: %v, want %v", prefix, got, want)
+			t.Errorf("objects with prefix %q: got %v, want %v", prefix, got, want)
 		}
 	}
 }
 
-// More than S3 takes in one part, and not a round number.
+// checkLargeObject writes an object that is larger than one part of an S3 upload, and whose size is no multiple of a part.
 func checkLargeObject(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	data := make([]byte, 17<<20+1)
 	for i := range data {
@@ -220,12 +235,12 @@ func checkLargeObject(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	}
 	for _, offset := range []int64{0, 16<<20 - 1, int64(len(data)) - 1} {
 		if got, err := readRange(ctx, b, "large", offset, -1); err != nil || got != string(data[offset:]) {
-			t.Errorf("from %d: %d bytes, %v", offset, len(got), err)
+			t.Errorf("large object from %d: got %d bytes and error %v, want the %d bytes that were written", offset, len(got), err, int64(len(data))-offset)
 		}
 	}
 }
 
-// What an interrupted Put left behind is not listed, and removed when it is old.
+// The temporary files of interrupted Puts are not listed, and are removed when they are old. A failed Put leaves none.
 func TestLeftoversOfPutAreCleaned(t *testing.T) {
 	dir := t.TempDir()
 	for name, age := range map[string]time.Duration{".put-new": time.Minute, ".put-old": 48 * time.Hour} {
@@ -238,42 +253,44 @@ func TestLeftoversOfPutAreCleaned(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	b, err := bucket.NewDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if objects, err := b.List(t.Context(), ""); err != nil || len(objects) > 0 {
-		t.Errorf("listed: %v, %v", objects, err)
+		t.Errorf("objects: got %v and error %v, want none", objects, err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, ".put-*"))
 	if err != nil || len(left) != 1 || filepath.Base(left[0]) != ".put-new" {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("temporary files: got %v and error %v, want only .put-new", left, err)
 	}
 	if err := b.Put(t.Context(), "short", strings.NewReader("x"), 2); err == nil {
-		t.Error("a short reader was taken")
+		t.Error("Put with a short reader: got no error, want one")
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".put-*")); len(left) != 1 {
-		t.Errorf("a failed put left %v", left)
+		t.Errorf("temporary files after a failed Put: got %v, want only .put-new", left)
 	}
 }
 
+// Open accepts a directory, and rejects malformed targets without showing their passwords.
 func TestOpenParsesTargets(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	b, err := bucket.Open(t.Context(), dir)
 	if err != nil || b.String() != dir {
-		t.Errorf("%v, %v", b, err)
+		t.Errorf("Open(%q): got %v and error %v, want that directory", dir, b, err)
 	}
 	for _, target := range []string{
 		"", "http://host/b", "s3://", "s3:///prefix", "s3://u:secret@b", "s3://b?secret=x", "s3://b?insecure=perhaps", "s3://b%zz?x",
 	} {
 		_, err := bucket.Open(t.Context(), target)
 		if !errors.Is(err, bucket.ErrTarget) || strings.Contains(fmt.Sprint(err), "secret@") {
-			t.Errorf("%q: %v", target, err)
+			t.Errorf("Open(%q): got error %v, want %v without the password", target, err, bucket.ErrTarget)
 		}
 	}
 }
 
-// The address has no secrets and names the same bucket again.
+// The address of an S3 bucket contains no secrets, and names the same bucket when it is opened.
 func TestS3AddressHasNoSecrets(t *testing.T) {
 	b, err := bucket.NewS3(bucket.S3Config{
 		Endpoint: "localhost:1", Bucket: "feeds", Prefix: "/skein/a/", Region: "eu", Insecure: true,
@@ -284,14 +301,14 @@ func TestS3AddressHasNoSecrets(t *testing.T) {
 	}
 	const want = "s3://feeds/skein/a?endpoint=localhost%3A1&insecure=true&region=eu"
 	if got := b.String(); got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("address: got %s, want %s", got, want)
 	}
 	if _, err := bucket.NewS3(bucket.S3Config{Bucket: "feeds", Prefix: "a b"}); !errors.Is(err, bucket.ErrName) {
-		t.Errorf("a prefix that is no name: %v", err)
+		t.Errorf("NewS3 with a prefix that is no name: got error %v, want %v", err, bucket.ErrName)
 	}
 }
 
-// TestWithinIsABucket: a part of a bucket is a bucket, and has its objects there.
+// TestWithinIsABucket checks that a part of a bucket behaves like every bucket, and that its objects are in the whole bucket under a prefix.
 func TestWithinIsABucket(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(dir)
@@ -300,12 +317,12 @@ func TestWithinIsABucket(t *testing.T) {
 	}
 	part, err := bucket.Within(b, "nodes/a")
 	if err != nil || part.String() != filepath.Join(dir, "nodes", "a") {
-		t.Fatal(part, err)
+		t.Fatalf("part of the bucket: got %v and error %v, want nodes/a", part, err)
 	}
 	checkConformance(t, part)
 	mustPut(t.Context(), t, part, "x", "content")
 	if got, err := readRange(t.Context(), b, "nodes/a/x", 0, -1); err != nil || got != "content" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("object of the part in the whole bucket: got %q and error %v, want content", got, err)
 	}
 	for prefix, want := range map[string]string{
 		"": "s3://feeds/nodes/a?endpoint=localhost%3A1&region=eu", "b/c": "s3://feeds/b/c/nodes/a?endpoint=localhost%3A1&region=eu",
@@ -315,12 +332,13 @@ func TestWithinIsABucket(t *testing.T) {
 			t.Fatal(err)
 		}
 		if part, err := bucket.Within(b, "nodes/a"); err != nil || part.String() != want {
-			t.Errorf("%v of %v, %v", part, b, err)
+			t.Errorf("part of %v: got %v and error %v, want %s", b, part, err, want)
 		}
 	}
+
 	for _, name := range []string{"", "..", "a/../../b", "/a", "-a"} {
 		if part, err := bucket.Within(b, name); !errors.Is(err, bucket.ErrName) {
-			t.Errorf("%q: %v, %v", name, part, err)
+			t.Errorf("Within(%q): got %v and error %v, want %v", name, part, err, bucket.ErrName)
 		}
 	}
 }

@@ -27,10 +27,10 @@ const (
 	testSecret = "skein-test-secret"
 )
 
-// startS3 starts versitygw, an S3 server, over a new directory and returns its endpoint. It has an S3 bucket "feeds".
+// startS3 starts versitygw, an S3 server, on a new directory, creates the S3 bucket "feeds", and returns the endpoint.
 func startS3(t *testing.T) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the first time it is built
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the first run builds versitygw
 	t.Cleanup(cancel)
 	out, err := exec.CommandContext(ctx, "go", "tool", "-modfile=../../tools.mod", "-n", "versitygw").Output()
 	if err != nil {
@@ -56,6 +56,7 @@ func startS3(t *testing.T) string {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	})
+
 	client, err := minio.New(endpoint, &minio.Options{Creds: credentials.NewStaticV4(testAccess, testSecret, "")})
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +75,7 @@ func startS3(t *testing.T) string {
 	}
 }
 
+// An S3 bucket behaves like every bucket, with a prefix and without one.
 func TestS3IsABucket(t *testing.T) {
 	endpoint := startS3(t)
 	for name, prefix := range map[string]string{"prefix": "some/where", "root": ""} {
@@ -93,9 +95,11 @@ func TestS3IsABucket(t *testing.T) {
 			deleteAll(t, b)
 		})
 	}
+
 	t.Run("open", func(t *testing.T) { checkOpenS3(t, endpoint) })
 }
 
+// deleteAll deletes all objects.
 func deleteAll(t *testing.T, b bucket.Bucket) {
 	objects, err := b.List(t.Context(), "")
 	if err != nil {
@@ -108,17 +112,17 @@ func deleteAll(t *testing.T, b bucket.Bucket) {
 	}
 }
 
-// Open takes the credentials from the environment, says when it is not let in, and never names them.
+// checkOpenS3 checks that Open takes the credentials from the environment, fails with wrong ones, and shows them nowhere.
 func checkOpenS3(t *testing.T, endpoint string) {
 	target := "s3://feeds/opened?insecure=true&endpoint=" + endpoint
 	t.Setenv("AWS_ACCESS_KEY_ID", testAccess)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "wrong")
 	if _, err := bucket.Open(t.Context(), target); err == nil || strings.Contains(err.Error(), "wrong") {
-		t.Errorf("with a wrong key: %v", err)
+		t.Errorf("Open with a wrong key: got error %v, want one without the key", err)
 	}
 	t.Setenv("AWS_SECRET_ACCESS_KEY", testSecret)
 	if _, err := bucket.Open(t.Context(), "s3://none?insecure=true&endpoint="+endpoint); err == nil {
-		t.Error("a bucket that does not exist was opened")
+		t.Error("Open of a missing bucket: got no error, want one")
 	}
 	b, err := bucket.Open(t.Context(), target)
 	if err != nil {
@@ -126,26 +130,26 @@ func checkOpenS3(t *testing.T, endpoint string) {
 	}
 	mustPut(t.Context(), t, b, "a/b", "content")
 	if s := b.String(); strings.Contains(s, testAccess) || strings.Contains(s, testSecret) {
-		t.Error(s)
+		t.Errorf("address: got %s, want no credentials", s)
 	}
 	again, err := bucket.Open(t.Context(), b.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := readRange(t.Context(), again, "a/b", 0, -1); err != nil || got != "content" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("object after opening the address: got %q and error %v, want content", got, err)
 	}
 	checkArchiveIn(t, again)
 	if err := again.Put(t.Context(), "a/b", strings.NewReader("x"), 2); err == nil || errors.Is(err, bucket.ErrNotFound) {
-		t.Errorf("a short object: %v", err)
+		t.Errorf("Put with a short reader: got error %v, want one that is not %v", err, bucket.ErrNotFound)
 	}
 }
 
-// archiveIn keeps an archive in the bucket.
+// checkArchiveIn checks that a bucket can hold an archive.
 func checkArchiveIn(t *testing.T, b bucket.Bucket) {
 	id := events.LogID{1}
 	if _, ok, err := archive.LogOf(t.Context(), b); ok || err != nil {
-		t.Errorf("an archive in a bucket without one: %v", err)
+		t.Errorf("log id of a bucket without archive: got ok %v and error %v, want none", ok, err)
 	}
 	a, err := archive.Open(t.Context(), b, id)
 	if err != nil {
@@ -175,6 +179,6 @@ func checkArchiveIn(t *testing.T, b bucket.Bucket) {
 	defer r.Close()
 	got, err := r.Next(t.Context(), 1)
 	if err != nil || len(got) != 1 || !reflect.DeepEqual(*got[0], env) {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("envelopes: got %+v and error %v, want %+v", got, err, env)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestUnlockReleasesLockHeldByChild: a process that was forked while the lock was held, and has the file open still, holds it no longer than its owner.
+// TestUnlockReleasesLockHeldByChild starts a child process that has the lock file open. When the owner of the lock unlocks it, the lock can be taken
+// again, although the child still has the file open.
 func TestUnlockReleasesLockHeldByChild(t *testing.T) {
 	path := filepath.Join(t.TempDir(), lockFile)
 	f, err := lockDir(path)
@@ -32,6 +33,7 @@ func TestUnlockReleasesLockHeldByChild(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+
 	if err := unlockDir(f); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// childEnv makes the test binary a process that reads its input to the end.
+// childEnv is the environment variable that makes the test binary read its input to the end and do nothing else.
 const childEnv = "SKEIN_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// mustStart starts a server on a directory until the end of the test.
 func mustStart(t *testing.T, dir string, logger *slog.Logger) *Server {
 	t.Helper()
 	s, err := Start(t.Context(), Options{Dir: dir, Stream: "test", Examined: 1 << 20, Logger: logger})
@@ -40,6 +41,7 @@ func mustStart(t *testing.T, dir string, logger *slog.Logger) *Server {
 	return s
 }
 
+// mustStop stops a server.
 func mustStop(t *testing.T, s *Server) {
 	t.Helper()
 	if err := s.Stop(context.Background()); err != nil {
@@ -47,28 +49,29 @@ func mustStop(t *testing.T, s *Server) {
 	}
 }
 
-// TestServerSyncsAndOwnsItsDirectory: a server syncs before it acknowledges, has its directory for itself, and leaves a temporary one only while it runs.
+// TestServerSyncsAndOwnsItsDirectory checks that a server syncs before it acknowledges, that no second server can use its directory, and that it removes
+// a temporary directory when it stops.
 func TestServerSyncsAndOwnsItsDirectory(t *testing.T) {
 	s := mustStart(t, "", slog.New(slog.DiscardHandler))
 	if !s.natsServer.Load().JetStreamConfig().SyncAlways {
-		t.Error("the server acknowledges what is not on disk")
+		t.Error("SyncAlways: got false, want true")
 	}
 	if _, err := Start(t.Context(), Options{Dir: s.Dir(), Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, events.ErrLocked) {
-		t.Errorf("a second server: %v", err)
+		t.Errorf("second server on the directory: got error %v, want %v", err, events.ErrLocked)
 	}
 	if err := errors.Join(s.Healthy(), s.Stuck()); err != nil {
 		t.Error(err)
 	}
 	mustStop(t, s)
 	if err := s.Healthy(); !errors.Is(err, events.ErrLogUnavailable) {
-		t.Errorf("it is stopped, and: %v", err)
+		t.Errorf("health of a stopped server: got error %v, want %v", err, events.ErrLogUnavailable)
 	}
 	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the directory stays: %v", err)
+		t.Errorf("stat of the temporary directory after Stop: got error %v, want %v", err, os.ErrNotExist)
 	}
 }
 
-// TestServerLogMapsLevels: what the embedded server says reaches the logger at levels that suit.
+// TestServerLogMapsLevels checks that warnings and errors of the server become warnings, and that notices become debug lines.
 func TestServerLogMapsLevels(t *testing.T) {
 	var out bytes.Buffer
 	s := &serverLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
@@ -76,16 +79,16 @@ func TestServerLogMapsLevels(t *testing.T) {
 	s.Warnf("w%d", 2)
 	s.Errorf("e%d", 3)
 	if got := s.lastErrorText(); got != "e3" {
-		t.Errorf("the last error is %q", got)
+		t.Errorf("last error: got %q, want e3", got)
 	}
 	s.Fatalf("f%d", 4)
 	if got := out.String(); strings.Contains(got, "n1") || !strings.Contains(got, "level=WARN msg=\"nats: w2\"") ||
 		!strings.Contains(got, "e3") || !strings.Contains(got, "f4") {
-		t.Errorf("the log says\n%s", got)
+		t.Errorf("log lines: got\n%s\nwant w2, e3 and f4 as warnings and no n1", got)
 	}
 }
 
-// messages returns what the stream has, by sequence, after it has published some.
+// publishAndReadMessages publishes messages and then returns all messages of the stream by sequence.
 func publishAndReadMessages(t *testing.T, s *Server, publish ...string) map[uint64]string {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(s))
@@ -106,6 +109,7 @@ func publishAndReadMessages(t *testing.T, s *Server, publish ...string) map[uint
 			t.Fatal(err)
 		}
 	}
+
 	info, err := stream.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -121,21 +125,22 @@ func publishAndReadMessages(t *testing.T, s *Server, publish ...string) map[uint
 		}
 		got[seq] = string(msg.Data)
 	}
+
 	return got
 }
 
-// TestDamagedMessageCostsNoOther: a message that is damaged is missing, those behind it are there, and a copy of the file as it was is kept. A
-// whole file is left as it is.
+// TestDamagedMessageCostsNoOther damages a message in a block file. After a restart of the server only that message is missing, and there is a copy of
+// the damaged file. An undamaged file is not changed.
 func TestDamagedMessageCostsNoOther(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
-	var said bytes.Buffer
-	logger := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelError}))
+	var logged bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
 	s := mustStart(t, dir, logger)
 	publishAndReadMessages(t, s, "one", "two", "three", "four")
 	mustStop(t, s)
 	paths, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "test", "msgs", "*"+blockSuffix))
 	if err != nil || len(paths) != 1 {
-		t.Fatal(paths, err)
+		t.Fatalf("block files: got %v and error %v, want one", paths, err)
 	}
 	whole, err := os.ReadFile(paths[0])
 	if err != nil {
@@ -143,28 +148,29 @@ func TestDamagedMessageCostsNoOther(t *testing.T) {
 	}
 	s = mustStart(t, dir, logger)
 	if got := publishAndReadMessages(t, s); len(got) != 4 {
-		t.Errorf("of a whole file there are %v", got)
+		t.Errorf("messages of the undamaged file: got %v, want 4", got)
 	}
 	mustStop(t, s)
-	if again, err := os.ReadFile(paths[0]); err != nil || !bytes.Equal(again, whole) || said.Len() > 0 {
-		t.Errorf("a whole file was changed, %v, and the server says %q", err, said.String())
+	if again, err := os.ReadFile(paths[0]); err != nil || !bytes.Equal(again, whole) || logged.Len() > 0 {
+		t.Errorf("undamaged file: got it changed (error %v), or the log lines %q, want neither", err, logged.String())
 	}
+
 	damaged := bytes.Replace(whole, []byte("two"), []byte("tvo"), 1)
 	if err := os.WriteFile(paths[0], damaged, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s = mustStart(t, dir, logger)
 	if got := fmt.Sprint(publishAndReadMessages(t, s)); got != "map[1:one 3:three 4:four]" {
-		t.Errorf("there are %s", got)
+		t.Errorf("messages of the damaged file: got %s, want all but 2", got)
 	}
-	if !strings.Contains(said.String(), "lost_first=2 lost_last=2") {
-		t.Errorf("the server says %q", said.String())
+	if !strings.Contains(logged.String(), "lost_first=2 lost_last=2") {
+		t.Errorf("log lines: got %q, want the loss of 2", logged.String())
 	}
-	kept, err := filepath.Glob(filepath.Join(dir+"-damaged-*", "*"+blockSuffix))
-	if err != nil || len(kept) != 1 {
-		t.Fatal(kept, err)
+	copies, err := filepath.Glob(filepath.Join(dir+"-damaged-*", "*"+blockSuffix))
+	if err != nil || len(copies) != 1 {
+		t.Fatalf("copies of the damaged file: got %v and error %v, want one", copies, err)
 	}
-	if copied, err := os.ReadFile(kept[0]); err != nil || !bytes.Equal(copied, damaged) {
-		t.Errorf("the copy is not the file as it was: %v", err)
+	if copied, err := os.ReadFile(copies[0]); err != nil || !bytes.Equal(copied, damaged) {
+		t.Errorf("copy of the damaged file: got other bytes or error %v, want the file as it was", err)
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// TestWriteThroughKeepsContent: files are as they were, whatever is in them. That they are on disk then, task soak:faults shows.
+// TestWriteThroughKeepsContent checks that writeThrough does not change the files. That the files are on disk afterwards is checked by task soak:faults.
 func TestWriteThroughKeepsContent(t *testing.T) {
 	dir := t.TempDir()
 	if err := writeThrough(dir); err != nil {
-		t.Fatalf("nothing is there: %v", err)
+		t.Fatalf("writeThrough of an empty directory: got error %v, want none", err)
 	}
 	msgs := filepath.Join(dir, "jetstream", "a", "msgs")
 	if err := os.MkdirAll(msgs, 0o700); err != nil {
@@ -24,20 +24,22 @@ func TestWriteThroughKeepsContent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if err := writeThrough(dir); err != nil {
 		t.Fatal(err)
 	}
 	for n := range 12 {
 		if got, err := os.ReadFile(filepath.Join(msgs, fmt.Sprint(n, blockSuffix))); err != nil || !bytes.Equal(got, content(n)) {
-			t.Errorf("file %d has %d bytes, %v", n, len(got), err)
+			t.Errorf("file %d: got %d bytes and error %v, want the %d bytes that were written", n, len(got), err, n*10_000)
 		}
 	}
+
 	if err := writeThrough(filepath.Join(dir, "none")); err == nil {
-		t.Error("a directory that is not there is no error")
+		t.Error("writeThrough of a missing directory: got no error, want one")
 	}
 }
 
-// TestWriteThroughToleratesRemovedFiles: a server that has shut down removes what it has purged in its own time.
+// TestWriteThroughToleratesRemovedFiles removes files while writeThrough runs, as a server does that has shut down and still removes purged files.
 func TestWriteThroughToleratesRemovedFiles(t *testing.T) {
 	dir := t.TempDir()
 	purged := filepath.Join(dir, "jetstream", "a", "__msgs__")
@@ -50,6 +52,7 @@ func TestWriteThroughToleratesRemovedFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		removed := make(chan error, 1)
 		go func() { removed <- os.RemoveAll(purged) }()
 		err := writeThrough(dir)

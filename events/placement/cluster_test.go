@@ -15,21 +15,22 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// rest lets time go by in a bubble.
+// advance lets the clock of the bubble advance.
 func advance(d time.Duration) { <-time.After(d) }
 
-// TestAllProcessesKnowTheSameTable: nodes that start one after the other get one table, and all processes know the same.
+// TestAllProcessesKnowTheSameTable starts nodes one after the other. The controller writes one table for all of them, and every process knows it.
 func TestAllProcessesKnowTheSameTable(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
 		if w.Table().Revision != 0 || len(w.Members()) != 0 {
-			t.Errorf("an empty bucket has %v, table %d", w.memberNames(), w.Table().Revision)
+			t.Errorf("empty bucket: got members %v and table %d, want none and table 0", w.memberNames(), w.Table().Revision)
 		}
 		var nodes []*process
 		for _, name := range []string{"b", "a", "c"} {
 			nodes = append(nodes, start(t, ns, newNode(name, "zone-"+name)))
 			advance(DefaultRenewEvery)
 		}
+
 		w.waitUntilMembers(t, "a", "b", "c")
 		w.waitUntilPlaced(t, "a", "b", "c")
 		advance(time.Minute)
@@ -37,20 +38,23 @@ func TestAllProcessesKnowTheSameTable(t *testing.T) {
 		want.Revision = 1
 		for _, p := range append(nodes, w, openProcess(t, ns, nil)) {
 			if got := p.Table(); got.Revision != 1 || !equalNodes(&got, &want) || !slices.Equal(p.memberNames(), []string{"a", "b", "c"}) {
-				t.Errorf("the table %d of %v is another, or its members %v are", got.Revision, p.nodesWithPartitions(), p.memberNames())
+				t.Errorf("process: got members %v and table %d of %v, want a, b and c and table 1 as Place makes it", p.memberNames(), got.Revision, p.nodesWithPartitions())
 			}
 		}
+
 		if m := w.member(t, "a"); m.Addr != "a:7411" || m.Zone != "zone-a" || m.Weight != 1 || time.Since(m.Seen) > DefaultRenewEvery {
-			t.Errorf("a is %+v", m)
+			t.Errorf("member a: got %+v, want its address, zone, weight 1 and a recent renewal", m)
 		}
 	})
 }
 
+// equalNodes reports whether two tables assign the same nodes to all partitions.
 func equalNodes(a, b *Table) bool {
 	return slices.EqualFunc(a.Nodes[:], b.Nodes[:], slices.Equal)
 }
 
-// TestPublishSpreadsPartitionsAtOnce: the partitions of a node are known at once, its position with the next renewal.
+// TestPublishSpreadsPartitionsAtOnce checks that other processes learn of the partitions that a node serves at once, and of a new position with the
+// next renewal, without a change.
 func TestPublishSpreadsPartitionsAtOnce(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w, a := start(t, ns, nil), start(t, ns, newNode("a", ""))
@@ -59,28 +63,28 @@ func TestPublishSpreadsPartitionsAtOnce(t *testing.T) {
 		advance(DefaultRenewEvery / 4)
 		var serves events.Partitions
 		serves.Add(7)
-		said := time.Now()
+		published := time.Now()
 		a.Publish(serves, "one")
 		w.waitUntil(t, "a serves it", func() bool { return w.member(t, "a").Serves == serves })
-		if took := time.Since(said); took >= DefaultRenewEvery/4 || w.member(t, "a").Position != "one" {
-			t.Errorf("it was known after %v, with the position %q", took, w.member(t, "a").Position)
+		if took := time.Since(published); took >= DefaultRenewEvery/4 || w.member(t, "a").Position != "one" {
+			t.Errorf("partitions of a: got them after %v with position %q, want them before the next renewal with position one", took, w.member(t, "a").Position)
 		}
 		changed := w.Changed()
 		a.Publish(serves, "two")
 		advance(2 * DefaultRenewEvery)
 		if w.member(t, "a").Position != "two" {
-			t.Errorf("the position is %q", w.member(t, "a").Position)
+			t.Errorf("position after a renewal: got %q, want two", w.member(t, "a").Position)
 		}
 		select {
 		case <-changed:
-			t.Error("a position is a change")
+			t.Error("new position: got a change, want none")
 		default:
 		}
 	})
 }
 
-// TestSilentNodeIsReplaced: a node that stops is no member after a time, keeps its partitions for longer, and then loses them. If it
-// returns it gets the same ones.
+// TestSilentNodeIsReplaced stops a node. After ExpireAfter the node is no member, and after ReplaceAfter it has no partitions. If it returns, it gets
+// the same partitions again.
 func TestSilentNodeIsReplaced(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -91,38 +95,38 @@ func TestSilentNodeIsReplaced(t *testing.T) {
 		c.stop()
 		w.waitUntilMembers(t, "a", "b")
 		if after := time.Since(stopped); after < DefaultExpireAfter-DefaultRenewEvery || after > DefaultExpireAfter+DefaultRenewEvery {
-			t.Errorf("it expired after %v", after)
+			t.Errorf("time until the silent node expired: got %v, want about %v", after, DefaultExpireAfter)
 		}
 		if silent := w.Silent(); len(silent) != 1 || silent[0].Name != "c" || silent[0].Addr != "c:7411" || time.Since(silent[0].Seen) < DefaultExpireAfter {
-			t.Errorf("silent are %+v", silent)
+			t.Errorf("silent nodes: got %+v, want c", silent)
 		}
 		if w.Table().Revision != before.Revision {
-			t.Error("it lost its partitions at once")
+			t.Errorf("table after the expiry: got %d, want still %d", w.Table().Revision, before.Revision)
 		}
 		w.waitUntilPlaced(t, "a", "b")
 		if after := time.Since(stopped); after < DefaultReplaceAfter || after > DefaultReplaceAfter+5*DefaultRenewEvery {
-			t.Errorf("it was replaced after %v", after)
+			t.Errorf("time until the silent node was replaced: got %v, want about %v", after, DefaultReplaceAfter)
 		}
 		if silent := w.Silent(); len(silent) != 0 {
-			t.Errorf("silent are still %+v", silent)
+			t.Errorf("silent nodes after the replacement: got %+v, want none", silent)
 		}
 		if got := openProcess(t, ns, nil).memberNames(); !slices.Equal(got, []string{"a", "b"}) {
-			t.Errorf("a process that opens then knows %v", got)
+			t.Errorf("members for a new process: got %v, want a and b", got)
 		}
 		start(t, ns, newNode("c", ""))
 		w.waitUntilPlaced(t, "a", "b", "c")
 		if after := w.Table(); !equalNodes(&before, &after) || after.Revision != before.Revision+2 {
-			t.Errorf("table %d is not the first one again", after.Revision)
+			t.Errorf("table after the return: got %d, want %d with the nodes of the first one", after.Revision, before.Revision+2)
 		}
 		for _, p := range []*process{a, b} {
 			if got := p.memberNames(); !slices.Equal(got, []string{"a", "b", "c"}) {
-				t.Errorf("%v", got)
+				t.Errorf("members after the return: got %v, want a, b and c", got)
 			}
 		}
 	})
 }
 
-// TestDrainingNodeHasNoPartitions: a node that drains is a member without partitions, also after a restart, until it is to have some again.
+// TestDrainingNodeHasNoPartitions drains a node. The node stays a member without partitions, also after a restart, until the drain is undone.
 func TestDrainingNodeHasNoPartitions(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -132,46 +136,48 @@ func TestDrainingNodeHasNoPartitions(t *testing.T) {
 		first := w.Table()
 		command := openProcess(t, ns, nil)
 		if err := command.Drain(t.Context(), "c", true); !errors.Is(err, ErrUnknownNode) {
-			t.Errorf("an unknown node: %v", err)
+			t.Errorf("drain of an unknown node: got error %v, want %v", err, ErrUnknownNode)
 		}
 		if err := command.Drain(t.Context(), "*", false); err == nil {
-			t.Error("a malformed name")
+			t.Error("drain of a malformed name: got no error, want one")
 		}
 		if err := command.Drain(t.Context(), "b", true); err != nil {
 			t.Fatal(err)
 		}
 		w.waitUntilPlaced(t, "a")
 		if !w.member(t, "b").Draining || w.member(t, "a").Draining {
-			t.Errorf("%+v", w.Members())
+			t.Errorf("members: got %+v, want only b draining", w.Members())
 		}
 		b.stop()
 		start(t, ns, newNode("b", ""))
 		advance(time.Minute)
 		if got := w.nodesWithPartitions(); !slices.Equal(got, []string{"a"}) || !w.member(t, "b").Draining {
-			t.Errorf("after a restart %v have partitions", got)
+			t.Errorf("nodes with partitions after a restart: got %v, want a", got)
 		}
-		// If all drain, the table is left as it is.
+
+		// If all nodes drain, the table stays as it is.
 		if err := command.Drain(t.Context(), "a", true); err != nil {
 			t.Fatal(err)
 		}
 		w.waitUntil(t, "a drains", func() bool { return w.member(t, "a").Draining })
 		advance(time.Minute)
 		if got := w.nodesWithPartitions(); !slices.Equal(got, []string{"a"}) {
-			t.Errorf("when all drain, %v have partitions", got)
+			t.Errorf("nodes with partitions when all drain: got %v, want a", got)
 		}
 		for _, name := range []string{"a", "b"} {
 			if err := command.Drain(t.Context(), name, false); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		w.waitUntilPlaced(t, "a", "b")
 		if last := w.Table(); !equalNodes(&first, &last) {
-			t.Error("the table is not the first one again")
+			t.Errorf("table after the drains: got nodes %v, want those of the first table", w.nodesWithPartitions())
 		}
 	})
 }
 
-// TestNewerProcessTakesTheName: of two processes with one name the newer one stays.
+// TestNewerProcessTakesTheName runs two processes with the same name. The older one ends with ErrNameTaken, and the newer one keeps the node.
 func TestNewerProcessTakesTheName(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -182,25 +188,26 @@ func TestNewerProcessTakesTheName(t *testing.T) {
 		other.Addr = "elsewhere:1"
 		newer := start(t, ns, other)
 		if err := older.waitUntilEnded(t); !errors.Is(err, ErrNameTaken) || !strings.Contains(err.Error(), other.Addr) {
-			t.Errorf("the older one: %v", err)
+			t.Errorf("older process: got error %v, want %v with %q", err, ErrNameTaken, other.Addr)
 		}
-		// It does not take its key away.
+
+		// When the older process leaves, it does not delete the key of the newer one.
 		if err := older.Leave(t.Context()); err != nil {
 			t.Error(err)
 		}
 		advance(2 * DefaultReplaceAfter)
 		if got := w.member(t, "a").Addr; got != other.Addr || w.Table().Revision != 1 {
-			t.Errorf("a is at %s, the table is %d", got, w.Table().Revision)
+			t.Errorf("node a: got address %s and table %d, want %s and table 1", got, w.Table().Revision, other.Addr)
 		}
 		newer.stop()
 		if err := newer.waitUntilEnded(t); err != nil {
-			t.Errorf("the newer one: %v", err)
+			t.Errorf("newer process: got error %v, want none", err)
 		}
 	})
 }
 
-// TestStaleSnapshotCannotWriteOrDelete: what another process writes after this one has decided to write or delete a key makes that fail, even if this one has read
-// it by then.
+// TestStaleSnapshotCannotWriteOrDelete takes a snapshot of a key, after which another process writes the key. Writing and deleting with the snapshot
+// fail, even if this process has read the new value by then.
 func TestStaleSnapshotCannotWriteOrDelete(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		a := start(t, ns, newNode("a", ""))
@@ -215,20 +222,22 @@ func TestStaleSnapshotCannotWriteOrDelete(t *testing.T) {
 			}
 			a.waitUntil(t, "b is there", func() bool { return slices.Contains(a.memberNames(), "b") && a.member(t, "b").Addr == addr })
 		}
+
 		put("b:1")
 		a.Cluster.mu.Lock()
-		at := a.snapshotKey(nodePrefix + "b")
+		snapshot := a.snapshotKey(nodePrefix + "b")
 		a.Cluster.mu.Unlock()
 		put("b:2")
-		for what, err := range map[string]error{"written": a.writeKey(t.Context(), at, []byte("{}")), "deleted": a.deleteKey(t.Context(), at)} {
+		for what, err := range map[string]error{"written": a.writeKey(t.Context(), snapshot, []byte("{}")), "deleted": a.deleteKey(t.Context(), snapshot)} {
 			if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
-				t.Errorf("it is %s: %v", what, err)
+				t.Errorf("key %s with an outdated snapshot: got error %v, want %v", what, err, jetstream.ErrKeyRevisionMismatch)
 			}
 		}
 	})
 }
 
-// TestRestartedNodeReturnsWithoutChange: a node that is restarted is back at once, and neither members nor table change meanwhile.
+// TestRestartedNodeReturnsWithoutChange restarts a node again and again. The node is back within a renewal, and neither the members nor the table
+// change meanwhile.
 func TestRestartedNodeReturnsWithoutChange(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -238,40 +247,45 @@ func TestRestartedNodeReturnsWithoutChange(t *testing.T) {
 		for range 3 {
 			a.stop()
 			if err := a.waitUntilEnded(t); err != nil {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("end of the node: got error %v, want none", err)
 			}
 			changed := w.Changed()
 			advance(DefaultExpireAfter / 2)
 			began := time.Now()
 			serves := w.member(t, "a").Serves
 			a = openProcess(t, ns, newNode("a", ""))
-			if a.Publish(serves, ""); a.IsPublished() {
-				t.Error("it takes what it served before it was started for what it has said")
+			a.Publish(serves, "")
+			if a.IsPublished() {
+				t.Error("partitions that the node served before its restart: got published, want not yet")
 			}
 			serves.Add(uint8(began.Second()))
 			serves.Add(uint8(began.Minute()) + 64)
-			if a.Publish(serves, ""); a.IsPublished() {
-				t.Error("what it serves is known before it is written")
+			a.Publish(serves, "")
+			if a.IsPublished() {
+				t.Error("partitions before they are written: got published, want not yet")
 			}
 			select {
 			case <-changed:
-				t.Error("it expired")
+				t.Error("restarted node: got a change of the members or the table, want none")
 			default:
 			}
+
 			a.run(t)
 			w.waitUntil(t, "a serves it", func() bool { return w.member(t, "a").Serves == serves })
 			if took := time.Since(began); took > DefaultRenewEvery {
-				t.Errorf("it was back after %v", took)
+				t.Errorf("time until the node was back: got %v, want at most %v", took, DefaultRenewEvery)
 			}
-			a.waitUntil(t, "it reads that itself", a.IsPublished)
+			a.waitUntil(t, "a has read its own partitions", a.IsPublished)
 		}
+
 		if got := w.Table().Revision; got != 1 {
-			t.Errorf("the table is %d", got)
+			t.Errorf("table after the restarts: got %d, want 1", got)
 		}
 	})
 }
 
-// TestAnotherNodeTakesTheLease: another node has the lease after the controller has stopped, within the time to expire; at once if it left.
+// TestAnotherNodeTakesTheLease stops the controller. Another node takes the lease after ExpireAfter. If the controller leaves, another node takes the
+// lease with its next renewal.
 func TestAnotherNodeTakesTheLease(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -284,11 +298,11 @@ func TestAnotherNodeTakesTheLease(t *testing.T) {
 			advance(DefaultRenewEvery)
 		}
 		if after := time.Since(stopped); after < DefaultExpireAfter-DefaultRenewEvery || after > DefaultExpireAfter+2*DefaultRenewEvery {
-			t.Errorf("the lease was taken after %v", after)
+			t.Errorf("time until the lease of the stopped controller was taken: got %v, want about %v", after, DefaultExpireAfter)
 		}
 		second := w.findController(all...)
 		if second == nil {
-			t.Fatal("there is no controller")
+			t.Fatal("controller: got none, want another node")
 		}
 		second.stop()
 		if err := second.Leave(t.Context()); err != nil {
@@ -299,13 +313,14 @@ func TestAnotherNodeTakesTheLease(t *testing.T) {
 			advance(DefaultRenewEvery)
 		}
 		if after := time.Since(left); after > 2*DefaultRenewEvery {
-			t.Errorf("the lease that was given back was taken after %v", after)
+			t.Errorf("time until the released lease was taken: got %v, want at most %v", after, 2*DefaultRenewEvery)
 		}
 		w.waitUntilPlaced(t, w.findController(all...).self.Name)
 	})
 }
 
-// TestFormerControllerWritesNothing: one that believes in a lease that another has taken writes nothing.
+// TestFormerControllerWritesNothing cuts off the controller until another node has the lease. The former controller does not renew the lease and
+// does not write the table, although it has not seen that yet.
 func TestFormerControllerWritesNothing(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -317,31 +332,33 @@ func TestFormerControllerWritesNothing(t *testing.T) {
 			advance(DefaultRenewEvery)
 		}
 		old.stop()
-		// The table changes, and the old controller has not seen it.
+
+		// The table changes while the old controller is cut off.
 		start(t, ns, newNode("c", ""))
 		w.waitUntil(t, "c has partitions", func() bool { return slices.Contains(w.nodesWithPartitions(), "c") })
-		now := w.Table()
+		newTable := w.Table()
 		old.setCut(false)
 		for old.nc.Status().String() != "CONNECTED" {
 			advance(time.Second)
 		}
 		old.Cluster.mu.Lock()
-		old.state.tableStored = false // it wants another one
+		old.state.tableStored = false // so that a new table seems to be due
 		old.Cluster.mu.Unlock()
 		if leads, err := old.renewLease(t.Context()); leads || err != nil {
-			t.Errorf("the old controller: %v, %v", leads, err)
+			t.Errorf("lease of the old controller: got %v and error %v, want false", leads, err)
 		}
 		if err := old.writeTable(t.Context()); err != nil {
 			t.Error(err)
 		}
 		advance(DefaultRenewEvery)
-		if got := w.Table(); got.Revision != now.Revision || !equalNodes(&got, &now) {
-			t.Errorf("the table %d is replaced by %d", now.Revision, got.Revision)
+		if got := w.Table(); got.Revision != newTable.Revision || !equalNodes(&got, &newTable) {
+			t.Errorf("table: got %d, want still %d", got.Revision, newTable.Revision)
 		}
 	})
 }
 
-// TestUnreachableBucketChangesNothing: a process that cannot reach the bucket keeps what it knew, and so do all if none can.
+// TestUnreachableBucketChangesNothing cuts off one process, and then all of them. They keep the members and the table that they knew, log each outage
+// once, and learn afterwards what has changed meanwhile.
 func TestUnreachableBucketChangesNothing(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w, quiet := start(t, ns, nil), start(t, ns, nil)
@@ -351,7 +368,7 @@ func TestUnreachableBucketChangesNothing(t *testing.T) {
 		w.setCut(true)
 		advance(5 * time.Minute)
 		if got := w.memberNames(); !slices.Equal(got, []string{"a", "b"}) {
-			t.Errorf("the members are %v", got)
+			t.Errorf("members for the process that is cut off: got %v, want a and b", got)
 		}
 		for _, p := range []*process{a, b, quiet} {
 			p.setCut(true)
@@ -363,13 +380,15 @@ func TestUnreachableBucketChangesNothing(t *testing.T) {
 		advance(5 * time.Minute)
 		select {
 		case <-changed:
-			t.Errorf("something has changed: %v, table %d", w.memberNames(), w.Table().Revision)
+			t.Errorf("after the outage: got a change to members %v and table %d, want none", w.memberNames(), w.Table().Revision)
 		default:
 		}
+
 		if got := w.member(t, "a").Seen; time.Since(got) > 2*DefaultRenewEvery {
-			t.Errorf("a was seen %v ago", time.Since(got))
+			t.Errorf("last renewal of a: got %v ago, want at most %v", time.Since(got), 2*DefaultRenewEvery)
 		}
-		// What changes while a process is cut off, it knows afterwards.
+
+		// A process that was cut off learns afterwards what has changed meanwhile.
 		w.setCut(true)
 		if err := b.Leave(t.Context()); err != nil {
 			t.Fatal(err)
@@ -384,37 +403,40 @@ func TestUnreachableBucketChangesNothing(t *testing.T) {
 			p.stop()
 		}
 		for p, outages := range map[*process]int{w: 2, a: 1, quiet: 1} {
-			said := p.log.String()
-			if n, ends := strings.Count(said, "the bucket cannot be"), strings.Count(said, "in reach again"); n != outages || ends != outages {
-				t.Errorf("%d outages were logged as %d that began and %d that ended:\n%s", outages, n, ends, said)
+			lines := p.log.String()
+			begins, ends := strings.Count(lines, "the bucket cannot be"), strings.Count(lines, "in reach again")
+			if begins != outages || ends != outages {
+				t.Errorf("logged outages: got %d that began and %d that ended, want %d:\n%s", begins, ends, outages, lines)
 			}
 		}
+
 		w.setCut(true)
 		opened := make(chan error, 1)
 		go func() {
 			_, err := Open(t.Context(), Options{JS: w.js, LogID: testLog})
 			opened <- err
 		}()
+
 		advance(openTimeout / 2)
 		w.setCut(false)
 		if err := <-opened; err != nil {
-			t.Error("it did not wait for the server:", err)
+			t.Errorf("Open while the server is out of reach for a moment: got error %v, want none", err)
 		}
 		w.setCut(true)
 		if _, err := Open(t.Context(), Options{JS: w.js, LogID: testLog}); err == nil {
-			t.Error("opened without a server")
+			t.Error("Open without a server: got no error, want one")
 		}
 	})
 }
 
-// TestLeavingNodeIsRemovedAtOnce: a node that leaves is no member at once, and has no partitions soon after.
+// TestLeavingNodeIsRemovedAtOnce makes a node leave. It is no member at once and has no partitions soon after, and its Run does not bring it back.
 func TestLeavingNodeIsRemovedAtOnce(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
 		start(t, ns, newNode("a", ""))
 		b := start(t, ns, newNode("b", ""))
 		w.waitUntilPlaced(t, "a", "b")
-		if err := openProcess(t, ns, newNode("a", "")).Leave(t.Context()); err != nil { // it never ran: the key is another's
+		if err := openProcess(t, ns, newNode("a", "")).Leave(t.Context()); err != nil { // this process never ran, so the key is that of another one
 			t.Error(err)
 		}
 		advance(DefaultRenewEvery / 2)
@@ -424,24 +446,25 @@ func TestLeavingNodeIsRemovedAtOnce(t *testing.T) {
 		}
 		w.waitUntilMembers(t, "a")
 		if took := time.Since(began); took >= DefaultRenewEvery {
-			t.Errorf("it was a member for %v", took)
+			t.Errorf("time until the node was no member: got %v, want less than %v", took, DefaultRenewEvery)
 		}
 		w.waitUntilPlaced(t, "a")
 		if took := time.Since(began); took > 5*DefaultRenewEvery {
-			t.Errorf("it had partitions for %v", took)
+			t.Errorf("time until the node had no partitions: got %v, want at most %v", took, 5*DefaultRenewEvery)
 		}
-		advance(time.Minute) // its Run continues, and does not bring it back
+		advance(time.Minute) // Run of the node continues
 		if got := w.memberNames(); !slices.Equal(got, []string{"a"}) {
-			t.Errorf("the members are %v", got)
+			t.Errorf("members: got %v, want a", got)
 		}
 		b.stop()
 		if err := b.Leave(t.Context()); err != nil {
-			t.Errorf("again: %v", err)
+			t.Errorf("second Leave: got error %v, want none", err)
 		}
 	})
 }
 
-// TestLostAnswersAreFoundByTheWatch: a node whose writes succeed without an answer finds them by the watch, and leaves nothing behind.
+// TestLostAnswersAreFoundByTheWatch writes the keys of a node again, as if its own writes had succeeded without an answer. The node learns of them from
+// the watch, keeps renewing, and can still leave.
 func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w, a := start(t, ns, nil), start(t, ns, newNode("a", ""))
@@ -455,9 +478,10 @@ func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		advance(DefaultReplaceAfter)
 		if m := w.member(t, "a"); time.Since(m.Seen) > DefaultRenewEvery {
-			t.Errorf("a was seen %v ago", time.Since(m.Seen))
+			t.Errorf("last renewal of a: got %v ago, want at most %v", time.Since(m.Seen), DefaultRenewEvery)
 		}
 		a.stop()
 		entry, err := a.kv.Get(t.Context(), nodePrefix+"a")
@@ -474,7 +498,7 @@ func TestLostAnswersAreFoundByTheWatch(t *testing.T) {
 	})
 }
 
-// TestDeletedBucketIsRestored: a bucket that was deleted is made again, and has the same in it, under a later revision.
+// TestDeletedBucketIsRestored deletes the bucket. The nodes create it again with the same members and the same table, which gets the next revision.
 func TestDeletedBucketIsRestored(t *testing.T) {
 	runInBubble(t, func(t *testing.T, ns *server.Server) {
 		w := start(t, ns, nil)
@@ -488,12 +512,13 @@ func TestDeletedBucketIsRestored(t *testing.T) {
 		w.waitUntil(t, "another table", func() bool { return w.Table().Revision > before.Revision })
 		advance(2 * DefaultRenewEvery) // each node has written its key
 		if after := w.Table(); !equalNodes(&before, &after) || !slices.Equal(w.memberNames(), []string{"a", "b"}) {
-			t.Errorf("the members are %v, and table %d has %v", w.memberNames(), after.Revision, w.nodesWithPartitions())
+			t.Errorf("after the bucket was restored: got members %v and table %d of %v, want a and b and the nodes of the first table", w.memberNames(), after.Revision, w.nodesWithPartitions())
 		}
 		if got := openProcess(t, ns, nil); !slices.Equal(got.memberNames(), []string{"a", "b"}) || got.Table().Revision != before.Revision+1 {
-			t.Errorf("the bucket has %v, table %d", got.memberNames(), got.Table().Revision)
+			t.Errorf("restored bucket for a new process: got members %v and table %d, want a and b and table %d", got.memberNames(), got.Table().Revision, before.Revision+1)
 		}
-		// So is a table that was deleted.
+
+		// A deleted table is written again, too.
 		if err := w.kv.Delete(t.Context(), tableKey); err != nil {
 			t.Fatal(err)
 		}
@@ -501,8 +526,8 @@ func TestDeletedBucketIsRestored(t *testing.T) {
 	})
 }
 
-// TestUnreadableKeysAreIgnored: values that no node of this version has written keep no node from starting, and the cluster from no
-// controller. They are logged once, and shown.
+// TestUnreadableKeysAreIgnored writes values that this version cannot read. Nodes still start, a controller still writes tables, and the keys are logged
+// once and listed.
 func TestUnreadableKeysAreIgnored(t *testing.T) {
 	for _, value := range []string{"?", `{"v":2}`} {
 		t.Run(value, func(t *testing.T) {
@@ -517,15 +542,16 @@ func TestUnreadableKeysAreIgnored(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+
 				for _, key := range []string{nodePrefix + "x", drainPrefix + "x", leaseKey, tableKey, nodePrefix + "a"} {
 					put(key)
 				}
 				a, b := start(t, ns, newNode("a", "")), start(t, ns, newNode("b", ""))
 				w.waitUntilPlaced(t, "a", "b")
 				put(nodePrefix + "x")
-				put(nodePrefix + "a") // the key of a node that runs, which writes it again
+				put(nodePrefix + "a") // the node is running and writes its key again
 				before := w.Table().Revision
-				put(tableKey) // likewise the controller
+				put(tableKey) // the controller writes the table again
 				w.waitUntil(t, "another table", func() bool { return w.Table().Revision > before })
 				advance(time.Minute)
 				if diff := cmp.Diff([]string{drainPrefix + "x", nodePrefix + "x"}, w.UnreadableKeys()); diff != "" {
@@ -533,22 +559,23 @@ func TestUnreadableKeysAreIgnored(t *testing.T) {
 				}
 				for _, p := range []*process{w, a, b} {
 					if !slices.Equal(p.memberNames(), []string{"a", "b"}) || !slices.Equal(p.nodesWithPartitions(), []string{"a", "b"}) {
-						t.Errorf("members %v, table %v", p.memberNames(), p.nodesWithPartitions())
+						t.Errorf("process: got members %v and table of %v, want a and b in both", p.memberNames(), p.nodesWithPartitions())
 					}
 					p.stop()
 					if err := p.waitUntilEnded(t); err != nil {
 						t.Error(err)
 					}
 				}
+
 				if got := strings.Count(w.log.String(), "key=node.x "); got != 1 {
-					t.Errorf("the key was logged %d times, want once:\n%s", got, w.log)
+					t.Errorf("log lines about node.x: got %d, want 1:\n%s", got, w.log)
 				}
 			})
 		})
 	}
 }
 
-// TestOpenRejectsInvalidOptions: what no cluster can be made of is refused.
+// TestOpenRejectsInvalidOptions opens clusters with options that cannot work.
 func TestOpenRejectsInvalidOptions(t *testing.T) {
 	for _, o := range []Options{
 		{},
@@ -564,12 +591,12 @@ func TestOpenRejectsInvalidOptions(t *testing.T) {
 		{LogID: "x", Self: &Member{Name: "a", Addr: "a:1", Weight: -1}},
 	} {
 		if _, err := Open(t.Context(), o); err == nil {
-			t.Errorf("%+v", o)
+			t.Errorf("Open with %+v: got no error, want one", o)
 		}
 	}
 }
 
-// TestClusterWorksWithBucketOnDisk has nodes with short periods and the bucket that they make, by the clock of the machine.
+// TestClusterWorksWithBucketOnDisk runs nodes with short periods by the clock of the machine, in the bucket on disk that they create.
 func TestClusterWorksWithBucketOnDisk(t *testing.T) {
 	ns := startServer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -587,13 +614,14 @@ func TestClusterWorksWithBucketOnDisk(t *testing.T) {
 		p.run(t)
 		all = append(all, p)
 	}
+
 	w := all[0]
 	info, err := w.js.Stream(ctx, "KV_skein-cluster-"+testLog)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := info.CachedInfo().Config; got.Storage != jetstream.FileStorage || got.MaxMsgsPerSubject != 1 || got.MaxAge != 0 {
-		t.Errorf("the bucket is %+v", got)
+		t.Errorf("bucket: got %+v, want one value per key, on disk, without expiry", got)
 	}
 	w.waitUntilPlaced(t, "a", "b", "c")
 	all[3].stop()

@@ -21,24 +21,30 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// testLog is the log id of the clusters of the tests.
 const testLog = "test"
 
-// inBubble runs a test with a real server. Its clock continues only while all wait, so no test depends on the speed of the machine.
+// runInBubble runs a test with a real server in a synctest bubble. The clock advances only while all goroutines wait, so the test does not depend on the
+// speed of the machine.
 func runInBubble(t *testing.T, test func(t *testing.T, ns *server.Server)) {
 	t.Helper()
-	// All file stores of a process have one clock, which must not be started in the bubble.
+
+	// All file stores of a process share one clock, which must be started outside the bubble.
 	createBucket(t, startServer(t), jetstream.FileStorage)
-	// The NATS client keeps timers in a sync.Pool, in which it must not find one of another bubble: two collections empty it.
+
+	// The NATS client keeps timers in a sync.Pool, where it must not find those of another bubble. Two garbage collections empty the pool.
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startServer(t)
-		// In memory: the server's clock for files is not the bubble's.
+
+		// The bucket is in memory, because the server's clock for files runs outside the bubble.
 		createBucket(t, ns, jetstream.MemoryStorage)
 		test(t, ns)
 	})
 }
 
+// createBucket creates the bucket of the cluster.
 func createBucket(t *testing.T, ns *server.Server, storage jetstream.StorageType) {
 	t.Helper()
 	if _, err := connect(t, ns).js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
@@ -63,13 +69,14 @@ func startServer(t *testing.T) *server.Server {
 		ns.Shutdown()
 		ns.WaitForShutdown()
 	})
+
 	if !ns.ReadyForConnections(2 * time.Minute) {
 		t.Fatal("the test server is not ready")
 	}
 	return ns
 }
 
-// line connects to a server, and can be cut.
+// cuttableConn is a connection to a server that a test can cut.
 type cuttableConn struct {
 	ns *server.Server
 	nc *nats.Conn
@@ -80,6 +87,7 @@ type cuttableConn struct {
 	conns []net.Conn
 }
 
+// errCut is the error of connecting while the connection is cut.
 var errCut = errors.New("the line is cut")
 
 // InProcessConn is part of nats.InProcessConnProvider.
@@ -94,7 +102,7 @@ func (l *cuttableConn) InProcessConn() (net.Conn, error) {
 	return conn, err
 }
 
-// cut cuts the line, or restores it.
+// setCut cuts the connection, or allows the client to reconnect.
 func (l *cuttableConn) setCut(down bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,6 +113,7 @@ func (l *cuttableConn) setCut(down bool) {
 	l.conns = nil
 }
 
+// connect connects to the server until the end of the test.
 func connect(t *testing.T, ns *server.Server) *cuttableConn {
 	t.Helper()
 	l := &cuttableConn{ns: ns}
@@ -126,16 +135,17 @@ type process struct {
 	*Cluster
 	*cuttableConn
 
-	log   *bytes.Buffer // read it when Run has ended
+	log   *bytes.Buffer // may be read when Run has ended
 	stop  func()
 	ended chan error
 }
 
+// newNode returns a node with an address made of its name.
 func newNode(name, zone string) *Member {
 	return &Member{Name: name, Addr: name + ":7411", Zone: zone}
 }
 
-// openProcess opens a cluster that does not run yet; self may be nil.
+// openProcess opens a cluster that does not run yet. self is nil for a process that is no node.
 func openProcess(t *testing.T, ns *server.Server, self *Member) *process {
 	t.Helper()
 	p := &process{cuttableConn: connect(t, ns), log: &bytes.Buffer{}, ended: make(chan error, 1)}
@@ -157,30 +167,32 @@ func start(t *testing.T, ns *server.Server, self *Member) *process {
 	return p
 }
 
+// run runs the cluster until stop is called or the test ends.
 func (p *process) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var once sync.WaitGroup
-	once.Go(func() { p.ended <- p.Run(ctx) })
+	var running sync.WaitGroup
+	running.Go(func() { p.ended <- p.Run(ctx) })
 	p.stop = func() {
 		cancel()
-		once.Wait()
+		running.Wait()
 	}
+
 	t.Cleanup(p.stop)
 }
 
-// end waits until Run has ended, and returns its error.
+// waitUntilEnded waits until Run has ended, and returns its error.
 func (p *process) waitUntilEnded(t *testing.T) error {
 	t.Helper()
 	select {
 	case err := <-p.ended:
 		return err
 	case <-time.After(time.Hour):
-		t.Fatalf("it runs on; the members are %v", p.memberNames())
+		t.Fatalf("Run has not ended; the members are %v", p.memberNames())
 		return nil
 	}
 }
 
-// until waits until a condition holds that depends on members and table.
+// waitUntil waits until a condition holds that depends on members and table.
 func (p *process) waitUntil(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(time.Hour)
@@ -198,7 +210,7 @@ func (p *process) waitUntil(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// names returns the names of the members.
+// memberNames returns the names of the members.
 func (p *process) memberNames() (names []string) {
 	for _, m := range p.Members() {
 		names = append(names, m.Name)
@@ -206,6 +218,7 @@ func (p *process) memberNames() (names []string) {
 	return names
 }
 
+// member returns the member with a name.
 func (p *process) member(t *testing.T, name string) Member {
 	t.Helper()
 	for _, m := range p.Members() {
@@ -213,29 +226,30 @@ func (p *process) member(t *testing.T, name string) Member {
 			return m
 		}
 	}
-	t.Fatalf("%s is not among %v", name, p.memberNames())
+
+	t.Fatalf("members: got %v, want %s among them", p.memberNames(), name)
 	return Member{}
 }
 
-// placed returns the names that occur in the table.
+// nodesWithPartitions returns the names of the nodes in the table.
 func (p *process) nodesWithPartitions() []string {
 	t := p.Table()
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(t.Nodes[:]...))))
 }
 
-// untilMembers waits until these are the members.
+// waitUntilMembers waits until these are the members.
 func (p *process) waitUntilMembers(t *testing.T, names ...string) {
 	t.Helper()
 	p.waitUntil(t, "these members", func() bool { return slices.Equal(p.memberNames(), names) })
 }
 
-// untilPlaced waits until the table has these names.
+// waitUntilPlaced waits until exactly these nodes have partitions.
 func (p *process) waitUntilPlaced(t *testing.T, names ...string) {
 	t.Helper()
 	p.waitUntil(t, "these names in the table", func() bool { return slices.Equal(p.nodesWithPartitions(), names) })
 }
 
-// controller returns the process that has the lease, by what another one knows.
+// findController returns which of the processes has the lease, as far as p knows, or nil.
 func (p *process) findController(among ...*process) *process {
 	p.Cluster.mu.Lock()
 	defer p.Cluster.mu.Unlock()
@@ -244,5 +258,6 @@ func (p *process) findController(among ...*process) *process {
 			return other
 		}
 	}
+
 	return nil
 }

@@ -11,50 +11,53 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// nodesOf generates at most so many nodes with different names, in as many zones.
+// drawNodes returns a generator of up to most nodes with different names, in up to so many zones and with weights from 1 to weights.
 func drawNodes(most, zones, weights int) *rapid.Generator[[]Member] {
-	one := rapid.Custom(func(t *rapid.T) Member {
+	node := rapid.Custom(func(t *rapid.T) Member {
 		return Member{
 			Name:   rapid.StringMatching(`[a-z0-9-]{1,12}`).Draw(t, "name"),
 			Zone:   fmt.Sprint("zone-", rapid.IntRange(1, zones).Draw(t, "zone")),
 			Weight: rapid.IntRange(1, weights).Draw(t, "weight"),
 		}
 	})
-	return rapid.SliceOfNDistinct(one, 1, most, func(m Member) string { return m.Name })
+	return rapid.SliceOfNDistinct(node, 1, most, func(m Member) string { return m.Name })
 }
 
-// TestPlaceSpreadsOverNodesAndZones: each partition is on as many different nodes as there may be, in as many zones as there may be. The order of the nodes
-// does not matter, and those that drain are as if they were not there.
+// TestPlaceSpreadsOverNodesAndZones checks that each partition is on as many different nodes, and in as many zones, as possible. The order of the nodes
+// does not matter, and draining nodes get nothing.
 func TestPlaceSpreadsOverNodesAndZones(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := drawNodes(8, 4, 5).Draw(t, "nodes")
 		replicas := rapid.IntRange(1, 4).Draw(t, "replicas")
 		table := Place(nodes, replicas)
-		zone := map[string]string{}
+		zoneOf := map[string]string{}
 		zones := map[string]bool{}
 		for _, m := range nodes {
-			zone[m.Name], zones[m.Zone] = m.Zone, true
+			zoneOf[m.Name] = m.Zone
+			zones[m.Zone] = true
 		}
 		for p, names := range table.Nodes {
-			different, apart := map[string]bool{}, map[string]bool{}
+			usedNodes, usedZones := map[string]bool{}, map[string]bool{}
 			for _, name := range names {
-				different[name], apart[zone[name]] = true, true
+				usedNodes[name] = true
+				usedZones[zoneOf[name]] = true
 			}
-			if want := min(replicas, len(nodes)); len(names) != want || len(different) != want {
-				t.Fatalf("partition %d is on %v", p, names)
+			if want := min(replicas, len(nodes)); len(names) != want || len(usedNodes) != want {
+				t.Fatalf("nodes of partition %d: got %v, want %d different ones", p, names, want)
 			}
-			if len(apart) != min(len(names), len(zones)) {
-				t.Fatalf("partition %d is on %v, in the zones %v of %v", p, names, apart, zones)
+			if len(usedZones) != min(len(names), len(zones)) {
+				t.Fatalf("zones of partition %d on %v: got %v of %v, want as many as possible", p, names, usedZones, zones)
 			}
 		}
+
 		others := append(rapid.Permutation(nodes).Draw(t, "permutation"), Member{Name: "DRAINS", Draining: true, Weight: 100})
 		if again := Place(others, replicas); !equalNodes(&table, &again) || again.Replicas != replicas {
-			t.Fatal("another order makes another table")
+			t.Fatalf("table for another order of the nodes: got %v, want %v", again.Nodes, table.Nodes)
 		}
 	})
 }
 
-// TestAddedNodeTakesOnlyItsShare: a node that is added gets partitions, and no other gets any. So one that is removed gives up its own only.
+// TestAddedNodeTakesOnlyItsShare adds a node. Only that node gets partitions. So when it is removed again, only its own partitions move.
 func TestAddedNodeTakesOnlyItsShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := drawNodes(8, 3, 5).Draw(t, "nodes")
@@ -64,22 +67,24 @@ func TestAddedNodeTakesOnlyItsShare(t *testing.T) {
 		for p, names := range after.Nodes {
 			for _, name := range names {
 				if name != added.Name && !slices.Contains(before.Nodes[p], name) {
-					t.Fatalf("%s is added, and partition %d is moved from %v to %v", added.Name, p, before.Nodes[p], names)
+					t.Fatalf("partition %d after %s was added: got %v, want only that node in place of one of %v", p, added.Name, names, before.Nodes[p])
 				}
 			}
+
 			if !slices.Contains(names, added.Name) && !slices.Equal(names, before.Nodes[p]) {
-				t.Fatalf("%s does not get partition %d, which is moved from %v to %v", added.Name, p, before.Nodes[p], names)
+				t.Fatalf("partition %d, which %s does not get: got %v, want still %v", p, added.Name, names, before.Nodes[p])
 			}
 		}
 	})
 }
 
-// TestPlaceFollowsWeights: a node has partitions in proportion to its weight, as a random sample has.
+// TestPlaceFollowsWeights checks that the number of partitions of a node is in proportion to its weight, within six standard deviations of a random
+// sample.
 func TestPlaceFollowsWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := drawNodes(8, 1, 3).Draw(t, "nodes")
 		replicas := rapid.IntRange(1, 3).Draw(t, "replicas")
-		if replicas > 1 { // the second node of a partition is not the first: then shares are exact for equal weights only
+		if replicas > 1 { // the second node of a partition differs from the first, so the shares are exact only for equal weights
 			for i := range nodes {
 				nodes[i].Weight = 2
 			}
@@ -96,20 +101,22 @@ func TestPlaceFollowsWeights(t *testing.T) {
 					got++
 				}
 			}
+
 			share := min(1, float64(replicas*m.Weight)/float64(all))
-			want, deviation := share*events.NumPartitions, math.Sqrt(events.NumPartitions*share*(1-share))
+			want := share * events.NumPartitions
+			deviation := math.Sqrt(events.NumPartitions * share * (1 - share))
 			if math.Abs(float64(got)-want) > 6*deviation+1 {
-				t.Fatalf("%s with a share of %.3f has %d partitions", m.Name, share, got)
+				t.Fatalf("partitions of %s with a share of %.3f: got %d, want about %.0f", m.Name, share, got, want)
 			}
 		}
 	})
 }
 
-// TestPlaceWithoutNodesIsEmpty: without a node no partition has one.
+// TestPlaceWithoutNodesIsEmpty places partitions when the only node drains.
 func TestPlaceWithoutNodesIsEmpty(t *testing.T) {
 	for _, names := range Place([]Member{{Name: "a", Draining: true}}, 2).Nodes {
 		if len(names) != 0 {
-			t.Fatal(names)
+			t.Fatalf("nodes of a partition: got %v, want none", names)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// book is a state and the entries that it gets.
+// stateFixture is a state that gets entries at times and revisions that it counts.
 type stateFixture struct {
 	*state
 
@@ -15,11 +15,12 @@ type stateFixture struct {
 	revision uint64
 }
 
+// newStateFixture returns a state with a period of 2 s in which members expire after 20 s.
 func newStateFixture(t *testing.T) *stateFixture {
 	return &stateFixture{state: newState(2*time.Second, 20*time.Second), t: t, now: time.Unix(1e9, 0)}
 }
 
-// renew is the renewal of a node so long after the last entry. It reports what [state.apply] does.
+// renew applies the renewal of a node, so long after the last entry, and returns what [state.apply] returns.
 func (b *stateFixture) renew(after time.Duration, name string) bool {
 	b.t.Helper()
 	value, err := encode(memberValue{V: 1, Member: Member{Name: name, Addr: "a:1", Weight: 1, Position: b.now.String()}})
@@ -35,6 +36,7 @@ func (b *stateFixture) renew(after time.Duration, name string) bool {
 	return changed
 }
 
+// aliveNames returns the names of the members.
 func (b *stateFixture) aliveNames() (names []string) {
 	for _, m := range b.alive {
 		names = append(names, m.Name)
@@ -42,49 +44,52 @@ func (b *stateFixture) aliveNames() (names []string) {
 	return names
 }
 
-// TestMemberExpiresWhenOthersRenew: a member expires when others have been renewed for so long.
+// TestMemberExpiresWhenOthersRenew checks that a member expires when other members have renewed for the time to expire without it.
 func TestMemberExpiresWhenOthersRenew(t *testing.T) {
 	b := newStateFixture(t)
 	if !b.renew(0, "a") || !b.renew(0, "b") {
-		t.Error("a new member is no change")
+		t.Error("new members: got no change, want one each")
 	}
 	for range 9 {
 		if b.renew(2*time.Second, "b") {
-			t.Errorf("a change: %v", b.aliveNames())
+			t.Errorf("renewal before a expires: got a change to %v, want none", b.aliveNames())
 		}
 	}
+
 	if !b.renew(2*time.Second, "b") || !slices.Equal(b.aliveNames(), []string{"b"}) || len(b.silentNodes(21*time.Second)) != 0 {
-		t.Errorf("after 20 s: %v", b.aliveNames())
+		t.Errorf("members after 20 s: got %v, want b", b.aliveNames())
 	}
 	b.renew(time.Second, "b")
 	if got := b.silentNodes(21 * time.Second); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("lost: %v", got)
+		t.Errorf("silent nodes after 21 s: got %v, want a", got)
 	}
 	if !b.renew(0, "a") || len(b.silentNodes(time.Second)) != 0 {
-		t.Error("it is back, and that is no change")
+		t.Error("renewal of the expired node: got no change or still a silent node, want it back")
 	}
 }
 
-// TestSilenceOfAllNodesExpiresNone: a time without any write counts as two periods, however long it was, and clocks may run back.
+// TestSilenceOfAllNodesExpiresNone checks that a time without any write counts as at most two periods, however long it was, and that the clock may run
+// back.
 func TestSilenceOfAllNodesExpiresNone(t *testing.T) {
 	b := newStateFixture(t)
 	b.renew(0, "a")
 	b.renew(0, "b")
 	for range 4 {
 		if b.renew(time.Hour, "b") {
-			t.Errorf("a change: %v", b.aliveNames())
+			t.Errorf("renewal after an hour of silence: got a change to %v, want none", b.aliveNames())
 		}
 	}
+
 	b.renew(-time.Hour, "b")
 	if !slices.Equal(b.aliveNames(), []string{"a", "b"}) {
-		t.Errorf("%v", b.aliveNames())
+		t.Errorf("members after the clock ran back: got %v, want a and b", b.aliveNames())
 	}
 	if !b.renew(time.Hour, "b") {
-		t.Error("20 s were counted, and nothing expired")
+		t.Error("renewal after five times two periods: got no change, want a expired")
 	}
 }
 
-// TestOldEntriesAreIgnored: a watch that begins again delivers what was seen before, or what a lagging replica has.
+// TestOldEntriesAreIgnored applies entries that were seen before. A watch that begins again delivers them, or a replica that lags.
 func TestOldEntriesAreIgnored(t *testing.T) {
 	b := newStateFixture(t)
 	b.renew(0, "a")
@@ -96,23 +101,28 @@ func TestOldEntriesAreIgnored(t *testing.T) {
 			{key: "node.a", revision: 1, value: []byte("{}")}, {key: "node.a", revision: 3}, {key: "node.b", revision: 2, deleted: true},
 		} {
 			if changed, err := b.apply(old, b.now); changed || err != nil {
-				t.Errorf("%+v: %v, %v", old, changed, err)
+				t.Errorf("old entry %+v: got change %v and error %v, want none", old, changed, err)
 			}
 		}
 	}
+
 	if b.writeClock != 0 || !slices.Equal(b.aliveNames(), []string{"a", "b"}) {
-		t.Errorf("%v, %v", b.writeClock, b.aliveNames())
+		t.Errorf("after old entries: got write clock %v and members %v, want 0 and a and b", b.writeClock, b.aliveNames())
 	}
-	// Keys of a later version are none of this one's business.
+
+	// Keys that only a later version knows are ignored.
 	if changed, err := b.apply(entry{key: "other.a", revision: 9, value: []byte("?")}, b.now); changed || err != nil || len(b.unreadable) != 0 {
-		t.Errorf("%v, %v", changed, err)
+		t.Errorf("unknown key: got change %v, error %v and unreadable keys %v, want none", changed, err, b.unreadable)
 	}
 }
 
-// TestTableWaitsUntilNodesSettle: a table is due when the nodes have been the same for two periods.
+// TestTableWaitsUntilNodesSettle checks that a table is due when the members have been the same for two periods.
 func TestTableWaitsUntilNodesSettle(t *testing.T) {
 	b := newStateFixture(t)
-	due := func() bool { _, due := b.nextTable(2); return due }
+	isDue := func() bool {
+		_, due := b.nextTable(2)
+		return due
+	}
 	b.renew(0, "a")
 	for _, step := range []struct {
 		seconds int
@@ -120,8 +130,8 @@ func TestTableWaitsUntilNodesSettle(t *testing.T) {
 		due     bool
 	}{{2, "a", false}, {1, "b", false}, {1, "a", false}, {2, "b", false}, {1, "a", true}, {1, "c", false}} {
 		b.renew(time.Duration(step.seconds)*time.Second, step.name)
-		if due() != step.due {
-			t.Errorf("%d s later, after a renewal of %s: due is %v", step.seconds, step.name, !step.due)
+		if isDue() != step.due {
+			t.Errorf("table %d s later, after a renewal of %s: got due %v, want %v", step.seconds, step.name, !step.due, step.due)
 		}
 	}
 }

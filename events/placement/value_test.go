@@ -11,18 +11,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// golden is a value that nodes of this version write: when it changes, nodes of two versions in one cluster no longer agree.
+// checkGolden compares a value that nodes write with its golden file. If the value changed, nodes of two versions in one cluster would no longer agree.
 func checkGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	want, err := os.ReadFile(filepath.Join("testdata", "golden", name))
 	if err != nil {
-		t.Fatalf("%v; it would be\n%s", err, got)
+		t.Fatalf("%v; got\n%s", err, got)
 	}
 	if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
-		t.Error(diff)
+		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
 
+// The value of a member has the golden format and is decoded unchanged, except for the time at which it was seen.
 func TestMemberValueFormat(t *testing.T) {
 	want := memberValue{V: 1, Instance: "RUN", Member: Member{
 		Name: "node-1", Addr: "10.0.0.1:7411", Zone: "a", Weight: 2, Position: "1-17", Seen: time.Now(),
@@ -37,13 +38,14 @@ func TestMemberValueFormat(t *testing.T) {
 	checkGolden(t, "member.json", data)
 	want.Seen = time.Time{}
 	if got, err := decodeMember("node.node-1", data); err != nil || got != want {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("decoded member: got %+v and error %v, want %+v", got, err, want)
 	}
 	if _, err := decodeMember("node.node-2", data); err == nil {
-		t.Error("a node with the key of another")
+		t.Error("member under the key of another node: got no error, want one")
 	}
 }
 
+// The value of a table has the golden format and is decoded unchanged.
 func TestTableValueFormat(t *testing.T) {
 	want := Place([]Member{{Name: "a", Weight: 1, Zone: "x"}, {Name: "b", Weight: 1, Zone: "x"}, {Name: "c", Weight: 2, Zone: "y"}}, 2)
 	want.Revision = 17
@@ -54,10 +56,11 @@ func TestTableValueFormat(t *testing.T) {
 	checkGolden(t, "table.json", data)
 	got, err := decodeTable(data)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Error(err, diff)
+		t.Errorf("decoded table: got error %v (-want +got):\n%s", err, diff)
 	}
 }
 
+// The value of a lease has the golden format.
 func TestLeaseValueFormat(t *testing.T) {
 	data, err := encode(leaseValue{V: 1, Holder: "RUN", Name: "node-1", Counter: 17})
 	if err != nil {
@@ -66,10 +69,11 @@ func TestLeaseValueFormat(t *testing.T) {
 	checkGolden(t, "controller.json", data)
 }
 
+// Malformed values are rejected, and values of another version with ErrVersion.
 func TestMalformedValuesAreRejected(t *testing.T) {
 	for _, c := range []struct {
-		value   string
-		version bool
+		value          string
+		isOtherVersion bool
 	}{
 		{``, false},
 		{`{}`, true},
@@ -81,11 +85,11 @@ func TestMalformedValuesAreRejected(t *testing.T) {
 		{`{"v":1,"name":7,"nodes":7}`, false},
 		{`{"v":1,"nodes":[["a"]]}`, false},
 	} {
-		if _, err := decodeMember("node.a", []byte(c.value)); err == nil || errors.Is(err, ErrVersion) != c.version {
-			t.Errorf("a member %q: %v", c.value, err)
+		if _, err := decodeMember("node.a", []byte(c.value)); err == nil || errors.Is(err, ErrVersion) != c.isOtherVersion {
+			t.Errorf("member %q: got error %v, want one about the version: %v", c.value, err, c.isOtherVersion)
 		}
-		if _, err := decodeTable([]byte(c.value)); err == nil || errors.Is(err, ErrVersion) != c.version {
-			t.Errorf("a table %q: %v", c.value, err)
+		if _, err := decodeTable([]byte(c.value)); err == nil || errors.Is(err, ErrVersion) != c.isOtherVersion {
+			t.Errorf("table %q: got error %v, want one about the version: %v", c.value, err, c.isOtherVersion)
 		}
 	}
 }
