@@ -11,9 +11,9 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// A call refuses malformed events, and those with the event id of an earlier good one of the same user and kind.
+// CheckCall rejects malformed events, and events with the event id of an earlier good event of the same acting user and kind.
 func TestCheckCallRejectsMalformedAndReusedIDs(t *testing.T) {
-	good, refused := CheckCall([]*skeinv1.Event{
+	good, rejected := CheckCall([]*skeinv1.Event{
 		newLike("a", "1", "r"), newLike("b", "1", "r"), newLike("a", "2", ""),
 		{},
 		newLike("a", "2", ""), newLike("a", "2", "r"),
@@ -21,30 +21,32 @@ func TestCheckCallRejectsMalformedAndReusedIDs(t *testing.T) {
 		newMalformedLike("c", "s"), newLike("c", "1", "s"),
 	})
 	if len(good) != 6 || good[2].Index != 2 || good[3].Index != 4 || good[5].Index != 8 || good[5].User != "c" {
-		t.Errorf("good: %+v", good)
+		t.Errorf("good events: got %+v, want those at 0, 1, 2, 4, 6 and 8", good)
 	}
-	if len(refused) != 3 || refused[0].Index != 3 || refused[1].Index != 5 || refused[2].Index != 7 ||
-		refused[1].Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED {
-		t.Errorf("refused: %+v", refused)
+	if len(rejected) != 3 || rejected[0].Index != 3 || rejected[1].Index != 5 || rejected[2].Index != 7 ||
+		rejected[1].Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED {
+		t.Errorf("rejected events: got %+v, want those at 3, 5 and 7", rejected)
 	}
 }
 
-// TestCallRejectsBackfillsThatCannotCount: of two backfills of one source and kind the log ignores the later one unless its offset is higher.
+// TestCallRejectsBackfillsThatCannotCount calls CheckCall with backfills of one source and kind whose offsets do not rise. The log would ignore such a
+// backfill, so the call rejects it.
 func TestCallRejectsBackfillsThatCannotCount(t *testing.T) {
 	liked := func(source string, offset uint64) *skeinv1.Event {
 		ev := newLike("a", "1", "")
 		ev.Source, ev.Offset, ev.OccurredAt = source, offset, timestamppb.New(time.Unix(1e9, 0))
 		return ev
 	}
+
 	malformed := liked("old", 9)
 	malformed.OccurredAt = nil
 	unliked := newLike("a", "1", "")
-	good, refused := CheckCall([]*skeinv1.Event{
+	good, rejected := CheckCall([]*skeinv1.Event{
 		liked("old", 3), malformed, liked("old", 3), liked("old", 4), liked("older", 1), unliked, liked("old", 2),
 	})
 
 	var got []string
-	for _, r := range refused {
+	for _, r := range rejected {
 		got = append(got, fmt.Sprintf("%d %s: %s", r.Index, r.Reason, r.Message))
 	}
 	expected := []string{
@@ -53,6 +55,6 @@ func TestCallRejectsBackfillsThatCannotCount(t *testing.T) {
 		"6 REASON_INVALID_BACKFILL: offset is 2: it must be above 4, the offset of events[3] of the same source and kind",
 	}
 	if diff := cmp.Diff(expected, got); diff != "" || len(good) != 4 {
-		t.Errorf("%d good events, expected 4; refusals (-expected +got):\n%s", len(good), diff)
+		t.Errorf("got %d good events, want 4; rejected events (-want +got):\n%s", len(good), diff)
 	}
 }

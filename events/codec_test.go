@@ -17,6 +17,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
+// mustEncode encodes events as one envelope.
 func mustEncode(tb testing.TB, msgs ...*skeinv1.Event) []byte {
 	tb.Helper()
 	data, err := EncodeEnvelope(msgs)
@@ -26,24 +27,25 @@ func mustEncode(tb testing.TB, msgs ...*skeinv1.Event) []byte {
 	return data
 }
 
-// The bytes in the logs of the world must stay readable, and what they mean must stay.
+// Existing logs stay readable: the golden envelope is decoded to the same events and the same cursor, and encoding gives the same bytes.
 func TestGoldenEnvelopesDecodeUnchanged(t *testing.T) {
 	want, err := hex.DecodeString(readGolden(t, "envelope.hex"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What was written of the kinds of then does not change with later ones, nor with the fields that reactions have and likes had not.
+
+	// The golden file has the kinds and fields that existed when it was written. Later ones do not change it.
 	const kinds = AllKinds & (1<<(BackfillClosed+1) - 1)
 	msgs := slices.DeleteFunc(newEventsOfEveryKind(), func(msg *skeinv1.Event) bool { return !kinds.Has(KindOf(msg)) || isReactionWithKind(msg) })
 	if got := mustEncode(t, msgs...); !bytes.Equal(got, want) {
-		t.Errorf("EncodeEnvelope gives %x", got)
+		t.Errorf("EncodeEnvelope: got %x, want %x", got, want)
 	}
 	env, err := NewDecoder(Cursor{}).Decode(1, 1_700_000_000_000_000, want)
 	if err != nil || env.Bytes != len(want) || env.Repeats != 0 || len(env.Events) != len(msgs) {
-		t.Fatalf("Decode: %+v, %v", env, err)
+		t.Fatalf("Decode: got %+v and error %v, want %d events", env, err, len(msgs))
 	}
 	if env.Kinds != kinds {
-		t.Errorf("kinds %b", env.Kinds)
+		t.Errorf("kinds: got %b, want %b", env.Kinds, kinds)
 	}
 	for i, got := range env.Events {
 		ev, r := FromProto(msgs[i])
@@ -55,11 +57,12 @@ func TestGoldenEnvelopesDecodeUnchanged(t *testing.T) {
 			ev.Time = 1_700_000_000_000_000 + Micros(i)
 		}
 		if !reflect.DeepEqual(got, ev) {
-			t.Errorf("event %d is\n%+v, want\n%+v", i, got, ev)
+			t.Errorf("event %d: got\n%+v, want\n%+v", i, got, ev)
 		}
 	}
+
 	if c, want := env.Cursor, readGolden(t, "cursor-after-envelope.hex"); encodeCursorHex(t, c) != want {
-		t.Errorf("cursor %s, want %s", encodeCursorHex(t, c), want)
+		t.Errorf("cursor: got %s, want %s", encodeCursorHex(t, c), want)
 	}
 }
 
@@ -107,6 +110,7 @@ func TestLikeByNameIsTheSame(t *testing.T) {
 	}
 }
 
+// encodeCursorHex returns the encoded cursor in hexadecimal.
 func encodeCursorHex(tb testing.TB, c Cursor) string {
 	tb.Helper()
 	b, err := c.MarshalBinary()
@@ -116,47 +120,50 @@ func encodeCursorHex(tb testing.TB, c Cursor) string {
 	return hex.EncodeToString(b)
 }
 
+// EncodeEnvelope rejects envelopes with no events, too many events or too many bytes. The envelope names its version and the kinds of its events.
 func TestEncodeEnvelopeEnforcesLimits(t *testing.T) {
-	one := newEventsOfEveryKind()[0]
+	follow := newEventsOfEveryKind()[0]
 	many := make([]*skeinv1.Event, MaxEnvelopeEvents+1)
 	for i := range many {
-		many[i] = one
+		many[i] = follow
 	}
-	big := &skeinv1.Event{EventId: strings.Repeat("x", MaxEnvelopeBytes), Kind: one.Kind}
+	big := &skeinv1.Event{EventId: strings.Repeat("x", MaxEnvelopeBytes), Kind: follow.Kind}
 	for _, c := range []struct {
 		name string
 		msgs []*skeinv1.Event
 		want error
 	}{
-		{"none", nil, ErrEnvelopeEmpty},
-		{"most", many[1:], nil},
-		{"too many", many, ErrEnvelopeTooLarge},
-		{"too long", []*skeinv1.Event{big}, ErrEnvelopeTooLarge},
+		{"no events", nil, ErrEnvelopeEmpty},
+		{"most events", many[1:], nil},
+		{"too many events", many, ErrEnvelopeTooLarge},
+		{"too many bytes", []*skeinv1.Event{big}, ErrEnvelopeTooLarge},
 	} {
 		data, err := EncodeEnvelope(c.msgs)
 		if !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+			t.Errorf("%s: got error %v, want %v", c.name, err, c.want)
 		}
 		if (err == nil) != (data != nil) {
-			t.Errorf("%s: %d bytes and %v", c.name, len(data), err)
+			t.Errorf("%s: got %d bytes and error %v, want one of them", c.name, len(data), err)
 		}
 	}
+
 	if _, err := EncodeEnvelope([]*skeinv1.Event{{EventId: "\xff"}}); err == nil {
-		t.Error("invalid UTF-8 is encoded")
+		t.Error("event id with invalid UTF-8: got no error, want one")
 	}
 	var batch skeinv1.EventBatch
-	if err := proto.Unmarshal(mustEncode(t, newEventsOfEveryKind()[19], one, one), &batch); err != nil {
+	if err := proto.Unmarshal(mustEncode(t, newEventsOfEveryKind()[19], follow, follow), &batch); err != nil {
 		t.Fatal(err)
 	}
 	if batch.GetVersion() != 1 || batch.GetKinds() != uint64(Kinds(ItemScored, UserFollowed)) || len(batch.GetEvents()) != 3 {
-		t.Errorf("version %d, kinds %b, %d events", batch.GetVersion(), batch.GetKinds(), len(batch.GetEvents()))
+		t.Errorf("batch: got version %d, kinds %b and %d events, want 1, %b and 3", batch.GetVersion(), batch.GetKinds(), len(batch.GetEvents()), Kinds(ItemScored, UserFollowed))
 	}
 	if err := proto.Unmarshal(mustEncode(t, &skeinv1.Event{}), &batch); err != nil || bits.OnesCount64(batch.GetKinds()) != 0 {
-		t.Errorf("kinds %b of an event without kind, %v", batch.GetKinds(), err)
+		t.Errorf("kinds of an event without kind: got %b and error %v, want none", batch.GetKinds(), err)
 	}
 }
 
-// TestJoinedCallsEqualLibraryEncoding: several calls in one envelope are the bytes that a protobuf library writes of all their events.
+// TestJoinedCallsEqualLibraryEncoding joins several calls into one envelope. It has the same bytes as the encoding of all their events by the protobuf
+// library.
 func TestJoinedCallsEqualLibraryEncoding(t *testing.T) {
 	all := newEventsOfEveryKind()
 	var calls []*EncodedCall
@@ -167,7 +174,7 @@ func TestJoinedCallsEqualLibraryEncoding(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !size.Add(&c) {
-			t.Fatal("the calls do not fit into one envelope")
+			t.Fatalf("call of %d events: got no space in the envelope, want all calls to fit", len(evs))
 		}
 		calls = append(calls, &c)
 	}
@@ -179,11 +186,11 @@ func TestJoinedCallsEqualLibraryEncoding(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := JoinCalls(calls...); !bytes.Equal(got, want) {
-		t.Errorf("expected %x, got %x", want, got)
+		t.Errorf("joined calls: got %x, want %x", got, want)
 	}
 }
 
-// FromProto and Proto undo each other, and Encoded is what a protobuf library writes.
+// FromProto and Proto are the reverse of each other, and Encoded has the bytes that the protobuf library writes.
 func TestProtoConversionIsReversible(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		ev, r := FromProto(msg)
@@ -195,10 +202,10 @@ func TestProtoConversionIsReversible(t *testing.T) {
 			msg.OccurredAt.Nanos -= msg.OccurredAt.Nanos % 1000
 		}
 		if !proto.Equal(again, msg) {
-			t.Errorf("%v becomes %v", msg, again)
+			t.Errorf("message after FromProto and Proto: got %v, want %v", again, msg)
 		}
 		if ev2, r := FromProto(again); r != nil || !reflect.DeepEqual(ev, ev2) {
-			t.Errorf("%+v becomes %+v, %v", ev, ev2, r)
+			t.Errorf("event after Proto and FromProto: got %+v and rejection %v, want %+v", ev2, r, ev)
 		}
 		var content proto.Message
 		switch k := msg.GetKind().(type) {
@@ -211,28 +218,30 @@ func TestProtoConversionIsReversible(t *testing.T) {
 			}
 			content = pin
 		}
+
 		if !ev.Backfill || content == nil {
 			if ev.Encoded != nil {
-				t.Errorf("%v has Encoded", msg)
+				t.Errorf("Encoded of %v: got %x, want none", msg, ev.Encoded)
 			}
 			continue
 		}
 		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(content)
 		if err != nil || !bytes.Equal(ev.Encoded, want) {
-			t.Errorf("Encoded of %v is %x, want %x", msg, ev.Encoded, want)
+			t.Errorf("Encoded of %v: got %x, want %x", msg, ev.Encoded, want)
 		}
 	}
-	// An item that repeats the pin says nothing more, so it is the same fact.
+
+	// A pin without an item has itself as its item, so naming that item explicitly gives the same event.
 	pinned := &skeinv1.PinCreated{Pin: newPin("b", "p")}
 	a, _ := FromProto(asBackfill(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
 	pinned.ItemId = "p"
 	b, _ := FromProto(asBackfill(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
 	if a.Item != "p" || !reflect.DeepEqual(a, b) {
-		t.Errorf("%+v and %+v differ", a, b)
+		t.Errorf("pin with and without its item: got %+v and %+v, want the same", a, b)
 	}
 }
 
-// I11: the decoder refuses what Validate refuses, in the same words, and nothing else.
+// I11: the decoder rejects exactly the events that Validate rejects, with the same rejections.
 func TestDecodeRejectsWhatValidateRejects(t *testing.T) {
 	msgs := newEventsOfEveryKind()
 	good := len(msgs)
@@ -241,15 +250,16 @@ func TestDecodeRejectsWhatValidateRejects(t *testing.T) {
 			msgs = append(msgs, c.msg)
 		}
 	}
+
 	env, err := NewDecoder(Cursor{}).Decode(1, epoch2023, mustEncode(t, msgs...))
 	if err != nil || len(env.Events) != good || len(env.Rejects) != len(msgs)-good {
-		t.Fatalf("%d events of %d, %d rejects of %d, %v", len(env.Events), good, len(env.Rejects), len(msgs)-good, err)
+		t.Fatalf("got %d events, %d rejects and error %v, want %d and %d", len(env.Events), len(env.Rejects), err, good, len(msgs)-good)
 	}
 	for i, r := range env.Rejects {
 		want := Validate(msgs[good+i])
 		want.Index = good + i
 		if r.Slot != good+i || r.Rejection != *want {
-			t.Errorf("slot %d: %+v, want %+v", r.Slot, r.Rejection, *want)
+			t.Errorf("slot %d: got rejection %+v, want %+v", r.Slot, r.Rejection, *want)
 		}
 	}
 }

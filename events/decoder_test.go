@@ -14,42 +14,48 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// epoch2023 is a round log time of the tests.
+// epoch2023 is a log time in 2023, from which tests count.
 const epoch2023 = Micros(1_700_000_000_000_000)
 
+// minute is one minute of log time.
 const minute = Micros(time.Minute / time.Microsecond)
 
+// newLike returns a like of an item.
 func newLike(user, item, id string) *skeinv1.Event {
 	return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item}}}
 }
 
-// malformedMsg is an event that decodes but is refused.
+// newMalformedLike returns an event that can be decoded but is rejected, because it names no item.
 func newMalformedLike(user, id string) *skeinv1.Event { return newLike(user, "", id) }
 
-// feeder feeds a decoder envelope by envelope.
+// feeder passes envelopes with consecutive sequences to a decoder.
 type feeder struct {
 	*testing.T
 	d   *Decoder
 	seq uint64
 }
 
+// newFeeder returns a feeder with a new decoder.
 func newFeeder(t *testing.T) *feeder { return &feeder{T: t, d: NewDecoder(Cursor{})} }
 
+// feedBytes decodes the body of the next message.
 func (f *feeder) feedBytes(stamp Micros, data []byte) *Envelope {
 	f.Helper()
 	f.seq++
 	env, err := f.d.Decode(f.seq, stamp, data)
 	if err != nil || env.Seq() != f.seq || env.Bytes != len(data) {
-		f.Fatalf("Decode: %+v, %v", env, err)
+		f.Fatalf("Decode: got %+v and error %v, want envelope %d of %d bytes", env, err, f.seq, len(data))
 	}
 	return env
 }
 
+// feed decodes events as the next envelope.
 func (f *feeder) feed(stamp Micros, msgs ...*skeinv1.Event) *Envelope {
 	f.Helper()
 	return f.feedBytes(stamp, mustEncode(f, msgs...))
 }
 
+// listTimes returns the times of the events, in microseconds since epoch2023.
 func listTimes(env *Envelope) (ts []Micros) {
 	for _, ev := range env.Events {
 		ts = append(ts, ev.Time-epoch2023)
@@ -57,10 +63,10 @@ func listTimes(env *Envelope) (ts []Micros) {
 	return ts
 }
 
-// I5: times rise by at least a microsecond whatever the clock does.
+// I5: the times of events rise by at least one microsecond, whatever the clock of the server does.
 func TestTimesNeverRepeat(t *testing.T) {
 	f := newFeeder(t)
-	one, two, three := newLike("a", "1", ""), newLike("a", "2", ""), newLike("a", "3", "")
+	first, second, third := newLike("a", "1", ""), newLike("a", "2", ""), newLike("a", "3", "")
 	for i, step := range []struct {
 		stamp Micros // since epoch2023
 		n     int
@@ -68,44 +74,45 @@ func TestTimesNeverRepeat(t *testing.T) {
 	}{
 		{100, 3, []Micros{100, 101, 102}},
 		{100, 1, []Micros{103}},         // the clock stands still
-		{103, 2, []Micros{104, 105}},    // or shows a time that is given
-		{-60_000_000, 1, []Micros{106}}, // or goes back a minute
+		{103, 2, []Micros{104, 105}},    // the clock shows a time that is already assigned
+		{-60_000_000, 1, []Micros{106}}, // the clock goes back a minute
 		{107, 1, []Micros{107}},         // the next free time
 		{5000, 3, []Micros{5000, 5001, 5002}},
 		{5002, 2, []Micros{5003, 5004}},
 	} {
-		env := f.feed(epoch2023+step.stamp, []*skeinv1.Event{one, two, three}[:step.n]...)
+		env := f.feed(epoch2023+step.stamp, []*skeinv1.Event{first, second, third}[:step.n]...)
 		if got := listTimes(env); !slices.Equal(got, step.want) {
-			t.Errorf("envelope %d at %d: times %v, want %v", i, step.stamp, got, step.want)
+			t.Errorf("envelope %d at %d: got times %v, want %v", i, step.stamp, got, step.want)
 		}
 		if want := epoch2023 + step.want[step.n-1]; env.Cursor.LastTime != want {
-			t.Errorf("envelope %d: last time %d, want %d", i, env.Cursor.LastTime, want)
+			t.Errorf("envelope %d: got last time %d, want %d", i, env.Cursor.LastTime, want)
 		}
 	}
 }
 
-// I5 and I11: a malformed event takes its microsecond, first, last or between.
+// I5 and I11: a malformed event takes a slot and with it a time, wherever it is in the envelope.
 func TestMalformedEventTakesSlot(t *testing.T) {
 	f := newFeeder(t)
 	bad, good := newMalformedLike("a", ""), newLike("a", "1", "")
 	env := f.feed(epoch2023, bad, good, bad, good, bad)
 	if got := listTimes(env); !slices.Equal(got, []Micros{1, 3}) || env.Cursor.LastTime != epoch2023+4 {
-		t.Errorf("times %v, last %d", got, env.Cursor.LastTime-epoch2023)
+		t.Errorf("got times %v and last time %d, want 1 and 3, and 4", got, env.Cursor.LastTime-epoch2023)
 	}
 	if env.Events[0].Slot != 1 || env.Events[1].Slot != 3 || env.Events[1].Seq != 1 || env.Kinds != Kinds(Reacted) {
-		t.Errorf("events %+v, kinds %b", env.Events, env.Kinds)
+		t.Errorf("got events %+v and kinds %b, want likes in slots 1 and 3", env.Events, env.Kinds)
 	}
 	for i, r := range env.Rejects {
 		if r.Seq != 1 || r.Slot != 2*i || r.Rejection.Index != 2*i || r.Rejection.Field != "reacted.item_id" || len(r.Data) == 0 {
-			t.Errorf("reject %+v", r)
+			t.Errorf("reject %d: got %+v, want slot %d and field liked.item_id", i, r, 2*i)
 		}
 	}
+
 	if env = f.feed(epoch2023, bad); len(env.Rejects) != 1 || env.Kinds != 0 || env.Cursor.LastTime != epoch2023+5 {
-		t.Errorf("an envelope of a malformed event: %+v", env)
+		t.Errorf("envelope with only a malformed event: got %+v, want one reject and the next time", env)
 	}
 }
 
-// I11: an envelope that does not decode has no events and takes no time, but is passed.
+// I11: an envelope that cannot be decoded has one reject and no events, and takes no time. The decoder continues after it.
 func TestUndecodableEnvelopeTakesNoTime(t *testing.T) {
 	good := mustEncode(t, newLike("a", "1", "x"), newLike("a", "2", "y"))
 	many := slices.Repeat(good[bytes.IndexByte(good, 0x1a):], 501)
@@ -115,14 +122,14 @@ func TestUndecodableEnvelopeTakesNoTime(t *testing.T) {
 		reason skeinv1.Reason
 		word   string
 	}{
-		{"cut short", good[:len(good)-1], skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		{"truncated", good[:len(good)-1], skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
 		{"text", []byte("hello, log"), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
 		{"a field of number 0", append([]byte{2, 0}, good...), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
 		{
 			"a field of number 2³⁰", append(protowire.AppendVarint(nil, 1<<33|2), append([]byte{0}, good...)...),
 			skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch",
 		},
-		{"the second event broken", append(bytes.Clone(good), 0x1a, 1, 0xff), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		{"a malformed third event", append(bytes.Clone(good), 0x1a, 1, 0xff), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
 		{"invalid UTF-8", append(bytes.Clone(good), 0x1a, 3, 0x0a, 1, 0xff), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
 		{"version 2", append(bytes.Clone(good), 8, 2), skeinv1.Reason_REASON_INVALID_FIELD, "version 2"},
 		{"1002 events", many, skeinv1.Reason_REASON_TOO_LARGE, "1000"},
@@ -135,38 +142,40 @@ func TestUndecodableEnvelopeTakesNoTime(t *testing.T) {
 		before := f.feed(epoch2023, newLike("a", "0", ""))
 		env := f.feedBytes(epoch2023+minute, c.data)
 		if len(env.Events) != 0 || env.Kinds != 0 || env.Repeats != 0 || len(env.Rejects) != 1 {
-			t.Errorf("%s: %+v", c.name, env)
+			t.Errorf("%s: got %+v, want only one reject", c.name, env)
 			continue
 		}
 		r := env.Rejects[0]
 		if r.Slot != -1 || r.Seq != 2 || r.Rejection.Reason != c.reason || r.Rejection.Index != 0 ||
 			!strings.Contains(r.Rejection.Message, c.word) || len(r.Data) > MaxRejectData || !bytes.HasPrefix(c.data, r.Data) {
-			t.Errorf("%s: reject %+v", c.name, r)
+			t.Errorf("%s: got reject %+v, want %v with %q and the start of the data", c.name, r, c.reason, c.word)
 		}
 		if env.Cursor.LastTime != before.Cursor.LastTime || env.Cursor.Seq != 2 || env.Cursor.Checksum == before.Cursor.Checksum {
-			t.Errorf("%s: cursor %+v after %+v", c.name, env.Cursor, before.Cursor)
+			t.Errorf("%s: got cursor %+v after %+v, want sequence 2, the same last time and another checksum", c.name, env.Cursor, before.Cursor)
 		}
 		if again := f.feedBytes(epoch2023, good); !slices.Equal(listTimes(again), []Micros{1, 2}) || again.Repeats != 0 {
-			t.Errorf("%s: then times %v, %d repeats", c.name, listTimes(again), again.Repeats)
+			t.Errorf("%s: next envelope: got times %v and %d repeats, want 1 and 2, and no repeat", c.name, listTimes(again), again.Repeats)
 		}
 	}
 }
 
+// An envelope without events takes no time. An empty event takes a slot, and is rejected because it has no kind.
 func TestEmptyEnvelopeTakesNoTime(t *testing.T) {
 	f := newFeeder(t)
 	for _, data := range [][]byte{nil, {8, 1}} {
 		if env := f.feedBytes(epoch2023, data); len(env.Events)+len(env.Rejects) != 0 || env.Cursor.LastTime != 0 {
-			t.Errorf("%x: %+v", data, env)
+			t.Errorf("envelope %x: got %+v, want no events, rejects or time", data, env)
 		}
 	}
-	// An event may be empty: then it has no kind.
+
+	// This envelope has one event, which is empty.
 	if env := f.feedBytes(epoch2023, []byte{0x1a, 0}); len(env.Rejects) != 1 ||
 		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_UNKNOWN_KIND || env.Cursor.LastTime != epoch2023 {
-		t.Errorf("empty event: %+v", env)
+		t.Errorf("empty event: got %+v, want one reject of an unknown kind", env)
 	}
 }
 
-// A bound is within the bounds.
+// An envelope with exactly the largest number of events and bytes is decoded. With one byte more it is rejected.
 func TestLargestEnvelopeDecodes(t *testing.T) {
 	msgs := make([]*skeinv1.Event, MaxEnvelopeEvents)
 	for i := range msgs {
@@ -176,44 +185,47 @@ func TestLargestEnvelopeDecodes(t *testing.T) {
 	fill := MaxEnvelopeBytes - len(data) - 4
 	data = append(protowire.AppendVarint(append(data, 0x7a), uint64(fill)), make([]byte, fill)...)
 	if len(data) != MaxEnvelopeBytes {
-		t.Fatalf("%d bytes", len(data))
+		t.Fatalf("size of the envelope: got %d bytes, want %d", len(data), MaxEnvelopeBytes)
 	}
 	f := newFeeder(t)
 	env := f.feedBytes(epoch2023, data)
 	if len(env.Events) != 1 || env.Repeats != 999 || env.Cursor.LastTime != epoch2023+999 {
-		t.Errorf("%d events, %d repeats, last %d", len(env.Events), env.Repeats, env.Cursor.LastTime)
+		t.Errorf("got %d events, %d repeats and last time %d, want 1, 999 and %d", len(env.Events), env.Repeats, env.Cursor.LastTime, epoch2023+999)
 	}
 	if env = f.feedBytes(epoch2023, append(data, 0)); len(env.Rejects) != 1 ||
 		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_TOO_LARGE {
-		t.Errorf("a byte more: %+v", env)
+		t.Errorf("envelope with one byte more: got %+v, want one reject as too large", env)
 	}
 }
 
-// I5: a backfill has its own time, but not one after its log time.
+// I5: a backfill keeps its own time, unless that is after its log time. Then it gets its log time.
 func TestBackfillKeepsItsTimeUpToLogTime(t *testing.T) {
 	f := newFeeder(t)
-	at := func(when Micros, nanos int32) *skeinv1.Event {
+	newBackfill := func(occurred Micros, nanos int32) *skeinv1.Event {
 		msg := newLike("a", "1", "")
 		msg.Source, msg.Offset = "s", 1
-		msg.OccurredAt = timestamppb.New(when.Time())
+		msg.OccurredAt = timestamppb.New(occurred.Time())
 		msg.OccurredAt.Nanos += nanos
 		return msg
 	}
-	env := f.feed(epoch2023, at(epoch2023-minute, 999), at(epoch2023+1, 999), at(epoch2023+3, 0), at(0, 0), at(maxSeconds*1_000_000, 0))
+
+	env := f.feed(epoch2023, newBackfill(epoch2023-minute, 999), newBackfill(epoch2023+1, 999), newBackfill(epoch2023+3, 0),
+		newBackfill(0, 0), newBackfill(maxSeconds*1_000_000, 0))
 	if got := listTimes(env); !slices.Equal(got, []Micros{-minute, 1, 2, -epoch2023, 4}) {
-		t.Errorf("times %v", got)
+		t.Errorf("times: got %v, want %v", got, []Micros{-minute, 1, 2, -epoch2023, 4})
 	}
 	for _, ev := range env.Events {
 		if !ev.Backfill || ev.Source != "s" || ev.Offset != 1 {
-			t.Errorf("event %+v", ev)
+			t.Errorf("event: got %+v, want a backfill of source s at offset 1", ev)
 		}
 	}
 }
 
+// The decoder rejects a sequence that was passed before, or that is lower than one that was. Gaps are allowed.
 func TestDecoderRejectsFallingSequences(t *testing.T) {
 	d := NewDecoder(Cursor{Seq: 10, LastTime: epoch2023})
 	if d.Warming() || d.WarmFrom() != 11 {
-		t.Errorf("warming %v from %d", d.Warming(), d.WarmFrom())
+		t.Errorf("new decoder: got warming %v from %d, want false from 11", d.Warming(), d.WarmFrom())
 	}
 	data := mustEncode(t, newLike("a", "1", ""))
 	for _, c := range []struct {
@@ -222,21 +234,22 @@ func TestDecoderRejectsFallingSequences(t *testing.T) {
 	}{{10, ErrNotRising}, {12, nil}, {12, ErrNotRising}, {3, ErrNotRising}, {1 << 40, nil}} {
 		env, err := d.Decode(c.seq, 0, data)
 		if !errors.Is(err, c.want) || (err == nil) != (env != nil) {
-			t.Errorf("sequence %d: %v, %v, want %v", c.seq, env, err, c.want)
+			t.Errorf("sequence %d: got %v and error %v, want error %v", c.seq, env, err, c.want)
 		}
 	}
+
 	if env, err := d.Decode(1<<40+1, 0, data); err != nil || env.Cursor.LastTime != epoch2023+3 || env.Cursor.WarmSeq != 12 {
-		t.Errorf("%+v, %v", env, err)
+		t.Errorf("last envelope: got %+v and error %v, want the third time and a warm-up from 12", env, err)
 	}
 }
 
-// What an envelope holds is its own: the caller may use its buffer again.
+// A decoded envelope does not share memory with the body of the message, so the caller may reuse its buffer.
 func TestEnvelopeDoesNotShareBuffer(t *testing.T) {
 	data := mustEncode(t, append(newEventsOfEveryKind(), newMalformedLike("a", "x"))...)
 	f := newFeeder(t)
 	env, want := f.feedBytes(epoch2023, data), newFeeder(t).feedBytes(epoch2023, bytes.Clone(data))
 	clear(data)
 	if !equalEnvelopes(env, want) {
-		t.Errorf("the envelope changed with the buffer: %+v", env)
+		t.Errorf("envelope after its buffer was cleared: got %+v, want %+v", env, want)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// genID draws ids of every encoding, with many near misses of the compact ones.
+// drawID returns a generator of ids of every encoding, and of many that almost have a compact encoding.
 func drawID() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.Uint64().Draw(t, "number")) }),
@@ -25,6 +25,7 @@ func drawID() *rapid.Generator[string] {
 	)
 }
 
+// AppendID encodes numbers and UUIDs in compact form and all other ids as text. CutID parses these keys, and rejects all others.
 func TestAppendIDEncodesAndParses(t *testing.T) {
 	for _, c := range []struct{ id, key string }{
 		{"", "\x03\x00"},
@@ -45,50 +46,52 @@ func TestAppendIDEncodesAndParses(t *testing.T) {
 		{"bob", "\x03bob\x00"},
 	} {
 		if got := AppendID([]byte("x"), c.id); string(got) != "x"+c.key {
-			t.Errorf("AppendID(%q) = %q, want %q", c.id, got[1:], c.key)
+			t.Errorf("AppendID(%q): got %q, want %q", c.id, got[1:], c.key)
 		}
 		id, rest, err := CutID([]byte(c.key + "rest"))
 		if err != nil || id != c.id || string(rest) != "rest" {
-			t.Errorf("CutID(%q) = %q, %q, %v", c.key, id, rest, err)
+			t.Errorf("CutID(%q): got %q, rest %q and error %v, want %q and rest", c.key, id, rest, err, c.id)
 		}
 	}
+
 	hash := NewKeyedHash(LogID{1})
 	if shard := ShardOf(hash.Pseudonym("bob")); shard != ShardOf("bob") {
-		t.Errorf("the shard of a pseudonym is %d, want %d", shard, ShardOf("bob"))
+		t.Errorf("shard of a pseudonym: got %d, want %d", shard, ShardOf("bob"))
 	}
 	for _, key := range []string{
 		"", "\x00", "\x04abc", "\x01short", "\x02short", "\x03open", "\x037\x00",
 		"\x0300112233-4455-6677-8899-aabbccddeeff\x00",
 	} {
 		if id, _, err := CutID([]byte(key)); !errors.Is(err, ErrKeyID) {
-			t.Errorf("CutID(%q) = %q, %v, want ErrKeyID", key, id, err)
+			t.Errorf("CutID(%q): got %q and error %v, want %v", key, id, err, ErrKeyID)
 		}
 	}
 }
 
-// Keys sort as ids do, none is the prefix of another, and each reads back: so a key of several ids sorts by the
-// first, then the next, and splits without lengths.
+// Keys sort like their ids, no key is the prefix of another, and each can be parsed. So a key of several ids sorts by the first id, then the next, and
+// can be split without lengths.
 func TestIDKeysSortLikeIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawID().Draw(t, "a"), drawID().Draw(t, "b")
 		ka, kb := AppendID(nil, a), AppendID(nil, b)
 		want := CompareIDs(a, b)
 		if got := bytes.Compare(ka, kb); got != cmp.Compare(want, 0) {
-			t.Fatalf("keys of %q and %q compare as %d, the ids as %d", a, b, got, want)
+			t.Fatalf("comparison of the keys of %q and %q: got %d, want %d like the ids", a, b, got, want)
 		}
 		if got := CompareIDs(b, a); cmp.Compare(got, 0) != -cmp.Compare(want, 0) {
-			t.Fatalf("CompareIDs(%q, %q) = %d, but %d the other way", b, a, got, want)
+			t.Fatalf("CompareIDs(%q, %q): got %d, want the opposite of %d", b, a, got, want)
 		}
 		if a != b && (bytes.HasPrefix(ka, kb) || bytes.HasPrefix(kb, ka)) {
-			t.Fatalf("the key of %q is a prefix of that of %q, or the reverse", a, b)
+			t.Fatalf("keys of %q and %q: got one that is a prefix of the other, want none", a, b)
 		}
 		id, rest, err := CutID(append(ka, kb...))
 		if err != nil || id != a || !bytes.Equal(rest, kb) {
-			t.Fatalf("CutID of the key of %q: %q, %q, %v", a, id, rest, err)
+			t.Fatalf("CutID of the key of %q: got %q, rest %q and error %v", a, id, rest, err)
 		}
 	})
 }
 
+// CompareIDs orders numbers by value, then UUIDs, and then all other ids as text.
 func TestCompareIDsOrder(t *testing.T) {
 	sorted := []string{
 		"2", "10", "18446744073709551615", "00000000-0000-0000-0000-000000000002",
@@ -97,19 +100,20 @@ func TestCompareIDsOrder(t *testing.T) {
 	for i, a := range sorted {
 		for j, b := range sorted {
 			if got := CompareIDs(a, b); cmp.Compare(got, 0) != cmp.Compare(i, j) {
-				t.Errorf("CompareIDs(%q, %q) = %d", a, b, got)
+				t.Errorf("CompareIDs(%q, %q): got %d, want the sign of %d", a, b, got, cmp.Compare(i, j))
 			}
 		}
 	}
 }
 
+// ValidateID accepts printable UTF-8 without spaces, up to the largest length.
 func TestValidateIDRejectsBadIDs(t *testing.T) {
 	for id, want := range map[string]error{
 		"a":                               nil,
 		strings.Repeat("x", MaxIDBytes):   nil,
 		"ü日本🎬":                            nil,
 		"~!/:%":                           nil,
-		"\u0378":                          nil, // not assigned, yet
+		"\u0378":                          nil, // an unassigned character
 		"":                                ErrIDEmpty,
 		strings.Repeat("x", MaxIDBytes+1): ErrIDTooLong,
 		"a b":                             ErrIDChars,
@@ -125,33 +129,33 @@ func TestValidateIDRejectsBadIDs(t *testing.T) {
 		"\xff":                            ErrIDChars,
 		"\xed\xa0\x80":                    ErrIDChars,
 		"a\xc3":                           ErrIDChars,
-		"\ufffd":                          nil, // the character itself, rightly encoded
+		"\ufffd":                          nil, // the replacement character itself is valid
 	} {
 		if err := ValidateID(id); !errors.Is(err, want) {
-			t.Errorf("ValidateID(%q) = %v, want %v", id, err, want)
+			t.Errorf("ValidateID(%q): got error %v, want %v", id, err, want)
 		}
 	}
 }
 
-// What prints in this Go's Unicode prints here; what it knows as a space, control or format character does not.
-// Unassigned characters are free to differ: their fate may change in Go, and must not here.
+// Characters that are printable in the Unicode tables of Go are printable here, and spaces, control and format characters are not. Unassigned characters
+// may differ, because a later version of Go may assign them, and the answer here must not change.
 func TestPrintableMatchesUnicode(t *testing.T) {
 	for r := rune(utf8.RuneSelf); r <= unicode.MaxRune; r++ {
 		switch {
 		case unicode.IsPrint(r) && !isPrintable(r):
-			t.Errorf("%U prints but is refused", r)
+			t.Errorf("isPrintable(%U): got false, want true", r)
 		case isPrintable(r) && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Z):
-			t.Errorf("%U does not print but is accepted", r)
+			t.Errorf("isPrintable(%U): got true, want false", r)
 		}
 	}
 }
 
-// The shards of stored rows must never change.
+// The shard of an id never changes, because the keys of stored rows contain it.
 func TestShardsNeverChange(t *testing.T) {
 	for id, want := range map[string]Shard{"alice": 2484, "1": 3257, "": 1440} {
 		got := ShardOf(id)
 		if got != want || got.Partition() != uint8(got>>5) || got >= NumShards {
-			t.Errorf("ShardOf(%q) = %d, want %d", id, got, want)
+			t.Errorf("ShardOf(%q): got %d, want %d", id, got, want)
 		}
 	}
 }
@@ -162,16 +166,17 @@ func FuzzCutID(f *testing.F) {
 	}
 	f.Add([]byte("\x037\x00"))
 	f.Fuzz(func(t *testing.T, key []byte) {
-		// As a key, only what AppendID writes is read.
+		// CutID parses only keys that AppendID writes.
 		if id, rest, err := CutID(key); err == nil {
 			if again := append(AppendID(nil, id), rest...); !bytes.Equal(again, key) {
-				t.Fatalf("CutID(%q) = %q, whose key is %q", key, id, again)
+				t.Fatalf("key of CutID(%q), %q: got %q, want the same key", key, id, again)
 			}
 		}
-		// As an id, if it can be one, it reads back.
+
+		// Every valid id can be parsed from its key.
 		if id := string(key); ValidateID(id) == nil {
 			if got, rest, err := CutID(AppendID(nil, id)); err != nil || got != id || len(rest) != 0 {
-				t.Fatalf("id %q reads back as %q, %q, %v", id, got, rest, err)
+				t.Fatalf("CutID of the key of %q: got %q, rest %q and error %v", id, got, rest, err)
 			}
 		}
 	})

@@ -15,7 +15,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// kindFields are the members of the oneof, by number.
+// listKindFields returns the members of the oneof of kinds in the message of an event.
 func listKindFields() map[Kind]protoreflect.FieldDescriptor {
 	fields := map[Kind]protoreflect.FieldDescriptor{}
 	members := kindOneof.Fields()
@@ -23,33 +23,36 @@ func listKindFields() map[Kind]protoreflect.FieldDescriptor {
 		f := members.Get(i)
 		fields[Kind(f.Number())] = f
 	}
+
 	return fields
 }
 
-// The numbers and names of kinds are those of the message.
+// The kinds have the numbers and names of the members of the message.
 func TestKindsMatchMessage(t *testing.T) {
 	fields := listKindFields()
 	for k, f := range fields {
 		if got, ok := ParseKind(string(f.Name())); !ok || got != k || !k.Valid() || k.String() != string(f.Name()) {
-			t.Errorf("field %d %s is kind %v", f.Number(), f.Name(), got)
+			t.Errorf("kind of field %d %s: got %v, want %v", f.Number(), f.Name(), got, k)
 		}
 	}
+
 	if n := len(AllKinds.Slice()); n != len(fields) {
-		t.Errorf("%d kinds, the message has %d", n, len(fields))
+		t.Errorf("kinds: got %d, want %d", n, len(fields))
 	}
 	for _, k := range []Kind{0, firstKind - 1, noKind, lastKind + 1, 63, 64, 255} {
 		if k.Valid() || k.Backfillable() || AllKinds.Has(k) || k.String() == "" {
-			t.Errorf("kind %d counts as known", k)
+			t.Errorf("kind %d: got valid or without a name, want an invalid kind with a name", k)
 		}
 	}
+
 	for _, name := range []string{"user_befriended", ""} {
 		if k, ok := ParseKind(name); ok {
-			t.Errorf("ParseKind of %q: %v", name, k)
+			t.Errorf("ParseKind(%q): got %v, want none", name, k)
 		}
 	}
 }
 
-// History can be brought for these kinds, and no others.
+// Exactly these kinds can be backfilled.
 func TestBackfillableKindsArePinned(t *testing.T) {
 	want := strings.Fields(`user_followed user_unfollowed board_followed board_unfollowed board_created
 		pin_created user_blocked user_muted reacted played served repins_hidden`)
@@ -59,82 +62,87 @@ func TestBackfillableKindsArePinned(t *testing.T) {
 			got = append(got, k.String())
 		}
 	}
+
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		t.Errorf("backfillable: %v, want %v", got, want)
+		t.Errorf("backfillable kinds: got %v, want %v", got, want)
 	}
 }
 
+// A set has exactly the kinds that were added.
 func TestKindSetHasWhatWasAdded(t *testing.T) {
 	s := Kinds(Played, UserFollowed)
 	if !s.Has(Played) || !s.Has(UserFollowed) || s.Has(Served) || s.Has(0) {
-		t.Errorf("%b has the wrong kinds", s)
+		t.Errorf("set: got %b, want played and user_followed", s)
 	}
 	if got := s.Slice(); !slices.Equal(got, []Kind{UserFollowed, Played}) {
-		t.Errorf("Slice() = %v", got)
+		t.Errorf("Slice(): got %v, want user_followed and played", got)
 	}
 	if got := Kinds(); got != 0 || len(got.Slice()) != 0 {
-		t.Errorf("Kinds() = %b", got)
+		t.Errorf("Kinds(): got %b, want an empty set", got)
 	}
 }
 
+// KindOf and FromProto agree on the kind of every message.
 func TestKindOfEveryMessage(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		ev, r := FromProto(msg)
 		if r != nil || KindOf(msg) != ev.Kind || ev.Kind == 0 {
-			t.Errorf("KindOf = %v, FromProto = %v, %v", KindOf(msg), ev.Kind, r)
+			t.Errorf("kind of %v: got %v from KindOf and %v from FromProto (rejection %v), want the same", msg, KindOf(msg), ev.Kind, r)
 		}
 	}
+
 	if k := KindOf(nil) + KindOf(&skeinv1.Event{}); k != 0 {
-		t.Errorf("kind of nothing: %v", k)
+		t.Errorf("kind of messages without one: got %v, want 0", k)
 	}
 }
 
-// TestKindTableCoversTheMessages: the table has each field of each kind's message, and nothing else.
+// TestKindTableCoversTheMessages checks that kindTable has every field of the message of every kind, and no other field.
 func TestKindTableCoversTheMessages(t *testing.T) {
-	var compare func(path string, d protoreflect.MessageDescriptor, described []messageField)
-	compare = func(path string, d protoreflect.MessageDescriptor, described []messageField) {
-		if len(described) != d.Fields().Len() {
-			t.Errorf("%s: the proto has %d fields, kindTable has %d", path, d.Fields().Len(), len(described))
+	var compare func(path string, d protoreflect.MessageDescriptor, tableFields []messageField)
+	compare = func(path string, d protoreflect.MessageDescriptor, tableFields []messageField) {
+		if len(tableFields) != d.Fields().Len() {
+			t.Errorf("%s: got %d fields in kindTable, want %d", path, len(tableFields), d.Fields().Len())
 			return
 		}
-		for _, f := range described {
+		for _, f := range tableFields {
 			fd := d.Fields().ByNumber(f.number)
 			switch {
 			case fd == nil || f.number > maxFieldNumber:
-				t.Errorf("%s: field %d of kindTable is not in the proto, or above %d", path, f.number, maxFieldNumber)
+				t.Errorf("%s: got field %d in kindTable, want one of the message up to %d", path, f.number, maxFieldNumber)
 			case f.message != nil:
 				compare(path+"."+string(fd.Name()), fd.Message(), f.message)
 			case fd.IsList() != (f.field == FieldItems) || (fd.Kind() == protoreflect.MessageKind) != (f.field == FieldRead) ||
 				(fd.Kind() == protoreflect.BytesKind) != (f.field == FieldAttributes) ||
 				(fd.Kind() == protoreflect.Sint64Kind) != (f.field == FieldScore):
-				t.Errorf("%s.%s: kindTable has a field of another type", path, fd.Name())
+				t.Errorf("%s.%s: got a field of another type in kindTable, want %v", path, fd.Name(), fd.Kind())
 			}
 		}
 	}
+
 	records := map[string]Kind{}
 	for k, member := range listKindFields() {
 		info := kindTable[k]
 		compare(string(member.Name()), member.Message(), info.fields)
 		if info.topic == 0 {
-			t.Errorf("%v has no topic", k)
+			t.Errorf("topic of %v: got none, want one", k)
 		}
 		if (info.topic == TopicRelations) != k.Fields().Has(FieldPeer) {
-			t.Errorf("%v: a relation is what has a peer", k)
+			t.Errorf("topic of %v: got %v, want relations exactly for kinds with a peer", k, info.topic)
 		}
 		if other, taken := records[info.recordName]; taken && info.recordName != "" {
-			t.Errorf("%v and %v have the same name of records", k, other)
+			t.Errorf("record names of %v and %v: got the same, want different ones", k, other)
 		}
 		records[info.recordName] = k
 		if got, ok := ParseRecords(info.recordName); ok != (info.recordName != "") || ok && got != k {
-			t.Errorf("ParseRecords(%q) = %v, %v", info.recordName, got, ok)
+			t.Errorf("ParseRecords(%q): got %v (%v), want %v", info.recordName, got, ok, k)
 		}
 	}
 }
 
-// TestFieldsOfMessagesMeanWhatTheirNamesSay: where a flat event has the fields of a message follows from their names, and here not
-// from kindTable.
+// TestFieldsOfMessagesMeanWhatTheirNamesSay checks which field of an Event holds each field of a message. It derives that from the names of the fields,
+// and not from kindTable.
 func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 	eventFields := map[string]string{
 		"user_id": "User", "target_user_id": "Peer", "item_id": "Item", "item_ids": "Items", "board_id": "Board", "board.board_id": "Board",
@@ -179,6 +187,7 @@ func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 				}
 			}
 		}
+
 		fill(content, "")
 
 		ev, rejection := FromProto(msg)
@@ -191,11 +200,12 @@ func TestFieldsOfMessagesMeanWhatTheirNamesSay(t *testing.T) {
 				got[reflect.TypeFor[Event]().Field(i).Name] = fmt.Sprint(f.Interface())
 			}
 		}
+
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%v (-expected +got):\n%s", k, diff)
+			t.Errorf("event of kind %v (-want +got):\n%s", k, diff)
 		}
 		if !proto.Equal(ev.Proto(), msg) {
-			t.Errorf("%v: expected %v back, got %v", k, msg, ev.Proto())
+			t.Errorf("message of kind %v: got %v, want %v", k, ev.Proto(), msg)
 		}
 	}
 }

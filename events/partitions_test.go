@@ -8,45 +8,49 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPartitionsSurviveEncoding: a set has what was added, and is the same again when its text is read.
+// TestPartitionsSurviveEncoding checks that a set has exactly the partitions that were added, and that parsing its text gives the same set.
 func TestPartitionsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var set, again Partitions
-		in := map[uint8]bool{}
+		added := map[uint8]bool{}
 		for _, p := range rapid.SliceOf(rapid.Uint8()).Draw(t, "partitions") {
 			set.Add(p)
-			in[p] = true
+			added[p] = true
 		}
+
 		for p := range NumPartitions {
-			if set.Has(uint8(p)) != in[uint8(p)] {
-				t.Fatalf("%d is in it: %v", p, set.Has(uint8(p)))
+			if set.Has(uint8(p)) != added[uint8(p)] {
+				t.Fatalf("Has(%d): got %v, want %v", p, set.Has(uint8(p)), added[uint8(p)])
 			}
 		}
+
 		text, err := json.Marshal(set)
 		if err == nil {
 			err = json.Unmarshal(text, &again)
 		}
-		if err != nil || again != set || set.Len() != len(in) {
-			t.Fatalf("%s: %s, %v", text, &again, err)
+		if err != nil || again != set || set.Len() != len(added) {
+			t.Fatalf("set after encoding as %s: got %s and error %v, want %s", text, &again, err, &set)
 		}
 	})
+
 	var ann, some, all Partitions
 	ann.AddHome("ann")
 	for _, p := range []uint8{0, 3, 4, 255} {
 		some.Add(p)
 	}
 	if want := "98" + strings.Repeat("0", 61) + "1"; some.String() != want {
-		t.Errorf("%s, want %s", &some, want)
+		t.Errorf("text: got %s, want %s", &some, want)
 	}
 	if !ann.Has(ShardOf("ann").Partition()) || ann.Len() != 1 || some.Meets(&ann) || !some.Meets(&some) {
-		t.Errorf("%s has a partition in common with %s", &ann, &some)
+		t.Errorf("home of ann: got %s, want only her partition, which %s does not have", &ann, &some)
 	}
-	if all.AddAll(); all != AllPartitions() || all.Len() != NumPartitions {
-		t.Errorf("all are %s", &all)
+	all.AddAll()
+	if all != AllPartitions() || all.Len() != NumPartitions {
+		t.Errorf("all partitions: got %s, want %d", &all, NumPartitions)
 	}
 	for _, text := range []string{"", "00", some.String() + "00", "x" + some.String()[1:]} {
 		if parsed, err := ParsePartitions(text); err == nil {
-			t.Errorf("%q: %s", text, &parsed)
+			t.Errorf("ParsePartitions(%q): got %s, want an error", text, &parsed)
 		}
 	}
 }

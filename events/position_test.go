@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// golden reads a pinned file of testdata/golden without white space. Stores and clients hold these bytes: when a
-// test against one fails, the encoding needs a new version, not the file a new content.
+// readGolden reads a file of testdata/golden without white space. Stores and clients have such bytes: if a test against a file fails, the encoding needs
+// a new version, and the file must stay as it is.
 func readGolden(t testing.TB, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", "golden", name))
@@ -32,39 +32,42 @@ var (
 	}
 )
 
+// The text of a position never changes.
 func TestPositionFormatIsPinned(t *testing.T) {
 	want := readGolden(t, "position.txt")
 	if got := goldenPosition.String(); got != want {
-		t.Errorf("String() = %q, want %q", got, want)
+		t.Errorf("String(): got %q, want %q", got, want)
 	}
 	if got, err := ParsePosition(want); err != nil || got != goldenPosition {
-		t.Errorf("ParsePosition = %+v, %v", got, err)
+		t.Errorf("ParsePosition(%q): got %+v and error %v, want %+v", want, got, err, goldenPosition)
 	}
 	if got := goldenCursor.Position(); got != goldenPosition {
-		t.Errorf("position of the cursor: %+v", got)
+		t.Errorf("position of the cursor: got %+v, want %+v", got, goldenPosition)
 	}
 }
 
-// An event position within an envelope is longer by its slots, and parsed as a position it is that of the envelope.
+// The text of an event position never changes. It begins with the position of the envelope, and is parsed as that by ParsePosition.
 func TestEventPositionFormatIsPinned(t *testing.T) {
 	for _, p := range []EventPosition{{goldenPosition, 0}, {goldenPosition, 1}, {goldenPosition, 1000}} {
 		if got, err := ParseEventPosition(p.String()); err != nil || got != p {
-			t.Errorf("%+v reads back as %+v, %v", p, got, err)
+			t.Errorf("ParseEventPosition of %+v: got %+v and error %v", p, got, err)
 		}
 		if got, err := ParsePosition(p.String()); err != nil || got != goldenPosition {
-			t.Errorf("as a position: %+v, %v", got, err)
+			t.Errorf("ParsePosition of an event position: got %+v and error %v, want %+v", got, err, goldenPosition)
 		}
 	}
+
 	if got, want := (EventPosition{goldenPosition, 300}).String(), readGolden(t, "event-position.txt"); got != want {
-		t.Errorf("String() = %q, want %q", got, want)
+		t.Errorf("String(): got %q, want %q", got, want)
 	}
 	for _, p := range []EventPosition{{goldenPosition, 1001}, {Position{Epoch: 1}, 1}} {
 		if got, err := ParseEventPosition(p.String()); !errors.Is(err, ErrPosition) {
-			t.Errorf("%+v reads back as %+v, %v", p, got, err)
+			t.Errorf("ParseEventPosition of %+v: got %+v and error %v, want %v", p, got, err, ErrPosition)
 		}
 	}
 }
 
+// The bytes of a cursor never change.
 func TestCursorFormatIsPinned(t *testing.T) {
 	want, err := hex.DecodeString(readGolden(t, "cursor.hex"))
 	if err != nil {
@@ -72,19 +75,20 @@ func TestCursorFormatIsPinned(t *testing.T) {
 	}
 	got, err := goldenCursor.MarshalBinary()
 	if err != nil || !bytes.Equal(got, want) || len(got) != cursorLen {
-		t.Errorf("MarshalBinary() = %x, %v, want %x", got, err, want)
+		t.Errorf("MarshalBinary(): got %x and error %v, want %x", got, err, want)
 	}
 	var c Cursor
 	if err := c.UnmarshalBinary(want); err != nil || c != goldenCursor {
-		t.Errorf("UnmarshalBinary: %+v, %v", c, err)
+		t.Errorf("UnmarshalBinary: got %+v and error %v, want %+v", c, err, goldenCursor)
 	}
 	for _, bad := range [][]byte{nil, want[:len(want)-1], append(bytes.Clone(want), 0), append([]byte{9}, want[1:]...)} {
 		if err := c.UnmarshalBinary(bad); !errors.Is(err, ErrCursor) {
-			t.Errorf("UnmarshalBinary(%x) = %v, want ErrCursor", bad, err)
+			t.Errorf("UnmarshalBinary(%x): got error %v, want %v", bad, err, ErrCursor)
 		}
 	}
 }
 
+// Every position and every cursor is the same after encoding and parsing.
 func TestPositionSurvivesEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Position{
@@ -93,7 +97,7 @@ func TestPositionSurvivesEncoding(t *testing.T) {
 			Seq:   rapid.Uint64().Draw(t, "seq"),
 		}
 		if got, err := ParsePosition(p.String()); err != nil || got != p {
-			t.Fatalf("%+v reads back as %+v, %v", p, got, err)
+			t.Fatalf("position after encoding: got %+v and error %v, want %+v", got, err, p)
 		}
 		c := Cursor{
 			Log: LogID{1, 2, 3}, Epoch: p.Epoch, Seq: p.Seq, Checksum: rapid.Uint64().Draw(t, "sum"),
@@ -103,7 +107,7 @@ func TestPositionSurvivesEncoding(t *testing.T) {
 		b, _ := c.MarshalBinary()
 		var again Cursor
 		if err := again.UnmarshalBinary(b); err != nil || again != c {
-			t.Fatalf("%+v reads back as %+v, %v", c, again, err)
+			t.Fatalf("cursor after encoding: got %+v and error %v, want %+v", again, err, c)
 		}
 	})
 }
@@ -117,18 +121,18 @@ func FuzzParsePosition(f *testing.F) {
 	f.Add("")
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := ParsePosition(s)
-		at, perr := ParseEventPosition(s)
-		if !errors.Is(perr, err) || p != at.Position {
-			t.Fatalf("%q is the position %+v, %v, and the event position %+v, %v", s, p, err, at, perr)
+		eventPos, eventErr := ParseEventPosition(s)
+		if !errors.Is(eventErr, err) || p != eventPos.Position {
+			t.Fatalf("%q: got position %+v and error %v, and event position %+v and error %v, want the same", s, p, err, eventPos, eventErr)
 		}
 		if err != nil {
 			if !errors.Is(err, ErrPosition) || p != (Position{}) {
-				t.Fatalf("ParsePosition(%q) = %+v, %v", s, p, err)
+				t.Fatalf("ParsePosition(%q): got %+v and error %v, want only %v", s, p, err, ErrPosition)
 			}
 			return
 		}
-		if at.String() != s {
-			t.Fatalf("%q reads as %+v, which is %q", s, at, at.String())
+		if eventPos.String() != s {
+			t.Fatalf("text of the event position of %q: got %q, want the same", s, eventPos.String())
 		}
 	})
 }

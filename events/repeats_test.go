@@ -11,7 +11,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// I6: the same (acting user, kind, event id) within the horizon is dropped, and kept as refused where it says something else.
+// I6: an event with the acting user, kind and event id of another one within the horizon is dropped as a repeat. If its content differs, it becomes
+// a reject.
 func TestRepeatIsDropped(t *testing.T) {
 	f := newFeeder(t)
 	unliked := &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_Unreacted{Unreacted: &skeinv1.Unreacted{UserId: "a", ItemId: "1"}}}
@@ -19,29 +20,30 @@ func TestRepeatIsDropped(t *testing.T) {
 		return &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: item}}}
 	}
 	env := f.feed(epoch2023,
-		newLike("a", "1", "r"), newLike("a", "1", "r"), newLike("a", "2", "r"), // one act of one user
-		newLike("b", "1", "r"), unliked, newLike("a", "1", "r2"), // another user, kind, id
-		newLike("a", "1", ""), newLike("a", "1", ""), // no id
-		scored("1"), scored("2")) // no user acts
+		newLike("a", "1", "r"), newLike("a", "1", "r"), newLike("a", "2", "r"), // one event id of one user: a repeat and a reused id
+		newLike("b", "1", "r"), unliked, newLike("a", "1", "r2"), // another user, kind or id
+		newLike("a", "1", ""), newLike("a", "1", ""), // without an id
+		scored("1"), scored("2")) // without an acting user
 	if len(env.Rejects) != 2 || env.Rejects[0].Slot != 2 || env.Rejects[1].Slot != 9 || len(env.Rejects[0].Data) == 0 ||
 		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED || env.Rejects[0].Rejection.Field != "event_id" {
-		t.Errorf("rejects %+v", env.Rejects)
+		t.Errorf("rejects: got %+v, want the reused ids in slots 2 and 9", env.Rejects)
 	}
 	if env.Repeats != 1 || len(env.Events) != 7 || env.Kinds != Kinds(Reacted, Unreacted, ItemScored) {
-		t.Errorf("%d repeats, events %+v", env.Repeats, env.Events)
+		t.Errorf("got %d repeats and events %+v, want 1 repeat and 7 events", env.Repeats, env.Events)
 	}
 	for i, slot := range []uint16{0, 3, 4, 5, 6, 7, 8} {
 		if ev := env.Events[i]; ev.Slot != slot || ev.Time != epoch2023+Micros(slot) {
-			t.Errorf("event %d has slot %d and time %d", i, ev.Slot, ev.Time-epoch2023)
+			t.Errorf("event %d: got slot %d and time %d, want %d for both", i, ev.Slot, ev.Time-epoch2023, slot)
 		}
 	}
+
 	env = f.feed(epoch2023+minute, newLike("a", "1", "r"))
 	if env.Repeats != 1 || len(env.Rejects) != 0 || len(env.Events) != 0 || env.Kinds != 0 || env.Cursor.LastTime != epoch2023+minute {
-		t.Errorf("a repeat alone: %+v", env)
+		t.Errorf("envelope with only a repeat: got %+v, want one repeat, no events and the time of its slot", env)
 	}
 }
 
-// I6: the horizon is 15 minutes of log time, to the microsecond.
+// I6: the horizon is exactly 15 minutes of log time.
 func TestRepeatHorizonIsExact(t *testing.T) {
 	for _, c := range []struct {
 		later Micros
@@ -51,53 +53,55 @@ func TestRepeatHorizonIsExact(t *testing.T) {
 		f.feed(epoch2023-minute, newLike("b", "1", "r"))
 		f.feed(epoch2023, newLike("a", "1", "r"))
 		if env := f.feed(epoch2023+c.later, newLike("a", "1", "r")); env.Repeats != c.want {
-			t.Errorf("after %v: %d repeats, want %d", c.later, env.Repeats, c.want)
+			t.Errorf("same event %v later: got %d repeats, want %d", c.later, env.Repeats, c.want)
 		}
 	}
 }
 
-// I6: what was said with an id counts for as long as the id does, in whichever order it is said again.
+// I6: each content that was seen with an event id is remembered for the horizon, whatever the order in which the contents occur again.
 func TestReusedIDIsRemembered(t *testing.T) {
-	f, at := newFeeder(t), epoch2023
+	f := newFeeder(t)
+	at := epoch2023
 	for i, c := range []struct {
 		after            Micros
 		item             string
-		repeats, refused int
+		repeats, rejects int
 	}{
 		{0, "1", 0, 0},
 		{minute, "2", 0, 1},             // another content
-		{minute, "1", 1, 0},             // the first again
-		{minute, "2", 1, 0},             // and the other: it was said, and refused, before
-		{Horizon - 2*minute, "1", 1, 0}, // as late as can be
-		{3 * minute, "2", 0, 1},         // the id counts since the last use, what it said before no longer does
-		{Horizon + 1, "3", 0, 0},        // a new fact
+		{minute, "1", 1, 0},             // the first content again
+		{minute, "2", 1, 0},             // the other content again, which was seen before, as a reject
+		{Horizon - 2*minute, "1", 1, 0}, // just within the horizon
+		{3 * minute, "2", 0, 1},         // the id is still within the horizon, but this content is not
+		{Horizon + 1, "3", 0, 0},        // after the horizon it is a new event
 	} {
 		at += c.after
 		env := f.feed(at, newLike("a", c.item, "r"))
-		if env.Repeats != c.repeats || len(env.Rejects) != c.refused || len(env.Events) != 1-c.repeats-c.refused {
-			t.Errorf("%d: %d repeats, %d refused", i, env.Repeats, len(env.Rejects))
+		if env.Repeats != c.repeats || len(env.Rejects) != c.rejects || len(env.Events) != 1-c.repeats-c.rejects {
+			t.Errorf("event %d: got %d repeats and %d rejects, want %d and %d", i, env.Repeats, len(env.Rejects), c.repeats, c.rejects)
 		}
 	}
 }
 
-// I6: every field of an event is part of what it says, but for the times.
+// I6: every field of an event is part of its content key, except for its place in the log and its times.
 func TestContentKeyCoversEveryField(t *testing.T) {
 	seen := map[uint64]string{}
-	note := func(name string, ev Event) {
+	addKey := func(name string, ev Event) {
 		t.Helper()
 		key := ContentKey(&ev)
 		if other, ok := seen[key]; ok {
-			t.Errorf("%s and %s have one key", name, other)
+			t.Errorf("keys of events with %s and with %s: got the same, want different ones", name, other)
 		}
 		seen[key] = name
 	}
-	note("none", Event{})
+
+	addKey("no field", Event{})
 	typ := reflect.TypeFor[Event]()
 	for i := range typ.NumField() {
 		var ev Event
 		field := reflect.ValueOf(&ev).Elem().Field(i)
 		switch name := typ.Field(i).Name; {
-		case name == "Seq" || name == "Slot" || name == "Time" || name == "Backfill" || name == "Encoded": // the others follow from those that count
+		case name == "Seq" || name == "Slot" || name == "Time" || name == "Backfill" || name == "Encoded": // these follow from the other fields or are no content
 			continue
 		case field.Kind() == reflect.String:
 			field.SetString("x")
@@ -110,30 +114,33 @@ func TestContentKeyCoversEveryField(t *testing.T) {
 		case name == "Attributes":
 			ev.Attributes = []byte("x")
 		default:
-			t.Fatalf("say how %s is a part of the content", name)
+			t.Fatalf("field %s: this test must say how it is part of the content", name)
 		}
-		note(typ.Field(i).Name, ev)
+
+		addKey(typ.Field(i).Name, ev)
 	}
+
 	if got, want := ContentKey(&Event{User: "ann", Peer: "bob", Kind: UserFollowed, ID: "req-0"}), uint64(0xa17a1f6de0cfdf21); got != want {
-		t.Errorf("key %#x, want %#x: archives hold it", got, want)
+		t.Errorf("content key: got %#x, want %#x, which archives contain", got, want)
 	}
 }
 
-// I6: a repeat that is dropped is remembered like the first.
+// I6: a dropped repeat is remembered like a first occurrence, so it extends the time in which the id is a repeat.
 func TestDroppedRepeatIsRemembered(t *testing.T) {
 	f := newFeeder(t)
 	f.feed(epoch2023, newLike("a", "1", "r"))
 	for i := 1; i <= 5; i++ {
 		if env := f.feed(epoch2023+Micros(i)*10*minute, newLike("a", "1", "r")); env.Repeats != 1 {
-			t.Errorf("%d minutes after the first and 10 after the last: not dropped", 10*i)
+			t.Errorf("%d minutes after the first and 10 after the last occurrence: got no repeat, want one", 10*i)
 		}
 	}
+
 	if env := f.feed(epoch2023+66*minute, newLike("a", "1", "r")); env.Repeats != 0 {
-		t.Error("16 minutes after the last: dropped")
+		t.Error("16 minutes after the last occurrence: got a repeat, want none")
 	}
 }
 
-// I6 and I11: a malformed event registers nothing, nor does one of an envelope that does not decode.
+// I6 and I11: the event ids of malformed events, and of envelopes that cannot be decoded, are not remembered.
 func TestMalformedEventRegistersNothing(t *testing.T) {
 	f := newFeeder(t)
 	f.feed(epoch2023, newLike("b", "1", "r"))
@@ -141,14 +148,14 @@ func TestMalformedEventRegistersNothing(t *testing.T) {
 	broken := append(mustEncode(t, newLike("a", "1", "r")), 0x1a, 1, 0xff)
 	f.feedBytes(epoch2023, broken)
 	if env := f.feed(epoch2023, newLike("a", "1", "r")); env.Repeats != 0 || len(env.Events) != 1 {
-		t.Errorf("dropped: %+v", env)
+		t.Errorf("event with the id of malformed ones: got %+v, want it kept", env)
 	}
 	if env := f.feed(epoch2023, newMalformedLike("a", "r")); env.Repeats != 0 || len(env.Rejects) != 1 {
-		t.Errorf("a malformed repeat is malformed: %+v", env)
+		t.Errorf("malformed event with the id of a good one: got %+v, want a reject and no repeat", env)
 	}
 }
 
-// The window remembers as much as one that forgets nothing, and does forget.
+// The window finds the same repeats as a model that forgets nothing, and forgets what is before the horizon.
 func TestRepeatWindowMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w repeatWindow
@@ -159,23 +166,25 @@ func TestRepeatWindowMatchesModel(t *testing.T) {
 				rapid.SampledFrom([]Micros{0, 1, Horizon - 1, Horizon, Horizon + 1, 2 * Horizon, 2*Horizon + 1}),
 				rapid.Custom(func(t *rapid.T) Micros { return Micros(rapid.Int64Range(0, int64(Horizon)/3).Draw(t, "step")) }),
 			).Draw(t, "later")
-			// Few keys, so that they repeat, and all for the same slots.
+
+			// There are few keys, so that they repeat, and all of them hash to the same slots.
 			key := rapid.Uint64Range(1, 40).Draw(t, "key") << 16
 			before, ok := last[key]
 			want := ok && at-before <= Horizon
 			if got := w.remember(key, at); got != want {
-				t.Fatalf("key %d at %d: %v, want %v", key, at, got, want)
+				t.Fatalf("remember key %d at %d: got repeat %v, want %v", key, at, got, want)
 			}
 			last[key] = at
 		}
+
 		w.forgetBefore(at + 3*Horizon)
 		if w.previous != nil || w.current.tables[0].used != 0 {
-			t.Fatalf("%d keys are remembered for ever", w.current.tables[0].used)
+			t.Fatalf("keys after three horizons: got %d, want 0", w.current.tables[0].used)
 		}
 	})
 }
 
-// Archives hold these keys.
+// The keys of repeats never change, because archives contain them.
 func TestRepeatKeyIsPinned(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, user := range []string{"", "a", "ab"} {
@@ -184,18 +193,19 @@ func TestRepeatKeyIsPinned(t *testing.T) {
 				name := fmt.Sprint(user, "/", kind, "/", id)
 				key := RepeatKey(&Event{User: user, Kind: kind, ID: id})
 				if other, ok := seen[key]; ok {
-					t.Errorf("%s and %s have one key", name, other)
+					t.Errorf("keys of %s and %s: got the same, want different ones", name, other)
 				}
 				seen[key] = name
 			}
 		}
 	}
+
 	if got, want := RepeatKey(&Event{User: "ann", Kind: UserFollowed, ID: "req-0"}), uint64(0xccf23b991511566); got != want {
-		t.Errorf("key %#x, want %#x", got, want)
+		t.Errorf("repeat key: got %#x, want %#x", got, want)
 	}
 }
 
-// I6: each call that shares an envelope learns of its own repeats and reused ids.
+// I6: each of the calls that share an envelope learns of its own repeats and reused event ids, and not of those of others.
 func TestSkippedSlotsAreReportedPerCall(t *testing.T) {
 	f := newFeeder(t)
 	env := f.feed(epoch2023,
@@ -203,24 +213,25 @@ func TestSkippedSlotsAreReportedPerCall(t *testing.T) {
 		newLike("b", "1", ""), newLike("a", "1", "r"), newLike("b", "1", "r"), // a repeat
 		newLike("a", "3", "r"), newLike("a", "1", "r")) // one of each
 	for _, c := range []struct {
-		from, n          int
-		repeats, refused []int
+		from, n         int
+		repeats, reused []int
 	}{{0, 2, nil, []int{1}}, {2, 3, []int{1}, nil}, {5, 2, []int{1}, []int{0}}, {4, 1, nil, nil}, {0, 7, []int{3, 6}, []int{1, 5}}} {
 		repeats, rejections, ok := env.SkippedSlots(c.from, c.n)
-		var refused []int
+		var reused []int
 		for _, r := range rejections {
-			refused = append(refused, r.Index)
+			reused = append(reused, r.Index)
 		}
-		if !ok || !slices.Equal(repeats, c.repeats) || !slices.Equal(refused, c.refused) {
-			t.Errorf("%d from %d: repeats %v, refused %v, %v", c.n, c.from, repeats, refused, ok)
+		if !ok || !slices.Equal(repeats, c.repeats) || !slices.Equal(reused, c.reused) {
+			t.Errorf("%d slots from %d: got repeats %v and reused ids %v (%v), want %v and %v", c.n, c.from, repeats, reused, ok, c.repeats, c.reused)
 		}
 	}
+
 	archived := *env
 	archived.Cursor.Checksum, archived.Cursor.WarmSeq = 0, 0
 	if _, _, ok := archived.SkippedSlots(0, 1); ok {
-		t.Error("an archived envelope knows")
+		t.Error("slots of an archived envelope: got ok, want none")
 	}
 	if _, _, ok := env.SkippedSlots(7, 3); ok {
-		t.Error("an envelope knows of events that it does not have")
+		t.Error("slots that the envelope does not have: got ok, want none")
 	}
 }

@@ -12,7 +12,7 @@ func TestFormatSize(t *testing.T) {
 		10<<30 - 1: "10239 MiB", 9 << 30: "9 GiB", 20<<30 + 1: "20 GiB",
 	} {
 		if got := events.FormatSize(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
+			t.Errorf("FormatSize(%d): got %s, want %s", n, got, want)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// everyKind returns one good live event of every kind, and a backfill where there can be one.
+// newEventsOfEveryKind returns a good live event of every kind, a backfill of every kind that can be backfilled, and a few with empty fields.
 func newEventsOfEveryKind() []*skeinv1.Event {
 	live := []*skeinv1.Event{
 		{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: "ann", TargetUserId: "17"}}},
@@ -49,11 +49,12 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 	for i, msg := range live {
 		msg.EventId = fmt.Sprintf("req-%d", i)
 		if KindOf(msg).Backfillable() {
-			past := asBackfill(msg, uint64(i+1))
-			past.EventId = fmt.Sprintf("old-%d", i)
-			all = append(all, past)
+			backfill := asBackfill(msg, uint64(i+1))
+			backfill.EventId = fmt.Sprintf("old-%d", i)
+			all = append(all, backfill)
 		}
 	}
+
 	return append(all,
 		&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: newPin("bob", "p2")}}},
 		&skeinv1.Event{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{}}},
@@ -65,6 +66,7 @@ func newEventsOfEveryKind() []*skeinv1.Event {
 	)
 }
 
+// newBoard returns a reference to a board.
 func newBoard(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: owner, BoardId: id} }
 
 // reacted is a reaction on a pin, which may be nil.
@@ -72,9 +74,10 @@ func reacted(user, item, kind string, on *skeinv1.Pin) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Reacted{Reacted: &skeinv1.Reacted{UserId: user, ItemId: item, Kind: kind, Pin: on}}}
 }
 
+// newPin returns a reference to a pin.
 func newPin(owner, id string) *skeinv1.Pin { return &skeinv1.Pin{OwnerId: owner, PinId: id} }
 
-// backfilled returns the event as history of 2019.
+// asBackfill returns a copy of the event as a backfill of 2019.
 func asBackfill(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
 	msg = proto.CloneOf(msg)
 	msg.Source, msg.Offset = "old-redis", offset
@@ -82,6 +85,7 @@ func asBackfill(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
 	return msg
 }
 
+// Validate accepts events of every kind, and values at the limits.
 func TestValidateAcceptsGoodEvents(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	good := newEventsOfEveryKind()
@@ -102,19 +106,20 @@ func TestValidateAcceptsGoodEvents(t *testing.T) {
 	}...)
 	for _, msg := range good {
 		if r := Validate(msg); r != nil {
-			t.Errorf("%v is refused: %v", msg, r)
+			t.Errorf("Validate(%v): got rejection %v, want none", msg, r)
 		}
 	}
 }
 
-// badEvent is an event and why it is refused.
+// badEvent is an event and the reason why it is rejected.
 type badEvent struct {
 	msg    *skeinv1.Event
 	reason skeinv1.Reason
 	field  string
-	limit  string // stands in the message
+	limit  string // a part of the message that names the limit
 }
 
+// listBadEvents returns events that Validate rejects.
 func listBadEvents() []badEvent {
 	const (
 		invalid  = skeinv1.Reason_REASON_INVALID_FIELD
@@ -130,6 +135,7 @@ func listBadEvents() []badEvent {
 		change(msg)
 		return msg
 	}
+
 	past := func(change func(*skeinv1.Event)) *skeinv1.Event { return with(asBackfill(liked("a", "i"), 1), change) }
 	pinned := func(m *skeinv1.PinCreated) *skeinv1.Event {
 		return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: m}}
@@ -219,6 +225,7 @@ func listBadEvents() []badEvent {
 	}
 }
 
+// Validate rejects bad events with a reason, a field and a message that names the limit. FromProto rejects them the same way.
 func TestValidateRejectsBadEvents(t *testing.T) {
 	bad := listBadEvents()
 	for _, msg := range newEventsOfEveryKind() {
@@ -226,20 +233,21 @@ func TestValidateRejectsBadEvents(t *testing.T) {
 			bad = append(bad, badEvent{asBackfill(msg, 1), skeinv1.Reason_REASON_INVALID_BACKFILL, "source", "cannot be backfilled"})
 		}
 	}
+
 	for _, c := range bad {
 		r := Validate(c.msg)
 		if r == nil {
-			t.Errorf("%v is accepted, want %s refused", c.msg, c.field)
+			t.Errorf("Validate(%v): got no rejection, want one of %s", c.msg, c.field)
 			continue
 		}
 		if r.Reason != c.reason || r.Field != c.field || r.Index != 0 {
-			t.Errorf("%v: %v at %q, want %v at %q", c.msg, r.Reason, r.Field, c.reason, c.field)
+			t.Errorf("Validate(%v): got %v of %q, want %v of %q", c.msg, r.Reason, r.Field, c.reason, c.field)
 		}
 		if r.Error() != r.Message || !strings.HasPrefix(r.Message, c.field+" ") || !strings.Contains(r.Message, c.limit) {
-			t.Errorf("%v: message %q should begin with %q and name %q", c.msg, r.Message, c.field, c.limit)
+			t.Errorf("Validate(%v): got message %q, want one that begins with %q and names %q", c.msg, r.Message, c.field, c.limit)
 		}
-		if ev, r2 := FromProto(c.msg); r2 == nil || *r2 != *r || ev.Kind != 0 {
-			t.Errorf("%v: FromProto says %v, %v", c.msg, ev, r2)
+		if ev, got := FromProto(c.msg); got == nil || *got != *r || ev.Kind != 0 {
+			t.Errorf("FromProto(%v): got %v and rejection %v, want only rejection %v", c.msg, ev, got, r)
 		}
 	}
 }

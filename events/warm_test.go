@@ -12,14 +12,14 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// logged is a message of a log.
+// loggedMessage is a message of a log.
 type loggedMessage struct {
 	seq   uint64
 	stamp Micros
 	data  []byte
 }
 
-// genLog draws logs of few users and event ids, so that there are repeats, under a clock that jumps.
+// drawLog returns a generator of logs with few users and event ids, so that there are repeats, with malformed events, and with a clock that jumps.
 func drawLog() *rapid.Generator[[]loggedMessage] {
 	event := rapid.Custom(func(t *rapid.T) *skeinv1.Event {
 		user := rapid.SampledFrom([]string{"ann", "bob", "17"}).Draw(t, "user")
@@ -33,6 +33,7 @@ func drawLog() *rapid.Generator[[]loggedMessage] {
 		case 2:
 			return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "film"}}}
 		}
+
 		return msg
 	})
 	const second, hour = minute / 60, 60 * minute
@@ -61,11 +62,12 @@ func drawLog() *rapid.Generator[[]loggedMessage] {
 			}
 			log = append(log, loggedMessage{seq, clock, data})
 		}
+
 		return log
 	})
 }
 
-// straight decodes a log from its start.
+// decodeFromStart decodes a log from its start.
 func decodeFromStart(t interface{ Fatal(...any) }, log []loggedMessage) (envs []*Envelope) {
 	d := NewDecoder(Cursor{})
 	for _, m := range log {
@@ -75,9 +77,11 @@ func decodeFromStart(t interface{ Fatal(...any) }, log []loggedMessage) (envs []
 		}
 		envs = append(envs, env)
 	}
+
 	return envs
 }
 
+// equalEnvelopes compares two envelopes. Nil and empty lists of events are equal.
 func equalEnvelopes(a, b *Envelope) bool {
 	if len(a.Events)+len(b.Events) == 0 {
 		x, y := *a, *b
@@ -87,7 +91,7 @@ func equalEnvelopes(a, b *Envelope) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// modelDecode is the decoder as its rules say it, word by word: it keeps everything and searches it all.
+// modelDecode is a simple implementation of the rules of the decoder. It remembers all events and searches them all.
 func modelDecode(log []loggedMessage) (envs []*Envelope) {
 	type occurrence struct {
 		ev Event
@@ -98,10 +102,10 @@ func modelDecode(log []loggedMessage) (envs []*Envelope) {
 		before, first, last Micros
 	}
 	var (
-		seen    []occurrence
-		taken   []spanOfTime
-		given   Micros
-		startAt = log[0].seq
+		seen     []occurrence
+		spans    []spanOfTime
+		lastTime Micros
+		warmSeq  = log[0].seq
 	)
 	for _, m := range log {
 		evs, rejects, slots := referenceDecode(m.data)
@@ -111,21 +115,23 @@ func modelDecode(log []loggedMessage) (envs []*Envelope) {
 				env.Rejects = append(env.Rejects, Reject{Seq: m.seq, Slot: slot, Rejection: r})
 			}
 		}
-		first := max(m.stamp, given+1)
+
+		first := max(m.stamp, lastTime+1)
 		for _, ev := range evs {
 			at := first + Micros(ev.Slot)
-			repeat, same := false, false
-			said := ev
-			said.Slot, said.Time = 0, 0
+			isRepeat, sameContent := false, false
+			content := ev
+			content.Slot, content.Time = 0, 0
 			for _, o := range seen {
 				if ev.ID != "" && o.ev.User == ev.User && o.ev.ID == ev.ID && o.ev.Kind == ev.Kind && at-o.at <= Horizon {
-					repeat, same = true, same || reflect.DeepEqual(o.ev, said)
+					isRepeat, sameContent = true, sameContent || reflect.DeepEqual(o.ev, content)
 				}
 			}
-			seen = append(seen, occurrence{said, at})
-			if repeat {
+
+			seen = append(seen, occurrence{content, at})
+			if isRepeat {
 				env.Repeated = append(env.Repeated, Repeat{Key: RepeatKey(&ev), Time: at}, Repeat{Key: ContentKey(&ev), Time: at})
-				if same {
+				if sameContent {
 					env.Repeats++
 					continue
 				}
@@ -135,29 +141,35 @@ func modelDecode(log []loggedMessage) (envs []*Envelope) {
 				slices.SortFunc(env.Rejects, func(a, b Reject) int { return a.Slot - b.Slot })
 				continue
 			}
-			if ev.Seq = m.seq; !ev.Backfill || ev.Time > at {
+			ev.Seq = m.seq
+			if !ev.Backfill || ev.Time > at {
 				ev.Time = at
 			}
-			env.Events, env.Kinds = append(env.Events, ev), env.Kinds|Kinds(ev.Kind)
+			env.Events = append(env.Events, ev)
+			env.Kinds |= Kinds(ev.Kind)
 		}
+
 		if slots > 0 {
-			taken = append(taken, spanOfTime{m.seq, given, first, first + Micros(slots) - 1})
-			given = first + Micros(slots) - 1
+			spans = append(spans, spanOfTime{m.seq, lastTime, first, first + Micros(slots) - 1})
+			lastTime = first + Micros(slots) - 1
 		}
-		env.Cursor = Cursor{Seq: m.seq, Checksum: xxh3.Hash(m.data), LastTime: given, WarmSeq: startAt}
-		// The newest envelope that begins a second and has nothing of the horizon before it.
-		for i := range taken {
-			begins := taken[i].first/1_000_000 > taken[i].before/1_000_000
-			if begins && taken[i].before <= given-Horizon {
-				env.Cursor.WarmSeq, env.Cursor.WarmTime = taken[i].seq, taken[i].before
+		env.Cursor = Cursor{Seq: m.seq, Checksum: xxh3.Hash(m.data), LastTime: lastTime, WarmSeq: warmSeq}
+
+		// The warm-up starts at the newest envelope that begins a second and has nothing of the horizon before it.
+		for i := range spans {
+			beginsSecond := spans[i].first/1_000_000 > spans[i].before/1_000_000
+			if beginsSecond && spans[i].before <= lastTime-Horizon {
+				env.Cursor.WarmSeq, env.Cursor.WarmTime = spans[i].seq, spans[i].before
 			}
 		}
+
 		envs = append(envs, env)
 	}
+
 	return envs
 }
 
-// The decoder does what its rules say, on logs with repeats, malformed events and a jumping clock (I5, I6, I11).
+// The decoder returns the same envelopes as a simple model of its rules, for logs with repeats, malformed events and a clock that jumps (I5, I6, I11).
 func TestDecoderMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := drawLog().Draw(t, "log")
@@ -169,14 +181,15 @@ func TestDecoderMatchesModel(t *testing.T) {
 					got.Rejects[j].Rejection = Rejection{}
 				}
 			}
+
 			if !equalEnvelopes(got, want[i]) {
-				t.Fatalf("envelope %d is\n%+v, want\n%+v", i, got, want[i])
+				t.Fatalf("envelope %d: got\n%+v, want\n%+v", i, got, want[i])
 			}
 		}
 	})
 }
 
-// I5 and I6: wherever a reader starts, it sees what the one sees that never stopped, down to the cursors.
+// I5 and I6: a decoder that starts at any cursor returns the same envelopes, with the same cursors, as one that started at the beginning.
 func TestDecoderStartsAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := drawLog().Draw(t, "log")
@@ -185,14 +198,14 @@ func TestDecoderStartsAnywhere(t *testing.T) {
 			from := want[i].Cursor
 			d := NewDecoder(from)
 			if !d.Warming() || d.WarmFrom() != from.WarmSeq {
-				t.Fatalf("decoder from %+v: warming %v, from %d", from, d.Warming(), d.WarmFrom())
+				t.Fatalf("decoder from %+v: got warming %v from %d, want the warm-up of the cursor", from, d.Warming(), d.WarmFrom())
 			}
 			for j, m := range log {
 				if m.seq < d.WarmFrom() {
 					continue
 				}
 				if d.Warming() != (m.seq <= from.Seq) {
-					t.Fatalf("decoder from %d at %d: warming %v", from.Seq, m.seq, d.Warming())
+					t.Fatalf("decoder from %d at %d: got warming %v, want it only before the cursor", from.Seq, m.seq, d.Warming())
 				}
 				env, err := d.Decode(m.seq, m.stamp, m.data)
 				if err != nil {
@@ -206,7 +219,7 @@ func TestDecoderStartsAnywhere(t *testing.T) {
 	})
 }
 
-// Everything of the horizon is at or above the warm-up start, and not much more: a second, when the clock does not jump.
+// The warm-up starts at least one horizon before the cursor and, if the clock does not jump, at most two seconds before that.
 func TestWarmStartIsClose(t *testing.T) {
 	f := newFeeder(t)
 	const perSecond = 4
@@ -214,15 +227,15 @@ func TestWarmStartIsClose(t *testing.T) {
 		env := f.feed(epoch2023+i*1_000_000/perSecond, newLike("a", "1", ""))
 		c := env.Cursor
 		if back := c.LastTime - c.WarmTime; i > 15*60*perSecond+perSecond && (back < Horizon || back > Horizon+2_000_000) {
-			t.Fatalf("envelope %d warms up from %d µs before", i, back)
+			t.Fatalf("warm-up of envelope %d: got %d µs before it, want between %d and %d", i, back, Horizon, Horizon+2_000_000)
 		}
 		if n := len(f.d.warmStarts); n > 15*60+3 {
-			t.Fatalf("%d warm-up starts", n)
+			t.Fatalf("warm-up starts: got %d, want at most one per second of the horizon", n)
 		}
 	}
 }
 
-// A log that differs from the cursor is noticed at the cursor.
+// If the log before a cursor differs from the log from which the cursor was taken, the decoder notices it at the cursor.
 func TestRewrittenLogIsNoticed(t *testing.T) {
 	log := []loggedMessage{}
 	for i := range uint64(6) {
@@ -246,7 +259,7 @@ func TestRewrittenLogIsNoticed(t *testing.T) {
 	} {
 		from, l := envs[4].Cursor, append([]loggedMessage(nil), log...)
 		if from.WarmSeq != 3 {
-			t.Fatalf("cursor %+v", from)
+			t.Fatalf("cursor: got %+v, want a warm-up from 3", from)
 		}
 		if c.from != nil {
 			c.from(&from)
@@ -261,8 +274,9 @@ func TestRewrittenLogIsNoticed(t *testing.T) {
 				_, err = d.Decode(m.seq, m.stamp, m.data)
 			}
 		}
+
 		if !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+			t.Errorf("%s: got error %v, want %v", c.name, err, c.want)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// referenceDecode reads an envelope with the standard decoder and Validate: the events with their slots, and the
-// rejections by slot, -1 for the whole.
+// referenceDecode decodes an envelope with the standard protobuf decoder and Validate. It returns the events with their slots, and the rejections by
+// slot, where slot -1 stands for the whole envelope.
 func referenceDecode(data []byte) (evs []Event, rejects map[int]Rejection, slots int) {
 	var batch skeinv1.EventBatch
 	err := proto.Unmarshal(data, &batch)
@@ -33,43 +33,48 @@ func referenceDecode(data []byte) (evs []Event, rejects map[int]Rejection, slots
 		ev.Seq, ev.Slot = 9, uint16(slot)
 		evs = append(evs, ev)
 	}
+
 	return evs, rejects, len(batch.GetEvents())
 }
 
-// checkDecode compares the decoder with the reference.
+// checkDecode compares the decoder with referenceDecode.
 func checkDecode(data []byte) error {
 	var env Envelope
 	d := NewDecoder(Cursor{})
 	slots := d.decodeEvents(9, data, &env)
 	evs, rejects, wantSlots := referenceDecode(data)
 	if slots != wantSlots || len(env.Events) != len(evs) || len(env.Rejects) != len(rejects) {
-		return fmt.Errorf("%d slots, %d events, rejects %v; want %d, %d, %v",
+		return fmt.Errorf("got %d slots, %d events and rejects %v, want %d, %d and %v",
 			slots, len(env.Events), env.Rejects, wantSlots, len(evs), rejects)
 	}
 	for i := range evs {
 		got, want := env.Events[i], evs[i]
 		if !reflect.DeepEqual(got, want) {
-			return fmt.Errorf("event %d is\n%+v, want\n%+v", i, got, want)
+			return fmt.Errorf("event %d: got\n%+v, want\n%+v", i, got, want)
 		}
 	}
+
 	for _, r := range env.Rejects {
 		want, ok := rejects[r.Slot]
 		if !ok || (r.Slot >= 0 && r.Rejection != want) {
-			return fmt.Errorf("slot %d: %q, want %q", r.Slot, r.Rejection.Message, want.Message)
+			return fmt.Errorf("slot %d: got message %q, want %q", r.Slot, r.Rejection.Message, want.Message)
 		}
 	}
+
 	return nil
 }
 
-// speller writes messages in all the ways that the wire format allows, and some that it does not.
+// messageSpeller encodes messages in all the ways that the wire format allows, and in some that it does not allow.
 type messageSpeller struct {
 	*rand.Rand
 	// odd is the chance in percent of each oddity.
 	odd int
 }
 
+// isOdd reports whether to be odd this time.
 func (s messageSpeller) isOdd() bool { return s.IntN(100) < s.odd }
 
+// spellMessage encodes a message.
 func (s messageSpeller) spellMessage(m protoreflect.Message) []byte {
 	var fields [][]byte
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -98,41 +103,41 @@ func (s messageSpeller) spellMessage(m protoreflect.Message) []byte {
 	return b
 }
 
-// field writes a value, perhaps more than once, perhaps in two parts that merge.
+// spellField encodes a value, sometimes more than once, or in two parts that the decoder merges.
 func (s messageSpeller) spellField(f protoreflect.FieldDescriptor, v protoreflect.Value) [][]byte {
 	num := f.Number()
-	one := func(typ protowire.Type, body []byte) []byte { return append(s.tag(num, typ), body...) }
+	withTag := func(typ protowire.Type, body []byte) []byte { return append(s.tag(num, typ), body...) }
 	switch f.Kind() {
 	case protoreflect.MessageKind:
 		if s.isOdd() {
 			var parts [][]byte
 			for _, part := range s.splitMessage(v.Message()) {
-				parts = append(parts, one(protowire.BytesType, s.appendSized(s.spellMessage(part))))
+				parts = append(parts, withTag(protowire.BytesType, s.appendSized(s.spellMessage(part))))
 			}
 			return parts
 		}
-		return [][]byte{one(protowire.BytesType, s.appendSized(s.spellMessage(v.Message())))}
+		return [][]byte{withTag(protowire.BytesType, s.appendSized(s.spellMessage(v.Message())))}
 	case protoreflect.StringKind:
-		fields := [][]byte{one(protowire.BytesType, s.appendSized([]byte(v.String())))}
+		fields := [][]byte{withTag(protowire.BytesType, s.appendSized([]byte(v.String())))}
 		if s.isOdd() {
 			other := []string{"", "zoe", "two words", "\xff", "日本"}[s.IntN(5)]
-			fields = append([][]byte{one(protowire.BytesType, s.appendSized([]byte(other)))}, fields...)
+			fields = append([][]byte{withTag(protowire.BytesType, s.appendSized([]byte(other)))}, fields...)
 		}
 		return fields
 	case protoreflect.BytesKind:
-		return [][]byte{one(protowire.BytesType, s.appendSized(v.Bytes()))}
+		return [][]byte{withTag(protowire.BytesType, s.appendSized(v.Bytes()))}
 	case protoreflect.Sint64Kind:
-		return [][]byte{one(protowire.VarintType, s.varint(protowire.EncodeZigZag(v.Int())))}
+		return [][]byte{withTag(protowire.VarintType, s.varint(protowire.EncodeZigZag(v.Int())))}
 	case protoreflect.Fixed64Kind:
-		return [][]byte{one(protowire.Fixed64Type, protowire.AppendFixed64(nil, v.Uint()))}
+		return [][]byte{withTag(protowire.Fixed64Type, protowire.AppendFixed64(nil, v.Uint()))}
 	case protoreflect.Uint32Kind, protoreflect.Uint64Kind:
-		return [][]byte{one(protowire.VarintType, s.varint(v.Uint()))}
+		return [][]byte{withTag(protowire.VarintType, s.varint(v.Uint()))}
 	default:
-		return [][]byte{one(protowire.VarintType, s.varint(uint64(v.Int())))}
+		return [][]byte{withTag(protowire.VarintType, s.varint(uint64(v.Int())))}
 	}
 }
 
-// split deals the fields of a message to two that merge to it again.
+// splitMessage distributes the fields of a message to two messages whose merge is the message again.
 func (s messageSpeller) splitMessage(m protoreflect.Message) [2]protoreflect.Message {
 	parts := [2]protoreflect.Message{m.New(), m.New()}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -142,7 +147,7 @@ func (s messageSpeller) splitMessage(m protoreflect.Message) [2]protoreflect.Mes
 	return parts
 }
 
-// unknown writes a field that no version knows, sometimes a broken one.
+// unknownField encodes a field that no version knows, sometimes a malformed one.
 func (s messageSpeller) unknownField() []byte {
 	num := protowire.Number([]int{5, 9, 32, 99, 2047, 2048, 1 << 28}[s.IntN(7)])
 	switch s.IntN(8) {
@@ -163,7 +168,7 @@ func (s messageSpeller) unknownField() []byte {
 	}
 }
 
-// stray writes a known field with a wire type that is not its own, or empty.
+// strayField encodes a known field with another wire type, or empty.
 func (s messageSpeller) strayField(f protoreflect.FieldDescriptor) []byte {
 	switch s.IntN(4) {
 	case 0:
@@ -177,13 +182,15 @@ func (s messageSpeller) strayField(f protoreflect.FieldDescriptor) []byte {
 	}
 }
 
+// tag encodes the tag of a field.
 func (s messageSpeller) tag(num protowire.Number, typ protowire.Type) []byte {
 	return s.varint(uint64(num)<<3 | uint64(typ))
 }
 
+// appendSized returns the bytes after their length.
 func (s messageSpeller) appendSized(b []byte) []byte { return append(s.varint(uint64(len(b))), b...) }
 
-// varint writes a number, sometimes with a zero too many.
+// varint encodes a number, sometimes with a superfluous zero byte.
 func (s messageSpeller) varint(v uint64) []byte {
 	b := protowire.AppendVarint(nil, v)
 	if s.isOdd() && len(b) < 9 {
@@ -193,7 +200,7 @@ func (s messageSpeller) varint(v uint64) []byte {
 	return b
 }
 
-// genEnvelope draws envelopes of good and bad events in odd spellings.
+// drawEnvelope returns a generator of encoded envelopes with good and bad events in odd encodings.
 func drawEnvelope() *rapid.Generator[[]byte] {
 	pool := newEventsOfEveryKind()
 	for _, c := range listBadEvents() {
@@ -201,6 +208,7 @@ func drawEnvelope() *rapid.Generator[[]byte] {
 			pool = append(pool, c.msg)
 		}
 	}
+
 	return rapid.Custom(func(t *rapid.T) []byte {
 		batch := &skeinv1.EventBatch{Version: rapid.SampledFrom([]uint32{0, 1, 1, 1, 2}).Draw(t, "version")}
 		for range rapid.IntRange(0, 6).Draw(t, "events") {
@@ -219,8 +227,7 @@ func drawEnvelope() *rapid.Generator[[]byte] {
 	})
 }
 
-// The decoder accepts exactly what the standard decoder and Validate accept, with the same values, however it is
-// spelled.
+// The decoder accepts exactly what the standard decoder and Validate accept, with the same values, whatever the encoding.
 func TestDecodeEqualsStandardDecoder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := drawEnvelope().Draw(t, "envelope")
@@ -245,19 +252,19 @@ func FuzzDecodeEnvelope(f *testing.F) {
 	})
 }
 
-// Everything that producers write as they should takes the fast path, or the decoder is slow.
+// Events in their regular encoding take the fast path of the decoder. Otherwise the decoder would be slow.
 func TestRegularEventsTakeFastPath(t *testing.T) {
 	for _, msg := range newEventsOfEveryKind() {
 		b, err := proto.Marshal(msg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b = append(b, 0xfa, 0x3e, 1, 'x') // a later version's field 1007 changes nothing
+		b = append(b, 0xfa, 0x3e, 1, 'x') // field 1007 of a later version changes nothing
 		var ev Event
 		head := []byte("\x1a\x00")
 		all := body{data: append(head, b...), text: string(append(head, b...))}
 		if !all.decodeEventFast(len(head), len(all.data), &ev) {
-			t.Errorf("%v takes the slow path", msg)
+			t.Errorf("decodeEventFast of %v: got false, want true", msg)
 		}
 	}
 }
