@@ -14,8 +14,8 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// I3, I4: what is read is what was archived, at every cut into segments, from every position, in portions of any size; and a
-// fold that reads facts only gets what filtering leaves.
+// I3, I4: a reader gets exactly the envelopes that were archived, however they were split into segments, from every cursor, and in portions of any
+// size. A fold that reads only facts gets the same as after filtering all envelopes.
 func TestArchiveReturnsWhatWasWritten(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := newMemoryBucket()
@@ -25,8 +25,9 @@ func TestArchiveReturnsWhatWasWritten(t *testing.T) {
 		a = mustOpen(rt, dir)
 		end := envs[len(envs)-1].Cursor
 		if a.End() != end || a.Epoch() != 1 {
-			rt.Fatalf("the end is %+v of epoch %d, want %+v", a.End(), a.Epoch(), end)
+			rt.Fatalf("end of the archive: got %+v in epoch %d, want %+v in epoch 1", a.End(), a.Epoch(), end)
 		}
+
 		want := toArchival(envs)
 		portion := rapid.SampledFrom([]int{1, 300, 1 << 20}).Draw(rt, "portion")
 		from := rapid.IntRange(0, len(envs)).Draw(rt, "from")
@@ -39,14 +40,15 @@ func TestArchiveReturnsWhatWasWritten(t *testing.T) {
 			rt.Fatal(err)
 		}
 		if d := diffEnvelopes(want[from:], got); d != "" {
-			rt.Fatalf("from %d: %s", from, d)
+			rt.Fatalf("envelopes from %d (-want +got):\n%s", from, d)
 		}
+
 		got, err = readAll(a, cursor, events.AllKinds&^ActivityKinds, portion)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		if d := diffEnvelopes(keepFacts(want[from:]), got); d != "" {
-			rt.Fatalf("facts from %d: %s", from, d)
+			rt.Fatalf("facts from %d (-want +got):\n%s", from, d)
 		}
 		if err := a.Check(context.Background(), nil); err != nil {
 			rt.Fatal(err)
@@ -54,7 +56,7 @@ func TestArchiveReturnsWhatWasWritten(t *testing.T) {
 	})
 }
 
-// follows and plays make envelopes as a decoder does, n events each, all of a kind.
+// newEnvelope returns an envelope with n events of a kind, as a decoder returns it.
 func newEnvelope(seq uint64, kind events.Kind, n int) *events.Envelope {
 	last := start + events.Micros(1000*seq)
 	env := &events.Envelope{
@@ -70,10 +72,11 @@ func newEnvelope(seq uint64, kind events.Kind, n int) *events.Envelope {
 		}
 		env.Events = append(env.Events, ev)
 	}
+
 	return env
 }
 
-// A fold that reads no kind of class activity opens none of its files.
+// A fold that needs no kind of class activity does not open the files of that class.
 func TestUnneededClassIsNotOpened(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -81,26 +84,27 @@ func TestUnneededClassIsNotOpened(t *testing.T) {
 	mustSeal(t, a, envs[:2], envs[2:])
 	objects, err := b.List(t.Context(), objectPrefix+"activity-")
 	if err != nil || len(objects) != 2 {
-		t.Fatal(objects, err)
+		t.Fatalf("files of activity: got %v and error %v, want 2", objects, err)
 	}
 	for _, o := range objects {
 		if err := b.Delete(t.Context(), o.Name); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	got, err := readAll(a, events.Cursor{Log: testLog}, events.Kinds(events.UserFollowed), 1)
 	if d := diffEnvelopes(keepFacts(toArchival(envs)), got); err != nil || d != "" || len(got) != 2 {
-		t.Errorf("%v: %s", err, d)
+		t.Errorf("follows: got %d envelopes and error %v, want 2 (-want +got):\n%s", len(got), err, d)
 	}
 	if _, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1); !errors.Is(err, ErrDamaged) {
-		t.Errorf("without the files of the class: %v", err)
+		t.Errorf("all kinds without the files of activity: got error %v, want %v", err, ErrDamaged)
 	}
 	if objects, err := b.List(t.Context(), objectPrefix+"facts-"); err != nil || len(objects) != 1 {
-		t.Errorf("an empty class has a file: %v, %v", objects, err)
+		t.Errorf("files of facts: got %v and error %v, want one: the second segment has no facts", objects, err)
 	}
 }
 
-// Blocks and segments of many events, read from every position near their borders.
+// An archive of many blocks and segments is read correctly from every cursor near their borders.
 func TestManyBlocksReadFromEveryBorder(t *testing.T) {
 	a := mustOpen(t, newBucket(t))
 	var envs []*events.Envelope
@@ -111,6 +115,7 @@ func TestManyBlocksReadFromEveryBorder(t *testing.T) {
 		}
 		envs = append(envs, newEnvelope(seq, kind, 1000))
 	}
+
 	mustSeal(t, a, envs[:140], envs[140:])
 	want := toArchival(envs)
 	for _, from := range []int{0, 1, 65, 66, 97, 98, 99, 139, 140, 141, 299, 300} {
@@ -120,25 +125,27 @@ func TestManyBlocksReadFromEveryBorder(t *testing.T) {
 		}
 		got, err := readAll(a, cursor, events.AllKinds, 1<<20)
 		if d := diffEnvelopes(want[from:], got); err != nil || d != "" {
-			t.Fatalf("from %d: %v %s", from, err, d)
+			t.Fatalf("envelopes from %d: got error %v (-want +got):\n%s", from, err, d)
 		}
 	}
+
 	info := a.Info()
 	if f, p := info.Classes[Facts], info.Classes[Activity]; f.Events != 100_000 || p.Events != 200_000 || f.Segments != 2 ||
 		info.Envelopes != 300 || info.End.Seq != 300 || info.Epoch != 1 || p.Bytes == 0 {
-		t.Errorf("info: %+v", info)
+		t.Errorf("info: got %+v, want 300 envelopes with 100000 facts and 200000 activities in 2 segments each", info)
 	}
 }
 
+// Read rejects cursors of other logs, cursors with another time, and cursors after the end.
 func TestReadChecksCursor(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
 	envs := []*events.Envelope{newEnvelope(1, events.Played, 2), newEnvelope(2, events.UserFollowed, 2), newEnvelope(5, events.Played, 1)}
 	mustSeal(t, a, envs)
 	facts := events.Kinds(events.UserFollowed)
-	at := func(seq uint64, last events.Micros) events.Cursor {
+	cursor := func(seq uint64, last events.Micros) events.Cursor {
 		return events.Cursor{Log: testLog, Epoch: 1, Seq: seq, LastTime: last}
 	}
-	time := func(i int) events.Micros { return envs[i].Cursor.LastTime }
+	timeOf := func(i int) events.Micros { return envs[i].Cursor.LastTime }
 	for _, c := range []struct {
 		name  string
 		from  events.Cursor
@@ -147,21 +154,23 @@ func TestReadChecksCursor(t *testing.T) {
 	}{
 		{"beginning", events.Cursor{Log: testLog}, facts, nil},
 		{"other log", events.Cursor{Log: events.LogID{9}, Seq: 1}, facts, events.ErrOtherLog},
-		{"activity", at(1, time(0)), events.AllKinds, nil},
-		{"activity at another time", at(1, time(0)+1), events.AllKinds, events.ErrRewritten},
-		{"facts at another time", at(2, time(1)-1), facts, events.ErrRewritten},
-		{"no time", at(2, 0), facts, nil},
-		{"no such envelope", at(3, time(1)), events.AllKinds, events.ErrRewritten},
-		{"end", at(5, time(2)), facts, nil},
-		{"end at another time", at(5, time(2)+1), facts, events.ErrRewritten},
-		{"after the end", at(6, time(2)), facts, events.ErrLogShorter},
+		{"activity", cursor(1, timeOf(0)), events.AllKinds, nil},
+		{"activity at another time", cursor(1, timeOf(0)+1), events.AllKinds, events.ErrRewritten},
+		{"facts at another time", cursor(2, timeOf(1)-1), facts, events.ErrRewritten},
+		{"no time", cursor(2, 0), facts, nil},
+		{"no such envelope", cursor(3, timeOf(1)), events.AllKinds, events.ErrRewritten},
+		{"end", cursor(5, timeOf(2)), facts, nil},
+		{"end at another time", cursor(5, timeOf(2)+1), facts, events.ErrRewritten},
+		{"after the end", cursor(6, timeOf(2)), facts, events.ErrLogShorter},
 	} {
 		if _, err := readAll(a, c.from, c.kinds, 1); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+			t.Errorf("%s: got error %v, want %v", c.name, err, c.want)
 		}
 	}
 }
 
+// A writer rejects envelopes that do not follow the end of the archive, or that could not be read back as they are. Of two writers at the same end,
+// only the first can seal.
 func TestWriterRejectsWrongEnvelopes(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
 	mustSeal(t, a, []*events.Envelope{newEnvelope(5, events.Played, 2)})
@@ -170,6 +179,7 @@ func TestWriterRejectsWrongEnvelopes(t *testing.T) {
 		f(env)
 		return env
 	}
+
 	for name, c := range map[string]struct {
 		env  *events.Envelope
 		want error
@@ -184,63 +194,68 @@ func TestWriterRejectsWrongEnvelopes(t *testing.T) {
 		"too many to hold": {newEnvelope(6, events.Played, 1001), ErrOrder},
 	} {
 		if err := a.Writer().Add(c.env); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want %v", name, err, c.want)
 		}
 	}
-	// What has a field that its kind has not would be read as something else: it is not sealed.
+
+	// An event with a field that its kind does not have would be read back without the field, so the segment is not sealed.
 	w := a.Writer()
 	if err := w.Add(change(func(e *events.Envelope) { e.Events[1].Title = "x" })); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Seal(t.Context()); !errors.Is(err, ErrDamaged) {
-		t.Errorf("sealed what cannot be read back: %v", err)
+		t.Errorf("seal of an event that is not read back: got error %v, want %v", err, ErrDamaged)
 	}
-	// Of two writers the first wins.
+
+	// Of two writers at the same end, the first one to seal wins.
 	first, second := a.Writer(), a.Writer()
 	for _, w := range []*Writer{first, second} {
 		if err := w.Add(newEnvelope(6, events.Played, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	other := mustOpen(t, a.bucket).Writer()
 	if _, err := first.Seal(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := second.Seal(t.Context()); !errors.Is(err, ErrChanged) {
-		t.Errorf("a second writer: %v", err)
+		t.Errorf("seal of the second writer: got error %v, want %v", err, ErrChanged)
 	}
 	if err := other.Add(newEnvelope(6, events.Played, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.Seal(t.Context()); !errors.Is(err, ErrChanged) {
-		t.Errorf("a writer of another process: %v", err)
+		t.Errorf("seal of another process: got error %v, want %v", err, ErrChanged)
 	}
 	if _, err := first.Seal(t.Context()); err == nil {
-		t.Error("sealed twice")
+		t.Error("second Seal: got no error, want one")
 	}
 }
 
+// Open accepts an empty bucket as an empty archive, and rejects the archive of another log.
 func TestOpenRejectsOtherArchives(t *testing.T) {
 	b := newMemoryBucket()
 	if _, ok, err := LogOf(t.Context(), b); ok || err != nil {
-		t.Errorf("an empty bucket: %v", err)
+		t.Errorf("log id of an empty bucket: got ok %v and error %v, want none", ok, err)
 	}
 	a := mustOpen(t, b)
 	if a.End() != (events.Cursor{Log: testLog}) {
-		t.Errorf("an empty archive ends at %+v", a.End())
+		t.Errorf("end of an empty archive: got %+v, want the start of the log", a.End())
 	}
 	if got, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1); err != nil || len(got) > 0 {
-		t.Errorf("an empty archive: %v, %v", got, err)
+		t.Errorf("envelopes of an empty archive: got %v and error %v, want none", got, err)
 	}
 	mustSeal(t, a, []*events.Envelope{newEnvelope(1, events.Played, 2)})
 	if _, err := Open(t.Context(), b, events.LogID{1}); !errors.Is(err, events.ErrOtherLog) {
-		t.Errorf("another log's: %v", err)
+		t.Errorf("Open for another log: got error %v, want %v", err, events.ErrOtherLog)
 	}
 	if id, ok, err := LogOf(t.Context(), b); !ok || id != testLog || err != nil {
-		t.Errorf("the archive is of %x, %v", id, err)
+		t.Errorf("log id: got %x (%v) and error %v, want %x", id, ok, err, testLog)
 	}
 }
 
+// Sweep removes the objects of the archive that the manifest does not name, and nothing else.
 func TestSweepRemovesUnnamedObjects(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -255,6 +270,7 @@ func TestSweepRemovesUnnamedObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if err := a.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -267,15 +283,16 @@ func TestSweepRemovesUnnamedObjects(t *testing.T) {
 		name, _, _ := strings.Cut(o.Name, "-")
 		names = append(names, name)
 	}
+
 	if want := []string{"archive/MANIFEST", "archive/activity", "archive/repeats", "other/object"}; !slices.Equal(names, want) {
-		t.Errorf("left: %v", names)
+		t.Errorf("objects after the sweep: got %v, want %v", names, want)
 	}
 	if err := a.Check(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// A reader may be left at any time.
+// A reader can be closed at any time, also while it prefetches. A context that ends interrupts only the call that it was passed to.
 func TestReaderCanBeClosedAtAnyTime(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
 	var envs []*events.Envelope
@@ -296,14 +313,14 @@ func TestReaderCanBeClosedAtAnyTime(t *testing.T) {
 		_, err = r.Next(ctx, 1)
 	}
 	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		t.Errorf("Next with an ended context: got error %v, want %v", err, context.Canceled)
 	}
 	if _, err := r.Next(t.Context(), 1); err != nil {
-		t.Errorf("after an ended context: %v", err)
+		t.Errorf("Next after an ended context: got error %v, want none", err)
 	}
 	r.Close()
 	if _, err := r.Next(t.Context(), 1); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("after close: %v", err)
+		t.Errorf("Next after Close: got error %v, want one that is not %v", err, io.EOF)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// workload makes n events of random users and items (or peers) in envelopes of 100, as the reader of the stream gives them.
+// newWorkload returns n events of random users and items (or peers) in envelopes of 100 events, as a reader of the stream returns them.
 func newWorkload(t testing.TB, kind events.Kind, n, users, items int, id func(int) string) []*events.Envelope {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -26,6 +26,7 @@ func newWorkload(t testing.TB, kind events.Kind, n, users, items int, id func(in
 			ev.Peer = ev.Item
 			msgs[i] = ev.Proto()
 		}
+
 		data, err := events.EncodeEnvelope(msgs)
 		if err != nil {
 			t.Fatal(err)
@@ -37,12 +38,14 @@ func newWorkload(t testing.TB, kind events.Kind, n, users, items int, id func(in
 		}
 		envs = append(envs, env)
 	}
+
 	return envs
 }
 
+// denseID returns consecutive numbers as ids.
 func denseID(i int) string { return fmt.Sprint(i + 1) }
 
-// sparse ids are random and have 60 bits.
+// sparseID returns ids that look random and have 60 bits.
 func sparseID(i int) string {
 	x := uint64(i+1) * 0x9e3779b97f4a7c15
 	x ^= x >> 31
@@ -56,7 +59,7 @@ var workloads = []struct {
 	kind         events.Kind
 	users, items int
 	id           func(int) string
-	atMost       float64 // bytes an event
+	atMost       float64 // bytes per event
 }{
 	{"plays/dense", events.Played, 100_000, 1_000_000, denseID, 12},
 	{"plays/60bit", events.Played, 100_000, 1_000_000, sparseID, 20},
@@ -64,7 +67,7 @@ var workloads = []struct {
 	{"follows/60bit", events.UserFollowed, 100_000, 100_000, sparseID, 20},
 }
 
-// Bytes an event in the archive; how fast it is written, verification included, and read.
+// BenchmarkArchive reports the bytes per event in the archive, and how fast events are written, including their verification, and read.
 func BenchmarkArchive(b *testing.B) {
 	const n = 1_000_000
 	for _, w := range workloads {
@@ -75,11 +78,12 @@ func BenchmarkArchive(b *testing.B) {
 				a = mustOpen(b, newMemoryBucket())
 				mustSeal(b, a, envs)
 			}
+
 			reportSizes(b, a, envs, n)
 		})
 		b.Run("read/"+w.name, func(b *testing.B) {
 			a := mustOpen(b, newMemoryBucket())
-			mustSeal(b, a, newWorkload(b, w.kind, n, w.users, w.items, w.id)) // a fold keeps no events: nor is the heap full of them
+			mustSeal(b, a, newWorkload(b, w.kind, n, w.users, w.items, w.id)) // the events are not kept, because a fold does not keep them either
 			b.ReportAllocs()
 			for b.Loop() {
 				readToEnd(b, a)
@@ -89,6 +93,7 @@ func BenchmarkArchive(b *testing.B) {
 	}
 }
 
+// reportSizes reports the bytes per event in the archive and in the stream.
 func reportSizes(b *testing.B, a *Archive, envs []*events.Envelope, n int) {
 	b.Helper()
 	stream := 0
@@ -101,6 +106,7 @@ func reportSizes(b *testing.B, a *Archive, envs []*events.Envelope, n int) {
 	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
+// readToEnd reads a whole archive.
 func readToEnd(t testing.TB, a *Archive) {
 	t.Helper()
 	r, err := a.Read(context.Background(), events.Cursor{Log: testLog}, events.AllKinds)
@@ -117,7 +123,7 @@ func readToEnd(t testing.TB, a *Archive) {
 	}
 }
 
-// The archive of plays and follows is as small as was promised.
+// Archived plays and follows take at most the documented number of bytes per event.
 func TestBytesPerEventAreBounded(t *testing.T) {
 	for _, w := range workloads {
 		const n = 200_000
@@ -125,15 +131,15 @@ func TestBytesPerEventAreBounded(t *testing.T) {
 		mustSeal(t, a, newWorkload(t, w.kind, n, w.users, w.items, w.id))
 		info := a.Info()
 		got := float64(info.Classes[Facts].Bytes+info.Classes[Activity].Bytes) / n
-		t.Logf("%s: %.2f bytes an event", w.name, got)
+		t.Logf("%s: %.2f bytes per event", w.name, got)
 		if got > w.atMost {
-			t.Errorf("%s: %.2f bytes an event, at most %v", w.name, got, w.atMost)
+			t.Errorf("%s: got %.2f bytes per event, want at most %v", w.name, got, w.atMost)
 		}
 	}
 }
 
-// A year of seals, one an hour, of so many events, with merging: how many files there are, how large the manifest is, and what was written in all
-// for segments and for manifests. Without merging there are a file for each class and seal; BenchmarkManifest tells the rest.
+// BenchmarkYear seals some events per hour for a year, with merging. It reports the number of files, the size of the manifest, and the bytes that were
+// written for segments and for manifests. Without merging there would be a file per class and seal, see BenchmarkManifest.
 func BenchmarkYear(b *testing.B) {
 	for _, n := range []int{3, 300} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -157,6 +163,7 @@ func benchYear(b *testing.B, perHour int) {
 				b.Fatal(err)
 			}
 		}
+
 		if _, err := w.Seal(context.Background()); err != nil {
 			b.Fatal(err)
 		}
@@ -171,15 +178,18 @@ func benchYear(b *testing.B, perHour int) {
 			merges++
 			merged += done.Bytes
 		}
+
 		if err := a.Drop(context.Background(), 0); err != nil {
 			b.Fatal(err)
 		}
 	}
+
 	total, files := uint64(0), 0
 	for _, c := range a.Info().Classes {
 		total += c.Bytes
 		files += c.Segments
 	}
+
 	b.ReportMetric(float64(files), "files")
 	b.ReportMetric(float64(len(a.currentManifest().ranges())), "ranges")
 	b.ReportMetric(float64(merges), "merges")
@@ -190,7 +200,7 @@ func benchYear(b *testing.B, perHour int) {
 	b.ReportMetric(float64(written.segments-merged)/1e6, "sealed-MB")
 }
 
-// threeEvents is an envelope of two plays and a follow.
+// newPlays is an envelope of two plays and a follow.
 func newPlays(r *rand.Rand, seq uint64, at int64) *events.Envelope {
 	last := events.Micros(at)
 	env := &events.Envelope{
@@ -207,10 +217,11 @@ func newPlays(r *rand.Rand, seq uint64, at int64) *events.Envelope {
 			env.Events[i].Item = denseID(r.IntN(100_000))
 		}
 	}
+
 	return env
 }
 
-// counting is a bucket that counts what is written.
+// countingBucket is a bucket that counts what is written.
 type countingBucket struct {
 	*memoryBucket
 	manifests, segments uint64
@@ -225,7 +236,7 @@ func (c *countingBucket) Put(ctx context.Context, name string, r io.Reader, size
 	return c.memoryBucket.Put(ctx, name, r, size)
 }
 
-// What the manifest costs at each seal: it is read, compared and written.
+// BenchmarkManifest measures what the manifest costs per seal: it is read, compared and written.
 func BenchmarkManifest(b *testing.B) {
 	for _, n := range []int{100, 1000, 2 * 8760} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -235,6 +246,7 @@ func BenchmarkManifest(b *testing.B) {
 				s.object = object{newObjectName(s.class.String(), s.first, s.last), 30_000, checksum(nil)}
 				m.segments = append(m.segments, s)
 			}
+
 			a := &Archive{bucket: newMemoryBucket(), log: testLog, manifest: m}
 			if err := writeManifest(context.Background(), a.bucket, m); err != nil {
 				b.Fatal(err)
@@ -244,6 +256,7 @@ func BenchmarkManifest(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+
 			b.ReportMetric(float64(len(a.bucket.(*memoryBucket).objects[ManifestName])), "manifest-B")
 		})
 	}

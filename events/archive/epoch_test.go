@@ -12,6 +12,8 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
+// BeginEpoch keeps the archived envelopes and their event ids, and archives continue in the new epoch. It rejects heads that are not the end of the
+// archive.
 func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -22,7 +24,7 @@ func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 	end := a.End()
 	want := listLastUses(end, parts[0], parts[1])
 	if want[len(want)-1].Key < 1<<63 || len(want) != 13 {
-		t.Fatal(want)
+		t.Fatalf("repeats at the end: got %v, want 13, the last with the top bit set", want)
 	}
 	wrong := end
 	wrong.Seq--
@@ -39,26 +41,29 @@ func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 		"an earlier one":  {0, end, events.ErrOtherEpoch},
 	} {
 		if err := a.BeginEpoch(t.Context(), c.epoch, c.head); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want %v", name, err, c.want)
 		}
 	}
+
 	head := events.Cursor{Log: testLog, Epoch: 2, Seq: end.Seq, LastTime: end.LastTime}
-	for range 2 { // the second time nothing happens
+	for range 2 { // the second call does nothing
 		if err := a.BeginEpoch(t.Context(), 2, head); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	a = mustOpen(t, b)
 	if a.End() != head || a.Epoch() != 2 || !slices.Equal(a.Predecessors(), []eventlog.Predecessor{{Epoch: 1, Last: end.Seq}}) {
-		t.Errorf("%+v, epoch %d, %v", a.End(), a.Epoch(), a.Predecessors())
+		t.Errorf("archive in the new epoch: got end %+v, epoch %d and predecessors %v, want end %+v, epoch 2 and epoch 1 before", a.End(), a.Epoch(), a.Predecessors(), head)
 	}
 	got, err := a.Repeats(t.Context(), 1)
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v, want %v", got, err, want)
+		t.Errorf("repeats before the new epoch: got %v and error %v, want %v", got, err, want)
 	}
-	// What was archived before is read with cursors of the new epoch, and the log continues in it.
+
+	// The old envelopes are read with cursors of the new epoch, and new ones must belong to it.
 	if err := a.Writer().Add(parts[2]...); !errors.Is(err, events.ErrOtherEpoch) {
-		t.Errorf("an envelope of the previous epoch: %v", err)
+		t.Errorf("add an envelope of the previous epoch: got error %v, want %v", err, events.ErrOtherEpoch)
 	}
 	for _, env := range parts[2] {
 		env.Cursor.Epoch = 2
@@ -66,48 +71,52 @@ func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 	mustSeal(t, a, parts[2])
 	envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1)
 	if err != nil || len(envs) != 12 {
-		t.Fatal(len(envs), err)
+		t.Fatalf("envelopes: got %d and error %v, want 12", len(envs), err)
 	}
 	for _, env := range envs {
 		if env.Cursor.Epoch != 2 {
-			t.Errorf("sequence %d is of epoch %d", env.Seq(), env.Cursor.Epoch)
+			t.Errorf("epoch of sequence %d: got %d, want 2", env.Seq(), env.Cursor.Epoch)
 		}
 	}
+
 	if err := a.BeginEpoch(t.Context(), 4, a.End()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := mustOpen(t, b).Repeats(t.Context(), 1); err != nil || !slices.Equal(got, listLastUses(a.End(), parts...)) {
-		t.Errorf("repeats of both epochs: %v, %v", got, err)
+		t.Errorf("repeats of both epochs: got %v and error %v, want %v", got, err, listLastUses(a.End(), parts...))
 	}
 	if want := []eventlog.Predecessor{{Epoch: 1, Last: end.Seq}, {Epoch: 2, Last: envs[11].Seq()}}; !slices.Equal(a.Predecessors(), want) {
-		t.Errorf("predecessors %v", a.Predecessors())
+		t.Errorf("predecessors: got %v, want %v", a.Predecessors(), want)
 	}
 }
 
-// lastUses is what a reader must remember: each event id of the horizon before the end with its last time, by key.
+// listLastUses returns what a reader at the end must remember: each event id within the horizon before the end with its last time, sorted by key.
 func listLastUses(end events.Cursor, parts ...[]*events.Envelope) (uses []events.Repeat) {
 	last := map[uint64]events.Micros{}
-	note := func(r events.Repeat) { last[r.Key] = max(last[r.Key], r.Time) }
+	record := func(r events.Repeat) { last[r.Key] = max(last[r.Key], r.Time) }
 	for _, env := range slices.Concat(parts...) {
 		for _, r := range env.Repeated {
-			note(r)
+			record(r)
 		}
 		for _, ev := range env.Events {
 			if ev.ID != "" {
-				note(events.Repeat{Key: events.RepeatKey(&ev), Time: ev.Time})
-				note(events.Repeat{Key: events.ContentKey(&ev), Time: ev.Time})
+				record(events.Repeat{Key: events.RepeatKey(&ev), Time: ev.Time})
+				record(events.Repeat{Key: events.ContentKey(&ev), Time: ev.Time})
 			}
 		}
 	}
+
 	for key, at := range last {
 		if at >= end.LastTime-events.Horizon {
 			uses = append(uses, events.Repeat{Key: key, Time: at})
 		}
 	}
+
 	slices.SortFunc(uses, func(a, b events.Repeat) int { return cmp.Compare(a.Key, b.Key) })
 	return uses
 }
 
+// decodeRepeats returns the event ids that encodeRepeats got, sorted by key.
 func TestRepeatsSurviveEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var repeats []events.Repeat
@@ -122,7 +131,7 @@ func TestRepeatsSurviveEncoding(t *testing.T) {
 			return 1
 		})
 		if err != nil || !slices.Equal(got, repeats) {
-			t.Fatalf("%v (%v), want %v", got, err, repeats)
+			t.Fatalf("decoded repeats: got %v and error %v, want %v", got, err, repeats)
 		}
 	})
 }

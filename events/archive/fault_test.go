@@ -10,45 +10,53 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 )
 
+// errCrash is the error of a faultyBucket.
 var errCrash = errors.New("crash")
 
-// faultyBucket is a bucket that fails at its nth operation and ever after, before it or when it was done.
+// faultyBucket is a bucket whose operations fail from some operation on, like those of a process that has crashed.
 type faultyBucket struct {
 	bucket.Bucket
 
-	mu    sync.Mutex
-	left  int
+	mu sync.Mutex
+	// left is the number of operations up to and including the first one that fails.
+	left int
+	// after is true if the first operation that fails has been carried out.
 	after bool
 }
 
-// fails counts an operation. late: it fails when it was done.
-func (f *faultyBucket) nextFault() (now, late bool) {
+// nextFault counts an operation. It returns whether the operation fails before it is carried out, and whether it fails after that.
+func (f *faultyBucket) nextFault() (failBefore, failAfter bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.left--
 	return f.left < 0 || f.left == 0 && !f.after, f.left == 0 && f.after
 }
 
+// run carries out an operation, unless the bucket fails before it.
 func (f *faultyBucket) run(op func() error) error {
-	now, late := f.nextFault()
-	if now {
+	failBefore, failAfter := f.nextFault()
+	if failBefore {
 		return errCrash
 	}
 	err := op()
-	if late {
+	if failAfter {
 		return errCrash
 	}
 	return err
 }
 
+// Put is part of [bucket.Bucket].
 func (f *faultyBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	return f.run(func() error { return f.Bucket.Put(ctx, name, r, size) })
 }
 
+// Get is part of [bucket.Bucket].
 func (f *faultyBucket) Get(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, err error) {
 	err = f.run(func() error {
 		r, err = f.Bucket.Get(ctx, name, offset, length)
@@ -61,6 +69,7 @@ func (f *faultyBucket) Get(ctx context.Context, name string, offset, length int6
 	return r, err
 }
 
+// List is part of [bucket.Bucket].
 func (f *faultyBucket) List(ctx context.Context, prefix string) (objects []bucket.Object, err error) {
 	err = f.run(func() error {
 		objects, err = f.Bucket.List(ctx, prefix)
@@ -69,11 +78,12 @@ func (f *faultyBucket) List(ctx context.Context, prefix string) (objects []bucke
 	return objects, err
 }
 
+// Delete is part of [bucket.Bucket].
 func (f *faultyBucket) Delete(ctx context.Context, name string) error {
 	return f.run(func() error { return f.Bucket.Delete(ctx, name) })
 }
 
-// history is a small log of both classes in three parts.
+// buildHistory returns a small log with both classes, in three parts of four envelopes.
 func buildHistory() [][]*events.Envelope {
 	part := func(from uint64) (envs []*events.Envelope) {
 		for seq := from; seq < from+4; seq++ {
@@ -85,12 +95,14 @@ func buildHistory() [][]*events.Envelope {
 			env.Events[2].ID = fmt.Sprint("e", seq%3)
 			envs = append(envs, env)
 		}
+
 		return envs
 	}
+
 	return [][]*events.Envelope{part(1), part(5), part(9)}
 }
 
-// I3: wherever sealing, a new epoch, scrubbing or sweeping is interrupted, the archive is whole: what it was, or what it was to be.
+// I3: wherever sealing, beginning an epoch, scrubbing or sweeping is interrupted, the archive is in the state before the change or after it.
 func TestCrashAtEveryOperation(t *testing.T) {
 	parts := buildHistory()
 	for name, change := range map[string]func(ctx context.Context, a *Archive) error{
@@ -116,7 +128,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 				for n := 1; ; n++ {
 					if !crashAt(t, parts[:2], change, n, after) {
 						if n < 3 {
-							t.Errorf("it made %d operations", n)
+							t.Errorf("operations of the change: got %d, want at least 2", n-1)
 						}
 						break
 					}
@@ -134,7 +146,7 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 	content := func(a *Archive) string {
 		envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20) //nolint:contextcheck // of the test
 		if err != nil {
-			t.Fatalf("operation %d: %v", n, err)
+			t.Fatalf("read after a crash at operation %d: %v", n, err)
 		}
 		repeats, err := a.Repeats(ctx, 1)
 		if err != nil {
@@ -147,13 +159,14 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 		}
 		return text.String()
 	}
+
 	model := mustOpen(t, newMemoryBucket())
 	mustSeal(t, model, before...)
-	was := content(model)
+	oldContent := content(model)
 	if err := change(ctx, model); err != nil {
 		t.Fatal(err)
 	}
-	is := content(model)
+	newContent := content(model)
 
 	b := newMemoryBucket()
 	mustSeal(t, mustOpen(t, b), before...)
@@ -163,12 +176,12 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 	err := change(ctx, a)
 	crashed := err != nil
 	if crashed && !errors.Is(err, errCrash) {
-		t.Fatalf("operation %d: %v", n, err)
+		t.Fatalf("crash at operation %d: got error %v, want %v", n, err, errCrash)
 	}
 	a = mustOpen(t, b)
-	now := content(a)
-	if now != was && now != is || !crashed && now != is {
-		t.Fatalf("operation %d (after: %v): the archive holds\n%s", n, after, now)
+	got := content(a)
+	if got != oldContent && got != newContent || !crashed && got != newContent {
+		t.Fatalf("crash at operation %d (after it: %v): content (-want +got):\n%s", n, after, cmp.Diff(newContent, got))
 	}
 	if err := a.Check(ctx, nil); err != nil {
 		t.Fatal(err)
@@ -176,18 +189,18 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 	if err := a.Sweep(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if now == was && was != is {
+	if got == oldContent && oldContent != newContent {
 		if err := change(ctx, a); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := content(mustOpen(t, b)); got != is {
-		t.Fatalf("operation %d: once more, the archive holds\n%s", n, got)
+	if got := content(mustOpen(t, b)); got != newContent {
+		t.Fatalf("change repeated after a crash at operation %d: content (-want +got):\n%s", n, cmp.Diff(newContent, got))
 	}
 	return crashed
 }
 
-// A flipped bit anywhere, a missing or a cut object is found by reading as well as by checking, and named.
+// A flipped bit anywhere in an object, a truncated object and a missing object are all found by a check, which names the object, and by reading.
 func TestDamagedObjectIsNamed(t *testing.T) {
 	ctx := t.Context()
 	b := newMemoryBucket()
@@ -198,7 +211,7 @@ func TestDamagedObjectIsNamed(t *testing.T) {
 	}
 	objects, err := b.List(ctx, "")
 	if err != nil || len(objects) != 8 {
-		t.Fatal(len(objects), err)
+		t.Fatalf("objects: got %d and error %v, want 8", len(objects), err)
 	}
 	for _, o := range objects {
 		whole, err := readObject(ctx, b, o.Name, 1<<20)
@@ -210,14 +223,16 @@ func TestDamagedObjectIsNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		for i := range whole {
 			flipped := bytes.Clone(whole)
 			flipped[i] ^= 1 << (i % 8)
 			write(flipped)
 			checkDamage(t, a, o.Name, fmt.Sprintf("flipped byte %d of %d", i, len(whole)))
 		}
+
 		write(whole[:len(whole)-1])
-		checkDamage(t, a, o.Name, "cut")
+		checkDamage(t, a, o.Name, "truncated")
 		if o.Name != ManifestName {
 			if err := b.Delete(ctx, o.Name); err != nil {
 				t.Fatal(err)
@@ -226,12 +241,13 @@ func TestDamagedObjectIsNamed(t *testing.T) {
 		}
 		write(whole)
 	}
+
 	if err := a.Check(ctx, nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestBytesAfterSegmentAreReported appends to each segment. A check names it, and the log can still be read.
+// TestBytesAfterSegmentAreReported appends bytes to each segment. A check names the segment, and the log can still be read.
 func TestBytesAfterSegmentAreReported(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -248,33 +264,36 @@ func TestBytesAfterSegmentAreReported(t *testing.T) {
 		err = a.Check(t.Context(), nil)
 		if expected := fmt.Sprintf("bytes follow its end, at byte %d", s.bytes); !errors.Is(err, ErrDamaged) ||
 			!strings.Contains(err.Error(), s.name) || !strings.Contains(err.Error(), expected) {
-			t.Errorf("check of %s: %v, expected %q", s.name, err, expected)
+			t.Errorf("check of %s: got error %v, want %v with %q", s.name, err, ErrDamaged, expected)
 		}
 		if err := a.CheckReadable(t.Context(), nil); err != nil {
-			t.Errorf("%s can be read: %v", s.name, err)
+			t.Errorf("check that %s can be read: got error %v, want none", s.name, err)
 		}
 		if err := b.Put(t.Context(), s.name, bytes.NewReader(whole), int64(len(whole))); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := a.Check(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 }
 
+// checkDamage checks that a check names the damaged object, and that reading fails.
 func checkDamage(t *testing.T, a *Archive, name, what string) {
 	t.Helper()
-	// A byte of a version may be that of a newer one.
-	found := func(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrVersion) }
+
+	// A flipped byte of a version may be that of a newer version.
+	isDamage := func(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrVersion) }
 	err := a.Check(t.Context(), nil)
-	if !found(err) || !strings.Contains(err.Error(), name) {
-		t.Fatalf("%s: %s: check says %v", name, what, err)
+	if !isDamage(err) || !strings.Contains(err.Error(), name) {
+		t.Fatalf("%s: %s: check: got error %v, want damage of this object", name, what, err)
 	}
 	if name == ManifestName {
 		return
 	}
 	_, err = readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
-	if _, err2 := a.Repeats(t.Context(), 1); !found(err) && !found(err2) {
-		t.Fatalf("%s: %s: reading says %v, %v", name, what, err, err2)
+	if _, repeatsErr := a.Repeats(t.Context(), 1); !isDamage(err) && !isDamage(repeatsErr) {
+		t.Fatalf("%s: %s: read: got errors %v and %v, want damage", name, what, err, repeatsErr)
 	}
 }

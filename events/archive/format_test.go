@@ -13,14 +13,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
-// everyKind is an envelope with an event of every kind, live, and with a backfill of each that may be one; with rejects.
+// newEnvelopeOfEveryKind returns an envelope with rejects and with an event of every kind, and also a backfill of every kind that allows one.
 func newEnvelopeOfEveryKind() *events.Envelope { return newEnvelopeOfKinds(events.AllKinds) }
 
-// goldenKinds are the kinds in the golden files. Later kinds do not change how these are written.
+// goldenKinds are the kinds in the golden files. Later kinds do not change the form of these.
 const goldenKinds = events.AllKinds & (1<<(events.BackfillClosed+1) - 1)
 
+// newEnvelopeOfKinds is newEnvelopeOfEveryKind for some kinds.
 func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 	env := &events.Envelope{
 		Repeats: 2, Repeated: []events.Repeat{{Key: 1 << 60, Time: start}, {Key: 5, Time: start - 1}}, Bytes: 4321, Kinds: kinds,
@@ -40,6 +41,7 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 				*at = value
 			}
 		}
+
 		set(hasUser, &ev.User, "1001")
 		set(hasPeer, &ev.Peer, "9f3c1d52-7a46-4b1e-8f0d-2b5f3a9c0e11")
 		set(hasBoard, &ev.Board, "board")
@@ -62,23 +64,26 @@ func newEnvelopeOfKinds(kinds events.KindSet) *events.Envelope {
 		case fields&hasScore != 0:
 			ev.Score = -5
 		}
+
 		if backfill {
 			ev.Source, ev.Offset, ev.Time = "old", uint64(1000-slot), start-events.Micros(slot)*1e9
 			ev.FillDerivedFields()
 		}
 		env.Events = append(env.Events, ev)
 	}
+
 	for _, k := range kinds.Slice() {
 		add(k, false)
 		if k.Backfillable() {
 			add(k, true)
 		}
 	}
+
 	env.Cursor = events.Cursor{Log: testLog, Epoch: 1, Seq: 7, LastTime: start + 100, Checksum: 8, WarmSeq: 3, WarmTime: start - 1}
 	return env
 }
 
-// The formats on disk never change: what an earlier version wrote is read.
+// The formats on disk do not change: archives of earlier versions are read, and new files have the same bytes.
 func TestGoldenFilesAreStillRead(t *testing.T) {
 	ctx := t.Context()
 	env := newEnvelopeOfKinds(goldenKinds)
@@ -94,7 +99,7 @@ func TestGoldenFilesAreStillRead(t *testing.T) {
 	b := newMemoryBucket()
 	files, err := filepath.Glob("testdata/golden/archive-v1/*.hex")
 	if err != nil || len(files) != 4 {
-		t.Fatal(files, err)
+		t.Fatalf("golden files: got %v and error %v, want 4", files, err)
 	}
 	for _, file := range files {
 		b.objects[objectPrefix+strings.TrimSuffix(filepath.Base(file), ".hex")] = readHex(t, file)
@@ -106,16 +111,17 @@ func TestGoldenFilesAreStillRead(t *testing.T) {
 	}
 	want[0].Cursor = a.End()
 	if d := diffEnvelopes(want, got); d != "" {
-		t.Error(d)
+		t.Errorf("envelopes of the golden files (-want +got):\n%s", d)
 	}
 	repeats, err := a.Repeats(ctx, 1)
 	if err != nil || len(repeats) != 2 || repeats[1] != (events.Repeat{Key: 1 << 60, Time: start}) {
-		t.Errorf("%v, %v", repeats, err)
+		t.Errorf("repeats of the golden files: got %v and error %v, want two", repeats, err)
 	}
 	if err := a.Check(ctx, nil); err != nil {
 		t.Error(err)
 	}
-	// What is written today is the same but for random names. Compression may differ from version to version of the library.
+
+	// New files have the same bytes, apart from their random names. Only a new version of the compression library may change them.
 	again := writeArchive(t, env)
 	for name, data := range again.objects {
 		if name == ManifestName {
@@ -124,13 +130,13 @@ func TestGoldenFilesAreStillRead(t *testing.T) {
 		prefix, _, _ := strings.Cut(name, "-")
 		for old, golden := range b.objects {
 			if strings.HasPrefix(old, prefix) && !bytes.Equal(golden, data) {
-				t.Errorf("%s is written differently: a new version of the format needs another number; the previous must be read", old)
+				t.Errorf("%s: got other bytes; a new version of the format needs another number, and the previous one must still be read", old)
 			}
 		}
 	}
 }
 
-// Every kind is read as it was written, also those above 31, of which the form has the lower bits.
+// Every kind is read as it was written, also kinds above 31, of which the form stores only the lower bits.
 func TestEveryKindIsReadAsWritten(t *testing.T) {
 	env := newEnvelopeOfEveryKind()
 	a := mustOpen(t, writeArchive(t, env))
@@ -141,10 +147,11 @@ func TestEveryKindIsReadAsWritten(t *testing.T) {
 	want := toArchival([]*events.Envelope{env})
 	want[0].Cursor = a.End()
 	if d := diffEnvelopes(want, got); d != "" {
-		t.Error(d)
+		t.Errorf("envelope (-want +got):\n%s", d)
 	}
 }
 
+// writeArchive writes an archive with one envelope, whose log has begun epoch 2.
 func writeArchive(t *testing.T, env *events.Envelope) *memoryBucket {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -155,6 +162,7 @@ func writeArchive(t *testing.T, env *events.Envelope) *memoryBucket {
 	return b
 }
 
+// writeGolden writes the golden files from an envelope.
 func writeGolden(t *testing.T, env *events.Envelope) {
 	const dir = "testdata/golden/archive-v1"
 	if err := os.RemoveAll(dir); err != nil {
@@ -171,12 +179,14 @@ func writeGolden(t *testing.T, env *events.Envelope) {
 			lines.WriteString(text[:n] + "\n")
 			text = text[n:]
 		}
+
 		if err := os.WriteFile(filepath.Join(dir, strings.TrimPrefix(name, objectPrefix)+".hex"), []byte(lines.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// readHex reads a golden file.
 func readHex(t *testing.T, file string) []byte {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -189,7 +199,7 @@ func readHex(t *testing.T, file string) []byte {
 	return data
 }
 
-// No bytes make the decoder panic, and what it takes for a block it reads to the end.
+// No bytes make the decoder panic. If it accepts a block, it can read all of its events.
 func FuzzBlock(f *testing.F) {
 	b := newBlockBuilder()
 	for _, r := range splitByClass(newEnvelopeOfEveryKind()) {
@@ -197,6 +207,7 @@ func FuzzBlock(f *testing.F) {
 			f.Fatal(err)
 		}
 	}
+
 	f.Add(b.appendEncoded(nil))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -210,7 +221,7 @@ func FuzzBlock(f *testing.F) {
 			n -= len(r.events)
 		}
 		if n != 0 {
-			t.Errorf("%d events are left", n)
+			t.Errorf("events that were not read: got %d, want 0", n)
 		}
 	})
 }

@@ -23,10 +23,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// start is the time at which the logs of the tests begin.
 const start = events.Micros(1_700_000_000_000_000)
 
+// testLog is the id of the logs of the tests.
 var testLog = events.LogID{1, 2, 3, 15: 16}
 
+// newBucket returns an empty bucket in a directory.
 func newBucket(t testing.TB) bucket.Bucket {
 	t.Helper()
 	b, err := bucket.NewDir(t.TempDir())
@@ -36,11 +39,13 @@ func newBucket(t testing.TB) bucket.Bucket {
 	return b
 }
 
+// fataler is the part of [testing.TB] that [rapid.T] has, too.
 type fataler interface {
 	Helper()
 	Fatal(args ...any)
 }
 
+// mustOpen opens the archive of testLog in a bucket.
 func mustOpen(t fataler, b bucket.Bucket) *Archive {
 	t.Helper()
 	a, err := Open(context.Background(), b, testLog)
@@ -50,7 +55,7 @@ func mustOpen(t fataler, b bucket.Bucket) *Archive {
 	return a
 }
 
-// seal archives the envelopes, a segment for each cut.
+// mustSeal archives each list of envelopes as one segment.
 func mustSeal(t fataler, a *Archive, segments ...[]*events.Envelope) {
 	t.Helper()
 	for _, envs := range segments {
@@ -63,12 +68,12 @@ func mustSeal(t fataler, a *Archive, segments ...[]*events.Envelope) {
 			t.Fatal(err)
 		}
 		if sealed.End != a.End() || sealed.Envelopes != uint64(len(envs)) {
-			t.Fatal(fmt.Sprintf("sealed %+v", sealed))
+			t.Fatal(fmt.Sprintf("sealed segment: got %+v, want %d envelopes up to %+v", sealed, len(envs), a.End()))
 		}
 	}
 }
 
-// readAll reads all envelopes after a cursor.
+// readAll reads all envelopes after a cursor, in portions of maxBytes.
 func readAll(a *Archive, from events.Cursor, kinds events.KindSet, maxBytes int) (all []*events.Envelope, err error) {
 	r, err := a.Read(context.Background(), from, kinds)
 	if err != nil {
@@ -87,7 +92,7 @@ func readAll(a *Archive, from events.Cursor, kinds events.KindSet, maxBytes int)
 	}
 }
 
-// archived is what the archive gives of envelopes of the stream, of which the last is the end.
+// toArchival returns envelopes of the stream in the form in which an archive returns them. The last envelope is the end of the archive.
 func toArchival(envs []*events.Envelope) []*events.Envelope {
 	want := make([]*events.Envelope, len(envs))
 	for i, env := range envs {
@@ -101,10 +106,11 @@ func toArchival(envs []*events.Envelope) []*events.Envelope {
 		}
 		want[i] = &e
 	}
+
 	return want
 }
 
-// filtered is what is left of archived envelopes for a fold that reads facts only.
+// keepFacts returns what a fold that reads only facts gets of archived envelopes.
 func keepFacts(envs []*events.Envelope) (want []*events.Envelope) {
 	for i, env := range envs {
 		e := *env
@@ -115,19 +121,21 @@ func keepFacts(envs []*events.Envelope) (want []*events.Envelope) {
 				e.Kinds |= events.Kinds(ev.Kind)
 			}
 		}
-		nothing := len(e.Events) == 0 && len(e.Rejects) == 0 && e.Repeats == 0 && len(env.Events) > 0
-		if nothing && i < len(envs)-1 {
+
+		isEmpty := len(e.Events) == 0 && len(e.Rejects) == 0 && e.Repeats == 0 && len(env.Events) > 0
+		if isEmpty && i < len(envs)-1 {
 			continue
 		}
-		if nothing {
+		if isEmpty {
 			e.Bytes = 0
 		}
 		want = append(want, &e)
 	}
+
 	return want
 }
 
-// diff says how envelopes differ; an empty slice is as good as none.
+// diffEnvelopes returns the differences between envelopes, or an empty string. Empty and nil slices are equal.
 func diffEnvelopes(want, got []*events.Envelope) string {
 	if slices.EqualFunc(want, got, equalEnvelopes) {
 		return ""
@@ -135,12 +143,14 @@ func diffEnvelopes(want, got []*events.Envelope) string {
 	return cmp.Diff(want, got, cmpopts.EquateEmpty())
 }
 
+// equalEnvelopes is a faster comparison than that of diffEnvelopes.
 func equalEnvelopes(a, b *events.Envelope) bool {
 	return a.Cursor == b.Cursor && a.Kinds == b.Kinds && a.Repeats == b.Repeats && a.Bytes == b.Bytes &&
 		slices.EqualFunc(a.Rejects, b.Rejects, func(a, b events.Reject) bool { return cmp.Equal(a, b, cmpopts.EquateEmpty()) }) &&
 		slices.EqualFunc(a.Events, b.Events, equalEvents)
 }
 
+// equalEvents compares two events. Empty and nil slices are equal.
 func equalEvents(a, b events.Event) bool {
 	if !slices.Equal(a.Items, b.Items) || !bytes.Equal(a.Attributes, b.Attributes) || !bytes.Equal(a.Encoded, b.Encoded) {
 		return false
@@ -150,7 +160,7 @@ func equalEvents(a, b events.Event) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// drawLog draws messages of a log, good and bad, and decodes them as the reader of the stream does.
+// drawLog draws the messages of a log, some of them malformed, and decodes them as a reader of the stream does.
 func drawLog(t *rapid.T, envelopes int) []*events.Envelope {
 	d := events.NewDecoder(events.Cursor{Log: testLog, Epoch: 1})
 	var envs []*events.Envelope
@@ -164,9 +174,11 @@ func drawLog(t *rapid.T, envelopes int) []*events.Envelope {
 		}
 		envs = append(envs, env)
 	}
+
 	return envs
 }
 
+// drawMessage draws the body of a message.
 func drawMessage(t *rapid.T) []byte {
 	if rapid.IntRange(0, 19).Draw(t, "garbage") == 0 {
 		return rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "message")
@@ -188,6 +200,7 @@ var testIDs = []string{
 	string(bytes.Repeat([]byte("x"), events.MaxIDBytes)),
 }
 
+// drawID draws an id, rarely an invalid one.
 func drawID(t *rapid.T, what string) string {
 	if rapid.IntRange(0, 30).Draw(t, "bad") == 0 {
 		return rapid.SampledFrom([]string{"", "a b", "\x00"}).Draw(t, what)
@@ -198,7 +211,7 @@ func drawID(t *rapid.T, what string) string {
 	return rapid.SampledFrom(testIDs).Draw(t, what)
 }
 
-// drawEvent draws an event of any kind, sometimes a bad one.
+// drawEvent draws an event of any kind, sometimes an invalid one.
 func drawEvent(t *rapid.T) *skeinv1.Event {
 	id := func(what string) string { return drawID(t, what) }
 	ev := events.Event{
@@ -229,6 +242,7 @@ func drawEvent(t *rapid.T) *skeinv1.Event {
 	case events.BackfillClosed:
 		ev.Source = rapid.SampledFrom([]string{"", "old"}).Draw(t, "source")
 	}
+
 	if ev.Kind.Backfillable() && rapid.Bool().Draw(t, "backfill") {
 		ev.Backfill, ev.Source = true, rapid.SampledFrom([]string{"old", "older", "bad source"}).Draw(t, "source")
 		ev.Offset = rapid.Uint64().Draw(t, "offset")
@@ -237,11 +251,12 @@ func drawEvent(t *rapid.T) *skeinv1.Event {
 	return ev.Proto()
 }
 
-// cut parts envelopes into segments.
+// drawSegments splits envelopes into segments.
 func drawSegments(t *rapid.T, envs []*events.Envelope) (segments [][]*events.Envelope) {
 	for len(envs) > 0 {
 		n := rapid.IntRange(1, len(envs)).Draw(t, "segment")
 		segments, envs = append(segments, envs[:n]), envs[n:]
 	}
+
 	return segments
 }

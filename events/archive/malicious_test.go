@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// forge changes the manifest of an archive and gives it a good checksum.
+// forgeManifest changes the manifest of an archive and gives it a valid checksum.
 func forgeManifest(t *testing.T, b *memoryBucket, change func(*manifestJSON)) {
 	t.Helper()
 	var j manifestJSON
@@ -27,7 +27,7 @@ func forgeManifest(t *testing.T, b *memoryBucket, change func(*manifestJSON)) {
 	b.objects[ManifestName] = data
 }
 
-// An archive with a malicious manifest is damaged, and is reported before any object that it names is touched.
+// A malicious manifest with a valid checksum is reported as damage, before any object that it names is opened.
 func TestMaliciousManifestIsReportedAsDamage(t *testing.T) {
 	for name, change := range map[string]func(*manifestJSON){
 		"path traversal":           func(j *manifestJSON) { j.Segments[0].Name = objectPrefix + "../../secret" },
@@ -54,51 +54,55 @@ func TestMaliciousManifestIsReportedAsDamage(t *testing.T) {
 			}
 			return a.Check(t.Context(), nil)
 		}()
+
 		if !errors.Is(err, ErrDamaged) && !errors.Is(err, bucket.ErrName) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want %v or %v", name, err, ErrDamaged, bucket.ErrName)
 		}
 	}
 }
 
-// What is packed small and unpacks without end is refused before it takes much memory.
+// Data that decompresses to far more than its size is rejected before it takes much memory.
 func TestArchiveBombsTakeLittleMemory(t *testing.T) {
 	zeros := make([]byte, maxChunk+1)
 	bomb := compressor().EncodeAll(zeros, nil)
-	chunk := func(says int) []byte {
-		b := binary.AppendUvarint(nil, uint64(says))
+	newChunk := func(claimedSize int) []byte {
+		b := binary.AppendUvarint(nil, uint64(claimedSize))
 		return append(binary.AppendUvarint(b, uint64(len(bomb))), bomb...)
 	}
+
 	for name, data := range map[string][]byte{
-		"more than it says":     chunk(100),
-		"more than a chunk may": chunk(maxChunk + 1),
-		"as much as a chunk":    chunk(maxChunk),
+		"more than it claims":      newChunk(100),
+		"more than the limit":      newChunk(maxChunk + 1),
+		"claims exactly the limit": newChunk(maxChunk),
 	} {
-		if took := measureAllocation(func() {
+		allocated := measureAllocation(func() {
 			c := &columnReader{rest: data, decompressBudget: maxBlockBytes}
 			if got := c.readChunk(); got != nil || !c.failed {
-				t.Errorf("%s: %d bytes are taken", name, len(got))
+				t.Errorf("%s: got %d bytes, want the chunk rejected", name, len(got))
 			}
-		}); took > 2*maxChunk {
-			t.Errorf("%s: %d bytes for %d", name, took, len(data))
+		})
+		if allocated > 2*maxChunk {
+			t.Errorf("%s: got %d bytes allocated for %d, want at most %d", name, allocated, len(data), 2*maxChunk)
 		}
 	}
-	// Many good chunks are more than one block may have.
+
+	// Many valid chunks together exceed the limit of a block.
 	good := appendChunk(nil, zeros[:maxChunk])
 	c := &columnReader{rest: bytes.Repeat(good, 100), decompressBudget: maxBlockBytes}
 	n := 0
-	took := measureAllocation(func() {
+	allocated := measureAllocation(func() {
 		for !c.failed {
 			if c.readChunk() != nil {
 				n++
 			}
 		}
 	})
-	if n != maxBlockBytes/maxChunk || took > 2*maxBlockBytes {
-		t.Errorf("%d chunks, %d bytes", n, took)
+	if n != maxBlockBytes/maxChunk || allocated > 2*maxBlockBytes {
+		t.Errorf("chunks of a block: got %d in %d allocated bytes, want %d in at most %d", n, allocated, maxBlockBytes/maxChunk, 2*maxBlockBytes)
 	}
 }
 
-// allocated returns how many bytes a function allocates.
+// measureAllocation returns how many bytes a function allocates.
 func measureAllocation(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// memory is a bucket in memory: tests with thousands of archives would wait for the disk else.
+// memoryBucket is a bucket in memory: tests with thousands of archives would wait for the disk else.
 type memoryBucket struct {
 	mu      sync.Mutex
 	objects map[string][]byte
@@ -58,6 +58,7 @@ func (m *memoryBucket) List(ctx context.Context, prefix string) (objects []bucke
 			objects = append(objects, bucket.Object{Name: name, Size: int64(len(data))})
 		}
 	}
+
 	slices.SortFunc(objects, func(a, b bucket.Object) int { return strings.Compare(a.Name, b.Name) })
 	return objects, ctx.Err()
 }

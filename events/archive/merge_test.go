@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
 )
 
-// mergeRanges makes one of the ranges from i up to j, whatever their size.
+// mergeRanges merges the ranges from i to j into one, whatever their size.
 func mergeRanges(t fataler, a *Archive, i, j int) Merged {
 	t.Helper()
 	m := a.currentManifest()
@@ -29,7 +30,7 @@ func mergeRanges(t fataler, a *Archive, i, j int) Merged {
 	return done
 }
 
-// drawMerge merges some neighbors.
+// drawMerge merges neighboring ranges that rapid chooses.
 func drawMerge(t *rapid.T, a *Archive) {
 	n := len(a.currentManifest().ranges())
 	i := rapid.IntRange(0, n-1).Draw(t, "merge from")
@@ -37,8 +38,7 @@ func drawMerge(t *rapid.T, a *Archive) {
 	mergeRanges(t, a, i, j)
 }
 
-// I3, I4: after any merges every reader gets what it would have got before, from every position and of every class, and what was
-// merged is gone.
+// I3, I4: after any merges every reader gets what it would have got before, from every cursor and of every class. The merged files are gone.
 func TestMergeChangesNothingForReaders(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newMemoryBucket()
@@ -49,6 +49,7 @@ func TestMergeChangesNothingForReaders(t *testing.T) {
 			mustSeal(rt, a, rest[:n])
 			rest = rest[n:]
 		}
+
 		before, repeats := a.Info(), mustReadRepeats(rt, a)
 		for range rapid.IntRange(1, 4).Draw(rt, "merges") {
 			drawMerge(rt, a)
@@ -66,33 +67,36 @@ func TestMergeChangesNothingForReaders(t *testing.T) {
 			}
 			got, err := readAll(a, cursor, events.AllKinds, portion)
 			if d := diffEnvelopes(want[from:], got); err != nil || d != "" {
-				rt.Fatalf("from %d: %v %s", from, err, d)
+				rt.Fatalf("envelopes from %d: got error %v (-want +got):\n%s", from, err, d)
 			}
 			got, err = readAll(a, cursor, events.AllKinds&^ActivityKinds, portion)
 			if d := diffEnvelopes(keepFacts(want[from:]), got); err != nil || d != "" {
-				rt.Fatalf("facts from %d: %v %s", from, err, d)
+				rt.Fatalf("facts from %d: got error %v (-want +got):\n%s", from, err, d)
 			}
 		}
+
 		if err := a.Check(t.Context(), nil); err != nil {
 			rt.Fatal(err)
 		}
 		after := a.Info()
 		for c := range after.Classes {
-			was, is := before.Classes[c], after.Classes[c]
-			if is.Events != was.Events || is.Segments > was.Segments || is.Segments == 0 && was.Segments > 0 {
-				rt.Fatalf("%+v, was %+v", is, was)
+			old, merged := before.Classes[c], after.Classes[c]
+			if merged.Events != old.Events || merged.Segments > old.Segments || merged.Segments == 0 && old.Segments > 0 {
+				rt.Fatalf("class after the merges: got %+v, want the events of %+v in at most as many segments", merged, old)
 			}
 		}
+
 		if after.End != before.End || after.Envelopes != before.Envelopes || !slices.Equal(mustReadRepeats(rt, a), repeats) {
-			rt.Fatalf("%+v, was %+v", after, before)
+			rt.Fatalf("archive after the merges: got %+v, want the end, envelopes and repeats of %+v", after, before)
 		}
 		named := 1 + after.Classes[Facts].Segments + after.Classes[Activity].Segments + len(a.currentManifest().recent)
 		if len(b.objects) != named {
-			rt.Fatalf("%d objects, %d are named", len(b.objects), named)
+			rt.Fatalf("objects: got %d, want the %d that the manifest names", len(b.objects), named)
 		}
 	})
 }
 
+// mustReadRepeats returns the event ids that the archive remembers at its end.
 func mustReadRepeats(t fataler, a *Archive) []events.Repeat {
 	t.Helper()
 	r, err := a.Remembered(context.Background())
@@ -102,8 +106,8 @@ func mustReadRepeats(t fataler, a *Archive) []events.Repeat {
 	return r.Repeats
 }
 
-// I4: a reader whose files are merged and removed while it reads, and one that begins with a manifest of before, continue with
-// what took their place: nothing twice, nothing left out, nothing beyond the end that it began with.
+// I4: a reader whose files are merged and removed while it reads, and one that begins with an outdated manifest, continue in the merged files. They
+// get no envelope twice, miss none, and get none after the end at which they began.
 func TestReaderContinuesInMergedFiles(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newMemoryBucket()
@@ -116,8 +120,8 @@ func TestReaderContinuesInMergedFiles(t *testing.T) {
 			rt.Fatal(err)
 		}
 		kinds := rapid.SampledFrom([]events.KindSet{events.AllKinds, events.AllKinds &^ ActivityKinds}).Draw(rt, "kinds")
-		held := slices.Concat(parts[:begun]...)
-		want := toArchival(held)
+		sealed := slices.Concat(parts[:begun]...)
+		want := toArchival(sealed)
 		if kinds != events.AllKinds {
 			want = keepFacts(want)
 		}
@@ -135,6 +139,7 @@ func TestReaderContinuesInMergedFiles(t *testing.T) {
 			}
 			got = append(got, more...)
 		}
+
 		for range rapid.IntRange(1, 2).Draw(rt, "rounds") {
 			if begun < len(parts) {
 				mustSeal(rt, other, parts[begun])
@@ -152,37 +157,40 @@ func TestReaderContinuesInMergedFiles(t *testing.T) {
 				got = append(got, more...)
 			}
 		}
+
 		for err = nil; err == nil; {
 			var more []*events.Envelope
 			more, err = r.Next(t.Context(), 1)
 			got = append(got, more...)
 		}
+
 		if d := diffEnvelopes(want, got); d != "" {
-			rt.Fatalf("%v: %s", err, d)
+			rt.Fatalf("reader during the merges: got error %v (-want +got):\n%s", err, d)
 		}
-		late := mustOpen(rt, b)
-		late.manifest = previous
-		from := rapid.IntRange(0, len(held)).Draw(rt, "from")
+
+		outdated := mustOpen(rt, b)
+		outdated.manifest = previous
+		from := rapid.IntRange(0, len(sealed)).Draw(rt, "from")
 		cursor := events.Cursor{Log: testLog}
 		if from > 0 {
-			cursor = toArchival(held)[from-1].Cursor
+			cursor = toArchival(sealed)[from-1].Cursor
 		}
-		all, err := readAll(late, cursor, events.AllKinds, 1)
+		all, err := readAll(outdated, cursor, events.AllKinds, 1)
 		for i := range all {
 			all[i].Cursor = toArchival(envs)[from+i].Cursor
 		}
-		if d := diffEnvelopes(toArchival(envs)[from:from+len(all)], all); err != nil || d != "" || from+len(all) < len(held) {
-			rt.Fatalf("from %d with the previous manifest: %v %s", from, err, d)
+		if d := diffEnvelopes(toArchival(envs)[from:from+len(all)], all); err != nil || d != "" || from+len(all) < len(sealed) {
+			rt.Fatalf("envelopes from %d with the outdated manifest: got error %v (-want +got):\n%s", from, err, d)
 		}
 	})
 }
 
-// I3: wherever a merge or the removal of its files is interrupted, the archive holds what it held, and the next merge ends the
-// same.
+// I3: wherever a merge or the removal of the merged files is interrupted, the archive has the same content as before, and the next merge has the
+// same result as an uninterrupted one.
 func TestInterruptedMergeKeepsContent(t *testing.T) {
 	ctx := t.Context()
 	before := buildSmallSegments(20)
-	merge := func(a *Archive) error {
+	mergeAll := func(a *Archive) error {
 		for {
 			done, err := a.Merge(ctx, nil)
 			if err = errors.Join(err, a.Drop(ctx, 0)); err != nil || done.Replaced == 0 {
@@ -190,23 +198,25 @@ func TestInterruptedMergeKeepsContent(t *testing.T) {
 			}
 		}
 	}
-	shape := func(a *Archive) (s string) {
+
+	describeSegments := func(a *Archive) (s string) {
 		for _, seg := range a.currentManifest().segments {
 			s += fmt.Sprint(seg.class, seg.first, seg.last, seg.events, seg.envelopes, seg.bytes, "\n")
 		}
 		return s
 	}
+
 	memory := newMemoryBucket()
 	model := mustOpen(t, memory)
 	mustSeal(t, model, before...)
 	sealed := maps.Clone(memory.objects)
-	was := describeContent(t, model)
-	if err := merge(model); err != nil {
+	wantContent := describeContent(t, model)
+	if err := mergeAll(model); err != nil {
 		t.Fatal(err)
 	}
-	want := shape(model)
-	if got := describeContent(t, model); got != was || len(model.currentManifest().segments) > 8 {
-		t.Fatalf("%d segments: %s", len(model.currentManifest().segments), got)
+	want := describeSegments(model)
+	if got := describeContent(t, model); got != wantContent || len(model.currentManifest().segments) > 8 {
+		t.Fatalf("merged archive: got %d segments, want at most 8 (-want +got):\n%s", len(model.currentManifest().segments), cmp.Diff(wantContent, got))
 	}
 	for _, after := range []bool{false, true} {
 		for n, crashed := 1, true; crashed; n++ {
@@ -215,26 +225,28 @@ func TestInterruptedMergeKeepsContent(t *testing.T) {
 			faulty := &faultyBucket{Bucket: b, left: 1 << 30}
 			a := mustOpen(t, faulty)
 			faulty.left, faulty.after = n, after
-			err := merge(a)
+			err := mergeAll(a)
 			crashed = err != nil
 			if crashed && !errors.Is(err, errCrash) {
-				t.Fatalf("operation %d: %v", n, err)
+				t.Fatalf("crash at operation %d: got error %v, want %v", n, err, errCrash)
 			}
 			a = mustOpen(t, b)
-			if got := describeContent(t, a); got != was {
-				t.Fatalf("operation %d (after: %v): the archive holds\n%s", n, after, got)
+			if got := describeContent(t, a); got != wantContent {
+				t.Fatalf("crash at operation %d (after it: %v): content (-want +got):\n%s", n, after, cmp.Diff(wantContent, got))
 			}
-			if err := errors.Join(a.Check(ctx, nil), a.Sweep(ctx), merge(a)); err != nil {
+			if err := errors.Join(a.Check(ctx, nil), a.Sweep(ctx), mergeAll(a)); err != nil {
 				t.Fatal(err)
 			}
-			if got := shape(a); got != want || describeContent(t, a) != was || len(b.objects) != 1+len(a.currentManifest().segments)+len(a.currentManifest().recent) {
-				t.Fatalf("operation %d (after: %v): once more, the archive holds\n%s", n, after, got)
+			named := 1 + len(a.currentManifest().segments) + len(a.currentManifest().recent)
+			if got := describeSegments(a); got != want || describeContent(t, a) != wantContent || len(b.objects) != named {
+				t.Fatalf("merged after a crash at operation %d (after it: %v): got %d objects, want %d; segments (-want +got):\n%s", n, after,
+					len(b.objects), named, cmp.Diff(want, got))
 			}
 		}
 	}
 }
 
-// content is all that an archive tells a reader.
+// describeContent returns everything that a reader can learn from an archive, as text.
 func describeContent(t *testing.T, a *Archive) string {
 	t.Helper()
 	envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
@@ -249,7 +261,7 @@ func describeContent(t *testing.T, a *Archive) string {
 	return text.String()
 }
 
-// smallSegments is a log of both classes, to be sealed one envelope at a time.
+// buildSmallSegments returns a log of n envelopes with both classes, one envelope per segment.
 func buildSmallSegments(n int) (parts [][]*events.Envelope) {
 	for seq := uint64(1); seq <= uint64(n); seq++ {
 		kind := events.Played
@@ -260,10 +272,11 @@ func buildSmallSegments(n int) (parts [][]*events.Envelope) {
 		env.Events[2].ID = fmt.Sprint("e", seq%3)
 		parts = append(parts, []*events.Envelope{env})
 	}
+
 	return parts
 }
 
-// Neighbors are merged within their epoch, those of another stay apart.
+// Merges join ranges only within an epoch.
 func TestMergeStaysWithinEpochs(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
 	parts := buildSmallSegments(60)
@@ -276,7 +289,8 @@ func TestMergeStaysWithinEpochs(t *testing.T) {
 		part[0].Cursor.Epoch = 1 + uint32(i/30)
 		mustSeal(t, a, part)
 	}
-	was := describeContent(t, a)
+
+	wantContent := describeContent(t, a)
 	for {
 		done, err := a.Merge(t.Context(), nil)
 		if err != nil {
@@ -286,15 +300,16 @@ func TestMergeStaysWithinEpochs(t *testing.T) {
 			break
 		}
 		if done.First <= 30 && done.Last > 30 || done.Segments != 2 || done.Bytes == 0 {
-			t.Errorf("%+v", done)
+			t.Errorf("merge: got %+v, want one within an epoch, into two segments", done)
 		}
 	}
-	if n := len(a.currentManifest().ranges()); n > 32 || describeContent(t, a) != was {
-		t.Errorf("%d ranges", n)
+
+	if n := len(a.currentManifest().ranges()); n > 32 || describeContent(t, a) != wantContent {
+		t.Errorf("archive after all merges: got %d ranges, want at most 32 and the same content", n)
 	}
 }
 
-// I12: a scrub takes what was merged away, too, though it waits to be removed.
+// I12: a scrub also removes the files that a merge has replaced and that still wait to be removed.
 func TestScrubRemovesFilesReplacedByMerge(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -302,69 +317,75 @@ func TestScrubRemovesFilesReplacedByMerge(t *testing.T) {
 	parts[4][0].Events[1].User = "erased-user"
 	mustSeal(t, a, parts...)
 	if done := mergeRanges(t, a, 0, 19); done.Replaced != 20 || done.Segments != 2 || len(b.objects) < 22 {
-		t.Fatalf("%+v, %d objects", done, len(b.objects))
+		t.Fatalf("merge: got %+v and %d objects, want 20 files replaced by 2, and all still there", done, len(b.objects))
 	}
 	if err := a.Drop(t.Context(), time.Hour); err != nil || len(b.objects) < 22 {
-		t.Fatalf("files are removed at once: %v", err)
+		t.Fatalf("files within the grace period: got %d objects and error %v, want at least 22", len(b.objects), err)
 	}
 	if _, err := a.Scrub(t.Context(), matchUser("erased-user"), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	objects, err := b.List(t.Context(), objectPrefix)
 	if err != nil || len(objects) != 3+len(a.currentManifest().recent) || bucketContains(t, a, "erased-user") {
-		t.Errorf("%v, %v", objects, err)
+		t.Errorf("objects after the scrub: got %v and error %v, want only named ones, without the id", objects, err)
 	}
 }
 
-// No merge begins during a scrub or a sweep, and neither during a merge.
+// No merge runs during a scrub, and no scrub during a merge. Sealing continues during a merge.
 func TestMergeExcludesScrubAndSweep(t *testing.T) {
 	ctx := t.Context()
 	a := mustOpen(t, newMemoryBucket())
 	mustSeal(t, a, buildSmallSegments(20)...)
 	done, err := a.Scrub(ctx, func(ev *events.Event) (*events.Event, bool) {
 		if done, err := a.Merge(ctx, nil); done.Replaced > 0 || err != nil {
-			t.Errorf("during a scrub: %+v, %v", done, err)
+			t.Errorf("merge during a scrub: got %+v and error %v, want no merge", done, err)
 		}
 		return ev, true
 	}, nil, nil)
 	if done != (Scrubbed{}) || err != nil {
-		t.Fatal(done, err)
+		t.Fatalf("scrub: got %+v and error %v, want nothing changed", done, err)
 	}
-	// Sealing continues during a merge, and a merge that rests is given up with its context.
-	rests, next := 0, buildSmallSegments(22)
+
+	calls := 0
+	more := buildSmallSegments(22)
 	merged, err := a.Merge(ctx, func(_ context.Context, worked time.Duration) error {
-		if rests++; rests <= 2 {
-			mustSeal(t, a, next[19+rests]) //nolint:contextcheck // of the test
+		calls++
+		if calls <= 2 {
+			mustSeal(t, a, more[19+calls]) //nolint:contextcheck // of the test
 		}
 		if a.rewriteMu.TryLock() || worked < 0 {
-			t.Error("a scrub may run during a merge")
+			t.Errorf("throttle after %v: got the lock of a scrub, want it held by the merge", worked)
 		}
 		return nil
 	})
-	if err != nil || merged.Replaced == 0 || rests < merged.Replaced || a.End().Seq != 22 {
-		t.Fatalf("%+v, %v after %d rests, the end is %d", merged, err, rests, a.End().Seq)
+	if err != nil || merged.Replaced == 0 || calls < merged.Replaced || a.End().Seq != 22 {
+		t.Fatalf("merge: got %+v and error %v after %d calls of throttle, end %d; want a throttle per file and end 22", merged, err, calls, a.End().Seq)
 	}
 	if err := a.Check(ctx, nil); err != nil {
 		t.Error(err)
 	}
+
+	// A merge ends when its context ends while it is throttled.
 	mustSeal(t, a, buildSmallSegments(44)[22:]...)
 	ended, cancel := context.WithCancel(ctx)
 	_, err = a.Merge(ended, func(ctx context.Context, _ time.Duration) error { cancel(); return ctx.Err() })
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("merge with an ended context: got error %v, want %v", err, context.Canceled)
 	}
 }
 
-// A check that reaches a file which was merged meanwhile checks the file that replaced it.
+// If a file was merged while a check runs, the check continues in the file that replaced it.
 func TestCheckFollowsMerge(t *testing.T) {
 	ctx := t.Context()
-	for at := range 20 {
+	for segment := range 20 {
 		b := newMemoryBucket()
 		a, other := mustOpen(t, b), mustOpen(t, b)
 		mustSeal(t, other, buildSmallSegments(20)...)
-		calls, done, total := 0, uint64(0), uint64(0)
+		calls := 0
+		var done, total uint64
 		err := a.Check(ctx, func(d, all uint64) {
-			if calls++; calls == 3*at+1 {
+			calls++
+			if calls == 3*segment+1 {
 				mustSeal(t, other, buildSmallSegments(21)[20:]...) //nolint:contextcheck // of the test
 				mergeRanges(t, other, 4, 15)                       //nolint:contextcheck // of the test
 				if err := other.Drop(ctx, 0); err != nil {
@@ -374,9 +395,10 @@ func TestCheckFollowsMerge(t *testing.T) {
 			done, total = d, all
 		})
 		if err != nil || done != total || total == 0 {
-			t.Errorf("merged at %d: %v, %d of %d bytes", at, err, done, total)
+			t.Errorf("merge during segment %d: got error %v and %d of %d bytes, want all", segment, err, done, total)
 		}
 	}
+
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
 	mustSeal(t, a, buildSmallSegments(3)...)
@@ -384,87 +406,91 @@ func TestCheckFollowsMerge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := a.Check(ctx, nil); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), a.currentManifest().segments[1].name) {
-		t.Errorf("a missing file: %v", err)
+		t.Errorf("check with a missing file: got error %v, want %v with %q", err, ErrDamaged, a.currentManifest().segments[1].name)
 	}
 }
 
-// Growth is reported for ranges of any length.
+// Growth counts the bytes of the last ranges that together span at least the requested time, and never the first range.
 func TestGrowthCoversRequestedSpan(t *testing.T) {
 	a := mustOpen(t, newMemoryBucket())
 	if n, over := a.Growth(1); n != 0 || over != 0 {
-		t.Errorf("an empty archive: %d in %d", n, over)
+		t.Errorf("growth of an empty archive: got %d bytes in %d, want 0 in 0", n, over)
 	}
 	mustSeal(t, a, buildSmallSegments(30)...)
 	mergeRanges(t, a, 0, 9)
 	mergeRanges(t, a, 1, 10)
 	segs := a.currentManifest().segments
 	if n, over := a.Growth(1500); over != 2000 || n != uint64(segs[len(segs)-1].bytes+segs[len(segs)-2].bytes) {
-		t.Errorf("of the last two: %d in %d", n, over)
+		t.Errorf("growth over 1500: got %d bytes in %d, want those of the last two segments in 2000", n, over)
 	}
 	all := uint64(0)
 	for _, s := range segs[2:] {
 		all += uint64(s.bytes)
 	}
 	if n, over := a.Growth(1 << 40); over != 20_000 || n != all {
-		t.Errorf("of all but the first: %d in %d, want %d", n, over, all)
+		t.Errorf("growth over everything: got %d bytes in %d, want %d in 20000", n, over, all)
 	}
 }
 
-// The ranges of any year of seals stay few, no event is written again more often than the logarithm of what there is, and what
-// is large stays as it is.
+// However many events are sealed per hour, the number of ranges stays small, an event is rewritten at most logarithmically often, and large ranges
+// are not merged.
 func TestMergesKeepRangesFew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		type year struct {
+		type mergedRange struct {
 			segmentRange
-			depth int
+			depth int // how often its events were rewritten
 		}
 		scale := rapid.SampledFrom([]uint64{1, 50, 1000, 100_000}).Draw(t, "events an hour")
 		perEvent := rapid.SampledFrom([]uint64{5, 30}).Draw(t, "bytes an event")
 		random := rapid.Uint64().Draw(t, "seed")
-		var ranges []year
+		var ranges []mergedRange
 		var total int64
 		for hour := range 800 {
 			random = random*6364136223846793005 + 1442695040888963407
 			weight := 1 + random>>33%(2*scale)
-			if hour%24 < 8 { // the night
+			if hour%24 < 8 { // at night
 				weight = 1 + weight/10
 			}
 			s := segmentRange{bytes: int64(300 + perEvent*weight), entries: weight, startsEpoch: hour == 400}
 			total += s.bytes
-			ranges = append(ranges, year{segmentRange: s})
+			ranges = append(ranges, mergedRange{segmentRange: s})
 			for {
 				spans := make([]segmentRange, len(ranges))
 				for i := range ranges {
 					spans[i] = ranges[i].segmentRange
 					spans[i].begin = i
 				}
+
 				small := pickRangesToMerge(spans)
 				if len(small) == 0 {
 					break
 				}
 				from := small[0].begin
-				sum := year{segmentRange: segmentRange{startsEpoch: small[0].startsEpoch}}
+				sum := mergedRange{segmentRange: segmentRange{startsEpoch: small[0].startsEpoch}}
 				largest := uint64(0)
 				for i, s := range small {
 					if i > 0 && s.startsEpoch || s.begin != from+i {
-						t.Fatalf("merges %+v", small)
+						t.Fatalf("ranges to merge: got %+v, want neighbors of one epoch", small)
 					}
 					sum.bytes, sum.entries = sum.bytes+s.bytes, sum.entries+s.entries
 					sum.depth = max(sum.depth, ranges[from+i].depth+1)
 					largest = max(largest, s.entries)
 				}
+
 				if sum.bytes > MergedBytes || sum.entries < mergeFactor*largest {
-					t.Fatalf("%d bytes, %d events in place of at most %d", sum.bytes, sum.entries, largest)
+					t.Fatalf("merged range: got %d bytes and %d events, want at most %d bytes and at least %d events", sum.bytes, sum.entries, MergedBytes, mergeFactor*largest)
 				}
 				ranges = slices.Replace(ranges, from, from+len(small), sum)
 			}
+
 			if most := 2*16*5 + int(total/(MergedBytes/mergeFactor)); len(ranges) > most {
-				t.Fatalf("%d ranges of %d bytes after %d hours", len(ranges), total, hour)
+				t.Fatalf("ranges of %d bytes after %d hours: got %d, want at most %d", total, hour, len(ranges), most)
 			}
 		}
+
 		for _, r := range ranges {
 			if weight := uint64(1) << (3 * r.depth); weight > r.entries {
-				t.Fatalf("%d events were written %d times again", r.entries, r.depth)
+				t.Fatalf("range of %d events: got %d rewrites, want at most the logarithm to base 8", r.entries, r.depth)
 			}
 		}
 	})

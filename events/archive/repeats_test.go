@@ -9,7 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Files of event ids that are damaged are all named, what the others hold is still known, and they can be replaced.
+// All damaged files of event ids are named. The event ids of the other files are still known, and the damaged files can be replaced.
 func TestDamagedRepeatsAreNamedAndReplaced(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -26,47 +26,48 @@ func TestDamagedRepeatsAreNamedAndReplaced(t *testing.T) {
 	m := a.currentManifest()
 	want := listLastUses(a.End(), parts...)
 	if len(m.recent) != 2 || m.repeats.name == "" || len(want) < 3 {
-		t.Fatalf("%+v, %v", m, want)
+		t.Fatalf("archive: got %+v and repeats %v, want two recent files, one of the epoch, and at least 3 repeats", m, want)
 	}
 	if r, err := a.Remembered(t.Context()); err != nil || len(r.Damaged) > 0 || !slices.Equal(r.Repeats, want) || r.From < r.To {
-		t.Errorf("of whole files: %+v, %v", r, err)
+		t.Errorf("repeats of whole files: got %+v and error %v, want %v", r, err, want)
 	}
+
 	broken := []string{m.repeats.name, m.recent[1].name}
 	b.objects[broken[0]] = append([]byte("x"), b.objects[broken[0]][1:]...)
 	delete(b.objects, broken[1])
 	err := a.Check(t.Context(), nil)
 	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), broken[0]) || !strings.Contains(err.Error(), broken[1]) {
-		t.Errorf("checked: %v", err)
+		t.Errorf("check of damaged files: got error %v, want %v with %q", err, ErrDamaged, broken)
 	}
 	if err := a.BeginEpoch(t.Context(), 3, a.End()); !errors.Is(err, ErrDamaged) {
-		t.Errorf("an epoch that forgets event ids: %v", err)
+		t.Errorf("begin an epoch with damaged files: got error %v, want %v", err, ErrDamaged)
 	}
 	r, err := a.Remembered(t.Context())
 	if err != nil || len(r.Damaged) != 2 || r.End != a.End() || r.From != a.End().LastTime-events.Horizon-1 || r.To != a.End().LastTime {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("repeats of damaged files: got %+v and error %v, want two damaged files and the range of their times", r, err)
 	}
 	if !slices.Equal(r.Repeats, withinHorizon(listLastUses(a.End(), parts[1]), a.End().LastTime)) {
-		t.Errorf("of the file that is left: %v", r.Repeats)
+		t.Errorf("repeats of the undamaged file: got %v", r.Repeats)
 	}
 	if err := a.ReplaceRepeats(t.Context(), before, want); !errors.Is(err, ErrChanged) {
-		t.Errorf("event ids of another position: %v", err)
+		t.Errorf("replace at another position: got error %v, want %v", err, ErrChanged)
 	}
 	if err := a.ReplaceRepeats(t.Context(), a.End(), want); err != nil {
 		t.Fatal(err)
 	}
 	a = mustOpen(t, b)
 	if r, err := a.Remembered(t.Context()); err != nil || len(r.Damaged) > 0 || !slices.Equal(r.Repeats, want) {
-		t.Errorf("replaced: %+v, %v", r, err)
+		t.Errorf("replaced repeats: got %+v and error %v, want %v", r, err, want)
 	}
 	if err := a.Check(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 	if _, left := b.objects[broken[0]]; left {
-		t.Error("the damaged file is still there")
+		t.Errorf("damaged file %s: got it in the bucket, want it removed", broken[0])
 	}
 }
 
-// Ids of before the horizon do not count: that their file is damaged costs nothing.
+// A damaged file of event ids from before the horizon does no harm, because readers no longer need those ids.
 func TestDamagedRepeatsBeforeHorizonAreHarmless(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -82,10 +83,11 @@ func TestDamagedRepeatsBeforeHorizonAreHarmless(t *testing.T) {
 			env.Events[i].Time += 2 * events.Horizon
 		}
 	}
+
 	mustSeal(t, a, parts[1])
 	delete(b.objects, a.currentManifest().repeats.name)
 	r, err := a.Remembered(t.Context())
 	if err != nil || len(r.Damaged) != 1 || r.From < r.To || !slices.Equal(r.Repeats, listLastUses(a.End(), parts[1])) {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("repeats: got %+v and error %v, want one damaged file and %v", r, err, listLastUses(a.End(), parts[1]))
 	}
 }

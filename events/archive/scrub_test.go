@@ -11,7 +11,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// scrubUser is what erasing a user makes of an event: a play keeps its item, all else goes.
+// matchUser returns a function for Scrub that erases a user like the erasure of skein: plays by the user lose their user, and all other events about
+// the user are dropped.
 func matchUser(user string) func(ev *events.Event) (*events.Event, bool) {
 	return func(ev *events.Event) (*events.Event, bool) {
 		switch {
@@ -22,11 +23,12 @@ func matchUser(user string) func(ev *events.Event) (*events.Event, bool) {
 			changed.User = ""
 			return &changed, true
 		}
+
 		return nil, false
 	}
 }
 
-// I12: what is scrubbed is gone, and all else is what it was, times and cursors too.
+// I12: a scrub removes or changes the events and rejects that match. All others stay the same, with their times and cursors.
 func TestScrubChangesOnlyMatches(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
@@ -35,9 +37,10 @@ func TestScrubChangesOnlyMatches(t *testing.T) {
 		b := newMemoryBucket()
 		a := mustOpen(rt, b)
 		mustSeal(rt, a, drawSegments(rt, envs)...)
-		old := len(b.objects)
+		oldObjects := len(b.objects)
 
-		want, done := toArchival(envs), Scrubbed{}
+		want := toArchival(envs)
+		wantDone := Scrubbed{}
 		for _, env := range want {
 			evs, rejects := env.Events, env.Rejects
 			env.Events, env.Rejects, env.Kinds = nil, nil, 0
@@ -45,36 +48,39 @@ func TestScrubChangesOnlyMatches(t *testing.T) {
 				ev, keep := matchUser(user)(&evs[i])
 				switch {
 				case !keep:
-					done.Dropped++
+					wantDone.Dropped++
 					continue
 				case ev != &evs[i]:
-					done.Changed++
+					wantDone.Changed++
 				}
+
 				env.Events = append(env.Events, *ev)
 				env.Kinds |= events.Kinds(ev.Kind)
 			}
+
 			for _, r := range rejects {
 				if bytes.Contains(r.Data, []byte(user)) {
-					done.Rejects++
+					wantDone.Rejects++
 				} else {
 					env.Rejects = append(env.Rejects, r)
 				}
 			}
 		}
+
 		var progress []uint64
 		got, err := a.Scrub(ctx, matchUser(user), func(r *events.Reject) (*events.Reject, bool) {
 			return r, !bytes.Contains(r.Data, []byte(user))
 		},
-
 			func(bytes, total uint64) { progress = append(progress, bytes, total) })
 		if err != nil {
 			rt.Fatal(err)
 		}
 		if n := len(progress); progress[n-1] != progress[n-2] {
-			rt.Errorf("progress %v", progress)
+			rt.Errorf("progress: got %v, want all bytes at the end", progress)
 		}
-		if done.Segments = got.Segments; got != done || got.Segments > old || (got.Segments == 0) != (done == Scrubbed{}) {
-			rt.Fatalf("scrubbed %+v, want %+v", got, done)
+		wantDone.Segments = got.Segments
+		if got != wantDone || got.Segments > oldObjects || (got.Segments == 0) != (wantDone == Scrubbed{}) {
+			rt.Fatalf("result of the scrub: got %+v, want %+v", got, wantDone)
 		}
 		a = mustOpen(rt, b)
 		after, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
@@ -82,18 +88,18 @@ func TestScrubChangesOnlyMatches(t *testing.T) {
 			rt.Fatal(err)
 		}
 		if d := diffEnvelopes(want, after); d != "" {
-			rt.Fatal(d)
+			rt.Fatalf("envelopes after the scrub (-want +got):\n%s", d)
 		}
 		if err := a.Check(ctx, nil); err != nil {
 			rt.Fatal(err)
 		}
-		if len(b.objects) != old {
-			rt.Fatalf("%d objects are left", len(b.objects))
+		if len(b.objects) != oldObjects {
+			rt.Fatalf("objects after the scrub: got %d, want %d", len(b.objects), oldObjects)
 		}
 	})
 }
 
-// I12: no file contains the id, in whatever form it is written.
+// I12: after a scrub no file of the archive contains the erased id, neither as text nor in a compressed dictionary.
 func TestScrubbedIDIsInNoFile(t *testing.T) {
 	b := newMemoryBucket()
 	a := mustOpen(t, b)
@@ -103,12 +109,13 @@ func TestScrubbedIDIsInNoFile(t *testing.T) {
 		env.Events[i].User, env.Events[i].Peer = "somebody", ""
 		other.Events[i].User = "somebody"
 	}
+
 	env.Events[1].User, other.Events[1].User = "erased-user", "erased-user"
 	env.Rejects = []events.Reject{{Seq: 1, Slot: 3, Data: []byte("about erased-user")}}
 	env.Rejects[0].Rejection.Index = 3
 	mustSeal(t, a, []*events.Envelope{env, other})
 	if !bucketContains(t, a, "erased-user") {
-		t.Fatal("the id is not found before")
+		t.Fatal("id before the scrub: got none, want it in a file")
 	}
 	done, err := a.Scrub(t.Context(), matchUser("erased-user"), func(r *events.Reject) (*events.Reject, bool) {
 		changed := *r
@@ -116,17 +123,17 @@ func TestScrubbedIDIsInNoFile(t *testing.T) {
 		return &changed, true
 	}, nil)
 	if err != nil || done != (Scrubbed{Dropped: 1, Changed: 1, Rejects: 1, Segments: 2}) {
-		t.Fatalf("%+v, %v", done, err)
+		t.Fatalf("result of the scrub: got %+v and error %v, want one dropped, changed and rejected in two segments", done, err)
 	}
 	if bucketContains(t, a, "erased-user") {
-		t.Error("the id is still there")
+		t.Error("erased id after the scrub: got it in a file, want none")
 	}
 	if !bucketContains(t, a, "somebody") {
-		t.Error("others are gone too")
+		t.Error("other id after the scrub: got none, want it in a file")
 	}
 }
 
-// contains looks for a text in all objects, as they are and in the dictionaries of their blocks.
+// bucketContains reports whether any object contains a text, in its bytes or in the dictionaries of its blocks.
 func bucketContains(t *testing.T, a *Archive, text string) (found bool) {
 	for name, data := range a.bucket.(*memoryBucket).objects {
 		found = found || bytes.Contains(data, []byte(text)) || strings.Contains(name, text)
@@ -146,5 +153,6 @@ func bucketContains(t *testing.T, a *Archive, text string) (found bool) {
 			t.Fatal(err)
 		}
 	}
+
 	return found
 }
