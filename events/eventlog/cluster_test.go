@@ -19,15 +19,15 @@ import (
 // routePorts counts the ports that [routePort] has tried, in all tests of the process.
 var routePorts atomic.Int32
 
-// routePort finds a free port for the routes of a server. It is given before the server listens, so it is none that the kernel gives to
-// clients, and none that another test of this package has got.
+// findRoutePort finds a free port for the routes of a server. The server listens on it only later. So the port is outside the range from which the
+// kernel takes the ports of clients, and no two calls in one process return the same port.
 func findRoutePort(t *testing.T) int {
 	t.Helper()
 	const first, last = 30_000, 32_000
 	for {
 		port := first + int(routePorts.Add(1))
 		if port > last {
-			t.Fatal("no free ports")
+			t.Fatalf("no free port between %d and %d", first, last)
 		}
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
@@ -36,7 +36,7 @@ func findRoutePort(t *testing.T) int {
 	}
 }
 
-// testCluster starts servers that form a JetStream cluster, and returns them with the URL of all.
+// startTestCluster starts servers that form a JetStream cluster. clientURL lists all of them.
 func startTestCluster(t *testing.T, size int) (servers []*server.Server, clientURL string) {
 	t.Helper()
 	var ports []int
@@ -46,6 +46,7 @@ func startTestCluster(t *testing.T, size int) (servers []*server.Server, clientU
 		ports = append(ports, port)
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
 	}
+
 	var urls []string
 	for n := range size {
 		ns := startTestServer(t, server.Options{
@@ -56,11 +57,12 @@ func startTestCluster(t *testing.T, size int) (servers []*server.Server, clientU
 		servers = append(servers, ns)
 		urls = append(urls, ns.ClientURL())
 	}
+
 	return servers, strings.Join(urls, ",")
 }
 
-// TestClusterLosesNothingWithItsLeader publishes to a cluster of three and reads from it while one server, the leader of the stream, is
-// stopped in the middle.
+// TestClusterLosesNothingWithItsLeader publishes to a cluster of three servers and reads from it, and stops the leader of the stream meanwhile. Every
+// event is read once.
 func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 	t.Parallel()
 	calls := 1200
@@ -74,10 +76,10 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 	other := mustOpenLog(t, Config{URL: url, Logger: quiet, Replicas: 3})
 	info, err := l.streamInfo(ctx)
 	if err != nil || info.Config.Replicas != 3 || other.ID() != l.ID() {
-		t.Fatalf("the log has %d replicas, %v", info.Config.Replicas, err)
+		t.Fatalf("replicas: got %d and error %v, want 3", info.Config.Replicas, err)
 	}
 	if _, err := Open(ctx, Config{URL: url, Replicas: 1}); !errors.Is(err, events.ErrStreamMismatch) {
-		t.Errorf("opened for one replica: %v", err)
+		t.Errorf("Open for one replica: got error %v, want %v", err, events.ErrStreamMismatch)
 	}
 	h, _ := runHub(t, l, HubOptions{})
 	s := mustSubscribe(t, h, l.Start())
@@ -105,18 +107,20 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 		}
 		mustPublish(t, p, newFollows(n, n+1))
 	}
+
 	if _, err := l.Health(ctx); err != nil {
-		t.Errorf("with two servers of three: %v", err)
+		t.Errorf("Health with two servers of three: got error %v, want none", err)
 	}
 	mustPublish(t, p, append(newFollows(0, 0), newLike(last, "item", "")))
 	envs := <-read
 	seen := countFollowers(envs)
 	for n := range calls {
 		if id := fmt.Sprint(n); seen[id] != 1 {
-			t.Errorf("event %s was read %d times", id, seen[id])
+			t.Errorf("event %s: got it %d times, want once", id, seen[id])
 		}
 	}
-	// The cursor of one process is good for the other, whatever server it talks to.
+
+	// Another process, which may talk to another server, accepts the cursor.
 	if err := other.CheckCursor(ctx, envs[len(envs)-1].Cursor); err != nil {
 		t.Error(err)
 	}
@@ -125,21 +129,22 @@ func TestClusterLosesNothingWithItsLeader(t *testing.T) {
 	}
 	h.Close()
 
-	// A new log made now gets three replicas too, or none is made: it must not be left with one in silence.
+	// With a server down, a new log either gets three replicas or is not created. It must not silently get one replica.
 	if err := l.conn.js.DeleteStream(ctx, StreamName); err != nil {
 		t.Fatal(err)
 	}
-	lone, err := Open(ctx, Config{URL: url, Logger: quiet, ConnectTimeout: 3 * time.Second})
+	newLog, err := Open(ctx, Config{URL: url, Logger: quiet, ConnectTimeout: 3 * time.Second})
 	if err != nil {
 		t.Logf("no log with a server of three down: %v", err)
 		return
 	}
-	defer closeLog(t, lone)
-	if info, err := lone.streamInfo(ctx); err != nil || info.Config.Replicas != 3 {
-		t.Errorf("with a server of three down a log was made with %d replicas, %v", info.Config.Replicas, err)
+	defer closeLog(t, newLog)
+	if info, err := newLog.streamInfo(ctx); err != nil || info.Config.Replicas != 3 {
+		t.Errorf("replicas of a log created with a server down: got %d and error %v, want 3", info.Config.Replicas, err)
 	}
 }
 
+// stopLeader stops the server with the given name.
 func stopLeader(t *testing.T, servers []*server.Server, leader string) {
 	t.Helper()
 	for _, ns := range servers {
@@ -148,20 +153,21 @@ func stopLeader(t *testing.T, servers []*server.Server, leader string) {
 			return
 		}
 	}
-	t.Errorf("there is no server %q", leader)
+
+	t.Errorf("leader: got %q, want the name of a server", leader)
 }
 
-// TestSmallClusterGetsOneReplica: a cluster of two gets a log with one replica.
+// TestSmallClusterGetsOneReplica creates a log in a cluster of two servers, which is too small for three replicas.
 func TestSmallClusterGetsOneReplica(t *testing.T) {
 	t.Parallel()
 	_, url := startTestCluster(t, 2)
 	l := mustOpenLog(t, Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
 	info, err := l.streamInfo(testContext(t))
 	if err != nil || info.Config.Replicas != 1 {
-		t.Errorf("in a cluster of two the log has %d replicas, %v", info.Config.Replicas, err)
+		t.Errorf("replicas: got %d and error %v, want 1", info.Config.Replicas, err)
 	}
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
 	if envs := readWholeLog(t, l); len(envs) != 1 {
-		t.Errorf("read %d envelopes", len(envs))
+		t.Errorf("envelopes: got %d, want 1", len(envs))
 	}
 }

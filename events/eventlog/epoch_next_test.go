@@ -10,8 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestPausedLogResumesByItself: a crash while an epoch ends leaves a log that takes events again once it is opened, and one that a
-// process left paused continues by itself at the next publish.
+// TestPausedLogResumesByItself leaves a log paused, as a crash at the end of an epoch does. The log accepts events again when it is opened the
+// next time, and also when an open process publishes.
 func TestPausedLogResumesByItself(t *testing.T) {
 	cfg := Config{Dir: t.TempDir()}
 	publish := func(l *Log) {
@@ -30,6 +30,7 @@ func TestPausedLogResumesByItself(t *testing.T) {
 			t.Error(err)
 		}
 	}
+
 	for n := range 2 {
 		l, err := Open(t.Context(), cfg)
 		if err != nil {
@@ -43,7 +44,7 @@ func TestPausedLogResumesByItself(t *testing.T) {
 			publish(l)
 		}
 		if head, err := l.pauseAndReadHead(t); err != nil || head != uint64(1+2*n) {
-			t.Errorf("the head is %d: %v", head, err)
+			t.Errorf("settled head: got %d and error %v, want %d", head, err, 1+2*n)
 		}
 		if err := l.Close(context.Background()); err != nil {
 			t.Fatal(err)
@@ -51,7 +52,7 @@ func TestPausedLogResumesByItself(t *testing.T) {
 	}
 }
 
-// pauseForHead pauses the log, and leaves it so.
+// pauseAndReadHead pauses the log, returns its settled head and leaves it paused.
 func (l *Log) pauseAndReadHead(t *testing.T) (uint64, error) {
 	t.Helper()
 	if err := l.pauseStream(t.Context(), time.Now().Add(time.Hour)); err != nil {
@@ -60,38 +61,41 @@ func (l *Log) pauseAndReadHead(t *testing.T) (uint64, error) {
 	return l.settledHead(t.Context())
 }
 
-// TestSettledHeadCountsEnvelopesInFlight: the last sequence of a paused stream is known when all that was on its way is there, on one server and on three.
+// TestSettledHeadCountsEnvelopesInFlight pauses a log while publishers are sending. The settled head includes every envelope that the stream
+// accepted before, on one server and on a cluster of three.
 func TestSettledHeadCountsEnvelopesInFlight(t *testing.T) {
 	t.Parallel()
 	_, url := startTestCluster(t, 3)
 	for _, cfg := range []Config{{Dir: t.TempDir()}, {URL: url, Logger: slog.New(slog.DiscardHandler)}} {
 		l := mustOpenLog(t, cfg)
 		if head, err := l.pauseAndReadHead(t); err != nil || head != 0 {
-			t.Errorf("the head of an empty log is %d: %v", head, err)
+			t.Errorf("settled head of an empty log: got %d and error %v, want 0", head, err)
 		}
 		if err := l.unpauseStream(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+
 		p := newPublisher(t, l, PublisherOptions{})
 		mustPublish(t, p, newFollows(0, 1))
-		stop, stopped := context.WithCancel(t.Context())
+		publishing, stopPublishing := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				for stop.Err() == nil {
-					_, _ = p.Publish(stop, newFollows(1, 2), PublishOptions{})
+				for publishing.Err() == nil {
+					_, _ = p.Publish(publishing, newFollows(1, 2), PublishOptions{})
 				}
 			})
 		}
-		l.reconfigureMu.Lock() // or a publisher resumes it
+
+		l.reconfigureMu.Lock() // otherwise a publisher would resume the stream
 		head, err := l.pauseAndReadHead(t)
-		stopped()
+		stopPublishing()
 		wg.Wait()
 		if err != nil {
-			t.Fatalf("%q: %v", cfg.URL, err)
+			t.Fatalf("settled head of %q: %v", cfg.URL, err)
 		}
 		if now, err := l.Head(t.Context()); err != nil || now.Last != head {
-			t.Errorf("the head was %d, and goes to %d: %v", head, now.Last, err)
+			t.Errorf("head after the settled head %d: got %d and error %v, want the same", head, now.Last, err)
 		}
 		l.reconfigureMu.Unlock()
 		if err := l.unpauseStream(t.Context()); err != nil {

@@ -13,26 +13,26 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// restoredAfter restores a log into a new directory: all of the envelopes are archived, and predecessors named.
-func restoreLog(t *testing.T, past *memoryArchive, r Restored) (*Log, Config) {
+// restoreLog restores a log into a new directory, from an archive that has all its envelopes.
+func restoreLog(t *testing.T, archive *memoryArchive, r Restored) (*Log, Config) {
 	t.Helper()
 	cfg := Config{Dir: t.TempDir(), Existing: true, Logger: slog.New(slog.DiscardHandler)}
 	if _, err := Open(testContext(t), cfg); !errors.Is(err, events.ErrNoLog) || !strings.Contains(err.Error(), "restore") {
-		t.Fatalf("opened where there should be a log: %v", err)
+		t.Fatalf("Open before the restore: got error %v, want %v with %q", err, events.ErrNoLog, "restore")
 	}
 	if err := Restore(testContext(t), cfg, r); err != nil {
 		t.Fatal(err)
 	}
 	if err := Restore(testContext(t), cfg, r); !errors.Is(err, events.ErrLogExists) {
-		t.Fatalf("restored over a log: %v", err)
+		t.Fatalf("second restore: got error %v, want %v", err, events.ErrLogExists)
 	}
 	l := mustOpenLog(t, cfg)
-	l.SetArchive(past)
+	l.SetArchive(archive)
 	return l, cfg
 }
 
-// A log that continues in a new epoch: cursors of before continue in it, times rise, and what was seen within the horizon
-// before is dropped after it, wherever a reader starts (I5, I6).
+// In a log that continues in a new epoch, cursors of the epoch before are valid, times still rise, and an event id that was seen within the
+// horizon before the epoch is a repeat, wherever a reader starts (I5, I6).
 func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 	histories := 8
 	if testing.Short() {
@@ -55,9 +55,10 @@ func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 				ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, head}}, Head: at,
 			})
 			if l.Epoch() != 2 || l.EpochStart().Seq != head || l.ID() != old.ID() {
-				t.Fatalf("epoch %d from %+v", l.Epoch(), l.EpochStart())
+				t.Fatalf("restored log: got epoch %d of log %x from %+v, want epoch 2 of log %x from %d", l.Epoch(), l.ID(), l.EpochStart(), old.ID(), head)
 			}
-			// The clock of the new server may be wrong; what is published has its repeats in the epoch before.
+
+			// The new history may have a clock that runs back, and repeats of events of the epoch before.
 			next := drawHistory(20).Example(n + 100)
 			appendHistory(t, l, next)
 			whole := readFromCursor(t, l, l.Start(), head+20, 1<<20)
@@ -72,54 +73,58 @@ func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 						from = whole[seq-1].Cursor
 					}
 					if seq > 0 && seq <= head {
-						from = all[seq-1].Cursor // as a store of the epoch before has it
+						from = all[seq-1].Cursor // the cursor of a store from the epoch before
 					}
 					if err := l.CheckCursor(testContext(t), from); err != nil {
 						t.Fatalf("cursor %+v: %v", from, err)
 					}
 					checkSameEnvelopes(t, fmt.Sprintf("history %d", n), readFromCursor(t, l, from, head+20, 1<<20), whole, seq)
 				}
+
 				closeLog(t, l)
-				l = mustOpenLog(t, cfg) // and after a restart
+				l = mustOpenLog(t, cfg) // the same after a restart
 				l.SetArchive(past)
 			}
+
 			checkRejectsCursorsBeyond(t, l, all[head].Cursor)
 			closeLog(t, l)
 		}
 	})
 }
 
-// wantContinued checks that sequences and times rise from one epoch to the next.
+// checkContinued checks that sequences and times rise across the epochs, and that the envelopes up to the head are the old ones.
 func checkContinued(t *testing.T, whole, old []*events.Envelope, head events.Cursor) {
 	t.Helper()
 	last := events.Cursor{}
 	for i, env := range whole {
 		c := env.Cursor
 		if c.Seq != last.Seq+1 || c.LastTime < last.LastTime || c.Epoch != 2 || c.Log != head.Log {
-			t.Fatalf("%+v after %+v", c, last)
+			t.Fatalf("cursor after %+v: got %+v, want the next sequence, a later time and epoch 2", last, c)
 		}
 		for _, ev := range env.Events {
 			if !ev.Backfill && ev.Time <= last.LastTime {
-				t.Fatalf("time %d after %d", ev.Time, last.LastTime)
+				t.Fatalf("event time: got %d, want more than %d", ev.Time, last.LastTime)
 			}
 		}
+
 		if c.Seq <= head.Seq && !equalInArchive(env, old[i]) {
-			t.Fatalf("envelope %d is another in the new epoch", c.Seq)
+			t.Fatalf("envelope %d in the new epoch: got %+v, want %+v", c.Seq, env, old[i])
 		}
 		last = c
 	}
 }
 
-// checkRepeats recounts the repeats of the new epoch with a model that forgets nothing.
+// checkRepeats finds the repeats of the new epoch with a model that forgets nothing, and returns an error if a reader returned one of them.
 func checkRepeats(whole, before []*events.Envelope, next []historyStep) error {
 	seen := map[string]events.Micros{}
 	for _, env := range before {
-		for _, ev := range env.Events { // repeats that were dropped are not among them: the model knows less
+		for _, ev := range env.Events { // dropped repeats are not among them, so the model finds fewer repeats
 			if ev.ID != "" {
 				seen[fmt.Sprint(ev.User, ev.Kind, ev.ID)] = env.Cursor.LastTime
 			}
 		}
 	}
+
 	for i, s := range next {
 		env := whole[len(before)+i]
 		if s.garbage {
@@ -128,47 +133,50 @@ func checkRepeats(whole, before []*events.Envelope, next []historyStep) error {
 		for _, ev := range env.Events {
 			key := fmt.Sprint(ev.User, ev.Kind, ev.ID)
 			if at, ok := seen[key]; ok && ev.ID != "" && env.Cursor.LastTime-at <= events.Horizon-1000 {
-				return fmt.Errorf("sequence %d: %s is a repeat of %d", env.Seq(), key, at)
+				return fmt.Errorf("sequence %d: got event %s, want it dropped as a repeat of time %d", env.Seq(), key, at)
 			}
 		}
+
 		for _, ev := range env.Events {
 			if ev.ID != "" {
 				seen[fmt.Sprint(ev.User, ev.Kind, ev.ID)] = env.Cursor.LastTime
 			}
 		}
 	}
+
 	return nil
 }
 
-// refused checks that what the new epoch does not continue from is refused, with words on what to do.
+// checkRejectsCursorsBeyond checks that the log rejects the cursor, which is after the last sequence that the new epoch continues from, and
+// accepts the position before it.
 func checkRejectsCursorsBeyond(t *testing.T, l *Log, beyond events.Cursor) {
 	t.Helper()
 	ctx := testContext(t)
 	if err := l.CheckPosition(ctx, beyond.Position()); !errors.Is(err, events.ErrOtherEpoch) {
-		t.Errorf("a position beyond: %v", err)
+		t.Errorf("position beyond: got error %v, want %v", err, events.ErrOtherEpoch)
 	}
 	below := beyond
 	below.Seq--
 	if err := l.CheckPosition(ctx, below.Position()); err != nil {
-		t.Errorf("a position of the epoch before: %v", err)
+		t.Errorf("position of the epoch before: got error %v, want none", err)
 	}
 	if _, err := l.Adopt(beyond); !errors.Is(err, events.ErrOtherEpoch) || !strings.Contains(err.Error(), "rebuild the store") {
-		t.Errorf("a cursor beyond: %v", err)
+		t.Errorf("adopt a cursor beyond: got error %v, want %v with %q", err, events.ErrOtherEpoch, "rebuild the store")
 	}
 	if err := l.CheckCursor(ctx, beyond); !errors.Is(err, events.ErrOtherEpoch) {
-		t.Errorf("a cursor beyond: %v", err)
+		t.Errorf("check of a cursor beyond: got error %v, want %v", err, events.ErrOtherEpoch)
 	}
 	if _, err := NewHub(l, HubOptions{}).Subscribe(beyond); !errors.Is(err, events.ErrOtherEpoch) {
-		t.Errorf("a subscriber beyond: %v", err)
+		t.Errorf("subscriber beyond: got error %v, want %v", err, events.ErrOtherEpoch)
 	}
 	later := beyond
 	later.Epoch = 9
 	if _, err := l.Adopt(later); !errors.Is(err, events.ErrOtherEpoch) {
-		t.Errorf("a cursor of a later epoch: %v", err)
+		t.Errorf("cursor of a later epoch: got error %v, want %v", err, events.ErrOtherEpoch)
 	}
 }
 
-// I6: an event id of just before a new epoch is dropped in it, by its first reader and by one that starts there later.
+// I6: a repeat in a new epoch of an event from just before it is dropped, for the first reader of the epoch and for one that starts later.
 func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		old := mustOpenLog(t, Config{Dir: t.TempDir()})
@@ -177,7 +185,8 @@ func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
 			repeated[i].events[0].EventId = "once"
 		}
 		appendHistory(t, old, repeated)
-		// One that is itself dropped is remembered too: 25 minutes after the first, 12 after the last.
+
+		// A dropped repeat is remembered, too: the events below come 25 minutes after the first, but only 12 minutes after this repeat.
 		another := newFollow(2)
 		another.EventId = "other"
 		appendHistory(t, old, []historyStep{{wait: 12 * time.Minute, events: append(repeated[0].events, another)}})
@@ -185,14 +194,14 @@ func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
 		at := all[2].Cursor
 		repeats, err := old.RepeatsAt(testContext(t), at)
 		if err != nil || len(repeats) != 6 { // two for each id
-			t.Fatalf("repeats %v, %v", repeats, err)
+			t.Fatalf("repeats at the end of the old epoch: got %v and error %v, want 6", repeats, err)
 		}
 		closeLog(t, old)
 		past := &memoryArchive{envs: all, archivedLen: 3, repeats: repeats}
 		l, _ := restoreLog(t, past, Restored{ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, 3}}, Head: at})
 		appendHistory(t, l, []historyStep{
-			{wait: 12 * time.Minute, events: repeated[0].events}, // 12 minutes after a repeat
-			{wait: time.Second, events: repeated[1].events},      // 24 after the first and only
+			{wait: 12 * time.Minute, events: repeated[0].events}, // 12 minutes after a repeat: dropped
+			{wait: time.Second, events: repeated[1].events},      // 24 minutes after the first and only one: kept
 			{wait: time.Second, events: repeated[1].events},
 		})
 		for from := range uint64(6) {
@@ -202,24 +211,25 @@ func TestRepeatIsDroppedAcrossEpochs(t *testing.T) {
 			}
 			for _, env := range readFromCursor(t, l, c, 6, 1<<20) {
 				if want := map[uint64]int{3: 1, 4: 1, 6: 1}[env.Seq()]; env.Repeats != want {
-					t.Errorf("from %d: %d repeats at %d, want %d", from, env.Repeats, env.Seq(), want)
+					t.Errorf("reader from %d: got %d repeats at %d, want %d", from, env.Repeats, env.Seq(), want)
 				}
 			}
 		}
-		// What is remembered early in the epoch comes from both.
+
+		// Early in the epoch, a reader remembers event ids of both epochs.
 		if repeats, err = l.RepeatsAt(testContext(t), readFromCursor(t, l, l.Start(), 4, 1)[3].Cursor); err != nil || len(repeats) != 4 {
-			t.Errorf("repeats %v, %v", repeats, err)
+			t.Errorf("repeats early in the new epoch: got %v and error %v, want 4", repeats, err)
 		}
 	})
 }
 
-// Without the archive, a reader can neither know the event ids of before the epoch, nor read the envelopes of before it.
+// Without its archive, a reader of a new epoch cannot know the event ids of before the epoch and cannot read the envelopes of before it.
 func TestNewEpochNeedsItsArchive(t *testing.T) {
 	ctx := testContext(t)
 	ns := startTestServer(t, server.Options{})
 	cfg := Config{URL: ns.ClientURL()}
 	id := events.LogID{7}
-	head := events.Cursor{Log: id, Epoch: 2, Seq: 100, LastTime: 1 << 60} // a clock that was wrong
+	head := events.Cursor{Log: id, Epoch: 2, Seq: 100, LastTime: 1 << 60} // far in the future, because the clock was wrong
 	r := Restored{ID: id, Epoch: 3, Predecessors: []Predecessor{{1, 60}, {2, 100}}, Head: head}
 	for name, spoil := range map[string]func(*Restored){
 		"rise":       func(r *Restored) { r.Predecessors = []Predecessor{{2, 60}, {1, 100}} },
@@ -231,45 +241,48 @@ func TestNewEpochNeedsItsArchive(t *testing.T) {
 	} {
 		wrong := r
 		if spoil(&wrong); Restore(ctx, cfg, wrong) == nil || !strings.Contains(Restore(ctx, cfg, wrong).Error(), name) {
-			t.Errorf("%s: %v", name, Restore(ctx, cfg, wrong))
+			t.Errorf("restore: got error %v, want one with %q", Restore(ctx, cfg, wrong), name)
 		}
 	}
+
 	if err := Restore(ctx, cfg, r); err != nil {
 		t.Fatal(err)
 	}
 	l := mustOpenLog(t, cfg)
 	headNow, err := l.Head(ctx)
 	if err != nil || headNow.First != 101 || headNow.Last != 100 {
-		t.Errorf("the new stream goes from %d to %d, %v", headNow.First, headNow.Last, err)
+		t.Errorf("new stream: got %d to %d and error %v, want 101 to 100", headNow.First, headNow.Last, err)
 	}
-	if got := l.Erased(); got != (Erased{1, 60}) { // it may have been one
-		t.Errorf("the last erasure is %v", got)
+	if got := l.Erased(); got != (Erased{1, 60}) { // the end of epoch 1 may have been an erasure
+		t.Errorf("last erasure: got %v, want %v", got, Erased{1, 60})
 	}
 	if err := l.CheckPosition(ctx, head.Position()); err != nil {
-		t.Errorf("the position of the head: %v", err)
+		t.Errorf("position of the head: got error %v, want none", err)
 	}
 	for _, c := range []events.Cursor{l.Start(), l.EpochStart(), head} {
 		if err := l.CheckCursor(ctx, c); !errors.Is(err, events.ErrTrimmed) {
-			t.Errorf("%+v without an archive: %v", c, err)
+			t.Errorf("%+v without an archive: got error %v, want %v", c, err, events.ErrTrimmed)
 		}
 	}
+
 	l.SetArchive(&memoryArchive{})
 	res := mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
 	if res.Position.Seq != 101 || res.Position.Epoch != 3 {
-		t.Errorf("published at %+v", res.Position)
+		t.Errorf("position of the first event: got %+v, want 101 in epoch 3", res.Position)
 	}
 	for _, c := range []events.Cursor{l.EpochStart(), head} {
 		envs := readFromCursor(t, l, c, 101, 1)
 		if len(envs) != 1 || envs[0].Events[0].Time != head.LastTime+1 {
-			t.Errorf("after the head comes %+v", envs)
+			t.Errorf("after the head: got %+v, want one envelope at time %d", envs, head.LastTime+1)
 		}
 	}
+
 	wrong := head
 	wrong.LastTime--
 	if err := l.CheckCursor(ctx, wrong); !errors.Is(err, events.ErrRewritten) {
-		t.Errorf("a cursor at the head with another time: %v", err)
+		t.Errorf("cursor at the head with another time: got error %v, want %v", err, events.ErrRewritten)
 	}
 	if got := l.Predecessors(); len(got) != 2 || got[1] != (Predecessor{2, 100}) {
-		t.Errorf("predecessors %v", got)
+		t.Errorf("predecessors: got %v, want %v", got, r.Predecessors)
 	}
 }

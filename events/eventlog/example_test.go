@@ -40,6 +40,7 @@ func ExampleDial() {
 		panic(err) // on events.ErrOutcomeUnknown: publish again, with the same event ids
 	}
 	fmt.Println("accepted", len(res.EventIDs), "as", res.EventIDs[0])
+
 	// Output:
 	// event 1: user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves
 	// accepted 1 as req-1
@@ -78,6 +79,7 @@ func ExampleOpen() {
 	for _, ev := range envs[0].Events {
 		fmt.Println(ev.Kind, ev.User, ev.Peer)
 	}
+
 	// Output:
 	// on disk at sequence 1 as [1-0 1-1]
 	// user_followed alice bob

@@ -9,7 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A hole of a log on servers that one process accepts is accepted for the others, also for a reader that waits in front of it.
+// When one process accepts a hole of an external log, the readers of other processes continue after it, also one that waits in front of it.
 func TestAcceptedHoleReachesOtherProcesses(t *testing.T) {
 	url := startTestServer(t, server.Options{}).ClientURL()
 	l, other := mustOpenLog(t, Config{URL: url}), mustOpenLog(t, Config{URL: url})
@@ -32,20 +32,21 @@ func TestAcceptedHoleReachesOtherProcesses(t *testing.T) {
 		}
 		read += uint64(len(envs))
 	}
+
 	if read != 4 {
-		t.Errorf("read %d in front of the hole", read)
+		t.Errorf("envelopes before the hole: got %d, want 4", read)
 	}
 	if err := l.AcceptHole(ctx, SeqRange{5, 5}); err != nil {
 		t.Fatal(err)
 	}
 	got := readAcrossHole(t, s, 10)
 	if len(got) != 6 || len(got[0].Rejects) != 1 || len(got[0].Events) != 0 {
-		t.Errorf("behind the hole: %+v", got)
+		t.Errorf("from the hole on: got %+v, want 6 envelopes, the first with one reject and no events", got)
 	}
 	if holes := other.AcceptedHoles(); len(holes) != 1 || holes[0] != (SeqRange{5, 5}) {
-		t.Errorf("the other process knows %v as accepted", holes)
+		t.Errorf("accepted holes in the other process: got %v, want %v", holes, []SeqRange{{5, 5}})
 	}
 	if holes, err := other.Holes(ctx); len(holes) > 0 || err != nil {
-		t.Errorf("missing are %v: %v", holes, err)
+		t.Errorf("missing ranges: got %v and error %v, want none", holes, err)
 	}
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// blocksOf returns the files of messages of a log in a directory, oldest first.
+// listBlockFiles returns the block files of the log in a directory, oldest first.
 func listBlockFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	blocks, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", StreamName, "msgs", "*.blk"))
 	if err != nil || len(blocks) == 0 {
-		t.Fatalf("blocks %v, %v", blocks, err)
+		t.Fatalf("block files: got %v and error %v, want some", blocks, err)
 	}
 	return blocks
 }
 
-// flip changes one bit of a file.
+// flipBit flips one bit of the byte at an offset of a file.
 func flipBit(t *testing.T, name string, at int) {
 	t.Helper()
 	data, err := os.ReadFile(name)
@@ -38,9 +38,9 @@ func flipBit(t *testing.T, name string, at int) {
 	}
 }
 
-// recordAt returns where the record of a sequence begins in a file of messages, and where it ends. A record begins with its length, of
-// which the top bit says that it has headers, and its sequence.
-func findRecord(t *testing.T, path string, of uint64) (begin, end int) {
+// findRecord returns where the record of a sequence begins in a block file, and where it ends. A record begins with its length, whose top bit
+// says that it has headers, and its sequence.
+func findRecord(t *testing.T, path string, seq uint64) (begin, end int) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -48,17 +48,18 @@ func findRecord(t *testing.T, path string, of uint64) (begin, end int) {
 	}
 	for at := 0; at < len(data); at = end {
 		end = at + int(binary.LittleEndian.Uint32(data[at:])&^(1<<31))
-		if binary.LittleEndian.Uint64(data[at+4:]) == of {
+		if binary.LittleEndian.Uint64(data[at+4:]) == seq {
 			return at, end
 		}
 	}
-	t.Fatalf("%s has no record of %d", path, of)
+
+	t.Fatalf("%s has no record of %d", path, seq)
 	return 0, 0
 }
 
-// I1, I11: one flipped bit anywhere in a message in the middle of the stream loses that message and no other, and nothing is
-// read across it, after an orderly stop and after a kill: not by who has read it before, and not by who has not. Once that is
-// accepted, all read over it, also if the message should come back.
+// I1, I11: one flipped bit anywhere in the record of a message loses that message and no other, after an orderly stop and after a kill. No
+// reader crosses the hole, whether it has read the message before or not. Once the hole is accepted, every reader crosses it, even if the
+// message comes back.
 func TestFlippedBitLosesOnlyItsMessage(t *testing.T) {
 	t.Parallel()
 	for _, damaged := range []uint64{1, 3, 5} {
@@ -101,20 +102,20 @@ func testFlippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 	}
 
 	l = mustOpenLog(t, cfg)
-	past := &memoryArchive{envs: all} // which has nothing yet
-	l.SetArchive(past)
+	archive := &memoryArchive{envs: all} // archives nothing yet
+	l.SetArchive(archive)
 	ctx := testContext(t)
 	if h, err := l.Head(ctx); err != nil || h.Last != head {
-		t.Fatalf("the log ends at %d: %v", h.Last, err)
+		t.Fatalf("end of the log: got %d and error %v, want %d", h.Last, err, head)
 	}
 	if read, err := l.Examine(ctx); err != nil || read != head-1 {
-		t.Errorf("%d are whole: %v", read, err)
+		t.Errorf("whole messages: got %d and error %v, want %d", read, err, head-1)
 	}
 	holes, err := l.Holes(ctx)
 	if err != nil || len(holes) != 1 || holes[0] != (SeqRange{damaged, damaged}) {
-		t.Fatalf("missing are %v: %v", holes, err)
+		t.Fatalf("missing ranges: got %v and error %v, want only %d", holes, err, damaged)
 	}
-	for from := range uint64(head + 1) { // the warm-up of those after it goes over it
+	for from := range uint64(head + 1) { // the warm-up of cursors after the hole crosses it
 		c := l.Start()
 		if from > 0 {
 			c = all[from-1].Cursor
@@ -124,21 +125,24 @@ func testFlippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 			envs, err := r.next(ctx, 1)
 			if hole, ok := errors.AsType[*HoleError](err); ok {
 				if *hole != (HoleError{damaged, damaged}) || from < damaged && at != damaged-1 || from >= damaged && at != from {
-					t.Errorf("from %d it came to %d: %v", from, at, err)
+					t.Errorf("reader from %d: got to %d and error %v, want it to stop before %d", from, at, err, damaged)
 				}
 				break
 			}
 			if err != nil || len(envs) != 1 || envs[0].Seq() != at+1 {
-				t.Fatalf("from %d, after %d: %v, %v", from, at, envs, err)
+				t.Fatalf("reader from %d: got %v and error %v, want envelope %d", from, envs, err, at+1)
 			}
 		}
+
 		r.close()
 	}
+
 	if err := l.AcceptHole(ctx, SeqRange{damaged, damaged}); err != nil {
 		t.Fatal(err)
 	}
 	closeLog(t, l)
-	// The file comes back, too late.
+
+	// The undamaged file comes back after the hole was accepted.
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -146,8 +150,8 @@ func testFlippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 		t.Fatal(err)
 	}
 	l = mustOpenLog(t, cfg)
-	l.SetArchive(past)
-	var straight []*events.Envelope
+	l.SetArchive(archive)
+	var fromStart []*events.Envelope
 	for from := range uint64(head) {
 		c := l.Start()
 		if from > 0 {
@@ -155,22 +159,23 @@ func testFlippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 		}
 		got := readFromCursor(t, l, c, head, 1<<20)
 		if from == 0 {
-			straight = got
+			fromStart = got
 		}
 		for i, env := range got {
-			// Who has folded what is lost may warm up from elsewhere.
-			if !equalInArchive(env, straight[int(from)+i]) {
-				t.Errorf("from %d comes %+v, want %+v", from, env, straight[int(from)+i])
+			// The cursors may differ, because a reader that has read the lost message may warm up from elsewhere.
+			if !equalInArchive(env, fromStart[int(from)+i]) {
+				t.Errorf("reader from %d: got %+v, want %+v", from, env, fromStart[int(from)+i])
 			}
 			if lost := env.Seq() == damaged; lost != (len(env.Rejects) == 1) || lost != (len(env.Events) == 0) {
-				t.Errorf("envelope %d is %+v", env.Seq(), env)
+				t.Errorf("envelope %d: got %+v, want a lost envelope only at %d", env.Seq(), env, damaged)
 			}
 		}
 	}
+
 	closeLog(t, l)
 }
 
-// What an accepted hole is stays when the log is damaged again, continues in a new epoch, or is salvaged.
+// The lost envelopes of an accepted hole stay the same when the log is damaged again, continues in a new epoch, or is salvaged.
 func TestAcceptedHoleSurvivesNewEpoch(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
@@ -178,50 +183,53 @@ func TestAcceptedHoleSurvivesNewEpoch(t *testing.T) {
 		l.SetArchive(&memoryArchive{envs: readWholeLog(t, l)})
 		deleteMessages(t, l, 3, 4, 5)
 		ctx := testContext(t)
-		for _, refused := range []SeqRange{{2, 3}, {5, 6}, {0, 3}, {4, 3}, {12, 13}, {13, 13}} {
-			if err := l.AcceptHole(ctx, refused); !errors.Is(err, ErrNotMissing) {
-				t.Errorf("%+v: %v", refused, err)
+		for _, present := range []SeqRange{{2, 3}, {5, 6}, {0, 3}, {4, 3}, {12, 13}, {13, 13}} {
+			if err := l.AcceptHole(ctx, present); !errors.Is(err, ErrNotMissing) {
+				t.Errorf("accept %+v: got error %v, want %v", present, err, ErrNotMissing)
 			}
 		}
+
 		for _, accepted := range []SeqRange{{4, 4}, {3, 3}, {5, 5}} {
 			if err := l.AcceptHole(ctx, accepted); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if err := l.AcceptHole(ctx, SeqRange{4, 4}); !errors.Is(err, ErrNotMissing) {
-			t.Errorf("accepted twice: %v", err)
+			t.Errorf("accept 4 a second time: got error %v, want %v", err, ErrNotMissing)
 		}
 		all := readWholeLog(t, l)
 		if len(all) != 12 || len(all[2].Rejects) != 1 {
-			t.Fatalf("%d envelopes, %+v", len(all), all[2])
+			t.Fatalf("log with the hole: got %d envelopes and %+v, want 12 and one reject in the third", len(all), all[2])
 		}
 		envs, report := mustSalvage(t, l, l.Start())
 		checkSameEnvelopes(t, "salvaged", envs, all, 0)
 		if len(report.Lost) > 0 {
-			t.Errorf("salvaged without %v", report.Lost)
+			t.Errorf("lost in the salvage: got %v, want none", report.Lost)
 		}
-		past := &memoryArchive{envs: all}
-		l.archive = past
+
+		archive := &memoryArchive{envs: all}
+		l.archive = archive
 		if _, err := l.NextEpoch(ctx, 0, func(_ context.Context, head uint64) (events.Cursor, error) {
-			past.setLength(int(head))
-			return past.End(), nil
+			archive.setLength(int(head))
+			return archive.End(), nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 		if holes := l.AcceptedHoles(); len(holes) != 1 || holes[0] != (SeqRange{3, 5}) {
-			t.Errorf("in the new epoch accepted are %v", holes)
+			t.Errorf("accepted holes in the new epoch: got %v, want %v", holes, []SeqRange{{3, 5}})
 		}
 		checkSameEnvelopes(t, "in the new epoch", readFromCursor(t, l, l.Start(), 12, 1<<20), all, 0)
 		closeLog(t, l)
 	})
 }
 
-// A hole that is closed is closed for those who wait in front of it, by themselves.
+// A reader that waits in front of a hole continues by itself once another process has archived the missing messages.
 func TestReaderContinuesWhenHoleCloses(t *testing.T) {
 	l, _ := openFilledLog(t, 10, 1)
 	all := readWholeLog(t, l)
-	past := &memoryArchive{envs: all, archivedLen: 2}
-	l.SetArchive(past)
+	archive := &memoryArchive{envs: all, archivedLen: 2}
+	l.SetArchive(archive)
 	deleteMessages(t, l, 5, 6)
 	h, _ := runHub(t, l, HubOptions{})
 	s := mustSubscribe(t, h, all[2].Cursor)
@@ -232,20 +240,21 @@ func TestReaderContinuesWhenHoleCloses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if waited := time.Since(began); waited < firstRetryPause {
-		t.Errorf("two looks in %v", waited)
+		t.Errorf("time of three attempts: got %v, want at least %v", waited, firstRetryPause)
 	}
-	past.setLength(7) // another process has archived them
+	archive.setLength(7) // another process has archived the missing messages
 	got := readAcrossHole(t, s, 10)
 	if got[len(got)-1].Seq() != 10 || strings.Contains(fmt.Sprint(got[0].Rejects), "lost") {
-		t.Errorf("read %+v", got)
+		t.Errorf("after the hole closed: got %+v, want envelopes up to 10, none lost", got)
 	}
 	if holes, err := l.Holes(testContext(t)); len(holes) > 0 || err != nil {
-		t.Errorf("missing are %v: %v", holes, err)
+		t.Errorf("missing ranges: got %v and error %v, want none", holes, err)
 	}
 }
 
-// A reader that waits in front of a hole learns that the hole was accepted, though nothing comes after it.
+// A reader that waits in front of a hole learns that the hole was accepted, even if no envelope comes after its cursor.
 func TestReaderAtHeadLearnsOfAcceptedHole(t *testing.T) {
 	l, _ := openFilledLog(t, 10, 1)
 	all := readWholeLog(t, l)
@@ -258,6 +267,7 @@ func TestReaderAtHeadLearnsOfAcceptedHole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if err := l.AcceptHole(ctx, SeqRange{5, 5}); err != nil {
 		t.Fatal(err)
 	}
@@ -267,10 +277,11 @@ func TestReaderAtHeadLearnsOfAcceptedHole(t *testing.T) {
 			envs, err = s.Next(ctx, 1<<20)
 		}
 		if err != nil || len(envs) > 0 && s == shared {
-			t.Errorf("behind the hole: %v, %v", envs, err)
+			t.Errorf("first call after the hole was accepted: got %v and error %v, want no error", envs, err)
 		}
 	}
+
 	if envs, err := alone.Next(ctx, 1<<20); err != nil || len(envs) == 0 || envs[len(envs)-1].Seq() > 10 {
-		t.Errorf("after the hole: %v, %v", envs, err)
+		t.Errorf("second call after the hole was accepted: got %v and error %v, want envelopes up to 10", envs, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
+// deleteMessages deletes messages from the stream, which makes holes in it.
 func deleteMessages(t *testing.T, l *Log, seqs ...uint64) {
 	t.Helper()
 	stream, err := l.stream(testContext(t))
@@ -26,7 +27,8 @@ func deleteMessages(t *testing.T, l *Log, seqs ...uint64) {
 	}
 }
 
-// wantCursors checks the cursors of what comes after the end of the archive: they do not tell how the reader came there.
+// checkSameCursors checks that the envelopes after the end of the archive have the cursors of a reader of the whole stream: a cursor must not
+// depend on where its reader began.
 func checkSameCursors(t *testing.T, what string, got, all []*events.Envelope, end uint64) {
 	t.Helper()
 	for _, env := range got {
@@ -36,8 +38,8 @@ func checkSameCursors(t *testing.T, what string, got, all []*events.Envelope, en
 	}
 }
 
-// I3: whatever of the archived part was deleted from the stream, wherever a reader starts, it gets what one got who read the
-// whole stream, and so do those that know of no hole yet and those that do.
+// I3: whatever was deleted from the archived part of the stream, a reader gets the same as a reader of the whole stream, wherever it starts, and
+// whether its process knows of the holes already or not.
 func TestArchiveCoversHolesOfStream(t *testing.T) {
 	histories := 8
 	if testing.Short() {
@@ -50,15 +52,15 @@ func TestArchiveCoversHolesOfStream(t *testing.T) {
 			all := readWholeLog(t, l)
 			head := all[len(all)-1].Seq()
 			rng := rand.New(rand.NewPCG(3, uint64(n)))
-			past := &memoryArchive{envs: all, archivedLen: 10 + rng.IntN(14)}
-			l.SetArchive(past)
-			end := all[past.archivedLen-1].Cursor
-			gone := map[uint64]bool{}
+			archive := &memoryArchive{envs: all, archivedLen: 10 + rng.IntN(14)}
+			l.SetArchive(archive)
+			end := all[archive.archivedLen-1].Cursor
+			deleted := map[uint64]bool{}
 			for _, seq := range []uint64{end.Seq, end.WarmSeq, 1 + rng.Uint64N(end.Seq), 1 + rng.Uint64N(end.Seq), 1} {
-				if gone[seq] || rng.IntN(3) == 0 {
+				if deleted[seq] || rng.IntN(3) == 0 {
 					continue
 				}
-				gone[seq] = true
+				deleted[seq] = true
 				deleteMessages(t, l, seq)
 				for from := range head {
 					cursors := []events.Cursor{l.Start()}
@@ -67,9 +69,9 @@ func TestArchiveCoversHolesOfStream(t *testing.T) {
 					}
 					for _, c := range cursors {
 						if rng.IntN(2) == 0 {
-							l.coveredHoleEnd.Store(0) // as a process that has just begun
+							l.coveredHoleEnd.Store(0) // as in a process that has just started
 						}
-						what := fmt.Sprintf("history %d, archived %d, without %v, from %+v", n, end.Seq, gone, c)
+						what := fmt.Sprintf("history %d, archived %d, without %v, from %+v", n, end.Seq, deleted, c)
 						if err := l.CheckCursor(testContext(t), c); err != nil {
 							t.Fatalf("%s: %v", what, err)
 						}
@@ -79,16 +81,17 @@ func TestArchiveCoversHolesOfStream(t *testing.T) {
 					}
 				}
 			}
+
 			if limit, err := l.trimLimit(testContext(t)); err != nil || limit != end.WarmSeq-1 {
-				t.Fatalf("it may be trimmed up to %d, not %d: %v", limit, end.WarmSeq-1, err)
+				t.Fatalf("trim limit: got %d and error %v, want %d", limit, err, end.WarmSeq-1)
 			}
 			closeLog(t, l)
 		}
 	})
 }
 
-// A reader in the middle of the stream goes to the archive where the hole is, and comes back: events are repeats after it as
-// they were before.
+// A reader in the middle of the stream reads the archive where the hole is, and then continues in the stream. The same events are repeats as
+// without the hole. What neither the archive nor the stream has is lost, and no reader crosses it.
 func TestReaderPassesHoleThroughArchive(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
@@ -105,12 +108,12 @@ func TestReaderPassesHoleThroughArchive(t *testing.T) {
 		})
 		all := readWholeLog(t, l)
 		if all[4].Repeats != 1 || all[6].Cursor.WarmSeq != 4 {
-			t.Fatalf("%+v", all[4])
+			t.Fatalf("history: got %+v and %+v, want a repeat in 5 and a warm-up of 7 from 4", all[4], all[6].Cursor)
 		}
 		l.SetArchive(&memoryArchive{envs: all, archivedLen: 4})
 		r := newReader(l, l.Start())
 		defer r.close()
-		r.pullBatch = 1 // the rest has not been sent
+		r.pullBatch = 1 // so that the server has not sent the other messages yet
 		got, err := r.next(testContext(t), 1)
 		if err != nil {
 			t.Fatal(err)
@@ -123,31 +126,34 @@ func TestReaderPassesHoleThroughArchive(t *testing.T) {
 			}
 			got = append(got, more...)
 		}
+
 		checkSameEnvelopes(t, "around the hole", got, all, 0)
 		checkSameCursors(t, "around the hole", got, all, 4)
-		// A cursor after the hole is held against the whole of what the stream has there.
+
+		// A cursor after the hole is compared with everything that the stream has there.
 		wrong := all[5].Cursor
 		wrong.WarmTime++
 		if _, err := newReader(l, wrong).next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
-			t.Errorf("a cursor that no reader had: %v", err)
+			t.Errorf("cursor with another warm-up time: got error %v, want %v", err, events.ErrRewritten)
 		}
-		// What is not archived is lost, and nothing is read across it.
+
+		// A message that is not archived is lost, and no reader crosses it.
 		deleteMessages(t, l, 5)
 		l.coveredHoleEnd.Store(0)
 		lost := newReader(l, all[3].Cursor)
 		if got, err := lost.next(testContext(t), 1<<20); !errors.Is(err, events.ErrHole) {
-			t.Errorf("without 5 it reads %d envelopes, %v", len(got), err)
+			t.Errorf("reader of the lost message: got %d envelopes and error %v, want %v", len(got), err, events.ErrHole)
 		}
 		lost.close()
 		if err := l.CheckCursor(testContext(t), all[4].Cursor); !errors.Is(err, events.ErrHole) {
-			t.Errorf("at what is lost: %v", err)
+			t.Errorf("cursor of the lost message: got error %v, want %v", err, events.ErrHole)
 		}
 	})
 }
 
-// A damaged file of the stream, of which all is archived: it is read as it was.
+// If a block file of the stream is damaged and the archive has all its messages, readers get the same as before.
 func TestArchiveCoversDamagedFile(t *testing.T) {
-	for _, damaged := range []int64{0, -1} { // of all of its messages, or of one
+	for _, damaged := range []int64{0, -1} { // the start of the file, or its middle
 		cfg := Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)}
 		l := mustOpenLog(t, cfg)
 		p := newPublisher(t, l, PublisherOptions{})
@@ -158,28 +164,29 @@ func TestArchiveCoversDamagedFile(t *testing.T) {
 		closeLog(t, l)
 		blocks, err := filepath.Glob(filepath.Join(cfg.Dir, "jetstream", "*", "streams", StreamName, "msgs", "*.blk"))
 		if err != nil || len(blocks) < 3 {
-			t.Fatalf("blocks %v, %v", blocks, err)
+			t.Fatalf("block files: got %v and error %v, want at least 3", blocks, err)
 		}
 		corruptFile(t, blocks[1], damaged)
 		l = mustOpenLog(t, cfg)
-		past := &memoryArchive{envs: all, archivedLen: 50}
-		l.SetArchive(past)
+		archive := &memoryArchive{envs: all, archivedLen: 50}
+		l.SetArchive(archive)
 		for _, from := range []events.Cursor{l.Start(), all[20].Cursor, all[49].Cursor, all[54].Cursor} {
 			if err := l.CheckCursor(testContext(t), from); err != nil {
-				t.Errorf("from %d: %v", from.Seq, err)
+				t.Errorf("cursor %d: got error %v, want none", from.Seq, err)
 			}
 			got := readFromCursor(t, l, from, 60, 1<<20)
 			checkSameEnvelopes(t, "damaged", got, all, from.Seq)
 			checkSameCursors(t, "damaged", got, all, 50)
 		}
-		if past.readCount == 0 {
-			t.Error("the archive was not read")
+
+		if archive.readCount == 0 {
+			t.Error("reads of the archive: got 0, want some")
 		}
 		closeLog(t, l)
 	}
 }
 
-// spoil changes some bytes of a file, at an offset; negative: in the middle.
+// corruptFile changes three bytes of a file at an offset, or in the middle of the file if the offset is negative.
 func corruptFile(t *testing.T, name string, at int64) {
 	t.Helper()
 	data, err := os.ReadFile(name)

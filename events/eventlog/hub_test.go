@@ -20,7 +20,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// filledLog returns a log with envelopes of some events each.
+// openFilledLog opens a log and publishes envelopes with so many events each.
 func openFilledLog(t testing.TB, envelopes, events int) (*Log, *Publisher) {
 	t.Helper()
 	l := mustOpenLog(t, Config{})
@@ -31,7 +31,7 @@ func openFilledLog(t testing.TB, envelopes, events int) (*Log, *Publisher) {
 	return l, p
 }
 
-// same reports whether two subscribers got the very same envelopes: decoded once.
+// areIdentical reports whether two subscribers got the same envelope objects, which the hub has decoded once.
 func areIdentical(a, b []*events.Envelope) bool {
 	if len(a) != len(b) {
 		return false
@@ -41,55 +41,60 @@ func areIdentical(a, b []*events.Envelope) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
+// Subscribers near each other share the decoded envelopes, also at the head of the log, and so do those that come later with a cursor in the
+// ring.
 func TestHubDecodesOnce(t *testing.T) {
 	checkLeaks(t)
 	l, p := openFilledLog(t, 20, 3)
 	h, _ := runHub(t, l, HubOptions{})
 	a, b := mustSubscribe(t, h, l.Start()), mustSubscribe(t, h, l.Start())
 	if !areIdentical(readEnvelopes(t, a, 20), readEnvelopes(t, b, 20)) {
-		t.Error("two subscribers near each other got different envelopes")
+		t.Error("two subscribers near each other: got different envelope objects, want the same")
 	}
 	for n := range 5 {
 		mustPublish(t, p, newFollows(n, n+1))
 		if !areIdentical(readEnvelopes(t, a, uint64(21+n)), readEnvelopes(t, b, uint64(21+n))) {
-			t.Error("at the head two subscribers got different envelopes")
+			t.Error("two subscribers at the head: got different envelope objects, want the same")
 		}
 	}
-	// One that comes with a cursor from the ring continues in the ring.
+
+	// A subscriber whose cursor is in the ring continues there.
 	all := listCursors(t, l)
 	c, d := mustSubscribe(t, h, all[10]), mustSubscribe(t, h, all[10])
 	if envs := readEnvelopes(t, c, 25); !areIdentical(envs, readEnvelopes(t, d, 25)) || envs[0].Seq() != 11 || c.ownReader != nil {
-		t.Error("a subscriber within the ring reads for itself")
+		t.Error("subscriber with a cursor in the ring: got its own reader or other envelopes, want the ring")
 	}
 	if got := h.Head(); got != 25 {
-		t.Errorf("the head is %d", got)
+		t.Errorf("head: got %d, want 25", got)
 	}
 }
 
-// awaitRing waits until the ring ends at a sequence, and returns where it begins: a subscriber that was thrown out of
-// the ring may reach the end of the log before it.
+// waitUntilRingReaches waits until the ring ends at a sequence or later, and returns where the ring begins. A subscriber that has fallen out of
+// the ring may reach the end of the log before the ring does.
 func waitUntilRingReaches(t testing.TB, h *Hub, end uint64) (base uint64) {
 	t.Helper()
 	ctx := testContext(t)
 	for {
 		h.mu.Lock()
-		base, at, grown := h.ring.base.Seq, h.ring.end().Seq, h.changed
+		base, ringEnd, changed := h.ring.base.Seq, h.ring.end().Seq, h.changed
 		h.mu.Unlock()
-		if at >= end {
+		if ringEnd >= end {
 			return base
 		}
 		select {
-		case <-grown:
+		case <-changed:
 		case <-ctx.Done():
-			t.Fatalf("the ring ends at %d, want %d", at, end)
+			t.Fatalf("end of the ring: got %d, want %d", ringEnd, end)
 		}
 	}
 }
 
-// TestLateSubscriberReturnsToTheRing: one that has fallen out of the ring reads for itself, gets the same, and comes back.
+// TestLateSubscriberReturnsToTheRing reads with a subscriber that has fallen out of the ring. It gets equal envelopes from a reader of its own,
+// and shares the ring again when it has reached it.
 func TestLateSubscriberReturnsToTheRing(t *testing.T) {
 	checkLeaks(t)
 	const envelopes = 200
@@ -100,42 +105,45 @@ func TestLateSubscriberReturnsToTheRing(t *testing.T) {
 	first := readEnvelopes(t, fast, envelopes)
 	base := waitUntilRingReaches(t, h, envelopes)
 	if base < envelopes-25 || base > envelopes-15 {
-		t.Errorf("a ring for 20 envelopes begins at %d of %d", base, envelopes)
+		t.Errorf("start of a ring for 20 envelopes: got %d of %d, want 15 to 25 before the end", base, envelopes)
 	}
 	late := mustSubscribe(t, h, l.Start())
 	second := readEnvelopes(t, late, envelopes)
 	for i := range second {
 		if !equalEnvelopes(first[i], second[i]) {
-			t.Fatalf("envelope %d differs: %+v, %+v", i+1, first[i], second[i])
+			t.Fatalf("envelope %d of the late subscriber: got %+v, want %+v", i+1, second[i], first[i])
 		}
 	}
+
 	if second[0] == first[0] {
-		t.Error("the first envelope was still shared")
+		t.Error("first envelope of the late subscriber: got the shared object, want another one")
 	}
-	for n := range 50 { // it is back when it has met the ring
+	for n := range 50 { // it returns when it meets the ring
 		mustPublish(t, p, newFollows(n, n+1))
 		if areIdentical(readEnvelopes(t, fast, uint64(envelopes+1+n)), readEnvelopes(t, late, uint64(envelopes+1+n))) {
 			return
 		}
 	}
-	t.Error("the late subscriber still reads for itself")
+
+	t.Error("late subscriber at the head: got its own reader, want the ring")
 }
 
-// TestHubReadsOnlyAsFarAsNeeded: nothing is decoded without a subscriber, and the ring stays within its bounds whatever the
-// subscribers do.
+// TestHubReadsOnlyAsFarAsNeeded checks that the hub decodes nothing without a subscriber, and that the ring and the part that is read ahead stay
+// within their limits.
 func TestHubReadsOnlyAsFarAsNeeded(t *testing.T) {
 	const envelopes = 300
 	l, _ := openFilledLog(t, envelopes, 100)
-	one := memoryCost(readWholeLog(t, l)[0])
-	opt := HubOptions{RingBytes: 100 * one, AheadBytes: 10 * one}
+	perEnvelope := memoryCost(readWholeLog(t, l)[0])
+	opt := HubOptions{RingBytes: 100 * perEnvelope, AheadBytes: 10 * perEnvelope}
 	h, _ := runHub(t, l, opt)
 	size := func() (bytes int, end uint64) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return h.ring.bytesAfter(h.ring.base.Seq), h.ring.end().Seq
 	}
+
 	if _, end := size(); end != 0 {
-		t.Error("the hub reads without subscribers")
+		t.Errorf("end of the ring without subscribers: got %d, want 0", end)
 	}
 	s := mustSubscribe(t, h, l.Start())
 	ctx := testContext(t)
@@ -147,18 +155,20 @@ func TestHubReadsOnlyAsFarAsNeeded(t *testing.T) {
 		read = envs[len(envs)-1].Seq()
 		bytes, end := size()
 		if bytes > opt.RingBytes {
-			t.Fatalf("the ring holds %d bytes of %d", bytes, opt.RingBytes)
+			t.Fatalf("size of the ring: got %d bytes, want at most %d", bytes, opt.RingBytes)
 		}
-		// One read may bring a megabyte of messages, here all the rest; it is asked for only within reach.
+
+		// One read may return a megabyte of messages. The hub starts one only if less than AheadBytes is left.
 		if perRead := uint64(readBytes/2000 + 1); end > read+10+perRead {
-			t.Fatalf("at %d the hub has read to %d", read, end)
+			t.Fatalf("end of the ring with a subscriber at %d: got %d, want at most %d", read, end, read+10+perRead)
 		}
 	}
 }
 
-// envsBytes is the size in the log of some envelopes of 100 follows.
+// bytesOfEnvelopes estimates the size in the log of n envelopes of 100 follows.
 func bytesOfEnvelopes(n int) int { return n * 2000 }
 
+// Next returns envelopes up to the limit, and one envelope if that alone is larger.
 func TestNextRespectsMaxBytes(t *testing.T) {
 	l, _ := openFilledLog(t, 30, 50)
 	h, _ := runHub(t, l, HubOptions{})
@@ -168,15 +178,16 @@ func TestNextRespectsMaxBytes(t *testing.T) {
 	for _, want := range []int{1, 1, 3} {
 		limit := envs[2].Bytes + envs[3].Bytes + envs[4].Bytes
 		if want == 1 {
-			limit = 1 // a single one may be larger
+			limit = 1 // a single envelope may be larger
 		}
 		got, err := b.Next(testContext(t), limit)
 		if err != nil || len(got) != want {
-			t.Errorf("Next(%d) returned %d envelopes, %v", limit, len(got), err)
+			t.Errorf("Next(%d): got %d envelopes and error %v, want %d", limit, len(got), err, want)
 		}
 	}
 }
 
+// Next returns when its context, its subscription or its hub ends, with the error that says which.
 func TestWaitingReadersEndWithContextAndClose(t *testing.T) {
 	checkLeaks(t)
 	l, p := openFilledLog(t, 1, 1)
@@ -186,7 +197,7 @@ func TestWaitingReadersEndWithContextAndClose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
 	defer cancel()
 	if _, err := s.Next(ctx, 1<<20); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("with nothing to read: %v", err)
+		t.Errorf("Next with nothing to read: got error %v, want %v", err, context.DeadlineExceeded)
 	}
 	mustPublish(t, p, newFollows(1, 2))
 	readEnvelopes(t, s, 2)
@@ -198,41 +209,43 @@ func TestWaitingReadersEndWithContextAndClose(t *testing.T) {
 		_, err := other.Next(context.Background(), 1)
 		ended <- err
 	}()
+
 	other.Close()
 	if err := <-ended; !errors.Is(err, events.ErrClosed) {
-		t.Errorf("the subscription closed: %v", err)
+		t.Errorf("Next of a subscription that is closed meanwhile: got error %v, want %v", err, events.ErrClosed)
 	}
 	if _, err := other.Next(testContext(t), 1); !errors.Is(err, events.ErrClosed) {
-		t.Errorf("after its end: %v", err)
+		t.Errorf("Next of a closed subscription: got error %v, want %v", err, events.ErrClosed)
 	}
 	go func() {
 		_, err := s.Next(context.Background(), 1)
 		ended <- err
 	}()
+
 	h.Close()
 	if err := <-ended; !errors.Is(err, events.ErrClosed) {
-		t.Errorf("the hub closed: %v", err)
+		t.Errorf("Next of a hub that is closed meanwhile: got error %v, want %v", err, events.ErrClosed)
 	}
 	if err := <-result; err != nil {
-		t.Errorf("Run: %v", err)
+		t.Errorf("Run: got error %v, want none", err)
 	}
 	if _, err := h.Subscribe(l.Start()); !errors.Is(err, events.ErrClosed) {
-		t.Errorf("Subscribe to a closed hub: %v", err)
+		t.Errorf("Subscribe to a closed hub: got error %v, want %v", err, events.ErrClosed)
 	}
 	if err := h.Run(testContext(t)); err == nil {
-		t.Error("the hub runs twice")
+		t.Error("second Run: got no error, want one")
 	}
 
 	again := NewHub(l, HubOptions{})
 	canceled, cancel := context.WithCancel(testContext(t))
 	cancel()
 	if err := again.Run(canceled); err != nil {
-		t.Errorf("Run with an ended context: %v", err)
+		t.Errorf("Run with an ended context: got error %v, want none", err)
 	}
 	NewHub(l, HubOptions{}).Close() // without Run
 }
 
-// TestLogCloseEndsReaders: the log closes what still uses its connection.
+// TestLogCloseEndsReaders closes a log whose hub is running. The subscriptions and the hub end before the connection does.
 func TestLogCloseEndsReaders(t *testing.T) {
 	checkLeaks(t)
 	l, _ := openFilledLog(t, 1, 1)
@@ -244,16 +257,18 @@ func TestLogCloseEndsReaders(t *testing.T) {
 		_, err := s.Next(context.Background(), 1)
 		ended <- err
 	}()
+
 	closeLog(t, l)
 	if err := <-ended; !errors.Is(err, events.ErrClosed) {
-		t.Errorf("Next: %v", err)
+		t.Errorf("Next: got error %v, want %v", err, events.ErrClosed)
 	}
 	if err := <-result; err != nil {
-		t.Errorf("Run: %v", err)
+		t.Errorf("Run: got error %v, want none", err)
 	}
 }
 
-// TestMalformedEnvelopesAreSkippedAndCounted: what others append is counted, kept for inspection and skipped (I11).
+// TestMalformedEnvelopesAreSkippedAndCounted appends malformed messages with a plain NATS client. Readers skip them, count them, and keep the start
+// of each for inspection (I11).
 func TestMalformedEnvelopesAreSkippedAndCounted(t *testing.T) {
 	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL()})
@@ -264,7 +279,7 @@ func TestMalformedEnvelopesAreSkippedAndCounted(t *testing.T) {
 	for i := range garbage {
 		garbage[i] = byte(random.IntN(256))
 	}
-	garbage[0] = 0xff // no field begins so
+	garbage[0] = 0xff // no field begins with this byte
 	long := bytes.Repeat(mustEncode(t, newFollow(1)), 50_000)
 	bodies := [][]byte{garbage, nil, long[:events.MaxEnvelopeBytes+10], {8, 9}, mustEncode(t, newFollow(1), newLike("u", "", ""))}
 	for i, body := range bodies {
@@ -272,36 +287,41 @@ func TestMalformedEnvelopesAreSkippedAndCounted(t *testing.T) {
 			t.Fatalf("body %d: %v", i, err)
 		}
 	}
+
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(7, 8))
 	envs := readWholeLog(t, l)
 	if len(envs) != 6 {
-		t.Fatalf("read %d envelopes", len(envs))
+		t.Fatalf("envelopes: got %d, want 6", len(envs))
 	}
 	var got []string
 	for _, env := range envs {
 		for _, r := range env.Rejects {
 			if len(r.Data) > events.MaxRejectData || r.Seq != env.Seq() {
-				t.Errorf("the reject of %d holds %d bytes, sequence %d", env.Seq(), len(r.Data), r.Seq)
+				t.Errorf("reject in envelope %d: got %d bytes and sequence %d, want at most %d bytes and the same sequence", env.Seq(), len(r.Data), r.Seq, events.MaxRejectData)
 			}
 		}
+
 		got = append(got, fmt.Sprintf("%d events %d rejects %d bytes", len(env.Events), len(env.Rejects), env.Bytes))
 	}
+
 	want := fmt.Sprintf("0 events 1 rejects 5000 bytes; 0 events 0 rejects 0 bytes; 0 events 1 rejects %d bytes; "+
 		"0 events 1 rejects 2 bytes; 1 events 1 rejects %d bytes; 1 events 0 rejects %d bytes",
 		events.MaxEnvelopeBytes+10, len(bodies[4]), envs[5].Bytes)
 	if strings.Join(got, "; ") != want {
-		t.Errorf("read\n%s, want\n%s", strings.Join(got, "; "), want)
+		t.Errorf("envelopes: got\n%s, want\n%s", strings.Join(got, "; "), want)
 	}
 	if envs[5].Events[0].User != "7" {
-		t.Error("the good event after them is lost")
+		t.Errorf("good event after the malformed ones: got user %q, want 7", envs[5].Events[0].User)
 	}
-	// What the server itself refuses never comes this far.
+
+	// The server itself rejects messages that are too large.
 	if _, err := js.Publish(ctx, Subject, make([]byte, maxMsgSize+1)); err == nil {
-		t.Error("the log took a message beyond any bound")
+		t.Error("message larger than any envelope: got no error, want one")
 	}
 }
 
-// TestReaderStopsAtHoleUntilAccepted: nothing is read across what the log lacks, at its end too, until that is accepted.
+// TestReaderStopsAtHoleUntilAccepted deletes messages in the middle of the stream and at its end. The reader stops in front of each hole until
+// an operator accepts the hole.
 func TestReaderStopsAtHoleUntilAccepted(t *testing.T) {
 	t.Parallel()
 	l, p := openFilledLog(t, 10, 1)
@@ -315,43 +335,46 @@ func TestReaderStopsAtHoleUntilAccepted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	h, _ := runHub(t, l, HubOptions{})
 	s := mustSubscribe(t, h, l.Start())
-	wantHole := func(first, last uint64) {
+	checkHole := func(first, last uint64) {
 		t.Helper()
 		_, err := s.Next(ctx, 1<<20)
 		if hole, ok := errors.AsType[*HoleError](err); !ok || *hole != (HoleError{first, last}) || !errors.Is(err, events.ErrHole) {
-			t.Fatalf("in front of %d to %d: %v", first, last, err)
+			t.Fatalf("reader: got error %v, want the hole from %d to %d", err, first, last)
 		}
 	}
+
 	readEnvelopes(t, s, 2)
-	wantHole(3, 4)
-	wantHole(3, 4)
+	checkHole(3, 4)
+	checkHole(3, 4)
 	if err := l.AcceptHole(ctx, SeqRange{3, 5}); !errors.Is(err, ErrNotMissing) {
-		t.Errorf("5 is there: %v", err)
+		t.Errorf("accept a range that contains 5, which is there: got error %v, want %v", err, ErrNotMissing)
 	}
 	if err := l.AcceptHole(ctx, SeqRange{3, 4}); err != nil {
 		t.Fatal(err)
 	}
 	accepted := readAcrossHole(t, s, 9)
 	if len(accepted) != 7 || len(accepted[0].Rejects) != 1 || len(accepted[0].Events) != 0 {
-		t.Errorf("read %d envelopes of 7: %+v", len(accepted), accepted[0])
+		t.Errorf("from the accepted hole on: got %d envelopes, first %+v, want 7, the first with one reject and no events", len(accepted), accepted[0])
 	}
-	wantHole(10, 10)
+	checkHole(10, 10)
 	mustPublish(t, p, newFollows(10, 11))
-	wantHole(10, 10)
+	checkHole(10, 10)
 	if err := l.AcceptHole(ctx, SeqRange{10, 10}); err != nil {
 		t.Fatal(err)
 	}
 	if envs := readAcrossHole(t, s, 11); len(envs) != 2 {
-		t.Errorf("read %d envelopes after the hole", len(envs))
+		t.Errorf("envelopes from the second hole on: got %d, want 2", len(envs))
 	}
 	if holes, err := l.Holes(ctx); len(holes) > 0 || err != nil {
-		t.Errorf("missing are %v: %v", holes, err)
+		t.Errorf("missing ranges: got %v and error %v, want none", holes, err)
 	}
 }
 
-// readOver reads up to a sequence. That there was a hole may have been found before it was accepted.
+// readAcrossHole reads up to a sequence, across a hole that was just accepted. It ignores errors of the hole, because the reader may have found
+// the hole before that.
 func readAcrossHole(t *testing.T, s *Subscription, to uint64) (envs []*events.Envelope) {
 	t.Helper()
 	for len(envs) == 0 || envs[len(envs)-1].Seq() < to {
@@ -361,10 +384,11 @@ func readAcrossHole(t *testing.T, s *Subscription, to uint64) (envs []*events.En
 		}
 		envs = append(envs, more...)
 	}
+
 	return envs
 }
 
-// TestReadingSurvivesLostConnections cuts all connections while publishing and reading continue.
+// TestReadingSurvivesLostConnections cuts all connections again and again while events are published and read.
 func TestReadingSurvivesLostConnections(t *testing.T) {
 	checkLeaks(t)
 	rounds := 30
@@ -383,12 +407,13 @@ func TestReadingSurvivesLostConnections(t *testing.T) {
 		px.cutAll()
 		envs = append(envs, readEnvelopes(t, s, uint64(n+1))...)
 	}
+
 	if len(envs) != rounds || len(countFollowers(envs)) != rounds {
-		t.Errorf("read %d envelopes with %d events of %d", len(envs), len(countFollowers(envs)), rounds)
+		t.Errorf("got %d envelopes with %d different events, want %d of each", len(envs), len(countFollowers(envs)), rounds)
 	}
 }
 
-// copyTree copies a data directory.
+// copyDirectory replaces a directory by a copy of another one.
 func copyDirectory(t testing.TB, to, from string) {
 	t.Helper()
 	if err := os.RemoveAll(to); err != nil {
@@ -399,12 +424,13 @@ func copyDirectory(t testing.TB, to, from string) {
 	}
 }
 
-// TestReaderFailsWhenLogIsReplaced: when the server comes back with another log, that is said at once, not waited for.
+// TestReaderFailsWhenLogIsReplaced stops a server and starts it with another log. Readers fail with an error that says so, and do not wait for
+// the old log.
 func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	for name, test := range map[string]struct {
-		extra int  // envelopes appended to the older copy before it comes back
-		fresh bool // a new log comes instead of an older copy
+		extra int  // envelopes that are appended to the older copy before the server starts with it
+		fresh bool // the server starts with a new log instead of an older copy
 		want  error
 	}{
 		"shorter":   {0, false, events.ErrLogShorter},
@@ -425,6 +451,7 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 				}
 				closeLog(t, l)
 			}
+
 			ns := start(dir, 0)
 			port := ns.Addr().(*net.TCPAddr).Port
 			fill(ns, 0, 10)
@@ -447,16 +474,16 @@ func TestReaderFailsWhenLogIsReplaced(t *testing.T) {
 			ctx, cancel := context.WithCancel(testContext(t))
 			defer cancel()
 			if _, err := s.Next(ctx, 1); !errors.Is(err, test.want) {
-				t.Fatalf("Next: %v", err)
+				t.Fatalf("Next: got error %v, want %v", err, test.want)
 			}
 			if err := <-result; !errors.Is(err, test.want) {
-				t.Errorf("Run: %v", err)
+				t.Errorf("Run: got error %v, want %v", err, test.want)
 			}
 		})
 	}
 }
 
-// TestBadCursorDoesNotStopOtherSubscribers: a store whose cursor is not of this log does not stop the others.
+// TestBadCursorDoesNotStopOtherSubscribers subscribes with a cursor that the log does not have. That subscriber fails, and the others read on.
 func TestBadCursorDoesNotStopOtherSubscribers(t *testing.T) {
 	l, p := openFilledLog(t, 10, 1)
 	all := listCursors(t, l)
@@ -479,23 +506,24 @@ func TestBadCursorDoesNotStopOtherSubscribers(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if envs := readEnvelopes(t, good, 10); len(envs) != 5 {
-				t.Errorf("%s: the good subscriber read %d envelopes", name, len(envs))
+				t.Errorf("%s: envelopes of the good subscriber: got %d, want 5", name, len(envs))
 			}
 			h.Close()
 			if err := <-result; err != nil {
-				t.Errorf("%s: Run: %v", name, err)
+				t.Errorf("%s: Run: got error %v, want none", name, err)
 			}
 		}
 	}
+
 	mustPublish(t, p, newFollows(0, 1))
 	foreign := l.Start()
 	foreign.Log[0]++
 	if _, err := NewHub(l, HubOptions{}).Subscribe(foreign); !errors.Is(err, events.ErrOtherLog) {
-		t.Errorf("a cursor of another log: %v", err)
+		t.Errorf("cursor of another log: got error %v, want %v", err, events.ErrOtherLog)
 	}
 }
 
-// TestManySubscribersEachReadTheWholeLog lets subscribers come, go, lag and overtake, and checks that each gets the log.
+// TestManySubscribersEachReadTheWholeLog lets subscribers come, go, lag and overtake each other. Each gets every envelope after its cursor, in order.
 func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 	checkLeaks(t)
 	envelopes := 1500
@@ -512,6 +540,7 @@ func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 			mustPublish(t, p, newFollows(n, n+5))
 		}
 	})
+
 	for g := range 8 {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(g)))
@@ -530,21 +559,25 @@ func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 					}
 					for _, e := range envs {
 						if e.Seq() != last+1 || len(e.Events) != 5 {
-							t.Errorf("%d events at %d after %d", len(e.Events), e.Seq(), last)
+							t.Errorf("after %d: got %d with %d events, want the next sequence with 5 events", last, e.Seq(), len(e.Events))
 							return
 						}
 						last++
 					}
+
 					if rng.IntN(20) == 0 {
 						runtime.Gosched()
 					}
 				}
+
 				s.Close()
 			}
 		})
 	}
+
 	wg.Wait()
-	// No consumer is left behind on the server by those that went.
+
+	// The subscribers have left no consumer on the server.
 	stream, err := l.stream(testContext(t))
 	if err != nil {
 		t.Fatal(err)
@@ -561,6 +594,7 @@ func TestManySubscribersEachReadTheWholeLog(t *testing.T) {
 	}
 }
 
+// parseDelivery reads all forms of reply subjects that servers send, and rejects everything else.
 func TestParseDelivery(t *testing.T) {
 	want := delivery{seq: 12, ordinal: 7, timestamp: 1_700_000_000_123_456}
 	for _, reply := range []string{
@@ -569,15 +603,16 @@ func TestParseDelivery(t *testing.T) {
 		"$JS.ACK.domain.hash.SKEIN.abc.1.12.7.1700000000123456789.3.token",
 	} {
 		if got, ok := parseDelivery(reply); !ok || got != want {
-			t.Errorf("%s is %+v, %v", reply, got, ok)
+			t.Errorf("parseDelivery(%q): got %+v (%v), want %+v", reply, got, ok, want)
 		}
 	}
+
 	for _, reply := range []string{
 		"", "$JS.ACK.", "$JS.ACK.SKEIN.abc.1.12.7.17000", "$JS.ACK.SKEIN.abc.1.x.7.1.3",
 		"$JS.ACK.SKEIN.abc.1.-2.7.1.3", "a.b.c.d.e.f.g.h.i.j",
 	} {
 		if _, ok := parseDelivery(reply); ok {
-			t.Errorf("%q is accepted", reply)
+			t.Errorf("parseDelivery(%q): got ok, want it rejected", reply)
 		}
 	}
 }

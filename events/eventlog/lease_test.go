@@ -15,99 +15,108 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
+// errWorkDone is what leased work returns when it is told to finish.
 var errWorkDone = errors.New("the work is done")
 
-// held starts work under a lease, and reports when it has it and how it ends.
+// startLeasedWork starts work under a lease. It returns a channel that gets the context of the work when the lease is acquired, a channel that gets
+// the result, and a function that makes the work finish.
 func startLeasedWork(ctx context.Context, l *Log, ttl time.Duration) (<-chan context.Context, <-chan error, func()) {
-	has, ended := make(chan context.Context, 1), make(chan error, 1)
-	work := make(chan struct{})
+	acquired, ended := make(chan context.Context, 1), make(chan error, 1)
+	finish := make(chan struct{})
 	go func() {
 		ended <- l.whileLeased(ctx, "archive", ttl, func(ctx context.Context) error {
-			has <- ctx
+			acquired <- ctx
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-work:
+			case <-finish:
 				return errWorkDone
 			}
 		})
 	}()
-	return has, ended, sync.OnceFunc(func() { close(work) })
+
+	return acquired, ended, sync.OnceFunc(func() { close(finish) })
 }
 
-// TestLeaseHasOneHolder has two holders at one server, of which the clock is the bubble's: a lease is lost when it must be, however busy the
-// machine is.
+// TestLeaseHasOneHolder lets two holders compete for a lease, with the clock of a bubble. A lease is renewed, handed over, lost to another holder,
+// and lost when the server is gone, each within the time that the ttl allows.
 func TestLeaseHasOneHolder(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Logger: slog.New(slog.DiscardHandler)})
 		ctx := testContext(t)
 		const ttl = 6 * time.Second
-		// In memory: the server's clock for files is not the bubble's.
+
+		// The bucket is in memory, because the server's clock for files runs outside the bubble.
 		kv, err := l.conn.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: leaseBucket, TTL: ttl, Storage: jetstream.MemoryStorage})
 		if err != nil {
 			t.Fatal(err)
 		}
-		hasA, endA, finishA := startLeasedWork(ctx, l, ttl)
-		<-hasA
-		hasB, endB, finishB := startLeasedWork(ctx, l, time.Hour) // the bucket's ttl counts
-		// Longer than the ttl: it is renewed.
+		acquiredA, endedA, finishA := startLeasedWork(ctx, l, ttl)
+		<-acquiredA
+		acquiredB, endedB, finishB := startLeasedWork(ctx, l, time.Hour) // the ttl of the bucket counts
+
+		// A holds the lease for longer than the ttl, because it renews the lease.
 		select {
-		case <-hasB:
-			t.Fatal("two have the lease")
-		case err := <-endA:
-			t.Fatalf("lost: %v", err)
+		case <-acquiredB:
+			t.Fatal("second holder: got the lease while the first one has it, want it to wait")
+		case err := <-endedA:
+			t.Fatalf("first holder: got error %v, want it to keep the lease", err)
 		case <-time.After(5*ttl + ttl/12): // between two renewals
 		}
+
 		finishA()
-		if err := <-endA; !errors.Is(err, errWorkDone) {
-			t.Errorf("the work returned %v", err)
+		if err := <-endedA; !errors.Is(err, errWorkDone) {
+			t.Errorf("result of the work: got error %v, want %v", err, errWorkDone)
 		}
-		given := time.Now()
-		inB := <-hasB
-		if after := time.Since(given); after >= ttl {
-			t.Errorf("what was given back was taken after %v of %v", after, ttl)
+		released := time.Now()
+		workB := <-acquiredB
+		if after := time.Since(released); after >= ttl {
+			t.Errorf("time until the released lease was acquired: got %v, want less than %v", after, ttl)
 		}
 
-		// The loss of a lease is reported, whether another process has it already or not.
+		// B loses the lease because another process has taken it.
 		if _, err := kv.Put(ctx, "archive", []byte("somebody else")); err != nil {
 			t.Fatal(err)
 		}
-		<-inB.Done()
-		if err := <-endB; !errors.Is(err, events.ErrLeaseLost) {
-			t.Errorf("the lease was taken: %v", err)
+		<-workB.Done()
+		if err := <-endedB; !errors.Is(err, events.ErrLeaseLost) {
+			t.Errorf("second holder after the lease was taken: got error %v, want %v", err, events.ErrLeaseLost)
 		}
 		finishB()
 
-		// What the dead leave behind expires.
-		taken := time.Now()
-		hasA, endA, finishA = startLeasedWork(ctx, l, ttl)
-		lost := <-hasA
-		if after := time.Since(taken); after > 2*ttl {
-			t.Errorf("it expired after %v of %v", after, ttl)
+		// The lease of a process that has died expires.
+		takenAway := time.Now()
+		acquiredA, endedA, finishA = startLeasedWork(ctx, l, ttl)
+		workA := <-acquiredA
+		if after := time.Since(takenAway); after > 2*ttl {
+			t.Errorf("time until the lease of the dead process expired: got %v, want at most %v", after, 2*ttl)
 		}
+
+		// A loses the lease because the server is gone.
 		stopped := time.Now()
 		if err := l.server.Stop(ctx); err != nil {
 			t.Fatal(err)
 		}
-		<-lost.Done()
-		if err := <-endA; !errors.Is(err, events.ErrLeaseLost) {
-			t.Errorf("the server is gone: %v", err)
+		<-workA.Done()
+		if err := <-endedA; !errors.Is(err, events.ErrLeaseLost) {
+			t.Errorf("holder without a server: got error %v, want %v", err, events.ErrLeaseLost)
 		}
 		if after := time.Since(stopped); after >= ttl {
-			t.Errorf("it was believed for %v of %v", after, ttl)
+			t.Errorf("time until the holder stopped: got %v, want less than %v", after, ttl)
 		}
 		finishA()
 	})
 }
 
-// TestReleasedLeaseIsFreeAtOnce: a renewal whose answer never came does not keep the next holder waiting, and what another has taken stays.
+// TestReleasedLeaseIsFreeAtOnce releases a lease after renewals whose answers never came. The lease is free at once. If another process has taken
+// it meanwhile, it stays with that process.
 func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
 	ctx := testContext(t)
 	const never = 24 * time.Hour
-	for holder, taken := range map[string]bool{"this": false, "another": true} {
+	for holder, isTaken := range map[string]bool{"this": false, "another": true} {
 		le := &lease{log: l, name: "archive", ttl: never, holder: []byte("this")}
 		if err := le.acquire(ctx); err != nil {
 			t.Fatal(err)
@@ -117,10 +126,11 @@ func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		le.release(ctx)
 		entry, err := le.kv.Get(ctx, le.name)
-		if !taken && !errors.Is(err, jetstream.ErrKeyNotFound) || taken && (err != nil || string(entry.Value()) != holder) {
-			t.Errorf("renewed by %s: %v, %v", holder, entry, err)
+		if !isTaken && !errors.Is(err, jetstream.ErrKeyNotFound) || isTaken && (err != nil || string(entry.Value()) != holder) {
+			t.Errorf("lease renewed by %s and released: got %v and error %v, want it kept: %v", holder, entry, err, isTaken)
 		}
 		if err := le.kv.Purge(ctx, le.name); err != nil {
 			t.Fatal(err)
@@ -128,7 +138,8 @@ func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 	}
 }
 
-// TestLeaseRejectsShortTTLAndSkipsEmbeddedLog: what is no lease, and what needs none.
+// TestLeaseRejectsShortTTLAndSkipsEmbeddedLog checks the limits of WhileLeased: a ttl that is too short, a context that ends while it waits, and an
+// embedded log, which needs no lease.
 func TestLeaseRejectsShortTTLAndSkipsEmbeddedLog(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
@@ -136,24 +147,24 @@ func TestLeaseRejectsShortTTLAndSkipsEmbeddedLog(t *testing.T) {
 	ctx := testContext(t)
 	work := func(context.Context) error { return errWorkDone }
 	if err := l.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errWorkDone) {
-		t.Errorf("the work returned %v", err)
+		t.Errorf("result of the work: got error %v, want %v", err, errWorkDone)
 	}
 	if err := l.WhileLeased(ctx, "archive", time.Millisecond, nil); err == nil {
-		t.Error("a lease of a millisecond")
+		t.Error("lease of a millisecond: got no error, want one")
 	}
 	stopServer(ns)
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := l.WhileLeased(gone, "archive", MinLease, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting for a lease ended with %v", err)
+		t.Errorf("wait for a lease with an ended context: got error %v, want %v", err, context.Canceled)
 	}
 	own := mustOpenLog(t, Config{Ephemeral: true})
 	if err := own.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errWorkDone) {
-		t.Errorf("an embedded log: %v", err)
+		t.Errorf("lease of an embedded log: got error %v, want %v", err, errWorkDone)
 	}
 }
 
-// In a cluster of three, of which one is stopped meanwhile, no two holders work at the same time.
+// In a cluster of three servers, one of which is stopped meanwhile, no two holders of a lease work at the same time.
 func TestLeaseHasOneHolderInCluster(t *testing.T) {
 	t.Parallel()
 	servers, url := startTestCluster(t, 3)
@@ -172,7 +183,7 @@ func TestLeaseHasOneHolderInCluster(t *testing.T) {
 			for range rounds {
 				err := l.WhileLeased(ctx, "archive", ttl, func(context.Context) error {
 					if working.Add(1) != 1 {
-						t.Error("two work at once")
+						t.Error("holders that work at the same time: got two, want one")
 					}
 					defer working.Add(-1)
 					if n == 0 && done.Load() == 0 {
@@ -191,8 +202,9 @@ func TestLeaseHasOneHolderInCluster(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 	if got := done.Load(); got != int32(3*rounds) {
-		t.Errorf("%d of %d did their work", got, 3*rounds)
+		t.Errorf("rounds of work: got %d, want %d", got, 3*rounds)
 	}
 }

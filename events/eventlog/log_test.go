@@ -17,47 +17,50 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
+// A new embedded log has an id, epoch 1 and a size limit. It has the same id and epoch, and all envelopes, when it is opened again.
 func TestEmbeddedLogKeepsItsIDWhenReopened(t *testing.T) {
 	checkLeaks(t)
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	l := mustOpenLog(t, Config{Dir: dir})
 	if l.ID() == (events.LogID{}) || l.Epoch() != 1 {
-		t.Errorf("the new log has id %x, epoch %d", l.ID(), l.Epoch())
+		t.Errorf("new log: got id %x and epoch %d, want an id and epoch 1", l.ID(), l.Epoch())
 	}
 	if got := l.Start(); got != (events.Cursor{Log: l.ID(), Epoch: 1}) {
-		t.Errorf("the start is %+v", got)
+		t.Errorf("start of the log: got %+v, want only id and epoch", got)
 	}
+
 	ctx := testContext(t)
 	head, err := l.Head(ctx)
 	if err != nil || head.Last != 0 || head.MaxBytes <= 0 {
-		t.Errorf("the head of a new log is %+v, %v", head, err)
+		t.Errorf("head of a new log: got %+v and error %v, want last 0 and a limit", head, err)
 	}
 	free, err := l.server.Free()
 	if err != nil || float64(head.MaxBytes) > 0.9*float64(free) || float64(head.MaxBytes) < 0.6*float64(free) {
-		t.Errorf("the log may have %d bytes of %d (%v)", head.MaxBytes, free, err)
+		t.Errorf("size limit: got %d bytes of %d that are free (error %v), want about 80 %%", head.MaxBytes, free, err)
 	}
 	if _, err := l.Health(ctx); err != nil {
 		t.Error(err)
 	}
 	info, err := l.streamInfo(ctx)
 	if err != nil || len(configDifferences(info.Config, 1)) != 0 {
-		t.Errorf("the stream does not fit: %v, %v", configDifferences(info.Config, 1), err)
+		t.Errorf("stream: got differences %v and error %v, want none", configDifferences(info.Config, 1), err)
 	}
+
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 3))
 	closeLog(t, l)
 	if _, err := l.Health(ctx); err == nil {
-		t.Error("a closed log is healthy")
+		t.Error("health of a closed log: got no error, want one")
 	}
 	if _, err := l.NewPublisher(PublisherOptions{}); !errors.Is(err, events.ErrClosed) {
-		t.Errorf("a publisher of a closed log: %v", err)
+		t.Errorf("publisher of a closed log: got error %v, want %v", err, events.ErrClosed)
 	}
 
 	again := mustOpenLog(t, Config{Dir: dir})
 	if again.ID() != l.ID() || again.Epoch() != l.Epoch() {
-		t.Error("the log has another id or epoch when it is opened again")
+		t.Errorf("opened again: got id %x and epoch %d, want %x and %d", again.ID(), again.Epoch(), l.ID(), l.Epoch())
 	}
 	if head, err := again.Head(ctx); err != nil || head.First != 1 || head.Last != 1 {
-		t.Errorf("the head is %+v, %v", head, err)
+		t.Errorf("head when opened again: got %+v and error %v, want 1 to 1", head, err)
 	}
 }
 
@@ -66,7 +69,7 @@ func TestOpenFailsWhileDirectoryIsInUse(t *testing.T) {
 	mustOpenLog(t, Config{Dir: dir})
 	_, err := Open(testContext(t), Config{Dir: dir})
 	if !errors.Is(err, events.ErrLocked) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("the second open: %v", err)
+		t.Errorf("second open of the directory: got error %v, want %v with %q", err, events.ErrLocked, dir)
 	}
 }
 
@@ -80,7 +83,7 @@ func TestEphemeralLogRemovesItsDirectory(t *testing.T) {
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
 	closeLog(t, l)
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the directory stays: %v", err)
+		t.Errorf("stat of the directory after Close: got error %v, want %v", err, os.ErrNotExist)
 	}
 }
 
@@ -90,20 +93,20 @@ func TestOpenRejectsInvalidConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, cfg := range map[string]Config{
-		"nothing":           {},
-		"both":              {Dir: "d", URL: "nats://127.0.0.1:1"},
-		"ephemeral with":    {Dir: "d", Ephemeral: true},
-		"replicas embedded": {Ephemeral: true, Replicas: 3},
-		"creds embedded":    {Ephemeral: true, CredsFile: "x"},
-		"negative":          {Ephemeral: true, MaxBytes: -1},
-		"directory is file": {Dir: file},
-		"no creds file":     {URL: "nats://127.0.0.1:1", CredsFile: file + "x"},
-		"no ca file":        {URL: "nats://127.0.0.1:1", TLS: TLSFiles{CAFile: file + "x"}},
-		"no host":           {URL: "nats://:4222"},
-		"bad url":           {URL: "nats://a b"},
+		"neither directory nor URL":   {},
+		"directory and URL":           {Dir: "d", URL: "nats://127.0.0.1:1"},
+		"ephemeral with a directory":  {Dir: "d", Ephemeral: true},
+		"replicas of an embedded log": {Ephemeral: true, Replicas: 3},
+		"credentials without server":  {Ephemeral: true, CredsFile: "x"},
+		"negative limit":              {Ephemeral: true, MaxBytes: -1},
+		"directory is a file":         {Dir: file},
+		"missing credentials file":    {URL: "nats://127.0.0.1:1", CredsFile: file + "x"},
+		"missing CA file":             {URL: "nats://127.0.0.1:1", TLS: TLSFiles{CAFile: file + "x"}},
+		"URL without host":            {URL: "nats://:4222"},
+		"malformed URL":               {URL: "nats://a b"},
 	} {
 		if l, err := Open(testContext(t), cfg); err == nil {
-			t.Errorf("%s: opened", name)
+			t.Errorf("%s: got no error, want one", name)
 			closeLog(t, l)
 		}
 	}
@@ -111,31 +114,39 @@ func TestOpenRejectsInvalidConfig(t *testing.T) {
 
 func TestOpenReportsUnreachableServer(t *testing.T) {
 	checkLeaks(t)
-	var said bytes.Buffer
-	cfg := Config{URL: "nats://ann:secret@127.0.0.1:1", ConnectTimeout: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&said, nil))}
+	var logged bytes.Buffer
+	cfg := Config{
+		URL:            "nats://ann:secret@127.0.0.1:1",
+		ConnectTimeout: 20 * time.Millisecond,
+		Logger:         slog.New(slog.NewTextHandler(&logged, nil)),
+	}
 	if _, err := Open(testContext(t), cfg); !errors.Is(err, events.ErrLogUnavailable) {
-		t.Errorf("after the timeout: %v", err)
+		t.Errorf("after the timeout: got error %v, want %v", err, events.ErrLogUnavailable)
 	}
-	if line := said.String(); strings.Count(line, "cannot be reached") != 1 || !strings.Contains(line, "nats://127.0.0.1:1") ||
-		strings.Contains(line, "secret") {
-		t.Errorf("while it was tried it said %q", line)
+	lines := logged.String()
+	if strings.Count(lines, "cannot be reached") != 1 || !strings.Contains(lines, "nats://127.0.0.1:1") ||
+		strings.Contains(lines, "secret") {
+		t.Errorf("logged while trying: got %q, want one line with the server and without the password", lines)
 	}
+
 	cfg.Logger = nil
 	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
 	defer cancel()
 	cfg.ConnectTimeout = 0
 	if _, err := Open(ctx, cfg); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("after the end of the context: %v", err)
+		t.Errorf("after the end of the context: got error %v, want %v", err, context.DeadlineExceeded)
 	}
+
 	ns := startTestServer(t, server.Options{})
 	cfg.URL = ns.ClientURL()
 	if _, err := Dial(testContext(t), cfg, PublisherOptions{}); !errors.Is(err, events.ErrNoLog) {
-		t.Errorf("a publisher where there is no log: %v", err)
+		t.Errorf("Dial where there is no log: got error %v, want %v", err, events.ErrNoLog)
 	}
+
 	canceled, cancel := context.WithCancel(testContext(t))
 	cancel()
 	if _, err := Open(canceled, Config{Dir: t.TempDir()}); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context: %v", err)
+		t.Errorf("Open with an ended context: got error %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -143,13 +154,14 @@ func TestOpenRejectsUnfitServer(t *testing.T) {
 	ns := startTestServer(t, server.Options{MaxPayload: 512 << 10})
 	_, err := Open(testContext(t), Config{URL: ns.ClientURL()})
 	if !errors.Is(err, events.ErrStreamMismatch) || !strings.Contains(err.Error(), "max_payload") {
-		t.Errorf("with a small max_payload: %v", err)
+		t.Errorf("with a small max_payload: got error %v, want %v with %q", err, events.ErrStreamMismatch, "max_payload")
 	}
+
+	// Wrong credentials are not retried: with a timeout of an hour, Open still fails at once.
 	ns = startTestServer(t, server.Options{Username: "u", Password: "p"})
-	// It is not asked again until the time is up.
 	_, err = Open(testContext(t), Config{URL: ns.ClientURL(), ConnectTimeout: time.Hour})
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("without a password: %v", err)
+		t.Errorf("Open without a password: got error %v, want one at once", err)
 	}
 }
 
@@ -207,21 +219,22 @@ func TestOpenRejectsUnfitStream(t *testing.T) {
 		c := streamConfig(events.LogID{1}, 1, -1)
 		change(&c)
 		if err := createStream(t, js, c); err != nil {
-			t.Errorf("%s: %v", want, err)
+			t.Errorf("create a stream for %q: %v", want, err)
 			continue
 		}
 		_, err := Open(testContext(t), Config{URL: ns.ClientURL()})
 		if !errors.Is(err, events.ErrStreamMismatch) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", want, err)
+			t.Errorf("%s: got error %v, want %v with %q", want, err, events.ErrStreamMismatch, want)
 		}
 		if err := js.DeleteStream(testContext(t), StreamName); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	c := streamConfig(events.LogID{1}, 1, -1)
 	c.MaxAge, c.AllowRollup = time.Hour, true
 	if diffs := configDifferences(c, 3); len(diffs) != 3 || !strings.Contains(diffs[1], "num_replicas is 1, must be 3") {
-		t.Errorf("all differences are to be named: %q", diffs)
+		t.Errorf("differences: got %q, want three, among them the number of replicas", diffs)
 	}
 	c.Name = "OTHER"
 	if err := createStream(t, js, c); err != nil {
@@ -229,21 +242,22 @@ func TestOpenRejectsUnfitStream(t *testing.T) {
 	}
 	_, err := Open(testContext(t), Config{URL: ns.ClientURL()})
 	if !errors.Is(err, events.ErrStreamMismatch) || !strings.Contains(err.Error(), Subject) {
-		t.Errorf("another stream with the subject: %v", err)
+		t.Errorf("Open beside another stream with the subject: got error %v, want %v with %q", err, events.ErrStreamMismatch, Subject)
 	}
 	c.Subjects = []string{"other"}
 	if _, err := js.UpdateStream(testContext(t), c); err != nil {
 		t.Fatal(err)
 	}
 	mustOpenLog(t, Config{URL: ns.ClientURL(), MaxBytes: 1 << 20})
-	// What others may choose: more replicas are checked against the configuration only, the bound is theirs.
+
+	// An external log keeps the size limit that it has, whatever the configuration of a process says.
 	l := mustOpenLog(t, Config{URL: ns.ClientURL(), MaxBytes: 2 << 20, Replicas: 1})
 	if head, err := l.Head(testContext(t)); err != nil || head.MaxBytes != 1<<20 {
-		t.Errorf("the bound of an external log: %+v, %v", head, err)
+		t.Errorf("head of an external log: got %+v and error %v, want a limit of %d", head, err, 1<<20)
 	}
 }
 
-// cursors returns the cursor after each envelope of a log.
+// listCursors returns the start of a log and the cursor after each of its envelopes.
 func listCursors(t testing.TB, l *Log) []events.Cursor {
 	t.Helper()
 	all := []events.Cursor{l.Start()}
@@ -253,6 +267,7 @@ func listCursors(t testing.TB, l *Log) []events.Cursor {
 	return all
 }
 
+// CheckCursor accepts every cursor that a reader got, and says about all others why no reader can continue there.
 func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 	ctx := testContext(t)
 	l := mustOpenLog(t, Config{})
@@ -266,15 +281,17 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 			t.Errorf("cursor %d: %v", seq, err)
 		}
 	}
+
 	with := func(seq int, change func(*events.Cursor)) events.Cursor {
 		c := all[seq]
 		change(&c)
 		return c
 	}
+
 	wrong := []struct {
-		c    events.Cursor
-		want error
-		says string
+		cursor   events.Cursor
+		wantErr  error
+		wantText string
 	}{
 		{events.Cursor{}, events.ErrOtherLog, "connect to the right server"},
 		{with(3, func(c *events.Cursor) { c.Log[0]++ }), events.ErrOtherLog, "connect to the right server"},
@@ -284,8 +301,9 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 		{with(3, func(c *events.Cursor) { c.Seq++ }), events.ErrRewritten, "sequence 4 holds another"},
 	}
 	for _, w := range wrong {
-		if err := l.CheckCursor(ctx, w.c); !errors.Is(err, w.want) || !strings.Contains(err.Error(), w.says) {
-			t.Errorf("%+v: %v", w.c, err)
+		err := l.CheckCursor(ctx, w.cursor)
+		if !errors.Is(err, w.wantErr) || !strings.Contains(err.Error(), w.wantText) {
+			t.Errorf("%+v: got error %v, want %v with %q", w.cursor, err, w.wantErr, w.wantText)
 		}
 	}
 
@@ -297,60 +315,69 @@ func TestCheckCursorSaysWhyReadingCannotContinue(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.CheckCursor(ctx, all[15]); !errors.Is(err, events.ErrHole) {
-		t.Errorf("the message at the cursor was deleted: %v", err)
+		t.Errorf("cursor of a deleted message: got error %v, want %v", err, events.ErrHole)
 	}
 	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(10)); err != nil {
 		t.Fatal(err)
 	}
 	for seq, want := range map[int]error{0: events.ErrTrimmed, 5: events.ErrTrimmed, 9: events.ErrTrimmed} {
 		if err := l.CheckCursor(ctx, all[seq]); !errors.Is(err, want) {
-			t.Errorf("cursor %d of a trimmed log: %v", seq, err)
+			t.Errorf("cursor %d of a trimmed log: got error %v, want %v", seq, err, want)
 		}
 	}
-	// The event ids of the last 15 minutes are needed, not only what comes after the cursor.
+
+	// A reader also needs the horizon before the cursor, from WarmSeq on, and not only what comes after the cursor.
 	warm := with(12, func(c *events.Cursor) { c.WarmSeq = 9 })
 	if err := l.CheckCursor(ctx, warm); !errors.Is(err, events.ErrTrimmed) {
-		t.Errorf("a cursor whose warm-up is trimmed: %v", err)
+		t.Errorf("cursor whose warm-up is trimmed: got error %v, want %v", err, events.ErrTrimmed)
 	}
 	warm.WarmSeq = 10
 	if err := l.CheckCursor(ctx, warm); err != nil {
-		t.Errorf("a cursor within a trimmed log: %v", err)
+		t.Errorf("cursor whose warm-up the trimmed log has: got error %v, want none", err)
 	}
 	if err := stream.Purge(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []events.Cursor{l.Start(), all[20]} {
 		if err := l.CheckCursor(ctx, c); !errors.Is(err, events.ErrTrimmed) {
-			t.Errorf("cursor %d of an emptied log: %v", c.Seq, err)
+			t.Errorf("cursor %d of an emptied log: got error %v, want %v", c.Seq, err, events.ErrTrimmed)
 		}
 	}
 }
 
+// Every process accepts the positions of the log, also those that it has not read yet. It rejects positions of other logs and epochs, and
+// positions after the end.
 func TestCheckPositionRejectsForeignAndFuturePositions(t *testing.T) {
 	ctx := testContext(t)
 	ns := startTestServer(t, server.Options{})
 	a := mustOpenLog(t, Config{URL: ns.ClientURL()})
 	b := mustOpenLog(t, Config{URL: ns.ClientURL()})
 	if a.ID() != b.ID() {
-		t.Fatal("two processes see two logs")
+		t.Fatalf("ids of the log in two processes: got %x and %x, want the same", a.ID(), b.ID())
 	}
 	pos := mustPublish(t, newPublisher(t, a, PublisherOptions{}), newFollows(0, 1)).Position
-	for _, l := range []*Log{a, b} { // b has yet to learn of it
+	for _, l := range []*Log{a, b} { // b does not know the position yet
 		if err := l.CheckPosition(ctx, pos); err != nil {
 			t.Error(err)
 		}
-		ahead, foreign, old := pos, pos, pos
+
+		ahead, foreign, otherEpoch := pos, pos, pos
 		ahead.Seq++
 		foreign.Log[3]++
-		old.Epoch++
-		for p, want := range map[events.Position]error{ahead: events.ErrPositionAhead, foreign: events.ErrOtherLog, old: events.ErrOtherEpoch} {
+		otherEpoch.Epoch++
+		for p, want := range map[events.Position]error{
+			ahead:      events.ErrPositionAhead,
+			foreign:    events.ErrOtherLog,
+			otherEpoch: events.ErrOtherEpoch,
+		} {
 			if err := l.CheckPosition(ctx, p); !errors.Is(err, want) {
-				t.Errorf("%+v: %v, want %v", p, err, want)
+				t.Errorf("position %+v: got error %v, want %v", p, err, want)
 			}
 		}
 	}
+
 	if err := a.CheckPosition(ctx, a.Start().Position()); err != nil {
-		t.Errorf("the start: %v", err)
+		t.Errorf("position of the start: got error %v, want none", err)
 	}
 }
 
@@ -360,12 +387,12 @@ func TestReadMessageReturnsBodyAndHeader(t *testing.T) {
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), evs)
 	msg, err := l.ReadMessage(testContext(t), 1)
 	if err != nil || msg.Seq != 1 || !bytes.Equal(msg.Data, mustEncode(t, evs...)) || msg.Time.IsZero() {
-		t.Errorf("the message is %+v, %v", msg, err)
+		t.Errorf("message: got %+v and error %v, want sequence 1 with the published body", msg, err)
 	}
 	if msg.Header["Nats-Msg-Id"] == nil {
-		t.Errorf("the header is %v", msg.Header)
+		t.Errorf("header: got %v, want a Nats-Msg-Id", msg.Header)
 	}
 	if _, err := l.ReadMessage(testContext(t), 2); !errors.Is(err, ErrNoMessage) {
-		t.Errorf("beyond the end: %v", err)
+		t.Errorf("message after the end: got error %v, want %v", err, ErrNoMessage)
 	}
 }

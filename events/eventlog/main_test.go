@@ -18,12 +18,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// childEnv makes the test binary a process that a test kills.
+// childEnv is the environment variable with the data directory of a child process, which a test kills.
 const childEnv = "SKEIN_EVENTS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	_ = flag.Set("test.parallel", "6") // what runs in parallel waits, for elections and disks, more than it computes
+	_ = flag.Set("test.short", "true") // docs/development.md says how to run the tests in full
+	_ = flag.Set("test.parallel", "6") // parallel tests mostly wait, for elections and disks
 	if dir := os.Getenv(childEnv); dir != "" {
 		publishUntilKilled(dir)
 		return
@@ -31,25 +31,26 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// testContext returns a context that ends after five minutes, or with the test.
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// checkLeaks fails the test if it leaves goroutines behind.
+// checkLeaks makes the test fail if it leaves goroutines behind.
 func checkLeaks(t *testing.T) {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 }
 
-// testLogger writes warnings to the test's log.
+// testLogger returns a logger that writes warnings to the output of the test.
 func testLogger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// openLog opens a log that the test closes: embedded in a new directory, unless the configuration says otherwise.
+// mustOpenLog opens a log, and closes it at the end of the test. Unless the configuration says otherwise, the log is embedded in a new directory.
 func mustOpenLog(t testing.TB, cfg Config) *Log {
 	t.Helper()
 	if cfg.Dir == "" && cfg.URL == "" && !cfg.Ephemeral {
@@ -66,6 +67,7 @@ func mustOpenLog(t testing.TB, cfg Config) *Log {
 	return l
 }
 
+// closeLog closes a log before the end of the test.
 func closeLog(t testing.TB, l *Log) {
 	t.Helper()
 	if err := l.Close(context.Background()); err != nil {
@@ -73,6 +75,7 @@ func closeLog(t testing.TB, l *Log) {
 	}
 }
 
+// newPublisher returns a publisher, which the log closes.
 func newPublisher(t testing.TB, l *Log, opt PublisherOptions) *Publisher {
 	t.Helper()
 	p, err := l.NewPublisher(opt)
@@ -82,14 +85,17 @@ func newPublisher(t testing.TB, l *Log, opt PublisherOptions) *Publisher {
 	return p
 }
 
-// testServer starts a server that listens on a port of its own choice, or on one of the options.
+// startTestServer starts a server with JetStream on a free port, or on the port of the options.
 func startTestServer(t testing.TB, opts server.Options) *server.Server {
 	t.Helper()
-	opts.Host, opts.NoSigs, opts.NoLog = "127.0.0.1", true, true
+	opts.Host = "127.0.0.1"
+	opts.NoSigs = true
+	opts.NoLog = true
 	if opts.Port == 0 {
 		opts.Port = server.RANDOM_PORT
 	}
-	opts.JetStream, opts.SyncAlways = true, true
+	opts.JetStream = true
+	opts.SyncAlways = true
 	opts.JetStreamMaxStore = 1 << 40
 	if opts.StoreDir == "" {
 		opts.StoreDir = t.TempDir()
@@ -106,12 +112,13 @@ func startTestServer(t testing.TB, opts server.Options) *server.Server {
 	return ns
 }
 
+// stopServer stops a server and waits for it.
 func stopServer(ns *server.Server) {
 	ns.Shutdown()
 	ns.WaitForShutdown()
 }
 
-// plainClient is what a program without this package would use.
+// connectPlainClient connects to the server as a program without this package would.
 func connectPlainClient(t testing.TB, ns *server.Server) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(ns))
@@ -126,13 +133,14 @@ func connectPlainClient(t testing.TB, ns *server.Server) jetstream.JetStream {
 	return js
 }
 
-// followOf returns a follow that no other number returns.
+// newFollow returns a follow by user n, which differs from those of all other numbers.
 func newFollow(n int) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
 		UserId: fmt.Sprint(n), TargetUserId: "author",
 	}}}
 }
 
+// newFollows returns the follows from from to before to.
 func newFollows(from, to int) (evs []*skeinv1.Event) {
 	for n := from; n < to; n++ {
 		evs = append(evs, newFollow(n))
@@ -140,7 +148,7 @@ func newFollows(from, to int) (evs []*skeinv1.Event) {
 	return evs
 }
 
-// mustPublish publishes one call for each list of events.
+// mustPublish publishes each list of events as one call, and returns the result of the last call.
 func mustPublish(t testing.TB, p *Publisher, calls ...[]*skeinv1.Event) (last Result) {
 	t.Helper()
 	for _, evs := range calls {
@@ -150,10 +158,11 @@ func mustPublish(t testing.TB, p *Publisher, calls ...[]*skeinv1.Event) (last Re
 		}
 		last = res
 	}
+
 	return last
 }
 
-// runHub runs a hub until the end of the test.
+// runHub runs a hub until the end of the test. The channel gets the result of Run.
 func runHub(t testing.TB, l *Log, opt HubOptions) (*Hub, <-chan error) {
 	t.Helper()
 	h := NewHub(l, opt)
@@ -163,6 +172,7 @@ func runHub(t testing.TB, l *Log, opt HubOptions) (*Hub, <-chan error) {
 	return h, result
 }
 
+// mustSubscribe subscribes after a cursor until the end of the test.
 func mustSubscribe(t testing.TB, h *Hub, from events.Cursor) *Subscription {
 	t.Helper()
 	s, err := h.Subscribe(from)
@@ -173,7 +183,7 @@ func mustSubscribe(t testing.TB, h *Hub, from events.Cursor) *Subscription {
 	return s
 }
 
-// readEnvelopes reads until the sequence.
+// readEnvelopes reads with a subscription up to a sequence, and checks that the sequences rise.
 func readEnvelopes(t testing.TB, s *Subscription, to uint64) (envs []*events.Envelope) {
 	t.Helper()
 	ctx := testContext(t)
@@ -184,16 +194,18 @@ func readEnvelopes(t testing.TB, s *Subscription, to uint64) (envs []*events.Env
 		}
 		for _, e := range more {
 			if e.Seq() <= last {
-				t.Fatalf("sequence %d after %d", e.Seq(), last)
+				t.Fatalf("sequence after %d: got %d, want a later one", last, e.Seq())
 			}
 			last = e.Seq()
 		}
+
 		envs = append(envs, more...)
 	}
+
 	return envs
 }
 
-// readLog reads the whole log.
+// readWholeLog reads the log from its start to its present head.
 func readWholeLog(t testing.TB, l *Log) []*events.Envelope {
 	t.Helper()
 	head, err := l.Head(testContext(t))
@@ -207,7 +219,7 @@ func readWholeLog(t testing.TB, l *Log) []*events.Envelope {
 	return readEnvelopes(t, s, head.Last)
 }
 
-// followers counts how often each follower occurs.
+// countFollowers counts the events of each acting user.
 func countFollowers(envs []*events.Envelope) map[string]int {
 	seen := make(map[string]int)
 	for _, env := range envs {
@@ -215,5 +227,6 @@ func countFollowers(envs []*events.Envelope) map[string]int {
 			seen[env.Events[i].User]++
 		}
 	}
+
 	return seen
 }

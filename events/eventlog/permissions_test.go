@@ -17,42 +17,43 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// restrictedServer has an administrator, and a user who may not publish to some subjects, nor receive on others.
-func startRestrictedServer(t *testing.T, denied []string, deaf ...string) (all, some Config) {
+// startRestrictedServer starts a server with two users. The user of all may do everything. The user of some may not
+// publish to the subjects of denyPublish, and may not subscribe to those of denySubscribe.
+func startRestrictedServer(t *testing.T, denyPublish []string, denySubscribe ...string) (all, some Config) {
 	t.Helper()
 	ns := startTestServer(t, server.Options{Users: []*server.User{
 		{Username: "all", Password: "-"},
 		{Username: "some", Password: "-", Permissions: &server.Permissions{
-			Publish: &server.SubjectPermission{Deny: denied}, Subscribe: &server.SubjectPermission{Deny: deaf},
+			Publish: &server.SubjectPermission{Deny: denyPublish}, Subscribe: &server.SubjectPermission{Deny: denySubscribe},
 		}},
 	}})
-	at := strings.TrimPrefix(ns.ClientURL(), "nats://")
+	address := strings.TrimPrefix(ns.ClientURL(), "nats://")
 	quiet := slog.New(slog.DiscardHandler)
-	return Config{URL: "nats://all:-@" + at, Logger: quiet}, Config{URL: "nats://some:-@" + at, Logger: quiet}
+	return Config{URL: "nats://all:-@" + address, Logger: quiet}, Config{URL: "nats://some:-@" + address, Logger: quiet}
 }
 
-// wantForbidden demands an error that names the subject: what times out does not know it.
+// checkForbidden checks that err is an [events.ErrForbidden] that names the subject. A request that ran into its timeout would not know it.
 func checkForbidden(t *testing.T, what string, err error, subject string) {
 	t.Helper()
 	if !errors.Is(err, events.ErrForbidden) || !strings.Contains(err.Error(), subject) {
-		t.Errorf("%s: %v, want one that names %s", what, err, subject)
+		t.Errorf("%s: got error %v, want %v with %q", what, err, events.ErrForbidden, subject)
 	}
 }
 
-// What a user may not ask is refused by name and at once, though the server answers nothing.
+// A request without permission fails at once with an error that names the subject, although the server does not answer it.
 func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 	checkLeaks(t)
 	t.Run("open", func(t *testing.T) {
 		for _, c := range []struct {
-			exists       bool
-			denied, deaf []string
-			subject      string
+			exists                     bool
+			denyPublish, denySubscribe []string
+			subject                    string
 		}{
 			{true, []string{"$JS.API.STREAM.INFO.>"}, nil, "to publish to $JS.API.STREAM.INFO.SKEIN"},
 			{false, []string{"$JS.API.STREAM.CREATE.SKEIN"}, nil, "to publish to $JS.API.STREAM.CREATE.SKEIN"},
 			{true, nil, []string{"_INBOX.>"}, "to subscribe to _INBOX."},
 		} {
-			all, some := startRestrictedServer(t, c.denied, c.deaf...)
+			all, some := startRestrictedServer(t, c.denyPublish, c.denySubscribe...)
 			if c.exists {
 				mustOpenLog(t, all)
 			}
@@ -67,17 +68,17 @@ func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 		_, err := p.Publish(testContext(t), []*skeinv1.Event{newFollow(1)}, PublishOptions{})
 		checkForbidden(t, "publish", err, "to publish to skein.log")
 		if !errors.Is(err, events.ErrRefused) || errors.Is(err, events.ErrOutcomeUnknown) {
-			t.Errorf("what is forbidden was not taken: %v", err)
+			t.Errorf("forbidden Publish: got error %v, want %v and not %v", err, events.ErrRefused, events.ErrOutcomeUnknown)
 		}
 	})
 	t.Run("read", func(t *testing.T) {
 		all, some := startRestrictedServer(t, []string{"$JS.API.STREAM.MSG.GET.SKEIN"})
 		l := mustOpenLog(t, all)
 		mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
-		at := readWholeLog(t, l)[0].Cursor
-		bad := mustOpenLog(t, some)
-		checkForbidden(t, "check", bad.CheckCursor(testContext(t), at), "$JS.API.STREAM.MSG.GET.SKEIN")
-		_, err := bad.ReadMessage(testContext(t), 1)
+		cursor := readWholeLog(t, l)[0].Cursor
+		restricted := mustOpenLog(t, some)
+		checkForbidden(t, "check a cursor", restricted.CheckCursor(testContext(t), cursor), "$JS.API.STREAM.MSG.GET.SKEIN")
+		_, err := restricted.ReadMessage(testContext(t), 1)
 		checkForbidden(t, "read a message", err, "$JS.API.STREAM.MSG.GET.SKEIN")
 	})
 	t.Run("next epoch", func(t *testing.T) {
@@ -85,18 +86,21 @@ func TestForbiddenRequestNamesItsSubject(t *testing.T) {
 			all, some := startRestrictedServer(t, []string{subject})
 			l := mustOpenLog(t, all)
 			mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(0, 1))
-			past := &memoryArchive{envs: readWholeLog(t, l), archivedLen: 1}
-			bad := mustOpenLog(t, some)
-			bad.SetArchive(past)
-			_, err := bad.NextEpoch(testContext(t), 0, func(context.Context, uint64) (events.Cursor, error) { return past.End(), nil })
+			archive := &memoryArchive{envs: readWholeLog(t, l), archivedLen: 1}
+			restricted := mustOpenLog(t, some)
+			restricted.SetArchive(archive)
+			_, err := restricted.NextEpoch(testContext(t), 0, func(context.Context, uint64) (events.Cursor, error) {
+				return archive.End(), nil
+			})
 			checkForbidden(t, "next epoch", err, subject)
-			// In whichever epoch: it continues.
+
+			// The log accepts events again, in the old epoch or in the new one.
 			mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(1, 2))
 		}
 	})
 }
 
-// told is where a logger writes until it has written a line with some texts.
+// lineWaiter is a writer for a logger. It closes seen after the first line that contains all the texts.
 type lineWaiter struct {
 	texts []string
 	seen  chan struct{}
@@ -111,7 +115,7 @@ func (w *lineWaiter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What continues for as long as the process says at each attempt what keeps it from continuing.
+// Readers and holders of leases retry when they lack a permission. Each attempt is logged with the subject that is missing.
 func TestForbiddenWorkIsLoggedAndRetried(t *testing.T) {
 	checkLeaks(t)
 	read := func(ctx context.Context, l *Log) error {
@@ -119,12 +123,13 @@ func TestForbiddenWorkIsLoggedAndRetried(t *testing.T) {
 		_, err := mustSubscribe(t, h, l.Start()).Next(ctx, 1)
 		return err
 	}
+
 	lease := func(ctx context.Context, l *Log) error {
 		return l.WhileLeased(ctx, "archive", MinLease, func(context.Context) error { return errWorkDone })
 	}
 	for _, c := range []struct {
 		subject string
-		says    string
+		wantLog string
 		work    func(context.Context, *Log) error
 	}{
 		{"$JS.API.CONSUMER.CREATE.SKEIN.", "reading was interrupted", read},
@@ -140,7 +145,7 @@ func TestForbiddenWorkIsLoggedAndRetried(t *testing.T) {
 		}
 		all, some := startRestrictedServer(t, []string{denied})
 		mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), newFollows(0, 1))
-		w := &lineWaiter{texts: []string{c.says, events.ErrForbidden.Error() + ": to publish to " + c.subject}, seen: make(chan struct{})}
+		w := &lineWaiter{texts: []string{c.wantLog, events.ErrForbidden.Error() + ": to publish to " + c.subject}, seen: make(chan struct{})}
 		some.Logger = slog.New(slog.NewTextHandler(w, nil))
 		l := mustOpenLog(t, some)
 		ctx, cancel := context.WithCancel(testContext(t))
@@ -149,18 +154,19 @@ func TestForbiddenWorkIsLoggedAndRetried(t *testing.T) {
 		select {
 		case <-w.seen:
 		case err := <-ended:
-			t.Fatalf("%s: it ended with %v", c.subject, err)
+			t.Fatalf("%s: got error %v, want it to retry", c.subject, err)
 		case <-testContext(t).Done():
-			t.Fatalf("%s: no line says %q", c.subject, w.texts)
+			t.Fatalf("%s: got no log line with %q", c.subject, w.texts)
 		}
+
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", c.subject, err)
+			t.Errorf("%s: got error %v, want %v", c.subject, err, context.Canceled)
 		}
 	}
 }
 
-// A log that an interrupted epoch has left paused waits for a process with the permission to resume it.
+// A log that an interrupted epoch has left paused can be opened only after a process with the permission has resumed it.
 func TestPausedLogWaitsForPermittedProcess(t *testing.T) {
 	checkLeaks(t)
 	all, some := startRestrictedServer(t, []string{streamUpdateSubject})
@@ -168,19 +174,20 @@ func TestPausedLogWaitsForPermittedProcess(t *testing.T) {
 	if err := l.pauseStream(testContext(t), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	// It tries until its context ends, here once it has said why.
+
+	// Open retries until its context ends, which the log line about the missing permission causes here.
 	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
 	some.Logger = slog.New(slog.NewTextHandler(textTrigger{streamUpdateSubject, cancel}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if _, err := Open(ctx, some); !errors.Is(err, context.Canceled) {
-		t.Errorf("who may not resume the log: %v", err)
+		t.Errorf("Open without the permission to resume: got error %v, want %v", err, context.Canceled)
 	}
 	mustOpenLog(t, all)
 	some.Logger = nil
 	mustOpenLog(t, some)
 }
 
-// hears is where a log is written to, and does something when it hears a text.
+// textTrigger is a writer for a logger. It calls action for each line that contains the text.
 type textTrigger struct {
 	text   string
 	action func()
@@ -194,19 +201,19 @@ func (h textTrigger) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// The subjects of answers begin as the configuration says, those of readers too.
+// All answers, also those to readers, go to subjects with the inbox prefix of the configuration. Malformed prefixes are rejected.
 func TestInboxPrefixIsUsedForAllAnswers(t *testing.T) {
 	checkLeaks(t)
 	all, some := startRestrictedServer(t, nil, "_INBOX.>")
 	all.InboxPrefix, some.InboxPrefix = "_INBOX_all", "_INBOX_some"
 	mustPublish(t, newPublisher(t, mustOpenLog(t, all), PublisherOptions{}), newFollows(0, 3))
 	if envs := readWholeLog(t, mustOpenLog(t, some)); len(countFollowers(envs)) != 3 {
-		t.Errorf("read %d envelopes", len(envs))
+		t.Errorf("events of %d envelopes: got %d, want 3", len(envs), len(countFollowers(envs)))
 	}
 	for _, bad := range []string{"a b", "a.", ".a", "a..b", "a.*", ">"} {
 		some.InboxPrefix = bad
 		if _, err := Open(testContext(t), some); err == nil || !strings.Contains(err.Error(), "inbox prefix") {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("Open with prefix %q: got error %v, want one about the inbox prefix", bad, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// proxy stands between a client and a server and cuts connections.
+// proxy forwards the connections of clients to a server, and can cut them.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -19,11 +19,12 @@ type proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
-	// up and down see what goes to the server and comes from it, and return true to cut the connection instead of
-	// passing it on.
+	// up gets each chunk that a client sends to the server, and down each chunk that the server sends. If they return true, the proxy cuts
+	// the connection and does not forward the chunk.
 	up, down func(chunk []byte) bool
 }
 
+// newProxy starts a proxy for the server on a free port, and stops it at the end of the test.
 func newProxy(t testing.TB, ns *server.Server) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,18 +38,21 @@ func newProxy(t testing.TB, ns *server.Server) *proxy {
 		p.cutAll()
 		p.wg.Wait()
 	})
+
 	return p
 }
 
-// cutOn sets what later connections are watched for.
+// watchChunks sets the functions up and down for all later connections.
 func (p *proxy) watchChunks(up, down func(chunk []byte) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.up, p.down = up, down
 }
 
+// url returns the address of the proxy for clients.
 func (p *proxy) url() string { return "nats://" + p.listener.Addr().String() }
 
+// accept accepts connections until the listener is closed.
 func (p *proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
@@ -69,6 +73,7 @@ func (p *proxy) accept() {
 	}
 }
 
+// forward copies one direction of a connection until it ends or cut returns true.
 func (p *proxy) forward(to, from net.Conn, cut func([]byte) bool) {
 	defer p.closeConns(to, from)
 	buf := make([]byte, 64<<10)
@@ -88,6 +93,7 @@ func (p *proxy) forward(to, from net.Conn, cut func([]byte) bool) {
 	}
 }
 
+// closeConns closes connections and forgets them.
 func (p *proxy) closeConns(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +112,8 @@ func (p *proxy) cutAll() {
 	}
 }
 
-// TestRetryNeitherLosesNorDoubles cuts the connection between the append of each envelope and its
-// acknowledgement, and sometimes before the append.
+// TestRetryNeitherLosesNorDoubles cuts the connection after each envelope was appended and before its acknowledgement arrives, and sometimes before
+// the append. The retries store every event exactly once.
 func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	checkLeaks(t)
 	cuts := 1000
@@ -118,10 +124,11 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	p := newProxy(t, ns)
 	var appended, sent atomic.Int64
 	down := func(chunk []byte) bool {
-		// An acknowledgement of what was not a repeat.
+		// The first acknowledgement of each envelope, and not that of a duplicate.
 		return bytes.Contains(chunk, []byte(`{"stream":"SKEIN"`)) && !bytes.Contains(chunk, []byte(`"duplicate"`)) &&
 			appended.Add(1) > 0
 	}
+
 	up := func(chunk []byte) bool {
 		return bytes.Contains(chunk, []byte("HPUB "+Subject)) && sent.Add(1)%10 == 0
 	}
@@ -137,15 +144,16 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 		mustPublish(t, pub, newFollows(n, n+1))
 	}
 	if got := int(appended.Load()); got != cuts || repeated != cuts {
-		t.Errorf("%d acknowledgements were cut off and %d repeats acknowledged, want %d of each", got, repeated, cuts)
+		t.Errorf("got %d acknowledgements that were cut off and %d duplicates, want %d of each", got, repeated, cuts)
 	}
 	if err := pub.Close(testContext(t)); err != nil {
 		t.Error(err)
 	}
+
 	seen := countFollowers(readWholeLog(t, mustOpenLog(t, Config{URL: ns.ClientURL()})))
 	for n := range cuts {
 		if times := seen[newFollow(n).GetUserFollowed().GetUserId()]; times != 1 {
-			t.Errorf("event %d is in the log %d times", n, times)
+			t.Errorf("event %d: got it %d times in the log, want once", n, times)
 		}
 	}
 }

@@ -10,8 +10,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// BenchmarkPublish publishes single follows from several goroutines, each waiting for its acknowledgement: one
-// fsync an envelope.
+// BenchmarkPublish publishes single follows from several goroutines. Each waits for its acknowledgement, so there is one fsync per envelope.
 func BenchmarkPublish(b *testing.B) {
 	for _, publishers := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprint(publishers), func(b *testing.B) {
@@ -35,6 +34,7 @@ func BenchmarkPublish(b *testing.B) {
 					}
 				})
 			}
+
 			wg.Wait()
 			b.StopTimer()
 			if err := p.Close(ctx); err != nil {
@@ -53,17 +53,19 @@ func BenchmarkRead(b *testing.B) {
 			l := mustOpenLog(b, Config{})
 			envelopes := min(1_000_000/size, 10_000)
 			data := mustEncode(b, newFollows(0, size)...)
-			for range envelopes { // faster than through a publisher, which waits for each
+			for range envelopes { // faster than a publisher, which waits for each acknowledgement
 				if err := l.conn.nc.Publish(Subject, data); err != nil {
 					b.Fatal(err)
 				}
 			}
+
 			for head := (Head{}); head.Last < uint64(envelopes); {
 				var err error
 				if head, err = l.Head(context.Background()); err != nil {
 					b.Fatal(err)
 				}
 			}
+
 			b.ResetTimer()
 			for range b.N {
 				h, _ := runHub(b, l, HubOptions{})
@@ -76,8 +78,10 @@ func BenchmarkRead(b *testing.B) {
 					}
 					n += len(envs)
 				}
+
 				h.Close()
 			}
+
 			reportEvents(b, envelopes*size)
 			b.ReportMetric(float64(envelopes)*float64(b.N)/b.Elapsed().Seconds(), "envelopes/s")
 		})

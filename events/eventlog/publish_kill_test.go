@@ -13,10 +13,11 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
+// firstEnv is the environment variable with the number of the first event that a child process publishes.
 const firstEnv = "SKEIN_EVENTS_TEST_FIRST"
 
-// publishUntilKilled is the life of a child process: it publishes from several goroutines and prints the number
-// of each event that was acknowledged.
+// publishUntilKilled runs in a child process. It publishes from several goroutines and prints the number of each event that was acknowledged,
+// until the parent kills the process.
 func publishUntilKilled(dir string) {
 	first, err := strconv.Atoi(os.Getenv(firstEnv))
 	if err != nil {
@@ -43,10 +44,11 @@ func publishUntilKilled(dir string) {
 			}
 		})
 	}
+
 	wg.Wait()
 }
 
-// TestKillLosesNoAcknowledgedEvent kills a process that publishes, again and again.
+// TestKillLosesNoAcknowledgedEvent kills a process that publishes, again and again. Every acknowledged event is in the log exactly once.
 func TestKillLosesNoAcknowledgedEvent(t *testing.T) {
 	kills := 20
 	if testing.Short() {
@@ -74,16 +76,20 @@ func TestKillLosesNoAcknowledgedEvent(t *testing.T) {
 				}
 			}
 		}
+
 		_ = child.Wait() // it was killed
 	}
+
 	if len(acked) < kills*40 {
-		t.Fatalf("only %d events were acknowledged", len(acked))
+		t.Fatalf("acknowledged events: got %d, want at least %d", len(acked), kills*40)
 	}
+
 	seen := countFollowers(readWholeLog(t, mustOpenLog(t, Config{Dir: dir})))
 	for id := range acked {
 		if seen[id] != 1 {
-			t.Errorf("acknowledged event %s is in the log %d times", id, seen[id])
+			t.Errorf("acknowledged event %s: got it %d times in the log, want once", id, seen[id])
 		}
 	}
+
 	t.Logf("%d acknowledged, %d in the log after %d kills", len(acked), len(seen), kills)
 }

@@ -20,15 +20,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestAcknowledgedMeansOnDisk publishes a thousand events from few and from many publishers. Each return of
-// Publish must come after an acknowledgement of the server, which fsyncs before each.
+// TestAcknowledgedMeansOnDisk publishes a thousand events from few and from many goroutines. Publish must not return before the server has
+// acknowledged the envelope, and the server acknowledges an envelope only after its fsync.
 func TestAcknowledgedMeansOnDisk(t *testing.T) {
 	checkLeaks(t)
 	const events = 1000
 	for _, publishers := range []int{1, 64, 1000} {
 		t.Run(fmt.Sprint(publishers), func(t *testing.T) {
 			l := mustOpenLog(t, Config{})
-			var acked atomic.Uint64 // the highest sequence acknowledged
+			var acked atomic.Uint64 // the highest acknowledged sequence
 			envelopes, largest := 0, 0
 			p := newPublisher(t, l, PublisherOptions{Listener: PublisherListener{Appended: func(info AppendInfo) {
 				envelopes++
@@ -44,51 +44,53 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 							t.Error(err)
 						}
 						if got := acked.Load(); got < res.Position.Seq {
-							t.Errorf("Publish returned %d when the log had acknowledged %d", res.Position.Seq, got)
+							t.Errorf("Publish returned sequence %d: got %d as the last acknowledged one, want at least that", res.Position.Seq, got)
 						}
 					}
 				})
 			}
+
 			wg.Wait()
 			if err := p.Close(testContext(t)); err != nil {
 				t.Error(err)
 			}
 			head, err := l.Head(testContext(t))
 			if err != nil || head.Last != uint64(envelopes) {
-				t.Errorf("the log ends at %d (%v), want %d", head.Last, err, envelopes)
+				t.Errorf("end of the log: got %d and error %v, want %d", head.Last, err, envelopes)
 			}
 			if publishers == 1 && envelopes != events || publishers == events && envelopes > events/4 {
-				t.Errorf("%d publishers made %d envelopes", publishers, envelopes)
+				t.Errorf("envelopes of %d publishers: got %d, want one per event of a single publisher, and groups of many publishers", publishers, envelopes)
 			}
 			t.Logf("%d publishers: %d events, %d envelopes and acknowledgements, at most %d events in one",
 				publishers, events, envelopes, largest)
 			if seen := countFollowers(readWholeLog(t, l)); len(seen) != events {
-				t.Errorf("the log holds %d events", len(seen))
+				t.Errorf("events in the log: got %d, want %d", len(seen), events)
 			}
 		})
 	}
 }
 
-// heldPublisher returns a publisher that stops after its first envelope until it is released, and says what it
-// appended.
+// newBlockedPublisher returns a publisher that has appended one envelope and then appends nothing until release is called. appended lists what
+// it has appended.
 func newBlockedPublisher(t testing.TB, l *Log, opt PublisherOptions) (p *Publisher, release func(), appended *[]AppendInfo) {
 	t.Helper()
-	held, free := make(chan struct{}), make(chan struct{})
+	blocked, released := make(chan struct{}), make(chan struct{})
 	appended = new([]AppendInfo)
 	opt.Listener.Appended = func(info AppendInfo) {
 		*appended = append(*appended, info)
 		if len(*appended) == 1 {
-			close(held)
-			<-free
+			close(blocked)
+			<-released
 		}
 	}
+
 	pub := newPublisher(t, l, opt)
 	go func() { _, _ = pub.Publish(context.Background(), newFollows(-1, 0), PublishOptions{}) }()
-	<-held
-	return pub, sync.OnceFunc(func() { close(free) }), appended
+	<-blocked
+	return pub, sync.OnceFunc(func() { close(released) }), appended
 }
 
-// queued waits until so many calls wait.
+// waitUntilQueued waits until the queue of the publisher has so many calls.
 func waitUntilQueued(t testing.TB, p *Publisher, calls int) {
 	ctx := testContext(t)
 	for ctx.Err() == nil {
@@ -100,10 +102,12 @@ func waitUntilQueued(t testing.TB, p *Publisher, calls int) {
 		}
 		runtime.Gosched()
 	}
-	t.Fatal("the calls are not in the queue")
+
+	t.Fatalf("the queue never had %d calls", calls)
 }
 
-// publishAsync publishes each list in a goroutine of its own, in that order.
+// publishAsync publishes each list in a goroutine of its own. It returns when all calls are in the queue, in that order. wait waits for their
+// results.
 func publishAsync(ctx context.Context, t testing.TB, p *Publisher, calls ...[]*skeinv1.Event) (results []Result, wait func()) {
 	results = make([]Result, len(calls))
 	var wg sync.WaitGroup
@@ -114,11 +118,14 @@ func publishAsync(ctx context.Context, t testing.TB, p *Publisher, calls ...[]*s
 				t.Error(err)
 			}
 		})
+
 		waitUntilQueued(t, p, i+1)
 	}
+
 	return results, wg.Wait
 }
 
+// Calls that wait are joined into one envelope as long as they fit, in order. A small call does not overtake a large one that does not fit.
 func TestCallsAreGroupedInOrder(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p, release, appended := newBlockedPublisher(t, l, PublisherOptions{})
@@ -130,31 +137,32 @@ func TestCallsAreGroupedInOrder(t *testing.T) {
 	if err := p.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	// 3 + 100 + 700 fit, 500 more would not; the one after that may not overtake.
+
+	// The calls with 3, 100 and 700 events fit into one envelope, and the next one, with 500, does not. The last one must not overtake it.
 	var got []string
 	for _, info := range *appended {
 		got = append(got, fmt.Sprintf("%d: %d calls, %d events", info.Seq, info.Calls, info.Events))
 	}
 	want := []string{"1: 1 calls, 1 events", "2: 3 calls, 803 events", "3: 2 calls, 501 events"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("envelopes (-want +got):\n%s", diff)
 	}
 	if got, want := results[2].EventIDs[699], "2-802"; got != want {
-		t.Errorf("the last event of the third call is %s, want %s", got, want)
+		t.Errorf("last event of the third call: got %s, want %s", got, want)
 	}
 	if got, want := results[3].EventIDs[0], "3-0"; got != want {
-		t.Errorf("the first event of the fourth call is %s, want %s: the fifth overtook it", got, want)
+		t.Errorf("first event of the fourth call: got %s, want %s: the fifth call must not overtake it", got, want)
 	}
 	if got := results[3].Position; got != l.Position(3) || len(results[3].EventIDs) != 500 {
-		t.Errorf("the fourth call is %+v", results[3])
+		t.Errorf("fourth call: got position %+v and %d ids, want %+v and 500", got, len(results[3].EventIDs), l.Position(3))
 	}
 	envs := readWholeLog(t, l)
 	if got := envs[1].Events[103].User; got != "0" {
-		t.Errorf("slot 103 of the second envelope is of user %s: the order of the calls is lost", got)
+		t.Errorf("slot 103 of the second envelope: got user %s, want 0, the first of the third call", got)
 	}
 }
 
-// Events keep their ids; those without one are named after their position in the log.
+// Publish returns the event id of each event. An event without an id gets a name from its position in the log.
 func TestPublishNamesEventsWithoutID(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
@@ -165,13 +173,14 @@ func TestPublishNamesEventsWithoutID(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"mine", "1-1", "1-2"}, res.EventIDs); diff != "" {
-		t.Error(diff)
+		t.Errorf("event ids (-want +got):\n%s", diff)
 	}
 	if res.Position != l.Position(1) {
-		t.Errorf("the result is %+v", res)
+		t.Errorf("position: got %+v, want %+v", res.Position, l.Position(1))
 	}
 }
 
+// Publish rejects calls with no events, more than 1000 events or too many bytes. Readers decode the largest calls that it accepts.
 func TestPublishEnforcesSizeLimits(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})
@@ -183,39 +192,43 @@ func TestPublishEnforcesSizeLimits(t *testing.T) {
 			Pin: newPin(id, id), BoardId: id, ItemId: id, RepinOf: newPin(id, id), Attributes: attributes,
 		}}})
 	}
+
 	for _, test := range []struct {
 		name string
 		evs  []*skeinv1.Event
 		want error
 	}{
-		{"none", nil, events.ErrEnvelopeEmpty},
-		{"1001", newFollows(0, 1001), events.ErrEnvelopeTooLarge},
+		{"no events", nil, events.ErrEnvelopeEmpty},
+		{"1001 events", newFollows(0, 1001), events.ErrEnvelopeTooLarge},
 		{"a megabyte", large, events.ErrEnvelopeTooLarge},
-		{"1000", newFollows(0, 1000), nil},
+		{"1000 events", newFollows(0, 1000), nil},
 	} {
 		if _, err := p.Publish(testContext(t), test.evs, PublishOptions{}); !errors.Is(err, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, err, test.want)
 		}
 	}
-	// The largest call that fits is one that the decoder reads.
+
+	// Find the largest call that fits.
 	for n := len(large); ; n-- {
 		if _, err := events.EncodeEnvelope(large[:n]); err == nil {
 			mustPublish(t, p, large[:n])
 			_, err := p.Publish(testContext(t), large[:n+1], PublishOptions{})
 			if !errors.Is(err, events.ErrEnvelopeTooLarge) {
-				t.Errorf("one event more: %v", err)
+				t.Errorf("one event more: got error %v, want %v", err, events.ErrEnvelopeTooLarge)
 			}
 			break
 		}
 	}
+
 	for _, env := range readWholeLog(t, l) {
 		if len(env.Rejects) > 0 {
-			t.Errorf("rejected: %v", env.Rejects[0].Rejection)
+			t.Errorf("envelope %d: got reject %v, want none", env.Seq(), env.Rejects[0].Rejection)
 		}
 	}
 }
 
-// TestCanceledCallInQueueIsNotPublished: a call whose context ends in the queue is not published.
+// TestCanceledCallInQueueIsNotPublished ends the context of a call that is still in the queue. The call fails with the error of the context, and its
+// events are never published.
 func TestCanceledCallInQueueIsNotPublished(t *testing.T) {
 	checkLeaks(t)
 	l := mustOpenLog(t, Config{})
@@ -226,50 +239,53 @@ func TestCanceledCallInQueueIsNotPublished(t *testing.T) {
 		_, err := p.Publish(ctx, newFollows(1, 2), PublishOptions{})
 		result <- err
 	}()
+
 	waitUntilQueued(t, p, 1)
 	cancel()
 	if err := <-result; !errors.Is(err, context.Canceled) || errors.Is(err, events.ErrOutcomeUnknown) {
-		t.Errorf("the call withdrawn: %v", err)
+		t.Errorf("call canceled in the queue: got error %v, want %v and not %v", err, context.Canceled, events.ErrOutcomeUnknown)
 	}
 	if _, err := p.Publish(ctx, newFollows(2, 3), PublishOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a call with an ended context: %v", err)
+		t.Errorf("call with an ended context: got error %v, want %v", err, context.Canceled)
 	}
 	release()
 	mustPublish(t, p, newFollows(3, 4))
 	seen := countFollowers(readWholeLog(t, l))
 	if seen["1"]+seen["2"] != 0 || seen["3"] != 1 {
-		t.Errorf("the log holds %v", seen)
+		t.Errorf("events in the log: got %v, want only that of 3", seen)
 	}
 }
 
-// TestCanceledCallInFlightHasUnknownOutcome: when the context ends while the envelope is under way, the outcome is unknown.
+// TestCanceledCallInFlightHasUnknownOutcome ends the context of a call after its envelope was sent and before the acknowledgement arrives. The
+// outcome is then unknown, and the event is in the log.
 func TestCanceledCallInFlightHasUnknownOutcome(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
 	px := newProxy(t, ns)
-	taken, pass := make(chan struct{}), make(chan struct{})
+	acked, passOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	px.watchChunks(nil, func(chunk []byte) bool {
 		if bytes.Contains(chunk, []byte(`{"stream":"SKEIN"`)) {
-			once.Do(func() { close(taken); <-pass })
+			once.Do(func() { close(acked); <-passOn })
 		}
 		return false
 	})
 	l := mustOpenLog(t, Config{URL: px.url()})
 	p := newPublisher(t, l, PublisherOptions{})
 	ctx, cancel := context.WithCancel(testContext(t))
-	go func() { <-taken; cancel() }()
+	go func() { <-acked; cancel() }()
 	_, err := p.Publish(ctx, newFollows(1, 2), PublishOptions{})
 	if !errors.Is(err, events.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
-		t.Errorf("the call in flight: %v", err)
+		t.Errorf("call canceled in flight: got error %v, want %v and %v", err, events.ErrOutcomeUnknown, context.Canceled)
 	}
-	close(pass)
+	close(passOn)
 	mustPublish(t, p, newFollows(2, 3))
 	if seen := countFollowers(readWholeLog(t, l)); seen["1"] != 1 {
-		t.Errorf("the log holds %v", seen)
+		t.Errorf("events in the log: got %v, want that of 1 once", seen)
 	}
 }
 
+// With FailWhenFull, a call that does not fit into QueueBytes fails with ErrOverloaded at once.
 func TestFullQueueRejectsCalls(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{FailWhenFull: true, QueueBytes: 1})
@@ -289,6 +305,7 @@ func TestFullQueueRejectsCalls(t *testing.T) {
 				t.Error(err)
 			}
 		})
+
 		for n := calls; n == calls; runtime.Gosched() {
 			p.mu.Lock()
 			n = len(p.queue)
@@ -299,22 +316,23 @@ func TestFullQueueRejectsCalls(t *testing.T) {
 			default:
 			}
 		}
+
 		select {
 		case <-done:
 			if !overloaded {
-				t.Fatal("a call came through")
+				t.Fatal("call with a blocked publisher: got a result, want ErrOverloaded")
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			held := 0
+			queuedBytes := 0
 			for _, c := range p.queue {
-				held += c.encoded.Bytes() + callOverhead
+				queuedBytes += c.encoded.Bytes() + callOverhead
 			}
-			if held > p.opt.QueueBytes {
-				t.Errorf("the queue holds %d bytes of %d", held, p.opt.QueueBytes)
+			if queuedBytes > p.opt.QueueBytes {
+				t.Errorf("size of the queue: got %d bytes, want at most %d", queuedBytes, p.opt.QueueBytes)
 			}
 			if calls < 10 {
-				t.Errorf("only %d calls fit", calls)
+				t.Errorf("calls in the full queue: got %d, want at least 10", calls)
 			}
 			return
 		default:
@@ -323,24 +341,25 @@ func TestFullQueueRejectsCalls(t *testing.T) {
 	}
 }
 
-// TestFullQueueDelaysCalls: without FailWhenFull a call waits for room as long as its context allows.
+// TestFullQueueDelaysCalls checks that without FailWhenFull a call waits until it fits into the queue, or until its context ends.
 func TestFullQueueDelaysCalls(t *testing.T) {
 	l := mustOpenLog(t, Config{})
 	p, release, _ := newBlockedPublisher(t, l, PublisherOptions{})
-	if err := p.queueBudget.Acquire(testContext(t), int64(p.opt.QueueBytes-2000)); err != nil { // the first call has 1 KiB still
+	if err := p.queueBudget.Acquire(testContext(t), int64(p.opt.QueueBytes-2000)); err != nil { // the first call still uses about 1 KiB
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
 	defer cancel()
 	_, err := p.Publish(ctx, newFollows(0, 100), PublishOptions{})
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, events.ErrOutcomeUnknown) {
-		t.Errorf("a call without room: %v", err)
+		t.Errorf("call that never fits: got error %v, want %v and not %v", err, context.DeadlineExceeded, events.ErrOutcomeUnknown)
 	}
 	p.queueBudget.Release(int64(p.opt.QueueBytes - 2000))
 	release()
 	mustPublish(t, p, newFollows(0, 100))
 }
 
+// Close waits for the calls in the queue and rejects new ones. It may be called again.
 func TestCloseWaitsForAcceptedCalls(t *testing.T) {
 	checkLeaks(t)
 	l := mustOpenLog(t, Config{})
@@ -351,15 +370,16 @@ func TestCloseWaitsForAcceptedCalls(t *testing.T) {
 	ctx := testContext(t)
 	for {
 		p.mu.Lock()
-		done := p.closed
+		closing := p.closed
 		p.mu.Unlock()
-		if done || ctx.Err() != nil {
+		if closing || ctx.Err() != nil {
 			break
 		}
 		runtime.Gosched()
 	}
+
 	if _, err := p.Publish(ctx, newFollows(3, 4), PublishOptions{}); !errors.Is(err, events.ErrClosed) {
-		t.Errorf("a call after Close: %v", err)
+		t.Errorf("call during Close: got error %v, want %v", err, events.ErrClosed)
 	}
 	release()
 	wait()
@@ -367,16 +387,18 @@ func TestCloseWaitsForAcceptedCalls(t *testing.T) {
 		t.Error(err)
 	}
 	if len(results[0].EventIDs) != 1 || len(results[1].EventIDs) != 1 {
-		t.Errorf("the accepted calls: %+v", results)
+		t.Errorf("accepted calls: got %+v, want one event id each", results)
 	}
 	if err := p.Close(ctx); err != nil {
-		t.Errorf("closed twice: %v", err)
+		t.Errorf("second Close: got error %v, want none", err)
 	}
 	if _, err := p.Publish(ctx, newFollows(3, 4), PublishOptions{}); !errors.Is(err, events.ErrClosed) {
-		t.Errorf("a call after the end: %v", err)
+		t.Errorf("call after Close: got error %v, want %v", err, events.ErrClosed)
 	}
 }
 
+// A full log rejects events and keeps all old ones. It accepts events again when its limit is raised, by a tool or by the configuration of the
+// next start.
 func TestFullLogRejectsEventsAndKeepsOldOnes(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpenLog(t, Config{Dir: dir, MaxBytes: 100_000})
@@ -385,7 +407,7 @@ func TestFullLogRejectsEventsAndKeepsOldOnes(t *testing.T) {
 	accepted := 0
 	for ; ; accepted += 100 {
 		if accepted > 50_000 {
-			t.Fatal("the log is never full")
+			t.Fatalf("log of 100 kB: got %d events accepted, want it full", accepted)
 		}
 		_, err := p.Publish(ctx, newFollows(accepted, accepted+100), PublishOptions{})
 		if errors.Is(err, events.ErrLogFull) {
@@ -395,50 +417,53 @@ func TestFullLogRejectsEventsAndKeepsOldOnes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if head, err := l.Head(ctx); err != nil || head.First != 1 || head.MaxBytes != 100_000 || head.Bytes > 100_000 {
-		t.Errorf("the full log: %+v, %v", head, err)
+		t.Errorf("head of the full log: got %+v and error %v, want everything from 1 in at most 100000 bytes", head, err)
 	}
 	if seen := countFollowers(readWholeLog(t, l)); len(seen) != accepted || accepted < 1000 {
-		t.Errorf("the full log holds %d events, accepted were %d", len(seen), accepted)
+		t.Errorf("events in the full log: got %d, want the %d accepted ones, at least 1000", len(seen), accepted)
 	}
-	// The bound is raised while it is open, by a tool.
+
+	// A tool raises the limit while the log is open.
 	c := streamConfig(l.ID(), 1, 150_000)
 	if _, err := l.conn.js.UpdateStream(ctx, c); err != nil {
 		t.Fatal(err)
 	}
 	mustPublish(t, p, newFollows(accepted, accepted+100))
 	accepted += 100
-	// And with the configuration of the next start; 0 leaves it.
+
+	// The configuration of the next start raises it again. A start without MaxBytes leaves it as it is.
 	closeLog(t, l)
 	l = mustOpenLog(t, Config{Dir: dir, MaxBytes: 1 << 20})
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), newFollows(accepted, accepted+1000))
 	closeLog(t, l)
 	l = mustOpenLog(t, Config{Dir: dir})
 	if head, err := l.Head(ctx); err != nil || head.MaxBytes != 1<<20 {
-		t.Errorf("after all: %+v, %v", head, err)
+		t.Errorf("head after a start without MaxBytes: got %+v and error %v, want a limit of %d", head, err, 1<<20)
 	}
 	if seen := countFollowers(readWholeLog(t, l)); len(seen) != accepted+1000 {
-		t.Errorf("the log holds %d events of %d", len(seen), accepted+1000)
+		t.Errorf("events in the log: got %d, want %d", len(seen), accepted+1000)
 	}
 }
 
-// TestUnansweredPublishHasUnknownOutcome: a server that takes everything and answers nothing, as one whose disk failed.
+// TestUnansweredPublishHasUnknownOutcome publishes to a server that accepts everything and answers nothing, like one whose disk has failed.
 func TestUnansweredPublishHasUnknownOutcome(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
 	px := newProxy(t, ns)
-	silent := make(chan struct{})
+	speakAgain := make(chan struct{})
 	var mute atomic.Bool
 	px.watchChunks(nil, func([]byte) bool {
 		if mute.Load() {
-			<-silent
+			<-speakAgain
 		}
 		return false
 	})
 	l := mustOpenLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
 	p := newPublisher(t, l, PublisherOptions{})
 	mustPublish(t, p, newFollows(0, 1))
-	patient, long := p.attemptTimeout, p.retryFor
+	normalTimeout, normalRetryFor := p.attemptTimeout, p.retryFor
 	p.attemptTimeout, p.retryFor = 20*time.Millisecond, 100*time.Millisecond
 	mute.Store(true)
 	outcome := make(chan error)
@@ -446,6 +471,7 @@ func TestUnansweredPublishHasUnknownOutcome(t *testing.T) {
 		_, err := p.Publish(context.Background(), newFollows(1, 2), PublishOptions{})
 		outcome <- err
 	}()
+
 	for ctx := testContext(t); ctx.Err() == nil; runtime.Gosched() {
 		p.mu.Lock()
 		n := len(p.queue)
@@ -454,27 +480,29 @@ func TestUnansweredPublishHasUnknownOutcome(t *testing.T) {
 			break
 		}
 	}
-	_, waiting := p.Publish(context.Background(), newFollows(2, 3), PublishOptions{})
+
+	_, queuedErr := p.Publish(context.Background(), newFollows(2, 3), PublishOptions{})
 	if err := <-outcome; !errors.Is(err, events.ErrOutcomeUnknown) {
-		t.Errorf("the envelope that was sent: %v", err)
+		t.Errorf("call whose envelope was sent: got error %v, want %v", err, events.ErrOutcomeUnknown)
 	}
-	if !errors.Is(waiting, events.ErrLogUnavailable) && !errors.Is(waiting, events.ErrOutcomeUnknown) {
-		t.Errorf("the call that waited: %v", waiting)
+	if !errors.Is(queuedErr, events.ErrLogUnavailable) && !errors.Is(queuedErr, events.ErrOutcomeUnknown) {
+		t.Errorf("call that waited: got error %v, want %v or %v", queuedErr, events.ErrLogUnavailable, events.ErrOutcomeUnknown)
 	}
-	p.attemptTimeout, p.retryFor = patient, long
-	close(silent)
+	p.attemptTimeout, p.retryFor = normalTimeout, normalRetryFor
+	close(speakAgain)
 	mute.Store(false)
 	for n := 3; ; n++ { // until the connection has recovered
 		if _, err := p.Publish(testContext(t), newFollows(n, n+1), PublishOptions{}); err == nil {
 			break
 		}
 	}
+
 	if seen := countFollowers(readWholeLog(t, l)); seen["0"] != 1 || seen["1"] != 1 {
-		t.Errorf("the log holds %v", seen)
+		t.Errorf("events in the log: got %v, want those of 0 and 1 once", seen)
 	}
 }
 
-// readAside asks a server how far the log goes, past any proxy.
+// readHeadDirectly returns the last sequence of the log of a server, over a connection without proxy.
 func readHeadDirectly(ctx context.Context, ns *server.Server) (last uint64, err error) {
 	l, err := Open(ctx, Config{URL: ns.ClientURL()})
 	if err != nil {
@@ -485,7 +513,8 @@ func readHeadDirectly(ctx context.Context, ns *server.Server) (last uint64, err 
 	return head.Last, err
 }
 
-// TestPublishWithoutServerHasKnownOutcome: what surely was not taken is not of unknown outcome.
+// TestPublishWithoutServerHasKnownOutcome publishes without a server. The call fails with ErrLogUnavailable, which means that nothing was stored, and
+// Close does not wait for the server.
 func TestPublishWithoutServerHasKnownOutcome(t *testing.T) {
 	checkLeaks(t)
 	ns := startTestServer(t, server.Options{})
@@ -498,12 +527,13 @@ func TestPublishWithoutServerHasKnownOutcome(t *testing.T) {
 	}
 	_, err := p.Publish(testContext(t), newFollows(0, 1), PublishOptions{})
 	if !errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrOutcomeUnknown) {
-		t.Errorf("without a server: %v", err)
+		t.Errorf("Publish without a server: got error %v, want %v and not %v", err, events.ErrLogUnavailable, events.ErrOutcomeUnknown)
 	}
 	if _, err := l.Health(testContext(t)); !errors.Is(err, events.ErrLogUnavailable) {
-		t.Errorf("without a server it is healthy: %v", err)
+		t.Errorf("Health without a server: got error %v, want %v", err, events.ErrLogUnavailable)
 	}
-	// Closing does not wait for the server.
+
+	// Close returns when its context ends, although the publisher would retry for an hour.
 	ctx, cancel := context.WithCancel(testContext(t))
 	p.retryFor = time.Hour
 	go func() { _, _ = p.Publish(context.Background(), newFollows(0, 1), PublishOptions{}) }()
@@ -512,10 +542,11 @@ func TestPublishWithoutServerHasKnownOutcome(t *testing.T) {
 	}
 	cancel()
 	if err := p.Close(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("closed with an ended context: %v", err)
+		t.Errorf("Close with an ended context: got error %v, want %v", err, context.Canceled)
 	}
 }
 
+// Publish reports ErrRefused for an envelope that the server will never accept, and ErrLogUnavailable if the stream is gone.
 func TestPublishReportsPermanentRejection(t *testing.T) {
 	ns := startTestServer(t, server.Options{})
 	l := mustOpenLog(t, Config{URL: ns.ClientURL()})
@@ -526,20 +557,22 @@ func TestPublishReportsPermanentRejection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.Publish(testContext(t), newFollows(0, 100), PublishOptions{}); !errors.Is(err, events.ErrRefused) {
-		t.Errorf("an envelope that the server refuses: %v", err)
+		t.Errorf("Publish of an envelope that the server rejects: got error %v, want %v", err, events.ErrRefused)
 	}
 	if err := l.conn.js.DeleteStream(testContext(t), StreamName); err != nil {
 		t.Fatal(err)
 	}
 	p.retryFor = 50 * time.Millisecond
-	err := events.ErrOutcomeUnknown // which it is if the server, on a busy machine, does not say within that time that there is no stream
+
+	// On a busy machine the server may not say in time that there is no stream. The outcome is then unknown, and the loop tries again.
+	err := events.ErrOutcomeUnknown
 	for ctx := testContext(t); errors.Is(err, events.ErrOutcomeUnknown) && ctx.Err() == nil; {
 		_, err = p.Publish(ctx, newFollows(0, 1), PublishOptions{})
 	}
 	if !errors.Is(err, events.ErrLogUnavailable) {
-		t.Errorf("without a stream: %v", err)
+		t.Errorf("Publish without a stream: got error %v, want %v", err, events.ErrLogUnavailable)
 	}
 	if _, err := l.Health(testContext(t)); !errors.Is(err, events.ErrNoLog) {
-		t.Errorf("without a stream it is healthy: %v", err)
+		t.Errorf("Health without a stream: got error %v, want %v", err, events.ErrNoLog)
 	}
 }

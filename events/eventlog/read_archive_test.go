@@ -17,22 +17,24 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// memoryArchive is an archive in memory: what a reader of the stream was given, as an archive keeps it.
+// memoryArchive is an archive in memory. It returns the envelopes that a reader of the stream got, in the form in which an archive returns them.
 type memoryArchive struct {
 	mu          sync.Mutex
 	envs        []*events.Envelope
-	archivedLen int // of envs
+	archivedLen int // how many of envs are archived
 	repeats     []events.Repeat
-	readCount   int                               // readings
-	nextError   func(next *events.Envelope) error // what Next meets
+	readCount   int                               // calls of Read
+	nextError   func(next *events.Envelope) error // returns the error of Next in front of an envelope, or nil
 }
 
+// setLength sets the number of archived envelopes.
 func (p *memoryArchive) setLength(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.archivedLen = n
 }
 
+// End is part of [events.Archive].
 func (p *memoryArchive) End() events.Cursor {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +44,7 @@ func (p *memoryArchive) End() events.Cursor {
 	return p.envs[p.archivedLen-1].Cursor
 }
 
-// Repeats returns those given, or else what was seen in the horizon before the end.
+// Repeats returns the field repeats, or else the event ids within the horizon before the end.
 func (p *memoryArchive) Repeats(context.Context, uint32) ([]events.Repeat, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,10 +64,12 @@ func (p *memoryArchive) Repeats(context.Context, uint32) ([]events.Repeat, error
 			}
 		}
 	}
+
 	end := p.envs[p.archivedLen-1].Cursor.LastTime
 	return slices.DeleteFunc(list, func(r events.Repeat) bool { return r.Time < end-events.Horizon }), nil
 }
 
+// Read is part of [events.Archive].
 func (p *memoryArchive) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.ArchiveReader, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,14 +85,16 @@ func (p *memoryArchive) Read(ctx context.Context, from events.Cursor, kinds even
 	return &memoryArchiveReader{archive: p, ctx: ctx, envs: p.envs[:p.archivedLen], nextIndex: at, kinds: kinds}, nil
 }
 
+// memoryArchiveReader is a reader of a memoryArchive.
 type memoryArchiveReader struct {
 	archive   *memoryArchive
-	ctx       context.Context // ends with the reading, as what a bucket gives does
+	ctx       context.Context // ends with the reading, like the files of a bucket
 	envs      []*events.Envelope
 	nextIndex int
 	kinds     events.KindSet
 }
 
+// Next is part of [events.ArchiveReader].
 func (r *memoryArchiveReader) Next(ctx context.Context, maxBytes int) (envs []*events.Envelope, err error) {
 	for bytes := 0; r.nextIndex < len(r.envs) && bytes < maxBytes; r.nextIndex++ {
 		env := r.envs[r.nextIndex]
@@ -111,15 +117,17 @@ func (r *memoryArchiveReader) Next(ctx context.Context, maxBytes int) (envs []*e
 		envs = append(envs, env)
 		bytes += env.Bytes
 	}
+
 	if len(envs) == 0 {
 		return nil, io.EOF
 	}
 	return envs, ctx.Err()
 }
 
+// Close is part of [events.ArchiveReader].
 func (*memoryArchiveReader) Close() {}
 
-// stripped is an envelope as the archive keeps it.
+// toArchivalEnvelope returns an envelope in the form in which an archive returns it: without event ids, checksum and warm-up start.
 func toArchivalEnvelope(env *events.Envelope) *events.Envelope {
 	e := *env
 	e.Events = slices.Clone(env.Events)
@@ -131,29 +139,32 @@ func toArchivalEnvelope(env *events.Envelope) *events.Envelope {
 	return &e
 }
 
-// sameButForArchive compares what two readers got, of which one may have read the archive.
+// equalInArchive compares the envelopes of two readers, either of which may have read the archive.
 func equalInArchive(a, b *events.Envelope) bool {
 	x, y := toArchivalEnvelope(a), toArchivalEnvelope(b)
 	x.Cursor.Epoch, y.Cursor.Epoch = 0, 0
 	return equalEnvelopes(x, y)
 }
 
-// inBubble runs a test with a real server, whose clock continues only while all wait.
+// runInBubble runs a test in a synctest bubble. The test uses a real server, and the clock advances only while all goroutines wait.
 func runInBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	// The server has one clock for all its file stores, which must not be started in the bubble.
+
+	// All file stores of the server share one clock, which must be started outside the bubble.
 	mustOpenLog(t, Config{})
 	synctest.Test(t, test)
 }
 
-// step is a part of a history.
+// historyStep is one envelope of a history.
 type historyStep struct {
+	// wait is the time before the envelope.
 	wait   time.Duration
 	events []*skeinv1.Event
-	// garbage is no envelope.
+	// garbage is true if the body of the message is malformed.
 	garbage bool
 }
 
+// drawHistory returns a generator of histories of n envelopes, with repeats, backfills, malformed events and messages, and pauses of all lengths.
 func drawHistory(n int) *rapid.Generator[[]historyStep] {
 	event := rapid.Custom(func(t *rapid.T) *skeinv1.Event {
 		user := rapid.SampledFrom([]string{"ann", "bob", "17"}).Draw(t, "user")
@@ -168,9 +179,10 @@ func drawHistory(n int) *rapid.Generator[[]historyStep] {
 				UserFollowed: &skeinv1.UserFollowed{UserId: user, TargetUserId: "author"},
 			}}
 		}
+
 		return newLike(user, "film", id)
 	})
-	one := rapid.Custom(func(t *rapid.T) historyStep {
+	envelope := rapid.Custom(func(t *rapid.T) historyStep {
 		return historyStep{
 			wait: rapid.SampledFrom([]time.Duration{
 				0, time.Microsecond, time.Second, time.Minute, 4 * time.Minute, 15 * time.Minute, time.Hour,
@@ -179,14 +191,14 @@ func drawHistory(n int) *rapid.Generator[[]historyStep] {
 			garbage: rapid.IntRange(0, 9).Draw(t, "garbage") == 0,
 		}
 	})
-	return rapid.SliceOfN(one, n, n)
+	return rapid.SliceOfN(envelope, n, n)
 }
 
-// play appends a history, as any client may.
+// appendHistory publishes a history with a plain NATS client.
 func appendHistory(t *testing.T, l *Log, steps []historyStep) {
 	t.Helper()
 	for _, s := range steps {
-		if err := wait.For(context.Background(), s.wait); err != nil { // no longer than in a bubble
+		if err := wait.For(context.Background(), s.wait); err != nil { // in a bubble this takes no time
 			t.Fatal(err)
 		}
 		data := mustEncode(t, s.events...)
@@ -199,7 +211,7 @@ func appendHistory(t *testing.T, l *Log, steps []historyStep) {
 	}
 }
 
-// readFrom reads with a reader of its own until the sequence.
+// readFromCursor reads with a new reader from a cursor up to a sequence.
 func readFromCursor(t testing.TB, l *Log, from events.Cursor, to uint64, maxBytes int) (envs []*events.Envelope) {
 	t.Helper()
 	r := newReader(l, from)
@@ -207,27 +219,30 @@ func readFromCursor(t testing.TB, l *Log, from events.Cursor, to uint64, maxByte
 	for last := from.Seq; last < to; last = envs[len(envs)-1].Seq() {
 		more, err := r.next(testContext(t), maxBytes)
 		if err != nil {
-			t.Fatalf("from %+v: %v", from, err)
+			t.Fatalf("read from %+v: %v", from, err)
 		}
 		envs = append(envs, more...)
 	}
+
 	return envs
 }
 
-// wantSame compares what was read after a sequence with the whole history, which has no holes.
+// checkSameEnvelopes compares the envelopes that were read after a sequence with all envelopes of the history.
 func checkSameEnvelopes(t testing.TB, what string, got, all []*events.Envelope, after uint64) {
 	t.Helper()
 	want := all[after-all[0].Seq()+1:]
 	for i := range min(len(got), len(want)) {
 		if !equalInArchive(got[i], want[i]) {
-			t.Fatalf("%s: after %d comes\n%+v, want\n%+v", what, after, got[i], want[i])
+			t.Fatalf("%s: reader from %d: got\n%+v, want\n%+v", what, after, got[i], want[i])
 		}
 	}
+
 	if len(got) != len(want) {
-		t.Fatalf("%s: %d envelopes after %d, want %d", what, len(got), after, len(want))
+		t.Fatalf("%s: reader from %d: got %d envelopes, want %d", what, after, len(got), len(want))
 	}
 }
 
+// toArchivalCursor returns a cursor in the form in which an archive returns it: without checksum and warm-up start.
 func toArchivalCursor(c events.Cursor) events.Cursor {
 	return events.Cursor{Log: c.Log, Epoch: c.Epoch, Seq: c.Seq, LastTime: c.LastTime}
 }

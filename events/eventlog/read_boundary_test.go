@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Wherever a reader starts, and however much of the log is in the archive and gone from the stream, it gets what one gets
-// who reads the whole stream.
+// A reader gets the same as a reader of the whole stream, wherever it starts, and however much of the log is archived and trimmed. It reads the
+// archive only if the stream does not have everything.
 func TestReaderCrossesArchiveBoundaryFromAnyCursor(t *testing.T) {
 	histories := 12
 	if testing.Short() {
@@ -23,11 +23,11 @@ func TestReaderCrossesArchiveBoundaryFromAnyCursor(t *testing.T) {
 			appendHistory(t, l, drawHistory(25).Example(n))
 			all := readWholeLog(t, l)
 			head := all[len(all)-1].Seq()
-			past := &memoryArchive{envs: all}
-			l.SetArchive(past)
+			archive := &memoryArchive{envs: all}
+			l.SetArchive(archive)
 			rng := rand.New(rand.NewPCG(1, uint64(n)))
 			for cut := 0; cut < len(all); cut += 1 + rng.IntN(12) {
-				past.setLength(cut)
+				archive.setLength(cut)
 				first := trimSome(t, l, rng)
 				for seq := range head {
 					from := l.Start()
@@ -35,27 +35,29 @@ func TestReaderCrossesArchiveBoundaryFromAnyCursor(t *testing.T) {
 						from = all[seq-1].Cursor
 					}
 					for _, from := range []events.Cursor{from, toArchivalCursor(from)} {
-						began := past.readCount
+						readsBefore := archive.readCount
 						if err := l.CheckCursor(testContext(t), from); err != nil {
-							t.Fatalf("cursor %+v: %v", from, err)
+							t.Fatalf("cursor %+v: got error %v, want none", from, err)
 						}
 						what := fmt.Sprintf("history %d, %d archived, first %d", n, cut, first)
 						checkSameEnvelopes(t, what, readFromCursor(t, l, from, head, 1+rng.IntN(400)), all, seq)
-						if from.WarmSeq >= first && past.readCount != began {
-							t.Fatalf("%s: the archive was read for %+v", what, from)
+						if from.WarmSeq >= first && archive.readCount != readsBefore {
+							t.Fatalf("%s: reader from %+v: got a read of the archive, want none", what, from)
 						}
-						if from.WarmSeq != 0 && from.WarmSeq < first && past.readCount == began {
-							t.Fatalf("%s: the archive was not read for %+v", what, from)
+						if from.WarmSeq != 0 && from.WarmSeq < first && archive.readCount == readsBefore {
+							t.Fatalf("%s: reader from %+v: got no read of the archive, want one", what, from)
 						}
 					}
 				}
 			}
+
 			closeLog(t, l)
 		}
 	})
 }
 
-// trimSome trims as far as it may, or a part of it, and returns where the stream begins.
+// trimSome trims the stream as far as possible, or less, and returns the first sequence of the stream. It also checks that trimming further is
+// refused.
 func trimSome(t *testing.T, l *Log, rng *rand.Rand) (first uint64) {
 	t.Helper()
 	ctx := testContext(t)
@@ -64,7 +66,7 @@ func trimSome(t *testing.T, l *Log, rng *rand.Rand) (first uint64) {
 		t.Fatal(err)
 	}
 	if _, err := l.Trim(ctx, limit+1); !errors.Is(err, events.ErrTrimRefused) {
-		t.Fatalf("trimming beyond %d: %v", limit, err)
+		t.Fatalf("trimming beyond %d: got error %v, want %v", limit, err, events.ErrTrimRefused)
 	}
 	if rng.IntN(3) == 0 && limit > 0 {
 		limit = rng.Uint64N(limit)
@@ -74,32 +76,34 @@ func trimSome(t *testing.T, l *Log, rng *rand.Rand) (first uint64) {
 	}
 	head, err := l.Head(ctx)
 	if err != nil || head.First < limit+1 {
-		t.Fatalf("trimmed up to %d, the stream begins at %d, %v", limit, head.First, err)
+		t.Fatalf("first sequence after a trim to %d: got %d and error %v, want at least %d", limit, head.First, err, limit+1)
 	}
 	return head.First
 }
 
-// Archiving and trimming continue while readers read, in the archive and in the stream: no reader misses an envelope.
+// Archiving and trimming continue while readers read, some in the archive and some in the stream. No reader misses an envelope.
 func TestReadersMissNothingDuringTrim(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		appendHistory(t, l, drawHistory(60).Example(3))
 		all := readWholeLog(t, l)
-		past := &memoryArchive{envs: all}
-		l.SetArchive(past)
+		archive := &memoryArchive{envs: all}
+		l.SetArchive(archive)
 		ctx := testContext(t)
 		var readers []*reader
 		got := make([][]*events.Envelope, 6)
 		for i := range got {
 			r := newReader(l, l.Start())
-			r.pullBatch = 1 + i // most of what is to come has not been sent
+			r.pullBatch = 1 + i // so that the server has not sent most of the messages yet
 			readers = append(readers, r)
 			defer r.close()
 		}
-		rng, overtaken := rand.New(rand.NewPCG(2, 2)), false
+
+		rng := rand.New(rand.NewPCG(2, 2))
+		overtaken := false
 		for done := 0; done < len(got); {
-			if past.archivedLen < len(all) {
-				past.setLength(min(past.archivedLen+3, len(all))) // faster than readers of one at a time
+			if archive.archivedLen < len(all) {
+				archive.setLength(min(archive.archivedLen+3, len(all))) // faster than readers that read one envelope at a time
 				trimSome(t, l, rng)
 			}
 			done = 0
@@ -108,38 +112,39 @@ func TestReadersMissNothingDuringTrim(t *testing.T) {
 					done++
 					continue
 				}
-				if past.archivedLen < 30*(i%2) {
-					continue // half of them begin late
+				if archive.archivedLen < 30*(i%2) {
+					continue // every other reader begins late
 				}
-				wasIn := r.dec != nil
+				wasInStream := r.dec != nil
 				envs, err := r.next(ctx, 1)
 				if err != nil {
-					t.Fatalf("reader %d after %d: %v", i, len(got[i]), err)
+					t.Fatalf("reader %d after %d envelopes: %v", i, len(got[i]), err)
 				}
-				overtaken = overtaken || wasIn && r.archive != nil
+				overtaken = overtaken || wasInStream && r.archive != nil
 				got[i] = append(got[i], envs...)
 			}
 		}
+
 		for i := range got {
 			checkSameEnvelopes(t, fmt.Sprintf("reader %d", i), got[i], all, 0)
 		}
 		if !overtaken {
-			t.Error("trimming overtook no reader of the stream")
+			t.Error("readers of the stream that trimming overtook: got none, want some")
 		}
 	})
 }
 
-// A reader of the stream that trimming overtakes goes back to the archive, whether it was interrupted or not.
+// A reader of the stream that trimming overtakes goes back to the archive, whether it was interrupted before or not.
 func TestOvertakenReaderReturnsToArchive(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		for _, interrupted := range []bool{false, true} {
 			l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 			appendHistory(t, l, drawHistory(60).Example(5))
 			all := readWholeLog(t, l)
-			past := &memoryArchive{envs: all}
-			l.SetArchive(past)
+			archive := &memoryArchive{envs: all}
+			l.SetArchive(archive)
 			r := newReader(l, l.Start())
-			r.pullBatch = 2 // the rest has not been sent
+			r.pullBatch = 2 // so that the server has not sent the other messages yet
 			var got []*events.Envelope
 			for more := 3; len(got) < len(all); more = len(all) {
 				for len(got) < more {
@@ -149,106 +154,111 @@ func TestOvertakenReaderReturnsToArchive(t *testing.T) {
 					}
 					got = append(got, envs...)
 				}
+
 				if more > 3 {
 					break
 				}
 				if interrupted {
 					r.close()
 				}
-				past.setLength(50)
+				archive.setLength(50)
 				limit, err := l.trimLimit(testContext(t))
-				if err != nil || limit < 10 || past.readCount > 0 {
-					t.Fatalf("limit %d, %v", limit, err)
+				if err != nil || limit < 10 || archive.readCount > 0 {
+					t.Fatalf("trim limit: got %d and error %v after %d reads of the archive, want at least 10 and no read", limit, err, archive.readCount)
 				}
 				if n, err := l.Trim(testContext(t), limit); n != limit || err != nil {
-					t.Fatalf("trimmed %d of %d, %v", n, limit, err)
+					t.Fatalf("trimmed sequences: got %d and error %v, want %d", n, err, limit)
 				}
 			}
+
 			r.close()
 			checkSameEnvelopes(t, "overtaken", got, all, 0)
-			if past.readCount != 1 {
-				t.Errorf("the archive was read %d times", past.readCount)
+			if archive.readCount != 1 {
+				t.Errorf("reads of the archive: got %d, want 1", archive.readCount)
 			}
 			closeLog(t, l)
 		}
 	})
 }
 
-// What is wrong with the archive is said, and what passes is tried again.
+// A reader retries after errors of the archive that may pass. Damage is reported to the readers that need the archive, and only to them.
 func TestReaderRetriesArchiveAndReportsDamage(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 		appendHistory(t, l, drawHistory(40).Example(7))
 		all := readWholeLog(t, l)
-		past := &memoryArchive{envs: all, archivedLen: 35}
-		l.SetArchive(past)
+		archive := &memoryArchive{envs: all, archivedLen: 35}
+		l.SetArchive(archive)
 		limit, err := l.trimLimit(testContext(t))
 		if err != nil || limit < 5 {
-			t.Fatalf("limit %d, %v", limit, err)
+			t.Fatalf("trim limit: got %d and error %v, want at least 5", limit, err)
 		}
 		if _, err := l.Trim(testContext(t), limit); err != nil {
 			t.Fatal(err)
 		}
-		away := errors.New("the bucket is away")
-		tries := 0
-		past.nextError = func(next *events.Envelope) error {
-			if tries++; next.Seq()%3 == 0 && tries%4 != 0 {
-				return away
+
+		errUnreachable := errors.New("the bucket cannot be reached")
+		attempts := 0
+		archive.nextError = func(next *events.Envelope) error {
+			attempts++
+			if next.Seq()%3 == 0 && attempts%4 != 0 {
+				return errUnreachable
 			}
 			return nil
 		}
-		checkSameEnvelopes(t, "with a bucket that is away now and then", readFromCursor(t, l, l.Start(), uint64(len(all)), 1), all, 0)
 
-		past.nextError = func(next *events.Envelope) error {
+		checkSameEnvelopes(t, "with a bucket that cannot be reached now and then", readFromCursor(t, l, l.Start(), uint64(len(all)), 1), all, 0)
+
+		archive.nextError = func(next *events.Envelope) error {
 			if next.Seq() == 4 {
 				return fmt.Errorf("segment 1: %w", events.ErrArchiveDamaged)
 			}
 			return nil
 		}
+
 		h, _ := runHub(t, l, HubOptions{})
-		in, other := mustSubscribe(t, h, all[37].Cursor), mustSubscribe(t, h, l.Start())
-		if _, err := in.Next(testContext(t), 1); err != nil {
+		inStream, inArchive := mustSubscribe(t, h, all[37].Cursor), mustSubscribe(t, h, l.Start())
+		if _, err := inStream.Next(testContext(t), 1); err != nil {
 			t.Fatal(err)
 		}
 		for err = nil; err == nil; {
-			_, err = other.Next(testContext(t), 1)
+			_, err = inArchive.Next(testContext(t), 1)
 		}
 		if !errors.Is(err, events.ErrArchiveDamaged) {
-			t.Errorf("the archive is damaged: %v", err)
+			t.Errorf("reader of the damaged archive: got error %v, want %v", err, events.ErrArchiveDamaged)
 		}
-		if _, err := in.Next(testContext(t), 1); err != nil {
-			t.Errorf("who reads the stream: %v", err)
+		if _, err := inStream.Next(testContext(t), 1); err != nil {
+			t.Errorf("reader of the stream: got error %v, want none", err)
 		}
 		h.Close()
 		wrong := toArchivalCursor(all[2].Cursor)
 		wrong.LastTime++
 		if err := l.CheckCursor(testContext(t), wrong); !errors.Is(err, events.ErrRewritten) {
-			t.Errorf("a cursor with another time: %v", err)
+			t.Errorf("cursor with another time: got error %v, want %v", err, events.ErrRewritten)
 		}
 		l.SetArchive(nil)
 		if err := l.CheckCursor(testContext(t), all[2].Cursor); !errors.Is(err, events.ErrTrimmed) {
-			t.Errorf("without an archive: %v", err)
+			t.Errorf("cursor in the trimmed part without an archive: got error %v, want %v", err, events.ErrTrimmed)
 		}
 	})
 }
 
-// A cursor of the archive is good in a stream that holds all, with an archive that ends before it or none.
+// A reader with a cursor of the archive can continue in a stream that has everything, without an archive and with one that ends before the
+// cursor.
 func TestArchivalCursorContinuesInStream(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		appendHistory(t, l, drawHistory(20).Example(1))
 		all := readWholeLog(t, l)
-		for _, past := range []events.Archive{nil, &memoryArchive{envs: all}, &memoryArchive{envs: all, archivedLen: 6}} {
-			if l.SetArchive(past); past == nil {
-				l.archive = nil
-			}
+		for _, archive := range []events.Archive{nil, &memoryArchive{envs: all}, &memoryArchive{envs: all, archivedLen: 6}} {
+			l.SetArchive(archive)
 			for seq := 7; seq < 20; seq++ {
 				from := toArchivalCursor(all[seq-1].Cursor)
-				checkSameEnvelopes(t, "from the archive's", readFromCursor(t, l, from, 20, 1<<20), all, uint64(seq))
+				checkSameEnvelopes(t, "with a cursor of the archive", readFromCursor(t, l, from, 20, 1<<20), all, uint64(seq))
 				from.LastTime++
 				r := newReader(l, from)
 				if _, err := r.next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
-					t.Fatalf("a cursor with another time: %v", err)
+					t.Fatalf("cursor with another time: got error %v, want %v", err, events.ErrRewritten)
 				}
 				r.close()
 			}
@@ -256,14 +266,15 @@ func TestArchivalCursorContinuesInStream(t *testing.T) {
 	})
 }
 
-// Subscribers in the archive share the ring, and those who want some kinds read for themselves until the stream.
+// Subscribers in the archive share the ring. A subscriber that needs only some kinds of events has a reader of its own until it reaches the stream,
+// and that reader leaves out envelopes.
 func TestHubSharesArchivedEnvelopes(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		appendHistory(t, l, drawHistory(60).Example(11))
 		all := readWholeLog(t, l)
-		past := &memoryArchive{envs: all, archivedLen: 50}
-		l.SetArchive(past)
+		archive := &memoryArchive{envs: all, archivedLen: 50}
+		l.SetArchive(archive)
 		limit, err := l.trimLimit(testContext(t))
 		if err != nil {
 			t.Fatal(err)
@@ -276,13 +287,14 @@ func TestHubSharesArchivedEnvelopes(t *testing.T) {
 		first := readEnvelopes(t, a, 60)
 		checkSameEnvelopes(t, "in the ring", first, all, 5)
 		if !areIdentical(first, readEnvelopes(t, b, 60)) {
-			t.Error("two subscribers at one place read on their own")
+			t.Error("two subscribers at one cursor: got different envelope objects, want the same")
 		}
-		// At the same sequence, but of another log.
+
+		// A cursor with the sequence of an envelope in the ring, but of another log, must not be accepted by the ring.
 		wrong := toArchivalCursor(all[6].Cursor)
 		wrong.LastTime--
 		if _, err := mustSubscribe(t, h, wrong).Next(testContext(t), 1); !errors.Is(err, events.ErrRewritten) {
-			t.Errorf("a cursor with another time: %v", err)
+			t.Errorf("cursor with another time: got error %v, want %v", err, events.ErrRewritten)
 		}
 		follows := events.Kinds(events.UserFollowed)
 		s, err := h.SubscribeKinds(l.Start(), follows)
@@ -297,11 +309,13 @@ func TestHubSharesArchivedEnvelopes(t *testing.T) {
 			}
 			got = append(got, envs...)
 		}
+
 		checkKinds(t, got, all, follows, 50)
 		if len(got) == len(all) {
-			t.Error("nothing was passed over")
+			t.Errorf("envelopes of the subscriber to follows: got all %d, want some left out", len(all))
 		}
-		// In the stream it is one of all.
+
+		// In the stream, it shares the ring with the others.
 		appendHistory(t, l, drawHistory(1).Example(1))
 		for range 2 {
 			appendHistory(t, l, drawHistory(1).Example(1))
@@ -310,22 +324,24 @@ func TestHubSharesArchivedEnvelopes(t *testing.T) {
 				return
 			}
 		}
-		t.Error("a subscriber of some kinds never shares the ring")
+
+		t.Error("subscriber to follows in the stream: got other envelope objects, want those of the ring")
 	})
 }
 
-// wantKinds checks that all events of some kinds came.
+// checkKinds checks that a subscriber to some kinds got every envelope with events of these kinds or with rejects, and every envelope from
+// sequence to on.
 func checkKinds(t *testing.T, got, all []*events.Envelope, kinds events.KindSet, to uint64) {
 	t.Helper()
 	i := 0
 	for _, env := range all {
 		if i < len(got) && got[i].Seq() == env.Seq() {
 			if !equalInArchive(got[i], env) {
-				t.Fatalf("envelope %d differs", env.Seq())
+				t.Fatalf("envelope %d: got %+v, want %+v", env.Seq(), got[i], env)
 			}
 			i++
 		} else if env.Kinds&kinds != 0 || len(env.Rejects) > 0 || env.Seq() >= to {
-			t.Fatalf("envelope %d did not come", env.Seq())
+			t.Fatalf("envelope %d: got none, want %+v", env.Seq(), env)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestShorterLogWithReplicasIsAskedAgain: a log with replicas that looks shorter than what was read of it is asked again for a while. Its new leader may not
-// have caught up yet.
+// TestShorterLogWithReplicasIsAskedAgain checks a cursor and a position after the end of a log with replicas. The log is asked again for
+// replicaCatchUpTime before it counts as shorter, because a new leader may not have caught up yet.
 func TestShorterLogWithReplicasIsAskedAgain(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{})
@@ -22,20 +22,22 @@ func TestShorterLogWithReplicasIsAskedAgain(t *testing.T) {
 		cursor.Seq, cursor.Checksum = 1, 1
 		began := time.Now()
 		if err := l.CheckCursor(t.Context(), cursor); !errors.Is(err, events.ErrLogShorter) || time.Since(began) < replicaCatchUpTime {
-			t.Errorf("after %v: %v", time.Since(began), err)
+			t.Errorf("cursor after the end: got error %v after %v, want %v after %v", err, time.Since(began), events.ErrLogShorter, replicaCatchUpTime)
 		}
+
 		began = time.Now()
 		if err := l.CheckPosition(t.Context(), l.Position(1)); !errors.Is(err, events.ErrPositionAhead) || time.Since(began) < replicaCatchUpTime {
-			t.Errorf("after %v: %v", time.Since(began), err)
+			t.Errorf("position after the end: got error %v after %v, want %v after %v", err, time.Since(began), events.ErrPositionAhead, replicaCatchUpTime)
 		}
+
 		checked := make(chan error, 1)
 		go func() { checked <- l.CheckPosition(t.Context(), l.Position(1)) }()
-		<-time.After(replicaCatchUpTime / 2) // no time, in a bubble
+		<-time.After(replicaCatchUpTime / 2) // takes no time in a bubble
 		if _, err := p.Publish(t.Context(), []*skeinv1.Event{newLike("ann", "film", "")}, PublishOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-checked; err != nil {
-			t.Errorf("the leader has caught up: %v", err)
+			t.Errorf("position once the leader has caught up: got error %v, want none", err)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// readAll reads with a reader until the sequence, which must come without a gap.
+// readUntil reads with a reader up to a sequence, and checks that no sequence is missing.
 func readUntil(t testing.TB, r *reader, to uint64) {
 	t.Helper()
 	ctx := testContext(t)
@@ -18,43 +18,43 @@ func readUntil(t testing.TB, r *reader, to uint64) {
 		}
 		for _, env := range envs {
 			if env.Seq() != last+1 {
-				t.Fatalf("sequence %d after %d", env.Seq(), last)
+				t.Fatalf("sequence after %d: got %d, want the next one", last, env.Seq())
 			}
 			last = env.Seq()
 		}
 	}
 }
 
-// TestReaderHasOnePullAtATime: there is one request for messages at a time. With more, the server would send more than the
-// client has room for.
+// TestReaderHasOnePullAtATime counts the pulls of a reader. With more than one at a time, the server could send more messages than the channel of
+// the reader holds, and the NATS client would drop some.
 func TestReaderHasOnePullAtATime(t *testing.T) {
 	l, _ := openFilledLog(t, 200, 1)
 	r := newReader(l, l.Start())
 	r.pullBatch = 8
 	readUntil(t, r, 200)
 	if r.pulls < 200/8 || r.pulls > 200/8+2 {
-		t.Errorf("it made %d requests for 200 messages", r.pulls)
+		t.Errorf("pulls for 200 messages: got %d, want %d to %d", r.pulls, 200/8, 200/8+2)
 	}
 	if n, err := r.sub.Dropped(); n != 0 || err != nil {
-		t.Errorf("%d messages were dropped, %v", n, err)
+		t.Errorf("dropped messages: got %d and error %v, want 0", n, err)
 	}
 	r.close()
 }
 
-// TestReaderNoticesLostMessage: a message that does not arrive is asked for again.
+// TestReaderNoticesLostMessage loses a message between server and reader. The reader requests it again.
 func TestReaderNoticesLostMessage(t *testing.T) {
 	l, p := openFilledLog(t, 3, 1)
 	r := newReader(l, l.Start())
 	readUntil(t, r, 3)
 	mustPublish(t, p, newFollows(3, 4))
-	<-r.msgs // lost
+	<-r.msgs // this message is lost
 	mustPublish(t, p, newFollows(4, 5))
 	readUntil(t, r, 5)
 	r.close()
 }
 
-// TestReaderReplacesIdleConsumer: the server forgets a reader that was not asked for a while. It begins anew, and that is no
-// interruption.
+// TestReaderReplacesIdleConsumer deletes the consumer of a reader, as the server does when the consumer is idle. A reader that was idle makes a new
+// one without counting an interruption. A reader that was active counts one.
 func TestReaderReplacesIdleConsumer(t *testing.T) {
 	l, p := openFilledLog(t, 3, 1)
 	r := newReader(l, l.Start())
@@ -72,52 +72,58 @@ func TestReaderReplacesIdleConsumer(t *testing.T) {
 		mustPublish(t, p, newFollows(3, 4))
 		readUntil(t, r, r.cur.Seq+1)
 	}
+
 	if n := l.ErrorCounters().Interruptions; n != 0 {
-		t.Errorf("%d interruptions", n)
+		t.Errorf("interruptions of an idle reader: got %d, want 0", n)
 	}
-	// While it is read, that is counters.
+
+	// The reader is not idle now, so this is an interruption.
 	if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
 		t.Fatal(err)
 	}
 	mustPublish(t, p, newFollows(3, 4))
 	readUntil(t, r, r.cur.Seq+1)
 	if n := l.ErrorCounters().Interruptions; n != 1 {
-		t.Errorf("%d interruptions, want 1", n)
+		t.Errorf("interruptions of an active reader: got %d, want 1", n)
 	}
 }
 
-// TestReaderHandlesStatusMessages: what the server says beside messages ends the request, or the reading, or nothing.
+// TestReaderHandlesStatusMessages sends status messages of the server to a reader. Some end the current pull, some interrupt the reader, and
+// heartbeats interrupt it only if the server withholds a message.
 func TestReaderHandlesStatusMessages(t *testing.T) {
 	l, p := openFilledLog(t, 1, 1)
 	r := newReader(l, l.Start())
 	defer r.close()
 	readUntil(t, r, 1)
-	say := func(code, text string) error {
+	receive := func(code, text string) error {
 		return r.handleStatus(&nats.Msg{Subject: r.pullInbox(), Header: nats.Header{"Status": {code}, "Description": {text}}})
 	}
 	for _, s := range [][2]string{{"408", "Request Timeout"}, {"409", "Batch Completed"}, {"409", "Message Size Exceeds MaxBytes"}} {
 		r.pullMessagesLeft = 5
-		if err := say(s[0], s[1]); err != nil || r.pullMessagesLeft != 0 {
-			t.Errorf("%s %s: %v, still wants %d", s[0], s[1], err, r.pullMessagesLeft)
+		if err := receive(s[0], s[1]); err != nil || r.pullMessagesLeft != 0 {
+			t.Errorf("status %s %s: got error %v and %d messages left, want none", s[0], s[1], err, r.pullMessagesLeft)
 		}
 	}
+
 	for _, s := range [][2]string{{"409", "Consumer Deleted"}, {"409", "Leadership Change"}, {"503", ""}} {
-		if err := say(s[0], s[1]); !errors.Is(err, errInterrupted) {
-			t.Errorf("%s %s: %v", s[0], s[1], err)
+		if err := receive(s[0], s[1]); !errors.Is(err, errInterrupted) {
+			t.Errorf("%s %s: got error %v, want %v", s[0], s[1], err, errInterrupted)
 		}
 	}
+
 	for range 3 * maxStuckHeartbeats {
-		if err := say("100", "Idle Heartbeat"); err != nil {
-			t.Fatalf("a heartbeat at the head: %v", err)
+		if err := receive("100", "Idle Heartbeat"); err != nil {
+			t.Fatalf("heartbeat at the head: got error %v, want none", err)
 		}
 	}
-	// There is a message that the server does not deliver, for one that it cannot read.
+
+	// The log has a message that the server does not deliver, for example because it cannot read it.
 	mustPublish(t, p, newFollows(1, 2))
 	var err error
 	for range maxStuckHeartbeats {
-		err = say("100", "Idle Heartbeat")
+		err = receive("100", "Idle Heartbeat")
 	}
 	if !errors.Is(err, errInterrupted) {
-		t.Errorf("heartbeats without the message: %v", err)
+		t.Errorf("heartbeats without the message: got error %v, want %v", err, errInterrupted)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestServerRestartLosesNoAcknowledgedEvent: the embedded server is replaced again and again while facts are published and read. Acknowledged
-// facts are read once, in order.
+// TestServerRestartLosesNoAcknowledgedEvent restarts the embedded server again and again while events are published and read. Every acknowledged
+// event is read once, in order.
 func TestServerRestartLosesNoAcknowledgedEvent(t *testing.T) {
 	ctx := t.Context()
 	l, err := Open(ctx, Config{Dir: t.TempDir(), MaxBytes: 64 << 20})
@@ -22,6 +22,7 @@ func TestServerRestartLosesNoAcknowledgedEvent(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+
 	p, err := l.NewPublisher(PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +36,7 @@ func TestServerRestartLosesNoAcknowledgedEvent(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+
 	sub, err := h.Subscribe(l.Start())
 	if err != nil {
 		t.Fatal(err)
@@ -59,8 +61,10 @@ func TestServerRestartLosesNoAcknowledgedEvent(t *testing.T) {
 			}
 		}
 	}()
-	read, last := map[uint64]bool{}, uint64(0)
-	until := func(seq uint64) {
+
+	read := map[uint64]bool{}
+	last := uint64(0)
+	readUntil := func(seq uint64) {
 		for last < seq {
 			envs, err := sub.Next(ctx, 1<<20)
 			if err != nil {
@@ -68,16 +72,18 @@ func TestServerRestartLosesNoAcknowledgedEvent(t *testing.T) {
 			}
 			for _, env := range envs {
 				if env.Seq() <= last {
-					t.Fatalf("envelope %d comes after %d", env.Seq(), last)
+					t.Fatalf("envelope after %d: got %d, want a later one", last, env.Seq())
 				}
 				last = env.Seq()
 				read[last] = len(env.Events) == 1
 			}
 		}
 	}
+
 	n := 0
 	for seq := range acked {
-		if n++; n%(calls/(restarts+1)) == 0 && n < calls {
+		n++
+		if n%(calls/(restarts+1)) == 0 && n < calls {
 			if err := l.server.Restart(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -85,14 +91,16 @@ func TestServerRestartLosesNoAcknowledgedEvent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if until(seq); !read[seq] {
-			t.Fatalf("envelope %d was acknowledged and not read", seq)
+		readUntil(seq)
+		if !read[seq] {
+			t.Fatalf("acknowledged envelope %d: got none, want one with one event", seq)
 		}
 	}
+
 	if n < calls-restarts {
-		t.Errorf("%d of %d calls were acknowledged", n, calls)
+		t.Errorf("acknowledged calls: got %d, want at least %d", n, calls-restarts)
 	}
 	if err := l.Recover(ctx); err != nil {
-		t.Errorf("a healthy log: %v", err)
+		t.Errorf("Recover of a healthy log: got error %v, want none", err)
 	}
 }

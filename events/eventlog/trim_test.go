@@ -12,14 +12,16 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// every publishes envelopes of one event, some time apart.
-func publishEvery(t *testing.T, apart time.Duration, l *Log, from, to int) {
+// publishEvery publishes the follows from from to before to, in one envelope each. It waits for interval before each.
+func publishEvery(t *testing.T, interval time.Duration, l *Log, from, to int) {
 	t.Helper()
 	for n := from; n < to; n++ {
-		appendHistory(t, l, []historyStep{{wait: apart, events: newFollows(n, n+1)}})
+		appendHistory(t, l, []historyStep{{wait: interval, events: newFollows(n, n+1)}})
 	}
 }
 
+// Trim removes what is archived, less one horizon before the end of the archive, so a reader at that end can warm up. It refuses to remove more,
+// and does nothing without an archive that agrees with the stream.
 func TestTrimKeepsOneHorizon(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
@@ -27,57 +29,59 @@ func TestTrimKeepsOneHorizon(t *testing.T) {
 		publishEvery(t, 5*time.Minute, l, 0, 30)
 		all := readWholeLog(t, l)
 		if _, err := l.Trim(testContext(t), 1); !errors.Is(err, events.ErrTrimRefused) || !strings.Contains(err.Error(), "no archive") {
-			t.Errorf("without an archive: %v", err)
+			t.Errorf("trim without an archive: got error %v, want %v with %q", err, events.ErrTrimRefused, "no archive")
 		}
-		past := &memoryArchive{envs: all}
-		l.SetArchive(past)
+		archive := &memoryArchive{envs: all}
+		l.SetArchive(archive)
 		if _, err := l.Trim(testContext(t), 1); !errors.Is(err, events.ErrTrimRefused) {
-			t.Errorf("with an empty archive: %v", err)
+			t.Errorf("trim with an empty archive: got error %v, want %v", err, events.ErrTrimRefused)
 		}
-		past.setLength(20)
-		end := past.End() // 15 minutes after 17: nothing of the horizon is before 18
+		archive.setLength(20)
+		end := archive.End() // 17 is 15 minutes before it, so its horizon begins after 17
 		if _, err := l.Trim(testContext(t), end.WarmSeq); !errors.Is(err, events.ErrTrimRefused) {
-			t.Errorf("beyond the horizon: %v", err)
+			t.Errorf("trim into the horizon: got error %v, want %v", err, events.ErrTrimRefused)
 		}
 		if end.WarmSeq != 18 {
-			t.Fatalf("the end is %+v", end)
+			t.Fatalf("end of the archive: got %+v, want a warm-up from 18", end)
 		}
 		for _, c := range []struct{ upTo, trimmed, first uint64 }{{0, 0, 1}, {5, 5, 6}, {3, 0, 6}, {17, 12, 18}, {17, 0, 18}} {
 			trimmed, err := l.Trim(testContext(t), c.upTo)
 			head, headErr := l.Head(testContext(t))
 			if err != nil || headErr != nil || trimmed != c.trimmed || head.First != c.first || head.Last != 30 {
-				t.Errorf("up to %d: trimmed %d, %v, the head is %+v", c.upTo, trimmed, err, head)
+				t.Errorf("trim up to %d: got %d trimmed, error %v and head %+v, want %d trimmed and a head from %d to 30", c.upTo, trimmed, err, head, c.trimmed, c.first)
 			}
 		}
-		// The archive of another log proves nothing.
+
+		// An archive whose end differs from the stream does not allow trimming.
 		other := *all[24]
 		other.Cursor.Checksum++
 		l.SetArchive(&memoryArchive{envs: []*events.Envelope{&other}, archivedLen: 1})
 		if _, err := l.Trim(testContext(t), 18); !errors.Is(err, events.ErrRewritten) {
-			t.Errorf("the archive has another end: %v", err)
+			t.Errorf("trim with another archive: got error %v, want %v", err, events.ErrRewritten)
 		}
-		l.SetArchive(past)
+		l.SetArchive(archive)
 		for range 2 {
 			for seq, env := range all {
 				if err := l.CheckCursor(testContext(t), env.Cursor); err != nil {
-					t.Errorf("cursor %d: %v", seq+1, err)
+					t.Errorf("cursor %d: got error %v, want none", seq+1, err)
 				}
 			}
+
 			checkSameEnvelopes(t, "at the boundary", readFromCursor(t, l, all[16].Cursor, 30, 1), all, 17)
 			checkSameEnvelopes(t, "below the boundary", readFromCursor(t, l, all[15].Cursor, 30, 1), all, 16)
 			closeLog(t, l)
-			l = mustOpenLog(t, cfg) // and after a restart
-			l.SetArchive(past)
+			l = mustOpenLog(t, cfg) // the same after a restart
+			l.SetArchive(archive)
 		}
+
 		publishEvery(t, 5*time.Minute, l, 30, 31)
 		if envs := readFromCursor(t, l, all[29].Cursor, 31, 1); len(envs) != 1 || envs[0].Seq() != 31 {
-			t.Errorf("after a restart: %+v", envs)
+			t.Errorf("after a restart: got %+v, want envelope 31", envs)
 		}
 	})
 }
 
-// A stream that others emptied keeps its place: nothing is read twice, and what a reader at its end must know it learns from the
-// archive.
+// A stream that somebody has emptied continues with the next sequence. A reader at its end learns the horizon before it from the archive.
 func TestEmptiedStreamContinuesAfterArchive(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
@@ -91,41 +95,43 @@ func TestEmptiedStreamContinuesAfterArchive(t *testing.T) {
 		if err := stream.Purge(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
-		past := &memoryArchive{envs: all, archivedLen: 10}
+		archive := &memoryArchive{envs: all, archivedLen: 10}
 		for range 2 {
-			l.SetArchive(past)
+			l.SetArchive(archive)
 			head, err := l.Head(testContext(t))
 			if err != nil || head.First != 11 || head.Last != 10 {
-				t.Errorf("the head is %+v, %v", head, err)
+				t.Errorf("head of the emptied stream: got %+v and error %v, want 11 to 10", head, err)
 			}
 			if err := l.CheckCursor(testContext(t), all[5].Cursor); err != nil {
-				t.Errorf("a cursor in the archive: %v", err)
+				t.Errorf("cursor in the archive: got error %v, want none", err)
 			}
 			if err := l.CheckCursor(testContext(t), all[9].Cursor); err != nil {
-				t.Errorf("a cursor at the end, which has the horizon before it in the archive: %v", err)
+				t.Errorf("cursor at the end of the archive: got error %v, want none", err)
 			}
 			if n, err := l.SeqBefore(testContext(t), time.Now()); n != 0 || err != nil {
-				t.Errorf("before now there is %d, %v", n, err)
+				t.Errorf("SeqBefore in the emptied stream: got %d and error %v, want 0", n, err)
 			}
 			if _, err := l.Trim(testContext(t), 8); !errors.Is(err, events.ErrTrimRefused) {
-				t.Errorf("trimming: %v", err)
+				t.Errorf("trim of the emptied stream: got error %v, want %v", err, events.ErrTrimRefused)
 			}
 			closeLog(t, l)
 			l = mustOpenLog(t, cfg)
 		}
-		l.SetArchive(past)
+
+		l.SetArchive(archive)
 		publishEvery(t, 5*time.Minute, l, 10, 11)
 		if envs := readFromCursor(t, l, all[9].Cursor, 11, 1); len(envs) != 1 || envs[0].Seq() != 11 {
-			t.Errorf("after it: %+v", envs)
+			t.Errorf("after the emptied part: got %+v, want envelope 11", envs)
 		}
 	})
 }
 
+// SeqBefore finds the last message before a time, also where messages are missing and the stream was trimmed.
 func TestSeqBeforeFindsLastEarlierMessage(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir()})
 		if n, err := l.SeqBefore(testContext(t), time.Now()); n != 0 || err != nil {
-			t.Errorf("of an empty log: %d, %v", n, err)
+			t.Errorf("SeqBefore in an empty log: got %d and error %v, want 0", n, err)
 		}
 		began := time.Now()
 		publishEvery(t, time.Minute, l, 0, 40)
@@ -138,6 +144,7 @@ func TestSeqBeforeFindsLastEarlierMessage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		if err := stream.Purge(testContext(t), jetstream.WithPurgeSequence(6)); err != nil {
 			t.Fatal(err)
 		}
@@ -151,14 +158,15 @@ func TestSeqBeforeFindsLastEarlierMessage(t *testing.T) {
 			case minutes >= 40:
 				want = 39
 			}
+
 			if n, err := l.SeqBefore(testContext(t), began.Add(time.Duration(minutes)*time.Minute+time.Second)); n != want || err != nil {
-				t.Errorf("before minute %d and a second there is %d, %v, want %d", minutes, n, err, want)
+				t.Errorf("SeqBefore minute %d and a second: got %d and error %v, want %d", minutes, n, err, want)
 			}
 		}
 	})
 }
 
-// A log that callers have filled refuses more and is read as before; once what is archived is trimmed, it takes events again.
+// A full log rejects events and can still be read. Once its archived part is trimmed, it accepts events again.
 func TestFullLogAcceptsEventsAfterTrim(t *testing.T) {
 	runInBubble(t, func(t *testing.T) {
 		l := mustOpenLog(t, Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)})
@@ -166,28 +174,29 @@ func TestFullLogAcceptsEventsAfterTrim(t *testing.T) {
 		n := 0
 		for ; ; n += 100 {
 			if n > 50_000 {
-				t.Fatal("the log is never full")
+				t.Fatalf("log of 120 kB: got %d events accepted, want it full", n)
 			}
-			<-time.After(time.Minute) // of the bubble
+			<-time.After(time.Minute) // takes no time in a bubble
 			if _, err := p.Publish(testContext(t), newFollows(n, n+100), PublishOptions{}); errors.Is(err, events.ErrLogFull) {
 				break
 			} else if err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		all := readWholeLog(t, l)
 		if len(countFollowers(all)) != n {
-			t.Errorf("the full log holds %d of %d events", len(countFollowers(all)), n)
+			t.Errorf("events in the full log: got %d, want %d", len(countFollowers(all)), n)
 		}
 		l.SetArchive(&memoryArchive{envs: all, archivedLen: len(all)})
 		if trimmed, err := l.Trim(testContext(t), 10); err != nil || trimmed != 10 {
-			t.Fatalf("trimmed %d, %v", trimmed, err)
+			t.Fatalf("trim up to 10: got %d trimmed and error %v, want 10", trimmed, err)
 		}
 		if _, err := p.Publish(testContext(t), newFollows(n, n+100), PublishOptions{}); err != nil {
-			t.Errorf("after the trim: %v", err)
+			t.Errorf("Publish after the trim: got error %v, want none", err)
 		}
 		if head, err := l.Head(testContext(t)); err != nil || head.First != 11 || head.Last != uint64(len(all))+1 || head.Bytes > 120_000 {
-			t.Errorf("%+v, %v", head, err)
+			t.Errorf("head after the trim: got %+v and error %v, want 11 to %d in at most 120000 bytes", head, err, len(all)+1)
 		}
 	})
 }
