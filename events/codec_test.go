@@ -155,7 +155,8 @@ func TestEncodeEnvelopeEnforcesLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if batch.GetVersion() != 1 || batch.GetKinds() != uint64(Kinds(ItemScored, UserFollowed)) || len(batch.GetEvents()) != 3 {
-		t.Errorf("batch: got version %d, kinds %b and %d events, want 1, %b and 3", batch.GetVersion(), batch.GetKinds(), len(batch.GetEvents()), Kinds(ItemScored, UserFollowed))
+		t.Errorf("batch: got version %d, kinds %b and %d events, want 1, %b and 3",
+			batch.GetVersion(), batch.GetKinds(), len(batch.GetEvents()), Kinds(ItemScored, UserFollowed))
 	}
 	if err := proto.Unmarshal(mustEncode(t, &skeinv1.Event{}), &batch); err != nil || bits.OnesCount64(batch.GetKinds()) != 0 {
 		t.Errorf("kinds of an event without kind: got %b and error %v, want none", batch.GetKinds(), err)

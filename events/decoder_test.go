@@ -151,10 +151,12 @@ func TestUndecodableEnvelopeTakesNoTime(t *testing.T) {
 			t.Errorf("%s: got reject %+v, want %v with %q and the start of the data", c.name, r, c.reason, c.word)
 		}
 		if env.Cursor.LastTime != before.Cursor.LastTime || env.Cursor.Seq != 2 || env.Cursor.Checksum == before.Cursor.Checksum {
-			t.Errorf("%s: got cursor %+v after %+v, want sequence 2, the same last time and another checksum", c.name, env.Cursor, before.Cursor)
+			t.Errorf("%s: got cursor %+v after %+v, want sequence 2, the same last time and another checksum",
+				c.name, env.Cursor, before.Cursor)
 		}
 		if again := f.feedBytes(epoch2023, good); !slices.Equal(listTimes(again), []Micros{1, 2}) || again.Repeats != 0 {
-			t.Errorf("%s: next envelope: got times %v and %d repeats, want 1 and 2, and no repeat", c.name, listTimes(again), again.Repeats)
+			t.Errorf("%s: next envelope: got times %v and %d repeats, want 1 and 2, and no repeat",
+				c.name, listTimes(again), again.Repeats)
 		}
 	}
 }
@@ -190,7 +192,8 @@ func TestLargestEnvelopeDecodes(t *testing.T) {
 	f := newFeeder(t)
 	env := f.feedBytes(epoch2023, data)
 	if len(env.Events) != 1 || env.Repeats != 999 || env.Cursor.LastTime != epoch2023+999 {
-		t.Errorf("got %d events, %d repeats and last time %d, want 1, 999 and %d", len(env.Events), env.Repeats, env.Cursor.LastTime, epoch2023+999)
+		t.Errorf("got %d events, %d repeats and last time %d, want 1, 999 and %d",
+			len(env.Events), env.Repeats, env.Cursor.LastTime, epoch2023+999)
 	}
 	if env = f.feedBytes(epoch2023, append(data, 0)); len(env.Rejects) != 1 ||
 		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_TOO_LARGE {

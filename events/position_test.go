@@ -123,7 +123,8 @@ func FuzzParsePosition(f *testing.F) {
 		p, err := ParsePosition(s)
 		eventPos, eventErr := ParseEventPosition(s)
 		if !errors.Is(eventErr, err) || p != eventPos.Position {
-			t.Fatalf("%q: got position %+v and error %v, and event position %+v and error %v, want the same", s, p, err, eventPos, eventErr)
+			t.Fatalf("%q: got position %+v and error %v, and event position %+v and error %v, want the same",
+				s, p, err, eventPos, eventErr)
 		}
 		if err != nil {
 			if !errors.Is(err, ErrPosition) || p != (Position{}) {

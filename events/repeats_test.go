@@ -222,7 +222,8 @@ func TestSkippedSlotsAreReportedPerCall(t *testing.T) {
 			reused = append(reused, r.Index)
 		}
 		if !ok || !slices.Equal(repeats, c.repeats) || !slices.Equal(reused, c.reused) {
-			t.Errorf("%d slots from %d: got repeats %v and reused ids %v (%v), want %v and %v", c.n, c.from, repeats, reused, ok, c.repeats, c.reused)
+			t.Errorf("%d slots from %d: got repeats %v and reused ids %v (%v), want %v and %v",
+				c.n, c.from, repeats, reused, ok, c.repeats, c.reused)
 		}
 	}
 

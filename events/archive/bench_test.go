@@ -150,6 +150,7 @@ func BenchmarkYear(b *testing.B) {
 	}
 }
 
+// benchYear seals and merges a year with so many events per hour.
 func benchYear(b *testing.B, perHour int) {
 	const hours = 8760
 	r := rand.New(rand.NewPCG(1, 2))
@@ -200,7 +201,7 @@ func benchYear(b *testing.B, perHour int) {
 	b.ReportMetric(float64(written.segments-merged)/1e6, "sealed-MB")
 }
 
-// newPlays is an envelope of two plays and a follow.
+// newPlays returns an envelope of two plays and a follow.
 func newPlays(r *rand.Rand, seq uint64, at int64) *events.Envelope {
 	last := events.Micros(at)
 	env := &events.Envelope{
@@ -221,12 +222,13 @@ func newPlays(r *rand.Rand, seq uint64, at int64) *events.Envelope {
 	return env
 }
 
-// countingBucket is a bucket that counts what is written.
+// countingBucket is a bucket that counts the bytes that are written for manifests and for segments.
 type countingBucket struct {
 	*memoryBucket
 	manifests, segments uint64
 }
 
+// Put is part of [bucket.Bucket].
 func (c *countingBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	if name == ManifestName {
 		c.manifests += uint64(size)

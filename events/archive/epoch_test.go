@@ -54,7 +54,8 @@ func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 
 	a = mustOpen(t, b)
 	if a.End() != head || a.Epoch() != 2 || !slices.Equal(a.Predecessors(), []eventlog.Predecessor{{Epoch: 1, Last: end.Seq}}) {
-		t.Errorf("archive in the new epoch: got end %+v, epoch %d and predecessors %v, want end %+v, epoch 2 and epoch 1 before", a.End(), a.Epoch(), a.Predecessors(), head)
+		t.Errorf("archive in the new epoch: got end %+v, epoch %d and predecessors %v, want end %+v, epoch 2 and epoch 1 before",
+			a.End(), a.Epoch(), a.Predecessors(), head)
 	}
 	got, err := a.Repeats(t.Context(), 1)
 	if err != nil || !slices.Equal(got, want) {

@@ -130,7 +130,8 @@ func TestGoldenFilesAreStillRead(t *testing.T) {
 		prefix, _, _ := strings.Cut(name, "-")
 		for old, golden := range b.objects {
 			if strings.HasPrefix(old, prefix) && !bytes.Equal(golden, data) {
-				t.Errorf("%s: got other bytes; a new version of the format needs another number, and the previous one must still be read", old)
+				t.Errorf("%s: got other bytes; a new version of the format needs another number, and the previous one must still be read",
+					old)
 			}
 		}
 	}

@@ -98,7 +98,8 @@ func TestArchiveBombsTakeLittleMemory(t *testing.T) {
 		}
 	})
 	if n != maxBlockBytes/maxChunk || allocated > 2*maxBlockBytes {
-		t.Errorf("chunks of a block: got %d in %d allocated bytes, want %d in at most %d", n, allocated, maxBlockBytes/maxChunk, 2*maxBlockBytes)
+		t.Errorf("chunks of a block: got %d in %d allocated bytes, want %d in at most %d",
+			n, allocated, maxBlockBytes/maxChunk, 2*maxBlockBytes)
 	}
 }
 

@@ -12,16 +12,19 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// memoryBucket is a bucket in memory: tests with thousands of archives would wait for the disk else.
+// memoryBucket is a bucket in memory, because tests with thousands of archives would otherwise wait for the disk.
 type memoryBucket struct {
 	mu      sync.Mutex
 	objects map[string][]byte
 }
 
+// newMemoryBucket returns an empty bucket.
 func newMemoryBucket() *memoryBucket { return &memoryBucket{objects: map[string][]byte{}} }
 
+// String is part of [fmt.Stringer].
 func (m *memoryBucket) String() string { return "memory" }
 
+// Put is part of [bucket.Bucket].
 func (m *memoryBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -36,6 +39,7 @@ func (m *memoryBucket) Put(ctx context.Context, name string, r io.Reader, size i
 	return ctx.Err()
 }
 
+// Get is part of [bucket.Bucket].
 func (m *memoryBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,6 +54,7 @@ func (m *memoryBucket) Get(ctx context.Context, name string, offset, length int6
 	return io.NopCloser(bytes.NewReader(data)), ctx.Err()
 }
 
+// List is part of [bucket.Bucket].
 func (m *memoryBucket) List(ctx context.Context, prefix string) (objects []bucket.Object, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,6 +68,7 @@ func (m *memoryBucket) List(ctx context.Context, prefix string) (objects []bucke
 	return objects, ctx.Err()
 }
 
+// Delete is part of [bucket.Bucket].
 func (m *memoryBucket) Delete(ctx context.Context, name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -216,7 +216,8 @@ func TestInterruptedMergeKeepsContent(t *testing.T) {
 	}
 	want := describeSegments(model)
 	if got := describeContent(t, model); got != wantContent || len(model.currentManifest().segments) > 8 {
-		t.Fatalf("merged archive: got %d segments, want at most 8 (-want +got):\n%s", len(model.currentManifest().segments), cmp.Diff(wantContent, got))
+		t.Fatalf("merged archive: got %d segments, want at most 8 (-want +got):\n%s",
+			len(model.currentManifest().segments), cmp.Diff(wantContent, got))
 	}
 	for _, after := range []bool{false, true} {
 		for n, crashed := 1, true; crashed; n++ {
@@ -359,7 +360,8 @@ func TestMergeExcludesScrubAndSweep(t *testing.T) {
 		return nil
 	})
 	if err != nil || merged.Replaced == 0 || calls < merged.Replaced || a.End().Seq != 22 {
-		t.Fatalf("merge: got %+v and error %v after %d calls of throttle, end %d; want a throttle per file and end 22", merged, err, calls, a.End().Seq)
+		t.Fatalf("merge: got %+v and error %v after %d calls of throttle, end %d; want a throttle per file and end 22",
+			merged, err, calls, a.End().Seq)
 	}
 	if err := a.Check(ctx, nil); err != nil {
 		t.Error(err)
@@ -478,7 +480,8 @@ func TestMergesKeepRangesFew(t *testing.T) {
 				}
 
 				if sum.bytes > MergedBytes || sum.entries < mergeFactor*largest {
-					t.Fatalf("merged range: got %d bytes and %d events, want at most %d bytes and at least %d events", sum.bytes, sum.entries, MergedBytes, mergeFactor*largest)
+					t.Fatalf("merged range: got %d bytes and %d events, want at most %d bytes and at least %d events",
+						sum.bytes, sum.entries, MergedBytes, mergeFactor*largest)
 				}
 				ranges = slices.Replace(ranges, from, from+len(small), sum)
 			}

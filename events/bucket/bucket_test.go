@@ -235,7 +235,8 @@ func checkLargeObject(ctx context.Context, t *testing.T, b bucket.Bucket) {
 	}
 	for _, offset := range []int64{0, 16<<20 - 1, int64(len(data)) - 1} {
 		if got, err := readRange(ctx, b, "large", offset, -1); err != nil || got != string(data[offset:]) {
-			t.Errorf("large object from %d: got %d bytes and error %v, want the %d bytes that were written", offset, len(got), err, int64(len(data))-offset)
+			t.Errorf("large object from %d: got %d bytes and error %v, want the %d bytes that were written",
+				offset, len(got), err, int64(len(data))-offset)
 		}
 	}
 }

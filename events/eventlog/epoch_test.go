@@ -55,7 +55,8 @@ func TestNewEpochContinuesCursorsTimesAndRepeats(t *testing.T) {
 				ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, head}}, Head: at,
 			})
 			if l.Epoch() != 2 || l.EpochStart().Seq != head || l.ID() != old.ID() {
-				t.Fatalf("restored log: got epoch %d of log %x from %+v, want epoch 2 of log %x from %d", l.Epoch(), l.ID(), l.EpochStart(), old.ID(), head)
+				t.Fatalf("restored log: got epoch %d of log %x from %+v, want epoch 2 of log %x from %d",
+					l.Epoch(), l.ID(), l.EpochStart(), old.ID(), head)
 			}
 
 			// The new history may have a clock that runs back, and repeats of events of the epoch before.

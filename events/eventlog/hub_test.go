@@ -297,7 +297,8 @@ func TestMalformedEnvelopesAreSkippedAndCounted(t *testing.T) {
 	for _, env := range envs {
 		for _, r := range env.Rejects {
 			if len(r.Data) > events.MaxRejectData || r.Seq != env.Seq() {
-				t.Errorf("reject in envelope %d: got %d bytes and sequence %d, want at most %d bytes and the same sequence", env.Seq(), len(r.Data), r.Seq, events.MaxRejectData)
+				t.Errorf("reject in envelope %d: got %d bytes and sequence %d, want at most %d bytes and the same sequence",
+					env.Seq(), len(r.Data), r.Seq, events.MaxRejectData)
 			}
 		}
 
@@ -357,7 +358,8 @@ func TestReaderStopsAtHoleUntilAccepted(t *testing.T) {
 	}
 	accepted := readAcrossHole(t, s, 9)
 	if len(accepted) != 7 || len(accepted[0].Rejects) != 1 || len(accepted[0].Events) != 0 {
-		t.Errorf("from the accepted hole on: got %d envelopes, first %+v, want 7, the first with one reject and no events", len(accepted), accepted[0])
+		t.Errorf("from the accepted hole on: got %d envelopes, first %+v, want 7, the first with one reject and no events",
+			len(accepted), accepted[0])
 	}
 	checkHole(10, 10)
 	mustPublish(t, p, newFollows(10, 11))

@@ -119,7 +119,8 @@ func TestWaypointsAreBounded(t *testing.T) {
 		}
 		for i := 1; i < len(w.cursors); i++ {
 			if gap := w.cursors[i].Seq - w.cursors[i-1].Seq; w.cursors[i].Seq <= w.cursors[i-1].Seq || gap > 8*n/maxWaypoints {
-				t.Fatalf("%s: got waypoint %d after %d, want it at most %d later", name, w.cursors[i].Seq, w.cursors[i-1].Seq, 8*n/maxWaypoints)
+				t.Fatalf("%s: got waypoint %d after %d, want it at most %d later",
+					name, w.cursors[i].Seq, w.cursors[i-1].Seq, 8*n/maxWaypoints)
 			}
 		}
 

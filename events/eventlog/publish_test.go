@@ -59,7 +59,8 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 				t.Errorf("end of the log: got %d and error %v, want %d", head.Last, err, envelopes)
 			}
 			if publishers == 1 && envelopes != events || publishers == events && envelopes > events/4 {
-				t.Errorf("envelopes of %d publishers: got %d, want one per event of a single publisher, and groups of many publishers", publishers, envelopes)
+				t.Errorf("envelopes of %d publishers: got %d, want one per event of a single publisher, and groups of many publishers",
+					publishers, envelopes)
 			}
 			t.Logf("%d publishers: %d events, %d envelopes and acknowledgements, at most %d events in one",
 				publishers, events, envelopes, largest)

@@ -267,7 +267,8 @@ func (r *reader) open(ctx context.Context) error {
 	r.log.conn.markVerified(state)
 	last := r.log.lastKnownSeq.Load()
 	var c jetstream.Consumer
-	err = r.log.requestWithRetries(ctx, func(ctx context.Context) (err error) { // repeating is safe: the server drops unused consumers
+	// The request may be repeated, because the server forgets consumers that nobody uses.
+	err = r.log.requestWithRetries(ctx, func(ctx context.Context) (err error) {
 		c, err = r.log.conn.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
 			// The start sequence is ignored without the policy.
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
@@ -312,7 +313,9 @@ func (r *reader) open(ctx context.Context) error {
 	r.pullMessagesLeft = 0
 	r.pullBytesLeft = 0
 	r.silenceTimer = time.NewTimer(silenceTimeout)
-	r.pullForbidden, r.stopWatchingPermissions = r.log.conn.watchPermissions(context.WithoutCancel(ctx), consumerNextPrefix+r.consumer) // until close
+	// The permission to pull is watched until close, which may be long after this call.
+	watchCtx := context.WithoutCancel(ctx)
+	r.pullForbidden, r.stopWatchingPermissions = r.log.conn.watchPermissions(watchCtx, consumerNextPrefix+r.consumer)
 	return nil
 }
 

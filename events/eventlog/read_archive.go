@@ -45,7 +45,7 @@ func (r *reader) canContinue(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	state := stream.CachedInfo().State
-	if begins := r.log.streamStart(state); begins > r.decodedSeq+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
+	if r.log.streamStart(state) > r.decodedSeq+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
 		return false, nil // locate finds the reason
 	}
 	if err := r.log.checkMessage(ctx, stream, r.cur); !errors.Is(err, errCoveredHole) {

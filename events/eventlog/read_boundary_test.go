@@ -164,7 +164,8 @@ func TestOvertakenReaderReturnsToArchive(t *testing.T) {
 				archive.setLength(50)
 				limit, err := l.trimLimit(testContext(t))
 				if err != nil || limit < 10 || archive.readCount > 0 {
-					t.Fatalf("trim limit: got %d and error %v after %d reads of the archive, want at least 10 and no read", limit, err, archive.readCount)
+					t.Fatalf("trim limit: got %d and error %v after %d reads of the archive, want at least 10 and no read",
+						limit, err, archive.readCount)
 				}
 				if n, err := l.Trim(testContext(t), limit); n != limit || err != nil {
 					t.Fatalf("trimmed sequences: got %d and error %v, want %d", n, err, limit)

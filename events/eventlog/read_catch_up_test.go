@@ -22,12 +22,14 @@ func TestShorterLogWithReplicasIsAskedAgain(t *testing.T) {
 		cursor.Seq, cursor.Checksum = 1, 1
 		began := time.Now()
 		if err := l.CheckCursor(t.Context(), cursor); !errors.Is(err, events.ErrLogShorter) || time.Since(began) < replicaCatchUpTime {
-			t.Errorf("cursor after the end: got error %v after %v, want %v after %v", err, time.Since(began), events.ErrLogShorter, replicaCatchUpTime)
+			t.Errorf("cursor after the end: got error %v after %v, want %v after %v",
+				err, time.Since(began), events.ErrLogShorter, replicaCatchUpTime)
 		}
 
 		began = time.Now()
 		if err := l.CheckPosition(t.Context(), l.Position(1)); !errors.Is(err, events.ErrPositionAhead) || time.Since(began) < replicaCatchUpTime {
-			t.Errorf("position after the end: got error %v after %v, want %v after %v", err, time.Since(began), events.ErrPositionAhead, replicaCatchUpTime)
+			t.Errorf("position after the end: got error %v after %v, want %v after %v",
+				err, time.Since(began), events.ErrPositionAhead, replicaCatchUpTime)
 		}
 
 		checked := make(chan error, 1)

@@ -40,7 +40,8 @@ func TestSalvageReadsWhatIsLeft(t *testing.T) {
 			repeats, err := l.RepeatsAt(testContext(t), all[29].Cursor)
 			if err != nil || !slices.Equal(repeats, report.Repeats) || len(report.Lost) > 0 ||
 				report.Head != toArchivalCursor(all[29].Cursor) || report.Envelopes != uint64(30-seq) {
-				t.Fatalf("salvage from %d: got %+v and error %v, want %d envelopes up to %+v, nothing lost, and the repeats %v", seq, report, err, 30-seq, toArchivalCursor(all[29].Cursor), repeats)
+				t.Fatalf("salvage from %d: got %+v and error %v, want %d envelopes up to %+v, nothing lost, and the repeats %v",
+					seq, report, err, 30-seq, toArchivalCursor(all[29].Cursor), repeats)
 			}
 		}
 
@@ -92,7 +93,8 @@ func TestSalvageReportsDamageInFile(t *testing.T) {
 		lost += int(r.To - r.From + 1)
 	}
 	if len(envs)+lost != int(head.Last) || len(envs) < 10 || len(envs) == len(all) {
-		t.Errorf("salvage: got %d envelopes and lost %v, want together %d, and at least 10 but not all envelopes", len(envs), report.Lost, head.Last)
+		t.Errorf("salvage: got %d envelopes and lost %v, want together %d, and at least 10 but not all envelopes",
+			len(envs), report.Lost, head.Last)
 	}
 	for _, env := range envs {
 		if env.Events[0].User != all[env.Seq()-1].Events[0].User {
@@ -130,12 +132,14 @@ func TestSalvageTakesMissingRepeatsFromCaller(t *testing.T) {
 					return nil
 				})
 				if err != nil || len(envs) != 2 || envs[0].Repeats != 1 || len(envs[1].Events) != 1 || len(report.Lost) > 0 {
-					t.Errorf("salvage without the envelopes before %d: got %d envelopes, %+v and error %v, want 2, a repeat in the first and nothing lost", seq, len(envs), report, err)
+					t.Errorf("salvage without the envelopes before %d: got %d envelopes, %+v and error %v, want 2, a repeat in the first and nothing lost",
+						seq, len(envs), report, err)
 				}
 				first, at := &all[0].Events[0], all[2].Cursor.LastTime
 				if len(report.Repeats) != 2 || !slices.Contains(report.Repeats, events.Repeat{Key: events.RepeatKey(first), Time: at}) ||
 					!slices.Contains(report.Repeats, events.Repeat{Key: events.ContentKey(first), Time: at}) {
-					t.Errorf("salvage without the envelopes before %d: got repeats %+v, want those of the first event at %d", seq, report.Repeats, at)
+					t.Errorf("salvage without the envelopes before %d: got repeats %+v, want those of the first event at %d",
+						seq, report.Repeats, at)
 				}
 			}
 

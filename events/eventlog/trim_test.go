@@ -48,7 +48,8 @@ func TestTrimKeepsOneHorizon(t *testing.T) {
 			trimmed, err := l.Trim(testContext(t), c.upTo)
 			head, headErr := l.Head(testContext(t))
 			if err != nil || headErr != nil || trimmed != c.trimmed || head.First != c.first || head.Last != 30 {
-				t.Errorf("trim up to %d: got %d trimmed, error %v and head %+v, want %d trimmed and a head from %d to 30", c.upTo, trimmed, err, head, c.trimmed, c.first)
+				t.Errorf("trim up to %d: got %d trimmed, error %v and head %+v, want %d trimmed and a head from %d to 30",
+					c.upTo, trimmed, err, head, c.trimmed, c.first)
 			}
 		}
 

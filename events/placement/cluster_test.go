@@ -38,7 +38,8 @@ func TestAllProcessesKnowTheSameTable(t *testing.T) {
 		want.Revision = 1
 		for _, p := range append(nodes, w, openProcess(t, ns, nil)) {
 			if got := p.Table(); got.Revision != 1 || !equalNodes(&got, &want) || !slices.Equal(p.memberNames(), []string{"a", "b", "c"}) {
-				t.Errorf("process: got members %v and table %d of %v, want a, b and c and table 1 as Place makes it", p.memberNames(), got.Revision, p.nodesWithPartitions())
+				t.Errorf("process: got members %v and table %d of %v, want a, b and c and table 1 as Place makes it",
+					p.memberNames(), got.Revision, p.nodesWithPartitions())
 			}
 		}
 
@@ -67,7 +68,8 @@ func TestPublishSpreadsPartitionsAtOnce(t *testing.T) {
 		a.Publish(serves, "one")
 		w.waitUntil(t, "a serves it", func() bool { return w.member(t, "a").Serves == serves })
 		if took := time.Since(published); took >= DefaultRenewEvery/4 || w.member(t, "a").Position != "one" {
-			t.Errorf("partitions of a: got them after %v with position %q, want them before the next renewal with position one", took, w.member(t, "a").Position)
+			t.Errorf("partitions of a: got them after %v with position %q, want them before the next renewal with position one",
+				took, w.member(t, "a").Position)
 		}
 		changed := w.Changed()
 		a.Publish(serves, "two")
@@ -512,10 +514,12 @@ func TestDeletedBucketIsRestored(t *testing.T) {
 		w.waitUntil(t, "another table", func() bool { return w.Table().Revision > before.Revision })
 		advance(2 * DefaultRenewEvery) // each node has written its key
 		if after := w.Table(); !equalNodes(&before, &after) || !slices.Equal(w.memberNames(), []string{"a", "b"}) {
-			t.Errorf("after the bucket was restored: got members %v and table %d of %v, want a and b and the nodes of the first table", w.memberNames(), after.Revision, w.nodesWithPartitions())
+			t.Errorf("after the bucket was restored: got members %v and table %d of %v, want a and b and the nodes of the first table",
+				w.memberNames(), after.Revision, w.nodesWithPartitions())
 		}
 		if got := openProcess(t, ns, nil); !slices.Equal(got.memberNames(), []string{"a", "b"}) || got.Table().Revision != before.Revision+1 {
-			t.Errorf("restored bucket for a new process: got members %v and table %d, want a and b and table %d", got.memberNames(), got.Table().Revision, before.Revision+1)
+			t.Errorf("restored bucket for a new process: got members %v and table %d, want a and b and table %d",
+				got.memberNames(), got.Table().Revision, before.Revision+1)
 		}
 
 		// A deleted table is written again, too.

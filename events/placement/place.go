@@ -38,7 +38,7 @@ func score(m *Member, partition uint8) float64 {
 	return -float64(max(m.Weight, 1)) / math.Log(u)
 }
 
-// pick returns the names of the nodes of one partition.
+// pickNodes returns the names of the nodes of one partition.
 func pickNodes(nodes []Member, scores []float64, replicas int) (names []string) {
 	var chosen []int
 	for len(chosen) < min(replicas, len(nodes)) {

@@ -67,7 +67,8 @@ func TestAddedNodeTakesOnlyItsShare(t *testing.T) {
 		for p, names := range after.Nodes {
 			for _, name := range names {
 				if name != added.Name && !slices.Contains(before.Nodes[p], name) {
-					t.Fatalf("partition %d after %s was added: got %v, want only that node in place of one of %v", p, added.Name, names, before.Nodes[p])
+					t.Fatalf("partition %d after %s was added: got %v, want only that node in place of one of %v",
+						p, added.Name, names, before.Nodes[p])
 				}
 			}
 
