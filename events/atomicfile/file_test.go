@@ -10,18 +10,19 @@ import (
 	"github.com/skein-feed/skein/events/atomicfile"
 )
 
-// TestFile: a file is there when it is whole, or not at all.
-func TestFile(t *testing.T) {
+// TestFileAppearsOnlyWhenCommitted checks that a file appears under its name with its whole content when it is committed, and that a file that is only
+// closed leaves nothing behind.
+func TestFileAppearsOnlyWhenCommitted(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "out")
-	holds := func(want string) {
+	checkContent := func(want string) {
 		t.Helper()
-		list, err := os.ReadDir(dir)
+		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := ""
-		for _, e := range list {
+		for _, e := range entries {
 			data, err := os.ReadFile(filepath.Join(dir, e.Name()))
 			if err != nil {
 				t.Fatal(err)
@@ -29,9 +30,10 @@ func TestFile(t *testing.T) {
 			got += e.Name() + "=" + string(data) + " "
 		}
 		if got != want {
-			t.Errorf("the directory holds %q, want %q", got, want)
+			t.Errorf("content of the directory: got %q, want %q", got, want)
 		}
 	}
+
 	for _, text := range []string{"one", "two"} {
 		f, err := atomicfile.Create(name)
 		if err != nil {
@@ -43,8 +45,10 @@ func TestFile(t *testing.T) {
 		if err := errors.Join(f.Commit(), f.Close()); err != nil {
 			t.Fatal(err)
 		}
-		holds("out=" + text + " ")
+		checkContent("out=" + text + " ")
 	}
+
+	// Without Commit, the old file stays and the temporary one is removed.
 	f, err := atomicfile.Create(name)
 	if err != nil {
 		t.Fatal(err)
@@ -55,12 +59,13 @@ func TestFile(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	holds("out=two ")
+	checkContent("out=two ")
+
 	if _, err := atomicfile.Create(filepath.Join(dir, "none", "out")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
+		t.Errorf("Create in a missing directory: got error %v, want %v", err, os.ErrNotExist)
 	}
 	if err := atomicfile.Write(name, []byte("three")); err != nil {
 		t.Fatal(err)
 	}
-	holds("out=three ")
+	checkContent("out=three ")
 }

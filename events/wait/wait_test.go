@@ -10,17 +10,24 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-func TestWaitForCondition(t *testing.T) {
+// For waits for the duration, or until the context ends, whichever comes first. A duration that is not positive only checks the context.
+func TestForWaitsForDurationOrContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for _, step := range []struct {
-			d, took time.Duration
-			want    error
-		}{{0, 0, nil}, {time.Second, time.Second, nil}, {time.Hour, 59 * time.Second, context.DeadlineExceeded}, {-1, 0, context.DeadlineExceeded}} {
+			duration, wantWait time.Duration
+			wantErr            error
+		}{
+			{0, 0, nil},
+			{time.Second, time.Second, nil},
+			{time.Hour, 59 * time.Second, context.DeadlineExceeded},
+			{-1, 0, context.DeadlineExceeded},
+		} {
 			began := time.Now()
-			if err := wait.For(ctx, step.d); !errors.Is(err, step.want) || time.Since(began) != step.took {
-				t.Errorf("%v: %v after %v", step.d, err, time.Since(began))
+			err := wait.For(ctx, step.duration)
+			if waited := time.Since(began); !errors.Is(err, step.wantErr) || waited != step.wantWait {
+				t.Errorf("For(%v): got error %v after %v, want %v after %v", step.duration, err, waited, step.wantErr, step.wantWait)
 			}
 		}
 	})
