@@ -138,13 +138,15 @@ func TestEncodeEnvelopeEnforcesLimits(t *testing.T) {
 		{"too many events", many, ErrEnvelopeTooLarge},
 		{"too many bytes", []*skeinv1.Event{big}, ErrEnvelopeTooLarge},
 	} {
-		data, err := EncodeEnvelope(c.msgs)
-		if !errors.Is(err, c.want) {
-			t.Errorf("%s: got error %v, want %v", c.name, err, c.want)
-		}
-		if (err == nil) != (data != nil) {
-			t.Errorf("%s: got %d bytes and error %v, want one of them", c.name, len(data), err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			data, err := EncodeEnvelope(c.msgs)
+			if !errors.Is(err, c.want) {
+				t.Errorf("got error %v, want %v", err, c.want)
+			}
+			if (err == nil) != (data != nil) {
+				t.Errorf("got %d bytes and error %v, want one of them", len(data), err)
+			}
+		})
 	}
 
 	if _, err := EncodeEnvelope([]*skeinv1.Event{{EventId: "\xff"}}); err == nil {

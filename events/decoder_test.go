@@ -138,26 +138,28 @@ func TestUndecodableEnvelopeTakesNoTime(t *testing.T) {
 			skeinv1.Reason_REASON_TOO_LARGE, "786432",
 		},
 	} {
-		f := newFeeder(t)
-		before := f.feed(epoch2023, newLike("a", "0", ""))
-		env := f.feedBytes(epoch2023+minute, c.data)
-		if len(env.Events) != 0 || env.Kinds != 0 || env.Repeats != 0 || len(env.Rejects) != 1 {
-			t.Errorf("%s: got %+v, want only one reject", c.name, env)
-			continue
-		}
-		r := env.Rejects[0]
-		if r.Slot != -1 || r.Seq != 2 || r.Rejection.Reason != c.reason || r.Rejection.Index != 0 ||
-			!strings.Contains(r.Rejection.Message, c.word) || len(r.Data) > MaxRejectData || !bytes.HasPrefix(c.data, r.Data) {
-			t.Errorf("%s: got reject %+v, want %v with %q and the start of the data", c.name, r, c.reason, c.word)
-		}
-		if env.Cursor.LastTime != before.Cursor.LastTime || env.Cursor.Seq != 2 || env.Cursor.Checksum == before.Cursor.Checksum {
-			t.Errorf("%s: got cursor %+v after %+v, want sequence 2, the same last time and another checksum",
-				c.name, env.Cursor, before.Cursor)
-		}
-		if again := f.feedBytes(epoch2023, good); !slices.Equal(listTimes(again), []Micros{1, 2}) || again.Repeats != 0 {
-			t.Errorf("%s: next envelope: got times %v and %d repeats, want 1 and 2, and no repeat",
-				c.name, listTimes(again), again.Repeats)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			f := newFeeder(t)
+			before := f.feed(epoch2023, newLike("a", "0", ""))
+			env := f.feedBytes(epoch2023+minute, c.data)
+			if len(env.Events) != 0 || env.Kinds != 0 || env.Repeats != 0 || len(env.Rejects) != 1 {
+				t.Errorf("got %+v, want only one reject", env)
+				return
+			}
+			r := env.Rejects[0]
+			if r.Slot != -1 || r.Seq != 2 || r.Rejection.Reason != c.reason || r.Rejection.Index != 0 ||
+				!strings.Contains(r.Rejection.Message, c.word) || len(r.Data) > MaxRejectData || !bytes.HasPrefix(c.data, r.Data) {
+				t.Errorf("got reject %+v, want %v with %q and the start of the data", r, c.reason, c.word)
+			}
+			if env.Cursor.LastTime != before.Cursor.LastTime || env.Cursor.Seq != 2 || env.Cursor.Checksum == before.Cursor.Checksum {
+				t.Errorf("got cursor %+v after %+v, want sequence 2, the same last time and another checksum",
+					env.Cursor, before.Cursor)
+			}
+			if again := f.feedBytes(epoch2023, good); !slices.Equal(listTimes(again), []Micros{1, 2}) || again.Repeats != 0 {
+				t.Errorf("next envelope: got times %v and %d repeats, want 1 and 2, and no repeat",
+					listTimes(again), again.Repeats)
+			}
+		})
 	}
 }
 

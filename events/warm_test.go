@@ -257,26 +257,28 @@ func TestRewrittenLogIsNoticed(t *testing.T) {
 		{"another checksum", nil, func(c *Cursor) { c.Checksum++ }, ErrRewritten},
 		{"another last time", nil, func(c *Cursor) { c.LastTime++ }, ErrRewritten},
 	} {
-		from, l := envs[4].Cursor, append([]loggedMessage(nil), log...)
-		if from.WarmSeq != 3 {
-			t.Fatalf("cursor: got %+v, want a warm-up from 3", from)
-		}
-		if c.from != nil {
-			c.from(&from)
-		}
-		if c.change != nil {
-			l = c.change(l)
-		}
-		d := NewDecoder(from)
-		var err error
-		for _, m := range l {
-			if m.seq >= d.WarmFrom() && err == nil {
-				_, err = d.Decode(m.seq, m.stamp, m.data)
+		t.Run(c.name, func(t *testing.T) {
+			from, l := envs[4].Cursor, append([]loggedMessage(nil), log...)
+			if from.WarmSeq != 3 {
+				t.Fatalf("cursor: got %+v, want a warm-up from 3", from)
 			}
-		}
+			if c.from != nil {
+				c.from(&from)
+			}
+			if c.change != nil {
+				l = c.change(l)
+			}
+			d := NewDecoder(from)
+			var err error
+			for _, m := range l {
+				if m.seq >= d.WarmFrom() && err == nil {
+					_, err = d.Decode(m.seq, m.stamp, m.data)
+				}
+			}
 
-		if !errors.Is(err, c.want) {
-			t.Errorf("%s: got error %v, want %v", c.name, err, c.want)
-		}
+			if !errors.Is(err, c.want) {
+				t.Errorf("got error %v, want %v", err, c.want)
+			}
+		})
 	}
 }

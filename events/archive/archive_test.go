@@ -163,9 +163,11 @@ func TestReadChecksCursor(t *testing.T) {
 		{"end at another time", cursor(5, timeOf(2)+1), facts, events.ErrRewritten},
 		{"after the end", cursor(6, timeOf(2)), facts, events.ErrLogShorter},
 	} {
-		if _, err := readAll(a, c.from, c.kinds, 1); !errors.Is(err, c.want) {
-			t.Errorf("%s: got error %v, want %v", c.name, err, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := readAll(a, c.from, c.kinds, 1); !errors.Is(err, c.want) {
+				t.Errorf("read: got error %v, want %v", err, c.want)
+			}
+		})
 	}
 }
 
@@ -193,9 +195,11 @@ func TestWriterRejectsWrongEnvelopes(t *testing.T) {
 		"kind":             {change(func(e *events.Envelope) { e.Events[1].Kind = 9 }), ErrOrder},
 		"too many to hold": {newEnvelope(6, events.Played, 1001), ErrOrder},
 	} {
-		if err := a.Writer().Add(c.env); !errors.Is(err, c.want) {
-			t.Errorf("%s: got error %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := a.Writer().Add(c.env); !errors.Is(err, c.want) {
+				t.Errorf("Add: got error %v, want %v", err, c.want)
+			}
+		})
 	}
 
 	// An event with a field that its kind does not have would be read back without the field, so the segment is not sealed.

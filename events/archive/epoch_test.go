@@ -40,9 +40,11 @@ func TestBeginEpochKeepsEarlierPart(t *testing.T) {
 		"of another log":  {2, events.Cursor{Seq: end.Seq, LastTime: end.LastTime}, events.ErrOtherLog},
 		"an earlier one":  {0, end, events.ErrOtherEpoch},
 	} {
-		if err := a.BeginEpoch(t.Context(), c.epoch, c.head); !errors.Is(err, c.want) {
-			t.Errorf("%s: got error %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := a.BeginEpoch(t.Context(), c.epoch, c.head); !errors.Is(err, c.want) {
+				t.Errorf("BeginEpoch: got error %v, want %v", err, c.want)
+			}
+		})
 	}
 
 	head := events.Cursor{Log: testLog, Epoch: 2, Seq: end.Seq, LastTime: end.LastTime}

@@ -105,10 +105,13 @@ func TestOpenRejectsInvalidConfig(t *testing.T) {
 		"URL without host":            {URL: "nats://:4222"},
 		"malformed URL":               {URL: "nats://a b"},
 	} {
-		if l, err := Open(testContext(t), cfg); err == nil {
-			t.Errorf("%s: got no error, want one", name)
-			closeLog(t, l)
-		}
+		t.Run(name, func(t *testing.T) {
+			l, err := Open(testContext(t), cfg)
+			if err == nil {
+				t.Error("Open: got no error, want one")
+				closeLog(t, l)
+			}
+		})
 	}
 }
 
@@ -216,19 +219,21 @@ func TestOpenRejectsUnfitStream(t *testing.T) {
 			c.AllowMsgCounter, c.Discard = true, jetstream.DiscardOld
 		},
 	} {
-		c := streamConfig(events.LogID{1}, 1, -1)
-		change(&c)
-		if err := createStream(t, js, c); err != nil {
-			t.Errorf("create a stream for %q: %v", want, err)
-			continue
-		}
-		_, err := Open(testContext(t), Config{URL: ns.ClientURL()})
-		if !errors.Is(err, events.ErrStreamMismatch) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got error %v, want %v with %q", want, err, events.ErrStreamMismatch, want)
-		}
-		if err := js.DeleteStream(testContext(t), StreamName); err != nil {
-			t.Fatal(err)
-		}
+		t.Run(want, func(t *testing.T) {
+			c := streamConfig(events.LogID{1}, 1, -1)
+			change(&c)
+			if err := createStream(t, js, c); err != nil {
+				t.Errorf("create a stream for %q: %v", want, err)
+				return
+			}
+			_, err := Open(testContext(t), Config{URL: ns.ClientURL()})
+			if !errors.Is(err, events.ErrStreamMismatch) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got error %v, want %v with %q", err, events.ErrStreamMismatch, want)
+			}
+			if err := js.DeleteStream(testContext(t), StreamName); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 
 	c := streamConfig(events.LogID{1}, 1, -1)

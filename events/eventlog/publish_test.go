@@ -204,9 +204,11 @@ func TestPublishEnforcesSizeLimits(t *testing.T) {
 		{"a megabyte", large, events.ErrEnvelopeTooLarge},
 		{"1000 events", newFollows(0, 1000), nil},
 	} {
-		if _, err := p.Publish(testContext(t), test.evs, PublishOptions{}); !errors.Is(err, test.want) {
-			t.Errorf("%s: %v, want %v", test.name, err, test.want)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := p.Publish(testContext(t), test.evs, PublishOptions{}); !errors.Is(err, test.want) {
+				t.Errorf("Publish: got error %v, want %v", err, test.want)
+			}
+		})
 	}
 
 	// Find the largest call that fits.

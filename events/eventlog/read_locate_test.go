@@ -50,9 +50,11 @@ func TestLocateImplementsTableOfStates(t *testing.T) {
 		"trimmed, without an archive":             {withoutArchive, stream(35, 25), 0, 0, events.ErrTrimmed},
 		"in a stream without an archive":          {withoutArchive, stream(35, 30), inStream, 35, nil},
 	} {
-		o, err := c.boundary.locate(c.cursor)
-		if !errors.Is(err, c.err) || err == nil && (o.part != c.want || o.decoderStart.Seq != c.decoderStart) {
-			t.Errorf("%s: got %+v and error %v, want part %d from %d and error %v", name, o, err, c.want, c.decoderStart, c.err)
-		}
+		t.Run(name, func(t *testing.T) {
+			o, err := c.boundary.locate(c.cursor)
+			if !errors.Is(err, c.err) || err == nil && (o.part != c.want || o.decoderStart.Seq != c.decoderStart) {
+				t.Errorf("locate: got %+v and error %v, want part %d from %d and error %v", o, err, c.want, c.decoderStart, c.err)
+			}
+		})
 	}
 }
