@@ -11,12 +11,12 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-func backfill(kind events.Kind, subscribe string, offset uint64) events.Event {
-	return events.Event{Kind: kind, Backfill: true, Source: subscribe, Offset: offset, User: "ann", Peer: "bob", Item: "x"}
+func newBackfill(kind events.Kind, source string, offset uint64) events.Event {
+	return events.Event{Kind: kind, Backfill: true, Source: source, Offset: offset, User: "ann", Peer: "bob", Item: "x"}
 }
 
-func closed(subscribe string) events.Event {
-	return events.Event{Kind: events.BackfillClosed, Source: subscribe}
+func closeBackfills(source string) events.Event {
+	return events.Event{Kind: events.BackfillClosed, Source: source}
 }
 
 // TestRepeatedBackfillsAreIgnored checks that a backfill is folded only if its offset is higher than those before of its source and kind, and only
@@ -27,24 +27,24 @@ func TestRepeatedBackfillsAreIgnored(t *testing.T) {
 		ev      events.Event
 		ignored bool
 	}{
-		{backfill(p, "old", 0), false}, // the first offset may be 0
-		{backfill(p, "old", 0), true},
-		{backfill(p, "old", 5), false},
-		{backfill(p, "old", 5), true},
-		{backfill(p, "old", 4), true},
-		{backfill(f, "old", 1), false}, // another kind
-		{backfill(p, "older", 1), false},
+		{newBackfill(p, "old", 0), false}, // the first offset may be 0
+		{newBackfill(p, "old", 0), true},
+		{newBackfill(p, "old", 5), false},
+		{newBackfill(p, "old", 5), true},
+		{newBackfill(p, "old", 4), true},
+		{newBackfill(f, "old", 1), false}, // another kind
+		{newBackfill(p, "older", 1), false},
 		{events.Event{Kind: p, User: "ann", Item: "x"}, false}, // live
-		{backfill(events.Reacted, "old", 9), false},            // of a kind that is not read: neither folded nor ignored
-		{backfill(p, "old", 6), false},
-		{closed("old"), false},
-		{backfill(p, "old", 7), true},
-		{backfill(f, "old", 2), true},
-		{backfill(p, "older", 2), false},
-		{closed("old"), false},
-		{closed(""), false},
-		{backfill(p, "older", 3), true},
-		{backfill(p, "never heard of", 1), true},
+		{newBackfill(events.Reacted, "old", 9), false},         // of a kind that is not read: neither folded nor ignored
+		{newBackfill(p, "old", 6), false},
+		{closeBackfills("old"), false},
+		{newBackfill(p, "old", 7), true},
+		{newBackfill(f, "old", 2), true},
+		{newBackfill(p, "older", 2), false},
+		{closeBackfills("old"), false},
+		{closeBackfills(""), false},
+		{newBackfill(p, "older", 3), true},
+		{newBackfill(p, "never states of", 1), true},
 		{events.Event{Kind: p, User: "ann", Item: "x"}, false},
 	}
 	var lists [][]events.Event
@@ -71,10 +71,10 @@ func TestRepeatedBackfillsAreIgnored(t *testing.T) {
 					t.Fatal(err)
 				}
 				if (info.Ignored == 1) != step.ignored {
-					t.Errorf("step %d, %+v: %+v", i, step.ev, info)
+					t.Errorf("step %d, %+v: ignored %d backfills, want ignored: %v", i, step.ev, info.Ignored, step.ignored)
 				}
 			}
-			conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "in one go")
+			conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "a fold in one call")
 		})
 	}
 }
@@ -82,8 +82,8 @@ func TestRepeatedBackfillsAreIgnored(t *testing.T) {
 // TestFoldLearnsThatBackfillsAreClosed checks that a fold learns when no backfill can arrive any more.
 func TestFoldLearnsThatBackfillsAreClosed(t *testing.T) {
 	play := events.Event{Kind: events.Played, User: "ann", Item: "x"}
-	envs := storetest.Envelopes([]events.Event{play, closed("old"), play}, []events.Event{closed(""), play}, storetest.One(play))
-	rows := straight(t, envs).Own()
+	envs := storetest.Envelopes([]events.Event{play, closeBackfills("old"), play}, []events.Event{closeBackfills(""), play}, storetest.One(play))
+	rows := foldStraight(t, envs).Own()
 	if len(rows) != 1 || rows[0].Value[7] != 4 || rows[0].Value[15] != 2 {
 		t.Errorf("want 4 plays, 2 of them after the closing:\n%v", rows)
 	}

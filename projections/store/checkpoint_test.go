@@ -15,19 +15,19 @@ func TestCheckpointSurvivesEncoding(t *testing.T) {
 		b := encodeCheckpoint(c, p)
 		gotC, gotP, err := parseCheckpoint(b)
 		if err != nil || gotC != c || gotP != p {
-			t.Errorf("%+v: %+v %+v %v", p, gotC, gotP, err)
+			t.Errorf("got %+v, %+v, %v, want %+v, %+v", gotC, gotP, err, c, p)
 		}
 		for n := range b {
 			if _, _, err := parseCheckpoint(b[:n]); !errors.Is(err, projections.ErrCorrupt) {
-				t.Errorf("%d of %d bytes: %v", n, len(b), err)
+				t.Errorf("%d of %d bytes: got error %v, want %v", n, len(b), err, projections.ErrCorrupt)
 			}
 		}
 		if _, _, err := parseCheckpoint(append(b, 0)); !errors.Is(err, projections.ErrCorrupt) {
-			t.Errorf("a byte too many: %v", err)
+			t.Errorf("an extra byte: got error %v, want %v", err, projections.ErrCorrupt)
 		}
 	}
 	if _, _, err := parseCheckpoint(encodeCheckpoint(c, progress{Seq: 4, Slot: 1})); !errors.Is(err, projections.ErrCorrupt) {
-		t.Errorf("in progress is an envelope that is whole: %v", err)
+		t.Errorf("progress inside a whole envelope: got error %v, want %v", err, projections.ErrCorrupt)
 	}
 }
 
@@ -37,10 +37,10 @@ func TestDamagedRejectRowIsReported(t *testing.T) {
 	b := r.encode()
 	for n := range b {
 		if _, err := parseReject(b[:n]); !errors.Is(err, projections.ErrCorrupt) {
-			t.Errorf("%d of %d bytes: %v", n, len(b), err)
+			t.Errorf("%d of %d bytes: got error %v, want %v", n, len(b), err, projections.ErrCorrupt)
 		}
 	}
 	if _, err := parseReject(append(b, 0)); !errors.Is(err, projections.ErrCorrupt) {
-		t.Errorf("a byte too many: %v", err)
+		t.Errorf("an extra byte: got error %v, want %v", err, projections.ErrCorrupt)
 	}
 }

@@ -18,10 +18,10 @@ func TestCrashLeavesPrefixOfLog(t *testing.T) {
 		n = 20
 	}
 	for name, bounds := range map[string]store.Bounds{
-		"a commit for each step":                    {BatchBytes: 1, FlushBytes: 8 << 10},
-		"several commits in a memtable":             {BatchBytes: 1 << 10, FlushBytes: 16 << 10},
-		"batches larger than a memtable":            {BatchBytes: 32 << 10, FlushBytes: 4 << 10},
-		"nothing is flushed before it is asked for": {},
+		"a commit for each step":          {BatchBytes: 1, FlushBytes: 8 << 10},
+		"several commits in a memtable":   {BatchBytes: 1 << 10, FlushBytes: 16 << 10},
+		"batches larger than a memtable":  {BatchBytes: 32 << 10, FlushBytes: 4 << 10},
+		"no flush before Flush is called": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			counts := conformance.CheckCrashes(t, newTally, tally.History(4, n), bounds)

@@ -73,14 +73,14 @@ func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 			if err := <-folded; err != nil {
 				t.Fatal(err)
 			}
-			all := straight(t, envs)
+			all := foldStraight(t, envs)
 			for i, dir := range copies {
 				c := openCopy(t, fs, dir, false)
 				if c.Cursor() != cursors[i] {
 					t.Errorf("the copy is at %+v, said %+v", c.Cursor(), cursors[i])
 				}
 				n := conformance.IndexAfter(envs, cursors[i])
-				conformance.RowsOf(t, c).MustEqual(t, straight(t, envs[:n]), "copy %s at %d", dir, cursors[i].Seq)
+				conformance.RowsOf(t, c).MustEqual(t, foldStraight(t, envs[:n]), "copy %s at %d", dir, cursors[i].Seq)
 				conformance.Fold(t, c, envs[n:])
 				conformance.RowsOf(t, c).MustEqual(t, all, "copy %s after the tail", dir)
 				conformance.Close(t, c)
@@ -190,5 +190,5 @@ func TestEmptyStoreCanBeCopied(t *testing.T) {
 	defer conformance.Close(t, c)
 	envs := tally.History(2, 20)
 	conformance.Fold(t, c, envs)
-	conformance.RowsOf(t, c).MustEqual(t, straight(t, envs), "a fold into a copy of nothing")
+	conformance.RowsOf(t, c).MustEqual(t, foldStraight(t, envs), "a fold into a copy of nothing")
 }

@@ -52,7 +52,7 @@ func TestStoreOfAnotherFoldIsNotOpened(t *testing.T) {
 					t.Fatal(err)
 				}
 				if is := s.Status().Fingerprint; is != was || len(is) != 32 {
-					t.Errorf("fingerprint %s, was %s", is, was)
+					t.Errorf("got fingerprint %s, want %s with 32 digits", is, was)
 				}
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
@@ -64,7 +64,7 @@ func TestStoreOfAnotherFoldIsNotOpened(t *testing.T) {
 			}
 			for _, part := range []string{test.want, "rebuilt", "tally/000001"} {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
+					t.Errorf("got error %q, want one that contains %q", err, part)
 				}
 			}
 		})

@@ -16,20 +16,19 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// applying is a tally that reports whether it is folding an event.
-type applying struct {
+// applyTracker is a tally that knows whether its Apply is running.
+type applyTracker struct {
 	*tally.Tally
-	now bool
+	isApplying bool
 }
 
-func (a *applying) Apply(ev events.Event, b *projections.Batch) error {
-	a.now = true
-	defer func() { a.now = false }()
+func (a *applyTracker) Apply(ev events.Event, b *projections.Batch) error {
+	a.isApplying = true
+	defer func() { a.isApplying = false }()
 	return a.Tally.Apply(ev, b)
 }
 
-// TestLargeEventWaitsForTheDisk: while tables cannot be written, a fold waits with a bounded number of rows in memory,
-// also inside a single event.
+// TestLargeEventWaitsForTheDisk checks that a fold waits while tables cannot be written, also inside a single event, so that memory stays bounded.
 func TestLargeEventWaitsForTheDisk(t *testing.T) {
 	items := make([]string, 100)
 	for i := range items {
@@ -38,7 +37,7 @@ func TestLargeEventWaitsForTheDisk(t *testing.T) {
 	envs := storetest.Envelopes([]events.Event{{Kind: events.Served, User: "ann", Items: items}})
 	waits := make(chan struct{})
 	folded := make(chan struct{})
-	// The first table is written only when the fold waits, or has ended without.
+	// The first table cannot be written before the fold waits, or has ended without waiting.
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {
 			select {
@@ -48,12 +47,12 @@ func TestLargeEventWaitsForTheDisk(t *testing.T) {
 		}
 		return nil
 	}))
-	p := &applying{Tally: &tally.Tally{Copies: 50, Chunk: 7}}
-	inside := false
+	p := &applyTracker{Tally: &tally.Tally{Copies: 50, Chunk: 7}}
+	waitedInside := false
 	s := storetest.OpenTally(t, store.Options{
 		FS: fs, Projection: p, Bounds: store.Bounds{BatchBytes: 1 << 10, FlushBytes: 8 << 10},
 		Listener: store.Listener{Waited: sync.OnceFunc(func() {
-			inside = p.now
+			waitedInside = p.isApplying
 			close(waits)
 		})},
 	})
@@ -62,7 +61,7 @@ func TestLargeEventWaitsForTheDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !inside {
+	if !waitedInside {
 		t.Error("a single event was folded without waiting for the disk")
 	}
 	conformance.RowsOf(t, s).MustEqual(t, conformance.Straight(t, &tally.Tally{Copies: 50, Chunk: 7}, envs), "in the end")

@@ -55,15 +55,15 @@ func TestOnlyLargeEnvelopesTakeSeveralCommits(t *testing.T) {
 	}
 }
 
-// watched is a tally that is looked at before each event.
-type watched struct {
+// observedTally is a tally that calls beforeApply before it folds an event.
+type observedTally struct {
 	*tally.Tally
-	before func()
+	beforeApply func()
 }
 
-func (w *watched) Apply(ev events.Event, b *projections.Batch) error {
-	w.before()
-	return w.Tally.Apply(ev, b)
+func (o *observedTally) Apply(ev events.Event, b *projections.Batch) error {
+	o.beforeApply()
+	return o.Tally.Apply(ev, b)
 }
 
 // TestViewsShowWholeEnvelopes checks that every view shows the position before an envelope while it is folded in several commits.
@@ -73,68 +73,68 @@ func TestViewsShowWholeEnvelopes(t *testing.T) {
 		list = append(list, storetest.Follow("ann", "p"+string(rune('0'+i/10))+string(rune('0'+i%10))))
 	}
 	envs := storetest.Envelopes(storetest.One(storetest.Follow("ann", "bob")), list)
-	w := &watched{tally.New(), func() {}}
+	observed := &observedTally{tally.New(), func() {}}
 	var commits int
 	s := storetest.OpenTally(t, store.Options{
-		Projection: w, Bounds: store.Bounds{BatchBytes: 1 << 10},
+		Projection: observed, Bounds: store.Bounds{BatchBytes: 1 << 10},
 		Listener: store.Listener{Folded: func(i store.FoldInfo) { commits = i.Commits }},
 	})
 	if err := s.Fold(envs[:1]); err != nil {
 		t.Fatal(err)
 	}
-	w.before = func() {
-		v := view(t, s)
+	observed.beforeApply = func() {
+		v := openView(t, s)
 		count, ok, err := v.Get(tally.CountKey("ann"))
 		if err != nil || !ok || binary.BigEndian.Uint64(count) != 1 || v.Cursor() != envs[0].Cursor {
-			t.Fatalf("count %x at %d: %v", count, v.Cursor().Seq, err)
+			t.Fatalf("got count %x at %d, error %v, want count 1 at %d", count, v.Cursor().Seq, err, envs[0].Seq())
 		}
 	}
 	if err := s.Fold(envs[1:]); err != nil {
 		t.Fatal(err)
 	}
 	if commits < 2 {
-		t.Errorf("%d commits", commits)
+		t.Errorf("got %d commits, want at least 2", commits)
 	}
 }
 
 // TestFoldRefusesAnotherLog checks that a store folds no envelope of another log or of an earlier epoch.
 func TestFoldRefusesAnotherLog(t *testing.T) {
 	for name, change := range map[string]func(c *events.Cursor){
-		"another log":     func(c *events.Cursor) { c.Log[0]++ },
-		"an older epoch":  func(c *events.Cursor) { c.Epoch-- },
-		"without a log":   func(c *events.Cursor) { c.Log = events.LogID{} },
-		"but a new epoch": func(c *events.Cursor) { c.Epoch++ },
+		"another log":    func(c *events.Cursor) { c.Log[0]++ },
+		"an older epoch": func(c *events.Cursor) { c.Epoch-- },
+		"without a log":  func(c *events.Cursor) { c.Log = events.LogID{} },
+		"a new epoch":    func(c *events.Cursor) { c.Epoch++ },
 	} {
 		s := storetest.OpenTally(t, store.Options{})
 		envs := storetest.Follows(2)
 		change(&envs[1].Cursor)
 		err := s.Fold(envs)
-		if name == "but a new epoch" {
+		if name == "a new epoch" {
 			if err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got error %v, want none", name, err)
 			}
 			continue
 		}
 		if !errors.Is(err, projections.ErrLog) || !errors.Is(err, projections.ErrStopped) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want %v and %v", name, err, projections.ErrLog, projections.ErrStopped)
 		}
 	}
 }
 
 // TestFoldRequiresTheEnvelopeInProgress checks that after a crash inside an event, the fold fails if the log no longer has the envelope.
 func TestFoldRequiresTheEnvelopeInProgress(t *testing.T) {
-	envs, fs := crashInside(t)
+	envs, fs := crashInsideEvent(t)
 	s := storetest.OpenTally(t, store.Options{FS: fs, Bounds: store.Bounds{BatchBytes: 1}})
 	if _, err := s.View(); !errors.Is(err, projections.ErrNotReady) {
-		t.Fatalf("view inside an event: %v", err)
+		t.Fatalf("view inside an event: got error %v, want %v", err, projections.ErrNotReady)
 	}
 	if err := s.Fold(envs[2:]); !errors.Is(err, projections.ErrLog) {
-		t.Errorf("the envelope in progress was left out: %v", err)
+		t.Errorf("fold without the envelope in progress: got error %v, want %v", err, projections.ErrLog)
 	}
 }
 
-// crashInside returns a log of three envelopes, and a disk where a crash has cut the second.
-func crashInside(t *testing.T) ([]*events.Envelope, store.FS) {
+// crashInsideEvent returns a log of three envelopes, and the disk after a crash that interrupted the fold of the second.
+func crashInsideEvent(t *testing.T) ([]*events.Envelope, store.FS) {
 	t.Helper()
 	items := make([]string, 100)
 	for i := range items {
@@ -148,7 +148,7 @@ func crashInside(t *testing.T) ([]*events.Envelope, store.FS) {
 	broken.FailAt, broken.FailSlot = envs[1].Seq(), 1
 	fs := vfs.NewCrashableMem()
 	flushed := make(chan struct{}, 1000)
-	// The rows of the event fill several memtables, so the first that is flushed ends inside it.
+	// The rows of the event fill several memtables, so the first flush ends inside the event.
 	s := storetest.OpenTally(t, store.Options{
 		FS: fs, Projection: broken, Bounds: store.Bounds{BatchBytes: 1, FlushBytes: 8 << 10},
 		Listener: store.Listener{Flushed: func(store.FlushInfo) { flushed <- struct{}{} }},
@@ -169,10 +169,10 @@ func TestFailingFoldStopsProjection(t *testing.T) {
 		"write": {Copies: 5, Chunk: 7, MisuseAt: envs[3].Seq()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var told error
+			var reported error
 			fs := vfs.NewMem()
 			s := storetest.OpenTally(t, store.Options{FS: fs, Projection: p, Listener: store.Listener{
-				StateChanged: func(_ store.State, err error) { told = err },
+				StateChanged: func(_ store.State, err error) { reported = err },
 			}})
 			if err := errors.Join(s.Fold(envs[:2]), s.Flush()); err != nil { // an iterator that is left open holds a table
 				t.Fatal(err)
@@ -181,27 +181,27 @@ func TestFailingFoldStopsProjection(t *testing.T) {
 			if !errors.Is(err, projections.ErrStopped) || !strings.Contains(err.Error(), "envelope 4: slot 0") {
 				t.Fatalf("%v, want it to name the event", err)
 			}
-			if st := s.Status(); st.State != store.Failed || st.Error == nil || told == nil || st.Cursor.Seq != 2 {
-				t.Errorf("%+v, listener got %v", st, told)
+			if st := s.Status(); st.State != store.Failed || st.Error == nil || reported == nil || st.Cursor.Seq != 2 {
+				t.Errorf("got status %+v and error %v for the listener, want state failed at position 2, with errors", st, reported)
 			}
 			if _, err := s.View(); !errors.Is(err, projections.ErrStopped) {
-				t.Errorf("a failed store shows rows: %v", err)
+				t.Errorf("view of a failed store: got error %v, want %v", err, projections.ErrStopped)
 			}
 			if err := s.WaitFor(t.Context(), 1); !errors.Is(err, projections.ErrStopped) {
-				t.Errorf("wait: %v", err)
+				t.Errorf("wait for a failed store: got error %v, want %v", err, projections.ErrStopped)
 			}
 			if err := s.Fold(envs[2:]); !errors.Is(err, projections.ErrStopped) {
-				t.Errorf("a failed store folds on: %v", err)
+				t.Errorf("fold into a failed store: got error %v, want %v", err, projections.ErrStopped)
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// Opened with a fold that is right again, it continues where it was.
+			// When it is opened with a fold that does not fail, it continues at its position.
 			s = storetest.OpenTally(t, store.Options{FS: fs})
 			if err := s.Fold(envs); err != nil {
 				t.Fatal(err)
 			}
-			conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "healed")
+			conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "healed")
 		})
 	}
 }

@@ -56,7 +56,7 @@ func TestOpeningKeepsFormat(t *testing.T) {
 			storeOf(t, fs, format)
 			envs := tally.History(7, 300)
 			bounds := store.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}
-			want := straight(t, envs)
+			want := foldStraight(t, envs)
 			for from, to := 0, 100; from < 300; from, to = from+100, to+100 {
 				s := conformance.Open(t, fs, tally.New(), bounds)
 				conformance.Fold(t, s, envs[from:to])
@@ -86,7 +86,7 @@ func TestOpeningKeepsFormat(t *testing.T) {
 			conformance.RowsOf(t, s).MustEqual(t, want, "finalized")
 			more := tally.History(7, 400)
 			conformance.Fold(t, s, more[300:])
-			conformance.RowsOf(t, s).MustEqual(t, straight(t, append(envs, more[300:]...)), "folded on")
+			conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, append(envs, more[300:]...)), "folded on")
 			conformance.Close(t, s)
 			mustHaveFormat(t, fs, tallyDir, newest)
 		})

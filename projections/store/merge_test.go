@@ -12,36 +12,37 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// joining is a merger in which every group and every order shows: it joins values end to end.
-var joining = &projections.Merger{
+// joinMerger concatenates values, so that its results show the order in which they were merged.
+var joinMerger = &projections.Merger{
 	Name: "join",
 	Merge: func(dst, _ []byte, values [][]byte) ([]byte, error) {
 		return append(dst, bytes.Join(values, nil)...), nil
 	},
 }
 
-// merging is a projection that merges the item of every play into the row of its user, with names that tests choose.
-type merging struct {
+// mergingProjection is a projection whose fold is the function do. Its merger is joinMerger under the name that a test chooses, and fails for the
+// value "bad".
+type mergingProjection struct {
 	merger string
 	do     func(ev events.Event, b *projections.Batch)
 }
 
-func (*merging) Name() string         { return "merging" }
-func (*merging) Version() uint32      { return 1 }
-func (*merging) Kinds() []events.Kind { return []events.Kind{events.Played} }
+func (*mergingProjection) Name() string         { return "merging" }
+func (*mergingProjection) Version() uint32      { return 1 }
+func (*mergingProjection) Kinds() []events.Kind { return []events.Kind{events.Played} }
 
-func (*merging) Route(_ *events.Event, to *events.Partitions) { to.AddAll() }
+func (*mergingProjection) Route(_ *events.Event, to *events.Partitions) { to.AddAll() }
 
-func (p *merging) Merger() projections.Merger {
+func (p *mergingProjection) Merger() projections.Merger {
 	return projections.Merger{Name: p.merger, Merge: func(dst, key []byte, values [][]byte) ([]byte, error) {
 		if bytes.Contains(bytes.Join(values, nil), []byte("bad")) {
 			return dst, errors.New("a bad value")
 		}
-		return joining.Merge(dst, key, values)
+		return joinMerger.Merge(dst, key, values)
 	}}
 }
 
-func (p *merging) Apply(ev events.Event, b *projections.Batch) error {
+func (p *mergingProjection) Apply(ev events.Event, b *projections.Batch) error {
 	p.do(ev, b)
 	return nil
 }
@@ -82,7 +83,7 @@ func openMerging(t *testing.T, fs FS, p projections.Projection) *Store {
 // TestMergedValuesSurviveRestart checks that merged values are found in memtables, in tables, and after a restart.
 func TestMergedValuesSurviveRestart(t *testing.T) {
 	fs := vfs.NewMem()
-	s := openMerging(t, fs, &merging{"one", mergeItem})
+	s := openMerging(t, fs, &mergingProjection{"one", mergeItem})
 	if err := foldPlays(t, s, 1, "a", "b"); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestMergedValuesSurviveRestart(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = openMerging(t, fs, &merging{"one", mergeItem})
+	s = openMerging(t, fs, &mergingProjection{"one", mergeItem})
 	if err := foldPlays(t, s, 4, "d"); err != nil {
 		t.Fatal(err)
 	}
@@ -104,21 +105,21 @@ func TestMergedValuesSurviveRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if value, ok, err := v.Get(mergeKey("ann")); err != nil || !ok || string(value) != "a b c d " {
-		t.Errorf("%q %v %v", value, ok, err)
+		t.Errorf("got value %q, %v, error %v, want %q", value, ok, err, "a b c d ")
 	}
 	if err := errors.Join(v.Close(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	// Rows that were merged in another way are not taken for ours.
-	if s, err := Open(Options{FS: fs, Dir: "data", Projection: &merging{"two", mergeItem}}); err == nil {
+	// A store is not opened with a merger of another name.
+	if s, err := Open(Options{FS: fs, Dir: "data", Projection: &mergingProjection{"two", mergeItem}}); err == nil {
 		_ = s.Close()
-		t.Error("a store opens with another merger")
+		t.Error("a store was opened with another merger, want an error")
 	}
 }
 
 // TestRowThatCannotBeMergedFailsRead checks that reading a row whose values cannot be merged fails. The row must not be left out.
 func TestRowThatCannotBeMergedFailsRead(t *testing.T) {
-	s := openMerging(t, vfs.NewMem(), &merging{"one", mergeItem})
+	s := openMerging(t, vfs.NewMem(), &mergingProjection{"one", mergeItem})
 	if err := foldPlays(t, s, 1, "bad"); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func TestRowThatCannotBeMergedFailsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := v.Get(mergeKey("ann")); ok || !errors.Is(err, projections.ErrCorrupt) {
-		t.Errorf("%v %v", ok, err)
+		t.Errorf("got a row: %v, error %v, want no row and %v", ok, err, projections.ErrCorrupt)
 	}
 	if err := v.Close(); err != nil {
 		t.Fatal(err)
@@ -151,16 +152,16 @@ func TestMisuseOfMergeAndRangesFailsFold(t *testing.T) {
 		"whole tag":       {func(_ events.Event, b *projections.Batch) { b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf1}) }, ""},
 		"while iterating": {func(_ events.Event, b *projections.Batch) { it := b.Iter(nil, nil); b.Merge(key, nil); _ = it.Close() }, "a row was written while an iterator was open"},
 	} {
-		s := openMerging(t, vfs.NewMem(), &merging{"one", test.do})
+		s := openMerging(t, vfs.NewMem(), &mergingProjection{"one", test.do})
 		if err := foldPlays(t, s, 1, "a"); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
 	// Without a merger nothing can be merged.
 	type unmerging struct{ projections.Projection }
-	s := openMerging(t, vfs.NewMem(), unmerging{&merging{"one", mergeItem}})
+	s := openMerging(t, vfs.NewMem(), unmerging{&mergingProjection{"one", mergeItem}})
 	if err := foldPlays(t, s, 1, "a"); err == nil || !strings.Contains(err.Error(), "a fold merges without having a merger") {
-		t.Errorf("%v", err)
+		t.Errorf("merge without a merger: got error %v", err)
 	}
 }
 
@@ -198,7 +199,7 @@ func TestMergesAndDeletesApplyInOrder(t *testing.T) {
 		for _, bounds := range []Bounds{{}, {BatchBytes: 1}, {BatchBytes: 1, KeepBytes: 1}, {BatchBytes: 1, FlushBytes: 4 << 10}} {
 			for _, together := range []bool{true, false} {
 				fs := vfs.NewMem()
-				s, err := Open(Options{FS: fs, Dir: "data", Projection: &merging{"one", do}, Bounds: bounds})
+				s, err := Open(Options{FS: fs, Dir: "data", Projection: &mergingProjection{"one", do}, Bounds: bounds})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -249,7 +250,7 @@ func TestDeletedRangeIsHiddenFromLaterViews(t *testing.T) {
 		}
 		mergeItem(ev, b)
 	}
-	s := openMerging(t, fs, &merging{"one", do})
+	s := openMerging(t, fs, &mergingProjection{"one", do})
 	if err := errors.Join(foldPlays(t, s, 1, "a", "b"), s.Flush(), foldPlays(t, s, 3, "c")); err != nil {
 		t.Fatal(err)
 	}
@@ -267,28 +268,28 @@ func TestDeletedRangeIsHiddenFromLaterViews(t *testing.T) {
 			t.Fatal(err)
 		}
 		if value, ok, err := v.Get(mergeKey("ann")); err != nil || ok != want {
-			t.Errorf("%q %v %v", value, ok, err)
+			t.Errorf("got value %q, error %v, a row: %v, want a row: %v", value, err, ok, want)
 		}
 		if err := v.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if value, ok, err := before.Get(mergeKey("ann")); err != nil || !ok || string(value) != "a b c " {
-		t.Errorf("%q %v %v", value, ok, err)
+		t.Errorf("earlier view: got value %q, %v, error %v, want %q", value, ok, err, "a b c ")
 	}
 	has(s, false)
 	if err := errors.Join(before.Close(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	has(openMerging(t, fs, &merging{"one", do}), false)
+	has(openMerging(t, fs, &mergingProjection{"one", do}), false)
 }
 
 func TestEngineMergerIsThatOfProjection(t *testing.T) {
-	if m := EngineMerger(&merging{"one", mergeItem}); m == nil || m.Name != "skein.one" {
-		t.Errorf("merged by %+v", m)
+	if m := EngineMerger(&mergingProjection{"one", mergeItem}); m == nil || m.Name != "skein.one" {
+		t.Errorf("got merger %+v, want skein.one", m)
 	}
 	type unmerging struct{ projections.Projection }
-	if m := EngineMerger(unmerging{&merging{"one", mergeItem}}); m != nil {
-		t.Errorf("without a merger, merged by %s", m.Name)
+	if m := EngineMerger(unmerging{&mergingProjection{"one", mergeItem}}); m != nil {
+		t.Errorf("got merger %s for a projection without one, want nil", m.Name)
 	}
 }

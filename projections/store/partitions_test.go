@@ -15,16 +15,16 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// careless is a tally that delivers every event to the partition of "ann".
-type careless struct{ *tally.Tally }
+// misroutedTally is a tally that delivers every event to the partition of "ann".
+type misroutedTally struct{ *tally.Tally }
 
-func (careless) Route(_ *events.Event, to *events.Partitions) { to.AddHome("ann") }
+func (misroutedTally) Route(_ *events.Event, to *events.Partitions) { to.AddHome("ann") }
 
 // TestFoldMayNotWriteForeignPartitions checks that a projection stops if its fold writes a row of a partition that the store does not hold.
 func TestFoldMayNotWriteForeignPartitions(t *testing.T) {
 	var ann events.Partitions
 	ann.AddHome("ann")
-	s := storetest.OpenTally(t, store.Options{FS: vfs.NewMem(), Projection: careless{tally.New()}, Partitions: &ann})
+	s := storetest.OpenTally(t, store.Options{FS: vfs.NewMem(), Projection: misroutedTally{tally.New()}, Partitions: &ann})
 	defer conformance.Close(t, s)
 	follow := func(user string) []events.Event {
 		return []events.Event{{Kind: events.UserFollowed, User: user, Peer: "dee"}}
@@ -34,7 +34,7 @@ func TestFoldMayNotWriteForeignPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Fold(envs[1:]); err == nil || !strings.Contains(err.Error(), "a home that is not held") {
-		t.Errorf("a row of bob is written where ann is held: %v", err)
+		t.Errorf("write of a row of bob into a store that holds ann: got error %v", err)
 	}
 }
 
@@ -47,12 +47,12 @@ func TestStoreIsNotOpenedForOtherPartitions(t *testing.T) {
 	conformance.Close(t, storetest.OpenTally(t, store.Options{FS: fs, Projection: tally.New(), Partitions: &ann}))
 	_, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New()})
 	if !errors.Is(err, projections.ErrPartial) {
-		t.Errorf("%v", err)
+		t.Errorf("open for all partitions: got error %v, want %v", err, projections.ErrPartial)
 	}
 	var bob events.Partitions
 	bob.AddHome("bob")
 	_, err = store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New(), Partitions: &bob})
 	if err == nil || !strings.Contains(err.Error(), "the set of partitions was "+ann.String()+", is "+bob.String()) {
-		t.Errorf("%v", err)
+		t.Errorf("open for other partitions: got error %v, want one that names both sets", err)
 	}
 }

@@ -37,11 +37,11 @@ func TestDiskErrorStopsProjection(t *testing.T) {
 // TestFatalErrorOfPebbleStopsProjectionOnly checks that the process continues when Pebble itself cannot continue. Goroutines of Pebble are leaked, so
 // the test runs in a process of its own.
 func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
-	if os.Getenv(alone) == "" {
+	if os.Getenv(ownProcessEnv) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFatalErrorOfPebbleStopsProjectionOnly$", "-test.v")
-		cmd.Env = append(os.Environ(), alone+"=1")
+		cmd.Env = append(os.Environ(), ownProcessEnv+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestFatalErrorOfPebbleStopsProjectionOnly/sync") {
-			t.Fatalf("%v\n%s", err, out)
+			t.Fatalf("the process of the test failed: %v\n%s", err, out)
 		}
 		return
 	}
@@ -55,11 +55,11 @@ func TestFatalErrorOfPebbleStopsProjectionOnly(t *testing.T) {
 // TestFailedOpeningReturnsError checks that Open returns an error if a disk error occurs while Pebble opens, also in the background, and that the
 // next Open finds everything. Memory of Pebble is leaked, so the test runs in a process of its own.
 func TestFailedOpeningReturnsError(t *testing.T) {
-	if os.Getenv(alone) == "" {
+	if os.Getenv(ownProcessEnv) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFailedOpeningReturnsError$", "-test.v", "-test.timeout=1m")
-		cmd.Env = append(os.Environ(), alone+"=1")
+		cmd.Env = append(os.Environ(), ownProcessEnv+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestFailedOpeningReturnsError") {
-			t.Fatalf("%v\n%s", err, out)
+			t.Fatalf("the process of the test failed: %v\n%s", err, out)
 		}
 		return
 	}
@@ -92,13 +92,13 @@ func TestFailedOpeningReturnsError(t *testing.T) {
 				t.Error(err)
 			}
 			if writes < 5 {
-				t.Error("nothing was hit")
+				t.Errorf("opening succeeds after %d failing writes, want at least 5", writes)
 			}
 			return
 		}
-		s = storetest.OpenTally(t, store.Options{FS: copied(t, disk)})
+		s = storetest.OpenTally(t, store.Options{FS: copyDisk(t, disk)})
 		conformance.Fold(t, s, envs)
-		conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "healed")
+		conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "healed")
 	}
 }
 
@@ -128,23 +128,23 @@ func testDiskFails(t *testing.T, hits func(op errorfs.Op) bool) {
 		err = s.Flush()
 	}
 	if !errors.Is(err, projections.ErrStopped) || errors.Is(err, projections.ErrClosed) {
-		t.Fatalf("fold: %v", err)
+		t.Fatalf("fold: got error %v, want %v", err, projections.ErrStopped)
 	}
 	if err := <-waited; !errors.Is(err, projections.ErrStopped) {
-		t.Errorf("wait: %v", err)
+		t.Errorf("wait: got error %v, want %v", err, projections.ErrStopped)
 	}
 	if st := s.Status(); st.State != store.Failed || !strings.Contains(fmt.Sprint(st.Error), "injected error") {
-		t.Errorf("%+v", st)
+		t.Errorf("got status %+v, want state failed with the injected error", st)
 	}
 	if err := s.Close(); err != nil {
-		t.Errorf("close: %v", err)
+		t.Errorf("close: got error %v, want none", err)
 	}
 	s = storetest.OpenTally(t, store.Options{FS: disk.CrashClone(vfs.CrashCloneCfg{})})
 	if c := s.Cursor(); c.Seq < envs[49].Seq() {
-		t.Errorf("at %d, %d was flushed", c.Seq, envs[49].Seq())
+		t.Errorf("the reopened store is at %d, want at least the flushed position %d", c.Seq, envs[49].Seq())
 	}
 	conformance.Fold(t, s, envs)
-	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "healed")
+	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "healed")
 }
 
 // TestCorruptTableStopsProjection checks that rows that cannot be read stop the projection (I11).
@@ -175,11 +175,11 @@ func TestCorruptTableStopsProjection(t *testing.T) {
 	if err == nil {
 		err = s.Fold(tally.History(3, 300))
 		if !errors.Is(err, projections.ErrStopped) {
-			t.Errorf("folds on over a corrupt table: %v", err)
+			t.Errorf("fold over a corrupt table: got error %v, want %v", err, projections.ErrStopped)
 		}
 		err = s.Close()
 		if err != nil {
-			t.Errorf("close: %v", err)
+			t.Errorf("close: got error %v, want none", err)
 		}
 		return
 	}
@@ -212,14 +212,14 @@ func TestOpeningDoesNotWaitForCompactions(t *testing.T) {
 			}
 		}}})
 		if e, _ := s.Engine(); flushes == 5 && (e.Compactions != 0 || e.Sublevels < flushes) {
-			t.Errorf("when it is open: %+v", e)
+			t.Errorf("got engine %+v, want no compactions and at least %d sublevels", e, flushes)
 		}
 		conformance.Fold(t, s, envs)
 		if err := s.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		<-compacted
-		conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "compacted")
+		conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "compacted")
 	}
 }
 
@@ -232,7 +232,7 @@ func TestOpenStoreIsNotOpenedAgain(t *testing.T) {
 	}
 	opts.Projection = tally.New()
 	if _, err := store.Open(opts); !errors.Is(err, projections.ErrInUse) || !strings.Contains(err.Error(), opts.Dir) {
-		t.Errorf("opened twice: %v", err)
+		t.Errorf("open twice: got error %v, want %v with the directory", err, projections.ErrInUse)
 	}
 	conformance.Close(t, s)
 }
@@ -250,17 +250,17 @@ func TestStoreWorksOnRealDisk(t *testing.T) {
 		}
 		conformance.Fold(t, s, envs[:i+100])
 		if i == 200 {
-			conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "on disk")
+			conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "on disk")
 		}
 		if st := s.Status(); st.DiskBytes == 0 || st.Generation != 1 {
-			t.Errorf("%+v", st)
+			t.Errorf("got status %+v, want generation 1 with files", st)
 		}
 		conformance.Close(t, s)
 	}
 }
 
-// copied is a copy of a disk, which no lock of this process is on.
-func copied(t *testing.T, disk vfs.FS) vfs.FS {
+// copyDisk returns a copy of a disk, which no lock of this process is on.
+func copyDisk(t *testing.T, disk vfs.FS) vfs.FS {
 	t.Helper()
 	fs := vfs.NewMem()
 	if ok, err := vfs.Clone(disk, fs, "data", "data"); !ok || err != nil {

@@ -9,7 +9,7 @@ import (
 // TestStoreThatWaitsForDiskCanBeClosed checks that a store whose fold waits for the disk is closed without an error and keeps what it has folded.
 func TestStoreThatWaitsForDiskCanBeClosed(t *testing.T) {
 	fs := vfs.NewMem()
-	s := openMerging(t, fs, &merging{"one", mergeItem})
+	s := openMerging(t, fs, &mergingProjection{"one", mergeItem})
 	if err := foldPlays(t, s, 1, "a", "b"); err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +20,7 @@ func TestStoreThatWaitsForDiskCanBeClosed(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = openMerging(t, fs, &merging{"one", mergeItem})
+	s = openMerging(t, fs, &mergingProjection{"one", mergeItem})
 	if got := s.Cursor().Seq; got != 2 {
 		t.Errorf("the store goes on after %d, not after 2", got)
 	}

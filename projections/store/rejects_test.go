@@ -12,7 +12,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func rejected(seq uint64, slot int) events.Reject {
+func newReject(seq uint64, slot int) events.Reject {
 	return events.Reject{Seq: seq, Slot: slot, Data: []byte{1, 2, 3}, Rejection: events.Rejection{
 		Index: slot, Reason: skeinv1.Reason_REASON_UNKNOWN_KIND, Field: "kind", Message: fmt.Sprintf("at %d", seq),
 	}}
@@ -22,7 +22,7 @@ func TestLastRejectsAreKept(t *testing.T) {
 	const n = store.KeptRejects + 100
 	envs := storetest.Envelopes(make([][]events.Event, n)...)
 	for i, env := range envs {
-		env.Rejects = []events.Reject{rejected(env.Seq(), i%5-1)}
+		env.Rejects = []events.Reject{newReject(env.Seq(), i%5-1)}
 	}
 	s := storetest.OpenTally(t, store.Options{})
 	list := func(after uint64, n int) ([]store.KeptReject, uint64) {
@@ -34,35 +34,35 @@ func TestLastRejectsAreKept(t *testing.T) {
 		return kept, total
 	}
 	if kept, total := list(0, 10); len(kept) != 0 || total != 0 {
-		t.Fatalf("%d of %d in an empty store", len(kept), total)
+		t.Fatalf("empty store: got %d of %d rejects, want none", len(kept), total)
 	}
 	if err := s.Fold(envs[:3]); err != nil {
 		t.Fatal(err)
 	}
 	kept, total := list(1, 10)
-	want := []store.KeptReject{{Number: 2, Reject: rejected(2, 0)}, {Number: 3, Reject: rejected(3, 1)}}
+	want := []store.KeptReject{{Number: 2, Reject: newReject(2, 0)}, {Number: 3, Reject: newReject(3, 1)}}
 	if diff := cmp.Diff(want, kept); diff != "" || total != 3 {
-		t.Fatalf("total %d:\n%s", total, diff)
+		t.Fatalf("got %d rejects in total, want 3; kept (-want +got):\n%s", total, diff)
 	}
 	if err := s.Fold(envs[3:]); err != nil {
 		t.Fatal(err)
 	}
 	// The first ones are no longer kept.
 	kept, total = list(0, 2)
-	want = []store.KeptReject{{Number: 101, Reject: rejected(101, 99)}, {Number: 102, Reject: rejected(102, 0)}}
+	want = []store.KeptReject{{Number: 101, Reject: newReject(101, 99)}, {Number: 102, Reject: newReject(102, 0)}}
 	want[0].Slot, want[0].Rejection.Index = -1, -1
 	if diff := cmp.Diff(want, kept); diff != "" || total != n {
-		t.Fatalf("total %d:\n%s", total, diff)
+		t.Fatalf("got %d rejects in total, want %d; kept (-want +got):\n%s", total, n, diff)
 	}
 	if kept, _ := list(0, 1<<30); len(kept) != store.KeptRejects || kept[len(kept)-1].Number != n {
-		t.Errorf("%d kept", len(kept))
+		t.Errorf("got %d kept rejects, want %d, the last with number %d", len(kept), store.KeptRejects, n)
 	}
 	for _, after := range []uint64{n, n + 1, 1<<64 - 1} {
 		if kept, _ := list(after, 5); len(kept) != 0 {
-			t.Errorf("%d after the last", len(kept))
+			t.Errorf("got %d rejects after the last, want none", len(kept))
 		}
 	}
 	if st := s.Status(); st.Rejects != n {
-		t.Errorf("status: %d rejects", st.Rejects)
+		t.Errorf("got status with %d rejects, want %d", st.Rejects, n)
 	}
 }

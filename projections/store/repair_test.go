@@ -93,8 +93,8 @@ func TestRepair(t *testing.T) {
 	conformance.Close(t, s)
 	damageSome(t, fs)
 	s = storetest.OpenTally(t, store.Options{FS: fs})
-	want := straight(t, envs[:200])
-	heard, err := s.View()
+	want := foldStraight(t, envs[:200])
+	states, err := s.View()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,18 +104,18 @@ func TestRepair(t *testing.T) {
 		t.Errorf("%d rows were repaired, %v", n, err)
 	}
 	if v := s.Cursor(); v != before {
-		t.Error("a repair moves the position to", v.Seq)
+		t.Errorf("a repair moved the position to %d", v.Seq)
 	}
-	if _, ok, _ := heard.Get(tally.CountKey("ann")); ok {
+	if _, ok, _ := states.Get(tally.CountKey("ann")); ok {
 		t.Error("a view that was open has changed")
 	}
-	if err := heard.Close(); err != nil {
+	if err := states.Close(); err != nil {
 		t.Error(err)
 	}
 	conformance.RowsOf(t, s).MustEqual(t, want, "after the repair")
 	conformance.Fold(t, s, envs[200:])
-	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "after folding on")
-	if n, err = healAll(t, s, straight(t, envs)); n != 0 || err != nil {
+	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "after folding on")
+	if n, err = healAll(t, s, foldStraight(t, envs)); n != 0 || err != nil {
 		t.Error(n, err)
 	}
 }
@@ -152,7 +152,7 @@ func TestRepairReplacesRowsInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st := s.Status(); st.Rejects != 3 {
-		t.Error(st.Rejects, "rejects")
+		t.Errorf("got status with %d rejects, want 3", st.Rejects)
 	}
 	conformance.Fold(t, s, envs[4:])
 	v, err := s.View()
@@ -162,12 +162,12 @@ func TestRepairReplacesRowsInMemory(t *testing.T) {
 	defer v.Close()
 	for _, user := range []string{"ann", "zoe"} {
 		if count, _, err := v.Get(tally.CountKey(user)); err != nil || count[7] != 41 {
-			t.Error("count of", user, count, err)
+			t.Errorf("got count %v of %s, error %v, want 41", count, user, err)
 		}
 	}
 	plays, _, err := v.Get([]byte("\xff\xff\x05"))
 	if err != nil || plays[7] != 3 {
-		t.Error("rejects", plays, err)
+		t.Errorf("got row with %v rejects, error %v, want 3", plays, err)
 	}
 	for _, row := range rowsOfTag(t, v, 0xf2) {
 		if row.Value[7] != 1 {
@@ -185,7 +185,7 @@ func rowsOfTag(t testing.TB, r projections.Reader, tag byte) (rows conformance.R
 		}
 	}
 	if err := it.Close(); err != nil || len(rows) == 0 {
-		t.Error("no rows of the tag", err)
+		t.Errorf("got no row with tag %#x, error %v", tag, err)
 	}
 	return rows
 }
@@ -203,7 +203,7 @@ func TestRepairThatFailsChangesNothing(t *testing.T) {
 			return nil
 		})
 		if err == nil {
-			t.Errorf("row %x was repaired", key)
+			t.Errorf("repair of row %x: got no error, want one", key)
 		}
 	}
 	failed := errors.New("no")
@@ -237,10 +237,10 @@ func TestCrashLeavesAllOrNothingOfRepair(t *testing.T) {
 	s = storetest.OpenTally(t, store.Options{FS: disk})
 	damaged := conformance.RowsOf(t, s)
 	conformance.Close(t, s)
-	healed := straight(t, envs[:30])
+	healed := foldStraight(t, envs[:30])
 
 	seen := map[string]int{}
-	cuts := &cutter{t: t, disk: disk, random: rand.New(rand.NewPCG(1, 2)), check: func(crashed *vfs.MemFS) error {
+	cuts := &powerCutInjector{t: t, disk: disk, random: rand.New(rand.NewPCG(1, 2)), check: func(crashed *vfs.MemFS) error {
 		s, err := store.Open(store.Options{FS: crashed, Dir: "data", Projection: tally.New()})
 		if err != nil {
 			return err
@@ -260,7 +260,7 @@ func TestCrashLeavesAllOrNothingOfRepair(t *testing.T) {
 			return err
 		case at == 30 && rows.Diff(damaged) == "":
 			seen["before"]++
-		case rows.Diff(straight(t, envs[:at])) == "":
+		case rows.Diff(foldStraight(t, envs[:at])) == "":
 			seen["after"]++
 		default:
 			return errors.New("neither before nor after: " + rows.Diff(damaged))
@@ -275,12 +275,12 @@ func TestCrashLeavesAllOrNothingOfRepair(t *testing.T) {
 	conformance.RowsOf(t, s)
 	conformance.Close(t, s)
 	if t.Logf("%v", seen); seen["before"] == 0 || seen["after"] == 0 {
-		t.Errorf("%v: no cut came before the repair, or none after it", seen)
+		t.Errorf("got cuts %v, want some before and some after the repair", seen)
 	}
 }
 
-// cutter is an injector of errors that injects none, but looks at the disk as a power cut would leave it.
-type cutter struct {
+// powerCutInjector is an injector of errors that injects none, but looks at the disk as a power cut would leave it.
+type powerCutInjector struct {
 	t     testing.TB
 	disk  *vfs.MemFS
 	check func(*vfs.MemFS) error
@@ -291,9 +291,9 @@ type cutter struct {
 	failed bool
 }
 
-func (c *cutter) String() string { return "cutter" }
+func (c *powerCutInjector) String() string { return "powerCutInjector" }
 
-func (c *cutter) MaybeError(op errorfs.Op) error {
+func (c *powerCutInjector) MaybeError(op errorfs.Op) error {
 	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
 		return nil
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// TestResumeInsideEnvelope: a crash after a large event was committed in part, and some of that flushed. The events of
-// the envelope before the slot in the checkpoint are not folded again: one that counts would count twice.
+// TestResumeInsideEnvelope checks that after a crash inside a large event, the events before it in the envelope are not folded again. A play would
+// be counted twice.
 func TestResumeInsideEnvelope(t *testing.T) {
 	items := make([]string, 100)
 	for i := range items {
@@ -25,21 +25,22 @@ func TestResumeInsideEnvelope(t *testing.T) {
 		storetest.Follow("ann", "cid"),
 	})
 	fs := vfs.NewCrashableMem()
-	// The fold has written some ten memtables, commit by commit, when it reaches the last event: whatever the first
-	// flush holds of them ends inside the second.
+	// When the fold reaches the third event, it has written about ten memtables, in several commits. The first flush has some of them, so it
+	// ends inside the second event.
 	flushed := make(chan struct{}, 1000)
 	var crashed *vfs.MemFS
-	w := &watched{tally.New(), func() {}}
-	seen := 0
-	w.before = func() {
-		if seen++; seen < 3 {
+	observed := &observedTally{tally.New(), func() {}}
+	eventCount := 0
+	observed.beforeApply = func() {
+		eventCount++
+		if eventCount < 3 {
 			return
 		}
 		<-flushed
 		crashed = fs.CrashClone(vfs.CrashCloneCfg{})
 	}
 	s, err := store.Open(store.Options{
-		FS: fs, Dir: "data", Projection: w, Bounds: store.Bounds{BatchBytes: 1 << 10, FlushBytes: 4 << 10},
+		FS: fs, Dir: "data", Projection: observed, Bounds: store.Bounds{BatchBytes: 1 << 10, FlushBytes: 4 << 10},
 		Listener: store.Listener{Flushed: func(store.FlushInfo) { flushed <- struct{}{} }},
 	})
 	if err != nil {
@@ -48,13 +49,11 @@ func TestResumeInsideEnvelope(t *testing.T) {
 	conformance.Fold(t, s, envs)
 	conformance.Close(t, s)
 
-	again := conformance.Open(t, crashed, tally.New(), store.Bounds{})
-	if _, err := again.View(); err == nil {
-		t.Error("an event that is half folded can be seen")
+	reopened := conformance.Open(t, crashed, tally.New(), store.Bounds{})
+	if _, err := reopened.View(); err == nil {
+		t.Error("view inside an event: got no error, want one")
 	}
-	conformance.Fold(t, again, envs)
-	if diff := conformance.RowsOf(t, again).Diff(straight(t, envs)); diff != "" {
-		t.Error(diff)
-	}
-	conformance.Close(t, again)
+	conformance.Fold(t, reopened, envs)
+	conformance.RowsOf(t, reopened).MustEqual(t, foldStraight(t, envs), "resumed")
+	conformance.Close(t, reopened)
 }

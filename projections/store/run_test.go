@@ -21,8 +21,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// start runs a store until the returned function is called, which returns what Run returned.
-func start(t *testing.T, s *store.Store, log *storetest.Log) (stop func() error) {
+// startRun runs a store until the returned function is called, which returns what Run returned.
+func startRun(t *testing.T, s *store.Store, log *storetest.Log) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, log.Subscribe) }()
@@ -44,14 +44,14 @@ func start(t *testing.T, s *store.Store, log *storetest.Log) (stop func() error)
 func TestRunFollowsLogAcrossRestarts(t *testing.T) {
 	envs := tally.History(5, 400)
 	log := storetest.NewLog(envs[:200]...)
-	heard := &storetest.States{}
+	states := &storetest.States{}
 	fs := vfs.NewMem()
-	opts := store.Options{FS: fs, Listener: store.Listener{StateChanged: heard.Add}}
+	opts := store.Options{FS: fs, Listener: store.Listener{StateChanged: states.Add}}
 	s := storetest.OpenTally(t, opts)
 	if st := s.Status(); st.State != store.Starting {
-		t.Errorf("state %s before Run", st.State)
+		t.Errorf("got state %s before Run, want starting", st.State)
 	}
-	stop := start(t, s, log)
+	stop := startRun(t, s, log)
 	if err := s.WaitFor(t.Context(), envs[199].Seq()); err != nil {
 		t.Fatal(err)
 	}
@@ -60,25 +60,25 @@ func TestRunFollowsLogAcrossRestarts(t *testing.T) {
 		if err := s.WaitFor(t.Context(), env.Seq()); err != nil {
 			t.Fatal(err)
 		}
-		if c := view(t, s).Cursor(); c != env.Cursor {
+		if c := openView(t, s).Cursor(); c != env.Cursor {
 			t.Fatalf("at %+v, want %+v", c, env.Cursor)
 		}
 	}
 	if err := stop(); err != nil {
-		t.Fatalf("stopped as told: %v", err)
+		t.Fatalf("end of the context: Run returned %v, want nil", err)
 	}
 	if err := s.WaitFor(t.Context(), envs[399].Seq()); !errors.Is(err, projections.ErrStopped) {
-		t.Errorf("wait for what will not come: %v", err)
+		t.Errorf("wait for a position after the end of Run: got error %v, want %v", err, projections.ErrStopped)
 	}
 	if err := s.WaitFor(t.Context(), envs[299].Seq()); err != nil {
-		t.Errorf("wait for what is there: %v", err)
+		t.Errorf("wait for a visible position after the end of Run: got error %v, want none", err)
 	}
-	view(t, s) // rows are shown until the store is closed
+	openView(t, s) // rows are shown until the store is closed
 
-	// It continues where it was, from where it was.
+	// A second Run continues at the position of the first.
 	log.Append(envs[300:]...)
 	<-log.Subscribed
-	stop = start(t, s, log)
+	stop = startRun(t, s, log)
 	<-log.Subscribed
 	if err := s.WaitFor(t.Context(), envs[399].Seq()); err != nil {
 		t.Fatal(err)
@@ -86,22 +86,22 @@ func TestRunFollowsLogAcrossRestarts(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "followed")
-	if heard.String() != "catching_up ready stopped catching_up ready stopped" {
-		t.Errorf("states: %s", heard)
+	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "followed")
+	if states.String() != "catching_up ready stopped catching_up ready stopped" {
+		t.Errorf("got states %s", states)
 	}
 	if log.Open != 0 || len(log.From) != 2 || log.From[0] != (events.Cursor{}) || log.From[1] != envs[299].Cursor {
-		t.Errorf("%d subscriptions open, all from %+v", log.Open, log.From)
+		t.Errorf("got %d open subscriptions from %+v, want none open, from the start and from %+v", log.Open, log.From, envs[299].Cursor)
 	}
 }
 
 func TestStoreOfEmptyLogIsReadyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := storetest.OpenTally(t, store.Options{})
-		stop := start(t, s, storetest.NewLog())
+		stop := startRun(t, s, storetest.NewLog())
 		synctest.Wait()
 		if st := s.Status(); st.State != store.Ready || st.Behind != 0 || st.Lag(time.Now()) != 0 {
-			t.Errorf("%+v", st)
+			t.Errorf("got status %+v, want state ready and no lag", st)
 		}
 		if err := stop(); err != nil {
 			t.Fatal(err)
@@ -109,21 +109,21 @@ func TestStoreOfEmptyLogIsReadyAtOnce(t *testing.T) {
 	})
 }
 
-// outrun is a reading of a log that is always longer than what was read of it.
-type outrun struct {
+// growingSubscription is a subscription to a log whose head is always far ahead of what was read.
+type growingSubscription struct {
 	store.Subscription
-	read uint64
-	// asked is called with the last sequence that was read, before more is.
-	asked func(uint64)
+	lastRead uint64
+	// beforeNext is called with the last sequence that was read, before more is read.
+	beforeNext func(uint64)
 }
 
-func (o *outrun) Head() uint64 { return max(o.Subscription.Head(), 2*o.read) }
+func (o *growingSubscription) Head() uint64 { return max(o.Subscription.Head(), 2*o.lastRead) }
 
-func (o *outrun) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
-	o.asked(o.read)
+func (o *growingSubscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+	o.beforeNext(o.lastRead)
 	envs, err := o.Subscription.Next(ctx, maxBytes)
 	if len(envs) > 0 {
-		o.read = envs[len(envs)-1].Seq()
+		o.lastRead = envs[len(envs)-1].Seq()
 	}
 	return envs, err
 }
@@ -141,7 +141,7 @@ func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 		go func() {
 			done <- s.Run(ctx, func(from events.Cursor) (store.Subscription, error) {
 				sub, err := log.Subscribe(from)
-				return &outrun{Subscription: sub, asked: func(at uint64) {
+				return &growingSubscription{Subscription: sub, beforeNext: func(at uint64) {
 					seen = append(seen, fmt.Sprint(at, " ", s.Status().State))
 				}}, err
 			})
@@ -150,7 +150,7 @@ func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 		log.Append(envs[60:]...)
 		synctest.Wait()
 		if st := s.Status(); st.Behind != envs[99].Seq() {
-			t.Errorf("%d behind, at %d", st.Behind, st.Cursor.Seq)
+			t.Errorf("got %d behind at %d, want %d behind", st.Behind, st.Cursor.Seq, envs[99].Seq())
 		}
 		cancel()
 		if err := <-done; err != nil {
@@ -165,20 +165,20 @@ func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 
 // TestNotReadyInsideEvent checks that after a crash inside an event there is no view until the event is folded to its end (I3).
 func TestNotReadyInsideEvent(t *testing.T) {
-	envs, fs := crashInside(t)
+	envs, fs := crashInsideEvent(t)
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	log := storetest.NewLog(envs[0])
-	stop := start(t, s, log)
+	stop := startRun(t, s, log)
 	if _, err := s.View(); !errors.Is(err, projections.ErrNotReady) {
-		t.Errorf("view: %v", err)
+		t.Errorf("view inside an event: got error %v, want %v", err, projections.ErrNotReady)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := s.WaitFor(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("wait: %v", err)
+		t.Errorf("wait inside an event: got error %v, want %v", err, context.DeadlineExceeded)
 	}
 	if st := s.Status(); st.State == store.Ready {
-		t.Errorf("%+v", st)
+		t.Errorf("got status %+v, want another state than ready", st)
 	}
 	log.Append(envs[1:]...)
 	if err := s.WaitFor(t.Context(), envs[2].Seq()); err != nil {
@@ -187,7 +187,7 @@ func TestNotReadyInsideEvent(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "finished")
+	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "finished")
 }
 
 // TestRunFlushesInTime checks that rows are flushed within a minute, a position without new rows within ten minutes, and nothing if nothing is new.
@@ -200,7 +200,7 @@ func TestRunFlushesInTime(t *testing.T) {
 		s := storetest.OpenTally(t, store.Options{Listener: store.Listener{
 			Flushed: func(store.FlushInfo) { flushes.Add(1) },
 		}})
-		stop := start(t, s, log)
+		stop := startRun(t, s, log)
 		check := func(after time.Duration, seq uint64, n int64) {
 			t.Helper()
 			time.Sleep(after) //nolint:forbidigo // the clock is synctest's
@@ -234,13 +234,13 @@ func TestPositionIsFlushedAfterManyEnvelopes(t *testing.T) {
 		envs := storetest.Envelopes(unread, unread, unread, unread, unread)
 		log := storetest.NewLog(envs...)
 		s := storetest.OpenTally(t, store.Options{Bounds: store.Bounds{FlushEnvelopes: 3, FlushEvery: time.Second}})
-		stop := start(t, s, log)
+		stop := startRun(t, s, log)
 		time.Sleep(3 * time.Second) //nolint:forbidigo // the clock is synctest's
 		synctest.Wait()
 		log.Append(storetest.Envelopes(unread, unread, unread, unread, unread, unread)[5]) // to look again
 		synctest.Wait()
 		if got := s.Status().Flushed.Seq; got != 5 {
-			t.Errorf("position %d is on disk", got)
+			t.Errorf("got flushed position %d, want 5", got)
 		}
 		if err := stop(); err != nil {
 			t.Fatal(err)
@@ -269,11 +269,11 @@ func TestRunReturnsErrorOfFoldOrLog(t *testing.T) {
 				t.Fatalf("%v, want %v", err, test.want)
 			}
 			if err := s.WaitFor(t.Context(), 4); !errors.Is(err, test.want) {
-				t.Errorf("wait: %v", err)
+				t.Errorf("wait: got error %v, want %v", err, test.want)
 			}
 			st := s.Status()
 			if st.State != store.Failed || !errors.Is(st.Error, test.want) || st.Cursor.Seq != test.seq || log.Open != 0 {
-				t.Errorf("%+v, %d subscriptions open", st, log.Open)
+				t.Errorf("got status %+v and %d open subscriptions, want state failed at %d and none", st, log.Open, test.seq)
 			}
 		})
 	}
@@ -294,9 +294,9 @@ func TestFailingLogReleasesWaiters(t *testing.T) {
 	}
 	log.Fail(boom)
 	if err := <-done; !errors.Is(err, boom) {
-		t.Errorf("run: %v", err)
+		t.Errorf("run: got error %v, want %v", err, boom)
 	}
 	if err := <-waited; !errors.Is(err, boom) {
-		t.Errorf("wait: %v", err)
+		t.Errorf("wait: got error %v, want %v", err, boom)
 	}
 }

@@ -33,7 +33,7 @@ func TestWaitForReturnsWhenVisible(t *testing.T) {
 					return
 				}
 				if v.Cursor().Seq < env.Seq() {
-					t.Errorf("at %d after waiting for %d", v.Cursor().Seq, env.Seq())
+					t.Errorf("got a view at %d after waiting for %d", v.Cursor().Seq, env.Seq())
 				}
 				if err := v.Close(); err != nil {
 					t.Error(err)
@@ -41,10 +41,10 @@ func TestWaitForReturnsWhenVisible(t *testing.T) {
 			})
 		}
 		wg.Go(func() {
-			// Those who give up, in any order, do not disturb the others.
+			// Callers whose contexts end, in any order, do not disturb the others.
 			err := s.WaitFor(cancelled, env.Seq()+100*uint64(i%2))
 			if i%2 == 1 && !errors.Is(err, context.Canceled) {
-				t.Errorf("cancelled: %v", err)
+				t.Errorf("wait with an ended context: got error %v, want %v", err, context.Canceled)
 			}
 		})
 	}
@@ -66,7 +66,7 @@ func TestWaitForEndsWithItsContext(t *testing.T) {
 	if err := s.WaitFor(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	// What is there is there, also for those who are late.
+	// A position that is visible is reported even if the context has ended.
 	if err := s.WaitFor(ctx, 0); err != nil {
 		t.Error(err)
 	}
@@ -74,6 +74,6 @@ func TestWaitForEndsWithItsContext(t *testing.T) {
 
 func TestStateNames(t *testing.T) {
 	if store.CatchingUp.String() != "catching_up" || store.State(9).String() != "state_9" {
-		t.Error(store.CatchingUp, store.State(9))
+		t.Errorf("got names %s and %s, want catching_up and state_9", store.CatchingUp, store.State(9))
 	}
 }

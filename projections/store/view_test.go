@@ -17,7 +17,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-func view(t testing.TB, s *store.Store) *projections.View {
+func openView(t testing.TB, s *store.Store) *projections.View {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -37,24 +37,24 @@ func TestViewReadsRowsInOrder(t *testing.T) {
 	if err := s.Fold(envs); err != nil {
 		t.Fatal(err)
 	}
-	v := view(t, s)
+	v := openView(t, s)
 	var keys [][]byte
 	all := v.Iter(nil, nil)
 	for all.Next() {
 		keys = append(keys, bytes.Clone(all.Key()))
 		value, ok, err := v.Get(all.Key())
 		if err != nil || !ok || !bytes.Equal(value, all.Value()) {
-			t.Errorf("%x: %x %v %v, the iterator has %x", all.Key(), value, ok, err, all.Value())
+			t.Errorf("row %x: Get returns %x, %v, %v, want %x as the iterator", all.Key(), value, ok, err, all.Value())
 		}
 	}
 	if all.Next() {
-		t.Error("a row after the last")
+		t.Error("Next returned true after the last row")
 	}
 	if err := errors.Join(all.Close(), all.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok, err := v.Get([]byte("none")); ok || err != nil {
-		t.Errorf("a row that is not there: %v %v", ok, err)
+		t.Errorf("missing row: got %v, error %v, want neither", ok, err)
 	}
 	it := v.Iter(keys[2], keys[8])
 	defer func() {
@@ -68,7 +68,7 @@ func TestViewReadsRowsInOrder(t *testing.T) {
 		}
 	}
 	if it.Next() {
-		t.Error("a row at the upper bound")
+		t.Error("the iterator shows a row at the upper bound")
 	}
 	for _, test := range []struct {
 		to   []byte
@@ -79,7 +79,7 @@ func TestViewReadsRowsInOrder(t *testing.T) {
 		}
 	}
 	if !it.SeekGE(keys[3]) || !it.Next() || !bytes.Equal(it.Key(), keys[4]) {
-		t.Error("next after seek")
+		t.Error("Next after SeekGE does not show the next row")
 	}
 }
 
@@ -87,20 +87,20 @@ func TestViewReadsRowsInOrder(t *testing.T) {
 func TestViewKeepsItsPosition(t *testing.T) {
 	envs := storetest.Follows(3)
 	s := storetest.OpenTally(t, store.Options{})
-	old := view(t, s)
+	old := openView(t, s)
 	if old.Cursor() != (events.Cursor{}) {
-		t.Errorf("an empty store is at %+v", old.Cursor())
+		t.Errorf("empty store: got position %+v, want the zero cursor", old.Cursor())
 	}
 	for _, env := range envs {
 		if err := s.Fold([]*events.Envelope{env}); err != nil {
 			t.Fatal(err)
 		}
-		if now := view(t, s); now.Cursor() != env.Cursor {
+		if now := openView(t, s); now.Cursor() != env.Cursor {
 			t.Errorf("at %+v, want %+v", now.Cursor(), env.Cursor)
 		}
 	}
 	if it := old.Iter(projections.AppendPrefix(nil, 0, 0x10), projections.AppendPrefix(nil, projections.StoreShard, 0)); it.Next() {
-		t.Error("a view sees later rows")
+		t.Error("a view shows rows that were folded later")
 	} else if err := it.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -123,14 +123,14 @@ func TestViewsWhileFoldingAreConsistent(t *testing.T) {
 			for ; ; rounds++ {
 				seq, err := checkCounts(s)
 				if err != nil || seq < last {
-					t.Errorf("at %d after %d: %v", seq, last, err)
+					t.Errorf("got position %d after %d, error %v", seq, last, err)
 					return
 				}
 				last = seq
 				select {
 				case <-done:
 					if last != envs[n-1].Seq() && rounds > 0 {
-						continue // one more round sees the end
+						continue // one more round must see the end
 					}
 					return
 				default:
@@ -188,10 +188,10 @@ func TestViewWithOpenIteratorReportsIt(t *testing.T) {
 	}
 	it := v.Iter(nil, nil)
 	if err := v.Close(); err == nil {
-		t.Error("closed with an open iterator")
+		t.Error("close with an open iterator: got no error, want one")
 	}
 	if err := errors.Join(it.Close(), v.Close()); err != nil {
-		t.Errorf("closed again: %v", err)
+		t.Errorf("second close: got error %v, want none", err)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestStoreClosesAfterViewLeftIteratorOpen(t *testing.T) {
 		}
 	}
 	if err := v.Close(); err == nil {
-		t.Error("the view was closed without an error")
+		t.Error("close of a view with open iterators: got no error, want one")
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -228,15 +228,15 @@ func TestClosedStoreWaitsForViewsAndRefusesCalls(t *testing.T) {
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
 	if err := s.WaitFor(t.Context(), 5); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("wait: %v", err)
+		t.Errorf("wait: got error %v, want %v", err, projections.ErrClosed)
 	}
-	// The view is good until it is closed, and Close waits for it.
+	// Close waits for the view, which can be read until then.
 	if _, _, err := v.Get([]byte("none")); err != nil {
 		t.Error(err)
 	}
 	select {
 	case err := <-closed:
-		t.Errorf("closed under a view: %v", err)
+		t.Errorf("Close returned %v before the view was closed", err)
 	default:
 	}
 	if err := v.Close(); err != nil {
@@ -246,29 +246,29 @@ func TestClosedStoreWaitsForViewsAndRefusesCalls(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := s.View(); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("view: %v", err)
+		t.Errorf("view: got error %v, want %v", err, projections.ErrClosed)
 	}
 	if err := s.Fold(storetest.Follows(1)); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("fold: %v", err)
+		t.Errorf("fold: got error %v, want %v", err, projections.ErrClosed)
 	}
 	if err := s.Flush(); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("flush: %v", err)
+		t.Errorf("flush: got error %v, want %v", err, projections.ErrClosed)
 	}
 	if err := s.Run(t.Context(), storetest.NewLog().Subscribe); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("run: %v", err)
+		t.Errorf("run: got error %v, want %v", err, projections.ErrClosed)
 	}
 	if err := s.Close(); err != nil {
-		t.Errorf("closed again: %v", err)
+		t.Errorf("second close: got error %v, want none", err)
 	}
 	if st := s.Status(); st.State != store.Stopped {
-		t.Errorf("%+v", st)
+		t.Errorf("got status %+v, want state stopped", st)
 	}
 }
 
 func TestReadOnlyStoreIsReadAndNotChanged(t *testing.T) {
 	opts := store.Options{FS: vfs.NewMem(), Dir: "data", Projection: tally.New(), ReadOnly: true}
 	if _, err := store.Open(opts); !errors.Is(err, projections.ErrNoStore) {
-		t.Fatalf("no store: %v", err)
+		t.Fatalf("open without a store: got error %v, want %v", err, projections.ErrNoStore)
 	}
 	opts.ReadOnly = false
 	s := storetest.OpenTally(t, opts)
@@ -281,34 +281,34 @@ func TestReadOnlyStoreIsReadAndNotChanged(t *testing.T) {
 	opts.ReadOnly = true
 	s = storetest.OpenTally(t, opts)
 	if c := s.Status().Cursor; c.Seq != 2 {
-		t.Errorf("at %+v", c)
+		t.Errorf("got position %+v, want 2", c)
 	}
 	if err := s.Fold(storetest.Follows(3)); !errors.Is(err, projections.ErrStopped) {
-		t.Errorf("fold: %v", err)
+		t.Errorf("fold: got error %v, want %v", err, projections.ErrStopped)
 	}
 	if err := s.Flush(); err != nil {
-		t.Errorf("nothing to flush: %v", err)
+		t.Errorf("flush: got error %v, want none", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Settings decide what is folded, not how it is read; versions decide both.
+	// Settings decide what is folded, but not how rows are read. The version decides both.
 	opts.Projection = &tally.Tally{Copies: 1}
 	if s, err := store.Open(opts); err != nil {
-		t.Errorf("with other settings: %v", err)
+		t.Errorf("other settings: got error %v, want none", err)
 	} else if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	opts.Projection = later{tally.New()}
+	opts.Projection = laterVersion{tally.New()}
 	if _, err := store.Open(opts); !errors.Is(err, projections.ErrFingerprint) {
-		t.Errorf("a later version reads the rows of an earlier one: %v", err)
+		t.Errorf("later version: got error %v, want %v", err, projections.ErrFingerprint)
 	}
 }
 
-// later is a later version of a tally.
-type later struct{ *tally.Tally }
+// laterVersion is a later version of a tally.
+type laterVersion struct{ *tally.Tally }
 
-func (later) Version() uint32 { return 2 }
+func (laterVersion) Version() uint32 { return 2 }
 
 func TestHighestGenerationIsOpened(t *testing.T) {
 	fs := vfs.NewMem()
@@ -319,7 +319,7 @@ func TestHighestGenerationIsOpened(t *testing.T) {
 		}
 		s := storetest.OpenTally(t, store.Options{FS: fs, Generation: g})
 		if st := s.Status(); st.Generation != want && (g != 0 || st.Generation != 3) {
-			t.Errorf("generation %d, asked for %d", st.Generation, g)
+			t.Errorf("got generation %d, want %d", st.Generation, want)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

@@ -18,8 +18,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// rowsAt returns the rows of a view but the checkpoint, and closes it.
-func rowsAt(t testing.TB, v *projections.View) (rows conformance.Rows) {
+// readAndCloseView returns the rows of a view but the checkpoint, and closes it.
+func readAndCloseView(t testing.TB, v *projections.View) (rows conformance.Rows) {
 	t.Helper()
 	it := v.Iter(nil, nil)
 	for it.Next() {
@@ -51,10 +51,10 @@ func TestViewAtShowsExactlyItsPosition(t *testing.T) {
 						}
 						n := conformance.IndexAfter(envs, events.Cursor{Seq: seq})
 						if n > 0 && v.Cursor() != envs[n-1].Cursor {
-							t.Errorf("at %d: the cursor is that of %d", seq, v.Cursor().Seq)
+							t.Errorf("view at %d: got position %d, want %d", seq, v.Cursor().Seq, envs[n-1].Seq())
 						}
-						want := straight(t, envs[:n])
-						rowsAt(t, v).MustEqual(t, slices.DeleteFunc(want, isCheckpoint), "at %d", seq)
+						want := foldStraight(t, envs[:n])
+						readAndCloseView(t, v).MustEqual(t, slices.DeleteFunc(want, isCheckpoint), "at %d", seq)
 					})
 				}
 				synctest.Wait()
@@ -72,7 +72,7 @@ func TestViewAtOfPresentPositionDoesNotWait(t *testing.T) {
 	conformance.Fold(t, s, envs[:10])
 	v, err := s.ViewAt(t.Context(), 10)
 	if err != nil || v.Cursor() != envs[9].Cursor {
-		t.Fatal(v, err)
+		t.Fatalf("got view %v, error %v, want a view at 10", v, err)
 	}
 	if err := v.Close(); err != nil {
 		t.Error(err)
@@ -124,11 +124,11 @@ func TestViewAtFailsAfterRunHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := storetest.NewLog(storetest.Follows(5)...)
 		s := storetest.OpenTally(t, store.Options{})
-		stop := start(t, s, log)
+		stop := startRun(t, s, log)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if v, err := s.ViewAt(t.Context(), 6); !errors.Is(err, projections.ErrStopped) {
-				t.Error(v, err)
+				t.Errorf("got view %v, error %v, want %v", v, err, projections.ErrStopped)
 			}
 		})
 		synctest.Wait()
