@@ -24,7 +24,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// openLive opens a tally that serves, to be closed with the test.
+// openLive opens a Live of a tally, in memory unless the options have a file system. It is closed at the end of the test.
 func openLive(t testing.TB, o live.Options) *live.Live {
 	t.Helper()
 	if o.FS == nil {
@@ -49,11 +49,12 @@ func closeLive(t testing.TB, l *live.Live) {
 	}
 }
 
-func liveOn(fs store.FS) live.Options {
+// liveOptions returns options with a file system.
+func liveOptions(fs store.FS) live.Options {
 	return live.Options{Options: store.Options{FS: fs}}
 }
 
-// runLive runs it until the returned function is called.
+// runLive calls Run, whose context ends when the returned function is called.
 func runLive(t testing.TB, l *live.Live, subscribe store.SubscribeFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -66,7 +67,7 @@ func runLive(t testing.TB, l *live.Live, subscribe store.SubscribeFunc) (stop fu
 	return stop
 }
 
-// buildNext builds the next generation.
+// buildNext builds the next generation from envelopes.
 func buildNext(t testing.TB, l *live.Live, envs []*events.Envelope) *store.Store {
 	t.Helper()
 	next, err := l.BuildNext(t.Context(), func(dir string) error {
@@ -89,8 +90,8 @@ func cutOver(t testing.TB, l *live.Live, next *store.Store) {
 	}
 }
 
-// directories are those of the tally.
-func directories(fs store.FS) string {
+// listDirectories returns the names in the directory of the generations of the tally, sorted.
+func listDirectories(fs store.FS) string {
 	names, _ := fs.List("data/tally")
 	for i := range names {
 		names[i] = path.Base(names[i])
@@ -99,10 +100,11 @@ func directories(fs store.FS) string {
 	return strings.Join(names, " ")
 }
 
-func wantStatus(t testing.TB, l *live.Live, generation, previous uint32) {
+// checkGenerations checks which generations are live and previous.
+func checkGenerations(t testing.TB, l *live.Live, generation, previous uint32) {
 	t.Helper()
 	if st := l.Status(); st.Generation != generation || st.Previous != previous {
-		t.Errorf("generation %d, previous %d, want %d, %d", st.Generation, st.Previous, generation, previous)
+		t.Errorf("got generation %d, previous %d, want %d, %d", st.Generation, st.Previous, generation, previous)
 	}
 }
 
@@ -110,36 +112,36 @@ func wantStatus(t testing.TB, l *live.Live, generation, previous uint32) {
 func TestCutOverAndRollback(t *testing.T) {
 	envs := tally.History(3, 200)
 	fs := vfs.NewMem()
-	l := openLive(t, liveOn(fs))
+	l := openLive(t, liveOptions(fs))
 	if err := l.Serving().Fold(envs[:100]); err != nil {
 		t.Fatal(err)
 	}
-	wantStatus(t, l, 1, 0)
+	checkGenerations(t, l, 1, 0)
 	next := buildNext(t, l, envs[:99])
-	wantStatus(t, l, 1, 0)
+	checkGenerations(t, l, 1, 0)
 	if _, err := l.BuildNext(t.Context(), nil); !errors.Is(err, live.ErrBuilding) {
-		t.Errorf("a second build: %v", err)
+		t.Errorf("second build: got error %v, want %v", err, live.ErrBuilding)
 	}
 	if _, err := l.CutOver(t.Context(), next); !errors.Is(err, live.ErrBehind) {
-		t.Errorf("cut over to what is behind: %v", err)
+		t.Errorf("cut over to a generation that is behind: got error %v, want %v", err, live.ErrBehind)
 	}
-	wantStatus(t, l, 1, 0)
+	checkGenerations(t, l, 1, 0)
 	next = buildNext(t, l, envs[:150])
 	cutOver(t, l, next)
-	wantStatus(t, l, 2, 1)
-	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs[:150]), "the second")
+	checkGenerations(t, l, 2, 1)
+	conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs[:150]), "the second generation")
 	if _, err := l.CutOver(t.Context(), next); err == nil {
-		t.Error("cut over twice")
+		t.Error("second cut-over to the same generation: got no error, want one")
 	}
 
 	cutOver(t, l, buildNext(t, l, envs[:150]))
-	wantStatus(t, l, 3, 2)
+	checkGenerations(t, l, 3, 2)
 	closeLive(t, l)
-	if got := directories(fs); got != "000002 000003 GENERATIONS" {
-		t.Errorf("left are %s", got)
+	if got := listDirectories(fs); got != "000002 000003 GENERATIONS" {
+		t.Errorf("got the directories %s, want generations 2 and 3", got)
 	}
-	l = openLive(t, liveOn(fs))
-	wantStatus(t, l, 3, 2)
+	l = openLive(t, liveOptions(fs))
+	checkGenerations(t, l, 3, 2)
 
 	previous, err := l.OpenPrevious(t.Context())
 	if err != nil {
@@ -147,20 +149,20 @@ func TestCutOverAndRollback(t *testing.T) {
 	}
 	conformance.Fold(t, previous, envs)
 	cutOver(t, l, previous)
-	wantStatus(t, l, 2, 3)
+	checkGenerations(t, l, 2, 3)
 	next = buildNext(t, l, envs)
-	wantStatus(t, l, 2, 3)
+	checkGenerations(t, l, 2, 3)
 	if err := l.CloseNext(next); err != nil {
 		t.Fatal(err)
 	}
-	wantStatus(t, l, 2, 3)
+	checkGenerations(t, l, 2, 3)
 	closeLive(t, l)
-	if got := directories(fs); got != "000002 000003 GENERATIONS" {
-		t.Errorf("left are %s", got)
+	if got := listDirectories(fs); got != "000002 000003 GENERATIONS" {
+		t.Errorf("got the directories %s, want generations 2 and 3", got)
 	}
-	// A tool that opens the store finds the one that is live.
+	// A tool that opens the store opens the live generation.
 	s := storetest.OpenTally(t, store.Options{FS: fs})
-	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "gone back to")
+	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "after the rollback")
 }
 
 // TestRestartRemovesUnfinishedBuild checks that a restart removes the generation that was being built, whether the program has the same fold or
@@ -168,52 +170,52 @@ func TestCutOverAndRollback(t *testing.T) {
 func TestRestartRemovesUnfinishedBuild(t *testing.T) {
 	envs := tally.History(4, 100)
 	fs := vfs.NewMem()
-	l := openLive(t, liveOn(fs))
+	l := openLive(t, liveOptions(fs))
 	conformance.Fold(t, l.Serving(), envs)
 	next := buildNext(t, l, envs[:60])
-	if got := directories(fs); got != "000001 000002 GENERATIONS" {
-		t.Errorf("there are %s", got)
+	if got := listDirectories(fs); got != "000001 000002 GENERATIONS" {
+		t.Errorf("got the directories %s, want generations 1 and 2", got)
 	}
 	closeLive(t, l)
 	if err := next.Fold(envs); !errors.Is(err, projections.ErrClosed) {
-		t.Errorf("folded after Close: %v", err)
+		t.Errorf("fold after Close: got error %v, want %v", err, projections.ErrClosed)
 	}
-	o := liveOn(fs)
+	o := liveOptions(fs)
 	o.New = func() projections.Projection {
 		return tally.Variant{Tally: tally.New(), FoldVersion: 2, ReadKinds: tally.New().Kinds()}
 	}
 	l = openLive(t, o)
-	wantStatus(t, l, 1, 0)
-	if got := directories(fs); got != "000001 GENERATIONS" {
-		t.Errorf("left are %s", got)
+	checkGenerations(t, l, 1, 0)
+	if got := listDirectories(fs); got != "000001 GENERATIONS" {
+		t.Errorf("got the directories %s, want generation 1 only", got)
 	}
 	cutOver(t, l, buildNext(t, l, envs))
-	wantStatus(t, l, 2, 1)
+	checkGenerations(t, l, 2, 1)
 	if _, err := l.OpenPrevious(t.Context()); !errors.Is(err, projections.ErrFingerprint) {
-		t.Errorf("gone back to another fold: %v", err)
+		t.Errorf("open a previous generation of another fold: got error %v, want %v", err, projections.ErrFingerprint)
 	}
 }
 
 // TestFailedBuildLeavesNothing checks that a build that fails leaves no files, and that another build can begin.
 func TestFailedBuildLeavesNothing(t *testing.T) {
 	fs := vfs.NewMem()
-	l := openLive(t, liveOn(fs))
+	l := openLive(t, liveOptions(fs))
 	conformance.Fold(t, l.Serving(), tally.History(4, 100))
 	fault := errors.New("no build today")
 	_, err := l.BuildNext(t.Context(), func(dir string) error {
 		if _, err := l.BuildNext(t.Context(), nil); !errors.Is(err, live.ErrBuilding) {
-			t.Errorf("a second build: %v", err)
+			t.Errorf("second build: got error %v, want %v", err, live.ErrBuilding)
 		}
 		return errors.Join(fs.MkdirAll(dir+"/below", 0o755), fault)
 	})
 	if !errors.Is(err, fault) {
-		t.Error(err)
+		t.Errorf("failed build: got error %v, want %v", err, fault)
 	}
-	if got := directories(fs); got != "000001 GENERATIONS" {
-		t.Errorf("left are %s", got)
+	if got := listDirectories(fs); got != "000001 GENERATIONS" {
+		t.Errorf("got the directories %s, want generation 1 only", got)
 	}
 	cutOver(t, l, buildNext(t, l, tally.History(4, 100)))
-	wantStatus(t, l, 2, 1)
+	checkGenerations(t, l, 2, 1)
 }
 
 // TestOutdatedStoreAnswersFromItsLastPosition checks that a generation with other settings answers from its last position, and that one of another
@@ -232,76 +234,76 @@ func TestOutdatedStoreAnswersFromItsLastPosition(t *testing.T) {
 			return tally.Variant{Tally: tally.New(), FoldVersion: 2, ReadKinds: kinds, FoldSettings: tally.New().Settings()}
 		}, false},
 		"a version that can be read": {func() projections.Projection {
-			return reads{tally.Variant{Tally: tally.New(), FoldVersion: 2, ReadKinds: kinds[1:], FoldSettings: tally.New().Settings()}}
+			return readsVersion1{tally.Variant{Tally: tally.New(), FoldVersion: 2, ReadKinds: kinds[1:], FoldSettings: tally.New().Settings()}}
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
-			l := openLive(t, liveOn(fs))
+			l := openLive(t, liveOptions(fs))
 			conformance.Fold(t, l.Serving(), envs[:50])
 			closeLive(t, l)
-			heard, ready := hearing()
-			o := liveOn(fs)
-			o.New, o.Listener.StateChanged = test.now, heard.Add
+			states, ready := recordStates()
+			o := liveOptions(fs)
+			o.New, o.Listener.StateChanged = test.now, states.Add
 			l = openLive(t, o)
 			log := storetest.NewLog(envs...)
 			runLive(t, l, log.Subscribe)
 			st := l.Status()
 			if st.State != store.Outdated || !errors.Is(st.Error, projections.ErrFingerprint) ||
-				st.Unreadable == test.answers || st.Answers() != test.answers || heard.String() != "outdated" {
-				t.Errorf("%+v, heard %s", st, heard)
+				st.Unreadable == test.answers || st.Answers() != test.answers || states.String() != "outdated" {
+				t.Errorf("got status %+v and states %s, want outdated, answers: %v", st, states, test.answers)
 			}
 			v, err := l.View()
 			if test.answers != (err == nil) || err != nil && !errors.Is(err, live.ErrOutdated) {
-				t.Errorf("view: %v", err)
+				t.Errorf("view: got error %v, want answers: %v", err, test.answers)
 			}
 			if err == nil {
 				if v.Cursor() != envs[49].Cursor || l.Cursor() != envs[49].Cursor {
-					t.Errorf("at %+v", v.Cursor())
+					t.Errorf("got a view at %+v, want %+v", v.Cursor(), envs[49].Cursor)
 				}
 				_ = v.Close()
 				if err := l.WaitFor(t.Context(), envs[49].Seq()); err != nil {
-					t.Errorf("wait for what is there: %v", err)
+					t.Errorf("wait for the last position: got error %v, want none", err)
 				}
 			}
 			if err := l.WaitFor(t.Context(), envs[50].Seq()); !errors.Is(err, live.ErrOutdated) {
-				t.Errorf("wait for what will not come: %v", err)
+				t.Errorf("wait for a later position: got error %v, want %v", err, live.ErrOutdated)
 			}
-			cutOver(t, l, buildNext(t, l, envs[:60])) // Run brings it up to the present
+			cutOver(t, l, buildNext(t, l, envs[:60])) // Run folds the rest
 			if err := l.WaitFor(t.Context(), envs[99].Seq()); err != nil {
 				t.Fatal(err)
 			}
 			<-ready
 			if st := l.Status(); st.State != store.Ready || st.Error != nil || st.Generation != 2 ||
-				!strings.HasPrefix(heard.String(), "outdated ") || !strings.HasSuffix(heard.String(), " ready") {
-				t.Errorf("%+v, heard %s", st, heard)
+				!strings.HasPrefix(states.String(), "outdated ") || !strings.HasSuffix(states.String(), " ready") {
+				t.Errorf("got status %+v and states %s, want generation 2 ready, after outdated", st, states)
 			}
 		})
 	}
 }
 
-// hearing notes states, and closes the channel at the first that is Ready.
-func hearing() (*heardStates, <-chan struct{}) {
+// recordStates returns a recorder of states, and a channel that is closed at the first Ready.
+func recordStates() (*recordedStates, <-chan struct{}) {
 	ready := make(chan struct{})
-	return &heardStates{ready: sync.OnceFunc(func() { close(ready) })}, ready
+	return &recordedStates{ready: sync.OnceFunc(func() { close(ready) })}, ready
 }
 
-type heardStates struct {
+type recordedStates struct {
 	storetest.States
 	ready func()
 }
 
-func (h *heardStates) Add(s store.State, err error) {
+func (h *recordedStates) Add(s store.State, err error) {
 	h.States.Add(s, err)
 	if s == store.Ready {
 		h.ready()
 	}
 }
 
-// reads is a projection that reads the rows of version 1.
-type reads struct{ tally.Variant }
+// readsVersion1 is a projection that can read the rows of version 1.
+type readsVersion1 struct{ tally.Variant }
 
-func (reads) Reads(was projections.Fingerprint) bool { return was.Version == 1 }
+func (readsVersion1) Reads(was projections.Fingerprint) bool { return was.Version == 1 }
 
 // TestDamagedStoreIsReportedAndRebuilt checks that a store that cannot be opened is reported and can be rebuilt, and does not end the process.
 func TestDamagedStoreIsReportedAndRebuilt(t *testing.T) {
@@ -309,31 +311,31 @@ func TestDamagedStoreIsReportedAndRebuilt(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, fs *vfs.MemFS){
 		"no manifest": func(t *testing.T, fs *vfs.MemFS) { removeFiles(t, fs, "MANIFEST", "marker.manifest") },
 		"no tables":   func(t *testing.T, fs *vfs.MemFS) { removeFiles(t, fs, ".sst") },
-		"manifest spoilt": func(t *testing.T, fs *vfs.MemFS) {
-			spoil(t, fs, "MANIFEST")
+		"damaged manifest": func(t *testing.T, fs *vfs.MemFS) {
+			overwriteFiles(t, fs, "MANIFEST")
 		},
-		"GENERATIONS spoilt": func(t *testing.T, fs *vfs.MemFS) { spoil(t, fs, "GENERATIONS") },
+		"damaged GENERATIONS": func(t *testing.T, fs *vfs.MemFS) { overwriteFiles(t, fs, "GENERATIONS") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
-			l := openLive(t, liveOn(fs))
+			l := openLive(t, liveOptions(fs))
 			cutOver(t, l, buildNext(t, l, envs[:50]))
 			closeLive(t, l)
 			damage(t, fs)
-			heard, ready := hearing()
-			o := liveOn(fs)
-			o.Listener.StateChanged = heard.Add
+			states, ready := recordStates()
+			o := liveOptions(fs)
+			o.Listener.StateChanged = states.Add
 			l = openLive(t, o)
 			log := storetest.NewLog(envs...)
 			runLive(t, l, log.Subscribe)
-			if st := l.Status(); st.State != store.Failed || st.Error == nil || st.Answers() || heard.String() != "failed" {
-				t.Errorf("%+v, heard %s", st, heard)
+			if st := l.Status(); st.State != store.Failed || st.Error == nil || st.Answers() || states.String() != "failed" {
+				t.Errorf("got status %+v and states %s, want failed", st, states)
 			}
 			if _, err := l.View(); !errors.Is(err, projections.ErrStopped) {
-				t.Errorf("view: %v", err)
+				t.Errorf("view: got error %v, want %v", err, projections.ErrStopped)
 			}
 			if err := l.WaitFor(t.Context(), 0); !errors.Is(err, projections.ErrStopped) {
-				t.Errorf("wait: %v", err)
+				t.Errorf("wait: got error %v, want %v", err, projections.ErrStopped)
 			}
 			cutOver(t, l, buildNext(t, l, envs[:70]))
 			if err := l.WaitFor(t.Context(), envs[99].Seq()); err != nil {
@@ -341,21 +343,21 @@ func TestDamagedStoreIsReportedAndRebuilt(t *testing.T) {
 			}
 			<-ready
 			if st := l.Status(); st.State != store.Ready || st.Generation != 3 ||
-				!strings.HasPrefix(heard.String(), "failed ") || !strings.HasSuffix(heard.String(), " ready") {
-				t.Errorf("%+v, heard %s", st, heard)
+				!strings.HasPrefix(states.String(), "failed ") || !strings.HasSuffix(states.String(), " ready") {
+				t.Errorf("got status %+v and states %s, want generation 3 ready, after failed", st, states)
 			}
-			conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "healed")
+			conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "rebuilt")
 			closeLive(t, l)
-			l = openLive(t, liveOn(fs))
+			l = openLive(t, liveOptions(fs))
 			if st := l.Status(); st.Generation != 3 || st.Error != nil {
-				t.Errorf("%+v", st)
+				t.Errorf("got status %+v after a restart, want generation 3 without an error", st)
 			}
 		})
 	}
 }
 
-// files are the files of generation 2, and the file of generations, whose name has one of the parts.
-func files(fs *vfs.MemFS, parts ...string) (found []string) {
+// findFiles returns the files of generation 2, and the file of generations, if their name contains one of the parts.
+func findFiles(fs *vfs.MemFS, parts ...string) (found []string) {
 	for _, dir := range []string{"data/tally", "data/tally/000002"} {
 		names, _ := fs.List(dir)
 		for _, name := range names {
@@ -367,23 +369,25 @@ func files(fs *vfs.MemFS, parts ...string) (found []string) {
 	return found
 }
 
+// removeFiles removes the files that findFiles returns.
 func removeFiles(t *testing.T, fs *vfs.MemFS, parts ...string) {
 	t.Helper()
-	found := files(fs, parts...)
+	found := findFiles(fs, parts...)
 	for _, name := range found {
 		if err := fs.Remove(name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(found) == 0 {
-		t.Fatal("there is no such file")
+		t.Fatal("no file has such a name")
 	}
 }
 
-func spoil(t *testing.T, fs *vfs.MemFS, part string) {
+// overwriteFiles replaces the content of the files that findFiles returns, except markers, which have none.
+func overwriteFiles(t *testing.T, fs *vfs.MemFS, part string) {
 	t.Helper()
-	spoilt := 0
-	for _, name := range files(fs, part) {
+	overwritten := 0
+	for _, name := range findFiles(fs, part) {
 		if strings.Contains(name, "marker") {
 			continue
 		}
@@ -391,14 +395,14 @@ func spoil(t *testing.T, fs *vfs.MemFS, part string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Write([]byte("spoilt in every way that there is")); err != nil {
+		if _, err := f.Write([]byte("this is the content of no such file")); err != nil {
 			t.Fatal(err)
 		}
 		_ = f.Close()
-		spoilt++
+		overwritten++
 	}
-	if spoilt == 0 {
-		t.Fatal("there is no such file")
+	if overwritten == 0 {
+		t.Fatal("no file has such a name")
 	}
 }
 
@@ -408,7 +412,7 @@ func TestFailedProjectionIsRebuiltWhileRunning(t *testing.T) {
 	var made atomic.Int32
 	o := live.Options{New: func() projections.Projection {
 		p := tally.New()
-		if made.Add(1) == 2 { // the first is asked for its name only
+		if made.Add(1) == 2 { // the first gives only its name, and the second folds
 			p.FailAt = 10
 		}
 		return p
@@ -418,20 +422,20 @@ func TestFailedProjectionIsRebuiltWhileRunning(t *testing.T) {
 	log.Most = 1
 	stop := runLive(t, l, log.Subscribe)
 	if err := l.WaitFor(t.Context(), 20); !errors.Is(err, tally.ErrFails) {
-		t.Fatalf("wait: %v", err)
+		t.Fatalf("wait: got error %v, want %v", err, tally.ErrFails)
 	}
 	if _, err := l.View(); !errors.Is(err, tally.ErrFails) || l.Status().State != store.Failed {
-		t.Errorf("view: %v", err)
+		t.Errorf("view: got error %v in state %s, want %v in state failed", err, l.Status().State, tally.ErrFails)
 	}
 	if !l.Status().Damaged {
-		t.Error("a fold met an impossible row, and nothing rebuilds the store")
+		t.Error("the fold met an impossible row: got Damaged false, want true")
 	}
 	cutOver(t, l, buildNext(t, l, nil))
 	if err := l.WaitFor(t.Context(), 20); err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "healed")
+	conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "rebuilt")
 }
 
 // TestViewsOutliveCutOver checks that views of the old generation can still be read, and that the next rebuild waits until they are closed.
@@ -444,25 +448,25 @@ func TestViewsOutliveCutOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	cutOver(t, l, buildNext(t, l, envs))
-	want := straight(t, envs[:50]).String()
-	if got := rowsOfView(v); got != want || v.Cursor() != envs[49].Cursor {
-		t.Errorf("the view has changed: %+v", v.Cursor())
+	want := foldStraight(t, envs[:50]).String()
+	if got := formatRows(v); got != want || v.Cursor() != envs[49].Cursor {
+		t.Errorf("the rows of a view have changed, or its position is %+v, want %+v", v.Cursor(), envs[49].Cursor)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.OpenPrevious(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("previous, while it is read: %v", err)
+		t.Errorf("open the previous generation while it is read: got error %v, want %v", err, context.Canceled)
 	}
 	if err := v.Close(); err != nil {
 		t.Fatal(err)
 	}
 	previous, err := l.OpenPrevious(t.Context())
 	if err != nil || previous.Cursor() != envs[49].Cursor {
-		t.Errorf("%v", err)
+		t.Errorf("previous generation: got error %v, want position %+v", err, envs[49].Cursor)
 	}
 }
 
-func rowsOfView(v *projections.View) string {
+func formatRows(v *projections.View) string {
 	var rows conformance.Rows
 	it := v.Iter(nil, nil)
 	for it.Next() {
@@ -487,7 +491,7 @@ func TestWaitersOutliveCutOver(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-waited:
-			t.Fatalf("waiting ended with the cut-over: %v", err)
+			t.Fatalf("WaitFor returned %v at the cut-over, before the position was visible", err)
 		default:
 		}
 		conformance.Fold(t, l.Serving(), envs)
@@ -512,23 +516,23 @@ func TestCallsOnNextGeneration(t *testing.T) {
 
 	next := buildNext(t, l, envs[:5])
 	if err := l.DeletePrevious(t.Context()); !errors.Is(err, live.ErrBuilding) {
-		t.Errorf("deleted while a next generation is open: %v", err)
+		t.Errorf("DeletePrevious while a next generation is open: got error %v, want %v", err, live.ErrBuilding)
 	}
 	if err := l.CloseNext(l.Serving()); err == nil {
-		t.Error("what serves was closed as the next generation")
+		t.Error("CloseNext of the live generation: got no error, want one")
 	}
 	if err := l.CloseNext(next); err != nil {
 		t.Fatal(err)
 	}
-	wantStatus(t, l, 1, 0)
+	checkGenerations(t, l, 1, 0)
 	if _, err := l.CutOver(t.Context(), next); err == nil {
-		t.Error("cut over to what is closed")
+		t.Error("CutOver to a closed generation: got no error, want one")
 	}
 
 	fails = true
 	next = buildNext(t, l, envs[:5])
 	if next.Fold(envs[5:]) == nil {
-		t.Fatal("a fold that fails does not")
+		t.Fatal("fold at FailAt: got no error, want one")
 	}
 	if err := l.CloseNext(next); err != nil {
 		t.Fatal(err)
@@ -536,6 +540,6 @@ func TestCallsOnNextGeneration(t *testing.T) {
 
 	fails = false
 	cutOver(t, l, buildNext(t, l, envs))
-	wantStatus(t, l, 2, 1)
-	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "built after that")
+	checkGenerations(t, l, 2, 1)
+	conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "built after a failed one")
 }

@@ -15,18 +15,18 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
-	if os.Getenv(alone) != "" {
+	if os.Getenv(ownProcessEnv) != "" {
 		os.Exit(m.Run())
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// alone is set in a process that runs a single test, after which goroutines may be left.
-const alone = "SKEIN_TEST_ALONE"
+// ownProcessEnv is set in a process that runs a single test, after which goroutines may be left.
+const ownProcessEnv = "SKEIN_TEST_ALONE"
 
 func newTally() projections.Projection { return tally.New() }
 
-func straight(t testing.TB, envs []*events.Envelope) conformance.Rows {
+func foldStraight(t testing.TB, envs []*events.Envelope) conformance.Rows {
 	t.Helper()
 	return conformance.Straight(t, tally.New(), envs)
 }

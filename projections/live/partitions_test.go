@@ -17,15 +17,15 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// nodeOn are the options of a node of a cluster.
-func nodeOn(fs store.FS) live.Options {
-	o := liveOn(fs)
+// nodeOptions returns the options of a node of a cluster.
+func nodeOptions(fs store.FS) live.Options {
+	o := liveOptions(fs)
 	o.Partitioned = true
 	return o
 }
 
-// buildHeld builds the next generation, for a set of partitions.
-func buildHeld(t testing.TB, l *live.Live, envs []*events.Envelope, held events.Partitions) *store.Store {
+// buildNextFor builds the next generation for a set of partitions.
+func buildNextFor(t testing.TB, l *live.Live, envs []*events.Envelope, held events.Partitions) *store.Store {
 	t.Helper()
 	next, err := l.BuildNext(t.Context(), func(dir string) error {
 		b, err := build.New(build.Options{FS: l.FS(), Dir: dir, New: l.New, Partitions: &held})
@@ -40,10 +40,11 @@ func buildHeld(t testing.TB, l *live.Live, envs []*events.Envelope, held events.
 	return next
 }
 
-func wantHeld(t testing.TB, l *live.Live, want events.Partitions) {
+// checkPartitions checks which partitions the serving generation and its views hold.
+func checkPartitions(t testing.TB, l *live.Live, want events.Partitions) {
 	t.Helper()
 	if held := l.Holds(); held != want {
-		t.Errorf("it holds %s, want %s", &held, &want)
+		t.Errorf("the generation holds %s, want %s", &held, &want)
 	}
 	v, err := l.View()
 	if err != nil {
@@ -55,11 +56,11 @@ func wantHeld(t testing.TB, l *live.Live, want events.Partitions) {
 		}
 	}()
 	if held := v.Partitions(); held != want {
-		t.Errorf("a view has %s, want %s", &held, &want)
+		t.Errorf("a view holds %s, want %s", &held, &want)
 	}
 	for _, id := range []string{"ann", "bob", "cid"} {
 		if v.Holds(id) != want.Has(events.ShardOf(id).Partition()) {
-			t.Errorf("%s: %v", id, v.Holds(id))
+			t.Errorf("the view holds %s: got %v, want %v", id, v.Holds(id), !v.Holds(id))
 		}
 	}
 }
@@ -70,65 +71,65 @@ func TestPartitionsBelongToGeneration(t *testing.T) {
 	envs, fs := tally.History(3, 60), vfs.NewMem()
 	var none, ann events.Partitions
 	ann.AddHome("ann")
-	l := openLive(t, nodeOn(fs))
-	wantHeld(t, l, none)
+	l := openLive(t, nodeOptions(fs))
+	checkPartitions(t, l, none)
 	conformance.Fold(t, l.Serving(), envs)
 	before, err := l.View()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cutOver(t, l, buildHeld(t, l, envs, ann))
-	wantHeld(t, l, ann)
+	cutOver(t, l, buildNextFor(t, l, envs, ann))
+	checkPartitions(t, l, ann)
 	if before.Holds("ann") || before.Partitions() != none {
-		t.Error("a view has got partitions")
+		t.Errorf("the earlier view holds %v after the cut-over, want none", before.Partitions())
 	}
 	if err := before.Close(); err != nil {
 		t.Fatal(err)
 	}
 	closeLive(t, l)
 
-	l = openLive(t, nodeOn(fs))
-	wantHeld(t, l, ann)
+	l = openLive(t, nodeOptions(fs))
+	checkPartitions(t, l, ann)
 	previous, err := l.OpenPrevious(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	cutOver(t, l, previous)
-	wantHeld(t, l, none)
-	cutOver(t, l, buildHeld(t, l, envs, events.AllPartitions()))
-	wantHeld(t, l, events.AllPartitions())
+	checkPartitions(t, l, none)
+	cutOver(t, l, buildNextFor(t, l, envs, events.AllPartitions()))
+	checkPartitions(t, l, events.AllPartitions())
 	closeLive(t, l)
 
-	// A store of all partitions is a whole one, whoever has built it.
-	l = openLive(t, liveOn(fs))
-	wantHeld(t, l, events.AllPartitions())
-	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "of all")
+	// A store of all partitions that a node has built can be opened without a cluster.
+	l = openLive(t, liveOptions(fs))
+	checkPartitions(t, l, events.AllPartitions())
+	conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "all partitions")
 }
 
 // TestPartialStoreIsNotTakenForWholeOne checks that a process without a cluster refuses the store of a node, and that a node opens a store of all
 // partitions.
 func TestPartialStoreIsNotTakenForWholeOne(t *testing.T) {
 	fs := vfs.NewMem()
-	closeLive(t, openLive(t, nodeOn(fs)))
-	refused := func() {
+	closeLive(t, openLive(t, nodeOptions(fs)))
+	checkRefused := func() {
 		t.Helper()
-		o := liveOn(fs)
+		o := liveOptions(fs)
 		o.New, o.Dir = newTally, "data"
 		_, err := live.Open(o)
 		if !errors.Is(err, projections.ErrPartial) || !strings.Contains(err.Error(), "data/tally/000001 has 0 of 256; start the process as") {
-			t.Errorf("%v", err)
+			t.Errorf("open the store of a node: got error %v, want %v", err, projections.ErrPartial)
 		}
 	}
-	refused()
+	checkRefused()
 	if err := fs.Remove("data/tally/" + disk.GenerationsFile); err != nil {
 		t.Fatal(err)
 	}
-	refused()
+	checkRefused()
 	if err := fs.RemoveAll("data"); err != nil {
 		t.Fatal(err)
 	}
-	closeLive(t, openLive(t, liveOn(fs)))
-	wantHeld(t, openLive(t, nodeOn(fs)), events.AllPartitions())
+	closeLive(t, openLive(t, liveOptions(fs)))
+	checkPartitions(t, openLive(t, nodeOptions(fs)), events.AllPartitions())
 }
 
 // TestDamagedGenerationKeepsItsPartitions checks that the file of generations says which partitions to rebuild if the generation cannot be read.
@@ -136,8 +137,8 @@ func TestDamagedGenerationKeepsItsPartitions(t *testing.T) {
 	envs, fs := tally.History(3, 60), vfs.NewMem()
 	var ann events.Partitions
 	ann.AddHome("ann")
-	l := openLive(t, nodeOn(fs))
-	cutOver(t, l, buildHeld(t, l, envs, ann))
+	l := openLive(t, nodeOptions(fs))
+	cutOver(t, l, buildNextFor(t, l, envs, ann))
 	closeLive(t, l)
 	names, err := fs.List("data/tally/000002")
 	if err != nil {
@@ -150,18 +151,18 @@ func TestDamagedGenerationKeepsItsPartitions(t *testing.T) {
 			}
 		}
 	}
-	l = openLive(t, nodeOn(fs))
+	l = openLive(t, nodeOptions(fs))
 	if l.Serving() != nil || l.Holds() != ann {
-		t.Errorf("serving %v", l.Serving())
+		t.Errorf("got serving store %v and partitions %v, want none and %v", l.Serving(), l.Holds(), ann)
 	}
-	cutOver(t, l, buildHeld(t, l, envs, l.Holds()))
-	wantHeld(t, l, ann)
+	cutOver(t, l, buildNextFor(t, l, envs, l.Holds()))
+	checkPartitions(t, l, ann)
 	closeLive(t, l)
 
 	if err := disk.WriteFile(fs, "data/tally/"+disk.GenerationsFile, []byte(`{"version":1,"live":3,"partitions":"no"}`)); err != nil {
 		t.Fatal(err)
 	}
-	if l = openLive(t, nodeOn(fs)); l.Holds() != (events.Partitions{}) || !l.Status().Damaged {
-		t.Errorf("%+v", l.Status())
+	if l = openLive(t, nodeOptions(fs)); l.Holds() != (events.Partitions{}) || !l.Status().Damaged {
+		t.Errorf("got status %+v, want damaged, without partitions", l.Status())
 	}
 }

@@ -22,11 +22,11 @@ import (
 // TestRecoverContinuesAfterFullDisk checks that a running projection that a full disk has stopped continues from what is on disk once there is free
 // space, also if Pebble itself could not continue. Goroutines of Pebble are leaked, so the test runs in a process of its own.
 func TestRecoverContinuesAfterFullDisk(t *testing.T) {
-	if os.Getenv(alone) == "" {
+	if os.Getenv(ownProcessEnv) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRecoverContinuesAfterFullDisk$", "-test.v", "-test.timeout=1m")
-		cmd.Env = append(os.Environ(), alone+"=1")
+		cmd.Env = append(os.Environ(), ownProcessEnv+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestRecoverContinuesAfterFullDisk/manifest") {
-			t.Fatalf("%v\n%s", err, out)
+			t.Fatalf("the process of the test failed: %v\n%s", err, out)
 		}
 		return
 	}
@@ -44,11 +44,11 @@ func testRecover(t *testing.T, part string) {
 		}
 		return nil
 	}))
-	o := liveOn(fs)
+	o := liveOptions(fs)
 	o.Bounds = store.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}
 	l := openLive(t, o)
 	if err := l.Recover(t.Context()); err == nil || !strings.Contains(err.Error(), "not stopped") {
-		t.Errorf("one that is well: %v", err)
+		t.Errorf("recover a running projection: got error %v, want one", err)
 	}
 	log := storetest.NewLog(envs[:200]...)
 	stop := runLive(t, l, log.Subscribe)
@@ -68,10 +68,10 @@ func testRecover(t *testing.T, part string) {
 			changed = l.Changed()
 		}
 		if st := l.Status(); st.Damaged || !errors.Is(st.Error, syscall.ENOSPC) {
-			t.Fatalf("%+v", st)
+			t.Fatalf("got status %+v, want %v and not damaged", st, syscall.ENOSPC)
 		}
 		if err := l.Recover(t.Context()); err == nil {
-			t.Error("recovered on a disk that is full")
+			t.Error("recover on a full disk: got no error, want one")
 		}
 		full.Store(false)
 		if err := l.Recover(t.Context()); err != nil {
@@ -81,9 +81,9 @@ func testRecover(t *testing.T, part string) {
 			t.Fatal(err)
 		}
 		if st := l.Status(); st.State != store.Ready || st.Error != nil {
-			t.Errorf("%+v", st)
+			t.Errorf("got status %+v, want state ready without an error", st)
 		}
 	}
 	stop()
-	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "recovered")
+	conformance.RowsOf(t, l.Serving()).MustEqual(t, foldStraight(t, envs), "recovered")
 }
