@@ -14,21 +14,21 @@ func TestBlockFilterNeverExcludesAddedKeys(t *testing.T) {
 	f := newBlockFilter(2 * keys)
 	hash := func(n uint64) uint64 { return xxh3.Hash(binary.BigEndian.AppendUint64(nil, n)) }
 	if !f.excludes(hash(0)) {
-		t.Error("an empty filter knows a key")
+		t.Error("an empty filter does not exclude a key")
 	}
 	for n := range uint64(keys) {
 		f.add(hash(n))
 	}
-	taken := 0
+	falsePositives := 0
 	for n := range uint64(keys) {
 		if f.excludes(hash(n)) {
-			t.Fatalf("key %d was added", n)
+			t.Fatalf("key %d is excluded although it was added", n)
 		}
 		if !f.excludes(hash(keys + n)) {
-			taken++
+			falsePositives++
 		}
 	}
-	if taken > keys/100 {
-		t.Errorf("%d of %d keys that were not added are taken for added", taken, keys)
+	if falsePositives > keys/100 {
+		t.Errorf("%d of %d keys that were not added are not excluded, want at most %d", falsePositives, keys, keys/100)
 	}
 }

@@ -16,42 +16,42 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// quiet is a logger of Pebble.
-type quiet struct{}
+// silentLogger is a logger of Pebble that logs nothing.
+type silentLogger struct{}
 
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
-func (quiet) Fatalf(format string, args ...any) {
+func (silentLogger) Infof(string, ...any)  {}
+func (silentLogger) Errorf(string, ...any) {}
+func (silentLogger) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
-// join merges so that every group and every order shows: it joins values end to end.
-func join(dst, _ []byte, values [][]byte) ([]byte, error) {
+// joinValues concatenates values, so that the result shows the order in which they were merged.
+func joinValues(dst, _ []byte, values [][]byte) ([]byte, error) {
 	return append(dst, bytes.Join(values, nil)...), nil
 }
 
-// joined merges as join, for Pebble.
-type joined struct{ value []byte }
+// joinMerger is joinValues in the form that Pebble uses.
+type joinMerger struct{ value []byte }
 
-func (j *joined) MergeNewer(value []byte) error {
+func (j *joinMerger) MergeNewer(value []byte) error {
 	j.value = append(j.value, value...)
 	return nil
 }
 
-func (j *joined) MergeOlder(value []byte) error {
+func (j *joinMerger) MergeOlder(value []byte) error {
 	j.value = append(bytes.Clone(value), j.value...)
 	return nil
 }
 
-func (j *joined) Finish(bool) ([]byte, io.Closer, error) { return j.value, nil, nil }
+func (j *joinMerger) Finish(bool) ([]byte, io.Closer, error) { return j.value, nil, nil }
 
-// overlayDB opens a database in memory as a store does.
-func overlayDB(t testing.TB) *pebble.DB {
+// openTestDB opens a database in memory as a store does.
+func openTestDB(t testing.TB) *pebble.DB {
 	t.Helper()
 	db, err := pebble.Open("db", &pebble.Options{
 		FS: vfs.NewMem(), DisableWAL: true, FormatMajorVersion: pebble.FormatNewest, MemTableSize: 32 << 20,
-		CacheSize: 256 << 20, Logger: quiet{}, Merger: &pebble.Merger{Name: "join", Merge: func(_, value []byte) (pebble.ValueMerger, error) {
-			return &joined{bytes.Clone(value)}, nil
+		CacheSize: 256 << 20, Logger: silentLogger{}, Merger: &pebble.Merger{Name: "join", Merge: func(_, value []byte) (pebble.ValueMerger, error) {
+			return &joinMerger{bytes.Clone(value)}, nil
 		}},
 	})
 	if err != nil {
@@ -65,16 +65,16 @@ func overlayDB(t testing.TB) *pebble.DB {
 	return db
 }
 
-// prefixOf appends a shard and a tag.
-func prefixOf(dst []byte, shard events.Shard, tag byte) []byte {
+// appendPrefix appends a shard and a tag.
+func appendPrefix(dst []byte, shard events.Shard, tag byte) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(shard)), tag)
 }
 
-// overlayKeys are keys under few prefixes, some of them prefixes of others.
-func overlayKeys(n int) [][]byte {
+// newTestKeys returns keys under few prefixes, some of them prefixes of others.
+func newTestKeys(n int) [][]byte {
 	keys := make([][]byte, n)
 	for i := range keys {
-		keys[i] = append(prefixOf(nil, events.Shard(i%3), byte(0x10+i%2)), fmt.Sprint(i)...)
+		keys[i] = append(appendPrefix(nil, events.Shard(i%3), byte(0x10+i%2)), fmt.Sprint(i)...)
 	}
 	return keys
 }
@@ -83,12 +83,12 @@ func overlayKeys(n int) [][]byte {
 func TestOverlayShowsWhatBatchShows(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		db, want := overlayDB(t), overlayDB(t)
+		db, want := openTestDB(t), openTestDB(t)
 		batch := want.NewIndexedBatch()
 		var o Overlay
-		o.Init(db, r.IntN(3)*5000, join)
+		o.Init(db, r.IntN(3)*5000, joinValues)
 		var flushing []<-chan struct{}
-		keys := overlayKeys(40 + r.IntN(200))
+		keys := newTestKeys(40 + r.IntN(200))
 		key := func() []byte { return keys[r.IntN(len(keys))] }
 		for step := range 3000 {
 			switch r.IntN(20) {
@@ -139,7 +139,8 @@ func TestOverlayShowsWhatBatchShows(t *testing.T) {
 					t.Fatal(err)
 				}
 				if o.dirtyBytes != 0 || len(o.dirty) != 0 || (o.Memory() > o.maxCleanBytes && len(o.rows) > 0) {
-					t.Fatalf("after a commit: %d dirty bytes, %d in memory", o.dirtyBytes, o.Memory())
+					t.Fatalf("after a commit: got %d dirty rows of %d bytes and %d bytes in memory, want 0, 0 and at most %d",
+						len(o.dirty), o.dirtyBytes, o.Memory(), o.maxCleanBytes)
 				}
 				if err := want.Apply(batch, pebble.NoSync); err != nil {
 					t.Fatal(err)
@@ -151,11 +152,11 @@ func TestOverlayShowsWhatBatchShows(t *testing.T) {
 					if flushing = append(flushing, flushed); r.IntN(2) == 0 {
 						<-flushed
 					}
-				case 2: // as Pebble does by itself when a memtable is full
+				case 2: // a flush that Pebble begins by itself, because a memtable is full
 					if err := errors.Join(db.Flush(), want.Flush()); err != nil {
 						t.Fatal(err)
 					}
-				case 3: // as a repair
+				case 3: // a repair
 					k := key()
 					if err := errors.Join(db.Set(k, k, pebble.NoSync), want.Set(k, k, pebble.NoSync)); err != nil {
 						t.Fatal(err)
@@ -177,7 +178,7 @@ func TestOverlayShowsWhatBatchShows(t *testing.T) {
 	}
 }
 
-// beginFlush begins a flush as a store does.
+// beginFlush starts a flush as a store does, and returns the channel that is closed at its end.
 func beginFlush(t *testing.T, o *Overlay) <-chan struct{} {
 	t.Helper()
 	o.BeforeFlush()
@@ -189,7 +190,7 @@ func beginFlush(t *testing.T, o *Overlay) <-chan struct{} {
 	return flushed
 }
 
-// compareScans compares an iterator over an overlay with one over a batch, from the start and from a key on.
+// compareScans compares an iterator of an overlay with one of a batch, from the first row on and after a seek.
 func compareScans(t *testing.T, o *Overlay, batch *pebble.Batch, lower, upper, from []byte) {
 	t.Helper()
 	if upper != nil && bytes.Compare(lower, upper) > 0 {
@@ -201,39 +202,39 @@ func compareScans(t *testing.T, o *Overlay, batch *pebble.Batch, lower, upper, f
 	if err != nil {
 		t.Fatal(err)
 	}
-	same := func(what string, ok, wantOK bool) {
+	compareRow := func(move string, ok, wantOK bool) {
 		t.Helper()
 		if ok != wantOK || (ok && (!bytes.Equal(it.Key(), want.Key()) || !bytes.Equal(it.Value(), want.Value()))) {
-			t.Fatalf("%s in %x–%x differs at %x", what, lower, upper, want.Key())
+			t.Fatalf("%s in %x–%x: got a row: %v, want a row: %v with key %x", move, lower, upper, ok, wantOK, want.Key())
 		}
 	}
-	same("first", it.Next(), want.First())
+	compareRow("first", it.Next(), want.First())
 	for want.Valid() {
-		same("next", it.Next(), want.Next())
+		compareRow("next", it.Next(), want.Next())
 	}
-	same("seek", it.SeekGE(from), want.SeekGE(from))
+	compareRow("seek", it.SeekGE(from), want.SeekGE(from))
 	for want.Valid() {
-		same("next after seek", it.Next(), want.Next())
+		compareRow("next after seek", it.Next(), want.Next())
 	}
 	if err := errors.Join(it.Close(), want.Close()); err != nil || scans.Open() != 0 {
-		t.Fatal(err, scans.Open())
+		t.Fatalf("close: got error %v and %d open iterators, want none", err, scans.Open())
 	}
 }
 
 // TestUnchangedRowsAreNotWritten checks that a row that changes back and forth is written once, and that a row that is created and deleted, or set to
 // the value that it has, is not written.
 func TestUnchangedRowsAreNotWritten(t *testing.T) {
-	db := overlayDB(t)
+	db := openTestDB(t)
 	var o Overlay
 	o.Init(db, 1<<20, nil)
 	defer o.Close()
-	keys := overlayKeys(4)
+	keys := newTestKeys(4)
 	o.Set(keys[0], []byte("same"))
 	if err := o.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := o.Get(keys[2]); ok || err != nil { // so it is known not to be there
-		t.Fatal(ok, err)
+	if _, ok, err := o.Get(keys[2]); ok || err != nil { // now the overlay knows that the row does not exist
+		t.Fatalf("missing row: got %v, error %v", ok, err)
 	}
 	o.Set(keys[0], []byte("same"))
 	for i := range 100 {
@@ -242,31 +243,31 @@ func TestUnchangedRowsAreNotWritten(t *testing.T) {
 		o.Delete(keys[2])
 	}
 	if len(o.dirty) != 2 || o.dirtyBytes != 2*nodeBytes+len(keys[1])+len("99")+len(keys[2]) {
-		t.Errorf("%d rows and %d bytes are dirty", len(o.dirty), o.dirtyBytes)
+		t.Errorf("got %d dirty rows of %d bytes, want the two rows that were set and deleted", len(o.dirty), o.dirtyBytes)
 	}
 	if err := o.Commit(); err != nil {
 		t.Fatal(err)
 	}
 	if n := o.batch.Count(); n != 1 {
-		t.Errorf("%d rows were written", n)
+		t.Errorf("the commit wrote %d rows, want 1", n)
 	}
 }
 
-// BenchmarkOverlay writes as a fold does: it reads a row that mostly is not there and writes it, and raises one of some
-// counts. It compares the overlay with an indexed batch of Pebble.
+// BenchmarkOverlay writes as a fold does: it looks up a row that mostly does not exist and writes it, and increments one of several counts. It
+// compares the overlay with an indexed batch of Pebble.
 func BenchmarkOverlay(b *testing.B) {
 	const commitEvery = 20_000
 	edge := func(dst []byte, r *rand.Rand) []byte {
-		return fmt.Appendf(prefixOf(dst, events.Shard(r.IntN(events.NumShards)), 0x10), "%016x", r.Uint64())
+		return fmt.Appendf(appendPrefix(dst, events.Shard(r.IntN(events.NumShards)), 0x10), "%016x", r.Uint64())
 	}
 	count := func(dst []byte, r *rand.Rand) []byte {
 		n := r.IntN(50_000)
-		return fmt.Appendf(prefixOf(dst, events.Shard(n%events.NumShards), 0x11), "%08d", n)
+		return fmt.Appendf(appendPrefix(dst, events.Shard(n%events.NumShards), 0x11), "%08d", n)
 	}
 	value := make([]byte, 8)
 	b.Run("overlay", func(b *testing.B) {
 		var o Overlay
-		o.Init(overlayDB(b), 4<<20, nil)
+		o.Init(openTestDB(b), 4<<20, nil)
 		r := rand.New(rand.NewPCG(1, 1))
 		var k1, k2 []byte
 		for i := range b.N {
@@ -287,7 +288,7 @@ func BenchmarkOverlay(b *testing.B) {
 		o.Close()
 	})
 	b.Run("indexed batch", func(b *testing.B) {
-		db := overlayDB(b)
+		db := openTestDB(b)
 		batch := db.NewIndexedBatch()
 		r := rand.New(rand.NewPCG(1, 1))
 		var k1, k2 []byte
@@ -316,25 +317,27 @@ func BenchmarkOverlay(b *testing.B) {
 // TestReadRowsStayInMemory checks that rows that were read stay in memory while there is space, however many others are written, and that those that
 // were read last stay if there is not.
 func TestReadRowsStayInMemory(t *testing.T) {
-	const asked = 1000
-	key := func(tag byte, i int) []byte { return fmt.Appendf(prefixOf(nil, 1, tag), "%08d", i) }
+	const rowCount = 1000
+	key := func(tag byte, i int) []byte { return fmt.Appendf(appendPrefix(nil, 1, tag), "%08d", i) }
 	for _, test := range []struct {
-		name       string
-		keep       int
-		kept, lost bool
+		name          string
+		maxCleanBytes int
+		// wantAll and wantNone say whether all or none of the rows that were read first must still be in memory.
+		wantAll, wantNone bool
 	}{
-		{"space", 1 << 20, true, false},
-		{"none", 100 << 10, false, true},
+		{"enough space", 1 << 20, true, false},
+		{"too little space", 100 << 10, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var o Overlay
-			o.Init(overlayDB(t), test.keep, join)
+			o.Init(openTestDB(t), test.maxCleanBytes, joinValues)
 			defer o.Close()
 			written := 0
 			write := func(n int) {
 				for range n {
 					o.Set(key(0x10, written), []byte("value"))
-					if written++; o.Size() > 50<<10 {
+					written++
+					if o.Size() > 50<<10 {
 						if err := o.Commit(); err != nil {
 							t.Fatal(err)
 						}
@@ -344,36 +347,36 @@ func TestReadRowsStayInMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// ask asks for rows and returns how many of them were not in memory.
-			ask := func(from, to int) uint64 {
+			// readRows reads rows and returns how many of them were not in memory.
+			readRows := func(from, to int) uint64 {
 				var n uint64
 				for i := from; i < to; i++ {
 					if row, _ := o.findRow(key(0x11, i), xxh3.Hash(key(0x11, i))); row < 0 {
 						n++
 					}
 					if _, ok, err := o.Get(key(0x11, i)); err != nil || !ok {
-						t.Fatal(ok, err)
+						t.Fatalf("row %d: got %v, error %v", i, ok, err)
 					}
 				}
 				return n
 			}
-			for i := range 2 * asked {
+			for i := range 2 * rowCount {
 				o.Set(key(0x11, i), []byte("value"))
 			}
 			if err := o.Commit(); err != nil {
 				t.Fatal(err)
 			}
 			o.Reset()
-			ask(0, asked)
+			readRows(0, rowCount)
 			write(200_000)
-			if n := ask(0, asked); (n == 0) != test.kept || (n == asked) != test.lost {
-				t.Errorf("%d of %d rows were not in memory", n, asked)
+			if n := readRows(0, rowCount); (n == 0) != test.wantAll || (n == rowCount) != test.wantNone {
+				t.Errorf("%d of %d rows were not in memory", n, rowCount)
 			}
 			write(20_000)
-			ask(asked, asked+200)
+			readRows(rowCount, rowCount+200)
 			write(20_000)
-			if n := ask(asked, asked+200); n != 0 {
-				t.Errorf("%d of 200 rows that were asked for last were not in memory", n)
+			if n := readRows(rowCount, rowCount+200); n != 0 {
+				t.Errorf("%d of the 200 rows that were read last were not in memory, want 0", n)
 			}
 		})
 	}

@@ -15,27 +15,27 @@ import (
 // TestClosedScansAreReused checks that a scan reuses the iterator of a closed one with bounds of its own, but not after Drop. Pebble reports an
 // iterator that was not closed.
 func TestClosedScansAreReused(t *testing.T) {
-	db := overlayDB(t)
+	db := openTestDB(t)
 	for _, key := range []string{"a", "b", "c"} {
 		if err := db.Set([]byte(key), nil, pebble.NoSync); err != nil {
 			t.Fatal(err)
 		}
 	}
 	scans := Scans{MaxIdle: 1}
-	one := func(lower, upper string) *pebble.Iterator {
+	scanOneRow := func(lower, upper string) *pebble.Iterator {
 		t.Helper()
 		s := scans.Scan(db, []byte(lower), []byte(upper))
 		it := s.it
 		if !s.Next() || string(s.Key()) != lower || s.Next() {
-			t.Errorf("from %s to %s: not the one row", lower, upper)
+			t.Errorf("scan from %s to %s: want only the row %s", lower, upper, lower)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 		return it
 	}
-	if first, second := one("b", "c"), one("a", "b"); first != second {
-		t.Error("an iterator was made where one was kept")
+	if first, second := scanOneRow("b", "c"), scanOneRow("a", "b"); first != second {
+		t.Error("a scan created an iterator, want the idle one")
 	}
 	open := []*Scan{scans.Scan(db, nil, nil), scans.Scan(db, nil, nil), scans.Scan(db, nil, nil)}
 	for _, s := range open[:2] {
@@ -44,11 +44,11 @@ func TestClosedScansAreReused(t *testing.T) {
 		}
 	}
 	if len(scans.idle) != 1 || scans.Open() != 1 {
-		t.Errorf("%d iterators are kept and %d open", len(scans.idle), scans.Open())
+		t.Errorf("got %d idle iterators and %d open scans, want 1 and 1", len(scans.idle), scans.Open())
 	}
 	scans.Drop()
 	if err := open[2].Close(); err != nil || len(scans.idle) != 0 {
-		t.Error(err, len(scans.idle))
+		t.Errorf("close after Drop: got error %v and %d idle iterators, want none", err, len(scans.idle))
 	}
 }
 
@@ -63,7 +63,7 @@ func TestScanKeepsItsFirstError(t *testing.T) {
 			}
 			return nil
 		})),
-		DisableWAL: true, CacheSize: 1, Logger: quiet{},
+		DisableWAL: true, CacheSize: 1, Logger: silentLogger{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestScanKeepsItsFirstError(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	first, last, dirty := prefixOf(nil, 1, 1), prefixOf(nil, 3, 1), prefixOf(nil, 2, 1)
+	first, last, dirty := appendPrefix(nil, 1, 1), appendPrefix(nil, 3, 1), appendPrefix(nil, 2, 1)
 	for _, key := range [][]byte{first, last} {
 		if err := db.Set(key, make([]byte, 64<<10), pebble.NoSync); err != nil {
 			t.Fatal(err)
@@ -91,34 +91,35 @@ func TestScanKeepsItsFirstError(t *testing.T) {
 	for name, it := range map[string]Iterator{"scan": scans.Scan(db, nil, nil), "merged": o.Iter(nil, nil, &scans)} {
 		failing = true
 		if it.SeekGE(last) || !errors.Is(it.Error(), errorfs.ErrInjected) {
-			t.Errorf("%s: a seek that fails: %v", name, it.Error())
+			t.Errorf("%s: got error %v of a failing seek, want %v", name, it.Error(), errorfs.ErrInjected)
 		}
 		failing = false
 		if it.SeekGE(first) || it.Next() || it.SeekGE(dirty) {
-			t.Errorf("%s: it moves to %x after an error", name, it.Key())
+			t.Errorf("%s: the iterator moved to %x after an error", name, it.Key())
 		}
 		if err := it.Close(); !errors.Is(err, errorfs.ErrInjected) {
 			t.Errorf("%s: expected the error of the seek, got %v", name, err)
 		}
 	}
 	if len(scans.idle) > 0 {
-		t.Error("an iterator that has failed is kept")
+		t.Error("an iterator that has failed is kept for the next scan")
 	}
 }
 
 // TestFinderWorksAfterFailedLookup checks that a lookup that fails returns an error, and that the next lookup is correct.
 func TestFinderWorksAfterFailedLookup(t *testing.T) {
-	left := 0
+	readsLeft := 0
 	db, err := pebble.Open("db", &pebble.Options{
 		FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if op.Kind == errorfs.OpFileReadAt {
-				if left--; left == 0 {
+				readsLeft--
+				if readsLeft == 0 {
 					return errorfs.ErrInjected
 				}
 			}
 			return nil
 		})),
-		DisableWAL: true, CacheSize: 1, Logger: quiet{},
+		DisableWAL: true, CacheSize: 1, Logger: silentLogger{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +130,7 @@ func TestFinderWorksAfterFailedLookup(t *testing.T) {
 		}
 	}()
 	const rows = 40
-	key := func(i int) []byte { return prefixOf(nil, events.Shard(i), 1) }
+	key := func(i int) []byte { return appendPrefix(nil, events.Shard(i), 1) }
 	for i := range rows {
 		if err := db.Set(key(i), bytes.Repeat([]byte{byte(i)}, 4<<10), pebble.NoSync); err != nil {
 			t.Fatal(err)
@@ -142,7 +143,7 @@ func TestFinderWorksAfterFailedLookup(t *testing.T) {
 	failed := 0
 	for n := 1; n < 2*rows; n++ {
 		var f Finder
-		left = n
+		readsLeft = n
 		for i := range rows {
 			value, ok, err := f.Find(db, key(i))
 			if err != nil {
@@ -150,12 +151,12 @@ func TestFinderWorksAfterFailedLookup(t *testing.T) {
 				value, ok, err = f.Find(db, key(i))
 			}
 			if err != nil || !ok || value[0] != byte(i) {
-				t.Errorf("read %d fails, row %d: %v, %v", n, i, ok, err)
+				t.Errorf("read %d fails: row %d: got %v, error %v, want the row", n, i, ok, err)
 			}
 		}
 		f.Close()
 	}
 	if failed == 0 {
-		t.Error("no lookup has failed")
+		t.Error("no lookup has failed, want some")
 	}
 }

@@ -11,65 +11,67 @@ import (
 // keys must be excluded.
 func TestUnflushedKeysAreNotExcluded(t *testing.T) {
 	const keys = 20_000
-	const asked, late = byte(0x10), byte(0x11)
+	const lookedUp, notYetLookedUp = byte(0x10), byte(0x11)
 	var u unflushedKeys
 	key := func(tag byte, n uint64) []byte {
-		return binary.BigEndian.AppendUint64(prefixOf(nil, 1, tag), n)
+		return binary.BigEndian.AppendUint64(appendPrefix(nil, 1, tag), n)
 	}
-	lacks := func(tag byte, n uint64) bool { return u.excludes(key(tag, n), xxh3.Hash(key(tag, n))) }
+	excludes := func(tag byte, n uint64) bool { return u.excludes(key(tag, n), xxh3.Hash(key(tag, n))) }
 	write := func(tag byte, from, to uint64) {
 		for n := from; n < to; n++ {
 			u.recordWrite(key(tag, n), xxh3.Hash(key(tag, n)))
 		}
 	}
-	known := func(when string, tag byte, from, to uint64) {
+	checkNotExcluded := func(when string, tag byte, from, to uint64) {
 		t.Helper()
 		for n := from; n < to; n++ {
-			if lacks(tag, n) {
-				t.Fatalf("%s: key %d of tag %x is in a memtable", when, n, tag)
+			if excludes(tag, n) {
+				t.Fatalf("%s: key %d of tag %x is excluded, but may be in a memtable", when, n, tag)
 			}
 		}
 	}
-	if !lacks(asked, 0) {
-		t.Error("nothing was written, and a key is known")
+	if !excludes(lookedUp, 0) {
+		t.Error("a key is not excluded before anything was written")
 	}
-	write(asked, 0, keys)
-	write(late, 0, 1)
-	known("written", asked, 0, keys)
-	known("written before its tag was asked for", late, 0, 1)
+	write(lookedUp, 0, keys)
+	write(notYetLookedUp, 0, 1)
+	checkNotExcluded("written", lookedUp, 0, keys)
+	checkNotExcluded("written before its tag was looked up", notYetLookedUp, 0, 1)
 
 	u.flushStarted()
-	write(asked, keys, 2*keys)
-	known("while it is flushed", asked, 0, 2*keys)
-	known("while it is flushed", late, 0, 1)
+	write(lookedUp, keys, 2*keys)
+	checkNotExcluded("while it is flushed", lookedUp, 0, 2*keys)
+	checkNotExcluded("while it is flushed", notYetLookedUp, 0, 1)
 	u.flushStarted()
-	known("while two flushes are under way", asked, 0, 2*keys)
-	taken := 0
+	checkNotExcluded("while two flushes are running", lookedUp, 0, 2*keys)
+	falsePositives := 0
 	for n := range uint64(keys) {
-		if !lacks(asked, 2*keys+n) {
-			taken++
+		if !excludes(lookedUp, 2*keys+n) {
+			falsePositives++
 		}
 	}
-	if taken > keys/100 {
-		t.Errorf("%d of %d keys that were not written are taken for written", taken, keys)
+	if falsePositives > keys/100 {
+		t.Errorf("%d of %d keys that were not written are not excluded, want at most %d", falsePositives, keys, keys/100)
 	}
-	write(asked, 3*keys, 3*keys+1)
+	write(lookedUp, 3*keys, 3*keys+1)
 	u.flushEnded()
-	known("after the flush was begun", asked, 3*keys, 3*keys+1)
-	if !lacks(asked, 0) || !lacks(late, 0) {
-		t.Error("what is flushed is known still")
+	checkNotExcluded("after the flush was begun", lookedUp, 3*keys, 3*keys+1)
+	if !excludes(lookedUp, 0) || !excludes(notYetLookedUp, 0) {
+		t.Error("keys are not excluded after they were flushed")
 	}
 
 	u.recordUnknownWrites()
-	known("after a repair", late, 0, 10)
+	checkNotExcluded("after a repair", notYetLookedUp, 0, 10)
 	u.flushStarted()
 	u.flushEnded()
-	if u.recordRangeDelete(keyRange{key(late, 0), key(late, 5)}); !lacks(asked, 0) {
-		t.Error("a range of one tag is of another")
+	u.recordRangeDelete(keyRange{key(notYetLookedUp, 0), key(notYetLookedUp, 5)})
+	if !excludes(lookedUp, 0) {
+		t.Error("a key is not excluded after a range of another tag was deleted")
 	}
-	known("in a range", late, 0, 5)
-	if u.recordRangeDelete(keyRange{key(asked, 0), key(late, 5)}); lacks(asked, 0) {
-		t.Error("a range of two tags")
+	checkNotExcluded("in a range", notYetLookedUp, 0, 5)
+	u.recordRangeDelete(keyRange{key(lookedUp, 0), key(notYetLookedUp, 5)})
+	if excludes(lookedUp, 0) {
+		t.Error("a key is excluded after a range of two tags was deleted")
 	}
 }
 
@@ -77,18 +79,19 @@ func TestUnflushedKeysAreNotExcluded(t *testing.T) {
 // begun.
 func TestFlushIsUsefulAfterManyKeys(t *testing.T) {
 	var u unflushedKeys
-	key := prefixOf(nil, 1, 0x10)
+	key := appendPrefix(nil, 1, 0x10)
 	u.excludes(key, 0)
 	for n := range uint64(unflushedBytes/4 + 1) {
 		if u.isFull() {
-			t.Fatalf("full after %d keys", n)
+			t.Fatalf("isFull after %d keys: got true, want false", n)
 		}
 		u.recordWrite(key, n)
 	}
 	if !u.isFull() {
-		t.Error("it is not full")
+		t.Error("isFull after too many keys: got false, want true")
 	}
-	if u.flushStarted(); u.isFull() {
-		t.Error("a flush has begun, and it is full")
+	u.flushStarted()
+	if u.isFull() {
+		t.Error("isFull after a flush has begun: got true, want false")
 	}
 }
