@@ -31,7 +31,7 @@ func TestGenerationsFileKeepsItsFormat(t *testing.T) {
 		t.Errorf("%v\n%s, want\n%s", err, got, want)
 	}
 	if read, found, err := ReadGenerations(fs, ""); err != nil || !found || read != g {
-		t.Errorf("%+v, %v, %v", read, found, err)
+		t.Errorf("got %+v, found %v, error %v, want %+v", read, found, err, g)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestImpossibleGenerationsAreReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		if g, _, err := ReadGenerations(fs, ""); err == nil || errors.Is(err, projections.ErrCorrupt) != corrupt {
-			t.Errorf("%s: %+v, %v", text, g, err)
+			t.Errorf("file %q: got %+v, error %v, want corrupt: %v", text, g, err, corrupt)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestHighestGenerationIsLiveWithoutFile(t *testing.T) {
 		}
 		g, found, err := ReadGenerations(fs, "p")
 		if err != nil || found || g != (Generations{Live: test.live}) {
-			t.Errorf("with %s: %+v, %v, %v", test.make, g, found, err)
+			t.Errorf("with directory %s: got %+v, found %v, error %v, want live %d without a file", test.make, g, found, err, test.live)
 		}
 	}
 }
@@ -80,15 +80,15 @@ func TestRemoveStaleKeepsGenerationsInUse(t *testing.T) {
 	}
 	g := Generations{Live: 3, Previous: 2}
 	if removed, err := RemoveStale(fs, "p", g, false); err != nil || !slices.Equal(removed, []string{"000001", "000004"}) {
-		t.Errorf("%v, %v", removed, err)
+		t.Errorf("got removed %v, error %v, want generations 1 and 4", removed, err)
 	}
 	if removed, err := RemoveStale(fs, "p", g, true); err != nil || !slices.Equal(removed, []string{"shadow-000003"}) {
-		t.Errorf("%v, %v", removed, err)
+		t.Errorf("got removed %v, error %v, want the temporary directory", removed, err)
 	}
 	left, _ := fs.List("p")
 	slices.Sort(left)
 	if strings.Join(left, " ") != "000002 000003 other" {
-		t.Error(left)
+		t.Errorf("got the directories %v, want generations 2 and 3 and other", left)
 	}
 }
 
@@ -104,19 +104,19 @@ func TestGenerationsSurvivePowerCut(t *testing.T) {
 	}
 	var allowed []Generations
 	cuts, random := 0, rand.New(rand.NewPCG(1, 2))
-	look := func(unsynced int) {
+	checkCut := func(unsynced int) {
 		t.Helper()
 		cuts++
 		g, found, err := ReadGenerations(disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: random}), "p")
 		g.Version = 0
 		if err != nil || !slices.Contains(allowed, g) || found != (g.Live != 1) {
-			t.Errorf("cut %d: %+v, %v, %v, not one of %+v", cuts, g, found, err, allowed)
+			t.Errorf("cut %d: got %+v, found %v, error %v, want one of %+v", cuts, g, found, err, allowed)
 		}
 	}
 	fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			look(0)
-			look(100)
+			checkCut(0)
+			checkCut(100)
 		}
 		return nil
 	}))
@@ -128,10 +128,10 @@ func TestGenerationsSurvivePowerCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		allowed = []Generations{next}
-		look(0)
+		checkCut(0)
 		last = next
 	}
 	if cuts < 20 {
-		t.Errorf("%d cuts", cuts)
+		t.Errorf("got %d cuts, want at least 20", cuts)
 	}
 }

@@ -13,17 +13,25 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// storedTwice is a store of Pebble that was opened twice, so that its manifest begins with the tables of the first time.
-func storedTwice(t *testing.T) *vfs.MemFS {
+// newReopenedStore returns the files of a Pebble database that was opened twice, so that the first record of its manifest names the tables of the
+// first time.
+func newReopenedStore(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
 	for open := range 2 {
-		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{}})
+		db, err := pebble.Open("db", &pebble.Options{
+			FS: fs, DisableWAL: true, DisableAutomaticCompactions: true,
+			FormatMajorVersion: pebble.FormatTableFormatV6, Logger: silentLogger{},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range 4 {
-			err := errors.Join(db.Set([]byte("last"), fmt.Append(nil, open, n), pebble.NoSync), db.Set(fmt.Append(nil, "row", open, n), nil, pebble.NoSync), db.Flush())
+			err := errors.Join(
+				db.Set([]byte("last"), fmt.Append(nil, open, n), pebble.NoSync),
+				db.Set(fmt.Append(nil, "row", open, n), nil, pebble.NoSync),
+				db.Flush(),
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -35,8 +43,8 @@ func storedTwice(t *testing.T) *vfs.MemFS {
 	return fs
 }
 
-// manifestOf returns the name and the content of the manifest.
-func manifestOf(t *testing.T, fs vfs.FS) (string, []byte) {
+// readManifest returns the name and the content of the manifest.
+func readManifest(t *testing.T, fs vfs.FS) (string, []byte) {
 	t.Helper()
 	desc, err := pebble.Peek("db", fs)
 	if err != nil {
@@ -54,8 +62,8 @@ func manifestOf(t *testing.T, fs vfs.FS) (string, []byte) {
 	return desc.ManifestFilename, content
 }
 
-// with is a copy of the store whose manifest is this.
-func with(t *testing.T, store *vfs.MemFS, name string, manifest []byte) *vfs.MemFS {
+// copyWithManifest returns a copy of the store with another manifest.
+func copyWithManifest(t *testing.T, store *vfs.MemFS, name string, manifest []byte) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
 	if ok, err := vfs.Clone(store, fs, "db", "db"); !ok || err != nil {
@@ -65,7 +73,7 @@ func with(t *testing.T, store *vfs.MemFS, name string, manifest []byte) *vfs.Mem
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Write(bytes.Clone(manifest)); err != nil { // under the race detector it changes what it is given
+	if _, err := f.Write(bytes.Clone(manifest)); err != nil { // MemFS changes the slice if the race detector is on
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
@@ -77,50 +85,56 @@ func with(t *testing.T, store *vfs.MemFS, name string, manifest []byte) *vfs.Mem
 // TestDamagedManifestIsReported checks that damage before the last record of a manifest is reported, wherever it is. Pebble would open most of these
 // manifests as an older state. A torn last record is accepted, because a power cut causes it.
 func TestDamagedManifestIsReported(t *testing.T) {
-	store := storedTwice(t)
-	name, whole := manifestOf(t, store)
+	store := newReopenedStore(t)
+	name, whole := readManifest(t, store)
 	if err := CheckManifest(store, "db"); err != nil {
 		t.Fatal(err)
 	}
 	records, end := wholeRecords(whole)
 	if records < 5 || end != len(whole) {
-		t.Fatalf("%d records in %d of %d bytes", records, end, len(whole))
+		t.Fatalf("got %d records in the first %d bytes, want at least 5 in all %d bytes", records, end, len(whole))
 	}
-	last := len(whole) // where the last record begins
+	last := len(whole) // will be the offset of the last record
 	for n := records; n == records; n, _ = wholeRecords(whole[:last]) {
 		last--
 	}
 	_, last = wholeRecords(whole[:last])
-	silent := 0
+
+	openedByPebble := 0
 	for at := range last {
-		spoilt := bytes.Clone(whole)
-		spoilt[at] ^= 0x5a
-		fs := with(t, store, name, spoilt)
+		damaged := bytes.Clone(whole)
+		damaged[at] ^= 0x5a
+		fs := copyWithManifest(t, store, name, damaged)
 		if err := CheckManifest(fs, "db"); !errors.Is(err, projections.ErrCorrupt) {
-			t.Fatalf("byte %d of %d is spoilt: %v", at, len(whole), err)
+			t.Fatalf("byte %d of %d is damaged: got error %v, want %v", at, len(whole), err, projections.ErrCorrupt)
 		}
-		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, ReadOnly: true, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{}})
+		db, err := pebble.Open("db", &pebble.Options{
+			FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, ReadOnly: true,
+			FormatMajorVersion: pebble.FormatTableFormatV6, Logger: silentLogger{},
+		})
 		if err == nil {
-			silent++
+			openedByPebble++
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	t.Logf("of %d damaged manifests Pebble opens %d", last, silent)
+	t.Logf("of %d damaged manifests Pebble opens %d", last, openedByPebble)
+
 	for size := last; size <= len(whole); size++ {
-		if err := CheckManifest(with(t, store, name, whole[:size]), "db"); err != nil {
-			t.Errorf("torn after %d of %d bytes: %v", size, len(whole), err)
+		if err := CheckManifest(copyWithManifest(t, store, name, whole[:size]), "db"); err != nil {
+			t.Errorf("torn after %d of %d bytes: got error %v, want none", size, len(whole), err)
 		}
 	}
 	_, first := wholeChunkEnd(whole)
 	for size := range first + manifestHeader {
-		if err := CheckManifest(with(t, store, name, whole[:size]), "db"); !errors.Is(err, projections.ErrCorrupt) {
-			t.Errorf("%d bytes and less than two records: %v", size, err)
+		if err := CheckManifest(copyWithManifest(t, store, name, whole[:size]), "db"); !errors.Is(err, projections.ErrCorrupt) {
+			t.Errorf("%d bytes with fewer than two records: got error %v, want %v", size, err, projections.ErrCorrupt)
 		}
 	}
 }
 
+// wholeChunkEnd returns the type and the end of the first chunk.
 func wholeChunkEnd(content []byte) (kind byte, end int) {
 	end, kind = wholeChunk(content, 0)
 	return kind, end
@@ -128,12 +142,12 @@ func wholeChunkEnd(content []byte) (kind byte, end int) {
 
 // TestManifestWithoutSecondRecordIsReported also shows the reason: Pebble opens such a store and does not show rows that it has.
 func TestManifestWithoutSecondRecordIsReported(t *testing.T) {
-	store := storedTwice(t)
-	name, whole := manifestOf(t, store)
+	store := newReopenedStore(t)
+	name, whole := readManifest(t, store)
 	_, first := wholeChunkEnd(whole)
 	db, err := pebble.Open("db", &pebble.Options{
-		FS: with(t, store, name, whole[:first]), DisableWAL: true, DisableAutomaticCompactions: true,
-		FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{},
+		FS: copyWithManifest(t, store, name, whole[:first]), DisableWAL: true, DisableAutomaticCompactions: true,
+		FormatMajorVersion: pebble.FormatTableFormatV6, Logger: silentLogger{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +170,6 @@ func TestManifestWithoutSecondRecordIsReported(t *testing.T) {
 	}
 	t.Logf("of the 5 rows of the first time Pebble shows %d", rows)
 	if rows == 5 {
-		t.Error("Pebble sees them: this check is no longer needed")
+		t.Error("Pebble shows all rows, so CheckManifest need no longer look for the second record")
 	}
 }

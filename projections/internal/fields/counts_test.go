@@ -18,19 +18,19 @@ func TestCountsSurviveEncoding(t *testing.T) {
 		row := AppendCounts(nil, want)
 		got := make([]int64, len(want))
 		if err := ReadCounts(row, got); err != nil || !slices.Equal(got, want) {
-			t.Fatalf("%v, %v, want %v", got, err, want)
+			t.Fatalf("got %v, error %v, want %v", got, err, want)
 		}
 		if slices.Max(want) == 0 && len(row) != 0 {
-			t.Fatalf("zeros take %x", row)
+			t.Fatalf("zeros are encoded as %x, want no bytes", row)
 		}
-		// What is written behind is one zero too many, or one count.
+		// With a zero at its end, the row is not in its shortest form, or has a count too many.
 		if err := ReadCounts(append(row, 0), got); !errors.Is(err, projections.ErrCorrupt) {
-			t.Fatalf("%x and a zero: %v", row, err)
+			t.Fatalf("%x and a zero: got error %v, want %v", row, err, projections.ErrCorrupt)
 		}
 	})
-	for _, row := range [][]byte{{0x80}, {0x80, 0x00}, {1, 2, 3}} { // cut, not the shortest form, too many
+	for _, row := range [][]byte{{0x80}, {0x80, 0x00}, {1, 2, 3}} { // incomplete, not the shortest form, too many counts
 		if err := ReadCounts(row, make([]int64, 2)); !errors.Is(err, projections.ErrCorrupt) {
-			t.Errorf("%x: %v", row, err)
+			t.Errorf("%x: got error %v, want %v", row, err, projections.ErrCorrupt)
 		}
 	}
 }
@@ -38,9 +38,9 @@ func TestCountsSurviveEncoding(t *testing.T) {
 func TestAddCountsRefusesNegativeSums(t *testing.T) {
 	counts := []int64{1, 2}
 	if err := AddCounts(counts, []int64{-1, 3}, nil); err != nil || !slices.Equal(counts, []int64{0, 5}) {
-		t.Errorf("%v, %v", counts, err)
+		t.Errorf("got %v, error %v, want [0 5]", counts, err)
 	}
 	if err := AddCounts(counts, []int64{-1, 0}, nil); !errors.Is(err, projections.ErrCorrupt) {
-		t.Errorf("%v", err)
+		t.Errorf("sum below zero: got error %v, want %v", err, projections.ErrCorrupt)
 	}
 }

@@ -15,22 +15,22 @@ func TestFieldsSurviveEncoding(t *testing.T) {
 		row := append(AppendText(binary.AppendUvarint(nil, n), text), "more"...)
 		r := Reader{Rest: row}
 		if got := r.Uvarint(); got != n || r.Bad {
-			t.Fatalf("%d became %d", n, got)
+			t.Fatalf("got number %d, want %d", got, n)
 		}
 		if got := r.Text(); got != text || r.Bad || string(r.Rest) != "more" {
-			t.Fatalf("%q became %q, before %q", text, got, r.Rest)
+			t.Fatalf("got text %q before %q, want %q before more", got, r.Rest, text)
 		}
-		// Cut anywhere, it is bad, and stays so.
+		// Truncated anywhere, the row is bad, and all further fields are zero.
 		cut := Reader{Rest: row[:rapid.IntRange(0, len(row)-len("more")-1).Draw(t, "cut")]}
 		_, _ = cut.Uvarint(), cut.Bytes()
 		if !cut.Bad || cut.Rest != nil || cut.Uvarint() != 0 || len(cut.Bytes()) != 0 {
-			t.Fatalf("cut, it is read as %+v", cut)
+			t.Fatalf("truncated row: got %+v, want Bad", cut)
 		}
 	})
 }
 
 func TestBadVarintIsReported(t *testing.T) {
 	if r := (Reader{Rest: bytes.Repeat([]byte{0xff}, 11)}); r.Uvarint() != 0 || !r.Bad {
-		t.Errorf("a varint of 77 bits is read: %+v", r)
+		t.Errorf("varint of 77 bits: got %+v, want Bad", r)
 	}
 }

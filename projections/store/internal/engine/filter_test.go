@@ -12,15 +12,15 @@ import (
 // writing and of the reading program leave out.
 func TestTableFilterHidesNoRow(t *testing.T) {
 	const rows = 20_000
-	some, all := []byte{7, 9}, []byte{9, 7, 5}
+	someTags, allTags := []byte{7, 9}, []byte{9, 7, 5}
 	sizes := map[string]uint64{}
 	for name, written := range map[string][]byte{
-		"all keys": nil, "some tags left out": some, "all": all,
+		"all keys": nil, "some tags left out": someTags, "all tags left out": allTags,
 	} {
 		fs := vfs.NewMem()
-		open := func(walked []byte) *pebble.DB {
-			o := &pebble.Options{FS: fs, DisableWAL: true, Logger: quiet{}}
-			o.Levels[0].FilterPolicy = Filter(walked)
+		open := func(excluded []byte) *pebble.DB {
+			o := &pebble.Options{FS: fs, DisableWAL: true, Logger: silentLogger{}}
+			o.Levels[0].FilterPolicy = Filter(excluded)
 			db, err := pebble.Open("db", o)
 			if err != nil {
 				t.Fatal(err)
@@ -46,12 +46,12 @@ func TestTableFilterHidesNoRow(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for _, reads := range [][]byte{nil, some, all} {
+		for _, reads := range [][]byte{nil, someTags, allTags} {
 			db := open(reads)
 			for i := range rows {
 				_, closer, err := db.Get(key(i))
 				if err != nil {
-					t.Fatalf("%s left out, read with the filter %s: row %d: %v", name, Filter(reads).Name(), i, err)
+					t.Fatalf("written with %s, read with the filter %s: row %d: got error %v, want the row", name, Filter(reads).Name(), i, err)
 				}
 				if err := closer.Close(); err != nil {
 					t.Fatal(err)
@@ -71,10 +71,10 @@ func TestTableFilterHidesNoRow(t *testing.T) {
 			}
 		}
 	}
-	if all, one := sizes["all keys"], sizes["some tags left out"]; all == 0 || one*5 > all*2 || one*4 < all || sizes["all"] > one/4 {
-		t.Errorf("filters of %v bytes", sizes)
+	if full, reduced := sizes["all keys"], sizes["some tags left out"]; full == 0 || reduced*5 > full*2 || reduced*4 < full || sizes["all tags left out"] > reduced/4 {
+		t.Errorf("got filters of %v bytes, want one third of the keys for some tags left out, and hardly any for all", sizes)
 	}
-	if a, b := Filter(some).Name(), Filter(all).Name(); a == b || !strings.HasSuffix(b, "050709") {
-		t.Errorf("filters that leave out different tags are named %s and %s", a, b)
+	if a, b := Filter(someTags).Name(), Filter(allTags).Name(); a == b || !strings.HasSuffix(b, "050709") {
+		t.Errorf("got names %s and %s of filters that leave out different tags, want different ones with the tags", a, b)
 	}
 }

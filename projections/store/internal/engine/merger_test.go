@@ -8,18 +8,18 @@ import (
 // TestMergerMergesValuesInOrderOfAge checks that values are merged from the oldest to the newest in whatever order Pebble passes them, and although
 // Pebble reuses their memory.
 func TestMergerMergesValuesInOrderOfAge(t *testing.T) {
-	joining := Merger("join", func(dst, _ []byte, values [][]byte) ([]byte, error) {
+	joinMerger := Merger("join", func(dst, _ []byte, values [][]byte) ([]byte, error) {
 		return append(dst, bytes.Join(values, nil)...), nil
 	}, nil)
 	for order, want := range map[string]string{"": "m", "nnn": "m123", "ooo": "321m", "nono": "42m13", "oonn": "21m34"} {
 		value := []byte("m")
-		v, err := joining.Merge([]byte("ann"), value)
+		v, err := joinMerger.Merge([]byte("ann"), value)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, way := range order {
+		for i, direction := range order {
 			value[0] = byte('1' + i)
-			if way == 'n' {
+			if direction == 'n' {
 				err = v.MergeNewer(value)
 			} else {
 				err = v.MergeOlder(value)
@@ -30,7 +30,7 @@ func TestMergerMergesValuesInOrderOfAge(t *testing.T) {
 		}
 		value[0] = '?'
 		if got, _, err := v.Finish(true); err != nil || string(got) != want {
-			t.Errorf("%q: %q, %v, want %q", order, got, err, want)
+			t.Errorf("order %q: got %q, error %v, want %q", order, got, err, want)
 		}
 	}
 }
