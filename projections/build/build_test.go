@@ -22,8 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newSeen() projections.Projection { return seen.New(seen.DefaultSettings()) }
 
-// someMonths returns a log in which ann plays once, and others, of other partitions, continue for months.
-func someMonths() (envs []*events.Envelope) {
+// newMonthsLog returns a log in which ann plays once, and others, of other partitions, continue for months.
+func newMonthsLog() (envs []*events.Envelope) {
 	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
 	for _, user := range []string{"ann", "bob", "cid", "dee", "bob", "cid", "dee"} {
 		c.Seq++
@@ -39,8 +39,8 @@ func someMonths() (envs []*events.Envelope) {
 
 // TestLogTimePassesForIdlePartitions checks that months of a user who is idle are closed by the log time of events of others.
 func TestLogTimePassesForIdlePartitions(t *testing.T) {
-	envs, fs := someMonths(), vfs.NewMem()
-	b := begin(t, fs, envs)
+	envs, fs := newMonthsLog(), vfs.NewMem()
+	b := beginBuild(t, fs, envs)
 	if err := b.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,8 @@ func TestLogTimePassesForIdlePartitions(t *testing.T) {
 	rows.MustEqual(t, conformance.Straight(t, newSeen(), envs), "built")
 }
 
-func begin(t *testing.T, fs store.FS, envs []*events.Envelope) *build.Builder {
+// beginBuild begins a build of a seen store from envelopes. It is closed at the end of the test.
+func beginBuild(t *testing.T, fs store.FS, envs []*events.Envelope) *build.Builder {
 	t.Helper()
 	b, err := build.New(build.Options{FS: fs, Dir: "data/seen/000001", New: newSeen})
 	if err != nil {
@@ -70,31 +71,31 @@ func begin(t *testing.T, fs store.FS, envs []*events.Envelope) *build.Builder {
 // TestBuiltStoreNeedsNoCompaction checks that the tables of the last set are in the level directly above those that they overlap. From level 0,
 // Pebble would merge them with all others.
 func TestBuiltStoreNeedsNoCompaction(t *testing.T) {
-	envs, fs := someMonths(), vfs.NewMem()
-	if err := begin(t, fs, envs).Finish(t.Context()); err != nil {
+	envs, fs := newMonthsLog(), vfs.NewMem()
+	if err := beginBuild(t, fs, envs).Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s := conformance.Open(t, fs, newSeen(), store.Bounds{})
 	defer conformance.Close(t, s)
 	if e, ok := s.Engine(); !ok || e.Sublevels != 0 || e.ReadAmplification != 2 {
-		t.Errorf("%+v, %v", e, ok)
+		t.Errorf("got engine %+v, %v, want no sublevels and a read amplification of 2", e, ok)
 	}
 }
 
 // TestInterruptedBuildLeavesNoFiles checks that an interrupted build leaves no store, and no other file once it is closed.
 func TestInterruptedBuildLeavesNoFiles(t *testing.T) {
 	fs := vfs.NewMem()
-	b := begin(t, fs, someMonths())
+	b := beginBuild(t, fs, newMonthsLog())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := b.Finish(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("interrupted build: got error %v, want %v", err, context.Canceled)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 	if names, _ := fs.List("data/seen"); len(names) > 0 {
-		t.Errorf("there are %v", names)
+		t.Errorf("an interrupted build left the files %v, want none", names)
 	}
 }
 
@@ -103,18 +104,18 @@ func TestEventsOfOtherPartitionsAreDropped(t *testing.T) {
 	var none, bob events.Partitions
 	bob.AddHome("bob")
 	for _, test := range []struct {
-		of   *events.Partitions
+		held *events.Partitions
 		want int64
 	}{{nil, 7}, {&bob, 2}, {&none, 0}} {
-		b, err := build.New(build.Options{FS: vfs.NewMem(), Dir: "data/seen/000001", New: newSeen, Partitions: test.of})
+		b, err := build.New(build.Options{FS: vfs.NewMem(), Dir: "data/seen/000001", New: newSeen, Partitions: test.held})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Add(someMonths()); err != nil {
+		if err := b.Add(newMonthsLog()); err != nil {
 			t.Fatal(err)
 		}
 		if n := b.Scattered(); n != test.want {
-			t.Errorf("%d events are kept, want %d", n, test.want)
+			t.Errorf("partitions %v: got %d scattered events, want %d", test.held, n, test.want)
 		}
 		if err := errors.Join(b.Finish(t.Context()), b.Close()); err != nil {
 			t.Fatal(err)
@@ -144,7 +145,7 @@ func TestBuildFoldsPinsAtHomeOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := b.Scattered(); n != int64(c.Seq) {
-			t.Errorf("after %d events %d are to be folded", c.Seq, n)
+			t.Errorf("after %d events: got %d scattered events, want one per event", c.Seq, n)
 		}
 		c.Seq++
 		c.LastTime++

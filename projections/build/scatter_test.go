@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/projections/projectiontest/histories"
 )
 
-type scattered struct {
+// decodedEvent is what eachEvent passes to its callback.
+type decodedEvent struct {
 	Event   events.Event
 	LogTime events.Micros
 }
@@ -21,11 +22,11 @@ type scattered struct {
 // TestPartitionsGetTheirEventsInOrder checks that each partition gets the events that were added for it, in order, except fields that no fold needs.
 func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, err := newScatterFile(vfs.NewMem(), "events", rapid.Bool().Draw(t, "beside"))
+		s, err := newScatterFile(vfs.NewMem(), "events", rapid.Bool().Draw(t, "in background"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var want [3][]scattered
+		var want [3][]decodedEvent
 		opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
 		envs := histories.Envelopes(histories.History(t, opt))
 		flush := rapid.Bool().Draw(t, "flush")
@@ -38,7 +39,7 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 				}
 				kept := *ev
 				kept.ID, kept.Offset = "", 0
-				want[part] = append(want[part], scattered{kept, env.Cursor.LastTime})
+				want[part] = append(want[part], decodedEvent{kept, env.Cursor.LastTime})
 				if !flush || i%5 != 0 {
 					continue
 				}
@@ -56,16 +57,16 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for part := range want {
-			var got []scattered
+			var got []decodedEvent
 			err := s.eachEvent(uint8(part), func(ev *events.Event, logTime events.Micros) error {
-				got = append(got, scattered{*ev, logTime})
+				got = append(got, decodedEvent{*ev, logTime})
 				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want[part], got); diff != "" {
-				t.Fatalf("partition %d (-added +read):\n%s", part, diff)
+				t.Fatalf("partition %d (-want +got):\n%s", part, diff)
 			}
 		}
 	})
@@ -74,8 +75,8 @@ func TestPartitionsGetTheirEventsInOrder(t *testing.T) {
 // TestBatchesKeepOrder checks that events of several batches stay in order, with and without encoding in the background, and in a partition with a
 // single batch.
 func TestBatchesKeepOrder(t *testing.T) {
-	for _, beside := range []bool{false, true} {
-		s, err := newScatterFile(vfs.NewMem(), "events", beside)
+	for _, inBackground := range []bool{false, true} {
+		s, err := newScatterFile(vfs.NewMem(), "events", inBackground)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +94,7 @@ func TestBatchesKeepOrder(t *testing.T) {
 		for partition := range uint8(2) {
 			err := s.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
 				if ev.Seq != uint64(next) || logTime != events.Micros(2*next) {
-					t.Fatalf("event %d with log time %d, want %d", ev.Seq, logTime, next)
+					t.Fatalf("got event %d with log time %d, want event %d with log time %d", ev.Seq, logTime, next, 2*next)
 				}
 				next++
 				return nil
@@ -103,15 +104,15 @@ func TestBatchesKeepOrder(t *testing.T) {
 			}
 		}
 		if next != all || s.parts[0].eventCount != 1 || s.parts[1].eventCount != all-1 {
-			t.Errorf("%d events, %d and %d of the partitions", next, s.parts[0].eventCount, s.parts[1].eventCount)
+			t.Errorf("got %d events, %d and %d in the partitions, want %d, 1 and %d", next, s.parts[0].eventCount, s.parts[1].eventCount, all, all-1)
 		}
 	}
 }
 
 // TestFailedWritesAreReported checks that adding events or finishing fails, whichever block cannot be written.
 func TestFailedWritesAreReported(t *testing.T) {
-	add := func(fs vfs.FS, beside bool) error {
-		s, err := newScatterFile(fs, "events", beside)
+	writeEvents := func(fs vfs.FS, inBackground bool) error {
+		s, err := newScatterFile(fs, "events", inBackground)
 		if err != nil {
 			return err
 		}
@@ -123,26 +124,27 @@ func TestFailedWritesAreReported(t *testing.T) {
 		}
 		return s.finish()
 	}
-	for _, beside := range []bool{false, true} {
+	for _, inBackground := range []bool{false, true} {
 		for fails := 0; ; fails++ {
 			writes := 0
-			err := add(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			err := writeEvents(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 				if op.Kind != errorfs.OpFileWrite {
 					return nil
 				}
-				if writes++; writes == fails+1 {
+				writes++
+				if writes == fails+1 {
 					return errorfs.ErrInjected
 				}
 				return nil
-			})), beside)
-			if writes <= fails { // no write was left to fail
+			})), inBackground)
+			if writes <= fails { // there were fewer writes, so none has failed
 				if err != nil || fails < 5 {
-					t.Fatalf("%d blocks: %v", fails, err)
+					t.Fatalf("got %d writes and error %v, want at least 5 writes and no error", fails, err)
 				}
 				break
 			}
 			if !errors.Is(err, errorfs.ErrInjected) {
-				t.Fatalf("write %d: %v", fails, err)
+				t.Fatalf("write %d fails: got error %v, want %v", fails, err, errorfs.ErrInjected)
 			}
 		}
 	}

@@ -17,15 +17,15 @@ import (
 // TestPiecesWriteEveryRowOnce checks that a merge in pieces writes every row of all runs once, into tables that do not overlap, and counts the rows.
 func TestPiecesWriteEveryRowOnce(t *testing.T) {
 	const rows, files = 100_000, 7
-	told := int64(0)
+	reported := int64(0)
 	b, err := New(Options{
 		FS: vfs.NewMem(), Dir: "new", New: func() projections.Projection { return graph.New() },
 		Merging: func(_ context.Context, all int64, merge func() (int64, error)) error {
 			if all != rows {
-				t.Errorf("%d rows are to be merged", all)
+				t.Errorf("got %d rows to be merged, want %d", all, rows)
 			}
 			merged, err := merge()
-			told += merged
+			reported += merged
 			return err
 		},
 	})
@@ -48,31 +48,32 @@ func TestPiecesWriteEveryRowOnce(t *testing.T) {
 	}
 	tables, err := b.merge(t.Context(), []*runSet{r}, 1)
 	if err != nil || len(tables) != tasksPerWorker || len(r.names) < files {
-		t.Fatalf("%d tables of %d runs, %v", len(tables), len(r.names), err)
+		t.Fatalf("got %d tables from %d runs, error %v, want %d tables from at least %d runs", len(tables), len(r.names), err, tasksPerWorker, files)
 	}
-	if all := rows + rowsOf(t, b, b.storeRowsFile()); told != all || b.Rows() != all {
-		t.Errorf("%d rows are told of and %d written, want %d", told, b.Rows(), all)
+	if all := rows + countRows(t, b, b.storeRowsFile()); reported != all || b.Rows() != all {
+		t.Errorf("got %d rows reported and %d written, want %d", reported, b.Rows(), all)
 	}
 	for _, name := range tables {
-		if got := rowsOf(t, b, name); got < rows/tasksPerWorker/3 || got > rows/tasksPerWorker*3 {
-			t.Errorf("%d of %d rows are in one of %d pieces", got, rows, tasksPerWorker)
+		if got := countRows(t, b, name); got < rows/tasksPerWorker/3 || got > rows/tasksPerWorker*3 {
+			t.Errorf("got %d of %d rows in one of %d pieces, want about as many in each", got, rows, tasksPerWorker)
 		}
 	}
-	if got := keysOf(t, b, tables...); !slices.IsSorted(got[:rows]) || got[0] != 0 || got[rows-1] != rows-1 {
-		t.Errorf("rows %d to %d are there", got[0], got[rows-1])
+	if got := readKeys(t, b, tables...); !slices.IsSorted(got[:rows]) || got[0] != 0 || got[rows-1] != rows-1 {
+		t.Errorf("got rows %d to %d, want 0 to %d in order", got[0], got[rows-1], rows-1)
 	}
 	if err := store.CreateStore(t.Context(), b.options.FS, b.options.Dir, b.projection, tables); err != nil {
-		t.Error(err) // tables of a set must not overlap
+		t.Errorf("the tables do not make a store, as if they overlapped: %v", err)
 	}
 }
 
-func rowsOf(t *testing.T, b *Builder, tables ...string) int64 {
+// countRows returns the number of rows in tables.
+func countRows(t *testing.T, b *Builder, tables ...string) int64 {
 	t.Helper()
-	return int64(len(keysOf(t, b, tables...)))
+	return int64(len(readKeys(t, b, tables...)))
 }
 
-// keysOf returns the first eight bytes of the keys of all rows.
-func keysOf(t *testing.T, b *Builder, tables ...string) (keys []uint64) {
+// readKeys returns the first eight bytes of the keys of all rows.
+func readKeys(t *testing.T, b *Builder, tables ...string) (keys []uint64) {
 	t.Helper()
 	it, err := store.MergeTables(t.Context(), b.options.FS, tables, b.projection, nil, nil)
 	if err != nil {
@@ -98,6 +99,6 @@ func TestFewRowsAreOnePiece(t *testing.T) {
 		}
 	}
 	if p := r.pieces(4); len(p) != 1 || p[0].lower != nil || p[0].upper != nil {
-		t.Errorf("%v", p)
+		t.Errorf("got pieces %v, want one without bounds", p)
 	}
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// stores are those whose counts and lists must agree.
-type stores struct{ graph, inbox, counters *store.Store }
+// auditedStores has the stores whose counts and lists must agree.
+type auditedStores struct{ graph, inbox, counters *store.Store }
 
-func openStores(t fataler) stores {
+func openStores(t fataler) auditedStores {
 	t.Helper()
 	open := func(p projections.Projection) *store.Store {
 		s, err := store.Open(store.Options{FS: vfs.NewMem(), Dir: dataDir, Projection: p})
@@ -33,14 +33,14 @@ func openStores(t fataler) stores {
 		}
 		return s
 	}
-	return stores{open(graph.New()), open(inbox.New(inbox.DefaultSettings())), open(counters.New(counters.DefaultSettings()))}
+	return auditedStores{open(graph.New()), open(inbox.New(inbox.DefaultSettings())), open(counters.New(counters.DefaultSettings()))}
 }
 
-func (s stores) all() []*store.Store {
+func (s auditedStores) all() []*store.Store {
 	return []*store.Store{s.graph, s.inbox, s.counters}
 }
 
-func (s stores) fold(t fataler, envs ...*events.Envelope) {
+func (s auditedStores) fold(t fataler, envs ...*events.Envelope) {
 	t.Helper()
 	for _, store := range s.all() {
 		if err := store.Fold(envs); err != nil {
@@ -49,7 +49,7 @@ func (s stores) fold(t fataler, envs ...*events.Envelope) {
 	}
 }
 
-func (s stores) close(t fataler) {
+func (s auditedStores) close(t fataler) {
 	t.Helper()
 	for _, store := range s.all() {
 		if err := store.Close(); err != nil {
@@ -59,7 +59,7 @@ func (s stores) close(t fataler) {
 }
 
 // audit compares the counts of some users and boards with the lengths of their lists (I7).
-func (s stores) audit(t fataler, users []string, boards [][2]string) {
+func (s auditedStores) audit(t fataler, users []string, boards [][2]string) {
 	t.Helper()
 	var views []*projections.View
 	for _, store := range s.all() {
@@ -72,7 +72,7 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 	}
 	g, in, c := graph.NewQueries(views[0]), inbox.Query(views[1]), counters.NewQueries(views[2])
 	ctx := context.Background()
-	list := func(kind graph.ListKind, user, board string) (n int64) {
+	countList := func(kind graph.ListKind, user, board string) (n int64) {
 		t.Helper()
 		var after graph.PageCursor
 		for {
@@ -80,13 +80,14 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 			if err != nil {
 				t.Fatalf("list: %v", err)
 			}
-			if n += int64(len(page)); next == nil {
+			n += int64(len(page))
+			if next == nil {
 				return n
 			}
 			after = next
 		}
 	}
-	pins := func(owner string, board *string) (n int64) {
+	countPins := func(owner string, board *string) (n int64) {
 		t.Helper()
 		var after inbox.PageCursor
 		for {
@@ -94,7 +95,8 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 			if err != nil {
 				t.Fatalf("pins: %v", err)
 			}
-			if n += int64(len(page)); next == nil {
+			n += int64(len(page))
+			if next == nil {
 				return n
 			}
 			after = next
@@ -107,17 +109,17 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 			t.Fatalf("counts of %s: %v", user, err)
 		}
 		want := graph.UserCounts{
-			Boards:    list(graph.Boards, user, ""),
-			Followers: list(graph.FollowersExplicit, user, ""), FollowersImplicit: list(graph.FollowersImplicit, user, ""),
-			Following: list(graph.FollowingExplicit, user, ""), FollowingImplicit: list(graph.FollowingImplicit, user, ""),
-			FollowedBoards: list(graph.FollowedBoards, user, ""), ExcludedBoards: list(graph.ExcludedBoards, user, ""),
-			Blocked: list(graph.Blocked, user, ""), Muted: list(graph.Muted, user, ""),
+			Boards:    countList(graph.Boards, user, ""),
+			Followers: countList(graph.FollowersExplicit, user, ""), FollowersImplicit: countList(graph.FollowersImplicit, user, ""),
+			Following: countList(graph.FollowingExplicit, user, ""), FollowingImplicit: countList(graph.FollowingImplicit, user, ""),
+			FollowedBoards: countList(graph.FollowedBoards, user, ""), ExcludedBoards: countList(graph.ExcludedBoards, user, ""),
+			Blocked: countList(graph.Blocked, user, ""), Muted: countList(graph.Muted, user, ""),
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("at %d: counts of %s differ from the lengths of the lists (-lists +counts):\n%s", at, user, diff)
+			t.Fatalf("at %d: counts of %s differ from the lengths of the lists (-want +got):\n%s", at, user, diff)
 		}
-		if n, err := c.UserCounts(user); err != nil || n.Pins != pins(user, nil) {
-			t.Fatalf("at %d: %d pins of %s, the list is %d long: %v", at, n.Pins, user, pins(user, nil), err)
+		if n, err := c.UserCounts(user); err != nil || n.Pins != countPins(user, nil) {
+			t.Fatalf("at %d: got %d pins of %s, error %v, want %d as in the list", at, n.Pins, user, err, countPins(user, nil))
 		}
 	}
 	for _, b := range boards {
@@ -126,20 +128,20 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 			t.Fatalf("counts of %v: %v", b, err)
 		}
 		want := graph.BoardCounts{
-			Followers: list(graph.BoardFollowersExplicit, b[0], b[1]),
-			Excluders: list(graph.BoardExcluders, b[0], b[1]), Appears: list(graph.BoardFollowers, b[0], b[1]),
+			Followers: countList(graph.BoardFollowersExplicit, b[0], b[1]),
+			Excluders: countList(graph.BoardExcluders, b[0], b[1]), Appears: countList(graph.BoardFollowers, b[0], b[1]),
 		}
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(graph.BoardCounts{})); diff != "" {
-			t.Fatalf("at %d: counts of %v differ from the lengths of the lists (-lists +counts):\n%s", at, b, diff)
+			t.Fatalf("at %d: counts of %v differ from the lengths of the lists (-want +got):\n%s", at, b, diff)
 		}
-		if n, err := c.BoardPins(b[0], b[1]); err != nil || n != pins(b[0], &b[1]) {
-			t.Fatalf("at %d: %d pins on %v, the list is %d long: %v", at, n, b, pins(b[0], &b[1]), err)
+		if n, err := c.BoardPins(b[0], b[1]); err != nil || n != countPins(b[0], &b[1]) {
+			t.Fatalf("at %d: got %d pins on %v, error %v, want %d as in the list", at, n, b, err, countPins(b[0], &b[1]))
 		}
 	}
 }
 
-// mentioned returns the users and boards of a history.
-func mentioned(history []events.Event) (users []string, boards [][2]string) {
+// usersAndBoards returns the users and boards that a history names.
+func usersAndBoards(history []events.Event) (users []string, boards [][2]string) {
 	add := func(user, board string) {
 		if user != "" && !slices.Contains(users, user) {
 			users = append(users, user)
@@ -167,7 +169,7 @@ func TestCountsAreLengthsOfLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
 		history := histories.History(t, opt)
-		users, boards := mentioned(history)
+		users, boards := usersAndBoards(history)
 		s := openStores(t)
 		defer s.close(t)
 		for _, env := range histories.Envelopes(history) {
@@ -177,18 +179,20 @@ func TestCountsAreLengthsOfLists(t *testing.T) {
 	})
 }
 
-// tape makes a log of single events.
-type tape struct {
+// logWriter makes envelopes of a log, one after the other.
+type logWriter struct {
 	seq  uint64
 	time events.Micros
 }
 
-func (l *tape) envelope(evs ...events.Event) *events.Envelope {
+// envelope returns the next envelope, with the given events.
+func (l *logWriter) envelope(evs ...events.Event) *events.Envelope {
 	l.seq++
 	env := &events.Envelope{}
 	for i, ev := range evs {
 		l.time += 10
-		if ev.Seq, ev.Slot = l.seq, uint16(i); !ev.Backfill {
+		ev.Seq, ev.Slot = l.seq, uint16(i)
+		if !ev.Backfill {
 			ev.Time = l.time
 		}
 		env.Events = append(env.Events, ev)
@@ -205,7 +209,7 @@ func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 	if testing.Short() {
 		n = 2000
 	}
-	l := &tape{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
+	l := &logWriter{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
 	s := openStores(t)
 	users, boards := []string{"ann", "f1", "f2"}, [][2]string{{"ann", "art"}, {"ann", ""}, {"ann", "other"}}
 	fold := func(evs ...events.Event) {
@@ -213,7 +217,7 @@ func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 		s.fold(t, l.envelope(evs...))
 		s.audit(t, users, boards)
 	}
-	pinned := func() {
+	pinAll := func() {
 		t.Helper()
 		for first := 0; first < n; first += 500 {
 			var evs []events.Event
@@ -233,7 +237,7 @@ func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 				events.Event{Kind: events.BoardUnfollowed, User: f, Peer: "ann", Board: "other"})
 		}
 	}
-	pinned()
+	pinAll()
 	fold(events.Event{Kind: events.PinDeleted, User: "ann", Pin: "7"}, events.Event{Kind: events.PinDeleted, User: "ann", Pin: "7"})
 	fold(events.Event{Kind: events.PinCreated, User: "ann", Board: "other", Pin: "7", Item: "7"})
 	fold(events.Event{Kind: events.PinMoved, User: "ann", Pin: "8"})
@@ -242,7 +246,7 @@ func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 	fold(events.Event{Kind: events.BoardDeleted, User: "ann", Board: "art"})
 	fold(events.Event{Kind: events.PinCreated, User: "ann", Board: "art", Pin: "9", Item: "9"}) // ignored
 	fold(events.Event{Kind: events.BoardCreated, User: "ann", Board: "art"})
-	pinned()
+	pinAll()
 	fold(events.Event{Kind: events.UserDeleted, User: "f2"})
 	fold(events.Event{Kind: events.UserDeleted, User: "ann"})
 	fold(events.Event{Kind: events.BoardFollowed, User: "f1", Peer: "ann", Board: "art"})
@@ -251,28 +255,28 @@ func TestCountsOfDeletedBoardAreLengthsOfLists(t *testing.T) {
 
 // TestRepeatedImportCountsOnce checks that an import that runs twice, in two sources, before and after live facts, counts once.
 func TestRepeatedImportCountsOnce(t *testing.T) {
-	l := &tape{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
+	l := &logWriter{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
 	s := openStores(t)
 	users, boards := []string{"ann", "bob", "cid"}, [][2]string{{"bob", "art"}, {"bob", ""}, {"cid", "art"}}
-	old := func(offset uint64, ev events.Event) events.Event {
+	backfill := func(offset uint64, ev events.Event) events.Event {
 		ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", offset, events.Micros(offset)*1000+1
 		return ev
 	}
-	run := func() {
+	runImport := func() {
 		for i := uint64(1); i <= 40; i++ {
 			s.fold(t, l.envelope(
-				old(i, events.Event{Kind: events.UserFollowed, User: users[i%3], Peer: users[(i+1)%3]}),
-				old(i, events.Event{Kind: events.PinCreated, User: "bob", Board: "art", Pin: fmt.Sprint(i % 7), Item: fmt.Sprint(i % 3)}),
-				old(i, events.Event{Kind: events.Reacted, User: users[i%3], Item: fmt.Sprint(i % 5)}),
-				old(i, events.Event{Kind: events.Played, User: users[i%3], Item: "film"}),
+				backfill(i, events.Event{Kind: events.UserFollowed, User: users[i%3], Peer: users[(i+1)%3]}),
+				backfill(i, events.Event{Kind: events.PinCreated, User: "bob", Board: "art", Pin: fmt.Sprint(i % 7), Item: fmt.Sprint(i % 3)}),
+				backfill(i, events.Event{Kind: events.Reacted, User: users[i%3], Item: fmt.Sprint(i % 5)}),
+				backfill(i, events.Event{Kind: events.Played, User: users[i%3], Item: "film"}),
 			))
 			s.audit(t, users, boards)
 		}
 	}
-	run()
+	runImport()
 	s.fold(t, l.envelope(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"}))
 	s.audit(t, users, boards)
-	run()
+	runImport()
 	v, err := s.counters.View()
 	if err != nil {
 		t.Fatal(err)
@@ -281,6 +285,6 @@ func TestRepeatedImportCountsOnce(t *testing.T) {
 	defer v.Close()
 	film, err := counters.NewQueries(v).ItemCounts("film")
 	if err != nil || film.Plays != 40 {
-		t.Errorf("%+v plays, %v", film, err)
+		t.Errorf("got counts %+v, error %v, want 40 plays", film, err)
 	}
 }

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// smallSettings have what happens in years or to millions happen in generated histories.
+// smallSettings returns settings with which generated histories cause what otherwise takes years or millions of users.
 func smallSettings() all.Settings {
 	small := inbox.DefaultSettings()
 	small.Threshold, small.Keep = 0, 3
@@ -34,28 +34,28 @@ func TestAllProjectionsConform(t *testing.T) {
 	if testing.Short() {
 		seeds = 1
 	}
-	var hs []History
+	var caseHistories []History
 	for seed := range seeds {
-		hs = append(hs, History{
+		caseHistories = append(caseHistories, History{
 			Name:      fmt.Sprintf("seed %d", seed),
 			Envelopes: histories.Envelopes(histories.Fixed(uint64(seed), 400)),
 		})
 	}
-	hs = append(hs,
+	caseHistories = append(caseHistories,
 		History{Name: "feeds", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))},
 		History{Name: "plays", Envelopes: histories.Envelopes(histories.FixedPlays(0, 300))},
 	)
-	// The rows of the graph have been pinned since before there were feeds, those of inbox since before there were plays.
-	pinned := map[string]int{"inbox": len(hs) - 2, "seen": len(hs) - 1, "counters": len(hs) - 1}
+	// The golden files are older than some histories: that of the graph is older than feeds, and that of inbox is older than plays.
+	pinned := map[string]int{"inbox": len(caseHistories) - 2, "seen": len(caseHistories) - 1, "counters": len(caseHistories) - 1}
 	for i, p := range all.All(settings) {
 		t.Run(p.Name(), func(t *testing.T) {
 			r, ok := tagRanges[p.Name()]
 			if !ok {
-				t.Fatal("not in the table of key prefixes")
+				t.Fatal("the projection is not in tagRanges")
 			}
 			Run(t, Case{
 				New:  func() projections.Projection { return all.All(settings)[i] },
-				Tags: r, Histories: hs, Golden: "testdata/" + p.Name() + ".golden", Pinned: pinned[p.Name()],
+				Tags: r, Histories: caseHistories, Golden: "testdata/" + p.Name() + ".golden", Pinned: pinned[p.Name()],
 			})
 		})
 	}
@@ -79,7 +79,7 @@ func TestNamesAndTagsAreUnique(t *testing.T) {
 	names := map[string]bool{}
 	for _, p := range all.All(all.Settings{}) {
 		if names[p.Name()] {
-			t.Errorf("two projections are named %s", p.Name())
+			t.Errorf("two projections have the name %s", p.Name())
 		}
 		names[p.Name()] = true
 	}
@@ -97,19 +97,19 @@ func TestNamesAndTagsAreUnique(t *testing.T) {
 	}
 }
 
-// recorder is a test that may fail.
-type recorder struct {
+// failureRecorder is a testing.TB that records failures.
+type failureRecorder struct {
 	testing.TB
 	failures []string
 }
 
-func (r *recorder) Helper() {}
+func (r *failureRecorder) Helper() {}
 
-func (r *recorder) Error(args ...any) { r.failures = append(r.failures, fmt.Sprint(args...)) }
+func (r *failureRecorder) Error(args ...any) { r.failures = append(r.failures, fmt.Sprint(args...)) }
 
-func (r *recorder) Errorf(format string, args ...any) { r.Error(fmt.Sprintf(format, args...)) }
+func (r *failureRecorder) Errorf(format string, args ...any) { r.Error(fmt.Sprintf(format, args...)) }
 
-func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
+func (r *failureRecorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
 
 func TestCheckKeysFindsFaults(t *testing.T) {
 	c := Case{Tags: TagRange{First: 0x10, Last: 0x12, Hashed: []projections.Tag{0x10}, Dated: []projections.Tag{0x12}}}
@@ -134,11 +134,11 @@ func TestCheckKeysFindsFaults(t *testing.T) {
 		"no rows":       {nil, "no rows"},
 		"runtime":       {key(3, 0x01, "ann"), "runtime"},
 	} {
-		r := &recorder{TB: t}
+		r := &failureRecorder{TB: t}
 		CheckKeys(r, c, test.rows)
 		got := strings.Join(r.failures, "\n")
 		if (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
+			t.Errorf("%s: got failures %q, want %q", name, got, test.want)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func damagedBytes(file storeFile) (offsets []int) {
 // damageLog returns a log whose rows take several blocks of a table in every store.
 func damageLog() []*events.Envelope {
 	const users, envelopes = 40, 24
-	l := &tape{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
+	l := &logWriter{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
 	var log []*events.Envelope
 	for n := range envelopes {
 		var evs []events.Event

@@ -53,9 +53,9 @@ func drawPartitions(t *rapid.T) ([]*events.Envelope, events.Partitions, store.Bo
 	return envs, s, rapid.SampledFrom([]store.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds")
 }
 
-// ends keeps a follow at both ends, and what was liked with the item. Where the other end of a row is another home, the row can be
-// found by it: in a region, or with a seek a partition.
-type ends struct{}
+// edgeEnds is a projection that keeps a follow at both of its ends, and a like at the item. A row at one home can also be found by the id of the other
+// end: in a region, or with one seek per partition.
+type edgeEnds struct{}
 
 const (
 	endOut   projections.Tag = 0xf0 // A B: A follows B
@@ -66,14 +66,14 @@ const (
 	endGone  projections.Tag = 0xf5 // hash(A), of the store as a whole: A was deleted
 )
 
-func (ends) Name() string    { return "ends" }
-func (ends) Version() uint32 { return 1 }
+func (edgeEnds) Name() string    { return "ends" }
+func (edgeEnds) Version() uint32 { return 1 }
 
-func (ends) Kinds() []events.Kind {
+func (edgeEnds) Kinds() []events.Kind {
 	return []events.Kind{events.UserFollowed, events.UserUnfollowed, events.Reacted, events.UserDeleted}
 }
 
-func (ends) Route(ev *events.Event, to *events.Partitions) {
+func (edgeEnds) Route(ev *events.Event, to *events.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted:
 		to.AddAll()
@@ -85,11 +85,11 @@ func (ends) Route(ev *events.Event, to *events.Partitions) {
 	}
 }
 
-// Regions is part of [projections.Regional].
-func (ends) Regions() []projections.Tag { return []projections.Tag{endIndex} }
+// Regions implements [projections.Regional].
+func (edgeEnds) Regions() []projections.Tag { return []projections.Tag{endIndex} }
 
-// RegionHome is part of [projections.Regional].
-func (ends) RegionHome(key []byte) (uint8, bool) {
+// RegionHome implements [projections.Regional].
+func (edgeEnds) RegionHome(key []byte) (uint8, bool) {
 	if projections.Tag(key[2]) != endIndex {
 		return 0, false
 	}
@@ -97,7 +97,7 @@ func (ends) RegionHome(key []byte) (uint8, bool) {
 	return rest[0], err == nil
 }
 
-func (ends) Apply(ev events.Event, b *projections.Batch) error {
+func (edgeEnds) Apply(ev events.Event, b *projections.Batch) error {
 	write := func(home string, key []byte) {
 		switch {
 		case !b.Holds(home):
@@ -109,7 +109,7 @@ func (ends) Apply(ev events.Event, b *projections.Batch) error {
 	}
 	switch ev.Kind {
 	case events.UserDeleted:
-		return endUser(ev.User, b)
+		return deleteEdges(ev.User, b)
 	case events.Reacted:
 		write(ev.Item, projections.AppendKey(nil, endLiked, ev.Item, ev.User))
 		return nil
@@ -134,12 +134,12 @@ func endInKey(partition uint8, ids ...string) []byte {
 	return key
 }
 
-// endUser ends the edges to the users whom a user follows, at both ends, each where it is held, and then the edges of the followers.
-func endUser(user string, b *projections.Batch) error {
+// deleteEdges deletes the edges of a user, at both ends, each if it is held.
+func deleteEdges(user string, b *projections.Batch) error {
 	hash := b.KeyedHash(user)
 	b.Set(append(projections.AppendPrefix(nil, projections.StoreShard, endGone), hash[:]...), nil)
 	var drop [][]byte
-	note := func(prefix []byte, do func(key []byte, other string)) error {
+	eachRow := func(prefix []byte, do func(key []byte, other string)) error {
 		it := b.Iter(prefix, projections.PrefixEnd(prefix))
 		for it.Next() {
 			key := bytes.Clone(it.Key())
@@ -156,22 +156,22 @@ func endUser(user string, b *projections.Batch) error {
 		return it.Close()
 	}
 	err := b.EachPartition(func(partition uint8) error {
-		return note(endInKey(partition, user), func(key []byte, peer string) {
+		return eachRow(endInKey(partition, user), func(key []byte, peer string) {
 			drop = append(drop, key, projections.AppendKey(nil, endList, peer, user))
 		})
 	})
 	if err == nil {
-		err = note(projections.AppendKey(nil, endIndex, user), func(key []byte, follower string) {
+		err = eachRow(projections.AppendKey(nil, endIndex, user), func(key []byte, follower string) {
 			drop = append(drop, key, projections.AppendKey(nil, endOut, follower, user))
 		})
 	}
 	if err == nil && b.Holds(user) {
-		err = note(projections.AppendKey(nil, endList, user), func(key []byte, follower string) {
+		err = eachRow(projections.AppendKey(nil, endList, user), func(key []byte, follower string) {
 			drop = append(drop, key, endInKey(events.ShardOf(user).Partition(), follower, user))
 		})
 	}
 	if err == nil && b.Holds(user) {
-		err = note(projections.AppendKey(nil, endOut, user), func(key []byte, peer string) {
+		err = eachRow(projections.AppendKey(nil, endOut, user), func(key []byte, peer string) {
 			drop = append(drop, key, endIndexKey(peer, user))
 		})
 	}
@@ -185,7 +185,7 @@ func endUser(user string, b *projections.Batch) error {
 // only need a range of tags and a line in package all.
 func TestToyProjection(t *testing.T) {
 	Run(t, Case{
-		New: func() projections.Projection { return ends{} }, Tags: TagRange{First: endOut, Last: endGone, Remote: []projections.Tag{endIn}},
+		New: func() projections.Projection { return edgeEnds{} }, Tags: TagRange{First: endOut, Last: endGone, Remote: []projections.Tag{endIn}},
 		Histories: []History{
 			{Name: "follows", Envelopes: histories.Envelopes(histories.Fixed(0, 300))},
 			{Name: "likes", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))},
@@ -198,8 +198,8 @@ func TestToyProjection(t *testing.T) {
 func TestFoldOfTwoHomesConforms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, s, bounds := drawPartitions(t)
-		newEnds := func() projections.Projection { return ends{} }
-		straight := foldPartitions(t, ends{}, envs, store.Bounds{}, nil)
+		newEnds := func() projections.Projection { return edgeEnds{} }
+		straight := foldPartitions(t, edgeEnds{}, envs, store.Bounds{}, nil)
 		if diff := diffPartitions(t, newEnds, envs, &s, straight, bounds); diff != "" {
 			t.Fatalf("partitions %s:\n%s", &s, diff)
 		}

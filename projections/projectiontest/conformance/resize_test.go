@@ -18,8 +18,8 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// resized folds a history for a set of partitions, resizes a copy of the store to another set, and returns the rows of that.
-func resized(t fataler, newProjection func() projections.Projection, envs, ofAdded []*events.Envelope, from, to events.Partitions) (
+// foldAndResize folds a history for a set of partitions, resizes a copy of the store to another set, and returns the rows of that.
+func foldAndResize(t fataler, newProjection func() projections.Projection, envs, addedEnvs []*events.Envelope, from, to events.Partitions) (
 	rows Rows, err error,
 ) {
 	t.Helper()
@@ -39,11 +39,11 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 		t.Fatalf("copy: %v", err)
 	}
 	var added []string
-	for _, part := range halves(to.Without(&from)) {
+	for _, part := range splitPartitions(to.Without(&from)) {
 		added = append(added, fmt.Sprint("added", len(added)))
 		b, err := build.New(build.Options{FS: fs, Dir: added[len(added)-1], New: newProjection, Partitions: &part})
 		if err == nil {
-			err = errors.Join(b.Add(ofAdded), b.Finish(ctx), b.Close())
+			err = errors.Join(b.Add(addedEnvs), b.Finish(ctx), b.Close())
 		}
 		if err != nil {
 			t.Fatalf("build: %v", err)
@@ -53,7 +53,7 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 		return nil, err
 	}
 	if names, _ := fs.List("copy/" + name); len(names) != 1 {
-		t.Fatalf("there are %v", names)
+		t.Fatalf("got the directories %v, want the copy only", names)
 	}
 	opened, err = store.Open(store.Options{FS: fs, Dir: "copy", Projection: newProjection(), Partitions: &to})
 	if err != nil {
@@ -63,8 +63,8 @@ func resized(t fataler, newProjection func() projections.Projection, envs, ofAdd
 	return rows, errors.Join(err, opened.Close())
 }
 
-// halves divides a set into at most two, none of which is empty.
-func halves(s events.Partitions) (parts []events.Partitions) {
+// splitPartitions divides a set into at most two sets that are not empty.
+func splitPartitions(s events.Partitions) (parts []events.Partitions) {
 	var low events.Partitions
 	for p := range events.NumPartitions / 2 {
 		if s.Has(uint8(p)) {
@@ -93,7 +93,8 @@ func homesOf(envs []*events.Envelope) (s events.Partitions) {
 	return s
 }
 
-func remove(s *events.Partitions, partition uint8) {
+// removePartition removes a partition from a set.
+func removePartition(s *events.Partitions, partition uint8) {
 	var one events.Partitions
 	one.Add(partition)
 	*s = s.Without(&one)
@@ -115,16 +116,16 @@ func TestResizedCopyEqualsFold(t *testing.T) {
 				to.Add(partition)
 			case 1:
 				from.Add(partition)
-				remove(&to, partition)
+				removePartition(&to, partition)
 			case 2:
-				remove(&from, partition)
+				removePartition(&from, partition)
 				to.Add(partition)
 			}
 			return nil
 		})
 		for i, p := range all.All(smallSettings()) {
 			newProjection := func() projections.Projection { return all.All(smallSettings())[i] }
-			rows, err := resized(t, newProjection, envs, envs, from, to)
+			rows, err := foldAndResize(t, newProjection, envs, envs, from, to)
 			if err != nil {
 				t.Fatalf("%s: %v", p.Name(), err)
 			}
@@ -140,10 +141,10 @@ func TestResizeRefusesForeignRows(t *testing.T) {
 	newGraph := all.Constructors(smallSettings())[0]
 	envs := histories.Envelopes(histories.Fixed(1, 300))
 	from, to := randomPartitions(1), randomPartitions(2)
-	if _, err := resized(t, newGraph, envs[:200], envs, from, to); err == nil || !strings.Contains(err.Error(), "the added partitions do not go") {
-		t.Errorf("of a later position: %v", err)
+	if _, err := foldAndResize(t, newGraph, envs[:200], envs, from, to); err == nil || !strings.Contains(err.Error(), "the added partitions do not go") {
+		t.Errorf("rows of a later position: got error %v", err)
 	}
-	if _, err := resized(t, newGraph, envs, envs[:1], from, to); err == nil || !strings.Contains(err.Error(), "of the store") {
-		t.Errorf("of an earlier position: %v", err)
+	if _, err := foldAndResize(t, newGraph, envs, envs[:1], from, to); err == nil || !strings.Contains(err.Error(), "of the store") {
+		t.Errorf("rows of an earlier position: got error %v", err)
 	}
 }
