@@ -83,8 +83,8 @@ func TestAllocationsOfFolds(t *testing.T) {
 		// before are folded first, and not counted.
 		before []events.Event
 		event  func(i int) events.Event
-		// per is by how much an event counts, most how many allocations that may take.
-		per, most float64
+		// per is the number of deliveries of one event, and budget the number of allocations that each may take.
+		per, budget float64
 	}{
 		{"graph", "follow", nil, follows, 1, 3},
 		{"inbox", "follow", nil, follows, 1, 8},
@@ -111,12 +111,12 @@ func TestAllocationsOfFolds(t *testing.T) {
 			if test.per > 1 {
 				count = n / int(test.per)
 			}
-			conformance.Fold(t, s, l.envelopes(many(count, test.event))) // maps and buffers have grown then
+			conformance.Fold(t, s, l.envelopes(many(count, test.event))) // so that maps and buffers have grown
 			envs := l.envelopes(many(count, func(i int) events.Event { return test.event(count + i) }))
 			got := mallocs(func() { conformance.Fold(t, s, envs) }) / float64(count) / test.per
 			t.Logf("%.2f allocations", got)
-			if got > test.most {
-				t.Errorf("%.2f allocations, and %v are its budget", got, test.most)
+			if got > test.budget {
+				t.Errorf("got %.2f allocations, want at most %v", got, test.budget)
 			}
 		})
 	}
@@ -131,7 +131,7 @@ func openProjection(t *testing.T, name string) *store.Store {
 			return s
 		}
 	}
-	t.Fatalf("no projection is named %s", name)
+	t.Fatalf("no projection has the name %s", name)
 	return nil
 }
 
@@ -212,7 +212,7 @@ func TestAllocationsOfQueries(t *testing.T) {
 			got := testing.AllocsPerRun(100, ask)
 			t.Logf("%.0f allocations", got)
 			if got > test.most {
-				t.Errorf("%.0f allocations, and %.0f are its budget", got, test.most)
+				t.Errorf("got %.0f allocations, want at most %.0f", got, test.most)
 			}
 		})
 	}

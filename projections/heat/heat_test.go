@@ -138,7 +138,7 @@ func TestOneAdditionIsExactToFiftyEightBits(t *testing.T) {
 		at, weight := drawTime(t, halfLife), drawWeight(t)
 		s := Sum{}.Add(weight, at, halfLife)
 		if off := s.tooSmall(exactSum{}.add(weight, at, halfLife)); off < 0 || off >= 1 {
-			t.Fatalf("%d at %d, half-life %d: %+v is too small by %g · 2^-58", weight, at, halfLife, s, off)
+			t.Fatalf("%d at %d, half-life %d: got %+v, too small by %g · 2^-58, want less than 1 · 2^-58", weight, at, halfLife, s, off)
 		}
 	})
 }
@@ -154,35 +154,35 @@ func TestManyAdditionsStayNearExactSum(t *testing.T) {
 			s, again = s.Add(weight, at, halfLife), again.Add(weight, at, halfLife)
 			exact = exact.add(weight, at, halfLife)
 			if off := s.tooSmall(exact); off < 0 || off >= float64(n+1) {
-				t.Fatalf("after %d additions, half-life %d: %+v is too small by %g · 2^-58", n+1, halfLife, s, off)
+				t.Fatalf("after %d additions, half-life %d: got %+v, too small by %g · 2^-58, want less than 1 · 2^-58 per addition", n+1, halfLife, s, off)
 			}
 			if s != again {
-				t.Fatalf("the same additions gave %+v and %+v", s, again)
+				t.Fatalf("the same additions: got %+v and %+v, want equal sums", s, again)
 			}
 			if s.cmp(before) < 0 || s.Score() < before.Score() {
-				t.Fatalf("%d added at %d makes %+v of %+v", weight, at, s, before)
+				t.Fatalf("%d added at %d to %+v: got %+v, want no lower sum", weight, at, before, s)
 			}
 			checkForm(t, s)
 		}
 	})
 }
 
+// checkForm checks that a sum survives encoding, and that its score follows from it.
 func checkForm(t *rapid.T, s Sum) {
 	b := s.Append([]byte("x"))[1:]
-	back, err := Decode(b)
-	if err != nil || back != s || len(b) > 19 {
-		t.Fatalf("%+v went in and %+v came out, %v (% x)", s, back, err, b)
+	decoded, err := Decode(b)
+	if err != nil || decoded != s || len(b) > 19 {
+		t.Fatalf("decode % x: got %+v, error %v, want %+v in at most 19 bytes", b, decoded, err, s)
 	}
-	// score/4096 is the largest number of sixteenths of a doubling not above the sum: raised to 16 there are no roots.
+	// score/4096 is the number of whole sixteenths of a doubling in the sum. The 16th power of the sum has no roots, so it can be compared exactly.
 	sixteenths := s.Score()/4096 - 16*s.Exponent
 	power := new(big.Int).Exp(new(big.Int).SetUint64(s.Mantissa), big.NewInt(16), nil)
 	if s.Score()%4096 != 0 || int64(power.BitLen()) != 16*62+1+sixteenths {
-		t.Fatalf("%+v has score %d", s, s.Score())
+		t.Fatalf("%+v: got score %d, which does not follow from the sum", s, s.Score())
 	}
 }
 
-// The score changes exactly at each sixteenth of a doubling: it is lower below the step and higher
-// above it.
+// TestScoreChangesAtEverySixteenth checks that the score changes exactly at each sixteenth of a doubling of the sum.
 func TestScoreChangesAtEverySixteenth(t *testing.T) {
 	for i := int64(1); i < 16; i++ {
 		x := exactly(1 << 62)
@@ -193,13 +193,13 @@ func TestScoreChangesAtEverySixteenth(t *testing.T) {
 		for _, exponent := range []int64{0, 20_000} {
 			lo, hi := Sum{below, exponent}.Score(), Sum{below + 1, exponent}.Score()
 			if lo != exponent*65536+(i-1)*4096 || hi != lo+4096 {
-				t.Errorf("at step %d: %d and %d", i, lo, hi)
+				t.Errorf("step %d: got scores %d and %d, want %d and %d", i, lo, hi, exponent*65536+(i-1)*4096, exponent*65536+i*4096)
 			}
 		}
 	}
 }
 
-// The score of an item with many plays changes seldom.
+// TestScoreChangesSeldom checks that the score of an item with many plays changes about 16 times per doubling.
 func TestScoreChangesSeldom(t *testing.T) {
 	const n = 100_000
 	s, changes := Sum{}.Add(1, 55*year, day), 0
@@ -233,20 +233,20 @@ func TestExp2StaysBelowTwo(t *testing.T) {
 	for _, fraction := range []uint64{0, 1, 1 << 39, 1<<40 - 1, 1 << 40, 1<<63 - 1, 1 << 63, math.MaxUint64 - 1<<40, math.MaxUint64} {
 		got := exp2(fraction)
 		if got < 1<<63 || got < last {
-			t.Errorf("exp2(%#x) is %#x after %#x", fraction, got, last)
+			t.Errorf("exp2(%#x): got %#x, want at least %#x and the result before, %#x", fraction, got, uint64(1)<<63, last)
 		}
 		last = got
 	}
 }
 
-// A later addition is never smaller than an earlier one, although each is rounded.
+// TestLaterCountsMore checks that a later addition is never smaller than an earlier one, although each is rounded.
 func TestLaterCountsMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		halfLife := drawHalfLife(t)
 		at, weight := drawTime(t, halfLife), drawWeight(t)
 		now, later := Sum{}.Add(weight, at, halfLife), Sum{}.Add(weight, at+1, halfLife)
 		if later.cmp(now) < 0 {
-			t.Fatalf("%+v at %d, %+v a microsecond later", now, at, later)
+			t.Fatalf("got %+v at %d and %+v a microsecond later, want no lower sum", now, at, later)
 		}
 	})
 }
@@ -257,26 +257,26 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte{})
 	f.Add([]byte{0, 0})
-	f.Add([]byte{0x80, 0})                           // nothing, at length
+	f.Add([]byte{0x80, 0})                           // zero, not in its shortest form
 	f.Add([]byte{1})                                 // without a mantissa
-	f.Add([]byte{1, 5})                              // with too small a one
-	f.Add(append(Sum{1 << 62, 0}.Append(nil), 0xff)) // and more
+	f.Add([]byte{1, 5})                              // with a mantissa that is too small
+	f.Add(append(Sum{1 << 62, 0}.Append(nil), 0xff)) // with an extra byte
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := Decode(b)
 		if err != nil {
 			if s != (Sum{}) {
-				t.Errorf("%+v and an error", s)
+				t.Errorf("got %+v with error %v, want the zero sum", s, err)
 			}
 			return
 		}
 		if again := s.Append(nil); !bytes.Equal(again, b) {
-			t.Errorf("% x became % x", b, again)
+			t.Errorf("encode the decoded sum: got % x, want % x", again, b)
 		}
 		if s != (Sum{}) && (s.Mantissa>>62 != 1 || s.Exponent < 0) {
-			t.Errorf("%+v", s)
+			t.Errorf("got sum %+v in an impossible form", s)
 		}
 		if next := s.Add(1, 55*year, day); next.Score() < s.Score() {
-			t.Errorf("%+v became %+v", s, next)
+			t.Errorf("add to %+v: got %+v, want no lower score", s, next)
 		}
 	})
 }

@@ -17,9 +17,9 @@ func TestItemRoundTrip(t *testing.T) {
 			h = Item{HasGivenScore: true, GivenScore: want}
 		}
 		row := h.Append([]byte("before"))[len("before"):]
-		back, err := DecodeItem(row)
-		if err != nil || back != h || back.Score() != want {
-			t.Fatalf("%+v went in, %+v (%v) with score %d came out, want %d", h, back, err, back.Score(), want)
+		decoded, err := DecodeItem(row)
+		if err != nil || decoded != h || decoded.Score() != want {
+			t.Fatalf("got %+v, error %v, score %d, want %+v, score %d", decoded, err, decoded.Score(), h, want)
 		}
 	})
 }
@@ -34,7 +34,7 @@ func TestImpossibleItems(t *testing.T) {
 		append(Item{Sum: Sum{}.Add(1, 1, 1)}.Append(nil), 0),
 	} {
 		if h, err := DecodeItem(row); !errors.Is(err, ErrSum) {
-			t.Errorf("%x: %+v, %v", row, h, err)
+			t.Errorf("%x: got %+v, error %v, want %v", row, h, err, ErrSum)
 		}
 	}
 }
