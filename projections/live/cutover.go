@@ -32,7 +32,7 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*st
 		return nil, err
 	}
 
-	// Build without the lock, because that may take hours. building keeps other callers from beginning a next generation.
+	// Build without the lock, because building takes long. Meanwhile, building keeps other callers from beginning a next generation.
 	scratch := o.FS.PathJoin(l.dir, disk.ShadowPrefix+"next")
 	if err = o.FS.RemoveAll(scratch); err == nil {
 		err = build(scratch)

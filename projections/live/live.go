@@ -230,7 +230,7 @@ func wrapStopped(err error) error {
 }
 
 // removeLeftovers removes what a crash has left: temporary directories, and generations that the file of generations does not name. If there is
-// no file (found is false) and there are other generations than the first, nothing says which of them is needed, so it removes nothing.
+// no file (found is false) and there are several generations, nothing says which of them is needed, so it removes nothing.
 func (l *Live) removeLeftovers(found bool) {
 	g := *l.generations.Load()
 	if !found {
@@ -321,7 +321,7 @@ func (r *stateReporter) signalChangeLocked() {
 }
 
 // storeListener returns the listener of the store of a generation. It keeps the last state of the generation. It passes states and folds on to the
-// listener of the Live only while this generation serves, and flushes and compactions always, because they load the disk in any case.
+// listener of the Live only while this generation serves, but flushes, compactions and waits of every generation.
 func (l *Live) storeListener(generation uint32) store.Listener {
 	notify := l.opts.Listener
 	listener := store.Listener{Flushed: notify.Flushed, Compacted: notify.Compacted, Waited: notify.Waited}

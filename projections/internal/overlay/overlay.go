@@ -177,12 +177,12 @@ func (o *Overlay) findRow(key []byte, hash uint64) (row, slot int) {
 	return -1, slot
 }
 
-// keyOf returns the key of a row, without its own memory.
+// keyOf returns the key of a row, which is a part of data.
 func (o *Overlay) keyOf(r *record) []byte {
 	return o.data[r.keyOffset : r.keyOffset+r.keyLen : r.keyOffset+r.keyLen]
 }
 
-// valueOf returns the value of a row, without its own memory.
+// valueOf returns the value of a row, which is a part of data.
 func (o *Overlay) valueOf(r *record) []byte {
 	return o.data[r.valueOffset : r.valueOffset+r.valueLen : r.valueOffset+r.valueLen]
 }

@@ -123,7 +123,7 @@ func (m *Machine) Hold(err error) {
 	}
 	m.holdReason = fmt.Errorf("the fold is held at sequence %d: %w", max(0, m.visible.Load()), err)
 	m.setStateLocked(Held)
-	m.releaseWaitersLocked() // also if the state was Held before: there may be new waiters
+	m.releaseWaitersLocked() // setStateLocked does so for Failed and Stopped only
 }
 
 func (m *Machine) isHeld() bool {
