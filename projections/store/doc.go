@@ -13,7 +13,7 @@
 //	                              projections.Batch ──► Pebble
 //
 // [Store.Run] reads the log from the position of the store on, and passes envelopes to [Store.Fold]. Fold calls Apply of the projection
-// with each event and a [projections.Batch], which collects the rows that Apply writes. It commits them when they are many enough, and at the
+// with each event and a [projections.Batch], which collects the rows that Apply writes. It commits them once there are enough of them, and at the
 // end of the envelopes, and then publishes the position. Between two calls of Fold, Run starts a flush when one is due, and it rests while no
 // caller waits for a position (package storestate).
 //

@@ -17,6 +17,7 @@ import (
 )
 
 // openCopy opens a copy that was made in DIR/tally/000001.
+// openCopy opens a copy that Checkpoint has made. The caller must close it.
 func openCopy(t *testing.T, fs store.FS, dir string, readOnly bool) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{FS: fs, Dir: dir, Projection: tally.New(), ReadOnly: readOnly})
@@ -26,14 +27,14 @@ func openCopy(t *testing.T, fs store.FS, dir string, readOnly bool) *store.Store
 	return s
 }
 
-// TestCopyOfFoldingStoreIsWhole copies a store again and again while it folds: each copy is the straight fold of the log up to
-// its position, and continues from there.
+// TestCopyOfFoldingStoreIsWhole copies a store repeatedly while it folds. Each copy must have the rows of a fold up to its position, and be able to
+// continue from there.
 func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 	for name, bounds := range map[string]store.Bounds{
-		"default":               {},
-		"a commit a step":       {BatchBytes: 1, FlushBytes: 4 << 10},
-		"flushed all the time":  {BatchBytes: 1 << 10, FlushBytes: 8 << 10},
-		"position only at last": {FlushEnvelopes: 1},
+		"default":              {},
+		"commit every step":    {BatchBytes: 1, FlushBytes: 4 << 10},
+		"flush often":          {BatchBytes: 1 << 10, FlushBytes: 8 << 10},
+		"flush every position": {FlushEnvelopes: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
@@ -56,18 +57,19 @@ func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 			var copies []string
 			var cursors []events.Cursor
 			for i := range 5 {
-				steps <- struct{}{} // another hundred envelopes, beside which three copies are made
+				steps <- struct{}{} // make three copies while another hundred envelopes are folded
 				for j := range 3 {
 					dir := fmt.Sprintf("copies/%d-%d", i, j)
-					at := s.Cursor()
+					before := s.Cursor()
 					cursor, err := s.Checkpoint(t.Context(), dir+"/tally/000001")
 					if err != nil {
 						t.Fatal(err)
 					}
-					if cursor.Seq < at.Seq {
-						t.Errorf("the copy is at %d, before it was asked for at %d", cursor.Seq, at.Seq)
+					if cursor.Seq < before.Seq {
+						t.Errorf("got a copy at %d, want at least the position %d before the call", cursor.Seq, before.Seq)
 					}
-					copies, cursors = append(copies, dir), append(cursors, cursor)
+					copies = append(copies, dir)
+					cursors = append(cursors, cursor)
 				}
 			}
 			if err := <-folded; err != nil {
@@ -77,7 +79,7 @@ func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 			for i, dir := range copies {
 				c := openCopy(t, fs, dir, false)
 				if c.Cursor() != cursors[i] {
-					t.Errorf("the copy is at %+v, said %+v", c.Cursor(), cursors[i])
+					t.Errorf("got a copy at %+v, want %+v as Checkpoint has returned", c.Cursor(), cursors[i])
 				}
 				n := conformance.IndexAfter(envs, cursors[i])
 				conformance.RowsOf(t, c).MustEqual(t, foldStraight(t, envs[:n]), "copy %s at %d", dir, cursors[i].Seq)
@@ -89,7 +91,7 @@ func TestCopyOfFoldingStoreIsWhole(t *testing.T) {
 	}
 }
 
-// TestCopyIsNeverInsideEvent lets the fold be inside of an event at every copy that is made beside it.
+// TestCopyIsNeverInsideEvent makes copies while every flush ends inside an event. The copies must be at whole positions.
 func TestCopyIsNeverInsideEvent(t *testing.T) {
 	items := make([]string, 400)
 	for i := range items {
@@ -127,10 +129,10 @@ func TestCopyIsNeverInsideEvent(t *testing.T) {
 		}
 		c := openCopy(t, fs, dir, true)
 		if c.Cursor() != cursor {
-			t.Errorf("the copy is at %+v, said %+v", c.Cursor(), cursor)
+			t.Errorf("got a copy at %+v, want %+v as Checkpoint has returned", c.Cursor(), cursor)
 		}
 		if v, err := c.View(); err != nil {
-			t.Errorf("a copy at no whole position: %v", err)
+			t.Errorf("view of a copy: got error %v, want none, because the position is whole", err)
 		} else if err := v.Close(); err != nil {
 			t.Error(err)
 		}
@@ -147,34 +149,34 @@ func TestCheckpointRefusesImpossibleCopies(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := s.Checkpoint(ctx, "cancelled"); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
+			t.Errorf("got error %v, want %v", err, context.Canceled)
 		}
 		if _, err := fs.Stat("cancelled"); err == nil {
-			t.Error("a directory is left")
+			t.Error("the directory of the copy is left, want it removed")
 		}
 	})
-	t.Run("a directory that is there", func(t *testing.T) {
+	t.Run("an existing directory", func(t *testing.T) {
 		if err := fs.MkdirAll("taken/kept", 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Checkpoint(t.Context(), "taken"); err == nil {
-			t.Error("no error")
+			t.Error("got no error, want one")
 		}
 		if _, err := fs.Stat("taken/kept"); err != nil {
-			t.Errorf("what was there: %v", err)
+			t.Errorf("the content of the directory is gone: %v", err)
 		}
 	})
 	t.Run("a closed store", func(t *testing.T) {
 		conformance.Close(t, s)
 		if _, err := s.Checkpoint(t.Context(), "closed"); !errors.Is(err, projections.ErrClosed) {
-			t.Errorf("got %v", err)
+			t.Errorf("got error %v, want %v", err, projections.ErrClosed)
 		}
 	})
 	t.Run("a store for reading only", func(t *testing.T) {
 		c := openCopy(t, fs, "data", true)
 		defer conformance.Close(t, c)
 		if _, err := c.Checkpoint(t.Context(), "read"); err == nil {
-			t.Error("no error")
+			t.Error("got no error, want one")
 		}
 	})
 }
@@ -184,11 +186,11 @@ func TestEmptyStoreCanBeCopied(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	cursor, err := s.Checkpoint(t.Context(), "copy/tally/000001")
 	if err != nil || cursor != (events.Cursor{}) {
-		t.Fatalf("%+v, %v", cursor, err)
+		t.Fatalf("got cursor %+v, error %v, want the zero cursor", cursor, err)
 	}
 	c := openCopy(t, fs, "copy", false)
 	defer conformance.Close(t, c)
 	envs := tally.History(2, 20)
 	conformance.Fold(t, c, envs)
-	conformance.RowsOf(t, c).MustEqual(t, foldStraight(t, envs), "a fold into a copy of nothing")
+	conformance.RowsOf(t, c).MustEqual(t, foldStraight(t, envs), "a fold into a copy of an empty store")
 }

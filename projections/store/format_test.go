@@ -25,7 +25,7 @@ func storeOf(t *testing.T, fs store.FS, format pebble.FormatMajorVersion) {
 		t.Fatal(err)
 	}
 	db, err := pebble.Open(tallyDir, &pebble.Options{
-		FS: fs, FormatMajorVersion: format, DisableWAL: true, Logger: quiet{},
+		FS: fs, FormatMajorVersion: format, DisableWAL: true, Logger: silentLogger{},
 		Merger: store.EngineMerger(tally.New()),
 	})
 	if err != nil {
@@ -36,16 +36,16 @@ func storeOf(t *testing.T, fs store.FS, format pebble.FormatMajorVersion) {
 	}
 }
 
-func mustHaveFormat(t *testing.T, fs store.FS, dir string, want pebble.FormatMajorVersion) {
+func checkStoreFormat(t *testing.T, fs store.FS, dir string, want pebble.FormatMajorVersion) {
 	t.Helper()
 	got, err := store.FormatOf(fs, dir)
 	if err != nil || got.Engine != uint32(want) {
-		t.Errorf("%s has format %d, %v, want %d", dir, got.Engine, err, want)
+		t.Errorf("%s: got format %d, error %v, want %d", dir, got.Engine, err, want)
 	}
 }
 
-// TestOpeningKeepsFormat: a store of an earlier release folds, is read, copied and opened again, and has still the format of
-// that release, until it is finalized. It folds the same rows then, and those that come after.
+// TestOpeningKeepsFormat checks that a store of an earlier release can be folded, read, copied and reopened, and keeps the format of that release
+// until it is finalized. It must then have the same rows, and continue to fold.
 func TestOpeningKeepsFormat(t *testing.T) {
 	newest := pebble.FormatMajorVersion(store.NewestFormat().Engine)
 	for _, format := range []pebble.FormatMajorVersion{
@@ -61,48 +61,48 @@ func TestOpeningKeepsFormat(t *testing.T) {
 				s := conformance.Open(t, fs, tally.New(), bounds)
 				conformance.Fold(t, s, envs[from:to])
 				if got := s.Status().Format; got != uint32(format) {
-					t.Errorf("the status tells format %d", got)
+					t.Errorf("status: got format %d, want %d", got, format)
 				}
 				copied := fmt.Sprintf("copy-%d", to)
 				if _, err := s.Checkpoint(t.Context(), copied); err != nil {
 					t.Fatal(err)
 				}
-				mustHaveFormat(t, fs, copied, format)
+				checkStoreFormat(t, fs, copied, format)
 				conformance.Close(t, s)
-				mustHaveFormat(t, fs, tallyDir, format)
+				checkStoreFormat(t, fs, tallyDir, format)
 			}
 			list := []projections.Projection{tally.New()}
-			for _, look := range []bool{true, false, false} {
-				done, err := store.FinalizeFormat(fs, "data", list, look)
+			for _, dryRun := range []bool{true, false, false} {
+				done, err := store.FinalizeFormat(fs, "data", list, dryRun)
 				if err != nil || len(done) != 1 || done[0].To != uint32(newest) || done[0].Name != "tally" || done[0].Generation != 1 {
-					t.Fatalf("%+v, %v", done, err)
+					t.Fatalf("got %+v, error %v, want generation 1 of tally moved to %d", done, err, newest)
 				}
-				if look {
-					mustHaveFormat(t, fs, tallyDir, format)
+				if dryRun {
+					checkStoreFormat(t, fs, tallyDir, format)
 				}
 			}
-			mustHaveFormat(t, fs, tallyDir, newest)
+			checkStoreFormat(t, fs, tallyDir, newest)
 			s := conformance.Open(t, fs, tally.New(), bounds)
 			conformance.RowsOf(t, s).MustEqual(t, want, "finalized")
 			more := tally.History(7, 400)
 			conformance.Fold(t, s, more[300:])
-			conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, append(envs, more[300:]...)), "folded on")
+			conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, append(envs, more[300:]...)), "after another fold")
 			conformance.Close(t, s)
-			mustHaveFormat(t, fs, tallyDir, newest)
+			checkStoreFormat(t, fs, tallyDir, newest)
 		})
 	}
 }
 
-// TestNewStoresHavePinnedFormat: what this release makes, a previous one can open. Raise the first number only when the release
-// before knows it, and the second with the storage engine; docs/upgrading.md has both.
+// TestNewStoresHavePinnedFormat pins the format of new stores, which the previous release must be able to open, and the newest format. Raise the first
+// number only once the previous release knows the format, and the second with the storage engine. docs/upgrading.md has both numbers.
 func TestNewStoresHavePinnedFormat(t *testing.T) {
 	if made, newest := store.Format().Engine, store.NewestFormat().Engine; made != 21 || newest != 24 {
-		t.Errorf("new stores have format %d, the newest is %d", made, newest)
+		t.Errorf("got format %d of new stores and newest format %d, want 21 and 24", made, newest)
 	}
 	fs := vfs.NewMem()
 	s := conformance.Open(t, fs, tally.New(), store.Bounds{})
 	conformance.Close(t, s)
-	mustHaveFormat(t, fs, tallyDir, pebble.FormatMajorVersion(store.Format().Engine))
+	checkStoreFormat(t, fs, tallyDir, pebble.FormatMajorVersion(store.Format().Engine))
 }
 
 // TestFinalizeMovesAllStoresOrNone checks that FinalizeFormat moves no store if one of them is open, and that its error says so.
@@ -114,9 +114,9 @@ func TestFinalizeMovesAllStoresOrNone(t *testing.T) {
 	}
 	_, err := store.FinalizeFormat(fs, "data", []projections.Projection{tally.New()}, false)
 	if !errors.Is(err, projections.ErrInUse) {
-		t.Errorf("finalized under a store that is open: %v", err)
+		t.Errorf("finalize an open store: got error %v, want %v", err, projections.ErrInUse)
 	}
-	mustHaveFormat(t, fs, tallyDir, pebble.FormatMajorVersion(store.Format().Engine))
+	checkStoreFormat(t, fs, tallyDir, pebble.FormatMajorVersion(store.Format().Engine))
 }
 
 // TestStoreOfLaterReleaseIsRefused checks that a store that a later release has finalized is refused with an error that says what to do. It must not
@@ -139,10 +139,10 @@ func TestStoreOfLaterReleaseIsRefused(t *testing.T) {
 	for _, readOnly := range []bool{false, true} {
 		s, err := store.Open(store.Options{FS: fs, Dir: "data", Projection: tally.New(), ReadOnly: readOnly})
 		if !errors.Is(err, projections.ErrFormat) || !strings.Contains(err.Error(), "finalize-upgrade") {
-			t.Errorf("read only %v: %v, %v", readOnly, s, err)
+			t.Errorf("read only %v: got store %v, error %v, want %v", readOnly, s, err, projections.ErrFormat)
 		}
 	}
 	if _, err := store.FinalizeFormat(fs, "data", []projections.Projection{tally.New()}, false); !errors.Is(err, projections.ErrFormat) {
-		t.Errorf("finalize: %v", err)
+		t.Errorf("finalize: got error %v, want %v", err, projections.ErrFormat)
 	}
 }

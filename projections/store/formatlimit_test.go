@@ -17,6 +17,6 @@ func TestFormatThatOnlyPebbleKnowsIsRefused(t *testing.T) {
 	}
 	err := checkFormat(pebble.FormatNewest, newFormat)
 	if !errors.Is(err, projections.ErrFormat) || !strings.Contains(err.Error(), "has format 24, this one knows up to 21") {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want %v with both formats", err, projections.ErrFormat)
 	}
 }

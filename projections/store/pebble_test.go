@@ -23,14 +23,14 @@ import (
 // TestDiskErrorStopsProjection checks that a disk error stops the projection for its fold, its queries and its waiters. The store can then still be
 // closed, and the disk has a prefix of the log.
 func TestDiskErrorStopsProjection(t *testing.T) {
-	for name, hits := range map[string]func(op errorfs.Op) bool{
+	for name, fails := range map[string]func(op errorfs.Op) bool{
 		"create": func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") },
 		"write":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".sst") },
 		"sync": func(op errorfs.Op) bool {
 			return op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, ".sst")
 		},
 	} {
-		t.Run(name, func(t *testing.T) { testDiskFails(t, hits) })
+		t.Run(name, func(t *testing.T) { testDiskFails(t, fails) })
 	}
 }
 
@@ -98,16 +98,16 @@ func TestFailedOpeningReturnsError(t *testing.T) {
 		}
 		s = storetest.OpenTally(t, store.Options{FS: copyDisk(t, disk)})
 		conformance.Fold(t, s, envs)
-		conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "healed")
+		conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "recovered")
 	}
 }
 
-func testDiskFails(t *testing.T, hits func(op errorfs.Op) bool) {
+func testDiskFails(t *testing.T, fails func(op errorfs.Op) bool) {
 	envs := tally.History(3, 400)
 	disk := vfs.NewCrashableMem()
 	var broken atomic.Bool
 	fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if broken.Load() && hits(op) {
+		if broken.Load() && fails(op) {
 			return errorfs.ErrInjected
 		}
 		return nil
@@ -144,7 +144,7 @@ func testDiskFails(t *testing.T, hits func(op errorfs.Op) bool) {
 		t.Errorf("the reopened store is at %d, want at least the flushed position %d", c.Seq, envs[49].Seq())
 	}
 	conformance.Fold(t, s, envs)
-	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "healed")
+	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "recovered")
 }
 
 // TestCorruptTableStopsProjection checks that rows that cannot be read stop the projection (I11).
@@ -198,7 +198,7 @@ func TestOpeningDoesNotWaitForCompactions(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		damage(t, fs, func(db *pebble.DB) (err error) { // the same row again, in one table after the other
+		changeFiles(t, fs, func(db *pebble.DB) (err error) { // the same row again, in one table after the other
 			for range flushes {
 				err = errors.Join(err, db.Set(row.Key, row.Value, pebble.NoSync), db.Flush())
 			}

@@ -14,14 +14,14 @@ func TestStoreThatWaitsForDiskCanBeClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.folding.Lock()
-	s.opts.Bounds.FlushBytes = 0        // any memtable is too much
-	s.fold.envelopesSinceCheckpoint = 1 // a position is left to be written
+	s.opts.Bounds.FlushBytes = 0        // so that any memtable is too much
+	s.fold.envelopesSinceCheckpoint = 1 // so that Close writes the position
 	s.folding.Unlock()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s = openMerging(t, fs, &mergingProjection{"one", mergeItem})
 	if got := s.Cursor().Seq; got != 2 {
-		t.Errorf("the store goes on after %d, not after 2", got)
+		t.Errorf("got position %d after the restart, want 2", got)
 	}
 }

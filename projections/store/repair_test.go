@@ -20,11 +20,11 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// damage changes the files of a closed store of a tally, and compacts nothing.
-func damage(t testing.TB, fs vfs.FS, change func(db *pebble.DB) error) {
+// changeFiles changes the files of a closed store of a tally, and compacts nothing.
+func changeFiles(t testing.TB, fs vfs.FS, change func(db *pebble.DB) error) {
 	t.Helper()
 	db, err := pebble.Open("data/tally/000001", &pebble.Options{
-		FS: fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{}, DisableAutomaticCompactions: true,
+		FS: fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: silentLogger{}, DisableAutomaticCompactions: true,
 		L0StopWritesThreshold: 1 << 10,
 	})
 	if err != nil {
@@ -35,24 +35,24 @@ func damage(t testing.TB, fs vfs.FS, change func(db *pebble.DB) error) {
 	}
 }
 
-// quiet logs nothing.
-type quiet struct{}
+// silentLogger is a logger of Pebble that logs nothing.
+type silentLogger struct{}
 
-func (quiet) Infof(string, ...any)              {}
-func (quiet) Errorf(string, ...any)             {}
-func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+func (silentLogger) Infof(string, ...any)              {}
+func (silentLogger) Errorf(string, ...any)             {}
+func (silentLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// healAll makes rows what they should be, and returns how many it changed.
-func healAll(t testing.TB, s *store.Store, want conformance.Rows) (n int, err error) {
+// repairAll repairs all rows that differ from want, and returns how many there were.
+func repairAll(t testing.TB, s *store.Store, want conformance.Rows) (n int, err error) {
 	err = s.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *store.Repair) error {
-		should := map[string][]byte{}
+		wanted := map[string][]byte{}
 		for _, r := range want {
-			should[string(r.Key)] = r.Value
+			wanted[string(r.Key)] = r.Value
 		}
 		it := rows.Iter(nil, nil)
 		for it.Next() {
-			value, ok := should[string(it.Key())]
-			delete(should, string(it.Key()))
+			value, ok := wanted[string(it.Key())]
+			delete(wanted, string(it.Key()))
 			switch {
 			case !store.Repairable(it.Key()) || ok && bytes.Equal(value, it.Value()):
 			case ok:
@@ -61,7 +61,7 @@ func healAll(t testing.TB, s *store.Store, want conformance.Rows) (n int, err er
 				m.Delete(it.Key())
 			}
 		}
-		for key, value := range should {
+		for key, value := range wanted {
 			m.Set([]byte(key), value)
 		}
 		n = m.Len()
@@ -70,9 +70,10 @@ func healAll(t testing.TB, s *store.Store, want conformance.Rows) (n int, err er
 	return n, err
 }
 
-func damageSome(t testing.TB, fs vfs.FS) {
+// damageRows damages six rows of a closed store.
+func damageRows(t testing.TB, fs vfs.FS) {
 	t.Helper()
-	damage(t, fs, func(db *pebble.DB) error {
+	changeFiles(t, fs, func(db *pebble.DB) error {
 		return errors.Join(
 			db.Delete(tally.CountKey("ann"), nil),
 			db.Set(tally.CountKey("bob"), make([]byte, 8), nil),
@@ -84,44 +85,44 @@ func damageSome(t testing.TB, fs vfs.FS) {
 	})
 }
 
-// TestRepair: rows that were damaged are healed in a store that folds on, and what it had in memory of them is forgotten.
+// TestRepair checks that damaged rows are repaired in a store that continues to fold, and that the store forgets its copies of them in memory.
 func TestRepair(t *testing.T) {
 	envs := tally.History(13, 400)
 	fs := vfs.NewMem()
 	s := storetest.OpenTally(t, store.Options{FS: fs})
 	conformance.Fold(t, s, envs[:200])
 	conformance.Close(t, s)
-	damageSome(t, fs)
+	damageRows(t, fs)
 	s = storetest.OpenTally(t, store.Options{FS: fs})
 	want := foldStraight(t, envs[:200])
-	states, err := s.View()
+	openBefore, err := s.View()
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := s.Cursor()
-	n, err := healAll(t, s, want)
+	n, err := repairAll(t, s, want)
 	if err != nil || n != 6 {
-		t.Errorf("%d rows were repaired, %v", n, err)
+		t.Errorf("got %d repaired rows, error %v, want 6", n, err)
 	}
 	if v := s.Cursor(); v != before {
 		t.Errorf("a repair moved the position to %d", v.Seq)
 	}
-	if _, ok, _ := states.Get(tally.CountKey("ann")); ok {
-		t.Error("a view that was open has changed")
+	if _, ok, _ := openBefore.Get(tally.CountKey("ann")); ok {
+		t.Error("a view that was opened before the repair shows the repaired row")
 	}
-	if err := states.Close(); err != nil {
+	if err := openBefore.Close(); err != nil {
 		t.Error(err)
 	}
 	conformance.RowsOf(t, s).MustEqual(t, want, "after the repair")
 	conformance.Fold(t, s, envs[200:])
-	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "after folding on")
-	if n, err = healAll(t, s, foldStraight(t, envs)); n != 0 || err != nil {
-		t.Error(n, err)
+	conformance.RowsOf(t, s).MustEqual(t, foldStraight(t, envs), "after another fold")
+	if n, err = repairAll(t, s, foldStraight(t, envs)); n != 0 || err != nil {
+		t.Errorf("second repair: got %d repaired rows, error %v, want none", n, err)
 	}
 }
 
-// TestRepairReplacesRowsInMemory: a row that the fold keeps a copy of is read anew, also where the copy is right and the disk is
-// not, and where it is the other way about.
+// TestRepairReplacesRowsInMemory checks that the fold reads a repaired row again although it has a copy in memory, whether the copy or the row on disk
+// was the wrong one.
 func TestRepairReplacesRowsInMemory(t *testing.T) {
 	envs := storetest.Envelopes(
 		storetest.One(storetest.Follow("ann", "bob")), storetest.One(storetest.Follow("ann", "cid")), storetest.One(storetest.Follow("ann", "dan")),
@@ -233,11 +234,11 @@ func TestCrashLeavesAllOrNothingOfRepair(t *testing.T) {
 	s := storetest.OpenTally(t, store.Options{FS: disk})
 	conformance.Fold(t, s, envs[:30])
 	conformance.Close(t, s)
-	damageSome(t, disk)
+	damageRows(t, disk)
 	s = storetest.OpenTally(t, store.Options{FS: disk})
 	damaged := conformance.RowsOf(t, s)
 	conformance.Close(t, s)
-	healed := foldStraight(t, envs[:30])
+	repaired := foldStraight(t, envs[:30])
 
 	seen := map[string]int{}
 	cuts := &powerCutInjector{t: t, disk: disk, random: rand.New(rand.NewPCG(1, 2)), check: func(crashed *vfs.MemFS) error {
@@ -268,8 +269,8 @@ func TestCrashLeavesAllOrNothingOfRepair(t *testing.T) {
 		return nil
 	}}
 	s = storetest.OpenTally(t, store.Options{FS: errorfs.Wrap(disk, cuts), Bounds: store.Bounds{FlushBytes: 8 << 10}})
-	if n, err := healAll(t, s, healed); err != nil || n == 0 {
-		t.Fatal(n, err)
+	if n, err := repairAll(t, s, repaired); err != nil || n == 0 {
+		t.Fatalf("got %d repaired rows, error %v, want some", n, err)
 	}
 	conformance.Fold(t, s, envs[30:40])
 	conformance.RowsOf(t, s)
