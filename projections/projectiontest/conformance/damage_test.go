@@ -32,9 +32,9 @@ const (
 	tableEndBytes   = 1 << 10
 )
 
-// TestDamagedByteGivesNoWrongAnswer damages one byte of a file of a store at a time, opens the store as the service does, asks
-// questions, folds more of the log, and asks again. Nothing may panic. Every answer must be that of the undamaged store, or an error. A
-// store that gave an error must say that it is damaged, so that the service rebuilds it, and a rebuild must make it answer again.
+// TestDamagedByteGivesNoWrongAnswer damages one byte of a file of a store at a time, opens the store as the service does, runs queries, folds more of
+// the log, and runs the queries again. Nothing may panic. Every answer must be that of the undamaged store, or an error. A store that returned an error
+// must report that it is damaged, so that the service rebuilds it, and after a rebuild it must answer correctly.
 func TestDamagedByteGivesNoWrongAnswer(t *testing.T) {
 	t.Parallel()
 	log := damageLog()
@@ -53,7 +53,7 @@ func TestDamagedByteGivesNoWrongAnswer(t *testing.T) {
 			}
 			t.Logf("%s: %s", name, sweep.outcomes)
 			if sweep.outcomes.refused == 0 || sweep.outcomes.failed == 0 || sweep.outcomes.unnoticed == 0 {
-				t.Error("damage of one kind did not occur: the sweep proves less than it says")
+				t.Errorf("got outcomes %s, want some stores that cannot be opened, some that fail later, and some that are not impaired", sweep.outcomes)
 			}
 		})
 	}
@@ -97,34 +97,35 @@ func damageUser(i int) string { return fmt.Sprintf("user-%d", i) }
 type damageSweep struct {
 	t             *testing.T
 	newProjection func() projections.Projection
-	// log is the whole log, and folded how many of its envelopes the store on disk has folded.
+	// log is the whole log. folded is the number of its envelopes that the store on disk has folded.
 	log    []*events.Envelope
 	folded int
-	// questions are asked one after the other. Each damaged store is asked another one first: once one has failed, the store has stopped.
+	// questions are the queries that are run. Each damaged store begins with another one, because after the first that fails, the store has stopped.
 	questions []question
-	// rebuilt has the files of which a damaged byte led to a rebuild. One each proves enough, and a rebuild takes longer than the rest.
+	// rebuilt has the names of the files whose damage has led to a rebuild. The test rebuilds only once per file, because a rebuild takes longer than
+	// everything else.
 	rebuilt map[string]bool
-	// store is the undamaged file system, and rows are those of the store. before and after are the right answers at the position of the
-	// store and at the end of the log.
+	// store is the undamaged file system, and rows has the rows of the store. before and after are the correct answers at the position of the store and
+	// at the end of the log.
 	store         *vfs.MemFS
 	rows          Rows
 	before, after []answer
 
-	// at names the byte that is damaged.
+	// at describes the damaged byte, for failures.
 	at       string
 	outcomes damageOutcomes
 }
 
-// damageOutcomes counts what became of damaged stores.
+// damageOutcomes counts how damaged stores behaved.
 type damageOutcomes struct {
 	// flips is the number of bytes that were damaged one at a time.
 	flips int
-	// refused stores could not be opened; failed ones were opened, and an answer or the fold was an error; unnoticed damage changed
-	// nothing.
+	// refused is the number of stores that could not be opened, failed the number of stores with an error of a query or of the fold, and unnoticed the
+	// number of stores that behaved as if they were not damaged.
 	refused, failed, unnoticed int
-	// unreadable stores gave an error to a command that reads all rows of a store that is not open.
+	// unreadable is the number of stores whose rows a command could not read while the store was not open.
 	unreadable int
-	// right, wrong and errors count answers.
+	// right, wrong and errors are numbers of answers.
 	right, wrong, errors int
 }
 
@@ -153,11 +154,11 @@ func newDamageSweep(
 	}
 	serving := d.open(d.clone())
 	d.rows = RowsOf(t, serving.Serving())
-	d.before = d.answersOf(serving)
+	d.before = d.runQuestions(serving)
 	if err := serving.Serving().Fold(log[d.folded:]); err != nil {
 		t.Fatal(err)
 	}
-	d.after = d.answersOf(serving)
+	d.after = d.runQuestions(serving)
 	if err := serving.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func (d *damageSweep) open(fs store.FS) *live.Live {
 	return serving
 }
 
-// dir is the directory of the live generation.
+// dir returns the directory of the live generation.
 func (d *damageSweep) dir() string {
 	return d.store.PathJoin("data", d.newProjection().Name(), "000001")
 }
@@ -190,11 +191,12 @@ func (d *damageSweep) buildOptions(fs store.FS, dir string) build.Options {
 	return build.Options{FS: fs, Dir: dir, New: d.newProjection, Workers: 1}
 }
 
+// clone returns a copy of the undamaged file system.
 func (d *damageSweep) clone() *vfs.MemFS {
 	d.t.Helper()
 	fs := vfs.NewMem()
 	if ok, err := vfs.Clone(d.store, fs, "data", "data"); err != nil || !ok {
-		d.t.Fatal(ok, err)
+		d.t.Fatalf("copy the store: got %v, error %v", ok, err)
 	}
 	return fs
 }
@@ -243,15 +245,15 @@ func (d *damageSweep) damage(name string, at int) {
 
 	serving := d.open(fs)
 	defer func() {
-		_ = serving.Close() // a store that failed may say so again
+		_ = serving.Close() // may return the error again that has stopped the store
 	}()
 	store := serving.Serving()
 	errorsBefore := d.outcomes.errors
-	d.check(d.answersOf(serving), d.before)
+	d.check(d.runQuestions(serving), d.before)
 	var foldErr error
 	if store != nil {
 		if foldErr = errors.Join(store.Fold(d.log[d.folded:]), store.Flush()); foldErr == nil {
-			d.check(d.answersOf(serving), d.after)
+			d.check(d.runQuestions(serving), d.after)
 		}
 	}
 
@@ -265,17 +267,17 @@ func (d *damageSweep) damage(name string, at int) {
 		return
 	}
 	if st := serving.Status(); !st.Damaged {
-		d.t.Errorf("%s: the store is %v and not to be rebuilt: %v; fold: %v", d.at, st.State, st.Error, foldErr)
+		d.t.Errorf("%s: got state %v, error %v, fold error %v, want a status that is damaged", d.at, st.State, st.Error, foldErr)
 		return
 	}
 	if !d.rebuilt[name] {
 		d.rebuilt[name] = true
 		d.rebuild(serving)
-		d.check(d.answersOf(serving), d.after)
+		d.check(d.runQuestions(serving), d.after)
 	}
 }
 
-// flip flips one bit of the byte, not the same one in all bytes.
+// flip flips one bit of a byte. Which bit it is depends on the offset.
 func (d *damageSweep) flip(fs store.FS, name string, at int) {
 	d.t.Helper()
 	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
@@ -302,7 +304,7 @@ func (d *damageSweep) readOffline(fs store.FS) {
 		d.outcomes.unreadable++
 		return
 	}
-	defer func() { _ = store.Close() }() // a store that failed may say so again
+	defer func() { _ = store.Close() }() // may return the error again that has stopped the store
 	rows, err := readRows(store)
 	if err != nil {
 		d.outcomes.unreadable++
@@ -313,7 +315,7 @@ func (d *damageSweep) readOffline(fs store.FS) {
 	}
 }
 
-// rebuild builds the next generation from the log, and has it serve.
+// rebuild builds the next generation from the log and cuts over to it.
 func (d *damageSweep) rebuild(serving *live.Live) {
 	d.t.Helper()
 	next, err := serving.BuildNext(d.t.Context(), func(dir string) error {
@@ -331,19 +333,20 @@ func (d *damageSweep) rebuild(serving *live.Live) {
 	}
 }
 
-// question is one that a method of the API asks of a view.
+// question is a query that a method of the API runs.
 type question struct {
 	text string
 	ask  func(*projections.View) (any, error)
 }
 
+// answer is the result of a question, as text.
 type answer struct {
 	text string
 	err  error
 }
 
-// answersOf asks all questions, each of a view of its own, and returns the answers in the order of the questions.
-func (d *damageSweep) answersOf(serving *live.Live) []answer {
+// runQuestions runs all questions, each with a view of its own, and returns the answers in the order of the questions.
+func (d *damageSweep) runQuestions(serving *live.Live) []answer {
 	d.t.Helper()
 	answers := make([]answer, len(d.questions))
 	for i := range answers {
