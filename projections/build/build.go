@@ -89,6 +89,7 @@ func newBuilder(o Options) *Builder {
 	o.Memory = cmp.Or(o.Memory, 512<<20)
 	// GOMAXPROCS may be greater than the number of cores, and folds that share a core evict each other's data from its cache.
 	o.Workers = cmp.Or(o.Workers, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
+
 	if o.Around == nil {
 		o.Around = func(_ context.Context, fold func() error) error { return fold() }
 	}
@@ -101,6 +102,7 @@ func newBuilder(o Options) *Builder {
 			return err
 		}
 	}
+
 	held := events.AllPartitions()
 	if o.Partitions != nil {
 		held = *o.Partitions
@@ -232,6 +234,7 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (nam
 	t := b.newTables(b)
 	rest = &runSet{builder: b, maxBytes: maxRunBytes}
 	var m store.MemoryFold // reused, because all partitions take about the same memory
+
 	for p := from; p < to; p++ {
 		if ctx.Err() != nil {
 			return nil, nil, errors.Join(ctx.Err(), t.close())
@@ -244,6 +247,7 @@ func (b *Builder) foldRange(ctx context.Context, from, to, maxRunBytes int) (nam
 			return nil, nil, errors.Join(fmt.Errorf("partition %d: %w", p, err), t.close())
 		}
 	}
+
 	err = errors.Join(rest.flush(), t.close())
 	// Free the memory before the merge.
 	rest.data = nil

@@ -49,6 +49,7 @@ func (b *Builder) HandOver() (*Handover, error) {
 		Log:        b.log,
 		Ticked:     b.lastLogTime(),
 	}
+
 	for i := range b.scatter.parts {
 		p := &b.scatter.parts[i]
 		// The other process reads the file only, so events must not stay in memory.
@@ -58,13 +59,15 @@ func (b *Builder) HandOver() (*Handover, error) {
 			}
 			p.buf = nil
 		}
+
 		part := HandoverPart{Raw: p.rawBytes, Events: p.eventCount}
 		for _, block := range p.blocks {
 			part.Blocks = append(part.Blocks, [2]int64{block.offset, int64(block.length)})
 		}
 		h.Parts = append(h.Parts, part)
 	}
-	b.sampleMemory = store.MemoryFold{}
+
+	b.sampleMemory = store.MemoryFold{} // free the memory: only the other process folds now
 	return h, errors.Join(b.scatter.finish(), b.writeStoreRows())
 }
 

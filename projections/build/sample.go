@@ -61,10 +61,11 @@ func (s *Sample) fold(partition uint8, t *tableWriter) error {
 	parts.Add(partition)
 	p := s.builder.options.New()
 	m := &s.builder.sampleMemory
-	until := s.Events + maxSample
 	if err := m.Begin(p, &parts, s.builder.log); err != nil {
 		return err
 	}
+
+	until := s.Events + maxSample
 	return s.builder.foldInto(m, p, partition, t, s.rest, func() error {
 		err := s.builder.scatter.eachEvent(partition, func(ev *events.Event, logTime events.Micros) error {
 			if s.Events == until {

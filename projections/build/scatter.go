@@ -170,12 +170,14 @@ func (s *scatterFile) eachEvent(partition uint8, do func(ev *events.Event, logTi
 	if len(p.blocks) == 0 {
 		return decodeEvents(p.buf, do)
 	}
+
 	f, err := s.fs.Open(s.name)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	var packed, raw []byte
+
+	var packed, raw []byte // reused by each block
 	for _, b := range p.blocks {
 		packed = append(packed[:0], make([]byte, b.length)...)
 		if _, err := f.ReadAt(packed, b.offset); err != nil {

@@ -112,6 +112,7 @@ func (r *runSet) flush() error {
 		return nil
 	}
 	slices.SortFunc(r.rows, func(a, b row) int { return bytes.Compare(r.keyOf(a), r.keyOf(b)) })
+
 	name := r.builder.newFilePath("run")
 	w, err := store.CreateTable(r.builder.options.FS, name, r.builder.projection, store.FirstLevel)
 	if err != nil {
@@ -122,6 +123,7 @@ func (r *runSet) flush() error {
 			return errors.Join(err, w.Close())
 		}
 	}
+
 	r.names = append(r.names, name)
 	r.data = r.data[:0]
 	r.rows = r.rows[:0]

@@ -90,14 +90,17 @@ func Decode(row []byte, pin string) (p Row, err error) {
 	if flags >= 1<<flagCount {
 		return p, projections.RowError("pin", row)
 	}
+
 	p.HistoryClosed = flags&flagHistoryClosed != 0
 	if flags&flagHistory != 0 {
 		p.History = readCreation(&r, pin)
 	}
+
 	for len(r.Rest) > 0 && !r.Bad {
 		f := Fact{Kind: FactKind(r.Rest[0])}
 		r.Rest = r.Rest[1:]
-		f.At, f.Board = events.Micros(r.Uvarint()), r.Text()
+		f.At = events.Micros(r.Uvarint())
+		f.Board = r.Text()
 		switch f.Kind {
 		case FactCreated:
 			f.Creation = readCreation(&r, pin)
@@ -107,6 +110,7 @@ func Decode(row []byte, pin string) (p Row, err error) {
 		}
 		p.Live = append(p.Live, f)
 	}
+
 	if r.Bad {
 		return Row{}, projections.RowError("pin", row)
 	}

@@ -101,8 +101,11 @@ func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 			err = s.state.Fail(err)
 		}
 	}
-	done, cursor := s.flush.flushDone, s.fold.cursor
+	done := s.flush.flushDone
+	cursor := s.fold.cursor
 	s.folding.Unlock()
+
+	// Wait without the lock, so that the fold continues.
 	if err != nil || done == nil {
 		return cursor, err
 	}
@@ -130,6 +133,8 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+
+	// Copy in another goroutine, because Pebble may end it in the middle (see handleFatalError).
 	done := make(chan error, 1)
 	go func() {
 		s.dbUse.RLock()
@@ -140,6 +145,7 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 			err = s.db.Checkpoint(dir)
 		}
 	}()
+
 	select {
 	case err = <-done:
 	case <-s.state.Down():
@@ -174,6 +180,7 @@ func (s *Store) readCopyPosition(dir string) (cursor events.Cursor, whole bool, 
 	if built, err := readRow(db, fingerprintKey); err != nil || built == nil {
 		return cursor, false, errors.Join(err, fmt.Errorf("%w: a copy without a fingerprint", projections.ErrCorrupt))
 	}
+
 	row, err := readRow(db, checkpointKey)
 	if err != nil || row == nil { // nothing is folded yet
 		return cursor, err == nil, err

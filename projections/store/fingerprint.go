@@ -96,17 +96,20 @@ func (s *Store) writeFirstRows() error {
 	if s.opts.ReadOnly {
 		return projections.ErrNoStore
 	}
+
+	// A store that has rows must have a format and a fingerprint.
 	it, err := s.db.NewIter(nil)
 	if err != nil {
 		return err
 	}
-	rows := it.First()
+	hasRows := it.First()
 	if err := it.Close(); err != nil {
 		return err
 	}
-	if rows {
+	if hasRows {
 		return fmt.Errorf("%w: rows, but no fingerprint", projections.ErrCorrupt)
 	}
+
 	b := s.db.NewBatch()
 	defer func() { _ = b.Close() }()
 	_ = b.Set(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion), nil)

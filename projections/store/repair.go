@@ -79,6 +79,7 @@ func (s *Store) Repair(
 	if s.fold.progress != (progress{}) {
 		return projections.ErrNotReady
 	}
+
 	m, err := s.collectRepair(heal)
 	if err != nil || len(m.rows) == 0 {
 		return err

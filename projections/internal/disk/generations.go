@@ -51,6 +51,7 @@ func ReadGenerations(fs FS, dir string) (g Generations, found bool, err error) {
 	if err != nil {
 		return g, false, err
 	}
+
 	if err := json.Unmarshal(data, &g); err != nil {
 		return Generations{}, true, fmt.Errorf("%w: %s: %w", projections.ErrCorrupt, name, err)
 	}

@@ -125,6 +125,7 @@ func (o *Overlay) commitOperands(r *record) error {
 	if err != nil {
 		return err
 	}
+
 	if r.state&rowBaseInDB != 0 {
 		op := o.batch.MergeDeferred(int(r.keyLen), len(value))
 		copy(op.Key, o.keyOf(r))
@@ -136,6 +137,7 @@ func (o *Overlay) commitOperands(r *record) error {
 		copy(op.Value, value)
 		_ = op.Finish()
 	}
+
 	r.lastOperand = 0
 	r.state = rowBaseInDB
 	return nil

@@ -73,12 +73,14 @@ func foldPartitions(t fataler, p projections.Projection, envs []*events.Envelope
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
+
 	if err := s.Fold(envs); err != nil {
 		t.Fatalf("fold for %s: %v", parts, err)
 	}
 	if err := s.Flush(); err != nil {
 		t.Fatalf("flush: %v", err)
 	}
+
 	rows, err := readRows(s)
 	if err != nil {
 		t.Fatalf("rows: %v", err)

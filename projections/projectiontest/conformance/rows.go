@@ -201,10 +201,12 @@ func CheckGolden(t testing.TB, file string, rows Rows) {
 		}
 		return
 	}
+
 	golden, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatalf("%v; write it with %s=1", err, UpdateGolden)
 	}
+
 	want := strings.Split(string(golden), "\n")
 	for i, line := range strings.Split(rows.String(), "\n") {
 		if i >= len(want) || line != want[i] {
@@ -212,7 +214,7 @@ func CheckGolden(t testing.TB, file string, rows Rows) {
 				i+1, file, line, UpdateGolden)
 		}
 	}
-	if len(want) != len(rows)+1 {
-		t.Fatalf("%d rows, %s has %d", len(rows), file, len(want)-1)
+	if len(want) != len(rows)+1 { // the last line is empty
+		t.Fatalf("got %d rows, %s has %d", len(rows), file, len(want)-1)
 	}
 }
