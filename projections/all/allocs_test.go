@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector makes pools forget on purpose, so nothing can be said of allocations there.
+// The race detector randomly drops objects from pools, so allocations cannot be counted with it.
 
 package all_test
 
@@ -38,19 +38,21 @@ func (l *budgetLog) envelopes(evs []events.Event) (envs []*events.Envelope) {
 			ev.Seq, ev.Slot, ev.Time = l.cursor.Seq, uint16(i), l.cursor.LastTime
 			env.Kinds |= events.Kinds(ev.Kind)
 		}
-		envs, evs = append(envs, env), evs[n:]
+		envs = append(envs, env)
+		evs = evs[n:]
 	}
 	return envs
 }
 
-// many makes n events.
-func many(n int, event func(i int) events.Event) (evs []events.Event) {
+// makeEvents returns n events.
+func makeEvents(n int, event func(i int) events.Event) (evs []events.Event) {
 	for i := range n {
 		evs = append(evs, event(i))
 	}
 	return evs
 }
 
+// id returns the id of the i-th user or item.
 func id(i int) string { return strconv.Itoa(1_000_000 + i) }
 
 func follows(i int) events.Event {
@@ -65,8 +67,8 @@ func likes(i int) events.Event {
 	return events.Event{Kind: events.Reacted, User: id(i % 997), Item: id(i * 31 % 4999)}
 }
 
-// mallocs returns how many objects a call allocates.
-func mallocs(call func()) float64 {
+// countAllocations returns how many objects a call allocates.
+func countAllocations(call func()) float64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	call()
@@ -74,13 +76,13 @@ func mallocs(call func()) float64 {
 	return float64(after.Mallocs - before.Mallocs)
 }
 
-// TestAllocationsOfFolds keeps the allocations of an event at their present number, flushes and commits included. A greater number makes
-// every import and rebuild slower.
+// TestAllocationsOfFolds checks that folding an event allocates no more objects than it does now, including flushes and commits. More allocations would
+// slow down every import and rebuild.
 func TestAllocationsOfFolds(t *testing.T) {
 	const n = 20_000
 	for _, test := range []struct {
 		projection, what string
-		// before are folded first, and not counted.
+		// before has events that are folded first and not counted.
 		before []events.Event
 		event  func(i int) events.Event
 		// per is the number of deliveries of one event, and budget the number of allocations that each may take.
@@ -90,7 +92,7 @@ func TestAllocationsOfFolds(t *testing.T) {
 		{"inbox", "follow", nil, follows, 1, 8},
 		{
 			"inbox", "delivery of a pin to 100 readers",
-			many(100, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: id(i), Peer: "star"} }),
+			makeEvents(100, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: id(i), Peer: "star"} }),
 			func(i int) events.Event {
 				return events.Event{Kind: events.PinCreated, User: "star", Pin: id(i), Item: id(i)}
 			}, 100, 1,
@@ -111,9 +113,9 @@ func TestAllocationsOfFolds(t *testing.T) {
 			if test.per > 1 {
 				count = n / int(test.per)
 			}
-			conformance.Fold(t, s, l.envelopes(many(count, test.event))) // so that maps and buffers have grown
-			envs := l.envelopes(many(count, func(i int) events.Event { return test.event(count + i) }))
-			got := mallocs(func() { conformance.Fold(t, s, envs) }) / float64(count) / test.per
+			conformance.Fold(t, s, l.envelopes(makeEvents(count, test.event))) // so that maps and buffers have grown
+			envs := l.envelopes(makeEvents(count, func(i int) events.Event { return test.event(count + i) }))
+			got := countAllocations(func() { conformance.Fold(t, s, envs) }) / float64(count) / test.per
 			t.Logf("%.2f allocations", got)
 			if got > test.budget {
 				t.Errorf("got %.2f allocations, want at most %v", got, test.budget)
@@ -135,16 +137,16 @@ func openProjection(t *testing.T, name string) *store.Store {
 	return nil
 }
 
-// TestAllocationsOfQueries does the same for questions, from the opening of a view to its close.
+// TestAllocationsOfQueries checks the same for queries, from the opening of a view to its close.
 func TestAllocationsOfQueries(t *testing.T) {
 	l := &budgetLog{events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}}
 	var evs []events.Event
-	evs = append(evs, many(500, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: id(i), Peer: "star"} })...)
-	evs = append(evs, many(200, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: "ann", Peer: id(i)} })...)
-	evs = append(evs, many(1000, func(i int) events.Event {
+	evs = append(evs, makeEvents(500, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: id(i), Peer: "star"} })...)
+	evs = append(evs, makeEvents(200, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: "ann", Peer: id(i)} })...)
+	evs = append(evs, makeEvents(1000, func(i int) events.Event {
 		return events.Event{Kind: events.PinCreated, User: "star", Pin: id(i), Item: id(i)}
 	})...)
-	evs = append(evs, many(1000, func(i int) events.Event { return events.Event{Kind: events.Played, User: "ann", Item: id(i)} })...)
+	evs = append(evs, makeEvents(1000, func(i int) events.Event { return events.Event{Kind: events.Played, User: "ann", Item: id(i)} })...)
 	envs := l.envelopes(evs)
 	stores := map[string]*store.Store{}
 	for _, name := range []string{"graph", "inbox", "seen", "counters"} {

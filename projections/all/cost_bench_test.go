@@ -19,7 +19,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// costWorld is a log of one kind of event after the other, the same for every projection.
+// costWorld makes the log that BenchmarkCost folds into every projection: one kind of event after the other.
 type costWorld struct {
 	random    *rand.Rand
 	popular   *rand.Zipf
@@ -43,12 +43,12 @@ func newCostWorld() *costWorld {
 	}
 }
 
-// user is one of the ids of 60 bits that products give.
+// user returns the id of a user, with 60 bits as in many products.
 func (w *costWorld) user(n uint64) string { return strconv.FormatUint(n*0x9e3779b97f4a7c15>>4, 10) }
 
 func (w *costWorld) anyone() string { return w.user(w.random.Uint64N(costUsers)) }
 
-// envelopes makes n events, 100 to an envelope, a millisecond from each other.
+// envelopes returns envelopes with n events, 100 per envelope and one per millisecond.
 func (w *costWorld) envelopes(n int, of func(i int) events.Event) (envs []*events.Envelope) {
 	for i := 0; i < n; {
 		env := &events.Envelope{}
@@ -97,8 +97,8 @@ func (w *costWorld) bookmark(i int) events.Event {
 	return ev
 }
 
-// BenchmarkCost reports what an event of each kind leaves in the store of each projection, in rows and in bytes of compacted tables, and what
-// it takes of a core until it is there.
+// BenchmarkCost reports how many rows and how many bytes of compacted tables an event of each kind adds to the store of each projection, and how much
+// processor time that takes.
 func BenchmarkCost(b *testing.B) {
 	for _, p := range all.All(all.Settings{Cache: querycache.New(1 << 30)}) {
 		b.Run(p.Name(), func(b *testing.B) {
@@ -147,7 +147,7 @@ func BenchmarkCost(b *testing.B) {
 	}
 }
 
-// costOf folds envelopes and compacts, and returns how many rows and bytes came, and the microseconds that it took.
+// costOf folds envelopes and compacts the store. It returns the numbers of added rows and bytes, and the processor time in microseconds.
 func costOf(b *testing.B, s *store.Store, envs []*events.Envelope) (rows, bytes, cpu float64) {
 	b.Helper()
 	rowsBefore, bytesBefore := costStored(b, s)

@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/projections/store"
 )
 
-// beginInbox reads a page of a feed, with which the inbox of its reader begins.
+// beginInbox reads a page of a feed, which creates the inbox of its reader.
 func beginInbox(t testing.TB, s *store.Store, reader string) {
 	t.Helper()
 	v, err := s.View()

@@ -17,8 +17,8 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// some returns envelopes of 100 events each by so many users over a month, of as many items or other users, of which some have most.
-func some(n, users int, of func(user, other string) events.Event) (envs []*events.Envelope) {
+// newSkewedLog returns envelopes of 100 events each over a month. A few of the items or other users have most of the events.
+func newSkewedLog(n, users int, of func(user, other string) events.Event) (envs []*events.Envelope) {
 	r := rand.New(rand.NewPCG(1, 2))
 	popular := rand.NewZipf(r, 1.1, 50, uint64(users-1))
 	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
@@ -42,8 +42,8 @@ func some(n, users int, of func(user, other string) events.Event) (envs []*event
 	return envs
 }
 
-// BenchmarkBuild builds stores on disk. It reports events per second, seconds of processor time per million, the part of the processor
-// time that Finish takes, and what a sample says of that after a tenth of the log.
+// BenchmarkBuild builds stores on disk. It reports events per second, seconds of processor time per million events, the share of Finish in the
+// processor time, and the estimate of that share from a sample after a tenth of the log.
 func BenchmarkBuild(b *testing.B) {
 	for _, of := range []struct {
 		newProjection func() projections.Projection
@@ -64,15 +64,14 @@ func BenchmarkBuild(b *testing.B) {
 		}, 2_000_000, 1_000_000},
 	} {
 		b.Run(of.newProjection().Name(), func(b *testing.B) {
-			envs := some(of.events, of.users, of.event)
+			envs := newSkewedLog(of.events, of.users, of.event)
 			b.ResetTimer()
 			benchmarkBuild(b, of.newProjection, envs)
 		})
 	}
 }
 
-// BenchmarkPartitions folds and writes 16 of the 256 partitions of 10⁷ and of 10⁸ follows. It reports what Finish takes, by the ends of
-// follows that it folds.
+// BenchmarkPartitions builds 16 of the 256 partitions of 10⁷ and of 10⁸ follows. It reports the time of Finish per end of a follow that it folds.
 func BenchmarkPartitions(b *testing.B) {
 	var held events.Partitions
 	for p := range uint8(16) {
@@ -109,7 +108,7 @@ func BenchmarkPartitions(b *testing.B) {
 	}
 }
 
-// addFollows adds n follows, ten by each user, but makes only those that concern the given partitions.
+// addFollows adds n follows, ten by each user. It creates only the events that are delivered to the given partitions.
 func addFollows(builder *build.Builder, n int, held *events.Partitions) error {
 	users := n / 10
 	name := func(user int) string { return strconv.Itoa(1_000_000_000_000 + user) }
@@ -159,7 +158,7 @@ func benchmarkBuild(b *testing.B, of func() projections.Projection, envs []*even
 				b.Fatal(err)
 			}
 			if at == 0 {
-				expected += expect(b, builder, float64(chunk)/float64(len(envs)))
+				expected += estimateFinish(b, builder, float64(chunk)/float64(len(envs)))
 			}
 		}
 		added := cpu()
@@ -179,8 +178,8 @@ func benchmarkBuild(b *testing.B, of func() projections.Projection, envs []*even
 	b.ReportMetric(expected.Seconds()/finishing.Seconds(), "expected/finish")
 }
 
-// expect estimates the processor time of Finish, from a sample of what was added, which is such a part of all.
-func expect(b *testing.B, builder *build.Builder, part float64) time.Duration {
+// estimateFinish estimates the processor time of Finish from a sample of the events so far, which are the given share of all events.
+func estimateFinish(b *testing.B, builder *build.Builder, part float64) time.Duration {
 	s, busy := builder.Sample(builder.Scattered()/16), cpu()
 	if err := s.Fold(); err != nil {
 		b.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // TestTemporaryStoreIsCompressedLess checks that the tables of a temporary store are compressed less, also if another process finishes the build.
 func TestTemporaryStoreIsCompressedLess(t *testing.T) {
 	newGraph := func() projections.Projection { return graph.New() }
-	envs := some(20_000, 5000, func(user, other string) events.Event {
+	envs := newSkewedLog(20_000, 5000, func(user, other string) events.Event {
 		return events.Event{Kind: events.UserFollowed, User: user, Peer: other}
 	})
 	buildSize := func(temporary bool) (size int64) {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// ownProcessEnv is set in a process that runs a single test, after which goroutines may be left.
+// ownProcessEnv is the environment variable of a process that runs a single test, which may leak goroutines.
 const ownProcessEnv = "SKEIN_TEST_ALONE"
 
 func newTally() projections.Projection { return tally.New() }
