@@ -108,7 +108,7 @@ func RemoveStale(fs FS, dir string, g Generations, shadows bool) (removed []stri
 		n, parseErr := strconv.ParseUint(name, 10, 32)
 		isStale := parseErr == nil && len(name) >= 6 && !g.has(uint32(n))
 		isShadow := strings.HasPrefix(name, ShadowPrefix)
-		if !isStale && !(shadows && isShadow) {
+		if !isStale && (!shadows || !isShadow) {
 			continue
 		}
 		if _, isPrepared, _ := ReadPrepared(fs, fs.PathJoin(dir, name)); isPrepared {

@@ -481,11 +481,11 @@ func (o *Overlay) Commit() error {
 func (o *Overlay) forgetRows() {
 	// Let rows grow older only if there is too little memory.
 	maxBytes := o.maxCleanBytes / 4 * 3
-	ageing := 0
-	sizes, useful := o.sizesByAge(ageing)
+	aging := 0
+	sizes, useful := o.sizesByAge(aging)
 	if useful > maxBytes {
-		ageing = 1
-		sizes, _ = o.sizesByAge(ageing)
+		aging = 1
+		sizes, _ = o.sizesByAge(aging)
 	}
 
 	// Find the oldest age that stays.
@@ -506,7 +506,7 @@ func (o *Overlay) forgetRows() {
 	data, rows := o.spareData[:0], o.rows[:0]
 	for i := range o.rows {
 		r := o.rows[i]
-		age := r.age(ageing)
+		age := r.age(aging)
 		if age == 0 || age > oldest {
 			continue
 		}
@@ -525,11 +525,11 @@ func (o *Overlay) forgetRows() {
 }
 
 // sizesByAge returns the size of the rows of each age, and the sum for all ages above 0, in bytes. Rows that were not read recently count as older
-// by ageing.
-func (o *Overlay) sizesByAge(ageing int) (sizes [maxAge + 1]int, useful int) {
+// by aging.
+func (o *Overlay) sizesByAge(aging int) (sizes [maxAge + 1]int, useful int) {
 	for i := range o.rows {
 		r := &o.rows[i]
-		age := r.age(ageing)
+		age := r.age(aging)
 		size := int(r.keyLen+r.valueLen) + rowOverhead
 		sizes[age] += size
 		if age > 0 {
@@ -540,9 +540,9 @@ func (o *Overlay) sizesByAge(ageing int) (sizes [maxAge + 1]int, useful int) {
 }
 
 // age returns the age of a clean row. The age is 1 if the row was read since forgetRows last ran. Otherwise it is the age that forgetRows stored,
-// plus ageing. An age of 0 means that the row is not worth keeping: it was never read, it is too old, or its value is only in the database.
-func (r *record) age(ageing int) int {
-	age := int(r.state&rowAge/rowAge1) + ageing
+// plus aging. An age of 0 means that the row is not worth keeping: it was never read, it is too old, or its value is only in the database.
+func (r *record) age(aging int) int {
+	age := int(r.state&rowAge/rowAge1) + aging
 	switch {
 	case r.state&rowBaseInDB != 0, r.state&rowUseBits == 0:
 		return 0
