@@ -20,7 +20,7 @@ import (
 // stopped before it, and with the error of the context.
 func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, error) {
 	// The channel and the registration come before the first look, so that nothing that happens after it is missed.
-	over := s.state.WaitersReleased()
+	released := s.state.WaitersReleased()
 	w := s.viewWaiters.add(seq)
 	defer s.viewWaiters.remove(w)
 
@@ -39,7 +39,7 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*projections.View, erro
 		return v, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-over:
+	case <-released:
 		if err := errors.Join(s.state.StopError(), s.endReason()); err != nil {
 			return nil, err
 		}
