@@ -44,7 +44,7 @@ func TestRepeatedBackfillsAreIgnored(t *testing.T) {
 		{closeBackfills("old"), false},
 		{closeBackfills(""), false},
 		{newBackfill(p, "older", 3), true},
-		{newBackfill(p, "never states of", 1), true},
+		{newBackfill(p, "unknown", 1), true},
 		{events.Event{Kind: p, User: "ann", Item: "x"}, false},
 	}
 	var lists [][]events.Event
