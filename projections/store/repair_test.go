@@ -280,7 +280,7 @@ func TestCrashLeavesAllOrNothingOfRepair(t *testing.T) {
 	}
 }
 
-// powerCutInjector is an injector of errors that injects none, but looks at the disk as a power cut would leave it.
+// powerCutInjector injects no errors. Before each write, it calls check with the disk as a power cut at that moment would leave it.
 type powerCutInjector struct {
 	t     testing.TB
 	disk  *vfs.MemFS
@@ -292,7 +292,7 @@ type powerCutInjector struct {
 	failed bool
 }
 
-func (c *powerCutInjector) String() string { return "powerCutInjector" }
+func (c *powerCutInjector) String() string { return "power cuts" }
 
 func (c *powerCutInjector) MaybeError(op errorfs.Op) error {
 	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
