@@ -57,12 +57,14 @@ func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 		value.LineComment = from[f.Name]
 		node.Content = append(node.Content, key, value)
 	}
-	out := yaml.NewEncoder(std.Out)
-	out.SetIndent(2)
-	if err := out.Encode(map[string]*yaml.Node{"serve": node}); err != nil {
-		return err
-	}
-	return out.Close()
+	return std.PrintAtOnce(func(std *command.Streams) error {
+		out := yaml.NewEncoder(std.Out)
+		out.SetIndent(2)
+		if err := out.Encode(map[string]*yaml.Node{"serve": node}); err != nil {
+			return err
+		}
+		return out.Close()
+	})
 }
 
 // origins returns the origin of each flag's value: command line, environment, file or default.

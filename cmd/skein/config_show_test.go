@@ -28,6 +28,31 @@ func TestConfigurationReference(t *testing.T) {
 	}
 }
 
+// writeCounter counts how often it is written to.
+type writeCounter struct {
+	bytes.Buffer
+
+	writes int
+}
+
+// Write is part of [io.Writer].
+func (w *writeCounter) Write(p []byte) (int, error) {
+	w.writes++
+	return w.Buffer.Write(p)
+}
+
+// TestConfigIsPrintedAtOnce: `skein config | head` must not end the command by SIGPIPE.
+func TestConfigIsPrintedAtOnce(t *testing.T) {
+	var out writeCounter
+	var noise bytes.Buffer
+	if code := run([]string{"config"}, &command.Streams{Out: &out, Err: &noise}); code != exitOK {
+		t.Fatal(noise.String())
+	}
+	if out.writes != 1 {
+		t.Errorf("%d bytes were written in %d pieces, expected 1", out.Len(), out.writes)
+	}
+}
+
 func TestHide(t *testing.T) {
 	for value, want := range map[string]string{
 		"nats://a:4222": "nats://a:4222",

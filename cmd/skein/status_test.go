@@ -30,6 +30,21 @@ func demandLines(t *testing.T, text string, lines ...string) {
 	}
 }
 
+// TestStatusIsPrintedAtOnce: `skein status | grep -q` must not end the command by SIGPIPE.
+func TestStatusIsPrintedAtOnce(t *testing.T) {
+	t.Parallel()
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(*service.Options) {})
+	defer stop()
+	var out writeCounter
+	var trouble bytes.Buffer
+	if code := run([]string{"status", "--server", api.URL}, &command.Streams{Out: &out, Err: &trouble}); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, trouble.String())
+	}
+	if out.writes != 1 {
+		t.Errorf("%d bytes were written in %d pieces, expected 1", out.Len(), out.writes)
+	}
+}
+
 // TestStatusWithoutTheLog: what is known is printed, and scripts hear of the trouble.
 func TestStatusWithoutTheLog(t *testing.T) {
 	t.Parallel()

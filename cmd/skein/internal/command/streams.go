@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,16 @@ type Streams struct {
 
 // Sayf prints a line for people, to Err.
 func (s *Streams) Sayf(format string, args ...any) { fmt.Fprintf(s.Err, format+"\n", args...) }
+
+// PrintAtOnce has a command print into memory, and then writes to Out in one piece what it has printed, also if it has failed. Readers such as
+// head and grep -q end before they have read everything. A command that still writes then is killed by SIGPIPE, which a shell with pipefail
+// takes for a failure.
+func (s *Streams) PrintAtOnce(printTo func(*Streams) error) error {
+	var text bytes.Buffer
+	failure := printTo(&Streams{In: s.In, Out: &text, Err: s.Err})
+	_, err := s.Out.Write(text.Bytes())
+	return errors.Join(failure, err)
+}
 
 // UsageError is an error of usage that the parser cannot find.
 type UsageError struct{ error }

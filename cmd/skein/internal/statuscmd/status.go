@@ -39,6 +39,14 @@ func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 		}
 		return notWell(res)
 	}
+	if err := std.PrintAtOnce(func(std *command.Streams) error { return c.print(std, res) }); err != nil {
+		return err
+	}
+	return notWell(res)
+}
+
+// print prints the answer of GetStatus for people.
+func (c *Cmd) print(std *command.Streams, res *skeinv1.GetStatusResponse) error {
 	c.log(std, res)
 	printMaintenance(std, res)
 	if err := printProjections(std, res); err != nil {
@@ -67,7 +75,7 @@ func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 			fmt.Fprintf(std.Out, "  %s: %s\n", what, r.GetMessage())
 		}
 	}
-	return notWell(res)
+	return nil
 }
 
 // notWell returns an error if the log does not answer, or a projection has failed or is held. The caller has printed the answer.
