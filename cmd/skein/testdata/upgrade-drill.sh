@@ -17,7 +17,8 @@ else
   export SKEIN_OLD_REFUSES=1
 fi
 nodes=
-if "$work/skein" serve --help | grep -q -- --node-addr; then # it knows clusters
+help=$("$work/skein" serve --help) # a pipe to grep -q may end the program by SIGPIPE, and the nodes would be left out
+if [[ $help == *--node-addr* ]]; then # it knows clusters
   nodes='|TestRollingNodes'
 fi
 SKEIN_OLD=$work/skein go test -count 1 -tags upgrade -v -run "^(TestUpgradeDrill|TestRollingUpgrade$nodes)\$" ./cmd/skein
