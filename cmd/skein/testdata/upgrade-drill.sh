@@ -10,9 +10,13 @@ if [[ -n $1 ]]; then
   echo "the old program is $(git -C "$work/tree" log -1 --format='%h of %cd: %s' --date=short)"
   (cd "$work/tree" && CGO_ENABLED=0 go build -buildvcs=auto -o "$work/skein" ./cmd/skein)
 else
-  sed 's/^\tnewestFormat = .*/\tnewestFormat = newFormat/' projections/format.go >"$work/format.go"
-  ! cmp -s projections/format.go "$work/format.go"
-  printf '{"Replace": {"%s/projections/format.go": "%s/format.go"}}' "$PWD" "$work" >"$work/overlay.json"
+  formats=projections/store/format.go
+  sed 's/^\tnewestFormat = .*/\tnewestFormat = newFormat/' "$formats" >"$work/format.go"
+  if cmp -s "$formats" "$work/format.go"; then
+    echo "upgrade:drill: $formats has no line that sets newestFormat" >&2
+    exit 1
+  fi
+  printf '{"Replace": {"%s/%s": "%s/format.go"}}' "$PWD" "$formats" "$work" >"$work/overlay.json"
   CGO_ENABLED=0 go build -overlay "$work/overlay.json" -buildvcs=auto -o "$work/skein" ./cmd/skein
   export SKEIN_OLD_REFUSES=1
 fi
