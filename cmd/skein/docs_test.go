@@ -131,6 +131,33 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 	}
 }
 
+// sourcePath matches a path of a Go file from the root of the repository.
+var sourcePath = regexp.MustCompile(`\b(?:cmd|events|gateway|projections|proto|replay)/[\w/.-]*\.go\b`)
+
+// TestSourceFilesOfScriptsAreThere: scripts that only `task nightly` runs would tell of a moved file weeks later.
+func TestSourceFilesOfScriptsAreThere(t *testing.T) {
+	r := readRepository(t)
+	found := 0
+	for _, name := range r.paths {
+		if path.Ext(name) != ".sh" && !strings.HasPrefix(name, ".ci/") && name != "Taskfile.yml" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join("../..", filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, source := range sourcePath.FindAllString(string(text), -1) {
+			found++
+			if !slices.Contains(r.paths, source) {
+				t.Errorf("%s names %s, which is not there", name, source)
+			}
+		}
+	}
+	if found < 2 {
+		t.Errorf("expected scripts to name at least 2 source files, they name %d", found)
+	}
+}
+
 // linked reports whether what a document links to is there; what is elsewhere is not looked at.
 func (r repository) linked(t *testing.T, doc, text, link string) bool {
 	t.Helper()
